@@ -28,7 +28,7 @@ help:
 
 setup: $(STAMP)
 
-$(STAMP): setup.cfg pyproject.toml
+$(STAMP): setup.cfg setup.py pyproject.toml
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 10) and "fastattn needs Python 3.10 or newer, $(PYTHON) is %d.%d; try make PYTHON=python3.12" % v[:2])'
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || { echo "== making $(VENV)"; $(PYTHON) -m venv $(VENV); }
 	@echo "== installing fastattn and what it needs into $(VENV)"
@@ -41,7 +41,7 @@ demo: setup
 test: setup
 	@$(BIN)/python $(if $(ARGS),-m pytest $(ARGS),tests/run_suite.py)
 
-$(RAY_STAMP): setup.cfg pyproject.toml
+$(RAY_STAMP): setup.cfg setup.py pyproject.toml
 	@$(PYTHON) -m venv $(RAY_VENV)
 	@echo "== installing fastattn[ray] into $(RAY_VENV)"
 	@$(RAY_BIN)/python -m pip install --quiet --quiet --disable-pip-version-check -e ".[test,ray]" "moto[server]>=5"

@@ -56,7 +56,7 @@ GROUPS = {
     "fastattn.text": ("fastattn.text",),
     "fastattn.kernels, simd, runtime": (
         "fastattn.kernels",
-        "fastattn.operations",
+        "fastattn.ops.cpu",
         "fastattn.simd",
         "fastattn.runtime",
     ),

@@ -110,7 +110,7 @@ def _cold(name: str) -> float:
 
 def _files(texts: list[str], rows: bytes, bytes_in: float) -> float:
     """Seconds a sentence: a block is read, split and decoded; its output is written to the disk."""
-    from fastattn.atomic_files import write_whole
+    from fastattn.system.atomic_files import write_whole
 
     count = int(LARGEST / bytes_in)
     times = -(-count // len(texts))

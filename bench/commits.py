@@ -23,7 +23,7 @@ from pathlib import Path
 from bench.machine import ROOT
 from bench.sentences import sentences
 from bench.timing import once
-from fastattn.cache_folder import cache_root
+from fastattn.system.cache_folder import cache_root
 
 CHILD = Path(__file__).with_name("commits_child.py")
 BATCH, SINGLE = 64, 6

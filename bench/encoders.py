@@ -52,7 +52,7 @@ def ours(folder: Path, threads: int, precision: str, cache: Path) -> dict[Settin
 
 
 def naive(folder: Path, threads: int, precision: str, cache: Path) -> dict[Setting, Encode]:
-    """The same model on fastattn.reference: NumPy, whose BLAS uses ``threads`` threads."""
+    """The same model on fastattn.ops.reference: NumPy, whose BLAS uses ``threads`` threads."""
     from fastattn import Encoder, reference
     from fastattn.weights import read
 

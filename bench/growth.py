@@ -17,7 +17,7 @@ from bench.operations.table import normal
 from bench.svg import Panel, Series, plot
 from bench.timing import alternate, limited_to
 from fastattn import attention
-from fastattn.reference.mechanisms import results, scores
+from fastattn.ops.reference.mechanisms import results, scores
 
 LENGTHS = {
     "full": (256, 512, 1024, 2048, 4096, 8192),

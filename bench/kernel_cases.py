@@ -1,4 +1,4 @@
-"""Operations as cases: ours, the same in NumPy (fastattn.reference), PyTorch's, ONNX Runtime's."""
+"""Operations as cases: ours, the same in NumPy (fastattn.ops.reference), PyTorch's, ONNX Runtime's."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -11,7 +11,8 @@ from bench.operations import OPERATIONS
 from bench.operations.attention import equal_lengths
 from bench.operations.table import Operation, Problem, Size
 from bench.request import Request
-from fastattn import operations, reference
+from fastattn.ops import cpu as operations
+from fastattn.ops import reference
 
 
 def case_of(problem: Problem) -> Case:

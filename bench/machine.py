@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from bench.measure import last_cache_bytes
-from fastattn.cpus import usable_cpus
 from fastattn.simd.target import TARGET, compiled_features, compiled_name
+from fastattn.system.cpus import usable_cpus
 
 ROOT = Path(__file__).resolve().parent.parent
 LIBRARIES = (

@@ -15,7 +15,6 @@ from numba import prange, types
 from numba.extending import intrinsic
 
 from bench.timing import once
-from fastattn.rounding import bfloat16_bits
 from fastattn.simd import amx
 from fastattn.simd.amx_tile import emit_products
 from fastattn.simd.arithmetic import Arithmetic, arithmetic_for
@@ -23,6 +22,7 @@ from fastattn.simd.constants import TILE_ROWS, TILE_STEPS
 from fastattn.simd.emit import I64, Emitter
 from fastattn.simd.target import TARGET
 from fastattn.simd.tile import PRECISIONS, emit_sums
+from fastattn.spec.rounding import bfloat16_bits
 
 A_BYTES = 16 << 10  # of A, in an L1 of 32 to 48 KiB
 WORK = 1.5e10  # operations of one run of one thread; a multiply-add is two

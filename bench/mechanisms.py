@@ -18,7 +18,7 @@ from bench.operations.table import normal
 from bench.timing import alternate, limited_to
 from fastattn import mechanisms
 from fastattn.mechanisms import attend
-from fastattn.reference.mechanisms import addressing, graph, results, scores, seen
+from fastattn.ops.reference.mechanisms import addressing, graph, results, scores, seen
 
 ROUNDS, SECONDS = 7, 4.0
 PLACE = re.compile(r"(?<=<!-- cost: written by python -m bench mechanisms -->\n).*?(?=<!-- end of cost -->)", re.DOTALL)

@@ -14,8 +14,8 @@ from bench.operations.table import WEIGHT_BYTES
 from bench.request import Request
 from bench.sentences import sentences
 from bench.translators import TRANSLATORS
-from fastattn.checkpoint import Checkpoint
-from fastattn.spec import StackSpec
+from fastattn.spec.architecture import StackSpec
+from fastattn.spec.checkpoint import Checkpoint
 from fastattn.weights import read
 
 TOKENS = "tokens/s"

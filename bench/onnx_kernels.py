@@ -6,8 +6,8 @@ from bench.case import Side
 from bench.onnx_graph import MICROSOFT, Graph
 from bench.onnx_session import session
 from bench.operations.table import Arrays
-from fastattn.operations import thread_limit
-from fastattn.rounding import quantize
+from fastattn.ops.cpu import thread_limit
+from fastattn.spec.rounding import quantize
 
 
 def _side(graph: Graph, output: str, feeds: dict[str, Any]) -> Side:

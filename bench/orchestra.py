@@ -15,8 +15,8 @@ from bench.machine import ROOT, processors
 from bench.parts import Part
 from bench.request import Request, say
 from bench.sentences import BUILT_IN
-from fastattn.cache_folder import cache_root
 from fastattn.errors import FastattnError
+from fastattn.system.cache_folder import cache_root
 from fastattn.weights.download import catalog
 
 THREADS = (

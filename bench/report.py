@@ -20,7 +20,7 @@ METHOD = """\
 Competitors alternate in one process, which holds every library to the same number of threads; a time is the median.
 `fastattn` is ours alone; another engine's cell is **how many times as fast ours is**, and its own speed. Products are
 in the table's precision on every side, all else in float32; int8 is int8 weights and rows that are quantized as they
-come. NumPy is `fastattn.reference`: the same operations, plainly written, on its BLAS. Peak (the register tile of that
+come. NumPy is `ops.reference`: the same operations, plainly written, on its BLAS. Peak (the register tile of that
 precision on operands in the first cache) and bandwidth (reading an array far beyond the last cache) are measured in the
 same process; a share of bandwidth counts each operand once and may pass 100% where it stays in a cache. Compile time is
 in no figure but its own table. Texts are tokenized inside the measured time on every side; CTranslate2 and the others

@@ -18,12 +18,12 @@ HEAD_WIDTH = 64  # of the attention whose memory is measured
 
 # The imports of an engine's user.
 IMPORTS = {
-    ("encode", "fastattn"): ("fastattn.encoder",),
+    ("encode", "fastattn"): ("fastattn.encoders.encoder",),
     ("encode", "sentence-transformers"): ("sentence_transformers",),
     ("encode", "CTranslate2"): ("ctranslate2", "tokenizers"),
     ("encode", "ONNX Runtime"): ("onnxruntime", "tokenizers"),
     ("encode", "OpenVINO"): ("openvino", "tokenizers"),
-    ("translate", "fastattn"): ("fastattn.translator",),
+    ("translate", "fastattn"): ("fastattn.translation.translator",),
     ("translate", "CTranslate2"): ("ctranslate2", "sentencepiece"),
 }
 

@@ -9,7 +9,7 @@ from bench.case import OURS
 from bench.measure import reader
 from bench.timing import library_threads, sample
 from fastattn import semantic_search
-from fastattn.operations import use_threads
+from fastattn.ops.cpu import use_threads
 
 ROWS, WIDTH = 1_000_000, 384
 QUERIES = (1, 8, 64)

@@ -16,7 +16,7 @@ def ours(folder: Path, threads: int, precision: str) -> dict[Setting, Translate]
 
 
 def naive(folder: Path, threads: int, precision: str) -> dict[Setting, Translate]:
-    """The same model on fastattn.reference: NumPy, whose BLAS uses ``threads`` threads."""
+    """The same model on fastattn.ops.reference: NumPy, whose BLAS uses ``threads`` threads."""
     from fastattn import Translator, reference
     from fastattn.weights import read
 

@@ -5,7 +5,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from fastattn.errors import InputError, described
-from fastattn.files import as_text, open_bytes, raw_lines
+from fastattn.system.files import as_text, open_bytes, raw_lines
 
 if TYPE_CHECKING:
     import numpy as np

@@ -11,8 +11,8 @@ import threading
 from collections.abc import Iterator
 from typing import Any, BinaryIO, Protocol
 
-from fastattn import files
 from fastattn.errors import FastattnError
+from fastattn.system import files
 
 PART = 1 << 16  # bytes: what a pipe holds on Linux
 PARTS_AHEAD = 16  # of a thread that reads

@@ -196,7 +196,7 @@ def encode(model: str | None, precision: str | None, **options: Any) -> None:
         from fastattn.weights.download.catalog import DEFAULT_ENCODER
 
         path = located_encoder(model, progress)
-        from fastattn.encoder import Encoder
+        from fastattn.encoders.encoder import Encoder
 
         chosen = chosen_vectors(vectors, vectors_MD, partial(Encoder, path, precision or "auto"))
         for name in ("ranges", "pooling"):  # as JSON has them

@@ -13,7 +13,7 @@ from fastattn.errors import FastattnError
 from fastattn.printable import json_line
 
 if TYPE_CHECKING:
-    from fastattn.cache_folder import CacheEntry
+    from fastattn.system.cache_folder import CacheEntry
 
 _DAY = 86_400  # seconds
 _LONG_AGO = 1_000_000  # days: nothing is as old, and more would overflow
@@ -49,7 +49,7 @@ def cache(context: click.Context, one_by_one: bool, as_json: bool) -> None:
         if one_by_one or as_json:
             raise click.UsageError("--entries and --json are for the list, not for clear", context)
         return
-    from fastattn.cache_folder import NOWHERE, cache_contents, cache_root
+    from fastattn.system.cache_folder import NOWHERE, cache_contents, cache_root
 
     entries, others = cache_contents()
     if as_json:
@@ -91,7 +91,7 @@ def clear(
     kernels: bool, packed: bool, checkpoints: bool, everything: bool, older_than: int | None, dry_run: bool
 ) -> None:
     """Delete the named kinds from the cache folder without asking, and list what was deleted."""
-    from fastattn.cache_folder import KINDS, cache_contents
+    from fastattn.system.cache_folder import KINDS, cache_contents
 
     asked = {"kernels": kernels, "packed": packed, "checkpoints": checkpoints}
     if not (everything or any(asked.values())):
@@ -119,7 +119,7 @@ def clear(
 
 
 def _print_kinds(entries: "list[CacheEntry]") -> None:
-    from fastattn.cache_folder import KINDS
+    from fastattn.system.cache_folder import KINDS
 
     for kind in KINDS:
         mine = [entry for entry in entries if entry.kind == kind]

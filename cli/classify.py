@@ -81,7 +81,7 @@ def classify(
 
             path = catalog.resolve(located(model, progress))
             Compiling(progress)
-            from fastattn.text_classifier import TextClassifier
+            from fastattn.encoders.text_classifier import TextClassifier
 
             classifier = TextClassifier(path, **given(precision=precision, threads=threads))
         progress.enabled &= not output.is_terminal()

@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 import click
 
-from fastattn.option_names import what_was_meant
+from fastattn.system.option_names import what_was_meant
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 

@@ -8,10 +8,10 @@ import click
 from fastattn.cli.options import located
 from fastattn.cli.printing import say
 from fastattn.cli.progress import Compiling, Progress
-from fastattn.files import open_folder
+from fastattn.system.files import open_folder
 
 if TYPE_CHECKING:
-    from fastattn.checkpoint import Checkpoint
+    from fastattn.spec.checkpoint import Checkpoint
 
 
 @click.command(
@@ -72,7 +72,7 @@ def convert(model: str, out: str, precision: str) -> None:
 
 def _input_factors(checkpoint: "Checkpoint", progress: Progress) -> dict[str, Any]:
     Compiling(progress)
-    from fastattn import operations
-    from fastattn.balance import input_factors
+    from fastattn.loading.balance import input_factors
+    from fastattn.ops import cpu as operations
 
     return input_factors(checkpoint, operations)

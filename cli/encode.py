@@ -34,7 +34,7 @@ from fastattn.printable import decimals, json_decimals
 if TYPE_CHECKING:
     import numpy as np
 
-    from fastattn.encoder import Encoder
+    from fastattn.encoders.encoder import Encoder
 
     _Results = Iterator[tuple[Line, np.ndarray]]
 
@@ -117,7 +117,7 @@ def encode(
         with loading():
             path = located_encoder(model, progress)
             compiling = Compiling(progress)
-            from fastattn.encoder import Encoder
+            from fastattn.encoders.encoder import Encoder
 
             encoder = Encoder(path, **given(precision=precision, threads=threads, processes=processes))
         chosen = chosen_vectors(options, vectors_MD, lambda: encoder)

@@ -17,7 +17,7 @@ from fastattn._version import VERSION
 from fastattn.cli.command import Group
 from fastattn.cli.printing import say, say_traceback
 from fastattn.errors import FastattnError
-from fastattn.option_names import MODEL, SEARCH, TEXTS
+from fastattn.system.option_names import MODEL, SEARCH, TEXTS
 
 # Each is in a file of its name, which is imported when it is asked for: together they take 15 ms.
 COMMANDS = (

@@ -14,10 +14,10 @@ from fastattn.cli.printing import say
 from fastattn.printable import counted
 
 if TYPE_CHECKING:
-    from fastattn.checkpoint import Checkpoint
     from fastattn.simd.target import Target
-    from fastattn.spec import HeadSpec, StackSpec
-    from fastattn.text_spec import EncoderText, TranslationText
+    from fastattn.spec.architecture import HeadSpec, StackSpec
+    from fastattn.spec.checkpoint import Checkpoint
+    from fastattn.spec.text_spec import EncoderText, TranslationText
 
 _NOTABLE = (
     "sse4.2 avx avx2 fma f16c avxvnni avx512f avx512vl avx512bw avx512vnni avx512bf16 avx512fp16 amx-int8 amx-bf16 "
@@ -63,7 +63,7 @@ def _checkpoint_facts(model: str) -> Facts:
 
 def model_facts(checkpoint: "Checkpoint") -> Facts:
     """What a checkpoint holds: the architecture, the weights, how text becomes ids."""
-    from fastattn.text_spec import TranslationText
+    from fastattn.spec.text_spec import TranslationText
 
     spec = checkpoint.spec
     yield "format", checkpoint.format or "unknown"
@@ -144,7 +144,7 @@ _BYTES = {"float32": 4, "bfloat16": 2, "int8": 1}
 
 
 def _weight_facts(checkpoint: "Checkpoint") -> Facts:
-    from fastattn.precision import resolve_precision
+    from fastattn.spec.precision import resolve_precision
 
     distinct = {id(tensor): tensor for tensor in checkpoint.tensors.values()}  # tied weights count once
     parameters = sum(tensor.size for tensor in distinct.values())
@@ -199,10 +199,10 @@ def _encoder_facts(text: "EncoderText") -> Facts:
 
 def machine_facts() -> Facts:
     """The CPU, what is compiled for it, and the versions of what computes."""
-    from fastattn.cache_folder import NOWHERE, cache_root
-    from fastattn.cpus import usable_cpus
     from fastattn.runtime.threads import thread_limit
     from fastattn.simd.target import TARGET, compiled_features, compiled_name, tiles_refusal
+    from fastattn.system.cache_folder import NOWHERE, cache_root
+    from fastattn.system.cpus import usable_cpus
 
     root, features, cpus = cache_root(), compiled_features(), usable_cpus()
 

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from fastattn.atomic_files import discard_unfinished
+from fastattn.system.atomic_files import discard_unfinished
 
 before_end: list[Callable[[], None]] = []  # called where a signal ends the process
 _SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")

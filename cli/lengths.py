@@ -2,11 +2,11 @@
 
 from typing import TYPE_CHECKING, Any
 
+from fastattn.encoders.token_limit import TokenLimit
 from fastattn.printable import counted
-from fastattn.token_limit import TokenLimit
 
 if TYPE_CHECKING:
-    from fastattn.encoder import Encoder
+    from fastattn.encoders.encoder import Encoder
 
 # Lines, and characters, that are counted together.
 MOST_LINES, MOST_CHARACTERS = 256, 1 << 18

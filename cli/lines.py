@@ -10,12 +10,12 @@ from typing import BinaryIO
 
 import click
 
-from fastattn import files
 from fastattn.cli.printing import say
 from fastattn.errors import FastattnError, InputError, LineError
-from fastattn.files import as_text, open_bytes, raw_lines
 from fastattn.printable import counted
-from fastattn.records import dataclass
+from fastattn.system import files
+from fastattn.system.files import as_text, open_bytes, raw_lines
+from fastattn.system.records import dataclass
 
 
 @dataclass

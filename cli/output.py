@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import BinaryIO
 
 from fastattn.errors import FastattnError
-from fastattn.files import Output, open_file
+from fastattn.system.files import Output, open_file
 
 
 @contextlib.contextmanager

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from fastattn.cli.printing import say
 from fastattn.printable import counted
-from fastattn.progress import Progress
+from fastattn.system.progress import Progress
 
 if TYPE_CHECKING:
     from fastattn.cli.lines import Lines

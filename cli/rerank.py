@@ -60,7 +60,7 @@ def rerank(
 
             path = catalog.resolve(located(model, progress))
             Compiling(progress)
-            from fastattn.cross_encoder import CrossEncoder
+            from fastattn.encoders.cross_encoder import CrossEncoder
 
             encoder = CrossEncoder(path, **given(precision=precision, threads=threads))
         progress.clear()

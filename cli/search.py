@@ -16,13 +16,13 @@ from fastattn.cli.options import given, located_encoder, model_option, precision
 from fastattn.cli.output import Output, open_output
 from fastattn.cli.progress import Compiling, Progress
 from fastattn.errors import InputError
-from fastattn.files import as_text, open_bytes, raw_lines
 from fastattn.printable import counted
+from fastattn.system.files import as_text, open_bytes, raw_lines
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from fastattn.encoder import Encoder
+    from fastattn.encoders.encoder import Encoder
 
 TOGETHER = 64  # queries for which the vectors are read once
 _Row = tuple[Any, int, str | None]  # score, row, text
@@ -95,8 +95,8 @@ def search(
             texts = None if texts_path is None else _texts(texts_path, len(corpus_ND), vectors_path)
             path = located_encoder(model, progress)
             Compiling(progress)
-            from fastattn.encoder import Encoder
-            from fastattn.vector_search import semantic_search
+            from fastattn.encoders.encoder import Encoder
+            from fastattn.vectors.search import semantic_search
 
             encoder = Encoder(path, **given(precision=precision, threads=threads))
         progress.clear()
@@ -139,7 +139,7 @@ def _query_options(encoder: "Encoder", corpus_ND: "np.ndarray", path: str, sampl
 
     sample  the vectors whose ranges integers divide; bytes are bits without
     """
-    from fastattn.quantized_vectors import calibrated_ranges
+    from fastattn.vectors.quantized import calibrated_ranges
 
     width, dtype, most = corpus_ND.shape[1], str(corpus_ND.dtype), encoder.dimension
     bits = corpus_ND.dtype.kind != "f" and sample is None

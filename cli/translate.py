@@ -29,7 +29,7 @@ from fastattn.cli.output import Output, open_output
 from fastattn.cli.progress import Compiling, Progress, pace, rate
 from fastattn.cli.search_options import as_typed, search_options, split_option
 from fastattn.errors import FastattnError, InputError
-from fastattn.files import one_line
+from fastattn.system.files import one_line
 
 
 @click.command(
@@ -133,7 +133,7 @@ def translate(
                 name = located_name(name, progress)
             else:
                 name = located(model, progress)
-            from fastattn.translator import Translator
+            from fastattn.translation.translator import Translator
 
             translator = Translator(name, **given(precision=precision, threads=threads, processes=processes))
         # Greedy search is faster without scores.

@@ -12,7 +12,7 @@ from fastattn.cli.options import TEXT, given
 if TYPE_CHECKING:
     import numpy as np
 
-    from fastattn.encoder import Encoder
+    from fastattn.encoders.encoder import Encoder
 
 # The options that choose vectors, which ``chosen_vectors`` takes.
 vector_options = with_options(
@@ -84,7 +84,7 @@ def chosen_vectors(
         pooling=None if pooling is None else tuple(pooling.split(",")),
     )
     if vectors_MD is not None:
-        from fastattn.quantized_vectors import calibrated_ranges
+        from fastattn.vectors.quantized import calibrated_ranges
 
         width = encoder_of().encode([], **chosen | {"output_dtype": "float32"}).shape[1]
         chosen["ranges"] = calibrated_ranges(vectors_MD, width)

@@ -16,7 +16,7 @@ from fastattn.cli.progress import Compiling, Progress
 from fastattn.printable import counted
 
 if TYPE_CHECKING:
-    from fastattn.checkpoint import Checkpoint
+    from fastattn.spec.checkpoint import Checkpoint
     from fastattn.verification import Verification
     from fastattn.verification.comparison import Comparison
 
@@ -115,7 +115,7 @@ def _default_texts(checkpoint: "Checkpoint") -> tuple[str, ...]:
 
     For an encoder, a text of its tokenizer's special tokens too: padding in a text moves the positions of some.
     """
-    from fastattn.text_spec import EncoderText
+    from fastattn.spec.text_spec import EncoderText
 
     plain, accented, long = SENTENCES
     if not isinstance(checkpoint.text, EncoderText):

@@ -11,7 +11,7 @@ from fastattn.errors import FastattnError
 from fastattn.printable import counted
 
 if TYPE_CHECKING:
-    from fastattn.checkpoint import Checkpoint
+    from fastattn.spec.checkpoint import Checkpoint
 
 
 @click.command(
@@ -31,11 +31,11 @@ def warmup() -> None:
     start = time.monotonic()
     with Progress() as progress:
         compiling = Compiling(progress)
-        from fastattn.encoder import Encoder
-        from fastattn.masked_language_model import MaskedLanguageModel
+        from fastattn.encoders.encoder import Encoder
+        from fastattn.encoders.masked_language_model import MaskedLanguageModel
+        from fastattn.encoders.sparse_encoder import SparseEncoder
         from fastattn.runtime.compiling import cache_fault
-        from fastattn.sparse_encoder import SparseEncoder
-        from fastattn.spec import (
+        from fastattn.spec.architecture import (
             AttentionSpec,
             FeedForwardSpec,
             LocalSpec,
@@ -44,7 +44,7 @@ def warmup() -> None:
             RecurrenceSpec,
             Rotary,
         )
-        from fastattn.translator import Translator
+        from fastattn.translation.translator import Translator
 
         # Small models run every kernel, in each precision.
         normed: dict[str, Any] = {
@@ -99,7 +99,7 @@ def _search() -> None:
     """Search vectors of each type."""
     import numpy as np
 
-    from fastattn.vector_search import semantic_search
+    from fastattn.vectors.search import semantic_search
 
     for dtype, function in ((np.float32, "dot"), (np.int8, "dot"), (np.uint8, "dot"), (np.uint8, "hamming")):
         vectors_ND = np.ones((1, 8), dtype)
@@ -107,7 +107,7 @@ def _search() -> None:
 
 
 def _stack(**variety: Any) -> Any:
-    from fastattn.spec import AttentionSpec, FeedForwardSpec, NormSpec, PositionSpec, StackSpec
+    from fastattn.spec.architecture import AttentionSpec, FeedForwardSpec, NormSpec, PositionSpec, StackSpec
 
     parts: dict[str, Any] = {
         "attention": AttentionSpec(heads=2, key_heads=2, head_width=32),
@@ -125,8 +125,8 @@ _TOKENS = ("<unk>", "<s>", "</s>", "▁word")
 
 def _encoder_checkpoint(predicts: bool = False, **variety: Any) -> "Checkpoint":
     """``predicts``: with a head that predicts tokens."""
-    from fastattn.spec import FeedForwardSpec, HeadSpec, ModelSpec, NormSpec
-    from fastattn.text_spec import EncoderText
+    from fastattn.spec.architecture import FeedForwardSpec, HeadSpec, ModelSpec, NormSpec
+    from fastattn.spec.text_spec import EncoderText
 
     model = {"type": "WordLevel", "vocab": {"<unk>": 0, "word": 1, "[MASK]": 2}, "unk_token": "<unk>"}
     tokenizer = {"version": "1.0", "added_tokens": [], "pre_tokenizer": {"type": "WhitespaceSplit"}, "model": model}
@@ -145,9 +145,9 @@ def _translation_checkpoint(quantized: bool, decoder: dict[str, Any], **variety:
 
     import numpy as np
 
-    from fastattn.checkpoint import Shortlist
-    from fastattn.spec import ModelSpec
-    from fastattn.text_spec import TranslationText
+    from fastattn.spec.architecture import ModelSpec
+    from fastattn.spec.checkpoint import Shortlist
+    from fastattn.spec.text_spec import TranslationText
 
     stack = _stack(**variety)
     spec = ModelSpec("encoder-decoder", stack, dataclasses.replace(stack, cross_attention=True, **decoder))
@@ -160,9 +160,9 @@ def _checkpoint(spec: Any, text: Any, quantized: bool = False) -> "Checkpoint":
     """All weights are one, matrices int8 if ``quantized``: only types and shapes matter to kernels."""
     import numpy as np
 
-    from fastattn.checkpoint import Checkpoint
-    from fastattn.quantized import QuantizedTensor
-    from fastattn.tensors import tensor_shapes
+    from fastattn.spec.checkpoint import Checkpoint
+    from fastattn.spec.quantized import QuantizedTensor
+    from fastattn.spec.tensors import tensor_shapes
 
     tensors: dict[str, Any] = {}
     for name, shape in tensor_shapes(spec).items():

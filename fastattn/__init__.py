@@ -12,28 +12,28 @@ from fastattn._version import VERSION as __version__
 
 if TYPE_CHECKING:
     from fastattn import mechanisms
-    from fastattn.cross_encoder import CrossEncoder
+    from fastattn.array_attention.attention import attention, attention_ragged
+    from fastattn.array_attention.block_mask import BlockMask
+    from fastattn.array_attention.cache import KVCache
+    from fastattn.array_attention.multi_head import MultiHeadAttention, ProjectionWeights, multi_head_attention
     from fastattn.decoding.options import DecodingOptions, Step
-    from fastattn.encoder import Encoder
+    from fastattn.encoders.cross_encoder import CrossEncoder
+    from fastattn.encoders.encoder import Encoder
+    from fastattn.encoders.masked_language_model import MaskedLanguageModel
+    from fastattn.encoders.multi_vector_encoder import MultiVectorEncoder
+    from fastattn.encoders.sparse_encoder import SparseEncoder
+    from fastattn.encoders.text_classifier import TextClassifier
+    from fastattn.encoders.token_classifier import TokenClassifier
     from fastattn.errors import FastattnError
-    from fastattn.functional.attention import attention, attention_ragged
-    from fastattn.functional.block_mask import BlockMask
-    from fastattn.functional.cache import KVCache
-    from fastattn.functional.multi_head import MultiHeadAttention, ProjectionWeights, multi_head_attention
-    from fastattn.functions.combine import and_masks, or_masks
-    from fastattn.functions.plan import explain_function
-    from fastattn.masked_language_model import MaskedLanguageModel
-    from fastattn.multi_vector_encoder import MultiVectorEncoder
     from fastattn.plot import AttentionPlot, plot_attention
-    from fastattn.quantized_vectors import quantize_vectors
-    from fastattn.results import ExecutionStats, Score, TokenTranslation, Translation
     from fastattn.runtime.threads import set_threading, use_threads
-    from fastattn.sparse_encoder import SparseEncoder
-    from fastattn.sparse_vectors import SparseVectors
-    from fastattn.text_classifier import TextClassifier
-    from fastattn.token_classifier import TokenClassifier
-    from fastattn.translator import Translator
-    from fastattn.vector_search import SearchResult, semantic_search
+    from fastattn.translation.results import ExecutionStats, Score, TokenTranslation, Translation
+    from fastattn.translation.translator import Translator
+    from fastattn.user_functions.combine import and_masks, or_masks
+    from fastattn.user_functions.plan import explain_function
+    from fastattn.vectors.quantized import quantize_vectors
+    from fastattn.vectors.search import SearchResult, semantic_search
+    from fastattn.vectors.sparse import SparseVectors
 
 __all__ = [
     "AttentionPlot",
@@ -75,37 +75,37 @@ __all__ = [
 
 _HOMES = {
     "AttentionPlot": ("fastattn.plot", "AttentionPlot"),
-    "BlockMask": ("fastattn.functional.block_mask", "BlockMask"),
-    "CrossEncoder": ("fastattn.cross_encoder", "CrossEncoder"),
+    "BlockMask": ("fastattn.array_attention.block_mask", "BlockMask"),
+    "CrossEncoder": ("fastattn.encoders.cross_encoder", "CrossEncoder"),
     "DecodingOptions": ("fastattn.decoding.options", "DecodingOptions"),
-    "Encoder": ("fastattn.encoder", "Encoder"),
-    "ExecutionStats": ("fastattn.results", "ExecutionStats"),
+    "Encoder": ("fastattn.encoders.encoder", "Encoder"),
+    "ExecutionStats": ("fastattn.translation.results", "ExecutionStats"),
     "FastattnError": ("fastattn.errors", "FastattnError"),
-    "KVCache": ("fastattn.functional.cache", "KVCache"),
-    "MaskedLanguageModel": ("fastattn.masked_language_model", "MaskedLanguageModel"),
-    "MultiHeadAttention": ("fastattn.functional.multi_head", "MultiHeadAttention"),
-    "MultiVectorEncoder": ("fastattn.multi_vector_encoder", "MultiVectorEncoder"),
-    "ProjectionWeights": ("fastattn.functional.multi_head", "ProjectionWeights"),
-    "Score": ("fastattn.results", "Score"),
-    "SearchResult": ("fastattn.vector_search", "SearchResult"),
-    "SparseEncoder": ("fastattn.sparse_encoder", "SparseEncoder"),
-    "SparseVectors": ("fastattn.sparse_vectors", "SparseVectors"),
+    "KVCache": ("fastattn.array_attention.cache", "KVCache"),
+    "MaskedLanguageModel": ("fastattn.encoders.masked_language_model", "MaskedLanguageModel"),
+    "MultiHeadAttention": ("fastattn.array_attention.multi_head", "MultiHeadAttention"),
+    "MultiVectorEncoder": ("fastattn.encoders.multi_vector_encoder", "MultiVectorEncoder"),
+    "ProjectionWeights": ("fastattn.array_attention.multi_head", "ProjectionWeights"),
+    "Score": ("fastattn.translation.results", "Score"),
+    "SearchResult": ("fastattn.vectors.search", "SearchResult"),
+    "SparseEncoder": ("fastattn.encoders.sparse_encoder", "SparseEncoder"),
+    "SparseVectors": ("fastattn.vectors.sparse", "SparseVectors"),
     "Step": ("fastattn.decoding.options", "Step"),
-    "TextClassifier": ("fastattn.text_classifier", "TextClassifier"),
-    "TokenClassifier": ("fastattn.token_classifier", "TokenClassifier"),
-    "TokenTranslation": ("fastattn.results", "TokenTranslation"),
-    "Translation": ("fastattn.results", "Translation"),
-    "Translator": ("fastattn.translator", "Translator"),
-    "and_masks": ("fastattn.functions.combine", "and_masks"),
-    "attention": ("fastattn.functional.attention", "attention"),
-    "attention_ragged": ("fastattn.functional.attention", "attention_ragged"),
-    "explain_function": ("fastattn.functions.plan", "explain_function"),
+    "TextClassifier": ("fastattn.encoders.text_classifier", "TextClassifier"),
+    "TokenClassifier": ("fastattn.encoders.token_classifier", "TokenClassifier"),
+    "TokenTranslation": ("fastattn.translation.results", "TokenTranslation"),
+    "Translation": ("fastattn.translation.results", "Translation"),
+    "Translator": ("fastattn.translation.translator", "Translator"),
+    "and_masks": ("fastattn.user_functions.combine", "and_masks"),
+    "attention": ("fastattn.array_attention.attention", "attention"),
+    "attention_ragged": ("fastattn.array_attention.attention", "attention_ragged"),
+    "explain_function": ("fastattn.user_functions.plan", "explain_function"),
     "mechanisms": ("fastattn.mechanisms", ""),
-    "multi_head_attention": ("fastattn.functional.multi_head", "multi_head_attention"),
-    "or_masks": ("fastattn.functions.combine", "or_masks"),
+    "multi_head_attention": ("fastattn.array_attention.multi_head", "multi_head_attention"),
+    "or_masks": ("fastattn.user_functions.combine", "or_masks"),
     "plot_attention": ("fastattn.plot", "plot_attention"),
-    "quantize_vectors": ("fastattn.quantized_vectors", "quantize_vectors"),
-    "semantic_search": ("fastattn.vector_search", "semantic_search"),
+    "quantize_vectors": ("fastattn.vectors.quantized", "quantize_vectors"),
+    "semantic_search": ("fastattn.vectors.search", "semantic_search"),
     "set_threading": ("fastattn.runtime.threads", "set_threading"),
     "use_threads": ("fastattn.runtime.threads", "use_threads"),
 }
@@ -114,7 +114,7 @@ _imported_at = time_ns()  # before any other file of the package was read
 
 
 def _find_rooms_of_a_clone(folder: str) -> None:
-    """Find weights/ and cli/ in a clone, where they lie beside this folder: setup.cfg maps them into the package.
+    """Find weights/ and cli/ in a clone, where they lie beside this folder: setup.py maps them into the package.
 
     A process that starts in the clone's root imports the clone's folder, not the installed package.
     """

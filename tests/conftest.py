@@ -11,9 +11,9 @@ from unittest import mock
 import pytest
 from hypothesis import HealthCheck, settings
 
-from fastattn.atomic_files import make_folder
-from fastattn.cache_folder import cache_root
 from fastattn.errors import DownloadError
+from fastattn.system.atomic_files import make_folder
+from fastattn.system.cache_folder import cache_root
 
 # As it was when the session began: tests that move the cache or reconfigure pip change nothing for real checkpoints,
 # whose cache survives between runs.

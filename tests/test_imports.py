@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tests.import_table import ANYBODY, OUTSIDE, TABLE, WEIGHTS, modules
+from tests.import_table import ANYBODY, OUTSIDE, ROOMS, TABLE, WEIGHTS, modules, room_of
 
 NAMES = {name for name, _ in modules()}
 # Modules that import what a variable says, of a table of strings, which is read here as well, or from outside.
@@ -20,8 +20,8 @@ FROM_VARIABLES = {
 }
 
 
-def room_of(module):
-    return (module.split(".") + [""])[1]
+def weights_room(module):
+    return (module.split(".") + [""])[2]
 
 
 def imports_of(source, module):
@@ -55,7 +55,7 @@ def forbidden(module, source):
             target = target if target in TABLE else ""  # a public name
             allowed = target in {room} | ANYBODY | TABLE[room]
             if room == target == "weights":
-                inner, other = (room_of(name.removeprefix("fastattn.")) for name in (module, imported))
+                inner, other = (weights_room(name) for name in (module, imported))
                 allowed = other in {inner} | WEIGHTS[inner]
         else:
             allowed = top in sys.stdlib_module_names | {"numpy"} | OUTSIDE.get(room, set())
@@ -72,14 +72,14 @@ def test_imports_only_what_the_table_allows(module, path):
     "module, source",
     [
         ("fastattn.models.new", "import fastattn.kernels.matmul"),
-        ("fastattn.kernels.new", "from fastattn.operations.packing import PackedLinear"),
-        ("fastattn.operations.new", "from numba import prange"),
-        ("fastattn.models.new", "from fastattn import operations"),
+        ("fastattn.kernels.new", "from fastattn.ops.cpu.packing import PackedLinear"),
+        ("fastattn.ops.cpu.new", "from numba import prange"),
+        ("fastattn.models.new", "from fastattn.ops import cpu"),
         ("fastattn.models.new", "def load():\n    from fastattn.kernels import matmul"),
         ("fastattn.models.new", "from importlib import import_module\nimport_module('fastattn.kernels.matmul')"),
         ("fastattn.layers", "HOMES = {'Encoder': ('fastattn.models.encoder', 'Encoder')}"),
-        ("fastattn.spec", "import importlib\nimportlib.import_module('torch')"),
-        ("fastattn.spec", "import torch"),
+        ("fastattn.spec.architecture", "import importlib\nimportlib.import_module('torch')"),
+        ("fastattn.spec.architecture", "import torch"),
         ("fastattn.weights.marian.new", "from fastattn.weights import native"),
         ("fastattn.weights.marian.new", "from fastattn.weights.native import convert"),
         ("fastattn.weights.marian.new", "HOMES = {'convert': 'fastattn.weights.native.convert'}"),
@@ -98,10 +98,21 @@ def test_what_a_variable_says_is_imported_nowhere_else(source):
         forbidden("fastattn.models.new", source)
 
 
+def test_rooms_import_what_stands_above_them_alone():
+    rooms = list(TABLE)
+    assert len(rooms) <= 40
+    assert [(room, used) for room in rooms for used in TABLE[room] if rooms.index(used) >= rooms.index(room)] == []
+    assert all(TABLE[room] <= ANYBODY for room in ANYBODY)
+
+
+def test_few_files_lie_loose():
+    assert len(list(ROOMS["fastattn"].glob("*.py"))) <= 6
+
+
 def test_table_has_no_room_that_is_gone():
     existing = {room_of(module) for module, _ in modules()}
     assert set(TABLE) <= existing
-    assert set(WEIGHTS) == {room_of(name.removeprefix("fastattn.")) for name in NAMES if room_of(name) == "weights"}
+    assert set(WEIGHTS) == {weights_room(name) for name in NAMES if room_of(name) == "weights"}
 
 
 def test_kernels_are_imported_by_no_model():
@@ -110,6 +121,6 @@ def test_kernels_are_imported_by_no_model():
     users = {
         room_of(name)
         for name, text in texts.items()
-        if any((".kernels" in used or ".operations" in used) for used in imports_of(text, name))
+        if any((".kernels" in used or ".ops.cpu" in used) for used in imports_of(text, name))
     }
-    assert not users & {"layers", "models", "decoding", "reference", "text", "weights"}
+    assert not users & {"layers", "models", "decoding", "ops.reference", "text", "weights"}

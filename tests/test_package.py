@@ -41,11 +41,12 @@ def test_import_and_help_are_light():
 
 LIGHT = """
 import importlib, pkgutil, sys
-import fastattn.cli, fastattn.encoder, fastattn.operations, fastattn.translator
-from fastattn import functional, mechanisms
+import fastattn.cli, fastattn.encoders.encoder, fastattn.ops.cpu, fastattn.translation.translator
+from fastattn import mechanisms
+from fastattn import array_attention as functional
 from fastattn.cli import warmup
 from fastattn.runtime import clock, handle, scratch, threads
-for package in (fastattn.operations, fastattn.cli, functional, mechanisms):
+for package in (fastattn.ops.cpu, fastattn.cli, functional, mechanisms):
     for room in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
         if not room.name.endswith("__main__"):
             importlib.import_module(room.name)
@@ -72,7 +73,7 @@ def test_public_names_are_there():
 
     for name in fastattn.__all__:
         assert getattr(fastattn, name) is not None
-    assert fastattn.Translator.__module__ == "fastattn.translator"
+    assert fastattn.Translator.__module__ == "fastattn.translation.translator"
 
 
 @pytest.fixture
@@ -80,7 +81,7 @@ def source(tmp_path):
     """A copy of what packaging reads: building writes into the source folder."""
     for name in ("fastattn", "weights", "cli"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
+    for name in ("setup.cfg", "setup.py", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, tmp_path)
     return tmp_path
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from fastattn.cache_folder import cache_root
-from fastattn.packed_file import PackedFile
+from fastattn.loading.packed_file import PackedFile
 from fastattn.runtime.handle import cache_folder
+from fastattn.system.cache_folder import cache_root
 from fastattn.weights.download.catalog import resolve
 from tests.conftest import ENVIRONMENT
 

@@ -11,9 +11,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from fastattn.cache_folder import cache_root, mark_used
-from fastattn.checkpoint import Checkpoint
 from fastattn.errors import CheckpointError
+from fastattn.spec.checkpoint import Checkpoint
+from fastattn.system.cache_folder import cache_root, mark_used
 from fastattn.weights.folder import Awaited, Directory, check_memory, kind_of
 
 # Asked in this order: a sentence-transformers folder is a Hugging Face directory with more in it, and fastattn's own
@@ -34,7 +34,7 @@ def read(path: str | Path) -> Checkpoint:
     Raises CheckpointError, on one line, where the path is missing, its format unknown (the known ones are listed),
     a file malformed, or the architecture not supported.
     """
-    from fastattn.tensors import check_tensors  # for what is read, not what an earlier process has kept of it
+    from fastattn.spec.tensors import check_tensors  # for what is read, not what an earlier process has kept of it
 
     path = Path(os.path.expanduser(path))  # Path's own fails where there is no such user, or no home
     if path.parent == cache_root() / "checkpoints":

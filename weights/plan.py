@@ -1,6 +1,6 @@
 """Canonical tensors from a file's arrays: a table of the sources of each, one check of all, then the tensors.
 
-A table's key is a canonical name of ``fastattn.tensors``, its value is ``of`` the names of its sources. In both, STACK
+A table's key is a canonical name of ``spec.tensors``, its value is ``of`` the names of its sources. In both, STACK
 stands for encoder and decoder, # for a layer's number, * for weight and bias::
 
     "STACK.embedding.weight": of("STACK.embed_tokens.weight"),
@@ -19,9 +19,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from fastattn.errors import CheckpointError
-from fastattn.quantized import QuantizedTensor, Tensor
-from fastattn.spec import ModelSpec
-from fastattn.tensors import find_misfits, tensor_shapes
+from fastattn.spec.architecture import ModelSpec
+from fastattn.spec.quantized import QuantizedTensor, Tensor
+from fastattn.spec.tensors import find_misfits, tensor_shapes
 
 Shape = tuple[int, ...]
 NAME = re.compile(r"(encoder|decoder|head)(\.layers\.(\d+))?\.(.+?)(?:\.(weight|bias))?")

@@ -13,8 +13,8 @@ from bench.checks import Absent, Data, Findings, check
 from bench.checks.compare import THREADS, milliseconds, plural, timed
 from bench.timing import library_threads
 from fastattn import BlockMask, operations
-from fastattn.heads import Heads
-from fastattn.position_bias import PositionBias
+from fastattn.ops.heads import Heads
+from fastattn.ops.position_bias import PositionBias
 
 SHAPE: Shape = (1, 12, 2048, 64)
 MOST = 1.3

@@ -1,4 +1,4 @@
-"""fastattn.attention against fastattn.reference in float32: time, and memory over the number of positions."""
+"""fastattn.attention against fastattn.ops.reference in float32: time, and memory over the number of positions."""
 
 from functools import partial
 
@@ -11,8 +11,8 @@ from bench.checks import Data, Findings, check
 from bench.checks.compare import THREADS, compare, in_child, milliseconds, plural, request
 from bench.parts import MEMORY_LENGTHS
 from bench.resources import bytes_a_position
-from fastattn import reference
-from fastattn.heads import Heads
+from fastattn.ops import reference
+from fastattn.ops.heads import Heads
 
 CASES: list[tuple[Shape, bool, float]] = [
     ((8, 12, 512, 64), False, 2.0),
@@ -25,7 +25,7 @@ CASES: list[tuple[Shape, bool, float]] = [
 
 @check(
     "attention-reference",
-    "one thread and two: at least 2 x fastattn.reference in float32, causal at 8192 positions 5 x; from 1024 to 8192 "
+    "one thread and two: at least 2 x ops.reference in float32, causal at 8192 positions 5 x; from 1024 to 8192 "
     "positions its memory grows by no more than that of inputs and result",
 )
 def against_reference(data: Data) -> tuple[bool, str]:

@@ -10,7 +10,7 @@ from bench.checks import Data, Findings, check
 from bench.checks.compare import THREADS, compare, milliseconds, plural, timed
 from bench.measure import reader
 from bench.timing import alternate
-from fastattn.operations import use_threads
+from fastattn.ops.cpu import use_threads
 
 FLOOR_SHARE = 0.85
 BANDWIDTH_SHARE = 0.85

@@ -11,8 +11,8 @@ from bench.checks import Data
 from bench.orchestra import run_child
 from bench.request import Request
 from bench.timing import alternate, library_threads
-from fastattn.cache_folder import cache_root
-from fastattn.operations import use_threads
+from fastattn.ops.cpu import use_threads
+from fastattn.system.cache_folder import cache_root
 from fastattn.weights.download import catalog
 
 THREADS = (1, 2)

@@ -18,7 +18,7 @@ from bench.kernel_cases import linear
 from bench.machine import ROOT
 from bench.measure import bare_tile, peak_flops
 from bench.timing import alternate, library_threads, once
-from fastattn import operations
+from fastattn.ops import cpu as operations
 from fastattn.simd.target import TARGET, tiles_refusal
 
 

@@ -8,7 +8,7 @@ from bench.checks.compare import pause
 from bench.kernel_cases import attention, linear
 from bench.timing import alternate, library_threads
 from fastattn import Encoder, Translator
-from fastattn.operations import use_threads
+from fastattn.ops.cpu import use_threads
 
 LEAST = 1.8
 PRODUCTS = ((1024, 1024, 1024), (96, 384, 1536))  # rows, inputs, outputs

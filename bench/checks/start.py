@@ -19,7 +19,7 @@ from bench.convert import converted
 from bench.machine import ROOT
 from bench.memory import peak_of_command
 from bench.timing import alternate, once
-from fastattn.cache_folder import cache_root
+from fastattn.system.cache_folder import cache_root
 
 LIGHT_MB = 162  # at their peak, a line with en-pt
 LOAD = """

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 
 from bench.operations.table import FLOAT, Arrays, Operation, Problem, Size, Work, normal, starts_of
-from fastattn.heads import Heads
-from fastattn.position_bias import PositionBias
-from fastattn.rounding import bfloat16_bits
+from fastattn.ops.heads import Heads
+from fastattn.ops.position_bias import PositionBias
+from fastattn.spec.rounding import bfloat16_bits
 
 
 def _distances(rng: np.random.Generator, positions: str, heads: int, longest: int) -> Arrays:

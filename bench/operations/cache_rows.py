@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from bench.operations.table import Arrays, Operation, Problem, Size, normal
-from fastattn.rounding import as_floats
+from fastattn.spec.rounding import as_floats
 
 
 def write_rows(rows: int, width: int, column: int, narrow: bool) -> Problem:

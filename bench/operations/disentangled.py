@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from bench.operations.table import FLOAT, Arrays, Operation, Problem, Size, Work, normal, starts_of
-from fastattn.heads import Heads
+from fastattn.ops.heads import Heads
 
 
 def disentangled_attention(

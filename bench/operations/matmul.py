@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from bench.operations.table import FLOAT, GFLOPS, GOPS, WEIGHT_BYTES, Arrays, Operation, Problem, Size, Work, normal
-from fastattn.spec import ACTIVATIONS
+from fastattn.spec.architecture import ACTIVATIONS
 
 MATRIX_SIZES = (
     (0, 8, 8),

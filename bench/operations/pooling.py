@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from bench.operations.table import Arrays, Operation, Problem, Size, normal, starts_of
-from fastattn.text_spec import POOLINGS
+from fastattn.spec.text_spec import POOLINGS
 
 
 def pool(lengths: tuple[int, ...], width: int, skip: int = 0) -> Problem:

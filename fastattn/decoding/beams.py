@@ -6,7 +6,7 @@ import numpy as np
 
 from fastattn.decoding.capacity import expected_rows
 from fastattn.decoding.jobs import Hypothesis, Job
-from fastattn.ops import OutputSubset
+from fastattn.ops.protocol import OutputSubset
 from fastattn.scheduling.request import Ticket
 
 

@@ -16,8 +16,8 @@ from fastattn.decoding.options import DecodingOptions
 from fastattn.decoding.sampling import draw, uniform
 from fastattn.decoding.search import biased
 from fastattn.decoding.shortlist import allowed_ids
-from fastattn.edits import Edits
-from fastattn.ops import OutputSubset
+from fastattn.ops.edits import Edits
+from fastattn.ops.protocol import OutputSubset
 
 
 class Rows:

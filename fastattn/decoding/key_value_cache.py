@@ -12,8 +12,8 @@ from collections.abc import Hashable
 import numpy as np
 
 from fastattn.models.sizes import DecoderSizes
-from fastattn.ops import Ops
-from fastattn.row_pool import RowPool
+from fastattn.ops.protocol import Ops
+from fastattn.ops.row_pool import RowPool
 
 FIRST_POSITIONS, FIRST_MEMORY = 64, 32  # columns of the tables; they double
 LEAST_ROWS = 256  # smaller pools do not shrink

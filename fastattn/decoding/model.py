@@ -9,8 +9,8 @@ from fastattn.layers.rows import LayerCache
 from fastattn.models.memory import Memory
 from fastattn.models.output import Output
 from fastattn.models.sizes import DecoderSizes
-from fastattn.ops import Ops
-from fastattn.step_rows import StepRows
+from fastattn.ops.protocol import Ops
+from fastattn.ops.step_rows import StepRows
 
 
 class Model(Protocol):

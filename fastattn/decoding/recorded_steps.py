@@ -15,7 +15,7 @@ from fastattn.decoding.beams import Beams
 from fastattn.decoding.candidates import Candidates, Rows
 from fastattn.decoding.key_value_cache import KeyValueCache
 from fastattn.decoding.model import Model
-from fastattn.step_rows import ENOUGH, FAULT, LIVE, STOP, USED, StepRows, SubsetRows
+from fastattn.ops.step_rows import ENOUGH, FAULT, LIVE, STOP, USED, StepRows, SubsetRows
 
 # Seconds of steps between two looks at the queue, at interrupts and at what has ended.
 AT_ONCE = 0.003

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fastattn.checkpoint import Shortlist
+from fastattn.spec.checkpoint import Shortlist
 
 
 def allowed_ids(shortlist: Shortlist, source: np.ndarray, end_ids: Sequence[int]) -> np.ndarray:

@@ -21,7 +21,7 @@ from fastattn.distributed.storage import InputFile, find_files, input_with, publ
 from fastattn.distributed.workers import WORKERS, Worker
 from fastattn.distributed.writing import as_file, names_in, refuse_twice
 from fastattn.errors import FastattnError, InputError
-from fastattn.records import dataclass
+from fastattn.system.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from typing import Any
 
 from fastattn.distributed.storage import InputFile, public
 from fastattn.errors import InputError, check_count
-from fastattn.records import dataclass
-from fastattn.worker_threads import map_in_threads
+from fastattn.system.records import dataclass
+from fastattn.system.worker_threads import map_in_threads
 
 # Some 200 actors have something to do, unless the job is small: then its start would take longer than the work.
 # Half a minute to some minutes of translation on two threads is what a lost machine costs at most.

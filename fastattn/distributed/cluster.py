@@ -11,11 +11,11 @@ import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from fastattn.cpus import default_threads
 from fastattn.distributed.extra import import_ray
 from fastattn.errors import FastattnError
 from fastattn.processes.choice import chosen_processes
-from fastattn.records import dataclass
+from fastattn.system.cpus import default_threads
+from fastattn.system.records import dataclass
 
 if TYPE_CHECKING:
     from io import TextIOBase

@@ -20,7 +20,7 @@ from fastattn.distributed.job import Job
 from fastattn.distributed.models import ModelSource
 from fastattn.distributed.output_folder import OutputFolder
 from fastattn.errors import FastattnError
-from fastattn.records import dataclass
+from fastattn.system.records import dataclass
 
 # A block that raised an error twice raises it again; one whose actors died may have had bad luck.
 MOST_FAILURES, MOST_LOSSES = 2, 4

@@ -3,14 +3,14 @@
 import time
 from collections.abc import Sequence
 
-from fastattn.cpus import default_threads
 from fastattn.distributed.batch import Batch, Where
 from fastattn.distributed.blocks import Block
 from fastattn.distributed.cluster import Host, address_of, joined, quiet, share_of_host
 from fastattn.distributed.rows import read_block
 from fastattn.distributed.workers import WORKERS, Worker
 from fastattn.errors import InputError
-from fastattn.records import dataclass
+from fastattn.system.cpus import default_threads
+from fastattn.system.records import dataclass
 
 SAMPLED_BLOCKS, SAMPLED_ROWS = 8, 64  # rows of each
 

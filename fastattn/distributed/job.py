@@ -5,7 +5,7 @@ from typing import Any
 
 from fastattn.distributed.storage import public
 from fastattn.errors import InputError
-from fastattn.records import dataclass
+from fastattn.system.records import dataclass
 
 LAYOUT = 1  # of the output folder; one of another layout is neither continued nor mixed with this one
 KINDS = ("translate", "encode")

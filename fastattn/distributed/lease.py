@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from fastattn.errors import FastattnError, StorageError
-from fastattn.worker_threads import start_thread
+from fastattn.system.worker_threads import start_thread
 
 if TYPE_CHECKING:
     from fastattn.distributed.store import Store

@@ -9,10 +9,10 @@ import stat
 from collections.abc import Callable, Iterator, Sequence
 from typing import BinaryIO, cast
 
-from fastattn.atomic_files import abandon, begin, finish, sweep, try_lock, unlock
 from fastattn.distributed.lease import LEASES, hold_lease
 from fastattn.distributed.store import Buffer, Entry
 from fastattn.errors import FastattnError, InputError, StorageError
+from fastattn.system.atomic_files import abandon, begin, finish, sweep, try_lock, unlock
 
 _LOCK = "lock"
 _CHUNK = 1 << 20  # bytes that are read at once for a digest

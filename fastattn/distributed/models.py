@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from fastattn.atomic_files import begin_folder, discard, make_folder
-from fastattn.cache_folder import cache_root
 from fastattn.distributed.extra import import_ray
 from fastattn.errors import CheckpointError, check_known
-from fastattn.records import dataclass
+from fastattn.system.atomic_files import begin_folder, discard, make_folder
+from fastattn.system.cache_folder import cache_root
+from fastattn.system.records import dataclass
 from fastattn.weights.download import catalog
 
 REACHES = ("path", "name", "store")

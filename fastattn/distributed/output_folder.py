@@ -21,7 +21,7 @@ from fastattn.distributed.object_store import ObjectStore
 from fastattn.distributed.storage import filesystem, public
 from fastattn.distributed.store import Buffer, Store
 from fastattn.errors import InputError
-from fastattn.worker_threads import map_in_threads
+from fastattn.system.worker_threads import map_in_threads
 
 Record = dict[str, Any]  # plain data
 

@@ -4,10 +4,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from fastattn import files
 from fastattn.distributed.extra import import_pyarrow
 from fastattn.errors import InputError
 from fastattn.printable import json_line
+from fastattn.system import files
 
 if TYPE_CHECKING:
     import pyarrow

@@ -12,7 +12,7 @@ from urllib.parse import quote
 from fastattn.distributed.extra import import_pyarrow
 from fastattn.errors import FastattnError, InputError, check_known
 from fastattn.printable import without_secrets
-from fastattn.records import dataclass
+from fastattn.system.records import dataclass
 
 if TYPE_CHECKING:  # an extra, imported where it is used
     from pyarrow.fs import FileInfo, FileSystem

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from fastattn.records import dataclass
+from fastattn.system.records import dataclass
 
 Buffer = Any  # bytes, or what else has a buffer of bytes
 

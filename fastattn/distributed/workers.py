@@ -9,9 +9,9 @@ import numpy as np
 
 from fastattn.distributed.extra import import_pyarrow
 from fastattn.distributed.models import ModelSource, on_this_host
+from fastattn.encoders.token_limit import TokenLimit
 from fastattn.errors import InputError, SearchTimeout
-from fastattn.records import dataclass
-from fastattn.token_limit import TokenLimit
+from fastattn.system.records import dataclass
 
 
 @dataclass
@@ -77,7 +77,7 @@ class TranslatingWorker:
     }
 
     def __init__(self, path: Path, precision: str, threads: int | None, output: str, options: Mapping[str, Any]):
-        from fastattn.translator import Translator
+        from fastattn.translation.translator import Translator
 
         self._translator = Translator(path, precision, threads, processes=1)
         self.options = _telling(options, self.DEFAULTS)
@@ -140,7 +140,7 @@ class EncodingWorker:
     _SAMPLE = 64  # texts of a block whose tokens are counted
 
     def __init__(self, path: Path, precision: str, threads: int | None, output: str, options: Mapping[str, Any]):
-        from fastattn.encoder import Encoder
+        from fastattn.encoders.encoder import Encoder
 
         self.options = _telling(options, self.DEFAULTS)
         chosen = dict(options)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from fastattn.simd.target import TARGET
-from fastattn.spec import ACTIVATIONS
+from fastattn.spec.architecture import ACTIVATIONS
 
 # Products
 MR, NR = TARGET.rows, TARGET.columns  # rows of a register tile, columns of a panel

@@ -6,8 +6,8 @@ One task: a few nanoseconds a row.
 import numpy as np
 from numba import prange
 
+from fastattn.ops.step_rows import ENOUGH, FAULT, LIVE, OVER, STOP, USED
 from fastattn.runtime.jit import kernel
-from fastattn.step_rows import ENOUGH, FAULT, LIVE, OVER, STOP, USED
 
 
 @kernel

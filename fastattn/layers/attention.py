@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-from fastattn.heads import Heads
 from fastattn.layers.attention_positions import RotaryPositions
 from fastattn.layers.distances import DistanceRows
 from fastattn.layers.head_norms import HeadNorms
@@ -12,7 +11,8 @@ from fastattn.layers.linear import Linear
 from fastattn.layers.norm import Sublayer
 from fastattn.layers.parameters import Parameters
 from fastattn.layers.rows import CachedRows, RecordedRows, Rows, WholeRows
-from fastattn.spec import AttentionSpec, Rotary, StackSpec
+from fastattn.ops.heads import Heads
+from fastattn.spec.architecture import AttentionSpec, Rotary, StackSpec
 
 
 def cached_heads(spec: AttentionSpec) -> Heads:

@@ -9,9 +9,9 @@ import numpy as np
 
 from fastattn.errors import CheckpointError
 from fastattn.layers.parameters import Parameters
-from fastattn.ops import Ops
-from fastattn.position_bias import PositionBias
-from fastattn.spec import Alibi, AttentionSpec, Rotary, StackSpec, Stretch
+from fastattn.ops.position_bias import PositionBias
+from fastattn.ops.protocol import Ops
+from fastattn.spec.architecture import Alibi, AttentionSpec, Rotary, StackSpec, Stretch
 
 
 @lru_cache(16)  # one for the layers of a model that have the same

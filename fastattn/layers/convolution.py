@@ -8,7 +8,7 @@ from fastattn.layers.linear import Linear
 from fastattn.layers.norm import Norm
 from fastattn.layers.parameters import Parameters
 from fastattn.layers.rows import Rows, WholeRows
-from fastattn.spec import Convolution, StackSpec
+from fastattn.spec.architecture import Convolution, StackSpec
 
 
 class Convolved:

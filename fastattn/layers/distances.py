@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from fastattn.heads import Heads
 from fastattn.layers.linear import Linear
 from fastattn.layers.norm import Norm
 from fastattn.layers.parameters import Parameters
-from fastattn.spec import Disentangled, PositionSpec, StackSpec
+from fastattn.ops.heads import Heads
+from fastattn.spec.architecture import Disentangled, PositionSpec, StackSpec
 
 ALL = 1 << 62  # rows of a sequence: more than any has
 LEAST = 128  # distances that are packed at first; twice as many whenever a sequence is longer

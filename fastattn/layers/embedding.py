@@ -8,7 +8,7 @@ from fastattn.errors import InputError
 from fastattn.layers.linear import Linear
 from fastattn.layers.norm import Norm
 from fastattn.layers.parameters import Parameters
-from fastattn.spec import StackSpec
+from fastattn.spec.architecture import StackSpec
 
 
 def sinusoid_table(positions: int, width: int, dtype: Any = np.float32, start: int = 1) -> np.ndarray:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from fastattn.layers.parameters import Parameters
-from fastattn.spec import StackSpec
+from fastattn.spec.architecture import StackSpec
 
 
 class HeadNorms:

@@ -7,7 +7,7 @@ import numpy as np
 from fastattn.layers.norm import Sublayer
 from fastattn.layers.parameters import Parameters
 from fastattn.layers.rows import Rows
-from fastattn.spec import StackSpec
+from fastattn.spec.architecture import StackSpec
 
 
 def Linear(parameters: Parameters, name: str, activation: str = "none", precision: str = "") -> partial[np.ndarray]:

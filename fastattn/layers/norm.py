@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 
 from fastattn.layers.parameters import Parameters
-from fastattn.spec import NormSpec
+from fastattn.spec.architecture import NormSpec
 
 
 def _layer_norm(parameters: Parameters, name: str, epsilon: float) -> partial[np.ndarray]:

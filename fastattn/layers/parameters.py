@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from fastattn.ops import Ops, PackedLinear
-from fastattn.quantized import QuantizedTensor, Tensor
-from fastattn.records import dataclass
-from fastattn.rounding import quantize
+from fastattn.ops.protocol import Ops, PackedLinear
+from fastattn.spec.quantized import QuantizedTensor, Tensor
+from fastattn.spec.rounding import quantize
+from fastattn.system.records import dataclass
 
 # Layers that an embedding may be tied to, in the model's precision where it is.
 PROJECTIONS = ("decoder.projection", "head.output")

@@ -9,7 +9,7 @@ from fastattn.layers.linear import Linear
 from fastattn.layers.norm import Sublayer
 from fastattn.layers.parameters import Parameters
 from fastattn.layers.rows import Rows
-from fastattn.spec import StackSpec
+from fastattn.spec.architecture import StackSpec
 
 
 class SimpleRecurrence(Sublayer):

@@ -8,10 +8,10 @@ from typing import Protocol
 
 import numpy as np
 
-from fastattn.lazy import lazy
-from fastattn.ops import Ops
-from fastattn.position_bias import PositionBias
-from fastattn.step_rows import StepRows
+from fastattn.ops.position_bias import PositionBias
+from fastattn.ops.protocol import Ops
+from fastattn.ops.step_rows import StepRows
+from fastattn.system.lazy import lazy
 
 
 class RowPool(Protocol):

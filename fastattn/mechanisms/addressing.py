@@ -6,11 +6,11 @@ them in order. Numbers of the heads, such as strengths, are (B, H).
 
 import numpy as np
 
+from fastattn.array_attention.arrays import MAX_HEAD_WIDTH
+from fastattn.array_attention.attention import attention
 from fastattn.errors import InputError
-from fastattn.functional.arrays import MAX_HEAD_WIDTH
-from fastattn.functional.attention import attention
 from fastattn.mechanisms.arrays import check_float32, check_shape
-from fastattn.operations.directions import directions
+from fastattn.ops.cpu.directions import directions
 
 LARGEST = float(np.finfo(np.float32).max)
 

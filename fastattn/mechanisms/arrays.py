@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from fastattn.array_attention.arguments import check_dtype
 from fastattn.errors import InputError, described
-from fastattn.functional.arguments import check_dtype
-from fastattn.operations.matmul import linear
-from fastattn.operations.packing import pack_linear
+from fastattn.ops.cpu.matmul import linear
+from fastattn.ops.cpu.packing import pack_linear
 
 
 def check_float32(name: str, array: Any, *shapes: str) -> np.ndarray:

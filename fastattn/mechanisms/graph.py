@@ -9,9 +9,9 @@ from fastattn.errors import InputError, check_bool
 from fastattn.mechanisms.arrays import check_float32
 from fastattn.mechanisms.scores import Graph
 from fastattn.mechanisms.seen import Neighbours
-from fastattn.operations.graph import graph_attention as attend_neighbours
-from fastattn.operations.matmul import linear
-from fastattn.operations.packing import pack_linear
+from fastattn.ops.cpu.graph import graph_attention as attend_neighbours
+from fastattn.ops.cpu.matmul import linear
+from fastattn.ops.cpu.packing import pack_linear
 
 
 @overload

@@ -9,7 +9,7 @@ from fastattn.errors import InputError, check_bool, check_count
 from fastattn.layers.attention_positions import alibi_slopes as slopes_of
 from fastattn.layers.attention_positions import relative_buckets
 from fastattn.mechanisms.arrays import check_float32, check_integers, check_number, shape_of
-from fastattn.operations.rotary import rotate
+from fastattn.ops.cpu.rotary import rotate
 
 MAX_POSITIONS, MAX_HEADS, MAX_WIDTH, MAX_NUMBERS = 1 << 24, 1 << 16, 1 << 20, 1 << 32
 

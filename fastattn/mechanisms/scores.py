@@ -9,10 +9,10 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
+from fastattn.array_attention.arrays import MAX_HEAD_WIDTH
 from fastattn.errors import InputError
-from fastattn.functional.arrays import MAX_HEAD_WIDTH
 from fastattn.mechanisms.arrays import check_float32, check_number, per_head, project
-from fastattn.operations.directions import directions
+from fastattn.ops.cpu.directions import directions
 
 
 class Product(NamedTuple):

@@ -9,10 +9,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from fastattn.array_attention.arguments import check_dtype, sides_of
 from fastattn.errors import InputError, check_count, described
-from fastattn.functional.arguments import check_dtype, sides_of
 from fastattn.mechanisms.arrays import check_integers, check_number, per_head, project, shape_of
-from fastattn.operations.attention.sentences import seen_around
+from fastattn.ops.cpu.attention.sentences import seen_around
 
 FAR = 1 << 40  # beyond any array's positions
 MAX_NODES = 1 << 30

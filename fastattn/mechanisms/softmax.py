@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from fastattn.attention_float64 import LARGE, is_extreme
+from fastattn.array_attention.arrays import MAX_HEAD_WIDTH
+from fastattn.array_attention.attention import additive_attention, attention, attention_ragged
+from fastattn.array_attention.attention_float64 import LARGE, is_extreme
 from fastattn.errors import InputError
-from fastattn.functional.arrays import MAX_HEAD_WIDTH
-from fastattn.functional.attention import additive_attention, attention, attention_ragged
 from fastattn.mechanisms.arrays import check_float32
 from fastattn.mechanisms.scores import (
     Additive,
@@ -38,9 +38,9 @@ from fastattn.mechanisms.seen import (
     Sentences,
     View,
 )
-from fastattn.operations.attention.choose import best_keys
-from fastattn.operations.graph import graph_attention
-from fastattn.operations.local import local_attention
+from fastattn.ops.cpu.attention.choose import best_keys
+from fastattn.ops.cpu.graph import graph_attention
+from fastattn.ops.cpu.local import local_attention
 
 Result = tuple[np.ndarray, np.ndarray | None]  # out (B, T, H, V); weights (B, H, T, S) if wanted
 NOWHERE, UNKNOWN = -1, -2  # instead of a key: of a query that sees none, or whose scores are NaN

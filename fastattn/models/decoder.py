@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from fastattn.checkpoint import Checkpoint
 from fastattn.errors import CheckpointError
 from fastattn.layers.parameters import Parameters
 from fastattn.layers.rows import CachedRows, LayerCache, RecordedRows, Rows, WholeRows
@@ -12,7 +11,8 @@ from fastattn.models.memory import Memory
 from fastattn.models.output import Output
 from fastattn.models.sizes import DecoderSizes
 from fastattn.models.stack import Stack
-from fastattn.step_rows import StepRows
+from fastattn.ops.step_rows import StepRows
+from fastattn.spec.checkpoint import Checkpoint
 
 
 class Decoder:

@@ -4,13 +4,13 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from fastattn.checkpoint import Checkpoint
 from fastattn.errors import CheckpointError, InputError
 from fastattn.layers.parameters import Parameters
 from fastattn.layers.rows import WholeRows
 from fastattn.models.head import Head
 from fastattn.models.stack import Stack
-from fastattn.spec import StackSpec
+from fastattn.spec.architecture import StackSpec
+from fastattn.spec.checkpoint import Checkpoint
 
 # Rows for each thread that go through all layers together: intermediate results stay in L2, and weights read from
 # memory are still shared by many rows. int8, one Zen 4 core, us a token at 384 rows and at 2,000:

@@ -6,7 +6,7 @@ from fastattn.errors import CheckpointError
 from fastattn.layers.linear import Linear
 from fastattn.layers.norm import Norm
 from fastattn.layers.parameters import Parameters
-from fastattn.spec import HeadSpec
+from fastattn.spec.architecture import HeadSpec
 
 # The rows that a head takes -> the pooling that takes them; each row is taken as it is.
 POOLINGS = {"first": "cls", "last": "lasttoken", "mean": "mean"}

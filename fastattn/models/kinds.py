@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from fastattn.checkpoint import Checkpoint
 from fastattn.errors import CheckpointError
 from fastattn.layers.parameters import Needed, Parameters
 from fastattn.models.encoder import EncoderModel
 from fastattn.models.encoder_decoder import EncoderDecoder
-from fastattn.ops import Ops
+from fastattn.ops.protocol import Ops
+from fastattn.spec.checkpoint import Checkpoint
 
 # Each is made of a checkpoint and its Parameters. One with a decoder has the members of
 # ``fastattn.decoding.model.Model``, one without has EncoderModel's.
@@ -28,7 +28,7 @@ def build_model(
     factors: Callable[[], Mapping[str, np.ndarray]] = dict,
     needed: Needed | None = None,
 ) -> Any:
-    """The model of a checkpoint; ``ops`` is ``fastattn.operations``, or another namespace of the same operations.
+    """The model of a checkpoint; ``ops`` is ``fastattn.ops.cpu``, or another namespace of the same operations.
 
     precision, packed_file, factors and needed are those of Parameters. Raises CheckpointError for a kind that is not
     known, or stacks that do not go with it.

@@ -5,11 +5,11 @@ from functools import cache, partial
 
 import numpy as np
 
-from fastattn.checkpoint import Shortlist
-from fastattn.edits import NO_EDITS, Edits
 from fastattn.errors import CheckpointError
 from fastattn.layers.parameters import Parameters
-from fastattn.ops import OutputSubset
+from fastattn.ops.edits import NO_EDITS, Edits
+from fastattn.ops.protocol import OutputSubset
+from fastattn.spec.checkpoint import Shortlist
 
 
 class Output:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fastattn.records import dataclass
+from fastattn.system.records import dataclass
 
 
 @dataclass(frozen=True)

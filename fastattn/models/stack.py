@@ -14,7 +14,7 @@ from fastattn.layers.norm import Norm
 from fastattn.layers.parameters import Parameters
 from fastattn.layers.recurrence import RECURRENCES, AverageAttention, SimpleRecurrence
 from fastattn.layers.rows import Rows
-from fastattn.spec import StackSpec
+from fastattn.spec.architecture import StackSpec
 
 Sublayer = Callable[[np.ndarray, Rows], np.ndarray]
 

@@ -8,10 +8,10 @@ from typing import Any, Literal
 import numpy as np
 
 from fastattn.errors import InputError, described
-from fastattn.files import checked_path, open_file
 from fastattn.plot.labels import checked_labels, printable_text
 from fastattn.plot.page import fragment, page
 from fastattn.plot.picture import ALONE, BESIDE_OTHERS, Frame, Panel, Picture, draw, frame_of
+from fastattn.system.files import checked_path, open_file
 
 MOST_HEADS, MOST_POSITIONS, MOST_WEIGHTS = 256, 4096, 1 << 24  # the last about 24 MB of HTML
 

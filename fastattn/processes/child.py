@@ -14,20 +14,19 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, BinaryIO, NoReturn
 
-from fastattn.atomic_files import discard_unfinished
 from fastattn.errors import FastattnError, OutOfMemoryError
 from fastattn.processes.messages import Closed, message_parts, read_message, write_parts
-
-# What a process is started with -> the module whose ``serve`` loads it: arguments -> {what a message asks for: function
-# of a caller and the message's content that returns a Future}.
-SERVED = {"Translator": "fastattn.processes.translating", "Encoder": "fastattn.processes.encoding"}
-
+from fastattn.system.atomic_files import discard_unfinished
 
 BEAT = 5.0  # seconds between two signs of life, whatever the process is at
 
 
 def main() -> None:
-    """Serve until the input ends. The first message is a key of SERVED and its arguments, the last of them threads."""
+    """Serve until the input ends.
+
+    The first message names a module and the arguments of its ``serve``, the last of them threads. That returns a
+    dictionary: what a message asks for -> function of a caller and the message's content that returns a Future.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     requests, answers = _own_streams()
     answer = _Answers(answers)
@@ -63,10 +62,10 @@ def main() -> None:
             future.add_done_callback(partial(_finish, number, in_progress, answer))
 
 
-def _load(kind: str, *arguments: Any) -> dict[str, Callable[..., Future]]:
+def _load(module: str, *arguments: Any) -> dict[str, Callable[..., Future]]:
     import importlib
 
-    served: dict[str, Callable[..., Future]] = importlib.import_module(SERVED[kind]).serve(*arguments)
+    served: dict[str, Callable[..., Future]] = importlib.import_module(module).serve(*arguments)
     return served
 
 

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from fastattn.caller_warnings import warn
 from fastattn.errors import FastattnError
 from fastattn.processes.worker_process import ENDED, Answers, WorkerProcess
 from fastattn.scheduling.request import Ticket
 from fastattn.scheduling.scheduler import Scheduler
 from fastattn.scheduling.seat import Desk
+from fastattn.system.caller_warnings import warn
 
 # Of a process: it computes one chunk while the next ones wait beside it. Small ones, of many callers, share its steps.
 CHUNKS, TEXTS = 2, 64
@@ -31,7 +31,7 @@ _starting = threading.Lock()
 class Chunk:
     """Work for one process.
 
-    what      a name from ``child.SERVED``
+    what      a name of what the module serves that the crew was made with
     content   its arguments
     texts     how many texts it has, or pairs
     length    of them all, in any unit: longer chunks come first

@@ -15,14 +15,18 @@ import numpy as np
 
 from fastattn import errors
 from fastattn.errors import FastattnError
-from fastattn.results import Score, TokenTranslation, Translation
 
-_RESULTS: dict[str, Any] = {made.__name__: made for made in (Score, TokenTranslation, Translation)}
+_RESULTS: dict[str, Any] = {}  # filled by the modules whose processes return them
 _ERRORS: dict[str, type[FastattnError]] = {
     name: error for name, error in vars(errors).items() if isinstance(error, type) and issubclass(error, FastattnError)
 }
 _MAGIC, VERSION = b"fastattn", 1
 _HEADER = struct.Struct("<8sIQQ")  # _MAGIC, VERSION, bytes of the table and of the JSON
+
+
+def may_return(*classes: type) -> None:
+    """Let results of these dataclasses travel."""
+    _RESULTS.update({made.__name__: made for made in classes})
 
 
 class Closed(Exception):

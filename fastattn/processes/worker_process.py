@@ -14,7 +14,7 @@ from typing import Any
 
 from fastattn.errors import FastattnError
 from fastattn.processes.messages import Closed, message_parts, read_message, write_parts
-from fastattn.worker_threads import start_thread
+from fastattn.system.worker_threads import start_thread
 
 # Run before anything is imported but what Python itself needs: modules are looked for where the program finds them,
 # and neither in the current folder nor in the program's own script.

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from fastattn.atomic_files import (
+from fastattn.system.atomic_files import (
     PART,
     WINDOWS,
     NotTrusted,
@@ -23,8 +23,8 @@ from fastattn.atomic_files import (
     try_lock,
     write_whole,
 )
-from fastattn.cache_folder import remove_unused
-from fastattn.caller_warnings import warn
+from fastattn.system.cache_folder import remove_unused
+from fastattn.system.caller_warnings import warn
 
 MAGIC = b"fastattn machine code 2\n"
 DIGEST = 32

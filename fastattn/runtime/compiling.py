@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from fastattn.cache_folder import cache_root
+from fastattn.system.cache_folder import cache_root
 
 _listeners: list[Callable[[str], None]] = []
 cache_faults: list[OSError] = []  # of this process, as they happened

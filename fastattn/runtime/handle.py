@@ -16,8 +16,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastattn.cache_folder import cache_root, mark_used
-from fastattn.lazy import lazy
 from fastattn.runtime.ahead import begin_ahead
 from fastattn.runtime.code_cache import Code, CodeFolder
 from fastattn.runtime.compiling import cache_faults, tell_of_compiling
@@ -28,6 +26,8 @@ from fastattn.runtime.signature import signature_of
 from fastattn.runtime.sources import check_kernels, check_sources, code_digest, settings
 from fastattn.runtime.threads import UnknownNumba, current_threads, setting, thread_limit
 from fastattn.runtime.turns import AGAIN, compiling, end, in_turn, linking, lock_of_form, with_room
+from fastattn.system.cache_folder import cache_root, mark_used
+from fastattn.system.lazy import lazy
 
 MISMATCH = -1  # what a door returns for arguments of another form
 CLAIMED_FOR = 60.0  # seconds

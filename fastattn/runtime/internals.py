@@ -23,9 +23,9 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import cpu_target
 from numba.np.arrayobj import populate_array
 
-from fastattn.lazy import lazy
 from fastattn.runtime.loop import FLAGS
 from fastattn.runtime.sources import SETTINGS
+from fastattn.system.lazy import lazy
 
 __all__ = [
     "HELPER",

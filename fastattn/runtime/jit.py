@@ -14,11 +14,11 @@ from typing import Any
 import numba
 from numba.extending import overload
 
-from fastattn.caller_warnings import warn
 from fastattn.runtime.handle import Kernel, kernel_of
 from fastattn.runtime.loop import FLAGS, check_loop
 from fastattn.runtime.sources import code_digest
 from fastattn.runtime.threads import setting
+from fastattn.system.caller_warnings import warn
 
 try:
     from fastattn.runtime import internals

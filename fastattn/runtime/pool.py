@@ -17,7 +17,7 @@ import threading
 
 import numpy as np
 
-from fastattn.worker_threads import start_thread, warn_of_fewer_threads
+from fastattn.system.worker_threads import start_thread, warn_of_fewer_threads
 
 # Where the words lie, in bytes: on cache lines of their own where they change at different times.
 TICKET, DONE, JOB_ENTRY, JOB_ARGUMENTS, JOB_TASKS, TAKEN = 0, 128, 256, 264, 272, 280

@@ -18,14 +18,14 @@ from typing import NamedTuple
 
 import llvmlite
 
-from fastattn.atomic_files import make_folder, open_trusted, write_whole
-from fastattn.cache_folder import A_DAY, cache_root, mark_used
 from fastattn.errors import FastattnError
 from fastattn.simd.target import compiled_features, compiled_name
+from fastattn.system.atomic_files import make_folder, open_trusted, write_whole
+from fastattn.system.cache_folder import A_DAY, cache_root, mark_used
 
 _IMPORT = re.compile(rb"^[ \t]*(?:from|import) +fastattn(?:\.([\w.]+)| +import +([\w, ]+))", re.MULTILINE)
 # Functions of users have types that are named by what rewrites them; of the runtime some is named where it is called.
-ROOTS = "kernels", "functions", "runtime"
+ROOTS = "kernels", "user_functions", "runtime"
 # Variables that change what Numba makes of a source; NUMBA_CPU_NAME and NUMBA_CPU_FEATURES are known by what they say.
 SETTINGS = tuple(
     f"NUMBA_{name}"

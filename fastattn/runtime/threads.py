@@ -6,9 +6,9 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 
-from fastattn.cpus import default_threads
-from fastattn.environment import THREADING
 from fastattn.errors import InputError, check_count
+from fastattn.system.cpus import default_threads
+from fastattn.system.environment import THREADING
 
 
 class UnknownNumba(ImportError):

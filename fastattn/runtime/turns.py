@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from fastattn.worker_threads import start_thread
+from fastattn.system.worker_threads import start_thread
 
 _Result = TypeVar("_Result")
 

@@ -24,7 +24,7 @@ from fastattn.errors import QueueFullError, check_hashable
 from fastattn.scheduling.ledger import Ledger
 from fastattn.scheduling.request import Plan, Request, Ticket, is_interrupt
 from fastattn.scheduling.seat import Desk, Seat, Worker
-from fastattn.worker_threads import start_thread, warn_of_fewer_threads
+from fastattn.system.worker_threads import start_thread, warn_of_fewer_threads
 
 # Jobs of all callers that may wait before ``submit`` refuses more.
 MOST_WAITING = 100_000

@@ -12,10 +12,10 @@ import numpy as np
 from tokenizers import AddedToken, Encoding, Tokenizer, models, normalizers
 
 from fastattn.errors import InputError, TokenizerError
-from fastattn.lazy import lazy
+from fastattn.spec.text_spec import TRUNCATION_SIDES
+from fastattn.system.lazy import lazy
 from fastattn.text.special_tokens import Layout, kept, longest_first, read_layout
 from fastattn.text.unicode import check_text
-from fastattn.text_spec import TRUNCATION_SIDES
 
 # Texts given to the library at once, which keeps only so many of its large result objects alive.
 BATCH = 1024

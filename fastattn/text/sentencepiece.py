@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from fastattn.errors import TokenizerError
-from fastattn.lazy import lazy
+from fastattn.system.lazy import lazy
+from fastattn.system.worker_threads import start_thread
 from fastattn.text.spm_file import FILE, check_spm
 from fastattn.text.unicode import check_text
-from fastattn.worker_threads import start_thread
 
 SPACE = "\u2581"  # what stands for a space inside pieces
 _PARTS = re.compile(f"{SPACE}|[^{SPACE}]+")

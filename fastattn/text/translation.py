@@ -8,14 +8,14 @@ from types import MappingProxyType
 
 import numpy as np
 
-from fastattn.caller_warnings import warn
 from fastattn.errors import InputError
-from fastattn.lazy import lazy
+from fastattn.spec.text_spec import TranslationText
+from fastattn.system.caller_warnings import warn
+from fastattn.system.lazy import lazy
 from fastattn.text.sentencepiece import SentencePiece
 from fastattn.text.splitting import split_sentences, split_to_fit
 from fastattn.text.unicode import check_text
 from fastattn.text.vocabulary_map import VocabularyMap
-from fastattn.text_spec import TranslationText
 
 SPLITS = ("long", "sentences", "never")
 SPACE = "\u2581"  # sentencepiece's sign for a space

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from fastattn.errors import CheckpointError
-from fastattn.text_spec import TranslationText
+from fastattn.spec.text_spec import TranslationText
 
 NAME = "vmap.txt"
 # Tokens. Maps are made of phrases of four or so; every stretch of a source up to the longest is looked up.

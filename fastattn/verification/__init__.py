@@ -8,10 +8,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fastattn.checkpoint import Checkpoint
 from fastattn.errors import InputError
-from fastattn.precision import resolve_precision
-from fastattn.text_spec import TranslationText
+from fastattn.spec.checkpoint import Checkpoint
+from fastattn.spec.precision import resolve_precision
+from fastattn.spec.text_spec import TranslationText
 from fastattn.verification.comparison import Bounds, Comparison
 from fastattn.verification.encoders import EncoderSide, FastattnEncoder, compare_encoders
 from fastattn.verification.translators import FastattnTranslator, TranslatorSide, compare_translators

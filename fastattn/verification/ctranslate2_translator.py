@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
-from fastattn.checkpoint import Checkpoint
 from fastattn.errors import InputError
-from fastattn.text_spec import TranslationText
+from fastattn.spec.checkpoint import Checkpoint
+from fastattn.spec.text_spec import TranslationText
 from fastattn.verification.frameworks import blaming, framework, versions
 
 PACKAGES = ("ctranslate2",)

@@ -6,11 +6,11 @@ from typing import Protocol
 
 import numpy as np
 
-from fastattn.checkpoint import Checkpoint
-from fastattn.encoder import Encoder
-from fastattn.loaded_model import Loading, load_model
+from fastattn.encoders.encoder import Encoder
+from fastattn.loading.loaded_model import Loading, load_model
+from fastattn.spec.checkpoint import Checkpoint
+from fastattn.spec.text_spec import EncoderText
 from fastattn.text.huggingface import HuggingFaceTokenizer
-from fastattn.text_spec import EncoderText
 from fastattn.verification.comparison import (
     Bounds,
     Comparison,

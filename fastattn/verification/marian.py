@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from fastattn.checkpoint import Checkpoint
-from fastattn.text_spec import TranslationText
+from fastattn.spec.checkpoint import Checkpoint
+from fastattn.spec.text_spec import TranslationText
 from fastattn.verification.comparison import name_states
 from fastattn.verification.frameworks import blaming, framework, silence, versions
 from fastattn.verification.transformers_encoder import FROM_HERE

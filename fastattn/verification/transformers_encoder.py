@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from fastattn.checkpoint import Checkpoint
 from fastattn.errors import CheckpointError
-from fastattn.text_spec import EncoderText
+from fastattn.spec.checkpoint import Checkpoint
+from fastattn.spec.text_spec import EncoderText
 from fastattn.verification.comparison import name_states
 from fastattn.verification.frameworks import blaming, framework, silence, versions
 

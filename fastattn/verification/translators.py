@@ -6,13 +6,13 @@ from typing import Protocol
 
 import numpy as np
 
-from fastattn.checkpoint import Checkpoint
-from fastattn.loaded_model import Loading, load_model
+from fastattn.loading.loaded_model import Loading, load_model
 from fastattn.models.encoder_decoder import EncoderDecoder
 from fastattn.printable import counted
+from fastattn.spec.checkpoint import Checkpoint
+from fastattn.spec.text_spec import TranslationText
 from fastattn.text.translation import TranslationTokenizer
-from fastattn.text_spec import TranslationText
-from fastattn.translator import Translator
+from fastattn.translation.translator import Translator
 from fastattn.verification.comparison import (
     Bounds,
     Comparison,

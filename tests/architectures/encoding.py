@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from fastattn import operations
 from fastattn.models.kinds import build_model
+from fastattn.ops import cpu as operations
 from fastattn.weights import read
 from tests.architectures.case import Case, make_ids, make_types
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fastattn.errors import CheckpointError
-from fastattn.text_spec import EncoderText, MultiVectorText
+from fastattn.spec.text_spec import EncoderText, MultiVectorText
 from fastattn.weights.containers.json_file import JsonObject
 from fastattn.weights.folder import Directory
 from fastattn.weights.huggingface.encoders import ENCODERS, find_architecture

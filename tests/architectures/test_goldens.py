@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fastattn import operations
 from fastattn.models.kinds import build_model
+from fastattn.ops import cpu as operations
 from fastattn.weights import read
 from tests.architectures.case import Case, make_ids, make_types, some_rows
 from tests.architectures.cases import GOLDEN_CASES

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fastattn.spec import StackSpec
+from fastattn.spec.architecture import StackSpec
 from fastattn.weights import read
 from tests.architectures.cases import GOLDEN_CASES
 from tests.architectures.drawing import draw_all

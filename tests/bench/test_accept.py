@@ -143,7 +143,7 @@ def test_portuguese_is_told_from_what_else_a_demonstration_prints():
 
 def test_a_callsclocks_of_are_its_own_and_its_kernels():
     from bench.checks.light import clocks_of
-    from fastattn import operations
+    from fastattn.ops import cpu as operations
 
     ones = np.ones((64, 64), np.float32)
     packed = operations.pack_linear(ones)

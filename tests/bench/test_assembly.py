@@ -9,7 +9,7 @@ SHOW = """
 import sys
 import numpy as np
 from bench import assembly
-from fastattn import operations
+from fastattn.ops import cpu as operations
 assembly.compile_all = lambda: operations.seen_keys(np.array([0, 2]), np.array([9]), causal=True)
 sys.argv[1:] = ["sentences._see"]
 assert assembly.main() == 0

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fastattn.cross_encoder import CrossEncoder as RealCrossEncoder
-from fastattn.encoder import Encoder as RealEncoder
+from fastattn.encoders.cross_encoder import CrossEncoder as RealCrossEncoder
+from fastattn.encoders.encoder import Encoder as RealEncoder
+from fastattn.encoders.text_classifier import TextClassifier as RealTextClassifier
 from fastattn.errors import InputError
-from fastattn.results import Translation
-from fastattn.text_classifier import TextClassifier as RealTextClassifier
-from fastattn.translator import Translator as RealTranslator
-from fastattn.vector_search import SearchResult
-from fastattn.vector_search import semantic_search as real_search
+from fastattn.translation.results import Translation
+from fastattn.translation.translator import Translator as RealTranslator
+from fastattn.vectors.search import SearchResult
+from fastattn.vectors.search import semantic_search as real_search
 from fastattn.verification import Verification
 from fastattn.verification.comparison import Bounds, Comparison
 from fastattn.weights.native import convert
@@ -113,12 +113,12 @@ def record_all(monkeypatch: pytest.MonkeyPatch) -> Seen:
         seen.note("write", real_write, *given)
 
     for place, stand_in in {
-        "fastattn.translator.Translator": Translator,
-        "fastattn.encoder.Encoder": Encoder,
-        "fastattn.cross_encoder.CrossEncoder": CrossEncoder,
-        "fastattn.text_classifier.TextClassifier": TextClassifier,
+        "fastattn.translation.translator.Translator": Translator,
+        "fastattn.encoders.encoder.Encoder": Encoder,
+        "fastattn.encoders.cross_encoder.CrossEncoder": CrossEncoder,
+        "fastattn.encoders.text_classifier.TextClassifier": TextClassifier,
         "fastattn.verification.Verification": Verified,
-        "fastattn.vector_search.semantic_search": semantic_search,
+        "fastattn.vectors.search.semantic_search": semantic_search,
         "fastattn.weights.native.convert.write": write,
         "fastattn.cli.pull._pull": lambda name: seen.setdefault("lines", []).append(name),
         "fastattn.cli.pull._pull_from_hub": lambda name: seen.setdefault("lines", []).append(name),

@@ -13,7 +13,7 @@ from safetensors import safe_open
 
 from fastattn import Translator, weights
 from fastattn.cli.entry import commands
-from fastattn.packed_file import PackedFile
+from fastattn.loading.packed_file import PackedFile
 from fastattn.runtime.handle import cache_folder
 from tests.weights.ctranslate2.writer import write_tiny
 

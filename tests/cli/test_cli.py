@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from fastattn import operations
-from fastattn.checkpoint import Shortlist
 from fastattn.cli.entry import commands
 from fastattn.cli.loading import loading
-from fastattn.precision import PRECISIONS
-from fastattn.results import Translation
-from fastattn.translator import Translator
+from fastattn.ops import cpu as operations
+from fastattn.spec.checkpoint import Shortlist
+from fastattn.spec.precision import PRECISIONS
+from fastattn.translation.results import Translation
+from fastattn.translation.translator import Translator
 from fastattn.weights import read
 from fastattn.weights.download.catalog import CATALOG
 from fastattn.weights.native import convert
@@ -347,10 +347,10 @@ def test_without_a_model_the_languages_one_is_pulled(model, index, monkeypatch, 
 
 def test_without_a_model_minilm_encodes(index, monkeypatch, tmp_path):
     """It is fetched where it is not there, and that announced. A folder that happens to have its name is not meant."""
-    from tests.test_encoder import _encoder
+    from tests.encoders.test_encoder import _encoder
 
     encoder, located = _encoder(), []
-    monkeypatch.setattr("fastattn.encoder.Encoder", lambda path, **options: located.append(path) or encoder)
+    monkeypatch.setattr("fastattn.encoders.encoder.Encoder", lambda path, **options: located.append(path) or encoder)
     archive = zipped({"config.json": b"{}"})
     entry = entry_of(archive, "tiny_model-1.0-py3-none-any.whl", {"config.json": "config.json"}, name="minilm")
     monkeypatch.setitem(CATALOG, "minilm", entry)

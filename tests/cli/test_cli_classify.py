@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fastattn import reference
 from fastattn.cli import classify
-from fastattn.text_classifier import TextClassifier
+from fastattn.encoders.text_classifier import TextClassifier
+from fastattn.ops import reference
 from fastattn.weights import read
-from tests.classifiers import LABELS, TOKENS, write_classifier
 from tests.cli.test_cli import fail, succeed
+from tests.encoders.classifiers import LABELS, TOKENS, write_classifier
 
 TEXTS = ["w7", "w8 w9", "", "w11\tw12", "w30"]
 
@@ -22,7 +22,7 @@ def classifier(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> TextClassifie
     """A random classifier, which the command gets for the folder "any"; it needs no compiled kernel."""
     classifier = TextClassifier.from_checkpoint(read(write_classifier(tmp_path / "any", LABELS)), ops=reference)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("fastattn.text_classifier.TextClassifier", lambda name, **options: classifier)
+    monkeypatch.setattr("fastattn.encoders.text_classifier.TextClassifier", lambda name, **options: classifier)
     return classifier
 
 
@@ -65,7 +65,7 @@ def test_what_is_no_number_and_what_a_terminal_acts_on(
 def test_options_are_handed_on(classifier: TextClassifier, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[dict[str, Any]] = []
     monkeypatch.setattr(
-        "fastattn.text_classifier.TextClassifier", lambda name, **options: asked.append(options) or classifier
+        "fastattn.encoders.text_classifier.TextClassifier", lambda name, **options: asked.append(options) or classifier
     )
     succeed("classify", "-m", "any", "a")
     succeed("classify", "-m", "any", "--precision", "int8", "-t", 1, "a")

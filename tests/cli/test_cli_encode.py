@@ -12,21 +12,21 @@ import sys
 import numpy as np
 import pytest
 
-from fastattn.text_spec import POOLINGS
+from fastattn.spec.text_spec import POOLINGS
 from tests import ROOT
 from tests.cli.test_cli import fail, run, succeed
-from tests.test_encoder_checkpoints import _write_folder
+from tests.encoders.test_encoder_checkpoints import _write_folder
 
 
 @pytest.fixture
 def encoder(monkeypatch, tmp_path):
     """A random encoder, which the command gets for the folder "any"; the vectors need no compiled kernel."""
-    from tests.test_encoder import _encoder
+    from tests.encoders.test_encoder import _encoder
 
     encoder = _encoder()
     (tmp_path / "any").mkdir()
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("fastattn.encoder.Encoder", lambda name, **options: encoder)
+    monkeypatch.setattr("fastattn.encoders.encoder.Encoder", lambda name, **options: encoder)
     return encoder
 
 
@@ -57,14 +57,14 @@ def test_a_vector_that_is_not_finite_is_still_json(encoder, monkeypatch):
 
 def test_encode_in_a_precision(encoder, monkeypatch):
     asked = []
-    monkeypatch.setattr("fastattn.encoder.Encoder", lambda name, **options: asked.append(options) or encoder)
+    monkeypatch.setattr("fastattn.encoders.encoder.Encoder", lambda name, **options: asked.append(options) or encoder)
     for options in ((), ("--precision", "int8"), ("--precision", "auto", "--threads", 2), ("--processes", 3)):
         succeed("encode", "-m", "any", *options, "a")
     assert asked == [{}, {"precision": "int8"}, {"precision": "auto", "threads": 2}, {"processes": 3}]
 
 
 def test_encode_in_several_windows(encoder, tmp_path, monkeypatch):
-    monkeypatch.setattr("fastattn.encoder.FIRST_WINDOW", 2)
+    monkeypatch.setattr("fastattn.encoders.encoder.FIRST_WINDOW", 2)
     path = tmp_path / "v.npy"
     succeed("encode", "-m", "any", "-o", path, stdin="\n".join(TEXTS).encode())
     np.testing.assert_allclose(np.load(path), encoder.encode(TEXTS), atol=1e-6)

@@ -10,7 +10,7 @@ import pytest
 from fastattn import quantize_vectors
 from tests.cli.test_cli import fail, run, succeed
 from tests.cli.test_cli_encode import TEXTS
-from tests.test_encoder import WIDTH, _encoder, _many_texts
+from tests.encoders.test_encoder import WIDTH, _encoder, _many_texts
 
 SIXTEEN = "a dog sat on the mat and then ran under some log query cat here now"
 
@@ -21,7 +21,7 @@ def served(monkeypatch, tmp_path):
 
     def serve(**text):
         encoder = _encoder(**text)
-        monkeypatch.setattr("fastattn.encoder.Encoder", lambda name, **options: encoder)
+        monkeypatch.setattr("fastattn.encoders.encoder.Encoder", lambda name, **options: encoder)
         return encoder
 
     (tmp_path / "any").mkdir()

@@ -10,11 +10,11 @@ from typing import BinaryIO
 import numpy as np
 import pytest
 
-from fastattn import files
 from fastattn.cli.arriving import PART, Polled, Source, Threaded, arriving_lines
 from fastattn.cli.lines import open_lines
 from fastattn.errors import FastattnError
-from fastattn.translator import Translator
+from fastattn.system import files
+from fastattn.translation.translator import Translator
 from tests.cli.test_cli import run, succeed
 from tests.cli.test_cli_encode import encoder  # noqa: F401  a fixture
 
@@ -26,7 +26,7 @@ REASONS = ("not UTF-8 (byte 0xff at column 1)", "a NUL byte", "longer than 100 b
 
 @pytest.fixture(autouse=True)
 def _short_lines(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("fastattn.files.LONGEST_LINE", 100)
+    monkeypatch.setattr("fastattn.system.files.LONGEST_LINE", 100)
 
 
 def run_out(*arguments, stdin=DATA):

@@ -10,12 +10,12 @@ import textwrap
 import click
 import pytest
 
-from fastattn import progress
 from fastattn.cli.lines import open_lines
 from fastattn.cli.output import open_output
 from fastattn.cli.progress import Progress, duration, pace, rate
 from fastattn.errors import FastattnError, InputError
-from fastattn.files import open_folder
+from fastattn.system import progress
+from fastattn.system.files import open_folder
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="POSIX files and signals")
 
@@ -64,7 +64,7 @@ def test_what_is_not_text_is_named_by_line(tmp_path, data, message):
 
 @pytest.mark.skipif(not os.path.exists("/dev/zero"), reason="no /dev/zero here")
 def test_an_endless_line_is_refused_before_it_fills_the_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr("fastattn.files.LONGEST_LINE", 1000)
+    monkeypatch.setattr("fastattn.system.files.LONGEST_LINE", 1000)
     with pytest.raises(InputError, match="/dev/zero, line 1: longer than 1,000 bytes"):
         list(texts_of(open_lines((), "/dev/zero")))
     assert lines_of(tmp_path, b"a\n" + b"x" * 999 + b"\n") == ["a", "x" * 999]

@@ -10,7 +10,7 @@ import fastattn
 from fastattn.cli.entry import COMMANDS, commands
 from fastattn.cli.translate import translate
 from fastattn.decoding.options import DecodingOptions
-from fastattn.text_spec import DecodingSettings
+from fastattn.spec.text_spec import DecodingSettings
 
 
 def help_of(*command):

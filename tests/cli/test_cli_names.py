@@ -5,7 +5,7 @@ import os
 import pytest
 
 from fastattn.errors import CheckpointError
-from fastattn.translator import Translator
+from fastattn.translation.translator import Translator
 from tests.cli.test_cli import SHORT, fail, run, succeed
 
 

@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from fastattn.cache_folder import cache_root
+from fastattn.system.cache_folder import cache_root
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="POSIX signals, locales and pipes")
 
@@ -20,7 +20,8 @@ COMMAND = [sys.executable, "-m", "fastattn.cli"]
 EAGER = [
     sys.executable,
     "-c",
-    "from fastattn import cli, progress; progress._FIRST_AFTER = progress._EVERY = 0; cli.main()",
+    "from fastattn import cli; from fastattn.system import progress;"
+    "progress._FIRST_AFTER = progress._EVERY = 0; cli.main()",
 ]
 
 

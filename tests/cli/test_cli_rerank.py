@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fastattn import reference
-from fastattn.cross_encoder import CrossEncoder
+from fastattn.encoders.cross_encoder import CrossEncoder
+from fastattn.ops import reference
 from fastattn.weights import read
-from tests.classifiers import LABELS, write_classifier
 from tests.cli.test_cli import fail, succeed
+from tests.encoders.classifiers import LABELS, write_classifier
 
 DOCUMENTS = ["w7", "w8 w9", "", "w11\tw12", "w30"]
 
@@ -20,7 +20,7 @@ def encoder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> CrossEncoder:
     """A random reranker, which the command gets for the folder "any"; its scores need no compiled kernel."""
     encoder = CrossEncoder.from_checkpoint(read(write_classifier(tmp_path / "any")), ops=reference)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("fastattn.cross_encoder.CrossEncoder", lambda name, **options: encoder)
+    monkeypatch.setattr("fastattn.encoders.cross_encoder.CrossEncoder", lambda name, **options: encoder)
     return encoder
 
 
@@ -52,7 +52,9 @@ def test_a_score_that_is_not_finite_is_still_json(encoder: CrossEncoder, monkeyp
 
 def test_options_are_handed_on(encoder: CrossEncoder, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[dict] = []
-    monkeypatch.setattr("fastattn.cross_encoder.CrossEncoder", lambda name, **options: asked.append(options) or encoder)
+    monkeypatch.setattr(
+        "fastattn.encoders.cross_encoder.CrossEncoder", lambda name, **options: asked.append(options) or encoder
+    )
     succeed("rerank", "-m", "any", "q", "a")
     succeed("rerank", "-m", "any", "--precision", "int8", "-t", 1, "q", "a")
     assert asked == [{}, {"precision": "int8", "threads": 1}]

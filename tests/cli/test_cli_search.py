@@ -5,7 +5,7 @@ import json
 import pytest
 
 from fastattn.cli.translate import translate
-from fastattn.translator import Translator
+from fastattn.translation.translator import Translator
 from tests.cli.test_cli import fail, succeed
 
 # What the command is given and what the API calls it; the last of a list is to change what comes.

@@ -8,10 +8,10 @@ import pytest
 
 from fastattn import quantize_vectors, semantic_search
 from fastattn.cli.arrays import open_array
-from fastattn.quantized_vectors import calibrated_ranges
+from fastattn.vectors.quantized import calibrated_ranges
 from tests.cli.test_cli import fail, run, succeed
 from tests.cli.test_cli_encode import shell_examples
-from tests.test_encoder import WIDTH, _encoder
+from tests.encoders.test_encoder import WIDTH, _encoder
 
 TEXTS = ["the cat sat", "a dog ran on the mat", "log", "the dog sat"]
 QUERIES = ["a cat", "the dog"]
@@ -30,7 +30,7 @@ def encoder(monkeypatch, tmp_path, vectors):
     np.save(tmp_path / "v.npy", vectors)
     (tmp_path / "t.txt").write_text("\n".join(TEXTS))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("fastattn.encoder.Encoder", lambda name, **options: encoder)
+    monkeypatch.setattr("fastattn.encoders.encoder.Encoder", lambda name, **options: encoder)
     return encoder
 
 
@@ -134,8 +134,8 @@ def test_vectors_of_float16(encoder, vectors):
 def test_options_arrive(encoder, monkeypatch):
     asked = []
     search = lambda *_, **options: asked.append(options) or semantic_search(*_, **options)  # noqa: E731
-    monkeypatch.setattr("fastattn.encoder.Encoder", lambda name, **options: asked.append(options) or encoder)
-    monkeypatch.setattr("fastattn.vector_search.semantic_search", search)
+    monkeypatch.setattr("fastattn.encoders.encoder.Encoder", lambda name, **options: asked.append(options) or encoder)
+    monkeypatch.setattr("fastattn.vectors.search.semantic_search", search)
     for options in ((), ("--precision", "int8"), ("-t", 1)):
         succeed("search", "-m", "any", "-i", "v.npy", *options, "a cat")
     assert asked == [{}, {"threads": None}, {"precision": "int8"}, {"threads": None}, {"threads": 1}, {"threads": 1}]

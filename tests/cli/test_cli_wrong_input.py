@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.classifiers import write_classifier
 from tests.cli.test_cli import fail, run
+from tests.encoders.classifiers import write_classifier
 
 WRITES = pytest.mark.skipif(os.name != "posix", reason="devices")
 TRANSLATE, ENCODE, RERANK = ("translate", "-m", "tiny"), ("encode", "-m", "bert"), ("rerank", "-m", "bert", "Who?")

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from fastattn.translator import Translator
-from tests.test_encoder_checkpoints import _write_folder
+from fastattn.translation.translator import Translator
+from tests.encoders.test_encoder_checkpoints import _write_folder
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="POSIX pipes")
 

@@ -9,8 +9,8 @@ import click
 import numpy as np
 import pytest
 
-from fastattn.cache_folder import CacheEntry
 from fastattn.cli.entry import COMMANDS, commands
+from fastattn.system.cache_folder import CacheEntry
 from tests.cli.recorders import BAD, WIDTH, record_all
 from tests.cli.test_cli import run
 from tests.weights.ctranslate2.writer import write_tiny
@@ -245,7 +245,7 @@ def see(here: Path, command: str, *arguments: Any) -> dict[str, Any]:
         removed: list[str] = []
         kinds = ("kernels", "packed", "checkpoints")
         monkeypatch.setattr(
-            "fastattn.cache_folder.cache_contents",
+            "fastattn.system.cache_folder.cache_contents",
             lambda: ([CacheEntry(kind, here / kind / "named-int8-code", 9, 1e6, False) for kind in kinds], []),
         )
         monkeypatch.setattr(CacheEntry, "remove", lambda entry: removed.append(entry.kind))

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from fastattn import kept_checkpoint
-from fastattn.encoder import Encoder
-from fastattn.translator import Translator
-from tests.classifiers import write_classifier
+from fastattn.encoders.encoder import Encoder
+from fastattn.loading import kept_checkpoint
+from fastattn.translation.translator import Translator
+from tests.encoders.classifiers import write_classifier
 
 RUN = """
 import sys
@@ -36,13 +36,13 @@ UNUSED = {
     "selectors",
     "ssl",
     "http",
-    "fastattn.balance",
-    "fastattn.functional",
+    "fastattn.loading.balance",
+    "fastattn.array_attention",
     "fastattn.mechanisms",
-    "fastattn.packed_file",
+    "fastattn.loading.packed_file",
     "fastattn.plot",
-    "fastattn.reference",
-    "fastattn.tensors",
+    "fastattn.ops.reference",
+    "fastattn.spec.tensors",
     "fastattn.verification",
     "fastattn.weights.containers",
     "fastattn.weights.ctranslate2",
@@ -74,8 +74,8 @@ def test_a_warm_translation_imports_no_more_than_it_uses(model: str, monkeypatch
     command = ("translate", "-m", model, "-t", "1", "▁w3 ▁w4")
     imported(*command)  # has what else it needs compiled
     found = imported(*command)
-    assert {"numpy", "fastattn.translator"} <= found
-    assert found & (UNUSED | {"fastattn.encoder", "fastattn.cli.encode", "tokenizers"}) == set()
+    assert {"numpy", "fastattn.translation.translator"} <= found
+    assert found & (UNUSED | {"fastattn.encoders.encoder", "fastattn.cli.encode", "tokenizers"}) == set()
 
 
 def test_warm_vectors_import_no_more_than_they_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,6 +86,6 @@ def test_warm_vectors_import_no_more_than_they_use(tmp_path: Path, monkeypatch: 
     command = ("encode", "-m", model, "-t", "1", "w5 w7")
     imported(*command)
     found = imported(*command)
-    assert {"numpy", "fastattn.encoder"} <= found
-    others = {"fastattn.translator", "fastattn.decoding", "fastattn.cli.translate", "sentencepiece"}
+    assert {"numpy", "fastattn.encoders.encoder"} <= found
+    others = {"fastattn.translation.translator", "fastattn.decoding", "fastattn.cli.translate", "sentencepiece"}
     assert found & (UNUSED | others) == set()

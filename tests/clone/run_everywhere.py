@@ -26,7 +26,7 @@ from pathlib import Path
 import llvmlite.binding as llvm
 from arm_system import Unavailable, arm_system
 
-from fastattn.cache_folder import cache_root
+from fastattn.system.cache_folder import cache_root
 
 ROOT = Path(__file__).resolve().parents[2]
 USUAL = ROOT / "build" / "everywhere"

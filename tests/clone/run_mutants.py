@@ -30,8 +30,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from fastattn.cache_folder import cache_root
-from fastattn.progress import Progress
+from fastattn.system.cache_folder import cache_root
+from fastattn.system.progress import Progress
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("fastattn/decoding", "fastattn/text", "weights")

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from fastattn import Encoder, Translator, reference
-from fastattn.text_spec import EncoderText
+from fastattn.spec.text_spec import EncoderText
 from fastattn.weights.native import convert
 from tests.models.encoder_cases import CASES, make_checkpoint
 from tests.models.tiny_models import random_checkpoint, vocabulary

@@ -21,7 +21,7 @@ if not (find_spec("pip") and find_spec("setuptools")):
     pytest.skip("pip and setuptools are not in this environment", allow_module_level=True)
 
 ROOMS = ("fastattn", "weights", "cli", "bench")
-FILES = ("setup.cfg", "pyproject.toml", "README.md", "LICENSE")
+FILES = ("setup.cfg", "setup.py", "pyproject.toml", "README.md", "LICENSE")
 INSTALLS = {"pip install .": ["."], "pip install -e .": ["-e", "."], "not installed": []}
 IMPORTS = """
 from fastattn import Translator

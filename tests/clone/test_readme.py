@@ -9,8 +9,8 @@ import numpy as np
 
 import fastattn
 from tests import ROOT
-from tests.classifiers import LABELS, write_classifier
-from tests.test_translator import _translator
+from tests.encoders.classifiers import LABELS, write_classifier
+from tests.translation.test_translator import _translator
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 

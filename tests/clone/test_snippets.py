@@ -26,9 +26,9 @@ import fastattn
 from fastattn.cli.entry import COMMANDS, commands
 from fastattn.weights.download.catalog import CATALOG
 from tests import ROOT
-from tests.classifiers import LABELS, TOKENS, write_classifier
 from tests.conftest import ENVIRONMENT
-from tests.multi_vector import write_today
+from tests.encoders.classifiers import LABELS, TOKENS, write_classifier
+from tests.encoders.multi_vector import write_today
 
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/*.md"))]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)

@@ -19,8 +19,9 @@ from collections.abc import Iterator
 
 import numpy as np
 from fastattn import DecodingOptions, Encoder, ExecutionStats, Score, Step, TokenTranslation, Translation, Translator
-from fastattn import errors, mechanisms, operations, reference
-from fastattn.ops import Ops
+from fastattn import errors, mechanisms
+from fastattn.ops import cpu as operations, reference
+from fastattn.ops.protocol import Ops
 from typing_extensions import assert_type
 
 translator = Translator("en-pt")

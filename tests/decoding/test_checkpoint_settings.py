@@ -10,13 +10,13 @@ import pytest
 from click.testing import CliRunner
 
 from fastattn import Translator, weights
-from fastattn.checkpoint import Checkpoint
 from fastattn.cli.entry import commands
 from fastattn.decoding.options import DecodingOptions
 from fastattn.decoding.resolve import resolve_options
 from fastattn.decoding.search import normalized
 from fastattn.errors import CheckpointError, InputError
-from fastattn.text_spec import DecodingSettings, TranslationText
+from fastattn.spec.checkpoint import Checkpoint
+from fastattn.spec.text_spec import DecodingSettings, TranslationText
 from fastattn.weights.native.convert import write
 from tests import GOLDENS
 from tests.decoding.generation_cases import CASE, PAD, SETTINGS, generation_config

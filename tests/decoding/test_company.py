@@ -10,8 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastattn import operations
-from fastattn.checkpoint import Shortlist
 from fastattn.decoding import capacity
 from fastattn.decoding.jobs import Job
 from fastattn.decoding.key_value_cache import KeyValueCache
@@ -20,7 +18,9 @@ from fastattn.decoding.plans import score_plan, search_plan
 from fastattn.decoding.worker import Worker
 from fastattn.errors import InputError
 from fastattn.models.kinds import build_model
-from fastattn.translator import Translator
+from fastattn.ops import cpu as operations
+from fastattn.spec.checkpoint import Shortlist
+from fastattn.translation.translator import Translator
 from tests.decoding.searching import decode
 from tests.models.tiny_models import END, START, UNK, random_checkpoint, random_model, random_sources, vocabulary
 from tests.scheduling.by_hand import SchedulerByHand

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastattn import operations, reference
 from fastattn.decoding import capacity
 from fastattn.decoding.batch import Batch
 from fastattn.decoding.jobs import Job
@@ -15,6 +14,8 @@ from fastattn.decoding.key_value_cache import KeyValueCache
 from fastattn.decoding.options import DecodingOptions
 from fastattn.decoding.search import HOPELESS, apply_prefix, best_candidates, keep_beams, normalized
 from fastattn.errors import InputError
+from fastattn.ops import cpu as operations
+from fastattn.ops import reference
 from tests.decoding.searching import decode, score
 from tests.models.tiny_models import (
     END,

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from fastattn.translator import Translator
+from fastattn.translation.translator import Translator
 from tests import GOLDENS
 from tests.weights.ctranslate2 import cases
 

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastattn import operations
 from fastattn.decoding.capacity import SENTENCES_A_THREAD
 from fastattn.decoding.constraints import (
     completed_sequences,
@@ -20,6 +19,7 @@ from fastattn.decoding.jobs import Job
 from fastattn.decoding.options import DecodingOptions
 from fastattn.decoding.search import biased, coverage
 from fastattn.errors import InputError
+from fastattn.ops import cpu as operations
 from tests.decoding.searching import decode, score
 from tests.models.tiny_models import END, START, UNK, next_log_probs, random_model, random_sources, steady_ops
 

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from fastattn import operations
 from fastattn.decoding import capacity
 from fastattn.decoding.jobs import Job
 from fastattn.decoding.options import DecodingOptions
 from fastattn.decoding.sampling import draw, sentence_key, uniform
+from fastattn.ops import cpu as operations
 from tests.decoding.searching import decode
 from tests.models.tiny_models import END, START, UNK, next_log_probs, random_model, random_sources, steady_ops
 

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from fastattn import operations, reference
-from fastattn.row_pool import RowPool
+from fastattn.ops import cpu as operations
+from fastattn.ops import reference
+from fastattn.ops.row_pool import RowPool
 from fastattn.simd.constants import LINE
 
 ROWS = 64

@@ -9,8 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastattn import operations, reference
-from fastattn.checkpoint import Shortlist
 from fastattn.decoding import recorded_steps, worker
 from fastattn.decoding.jobs import Job
 from fastattn.decoding.options import DecodingOptions
@@ -18,12 +16,15 @@ from fastattn.decoding.plans import search_plan
 from fastattn.decoding.recorded_steps import RecordedSteps, padded
 from fastattn.decoding.service import DecodingService
 from fastattn.decoding.worker import Worker
-from fastattn.edits import NO_EDITS, Edits
 from fastattn.errors import CheckpointError
 from fastattn.models.kinds import build_model
 from fastattn.models.output import Output
+from fastattn.ops import cpu as operations
+from fastattn.ops import reference
+from fastattn.ops.edits import NO_EDITS, Edits
+from fastattn.ops.step_rows import ENOUGH, FAULT, LIVE, OVER, STOP, USED, StepRows
 from fastattn.runtime.recording import Recorder
-from fastattn.step_rows import ENOUGH, FAULT, LIVE, OVER, STOP, USED, StepRows
+from fastattn.spec.checkpoint import Shortlist
 from tests.decoding.searching import decode
 from tests.decoding.test_company import plain
 from tests.models.tiny_models import END, START, UNK, VARIETIES, random_checkpoint, random_model, random_sources

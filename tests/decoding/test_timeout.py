@@ -10,7 +10,7 @@ import pytest
 from fastattn.decoding import worker
 from fastattn.decoding.options import DecodingOptions
 from fastattn.errors import FastattnError, InputError, SearchTimeout
-from fastattn.translator import Translator
+from fastattn.translation.translator import Translator
 from tests.models.tiny_models import random_checkpoint, steady_ops, vocabulary
 
 WORDS = vocabulary(19)[3:]

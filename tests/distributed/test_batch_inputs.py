@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from click.testing import CliRunner
 
-from fastattn.checkpoint import Checkpoint
 from fastattn.cli.entry import commands
 from fastattn.decoding.options import DecodingOptions
 from fastattn.distributed import block_worker, blocks
@@ -22,10 +21,11 @@ from fastattn.distributed.rows import read_block
 from fastattn.distributed.storage import InputFile
 from fastattn.distributed.workers import Answers, TranslatingWorker
 from fastattn.errors import CheckpointError, FastattnError, InputError
-from fastattn.text_spec import DecodingSettings
+from fastattn.spec.checkpoint import Checkpoint
+from fastattn.spec.text_spec import DecodingSettings
 from fastattn.weights.native import convert
+from tests.encoders.test_encoder import SPEC, TENSORS, TEXT
 from tests.models.tiny_models import random_checkpoint
-from tests.test_encoder import SPEC, TENSORS, TEXT
 
 TEXTS = [" ".join(f"w{(7 * n + k) % 16}" for k in range(1 + n % 5)) for n in range(40)]
 

@@ -9,13 +9,13 @@ pytest.importorskip("pyarrow", reason="jobs over files need the extra fastattn[r
 
 from click.testing import CliRunner
 
-from fastattn.checkpoint import Checkpoint
 from fastattn.cli import batch as command
 from fastattn.cli.entry import commands
 from fastattn.distributed import batch, estimate
 from fastattn.distributed.batch import Summary
+from fastattn.spec.checkpoint import Checkpoint
 from fastattn.weights.native import convert
-from tests.test_encoder import SPEC, TENSORS, TEXT
+from tests.encoders.test_encoder import SPEC, TENSORS, TEXT
 
 # Of a parameter by its name: the arguments, and what the job has of them, by the name of a field or an option.
 JOB = {

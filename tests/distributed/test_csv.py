@@ -11,12 +11,12 @@ pytest.importorskip("pyarrow", reason="files of a job are read by pyarrow")
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastattn import files
 from fastattn.distributed import forms
 from fastattn.distributed.blocks import cut
 from fastattn.distributed.rows import read_block
 from fastattn.distributed.storage import find_files
 from fastattn.errors import InputError
+from fastattn.system import files
 
 
 @pytest.fixture(scope="module")

@@ -15,12 +15,12 @@ import pyarrow.parquet as pq
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastattn import files
 from fastattn.distributed.blocks import cut
 from fastattn.distributed.forms import parquet
 from fastattn.distributed.rows import read_block
 from fastattn.distributed.storage import find_files
 from fastattn.errors import FastattnError, InputError
+from fastattn.system import files
 
 KINDS = [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())]
 

@@ -7,11 +7,11 @@ pytest.importorskip("pyarrow", reason="files of a job are read by pyarrow")
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastattn import files
 from fastattn.distributed.blocks import block_bytes, cut
 from fastattn.distributed.rows import read_block
 from fastattn.distributed.storage import InputFile, find_files
 from fastattn.errors import FastattnError, InputError
+from fastattn.system import files
 
 PIECES = [b"a", b"bc", "é好".encode(), b"\n", b"\n", b"\r\n", b"\r", b" ", b"\xef\xbb\xbf", "\u2028".encode()]
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from bench.operations import OPERATIONS
 from bench.operations.table import Problem
-from fastattn import reference
+from fastattn.ops import reference
 
 FLOOR = 1e-6
 CASES = [operation.problem(size) for operation in OPERATIONS.values() for size in operation.awkward]

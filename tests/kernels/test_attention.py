@@ -9,12 +9,13 @@ from hypothesis import strategies as st
 
 import fastattn
 from bench.operations.attention import attention
-from fastattn import operations, reference
 from fastattn.errors import InputError
-from fastattn.heads import Heads
 from fastattn.kernels.attention.constants import COLUMNS, KEYS, ROWS
 from fastattn.kernels.attention.sentences import attend as attend_kernel
-from fastattn.reference.attention import softmax
+from fastattn.ops import cpu as operations
+from fastattn.ops import reference
+from fastattn.ops.heads import Heads
+from fastattn.ops.reference.attention import softmax
 from tests.kernels.cases import check
 
 # Lengths around the tile of rows, the panel of keys and the block of keys.

@@ -6,11 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.operations.attention import attention_step
-from fastattn import operations, reference
-from fastattn.heads import Heads
 from fastattn.kernels.attention.constants import TOGETHER
 from fastattn.kernels.attention.step import VALUE_KEYS
-from fastattn.operations.attention.step import GRAIN
+from fastattn.ops import cpu as operations
+from fastattn.ops import reference
+from fastattn.ops.cpu.attention.step import GRAIN
+from fastattn.ops.heads import Heads
 from fastattn.simd.target import LANES
 from tests.kernels.cases import check
 

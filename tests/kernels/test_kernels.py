@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from bench.operations.table import Problem
-from fastattn import operations, reference
-from fastattn.edits import Edits
 from fastattn.kernels.constants import GROUP, NR
-from fastattn.spec import ACTIVATIONS
+from fastattn.ops import cpu as operations
+from fastattn.ops import reference
+from fastattn.ops.edits import Edits
+from fastattn.spec.architecture import ACTIVATIONS
 from tests.kernels.cases import CASES, check
 
 MINE = [case for case in CASES if hasattr(operations, case.operation)]

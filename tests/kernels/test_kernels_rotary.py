@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bench.operations.rotary import rotate
-from fastattn import operations
+from fastattn.ops import cpu as operations
 from tests.kernels.cases import check
 
 

@@ -3,13 +3,14 @@
 import numpy as np
 import pytest
 
-from fastattn import operations, reference
-from fastattn.edits import NO_EDITS, Edits
 from fastattn.kernels.constants import CHUNK, SUBSET_ROWS
-from fastattn.operations.project import log_softmax
-from fastattn.quantized import QuantizedTensor
-from fastattn.rounding import quantize
+from fastattn.ops import cpu as operations
+from fastattn.ops import reference
+from fastattn.ops.cpu.project import log_softmax
+from fastattn.ops.edits import NO_EDITS, Edits
 from fastattn.simd.target import LANES
+from fastattn.spec.quantized import QuantizedTensor
+from fastattn.spec.rounding import quantize
 
 PRECISIONS = ["float32", "bfloat16", "int8"]
 V = 3 * CHUNK + 5

@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from fastattn import operations, reference
 from fastattn.kernels.constants import NR
 from fastattn.kernels.constants import PACKED_COLUMNS as COLUMNS
-from fastattn.quantized import QuantizedTensor
+from fastattn.ops import cpu as operations
+from fastattn.ops import reference
+from fastattn.spec.quantized import QuantizedTensor
 
 # (outputs, inputs) around the widths of panels, vectors and blocks; nothing at all.
 SIZES = [(1, 1), (NR - 1, 7), (NR, 8), (NR + 1, 9), (3, 0), (0, 3)]

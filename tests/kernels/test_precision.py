@@ -9,14 +9,15 @@ import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
-from fastattn import operations, reference
 from fastattn.errors import CheckpointError
 from fastattn.kernels.constants import GROUP, MR, NR
-from fastattn.quantized import QuantizedTensor
+from fastattn.ops import cpu as operations
+from fastattn.ops import reference
 from fastattn.simd import target
 from fastattn.simd.arithmetic import BFLOAT16, INT8
 from fastattn.simd.target import Target, choose_target
 from fastattn.simd.tile import tile_assembly
+from fastattn.spec.quantized import QuantizedTensor
 
 SHAPES = [
     (1, 1, 1), (1, NR, 4), (2, NR + 1, 5), (3, GROUP * NR, 64), (4, GROUP * NR + 7, 63), (MR - 1, NR - 1, 17),
@@ -163,9 +164,9 @@ if llvm.get_host_cpu_features().get("avxvnni"):
     LIMITS["avx2 with vnni"] = ("alderlake", LIMITS["avx2"][1] + ",+avxvnni")
 CHILD = """
 import json, sys, numpy as np
-from fastattn import operations
+from fastattn.ops import cpu as operations
 from fastattn.simd.target import TARGET
-from fastattn.quantized import QuantizedTensor
+from fastattn.spec.quantized import QuantizedTensor
 rng = np.random.default_rng(0)
 x, weight = rng.integers(-127, 128, (7, 301)), rng.integers(-127, 128, (150, 301))
 x[:, 0] = 127

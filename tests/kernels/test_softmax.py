@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fastattn import operations
+from fastattn.ops import cpu as operations
 
 WIDTHS = (1, 15, 16, 17, 100)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from fastattn.reference.mechanisms import results
+from fastattn.ops.reference.mechanisms import results
 from tests.kernels.cases import FLOOR
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from fastattn.errors import InputError
 from fastattn.mechanisms import address, content_weights, interpolate, sharpen, shift
-from fastattn.reference.mechanisms import addressing
+from fastattn.ops.reference.mechanisms import addressing
 from tests.mechanisms.oracle import check, normal
 
 SIZES = [(1, 1, 1, 1), (2, 3, 11, 5), (1, 4, 128, 20)]

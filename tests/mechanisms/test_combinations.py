@@ -18,7 +18,7 @@ from fastattn.mechanisms import (
     Soft,
     attend,
 )
-from fastattn.reference.mechanisms import seen
+from fastattn.ops.reference.mechanisms import seen
 from tests.mechanisms.oracle import check_attention, inputs
 from tests.mechanisms.test_scores import NAMES, made
 

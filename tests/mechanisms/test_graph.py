@@ -17,7 +17,7 @@ from fastattn.mechanisms import (
     heterogeneous_attention,
     semantic_attention,
 )
-from fastattn.reference.mechanisms import graph, scores, seen
+from fastattn.ops.reference.mechanisms import graph, scores, seen
 from tests.mechanisms.karate_club import EDGES, MEMBERS
 from tests.mechanisms.oracle import check, check_attention, normal
 

@@ -19,7 +19,7 @@ from fastattn.mechanisms import (
     Sentences,
     attend,
 )
-from fastattn.reference.mechanisms import results, scores, seen
+from fastattn.ops.reference.mechanisms import results, scores, seen
 from tests.mechanisms.oracle import check, inputs, normal
 from tests.mechanisms.test_scores import made
 

@@ -14,7 +14,7 @@ from fastattn.mechanisms import (
     sinusoids,
     t5_bias,
 )
-from fastattn.reference.mechanisms import positions
+from fastattn.ops.reference.mechanisms import positions
 from tests.mechanisms.oracle import normal
 
 

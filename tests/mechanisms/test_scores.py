@@ -20,8 +20,8 @@ from fastattn.mechanisms import (
     attend,
     t5_bias,
 )
-from fastattn.operations.directions import directions
-from fastattn.reference.mechanisms import scores
+from fastattn.ops.cpu.directions import directions
+from fastattn.ops.reference.mechanisms import scores
 from tests.mechanisms.oracle import check_attention, inputs, normal
 
 SIZES = [

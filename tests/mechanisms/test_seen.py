@@ -21,7 +21,7 @@ from fastattn.mechanisms import (
     Sentences,
     attend,
 )
-from fastattn.reference.mechanisms import results, scores, seen
+from fastattn.ops.reference.mechanisms import results, scores, seen
 from tests.mechanisms.oracle import check, check_attention, inputs, normal
 
 T, S = 13, 40

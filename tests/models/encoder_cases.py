@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fastattn.checkpoint import Checkpoint
-from fastattn.spec import ModelSpec, StackSpec
-from fastattn.tensors import tensor_shapes
-from fastattn.text_spec import EncoderText
+from fastattn.spec.architecture import ModelSpec, StackSpec
+from fastattn.spec.checkpoint import Checkpoint
+from fastattn.spec.tensors import tensor_shapes
+from fastattn.spec.text_spec import EncoderText
 from tests.models.specs import stack_spec
 
 

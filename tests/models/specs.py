@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from fastattn.spec import (
+from fastattn.spec.architecture import (
     AlignmentSpec,
     AttentionSpec,
     FeedForwardSpec,

@@ -5,16 +5,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fastattn import operations, reference
-from fastattn.checkpoint import Checkpoint
 from fastattn.decoding.jobs import Job
 from fastattn.decoding.options import DecodingOptions
 from fastattn.errors import CheckpointError
 from fastattn.models.decoder import Decoder
 from fastattn.models.kinds import MODELS, build_model
-from fastattn.spec import AttentionSpec, FeedForwardSpec, ModelSpec, NormSpec, PositionSpec, StackSpec
-from fastattn.tensors import check_tensors, tensor_shapes
-from fastattn.text_spec import TranslationText
+from fastattn.ops import cpu as operations
+from fastattn.ops import reference
+from fastattn.spec.architecture import AttentionSpec, FeedForwardSpec, ModelSpec, NormSpec, PositionSpec, StackSpec
+from fastattn.spec.checkpoint import Checkpoint
+from fastattn.spec.tensors import check_tensors, tensor_shapes
+from fastattn.spec.text_spec import TranslationText
 from tests.decoding.searching import decode, score
 from tests.models.test_models_transformer import _cached, _starts, _stepped
 from tests.models.tiny_models import (

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from fastattn import operations
 from fastattn.errors import CheckpointError
 from fastattn.layers.distances import LEAST, distance_numbers, log_buckets
 from fastattn.models.kinds import build_model
-from fastattn.spec import Convolution, Disentangled, PositionSpec
+from fastattn.ops import cpu as operations
+from fastattn.spec.architecture import Convolution, Disentangled, PositionSpec
 from tests.models.encoder_cases import EncoderCase, make_checkpoint
 from tests.models.specs import stack_spec
 

@@ -6,12 +6,13 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from fastattn import operations, reference
 from fastattn.errors import CheckpointError
 from fastattn.layers.parameters import Parameters
 from fastattn.models.head import Head
-from fastattn.spec import HeadSpec, ModelSpec, NormSpec
-from fastattn.tensors import head_shapes
+from fastattn.ops import cpu as operations
+from fastattn.ops import reference
+from fastattn.spec.architecture import HeadSpec, ModelSpec, NormSpec
+from fastattn.spec.tensors import head_shapes
 from tests.models.encoder_cases import CASES
 
 WIDTH = 19

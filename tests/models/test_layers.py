@@ -5,9 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from fastattn import reference
 from fastattn.errors import CheckpointError, InputError
-from fastattn.heads import Heads
 from fastattn.layers.attention import SelfAttention
 from fastattn.layers.attention_positions import AttentionBias, alibi_slopes, relative_buckets, rotary_tables
 from fastattn.layers.embedding import Embedding, sinusoid_table
@@ -15,9 +13,11 @@ from fastattn.layers.linear import FeedForward, Linear
 from fastattn.layers.norm import Norm
 from fastattn.layers.parameters import Parameters
 from fastattn.layers.rows import WholeRows
-from fastattn.quantized import QuantizedTensor
-from fastattn.reference.attention import bias_values
-from fastattn.spec import Alibi, Rotary, StackSpec, Stretch
+from fastattn.ops import reference
+from fastattn.ops.heads import Heads
+from fastattn.ops.reference.attention import bias_values
+from fastattn.spec.architecture import Alibi, Rotary, StackSpec, Stretch
+from fastattn.spec.quantized import QuantizedTensor
 from tests.models.specs import stack_spec
 
 

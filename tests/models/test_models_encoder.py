@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastattn import operations, reference
-from fastattn.checkpoint import Checkpoint
 from fastattn.errors import InputError
 from fastattn.models.encoder import EncoderModel
 from fastattn.models.kinds import build_model
-from fastattn.spec import POSITIONS, Alibi, Convolution, Disentangled, LocalSpec, Rotary, StackSpec
+from fastattn.ops import cpu as operations
+from fastattn.ops import reference
+from fastattn.spec.architecture import POSITIONS, Alibi, Convolution, Disentangled, LocalSpec, Rotary, StackSpec
+from fastattn.spec.checkpoint import Checkpoint
 from tests import GOLDENS
 from tests.models.encoder_cases import CASES, EncoderCase, make_checkpoint, make_ids
 from tests.models.specs import stack_spec

@@ -5,11 +5,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastattn import operations, reference
 from fastattn.decoding.key_value_cache import KeyValueCache
 from fastattn.errors import CheckpointError, InputError
 from fastattn.layers.parameters import Parameters
 from fastattn.models.encoder_decoder import EncoderDecoder
+from fastattn.ops import cpu as operations
+from fastattn.ops import reference
 from tests.decoding.searching import score
 from tests.models.tiny_models import VARIETIES, random_checkpoint, random_model, random_sources
 

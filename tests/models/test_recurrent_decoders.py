@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastattn import operations, reference
 from fastattn.errors import CheckpointError
+from fastattn.ops import cpu as operations
+from fastattn.ops import reference
 from tests.decoding.searching import score
 from tests.decoding.test_decoding import _decode, check_company
 from tests.models.specs import stack_spec

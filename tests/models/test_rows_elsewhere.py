@@ -5,10 +5,10 @@ import pytest
 
 from fastattn import Translator, operations
 from fastattn.models.encoder import CHUNK
-from fastattn.text_spec import POOLINGS
+from fastattn.spec.text_spec import POOLINGS
+from tests.encoders.test_encoder import WIDTH
+from tests.encoders.test_encoder import _encoder as build
 from tests.models.tiny_models import VARIETIES, random_checkpoint
-from tests.test_encoder import WIDTH
-from tests.test_encoder import _encoder as build
 
 
 class Rows:

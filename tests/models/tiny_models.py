@@ -4,17 +4,17 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from fastattn import reference
-from fastattn.checkpoint import Checkpoint
-from fastattn.edits import NO_EDITS
 from fastattn.models.encoder_decoder import EncoderDecoder
 from fastattn.models.kinds import build_model
-from fastattn.reference.activation import ACTIVATIONS
-from fastattn.reference.packing import PackedLinear
-from fastattn.reference.project import log_softmax
-from fastattn.spec import Alibi, ModelSpec, Rotary
-from fastattn.tensors import tensor_shapes
-from fastattn.text_spec import TranslationText
+from fastattn.ops import reference
+from fastattn.ops.edits import NO_EDITS
+from fastattn.ops.reference.activation import ACTIVATIONS
+from fastattn.ops.reference.packing import PackedLinear
+from fastattn.ops.reference.project import log_softmax
+from fastattn.spec.architecture import Alibi, ModelSpec, Rotary
+from fastattn.spec.checkpoint import Checkpoint
+from fastattn.spec.tensors import tensor_shapes
+from fastattn.spec.text_spec import TranslationText
 from tests.models.specs import stack_spec
 
 UNK, START, END = 0, 1, 2

@@ -6,7 +6,7 @@ softmax_precision has no counterpart: everything is computed in float32, which i
 import numpy as np
 
 import fastattn
-from fastattn import operations
+from fastattn.ops import cpu as operations
 from tests.onnx_operators.cases import Node
 
 RAW, CAPPED, BIASED, PROBABILITIES = range(4)  # qk_matmul_output_mode

@@ -3,7 +3,7 @@
 import numpy as np
 
 import fastattn
-from fastattn import operations
+from fastattn.ops import cpu as operations
 from tests.onnx_operators.cases import Node
 from tests.onnx_operators.modifiers import translate
 

@@ -1,10 +1,10 @@
-"""ONNX's operators on rows by the operations of fastattn.operations, which take float32 [N, D]."""
+"""ONNX's operators on rows by the operations of fastattn.ops.cpu, which take float32 [N, D]."""
 
 import math
 
 import numpy as np
 
-from fastattn import operations
+from fastattn.ops import cpu as operations
 from tests.onnx_operators.cases import Node
 
 

@@ -14,14 +14,11 @@ from fastattn.processes.crew import Chunk, Crew, crew_scheduler
 from fastattn.scheduling.request import Plan
 from fastattn.scheduling.scheduler import Scheduler
 
-BEGIN = (
-    "import sys; sys.path[:] = sys.argv[1:]; from fastattn.processes import child; child.BEAT = 0.05; "
-    "child.SERVED['Nothing'] = 'tests.processes.served'; child.main()"
-)
+BEGIN = "import sys; sys.path[:] = sys.argv[1:]; from fastattn.processes import child; child.BEAT = 0.05; child.main()"
 
 
 def serve(threads: int) -> dict[str, Callable[..., Future]]:
-    """What a process does, see ``child.SERVED``."""
+    """What a process does, see ``child.main``."""
     endless: list[Future] = []
 
     def echo(caller: int, things: list[object]) -> Future:
@@ -66,7 +63,7 @@ def echoes(count: int) -> list[Chunk]:
 def crew_of(count: int, monkeypatch: pytest.MonkeyPatch, begin: str = BEGIN) -> Iterator[tuple[Crew, Scheduler]]:
     """Processes that serve the above."""
     monkeypatch.setattr(worker_process, "_BEGIN", begin)
-    crew = Crew(count, ["Nothing", 1])
+    crew = Crew(count, [__name__, 1])
     try:
         yield crew, crew_scheduler(crew)
     finally:

@@ -17,18 +17,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fastattn.checkpoint import Checkpoint
-from fastattn.encoder import Encoder
+from fastattn.encoders.encoder import Encoder
 from fastattn.errors import CheckpointError, FastattnError, InputError, SearchTimeout
 from fastattn.processes import worker_process
 from fastattn.processes.choice import sharing
 from fastattn.processes.worker_process import ENDED, Answers, WorkerProcess
 from fastattn.scheduling import scheduler
-from fastattn.translator import Translator
+from fastattn.spec.checkpoint import Checkpoint
+from fastattn.translation.translator import Translator
 from fastattn.weights.native import convert
 from tests import ROOT
+from tests.encoders.test_encoder import SPEC, TENSORS, TEXT
 from tests.models.tiny_models import random_checkpoint
-from tests.test_encoder import SPEC, TENSORS, TEXT
 
 SHORT = {"max_decoding_length": 9}
 TEXTS = [" ".join(f"w{(7 * n + k) % 16}" for k in range(1 + n % 9)) for n in range(40)]
@@ -258,7 +258,7 @@ def test_a_process_that_cannot_load_says_why(tmp_path: Path) -> None:
         file.unlink()
     with pytest.raises(CheckpointError):
         Translator(tmp_path, threads=1)
-    from fastattn.processes.translating import TranslatingCrew
+    from fastattn.translation.worker_processes import TranslatingCrew
 
     translator._crew = TranslatingCrew(sharing(2, 1, 1, 1), tmp_path, "float32")
     with pytest.raises(CheckpointError):

@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from fastattn.cache_folder import cache_root
+from fastattn.system.cache_folder import cache_root
 from tests.runtime.workload import run_child
 from tests.weights.ctranslate2.writer import write_tiny
 from tests.weights.download.index_server import IndexServer, entry_of, zipped
@@ -99,7 +99,7 @@ catalog.CATALOG[entry.name] = entry
 # Compiles the smallest kernel that there is, and has it in the cache.
 COMPILE = """
 import numpy as np
-from fastattn import operations
+from fastattn.ops import cpu as operations
 
 print("ready", flush=True)
 seen_N2 = operations.seen_keys(np.array([0, 2]), np.array([9]), causal=True)

@@ -53,7 +53,7 @@ def test_no_program_but_python_is_started(name: str, value: object, monkeypatch:
 
 CHILD = """
 import numpy as np
-from fastattn import operations
+from fastattn.ops import cpu as operations
 x = np.ones((3, 8), np.float32)
 print(operations.rms_norm(x, x[0], 1e-5).sum())
 """
@@ -163,7 +163,7 @@ def test_who_wants_what_another_compiles_waits_until_that_one_is_gone(tmp_path: 
 STOPPED = """
 import os, sys, threading
 import numpy as np
-from fastattn import operations
+from fastattn.ops import cpu as operations
 from fastattn.runtime import handle
 
 waits = threading.Event()

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fastattn import operations
+from fastattn.ops import cpu as operations
 from fastattn.runtime import clock
 from fastattn.runtime.clock import kernel_seconds
 

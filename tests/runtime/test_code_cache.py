@@ -14,7 +14,7 @@ from fastattn.runtime.code_cache import Code, CodeFolder
 CHILD = """
 import sys
 import numpy as np
-from fastattn import operations
+from fastattn.ops import cpu as operations
 from fastattn.runtime.compiling import on_compile
 on_compile(lambda name: print("compiled", name))
 x = np.arange(160, dtype=np.float32).reshape(10, 16)

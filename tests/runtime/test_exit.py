@@ -111,7 +111,7 @@ def handle():
 atexit.register(handle)
 import numba
 import numpy as np
-from fastattn import operations
+from fastattn.ops import cpu as operations
 from fastattn.runtime import turns
 
 def wait():

@@ -4,7 +4,8 @@ import importlib
 import pkgutil
 from types import ModuleType
 
-from fastattn import kernels, operations
+from fastattn import kernels
+from fastattn.ops import cpu as operations
 from fastattn.runtime.handle import Kernel
 
 

@@ -16,7 +16,7 @@ from numba.core import codegen
 
 exec(sys.argv[1])
 import fastattn
-from fastattn import operations
+from fastattn.ops import cpu as operations
 from fastattn.kernels import norm
 from fastattn.runtime.threads import setting
 x = np.arange(640, dtype=np.float32).reshape(40, 16)

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from fastattn.runtime.pool import Pool
-from fastattn.worker_threads import map_in_threads
+from fastattn.system.worker_threads import map_in_threads
 from tests.runtime.run_abuse import interrupts
 from tests.runtime.workload import run_child
 
@@ -87,7 +87,7 @@ def run(files: str, step: int, *more: str) -> int:
     ("files", "step", "more"),
     [
         ("runtime/pool.py,runtime/handle.py", 2, ["fresh"]),
-        ("fastattn/worker_threads.py,scheduling/request.py,scheduling/queue.py", 1, []),
+        ("fastattn/system/worker_threads.py,scheduling/request.py,scheduling/queue.py", 1, []),
         ("scheduling/scheduler.py,scheduling/ledger.py", 1, []),
         # The thread that is interrupted does it all: else it depends on the other how much there is for it to do.
         ("decoding/worker.py,decoding/batch.py,decoding/beginning.py", 5, ["alone"]),

@@ -16,7 +16,7 @@ PACKAGE = Path(fastattn.__file__).parent
 NORM = """
 import sys
 import numpy as np
-from fastattn import operations
+from fastattn.ops import cpu as operations
 from fastattn.runtime.compiling import on_compile
 on_compile(lambda name: print("compiled", name))
 x = np.arange(8, dtype=np.float32).reshape(1, 8)
@@ -78,7 +78,7 @@ NOT_KEPT = """
 import contextlib
 from unittest import mock
 import numpy as np
-from fastattn import operations
+from fastattn.ops import cpu as operations
 from fastattn.cli.entry import commands
 from fastattn.cli.progress import Compiling, Progress
 Compiling(Progress())
@@ -121,7 +121,7 @@ def test_two_processes_that_compile_at_once_do_no_harm(tmp_path):
 def test_a_cache_that_is_cleared_meanwhile_is_made_again(tmp_path):
     """The process goes on with what it has, and keeps what it compiles later."""
     clear = """
-from fastattn.cache_folder import cache_contents
+from fastattn.system.cache_folder import cache_contents
 for entry in cache_contents()[0]:
     entry.remove()
 print("left", len(cache_contents()[0]))
@@ -136,7 +136,7 @@ operations.pack_linear(x)
 EIGHT_THREADS = """
 import threading
 import numpy as np
-from fastattn import operations
+from fastattn.ops import cpu as operations
 rng = np.random.default_rng(0)
 x = rng.standard_normal((300, 64)).astype(np.float32)
 packed = operations.pack_linear(rng.standard_normal((200, 64)).astype(np.float32))
@@ -163,7 +163,7 @@ def test_eight_python_threads_enter_parallel_kernels_at_once(threads):
 SLEEPERS = """
 import time
 import numpy as np
-from fastattn import operations
+from fastattn.ops import cpu as operations
 rng = np.random.default_rng(0)
 x = rng.standard_normal((300, 64)).astype(np.float32)
 packed = operations.pack_linear(rng.standard_normal((400, 64)).astype(np.float32))
@@ -185,7 +185,7 @@ def test_helpers_fall_asleep_and_wake_again():
 
 FOUR_THREADS = """
 import numpy as np
-from fastattn import operations
+from fastattn.ops import cpu as operations
 rng = np.random.default_rng(0)
 x = rng.standard_normal((301, 64)).astype(np.float32)
 packed = operations.pack_linear(rng.standard_normal((1200, 64)).astype(np.float32))
@@ -209,7 +209,7 @@ FORK = """
 import os
 import threading
 import numpy as np
-from fastattn import operations
+from fastattn.ops import cpu as operations
 x = np.ones((500, 64), np.float32)
 packed = operations.pack_linear(np.ones((100, 64), np.float32))
 with operations.use_threads(2):
@@ -240,7 +240,7 @@ import sys
 sys.path.insert(0, {root!r})
 from bench.operations.attention import attention, attention_step
 from tests.kernels.cases import CASES, check
-from fastattn import operations
+from fastattn.ops import cpu as operations
 from fastattn.simd.target import TARGET
 more = attention((7, 30), (300, 21), 4, 2, 19, True, (280, 0), (True, True), softcap=2.0)
 with operations.use_threads(1):

@@ -18,11 +18,11 @@ os.sched_getaffinity = lambda process: set(range(processors))
 
 import numpy as np
 from tests.kernels.cases import CASES
-from tests.test_encoder import SPEC, TENSORS, TEXT
+from tests.encoders.test_encoder import SPEC, TENSORS, TEXT
 from tests.models.tiny_models import random_checkpoint
 from fastattn import Encoder, Translator, operations
 from fastattn.scheduling.ledger import Ledger
-from fastattn.checkpoint import Checkpoint
+from fastattn.spec.checkpoint import Checkpoint
 
 found = {}
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastattn import operations
-from fastattn.operations.rows import add_rows
+from fastattn.ops import cpu as operations
+from fastattn.ops.cpu.rows import add_rows
 from fastattn.runtime.arena import ALIGNMENT, LEAST, Arena, empty, is_of_arena
 from fastattn.runtime.clock import kernel_seconds
 from fastattn.runtime.recording import Recorder

@@ -94,7 +94,7 @@ CHANGED = """
 import os, pathlib, sys, time
 import numpy as np
 import fastattn
-from fastattn import operations
+from fastattn.ops import cpu as operations
 from fastattn.runtime import form_code, handle
 
 root = pathlib.Path(fastattn.__file__).parent
@@ -130,7 +130,7 @@ else:
         form_code.compile_kernel = lambda *form: (change(), compile_kernel(*form))[1]
 try:
     if how == "a kernel's":
-        from fastattn.operations import search
+        from fastattn.ops.cpu import search
     operations.seen_keys(np.array([0, 2]), np.array([9]), causal=True)
 except fastattn.FastattnError as error:
     print(error)
@@ -233,7 +233,7 @@ def test_settings_of_numba_change_the_folder(name: str, monkeypatch: pytest.Monk
 SET = """
 import numpy as np
 import numba
-from fastattn import operations
+from fastattn.ops import cpu as operations
 assert numba.config.LOOP_VECTORIZE == 0
 operations.seen_keys(np.array([0, 2]), np.array([9]), causal=True)
 """

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import fastattn
-from fastattn import operations
+from fastattn.array_attention import attention as attention_module
 from fastattn.errors import InputError
-from fastattn.functional import attention as attention_module
+from fastattn.ops import cpu as operations
 from tests import ROOT
 
 QUERY = np.random.default_rng(0).standard_normal((2, 40, 4, 16)).astype(np.float32)
@@ -43,10 +43,10 @@ import numpy as np
 import fastattn
 from fastattn import Encoder, Translator, operations
 from fastattn.decoding.options import DecodingOptions
-from fastattn.checkpoint import Checkpoint
+from fastattn.spec.checkpoint import Checkpoint
 from tests.kernels.cases import CASES
 from tests.models.tiny_models import random_checkpoint
-from tests.test_encoder import SPEC, TENSORS, TEXT
+from tests.encoders.test_encoder import SPEC, TENSORS, TEXT
 
 share = int(sys.argv[1])
 chosen = set(sorted({case.operation for case in CASES})[share::2])
@@ -104,8 +104,8 @@ def test_both_forms_of_a_kernel_compiled_in_one_process_call_their_own_helpers(t
 COUNTED = """
 import threading, numba, numpy as np
 import fastattn
-from fastattn import operations
-from fastattn.functional import attention as attention_module
+from fastattn.ops import cpu as operations
+from fastattn.array_attention import attention as attention_module
 x, packed = np.ones((300, 64), np.float32), operations.pack_linear(np.ones((200, 64), np.float32))
 with fastattn.use_threads(1):
     inside = numba.get_num_threads(), operations.current_threads()
@@ -128,8 +128,8 @@ def test_numbas_threads_are_counted_as_numba_counts_them():
 AT_ONCE = """
 import threading
 import numpy as np
-from fastattn import operations
-from fastattn.functional import attention as attention_module
+from fastattn.ops import cpu as operations
+from fastattn.array_attention import attention as attention_module
 x = np.random.default_rng(0).standard_normal((300, 64)).astype(np.float32)
 packed = operations.pack_linear(x[:200])
 expected, right = operations.linear(x, packed), []
@@ -152,8 +152,8 @@ def test_python_threads_enter_numbas_layers_at_once(layer):
 FORKED = """
 import os, signal, threading
 import numpy as np
-from fastattn import operations
-from fastattn.functional import attention as attention_module
+from fastattn.ops import cpu as operations
+from fastattn.array_attention import attention as attention_module
 from fastattn.runtime.threads import setting
 x, packed = np.ones((300, 64), np.float32), operations.pack_linear(np.ones((200, 64), np.float32))
 assert (operations.linear(x, packed) == 64).all() and setting.by_numba

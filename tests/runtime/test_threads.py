@@ -8,8 +8,8 @@ import threading
 import numpy as np
 from tests.models.tiny_models import random_checkpoint
 import fastattn
-from fastattn import operations
-from fastattn.translator import Translator
+from fastattn.ops import cpu as operations
+from fastattn.translation.translator import Translator
 
 checkpoint = random_checkpoint(seed=5)
 rng = random.Random(1)

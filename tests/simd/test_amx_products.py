@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
-from fastattn import operations
 from fastattn.kernels.constants import GROUP, NR
 from fastattn.kernels.multiply import LEAST_AMX_ROWS
-from fastattn.operations.matmul import ROW_BLOCK
-from fastattn.operations.packing import packed_layout, packed_shapes
-from fastattn.quantized import QuantizedTensor
-from fastattn.rounding import bfloat16_bits
+from fastattn.ops import cpu as operations
+from fastattn.ops.cpu.matmul import ROW_BLOCK
+from fastattn.ops.cpu.packing import packed_layout, packed_shapes
 from fastattn.simd.constants import LINE, TILE_STEPS
 from fastattn.simd.target import TARGET, tiles_refusal
+from fastattn.spec.quantized import QuantizedTensor
+from fastattn.spec.rounding import bfloat16_bits
 from tests.simd.amx_sums import block_sums, widened
 
 pytestmark = pytest.mark.skipif(

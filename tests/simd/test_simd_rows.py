@@ -4,10 +4,10 @@ import numba
 import numpy as np
 import pytest
 
-from fastattn.rounding import as_floats, bfloat16_bits
 from fastattn.simd.rows import make_add_rows, make_dot_rows, transpose_first
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import exp2, load, store
+from fastattn.spec.rounding import as_floats, bfloat16_bits
 
 TOGETHER = (1, 2, 4)
 

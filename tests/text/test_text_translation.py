@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from fastattn.errors import TokenizerError
+from fastattn.spec.text_spec import TranslationText
 from fastattn.text.sentencepiece import SentencePiece
 from fastattn.text.translation import TranslationTokenizer, split_lines
-from fastattn.text_spec import TranslationText
-from fastattn.translator import Translator
+from fastattn.translation.translator import Translator
 from tests import GOLDENS
 from tests.cli.test_cli import run, succeed
 from tests.models.tiny_models import END, LETTERS, START, random_checkpoint, steady_ops, vocabulary

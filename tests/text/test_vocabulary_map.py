@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fastattn.errors import CheckpointError
 from fastattn.text.vocabulary_map import VocabularyMap
-from fastattn.translator import Translator
+from fastattn.translation.translator import Translator
 from fastattn.weights import read
 from fastattn.weights.download.hub import needed
 from fastattn.weights.native import convert

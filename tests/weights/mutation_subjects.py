@@ -10,26 +10,26 @@ from typing import Any
 
 import numpy as np
 
-from fastattn.checkpoint import Shortlist
-from fastattn.cross_encoder import CrossEncoder
 from fastattn.decoding.shortlist import allowed_ids
-from fastattn.encoder import Encoder
+from fastattn.encoders.cross_encoder import CrossEncoder
+from fastattn.encoders.encoder import Encoder
+from fastattn.encoders.masked_language_model import MaskedLanguageModel
+from fastattn.encoders.multi_vector_encoder import MultiVectorEncoder
+from fastattn.encoders.sparse_encoder import SparseEncoder
+from fastattn.encoders.token_classifier import TokenClassifier
 from fastattn.errors import DownloadError
-from fastattn.masked_language_model import MaskedLanguageModel
-from fastattn.multi_vector_encoder import MultiVectorEncoder
-from fastattn.sparse_encoder import SparseEncoder
+from fastattn.spec.checkpoint import Shortlist
 from fastattn.text.sentencepiece import SentencePiece
-from fastattn.token_classifier import TokenClassifier
-from fastattn.translator import Translator
+from fastattn.translation.translator import Translator
 from fastattn.weights.containers.archive import ArchiveError, extract
 from fastattn.weights.containers.shortlist import read_shortlist
 from fastattn.weights.folder import Directory
 from tests import GOLDENS
 from tests.architectures.cases import GOLDEN_CASES
-from tests.classifiers import TOKENS as TAGGER
-from tests.classifiers import write_classifier
-from tests.masked import write_masked, write_sparse
-from tests.multi_vector import write_original, write_pylate, write_today
+from tests.encoders.classifiers import TOKENS as TAGGER
+from tests.encoders.classifiers import write_classifier
+from tests.encoders.masked import write_masked, write_sparse
+from tests.encoders.multi_vector import write_original, write_pylate, write_today
 from tests.weights.containers.shortlist_writer import binary_shortlist
 from tests.weights.marian import writer as marian_writer
 from tests.weights.mutators import Files, mutate

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
-from fastattn.checkpoint import Shortlist
+from fastattn.spec.checkpoint import Shortlist
 from fastattn.weights import read
 from fastattn.weights.native import convert
 from tests import GOLDENS
@@ -20,7 +20,7 @@ from tests.architectures.case import Case
 from tests.architectures.drawing import draw_all
 from tests.architectures.folders import write_folder
 from tests.architectures.goldens import read_goldens
-from tests.classifiers import write_classifier
+from tests.encoders.classifiers import write_classifier
 from tests.weights.containers import safetensors_writer
 from tests.weights.containers.pytorch_writer import pytorch_bytes
 from tests.weights.containers.safetensors_writer import MEAN_POOLING, safetensors_bytes

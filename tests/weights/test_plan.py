@@ -10,9 +10,9 @@ import pytest
 
 from fastattn import weights
 from fastattn.errors import CheckpointError
-from fastattn.quantized import QuantizedTensor
-from fastattn.spec import ModelSpec
-from fastattn.tensors import tensor_shapes
+from fastattn.spec.architecture import ModelSpec
+from fastattn.spec.quantized import QuantizedTensor
+from fastattn.spec.tensors import tensor_shapes
 from fastattn.weights.containers.safetensors import StoredTensor
 from fastattn.weights.ctranslate2.file import Variable
 from fastattn.weights.marian.item import Item

@@ -19,8 +19,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fastattn.checkpoint import Shortlist
 from fastattn.errors import CheckpointError
+from fastattn.spec.checkpoint import Shortlist
 from fastattn.weights.containers.json_file import shorten
 from fastattn.weights.containers.unpacking import most_unpacked
 from fastattn.weights.folder import Folder

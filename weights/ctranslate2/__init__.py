@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from fastattn.checkpoint import Checkpoint
 from fastattn.errors import CheckpointError
-from fastattn.spec import ModelSpec, StackSpec
-from fastattn.text_spec import TranslationText
+from fastattn.spec.architecture import ModelSpec, StackSpec
+from fastattn.spec.checkpoint import Checkpoint
+from fastattn.spec.text_spec import TranslationText
 from fastattn.weights.containers.json_file import JsonObject, read_object
 from fastattn.weights.ctranslate2.file import ModelFile, Variable, link_scales, parse
 from fastattn.weights.ctranslate2.spec import Attributes, find_unsupported, read_stack

@@ -4,9 +4,9 @@ import dataclasses
 import zipfile
 from pathlib import Path
 
-from fastattn.checkpoint import Checkpoint
 from fastattn.errors import CheckpointError
-from fastattn.text_spec import TranslationText
+from fastattn.spec.checkpoint import Checkpoint
+from fastattn.spec.text_spec import TranslationText
 from fastattn.weights import ctranslate2
 from fastattn.weights.containers.json_file import read_object, shorten
 from fastattn.weights.containers.zip_folder import ZipFolder

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from fastattn.errors import CheckpointError
-from fastattn.lazy import lazy
-from fastattn.quantized import QuantizedTensor, Tensor
+from fastattn.spec.quantized import QuantizedTensor, Tensor
+from fastattn.system.lazy import lazy
 
 NEWEST_VERSION = 6
 LONGEST_NAME = 1024

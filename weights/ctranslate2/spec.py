@@ -6,7 +6,7 @@ import re
 import numpy as np
 
 from fastattn.errors import CheckpointError
-from fastattn.spec import (
+from fastattn.spec.architecture import (
     Alibi,
     AlignmentSpec,
     AttentionSpec,

@@ -4,8 +4,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 
-from fastattn.quantized import Tensor
-from fastattn.spec import ModelSpec
+from fastattn.spec.architecture import ModelSpec
+from fastattn.spec.quantized import Tensor
 from fastattn.weights.ctranslate2.file import Variable
 from fastattn.weights.ctranslate2.spec import Attributes
 from fastattn.weights.plan import FirstRow, Part, canonical_parts, check_parts, make_tensors, zeros

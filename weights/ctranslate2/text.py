@@ -1,8 +1,8 @@
 """The text of a CTranslate2 directory: vocabularies, special tokens, and tokenizer files in it."""
 
 from fastattn.errors import CheckpointError
-from fastattn.spec import ModelSpec, StackSpec
-from fastattn.text_spec import EncoderText, TranslationText
+from fastattn.spec.architecture import ModelSpec, StackSpec
+from fastattn.spec.text_spec import EncoderText, TranslationText
 from fastattn.weights.containers.json_file import JsonObject, read_json, read_object, shorten
 from fastattn.weights.ctranslate2.spec import Attributes
 from fastattn.weights.folder import Folder

@@ -9,10 +9,10 @@ import os
 import re
 from pathlib import Path, PurePosixPath
 
-from fastattn.cache_folder import cache_root
-from fastattn.caller_warnings import warn
 from fastattn.errors import CheckpointError, InputError
-from fastattn.records import dataclass
+from fastattn.system.cache_folder import cache_root
+from fastattn.system.caller_warnings import warn
+from fastattn.system.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
 
-from fastattn.atomic_files import try_lock, unlock
-from fastattn.cache_folder import NOWHERE
 from fastattn.errors import DownloadError
+from fastattn.system.atomic_files import try_lock, unlock
+from fastattn.system.cache_folder import NOWHERE
 from fastattn.weights.containers.archive import ArchiveError, extract
 from fastattn.weights.download.catalog import Entry, lookup
 from fastattn.weights.download.package_index import PackageIndex

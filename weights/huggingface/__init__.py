@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from fastattn.checkpoint import Checkpoint
 from fastattn.errors import CheckpointError
+from fastattn.spec.checkpoint import Checkpoint
 from fastattn.weights.containers.json_file import read_object, shorten
 from fastattn.weights.folder import Directory, Folder
 from fastattn.weights.huggingface import marian

@@ -4,11 +4,11 @@ import dataclasses
 
 import numpy as np
 
-from fastattn.checkpoint import Checkpoint
 from fastattn.errors import CheckpointError
 from fastattn.printable import counted
-from fastattn.spec import ModelSpec, StackSpec
-from fastattn.text_spec import EncoderText
+from fastattn.spec.architecture import ModelSpec, StackSpec
+from fastattn.spec.checkpoint import Checkpoint
+from fastattn.spec.text_spec import EncoderText
 from fastattn.weights.containers.json_file import JsonObject, read_object
 from fastattn.weights.containers.safetensors import StoredTensor
 from fastattn.weights.folder import Folder

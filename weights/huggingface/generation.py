@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from itertools import chain
 from typing import Any
 
-from fastattn.text_spec import DecodingSettings
+from fastattn.spec.text_spec import DecodingSettings
 from fastattn.weights.containers.json_file import JsonObject, read_object, shorten
 from fastattn.weights.folder import Folder
 

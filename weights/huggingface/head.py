@@ -4,9 +4,9 @@ import dataclasses
 from collections.abc import Mapping
 
 from fastattn.errors import CheckpointError
-from fastattn.spec import HeadSpec, StackSpec
-from fastattn.tensors import head_shapes
-from fastattn.text_spec import EncoderText
+from fastattn.spec.architecture import HeadSpec, StackSpec
+from fastattn.spec.tensors import head_shapes
+from fastattn.spec.text_spec import EncoderText
 from fastattn.weights.containers.json_file import JsonObject, is_text, shorten
 from fastattn.weights.containers.safetensors import StoredTensor
 from fastattn.weights.huggingface.encoders.architecture import Head

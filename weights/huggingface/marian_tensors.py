@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from fastattn.quantized import Tensor
-from fastattn.spec import ModelSpec
+from fastattn.spec.architecture import ModelSpec
+from fastattn.spec.quantized import Tensor
 from fastattn.weights.containers.safetensors import StoredTensor
 from fastattn.weights.huggingface.weights import MISFIT
 from fastattn.weights.plan import FirstRow, as_float32, canonical_tensors, of, zeros

@@ -1,8 +1,8 @@
 """The text of a Hugging Face MarianMT directory: vocab.json, perhaps target_vocab.json, source.spm, target.spm."""
 
 from fastattn.errors import CheckpointError
-from fastattn.spec import ModelSpec
-from fastattn.text_spec import TranslationText
+from fastattn.spec.architecture import ModelSpec
+from fastattn.spec.text_spec import TranslationText
 from fastattn.weights.containers.json_file import JsonObject, is_text, read_object, shorten
 from fastattn.weights.folder import Folder
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from fastattn.checkpoint import Checkpoint
 from fastattn.errors import CheckpointError
-from fastattn.spec import StackSpec
-from fastattn.text_spec import (
+from fastattn.spec.architecture import StackSpec
+from fastattn.spec.checkpoint import Checkpoint
+from fastattn.spec.text_spec import (
     LAYER_NORM,
     SPARSE_ACTIVATIONS,
     SPARSE_POOLINGS,

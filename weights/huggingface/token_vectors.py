@@ -4,7 +4,7 @@ import dataclasses
 import string
 
 from fastattn.errors import CheckpointError
-from fastattn.text_spec import EncoderText, MultiVectorText
+from fastattn.spec.text_spec import EncoderText, MultiVectorText
 from fastattn.weights.containers.json_file import JsonObject, is_text, read_object, shorten
 from fastattn.weights.folder import Folder
 

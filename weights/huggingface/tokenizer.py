@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from fastattn.errors import CheckpointError
-from fastattn.spec import StackSpec
-from fastattn.text_spec import TRUNCATION_SIDES, EncoderText
+from fastattn.spec.architecture import StackSpec
+from fastattn.spec.text_spec import TRUNCATION_SIDES, EncoderText
 from fastattn.weights.containers.json_file import JsonObject, is_text, read_object, shorten
 from fastattn.weights.folder import Folder
 from fastattn.weights.huggingface.added_tokens import CONFIG, AddedTokens, read_added_tokens

@@ -7,9 +7,9 @@ beside them, which names them; perhaps a lexical shortlist. (marian-dev and brow
 from collections.abc import Mapping
 from pathlib import Path
 
-from fastattn.checkpoint import Checkpoint, Shortlist
 from fastattn.errors import CheckpointError
-from fastattn.text_spec import TranslationText
+from fastattn.spec.checkpoint import Checkpoint, Shortlist
+from fastattn.spec.text_spec import TranslationText
 from fastattn.weights.containers.shortlist import read_shortlist
 from fastattn.weights.folder import Directory, Folder
 from fastattn.weights.marian import bin_file, npz_file

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fastattn.errors import CheckpointError
-from fastattn.text_spec import DecodingSettings
+from fastattn.spec.text_spec import DecodingSettings
 from fastattn.weights.containers.json_file import shorten
 from fastattn.weights.folder import Directory, Folder
 from fastattn.weights.marian.bin_file import is_model

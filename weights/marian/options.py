@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fastattn.errors import CheckpointError
-from fastattn.spec import (
+from fastattn.spec.architecture import (
     AlignmentSpec,
     AttentionSpec,
     FeedForwardSpec,

@@ -8,7 +8,7 @@ import numpy as np
 
 from fastattn.errors import CheckpointError
 from fastattn.printable import first_of
-from fastattn.quantized import QuantizedTensor, Tensor
+from fastattn.spec.quantized import QuantizedTensor, Tensor
 from fastattn.weights.marian.item import SETTINGS, Item
 from fastattn.weights.marian.options import Architecture
 from fastattn.weights.plan import Part, check_parts, identity, make_tensors, of, plan_tensors

@@ -3,9 +3,9 @@
 import re
 
 from fastattn.errors import CheckpointError, TokenizerError
-from fastattn.spec import ModelSpec
+from fastattn.spec.architecture import ModelSpec
+from fastattn.spec.text_spec import TranslationText
 from fastattn.text.sentencepiece import SentencePiece
-from fastattn.text_spec import TranslationText
 from fastattn.weights.containers.json_file import read_object, shorten
 from fastattn.weights.folder import Folder
 from fastattn.weights.marian.config import Configuration

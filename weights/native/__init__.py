@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from fastattn.checkpoint import Checkpoint, Shortlist
 from fastattn.errors import CheckpointError
 from fastattn.printable import counted
-from fastattn.quantized import Tensor
-from fastattn.text_spec import LAYER_NORM, UNIT_LENGTH, EncoderText
+from fastattn.spec.checkpoint import Checkpoint, Shortlist
+from fastattn.spec.quantized import Tensor
+from fastattn.spec.text_spec import LAYER_NORM, UNIT_LENGTH, EncoderText
 from fastattn.weights.containers.json_file import is_text, read_json, shorten
 from fastattn.weights.containers.safetensors import StoredTensor, read_tensors
 from fastattn.weights.containers.shortlist import check_shortlist

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fastattn.errors import CheckpointError
-from fastattn.quantized import QuantizedTensor, Tensor
+from fastattn.spec.quantized import QuantizedTensor, Tensor
 from fastattn.weights.containers.safetensors import StoredTensor
 from fastattn.weights.plan import as_float32
 

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from fastattn.errors import CheckpointError
-from fastattn.spec import ModelSpec, Rotary, StackSpec
-from fastattn.text_spec import PROBABILITIES, SCORES, TRUNCATION_SIDES, EncoderText, TranslationText
+from fastattn.spec.architecture import ModelSpec, Rotary, StackSpec
+from fastattn.spec.text_spec import PROBABILITIES, SCORES, TRUNCATION_SIDES, EncoderText, TranslationText
 from fastattn.weights.containers.json_file import read_object, shorten
 from fastattn.weights.containers.plain_data import from_plain
 from fastattn.weights.folder import Folder

@@ -9,10 +9,10 @@ from typing import BinaryIO
 
 import numpy as np
 
-from fastattn.checkpoint import Checkpoint
-from fastattn.quantized import QuantizedTensor, Tensor
-from fastattn.rounding import bfloat16_bits, quantize, row_multipliers
-from fastattn.text_spec import EncoderText
+from fastattn.spec.checkpoint import Checkpoint
+from fastattn.spec.quantized import QuantizedTensor, Tensor
+from fastattn.spec.rounding import bfloat16_bits, quantize, row_multipliers
+from fastattn.spec.text_spec import EncoderText
 from fastattn.weights.containers.plain_data import to_plain
 from fastattn.weights.containers.safetensors import NewTensor, write_tensors
 from fastattn.weights.native import SHORTLIST, WEIGHTS

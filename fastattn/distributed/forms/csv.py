@@ -11,12 +11,12 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from fastattn import files
 from fastattn.distributed.forms.lines import Lines
 from fastattn.distributed.rows import Rows, StringRows
 from fastattn.distributed.storage import InputFile, open_input, public
 from fastattn.errors import InputError
 from fastattn.printable import first_of, printable
+from fastattn.system import files
 
 if TYPE_CHECKING:
     from fastattn.distributed.blocks import Block

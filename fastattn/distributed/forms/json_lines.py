@@ -12,8 +12,8 @@ from fastattn.distributed.forms.lines import Lines, even_parts, lines_of
 from fastattn.distributed.rows import Rows, checked
 from fastattn.distributed.storage import InputFile, open_input, public
 from fastattn.errors import InputError, described
-from fastattn.files import text_of
 from fastattn.printable import first_of, json_escaped
+from fastattn.system.files import text_of
 
 if TYPE_CHECKING:
     import pyarrow

@@ -5,10 +5,10 @@ import io
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from fastattn import files
 from fastattn.distributed.storage import open_input, public
 from fastattn.errors import FastattnError
 from fastattn.printable import counted
+from fastattn.system import files
 
 if TYPE_CHECKING:
     from fastattn.distributed.blocks import Block

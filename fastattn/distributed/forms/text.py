@@ -8,7 +8,7 @@ from fastattn.distributed.forms.lines import even_parts, lines_of
 from fastattn.distributed.rows import Rows, StringRows
 from fastattn.distributed.storage import InputFile, public
 from fastattn.errors import InputError
-from fastattn.files import text_of
+from fastattn.system.files import text_of
 
 if TYPE_CHECKING:
     from fastattn.distributed.blocks import Block

@@ -2,9 +2,9 @@
 
 from numba import prange
 
-from fastattn.functions.rows import tile_state, write_seen
-from fastattn.functions.states import ALL, NONE, SOME
 from fastattn.kernels.attention.constants import PIECE
+from fastattn.kernels.user_functions.rows import tile_state, write_seen
+from fastattn.kernels.user_functions.states import ALL, NONE, SOME
 from fastattn.runtime.jit import inner, kernel
 from fastattn.runtime.parts import take_part
 from fastattn.simd.bytes import fill_bytes, load_byte

@@ -17,8 +17,6 @@ import math
 
 import numpy as np
 
-from fastattn.functions.rows import any_function, modify_scores
-from fastattn.functions.states import NONE
 from fastattn.kernels.attention.constants import INDICES, INTEGERS, KEYS, ROWS
 from fastattn.kernels.attention.few import (
     multiply_keys_of_few,
@@ -56,6 +54,8 @@ from fastattn.kernels.attention.tiles import (
     row_maximum,
     take_exponentials,
 )
+from fastattn.kernels.user_functions.rows import any_function, modify_scores
+from fastattn.kernels.user_functions.states import NONE
 from fastattn.runtime.jit import inner
 from fastattn.simd.bytes import hide_unseen
 from fastattn.simd.constants import SIZE

@@ -9,9 +9,9 @@ mask  (address of the array's bytes for the block's sentence and first head, 0: 
       of its blocks, number of its columns; sentence; first head; function)
 """
 
-from fastattn.functions.rows import any_function, tile_state, write_seen
-from fastattn.functions.states import ALL, NONE, SOME
 from fastattn.kernels.attention.constants import COLUMNS, KEYS, ROWS
+from fastattn.kernels.user_functions.rows import any_function, tile_state, write_seen
+from fastattn.kernels.user_functions.states import ALL, NONE, SOME
 from fastattn.runtime.jit import inner
 from fastattn.simd.bytes import copy_bytes, fill_bytes, load_byte, make_any_byte, store_byte
 from fastattn.simd.vector import load_integer

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fastattn.checkpoint import Shortlist
 from fastattn.errors import CheckpointError
+from fastattn.spec.checkpoint import Shortlist
 from fastattn.weights.containers.shortlist import read_shortlist
 from fastattn.weights.folder import Directory
 from tests.weights.containers.shortlist_writer import binary_shortlist, hash_words

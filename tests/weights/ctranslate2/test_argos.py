@@ -10,7 +10,7 @@ import pytest
 
 from fastattn import weights
 from fastattn.errors import CheckpointError
-from fastattn.text_spec import TranslationText
+from fastattn.spec.text_spec import TranslationText
 from tests.weights.ctranslate2 import writer
 
 METADATA = '{"from_code": "ar", "to_code": "en", "from_name": "Arabic", "package_version": "1.0"}'

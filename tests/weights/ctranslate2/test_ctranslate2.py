@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from fastattn import weights
-from fastattn.checkpoint import Checkpoint
 from fastattn.errors import CheckpointError
-from fastattn.quantized import QuantizedTensor
-from fastattn.spec import Alibi, Rotary
-from fastattn.text_spec import EncoderText, TranslationText
+from fastattn.spec.architecture import Alibi, Rotary
+from fastattn.spec.checkpoint import Checkpoint
+from fastattn.spec.quantized import QuantizedTensor
+from fastattn.spec.text_spec import EncoderText, TranslationText
 from tests.weights.ctranslate2 import writer
 
 PRECISIONS = ("float32", "float16", "bfloat16", "int8", "int16")

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fastattn.quantized import QuantizedTensor
+from fastattn.spec.quantized import QuantizedTensor
 
 # uint16 stands for bfloat16: NumPy has no such type, so its bits are kept.
 TYPE_IDS = {"float32": 0, "int8": 1, "int16": 2, "int32": 3, "float16": 4, "uint16": 5}

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fastattn.cache_folder import cache_root
 from fastattn.errors import CheckpointError, DownloadError, InputError
+from fastattn.system.cache_folder import cache_root
 from fastattn.weights.download import catalog
 from fastattn.weights.download.catalog import CATALOG, lookup, resolve, translation_between
 

@@ -6,11 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fastattn import operations, weights
+from fastattn import weights
 from fastattn.errors import CheckpointError
 from fastattn.models.kinds import build_model
-from fastattn.spec import Convolution, Disentangled, ModelSpec
-from fastattn.tensors import tensor_shapes
+from fastattn.ops import cpu as operations
+from fastattn.spec.architecture import Convolution, Disentangled, ModelSpec
+from fastattn.spec.tensors import tensor_shapes
 from fastattn.weights.containers.json_file import JsonObject
 from fastattn.weights.huggingface.encoders.deberta import ARCHITECTURE
 from fastattn.weights.native import convert

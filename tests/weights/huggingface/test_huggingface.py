@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fastattn import weights
 from fastattn.errors import CheckpointError
-from fastattn.text_spec import EncoderText
+from fastattn.spec.text_spec import EncoderText
 from fastattn.weights.containers.safetensors import parse
 from tests.weights.containers.safetensors_writer import (
     random_bert,

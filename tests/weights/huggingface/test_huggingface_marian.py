@@ -10,11 +10,11 @@ import pytest
 from safetensors.numpy import save_file
 
 from fastattn import Translator, reference, weights
-from fastattn.checkpoint import Checkpoint
 from fastattn.errors import CheckpointError
 from fastattn.models.kinds import build_model
+from fastattn.spec.checkpoint import Checkpoint
+from fastattn.spec.text_spec import TranslationText
 from fastattn.text.translation import TranslationTokenizer
-from fastattn.text_spec import TranslationText
 from fastattn.weights.huggingface.marian_tensors import TABLE
 from fastattn.weights.plan import plan_tensors
 from tests import GOLDENS

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fastattn import reference
-from fastattn.encoder import Encoder
+from fastattn.encoders.encoder import Encoder
+from fastattn.ops import reference
 from fastattn.weights import read
 from fastattn.weights.native import convert
 from tests.cli.test_cli import succeed

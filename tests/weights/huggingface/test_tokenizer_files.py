@@ -7,7 +7,7 @@ import pytest
 from tokenizers import Tokenizer, models, processors
 
 from fastattn.errors import CheckpointError
-from fastattn.spec import AttentionSpec, FeedForwardSpec, NormSpec, PositionSpec, StackSpec
+from fastattn.spec.architecture import AttentionSpec, FeedForwardSpec, NormSpec, PositionSpec, StackSpec
 from fastattn.text.huggingface import HuggingFaceTokenizer
 from fastattn.weights.containers.json_file import read_object
 from fastattn.weights.folder import Directory

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fastattn.quantized import QuantizedTensor
-from fastattn.text_spec import TranslationText
-from fastattn.translator import Translator
+from fastattn.spec.quantized import QuantizedTensor
+from fastattn.spec.text_spec import TranslationText
+from fastattn.translation.translator import Translator
 from tests import GOLDENS
 from tests.weights.marian import cases, writer
 from tests.weights.marian.oracle import Oracle

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from fastattn import weights
-from fastattn.checkpoint import Checkpoint
-from fastattn.quantized import QuantizedTensor
-from fastattn.text_spec import TranslationText
+from fastattn.spec.checkpoint import Checkpoint
+from fastattn.spec.quantized import QuantizedTensor
+from fastattn.spec.text_spec import TranslationText
 from fastattn.weights.marian import bin_file, npz_file
 from fastattn.weights.marian.yml import parse_options, parse_vocabulary
 from fastattn.weights.native import convert

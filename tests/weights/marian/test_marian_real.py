@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from fastattn import weights
-from fastattn.checkpoint import Checkpoint
-from fastattn.spec import PositionSpec
-from fastattn.text_spec import TranslationText
-from fastattn.translator import Translator
+from fastattn.spec.architecture import PositionSpec
+from fastattn.spec.checkpoint import Checkpoint
+from fastattn.spec.text_spec import TranslationText
+from fastattn.translation.translator import Translator
 from tests.weights.ctranslate2.writer import as_float32
 from tests.weights.marian import writer
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fastattn.checkpoint import Checkpoint, Shortlist
 from fastattn.errors import CheckpointError
+from fastattn.spec.checkpoint import Checkpoint, Shortlist
 from fastattn.weights import read
 from fastattn.weights.containers.safetensors import NewTensor, read_tensors, write_tensors
 from fastattn.weights.folder import Directory

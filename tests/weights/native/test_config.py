@@ -8,7 +8,7 @@ import pytest
 
 from fastattn.weights import read
 from fastattn.weights.native.config import FIRST_NAMES
-from tests.classifiers import write_classifier
+from tests.encoders.classifiers import write_classifier
 from tests.models.specs import PARTS
 from tests.models.tiny_models import VARIETIES as TINY
 from tests.models.tiny_models import random_checkpoint

@@ -13,8 +13,8 @@ import pytest
 from click.testing import CliRunner
 
 from fastattn.cli.entry import commands
-from fastattn.encoder import Encoder
-from fastattn.translator import Translator
+from fastattn.encoders.encoder import Encoder
+from fastattn.translation.translator import Translator
 from fastattn.weights.native import convert
 from tests.weights.native.folders import encoder_model, translation_model
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fastattn.checkpoint import Checkpoint
-from fastattn.quantized import QuantizedTensor, Tensor
-from fastattn.rounding import bfloat16_bits
-from fastattn.spec import Convolution, Disentangled, LocalSpec, ModelSpec, Rotary
-from fastattn.text_spec import EncoderText, TranslationText
+from fastattn.spec.architecture import Convolution, Disentangled, LocalSpec, ModelSpec, Rotary
+from fastattn.spec.checkpoint import Checkpoint
+from fastattn.spec.quantized import QuantizedTensor, Tensor
+from fastattn.spec.rounding import bfloat16_bits
+from fastattn.spec.text_spec import EncoderText, TranslationText
 from fastattn.weights import read
 from fastattn.weights.containers.json_file import is_text
 from fastattn.weights.containers.safetensors import ALIGNMENT, NewTensor, write_tensors

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fastattn.errors import CheckpointError
-from fastattn.quantized import QuantizedTensor
+from fastattn.spec.quantized import QuantizedTensor
 from fastattn.weights import read
 from fastattn.weights.containers.safetensors import NewTensor, read_tensors, write_tensors
 from fastattn.weights.folder import Directory

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from fastattn.checkpoint import Checkpoint
 from fastattn.errors import CheckpointError
-from fastattn.spec import AttentionSpec, FeedForwardSpec, ModelSpec, StackSpec
-from fastattn.text_spec import TranslationText
+from fastattn.spec.architecture import AttentionSpec, FeedForwardSpec, ModelSpec, StackSpec
+from fastattn.spec.checkpoint import Checkpoint
+from fastattn.spec.text_spec import TranslationText
 from fastattn.weights.containers.json_file import JsonObject, is_text, read_object
 from fastattn.weights.folder import Directory
 from fastattn.weights.plan import canonical_tensors, of

@@ -8,7 +8,7 @@ import pytest
 
 from fastattn import weights
 from fastattn.errors import CheckpointError
-from fastattn.translator import Translator
+from fastattn.translation.translator import Translator
 from tests import import_table, test_imports
 from tests.models.tiny_models import random_checkpoint, vocabulary
 from tests.weights import toy

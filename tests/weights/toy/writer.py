@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fastattn.checkpoint import Checkpoint
-from fastattn.quantized import QuantizedTensor
+from fastattn.spec.checkpoint import Checkpoint
+from fastattn.spec.quantized import QuantizedTensor
 
 LINEAR = {
     "self_attention.qkv": ("look/q", "look/k", "look/v"),

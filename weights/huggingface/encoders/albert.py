@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from fastattn.errors import CheckpointError
-from fastattn.spec import StackSpec
+from fastattn.spec.architecture import StackSpec
 from fastattn.weights.containers.json_file import JsonObject
 from fastattn.weights.huggingface.encoders.architecture import MOST_LAYERS, Architecture, count_layers
 from fastattn.weights.huggingface.encoders.bert import EMBEDDING, IGNORED, OLD_NORM_ENDS, bert_spec

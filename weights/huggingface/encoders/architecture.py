@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from fastattn.errors import CheckpointError
-from fastattn.spec import AttentionSpec, HeadSpec, Rotary, StackSpec, Stretch
+from fastattn.spec.architecture import AttentionSpec, HeadSpec, Rotary, StackSpec, Stretch
 from fastattn.weights.containers.json_file import JsonObject, shorten
 from fastattn.weights.huggingface.weights import ACTIVATIONS
 from fastattn.weights.plan import Part

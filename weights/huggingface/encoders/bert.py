@@ -1,6 +1,6 @@
 """BERT (Devlin 2019): learned positions, token types, norms after each sublayer."""
 
-from fastattn.spec import FeedForwardSpec, NormSpec, PositionSpec, StackSpec
+from fastattn.spec.architecture import FeedForwardSpec, NormSpec, PositionSpec, StackSpec
 from fastattn.weights.containers.json_file import JsonObject
 from fastattn.weights.huggingface.encoders.architecture import (
     Architecture,

@@ -3,7 +3,15 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from fastattn.spec import Convolution, Disentangled, FeedForwardSpec, HeadSpec, NormSpec, PositionSpec, StackSpec
+from fastattn.spec.architecture import (
+    Convolution,
+    Disentangled,
+    FeedForwardSpec,
+    HeadSpec,
+    NormSpec,
+    PositionSpec,
+    StackSpec,
+)
 from fastattn.weights.containers.json_file import JsonObject
 from fastattn.weights.huggingface.encoders.architecture import (
     Architecture,

@@ -1,6 +1,6 @@
 """DistilBERT (Sanh 2019): BERT without token types, by names of its own."""
 
-from fastattn.spec import FeedForwardSpec, NormSpec, PositionSpec, StackSpec
+from fastattn.spec.architecture import FeedForwardSpec, NormSpec, PositionSpec, StackSpec
 from fastattn.weights.containers.json_file import JsonObject
 from fastattn.weights.huggingface.encoders.architecture import Architecture, activation, count_layers, even_heads
 from fastattn.weights.huggingface.encoders.bert import EMBEDDING

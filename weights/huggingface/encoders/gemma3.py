@@ -1,6 +1,6 @@
 """Gemma 3's text stack (Gemma Team 2025), as EmbeddingGemma has it: norms around each sublayer, local layers."""
 
-from fastattn.spec import FeedForwardSpec, LocalSpec, NormSpec, PositionSpec, Rotary, StackSpec
+from fastattn.spec.architecture import FeedForwardSpec, LocalSpec, NormSpec, PositionSpec, Rotary, StackSpec
 from fastattn.weights.containers.json_file import JsonObject
 from fastattn.weights.huggingface.encoders.architecture import (
     Architecture,

@@ -1,6 +1,6 @@
 """gte v1.5's NewModel, transformers' GTE (Zhang 2024): rotary positions, gates, norms after each sublayer."""
 
-from fastattn.spec import FeedForwardSpec, NormSpec, PositionSpec, Rotary, StackSpec
+from fastattn.spec.architecture import FeedForwardSpec, NormSpec, PositionSpec, Rotary, StackSpec
 from fastattn.weights.containers.json_file import JsonObject
 from fastattn.weights.huggingface.encoders.architecture import (
     Architecture,

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from fastattn.spec import HeadSpec, NormSpec, StackSpec
+from fastattn.spec.architecture import HeadSpec, NormSpec, StackSpec
 from fastattn.weights.containers.json_file import JsonObject
 from fastattn.weights.huggingface.encoders.architecture import Head
 from fastattn.weights.plan import Part, of

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from fastattn.errors import CheckpointError
-from fastattn.spec import Alibi, PositionSpec, StackSpec
+from fastattn.spec.architecture import Alibi, PositionSpec, StackSpec
 from fastattn.weights.containers.json_file import JsonObject, shorten
 from fastattn.weights.huggingface.encoders.architecture import Architecture
 from fastattn.weights.huggingface.encoders.bert import EMBEDDING, HEADS, IGNORED, LAYERS, OLD_NORM_ENDS, bert_spec

@@ -1,7 +1,7 @@
 """ModernBERT (Warner 2024): rotary positions of two bases, local layers between global ones, gates, norms before."""
 
 from fastattn.errors import CheckpointError
-from fastattn.spec import FeedForwardSpec, HeadSpec, LocalSpec, NormSpec, PositionSpec, StackSpec
+from fastattn.spec.architecture import FeedForwardSpec, HeadSpec, LocalSpec, NormSpec, PositionSpec, StackSpec
 from fastattn.weights.containers.json_file import JsonObject
 from fastattn.weights.huggingface.encoders.architecture import (
     Architecture,

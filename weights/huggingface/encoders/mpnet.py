@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from fastattn.spec import StackSpec
+from fastattn.spec.architecture import StackSpec
 from fastattn.weights.containers.json_file import JsonObject
 from fastattn.weights.huggingface.encoders.architecture import Architecture, refuse
 from fastattn.weights.huggingface.encoders.bert import EMBEDDING, IGNORED, LAYERS, OLD_NORM_ENDS, bert_spec

@@ -1,6 +1,6 @@
 """NomicBERT (Nussbaum 2024): rotary positions, token types, gates, norms after each sublayer, no biases but theirs."""
 
-from fastattn.spec import FeedForwardSpec, NormSpec, PositionSpec, Rotary, StackSpec
+from fastattn.spec.architecture import FeedForwardSpec, NormSpec, PositionSpec, Rotary, StackSpec
 from fastattn.weights.containers.json_file import JsonObject
 from fastattn.weights.huggingface.encoders.architecture import (
     Architecture,

@@ -1,7 +1,7 @@
 """Qwen 3 and Qwen 2 (Yang 2025, 2024) as encoders: mostly causal, rotary positions, gates, shared key heads."""
 
 from fastattn.errors import CheckpointError
-from fastattn.spec import AttentionSpec, FeedForwardSpec, LocalSpec, NormSpec, PositionSpec, StackSpec
+from fastattn.spec.architecture import AttentionSpec, FeedForwardSpec, LocalSpec, NormSpec, PositionSpec, StackSpec
 from fastattn.weights.containers.json_file import JsonObject
 from fastattn.weights.huggingface.encoders.architecture import (
     Architecture,

@@ -1,6 +1,6 @@
 """The encoder of T5 and mT5 (Raffel 2020): relative buckets instead of positions, no biases, no scaled scores."""
 
-from fastattn.spec import AttentionSpec, FeedForwardSpec, NormSpec, PositionSpec, StackSpec
+from fastattn.spec.architecture import AttentionSpec, FeedForwardSpec, NormSpec, PositionSpec, StackSpec
 from fastattn.weights.containers.json_file import JsonObject
 from fastattn.weights.huggingface.encoders.architecture import Architecture, count_layers
 from fastattn.weights.huggingface.weights import ACTIVATIONS

@@ -1,0 +1,132 @@
+"""Blocks of queries and keys that a mask leaves empty, in part or whole: what a kernel need not compute or ask."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fastattn.array_attention.arguments import FAR, is_integer
+from fastattn.errors import InputError, described
+from fastattn.kernels.user_functions.states import ALL, NONE, SOME
+from fastattn.ops.cpu.attention.block_states import block_states
+
+MAX_BLOCK = 1 << 20  # queries or keys
+MAX_BLOCKS = 1 << 30
+
+
+class BlockMask:
+    """Which blocks of queries and keys are seen; attention skips those that are not (FlexAttention, Dong 2024).
+
+    states_BHTS  uint8 [B or 1, H or 1, blocks of queries, blocks of keys]: 0 none of a block's keys are seen, 2 all
+                 are, 1 some are: there ``mask_mod`` says which, and without one all
+    queries, keys  the numbers of queries and keys
+    block        (queries, keys) of a block
+    """
+
+    mask: np.ndarray | None  # says which keys of a block in part are seen, if no function does
+
+    def __init__(
+        self,
+        states: np.ndarray,
+        queries: int,
+        keys: int,
+        block: tuple[int, int] = (128, 128),
+        mask_mod: Callable | None = None,
+    ):
+        self.queries, self.keys, self.block = _size("queries", queries), _size("keys", keys), _block(block)
+        expected = self._blocks()
+        try:
+            states = np.asarray(states)
+        except ValueError:  # lists of different lengths
+            raise InputError(f"states: expected blocks {expected}, got nested lists") from None
+        if states.ndim > 4 or states.shape[-2:] != expected:
+            raise InputError(f"states: expected blocks {expected} in the last axes, got shape {states.shape}")
+        if states.dtype.kind not in "biu" or (
+            states.size and not NONE <= int(states.min()) <= int(states.max()) <= ALL
+        ):
+            raise InputError("states: expected 0 (none are seen), 1 (some are) or 2 (all are)")
+        self.states_BHTS = np.ascontiguousarray(states.reshape((1,) * (4 - states.ndim) + states.shape), np.uint8)
+        self.mask_mod, self.mask = mask_mod, None
+
+    @classmethod
+    def from_mask(cls, mask: np.ndarray, block: tuple[int, int] | int = 128) -> "BlockMask":
+        """Of a boolean array that broadcasts to (B, H, T, S), True is seen; it is kept for the blocks seen in part."""
+        if not isinstance(mask, np.ndarray) or mask.dtype != bool or not 2 <= mask.ndim <= 4:
+            raise InputError("mask: expected a boolean array (..., queries, keys)")
+        T, S = mask.shape[-2:]
+        made = cls(_states(mask, _block(block)), T, S, _block(block))
+        made.mask = mask if (made.states_BHTS == SOME).any() else None
+        return made
+
+    def __repr__(self) -> str:
+        kept = float((self.states_BHTS != NONE).mean()) if self.states_BHTS.size else 0.0
+        return f"BlockMask({self.queries} x {self.keys}, blocks of {self.block[0]} x {self.block[1]}, {kept:.0%} kept)"
+
+    @classmethod
+    def from_function(
+        cls, mask_mod: Callable, B: int, H: int, queries: int, keys: int, block: tuple[int, int] | int = 128
+    ) -> "BlockMask":
+        """Of ``mask_mod(b, h, t, s)`` for B sentences and H heads; B or H of 1 if it does not depend on them.
+
+        It is asked about every query and key, unless it is made of comparisons of positions alone; after that only in
+        blocks that are seen in part.
+        """
+        B, H = _size("B", B), _size("H", H)
+        queries, keys, sides = _size("queries", queries), _size("keys", keys), _block(block)
+        if math.prod(max(n, 1) for n in (B, H, -(-queries // sides[0]), -(-keys // sides[1]))) > MAX_BLOCKS:
+            raise InputError(f"block: expected one so large that there are at most {MAX_BLOCKS} blocks, got {sides}")
+        from fastattn.user_functions.plan import compile_function  # not before there is a function: it imports Numba
+
+        states = block_states(compile_function(mask_mod, "mask_mod"), (B, H, queries, keys), sides)
+        return cls(states, queries, keys, sides, mask_mod)
+
+    @property
+    def table(self) -> tuple:
+        """As the kernel takes it: states; steps of batches and heads, queries and keys of a block, blocks of keys."""
+        b, h, rows, columns = self.states_BHTS.shape
+        steps = rows * columns * h if b > 1 else 0, rows * columns if h > 1 else 0
+        return (self.states_BHTS.reshape(-1), *steps, *self.block, columns)
+
+    def seen(self, b: int, h: int, rows_R: np.ndarray, keys: int) -> np.ndarray:
+        """Which of the first keys some queries see, by blocks alone, bool [R, keys]."""
+        states_BHTS = self.states_BHTS
+        states_TS = states_BHTS[b if len(states_BHTS) > 1 else 0, h if states_BHTS.shape[1] > 1 else 0]
+        return states_TS[rows_R // self.block[0]][:, np.arange(keys) // self.block[1]] != NONE
+
+    def _blocks(self) -> tuple[int, int]:
+        """How many there are of queries and of keys."""
+        return -(-self.queries // self.block[0]), -(-self.keys // self.block[1])
+
+    def fit(self, B: int, H: int, queries: int, keys: int) -> None:
+        """InputError unless it is one for arrays of this shape."""
+        if self.states_BHTS.shape[2:] != self._blocks():
+            raise InputError("block_mask: expected states, queries, keys and block as they were made, got others")
+        b, h = self.states_BHTS.shape[:2]
+        if (self.queries, self.keys) != (queries, keys) or b not in (1, B) or h not in (1, H):
+            raise InputError(
+                f"block_mask: expected one for batch {B}, {H} heads, {queries} queries and {keys} keys, got one for "
+                f"batch {b}, {h} heads, {self.queries} queries and {self.keys} keys"
+            )
+
+
+def _block(block: Any) -> tuple[int, int]:
+    sides = tuple(block) if isinstance(block, (tuple, list)) else (block, block)
+    if len(sides) != 2 or not all(is_integer(side) and 1 <= side <= MAX_BLOCK for side in sides):
+        raise InputError(f"block: expected (queries, keys) from 1 to {MAX_BLOCK}, got {described(block)}")
+    return int(sides[0]), int(sides[1])
+
+
+def _size(name: str, size: Any) -> int:
+    if not is_integer(size) or not 0 <= size <= FAR:
+        raise InputError(f"{name}: expected a number from 0 to 2**60, got {described(size)}")
+    return int(size)
+
+
+def _states(mask: np.ndarray, block: tuple[int, int]) -> np.ndarray:
+    """The states of the blocks of a boolean array."""
+    some = every = mask
+    for axis, size in zip((-2, -1), block):
+        firsts = np.arange(0, mask.shape[axis], size)
+        some, every = np.logical_or.reduceat(some, firsts, axis), np.logical_and.reduceat(every, firsts, axis)
+    return some.astype(np.uint8) + every

@@ -1,0 +1,367 @@
+"""Keys and values of positions decoded so far, to which new queries attend: fastattn.KVCache."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from contextlib import nullcontext
+from threading import RLock
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, overload
+
+import numpy as np
+
+from fastattn.array_attention import arguments
+from fastattn.array_attention.arguments import Integers
+from fastattn.array_attention.arrays import MAX_HEAD_WIDTH, as_float32, check_floats, contiguous
+from fastattn.array_attention.attention_float64 import LARGE
+from fastattn.array_attention.extremes import mend_steps
+from fastattn.errors import InputError, OutOfMemoryError, check_bool, check_count, described
+from fastattn.ops import cpu as operations
+from fastattn.ops.heads import Heads
+from fastattn.ops.row_pool import RowPool
+from fastattn.printable import counted
+from fastattn.runtime.threads import use_threads
+from fastattn.simd.target import TARGET
+from fastattn.spec.rounding import bfloat16_bits
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+FIRST_POSITIONS = 32  # columns of a history; they double
+MAX_POSITIONS = 1 << 30  # of all sequences: rows have int32 numbers
+MAX_HEADS = 1 << 16
+TABLES = {"float32": np.float32, "bfloat16": np.uint16, "float16": np.int16 if TARGET.float16 else np.float32}
+
+
+class StepOptions(TypedDict, total=False):
+    """The options of ``KVCache.attend``; see there."""
+
+    lengths: Integers | None
+    window: tuple[int | None, int | None] | None
+    bias: np.ndarray | None
+    scale: float | None
+    softcap: float | None
+    threads: int | None
+
+
+class KVCache:
+    """Keys and values of a batch of growing sequences, for the attention of their newest positions.
+
+    batch, key_heads, head_width, value_width  B, G, K and V of ``attention``; value_width None: head_width
+    dtype     "float32", "float16" or "bfloat16", in which they are kept; half the bytes take half the time of a step
+    capacity  positions of each sequence for which there is room at first; more is made as it is needed
+    A position is a row of one table, and a sequence is a list of row numbers: sequences that have positions in common
+    share their rows (as the pages of vLLM, Kwon 2023). Rows that no sequence has any more are used again; all memory is
+    freed with the last of a cache and its forks. Threads may use them at once: calls wait for each other.
+    ``len`` is the number of sequences. InputError for arguments that do not fit; the cache is then as before.
+    """
+
+    def __init__(
+        self,
+        batch: int,
+        key_heads: int,
+        head_width: int,
+        value_width: int | None = None,
+        dtype: Any = "float32",
+        capacity: int = 0,
+    ):
+        G = _number("key_heads", key_heads, 1, MAX_HEADS)
+        K = _number("head_width", head_width, 1, MAX_HEAD_WIDTH)
+        V = K if value_width is None else _number("value_width", value_width, 1, MAX_HEAD_WIDTH)
+        B = _number("batch", batch, 0, MAX_POSITIONS)
+        capacity = _number("capacity", capacity, 0, MAX_POSITIONS // max(B, 1))
+        self._shape, self._dtype = (G, K, V), _dtype_name(dtype)
+        try:
+            self._rows_BS = np.zeros((B, max(capacity, FIRST_POSITIONS)), np.int32)  # any numbers past the lengths
+            self._lengths_B = np.zeros(B, np.int64)
+            self._store = _Store(G * (K + V), np.dtype(TABLES[self._dtype]), B * capacity)
+        except MemoryError:
+            raise OutOfMemoryError(f"not enough memory for {B} sequences of {capacity} positions") from None
+        self._store.caches.add(self)
+
+    def __len__(self) -> int:
+        return len(self._lengths_B)
+
+    def __repr__(self) -> str:
+        G, K, V = self._shape
+        longest = int(self._lengths_B.max(initial=0))
+        held = f"{counted(len(self), 'sequence')} of at most {counted(longest, 'position')}"
+        return f"KVCache({held}, {counted(G, 'head')} of {K} and {V}, {self._dtype})"
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """The number of positions of each sequence, int64 [B]."""
+        return self._lengths_B.copy()
+
+    def append(self, key: np.ndarray, value: np.ndarray, lengths: Integers | None = None) -> None:
+        """Add T positions to each sequence: key (B, T, G, K), value (B, T, G, V), float32, float16 or bfloat16.
+
+        lengths  integers [B]: of sequence b only the first lengths[b] are added, perhaps none; the rest is padding
+        """
+        check_floats("key", key)
+        check_floats("value", value)
+        with self._store.lock:
+            rows_BTE = self._joined(key, value)
+            self._append(rows_BTE, self._counts(lengths, rows_BTE.shape[1]))
+
+    def _joined(self, key: np.ndarray, value: np.ndarray) -> np.ndarray:
+        """Rows of keys, then values, float32; InputError for shapes that do not fit."""
+        (G, K, V), B = self._shape, len(self)
+        T = key.shape[1] if key.ndim == 4 else 0
+        for name, array, shape in (("key", key, (B, T, G, K)), ("value", value, (B, T, G, V))):
+            if array.shape != shape:
+                expected = str(shape) if key.ndim == 4 else f"({B}, positions, {G}, {shape[3]})"
+                raise InputError(f"{name}: expected shape {expected}, got {array.shape}")
+        rows_BTE = np.empty((B, T, G * (K + V)), np.float32)
+        rows_BTE[..., : G * K].reshape(B, T, G, K)[...] = as_float32(key)
+        rows_BTE[..., G * K :].reshape(B, T, G, V)[...] = as_float32(value)
+        if self._dtype == "float16" and not TARGET.float16:
+            with np.errstate(over="ignore"):
+                rows_BTE = rows_BTE.astype(np.float16).astype(np.float32)
+        return rows_BTE
+
+    def _append(self, rows_BTE: np.ndarray, counts_B: np.ndarray) -> None:
+        B, T, E = rows_BTE.shape
+        b_N, t_N = np.nonzero(np.arange(T) < counts_B[:, None])
+        if not len(b_N):
+            return
+        longer_B = self._lengths_B + counts_B
+        self._widen(int(longer_B.max()))
+        rows_N = self._store.take(len(b_N))
+        values_NE = rows_BTE.reshape(B * T, E) if len(b_N) == B * T else rows_BTE[b_N, t_N]
+        operations.write_rows(self._store.table, rows_N, values_NE, 0)
+        self._rows_BS[b_N, self._lengths_B[b_N] + t_N] = rows_N
+        self._lengths_B = longer_B
+
+    @overload
+    def attend(
+        self, query: np.ndarray, *, return_weights: Literal[False] = ..., **options: Unpack[StepOptions]
+    ) -> np.ndarray: ...
+
+    @overload
+    def attend(
+        self, query: np.ndarray, *, return_weights: bool = ..., **options: Unpack[StepOptions]
+    ) -> np.ndarray | tuple[np.ndarray, np.ndarray]: ...
+
+    def attend(
+        self,
+        query: np.ndarray,
+        *,
+        lengths: Integers | None = None,
+        window: tuple[int | None, int | None] | None = None,
+        bias: np.ndarray | None = None,
+        scale: float | None = None,
+        softcap: float | None = 0.0,
+        return_weights: bool = False,
+        threads: int | None = None,
+        **unknown: Any,
+    ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
+        """Causal attention of the last T positions: query (B, T, H, K) to (B, T, H, V) of its type.
+
+        Query t of a sequence of length L stands at position L - T + t and sees the positions up to its own; one before
+        the first position sees none, and yields zeros. So a step is append, then attend, with T = 1.
+        lengths  integers [B]: sequence b has only the first lengths[b] queries, which are then its last positions; the
+                 rest is padding, and yields zeros
+        bias     float32 that broadcasts to (B, H, T, S), where S is the longest sequence's length
+        return_weights  (result, weights): the softmax weights too, float32 (B, H, T, S)
+        All others as in ``attention``. A result has the same bits however the positions were appended, whatever the
+        other sequences and however many threads. For a first chunk of many positions ``attention`` is faster.
+        """
+        if unknown:
+            arguments.check_options("attend", unknown, {*StepOptions.__annotations__, "return_weights"})
+        check_floats("query", query)
+        softcap, (left, _) = arguments.softcap_of(softcap), arguments.window_sides(window)
+        scale = self._shape[1] ** -0.5 if scale is None else arguments.number("scale", scale)
+        wants_weights = check_bool("return_weights", return_weights)
+        with self._store.lock, nullcontext() if threads is None else use_threads(threads):
+            self._check_query(query)
+            seen_N2 = self._seen(self._counts(lengths, query.shape[1]), query.shape[1], left)
+            out, weights = self._attend(as_float32(query), seen_N2, bias, scale, softcap, wants_weights)
+        if query.dtype == np.float16:
+            with np.errstate(over="ignore"):
+                out = out.astype(np.float16)
+        elif query.dtype != np.float32:
+            out = bfloat16_bits(out).view(query.dtype)
+        return out if weights is None else (out, weights)
+
+    def _check_query(self, query: np.ndarray) -> None:
+        G, K, _ = self._shape
+        if query.ndim != 4 or len(query) != len(self) or query.shape[3] != K:
+            raise InputError(f"query: expected shape ({len(self)}, positions, heads, {K}), got {query.shape}")
+        if not query.shape[2] or query.shape[2] % G:
+            raise InputError(f"query: expected heads that the {G} of keys divide, got {query.shape[2]}")
+
+    def _attend(
+        self,
+        query: np.ndarray,
+        seen_N2: np.ndarray,
+        bias: np.ndarray | None,
+        scale: float,
+        softcap: float,
+        wants_weights: bool,
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        (B, T, H, _), (G, K, V), S = query.shape, self._shape, int(self._lengths_B.max(initial=0))
+        if bias is not None:
+            bias = arguments.broadcastable("bias", bias, np.float32, (B, H, T, S))
+        weights_NHS = np.zeros((B * T, H, S), np.float32) if wants_weights else None
+        out = np.zeros((B, T, H, V), np.float32)
+        if B * T * S:
+            # what float32 cannot hold is computed in float64
+            held = scale if abs(scale) < LARGE else 1.0, softcap if softcap < LARGE else 0.0
+            out = operations.attention_step(
+                contiguous(query).reshape(B * T, H * K),
+                self._store.table,
+                self._store.table,
+                np.ascontiguousarray(self._rows_BS[:, :S]),
+                seen_N2[:, 1].copy(),
+                Heads(H, G, K, V, value_column=G * K, scale=held[0], softcap=held[1]),
+                rows_N=np.repeat(np.arange(B), T),
+                firsts_N=seen_N2[:, 0].copy(),
+                bias_NHS=None if bias is None else _by_query(bias, B, T),
+                weights_NHS=weights_NHS,
+            ).reshape(B, T, H, V)
+        weights = None if weights_NHS is None else weights_NHS.reshape(B, T, H, S).transpose(0, 2, 1, 3)
+        if B * T * S:
+            mend_steps(query, out, weights, seen_N2, bias, (scale, softcap), self._keys_values)
+        return out, None if weights is None else np.ascontiguousarray(weights)
+
+    def reorder(self, order: Sequence[int] | np.ndarray) -> None:
+        """The sequences become those of these numbers, which may repeat: beams. Nothing but lists of rows is copied."""
+        with self._store.lock:
+            order_B = self._order(order)
+            self._rows_BS, self._lengths_B = self._rows_BS[order_B], self._lengths_B[order_B]
+
+    def fork(self, order: int | Sequence[int] | np.ndarray | None = None) -> KVCache:
+        """A new cache of the sequences of these numbers, one or all: it shares their positions, and grows apart."""
+        with self._store.lock:
+            if order is None:
+                order = np.arange(len(self))
+            order_B = self._order([order] if isinstance(order, (int, np.integer)) else order)
+            forked = object.__new__(KVCache)
+            forked._shape, forked._dtype, forked._store = self._shape, self._dtype, self._store
+            forked._rows_BS, forked._lengths_B = self._rows_BS[order_B], self._lengths_B[order_B]
+            self._store.caches.add(forked)
+            return forked
+
+    def __copy__(self) -> KVCache:
+        return self.fork()
+
+    def __deepcopy__(self, memo: dict) -> KVCache:
+        return self.fork()
+
+    def truncate(self, lengths: Integers) -> None:
+        """Drop all but the first positions of each sequence: integers [B], or one that may be above a length."""
+        with self._store.lock:
+            lengths_B = arguments.integers("lengths", lengths, len(self))
+            if np.ndim(lengths) == 0:
+                lengths_B = np.minimum(lengths_B, self._lengths_B)
+            if ((lengths_B < 0) | (lengths_B > self._lengths_B)).any():
+                raise InputError(
+                    f"lengths: expected 0 to the lengths {self._lengths_B.tolist()}, got {lengths_B.tolist()}"
+                )
+            self._lengths_B = lengths_B.copy()
+
+    def rows(self) -> np.ndarray:
+        """The numbers of all rows that sequences have, with repetitions."""
+        return self._rows_BS[np.arange(self._rows_BS.shape[1]) < self._lengths_B[:, None]]
+
+    def _widen(self, columns: int) -> None:
+        B, old = self._rows_BS.shape
+        if columns > old:
+            wider_BS = np.zeros((B, max(columns, 2 * old)), np.int32)
+            wider_BS[:, :old] = self._rows_BS
+            self._rows_BS = wider_BS
+
+    def _keys_values(self, b: int) -> tuple[np.ndarray, np.ndarray]:
+        """A sequence's keys [S, G, K] and values [S, G, V], copied, as stored."""
+        G, K, V = self._shape
+        rows_SE = self._store.table[self._rows_BS[b, : self._lengths_B[b]]]
+        return rows_SE[:, : G * K].reshape(-1, G, K), rows_SE[:, G * K : G * (K + V)].reshape(-1, G, V)
+
+    def _counts(self, lengths: Integers | None, T: int) -> np.ndarray:
+        """How many of T positions each sequence has."""
+        counts_B = arguments.integers("lengths", T if lengths is None else lengths, len(self))
+        if ((counts_B < 0) | (counts_B > T)).any():
+            raise InputError(f"lengths: expected 0 to {T}, the number of positions, got {counts_B.tolist()}")
+        return counts_B
+
+    def _seen(self, counts_B: np.ndarray, T: int, left: int | None) -> np.ndarray:
+        """seen_N2 int64: the first position that each query sees, and its stop."""
+        t_T = np.arange(T)
+        stops_BT = np.maximum((self._lengths_B - counts_B)[:, None] + t_T + 1, 0)
+        stops_BT[t_T >= counts_B[:, None]] = 0
+        firsts_BT = np.zeros_like(stops_BT) if left is None else np.maximum(stops_BT - 1 - left, 0)
+        return np.stack([firsts_BT.reshape(-1), stops_BT.reshape(-1)], axis=1)
+
+    def _order(self, order: Any) -> np.ndarray:
+        B = len(self)
+        try:
+            order_B = np.asarray(order)
+        except ValueError:  # lists of different lengths
+            raise InputError("order: expected integers, got nested lists") from None
+        if order_B.shape == (0,):
+            return order_B.astype(np.int64)
+        if order_B.ndim != 1 or not np.issubdtype(order_B.dtype, np.integer):
+            raise InputError(f"order: expected integers in one axis, got {order_B.dtype} of shape {order_B.shape}")
+        if not 0 <= int(order_B.min()) <= int(order_B.max()) < B:
+            raise InputError(f"order: expected numbers of the {B} sequences, from 0 on, got {described(order)}")
+        return order_B.astype(np.int64)
+
+
+class _Store:
+    """The table that a cache and its forks share. A row is free once none of their sequences has it."""
+
+    def __init__(self, row_width: int, dtype: np.dtype, rows: int):
+        self.caches: weakref.WeakSet[KVCache] = weakref.WeakSet()
+        self.lock = RLock()
+        self._pool = RowPool(operations, 1, row_width, dtype, rows)
+
+    @property
+    def table(self) -> np.ndarray:
+        return self._pool.layers[0]
+
+    def take(self, count: int) -> np.ndarray:
+        """The numbers of ``count`` free rows; dropped ones are looked for when they run short."""
+        pool = self._pool
+        if count > pool.free:
+            used_M = np.zeros(pool.rows, bool)
+            for cache in self.caches:
+                used_M[cache.rows()] = True
+            pool.free_others(used_M)
+        needed = pool.rows - pool.free + count
+        if needed > MAX_POSITIONS:
+            raise InputError(f"key: expected at most {MAX_POSITIONS} positions of all sequences, got {needed}")
+        try:
+            return pool.take(count)
+        except MemoryError:
+            raise OutOfMemoryError(f"not enough memory for {needed} positions") from None
+
+
+def _by_query(bias_BHTS: np.ndarray, B: int, T: int) -> np.ndarray:
+    """The bias with the axes of sentences and queries joined: [B T or 1, H or 1, S]."""
+    batch, h, rows, s = bias_BHTS.shape
+    if batch == rows == 1:
+        return bias_BHTS[:, :, 0]
+    return np.broadcast_to(bias_BHTS, (B, h, T, s)).transpose(0, 2, 1, 3).reshape(B * T, h, s)
+
+
+def _number(name: str, value: Any, least: int, most: int) -> int:
+    count = check_count(name, value) if least else _or_zero(name, value)
+    if count > most:
+        raise InputError(f"{name}: expected {least} to {most}, got {described(count)}")
+    return count
+
+
+def _or_zero(name: str, value: Any) -> int:
+    is_zero = isinstance(value, (int, np.integer)) and not isinstance(value, bool) and value == 0
+    return 0 if is_zero else check_count(name, value)
+
+
+def _dtype_name(dtype: Any) -> str:
+    try:
+        name = dtype if isinstance(dtype, str) else np.dtype(dtype).name
+    except TypeError:
+        name = ""
+    if name not in TABLES:
+        raise InputError(f"dtype: expected {', '.join(TABLES)}, got {described(dtype)}")
+    return name

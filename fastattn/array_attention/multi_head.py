@@ -1,0 +1,268 @@
+"""Multi-head attention with its projections (Vaswani 2017): fastattn.multi_head_attention and MultiHeadAttention."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
+
+import numpy as np
+
+from fastattn.array_attention.arguments import check_dtype, check_options
+from fastattn.array_attention.arrays import MAX_HEAD_WIDTH, contiguous
+from fastattn.array_attention.attention import RETURNED, AttentionOptions, attention
+from fastattn.array_attention.torch_tensors import projection_weights, read_state
+from fastattn.errors import InputError, check_count, described
+from fastattn.ops.cpu.matmul import linear
+from fastattn.ops.cpu.packing import PackedLinear, pack_linear
+from fastattn.runtime.threads import use_threads
+from fastattn.system.lazy import lazy
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+PRECISIONS = ("float32", "bfloat16", "int8")
+OPTIONS = {*AttentionOptions.__annotations__, *RETURNED} - {"out"}
+
+
+class ProjectionWeights(NamedTuple):
+    """The matrices [outputs, inputs] of the four projections, and biases [outputs] or None; float32.
+
+    query (H K, D), key (G K, M), value (G V, M), output (D', H V): heads side by side, of queries D wide and a memory M
+    wide. Projected rows are x W' + b, as in torch.nn.Linear.
+    """
+
+    query: np.ndarray
+    key: np.ndarray
+    value: np.ndarray
+    output: np.ndarray
+    query_bias: np.ndarray | None = None
+    key_bias: np.ndarray | None = None
+    value_bias: np.ndarray | None = None
+    output_bias: np.ndarray | None = None
+
+
+class MultiHeadAttention:
+    """Multi-head attention whose weights are packed once: y = mha(x), or mha(x, memory).
+
+    heads      H, of queries; the rows of ``weights.query`` are divided among them. Key heads are as many as heads of
+               that width are in ``weights.key``: fewer are shared by adjacent query heads (Ainslie 2023)
+    precision  of the products with weights: "float32", "bfloat16" or "int8" (rows rounded by their own scales)
+    InputError for weights that do not fit.
+    """
+
+    def __init__(self, weights: ProjectionWeights, heads: int, precision: str = "float32"):
+        if precision not in PRECISIONS:
+            raise InputError(f"precision: expected {', '.join(PRECISIONS)}, got {described(precision)}")
+        self.weights, self.precision = _checked(weights, precision), precision
+        self.heads, self.key_heads, self.head_width, self.value_width = _heads_of(self.weights, heads)
+
+    @classmethod
+    def from_torch(
+        cls,
+        state: Mapping[str, Any] | str | os.PathLike[str],
+        heads: int,
+        prefix: str = "",
+        precision: str = "float32",
+    ) -> MultiHeadAttention:
+        """That of a torch.nn.MultiheadAttention with ``heads`` heads, from its state dict or a file that has it.
+
+        state   tensors or arrays by name; or the path of a .safetensors file, or of one that torch.save wrote
+        prefix  of the names, such as "encoder.layers.0.self_attn."; all tensors with it belong to the attention
+        torch returns weights averaged over heads: ``return_weights`` has each head's. Its ``key_padding_mask`` is
+        ``~mask[:, None, None]``, its boolean ``attn_mask`` hides where True. InputError for tensors that are missing,
+        misshapen or of options that are not supported: add_bias_kv, keys and values of different widths;
+        CheckpointError for a file that is missing or unsound, of which nothing is run.
+        """
+        if not isinstance(prefix, str):
+            raise InputError(f"prefix: expected the beginning of names, got {type(prefix).__name__}")
+        if isinstance(state, (str, os.PathLike)):
+            state = read_state(Path(state), prefix)
+        if not isinstance(state, Mapping):
+            raise InputError(f"state: expected a mapping or a path, got {type(state).__name__}")
+        return cls(ProjectionWeights(**projection_weights(state, prefix)), heads, precision)
+
+    def __repr__(self) -> str:
+        (_, D), M = self.weights.query.shape, self.weights.key.shape[1]
+        return (
+            f"MultiHeadAttention({self.heads} heads of {self.head_width}, {self.key_heads} of keys, "
+            f"{D} wide, memory {M}, {self.precision})"
+        )
+
+    @overload
+    def __call__(
+        self,
+        x: np.ndarray,
+        memory: np.ndarray | None = None,
+        *,
+        return_weights: Literal[False] = ...,
+        return_logsumexp: Literal[False] = ...,
+        **options: Unpack[AttentionOptions],
+    ) -> np.ndarray: ...
+
+    @overload
+    def __call__(
+        self,
+        x: np.ndarray,
+        memory: np.ndarray | None = None,
+        *,
+        return_weights: bool = ...,
+        return_logsumexp: bool = ...,
+        **options: Unpack[AttentionOptions],
+    ) -> np.ndarray | tuple[np.ndarray, ...]: ...
+
+    def __call__(
+        self, x: np.ndarray, memory: np.ndarray | None = None, **options: Any
+    ) -> np.ndarray | tuple[np.ndarray, ...]:
+        """Attention of x (B, T, D) to a memory (B, S, M), or to itself; (B, T, D'), float32 like both.
+
+        Options as in ``attention``, but for ``layout`` and ``out``; with ``return_weights`` or ``return_logsumexp`` a
+        tuple, as there. InputError for arguments that do not fit.
+        """
+        check_options("MultiHeadAttention", options, OPTIONS)
+        _check_rows("x", x, None, self.weights.query.shape[1])
+        if memory is not None:
+            _check_rows("memory", memory, len(x), self.weights.key.shape[1])
+        elif self.weights.key.shape[1] != x.shape[2]:
+            raise InputError(f"memory: expected one, since keys are made of rows {self.weights.key.shape[1]} wide")
+        threads = options.get("threads")
+        with nullcontext() if threads is None else use_threads(threads):
+            query, key, value = self._project(x, memory)
+            found = attention(query, key, value, **options)
+            context, *others = found if isinstance(found, tuple) else (found,)
+            y = _linear(context.reshape(*x.shape[:2], self.heads * self.value_width), self._output)
+        return (y, *others) if others else y
+
+    def _project(self, x: np.ndarray, memory: np.ndarray | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Queries, keys and values with four axes: columns of the rows of one or two products, not copied."""
+        H, G, K, V = self.heads, self.key_heads, self.head_width, self.value_width
+        if memory is None:
+            rows = _linear(x, self._query_key_value)
+            queries, keys = rows[..., : H * K], rows[..., H * K :]
+        else:
+            queries, keys = _linear(x, self._query), _linear(memory, self._key_value)
+        return (
+            queries.reshape(*queries.shape[:2], H, K),
+            keys[..., : G * K].reshape(*keys.shape[:2], G, K),
+            keys[..., G * K :].reshape(*keys.shape[:2], G, V),
+        )
+
+    @lazy
+    def _query_key_value(self) -> PackedLinear:
+        return self._packed("query", "key", "value")
+
+    @lazy
+    def _query(self) -> PackedLinear:
+        return self._packed("query")
+
+    @lazy
+    def _key_value(self) -> PackedLinear:
+        return self._packed("key", "value")
+
+    @lazy
+    def _output(self) -> PackedLinear:
+        return self._packed("output")
+
+    def _packed(self, *names: str) -> PackedLinear:
+        """Several projections of the same rows as one."""
+        matrices = [getattr(self.weights, name) for name in names]
+        biases = [getattr(self.weights, f"{name}_bias") for name in names]
+        both = zip(matrices, biases)
+        bias = np.concatenate([np.zeros(len(matrix), np.float32) if b is None else b for matrix, b in both])
+        return pack_linear(np.concatenate(matrices), bias, self.precision)
+
+
+@overload
+def multi_head_attention(
+    x: np.ndarray,
+    memory: np.ndarray | None = None,
+    *,
+    weights: ProjectionWeights,
+    heads: int,
+    precision: str = ...,
+    return_weights: Literal[False] = ...,
+    return_logsumexp: Literal[False] = ...,
+    **options: Unpack[AttentionOptions],
+) -> np.ndarray: ...
+
+
+@overload
+def multi_head_attention(
+    x: np.ndarray,
+    memory: np.ndarray | None = None,
+    *,
+    weights: ProjectionWeights,
+    heads: int,
+    precision: str = ...,
+    return_weights: bool = ...,
+    return_logsumexp: bool = ...,
+    **options: Unpack[AttentionOptions],
+) -> np.ndarray | tuple[np.ndarray, ...]: ...
+
+
+def multi_head_attention(
+    x: np.ndarray,
+    memory: np.ndarray | None = None,
+    *,
+    weights: ProjectionWeights,
+    heads: int,
+    precision: str = "float32",
+    **options: Any,
+) -> np.ndarray | tuple[np.ndarray, ...]:
+    """``MultiHeadAttention(weights, heads, precision)(x, memory, **options)``: the weights are packed at every call."""
+    return MultiHeadAttention(weights, heads, precision)(x, memory, **options)
+
+
+def _linear(x: np.ndarray, packed: PackedLinear) -> np.ndarray:
+    rows = contiguous(x).reshape(x.shape[0] * x.shape[1], x.shape[2])
+    return linear(rows, packed).reshape(*x.shape[:2], packed.outputs)
+
+
+def _check_rows(name: str, array: Any, batch: int | None, width: int) -> None:
+    check_dtype(name, array, np.float32)
+    if array.ndim != 3 or array.shape[2] != width or batch not in (None, len(array)):
+        expected = f"({'batch' if batch is None else batch}, positions, {width})"
+        raise InputError(f"{name}: expected shape {expected}, got {array.shape}")
+
+
+def _checked(weights: Any, precision: str) -> ProjectionWeights:
+    """The weights, of the right types, and of shapes that fit each other."""
+    if not isinstance(weights, ProjectionWeights):
+        raise InputError(f"weights: expected ProjectionWeights, got {type(weights).__name__}")
+    for name, array in weights._asdict().items():
+        if array is None and name.endswith("_bias"):
+            continue
+        check_dtype(f"weights.{name}", array, np.float32)
+        if name.endswith("_bias"):
+            outputs = len(getattr(weights, name.removesuffix("_bias")))
+            if array.shape != (outputs,):
+                raise InputError(f"weights.{name}: expected shape ({outputs},), got {array.shape}")
+        elif array.ndim != 2 or not array.size:
+            raise InputError(f"weights.{name}: expected a matrix (outputs, inputs), got shape {array.shape}")
+        elif precision == "int8" and not np.isfinite(array).all():
+            raise InputError(f"weights.{name}: expected finite numbers, which int8 can hold")
+    if weights.value.shape[1] != weights.key.shape[1]:
+        expected, got = weights.key.shape[1], weights.value.shape[1]
+        raise InputError(f"weights.value: expected {expected} columns, as the keys have, got {got}")
+    return weights
+
+
+def _heads_of(weights: ProjectionWeights, heads: Any) -> tuple[int, int, int, int]:
+    """(query heads, key heads, widths of keys and values)."""
+    H, outputs = check_count("heads", heads), len(weights.query)
+    if outputs % H or outputs // H > MAX_HEAD_WIDTH:
+        raise InputError(f"heads: expected a number that divides the {outputs} columns of queries, got {described(H)}")
+    K = outputs // H
+    G = len(weights.key) // K
+    if not G or len(weights.key) % K or H % G:
+        raise InputError(
+            f"weights.key: expected heads of {K} columns, of a number that divides {H}, got {len(weights.key)} columns"
+        )
+    if len(weights.value) % G or len(weights.value) // G > MAX_HEAD_WIDTH:
+        raise InputError(f"weights.value: expected columns of {G} heads, as the keys have, got {len(weights.value)}")
+    V = len(weights.value) // G
+    if weights.output.shape[1] != H * V:
+        raise InputError(f"weights.output: expected {H * V} columns, {H} heads of {V}, got {weights.output.shape[1]}")
+    return H, G, K, V

@@ -1,0 +1,1 @@
+"""Encoder and its siblings: from texts to vectors, scores, labels and tokens."""

@@ -1,0 +1,131 @@
+"""CrossEncoder: pairs of texts in, scores out."""
+
+import math
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from fastattn.encoders.prompts import find_prompt
+from fastattn.encoders.text_head import HeadedModel, activated
+from fastattn.errors import InputError, check_bool, check_count, check_known, check_several, check_texts, described
+from fastattn.spec.text_spec import SCORES
+from fastattn.system.option_names import TEXTS, explains_options
+from fastattn.system.progress import Progress
+
+
+class CrossEncoder(HeadedModel):
+    """Scores of pairs of texts from a checkpoint that classifies, as sentence-transformers computes them: a reranker.
+
+    path       a folder, a name from the catalog, or OWNER/NAME on the Hugging Face hub
+    precision  of the encoder's matrix products: "float32", "bfloat16", "int8", or "auto" (int8 if the checkpoint holds
+               int8, else float32)
+    threads    the most threads to use; None: all that the process may use
+
+    Both texts of a pair are read together; a pair of more than ``max_length`` ids is cut, the longer text first. A
+    score depends on its own pair alone: the same bits whatever the other pairs and the number of threads. One
+    CrossEncoder may serve several Python threads at once.
+    Raises CheckpointError for a path without a valid checkpoint of an encoder with a head that classifies.
+    """
+
+    @property
+    def num_labels(self) -> int:
+        """How many numbers a pair gets; one: a score."""
+        return self._head.spec.outputs
+
+    @explains_options(TEXTS)
+    def predict(
+        self,
+        pairs: Iterable[Sequence[str]] | Sequence[str],
+        *,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        activation_fn: str | None = None,
+        apply_softmax: bool = False,
+        show_progress_bar: bool | None = None,
+        batch_size: int | None = None,
+        convert_to_numpy: bool = True,
+    ) -> np.ndarray:
+        """float32 scores of ``pairs``, in their order: [len(pairs)], or [len(pairs), num_labels] for several labels.
+
+        A single pair of texts, in place of several, gets [] or [num_labels].
+        prompt_name, prompt  put before the first text of each pair, as ``Encoder.encode`` has them
+        activation_fn        what makes scores of the head's numbers: "none", "sigmoid", "tanh" or "relu"; None: what
+                             the checkpoint says, else "sigmoid" for one label and "none" for several
+        apply_softmax        True: of several labels, whose scores become probabilities that sum to 1
+        show_progress_bar    True: print on stderr how many pairs are done, if it is a terminal
+        batch_size, convert_to_numpy=True   accepted for sentence-transformers' callers, without effect
+        Raises InputError for other values.
+        """
+        before = find_prompt(self._encoder.text, prompt_name, prompt)
+        name = self._encoder.text.scores if activation_fn is None else activation_fn
+        check_known("activation_fn", name, SCORES)
+        softmax = check_bool("apply_softmax", apply_softmax) and self.num_labels > 1
+        if batch_size is not None:
+            check_count("batch_size", batch_size)
+        if not check_bool("convert_to_numpy", convert_to_numpy):
+            raise InputError("convert_to_numpy must be True: scores are NumPy arrays")
+        listed, single = _checked_pairs(pairs)
+        listed = [(before + first, second) for first, second in listed]
+        if single:
+            numbers_BF = self._encoder.run_alone(partial(self._plan_pairs, listed))
+        else:
+            shown = show_progress_bar is not None and check_bool("show_progress_bar", show_progress_bar)
+            with Progress(shown) as progress:
+                numbers_BF = self._encoder.scheduler.run(partial(self._plan_pairs, listed, progress))
+        scores_BF = activated(name, numbers_BF)
+        if softmax:
+            scores_BF = activated("softmax", scores_BF)
+        scores = scores_BF[:, 0] if self.num_labels == 1 else scores_BF
+        return scores[0] if single else scores
+
+    def rank(
+        self,
+        query: str,
+        documents: Iterable[str],
+        top_k: int | None = None,
+        return_documents: bool = False,
+        **how: Any,
+    ) -> list[dict[str, Any]]:
+        """The documents by their scores for the query, best first: {"corpus_id": number, "score": float} of each.
+
+        top_k             how many; None: all
+        return_documents  add "text", the document itself
+        how               of ``predict``
+        Equal scores are in the documents' order; scores that are no numbers come last.
+        Raises InputError for a checkpoint of several labels.
+        """
+        if self.num_labels != 1:
+            raise InputError(f"rank needs a checkpoint with one label, this one has {self.num_labels}; use predict")
+        if top_k is not None:
+            check_count("top_k", top_k)
+        with_texts = check_bool("return_documents", return_documents)
+        if not isinstance(query, str):
+            raise InputError(f"query must be a str, got {type(query).__name__}")
+        texts = check_texts("documents", check_several("documents", documents, "several str"))
+        scores = self.predict([(query, text) for text in texts], **how).tolist()
+        best = sorted(range(len(texts)), key=lambda i: (math.isnan(scores[i]), -scores[i]))[:top_k]
+        ranked: list[dict[str, Any]] = [{"corpus_id": i, "score": scores[i]} for i in best]
+        if with_texts:
+            for entry in ranked:
+                entry["text"] = texts[entry["corpus_id"]]
+        return ranked
+
+
+def _checked_pairs(pairs: Iterable[Sequence[str]] | Sequence[str]) -> tuple[list[tuple[str, str]], bool]:
+    """(the pairs, whether it is a single one)."""
+    rows = list(pairs) if isinstance(pairs, np.ndarray) and pairs.ndim == 2 else pairs
+    listed: list[Any] = list(check_several("pairs", rows, "a pair of str or several"))
+    single = bool(listed) and isinstance(listed[0], str)
+    if single:
+        listed = [listed]
+    checked = []
+    for number, pair in enumerate(listed):
+        if isinstance(pair, str) or not isinstance(pair, Sequence | np.ndarray) or len(pair) != 2:
+            raise InputError(f"a pair must be two str, number {number} is {described(pair)}")
+        for text in pair:
+            if not isinstance(text, str):
+                raise InputError(f"a pair must be two str, number {number} holds a {type(text).__name__}")
+        checked.append((str(pair[0]), str(pair[1])))
+    return checked, single

@@ -1,0 +1,349 @@
+"""Encoder: texts in, vectors out."""
+
+import os
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fastattn.encoders.encode_options import EncodeOptions
+from fastattn.encoders.long_text import TextTooLongError
+from fastattn.encoders.text_model import TextModel
+from fastattn.encoders.vector_head import VectorHead, VectorOptions, check_vectors
+from fastattn.encoders.vector_plans import VectorPlans
+from fastattn.errors import InputError, check_bool, check_count, check_several, check_text, check_texts
+from fastattn.processes.choice import Sharing, begin_crew
+from fastattn.scheduling.request import Plan, awaited
+from fastattn.scheduling.scheduler import Scheduler
+from fastattn.spec.architecture import StackSpec
+from fastattn.spec.checkpoint import Checkpoint
+from fastattn.spec.text_spec import EncoderText
+from fastattn.system.option_names import MODEL, TEXTS, explains_options
+from fastattn.system.progress import Progress
+from fastattn.vectors.similarity import similarity, similarity_pairwise
+from fastattn.weights.download import catalog
+
+if TYPE_CHECKING:
+    from fastattn.encoders.worker_processes import EncodingCrew
+
+# Texts that encode_iter reads ahead: few at first, so that the first vectors come soon, then enough for batches of
+# similar lengths on every core; fewer if they have this many characters together.
+FIRST_WINDOW, LAST_WINDOW = 32, 1024
+WINDOW_CHARACTERS = 1 << 20
+
+
+class Encoder(TextModel):
+    """Sentence vectors from a checkpoint, as sentence-transformers computes them.
+
+    path       a folder, a name from the catalog, or OWNER/NAME on the Hugging Face hub
+    precision  of the matrix products: "float32", "bfloat16", "int8", or "auto" (int8 if the checkpoint holds int8,
+               else float32)
+    threads    the most threads to use; None: all that the process may use
+    processes  among how many processes the work is shared, with ``threads`` threads each (None: with an equal part of
+               all), where one interpreter's lock is too few. They map the same weights. 1: this process alone. None: 1
+               below 8 threads, else as many as ``processes.choice`` finds, started with the first large call; then
+               ``threads`` is the total
+
+    A text is cut after ``max_length`` ids, as sentence-transformers does. A vector depends on its own text alone: the
+    same bits whatever the other texts and the number of threads. One Encoder may serve several Python threads at once.
+    Raises CheckpointError for a path without a valid checkpoint of an encoder.
+    """
+
+    _crew: "EncodingCrew | None" = None
+
+    @explains_options(MODEL)
+    def __init__(
+        self,
+        path: str | os.PathLike,
+        precision: str = "auto",
+        threads: int | None = None,
+        processes: int | None = None,
+    ):
+        if processes is not None:
+            check_count("processes", processes)
+        folder = catalog.resolve(path)
+        super().__init__(folder, precision, threads)
+
+        def make_crew(shared: Sharing) -> "EncodingCrew":
+            from fastattn.encoders.worker_processes import EncodingCrew
+
+            return EncodingCrew(shared, folder, precision)
+
+        self._crew = begin_crew(make_crew, processes, threads, self._loaded.threads, self.layer_weights)
+
+    def _checked(self, checkpoint: Checkpoint, text: EncoderText, stack: StackSpec) -> Checkpoint:
+        check_vectors(text, stack.width)
+        return checkpoint.without_head()
+
+    def _prepare(self) -> None:
+        encoder = self._encoder
+        self._text, self._tokenizer, self._scheduler = encoder.text, encoder.tokenizer, encoder.scheduler
+        self._loaded = loaded = encoder.loaded
+        self._vectors = VectorHead(encoder.text, encoder.spec.width, loaded.ops)
+        self._options = EncodeOptions(encoder.text, self._vectors, self._tokenizer)
+        self._plans = VectorPlans(self._tokenizer, self._vectors, loaded.threads)
+
+    @property
+    def dimension(self) -> int:
+        """The width of a vector."""
+        return self._vectors.width(self._text.pooling)
+
+    @property
+    def layer_weights(self) -> int:
+        """About how many weights the layers have: what ``processes.choice`` asks."""
+        stack = self._encoder.spec
+        return stack.layers * stack.width * (2 * stack.feed_forward.inner_width + 4 * stack.attention.query_width)
+
+    @explains_options(TEXTS)
+    def encode(
+        self,
+        texts: str | Iterable[str],
+        *,
+        task: str | None = None,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        normalize_embeddings: bool | None = None,
+        truncate_dim: int | None = None,
+        pooling: str | Sequence[str] | None = None,
+        long: str = "truncate",
+        output_dtype: str = "float32",
+        ranges: np.ndarray | None = None,
+        show_progress_bar: bool | None = None,
+        batch_size: int | None = None,
+        convert_to_numpy: bool = True,
+    ) -> np.ndarray:
+        """Vectors of ``texts``: [len(texts), dimension] in their order; [dimension] for a single str.
+
+        prompt_name, prompt   put before every text: a name from the checkpoint's ``prompts``, or a prompt's text,
+                              "" for none, which counts if both are given; by default the checkpoint's default prompt
+        task                  "query" or "document": by default the prompt of that name instead, none if it is missing
+        normalize_embeddings  True: unit length, also after truncation; None: as the checkpoint says, before truncation
+                              only; False: never (sentence-transformers' False is None here)
+        truncate_dim          keep this many first dimensions (Matryoshka vectors); None: as the checkpoint says, else
+                              all
+        pooling               one or several (concatenated) of cls, max, mean, mean_sqrt_len, weightedmean, lasttoken;
+                              None: the checkpoint's
+        long                  of a text with more than ``max_length`` tokens (see ``count_tokens``): "truncate": the
+                              first ones alone; "error": an InputError; "mean": as few windows as hold it, each with
+                              the special tokens and the prompt around it, are encoded, and the mean of their vectors
+                              after pooling and dense layers, weighted by each one's number of the text's own tokens,
+                              is normalized and truncated like any other vector
+        output_dtype          "float32", "int8", "uint8", "binary" or "ubinary": see ``quantize_vectors``
+        ranges                for int8 and uint8, as there; None: those of these vectors
+        show_progress_bar     True: print on stderr how many texts are done, if it is a terminal
+        batch_size, convert_to_numpy=True   accepted for sentence-transformers' callers, without effect
+        Raises InputError for other values.
+        """
+        options = self._options.of_call(
+            task=task,
+            prompt_name=prompt_name,
+            prompt=prompt,
+            normalize_embeddings=normalize_embeddings,
+            truncate_dim=truncate_dim,
+            pooling=pooling,
+            long=long,
+            output_dtype=output_dtype,
+            ranges=ranges,
+        )
+        if batch_size is not None:
+            check_count("batch_size", batch_size)
+        if not check_bool("convert_to_numpy", convert_to_numpy):
+            raise InputError("convert_to_numpy must be True: vectors are NumPy arrays")
+        if isinstance(texts, str):
+            if self._crew_for(1) is None:
+                return self._encoder.run_alone(partial(self._plans.plan, [texts], options))[0]
+            scheduler, plan = self._planned([texts], options)
+            return scheduler.run(plan)[0]
+        with Progress(show_progress_bar is not None and check_bool("show_progress_bar", show_progress_bar)) as progress:
+            scheduler, plan = self._planned(check_texts("texts", texts), options)
+            return scheduler.run(partial(plan, progress=progress))
+
+    def encode_query(self, texts: str | Iterable[str], **how: Any) -> np.ndarray:
+        """``encode`` with ``task="query"``: texts that are searched with."""
+        return self.encode(texts, task="query", **how)
+
+    def encode_document(self, texts: str | Iterable[str], **how: Any) -> np.ndarray:
+        """``encode`` with ``task="document"``: texts that are searched for."""
+        return self.encode(texts, task="document", **how)
+
+    @explains_options(TEXTS)
+    def submit(
+        self,
+        texts: str | Iterable[str],
+        *,
+        task: str | None = None,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        normalize_embeddings: bool | None = None,
+        truncate_dim: int | None = None,
+        pooling: str | Sequence[str] | None = None,
+        long: str = "truncate",
+        output_dtype: str = "float32",
+        ranges: np.ndarray | None = None,
+        caller: Hashable = None,
+    ) -> "Future[np.ndarray]":
+        """A ``concurrent.futures.Future`` of what ``encode`` returns; returns at once.
+
+        Texts of all callers share batches, with the vectors that each has alone. ``cancel()`` drops batches that have
+        not begun. What has not finished when the process exits is lost, and a forked child has no part in it.
+        caller  who asks, any hashable value: callers get equal shares, however much each asks for; None: this thread
+        Raises as ``encode`` does, and QueueFullError where too much waits. A text that is too long is the future's
+        error.
+        """
+        options = self._options.of_call(
+            task=task,
+            prompt_name=prompt_name,
+            prompt=prompt,
+            normalize_embeddings=normalize_embeddings,
+            truncate_dim=truncate_dim,
+            pooling=pooling,
+            long=long,
+            output_dtype=output_dtype,
+            ranges=ranges,
+        )
+        scheduler, plan = self._planned(check_texts("texts", [texts] if isinstance(texts, str) else texts), options)
+
+        def make_plan() -> Plan:
+            vectors_BE = yield from plan()
+            return vectors_BE[0] if isinstance(texts, str) else vectors_BE
+
+        return scheduler.submit(make_plan, caller)
+
+    async def encode_async(self, texts: str | Iterable[str], *, caller: Hashable = None, **how: Any) -> np.ndarray:
+        """``encode`` for asyncio: ``submit``, awaited. ``caller`` is by default the task."""
+        return await awaited(partial(self.submit, texts, **how), caller)
+
+    @explains_options(TEXTS)
+    def encode_iter(
+        self,
+        texts: Iterable[str],
+        *,
+        task: str | None = None,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        normalize_embeddings: bool | None = None,
+        truncate_dim: int | None = None,
+        pooling: str | Sequence[str] | None = None,
+        long: str = "truncate",
+        output_dtype: str = "float32",
+        ranges: np.ndarray | None = None,
+    ) -> Iterator[np.ndarray]:
+        """Yield the vector of each text in order, [dimension], as ``encode`` with the same options.
+
+        Reads at most a thousand texts ahead, so memory is bounded however many there are. An error, of a text or of the
+        iterable itself, is raised after the vectors of all texts before it. int8 and uint8 need ``ranges``.
+        """
+        options = self._options.of_call(
+            task=task,
+            prompt_name=prompt_name,
+            prompt=prompt,
+            normalize_embeddings=normalize_embeddings,
+            truncate_dim=truncate_dim,
+            pooling=pooling,
+            long=long,
+            output_dtype=output_dtype,
+            ranges=ranges,
+        )
+        check_several("texts", texts, "an iterable of str")
+        if output_dtype in ("int8", "uint8") and ranges is None:
+            raise InputError(f"{output_dtype} needs ranges: vectors are yielded before those of all texts are known")
+        if self._crew is not None:
+            return self._encode_shared(self._crew, texts, options)
+        return self._encode_windows(enumerate(texts), options)
+
+    @explains_options(TEXTS)
+    def count_tokens(
+        self,
+        texts: str | Iterable[str],
+        *,
+        task: str | None = None,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+    ) -> np.ndarray:
+        """How many tokens each text has, uncut, int64 [len(texts)]; [] for a single str.
+
+        Those of the prompt that ``encode`` would put before it, and the special ones, are counted too: a text with more
+        than ``max_length`` is too long, and is cut by as many as it has more.
+        """
+        before = self._options.prompt(task, prompt_name, prompt)
+        listed = [before + text for text in check_texts("texts", [texts] if isinstance(texts, str) else texts)]
+        tokenizer = self._tokenizer
+        special = tokenizer.max_length - tokenizer.room
+        counts_B = np.array(
+            [len(ids) + special for ids in tokenizer.encode_whole(listed, self._loaded.threads)], np.int64
+        )
+        return counts_B.reshape(()) if isinstance(texts, str) else counts_B
+
+    def similarity(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        """similarity_AB float32 of vectors a [A, D] or [D] and b [B, D] or [D], by the checkpoint's function.
+
+        Cosine or dot product; or the negative Euclidean or Manhattan distance.
+        """
+        return similarity(a, b, self._text.similarity)
+
+    def similarity_pairwise(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        """similarity_N float32 of each vector of a [N, D] or [D] and that of its number in b, as ``similarity``."""
+        return similarity_pairwise(a, b, self._text.similarity)
+
+    def _crew_for(self, texts: int) -> "EncodingCrew | None":
+        """The processes for a call with so many texts; None where they are encoded here."""
+        return None if self._crew is None or texts < self._crew.least else self._crew
+
+    def _planned(self, texts: list[str], options: VectorOptions) -> tuple[Scheduler, Callable[..., Plan]]:
+        """(scheduler, function of a Progress that makes the plan for it) of the vectors of texts."""
+        crew = self._crew_for(len(texts))
+        if crew is None:
+            return self._scheduler, partial(self._plans.plan, texts, options)
+
+        def plan(progress: Progress | None = None) -> Plan:
+            self._plans.check(texts, options)
+            return (yield from crew.plan(texts, options, progress))
+
+        return crew.scheduler, plan
+
+    def _encode_shared(
+        self, crew: "EncodingCrew", texts: Iterable[str], options: VectorOptions
+    ) -> Iterator[np.ndarray]:
+        """``encode_iter`` with processes, for all but the few texts that a short call has."""
+        numbered = enumerate(texts)
+        yield from self._encode_windows(islice(numbered, crew.least - 1), options)
+        yield from crew.stream(self._checked_texts(numbered, options), options)
+
+    def _checked_texts(self, numbered: Iterator[tuple[int, str]], options: VectorOptions) -> Iterator[tuple[int, str]]:
+        """(length, text) of each."""
+        for number, text in numbered:
+            self._plans.check([check_text("texts", text, number)], options, number)
+            yield len(text), text
+
+    def _encode_windows(self, numbered: Iterator[tuple[int, str]], options: VectorOptions) -> Iterator[np.ndarray]:
+        first, most, failure = 0, FIRST_WINDOW, None
+        while failure is None:
+            window, failure = _read_window(numbered, most)
+            plan = partial(self._plans.plan, options=options, first=first)
+            try:
+                vectors_BE = self._scheduler.run(partial(plan, window))
+            except TextTooLongError as error:
+                failure = error
+                vectors_BE = self._scheduler.run(partial(plan, window[: error.number - first]))
+            # Copies, so that a caller who keeps one vector does not keep its whole window.
+            yield from map(np.copy, vectors_BE)
+            first, most = first + len(window), min(2 * most, LAST_WINDOW)
+        if not isinstance(failure, StopIteration):
+            raise failure
+
+
+def _read_window(numbered: Iterator[tuple[int, str]], most: int) -> tuple[list[str], Exception | None]:
+    """(texts to encode together, what ended the reading: StopIteration, an error or None)."""
+    window: list[str] = []
+    characters = 0
+    while len(window) < most and characters < WINDOW_CHARACTERS:
+        try:
+            number, text = next(numbered)
+            window.append(check_text("texts", text, number))
+        except Exception as error:  # noqa: BLE001  raised again, after the results before it
+            return window, error
+        characters += len(text)
+    return window, None

@@ -1,0 +1,97 @@
+"""MaskedLanguageModel: texts with masks in, the tokens that may stand there out."""
+
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from fastattn.encoders.loaded_encoder import plan_each
+from fastattn.encoders.text_model import TextModel, check_predicts
+from fastattn.errors import CheckpointError, InputError, check_count
+from fastattn.scheduling.request import Plan
+from fastattn.spec.architecture import StackSpec
+from fastattn.spec.checkpoint import Checkpoint
+from fastattn.spec.text_spec import EncoderText
+from fastattn.system.option_names import TEXTS, explains_options
+from fastattn.system.progress import Progress
+
+
+class MaskedLanguageModel(TextModel):
+    """Tokens in the place of masks, as transformers' fill-mask pipeline predicts them.
+
+    path, precision, threads   as those of Encoder; the projection onto the vocabulary is in that precision too
+    Only masks go through the projection onto the vocabulary, whose numbers are never stored. A text of more than
+    ``max_length`` ids is cut. A text's tokens depend on it alone: the same bits whatever the other texts and the number
+    of threads. One MaskedLanguageModel may serve several Python threads at once.
+    Raises CheckpointError for a path without a valid checkpoint of an encoder that predicts tokens.
+    """
+
+    def _checked(self, checkpoint: Checkpoint, text: EncoderText, stack: StackSpec) -> Checkpoint:
+        if not text.mask_token:
+            raise CheckpointError("a masked language model is expected: the tokenizer has no mask token")
+        return check_predicts(checkpoint, text, stack, "a masked language model")
+
+    def _prepare(self) -> None:
+        self._mask = self._encoder.tokenizer.index(self.mask_token)
+
+    @property
+    def mask_token(self) -> str:
+        """What a text has where a token is to be predicted."""
+        return self._encoder.text.mask_token
+
+    @explains_options(TEXTS)
+    def fill(self, texts: str | Iterable[str], *, top_k: int = 5, show_progress_bar: bool | None = None) -> list[Any]:
+        """The ``top_k`` most probable tokens for the mask of each text, best first; one such list for a str.
+
+        A token is a dict of "score" (its probability), "token" (its id), "token_str" and "sequence" (the text with it).
+        Of a text with several masks a list of such lists: each mask is predicted by itself, the others stay masks.
+        show_progress_bar  True: print on stderr how many texts are done, if it is a terminal
+        Raises InputError for other values, and for a text without a mask.
+        """
+        most = min(check_count("top_k", top_k), self._head.spec.outputs)
+        filled = self._run(partial(self._plan, most), texts, show_progress_bar)
+        return filled[0] if isinstance(texts, str) else filled
+
+    def _plan(self, most: int, texts: list[str], progress: Progress | None) -> Plan:
+        """The tokens of each text."""
+        threads = self._encoder.loaded.threads
+        ids_B = self._encoder.tokenizer.encode(texts, threads)
+        places_B = [np.flatnonzero(ids == self._mask) for ids in ids_B]
+        for number, places in enumerate(places_B):
+            if not len(places):
+                within = f" within its first {self.max_length} tokens" if self.mask_token in texts[number] else ""
+                raise InputError(f"text number {number} has no {self.mask_token}{within}")
+
+        def make_for(numbers: list[int]) -> Any:
+            return partial(self._best, most, [places_B[b] for b in numbers])
+
+        best_B = yield from plan_each(ids_B, make_for, threads, progress)
+        return [self._named(ids, places, *best) for ids, places, best in zip(ids_B, places_B, best_B)]
+
+    def _best(
+        self, most: int, places_B: list[np.ndarray], rows_ND: np.ndarray, starts_B1: np.ndarray
+    ) -> list[tuple[np.ndarray, np.ndarray]]:
+        """(log_probs_Rk, ids_Rk) of the masks of each sentence."""
+        rows_R = np.concatenate([start + places for start, places in zip(starts_B1, places_B)])
+        log_probs_Rk, ids_Rk = self._head.top_k(rows_ND, rows_R, most)
+        if np.isnan(log_probs_Rk).any():
+            raise CheckpointError("the model's output is not a number: its weights hold NaN or infinity, or overflow")
+        ends = np.cumsum([len(places) for places in places_B])[:-1]
+        return list(zip(np.split(log_probs_Rk, ends), np.split(ids_Rk, ends)))
+
+    def _named(self, ids: np.ndarray, places: np.ndarray, log_probs_Rk: np.ndarray, ids_Rk: np.ndarray) -> list[Any]:
+        """What ``fill`` gives of a text."""
+        tokenizer, single = self._encoder.tokenizer, len(places) == 1
+        masks = []
+        for place, log_probs_k, ids_k in zip(places, log_probs_Rk, ids_Rk):
+            tokens = []
+            for score, token in zip(np.exp(log_probs_k.astype(np.float64)).tolist(), ids_k.tolist()):
+                filled = ids.copy()
+                filled[place] = token
+                # without special tokens the other masks would vanish
+                sequence = tokenizer.decode(filled.tolist(), skip_special=single)
+                text = tokenizer.decode([token], skip_special=False)
+                tokens.append({"score": score, "token": token, "token_str": text, "sequence": sequence})
+            masks.append(tokens)
+        return masks[0] if single else masks

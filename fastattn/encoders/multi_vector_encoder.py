@@ -1,0 +1,192 @@
+"""MultiVectorEncoder: texts in, a vector a token out; queries and documents are compared token by token: ColBERT."""
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from fastattn.encoders.loaded_encoder import plan_each
+from fastattn.encoders.prompts import find_prompt
+from fastattn.encoders.text_model import TextModel
+from fastattn.encoders.vector_head import DenseLayers, check_dense
+from fastattn.errors import CheckpointError, InputError, described
+from fastattn.scheduling.request import Plan
+from fastattn.spec.architecture import StackSpec
+from fastattn.spec.checkpoint import Checkpoint
+from fastattn.spec.text_spec import MOST_FILLED, EncoderText, MultiVectorText
+from fastattn.system.option_names import TEXTS, explains_options
+from fastattn.system.progress import Progress
+from fastattn.vectors.similarity import unit_length
+
+# Rows of documents that are scored at once: as many as are copied to lie end to end.
+SCORED_ROWS = 1 << 14
+
+
+class MultiVectorEncoder(TextModel):
+    """A vector of each token of a text, as sentence-transformers and PyLate compute them (Khattab and Zaharia 2020).
+
+    path, precision, threads  as those of Encoder; the checkpoint says how queries and documents differ: what is put
+                              before them, how long they are, with what queries are filled up, which tokens are skipped
+    A text's vectors depend on it alone: the same bits whatever the other texts and the number of threads.
+    Raises CheckpointError for a path without a valid checkpoint that is made for this.
+    """
+
+    def _checked(self, checkpoint: Checkpoint, text: EncoderText, stack: StackSpec) -> Checkpoint:
+        if text.multi_vector is None:
+            raise CheckpointError(
+                "a checkpoint made for a vector a token is expected: sentence-transformers' MultiVectorEncoder, "
+                "PyLate's or the original ColBERT's; this one's files do not say that it is"
+            )
+        check_dense(text, stack.width)
+        return checkpoint.without_head()
+
+    def _prepare(self) -> None:
+        encoder = self._encoder
+        self._settings: MultiVectorText = encoder.text.multi_vector or MultiVectorText()
+        self._dense = DenseLayers(encoder.text, encoder.spec.width, encoder.loaded.ops)
+        tokenizer, settings = encoder.tokenizer, self._settings
+        tokenizer.take_whole(settings.markers)
+        found = (tokenizer.index(word) for word in settings.skipped)
+        unknown = tokenizer.unknown
+        self._skipped = np.array([i for i in found if i is not None and i != unknown], np.int32)
+        self._filling = tokenizer.index(settings.expansion_token) if settings.expansion else None
+        if settings.expansion and self._filling is None:
+            raise CheckpointError(f"the tokenizer has no {described(settings.expansion_token)}, which fills queries up")
+        if settings.expansion > MOST_FILLED:
+            raise CheckpointError(f"queries should be filled up to at most {MOST_FILLED} ids, not {settings.expansion}")
+        limit = encoder.spec.positions.limit
+        special = tokenizer.max_length - tokenizer.room
+        for name, length in (("query_length", self.query_length), ("document_length", self.document_length)):
+            if length < special + 1 or (limit and length > limit):
+                raise CheckpointError(f"{name} {length} does not fit {special} special tokens and {limit} positions")
+
+    @property
+    def dimension(self) -> int:
+        """The width of a vector."""
+        return self._dense.width
+
+    @property
+    def query_length(self) -> int:
+        """The most ids of a query, special ones and its prompt's included; longer ones are cut."""
+        settings = self._settings
+        if settings.expansion and settings.expansion_cuts:
+            return settings.expansion
+        return max(settings.query_length or self.max_length, settings.expansion)
+
+    @property
+    def document_length(self) -> int:
+        """The most ids of a document, as ``query_length``."""
+        return self._settings.document_length or self.max_length
+
+    def encode_query(self, texts: str | Iterable[str], **how: Any) -> Any:
+        """The vectors of queries: a list of float32 [T, dimension]; one array for a str. ``how`` as for ``encode``."""
+        return self.encode(texts, task="query", **how)
+
+    def encode_document(self, texts: str | Iterable[str], **how: Any) -> Any:
+        """The vectors of documents, without those of tokens that are skipped; otherwise as ``encode_query``."""
+        return self.encode(texts, task="document", **how)
+
+    @explains_options(TEXTS)
+    def encode(
+        self,
+        texts: str | Iterable[str],
+        *,
+        task: str | None = None,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        show_progress_bar: bool | None = None,
+    ) -> Any:
+        """The vectors of ``texts``: a list of float32 [T, dimension] in their order; one array for a str.
+
+        task                 "query" or "document"; None: a document without a prompt, as long as the encoder takes
+        prompt_name, prompt  put before every text, as ``Encoder.encode`` has them
+        show_progress_bar    True: print on stderr how many texts are done, if it is a terminal
+        Raises InputError for other values.
+        """
+        before = find_prompt(self._encoder.text, prompt_name, prompt, task)
+        vectors = self._run(partial(self._plan, before, task), texts, show_progress_bar)
+        return vectors[0] if isinstance(texts, str) else vectors
+
+    def score(self, queries: Any, documents: Sequence[np.ndarray]) -> np.ndarray:
+        """float32 scores of documents for a query: [len(documents)]; [len(queries), len(documents)] for several.
+
+        A query's score is the sum, over its vectors, of each one's greatest product with a vector of the document
+        (MaxSim), or their mean where the checkpoint says so; -inf for a document without vectors.
+        queries, documents  as ``encode_query`` and ``encode_document`` return them
+        """
+        single = isinstance(queries, np.ndarray) and queries.ndim == 2
+        checked = _checked_vectors("queries", [queries] if single else queries, self.dimension)
+        rows = _checked_vectors("documents", documents, self.dimension)
+        scores_QD = np.empty((len(checked), len(rows)), np.float32)
+        ops = self._encoder.loaded.ops
+        with ops.use_threads(self._encoder.loaded.threads):
+            packed = [ops.pack_linear(query_TE) if len(query_TE) else None for query_TE in checked]
+            for first, end in _blocks([len(document_SE) for document_SE in rows]):
+                starts_B1 = np.zeros(end - first + 1, np.int64)
+                np.cumsum([len(document_SE) for document_SE in rows[first:end]], out=starts_B1[1:])
+                rows_NE = np.concatenate(rows[first:end])
+                for q, query in enumerate(packed):
+                    scores_QD[q, first:end] = 0
+                    if query is not None:
+                        peaks_DT = ops.project_peaks(rows_NE, starts_B1, query, -np.inf)
+                        scores_QD[q, first:end] = peaks_DT.sum(axis=1)
+        if self._settings.mean:
+            scores_QD /= np.array([[max(len(query_TE), 1)] for query_TE in checked], np.float32)
+        return scores_QD[0] if single else scores_QD
+
+    def _plan(self, before: str, task: str | None, texts: list[str], progress: Progress | None) -> Plan:
+        """vectors [T, E] of each text."""
+        settings, encoder = self._settings, self._encoder
+        most = {"query": self.query_length, "document": self.document_length}.get(task or "", self.max_length)
+        ids_B = encoder.tokenizer.encode([before + text for text in texts], encoder.loaded.threads, most)
+        seen_B = None
+        if settings.expansion and not settings.expansion_seen:
+            seen_B = [len(ids) for ids in ids_B]
+        if task == "query" and self._filling is not None:
+            ids_B = [_filled(ids, settings.expansion, self._filling) for ids in ids_B]
+        skips = (task or "document") in settings.skipped_in
+
+        def make_for(numbers: list[int]) -> Any:
+            kept = [~np.isin(ids_B[b], self._skipped) for b in numbers] if skips and len(self._skipped) else None
+            return partial(self._vectors, kept)
+
+        return (yield from plan_each(ids_B, make_for, encoder.loaded.threads, progress, seen_B))
+
+    def _vectors(self, kept: list[np.ndarray] | None, rows_ND: np.ndarray, starts_B1: np.ndarray) -> list[np.ndarray]:
+        """The vectors of each sentence, of the tokens that are ``kept`` alone."""
+        ops, first = self._encoder.loaded.ops, int(starts_B1[0])
+        vectors_NE = self._dense(ops.take_rows(rows_ND, np.arange(first, int(starts_B1[-1]))))
+        if self._encoder.text.normalize:
+            vectors_NE = unit_length(vectors_NE)
+        parts = [vectors_NE[start:end] for start, end in zip(starts_B1 - first, starts_B1[1:] - first)]
+        return [part.copy() if kept is None else part[kept[b]] for b, part in enumerate(parts)]
+
+
+def _filled(ids: np.ndarray, length: int, filling: int) -> np.ndarray:
+    return np.concatenate([ids, np.full(max(0, length - len(ids)), filling, np.int32)])
+
+
+def _blocks(lengths: list[int]) -> Iterable[tuple[int, int]]:
+    """(first, end) of runs of documents with at most SCORED_ROWS rows, or of one."""
+    first, rows = 0, 0
+    for number, length in enumerate(lengths):
+        if rows and rows + length > SCORED_ROWS:
+            yield first, number
+            first, rows = number, 0
+        rows += length
+    if first < len(lengths):
+        yield first, len(lengths)
+
+
+def _checked_vectors(name: str, vectors: Any, width: int) -> list[np.ndarray]:
+    """float32 arrays [T, width]; InputError for anything else."""
+    if isinstance(vectors, np.ndarray) and vectors.ndim != 3:
+        raise InputError(f"{name} must be a list of arrays [tokens, {width}], got an array {list(vectors.shape)}")
+    checked = []
+    for number, one in enumerate(vectors):
+        if not isinstance(one, np.ndarray) or one.ndim != 2 or one.shape[1] != width or one.dtype.kind != "f":
+            found = f"{one.dtype} {list(one.shape)}" if isinstance(one, np.ndarray) else type(one).__name__
+            raise InputError(f"{name} must be float arrays [tokens, {width}], number {number} is {found}")
+        checked.append(np.ascontiguousarray(one, np.float32))
+    return checked

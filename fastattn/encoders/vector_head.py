@@ -1,0 +1,153 @@
+"""From an encoder's last hidden states to vectors: pooling, dense layers, truncation, unit length."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from fastattn.errors import CheckpointError, InputError, check_count
+from fastattn.ops.protocol import Ops
+from fastattn.spec.architecture import ACTIVATIONS
+from fastattn.spec.text_spec import LAYER_NORM, NORM_EPSILON, UNIT_LENGTH, EncoderText, check_poolings
+from fastattn.vectors.similarity import SIMILARITIES, unit_length
+
+
+@dataclass(frozen=True)
+class VectorOptions:
+    """The checked options of one call to an Encoder.
+
+    prompt       put before every text
+    prompt_rows  how many first rows, the prompt's, are not pooled
+    pooling      names from ``text_spec.POOLINGS``
+    normalize    True, False, or None: as the checkpoint says
+    width        of the vectors, truncated
+    long         what becomes of texts that are too long, from ``long_text.LONG``
+    output_dtype, ranges_2E   as ``quantize_vectors`` takes them
+    """
+
+    prompt: str
+    prompt_rows: int
+    pooling: tuple[str, ...]
+    normalize: bool | None
+    width: int
+    long: str
+    output_dtype: str
+    ranges_2E: np.ndarray | None
+
+
+class DenseLayers:
+    """The dense layers of a text's spec, after rows of ``inputs``; ``width`` is that of what they give.
+
+    True where they fix these widths.
+    """
+
+    def __init__(self, text: EncoderText, inputs: int, ops: Ops):
+        self._layers = [_layer(ops, *layer) for layer in text.dense]
+        shapes = [weight.shape for weight, _, _ in text.dense if weight.size]
+        self._fixed = bool(shapes)
+        self.inputs = shapes[0][-1] if shapes else inputs
+        self.width = shapes[-1][0] if shapes else inputs
+
+    def __bool__(self) -> bool:
+        return self._fixed
+
+    def __call__(self, x_ND: np.ndarray) -> np.ndarray:
+        """float32 [N, width]."""
+        for layer in self._layers:
+            x_ND = layer(x_ND)
+        return np.asarray(x_ND)
+
+
+def _layer(ops: Ops, weight: np.ndarray, bias: np.ndarray | None, kind: str) -> Callable[[np.ndarray], np.ndarray]:
+    if kind == UNIT_LENGTH:
+        return lambda x_ND: unit_length(np.asarray(x_ND))
+    if kind == LAYER_NORM:
+        return partial(ops.layer_norm, weight_D=weight, bias_D=bias, epsilon=NORM_EPSILON)
+    return partial(ops.linear, packed=ops.pack_linear(weight, bias), activation=kind)
+
+
+class VectorHead:
+    """Makes vectors from hidden states of ``width``, as a checkpoint that ``check_vectors`` accepts says."""
+
+    def __init__(self, text: EncoderText, width: int, ops: Ops):
+        self._text, self._width, self._ops = text, width, ops
+        self._dense = DenseLayers(text, width, ops)
+
+    def whole_width(self, pooling: Sequence[str]) -> int:
+        """The width of the vectors before they are truncated."""
+        return self._dense.width if self._dense else self._width * len(pooling)
+
+    def width(self, pooling: Sequence[str], truncate_dim: int | None = None) -> int:
+        """The width of the vectors; None: as the checkpoint says. Raises InputError for what is no count."""
+        wanted = self._text.truncate_dim if truncate_dim is None else check_count("truncate_dim", truncate_dim)
+        width = self.whole_width(pooling)
+        return width if wanted is None else min(width, wanted)
+
+    def pooling(self, pooling: str | Sequence[str] | None) -> tuple[str, ...]:
+        """The poolings asked for, the checkpoint's for None. Raises InputError for what is unknown or does not fit."""
+        if pooling is None:
+            return self._text.pooling
+        if isinstance(pooling, str):
+            modes: tuple[str, ...] = (pooling,)
+        elif isinstance(pooling, Sequence) and all(isinstance(mode, str) for mode in pooling):
+            modes = tuple(pooling)
+        else:
+            raise InputError(f"pooling must be a str or several, got {pooling!r}")
+        check_poolings(modes)
+        if self._dense and self._width * len(modes) != self._dense.inputs:
+            raise InputError(
+                f"the checkpoint's dense layer takes {self._dense.inputs} values, "
+                f"pooling {', '.join(modes)} gives {self._width * len(modes)}"
+            )
+        return modes
+
+    def vectors(self, rows_ND: np.ndarray, starts_B1: np.ndarray, options: VectorOptions) -> np.ndarray:
+        """vectors_BE float32 of the sentences whose last hidden states are rows_ND float32.
+
+        starts_B1  where each sentence's rows start, and where the last one's end
+        """
+        return self.finished(self.pooled(rows_ND, starts_B1, options), options)
+
+    def pooled(self, rows_ND: np.ndarray, starts_B1: np.ndarray, options: VectorOptions) -> np.ndarray:
+        """``vectors`` after pooling and dense layers, neither truncated nor of unit length."""
+        return self._dense(self._ops.pool(rows_ND, starts_B1, options.pooling, options.prompt_rows))
+
+    def finished(self, vectors_BE: np.ndarray, options: VectorOptions) -> np.ndarray:
+        """``vectors`` of what ``pooled`` returns."""
+        if options.normalize is None and self._text.normalize:
+            vectors_BE = unit_length(vectors_BE)
+        vectors_BE = vectors_BE[:, : options.width]
+        return unit_length(vectors_BE) if options.normalize else vectors_BE
+
+
+def check_vectors(text: EncoderText, width: int) -> None:
+    """Raise CheckpointError for an unknown pooling, similarity or activation, or dense layers that do not fit.
+
+    width  of the hidden states
+    """
+    for other, what, name in (
+        (text.sparse, "sparse vectors", "SparseEncoder"),
+        (text.multi_vector, "a vector a token", "MultiVectorEncoder"),
+    ):
+        if other is not None:
+            raise CheckpointError(f"this checkpoint is made for {what}: use fastattn.{name}")
+    try:
+        check_poolings(text.pooling)
+    except InputError as error:
+        raise CheckpointError(str(error)) from None
+    if text.similarity not in SIMILARITIES:
+        raise CheckpointError(f"unknown similarity {text.similarity!r}; known: {', '.join(SIMILARITIES)}")
+    check_dense(text, width * len(text.pooling))
+
+
+def check_dense(text: EncoderText, inputs: int) -> None:
+    """Raise CheckpointError for dense layers that do not fit rows of ``inputs``, or an unknown activation."""
+    for weight, _, activation in text.dense:
+        if activation == UNIT_LENGTH:
+            continue
+        if activation not in ("none", *ACTIVATIONS, LAYER_NORM):
+            raise CheckpointError(f"unknown activation {activation!r}; known: none, {', '.join(ACTIVATIONS)}")
+        if weight.shape[-1] != inputs:
+            raise CheckpointError(f"a dense layer of {weight.shape[-1]} inputs follows {inputs} outputs")
+        inputs = weight.shape[0]

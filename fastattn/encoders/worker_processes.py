@@ -1,0 +1,81 @@
+"""Vectors by worker processes: what an Encoder asks of them, and how they do it."""
+
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fastattn.encoders.vector_head import VectorOptions
+from fastattn.processes.choice import Sharing
+from fastattn.processes.crew import Chunk, Crew, crew_scheduler
+from fastattn.processes.sharing import plan_dealt, stream
+from fastattn.scheduling.request import Plan
+from fastattn.system.progress import Progress
+from fastattn.vectors.quantized import quantize_vectors
+
+
+class EncodingCrew:
+    """Processes that encode; their ``scheduler`` takes the plans that the methods make.
+
+    path, precision  each process's Encoder's
+    Texts that are too long for ``long="error"`` are the caller's to find.
+    """
+
+    def __init__(self, sharing: Sharing, path: Path, precision: str):
+        self.least = sharing.least
+        self._crew = Crew(sharing.processes, [__name__, os.path.abspath(path), precision, sharing.threads])
+        self.scheduler = crew_scheduler(self._crew)
+        self.start, self.close = self._crew.start, self._crew.close
+
+    def plan(self, texts: list[str], options: VectorOptions, progress: Progress | None = None) -> Plan:
+        """vectors_BE of the texts."""
+        done = 0
+
+        def make_chunk(places: list[int]) -> Chunk:
+            def show() -> None:
+                nonlocal done
+                done += len(places)
+                if progress is not None:
+                    progress.show(f"{done:,} of {len(texts):,} texts")
+
+            return replace(_chunk([texts[b] for b in places], options), done=show)
+
+        found_B = yield from plan_dealt([len(text) for text in texts], self._crew.count, make_chunk)
+        vectors_BE = np.array(found_B, np.float32).reshape(len(texts), options.width)
+        return _quantized(vectors_BE, options)
+
+    def stream(self, texts: Iterator[tuple[int, str]], options: VectorOptions) -> Iterator[np.ndarray]:
+        """The vector of each text; ``texts`` gives (length, text)."""
+        for vector_E in stream(self.scheduler, self._crew.count, texts, partial(_chunk, options=options)):
+            # A copy, so that a caller who keeps one vector does not keep its whole chunk.
+            yield vector_E.copy() if options.output_dtype == "float32" else _quantized(vector_E[None], options)[0]
+
+
+def _quantized(vectors_BE: np.ndarray, options: VectorOptions) -> np.ndarray:
+    if options.output_dtype == "float32":
+        return vectors_BE
+    return quantize_vectors(vectors_BE, options.output_dtype, options.ranges_2E)
+
+
+def _chunk(texts: list[str], options: VectorOptions) -> Chunk:
+    plain = {**vars(options), "long": "mean" if options.long == "mean" else "truncate"}
+    plain |= {"output_dtype": "float32", "ranges_2E": None}
+    return Chunk("vectors", [texts, plain], len(texts), sum(map(len, texts)))
+
+
+def serve(path: str, precision: str, threads: int) -> dict[str, Callable[..., Future]]:
+    """What a process does, see ``child.main``."""
+    from fastattn.encoders.encoder import Encoder
+
+    encoder = Encoder(path, precision, threads, processes=1)
+
+    def vectors(caller: int, texts: list[str], plain: dict[str, Any]) -> Future:
+        options = VectorOptions(**{**plain, "pooling": tuple(plain["pooling"])})
+        return encoder._scheduler.submit(partial(encoder._plans.plan, texts, options), caller)
+
+    return {"vectors": vectors}

@@ -1,0 +1,1 @@
+"""What kernels call of a user's functions of scores and masks."""

@@ -1,0 +1,1 @@
+"""From a checkpoint to a model in memory, and what a cache folder keeps of that."""

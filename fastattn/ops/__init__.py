@@ -1,0 +1,1 @@
+"""The operations that models compute with: their protocol, and a room for each backend."""

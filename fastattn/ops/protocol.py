@@ -1,0 +1,260 @@
+"""The operations that models are built from: the Protocol of a namespace of them. Operations allocate their results.
+
+``fastattn.ops.cpu`` and ``fastattn.ops.reference`` are two such namespaces. A model takes one, and nothing else makes
+rows or computes on them, so the same model runs on any. ``fastattn.ops.cpu`` documents each operation. An
+implementation may assume, without checks:
+
+rows        float32 [N, D], C-contiguous, N perhaps 0, made by operations of the same namespace. Nobody else reads more
+            of them than length, shape and dtype, except by ``np.asarray(rows)``, which copies them to the host.
+tables      rows addressed by number, [M, E] or wider: float32, or uint16, the bits of bfloat16
+indices     NumPy arrays, C-contiguous, in range: ids, positions and rows of tables are int32; all others (starts,
+            lengths, offsets, seen keys, the rows of ``take_rows``) are int64
+parameters  NumPy arrays, the same objects call after call: norms' weights, embedding tables, tables of positions
+results     log-probabilities and the ids that they belong to are NumPy arrays
+
+An operation allocates what it returns. Written in place are the rows of ``round_rows``, ``rotate`` and
+``normalize_heads``, the tables of ``write_rows``, ``ssru`` and ``running_average``, and attention's weights; callers
+make those tables and weights by ``empty_table`` and ``empty``. No output overlaps an input, except that
+``concatenate_rows`` may return its one part.
+A row's bits depend on its own sentence alone, whatever the other rows and however many threads run; this does not hold
+for the reference, which takes float64 too.
+"""
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+
+from fastattn.ops.edits import NO_EDITS, Edits
+from fastattn.ops.heads import Heads
+from fastattn.ops.position_bias import PositionBias
+from fastattn.ops.step_rows import StepRows, SubsetRows
+from fastattn.spec.quantized import Tensor
+
+# Each implementation has its own types for weights; a PackedLinear has ``outputs`` and ``inputs``.
+PackedLinear: TypeAlias = Any
+PackedDistances: TypeAlias = Any
+RowLinear: TypeAlias = Any
+OutputSubset: TypeAlias = Any
+
+
+class Ops(Protocol):
+    """A namespace of operations: a module, or anything else with these names and signatures."""
+
+    # threads
+
+    def use_threads(self, count: int) -> AbstractContextManager[None]: ...
+
+    def current_threads(self) -> int: ...
+
+    def thread_limit(self) -> int: ...
+
+    # whole rows
+
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray: ...
+
+    def take_rows(self, x_ND: np.ndarray, rows_R: np.ndarray) -> np.ndarray: ...
+
+    def concatenate_rows(self, parts: Sequence[np.ndarray]) -> np.ndarray: ...
+
+    def add_rows(self, x_ND: np.ndarray, y_ND: np.ndarray) -> np.ndarray: ...
+
+    def scale_rows(self, x_ND: np.ndarray, factor: float) -> np.ndarray: ...
+
+    def neighbours(self, x_ND: np.ndarray, starts_B1: np.ndarray, before: int, after: int) -> np.ndarray: ...
+
+    def pool(self, rows_ND: np.ndarray, starts_B1: np.ndarray, modes: Sequence[str], skip: int = 0) -> np.ndarray: ...
+
+    def softmax(self, x_NS: np.ndarray) -> np.ndarray: ...
+
+    # linear layers, norms, embeddings, positions
+
+    def pack_linear(
+        self, weight_FD: Tensor, bias_F: np.ndarray | None = None, precision: str = "float32"
+    ) -> PackedLinear: ...
+
+    def linear(
+        self,
+        x_ND: np.ndarray,
+        packed: PackedLinear,
+        activation: str = "none",
+        residual_NF: np.ndarray | None = None,
+        multiply_NF: np.ndarray | None = None,
+    ) -> np.ndarray: ...
+
+    def gated(
+        self, x_ND: np.ndarray, packed: PackedLinear, gate: PackedLinear, activation: str = "none"
+    ) -> np.ndarray: ...
+
+    def layer_norm(
+        self,
+        x_ND: np.ndarray,
+        weight_D: np.ndarray,
+        bias_D: np.ndarray | None,
+        epsilon: float,
+        residual_ND: np.ndarray | None = None,
+    ) -> np.ndarray: ...
+
+    def rms_norm(
+        self, x_ND: np.ndarray, weight_D: np.ndarray, epsilon: float, residual_ND: np.ndarray | None = None
+    ) -> np.ndarray: ...
+
+    def normalize_heads(self, x_NE: np.ndarray, weight_HK: np.ndarray, epsilon: float) -> None: ...
+
+    def embed(
+        self,
+        ids_N: np.ndarray,
+        table: Tensor | PackedLinear,
+        scale: float = 1.0,
+        positions_N: np.ndarray | None = None,
+        position_table_PD: np.ndarray | None = None,
+    ) -> np.ndarray: ...
+
+    def rotate(
+        self,
+        x_NE: np.ndarray,
+        positions_N: np.ndarray,
+        cos_PK2: np.ndarray,
+        sin_PK2: np.ndarray,
+        column: int,
+        heads: int,
+        head_width: int,
+        interleaved: bool,
+    ) -> None: ...
+
+    # attention
+
+    def seen_keys(
+        self,
+        query_starts_B1: np.ndarray,
+        lengths_B: np.ndarray,
+        causal: bool = False,
+        offset_B: np.ndarray | None = None,
+        window: int = 0,
+    ) -> np.ndarray: ...
+
+    def seen_around(
+        self, query_starts_B1: np.ndarray, lengths_B: np.ndarray, offset_B: np.ndarray, before: int, after: int
+    ) -> np.ndarray: ...
+
+    def attention(
+        self,
+        query_NE: np.ndarray,
+        key_ME: np.ndarray,
+        value_ME: np.ndarray,
+        query_starts_B1: np.ndarray,
+        key_starts_B1: np.ndarray,
+        heads: Heads,
+        *,
+        seen_N2: np.ndarray | None = None,
+        sinks: int = 0,
+        bias_BHTS: np.ndarray | None = None,
+        position_bias: PositionBias | None = None,
+        distances: PackedDistances | None = None,
+        weights_BHTS: np.ndarray | None = None,
+    ) -> np.ndarray: ...
+
+    def pack_distances(
+        self, key_LE: np.ndarray | None, query_LE: np.ndarray | None, heads: Heads
+    ) -> PackedDistances: ...
+
+    def attention_step(
+        self,
+        query_NE: np.ndarray,
+        key_ME: np.ndarray,
+        value_ME: np.ndarray,
+        index_RS: np.ndarray,
+        stops_N: np.ndarray,
+        heads: Heads,
+        *,
+        rows_N: np.ndarray | None = None,
+        firsts_N: np.ndarray | None = None,
+        bias_NHS: np.ndarray | None = None,
+        position_bias: PositionBias | None = None,
+        weights_NHS: np.ndarray | None = None,
+    ) -> np.ndarray: ...
+
+    def average_heads(self, weights: np.ndarray, heads: int) -> np.ndarray: ...
+
+    # tables of the key-value cache, recurrent states
+
+    def empty_table(self, rows: int, width: int, dtype: np.dtype) -> np.ndarray: ...
+
+    def extend_table(self, table_ME: np.ndarray, rows: int) -> np.ndarray: ...
+
+    def gather_table(self, table_ME: np.ndarray, rows_N: np.ndarray, rows: int) -> np.ndarray: ...
+
+    def write_rows(
+        self, table_ME: np.ndarray, rows_N: np.ndarray, values_NE: np.ndarray, first_column: int
+    ) -> None: ...
+
+    def round_rows(self, values_NE: np.ndarray, first_column: int) -> None: ...
+
+    def ssru(
+        self,
+        inputs_NE: np.ndarray,
+        residual_ND: np.ndarray,
+        states_MW: np.ndarray,
+        previous_N: np.ndarray,
+        rows_N: np.ndarray,
+    ) -> np.ndarray: ...
+
+    def running_average(
+        self,
+        x_ND: np.ndarray,
+        states_MW: np.ndarray,
+        previous_N: np.ndarray,
+        rows_N: np.ndarray,
+        positions_N: np.ndarray,
+    ) -> np.ndarray: ...
+
+    # steps of greedy search, recorded or not
+
+    def recorder(self) -> Any:
+        """What records calls of operations, to make them again: see ``fastattn.runtime.recording``; or None."""
+
+    def take_tokens(
+        self, rows: StepRows, history_RS: np.ndarray, written_RS: np.ndarray, tokens_M: np.ndarray
+    ) -> None: ...
+
+    def pick_tokens(
+        self,
+        hidden_RD: np.ndarray,
+        outputs: PackedLinear | Sequence[OutputSubset] | SubsetRows,
+        edits: Edits,
+        normalized: bool,
+        ends_E: np.ndarray,
+        rows: StepRows,
+    ) -> None: ...
+
+    # the projection onto the vocabulary, or for each row onto a subset of it
+
+    def pack_rows(self, weight_FD: Tensor, packed: PackedLinear) -> RowLinear: ...
+
+    def select_outputs(self, linear: RowLinear, ids: np.ndarray) -> OutputSubset: ...
+
+    def project_all(
+        self, x_RD: np.ndarray, outputs: PackedLinear | Sequence[OutputSubset], edits: Edits = NO_EDITS
+    ) -> np.ndarray: ...
+
+    def project_peaks(
+        self, x_ND: np.ndarray, starts_B1: np.ndarray, packed: PackedLinear, least: float = 0.0
+    ) -> np.ndarray: ...
+
+    def project_top_k(
+        self,
+        x_RD: np.ndarray,
+        outputs: PackedLinear | Sequence[OutputSubset],
+        k: int,
+        edits: Edits = NO_EDITS,
+        normalized: bool = True,
+    ) -> tuple[np.ndarray, np.ndarray]: ...
+
+    def log_probs(
+        self,
+        x_ND: np.ndarray,
+        outputs: PackedLinear | Sequence[OutputSubset],
+        targets_N: np.ndarray,
+        edits: Edits = NO_EDITS,
+    ) -> np.ndarray: ...

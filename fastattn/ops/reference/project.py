@@ -1,0 +1,78 @@
+"""The output layer: log-probabilities of rows over the vocabulary, or over a subset for each row."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fastattn.ops.edits import NO_EDITS, Edits
+from fastattn.ops.reference.matmul import linear
+from fastattn.ops.reference.output_subset import OutputSubset
+from fastattn.ops.reference.packing import PackedLinear
+
+Outputs = PackedLinear | Sequence[OutputSubset]
+
+
+def log_softmax(logits: np.ndarray) -> np.ndarray:
+    """Log-softmax over the last axis, in place; a row that is -inf throughout stays so."""
+    top = logits.max(axis=-1, keepdims=True)
+    top[np.isneginf(top)] = 0
+    logits -= top
+    total = np.exp(logits).sum(axis=-1, keepdims=True)
+    total[total == 0] = 1
+    logits -= np.log(total)
+    return logits
+
+
+def project_all(x_RD: np.ndarray, outputs: Outputs, edits: Edits = NO_EDITS) -> np.ndarray:
+    """log_probs_RV: log-softmax of x W' + b over all outputs, or over each row's subset with -inf outside it."""
+    return log_softmax(_logits(x_RD, outputs, edits))
+
+
+def _logits(x_RD: np.ndarray, outputs: Outputs, edits: Edits) -> np.ndarray:
+    subsets_R = () if isinstance(outputs, PackedLinear) else outputs
+    logits_RV = linear(x_RD, outputs if isinstance(outputs, PackedLinear) else outputs[0].linear)
+    if edits.penalized_RJ is not None:
+        rows, ids = _listed(edits.penalized_RJ)
+        before = logits_RV[rows, ids]
+        factor = logits_RV.dtype.type(edits.penalty)
+        logits_RV[rows, ids] = np.where(before < 0, before * factor, before / factor)
+    if edits.suppressed_RJ is not None:
+        logits_RV[_listed(edits.suppressed_RJ)] = -np.inf
+    for logits_V, subset in zip(logits_RV, subsets_R):
+        others = np.ones(len(logits_V), bool)
+        others[subset.ids] = False
+        logits_V[others] = -np.inf
+    return logits_RV
+
+
+def _listed(ids_RJ: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(rows, ids) of the entries that are not padding."""
+    rows, columns = np.nonzero(ids_RJ >= 0)
+    return rows, ids_RJ[rows, columns]
+
+
+def project_top_k(
+    x_RD: np.ndarray, outputs: Outputs, k: int, edits: Edits = NO_EDITS, normalized: bool = True
+) -> tuple[np.ndarray, np.ndarray]:
+    """The k most probable of ``project_all``: (log_probs_Rk, ids_Rk int32), best first, ties to the lower id.
+
+    normalized  False: logits instead of log-probabilities.
+    """
+    logits_RV = _logits(x_RD, outputs, edits)
+    return _best(log_softmax(logits_RV) if normalized else logits_RV, k)
+
+
+def _best(log_probs_RV: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    ids_Rk = np.empty((len(log_probs_RV), k), np.int32)
+    for r, row_V in enumerate(log_probs_RV):
+        # argpartition alone would break ties arbitrarily.
+        least = np.partition(row_V, len(row_V) - k)[len(row_V) - k]
+        candidates = np.flatnonzero(row_V >= least)
+        ids_Rk[r] = candidates[np.argsort(-row_V[candidates], kind="stable")[:k]]
+    return np.take_along_axis(log_probs_RV, ids_Rk.astype(np.int64), axis=1), ids_Rk
+
+
+def log_probs(x_ND: np.ndarray, outputs: Outputs, targets_N: np.ndarray, edits: Edits = NO_EDITS) -> np.ndarray:
+    """``project_all`` at one target id a row."""
+    log_probs_NV = project_all(x_ND, outputs, edits)
+    return log_probs_NV[np.arange(len(log_probs_NV)), targets_N]

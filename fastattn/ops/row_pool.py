@@ -1,0 +1,64 @@
+"""Rows of keys and values, or of states, for caches that hand them out by number."""
+
+import numpy as np
+
+from fastattn.ops.protocol import Ops
+
+
+class RowPool:
+    """Rows of E numbers for each layer, handed out by number and taken back.
+
+    rows    how many are expected; beyond them the pool doubles. Memory pages are used only once written.
+    layers  for each layer a table [M, E] or wider, made by the operations
+    """
+
+    def __init__(self, ops: Ops, layers: int, row_width: int, dtype: np.dtype, rows: int):
+        self.ops = ops
+        self.layers = [ops.empty_table(rows, row_width, dtype) for _ in range(layers)]
+        self._free = np.arange(rows, dtype=np.int32)
+        self._free_count = rows
+
+    @property
+    def rows(self) -> int:
+        return len(self._free)
+
+    @property
+    def free(self) -> int:
+        """How many rows are unused."""
+        return self._free_count
+
+    def take(self, count: int) -> np.ndarray:
+        """The numbers of ``count`` unused rows, int32."""
+        if count > self._free_count:
+            self._grow(count - self._free_count)
+        self._free_count -= count
+        return self._free[self._free_count : self._free_count + count].copy()
+
+    def give_back(self, rows: np.ndarray) -> None:
+        """Return rows to the pool."""
+        self._free[self._free_count : self._free_count + len(rows)] = rows
+        self._free_count += len(rows)
+
+    def free_others(self, used_M: np.ndarray) -> None:
+        """All rows but these, which are marked in ``used_M``, are unused."""
+        unused = np.flatnonzero(~used_M)
+        self._free[: len(unused)] = unused
+        self._free_count = len(unused)
+
+    def keep_only(self, kept_M: np.ndarray, rows: int) -> None:
+        """Shrink to ``rows`` rows: rows ``kept_M`` move to the front, all others are free."""
+        for layer, values_ME in enumerate(self.layers):
+            self.layers[layer] = self.ops.gather_table(values_ME, kept_M, rows)
+        self._free = np.arange(rows, dtype=np.int32)
+        self._free[: rows - len(kept_M)] += len(kept_M)
+        self._free_count = rows - len(kept_M)
+
+    def _grow(self, needed: int) -> None:
+        old = self.rows
+        new = max(2 * old, old + needed)
+        for layer, values_ME in enumerate(self.layers):
+            self.layers[layer] = self.ops.extend_table(values_ME, new)
+        free = np.empty(new, np.int32)
+        free[: self._free_count] = self._free[: self._free_count]
+        free[self._free_count : self._free_count + new - old] = np.arange(old, new)
+        self._free, self._free_count = free, self._free_count + new - old

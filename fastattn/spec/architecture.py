@@ -1,0 +1,384 @@
+"""Architectures as plain data, which loaders write and models read.
+
+``fastattn.spec.tensors`` has the names and shapes of a checkpoint's tensors.
+"""
+
+from dataclasses import field
+
+from fastattn.errors import CheckpointError
+from fastattn.system.records import dataclass
+
+ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "gelu_sigmoid", "swish", "tanh", "sigmoid", "relu_squared", "mish")
+NORMS = ("layer", "rms")
+# "sinusoid": position p is encoded as p + start, sines then cosines, exponent d/2 - 1 (tensor2tensor).
+POSITIONS = ("none", "table", "sinusoid", "rotary", "alibi", "relative", "disentangled")
+STRETCHES = ("yarn", "llama3")
+# Replacements of a decoder's self-attention: a simpler simple recurrent unit (Kim 2019), or the average attention
+# network (Zhang 2018).
+RECURRENCES = ("ssru", "average-attention")
+# The rows that a head takes of a sentence: one of them, their mean, or each.
+HEAD_ROWS = ("first", "last", "mean", "each")
+# Beyond any model's. Sums of all positions and token types are one table, which takes as many times the file's bytes.
+MOST_TOKEN_TYPES = 16
+GREATEST = 2**31 - 1  # of a distance
+
+
+def _check_known(what: str, name: str, known: tuple[str, ...]) -> None:
+    if name not in known:
+        raise CheckpointError(f"unknown {what} {name!r}; known: {', '.join(known)}")
+
+
+def _check_counts(least: int, **counts: int) -> None:
+    for name, count in counts.items():
+        if count < least:
+            wanted = "not be negative" if least == 0 else f"be at least {least}"
+            raise CheckpointError(f"{name} should {wanted}, is {count}")
+
+
+@dataclass(frozen=True)
+class AttentionSpec:
+    """Attention, the same in all layers: H heads, G key heads, K the width of a head."""
+
+    heads: int
+    key_heads: int
+    head_width: int
+    query_scale: float | None = None  # of the scores; None: 1 / sqrt(K)
+    head_norms: bool = False  # root mean square norms of each query's and key's head (Henry 2020), before positions
+
+    def __post_init__(self) -> None:
+        _check_counts(1, heads=self.heads, key_heads=self.key_heads, head_width=self.head_width)
+        if self.heads % self.key_heads:
+            raise CheckpointError(f"{self.heads} heads cannot share {self.key_heads} key heads evenly")
+        if self.query_scale is not None and not abs(self.query_scale) < 1e30:
+            raise CheckpointError(f"the scores' scale should be below 1e30, is {self.query_scale:g}")
+
+    @property
+    def query_width(self) -> int:
+        """The width of all queries together."""
+        return self.heads * self.head_width
+
+    @property
+    def key_width(self) -> int:
+        """The width of all keys together, and of all values."""
+        return self.key_heads * self.head_width
+
+
+@dataclass(frozen=True)
+class FeedForwardSpec:
+    """Two linear layers with an activation between; gated: a third, of the input, multiplies it (Shazeer 2020)."""
+
+    inner_width: int
+    activation: str = "relu"
+    gated: bool = False
+
+    def __post_init__(self) -> None:
+        _check_counts(1, inner_width=self.inner_width)
+        _check_known("activation", self.activation, ACTIVATIONS)
+
+
+@dataclass(frozen=True)
+class NormSpec:
+    """The kind of norm and its places: before or after each sublayer, after all blocks, after the embedding."""
+
+    kind: str = "layer"
+    epsilon: float = 1e-5
+    biases: bool = True  # of layer norms
+    before: bool = True  # x + f(norm(x)), else norm(x + f(x))
+    final: bool = True
+    embedding: bool = False
+    first: bool = True  # before: False if the first block's self-attention has none, since the embedding's serves it
+    output: bool = False  # before: x + norm(f(norm(x))), a norm of what is added too (Ding 2021)
+
+    def __post_init__(self) -> None:
+        _check_known("norm", self.kind, NORMS)
+        if not self.before and (self.output or not self.first):
+            raise CheckpointError("norms after each sublayer go with no other norms of sublayers")
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Rotary positions slowed for texts longer than those of training, which the fast pairs of dimensions are not.
+
+    kind     from STRETCHES: YaRN (Peng 2023, section 3.2), or Llama 3's form of it
+    factor   by which the slow pairs are slowed
+    length   of the longest texts of training
+    slow, fast  turns within this length: pairs with fewer are slowed by the whole factor, those with more not at all,
+             those between in part
+    whole    yarn: whether the part begins and ends at a pair
+    size     multiplies sines and cosines
+    """
+
+    kind: str
+    factor: float
+    length: int
+    slow: float
+    fast: float
+    whole: bool = True
+    size: float = 1.0
+
+    def __post_init__(self) -> None:
+        _check_known("stretch of rotary positions", self.kind, STRETCHES)
+        numbers = (self.factor, self.length, self.slow, self.fast, self.size)
+        if not (all(1e-30 < number < 1e30 for number in numbers) and self.slow < self.fast):
+            raise CheckpointError(
+                f"stretched rotary positions need numbers above zero and below 1e30, the slow turns fewer than the "
+                f"fast, got factor {self.factor:g}, length {self.length:g}, turns {self.slow:g} and {self.fast:g}, "
+                f"size {self.size:g}"
+            )
+
+
+@dataclass(frozen=True)
+class Rotary:
+    """Rotary positions (Su 2021) on the first ``width`` of a head's dimensions."""
+
+    width: int
+    base: float = 10000.0
+    interleaved: bool = True  # pairs (0,1), (2,3), ... ; else the halves are paired
+    scale: float = 1.0  # positions are divided by it (linear scaling)
+    stretch: Stretch | None = None
+
+    def __post_init__(self) -> None:
+        if self.stretch is not None and self.stretch.kind == "yarn" and self.base <= 1:
+            raise CheckpointError(f"stretched rotary positions need a base above 1, got {self.base:g}")
+        if not all(1e-30 < number < 1e30 for number in (self.base, self.scale)):
+            found = f"{self.base:g} and {self.scale:g}"
+            raise CheckpointError(f"rotary positions need a base and a scale above zero and below 1e30, got {found}")
+
+
+@dataclass(frozen=True)
+class LocalSpec:
+    """Layers of an encoder whose rows see only their surroundings (Beltagy 2020): ``before`` keys and ``after``."""
+
+    layers: tuple[int, ...]
+    before: int
+    after: int
+    rotary: Rotary | None = None  # their own; None: the stack's
+
+    def __post_init__(self) -> None:
+        _check_counts(0, before=self.before, after=self.after, **{"a local layer": min(self.layers, default=0)})
+        if max(self.before, self.after) > GREATEST:
+            raise CheckpointError(f"local layers should reach at most {GREATEST} keys")
+
+
+@dataclass(frozen=True)
+class Alibi:
+    """Attention with linear biases (Press 2022): slope_h * (s - t), or slope_h * s."""
+
+    positive_positions: bool = False
+    scaled: bool = False  # the bias is divided by sqrt(K) too
+    symmetric: bool = False  # -slope_h * |s - t|
+
+    def __post_init__(self) -> None:
+        if self.symmetric and self.positive_positions:
+            raise CheckpointError("ALiBi that counts from the start has no symmetric form")
+
+
+@dataclass(frozen=True)
+class Disentangled:
+    """Attention to rows of distances (He 2021, section 3.1); each term at least once."""
+
+    to_position: bool = True  # queries with keys of distances
+    to_content: bool = True  # keys with queries of distances
+    shared: bool = False  # they are made by the projections of the rows, not by ones of their own
+    norm: bool = False  # the table of distances has a norm
+
+    def __post_init__(self) -> None:
+        if not (self.to_position or self.to_content):
+            raise CheckpointError(
+                "disentangled attention looks from content to positions, or from positions to content"
+            )
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """A convolution of an encoder's embedded rows, added to its first block (DeBERTa-v2's of its larger sizes):
+    norm(x + activation(convolution))."""
+
+    width: int  # of its kernel, odd: rows that it sees
+    activation: str = "tanh"
+
+    def __post_init__(self) -> None:
+        _check_counts(1, width_of_the_convolution=self.width)
+        _check_known("activation", self.activation, ACTIVATIONS)
+        if self.width % 2 == 0:
+            raise CheckpointError(
+                f"a convolution sees as many rows before as after, which a width of {self.width} is not"
+            )
+
+
+@dataclass(frozen=True)
+class PositionSpec:
+    """Positions of a stack; fields of other kinds keep their defaults."""
+
+    kind: str = "sinusoid"
+    limit: int = 0  # the most positions; 0: no limit
+    start: int = 1  # sinusoid: the number that encodes the first position
+    rotary: Rotary | None = None  # None: on the whole head
+    alibi: Alibi | None = None
+    # relative: buckets of distances (T5); all from max_distance on are in the last. disentangled: as many for each
+    # direction, 0: a row for each distance
+    buckets: int = 0
+    max_distance: int = 0
+    learned: bool = False  # relative, disentangled: a table is added to the embedding too (MPNet)
+    padding: int = -1  # an encoder's id that has the table's first row and does not count (RoBERTa); -1: none
+    disentangled: Disentangled | None = None  # None: its defaults
+
+    def __post_init__(self) -> None:
+        _check_known("positions", self.kind, POSITIONS)
+        _check_counts(0, start=self.start)
+        if self.max_distance > GREATEST:
+            raise CheckpointError(f"max_distance should be at most {GREATEST}")
+        if self.kind == "disentangled" and not (
+            self.buckets + 2 < 2 * self.max_distance and (self.buckets > 1 or self.buckets == 0)
+        ):
+            raise CheckpointError(
+                f"disentangled attention needs a greatest distance and, if any, at least 2 buckets, half of them below "
+                f"it, got distance {self.max_distance} and {self.buckets} buckets"
+            )
+
+    @property
+    def has_table(self) -> bool:
+        """Whether learned positions are added to the embedding."""
+        return self.kind == "table" or (self.kind in ("relative", "disentangled") and self.learned)
+
+    @property
+    def table_rows(self) -> int:
+        """The rows of that table."""
+        return self.limit + (self.padding >= 0)
+
+    @property
+    def inside_attention(self) -> bool:
+        """Whether positions act on queries, keys or scores, not on the embedding."""
+        return self.kind in ("rotary", "alibi", "relative", "disentangled")
+
+    @property
+    def distance_rows(self) -> int:
+        """disentangled: the number of rows of distances, half of them for keys behind."""
+        return 2 * (self.buckets or self.max_distance)
+
+
+@dataclass(frozen=True)
+class RecurrenceSpec:
+    """The replacement of a decoder's self-attention; all fields but ``kind`` are of average attention."""
+
+    kind: str
+    inner_width: int = 0  # A of the feed-forward after the average; 0: none
+    activation: str = "swish"  # of that feed-forward
+    gates: bool = True  # input and average are gated and added; else the average alone
+
+    def __post_init__(self) -> None:
+        _check_known("recurrence", self.kind, RECURRENCES)
+        _check_known("activation of a recurrence", self.activation, ACTIVATIONS)
+        _check_counts(0, inner_width=self.inner_width)
+
+
+@dataclass(frozen=True)
+class AlignmentSpec:
+    """The cross-attention that is returned: the mean of a layer's first heads; negative layers count from the end."""
+
+    layer: int = -1
+    heads: int = 1  # 0: all
+
+
+@dataclass(frozen=True)
+class StackSpec:
+    """An encoder's or a decoder's stack of blocks, of width D."""
+
+    layers: int
+    width: int
+    vocabulary: int
+    attention: AttentionSpec
+    feed_forward: FeedForwardSpec
+    norms: NormSpec = NormSpec()
+    positions: PositionSpec = PositionSpec()
+    recurrence: RecurrenceSpec | None = None  # of a decoder; None: self-attention
+    biases: bool = True  # of the linear layers
+    embedding_scale: float = 1.0
+    start_from_zero_embedding: bool = False  # decoder: the first input embeds to zero
+    token_types: int = 0  # that have an embedding of their own; 0: none
+    embedding_width: int = 0  # of the table, if a linear layer makes rows of width D of it (Lan 2020); 0: D
+    norm_after_projection: bool = False  # of the embedding, whose projection then has no bias; else before it
+    convolution: Convolution | None = None
+    causal: bool = False  # encoder: rows see only themselves and rows before them
+    local: LocalSpec | None = None
+    cross_attention: bool = False
+    projection_bias: bool = False
+    output_scale: float = 1.0  # multiplies the hidden state before the projection
+    alignment: AlignmentSpec = AlignmentSpec()
+
+    def __post_init__(self) -> None:
+        _check_counts(1, layers=self.layers, width=self.width, vocabulary=self.vocabulary)
+        _check_counts(0, token_types=self.token_types, embedding_width=self.embedding_width)
+        if self.token_types > MOST_TOKEN_TYPES:
+            raise CheckpointError(f"token_types should be at most {MOST_TOKEN_TYPES}, is {self.token_types}")
+        if self.positions.kind == "disentangled" and (self.attention.heads != self.attention.key_heads or self.causal):
+            raise CheckpointError("disentangled attention looks both ways, and each of its heads has keys of its own")
+        if self.local is not None and max(self.local.layers, default=0) >= self.layers:
+            raise CheckpointError(f"layer {max(self.local.layers)} should be local, but there are {self.layers} layers")
+        if self.norms.output and (self.cross_attention or self.recurrence is not None):
+            raise CheckpointError("norms of outputs go with self-attention alone")
+        if self.recurrence is not None and self.positions.inside_attention:
+            raise CheckpointError(
+                f"{self.positions.kind} positions act inside an attention, {self.recurrence.kind} has none"
+            )
+
+
+@dataclass(frozen=True)
+class HeadSpec:
+    """What follows an encoder's last hidden states: perhaps norm(activation(a linear layer)), then a linear layer."""
+
+    rows: str  # of a sentence, a name in HEAD_ROWS
+    outputs: int  # labels, a vocabulary, or a vector's width
+    bias: bool = True  # of the last layer
+    inner_width: int = 0  # of the first layer; 0: there is none, so no activation and no norm
+    inner_bias: bool = True
+    activation: str = "tanh"
+    norm: NormSpec | None = None  # of its places none matters
+    padding: int = -1  # of the last row: the id that does not count at a text's end
+
+    def __post_init__(self) -> None:
+        _check_known("rows of a head", self.rows, HEAD_ROWS)
+        _check_known("activation of a head", self.activation, ACTIVATIONS)
+        _check_counts(1, outputs=self.outputs)
+        _check_counts(0, inner_width=self.inner_width)
+        if self.norm is not None and not self.inner_width:
+            raise CheckpointError("a head has a norm after its first layer, not without one")
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """An architecture: its kind, a name in ``fastattn.models.kinds.MODELS``, the stacks that this kind has, a head."""
+
+    kind: str
+    encoder: StackSpec | None = None
+    decoder: StackSpec | None = None
+    head: HeadSpec | None = field(default=None, kw_only=True)  # of an encoder alone
+
+    def __post_init__(self) -> None:
+        encoder, decoder = self.encoder, self.decoder
+        if self.head is not None and (encoder is None or decoder is not None):
+            raise CheckpointError("a head follows an encoder without a decoder")
+        if encoder is None and decoder is None:
+            raise CheckpointError(f"{self.kind} has neither an encoder nor a decoder")
+        if decoder is not None and (decoder.local is not None or decoder.causal):
+            raise CheckpointError("a decoder is causal by itself, and has no local layers")
+        if decoder is not None and decoder.positions.padding >= 0:
+            raise CheckpointError("an id that does not count among the positions is an encoder's")
+        if decoder is not None and (decoder.positions.kind == "disentangled" or decoder.convolution is not None):
+            raise CheckpointError("disentangled attention and convolutions are an encoder's")
+        if encoder is not None and encoder.recurrence is not None:
+            raise CheckpointError(f"an encoder looks both ways by self-attention, not by {encoder.recurrence.kind}")
+        if decoder is None or not decoder.cross_attention:
+            return
+        if encoder is None:
+            raise CheckpointError("cross-attention needs an encoder")
+        if decoder.width != encoder.width:
+            raise CheckpointError(
+                f"the decoder takes rows of its own width {decoder.width}, the encoder gives {encoder.width}"
+            )
+
+    @property
+    def stacks(self) -> dict[str, StackSpec]:
+        """The stacks by name, which is also the prefix of their tensors' names."""
+        both = {"encoder": self.encoder, "decoder": self.decoder}
+        return {name: stack for name, stack in both.items() if stack is not None}

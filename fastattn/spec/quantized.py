@@ -1,0 +1,71 @@
+"""int8 weights, from a checkpoint or from ``rounding``."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from fastattn.errors import CheckpointError
+from fastattn.system.records import dataclass
+
+
+@dataclass(frozen=True, eq=False)
+class QuantizedTensor:
+    """A weight matrix or embedding table as int8, with a scale for each row and perhaps for each column.
+
+    It stands for float32 values_FD[f, d] * multipliers_F[f] * input_factors_D[d].
+
+    values_FD        int8 [F, D], C-contiguous; may be a view of a mapped file, which it then keeps open
+    multipliers_F    float32 [F]
+    input_scale      inputs are multiplied by it, rounded to int8 and clipped at +-127; None: 127 / max |x| of each
+                     row. Not for embeddings
+    input_factors_D  float32 [D]: inputs are multiplied by it before they are rounded to int8 and multiplied by
+                     values_FD[f] * multipliers_F[f]; None: ones. Not with an input scale, nor for embeddings
+    """
+
+    values_FD: np.ndarray
+    multipliers_F: np.ndarray
+    input_scale: float | None = None
+    input_factors_D: np.ndarray | None = None
+    dtype = np.dtype(np.float32)  # of what it stands for
+    ndim = 2
+
+    def __post_init__(self) -> None:
+        if self.input_scale is not None and not 1e-30 < self.input_scale < 1e30:  # its reciprocal is a float32 too
+            raise CheckpointError(f"an input scale should be a number from 1e-30 to 1e30, is {self.input_scale}")
+        factors_D = self.input_factors_D
+        if factors_D is not None:
+            if self.input_scale is not None:
+                raise CheckpointError("inputs have a scale or factors, not both")
+            if factors_D.shape != self.shape[1:]:
+                raise CheckpointError(f"input factors should be {list(self.shape[1:])}, are {list(factors_D.shape)}")
+            if not ((factors_D > 1e-30) & (factors_D < 1e30)).all():
+                raise CheckpointError("input factors should be numbers from 1e-30 to 1e30")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.values_FD.shape
+
+    @property
+    def size(self) -> int:
+        return self.values_FD.size
+
+    def float32(self) -> np.ndarray:
+        """The dequantized matrix, a new array each time."""
+        # NumPy converts block by block in its own buffer: no float copy of the whole comes between.
+        weight_FD = np.multiply(self.values_FD, self.multipliers_F[:, None], dtype=np.float32)
+        if self.input_factors_D is not None:
+            weight_FD *= self.input_factors_D
+        return weight_FD
+
+
+Tensor = np.ndarray | QuantizedTensor
+
+
+def without_input_scales(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors without their input scales; tied ones stay tied."""
+    plain: dict[int, Tensor] = {}
+    for tensor in tensors.values():
+        scaled = isinstance(tensor, QuantizedTensor) and tensor.input_scale is not None
+        plain[id(tensor)] = replace(tensor, input_scale=None) if scaled else tensor  # type: ignore[type-var]
+    return {name: plain[id(tensor)] for name, tensor in tensors.items()}

@@ -1,0 +1,202 @@
+"""The tensors that a checkpoint of an architecture must hold, and checks of those that it has.
+
+Canonical tensor names; all are float32 (or a QuantizedTensor, for matrices), weights [outputs, inputs]; STACK is
+``encoder`` or ``decoder``::
+
+    STACK.embedding.weight                       [V, E]   E: embedding_width, or D
+    STACK.positions                              [P, E]   positions "table", or "relative" with learned ones;
+                                                         the first row is positions.padding's, if there is one
+    STACK.token_types                            [U, E]   token_types > 0
+    STACK.relative_bias                          [buckets, H]   positions "relative"
+    STACK.distances                              [2 buckets, D]   positions "disentangled"; or 2 max_distance rows
+    STACK.distance_norm.*                        [D]   likewise, disentangled.norm
+    STACK.embedding_norm.{weight,bias}           [E]   [D] if norm_after_projection
+    STACK.embedding_projection.*                 [D, E]   embedding_width > 0
+    STACK.convolution.*                          [D, C D]   convolution of width C; columns: rows before, between, after
+    STACK.convolution_norm.*                     [D]
+    STACK.layers.N.self_attention.norm.*         [D]   not in layer 0 if norms.first is False
+    STACK.layers.N.self_attention.qkv.*          [(H + 2 G) K, D]   rows: queries, keys, values
+    STACK.layers.N.self_attention.distances.*    [H K, D]   disentangled, not shared: queries then keys, or one of them
+    STACK.layers.N.self_attention.query_norm.weight, .key_norm.weight   [K]   attention.head_norms
+    STACK.layers.N.self_attention.output.*       [D, H K]
+    STACK.layers.N.self_attention.output_norm.*  [D]   norms.output; likewise of feed_forward
+    decoder.layers.N.ssru.norm.*                 [D]   recurrence "ssru", in place of self_attention
+    decoder.layers.N.ssru.input.*                [2 D, D]   rows: cell inputs, forget gates
+    decoder.layers.N.average_attention.norm.*    [D]   recurrence "average-attention", likewise
+    decoder.layers.N.average_attention.inner.*   [A, D]   recurrence.inner_width > 0
+    decoder.layers.N.average_attention.outer.*   [D, A]   likewise
+    decoder.layers.N.average_attention.input_gate.*, .forget_gate.*   [D, D]   recurrence.gates
+    decoder.layers.N.cross_attention.norm.*, .query.*, .key_value.*, .output.*
+    STACK.layers.N.feed_forward.norm.*           [D]
+    STACK.layers.N.feed_forward.inner.*          [F, D]   the activated product
+    STACK.layers.N.feed_forward.inner_linear.*   [F, D]   gated only: multiplies the activated one
+    STACK.layers.N.feed_forward.outer.*          [D, F]
+    STACK.final_norm.*                           [D]
+    decoder.projection.*                         [V, D]
+    head.inner.*                                 [I, D]   head.inner_width > 0
+    head.norm.*                                  [I]   head.norm
+    head.output.*                                [outputs, I or D]
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from fastattn.errors import CheckpointError
+from fastattn.printable import first_of
+from fastattn.spec.architecture import Disentangled, HeadSpec, ModelSpec, RecurrenceSpec, StackSpec
+from fastattn.spec.quantized import Tensor
+
+
+def _linear(shapes: dict, name: str, outputs: int, inputs: int, bias: bool) -> None:
+    shapes[name + ".weight"] = (outputs, inputs)
+    if bias:
+        shapes[name + ".bias"] = (outputs,)
+
+
+def _norm(shapes: dict, name: str, spec: StackSpec, width: int = 0) -> None:
+    shapes[name + ".weight"] = (width or spec.width,)
+    if spec.norms.kind == "layer" and spec.norms.biases:
+        shapes[name + ".bias"] = (width or spec.width,)
+
+
+def _self_attention(shapes: dict, layer: str, spec: StackSpec) -> None:
+    name, queries, keys = f"{layer}.self_attention", spec.attention.query_width, spec.attention.key_width
+    if spec.norms.first or not layer.endswith(".layers.0"):
+        _norm(shapes, f"{name}.norm", spec)
+    _linear(shapes, f"{name}.qkv", queries + 2 * keys, spec.width, spec.biases)
+    if spec.positions.kind == "disentangled":
+        form = spec.positions.disentangled or Disentangled()
+        if not form.shared:
+            _linear(shapes, f"{name}.distances", (form.to_position + form.to_content) * keys, spec.width, spec.biases)
+    if spec.attention.head_norms:
+        shapes[f"{name}.query_norm.weight"] = shapes[f"{name}.key_norm.weight"] = (spec.attention.head_width,)
+    _linear(shapes, f"{name}.output", spec.width, queries, spec.biases)
+    if spec.norms.output:
+        _norm(shapes, f"{name}.output_norm", spec)
+
+
+def _cross_attention(shapes: dict, layer: str, spec: StackSpec) -> None:
+    name, queries, keys = f"{layer}.cross_attention", spec.attention.query_width, spec.attention.key_width
+    _norm(shapes, f"{name}.norm", spec)
+    _linear(shapes, f"{name}.query", queries, spec.width, spec.biases)
+    _linear(shapes, f"{name}.key_value", 2 * keys, spec.width, spec.biases)
+    _linear(shapes, f"{name}.output", spec.width, queries, spec.biases)
+
+
+def _feed_forward(shapes: dict, layer: str, spec: StackSpec) -> None:
+    name, inner = f"{layer}.feed_forward", spec.feed_forward.inner_width
+    _norm(shapes, f"{name}.norm", spec)
+    _linear(shapes, f"{name}.inner", inner, spec.width, spec.biases)
+    if spec.feed_forward.gated:
+        _linear(shapes, f"{name}.inner_linear", inner, spec.width, spec.biases)
+    _linear(shapes, f"{name}.outer", spec.width, inner, spec.biases)
+    if spec.norms.output:
+        _norm(shapes, f"{name}.output_norm", spec)
+
+
+def _ssru(shapes: dict, layer: str, spec: StackSpec, recurrence: RecurrenceSpec) -> None:
+    _norm(shapes, f"{layer}.ssru.norm", spec)
+    _linear(shapes, f"{layer}.ssru.input", 2 * spec.width, spec.width, spec.biases)
+
+
+def _average_attention(shapes: dict, layer: str, spec: StackSpec, recurrence: RecurrenceSpec) -> None:
+    name = f"{layer}.average_attention"
+    _norm(shapes, f"{name}.norm", spec)
+    if recurrence.inner_width:
+        _linear(shapes, f"{name}.inner", recurrence.inner_width, spec.width, spec.biases)
+        _linear(shapes, f"{name}.outer", spec.width, recurrence.inner_width, spec.biases)
+    if recurrence.gates:
+        _linear(shapes, f"{name}.input_gate", spec.width, spec.width, spec.biases)
+        _linear(shapes, f"{name}.forget_gate", spec.width, spec.width, spec.biases)
+
+
+_RECURRENCES = {"ssru": _ssru, "average-attention": _average_attention}
+
+
+def _stack_shapes(prefix: str, spec: StackSpec) -> dict[str, tuple[int, ...]]:
+    width = spec.embedding_width or spec.width
+    shapes: dict[str, tuple[int, ...]] = {f"{prefix}.embedding.weight": (spec.vocabulary, width)}
+    if spec.positions.has_table:
+        shapes[f"{prefix}.positions"] = (spec.positions.table_rows, width)
+    if spec.token_types:
+        shapes[f"{prefix}.token_types"] = (spec.token_types, width)
+    if spec.positions.kind == "relative":
+        shapes[f"{prefix}.relative_bias"] = (spec.positions.buckets, spec.attention.heads)
+    if spec.positions.kind == "disentangled":
+        shapes[f"{prefix}.distances"] = (spec.positions.distance_rows, spec.width)
+        if (spec.positions.disentangled or Disentangled()).norm:
+            _norm(shapes, f"{prefix}.distance_norm", spec)
+    if spec.norms.embedding:
+        _norm(shapes, f"{prefix}.embedding_norm", spec, 0 if spec.norm_after_projection else width)
+    if spec.embedding_width:
+        bias = spec.biases and not spec.norm_after_projection
+        _linear(shapes, f"{prefix}.embedding_projection", spec.width, width, bias)
+    if spec.convolution is not None:
+        _linear(shapes, f"{prefix}.convolution", spec.width, spec.convolution.width * spec.width, spec.biases)
+        _norm(shapes, f"{prefix}.convolution_norm", spec)
+    for i in range(spec.layers):
+        layer = f"{prefix}.layers.{i}"
+        if spec.recurrence is None:
+            _self_attention(shapes, layer, spec)
+        else:
+            _RECURRENCES[spec.recurrence.kind](shapes, layer, spec, spec.recurrence)
+        if spec.cross_attention:
+            _cross_attention(shapes, layer, spec)
+        _feed_forward(shapes, layer, spec)
+    if spec.norms.final:
+        _norm(shapes, f"{prefix}.final_norm", spec)
+    return shapes
+
+
+def head_shapes(head: HeadSpec, width: int) -> dict[str, tuple[int, ...]]:
+    """Canonical name -> shape of a head's tensors, after hidden states of ``width``."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    if head.inner_width:
+        _linear(shapes, "head.inner", head.inner_width, width, head.inner_bias)
+    if head.norm is not None:
+        shapes["head.norm.weight"] = (head.inner_width,)
+        if head.norm.kind == "layer" and head.norm.biases:
+            shapes["head.norm.bias"] = (head.inner_width,)
+    _linear(shapes, "head.output", head.outputs, head.inner_width or width, head.bias)
+    return shapes
+
+
+def tensor_shapes(spec: ModelSpec) -> dict[str, tuple[int, ...]]:
+    """Canonical name -> shape of every tensor that a checkpoint of this spec must hold."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    for name, stack in spec.stacks.items():
+        shapes |= _stack_shapes(name, stack)
+    if spec.decoder is not None:
+        _linear(shapes, "decoder.projection", spec.decoder.vocabulary, spec.decoder.width, spec.decoder.projection_bias)
+    if spec.head is not None and spec.encoder is not None:
+        shapes |= head_shapes(spec.head, spec.encoder.width)
+    return shapes
+
+
+def find_misfits(expected: Mapping[str, tuple[int, ...]], found: Mapping[str, Any]) -> list[str]:
+    """Messages about tensors (anything with a shape) that are missing, left over or misshapen.
+
+    The first of each kind, and how many more there are.
+    """
+    missing = [f"missing {name} {list(shape)}" for name, shape in expected.items() if name not in found]
+    unexpected = [f"unexpected {name} {list(found[name].shape)}" for name in found if name not in expected]
+    misshapen = [
+        f"{name} should be {list(shape)}, is {list(found[name].shape)}"
+        for name, shape in expected.items()
+        if name in found and found[name].shape != shape
+    ]
+    kinds = {"missing": missing, "unexpected": unexpected, "misshapen": misshapen}
+    return [problem for kind, problems in kinds.items() for problem in first_of(problems, kind)]
+
+
+def check_tensors(spec: ModelSpec, tensors: Mapping[str, Tensor], source: str) -> None:
+    """Raise one CheckpointError that names everything missing, left over or misshapen."""
+    expected = tensor_shapes(spec)
+    problems = find_misfits(expected, tensors)
+    problems += [
+        f"{name} is a table, which has no inputs and no factors for them"
+        for name in expected
+        if name.endswith("embedding.weight") and getattr(tensors.get(name), "input_factors_D", None) is not None
+    ]
+    if problems:
+        raise CheckpointError(f"{source}: tensors do not fit the architecture: " + "; ".join(problems))

@@ -1,0 +1,154 @@
+"""How text becomes ids, and hidden states vectors, as plain data: loaders write it, tokenizers read it."""
+
+from dataclasses import field
+from typing import Any
+
+import numpy as np
+
+from fastattn.errors import InputError
+from fastattn.system.records import dataclass
+
+# From a sentence's rows to one vector, by sentence-transformers' names; mean_sqrt_len has two.
+POOLINGS = ("cls", "max", "mean", "mean_sqrt_len", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
+# What makes probabilities of a classifier's numbers, and scores of a pair's.
+PROBABILITIES = ("softmax", "sigmoid", "none")
+SCORES = ("none", "sigmoid", "tanh", "relu")
+# From what a head gives a text's tokens to a sparse vector.
+SPARSE_POOLINGS = ("max", "sum")
+SPARSE_ACTIVATIONS = ("relu", "log1p_relu")
+# What a layer after the pooling may be but a linear one with an activation: a layer norm, a division by the length.
+LAYER_NORM, UNIT_LENGTH = "layer_norm", "unit_length"
+NORM_EPSILON = 1e-5  # of that norm
+# The end from which a text that is too long is cut.
+TRUNCATION_SIDES = ("right", "left")
+
+
+@dataclass(frozen=True)
+class DecodingSettings:
+    """A checkpoint's own decoding settings, by the names of DecodingOptions; None: not in its files.
+
+    suppress_sequences  ids
+    forced_tokens       every target begins with these, after the start token; they are not part of the translation
+    not_followed        settings in the files that are not supported, as messages for the user
+    """
+
+    beam_size: int | None = None
+    length_penalty: float | None = None
+    word_penalty: float | None = None
+    repetition_penalty: float | None = None
+    no_repeat_ngram_size: int | None = None
+    min_decoding_length: int | None = None
+    max_decoding_length: int | None = None
+    max_length_factor: float | None = None
+    sampling_topk: int | None = None
+    sampling_topp: float | None = None
+    sampling_temperature: float | None = None
+    suppress_sequences: tuple[tuple[int, ...], ...] = ()
+    forced_tokens: tuple[str, ...] = ()
+    not_followed: tuple[str, ...] = ()
+
+    def options(self) -> dict[str, Any]:
+        """The settings as arguments of DecodingOptions."""
+        not_options = ("forced_tokens", "not_followed")
+        return {
+            name: value for name, value in vars(self).items() if name not in not_options and value not in (None, ())
+        }
+
+
+@dataclass(frozen=True)
+class TranslationText:
+    """How a translation model's text becomes ids: vocabularies, special tokens, sentencepiece files."""
+
+    source_vocabulary: tuple[str, ...]
+    target_vocabulary: tuple[str, ...]
+    unk_token: str = "<unk>"
+    bos_token: str = "<s>"
+    eos_token: str = "</s>"
+    decoder_start_token: str | None = "<s>"  # None: the caller's target prefix begins with it
+    add_source_bos: bool = False
+    add_source_eos: bool = False
+    source_model: bytes | None = None  # a .spm file; None: tokens are separated by spaces
+    target_model: bytes | None = None  # None: pieces are joined by the sentencepiece convention
+    source_language: str = ""
+    target_language: str = ""
+    writes_unknowns: bool = True  # else <unk> is never chosen unless the caller wants it
+    vocabulary_map: bytes | None = None  # CTranslate2's vmap.txt: source n-grams and the target tokens they make likely
+    single_sentences: bool = False  # trained on single ones: by default text is split at sentences
+    decoding: DecodingSettings = DecodingSettings()
+
+
+@dataclass(frozen=True)
+class SparseText:
+    """How the numbers that a head gives each token become a sparse vector of a text (SPLADE, Formal 2021).
+
+    pooling     of a text's tokens, from SPARSE_POOLINGS
+    activation  of each number, from SPARSE_ACTIVATIONS: log(1 + max(0, x)), or that of its own logarithm again
+    most        how many of a vector's greatest numbers are kept; None: all
+    """
+
+    pooling: str = "max"
+    activation: str = "relu"
+    most: int | None = None
+
+
+MOST_FILLED = 1 << 15  # ids of a query: it is filled up before it is looked at
+
+
+@dataclass(frozen=True)
+class MultiVectorText:
+    """What makes a vector of each token of a text (ColBERT, Khattab and Zaharia 2020), beside the dense layers.
+
+    query_length, document_length   in ids, special ones included; None: the encoder's limit
+    expansion          a query is filled up to so many ids; 0: it is not
+    expansion_cuts     whether a longer query is cut there
+    expansion_seen     whether the other tokens attend to those that fill a query
+    expansion_token    what fills a query
+    skipped            tokens that get no vector
+    skipped_in         the tasks in whose texts they are skipped
+    markers            what begins queries and documents, a single token where the vocabulary has it
+    mean               whether a score is the mean of a query's tokens, not their sum
+    """
+
+    query_length: int | None = None
+    document_length: int | None = None
+    expansion: int = 0
+    expansion_cuts: bool = True
+    expansion_seen: bool = False
+    expansion_token: str = ""
+    skipped: tuple[str, ...] = ()
+    skipped_in: tuple[str, ...] = ("document",)
+    markers: tuple[str, ...] = ()
+    mean: bool = False
+
+
+@dataclass(frozen=True)
+class EncoderText:
+    """How an encoder's text becomes ids, and its hidden states vectors (sentence-transformers' modules)."""
+
+    tokenizer: bytes  # tokenizer.json
+    max_length: int  # in ids, special ones included
+    lowercase: bool = False
+    pooling: tuple[str, ...] = ("mean",)  # several are concatenated
+    include_prompt: bool = True  # whether the prompt's ids take part in pooling
+    normalize: bool = False
+    # weight [out, in], bias, activation; or weight [width], bias, LAYER_NORM; or weight [0], None, UNIT_LENGTH
+    dense: tuple[tuple[np.ndarray, np.ndarray | None, str], ...] = ()
+    prompts: dict[str, str] = field(default_factory=dict)
+    default_prompt: str | None = None
+    similarity: str = "cosine"
+    token_types: bool = True  # whether those of a pair's ids matter to the model; else all are 0
+    labels: tuple[str, ...] = ()  # of a classifier's numbers
+    probabilities: str = "softmax"  # from PROBABILITIES
+    scores: str = ""  # from SCORES; "": no head classifies
+    truncate_dim: int | None = None  # how many first numbers of a vector are kept, where a call does not say
+    truncation_side: str = "right"  # from which a long text is cut; its special tokens stay
+    mask_token: str = ""  # in whose place a head predicts tokens; "": there is none
+    sparse: SparseText | None = None  # of a checkpoint that is made for sparse vectors
+    multi_vector: MultiVectorText | None = None  # of one that is made for a vector a token
+
+
+def check_poolings(modes: tuple[str, ...]) -> None:
+    """Raise an InputError that lists the known poolings unless ``modes`` names some of them."""
+    unknown = [mode for mode in modes if mode not in POOLINGS]
+    if unknown or not modes:
+        raise InputError(f"unknown pooling {unknown[0] if unknown else ''!r}; known: {', '.join(POOLINGS)}")

@@ -1,0 +1,1 @@
+"""Files, folders, threads and the machine: what knows nothing of attention."""

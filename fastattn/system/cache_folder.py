@@ -1,0 +1,196 @@
+"""The cache folder: compiled kernels, packed weights and pulled checkpoints, all of which can be made or fetched again;
+beside kernels a digest of their sources, beside packed weights what loading has found out.
+
+An entry is known by its place, its name and its type; anything else in the folder is left alone, and so is what a link
+leads to.
+"""
+
+import contextlib
+import os
+import re
+import stat
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from fastattn.errors import InputError
+from fastattn.system.records import dataclass
+
+NOWHERE = Path(os.devnull) / "fastattn"
+A_DAY = 86_400  # seconds
+UNUSED_DAYS = 30  # after which what can be made again goes, when something else of its kind is made
+KINDS = ("kernels", "packed", "checkpoints")
+_HALF_MADE_FOR = 3600  # seconds without a change after which nobody is still at work on it
+_CLEARED = ".cleared-"
+
+
+def cache_root() -> Path:
+    """FASTATTN_CACHE, else ``fastattn`` in the platform's folder for caches. It may not exist yet.
+
+    A relative FASTATTN_CACHE is made absolute in the environment when it is first looked at, so that this process after
+    a change of folder, and those that it starts, mean the same place.
+    For a user without a home folder it is NOWHERE: below a file, where nothing can be made, so that nothing is kept.
+    Raises InputError where FASTATTN_CACHE begins with the home of a user who has none, or with a folder that is gone.
+    """
+    chosen = os.environ.get("FASTATTN_CACHE")
+    if chosen:
+        return _chosen_root(chosen)
+    home = os.path.expanduser("~")
+    if sys.platform == "win32":
+        base = os.environ.get("LOCALAPPDATA") or os.path.join(home, "AppData", "Local")
+    elif sys.platform == "darwin":
+        base = os.path.join(home, "Library", "Caches")
+    else:
+        base = os.environ.get("XDG_CACHE_HOME", "")
+        if not os.path.isabs(base):  # which its specification has ignored
+            base = os.path.join(home, ".cache")
+    return Path(base) / "fastattn" if os.path.isabs(base) else NOWHERE
+
+
+def _chosen_root(chosen: str) -> Path:
+    path = os.path.expanduser(chosen)
+    if path.startswith("~"):
+        raise InputError(f"FASTATTN_CACHE should be the path of a folder, is {chosen}, and no such user has a home")
+    if not os.path.isabs(path):
+        try:
+            path = os.environ["FASTATTN_CACHE"] = os.path.abspath(path)
+        except FileNotFoundError:
+            raise InputError(
+                f"FASTATTN_CACHE should be an absolute path, is {chosen}, and the current folder is gone"
+            ) from None
+    return Path(path)
+
+
+def mark_used(path: Path, every: float = 0) -> None:
+    """Set an entry's modification time to now: it was loaded. One that this user may not touch keeps its time.
+
+    every  seconds; a time less far back is left
+    """
+    with contextlib.suppress(OSError):
+        if not every or time.time() - path.stat().st_mtime > every:
+            os.utime(path)
+
+
+@dataclass(frozen=True)
+class CacheEntry:
+    """An entry of the cache folder: a machine's compiled kernels or the digest of their sources, a file of packed
+    weights or of what loading them has found out, a pulled checkpoint.
+
+    size       bytes of its files.
+    last_used  seconds since 1970: when it was made, or last loaded if ``mark_used`` could note it; of a half-made one,
+               when anything in it last changed.
+    half_made  a process is still making it, or was stopped while it did.
+    """
+
+    kind: str
+    path: Path
+    size: int
+    last_used: float
+    half_made: bool
+
+    @property
+    def in_progress(self) -> bool:
+        """Whether a process may still be at work on it."""
+        return self.half_made and time.time() - self.last_used < _HALF_MADE_FOR
+
+    def remove(self) -> None:
+        """Delete it; raises OSError where that fails. Processes that have its files mapped keep them.
+
+        A folder takes another name first: no process finds half of it, nor writes into it meanwhile.
+        """
+        with contextlib.suppress(FileNotFoundError):  # another process was first
+            if not stat.S_ISDIR(self.path.lstat().st_mode):
+                self.path.unlink()
+                return
+            cleared = self.path.with_name(_CLEARED + os.urandom(4).hex())
+            os.rename(self.path, cleared)
+            import shutil  # slow to import, and rarely needed
+
+            shutil.rmtree(cleared)
+
+
+# Kind -> names of what is whole and of what is half made; a folder's ends in a slash.
+# Compiled when they are used: few processes look into the folder.
+_WHOLE = {
+    "kernels": r"[0-9a-f]{24}(/|\.sources)",
+    "packed": r"[0-9a-f]{40}-\S+\.(safetensors|kept)",
+    "checkpoints": r"[\w.-]+-[0-9a-f]{8}/",
+}
+_HALF = {
+    "kernels": rf"\{_CLEARED}[0-9a-f]{{8}}/|[0-9a-f]{{24}}\.[0-9a-f]{{8}}\.part",
+    "packed": r"[0-9a-f]{40}-\S+\.[0-9a-f]{8}\.part",
+    "checkpoints": rf"(\.pull-[^~]+~.+|\{_CLEARED}[0-9a-f]{{8}})/",
+}
+_LOCK = ".lock-"  # of a pull: empty, and never deleted, since a process may be waiting for it
+
+
+def cache_contents() -> tuple[list[CacheEntry], list[Path]]:
+    """(entries by kind and name, paths of everything else in the folder). Raises OSError where it cannot be read."""
+    root, entries, others = cache_root(), [], []
+    for found in [] if root == NOWHERE else _listed(root):
+        if found.name not in KINDS or not found.is_dir(follow_symlinks=False):
+            others.append(Path(found))
+            continue
+        for inside in _listed(found):
+            entry = _entry(found.name, inside)
+            if entry is not None:
+                entries.append(entry)
+            elif not inside.name.startswith(_LOCK):
+                others.append(Path(inside))
+    return sorted(entries, key=lambda entry: (KINDS.index(entry.kind), entry.path.name)), sorted(others)
+
+
+def remove_unused(kind: str, current: Path) -> None:
+    """Delete the entries of a kind that were not used for UNUSED_DAYS, but never ``current``; failures are ignored.
+
+    Reading a file of theirs is use too, where the file system notes it: a user who may not mark an entry can do that.
+    """
+    folder, oldest = cache_root() / kind, time.time() - UNUSED_DAYS * A_DAY
+    with contextlib.suppress(OSError):
+        for found in [] if folder.is_symlink() else _listed(folder):
+            entry = _entry(kind, found)
+            if entry is None or entry.path == current:
+                continue
+            with contextlib.suppress(OSError):
+                read = max((status.st_atime for status in _stats(found)), default=0.0)
+                if max(entry.last_used, read) < oldest:
+                    entry.remove()
+
+
+def _listed(folder: "Path | os.DirEntry[str]") -> "list[os.DirEntry[str]]":
+    try:
+        with os.scandir(folder) as found:
+            return list(found)
+    except FileNotFoundError:  # nothing was kept yet, or it went meanwhile
+        return []
+
+
+def _entry(kind: str, found: "os.DirEntry[str]") -> CacheEntry | None:
+    is_folder = found.is_dir(follow_symlinks=False)
+    name = found.name + "/" * is_folder
+    half_made = bool(re.fullmatch(_HALF[kind], name))
+    is_plain = is_folder or found.is_file(follow_symlinks=False)
+    if not is_plain or not (half_made or re.fullmatch(_WHOLE[kind], name)):
+        return None
+    if kind == "checkpoints" and not half_made and not os.path.isfile(os.path.join(found, "SOURCE.txt")):
+        return None  # a folder that somebody put there: a pull leaves that file in its own
+    try:
+        status = found.stat(follow_symlinks=False)
+        inside = list(_stats(found))
+    except FileNotFoundError:
+        return None
+    last_used = max(entry.st_mtime for entry in [status, *inside]) if half_made else status.st_mtime
+    size = sum(file.st_size for file in inside if stat.S_ISREG(file.st_mode))
+    return CacheEntry(kind, Path(found), size, last_used, half_made)
+
+
+def _stats(entry: "os.DirEntry[str]") -> Iterator[os.stat_result]:
+    """The status of a file, or of everything below a folder; links are not followed."""
+    if not entry.is_dir(follow_symlinks=False):
+        yield entry.stat(follow_symlinks=False)
+        return
+    for found in _listed(entry):
+        if found.is_dir(follow_symlinks=False):
+            yield found.stat(follow_symlinks=False)
+        yield from _stats(found)

@@ -1,0 +1,233 @@
+"""Output files and folders that appear complete or not at all, and lines of UTF-8 files, whatever the locale."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from fastattn.errors import FastattnError, InputError
+from fastattn.system.atomic_files import abandon, begin, begin_folder, discard, finish, sweep
+
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+# Bytes. No text has longer lines; an endless file of something else, a device say, would fill the memory.
+LONGEST_LINE = 1 << 26
+
+
+class Output:
+    """A byte stream whose errors name its file. A closed pipe is a BrokenPipeError.
+
+    ``rewritable``  whether ``rewrite_start`` works: in a new file, not in a pipe or after what others have written.
+    """
+
+    def __init__(self, file: BinaryIO, name: str, rewritable: bool = False):
+        self.rewritable = rewritable
+        self._file = file
+        self._name = name
+
+    def write(self, data: bytes) -> None:
+        """Write all bytes, perhaps only to a buffer."""
+        with _naming(self._name):
+            self._file.write(data)
+
+    def flush(self) -> None:
+        """Hand everything written so far to the system."""
+        with _naming(self._name):
+            self._file.flush()
+
+    def rewrite_start(self, data: bytes) -> None:
+        """Replace the first bytes, once nothing more is to be written."""
+        with _naming(self._name):
+            self._file.seek(0)
+            self._file.write(data)
+
+    def is_terminal(self) -> bool:
+        """Whether the output is a terminal."""
+        return self._file.isatty()
+
+
+@contextlib.contextmanager
+def open_file(path: str | os.PathLike[str]) -> Iterator[Output]:
+    """A sibling of ``path`` that takes its name when the block succeeds; a device or a FIFO is written as it is.
+
+    Raises InputError at once where its folder does not exist, FastattnError where the place cannot be written.
+    """
+    path = checked_path(path)
+    target = _target(path)
+    special = os.path.lexists(target) and not os.path.isfile(target)  # a device, a FIFO; a folder fails to open
+    if special:
+        with _naming(path):
+            file = open(target, "wb")
+        try:
+            output = Output(file, path)
+            yield output
+            output.flush()
+        finally:
+            with contextlib.suppress(OSError):  # the flush has told
+                file.close()
+        return
+    if os.path.exists(target):
+        with _naming(path):
+            open(target, "r+b").close()  # it could be replaced even if it is read-only; that would surprise
+    yield from _replace_on_success(target, path)
+
+
+def _replace_on_success(target: str, name: str) -> Iterator[Output]:
+    with _naming(name):
+        file, sibling = begin(_start_of_sibling(target), 0o666)
+    try:
+        yield Output(file, name, rewritable=True)
+        with _naming(name):
+            if os.path.exists(target):
+                import shutil  # slow to import, and rarely needed
+
+                shutil.copymode(target, sibling)
+            finish(file, sibling, target)
+    finally:
+        abandon(file, sibling)
+
+
+@contextlib.contextmanager
+def open_folder(path: str) -> Iterator[str]:
+    """A new sibling folder of ``path``, to be filled, which takes its name when the block succeeds.
+
+    Raises InputError where ``path`` is there already, but for an empty folder, or its own folder is not; FastattnError
+    where it cannot be made.
+    """
+    target = _target(checked_path(path))
+    empty = os.path.isdir(target) and not os.listdir(target)
+    if os.path.lexists(target) and (not empty or os.path.samefile(target, os.curdir)):
+        raise InputError(f"{path} exists already; name a folder that does not")
+    with _naming(path):
+        lock, sibling = begin_folder(_start_of_sibling(target))
+    try:
+        with _naming(path):
+            yield sibling
+            _sync_folder(sibling)
+            if os.path.isdir(target):
+                os.rmdir(target)  # not on every system does a folder replace another
+            os.rename(sibling, target)
+            _sync_folder(os.path.dirname(target))
+    finally:
+        discard(sibling)
+        if lock >= 0:
+            os.close(lock)
+
+
+def _target(path: str) -> str:
+    """``path`` with links resolved, so that a link stays a link; InputError if its folder does not exist."""
+    if "\0" in path:
+        raise InputError(f"cannot write {path!r}: a NUL byte cannot be in a path")
+    target = os.path.realpath(path)
+    named, folder = os.path.dirname(os.path.normpath(path)), os.path.dirname(target)
+    try:
+        os.stat(folder)
+    except FileNotFoundError:
+        lacking = folder if os.path.exists(named or os.curdir) else named  # of a link the folder that it leads to
+        raise InputError(f"cannot write {path}: the folder {lacking} does not exist") from None
+    except OSError:
+        pass  # what comes next tells
+    return target
+
+
+def _sync_folder(path: str) -> None:
+    """fsync a folder, where the system supports it."""
+    if os.name == "posix":
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _start_of_sibling(target: str) -> str:
+    """The prefix of unfinished siblings' paths; deletes those that killed runs for the same name left."""
+    import hashlib  # likewise
+
+    folder, name = os.path.split(target)
+    prefix = f".fastattn-{hashlib.sha256(os.fsencode(name)).hexdigest()[:16]}-"
+    sweep(folder, prefix)
+    return os.path.join(folder, prefix)
+
+
+@contextlib.contextmanager
+def _naming(name: str) -> Iterator[None]:
+    """Turn an OSError inside into an error that names the file; a BrokenPipeError is raised as it is."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise FastattnError(f"cannot write {name}: {error.strerror or error}") from error
+
+
+@contextlib.contextmanager
+def open_text(path: str | os.PathLike[str]) -> Iterator[Iterator[str]]:
+    """The lines of a text file, read as they are asked for. Raises InputError where it cannot be opened."""
+    path = checked_path(path)
+    with open_bytes(path) as file:
+        yield (as_text(line, number, path) for number, line in enumerate(raw_lines(file, path), start=1))
+
+
+def checked_path(path: str | os.PathLike[str]) -> str:
+    """The path as a str; InputError for anything else."""
+    if not isinstance(path, str | os.PathLike):
+        raise InputError(f"a file's path should be a str or a path, got {type(path).__name__}")
+    if not os.fspath(path):
+        raise InputError("a file's path should not be empty")
+    return os.fsdecode(path)
+
+
+def open_bytes(path: str) -> BinaryIO:
+    """Open a file for reading; InputError where that fails."""
+    try:
+        return open(path, "rb")
+    except (OSError, ValueError) as error:  # a NUL in a path is a ValueError
+        raise InputError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
+
+
+def raw_lines(file: BinaryIO, name: str) -> Iterator[bytes]:
+    """Yield lines with their ends, cut after LONGEST_LINE. Raises FastattnError where reading fails.
+
+    The rest of a cut line is skipped only when the next line is asked for: it may have no end.
+    """
+    while line := _read_line(file, name):
+        yield line
+        while len(line) > LONGEST_LINE and not line.endswith(b"\n"):
+            line = _read_line(file, name)
+
+
+def _read_line(file: BinaryIO, name: str) -> bytes:
+    try:
+        return file.readline(LONGEST_LINE + 1)
+    except OSError as error:
+        raise FastattnError(f"cannot read {name}: {error.strerror}") from error
+
+
+def as_text(line: bytes, number: int, name: str) -> str:
+    """Line ``number`` (from 1) of ``name`` without its end; InputError that says so where it is not text."""
+    return text_of(line, f"{name}, line {number}", first=number == 1)
+
+
+def text_of(line: bytes, place: str, first: bool) -> str:
+    """A line, perhaps a file's first, without its end; InputError that names its place where it is not text."""
+    if len(line) > LONGEST_LINE:
+        raise InputError(f"{place}: longer than {LONGEST_LINE:,} bytes, so this is not text")
+    if first:
+        line = line.removeprefix(BYTE_ORDER_MARK)
+    return _decode(line.removesuffix(b"\n").removesuffix(b"\r"), place)
+
+
+def _decode(line: bytes, place: str) -> str:
+    try:
+        text = line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        wrong = f"byte 0x{line[error.start]:02x} at column {error.start + 1}"
+        raise InputError(f"{place}: not UTF-8 ({wrong}); convert the text first, for example with iconv") from None
+    if "\0" in text:
+        raise InputError(f"{place}: a NUL byte, so this is not text; UTF-16 has to be converted to UTF-8 first")
+    return text
+
+
+def one_line(text: str) -> str:
+    """A hypothesis on one line, even if the vocabulary has line ends."""
+    return text.replace("\r", " ").replace("\n", " ")

@@ -1,0 +1,84 @@
+"""Work in Python threads that end with the call: a child process forked later waits for none of them."""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from fastattn.system.caller_warnings import warn
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+
+
+def map_in_threads(function: Callable[[_Item], _Result], items: Sequence[_Item], workers: int) -> list[_Result]:
+    """[function(item) for item in items], by ``workers`` threads, of which this is one, that take the items one by one.
+
+    Where one raises, or an interrupt comes, no more items are taken; the threads are joined, and the first error is
+    raised here. Where the system gives no more threads, those that there are do it all.
+    """
+    results: dict[int, _Result] = {}
+    waiting = deque(enumerate(items))
+    failures: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            while waiting:
+                try:
+                    place, item = waiting.popleft()
+                except IndexError:  # another was quicker
+                    return
+                results[place] = function(item)
+        except BaseException as error:  # noqa: BLE001  raised again below
+            failures.append(error)
+            waiting.clear()
+
+    threads: list[threading.Thread] = []
+    try:
+        for number in range(1, min(workers, len(items))):
+            thread = threading.Thread(target=work, name=f"fastattn worker {number}", daemon=True)
+            threads.append(thread)
+            try:
+                start_thread(thread)
+            except (RuntimeError, MemoryError) as error:  # no more threads, or none because Python is ending
+                threads.pop()
+                warn_of_fewer_threads(error)
+                break
+        work()
+    except BaseException:
+        waiting.clear()
+        raise
+    finally:
+        for thread in threads:
+            if thread.is_alive():  # an interrupt may have come before it was
+                thread.join()
+    if failures:
+        raise failures[0]
+    return [results[place] for place in range(len(items))]
+
+
+def start_thread(thread: threading.Thread) -> None:
+    """Start a thread; RuntimeError or MemoryError where the system gives none.
+
+    An interrupt is raised as such, even where Python hides it behind the RuntimeError of a lock that it left untaken.
+    """
+    try:
+        thread.start()
+    except RuntimeError as error:
+        if "new thread" not in str(error) and error.__context__ is not None:
+            raise error.__context__ from None
+        raise
+
+
+def warn_of_fewer_threads(error: BaseException) -> None:
+    """Warn, once a process, that the system gives no more threads and the existing ones do all the work.
+
+    Not where Python refuses one because the process ends: nobody can do anything about that.
+    """
+    global _told
+    if not _told and "interpreter shutdown" not in str(error):
+        _told = True
+        warn(f"work goes on with fewer threads than asked for: {error}")
+
+
+_told = False

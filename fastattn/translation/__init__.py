@@ -1,0 +1,1 @@
+"""Translator: from texts to texts."""

@@ -1,0 +1,131 @@
+"""Translation by worker processes: what a Translator asks of them, and how they do it."""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from fastattn.decoding.options import DecodingOptions
+from fastattn.errors import FastattnError
+from fastattn.processes.choice import Sharing
+from fastattn.processes.crew import Chunk, Crew, crew_scheduler
+from fastattn.processes.messages import may_return
+from fastattn.processes.sharing import plan_dealt, stream
+from fastattn.scheduling.request import Plan
+from fastattn.text.translation import Document
+from fastattn.translation.pipeline import Pipeline
+from fastattn.translation.results import Score, TokenTranslation, Translation
+
+may_return(Score, TokenTranslation, Translation)
+
+
+class TranslatingCrew:
+    """Processes that translate; their ``scheduler`` takes the plans that the methods make.
+
+    path, precision  each process's Translator's
+    """
+
+    def __init__(self, sharing: Sharing, path: Path, precision: str):
+        self.least = sharing.least
+        self._crew = Crew(sharing.processes, [__name__, os.path.abspath(path), precision, sharing.threads])
+        self.scheduler = crew_scheduler(self._crew)
+        self.start, self.close = self._crew.start, self._crew.close
+
+    def plan_texts(
+        self,
+        texts: Sequence[str],
+        prefixes: Sequence[str | None],
+        split: str,
+        options: DecodingOptions,
+        details: bool,
+    ) -> Plan:
+        """As ``Pipeline.plan``."""
+
+        def make_chunk(places: list[int]) -> Chunk:
+            return _text_chunk([(texts[b], prefixes[b]) for b in places], split, options, details)
+
+        return plan_dealt([len(text) for text in texts], self._crew.count, make_chunk)
+
+    def translate(
+        self,
+        pipeline: Pipeline,
+        pairs: Iterator[tuple[str, str | None]],
+        split: str,
+        options: DecodingOptions,
+        details: bool,
+        return_exceptions: bool,
+    ) -> Iterator[Any]:
+        """As ``Pipeline.translate_windows``, which translates the few texts of a short call here."""
+        few = islice(pairs, self.least - 1)
+        yield from pipeline.translate_windows(few, split, options, details, return_exceptions)
+        checked = pipeline.checked(pairs, return_exceptions)
+        make_chunk = partial(_text_chunk, split=split, options=options, details=details)
+        for result in stream(self.scheduler, self._crew.count, checked, make_chunk):
+            if isinstance(result, FastattnError) and not return_exceptions:
+                raise result
+            yield result
+
+    def plan_tokens(self, sources: list[list[str]], prefixes: list[list[str]], options: DecodingOptions) -> Plan:
+        """The TokenTranslation of each source, or its error."""
+
+        def make_chunk(places: list[int]) -> Chunk:
+            given = [sources[b] for b in places], [prefixes[b] for b in places]
+            return _chunk("tokens", [*given, _plain(options)], given[0])
+
+        return plan_dealt([len(source) for source in sources], self._crew.count, make_chunk)
+
+    def plan_scores(self, sources: list[list[str]], targets: list[list[str]]) -> Plan:
+        """The Score of each target."""
+
+        def make_chunk(places: list[int]) -> Chunk:
+            given = [sources[b] for b in places], [targets[b] for b in places]
+            return _chunk("scores", [*given], given[1])
+
+        return plan_dealt([len(target) for target in targets], self._crew.count, make_chunk)
+
+
+def _text_chunk(pairs: list[tuple[str, str | None]], split: str, options: DecodingOptions, details: bool) -> Chunk:
+    texts, prefixes = [text for text, _ in pairs], [prefix for _, prefix in pairs]
+    return _chunk("texts", [texts, prefixes, split, _plain(options), details], texts)
+
+
+def _chunk(what: str, content: list[Any], texts: Sequence[Any]) -> Chunk:
+    return Chunk(what, content, len(texts), sum(map(len, texts)))
+
+
+def _plain(options: DecodingOptions) -> dict[str, Any]:
+    return {name: value for name, value in vars(options).items() if name != "callback"}
+
+
+def serve(path: str, precision: str, threads: int) -> dict[str, Callable[..., Future]]:
+    """What a process does, see ``child.main``."""
+    from fastattn.translation.translator import Translator
+
+    translator = Translator(path, precision, threads, processes=1)
+    pipeline, scheduler = translator._pipeline, translator._service.scheduler()
+
+    def read(text: str, prefix: str | None, split: str, options: DecodingOptions) -> Document | FastattnError:
+        try:
+            return pipeline.read_text(text, prefix, split, options)
+        except FastattnError as error:
+            return error
+
+    def texts(
+        caller: int, texts: list[str], prefixes: list[str | None], split: str, plain: dict[str, Any], details: bool
+    ) -> Future:
+        options = DecodingOptions(**plain)
+        documents = [read(text, prefix, split, options) for text, prefix in zip(texts, prefixes)]
+        return scheduler.submit(partial(pipeline.plan, documents, options, details), caller)
+
+    def tokens(caller: int, sources: list[list[str]], prefixes: list[list[str]], plain: dict[str, Any]) -> Future:
+        places = [(number, 0) for number in range(len(sources))]
+        plan = partial(pipeline.plan_parts, sources, prefixes, DecodingOptions(**plain), places)
+        return scheduler.submit(plan, caller)
+
+    def scores(caller: int, sources: list[list[str]], targets: list[list[str]]) -> Future:
+        return scheduler.submit(partial(pipeline.plan_scores, sources, targets), caller)
+
+    return {"texts": texts, "tokens": tokens, "scores": scores}

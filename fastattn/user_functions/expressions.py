@@ -1,0 +1,321 @@
+"""The expressions of a user's function as calls of operations, and what the names in them stand for."""
+
+import ast
+import copy
+from inspect import CO_VARARGS, CO_VARKEYWORDS
+from types import FunctionType, ModuleType
+from typing import Any, NoReturn
+
+import numpy as np
+
+from fastattn.errors import InputError
+from fastattn.simd.operations import MOST_EXPONENT
+from fastattn.user_functions.captured import Captured, Path, follow, plain
+from fastattn.user_functions.known import ARITY, KNOWN
+
+_BINARY = {
+    ast.Add: "add", ast.Sub: "subtract", ast.Mult: "multiply", ast.Div: "divide", ast.FloorDiv: "floor_divide",
+    ast.Mod: "remainder", ast.Pow: "power", ast.BitAnd: "bit_and", ast.BitOr: "bit_or", ast.BitXor: "bit_xor",
+    ast.LShift: "shift_left", ast.RShift: "shift_right",
+}  # fmt: skip
+_UNARY = {ast.USub: "negative", ast.Invert: "invert", ast.Not: "logical_not"}
+_COMPARED = {
+    ast.Lt: "less", ast.LtE: "less_equal", ast.Gt: "greater", ast.GtE: "greater_equal", ast.Eq: "equal",
+    ast.NotEq: "not_equal",
+}  # fmt: skip
+_SYMBOLS = {"MatMult": "@", "Is": "is", "IsNot": "is not"}
+
+
+class Parts:
+    """What a plan was made of, and holds only while it is so: functions by their code, known ones by themselves."""
+
+    def __init__(self) -> None:
+        self.functions: list[tuple[Path, Any]] = []
+        self.constants: list[tuple[Path, Any]] = []
+        self.stack: list[Any] = []
+
+
+class Expressions:
+    """Of a function at ``path``; what it finds that it needs goes into ``rewritten`` and ``parts``.
+
+    given  the names of its parameters that are passed though they have defaults
+    """
+
+    def __init__(self, rewritten: Any, function: FunctionType, path: Path, parts: Parts, given: frozenset[str]):
+        self.rewritten, self.function, self.path, self.parts = rewritten, function, path, parts
+        self.file, self.code = rewritten.file, function.__code__
+        count = self.code.co_argcount + self.code.co_kwonlyargcount
+        self.defaults = {name: step for name, step in defaults_of(function).items() if name not in given}
+        self.parameters = [name for name in self.code.co_varnames[:count] if name not in self.defaults]
+        self.own = set(self.parameters)
+        self.line = self.code.co_firstlineno
+
+    def rewrite(self, function: FunctionType, path: Path, given: frozenset[str]) -> Any:
+        """The Rewritten of a function that is called, and gives these parameters in place of their defaults."""
+        raise NotImplementedError
+
+    def refuse(self, node: ast.AST, what: str, instead: str = "") -> NoReturn:
+        line, name = getattr(node, "lineno", self.line), self.rewritten.function_name
+        said = f"{what}, which is not supported here{instead and f': {instead}'}"
+        raise InputError(f"{self.file}:{line}: {name} has {said}")
+
+    def value(self, node: ast.expr) -> ast.expr:
+        made = self.make_value(node)
+        return ast.fix_missing_locations(ast.copy_location(made, node))
+
+    def make_value(self, node: ast.expr) -> ast.expr:
+        if isinstance(node, ast.Constant):
+            return self.constant(node)
+        if isinstance(node, ast.BinOp):
+            written = written_power(node)
+            if written is not None:
+                return written
+            return self.binary(node, node.op, self.value(node.left), self.value(node.right), node.right)
+        if isinstance(node, ast.UnaryOp):
+            if isinstance(node.op, ast.UAdd):
+                return self.value(node.operand)
+            if isinstance(node.operand, ast.Constant) and isinstance(node.op, ast.USub):
+                return ast.UnaryOp(ast.USub(), self.value(node.operand))
+            return self.call(_UNARY[type(node.op)], self.value(node.operand))
+        if isinstance(node, ast.BoolOp):
+            return self.folded(
+                "and" if isinstance(node.op, ast.And) else "or", [self.value(one) for one in node.values]
+            )
+        if isinstance(node, ast.Compare):
+            return self.compared(node)
+        if isinstance(node, ast.IfExp):
+            return self.call("where", *map(self.value, (node.test, node.body, node.orelse)))
+        if isinstance(node, ast.Call):
+            return self.called(node)
+        if isinstance(node, ast.Subscript):
+            return self.subscript(node)
+        if isinstance(node, (ast.Name, ast.Attribute)):
+            return self.name(node)
+        return self.refuse(node, named_kind(type(node).__name__))
+
+    def call(self, name: str, *operands: ast.expr) -> ast.Call:
+        return ast.Call(ast.Name(f"_{name}", ast.Load()), list(operands), [])
+
+    def folded(self, name: str, values: list[ast.expr]) -> ast.expr:
+        result = values[0]
+        for value in values[1:]:
+            result = ast.copy_location(self.call(name, result, value), value)
+        return result
+
+    def constant(self, node: ast.Constant) -> ast.expr:
+        if not isinstance(node.value, (bool, int, float)):
+            self.refuse(node, f"the constant {node.value!r}")
+        if isinstance(node.value, int) and node.value >= 2**63:
+            self.refuse(node, "a number of more than 64 bits")
+        return copy.copy(node)
+
+    def binary(self, node: ast.AST, op: ast.operator, left: ast.expr, right: ast.expr, written: ast.expr) -> ast.expr:
+        if type(op) not in _BINARY:
+            self.refuse(node, f"the operator {_SYMBOLS[type(op).__name__]}")
+        if isinstance(op, ast.Pow):
+            return self.power(left, right, number_of(written))
+        return self.call(_BINARY[type(op)], left, right)
+
+    def power(self, base: ast.expr, exponent: ast.expr, known: float | None) -> ast.expr:
+        """Multiplications where the exponent is a small whole number that is written out, ``known``."""
+        if known is None or known != int(known) or not 1 <= abs(known) <= MOST_EXPONENT:
+            return self.call("sqrt", base) if known == 0.5 else self.call("power", base, exponent)
+        if isinstance(known, float) and known > 0:
+            base = self.call("to_float", base)
+        result = base if abs(known) == 1 else self.call(f"power_{abs(int(known))}", base)
+        return result if known > 0 else self.call("divide", ast.Constant(1.0), result)
+
+    def compared(self, node: ast.Compare) -> ast.expr:
+        values = [node.left, *node.comparators]
+        parts: list[ast.expr] = []
+        for op, left, right in zip(node.ops, values, values[1:]):
+            if isinstance(op, (ast.In, ast.NotIn)):
+                parts.append(self.among(node, left, right, isinstance(op, ast.NotIn)))
+            elif type(op) not in _COMPARED:
+                self.refuse(node, f"the operator {_SYMBOLS[type(op).__name__]}")
+            else:
+                made = self.call(_COMPARED[type(op)], self.value(left), self.value(right))
+                parts.append(ast.copy_location(made, left))
+        return self.folded("logical_and", parts)
+
+    def among(self, node: ast.AST, left: ast.expr, right: ast.expr, turned: bool) -> ast.expr:
+        """``left in (1, 3)``, or not in."""
+        if not isinstance(right, (ast.Tuple, ast.List, ast.Set)) or not right.elts:
+            self.refuse(node, "an in", "write it out, x in (1, 3)")
+        equal: list[ast.expr] = [
+            ast.copy_location(self.call("equal", self.value(left), self.value(one)), left) for one in right.elts
+        ]
+        made = self.folded("logical_or", equal)
+        return ast.copy_location(self.call("logical_not", made), left) if turned else made
+
+    def subscript(self, node: ast.Subscript) -> ast.expr:
+        inner = node.value
+        if isinstance(inner, ast.Attribute) and inner.attr == "shape":
+            return self.call("extent", self.value(inner.value), self.value(node.slice))
+        index = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        if not index:  # [()] of an array without axes, which is a number
+            return self.value(inner)
+        for one in index:
+            if isinstance(one, ast.Slice):
+                self.refuse(node, "a slice")
+        return self.call("look_up", self.value(inner), *map(self.value, index))
+
+    def called(self, node: ast.Call) -> ast.expr:
+        if any(isinstance(one, ast.Starred) for one in node.args) or any(one.arg is None for one in node.keywords):
+            self.refuse(node, "a call with * or **")
+        function, path = self.find(node.func)
+        text = ast.unparse(node.func)
+        name = KNOWN.get(id(function))
+        if name is None and isinstance(plain(function), FunctionType):
+            return self.own_call(node, plain(function), path)
+        self.parts.constants.append((path, function))
+        infinite = written_float(node) if name == "to_float" else None
+        if infinite is not None:
+            return ast.Constant(infinite)
+        if node.keywords:
+            self.refuse(node, f"a call of {text} with names of arguments", "give them in order")
+        values = [self.value(one) for one in node.args]
+        if function is len and len(values) == 1:
+            return self.call("extent", values[0], ast.Constant(0))
+        if name is None:
+            return self.passed(node, function, text, values)
+        if name in ("maximum", "minimum") and function in (max, min) and len(values) > 2:
+            return self.folded(name, values)
+        if len(values) != ARITY[name]:
+            self.refuse(node, f"a call of {text} with {len(values)} arguments")
+        if name == "clip":
+            return self.call("minimum", ast.copy_location(self.call("maximum", *values[:2]), node), values[2])
+        return self.call(name, *values)
+
+    def passed(self, node: ast.Call, function: Any, text: str, values: list[ast.expr]) -> ast.expr:
+        """A function of NumPy's or math's that is no operation: Numba may know it, for scalars."""
+        home = "numpy" if isinstance(function, np.ufunc) else getattr(function, "__module__", None)
+        if not isinstance(function, np.ufunc) and (home != "math" or isinstance(function, type)):
+            name = str(getattr(function, "__name__", ""))
+            known = id(getattr(np, name, None)) in KNOWN and function is not getattr(np, name)
+            self.refuse(node, f"a call of {text}", f"write np.{name}" if known else "")
+        name = f"_p{len(self.rewritten.passed)}"
+        self.rewritten.passed[name] = f"{home}.{function.__name__}", function
+        scalars = [self.call("scalar", value) for value in values]
+        return ast.Call(ast.Name(name, ast.Load()), list(scalars), [])
+
+    def own_call(self, node: ast.Call, function: FunctionType, path: Path) -> ast.expr:
+        passed = self.bound(node, function)
+        given = frozenset(passed) & defaults_of(function).keys()
+        calls = self.rewritten.calls
+        key = next((name for name, known in calls.items() if (known.path, known.given) == (path, given)), None)
+        if key is None:
+            key = f"_f{len(calls)}"
+            calls[key] = self.rewrite(function, path, given)
+        values = list(passed.values())
+        for captured in self.rewritten.calls[key].captured:
+            values.append(self.parameter(captured))
+        return ast.Call(ast.Name(key, ast.Load()), values, [])
+
+    def bound(self, node: ast.Call, function: FunctionType) -> dict[str, ast.expr]:
+        """The arguments of a call by name, in the order of the parameters; those that take their defaults are not."""
+        code = function.__code__
+        if code.co_posonlyargcount or code.co_flags & (CO_VARARGS | CO_VARKEYWORDS):
+            self.refuse(node, f"a call of {function.__name__}, which takes / or *")
+        names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        pairs = [*zip(names[: code.co_argcount], node.args), *((str(one.arg), one.value) for one in node.keywords)]
+        given, wanted = dict(pairs), set(names) - defaults_of(function).keys()
+        if not wanted <= given.keys() <= set(names) or len(given) != len(node.args) + len(node.keywords):
+            self.refuse(node, f"a call of {function.__name__} with other arguments than {', '.join(names)}")
+        return {name: self.value(given[name]) for name in names if name in given}
+
+    # Names.
+
+    def name(self, node: ast.Name | ast.Attribute) -> ast.expr:
+        if isinstance(node, ast.Name) and node.id in self.own:
+            return ast.Name(f"v_{node.id}", ast.Load())
+        value, path = self.find(node)
+        if isinstance(value, (FunctionType, ModuleType, type)) or callable(value):
+            self.refuse(node, f"{ast.unparse(node)} as a value")
+        place = f"{self.file}:{node.lineno}"
+        return self.parameter(Captured(path, ast.unparse(node), place))
+
+    def parameter(self, captured: Captured) -> ast.expr:
+        known = self.rewritten.captured
+        for i, other in enumerate(known):
+            if other.path == captured.path:
+                return ast.Name(f"_c{i}", ast.Load())
+        known.append(captured)
+        return ast.Name(f"_c{len(known) - 1}", ast.Load())
+
+    def named(self, node: ast.expr) -> Any:
+        """The value of a name outside, of which no note is taken."""
+        return self.find(node)[0] if isinstance(node, (ast.Name, ast.Attribute)) else None
+
+    def find(self, node: ast.expr) -> tuple[Any, Path]:
+        """(value, path) of a variable outside, or of a module's attribute."""
+        if isinstance(node, ast.Attribute):
+            value, path = self.find(node.value)
+            if not isinstance(value, ModuleType):
+                self.refuse(node, f"the attribute {ast.unparse(node)}", "give its value a name outside the function")
+            self.parts.constants.append((path, value))
+            if not hasattr(value, node.attr):
+                raise InputError(f"{self.file}:{node.lineno}: module {value.__name__} has no {node.attr}")
+            return getattr(value, node.attr), (*path, ("attribute", node.attr))
+        if not isinstance(node, ast.Name) or node.id in self.own:
+            self.refuse(node, f"{ast.unparse(node)} used as a function or a module", "numbers have no methods")
+        return self.outside(node)
+
+    def outside(self, node: ast.Name) -> tuple[Any, Path]:
+        if node.id in self.defaults:
+            step = self.defaults[node.id]
+        elif node.id in self.code.co_freevars:
+            step = "cell", self.code.co_freevars.index(node.id)
+        else:
+            step = "global", node.id
+        try:
+            return follow(self.function, (step,)), (*self.path, step)
+        except (LookupError, ValueError):
+            raise InputError(f"{self.file}:{node.lineno}: the name {node.id} is not defined") from None
+
+
+def defaults_of(function: FunctionType) -> dict[str, tuple[str, Any]]:
+    """Parameter with a default -> the step to it: a variable that is captured, since none is given."""
+    code, values = function.__code__, function.__defaults__ or ()
+    first = code.co_argcount - len(values)
+    steps: dict[str, tuple[str, Any]] = {code.co_varnames[first + i]: ("default", i) for i in range(len(values))}
+    return steps | {name: ("keyword default", name) for name in function.__kwdefaults__ or ()}
+
+
+def number_of(node: ast.expr) -> float | None:
+    """A finite number that is written out, with its sign."""
+    inside = node.operand if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) else node
+    number = inside.value if isinstance(inside, ast.Constant) else None
+    if isinstance(number, bool) or not isinstance(number, (int, float)) or number > 1e300:
+        return None
+    return number if inside is node else -number
+
+
+def written_float(node: ast.Call) -> float | None:
+    """float("inf") and the like."""
+    text = node.args[0].value if len(node.args) == 1 and isinstance(node.args[0], ast.Constant) else None
+    try:
+        return float(text) if isinstance(text, str) and not node.keywords else None
+    except ValueError:
+        return None
+
+
+def written_power(node: ast.BinOp) -> ast.expr | None:
+    """2**20 and the like as the whole number that it is, where it has 64 bits."""
+    base, exponent = number_of(node.left), number_of(node.right)
+    if not isinstance(node.op, ast.Pow) or not isinstance(base, int) or not isinstance(exponent, int):
+        return None
+    if not 0 <= exponent < 64 or abs(base**exponent) >= 2**63:
+        return None
+    constant = ast.Constant(abs(base**exponent))
+    return ast.UnaryOp(ast.USub(), constant) if base**exponent < 0 else constant
+
+
+_WORDS = {"Expr": "statement without effect", "JoinedStr": "string", "FunctionDef": "function inside it"}
+_WORDS |= {"ListComp": "comprehension", "GeneratorExp": "comprehension", "NamedExpr": ":=", "For": "for with else"}
+_WORDS |= {"While": "while with else"}
+
+
+def named_kind(kind: str) -> str:
+    words = _WORDS.get(kind, kind.lower())
+    return f"{'an' if words[0] in 'aeiou' else 'a'} {words}"

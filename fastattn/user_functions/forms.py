@@ -1,0 +1,235 @@
+"""The Numba type of a user's function, and the forms in which kernels call it.
+
+A form is the rewritten source compiled for other types: keys in lanes, one key, or ranges of queries and keys. Types
+decide which there is, so nothing is said of it in the function's type, and code in the cache needs no typing.
+"""
+
+import ast
+import ctypes
+import os
+import re
+from collections.abc import Callable
+from types import CodeType, FunctionType
+from typing import Any
+
+from numba import types
+from numba.core import errors
+from numba.core.compiler_lock import global_compiler_lock
+from numba.extending import NativeValue, intrinsic, typeof_impl, unbox
+
+from fastattn.errors import InputError
+from fastattn.runtime.jit import inner
+from fastattn.simd.emit import F32, I64
+from fastattn.simd.lanes import LONG, RAMP
+from fastattn.simd.operations import FAILURES, OPERATIONS, name_of, result_of
+from fastattn.simd.ranges import RANGE, TRUTH
+from fastattn.simd.tables import Table, extent, look_up
+from fastattn.simd.vector import VECTOR, register_form
+from fastattn.system.lazy import lazy
+from fastattn.user_functions.rewrite import Rewritten
+
+_I = types.int64
+# Kind of function -> the types of its parameters in each form
+_PARAMETERS: dict[str, dict[str, tuple]] = {
+    "score_mod": {"lanes": (VECTOR, _I, _I, _I, RAMP), "scalar": (types.float32, _I, _I, _I, _I)},
+    "mask_mod": {"lanes": (_I, _I, _I, RAMP), "scalar": (_I,) * 4, "ranges": (_I, _I, RANGE, RANGE)},
+}
+_NUMBERS = {"bool": types.boolean, "int": types.int64, "long": LONG, "float": types.float32}
+
+
+class Forms:
+    """The forms of a rewritten function for captured values of some types."""
+
+    def __init__(self, kind: str, rewritten: Rewritten, captured: tuple):
+        self.kind, self.rewritten, self.captured = kind, rewritten, captured
+        self._reasons: dict[str, str] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what is compiled: Numba's own cache writes the types of arguments."""
+        return {"kind": self.kind, "rewritten": self.rewritten, "captured": self.captured, "_reasons": {}}
+
+    @lazy
+    def compiled(self) -> Any:
+        """What kernels call, of any form that ``why_not`` has no objection to."""
+        return compiled_of(self.rewritten)
+
+    def why_not(self, form: str) -> str:
+        """Why there is no "lanes", "scalar" or "ranges" form, in one line; "" if there is."""
+        if form not in self._reasons:
+            parameters = _PARAMETERS[self.kind].get(form)
+            with global_compiler_lock:
+                self._reasons[form] = self._compile(parameters) if parameters else "of masks only"
+        return self._reasons[form]
+
+    def _compile(self, parameters: tuple) -> str:
+        kinds = (*parameters, *self.captured)
+        FAILURES.clear()
+        try:
+            self.compiled.compile(kinds)
+        except errors.NumbaError as error:
+            return _reason(self.rewritten, error)
+        result = self.compiled.overloads[kinds].signature.return_type
+        if parameters[-1] == RANGE:
+            fits = result in (TRUTH, types.boolean)
+        else:
+            fits = result_of("truth" if self.kind == "mask_mod" else "to_float", result)
+        return "" if fits else f"{self.rewritten.place}: it returns {name_of(result)}"
+
+    def best(self) -> str:
+        """ "lanes", or else "scalar"; InputError if there is neither."""
+        if not self.why_not("lanes"):
+            return "lanes"
+        reason = self.why_not("scalar")
+        if reason:
+            raise InputError(f"{self.kind}: {reason}")
+        return "scalar"
+
+
+class Function(types.Type):
+    """A user's function by its content: source, constants, and the types of what it captures.
+
+    As a value it is the address of the captured values, which lie at ``places``, in bytes.
+    """
+
+    def __init__(self, digest: str, forms: Forms, places: tuple[int, ...]):
+        super().__init__(name=f"Function({digest})")
+        self.forms, self.places = forms, places
+
+    # The loops are imported where there is a function: every kernel of attention asks for them by these names.
+
+    def modify_loop(self) -> Callable:
+        from fastattn.user_functions.loops import modify_loop
+
+        return modify_loop(self)
+
+    def write_loop(self) -> Callable:
+        from fastattn.user_functions.loops import write_loop
+
+        return write_loop(self)
+
+    def state_of_ranges(self) -> Callable:
+        from fastattn.user_functions.loops import state_of_ranges
+
+        return state_of_ranges(self)
+
+
+class Handle:
+    """A function with its captured values as they are now, for a kernel; an array of ctypes, which holds them.
+
+    Numba tells arguments of kernels apart by their Python types where they are buffers, in a tenth of a microsecond.
+    """
+
+    _numba_type_: Function
+    address: int
+    kept: tuple  # arrays whose addresses it holds
+
+
+# Digest -> the class of its handles. None may ever go: Numba knows them by their addresses, and code stays loaded.
+_classes: dict[str, type[Handle]] = {}
+MOST_CLASSES = 1000  # of which each takes 0.2 MB, or 9 MB where this process compiles it
+
+
+def handle_class(digest: str, forms: Forms, places: tuple[int, ...], size: int) -> type[Handle]:
+    """For functions of this content; ``size`` in bytes, a multiple of 8, is that of their captured values.
+
+    InputError where there have been too many.
+    """
+    if digest not in _classes:
+        if len(_classes) >= MOST_CLASSES:
+            raise InputError(
+                f"expected at most {MOST_CLASSES} functions of different source in a process; numbers that differ can "
+                "be variables outside, for which nothing is compiled anew"
+            )
+        content = {"_numba_type_": Function(digest, forms, places)}
+        made = type("Handle", (Handle, ctypes.c_int64 * max(size // 8, 1)), content)
+        _classes.setdefault(digest, made)  # another thread may have been quicker
+    return _classes[digest]
+
+
+@typeof_impl.register(Handle)
+def _typeof_handle(handle, context):
+    return handle._numba_type_
+
+
+def type_of(form: str) -> Any:
+    """The Numba type of a captured value's form, as ``form_of`` names it."""
+    if form in _NUMBERS:
+        return _NUMBERS[form]
+    element, ndim = form.split()
+    return Table(element, int(ndim))
+
+
+register_form(Function, I64)
+
+
+@unbox(Function)
+def _unbox_function(kind, value, c):
+    address = c.pyapi.object_getattr_string(value, "address")
+    native = c.pyapi.long_as_longlong(address)
+    c.pyapi.decref(address)
+    return NativeValue(native)
+
+
+@intrinsic
+def captured_of(typing_context, function):
+    """A tuple of the function's captured values."""
+
+    def generate(context, builder, signature, arguments):
+        values = []
+        for kind, place in zip(function.forms.captured, function.places):
+            address = builder.add(arguments[0], I64(place))
+            values.append(_load(context, builder, kind, address))
+        return context.make_tuple(builder, signature.return_type, values)
+
+    return types.Tuple(function.forms.captured)(function), generate
+
+
+def _load(context, builder, kind, address):
+    stored = F32 if kind == types.float32 else I64
+    if isinstance(kind, Table):
+        stored = context.get_value_type(kind)
+    value = builder.load(builder.inttoptr(address, stored.as_pointer()))
+    value.align = 8
+    return builder.icmp_unsigned("!=", value, I64(0)) if kind == types.boolean else value
+
+
+def compiled_of(rewritten: Rewritten) -> Any:
+    """The rewritten function as kernels call it, with those that it calls."""
+    names: dict[str, Any] = {f"_{name}": operation for name, operation in OPERATIONS.items()}
+    names |= {"_look_up": look_up, "_extent": extent, "_range": range, "__name__": __name__}
+    names |= {name: compiled_of(call) for name, call in rewritten.calls.items()}
+    names |= {name: function for name, (_, function) in rewritten.passed.items()}
+    module = ast.Module([rewritten.definition], [])
+    code = compile(module, rewritten.file, "exec", dont_inherit=True)
+    (inside,) = (constant for constant in code.co_consts if isinstance(constant, CodeType))
+    return inner(FunctionType(inside, names, "user_function"))
+
+
+_PLACE = re.compile(r'File "([^"\n]*)", line (\d+)')
+
+
+def _reason(rewritten: Rewritten, error: errors.NumbaError) -> str:
+    """What cannot be compiled, in one line, with the innermost of the user's."""
+    what = FAILURES[-1] if FAILURES else _guessed(rewritten, error)
+    if rewritten.not_straight and "if or while" in what:
+        what = f"{what} ({rewritten.not_straight})"
+    files = {os.path.basename(known.file): known.file for known in _all(rewritten)}
+    for file, line in _PLACE.findall(str(error)):  # innermost first
+        if os.path.basename(file) in files:
+            return f"{files[os.path.basename(file)]}:{line}: {what}"
+    return f"{rewritten.place}: {what}"
+
+
+def _guessed(rewritten: Rewritten, error: errors.NumbaError) -> str:
+    """Of an error that is none of an operation's: Numba's words are for who knows its insides."""
+    for known in _all(rewritten):
+        for name, (given, function) in known.passed.items():
+            if f"'{name}'" in str(error) or f"Function({function!r})" in str(error):
+                return f"a call of {given}, which is not supported here"
+    if "unify" in str(error):
+        return "a variable is of another kind on another path"
+    return f"Numba cannot compile it ({type(error).__name__})"
+
+
+def _all(rewritten: Rewritten) -> list[Rewritten]:
+    return [rewritten, *(inside for call in rewritten.calls.values() for inside in _all(call))]

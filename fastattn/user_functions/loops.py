@@ -1,0 +1,71 @@
+"""The loops over a row's keys that call a user's function, a vector of keys at a time, or key by key."""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from fastattn.kernels.user_functions.states import ALL, NONE, SOME
+from fastattn.simd.bytes import store_byte
+from fastattn.simd.constants import LOG2_E
+from fastattn.simd.lanes import keep_bytes, ramp
+from fastattn.simd.operations import OPERATIONS
+from fastattn.simd.ranges import make_range, truth_bits
+from fastattn.simd.target import LANES
+from fastattn.simd.vector import load, load_scalar, splat, store, store_scalar
+from fastattn.user_functions.forms import Function, captured_of
+
+_LOG2_E, _LN_2 = np.float32(LOG2_E), np.float32(math.log(2))
+_floats, _truths = OPERATIONS["floats_in_lanes"], OPERATIONS["truths_in_lanes"]
+_float, _truth = OPERATIONS["to_float"], OPERATIONS["truth"]
+
+
+def modify_loop(function: Function) -> Callable:
+    """What ``modify_scores`` is for a function."""
+    call = function.forms.compiled
+
+    def in_lanes(function, score, b, h, t, s, count):
+        captured, down, up = captured_of(function), splat(_LN_2), splat(_LOG2_E)
+        for k in range(0, count, LANES):
+            changed = call(load(score + k * 4) * down, b, h, t, ramp(s + k), *captured)
+            store(_floats(changed) * up, score + k * 4)
+
+    def one_by_one(function, score, b, h, t, s, count):
+        captured = captured_of(function)
+        for k in range(count):
+            changed = call(load_scalar(score + k * 4) * _LN_2, b, h, t, s + k, *captured)
+            store_scalar(_float(changed) * _LOG2_E, score + k * 4)
+
+    return in_lanes if function.forms.best() == "lanes" else one_by_one
+
+
+def write_loop(function: Function) -> Callable:
+    """What ``write_seen`` is for a function."""
+    call = function.forms.compiled
+
+    def in_lanes(function, target, b, h, t, s, count):
+        captured = captured_of(function)
+        for k in range(0, count, LANES):
+            keep_bytes(_truths(call(b, h, t, ramp(s + k), *captured)), target + k, count - k)
+
+    def one_by_one(function, target, b, h, t, s, count):
+        captured = captured_of(function)
+        for k in range(count):
+            if not _truth(call(b, h, t, s + k, *captured)):
+                store_byte(0, target + k)
+
+    return in_lanes if function.forms.best() == "lanes" else one_by_one
+
+
+def state_of_ranges(function: Function) -> Callable:
+    """What ``tile_state`` is for a function."""
+    if function.forms.why_not("ranges"):
+        return lambda function, b, h, t_first, t_last, s_first, s_last: SOME
+    call = function.forms.compiled
+
+    def state(function, b, h, t_first, t_last, s_first, s_last):
+        queries, keys = make_range(t_first, t_last), make_range(s_first, s_last)
+        may = truth_bits(call(b, h, queries, keys, *captured_of(function)))
+        return SOME if may == 3 else (ALL if may == 1 else NONE)
+
+    return state

@@ -1,0 +1,153 @@
+"""From a Python function to what a kernel is called with: a handle, whose Numba type names the function's content.
+
+What a function reads beside its parameters is passed at each call, so that its changed values count at once, and
+nothing is compiled for them. A function is rewritten once: a plan is found again by the function's code, and holds for
+every function of that code whose own functions are the same.
+"""
+
+import ctypes
+import hashlib
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from inspect import CO_VARARGS, CO_VARKEYWORDS
+from types import CodeType, FunctionType
+from typing import Any
+
+from fastattn.errors import InputError
+from fastattn.runtime.turns import with_room
+from fastattn.user_functions.captured import ABSENT, follow, form_of, packing_of, plain, value_of, words_of
+from fastattn.user_functions.expressions import Parts
+from fastattn.user_functions.forms import Forms, Handle, handle_class, type_of
+from fastattn.user_functions.rewrite import Rewritten
+from fastattn.user_functions.source import place_of
+
+# Kind of function -> its parameters
+PARAMETERS = {"score_mod": "score, b, h, t, s", "mask_mod": "b, h, t, s"}
+
+
+class Plan:
+    """A rewritten function, and its Numba types for the types of captured values that there were."""
+
+    def __init__(self, function: FunctionType, kind: str):
+        self.kind, self.parts = kind, Parts()
+        try:
+            self.rewritten = Rewritten(function, (), self.parts)
+        except RecursionError:
+            raise InputError(f"{place_of(function.__code__)} is too deeply nested") from None
+        self.parts.stack.clear()
+        self.text = f"{kind}\n{self.rewritten.text()}"
+        self.types: dict[tuple[str, ...], tuple[type[Handle], struct.Struct]] = {}
+
+    def fits(self, function: FunctionType) -> bool:
+        """Whether the function calls the same functions as that of which the plan was made, with the same code."""
+        try:
+            return all(plain(follow(function, path)).__code__ is code for path, code in self.parts.functions) and all(
+                follow(function, path) is value for path, value in self.parts.constants
+            )
+        except ABSENT:
+            return False
+
+    def bind(self, function: FunctionType) -> Handle:
+        """InputError if a captured value is of no kind that can be passed."""
+        values, names = [], []
+        for captured in self.rewritten.captured:
+            name, value = form_of(captured, value_of(function, captured))
+            names.append(name)
+            values.append(value)
+        made, packing = self.typed(tuple(names))
+        handle: Any = made()
+        packing.pack_into(handle, 0, *(word for value in values for word in words_of(value)))
+        handle.address, handle.kept = ctypes.addressof(handle), values
+        return handle
+
+    def typed(self, names: tuple[str, ...]) -> tuple[type[Handle], struct.Struct]:
+        """The class of handles for captured values of these forms, and how they are packed."""
+        found = self.types.get(names)
+        if found is None:
+            digest = hashlib.sha256(f"{self.text}\n{names}".encode()).hexdigest()[:24]
+            packing, places = packing_of(names)
+            forms = Forms(self.kind, self.rewritten, tuple(map(type_of, names)))
+            made = handle_class(digest, forms, tuple(places), packing.size)
+            found = self.types[names] = made, packing
+        return found
+
+
+_MOST_PLANS = 8  # of one code
+
+
+@lru_cache(1000)
+def _plans_of(code: CodeType, file: str, kind: str) -> list[Plan]:
+    return []
+
+
+def python_function(function: Any, kind: str) -> FunctionType:
+    """The Python function behind a plain or compiled one; InputError if it is none, or has other parameters."""
+    function = plain(function)
+    if not isinstance(function, FunctionType):
+        raise InputError(f"{kind}: expected a function ({PARAMETERS[kind]}), got a {type(function).__name__}")
+    code, wanted = function.__code__, PARAMETERS[kind]
+    needed = code.co_kwonlyargcount > len(function.__kwdefaults__ or ())
+    if _count(function) != len(wanted.split(", ")) or needed or code.co_flags & (CO_VARARGS | CO_VARKEYWORDS):
+        raise InputError(f"{kind}: expected a function of {wanted}, got {place_of(code)} of {_parameters(code)}")
+    return function
+
+
+def _count(function: FunctionType) -> int:
+    """The number of parameters without a default."""
+    code, defaults = function.__code__, function.__defaults__ or ()
+    return code.co_argcount + code.co_kwonlyargcount - len(defaults) - len(function.__kwdefaults__ or ())
+
+
+def _parameters(code: CodeType) -> str:
+    count = code.co_argcount + code.co_kwonlyargcount
+    starred = bool(code.co_flags & CO_VARARGS) + bool(code.co_flags & CO_VARKEYWORDS)
+    return ", ".join(code.co_varnames[: count + starred]) or "no parameters"
+
+
+def plan_of(function: FunctionType, kind: str) -> Plan:
+    plans = _plans_of(function.__code__, function.__code__.co_filename, kind)
+    for plan in plans:
+        if plan.fits(function):
+            return plan
+    plan = with_room(lambda: Plan(function, kind))
+    plans.insert(0, plan)
+    del plans[_MOST_PLANS:]
+    return plan
+
+
+def compile_function(function: Any, kind: str) -> Handle:
+    """What a kernel takes for a ``score_mod(score, b, h, t, s)`` or a ``mask_mod(b, h, t, s)``, as ``kind`` says.
+
+    It holds the captured values of this moment, and is made anew for every call. InputError for a function that cannot
+    be compiled: of what it does, here; of how its types go together, by the kernel that first takes it.
+    """
+    python = python_function(function, kind)
+    with _said_of(kind):
+        return plan_of(python, kind).bind(python)
+
+
+def explain_function(function: Any) -> str:
+    """How a score_mod or mask_mod, told apart by its parameters, is compiled: "vectorised", or "scalar: " and why not.
+
+    A vectorised function computes several keys at once, as fast as what is built in; a scalar one takes several times
+    as long. InputError if it is neither, or cannot be compiled.
+    """
+    inside = plain(function)
+    given = _count(inside) if isinstance(inside, FunctionType) else 0
+    kind = "mask_mod" if given == 4 else "score_mod"
+    python = python_function(function, kind)
+    with _said_of(kind):
+        plan = plan_of(python, kind)
+        forms = plan.bind(python)._numba_type_.forms
+        best = with_room(forms.best)
+    return "vectorised" if best == "lanes" else f"scalar: {forms.why_not('lanes')}"
+
+
+@contextmanager
+def _said_of(kind: str) -> Iterator[None]:
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{kind}: {error}") from None

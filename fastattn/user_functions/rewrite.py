@@ -1,0 +1,168 @@
+"""A user's function as source that Numba compiles for lanes, for scalars and for ranges alike.
+
+Operators and known functions become operations (simd/operations.py), ``and``, ``or``, ``not``, ``x if c else y`` and
+chained comparisons those that need no branch; what the function reads beside its parameters becomes parameters, and
+so does what the functions read that it calls. The rest of Python is refused, with its line.
+"""
+
+import ast
+import copy
+from types import FunctionType
+from typing import Any
+
+from fastattn.errors import InputError
+from fastattn.user_functions.captured import Captured, Path
+from fastattn.user_functions.expressions import Expressions, Parts, named_kind, number_of
+from fastattn.user_functions.source import definition_of, function_of, place_of
+from fastattn.user_functions.straight import NotStraight, straighten
+
+
+class Rewritten:
+    """A function's new source, and what it needs.
+
+    definition  its tree; the parameters are the function's own, then the captured ones
+    calls       name in the source -> the Rewritten of a function that it calls
+    passed      name in the source -> (name, function) of NumPy's or math's that is left to Numba, for scalars
+    captured    what is read, in the order of the parameters
+    not_straight  why branches are left in it; "" if there are none
+    given       the parameters with a default that are passed nevertheless
+    """
+
+    def __init__(self, function: FunctionType, path: Path, parts: Parts, given: frozenset[str] = frozenset()):
+        self.function_name, self.file = function.__name__, function.__code__.co_filename
+        self.place, self.path, self.given = place_of(function.__code__), path, given
+        self.calls: dict[str, Rewritten] = {}
+        self.passed: dict[str, tuple[str, Any]] = {}
+        self.captured: list[Captured] = []
+        self.not_straight = ""
+        parts.functions.append((path, function.__code__))
+        self.definition = _Rewriter(self, function, path, parts, given).definition()
+
+    def text(self) -> str:
+        """All that its code depends on, without lines."""
+        calls = "".join(f"{name}:\n{call.text()}\n" for name, call in self.calls.items())
+        passed = "".join(f"{name}: {given}\n" for name, (given, _) in self.passed.items())
+        return f"{calls}{passed}{ast.unparse(self.definition)}"
+
+
+class _Rewriter(Expressions):
+    """Its statements, and the whole."""
+
+    def rewrite(self, function: FunctionType, path: Path, given: frozenset[str]) -> Rewritten:
+        return Rewritten(function, path, self.parts, given)
+
+    def definition(self) -> ast.FunctionDef:
+        if any(function is self.function for function in self.parts.stack):
+            raise InputError(f"{self.rewritten.place}: it calls itself")
+        self.parts.stack.append(self.function)
+        source = definition_of(self.function)
+        self.own |= {n.id for n in ast.walk(source) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        if isinstance(source, ast.Lambda):
+            body: list[ast.stmt] = [ast.copy_location(ast.Return(self.value(source.body)), source.body)]
+        else:
+            body = [made for statement in source.body for made in self.statement(statement)]
+        parameters = [f"v_{name}" for name in self.parameters]
+        body = self.straight(body, parameters, source)
+        parameters += [f"_c{i}" for i in range(len(self.rewritten.captured))]
+        arguments = ast.arguments(
+            posonlyargs=[], args=[ast.arg(name) for name in parameters], kwonlyargs=[], kw_defaults=[], defaults=[]
+        )
+        result = function_of("user_function", arguments, body)
+        self.parts.stack.pop()
+        return ast.fix_missing_locations(ast.copy_location(result, source))
+
+    def straight(self, body: list[ast.stmt], parameters: list[str], source: ast.AST) -> list[ast.stmt]:
+        if not body:
+            self.refuse(source, "a function without a return")
+        try:
+            return straighten(body, parameters)
+        except NotStraight as reason:
+            self.rewritten.not_straight = str(reason)
+            if not _returns(body):
+                self.refuse(body[-1], "a path without a return")
+            return [_Deciding().visit(statement) for statement in body]
+
+    # Statements.
+
+    def statement(self, node: ast.stmt) -> list[ast.stmt]:
+        made = self.make_statement(node)
+        return [ast.fix_missing_locations(ast.copy_location(one, node)) for one in made]
+
+    def make_statement(self, node: ast.stmt) -> list[ast.stmt]:
+        if isinstance(node, ast.Return):
+            if node.value is None:
+                self.refuse(node, "a return without a value")
+            return [ast.Return(self.value(node.value))]
+        if isinstance(node, ast.Assign):
+            first, *others = [self.target(target) for target in node.targets]
+            made: list[ast.stmt] = [ast.Assign([first], self.value(node.value))]
+            return made + [ast.Assign([other], ast.Name(first.id, ast.Load())) for other in others]
+        if isinstance(node, ast.AnnAssign) and node.value is not None:
+            return [ast.Assign([self.target(node.target)], self.value(node.value))]
+        if isinstance(node, ast.AugAssign):
+            target = self.target(node.target)
+            old = ast.copy_location(ast.Name(target.id, ast.Load()), node)
+            return [ast.Assign([target], self.binary(node, node.op, old, self.value(node.value), node.value))]
+        if isinstance(node, ast.If):
+            return [ast.If(self.value(node.test), self.block(node.body), self.block(node.orelse))]
+        if isinstance(node, ast.While) and not node.orelse:
+            return [ast.While(self.value(node.test), self.block(node.body), [])]
+        if isinstance(node, ast.For) and not node.orelse:
+            return [ast.For(self.target(node.target), self.steps(node.iter), self.block(node.body), [])]
+        if isinstance(node, (ast.Pass, ast.Break, ast.Continue)):
+            return [copy.copy(node)]
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            return []  # a docstring
+        return self.refuse(node, named_kind(type(node).__name__))
+
+    def block(self, body: list[ast.stmt]) -> list[ast.stmt]:
+        return [made for statement in body for made in self.statement(statement)] or [ast.Pass()]
+
+    def target(self, node: ast.expr) -> ast.Name:
+        if not isinstance(node, ast.Name):
+            self.refuse(node, "an assignment to something other than a variable", "assign one at a time")
+        if node.id in self.defaults:
+            self.refuse(node, f"an assignment to {node.id}, a parameter with a default")
+        return ast.copy_location(ast.Name(f"v_{node.id}", ast.Store()), node)
+
+    def steps(self, node: ast.expr) -> ast.expr:
+        """``range`` of whole numbers, which never raises: its step is a number that is written out."""
+        if not (isinstance(node, ast.Call) and self.named(node.func) is range and not node.keywords):
+            self.refuse(node, "a loop over something other than a range")
+        numbers = [self.value(one) for one in node.args]
+        if not 1 <= len(numbers) <= 3 or (len(numbers) == 3 and not _is_step(node.args[2])):
+            self.refuse(node, "a range whose step is no number other than 0")
+        first = [self.call("count", number) for number in numbers[:2]]
+        return ast.Call(ast.Name("_range", ast.Load()), first + copy.deepcopy(node.args[2:]), [])
+
+
+def _returns(body: list[ast.stmt]) -> bool:
+    """Whether every path through a block returns; one out of an endless loop counts as one that does not."""
+    last = body[-1] if body else None
+    if isinstance(last, ast.If):
+        return _returns(last.body) and _returns(last.orelse)
+    return isinstance(last, ast.Return)
+
+
+def _is_step(node: ast.expr) -> bool:
+    number = number_of(node)
+    return type(number) is int and number != 0
+
+
+class _Deciding(ast.NodeTransformer):
+    """Where branches stay, their conditions are of scalars."""
+
+    def visit_If(self, node: ast.If) -> ast.If:
+        self.generic_visit(node)
+        node.test = _decided(node.test)
+        return node
+
+    def visit_While(self, node: ast.While) -> ast.While:
+        self.generic_visit(node)
+        node.test = _decided(node.test)
+        return node
+
+
+def _decided(test: ast.expr) -> ast.expr:
+    call = ast.Call(ast.Name("_decide", ast.Load()), [test], [])
+    return ast.fix_missing_locations(ast.copy_location(call, test))

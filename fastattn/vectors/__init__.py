@@ -1,0 +1,1 @@
+"""What is done with vectors: similarity, search, quantized and sparse ones."""

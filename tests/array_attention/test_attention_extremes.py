@@ -1,0 +1,190 @@
+"""fastattn.attention where float32 ends: offsets, biases and scales of any size, against the formula in float64."""
+
+import numpy as np
+import pytest
+
+import fastattn
+from fastattn.array_attention import attention_float64
+from tests.array_attention import formula
+from tests.kernels.test_attention import attend, normal
+
+LARGEST = float(np.finfo(np.float32).max)
+
+
+def arrays(positions=5, keys=9):
+    return normal(1, 2, positions, 4, 8), normal(2, 2, keys, 2, 8), normal(3, 2, keys, 2, 8)
+
+
+@pytest.mark.parametrize(
+    ("offset", "as_if"),
+    [
+        (np.uint64(2**64 - 1), 9),
+        (np.array([2**64 - 1, 3], np.uint64), [9, 3]),
+        (2**70, 9),
+        (-(2**70), -9),
+        ([2**63, -1], [9, -1]),
+        ([2**80, 0], [9, 0]),
+    ],
+)
+def test_an_offset_of_any_size_is_no_other_one(offset, as_if):
+    expected = fastattn.attention(*arrays(), causal=True, offset=as_if)
+    np.testing.assert_array_equal(fastattn.attention(*arrays(), causal=True, offset=offset), expected)
+
+
+BIASES = {
+    "greatest": [3e38, 0],
+    "two of them": [3e38, 3e38],
+    "near each other": [3e38, 2.9e38],
+    "least": [-LARGEST, -LARGEST],
+    "some hidden": [-LARGEST, -np.inf],
+    "both ends": [LARGEST, -LARGEST],
+    "least, and one that is ordinary": [-LARGEST, 1.5],
+}
+
+
+@pytest.mark.parametrize("name", BIASES)
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.filterwarnings("error")
+def test_a_bias_of_any_size(name, causal, monkeypatch):
+    """In one row of several: the others keep their bits."""
+    monkeypatch.setattr(attention_float64, "CHUNK", 10)
+    bias = normal(4, 2, 4, 5, 9)
+    ordinary, ordinary_weights = fastattn.attention(*arrays(), bias=bias, causal=causal, return_weights=True)
+    bias[1, 2, 3] = np.resize(np.array(BIASES[name], np.float32), 9)
+    expected, expected_weights = attend(*arrays(), bias=bias, causal=causal)
+    out, weights = fastattn.attention(*arrays(), bias=bias, causal=causal, return_weights=True)
+    np.testing.assert_allclose(out, expected, atol=2e-6)
+    np.testing.assert_allclose(weights, expected_weights, atol=1e-6)
+    np.testing.assert_array_equal(fastattn.attention(*arrays(), bias=bias, causal=causal), out)
+    out[1, 3, 2], weights[1, 2, 3] = ordinary[1, 3, 2], ordinary_weights[1, 2, 3]
+    np.testing.assert_array_equal(out, ordinary)
+    np.testing.assert_array_equal(weights, ordinary_weights)
+
+
+def test_a_bias_of_one_number_a_row_changes_nothing():
+    bias = np.full((5, 1), np.finfo(np.float32).min, np.float32)
+    np.testing.assert_allclose(
+        fastattn.attention(*arrays(), bias=bias, lengths=[9, 4]),
+        attend(*arrays(), bias=bias, lengths=[9, 4])[0],
+        atol=2e-6,
+    )
+
+
+@pytest.mark.parametrize("scale", [3e38, -3e38, 1e290, 1e36, 1e7, 1e-40, -1e-45, 1e-300])
+@pytest.mark.filterwarnings("error")
+def test_a_scale_of_any_size(scale):
+    options = {"scale": scale, "lengths": [9, 0], "bias": normal(5, 9)}
+    query, key, value = arrays()
+    for size in (1, 1e4):  # for the least of scales it is the queries and keys that make a score
+        expected, expected_weights = attend(query * np.float32(size), key * np.float32(size), value, **options)
+        mine = query * np.float32(size), key * np.float32(size), value
+        out, weights = fastattn.attention(*mine, **options, return_weights=True)
+        np.testing.assert_allclose(out, expected, atol=2e-6)
+        np.testing.assert_allclose(weights, expected_weights, atol=1e-6)
+
+
+@pytest.mark.parametrize("softcap", [1e-300, 1e-40, 1e-29, 9e29, 3e38, 1e300])
+@pytest.mark.parametrize("scale", [1.0, 1e36])
+@pytest.mark.filterwarnings("error")
+def test_a_cap_of_any_size(scale, softcap):
+    options = {"scale": scale, "softcap": softcap, "lengths": [9, 0], "bias": normal(5, 9)}
+    expected, expected_weights = attend(*arrays(), **options)
+    out, weights = fastattn.attention(*arrays(), **options, return_weights=True)
+    np.testing.assert_allclose(out, expected, atol=2e-6)
+    np.testing.assert_allclose(weights, expected_weights, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("error")
+def test_scores_that_overflow_are_capped_all_the_same():
+    """Products of both signs, whose sum is no number in float32, and a bias beyond what it can be multiplied by."""
+    query, key, value = arrays()
+    query[1, 3], key[1, 4, 0] = np.resize(np.float32([1e25, -1e25]), 8), 1e20
+    bias = normal(5, 9)
+    bias[2] = 3e38
+    for more in ({}, {"bias": bias}):
+        out, weights = fastattn.attention(query, key, value, softcap=30.0, **more, return_weights=True)
+        expected, expected_weights = attend(query, key, value, softcap=30.0, **more)
+        np.testing.assert_allclose(out, expected, atol=2e-5)
+        np.testing.assert_allclose(weights, expected_weights, atol=1e-5)
+
+
+def test_a_scale_that_brings_large_queries_back():
+    query, key, value = arrays()
+    query, key = query * np.float32(1e22), key * np.float32(1e22)
+    for scale in (1e-44, 3e-45):
+        np.testing.assert_allclose(
+            fastattn.attention(query, key, value, scale=scale), attend(query, key, value, scale=scale)[0], atol=2e-5
+        )
+
+
+def test_values_of_zero_and_hidden_rows_are_left_alone():
+    """Their output is zero in ordinary calls too, and the weights are the kernel's."""
+    query, key, value = arrays()
+    bias = normal(6, 5, 9)
+    bias[2] = -np.inf
+    _, expected = fastattn.attention(query, key, value, bias=bias, return_weights=True)
+    out, weights = fastattn.attention(query, key, np.zeros_like(value), bias=bias, return_weights=True)
+    np.testing.assert_array_equal(weights, expected)
+    assert not out.any() and not weights[:, :, 2].any()
+
+
+@pytest.mark.parametrize("scale", [1e31, 1.0])
+def test_rows_that_see_no_nan_or_infinite_key_are_as_without_it(scale):
+    """Beside rows that see one, where scores are computed in float64, by their scale or by a bias that overflows."""
+    query, key, value = arrays(9)
+    bias = np.where(np.arange(9) == 1, np.float32(3e38), np.float32(0))
+    expected = fastattn.attention(query, key, value, scale=scale, bias=bias, causal=True)
+    for number in (np.nan, np.inf):
+        key[:, 5] = number
+        out = fastattn.attention(query, key, value, scale=scale, bias=bias, causal=True)
+        np.testing.assert_array_equal(out[:, :5], expected[:, :5])
+
+
+@pytest.mark.filterwarnings("error")
+def test_learned_sinks_of_any_size():
+    sinks = np.array([3e38, -3e38, 1, 2e37], np.float32)
+    logs = fastattn.attention(*arrays(5, 0), sinks=sinks, return_logsumexp=True)[1]
+    np.testing.assert_array_equal(logs, np.broadcast_to(sinks[:, None], (2, 4, 5)))
+    query, key, value = arrays()
+    for bias in (normal(5, 9), np.array([3e38, *[0] * 8], np.float32)):
+        options = {"sinks": sinks, "bias": bias, "lengths": [9, 0]}
+        found = fastattn.attention(query, key, value, **options, return_weights=True, return_logsumexp=True)
+        for one, oracle in zip(found, formula.attend(query, key, value, **options), strict=True):
+            np.testing.assert_allclose(one, oracle, rtol=1e-6, atol=2e-6)
+
+
+def test_blocks_of_a_ragged_batch_are_cut_to_each_sentence():
+    """Where rows see no key, and where they overflow."""
+    query, key, value = (x[0] for x in arrays(12, 14))
+    starts = [0, 5, 12], [0, 3, 14]
+    states = np.random.default_rng(0).integers(0, 2, (1, 4, 4, 6))
+    blocks = fastattn.BlockMask(states, 7, 11, 2)
+    shown = states.astype(bool).repeat(2, axis=2).repeat(2, axis=3)[:, :, :7, :11]
+    for scale in (None, 1e31):
+        out = fastattn.attention_ragged(query, key, value, *starts, block_mask=blocks, scale=scale)
+        for (t, end_t), (s, end_s) in zip(*(zip(one[:-1], one[1:]) for one in starts)):
+            mask = shown[:, :, : end_t - t, : end_s - s]
+            one = fastattn.attention(
+                query[None, t:end_t], key[None, s:end_s], value[None, s:end_s], mask=mask, scale=scale
+            )
+            np.testing.assert_array_equal(out[t:end_t], one[0])
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_log_that_overflows_is_infinite():
+    query, key, value = (np.ones((1, 1, 1, 4), np.float32) for _ in range(3))
+    for scale, log in ((1e39, np.inf), (-1e39, -np.inf)):
+        _, found = fastattn.attention(query, key, value, scale=scale, return_logsumexp=True)
+        assert found == log
+
+
+@pytest.mark.filterwarnings("error")
+def test_scores_of_minus_infinity_are_hidden_keys_at_any_scale():
+    query, key, value = (np.ones((1, 2, 1, 4), np.float32) for _ in range(3))
+    query[0, 1, 0, 0] = -np.inf
+    for scale in (1.0, 1e31):
+        out, weights, log = fastattn.attention(
+            query, key, value, scale=scale, return_weights=True, return_logsumexp=True
+        )
+        assert (out[0, 0] == 1).all() and not out[0, 1].any() and not weights[0, 0, 1].any()
+        assert log[0, 0, 1] == -np.inf

@@ -1,0 +1,392 @@
+"""fastattn.KVCache against the formula over whole sequences, and sequences shared against copies by hand."""
+
+import copy
+import gc
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fastattn
+from fastattn.array_attention.cache import FIRST_POSITIONS, MAX_POSITIONS
+from fastattn.errors import InputError
+from fastattn.ops.cpu.attention.step import GRAIN
+from fastattn.spec.rounding import as_floats, bfloat16_bits
+from tests.array_attention.formula import attend
+
+FLOOR = 1e-6
+H, G, K, V = 4, 2, 12, 20
+
+
+def normal(seed, *shape):
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def arrays(seed=0, B=2, T=9):
+    return normal(seed, B, T, H, K), normal(seed + 1, B, T, G, K), normal(seed + 2, B, T, G, V)
+
+
+def rounded(array, dtype):
+    """As a cache of this type keeps it, in float32."""
+    if dtype == "float16":
+        return array.astype(np.float16).astype(np.float32)
+    return as_floats(bfloat16_bits(array)) if dtype == "bfloat16" else array
+
+
+def agrees(got, query, key, value, **options):
+    """Twice the error of the formula in float32, and a floor, of the result and weights."""
+    given_options = {"causal": True, "offset": "end", **options}
+    exact = attend(query, key, value, **given_options)
+    naive = attend(query, key, value, dtype=np.float32, **given_options)
+    for one, other, oracle in zip(got, naive, exact):
+        assert one.shape == oracle.shape
+        allowed = 2 * np.abs(other - oracle).max(initial=0) + FLOOR * np.abs(oracle).max(initial=1)
+        assert np.abs(one - oracle).max(initial=0) <= allowed
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    cuts=st.lists(st.integers(0, 45), max_size=5),
+    dtype=st.sampled_from(["float32", "float16", "bfloat16"]),
+    window=st.none() | st.tuples(st.none() | st.integers(0, 50), st.none() | st.integers(0, 3)),
+    softcap=st.sampled_from([0.0, 1.5]),
+    scale=st.sampled_from([None, 0.0, -0.7]),
+    biased=st.sampled_from(["", "full", "keys", "heads", "rows"]),
+    capacity=st.sampled_from([0, 7, 45, 100]),
+)
+def test_any_chunks(cuts, dtype, window, softcap, scale, biased, capacity):
+    query, key, value = arrays(T=45)
+    shape = {"full": (2, H, 45, 45), "keys": (45,), "heads": (H, 1, 45), "rows": (2, 1, 45, 1)}
+    bias = normal(7, *shape[biased]) if biased else None
+    cache = fastattn.KVCache(2, G, K, V, dtype, capacity)
+    ends = [0, *sorted(cuts), 45]
+    found = []
+    for first, stop in zip(ends, ends[1:]):
+        cache.append(key[:, first:stop], value[:, first:stop])
+        part = bias
+        if biased:
+            rows = slice(first, stop) if bias.ndim > 1 and bias.shape[-2] > 1 else slice(None)
+            part = bias[..., rows, :stop] if bias.ndim > 1 else bias[:stop]
+        options = {"window": window, "softcap": softcap, "scale": scale, "bias": part}
+        out, weights = cache.attend(query[:, first:stop], **options, return_weights=True)
+        keys, values = rounded(key[:, :stop], dtype), rounded(value[:, :stop], dtype)
+        agrees((out, weights), query[:, first:stop], keys, values, **options)
+        found.append(out)
+        np.testing.assert_array_equal(cache.lengths, [stop] * 2)
+    whole = cache.attend(query, window=window, softcap=softcap, scale=scale, bias=bias)
+    np.testing.assert_array_equal(np.concatenate(found, axis=1), whole)
+    options = {"window": window, "softcap": softcap, "scale": scale, "bias": bias}
+    other = fastattn.attention(query, rounded(key, dtype), rounded(value, dtype), causal=True, **options)
+    np.testing.assert_allclose(whole, other, atol=1e-5)
+
+
+class ByHand:
+    """A cache whose sequences are arrays of their own."""
+
+    def __init__(self, cache, sequences):
+        self.cache, self.sequences = cache, sequences
+
+    def append(self, seed, T, lengths):
+        B = len(self.sequences)
+        _, key, value = arrays(seed, B, T)
+        self.cache.append(key, value, lengths)
+        for b, (length, before) in enumerate(zip([T] * B if lengths is None else lengths, self.sequences)):
+            new = key[b, :length], value[b, :length]
+            self.sequences[b] = tuple(np.concatenate(pair) for pair in zip(before, new))
+
+    def check(self, seed):
+        np.testing.assert_array_equal(self.cache.lengths, [len(key) for key, _ in self.sequences])
+        query, _, _ = arrays(seed, len(self.sequences), 2)
+        out, weights = self.cache.attend(query, return_weights=True)
+        for b, (key, value) in enumerate(self.sequences):
+            got = out[b : b + 1], weights[b : b + 1, :, :, : len(key)]
+            agrees(got, query[b : b + 1], key[None], value[None])
+            assert not weights[b, :, :, len(key) :].any()
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data(), capacity=st.sampled_from([0, 3]))
+def test_shared_sequences_are_like_copies(data, capacity):
+    nothing = np.zeros((0, G, K), np.float32), np.zeros((0, G, V), np.float32)
+    caches = [ByHand(fastattn.KVCache(3, G, K, V, capacity=capacity), [nothing] * 3)]
+    for seed in range(data.draw(st.integers(1, 12))):
+        one = data.draw(st.sampled_from(caches))
+        B = len(one.sequences)
+        what = data.draw(st.sampled_from(["append", "append", "ragged", "reorder", "fork", "truncate", "drop"]))
+        if what in ("append", "ragged"):
+            T = data.draw(st.integers(0, 40))
+            ragged = what == "ragged"
+            one.append(seed, T, data.draw(st.lists(st.integers(0, T), min_size=B, max_size=B)) if ragged else None)
+        elif what == "truncate":
+            lengths = [data.draw(st.integers(0, len(key))) for key, _ in one.sequences]
+            one.cache.truncate(lengths)
+            one.sequences = [(key[:n], value[:n]) for n, (key, value) in zip(lengths, one.sequences)]
+        elif what == "drop" and len(caches) > 1:
+            caches.remove(one)
+        elif B:
+            order = data.draw(st.lists(st.integers(0, B - 1), max_size=5))
+            sequences = [one.sequences[b] for b in order]
+            if what == "fork":
+                caches.append(ByHand(one.cache.fork(order), sequences))
+            elif what == "reorder":
+                one.cache.reorder(order)
+                one.sequences = sequences
+    for seed, one in enumerate(caches):
+        one.check(seed)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.uint16])
+def test_narrow_arrays_give_the_same_as_their_numbers(dtype):
+    narrow = [x.astype(np.float16) if dtype == np.float16 else bfloat16_bits(x) for x in arrays()]
+    wide = [as_floats(x).astype(np.float32) for x in narrow]
+    results = []
+    for query, key, value in (narrow, wide):
+        cache = fastattn.KVCache(2, G, K, V)
+        cache.append(key, value)
+        results.append(cache.attend(query))
+    assert results[0].dtype == dtype
+    expected = results[1].astype(np.float16) if dtype == np.float16 else bfloat16_bits(results[1])
+    np.testing.assert_array_equal(results[0], expected)
+
+
+def test_float16_beyond_its_range_is_infinite():
+    cache = fastattn.KVCache(1, 1, 4, 4, dtype=np.float16)
+    cache.append(np.zeros((1, 1, 1, 4), np.float32), np.float32([[[[1e6, -1e6, 65504, 1]]]]))
+    np.testing.assert_array_equal(cache.attend(np.zeros((1, 1, 1, 4), np.float32)).ravel(), [np.inf, -np.inf, 65504, 1])
+
+
+def test_any_strides_and_read_only_arrays():
+    query, key, value = arrays(T=5)
+    cache, other = fastattn.KVCache(2, G, K, V), fastattn.KVCache(2, G, K, V)
+    cache.append(key, value)
+    turned = [np.asfortranarray(x) for x in (query, key, value)]
+    for x in turned:
+        x.flags.writeable = False
+    other.append(*turned[1:])
+    np.testing.assert_array_equal(other.attend(turned[0]), cache.attend(query))
+    cache.append(key[:, ::-2], value[:, ::-2])
+    other.append(key[:, ::-2].copy(), value[:, ::-2].copy())
+    np.testing.assert_array_equal(other.attend(query), cache.attend(query))
+
+
+def test_queries_of_different_numbers():
+    query, key, value = arrays(T=6)
+    cache = fastattn.KVCache(2, G, K, V)
+    cache.append(key, value, [6, 2])
+    out, weights = cache.attend(query, lengths=[6, 2], return_weights=True)
+    agrees((out[:1], weights[:1]), query[:1], key[:1], value[:1])
+    agrees((out[1:, :2], weights[1:, :, :2, :2]), query[1:, :2], key[1:, :2], value[1:, :2])
+    assert not out[1, 2:].any() and not weights[1, :, 2:].any() and not weights[1, :, :, 2:].any()
+    # the last positions of all: of sequence 1 four queries stand before its first position
+    last = cache.attend(query)
+    assert not last[1, :4].any()
+    agrees((last[1:, 4:],), query[1:, 4:], key[1:, :2], value[1:, :2])
+
+
+def test_no_sequences_no_positions_and_no_queries():
+    cache = fastattn.KVCache(2, G, K, V)
+    query, key, value = arrays(T=3)
+    out, weights = cache.attend(query, return_weights=True)
+    assert out.shape == (2, 3, H, V) and not out.any() and weights.shape == (2, H, 3, 0)
+    cache.append(key[:, :0], value[:, :0])
+    cache.append(key, value)
+    assert cache.attend(query[:, :0]).shape == (2, 0, H, V)
+    cache.reorder([])
+    assert len(cache) == 0 and cache.attend(query[:0]).shape == (0, 3, H, V)
+    assert len(fastattn.KVCache(0, 1, 1)) == 0
+    with pytest.raises(InputError, match="order: expected numbers of the 0 sequences, from 0 on, got .0."):
+        cache.fork(0)
+
+
+def test_bits_depend_on_no_other_sequence_and_no_thread():
+    query, key, value = arrays(B=5, T=GRAIN // (H * K * 40))
+    cache = fastattn.KVCache(5, G, K, V)
+    cache.append(key, value)
+    bits = [cache.attend(query, threads=threads) for threads in (1, 2)]
+    np.testing.assert_array_equal(*bits)
+    for b in range(5):
+        alone = fastattn.KVCache(1, G, K, V, capacity=1)
+        alone.append(key[b : b + 1], value[b : b + 1])
+        np.testing.assert_array_equal(alone.attend(query[b : b + 1]), bits[0][b : b + 1])
+    # a beam among others that share its positions
+    cache.reorder([3, 3, 0, 3])
+    np.testing.assert_array_equal(cache.attend(query[[3, 3, 0, 3]]), bits[0][[3, 3, 0, 3]])
+
+
+def test_nan_is_data():
+    query, key, value = arrays(T=4)
+    cache, other = fastattn.KVCache(2, G, K, V), fastattn.KVCache(2, G, K, V)
+    other.append(key, value)
+    key[0, 2, 0], value[1, 3, 1, 0] = np.nan, np.inf
+    cache.append(key, value)
+    out, without = cache.attend(query), other.attend(query)
+    np.testing.assert_array_equal(out[0, :2], without[0, :2])
+    assert np.isnan(out[0, 2:, : H // G]).all()
+    np.testing.assert_array_equal(out[0, :, H // G :], without[0, :, H // G :])
+    np.testing.assert_array_equal(out[1, :3], without[1, :3])
+    assert np.isinf(out[1, 3, H // G :, 0]).all()
+
+
+@pytest.mark.parametrize(
+    "size, scale, softcap", [(1e15, 1e10, 0.0), (1.0, 1e300, 0.0), (1e4, 1e5, 1e-200), (1e25, -1, 0)]
+)
+def test_scores_beyond_float32(size, scale, softcap):
+    query, key, value = arrays(T=3)
+    query, key = query * np.float32(size), key * np.float32(size)
+    options = {"scale": scale, "softcap": softcap}
+    cache = fastattn.KVCache(2, G, K, V)
+    cache.append(key, value)
+    got = cache.attend(query, **options, return_weights=True)
+    for one, oracle in zip(got, attend(query, key, value, causal=True, **options)):
+        np.testing.assert_allclose(one, oracle, atol=FLOOR * 10)
+    np.testing.assert_array_equal(cache.attend(query, **options), got[0])
+
+
+def test_a_hidden_key_and_all_hidden():
+    query, key, value = arrays(T=3)
+    cache = fastattn.KVCache(2, G, K, V)
+    cache.append(key, value)
+    bias = np.zeros((2, 1, 3, 3), np.float32)
+    bias[0, :, :, 0], bias[1] = -np.inf, -np.inf
+    out, weights = cache.attend(query, bias=bias, return_weights=True)
+    assert not out[1].any() and not weights[1].any() and not out[0, 0].any()
+    mask = np.isfinite(bias)
+    agrees((out, weights), query, key, value, mask=mask)
+
+
+def test_rows_are_used_again():
+    query, key, value = arrays(T=FIRST_POSITIONS)
+    cache = fastattn.KVCache(2, G, K, V, capacity=2 * FIRST_POSITIONS)
+    rows = len(cache._store.table)
+    for _ in range(5):
+        cache.append(key, value)
+        forked = cache.fork()
+        forked.append(key, value)
+        cache.reorder([1, 0])
+        expected = forked.attend(query)
+        forked.reorder([])
+        cache.truncate(0)
+    for _ in range(3):
+        cache.append(key, value)
+        forked = cache.fork(1)
+        forked.append(key[1:], value[1:])
+        np.testing.assert_array_equal(forked.attend(query[1:]), expected[1:])
+        del forked
+        gc.collect()
+        cache.truncate([0, 0])
+    assert len(cache._store.table) == rows
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy])
+def test_a_copy_is_a_fork(copied):
+    query, key, value = arrays(T=5)
+    cache = fastattn.KVCache(2, G, K, V)
+    cache.append(key, value)
+    other, expected = copied(cache), cache.attend(query)
+    cache.truncate(0)
+    for _ in range(8):  # rows are looked for, and none of the copy's taken
+        cache.append(-key, -value)
+        cache.truncate(0)
+    np.testing.assert_array_equal(other.attend(query), expected)
+
+
+def test_beams_write_one_row_each():
+    _, key, value = arrays(B=1, T=40)
+    cache = fastattn.KVCache(1, G, K, V, capacity=44)
+    cache.append(key, value)
+    cache.reorder([0, 0, 0, 0])
+    table = cache._store.table
+    cache.append(normal(1, 4, 1, G, K), normal(2, 4, 1, G, V))
+    assert cache._store.table is table and len(set(cache.rows())) == 44
+
+
+def test_forks_in_threads_of_their_own():
+    query, key, value = arrays(B=1, T=30)
+    cache = fastattn.KVCache(1, G, K, V)
+    cache.append(key, value)
+
+    def decode(seed):
+        forked = cache.fork()
+        out = []
+        for t in range(20):
+            q, k, v = arrays(100 * seed + t, 1, 1)
+            forked.append(k, v)
+            out.append(forked.attend(q))
+        return np.concatenate(out)
+
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(decode, range(8)))
+    for seed, out in enumerate(found):
+        np.testing.assert_array_equal(out, decode(seed))
+
+
+def test_one_length_cuts_sequences_of_different_lengths():
+    query, key, value = arrays(T=5)
+    cache, cut = fastattn.KVCache(2, G, K, V), fastattn.KVCache(2, G, K, V)
+    cache.append(key, value, [2, 5])
+    cut.append(key, value, [2, 3])
+    cache.truncate(3)
+    assert cache.lengths.tolist() == [2, 3]
+    np.testing.assert_array_equal(cache.attend(query[:, :1]), cut.attend(query[:, :1]))
+    cache.truncate(np.array(9))
+    assert cache.lengths.tolist() == [2, 3]
+    cache.truncate([0, 1])
+    assert cache.lengths.tolist() == [0, 1]
+
+
+QUERY, KEY, VALUE = arrays(T=3)
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (lambda c: fastattn.KVCache(-1, 1, 1), "batch must be at least 1, got -1"),
+        (lambda c: fastattn.KVCache(2.0, 1, 1), "batch must be a whole number, got 2.0"),
+        (lambda c: fastattn.KVCache(1, 0, 1), "key_heads must be at least 1, got 0"),
+        (lambda c: fastattn.KVCache(1, 1, 4097), "head_width: expected 1 to 4096, got 4097"),
+        (lambda c: fastattn.KVCache(1, 1, 1, 0), "value_width must be at least 1, got 0"),
+        (lambda c: fastattn.KVCache(1, 10**30, 1), "key_heads: expected 1 to 65536, got 1" + "0" * 30),
+        (lambda c: fastattn.KVCache(2, 1, 1, capacity=MAX_POSITIONS), "capacity: expected 0 to 536870912, got 107374"),
+        (lambda c: fastattn.KVCache(1, 1, 1, dtype="float64"), "dtype: .* bfloat16, float16, got .float64."),
+        (lambda c: fastattn.KVCache(1, 1, 1, dtype=[]), "dtype: .* bfloat16, float16, got []"),
+        (lambda c: c.append([1.0], VALUE), "key: expected a NumPy array of float32, .* got list"),
+        (lambda c: c.append(KEY, VALUE.astype(float)), "value: expected a NumPy array of .* got float64"),
+        (lambda c: c.append(KEY[0], VALUE), r"key: expected shape \(2, positions, 2, 12\), got \(3, 2, 12\)"),
+        (lambda c: c.append(KEY[:1], VALUE), r"key: expected shape \(2, 3, 2, 12\), got \(1, 3, 2, 12\)"),
+        (lambda c: c.append(KEY, VALUE[:, 1:]), r"value: expected shape \(2, 3, 2, 20\), got \(2, 2, 2, 20\)"),
+        (lambda c: c.append(KEY, VALUE, [1, 4]), r"lengths: expected 0 to 3, the number of positions, got \[1, 4\]"),
+        (lambda c: c.append(KEY, VALUE, [1]), "lengths: expected an integer or 2 of them, got int64"),
+        (lambda c: c.attend(QUERY[:1]), r"query: expected shape \(2, positions, heads, 12\), got \(1, 3, 4, 12\)"),
+        (lambda c: c.attend(QUERY[:, :, :3]), "query: expected heads that the 2 of keys divide, got 3"),
+        (lambda c: c.attend(QUERY[:, :, :0]), "query: expected heads that the 2 of keys divide, got 0"),
+        (lambda c: c.attend(QUERY, lengths=-1), r"lengths: expected 0 to 3, the number of positions, got \[-1, -1\]"),
+        (lambda c: c.attend(QUERY, scale="1"), "scale: expected a finite number, got str"),
+        (lambda c: c.attend(QUERY, softcap=-1), "softcap: expected a number above 0, or 0 for none, got -1.0"),
+        (lambda c: c.attend(QUERY, window=3), r"window: expected \(left, right\), each an integer"),
+        (lambda c: c.attend(QUERY, bias=np.zeros((2, 4, 3, 4), np.float32)), r"to \(2, 4, 3, 3\), got \(2, 4, 3, 4\)"),
+        (lambda c: c.attend(QUERY, return_weights=1), "return_weights must be True or False, got 1"),
+        (lambda c: c.attend(QUERY, threads=0), "must be at least 1, got 0"),
+        (lambda c: c.reorder([0, 2]), r"order: expected numbers of the 2 sequences, from 0 on, got \[0, 2\]"),
+        (lambda c: c.reorder([-1]), r"order: expected numbers of the 2 sequences, from 0 on, got \[-1\]"),
+        (lambda c: c.reorder([0.0]), r"order: expected integers in one axis, got float64 of shape \(1,\)"),
+        (lambda c: c.reorder([True]), r"order: expected integers in one axis, got bool of shape \(1,\)"),
+        (lambda c: c.reorder([[0], [0, 1]]), "order: expected integers, got nested lists"),
+        (lambda c: c.reorder([2**70]), r"order: expected integers in one axis, got object of shape \(1,\)"),
+        (lambda c: c.reorder(1), r"order: expected integers in one axis, got int64 of shape \(\)"),
+        (lambda c: c.fork(2), r"order: expected numbers of the 2 sequences, from 0 on, got \[2\]"),
+        (lambda c: c.truncate([0, 4]), r"lengths: expected 0 to the lengths \[3, 3\], got \[0, 4\]"),
+        (lambda c: c.truncate(-1), r"lengths: expected 0 to the lengths \[3, 3\], got \[-1, -1\]"),
+        (lambda c: c.truncate(2.0), r"lengths: expected an integer or 2 of them, got float64 of shape \(\)"),
+    ],
+)  # fmt: skip
+def test_errors_say_what_was_expected_and_change_nothing(call, message):
+    cache = fastattn.KVCache(2, G, K, V)
+    cache.append(KEY, VALUE)
+    before = cache.attend(QUERY)
+    with pytest.raises(InputError, match=message.replace("[]", r"\[\]")) as raised:
+        call(cache)
+    assert "\n" not in str(raised.value)
+    np.testing.assert_array_equal(cache.attend(QUERY), before)
+    assert cache.lengths.tolist() == [3, 3] and len(cache) == 2

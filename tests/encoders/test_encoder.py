@@ -1,0 +1,380 @@
+"""The public Encoder on a tiny model; what surrounds the rows follows sentence-transformers' definitions."""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+from types import ModuleType, SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+from fastattn.encoders.encoder import Encoder
+from fastattn.encoders.encoding import LEAST_ROWS, MOST_ROWS, split_batches
+from fastattn.errors import CheckpointError, FastattnError, InputError, TokenizerError
+from fastattn.models.kinds import build_model
+from fastattn.ops import cpu as operations
+from fastattn.ops import reference
+from fastattn.spec.architecture import ModelSpec, PositionSpec
+from fastattn.spec.checkpoint import Checkpoint
+from fastattn.spec.text_spec import EncoderText, TranslationText
+from tests import ROOT
+from tests.models.encoder_cases import CASES, make_tensors
+
+WORDS = "query : the a cat dog sat ran on under mat log and then some more words here now".split()
+
+
+def _tokenizer() -> bytes:
+    vocabulary = {token: i for i, token in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *WORDS])}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.post_processor = processors.TemplateProcessing("[CLS] $A [SEP]", None, [("[CLS]", 2), ("[SEP]", 3)])
+    tokenizer.add_special_tokens(["[PAD]", "[UNK]", "[CLS]", "[SEP]"])
+    return tokenizer.to_str().encode()
+
+
+SPEC = ModelSpec("encoder", replace(CASES[0].spec, positions=PositionSpec("table", limit=64)))
+TEXT = EncoderText(
+    _tokenizer(),
+    max_length=64,
+    normalize=True,
+    prompts={"query": "query : ", "empty": ""},
+)
+WIDTH = SPEC.encoder.width
+TENSORS = make_tensors(SPEC, 0)
+
+
+def _encoder(
+    ops: ModuleType = reference, threads: int | None = None, precision: str = "auto", **text: object
+) -> Encoder:
+    return Encoder.from_checkpoint(Checkpoint(SPEC, TENSORS, replace(TEXT, **text)), precision, threads, ops)
+
+
+def _rows(text: str) -> np.ndarray:
+    """The model's rows of one text, its special tokens included."""
+    ids = Tokenizer.from_str(_tokenizer().decode()).encode(text).ids
+    checkpoint = Checkpoint(SPEC, TENSORS, TEXT)
+    return build_model(checkpoint, reference).encode([np.array(ids, np.int32)])[0].astype(np.float64)
+
+
+def _unit(x: np.ndarray) -> np.ndarray:
+    return x / np.sqrt((x * x).sum(axis=-1, keepdims=True))
+
+
+@pytest.fixture(scope="module")
+def encoder() -> Encoder:
+    return _encoder()
+
+
+@pytest.fixture(scope="module", params=["float32", "bfloat16", "int8"])
+def precision(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def compiled(precision: str) -> Encoder:
+    return _encoder(operations, precision=precision)
+
+
+def test_a_str_gives_a_vector_a_list_a_matrix_none_an_empty_one(encoder: Encoder) -> None:
+    one, many = encoder.encode("the cat sat"), encoder.encode(["the cat sat", "a dog"])
+    assert one.shape == (WIDTH,) and many.shape == (2, WIDTH) and encoder.dimension == WIDTH
+    assert one.dtype == many.dtype == np.float32
+    np.testing.assert_allclose(one, _unit(_rows("the cat sat").mean(axis=0)), atol=1e-6)
+    np.testing.assert_allclose(many[1], _unit(_rows("a dog").mean(axis=0)), atol=1e-6)
+    for nothing in ([], (), iter([])):
+        assert encoder.encode(nothing).shape == (0, WIDTH)
+    assert encoder.encode([], pooling=("cls", "max"), truncate_dim=7).shape == (0, 7)
+    assert np.isfinite(encoder.encode(["", "   "])).all()
+
+
+def test_poolings(encoder: Encoder) -> None:
+    text = "the cat sat on some mat"
+    rows = _rows(text)
+    weights = np.arange(1.0, len(rows) + 1)
+    expected = {
+        "cls": rows[0],
+        "lasttoken": rows[-1],
+        "max": rows.max(axis=0),
+        "mean": rows.mean(axis=0),
+        "mean_sqrt_len": rows.sum(axis=0) / np.sqrt(len(rows)),
+        "weightedmean": weights @ rows / weights.sum(),
+    }
+    for mode, vector in expected.items():
+        np.testing.assert_allclose(encoder.encode(text, pooling=mode, normalize_embeddings=False), vector, atol=1e-5)
+    both = encoder.encode([text], pooling=["max", "cls"], normalize_embeddings=False)
+    np.testing.assert_allclose(both[0], np.concatenate([expected["max"], expected["cls"]]), atol=1e-5)
+    assert _encoder(pooling=("mean", "max", "cls")).dimension == 3 * WIDTH
+
+
+def test_pooling_of_an_empty_sentence_is_zero() -> None:
+    rows = np.ones((3, 2), np.float32)
+    pooled = operations.pool(rows, np.array([0, 0, 3]), ("mean", "max"), skip=3)
+    np.testing.assert_array_equal(pooled, np.zeros((2, 4)))
+
+
+def test_normalize_and_truncation_come_in_the_order_of_sentence_transformers(encoder: Encoder) -> None:
+    raw = _rows("the cat").mean(axis=0)
+    np.testing.assert_allclose(encoder.encode("the cat", normalize_embeddings=False), raw, atol=1e-5)
+    # The checkpoint's own normalization comes before the cut, the caller's after it.
+    np.testing.assert_allclose(encoder.encode("the cat", truncate_dim=5), _unit(raw)[:5], atol=1e-6)
+    shortened = encoder.encode("the cat", normalize_embeddings=True, truncate_dim=5)
+    np.testing.assert_allclose(shortened, _unit(raw[:5]), atol=1e-6)
+    np.testing.assert_allclose(_encoder(normalize=False).encode("the cat"), raw, atol=1e-5)
+    assert encoder.encode("the cat", truncate_dim=10**9).shape == (WIDTH,)
+
+
+def test_dense_layers_follow_the_pooling() -> None:
+    rng = np.random.default_rng(0)
+    first, bias = rng.standard_normal((6, 2 * WIDTH)).astype(np.float32), rng.standard_normal(6).astype(np.float32)
+    second = rng.standard_normal((4, 6)).astype(np.float32)
+    encoder = _encoder(pooling=("mean", "cls"), dense=((first, bias, "tanh"), (second, None, "none")), normalize=False)
+    rows = _rows("a dog ran")
+    expected = second @ np.tanh(first @ np.concatenate([rows.mean(axis=0), rows[0]]) + bias)
+    np.testing.assert_allclose(encoder.encode("a dog ran"), expected, atol=1e-4)
+    assert encoder.dimension == 4 and encoder.encode([]).shape == (0, 4)
+    with pytest.raises(InputError, match=f"takes {2 * WIDTH} values, pooling mean gives {WIDTH}"):
+        encoder.encode("a dog ran", pooling="mean")
+
+
+def test_prompts(encoder: Encoder) -> None:
+    expected = encoder.encode("query : the cat")
+    assert encoder.prompts == {"query": "query : ", "empty": ""}
+    np.testing.assert_array_equal(encoder.encode("the cat", prompt_name="query"), expected)
+    np.testing.assert_array_equal(encoder.encode("the cat", prompt="query : "), expected)
+    plain = encoder.encode("the cat")
+    np.testing.assert_array_equal(encoder.encode("the cat", prompt=""), plain)
+    np.testing.assert_array_equal(encoder.encode("the cat", prompt_name="empty"), plain)
+    assert np.abs(plain - expected).max() > 1e-3
+    default = _encoder(default_prompt="query")
+    np.testing.assert_array_equal(default.encode("the cat"), expected)
+    np.testing.assert_array_equal(default.encode("the cat", prompt=""), plain)
+    np.testing.assert_array_equal(default.encode("the cat", prompt_name="empty"), plain)
+
+
+def test_a_prompt_goes_before_its_name(encoder: Encoder) -> None:
+    with pytest.warns(UserWarning, match="prompt_name 'query' is ignored") as caught:
+        found = encoder.encode("the cat", prompt_name="query", prompt="")
+    assert caught[0].filename == __file__
+    np.testing.assert_array_equal(found, encoder.encode("the cat"))
+
+
+def test_a_prompt_is_text_and_never_a_name(encoder: Encoder) -> None:
+    np.testing.assert_array_equal(encoder.encode("the cat", prompt="query"), encoder.encode("querythe cat"))
+    assert np.abs(encoder.encode("the cat", prompt="query") - encoder.encode("query : the cat")).max() > 1e-3
+    with pytest.raises(InputError, match="unknown prompt_name 'query'; this checkpoint has none"):
+        _encoder(prompts={}).encode("the cat", prompt_name="query")
+
+
+@pytest.mark.parametrize("mode", ["mean", "mean_sqrt_len", "max", "cls", "weightedmean", "lasttoken"])
+def test_a_prompt_that_is_not_pooled(mode: str) -> None:
+    encoder = _encoder(include_prompt=False, normalize=False, pooling=(mode,))
+    rows = _rows("query : the cat")
+    rest, weights = rows[3:], np.arange(4.0, len(rows) + 1)  # without [CLS] query :
+    expected = {
+        "mean": rest.mean(axis=0),
+        "mean_sqrt_len": rest.sum(axis=0) / np.sqrt(len(rest)),
+        "max": rest.max(axis=0),
+        "cls": rest[0],
+        "weightedmean": weights @ rest / weights.sum(),
+        "lasttoken": rest[-1],
+    }
+    np.testing.assert_allclose(encoder.encode("the cat", prompt_name="query"), expected[mode], atol=1e-5)
+
+
+def test_vectors_are_truncated_as_the_checkpoint_says_where_the_call_does_not() -> None:
+    encoder, whole = _encoder(truncate_dim=5), _encoder()
+    assert encoder.dimension == 5
+    np.testing.assert_array_equal(encoder.encode("the cat"), whole.encode("the cat", truncate_dim=5))
+    np.testing.assert_array_equal(encoder.encode("the cat", truncate_dim=7), whole.encode("the cat", truncate_dim=7))
+    texts = ["the cat " * 100, "the"]
+    found, expected = encoder.encode(texts, long="mean"), whole.encode(texts, long="mean", truncate_dim=5)
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_long_input_is_cut_at_the_maximum_length() -> None:
+    short = _encoder(max_length=6, normalize=False)
+    assert short.max_length == 6
+    np.testing.assert_allclose(short.encode("the cat sat on the mat"), short.encode("the cat sat on"), atol=1e-6)
+    left = _encoder(max_length=6, normalize=False, truncation_side="left")
+    np.testing.assert_allclose(left.encode("the cat sat on the mat"), short.encode("sat on the mat"), atol=1e-6)
+    # Never more than the model has positions for.
+    unbounded = _encoder(max_length=10**30)
+    assert unbounded.max_length == 64
+    assert np.isfinite(unbounded.encode("the cat " * 100)).all()
+
+
+texts_strategy = st.lists(st.lists(st.sampled_from(WORDS), max_size=20).map(" ".join), min_size=1, max_size=12)
+
+
+@settings(max_examples=15, deadline=None)
+@given(texts=texts_strategy, data=st.data())
+def test_order_and_neighbours_change_no_bit(compiled: Encoder, texts: list[str], data: st.DataObject) -> None:
+    order = data.draw(st.permutations(range(len(texts))))
+    together, shuffled = compiled.encode(texts), compiled.encode([texts[i] for i in order])
+    np.testing.assert_array_equal(shuffled, together[order])
+    alone = data.draw(st.integers(0, len(texts) - 1))
+    np.testing.assert_array_equal(compiled.encode(texts[alone]), together[alone])
+
+
+def _many_texts(count: int) -> list[str]:
+    rng = np.random.default_rng(3)
+    return [" ".join(rng.choice(WORDS, rng.integers(0, 30))) for _ in range(count)]
+
+
+@pytest.mark.parametrize("threads", [None, 1, 3, 64])
+def test_no_more_threads_than_asked_for_nor_than_there_may_be(threads: int | None) -> None:
+    asked: set[int] = set()
+    counting = SimpleNamespace(**vars(reference))
+    counting.thread_limit = lambda: 8
+    counting.use_threads = lambda count: asked.add(count) or contextlib.nullcontext()
+    _encoder(counting, threads).encode("the cat sat")
+    assert asked == {min(threads or 8, 8)}
+
+
+@pytest.mark.parametrize("threads", [1, 2, 64])
+def test_the_number_of_threads_changes_no_bit(compiled: Encoder, precision: str, threads: int) -> None:
+    texts = _many_texts(150)
+    vectors = _encoder(operations, threads, precision).encode(texts)
+    np.testing.assert_array_equal(vectors, compiled.encode(texts))
+
+
+def test_several_python_threads_may_share_an_encoder(compiled: Encoder) -> None:
+    texts = _many_texts(40)
+    expected = compiled.encode(texts)
+    results: list[np.ndarray] = []
+
+    def work() -> None:
+        for _ in range(2):
+            results.append(compiled.encode(texts))
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(results) == 6
+    for result in results:
+        np.testing.assert_array_equal(result, expected)
+
+
+@settings(max_examples=200, deadline=None)
+@given(lengths=st.lists(st.integers(0, 3000), max_size=60), threads=st.integers(1, 8))
+def test_batches_hold_every_sentence_once_in_bounded_rows(lengths: list[int], threads: int) -> None:
+    batches = split_batches(lengths, threads)
+    assert sorted(b for batch in batches for b in batch) == list(range(len(lengths)))
+    for batch in batches:
+        assert len(batch) == 1 or sum(lengths[b] for b in batch) <= MOST_ROWS
+    if threads > 1 and sum(lengths) >= 2 * LEAST_ROWS * threads:  # enough for all, in even shares
+        share = max(LEAST_ROWS, sum(lengths) // (4 * threads))
+        assert all(len(batch) == 1 or sum(lengths[b] for b in batch) <= share for batch in batches)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_child_answers() -> None:
+    # In a process of its own, since this one has threads of the test framework's and the kernels' making.
+    script = (
+        "import os, sys, signal, warnings; warnings.simplefilter('ignore', DeprecationWarning)\n"
+        f"sys.path.insert(0, {str(ROOT)!r})\n"
+        "from tests.encoders.test_encoder import _encoder, _many_texts, operations, np\n"
+        "encoder, texts = _encoder(operations, threads=2), _many_texts(150)\n"
+        "expected = encoder.encode(texts); encoder.encode('a cat')\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    signal.alarm(60)\n"
+        "    same = np.array_equal(encoder.encode(texts), expected) and encoder.encode('a cat').shape == (48,)\n"
+        "    os._exit(0 if same else 3)\n"
+        "_, status = os.waitpid(child, 0)\n"
+        "sys.exit(os.waitstatus_to_exitcode(status) & 255)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300, check=False)
+    assert ended.returncode == 0, ended.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"texts": 3}, "texts must be a str or several, got int"),
+        ({"texts": ["a", None]}, "number 1 is NoneType"),
+        ({"texts": b"bytes"}, "texts must be a str or several, got bytes"),
+        ({"texts": "a", "pooling": "median"}, "unknown pooling 'median'; known: cls, max"),
+        ({"texts": "a", "pooling": []}, "unknown pooling"),
+        ({"texts": "a", "truncate_dim": 0}, "truncate_dim must be at least 1, got 0"),
+        ({"texts": "a", "truncate_dim": "3"}, "truncate_dim must be a whole number, got '3'"),
+        ({"texts": "a", "truncate_dim": 2.5}, "truncate_dim must be a whole number, got 2.5"),
+        ({"texts": "a", "truncate_dim": True}, "truncate_dim must be a whole number, got True"),
+        ({"texts": "a", "pooling": 5}, "pooling must be a str or several, got 5"),
+        ({"texts": "a", "pooling": [["mean"]]}, "pooling must be a str or several"),
+        ({"texts": "a", "prompt": b"query"}, "prompt must be a str, got bytes"),
+        ({"texts": "a", "prompt": ["query"]}, "prompt must be a str, got list"),
+        ({"texts": "a", "prompt_name": "passage"}, "unknown prompt_name 'passage'; known: query, empty"),
+        ({"texts": "a", "prompt_name": ""}, "unknown prompt_name ''; known: query, empty"),
+        ({"texts": "a", "prompt_name": 3}, "prompt_name must be a str, got int"),
+        ({"texts": "a", "normalize_embeddings": "no"}, "normalize_embeddings must be True, False or None, got 'no'"),
+        ({"texts": "a", "batch_size": 0}, "batch_size must be at least 1, got 0"),
+        ({"texts": "a", "convert_to_numpy": False}, "convert_to_numpy must be True: vectors are NumPy arrays"),
+    ],
+)
+def test_bad_input_is_one_clear_line(encoder: Encoder, arguments: dict, message: str) -> None:
+    with pytest.raises(InputError, match=message) as caught:
+        encoder.encode(**arguments)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text, error, message",
+    [
+        ({"pooling": ("median",)}, CheckpointError, "unknown pooling 'median'"),
+        ({"similarity": "maxsim"}, CheckpointError, "unknown similarity 'maxsim'; known: cosine, dot"),
+        ({"dense": ((np.ones((2, WIDTH)), None, "softplus"),)}, CheckpointError, "unknown activation 'softplus'"),
+        ({"dense": ((np.ones((2, 5)), None, "none"),)}, CheckpointError, f"5 inputs follows {WIDTH} outputs"),
+        ({"tokenizer": b"[]"}, TokenizerError, "tokenizer.json"),
+        ({"tokenizer": b"[" * 100_000}, TokenizerError, "tokenizer.json"),
+        ({"tokenizer": b'{"added_tokens": [{"id": 1e999, "special": true}]}'}, TokenizerError, "tokenizer.json"),
+        ({"tokenizer": json.dumps({"added_tokens": [3]}).encode()}, TokenizerError, "tokenizer.json"),
+    ],
+)
+def test_checkpoints_that_cannot_be_served(text: dict, error: type[FastattnError], message: str) -> None:
+    with pytest.raises(error, match=message):
+        _encoder(**text)
+
+
+@pytest.mark.parametrize(
+    ("stored", "asked", "runs"),
+    [
+        ("float32", "auto", "float32"),
+        ("int8", "auto", "int8"),
+        ("int8", "bfloat16", "bfloat16"),
+        ("float32", "intgemm", "int8"),
+    ],
+)
+def test_what_products_run_in(stored: str, asked: str, runs: str) -> None:
+    checkpoint = Checkpoint(SPEC, TENSORS, TEXT, precision=stored)
+    assert Encoder.from_checkpoint(checkpoint, asked, ops=reference).precision == runs
+
+
+def test_ctranslate2s_float16_runs_as_float32() -> None:
+    with pytest.warns(UserWarning, match="precision 'float16' runs as 'float32'") as told:
+        encoder = Encoder.from_checkpoint(Checkpoint(SPEC, TENSORS, TEXT), "float16", ops=reference)
+    assert encoder.precision == "float32" and [warning.filename for warning in told] == [__file__]
+
+
+def test_arguments_of_the_encoder_itself() -> None:
+    checkpoint = Checkpoint(SPEC, TENSORS, TEXT)
+    with pytest.raises(InputError, match="unknown precision 'float8'; known: float32"):
+        Encoder.from_checkpoint(checkpoint, precision="float8", ops=reference)
+    with pytest.raises(InputError, match="threads must be at least 1, got 0"):
+        Encoder.from_checkpoint(checkpoint, threads=0, ops=reference)
+    with pytest.raises(InputError, match="threads must be a whole number, got '2'"):
+        Encoder.from_checkpoint(checkpoint, threads="2", ops=reference)  # type: ignore[arg-type]
+    translation = replace(checkpoint, text=TranslationText(("a",), ("a",)))
+    with pytest.raises(
+        CheckpointError, match="an encoder's checkpoint is expected.*: use Translator, or fastattn translate$"
+    ):
+        Encoder.from_checkpoint(translation, ops=reference)

@@ -1,0 +1,253 @@
+"""MultiVectorEncoder: vectors of tokens as sentence-transformers and PyLate make them; MaxSim."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fastattn.encoders import multi_vector_encoder
+from fastattn.encoders.encoder import Encoder
+from fastattn.encoders.multi_vector_encoder import MultiVectorEncoder
+from fastattn.errors import CheckpointError, InputError
+from fastattn.ops import cpu as operations
+from fastattn.ops import reference
+from fastattn.spec.text_spec import MOST_FILLED
+from fastattn.weights import read
+from fastattn.weights.native import convert
+from tests.encoders.classifiers import LABELS, some_texts, write_classifier
+from tests.encoders.multi_vector import EXPANSION, WIDTH, projection, write_original, write_pylate, write_today
+
+TEXTS = ["w5 w6 . w7", "", "w40", "w5 w6 " * 60, "w9 [unused0] w8 w9"]
+FORMS: dict[str, Callable[..., Path]] = {"today": write_today, "pylate": write_pylate, "original": write_original}
+# Lengths of queries of TEXTS, and of documents, whose tokens w6 and "." get no vector.
+SHAPES = {
+    "today": ([9] * 5, [6, 4, 5, 8, 8]),
+    "pylate": ([10] * 5, [6, 3, 4, 10, 7]),
+    "original": ([8] * 5, [6, 3, 4, 14, 7]),
+}
+
+
+def load(folder: Path, ops: Any = operations, **how: Any) -> MultiVectorEncoder:
+    return MultiVectorEncoder.from_checkpoint(read(folder), ops=ops, **how)
+
+
+def cosines(a_TE: np.ndarray, b_TE: np.ndarray) -> np.ndarray:
+    return (a_TE * b_TE).sum(axis=1) / np.linalg.norm(a_TE, axis=1) / np.linalg.norm(b_TE, axis=1)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_is_read(form: str, tmp_path: Path) -> None:
+    encoder = load(FORMS[form](tmp_path))
+    assert encoder.dimension == WIDTH
+    queries, documents = encoder.encode_query(TEXTS), encoder.encode_document(TEXTS)
+    assert [len(vectors) for vectors in queries] == SHAPES[form][0]
+    assert [len(vectors) for vectors in documents] == SHAPES[form][1]
+    for vectors in (*queries, *documents):
+        assert vectors.dtype == np.float32 and vectors.shape[1:] == (WIDTH,)
+        np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=1e-5)
+
+
+def test_vectors_are_projected_hidden_states(tmp_path: Path) -> None:
+    encoder = load(write_today(tmp_path), reference)
+    (ids,) = encoder._encoder.tokenizer.encode(["w5 w7 w8"])
+    rows_ND, _ = encoder._encoder.loaded.model.encode([ids])
+    expected = rows_ND @ projection().T
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    np.testing.assert_allclose(encoder.encode("w5 w7 w8"), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("seen", [False, True])
+def test_what_fills_a_query_is_attended_to_where_the_checkpoint_says_so(seen: bool, tmp_path: Path) -> None:
+    encoder = load(write_today(tmp_path, query_expansion=EXPANSION | {"attend": seen}))
+    filled, alone = encoder.encode_query("w5 w7"), encoder.encode("w11 w5 w7")
+    assert (len(filled), len(alone)) == (9, 5)
+    assert np.array_equal(filled[:5], alone) != seen
+    assert not np.array_equal(filled[5], filled[6])  # masks at different places
+
+
+@pytest.mark.parametrize(
+    ("own", "lengths"),
+    [
+        ({"query_expansion": EXPANSION | {"strategy": "min", "length": 6}}, [7, 6, 6, 9, 7]),
+        ({"query_expansion": EXPANSION | {"strategy": "min"}, "query_length": None}, [9, 9, 9, 40, 9]),
+        ({"query_expansion": None}, [7, 3, 4, 9, 7]),
+        ({"query_expansion": None, "query_length": 5}, [5, 3, 4, 5, 5]),
+        ({"query_expansion": EXPANSION | {"token": "w20"}}, [9] * 5),
+    ],
+)
+def test_lengths_of_queries(own: dict[str, Any], lengths: list[int], tmp_path: Path) -> None:
+    assert [len(vectors) for vectors in load(write_today(tmp_path, **own)).encode_query(TEXTS)] == lengths
+
+
+def test_markers_are_single_tokens(tmp_path: Path) -> None:
+    encoder = load(write_original(tmp_path))
+    assert encoder.prompts == {"query": "[unused0] ", "document": "[unused1] "}
+    assert len(encoder.encode("[unused0] w5")) == 4
+    np.testing.assert_array_equal(encoder.encode_query("w5")[:4], encoder.encode("[unused0] w5"))
+
+
+def test_skipped_tokens(tmp_path: Path) -> None:
+    encoder = load(write_today(tmp_path, mask={"skiplist_tasks": ["query"]}))
+    assert len(encoder.encode_document("w6 w5")) == 6 and len(encoder.encode_query("w6 w5")) == 8
+    whole = load(write_today(tmp_path / "whole", mask={"skiplist_words": None})).encode_document("w6 w5 w6")
+    kept = load(write_today(tmp_path / "kept")).encode_document("w6 w5 w6")
+    assert len(whole) == 7
+    np.testing.assert_array_equal(kept, whole[[0, 1, 2, 4, 6]])
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
+@pytest.mark.parametrize("form", ["today", "pylate"])
+def test_neighbours_and_threads_change_no_bit(form: str, precision: str, tmp_path: Path) -> None:
+    texts = some_texts(80)
+    checkpoint = read(FORMS[form](tmp_path))
+    encoder = MultiVectorEncoder.from_checkpoint(checkpoint, precision, ops=operations)
+    alone = MultiVectorEncoder.from_checkpoint(checkpoint, precision, 1, operations)
+    slow = load(tmp_path, reference)
+    for name in ("encode_query", "encode_document"):
+        found = getattr(encoder, name)(texts)
+        for others in (getattr(encoder, name)(texts[::-1])[::-1], getattr(alone, name)(texts)):
+            assert all(np.array_equal(a, b) for a, b in zip(found, others, strict=True))
+        np.testing.assert_array_equal(getattr(encoder, name)(texts[7]), found[7])
+        least = {"float32": 0.99999, "bfloat16": 0.998, "int8": 0.95}[precision]
+        assert min(cosines(a, b).min() for a, b in zip(found, getattr(slow, name)(texts))) > least
+
+
+def test_a_score_is_the_sum_of_greatest_products(tmp_path: Path, monkeypatch: Any) -> None:
+    encoder = load(write_today(tmp_path))
+    queries, documents = encoder.encode_query(TEXTS[:3]), encoder.encode_document(some_texts(50))
+    expected = [[(query @ document.T).max(axis=1).sum() for document in documents] for query in queries]
+    scores = encoder.score(queries, documents)
+    assert scores.shape == (3, 50) and scores.dtype == np.float32
+    np.testing.assert_allclose(scores, expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(encoder.score(queries[1], documents), scores[1])
+    np.testing.assert_array_equal(encoder.score(queries[1], documents[7:9]), scores[1, 7:9])
+    monkeypatch.setattr(multi_vector_encoder, "SCORED_ROWS", 10)
+    np.testing.assert_array_equal(encoder.score(queries, documents), scores)
+    nothing = np.empty((0, WIDTH), np.float32)
+    assert encoder.score(queries, [nothing, documents[0]]).tolist() == [[-np.inf, score] for score in scores[:, 0]]
+    assert encoder.score([nothing], documents).tolist() == [[0] * 50]
+    assert encoder.score(queries, []).shape == (3, 0)
+
+
+def test_a_score_may_be_a_mean(tmp_path: Path) -> None:
+    mean, whole = (
+        load(write_today(tmp_path / str(kind), {"similarity_fn_name": kind})) for kind in ("meanmaxsim", "maxsim")
+    )
+    queries, documents = whole.encode_query(TEXTS), whole.encode_document(TEXTS)
+    np.testing.assert_allclose(mean.score(queries, documents), whole.score(queries, documents) / 9, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("queries", "documents", "message"),
+    [
+        (np.zeros((2, 5)), [], r"queries must be float arrays \[tokens, 20\], number 0 is float64 \[2, 5\]"),
+        (np.zeros(20), [], r"queries must be a list of arrays \[tokens, 20\], got an array \[20\]"),
+        ([], ["w5"], r"documents must be float arrays \[tokens, 20\], number 0 is str"),
+        ([], np.zeros((3, 20)), r"documents must be a list of arrays"),
+    ],
+)
+def test_bad_vectors_are_one_clear_line(queries: Any, documents: Any, message: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=message):
+        load(write_today(tmp_path)).score(queries, documents)
+
+
+def test_other_checkpoints_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="made for a vector a token is expected"):
+        load(write_classifier(tmp_path / "labels", LABELS))
+    for form, write in FORMS.items():
+        with pytest.raises(CheckpointError, match="made for a vector a token: use fastattn.MultiVectorEncoder"):
+            Encoder.from_checkpoint(read(write(tmp_path / form)))
+
+
+@pytest.mark.parametrize(
+    ("write", "message"),
+    [
+        (lambda p: write_today(p, mask={"keep_only_token_ids": [3]}), "keep_only_token_ids should be null"),
+        (lambda p: write_today(p, mask={"skiplist_words": "abc"}), "skiplist_words should be a list of strings"),
+        (
+            lambda p: write_today(p, query_expansion={"strategy": "some", "length": 9}),
+            "strategy should be one of fixed",
+        ),
+        (lambda p: write_today(p, query_expansion={"strategy": "fixed"}), "length is missing"),
+        (lambda p: write_today(p, query_expansion=EXPANSION | {"token": "none"}), "has no 'none', which fills queries"),
+        (lambda p: write_today(p, query_expansion=EXPANSION | {"length": 41}), "query_length 41 does not fit"),
+        (lambda p: write_today(p, document_length=2), "document_length 2 does not fit 2 special tokens"),
+        (lambda p: write_today(p, query_length="long"), "query_length should be an integer of at least 1"),
+        (lambda p: write_pylate(p, skiplist_words=[5]), "skiplist_words should be a list of strings"),
+        (lambda p: write_original(p, {"similarity": "fish"}), "similarity should be 'cosine', is 'fish'"),
+        (lambda p: write_original(p, {"query_maxlen": 0}), "query_maxlen should be an integer of at least 1"),
+        (lambda p: write_original(p, hidden_size=39), "linear.weight should be"),
+    ],
+)
+def test_bad_files_are_one_clear_line(write: Callable[[Path], Path], message: str, tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=message):
+        load(write(tmp_path))
+
+
+def test_a_model_without_a_limit_of_positions_has_one_of_what_fills_queries(tmp_path: Path) -> None:
+    """They are filled before anything else looks at them."""
+    checkpoint = read(write_today(tmp_path))
+    stack, text = checkpoint.spec.encoder, checkpoint.text
+    spec = replace(checkpoint.spec, encoder=replace(stack, positions=replace(stack.positions, limit=0)))
+    for length in (MOST_FILLED + 1, 10**13):
+        settings = replace(text.multi_vector, expansion=length)
+        changed = replace(checkpoint, spec=spec, text=replace(text, multi_vector=settings))
+        with pytest.raises(CheckpointError, match=f"^queries should be filled up to at most 32768 ids, not {length}$"):
+            MultiVectorEncoder.from_checkpoint(changed)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_settings_survive_a_conversion(form: str, tmp_path: Path) -> None:
+    original = read(FORMS[form](tmp_path / "theirs"))
+    (tmp_path / "ours").mkdir()
+    convert.write(tmp_path / "ours", original, "float32")
+    again = load(tmp_path / "ours")
+    for name in ("encode_query", "encode_document"):
+        expected = getattr(MultiVectorEncoder.from_checkpoint(original), name)(TEXTS)
+        assert all(np.array_equal(a, b) for a, b in zip(getattr(again, name)(TEXTS), expected, strict=True))
+
+
+@pytest.mark.filterwarnings("ignore")  # theirs
+@pytest.mark.parametrize("attend", [False, True])
+@pytest.mark.parametrize("form", FORMS)
+def test_vectors_are_those_of_sentence_transformers(form: str, attend: bool, tmp_path: Path) -> None:
+    theirs = pytest.importorskip("sentence_transformers", minversion="6.2")
+    if form == "today":
+        write_today(tmp_path, query_expansion=EXPANSION | {"attend": attend})
+    elif form == "pylate":
+        write_pylate(tmp_path, attend_to_expansion_tokens=attend)
+    else:
+        write_original(tmp_path, {"attend_to_mask_tokens": attend})
+    peer, encoder = theirs.MultiVectorEncoder(str(tmp_path), device="cpu"), load(tmp_path)
+    both = []
+    for name in ("encode_query", "encode_document"):
+        expected, found = getattr(peer, name)(TEXTS, convert_to_numpy=True), getattr(encoder, name)(TEXTS)
+        both.append((expected, found))
+        for a, b in zip(found, expected, strict=True):
+            np.testing.assert_allclose(a, b, atol=1e-5)
+    expected, found = zip(*both)
+    np.testing.assert_allclose(encoder.score(*found), peer.similarity(*expected).numpy(), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("expansion", -1, "text.multi_vector.expansion should be at least 0"),
+        ("query_length", 0, "text.multi_vector.query_length should be at least 1"),
+        ("skipped", "abc", "text.multi_vector.skipped should be"),
+    ],
+)
+def test_a_converted_folder_that_lies_is_refused(field: str, value: Any, message: str, tmp_path: Path) -> None:
+    original = read(write_today(tmp_path / "theirs"))
+    (tmp_path / "ours").mkdir()
+    convert.write(tmp_path / "ours", original, "float32")
+    path = tmp_path / "ours/config.json"
+    config = json.loads(path.read_text(encoding="utf-8"))
+    config["text"]["multi_vector"][field] = value
+    path.write_text(json.dumps(config), encoding="utf-8")
+    with pytest.raises(CheckpointError, match=message):
+        read(tmp_path / "ours")

@@ -1,0 +1,117 @@
+"""TextClassifier: labels and probabilities as transformers' pipeline gives them."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fastattn.encoders.text_classifier import TextClassifier
+from fastattn.errors import CheckpointError, InputError
+from fastattn.models.kinds import build_model
+from fastattn.ops import cpu as operations
+from fastattn.ops import reference
+from fastattn.text.huggingface import HuggingFaceTokenizer
+from fastattn.weights import read
+from tests.encoders.classifiers import LABELS, RERANKER, TOKENS, some_texts, write_classifier
+
+TEXTS = ["w5 w6 w7", "", "w40", "w5 " * 60]
+
+
+def slow(folder: Path) -> TextClassifier:
+    return TextClassifier.from_checkpoint(read(folder), ops=reference)
+
+
+def numbers(folder: Path) -> np.ndarray:
+    """What the head gives of TEXTS, step by step."""
+    checkpoint = read(folder)
+    ids_B = HuggingFaceTokenizer(checkpoint.text.tokenizer, 40).encode(TEXTS)
+    model = build_model(checkpoint, reference)
+    return model.head(*model.encode(ids_B)).astype(np.float64)
+
+
+def scores(found: list[list[dict[str, Any]]], labels: tuple[str, ...]) -> np.ndarray:
+    """The scores by text and label, [B, F]."""
+    return np.array([[{entry["label"]: entry["score"] for entry in one}[label] for label in labels] for one in found])
+
+
+def test_labels_are_in_the_order_of_their_probabilities(tmp_path: Path) -> None:
+    classifier = slow(write_classifier(tmp_path, LABELS))
+    assert classifier.labels == ("NONE", "PLACE", "PERSON")
+    assert (classifier.max_length, classifier.precision) == (40, "float32")
+    found = classifier.classify(TEXTS)
+    weights = np.exp(numbers(tmp_path))
+    expected = weights / weights.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(scores(found, classifier.labels), expected, rtol=1e-5)
+    for one in found:
+        assert [entry["score"] for entry in one] == sorted((entry["score"] for entry in one), reverse=True)
+    assert classifier.classify(TEXTS, top_k=2) == [one[:2] for one in found]
+    assert [entry["label"] for entry in classifier.classify(TEXTS[0])] == [entry["label"] for entry in found[0]]
+    assert classifier.classify(iter(TEXTS)) == found
+    assert classifier.classify([]) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "problem", "make"),
+    [
+        (LABELS, "multi_label_classification", lambda x: 1 / (1 + np.exp(-x))),
+        (LABELS, "regression", lambda x: x),
+        (LABELS, "single_label_classification", lambda x: np.exp(x) / np.exp(x).sum(axis=1, keepdims=True)),
+        (RERANKER, None, lambda x: 1 / (1 + np.exp(-x))),
+        (RERANKER, "single_label_classification", lambda x: 1 / (1 + np.exp(-x))),
+        (RERANKER, "regression", lambda x: x),
+    ],
+)
+def test_the_problem_says_what_makes_probabilities(name: str, problem: str | None, make: Any, tmp_path: Path) -> None:
+    classifier = slow(write_classifier(tmp_path, name, problem_type=problem))
+    found = scores(classifier.classify(TEXTS), classifier.labels)
+    np.testing.assert_allclose(found, make(numbers(tmp_path)), rtol=1e-5)
+
+
+def test_labels_without_names_have_numbers(tmp_path: Path) -> None:
+    classifier = slow(write_classifier(tmp_path, LABELS, id2label=None, num_labels=3))
+    assert classifier.labels == ("LABEL_0", "LABEL_1", "LABEL_2")
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
+def test_neighbours_and_threads_change_no_bit(precision: str, tmp_path: Path) -> None:
+    checkpoint, texts = read(write_classifier(tmp_path, LABELS)), some_texts(80)
+    classifier = TextClassifier.from_checkpoint(checkpoint, precision, ops=operations)
+    found = classifier.classify(texts)
+    assert classifier.classify(texts[::-1]) == found[::-1]
+    assert classifier.classify(texts[7]) == found[7]
+    assert TextClassifier.from_checkpoint(checkpoint, precision, 1, operations).classify(texts) == found
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"texts": 5}, "texts must be a str or several, got int"),
+        ({"texts": ["a", 5]}, "texts must be str, number 1 is int"),
+        ({"texts": ["a"], "top_k": 0}, "top_k must be at least 1, got 0"),
+        ({"texts": ["a"], "show_progress_bar": "no"}, "show_progress_bar"),
+    ],
+)
+def test_bad_input_is_one_clear_line(arguments: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=message):
+        slow(write_classifier(tmp_path)).classify(**arguments)
+
+
+def test_other_heads_are_refused(tmp_path: Path) -> None:
+    for config, message in (({}, "head is for each token"), ({"architectures": None}, "architectures should name")):
+        with pytest.raises(CheckpointError, match=message):
+            slow(write_classifier(tmp_path, TOKENS, **config))
+
+
+@pytest.mark.parametrize("problem", [None, "multi_label_classification", "regression"])
+@pytest.mark.parametrize("name", [LABELS, RERANKER])
+def test_labels_are_those_of_transformers(name: str, problem: str | None, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    folder = write_classifier(tmp_path, name, problem_type=problem)
+    peer = transformers.pipeline("text-classification", model=str(folder), device="cpu")
+    classifier = slow(folder)
+    for text, found in zip(TEXTS, classifier.classify(TEXTS)):
+        expected = peer([text], top_k=None, truncation=True)[0]
+        assert [entry["label"] for entry in found] == [entry["label"] for entry in expected]
+        np.testing.assert_allclose([entry["score"] for entry in found], [e["score"] for e in expected], atol=1e-5)

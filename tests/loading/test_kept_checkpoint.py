@@ -1,0 +1,312 @@
+"""Checkpoints as they were read, kept in the cache: found again as long as nothing has changed."""
+
+import json
+import os
+import pickle
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fastattn
+from fastattn import weights
+from fastattn.encoders.cross_encoder import CrossEncoder
+from fastattn.encoders.encoder import Encoder
+from fastattn.loading import kept_checkpoint
+from fastattn.translation.translator import Translator
+from tests.encoders.classifiers import some_pairs, some_texts, write_classifier
+from tests.weights.ctranslate2.writer import write_tiny
+
+TEXTS = ["w5 w7 w9", "", *some_texts(3)]
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty one, where files are kept however new they are."""
+    monkeypatch.setenv("FASTATTN_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(kept_checkpoint, "SETTLED", -1_000_000_000)
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write_classifier(tmp_path / "model")
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The folders that are read from now on."""
+    found: list[Path] = []
+    read = weights.read
+
+    def noted(path: Path) -> Any:
+        found.append(path)
+        return read(path)
+
+    monkeypatch.setattr(weights, "read", noted)
+    return found
+
+
+def vectors(folder: Path, precision: str = "float32") -> bytes:
+    return Encoder(folder, precision).encode(TEXTS).tobytes()
+
+
+def kept_file(cache: Path) -> Path:
+    (file,) = (cache / "packed").glob("*.kept")
+    return file
+
+
+def load_twice(folder: Path, reads: list[Path]) -> bytes:
+    """The first packs the weights, the second keeps what it has read."""
+    vectors(folder)
+    expected = vectors(folder)
+    assert len(reads) == 2
+    return expected
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
+def test_the_third_process_reads_nothing(folder: Path, reads: list[Path], cache: Path, precision: str) -> None:
+    expected = [vectors(folder, precision) for _ in range(2)]
+    assert vectors(folder, precision) == expected[0] == expected[1]
+    assert len(reads) == 2
+    assert kept_file(cache).stat().st_mode & 0o022 == 0
+
+
+def test_each_class_keeps_what_it_needs(folder: Path, reads: list[Path]) -> None:
+    """An Encoder has no use for the head."""
+    expected = load_twice(folder, reads)
+    scores = [CrossEncoder(folder).predict(some_pairs(3)) for _ in range(3)]
+    assert len(reads) == 4
+    np.testing.assert_array_equal(scores[0], scores[2])
+    assert vectors(folder) == expected and len(reads) == 4
+
+
+def test_a_translator(tmp_path: Path, reads: list[Path]) -> None:
+    folder = write_tiny(tmp_path / "model")
+    texts = ["▁w3 ▁w5 ▁w7", "▁w9"]
+    found = [Translator(folder).translate(texts) for _ in range(3)]
+    assert found[0] == found[1] == found[2] and len(reads) == 2
+
+
+def test_firefox_with_its_shortlist(pulled: Callable[[str], Path], tmp_path: Path, reads: list[Path]) -> None:
+    """An array that a file has needs no room; what is shared by name stays one."""
+    folder = Path(shutil.copytree(pulled("en-pt"), tmp_path / "model"))
+    found = [Translator(folder).translate("The weather is nice today.") for _ in range(3)]
+    assert found[0] == found[1] == found[2] and len(reads) == 2
+    kept: list[Any] = []
+    kept_checkpoint.load(folder, "auto", "Translator", lambda *parts: kept.extend(parts))
+    checkpoint, read = kept[0], weights.read(folder)
+    for name in ("spec", "text", "precision", "format", "details", "headless", "files"):
+        assert getattr(checkpoint, name) == getattr(read, name)
+    for name in ("always", "starts_V1", "targets"):
+        np.testing.assert_array_equal(getattr(checkpoint.shortlist, name), getattr(read.shortlist, name))
+    tensors = checkpoint.tensors
+    assert tensors["decoder.projection.weight"] is tensors["decoder.embedding.weight"]
+
+
+def _append(folder: Path) -> None:
+    with open(folder / "config.json", "ab") as stream:
+        stream.write(b"\n")
+
+
+def _rewrite_at_the_same_time(folder: Path) -> None:
+    file = folder / "tokenizer.json"
+    times = file.stat()
+    file.write_bytes(file.read_bytes())
+    os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
+def _add(folder: Path) -> None:
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text("{}")
+
+
+CHANGES = [_append, _rewrite_at_the_same_time, _add, lambda folder: (folder / "tokenizer_config.json").unlink()]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_folder_that_changed_is_read_again(folder: Path, reads: list[Path], change: Callable[[Path], None]) -> None:
+    load_twice(folder, reads)
+    vectors(folder)
+    assert len(reads) == 2
+    change(folder)
+    vectors(folder)
+    assert len(reads) == 3
+    vectors(folder)
+    vectors(folder)
+    assert len(reads) <= 4, "and kept again"
+
+
+def test_what_may_change_unseen_is_not_kept(folder: Path, reads: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file may be written twice within a tick of its file system's clock."""
+    monkeypatch.setattr(kept_checkpoint, "SETTLED", 3_600_000_000_000)
+    for count in range(1, 4):
+        vectors(folder)
+        assert len(reads) == count
+
+
+def test_a_folder_with_much_else_is_not_kept(folder: Path, reads: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_checkpoint, "MOST_FILES", 2)
+    for count in range(1, 4):
+        vectors(folder)
+        assert len(reads) == count
+
+
+def test_a_folder_whose_files_lie_deeper_is_not_kept(folder: Path, reads: list[Path], cache: Path) -> None:
+    deeper = folder.parent / "modules" / "a" / "b"
+    deeper.parent.mkdir(parents=True)
+    folder.rename(deeper)
+    (deeper / "pooling").mkdir()
+    pooling = {"word_embedding_dimension": 36, "pooling_mode_mean_tokens": True}
+    (deeper / "pooling" / "config.json").write_text(json.dumps(pooling))
+    modules = [
+        {"idx": n, "name": str(n), "path": place, "type": f"sentence_transformers.models.{kind}"}
+        for n, (place, kind) in enumerate([("a/b", "Transformer"), ("a/b/pooling", "Pooling")])
+    ]
+    (folder.parent / "modules" / "modules.json").write_text(json.dumps(modules))
+    for _ in range(3):
+        vectors(folder.parent / "modules")
+    assert len(reads) == 3 and not list((cache / "packed").glob("*.kept"))
+
+
+@pytest.fixture
+def readers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the package, as if this process had just imported it."""
+    package = tmp_path / "fastattn"
+    shutil.copytree(Path(fastattn.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(kept_checkpoint, "__file__", str(package / "kept_checkpoint.py"))
+    monkeypatch.setattr(fastattn, "_imported_at", time.time_ns())
+    return package
+
+
+@pytest.mark.parametrize("module", ["tensors.py", "text/huggingface.py", "models/stack.py"])
+def test_other_readers_of_the_same_size_and_time_read_again(
+    readers: Path, folder: Path, reads: list[Path], module: str
+) -> None:
+    load_twice(folder, reads)
+    vectors(folder)
+    assert len(reads) == 2
+    file = readers / module
+    times = file.stat()
+    file.write_bytes(file.read_bytes().replace(b"def ", b"Def ", 1))
+    os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
+    vectors(folder)
+    assert len(reads) == 3
+
+
+def test_what_other_readers_may_have_read_is_not_kept(readers: Path, folder: Path, reads: list[Path]) -> None:
+    """An upgrade under a running process, of which some modules are imported and some will be."""
+    os.utime(readers / "tensors.py", ns=(fastattn._imported_at + 2_000_000_000,) * 2)
+    for count in range(1, 4):
+        vectors(folder)
+        assert len(reads) == count
+
+
+@pytest.mark.parametrize("damage", ["shorter", "longer", "empty", "noise", "a byte", "shared", "a folder"])
+def test_a_damaged_file_is_passed_over(folder: Path, reads: list[Path], cache: Path, damage: str) -> None:
+    expected = load_twice(folder, reads)
+    file = kept_file(cache)
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    noise = np.random.default_rng(0).bytes(len(data))
+    contents = {"shorter": data[:-1], "longer": data + b"\0", "empty": b"", "noise": noise, "a byte": data}
+    if damage == "shared":
+        file.chmod(0o666)
+    elif damage == "a folder":
+        file.unlink()
+        file.mkdir()
+    else:
+        file.write_bytes(contents[damage])
+    assert vectors(folder) == expected and len(reads) == 3
+
+
+@pytest.mark.parametrize("change", ["gone", "other", "old"])
+def test_the_packed_weights_count_too(folder: Path, reads: list[Path], cache: Path, change: str) -> None:
+    expected = load_twice(folder, reads)
+    (packed,) = (cache / "packed").glob("*.safetensors")
+    if change == "gone":
+        packed.unlink()
+    elif change == "other":
+        packed.write_bytes(packed.read_bytes())
+    else:  # it is marked as used, once a day, so that its digest is checked again
+        os.utime(packed, (0, 0))
+        vectors(folder)
+        assert packed.stat().st_mtime > 1e9
+    assert vectors(folder) == expected and len(reads) >= 3
+
+
+def test_what_nobody_used_for_thirty_days_goes_when_something_is_kept(folder: Path, cache: Path) -> None:
+    vectors(folder)
+    old = cache / "packed" / f"{'a' * 40}-1.kept"
+    old.write_bytes(b"")
+    os.utime(old, (0, 0))
+    vectors(folder)
+    assert kept_file(cache) != old
+
+
+class Harmful:
+    """Its pickle calls a function."""
+
+    def __reduce__(self) -> Any:
+        return pytest.fail, ("it was called",)
+
+
+def test_only_plain_data_is_made_of_a_file(folder: Path, reads: list[Path], cache: Path) -> None:
+    """Even of one that has a digest."""
+    expected = load_twice(folder, reads)
+    for value in (Harmful(), {"statuses": Harmful()}, np.float32(1), 7, {}):
+        rest = pickle.dumps(value)
+        data = kept_checkpoint._HEADER.pack(kept_checkpoint._MAGIC, 0, len(rest)).ljust(64, b"\0") + rest
+        kept_file(cache).write_bytes(data + kept_checkpoint._digest(memoryview(data)))
+        count = len(reads)
+        assert vectors(folder) == expected and len(reads) == count + 1
+
+
+def test_a_model_that_asks_for_more_reads_it(folder: Path, reads: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = load_twice(folder, reads)
+    find = kept_checkpoint._find
+
+    def lacking(*arguments: Any) -> Any:
+        kept = find(*arguments)
+        assert kept is not None
+        kept[0].tensors = {name: kept[0].tensors[name] for name in list(kept[0].tensors)[:3]}
+        return kept
+
+    monkeypatch.setattr(kept_checkpoint, "_find", lacking)
+    assert vectors(folder) == expected and len(reads) == 3
+
+
+@pytest.mark.parametrize("place", [0, 0.01, 0.2, 0.4, 0.6, 0.8, 0.99, 1])
+def test_a_byte_anywhere_is_seen(folder: Path, reads: list[Path], cache: Path, place: float) -> None:
+    expected = load_twice(folder, reads)
+    file = kept_file(cache)
+    data = bytearray(file.read_bytes())
+    data[int(place * (len(data) - 1))] ^= 0x80
+    file.write_bytes(data)
+    assert vectors(folder) == expected and len(reads) == 3
+
+
+def test_another_layout_of_packed_weights(folder: Path, reads: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of another CPU that has the same cache folder."""
+    expected = load_twice(folder, reads)
+    monkeypatch.setattr("fastattn.ops.cpu.packing.packed_layout", lambda precision: f"{precision}-another")
+    assert vectors(folder) == expected and len(reads) == 3
+
+
+def test_what_is_loaded_is_marked_as_used(
+    folder: Path, reads: list[Path], cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once a day: the kept file and that of the packed weights, which is then looked at whole again."""
+    expected = load_twice(folder, reads)
+    files = sorted((cache / "packed").iterdir())
+    before = [path.stat().st_mtime_ns for path in files]
+    assert vectors(folder) == expected and [path.stat().st_mtime_ns for path in files] == before
+    later = time.time() + 2 * 86_400
+    monkeypatch.setattr(time, "time", lambda: later)
+    assert vectors(folder) == expected and len(reads) == 2
+    assert all(path.stat().st_mtime_ns > time for path, time in zip(files, before, strict=True)) and len(files) == 2
+    assert vectors(folder) == expected and len(reads) == 3

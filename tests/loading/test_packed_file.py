@@ -1,0 +1,247 @@
+"""Packed weights in the cache: mapped when they are there, made again when they are not what they should be."""
+
+import os
+import subprocess
+import sys
+import time
+from contextlib import nullcontext
+
+import numpy as np
+import pytest
+
+from fastattn import Encoder, operations
+from fastattn.loading.packed_file import PackedFile, content_hash
+from fastattn.spec.quantized import QuantizedTensor
+from fastattn.system.cache_folder import cache_root
+
+
+@pytest.fixture
+def source(tmp_path, monkeypatch):
+    monkeypatch.setenv("FASTATTN_CACHE", str(tmp_path / "cache"))
+    path = tmp_path / "weights"
+    path.write_bytes(bytes(range(256)) * 10)
+    return path
+
+
+def layer(precision, seed=0):
+    rng = np.random.default_rng(seed)
+    weight, bias = rng.standard_normal((70, 33), np.float32), rng.standard_normal(70, np.float32)
+    return lambda: operations.pack_linear(weight, bias, precision)
+
+
+def assert_equal(one, other):
+    for (name, a), (_, b) in zip(one.arrays().items(), other.arrays().items(), strict=True):
+        np.testing.assert_array_equal(a, b, err_msg=name)
+        assert a.dtype == b.dtype
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
+def test_the_second_load_maps_what_the_first_wrote(source, precision):
+    first = PackedFile([source], precision)
+    made = first.linear("a", (70, 33), layer(precision))
+    first.save()
+    again = PackedFile([source], precision).linear("a", (70, 33), lambda: pytest.fail("packed a second time"))
+    assert_equal(made, again)
+    x = np.ones((3, 33), np.float32)
+    np.testing.assert_array_equal(operations.linear(x, made), operations.linear(x, again))
+    assert [path.name for path in first.path.parent.iterdir()] == [first.path.name]
+
+
+def test_a_given_input_scale_is_kept(source):
+    weight = QuantizedTensor(np.ones((70, 33), np.int8), np.ones(70, np.float32), 2.5)
+    first = PackedFile([source], "int8")
+    made = first.linear("a", (70, 33), lambda: operations.pack_linear(weight, None, "int8"))
+    first.save()
+    again = PackedFile([source], "int8").linear("a", (70, 33), lambda: pytest.fail("packed a second time"))
+    assert again.input_scale.tolist() == made.input_scale.tolist() == [2.5]
+
+
+@pytest.mark.parametrize("damage", ["truncated", "emptied", "other shape", "noise"])
+def test_a_file_that_is_not_what_it_should_be_is_made_again(source, damage):
+    first = PackedFile([source], "int8")
+    first.linear("a", (70, 33), layer("int8") if damage != "other shape" else lambda: operations.pack_linear(
+        np.ones((500, 4), np.float32), None, "int8"
+    ))  # fmt: skip
+    first.save()
+    data = first.path.read_bytes()
+    changed = {"truncated": data[: len(data) // 2], "emptied": b"", "noise": os.urandom(200)}
+    first.path.write_bytes(changed.get(damage, data))
+    with pytest.warns(UserWarning, match="are damaged; it is made anew") if damage in changed else nullcontext():
+        second = PackedFile([source], "int8")
+    assert_equal(second.linear("a", (70, 33), layer("int8")), layer("int8")())
+    second.save()
+    PackedFile([source], "int8").linear("a", (70, 33), lambda: pytest.fail("not written again"))
+
+
+@pytest.mark.parametrize("place", [0.2, 0.5, 0.9])
+@pytest.mark.parametrize("damage", ["a bit", "zeros"])
+def test_values_that_changed_are_seen(source, place, damage):
+    """Files whose header is whole, which would give wrong results in silence."""
+    first = PackedFile([source], "float32")
+    first.linear("a", (700, 330), lambda: operations.pack_linear(np.ones((700, 330), np.float32)))
+    first.save()
+    data = bytearray(first.path.read_bytes())
+    at = int(len(data) * place)
+    if damage == "a bit":
+        data[at] ^= 4
+    else:
+        data[at : at + 4096] = bytes(min(4096, len(data) - at))
+    first.path.write_bytes(data)
+    with pytest.warns(UserWarning, match="are damaged; it is made anew"):
+        PackedFile([source], "float32")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="POSIX permissions")
+def test_a_file_that_others_may_write_is_not_believed(source):
+    first = PackedFile([source], "int8")
+    first.linear("a", (70, 33), layer("int8"))
+    first.save()
+    first.path.chmod(0o666)
+    with pytest.warns(UserWarning, match="may have been written by others; it is made anew"):
+        second = PackedFile([source], "int8")
+    second.linear("a", (70, 33), layer("int8"))
+    second.save()
+    assert first.path.stat().st_mode & 0o022 == 0
+    PackedFile([source], "int8").linear("a", (70, 33), lambda: pytest.fail("not written again"))
+
+
+def test_what_nobody_used_for_thirty_days_goes_when_something_is_packed(source):
+    def aged(name, days, read=0):
+        path = cache_root() / "packed" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"")
+        os.utime(path, (time.time() - (read or days) * 86_400, time.time() - days * 86_400))
+        return path
+
+    old = [aged("a" * 40 + "-int8-6.safetensors", 31), aged("b" * 40 + "-1.kept", 31)]
+    stay = [
+        aged("c" * 40 + "-int8-6.safetensors", 29),
+        aged("d" * 40 + "-int8-6.safetensors", 31, read=1),  # by who may not mark it
+        aged("mine.safetensors", 31),
+    ]
+    for path in old:
+        (path.parent / f"{'e' * 40}-{path.name[41:]}").symlink_to(path)
+    links = [path for path in old[0].parent.iterdir() if path.is_symlink()]
+    first = PackedFile([source], "int8")
+    first.linear("a", (70, 33), layer("int8"))
+    assert all(path.exists() for path in old)  # a load that packs nothing looks at nothing
+    first.save()
+    assert sorted(first.path.parent.iterdir()) == sorted([first.path, *stay, *links])
+
+
+KILLED = """
+import os, signal, sys
+import numpy as np
+from pathlib import Path
+from fastattn.ops import cpu as operations
+from fastattn.loading import packed_file
+from fastattn.weights.containers import safetensors
+
+def stop(stream, tensors, **more):
+    safetensors.write_tensors(stream, tensors, **more)
+    stream.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+packed_file.write_tensors = stop
+packed = packed_file.PackedFile([Path(sys.argv[1])], "float32")
+packed.linear("a", (70, 33), lambda: operations.pack_linear(np.ones((70, 33), np.float32)))
+packed.save()
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
+def test_what_a_killed_writer_left_is_swept_and_a_living_one_s_is_not(source):
+    done = subprocess.run([sys.executable, "-c", KILLED, str(source)])
+    assert done.returncode == -9
+    import fcntl
+
+    folder = cache_root() / "packed"
+    assert [path.suffix for path in folder.iterdir()] == [".part"]
+    living = folder / "a.00000000.part"
+    with living.open("wb") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        PackedFile([source], "float32")
+        assert [path.name for path in folder.iterdir()] == [living.name]
+    PackedFile([source], "float32")
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.skipif(os.name == "nt", reason="POSIX permissions")
+def test_who_may_read_the_file_is_for_the_umask_to_say(source):
+    for umask, mode in ((0o022, 0o644), (0o077, 0o600)):
+        packed = PackedFile([source], "int8")
+        packed.linear("a", (70, 33), layer("int8"))
+        before = os.umask(umask)
+        packed.save()
+        os.umask(before)
+        assert packed.path.stat().st_mode & 0o777 == mode
+        packed.path.unlink()
+
+
+def test_other_content_another_precision_another_file(source):
+    names = {PackedFile([source], precision).path for precision in ("float32", "bfloat16", "int8")}
+    source.write_bytes(source.read_bytes() + b"x")
+    names.add(PackedFile([source], "int8").path)
+    assert len(names) == 4
+
+
+def test_the_hash_covers_every_byte(tmp_path):
+    path = tmp_path / "large"
+    data = bytearray(9 << 20)
+    path.write_bytes(data)
+    before = content_hash([path])
+    for at in (0, len(data) // 2, len(data) - 1):
+        data[at] ^= 1
+        path.write_bytes(data)
+        assert content_hash([path]) != before
+        data[at] ^= 1
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full") or not hasattr(os, "fork"), reason="POSIX only")
+def test_a_full_disk_costs_only_time(source, monkeypatch):
+    def full(*arguments, **options):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("fastattn.loading.packed_file.write_tensors", full)
+    packed = PackedFile([source], "int8")
+    packed.linear("a", (70, 33), layer("int8"))
+    packed.save()
+    assert not list(packed.path.parent.iterdir())
+
+
+def test_a_cache_that_cannot_be_a_folder_costs_only_time(source, monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("FASTATTN_CACHE", str(tmp_path / "file"))
+    packed = PackedFile([source], "int8")
+    assert_equal(packed.linear("a", (70, 33), layer("int8")), layer("int8")())
+    packed.save()
+
+
+SHARE = """
+import sys, fastattn
+encoder = fastattn.Encoder(sys.argv[1], precision="int8")
+encoder.encode("Two processes read the same pages.")
+mapped, total, copied = False, 0, 0
+for line in open("/proc/self/smaps"):
+    if "-" in line.split()[0] and not line.split()[0].endswith(":"):
+        mapped = "/packed/" in line
+    elif mapped and line.startswith("Rss:"):
+        total += int(line.split()[1])
+    elif mapped and line.startswith("Anonymous:"):
+        copied += int(line.split()[1])
+print(total, copied, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/smaps"), reason="Linux counts shared pages")
+def test_processes_share_the_pages(pulled):
+    model = str(pulled("minilm"))
+    Encoder(model, precision="int8")  # writes the file
+    command = [sys.executable, "-c", SHARE, model]
+    children = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    for child in children:
+        total, copied = map(int, child.stdout.readline().split())
+        assert total > 8_000 and copied == 0  # KB
+    for child in children:
+        child.communicate()

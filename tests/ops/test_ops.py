@@ -1,0 +1,49 @@
+"""The Protocol of the operations and the namespaces that satisfy it: the same names, the same signatures."""
+
+import inspect
+from types import FunctionType
+
+import pytest
+
+from fastattn.ops import cpu as operations
+from fastattn.ops import reference
+from fastattn.ops.protocol import Ops
+from tests.kernels.cases import CASES
+
+NAMESPACES = pytest.mark.parametrize("namespace", [operations, reference], ids=["kernels", "reference"])
+OPERATIONS = {name: member for name, member in vars(Ops).items() if inspect.isfunction(member) and name[0] != "_"}
+
+# What test_jit and test_picked test.
+ELSEWHERE = ("use_threads", "current_threads", "thread_limit", "pack_rows", "select_outputs")
+ELSEWHERE += ("recorder", "take_tokens", "pick_tokens")  # test_recorded_steps
+
+
+def _parameters(function):
+    return [(p.name, p.kind, p.default) for p in inspect.signature(function).parameters.values()]
+
+
+@NAMESPACES
+def test_a_namespace_has_the_protocols_operations_and_no_other(namespace):
+    functions = {name for name, value in vars(namespace).items() if isinstance(value, FunctionType)}
+    assert functions == set(namespace.__all__) == set(OPERATIONS)
+
+
+@NAMESPACES
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_an_operation_takes_what_the_protocol_says(namespace, name):
+    own, *expected = _parameters(OPERATIONS[name])
+    assert own[0] == "self"
+    assert _parameters(getattr(namespace, name)) == expected
+
+
+def test_the_table_of_cases_has_every_operation():
+    asked = set(ELSEWHERE)
+
+    class Watched:
+        def __getattr__(self, name):
+            asked.add(name)
+            return getattr(reference, name)
+
+    for case in CASES:
+        case.call(Watched(), case.arrays)
+    assert asked == set(OPERATIONS)

@@ -1,0 +1,35 @@
+"""Weights at fewer bits: what is rounded to what, at the ends of float32's range too."""
+
+import numpy as np
+import pytest
+
+from fastattn.errors import CheckpointError
+from fastattn.spec.rounding import bfloat16_bits, quantize
+
+
+def test_int8_rounds_each_row_by_its_greatest() -> None:
+    rows = np.array([[1.0, -2.0, 0.5], [0, 0, 0], [1e-45, -1e-45, 0], [3e38, 1.0, -3e38]], np.float32)
+    made = quantize(rows, "x")
+    np.testing.assert_array_equal(made.values_FD, [[64, -127, 32], [0, 0, 0], [0, 0, 0], [127, 0, -127]])
+    np.testing.assert_array_equal(made.multipliers_F, np.float32([2 / 127, 0, 0, np.float32(3e38) / np.float32(127)]))
+    rng = np.random.default_rng(0)
+    for scale in (1e-43, 1e-40, 1.0, 1e37):
+        weight_FD = (rng.normal(size=(40, 50)) * scale).astype(np.float32)
+        made = quantize(weight_FD, "x")
+        assert np.abs(made.values_FD.astype(int)).max() <= 127
+        steps = np.abs(made.float32() - weight_FD) / np.maximum(made.multipliers_F, np.float32(1e-45))[:, None]
+        assert steps.max() < (0.5001 if scale > 1e-42 else 127)
+    for bad in (np.nan, np.inf, -np.inf):
+        with pytest.raises(CheckpointError, match=r"w\.weight has values that are not finite; int8 cannot hold them"):
+            quantize(np.array([[1, bad]], np.float32), "w.weight")
+
+
+def test_bfloat16_rounds_to_nearest_even() -> None:
+    def rounded(*bits: int) -> list[int]:
+        return bfloat16_bits(np.array(bits, np.uint32).view(np.float32)).tolist()
+
+    assert rounded(0x3F800000, 0x3F808000, 0x3F818000, 0x3F808001) == [0x3F80, 0x3F80, 0x3F82, 0x3F81]
+    assert rounded(0xBF808000, 0xBF818000, 0x80000000, 0x00000001) == [0xBF80, 0xBF82, 0x8000, 0]
+    assert rounded(0x7F7FFFFF, 0x7F800000, 0xFF800000) == [0x7F80, 0x7F80, 0xFF80]  # the greatest becomes infinity
+    for nan in (0x7F800001, 0x7FFFFFFF, 0xFFFFFFFF, 0xFF800001):
+        assert (rounded(nan)[0] & 0x7FFF) > 0x7F80

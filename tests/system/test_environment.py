@@ -1,0 +1,201 @@
+"""Odd surroundings, each in a process of its own: no home, a cache that is none, the compiler's variables, memory."""
+
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fastattn.cli.entry import _explain
+from fastattn.errors import CheckpointError, InputError, OutOfMemoryError
+from fastattn.weights import read
+from fastattn.weights.folder import map_file
+from tests.weights.ctranslate2.writer import (
+    random_transformer,
+    vocabulary,
+    write_config,
+    write_model,
+    write_vocabularies,
+)
+
+COMMAND = ("-m", "fastattn.cli")
+# As in a container whose user has a number and no name.
+NOBODY = """
+import os, pwd, sys
+def nobody(_): raise KeyError("no such user")
+pwd.getpwuid = pwd.getpwnam = nobody
+"""
+AS_NOBODY = ("-c", f"{NOBODY}from fastattn.cli import main\nsys.argv = ['fastattn', *sys.argv[1:]]\nmain()")
+needs_posix = pytest.mark.skipif(os.name != "posix", reason="POSIX users and limits")
+
+
+def run(
+    *arguments: str, cwd: Path | None = None, limit: int = 0, **variables: str | None
+) -> tuple[int, str, list[str]]:
+    """(exit code, stdout, lines of stderr) of Python with these variables, None to remove one."""
+    environment = {**os.environ, **variables}
+    environment = {name: value for name, value in environment.items() if value is not None}
+    command = [sys.executable, *(argument.encode() for argument in arguments)]  # ASCII locales encode no other
+    if limit:
+        command = ["sh", "-c", f'ulimit -v {limit}; exec "$@"', "sh", *command]
+    done = subprocess.run(command, env=environment, cwd=cwd, capture_output=True, text=True, encoding="utf-8")
+    lines = [line for line in done.stderr.splitlines() if not line.startswith("fastattn: compiling kernels")]
+    return done.returncode, done.stdout, lines
+
+
+def write_tiny_model(path: Path) -> str:
+    path.mkdir()
+    write_model(path, random_transformer(np.random.default_rng(3), source_vocabulary=19, target_vocabulary=19))
+    write_vocabularies(path, vocabulary(19), vocabulary(19))
+    write_config(path)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("NUMBA_NUM_THREADS", "0", "a whole number of at least 1, is '0'"),
+        ("NUMBA_NUM_THREADS", "-1", "a whole number of at least 1, is '-1'"),
+        ("NUMBA_NUM_THREADS", "many", "a whole number of at least 1, is 'many'"),
+        ("NUMBA_NUM_THREADS", "", "a whole number of at least 1, is ''"),
+        ("NUMBA_DISABLE_JIT", "1", "0 or unset, is '1': without the compiler there are no kernels"),
+        ("FASTATTN_THREADING", "openmp", "pool or numba, is 'openmp'"),
+        ("NUMBA_DISABLE_JIT", "yes", "0 or unset, is 'yes': without the compiler there are no kernels"),
+    ],
+)
+def test_the_compilers_variables(tmp_path: Path, name: str, value: str, expected: str) -> None:
+    model = write_tiny_model(tmp_path / "model")
+    line = f"fastattn: {name} should be {expected}"
+    assert run(*COMMAND, "translate", "-m", model, "▁w1", **{name: value}) == (2, "", [line])
+    assert run(*COMMAND, "inspect", **{name: value}) == (2, "", [line])
+    code = "import fastattn\ntry: fastattn.attention\nexcept fastattn.FastattnError as error: print(error)"
+    assert run("-c", code, **{name: value}) == (0, line.removeprefix("fastattn: ") + "\n", [])
+
+
+def test_variables_that_the_compiler_takes_are_taken() -> None:
+    code = "from fastattn.ops import cpu as operations; print(operations.thread_limit())"
+    assert run("-c", code, NUMBA_NUM_THREADS=" 1 ", NUMBA_DISABLE_JIT="0") == (0, "1\n", [])
+
+
+@needs_posix
+@pytest.mark.parametrize("chosen", ["~no-such-user/x", "~no-such-user"])
+def test_a_cache_that_can_be_none(tmp_path: Path, chosen: str) -> None:
+    model = write_tiny_model(tmp_path / "model")
+    for arguments in (
+        ("translate", "-m", model, "▁w1"),
+        ("inspect",),
+        ("cache",),
+        ("pull",),
+        ("pull", "zh-en"),
+        ("warmup",),
+    ):
+        code, output, lines = run(*COMMAND, *arguments, FASTATTN_CACHE=chosen)
+        assert (code, output, len(lines)) == (2, "", 1), (arguments, lines)
+        assert lines[0].startswith(f"fastattn: FASTATTN_CACHE should be the path of a folder, is {chosen}, ")
+    code = (
+        "import fastattn\n"
+        "try: fastattn.Encoder('minilm')\n"
+        "except fastattn.FastattnError as error: print(type(error).__name__)"
+    )
+    assert run("-c", code, FASTATTN_CACHE=chosen)[:2] == (0, "InputError\n")
+
+
+@needs_posix
+def test_a_user_without_a_home_has_no_cache(tmp_path: Path) -> None:
+    """Kernels are compiled, models that lie here run, those that are to be fetched have no place; nothing is left."""
+    model = write_tiny_model(tmp_path / "model")
+    place = tmp_path / "place"
+    place.mkdir()
+    nowhere = dict.fromkeys(("HOME", "FASTATTN_CACHE", "XDG_CACHE_HOME", "HF_HOME", "HF_HUB_CACHE"))
+    nowhere |= {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONDONTWRITEBYTECODE": "1"}
+
+    def ask(*arguments: str, **variables: str) -> tuple[int, str, list[str]]:
+        return run(*AS_NOBODY, *arguments, cwd=place, **nowhere | variables)
+
+    code, output, lines = ask("inspect", model)
+    assert (code, lines) == (0, []) and "none: this user has no home folder; FASTATTN_CACHE names one" in output
+    code, output, lines = ask("cache")
+    assert (code, lines) == (0, []) and "0 entries" in output
+    told = "needs a place to be kept, and this user has no home folder"
+    assert ask("pull", "zh-en") == (4, "", [f"fastattn: zh-en {told}; FASTATTN_CACHE names one"])
+    assert ask("pull", "owner/name") == (4, "", [f"fastattn: owner/name {told}; HF_HOME names one"])
+    code, _, lines = ask("inspect", FASTATTN_CACHE="~/cache")
+    assert code == 2 and "FASTATTN_CACHE should be the path of a folder, is ~/cache" in lines[0] and len(lines) == 1
+    code, _, lines = ask("inspect", "~/model")
+    assert code == 3 and len(lines) == 1
+    assert list(place.iterdir()) == []
+
+
+@needs_posix
+def test_kernels_run_where_nothing_can_be_kept(tmp_path: Path) -> None:
+    code = f"""{NOBODY}
+from fastattn.weights.download.pip_settings import read_settings
+from fastattn.ops import cpu as operations
+import numpy as np
+read_settings()
+x = np.ones((2, 8), np.float32)
+print(operations.rms_norm(x, np.ones(8, np.float32), 0.0).tolist() == x.tolist())
+"""
+    nowhere = dict.fromkeys(("HOME", "FASTATTN_CACHE", "XDG_CACHE_HOME"))
+    variables = nowhere | {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONDONTWRITEBYTECODE": "1"}
+    assert run("-c", code, cwd=tmp_path, **variables) == (0, "True\n", [])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_whose_name_begins_with_a_tilde(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_tiny_model(tmp_path / "~no-such-user")
+    assert read("~no-such-user").spec.kind == "encoder-decoder"
+
+
+def test_no_memory_is_no_fault_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_bytes(b"x")
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    monkeypatch.setattr("fastattn.weights.folder.FileMap", fail)
+    with pytest.raises(OutOfMemoryError, match="^not enough memory to read ") as raised:
+        map_file(tmp_path / "file")
+    assert isinstance(raised.value, MemoryError) and not isinstance(raised.value, CheckpointError)
+    monkeypatch.setattr("fastattn.weights.EXPORTERS", {"x": lambda: type("X", (), {"recognize": fail})})
+    with pytest.raises(OutOfMemoryError):
+        read(tmp_path)
+
+
+@needs_posix
+@pytest.mark.skipif(sys.platform == "darwin", reason="no limit on address space there")
+def test_a_limit_on_memory_is_named(tmp_path: Path) -> None:
+    model = write_tiny_model(tmp_path / "model")
+    os.truncate(tmp_path / "model" / "model.bin", 8 << 30)  # sparse: it takes no room
+    line = f"fastattn: not enough memory to read {model}/model.bin"
+    assert run(*COMMAND, "inspect", model, limit=4 << 20) == (1, "", [line])
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (MemoryError(), ("not enough memory", 1)),
+        (MemoryError("Unable to allocate 1 GiB"), ("not enough memory: Unable to allocate 1 GiB", 1)),
+        (RuntimeError("can't start new thread"), ("not enough memory: can't start new thread", 1)),
+        (ImportError("x.so: failed to map segment from shared object"), None),
+        (OutOfMemoryError("not enough memory to read x"), ("not enough memory to read x", 1)),
+        (InputError("no"), ("no", 2)),
+        (RuntimeError("something else"), (None, 1)),
+    ],
+)
+def test_what_the_command_line_makes_of_it(error: Exception, expected: tuple[str | None, int] | None) -> None:
+    assert _explain(error) == (expected or (f"not enough memory: {error}", 1))
+
+
+def test_an_age_beyond_all_time_clears_nothing(tmp_path: Path) -> None:
+    kept = tmp_path / "packed" / f"{'0' * 40}-int8-4.safetensors"
+    kept.parent.mkdir()
+    kept.write_bytes(b"")
+    arguments = (*COMMAND, "cache", "clear", "--all", "--older-than", "9" * 400)
+    code, out, told = run(*arguments, FASTATTN_CACHE=str(tmp_path))
+    assert (code, out) == (2, "") and "--older-than" in told[0]
+    assert kept.exists()

@@ -1,0 +1,99 @@
+"""Classes of plain data: what Python's own dataclass makes of the same fields, theirs do too."""
+
+import copy
+import dataclasses
+from dataclasses import field
+from typing import Any
+
+import pytest
+
+from fastattn.spec.architecture import architecture as spec
+from fastattn.spec.architecture import text_spec
+from fastattn.system import records
+
+# As if only the type checker's meaning of the name counted: mypy takes it for Python's own.
+record: Any = records.dataclass
+
+
+def fields_of(cls: type) -> type:
+    cls.__annotations__ = {"a": int, "b": str, "c": list, "d": float, "e": int}
+    cls.b, cls.c, cls.d, cls.e = "x", field(default_factory=list), field(default=2.0), field(default=3, kw_only=True)  # type: ignore[attr-defined]
+    return cls
+
+
+def both(**options: bool) -> tuple[Any, Any]:
+    """Python's class of these fields, and one made here, of the same name."""
+
+    class Ours:
+        pass
+
+    class Theirs:
+        pass
+
+    Ours.__qualname__ = Theirs.__qualname__ = Ours.__name__ = Theirs.__name__ = "Thing"
+    return dataclasses.dataclass(**options)(fields_of(Theirs)), record(**options)(fields_of(Ours))
+
+
+ARGUMENTS: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
+    ((1,), {}),
+    ((1, "y", [4], 5.0), {}),
+    ((), {"a": 1, "e": 9}),
+    ((1,), {"d": 1.0, "c": [7]}),
+]
+WRONG: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
+    ((), {}),
+    ((1, "y", [], 1.0, 3), {}),
+    ((1,), {"a": 2}),
+    ((1,), {"z": 2}),
+    ((), {"b": "y"}),
+]
+
+
+@pytest.mark.parametrize("options", [{}, {"frozen": True}, {"eq": False}, {"frozen": True, "eq": False}])
+def test_objects_are_those_of_a_dataclass(options: dict[str, bool]) -> None:
+    theirs, ours = both(**options)
+    for given, named in ARGUMENTS:
+        one, other = ours(*given, **copy.deepcopy(named)), theirs(*given, **copy.deepcopy(named))
+        assert vars(one) == vars(other)
+        assert repr(one).endswith("Thing(" + repr(other).partition("Thing(")[2])
+        assert dataclasses.asdict(one) == dataclasses.asdict(other)
+        again = dataclasses.replace(one, b="z")
+        assert type(again) is ours and vars(again) == vars(one) | {"b": "z"}
+        assert (one == ours(*given, **named)) is (other == theirs(*given, **named)) and one != other
+        assert (one == again) is False
+        assert vars(copy.copy(one)) == vars(one)
+        assert (ours.__hash__ is None) is (theirs.__hash__ is None)
+    for given, named in WRONG:
+        for cls in (theirs, ours):
+            with pytest.raises(TypeError):
+                cls(*given, **named)
+    assert ours(1).c is not ours(1).c, "a factory makes one for each"
+    if options.get("frozen"):
+        for act in (lambda: setattr(ours(1), "a", 2), lambda: delattr(ours(1), "a")):
+            with pytest.raises(dataclasses.FrozenInstanceError):
+                act()
+
+
+def test_fields_are_those_of_a_dataclass() -> None:
+    theirs, ours = both(frozen=True)
+    assert dataclasses.is_dataclass(ours) and ours.__match_args__ == theirs.__match_args__
+    for one, other in zip(dataclasses.fields(ours), dataclasses.fields(theirs), strict=True):
+        for name in ("name", "type", "default", "default_factory", "init", "repr", "compare", "kw_only"):
+            assert getattr(one, name) == getattr(other, name)
+    assert ours.b == theirs.b and ours.e == theirs.e and not hasattr(ours, "c")
+
+
+def test_equal_records_have_equal_hashes() -> None:
+    one, other = (spec.PositionSpec("rotary", rotary=spec.Rotary(8)) for _ in range(2))
+    assert one == other and hash(one) == hash(other) and len({one, other}) == 1
+    assert one != spec.PositionSpec("rotary", rotary=spec.Rotary(10)) and one != 1
+    assert copy.deepcopy(one) == one
+
+
+def test_no_class_of_specs_is_compiled_when_it_is_imported() -> None:
+    """A `dataclass` there that is Python's own would be."""
+    for module in (spec, text_spec):
+        found = [
+            value for value in vars(module).values() if isinstance(value, type) and value.__module__ == module.__name__
+        ]
+        assert len(found) > 4 and all(vars(one)["__init__"].__module__ == "fastattn.system.records" for one in found)

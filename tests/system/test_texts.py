@@ -1,0 +1,152 @@
+"""What is no list of texts is refused in one line, wherever texts are taken: a dict would give its keys."""
+
+import asyncio
+import copy
+import inspect
+import pickle
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fastattn
+from fastattn.errors import InputError
+from fastattn.ops import reference
+from fastattn.weights import read
+from tests.encoders.classifiers import LABELS, TOKENS, write_classifier
+from tests.encoders.masked import write_masked, write_sparse
+from tests.encoders.multi_vector import write_today
+from tests.encoders.test_encoder import _encoder
+from tests.translation.test_translator import _translator
+
+Call = Callable[[Any, Any], Any]
+# Each public method with the place that takes texts.
+CALLS: dict[str, Call] = {
+    "Translator.translate": lambda made, texts: made.translate(texts),
+    "Translator.submit": lambda made, texts: made.submit(texts),
+    "Translator.translate_async": lambda made, texts: asyncio.run(made.translate_async(texts)),
+    "Translator.translate_iter": lambda made, texts: made.translate_iter(texts),
+    "Translator.translate_tokens": lambda made, texts: made.translate_tokens(texts),
+    "Translator.generate_tokens": lambda made, texts: made.generate_tokens(texts),
+    "Translator.score": lambda made, texts: made.score(texts, ["a"]),
+    "Translator.score_tokens": lambda made, texts: made.score_tokens(texts, [["a"]]),
+    "Encoder.encode": lambda made, texts: made.encode(texts),
+    "Encoder.encode_query": lambda made, texts: made.encode_query(texts),
+    "Encoder.encode_document": lambda made, texts: made.encode_document(texts),
+    "Encoder.submit": lambda made, texts: made.submit(texts),
+    "Encoder.encode_async": lambda made, texts: asyncio.run(made.encode_async(texts)),
+    "Encoder.encode_iter": lambda made, texts: made.encode_iter(texts),
+    "Encoder.count_tokens": lambda made, texts: made.count_tokens(texts),
+    "CrossEncoder.predict": lambda made, texts: made.predict(texts),
+    "CrossEncoder.rank": lambda made, texts: made.rank("w5", texts),
+    "TextClassifier.classify": lambda made, texts: made.classify(texts),
+    "TokenClassifier.classify": lambda made, texts: made.classify(texts),
+    "MaskedLanguageModel.fill": lambda made, texts: made.fill(texts),
+    "SparseEncoder.encode": lambda made, texts: made.encode(texts),
+    "SparseEncoder.encode_query": lambda made, texts: made.encode_query(texts),
+    "SparseEncoder.encode_document": lambda made, texts: made.encode_document(texts),
+    "MultiVectorEncoder.encode": lambda made, texts: made.encode(texts),
+    "MultiVectorEncoder.encode_query": lambda made, texts: made.encode_query(texts),
+    "MultiVectorEncoder.encode_document": lambda made, texts: made.encode_document(texts),
+}
+OTHER_PLACES: dict[str, Call] = {
+    "Translator.translate": lambda made, texts: made.translate(["a", "b"], target_prefix=texts),
+    "Translator.translate_iter": lambda made, texts: made.translate_iter(["a", "b"], target_prefix=texts),
+    "Translator.translate_tokens": lambda made, texts: made.translate_tokens([["a"]], texts),
+    "Translator.score": lambda made, texts: made.score(["a"], texts),
+    "Translator.score_tokens": lambda made, texts: made.score_tokens([["a"]], texts),
+}
+TEXTS = {"texts", "pairs", "documents", "source", "sources"}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
+    """One of each public class that takes texts."""
+    written = {
+        fastattn.CrossEncoder: lambda folder: write_classifier(folder),
+        fastattn.TextClassifier: lambda folder: write_classifier(folder, LABELS),
+        fastattn.TokenClassifier: lambda folder: write_classifier(folder, TOKENS),
+        fastattn.MaskedLanguageModel: write_masked,
+        fastattn.SparseEncoder: write_sparse,
+        fastattn.MultiVectorEncoder: write_today,
+    }
+    made = {
+        kind.__name__: kind.from_checkpoint(read(write(tmp_path_factory.mktemp(kind.__name__))), ops=reference)
+        for kind, write in written.items()
+    }
+    return SimpleNamespace(Translator=_translator(), Encoder=_encoder(), **made)
+
+
+def test_every_public_method_that_takes_texts_is_here():
+    classes = [getattr(fastattn, name) for name in fastattn.__all__ if inspect.isclass(getattr(fastattn, name))]
+    found = {
+        f"{kind.__name__}.{name}"
+        for kind in classes
+        for name, method in inspect.getmembers(kind, inspect.isfunction)
+        if not name.startswith("_") and TEXTS & set(inspect.signature(method).parameters)
+    }
+    assert found - {"MultiVectorEncoder.score"} == set(CALLS)  # which takes vectors
+
+
+class Table:
+    """As a DataFrame: it has two axes, and iterating gives the names of its columns."""
+
+    ndim = 2
+
+    def __iter__(self):
+        return iter(["w5", "w6"])
+
+
+@pytest.mark.parametrize(
+    ("texts", "told"),
+    [
+        ({"cat": "a", "dog": "b"}, r"got dict; give its values\(\)"),
+        (b"cat", r"got bytes; decode\(\) makes a str"),
+        ({"cat", "dog"}, "got set, which has no order; give a list"),
+        (Table(), "got Table; give one column of it"),
+        (np.array("cat"), "got ndarray$"),
+        (5, "got int$"),
+    ],
+    ids=["dict", "bytes", "set", "table", "array", "int"],
+)
+@pytest.mark.parametrize("name, call", [*CALLS.items(), *OTHER_PLACES.items()])
+def test_what_is_no_list_of_texts_is_refused(made, name, call, texts, told):
+    with pytest.raises(InputError, match=f"must be .*{told}") as caught:
+        call(getattr(made, name.partition(".")[0]), texts)
+    assert "\n" not in str(caught.value)
+
+
+def test_bytes_among_texts_say_what_to_do(made):
+    for call in (made.Translator.translate, made.Encoder.encode, made.SparseEncoder.encode):
+        with pytest.raises(InputError, match=r"texts must be str, number 1 is bytes; decode\(\) makes a str"):
+            call(["a", b"b"])
+    with pytest.raises(InputError, match=r"a text must be a str, got bytes; decode\(\) makes a str"):
+        list(made.Translator.translate_iter([b"a"]))
+
+
+def test_every_iterable_in_an_order_is_taken(made):
+    texts = ["a b", "c"]
+    expected = made.Translator.translate(texts, max_decoding_length=4)
+    named = dict.fromkeys(texts)
+    for same in (tuple(texts), iter(texts), (text for text in texts), np.array(texts), named.keys()):
+        assert made.Translator.translate(same, max_decoding_length=4) == expected
+    pairs = np.array([["w5", "w6"], ["w7", "w8"]])
+    np.testing.assert_array_equal(made.CrossEncoder.predict(pairs), made.CrossEncoder.predict(pairs.tolist()))
+
+
+def test_single_tokens_that_end_are_a_list_in_any_order_but_no_bytes(made):
+    assert made.Translator.translate("a", end_token={"</s>"}) == made.Translator.translate("a", end_token="</s>")
+    for option in ({"end_token": b"</s>"}, {"end_token": {"</s>": 2}}, {"suppress_sequences": {"a": 1}}):
+        with pytest.raises(InputError, match=f"{next(iter(option))} should be"):
+            made.Translator.translate("a", **option)
+
+
+@pytest.mark.parametrize("kind", sorted({name.partition(".")[0] for name in CALLS}))
+def test_what_is_pickled_says_what_to_do_instead(made, kind):
+    for attempt in (pickle.dumps, copy.copy, copy.deepcopy):
+        with pytest.raises(
+            TypeError, match=f"^this {kind} cannot be pickled or copied: give the other process its path"
+        ):
+            attempt(getattr(made, kind))

@@ -1,0 +1,330 @@
+"""Text in, text out: lines, splitting, joining, details, streams, scores, and what is refused."""
+
+import contextlib
+import dataclasses
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from fastattn.errors import CheckpointError, InputError
+from fastattn.spec.text_spec import EncoderText
+from fastattn.translation.translator import Translator
+from tests.models.tiny_models import LETTERS, random_checkpoint, steady_ops
+
+VOCABULARY = ("<unk>", "<s>", "</s>", *LETTERS)
+
+
+def _checkpoint(text_changes=None, seed=21, **changes):
+    checkpoint = random_checkpoint(seed, sharpness=4.0, **changes)
+    text = dataclasses.replace(checkpoint.text, source_vocabulary=VOCABULARY, target_vocabulary=VOCABULARY)
+    checkpoint.text = dataclasses.replace(text, **(text_changes or {}))
+    return checkpoint
+
+
+def _translator(text_changes=None, threads=1, ops=steady_ops, **changes):
+    return Translator.from_checkpoint(_checkpoint(text_changes, **changes), threads=threads, ops=ops)
+
+
+SHORT = {"max_decoding_length": 6}
+
+
+def test_a_text_gives_a_text_and_a_list_a_list():
+    translator = _translator()
+    one = translator.translate("a b c", **SHORT)
+    assert isinstance(one, str) and one.split() and set(one.split()) <= set(VOCABULARY)
+    assert translator.translate(["a b c", "d"], **SHORT) == [one, translator.translate("d", **SHORT)]
+    assert translator.translate(iter(["a b c"]), **SHORT) == [one]
+    assert translator.translate([], **SHORT) == []
+
+
+def test_lines_are_translated_one_by_one_and_empty_ones_stay():
+    translator = _translator()
+    one, two = translator.translate(["a b", "c d e"], **SHORT)
+    assert translator.translate("a b\n\n  \t\r\nc d e\r", **SHORT) == f"{one}\n\n  \t\r\n{two}\r"
+    assert translator.translate(["", " ", "\n"], **SHORT) == ["", " ", "\n"]
+
+
+def test_details_hold_the_hypotheses_and_their_scores():
+    translator = _translator()
+    options = SHORT | {"beam_size": 3, "num_hypotheses": 3}
+    one, two = translator.translate(["a b", "c d e"], details=True, **options)
+    assert one.text == one.hypotheses[0] == translator.translate("a b", beam_size=3, **SHORT)
+    assert one.scores == sorted(one.scores, reverse=True) and len(set(one.scores)) == 3
+    (part,) = one.parts
+    assert part.source == ["a", "b"] and [" ".join(tokens) for tokens in part.hypotheses] == one.hypotheses
+    both = translator.translate("a b\nc d e", details=True, **options)
+    assert both.hypotheses == [f"{x}\n{y}" for x, y in zip(one.hypotheses, two.hypotheses)]
+    lengths = [x + y for x, y in zip(one.parts[0].lengths, two.parts[0].lengths)]
+    totals = [x + y for x, y in zip(one.parts[0].log_probabilities, two.parts[0].log_probabilities)]
+    np.testing.assert_allclose(both.scores, np.divide(totals, lengths), rtol=1e-6)
+    assert len(both.parts) == 2
+    options |= {"length_penalty": 0.5, "word_penalty": 0.25}
+    other = translator.translate("a b\nc d e", details=True, **options)
+    for rank, score in enumerate(other.scores):
+        length = sum(part.lengths[rank] for part in other.parts)
+        total = sum(part.log_probabilities[rank] for part in other.parts)
+        assert score == pytest.approx((total - 0.25 * length) / length**0.5)
+    empty = translator.translate(" ", details=True, **options)
+    assert empty.hypotheses == [" "] * 3 and empty.scores == [0.0] * 3 and empty.parts == []
+
+
+def test_attention_leaves_the_added_tokens_out():
+    plain = _translator({"add_source_bos": True, "add_source_eos": True})
+    (part,) = plain.translate("a b c", details=True, return_attention=True, **SHORT).parts
+    assert part.attention[0].shape == (len(part.tokens), 3)
+    assert (part.attention[0].sum(axis=1) < 1).all(), "some of it went to the special tokens"
+
+
+def test_a_target_prefix_begins_the_translation():
+    translator = _translator()
+    assert translator.translate("a b", target_prefix="k l", **SHORT).startswith("k l ")
+    first, second = translator.translate(["a b", "c"], target_prefix=["m", "n o"], **SHORT)
+    assert first.startswith("m ") and second.startswith("n o ")
+    lines = translator.translate("a b\nc", target_prefix="k l", **SHORT).split("\n")
+    assert lines[0].startswith("k l ") and lines[1] == translator.translate("c", **SHORT)
+    assert translator.translate_tokens([[]], [["k", "nowhere"]])[0].tokens == ["k", "<unk>"]
+    assert translator.translate_tokens([[]], [["k"] * 9], max_decoding_length=4)[0].tokens == ["k"] * 4
+
+
+def test_long_text_is_split_and_nothing_is_lost():
+    translator = _translator(positions="table", max_positions=8, text_changes={"add_source_eos": True})
+    assert translator.max_source_length == 7
+    words = [LETTERS[i % 16] for i in range(40)]
+    details = translator.translate(" ".join(words), details=True, max_decoding_length=3)
+    assert [token for part in details.parts for token in part.source] == words
+    assert all(len(part.source) <= 7 for part in details.parts)
+    assert details.text == " ".join(" ".join(part.tokens) for part in details.parts)
+    with pytest.raises(InputError, match="40 tokens, the model takes 7"):
+        translator.translate(" ".join(words), split="never")
+
+
+def test_sentences_are_split_when_asked_or_when_the_model_is_made_for_them():
+    checkpoint = _checkpoint()
+    vocabulary = (*VOCABULARY[:-2], "words.", "more.")
+    checkpoint.text = dataclasses.replace(checkpoint.text, source_vocabulary=vocabulary)
+    translator = Translator.from_checkpoint(checkpoint, ops=steady_ops, threads=1)
+    text = "Some words. Other more. Last c"
+    split = translator.translate(text, split="sentences", details=True, **SHORT)
+    assert [" ".join(part.source) for part in split.parts] == ["Some words.", "Other more.", "Last c"]
+    assert split.text == " ".join(
+        translator.translate(part, **SHORT) for part in ("Some words.", "Other more.", "Last c")
+    )
+    assert len(translator.translate(text, details=True, **SHORT).parts) == 1
+    checkpoint.text = dataclasses.replace(checkpoint.text, single_sentences=True)
+    single = Translator.from_checkpoint(checkpoint, ops=steady_ops, threads=1)
+    assert single.translate(text, details=True, **SHORT) == split
+    assert next(single.translate_iter([text], details=True, **SHORT)) == split
+    assert len(single.translate(text, split="long", details=True, **SHORT).parts) == 1
+
+
+def test_a_stream_gives_the_same_in_order_and_reads_only_ahead():
+    translator = _translator()
+    texts = [" ".join(LETTERS[i % 7 : i % 7 + 1 + i % 9]) for i in range(40)] + ["", "a\nb"]
+    read = []
+
+    def source():
+        for text in texts * 40:
+            read.append(text)
+            yield text
+
+    stream = translator.translate_iter(source(), beam_size=1, max_decoding_length=2)
+    first = next(stream)
+    assert len(read) < 400
+    assert [first, *(next(stream) for _ in range(99))] == translator.translate(
+        (texts * 3)[:100], beam_size=1, max_decoding_length=2
+    )
+    stream.close()
+    (detailed,) = translator.translate_iter(["a"], details=True, num_hypotheses=2, target_prefix="k", **SHORT)
+    assert len(detailed.hypotheses) == 2 and detailed.text.startswith("k ")
+    assert list(translator.translate_iter([])) == []
+
+
+def test_score_is_forced_decoding():
+    translator = _translator()
+    result = translator.translate("a b c", details=True, min_decoding_length=0, max_decoding_length=12)
+    score = translator.score("a b c", result.text)
+    assert score.tokens == [*result.text.split(), "</s>"] and score.log_probs.dtype == np.float32
+    (part,) = result.parts
+    assert score.log_probs[: part.lengths[0]].sum() == pytest.approx(part.log_probabilities[0], rel=1e-5)
+    scores = translator.score(["a b c", "", "d"], [result.text, "e f", ""])
+    np.testing.assert_array_equal(scores[0].log_probs, score.log_probs)
+    assert scores[1].tokens == ["e", "f", "</s>"] and scores[1].log_probs.tolist() == [0, 0, 0]
+    assert scores[2].tokens == ["</s>"] and scores[2].log_probs[0] < 0
+
+
+def test_a_model_without_a_start_token_takes_it_from_the_prefix():
+    translator = _translator({"decoder_start_token": None})
+    (result,) = translator.translate_tokens([["a"]], [["k", "l"]], **SHORT)
+    assert result.tokens[0] == "l"
+    for call in (lambda: translator.translate("a"), lambda: list(translator.translate_iter(["a"]))):
+        with pytest.raises(InputError, match="translate_tokens"):
+            call()
+    with pytest.raises(InputError, match="start token"):
+        translator.translate_tokens([["a"]])
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda t: t.translate("a", split="words"), "unknown split 'words'; known: long, sentences, never"),
+        (lambda t: t.translate("a", num_hypotheses=2), "details=True"),
+        (lambda t: t.translate("a", return_attention=True), "details=True"),
+        (lambda t: t.translate("a", beam_size=0), "beam_size"),
+        (lambda t: t.translate(["a", 3]), "texts must be str, number 1 is int"),
+        (lambda t: t.translate("a \ud800"), "surrogate"),
+        (lambda t: t.translate(["a"], target_prefix=["b", "c"]), "one for each text: 1, not 2"),
+        (lambda t: t.translate_iter("abc"), "texts must be an iterable of str, got str"),
+        (lambda t: t.translate_iter(["a"], beam=3), "unknown option 'beam'; here it is beam_size"),
+        (lambda t: t.translate_iter(["a"], num_hypotheses=2), "details=True"),
+        (lambda t: t.translate_iter(["a"], target_prefix=5), "a str or several, got int"),
+        (lambda t: list(t.translate_iter(["a"], target_prefix=["b", "c"])), "each text: 1 texts, but more prefixes"),
+        (lambda t: list(t.translate_iter(["a", "b"], target_prefix=iter(["b"]))), "1 prefixes, but more texts"),
+        (lambda t: t.translate(["a"], target_prefix=[5]), "a target prefix should be a str or None, not int"),
+        (lambda t: t.translate_tokens([["a"]], [["b"], ["c"]]), "one prefix for each source: 1, not 2"),
+        (lambda t: t.score("a", ["a"]), "two texts"),
+        (lambda t: t.score(["a"], ["a", "b"]), "as many targets as sources: 1, not 2"),
+    ],
+)
+def test_what_is_refused(call, message):
+    with pytest.raises(InputError, match=message):
+        call(_translator())
+
+
+def test_tokens_over_the_limit_are_refused_not_cut():
+    translator = _translator(positions="table", max_positions=4)
+    with pytest.raises(InputError, match="source 1 has 5 tokens, the model takes 4"):
+        translator.translate_tokens([["a"], ["a"] * 5])
+    with pytest.raises(InputError, match="source 0 has 5 tokens"):
+        translator.score_tokens([["a"] * 5], [["a"]])
+    with pytest.raises(InputError, match="4 positions"):
+        translator.score("a", "a a a a a")
+    (result,) = translator.translate_tokens([["a"]], min_decoding_length=4, max_decoding_length=100)
+    assert len(result.tokens) == 4, "the decoder has positions for no more"
+
+
+@pytest.mark.parametrize("threads", [None, 1, 3, 64])
+def test_no_more_threads_than_asked_for_nor_than_there_may_be(threads):
+    asked = set()
+    counting = SimpleNamespace(**vars(steady_ops))
+    counting.thread_limit = lambda: 8
+    counting.use_threads = lambda count: asked.add(count) or contextlib.nullcontext()
+    translator = _translator(threads=threads, ops=counting)
+    for call in (
+        lambda: translator.translate("a b", **SHORT),
+        lambda: list(translator.generate_tokens("a b", **SHORT)),
+        lambda: translator.score("a b", "c"),
+    ):
+        call()
+        assert asked == {min(threads or 8, 8)}
+        asked.clear()
+
+
+def test_what_a_translator_cannot_be_made_of():
+    checkpoint = _checkpoint()
+    with pytest.raises(InputError, match="unknown precision 'float31'; known: float32"):
+        Translator.from_checkpoint(checkpoint, precision="float31", ops=steady_ops)
+    with pytest.raises(InputError, match="threads"):
+        Translator.from_checkpoint(checkpoint, threads=0, ops=steady_ops)
+    checkpoint.text = EncoderText(b"", 8)
+    with pytest.raises(CheckpointError, match="translation model"):
+        Translator.from_checkpoint(checkpoint, ops=steady_ops)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda t: t.translate(None), "texts must be a str or several, got NoneType"),
+        (lambda t: t.translate("▁w1", target_prefix=5), "target_prefix must be a str or several, got int"),
+        (lambda t: t.translate_iter(None), "texts must be an iterable of str, got NoneType"),
+        (lambda t: t.score(None, None), "source must be a str or several, got NoneType"),
+        (lambda t: t.translate_tokens(None), "sources must be a list of lists of tokens, got NoneType"),
+        (lambda t: t.translate_tokens("ab"), "sources must be a list of lists of tokens, got str"),
+        (lambda t: t.translate_tokens(["ab"]), r"sources\[0\] must be a list of tokens, got str"),
+        (lambda t: t.translate_tokens([["a"], [5]]), "sources should hold tokens as str, list 1 holds int"),
+        (lambda t: t.translate("▁w1", patience=1e39), "beam_size [*] patience should be at most 1000000, got 2e[+]39"),
+        (lambda t: Translator(None), "a checkpoint's path or name should be a str or a path, got NoneType"),
+    ],
+)
+def test_arguments_of_wrong_types(call, message):
+    with pytest.raises(InputError, match=f"^{message}$"):
+        call(Translator.from_checkpoint(random_checkpoint(), ops=steady_ops))
+
+
+def test_extreme_penalties_and_numpy_numbers_are_numbers():
+    translator = Translator.from_checkpoint(random_checkpoint(), ops=steady_ops)
+    for penalty in (1000, -1e300):
+        detail = translator.translate("▁w1\n▁w2", details=True, length_penalty=penalty, max_decoding_length=4)
+        assert not np.isnan(detail.scores).any()
+    options = {"beam_size": np.int64(2), "length_penalty": np.float32(1), "max_decoding_length": np.int32(4)}
+    assert translator.translate("▁w1", **options) == translator.translate("▁w1", max_decoding_length=4)
+
+
+def test_sequences_are_texts_for_texts_and_tokens_for_tokens():
+    translator = _translator()
+    tokens = translator.translate("a b", **SHORT).split()
+    assert len(tokens) > 2
+    for banned in (tokens[:2], tokens[1:2]):
+        text = translator.translate("a b", suppress_sequences=[" ".join(banned)], **SHORT)
+        assert f" {' '.join(banned)} " not in f" {text} "
+        (result,) = translator.translate_tokens([["a", "b"]], suppress_sequences=[banned], **SHORT)
+        assert " ".join(result.tokens) == text
+    for wrong, message in (
+        (["zzz"], "'zzz' is no token"),
+        ("a b", "a list"),
+        (5, "a list"),
+        ([["a"]], "should hold texts"),
+    ):
+        with pytest.raises(InputError, match=message):
+            translator.translate("a", suppress_sequences=wrong)
+    with pytest.raises(InputError, match="should hold lists of tokens"):
+        translator.translate_tokens([["a"]], suppress_sequences=["a b"])
+
+
+def test_unknown_tokens_are_replaced_by_what_they_attend_to():
+    translator = _translator({"add_source_bos": True})
+    source, prefix = ["c", "d", "nowhere"], ["k", "<unk>", "l", "<unk>"]
+    options = {"max_decoding_length": 8, "disable_unk": True}
+    (plain,) = translator.translate_tokens([source], [prefix], return_attention=True, **options)
+    (replaced,) = translator.translate_tokens([source], [prefix], replace_unknowns=True, **options)
+    assert plain.tokens[:4] == prefix and replaced.attention is None
+    expected = [
+        source[int(row_S.argmax())] if token == "<unk>" else token
+        for token, row_S in zip(plain.tokens, plain.attention[0], strict=True)
+    ]
+    assert replaced.tokens == expected and "<unk>" not in expected
+
+
+def test_a_callback_knows_texts_parts_and_tokens_by_name():
+    translator = _translator()
+    texts, seen = ["a b", "", "c d\ne", "f"], []
+    plain = translator.translate(texts, beam_size=1, details=True, **SHORT)
+    streamed = translator.translate(texts, beam_size=1, callback=seen.append, **SHORT)
+    assert streamed == [translation.text for translation in plain]
+    told = {}
+    for step in seen:
+        told.setdefault((step.sentence, step.part), []).append(step.token)
+    expected = {
+        (number, part): [*tokens.tokens, *["</s>"] * (tokens.lengths[0] - len(tokens.tokens))]
+        for number, translation in enumerate(plain)
+        for part, tokens in enumerate(translation.parts)
+    }
+    assert told == expected and sorted(told) == [(0, 0), (2, 0), (2, 1), (3, 0)]
+    numbers = set()
+    many = list(
+        translator.translate_iter(["a"] * 600, beam_size=1, callback=lambda s: numbers.add(s.sentence), **SHORT)
+    )
+    assert numbers == set(range(600)) and set(many) == {translator.translate("a", beam_size=1, **SHORT)}
+
+
+def test_samples_of_a_text_do_not_depend_on_the_other_texts():
+    translator = _translator()
+    options = SHORT | {"beam_size": 1, "sampling_topk": 0, "sampling_temperature": 4.0, "seed": 11}
+    texts = ["a b c", "d", "e f"]
+    together = translator.translate(texts, **options)
+    assert together == [translator.translate(text, **options) for text in texts]
+    assert together == list(translator.translate_iter(texts, **options))
+    assert together != translator.translate(texts, **options | {"seed": 12})
+    drawn = translator.translate("a b c", num_hypotheses=30, details=True, **options)
+    assert len(drawn.hypotheses) == 30 and drawn.scores == sorted(drawn.scores, reverse=True)
+    assert drawn.text == drawn.hypotheses[0] and len(set(drawn.hypotheses)) > 5

@@ -1,0 +1,91 @@
+"""Kernels that do nothing but call a user's function, and what plain Python computes with it."""
+
+import ctypes
+
+import numpy as np
+from numba import prange
+
+from fastattn.kernels.user_functions.rows import modify_scores, tile_state, write_seen
+from fastattn.runtime.jit import kernel
+from fastattn.simd.constants import LOG2_E
+from fastattn.simd.target import LANES
+from fastattn.simd.vector import address
+from fastattn.user_functions.forms import Forms, handle_class
+from fastattn.user_functions.plan import compile_function
+
+
+def apply_rows(function, score_TS, b, h, first, count):
+    for t in prange(0, score_TS.shape[0]):
+        modify_scores(function, address(score_TS) + t * score_TS.shape[1] * 4, b, h, t, first, count)
+
+
+def ask_tiles(function, state_TS, b, h, rows, columns):
+    for i in prange(0, state_TS.shape[0]):
+        for j in range(state_TS.shape[1]):
+            t, s = i * rows, j * columns
+            state_TS[i, j] = tile_state(function, b, h, t, t + rows - 1, s, s + columns - 1)
+
+
+def keep_rows(function, seen_TS, b, h, first, count):
+    for t in prange(0, seen_TS.shape[0]):
+        write_seen(function, address(seen_TS) + t * seen_TS.shape[1], b, h, t, first, count)
+
+
+APPLY, TILES, KEEP = map(kernel, (apply_rows, ask_tiles, keep_rows))
+
+
+def handle_of(function, kind, form="best"):
+    """The function's handle; of a form "scalar", as if there were no other; of no function, what stands for that."""
+    if not callable(function):
+        return function
+    handle = compile_function(function, kind)
+    if form == "scalar":
+        own = handle._numba_type_
+        forms = Forms(kind, own.forms.rewritten, own.forms.captured)
+        forms._reasons["lanes"] = "forced"
+        alone = handle_class(f"{own.name} alone", forms, own.places, len(handle) * 8)()
+        alone[:], alone.address, alone.kept = handle[:], ctypes.addressof(alone), handle
+        return alone
+    return handle
+
+
+def padded(values_TS):
+    """The values with as many columns as whole vectors may touch."""
+    T, S = values_TS.shape
+    result = np.full((T, -(-S // LANES) * LANES), 7, np.float32)
+    result[:, :S] = values_TS
+    return result
+
+
+def modified(function, score_TS, b=0, h=0, first=0, form="best"):
+    """score_mod of natural scores, by the kernel."""
+    T, S = score_TS.shape
+    row_TS = padded(score_TS * np.float32(LOG2_E))
+    APPLY(handle_of(function, "score_mod", form), row_TS, b, h, first, S)
+    return row_TS[:, :S] / np.float32(LOG2_E)
+
+
+def seen(function, T, S, b=0, h=0, first=0, form="best"):
+    """mask_mod as bool [T, S], by the bytes that it sets to 0; no others are touched."""
+    seen_TS = np.full((T, S + 5), 3, np.uint8)
+    KEEP(handle_of(function, "mask_mod", form), seen_TS, b, h, first, S)
+    assert (seen_TS[:, S:] == 3).all() and np.isin(seen_TS, (0, 3)).all()
+    return seen_TS[:, :S] == 3
+
+
+def states_of(function, shape, tile, b=0, h=0):
+    """The states of tiles of so many queries and keys."""
+    states = np.full(shape, -1, np.int64)
+    TILES(handle_of(function, "mask_mod"), states, b, h, *tile)
+    return states
+
+
+def expected_scores(function, score_TS, b=0, h=0, first=0):
+    function = getattr(function, "py_func", function)
+    T, S = score_TS.shape
+    rows = [[function(float(score_TS[t, s]), b, h, t, first + s) for s in range(S)] for t in range(T)]
+    return np.array(rows, np.float64)
+
+
+def expected_seen(function, T, S, b=0, h=0, first=0):
+    return np.array([[bool(function(b, h, t, first + s)) for s in range(S)] for t in range(T)])

@@ -1,0 +1,157 @@
+"""Compiled functions in the cache, and what they read: each in processes of their own."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fastattn.runtime.sources import kernel_sources
+from tests import ROOT
+
+CHILD = """
+import sys
+import numpy as np
+import fastattn
+from fastattn.user_functions import forms
+from fastattn.runtime.compiling import on_compile
+from masks import mask, score
+on_compile(lambda name: "pool_code." in name or print("compiled", name))
+typed = []
+real = forms.Forms._compile
+forms.Forms._compile = lambda self, parameters: typed.append(1) or real(self, parameters)
+x = np.random.default_rng(0).standard_normal((1, 40, 2, 8)).astype(np.float32)
+out = fastattn.attention(x, x, x, mask_mod=mask, score_mod=score)
+print("typed", len(typed) > 0)
+print("result", out.sum(dtype=np.float64))
+print("explained", fastattn.explain_function(mask), fastattn.explain_function(score))
+"""
+MASKS = """
+import math
+import numpy as np
+WIDTH = 5
+TABLE = np.linspace(0, 1, 80)
+def mask(b, h, t, s):
+    return abs(t - s) < WIDTH
+def score(score, b, h, t, s):
+    return score * 2 + helper(TABLE[t + s])
+def helper(x):
+    return x * 3
+"""
+
+
+def run(folder: Path, masks: str = MASKS, **more: str) -> list[str]:
+    (folder / "masks.py").write_text(masks)
+    path = os.pathsep.join([str(folder), str(ROOT)])
+    environment = {**os.environ, "FASTATTN_CACHE": str(folder / "cache"), "PYTHONPATH": path, **more}
+    command = [sys.executable, "-B", "-W", "error::UserWarning", "-c", CHILD]
+    done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_a_function_is_compiled_once_for_all_processes(tmp_path):
+    first = run(tmp_path)
+    assert first[:2] == ["compiled sentences.attend", "typed True"]
+    assert first[3] == "explained vectorised vectorised"
+    assert run(tmp_path) == ["typed False", *first[2:]]
+    # other values, and other lines, are the same code
+    other = run(tmp_path, "\n\n" + MASKS.replace("WIDTH = 5", "WIDTH = 6").replace("(0, 1, 80)", "(0, 2, 80)"))
+    assert other[0] == "typed False" and other[1] != first[2]
+    # what it calls is a part of it
+    found = run(tmp_path, MASKS.replace("x * 3", "x * 4"))
+    assert found[:2] == ["compiled sentences.attend", "typed True"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "old, new",
+    [("< WIDTH", "<= WIDTH"), ("WIDTH = 5", "WIDTH = 5.0"), ("0, 1, 80)", "0, 1, 80).astype(np.int64)")],
+)
+def test_another_source_or_type_is_another_function(tmp_path, old, new):
+    first = run(tmp_path)
+    assert run(tmp_path, MASKS.replace(old, new))[:2] == ["compiled sentences.attend", "typed True"]
+    assert run(tmp_path) == ["typed False", *first[2:]]
+
+
+@pytest.mark.slow
+def test_a_scalar_function_from_the_cache_is_explained(tmp_path):
+    scalar = MASKS.replace("score * 2", "score * 2 + math.sin(s)")
+    first = run(tmp_path, scalar)
+    again = run(tmp_path, scalar)
+    assert again == ["typed False", *first[2:]]
+    assert again[-1].startswith(f"explained vectorised scalar: {tmp_path}/masks.py:9: a function that only Numba knows")
+
+
+@pytest.mark.slow
+def test_numba_s_own_threads(tmp_path):
+    plain, numbas = run(tmp_path), run(tmp_path, FASTATTN_THREADING="numba")
+    assert plain[2:] == numbas[2:]
+
+
+def test_all_that_functions_are_made_of_is_in_the_caches_name():
+    sources = kernel_sources(ROOT / "fastattn")
+    for room in ("functions", "simd"):
+        for path in (ROOT / "fastattn" / room).glob("*.py"):
+            assert f"{room}/{path.name}" in sources
+
+
+REDEFINED = """
+import numpy as np
+import linecache
+import fastattn
+from tests.user_functions.kernels import expected_seen, seen
+for n, body in enumerate(["s <= t", "s < t", "s <= t + h"]):
+    text = "def mask(b, h, t, s):\\n    return " + body + "\\n"
+    name = f"<cell {n}>"
+    linecache.cache[name] = len(text), None, text.splitlines(True), name
+    space = {}
+    exec(compile(text, name, "exec"), space)
+    assert np.array_equal(seen(space["mask"], 9, 9, 0, 2), expected_seen(space["mask"], 9, 9, 0, 2))
+print("as they are")
+"""
+
+
+def test_a_function_of_the_same_name_and_other_source(tmp_path):
+    """As a notebook's cell that is run again."""
+    environment = {**os.environ, "FASTATTN_CACHE": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", REDEFINED], env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "as they are\n"), done.stderr
+
+
+GUARDED = """
+import ctypes, mmap
+import numpy as np
+from tests.user_functions.kernels import modified, seen
+page = mmap.PAGESIZE
+memory = mmap.mmap(-1, 3 * page)
+start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+libc = ctypes.CDLL(None)
+for guard in (start, start + 2 * page):
+    assert libc.mprotect(ctypes.c_void_p(guard), page, 0) == 0
+whole = np.frombuffer(memory, np.uint8)[page : 2 * page]
+scores = np.zeros((40, 70), np.float32)
+for dtype in (np.float32, np.int32, np.int64, np.bool_):
+    for shape in ((1,), (3,), (17,), (64,), (5, 7), (2, 16), (3, 33)):
+        size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        for place in (whole[:size], whole[page - size:]):
+            table = place.view(dtype).reshape(shape)
+            for far in (0, 1, -1, 50, 2**31 - 1, -(2**31), 2**40, -(2**62)):
+                def look(score, b, h, t, s, table=table, far=far):
+                    return table[s + far] + table[far - s] + table[s * t - 9] + table[t]
+                def look_twice(score, b, h, t, s, table=table, far=far):
+                    return table[t, s + far] + table[s, far] + table[s * 3, -t] + table[far - t, t - s] + table[t][far]
+                for form in ("best", "scalar"):
+                    modified(look if len(shape) == 1 else look_twice, scores, form=form)
+print("nothing beyond")
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="mprotect")
+def test_nothing_beyond_an_array_is_read(tmp_path):
+    environment = {**os.environ, "FASTATTN_CACHE": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    path = tmp_path / "guarded.py"
+    path.write_text(GUARDED)
+    done = subprocess.run([sys.executable, path], env=environment, capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stdout) == (0, "nothing beyond\n"), done.stderr

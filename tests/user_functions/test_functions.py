@@ -1,0 +1,387 @@
+"""Users' functions in kernels: in lanes and one by one, against plain Python in float64."""
+
+import math
+import sys
+from collections.abc import Callable
+from math import exp
+
+import numpy as np
+import pytest
+from numba import njit
+
+import fastattn
+from fastattn.simd.target import LANES
+from fastattn.user_functions.plan import _MOST_PLANS, _plans_of, compile_function
+from tests.user_functions.kernels import (
+    expected_scores,
+    expected_seen,
+    modified,
+    seen,
+    states_of,
+)
+
+T, S = 37, 2 * LANES + 21
+RNG = np.random.default_rng(5)
+SCORES = (RNG.standard_normal((T, S)) * 5).astype(np.float32)
+SLOPES = np.array([0.5, 0.25])  # float64, of which a copy is passed
+DOCUMENT = np.repeat(np.arange(9), [3, 9, 1, 30, 17, 2, 2, 40, 40])
+DOCUMENTS = np.stack([DOCUMENT, DOCUMENT[::-1]]).astype(np.int16)
+PREFIX = (5, 40)
+BIAS = RNG.standard_normal((2, 301)).astype(np.float32)
+SQUARE = RNG.random((150, 150)) < 0.5
+WINDOW, CAP, FLAG = 7, 20.0, True
+BITS, NO_AXES, WHOLE_NO_AXES = 2**45 + 0b1101001, np.array(2.5), np.array(3, np.uint8)
+
+
+def alibi(score, b, h, t, s):
+    return score + SLOPES[h] * (s - t)
+
+
+def soft_cap(score, b, h, t, s):
+    return CAP * np.tanh(score / CAP)
+
+
+def soft_cap_of_math(score, b, h, t, s):
+    return CAP * math.tanh(score / CAP)
+
+
+def relative(score, b, h, t, s):
+    return score + BIAS[h, s - t + 150]
+
+
+def relative_back(score, b, h, t, s):
+    return score + BIAS[h][t - s + 150]
+
+
+def buckets(score, b, h, t, s):
+    return score + BIAS[h, min(max(t - s, 0), 20) + abs(t - s) // 3]
+
+
+def ternary(score, b, h, t, s):
+    return score * 2 if s > t and h == 1 else -score - 1
+
+
+def early(score, b, h, t, s):
+    """With a docstring, returns in some paths of an if, and variables that one path alone has."""
+    distance = t - s
+    if distance < 0:
+        distance = -distance
+        far = distance > 10
+        if far:
+            return 0.0
+    elif distance == 3:
+        return score / 2
+    changed: float = score
+    changed += distance
+    return changed
+
+
+def earlier(score, b, h, t, s):
+    if t < s:
+        return -1.5
+    if (t - s) % 3 == 0:
+        factor = 2.0
+    else:
+        factor = 3
+    return score * factor
+
+
+def heads_differ(score, b, h, t, s):
+    if h == 0:
+        return score
+    return score if FLAG and not (t == s) else score**2
+
+
+def sums(score, b, h, t, s):
+    total = score
+    for i in range(h + 2):
+        total += BIAS[h, i] * i
+    return total
+
+
+def numbers(score, b, h, t, s):
+    logs = np.log(s + 1) - math.log2(t + 1)
+    ends = max(score, 0.0, t - s) + min(score, s) + abs(score) + abs(s - t)
+    return logs + ends + math.floor(score) + int(score * 3) + float(s) + math.sqrt(s) + exp(-abs(score))
+
+
+def powers(score, b, h, t, s):
+    return score + (s + 1) ** -0.5 + t**2 + 2 ** (-8 * (h + 1) / 2) + 1.5**h + score**3.0 + (s + 1.0) ** -2
+
+
+def divisions(score, b, h, t, s):
+    return score + (s - t) // 3 + (s - t) % 5 + s / 4 + (t * 7) // (s + 1) + (score // 2.0) + score % 1.5
+
+
+def choices(score, b, h, t, s):
+    """`and` and `or` give one of their operands."""
+    found = (score > 0 and score) or t - s or -0.5
+    return found + (s and score) + (t or h or True) + (0.0 or s % 3 and t)
+
+
+def whole_bits(score, b, h, t, s):
+    last = (BITS >> s % 50) & 1
+    return score + last + (1 << s % 40) + (t << 2) - (-s >> 1) + (s << t % 8) + ((BITS << 4) >> t) + np.left_shift(s, 2)
+
+
+def among(score, b, h, t, s):
+    if h not in (0, 2) and s in {t, 3, 5}:
+        return score * 2
+    return 0.5 if t in [7] or 1 < s in (1, 2) else score
+
+
+def rounded(score, b, h, t, s):
+    return round(score) + np.round(score * 3) + np.rint(-score) + math.trunc(score) + round((s - t) / 2) + round(h)
+
+
+def clipped(score, b, h, t, s):
+    return np.clip(score, -1.5, t) + np.clip(t - s, -3, 10)
+
+
+def infinite(score, b, h, t, s):
+    hidden = -float("inf") if s > t + 9 else float("-inf") if s == 3 else -math.inf if s == 5 else -np.inf
+    return np.where((s <= t) | (s > t + 20), float(score), hidden) if h else min(score, np.float32("inf"), float("1e3"))
+
+
+def helped(score, b, h, t, s):
+    once = helper(score, t) + helper(score, t, 4) + helper(by=s, position=score, offset=h) + helper(score, 1, offset=5)
+    return once + twice(score) + twice(score, by=t) + twice(score, off=1.5, by=2)
+
+
+def twice(x, by=3, *, off=WINDOW):
+    return helper(x, by, off) - helper(x, by) + helper(x, off, by)
+
+
+def of_no_axes(score, b, h, t, s):
+    return score * NO_AXES + NO_AXES[()] - WHOLE_NO_AXES * s
+
+
+def constant(score, b, h, t, s):
+    return 3
+
+
+def positional(score, b, /, h, *, t=2, s=4):
+    return score + t + s
+
+
+@njit
+def compiled(score, b, h, t, s):
+    return alibi(score, b, h, t, s) * 2 + alibi(score=score, b=b, h=h, t=t, s=s) + helper(s, by=t)
+
+
+def helper(position, by, offset=3):
+    return position * offset - by
+
+
+def counting(score, b, h, t, s):
+    n = 0
+    while n * n < t + s:
+        n += 1
+        if n == 11:
+            break
+    return score + n
+
+
+def waves(score, b, h, t, s):
+    return score + math.sin(s * 0.5) * np.cos(t)
+
+
+def loop_with_return(score, b, h, t, s):
+    for i in range(s, -1, -2):
+        if i == t:
+            return score
+    return score * 2
+
+
+VECTORISED = [
+    alibi, soft_cap, soft_cap_of_math, relative, relative_back, buckets, ternary, early, earlier, heads_differ, sums,
+    numbers, powers, divisions, choices, whole_bits, among, rounded, clipped, infinite, helped, of_no_axes, constant,
+    compiled,
+]  # fmt: skip
+SCALAR = [counting, waves, loop_with_return]
+
+
+@pytest.mark.parametrize("function", VECTORISED + SCALAR, ids=lambda function: function.__name__)
+def test_scores_in_both_forms_are_those_of_python(function):
+    told = fastattn.explain_function(function)
+    assert told == "vectorised" if function in VECTORISED else told.startswith(f"scalar: {__file__}:")
+    for h, first in ((0, 0), (1, 3)):
+        expected = expected_scores(function, SCORES, 1, h, first)
+        found, alone = (modified(function, SCORES, 1, h, first, form) for form in ("best", "scalar"))
+        np.testing.assert_array_equal(found, alone)
+        largest = np.abs(expected[np.isfinite(expected)]).max()
+        np.testing.assert_allclose(found, expected, rtol=2e-6, atol=2e-6 * largest)
+
+
+def causal(b, h, t, s):
+    return s <= t
+
+
+def window(b, h, t, s):
+    return (t - s <= WINDOW) & (s <= t)
+
+
+def window_of_words(b, h, t, s):
+    return t - WINDOW <= s <= t and not s == 3
+
+
+def documents(b, h, t, s):
+    return DOCUMENT[t] == DOCUMENT[s]
+
+
+def documents_of_batch(b, h, t, s):
+    return DOCUMENTS[b, t] == DOCUMENTS[b, s]
+
+
+def prefix(b, h, t, s):
+    return (s < PREFIX[b]) | (s <= t)
+
+
+def prefix_of_words(b, h, t, s):
+    return s < PREFIX[b] or s <= t
+
+
+def blocks(b, h, t, s):
+    return t // 8 == s // 8
+
+
+def dilated(b, h, t, s):
+    return (t - s) % 4 == 0
+
+
+def table(b, h, t, s):
+    return SQUARE[t, s]
+
+
+def tables_turned(b, h, t, s):
+    return SQUARE[s, t] & ~SQUARE[t, s] ^ SQUARE[t - s, s - 1]
+
+
+def far(b, h, t, s):
+    return (
+        t - 2**40 < s + 2**41
+        and s - 2**61 < 0
+        and s < 2**63 - 1
+        and t - s > -(2**63)
+        and s != 2**33
+        and -(2**50) < t - s
+    )
+
+
+def beyond(b, h, t, s):
+    """Scalars of more than 32 bits beside whole numbers in lanes."""
+    wide = sys.maxsize
+    return min(s * 2, wide) - t < 9 and max(-wide, s * 1) < wide and (abs(s - t) < wide) & (s // 2 != 2**33)
+
+
+def mirrored(b, h, t, s):
+    return (3 <= t - s) & (20 > t - s) | (t - s == -2) | (t - s != t - s)
+
+
+def distances(b, h, t, s):
+    return abs(t - s) < 5 if max(t, s) > 10 else -s > -4
+
+
+def nothing_and_everything(b, h, t, s):
+    return h == 0
+
+
+in_order = fastattn.and_masks(window, documents, prefix)
+either = fastattn.or_masks(fastattn.and_masks(causal, documents), dilated)
+MASKS = [
+    causal, window, window_of_words, documents, documents_of_batch, prefix, prefix_of_words, blocks, dilated, table,
+    tables_turned, far, beyond, mirrored, distances, nothing_and_everything, in_order, either, fastattn.and_masks(),
+    fastattn.or_masks(), lambda b, h, t, s: s > t,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("mask", MASKS, ids=lambda mask: mask.__name__)
+def test_masks_in_both_forms_are_those_of_python(mask):
+    assert fastattn.explain_function(mask) == "vectorised"
+    for h, first in ((0, 0), (1, 3)):
+        expected = expected_seen(mask, T, S, 1, h, first)
+        for form in ("best", "scalar"):
+            np.testing.assert_array_equal(seen(mask, T, S, 1, h, first, form), expected)
+            for count in (0, 1, LANES - 1, LANES):
+                np.testing.assert_array_equal(seen(mask, T, count, 1, h, first, form), expected[:, :count])
+
+
+KNOWN_TILES = {causal, window, window_of_words, prefix, prefix_of_words, blocks, distances, nothing_and_everything}
+
+
+@pytest.mark.parametrize("mask", MASKS, ids=lambda mask: mask.__name__)
+@pytest.mark.parametrize("rows, columns", [(1, 1), (4, 4), (6, 16)])
+def test_the_state_of_a_tile_is_true_or_unknown(mask, rows, columns):
+    n, m = 36 // rows, 48 // columns
+    found = states_of(mask, (n, m), (rows, columns), 1, 1)
+    tiles = expected_seen(mask, n * rows, m * columns, 1, 1).reshape(n, rows, m, columns)
+    exact = np.where(tiles.all((1, 3)), 2, np.where(tiles.any((1, 3)), 1, 0))
+    assert ((found == exact) | (found == 1)).all()
+    if mask in KNOWN_TILES:
+        assert (found != 1).sum() >= 0.9 * (exact != 1).sum() > 0
+    if mask is in_order:
+        assert (found == 0).any(), "where the window ends, whatever the documents"
+
+
+def test_a_tile_is_told_as_its_lanes_are_where_numbers_leave_32_bits():
+    wide = 2**40
+
+    def mask(b, h, t, s):
+        return np.where(s > 100, s, wide) > 2**35
+
+    tiles = seen(mask, 4, 2 * LANES).reshape(1, 4, 2, LANES)
+    states = states_of(mask, (1, 2), (4, LANES))
+    assert ((states == 1) | (states == np.where(tiles.all((1, 3)), 2, 0))).all()
+
+
+def test_a_function_called_that_is_another_now(monkeypatch):
+    monkeypatch.setitem(globals(), "helper", lambda position, by: position + by)
+    expected = expected_scores(compiled, SCORES, 1, 1)
+    np.testing.assert_allclose(modified(compiled, SCORES, 1, 1), expected, rtol=1e-6, atol=1e-4)
+    monkeypatch.undo()
+    expected = expected_scores(compiled, SCORES, 1, 1)
+    np.testing.assert_allclose(modified(compiled, SCORES, 1, 1), expected, rtol=1e-6, atol=1e-4)
+
+
+def test_a_known_function_that_is_another_now(monkeypatch):
+    for known in (math.exp, math.sqrt):
+        monkeypatch.setitem(globals(), "CHANGING", known)
+        found = modified(changing, np.full((1, 1), 4, np.float32))
+        np.testing.assert_allclose(found, known(4), rtol=1e-6)
+
+
+CHANGING: Callable = math.exp
+
+
+def changing(score, b, h, t, s):
+    return CHANGING(score)
+
+
+def test_of_one_code_few_plans_are_kept():
+    def calling(called):
+        return lambda b, h, t, s: s < called(t)
+
+    inside = [
+        lambda t: t, lambda t: t + 1, lambda t: t + 2, lambda t: t + 3, lambda t: t * 4, lambda t: t * 5,
+        lambda t: t * 6, lambda t: t // 7, lambda t: t // 8, lambda t: t % 9, lambda t: 10 - t,
+    ]  # fmt: skip
+    kinds = [compile_function(calling(called), "mask_mod")._numba_type_ for called in inside * 2]
+    assert kinds == kinds[: len(inside)] * 2 and len(set(kinds)) == len(inside)
+    code = calling(None).__code__
+    assert 1 <= len(_plans_of(code, code.co_filename, "mask_mod")) <= _MOST_PLANS < len(inside)
+
+
+def test_no_masks_together_show_everything_or_nothing():
+    for form in ("best", "scalar"):
+        assert seen(fastattn.and_masks(), 3, 20, form=form).all()
+        assert not seen(fastattn.or_masks(), 3, 20, form=form).any()
+
+
+def test_no_function_is_none_at_all():
+    for none in (0, ()):
+        rows = SCORES.copy()
+        assert np.array_equal(
+            modified(none, rows), SCORES * np.float32(math.log2(math.e)) / np.float32(math.log2(math.e))
+        )
+        assert seen(none, 3, S).all()
+        assert (states_of(none, (2, 2), (4, 4)) == 2).all()

@@ -1,0 +1,179 @@
+"""semantic_search as its callers see it: arguments, results, files mapped into memory."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+
+import fastattn
+from fastattn import SearchResult, operations, semantic_search
+from fastattn.errors import InputError
+from fastattn.vectors.search import MOST_NUMBERS
+from fastattn.vectors.similarity import similarity
+
+rng = np.random.default_rng(0)
+CORPUS = rng.standard_normal((500, 40), np.float32)
+QUERIES = rng.standard_normal((6, 40), np.float32)
+BYTES, QUERY_BYTES = (rng.integers(-128, 128, (n, 40)).astype(np.int8) for n in (500, 6))
+
+
+def differing(a, b):
+    return np.unpackbits(a.view(np.uint8)[:, None] ^ b.view(np.uint8), axis=2).sum(axis=2, dtype=np.int64)
+
+
+@pytest.mark.parametrize("function", ["cosine", "dot"])
+def test_finds_what_similarity_ranks_first(function):
+    found = semantic_search(QUERIES, CORPUS, 7, function)
+    expected = similarity(QUERIES, CORPUS, function)
+    np.testing.assert_array_equal(found.ids, np.argsort(-expected, axis=1)[:, :7])
+    np.testing.assert_allclose(found.scores, -np.sort(-expected, axis=1)[:, :7], rtol=0, atol=2e-5)
+    assert (found.scores.dtype, found.ids.dtype) == (np.float32, np.int64)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8])
+def test_integers_and_bits(dtype):
+    corpus, queries = BYTES.view(dtype), QUERY_BYTES.view(dtype)
+    wide, wide_corpus = queries.astype(np.float64), corpus.astype(np.float64)
+    cosines = similarity(wide, wide_corpus)
+    scores, ids = semantic_search(queries, corpus, 500)
+    np.testing.assert_allclose(scores, np.take_along_axis(cosines, ids, axis=1), rtol=0, atol=1e-6)
+    assert (np.diff(scores) <= 0).all()
+    for function, expected in (("dot", wide @ wide_corpus.T), ("hamming", -differing(queries, corpus))):
+        scores, ids = semantic_search(queries, corpus, 5, function)
+        np.testing.assert_array_equal(ids, np.argsort(-expected, axis=1, kind="stable")[:, :5])
+        np.testing.assert_array_equal(scores, np.take_along_axis(expected, ids, axis=1))
+
+
+def test_binary_and_ubinary_are_the_same_bits():
+    signed = (QUERY_BYTES.view(np.uint8) ^ 0x80).view(np.int8), (BYTES.view(np.uint8) ^ 0x80).view(np.int8)
+    for one, other in zip(
+        semantic_search(*signed, 5, "hamming"),
+        semantic_search(QUERY_BYTES.view(np.uint8), BYTES.view(np.uint8), 5, "hamming"),
+    ):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_a_single_vector_gives_single_results():
+    whole, one = semantic_search(QUERIES, CORPUS, 3), semantic_search(QUERIES[2], CORPUS, 3)
+    assert isinstance(one, SearchResult) and one.scores.shape == one.ids.shape == (3,)
+    for part, single in zip(whole, one, strict=True):
+        np.testing.assert_array_equal(part[2], single)
+    for queries in (QUERIES[2].tolist(), QUERIES[2].astype(np.float64)):
+        np.testing.assert_array_equal(semantic_search(queries, CORPUS, 3).ids, one.ids)
+
+
+def test_a_small_corpus_gives_fewer_columns():
+    assert semantic_search(QUERIES, CORPUS[:4]).ids.shape == (6, 4)
+    assert semantic_search(QUERIES, CORPUS[:0]).scores.shape == (6, 0)
+    assert semantic_search(QUERIES[0], CORPUS[:0]).ids.shape == (0,)
+    assert semantic_search(QUERIES[:0], CORPUS).ids.shape == (0, 10)
+    assert semantic_search(QUERIES, CORPUS).ids.shape == (6, 10)
+
+
+def test_queries_of_any_size_keep_their_cosines():
+    expected = semantic_search(QUERIES[0], CORPUS)
+    for size in (1e-30, 1e30):
+        found = semantic_search(QUERIES[0] * np.float32(size), CORPUS)
+        if size > 1:
+            np.testing.assert_array_equal(found.ids, expected.ids)
+            np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-5)
+    assert (semantic_search(QUERIES[0] * np.float32(np.inf), CORPUS).ids == -1).all()
+    np.testing.assert_array_equal(semantic_search(np.zeros(40), CORPUS).scores, np.zeros(10, np.float32))
+    np.testing.assert_array_equal(semantic_search(np.zeros(40, np.int8), BYTES).scores, np.zeros(10, np.float32))
+
+
+@pytest.mark.parametrize("corpus", [CORPUS, BYTES], ids=["float32", "int8"])
+def test_a_mapped_file_is_searched_where_it_lies(tmp_path, corpus):
+    np.save(tmp_path / "corpus.npy", corpus)
+    mapped = np.load(tmp_path / "corpus.npy", mmap_mode="r")
+    queries = corpus[[3, 1]]
+    for one, other in zip(semantic_search(queries, mapped), semantic_search(queries, corpus), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_neither_the_corpus_nor_all_scores_are_stored():
+    corpus = np.random.default_rng(1).standard_normal((100_000, 16), np.float32)
+    queries = corpus[:200]
+    semantic_search(queries, corpus[:1000])
+    tracemalloc.start()
+    semantic_search(queries, corpus)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < corpus.nbytes / 4 < 4 * len(queries) * len(corpus)
+
+
+def test_threads_are_those_asked_for(monkeypatch):
+    asked = []
+    monkeypatch.setattr("fastattn.vectors.search.search", lambda *_, **__: asked.append(operations.current_threads()))
+    with fastattn.use_threads(1), pytest.raises(TypeError):
+        semantic_search(QUERIES, CORPUS)
+    with pytest.raises(TypeError):
+        semantic_search(QUERIES, CORPUS, threads=1)
+    assert asked == [1, 1]
+
+
+@pytest.mark.parametrize(
+    "query, corpus, how, message",
+    [
+        (QUERIES, CORPUS.tolist(), {}, "where it lies; got list; write np.asarray\\(corpus, "),
+        (QUERIES, CORPUS[0], {}, r"corpus should be vectors \[rows, numbers\], got shape \(40,\)"),
+        (QUERIES[:, :0], CORPUS[:, :0], {}, r"corpus should be vectors \[rows, numbers\], got shape \(500, 0\)"),
+        (QUERIES, CORPUS.astype(np.float64), {}, "got float64; write corpus.astype"),
+        (QUERIES, CORPUS.astype(">f4"), {}, "corpus should be float32, float16, int8 or uint8, got >f4"),
+        (QUERIES, np.asfortranarray(CORPUS), {}, "the numbers of a row of corpus should be adjacent"),
+        (QUERIES, CORPUS, {"score_function": "hamming"}, "corpus should be int8 or uint8, got float32"),
+        (QUERIES, CORPUS.astype(np.float16), {"score_function": "hamming"}, "should be int8 or uint8, got float16"),
+        (QUERIES, CORPUS, {"score_function": "l2"}, "unknown score_function 'l2'; known: cosine, dot, hamming"),
+        (QUERIES, np.zeros((1, 40_000), np.int8), {}, "vectors of int8 should have at most 32,768 numbers, got 40,000"),
+        (QUERIES[:, :39], CORPUS, {}, r"of the corpus's width, \[40\] or \[queries, 40\]; got shape \(6, 39\)"),
+        (QUERIES[None], CORPUS, {}, r"got shape \(1, 6, 40\)"),
+        ([[1.0] * 40, [2.0]], CORPUS, {}, "lists of different lengths"),
+        (QUERY_BYTES, CORPUS, {}, "query should be float32 for a corpus of float32; got int8"),
+        (QUERIES, BYTES, {}, "query should be int8 for a corpus of int8; got float32"),
+        (QUERY_BYTES, BYTES.view(np.uint8), {}, "query should be uint8 for a corpus of uint8; got int8"),
+        (QUERY_BYTES, CORPUS.astype(np.float16), {}, "query should be float32 for a corpus of float16; got int8"),
+        (QUERIES, CORPUS, {"top_k": 0}, "top_k must be at least 1, got 0"),
+        (QUERIES, CORPUS, {"top_k": 1.5}, "top_k must be a whole number, got 1.5"),
+        (QUERIES, CORPUS, {"threads": 0}, "threads must be at least 1, got 0"),
+        (QUERIES, np.broadcast_to(CORPUS[:1], (1 << 32, 40)), {}, "at most 4,294,967,295 rows, got 4,294,967,296"),
+    ],
+)
+def test_wrong_arguments_are_told(query, corpus, how, message):
+    with pytest.raises(InputError, match=message) as caught:
+        semantic_search(query, corpus, **how)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_corpus_of_float16_is_its_numbers():
+    halves = CORPUS.astype(np.float16)
+    for queries in (QUERIES, QUERIES.astype(np.float64), halves[:2]):
+        for function in ("cosine", "dot"):
+            found = semantic_search(queries, halves, 7, function)
+            expected = semantic_search(np.float32(queries), halves.astype(np.float32), 7, function)
+            np.testing.assert_array_equal(found.ids, expected.ids)
+            np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-5)
+            assert found.scores.dtype == np.float32
+
+
+def test_the_widest_vectors_of_integers():
+    """Sums of so many products of the greatest numbers are int32 still."""
+    corpus = np.full((3, MOST_NUMBERS), 255, np.uint8)
+    corpus[1] = 0
+    found = semantic_search(corpus[0], corpus, 3, "dot")
+    assert (found.ids.tolist(), found.scores.tolist()) == ([0, 2, 1], [MOST_NUMBERS * 255**2] * 2 + [0])
+
+
+def test_rows_without_a_number_fill_the_end():
+    corpus = CORPUS[:4].copy()
+    corpus[[0, 2]] = np.nan
+    scores, ids = semantic_search(CORPUS[1], corpus, 4)
+    assert ids.tolist() == [1, 3, -1, -1] and np.isneginf(scores[2:]).all()
+
+
+@pytest.mark.parametrize(
+    "name, told",
+    [("k", "; here it is top_k"), ("topk", "; did you mean top_k.$"), ("corpus_chunk_size", "; here it is l")],
+)
+def test_other_names_of_options_are_told(name, told):
+    with pytest.raises(TypeError, match=rf"semantic_search\(\) got an unexpected keyword argument '{name}'{told}"):
+        semantic_search(QUERIES, CORPUS, **{name: 3})
