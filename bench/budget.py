@@ -25,23 +25,26 @@ WORDS = 22  # of the one sentence
 PARTS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "splitting": (("text.translation", "", "split_sentences"), ("text.translation", "", "split_to_fit")),
     "tokenizing": (("text.sentencepiece", "SentencePiece", "pieces"),),
-    "parts of lines": (("pipeline", "Pipeline", "read_text"),),
-    "jobs": (("pipeline", "Pipeline", "_job"), ("decoding.plans", "", "_numbered")),
+    "parts of lines": (("translation.pipeline", "Pipeline", "read_text"),),
+    "jobs": (("translation.pipeline", "Pipeline", "_job"), ("decoding.plans", "", "_numbered")),
     "shortlist": (("decoding.candidates", "Candidates", "select_outputs"),),
     "encoder": (("models.encoder_decoder", "EncoderDecoder", "encode"),),
     "admission": (("decoding.worker", "", "begin"),),
     "steps": (("decoding.worker", "Worker", "_step"),),
-    "tokens": (("presentation", "Presentation", "tokens"),),
-    "joining": (("presentation", "Presentation", "join"), ("presentation", "Presentation", "detail")),
+    "tokens": (("translation.presentation", "Presentation", "tokens"),),
+    "joining": (
+        ("translation.presentation", "Presentation", "join"),
+        ("translation.presentation", "Presentation", "detail"),
+    ),
 }
 # Step of loading -> likewise.
 LOADING: dict[str, tuple[tuple[str, str, str], ...]] = {
     "finding the folder": (("weights.download.catalog", "", "resolve"),),
-    "beginning with sentencepiece": (("loaded_translator", "", "begin_models"),),
-    "what is kept of the checkpoint": (("kept_checkpoint", "", "_find"),),
-    "reading the checkpoint": (("kept_checkpoint", "", "_read"),),
-    "tokenizer": (("loaded_translator", "", "TranslationTokenizer"),),
-    "model": (("loaded_translator", "", "load_model"),),
+    "beginning with sentencepiece": (("translation.loaded_translator", "", "begin_models"),),
+    "what is kept of the checkpoint": (("loading.kept_checkpoint", "", "_find"),),
+    "reading the checkpoint": (("loading.kept_checkpoint", "", "_read"),),
+    "tokenizer": (("translation.loaded_translator", "", "TranslationTokenizer"),),
+    "model": (("translation.loaded_translator", "", "load_model"),),
     "waiting for sentencepiece": (("text.translation", "TranslationTokenizer", "wait"),),
 }
 REST = "the rest"
@@ -216,7 +219,7 @@ def _print_loading(model: str, threads: int, rounds: int) -> None:
 
 def _load(model: str, threads: int) -> dict[str, float]:
     """Seconds of each step of loading, of time that passes: some of it is waited for."""
-    from fastattn import Translator, operations  # noqa: F401  imported before the clock starts
+    from fastattn import Translator
 
     with Budget(LOADING, clock=time.perf_counter) as budget:
         total = budget.run(lambda: Translator(model, threads=threads))

@@ -53,7 +53,8 @@ def ours(folder: Path, threads: int, precision: str, cache: Path) -> dict[Settin
 
 def naive(folder: Path, threads: int, precision: str, cache: Path) -> dict[Setting, Encode]:
     """The same model on fastattn.ops.reference: NumPy, whose BLAS uses ``threads`` threads."""
-    from fastattn import Encoder, reference
+    from fastattn import Encoder
+    from fastattn.ops import reference
     from fastattn.weights import read
 
     return {Setting(): Encoder.from_checkpoint(read(folder), precision, threads=1, ops=reference).encode}

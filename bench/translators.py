@@ -17,7 +17,8 @@ def ours(folder: Path, threads: int, precision: str) -> dict[Setting, Translate]
 
 def naive(folder: Path, threads: int, precision: str) -> dict[Setting, Translate]:
     """The same model on fastattn.ops.reference: NumPy, whose BLAS uses ``threads`` threads."""
-    from fastattn import Translator, reference
+    from fastattn import Translator
+    from fastattn.ops import reference
     from fastattn.weights import read
 
     return _ours(Translator.from_checkpoint(read(folder), precision, threads=1, ops=reference))

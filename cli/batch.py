@@ -29,7 +29,7 @@ from fastattn.errors import FastattnError, InputError, LineError
 from fastattn.printable import counted
 
 if TYPE_CHECKING:
-    from fastattn.distributed.batch import Batch, Summary
+    from fastattn.distributed.batch import BatchRun, Summary
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _cluster = partial(click.option, cls=Option, heading="Cluster options")
@@ -224,15 +224,15 @@ def _divided(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 def _made(kind: str, name: str, path: Any, precision: str | None, options: dict[str, Any], job: dict[str, Any]) -> Any:
     from pathlib import Path
 
-    from fastattn.distributed.batch import Batch, Request
+    from fastattn.distributed.batch import BatchRequest, BatchRun
 
     asked = {key: job[key] for key in _REQUEST}
-    return Batch(
-        Request(kind=kind, model=name, path=Path(path), precision=precision or "auto", options=options, **asked)
+    return BatchRun(
+        BatchRequest(kind=kind, model=name, path=Path(path), precision=precision or "auto", options=options, **asked)
     )
 
 
-def _run(made: "Batch", job: dict[str, Any]) -> None:
+def _run(made: "BatchRun", job: dict[str, Any]) -> None:
     from fastattn.distributed.batch import Where
 
     where = Where(**{name: job[name] for name in _WHERE})
@@ -275,7 +275,7 @@ def _pace(so_far: "Summary", blocks: int) -> str:
     return text + (f", {duration(seconds / done * left)} left" if left and done else "")
 
 
-def _report(made: "Batch", summary: "Summary") -> None:
+def _report(made: "BatchRun", summary: "Summary") -> None:
     """Say what was done, and raise for what was not."""
     from fastattn.distributed.storage import public
 
@@ -305,7 +305,7 @@ def _report(made: "Batch", summary: "Summary") -> None:
         )
 
 
-def _say_estimate(made: "Batch", where: Any, price: float | None) -> None:
+def _say_estimate(made: "BatchRun", where: Any, price: float | None) -> None:
     from fastattn.distributed.estimate import estimate
 
     with Progress() as progress:

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from fastattn.cli.lines import Line, open_lines
+from fastattn.cli.lines import InputLine, open_lines
 from fastattn.cli.loading import loading
 from fastattn.cli.options import (
     given,
@@ -72,7 +72,7 @@ def classify(
         raise click.UsageError("there is no default model to classify with; name one with -m")
     if every and top_k is not None:
         raise click.UsageError("give --top-k or --all, not both")
-    written: Callable[[Line, list[dict[str, Any]]], str] = _as_json if as_json else _as_table
+    written: Callable[[InputLine, list[dict[str, Any]]], str] = _as_json if as_json else _as_table
     lines = open_lines(texts, input_path)
     with open_output(output_path) as output, Progress() as progress:
         with loading():
@@ -94,12 +94,12 @@ def classify(
                 progress.show(pace(lines, time.monotonic() - start))
 
 
-def _as_table(line: Line, labels: list[dict[str, Any]]) -> str:
+def _as_table(line: InputLine, labels: list[dict[str, Any]]) -> str:
     named = [f"{printable(entry['label'])}\t{entry['score']:.4f}" for entry in labels]
     return "\t".join([*named, line.text])
 
 
-def _as_json(line: Line, labels: list[dict[str, Any]]) -> str:
+def _as_json(line: InputLine, labels: list[dict[str, Any]]) -> str:
     from numpy import float32
 
     scores = json_decimals(float32(entry["score"]) for entry in labels)

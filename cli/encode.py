@@ -10,7 +10,7 @@ import click
 
 from fastattn.cli.arrays import FORMATS
 from fastattn.cli.lengths import Lengths
-from fastattn.cli.lines import Line, Lines, open_lines
+from fastattn.cli.lines import InputLine, InputLines, open_lines
 from fastattn.cli.loading import loading
 from fastattn.cli.options import (
     given,
@@ -24,19 +24,20 @@ from fastattn.cli.options import (
     threads_option,
     verbose_option,
 )
-from fastattn.cli.output import Output, open_output
+from fastattn.cli.output import open_output
 from fastattn.cli.printing import say
 from fastattn.cli.progress import Compiling, Progress, pace, rate
 from fastattn.cli.vector_options import calibration_vectors, chosen_vectors, vector_options
 from fastattn.errors import InputError
 from fastattn.printable import decimals, json_decimals
+from fastattn.system.files import OutputFile
 
 if TYPE_CHECKING:
     import numpy as np
 
     from fastattn.encoders.encoder import Encoder
 
-    _Results = Iterator[tuple[Line, np.ndarray]]
+    _Results = Iterator[tuple[InputLine, np.ndarray]]
 
 
 @click.command(
@@ -140,8 +141,8 @@ def encode(
 
 
 def _results(
-    encoder: "Encoder", lines: Lines, options: dict[str, Any], lengths: Lengths, progress: Progress, start: float
-) -> Iterator[tuple[Line, "np.ndarray"]]:
+    encoder: "Encoder", lines: InputLines, options: dict[str, Any], lengths: Lengths, progress: Progress, start: float
+) -> Iterator[tuple[InputLine, "np.ndarray"]]:
     """(line, vector_E) of each line, in order; only what the encoder reads ahead is kept."""
     for burst in lines.bursts():
         for vector_E in encoder.encode_iter(burst, **options):
@@ -164,7 +165,7 @@ def _form_of(path: str | None) -> str:
     return FORMATS[suffix]
 
 
-def _write_jsonl(output: Output, results: "_Results", none_0E: "np.ndarray", marks: bool) -> None:
+def _write_jsonl(output: OutputFile, results: "_Results", none_0E: "np.ndarray", marks: bool) -> None:
     """``marks``: write the reason in the place of a line that failed."""
     for line, vector_E in results:
         numbers = ", ".join(json_decimals(vector_E))
@@ -178,13 +179,13 @@ def _json_string(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def _write_csv(output: Output, results: "_Results", none_0E: "np.ndarray", marks: bool) -> None:
+def _write_csv(output: OutputFile, results: "_Results", none_0E: "np.ndarray", marks: bool) -> None:
     for _, vector_E in results:
         output.write(",".join(decimals(vector_E)).encode() + b"\n")
         output.flush()
 
 
-def _write_npy(output: Output, results: "_Results", none_0E: "np.ndarray", marks: bool) -> None:
+def _write_npy(output: OutputFile, results: "_Results", none_0E: "np.ndarray", marks: bool) -> None:
     """A pipe gets everything at the end; a file grows, and its header is rewritten with the number of rows.
 
     none_0E  of the type and width of the vectors

@@ -19,7 +19,7 @@ from fastattn.system.records import dataclass
 
 
 @dataclass
-class Line:
+class InputLine:
     """A line of the input; ``text`` of an invalid line is as much of it as can be decoded."""
 
     place: str
@@ -28,12 +28,12 @@ class Line:
     error: FastattnError | None = None
 
 
-class Lines:
+class InputLines:
     """Lines without their ends, read in bursts, and the outcome of each.
 
     source    lines with their ends, and None wherever the next one is not ready
     size      bytes in all, None if unknown
-    on_error  for a line that fails: "stop" raises its error; "skip" and "mark" keep it in its Line
+    on_error  for a line that fails: "stop" raises its error; "skip" and "mark" keep it in its InputLine
     refuse    why a line fails that can be read, or None: may be set before the first burst
     finished, finished_bytes, finished_characters   counts of the lines that ``finish`` returned
     """
@@ -47,7 +47,7 @@ class Lines:
         self._stops = on_error == "stop"
         self._read = 0
         self._ended = False
-        self._pending: deque[Line] = deque()  # given out, not finished
+        self._pending: deque[InputLine] = deque()  # given out, not finished
         self._failed, self._first = 0, ""
 
     def bursts(self) -> Iterator[Iterator[str]]:
@@ -68,20 +68,20 @@ class Lines:
             yield "" if line.error else line.text
         self._ended = True
 
-    def _line(self, raw: bytes) -> Line:
+    def _line(self, raw: bytes) -> InputLine:
         place = f"{self.name}, line {self._read}"
         try:
             text = as_text(raw, self._read, self.name)
             if (reason := self.refuse(text)) is not None:
                 raise InputError(f"{place}: {reason}")
-            return Line(place, text, len(raw))
+            return InputLine(place, text, len(raw))
         except InputError as error:
             if self._stops:
                 raise
             text = "" if len(raw) > files.LONGEST_LINE else raw.decode("utf-8", "replace").rstrip("\r\n")
-            return Line(place, text, len(raw), error)
+            return InputLine(place, text, len(raw), error)
 
-    def finish(self, error: FastattnError | None = None) -> Line:
+    def finish(self, error: FastattnError | None = None) -> InputLine:
         """Mark the next line as done, or as failed with ``error``, and return it."""
         line = self._pending.popleft()
         if error is not None:
@@ -104,7 +104,7 @@ class Lines:
             raise LineError(f"{count} {verb} not {done}, the first: {self._first}")
 
 
-def open_lines(texts: tuple[str, ...], path: str | None, on_error: str = "stop", from_file: str = "-i") -> Lines:
+def open_lines(texts: tuple[str, ...], path: str | None, on_error: str = "stop", from_file: str = "-i") -> InputLines:
     """The texts given as arguments, else the lines of ``path``, else (None or "-") those of standard input.
 
     from_file  what the command line has before a file whose lines are meant
@@ -118,14 +118,14 @@ def open_lines(texts: tuple[str, ...], path: str | None, on_error: str = "stop",
                 True,
             )
         encoded = [line + b"\n" for text in texts for line in os.fsencode(text).split(b"\n")]
-        return Lines(encoded, "argument", sum(map(len, encoded)), on_error)
+        return InputLines(encoded, "argument", sum(map(len, encoded)), on_error)
     if path is not None and path != "-":
         file = open_bytes(path)
-        return Lines(_closing(file, _read(file, path)), path, _size(file), on_error)
+        return InputLines(_closing(file, _read(file, path)), path, _size(file), on_error)
     stream = _standard_input()
     if stream.isatty():
         click.echo("fastattn: type or paste lines; Ctrl-D (Windows: Ctrl-Z, Enter) ends", err=True)
-    return Lines(_read(stream, "standard input"), "standard input", _size(stream), on_error)
+    return InputLines(_read(stream, "standard input"), "standard input", _size(stream), on_error)
 
 
 def _read(file: BinaryIO, name: str) -> Iterator[bytes | None]:

@@ -6,17 +6,17 @@ from collections.abc import Iterator
 from typing import BinaryIO
 
 from fastattn.errors import FastattnError
-from fastattn.system.files import Output, open_file
+from fastattn.system.files import OutputFile, open_file
 
 
 @contextlib.contextmanager
-def open_output(path: str | None) -> Iterator[Output]:
+def open_output(path: str | None) -> Iterator[OutputFile]:
     """Standard output (None or "-"), or a sibling of ``path`` that takes its name when the block succeeds.
 
     Raises InputError or another FastattnError at once when the place cannot be written.
     """
     if path is None or path == "-":
-        output = Output(_standard_output(), "standard output")
+        output = OutputFile(_standard_output(), "standard output")
         yield output
         output.flush()
         return

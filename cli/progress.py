@@ -8,7 +8,7 @@ from fastattn.printable import counted
 from fastattn.system.progress import Progress
 
 if TYPE_CHECKING:
-    from fastattn.cli.lines import Lines
+    from fastattn.cli.lines import InputLines
 
 
 class Compiling:
@@ -44,14 +44,14 @@ class Compiling:
         return f"; {counted(self.kernels, 'kernel')} {verb} compiled meanwhile" if self.kernels else ""
 
 
-def rate(lines: "Lines", seconds: float) -> str:
+def rate(lines: "InputLines", seconds: float) -> str:
     """``1,234 lines, 56.7 lines/s, 890 characters/s``: of the lines that are finished."""
     seconds = max(seconds, 1e-9)
     done, characters = lines.finished, lines.finished_characters
     return f"{counted(done, 'line')}, {done / seconds:,.1f} lines/s, {characters / seconds:,.0f} characters/s"
 
 
-def pace(lines: "Lines", seconds: float) -> str:
+def pace(lines: "InputLines", seconds: float) -> str:
     """``rate``, and ``, 78%, 3 min left`` if the input's size is known."""
     text = rate(lines, seconds)
     if lines.size and lines.finished:

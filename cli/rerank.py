@@ -10,8 +10,9 @@ import click
 from fastattn.cli.lines import open_lines
 from fastattn.cli.loading import loading
 from fastattn.cli.options import TEXT, given, input_option, located, model_option, precision_option, threads_option
-from fastattn.cli.output import Output, open_output
+from fastattn.cli.output import open_output
 from fastattn.cli.progress import Compiling, Progress
+from fastattn.system.files import OutputFile
 
 
 @click.command(
@@ -69,12 +70,12 @@ def rerank(
         (_write_json if as_json else _write_table)(output, query, ranked)
 
 
-def _write_table(output: Output, query: str, ranked: list[dict[str, Any]]) -> None:
+def _write_table(output: OutputFile, query: str, ranked: list[dict[str, Any]]) -> None:
     for rank, entry in enumerate(ranked, start=1):
         output.write(f"{rank}\t{entry['score']:.4f}\t{entry['text']}\n".encode())
 
 
-def _write_json(output: Output, query: str, ranked: list[dict[str, Any]]) -> None:
+def _write_json(output: OutputFile, query: str, ranked: list[dict[str, Any]]) -> None:
     from numpy import float32
 
     results = []

@@ -13,11 +13,11 @@ from fastattn.cli.arrays import open_array
 from fastattn.cli.lines import open_lines
 from fastattn.cli.loading import loading
 from fastattn.cli.options import given, located_encoder, model_option, precision_option, threads_option
-from fastattn.cli.output import Output, open_output
+from fastattn.cli.output import open_output
 from fastattn.cli.progress import Compiling, Progress
 from fastattn.errors import InputError
 from fastattn.printable import counted
-from fastattn.system.files import as_text, open_bytes, raw_lines
+from fastattn.system.files import OutputFile, as_text, open_bytes, raw_lines
 
 if TYPE_CHECKING:
     import numpy as np
@@ -158,7 +158,7 @@ def _query_options(encoder: "Encoder", corpus_ND: "np.ndarray", path: str, sampl
     return options
 
 
-def _write_table(headed: bool, decimals: int, output: Output, query: str, rows: list[_Row]) -> None:
+def _write_table(headed: bool, decimals: int, output: OutputFile, query: str, rows: list[_Row]) -> None:
     if headed:
         output.write(f"{query}\n".encode())
     for rank, (score, row, text) in enumerate(rows, start=1):
@@ -166,7 +166,7 @@ def _write_table(headed: bool, decimals: int, output: Output, query: str, rows: 
         output.write(("\t".join(columns) + "\n").encode())
 
 
-def _write_json(output: Output, query: str, rows: list[_Row]) -> None:
+def _write_json(output: OutputFile, query: str, rows: list[_Row]) -> None:
     results = []
     for score, row, text in rows:
         number = float(str(score)) if math.isfinite(score) else None  # the shortest decimals of the float32

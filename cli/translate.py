@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from fastattn.cli.command import Command
-from fastattn.cli.lines import Line, Lines, open_lines
+from fastattn.cli.lines import InputLine, InputLines, open_lines
 from fastattn.cli.loading import loading
 from fastattn.cli.options import (
     announce_default,
@@ -25,11 +25,11 @@ from fastattn.cli.options import (
     threads_option,
     verbose_option,
 )
-from fastattn.cli.output import Output, open_output
+from fastattn.cli.output import open_output
 from fastattn.cli.progress import Compiling, Progress, pace, rate
 from fastattn.cli.search_options import as_typed, search_options, split_option
 from fastattn.errors import FastattnError, InputError
-from fastattn.system.files import one_line
+from fastattn.system.files import OutputFile, one_line
 
 
 @click.command(
@@ -153,8 +153,8 @@ def translate(
 
 
 def _results(
-    translator: Any, lines: Lines, options: dict, progress: Progress, start: float
-) -> Iterator[tuple[Line, Any]]:
+    translator: Any, lines: InputLines, options: dict, progress: Progress, start: float
+) -> Iterator[tuple[InputLine, Any]]:
     """(line, result) for each line, in order; only what the translator reads ahead is kept."""
     try:
         translator.translate_iter((), **options)  # checks the options before any text is read
@@ -175,7 +175,7 @@ class Printing:
     marks  write the reason in the place of a line that failed
     """
 
-    def __init__(self, output: Output, as_json: bool, scores: bool, hypotheses: int, marks: bool):
+    def __init__(self, output: OutputFile, as_json: bool, scores: bool, hypotheses: int, marks: bool):
         self.lines = 0
         self._output = output
         self._as_json = as_json
@@ -183,7 +183,7 @@ class Printing:
         self._numbered = hypotheses > 1
         self._marks = marks
 
-    def write(self, line: Line, result: Any) -> None:
+    def write(self, line: InputLine, result: Any) -> None:
         self.lines += 1
         if self._as_json:
             import json  # where it is asked for: 1 ms
@@ -196,7 +196,7 @@ class Printing:
         self._output.write((text + "\n").encode("utf-8", "surrogatepass"))
         self._output.flush()
 
-    def _record(self, line: Line, result: Any) -> dict[str, Any]:
+    def _record(self, line: InputLine, result: Any) -> dict[str, Any]:
         if line.error is not None:
             reason = {"error": str(line.error)} if self._marks else {}
             return {"source": line.text, "translation": "", "hypotheses": []} | reason

@@ -65,13 +65,13 @@ TABLE = {
     "__main__": {"cli"},
 }
 # Within weights: room -> the rooms there that it may import, beside itself. An exporter knows no other.
-READING = {"folder", "containers", "plan"}
+READING = {"folder", "containers", "tensor_mapping"}
 EXPORTERS = {"ctranslate2", "huggingface", "marian", "native"}
 WEIGHTS = {
     "": {"folder", "containers"} | EXPORTERS,
     "folder": set(),
     "containers": {"folder"},
-    "plan": set(),
+    "tensor_mapping": set(),
     "ctranslate2": READING,
     "huggingface": READING,
     "marian": READING,

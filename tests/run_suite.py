@@ -14,7 +14,7 @@ from pathlib import Path
 TESTS = Path(__file__).resolve().parent
 
 # About half of the time: what starts processes and interrupts them, and what reads checkpoints.
-FIRST = ("runtime", "scheduling", "cli", "weights", "text", "reference", "simd")
+FIRST = ("runtime", "scheduling", "cli", "weights", "text", "ops", "simd")
 FIRST_DISTRIBUTED = ("distributed/test_batch_cluster.py",)
 
 

@@ -12,7 +12,8 @@ from bench.case import OURS, installed, largest_difference
 from bench.checks import Absent, Data, Findings, check
 from bench.checks.compare import THREADS, milliseconds, plural, timed
 from bench.timing import library_threads
-from fastattn import BlockMask, operations
+from fastattn import BlockMask
+from fastattn.ops import cpu as operations
 from fastattn.ops.heads import Heads
 from fastattn.ops.position_bias import PositionBias
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from fastattn.decoding.beams import Beams, Sentence
-from fastattn.decoding.candidates import Candidates, Rows
+from fastattn.decoding.candidates import CandidateRows, Candidates
 from fastattn.decoding.jobs import Hypothesis, Job
 from fastattn.decoding.key_value_cache import KeyValueCache
 from fastattn.decoding.model import Model
@@ -21,7 +21,7 @@ from fastattn.scheduling.seat import Desk
 _PER_SENTENCE = ("callback", "timeout", "seed", "max_decoding_length", "max_length_factor", "max_input_length")
 
 
-class Batch:
+class DecodingBatch:
     """The batch of one worker, whose model, cache and desk it uses."""
 
     def __init__(self, model: Model, cache: KeyValueCache, desk: Desk, first: Job, end_id: int, unk_id: int):
@@ -60,7 +60,7 @@ class Batch:
         key = sentence_key(job.source, [*job.start, *job.prefix], job.salt) if self.options.sampled else 0
         return Sentence(ticket, place, self.cache.add_slots(place, self.beam), key, self.choice.select_outputs(job))
 
-    def taken_up(self, desk: Desk) -> "Batch":
+    def taken_up(self, desk: Desk) -> "DecodingBatch":
         """The batch, which is empty, for another worker of the same model."""
         self.desk, self._calls_back = desk, False
         return self
@@ -142,9 +142,9 @@ class Batch:
         shape = len(beams.steps_B), width, -1
         return best_candidates(beams.scores_BR, log_probs_Rk.reshape(shape), ids_Rk.reshape(shape), self.candidates)
 
-    def _rows(self, beams: Beams, width: int) -> Rows:
+    def _rows(self, beams: Beams, width: int) -> CandidateRows:
         """The inputs of the choice that the options need, row by row."""
-        rows = Rows(beams.steps_B if width == 1 else np.repeat(beams.steps_B, width))
+        rows = CandidateRows(beams.steps_B if width == 1 else np.repeat(beams.steps_B, width))
         sentences: list[Sentence] = beams.sentences_B.tolist()
         if self.has_lists or self.choice.shortlist is not None:
             rows.subsets_R = [sentence.subset for sentence in sentences for _ in range(width)]

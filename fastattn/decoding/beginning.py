@@ -9,7 +9,7 @@ from itertools import accumulate, chain
 
 import numpy as np
 
-from fastattn.decoding.batch import Batch
+from fastattn.decoding.batch import DecodingBatch
 from fastattn.decoding.beams import Sentence
 from fastattn.decoding.jobs import Job
 from fastattn.decoding.key_value_cache import KeyValueCache
@@ -28,7 +28,7 @@ class _Entry:
 
     sentence: Sentence
 
-    def __init__(self, ticket: Ticket, batch: Batch, max_positions: int):
+    def __init__(self, ticket: Ticket, batch: DecodingBatch, max_positions: int):
         job: Job = ticket.job
         self.ticket, self.job, self.batch = ticket, job, batch
         self.limit = batch.show_prefix(ticket, job.limit(max_positions))
@@ -40,7 +40,7 @@ class _Entry:
         self.head_row = self.tail_row = 0
 
 
-def begin(model: Model, cache: KeyValueCache, tickets: Sequence[Ticket], batches: Sequence[Batch]) -> None:
+def begin(model: Model, cache: KeyValueCache, tickets: Sequence[Ticket], batches: Sequence[DecodingBatch]) -> None:
     """Start each ticket's sentence in its batch."""
     entries = [_Entry(ticket, batch, model.sizes.max_positions) for ticket, batch in zip(tickets, batches)]
     leaders: dict[Hashable, _Entry] = {}  # the first with each key whose beginning the cache does not have

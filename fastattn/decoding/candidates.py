@@ -20,7 +20,7 @@ from fastattn.ops.edits import Edits
 from fastattn.ops.protocol import OutputSubset
 
 
-class Rows:
+class CandidateRows:
     """Inputs of the choice for each of R rows; those that no option needs keep their defaults.
 
     steps_R       tokens of the target so far
@@ -62,7 +62,9 @@ class Candidates:
         ids = allowed_ids(self.shortlist, job.source, self.end_ids)
         return self.model.output.select_outputs(ids)
 
-    def best(self, hidden_RD: np.ndarray, rows: Rows, count: int, scored: bool = True) -> tuple[np.ndarray, np.ndarray]:
+    def best(
+        self, hidden_RD: np.ndarray, rows: CandidateRows, count: int, scored: bool = True
+    ) -> tuple[np.ndarray, np.ndarray]:
         """(log_probs_Rk, ids_Rk): at most ``count`` continuations of each row, best first, or the sampled one.
 
         scored  False: perhaps logits instead of log-probabilities
@@ -104,7 +106,7 @@ class Candidates:
             log_probs_Rk[rows_W], ids_Rk[rows_W], wished_W, wished_log_probs_W, beta
         )
 
-    def edits(self, rows: Rows) -> Edits:
+    def edits(self, rows: CandidateRows) -> Edits:
         """The edits of the logits that the options ask for."""
         options = self.options
         suppressed = []
@@ -121,7 +123,7 @@ class Candidates:
         suppressed_RJ = np.concatenate(suppressed, axis=1) if suppressed else None
         return Edits(suppressed_RJ, penalized_RJ, options.repetition_penalty)
 
-    def _drawn(self, hidden_RD: np.ndarray, rows: Rows, edits: Edits) -> tuple[np.ndarray, np.ndarray]:
+    def _drawn(self, hidden_RD: np.ndarray, rows: CandidateRows, edits: Edits) -> tuple[np.ndarray, np.ndarray]:
         options = self.options
         if options.sampling_topk:
             log_probs_Rk, ids_Rk = self.model.output.top_k(hidden_RD, options.sampling_topk, edits, rows.subsets_R)

@@ -5,9 +5,9 @@ from typing import Protocol
 
 import numpy as np
 
-from fastattn.layers.rows import LayerCache
+from fastattn.layers.attention_inputs import LayerCache
 from fastattn.models.memory import Memory
-from fastattn.models.output import Output
+from fastattn.models.output import OutputProjection
 from fastattn.models.sizes import DecoderSizes
 from fastattn.ops.protocol import Ops
 from fastattn.ops.step_rows import StepRows
@@ -23,7 +23,7 @@ class Model(Protocol):
     def sizes(self) -> DecoderSizes: ...
 
     @property
-    def output(self) -> Output: ...
+    def output(self) -> OutputProjection: ...
 
     def encode(self, ids_B: Sequence[np.ndarray]) -> Memory:
         """The sources' memory, keys and values projected; without rows if there is no encoder."""

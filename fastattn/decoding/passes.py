@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fastattn.decoding.candidates import Candidates, Rows
+from fastattn.decoding.candidates import CandidateRows, Candidates
 from fastattn.decoding.jobs import Job
 from fastattn.decoding.model import Model
 
@@ -86,7 +86,7 @@ class Expansion(Pass):
         starts_B1 = np.cumsum([0, *map(len, inputs)])
         memory = model.encode([job.source for job in sentences])
         hidden_ND, _ = model.prefill(np.concatenate(inputs), starts_B1, memory)
-        rows = Rows(np.zeros(len(jobs), np.int64))
+        rows = CandidateRows(np.zeros(len(jobs), np.int64))
         if choice.shortlist is not None or self.job.allowed is not None:
             rows.subsets_R = [choice.select_outputs(job) for job in sentences]
         hidden_BD = model.ops.take_rows(hidden_ND, starts_B1[1:] - 1)

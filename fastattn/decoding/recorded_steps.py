@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fastattn.decoding.beams import Beams
-from fastattn.decoding.candidates import Candidates, Rows
+from fastattn.decoding.candidates import CandidateRows, Candidates
 from fastattn.decoding.key_value_cache import KeyValueCache
 from fastattn.decoding.model import Model
 from fastattn.ops.step_rows import ENOUGH, FAULT, LIVE, STOP, USED, StepRows, SubsetRows
@@ -123,7 +123,7 @@ class RecordedSteps:
 
     def _record(self, rows: StepRows, linear: Any) -> Any:
         model, ops = self.model, self.model.ops
-        edits = self.choice.edits(Rows(np.full(len(rows), self.choice.options.min_decoding_length)))
+        edits = self.choice.edits(CandidateRows(np.full(len(rows), self.choice.options.min_decoding_length)))
         outputs = model.output.projection if linear is None else SubsetRows(linear, rows.subsets_R4, self._columns)
         normalized = self.scored or edits.suppressed_RJ is not None
         rows.tokens_R[:] = 0

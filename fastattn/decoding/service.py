@@ -10,7 +10,7 @@ from fastattn.decoding.model import Model
 from fastattn.decoding.options import DecodingOptions, Step
 from fastattn.decoding.plans import stream_plan
 from fastattn.decoding.timeout import late_search
-from fastattn.decoding.worker import Worker
+from fastattn.decoding.worker import DecodingWorker
 from fastattn.scheduling.request import Plan
 from fastattn.scheduling.scheduler import Scheduler
 
@@ -24,7 +24,7 @@ class DecodingService:
 
     def __init__(self, model: Model, end_id: int, unk_id: int, threads: int):
         self.model = model
-        self._make_worker = partial(Worker, model, end_id, unk_id, left=[])
+        self._make_worker = partial(DecodingWorker, model, end_id, unk_id, left=[])
         self._threads = threads
         self._scheduler = self._make_scheduler(threads)
 

@@ -13,7 +13,7 @@ from time import monotonic, perf_counter
 import numpy as np
 
 from fastattn.decoding import capacity
-from fastattn.decoding.batch import Batch
+from fastattn.decoding.batch import DecodingBatch
 from fastattn.decoding.beams import Sentence
 from fastattn.decoding.beginning import begin
 from fastattn.decoding.jobs import Job
@@ -33,18 +33,18 @@ LEFT_BYTES, LEFT = 1 << 20, 4
 TURN = 0.03
 
 
-class Worker:
+class DecodingWorker:
     """Decodes Jobs, and does Passes.
 
     end_id, unk_id  of the model's vocabulary
     left            empty batches with their caches, which workers of the model leave to one another
     """
 
-    def __init__(self, model: Model, end_id: int, unk_id: int, desk: Desk, left: list[Batch] | None = None):
+    def __init__(self, model: Model, end_id: int, unk_id: int, desk: Desk, left: list[DecodingBatch] | None = None):
         self.model, self.end_id, self.unk_id, self.desk = model, end_id, unk_id, desk
-        self._left: list[Batch] = [] if left is None else left
-        self._found: Batch | None = None  # of those, with this worker's cache
-        self.batches: list[Batch] = []
+        self._left: list[DecodingBatch] = [] if left is None else left
+        self._found: DecodingBatch | None = None  # of those, with this worker's cache
+        self.batches: list[DecodingBatch] = []
         self.cache: KeyValueCache | None = None
         self._admitted = 0.0  # when sentences were last admitted
         self._is_timed = False  # whether some may have an allowance
@@ -157,7 +157,7 @@ class Worker:
         memory = sum(len(sentence.job.source) for sentence in in_progress)
         return rows, memory + max(memory_rows, min(capacity.TOKENS, memory_rows * factor))
 
-    def _batch_of(self, job: Job) -> Batch:
+    def _batch_of(self, job: Job) -> DecodingBatch:
         for batch in self.batches:
             if batch.takes(job):
                 return batch
@@ -166,7 +166,7 @@ class Worker:
         if found is not None and found.takes(job):
             batch = found.taken_up(self.desk)
         else:
-            batch = Batch(self.model, self.cache, self.desk, job, self.end_id, self.unk_id)
+            batch = DecodingBatch(self.model, self.cache, self.desk, job, self.end_id, self.unk_id)
         self.batches.append(batch)
         return batch
 
@@ -212,7 +212,7 @@ class Worker:
             if not self.batches:
                 self._leave_cache(empty[-1])
 
-    def _leave_cache(self, batch: Batch) -> None:
+    def _leave_cache(self, batch: DecodingBatch) -> None:
         """Leave what nothing is in, with its recorded steps, to the next worker."""
         steps = batch.recorded
         if steps is not None and len(self._left) < LEFT and batch.cache.size + steps.size <= LEFT_BYTES:

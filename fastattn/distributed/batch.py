@@ -8,24 +8,24 @@ from pathlib import Path
 from typing import Any
 
 from fastattn._version import VERSION
-from fastattn.distributed.blocks import Block, block_bytes, cut
+from fastattn.distributed.blocks import CorpusBlock, block_bytes, cut
 from fastattn.distributed.cluster import joined, quiet, reach_of, share_of_host
-from fastattn.distributed.driver import Pool, run_blocks
+from fastattn.distributed.driver import ActorPool, run_blocks
 from fastattn.distributed.extra import import_pyarrow, import_ray
-from fastattn.distributed.forms.lines import line_number
-from fastattn.distributed.job import Job
+from fastattn.distributed.formats.lines import line_number
+from fastattn.distributed.job import CorpusJob
 from fastattn.distributed.models import check_reach, digest_of, source_of
 from fastattn.distributed.output_folder import OutputFolder, part_name
 from fastattn.distributed.rows import read_block
 from fastattn.distributed.storage import InputFile, find_files, input_with, public
-from fastattn.distributed.workers import WORKERS, Worker
+from fastattn.distributed.workers import WORKERS, BlockModel
 from fastattn.distributed.writing import as_file, names_in, refuse_twice
 from fastattn.errors import FastattnError, InputError
 from fastattn.system.records import dataclass
 
 
 @dataclass(frozen=True)
-class Request:
+class BatchRequest:
     """kind        "translate" or "encode"
     inputs      files, folders, globs, local ones or URLs
     out         the folder of the output, a path or a URL
@@ -99,23 +99,25 @@ class Summary:
 Told = Callable[[Summary], None]
 
 
-class Batch:
+class BatchRun:
     """A job whose inputs, model and options are checked, and its blocks cut. Nothing is written or started yet.
 
     Raises InputError or CheckpointError for what is wrong with them.
     """
 
-    def __init__(self, request: Request):
+    def __init__(self, request: BatchRequest):
         import_pyarrow()
         self.request = request
         self.files: list[InputFile] = find_files(request.inputs, request.input_form)
         _refuse_within(request)
         self.path, self.digest = request.path.absolute(), digest_of(request.path)
-        self.worker: Worker = WORKERS[request.kind](self.path, request.precision, None, request.output, request.options)
+        self.worker: BlockModel = WORKERS[request.kind](
+            self.path, request.precision, None, request.output, request.options
+        )
         size = request.size or block_bytes(self.files)
-        self.blocks: list[Block] = cut(self.files, request.column, size)
+        self.blocks: list[CorpusBlock] = cut(self.files, request.column, size)
         self._check_outputs()
-        self.job = Job(
+        self.job = CorpusJob(
             kind=request.kind,
             model=self.digest,
             model_name=request.model,
@@ -179,7 +181,7 @@ class Batch:
             return  # set aside later, as any other block that cannot be read
         refuse_twice(names_in(rows, self.request.form), outputs)
 
-    def _check_touched(self, folder: OutputFolder, first: Job, there: Mapping[int, Mapping[str, Any]]) -> None:
+    def _check_touched(self, folder: OutputFolder, first: CorpusJob, there: Mapping[int, Mapping[str, Any]]) -> None:
         """Raise InputError where the rows of a finished block are others now; else keep the files' new times.
 
         A file that was changed may be cut elsewhere, at the same size, and the blocks after it get other numbers. Where
@@ -200,7 +202,7 @@ class Batch:
 
     def _compute(
         self,
-        left: list[Block],
+        left: list[CorpusBlock],
         folder: OutputFolder,
         check: Callable[[], None],
         where: Where,
@@ -220,13 +222,13 @@ class Batch:
                 summary.seconds = time.monotonic() - start
                 told(summary)
 
-            pool = Pool(min(places, where.actors or places), cores)
+            pool = ActorPool(min(places, where.actors or places), cores)
             summary.failed = run_blocks(self.job, left, folder.url, source, pool, tell)
         for block in left:
             if block.number in summary.failed:
                 self._set_aside(folder, block, summary.failed[block.number])
 
-    def _set_aside(self, folder: OutputFolder, block: Block, why: str) -> None:
+    def _set_aside(self, folder: OutputFolder, block: CorpusBlock, why: str) -> None:
         """Keep a block's rows, as far as they can be read, and why it failed."""
         try:
             rows = as_file(read_block(block, self.request.column), {}, "jsonl")
@@ -235,7 +237,7 @@ class Batch:
         folder.set_aside(block.number, rows, {"error": why, **block.place})
 
 
-def _refuse_within(request: Request) -> None:
+def _refuse_within(request: BatchRequest) -> None:
     """Raise InputError where the output's files would be inputs of the next run."""
     within = input_with(request.out, part_name(0, request.form), request.inputs) if request.out else None
     if within is not None:

@@ -11,11 +11,11 @@ import time
 from typing import Any
 
 from fastattn._version import VERSION
-from fastattn.distributed.blocks import Block
-from fastattn.distributed.job import Job
+from fastattn.distributed.blocks import CorpusBlock
+from fastattn.distributed.job import CorpusJob
 from fastattn.distributed.models import ModelSource
 from fastattn.distributed.output_folder import OutputFolder
-from fastattn.distributed.rows import Rows, read_block
+from fastattn.distributed.rows import BlockRows, read_block
 from fastattn.distributed.storage import public
 from fastattn.distributed.workers import Answers, make_in_actor
 from fastattn.distributed.writing import as_file
@@ -37,7 +37,7 @@ class BlockWorker:
         self._fault = None
         self._host = f"{socket.gethostname()}:{os.getpid()}"
         try:
-            self._job = Job.from_json(job, out)
+            self._job = CorpusJob.from_json(job, out)
             if self._job.version != VERSION:
                 versions = f"has fastattn {VERSION}, the job is of {self._job.version}"
                 raise FastattnError(f"host {socket.gethostname()} {versions}")
@@ -49,9 +49,9 @@ class BlockWorker:
             self._fault = _described(error)
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, list[str]]:
-        return {"outcome": [json.dumps(self._outcome(Block(**json.loads(block)))) for block in batch["block"]]}
+        return {"outcome": [json.dumps(self._outcome(CorpusBlock(**json.loads(block)))) for block in batch["block"]]}
 
-    def _outcome(self, block: Block) -> dict[str, Any]:
+    def _outcome(self, block: CorpusBlock) -> dict[str, Any]:
         if self._fault is not None:
             return {"outcome": STOPPED, "block": block.number, "error": self._fault}
         try:
@@ -62,7 +62,7 @@ class BlockWorker:
             return {"outcome": FAILED, "block": block.number, "error": f"{_described(error)} (on {self._host})"}
         return {"outcome": FINISHED, **record}
 
-    def _finish(self, block: Block) -> dict[str, Any]:
+    def _finish(self, block: CorpusBlock) -> dict[str, Any]:
         start = time.perf_counter()
         rows = read_block(block, self._job.column)
         answers = self._worker.answer(rows.texts)
@@ -71,7 +71,7 @@ class BlockWorker:
         return self._folder.place(block.number, data, record)
 
 
-def _record(block: Block, rows: Rows, answers: Answers) -> dict[str, Any]:
+def _record(block: CorpusBlock, rows: BlockRows, answers: Answers) -> dict[str, Any]:
     unit = "row" if block.form == "parquet" else "byte"
     faults = rows.faults | {
         number: f"{public(block.url)}, {unit} {rows.places[number]}: {why}" for number, why in answers.faults.items()

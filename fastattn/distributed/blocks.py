@@ -18,7 +18,7 @@ _MOST_BLOCKS = 1_000_000  # each has two files, and a place in the driver's memo
 
 
 @dataclass(frozen=True)
-class Block:
+class CorpusBlock:
     """A part of a file.
 
     number       from 0, over all files
@@ -44,13 +44,13 @@ def block_bytes(files: Sequence[InputFile]) -> int:
     return min(max(sum(file.size for file in files) // _PARTS, _LEAST), _MOST)
 
 
-def cut(files: Sequence[InputFile], column: str, block_bytes: int) -> list[Block]:
+def cut(files: Sequence[InputFile], column: str, block_bytes: int) -> list[CorpusBlock]:
     """The blocks of all files, none of them for an empty one.
 
     A row that is longer than ``block_bytes`` is a block, or the greater part of one.
     Raises InputError where a file cannot be read or lacks the column, or it holds no text, and for too many blocks.
     """
-    from fastattn.distributed.forms import form_named  # which needs pyarrow
+    from fastattn.distributed.formats import form_named  # which needs pyarrow
 
     check_count("block_bytes", block_bytes)
     with_texts = sum(file.size > 0 for file in files)
@@ -63,10 +63,10 @@ def cut(files: Sequence[InputFile], column: str, block_bytes: int) -> list[Block
     def parts_of(file: InputFile) -> list[tuple[int, int, int]]:
         return list(islice(form_named(file.form).cut(file, column, block_bytes), _MOST_BLOCKS + 1))
 
-    blocks: list[Block] = []
+    blocks: list[CorpusBlock] = []
     for file, parts in zip(files, map_in_threads(parts_of, files, _READERS), strict=True):
         for start, stop, size in parts:
             if len(blocks) == _MOST_BLOCKS:
                 raise InputError(f"more than {_MOST_BLOCKS:,} blocks of {block_bytes:,} bytes; make them larger")
-            blocks.append(Block(len(blocks), file.url, file.form, start, stop, size))
+            blocks.append(CorpusBlock(len(blocks), file.url, file.form, start, stop, size))
     return blocks

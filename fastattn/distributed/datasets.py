@@ -4,9 +4,9 @@ from typing import Any
 
 from fastattn.distributed.cluster import hosts, reach_of, share_of_host
 from fastattn.distributed.extra import import_ray
-from fastattn.distributed.forms.json_values import is_text, strings
+from fastattn.distributed.formats.json_values import is_text, strings
 from fastattn.distributed.models import ModelSource, check_reach, find_model, source_of
-from fastattn.distributed.workers import WORKERS, Worker, make_in_actor
+from fastattn.distributed.workers import WORKERS, BlockModel, make_in_actor
 from fastattn.errors import InputError, check_count
 from fastattn.printable import counted, first_of
 
@@ -94,7 +94,7 @@ def _mapped(
     if names is not None:
         _check_column(column, names)
     path, digest = find_model(model)
-    worker: Worker = WORKERS[kind](path, precision, None, output, options)  # checks the options here
+    worker: BlockModel = WORKERS[kind](path, precision, None, output, options)  # checks the options here
     _check_outputs(worker, names or [])
     nodes = hosts()
     cores, places = share_of_host(nodes, worker.layer_weights, cores)
@@ -143,7 +143,7 @@ class BatchWorker:
         return table
 
 
-def _check_outputs(worker: Worker, names: list[str]) -> None:
+def _check_outputs(worker: BlockModel, names: list[str]) -> None:
     if clash := set(worker.outputs) & set(names):
         raise InputError(f"the dataset has a column {sorted(clash)[0]!r} already; name another output_column")
 

@@ -14,9 +14,9 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from fastattn.distributed.block_worker import BLOCKS_AT_ONCE, FAILED, FINISHED, STOPPED, BlockWorker
-from fastattn.distributed.blocks import Block
+from fastattn.distributed.blocks import CorpusBlock
 from fastattn.distributed.extra import import_ray
-from fastattn.distributed.job import Job
+from fastattn.distributed.job import CorpusJob
 from fastattn.distributed.models import ModelSource
 from fastattn.distributed.output_folder import OutputFolder
 from fastattn.errors import FastattnError
@@ -30,7 +30,7 @@ LOST = "its worker ended before it was done: killed, out of memory, or lost with
 
 
 @dataclass(frozen=True)
-class Pool:
+class ActorPool:
     """actors  how many at most; ``cores`` of each, which are its threads"""
 
     actors: int
@@ -38,11 +38,11 @@ class Pool:
 
 
 def run_blocks(
-    job: Job,
-    blocks: Sequence[Block],
+    job: CorpusJob,
+    blocks: Sequence[CorpusBlock],
     out: str,
     source: ModelSource,
-    pool: Pool,
+    pool: ActorPool,
     told: Callable[[dict[str, Any]], None],
 ) -> dict[int, str]:
     """Have blocks computed and put in their places; returns number -> why, of those that failed.
@@ -83,7 +83,7 @@ def run_blocks(
 
 
 def _one_pass(
-    job: Job, blocks: Sequence[Block], out: str, source: ModelSource, pool: Pool, alone: bool
+    job: CorpusJob, blocks: Sequence[CorpusBlock], out: str, source: ModelSource, pool: ActorPool, alone: bool
 ) -> Iterator[dict[str, Any]]:
     """Yield what comes of each block, as soon as it does; nothing of those that were lost.
 

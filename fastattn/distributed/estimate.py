@@ -3,11 +3,11 @@
 import time
 from collections.abc import Sequence
 
-from fastattn.distributed.batch import Batch, Where
-from fastattn.distributed.blocks import Block
+from fastattn.distributed.batch import BatchRun, Where
+from fastattn.distributed.blocks import CorpusBlock
 from fastattn.distributed.cluster import Host, address_of, joined, quiet, share_of_host
 from fastattn.distributed.rows import read_block
-from fastattn.distributed.workers import WORKERS, Worker
+from fastattn.distributed.workers import WORKERS, BlockModel
 from fastattn.errors import InputError
 from fastattn.system.cpus import default_threads
 from fastattn.system.records import dataclass
@@ -36,7 +36,7 @@ class Estimate:
         return 1e6 / self.rate * self.cores / 3600
 
 
-def estimate(batch: Batch, where: Where) -> Estimate:
+def estimate(batch: BatchRun, where: Where) -> Estimate:
     """Read and compute a sample; no Ray is needed but to ask a cluster how large it is."""
     nodes = [Host("", default_threads())]
     if address_of(where.address) != "local":
@@ -45,7 +45,7 @@ def estimate(batch: Batch, where: Where) -> Estimate:
     cores, places = share_of_host(nodes, batch.worker.layer_weights, where.cores)
     actors = min(places, where.actors or places, len(batch.blocks))
     request = batch.request
-    worker: Worker = WORKERS[request.kind](batch.path, request.precision, cores, request.output, request.options)
+    worker: BlockModel = WORKERS[request.kind](batch.path, request.precision, cores, request.output, request.options)
     texts, bytes_a_row = _sample(batch.blocks, request.column)
     worker.answer(texts[:: max(1, len(texts) // SAMPLED_ROWS)])  # compiles, and warms caches up
     start = time.perf_counter()
@@ -58,7 +58,7 @@ def estimate(batch: Batch, where: Where) -> Estimate:
     return Estimate(len(batch.blocks), rows, rate, actors, cores, rows / (rate * actors))
 
 
-def _sample(blocks: Sequence[Block], column: str) -> tuple[list[str | None], float]:
+def _sample(blocks: Sequence[CorpusBlock], column: str) -> tuple[list[str | None], float]:
     """(rows from all over the input, bytes of the input for each row)."""
     texts: list[str | None] = []
     rows = size = 0

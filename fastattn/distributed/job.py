@@ -16,7 +16,7 @@ _GREATEST = 2**63 - 1
 
 
 @dataclass(frozen=True)
-class Job:
+class CorpusJob:
     """All that the output depends on; two jobs without differences write the same.
 
     model      SHA-256 of the checkpoint's files; ``model_name`` is for messages alone
@@ -49,12 +49,12 @@ class Job:
         """The file's contents; ``from_json`` reads them."""
         return json.dumps({"layout": LAYOUT} | vars(self), indent=1).encode() + b"\n"
 
-    def without_files(self) -> "Job":
+    def without_files(self) -> "CorpusJob":
         """What computes a block of it: with many files, most of a job is their names."""
-        return Job(**vars(self) | {"files": []})
+        return CorpusJob(**vars(self) | {"files": []})
 
     @staticmethod
-    def from_json(data: bytes, name: str) -> "Job":
+    def from_json(data: bytes, name: str) -> "CorpusJob":
         """The job of a file's contents, which may be anything; InputError where they are no job of this layout."""
         values = parse_object(data)
         if values is None:
@@ -66,9 +66,9 @@ class Job:
             if not is_right(values.get(field)):
                 shown = _shown(values.get(field))
                 raise InputError(f"{name}: {field} cannot be that of a job, is {shown}; name another folder")
-        return Job(**{field: values[field] for field in _FIELDS})
+        return CorpusJob(**{field: values[field] for field in _FIELDS})
 
-    def differences(self, other: "Job") -> list[str]:
+    def differences(self, other: "CorpusJob") -> list[str]:
         """What differs from an earlier job, a phrase each; none where both write the same."""
         found = [_difference("kind", self.kind, other.kind)]
         if self.model != other.model:
@@ -80,7 +80,7 @@ class Job:
             found.append(_difference(name, getattr(self, name), getattr(other, name)))
         return [phrase for phrase in found if phrase] + _differences_of_files(self.files, other.files)
 
-    def touched(self, other: "Job") -> list[int]:
+    def touched(self, other: "CorpusJob") -> list[int]:
         """Numbers of the files that were modified since an earlier job without differences, and kept their sizes."""
         both = enumerate(zip(self.files, other.files))
         return [number for number, (now, before) in both if now["modified"] != before["modified"] != 0]

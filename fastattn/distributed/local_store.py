@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import BinaryIO, cast
 
 from fastattn.distributed.lease import LEASES, hold_lease
-from fastattn.distributed.store import Buffer, Entry
+from fastattn.distributed.store import Buffer, StoredFile
 from fastattn.errors import FastattnError, InputError, StorageError
 from fastattn.system.atomic_files import abandon, begin, finish, sweep, try_lock, unlock
 
@@ -91,14 +91,14 @@ class LocalStore:
             return found.hexdigest() == digest
         return False
 
-    def list(self, folder: str) -> dict[str, Entry]:
-        found: dict[str, Entry] = {}
+    def list(self, folder: str) -> dict[str, StoredFile]:
+        found: dict[str, StoredFile] = {}
         with self._telling("read", folder), contextlib.suppress(FileNotFoundError):
             with os.scandir(os.path.join(self._folder, folder)) as entries:
                 for entry in entries:
                     with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
                         status = entry.stat(follow_symlinks=False)
-                        found[entry.name] = Entry(status.st_size, status.st_mtime_ns)
+                        found[entry.name] = StoredFile(status.st_size, status.st_mtime_ns)
         return found
 
     def _make_folders(self, folders: Sequence[str]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from fastattn.distributed.lease import hold_lease
-from fastattn.distributed.store import Buffer, Entry
+from fastattn.distributed.store import Buffer, StoredFile
 from fastattn.errors import InputError, StorageError
 
 # pyarrow's types of file systems in which a file that is being written does not show under its name.
@@ -73,13 +73,13 @@ class ObjectStore:
         """True: object stores keep checksums of their own, and all the output would pass through the network."""
         return True
 
-    def list(self, folder: str) -> dict[str, Entry]:
+    def list(self, folder: str) -> dict[str, StoredFile]:
         from pyarrow.fs import FileSelector
 
         place = f"{self._path}/{folder}" if folder else self._path
         with self._telling("read", folder):
             found = self._filesystem.get_file_info(FileSelector(place, allow_not_found=True))
-        return {info.base_name: Entry(info.size or 0, info.mtime_ns or 0) for info in found}
+        return {info.base_name: StoredFile(info.size or 0, info.mtime_ns or 0) for info in found}
 
     @contextlib.contextmanager
     def _telling(self, verb: str, path: str) -> Iterator[None]:

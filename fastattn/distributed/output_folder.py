@@ -1,7 +1,7 @@
 """The output of a job: a file a block, and beside it what is finished, so that the next run does what is missing.
 
 OUT/part-00000012.parquet                    the rows of block 12
-OUT/_fastattn/job.json                       what is written here: ``Job``
+OUT/_fastattn/job.json                       what is written here: ``CorpusJob``
 OUT/_fastattn/finished/00000012.json         the record of block 12; written after its part, which it describes
 OUT/_fastattn/set-aside/00000012.jsonl, .json  the rows of a block that failed, and its record
 OUT/_fastattn/lock, or leases/               who is at work
@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from fastattn.distributed.job import Job, is_count, parse_object
+from fastattn.distributed.job import CorpusJob, is_count, parse_object
 from fastattn.distributed.local_store import LocalStore
 from fastattn.distributed.object_store import ObjectStore
 from fastattn.distributed.storage import filesystem, public
@@ -56,7 +56,7 @@ class OutputFolder:
         with self._store.hold(_ROOM, ["", _ROOM, _FINISHED, _SET_ASIDE]) as check:
             yield check
 
-    def begin(self, job: Job) -> Job:
+    def begin(self, job: CorpusJob) -> CorpusJob:
         """The job as it was first begun here; keeps ``job`` where there is none yet.
 
         InputError that says what differs where another job was begun here, or the folder has other files, and for a job
@@ -67,13 +67,13 @@ class OutputFolder:
             self._refuse_other_files()
             self.keep(job)
             return job
-        first = Job.from_json(data, f"{self.name}/{_JOB}")
+        first = CorpusJob.from_json(data, f"{self.name}/{_JOB}")
         differences = job.differences(first)
         if differences:
             raise InputError(f"{self.name} holds another job: {'; '.join(differences)}; name another folder")
         return first
 
-    def keep(self, job: Job) -> None:
+    def keep(self, job: CorpusJob) -> None:
         """Write the job in the place of one without differences, whose files had other times."""
         data = job.as_json()
         if len(data) >= _LARGEST_JOB:

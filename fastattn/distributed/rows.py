@@ -12,10 +12,10 @@ from fastattn.system import files
 if TYPE_CHECKING:
     import pyarrow
 
-    from fastattn.distributed.blocks import Block
+    from fastattn.distributed.blocks import CorpusBlock
 
 
-class Rows(ABC):
+class BlockRows(ABC):
     """The rows of a block, in order.
 
     texts   of the column, None where it is null or the row is faulty
@@ -45,7 +45,7 @@ class Rows(ABC):
         return list(map(json_line, self.records()))
 
 
-class StringRows(Rows):
+class StringRows(BlockRows):
     """Rows whose columns are all strings: of text and of CSV."""
 
     def __init__(
@@ -69,9 +69,9 @@ class StringRows(Rows):
         return [dict(zip(self._columns, values)) for values in zip(*self._columns.values())]
 
 
-def read_block(block: "Block", column: str) -> Rows:
+def read_block(block: "CorpusBlock", column: str) -> BlockRows:
     """Read a block's rows, as ``cut`` has checked the column; InputError or FastattnError where it cannot be read."""
-    from fastattn.distributed.forms import form_named  # which needs the classes above
+    from fastattn.distributed.formats import form_named  # which needs the classes above
 
     return form_named(block.form).read(block, column)
 

@@ -28,7 +28,7 @@ class Answers:
     cut: int = 0
 
 
-class Worker(Protocol):
+class BlockModel(Protocol):
     """A model with its options.
 
     outputs    its columns' names
@@ -51,7 +51,7 @@ def _telling(options: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[st
     return {name: value for name, value in options.items() if name not in defaults or value != defaults[name]}
 
 
-class TranslatingWorker:
+class BlockTranslator:
     """``Translator.translate_iter`` with the same options.
 
     Columns: ``output``, the best translation; with num_hypotheses above 1 also "hypotheses", a list of texts; with
@@ -130,7 +130,7 @@ def _text(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-class EncodingWorker:
+class BlockEncoder:
     """``Encoder.encode`` with the same options. Column: ``output``, a list of fixed size of the vectors' type."""
 
     # Of options that no checkpoint sets; None is as if not given.
@@ -191,14 +191,14 @@ class EncodingWorker:
         return round(int(self._encoder.count_tokens(sample).sum()) * sum(map(len, texts)) / characters)
 
 
-WORKERS: dict[str, Any] = {"translate": TranslatingWorker, "encode": EncodingWorker}
+WORKERS: dict[str, Any] = {"translate": BlockTranslator, "encode": BlockEncoder}
 
 
 def make_in_actor(
     kind: str, source: ModelSource, precision: str, threads: int, output: str, options: Mapping[str, Any]
-) -> Worker:
+) -> BlockModel:
     """A worker of a process that is an actor's, and takes no more than ``threads`` of its host."""
     # The tokenizers library would have as many threads as there are CPUs.
     os.environ["RAYON_NUM_THREADS"] = str(threads)
-    worker: Worker = WORKERS[kind](on_this_host(source), precision, threads, output, options)
+    worker: BlockModel = WORKERS[kind](on_this_host(source), precision, threads, output, options)
     return worker

@@ -4,7 +4,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fastattn.distributed.extra import import_pyarrow
-from fastattn.distributed.rows import Rows
+from fastattn.distributed.rows import BlockRows
 from fastattn.errors import InputError
 from fastattn.printable import json_decimals, json_line
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import pyarrow
 
 
-def as_file(rows: Rows, columns: "Mapping[str, pyarrow.Array]", form: str) -> Any:
+def as_file(rows: BlockRows, columns: "Mapping[str, pyarrow.Array]", form: str) -> Any:
     """Rows with further columns, as the bytes of a form: "parquet" or "jsonl"."""
     if form == "parquet":
         return as_parquet(rows.table(), columns)
@@ -20,7 +20,7 @@ def as_file(rows: Rows, columns: "Mapping[str, pyarrow.Array]", form: str) -> An
     return as_json_lines(rows.objects(), columns)
 
 
-def names_in(rows: Rows, form: str) -> set[str]:
+def names_in(rows: BlockRows, form: str) -> set[str]:
     """The names of the columns, or of all records' fields, that a file of the form has of the rows."""
     return set(rows.table().column_names) if form == "parquet" else set().union(*rows.records())
 

@@ -15,7 +15,7 @@ MOST_ROWS = 1024
 LEAST_ROWS = 256
 
 
-class Batch:
+class EncodingBatch:
     """Sentences of one caller; the result is what ``vectors`` makes, vectors_BE or a list of something of each.
 
     ids_B    int32, one array each

@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from fastattn.encoders.encoding import LEAST_ROWS, Batch, EncodingWorker, split_batches
+from fastattn.encoders.encoding import LEAST_ROWS, EncodingBatch, EncodingWorker, split_batches
 from fastattn.errors import CheckpointError
 from fastattn.loading.loaded_model import Loading, load_model
 from fastattn.ops.protocol import Ops
@@ -17,7 +17,7 @@ from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.text_spec import EncoderText
 from fastattn.system.progress import Progress
 
-# From the last hidden states of a batch, as a Batch has it, to something of each of its texts.
+# From the last hidden states of a batch, as a EncodingBatch has it, to something of each of its texts.
 Make: TypeAlias = Callable[[np.ndarray, np.ndarray], Sequence[Any] | np.ndarray]
 MakeFor: TypeAlias = Callable[[list[int]], Make]
 
@@ -50,7 +50,7 @@ class LoadedEncoder:
         """The result of a plan for little work, without a worker."""
         return self.scheduler.run_alone(make_plan, self._encode)
 
-    def _encode(self, batches: list[Batch]) -> list[Any]:
+    def _encode(self, batches: list[EncodingBatch]) -> list[Any]:
         model = self.loaded.model
         return [batch.vectors(*model.encode(batch.ids_B, batch.types_B, batch.seen_B)) for batch in batches]
 
@@ -99,7 +99,7 @@ def plan_each(
     """A list of something of each text, in their order.
 
     make_for  from the numbers of a batch's texts to what makes the list of them, of their hidden states
-    seen_B    how many first ids of each are attended to, as a Batch has it
+    seen_B    how many first ids of each are attended to, as a EncodingBatch has it
     """
     results: list[Any] = [None] * len(ids_B)
     for numbers, found_B in (yield from _plan_parts(ids_B, make_for, threads, progress, seen_B=seen_B)):
@@ -131,10 +131,10 @@ def _plan_parts(
 
         return made
 
-    def batch_of(numbers: list[int]) -> Batch:
+    def batch_of(numbers: list[int]) -> EncodingBatch:
         types = None if types_B is None else [types_B[b] for b in numbers]
         seen = None if seen_B is None else [seen_B[b] for b in numbers]
-        return Batch([ids_B[b] for b in numbers], counted(make_for(numbers)), types, seen)
+        return EncodingBatch([ids_B[b] for b in numbers], counted(make_for(numbers)), types, seen)
 
     # Each core takes whole batches, or all cores share each batch.
     batches = split_batches([len(ids) for ids in ids_B], threads)

@@ -4,13 +4,13 @@ from collections.abc import Callable
 
 import numpy as np
 
+from fastattn.layers.attention_inputs import CachedRows, RecordedRows, Rows, WholeRows
 from fastattn.layers.attention_positions import RotaryPositions
 from fastattn.layers.distances import DistanceRows
 from fastattn.layers.head_norms import HeadNorms
 from fastattn.layers.linear import Linear
 from fastattn.layers.norm import Sublayer
 from fastattn.layers.parameters import Parameters
-from fastattn.layers.rows import CachedRows, RecordedRows, Rows, WholeRows
 from fastattn.ops.heads import Heads
 from fastattn.spec.architecture import AttentionSpec, Rotary, StackSpec
 

@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from fastattn.layers.attention_inputs import Rows, WholeRows
 from fastattn.layers.linear import Linear
 from fastattn.layers.norm import Norm
 from fastattn.layers.parameters import Parameters
-from fastattn.layers.rows import Rows, WholeRows
 from fastattn.spec.architecture import Convolution, StackSpec
 
 

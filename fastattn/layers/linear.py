@@ -4,9 +4,9 @@ from functools import partial
 
 import numpy as np
 
+from fastattn.layers.attention_inputs import Rows
 from fastattn.layers.norm import Sublayer
 from fastattn.layers.parameters import Parameters
-from fastattn.layers.rows import Rows
 from fastattn.spec.architecture import StackSpec
 
 

@@ -30,7 +30,7 @@ class Sublayer:
     """A part of a block, with its norm ``name.norm``: x + f(norm(x)) if norms come before, else norm(x + f(x)).
 
     With a norm of its output, ``name.output_norm``, x + output_norm(f(norm(x))).
-    Called with x_ND and what its rows may attend to: ``fastattn.layers.rows``.
+    Called with x_ND and what its rows may attend to: ``fastattn.layers.attention_inputs``.
     """
 
     def __init__(self, parameters: Parameters, name: str, spec: NormSpec, first: bool = False):

@@ -17,7 +17,7 @@ PROJECTIONS = ("decoder.projection", "head.output")
 
 
 @dataclass
-class Needed:
+class NeededTensors:
     """What a model asked of its Parameters: all that it needs of a checkpoint's tensors.
 
     tensors  by name
@@ -44,11 +44,11 @@ class Parameters:
         precision: str = "float32",
         packed_file: Any = None,
         factors: Callable[[], Mapping[str, np.ndarray]] = dict,
-        needed: Needed | None = None,
+        needed: NeededTensors | None = None,
     ):
         self.ops, self.precision, self._packed_file, self._factors = ops, precision, packed_file, cache(factors)
         self._tensors = tensors
-        self._needed = needed or Needed()
+        self._needed = needed or NeededTensors()
         self._packed: dict[tuple[int, int, str], PackedLinear] = {}
 
     def tensor(self, name: str) -> Any:

@@ -5,10 +5,10 @@ row_width  of that state, which is never ``rounded``: the errors of all steps wo
 
 import numpy as np
 
+from fastattn.layers.attention_inputs import Rows
 from fastattn.layers.linear import Linear
 from fastattn.layers.norm import Sublayer
 from fastattn.layers.parameters import Parameters
-from fastattn.layers.rows import Rows
 from fastattn.spec.architecture import StackSpec
 
 

@@ -25,7 +25,7 @@ LEAST, MOST = 1e-2, 1e2  # of a factor, relative to the median
 _TINY = float(np.finfo(np.float32).tiny)
 
 
-class Recorder:
+class InputRecorder:
     """A namespace of operations that records the largest magnitude of each input column of each linear layer."""
 
     def __init__(self, ops: Ops):
@@ -61,7 +61,7 @@ def input_factors(checkpoint: Checkpoint, ops: Ops) -> dict[str, np.ndarray]:
     layers = [name for name in _behind_norms(spec) if not isinstance(_weight(checkpoint, name), QuantizedTensor)]
     if not layers:
         return {}
-    recorder = Recorder(ops)
+    recorder = InputRecorder(ops)
     parameters = Parameters(checkpoint.tensors, cast(Ops, recorder), "int8")
     stack = EncoderStack(parameters, spec)
     length = min(LENGTH, spec.positions.limit or LENGTH)

@@ -25,7 +25,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from fastattn.errors import CheckpointError
-from fastattn.layers.parameters import Needed
+from fastattn.layers.parameters import NeededTensors
 from fastattn.loading.loaded_model import Loading
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.system.atomic_files import make_folder, open_trusted, write_whole
@@ -160,7 +160,7 @@ def _find(file: Path, statuses: list[Status]) -> tuple[Checkpoint, Loading] | No
     except pickle.UnpicklingError:
         return None
     checkpoint = Checkpoint(tensors=tensors, files=tuple(map(Path, files)), **fields)
-    return checkpoint, Loading(Needed({}, layers), known=True, packed=packed)
+    return checkpoint, Loading(NeededTensors({}, layers), known=True, packed=packed)
 
 
 def _keep(file: Path, checkpoint: Checkpoint, loading: Loading, statuses: list[Status]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fastattn.errors import check_count
-from fastattn.layers.parameters import Needed
+from fastattn.layers.parameters import NeededTensors
 from fastattn.models.kinds import build_model
 from fastattn.ops.protocol import Ops
 from fastattn.spec.checkpoint import Checkpoint
@@ -39,7 +39,7 @@ class Loading:
     packed  the file of its packed weights, if all of them were there from an earlier process
     """
 
-    needed: Needed = field(default_factory=Needed)
+    needed: NeededTensors = field(default_factory=NeededTensors)
     known: bool = False
     packed: Path | None = None
 

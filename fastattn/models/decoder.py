@@ -5,10 +5,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from fastattn.errors import CheckpointError
+from fastattn.layers.attention_inputs import CachedRows, LayerCache, RecordedRows, Rows, WholeRows
 from fastattn.layers.parameters import Parameters
-from fastattn.layers.rows import CachedRows, LayerCache, RecordedRows, Rows, WholeRows
 from fastattn.models.memory import Memory
-from fastattn.models.output import Output
+from fastattn.models.output import OutputProjection
 from fastattn.models.sizes import DecoderSizes
 from fastattn.models.stack import Stack
 from fastattn.ops.step_rows import StepRows
@@ -28,7 +28,7 @@ class Decoder:
         self.ops = parameters.ops
         self.decoder = Stack(parameters, "decoder", spec)
         restrictable = checkpoint.shortlist is not None or getattr(checkpoint.text, "vocabulary_map", None) is not None
-        self.output = Output(parameters, checkpoint.shortlist, restrictable)
+        self.output = OutputProjection(parameters, checkpoint.shortlist, restrictable)
         inner, queries = spec.feed_forward.inner_width, spec.attention.query_width
         dtype = self.decoder.embedding.dtype
         self.sizes = DecoderSizes(

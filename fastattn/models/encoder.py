@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from fastattn.errors import CheckpointError, InputError
+from fastattn.layers.attention_inputs import WholeRows
 from fastattn.layers.parameters import Parameters
-from fastattn.layers.rows import WholeRows
 from fastattn.models.head import Head
 from fastattn.models.stack import Stack
 from fastattn.spec.architecture import StackSpec

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from fastattn.errors import CheckpointError
-from fastattn.layers.parameters import Needed, Parameters
+from fastattn.layers.parameters import NeededTensors, Parameters
 from fastattn.models.encoder import EncoderModel
 from fastattn.models.encoder_decoder import EncoderDecoder
 from fastattn.ops.protocol import Ops
@@ -26,7 +26,7 @@ def build_model(
     precision: str = "float32",
     packed_file: Any = None,
     factors: Callable[[], Mapping[str, np.ndarray]] = dict,
-    needed: Needed | None = None,
+    needed: NeededTensors | None = None,
 ) -> Any:
     """The model of a checkpoint; ``ops`` is ``fastattn.ops.cpu``, or another namespace of the same operations.
 

@@ -12,7 +12,7 @@ from fastattn.ops.protocol import OutputSubset
 from fastattn.spec.checkpoint import Shortlist
 
 
-class Output:
+class OutputProjection:
     """A softmax over ``decoder.projection``.
 
     shortlist     the checkpoint's, or None

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastattn.layers.attention import CrossAttention, SelfAttention
+from fastattn.layers.attention_inputs import Rows
 from fastattn.layers.attention_positions import AttentionBias
 from fastattn.layers.convolution import Convolved
 from fastattn.layers.embedding import Embedding
@@ -13,7 +14,6 @@ from fastattn.layers.linear import FeedForward
 from fastattn.layers.norm import Norm
 from fastattn.layers.parameters import Parameters
 from fastattn.layers.recurrence import RECURRENCES, AverageAttention, SimpleRecurrence
-from fastattn.layers.rows import Rows
 from fastattn.spec.architecture import StackSpec
 
 Sublayer = Callable[[np.ndarray, Rows], np.ndarray]

@@ -67,11 +67,11 @@ class _Block:
         self._arena.give_back(self._first, self._end)
 
 
-class _State(threading.local):
+class _ThreadArena(threading.local):
     arena: Arena | None = None
 
 
-state = _State()
+state = _ThreadArena()
 
 
 def empty(shape: Any, dtype: Any = np.float32) -> np.ndarray:

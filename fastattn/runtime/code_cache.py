@@ -36,7 +36,7 @@ _SYMBOL = re.compile(r"[\w.$]+", re.ASCII)
 class Code(NamedTuple):
     """A compiled form.
 
-    exports  what the object file defines for others: role ("door", ...) -> symbol
+    exports  what the object file defines for others: role ("wrapper", ...) -> symbol
     needs    symbols of the process that it calls
     """
 

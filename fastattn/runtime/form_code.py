@@ -9,36 +9,36 @@ from llvmlite import ir
 from numba import types
 
 from fastattn.runtime.code_cache import Code
-from fastattn.runtime.door_code import Form, emit_door, emit_plain, emit_shared, forms_of
 from fastattn.runtime.internals import call_compiled, compile_helper, empty_module, object_file, target_context
 from fastattn.runtime.loop import cut_loop
 from fastattn.runtime.pool_code import ENTRY, I64
+from fastattn.runtime.wrapper_code import ArgumentType, emit_door, emit_plain, emit_shared, forms_of
 
 
 def compile_kernel(function: Callable, name: str, key: str, classes: list[type]) -> Code:
-    """A kernel for arguments of this key (``signature_of``): its door, and ``entry(place, first, end)``.
+    """A kernel for arguments of this key (``signature_of``): its wrapper, and ``entry(place, first, end)``.
 
     entry  does the tasks from first to end with the arguments at ``place``, and returns how many tasks there are.
     Raises Numba's errors where it cannot be compiled.
     """
     forms = forms_of(key, classes)
     result = _compiled(_cut(function), (types.int64, types.int64, *(form.type for form in forms)))
-    context, module, exports = target_context(), empty_module(name), _symbols(name, key, "door", "entry")
+    context, module, exports = target_context(), empty_module(name), _symbols(name, key, "wrapper", "entry")
     kinds = ir.LiteralStructType([context.get_value_type(form.type) for form in forms])
     entry = _emit_entry(module, exports["entry"], result, kinds)
-    emit_door(context, module, exports["door"], forms, emit_shared(entry, kinds))
+    emit_door(context, module, exports["wrapper"], forms, emit_shared(entry, kinds))
     return _code(module, result, exports)
 
 
 def compile_function(function: Callable, name: str, count: int) -> Code:
-    """A function of ``count`` int64, two at least: its door, and as a function of C, "plain", that returns an int64."""
+    """A function of ``count`` int64, two at least: its wrapper, and as a function of C, "plain", that returns an int64."""
     result = _compiled(_helper(function), (types.int64,) * count)
     context, module = target_context(), empty_module(name)
-    exports = _symbols(name, str(count), "door", "plain")
+    exports = _symbols(name, str(count), "wrapper", "plain")
     plain = ir.Function(module, ir.FunctionType(I64, [I64] * count), exports["plain"])
     builder = ir.IRBuilder(plain.append_basic_block())
     builder.ret(call_compiled(builder, result, list(plain.args), types.int64))
-    emit_door(context, module, exports["door"], [Form("I", types.int64)] * (count - 2), emit_plain(plain))
+    emit_door(context, module, exports["wrapper"], [ArgumentType("I", types.int64)] * (count - 2), emit_plain(plain))
     return _code(module, result, exports)
 
 

@@ -29,19 +29,19 @@ from fastattn.runtime.turns import AGAIN, compiling, end, in_turn, linking, lock
 from fastattn.system.cache_folder import cache_root, mark_used
 from fastattn.system.lazy import lazy
 
-MISMATCH = -1  # what a door returns for arguments of another form
+MISMATCH = -1  # what a wrapper returns for arguments of another form
 CLAIMED_FOR = 60.0  # seconds
 _KERNELS = "fastattn.kernels."
 
 
-class Form(NamedTuple):
+class CompiledKernel(NamedTuple):
     """One compiled form of a kernel or a function, in this process.
 
     addresses  role -> address of a function of C
     classes    to which its code refers
     """
 
-    door: Callable[..., int]
+    wrapper: Callable[..., int]
     addresses: dict[str, int]
     classes: list[type]
 
@@ -51,8 +51,8 @@ class _Compiled:
 
     def __init__(self, module: str, name: str, function: Callable | None = None):
         self.__module__, self.__name__, self._function = module, name, function
-        self.forms: dict[str, Form] = {}
-        self.doors: list[Callable[..., int]] = []
+        self.forms: dict[str, CompiledKernel] = {}
+        self.wrappers: list[Callable[..., int]] = []
 
     @property
     def label(self) -> str:
@@ -68,7 +68,7 @@ class _Compiled:
                 self._function = found
         return self._function
 
-    def _form(self, key: str, classes: list[type]) -> Form:
+    def _form(self, key: str, classes: list[type]) -> CompiledKernel:
         """The form with this key: loaded, or compiled. ImportError where this Numba is another than is known.
 
         FastattnError where a source was changed since the process began.
@@ -76,10 +76,10 @@ class _Compiled:
         with lock_of_form(self.__module__, self.__name__, key):
             form = self.forms.get(key) or in_turn(linking, lambda: self._kept(key, classes)) or self._new(key, classes)
         with linking:  # another form's thread may be here
-            self.doors = [one.door for one in self.forms.values()]
+            self.wrappers = [one.wrapper for one in self.forms.values()]
         return form
 
-    def _kept(self, key: str, classes: list[type]) -> Form | None:
+    def _kept(self, key: str, classes: list[type]) -> CompiledKernel | None:
         if not self._is_kept:
             return None
         try:
@@ -88,12 +88,12 @@ class _Compiled:
         except Exception:  # noqa: BLE001  a foreign file may fail in any way; compiling replaces it
             return None
 
-    def _linked(self, key: str, code: Code, classes: list[type]) -> Form:
+    def _linked(self, key: str, code: Code, classes: list[type]) -> CompiledKernel:
         with linking:
-            form = self.forms[key] = Form(*load(code, classes), classes)
+            form = self.forms[key] = CompiledKernel(*load(code, classes), classes)
         return form
 
-    def _new(self, key: str, classes: list[type]) -> Form:
+    def _new(self, key: str, classes: list[type]) -> CompiledKernel:
         """Compiled here, or by another process that is at it already: for one that is stopped nobody waits for ever."""
         if self._is_kept:
             check_sources()
@@ -149,10 +149,10 @@ class Kernel(_Compiled):
             self._call_by_numba(arguments)
             return
         pool, threads = _pool, current_threads()
-        for door in self.doors:
-            lacking = door(pool.address, threads, *arguments)
+        for wrapper in self.wrappers:
+            lacking = wrapper(pool.address, threads, *arguments)
             if lacking > 0:
-                lacking = door(pool.address, 1 + pool.ensure(lacking, _launch.address()), *arguments)
+                lacking = wrapper(pool.address, 1 + pool.ensure(lacking, _launch.address()), *arguments)
             if lacking == 0:
                 return
         self.compile(*arguments)  # also where another thread has changed an argument meanwhile
@@ -165,7 +165,7 @@ class Kernel(_Compiled):
         """
         classes: list[type] = []
         key = signature_of(arguments, classes)
-        if key in self.forms and self.forms[key].door(0, 0, *arguments) == MISMATCH:
+        if key in self.forms and self.forms[key].wrapper(0, 0, *arguments) == MISMATCH:
             raise TypeError(f"{self.label} does not take these values of {key}")
         try:
             self._form(key, classes)
@@ -179,10 +179,10 @@ class Kernel(_Compiled):
         """
         for _ in range(2):
             for form in list(self.forms.values()):  # another thread may add one meanwhile
-                size = form.door(0, 0, *arguments)
+                size = form.wrapper(0, 0, *arguments)
                 if size != MISMATCH:
                     place = np.empty(size // 8 + 1, np.int64)
-                    if form.door(place.ctypes.data, 0, *arguments) == size:
+                    if form.wrapper(place.ctypes.data, 0, *arguments) == size:
                         return form.addresses["entry"], place
             if setting.forced:
                 return None
@@ -220,7 +220,7 @@ class Kernel(_Compiled):
         return compile_plainly(function)
 
 
-class Function(_Compiled):
+class CompiledFunction(_Compiled):
     """A compiled function of ``count`` int64, two at least, which returns one that is not MISMATCH."""
 
     def __init__(self, module: str, name: str, count: int):
@@ -229,7 +229,7 @@ class Function(_Compiled):
 
     def __call__(self, *arguments: int) -> int:
         """Called without the GIL; TypeError for what is no int64."""
-        result = self._at_once().door(*arguments)
+        result = self._at_once().wrapper(*arguments)
         if result == MISMATCH:
             raise TypeError(f"{self.label} does not take {arguments}")
         return result
@@ -238,7 +238,7 @@ class Function(_Compiled):
         """As a function of C."""
         return self._at_once().addresses["plain"]
 
-    def _at_once(self) -> Form:
+    def _at_once(self) -> CompiledKernel:
         """Its form; once there is one, without waiting for another thread that compiles something else."""
         key = str(self.count)
         return self.forms.get(key) or self._form(key, [])
@@ -292,10 +292,10 @@ def _after_fork_in_child() -> None:
 
 
 _folder = CodeFolder(cache_folder)
-_serve = Function("fastattn.runtime.pool_code", "serve", 2)
-_launch = Function("fastattn.runtime.pool_code", "launch", 5)
+_serve = CompiledFunction("fastattn.runtime.pool_code", "serve", 2)
+_launch = CompiledFunction("fastattn.runtime.pool_code", "launch", 5)
 _pool = Pool(_serve, thread_limit())
-run_program = Function("fastattn.runtime.program_code", "run_program", 6)
+run_program = CompiledFunction("fastattn.runtime.program_code", "run_program", 6)
 atexit.register(end)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,7 +1,7 @@
 """Machine code of kernels in this process: loaded by LLVM's own linker, called as functions of C. No Numba.
 
-A compiled form is an object file that exports a *door*, a function that Python calls like any of its own: it unpacks
-its arguments into a structure in memory, lets go of the GIL, and has the kernel's tasks done. What a door needs of
+A compiled form is an object file that exports a *wrapper*, a function that Python calls like any of its own: it unpacks
+its arguments into a structure in memory, lets go of the GIL, and has the kernel's tasks done. What a wrapper needs of
 Python and NumPy it finds in a table of addresses, which is bound to it as ``self``: so nothing in the object file is
 of one process.
 """
@@ -16,7 +16,7 @@ import numpy as np
 
 from fastattn.runtime.code_cache import Code
 
-# Functions of Python's C interface and objects whose addresses a door's table holds, in this order; the classes that
+# Functions of Python's C interface and objects whose addresses a wrapper's table holds, in this order; the classes that
 # the form's signature names come after them.
 FUNCTIONS = (
     "PyLong_AsLongLong",
@@ -80,7 +80,7 @@ def _address(function: Any) -> int:
 
 
 def check_layout() -> None:
-    """ImportError where objects do not lie in memory as doors expect."""
+    """ImportError where objects do not lie in memory as wrappers expect."""
     array = np.zeros((2, 3), np.float32)[:, 1:]
 
     def word(place: int, kind: Any = ctypes.c_int64) -> int:
@@ -103,7 +103,7 @@ def check_layout() -> None:
 
 
 def load(code: Code, classes: list[type]) -> tuple[Any, dict[str, int]]:
-    """Link a form's code into this process: (its door, role -> address). OSError where a symbol is missing.
+    """Link a form's code into this process: (its wrapper, role -> address). OSError where a symbol is missing.
 
     classes  those that the form's signature names
     Not to be called by two threads at once.
@@ -123,7 +123,7 @@ def load(code: Code, classes: list[type]) -> tuple[Any, dict[str, int]]:
     if not all(addresses.values()):
         raise OSError("the object file lacks what it should define")
     table = _process.table + struct.pack(f"{len(classes)}q", *map(id, classes))
-    return _function(code.exports["door"], addresses["door"], table), addresses
+    return _function(code.exports["wrapper"], addresses["wrapper"], table), addresses
 
 
 def _function(name: str, address: int, table: bytes) -> Any:

@@ -86,12 +86,12 @@ def _keep(arguments: tuple, kept: list[np.ndarray]) -> None:
                 kept.append(one)
 
 
-def recorder() -> "Recorder | None":
+def recorder() -> "StepRecorder | None":
     """What records calls of kernels; None where Numba's threads run them."""
-    return None if setting.by_numba else Recorder()
+    return None if setting.by_numba else StepRecorder()
 
 
-class Recorder:
+class StepRecorder:
     """Records functions; their programs share memory, so that one of them runs at a time."""
 
     def __init__(self) -> None:

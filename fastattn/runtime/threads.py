@@ -15,11 +15,11 @@ class UnknownNumba(ImportError):
     """Numba is not as fastattn knows it."""
 
 
-class _State(threading.local):
+class _ThreadSettings(threading.local):
     threads: int | None = None
 
 
-_state = _State()
+_state = _ThreadSettings()
 
 
 def thread_limit() -> int:

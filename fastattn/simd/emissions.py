@@ -1,16 +1,16 @@
-"""What operations on Numba's types emit, from an Arithmetic and operands of one kind, for lanes and for one alone."""
+"""What operations on Numba's types emit, from an LaneEmitter and operands of one kind, for lanes and for one alone."""
 
 from collections.abc import Callable
 
 from fastattn.simd.emit import EXACT
-from fastattn.simd.lanes import Arithmetic
+from fastattn.simd.lanes import LaneEmitter
 
 
-def rounded(a: Arithmetic, name: str, x):
+def rounded(a: LaneEmitter, name: str, x):
     return a.call(f"llvm.{name}.v{a.lanes}f32", a.vector, x)
 
 
-def floor_divided(a: Arithmetic, x, y):
+def floor_divided(a: LaneEmitter, x, y):
     """(quotient, remainder) of floats as NumPy has them, the remainder exact; floor(x / y) is often one too large.
 
     The C library's fmod does it, lane by lane.
@@ -25,64 +25,64 @@ def floor_divided(a: Arithmetic, x, y):
     return quotient, b.select(below, a.add(rest, y), rest)
 
 
-def is_nan(a: Arithmetic, x):
+def is_nan(a: LaneEmitter, x):
     return a.builder.fcmp_unordered("uno", x, x)
 
 
 def extreme(symbol: str) -> tuple[Callable, Callable]:
     """The larger or smaller; NaN if either is, as in NumPy."""
 
-    def floats(a: Arithmetic, x, y):
+    def floats(a: LaneEmitter, x, y):
         first = a.builder.or_(a.builder.fcmp_ordered(symbol, x, y, flags=EXACT), is_nan(a, x))
         return a.builder.select(first, x, y)
 
-    def wholes(a: Arithmetic, x, y):
+    def wholes(a: LaneEmitter, x, y):
         return a.builder.select(a.builder.icmp_signed(symbol, x, y), x, y)
 
     return floats, wholes
 
 
-def to_wholes(a: Arithmetic, x):
+def to_wholes(a: LaneEmitter, x):
     return a.call(f"llvm.fptosi.sat.v{a.lanes}i{a.bits}.v{a.lanes}f32", a.wholes, x)
 
 
-def shift_left(a: Arithmetic, x, n):
+def shift_left(a: LaneEmitter, x, n):
     return a.builder.select(a.builder.icmp_unsigned("<", n, a.whole(a.bits)), a.builder.shl(x, n), a.whole(0))
 
 
-def shift_right(a: Arithmetic, x, n):
+def shift_right(a: LaneEmitter, x, n):
     most = a.whole(a.bits - 1)
     return a.builder.ashr(x, a.builder.select(a.builder.icmp_unsigned("<", n, most), n, most))
 
 
-def is_true(a: Arithmetic, x):
+def is_true(a: LaneEmitter, x):
     if x.type == a.vector:
         return a.builder.fcmp_unordered("!=", x, a.constant(0.0), flags=EXACT)
     return a.builder.icmp_signed("!=", x, a.whole(0))
 
 
-def last_if_true(a: Arithmetic, x, y):
+def last_if_true(a: LaneEmitter, x, y):
     return a.builder.select(is_true(a, x), y, x)
 
 
-def first_if_true(a: Arithmetic, x, y):
+def first_if_true(a: LaneEmitter, x, y):
     return a.builder.select(is_true(a, x), x, y)
 
 
-def negated(a: Arithmetic, x):
+def negated(a: LaneEmitter, x):
     return a.builder.xor(x, a.truth(True))
 
 
-def negative_float(a: Arithmetic, x):
+def negative_float(a: LaneEmitter, x):
     return a.subtract(a.constant(-0.0), x)
 
 
-def select(a: Arithmetic, condition, x, y):
+def select(a: LaneEmitter, condition, x, y):
     return a.builder.select(condition, x, y)
 
 
 def repeated(multiply: Callable, exponent: int) -> Callable:
-    def emit(a: Arithmetic, x):
+    def emit(a: LaneEmitter, x):
         result = x
         for digit in bin(exponent)[3:]:
             result = multiply(a, result, result)

@@ -45,7 +45,7 @@ class Long(types.Type):
         return Conversion.safe if isinstance(other, (types.Integer, types.Boolean)) else None
 
 
-class Mask(types.Type):
+class LaneMask(types.Type):
     """LANES truth values."""
 
     def __init__(self):
@@ -66,7 +66,7 @@ class Fall(types.Type):
         super().__init__(name=f"fall{LANES}")
 
 
-INTEGERS, LONGS, LONG, MASK, RAMP, FALL = Integers(32), Integers(64), Long(), Mask(), Ramp(), Fall()
+INTEGERS, LONGS, LONG, MASK, RAMP, FALL = Integers(32), Integers(64), Long(), LaneMask(), Ramp(), Fall()
 RUNS = (RAMP, FALL)
 IN_LANES = (VECTOR, INTEGERS, LONGS, MASK, RAMP, FALL)
 _ONE_LANE = replace(TARGET, lanes=1)
@@ -74,7 +74,7 @@ _ONE_LANE = replace(TARGET, lanes=1)
 
 register_form(Integers, lambda kind: ir.VectorType(ir.IntType(kind.bits), LANES))
 register_form(Long, I64)
-register_form(Mask, ir.VectorType(I1, LANES))
+register_form(LaneMask, ir.VectorType(I1, LANES))
 register_form(Ramp, I64)
 register_form(Fall, I64)
 
@@ -106,7 +106,7 @@ def is_truth(kind) -> bool:
     return kind == MASK or isinstance(kind, types.Boolean)
 
 
-class Arithmetic(Emitter):
+class LaneEmitter(Emitter):
     """Operations on LANES values, or on one: a scalar is a vector of one lane, so that both give the same bits.
 
     Whole numbers have 32 bits in lanes that are not ``long``, 64 else.

@@ -40,7 +40,7 @@ from fastattn.simd.lanes import (
     MASK,
     RAMP,
     RUNS,
-    Arithmetic,
+    LaneEmitter,
     clip,
     is_float,
     is_scalar_whole,
@@ -64,7 +64,7 @@ class _Operation:
     rule    "number": whole for whole operands, else float32; "ring": likewise, and true of what wraps around; "float":
             always float32; "compare": true or false; "truth": of truth values; "bits": of truth values if all are,
             else a number; "shift": whole; "where": as the second and third operand
-    floats, wholes, truths  emit it from an Arithmetic and operands of that kind; None: there is none
+    floats, wholes, truths  emit it from an LaneEmitter and operands of that kind; None: there is none
     """
 
     def __init__(self, rule: str, count: int, floats=None, wholes=None, truths=None):
@@ -100,7 +100,7 @@ class _Operation:
 
     def emit(self, builder, kinds, values):
         form, wide = self.form(kinds), any(kind in IN_LANES for kind in kinds)
-        a = Arithmetic(builder, wide, self.is_long(kinds))
+        a = LaneEmitter(builder, wide, self.is_long(kinds))
         convert = {"floats": a.as_floats, "wholes": a.as_wholes, "truths": a.as_truths}[form]
         if form == "wholes" and self.rule in ("ring", "bits"):
             convert = partial(a.as_wholes, wrapped=True)
@@ -192,7 +192,7 @@ def _is_scalar(kind) -> bool:
 
 
 def _int64(builder, value, kind):
-    return Arithmetic(builder, False).result(Arithmetic(builder, False).as_wholes(value, kind))
+    return LaneEmitter(builder, False).result(LaneEmitter(builder, False).as_wholes(value, kind))
 
 
 def _add_run(builder, kinds, values):
@@ -237,7 +237,7 @@ def _compare_with_scalar(symbol: str) -> Callable:
 
 def _compare_narrow(builder, way: str, x, scalar):
     """Of one that is no int32, any int32 is on the same side as 0."""
-    a, narrow = Arithmetic(builder, True), builder.trunc(scalar, I32)
+    a, narrow = LaneEmitter(builder, True), builder.trunc(scalar, I32)
     fits = builder.icmp_signed("==", builder.sext(narrow, I64), scalar)
     near = builder.icmp_signed(way, x, a.spread(narrow))
     return builder.select(a.spread(fits), near, a.spread(builder.icmp_signed(way, I64(0), scalar)))
@@ -245,7 +245,7 @@ def _compare_narrow(builder, way: str, x, scalar):
 
 def _compare_run(builder, way: str, kind, start, scalar):
     """The scalar's distance from the first position with 0, 1, 2 and so on."""
-    a, scalar = Arithmetic(builder, True), clip(builder, scalar, I64(-_FAR), I64(_FAR))
+    a, scalar = LaneEmitter(builder, True), clip(builder, scalar, I64(-_FAR), I64(_FAR))
     ends = scalar, start
     if kind == FALL:  # start - n < scalar where n > start - scalar
         ends, way = ends[::-1], _MIRRORED[way]
@@ -254,10 +254,10 @@ def _compare_run(builder, way: str, kind, start, scalar):
     return builder.icmp_signed(way, a.count(), a.spread(distance))
 
 
-_add("add", "ring", 2, Arithmetic.add, by_builder("add"), special=_add_run)
-_add("subtract", "ring", 2, Arithmetic.subtract, by_builder("sub"), special=_subtract_run)
-_add("multiply", "ring", 2, Arithmetic.multiply, by_builder("mul"))
-_add("divide", "float", 2, Arithmetic.divide)
+_add("add", "ring", 2, LaneEmitter.add, by_builder("add"), special=_add_run)
+_add("subtract", "ring", 2, LaneEmitter.subtract, by_builder("sub"), special=_subtract_run)
+_add("multiply", "ring", 2, LaneEmitter.multiply, by_builder("mul"))
+_add("divide", "float", 2, LaneEmitter.divide)
 for _part, _name in enumerate(("floor_divide", "remainder")):
     _add(
         _name,
@@ -273,7 +273,7 @@ for _n in range(2, MOST_EXPONENT + 1):
         f"power_{_n}",
         "number",
         1,
-        repeated(Arithmetic.multiply, _n),
+        repeated(LaneEmitter.multiply, _n),
         repeated(lambda a, x, y: a.builder.mul(x, y), _n),
     )
 _add("negative", "number", 1, negative_float, lambda a, x: a.builder.sub(a.whole(0), x))
@@ -316,12 +316,12 @@ _add("logical_and", "truth", 2, truths=by_builder("and_"))
 _add("logical_or", "truth", 2, truths=by_builder("or_"))
 _add("logical_xor", "truth", 2, truths=by_builder("xor"))
 _add("to_float", "float", 1, lambda a, x: x)
-_add("exp", "float", 1, Arithmetic.exp)
+_add("exp", "float", 1, LaneEmitter.exp)
 _add("exp2", "float", 1, exp2)
 _add("log", "float", 1, log)
 _add("log2", "float", 1, log2)
-_add("tanh", "float", 1, Arithmetic.accurate_tanh)
-_add("erf", "float", 1, Arithmetic.erf)
+_add("tanh", "float", 1, LaneEmitter.accurate_tanh)
+_add("erf", "float", 1, LaneEmitter.erf)
 _add("sqrt", "float", 1, lambda a, x: rounded(a, "sqrt", x))
 _add("floor", "float", 1, lambda a, x: rounded(a, "floor", x))
 _add("ceil", "float", 1, lambda a, x: rounded(a, "ceil", x))
@@ -336,7 +336,7 @@ def _whole_result(builder, kinds, values, rounding=None):
         return None
     if builder is None:
         return _wholes(kind == VECTOR, False)
-    a = Arithmetic(builder, kind == VECTOR)
+    a = LaneEmitter(builder, kind == VECTOR)
     x = a.as_floats(values[0], kind)
     return a.result(to_wholes(a, rounded(a, rounding, x) if rounding else x))
 
@@ -387,7 +387,7 @@ def _widen(result):
             return None
         if builder is None:
             return result
-        a = Arithmetic(builder, True)
+        a = LaneEmitter(builder, True)
         return (a.as_floats if result == VECTOR else a.as_truths)(values[0], kinds[0])
 
     return special

@@ -9,7 +9,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from fastattn.simd.emit import I64
-from fastattn.simd.lanes import Arithmetic, is_scalar_whole
+from fastattn.simd.lanes import LaneEmitter, is_scalar_whole
 from fastattn.simd.vector import register_form
 
 I1, I8 = ir.IntType(1), ir.IntType(8)
@@ -105,7 +105,7 @@ class _Ranges:
     def ends(self, value, kind):
         if kind == RANGE:
             return self.builder.extract_value(value, 0), self.builder.extract_value(value, 1)
-        a = Arithmetic(self.builder, False)
+        a = LaneEmitter(self.builder, False)
         scalar = a.result(a.as_wholes(value, kind))
         return scalar, scalar
 
@@ -185,7 +185,7 @@ class _Ranges:
         return self.least(x[0], y[0]), self.least(x[1], y[1])
 
     def _quotients(self, x, divisor):
-        a = Arithmetic(self.builder, False)
+        a = LaneEmitter(self.builder, False)
         return [a.floor_divided(a.spread(end), a.spread(divisor)) for end in x]
 
     def _if_positive(self, divisor, ends):
@@ -196,11 +196,11 @@ class _Ranges:
         )
 
     def floor_divide(self, x, y):
-        a, divisor = Arithmetic(self.builder, False), y[0]
+        a, divisor = LaneEmitter(self.builder, False), y[0]
         return self._if_positive(divisor, [a.result(quotient) for quotient, _ in self._quotients(x, divisor)])
 
     def remainder(self, x, y):
-        a, b, divisor = Arithmetic(self.builder, False), self.builder, y[0]
+        a, b, divisor = LaneEmitter(self.builder, False), self.builder, y[0]
         (first, low), (last, high) = [[a.result(v) for v in pair] for pair in self._quotients(x, divisor)]
         same = b.icmp_signed("==", first, last)
         ends = b.select(same, low, I64(0)), b.select(same, high, b.sub(divisor, I64(1)))

@@ -10,7 +10,7 @@ from numba.core.typing.templates import AbstractTemplate, infer_global, signatur
 from numba.extending import lower_builtin
 
 from fastattn.simd.emit import F32, I32, I64
-from fastattn.simd.lanes import FALL, IN_LANES, INTEGERS, LONG, LONGS, MASK, RUNS, Arithmetic, clip, is_truth, is_whole
+from fastattn.simd.lanes import FALL, IN_LANES, INTEGERS, LONG, LONGS, MASK, RUNS, LaneEmitter, clip, is_truth, is_whole
 from fastattn.simd.operations import FAILURES, name_of
 from fastattn.simd.ranges import IN_RANGES, RANGE, TRUTH, unknown
 from fastattn.simd.target import LANES
@@ -138,7 +138,7 @@ class _LookingUp:
         self.address = builder.extract_value(value, 0)
         self.shape = [builder.extract_value(value, 1 + n) for n in range(table.ndim)]
 
-    def _inside(self, a: Arithmetic, value, kind, length):
+    def _inside(self, a: LaneEmitter, value, kind, length):
         """The index counted from the start, and moved into the axis."""
         b, i = self.builder, a.as_wholes(value, kind)
         if a.bits == 32:  # an int32 reaches no further
@@ -151,7 +151,7 @@ class _LookingUp:
 
     def _scalar_offset(self, pairs):
         """The number of elements before those of scalar indices, which stand for the first axes."""
-        b, a, offset = self.builder, Arithmetic(self.builder, False), I64(0)
+        b, a, offset = self.builder, LaneEmitter(self.builder, False), I64(0)
         for axis, length in enumerate(self.shape):
             offset = b.mul(offset, length)
             if axis < len(pairs):
@@ -214,7 +214,7 @@ class _LookingUp:
         return self._as_lanes(self._gather(pairs))
 
     def _gather(self, pairs):
-        b, a = self.builder, Arithmetic(self.builder, True)
+        b, a = self.builder, LaneEmitter(self.builder, True)
         wide = ir.VectorType(I64, LANES)
         offset = ir.Constant(wide, [0] * LANES)
         for (value, kind), length in zip(pairs, self.shape):
@@ -222,9 +222,9 @@ class _LookingUp:
                 clipped = clip(b, value, I64(-(2**31) + LANES), I64(2**31 - LANES))
                 index = b.sext(self._inside(a, clipped, kind, length), wide)
             elif kind in IN_LANES:
-                index = b.sext(self._inside(Arithmetic(b, True, kind == LONGS), value, kind, length), wide)
+                index = b.sext(self._inside(LaneEmitter(b, True, kind == LONGS), value, kind, length), wide)
             else:
-                scalar = Arithmetic(b, False)
+                scalar = LaneEmitter(b, False)
                 index = a.spread(scalar.result(self._inside(scalar, value, kind, length)))
             offset = b.add(b.mul(offset, a.spread(length)), index)
         addresses = b.add(a.spread(self.address), b.mul(offset, ir.Constant(wide, [self.bytes] * LANES)))

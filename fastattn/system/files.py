@@ -13,7 +13,7 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 LONGEST_LINE = 1 << 26
 
 
-class Output:
+class OutputFile:
     """A byte stream whose errors name its file. A closed pipe is a BrokenPipeError.
 
     ``rewritable``  whether ``rewrite_start`` works: in a new file, not in a pipe or after what others have written.
@@ -46,7 +46,7 @@ class Output:
 
 
 @contextlib.contextmanager
-def open_file(path: str | os.PathLike[str]) -> Iterator[Output]:
+def open_file(path: str | os.PathLike[str]) -> Iterator[OutputFile]:
     """A sibling of ``path`` that takes its name when the block succeeds; a device or a FIFO is written as it is.
 
     Raises InputError at once where its folder does not exist, FastattnError where the place cannot be written.
@@ -58,7 +58,7 @@ def open_file(path: str | os.PathLike[str]) -> Iterator[Output]:
         with _naming(path):
             file = open(target, "wb")
         try:
-            output = Output(file, path)
+            output = OutputFile(file, path)
             yield output
             output.flush()
         finally:
@@ -71,11 +71,11 @@ def open_file(path: str | os.PathLike[str]) -> Iterator[Output]:
     yield from _replace_on_success(target, path)
 
 
-def _replace_on_success(target: str, name: str) -> Iterator[Output]:
+def _replace_on_success(target: str, name: str) -> Iterator[OutputFile]:
     with _naming(name):
         file, sibling = begin(_start_of_sibling(target), 0o666)
     try:
-        yield Output(file, name, rewritable=True)
+        yield OutputFile(file, name, rewritable=True)
         with _naming(name):
             if os.path.exists(target):
                 import shutil  # slow to import, and rarely needed

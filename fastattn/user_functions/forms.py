@@ -85,7 +85,7 @@ class Forms:
         return "scalar"
 
 
-class Function(types.Type):
+class UserFunctionType(types.Type):
     """A user's function by its content: source, constants, and the types of what it captures.
 
     As a value it is the address of the captured values, which lie at ``places``, in bytes.
@@ -119,7 +119,7 @@ class Handle:
     Numba tells arguments of kernels apart by their Python types where they are buffers, in a tenth of a microsecond.
     """
 
-    _numba_type_: Function
+    _numba_type_: UserFunctionType
     address: int
     kept: tuple  # arrays whose addresses it holds
 
@@ -140,7 +140,7 @@ def handle_class(digest: str, forms: Forms, places: tuple[int, ...], size: int) 
                 f"expected at most {MOST_CLASSES} functions of different source in a process; numbers that differ can "
                 "be variables outside, for which nothing is compiled anew"
             )
-        content = {"_numba_type_": Function(digest, forms, places)}
+        content = {"_numba_type_": UserFunctionType(digest, forms, places)}
         made = type("Handle", (Handle, ctypes.c_int64 * max(size // 8, 1)), content)
         _classes.setdefault(digest, made)  # another thread may have been quicker
     return _classes[digest]
@@ -159,10 +159,10 @@ def type_of(form: str) -> Any:
     return Table(element, int(ndim))
 
 
-register_form(Function, I64)
+register_form(UserFunctionType, I64)
 
 
-@unbox(Function)
+@unbox(UserFunctionType)
 def _unbox_function(kind, value, c):
     address = c.pyapi.object_getattr_string(value, "address")
     native = c.pyapi.long_as_longlong(address)

@@ -13,14 +13,14 @@ from fastattn.simd.operations import OPERATIONS
 from fastattn.simd.ranges import make_range, truth_bits
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import load, load_scalar, splat, store, store_scalar
-from fastattn.user_functions.forms import Function, captured_of
+from fastattn.user_functions.forms import UserFunctionType, captured_of
 
 _LOG2_E, _LN_2 = np.float32(LOG2_E), np.float32(math.log(2))
 _floats, _truths = OPERATIONS["floats_in_lanes"], OPERATIONS["truths_in_lanes"]
 _float, _truth = OPERATIONS["to_float"], OPERATIONS["truth"]
 
 
-def modify_loop(function: Function) -> Callable:
+def modify_loop(function: UserFunctionType) -> Callable:
     """What ``modify_scores`` is for a function."""
     call = function.forms.compiled
 
@@ -39,7 +39,7 @@ def modify_loop(function: Function) -> Callable:
     return in_lanes if function.forms.best() == "lanes" else one_by_one
 
 
-def write_loop(function: Function) -> Callable:
+def write_loop(function: UserFunctionType) -> Callable:
     """What ``write_seen`` is for a function."""
     call = function.forms.compiled
 
@@ -57,7 +57,7 @@ def write_loop(function: Function) -> Callable:
     return in_lanes if function.forms.best() == "lanes" else one_by_one
 
 
-def state_of_ranges(function: Function) -> Callable:
+def state_of_ranges(function: UserFunctionType) -> Callable:
     """What ``tile_state`` is for a function."""
     if function.forms.why_not("ranges"):
         return lambda function, b, h, t_first, t_last, s_first, s_last: SOME

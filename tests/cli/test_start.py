@@ -51,7 +51,7 @@ UNUSED = {
     "fastattn.weights.huggingface",
     "fastattn.weights.marian",
     "fastattn.weights.native",
-    "fastattn.weights.plan",
+    "fastattn.weights.tensor_mapping",
     *(
         f"fastattn.cli.{name}"
         for name in ("arriving", "cache", "convert", "inspect", "pull", "search", "verify", "warmup")

@@ -273,7 +273,8 @@ def run(name: str, folder: Path, arguments: list[str]) -> tuple[str, str]:
         return "FAIL", f"cannot be set up: {error}"
     environment = {**os.environ, **place.environment, "FASTATTN_CACHE": str(make_cache(folder, place.checkpoints))}
     given = {name: value for name, value in environment.items() if value is not None}
-    probe = "import locale, os, socket, sys; from fastattn import operations; from fastattn.simd.target import TARGET; "
+    probe = "import locale, os, socket, sys; from fastattn.ops import cpu as operations; "
+    probe += "from fastattn.simd.target import TARGET; "
     probe += f"assert {place.probe}"
     tests = ["-m", "pytest", "--color=no", "-p", "no:cacheprovider", *(arguments or place.tests)]
     with output.open("w", encoding="utf-8") as file:

@@ -8,7 +8,8 @@ import json
 import sys
 from pathlib import Path
 
-from fastattn import Encoder, Translator, reference
+from fastattn import Encoder, Translator
+from fastattn.ops import reference
 from fastattn.spec.text_spec import EncoderText
 from fastattn.weights.native import convert
 from tests.models.encoder_cases import CASES, make_checkpoint

@@ -15,7 +15,7 @@ from fastattn.decoding.jobs import Job
 from fastattn.decoding.key_value_cache import KeyValueCache
 from fastattn.decoding.options import DecodingOptions
 from fastattn.decoding.plans import score_plan, search_plan
-from fastattn.decoding.worker import Worker
+from fastattn.decoding.worker import DecodingWorker
 from fastattn.errors import InputError
 from fastattn.models.kinds import build_model
 from fastattn.ops import cpu as operations
@@ -90,7 +90,7 @@ def alone(name: str, number: int, options: int):
 
 
 def by_hand(model, seats: int) -> SchedulerByHand:
-    return SchedulerByHand(partial(Worker, model, END, UNK), seats, model.ops.use_threads, 2, seats)
+    return SchedulerByHand(partial(DecodingWorker, model, END, UNK), seats, model.ops.use_threads, 2, seats)
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastattn.decoding import capacity
-from fastattn.decoding.batch import Batch
+from fastattn.decoding.batch import DecodingBatch
 from fastattn.decoding.jobs import Job
 from fastattn.decoding.key_value_cache import KeyValueCache
 from fastattn.decoding.options import DecodingOptions
@@ -133,13 +133,13 @@ def test_a_beam_of_one_is_greedy_and_greedy_follows_the_best_token(variety, monk
     model = random_model(seed=5, dtype=np.float64, **VARIETIES[variety])
     sources = random_sources(7, seed=6)
     greedy = _decode(model, sources, beam_size=1, max_decoding_length=12)
-    original = Batch.__init__
+    original = DecodingBatch.__init__
 
     def with_candidates(self, *arguments):
         original(self, *arguments)
         self.candidates = 2
 
-    monkeypatch.setattr(Batch, "__init__", with_candidates)
+    monkeypatch.setattr(DecodingBatch, "__init__", with_candidates)
     assert _plain(greedy) == _plain(_decode(model, sources, beam_size=1, max_decoding_length=12))
     for source, (hypothesis,) in zip(sources, greedy):
         tokens, total = [], 0.0

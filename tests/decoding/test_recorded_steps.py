@@ -15,15 +15,15 @@ from fastattn.decoding.options import DecodingOptions
 from fastattn.decoding.plans import search_plan
 from fastattn.decoding.recorded_steps import RecordedSteps, padded
 from fastattn.decoding.service import DecodingService
-from fastattn.decoding.worker import Worker
+from fastattn.decoding.worker import DecodingWorker
 from fastattn.errors import CheckpointError
 from fastattn.models.kinds import build_model
-from fastattn.models.output import Output
+from fastattn.models.output import OutputProjection
 from fastattn.ops import cpu as operations
 from fastattn.ops import reference
 from fastattn.ops.edits import NO_EDITS, Edits
 from fastattn.ops.step_rows import ENOUGH, FAULT, LIVE, OVER, STOP, USED, StepRows
-from fastattn.runtime.recording import Recorder
+from fastattn.runtime.recording import StepRecorder
 from fastattn.spec.checkpoint import Shortlist
 from tests.decoding.searching import decode
 from tests.decoding.test_company import plain
@@ -121,7 +121,7 @@ def test_options_and_lists_of_words(name, options):
 def test_sentences_that_come_and_go(name, data, seats, at_once, programs):
     """Of several callers and options; between runs of one step or of many, with few programs or more."""
     model, requests = MODELS[name], []
-    scheduler = SchedulerByHand(partial(Worker, model, END, UNK), seats, model.ops.use_threads, 2, seats)
+    scheduler = SchedulerByHand(partial(DecodingWorker, model, END, UNK), seats, model.ops.use_threads, 2, seats)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(recorded_steps, "AT_ONCE", at_once)
         patch.setattr(recorded_steps, "PROGRAMS", programs)
@@ -173,14 +173,14 @@ def test_callbacks_get_every_token_by_itself():
 def test_logits_that_are_not_numbers_in_a_later_step(monkeypatch):
     """They show where the first step, which is not recorded, has none."""
     model = random_model(seed=7, ops=operations, recurrence="ssru")
-    top_k = Output.top_k
+    top_k = OutputProjection.top_k
 
     def spoil(self, *arguments, **options):
         found = top_k(self, *arguments, **options)
         self.projection.bias[:] = np.nan
         return found
 
-    monkeypatch.setattr(Output, "top_k", spoil)
+    monkeypatch.setattr(OutputProjection, "top_k", spoil)
     with pytest.raises(CheckpointError, match="not a number"):
         decode(model, [Job(SOURCES[0], [START])], OPTIONS[0])
 
@@ -199,8 +199,8 @@ def test_a_batch_has_few_programs_and_little_memory(monkeypatch):
 
 def test_a_worker_leaves_its_steps_to_the_next(monkeypatch):
     """As long as they are small; whatever another one has done with the cache in between."""
-    model, recorded, record = MODELS["shortlist, int8"], [], Recorder.record
-    monkeypatch.setattr(Recorder, "record", lambda self, step: (recorded.append(1), record(self, step))[1])
+    model, recorded, record = MODELS["shortlist, int8"], [], StepRecorder.record
+    monkeypatch.setattr(StepRecorder, "record", lambda self, step: (recorded.append(1), record(self, step))[1])
     service = DecodingService(model, END, UNK, 1)
 
     def search(b, options=OPTIONS[0]):

@@ -7,12 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastattn import Translator, operations, reference
+from fastattn import Translator
 from fastattn.decoding.jobs import Job
 from fastattn.decoding.options import DecodingOptions
 from fastattn.decoding.shortlist import allowed_ids
 from fastattn.models.encoder_decoder import EncoderDecoder
 from fastattn.models.kinds import build_model
+from fastattn.ops import cpu as operations
+from fastattn.ops import reference
 from fastattn.spec.checkpoint import Shortlist
 from tests.decoding.searching import decode, score
 from tests.models.tiny_models import END, START, random_checkpoint, random_sources

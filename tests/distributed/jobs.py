@@ -4,7 +4,7 @@ import contextlib
 import subprocess
 import sys
 
-from fastattn.distributed.job import Job
+from fastattn.distributed.job import CorpusJob
 from tests import ROOT
 
 
@@ -23,7 +23,7 @@ def some_job(**changes):
         "input_form": "text",
         "files": files,
     }
-    return Job(**values | changes)
+    return CorpusJob(**values | changes)
 
 
 RECORD = {

@@ -9,7 +9,7 @@ pytest.importorskip("ray", reason="jobs run on fastattn[ray]")
 
 from fastattn.distributed import batch as batch_module
 from fastattn.distributed import block_worker
-from fastattn.distributed.batch import Batch, Request, Where
+from fastattn.distributed.batch import BatchRequest, BatchRun, Where
 from fastattn.distributed.block_worker import STOPPED, BlockWorker
 from fastattn.distributed.models import ModelSource
 from fastattn.distributed.output_folder import OutputFolder
@@ -39,7 +39,9 @@ def batch(model, folder, tmp_path):
     def made(**changed):
         options = {"beam_size": 1, "max_decoding_length": 4}
         asked = {"column": "text", "output": "translation", "options": options, "size": 9}
-        return Batch(Request("translate", [str(folder)], str(tmp_path / "out"), str(model), model, **asked | changed))
+        return BatchRun(
+            BatchRequest("translate", [str(folder)], str(tmp_path / "out"), str(model), model, **asked | changed)
+        )
 
     return made
 

@@ -13,7 +13,7 @@ pytest.importorskip("ray", reason="needs the extra fastattn[ray]")
 from bench.processes import Process, below, processes
 from fastattn import Encoder, Translator
 from fastattn.distributed import driver
-from fastattn.distributed.batch import Batch, Request, Where
+from fastattn.distributed.batch import BatchRequest, BatchRun, Where
 from fastattn.distributed.block_worker import BlockWorker
 from fastattn.distributed.output_folder import OutputFolder
 from fastattn.errors import FastattnError
@@ -61,7 +61,7 @@ def batch(pulled, english, tmp_path):
             "options": {"beam_size": 1},
             "size": 1024,
         }
-        return Batch(Request(**asked | changed))
+        return BatchRun(BatchRequest(**asked | changed))
 
     return made
 

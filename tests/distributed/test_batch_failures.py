@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from fastattn.cli.entry import commands
 from fastattn.distributed import driver
-from fastattn.distributed.batch import Batch, Request, Where
+from fastattn.distributed.batch import BatchRequest, BatchRun, Where
 from fastattn.distributed.output_folder import OutputFolder
 from fastattn.errors import FastattnError, InputError
 from fastattn.weights.native import convert
@@ -63,7 +63,7 @@ def batch(model, out):
 
     def made(path, **changed):
         asked = {"column": "text", "output": "translation", "options": QUICK}
-        return Batch(Request("translate", [str(path)], str(out), str(model), model, **asked | changed))
+        return BatchRun(BatchRequest("translate", [str(path)], str(out), str(model), model, **asked | changed))
 
     return made
 

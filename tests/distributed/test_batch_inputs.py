@@ -15,11 +15,11 @@ from click.testing import CliRunner
 from fastattn.cli.entry import commands
 from fastattn.decoding.options import DecodingOptions
 from fastattn.distributed import block_worker, blocks
-from fastattn.distributed.batch import Batch, Request, Summary, Where
+from fastattn.distributed.batch import BatchRequest, BatchRun, Summary, Where
 from fastattn.distributed.output_folder import OutputFolder
 from fastattn.distributed.rows import read_block
 from fastattn.distributed.storage import InputFile
-from fastattn.distributed.workers import Answers, TranslatingWorker
+from fastattn.distributed.workers import Answers, BlockTranslator
 from fastattn.errors import CheckpointError, FastattnError, InputError
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.text_spec import DecodingSettings
@@ -59,7 +59,7 @@ def request_for(translator, tmp_path):
             "output": "translation",
             "options": {"beam_size": 1, "max_decoding_length": 9},
         }
-        return Request(**asked | changed)
+        return BatchRequest(**asked | changed)
 
     return made
 
@@ -74,7 +74,7 @@ def texts(tmp_path):
 def refused(request, error=InputError):
     """The line that says why."""
     with pytest.raises(error) as raised:
-        Batch(request)
+        BatchRun(request)
     assert "\n" not in str(raised.value)
     return str(raised.value)
 
@@ -117,7 +117,7 @@ def test_inputs_that_are_refused(name, data, message, request_for, tmp_path):
 def test_inputs_without_rows_are_jobs_without_blocks(data, request_for, tmp_path):
     path = tmp_path / "a.csv"
     path.write_bytes(data)
-    assert Batch(request_for(path)).blocks == []
+    assert BatchRun(request_for(path)).blocks == []
 
 
 def test_what_names_no_files_is_refused(request_for, texts, tmp_path):
@@ -146,17 +146,17 @@ def test_columns_without_a_name_of_their_own_are_refused(request_for, texts):
 def test_columns_of_json_lines_and_what_they_become(request_for, tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "w1", "json": "w2", "translation": "w3"}\n')
-    assert len(Batch(request_for(path)).blocks) == 1
+    assert len(BatchRun(request_for(path)).blocks) == 1
     assert "has a column 'translation' already" in refused(request_for(path, form="jsonl"))
     assert "has a column 'json' already" in refused(request_for(path, output="json"))
     assert re.search("the column 'json' .*; use --format jsonl", refused(request_for(path, column="json")))
-    assert len(Batch(request_for(path, column="json", form="jsonl", output="x")).blocks) == 1
+    assert len(BatchRun(request_for(path, column="json", form="jsonl", output="x")).blocks) == 1
 
 
 def test_blocks_beyond_all_measure_are_refused(request_for, texts, monkeypatch):
     monkeypatch.setattr(blocks, "_MOST_BLOCKS", 10)
     assert refused(request_for(texts, size=1)) == "more than 10 blocks of 1 bytes; make them larger"
-    assert len(Batch(request_for(texts, size=1 << 40)).blocks) == 1
+    assert len(BatchRun(request_for(texts, size=1 << 40)).blocks) == 1
 
 
 def test_files_beyond_all_measure_are_refused_before_any_is_read(tmp_path, monkeypatch):
@@ -210,7 +210,7 @@ def test_an_output_beside_the_input_is_taken(given, out, request_for, tmp_path):
     (folder / "a.txt").write_text("w1\n")
     if given == "in":
         (folder / "a.txt").unlink()
-    assert len(Batch(request_for(tmp_path / given, out=str(tmp_path / out))).blocks) == 1
+    assert len(BatchRun(request_for(tmp_path / given, out=str(tmp_path / out))).blocks) == 1
 
 
 def test_models_that_are_refused(request_for, texts, encoder, translator, tmp_path):
@@ -230,7 +230,7 @@ def test_a_damaged_first_block_is_no_reason_to_refuse_the_others(request_for, tm
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
-    (block,) = Batch(request_for(path)).blocks
+    (block,) = BatchRun(request_for(path)).blocks
     with pytest.raises(FastattnError, match="cannot read .*a.parquet: "):
         read_block(block, "text")
 
@@ -239,7 +239,7 @@ def test_a_damaged_first_block_is_no_reason_to_refuse_the_others(request_for, tm
 def test_names_are_taken_as_they_are(name, request_for, tmp_path):
     path = tmp_path / name
     path.write_text("w1\nw2\n")
-    (block,) = Batch(request_for(path)).blocks
+    (block,) = BatchRun(request_for(path)).blocks
     assert (block.url, read_block(block, "text").texts) == (str(path), ["w1", "w2"])
 
 
@@ -247,7 +247,7 @@ def test_another_job_is_refused_with_what_differs(request_for, texts, encoder, t
     pytest.importorskip("ray", reason="jobs run on fastattn[ray]")
     folder = OutputFolder(str(tmp_path / "out"), "parquet")
     with folder.hold():
-        folder.begin(Batch(request_for(texts)).job)
+        folder.begin(BatchRun(request_for(texts)).job)
     more = tmp_path / "more.txt"
     more.write_text("w1\n")
     other_options = {"beam_size": 2, "max_decoding_length": 9}
@@ -262,7 +262,7 @@ def test_another_job_is_refused_with_what_differs(request_for, texts, encoder, t
         ([more], {}, f"(new: {more}; gone: {texts})"),
     ):
         with pytest.raises(InputError, match="out holds another job: .*; name another folder$") as raised:
-            Batch(request_for(*inputs, **changed)).run(Where())
+            BatchRun(request_for(*inputs, **changed)).run(Where())
         assert message in str(raised.value)
 
 
@@ -275,29 +275,29 @@ def test_an_option_that_says_what_is_the_default_of_every_model_makes_no_other_j
         "return_scores": False,
         "target_prefix": None,
     }
-    (plain, more) = (Batch(request_for(texts, options=options)).job for options in ({}, said))
+    (plain, more) = (BatchRun(request_for(texts, options=options)).job for options in ({}, said))
     assert plain.options == more.options == {"precision": "float32"}
     asked = {"kind": "encode", "path": encoder, "output": "v"}
     said = {"long": "truncate", "output_dtype": "float32", "pooling": None}
-    assert Batch(request_for(texts, **asked, options=said)).job.options == {"precision": "float32"}
+    assert BatchRun(request_for(texts, **asked, options=said)).job.options == {"precision": "float32"}
 
 
 def test_the_defaults_of_every_model_are_the_translator_s_and_no_setting_of_a_checkpoint():
     settings = {*DecodingSettings.__dataclass_fields__, "disable_unk", "shortlist"}
-    assert not settings & TranslatingWorker.DEFAULTS.keys()
+    assert not settings & BlockTranslator.DEFAULTS.keys()
     given = vars(DecodingOptions()) | {"target_prefix": None, "split": None, "return_scores": False}
-    assert {name: given[name] for name in TranslatingWorker.DEFAULTS} == TranslatingWorker.DEFAULTS
+    assert {name: given[name] for name in BlockTranslator.DEFAULTS} == BlockTranslator.DEFAULTS
 
 
 @pytest.mark.parametrize("name, value", [("beam_size", 2), ("disable_unk", False), ("suppress_sequences", [])])
 def test_an_option_whose_default_a_checkpoint_may_set_is_one_of_the_job(name, value, request_for, texts):
-    assert Batch(request_for(texts, options={name: value})).job.options == {name: value, "precision": "float32"}
+    assert BatchRun(request_for(texts, options={name: value})).job.options == {name: value, "precision": "float32"}
 
 
 @pytest.mark.parametrize("kind, said", [("translate", []), ("encode", ["--long", "truncate", "--normalize"])])
 def test_a_command_keeps_what_was_said_alone(kind, said, translator, encoder, texts, tmp_path, monkeypatch):
     jobs = []
-    monkeypatch.setattr(Batch, "run", lambda self, where, told: jobs.append(self.job) or Summary())
+    monkeypatch.setattr(BatchRun, "run", lambda self, where, told: jobs.append(self.job) or Summary())
     model = {"translate": translator, "encode": encoder}[kind]
     arguments = ["batch", kind, texts, "--out", tmp_path / "out", "-m", model, *said]
     result = CliRunner().invoke(commands, list(map(str, arguments)))
@@ -317,7 +317,7 @@ def test_a_command_keeps_what_was_said_alone(kind, said, translator, encoder, te
     ],
 )
 def test_one_is_told_as_one(counts, said, texts, tmp_path, monkeypatch, translator):
-    monkeypatch.setattr(Batch, "run", lambda self, where, told: Summary(**counts, earlier_rows=counts["rows"]))
+    monkeypatch.setattr(BatchRun, "run", lambda self, where, told: Summary(**counts, earlier_rows=counts["rows"]))
     arguments = ["batch", "translate", str(texts), "--out", str(tmp_path / "out"), "-m", str(translator)]
     result = CliRunner().invoke(commands, arguments)
     assert result.stderr.replace(str(tmp_path / "out"), "OUT").startswith(f"fastattn: {said}")
@@ -337,7 +337,7 @@ def test_the_first_fault_is_that_of_the_input_with_its_line(name, size, request_
     data, line = FAULTY[name]
     path = tmp_path / name
     path.write_bytes(data)
-    job, summary = Batch(request_for(path, size=size)), Summary()
+    job, summary = BatchRun(request_for(path, size=size)), Summary()
     assert job.first_fault(summary) == ""
     found = [(block, read_block(block, "text")) for block in job.blocks]
     for block, rows in reversed(found):  # actors may finish the last first
@@ -345,7 +345,7 @@ def test_the_first_fault_is_that_of_the_input_with_its_line(name, size, request_
     first = next(why for _, rows in found for _, why in sorted(rows.faults.items()))
     assert first.startswith(f"{path}, ")
     assert job.first_fault(summary) == (f"line {line} of {first}" if line else first)
-    monkeypatch.setattr("fastattn.distributed.forms.lines._MOST_COUNTED", -1)
+    monkeypatch.setattr("fastattn.distributed.formats.lines._MOST_COUNTED", -1)
     assert job.first_fault(summary) == first
     path.unlink()
     assert job.first_fault(summary) == first
@@ -354,7 +354,7 @@ def test_the_first_fault_is_that_of_the_input_with_its_line(name, size, request_
 def test_a_text_that_the_model_refuses_has_its_place_too(request_for, tmp_path):
     path = tmp_path / "a.csv"
     path.write_bytes(b'text\n"w1\nw2"\n"w3"\n')
-    job, summary = Batch(request_for(path)), Summary()
+    job, summary = BatchRun(request_for(path)), Summary()
     (block,) = job.blocks
     summary.add(block_worker._record(block, read_block(block, "text"), Answers({}, {1: "too long"}, 0)))
     assert job.first_fault(summary) == f"line 4 of {path}, byte 13: too long"
@@ -365,7 +365,7 @@ def test_outputs_that_are_refused(out, message, request_for, texts, tmp_path):
     pytest.importorskip("ray", reason="jobs run on fastattn[ray]")
     out = str(tmp_path / out) if out == texts.name else out
     with pytest.raises(InputError, match=message):
-        Batch(request_for(texts, out=out)).run(Where())
+        BatchRun(request_for(texts, out=out)).run(Where())
 
 
 @pytest.fixture
@@ -394,7 +394,7 @@ def test_an_address_without_a_cluster_is_refused_at_once(answering):
         port = closed.getsockname()[1]
     for address, message in (
         (f"127.0.0.1:{port}", "refused"),
-        (f"127.0.0.1:{answering(b'HTTP/1.1 400 Bad Request')}", "what answers there is no cluster of Ray's"),
+        (f"127.0.0.1:{answering(b'HTTP/1.1 400 Bad BatchRequest')}", "what answers there is no cluster of Ray's"),
         ("127.0.0.1:-4", "expected HOST:PORT, got the port '-4'"),
         ("nonsense", "Invalid address format"),
     ):

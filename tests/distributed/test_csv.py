@@ -11,7 +11,7 @@ pytest.importorskip("pyarrow", reason="files of a job are read by pyarrow")
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastattn.distributed import forms
+from fastattn.distributed import formats as forms
 from fastattn.distributed.blocks import cut
 from fastattn.distributed.rows import read_block
 from fastattn.distributed.storage import find_files

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("pyarrow", reason="jobs over files need the extra fastattn[ray]")
 
 from fastattn.distributed import estimate
-from fastattn.distributed.batch import Batch, Request, Where
+from fastattn.distributed.batch import BatchRequest, BatchRun, Where
 from fastattn.distributed.cluster import Host
 from fastattn.weights.native import convert
 from tests.models.tiny_models import random_checkpoint
@@ -21,7 +21,7 @@ def batch(tmp_path_factory):
     (folder / "a.txt").write_text("w1 w2\n" * 40)
     how = {"options": {"beam_size": 1, "max_decoding_length": 9}, "size": 24}
     files = [str(folder / "a.txt")], str(folder / "out")
-    return Batch(Request("translate", *files, "any", folder / "model", "text", "translation", **how))
+    return BatchRun(BatchRequest("translate", *files, "any", folder / "model", "text", "translation", **how))
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from fastattn.distributed.job import Job, parse_object
+from fastattn.distributed.job import CorpusJob, parse_object
 from fastattn.errors import InputError
 from tests.distributed.jobs import some_job
 
@@ -13,8 +13,8 @@ FILES = some_job().files
 
 def test_a_job_is_read_as_it_was_written():
     job = some_job(options={"precision": "int8", "prefix": None, "bias": [["a b", 0.5]], "große": "ß\udc80"})
-    assert Job.from_json(job.as_json(), "job.json") == job
-    assert job.differences(Job.from_json(job.as_json(), "job.json")) == []
+    assert CorpusJob.from_json(job.as_json(), "job.json") == job
+    assert job.differences(CorpusJob.from_json(job.as_json(), "job.json")) == []
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def changed(**changes):
 )
 def test_what_is_no_job_is_refused_in_one_line(data, told):
     with pytest.raises(InputError) as raised:
-        Job.from_json(data, "out/_fastattn/job.json")
+        CorpusJob.from_json(data, "out/_fastattn/job.json")
     message = str(raised.value)
     assert told in message and message.startswith("out/_fastattn/job.json") and "name another folder" in message
     assert "\n" not in message and len(message) < 300

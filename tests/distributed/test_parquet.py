@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastattn.distributed.blocks import cut
-from fastattn.distributed.forms import parquet
+from fastattn.distributed.formats import parquet
 from fastattn.distributed.rows import read_block
 from fastattn.distributed.storage import find_files
 from fastattn.errors import FastattnError, InputError

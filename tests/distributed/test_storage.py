@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="files of a job are read by pyarrow")
 
-from fastattn.distributed.blocks import Block
+from fastattn.distributed.blocks import CorpusBlock
 from fastattn.distributed.rows import read_block
 from fastattn.distributed.storage import InputFile, filesystem, find_files, open_input
 from fastattn.errors import FastattnError, InputError
@@ -186,10 +186,10 @@ FAULTY = {"text": b"w1\n\xff\n", "csv": b"text\nw1\n\xff\n", "jsonl": b'{"text":
 def test_the_options_of_a_url_are_in_no_fault_of_a_row(tmp_path, form):
     path, data = tmp_path / f"a.{form}", FAULTY[form]
     path.write_bytes(data)
-    rows = read_block(Block(0, secret(path), form, 5 if form == "csv" else 0, len(data), 1), "text")
+    rows = read_block(CorpusBlock(0, secret(path), form, 5 if form == "csv" else 0, len(data), 1), "text")
     assert len(rows.faults) == 1 and "SECRET" not in str(rows.faults)
     with pytest.raises(FastattnError) as raised:
-        read_block(Block(0, secret(path), form, 0, 99, 1), "text")
+        read_block(CorpusBlock(0, secret(path), form, 0, 99, 1), "text")
     assert "SECRET" not in str(raised.value)
 
 
@@ -199,11 +199,11 @@ def test_the_options_of_a_url_are_in_no_message_of_parquet(tmp_path):
 
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"text": ["a\0b"], "number": [1]}), path)
-    block = Block(0, secret(path), "parquet", 0, 1, 1)
+    block = CorpusBlock(0, secret(path), "parquet", 0, 1, 1)
     assert list(read_block(block, "text").faults) == [0] and "SECRET" not in str(read_block(block, "text").faults)
     for column, stop in (("number", 1), ("gone", 1), ("text", 9)):
         with pytest.raises(FastattnError) as raised:
-            read_block(Block(0, secret(path), "parquet", 0, stop, 1), column)
+            read_block(CorpusBlock(0, secret(path), "parquet", 0, stop, 1), column)
         assert "SECRET" not in str(raised.value)
     path.write_bytes(b"no Parquet")
     with pytest.raises(InputError) as raised:

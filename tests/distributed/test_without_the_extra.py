@@ -5,14 +5,14 @@ import sys
 
 import pytest
 
-from fastattn.distributed.blocks import Block
+from fastattn.distributed.blocks import CorpusBlock
 from fastattn.distributed.rows import read_block
 from fastattn.distributed.storage import find_files
 from fastattn.errors import FastattnError
 
 
 @pytest.mark.parametrize(
-    "use", [lambda: find_files(["a.txt"]), lambda: read_block(Block(0, "a.txt", "text", 0, 1, 1), "text")]
+    "use", [lambda: find_files(["a.txt"]), lambda: read_block(CorpusBlock(0, "a.txt", "text", 0, 1, 1), "text")]
 )
 def test_what_needs_pyarrow_names_the_extra(monkeypatch, use):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
@@ -23,6 +23,6 @@ def test_what_needs_pyarrow_names_the_extra(monkeypatch, use):
 def test_modules_are_imported_without_it():
     code = (
         "import sys; sys.modules['pyarrow'] = sys.modules['ray'] = None\n"
-        "import fastattn.distributed.forms, fastattn.distributed.storage"
+        "import fastattn.distributed.formats, fastattn.distributed.storage"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -7,12 +7,14 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from fastattn import Encoder, operations, reference
+from fastattn import Encoder
 from fastattn.cli.entry import commands
 from fastattn.errors import CheckpointError
 from fastattn.loading.balance import LEAST, LENGTH, MOST, input_factors
 from fastattn.loading.packed_file import PackedFile
 from fastattn.models.kinds import build_model
+from fastattn.ops import cpu as operations
+from fastattn.ops import reference
 from fastattn.ops.reference.project import log_softmax
 from fastattn.ops.reference.staging import round_to_bfloat16
 from fastattn.spec.checkpoint import Checkpoint

@@ -9,8 +9,9 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 
-from fastattn import Encoder, operations
+from fastattn import Encoder
 from fastattn.loading.packed_file import PackedFile, content_hash
+from fastattn.ops import cpu as operations
 from fastattn.spec.quantized import QuantizedTensor
 from fastattn.system.cache_folder import cache_root
 

@@ -7,12 +7,12 @@ import pytest
 
 from fastattn.errors import CheckpointError, InputError
 from fastattn.layers.attention import SelfAttention
+from fastattn.layers.attention_inputs import WholeRows
 from fastattn.layers.attention_positions import AttentionBias, alibi_slopes, relative_buckets, rotary_tables
 from fastattn.layers.embedding import Embedding, sinusoid_table
 from fastattn.layers.linear import FeedForward, Linear
 from fastattn.layers.norm import Norm
 from fastattn.layers.parameters import Parameters
-from fastattn.layers.rows import WholeRows
 from fastattn.ops import reference
 from fastattn.ops.heads import Heads
 from fastattn.ops.reference.attention import bias_values

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from fastattn import Translator, operations
+from fastattn import Translator
 from fastattn.models.encoder import CHUNK
+from fastattn.ops import cpu as operations
 from fastattn.spec.text_spec import POOLINGS
 from tests.encoders.test_encoder import WIDTH
 from tests.encoders.test_encoder import _encoder as build

@@ -9,7 +9,7 @@ from fastattn.models.kinds import build_model
 from fastattn.ops import reference
 from fastattn.ops.edits import NO_EDITS
 from fastattn.ops.reference.activation import ACTIVATIONS
-from fastattn.ops.reference.packing import PackedLinear
+from fastattn.ops.reference.packing import ReferenceLinear
 from fastattn.ops.reference.project import log_softmax
 from fastattn.spec.architecture import Alibi, ModelSpec, Rotary
 from fastattn.spec.checkpoint import Checkpoint
@@ -71,7 +71,7 @@ def _all_apart(x_RD, outputs, edits=NO_EDITS):
 def _apart(x_RD, outputs, edits):
     """Each row with what it chooses from and its own edits."""
     for r in range(len(x_RD)):
-        own = outputs if isinstance(outputs, PackedLinear) else outputs[r : r + 1]
+        own = outputs if isinstance(outputs, ReferenceLinear) else outputs[r : r + 1]
         yield x_RD[r : r + 1], own, edits.of(np.array([r]))
 
 

@@ -253,7 +253,7 @@ class _Pull(_Work):
         entry = entry_of(archive, "t.zip", {"model": "model", "words": "words"}, size=5_000_000)
         self._server.answers["/simple/tiny-model/"] = ("text/html", b'<a href="/files/t.zip">t.zip</a>')
         self._server.answers["/files/t.zip"] = ("application/zip", archive)
-        self.code = f"from fastattn.weights.download.catalog import Entry{PULL.format(entry=entry)}{COMMAND}"
+        self.code = f"from fastattn.weights.download.catalog import CatalogEntry{PULL.format(entry=entry)}{COMMAND}"
         for name in list(self.environment):
             if name.startswith("PIP_") or name.lower().endswith("_proxy") or name == "FASTATTN_OFFLINE":
                 del self.environment[name]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numba import njit, prange
 
-from fastattn.runtime.handle import MISMATCH, Function
+from fastattn.runtime.handle import MISMATCH, CompiledFunction
 from fastattn.runtime.jit import kernel
 from fastattn.runtime.signature import signature_of
 from fastattn.runtime.turns import compiling
@@ -104,10 +104,10 @@ def test_a_form_serves_what_differs_in_values_only() -> None:
 )
 def test_a_door_refuses_what_is_of_another_form(wrong: dict) -> None:
     collect(*arguments())
-    (door,) = collect.doors[:1]
-    assert door(0, 0, *arguments(**wrong)) == -1
-    assert door(0, 0, *arguments()) > 0
-    assert door(0, 0) == door(0, 0, *arguments()[:-1]) == door(0, 0, *arguments(), 1) == -1
+    (wrapper,) = collect.wrappers[:1]
+    assert wrapper(0, 0, *arguments(**wrong)) == -1
+    assert wrapper(0, 0, *arguments()) > 0
+    assert wrapper(0, 0) == wrapper(0, 0, *arguments()[:-1]) == wrapper(0, 0, *arguments(), 1) == -1
 
 
 def test_what_no_kernel_takes_is_a_type_error() -> None:
@@ -125,7 +125,7 @@ def test_a_call_leaves_all_references_as_they_were() -> None:
     before = [sys.getrefcount(value) for value in watched]
     for _ in range(100):
         collect(*given)
-        collect.doors[0](0, 0, *arguments(nothing=1))
+        collect.wrappers[0](0, 0, *arguments(nothing=1))
     assert [sys.getrefcount(value) for value in watched] == before
 
 
@@ -134,7 +134,7 @@ def test_a_recorded_call_is_made_by_its_entry() -> None:
     given = arguments(out=out)
     call = collect.record(*given)
     if call is None:
-        pytest.skip("this Numba has no doors")
+        pytest.skip("this Numba has no wrappers")
     entry, place = call
     run = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 3)(entry)
     assert run(place.ctypes.data, 1, 2) == 3 and (out != 0).tolist() == [False, True, False]
@@ -148,7 +148,7 @@ def weigh(first, second, third):
 
 
 def test_a_function_of_integers() -> None:
-    function = Function(__name__, "weigh", 3)
+    function = CompiledFunction(__name__, "weigh", 3)
     assert function(4, 5, -6) == 444
     run = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 3)(function.address())
     assert run(1, 2, 3) == 123
@@ -156,25 +156,25 @@ def test_a_function_of_integers() -> None:
 
 def test_a_function_says_what_it_does_not_take() -> None:
     with pytest.raises(TypeError, match="weigh does not take"):
-        Function(__name__, "weigh", 3)(4, 5, 1 << 63)
+        CompiledFunction(__name__, "weigh", 3)(4, 5, 1 << 63)
 
 
 class Fickle:
-    """A door that gives these answers first: what another thread changes between two calls."""
+    """A wrapper that gives these answers first: what another thread changes between two calls."""
 
-    def __init__(self, door, *answers: int):
-        self.door, self.answers = door, list(answers)
+    def __init__(self, wrapper, *answers: int):
+        self.wrapper, self.answers = wrapper, list(answers)
 
     def __call__(self, pool: int, threads: int, *arguments) -> int:
-        found = self.door(0, 0, *arguments) if threads == 0 and not pool else self.answers and self.answers.pop(0)
-        return found or self.door(pool, threads, *arguments)
+        found = self.wrapper(0, 0, *arguments) if threads == 0 and not pool else self.answers and self.answers.pop(0)
+        return found or self.wrapper(pool, threads, *arguments)
 
 
 @pytest.mark.parametrize("answers", [(1, MISMATCH), (1, 1), (MISMATCH,)])
 def test_a_call_is_made_whatever_its_first_tries_gave(monkeypatch: pytest.MonkeyPatch, answers: tuple[int]) -> None:
     source, out = np.arange(3.0), np.zeros(3)
     copy(source, np.zeros(3))
-    monkeypatch.setattr(copy, "doors", [Fickle(door, *answers) for door in copy.doors])
+    monkeypatch.setattr(copy, "wrappers", [Fickle(wrapper, *answers) for wrapper in copy.wrappers])
     copy(source, out)
     np.testing.assert_array_equal(out, source)
 
@@ -184,17 +184,17 @@ def test_a_call_is_recorded_whole() -> None:
     copy(source, out)
     key = signature_of((source, out), [])
     form = copy.forms[key]
-    copy.forms[key] = form._replace(door=Fickle(form.door, MISMATCH))
-    recorded, expected = copy.record(source, out), form.door(0, 0, source, out)
+    copy.forms[key] = form._replace(wrapper=Fickle(form.wrapper, MISMATCH))
+    recorded, expected = copy.record(source, out), form.wrapper(0, 0, source, out)
     copy.forms[key] = form
     assert recorded is not None
     place = np.zeros(expected // 8 + 1, np.int64)
-    assert form.door(place.ctypes.data, 0, source, out) == expected
+    assert form.wrapper(place.ctypes.data, 0, source, out) == expected
     np.testing.assert_array_equal(recorded[1][: expected // 8], place[: expected // 8])
 
 
 def test_a_function_that_is_there_waits_for_no_compiler() -> None:
-    function = Function(__name__, "weigh", 3)
+    function = CompiledFunction(__name__, "weigh", 3)
     assert function(4, 5, -6) == 444
     found: list[int] = []
     caller = threading.Thread(target=lambda: found.append(function(1, 2, 3)), daemon=True)

@@ -13,7 +13,8 @@ atexit.register(lambda: print("waits", len(waits)))  # the first is called last
 import numpy as np
 from tests.models.encoder_cases import CASES, make_checkpoint, make_ids
 from tests.models.tiny_models import random_checkpoint
-from fastattn import Translator, operations
+from fastattn import Translator
+from fastattn.ops import cpu as operations
 from fastattn.models.kinds import build_model
 
 def translate():

@@ -21,7 +21,8 @@ EVERY_LINE = """
 import sys, threading, time
 import numpy as np
 from tests.models.tiny_models import random_checkpoint
-from fastattn import Translator, operations
+from fastattn import Translator
+from fastattn.ops import cpu as operations
 from fastattn.runtime import handle
 from fastattn.runtime.pool import TAKEN
 

@@ -20,7 +20,8 @@ import numpy as np
 from tests.kernels.cases import CASES
 from tests.encoders.test_encoder import SPEC, TENSORS, TEXT
 from tests.models.tiny_models import random_checkpoint
-from fastattn import Encoder, Translator, operations
+from fastattn import Encoder, Translator
+from fastattn.ops import cpu as operations
 from fastattn.scheduling.ledger import Ledger
 from fastattn.spec.checkpoint import Checkpoint
 

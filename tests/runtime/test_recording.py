@@ -11,7 +11,7 @@ from fastattn.ops import cpu as operations
 from fastattn.ops.cpu.rows import add_rows
 from fastattn.runtime.arena import ALIGNMENT, LEAST, Arena, empty, is_of_arena
 from fastattn.runtime.clock import kernel_seconds
-from fastattn.runtime.recording import Recorder
+from fastattn.runtime.recording import StepRecorder
 from fastattn.runtime.threads import use_threads
 from tests.runtime.workload import run_child
 
@@ -32,7 +32,7 @@ def layers(seed: int, width: int = 64):
 def recorded(run, x_ND, table_ND):
     """A program that writes run(x) to the rows of a table."""
     rows_N = np.arange(len(x_ND), dtype=np.int32)
-    recorder = Recorder()
+    recorder = StepRecorder()
     return recorder, recorder.record(lambda: operations.write_rows(table_ND, rows_N, run(x_ND), 0))
 
 
@@ -55,14 +55,14 @@ def test_a_program_does_what_was_recorded_with_what_is_there_now(rows, threads):
 
 def test_calls_are_repeated_until_the_word_says_stop():
     x_ND = np.ones((1, 64), np.float32)
-    program = Recorder().record(lambda: operations.round_rows(x_ND, 0))
+    program = StepRecorder().record(lambda: operations.round_rows(x_ND, 0))
     states_MW, previous_N, rows_N = np.zeros((2, 64), np.float32), np.zeros(1, np.int32), np.zeros(1, np.int32)
     positions_N = np.zeros(1, np.int32)
 
     def count():  # the sum of all rows so far, in row 0
         operations.running_average(x_ND, states_MW, previous_N, rows_N, positions_N)
 
-    program = Recorder().record(count)
+    program = StepRecorder().record(count)
     program.run(5, STOP_NEVER)
     assert (states_MW[0] == 5).all()
     program.run(5, STOP_AT_ONCE)
@@ -71,7 +71,7 @@ def test_calls_are_repeated_until_the_word_says_stop():
 
 def test_a_clock_counts_them():
     x_ND = np.ones((1, 64), np.float32)
-    program = Recorder().record(lambda: operations.round_rows(x_ND, 0))
+    program = StepRecorder().record(lambda: operations.round_rows(x_ND, 0))
     with kernel_seconds() as seconds:
         program.run(100, STOP_NEVER)
         operations.round_rows(x_ND, 0)
@@ -80,7 +80,7 @@ def test_a_clock_counts_them():
 
 def test_what_numpy_computes_is_not_recorded():
     x_ND = np.ones((1, 4), np.float32)
-    assert Recorder().record(lambda: add_rows(x_ND, x_ND)) is None
+    assert StepRecorder().record(lambda: add_rows(x_ND, x_ND)) is None
     assert (add_rows(x_ND, x_ND) == 2).all(), "and nothing is recorded any more"
 
 
@@ -89,7 +89,7 @@ def test_an_error_ends_the_recording():
         raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):
-        Recorder().record(fail)
+        StepRecorder().record(fail)
     assert not is_of_arena(empty((3, 3)).base)
 
 

@@ -41,7 +41,8 @@ import sys, threading
 import numba
 import numpy as np
 import fastattn
-from fastattn import Encoder, Translator, operations
+from fastattn import Encoder, Translator
+from fastattn.ops import cpu as operations
 from fastattn.decoding.options import DecodingOptions
 from fastattn.spec.checkpoint import Checkpoint
 from tests.kernels.cases import CASES

@@ -7,8 +7,9 @@ import sys
 import numpy as np
 
 import fastattn
-from fastattn import Translator, operations
+from fastattn import Translator
 from fastattn.models.kinds import build_model
+from fastattn.ops import cpu as operations
 from fastattn.runtime import handle
 from fastattn.runtime.pool import TAKEN
 from tests import ROOT

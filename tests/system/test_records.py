@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fastattn.spec.architecture import architecture as spec
+from fastattn.spec import architecture as spec
 from fastattn.spec.architecture import text_spec
 from fastattn.system import records
 

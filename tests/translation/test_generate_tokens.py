@@ -6,8 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from fastattn import Step, operations
+from fastattn import Step
 from fastattn.errors import InputError
+from fastattn.ops import cpu as operations
 from fastattn.translation.translator import Translator
 from tests.models.tiny_models import random_checkpoint, steady_ops, vocabulary
 

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from fastattn import ExecutionStats, files
+from fastattn import ExecutionStats
 from fastattn.errors import InputError
+from fastattn.system import files
 from fastattn.translation.translator import Translator
 from tests.models.tiny_models import random_checkpoint, steady_ops, vocabulary
 

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import fastattn
-from fastattn import SearchResult, operations, semantic_search
+from fastattn import SearchResult, semantic_search
 from fastattn.errors import InputError
+from fastattn.ops import cpu as operations
 from fastattn.vectors.search import MOST_NUMBERS
 from fastattn.vectors.similarity import similarity
 

@@ -17,7 +17,7 @@ from fastattn.weights.containers.safetensors import StoredTensor
 from fastattn.weights.ctranslate2.file import Variable
 from fastattn.weights.marian.item import Item
 from fastattn.weights.native.arrays import MULTIPLIER, SavedTensor
-from fastattn.weights.plan import (
+from fastattn.weights.tensor_mapping import (
     FirstRow,
     Part,
     canonical_parts,

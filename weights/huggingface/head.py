@@ -9,9 +9,9 @@ from fastattn.spec.tensors import head_shapes
 from fastattn.spec.text_spec import EncoderText
 from fastattn.weights.containers.json_file import JsonObject, is_text, shorten
 from fastattn.weights.containers.safetensors import StoredTensor
-from fastattn.weights.huggingface.encoders.architecture import Head
+from fastattn.weights.huggingface.encoders.architecture import HeadSource
 from fastattn.weights.huggingface.weights import MISFIT
-from fastattn.weights.plan import Part, check_parts, plan_shapes
+from fastattn.weights.tensor_mapping import Part, check_parts, plan_shapes
 
 # problem_type -> what makes the numbers of several labels probabilities, as transformers' pipelines do it.
 PROBABILITIES = {
@@ -30,7 +30,11 @@ SCORES = {
 
 
 def read_head(
-    config: JsonObject, heads: Mapping[str, Head], stack: StackSpec, stored: Mapping[str, StoredTensor], where: str
+    config: JsonObject,
+    heads: Mapping[str, HeadSource],
+    stack: StackSpec,
+    stored: Mapping[str, StoredTensor],
+    where: str,
 ) -> tuple[HeadSpec, dict[str, Part]]:
     """(the head, where its tensors come from). Raises CheckpointError where there is none, or one that does not fit.
 
@@ -45,7 +49,7 @@ def read_head(
     return spec, parts
 
 
-def read_labels(config: JsonObject, heads: Mapping[str, Head], text: EncoderText) -> EncoderText:
+def read_labels(config: JsonObject, heads: Mapping[str, HeadSource], text: EncoderText) -> EncoderText:
     """``text`` with the labels of a head that ``read_head`` has read, and what makes probabilities and scores."""
     if not _find(config, heads).labelled:
         return text
@@ -75,7 +79,7 @@ def torch_activation(config: JsonObject, name: str) -> str:
     return SCORES[theirs]
 
 
-def _find(config: JsonObject, heads: Mapping[str, Head]) -> Head:
+def _find(config: JsonObject, heads: Mapping[str, HeadSource]) -> HeadSource:
     """The head of the class that config.json names first."""
     names = config.values.get("architectures")
     if not isinstance(names, list) or not names or not is_text(names[0]):

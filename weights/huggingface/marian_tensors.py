@@ -6,7 +6,7 @@ from fastattn.spec.architecture import ModelSpec
 from fastattn.spec.quantized import Tensor
 from fastattn.weights.containers.safetensors import StoredTensor
 from fastattn.weights.huggingface.weights import MISFIT
-from fastattn.weights.plan import FirstRow, as_float32, canonical_tensors, of, zeros
+from fastattn.weights.tensor_mapping import FirstRow, as_float32, canonical_tensors, of, zeros
 
 SHARED, SOURCE, TARGET, HEAD = (
     "shared.weight",

@@ -123,7 +123,7 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Architecture:
+class MarianArchitecture:
     """A model's spec, and properties that determine the names in its file.
 
     tied_layers  the number, from 1, in the names of each decoder layer's tensors
@@ -136,7 +136,7 @@ class Architecture:
     tied_layers: tuple[int, ...]
 
 
-def read_architecture(values: Mapping[str, Value], items: Mapping[str, Item], where: str) -> Architecture:
+def read_architecture(values: Mapping[str, Value], items: Mapping[str, Item], where: str) -> MarianArchitecture:
     """The architecture of the options; raises CheckpointError with all that is not supported."""
     options = Options(values, HARMLESS)
     kind = options.text("type", "")
@@ -191,7 +191,7 @@ def read_architecture(values: Mapping[str, Value], items: Mapping[str, Item], wh
         )
     except CheckpointError as error:
         raise CheckpointError(f"{where}: {error}") from None
-    return Architecture(model, tied_source, tied_output, projected, tied_layers)
+    return MarianArchitecture(model, tied_source, tied_output, projected, tied_layers)
 
 
 def _common(options: Options, values: Mapping[str, Value]) -> dict:

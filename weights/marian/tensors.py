@@ -10,8 +10,8 @@ from fastattn.errors import CheckpointError
 from fastattn.printable import first_of
 from fastattn.spec.quantized import QuantizedTensor, Tensor
 from fastattn.weights.marian.item import SETTINGS, Item
-from fastattn.weights.marian.options import Architecture
-from fastattn.weights.plan import Part, check_parts, identity, make_tensors, of, plan_tensors
+from fastattn.weights.marian.options import MarianArchitecture
+from fastattn.weights.tensor_mapping import Part, check_parts, identity, make_tensors, of, plan_tensors
 
 # The scale of a product's inputs before they are rounded: NAME_QuantMultA for the weight NAME.
 ALPHA = "_QuantMultA"
@@ -20,7 +20,7 @@ TIED_ALPHAS = ("none" + ALPHA, "Wemb" + ALPHA)
 
 
 def read_tensors(
-    architecture: Architecture, items: Mapping[str, Item], alphas: bool | None, where: str
+    architecture: MarianArchitecture, items: Mapping[str, Item], alphas: bool | None, where: str
 ) -> dict[str, Tensor]:
     """The canonical tensors; tied ones are the same object.
 
@@ -37,7 +37,7 @@ def read_tensors(
     return tensors if alphas is False else _with_input_scales(parts, tensors, architecture, items, bool(alphas), where)
 
 
-def _table(architecture: Architecture, items: Mapping[str, Item]) -> dict[str, Part]:
+def _table(architecture: MarianArchitecture, items: Mapping[str, Item]) -> dict[str, Part]:
     """Marian's names of its arrays; a norm's name depends on its kind and on whether it comes before its block."""
     spec, decoder = architecture.model.encoder, architecture.model.decoder
     assert spec is not None and decoder is not None
@@ -94,7 +94,7 @@ def _left_out(name: str) -> dict[str, Part]:
 def _with_input_scales(
     parts: Mapping[str, Part],
     tensors: Mapping[str, Tensor],
-    architecture: Architecture,
+    architecture: MarianArchitecture,
     items: Mapping[str, Item],
     needed: bool,
     where: str,

@@ -26,7 +26,7 @@ from fastattn.weights.containers.shortlist import check_shortlist
 from fastattn.weights.folder import Directory, Folder
 from fastattn.weights.native.arrays import pair
 from fastattn.weights.native.config import FORMAT, Config, Text, read_config
-from fastattn.weights.plan import canonical_parts, check_parts, make_tensors
+from fastattn.weights.tensor_mapping import canonical_parts, check_parts, make_tensors
 
 DESCRIPTION = "fastattn's own folder (written by fastattn convert)"
 WEIGHTS = "model.safetensors"

@@ -8,7 +8,7 @@ import numpy as np
 from fastattn.errors import CheckpointError
 from fastattn.spec.quantized import QuantizedTensor, Tensor
 from fastattn.weights.containers.safetensors import StoredTensor
-from fastattn.weights.plan import as_float32
+from fastattn.weights.tensor_mapping import as_float32
 
 MULTIPLIER, INPUT_SCALE, INPUT_FACTORS = ".multiplier", ".input_scale", ".input_factors"
 

@@ -18,7 +18,7 @@ from fastattn.weights.containers.safetensors import NewTensor, write_tensors
 from fastattn.weights.native import SHORTLIST, WEIGHTS
 from fastattn.weights.native.arrays import INPUT_FACTORS, INPUT_SCALE, MULTIPLIER, is_matrix
 from fastattn.weights.native.config import FILES, FORMAT, STORED_SEPARATELY, VERSION, Config, Text
-from fastattn.weights.plan import as_float32
+from fastattn.weights.tensor_mapping import as_float32
 
 # Precision of a checkpoint -> bytes of a matrix's element.
 WIDTHS = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int16": 2, "int8": 1}

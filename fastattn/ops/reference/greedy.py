@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from fastattn.ops.edits import Edits
-from fastattn.ops.reference.output_subset import OutputSubset
-from fastattn.ops.reference.packing import PackedLinear
+from fastattn.ops.reference.output_subset import ReferenceSubset
+from fastattn.ops.reference.packing import ReferenceLinear
 from fastattn.ops.reference.project import project_top_k
 from fastattn.ops.step_rows import ENOUGH, FAULT, LIVE, OVER, STOP, USED, StepRows, SubsetRows
 
@@ -32,7 +32,7 @@ def take_tokens(rows: StepRows, history_RS: np.ndarray, written_RS: np.ndarray, 
 
 def pick_tokens(
     hidden_RD: np.ndarray,
-    outputs: PackedLinear | Sequence[OutputSubset] | SubsetRows,
+    outputs: ReferenceLinear | Sequence[ReferenceSubset] | SubsetRows,
     edits: Edits,
     normalized: bool,
     ends_E: np.ndarray,

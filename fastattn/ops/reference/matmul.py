@@ -3,12 +3,12 @@
 import numpy as np
 
 from fastattn.ops.reference.activation import ACTIVATIONS
-from fastattn.ops.reference.packing import PackedLinear
+from fastattn.ops.reference.packing import ReferenceLinear
 
 
 def linear(
     x_ND: np.ndarray,
-    packed: PackedLinear,
+    packed: ReferenceLinear,
     activation: str = "none",
     residual_NF: np.ndarray | None = None,
     multiply_NF: np.ndarray | None = None,
@@ -25,6 +25,6 @@ def linear(
     return y_NF
 
 
-def gated(x_ND: np.ndarray, packed: PackedLinear, gate: PackedLinear, activation: str = "none") -> np.ndarray:
+def gated(x_ND: np.ndarray, packed: ReferenceLinear, gate: ReferenceLinear, activation: str = "none") -> np.ndarray:
     """activation(x W' + b) * (x V' + c)."""
     return linear(x_ND, packed, activation, multiply_NF=linear(x_ND, gate))

@@ -11,7 +11,7 @@ from fastattn.spec.quantized import QuantizedTensor, Tensor
 from fastattn.spec.rounding import quantize
 
 
-class PackedLinear:
+class ReferenceLinear:
     """The weights of a linear layer, as plain arrays, and the rounding of rows for them."""
 
     def __init__(self, weight_FD: np.ndarray, bias_F: np.ndarray | None, stage: Callable = lambda x_ND: x_ND):
@@ -21,7 +21,7 @@ class PackedLinear:
         self.outputs, self.inputs = weight_FD.shape
 
 
-def pack_linear(weight_FD: Tensor, bias_F: np.ndarray | None = None, precision: str = "float32") -> PackedLinear:
+def pack_linear(weight_FD: Tensor, bias_F: np.ndarray | None = None, precision: str = "float32") -> ReferenceLinear:
     """The weights for ``linear`` and ``project_top_k``, rounded to ``precision``."""
     inputs: dict[str, Any] = {}
     if precision == "int8" and not isinstance(weight_FD, QuantizedTensor):
@@ -30,7 +30,7 @@ def pack_linear(weight_FD: Tensor, bias_F: np.ndarray | None = None, precision: 
         inputs = {"input_scale": weight_FD.input_scale, "input_factors_D": weight_FD.input_factors_D}
         weight_FD = weight_FD.float32()
     if precision == "bfloat16":
-        return PackedLinear(round_to_bfloat16(weight_FD), bias_F, round_to_bfloat16)
+        return ReferenceLinear(round_to_bfloat16(weight_FD), bias_F, round_to_bfloat16)
     if precision == "int8":
-        return PackedLinear(weight_FD, bias_F, partial(quantize_rows, **inputs))
-    return PackedLinear(weight_FD, bias_F)
+        return ReferenceLinear(weight_FD, bias_F, partial(quantize_rows, **inputs))
+    return ReferenceLinear(weight_FD, bias_F)

@@ -3,10 +3,10 @@
 import numpy as np
 
 from fastattn.ops.reference.matmul import linear
-from fastattn.ops.reference.packing import PackedLinear
+from fastattn.ops.reference.packing import ReferenceLinear
 
 
-def project_peaks(x_ND: np.ndarray, starts_B1: np.ndarray, packed: PackedLinear, least: float = 0.0) -> np.ndarray:
+def project_peaks(x_ND: np.ndarray, starts_B1: np.ndarray, packed: ReferenceLinear, least: float = 0.0) -> np.ndarray:
     """The largest of each sentence's x W' + b, no less than ``least``: [B, outputs]."""
     outputs_NF = linear(x_ND, packed)
     spans = [outputs_NF[first:end] for first, end in zip(starts_B1, starts_B1[1:])]

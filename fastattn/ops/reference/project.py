@@ -6,10 +6,10 @@ import numpy as np
 
 from fastattn.ops.edits import NO_EDITS, Edits
 from fastattn.ops.reference.matmul import linear
-from fastattn.ops.reference.output_subset import OutputSubset
-from fastattn.ops.reference.packing import PackedLinear
+from fastattn.ops.reference.output_subset import ReferenceSubset
+from fastattn.ops.reference.packing import ReferenceLinear
 
-Outputs = PackedLinear | Sequence[OutputSubset]
+Outputs = ReferenceLinear | Sequence[ReferenceSubset]
 
 
 def log_softmax(logits: np.ndarray) -> np.ndarray:
@@ -29,8 +29,8 @@ def project_all(x_RD: np.ndarray, outputs: Outputs, edits: Edits = NO_EDITS) -> 
 
 
 def _logits(x_RD: np.ndarray, outputs: Outputs, edits: Edits) -> np.ndarray:
-    subsets_R = () if isinstance(outputs, PackedLinear) else outputs
-    logits_RV = linear(x_RD, outputs if isinstance(outputs, PackedLinear) else outputs[0].linear)
+    subsets_R = () if isinstance(outputs, ReferenceLinear) else outputs
+    logits_RV = linear(x_RD, outputs if isinstance(outputs, ReferenceLinear) else outputs[0].linear)
     if edits.penalized_RJ is not None:
         rows, ids = _listed(edits.penalized_RJ)
         before = logits_RV[rows, ids]

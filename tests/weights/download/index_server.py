@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from fastattn.weights.download.catalog import Entry
+from fastattn.weights.download.catalog import CatalogEntry
 
 JSON = "application/vnd.pypi.simple.v1+json"
 
@@ -109,7 +109,7 @@ def tarred(members: Mapping[str, bytes | tarfile.TarInfo]) -> bytes:
     return buffer.getvalue()
 
 
-def entry_of(archive: bytes, file: str, members: Mapping[str, str], **changes: object) -> Entry:
+def entry_of(archive: bytes, file: str, members: Mapping[str, str], **changes: object) -> CatalogEntry:
     """A catalog entry, "tiny", that pins this archive."""
     fields: dict[str, object] = {
         "name": "tiny",
@@ -125,7 +125,7 @@ def entry_of(archive: bytes, file: str, members: Mapping[str, str], **changes: o
         "size": 1000,
         "members": tuple(members.items()),
     }
-    return Entry(**{**fields, **changes})  # type: ignore[arg-type]
+    return CatalogEntry(**{**fields, **changes})  # type: ignore[arg-type]
 
 
 def isolate(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:

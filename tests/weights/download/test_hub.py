@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fastattn.weights.download import hub
-from fastattn.weights.download.hub import Needed, is_hub_name, licence, needed
+from fastattn.weights.download.hub import NeededFiles, is_hub_name, licence, needed
 from tests.weights.containers.safetensors_writer import random_bert, safetensors_bytes, write_sentence_transformer
 from tests.weights.download.hub_server import COMMIT, LATER, HubServer
 from tests.weights.huggingface.marian_cases import CASES, write_model
@@ -101,22 +101,22 @@ def test_what_looks_like_a_name(name: str, is_one: bool) -> None:
 
 def test_only_what_is_read_is_needed() -> None:
     both = ["config.json", "model.safetensors", "pytorch_model.bin", "model.onnx", "../x.json", "a/b/config.json"]
-    assert needed(both) == Needed("huggingface", ["config.json"], ["model.safetensors"])
+    assert needed(both) == NeededFiles("huggingface", ["config.json"], ["model.safetensors"])
     shards = [f"pytorch_model-0000{i}-of-00002.bin" for i in (1, 2)]
     index = "pytorch_model.bin.index.json"
     listed = ["config.json", index, *shards, "training_args.bin"]
-    assert needed(listed) == Needed("huggingface", [index, "config.json"], shards)
+    assert needed(listed) == NeededFiles("huggingface", [index, "config.json"], shards)
     assert needed(["config.json", index, shards[0]]) is None
     assert needed(shards + ["config.json"]) is None
     assert needed(["model.safetensors"]) is None
     found = needed(["modules.json", "0_Transformer/config.json", "0_Transformer/model.safetensors"])
     assert found is not None and found.weights == ["0_Transformer/model.safetensors"]
     beside = ["config.json", "shared_vocabulary.json", "vmap.txt"]
-    assert needed([*beside, "model.bin"]) == Needed("ctranslate2", beside, ["model.bin"])
+    assert needed([*beside, "model.bin"]) == NeededFiles("ctranslate2", beside, ["model.bin"])
     older = ["added_tokens.json", "merges.txt", "spiece.model", "spm.model", "special_tokens_map.json", "vocab.txt"]
     found = needed(["config.json", "model.safetensors", *older, "vocab.bpe"])
-    assert found == Needed("huggingface", sorted(["config.json", *older]), ["model.safetensors"])
-    assert needed(["a.argosmodel", "README.md"]) == Needed("argos", ["README.md"], ["a.argosmodel"])
+    assert found == NeededFiles("huggingface", sorted(["config.json", *older]), ["model.safetensors"])
+    assert needed(["a.argosmodel", "README.md"]) == NeededFiles("argos", ["README.md"], ["a.argosmodel"])
     assert needed(["a.argosmodel", "b.argosmodel"]) is None
 
 
@@ -135,7 +135,7 @@ def test_only_what_is_read_is_needed() -> None:
     ],
 )
 def test_a_marian_model_is_known_by_its_names(files: list[str], first: list[str] | None) -> None:
-    expected = None if first is None else Needed("marian", first, sorted(set(files) - set(first)))
+    expected = None if first is None else NeededFiles("marian", first, sorted(set(files) - set(first)))
     assert needed(files) == expected
 
 

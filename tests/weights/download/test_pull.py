@@ -271,9 +271,9 @@ def test_an_interrupt_leaves_nothing(server):
 
 _CHILD = """
 import ast, sys
-from fastattn.weights.download.catalog import Entry
+from fastattn.weights.download.catalog import CatalogEntry
 from fastattn.weights.download.pull import pull_entry
-entry = Entry(**ast.literal_eval(sys.argv[1]))
+entry = CatalogEntry(**ast.literal_eval(sys.argv[1]))
 print("ready", flush=True)
 print(pull_entry(entry), flush=True)
 """

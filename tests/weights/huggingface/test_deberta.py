@@ -15,7 +15,7 @@ from fastattn.spec.tensors import tensor_shapes
 from fastattn.weights.containers.json_file import JsonObject
 from fastattn.weights.huggingface.encoders.deberta import ARCHITECTURE
 from fastattn.weights.native import convert
-from fastattn.weights.plan import plan_tensors
+from fastattn.weights.tensor_mapping import plan_tensors
 from tests.architectures.biased import DEBERTA_CONFIG
 from tests.architectures.case import SIZES
 from tests.architectures.drawing import draw_all

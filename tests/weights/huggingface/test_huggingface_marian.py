@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from fastattn import Translator, reference, weights
+from fastattn import Translator, weights
 from fastattn.errors import CheckpointError
 from fastattn.models.kinds import build_model
+from fastattn.ops import reference
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.text_spec import TranslationText
 from fastattn.text.translation import TranslationTokenizer
 from fastattn.weights.huggingface.marian_tensors import TABLE
-from fastattn.weights.plan import plan_tensors
+from fastattn.weights.tensor_mapping import plan_tensors
 from tests import GOLDENS
 from tests.weights.containers.pytorch_writer import pytorch_bytes
 from tests.weights.containers.safetensors_writer import safetensors_bytes

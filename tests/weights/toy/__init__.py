@@ -16,7 +16,7 @@ from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.text_spec import TranslationText
 from fastattn.weights.containers.json_file import JsonObject, is_text, read_object
 from fastattn.weights.folder import Directory
-from fastattn.weights.plan import canonical_tensors, of
+from fastattn.weights.tensor_mapping import canonical_tensors, of
 
 SPECIAL = {"<unk>", "</s>"}
 DESCRIPTION = "toy folder (toy.json, toy.floats)"

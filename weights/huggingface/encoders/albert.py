@@ -8,7 +8,7 @@ from fastattn.weights.containers.json_file import JsonObject
 from fastattn.weights.huggingface.encoders.architecture import MOST_LAYERS, Architecture, count_layers
 from fastattn.weights.huggingface.encoders.bert import EMBEDDING, IGNORED, OLD_NORM_ENDS, bert_spec
 from fastattn.weights.huggingface.encoders.heads import MASKED, SEQUENCE, TOKENS, dense_head, linear_head, masked_head
-from fastattn.weights.plan import Part, of
+from fastattn.weights.tensor_mapping import Part, of
 
 LAYER = "encoder.albert_layer_groups.#"  # a group and one of its layers
 TABLE = EMBEDDING | {

@@ -8,7 +8,7 @@ from fastattn.errors import CheckpointError
 from fastattn.spec.architecture import AttentionSpec, HeadSpec, Rotary, StackSpec, Stretch
 from fastattn.weights.containers.json_file import JsonObject, shorten
 from fastattn.weights.huggingface.weights import ACTIVATIONS
-from fastattn.weights.plan import Part
+from fastattn.weights.tensor_mapping import Part
 
 ROPE_TYPES = ("default", "linear", "dynamic", "yarn", "llama3")
 MOST_LAYERS = 1024  # beyond any encoder: lists of layers are made before the tensors are counted
@@ -17,7 +17,7 @@ MOST_WIDTH = 1 << 20  # beyond any encoder's: scales are made of widths before t
 
 
 @dataclass(frozen=True)
-class Head:
+class HeadSource:
     """What follows an encoder in a Hugging Face directory.
 
     spec      (config.json, its stack, how many labels config.json has) -> the head
@@ -51,7 +51,7 @@ class Architecture:
     ignored: tuple[str, ...] = ()
     numbers: Callable[[JsonObject], list[str]] | None = None
     renamed: Mapping[str, str] = field(default_factory=dict)
-    heads: Mapping[str, Head] = field(default_factory=dict)
+    heads: Mapping[str, HeadSource] = field(default_factory=dict)
     twins: Mapping[str, str] = field(default_factory=dict)
     unused: Callable[[JsonObject], tuple[str, ...]] = lambda config: ()
 

@@ -17,7 +17,7 @@ from fastattn.weights.huggingface.encoders.heads import (
     linear_head,
     masked_head,
 )
-from fastattn.weights.plan import Part, of
+from fastattn.weights.tensor_mapping import Part, of
 
 LAYERS = {
     "encoder.layers.#.self_attention.qkv.*": of(

@@ -15,7 +15,7 @@ from fastattn.spec.architecture import (
 from fastattn.weights.containers.json_file import JsonObject
 from fastattn.weights.huggingface.encoders.architecture import (
     Architecture,
-    Head,
+    HeadSource,
     activation,
     count_layers,
     even_heads,
@@ -23,7 +23,7 @@ from fastattn.weights.huggingface.encoders.architecture import (
 )
 from fastattn.weights.huggingface.encoders.bert import LAYERS, OLD_NORM_ENDS, PREDICTIONS
 from fastattn.weights.huggingface.encoders.heads import MASKED, SEQUENCE, TOKENS, linear_head, masked_head
-from fastattn.weights.plan import Part, of
+from fastattn.weights.tensor_mapping import Part, of
 
 ATTENTION = {
     "encoder.layers.#.self_attention.qkv.*": of(
@@ -145,8 +145,8 @@ LM_PREDICTIONS = masked_head(
     "lm_predictions.lm_head.bias",
 )
 HEADS = {
-    SEQUENCE: Head(_pooled, _pooled_table),
+    SEQUENCE: HeadSource(_pooled, _pooled_table),
     TOKENS: linear_head("each", "classifier"),
-    MASKED: Head(PREDICTIONS.spec, _predictions, labelled=False),
+    MASKED: HeadSource(PREDICTIONS.spec, _predictions, labelled=False),
 }
 ARCHITECTURE = Architecture(_spec, _table, ("deberta.",), IGNORED, renamed=OLD_NORM_ENDS, heads=HEADS, unused=_unused)

@@ -5,7 +5,7 @@ from fastattn.weights.containers.json_file import JsonObject
 from fastattn.weights.huggingface.encoders.architecture import Architecture, activation, count_layers, even_heads
 from fastattn.weights.huggingface.encoders.bert import EMBEDDING
 from fastattn.weights.huggingface.encoders.heads import MASKED, SEQUENCE, TOKENS, dense_head, linear_head, masked_head
-from fastattn.weights.plan import Part, of
+from fastattn.weights.tensor_mapping import Part, of
 
 LAYERS = {
     "encoder.layers.#.self_attention.qkv.*": of(

@@ -7,7 +7,7 @@ from fastattn.weights.containers.json_file import JsonObject
 from fastattn.weights.huggingface.encoders.architecture import Architecture
 from fastattn.weights.huggingface.encoders.bert import EMBEDDING, IGNORED, LAYERS, OLD_NORM_ENDS, bert_spec
 from fastattn.weights.huggingface.encoders.heads import MASKED, SEQUENCE, TOKENS, dense_head, linear_head, masked_head
-from fastattn.weights.plan import Part, of
+from fastattn.weights.tensor_mapping import Part, of
 
 HEAD_NAMES = ("discriminator_predictions.", "generator_predictions.", "generator_lm_head.")
 HEADS = {

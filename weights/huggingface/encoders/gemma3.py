@@ -13,7 +13,7 @@ from fastattn.weights.huggingface.encoders.architecture import (
 )
 from fastattn.weights.huggingface.encoders.heads import SEQUENCE, TOKENS, last_head, linear_head
 from fastattn.weights.huggingface.encoders.qwen import IGNORED, llama_table, shared_heads
-from fastattn.weights.plan import Part, of
+from fastattn.weights.tensor_mapping import Part, of
 
 # Its norms multiply by one more than what is stored.
 NORMS = {

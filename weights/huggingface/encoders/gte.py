@@ -11,7 +11,7 @@ from fastattn.weights.huggingface.encoders.architecture import (
     rotary,
 )
 from fastattn.weights.huggingface.encoders.heads import MASKED, SEQUENCE, TOKENS, dense_head, linear_head, masked_head
-from fastattn.weights.plan import Part, of
+from fastattn.weights.tensor_mapping import Part, of
 
 TABLE = {
     "encoder.embedding.weight": of("embeddings.word_embeddings.weight"),

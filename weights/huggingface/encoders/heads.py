@@ -4,31 +4,31 @@ from collections.abc import Callable, Mapping
 
 from fastattn.spec.architecture import HeadSpec, NormSpec, StackSpec
 from fastattn.weights.containers.json_file import JsonObject
-from fastattn.weights.huggingface.encoders.architecture import Head
-from fastattn.weights.plan import Part, of
+from fastattn.weights.huggingface.encoders.architecture import HeadSource
+from fastattn.weights.tensor_mapping import Part, of
 
 SEQUENCE, TOKENS, MASKED = "ForSequenceClassification", "ForTokenClassification", "ForMaskedLM"
 
 
-def dense_head(rows: str, inner: str, outer: str, act: str) -> Head:
+def dense_head(rows: str, inner: str, outer: str, act: str) -> HeadSource:
     """A classifier of two layers, the first of the stack's width, with the activation ``act``."""
 
     def spec(config: JsonObject, stack: StackSpec, labels: int) -> HeadSpec:
         return HeadSpec(rows, labels, inner_width=stack.width, activation=act)
 
-    return Head(spec, _fixed({"head.inner.*": of(f"{inner}.*"), "head.output.*": of(f"{outer}.*")}))
+    return HeadSource(spec, _fixed({"head.inner.*": of(f"{inner}.*"), "head.output.*": of(f"{outer}.*")}))
 
 
-def linear_head(rows: str, outer: str, bias: bool = True) -> Head:
+def linear_head(rows: str, outer: str, bias: bool = True) -> HeadSource:
     """A classifier of one layer."""
 
     def spec(config: JsonObject, stack: StackSpec, labels: int) -> HeadSpec:
         return HeadSpec(rows, labels, bias)
 
-    return Head(spec, _fixed({"head.output.*": of(f"{outer}.*")}))
+    return HeadSource(spec, _fixed({"head.output.*": of(f"{outer}.*")}))
 
 
-def last_head(outer: str, padding: int = -1) -> Head:
+def last_head(outer: str, padding: int = -1) -> HeadSource:
     """A classifier of one layer without a bias, of the last row that is no padding's.
 
     padding  the id where config.json does not name one; -1: none, as where it is null
@@ -38,7 +38,7 @@ def last_head(outer: str, padding: int = -1) -> Head:
         usual = -1 if "pad_token_id" in config.values else padding
         return HeadSpec("last", labels, bias=False, padding=config.integer("pad_token_id", usual, minimum=-1))
 
-    return Head(spec, _fixed({"head.output.*": of(f"{outer}.*")}))
+    return HeadSource(spec, _fixed({"head.output.*": of(f"{outer}.*")}))
 
 
 def masked_head(
@@ -48,7 +48,7 @@ def masked_head(
     bias: str = "",
     act: str = "",
     embedding: str = "embeddings.word_embeddings",
-) -> Head:
+) -> HeadSource:
     """A prediction of tokens: a layer of the embedding's width, a norm, and the embedding itself or a layer like it.
 
     output  the last layer, where it is not tied to the embedding
@@ -65,7 +65,7 @@ def masked_head(
         parts = {"head.inner.*": of(f"{inner}.*"), "head.norm.*": of(f"{norm}.*")}
         return parts | tied_output(config, output, bias or f"{output}.bias", embedding)
 
-    return Head(spec, table, labelled=False)
+    return HeadSource(spec, table, labelled=False)
 
 
 def tied_output(config: JsonObject, output: str, bias: str, embedding: str) -> dict[str, Part]:

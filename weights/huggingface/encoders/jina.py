@@ -7,7 +7,7 @@ from fastattn.spec.architecture import Alibi, PositionSpec, StackSpec
 from fastattn.weights.containers.json_file import JsonObject, shorten
 from fastattn.weights.huggingface.encoders.architecture import Architecture
 from fastattn.weights.huggingface.encoders.bert import EMBEDDING, HEADS, IGNORED, LAYERS, OLD_NORM_ENDS, bert_spec
-from fastattn.weights.plan import Part, of
+from fastattn.weights.tensor_mapping import Part, of
 
 GATED = {
     "encoder.layers.#.feed_forward.inner.weight": of("encoder.layer.#.mlp.gated_layers.weight", piece=(0, 2)),

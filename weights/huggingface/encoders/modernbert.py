@@ -5,7 +5,7 @@ from fastattn.spec.architecture import FeedForwardSpec, HeadSpec, LocalSpec, Nor
 from fastattn.weights.containers.json_file import JsonObject
 from fastattn.weights.huggingface.encoders.architecture import (
     Architecture,
-    Head,
+    HeadSource,
     activation,
     count_layers,
     even_heads,
@@ -13,7 +13,7 @@ from fastattn.weights.huggingface.encoders.architecture import (
     rotary,
 )
 from fastattn.weights.huggingface.encoders.heads import MASKED, SEQUENCE, TOKENS, tied_output
-from fastattn.weights.plan import Part, of
+from fastattn.weights.tensor_mapping import Part, of
 
 TABLE = {
     "encoder.embedding.weight": of("embeddings.tok_embeddings.weight"),
@@ -108,8 +108,8 @@ HEAD = {
     "head.output.*": of("classifier.*"),
 }
 HEADS = {
-    SEQUENCE: Head(_sequence_head, _head_table),
-    TOKENS: Head(_token_head, _head_table),
-    MASKED: Head(_masked_head, _masked_table, labelled=False),
+    SEQUENCE: HeadSource(_sequence_head, _head_table),
+    TOKENS: HeadSource(_token_head, _head_table),
+    MASKED: HeadSource(_masked_head, _masked_table, labelled=False),
 }
 ARCHITECTURE = Architecture(_spec, _table, ("model.",), ("head.", "decoder.", "classifier."), heads=HEADS)

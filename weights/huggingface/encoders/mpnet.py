@@ -7,7 +7,7 @@ from fastattn.weights.containers.json_file import JsonObject
 from fastattn.weights.huggingface.encoders.architecture import Architecture, refuse
 from fastattn.weights.huggingface.encoders.bert import EMBEDDING, IGNORED, LAYERS, OLD_NORM_ENDS, bert_spec
 from fastattn.weights.huggingface.encoders.roberta import HEADS
-from fastattn.weights.plan import Part, of
+from fastattn.weights.tensor_mapping import Part, of
 
 PADDING = 1  # whatever config.json says: transformers does not ask it
 ATTENTION = {

@@ -13,7 +13,7 @@ from fastattn.weights.huggingface.encoders.architecture import (
     rotary,
 )
 from fastattn.weights.huggingface.encoders.heads import SEQUENCE, TOKENS, last_head, linear_head
-from fastattn.weights.plan import Part, of
+from fastattn.weights.tensor_mapping import Part, of
 
 TABLE = {
     "encoder.embedding.weight": of("embed_tokens.weight"),

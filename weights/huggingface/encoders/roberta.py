@@ -12,7 +12,7 @@ from fastattn.weights.huggingface.encoders.heads import (
     linear_head,
     masked_head,
 )
-from fastattn.weights.plan import Part, of
+from fastattn.weights.tensor_mapping import Part, of
 
 HEADS = {
     SEQUENCE: dense_head("first", "classifier.dense", "classifier.out_proj", "tanh"),

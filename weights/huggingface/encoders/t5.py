@@ -4,7 +4,7 @@ from fastattn.spec.architecture import AttentionSpec, FeedForwardSpec, NormSpec,
 from fastattn.weights.containers.json_file import JsonObject
 from fastattn.weights.huggingface.encoders.architecture import Architecture, count_layers
 from fastattn.weights.huggingface.weights import ACTIVATIONS
-from fastattn.weights.plan import Part, of
+from fastattn.weights.tensor_mapping import Part, of
 
 BLOCK = "encoder.block.#.layer"
 TABLE = {

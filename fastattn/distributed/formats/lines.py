@@ -11,13 +11,13 @@ from fastattn.printable import counted
 from fastattn.system import files
 
 if TYPE_CHECKING:
-    from fastattn.distributed.blocks import Block
+    from fastattn.distributed.blocks import CorpusBlock
 
 _MOST_COUNTED = 1 << 30  # bytes, which take a second on a disk
 _BUFFER = 1 << 18  # bytes that are read at once: an object store answers each request in some 20 ms
 
 
-class Lines:
+class ByteLines:
     """Iterates over the lines, with their ends, that begin in [start, stop); one over LONGEST_LINE is cut after it.
 
     position  the byte where the line that came last begins
@@ -78,10 +78,10 @@ class Lines:
 
 
 @contextlib.contextmanager
-def lines_of(block: "Block", digest: Any) -> Iterator[Lines]:
+def lines_of(block: "CorpusBlock", digest: Any) -> Iterator[ByteLines]:
     """The lines of a block, each of which goes into ``digest``."""
     with open_input(block.url) as file:
-        yield Lines(file, block.url, block.start, block.stop, digest)
+        yield ByteLines(file, block.url, block.start, block.stop, digest)
 
 
 def line_number(url: str, position: int) -> int | None:

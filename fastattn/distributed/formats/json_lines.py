@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from fastattn.distributed.extra import import_pyarrow
-from fastattn.distributed.forms.lines import Lines, even_parts, lines_of
-from fastattn.distributed.rows import Rows, checked
+from fastattn.distributed.formats.lines import ByteLines, even_parts, lines_of
+from fastattn.distributed.rows import BlockRows, checked
 from fastattn.distributed.storage import InputFile, open_input, public
 from fastattn.errors import InputError, described
 from fastattn.printable import first_of, json_escaped
@@ -18,7 +18,7 @@ from fastattn.system.files import text_of
 if TYPE_CHECKING:
     import pyarrow
 
-    from fastattn.distributed.blocks import Block
+    from fastattn.distributed.blocks import CorpusBlock
 
 WHOLE = "json"  # the column of a table that has the objects
 _LOOKED_AT = 100  # lines, for the column
@@ -36,7 +36,7 @@ def _check_column(file: InputFile, column: str) -> None:
     fields: dict[str, None] = {}
     first_fault = ""
     with open_input(file.url) as stream:
-        lines = Lines(stream, file.url, 0, file.size)
+        lines = ByteLines(stream, file.url, 0, file.size)
         rows = 0
         for line in itertools.islice(lines, _LOOKED_AT):
             if lines.is_blank(line):
@@ -51,7 +51,7 @@ def _check_column(file: InputFile, column: str) -> None:
         raise InputError(f"{public(file.url)}: no field {column!r} in the first {_LOOKED_AT} lines; found: {found}")
 
 
-def read(block: "Block", column: str) -> Rows:
+def read(block: "CorpusBlock", column: str) -> BlockRows:
     """The objects whose lines begin in the block; blank lines are no rows."""
     objects: list[dict[str, Any]] = []
     wholes: list[str | None] = []
@@ -78,12 +78,12 @@ def read(block: "Block", column: str) -> Rows:
     return _Objects(objects, wholes, column, texts, faults, places, digest.hexdigest())
 
 
-def _line(line: bytes, lines: Lines) -> str:
+def _line(line: bytes, lines: ByteLines) -> str:
     """The last line as a text, without its end; InputError where it is none."""
     return text_of(line, lines.place(), first=lines.position == 0)
 
 
-def _object(text: str, lines: Lines) -> dict[str, Any]:
+def _object(text: str, lines: ByteLines) -> dict[str, Any]:
     """The object of the last line; InputError where it is none."""
     try:
         made = json.loads(text)
@@ -97,7 +97,7 @@ def _object(text: str, lines: Lines) -> dict[str, Any]:
     return made
 
 
-def _text(value: Any, column: str, lines: Lines) -> str | None:
+def _text(value: Any, column: str, lines: ByteLines) -> str | None:
     """The column's value; InputError where it is neither a text nor null."""
     if value is None:
         return None
@@ -113,7 +113,7 @@ def _is_unicode(text: str) -> bool:
     return text.isascii() or re.search("[\ud800-\udfff]", text) is None
 
 
-class _Objects(Rows):
+class _Objects(BlockRows):
     """Objects as they came; an empty one for a line that is none.
 
     wholes  the line of each object, without its end; None for a line that is none

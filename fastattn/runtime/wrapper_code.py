@@ -1,9 +1,9 @@
-"""The code of doors: what unpacks the arguments of a call from Python, and shares a kernel's tasks among threads.
+"""The code of wrappers: what unpacks the arguments of a call from Python, and shares a kernel's tasks among threads.
 
-``door(pool, threads, *arguments)`` has all tasks done, by as many threads, and returns 0; or, where more helpers are
+``wrapper(pool, threads, *arguments)`` has all tasks done, by as many threads, and returns 0; or, where more helpers are
 wanted than the pool at that address has, their number, with nothing done; or MISMATCH for arguments of another form.
 With ``threads`` 0 nothing runs: the structure of the arguments is written to the address ``pool``, if that is not 0,
-and its size returned. See ``machine_code`` for the table that a door finds Python's functions and classes in.
+and its size returned. See ``machine_code`` for the table that a wrapper finds Python's functions and classes in.
 """
 
 import re
@@ -23,10 +23,10 @@ from fastattn.runtime.pool import LAUNCHER, MOST_PARTS, READY
 from fastattn.runtime.pool_code import I64, LAUNCH, word
 
 I8, I32, VOID, DOUBLE = ir.IntType(8), ir.IntType(32), ir.VoidType(), ir.DoubleType()
-DOOR = ir.FunctionType(I64, [I64, I64, I64])  # self, the address of the arguments, their number; an object
+WRAPPER = ir.FunctionType(I64, [I64, I64, I64])  # self, the address of the arguments, their number; an object
 
 
-class Form(NamedTuple):
+class ArgumentType(NamedTuple):
     """An argument's form, as ``signature_of`` writes it, with its Numba type.
 
     kind     "array", "tuple", "object", or the letter of a number or None
@@ -37,7 +37,7 @@ class Form(NamedTuple):
     kind: str
     type: types.Type
     number: int = 0
-    items: tuple["Form", ...] = ()
+    items: tuple["ArgumentType", ...] = ()
     named: bool = False
 
 
@@ -45,13 +45,13 @@ _SCALARS = {"I": types.int64, "B": types.boolean, "D": types.float64, "F": types
 _TOKEN = re.compile(r"<[^>]*>|[^,()]*\(|[,)]|[^,()]+")
 
 
-def forms_of(key: str, classes: list[type]) -> list[Form]:
+def forms_of(key: str, classes: list[type]) -> list[ArgumentType]:
     """The forms of a call's arguments. classes: those that the key names, in its order."""
     return _forms(iter(_TOKEN.findall(key + ")")), iter(classes))
 
 
-def _forms(tokens: Iterator[str], classes: Iterator[type]) -> list[Form]:
-    found: list[Form] = []
+def _forms(tokens: Iterator[str], classes: Iterator[type]) -> list[ArgumentType]:
+    found: list[ArgumentType] = []
     for token in tokens:
         if token == ")":
             break
@@ -60,15 +60,15 @@ def _forms(tokens: Iterator[str], classes: Iterator[type]) -> list[Form]:
             items = tuple(_forms(tokens, classes))
             kinds = [item.type for item in items]
             kind = types.BaseTuple.from_types(kinds, made) if made else types.Tuple(tuple(kinds))
-            found.append(Form("tuple", kind, items=items, named=made is not None))
+            found.append(ArgumentType("tuple", kind, items=items, named=made is not None))
         elif token[0] == "<":
-            found.append(Form("object", next(classes)._numba_type_, named=True))  # type: ignore[attr-defined]
+            found.append(ArgumentType("object", next(classes)._numba_type_, named=True))  # type: ignore[attr-defined]
         elif token in _SCALARS:
-            found.append(Form(token, _SCALARS[token]))
+            found.append(ArgumentType(token, _SCALARS[token]))
         elif token != ",":
             dtype = np.dtype(token[0])
             kind = types.Array(from_dtype(dtype), int(token[1:-1]), token[-1].upper(), aligned=token[-1].isupper())
-            found.append(Form("array", kind, dtype.num))
+            found.append(ArgumentType("array", kind, dtype.num))
     return found
 
 
@@ -134,7 +134,7 @@ class _Unpacker:
                 self.builder.store(self.call("PyNumber_AsSsize_t", value, self.object(OverflowError)), found)
         return self.number(self.builder.load(found))
 
-    def unpack(self, form: Form, value: Any) -> Any:
+    def unpack(self, form: ArgumentType, value: Any) -> Any:
         """The value in Numba's representation of the form's type."""
         builder, kind = self.builder, self.at(value, layout.TYPE)
         if form.kind == "I":
@@ -156,7 +156,7 @@ class _Unpacker:
             self.classes += 1
         return {"tuple": self.tuple, "object": self.address, "array": self.array}[form.kind](form, value, kind)
 
-    def address(self, form: Form, value: Any, kind: Any) -> Any:
+    def address(self, form: ArgumentType, value: Any, kind: Any) -> Any:
         """The attribute of an object with a Numba type of its own."""
         name = self.context.insert_const_string(self.builder.module, "address")
         found = self.call("PyObject_GetAttrString", value, self.builder.ptrtoint(name, I64))
@@ -164,14 +164,14 @@ class _Unpacker:
         self.call("Py_DecRef", found, returns=VOID)
         return number
 
-    def tuple(self, form: Form, value: Any, kind: Any) -> Any:
+    def tuple(self, form: ArgumentType, value: Any, kind: Any) -> Any:
         if not form.named:
             self.require(self.equal(kind, self.object(tuple)))
         self.require(self.equal(self.call("PyTuple_Size", value), len(form.items)))
         items = [self.unpack(item, self.call("PyTuple_GetItem", value, I64(i))) for i, item in enumerate(form.items)]
         return self.context.make_tuple(self.builder, form.type, items)
 
-    def array(self, form: Form, value: Any, kind: Any) -> Any:
+    def array(self, form: ArgumentType, value: Any, kind: Any) -> Any:
         array_type: Any = form.type
         self.require(self.is_a(kind, np.ndarray))
         dtype = self.at(value, layout.DTYPE)
@@ -196,22 +196,22 @@ class _Unpacker:
         return array._getvalue()
 
 
-def emit_door(context: Any, module: Any, name: str, forms: list[Form], run: Callable) -> None:
-    """A function ``name`` of type DOOR for a kernel of these arguments.
+def emit_door(context: Any, module: Any, name: str, forms: list[ArgumentType], run: Callable) -> None:
+    """A function ``name`` of type WRAPPER for a kernel of these arguments.
 
-    run  run(builder, pool, threads, values, unpacker) emits what is done, and returns the number that the door returns
+    run  run(builder, pool, threads, values, unpacker) emits what is done, and returns the number that the wrapper returns
     """
-    door = ir.Function(module, DOOR, name)
-    door.attributes.add("uwtable")  # Python unwinds a daemon thread that wants the GIL back while the process ends
-    builder = ir.IRBuilder(door.append_basic_block())
-    table = builder.add(door.args[0], I64(layout.TABLE))
+    wrapper = ir.Function(module, WRAPPER, name)
+    wrapper.attributes.add("uwtable")  # Python unwinds a daemon thread that wants the GIL back while the process ends
+    builder = ir.IRBuilder(wrapper.append_basic_block())
+    table = builder.add(wrapper.args[0], I64(layout.TABLE))
     unpacker = _Unpacker(context, builder, table)
-    unpacker.require(unpacker.equal(door.args[2], 2 + len(forms)))
+    unpacker.require(unpacker.equal(wrapper.args[2], 2 + len(forms)))
 
     def argument(n: int) -> Any:
-        return unpacker.at(door.args[1], 8 * n)
+        return unpacker.at(wrapper.args[1], 8 * n)
 
-    pool, threads = (unpacker.unpack(Form("I", types.int64), argument(n)) for n in range(2))
+    pool, threads = (unpacker.unpack(ArgumentType("I", types.int64), argument(n)) for n in range(2))
     values = [unpacker.unpack(form, argument(2 + n)) for n, form in enumerate(forms)]
     result = run(builder, pool, threads, values, unpacker)
     builder.ret(unpacker.call("PyLong_FromLongLong", result))

@@ -3,27 +3,27 @@
 from collections.abc import Iterable
 from typing import Protocol
 
-from fastattn.distributed.blocks import Block
-from fastattn.distributed.forms import csv, json_lines, parquet, text
-from fastattn.distributed.rows import Rows
+from fastattn.distributed.blocks import CorpusBlock
+from fastattn.distributed.formats import csv, json_lines, parquet, text
+from fastattn.distributed.rows import BlockRows
 from fastattn.distributed.storage import InputFile
 from fastattn.errors import check_known
 
 
-class Form(Protocol):
+class FileFormat(Protocol):
     """What a module of a form has."""
 
     def cut(self, file: InputFile, column: str, block_bytes: int) -> Iterable[tuple[int, int, int]]:
-        """Start, stop and size, as a Block has them, of each part in order; InputError for a column that is no text."""
+        """Start, stop and size of each part, as in a CorpusBlock; InputError for a column that is no text."""
 
-    def read(self, block: Block, column: str) -> Rows:
+    def read(self, block: CorpusBlock, column: str) -> BlockRows:
         """The rows of a part."""
 
 
-FORMS: dict[str, Form] = {"text": text, "jsonl": json_lines, "csv": csv, "parquet": parquet}
+FORMS: dict[str, FileFormat] = {"text": text, "jsonl": json_lines, "csv": csv, "parquet": parquet}
 
 
-def form_named(name: str) -> Form:
+def form_named(name: str) -> FileFormat:
     """The form of that name; InputError that lists them for another."""
     check_known("form", name, list(FORMS))
     return FORMS[name]

@@ -4,14 +4,14 @@ import hashlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from fastattn.distributed.forms.lines import even_parts, lines_of
-from fastattn.distributed.rows import Rows, StringRows
+from fastattn.distributed.formats.lines import even_parts, lines_of
+from fastattn.distributed.rows import BlockRows, StringRows
 from fastattn.distributed.storage import InputFile, public
 from fastattn.errors import InputError
 from fastattn.system.files import text_of
 
 if TYPE_CHECKING:
-    from fastattn.distributed.blocks import Block
+    from fastattn.distributed.blocks import CorpusBlock
 
 COLUMN = "text"
 
@@ -23,7 +23,7 @@ def cut(file: InputFile, column: str, block_bytes: int) -> Iterator[tuple[int, i
     return even_parts(file.size, block_bytes)
 
 
-def read(block: "Block", column: str) -> Rows:
+def read(block: "CorpusBlock", column: str) -> BlockRows:
     """The lines that begin in the block."""
     texts: list[str | None] = []
     places: list[int] = []

@@ -10,14 +10,9 @@ import numpy as np
 
 from fastattn.ops.position_bias import PositionBias
 from fastattn.ops.protocol import Ops
+from fastattn.ops.row_pool import RowPool
 from fastattn.ops.step_rows import StepRows
 from fastattn.system.lazy import lazy
-
-
-class RowPool(Protocol):
-    """Rows of keys and values, or of states, [M, E] a layer, or wider."""
-
-    layers: list[np.ndarray]
 
 
 class LayerCache(Protocol):
@@ -44,7 +39,7 @@ class LayerCache(Protocol):
     def memory_index(self, slots_R: np.ndarray) -> tuple[np.ndarray, np.ndarray]: ...
 
 
-class Memory(Protocol):
+class EncodedMemory(Protocol):
     """What layers need of ``fastattn.models.memory.Memory``."""
 
     @property
@@ -73,7 +68,7 @@ class WholeRows:
         positions_N: np.ndarray,
         bias: Callable[[int], PositionBias | None],
         causal: bool = False,
-        memory: Memory | None = None,
+        memory: EncodedMemory | None = None,
         cache: LayerCache | None = None,
         rows_N: np.ndarray | None = None,
         attention: bool = False,

@@ -11,15 +11,15 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from fastattn.distributed.forms.lines import Lines
-from fastattn.distributed.rows import Rows, StringRows
+from fastattn.distributed.formats.lines import ByteLines
+from fastattn.distributed.rows import BlockRows, StringRows
 from fastattn.distributed.storage import InputFile, open_input, public
 from fastattn.errors import InputError
 from fastattn.printable import first_of, printable
 from fastattn.system import files
 
 if TYPE_CHECKING:
-    from fastattn.distributed.blocks import Block
+    from fastattn.distributed.blocks import CorpusBlock
 
 _CHUNK = 1 << 20  # bytes that are searched for a quote at once
 
@@ -55,7 +55,7 @@ def _starts(stream: Any, file: InputFile, start: int, block_bytes: int) -> Itera
             position += last + 1
             continue
         stop, position = position + len(chunk), file.size
-        for begin, _, _ in _records(Lines(stream, file.url, stop - len(chunk), file.size), file.url):
+        for begin, _, _ in _records(ByteLines(stream, file.url, stop - len(chunk), file.size), file.url):
             if begin >= stop:
                 position = begin
                 break
@@ -63,7 +63,7 @@ def _starts(stream: Any, file: InputFile, start: int, block_bytes: int) -> Itera
                 yield (start := begin)
 
 
-def read(block: "Block", column: str) -> Rows:
+def read(block: "CorpusBlock", column: str) -> BlockRows:
     """The records of the block; blank lines are no rows."""
     digest = hashlib.sha256()
     faults: dict[int, str] = {}
@@ -71,7 +71,7 @@ def read(block: "Block", column: str) -> Rows:
     with open_input(block.url) as stream:
         names, _ = _header(stream, block.url, block.stop)
         digest.update("\0".join(names).encode("utf-8"))
-        lines = Lines(stream, block.url, block.start, block.stop, digest)
+        lines = ByteLines(stream, block.url, block.start, block.stop, digest)
         rows: list[list[str | None]] = []
         for begin, fields, fault in _records(lines, block.url):
             if not fields and not fault:
@@ -114,7 +114,7 @@ def _header(stream: Any, url: str, size: int) -> tuple[list[str], int]:
 
     Raises InputError where the first record cannot be a header.
     """
-    lines = Lines(stream, url, 0, size)
+    lines = ByteLines(stream, url, 0, size)
     for _, fields, fault in _records(lines, url):
         if not fields and not fault:
             continue
@@ -138,7 +138,7 @@ class _Source:
     unfinished  whether the lines end inside a quoted field
     """
 
-    def __init__(self, lines: Lines):
+    def __init__(self, lines: ByteLines):
         self._lines = lines
         self._length = self.begin = 0
         self.unfinished = False
@@ -164,7 +164,7 @@ class _Source:
         return line.decode("latin-1")
 
 
-def _records(lines: Lines, url: str) -> Iterator[tuple[int, list[str], str]]:
+def _records(lines: ByteLines, url: str) -> Iterator[tuple[int, list[str], str]]:
     """The byte where it begins, the fields (Latin-1) and what is wrong, of each record; a blank line has no fields."""
     # The limit is one of the process, and only ever raised: to put it back would cut the fields of another thread.
     if csv.field_size_limit() < 2 * files.LONGEST_LINE:

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from fastattn.distributed.extra import import_pyarrow
-from fastattn.distributed.forms.json_values import is_text, json_values, strings
-from fastattn.distributed.rows import Rows, checked
+from fastattn.distributed.formats.json_values import is_text, json_values, strings
+from fastattn.distributed.rows import BlockRows, checked
 from fastattn.distributed.storage import InputFile, naming, open_input, public
 from fastattn.errors import FastattnError, InputError
 from fastattn.printable import counted, first_of
@@ -17,7 +17,7 @@ from fastattn.printable import counted, first_of
 if TYPE_CHECKING:
     import pyarrow
 
-    from fastattn.distributed.blocks import Block
+    from fastattn.distributed.blocks import CorpusBlock
 
 _BATCH = 1024  # rows that are decoded at once, fewer where they are wide
 _BATCH_BYTES = 16 << 20
@@ -119,7 +119,7 @@ def _check_column(schema: "pyarrow.Schema", url: str, column: str) -> None:
         raise InputError(f"{public(url)}: the column {column!r} should hold strings, and is {kind}")
 
 
-def read(block: "Block", column: str) -> Rows:
+def read(block: "CorpusBlock", column: str) -> BlockRows:
     """The block's rows with all columns. What its first row group has before it is decoded too."""
     with open_input(block.url) as stream:
         opened = _opened(stream, block.url)
@@ -144,7 +144,7 @@ def read(block: "Block", column: str) -> Rows:
     return _Table(table, name, texts, faults, range(block.start, block.stop), digest)
 
 
-def _batches(opened: Any, block: "Block") -> "Iterator[pyarrow.RecordBatch]":
+def _batches(opened: Any, block: "CorpusBlock") -> "Iterator[pyarrow.RecordBatch]":
     """Batches of the block's rows."""
     groups = [opened.metadata.row_group(number) for number in range(opened.metadata.num_row_groups)]
     stops = list(itertools.accumulate(group.num_rows for group in groups))
@@ -194,7 +194,7 @@ class _Hashing(io.RawIOBase):
         return len(data)
 
 
-class _Table(Rows):
+class _Table(BlockRows):
     """A table as it was read."""
 
     def __init__(
