@@ -1,0 +1,61 @@
+"""What keeps the house walkable: short files and functions' heads, one meaning a class name, names in place of numbers."""
+
+import ast
+import re
+from collections import Counter
+
+from tests import ROOT
+from tests.import_table import modules
+
+TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in modules()}
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+# Rooms whose functions hand each other many numbers, which so have names. Arrays' names end in their axes.
+NAMED = ("fastattn.kernels", "fastattn.simd", "fastattn.ops")
+ARRAY = re.compile(r".*_[A-Z0-9]+$")
+MOST_LINES, MOST_PARAMETERS = 400, 10
+
+
+def parameters(function):
+    given = function.args
+    return [one.arg for one in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
+
+
+def functions():
+    """(module, function) of all functions and methods, inner ones too."""
+    for module, tree in TREES.items():
+        for node in ast.walk(tree):
+            if isinstance(node, FUNCTIONS):
+                yield module, node
+
+
+def by_number(function):
+    """Lines where a function subscripts one of its arguments, which is no array, by a number."""
+    names = {name for name in parameters(function) if not ARRAY.match(name)}
+    for node in ast.walk(function):
+        if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.value.id in names:
+            if isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, int):
+                yield node.lineno
+
+
+def test_no_file_is_too_long():
+    files = [
+        path for folder in ("fastattn", "weights", "cli", "tests", "bench") for path in (ROOT / folder).rglob("*.py")
+    ]
+    lengths = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8").count("\n") for path in files}
+    assert {name: length for name, length in lengths.items() if length > MOST_LINES} == {}
+
+
+def test_no_function_takes_too_much():
+    found = {f"{module}.{one.name}": len(parameters(one)) for module, one in functions()}
+    assert {name: count for name, count in found.items() if count > MOST_PARAMETERS} == {}
+
+
+def test_what_kernels_pass_has_names():
+    inside = [(module, one) for module, one in functions() if module.startswith(NAMED)]
+    found = {f"{module}:{line}" for module, one in inside for line in by_number(one)}
+    assert sorted(found) == []
+
+
+def test_no_two_classes_have_one_name():
+    names = Counter(node.name for tree in TREES.values() for node in tree.body if isinstance(node, ast.ClassDef))
+    assert [name for name, count in names.items() if count > 1] == []
