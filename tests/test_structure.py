@@ -1,4 +1,4 @@
-"""What keeps the house walkable: short files and functions' heads, one meaning a class name, names in place of numbers."""
+"""What keeps the package readable: short files, few parameters, one class a name, names in place of numbers."""
 
 import ast
 import re
