@@ -1,7 +1,7 @@
 """Checks of the arguments of attention; each error is one line with what was expected and what came."""
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any, TypeAlias
 
@@ -12,17 +12,6 @@ from fastattn.errors import InputError, conversion, described
 LARGEST = np.iinfo(np.int64).max
 FAR = 1 << 60  # beyond any array; sums of two are int64 still
 Integers: TypeAlias = int | np.integer | Sequence[int] | np.ndarray
-
-
-def check_options(function: str, given: Iterable[str], known: Collection[str]) -> None:
-    """TypeError for an option of a function that it does not have."""
-    for name in given:
-        if name not in known:
-            from fastattn.array_attention.other_names import ATTENTION, STEPS
-            from fastattn.system.option_names import unknown_option
-
-            foreign = STEPS if function == "attend" else ATTENTION
-            raise TypeError(unknown_option(function, name, sorted(known), foreign))
 
 
 def number(name: str, value: Any) -> float:
@@ -40,11 +29,16 @@ def number(name: str, value: Any) -> float:
     return found
 
 
-def softcap_of(value: Any) -> float:
-    """A finite number from 0 on; 0 for None."""
-    if value is None:
-        return 0.0
-    softcap = number("softcap", value)
+def scale_of(options: Mapping[str, Any], width: int) -> float:
+    """The option ``scale``; by default 1 / sqrt(width)."""
+    scale = options.get("scale")
+    return width**-0.5 if scale is None else number("scale", scale)
+
+
+def softcap_of(options: Mapping[str, Any]) -> float:
+    """The option ``softcap``, from 0 on; 0 for None."""
+    given = options.get("softcap")
+    softcap = 0.0 if given is None else number("softcap", given)
     if softcap < 0:
         raise InputError(f"softcap: expected a number above 0, or 0 for none, got {softcap}")
     return softcap

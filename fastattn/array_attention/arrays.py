@@ -1,14 +1,13 @@
-"""Queries, keys and values where they lie in memory, for the kernel: dense in two layouts, or ragged."""
+"""Queries, keys and values where they lie in memory, for the operation: dense in two layouts, or ragged."""
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fastattn.errors import InputError, OutOfMemoryError, conversion, described
-from fastattn.ops.cpu.attention.memory import Laid, writeable
-from fastattn.simd.target import TARGET
+from fastattn.ops.protocol import Ops
+from fastattn.ops.strided_attention import StridedArrays
 from fastattn.spec.rounding import as_floats
 
 MAX_HEAD_WIDTH = 4096
@@ -20,61 +19,27 @@ _LAYOUTS = {
 }
 
 
-@dataclass(frozen=True)
-class Problem:
-    """What one call computes. Arrays have axes of sentences, positions, heads and head width, where they lie.
+class Problem(NamedTuple):
+    """What one call computes.
 
-    A ragged batch has one "sentence" in its arrays, and ``starts`` of the real ones in it.
+    returned  the result in the caller's layout and type
+    result    the same with the axes of ``arrays.out_BTHV``, which is another array, of float32, where no operation
+              writes that type
     """
 
-    query: np.ndarray
-    key: np.ndarray
-    value: np.ndarray
-    out: np.ndarray
-    returned: np.ndarray  # to the caller, in the caller's layout and type
-    place: np.ndarray  # the same with the axes of out, which is float32 beside it where no kernel writes its type
-    starts: tuple[np.ndarray, np.ndarray]
-    ragged: bool
-
-    @property
-    def shape(self) -> tuple[int, int, int, int]:
-        """(sentences, query heads, most queries, most keys)."""
-        B, H = len(self.starts[0]) - 1, self.query.shape[2]
-        if not self.ragged:
-            return B, H, self.query.shape[1], self.key.shape[1]
-        queries, keys = (int(np.diff(starts).max(initial=0)) for starts in self.starts)
-        return B, H, queries, keys
-
-    def laid(self) -> Laid:
-        """The arrays as the kernel takes them; there must be queries and keys."""
-        arrays = self.query, self.key, self.value, self.out
-        steps: list[int] = []
-        for x in arrays:
-            batch, row, head = x.strides[:3]
-            steps += [0, 0 if self.ragged else batch - x.shape[1] * row, head, row]
-        firsts = [writeable(x[0, 0, :1]) for x in arrays]
-        if firsts[0].dtype == np.float16:
-            firsts = [first.view(np.int16) for first in firsts]
-        return Laid(tuple(firsts), tuple(steps), self.starts)
-
-    def sentences(self) -> Iterator[tuple[slice, tuple[np.ndarray, ...]]]:
-        """Of each its rows among all, and its queries, keys, values and results [positions, heads, width]."""
-        for b, (first, stop) in enumerate(zip(self.starts[0][:-1], self.starts[0][1:])):
-            rows, keys = slice(int(first), int(stop)), slice(int(self.starts[1][b]), int(self.starts[1][b + 1]))
-            if self.ragged:
-                yield rows, (self.query[0, rows], self.key[0, keys], self.value[0, keys], self.out[0, rows])
-            else:
-                yield rows, (self.query[b], self.key[b], self.value[b], self.out[b])
+    arrays: StridedArrays
+    returned: np.ndarray
+    result: np.ndarray
 
     def finish(self) -> np.ndarray:
         """The result, to be returned."""
-        if self.out is not self.place:
+        if self.arrays.out_BTHV is not self.result:
             with np.errstate(over="ignore"):
-                self.place[...] = self.out
+                self.result[...] = self.arrays.out_BTHV
         return self.returned
 
 
-def dense(query: Any, key: Any, value: Any, layout: str, out: Any) -> Problem:
+def dense(ops: Ops, query: Any, key: Any, value: Any, layout: str, out: Any) -> Problem:
     """The problem of arrays [B, T, H, K], or with heads before positions; InputError where they do not fit."""
     if not isinstance(layout, str) or layout not in _LAYOUTS:
         raise InputError(f"layout: expected {' or '.join(_LAYOUTS)}, got {described(layout)}")
@@ -95,10 +60,11 @@ def dense(query: Any, key: Any, value: Any, layout: str, out: Any) -> Problem:
         raise InputError(f"value: expected the key's shape {key.shape}, got {value.shape}; the width may differ")
     shape = (*arrays[0].shape[:3], arrays[2].shape[3])
     starts = np.arange(B + 1) * shape[1], np.arange(B + 1) * S
-    return _problem(arrays, starts, False, _result(out, [shape[a] for a in axes], given), axes)
+    returned = _result(out, [shape[a] for a in axes], given)
+    return _problem(ops, arrays, starts, returned, returned.transpose(axes))
 
 
-def ragged(query: Any, key: Any, value: Any, query_starts: Any, key_starts: Any, out: Any) -> Problem:
+def ragged(ops: Ops, query: Any, key: Any, value: Any, starts: tuple[Any, Any], out: Any) -> Problem:
     """The problem of arrays [N, H, K] with the sentences one after another; InputError where they do not fit."""
     given = {"query": query, "key": key, "value": value}
     for name, array in given.items():
@@ -110,12 +76,12 @@ def ragged(query: Any, key: Any, value: Any, query_starts: Any, key_starts: Any,
         raise InputError(f"key: expected head width {query.shape[2]} as in the query, got shape {key.shape}")
     if value.shape[:2] != key.shape[:2]:
         raise InputError(f"value: expected the key's shape {key.shape}, got {value.shape}; the width may differ")
-    starts = _starts("query_starts", query_starts, len(query)), _starts("key_starts", key_starts, len(key))
-    if len(starts[0]) != len(starts[1]):
-        raise InputError(f"key_starts: expected {len(starts[0])} numbers, as query_starts has, got {len(starts[1])}")
+    checked = _starts("query_starts", starts[0], len(query)), _starts("key_starts", starts[1], len(key))
+    if len(checked[0]) != len(checked[1]):
+        raise InputError(f"key_starts: expected {len(checked[0])} numbers, as query_starts has, got {len(checked[1])}")
     arrays = [array[None] for array in given.values()]
-    shape = [*query.shape[:2], value.shape[2]]
-    return _problem(arrays, starts, True, _result(out, shape, given), None)
+    returned = _result(out, [*query.shape[:2], value.shape[2]], given)
+    return _problem(ops, arrays, checked, returned, returned[None], ragged=True)
 
 
 def _starts(name: str, starts: Any, rows: int) -> np.ndarray:
@@ -133,7 +99,14 @@ def _starts(name: str, starts: Any, rows: int) -> np.ndarray:
     return array
 
 
-def _problem(arrays: list, starts: tuple, is_ragged: bool, returned: np.ndarray, axes: tuple | None) -> Problem:
+def _problem(
+    ops: Ops,
+    arrays: list[np.ndarray],
+    starts: tuple[np.ndarray, np.ndarray],
+    returned: np.ndarray,
+    result: np.ndarray,
+    ragged: bool = False,
+) -> Problem:
     (H, K), (G, V) = arrays[0].shape[2:], arrays[2].shape[2:]
     if H == 0:
         raise InputError("query: expected at least one head, got none")
@@ -142,12 +115,16 @@ def _problem(arrays: list, starts: tuple, is_ragged: bool, returned: np.ndarray,
     for name, width in (("query", K), ("value", V)):
         if not 1 <= width <= MAX_HEAD_WIDTH:
             raise InputError(f"{name}: expected a head width of 1 to {MAX_HEAD_WIDTH}, got {width}")
-    query, key, value = (_usable(array) for array in arrays)
-    place = returned[None] if axes is None else returned.transpose(axes)
-    if place.dtype not in (np.float32, np.float16):
-        place = place.view(np.uint16)
-    out = place if place.dtype == query.dtype else new_array("a result", place.shape, np.float32)
-    return Problem(query, key, value, out, returned, place, starts, is_ragged)
+    reads_float16 = ops.reads_float16()
+    query, key, value = (_usable(array, reads_float16) for array in arrays)
+    if result.dtype not in (np.float32, np.float16):
+        result = result.view(np.uint16)
+    out = result if result.dtype == query.dtype else new_array("a result", result.shape, np.float32)
+    shape = len(starts[0]) - 1, H, query.shape[1], key.shape[1]
+    if ragged:
+        T, S = (int((ends[1:] - ends[:-1]).max(initial=0)) for ends in starts)
+        shape = *shape[:2], T, S
+    return Problem(StridedArrays(query, key, value, out, shape, starts, ragged), returned, result)
 
 
 def new_array(name: str, shape: Sequence[int], dtype: Any, make: Callable = np.empty) -> np.ndarray:
@@ -176,11 +153,6 @@ def as_float32(array: np.ndarray) -> np.ndarray:
     return as_floats(array.view(np.uint16))
 
 
-def contiguous(array: np.ndarray) -> np.ndarray:
-    """The array, C-contiguous, aligned and writeable as kernels take it; a copy where it must be."""
-    return writeable(np.require(array, requirements=["C", "A"]))
-
-
 def _check_type(name: str, array: Any, query: Any) -> None:
     check_floats(name, array)
     if array.dtype != query.dtype:
@@ -198,12 +170,12 @@ def _result(out: Any, shape: list[int], given: dict[str, np.ndarray]) -> np.ndar
         raise InputError("out: expected an array that is writeable, with adjacent numbers along its last axis")
     check_apart(out, **given)
     if not out.flags.c_contiguous:
-        _check_places(out)
+        _check_overlap(out)
     return out
 
 
-def _check_places(out: np.ndarray) -> None:
-    """InputError where two numbers may lie at one place: every axis must step over all that lies within it."""
+def _check_overlap(out: np.ndarray) -> None:
+    """InputError where two numbers may have one address: every axis must step over all that lies within it."""
     within = out.itemsize  # bytes
     for step, size in sorted((abs(step), size) for step, size in zip(out.strides, out.shape) if size > 1):
         if step < within:
@@ -218,11 +190,11 @@ def check_apart(out: np.ndarray, **arrays: np.ndarray | None) -> None:
             raise InputError(f"out: expected memory of its own, got some of {name}'s")
 
 
-def _usable(array: np.ndarray) -> np.ndarray:
-    """The array with adjacent numbers along its last axis, of a type that the kernel knows; a copy where it must be."""
+def _usable(array: np.ndarray, reads_float16: bool) -> np.ndarray:
+    """The array with adjacent numbers along its last axis, of a type that is read; a copy where it must be."""
     if array.dtype not in (np.float32, np.float16):
         array = array.view(np.uint16)
-    dtype = np.float32 if array.dtype == np.float16 and not TARGET.float16 else array.dtype
+    dtype = np.float32 if array.dtype == np.float16 and not reads_float16 else array.dtype
     adjacent = array.shape[-1] == 1 or array.strides[-1] == array.itemsize
     if adjacent and array.flags.aligned and dtype == array.dtype:
         return array

@@ -1,10 +1,8 @@
-"""fastattn.attention: checks of its arguments, then the kernel."""
+"""fastattn.attention: checks of its arguments, then the operation."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, overload
 
 import numpy as np
@@ -12,24 +10,22 @@ import numpy as np
 from fastattn.array_attention import arguments
 from fastattn.array_attention.arguments import Integers
 from fastattn.array_attention.arrays import Problem, check_apart, dense, new_array, ragged
-from fastattn.array_attention.attention_float64 import Scores, is_extreme, is_large
 from fastattn.array_attention.block_mask import BlockMask
-from fastattn.errors import InputError, check_bool, check_count, described
-from fastattn.kernels.user_functions.states import NO_FUNCTION
-from fastattn.ops.cpu.attention.additive_tile import far_heads, vector_factors
-from fastattn.ops.cpu.attention.memory import steps_of
-from fastattn.ops.cpu.attention.scores import DOT, score_form
-from fastattn.ops.cpu.attention.sentences import NO_MASK, NO_OUTPUTS, NO_RANGES, attend_laid, seen_around
+from fastattn.array_attention.other_names import ATTENTION
+from fastattn.errors import InputError, check_bool, described
+from fastattn.ops import backend, on_threads
+from fastattn.ops.float64_attention import is_extreme, is_large, recompute_in_float64
 from fastattn.ops.heads import Heads
-from fastattn.runtime.threads import use_threads
-from fastattn.simd.constants import LOG2_E
+from fastattn.ops.protocol import Ops
+from fastattn.ops.strided_attention import ScoreTerms, SoftmaxOutputs, StridedArrays, Visible
+from fastattn.system.option_names import explains_options
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-class AttentionOptions(TypedDict, total=False):
-    """The options of ``attention`` and ``attention_ragged``; see there."""
+class SharedOptions(TypedDict, total=False):
+    """The options that all kinds of attention on arrays have; see ``attention``."""
 
     lengths: Integers | None
     causal: bool
@@ -37,22 +33,38 @@ class AttentionOptions(TypedDict, total=False):
     window: tuple[int | None, int | None] | None
     bias: np.ndarray | None
     mask: np.ndarray | None
-    scale: float | None
     softcap: float | None
     sinks: int | np.ndarray | None
     score_mod: Callable | None
     mask_mod: Callable | None
     block_mask: BlockMask | None
-    out: np.ndarray | None
     threads: int | None
 
 
-RETURNED = ("return_weights", "return_logsumexp")
+class LayerOptions(SharedOptions, total=False):
+    """The options of a call of ``MultiHeadAttention``."""
+
+    scale: float | None
+
+
+class AttentionOptions(LayerOptions, total=False):
+    """The options of ``attention_ragged``."""
+
+    out: np.ndarray | None
+    device: str
 
 
 class DenseOptions(AttentionOptions, total=False):
-    """Those of ``attention``."""
+    """The options of ``attention``."""
 
+    layout: Literal["BTHK", "BHTK"]
+
+
+class AdditiveOptions(SharedOptions, total=False):
+    """The options of ``additive_attention``."""
+
+    out: np.ndarray | None
+    device: str
     layout: Literal["BTHK", "BHTK"]
 
 
@@ -80,38 +92,25 @@ def attention(
 ) -> tuple[np.ndarray, ...]: ...
 
 
+@explains_options(ATTENTION, DenseOptions)
 def attention(
     query: np.ndarray,
     key: np.ndarray,
     value: np.ndarray,
     *,
-    layout: str = "BTHK",
-    lengths: Integers | None = None,
-    causal: bool = False,
-    offset: Integers | str | None = None,
-    window: tuple[int | None, int | None] | None = None,
-    bias: np.ndarray | None = None,
-    mask: np.ndarray | None = None,
-    scale: float | None = None,
-    softcap: float | None = 0.0,
-    sinks: int | np.ndarray | None = None,
-    score_mod: Callable | None = None,
-    mask_mod: Callable | None = None,
-    block_mask: BlockMask | None = None,
     return_weights: bool = False,
     return_logsumexp: bool = False,
-    out: np.ndarray | None = None,
-    threads: int | None = None,
-    **unknown: Any,
+    **options: Any,
 ) -> np.ndarray | tuple[np.ndarray, ...]:
     """softmax(Q K' scale + bias) V (Vaswani 2017) of each head: (B, T, H, V), or a tuple with what else is asked for.
 
     query is (B, T, H, K), key (B, S, G, K), value (B, S, G, V): sentences, positions, heads, head width. Where G is
     less than H it divides H, and each key head serves H / G query heads in a row (Ainslie 2023). All are float32,
     float16, or bfloat16 (as uint16, its bits, or of the ml_dtypes package), and so is the result; computed in float32.
-    layout   "BTHK", or "BHTK": heads before positions, in the result too; no array is copied whose heads are whole
+    layout   "BTHK", the default, or "BHTK": heads before positions, in the result too; no array is copied whose heads
+             are whole
     lengths  integers [B]: keys at or past a sentence's length are padding; None: all S are keys
-    causal   query t sees keys s <= t + offset
+    causal   True: query t sees keys s <= t + offset
     offset   an integer or integers [B], where queries begin among the keys; "end": length - T; None: 0. Nothing but
              causal and window asks for it
     window   (left, right): query t sees keys t + offset - left <= s <= t + offset + right; None: no bound
@@ -128,16 +127,13 @@ def attention(
     return_logsumexp  then the log of each softmax's sum, float32 (B, H, T); -inf where no key is seen
     out      an array for the result
     threads  the most to use; None: those of ``use_threads``, else all that the process may use
+    device   "cpu", which computes
     InputError for arguments that do not fit. Scores are not stored, except as weights (Dao 2023). A query that sees no
     key yields zeros. docs/coming-from-attention.md has the names of other libraries.
     """
-    if unknown:
-        arguments.check_options("attention", unknown, {*DenseOptions.__annotations__, *RETURNED})
-    options = _Options(
-        lengths, causal, offset, window, bias, mask, scale, softcap, sinks, score_mod, mask_mod, block_mask,
-        return_weights, return_logsumexp, threads,
-    )  # fmt: skip
-    return _attend(dense(query, key, value, layout, out), options)
+    ops = backend(options.get("device", "cpu"))
+    problem = dense(ops, query, key, value, options.get("layout", "BTHK"), options.get("out"))
+    return _attend(ops, problem, options, (return_weights, return_logsumexp))
 
 
 @overload
@@ -168,12 +164,16 @@ def attention_ragged(
 ) -> tuple[np.ndarray, ...]: ...
 
 
+@explains_options(ATTENTION, AttentionOptions)
 def attention_ragged(
     query: np.ndarray,
     key: np.ndarray,
     value: np.ndarray,
     query_starts: Integers,
     key_starts: Integers,
+    *,
+    return_weights: bool = False,
+    return_logsumexp: bool = False,
     **options: Any,
 ) -> np.ndarray | tuple[np.ndarray, ...]:
     """``attention`` of sentences of any lengths, one after another without padding: (N, H, V).
@@ -182,28 +182,34 @@ def attention_ragged(
     likewise keys; starts are integers [B + 1], from 0 to all rows. Options as in ``attention``, without layout: B, T
     and S are sentences and the most queries and keys of one, positions count from its start, logsumexp is (N, H).
     """
-    out = options.pop("out", None)
-    known = _known("attention_ragged", options, set(_Options.__annotations__))
-    return _attend(ragged(query, key, value, query_starts, key_starts, out), known)
+    ops = backend(options.get("device", "cpu"))
+    problem = ragged(ops, query, key, value, (query_starts, key_starts), options.get("out"))
+    return _attend(ops, problem, options, (return_weights, return_logsumexp))
 
 
+@explains_options(ATTENTION, AdditiveOptions)
 def additive_attention(
-    query: np.ndarray, key: np.ndarray, value: np.ndarray, vector: np.ndarray, **options: Any
+    query: np.ndarray,
+    key: np.ndarray,
+    value: np.ndarray,
+    vector: np.ndarray,
+    *,
+    return_weights: bool = False,
+    return_logsumexp: bool = False,
+    **options: Any,
 ) -> np.ndarray | tuple[np.ndarray, ...]:
     """``attention`` whose scores are v . tanh(q + k) (Bahdanau 2015), of queries and keys that are projected already.
 
     vector  v, float32 (H, D); query is (B, T, H, D), key (B, S, G, D), float32
     No array of queries by keys by D is made. The other options are those of ``attention``, but for scale.
     """
-    layout, out = options.pop("layout", "BTHK"), options.pop("out", None)
-    known = _known("additive_attention", options, set(_Options.__annotations__) - {"scale"})
-    problem = dense(query, key, value, layout, out)
-    _check_vector(vector, query, problem)
-    return _attend(problem, known, vector)
+    ops = backend(options.get("device", "cpu"))
+    problem = dense(ops, query, key, value, options.get("layout", "BTHK"), options.get("out"))
+    _check_vector(vector, query, problem.arrays.query_BTHK.shape[2:])
+    return _attend(ops, problem, options, (return_weights, return_logsumexp), vector)
 
 
-def _check_vector(vector: Any, query: np.ndarray, problem: Problem) -> None:
-    shape = problem.query.shape[2:]
+def _check_vector(vector: Any, query: np.ndarray, shape: tuple[int, ...]) -> None:
     if not isinstance(vector, np.ndarray) or vector.dtype != np.float32 or vector.shape != shape:
         got = f"{vector.dtype} {vector.shape}" if isinstance(vector, np.ndarray) else type(vector).__name__
         raise InputError(f"vector: expected an array of float32 {shape}, got {got}")
@@ -211,118 +217,107 @@ def _check_vector(vector: Any, query: np.ndarray, problem: Problem) -> None:
         raise InputError(f"query: expected float32 for additive attention, got {query.dtype}")
 
 
-@dataclass(frozen=True)
-class _Options:
-    lengths: Any = None
-    causal: bool = False
-    offset: Any = None
-    window: Any = None
-    bias: np.ndarray | None = None
-    mask: np.ndarray | None = None
-    scale: float | None = None
-    softcap: float | None = 0.0
-    sinks: Any = None
-    score_mod: Callable | None = None
-    mask_mod: Callable | None = None
-    block_mask: BlockMask | None = None
-    return_weights: bool = False
-    return_logsumexp: bool = False
-    threads: int | None = None
-
-
-def _known(function: str, options: dict[str, Any], names: set[str]) -> _Options:
-    arguments.check_options(function, options, names)
-    return _Options(**options)
-
-
 def _attend(
-    problem: Problem, options: _Options, vector_HD: np.ndarray | None = None
+    ops: Ops,
+    problem: Problem,
+    options: dict[str, Any],
+    returned: tuple[bool, bool],
+    vector_HK: np.ndarray | None = None,
 ) -> np.ndarray | tuple[np.ndarray, ...]:
-    B, H, T, S = problem.shape
-    G, K, V = problem.key.shape[2], problem.query.shape[3], problem.value.shape[3]
-    scale = K**-0.5 if options.scale is None else arguments.number("scale", options.scale)
-    softcap = arguments.softcap_of(options.softcap)
-    if options.threads is not None:
-        check_count("threads", options.threads)
-    sinks, sinks_H = _sinks(options.sinks, H, S)
-    seen_N2 = _ranges(problem, options, sinks)
-    bias = None if options.bias is None else arguments.broadcastable("bias", options.bias, np.float32, (B, H, T, S))
-    mask, blocks = _masks(options, (B, H, T, S))
-    states = None if blocks is None else blocks.states_BHTS
-    check_apart(problem.returned, bias=bias, mask=mask, sinks=sinks_H, block_mask=states, vector=vector_HD)
-    score_function, mask_function = _functions(options, blocks)
-    weights = None
-    if check_bool("return_weights", options.return_weights):
-        weights = new_array("weights", (B, H, T, S), np.float32, np.zeros)
-    logs = _empty_logs(problem) if check_bool("return_logsumexp", options.return_logsumexp) else None
-
-    additive: tuple[Any, np.ndarray] = DOT
-    plain = score_function is NO_FUNCTION and mask_function is NO_FUNCTION
-    if vector_HD is not None:
-        additive, plain, scale = _additive(problem, vector_HD, seen_N2), False, 1 / LOG2_E
-    extreme = plain and (is_large(sinks_H) or is_extreme(scale, softcap, problem.query, problem.key))
-    invalid = 0
-    if B and T and S:
-        # what float32 cannot hold is computed in float64
-        heads = Heads(H, G, K, V, scale=1.0 if extreme else scale, softcap=0.0 if extreme else softcap)
-        form = score_form(heads, bias, None, None if extreme else sinks_H, score_function, additive)
-        seen = (NO_RANGES if seen_N2 is None else seen_N2), sinks
-        with nullcontext() if options.threads is None else use_threads(options.threads):
-            masks = _kernel_mask(mask, blocks, mask_function)
-            outputs = _outputs(problem, weights, logs)
-            N = int(problem.starts[0][-1])
-            invalid = int(attend_laid(problem.laid(), N, heads, seen, masks, form, outputs).sum())
-    else:
-        problem.out[...] = 0
-        if logs is not None:
-            logs[...] = -np.inf if sinks_H is None else sinks_H if problem.ragged else sinks_H[:, None]
-    if extreme or (invalid and plain):
-        scores = Scores(scale, softcap, bias, seen_N2, sinks, sinks_H, mask, None if blocks is None else blocks.seen)
-        for b, (rows, (q, k, v, o)) in enumerate(problem.sentences()):
-            lines = None if logs is None else logs[rows].T if problem.ragged else logs[b]
-            scores.mend(b, rows, q, k, v, o, None if weights is None else weights[b], lines, every=extreme)
-    results = [result for result in (problem.finish(), weights, logs) if result is not None]
+    """The result, and what else is ``returned``: the weights, the logsumexp."""
+    arrays = problem.arrays
+    B, H, T, S = arrays.shape
+    G, K, V = *arrays.key_BSGK.shape[2:], arrays.value_BSGV.shape[3]
+    heads = Heads(H, G, K, V, scale=arguments.scale_of(options, K), softcap=arguments.softcap_of(options))
+    with on_threads(ops, options.get("threads")):
+        visible, sinks_H = _visible(ops, arrays, options)
+        bias, score_mod = options.get("bias"), options.get("score_mod")
+        terms = ScoreTerms(
+            None if bias is None else arguments.broadcastable("bias", bias, np.float32, (B, H, T, S)),
+            sinks_H,
+            None if score_mod is None else ops.compile_function(score_mod, "score_mod"),
+            vector_HK,
+        )
+        if options.get("out") is not None:
+            read = {"bias": terms.bias_BHTS, "mask": visible.mask_BHTS, "sinks": sinks_H, "vector": vector_HK}
+            check_apart(problem.returned, **read, block_mask=visible.states_BHTS)
+        outputs = _outputs(arrays, returned)
+        if B and T and S:
+            _compute(ops, arrays, heads, visible, terms, outputs)
+        else:
+            arrays.out_BTHV[...] = 0
+            if outputs.logs is not None:
+                outputs.logs[...] = -np.inf if sinks_H is None else sinks_H if arrays.ragged else sinks_H[:, None]
+    results = [result for result in (problem.finish(), *outputs) if result is not None]
     return results[0] if len(results) == 1 else tuple(results)
 
 
-def _additive(problem: Problem, vector_HD: np.ndarray, seen_N2: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-    """(factors of the scores, which heads of which sentences are computed by exponentials) for ``score_form``."""
-    near = []
-    for rows, (query_THD, key_SGD, _, _) in problem.sentences():
-        last = None if seen_N2 is None else int(seen_N2[rows, 1].max(initial=0))
-        near.append(~far_heads(query_THD, key_SGD[:last]))
-    return vector_factors(vector_HD), np.array(near, np.uint8).reshape(-1, vector_HD.shape[0])
+def _compute(
+    ops: Ops, arrays: StridedArrays, heads: Heads, visible: Visible, terms: ScoreTerms, outputs: SoftmaxOutputs
+) -> None:
+    """By the operation, and what float32 cannot hold in float64."""
+    plain = terms.function is None and visible.function is None and terms.vector_HK is None
+    scale, softcap = heads.scale or 0.0, heads.softcap
+    if plain and (is_large(terms.sinks_H) or is_extreme(scale, softcap, arrays.query_BTHK, arrays.key_BSGK)):
+        held = heads._replace(scale=1.0, softcap=0.0), visible, terms._replace(sinks_H=None)
+        ops.strided_attention(arrays, *held, outputs)
+        recompute_in_float64(arrays, heads, visible, terms, outputs, every=True)
+    elif ops.strided_attention(arrays, heads, visible, terms, outputs) and plain:
+        recompute_in_float64(arrays, heads, visible, terms, outputs, every=False)
 
 
-def _ranges(problem: Problem, options: _Options, sinks: int) -> np.ndarray | None:
+def _visible(ops: Ops, arrays: StridedArrays, options: dict[str, Any]) -> tuple[Visible, np.ndarray | None]:
+    """What the queries see, and the logits of heads among ``sinks``."""
+    shape = arrays.shape
+    sinks, sinks_H = _sinks(options.get("sinks"), *shape[1::2])
+    seen_N2 = _ranges(ops, arrays, options, sinks)
+    mask, mask_mod, blocks = options.get("mask"), options.get("mask_mod"), options.get("block_mask")
+    states, block = None, (1, 1)
+    if blocks is not None:
+        if not isinstance(blocks, BlockMask):
+            raise InputError(f"block_mask: expected a BlockMask, got {type(blocks).__name__}")
+        blocks.fit(*shape)
+        if blocks.mask is not None:
+            if mask is not None:
+                raise InputError("mask: expected none beside a block_mask made of one")
+            mask = blocks.mask
+        if mask_mod is not None and mask_mod is not blocks.mask_mod:
+            raise InputError("mask_mod: expected none beside a block_mask, but the one that it was made of")
+        states, block, mask_mod = blocks.states_BHTS, blocks.block, blocks.mask_mod
+    if mask is not None:
+        mask = arguments.broadcastable("mask", mask, np.bool_, shape)
+    function = None if mask_mod is None else ops.compile_function(mask_mod, "mask_mod")
+    return Visible(seen_N2, sinks, mask, states, block, function), sinks_H
+
+
+def _ranges(ops: Ops, arrays: StridedArrays, options: dict[str, Any], sinks: int) -> np.ndarray | None:
     """seen_N2 of all queries, or None where all keys are seen."""
-    if options.lengths is options.offset is options.window is None and options.causal is False:
+    given, offset, causal = options.get("lengths"), options.get("offset"), options.get("causal", False)
+    if given is offset is options.get("window") is None and causal is False:
         return None
-    B = problem.shape[0]
-    keys_B = np.diff(problem.starts[1])
-    lengths_B = keys_B
-    if options.lengths is not None:
-        lengths_B = arguments.integers("lengths", options.lengths, B)
+    queries_B, lengths_B = (starts[1:] - starts[:-1] for starts in arrays.starts)
+    B = len(queries_B)
+    if given is not None:
+        keys_B, lengths_B = lengths_B, arguments.integers("lengths", given, B)
         if ((lengths_B < 0) | (lengths_B > keys_B)).any():
             most = int(keys_B.max(initial=0))
             raise InputError(f"lengths: expected 0 to {most}, the number of keys, got {described(lengths_B.tolist())}")
-    causal, window = check_bool("causal", options.causal), arguments.window_sides(options.window)
-    offset = options.offset
+    causal, window = check_bool("causal", causal), arguments.window_sides(options.get("window"))
     if isinstance(offset, str):
         if offset != "end":
             raise InputError(f"offset: expected integers or 'end', got {described(offset)}")
-        offset = lengths_B - np.diff(problem.starts[0])
+        offset = lengths_B - queries_B
     # an offset beyond the queries and keys hides or shows everything
     offset_B = np.zeros(B, np.int64)
     if offset is not None:
         offset_B = np.clip(arguments.integers("offset", offset, B), -arguments.FAR, arguments.FAR)
-    if not causal and window == (None, None) and options.lengths is None:
+    if not causal and window == (None, None) and given is None:
         return None
     lengths_B, sides = np.ascontiguousarray(lengths_B), arguments.sides_of(causal, window)
-    seen_N2 = seen_around(problem.starts[0], lengths_B, offset_B, *sides)
+    seen_N2 = ops.seen_around(arrays.starts[0], lengths_B, offset_B, *sides)
     if sinks and not causal and window[1] is not None:
         # those before a window are the kernel's to show; those behind it are not hidden by causality
-        ends_N = np.repeat(np.minimum(lengths_B, sinks), np.diff(problem.starts[0]))
+        ends_N = np.repeat(np.minimum(lengths_B, sinks), queries_B)
         sees_N = seen_N2[:, 0] < seen_N2[:, 1]
         np.maximum(seen_N2[:, 1], ends_N, out=seen_N2[:, 1], where=sees_N)
     return seen_N2
@@ -342,52 +337,10 @@ def _sinks(sinks: Any, H: int, S: int) -> tuple[int, np.ndarray | None]:
     return min(int(sinks), S), None
 
 
-def _masks(options: _Options, shape: tuple[int, int, int, int]) -> tuple[np.ndarray | None, BlockMask | None]:
-    """(the boolean array with four axes, the blocks), None for those not given."""
-    mask, blocks = options.mask, options.block_mask
-    if blocks is not None:
-        if not isinstance(blocks, BlockMask):
-            raise InputError(f"block_mask: expected a BlockMask, got {type(blocks).__name__}")
-        blocks.fit(*shape)
-        if blocks.mask is not None:
-            if mask is not None:
-                raise InputError("mask: expected none beside a block_mask made of one")
-            mask = blocks.mask
-    return None if mask is None else arguments.broadcastable("mask", mask, np.bool_, shape), blocks
-
-
-def _kernel_mask(mask: np.ndarray | None, blocks: BlockMask | None, function: Any) -> tuple:
-    if mask is None and blocks is None and function is NO_FUNCTION:
-        return NO_MASK
-    array, steps = (NO_MASK[0], NO_MASK[1:5]) if mask is None else steps_of(mask.view(np.uint8))
-    return (array, *steps, *(NO_MASK[5:11] if blocks is None else blocks.table), function)
-
-
-def _functions(options: _Options, blocks: BlockMask | None) -> tuple[Any, Any]:
-    """The compiled functions of scores and of the mask."""
-    mask_mod = options.mask_mod
-    if blocks is not None:
-        if mask_mod is not None and mask_mod is not blocks.mask_mod:
-            raise InputError("mask_mod: expected none beside a block_mask, but the one that it was made of")
-        mask_mod = blocks.mask_mod
-    return _compiled(options.score_mod, "score_mod"), _compiled(mask_mod, "mask_mod")
-
-
-def _compiled(function: Callable | None, kind: str) -> Any:
-    if function is None:
-        return NO_FUNCTION
-    from fastattn.user_functions.plan import compile_function
-
-    return compile_function(function, kind)
-
-
-def _empty_logs(problem: Problem) -> np.ndarray:
-    B, H, T, _ = problem.shape
-    return np.empty((int(problem.starts[0][-1]), H) if problem.ragged else (B, H, T), np.float32)
-
-
-def _outputs(problem: Problem, weights: np.ndarray | None, logs: np.ndarray | None) -> tuple:
-    _, H, T, _ = problem.shape
-    steps = (0, 4, 4 * H) if problem.ragged else (4 * (H - 1) * T, 4 * T, 4)
-    array = NO_OUTPUTS[1] if logs is None else logs.reshape(-1)
-    return (NO_OUTPUTS[0] if weights is None else weights, array, *steps)
+def _outputs(arrays: StridedArrays, returned: tuple[bool, bool]) -> SoftmaxOutputs:
+    weights, logs = check_bool("return_weights", returned[0]), check_bool("return_logsumexp", returned[1])
+    B, H, T, S = arrays.shape
+    return SoftmaxOutputs(
+        new_array("weights", (B, H, T, S), np.float32, np.zeros) if weights else None,
+        np.empty((int(arrays.starts[0][-1]), H) if arrays.ragged else (B, H, T), np.float32) if logs else None,
+    )

@@ -8,8 +8,8 @@ import numpy as np
 
 from fastattn.array_attention.arguments import FAR, is_integer
 from fastattn.errors import InputError, described
-from fastattn.kernels.user_functions.states import ALL, NONE, SOME
-from fastattn.ops.cpu.attention.block_states import block_states
+from fastattn.ops import backend
+from fastattn.ops.strided_attention import ALL, NONE, SOME, mask_states
 
 MAX_BLOCK = 1 << 20  # queries or keys
 MAX_BLOCKS = 1 << 30
@@ -55,7 +55,7 @@ class BlockMask:
         if not isinstance(mask, np.ndarray) or mask.dtype != bool or not 2 <= mask.ndim <= 4:
             raise InputError("mask: expected a boolean array (..., queries, keys)")
         T, S = mask.shape[-2:]
-        made = cls(_states(mask, _block(block)), T, S, _block(block))
+        made = cls(mask_states(mask, _block(block)), T, S, _block(block))
         made.mask = mask if (made.states_BHTS == SOME).any() else None
         return made
 
@@ -65,7 +65,14 @@ class BlockMask:
 
     @classmethod
     def from_function(
-        cls, mask_mod: Callable, B: int, H: int, queries: int, keys: int, block: tuple[int, int] | int = 128
+        cls,
+        mask_mod: Callable,
+        B: int,
+        H: int,
+        queries: int,
+        keys: int,
+        block: tuple[int, int] | int = 128,
+        device: str = "cpu",
     ) -> "BlockMask":
         """Of ``mask_mod(b, h, t, s)`` for B sentences and H heads; B or H of 1 if it does not depend on them.
 
@@ -76,23 +83,9 @@ class BlockMask:
         queries, keys, sides = _size("queries", queries), _size("keys", keys), _block(block)
         if math.prod(max(n, 1) for n in (B, H, -(-queries // sides[0]), -(-keys // sides[1]))) > MAX_BLOCKS:
             raise InputError(f"block: expected one so large that there are at most {MAX_BLOCKS} blocks, got {sides}")
-        from fastattn.user_functions.plan import compile_function  # not before there is a function: it imports Numba
-
-        states = block_states(compile_function(mask_mod, "mask_mod"), (B, H, queries, keys), sides)
+        ops = backend(device)
+        states = ops.block_states(ops.compile_function(mask_mod, "mask_mod"), (B, H, queries, keys), sides)
         return cls(states, queries, keys, sides, mask_mod)
-
-    @property
-    def table(self) -> tuple:
-        """As the kernel takes it: states; steps of batches and heads, queries and keys of a block, blocks of keys."""
-        b, h, rows, columns = self.states_BHTS.shape
-        steps = rows * columns * h if b > 1 else 0, rows * columns if h > 1 else 0
-        return (self.states_BHTS.reshape(-1), *steps, *self.block, columns)
-
-    def seen(self, b: int, h: int, rows_R: np.ndarray, keys: int) -> np.ndarray:
-        """Which of the first keys some queries see, by blocks alone, bool [R, keys]."""
-        states_BHTS = self.states_BHTS
-        states_TS = states_BHTS[b if len(states_BHTS) > 1 else 0, h if states_BHTS.shape[1] > 1 else 0]
-        return states_TS[rows_R // self.block[0]][:, np.arange(keys) // self.block[1]] != NONE
 
     def _blocks(self) -> tuple[int, int]:
         """How many there are of queries and of keys."""
@@ -121,12 +114,3 @@ def _size(name: str, size: Any) -> int:
     if not is_integer(size) or not 0 <= size <= FAR:
         raise InputError(f"{name}: expected a number from 0 to 2**60, got {described(size)}")
     return int(size)
-
-
-def _states(mask: np.ndarray, block: tuple[int, int]) -> np.ndarray:
-    """The states of the blocks of a boolean array."""
-    some = every = mask
-    for axis, size in zip((-2, -1), block):
-        firsts = np.arange(0, mask.shape[axis], size)
-        some, every = np.logical_or.reduceat(some, firsts, axis), np.logical_and.reduceat(every, firsts, axis)
-    return some.astype(np.uint8) + every

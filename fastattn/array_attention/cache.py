@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
-from contextlib import nullcontext
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, overload
 
@@ -12,17 +11,18 @@ import numpy as np
 
 from fastattn.array_attention import arguments
 from fastattn.array_attention.arguments import Integers
-from fastattn.array_attention.arrays import MAX_HEAD_WIDTH, as_float32, check_floats, contiguous
-from fastattn.array_attention.attention_float64 import LARGE
-from fastattn.array_attention.extremes import mend_steps
+from fastattn.array_attention.arrays import MAX_HEAD_WIDTH, as_float32, check_floats
+from fastattn.array_attention.other_names import STEPS
 from fastattn.errors import InputError, OutOfMemoryError, check_bool, check_count, described
-from fastattn.ops import cpu as operations
+from fastattn.ops import backend, on_threads
+from fastattn.ops.float64_attention import LARGE, is_extreme, is_ordinary, recompute_in_float64
 from fastattn.ops.heads import Heads
+from fastattn.ops.protocol import Ops
 from fastattn.ops.row_pool import RowPool
+from fastattn.ops.strided_attention import ScoreTerms, SoftmaxOutputs, StridedArrays, Visible
 from fastattn.printable import counted
-from fastattn.runtime.threads import use_threads
-from fastattn.simd.target import TARGET
 from fastattn.spec.rounding import bfloat16_bits
+from fastattn.system.option_names import explains_options
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 FIRST_POSITIONS = 32  # columns of a history; they double
 MAX_POSITIONS = 1 << 30  # of all sequences: rows have int32 numbers
 MAX_HEADS = 1 << 16
-TABLES = {"float32": np.float32, "bfloat16": np.uint16, "float16": np.int16 if TARGET.float16 else np.float32}
+TABLES = {"float32": np.float32, "bfloat16": np.uint16, "float16": np.int16}
 
 
 class StepOptions(TypedDict, total=False):
@@ -50,6 +50,7 @@ class KVCache:
     batch, key_heads, head_width, value_width  B, G, K and V of ``attention``; value_width None: head_width
     dtype     "float32", "float16" or "bfloat16", in which they are kept; half the bytes take half the time of a step
     capacity  positions of each sequence for which there is room at first; more is made as it is needed
+    device    "cpu", which keeps and computes
     A position is a row of one table, and a sequence is a list of row numbers: sequences that have positions in common
     share their rows (as the pages of vLLM, Kwon 2023). Rows that no sequence has any more are used again; all memory is
     freed with the last of a cache and its forks. Threads may use them at once: calls wait for each other.
@@ -64,7 +65,9 @@ class KVCache:
         value_width: int | None = None,
         dtype: Any = "float32",
         capacity: int = 0,
+        device: str = "cpu",
     ):
+        self._ops = ops = backend(device)
         G = _number("key_heads", key_heads, 1, MAX_HEADS)
         K = _number("head_width", head_width, 1, MAX_HEAD_WIDTH)
         V = K if value_width is None else _number("value_width", value_width, 1, MAX_HEAD_WIDTH)
@@ -74,7 +77,7 @@ class KVCache:
         try:
             self._rows_BS = np.zeros((B, max(capacity, FIRST_POSITIONS)), np.int32)  # any numbers past the lengths
             self._lengths_B = np.zeros(B, np.int64)
-            self._store = _Store(G * (K + V), np.dtype(TABLES[self._dtype]), B * capacity)
+            self._store = _Store(ops, G * (K + V), self._dtype, B * capacity)
         except MemoryError:
             raise OutOfMemoryError(f"not enough memory for {B} sequences of {capacity} positions") from None
         self._store.caches.add(self)
@@ -115,7 +118,7 @@ class KVCache:
         rows_BTE = np.empty((B, T, G * (K + V)), np.float32)
         rows_BTE[..., : G * K].reshape(B, T, G, K)[...] = as_float32(key)
         rows_BTE[..., G * K :].reshape(B, T, G, V)[...] = as_float32(value)
-        if self._dtype == "float16" and not TARGET.float16:
+        if self._dtype == "float16" and not self._ops.reads_float16():
             with np.errstate(over="ignore"):
                 rows_BTE = rows_BTE.astype(np.float16).astype(np.float32)
         return rows_BTE
@@ -129,7 +132,7 @@ class KVCache:
         self._widen(int(longer_B.max()))
         rows_N = self._store.take(len(b_N))
         values_NE = rows_BTE.reshape(B * T, E) if len(b_N) == B * T else rows_BTE[b_N, t_N]
-        operations.write_rows(self._store.table, rows_N, values_NE, 0)
+        self._ops.write_rows(self._store.table, rows_N, self._ops.as_rows(values_NE), 0)
         self._rows_BS[b_N, self._lengths_B[b_N] + t_N] = rows_N
         self._lengths_B = longer_B
 
@@ -143,18 +146,9 @@ class KVCache:
         self, query: np.ndarray, *, return_weights: bool = ..., **options: Unpack[StepOptions]
     ) -> np.ndarray | tuple[np.ndarray, np.ndarray]: ...
 
+    @explains_options(STEPS, StepOptions)
     def attend(
-        self,
-        query: np.ndarray,
-        *,
-        lengths: Integers | None = None,
-        window: tuple[int | None, int | None] | None = None,
-        bias: np.ndarray | None = None,
-        scale: float | None = None,
-        softcap: float | None = 0.0,
-        return_weights: bool = False,
-        threads: int | None = None,
-        **unknown: Any,
+        self, query: np.ndarray, *, return_weights: bool = False, **options: Any
     ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
         """Causal attention of the last T positions: query (B, T, H, K) to (B, T, H, V) of its type.
 
@@ -167,16 +161,14 @@ class KVCache:
         All others as in ``attention``. A result has the same bits however the positions were appended, whatever the
         other sequences and however many threads. For a first chunk of many positions ``attention`` is faster.
         """
-        if unknown:
-            arguments.check_options("attend", unknown, {*StepOptions.__annotations__, "return_weights"})
         check_floats("query", query)
-        softcap, (left, _) = arguments.softcap_of(softcap), arguments.window_sides(window)
-        scale = self._shape[1] ** -0.5 if scale is None else arguments.number("scale", scale)
+        scale, softcap = arguments.scale_of(options, self._shape[1]), arguments.softcap_of(options)
+        left, _ = arguments.window_sides(options.get("window"))
         wants_weights = check_bool("return_weights", return_weights)
-        with self._store.lock, nullcontext() if threads is None else use_threads(threads):
-            self._check_query(query)
-            seen_N2 = self._seen(self._counts(lengths, query.shape[1]), query.shape[1], left)
-            out, weights = self._attend(as_float32(query), seen_N2, bias, scale, softcap, wants_weights)
+        with self._store.lock, on_threads(self._ops, options.get("threads")):
+            heads = self._heads(query)._replace(scale=scale, softcap=softcap)
+            seen_N2 = self._seen(self._counts(options.get("lengths"), query.shape[1]), query.shape[1], left)
+            out, weights = self._attend(as_float32(query), heads, seen_N2, options.get("bias"), wants_weights)
         if query.dtype == np.float16:
             with np.errstate(over="ignore"):
                 out = out.astype(np.float16)
@@ -184,46 +176,73 @@ class KVCache:
             out = bfloat16_bits(out).view(query.dtype)
         return out if weights is None else (out, weights)
 
-    def _check_query(self, query: np.ndarray) -> None:
-        G, K, _ = self._shape
+    def _heads(self, query: np.ndarray) -> Heads:
+        """Those of a query and of the cache's rows; InputError where they do not fit."""
+        G, K, V = self._shape
         if query.ndim != 4 or len(query) != len(self) or query.shape[3] != K:
             raise InputError(f"query: expected shape ({len(self)}, positions, heads, {K}), got {query.shape}")
         if not query.shape[2] or query.shape[2] % G:
             raise InputError(f"query: expected heads that the {G} of keys divide, got {query.shape[2]}")
+        return Heads(query.shape[2], G, K, V, value_column=G * K)
 
     def _attend(
-        self,
-        query: np.ndarray,
-        seen_N2: np.ndarray,
-        bias: np.ndarray | None,
-        scale: float,
-        softcap: float,
-        wants_weights: bool,
+        self, query: np.ndarray, heads: Heads, seen_N2: np.ndarray, bias: np.ndarray | None, wants_weights: bool
     ) -> tuple[np.ndarray, np.ndarray | None]:
-        (B, T, H, _), (G, K, V), S = query.shape, self._shape, int(self._lengths_B.max(initial=0))
+        (B, T, H, K), V, S = query.shape, heads.value_width, int(self._lengths_B.max(initial=0))
         if bias is not None:
             bias = arguments.broadcastable("bias", bias, np.float32, (B, H, T, S))
-        weights_NHS = np.zeros((B * T, H, S), np.float32) if wants_weights else None
+        weights_NHS = self._ops.empty((B * T, H, S), np.dtype(np.float32)) if wants_weights else None
         out = np.zeros((B, T, H, V), np.float32)
         if B * T * S:
             # what float32 cannot hold is computed in float64
-            held = scale if abs(scale) < LARGE else 1.0, softcap if softcap < LARGE else 0.0
-            out = operations.attention_step(
-                contiguous(query).reshape(B * T, H * K),
+            scale, softcap = heads.scale or 0.0, heads.softcap
+            held = heads._replace(scale=scale if abs(scale) < LARGE else 1.0, softcap=softcap if softcap < LARGE else 0)
+            found_NF = self._ops.attention_step(
+                self._ops.as_rows(query.reshape(B * T, H * K)),
                 self._store.table,
                 self._store.table,
                 np.ascontiguousarray(self._rows_BS[:, :S]),
                 seen_N2[:, 1].copy(),
-                Heads(H, G, K, V, value_column=G * K, scale=held[0], softcap=held[1]),
+                held,
                 rows_N=np.repeat(np.arange(B), T),
                 firsts_N=seen_N2[:, 0].copy(),
                 bias_NHS=None if bias is None else _by_query(bias, B, T),
                 weights_NHS=weights_NHS,
-            ).reshape(B, T, H, V)
-        weights = None if weights_NHS is None else weights_NHS.reshape(B, T, H, S).transpose(0, 2, 1, 3)
+            )
+            out = np.asarray(found_NF).reshape(B, T, H, V)
+        weights = None
+        if weights_NHS is not None:
+            weights = np.ascontiguousarray(np.asarray(weights_NHS).reshape(B, T, H, S).transpose(0, 2, 1, 3))
         if B * T * S:
-            mend_steps(query, out, weights, seen_N2, bias, (scale, softcap), self._keys_values)
-        return out, None if weights is None else np.ascontiguousarray(weights)
+            self._recompute_in_float64(query, out, heads, Visible(seen_N2), bias, weights)
+        return out, weights
+
+    def _recompute_in_float64(
+        self,
+        query: np.ndarray,
+        out: np.ndarray,
+        heads: Heads,
+        visible: Visible,
+        bias: np.ndarray | None,
+        weights: np.ndarray | None,
+    ) -> None:
+        """Compute again, in place, the steps whose scores float32 cannot hold."""
+        (B, T), seen_N2 = query.shape[:2], visible.seen_N2
+        assert seen_N2 is not None
+        scale, softcap = heads.scale or 0.0, heads.softcap
+        # an overflow leaves NaN, or zeros where all scores became -inf
+        wrong_BT = (np.isnan(out).all(axis=3) | ~out.any(axis=3)).any(axis=2)
+        wrong_BT &= (seen_N2[:, 1] > seen_N2[:, 0]).reshape(B, T)
+        for b in map(int, np.nonzero(wrong_BT.any(axis=1))[0]) if is_ordinary(scale, softcap) else range(B):
+            key, value = self._keys_values(b)
+            one = slice(b, b + 1)
+            shape, starts = (1, query.shape[2], T, len(key)), (np.array([0, T]), np.array([0, len(key)]))
+            arrays = StridedArrays(query[one], key[None], value[None], out[one], shape, starts)
+            part = None if bias is None else bias[one] if len(bias) > 1 else bias
+            outputs = SoftmaxOutputs(None if weights is None else weights[one])
+            seen = visible._replace(seen_N2=seen_N2[b * T : (b + 1) * T])
+            every = is_extreme(scale, softcap, query[b], key)
+            recompute_in_float64(arrays, heads, seen, ScoreTerms(part), outputs, every)
 
     def reorder(self, order: Sequence[int] | np.ndarray) -> None:
         """The sequences become those of these numbers, which may repeat: beams. Nothing but lists of rows is copied."""
@@ -238,7 +257,7 @@ class KVCache:
                 order = np.arange(len(self))
             order_B = self._order([order] if isinstance(order, (int, np.integer)) else order)
             forked = object.__new__(KVCache)
-            forked._shape, forked._dtype, forked._store = self._shape, self._dtype, self._store
+            forked._shape, forked._dtype, forked._store, forked._ops = self._shape, self._dtype, self._store, self._ops
             forked._rows_BS, forked._lengths_B = self._rows_BS[order_B], self._lengths_B[order_B]
             self._store.caches.add(forked)
             return forked
@@ -275,7 +294,7 @@ class KVCache:
     def _keys_values(self, b: int) -> tuple[np.ndarray, np.ndarray]:
         """A sequence's keys [S, G, K] and values [S, G, V], copied, as stored."""
         G, K, V = self._shape
-        rows_SE = self._store.table[self._rows_BS[b, : self._lengths_B[b]]]
+        rows_SE = np.asarray(self._store.table)[self._rows_BS[b, : self._lengths_B[b]]]
         return rows_SE[:, : G * K].reshape(-1, G, K), rows_SE[:, G * K : G * (K + V)].reshape(-1, G, V)
 
     def _counts(self, lengths: Integers | None, T: int) -> np.ndarray:
@@ -311,10 +330,11 @@ class KVCache:
 class _Store:
     """The table that a cache and its forks share. A row is free once none of their sequences has it."""
 
-    def __init__(self, row_width: int, dtype: np.dtype, rows: int):
+    def __init__(self, ops: Ops, row_width: int, dtype: str, rows: int):
         self.caches: weakref.WeakSet[KVCache] = weakref.WeakSet()
         self.lock = RLock()
-        self._pool = RowPool(operations, 1, row_width, dtype, rows)
+        stored = TABLES[dtype] if dtype != "float16" or ops.reads_float16() else np.float32
+        self._pool = RowPool(ops, 1, row_width, np.dtype(stored), rows)
 
     @property
     def table(self) -> np.ndarray:

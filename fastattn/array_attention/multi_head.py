@@ -4,27 +4,26 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
 import numpy as np
 
-from fastattn.array_attention.arguments import check_dtype, check_options
-from fastattn.array_attention.arrays import MAX_HEAD_WIDTH, contiguous
-from fastattn.array_attention.attention import RETURNED, AttentionOptions, attention
+from fastattn.array_attention.arguments import check_dtype
+from fastattn.array_attention.arrays import MAX_HEAD_WIDTH
+from fastattn.array_attention.attention import LayerOptions, attention
+from fastattn.array_attention.other_names import LAYER
 from fastattn.array_attention.torch_tensors import projection_weights, read_state
 from fastattn.errors import InputError, check_count, described
-from fastattn.ops.cpu.matmul import linear
-from fastattn.ops.cpu.packing import PackedLinear, pack_linear
-from fastattn.runtime.threads import use_threads
+from fastattn.ops import backend, on_threads
+from fastattn.ops.protocol import PackedLinear
 from fastattn.system.lazy import lazy
+from fastattn.system.option_names import explains_options
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 PRECISIONS = ("float32", "bfloat16", "int8")
-OPTIONS = {*AttentionOptions.__annotations__, *RETURNED} - {"out"}
 
 
 class ProjectionWeights(NamedTuple):
@@ -50,10 +49,12 @@ class MultiHeadAttention:
     heads      H, of queries; the rows of ``weights.query`` are divided among them. Key heads are as many as heads of
                that width are in ``weights.key``: fewer are shared by adjacent query heads (Ainslie 2023)
     precision  of the products with weights: "float32", "bfloat16" or "int8" (rows rounded by their own scales)
+    device     "cpu", which computes
     InputError for weights that do not fit.
     """
 
-    def __init__(self, weights: ProjectionWeights, heads: int, precision: str = "float32"):
+    def __init__(self, weights: ProjectionWeights, heads: int, precision: str = "float32", device: str = "cpu"):
+        self._ops, self.device = backend(device), device
         if precision not in PRECISIONS:
             raise InputError(f"precision: expected {', '.join(PRECISIONS)}, got {described(precision)}")
         self.weights, self.precision = _checked(weights, precision), precision
@@ -66,6 +67,7 @@ class MultiHeadAttention:
         heads: int,
         prefix: str = "",
         precision: str = "float32",
+        device: str = "cpu",
     ) -> MultiHeadAttention:
         """That of a torch.nn.MultiheadAttention with ``heads`` heads, from its state dict or a file that has it.
 
@@ -82,7 +84,7 @@ class MultiHeadAttention:
             state = read_state(Path(state), prefix)
         if not isinstance(state, Mapping):
             raise InputError(f"state: expected a mapping or a path, got {type(state).__name__}")
-        return cls(ProjectionWeights(**projection_weights(state, prefix)), heads, precision)
+        return cls(ProjectionWeights(**projection_weights(state, prefix)), heads, precision, device)
 
     def __repr__(self) -> str:
         (_, D), M = self.weights.query.shape, self.weights.key.shape[1]
@@ -99,7 +101,7 @@ class MultiHeadAttention:
         *,
         return_weights: Literal[False] = ...,
         return_logsumexp: Literal[False] = ...,
-        **options: Unpack[AttentionOptions],
+        **options: Unpack[LayerOptions],
     ) -> np.ndarray: ...
 
     @overload
@@ -110,44 +112,54 @@ class MultiHeadAttention:
         *,
         return_weights: bool = ...,
         return_logsumexp: bool = ...,
-        **options: Unpack[AttentionOptions],
+        **options: Unpack[LayerOptions],
     ) -> np.ndarray | tuple[np.ndarray, ...]: ...
 
+    @explains_options(LAYER, LayerOptions)
     def __call__(
-        self, x: np.ndarray, memory: np.ndarray | None = None, **options: Any
+        self,
+        x: np.ndarray,
+        memory: np.ndarray | None = None,
+        *,
+        return_weights: bool = False,
+        return_logsumexp: bool = False,
+        **options: Any,
     ) -> np.ndarray | tuple[np.ndarray, ...]:
         """Attention of x (B, T, D) to a memory (B, S, M), or to itself; (B, T, D'), float32 like both.
 
         Options as in ``attention``, but for ``layout`` and ``out``; with ``return_weights`` or ``return_logsumexp`` a
         tuple, as there. InputError for arguments that do not fit.
         """
-        check_options("MultiHeadAttention", options, OPTIONS)
         _check_rows("x", x, None, self.weights.query.shape[1])
         if memory is not None:
             _check_rows("memory", memory, len(x), self.weights.key.shape[1])
         elif self.weights.key.shape[1] != x.shape[2]:
             raise InputError(f"memory: expected one, since keys are made of rows {self.weights.key.shape[1]} wide")
-        threads = options.get("threads")
-        with nullcontext() if threads is None else use_threads(threads):
+        returned = {"return_weights": return_weights, "return_logsumexp": return_logsumexp}
+        with on_threads(self._ops, options.get("threads")):
             query, key, value = self._project(x, memory)
-            found = attention(query, key, value, **options)
+            found = attention(query, key, value, **returned, **options, device=self.device)
             context, *others = found if isinstance(found, tuple) else (found,)
-            y = _linear(context.reshape(*x.shape[:2], self.heads * self.value_width), self._output)
+            y = self._linear(context.reshape(*x.shape[:2], self.heads * self.value_width), self._output)
         return (y, *others) if others else y
 
     def _project(self, x: np.ndarray, memory: np.ndarray | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Queries, keys and values with four axes: columns of the rows of one or two products, not copied."""
         H, G, K, V = self.heads, self.key_heads, self.head_width, self.value_width
         if memory is None:
-            rows = _linear(x, self._query_key_value)
+            rows = self._linear(x, self._query_key_value)
             queries, keys = rows[..., : H * K], rows[..., H * K :]
         else:
-            queries, keys = _linear(x, self._query), _linear(memory, self._key_value)
+            queries, keys = self._linear(x, self._query), self._linear(memory, self._key_value)
         return (
             queries.reshape(*queries.shape[:2], H, K),
             keys[..., : G * K].reshape(*keys.shape[:2], G, K),
             keys[..., G * K :].reshape(*keys.shape[:2], G, V),
         )
+
+    def _linear(self, x: np.ndarray, packed: PackedLinear) -> np.ndarray:
+        rows = self._ops.as_rows(x).reshape(x.shape[0] * x.shape[1], x.shape[2])
+        return np.asarray(self._ops.linear(rows, packed)).reshape(*x.shape[:2], packed.outputs)
 
     @lazy
     def _query_key_value(self) -> PackedLinear:
@@ -171,7 +183,7 @@ class MultiHeadAttention:
         biases = [getattr(self.weights, f"{name}_bias") for name in names]
         both = zip(matrices, biases)
         bias = np.concatenate([np.zeros(len(matrix), np.float32) if b is None else b for matrix, b in both])
-        return pack_linear(np.concatenate(matrices), bias, self.precision)
+        return self._ops.pack_linear(np.concatenate(matrices), bias, self.precision)
 
 
 @overload
@@ -182,9 +194,10 @@ def multi_head_attention(
     weights: ProjectionWeights,
     heads: int,
     precision: str = ...,
+    device: str = ...,
     return_weights: Literal[False] = ...,
     return_logsumexp: Literal[False] = ...,
-    **options: Unpack[AttentionOptions],
+    **options: Unpack[LayerOptions],
 ) -> np.ndarray: ...
 
 
@@ -196,9 +209,10 @@ def multi_head_attention(
     weights: ProjectionWeights,
     heads: int,
     precision: str = ...,
+    device: str = ...,
     return_weights: bool = ...,
     return_logsumexp: bool = ...,
-    **options: Unpack[AttentionOptions],
+    **options: Unpack[LayerOptions],
 ) -> np.ndarray | tuple[np.ndarray, ...]: ...
 
 
@@ -209,15 +223,11 @@ def multi_head_attention(
     weights: ProjectionWeights,
     heads: int,
     precision: str = "float32",
+    device: str = "cpu",
     **options: Any,
 ) -> np.ndarray | tuple[np.ndarray, ...]:
-    """``MultiHeadAttention(weights, heads, precision)(x, memory, **options)``: the weights are packed at every call."""
-    return MultiHeadAttention(weights, heads, precision)(x, memory, **options)
-
-
-def _linear(x: np.ndarray, packed: PackedLinear) -> np.ndarray:
-    rows = contiguous(x).reshape(x.shape[0] * x.shape[1], x.shape[2])
-    return linear(rows, packed).reshape(*x.shape[:2], packed.outputs)
+    """``MultiHeadAttention(weights, heads, precision, device)(x, memory, **options)``, packed at every call."""
+    return MultiHeadAttention(weights, heads, precision, device)(x, memory, **options)
 
 
 def _check_rows(name: str, array: Any, batch: int | None, width: int) -> None:

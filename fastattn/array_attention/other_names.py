@@ -1,4 +1,4 @@
-"""What other libraries call the options of attention, and what each is here; imported for a message alone.
+"""What other libraries call the options of attention, and what each is here.
 
 Of PyTorch, flash-attention, xformers, FlashInfer, Hugging Face, JAX and ONNX.
 """
@@ -7,7 +7,7 @@ _WINDOW, _MASK = (
     "window=(left, right), None for no bound",
     "mask where it is bool, True is seen; bias where it is float",
 )
-_WHERE, _TYPE = "left out: arrays are computed where they lie", "left out: it is the arrays' own, computed in float32"
+_TYPE = "left out: it is the arrays' own, computed in float32"
 _WEIGHTS, _LOGARITHM, _SHAPES = "return_weights", "return_logsumexp", "left out: the shapes show it"
 
 ATTENTION = {
@@ -56,7 +56,6 @@ ATTENTION = {
     "kernel_options": "left out",
     "num_splits": "left out",
     "backend": "left out",
-    "device": _WHERE,
     "dtype": _TYPE,
     "compute_type": _TYPE,
     "softmax_precision": _TYPE,
@@ -64,8 +63,9 @@ ATTENTION = {
     "num_threads": "threads",
     "intra_threads": "threads",
 }
+LAYER = ATTENTION | {"device": "device, an option of the class"}
 ALWAYS_CAUSAL = "left out: steps always are"
-STEPS = ATTENTION | {
+STEPS = LAYER | {
     "causal": ALWAYS_CAUSAL,
     "is_causal": ALWAYS_CAUSAL,
     "offset": "left out: queries are the last positions",

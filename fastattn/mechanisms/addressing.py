@@ -10,7 +10,7 @@ from fastattn.array_attention.arrays import MAX_HEAD_WIDTH
 from fastattn.array_attention.attention import attention
 from fastattn.errors import InputError
 from fastattn.mechanisms.arrays import check_float32, check_shape
-from fastattn.ops.cpu.directions import directions
+from fastattn.ops import backend
 
 LARGEST = float(np.finfo(np.float32).max)
 
@@ -24,7 +24,7 @@ def _heads_numbers(name: str, numbers: np.ndarray, shape: tuple[int, ...], low: 
     return numbers
 
 
-def content_weights(key: np.ndarray, memory: np.ndarray, strength: np.ndarray) -> np.ndarray:
+def content_weights(key: np.ndarray, memory: np.ndarray, strength: np.ndarray, *, device: str = "cpu") -> np.ndarray:
     """softmax(strength cos(key, memory)) over the places (equations 5 and 6): (B, H, N).
 
     key (B, H, M), memory (B, N, M), strength (B, H), each at least 0
@@ -37,9 +37,13 @@ def content_weights(key: np.ndarray, memory: np.ndarray, strength: np.ndarray) -
         raise InputError(f"key: expected a width of at most {MAX_HEAD_WIDTH}, got {M}")
     strength = _heads_numbers("strength", strength, (B, H), 0, LARGEST)
     # a head is a query here: all read the same memory
-    query_BHM = directions(key) * strength[..., None]
-    memory_BN1M, nothing = directions(memory)[:, :, None], np.zeros((B, N, 1, 1), np.float32)
-    _, weights_B1HN = attention(query_BHM[:, :, None], memory_BN1M, nothing, scale=1.0, return_weights=True)
+    ops = backend(device)
+    query_BH1M, memory_BN1M = (
+        (ops.unit_vectors(key) * strength[..., None])[:, :, None],
+        ops.unit_vectors(memory)[:, :, None],
+    )
+    nothing = np.zeros((B, N, 1, 1), np.float32)
+    _, weights_B1HN = attention(query_BH1M, memory_BN1M, nothing, scale=1.0, return_weights=True, device=device)
     return weights_B1HN[:, 0]
 
 
@@ -89,7 +93,8 @@ def address(
     gate: np.ndarray,
     shifts: np.ndarray,
     exponent: np.ndarray,
+    device: str = "cpu",
 ) -> np.ndarray:
     """The weights (B, H, N) of a head's next step: by content, interpolated with the last, shifted, sharpened."""
-    chosen = content_weights(key, memory, strength)
+    chosen = content_weights(key, memory, strength, device=device)
     return sharpen(shift(interpolate(chosen, previous, gate), shifts), exponent)

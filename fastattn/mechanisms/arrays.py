@@ -8,8 +8,7 @@ import numpy as np
 
 from fastattn.array_attention.arguments import check_dtype
 from fastattn.errors import InputError, described
-from fastattn.ops.cpu.matmul import linear
-from fastattn.ops.cpu.packing import pack_linear
+from fastattn.ops.protocol import Ops
 
 
 def check_float32(name: str, array: Any, *shapes: str) -> np.ndarray:
@@ -74,7 +73,14 @@ def per_head(name: str, array: Any, heads: int, *axes: str) -> np.ndarray:
     return array
 
 
-def project(x_BTHK: np.ndarray, name: str, weight: Any, activation: str = "none") -> np.ndarray:
+def linear(
+    ops: Ops, x_ND: np.ndarray, weight_FD: np.ndarray, bias_F: np.ndarray | None = None, activation: str = "none"
+) -> np.ndarray:
+    """activation(x W' + b), [N, F]."""
+    return np.asarray(ops.linear(ops.as_rows(x_ND), ops.pack_linear(weight_FD, bias_F), activation))
+
+
+def project(ops: Ops, x_BTHK: np.ndarray, name: str, weight: Any, activation: str = "none") -> np.ndarray:
     """activation(W x) of each head: (B, T, H, D), for W of (D, K), which all heads share, or (H, D, K)."""
     B, T, H, K = x_BTHK.shape
     weight = check_float32(name, weight, "(D, K)", "(H, D, K)")
@@ -82,11 +88,11 @@ def project(x_BTHK: np.ndarray, name: str, weight: Any, activation: str = "none"
         raise InputError(f"{name}: expected a last axis of {K}, the width that it multiplies, got shape {weight.shape}")
     D = weight.shape[-2]
     if weight.ndim == 2:
-        return linear(x_BTHK.reshape(B * T * H, K), pack_linear(weight), activation).reshape(B, T, H, D)
+        return linear(ops, x_BTHK.reshape(B * T * H, K), weight, None, activation).reshape(B, T, H, D)
     if len(weight) != H:
         raise InputError(f"{name}: expected one for each of {H} heads, got {len(weight)}")
     projected_BTHD = np.empty((B, T, H, D), np.float32)
     for h in range(H):
         rows_NK = np.ascontiguousarray(x_BTHK[:, :, h]).reshape(B * T, K)
-        projected_BTHD[:, :, h] = linear(rows_NK, pack_linear(weight[h]), activation).reshape(B, T, D)
+        projected_BTHD[:, :, h] = linear(ops, rows_NK, weight[h], None, activation).reshape(B, T, D)
     return projected_BTHD

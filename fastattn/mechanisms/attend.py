@@ -1,6 +1,5 @@
 """``attend``: a score, what is seen, a normalizer, combined in any way."""
 
-from contextlib import nullcontext
 from typing import Any, Literal, overload
 
 import numpy as np
@@ -10,7 +9,7 @@ from fastattn.mechanisms.normalizers import Hard, Normalizer, Pointer, Saliency,
 from fastattn.mechanisms.scores import ScaledDot, Score
 from fastattn.mechanisms.seen import Everything, Seen
 from fastattn.mechanisms.softmax import best_places, checked_inputs, soft_attention
-from fastattn.runtime.threads import use_threads
+from fastattn.ops import on_threads
 
 _SCALED_DOT, _EVERYTHING, _SOFT = ScaledDot(), Everything(), Soft()
 
@@ -26,6 +25,7 @@ def attend(
     normalizer: Normalizer = ...,
     return_weights: Literal[False] = ...,
     threads: int | None = ...,
+    device: str = ...,
 ) -> np.ndarray: ...
 
 
@@ -40,6 +40,7 @@ def attend(
     normalizer: Normalizer = ...,
     return_weights: Literal[True],
     threads: int | None = ...,
+    device: str = ...,
 ) -> tuple[np.ndarray, np.ndarray]: ...
 
 
@@ -53,6 +54,7 @@ def attend(
     normalizer: Normalizer = _SOFT,
     return_weights: bool = False,
     threads: int | None = None,
+    device: str = "cpu",
 ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
     """Attention of any kind: normalizer(score(query, key) of what is seen) of the values.
 
@@ -62,6 +64,7 @@ def attend(
     seen        which keys a query sees: see ``fastattn.mechanisms.seen``; of several in a tuple, what all show
     normalizer  what becomes of the softmax: see ``fastattn.mechanisms.normalizers``
     threads     the most to use; None: those of ``use_threads``, else all that the process may use
+    device      "cpu", which computes
     Returns what the normalizer says, or with ``return_weights`` a tuple of that and the weights, (B, H, T, S), or
     (B, T, S) without heads. A query that sees no key yields zeros. InputError for arguments that do not fit.
     """
@@ -73,8 +76,8 @@ def attend(
     wanted = check_bool("return_weights", return_weights)
     if value is None and not isinstance(normalizer, Pointer | Saliency):
         raise InputError("value: expected a NumPy array of float32; only Pointer and Saliency do without")
-    inputs = checked_inputs(query, key, value, score)
-    with nullcontext() if threads is None else use_threads(threads):
+    inputs = checked_inputs(device, query, key, value, score)
+    with on_threads(inputs.ops, threads):
         place_BHT = None
         if isinstance(normalizer, Hard) and normalizer.seed is None:
             place_BHT = best_places(inputs, score, parts)

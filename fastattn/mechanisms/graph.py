@@ -6,12 +6,10 @@ from typing import Literal, overload
 import numpy as np
 
 from fastattn.errors import InputError, check_bool
-from fastattn.mechanisms.arrays import check_float32
+from fastattn.mechanisms.arrays import check_float32, linear
 from fastattn.mechanisms.scores import Graph
 from fastattn.mechanisms.seen import Neighbours
-from fastattn.ops.cpu.graph import graph_attention as attend_neighbours
-from fastattn.ops.cpu.matmul import linear
-from fastattn.ops.cpu.packing import pack_linear
+from fastattn.ops import backend
 
 
 @overload
@@ -24,6 +22,7 @@ def graph_attention(
     average: bool = ...,
     slope: float = ...,
     return_weights: Literal[False] = ...,
+    device: str = ...,
 ) -> np.ndarray: ...
 
 
@@ -37,6 +36,7 @@ def graph_attention(
     average: bool = ...,
     slope: float = ...,
     return_weights: Literal[True],
+    device: str = ...,
 ) -> tuple[np.ndarray, np.ndarray]: ...
 
 
@@ -49,6 +49,7 @@ def graph_attention(
     average: bool = False,
     slope: float = 0.2,
     return_weights: bool = False,
+    device: str = "cpu",
 ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
     """A graph attention layer without its activation (Velickovic 2018, equations 1 to 6): float32 (N, H V).
 
@@ -67,17 +68,19 @@ def graph_attention(
     if not isinstance(neighbours, Neighbours):
         raise InputError(f"neighbours: expected a Neighbours, got {type(neighbours).__name__}")
     starts_N1, indices_E = neighbours.checked(N, N)
-    projected_NHV = linear(features, pack_linear(weight.reshape(H * V, F))).reshape(N, H, V)
-    target_BNH, source_BNH, factor = Graph(vector, slope).terms(projected_NHV[None], projected_NHV[None])
+    ops = backend(device)
+    projected_NHV = linear(ops, features, weight.reshape(H * V, F)).reshape(N, H, V)
+    target_BNH, source_BNH, factor = Graph(vector, slope).terms(ops, projected_NHV[None], projected_NHV[None])
     terms = np.ascontiguousarray(target_BNH[0]), np.ascontiguousarray(source_BNH[0])
     weights_EH = np.empty((len(indices_E), H), np.float32) if check_bool("return_weights", return_weights) else None
-    out_NHV = attend_neighbours(projected_NHV, starts_N1, indices_E, terms=terms, factor=factor, weights_EH=weights_EH)
+    near = projected_NHV, starts_N1, indices_E
+    out_NHV = ops.graph_attention(*near, terms=terms, factor=factor, weights_EH=weights_EH)
     out = out_NHV.mean(axis=1) if check_bool("average", average) else out_NHV.reshape(N, H * V)
     return out if weights_EH is None else (out, weights_EH)
 
 
 def semantic_attention(
-    features: np.ndarray, weight: np.ndarray, bias: np.ndarray, vector: np.ndarray
+    features: np.ndarray, weight: np.ndarray, bias: np.ndarray, vector: np.ndarray, *, device: str = "cpu"
 ) -> tuple[np.ndarray, np.ndarray]:
     """The mean of P features of each node, weighted by what the kinds are worth (Wang 2019, equations 7 to 9).
 
@@ -95,8 +98,9 @@ def semantic_attention(
         raise InputError(
             f"bias and vector: expected {Q} numbers, a row of weight each, got {len(bias)} and {len(vector)}"
         )
-    hidden_NQ = linear(features.reshape(P * N, D), pack_linear(weight, bias), "tanh")
-    scores_P = linear(hidden_NQ, pack_linear(vector[None])).reshape(P, N).mean(axis=1, dtype=np.float64)
+    ops = backend(device)
+    hidden_NQ = linear(ops, features.reshape(P * N, D), weight, bias, "tanh")
+    scores_P = linear(ops, hidden_NQ, vector[None]).reshape(P, N).mean(axis=1, dtype=np.float64)
     weights_P = np.exp(scores_P - scores_P.max())
     weights_P = (weights_P / weights_P.sum()).astype(np.float32)
     return np.einsum("p,pnd->nd", weights_P, features), weights_P
@@ -110,6 +114,8 @@ def heterogeneous_attention(
     semantic_weight: np.ndarray,
     semantic_bias: np.ndarray,
     semantic_vector: np.ndarray,
+    *,
+    device: str = "cpu",
 ) -> tuple[np.ndarray, np.ndarray]:
     """Attention of two levels over a graph's meta-paths (HAN, Wang 2019, section 4): (N, H V), and their weights (P,).
 
@@ -124,8 +130,9 @@ def heterogeneous_attention(
         raise InputError(
             f"vectors: expected one for each of {len(metapaths)} meta-paths, at least one, got {len(vectors)}"
         )
-    found = [graph_attention(features, weight, vector, path) for vector, path in zip(vectors, metapaths)]
-    return semantic_attention(np.stack([_elu(x) for x in found]), semantic_weight, semantic_bias, semantic_vector)
+    found = [graph_attention(features, weight, vector, path, device=device) for vector, path in zip(vectors, metapaths)]
+    semantic = semantic_weight, semantic_bias, semantic_vector
+    return semantic_attention(np.stack([_elu(x) for x in found]), *semantic, device=device)
 
 
 def _elu(x: np.ndarray) -> np.ndarray:

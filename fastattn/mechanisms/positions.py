@@ -9,7 +9,7 @@ from fastattn.errors import InputError, check_bool, check_count
 from fastattn.layers.attention_positions import alibi_slopes as slopes_of
 from fastattn.layers.attention_positions import relative_buckets
 from fastattn.mechanisms.arrays import check_float32, check_integers, check_number, shape_of
-from fastattn.ops.cpu.rotary import rotate
+from fastattn.ops import backend
 
 MAX_POSITIONS, MAX_HEADS, MAX_WIDTH, MAX_NUMBERS = 1 << 24, 1 << 16, 1 << 20, 1 << 32
 
@@ -85,7 +85,13 @@ def _matched(x: np.ndarray, positions_TD: np.ndarray) -> tuple[np.ndarray, np.nd
 
 
 def rotary(
-    x: np.ndarray, positions: Any = None, *, width: int | None = None, interleaved: bool = False, base: float = 10000.0
+    x: np.ndarray,
+    positions: Any = None,
+    *,
+    width: int | None = None,
+    interleaved: bool = False,
+    base: float = 10000.0,
+    device: str = "cpu",
 ) -> np.ndarray:
     """Queries or keys (B, T, H, K), or (B, T, K), with pairs turned by angles that grow with the position (Su 2021).
 
@@ -102,11 +108,12 @@ def rotary(
     if len(places_T) != T:
         raise InputError(f"positions: expected {T}, one for each of x's, got {len(places_T)}")
     angle_TK = _angles(places_T, turned, base)
-    rows_NE = x.reshape(B * T, math.prod(x.shape[2:])).copy()
+    ops = backend(device)
+    rows_NE = ops.as_rows(x.reshape(B * T, math.prod(x.shape[2:])).copy())
     rows_N = np.tile(np.arange(T, dtype=np.int32), B)
     tables = np.cos(angle_TK).astype(np.float32), np.sin(angle_TK).astype(np.float32)
-    rotate(rows_NE, rows_N, *tables, 0, rows_NE.shape[1] // K, K, check_bool("interleaved", interleaved))
-    return rows_NE.reshape(x.shape)
+    ops.rotate(rows_NE, rows_N, *tables, 0, rows_NE.shape[1] // K, K, check_bool("interleaved", interleaved))
+    return np.asarray(rows_NE).reshape(x.shape)
 
 
 def alibi_slopes(heads: int) -> np.ndarray:

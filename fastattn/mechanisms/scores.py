@@ -12,7 +12,7 @@ import numpy as np
 from fastattn.array_attention.arrays import MAX_HEAD_WIDTH
 from fastattn.errors import InputError
 from fastattn.mechanisms.arrays import check_float32, check_number, per_head, project
-from fastattn.ops.cpu.directions import directions
+from fastattn.ops.protocol import Ops
 
 
 class Product(NamedTuple):
@@ -34,7 +34,7 @@ def _same_width(query_BTHK: np.ndarray, key_BSGK: np.ndarray) -> None:
 class Dot:
     """q . k (Luong 2015, equation 8, dot)."""
 
-    def product(self, query_BTHK: np.ndarray, key_BSGK: np.ndarray) -> Product:
+    def product(self, ops: Ops, query_BTHK: np.ndarray, key_BSGK: np.ndarray) -> Product:
         _same_width(query_BTHK, key_BSGK)
         return Product(query_BTHK, key_BSGK)
 
@@ -52,7 +52,7 @@ class ScaledDot:
     softcap: float | None = 0.0
     bias: np.ndarray | None = None
 
-    def product(self, query_BTHK: np.ndarray, key_BSGK: np.ndarray) -> Product:
+    def product(self, ops: Ops, query_BTHK: np.ndarray, key_BSGK: np.ndarray) -> Product:
         _same_width(query_BTHK, key_BSGK)
         scale = max(query_BTHK.shape[3], 1) ** -0.5 if self.scale is None else check_number("scale", self.scale)
         softcap = 0.0 if self.softcap is None else check_number("softcap", self.softcap, 0)
@@ -68,9 +68,11 @@ class Content:
 
     sharpness: float = 1.0
 
-    def product(self, query_BTHK: np.ndarray, key_BSGK: np.ndarray) -> Product:
+    def product(self, ops: Ops, query_BTHK: np.ndarray, key_BSGK: np.ndarray) -> Product:
         _same_width(query_BTHK, key_BSGK)
-        return Product(directions(query_BTHK), directions(key_BSGK), check_number("sharpness", self.sharpness, 0))
+        return Product(
+            ops.unit_vectors(query_BTHK), ops.unit_vectors(key_BSGK), check_number("sharpness", self.sharpness, 0)
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,13 +84,13 @@ class General:
 
     weight: np.ndarray
 
-    def product(self, query_BTHK: np.ndarray, key_BSGK: np.ndarray) -> Product:
+    def product(self, ops: Ops, query_BTHK: np.ndarray, key_BSGK: np.ndarray) -> Product:
         weight = check_float32("weight", self.weight, "(Q, K)", "(H, Q, K)")
         if weight.shape[-1] != key_BSGK.shape[3]:
             raise InputError(
                 f"weight: expected a last axis of {key_BSGK.shape[3]}, the key's width, got {weight.shape}"
             )
-        return Product(project(query_BTHK, "weight", np.ascontiguousarray(weight.swapaxes(-1, -2))), key_BSGK)
+        return Product(project(ops, query_BTHK, "weight", np.ascontiguousarray(weight.swapaxes(-1, -2))), key_BSGK)
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +102,7 @@ class Location:
 
     weight: np.ndarray
 
-    def product(self, query_BTHK: np.ndarray, key_BSGK: np.ndarray) -> Product:
+    def product(self, ops: Ops, query_BTHK: np.ndarray, key_BSGK: np.ndarray) -> Product:
         (B, _, H, K), (S, G) = query_BTHK.shape, key_BSGK.shape[1:3]
         weight_HLK = per_head("weight", self.weight, H, "L", "K")
         if weight_HLK.shape[2] != K or weight_HLK.shape[1] < S:
@@ -124,13 +126,15 @@ class Additive:
     vector: np.ndarray
     bias: np.ndarray | None = None
 
-    def project(self, query_BTHK: np.ndarray, key_BSGK: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def project(
+        self, ops: Ops, query_BTHK: np.ndarray, key_BSGK: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """W q + b (B, T, H, D), U k (B, S, H or G, D), v (H, D)."""
         H = query_BTHK.shape[2]
-        query_BTHD = project(query_BTHK, "query_weight", self.query_weight)
+        query_BTHD = project(ops, query_BTHK, "query_weight", self.query_weight)
         if np.ndim(self.key_weight) == 3 and key_BSGK.shape[2] != H:
             key_BSGK = np.repeat(key_BSGK, H // key_BSGK.shape[2], axis=2)
-        key_BSGD = project(key_BSGK, "key_weight", self.key_weight)
+        key_BSGD = project(ops, key_BSGK, "key_weight", self.key_weight)
         D = query_BTHD.shape[3]
         vector_HD = per_head("vector", self.vector, H, "D")
         if D > MAX_HEAD_WIDTH:
@@ -158,7 +162,7 @@ class Graph:
     vector: np.ndarray
     slope: float = 0.2
 
-    def terms(self, query_BTHK: np.ndarray, key_BSGK: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+    def terms(self, ops: Ops, query_BTHK: np.ndarray, key_BSGK: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
         """The two terms of the sum inside, (B, T, H) and (B, S, H), and the slope."""
         _same_width(query_BTHK, key_BSGK)
         H, K = query_BTHK.shape[2:]
@@ -167,12 +171,12 @@ class Graph:
             raise InputError(f"vector: expected {2 * K} numbers, of a query and a key each, got {vector_HA.shape[1]}")
         key_BSHK = np.repeat(key_BSGK, H // key_BSGK.shape[2], axis=2)
         halves = (np.ascontiguousarray(half[:, None]) for half in (vector_HA[:, :K], vector_HA[:, K:]))
-        target, source = (project(x, "vector", half)[..., 0] for x, half in zip((query_BTHK, key_BSHK), halves))
+        target, source = (project(ops, x, "vector", half)[..., 0] for x, half in zip((query_BTHK, key_BSHK), halves))
         return target, source, check_number("slope", self.slope)
 
-    def product(self, query_BTHK: np.ndarray, key_BSGK: np.ndarray) -> Product:
+    def product(self, ops: Ops, query_BTHK: np.ndarray, key_BSGK: np.ndarray) -> Product:
         """As a bias of nothing, for keys that are no graph's neighbours."""
-        target_BTH, source_BSH, slope = self.terms(query_BTHK, key_BSGK)
+        target_BTH, source_BSH, slope = self.terms(ops, query_BTHK, key_BSGK)
         (B, T, H), S = target_BTH.shape, source_BSH.shape[1]
         bias_BHTS, lower_TS = np.empty((B, H, T, S), np.float32), np.empty((T, S), np.float32)
         choose = np.maximum if slope <= 1 else np.minimum  # which of x and slope x is the LeakyReLU

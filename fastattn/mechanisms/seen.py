@@ -12,7 +12,7 @@ import numpy as np
 from fastattn.array_attention.arguments import check_dtype, sides_of
 from fastattn.errors import InputError, check_count, described
 from fastattn.mechanisms.arrays import check_integers, check_number, per_head, project, shape_of
-from fastattn.ops.cpu.attention.sentences import seen_around
+from fastattn.ops.protocol import Ops
 
 FAR = 1 << 40  # beyond any array's positions
 MAX_NODES = 1 << 30
@@ -29,6 +29,7 @@ class View:
     headless   whether the caller's arrays have no axis of heads
     """
 
+    ops: Ops
     shape: tuple[int, int, int, int]  # B, H, T, S
     headless: bool = False
     lengths_B: np.ndarray | None = None
@@ -59,7 +60,7 @@ class View:
         lengths_B = np.full(B, S) if self.lengths_B is None else self.lengths_B
         offset_B = np.zeros(B, np.int64) if self.offset_B is None else self.offset_B
         sides = sides_of(self.causal, self.window or (None, None))
-        seen_BT2 = seen_around(np.arange(B + 1) * T, lengths_B, offset_B, *sides).reshape(B, T, 2)
+        seen_BT2 = self.ops.seen_around(np.arange(B + 1) * T, lengths_B, offset_B, *sides).reshape(B, T, 2)
         first, stop = seen_BT2[..., 0], seen_BT2[..., 1]
         stop = np.maximum(stop, 0)
         return np.stack([np.minimum(first, stop), stop], axis=-1)
@@ -221,13 +222,15 @@ class LocalPredictive:
     def places(self, query_BTHK: np.ndarray, view: View) -> np.ndarray:
         """p, float32 (B, T, H)."""
         B, H, _, S = view.shape
-        hidden_BTHD = project(query_BTHK, "weight", self.weight, "tanh")
+        hidden_BTHD = project(view.ops, query_BTHK, "weight", self.weight, "tanh")
         vector_HD = per_head("vector", self.vector, H, "D")
         if vector_HD.shape[1] != hidden_BTHD.shape[3]:
             raise InputError(
                 f"vector: expected {hidden_BTHD.shape[3]} numbers, a row of weight each, got {vector_HD.shape[1]}"
             )
-        share_BTH = project(hidden_BTHD, "vector", np.ascontiguousarray(vector_HD[:, None]), "sigmoid")[..., 0]
+        share_BTH = project(view.ops, hidden_BTHD, "vector", np.ascontiguousarray(vector_HD[:, None]), "sigmoid")[
+            ..., 0
+        ]
         lengths_B = np.full(B, S) if view.lengths_B is None else view.lengths_B
         return share_BTH * lengths_B[:, None, None].astype(np.float32)
 

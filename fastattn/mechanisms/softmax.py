@@ -12,7 +12,6 @@ import numpy as np
 
 from fastattn.array_attention.arrays import MAX_HEAD_WIDTH
 from fastattn.array_attention.attention import additive_attention, attention, attention_ragged
-from fastattn.array_attention.attention_float64 import LARGE, is_extreme
 from fastattn.errors import InputError
 from fastattn.mechanisms.arrays import check_float32
 from fastattn.mechanisms.scores import (
@@ -38,9 +37,9 @@ from fastattn.mechanisms.seen import (
     Sentences,
     View,
 )
-from fastattn.ops.cpu.attention.choose import best_keys
-from fastattn.ops.cpu.graph import graph_attention
-from fastattn.ops.cpu.local import local_attention
+from fastattn.ops import backend
+from fastattn.ops.float64_attention import LARGE, is_extreme
+from fastattn.ops.protocol import Ops
 
 Result = tuple[np.ndarray, np.ndarray | None]  # out (B, T, H, V); weights (B, H, T, S) if wanted
 NOWHERE, UNKNOWN = -1, -2  # instead of a key: of a query that sees none, or whose scores are NaN
@@ -50,14 +49,19 @@ NOWHERE, UNKNOWN = -1, -2  # instead of a key: of a query that sees none, or who
 class Inputs:
     """Queries (B, T, H, K), keys (B, S, G, K) and values (B, S, G, V); headless: whether the caller's had no heads."""
 
+    device: str
     query_BTHK: np.ndarray
     key_BSGK: np.ndarray
     value_BSGV: np.ndarray
     headless: bool = False
 
+    @property
+    def ops(self) -> Ops:
+        return backend(self.device)
+
     def view(self) -> View:
         B, T, H, _ = self.query_BTHK.shape
-        return View((B, H, T, self.key_BSGK.shape[1]), self.headless)
+        return View(self.ops, (B, H, T, self.key_BSGK.shape[1]), self.headless)
 
     def part(self, queries: slice, keys: slice) -> "Inputs":
         key_BSGK, value_BSGV = (np.ascontiguousarray(x[:, keys]) for x in (self.key_BSGK, self.value_BSGV))
@@ -69,7 +73,9 @@ class Inputs:
         )
 
 
-def checked_inputs(query: np.ndarray, key: np.ndarray | None, value: np.ndarray | None, score: Score) -> Inputs:
+def checked_inputs(
+    device: str, query: np.ndarray, key: np.ndarray | None, value: np.ndarray | None, score: Score
+) -> Inputs:
     """The arrays of ``attend`` with four axes; InputError where they do not fit."""
     arrays = {"query": query, "key": key, "value": value}
     given = {
@@ -102,7 +108,7 @@ def checked_inputs(query: np.ndarray, key: np.ndarray | None, value: np.ndarray 
     value_BSGV = given.get("value", np.zeros((*shape, 1), np.float32))
     if value_BSGV.shape[:3] != shape or value_BSGV.shape[3] == 0:
         raise InputError(f"value: expected {shape} as the key has, and a width, got {value_BSGV.shape}")
-    return Inputs(given["query"], key_BSGK, value_BSGV, headless)
+    return Inputs(device, given["query"], key_BSGK, value_BSGV, headless)
 
 
 def soft_attention(inputs: Inputs, score: Score, seen: tuple[Seen, ...], want: bool) -> Result:
@@ -140,9 +146,9 @@ def best_places(inputs: Inputs, score: Score, seen: tuple[Seen, ...]) -> np.ndar
         view = part.limit(view)  # type: ignore[union-attr]
     bias, options = None, dict[str, Any]()
     if isinstance(score, Additive):
-        query_BTHK, key_BSGK, options["vector_HK"] = score.project(inputs.query_BTHK, inputs.key_BSGK)
+        query_BTHK, key_BSGK, options["vector_HK"] = score.project(inputs.ops, inputs.query_BTHK, inputs.key_BSGK)
     else:
-        query_BTHK, key_BSGK, scale, softcap, bias = score.product(inputs.query_BTHK, inputs.key_BSGK)
+        query_BTHK, key_BSGK, scale, softcap, bias = score.product(inputs.ops, inputs.query_BTHK, inputs.key_BSGK)
         bias = None if bias is None else checked_bias(bias, view)
         # a cap alone changes no order
         unclear = bias is not None and (softcap != 0 or bias.max(initial=0) > LARGE)
@@ -151,7 +157,7 @@ def best_places(inputs: Inputs, score: Score, seen: tuple[Seen, ...]) -> np.ndar
         options["factor"] = np.float32(scale)
     if view.mask is not None:
         bias = np.ascontiguousarray(_hiding(view.mask, bias))
-    place_BHT = best_keys(query_BTHK, key_BSGK, seen_BT2=view.ranges(), bias_BHTS=bias, **options)
+    place_BHT = inputs.ops.best_keys(query_BTHK, key_BSGK, seen_BT2=view.ranges(), bias_BHTS=bias, **options)
     sees_BHT = np.broadcast_to(view.whole_mask().any(axis=-1), place_BHT.shape)
     place_BHT = np.where((place_BHT < 0) & sees_BHT, UNKNOWN, place_BHT)
     return None if bias is not None and (place_BHT == UNKNOWN).any() else place_BHT
@@ -160,15 +166,11 @@ def best_places(inputs: Inputs, score: Score, seen: tuple[Seen, ...]) -> np.ndar
 def _in_view(inputs: Inputs, score: Score, view: View, want: bool) -> Result:
     if isinstance(score, Additive):
         return _additive(inputs, score, view, want)
-    return _products(score.product(inputs.query_BTHK, inputs.key_BSGK), inputs.value_BSGV, view, want)
-
-
-def _products(product: Product, value_BSGV: np.ndarray, view: View, want: bool) -> Result:
-    """By the kernel of dot products."""
+    product = score.product(inputs.ops, inputs.query_BTHK, inputs.key_BSGK)
     bias = None if product.bias is None else checked_bias(product.bias, view)
-    arrays = product.query_BTHK, product.key_BSGK, value_BSGV
+    arrays = product.query_BTHK, product.key_BSGK, inputs.value_BSGV
     options = {"scale": product.scale, "softcap": product.softcap, "bias": bias, **view.options()}
-    return _with_weights(attention(*arrays, **options, return_weights=want))
+    return _with_weights(attention(*arrays, **options, return_weights=want, device=inputs.device))
 
 
 def _with_weights(result: np.ndarray | tuple[np.ndarray, ...]) -> Result:
@@ -189,12 +191,12 @@ def _hiding(mask: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
 
 
 def _additive(inputs: Inputs, score: Additive, view: View, want: bool) -> Result:
-    query_BTHD, key_BSGD, vector_HD = score.project(inputs.query_BTHK, inputs.key_BSGK)
+    query_BTHD, key_BSGD, vector_HD = score.project(inputs.ops, inputs.query_BTHK, inputs.key_BSGK)
     value_BSGV = inputs.value_BSGV
     if key_BSGD.shape[2] != value_BSGV.shape[2]:
         value_BSGV = np.repeat(value_BSGV, key_BSGD.shape[2] // value_BSGV.shape[2], axis=2)
     arrays = query_BTHD, key_BSGD, value_BSGV, vector_HD
-    return _with_weights(additive_attention(*arrays, **view.options(), return_weights=want))
+    return _with_weights(additive_attention(*arrays, **view.options(), return_weights=want, device=inputs.device))
 
 
 def _neighbours(inputs: Inputs, score: Score, neighbours: Neighbours, want: bool) -> Result | None:
@@ -204,9 +206,9 @@ def _neighbours(inputs: Inputs, score: Score, neighbours: Neighbours, want: bool
     starts_N1, indices_E = neighbours.checked(T, S)
     value_BSHV = np.repeat(inputs.value_BSGV, H // inputs.value_BSGV.shape[2], axis=2)
     if isinstance(score, Graph):
-        target, source, factor = score.terms(inputs.query_BTHK, inputs.key_BSGK)
+        target, source, factor = score.terms(inputs.ops, inputs.query_BTHK, inputs.key_BSGK)
     else:
-        product = score.product(inputs.query_BTHK, inputs.key_BSGK)  # type: ignore[union-attr]
+        product = score.product(inputs.ops, inputs.query_BTHK, inputs.key_BSGK)  # type: ignore[union-attr]
         if product.softcap != 0 or product.bias is not None:
             return None
         target, factor = product.query_BTHK, product.scale
@@ -218,7 +220,7 @@ def _neighbours(inputs: Inputs, score: Score, neighbours: Neighbours, want: bool
     for b in range(B):
         pair = np.ascontiguousarray(target[b]), np.ascontiguousarray(source[b])
         terms, dots = (pair, None) if isinstance(score, Graph) else (None, pair)
-        out_BTHV[b] = graph_attention(
+        out_BTHV[b] = inputs.ops.graph_attention(
             value_BSHV[b], starts_N1, indices_E, terms=terms, dots=dots, factor=factor, weights_EH=weights_EH
         )
         if weights_BHTS is not None and weights_EH is not None:
@@ -230,11 +232,13 @@ def _around_places(inputs: Inputs, score: Score, places: LocalPredictive, view: 
     """By the kernel of windows, or by its formula from the weights of another score."""
     centre_BTH = places.places(inputs.query_BTHK, view)
     windows_BTH2 = places.windows(centre_BTH, view)
-    product = None if isinstance(score, Additive) else score.product(inputs.query_BTHK, inputs.key_BSGK)
+    product = None if isinstance(score, Additive) else score.product(inputs.ops, inputs.query_BTHK, inputs.key_BSGK)
     if product is not None and product.softcap == 0 and product.bias is None and view.mask is None:
         weights_BHTS = np.empty(view.shape, np.float32) if want else None
         arrays = product.query_BTHK, product.key_BSGK, inputs.value_BSGV, centre_BTH, windows_BTH2
-        out = local_attention(*arrays, scale=product.scale, spread=places.spread(), weights_BHTS=weights_BHTS)
+        out = inputs.ops.local_attention(
+            *arrays, scale=product.scale, spread=places.spread(), weights_BHTS=weights_BHTS
+        )
         return out, weights_BHTS
     B, H, T, S = view.shape
     first, stop = (windows_BTH2[..., n].transpose(0, 2, 1)[..., None] for n in (0, 1))
@@ -293,7 +297,7 @@ def _each_sentence(inputs: Inputs, score: Score, sentences: Sentences, rest: tup
     if B != 1:
         raise InputError(one_row_of_sentences(B))
     if isinstance(score, Dot | ScaledDot | Content | General) and not want:
-        product = score.product(inputs.query_BTHK, inputs.key_BSGK)
+        product = score.product(inputs.ops, inputs.query_BTHK, inputs.key_BSGK)
         if product.bias is None and all(isinstance(part, _RAGGED) for part in rest):
             return _ragged(product, inputs, sentences.spans(T, S), rest), None
     out_BTHV = np.empty((B, T, H, inputs.value_BSGV.shape[3]), np.float32)
@@ -316,4 +320,5 @@ def _ragged(product: Product, inputs: Inputs, spans: list[tuple[slice, slice]], 
     options = {name: value for name, value in view.options().items() if value is not None}
     options |= {name: int(options[name][0]) for name in ("lengths", "offset") if name in options}
     arrays = (x[0] for x in (product.query_BTHK, product.key_BSGK, inputs.value_BSGV))
-    return attention_ragged(*arrays, *starts, scale=product.scale, softcap=product.softcap, **options)[None]
+    options |= {"scale": product.scale, "softcap": product.softcap, "device": inputs.device}
+    return attention_ragged(*arrays, *starts, **options)[None]

@@ -1,8 +1,8 @@
 """The operations that models are built from: the Protocol of a namespace of them. Operations allocate their results.
 
-``fastattn.ops.cpu`` and ``fastattn.ops.reference`` are two such namespaces. A model takes one, and nothing else makes
-rows or computes on them, so the same model runs on any. ``fastattn.ops.cpu`` documents each operation. An
-implementation may assume, without checks:
+``fastattn.ops.cpu`` and ``fastattn.ops.reference`` are two such namespaces; ``fastattn.ops.backend`` has that of a
+device. A model takes one, and nothing else makes rows or computes on them, so the same model runs on any.
+``fastattn.ops.cpu`` documents each operation. An implementation may assume, without checks:
 
 rows        float32 [N, D], C-contiguous, N perhaps 0, made by operations of the same namespace. Nobody else reads more
             of them than length, shape and dtype, except by ``np.asarray(rows)``, which copies them to the host.
@@ -11,6 +11,7 @@ indices     NumPy arrays, C-contiguous, in range: ids, positions and rows of tab
             lengths, offsets, seen keys, the rows of ``take_rows``) are int64
 parameters  NumPy arrays, the same objects call after call: norms' weights, embedding tables, tables of positions
 results     log-probabilities and the ids that they belong to are NumPy arrays
+arrays      of callers, which the last operations here take and return, are NumPy's
 
 An operation allocates what it returns. Written in place are the rows of ``round_rows``, ``rotate`` and
 ``normalize_heads``, the tables of ``write_rows``, ``ssru`` and ``running_average``, and attention's weights; callers
@@ -22,7 +23,7 @@ for the reference, which takes float64 too.
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -31,6 +32,9 @@ from fastattn.ops.heads import Heads
 from fastattn.ops.position_bias import PositionBias
 from fastattn.ops.step_rows import StepRows, SubsetRows
 from fastattn.spec.quantized import Tensor
+
+if TYPE_CHECKING:  # which no model needs
+    from fastattn.ops.strided_attention import ScoreTerms, SoftmaxOutputs, StridedArrays, Visible
 
 # Each implementation has its own types for weights; a PackedLinear has ``outputs`` and ``inputs``.
 PackedLinear: TypeAlias = Any
@@ -54,6 +58,9 @@ class Ops(Protocol):
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray: ...
 
+    def as_rows(self, x: np.ndarray) -> np.ndarray:
+        """Rows of a caller's array."""
+
     def take_rows(self, x_ND: np.ndarray, rows_R: np.ndarray) -> np.ndarray: ...
 
     def concatenate_rows(self, parts: Sequence[np.ndarray]) -> np.ndarray: ...
@@ -73,6 +80,19 @@ class Ops(Protocol):
     def pack_linear(
         self, weight_FD: Tensor, bias_F: np.ndarray | None = None, precision: str = "float32"
     ) -> PackedLinear: ...
+
+    def packed_layout(self, precision: str) -> str | None:
+        """The name of ``pack_linear``'s layout on this machine, by which files of packed layers are found; None: none.
+
+        With one, a PackedLinear's ``arrays()`` are NumPy arrays by name, of ``packed_shapes``, of which ``packed_of``
+        makes it again.
+        """
+
+    def packed_shapes(
+        self, outputs: int, inputs: int, precision: str, balanced: bool
+    ) -> dict[str, tuple[int, ...]]: ...
+
+    def packed_of(self, outputs: int, inputs: int, arrays: dict[str, np.ndarray]) -> PackedLinear: ...
 
     def linear(
         self,
@@ -258,3 +278,65 @@ class Ops(Protocol):
         targets_N: np.ndarray,
         edits: Edits = NO_EDITS,
     ) -> np.ndarray: ...
+
+    # on callers' arrays, which are NumPy's, as the results are; no model needs these
+
+    def reads_float16(self) -> bool:
+        """Whether attention reads arrays of float16, and cache tables of its bits (int16), as they are."""
+
+    def compile_function(self, function: Any, kind: str) -> Any:
+        """What operations take for a "score_mod" or "mask_mod"; InputError where it cannot be compiled."""
+
+    def strided_attention(
+        self,
+        arrays: "StridedArrays",
+        heads: Heads,
+        visible: "Visible",
+        terms: "ScoreTerms",
+        outputs: "SoftmaxOutputs",
+    ) -> int:
+        """Attention of arrays where they lie; the number of rows whose scores overflowed, which are NaN or 0 then."""
+
+    def block_states(self, function: Any, shape: tuple[int, int, int, int], block: tuple[int, int]) -> np.ndarray: ...
+
+    def best_keys(
+        self,
+        query_BTHK: np.ndarray,
+        key_BSGK: np.ndarray,
+        *,
+        seen_BT2: np.ndarray,
+        factor: float = 1.0,
+        vector_HK: np.ndarray | None = None,
+        bias_BHTS: np.ndarray | None = None,
+    ) -> np.ndarray: ...
+
+    def local_attention(
+        self,
+        query_BTHK: np.ndarray,
+        key_BSGK: np.ndarray,
+        value_BSGV: np.ndarray,
+        centre_BTH: np.ndarray,
+        windows_BTH2: np.ndarray,
+        *,
+        scale: float,
+        spread: float,
+        weights_BHTS: np.ndarray | None = None,
+    ) -> np.ndarray: ...
+
+    def graph_attention(
+        self,
+        value_MHV: np.ndarray,
+        starts_N1: np.ndarray,
+        indices_E: np.ndarray,
+        *,
+        terms: tuple[np.ndarray, np.ndarray] | None = None,
+        dots: tuple[np.ndarray, np.ndarray] | None = None,
+        factor: float,
+        weights_EH: np.ndarray | None = None,
+    ) -> np.ndarray: ...
+
+    def unit_vectors(self, x: np.ndarray) -> np.ndarray: ...
+
+    def nearest_rows(
+        self, queries_QD: np.ndarray, corpus_ND: np.ndarray, k: int, by_length: bool = False, bits: bool = False
+    ) -> tuple[np.ndarray, np.ndarray]: ...

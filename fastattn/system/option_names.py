@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
+from inspect import Parameter, Signature, signature
 from types import MappingProxyType
 from typing import ParamSpec, TypeVar
 
@@ -11,13 +12,14 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 NONE: Mapping[str, str] = MappingProxyType({})
-_NO_DEVICE = dict.fromkeys(("device", "device_index"), "left out: the CPU is the only device")
+_OF_CLASS = {"device": "device, an option of the class"}
 _NO_BATCHES = dict.fromkeys(
     ("max_batch_size", "batch_type", "chunk_size", "max_queued_batches"), "left out: batches are made for you"
 )
 # What CTranslate2, sentence-transformers and transformers call the options of a model's class, of a search, and of
 # calls with texts: what to write here.
-MODEL = _NO_DEVICE | {
+MODEL = {
+    "device_index": "left out: all CPUs are one device",
     "compute_type": "precision",
     "torch_dtype": "precision",
     "dtype": "precision",
@@ -38,7 +40,7 @@ MODEL = _NO_DEVICE | {
     "activation_fn": "activation_fn of each call",
 }
 SEARCH = (
-    _NO_DEVICE
+    _OF_CLASS
     | _NO_BATCHES
     | {
         "batch_size": "left out: batches are made for you",
@@ -61,7 +63,7 @@ SEARCH = (
     }
 )
 TEXTS = (
-    _NO_DEVICE
+    _OF_CLASS
     | _NO_BATCHES
     | {
         "sentences": "texts",
@@ -110,21 +112,42 @@ def unknown_option(function: str, name: str, known: Iterable[str], foreign: Mapp
     return f"{function}() got an unexpected keyword argument {described(name)}{what_was_meant(name, known, foreign)}"
 
 
-def explains_options(foreign: Mapping[str, str]) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """A decorator of functions without ``**``: a keyword argument that is unknown raises UnknownOptionError."""
+def explains_options(
+    foreign: Mapping[str, str], options: type | None = None
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """A decorator of functions: a keyword argument that is unknown raises UnknownOptionError.
+
+    options  the TypedDict of what a function with ``**options`` takes beside its parameters; ``help`` shows them too
+    """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         code = function.__code__  # type: ignore[attr-defined]  # of a function in Python
-        known = [name for name in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount] if name != "self"]
+        names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        known = dict.fromkeys(name for name in (*names, *getattr(options, "__annotations__", ())) if name != "self")
 
         @wraps(function)
-        def checked(*arguments: P.args, **options: P.kwargs) -> R:
-            for name in options:
+        def checked(*arguments: P.args, **given: P.kwargs) -> R:
+            for name in given:
                 if name not in known:
-                    called = type(arguments[0]).__name__ if function.__name__ == "__init__" else function.__name__
+                    of_class = function.__name__ in ("__init__", "__call__")
+                    called = type(arguments[0]).__name__ if of_class else function.__name__
                     raise UnknownOptionError(unknown_option(called, name, known, foreign))
-            return function(*arguments, **options)
+            return function(*arguments, **given)
 
+        if options is not None:
+            checked.__signature__ = _shown_with(function, options)  # type: ignore[attr-defined]
         return checked
 
     return decorate
+
+
+def _shown_with(function: Callable, options: type) -> Signature:
+    """The signature of a function with ``**options`` that names them."""
+    shown = signature(function)
+    *parameters, last = shown.parameters.values()
+    assert last.kind is Parameter.VAR_KEYWORD
+    named = [
+        Parameter(name, Parameter.KEYWORD_ONLY, default=..., annotation=kind)
+        for name, kind in options.__annotations__.items()
+    ]
+    return shown.replace(parameters=[*parameters, *named])

@@ -1,13 +1,12 @@
 """Semantic search: of a corpus of vectors, the nearest to each query."""
 
-from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fastattn.errors import InputError, check_count, conversion, described
-from fastattn.ops.cpu.search import search
-from fastattn.runtime.threads import use_threads
+from fastattn.ops import backend, on_threads
+from fastattn.ops.protocol import Ops
 from fastattn.system.option_names import explains_options
 from fastattn.vectors.similarity import unit_length
 
@@ -16,7 +15,7 @@ DTYPES = (np.dtype(np.float32), np.dtype(np.float16), np.dtype(np.int8), np.dtyp
 MOST_NUMBERS = 1 << 15  # of a vector of integers: sums of more products may exceed int32
 _LEFT_OUT = "left out: the corpus is read where it lies, and scores are not stored"
 # What sentence-transformers, torch and faiss call the options.
-OTHER_NAMES = {"corpus_chunk_size": _LEFT_OUT, "query_chunk_size": _LEFT_OUT, "device": _LEFT_OUT, "k": "top_k"}
+OTHER_NAMES = {"corpus_chunk_size": _LEFT_OUT, "query_chunk_size": _LEFT_OUT, "k": "top_k"}
 MOST_ROWS = (1 << 32) - 1
 
 
@@ -40,6 +39,7 @@ def semantic_search(
     score_function: str = "cosine",
     *,
     threads: int | None = None,
+    device: str = "cpu",
 ) -> SearchResult:
     """The ``top_k`` rows of ``corpus`` that are most similar to each query: (scores, ids).
 
@@ -50,6 +50,7 @@ def semantic_search(
     score_function  "cosine", for rows of lengths up to 1e19; "dot"; or "hamming", minus the number of bits that
              differ, for rows of packed bits ("binary", int8, and "ubinary", uint8, of sentence-transformers)
     threads  the most to use; None: those of ``use_threads``, else all that the process may use
+    device   "cpu", which searches
     A row whose score is NaN is not found: where fewer than ``top_k`` are left, ids of -1 with scores of -inf fill the
     columns. Equal scores are in the order of row numbers. A query's result has the same bits whatever the other queries
     and the number of threads. Products of integers are added exactly. InputError for arguments that do not fit.
@@ -60,23 +61,24 @@ def semantic_search(
     corpus_ND = _checked_corpus(corpus, score_function)
     queries_QD, single = _checked_queries(query, corpus_ND)
     k = min(check_count("top_k", top_k), len(corpus_ND))
-    with nullcontext() if threads is None else use_threads(check_count("threads", threads)):
-        scores_Qk, ids_Qk = _search(queries_QD, corpus_ND, k, score_function)
+    ops = backend(device)
+    with on_threads(ops, threads):
+        scores_Qk, ids_Qk = _search(ops, queries_QD, corpus_ND, k, score_function)
     return SearchResult(scores_Qk[0], ids_Qk[0]) if single else SearchResult(scores_Qk, ids_Qk)
 
 
 def _search(
-    queries_QD: np.ndarray, corpus_ND: np.ndarray, k: int, score_function: str
+    ops: Ops, queries_QD: np.ndarray, corpus_ND: np.ndarray, k: int, score_function: str
 ) -> tuple[np.ndarray, np.ndarray]:
     if not len(queries_QD) or not k:
         return np.zeros((len(queries_QD), k), np.float32), np.zeros((len(queries_QD), k), np.int64)
     if score_function != "cosine":
-        return search(queries_QD, corpus_ND, k, bits=score_function == "hamming")
+        return ops.nearest_rows(queries_QD, corpus_ND, k, bits=score_function == "hamming")
     if queries_QD.dtype == np.float32:
         with np.errstate(invalid="ignore"):  # of an infinite query, which is similar to nothing
             units_QD = unit_length(queries_QD)
-        return search(units_QD, corpus_ND, k, by_length=True)
-    scores_Qk, ids_Qk = search(queries_QD, corpus_ND, k, by_length=True)
+        return ops.nearest_rows(units_QD, corpus_ND, k, by_length=True)
+    scores_Qk, ids_Qk = ops.nearest_rows(queries_QD, corpus_ND, k, by_length=True)
     lengths_Q1 = np.sqrt(np.square(queries_QD.astype(np.int64)).sum(axis=1, keepdims=True)).astype(np.float32)
     return scores_Qk / np.maximum(lengths_Q1, np.float32(1)), ids_Qk
 

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fastattn
-from fastattn.array_attention import arrays as functional_arrays
 from fastattn.array_attention.attention import additive_attention
 from fastattn.errors import InputError, OutOfMemoryError
 from fastattn.kernels.attention.constants import KEYS, ROWS
 from fastattn.kernels.attention.sentences import attend as attend_kernel
+from fastattn.ops.cpu.attention import strided
 from fastattn.simd.target import TARGET
 from fastattn.spec.rounding import as_floats, bfloat16_bits
 from tests.array_attention.formula import attend
@@ -119,7 +119,7 @@ def test_narrow_numbers(narrow, T):
 def test_float16_where_no_instruction_converts_it(monkeypatch, T):
     given = [x.astype(np.float16) for x in arrays(1, T=T)]
     expected = fastattn.attention(*given)
-    monkeypatch.setattr(functional_arrays, "TARGET", replace(TARGET, float16=False))
+    monkeypatch.setattr(strided, "TARGET", replace(TARGET, float16=False))
     np.testing.assert_array_equal(fastattn.attention(*given), expected)
     turned = fastattn.attention(*(x.swapaxes(1, 2) for x in given), layout="BHTK")
     np.testing.assert_array_equal(turned.swapaxes(1, 2), expected)
@@ -421,7 +421,7 @@ def test_options_of_other_libraries_and_misspelt_ones_are_told_their_name():
     for function, call in calls:
         for option, told in [
             ("softmax_scale", "; here it is scale"),
-            ("device", "; here it is left out: arrays are computed where they lie"),
+            ("compute_type", "; here it is left out: it is the arrays' own, computed in float32"),
             ("sofcap", "; did you mean softcap?"),
             ("colour", ""),
         ]:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import fastattn
-from fastattn.array_attention import attention_float64
+from fastattn.ops import float64_attention
 from tests.array_attention import formula
 from tests.kernels.test_attention import attend, normal
 
@@ -47,7 +47,7 @@ BIASES = {
 @pytest.mark.filterwarnings("error")
 def test_a_bias_of_any_size(name, causal, monkeypatch):
     """In one row of several: the others keep their bits."""
-    monkeypatch.setattr(attention_float64, "CHUNK", 10)
+    monkeypatch.setattr(float64_attention, "CHUNK", 10)
     bias = normal(4, 2, 4, 5, 9)
     ordinary, ordinary_weights = fastattn.attention(*arrays(), bias=bias, causal=causal, return_weights=True)
     bias[1, 2, 3] = np.resize(np.array(BIASES[name], np.float32), 9)

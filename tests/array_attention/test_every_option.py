@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import fastattn
-from fastattn.array_attention import attention as attention_file
 from fastattn.array_attention.attention import DenseOptions
 from fastattn.array_attention.cache import StepOptions
 from fastattn.ops import cpu as operations
@@ -40,7 +39,7 @@ CHANGES = {
     "block_mask": (fastattn.BlockMask.from_mask(MASK, (2, 3)), {}, {"mask": MASK}),
 }
 NONE = {name: 0 if name == "sinks" else None for name in CHANGES} | {"causal": False}
-OTHERS = {"out", "threads", "layout"}  # which change no number
+OTHERS = {"out", "threads", "layout", "device"}  # which change no number
 FUNCTIONS = {"score_mod", "mask_mod"}  # each is compiled, and tested in test_attention_functions.py
 STEPS = {"window": (1, 0), "bias": normal(B, H, T, T), "scale": 0.7, "softcap": 0.6}
 
@@ -111,9 +110,8 @@ def test_threads_are_those_asked_for(monkeypatch):
     cache = fastattn.KVCache(B, G, K, V)
     cache.append(KEY, VALUE)
     weights = fastattn.ProjectionWeights(normal(H * K, D), normal(G * K, D), normal(G * V, D), normal(D, H * V))
-    monkeypatch.setattr(attention_file, "attend_laid", counted(attention_file.attend_laid))
-    monkeypatch.setattr("fastattn.array_attention.multi_head.linear", counted(operations.linear))
-    monkeypatch.setattr(operations, "attention_step", counted(operations.attention_step))
+    for name in ("strided_attention", "linear", "attention_step"):
+        monkeypatch.setattr(operations, name, counted(getattr(operations, name)))
     calls = [dense, ragged, lambda **options: cache.attend(QUERY, **options)]
     calls.append(lambda **options: fastattn.MultiHeadAttention(weights, H)(normal(B, T, D), **options))
     with operations.use_threads(2):

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import fastattn
-from fastattn.array_attention.arrays import Problem
 from fastattn.errors import CheckpointError, InputError
+from fastattn.ops import cpu as operations
 from fastattn.spec.rounding import as_floats, bfloat16_bits
 from fastattn.weights.containers import safetensors
 from tests import ROOT
@@ -96,15 +96,15 @@ def test_weights_and_logsumexp_in_this_order():
 @pytest.mark.parametrize("with_memory", [False, True])
 def test_projections_are_not_copied(monkeypatch, with_memory):
     """Attention reads columns of the projections' rows where they are."""
-    seen, laid = [], Problem.laid
-    monkeypatch.setattr(Problem, "laid", lambda self: seen.append(self) or laid(self))
+    seen, attend_arrays = [], operations.strided_attention
+    monkeypatch.setattr(operations, "strided_attention", lambda *given: seen.append(given[0]) or attend_arrays(*given))
     x = normal(1, 2, 9, 20)
     fastattn.MultiHeadAttention(make_weights(), 4)(x, x.copy() if with_memory else None)
-    (problem,) = seen
-    bases = [part.base for part in (problem.query, problem.key, problem.value)]
+    (arrays,) = seen
+    bases = [part.base for part in arrays[:3]]
     assert bases[1] is bases[2] and (bases[0] is bases[1]) != with_memory
     widths = [24, 12 + 20] if with_memory else [24 + 12 + 20] * 2
-    assert [problem.query.strides[1], problem.key.strides[1]] == [4 * width for width in widths]
+    assert [part.strides[1] for part in arrays[:2]] == [4 * width for width in widths]
 
 
 @pytest.mark.parametrize("precision", ["bfloat16", "int8"])

@@ -20,7 +20,7 @@ from fastattn.mechanisms import (
     attend,
     t5_bias,
 )
-from fastattn.ops.cpu.directions import directions
+from fastattn.ops.cpu.directions import unit_vectors
 from fastattn.ops.reference.mechanisms import scores
 from tests.mechanisms.oracle import check_attention, inputs, normal
 
@@ -163,13 +163,13 @@ def test_inputs_of_any_size(name, size):
 def test_directions_of_any_float32():
     x = np.array([[3, 4], [3e38, 3e38], [1e-45, 0], [6e-42, -8e-42], [1e-30, 1e-45], [0, 0]], np.float32)
     expected = [[0.6, 0.8], [0.5**0.5, 0.5**0.5], [1, 0], [0.6, -0.8], [1, 1e-15], [0, 0]]
-    np.testing.assert_allclose(directions(x), expected, rtol=2e-3, atol=1e-6)
-    np.testing.assert_allclose(directions(x[:2]), expected[:2], rtol=2e-7)
-    assert np.isnan(directions(np.array([[np.nan, 1], [1, np.inf]], np.float32))).all()
+    np.testing.assert_allclose(unit_vectors(x), expected, rtol=2e-3, atol=1e-6)
+    np.testing.assert_allclose(unit_vectors(x[:2]), expected[:2], rtol=2e-7)
+    assert np.isnan(unit_vectors(np.array([[np.nan, 1], [1, np.inf]], np.float32))).all()
     wide = normal(1, 70, 4 * COLUMNS + 3)
     lengths = np.linalg.norm(wide.astype(np.float64), axis=1, keepdims=True)
-    np.testing.assert_allclose(directions(wide), wide / lengths, rtol=1e-6)
-    assert directions(np.empty((0, 3), np.float32)).shape == (0, 3)
+    np.testing.assert_allclose(unit_vectors(wide), wide / lengths, rtol=1e-6)
+    assert unit_vectors(np.empty((0, 3), np.float32)).shape == (0, 3)
 
 
 @pytest.mark.parametrize("slope", [-0.5, 0.0, 1.0, 1.5])

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import fastattn
-from fastattn.array_attention import attention as attention_module
 from fastattn.errors import InputError
 from fastattn.ops import cpu as operations
 from tests import ROOT
@@ -196,13 +195,13 @@ def test_a_number_of_threads_that_is_none(count):
 def test_threads_of_attention_and_around_it(monkeypatch):
     seen = []
 
-    real = attention_module.attend_laid
+    real = operations.strided_attention
 
-    def attend_laid(*arguments, **options):
+    def strided_attention(*arguments, **options):
         seen.append(operations.current_threads())
         return real(*arguments, **options)
 
-    monkeypatch.setattr(attention_module, "attend_laid", attend_laid)
+    monkeypatch.setattr(operations, "strided_attention", strided_attention)
     expected = fastattn.attention(QUERY, QUERY, QUERY)
     one = fastattn.attention(QUERY, QUERY, QUERY, threads=1)
     with fastattn.use_threads(1):

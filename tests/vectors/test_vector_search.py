@@ -105,7 +105,7 @@ def test_neither_the_corpus_nor_all_scores_are_stored():
 
 def test_threads_are_those_asked_for(monkeypatch):
     asked = []
-    monkeypatch.setattr("fastattn.vectors.search.search", lambda *_, **__: asked.append(operations.current_threads()))
+    monkeypatch.setattr(operations, "nearest_rows", lambda *_, **__: asked.append(operations.current_threads()))
     with fastattn.use_threads(1), pytest.raises(TypeError):
         semantic_search(QUERIES, CORPUS)
     with pytest.raises(TypeError):

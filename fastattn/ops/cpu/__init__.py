@@ -4,6 +4,9 @@ Nothing here imports Numba: a kernel is called through its handle (``fastattn.ru
 the first call. ``fastattn.ops.reference`` has the same operations in plain NumPy.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from fastattn.ops.cpu.attention import attention, attention_step, pack_distances, seen_around, seen_keys
 from fastattn.ops.cpu.cache_rows import round_rows, write_rows
 from fastattn.ops.cpu.embed import embed
@@ -11,58 +14,35 @@ from fastattn.ops.cpu.greedy import pick_tokens, take_tokens
 from fastattn.ops.cpu.matmul import gated, linear
 from fastattn.ops.cpu.norm import layer_norm, normalize_heads, rms_norm
 from fastattn.ops.cpu.output_subset import pack_rows, select_outputs
-from fastattn.ops.cpu.packing import pack_linear
+from fastattn.ops.cpu.packing import pack_linear, packed_layout, packed_of, packed_shapes
 from fastattn.ops.cpu.peaks import project_peaks
 from fastattn.ops.cpu.pooling import pool
 from fastattn.ops.cpu.project import log_probs, project_all, project_top_k
 from fastattn.ops.cpu.recurrence import running_average, ssru
 from fastattn.ops.cpu.rotary import rotate
-from fastattn.ops.cpu.rows import add_rows, average_heads, concatenate_rows, empty, neighbours, scale_rows, take_rows
+from fastattn.ops.cpu.rows import (
+    add_rows,
+    as_rows,
+    average_heads,
+    concatenate_rows,
+    empty,
+    neighbours,
+    scale_rows,
+    take_rows,
+)
 from fastattn.ops.cpu.softmax import softmax
 from fastattn.ops.cpu.tables import empty_table, extend_table, gather_table
 from fastattn.runtime.recording import recorder
 from fastattn.runtime.threads import current_threads, thread_limit, use_threads
 
-__all__ = [
-    "add_rows",
-    "attention",
-    "attention_step",
-    "average_heads",
-    "concatenate_rows",
-    "current_threads",
-    "embed",
-    "empty",
-    "empty_table",
-    "extend_table",
-    "gather_table",
-    "layer_norm",
-    "gated",
-    "linear",
-    "log_probs",
-    "neighbours",
-    "normalize_heads",
-    "pack_distances",
-    "pack_linear",
-    "pack_rows",
-    "pick_tokens",
-    "pool",
-    "project_all",
-    "project_peaks",
-    "project_top_k",
-    "recorder",
-    "rms_norm",
-    "rotate",
-    "round_rows",
-    "running_average",
-    "seen_around",
-    "seen_keys",
-    "scale_rows",
-    "softmax",
-    "select_outputs",
-    "ssru",
-    "take_rows",
-    "take_tokens",
-    "thread_limit",
-    "use_threads",
-    "write_rows",
-]
+if TYPE_CHECKING:
+    from fastattn.ops.cpu.on_arrays import *  # noqa: F403
+else:
+
+    def __getattr__(name: str) -> Any:
+        """Operations on callers' arrays, which no model calls, are imported when one is first used."""
+        found = vars(import_module("fastattn.ops.cpu.on_arrays")).get(name)
+        if found is None or name.startswith("_"):
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        globals()[name] = found  # later uses find it there
+        return found

@@ -104,6 +104,11 @@ def packed_shapes(outputs: int, inputs: int, precision: str, balanced: bool) -> 
     }
 
 
+def packed_of(outputs: int, inputs: int, arrays: dict[str, np.ndarray]) -> PackedLinear:
+    """The PackedLinear whose ``arrays`` were these."""
+    return PackedLinear(outputs, inputs, **arrays)
+
+
 def _whole(inputs: int) -> int:
     """``inputs`` in vectors of staged int8, each of which holds whole vectors of float32."""
     size = LANES * format_for("int8").group

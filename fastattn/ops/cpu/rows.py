@@ -4,12 +4,18 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fastattn.ops.cpu.attention.memory import writeable
 from fastattn.runtime.recording import unrecordable
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """An array of that shape, C-contiguous, of any values."""
     return np.empty(shape, dtype)
+
+
+def as_rows(x: np.ndarray) -> np.ndarray:
+    """A caller's array as rows: C-contiguous and aligned, a copy where it must be."""
+    return writeable(np.require(x, requirements=["C", "A"]))
 
 
 def take_rows(x_ND: np.ndarray, rows_R: np.ndarray) -> np.ndarray:

@@ -43,7 +43,7 @@ def _end(corpus_ND: np.ndarray, beyond: int) -> tuple[np.ndarray, int]:
     return end_W, rising_ND.ctypes.data + (len(corpus_ND) - rows) * step
 
 
-def search(
+def nearest_rows(
     queries_QD: np.ndarray, corpus_ND: np.ndarray, k: int, by_length: bool = False, bits: bool = False
 ) -> tuple[np.ndarray, np.ndarray]:
     """(scores_Qk float32, ids_Qk int64): of each query, the ``k`` rows with the greatest scores, best first.

@@ -34,3 +34,17 @@ def pack_linear(weight_FD: Tensor, bias_F: np.ndarray | None = None, precision: 
     if precision == "int8":
         return ReferenceLinear(weight_FD, bias_F, partial(quantize_rows, **inputs))
     return ReferenceLinear(weight_FD, bias_F)
+
+
+def packed_layout(precision: str) -> None:
+    """None: packed layers are not kept in files."""
+
+
+def packed_shapes(outputs: int, inputs: int, precision: str, balanced: bool) -> dict[str, tuple[int, ...]]:
+    """The shapes of a packed layer's arrays in a file: there are none."""
+    return {}
+
+
+def packed_of(outputs: int, inputs: int, arrays: dict[str, np.ndarray]) -> ReferenceLinear:
+    """A packed layer of the arrays of a file: there is none."""
+    raise NotImplementedError

@@ -10,6 +10,11 @@ def empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     return np.full(shape, np.nan, dtype)
 
 
+def as_rows(x: np.ndarray) -> np.ndarray:
+    """A caller's array as rows."""
+    return np.ascontiguousarray(x)
+
+
 def take_rows(x_ND: np.ndarray, rows_R: np.ndarray) -> np.ndarray:
     """The rows with these numbers, in their order."""
     return np.take(x_ND, rows_R, axis=0)

@@ -3,7 +3,7 @@
 import numpy as np
 
 
-def search(
+def nearest_rows(
     queries_QD: np.ndarray, corpus_ND: np.ndarray, k: int, by_length: bool = False, bits: bool = False
 ) -> tuple[np.ndarray, np.ndarray]:
     """(scores_Qk, ids_Qk int64): the ``k`` rows with the greatest scores; -inf and -1 where they are not numbers."""
@@ -19,4 +19,5 @@ def search(
     ids_Qk = np.argsort(-scores_QN, axis=1, kind="stable")[:, :k]  # NaN comes last
     scores_Qk = np.take_along_axis(scores_QN, ids_Qk, axis=1)
     absent_Qk = np.isnan(scores_Qk)
-    return np.where(absent_Qk, -np.inf, scores_Qk), np.where(absent_Qk, -1, ids_Qk)
+    scores_Qk = np.where(absent_Qk, -np.inf, scores_Qk).astype(np.result_type(np.float32, corpus_ND.dtype))
+    return scores_Qk, np.where(absent_Qk, -1, ids_Qk)

@@ -1,0 +1,175 @@
+"""Attention in float64, for rows whose scores overflow float32.
+
+Kernels multiply scores and biases by log2(e) in float32. From 2.4e38 on that overflows: a row's total becomes NaN or,
+where all its scores became -inf, zero. They count such rows; one number of each row's output shows which.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fastattn.ops.heads import Heads
+from fastattn.ops.strided_attention import NONE, ScoreTerms, SoftmaxOutputs, StridedArrays, Visible
+from fastattn.spec.rounding import as_floats, bfloat16_bits
+
+# Scores beyond this may overflow on the way; scales beyond it, or below its inverse, lose digits as float32.
+LARGE = 1e30
+# Scales above this are so rare that the greatest scores they may lead to are looked for.
+ORDINARY = 1e4
+CHUNK = 1 << 20  # scores at a time
+
+
+def is_ordinary(scale: float, softcap: float) -> bool:
+    """Whether float32 holds both, and the scores they lead to but for huge queries and keys."""
+    return (softcap == 0 or 1 / LARGE < softcap < LARGE) and (scale == 0 or 1 / LARGE < abs(scale) < ORDINARY)
+
+
+def is_large(sinks_H: np.ndarray | None) -> bool:
+    """Whether float32 cannot hold learned logits times log2(e)."""
+    return sinks_H is not None and float(np.abs(sinks_H).max()) > LARGE
+
+
+def is_extreme(scale: float, softcap: float, query: np.ndarray, key: np.ndarray) -> bool:
+    """Whether float32 cannot hold the scale, the scores that it may lead to, the softcap or its inverse."""
+    if is_ordinary(scale, softcap):
+        return False
+    if softcap != 0 and not 1 / LARGE < softcap < LARGE:
+        return True
+    arrays = [np.abs(as_floats(array)) for array in (query, key)]
+    query_most, key_most = (float(np.fmax.reduce(array, axis=None, initial=0)) for array in arrays)
+    return not 1 / LARGE < abs(scale) < LARGE or abs(scale) * query_most * key_most * query.shape[-1] > LARGE
+
+
+def recompute_in_float64(
+    arrays: StridedArrays,
+    heads: Heads,
+    visible: Visible,
+    terms: ScoreTerms,
+    outputs: SoftmaxOutputs,
+    every: bool,
+) -> None:
+    """Compute again, in place, the rows that overflowed in ``strided_attention`` of the same arguments.
+
+    every  all rows that see a key or a sink, instead
+    Of those that overflowed, rows of a query or with a seen key that is NaN or infinite are left as they are.
+    """
+    for b, (rows, sentence) in enumerate(arrays.sentences()):
+        (query_THK, key_SGK, value_SGV, out_THV), S = sentence, len(sentence[1])
+        suspect_TH = every | ~(np.abs(as_floats(out_THV[..., 0])) > 0)  # 0 or NaN
+        weights, logs = outputs
+        for h in map(int, np.nonzero(suspect_TH.any(axis=0))[0]):
+            g = h // (heads.query_heads // heads.key_heads)
+            head = _Head(
+                heads=heads,
+                visible=visible,
+                terms=terms,
+                number=(b, h),
+                first=rows.start,
+                query_TK=as_floats(query_THK[:, h]),
+                key_SK=as_floats(key_SGK[:, g]),
+                value_SV=as_floats(value_SGV[:, g]),
+                out_TV=out_THV[:, h],
+                weights_TS=None if weights is None else weights[b, h, :, :S],
+                logs_T=None if logs is None else logs[rows, h] if arrays.ragged else logs[b, h],
+            )
+            suspects = np.nonzero(suspect_TH[:, h])[0]
+            for rows_R in np.array_split(suspects, 1 + len(suspects) * S // CHUNK):
+                head.recompute(rows_R, every)
+
+
+class _Head(NamedTuple):
+    """One head of one sentence, (b, h), whose queries begin at ``first`` among all."""
+
+    heads: Heads
+    visible: Visible
+    terms: ScoreTerms
+    number: tuple[int, int]
+    first: int
+    query_TK: np.ndarray
+    key_SK: np.ndarray
+    value_SV: np.ndarray
+    out_TV: np.ndarray  # this and the others below are written
+    weights_TS: np.ndarray | None
+    logs_T: np.ndarray | None
+
+    def recompute(self, rows_R: np.ndarray, every: bool) -> None:
+        """Recompute those of ``rows_R`` that overflowed, or ``every`` one that sees a key or a sink."""
+        hidden_RS = self._hidden(rows_R)
+        kept_R = ~hidden_RS.all(axis=1) | (self.terms.sinks_H is not None)
+        if not every:
+            out_RV = as_floats(self.out_TV[rows_R])
+            kept_R &= np.isnan(out_RV).all(axis=1) | ~out_RV.any(axis=1)
+            if self.weights_TS is not None:  # else values of zero look like it
+                kept_R &= np.isnan(self.weights_TS[rows_R]).any(axis=1) | ~self.weights_TS[rows_R].any(axis=1)
+            kept_R &= np.isfinite(self.query_TK[rows_R]).all(axis=1)
+            kept_R &= hidden_RS[:, ~np.isfinite(self.key_SK).all(axis=1)].all(axis=1)
+        if not kept_R.any():
+            return
+        rows_R, hidden_RS = rows_R[kept_R], hidden_RS[kept_R]
+        seen_S = ~hidden_RS.all(axis=0)
+        weights_RS, logs_R = self._softmax(rows_R, hidden_RS)
+        with np.errstate(all="ignore"):
+            out_RV = weights_RS[:, seen_S] @ self.value_SV[seen_S].astype(np.float64)
+            self.out_TV[rows_R] = out_RV if self.out_TV.dtype != np.uint16 else bfloat16_bits(out_RV.astype(np.float32))
+            if self.logs_T is not None:
+                self.logs_T[rows_R] = logs_R
+        if self.weights_TS is not None:
+            self.weights_TS[rows_R] = weights_RS
+
+    def _hidden(self, rows_R: np.ndarray) -> np.ndarray:
+        """Which keys each of the rows does not see."""
+        seen, S = self.visible, len(self.key_SK)
+        hidden_RS, s_S = np.zeros((len(rows_R), S), bool), np.arange(S)
+        if seen.seen_N2 is not None:
+            begin_R1, stop_R1 = np.split(seen.seen_N2[self.first + rows_R], 2, axis=1)
+            before_RS = (s_S < begin_R1) & ((s_S >= seen.sinks) | (begin_R1 >= stop_R1))
+            hidden_RS |= before_RS | (s_S >= stop_R1)
+        if seen.mask_BHTS is not None:
+            hidden_RS |= ~self._part(seen.mask_BHTS, rows_R)
+        if seen.states_BHTS is not None:
+            states_TS = _of_head(seen.states_BHTS, self.number)
+            hidden_RS |= states_TS[rows_R // seen.block[0]][:, s_S // seen.block[1]] == NONE
+        if seen.function is not None:
+            hidden_RS |= ~np.asarray(seen.function(*self.number, rows_R[:, None], s_S)).astype(bool)
+        if self.terms.bias_BHTS is not None:
+            hidden_RS |= self._part(self.terms.bias_BHTS, rows_R) == -np.inf
+        return hidden_RS
+
+    def _softmax(self, rows_R: np.ndarray, hidden_RS: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(weights [R, S], the logs of their sums [R]) in float64."""
+        terms = self.terms
+        with np.errstate(all="ignore"):
+            scores_RS = self._products(rows_R)
+            if terms.function is not None:
+                scores_RS = terms.function(scores_RS, *self.number, rows_R[:, None], np.arange(len(self.key_SK)))
+            if terms.bias_BHTS is not None:
+                scores_RS = scores_RS + self._part(terms.bias_BHTS, rows_R)
+            scores_RS[hidden_RS] = -np.inf
+            top_R1 = scores_RS.max(axis=1, keepdims=True, initial=-np.inf)
+            sink = -np.inf if terms.sinks_H is None else float(terms.sinks_H[self.number[1]])
+            top_R1 = np.maximum(top_R1, sink)
+            top_R1[np.isneginf(top_R1)] = 0
+            weights_RS = np.exp(scores_RS - top_R1)
+            total_R1 = weights_RS.sum(axis=1, keepdims=True) + np.exp(sink - top_R1)
+            return weights_RS / np.where(total_R1 == 0, 1, total_R1), (top_R1 + np.log(total_R1))[:, 0]
+
+    def _products(self, rows_R: np.ndarray) -> np.ndarray:
+        """The scaled and capped products of queries and keys, or what is in their place, [R, S]."""
+        query_RK, key_SK, (_, h) = self.query_TK[rows_R].astype(np.float64), self.key_SK.astype(np.float64), self.number
+        if self.terms.vector_HK is not None:
+            return np.tanh(query_RK[:, None] + key_SK) @ self.terms.vector_HK[h].astype(np.float64)
+        heads = self.heads
+        scores_RS = query_RK @ key_SK.T * (heads.width**-0.5 if heads.scale is None else heads.scale)
+        return np.tanh(scores_RS / heads.softcap) * heads.softcap if heads.softcap else scores_RS
+
+    def _part(self, array_BHTS: np.ndarray, rows_R: np.ndarray) -> np.ndarray:
+        """What an array that broadcasts has for some rows and all keys of the head, [R, S]."""
+        _, _, T, S = array_BHTS.shape
+        part_RS = _of_head(array_BHTS, self.number)[rows_R if T > 1 else np.zeros_like(rows_R)]
+        keys = len(self.key_SK)
+        return part_RS[:, :keys] if S > 1 else np.broadcast_to(part_RS, (len(rows_R), keys))
+
+
+def _of_head(array_BHTS: np.ndarray, number: tuple[int, int]) -> np.ndarray:
+    b, h = number
+    return array_BHTS[b if len(array_BHTS) > 1 else 0, h if array_BHTS.shape[1] > 1 else 0]

@@ -1,0 +1,91 @@
+"""Arguments of ``strided_attention``: arrays, which keys queries see, what scores are made of, other outputs."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+NONE, SOME, ALL = 0, 1, 2  # how many keys of a block its queries see
+
+
+class StridedArrays(NamedTuple):
+    """Queries, keys, values and results: adjacent numbers along the last axis, any strides along the other three.
+
+    Queries, keys and values are of one type: float32, float16 or uint16, the bits of bfloat16; results are of that type
+    or float32. Query heads are a multiple of the key heads.
+    shape   sentences, query heads, the most queries and the most keys of a sentence
+    starts  int64 [B + 1]: where the sentences' queries begin among all, and their keys
+    ragged  the arrays have one "sentence", in which the sentences lie one after another at ``starts``
+    """
+
+    query_BTHK: np.ndarray
+    key_BSGK: np.ndarray
+    value_BSGV: np.ndarray
+    out_BTHV: np.ndarray  # written
+    shape: tuple[int, int, int, int]
+    starts: tuple[np.ndarray, np.ndarray]
+    ragged: bool = False
+
+    def sentences(self) -> Iterator[tuple[slice, tuple[np.ndarray, ...]]]:
+        """Of each its rows among all, and its queries, keys, values and results [positions, heads, width]."""
+        for b, (first, stop) in enumerate(zip(self.starts[0][:-1], self.starts[0][1:])):
+            rows, keys = slice(int(first), int(stop)), slice(int(self.starts[1][b]), int(self.starts[1][b + 1]))
+            if self.ragged:
+                query, key, value, out = (array[0] for array in self[:4])
+                yield rows, (query[rows], key[keys], value[keys], out[rows])
+            else:
+                yield rows, tuple(array[b] for array in self[:4])
+
+
+class Visible(NamedTuple):
+    """Which keys the queries see: those that all of these show.
+
+    seen_N2      int64: the first key that each query sees and its stop; None: all. ``sinks`` first keys are seen beside
+                 them by a query that sees any
+    mask_BHTS    bool; axes of length one are broadcast
+    states_BHTS  uint8, likewise in its first two axes: how many keys of a block are seen, NONE, SOME or ALL of them;
+                 ``block`` has (queries, keys)
+    function     a mask_mod, compiled
+    """
+
+    seen_N2: np.ndarray | None = None
+    sinks: int = 0
+    mask_BHTS: np.ndarray | None = None
+    states_BHTS: np.ndarray | None = None
+    block: tuple[int, int] = (1, 1)
+    function: Any = None
+
+
+class ScoreTerms(NamedTuple):
+    """What changes scores after the scale and cap of ``Heads``, or takes their place.
+
+    bias_BHTS  float32; axes of length one are broadcast; -inf hides a key
+    sinks_H    float32, logits that take part in each softmax
+    function   a score_mod, compiled; before the bias
+    vector_HK  float32: scores are v . tanh(q + k), without scale and cap
+    """
+
+    bias_BHTS: np.ndarray | None = None
+    sinks_H: np.ndarray | None = None
+    function: Any = None
+    vector_HK: np.ndarray | None = None
+
+
+class SoftmaxOutputs(NamedTuple):
+    """What is written beside the result, where it is wanted.
+
+    weights_BHTS  float32 zeros: the softmax weights
+    logs          float32 [B, H, T], or [N, H] of ragged arrays: the logs of the softmaxes' sums
+    """
+
+    weights_BHTS: np.ndarray | None = None
+    logs: np.ndarray | None = None
+
+
+def mask_states(mask: np.ndarray, block: tuple[int, int]) -> np.ndarray:
+    """The states, uint8, of a boolean array's blocks of (queries, keys), its last two axes."""
+    some = every = mask
+    for axis, size in zip((-2, -1), block):
+        firsts = np.arange(0, mask.shape[axis], size)
+        some, every = np.logical_or.reduceat(some, firsts, axis), np.logical_and.reduceat(every, firsts, axis)
+    return some.astype(np.uint8) + every
