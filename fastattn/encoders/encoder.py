@@ -15,7 +15,7 @@ from fastattn.encoders.text_model import TextModel
 from fastattn.encoders.vector_head import VectorHead, VectorOptions, check_vectors
 from fastattn.encoders.vector_plans import VectorPlans
 from fastattn.errors import InputError, check_bool, check_count, check_several, check_text, check_texts
-from fastattn.processes.choice import Sharing, begin_crew
+from fastattn.processes.choice import Sharing, begin_pool
 from fastattn.scheduling.request import Plan, awaited
 from fastattn.scheduling.scheduler import Scheduler
 from fastattn.spec.architecture import StackSpec
@@ -27,7 +27,7 @@ from fastattn.vectors.similarity import similarity, similarity_pairwise
 from fastattn.weights.download import catalog
 
 if TYPE_CHECKING:
-    from fastattn.encoders.worker_processes import EncodingCrew
+    from fastattn.encoders.worker_processes import EncodingProcesses
 
 # Texts that encode_iter reads ahead: few at first, so that the first vectors come soon, then enough for batches of
 # similar lengths on every core; fewer if they have this many characters together.
@@ -52,7 +52,7 @@ class Encoder(TextModel):
     Raises CheckpointError for a path without a valid checkpoint of an encoder.
     """
 
-    _crew: "EncodingCrew | None" = None
+    _pool: "EncodingProcesses | None" = None
 
     @explains_options(MODEL)
     def __init__(
@@ -67,12 +67,12 @@ class Encoder(TextModel):
         folder = catalog.resolve(path)
         super().__init__(folder, precision, threads)
 
-        def make_crew(shared: Sharing) -> "EncodingCrew":
-            from fastattn.encoders.worker_processes import EncodingCrew
+        def make_pool(shared: Sharing) -> "EncodingProcesses":
+            from fastattn.encoders.worker_processes import EncodingProcesses
 
-            return EncodingCrew(shared, folder, precision)
+            return EncodingProcesses(shared, folder, precision)
 
-        self._crew = begin_crew(make_crew, processes, threads, self._loaded.threads, self.layer_weights)
+        self._pool = begin_pool(make_pool, processes, threads, self._loaded.threads, self.layer_weights)
 
     def _checked(self, checkpoint: Checkpoint, text: EncoderText, stack: StackSpec) -> Checkpoint:
         check_vectors(text, stack.width)
@@ -153,7 +153,7 @@ class Encoder(TextModel):
         if not check_bool("convert_to_numpy", convert_to_numpy):
             raise InputError("convert_to_numpy must be True: vectors are NumPy arrays")
         if isinstance(texts, str):
-            if self._crew_for(1) is None:
+            if self._pool_for(1) is None:
                 return self._encoder.run_alone(partial(self._plans.plan, [texts], options))[0]
             scheduler, plan = self._planned([texts], options)
             return scheduler.run(plan)[0]
@@ -250,8 +250,8 @@ class Encoder(TextModel):
         check_several("texts", texts, "an iterable of str")
         if output_dtype in ("int8", "uint8") and ranges is None:
             raise InputError(f"{output_dtype} needs ranges: vectors are yielded before those of all texts are known")
-        if self._crew is not None:
-            return self._encode_shared(self._crew, texts, options)
+        if self._pool is not None:
+            return self._encode_shared(self._pool, texts, options)
         return self._encode_windows(enumerate(texts), options)
 
     @explains_options(TEXTS)
@@ -288,29 +288,29 @@ class Encoder(TextModel):
         """similarity_N float32 of each vector of a [N, D] or [D] and that of its number in b, as ``similarity``."""
         return similarity_pairwise(a, b, self._text.similarity)
 
-    def _crew_for(self, texts: int) -> "EncodingCrew | None":
+    def _pool_for(self, texts: int) -> "EncodingProcesses | None":
         """The processes for a call with so many texts; None where they are encoded here."""
-        return None if self._crew is None or texts < self._crew.least else self._crew
+        return None if self._pool is None or texts < self._pool.least else self._pool
 
     def _planned(self, texts: list[str], options: VectorOptions) -> tuple[Scheduler, Callable[..., Plan]]:
         """(scheduler, function of a Progress that makes the plan for it) of the vectors of texts."""
-        crew = self._crew_for(len(texts))
-        if crew is None:
+        pool = self._pool_for(len(texts))
+        if pool is None:
             return self._scheduler, partial(self._plans.plan, texts, options)
 
         def plan(progress: Progress | None = None) -> Plan:
             self._plans.check(texts, options)
-            return (yield from crew.plan(texts, options, progress))
+            return (yield from pool.plan(texts, options, progress))
 
-        return crew.scheduler, plan
+        return pool.scheduler, plan
 
     def _encode_shared(
-        self, crew: "EncodingCrew", texts: Iterable[str], options: VectorOptions
+        self, pool: "EncodingProcesses", texts: Iterable[str], options: VectorOptions
     ) -> Iterator[np.ndarray]:
         """``encode_iter`` with processes, for all but the few texts that a short call has."""
         numbered = enumerate(texts)
-        yield from self._encode_windows(islice(numbered, crew.least - 1), options)
-        yield from crew.stream(self._checked_texts(numbered, options), options)
+        yield from self._encode_windows(islice(numbered, pool.least - 1), options)
+        yield from pool.stream(self._checked_texts(numbered, options), options)
 
     def _checked_texts(self, numbered: Iterator[tuple[int, str]], options: VectorOptions) -> Iterator[tuple[int, str]]:
         """(length, text) of each."""

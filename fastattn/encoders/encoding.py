@@ -7,7 +7,7 @@ import numpy as np
 
 from fastattn.models.encoder import EncoderModel
 from fastattn.scheduling.request import Ticket
-from fastattn.scheduling.seat import Desk
+from fastattn.scheduling.worker_slot import SlotInterface
 
 # Rows of a pass: enough for the matrix products to run at full speed, few enough to bound memory and for the cores
 # to finish together. From 256 to 4096 rows the speed differs by less than its noise (MiniLM, two cores).
@@ -38,8 +38,8 @@ class EncodingBatch:
 class EncodingWorker:
     """Encodes waiting batches, as many as fit into a pass together."""
 
-    def __init__(self, model: EncoderModel, desk: Desk):
-        self.model, self.desk = model, desk
+    def __init__(self, model: EncoderModel, slot: SlotInterface):
+        self.model, self.slot = model, slot
 
     def advance(self) -> bool:
         rows = 0
@@ -49,7 +49,7 @@ class EncodingWorker:
             before, rows = rows, rows + ticket.job.weight
             return not before or rows <= MOST_ROWS
 
-        tickets = self.desk.take(has_room)
+        tickets = self.slot.take(has_room)
         if not tickets:
             return False
         ids_B, types_B, seen_B = (_joined(tickets, name) for name in ("ids_B", "types_B", "seen_B"))
@@ -57,7 +57,7 @@ class EncodingWorker:
         first = 0
         for ticket in tickets:
             end = first + len(ticket.job.ids_B)
-            self.desk.finish(ticket, ticket.job.vectors(rows_ND, starts_B1[first : end + 1]))
+            self.slot.finish(ticket, ticket.job.vectors(rows_ND, starts_B1[first : end + 1]))
             first = end
         return True
 

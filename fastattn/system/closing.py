@@ -13,7 +13,7 @@ class Closable:
     All that it has is let go, so that a use afterwards finds nothing, and says why.
     """
 
-    _crew: Any = None
+    _pool: Any = None
 
     def close(self) -> None:
         """End the worker processes, if there are any, and free the memory; again, it does nothing.
@@ -22,10 +22,10 @@ class Closable:
         end as ever. Later ones raise FastattnError.
         """
         if "_closed" not in self.__dict__:
-            crew = self._crew
+            pool = self._pool
             self.__dict__ = {"_closed": frozenset(self.__dict__)}
-            if crew is not None:
-                crew.close()
+            if pool is not None:
+                pool.close()
 
     def __enter__(self: _Self) -> _Self:
         if "_closed" in self.__dict__:

@@ -12,7 +12,7 @@ from fastattn.errors import CheckpointError, check_count
 from fastattn.loading.kept_checkpoint import load
 from fastattn.loading.loaded_model import Loading, load_model, refuse_pickling
 from fastattn.ops.protocol import Ops
-from fastattn.processes.choice import Sharing, begin_crew
+from fastattn.processes.choice import Sharing, begin_pool
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.text_spec import TranslationText
 from fastattn.system.closing import Closable
@@ -24,7 +24,7 @@ from fastattn.translation.pipeline import Pipeline
 from fastattn.weights.download import catalog
 
 if TYPE_CHECKING:
-    from fastattn.translation.worker_processes import TranslatingCrew
+    from fastattn.translation.worker_processes import TranslationProcesses
 
 _Self = TypeVar("_Self", bound="LoadedTranslator")
 
@@ -32,7 +32,7 @@ _Self = TypeVar("_Self", bound="LoadedTranslator")
 class LoadedTranslator(Closable):
     """The part of ``Translator`` that loads: see there."""
 
-    _crew: "TranslatingCrew | None" = None
+    _pool: "TranslationProcesses | None" = None
     __reduce_ex__ = refuse_pickling
 
     @explains_options(MODEL)
@@ -96,18 +96,18 @@ class LoadedTranslator(Closable):
     def _share(self, folder: Path, precision: str, threads: int | None, processes: int | None) -> None:
         """Have processes, if the caller or the model asks for them."""
 
-        def make_crew(shared: Sharing) -> "TranslatingCrew":
-            from fastattn.translation.worker_processes import TranslatingCrew
+        def make_pool(shared: Sharing) -> "TranslationProcesses":
+            from fastattn.translation.worker_processes import TranslationProcesses
 
-            return TranslatingCrew(shared, folder, precision)
+            return TranslationProcesses(shared, folder, precision)
 
-        self._crew = begin_crew(make_crew, processes, threads, self._service.threads, self.layer_weights)
+        self._pool = begin_pool(make_pool, processes, threads, self._service.threads, self.layer_weights)
 
-    def _crew_for(self, texts: int, options: DecodingOptions | None = None) -> "TranslatingCrew | None":
+    def _pool_for(self, texts: int, options: DecodingOptions | None = None) -> "TranslationProcesses | None":
         """The processes for a call with so many texts; None where they are translated here."""
-        if self._crew is None or texts < self._crew.least or (options is not None and options.callback is not None):
+        if self._pool is None or texts < self._pool.least or (options is not None and options.callback is not None):
             return None
-        return self._crew
+        return self._pool
 
     @property
     def precision(self) -> str:

@@ -203,9 +203,9 @@ class Translator(LoadedTranslator):
         check_details(decoding, details)
         listed = [texts] if isinstance(texts, str) else check_texts("texts", texts)
         prefixes = prefix_of_each(target_prefix, listed)
-        if crew := self._crew_for(len(listed), decoding):
+        if pool := self._pool_for(len(listed), decoding):
             self._pipeline.check_texts(listed, prefixes)
-            scheduler, plan = crew.scheduler, partial(crew.plan_texts, listed, prefixes, split, decoding, details)
+            scheduler, plan = pool.scheduler, partial(pool.plan_texts, listed, prefixes, split, decoding, details)
         elif submitted:
             self._pipeline.check_texts(listed, prefixes)
             scheduler = self._service.scheduler()
@@ -272,10 +272,10 @@ class Translator(LoadedTranslator):
         split = self._options.split(split)
         check_details(decoding, details)
         pairs = with_prefixes(check_several("texts", texts, "an iterable of str"), target_prefix)
-        crew = self._crew if decoding.callback is None else None
-        if crew is None:
+        pool = self._pool if decoding.callback is None else None
+        if pool is None:
             return self._pipeline.translate_windows(pairs, split, decoding, details, return_exceptions)
-        return crew.translate(self._pipeline, pairs, split, decoding, details, return_exceptions)
+        return pool.translate(self._pipeline, pairs, split, decoding, details, return_exceptions)
 
     def translate_file(
         self,
@@ -318,8 +318,8 @@ class Translator(LoadedTranslator):
         decoding = self._options.of_tokens(options)
         listed = self._pipeline.read_tokens(sources, decoding)
         prefixes, places = token_prefixes(target_prefix, len(listed)), [(number, 0) for number in range(len(listed))]
-        if crew := self._crew_for(len(listed), decoding):
-            return without_errors(crew.scheduler.run(partial(crew.plan_tokens, listed, prefixes, decoding)))
+        if pool := self._pool_for(len(listed), decoding):
+            return without_errors(pool.scheduler.run(partial(pool.plan_tokens, listed, prefixes, decoding)))
         plan = partial(self._pipeline.plan_parts, listed, prefixes, decoding, places)
         return without_errors(self._service.scheduler(decoding).run(plan))
 
@@ -376,6 +376,6 @@ class Translator(LoadedTranslator):
         For an empty source the model does not run, and every token scores 0.
         """
         read = self._pipeline.read_pairs(sources, targets)
-        if crew := self._crew_for(len(read[0])):
-            return without_errors(crew.scheduler.run(partial(crew.plan_scores, *read)))
+        if pool := self._pool_for(len(read[0])):
+            return without_errors(pool.scheduler.run(partial(pool.plan_scores, *read)))
         return self._service.scheduler().run(partial(self._pipeline.plan_scores, *read))

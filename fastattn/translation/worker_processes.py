@@ -11,8 +11,8 @@ from typing import Any
 from fastattn.decoding.options import DecodingOptions
 from fastattn.errors import FastattnError
 from fastattn.processes.choice import Sharing
-from fastattn.processes.crew import Chunk, Crew, crew_scheduler
 from fastattn.processes.messages import may_return
+from fastattn.processes.pool import Chunk, ProcessPool, pool_scheduler
 from fastattn.processes.sharing import plan_dealt, stream
 from fastattn.scheduling.request import Plan
 from fastattn.text.translation import Document
@@ -22,7 +22,7 @@ from fastattn.translation.results import Score, TokenTranslation, Translation
 may_return(Score, TokenTranslation, Translation)
 
 
-class TranslatingCrew:
+class TranslationProcesses:
     """Processes that translate; their ``scheduler`` takes the plans that the methods make.
 
     path, precision  each process's Translator's
@@ -30,9 +30,9 @@ class TranslatingCrew:
 
     def __init__(self, sharing: Sharing, path: Path, precision: str):
         self.least = sharing.least
-        self._crew = Crew(sharing.processes, [__name__, os.path.abspath(path), precision, sharing.threads])
-        self.scheduler = crew_scheduler(self._crew)
-        self.start, self.close = self._crew.start, self._crew.close
+        self._pool = ProcessPool(sharing.processes, [__name__, os.path.abspath(path), precision, sharing.threads])
+        self.scheduler = pool_scheduler(self._pool)
+        self.start, self.close = self._pool.start, self._pool.close
 
     def plan_texts(
         self,
@@ -47,7 +47,7 @@ class TranslatingCrew:
         def make_chunk(places: list[int]) -> Chunk:
             return _text_chunk([(texts[b], prefixes[b]) for b in places], split, options, details)
 
-        return plan_dealt([len(text) for text in texts], self._crew.count, make_chunk)
+        return plan_dealt([len(text) for text in texts], self._pool.count, make_chunk)
 
     def translate(
         self,
@@ -63,7 +63,7 @@ class TranslatingCrew:
         yield from pipeline.translate_windows(few, split, options, details, return_exceptions)
         checked = pipeline.checked(pairs, return_exceptions)
         make_chunk = partial(_text_chunk, split=split, options=options, details=details)
-        for result in stream(self.scheduler, self._crew.count, checked, make_chunk):
+        for result in stream(self.scheduler, self._pool.count, checked, make_chunk):
             if isinstance(result, FastattnError) and not return_exceptions:
                 raise result
             yield result
@@ -75,7 +75,7 @@ class TranslatingCrew:
             given = [sources[b] for b in places], [prefixes[b] for b in places]
             return _chunk("tokens", [*given, _plain(options)], given[0])
 
-        return plan_dealt([len(source) for source in sources], self._crew.count, make_chunk)
+        return plan_dealt([len(source) for source in sources], self._pool.count, make_chunk)
 
     def plan_scores(self, sources: list[list[str]], targets: list[list[str]]) -> Plan:
         """The Score of each target."""
@@ -84,7 +84,7 @@ class TranslatingCrew:
             given = [sources[b] for b in places], [targets[b] for b in places]
             return _chunk("scores", [*given], given[1])
 
-        return plan_dealt([len(target) for target in targets], self._crew.count, make_chunk)
+        return plan_dealt([len(target) for target in targets], self._pool.count, make_chunk)
 
 
 def _text_chunk(pairs: list[tuple[str, str | None]], split: str, options: DecodingOptions, details: bool) -> Chunk:
