@@ -1,11 +1,17 @@
 """What to say of an option that a function does not have: its name here, or the nearest one that there is."""
 
+import typing
 from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from types import MappingProxyType
-from typing import ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from fastattn.errors import InputError, described
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack as Unpack
+else:  # that of a TypedDict in annotations, which are strings; before Python 3.11 something stands for it
+    Unpack = getattr(typing, "Unpack", dict)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -110,12 +116,16 @@ def unknown_option(function: str, name: str, known: Iterable[str], foreign: Mapp
     return f"{function}() got an unexpected keyword argument {described(name)}{what_was_meant(name, known, foreign)}"
 
 
-def explains_options(foreign: Mapping[str, str]) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """A decorator of functions without ``**``: a keyword argument that is unknown raises UnknownOptionError."""
+def explains_options(foreign: Mapping[str, str], options: type = dict) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """A decorator of functions: a keyword argument that is unknown raises UnknownOptionError.
+
+    options  the TypedDict of the function's ``**``
+    """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         code = function.__code__  # type: ignore[attr-defined]  # of a function in Python
         known = [name for name in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount] if name != "self"]
+        known += options.__annotations__ if options is not dict else ()
 
         @wraps(function)
         def checked(*arguments: P.args, **options: P.kwargs) -> R:
