@@ -79,7 +79,7 @@ def _model(name: str) -> tuple[Callable[[list[str]], Any], int]:
 
     if name == "minilm":
         encoder = Encoder(name, "int8", THREADS)
-        stack = encoder._encoder.spec
+        stack = encoder._spec
         width = 2 * stack.feed_forward.inner_width + 4 * stack.attention.query_width
         return encoder.encode, stack.layers * stack.width * width
     translator = Translator(name, "int8", THREADS)

@@ -142,7 +142,7 @@ def _describe(entry: "CacheEntry") -> str:
     if entry.half_made:
         return f"{entry.path.name}, half made"
     model = _model(entry)
-    if entry.kind != "packed" or entry.path.suffix == ".kept":
+    if entry.kind != "packed" or entry.path.suffix == ".checkpoint":
         return model or entry.path.name
     precision = entry.path.name.split("-")[1] + "-intgemm" * ("-intgemm-" in entry.path.name)
     return f"{model or entry.path.name[:8]}, {precision}"
@@ -154,13 +154,11 @@ def _model(entry: "CacheEntry") -> str:
         return entry.path.name.rpartition("-")[0]
     if entry.kind != "packed" or entry.half_made:
         return ""
-    from fastattn.errors import CheckpointError
-    from fastattn.weights.containers.safetensors import read_metadata
+    from fastattn.loading.cache_file import read_origin
     from fastattn.weights.download.catalog import checkpoints_folder
 
-    try:
-        origin = read_metadata(entry.path).get("checkpoint", "")
-    except CheckpointError:  # damaged: the next load makes it again
+    origin = read_origin(entry.path)
+    if not origin:
         return ""
     path = Path(origin)
     folder = checkpoints_folder().absolute()

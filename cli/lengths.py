@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from fastattn.encoders.token_limit import TokenLimit
+from fastattn.encoders.long_text import TokenLimit
 from fastattn.printable import counted
 
 if TYPE_CHECKING:

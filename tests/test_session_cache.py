@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fastattn.loading.packed_file import PackedFile
+from fastattn.loading.model_cache import PackedWeights
 from fastattn.runtime.handle import cache_folder
 from fastattn.system.cache_folder import cache_root
 from fastattn.weights.download.catalog import resolve
@@ -17,7 +17,7 @@ from tests.conftest import ENVIRONMENT
 def test_packed_weights_are_this_session_s(pulled: Callable[[str], Path], tmp_path: Path) -> None:
     theirs = Path(ENVIRONMENT["FASTATTN_CACHE"])
     (tmp_path / "weights").write_bytes(b"")
-    assert not PackedFile([tmp_path / "weights"], "float32").path.is_relative_to(theirs)
+    assert not PackedWeights([tmp_path / "weights"], "float32").path.is_relative_to(theirs)
     assert (cache_root() / "kernels").samefile(theirs / "kernels")
     assert cache_folder.__wrapped__().resolve().is_relative_to(theirs.resolve())
     found = pulled("minilm")

@@ -15,17 +15,19 @@ from fastattn.decoding.recorded_steps import RecordedSteps
 from fastattn.decoding.sampling import sentence_key
 from fastattn.decoding.search import apply_prefix, are_ends, best_candidates, coverage, keep_beams, normalized
 from fastattn.scheduling.request import Ticket
-from fastattn.scheduling.seat import Desk
+from fastattn.scheduling.worker_slot import SlotInterface
 
 # Options in which the sentences of a batch may differ.
 _PER_SENTENCE = ("callback", "timeout", "seed", "max_decoding_length", "max_length_factor", "max_input_length")
 
 
 class DecodingBatch:
-    """The batch of one worker, whose model, cache and desk it uses."""
+    """The batch of one worker, whose model, cache and scheduler it uses."""
 
-    def __init__(self, model: Model, cache: KeyValueCache, desk: Desk, first: Job, end_id: int, unk_id: int):
-        self.cache, self.desk, self.options = cache, desk, first.options
+    def __init__(
+        self, model: Model, cache: KeyValueCache, scheduler: SlotInterface, first: Job, end_id: int, unk_id: int
+    ):
+        self.cache, self.scheduler, self.options = cache, scheduler, first.options
         self.choice = Candidates(model, first.options, end_id, unk_id)
         self.has_lists = first.allowed is not None
         self.end_ids = self.choice.end_ids
@@ -60,9 +62,9 @@ class DecodingBatch:
         key = sentence_key(job.source, [*job.start, *job.prefix], job.salt) if self.options.sampled else 0
         return Sentence(ticket, place, self.cache.add_slots(place, self.beam), key, self.choice.select_outputs(job))
 
-    def taken_up(self, desk: Desk) -> "DecodingBatch":
+    def taken_up(self, scheduler: SlotInterface) -> "DecodingBatch":
         """The batch, which is empty, for another worker of the same model."""
-        self.desk, self._calls_back = desk, False
+        self.scheduler, self._calls_back = scheduler, False
         return self
 
     # steps
@@ -261,7 +263,7 @@ class DecodingBatch:
         best = sorted(sentence.hypotheses, key=lambda hypothesis: -hypothesis.score)[:wanted]
         self.cache.release(sentence.place, sentence.slots_R)
         # Greedy search has one hypothesis, which is repeated; a beam may end with fewer than were asked for.
-        self.desk.finish(sentence.ticket, best * wanted if self.options.greedy else best)
+        self.scheduler.finish(sentence.ticket, best * wanted if self.options.greedy else best)
 
     def leave(self, left: set[Sentence]) -> None:
         """Remove these sentences, with no hypotheses."""
@@ -273,9 +275,9 @@ class DecodingBatch:
                 staying_B[b] = False
                 self.cache.release(sentence.place, sentence.slots_R)
                 if sentence.ticket.is_over:
-                    self.desk.leave(sentence.ticket)
+                    self.scheduler.leave(sentence.ticket)
                 else:
-                    self.desk.finish(sentence.ticket, [])
+                    self.scheduler.finish(sentence.ticket, [])
         self.beams = self.beams.select(staying_B) if staying_B.any() else None
 
     # callbacks
@@ -314,7 +316,7 @@ class DecodingBatch:
         try:
             return bool(job.options.callback(step))
         except Exception as error:  # noqa: BLE001  the caller's own
-            self.desk.fail(ticket, error)
+            self.scheduler.fail(ticket, error)
             return False
 
 

@@ -28,9 +28,9 @@ class DecodingService:
         self._threads = threads
         self._scheduler = self._make_scheduler(threads)
 
-    def _make_scheduler(self, seats: int) -> Scheduler:
+    def _make_scheduler(self, slots: int) -> Scheduler:
         enough = capacity.SENTENCES_A_THREAD
-        return Scheduler(self._make_worker, self._threads, self.model.ops.use_threads, enough, seats)
+        return Scheduler(self._make_worker, self._threads, self.model.ops.use_threads, enough, slots)
 
     def scheduler(self, options: DecodingOptions | None = None) -> Scheduler:
         """The scheduler for a call with these options: a separate one if this thread must call a callback."""

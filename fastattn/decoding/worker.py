@@ -22,7 +22,7 @@ from fastattn.decoding.model import Model
 from fastattn.decoding.passes import Pass
 from fastattn.decoding.timeout import charge, is_over
 from fastattn.scheduling.request import Ticket
-from fastattn.scheduling.seat import Desk
+from fastattn.scheduling.worker_slot import SlotInterface
 
 # Seconds that callers with nothing in progress wait for one another if there is little room: a pass over one sentence
 # costs about as much as over many.
@@ -40,8 +40,10 @@ class DecodingWorker:
     left            empty batches with their caches, which workers of the model leave to one another
     """
 
-    def __init__(self, model: Model, end_id: int, unk_id: int, desk: Desk, left: list[DecodingBatch] | None = None):
-        self.model, self.end_id, self.unk_id, self.desk = model, end_id, unk_id, desk
+    def __init__(
+        self, model: Model, end_id: int, unk_id: int, scheduler: SlotInterface, left: list[DecodingBatch] | None = None
+    ):
+        self.model, self.end_id, self.unk_id, self.scheduler = model, end_id, unk_id, scheduler
         self._left: list[DecodingBatch] = [] if left is None else left
         self._found: DecodingBatch | None = None  # of those, with this worker's cache
         self.batches: list[DecodingBatch] = []
@@ -54,7 +56,7 @@ class DecodingWorker:
         """Admit waiting sentences, then one token for all in progress; False if there was nothing to do."""
         start, self._passing = monotonic(), 0.0
         came = False
-        for tickets in self._arrivals() if self.desk.waiting() else ():
+        for tickets in self._arrivals() if self.scheduler.waiting() else ():
             came = True
             if tickets:
                 begin(self.model, self._cache_for(tickets), tickets, [self._batch_of(ticket.job) for ticket in tickets])
@@ -78,14 +80,14 @@ class DecodingWorker:
     def _arrivals(self) -> Iterator[list[Ticket]]:
         """Yield waiting sentences, some at a time, as far as there is room; waiting passes are done at once."""
         start = perf_counter()
-        while self.desk.waiting() and (tickets := self._take()):
+        while self.scheduler.waiting() and (tickets := self._take()):
             self._admitted = perf_counter()
             self._do_passes([ticket for ticket in tickets if isinstance(ticket.job, Pass)])
             self._passing += perf_counter() - self._admitted
             searches = [ticket for ticket in tickets if isinstance(ticket.job, Job)]
             for ticket in searches:
                 if is_over(ticket.job):
-                    self.desk.finish(ticket, [])
+                    self.scheduler.finish(ticket, [])
             self._is_timed |= any(ticket.job.allowance is not None for ticket in searches)
             yield [ticket for ticket in searches if not ticket.done]
             callers = {
@@ -99,7 +101,7 @@ class DecodingWorker:
         used = sum(len(batch.sentences()) / self._places(batch.beam) for batch in self.batches)
         # Admitting few sentences at a time would make small products; so free places are filled a quarter at a time.
         crowded = used > 0.75
-        if crowded and (perf_counter() < self._admitted + PATIENCE or not self.desk.newcomers()):
+        if crowded and (perf_counter() < self._admitted + PATIENCE or not self.scheduler.newcomers()):
             return []
         expected = sum(sentence.expected for sentence in self.sentences())
         tokens, most_tokens, rows = 0, capacity.admitted_at_once(self.model.sizes), 0
@@ -119,7 +121,7 @@ class DecodingWorker:
             used, expected, tokens = used + part, expected + needed, tokens + len(job.source)
             return True
 
-        return self.desk.take(has_room)
+        return self.scheduler.take(has_room)
 
     def _places(self, beam: int) -> int:
         return capacity.places_for(self.model.sizes, beam)
@@ -130,7 +132,7 @@ class DecodingWorker:
             similar = [ticket for ticket in tickets if ticket is tickets[0] or first.fits_with(ticket.job)]
             results = first.run(self.model, [ticket.job for ticket in similar], self.end_id, self.unk_id)
             for ticket, result in zip(similar, results):
-                self.desk.finish(ticket, result)
+                self.scheduler.finish(ticket, result)
             tickets = [ticket for ticket in tickets if ticket not in similar]
 
     def _cache_for(self, tickets: list[Ticket]) -> KeyValueCache:
@@ -151,7 +153,7 @@ class DecodingWorker:
         jobs = [ticket.job for ticket in tickets]
         rows, memory_rows = sum(map(capacity.expected_rows, jobs)), sum(len(job.source) for job in jobs)
         places = self._places(jobs[0].options.beam_size)
-        factor = max(1, min(places, len(jobs) + self.desk.waiting()) // len(jobs))
+        factor = max(1, min(places, len(jobs) + self.scheduler.waiting()) // len(jobs))
         in_progress = self.sentences()
         rows = sum(sentence.expected for sentence in in_progress) + max(rows, min(capacity.TOKENS, rows * factor))
         memory = sum(len(sentence.job.source) for sentence in in_progress)
@@ -164,9 +166,9 @@ class DecodingWorker:
         assert self.cache is not None
         found, self._found = self._found, None
         if found is not None and found.takes(job):
-            batch = found.taken_up(self.desk)
+            batch = found.taken_up(self.scheduler)
         else:
-            batch = DecodingBatch(self.model, self.cache, self.desk, job, self.end_id, self.unk_id)
+            batch = DecodingBatch(self.model, self.cache, self.scheduler, job, self.end_id, self.unk_id)
         self.batches.append(batch)
         return batch
 

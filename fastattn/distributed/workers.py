@@ -9,7 +9,7 @@ import numpy as np
 
 from fastattn.distributed.extra import import_pyarrow
 from fastattn.distributed.models import ModelSource, on_this_host
-from fastattn.encoders.token_limit import TokenLimit
+from fastattn.encoders.long_text import TokenLimit
 from fastattn.errors import InputError, SearchTimeout
 from fastattn.system.records import dataclass
 

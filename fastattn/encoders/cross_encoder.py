@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from fastattn.encoders.prompts import find_prompt
-from fastattn.encoders.text_head import HeadedModel, activated
+from fastattn.encoders.base import progress_bar
+from fastattn.encoders.options import find_prompt
+from fastattn.encoders.text_classifier import HeadedModel, activated
 from fastattn.errors import InputError, check_bool, check_count, check_known, check_several, check_texts, described
 from fastattn.spec.text_spec import SCORES
 from fastattn.system.option_names import TEXTS, explains_options
-from fastattn.system.progress import Progress
 
 
 class CrossEncoder(HeadedModel):
@@ -58,8 +58,8 @@ class CrossEncoder(HeadedModel):
         batch_size, convert_to_numpy=True   accepted for sentence-transformers' callers, without effect
         Raises InputError for other values.
         """
-        before = find_prompt(self._encoder.text, prompt_name, prompt)
-        name = self._encoder.text.scores if activation_fn is None else activation_fn
+        before = find_prompt(self._text, prompt_name, prompt)
+        name = self._text.scores if activation_fn is None else activation_fn
         check_known("activation_fn", name, SCORES)
         softmax = check_bool("apply_softmax", apply_softmax) and self.num_labels > 1
         if batch_size is not None:
@@ -69,11 +69,10 @@ class CrossEncoder(HeadedModel):
         listed, single = _checked_pairs(pairs)
         listed = [(before + first, second) for first, second in listed]
         if single:
-            numbers_BF = self._encoder.run_alone(partial(self._plan_pairs, listed))
+            numbers_BF = self._run_alone(partial(self._plan_pairs, listed))
         else:
-            shown = show_progress_bar is not None and check_bool("show_progress_bar", show_progress_bar)
-            with Progress(shown) as progress:
-                numbers_BF = self._encoder.scheduler.run(partial(self._plan_pairs, listed, progress))
+            with progress_bar(show_progress_bar) as progress:
+                numbers_BF = self._scheduler.run(partial(self._plan_pairs, listed, progress))
         scores_BF = activated(name, numbers_BF)
         if softmax:
             scores_BF = activated("softmax", scores_BF)

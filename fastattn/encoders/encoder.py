@@ -1,33 +1,29 @@
 """Encoder: texts in, vectors out."""
 
-import os
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from concurrent.futures import Future
 from functools import partial
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fastattn.encoders.encode_options import EncodeOptions
+from fastattn.encoders.base import EncoderBase, progress_bar
 from fastattn.encoders.long_text import TextTooLongError
-from fastattn.encoders.text_model import TextModel
-from fastattn.encoders.vector_head import VectorHead, VectorOptions, check_vectors
-from fastattn.encoders.vector_plans import VectorPlans
+from fastattn.encoders.options import EncodeOptions, OptionChecker, PromptOptions, VectorOptions, find_prompt
+from fastattn.encoders.vector_head import VectorHead, VectorPlans, check_vectors
 from fastattn.errors import InputError, check_bool, check_count, check_several, check_text, check_texts
-from fastattn.processes.choice import Sharing, begin_crew
+from fastattn.processes.choice import Sharing
 from fastattn.scheduling.request import Plan, awaited
 from fastattn.scheduling.scheduler import Scheduler
-from fastattn.spec.architecture import StackSpec
 from fastattn.spec.checkpoint import Checkpoint
-from fastattn.spec.text_spec import EncoderText
-from fastattn.system.option_names import MODEL, TEXTS, explains_options
+from fastattn.system.option_names import TEXTS, Unpack, explains_options
 from fastattn.system.progress import Progress
 from fastattn.vectors.similarity import similarity, similarity_pairwise
-from fastattn.weights.download import catalog
 
 if TYPE_CHECKING:
-    from fastattn.encoders.worker_processes import EncodingCrew
+    from fastattn.encoders.worker_processes import EncodingProcesses
 
 # Texts that encode_iter reads ahead: few at first, so that the first vectors come soon, then enough for batches of
 # similar lengths on every core; fewer if they have this many characters together.
@@ -35,7 +31,7 @@ FIRST_WINDOW, LAST_WINDOW = 32, 1024
 WINDOW_CHARACTERS = 1 << 20
 
 
-class Encoder(TextModel):
+class Encoder(EncoderBase):
     """Sentence vectors from a checkpoint, as sentence-transformers computes them.
 
     path       a folder, a name from the catalog, or OWNER/NAME on the Hugging Face hub
@@ -52,39 +48,23 @@ class Encoder(TextModel):
     Raises CheckpointError for a path without a valid checkpoint of an encoder.
     """
 
-    _crew: "EncodingCrew | None" = None
+    _takes_processes = True
 
-    @explains_options(MODEL)
-    def __init__(
-        self,
-        path: str | os.PathLike,
-        precision: str = "auto",
-        threads: int | None = None,
-        processes: int | None = None,
-    ):
-        if processes is not None:
-            check_count("processes", processes)
-        folder = catalog.resolve(path)
-        super().__init__(folder, precision, threads)
-
-        def make_crew(shared: Sharing) -> "EncodingCrew":
-            from fastattn.encoders.worker_processes import EncodingCrew
-
-            return EncodingCrew(shared, folder, precision)
-
-        self._crew = begin_crew(make_crew, processes, threads, self._loaded.threads, self.layer_weights)
-
-    def _checked(self, checkpoint: Checkpoint, text: EncoderText, stack: StackSpec) -> Checkpoint:
-        check_vectors(text, stack.width)
+    def _check(self, checkpoint: Checkpoint) -> Checkpoint:
+        super()._check(checkpoint)
+        check_vectors(self._text, self._spec.width)
         return checkpoint.without_head()
 
-    def _prepare(self) -> None:
-        encoder = self._encoder
-        self._text, self._tokenizer, self._scheduler = encoder.text, encoder.tokenizer, encoder.scheduler
-        self._loaded = loaded = encoder.loaded
-        self._vectors = VectorHead(encoder.text, encoder.spec.width, loaded.ops)
-        self._options = EncodeOptions(encoder.text, self._vectors, self._tokenizer)
-        self._plans = VectorPlans(self._tokenizer, self._vectors, loaded.threads)
+    def _prepare(self, checkpoint: Checkpoint) -> None:
+        super()._prepare(checkpoint)
+        self._vectors = VectorHead(self._text, self._spec.width, self._loaded.ops)
+        self._options = OptionChecker(self._text, self._vectors, self._tokenizer)
+        self._plans = VectorPlans(self._tokenizer, self._vectors, self._loaded.threads)
+
+    def _make_pool(self, folder: Path, precision: str, sharing: Sharing) -> "EncodingProcesses":
+        from fastattn.encoders.worker_processes import EncodingProcesses
+
+        return EncodingProcesses(sharing, folder, precision)
 
     @property
     def dimension(self) -> int:
@@ -94,26 +74,18 @@ class Encoder(TextModel):
     @property
     def layer_weights(self) -> int:
         """About how many weights the layers have: what ``processes.choice`` asks."""
-        stack = self._encoder.spec
+        stack = self._spec
         return stack.layers * stack.width * (2 * stack.feed_forward.inner_width + 4 * stack.attention.query_width)
 
-    @explains_options(TEXTS)
+    @explains_options(TEXTS, EncodeOptions)
     def encode(
         self,
         texts: str | Iterable[str],
         *,
-        task: str | None = None,
-        prompt_name: str | None = None,
-        prompt: str | None = None,
-        normalize_embeddings: bool | None = None,
-        truncate_dim: int | None = None,
-        pooling: str | Sequence[str] | None = None,
-        long: str = "truncate",
-        output_dtype: str = "float32",
-        ranges: np.ndarray | None = None,
         show_progress_bar: bool | None = None,
         batch_size: int | None = None,
         convert_to_numpy: bool = True,
+        **options: "Unpack[EncodeOptions]",
     ) -> np.ndarray:
         """Vectors of ``texts``: [len(texts), dimension] in their order; [dimension] for a single str.
 
@@ -137,28 +109,18 @@ class Encoder(TextModel):
         batch_size, convert_to_numpy=True   accepted for sentence-transformers' callers, without effect
         Raises InputError for other values.
         """
-        options = self._options.of_call(
-            task=task,
-            prompt_name=prompt_name,
-            prompt=prompt,
-            normalize_embeddings=normalize_embeddings,
-            truncate_dim=truncate_dim,
-            pooling=pooling,
-            long=long,
-            output_dtype=output_dtype,
-            ranges=ranges,
-        )
+        checked = self._options.checked(**options)
         if batch_size is not None:
             check_count("batch_size", batch_size)
         if not check_bool("convert_to_numpy", convert_to_numpy):
             raise InputError("convert_to_numpy must be True: vectors are NumPy arrays")
         if isinstance(texts, str):
-            if self._crew_for(1) is None:
-                return self._encoder.run_alone(partial(self._plans.plan, [texts], options))[0]
-            scheduler, plan = self._planned([texts], options)
+            if self._pool_for(1) is None:
+                return self._run_alone(partial(self._plans.plan, [texts], checked))[0]
+            scheduler, plan = self._planned([texts], checked)
             return scheduler.run(plan)[0]
-        with Progress(show_progress_bar is not None and check_bool("show_progress_bar", show_progress_bar)) as progress:
-            scheduler, plan = self._planned(check_texts("texts", texts), options)
+        with progress_bar(show_progress_bar) as progress:
+            scheduler, plan = self._planned(check_texts("texts", texts), checked)
             return scheduler.run(partial(plan, progress=progress))
 
     def encode_query(self, texts: str | Iterable[str], **how: Any) -> np.ndarray:
@@ -169,21 +131,9 @@ class Encoder(TextModel):
         """``encode`` with ``task="document"``: texts that are searched for."""
         return self.encode(texts, task="document", **how)
 
-    @explains_options(TEXTS)
+    @explains_options(TEXTS, EncodeOptions)
     def submit(
-        self,
-        texts: str | Iterable[str],
-        *,
-        task: str | None = None,
-        prompt_name: str | None = None,
-        prompt: str | None = None,
-        normalize_embeddings: bool | None = None,
-        truncate_dim: int | None = None,
-        pooling: str | Sequence[str] | None = None,
-        long: str = "truncate",
-        output_dtype: str = "float32",
-        ranges: np.ndarray | None = None,
-        caller: Hashable = None,
+        self, texts: str | Iterable[str], *, caller: Hashable = None, **options: "Unpack[EncodeOptions]"
     ) -> "Future[np.ndarray]":
         """A ``concurrent.futures.Future`` of what ``encode`` returns; returns at once.
 
@@ -193,18 +143,8 @@ class Encoder(TextModel):
         Raises as ``encode`` does, and QueueFullError where too much waits. A text that is too long is the future's
         error.
         """
-        options = self._options.of_call(
-            task=task,
-            prompt_name=prompt_name,
-            prompt=prompt,
-            normalize_embeddings=normalize_embeddings,
-            truncate_dim=truncate_dim,
-            pooling=pooling,
-            long=long,
-            output_dtype=output_dtype,
-            ranges=ranges,
-        )
-        scheduler, plan = self._planned(check_texts("texts", [texts] if isinstance(texts, str) else texts), options)
+        checked = self._options.checked(**options)
+        scheduler, plan = self._planned(check_texts("texts", [texts] if isinstance(texts, str) else texts), checked)
 
         def make_plan() -> Plan:
             vectors_BE = yield from plan()
@@ -216,59 +156,31 @@ class Encoder(TextModel):
         """``encode`` for asyncio: ``submit``, awaited. ``caller`` is by default the task."""
         return await awaited(partial(self.submit, texts, **how), caller)
 
-    @explains_options(TEXTS)
-    def encode_iter(
-        self,
-        texts: Iterable[str],
-        *,
-        task: str | None = None,
-        prompt_name: str | None = None,
-        prompt: str | None = None,
-        normalize_embeddings: bool | None = None,
-        truncate_dim: int | None = None,
-        pooling: str | Sequence[str] | None = None,
-        long: str = "truncate",
-        output_dtype: str = "float32",
-        ranges: np.ndarray | None = None,
-    ) -> Iterator[np.ndarray]:
+    @explains_options(TEXTS, EncodeOptions)
+    def encode_iter(self, texts: Iterable[str], **options: "Unpack[EncodeOptions]") -> Iterator[np.ndarray]:
         """Yield the vector of each text in order, [dimension], as ``encode`` with the same options.
 
         Reads at most a thousand texts ahead, so memory is bounded however many there are. An error, of a text or of the
         iterable itself, is raised after the vectors of all texts before it. int8 and uint8 need ``ranges``.
         """
-        options = self._options.of_call(
-            task=task,
-            prompt_name=prompt_name,
-            prompt=prompt,
-            normalize_embeddings=normalize_embeddings,
-            truncate_dim=truncate_dim,
-            pooling=pooling,
-            long=long,
-            output_dtype=output_dtype,
-            ranges=ranges,
-        )
+        checked = self._options.checked(**options)
         check_several("texts", texts, "an iterable of str")
-        if output_dtype in ("int8", "uint8") and ranges is None:
-            raise InputError(f"{output_dtype} needs ranges: vectors are yielded before those of all texts are known")
-        if self._crew is not None:
-            return self._encode_shared(self._crew, texts, options)
-        return self._encode_windows(enumerate(texts), options)
+        if checked.output_dtype in ("int8", "uint8") and checked.ranges_2E is None:
+            raise InputError(
+                f"{checked.output_dtype} needs ranges: vectors are yielded before those of all texts are known"
+            )
+        if self._pool is not None:
+            return self._encode_shared(self._pool, texts, checked)
+        return self._encode_windows(enumerate(texts), checked)
 
-    @explains_options(TEXTS)
-    def count_tokens(
-        self,
-        texts: str | Iterable[str],
-        *,
-        task: str | None = None,
-        prompt_name: str | None = None,
-        prompt: str | None = None,
-    ) -> np.ndarray:
+    @explains_options(TEXTS, PromptOptions)
+    def count_tokens(self, texts: str | Iterable[str], **options: "Unpack[PromptOptions]") -> np.ndarray:
         """How many tokens each text has, uncut, int64 [len(texts)]; [] for a single str.
 
         Those of the prompt that ``encode`` would put before it, and the special ones, are counted too: a text with more
         than ``max_length`` is too long, and is cut by as many as it has more.
         """
-        before = self._options.prompt(task, prompt_name, prompt)
+        before = find_prompt(self._text, **options)
         listed = [before + text for text in check_texts("texts", [texts] if isinstance(texts, str) else texts)]
         tokenizer = self._tokenizer
         special = tokenizer.max_length - tokenizer.room
@@ -288,29 +200,25 @@ class Encoder(TextModel):
         """similarity_N float32 of each vector of a [N, D] or [D] and that of its number in b, as ``similarity``."""
         return similarity_pairwise(a, b, self._text.similarity)
 
-    def _crew_for(self, texts: int) -> "EncodingCrew | None":
-        """The processes for a call with so many texts; None where they are encoded here."""
-        return None if self._crew is None or texts < self._crew.least else self._crew
-
     def _planned(self, texts: list[str], options: VectorOptions) -> tuple[Scheduler, Callable[..., Plan]]:
         """(scheduler, function of a Progress that makes the plan for it) of the vectors of texts."""
-        crew = self._crew_for(len(texts))
-        if crew is None:
+        pool = self._pool_for(len(texts))
+        if pool is None:
             return self._scheduler, partial(self._plans.plan, texts, options)
 
         def plan(progress: Progress | None = None) -> Plan:
             self._plans.check(texts, options)
-            return (yield from crew.plan(texts, options, progress))
+            return (yield from pool.plan(texts, options, progress))
 
-        return crew.scheduler, plan
+        return pool.scheduler, plan
 
     def _encode_shared(
-        self, crew: "EncodingCrew", texts: Iterable[str], options: VectorOptions
+        self, pool: "EncodingProcesses", texts: Iterable[str], options: VectorOptions
     ) -> Iterator[np.ndarray]:
         """``encode_iter`` with processes, for all but the few texts that a short call has."""
         numbered = enumerate(texts)
-        yield from self._encode_windows(islice(numbered, crew.least - 1), options)
-        yield from crew.stream(self._checked_texts(numbered, options), options)
+        yield from self._encode_windows(islice(numbered, pool.least - 1), options)
+        yield from pool.stream(self._checked_texts(numbered, options), options)
 
     def _checked_texts(self, numbered: Iterator[tuple[int, str]], options: VectorOptions) -> Iterator[tuple[int, str]]:
         """(length, text) of each."""

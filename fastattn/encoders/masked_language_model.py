@@ -6,18 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from fastattn.encoders.loaded_encoder import plan_each
-from fastattn.encoders.text_model import TextModel, check_predicts
+from fastattn.encoders.base import EncoderBase, plan_batches
 from fastattn.errors import CheckpointError, InputError, check_count
 from fastattn.scheduling.request import Plan
-from fastattn.spec.architecture import StackSpec
 from fastattn.spec.checkpoint import Checkpoint
-from fastattn.spec.text_spec import EncoderText
 from fastattn.system.option_names import TEXTS, explains_options
 from fastattn.system.progress import Progress
 
 
-class MaskedLanguageModel(TextModel):
+class MaskedLanguageModel(EncoderBase):
     """Tokens in the place of masks, as transformers' fill-mask pipeline predicts them.
 
     path, precision, threads   as those of Encoder; the projection onto the vocabulary is in that precision too
@@ -27,18 +24,21 @@ class MaskedLanguageModel(TextModel):
     Raises CheckpointError for a path without a valid checkpoint of an encoder that predicts tokens.
     """
 
-    def _checked(self, checkpoint: Checkpoint, text: EncoderText, stack: StackSpec) -> Checkpoint:
-        if not text.mask_token:
+    def _check(self, checkpoint: Checkpoint) -> Checkpoint:
+        super()._check(checkpoint)
+        if not self._text.mask_token:
             raise CheckpointError("a masked language model is expected: the tokenizer has no mask token")
-        return check_predicts(checkpoint, text, stack, "a masked language model")
+        self._expect_predictions(checkpoint, "a masked language model")
+        return checkpoint
 
-    def _prepare(self) -> None:
-        self._mask = self._encoder.tokenizer.index(self.mask_token)
+    def _prepare(self, checkpoint: Checkpoint) -> None:
+        super()._prepare(checkpoint)
+        self._mask = self._tokenizer.index(self.mask_token)
 
     @property
     def mask_token(self) -> str:
         """What a text has where a token is to be predicted."""
-        return self._encoder.text.mask_token
+        return self._text.mask_token
 
     @explains_options(TEXTS)
     def fill(self, texts: str | Iterable[str], *, top_k: int = 5, show_progress_bar: bool | None = None) -> list[Any]:
@@ -55,8 +55,8 @@ class MaskedLanguageModel(TextModel):
 
     def _plan(self, most: int, texts: list[str], progress: Progress | None) -> Plan:
         """The tokens of each text."""
-        threads = self._encoder.loaded.threads
-        ids_B = self._encoder.tokenizer.encode(texts, threads)
+        threads = self._loaded.threads
+        ids_B = self._tokenizer.encode(texts, threads)
         places_B = [np.flatnonzero(ids == self._mask) for ids in ids_B]
         for number, places in enumerate(places_B):
             if not len(places):
@@ -66,7 +66,7 @@ class MaskedLanguageModel(TextModel):
         def make_for(numbers: list[int]) -> Any:
             return partial(self._best, most, [places_B[b] for b in numbers])
 
-        best_B = yield from plan_each(ids_B, make_for, threads, progress)
+        best_B = yield from plan_batches(ids_B, make_for, threads, progress)
         return [self._named(ids, places, *best) for ids, places, best in zip(ids_B, places_B, best_B)]
 
     def _best(
@@ -82,7 +82,7 @@ class MaskedLanguageModel(TextModel):
 
     def _named(self, ids: np.ndarray, places: np.ndarray, log_probs_Rk: np.ndarray, ids_Rk: np.ndarray) -> list[Any]:
         """What ``fill`` gives of a text."""
-        tokenizer, single = self._encoder.tokenizer, len(places) == 1
+        tokenizer, single = self._tokenizer, len(places) == 1
         masks = []
         for place, log_probs_k, ids_k in zip(places, log_probs_Rk, ids_Rk):
             tokens = []

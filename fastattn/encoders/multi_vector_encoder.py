@@ -6,15 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from fastattn.encoders.loaded_encoder import plan_each
-from fastattn.encoders.prompts import find_prompt
-from fastattn.encoders.text_model import TextModel
+from fastattn.encoders.base import EncoderBase, plan_batches
+from fastattn.encoders.options import find_prompt
 from fastattn.encoders.vector_head import DenseLayers, check_dense
 from fastattn.errors import CheckpointError, InputError, described
 from fastattn.scheduling.request import Plan
-from fastattn.spec.architecture import StackSpec
 from fastattn.spec.checkpoint import Checkpoint
-from fastattn.spec.text_spec import MOST_FILLED, EncoderText, MultiVectorText
+from fastattn.spec.text_spec import MOST_FILLED, MultiVectorText
 from fastattn.system.option_names import TEXTS, explains_options
 from fastattn.system.progress import Progress
 from fastattn.vectors.similarity import unit_length
@@ -23,7 +21,7 @@ from fastattn.vectors.similarity import unit_length
 SCORED_ROWS = 1 << 14
 
 
-class MultiVectorEncoder(TextModel):
+class MultiVectorEncoder(EncoderBase):
     """A vector of each token of a text, as sentence-transformers and PyLate compute them (Khattab and Zaharia 2020).
 
     path, precision, threads  as those of Encoder; the checkpoint says how queries and documents differ: what is put
@@ -32,20 +30,21 @@ class MultiVectorEncoder(TextModel):
     Raises CheckpointError for a path without a valid checkpoint that is made for this.
     """
 
-    def _checked(self, checkpoint: Checkpoint, text: EncoderText, stack: StackSpec) -> Checkpoint:
-        if text.multi_vector is None:
+    def _check(self, checkpoint: Checkpoint) -> Checkpoint:
+        super()._check(checkpoint)
+        if self._text.multi_vector is None:
             raise CheckpointError(
                 "a checkpoint made for a vector a token is expected: sentence-transformers' MultiVectorEncoder, "
                 "PyLate's or the original ColBERT's; this one's files do not say that it is"
             )
-        check_dense(text, stack.width)
+        check_dense(self._text, self._spec.width)
         return checkpoint.without_head()
 
-    def _prepare(self) -> None:
-        encoder = self._encoder
-        self._settings: MultiVectorText = encoder.text.multi_vector or MultiVectorText()
-        self._dense = DenseLayers(encoder.text, encoder.spec.width, encoder.loaded.ops)
-        tokenizer, settings = encoder.tokenizer, self._settings
+    def _prepare(self, checkpoint: Checkpoint) -> None:
+        super()._prepare(checkpoint)
+        self._settings: MultiVectorText = self._text.multi_vector or MultiVectorText()
+        self._dense = DenseLayers(self._text, self._spec.width, self._loaded.ops)
+        tokenizer, settings, limit = self._tokenizer, self._settings, self._spec.positions.limit
         tokenizer.take_whole(settings.markers)
         found = (tokenizer.index(word) for word in settings.skipped)
         unknown = tokenizer.unknown
@@ -55,7 +54,6 @@ class MultiVectorEncoder(TextModel):
             raise CheckpointError(f"the tokenizer has no {described(settings.expansion_token)}, which fills queries up")
         if settings.expansion > MOST_FILLED:
             raise CheckpointError(f"queries should be filled up to at most {MOST_FILLED} ids, not {settings.expansion}")
-        limit = encoder.spec.positions.limit
         special = tokenizer.max_length - tokenizer.room
         for name, length in (("query_length", self.query_length), ("document_length", self.document_length)):
             if length < special + 1 or (limit and length > limit):
@@ -104,7 +102,7 @@ class MultiVectorEncoder(TextModel):
         show_progress_bar    True: print on stderr how many texts are done, if it is a terminal
         Raises InputError for other values.
         """
-        before = find_prompt(self._encoder.text, prompt_name, prompt, task)
+        before = find_prompt(self._text, prompt_name, prompt, task)
         vectors = self._run(partial(self._plan, before, task), texts, show_progress_bar)
         return vectors[0] if isinstance(texts, str) else vectors
 
@@ -119,8 +117,8 @@ class MultiVectorEncoder(TextModel):
         checked = _checked_vectors("queries", [queries] if single else queries, self.dimension)
         rows = _checked_vectors("documents", documents, self.dimension)
         scores_QD = np.empty((len(checked), len(rows)), np.float32)
-        ops = self._encoder.loaded.ops
-        with ops.use_threads(self._encoder.loaded.threads):
+        ops = self._loaded.ops
+        with ops.use_threads(self._loaded.threads):
             packed = [ops.pack_linear(query_TE) if len(query_TE) else None for query_TE in checked]
             for first, end in _blocks([len(document_SE) for document_SE in rows]):
                 starts_B1 = np.zeros(end - first + 1, np.int64)
@@ -137,9 +135,9 @@ class MultiVectorEncoder(TextModel):
 
     def _plan(self, before: str, task: str | None, texts: list[str], progress: Progress | None) -> Plan:
         """vectors [T, E] of each text."""
-        settings, encoder = self._settings, self._encoder
+        settings, threads = self._settings, self._loaded.threads
         most = {"query": self.query_length, "document": self.document_length}.get(task or "", self.max_length)
-        ids_B = encoder.tokenizer.encode([before + text for text in texts], encoder.loaded.threads, most)
+        ids_B = self._tokenizer.encode([before + text for text in texts], threads, most)
         seen_B = None
         if settings.expansion and not settings.expansion_seen:
             seen_B = [len(ids) for ids in ids_B]
@@ -151,13 +149,13 @@ class MultiVectorEncoder(TextModel):
             kept = [~np.isin(ids_B[b], self._skipped) for b in numbers] if skips and len(self._skipped) else None
             return partial(self._vectors, kept)
 
-        return (yield from plan_each(ids_B, make_for, encoder.loaded.threads, progress, seen_B))
+        return (yield from plan_batches(ids_B, make_for, threads, progress, seen_B=seen_B))
 
     def _vectors(self, kept: list[np.ndarray] | None, rows_ND: np.ndarray, starts_B1: np.ndarray) -> list[np.ndarray]:
         """The vectors of each sentence, of the tokens that are ``kept`` alone."""
-        ops, first = self._encoder.loaded.ops, int(starts_B1[0])
+        ops, first = self._loaded.ops, int(starts_B1[0])
         vectors_NE = self._dense(ops.take_rows(rows_ND, np.arange(first, int(starts_B1[-1]))))
-        if self._encoder.text.normalize:
+        if self._text.normalize:
             vectors_NE = unit_length(vectors_NE)
         parts = [vectors_NE[start:end] for start, end in zip(starts_B1 - first, starts_B1[1:] - first)]
         return [part.copy() if kept is None else part[kept[b]] for b, part in enumerate(parts)]

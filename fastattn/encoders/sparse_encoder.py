@@ -1,28 +1,30 @@
 """SparseEncoder: texts in, sparse vectors over the vocabulary out."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from fastattn.encoders.loaded_encoder import plan_each
-from fastattn.encoders.prompts import find_prompt
-from fastattn.encoders.sparse_head import SparseHead
-from fastattn.encoders.text_model import TextModel, check_predicts
-from fastattn.errors import InputError, check_count, described
+from fastattn.encoders.base import EncoderBase, plan_batches
+from fastattn.encoders.options import find_prompt
+from fastattn.errors import CheckpointError, InputError, check_count, described
+from fastattn.models.head import Head
 from fastattn.scheduling.request import Plan
-from fastattn.spec.architecture import StackSpec
 from fastattn.spec.checkpoint import Checkpoint
-from fastattn.spec.text_spec import EncoderText, SparseText
+from fastattn.spec.text_spec import SPARSE_ACTIVATIONS, SPARSE_POOLINGS, SparseText
 from fastattn.system.option_names import TEXTS, explains_options
 from fastattn.system.progress import Progress
 from fastattn.vectors.sparse import SparseVectors, checked_vectors, join_rows, sparse_similarity
 
 FORMATS = ("csr", "scipy")
+# Numbers of dense vectors that are there at once, 16 MB: those of some texts, whose zeros are dropped before the next.
+MOST_NUMBERS = 1 << 22
+# Rows of a text whose numbers are there at once, where they are added up.
+SUM_ROWS = 32
 
 
-class SparseEncoder(TextModel):
+class SparseEncoder(EncoderBase):
     """Sparse vectors of texts from a masked language model, as sentence-transformers computes them: SPLADE.
 
     path, precision, threads   as those of Encoder; the projection onto the vocabulary is in that precision too
@@ -33,11 +35,14 @@ class SparseEncoder(TextModel):
     Raises CheckpointError for a path without a valid checkpoint of an encoder that predicts tokens.
     """
 
-    def _checked(self, checkpoint: Checkpoint, text: EncoderText, stack: StackSpec) -> Checkpoint:
-        return check_predicts(checkpoint, text, stack, "a masked language model for sparse vectors")
+    def _check(self, checkpoint: Checkpoint) -> Checkpoint:
+        super()._check(checkpoint)
+        self._expect_predictions(checkpoint, "a masked language model for sparse vectors")
+        return checkpoint
 
-    def _prepare(self) -> None:
-        text = self._encoder.text
+    def _prepare(self, checkpoint: Checkpoint) -> None:
+        super()._prepare(checkpoint)
+        text = self._text
         self._made = text.sparse or SparseText()
         self._similarity = "dot" if text.sparse is None else text.similarity
         self._sparse = SparseHead(self._head, self._made)
@@ -67,7 +72,7 @@ class SparseEncoder(TextModel):
         show_progress_bar  True: print on stderr how many texts are done, if it is a terminal
         Raises InputError for other values.
         """
-        before = find_prompt(self._encoder.text, prompt_name, prompt, task)
+        before = find_prompt(self._text, prompt_name, prompt, task)
         most = self._made.most if max_active_dims is None else check_count("max_active_dims", max_active_dims)
         if format not in FORMATS:
             raise InputError(f"unknown format {described(format)}; known: {', '.join(FORMATS)}")
@@ -94,7 +99,7 @@ class SparseEncoder(TextModel):
         for number in range(len(checked)):
             columns, numbers = checked.row(number)
             order = np.argsort(-numbers, kind="stable")[:most]
-            token = self._encoder.tokenizer.token
+            token = self._tokenizer.token
             decoded.append([(token(int(columns[i])) or "", float(numbers[i])) for i in order])
         return decoded
 
@@ -106,7 +111,57 @@ class SparseEncoder(TextModel):
         return sparse_similarity(a, b, self._similarity)
 
     def _plan(self, before: str, most: int | None, texts: list[str], progress: Progress | None) -> Plan:
-        threads = self._encoder.loaded.threads
-        ids_B = self._encoder.tokenizer.encode([before + text for text in texts], threads)
+        threads = self._loaded.threads
+        ids_B = self._tokenizer.encode([before + text for text in texts], threads)
         make = partial(self._sparse.rows, most=most)
-        return (yield from plan_each(ids_B, lambda _: make, threads, progress))
+        return (yield from plan_batches(ids_B, lambda _: make, threads, progress))
+
+
+class SparseHead:
+    """Makes sparse vectors of what ``head`` gives each token; CheckpointError for settings that are not known."""
+
+    def __init__(self, head: Head, text: SparseText):
+        for kind, value, known in (
+            ("pooling", text.pooling, SPARSE_POOLINGS),
+            ("activation", text.activation, SPARSE_ACTIVATIONS),
+        ):
+            if value not in known:
+                raise CheckpointError(f"unknown {kind} {value!r} of sparse vectors; known: {', '.join(known)}")
+        self._head, self._text = head, text
+
+    def rows(self, rows_ND: np.ndarray, starts_B1: np.ndarray, most: int | None) -> list[tuple[np.ndarray, np.ndarray]]:
+        """(columns int32, ascending, numbers float32 above 0) of each sentence.
+
+        most  how many of its greatest numbers a sentence keeps, of equal ones those of the lower columns; None: all
+        Raises CheckpointError where the weights give NaN or infinity.
+        """
+        make = self._largest if self._text.pooling == "max" else self._sums
+        step = max(1, MOST_NUMBERS // self._head.spec.outputs)
+        found = []
+        for first in range(0, len(starts_B1) - 1, step):
+            for columns, numbers in make(rows_ND, starts_B1[first : first + step + 1]):
+                if not np.isfinite(numbers).all():
+                    raise CheckpointError("the model's output is not a number: its weights hold NaN, or overflow")
+                if most is not None and len(columns) > most:
+                    kept = np.sort(np.argsort(-numbers, kind="stable")[:most])
+                    columns, numbers = columns[kept], numbers[kept]
+                found.append((columns.astype(np.int32), numbers))
+        return found
+
+    def _largest(self, rows_ND: np.ndarray, starts_B1: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        for peaks_V in self._head.peaks(rows_ND, starts_B1):  # the activation keeps their order
+            columns = np.flatnonzero(peaks_V)
+            yield columns, self._activated(peaks_V[columns])
+
+    def _sums(self, rows_ND: np.ndarray, starts_B1: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        for start, end in zip(starts_B1, starts_B1[1:]):
+            total_V = np.zeros(self._head.spec.outputs, np.float32)
+            for first in range(start, end, SUM_ROWS):
+                numbers_TV = self._head(rows_ND, np.array([first, min(first + SUM_ROWS, end)]))
+                total_V += self._activated(np.maximum(numbers_TV, 0)).sum(axis=0)
+            columns = np.flatnonzero(total_V)
+            yield columns, total_V[columns]
+
+    def _activated(self, numbers: np.ndarray) -> np.ndarray:
+        logarithms = np.log1p(numbers)
+        return np.asarray(logarithms if self._text.activation == "relu" else np.log1p(logarithms))

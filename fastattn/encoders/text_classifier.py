@@ -1,13 +1,62 @@
-"""TextClassifier: texts in, labels with their probabilities out."""
+"""TextClassifier: texts in, labels with their probabilities out; and the numbers that a head gives texts and pairs."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from fastattn.encoders.text_head import HeadedModel, activated
-from fastattn.errors import check_count
+from fastattn.encoders.base import EncoderBase, Make, plan_batches
+from fastattn.errors import CheckpointError, check_count
+from fastattn.scheduling.request import Plan
+from fastattn.spec.checkpoint import Checkpoint
 from fastattn.system.option_names import TEXTS, explains_options
+from fastattn.system.progress import Progress
+
+
+class HeadedModel(EncoderBase):
+    """An encoder whose head gives each text numbers, one for each label."""
+
+    def _check(self, checkpoint: Checkpoint) -> Checkpoint:
+        super()._check(checkpoint)
+        if self._expect_head(checkpoint, "a classifier").rows == "each":
+            raise CheckpointError("a classifier of texts is expected, the checkpoint's head is for each token")
+        return checkpoint
+
+    def _prepare(self, checkpoint: Checkpoint) -> None:
+        super()._prepare(checkpoint)
+        self._typed = self._text.token_types and self._spec.token_types > 1
+
+    def _plan_texts(self, texts: Sequence[str], progress: Progress | None = None) -> Plan:
+        """numbers_BF of the texts."""
+        ids_B = self._tokenizer.encode(texts, self._loaded.threads)
+        return (yield from self._plan(ids_B, None, progress, "texts"))
+
+    def _plan_pairs(self, pairs: Sequence[tuple[str, str]], progress: Progress | None = None) -> Plan:
+        """numbers_BF of the pairs."""
+        ids_B, types_B = self._tokenizer.encode_pairs(pairs, self._loaded.threads)
+        return (yield from self._plan(ids_B, types_B if self._typed else None, progress, "pairs"))
+
+    def _plan(
+        self,
+        ids_B: Sequence[np.ndarray],
+        types_B: Sequence[np.ndarray] | None,
+        progress: Progress | None,
+        what: str,
+    ) -> Plan:
+        def make_for(numbers: list[int]) -> Make:
+            if self._head.spec.padding < 0:
+                return self._head
+            return partial(self._before_padding, [_unpadded(ids_B[b], self._head.spec.padding) for b in numbers])
+
+        width, threads = self._head.spec.outputs, self._loaded.threads
+        return (yield from plan_batches(ids_B, make_for, threads, progress, width=width, types_B=types_B, what=what))
+
+    def _before_padding(self, lengths_B: list[int], rows_ND: np.ndarray, starts_B1: np.ndarray) -> np.ndarray:
+        """What the head gives of so many first rows of each sentence; those may have seen the others."""
+        rows_R = np.concatenate([np.arange(start, start + length) for start, length in zip(starts_B1, lengths_B)])
+        kept_RD = self._loaded.ops.take_rows(rows_ND, rows_R)
+        return self._head(kept_RD, np.concatenate([[0], np.cumsum(lengths_B)]))
 
 
 class TextClassifier(HeadedModel):
@@ -22,7 +71,7 @@ class TextClassifier(HeadedModel):
     @property
     def labels(self) -> tuple[str, ...]:
         """The labels, in the order of the checkpoint."""
-        return self._encoder.text.labels
+        return self._text.labels
 
     @explains_options(TEXTS)
     def classify(
@@ -42,9 +91,37 @@ class TextClassifier(HeadedModel):
         return named[0] if isinstance(texts, str) else named
 
     def _named(self, numbers_BF: np.ndarray, top_k: int | None) -> list[list[dict[str, Any]]]:
-        likely_BF = activated(self._encoder.text.probabilities, numbers_BF)
+        likely_BF = activated(self._text.probabilities, numbers_BF)
         order_BF = np.argsort(-likely_BF, axis=1, kind="stable")[:, :top_k]
         return [
             [{"label": self.labels[f], "score": float(likely_F[f])} for f in order_F]
             for likely_F, order_F in zip(likely_BF, order_BF)
         ]
+
+
+def _unpadded(ids: np.ndarray, padding: int) -> int:
+    """How many ids there are up to the last that is no padding; the first alone if all are."""
+    others = np.flatnonzero(ids != padding)
+    return int(others[-1]) + 1 if len(others) else min(len(ids), 1)
+
+
+def activated(name: str, numbers_BF: np.ndarray) -> np.ndarray:
+    """float32 of the shape of the numbers: ``name`` is from text_spec.PROBABILITIES or SCORES.
+
+    In float64, so that a number's bits do not depend on its place in the array.
+    """
+    return _ACTIVATIONS[name](numbers_BF.astype(np.float64)).astype(np.float32)
+
+
+def _softmax(numbers_BF: np.ndarray) -> np.ndarray:
+    weights_BF = np.exp(numbers_BF - numbers_BF.max(axis=1, keepdims=True))
+    return np.asarray(weights_BF / weights_BF.sum(axis=1, keepdims=True))
+
+
+_ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "none": lambda numbers_BF: numbers_BF,
+    "sigmoid": lambda numbers_BF: np.exp(-np.logaddexp(0.0, -numbers_BF)),
+    "softmax": _softmax,
+    "tanh": np.tanh,
+    "relu": lambda numbers_BF: np.maximum(numbers_BF, 0.0),
+}

@@ -1,20 +1,22 @@
-"""TokenClassifier: texts in, labelled spans of them out: named entities, parts of speech."""
+"""TokenClassifier: texts in, labelled spans of them out: named entities, parts of speech.
 
-from collections.abc import Iterable, Sequence
+From the labels of tokens to those of words and of runs of words, step by step as transformers' token classification. B-
+begins an entity, I- goes on with it (Ramshaw and Marcus 1995); a label without such a tag goes on with the same one
+before it.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fastattn.encoders.entities import AGGREGATIONS, Token, find_entities
-from fastattn.encoders.loaded_encoder import plan_each
-from fastattn.encoders.text_head import activated
-from fastattn.encoders.text_model import TextModel
+from fastattn.encoders.base import EncoderBase, plan_batches
+from fastattn.encoders.text_classifier import activated
 from fastattn.errors import CheckpointError, InputError, described
 from fastattn.scheduling.request import Plan
-from fastattn.spec.architecture import StackSpec
 from fastattn.spec.checkpoint import Checkpoint
-from fastattn.spec.text_spec import EncoderText
 from fastattn.system.option_names import TEXTS, explains_options
 from fastattn.system.progress import Progress
 
@@ -22,7 +24,107 @@ if TYPE_CHECKING:  # with the tokenizers library, which an import does without
     from fastattn.text.huggingface import TokenSpans
 
 
-class TokenClassifier(TextModel):
+AGGREGATIONS = ("none", "simple", "first", "average", "max")
+
+
+@dataclass(frozen=True)
+class Token:
+    """A token of a text, or several that are one.
+
+    scores_F    the probabilities of the labels, float32
+    start, end  its place in the text, in characters
+    index       its number among the text's ids
+    continues   whether it belongs to the word of the token before it
+    """
+
+    word: str
+    scores_F: np.ndarray
+    start: int
+    end: int
+    index: int
+    continues: bool
+
+
+@dataclass(frozen=True)
+class Entity:
+    """Some tokens in a row with one label, whose probability is the score."""
+
+    label: str
+    score: float
+    words: tuple[str, ...]
+    start: int
+    end: int
+    index: int
+
+
+def find_entities(
+    tokens: Sequence[Token], labels: Sequence[str], aggregation: str, join: Callable[[Sequence[str]], str]
+) -> list[Entity]:
+    """The entities of a text's tokens.
+
+    aggregation  from AGGREGATIONS: "none": each token; "simple": runs of tokens with the same label; others: runs of
+                 words, each of which has the label of its first token, the one of its tokens' mean probabilities, or
+                 that of its most certain token
+    join         tokens to text
+    """
+    if aggregation in ("none", "simple"):
+        each = [_entity([token], token.scores_F, labels, (token.word,)) for token in tokens]
+    else:
+        choose = _WORD_SCORES[aggregation]
+        words = _words(tokens)
+        each = [_entity(word, choose(word), labels, (join([token.word for token in word]),)) for word in words]
+    return each if aggregation == "none" else [_joined(run) for run in _runs(each)]
+
+
+def _entity(tokens: Sequence[Token], scores_F: np.ndarray, labels: Sequence[str], words: tuple[str, ...]) -> Entity:
+    best = int(scores_F.argmax())
+    return Entity(labels[best], float(scores_F[best]), words, tokens[0].start, tokens[-1].end, tokens[0].index)
+
+
+def _words(tokens: Sequence[Token]) -> Iterator[list[Token]]:
+    word: list[Token] = []
+    for token in tokens:
+        if word and not token.continues:
+            yield word
+            word = []
+        word.append(token)
+    if word:
+        yield word
+
+
+_WORD_SCORES: dict[str, Callable[[Sequence[Token]], np.ndarray]] = {
+    "first": lambda word: word[0].scores_F,
+    "average": lambda word: np.mean([token.scores_F for token in word], axis=0),
+    "max": lambda word: max(word, key=lambda token: token.scores_F.max()).scores_F,
+}
+
+
+def _runs(entities: Sequence[Entity]) -> Iterator[list[Entity]]:
+    """Entities in a row of the same kind, the first of which alone may begin one."""
+    run: list[Entity] = []
+    for entity in entities:
+        begins, kind = _tag(entity.label)
+        if run and (begins or kind != _tag(run[-1].label)[1]):
+            yield run
+            run = []
+        run.append(entity)
+    if run:
+        yield run
+
+
+def _tag(label: str) -> tuple[bool, str]:
+    """(whether the label begins an entity, the entity's kind)."""
+    return label.startswith("B-"), label[2:] if label.startswith(("B-", "I-")) else label
+
+
+def _joined(run: Sequence[Entity]) -> Entity:
+    label = run[0].label.partition("-")
+    words = tuple(word for entity in run for word in entity.words)
+    score = float(np.mean([entity.score for entity in run]))
+    return Entity(label[2] if label[1] else label[0], score, words, run[0].start, run[-1].end, run[0].index)
+
+
+class TokenClassifier(EncoderBase):
     """Labels of the tokens of texts, as transformers' token-classification pipeline gives them.
 
     path, precision, threads   as those of Encoder; the head's products are in float32
@@ -31,19 +133,17 @@ class TokenClassifier(TextModel):
     Raises CheckpointError for a path without a valid checkpoint of an encoder with such a head.
     """
 
-    def _checked(self, checkpoint: Checkpoint, text: EncoderText, stack: StackSpec) -> Checkpoint:
-        head = checkpoint.spec.head
-        if head is None:
-            why = checkpoint.headless or "the checkpoint has no head"
-            raise CheckpointError(f"a classifier of tokens is expected: {why}")
-        if head.rows != "each" or not text.labels:
+    def _check(self, checkpoint: Checkpoint) -> Checkpoint:
+        super()._check(checkpoint)
+        head = self._expect_head(checkpoint, "a classifier of tokens")
+        if head.rows != "each" or not self._text.labels:
             raise CheckpointError("a classifier of tokens is expected, the checkpoint's head is another")
         return checkpoint
 
     @property
     def labels(self) -> tuple[str, ...]:
         """The labels, in the order of the checkpoint."""
-        return self._encoder.text.labels
+        return self._text.labels
 
     @explains_options(TEXTS)
     def classify(
@@ -76,9 +176,11 @@ class TokenClassifier(TextModel):
 
     def _plan(self, aggregation: str, ignored: frozenset[str], texts: list[str], progress: Progress | None) -> Plan:
         """The spans of each text."""
-        threads, tokenizer = self._encoder.loaded.threads, self._encoder.tokenizer
+        threads, tokenizer = self._loaded.threads, self._tokenizer
         spans_B = tokenizer.encode_with_offsets(texts, threads=threads)
-        scores_B = yield from plan_each([spans.ids_T for spans in spans_B], lambda _: self._scores, threads, progress)
+        scores_B = yield from plan_batches(
+            [spans.ids_T for spans in spans_B], lambda _: self._scores, threads, progress
+        )
         found = []
         for text, spans, scores_TF in zip(texts, spans_B, scores_B):
             entities = find_entities(
@@ -108,7 +210,7 @@ class TokenClassifier(TextModel):
 
     def _tokens(self, text: str, spans: "TokenSpans", scores_TF: np.ndarray) -> list[Token]:
         """The text's own tokens, without the special ones around it."""
-        tokenizer = self._encoder.tokenizer
+        tokenizer = self._tokenizer
         before, after = map(len, tokenizer.special_ids)
         unknown, marks_parts = tokenizer.unknown, tokenizer.marks_parts
         tokens = []

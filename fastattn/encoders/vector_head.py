@@ -1,39 +1,25 @@
-"""From an encoder's last hidden states to vectors: pooling, dense layers, truncation, unit length."""
+"""From an encoder's last hidden states to vectors: pooling, dense layers, truncation, unit length; plans of them."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fastattn.encoders.base import plan_batches
+from fastattn.encoders.long_text import refuse_long, split_long
+from fastattn.encoders.options import VectorOptions
 from fastattn.errors import CheckpointError, InputError, check_count
 from fastattn.ops.protocol import Ops
+from fastattn.scheduling.request import Plan
 from fastattn.spec.architecture import ACTIVATIONS
 from fastattn.spec.text_spec import LAYER_NORM, NORM_EPSILON, UNIT_LENGTH, EncoderText, check_poolings
+from fastattn.system.progress import Progress
+from fastattn.vectors.quantized import quantize_vectors
 from fastattn.vectors.similarity import SIMILARITIES, unit_length
 
-
-@dataclass(frozen=True)
-class VectorOptions:
-    """The checked options of one call to an Encoder.
-
-    prompt       put before every text
-    prompt_rows  how many first rows, the prompt's, are not pooled
-    pooling      names from ``text_spec.POOLINGS``
-    normalize    True, False, or None: as the checkpoint says
-    width        of the vectors, truncated
-    long         what becomes of texts that are too long, from ``long_text.LONG``
-    output_dtype, ranges_2E   as ``quantize_vectors`` takes them
-    """
-
-    prompt: str
-    prompt_rows: int
-    pooling: tuple[str, ...]
-    normalize: bool | None
-    width: int
-    long: str
-    output_dtype: str
-    ranges_2E: np.ndarray | None
+if TYPE_CHECKING:  # with the tokenizers library, which an import of an Encoder does without
+    from fastattn.text.huggingface import HuggingFaceTokenizer
 
 
 class DenseLayers:
@@ -119,6 +105,46 @@ class VectorHead:
             vectors_BE = unit_length(vectors_BE)
         vectors_BE = vectors_BE[:, : options.width]
         return unit_length(vectors_BE) if options.normalize else vectors_BE
+
+
+class VectorPlans:
+    """Makes plans, for one checkpoint's tokenizer and head and so many threads."""
+
+    def __init__(self, tokenizer: "HuggingFaceTokenizer", head: VectorHead, threads: int):
+        self._tokenizer, self._head, self._threads = tokenizer, head, threads
+
+    def check(self, texts: list[str], options: VectorOptions, first: int = 0) -> None:
+        """Raise the TextTooLongError that ``plan`` would."""
+        if options.long == "error":
+            texts = [options.prompt + text for text in texts]
+            refuse_long(self._tokenizer, texts, self._tokenizer.encode(texts, self._threads), first, self._threads)
+
+    def plan(self, texts: list[str], options: VectorOptions, progress: Progress | None = None, first: int = 0) -> Plan:
+        """vectors_BE of the texts; ``first`` is the number of the first one, for errors."""
+        if options.prompt:
+            texts = [options.prompt + text for text in texts]
+        ids_B = self._tokenizer.encode(texts, self._threads)
+        windows = None
+        if options.long == "error":
+            refuse_long(self._tokenizer, texts, ids_B, first, self._threads)
+        elif options.long == "mean":
+            windows = split_long(self._tokenizer, texts, ids_B, options.prompt, self._threads)
+        if windows is None:
+            make = partial(self._head.vectors, options=options)
+            vectors_BE = yield from plan_batches(ids_B, lambda _: make, self._threads, progress, width=options.width)
+        else:
+            make = partial(self._head.pooled, options=options)
+            width = self._head.whole_width(options.pooling)
+            pooled_WE = yield from plan_batches(windows.ids_W, lambda _: make, self._threads, progress, width=width)
+            vectors_BE = self._head.finished(windows.means(pooled_WE), options)
+        return quantized(vectors_BE, options)
+
+
+def quantized(vectors_BE: np.ndarray, options: VectorOptions) -> np.ndarray:
+    """The vectors in the ``output_dtype`` of the options."""
+    if options.output_dtype == "float32":
+        return vectors_BE
+    return quantize_vectors(vectors_BE, options.output_dtype, options.ranges_2E)
 
 
 def check_vectors(text: EncoderText, width: int) -> None:

@@ -10,16 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from fastattn.encoders.vector_head import VectorOptions
+from fastattn.encoders.options import VectorOptions
+from fastattn.encoders.vector_head import quantized
 from fastattn.processes.choice import Sharing
-from fastattn.processes.crew import Chunk, Crew, crew_scheduler
+from fastattn.processes.pool import Chunk, ProcessPool, pool_scheduler
 from fastattn.processes.sharing import plan_dealt, stream
 from fastattn.scheduling.request import Plan
 from fastattn.system.progress import Progress
-from fastattn.vectors.quantized import quantize_vectors
 
 
-class EncodingCrew:
+class EncodingProcesses:
     """Processes that encode; their ``scheduler`` takes the plans that the methods make.
 
     path, precision  each process's Encoder's
@@ -28,9 +28,9 @@ class EncodingCrew:
 
     def __init__(self, sharing: Sharing, path: Path, precision: str):
         self.least = sharing.least
-        self._crew = Crew(sharing.processes, [__name__, os.path.abspath(path), precision, sharing.threads])
-        self.scheduler = crew_scheduler(self._crew)
-        self.start, self.close = self._crew.start, self._crew.close
+        self._pool = ProcessPool(sharing.processes, [__name__, os.path.abspath(path), precision, sharing.threads])
+        self.scheduler = pool_scheduler(self._pool)
+        self.start, self.close = self._pool.start, self._pool.close
 
     def plan(self, texts: list[str], options: VectorOptions, progress: Progress | None = None) -> Plan:
         """vectors_BE of the texts."""
@@ -45,21 +45,15 @@ class EncodingCrew:
 
             return replace(_chunk([texts[b] for b in places], options), done=show)
 
-        found_B = yield from plan_dealt([len(text) for text in texts], self._crew.count, make_chunk)
+        found_B = yield from plan_dealt([len(text) for text in texts], self._pool.count, make_chunk)
         vectors_BE = np.array(found_B, np.float32).reshape(len(texts), options.width)
-        return _quantized(vectors_BE, options)
+        return quantized(vectors_BE, options)
 
     def stream(self, texts: Iterator[tuple[int, str]], options: VectorOptions) -> Iterator[np.ndarray]:
         """The vector of each text; ``texts`` gives (length, text)."""
-        for vector_E in stream(self.scheduler, self._crew.count, texts, partial(_chunk, options=options)):
+        for vector_E in stream(self.scheduler, self._pool.count, texts, partial(_chunk, options=options)):
             # A copy, so that a caller who keeps one vector does not keep its whole chunk.
-            yield vector_E.copy() if options.output_dtype == "float32" else _quantized(vector_E[None], options)[0]
-
-
-def _quantized(vectors_BE: np.ndarray, options: VectorOptions) -> np.ndarray:
-    if options.output_dtype == "float32":
-        return vectors_BE
-    return quantize_vectors(vectors_BE, options.output_dtype, options.ranges_2E)
+            yield vector_E.copy() if options.output_dtype == "float32" else quantized(vector_E[None], options)[0]
 
 
 def _chunk(texts: list[str], options: VectorOptions) -> Chunk:

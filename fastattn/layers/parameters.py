@@ -32,7 +32,7 @@ class Parameters:
     """A checkpoint's tensors, packed on demand into the operations' layout; tied weights are packed once.
 
     precision    of the products: "float32", "bfloat16" or "int8"
-    packed_file  the PackedFile that keeps packed weights for the next process, or None
+    packed_file  the PackedWeights of the cache, or None
     factors      int8 only: returns input factors by tensor name; called once, if a layer has to be quantized here
     needed       filled with what the model asks for; layers that it has already are not packed
     """

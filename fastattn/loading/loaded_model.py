@@ -1,19 +1,24 @@
-"""A checkpoint's model, ready to compute: its operations, precision and threads chosen, its weights packed."""
+"""What every class that loads a model shares: loading and closing; and the model itself, ready to compute."""
 
-from dataclasses import field
+import os
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 
-from fastattn.errors import check_count
-from fastattn.layers.parameters import NeededTensors
+from fastattn.errors import FastattnError, InputError, check_count
+from fastattn.loading.model_cache import Loading, PackedWeights, load_or_build
 from fastattn.models.kinds import build_model
 from fastattn.ops.protocol import Ops
+from fastattn.processes.choice import Sharing, begin_pool
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.precision import resolve_precision
+from fastattn.system.option_names import MODEL, explains_options
 from fastattn.system.records import dataclass
+from fastattn.weights.download import catalog
+
+_Self = TypeVar("_Self", bound="ModelBase")
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,26 +35,117 @@ class LoadedModel:
     threads: int
 
 
-@dataclass(eq=False)
-class Loading:
-    """What is kept of a loaded model for other processes; see ``fastattn.loading.kept_checkpoint``.
+class ModelBase:
+    """Base of all classes that load a model: loading, worker processes, closing.
 
-    needed  what the model asked of its tensors
-    known   whether ``needed`` has all its layers from the start, from an earlier process
-    packed  the file of its packed weights, if all of them were there from an earlier process
+    A model is open until it is closed, or, by itself, until nobody has it: ``with Translator(path) as translator:``.
+    Then all that it has is let go, so that a use afterwards finds nothing, and says why.
     """
 
-    needed: NeededTensors = field(default_factory=NeededTensors)
-    known: bool = False
-    packed: Path | None = None
+    _takes_processes: ClassVar[bool] = False
+    _pool: Any = None  # of worker processes, where it has some
+    _loaded: LoadedModel
 
+    @explains_options(MODEL)
+    def __init__(
+        self,
+        path: str | os.PathLike,
+        precision: str = "auto",
+        threads: int | None = None,
+        processes: int | None = None,
+    ):
+        if processes is not None and check_count("processes", processes) > 1 and not self._takes_processes:
+            raise InputError(f"{type(self).__name__} computes in this process alone: processes should be 1 or None")
+        folder = catalog.resolve(path)
+        self._begin(folder)
+        build = partial(self._build, precision, threads, None)
+        load_or_build(folder, precision, type(self).__qualname__, build)
+        if self._takes_processes:
+            make_pool = partial(self._make_pool, folder, precision)
+            self._pool = begin_pool(make_pool, processes, threads, self._loaded.threads, self.layer_weights)
 
-def refuse_pickling(model: Any, protocol: Any = None) -> Any:
-    """In the place of ``__reduce_ex__`` in a class whose objects have threads and mapped weights."""
-    raise TypeError(
-        f"this {type(model).__name__} cannot be pickled or copied: give the other process its path, to make one of its "
-        "own there; they map the same weights"
-    )
+    @classmethod
+    def from_checkpoint(
+        cls: type[_Self],
+        checkpoint: Checkpoint,
+        precision: str = "auto",
+        threads: int | None = None,
+        ops: Ops | None = None,
+    ) -> _Self:
+        """One of a checkpoint in memory; ``ops`` is the namespace of operations, None: fastattn.ops.cpu."""
+        made = cls.__new__(cls)
+        made._build(precision, threads, ops, checkpoint, None)
+        return made
+
+    def _build(
+        self, precision: str, threads: int | None, ops: Ops | None, checkpoint: Checkpoint, loading: Loading | None
+    ) -> None:
+        checkpoint = self._check(checkpoint)
+        self._loaded = load_model(checkpoint, precision, threads, ops, loading)
+        self._prepare(checkpoint)
+
+    def _begin(self, folder: Path) -> None:
+        """Begin with what takes a while and needs no checkpoint."""
+
+    def _check(self, checkpoint: Checkpoint) -> Checkpoint:
+        """The checkpoint, or the part of it that is needed; CheckpointError for one of another kind."""
+        raise NotImplementedError
+
+    def _prepare(self, checkpoint: Checkpoint) -> None:
+        """Make what is made once, of the loaded model."""
+
+    def _make_pool(self, folder: Path, precision: str, sharing: Sharing) -> Any:
+        """The worker processes, of a class that takes some."""
+
+    @property
+    def precision(self) -> str:
+        """The precision of the matrix products: "float32", "bfloat16", "int8" or "intgemm"; never "auto"."""
+        return self._loaded.precision
+
+    @property
+    def layer_weights(self) -> int:
+        """About how many weights the layers of a step have: what ``processes.choice`` asks."""
+        raise NotImplementedError
+
+    def _pool_for(self, texts: int) -> Any:
+        """The processes for a call with so many texts; None where they are computed here."""
+        return None if self._pool is None or texts < self._pool.least else self._pool
+
+    def close(self) -> None:
+        """End the worker processes, if there are any, and free the memory; again, it does nothing.
+
+        The processes are gone when it returns, and calls that they were at raise FastattnError. Other calls in progress
+        end as ever. Later ones raise FastattnError.
+        """
+        if "_closed" not in self.__dict__:
+            pool = self._pool
+            self.__dict__ = {"_closed": frozenset(self.__dict__)}
+            if pool is not None:
+                pool.close()
+
+    def __enter__(self: _Self) -> _Self:
+        if "_closed" in self.__dict__:
+            raise self._closed_error()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
+    def _closed_error(self) -> FastattnError:
+        return FastattnError(f"this {type(self).__name__} is closed")
+
+    if not TYPE_CHECKING:  # which would know of no attribute any more whether it is there
+
+        def __getattr__(self, name: str) -> Any:
+            if name in self.__dict__.get("_closed", ()):
+                raise self._closed_error()
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def __reduce_ex__(self, protocol: Any = None) -> Any:
+        raise TypeError(
+            f"this {type(self).__name__} cannot be pickled or copied: give the other process its path, to make one of "
+            "its own there; they map the same weights"
+        )
 
 
 def load_model(
@@ -60,7 +156,7 @@ def load_model(
     precision    one of ``fastattn.spec.precision``, "auto" too
     threads      None: all that the process may use
     ops          None: fastattn.ops.cpu
-    loading      map the packed weights from the cache folder, or write them there; filled. None: nothing is kept
+    loading      map the packed weights from the cache folder, or write them there; filled. None: nothing is cached
     Raises InputError for an unknown precision or number of threads, CheckpointError for weights that are not finite.
     """
     resolved = resolve_precision(precision, checkpoint)
@@ -72,18 +168,16 @@ def load_model(
         ops = operations
     limit = ops.thread_limit()
     threads = limit if threads is None else min(check_count("threads", threads), limit)
-    packed_file = None
+    packed = None
     if loading is not None and not loading.known:
-        from fastattn.loading.packed_file import PackedFile
-
         variety = resolved.variety + ("-head" if checkpoint.spec.head is not None else "")
-        packed_file = PackedFile(checkpoint.files, resolved.arithmetic, variety)
+        packed = PackedWeights(checkpoint.files, resolved.arithmetic, variety)
     factors = partial(_input_factors, checkpoint, ops)
     needed = None if loading is None else loading.needed
-    model = build_model(checkpoint, ops, resolved.arithmetic, packed_file, factors, needed)
-    if loading is not None and packed_file is not None:
-        loading.packed = packed_file.path if packed_file.is_whole else None
-        packed_file.save()
+    model = build_model(checkpoint, ops, resolved.arithmetic, packed, factors, needed)
+    if loading is not None and packed is not None:
+        loading.packed = packed.path if packed.is_whole else None
+        packed.save()
     return LoadedModel(model, ops, resolved.name, threads)
 
 

@@ -11,7 +11,7 @@ class _Starting(Protocol):
     def start(self) -> None: ...
 
 
-_Crew = TypeVar("_Crew", bound=_Starting)
+_Pool = TypeVar("_Pool", bound=_Starting)
 
 # Measured shares of one thread's time with the interpreter's lock held, batches of greedy search and of texts, by the
 # weights of the layers that a step goes through: `python -m bench lock`. At most so many -> share.
@@ -63,17 +63,17 @@ def sharing(processes: int | None, threads: int | None, total: int, weights: int
     return Sharing(processes, max(1, total // processes) if threads is None else total, 1)
 
 
-def begin_crew(
-    make_crew: Callable[[Sharing], _Crew], processes: int | None, threads: int | None, total: int, weights: int
-) -> _Crew | None:
-    """The crew that shares the work as ``sharing`` says, started where the caller asks for it; None for one process."""
+def begin_pool(
+    make_pool: Callable[[Sharing], _Pool], processes: int | None, threads: int | None, total: int, weights: int
+) -> _Pool | None:
+    """The pool that shares the work as ``sharing`` says, started where the caller asks for it; None for one process."""
     shared = sharing(processes, threads, total, weights)
     if shared.processes == 1:
         return None
-    crew = make_crew(shared)
+    pool = make_pool(shared)
     if processes is not None:
-        crew.start()
-    return crew
+        pool.start()
+    return pool
 
 
 def chosen_processes(threads: int, weights: int) -> int:

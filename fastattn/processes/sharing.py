@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from fastattn.errors import FastattnError
-from fastattn.processes.crew import Chunk
+from fastattn.processes.pool import Chunk
 from fastattn.scheduling.request import Plan
 from fastattn.scheduling.scheduler import Scheduler
 

@@ -81,13 +81,13 @@ class WorkerProcess:
         """Whether it has ever been ready to do something."""
         return self._heard.has_loaded
 
-    def ask(self, place: Hashable, answers: Answers, what: str, content: list[Any], caller: int) -> int:
+    def ask(self, asker: Hashable, answers: Answers, what: str, content: list[Any], caller: int) -> int:
         """Have it do something; the answer goes to a queue, under the number that is returned.
 
-        place  who asks, see ``leave_all``
+        asker  who asks, see ``leave_all``
         """
         number = next(self._numbers)
-        self._heard.routes[number] = place, answers
+        self._heard.routes[number] = asker, answers
         self._send([number, what, content, caller])
         if self._heard.ended:  # perhaps before it was known who waits
             answers.put(ENDED)
@@ -98,9 +98,9 @@ class WorkerProcess:
         if self._heard.routes.pop(number, None) is not None:
             self._send([number, "cancel", [], 0])
 
-    def leave_all(self, place: Hashable) -> None:
-        """Drop all that was asked for from a place, by one whom an interrupt ended."""
-        for number in [number for number, (other, _) in list(self._heard.routes.items()) if other == place]:
+    def leave_all(self, asker: Hashable) -> None:
+        """Drop all that an asker wanted whom an interrupt has ended."""
+        for number in [number for number, (other, _) in list(self._heard.routes.items()) if other == asker]:
             self.leave(number)
 
     def _send(self, message: list[Any]) -> None:
@@ -161,7 +161,7 @@ if hasattr(os, "register_at_fork"):
 class _Heard:
     """What is heard of a process, by a thread that reads it.
 
-    routes      number of a question -> the place, and the queue for the answer, of who waits for it
+    routes      number of a question -> the asker, and the queue for the answer, of who waits for it
     ended       holds something once no more answers come: why, if that is known
     has_loaded  whether the process has its model
     """

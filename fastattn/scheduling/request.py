@@ -1,8 +1,9 @@
-"""A request: the Future of a plan, whose jobs are done in stages."""
+"""Requests: Futures of plans, whose jobs are done in stages; and the queue of jobs that wait, fair to callers."""
 
 import os
 import threading
-from collections.abc import Callable, Generator, Hashable
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Generator, Hashable, Iterable
 from concurrent.futures import Future, InvalidStateError
 from concurrent.futures._base import PENDING, RUNNING
 from contextlib import suppress
@@ -19,18 +20,18 @@ class Ticket:
     """A job that waits or is in progress.
 
     queue  the queue in which it waits
-    seat   the seat that took it
+    slot   the slot that took it
     lost   whether a worker that was at it is no more: it is tried once again, alone
     """
 
-    __slots__ = ("done", "job", "lost", "queue", "request", "result", "seat")
+    __slots__ = ("done", "job", "lost", "queue", "request", "result", "slot")
 
     def __init__(self, request: "Request", job: Any):
         self.request, self.job = request, job
         self.result: Any = None
         self.done = self.lost = False
         self.queue: Any = None
-        self.seat: Any = None
+        self.slot: Any = None
 
     @property
     def is_over(self) -> bool:
@@ -151,6 +152,106 @@ class Request(Future):
             self._untold.pop()  # by the first of those who cancel it
             self.set_running_or_notify_cancel()  # which alone tells those who wait by concurrent.futures.wait
         return True
+
+
+Room = Callable[[Ticket, bool], bool]
+
+
+class Queue:
+    """Waiting tickets, each caller's in order. Callers take turns; those with nothing in progress come first.
+
+    A caller has a line for each slot. Tickets are added to the lines in turn, so that every slot gets long and short
+    jobs alike; a slot whose line is empty takes from the others.
+    """
+
+    def __init__(self, slots: int):
+        self._slots = slots
+        self._callers: OrderedDict[Hashable, list[deque[Ticket]]] = OrderedDict()
+        self._waiting: Counter[Hashable] = Counter()
+        self._in_progress: Counter[Hashable] = Counter()
+        self.waiting = 0
+
+    def add(self, tickets: Iterable[Ticket], slots: int) -> None:
+        """Add tickets at the end of their callers' first ``slots`` lines, in turn."""
+        for n, ticket in enumerate(tickets):
+            lines = self._callers.get(ticket.request.caller)
+            if lines is None:
+                lines = self._callers[ticket.request.caller] = [deque() for _ in range(self._slots)]
+            lines[n % slots].append(ticket)
+            ticket.queue = self
+            self._waiting[ticket.request.caller] += 1
+            self.waiting += 1
+
+    def newcomers(self) -> list[Hashable]:
+        """The callers that wait with nothing in progress."""
+        return [caller for caller in self._callers if caller not in self._in_progress]
+
+    def take(self, line: int, most: int, has_room: Room) -> list[Ticket]:
+        """Take up to ``most`` tickets, first one of each caller with nothing in progress.
+
+        has_room  (ticket, whether its caller has nothing in progress) -> whether to take it
+        """
+        taken: list[Ticket] = []
+        for caller in self.newcomers():
+            if len(taken) >= most or not self._take_one(caller, line, lambda ticket: has_room(ticket, True), taken):
+                break
+        while self._callers and len(taken) < most:
+            caller = next(iter(self._callers))
+            if not self._take_one(caller, line, lambda ticket: has_room(ticket, False), taken):
+                break
+            if caller in self._callers:
+                self._callers.move_to_end(caller)
+        return taken
+
+    def _take_one(self, caller: Hashable, line: int, has_room: Callable[[Ticket], bool], taken: list[Ticket]) -> bool:
+        """Take the caller's next ticket; False where it does not fit."""
+        tickets = self._line(caller, line)
+        if not has_room(tickets[0]):
+            return False
+        ticket = tickets.popleft()
+        taken.append(ticket)
+        self._leave(ticket)
+        self.began(ticket)
+        return True
+
+    def _line(self, caller: Hashable, line: int) -> deque[Ticket]:
+        """The caller's line, or another of its lines if that is empty; its first ticket waits."""
+        lines = self._callers[caller]
+        if lines[line] and lines[line][0].queue is self:
+            return lines[line]
+        for tickets in (lines[line], *lines):
+            while tickets and tickets[0].queue is not self:  # dropped
+                tickets.popleft()
+            if tickets:
+                return tickets
+        raise AssertionError("a caller in the queue has a ticket that waits")
+
+    def _leave(self, ticket: Ticket) -> None:
+        """A ticket no longer waits."""
+        ticket.queue = None
+        self.waiting -= 1
+        caller = ticket.request.caller
+        self._waiting[caller] -= 1
+        if not self._waiting[caller]:
+            del self._waiting[caller], self._callers[caller]
+
+    def began(self, ticket: Ticket) -> None:
+        """A ticket is in progress."""
+        self._in_progress[ticket.request.caller] += 1
+
+    def ended(self, ticket: Ticket) -> None:
+        """A ticket is no longer in progress."""
+        caller = ticket.request.caller
+        self._in_progress[caller] -= 1
+        if not self._in_progress[caller]:
+            del self._in_progress[caller]
+
+    def drop(self, tickets: Iterable[Ticket]) -> list[Ticket]:
+        """Remove the tickets from the queue; returns those that were in it."""
+        dropped = [ticket for ticket in tickets if ticket.queue is self]
+        for ticket in dropped:
+            self._leave(ticket)  # it leaves its line, which may be long, only when its turn comes
+        return dropped
 
 
 def is_interrupt(error: BaseException) -> bool:

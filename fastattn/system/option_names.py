@@ -1,12 +1,18 @@
 """What to say of an option that a function does not have: its name here, or the nearest one that there is."""
 
+import typing
 from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
-from inspect import Parameter, Signature, signature
+from inspect import Parameter, signature
 from types import MappingProxyType
-from typing import ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from fastattn.errors import InputError, described
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack as Unpack
+else:  # that of a TypedDict in annotations, which are strings; before Python 3.11 something stands for it
+    Unpack = getattr(typing, "Unpack", dict)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -135,19 +141,17 @@ def explains_options(
             return function(*arguments, **given)
 
         if options is not None:
-            checked.__signature__ = _shown_with(function, options)  # type: ignore[attr-defined]
+            _show(checked, function, options)
         return checked
 
     return decorate
 
 
-def _shown_with(function: Callable, options: type) -> Signature:
-    """The signature of a function with ``**options`` that names them."""
+def _show(checked: Callable, function: Callable, options: type) -> None:
+    """Name the options in place of ``**`` in what ``help`` and ``get_type_hints`` read."""
     shown = signature(function)
-    *parameters, last = shown.parameters.values()
-    assert last.kind is Parameter.VAR_KEYWORD
-    named = [
-        Parameter(name, Parameter.KEYWORD_ONLY, default=..., annotation=kind)
-        for name, kind in options.__annotations__.items()
-    ]
-    return shown.replace(parameters=[*parameters, *named])
+    *parameters, rest = shown.parameters.values()
+    kinds = options.__annotations__
+    named = [Parameter(name, Parameter.KEYWORD_ONLY, default=..., annotation=kind) for name, kind in kinds.items()]
+    checked.__signature__ = shown.replace(parameters=[*parameters, *named])  # type: ignore[attr-defined]
+    checked.__annotations__ = {n: kind for n, kind in function.__annotations__.items() if n != rest.name} | kinds

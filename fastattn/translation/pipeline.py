@@ -17,9 +17,8 @@ from fastattn.decoding.timeout import late_search
 from fastattn.errors import FastattnError, InputError, check_text
 from fastattn.scheduling.request import Plan, Request
 from fastattn.text.translation import Document, TranslationTokenizer, split_lines
-from fastattn.translation.arguments import token_lists
-from fastattn.translation.presentation import Presentation
-from fastattn.translation.results import Score
+from fastattn.translation.options import TextCall, token_lists
+from fastattn.translation.results import Presentation, Score
 
 # A part's length where the architecture has no limit of its own.
 UNLIMITED = 1024
@@ -61,11 +60,11 @@ class Pipeline:
         for text, prefix in zip(texts, prefixes):
             self.check_text(text, prefix)
 
-    def read_text(self, text: Any, prefix: Any, split: str, options: DecodingOptions) -> Document:
+    def read_text(self, text: Any, prefix: Any, call: TextCall) -> Document:
         self.check_text(text, prefix)
         prefix_tokens = self._tokenizer.target_tokens(prefix) if prefix else []
-        longest = options.max_input_length
-        return Document(split_lines(text, self._tokenizer, self.max_source_length, split, longest), prefix_tokens)
+        longest = call.decoding.max_input_length
+        return Document(split_lines(text, self._tokenizer, self.max_source_length, call.split, longest), prefix_tokens)
 
     def read_tokens(self, sources: Iterable[Sequence[str]], options: DecodingOptions) -> list[list[str]]:
         listed = token_lists("sources", sources)
@@ -96,9 +95,7 @@ class Pipeline:
     def translate_windows(
         self,
         texts: Iterable[tuple[str, str | None]],
-        split: str,
-        options: DecodingOptions,
-        details: bool,
+        call: TextCall,
         return_exceptions: bool,
     ) -> Iterator[Any]:
         """Errors come after the results before them; with return_exceptions a text's error takes its place.
@@ -106,7 +103,7 @@ class Pipeline:
         After the first window, whose translations come as soon as they can, the next one is read and begun before the
         results of one are given out: neither the search nor the caller waits for the other.
         """
-        pairs, scheduler = iter(texts), self._service.scheduler(options)
+        pairs, scheduler = iter(texts), self._service.scheduler(call.decoding)
         window, done, failure = FIRST_WINDOW, 0, None
         last_window = max(LAST_WINDOW, WINDOW_A_THREAD * self._service.threads)
         begun: deque[Request] = deque()
@@ -114,10 +111,10 @@ class Pipeline:
             while failure is None or begun:
                 results: list[Any] = []
                 if failure is None:
-                    documents, failure = self._read_window(pairs, window, split, options, return_exceptions)
-                    plan = partial(self.plan, documents, options, details, done)
+                    documents, failure = self._read_window(pairs, window, call, return_exceptions)
+                    plan = partial(self.plan, documents, call, done)
                     # A callback is this thread's to call, and the only window its own work.
-                    if options.callback is not None or not done or failure is not None and not begun:
+                    if call.decoding.callback is not None or not done or failure is not None and not begun:
                         results = scheduler.run(plan)
                     elif documents:
                         begun.append(scheduler.start(plan))
@@ -139,8 +136,7 @@ class Pipeline:
         self,
         pairs: Iterator[tuple[str, str | None]],
         window: int,
-        split: str,
-        options: DecodingOptions,
+        call: TextCall,
         return_exceptions: bool,
     ) -> tuple[list[Document | FastattnError], Exception | None]:
         """(texts to translate together, what ended the reading: StopIteration, an error or None)."""
@@ -153,7 +149,7 @@ class Pipeline:
                 return documents, error
             tokens += 1  # empty texts count too, or a stream of them would never end a window
             try:
-                document = self.read_text(text, prefix, split, options)
+                document = self.read_text(text, prefix, call)
             except FastattnError as error:
                 if not return_exceptions:
                     return documents, error
@@ -163,31 +159,21 @@ class Pipeline:
                 tokens += sum(len(part) for line in document.lines for part in line.parts)
         return documents, None
 
-    def plan_texts(
-        self,
-        texts: Sequence[str],
-        prefixes: Sequence[str | None],
-        split: str,
-        options: DecodingOptions,
-        details: bool,
-    ) -> Plan:
+    def plan_texts(self, texts: Sequence[str], prefixes: Sequence[str | None], call: TextCall) -> Plan:
         """``plan`` of texts that it reads itself."""
         documents: list[Document | FastattnError] = []
         for text, prefix in zip(texts, prefixes):
             if documents and not len(documents) % READ_AT_ONCE:
                 yield None
-            documents.append(self.read_text(text, prefix, split, options))
-        return (yield from self.plan(documents, options, details))
+            documents.append(self.read_text(text, prefix, call))
+        return (yield from self.plan(documents, call))
 
-    def plan(
-        self, documents: Sequence[Document | FastattnError], options: DecodingOptions, details: bool, first: int = 0
-    ) -> Plan:
+    def plan(self, documents: Sequence[Document | FastattnError], call: TextCall, first: int = 0) -> Plan:
         """The translation of each text, or its error.
 
         first  the first text's number, for the callback
         """
-        if not details:
-            options = self._without_scores(options)
+        options = call.decoding if call.details else self._without_scores(call.decoding)
         read = [(n, document) for n, document in enumerate(documents, first) if isinstance(document, Document)]
         sources = [part for _, document in read for line in document.lines for part in line.parts]
         prefixes = chain.from_iterable(document.prefixes() for _, document in read)
@@ -203,7 +189,7 @@ class Pipeline:
             late = next((part for parts in lines for part in parts if isinstance(part, FastattnError)), None)
             if late is not None:
                 results.append(late)
-            elif details:
+            elif call.details:
                 results.append(self._presentation.detail(document.lines, lines, options))
             else:
                 results.append(self._presentation.join(document.lines, lines, 0))

@@ -5,29 +5,42 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from concurrent.futures import Future
 from contextlib import nullcontext
 from functools import partial
+from pathlib import Path
 from time import perf_counter
-from typing import Any, Literal, overload
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from fastattn.decoding.options import DecodingOptions, Step
-from fastattn.errors import InputError, check_bool, check_several, check_texts
+from fastattn.decoding.service import DecodingService
+from fastattn.errors import CheckpointError, InputError, check_bool, check_several, check_texts
+from fastattn.loading.loaded_model import ModelBase
+from fastattn.processes.choice import Sharing
 from fastattn.scheduling.request import Plan, awaited
 from fastattn.scheduling.scheduler import Scheduler
+from fastattn.spec.checkpoint import Checkpoint
+from fastattn.spec.text_spec import TranslationText
 from fastattn.system.files import open_text
-from fastattn.translation.arguments import (
-    Prefixes,
-    check_details,
+from fastattn.system.option_names import Unpack
+from fastattn.text.sentencepiece import SentencePiece, begin_models
+from fastattn.text.translation import TranslationTokenizer
+from fastattn.translation.options import (
+    OptionResolver,
+    SearchOptions,
+    TextOptions,
     check_file_options,
     check_stream,
     prefix_of_each,
     token_prefixes,
     with_prefixes,
 )
-from fastattn.translation.loaded_translator import LoadedTranslator
-from fastattn.translation.pipeline import without_errors
+from fastattn.translation.pipeline import Pipeline, without_errors
 from fastattn.translation.results import ExecutionStats, Score, TokenTranslation, Translation, write_translations
 
+if TYPE_CHECKING:
+    from fastattn.translation.worker_processes import TranslationProcesses
 
-class Translator(LoadedTranslator):
+
+class Translator(ModelBase):
     """Translates text with an encoder-decoder checkpoint.
 
     path       a folder, an .argosmodel file, a name from the catalog, or OWNER/NAME on the Hugging Face hub
@@ -45,13 +58,54 @@ class Translator(LoadedTranslator):
     of a translation model.
     """
 
+    _takes_processes = True
+    _models: Mapping[bytes, SentencePiece] = MappingProxyType({})  # that load beside the reading of the checkpoint
+
+    def _begin(self, folder: Path) -> None:
+        self._models = begin_models(folder)
+
+    def _check(self, checkpoint: Checkpoint) -> Checkpoint:
+        text = checkpoint.text
+        if not isinstance(text, TranslationText):
+            raise CheckpointError(
+                f"a translation model's checkpoint is expected, this one is an {checkpoint.spec.kind} model's: "
+                "use Encoder, or fastattn encode"
+            )
+        if checkpoint.spec.encoder is None or checkpoint.spec.decoder is None:
+            raise CheckpointError(f"expected an encoder-decoder checkpoint, got {checkpoint.spec.kind!r}")
+        self._limit = checkpoint.spec.encoder.positions.limit
+        self._tokenizer = TranslationTokenizer(text, self._models)
+        self._models = {}
+        self._resolver = OptionResolver(self._tokenizer)
+        return checkpoint
+
+    def _prepare(self, checkpoint: Checkpoint) -> None:
+        tokenizer, loaded = self._tokenizer, self._loaded
+        tokenizer.wait()
+        self._service = DecodingService(loaded.model, tokenizer.end_id, tokenizer.unk_id, loaded.threads)
+        self._pipeline = Pipeline(self._service, tokenizer, self._limit)
+
+    def _make_pool(self, folder: Path, precision: str, sharing: Sharing) -> "TranslationProcesses":
+        from fastattn.translation.worker_processes import TranslationProcesses
+
+        return TranslationProcesses(sharing, folder, precision)
+
+    def _processes_for(self, texts: int, options: DecodingOptions | None = None) -> "TranslationProcesses | None":
+        """The processes for a call with so many texts; None where they are translated here."""
+        return None if options is not None and options.callback is not None else self._pool_for(texts)
+
+    @property
+    def layer_weights(self) -> int:
+        """About how many weights the layers of a decoding step have: what ``processes.choice`` asks."""
+        return self._service.model.sizes.layer_weights
+
     @property
     def default_options(self) -> DecodingOptions:
         """The options of a call that gives none: the checkpoint's own settings, where it has them, else the defaults.
 
         suppress_sequences are ids here.
         """
-        return self._options.default()
+        return self._resolver.default()
 
     @property
     def max_source_length(self) -> int:
@@ -59,57 +113,21 @@ class Translator(LoadedTranslator):
         return self._pipeline.max_source_length
 
     @overload
-    def translate(
-        self,
-        texts: str,
-        *,
-        target_prefix: Prefixes = ...,
-        split: str | None = ...,
-        details: Literal[False] = ...,
-        **options: Any,
-    ) -> str: ...
+    def translate(self, texts: str, *, details: Literal[False] = ..., **options: "Unpack[TextOptions]") -> str: ...  # type: ignore[overload-overlap]
+    @overload
+    def translate(self, texts: str, *, details: Literal[True], **options: "Unpack[TextOptions]") -> Translation: ...  # type: ignore[overload-overlap]
     @overload
     def translate(
-        self,
-        texts: str,
-        *,
-        target_prefix: Prefixes = ...,
-        split: str | None = ...,
-        details: Literal[True],
-        **options: Any,
-    ) -> Translation: ...
-    @overload
-    def translate(
-        self,
-        texts: Iterable[str],
-        *,
-        target_prefix: Prefixes = ...,
-        split: str | None = ...,
-        details: Literal[False] = ...,
-        **options: Any,
+        self, texts: Iterable[str], *, details: Literal[False] = ..., **options: "Unpack[TextOptions]"
     ) -> list[str]: ...
     @overload
     def translate(
-        self,
-        texts: Iterable[str],
-        *,
-        target_prefix: Prefixes = ...,
-        split: str | None = ...,
-        details: Literal[True],
-        **options: Any,
+        self, texts: Iterable[str], *, details: Literal[True], **options: "Unpack[TextOptions]"
     ) -> list[Translation]: ...
     @overload
-    def translate(self, texts: str | Iterable[str], *, details: bool, **options: Any) -> Any: ...
+    def translate(self, texts: str | Iterable[str], *, details: bool, **options: "Unpack[TextOptions]") -> Any: ...
 
-    def translate(
-        self,
-        texts: str | Iterable[str],
-        *,
-        target_prefix: Prefixes = None,
-        split: str | None = None,
-        details: bool = False,
-        **options: Any,
-    ) -> Any:
+    def translate(self, texts: str | Iterable[str], *, details: bool = False, **options: "Unpack[TextOptions]") -> Any:
         """The translation of a text, or a list of translations of several: str, or Translation with ``details``.
 
         target_prefix  the beginning of the translation: one str for all texts, or one for each, None for none
@@ -123,18 +141,16 @@ class Translator(LoadedTranslator):
         The lines of a text are translated one by one and keep their line ends; empty lines stay empty.
         Raises InputError for invalid options and for text that is not Unicode.
         """
-        scheduler, make_plan = self._planned(texts, target_prefix, split, details, options)
+        scheduler, make_plan = self._planned(texts, details, options)
         return scheduler.run(make_plan)
 
     def submit(
         self,
         texts: str | Iterable[str],
         *,
-        target_prefix: Prefixes = None,
-        split: str | None = None,
         details: bool = False,
         caller: Hashable = None,
-        **options: Any,
+        **options: "Unpack[TextOptions]",
     ) -> "Future[Any]":
         """A ``concurrent.futures.Future`` of what ``translate`` returns; returns at once.
 
@@ -147,74 +163,66 @@ class Translator(LoadedTranslator):
         Raises as ``translate`` does, and QueueFullError where too much waits. Texts are read later: an error in one is
         the future's.
         """
-        scheduler, make_plan = self._planned(texts, target_prefix, split, details, options, submitted=True)
+        scheduler, make_plan = self._planned(texts, details, options, submitted=True)
         return scheduler.submit(make_plan, caller)
 
     @overload
-    async def translate_async(
-        self, texts: str, *, target_prefix: Prefixes = ..., details: Literal[False] = ..., **options: Any
+    async def translate_async(  # type: ignore[overload-overlap]
+        self, texts: str, *, details: Literal[False] = ..., caller: Hashable = ..., **options: "Unpack[TextOptions]"
     ) -> str: ...
     @overload
-    async def translate_async(
-        self, texts: str, *, target_prefix: Prefixes = ..., details: Literal[True], **options: Any
+    async def translate_async(  # type: ignore[overload-overlap]
+        self, texts: str, *, details: Literal[True], caller: Hashable = ..., **options: "Unpack[TextOptions]"
     ) -> Translation: ...
     @overload
     async def translate_async(
-        self, texts: Iterable[str], *, target_prefix: Prefixes = ..., details: Literal[False] = ..., **options: Any
+        self,
+        texts: Iterable[str],
+        *,
+        details: Literal[False] = ...,
+        caller: Hashable = ...,
+        **options: "Unpack[TextOptions]",
     ) -> list[str]: ...
     @overload
     async def translate_async(
-        self, texts: Iterable[str], *, target_prefix: Prefixes = ..., details: Literal[True], **options: Any
+        self, texts: Iterable[str], *, details: Literal[True], caller: Hashable = ..., **options: "Unpack[TextOptions]"
     ) -> list[Translation]: ...
     @overload
     async def translate_async(
-        self, texts: str | Iterable[str], *, details: bool, caller: Hashable = ..., **options: Any
+        self, texts: str | Iterable[str], *, details: bool, caller: Hashable = ..., **options: "Unpack[TextOptions]"
     ) -> Any: ...
 
     async def translate_async(
         self,
         texts: str | Iterable[str],
         *,
-        target_prefix: Prefixes = None,
-        split: str | None = None,
         details: bool = False,
         caller: Hashable = None,
-        **options: Any,
+        **options: "Unpack[TextOptions]",
     ) -> Any:
         """``translate`` for asyncio: ``submit``, awaited. ``caller`` is by default the task."""
-        how: dict[str, Any] = {"target_prefix": target_prefix, "split": split, "details": details, **options}
-        return await awaited(partial(self.submit, texts, **how), caller)
+        return await awaited(partial(self.submit, texts, details=details, **options), caller)
 
     def _planned(
-        self,
-        texts: Any,
-        target_prefix: Prefixes,
-        split: str | None,
-        details: bool,
-        options: Mapping[str, Any],
-        submitted: bool = False,
+        self, texts: Any, details: bool, options: TextOptions, submitted: bool = False
     ) -> tuple[Scheduler, Callable[[], Plan]]:
         """(scheduler, function that makes the plan for it) of a ``translate``; its arguments are checked here.
 
         submitted  have the plan read the texts, which takes a while
         """
-        decoding = self._options.of_texts(options)
-        split = self._options.split(split)
-        check_details(decoding, details)
+        target_prefix = options.pop("target_prefix", None)
+        call = self._resolver.of_texts(options, details)
         listed = [texts] if isinstance(texts, str) else check_texts("texts", texts)
         prefixes = prefix_of_each(target_prefix, listed)
-        if crew := self._crew_for(len(listed), decoding):
+        pool = self._processes_for(len(listed), call.decoding)
+        if pool is not None or submitted:
             self._pipeline.check_texts(listed, prefixes)
-            scheduler, plan = crew.scheduler, partial(crew.plan_texts, listed, prefixes, split, decoding, details)
-        elif submitted:
-            self._pipeline.check_texts(listed, prefixes)
-            scheduler = self._service.scheduler()
-            plan = partial(self._pipeline.plan_texts, listed, prefixes, split, decoding, details)
+            scheduler = self._service.scheduler() if pool is None else pool.scheduler
+            plan = partial((pool or self._pipeline).plan_texts, listed, prefixes, call)
         else:
-            read = self._pipeline.read_text
-            documents = [read(text, prefix, split, decoding) for text, prefix in zip(listed, prefixes)]
-            scheduler = self._service.scheduler(decoding)
-            plan = partial(self._pipeline.plan, documents, decoding, details)
+            documents = [self._pipeline.read_text(text, prefix, call) for text, prefix in zip(listed, prefixes)]
+            scheduler = self._service.scheduler(call.decoding)
+            plan = partial(self._pipeline.plan, documents, call)
 
         def make_plan() -> Plan:
             results = without_errors((yield from plan()))
@@ -227,37 +235,36 @@ class Translator(LoadedTranslator):
         self,
         texts: Iterable[str],
         *,
-        target_prefix: Prefixes = ...,
-        split: str | None = ...,
         details: Literal[False] = ...,
         return_exceptions: Literal[False] = ...,
-        **options: Any,
+        **options: "Unpack[TextOptions]",
     ) -> Iterator[str]: ...
     @overload
     def translate_iter(
         self,
         texts: Iterable[str],
         *,
-        target_prefix: Prefixes = ...,
-        split: str | None = ...,
         details: Literal[True],
         return_exceptions: Literal[False] = ...,
-        **options: Any,
+        **options: "Unpack[TextOptions]",
     ) -> Iterator[Translation]: ...
     @overload
     def translate_iter(
-        self, texts: Iterable[str], *, details: bool = ..., return_exceptions: bool = ..., **options: Any
+        self,
+        texts: Iterable[str],
+        *,
+        details: bool = ...,
+        return_exceptions: bool = ...,
+        **options: "Unpack[TextOptions]",
     ) -> Iterator[Any]: ...
 
     def translate_iter(
         self,
         texts: Iterable[str],
         *,
-        target_prefix: Prefixes = None,
-        split: str | None = None,
         details: bool = False,
         return_exceptions: bool = False,
-        **options: Any,
+        **options: "Unpack[TextOptions]",
     ) -> Iterator[Any]:
         """Yield the translation of each text in order, as ``translate`` with the same options.
 
@@ -268,14 +275,12 @@ class Translator(LoadedTranslator):
         ``target_prefix`` may be an iterable too, read in step with the texts. Lines of a file keep their ends, so that
         ``print(line, end="")`` or ``writelines`` writes the lines of the translation.
         """
-        decoding = self._options.of_texts(options)
-        split = self._options.split(split)
-        check_details(decoding, details)
+        target_prefix = options.pop("target_prefix", None)
+        call = self._resolver.of_texts(options, details)
         pairs = with_prefixes(check_several("texts", texts, "an iterable of str"), target_prefix)
-        crew = self._crew if decoding.callback is None else None
-        if crew is None:
-            return self._pipeline.translate_windows(pairs, split, decoding, details, return_exceptions)
-        return crew.translate(self._pipeline, pairs, split, decoding, details, return_exceptions)
+        if self._pool is None or call.decoding.callback is not None:
+            return self._pipeline.translate_windows(pairs, call, return_exceptions)
+        return self._pool.translate(self._pipeline, pairs, call, return_exceptions)
 
     def translate_file(
         self,
@@ -285,7 +290,7 @@ class Translator(LoadedTranslator):
         *,
         with_scores: bool = False,
         split: str | None = None,
-        **options: Any,
+        **options: "Unpack[SearchOptions]",
     ) -> ExecutionStats:
         """Translate the lines of a UTF-8 file, in bounded memory, to a file that appears complete or not at all.
 
@@ -297,7 +302,7 @@ class Translator(LoadedTranslator):
         start = perf_counter()
         check_bool("with_scores", with_scores)
         check_file_options(options, with_scores)
-        options = {"return_scores": with_scores} | options
+        options.setdefault("return_scores", with_scores)
         with open_text(source_path) as lines, nullcontext() if target_path is None else open_text(target_path) as begun:
             results = self.translate_iter(lines, target_prefix=begun, split=split, details=True, **options)
             tokens, examples = write_translations(results, output_path, with_scores, options.get("num_hypotheses", 1))
@@ -307,7 +312,7 @@ class Translator(LoadedTranslator):
         self,
         sources: Iterable[Sequence[str]],
         target_prefix: Iterable[Sequence[str] | None] | None = None,
-        **options: Any,
+        **options: "Unpack[SearchOptions]",
     ) -> list[TokenTranslation]:
         """Translate sources given as lists of tokens of the source vocabulary; options as in ``DecodingOptions``.
 
@@ -315,11 +320,11 @@ class Translator(LoadedTranslator):
                        start token, the first of them is the start token
         Nothing is split: a source over ``max_source_length`` is an InputError if the model has such a limit.
         """
-        decoding = self._options.of_tokens(options)
+        decoding = self._resolver.of_tokens(options)
         listed = self._pipeline.read_tokens(sources, decoding)
         prefixes, places = token_prefixes(target_prefix, len(listed)), [(number, 0) for number in range(len(listed))]
-        if crew := self._crew_for(len(listed), decoding):
-            return without_errors(crew.scheduler.run(partial(crew.plan_tokens, listed, prefixes, decoding)))
+        if pool := self._processes_for(len(listed), decoding):
+            return without_errors(pool.scheduler.run(partial(pool.plan_tokens, listed, prefixes, decoding)))
         plan = partial(self._pipeline.plan_parts, listed, prefixes, decoding, places)
         return without_errors(self._service.scheduler(decoding).run(plan))
 
@@ -329,7 +334,7 @@ class Translator(LoadedTranslator):
         target_prefix: str | Sequence[str] | None = None,
         *,
         split: str | None = None,
-        **options: Any,
+        **options: "Unpack[SearchOptions]",
     ) -> Iterator[Step]:
         """Yield a Step for each token of a translation as it is produced, by greedy search or sampling.
 
@@ -338,15 +343,16 @@ class Translator(LoadedTranslator):
         Options as in ``translate`` or ``translate_tokens``; beam_size is 1. Tokens are computed when asked for:
         leaving the loop ends the work. Raises InputError for invalid options.
         """
-        plain = isinstance(source, str)
-        options = {"beam_size": 1} | options
-        decoding = self._options.of_texts(options) if plain else self._options.of_tokens(options)
-        check_stream(decoding)
+        options.setdefault("beam_size", 1)
         if isinstance(source, str):
-            document = self._pipeline.read_text(source, target_prefix, self._options.split(split), decoding)
+            call = self._resolver.of_texts({**options, "split": split}, details=True)
+            check_stream(call.decoding)
+            document = self._pipeline.read_text(source, target_prefix, call)
             sources, prefixes = [part for line in document.lines for part in line.parts], document.prefixes()
-        else:
-            sources, prefixes = self._pipeline.read_tokens([source], decoding), token_prefixes([target_prefix], 1)
+            return self._pipeline.stream(sources, prefixes, call.decoding)
+        decoding = self._resolver.of_tokens(options)
+        check_stream(decoding)
+        sources, prefixes = self._pipeline.read_tokens([source], decoding), token_prefixes([target_prefix], 1)
         return self._pipeline.stream(sources, prefixes, decoding)
 
     @overload
@@ -376,6 +382,6 @@ class Translator(LoadedTranslator):
         For an empty source the model does not run, and every token scores 0.
         """
         read = self._pipeline.read_pairs(sources, targets)
-        if crew := self._crew_for(len(read[0])):
-            return without_errors(crew.scheduler.run(partial(crew.plan_scores, *read)))
+        if pool := self._pool_for(len(read[0])):
+            return without_errors(pool.scheduler.run(partial(pool.plan_scores, *read)))
         return self._service.scheduler().run(partial(self._pipeline.plan_scores, *read))

@@ -7,7 +7,8 @@ from typing import Protocol
 import numpy as np
 
 from fastattn.encoders.encoder import Encoder
-from fastattn.loading.loaded_model import Loading, load_model
+from fastattn.loading.loaded_model import load_model
+from fastattn.loading.model_cache import Loading
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.text_spec import EncoderText
 from fastattn.text.huggingface import HuggingFaceTokenizer

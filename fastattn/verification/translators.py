@@ -6,7 +6,8 @@ from typing import Protocol
 
 import numpy as np
 
-from fastattn.loading.loaded_model import Loading, load_model
+from fastattn.loading.loaded_model import load_model
+from fastattn.loading.model_cache import Loading
 from fastattn.models.encoder_decoder import EncoderDecoder
 from fastattn.printable import counted
 from fastattn.spec.checkpoint import Checkpoint

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from safetensors import safe_open
 
 from fastattn import Translator, weights
 from fastattn.cli.entry import commands
-from fastattn.loading.packed_file import PackedFile
+from fastattn.loading.cache_file import read_origin
+from fastattn.loading.model_cache import PackedWeights
 from fastattn.runtime.handle import cache_folder
 from tests.weights.ctranslate2.writer import write_tiny
 
@@ -241,8 +241,7 @@ def test_packed_weights_tell_their_model_and_stay_mapped_when_they_are_cleared(m
     Translator(model)
     (packed,) = (root / "packed").iterdir()
     assert f"{time.strftime('%Y-%m-%d')}  tiny-en, float32\n" in succeed("--entries")
-    with safe_open(packed, "numpy") as file:
-        assert Path(file.metadata()["checkpoint"]).parent == model
+    assert Path(read_origin(packed)).parent == model
     mapped = Translator(model)  # from the file
     expected = mapped.translate("▁w1 ▁w2", max_decoding_length=4)
     succeed("clear", "--packed", "--checkpoints")
@@ -274,7 +273,7 @@ def test_loading_is_use(model, root):
     assert all(time.time() - path.stat().st_mtime > 9 * DAY for path in (model, packed, folder))
     weights.read(model)
     assert time.time() - model.stat().st_mtime < DAY
-    PackedFile(sorted(model.iterdir()), "int8")  # another file's name: no use of this one
+    PackedWeights(sorted(model.iterdir()), "int8")  # another file's name: no use of this one
     assert time.time() - packed.stat().st_mtime > 9 * DAY
     Translator(model)
     assert time.time() - packed.stat().st_mtime < DAY

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fastattn.encoders.encoder import Encoder
-from fastattn.loading import kept_checkpoint
+from fastattn.loading import model_cache
 from fastattn.translation.translator import Translator
 from tests.encoders.classifiers import write_classifier
 
@@ -39,7 +39,6 @@ UNUSED = {
     "fastattn.loading.balance",
     "fastattn.array_attention",
     "fastattn.mechanisms",
-    "fastattn.loading.packed_file",
     "fastattn.plot",
     "fastattn.ops.reference",
     "fastattn.spec.tensors",
@@ -68,7 +67,7 @@ def imported(*arguments: str) -> set[str]:
 
 
 def test_a_warm_translation_imports_no_more_than_it_uses(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_checkpoint, "SETTLED", -1_000_000_000)
+    monkeypatch.setattr(model_cache, "SETTLED", -1_000_000_000)
     for _ in range(2):
         Translator(model, threads=1)
     command = ("translate", "-m", model, "-t", "1", "▁w3 ▁w4")
@@ -79,7 +78,7 @@ def test_a_warm_translation_imports_no_more_than_it_uses(model: str, monkeypatch
 
 
 def test_warm_vectors_import_no_more_than_they_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_checkpoint, "SETTLED", -1_000_000_000)
+    monkeypatch.setattr(model_cache, "SETTLED", -1_000_000_000)
     model = str(write_classifier(tmp_path / "model"))
     for _ in range(2):
         Encoder(model, threads=1)

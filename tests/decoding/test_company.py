@@ -89,16 +89,16 @@ def alone(name: str, number: int, options: int):
     return ALONE[key]
 
 
-def by_hand(model, seats: int) -> SchedulerByHand:
-    return SchedulerByHand(partial(DecodingWorker, model, END, UNK), seats, model.ops.use_threads, 2, seats)
+def by_hand(model, slots: int) -> SchedulerByHand:
+    return SchedulerByHand(partial(DecodingWorker, model, END, UNK), slots, model.ops.use_threads, 2, slots)
 
 
 @pytest.mark.parametrize("name", MODELS)
 @settings(max_examples=25, deadline=None)
 @given(st.data(), st.integers(1, 2))
-def test_any_interleaving_of_any_options(name, data, seats):
+def test_any_interleaving_of_any_options(name, data, slots):
     model, requests = MODELS[name], []
-    scheduler = by_hand(model, seats)
+    scheduler = by_hand(model, slots)
     with pytest.MonkeyPatch.context() as patch:
         # So little room that sentences wait, and rows run short.
         patch.setattr(capacity, "SENTENCES", 5)
@@ -130,8 +130,8 @@ def test_all_options_at_once():
     """In one batch of rows each, and on two threads."""
     for name, model in MODELS.items():
         which = [(n % 24, n % len(OPTIONS)) for n in range(3 * len(OPTIONS))]
-        for seats in (1, 2):
-            scheduler = by_hand(model, seats)
+        for slots in (1, 2):
+            scheduler = by_hand(model, slots)
             request = scheduler.submit(partial(search_plan, [job_of(*each) for each in which], model.sizes))
             scheduler.finish_all()
             assert not scheduler.failures

@@ -23,7 +23,7 @@ def search(scheduler, numbers, options, caller, **changes):
 
 
 def test_time_that_ends_while_sentences_come_in_loses_none(monkeypatch):
-    """Another part of its text uses it up, at another seat."""
+    """Another part of its text uses it up, at another slot."""
     looks = []
 
     def is_over(job):

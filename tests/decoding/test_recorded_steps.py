@@ -118,10 +118,10 @@ def test_options_and_lists_of_words(name, options):
 @pytest.mark.parametrize("name", MODELS)
 @settings(max_examples=8, deadline=None)
 @given(st.data(), st.integers(1, 2), st.sampled_from([1e-9, 0.001, 1.0]), st.integers(1, 3))
-def test_sentences_that_come_and_go(name, data, seats, at_once, programs):
+def test_sentences_that_come_and_go(name, data, slots, at_once, programs):
     """Of several callers and options; between runs of one step or of many, with few programs or more."""
     model, requests = MODELS[name], []
-    scheduler = SchedulerByHand(partial(DecodingWorker, model, END, UNK), seats, model.ops.use_threads, 2, seats)
+    scheduler = SchedulerByHand(partial(DecodingWorker, model, END, UNK), slots, model.ops.use_threads, 2, slots)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(recorded_steps, "AT_ONCE", at_once)
         patch.setattr(recorded_steps, "PROGRAMS", programs)

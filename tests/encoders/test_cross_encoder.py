@@ -10,8 +10,7 @@ import pytest
 
 from fastattn.encoders.cross_encoder import CrossEncoder
 from fastattn.encoders.encoder import Encoder
-from fastattn.encoders.text_classifier import TextClassifier
-from fastattn.encoders.text_head import activated
+from fastattn.encoders.text_classifier import TextClassifier, activated
 from fastattn.errors import CheckpointError, InputError
 from fastattn.models.kinds import build_model
 from fastattn.ops import cpu as operations

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
+from fastattn.encoders.base import LEAST_ROWS, MOST_ROWS, split_batches
 from fastattn.encoders.encoder import Encoder
-from fastattn.encoders.encoding import LEAST_ROWS, MOST_ROWS, split_batches
 from fastattn.errors import CheckpointError, FastattnError, InputError, TokenizerError
 from fastattn.models.kinds import build_model
 from fastattn.ops import cpu as operations

@@ -61,7 +61,7 @@ def _struck(call: Callable[[], np.ndarray], at: int, strike: Callable[[], None])
 
     def trace(frame: FrameType, event: str, _: object) -> Any:
         nonlocal left
-        if not frame.f_code.co_filename.endswith(("encoder.py", "vector_plans.py", "scheduler.py", "ledger.py")):
+        if not frame.f_code.co_filename.endswith(("encoder.py", "vector_head.py", "scheduler.py", "state.py")):
             return None
         if event == "line":
             left -= 1
@@ -77,7 +77,7 @@ def _struck(call: Callable[[], np.ndarray], at: int, strike: Callable[[], None])
 
 
 def test_an_interrupt_at_any_line_of_one_text_keeps_nobody_out(encoder: Encoder) -> None:
-    """Other threads' calls neither, which wait for no seat that it left taken."""
+    """Other threads' calls neither, which wait for no slot that it left taken."""
     expected, interrupted = encoder.encode("the cat"), 0
 
     def interrupt() -> None:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fastattn.encoders.entities import Token, find_entities
+from fastattn.encoders.token_classifier import Token, find_entities
 
 LABELS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC", "X", "S-PER", "E-PER")
 # Token, its label, its score, whether it goes on with a word: "Angela Mer##kel met Anna in P##aris"

@@ -35,7 +35,7 @@ def test_tokens_are_the_most_probable(tmp_path: Path) -> None:
     assert [entry["token"] for entry in found] == best.tolist()
     np.testing.assert_allclose([entry["score"] for entry in found], likely[best], rtol=1e-4)
     for entry in found:
-        assert entry["token_str"] == model._encoder.tokenizer.token(entry["token"])
+        assert entry["token_str"] == model._tokenizer.token(entry["token"])
         if entry["token"] >= 5:
             assert entry["sequence"] == f"w5 {entry['token_str']} w7"
     whole = model.fill("w5 [MASK] w7", top_k=1000)
@@ -109,7 +109,7 @@ def test_tokens_are_those_of_transformers(name: str, tmp_path: Path) -> None:
         assert [{**entry, "score": 0} for entry in model.fill(text)] == [{**entry, "score": 0} for entry in found]
         np.testing.assert_allclose([e["score"] for e in model.fill(text)], [e["score"] for e in found], atol=1e-5)
     peer = transformers.AutoModelForMaskedLM.from_pretrained(str(folder)).eval()
-    (ids,) = model._encoder.tokenizer.encode([text])
+    (ids,) = model._tokenizer.encode([text])
     with torch.inference_mode():
         logits_V = peer(torch.tensor(ids[None].astype(np.int64))).logits[0, list(ids).index(model._mask)]
     likely = torch.softmax(logits_V, -1).numpy()

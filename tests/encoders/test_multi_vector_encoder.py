@@ -53,8 +53,8 @@ def test_every_form_is_read(form: str, tmp_path: Path) -> None:
 
 def test_vectors_are_projected_hidden_states(tmp_path: Path) -> None:
     encoder = load(write_today(tmp_path), reference)
-    (ids,) = encoder._encoder.tokenizer.encode(["w5 w7 w8"])
-    rows_ND, _ = encoder._encoder.loaded.model.encode([ids])
+    (ids,) = encoder._tokenizer.encode(["w5 w7 w8"])
+    rows_ND, _ = encoder._loaded.model.encode([ids])
     expected = rows_ND @ projection().T
     expected /= np.linalg.norm(expected, axis=1, keepdims=True)
     np.testing.assert_allclose(encoder.encode("w5 w7 w8"), expected, atol=1e-5)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fastattn.encoders import sparse_head
+from fastattn.encoders import sparse_encoder
 from fastattn.encoders.encoder import Encoder
 from fastattn.encoders.sparse_encoder import SparseEncoder
 from fastattn.errors import CheckpointError, FastattnError, InputError
@@ -46,7 +46,7 @@ def logits(folder: Path) -> list[np.ndarray]:
 def test_of_equal_numbers_the_lower_columns_are_kept() -> None:
     peaks_BV = np.array([[2, 0, 3, 2, 2], [1, 1, 1, 1, 1]], np.float32)
     head: Any = SimpleNamespace(spec=SimpleNamespace(outputs=5), peaks=lambda rows_ND, starts_B1: peaks_BV)
-    found = sparse_head.SparseHead(head, SparseText()).rows(np.empty((2, 1)), np.arange(3), 2)
+    found = sparse_encoder.SparseHead(head, SparseText()).rows(np.empty((2, 1)), np.arange(3), 2)
     assert [columns.tolist() for columns, _ in found] == [[0, 2], [0, 1]]
 
 
@@ -60,7 +60,7 @@ def test_of_equal_numbers_the_lower_columns_are_kept() -> None:
     ids=["max", "twice", "sum"],
 )
 def test_vectors_are_those_of_the_formula(settings: dict, make: Callable, tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(sparse_head, "SUM_ROWS", 3)
+    monkeypatch.setattr(sparse_encoder, "SUM_ROWS", 3)
     encoder = slow(write_sparse(tmp_path, **settings))
     assert (encoder.dimension, encoder.max_length) == (61, 40)
     found = encoder.encode(TEXTS)
@@ -92,7 +92,7 @@ def test_neighbours_threads_and_blocks_change_no_bit(precision: str, tmp_path: P
     np.testing.assert_array_equal(encoder.encode(texts[7]).to_dense(), found[7:8])
     alone = SparseEncoder.from_checkpoint(checkpoint, precision, 1, operations)
     np.testing.assert_array_equal(alone.encode(texts).to_dense(), found)
-    monkeypatch.setattr(sparse_head, "MOST_NUMBERS", 100)
+    monkeypatch.setattr(sparse_encoder, "MOST_NUMBERS", 100)
     np.testing.assert_array_equal(encoder.encode(texts).to_dense(), found)
     exact = slow(tmp_path).encode(texts).to_dense()
     least = {"float32": 0.999999, "bfloat16": 0.999, "int8": 0.98}[precision]

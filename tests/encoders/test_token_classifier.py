@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
-from fastattn.encoders.entities import AGGREGATIONS
-from fastattn.encoders.token_classifier import TokenClassifier
+from fastattn.encoders.token_classifier import AGGREGATIONS, TokenClassifier
 from fastattn.errors import CheckpointError, InputError
 from fastattn.ops import cpu as operations
 from fastattn.ops import reference

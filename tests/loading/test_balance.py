@@ -11,7 +11,7 @@ from fastattn import Encoder
 from fastattn.cli.entry import commands
 from fastattn.errors import CheckpointError
 from fastattn.loading.balance import LEAST, LENGTH, MOST, input_factors
-from fastattn.loading.packed_file import PackedFile
+from fastattn.loading.model_cache import PackedWeights
 from fastattn.models.kinds import build_model
 from fastattn.ops import cpu as operations
 from fastattn.ops import reference
@@ -210,7 +210,7 @@ def test_layers_that_are_kept_need_no_factors(tmp_path, monkeypatch):
 
     rows = []
     for _ in range(2):
-        kept = PackedFile([tmp_path / "weights"], "int8")
+        kept = PackedWeights([tmp_path / "weights"], "int8")
         rows.append(build_model(checkpoint, operations, "int8", kept, factors).encode(make_ids(case))[0])
         kept.save()
         assert len(calls) == 1

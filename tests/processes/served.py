@@ -1,4 +1,4 @@
-"""What worker processes of tests serve, without a model: see ``crew_of``."""
+"""What worker processes of tests serve, without a model: see ``pool_of``."""
 
 import os
 import signal
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fastattn.processes import worker_process
-from fastattn.processes.crew import Chunk, Crew, crew_scheduler
+from fastattn.processes.pool import Chunk, ProcessPool, pool_scheduler
 from fastattn.scheduling.request import Plan
 from fastattn.scheduling.scheduler import Scheduler
 
@@ -60,14 +60,14 @@ def echoes(count: int) -> list[Chunk]:
 
 
 @contextmanager
-def crew_of(count: int, monkeypatch: pytest.MonkeyPatch, begin: str = BEGIN) -> Iterator[tuple[Crew, Scheduler]]:
+def pool_of(count: int, monkeypatch: pytest.MonkeyPatch, begin: str = BEGIN) -> Iterator[tuple[ProcessPool, Scheduler]]:
     """Processes that serve the above."""
     monkeypatch.setattr(worker_process, "_BEGIN", begin)
-    crew = Crew(count, [__name__, 1])
+    pool = ProcessPool(count, [__name__, 1])
     try:
-        yield crew, crew_scheduler(crew)
+        yield pool, pool_scheduler(pool)
     finally:
-        crew.close()
+        pool.close()
 
 
 KILL = int(getattr(signal, "SIGKILL", 9))

@@ -17,9 +17,9 @@ import pytest
 
 from fastattn.errors import FastattnError
 from fastattn.processes import worker_process
-from fastattn.processes.crew import Chunk, _Dispatcher
+from fastattn.processes.pool import Chunk, _Dispatcher
 from fastattn.processes.worker_process import ENDED
-from tests.processes.served import BEGIN, KILL, STOP, chunk, crew_of, echoes, plan_of
+from tests.processes.served import BEGIN, KILL, STOP, chunk, echoes, plan_of, pool_of
 from tests.scheduling.by_hand import SchedulerByHand
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
@@ -40,14 +40,14 @@ def no_thread_computes() -> bool:
 
 
 def test_what_a_killed_process_was_at_is_done_again(monkeypatch, tmp_path) -> None:
-    with crew_of(2, monkeypatch) as (_, scheduler):
+    with pool_of(2, monkeypatch) as (_, scheduler):
         chunks = [*echoes(20), chunk("signal", KILL, str(tmp_path / "killed")), *echoes(20)]
         results = scheduler.submit(plan_of(*chunks)).result(60)
     assert results == [*([n] for n in range(20)), ["went on"], *([n] for n in range(20))]
 
 
 def test_a_chunk_that_ends_two_processes_fails_alone(monkeypatch) -> None:
-    with crew_of(2, monkeypatch) as (_, scheduler):
+    with pool_of(2, monkeypatch) as (_, scheduler):
         others = [scheduler.submit(plan_of(*echoes(9)), caller) for caller in range(6)]
         bad = scheduler.submit(plan_of(*echoes(3), chunk("signal", KILL, None)), "bad")
         others += [scheduler.submit(plan_of(*echoes(9)), caller) for caller in range(6)]
@@ -57,11 +57,11 @@ def test_a_chunk_that_ends_two_processes_fails_alone(monkeypatch) -> None:
 
 
 def test_idle_processes_that_were_killed_fail_no_call(monkeypatch) -> None:
-    with crew_of(2, monkeypatch) as (crew, scheduler):
+    with pool_of(2, monkeypatch) as (pool, scheduler):
         for _ in range(2):
-            crew.start()
-            assert eventually(lambda: all(process.has_loaded for process in crew._processes.values()))
-            for process in list(crew._processes.values()):
+            pool.start()
+            assert eventually(lambda: all(process.has_loaded for process in pool._processes.values()))
+            for process in list(pool._processes.values()):
                 os.kill(process.number, signal.SIGKILL)
             assert scheduler.submit(plan_of(*echoes(4))).result(60) == [[n] for n in range(4)]
 
@@ -69,7 +69,7 @@ def test_idle_processes_that_were_killed_fail_no_call(monkeypatch) -> None:
 def test_a_stopped_process_keeps_nobody(monkeypatch, tmp_path) -> None:
     """It is ended, and another one does what it was at."""
     monkeypatch.setattr(worker_process, "SILENCE", 3.0)
-    with crew_of(1, monkeypatch) as (_, scheduler):
+    with pool_of(1, monkeypatch) as (_, scheduler):
         stopped = scheduler.submit(plan_of(chunk("signal", STOP, str(tmp_path / "stopped"))))
         assert stopped.result(120) == [["went on"]]
 
@@ -80,7 +80,7 @@ def refused(*arguments: Any, **how: Any) -> None:
 
 def test_where_no_process_can_be_made_a_call_says_so_and_nothing_goes_on(monkeypatch) -> None:
     tries: list[int] = []
-    with crew_of(3, monkeypatch) as (_, scheduler):
+    with pool_of(3, monkeypatch) as (_, scheduler):
         with monkeypatch.context() as patch:
             patch.setattr(subprocess, "Popen", lambda *arguments, **how: tries.append(1) or refused())
             for call in (scheduler.run, lambda plan: scheduler.submit(plan).result(60)):
@@ -93,8 +93,8 @@ def test_where_no_process_can_be_made_a_call_says_so_and_nothing_goes_on(monkeyp
 def test_a_process_that_cannot_be_made_is_missed_by_nobody(monkeypatch) -> None:
     """The other one does its work, and now and then it is tried again."""
     tries: list[int] = []
-    with crew_of(2, monkeypatch) as (crew, scheduler):
-        crew.process(1)
+    with pool_of(2, monkeypatch) as (pool, scheduler):
+        pool.process(1)
         with monkeypatch.context() as patch:
             patch.setattr(subprocess, "Popen", lambda *arguments, **how: tries.append(1) or refused())
             calls = [scheduler.submit(plan_of(*echoes(20)), caller) for caller in range(10)]
@@ -105,21 +105,21 @@ def test_a_process_that_cannot_be_made_is_missed_by_nobody(monkeypatch) -> None:
 
 def test_a_process_that_ends_while_it_loads_is_missed_by_nobody(monkeypatch, tmp_path) -> None:
     begin = f"import os, sys; os.path.exists({str(tmp_path / 'none')!r}) and sys.exit(7); " + BEGIN
-    with crew_of(2, monkeypatch, begin) as (crew, scheduler):
-        crew.process(1)
+    with pool_of(2, monkeypatch, begin) as (pool, scheduler):
+        pool.process(1)
         assert scheduler.submit(plan_of(*echoes(9))).result(60)
-        for process in [process for line, process in crew._processes.items() if line != 1]:
+        for process in [process for index, process in pool._processes.items() if index != 1]:
             os.kill(process.number, signal.SIGKILL)
         (tmp_path / "none").touch()
         calls = [scheduler.submit(plan_of(*echoes(20)), caller) for caller in range(10)]
         assert [call.result(60) for call in calls] == [[[n] for n in range(20)]] * 10
-        os.kill(crew.process(1).number, signal.SIGKILL)
+        os.kill(pool.process(1).number, signal.SIGKILL)
         with pytest.raises(FastattnError, match="a worker process ended with status 7"):
             scheduler.submit(plan_of(*echoes(9))).result(60)
 
 
 def test_what_is_left_is_dropped_by_the_process_too(monkeypatch) -> None:
-    with crew_of(1, monkeypatch) as (_, scheduler):
+    with pool_of(1, monkeypatch) as (_, scheduler):
         waiting = scheduler.submit(plan_of(chunk("wait")), "one")
 
         def counts() -> list[int]:
@@ -138,9 +138,9 @@ class OneThatEnds:
         self.is_usable, self.has_loaded, self.ends = True, True, ends
         self.asked: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
 
-    def leave_all(self, place: object) -> None: ...
+    def leave_all(self, asker: object) -> None: ...
 
-    def ask(self, place: object, answers: Any, *question: Any) -> int:
+    def ask(self, asker: object, answers: Any, *question: Any) -> int:
         for answer in [ENDED, ENDED] if self.ends else [[1, "done", ["again"]]]:
             answers.put(answer)
         return 1
@@ -153,8 +153,10 @@ class OneThatEnds:
 
 def test_what_one_process_said_is_not_taken_for_the_next_ones() -> None:
     processes = deque([OneThatEnds(True), OneThatEnds(False)])
-    crew: Any = type("Crew", (), {"process": lambda self, line: processes.popleft()})()
-    scheduler = SchedulerByHand(lambda desk: _Dispatcher(crew, desk), 1, lambda count: nullcontext(), 1, 1)
+    pool: Any = type(
+        "Pool", (), {"process": lambda self, index: processes.popleft(), "check_open": lambda self: None}
+    )()
+    scheduler = SchedulerByHand(lambda slot: _Dispatcher(pool, slot), 1, lambda count: nullcontext(), 1, 1)
     request = scheduler.submit(plan_of(Chunk("echo", [], 1, 1)))
     scheduler.finish_all()
     assert request.result(0) == [["again"]]

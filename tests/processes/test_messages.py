@@ -12,7 +12,7 @@ from fastattn.processes.messages import Closed, message_parts, read_message, wri
 
 
 def test_a_file_that_takes_the_number_of_a_closed_pipe_gets_nothing(tmp_path: Path) -> None:
-    """A crew is closed by any thread, also by one that comes between two steps of the thread that writes."""
+    """A pool is closed by any thread, also by one that comes between two steps of the thread that writes."""
 
     class ClosedWhenAsked(io.FileIO):
         def fileno(self) -> int:

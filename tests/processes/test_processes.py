@@ -63,8 +63,8 @@ def shared(folder: Path) -> Iterator[Translator]:
 
 def _numbers(made: Translator) -> list[int]:
     """Of the system, those of its processes."""
-    assert made._crew is not None
-    return [process.number for process in made._crew._crew._processes.values()]
+    assert made._pool is not None
+    return [process.number for process in made._pool._pool._processes.values()]
 
 
 def _is_gone(number: int) -> bool:
@@ -258,9 +258,9 @@ def test_a_process_that_cannot_load_says_why(tmp_path: Path) -> None:
         file.unlink()
     with pytest.raises(CheckpointError):
         Translator(tmp_path, threads=1)
-    from fastattn.translation.worker_processes import TranslatingCrew
+    from fastattn.translation.worker_processes import TranslationProcesses
 
-    translator._crew = TranslatingCrew(sharing(2, 1, 1, 1), tmp_path, "float32")
+    translator._pool = TranslationProcesses(sharing(2, 1, 1, 1), tmp_path, "float32")
     with pytest.raises(CheckpointError):
         translator.translate("w1")
     translator.close()
@@ -271,7 +271,7 @@ import os, sys, time
 from fastattn import Translator
 translator = Translator(sys.argv[1], threads=1, processes=2)
 translator.translate("w1 w2")
-print(*[process.number for process in translator._crew._crew._processes.values()], flush=True)
+print(*[process.number for process in translator._pool._pool._processes.values()], flush=True)
 if sys.argv[2] == "fork":
     program = os.getpid()
     if os.fork() == 0:

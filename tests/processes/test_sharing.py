@@ -5,7 +5,7 @@ from contextlib import nullcontext
 from itertools import islice
 from typing import Any
 
-from fastattn.processes.crew import Chunk
+from fastattn.processes.pool import Chunk
 from fastattn.processes.sharing import stream
 from fastattn.scheduling.request import Request
 from tests.scheduling.by_hand import SchedulerByHand
@@ -14,13 +14,13 @@ from tests.scheduling.by_hand import SchedulerByHand
 class Echo:
     """A worker that gives back what a chunk has."""
 
-    def __init__(self, desk: Any):
-        self._desk = desk
+    def __init__(self, slot: Any):
+        self._slot = slot
 
     def advance(self) -> bool:
-        tickets = self._desk.take(lambda ticket, newcomer: True)
+        tickets = self._slot.take(lambda ticket, newcomer: True)
         for ticket in tickets:
-            self._desk.finish(ticket, ticket.job.content)
+            self._slot.finish(ticket, ticket.job.content)
         return bool(tickets)
 
     def drop(self) -> None: ...

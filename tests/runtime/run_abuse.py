@@ -287,7 +287,9 @@ class _Pack(_Work):
     def left(self) -> dict[str, bytes]:
         """But for a checkpoint as it was read: a later run than the first keeps it, whole, if the files are older."""
         found = super().left().items()
-        return {name: data for name, data in found if not (name.startswith("cache/kernels") or name.endswith(".kept"))}
+        return {
+            name: data for name, data in found if not (name.startswith("cache/kernels") or name.endswith(".checkpoint"))
+        }
 
 
 class _Output(_Pack):

@@ -88,8 +88,8 @@ def run(files: str, step: int, *more: str) -> int:
     ("files", "step", "more"),
     [
         ("runtime/pool.py,runtime/handle.py", 2, ["fresh"]),
-        ("fastattn/system/worker_threads.py,scheduling/request.py,scheduling/queue.py", 1, []),
-        ("scheduling/scheduler.py,scheduling/ledger.py", 1, []),
+        ("fastattn/system/worker_threads.py,scheduling/request.py", 1, []),
+        ("scheduling/scheduler.py,scheduling/state.py", 1, []),
         # The thread that is interrupted does it all: else it depends on the other how much there is for it to do.
         ("decoding/worker.py,decoding/batch.py,decoding/beginning.py", 5, ["alone"]),
         ("decoding/key_value_cache.py", 2, ["alone"]),

@@ -22,7 +22,7 @@ from tests.encoders.test_encoder import SPEC, TENSORS, TEXT
 from tests.models.tiny_models import random_checkpoint
 from fastattn import Encoder, Translator
 from fastattn.ops import cpu as operations
-from fastattn.scheduling.ledger import Ledger
+from fastattn.scheduling.state import SchedulerState
 from fastattn.spec.checkpoint import Checkpoint
 
 found = {}
@@ -46,13 +46,13 @@ choose = random.Random(0)
 words = "the a cat dog sat ran on under mat log".split()
 texts = [" ".join(choose.choices(words, k=choose.randint(1, 60))) for _ in range(1300)]
 sources = [[f"\\u2581w{choose.randrange(16)}" for _ in range(choose.randint(1, 12))] for _ in range(300)]
-share_threads, most_seats = Ledger._share_threads, {}
+share_threads, most_slots = SchedulerState._share_threads, {}
 
 def counted(self):
-    most_seats[self] = max(most_seats.get(self, 0), len(self.seats))
+    most_slots[self] = max(most_slots.get(self, 0), len(self.slots))
     share_threads(self)
 
-Ledger._share_threads = counted
+SchedulerState._share_threads = counted
 encoder = Encoder.from_checkpoint(Checkpoint(SPEC, TENSORS, TEXT), "float32")
 keep("vectors of many", encoder.encode(texts))
 keep("vectors of few", encoder.encode(texts[:3]))
@@ -61,7 +61,7 @@ for count, beam in ((300, 1), (3, 1), (7, 3)):
     translated = translator.translate_tokens(sources[:count], beam_size=beam, max_decoding_length=12)
     found[f"translations of {count}, beam {beam}"] = repr(translated)
 schedulers = encoder._scheduler, translator._service._scheduler
-most_batches, most_workers = (most_seats[scheduler._ledger] for scheduler in schedulers)
+most_batches, most_workers = (most_slots[scheduler._state] for scheduler in schedulers)
 helpers = sum(thread.name.startswith("fastattn") for thread in threading.enumerate())
 json.dump([operations.thread_limit(), helpers, most_batches, most_workers, found], sys.stdout)
 """

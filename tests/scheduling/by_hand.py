@@ -1,32 +1,32 @@
-"""A scheduler without threads, whose seats advance when a test says so."""
+"""A scheduler without threads, whose slots advance when a test says so."""
 
 from fastattn.scheduling.scheduler import Scheduler
-from fastattn.scheduling.seat import Seat
+from fastattn.scheduling.worker_slot import WorkerSlot
 
 
 class SchedulerByHand(Scheduler):
-    """Starts no thread: ``tick`` is a step of every seat. ``failures`` are the errors of steps."""
+    """Starts no thread: ``tick`` is a step of every slot. ``failures`` are the errors of steps."""
 
     def __init__(self, *arguments):
         super().__init__(*arguments)
         self.failures: list[Exception] = []
 
-    def _isolate(self, seat: Seat, error: Exception) -> None:
+    def _isolate(self, slot: WorkerSlot, error: Exception) -> None:
         self.failures.append(error)
-        super()._isolate(seat, error)
+        super()._isolate(slot, error)
 
-    def _start_thread(self, seat: Seat) -> bool:
-        self._ledger.offer(seat)
+    def _start_thread(self, slot: WorkerSlot) -> bool:
+        self._state.offer(slot)
         return True
 
     def tick(self) -> bool:
         """Whether there was anything to do."""
-        for seat in list(self._ledger.seats):
-            seat.is_computing = True
-            if not self._ledger.leave_if_idle(seat):
-                self._step(seat)
-            seat.is_computing = False
-        return bool(self._ledger.seats)
+        for slot in list(self._state.slots):
+            slot.is_computing = True
+            if not self._state.leave_if_idle(slot):
+                self._step(slot)
+            slot.is_computing = False
+        return bool(self._state.slots)
 
     def finish_all(self) -> None:
         while self.tick():
@@ -34,5 +34,5 @@ class SchedulerByHand(Scheduler):
 
     @property
     def is_at_rest(self) -> bool:
-        ledger = self._ledger
-        return ledger.is_free and not (ledger.requests or ledger.weight or ledger.queue.newcomers())
+        state = self._state
+        return state.is_free and not (state.requests or state.weight or state.queue.newcomers())

@@ -1,4 +1,4 @@
-"""What happens between two steps: plans begin, pause and go on, results are set, seats are handed over and rest."""
+"""What happens between two steps: plans begin, pause and go on, results are set, slots are handed over and rest."""
 
 import os
 import threading
@@ -9,8 +9,8 @@ import pytest
 
 from fastattn.errors import FastattnError
 from fastattn.scheduling import scheduler as scheduling
-from fastattn.scheduling.ledger import LONGEST_REST
 from fastattn.scheduling.scheduler import Scheduler
+from fastattn.scheduling.state import LONGEST_REST
 from tests.scheduling.by_hand import SchedulerByHand
 from tests.scheduling.test_disturbances import ended
 from tests.scheduling.test_scheduler import Count, Counter, counting, plan_of
@@ -38,7 +38,7 @@ def with_and_without_threads(request, monkeypatch):
 @pytest.mark.parametrize("fails", [False, True])
 @pytest.mark.parametrize("others", [0, 3])
 def test_a_callback_may_wait_for_another_result(with_and_without_threads, fails, others):
-    """Also for one that is in progress at the seat of its own thread."""
+    """Also for one that is in progress at the slot of its own thread."""
     ready, called_back, found = threading.Event(), threading.Event(), []
 
     class Gated(Counter):
@@ -67,14 +67,14 @@ def test_a_callback_in_the_thread_of_a_caller_may_wait_for_another_result():
         request = scheduler._new_request(plan_of(2), "other")
         request.add_done_callback(lambda _: found.append(threading.get_ident()))
         request.add_done_callback(lambda _: found.append(scheduler.submit(plan_of(3)).result()))
-        scheduler._ledger.enter(request, [])
+        scheduler._state.enter(request, [])
         return threading.get_ident(), scheduler.run(plan_of(9))
 
     caller, result = ended(call)
     assert result == [9] and found == [caller, [3]]
 
 
-def test_what_is_submitted_begins_at_a_seat():
+def test_what_is_submitted_begins_at_a_slot():
     began = []
 
     def make_plan():
@@ -145,14 +145,14 @@ def test_an_exit_of_one_request_is_not_that_of_a_caller_who_computes_it(where):
 
 
 def test_where_no_thread_takes_over_a_caller_computes_for_another(monkeypatch):
-    """Whose request is in progress at his seat when his own is done."""
+    """Whose request is in progress at his slot when his own is done."""
     entered, found = threading.Event(), []
 
     class Joined(Counter):
         def advance(self):
             if self.left and not entered.is_set():
                 entered.set()
-                while not self.desk.waiting():
+                while not self.slot.waiting():
                     pass
             return super().advance()
 
@@ -163,24 +163,24 @@ def test_where_no_thread_takes_over_a_caller_computes_for_another(monkeypatch):
     other.start()
     assert ended(lambda: scheduler.run(plan_of(3))) == [3]
     other.join(20)
-    assert found == [[500]] and scheduler._ledger.is_free
+    assert found == [[500]] and scheduler._state.is_free
 
 
 class Failing:
-    """Makes workers, at the lines that work; counts tries at the others."""
+    """Makes workers, in the slots that work; counts tries at the others."""
 
     def __init__(self, *working: int):
         self.working, self.tries = set(working), 0
 
-    def __call__(self, desk):
-        if desk.place[1] in self.working:
-            return Counter(desk)
+    def __call__(self, slot):
+        if slot.key[1] in self.working:
+            return Counter(slot)
         self.tries += 1
         raise FastattnError("no worker can be made")
 
 
 @pytest.mark.parametrize("working", [{0}, {1}, {2}, {0, 2}])
-def test_a_seat_that_can_do_nothing_is_missed_by_nobody(working):
+def test_a_slot_that_can_do_nothing_is_missed_by_nobody(working):
     make_worker = Failing(*working)
     scheduler = Scheduler(make_worker, 3, lambda count: nullcontext(), 1, 3)
     requests = [scheduler.submit(plan_of(*[2] * 20, stages=3), n) for n in range(20)]
@@ -191,7 +191,7 @@ def test_a_seat_that_can_do_nothing_is_missed_by_nobody(working):
     assert ended(lambda: scheduler.run(plan_of(*[2] * 20))) == [2] * 20
 
 
-def test_where_no_seat_can_do_anything_requests_fail():
+def test_where_no_slot_can_do_anything_requests_fail():
     """A new one has them tried again, and all goes on once one can."""
     make_worker = Failing()
     scheduler = Scheduler(make_worker, 3, lambda count: nullcontext(), 1, 3)
@@ -204,10 +204,10 @@ def test_where_no_seat_can_do_anything_requests_fail():
     assert ended(lambda: scheduler.run(plan_of(*[2] * 20))) == [2] * 20
 
 
-def test_a_seat_that_rests_is_tried_again(monkeypatch):
+def test_a_slot_that_rests_is_tried_again(monkeypatch):
     """After twice the time each time, until it has done something."""
     now = [0.0]
-    monkeypatch.setattr("fastattn.scheduling.ledger.monotonic", lambda: now[0])
+    monkeypatch.setattr("fastattn.scheduling.state.monotonic", lambda: now[0])
     make_worker = Failing(1)
     scheduler = SchedulerByHand(make_worker, 2, lambda count: nullcontext(), 1, 2)
     scheduler.submit(plan_of(*[5] * 2000))
@@ -221,7 +221,7 @@ def test_a_seat_that_rests_is_tried_again(monkeypatch):
     now[0] += LONGEST_REST
     for _ in range(20):
         scheduler.tick()
-    assert len(scheduler._ledger.seats) == 2 and not scheduler._ledger.rests
+    assert len(scheduler._state.slots) == 2 and not scheduler._state.rests
     scheduler.finish_all()
     assert scheduler.is_at_rest
 

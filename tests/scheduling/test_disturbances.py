@@ -10,10 +10,9 @@ import pytest
 
 from fastattn.errors import InputError
 from fastattn.scheduling import scheduler as scheduling
-from fastattn.scheduling.ledger import Ledger
-from fastattn.scheduling.queue import Queue
-from fastattn.scheduling.request import Request
+from fastattn.scheduling.request import Queue, Request
 from fastattn.scheduling.scheduler import Scheduler
+from fastattn.scheduling.state import SchedulerState
 from tests.scheduling.by_hand import SchedulerByHand
 from tests.scheduling.test_scheduler import Count, Counter, Interrupt, counting, plan_of
 
@@ -95,17 +94,17 @@ def test_where_no_thread_is_to_be_had_submit_computes(monkeypatch):
 
     monkeypatch.setattr(scheduling, "start_thread", refuse)
     monkeypatch.setattr(scheduling, "warn_of_fewer_threads", lambda error: None)
-    scheduler = counting(seats=3)
+    scheduler = counting(slots=3)
     for _ in range(3):
         assert scheduler.submit(plan_of(*[2] * 40)).result(5) == [2] * 40
     assert ended(lambda: scheduler.run(plan_of(*[2] * 40))) == [2] * 40
-    assert not scheduler._ledger.seats
+    assert not scheduler._state.slots
 
 
-def test_a_failure_of_the_scheduler_itself_leaves_no_seat(monkeypatch):
+def test_a_failure_of_the_scheduler_itself_leaves_no_slot(monkeypatch):
     scheduler = counting()
 
-    def fail(seat):
+    def fail(slot):
         raise MemoryError
 
     with monkeypatch.context() as patch:
@@ -115,12 +114,12 @@ def test_a_failure_of_the_scheduler_itself_leaves_no_seat(monkeypatch):
     assert ended(lambda: scheduler.run(plan_of(3))) == [3]
 
 
-def test_a_worker_and_what_it_keeps_go_with_its_seat():
+def test_a_worker_and_what_it_keeps_go_with_its_slot():
     workers = []
 
     class Kept(Counter):
-        def __init__(self, desk):
-            super().__init__(desk)
+        def __init__(self, slot):
+            super().__init__(slot)
             workers.append(weakref.ref(self))
 
     scheduler = Scheduler(Kept, 1, lambda count: nullcontext(), 4, 1)
@@ -211,7 +210,7 @@ def test_an_interrupt_doubles_nothing_that_another_thread_is_about_to_have_wait(
     """Between the end of a plan's stage and the beginning of the next."""
     scheduler = counting(SchedulerByHand)
     request = scheduler.submit(plan_of(1, 2, 3, stages=2), "one")
-    enter, interrupted = Ledger.enter, []
+    enter, interrupted = SchedulerState.enter, []
 
     def interrupt():
         with pytest.raises(Interrupt):
@@ -227,7 +226,7 @@ def test_an_interrupt_doubles_nothing_that_another_thread_is_about_to_have_wait(
             ended(lambda: [interrupt()])
         enter(self, which, tickets)
 
-    monkeypatch.setattr(Ledger, "enter", enter_late)
+    monkeypatch.setattr(SchedulerState, "enter", enter_late)
     scheduler.finish_all()
     assert interrupted and request.result(0) == [1, 2, 3] and scheduler.is_at_rest
     assert not scheduler.failures
@@ -294,16 +293,16 @@ def test_nobody_has_the_error_of_one_who_is_over():
     assert requests[0].result(0) == [3] and requests[1].cancelled() and scheduler.is_at_rest
 
 
-def test_many_callers_of_one_job_each_are_shared_among_the_seats():
-    scheduler = SchedulerByHand(lambda desk: Counter(desk, 64), 2, lambda count: nullcontext(), 4, 2)
+def test_many_callers_of_one_job_each_are_shared_among_the_slots():
+    scheduler = SchedulerByHand(lambda slot: Counter(slot, 64), 2, lambda count: nullcontext(), 4, 2)
     for caller in range(40):
         scheduler.submit(plan_of(3), caller)
     scheduler.tick()
-    scheduler.tick()  # of the second seat the first one
-    assert [len(seat.tickets) for seat in scheduler._ledger.seats] == [20, 20]
+    scheduler.tick()  # of the second slot the first one
+    assert [len(slot.tickets) for slot in scheduler._state.slots] == [20, 20]
 
 
-def test_a_seat_that_is_handed_over_is_not_given_up(monkeypatch):
+def test_a_slot_that_is_handed_over_is_not_given_up(monkeypatch):
     """Its new thread has not begun yet when the caller of the old one asks for more."""
     start_thread, second, requests = scheduling.start_thread, threading.Event(), []
 
@@ -345,7 +344,7 @@ def test_a_callback_of_a_step_that_an_exit_ended_may_ask_for_more():
     assert ended(lambda: scheduler.run(plan_of(1))) == [1]
     assert found == [[2, 3]]
     struck[0].join(20)
-    assert not struck[0].is_alive(), "it gave up a seat that it had lost"
+    assert not struck[0].is_alive(), "it gave up a slot that it had lost"
 
 
 @pytest.mark.parametrize("when", ["_start_threads", "_hand_over"])
@@ -360,4 +359,4 @@ def test_a_signal_handler_may_ask_for_more_before_and_after_the_steps(monkeypatc
 
     monkeypatch.setattr(scheduler, when, interposed)
     assert ended(lambda: scheduler.run(plan_of(3))) == [3]
-    assert found == [[2]] and not scheduler._ledger.seats
+    assert found == [[2]] and not scheduler._state.slots

@@ -11,7 +11,7 @@ from tests.scheduling.test_scheduler import Counter, plan_of
 
 
 def test_a_line_that_nobody_tried_yet_is_tried_before_a_request_fails() -> None:
-    """Of one job, for which one seat is taken."""
+    """Of one job, for which one slot is taken."""
     make_worker = Failing(1)
     scheduler = SchedulerByHand(make_worker, 2, lambda count: nullcontext(), 1, 2)
     request = scheduler.submit(plan_of(2))
@@ -27,7 +27,7 @@ class PutsBack(Counter):
     def advance(self) -> bool:
         if self.lost:
             for ticket in self.left:
-                self.desk.put_back(ticket)
+                self.slot.put_back(ticket)
             self.left = {}
             type(self).lost = False
             raise FastattnError("its process is gone")
@@ -37,7 +37,7 @@ class PutsBack(Counter):
 @pytest.fixture
 def scheduler() -> SchedulerByHand:
     PutsBack.lost = False
-    return SchedulerByHand(PutsBack, 1, lambda count: nullcontext(), 100, 2)  # one seat at a time
+    return SchedulerByHand(PutsBack, 1, lambda count: nullcontext(), 100, 2)  # one slot at a time
 
 
 def test_what_is_put_back_is_done_and_what_is_over_is_not(scheduler: SchedulerByHand) -> None:
@@ -47,14 +47,14 @@ def test_what_is_put_back_is_done_and_what_is_over_is_not(scheduler: SchedulerBy
     PutsBack.lost = True
     scheduler.tick()
     assert not any(ticket.queue for ticket in over.tickets)
-    scheduler._ledger.drop(over)
+    scheduler._state.drop(over)
     scheduler.finish_all()
     assert goes_on.result(0) == [5, 5] and scheduler.is_at_rest
 
 
-def test_what_was_to_run_alone_at_a_seat_that_rests_waits_again(scheduler: SchedulerByHand) -> None:
+def test_what_was_to_run_alone_at_a_slot_that_rests_waits_again(scheduler: SchedulerByHand) -> None:
     requests = [scheduler.submit(plan_of(5, fails=fails), caller) for caller, fails in enumerate((False, True, False))]
-    while not (isolated := [seat for seat in scheduler._ledger.seats if len(seat.isolated) > 1]):
+    while not (isolated := [slot for slot in scheduler._state.slots if len(slot.isolated) > 1]):
         assert scheduler.tick()
     assert not isolated[0].tickets
     PutsBack.lost = True

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fastattn.errors import QueueFullError
 from fastattn.scheduling import scheduler as scheduling
 from fastattn.scheduling.scheduler import Scheduler
-from fastattn.scheduling.seat import Desk
+from fastattn.scheduling.worker_slot import SlotInterface
 from tests.scheduling.by_hand import SchedulerByHand
 
 
@@ -27,8 +27,8 @@ class Count:
 class Counter:
     """A worker that has up to ``places`` jobs in progress, and counts."""
 
-    def __init__(self, desk: Desk, places: int = 4, log: list | None = None):
-        self.desk, self.places, self.log = desk, places, log
+    def __init__(self, slot: SlotInterface, places: int = 4, log: list | None = None):
+        self.slot, self.places, self.log = slot, places, log
         self.left: dict = {}
 
     def advance(self) -> bool:
@@ -39,7 +39,7 @@ class Counter:
             room -= 1
             return room >= 0 or newcomer
 
-        tickets = self.desk.take(has_room)
+        tickets = self.slot.take(has_room)
         self.left.update({ticket: ticket.job.steps for ticket in tickets})
         if self.log is not None:
             self.log.extend(ticket.job.name for ticket in tickets)
@@ -51,17 +51,17 @@ class Counter:
                 raise ValueError(f"{ticket.job.steps} steps are too many")
         for ticket in [ticket for ticket, steps in self.left.items() if not steps]:
             del self.left[ticket]
-            self.desk.finish(ticket, ticket.job.steps)
+            self.slot.finish(ticket, ticket.job.steps)
         return True
 
     def drop(self) -> None:
         for ticket in [ticket for ticket in self.left if ticket.is_over]:
             del self.left[ticket]
-            self.desk.leave(ticket)
+            self.slot.leave(ticket)
 
 
-def counting(kind=Scheduler, seats: int = 1, log: list | None = None) -> Scheduler:
-    return kind(lambda desk: Counter(desk, log=log), seats, lambda count: nullcontext(), 4, seats)
+def counting(kind=Scheduler, slots: int = 1, log: list | None = None) -> Scheduler:
+    return kind(lambda slot: Counter(slot, log=log), slots, lambda count: nullcontext(), 4, slots)
 
 
 def plan_of(*steps: int, fails: bool = False, stages: int = 1):
@@ -75,14 +75,14 @@ def plan_of(*steps: int, fails: bool = False, stages: int = 1):
 
 def test_results_come_in_the_order_of_the_jobs():
     assert counting().run(plan_of(3, 1, 2)) == [3, 1, 2]
-    assert counting(seats=3).run(plan_of(*range(1, 40), stages=2)) == [*range(1, 40)]
+    assert counting(slots=3).run(plan_of(*range(1, 40), stages=2)) == [*range(1, 40)]
     assert counting().run(plan_of()) == []
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.data(), st.integers(1, 3))
-def test_any_interleaving_of_submissions_cancellations_and_ends(data, seats):
-    scheduler, requests = counting(SchedulerByHand, seats), []
+def test_any_interleaving_of_submissions_cancellations_and_ends(data, slots):
+    scheduler, requests = counting(SchedulerByHand, slots), []
     for _ in range(data.draw(st.integers(1, 40))):
         action = data.draw(st.sampled_from(["submit", "cancel", "tick", "tick"]))
         if action == "submit":
@@ -166,7 +166,7 @@ def test_a_cancelled_request_is_told_of_and_its_jobs_are_gone():
 
 
 def test_two_hundred_threads_at_once():
-    scheduler, results = counting(seats=2), {}
+    scheduler, results = counting(slots=2), {}
     start = threading.Barrier(200)
 
     def call(number):
@@ -218,8 +218,8 @@ def alone(jobs):
     return [-job.steps for job in jobs]
 
 
-def test_a_seat_is_claimed_where_nobody_else_is():
-    scheduler, found = counting(seats=2), []
+def test_a_slot_is_claimed_where_nobody_else_is():
+    scheduler, found = counting(slots=2), []
 
     def in_company(jobs):
         waiting.append(scheduler.submit(plan_of(3), "other"))
@@ -233,7 +233,7 @@ def test_a_seat_is_claimed_where_nobody_else_is():
     assert scheduler.run_alone(plan_of(7, 8), in_company) == [-7, -8]
     for other in others:
         other.join(10)
-    assert waiting[0].result(10) == [3] and sorted(found)[-1] == [4], "the seat of others is not shared alone"
+    assert waiting[0].result(10) == [3] and sorted(found)[-1] == [4], "the slot of others is not shared alone"
     assert len(found) == 3 and all(steps in ([2], [-2]) for steps in sorted(found)[:2])
     assert scheduler.run_alone(plan_of(1, stages=3), alone) == [-1]
     assert scheduler.run_alone(plan_of(), alone) == []

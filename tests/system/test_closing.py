@@ -57,7 +57,7 @@ def test_what_is_closed_says_so(name):
 def test_a_closed_model_is_free_at_once(name):
     made = MAKE[name]()
     USES[name][0](made)
-    model = weakref.ref(made._service.model if name == "Translator" else made._encoder.loaded.model)
+    model = weakref.ref(made._loaded.model)
     gc.disable()
     try:
         made.close()

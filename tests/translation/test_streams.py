@@ -114,7 +114,7 @@ def test_a_stream_that_is_left_ends_its_work(translator: Translator, short_windo
     for _ in range(20):
         next(stream)
     stream.close()
-    assert not translator._service.scheduler()._ledger.requests
+    assert not translator._service.scheduler()._state.requests
     assert translator.translate(WORDS[0], **SHORT) == next(translator.translate_iter([WORDS[0]], **SHORT))
 
 

@@ -1,4 +1,4 @@
-"""Checkpoints as they were read, kept in the cache: found again as long as nothing has changed."""
+"""Checkpoints as they were read, in the cache: found again as long as nothing has changed."""
 
 import json
 import os
@@ -16,7 +16,7 @@ import fastattn
 from fastattn import weights
 from fastattn.encoders.cross_encoder import CrossEncoder
 from fastattn.encoders.encoder import Encoder
-from fastattn.loading import kept_checkpoint
+from fastattn.loading import cache_file, model_cache
 from fastattn.translation.translator import Translator
 from tests.encoders.classifiers import some_pairs, some_texts, write_classifier
 from tests.weights.ctranslate2.writer import write_tiny
@@ -28,7 +28,7 @@ TEXTS = ["w5 w7 w9", "", *some_texts(3)]
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty one, where files are kept however new they are."""
     monkeypatch.setenv("FASTATTN_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(kept_checkpoint, "SETTLED", -1_000_000_000)
+    monkeypatch.setattr(model_cache, "SETTLED", -1_000_000_000)
     return tmp_path / "cache"
 
 
@@ -55,8 +55,8 @@ def vectors(folder: Path, precision: str = "float32") -> bytes:
     return Encoder(folder, precision).encode(TEXTS).tobytes()
 
 
-def kept_file(cache: Path) -> Path:
-    (file,) = (cache / "packed").glob("*.kept")
+def cached_file(cache: Path) -> Path:
+    (file,) = (cache / "packed").glob("*.checkpoint")
     return file
 
 
@@ -73,7 +73,7 @@ def test_the_third_process_reads_nothing(folder: Path, reads: list[Path], cache:
     expected = [vectors(folder, precision) for _ in range(2)]
     assert vectors(folder, precision) == expected[0] == expected[1]
     assert len(reads) == 2
-    assert kept_file(cache).stat().st_mode & 0o022 == 0
+    assert cached_file(cache).stat().st_mode & 0o022 == 0
 
 
 def test_each_class_keeps_what_it_needs(folder: Path, reads: list[Path]) -> None:
@@ -98,7 +98,7 @@ def test_firefox_with_its_shortlist(pulled: Callable[[str], Path], tmp_path: Pat
     found = [Translator(folder).translate("The weather is nice today.") for _ in range(3)]
     assert found[0] == found[1] == found[2] and len(reads) == 2
     kept: list[Any] = []
-    kept_checkpoint.load(folder, "auto", "Translator", lambda *parts: kept.extend(parts))
+    model_cache.load_or_build(folder, "auto", "Translator", lambda *parts: kept.extend(parts))
     checkpoint, read = kept[0], weights.read(folder)
     for name in ("spec", "text", "precision", "format", "details", "headless", "files"):
         assert getattr(checkpoint, name) == getattr(read, name)
@@ -143,14 +143,14 @@ def test_a_folder_that_changed_is_read_again(folder: Path, reads: list[Path], ch
 
 def test_what_may_change_unseen_is_not_kept(folder: Path, reads: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """A file may be written twice within a tick of its file system's clock."""
-    monkeypatch.setattr(kept_checkpoint, "SETTLED", 3_600_000_000_000)
+    monkeypatch.setattr(model_cache, "SETTLED", 3_600_000_000_000)
     for count in range(1, 4):
         vectors(folder)
         assert len(reads) == count
 
 
 def test_a_folder_with_much_else_is_not_kept(folder: Path, reads: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_checkpoint, "MOST_FILES", 2)
+    monkeypatch.setattr(model_cache, "MOST_FILES", 2)
     for count in range(1, 4):
         vectors(folder)
         assert len(reads) == count
@@ -170,7 +170,7 @@ def test_a_folder_whose_files_lie_deeper_is_not_kept(folder: Path, reads: list[P
     (folder.parent / "modules" / "modules.json").write_text(json.dumps(modules))
     for _ in range(3):
         vectors(folder.parent / "modules")
-    assert len(reads) == 3 and not list((cache / "packed").glob("*.kept"))
+    assert len(reads) == 3 and not list((cache / "packed").glob("*.checkpoint"))
 
 
 @pytest.fixture
@@ -178,12 +178,12 @@ def readers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the package, as if this process had just imported it."""
     package = tmp_path / "fastattn"
     shutil.copytree(Path(fastattn.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.setattr(kept_checkpoint, "__file__", str(package / "kept_checkpoint.py"))
+    monkeypatch.setattr(model_cache, "__file__", str(package / "loading" / "model_cache.py"))
     monkeypatch.setattr(fastattn, "_imported_at", time.time_ns())
     return package
 
 
-@pytest.mark.parametrize("module", ["tensors.py", "text/huggingface.py", "models/stack.py"])
+@pytest.mark.parametrize("module", ["spec/tensors.py", "text/huggingface.py", "models/stack.py"])
 def test_other_readers_of_the_same_size_and_time_read_again(
     readers: Path, folder: Path, reads: list[Path], module: str
 ) -> None:
@@ -200,7 +200,7 @@ def test_other_readers_of_the_same_size_and_time_read_again(
 
 def test_what_other_readers_may_have_read_is_not_kept(readers: Path, folder: Path, reads: list[Path]) -> None:
     """An upgrade under a running process, of which some modules are imported and some will be."""
-    os.utime(readers / "tensors.py", ns=(fastattn._imported_at + 2_000_000_000,) * 2)
+    os.utime(readers / "spec" / "tensors.py", ns=(fastattn._imported_at + 2_000_000_000,) * 2)
     for count in range(1, 4):
         vectors(folder)
         assert len(reads) == count
@@ -209,7 +209,7 @@ def test_what_other_readers_may_have_read_is_not_kept(readers: Path, folder: Pat
 @pytest.mark.parametrize("damage", ["shorter", "longer", "empty", "noise", "a byte", "shared", "a folder"])
 def test_a_damaged_file_is_passed_over(folder: Path, reads: list[Path], cache: Path, damage: str) -> None:
     expected = load_twice(folder, reads)
-    file = kept_file(cache)
+    file = cached_file(cache)
     data = bytearray(file.read_bytes())
     data[len(data) // 2] ^= 1
     noise = np.random.default_rng(0).bytes(len(data))
@@ -227,7 +227,7 @@ def test_a_damaged_file_is_passed_over(folder: Path, reads: list[Path], cache: P
 @pytest.mark.parametrize("change", ["gone", "other", "old"])
 def test_the_packed_weights_count_too(folder: Path, reads: list[Path], cache: Path, change: str) -> None:
     expected = load_twice(folder, reads)
-    (packed,) = (cache / "packed").glob("*.safetensors")
+    (packed,) = (cache / "packed").glob("*.packed")
     if change == "gone":
         packed.unlink()
     elif change == "other":
@@ -241,11 +241,11 @@ def test_the_packed_weights_count_too(folder: Path, reads: list[Path], cache: Pa
 
 def test_what_nobody_used_for_thirty_days_goes_when_something_is_kept(folder: Path, cache: Path) -> None:
     vectors(folder)
-    old = cache / "packed" / f"{'a' * 40}-1.kept"
+    old = cache / "packed" / f"{'a' * 40}-1.checkpoint"
     old.write_bytes(b"")
     os.utime(old, (0, 0))
     vectors(folder)
-    assert kept_file(cache) != old
+    assert cached_file(cache) != old
 
 
 class Harmful:
@@ -259,16 +259,14 @@ def test_only_plain_data_is_made_of_a_file(folder: Path, reads: list[Path], cach
     """Even of one that has a digest."""
     expected = load_twice(folder, reads)
     for value in (Harmful(), {"statuses": Harmful()}, np.float32(1), 7, {}):
-        rest = pickle.dumps(value)
-        data = kept_checkpoint._HEADER.pack(kept_checkpoint._MAGIC, 0, len(rest)).ljust(64, b"\0") + rest
-        kept_file(cache).write_bytes(data + kept_checkpoint._digest(memoryview(data)))
+        cache_file.CachedArrays().write(cached_file(cache), "", pickle.dumps(value))
         count = len(reads)
         assert vectors(folder) == expected and len(reads) == count + 1
 
 
 def test_a_model_that_asks_for_more_reads_it(folder: Path, reads: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     expected = load_twice(folder, reads)
-    find = kept_checkpoint._find
+    find = model_cache._find
 
     def lacking(*arguments: Any) -> Any:
         kept = find(*arguments)
@@ -276,14 +274,14 @@ def test_a_model_that_asks_for_more_reads_it(folder: Path, reads: list[Path], mo
         kept[0].tensors = {name: kept[0].tensors[name] for name in list(kept[0].tensors)[:3]}
         return kept
 
-    monkeypatch.setattr(kept_checkpoint, "_find", lacking)
+    monkeypatch.setattr(model_cache, "_find", lacking)
     assert vectors(folder) == expected and len(reads) == 3
 
 
 @pytest.mark.parametrize("place", [0, 0.01, 0.2, 0.4, 0.6, 0.8, 0.99, 1])
 def test_a_byte_anywhere_is_seen(folder: Path, reads: list[Path], cache: Path, place: float) -> None:
     expected = load_twice(folder, reads)
-    file = kept_file(cache)
+    file = cached_file(cache)
     data = bytearray(file.read_bytes())
     data[int(place * (len(data) - 1))] ^= 0x80
     file.write_bytes(data)

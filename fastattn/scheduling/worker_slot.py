@@ -1,4 +1,4 @@
-"""A seat: a worker, the thread that runs it, and its tickets in progress."""
+"""A slot: a worker, the thread that runs it, and its tickets in progress."""
 
 from collections import deque
 from collections.abc import Callable
@@ -20,13 +20,13 @@ class Worker(Protocol):
         """Leave all tickets whose requests are over."""
 
 
-class Desk(Protocol):
+class SlotInterface(Protocol):
     """A worker's interface to the scheduler: where it takes tickets and returns results.
 
-    place  (something of the scheduler's own, the number of the seat), which no other worker has meanwhile
+    key  (something of the scheduler's own, the index of the slot), which no other worker has meanwhile
     """
 
-    place: tuple[object, int]
+    key: tuple[object, int]
 
     def waiting(self) -> int:
         """How many tickets wait."""
@@ -50,16 +50,16 @@ class Desk(Protocol):
         """Give a ticket up: its request is over."""
 
     def put_back(self, ticket: Ticket) -> None:
-        """Have a ticket wait again, for any seat."""
+        """Have a ticket wait again, for any slot."""
 
     def wake_by(self, wake: Callable[[], None]) -> None:
         """Have ``wake`` called, by any thread, when there is something new: for a worker whose steps wait."""
 
 
-class Seat:
+class WorkerSlot:
     """A worker's state.
 
-    line          its number, which is also its line in the queue
+    index         its number, also that of its line in the queue
     thread        the identifier of the thread that runs the worker
     tickets       those in progress
     isolated      lists of one request's tickets, to be run without others: a step that they shared failed
@@ -69,8 +69,8 @@ class Seat:
     wake          has a worker whose step waits look for tickets
     """
 
-    def __init__(self, line: int, thread: int):
-        self.line, self.thread = line, thread
+    def __init__(self, index: int, thread: int):
+        self.index, self.thread = index, thread
         self.tickets: dict[Ticket, None] = {}
         self.isolated: deque[list[Ticket]] = deque()
         self.has_over, self.is_computing, self.is_between = False, True, False

@@ -1,6 +1,6 @@
-"""A crew of worker processes, and the scheduler that hands them the work of any callers.
+"""A pool of worker processes, and the scheduler that hands them the work of any callers.
 
-Its jobs are chunks: a few texts, say, as plain data. A seat is a process, with up to a few chunks in progress, so that
+Its jobs are chunks: a few texts, say, as plain data. A slot is a process, with up to a few chunks in progress, so that
 it never waits for the next; the rest stays in the queue, where callers take turns.
 """
 
@@ -17,7 +17,7 @@ from fastattn.errors import FastattnError
 from fastattn.processes.worker_process import ENDED, Answers, WorkerProcess
 from fastattn.scheduling.request import Ticket
 from fastattn.scheduling.scheduler import Scheduler
-from fastattn.scheduling.seat import Desk
+from fastattn.scheduling.worker_slot import SlotInterface
 from fastattn.system.caller_warnings import warn
 
 # Of a process: it computes one chunk while the next ones wait beside it. Small ones, of many callers, share its steps.
@@ -31,7 +31,7 @@ _starting = threading.Lock()
 class Chunk:
     """Work for one process.
 
-    what      a name of what the module serves that the crew was made with
+    what      a name of what the module serves that the pool was made with
     content   its arguments
     texts     how many texts it has, or pairs
     length    of them all, in any unit: longer chunks come first
@@ -47,7 +47,7 @@ class Chunk:
     weight = 1  # as a Scheduler knows it
 
 
-class Crew:
+class ProcessPool:
     """Processes that are started when they are first needed, and replaced where they have ended.
 
     count      of processes
@@ -63,22 +63,22 @@ class Crew:
 
     def start(self) -> None:
         """Start them all; they load side by side with whatever this program does."""
-        for line in range(self.count):
-            self.process(line)
+        for index in range(self.count):
+            self.process(index)
 
-    def process(self, line: int) -> WorkerProcess:
-        """The process of a seat."""
+    def process(self, index: int) -> WorkerProcess:
+        """The process of a slot."""
         with _starting:
-            process = self._processes.get(line)
+            process = self._processes.get(index)
             if process is None or not process.is_usable:
                 self.check_open()
                 if process is not None:
                     process.end()
-                process = self._processes[line] = WorkerProcess(self._arguments)
+                process = self._processes[index] = WorkerProcess(self._arguments)
             return process
 
     def check_open(self) -> None:
-        """Raise FastattnError once the crew is closed."""
+        """Raise FastattnError once the pool is closed."""
         if not self._end.alive:
             raise FastattnError("the worker processes are closed")
 
@@ -95,9 +95,9 @@ class Crew:
             warn(text)
 
 
-def crew_scheduler(crew: Crew) -> Scheduler:
-    """The scheduler whose seats are a crew's processes; its jobs are Chunks."""
-    return Scheduler(partial(_Dispatcher, crew), crew.count, lambda _: nullcontext(), 1, crew.count)
+def pool_scheduler(pool: ProcessPool) -> Scheduler:
+    """The scheduler whose slots are a pool's processes; its jobs are Chunks."""
+    return Scheduler(partial(_Dispatcher, pool), pool.count, lambda _: nullcontext(), 1, pool.count)
 
 
 def _after_fork_in_child() -> None:
@@ -117,32 +117,32 @@ def _end(processes: dict[int, WorkerProcess]) -> None:
 
 
 class _Dispatcher:
-    """The worker of a scheduler's seat: sends chunks to its process, and takes the answers.
+    """The worker of a scheduler's slot: sends chunks to its process, and takes the answers.
 
     Chunks whose process is gone are done again, by whoever takes them, one at a time: only one that ends a second
-    process fails. A process that ended before it had loaded counts for none of them, but the seat can do nothing then.
+    process fails. A process that ended before it had loaded counts for none of them, but the slot can do nothing then.
     """
 
-    def __init__(self, crew: Crew, desk: Desk):
-        self._crew, self._desk = crew, desk
+    def __init__(self, pool: ProcessPool, slot: SlotInterface):
+        self._pool, self._slot = pool, slot
         self._sent: dict[int, Ticket] = {}
         self._answers: Answers[list[Any]] = Answers()
-        desk.wake_by(lambda: self._answers.put(_NEWS))
+        slot.wake_by(lambda: self._answers.put(_NEWS))
         self._take_process()
 
     def _take_process(self) -> None:
-        """Take the seat's process, a new one where the last is gone."""
-        self._process = self._crew.process(self._desk.place[1])
-        self._process.leave_all(self._desk.place)
+        """Take the slot's process, a new one where the last is gone."""
+        self._process = self._pool.process(self._slot.key[1])
+        self._process.leave_all(self._slot.key)
         self._answers = Answers()  # the last one may have said more than once that it has ended
         self._answers.put(_NEWS)  # which may have come meanwhile
 
     def advance(self) -> bool:
         if not self._sent and not self._process.is_usable:
             self._take_process()
-        for ticket in self._desk.take(self._room()):
+        for ticket in self._slot.take(self._room()):
             job, caller = ticket.job, hash(ticket.request.caller)
-            number = self._process.ask(self._desk.place, self._answers, job.what, job.content, caller)
+            number = self._process.ask(self._slot.key, self._answers, job.what, job.content, caller)
             self._sent[number] = ticket
         if not self._sent:
             return False
@@ -170,11 +170,11 @@ class _Dispatcher:
     def drop(self) -> None:
         for number in [number for number, ticket in self._sent.items() if ticket.is_over]:
             self._process.leave(number)
-            self._desk.leave(self._sent.pop(number))
+            self._slot.leave(self._sent.pop(number))
 
     def _take(self, number: int, kind: str, content: Any) -> None:
         if kind == "warning":
-            self._crew.warn(content)
+            self._pool.warn(content)
         elif number in self._sent:  # not one that was cancelled meanwhile
             ticket = self._sent.pop(number)
             if kind == "failed":
@@ -182,7 +182,7 @@ class _Dispatcher:
                 return
             if ticket.job.done is not None:
                 ticket.job.done()
-            self._desk.finish(ticket, content)
+            self._slot.finish(ticket, content)
 
     def _lose(self) -> None:
         """The process is gone."""
@@ -193,11 +193,11 @@ class _Dispatcher:
                 self._fail(ticket, error)
             else:
                 ticket.lost |= has_begun
-                self._desk.put_back(ticket)
-        self._crew.check_open()
+                self._slot.put_back(ticket)
+        self._pool.check_open()
         if not has_begun:
             raise error
 
     def _fail(self, ticket: Ticket, error: FastattnError) -> None:
-        self._desk.fail(ticket, error)
-        self._desk.leave(ticket)
+        self._slot.fail(ticket, error)
+        self._slot.leave(ticket)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fastattn import Encoder
-from fastattn.loading.packed_file import PackedFile, content_hash
+from fastattn.loading.model_cache import PackedWeights, content_hash
 from fastattn.ops import cpu as operations
 from fastattn.spec.quantized import QuantizedTensor
 from fastattn.system.cache_folder import cache_root
@@ -38,10 +38,10 @@ def assert_equal(one, other):
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
 def test_the_second_load_maps_what_the_first_wrote(source, precision):
-    first = PackedFile([source], precision)
+    first = PackedWeights([source], precision)
     made = first.linear("a", (70, 33), layer(precision))
     first.save()
-    again = PackedFile([source], precision).linear("a", (70, 33), lambda: pytest.fail("packed a second time"))
+    again = PackedWeights([source], precision).linear("a", (70, 33), lambda: pytest.fail("packed a second time"))
     assert_equal(made, again)
     x = np.ones((3, 33), np.float32)
     np.testing.assert_array_equal(operations.linear(x, made), operations.linear(x, again))
@@ -50,16 +50,16 @@ def test_the_second_load_maps_what_the_first_wrote(source, precision):
 
 def test_a_given_input_scale_is_kept(source):
     weight = QuantizedTensor(np.ones((70, 33), np.int8), np.ones(70, np.float32), 2.5)
-    first = PackedFile([source], "int8")
+    first = PackedWeights([source], "int8")
     made = first.linear("a", (70, 33), lambda: operations.pack_linear(weight, None, "int8"))
     first.save()
-    again = PackedFile([source], "int8").linear("a", (70, 33), lambda: pytest.fail("packed a second time"))
+    again = PackedWeights([source], "int8").linear("a", (70, 33), lambda: pytest.fail("packed a second time"))
     assert again.input_scale.tolist() == made.input_scale.tolist() == [2.5]
 
 
 @pytest.mark.parametrize("damage", ["truncated", "emptied", "other shape", "noise"])
 def test_a_file_that_is_not_what_it_should_be_is_made_again(source, damage):
-    first = PackedFile([source], "int8")
+    first = PackedWeights([source], "int8")
     first.linear("a", (70, 33), layer("int8") if damage != "other shape" else lambda: operations.pack_linear(
         np.ones((500, 4), np.float32), None, "int8"
     ))  # fmt: skip
@@ -68,17 +68,17 @@ def test_a_file_that_is_not_what_it_should_be_is_made_again(source, damage):
     changed = {"truncated": data[: len(data) // 2], "emptied": b"", "noise": os.urandom(200)}
     first.path.write_bytes(changed.get(damage, data))
     with pytest.warns(UserWarning, match="are damaged; it is made anew") if damage in changed else nullcontext():
-        second = PackedFile([source], "int8")
+        second = PackedWeights([source], "int8")
     assert_equal(second.linear("a", (70, 33), layer("int8")), layer("int8")())
     second.save()
-    PackedFile([source], "int8").linear("a", (70, 33), lambda: pytest.fail("not written again"))
+    PackedWeights([source], "int8").linear("a", (70, 33), lambda: pytest.fail("not written again"))
 
 
 @pytest.mark.parametrize("place", [0.2, 0.5, 0.9])
 @pytest.mark.parametrize("damage", ["a bit", "zeros"])
 def test_values_that_changed_are_seen(source, place, damage):
     """Files whose header is whole, which would give wrong results in silence."""
-    first = PackedFile([source], "float32")
+    first = PackedWeights([source], "float32")
     first.linear("a", (700, 330), lambda: operations.pack_linear(np.ones((700, 330), np.float32)))
     first.save()
     data = bytearray(first.path.read_bytes())
@@ -89,21 +89,21 @@ def test_values_that_changed_are_seen(source, place, damage):
         data[at : at + 4096] = bytes(min(4096, len(data) - at))
     first.path.write_bytes(data)
     with pytest.warns(UserWarning, match="are damaged; it is made anew"):
-        PackedFile([source], "float32")
+        PackedWeights([source], "float32")
 
 
 @pytest.mark.skipif(os.name == "nt", reason="POSIX permissions")
 def test_a_file_that_others_may_write_is_not_believed(source):
-    first = PackedFile([source], "int8")
+    first = PackedWeights([source], "int8")
     first.linear("a", (70, 33), layer("int8"))
     first.save()
     first.path.chmod(0o666)
     with pytest.warns(UserWarning, match="may have been written by others; it is made anew"):
-        second = PackedFile([source], "int8")
+        second = PackedWeights([source], "int8")
     second.linear("a", (70, 33), layer("int8"))
     second.save()
     assert first.path.stat().st_mode & 0o022 == 0
-    PackedFile([source], "int8").linear("a", (70, 33), lambda: pytest.fail("not written again"))
+    PackedWeights([source], "int8").linear("a", (70, 33), lambda: pytest.fail("not written again"))
 
 
 def test_what_nobody_used_for_thirty_days_goes_when_something_is_packed(source):
@@ -123,7 +123,7 @@ def test_what_nobody_used_for_thirty_days_goes_when_something_is_packed(source):
     for path in old:
         (path.parent / f"{'e' * 40}-{path.name[41:]}").symlink_to(path)
     links = [path for path in old[0].parent.iterdir() if path.is_symlink()]
-    first = PackedFile([source], "int8")
+    first = PackedWeights([source], "int8")
     first.linear("a", (70, 33), layer("int8"))
     assert all(path.exists() for path in old)  # a load that packs nothing looks at nothing
     first.save()
@@ -135,17 +135,12 @@ import os, signal, sys
 import numpy as np
 from pathlib import Path
 from fastattn.ops import cpu as operations
-from fastattn.loading import packed_file
-from fastattn.weights.containers import safetensors
+from fastattn.loading import cache_file
+from fastattn.loading.model_cache import PackedWeights
 
-def stop(stream, tensors, **more):
-    safetensors.write_tensors(stream, tensors, **more)
-    stream.flush()
-    os.kill(os.getpid(), signal.SIGKILL)
-
-packed_file.write_tensors = stop
-packed = packed_file.PackedFile([Path(sys.argv[1])], "float32")
+packed = PackedWeights([Path(sys.argv[1])], "float32")
 packed.linear("a", (70, 33), lambda: operations.pack_linear(np.ones((70, 33), np.float32)))
+cache_file.file_digest = lambda *written: os.kill(os.getpid(), signal.SIGKILL)
 packed.save()
 """
 
@@ -161,16 +156,16 @@ def test_what_a_killed_writer_left_is_swept_and_a_living_one_s_is_not(source):
     living = folder / "a.00000000.part"
     with living.open("wb") as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
-        PackedFile([source], "float32")
+        PackedWeights([source], "float32")
         assert [path.name for path in folder.iterdir()] == [living.name]
-    PackedFile([source], "float32")
+    PackedWeights([source], "float32")
     assert list(folder.iterdir()) == []
 
 
 @pytest.mark.skipif(os.name == "nt", reason="POSIX permissions")
 def test_who_may_read_the_file_is_for_the_umask_to_say(source):
     for umask, mode in ((0o022, 0o644), (0o077, 0o600)):
-        packed = PackedFile([source], "int8")
+        packed = PackedWeights([source], "int8")
         packed.linear("a", (70, 33), layer("int8"))
         before = os.umask(umask)
         packed.save()
@@ -180,9 +175,9 @@ def test_who_may_read_the_file_is_for_the_umask_to_say(source):
 
 
 def test_other_content_another_precision_another_file(source):
-    names = {PackedFile([source], precision).path for precision in ("float32", "bfloat16", "int8")}
+    names = {PackedWeights([source], precision).path for precision in ("float32", "bfloat16", "int8")}
     source.write_bytes(source.read_bytes() + b"x")
-    names.add(PackedFile([source], "int8").path)
+    names.add(PackedWeights([source], "int8").path)
     assert len(names) == 4
 
 
@@ -203,8 +198,8 @@ def test_a_full_disk_costs_only_time(source, monkeypatch):
     def full(*arguments, **options):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("fastattn.loading.packed_file.write_tensors", full)
-    packed = PackedFile([source], "int8")
+    monkeypatch.setattr("fastattn.loading.cache_file.file_digest", full)
+    packed = PackedWeights([source], "int8")
     packed.linear("a", (70, 33), layer("int8"))
     packed.save()
     assert not list(packed.path.parent.iterdir())
@@ -213,7 +208,7 @@ def test_a_full_disk_costs_only_time(source, monkeypatch):
 def test_a_cache_that_cannot_be_a_folder_costs_only_time(source, monkeypatch, tmp_path):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("FASTATTN_CACHE", str(tmp_path / "file"))
-    packed = PackedFile([source], "int8")
+    packed = PackedWeights([source], "int8")
     assert_equal(packed.linear("a", (70, 33), layer("int8")), layer("int8")())
     packed.save()
 

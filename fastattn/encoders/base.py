@@ -1,0 +1,238 @@
+"""What all encoder classes share: loading, running over texts, and batches of sentences of any callers."""
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from fastattn.errors import CheckpointError, check_bool, check_texts
+from fastattn.loading.loaded_model import ModelBase
+from fastattn.models.encoder import EncoderModel
+from fastattn.models.head import Head
+from fastattn.scheduling.request import Plan, Ticket
+from fastattn.scheduling.scheduler import Scheduler
+from fastattn.scheduling.worker_slot import SlotInterface
+from fastattn.spec.architecture import HeadSpec, StackSpec
+from fastattn.spec.checkpoint import Checkpoint
+from fastattn.spec.text_spec import EncoderText
+from fastattn.system.progress import Progress
+
+# Rows of a pass: enough for the matrix products to run at full speed, few enough to bound memory and for the cores
+# to finish together. From 256 to 4096 rows the speed differs by less than its noise (MiniLM, two cores).
+MOST_ROWS = 1024
+LEAST_ROWS = 256
+
+
+# From the last hidden states of a batch, as an EncodingBatch has it, to something of each of its texts.
+Make: TypeAlias = Callable[[np.ndarray, np.ndarray], Sequence[Any] | np.ndarray]
+MakeFor: TypeAlias = Callable[[list[int]], Make]
+
+
+class EncoderBase(ModelBase):
+    """Base of all encoder classes: loading and running."""
+
+    def _check(self, checkpoint: Checkpoint) -> Checkpoint:
+        text, spec = checkpoint.text, checkpoint.spec.encoder
+        if not isinstance(text, EncoderText):
+            raise CheckpointError(
+                f"an encoder's checkpoint is expected, this one is an {checkpoint.spec.kind} model's: "
+                "use Translator, or fastattn translate"
+            )
+        if spec is None or checkpoint.spec.decoder is not None:
+            raise CheckpointError(f"expected an encoder's checkpoint, got {checkpoint.spec.kind!r}")
+        self._text: EncoderText = text
+        self._spec: StackSpec = spec
+        return checkpoint
+
+    def _prepare(self, checkpoint: Checkpoint) -> None:
+        loaded, text, limit = self._loaded, self._text, self._spec.positions.limit
+        make_worker = partial(EncodingWorker, loaded.model)
+        self._scheduler = Scheduler(make_worker, loaded.threads, loaded.ops.use_threads, 2 * LEAST_ROWS, loaded.threads)
+        from fastattn.text.huggingface import HuggingFaceTokenizer  # needs the tokenizers library
+
+        most = min(text.max_length, limit) if limit else text.max_length
+        self._tokenizer = HuggingFaceTokenizer(text.tokenizer, most, text.lowercase, text.truncation_side)
+
+    @property
+    def max_length(self) -> int:
+        """The most ids of a text, special ones included; longer texts are cut."""
+        return self._tokenizer.max_length
+
+    @property
+    def prompts(self) -> dict[str, str]:
+        """The checkpoint's prompts by name."""
+        return dict(self._text.prompts)
+
+    @property
+    def _head(self) -> Head:
+        head: Head = self._loaded.model.head
+        return head
+
+    def _expect_head(self, checkpoint: Checkpoint, wanted: str) -> HeadSpec:
+        """The checkpoint's head; CheckpointError where it has none."""
+        head = checkpoint.spec.head
+        if head is None:
+            raise CheckpointError(f"{wanted} is expected: {checkpoint.headless or 'the checkpoint has no head'}")
+        return head
+
+    def _expect_predictions(self, checkpoint: Checkpoint, wanted: str) -> None:
+        """Raise CheckpointError unless the head gives a number for each token of the vocabulary."""
+        head = self._expect_head(checkpoint, wanted)
+        if head.rows != "each" or self._text.labels or head.outputs != self._spec.vocabulary:
+            raise CheckpointError(f"{wanted} is expected: the checkpoint's head does not predict tokens")
+
+    def _run(
+        self,
+        plan: Callable[[list[str], Progress | None], Plan],
+        texts: str | Iterable[str],
+        show_progress_bar: bool | None = None,
+    ) -> Any:
+        """What the plan gives of the texts, one after the other; of one, if ``texts`` is a str."""
+        if isinstance(texts, str):
+            return self._run_alone(partial(plan, [texts], None))
+        listed = check_texts("texts", texts)
+        with progress_bar(show_progress_bar) as progress:
+            return self._scheduler.run(partial(plan, listed, progress))
+
+    def _run_alone(self, make_plan: Callable[[], Plan]) -> Any:
+        """The result of a plan for little work, without a worker."""
+        model = self._loaded.model
+
+        def encode(batches: list[EncodingBatch]) -> list[Any]:
+            return [batch.vectors(*model.encode(batch.ids_B, batch.types_B, batch.seen_B)) for batch in batches]
+
+        return self._scheduler.run_alone(make_plan, encode)
+
+
+def progress_bar(wanted: bool | None) -> Progress:
+    """The Progress of a call with ``show_progress_bar``; InputError for what is neither True, False nor None."""
+    return Progress(wanted is not None and check_bool("show_progress_bar", wanted))
+
+
+class EncodingBatch:
+    """Sentences of one caller; the result is what ``vectors`` makes, vectors_BE or a list of something of each.
+
+    ids_B    int32, one array each
+    vectors  makes their vectors from the last hidden states: (rows_ND, starts_B1), after rows of other batches perhaps
+    types_B  the token types of the ids; None: 0. All batches of a model have some, or none has
+    seen_B   how many first ids of each are attended to; None: all. All batches of a model have some, or none has
+    """
+
+    def __init__(
+        self,
+        ids_B: Sequence[np.ndarray],
+        vectors: Callable[[np.ndarray, np.ndarray], Sequence[Any] | np.ndarray],
+        types_B: Sequence[np.ndarray] | None = None,
+        seen_B: Sequence[int] | None = None,
+    ):
+        self.ids_B, self.vectors, self.types_B, self.seen_B = ids_B, vectors, types_B, seen_B
+        self.weight = self.length = sum(map(len, ids_B))  # as a Scheduler knows it
+
+
+class EncodingWorker:
+    """Encodes waiting batches, as many as fit into a pass together."""
+
+    def __init__(self, model: EncoderModel, slot: SlotInterface):
+        self.model, self.slot = model, slot
+
+    def advance(self) -> bool:
+        rows = 0
+
+        def has_room(ticket: Ticket, newcomer: bool) -> bool:
+            nonlocal rows
+            before, rows = rows, rows + ticket.job.weight
+            return not before or rows <= MOST_ROWS
+
+        tickets = self.slot.take(has_room)
+        if not tickets:
+            return False
+        ids_B, types_B, seen_B = (_joined(tickets, name) for name in ("ids_B", "types_B", "seen_B"))
+        rows_ND, starts_B1 = self.model.encode(ids_B, types_B, seen_B)
+        first = 0
+        for ticket in tickets:
+            end = first + len(ticket.job.ids_B)
+            self.slot.finish(ticket, ticket.job.vectors(rows_ND, starts_B1[first : end + 1]))
+            first = end
+        return True
+
+    def drop(self) -> None:
+        """Nothing is in progress between two passes."""
+
+
+def _joined(tickets: Sequence[Ticket], name: str) -> Any:
+    """What all the batches have under a name, end to end; None where they have nothing."""
+    if getattr(tickets[0].job, name) is None:
+        return None
+    return [one for ticket in tickets for one in getattr(ticket.job, name)]
+
+
+def split_batches(lengths: Sequence[int], threads: int) -> list[list[int]]:
+    """Sentence numbers in batches of bounded rows, longest first.
+
+    Sentences of similar length share a batch, so that the cores' shares are even; with too little work for batches on
+    every core, all cores share each batch.
+    """
+    total = sum(lengths)
+    most = MOST_ROWS
+    if threads > 1 and total >= 2 * LEAST_ROWS * threads:
+        most = min(MOST_ROWS, max(LEAST_ROWS, total // (4 * threads)))
+    batches: list[list[int]] = []
+    rows = 0
+    for b in sorted(range(len(lengths)), key=lambda b: -lengths[b]):
+        if not batches or rows + lengths[b] > most:
+            batches.append([])
+            rows = 0
+        batches[-1].append(b)
+        rows += lengths[b]
+    return batches
+
+
+def plan_batches(
+    ids_B: Sequence[np.ndarray],
+    make_for: MakeFor,
+    threads: int,
+    progress: Progress | None = None,
+    *,
+    width: int | None = None,
+    types_B: Sequence[np.ndarray] | None = None,
+    seen_B: Sequence[int] | None = None,
+    what: str = "texts",
+) -> Plan:
+    """What is made of each of the ids, in their order: float32 [B, width]; a list without a width.
+
+    make_for  from the numbers of a batch's ids to what makes something of each, of their hidden states
+    types_B, seen_B  as an EncodingBatch has them
+    what     the ids are of, for the progress
+    """
+    done = 0
+
+    def counted(make: Make) -> Make:
+        def made(rows_ND: np.ndarray, starts_B1: np.ndarray) -> Sequence[Any] | np.ndarray:
+            nonlocal done
+            found_B = make(rows_ND, starts_B1)
+            if progress is not None:
+                done += len(found_B)
+                progress.show(f"{done:,} of {len(ids_B):,} {what}")
+            return found_B
+
+        return made
+
+    def batch_of(numbers: list[int]) -> EncodingBatch:
+        types = None if types_B is None else [types_B[b] for b in numbers]
+        seen = None if seen_B is None else [seen_B[b] for b in numbers]
+        return EncodingBatch([ids_B[b] for b in numbers], counted(make_for(numbers)), types, seen)
+
+    # Each core takes whole batches, or all cores share each batch.
+    batches = split_batches([len(ids) for ids in ids_B], threads)
+    found = yield [batch_of(numbers) for numbers in batches]
+    if width is not None:
+        rows_BE = np.zeros((len(ids_B), width), np.float32)
+        for numbers, found_BE in zip(batches, found):
+            rows_BE[numbers] = found_BE
+        return rows_BE
+    made_B: list[Any] = [None] * len(ids_B)
+    for numbers, found_B in zip(batches, found):
+        for b, one in zip(numbers, found_B):
+            made_B[b] = one
+    return made_B

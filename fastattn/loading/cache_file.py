@@ -1,0 +1,180 @@
+"""Files of the cache folder with Python data and its arrays, which later processes map: their format and their digest.
+
+A file is a header, the arrays' bytes, pickles of everything else, and a digest. In a pickle an array is (file, offset,
+type, shape, strides): file 0 is this one, others are files that were mapped when it was written. Before use it is
+checked that nobody else may have written the file, and its digest; of classes none but fastattn's dataclasses are made.
+"""
+
+import hashlib
+import io
+import pickle
+import struct
+from collections.abc import Callable, Sequence
+from functools import partial
+from io import FileIO
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from fastattn.errors import CheckpointError
+from fastattn.system.atomic_files import NotTrusted, make_folder, open_trusted, write_whole
+from fastattn.system.cache_folder import remove_unused
+from fastattn.system.cpus import default_threads
+from fastattn.system.worker_threads import map_in_threads
+from fastattn.weights.folder import FileMap, map_opened
+
+VERSION = 7  # of the format and of what the files hold
+_HEADER = struct.Struct("<16sQQ")  # _MAGIC, bytes of the origin, which follows, and of the arrays
+_MAGIC, _DIGEST_BYTES, _ALIGNMENT = b"fastattn cached\0", 32, 64
+_PIECE, _BLOCK = 1 << 23, 1 << 18  # bytes that one thread hashes, and reads at a time
+_WORDS = 4096  # of 8 bytes, for each sum
+
+
+class CachedArrays:
+    """Pickles objects for a cache file, and collects their arrays that do not lie in one of the mapped files ``paths``.
+
+    size  bytes of the arrays that the file will hold
+    """
+
+    def __init__(self, paths: Sequence[Path] = ()):
+        self.paths = list(dict.fromkeys(paths))
+        self.size = 0
+        self._locations: dict[int, tuple[Any, ...]] = {}
+        self._given: list[np.ndarray] = []  # so that no other object takes an id among _locations
+        self._stored: list[np.ndarray] = []
+
+    def pickled(self, contents: object) -> bytes:
+        """The pickle of an object, to be written after the arrays."""
+        stream = io.BytesIO()
+        pickler = pickle.Pickler(stream, pickle.HIGHEST_PROTOCOL)
+        pickler.persistent_id = self._location  # type: ignore[method-assign]
+        pickler.dump(contents)
+        return stream.getvalue()
+
+    def write(self, path: Path, origin: str, pickles: bytes) -> None:
+        """Write the file, and delete others of its kind that nobody uses; no reader meets half a file. Raises OSError.
+
+        origin  which checkpoint it is of, for people
+        """
+        name = origin.encode("utf-8", "surrogatepass")
+
+        def write(stream: BinaryIO) -> None:
+            stream.write(_padded(_HEADER.pack(_MAGIC, len(name), self.size) + name))
+            for array in self._stored:
+                stream.write(array.reshape(-1).view(np.uint8).data)
+                stream.write(bytes(-array.nbytes % _ALIGNMENT))
+            stream.write(pickles)
+            stream.flush()
+            stream.write(file_digest([partial(FileIO, stream.name)], [stream.tell()], _sums))
+
+        make_folder(path.parent)
+        write_whole(path, write)
+        remove_unused("packed", path)
+
+    def _location(self, value: object) -> tuple[Any, ...] | None:
+        if not isinstance(value, np.ndarray):
+            return None
+        if id(value) not in self._locations:
+            self._given.append(value)
+            self._locations[id(value)] = self._mapped(value) or self._to_be_stored(value)
+        return self._locations[id(value)]
+
+    def _mapped(self, array: np.ndarray) -> tuple[Any, ...] | None:
+        owner: Any = array
+        while isinstance(owner, np.ndarray | memoryview):
+            owner = owner.base if isinstance(owner, np.ndarray) else owner.obj
+        if not isinstance(owner, FileMap) or owner.path not in self.paths or not array.size:
+            return None
+        start = np.frombuffer(owner, np.uint8).ctypes.data
+        return self.paths.index(owner.path) + 1, array.ctypes.data - start, array.dtype.str, array.shape, array.strides
+
+    def _to_be_stored(self, array: np.ndarray) -> tuple[Any, ...]:
+        array, offset = np.ascontiguousarray(array), self.size
+        self._stored.append(array)
+        self.size += array.nbytes + -array.nbytes % _ALIGNMENT
+        return 0, offset, array.dtype.str, array.shape, array.strides
+
+
+class CachedPickles(pickle.Unpickler):
+    """The pickles of a cache file that ``read`` found, one for each ``load``.
+
+    maps  the bytes of the arrays in this file; the caller appends those of the mapped files
+    """
+
+    def __init__(self, stream: BinaryIO, maps: list[memoryview]):
+        super().__init__(stream)
+        self.maps = maps
+        self._known: dict[tuple[Any, ...], np.ndarray] = {}
+
+    def find_class(self, module: str, name: str) -> Any:
+        found = super().find_class(module, name) if module.startswith("fastattn.") else None
+        if not (isinstance(found, type) and "__dataclass_fields__" in vars(found)):
+            raise pickle.UnpicklingError(f"{module}.{name} is none of a checkpoint's classes")
+        return found
+
+    def persistent_load(self, location: tuple[Any, ...]) -> np.ndarray:
+        if location not in self._known:
+            file, offset, dtype, shape, strides = location
+            data = self.maps[file]
+            array = np.ndarray(shape, dtype, data, offset, strides) if 0 not in shape else np.empty(shape, dtype)
+            self._known[location] = array
+        return self._known[location]
+
+
+def read(path: Path) -> CachedPickles:
+    """A file, mapped. CheckpointError for one that is not trusted or damaged, OSError where there is none."""
+    opened = partial(open_trusted, path, 1)
+    try:
+        with opened() as stream:
+            data = map_opened(stream, path)
+        end = len(data) - _DIGEST_BYTES
+        if end < _HEADER.size or data[end:] != file_digest([opened], [end], _sums):
+            raise CheckpointError(f"packed weights in the cache, {path}, are damaged")
+    except NotTrusted:
+        raise CheckpointError(f"packed weights in the cache, {path}, may have been written by others") from None
+    _, name, size = _HEADER.unpack(data[: _HEADER.size])
+    start = len(_padded(bytes(_HEADER.size + name)))
+    return CachedPickles(io.BytesIO(data[start + size : end]), [data[start : start + size]])
+
+
+def read_origin(path: Path) -> str:
+    """The origin that a file was written with; "" for another file, or a damaged one."""
+    with open(path, "rb") as stream:
+        head = stream.read(_HEADER.size)
+        if len(head) < _HEADER.size or not head.startswith(_MAGIC):
+            return ""
+        return stream.read(min(_HEADER.unpack(head)[1], _BLOCK)).decode("utf-8", "replace")
+
+
+def _padded(head: bytes) -> bytes:
+    return head + bytes(-len(head) % _ALIGNMENT)
+
+
+def file_digest(
+    files: Sequence[Callable[[], FileIO]], sizes: list[int], hashed: Callable[[memoryview], bytes | memoryview]
+) -> bytes:
+    """SHA-256 over the sizes, and the SHA-256 of every piece of the first ``sizes`` bytes of the files.
+
+    files   each opens one; they are read, not mapped, so that the bytes do not count as this process's memory
+    hashed  block -> the bytes to hash
+    """
+
+    def hash_piece(piece: tuple[Callable[[], FileIO], int, int]) -> bytes:
+        opened, offset, size = piece
+        digest, buffer = hashlib.sha256(), memoryview(bytearray(_BLOCK))
+        with opened() as stream:
+            stream.seek(offset)
+            for start in range(offset, min(offset + _PIECE, size), _BLOCK):
+                digest.update(hashed(buffer[: stream.readinto(buffer[: size - start])]))
+        return digest.digest()
+
+    pieces = [(opened, offset, size) for opened, size in zip(files, sizes) for offset in range(0, size, _PIECE)]
+    digests = map_in_threads(hash_piece, pieces, default_threads())
+    return hashlib.sha256(repr(sizes).encode() + b"".join(digests)).digest()
+
+
+def _sums(block: memoryview) -> bytes:
+    """Sums of each run of words, then the remaining bytes: enough to detect disk errors, at the speed of memory."""
+    whole = len(block) // (8 * _WORDS) * (8 * _WORDS)
+    return np.frombuffer(block[:whole], "<u8").reshape(-1, _WORDS).sum(axis=1, dtype="<u8").tobytes() + block[whole:]

@@ -1,0 +1,261 @@
+"""The cache of what loading a checkpoint makes, in the cache folder: later processes map it.
+
+Two kinds of files, see ``cache_file``. Packed weights, ``*.packed``: one for each checkpoint, precision and layout,
+named by a hash of the checkpoint's bytes, so that it is never stale. Read checkpoints, ``*.checkpoint``: one for each
+path, precision and use: the checkpoint as an exporter read it, and what its model asked of the tensors; arrays stay in
+the mapped files that have them. It serves as long as ``_conditions`` are what they were; nothing else of the
+checkpoint's files is looked at. en-pt is read in 120 ms, and found again in 5.
+
+A cache folder that cannot be read or written costs only time.
+"""
+
+import contextlib
+import hashlib
+import os
+import pickle
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import field
+from functools import partial
+from io import FileIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fastattn.errors import CheckpointError
+from fastattn.layers.parameters import NeededTensors
+from fastattn.loading import cache_file
+from fastattn.spec.checkpoint import Checkpoint
+from fastattn.system.atomic_files import open_trusted, sweep
+from fastattn.system.cache_folder import A_DAY, cache_root, mark_used
+from fastattn.system.caller_warnings import warn
+from fastattn.system.records import dataclass
+from fastattn.weights.folder import map_file, map_opened
+
+if TYPE_CHECKING:
+    from fastattn.ops.cpu.packing import PackedLinear
+
+SETTLED = 2_000_000_000  # ns; no file system's times are coarser: what is older has not changed since without a trace
+MOST_FILES = 250  # of a checkpoint's folder; one that has more is used for something else too
+_FIELDS = ("spec", "text", "precision", "format", "details", "shortlist", "headless")
+# Rooms whose modules decide what is read, beside fastattn.weights.
+_READERS = ("system", "spec", "ops", "loading", "text", "layers", "models")
+
+# A file's name, size, times of modification and of change in ns, and number.
+Status = tuple[str, int, int, int, int]
+
+
+@dataclass(eq=False)
+class Loading:
+    """What is cached of a loaded model for other processes.
+
+    needed  what the model asked of its tensors
+    known   whether ``needed`` has all its layers from the start, from an earlier process
+    packed  the file of its packed weights, if all of them were there from an earlier process
+    """
+
+    needed: NeededTensors = field(default_factory=NeededTensors)
+    known: bool = False
+    packed: Path | None = None
+
+
+def load_or_build(path: Path, precision: str, use: str, build: Callable[[Checkpoint, Loading], None]) -> None:
+    """Have ``build`` make a model of the checkpoint at ``path``: as it was cached, else as it is read and then cached.
+
+    use  what it is made for: others may ask for other tensors
+    Raises what ``fastattn.weights.read`` raises, and what ``build`` does.
+    """
+    statuses = _statuses(path)
+    if statuses is None:
+        build(_read(path), Loading())
+        return
+    key = repr((os.path.abspath(path), precision, use, __file__)).encode("utf-8", "surrogatepass")
+    file = cache_root() / "packed" / f"{hashlib.sha256(key).hexdigest()[:40]}-{cache_file.VERSION}.checkpoint"
+    found = _find(file, statuses)
+    if found is not None:
+        with contextlib.suppress(KeyError):  # a tensor that was not asked for when it was cached
+            build(*found)
+            for used in filter(None, (file, found[1].packed)):
+                mark_used(used, A_DAY)  # of the packed weights, whose digest the next process checks again
+            if path.parent == cache_root() / "checkpoints":
+                mark_used(path)
+            return
+    settled = _are_older(statuses, time.time_ns())
+    checkpoint, loading = _read(path), Loading()
+    build(checkpoint, loading)
+    if settled and statuses == _statuses(path) and (not path.is_dir() or _knows(statuses, checkpoint.files)):
+        with contextlib.suppress(OSError):
+            _write(file, checkpoint, loading, statuses)
+
+
+def _read(path: Path) -> Checkpoint:
+    from fastattn.weights import read  # with what all exporters need
+
+    return read(path)
+
+
+def _find(file: Path, statuses: list[Status]) -> tuple[Checkpoint, Loading] | None:
+    """What was cached of a checkpoint whose files have these statuses; None: nothing that serves."""
+    try:
+        cached = cache_file.read(file)
+        conditions, mapped = cached.load()
+        packed = Path(conditions["packed"][0])
+        with open_trusted(packed, 1) as opened:
+            status = _status(str(packed), os.fstat(opened.fileno()))
+            if conditions != _conditions(statuses, conditions["layouts"], status):
+                return None
+            weights = map_opened(opened, packed)
+        cached.maps += [weights if name == str(packed) else map_file(Path(name)) for name in mapped]
+        fields, files, tensors, layers = cached.load()
+    except (OSError, CheckpointError, pickle.UnpicklingError, EOFError):  # there is none, or it is damaged
+        return None
+    except (LookupError, ValueError, TypeError, AttributeError, ImportError):  # of another version
+        return None
+    checkpoint = Checkpoint(tensors=tensors, files=tuple(map(Path, files)), **fields)
+    return checkpoint, Loading(NeededTensors({}, layers), known=True, packed=packed)
+
+
+def _write(file: Path, checkpoint: Checkpoint, loading: Loading, statuses: list[Status]) -> None:
+    """Write what ``_find`` finds, unless it would take more room than the checkpoint's files. Raises OSError.
+
+    Nor is it written where a module that reads was changed since it, perhaps, was imported.
+    """
+    packed, needed = loading.packed, loading.needed
+    if packed is None:
+        return
+    layouts = {precision for _, precision in needed.layers}
+    conditions = _conditions(statuses, layouts, _status(str(packed), packed.stat()))
+    if not _are_older(conditions["readers"], sys.modules["fastattn"]._imported_at):
+        return
+    arrays = cache_file.CachedArrays([packed, *checkpoint.files])
+    fields = {name: getattr(checkpoint, name) for name in _FIELDS}
+    contents = arrays.pickled((fields, [str(path) for path in checkpoint.files], needed.tensors, needed.layers))
+    if arrays.size <= sum(path.stat().st_size for path in checkpoint.files):
+        head = pickle.dumps((conditions, [str(path) for path in arrays.paths]), pickle.HIGHEST_PROTOCOL)
+        arrays.write(file, _origin(checkpoint.files), head + contents)
+
+
+# when a read checkpoint serves
+
+
+def _conditions(statuses: list[Status], precisions: Iterable[str], packed: Status) -> dict[str, Any]:
+    """All that must be as it was: the checkpoint's files, the modules that read, the layouts, the packed weights."""
+    layouts = {precision: _layout(precision) for precision in precisions}
+    return {"statuses": statuses, "readers": _readers(), "layouts": layouts, "packed": packed}
+
+
+def _layout(precision: str) -> str:
+    """That of packed weights, on this CPU."""
+    from fastattn.ops.cpu.packing import packed_layout  # once there is something to map
+
+    return packed_layout(precision)
+
+
+def _statuses(path: Path) -> list[Status] | None:
+    """Of a file, or of all in a folder and in the folders there; None: there is none, or there are too many."""
+    try:
+        if not path.is_dir():
+            return [_status("", path.stat())]
+        statuses = list(_below(str(path), levels=2))
+    except (OSError, ValueError):
+        return None
+    return sorted(statuses) if len(statuses) <= MOST_FILES else None
+
+
+def _knows(statuses: list[Status], files: Iterable[Path]) -> bool:
+    """Whether all these files are among those of the statuses: one that lies deeper may change unseen."""
+    return {Path(name) for name, *_ in statuses}.issuperset(files)
+
+
+def _below(folder: str, levels: int, ending: str = "") -> Iterator[Status]:
+    """At most one more than MOST_FILES of a folder, whose names have the ending."""
+    with os.scandir(folder) as entries:
+        for _, entry in zip(range(MOST_FILES + 1), entries):
+            if not entry.is_dir():
+                if entry.name.endswith(ending):
+                    yield _status(entry.path, entry.stat())
+            elif levels > 1:
+                yield from _below(entry.path, levels - 1, ending)
+
+
+def _readers() -> list[Status]:
+    """The modules on which it depends what is read."""
+    from fastattn import weights
+
+    package = os.path.dirname(os.path.dirname(__file__))
+    found = [status for room in _READERS for status in _below(os.path.join(package, room), 1, ".py")]
+    return sorted(found + [status for folder in weights.__path__ for status in _below(folder, 9, ".py")])
+
+
+def _status(name: str, status: os.stat_result) -> Status:
+    return name, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
+
+
+def _are_older(statuses: list[Status], moment: int) -> bool:
+    return moment - max((time for status in statuses for time in status[2:4]), default=0) > SETTLED
+
+
+# packed weights
+
+
+def content_hash(files: Sequence[Path]) -> str:
+    """SHA-256 over the sizes of the files and the SHA-256 of every piece of them."""
+    sizes = [file.stat().st_size for file in files]
+    return cache_file.file_digest([partial(FileIO, file) for file in files], sizes, lambda block: block).hex()
+
+
+def _origin(files: Sequence[Path]) -> str:
+    return str(files[0].absolute()) if files else ""
+
+
+class PackedWeights:
+    """The packed linear layers of one checkpoint in one precision; ``variety`` distinguishes further variants."""
+
+    def __init__(self, files: Sequence[Path], precision: str, variety: str = ""):
+        self._precision, self._origin = precision, _origin(files)
+        name = f"{content_hash(files)[:40]}-{_layout(precision)}{variety}-{cache_file.VERSION}.packed"
+        self.path = cache_root() / "packed" / name
+        self._made: dict[str, PackedLinear] = {}
+        self._cached: dict[str, dict[str, np.ndarray]] = {}
+        sweep(self.path.parent)
+        try:
+            self._cached = cache_file.read(self.path).load()
+        except CheckpointError as error:
+            warn(f"{error}; it is made anew")
+        except OSError:
+            pass
+        else:
+            mark_used(self.path, A_DAY)  # a cached checkpoint knows its time
+
+    def linear(
+        self, name: str, shape: tuple[int, int], make: Callable[[], "PackedLinear"], precision: str = ""
+    ) -> "PackedLinear":
+        """The layer ``name``, with weights of ``shape``: mapped from the file if it is there, else made, for ``save``.
+
+        precision  "": the file's
+        """
+        from fastattn.ops.cpu.packing import PackedLinear, packed_shapes
+
+        arrays = self._cached.get(name, {})
+        balanced = "input_factors" in arrays and arrays["input_factors"].shape != (0,)
+        shapes = packed_shapes(*shape, precision or self._precision, balanced)
+        if {field: array.shape for field, array in arrays.items()} == shapes:
+            return PackedLinear(shape[0], shape[1], **arrays)
+        self._made[name] = made = make()
+        return made
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing had to be made."""
+        return not self._made
+
+    def save(self) -> None:
+        """Write the layers that were made."""
+        if self._made:
+            arrays = cache_file.CachedArrays()
+            contents = arrays.pickled({name: packed.arrays() for name, packed in self._made.items()})
+            with contextlib.suppress(OSError):
+                arrays.write(self.path, self._origin, contents)
+            self._made = {}
