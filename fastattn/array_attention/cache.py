@@ -19,6 +19,7 @@ from fastattn.ops.float64_attention import LARGE, is_extreme, is_ordinary, recom
 from fastattn.ops.heads import Heads
 from fastattn.ops.protocol import Ops
 from fastattn.ops.row_pool import RowPool
+from fastattn.ops.seen import KeyIndex
 from fastattn.ops.strided_attention import ScoreTerms, SoftmaxOutputs, StridedArrays, Visible
 from fastattn.printable import counted
 from fastattn.spec.rounding import bfloat16_bits
@@ -201,11 +202,13 @@ class KVCache:
                 self._ops.as_rows(query.reshape(B * T, H * K)),
                 self._store.table,
                 self._store.table,
-                np.ascontiguousarray(self._rows_BS[:, :S]),
-                seen_N2[:, 1].copy(),
+                KeyIndex(
+                    np.ascontiguousarray(self._rows_BS[:, :S]),
+                    stops_N=seen_N2[:, 1].copy(),
+                    rows_N=np.repeat(np.arange(B), T),
+                    firsts_N=seen_N2[:, 0].copy(),
+                ),
                 held,
-                rows_N=np.repeat(np.arange(B), T),
-                firsts_N=seen_N2[:, 0].copy(),
                 bias_NHS=None if bias is None else _by_query(bias, B, T),
                 weights_NHS=weights_NHS,
             )

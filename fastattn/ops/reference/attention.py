@@ -6,6 +6,7 @@ import numpy as np
 
 from fastattn.ops.heads import Heads
 from fastattn.ops.position_bias import PositionBias
+from fastattn.ops.seen import KeyIndex, RaggedBatch
 from fastattn.spec.rounding import as_floats
 
 
@@ -124,12 +125,9 @@ def attention(
     query_NE: np.ndarray,
     key_ME: np.ndarray,
     value_ME: np.ndarray,
-    query_starts_B1: np.ndarray,
-    key_starts_B1: np.ndarray,
+    batch: RaggedBatch,
     heads: Heads,
     *,
-    seen_N2: np.ndarray | None = None,
-    sinks: int = 0,
     bias_BHTS: np.ndarray | None = None,
     position_bias: PositionBias | None = None,
     distances: Distances | None = None,
@@ -138,8 +136,6 @@ def attention(
     """Multi-head attention (Vaswani 2017) over a ragged batch, a sentence at a time: out_NF, F = heads * value width.
 
     Head h of query row n is query[n, query_column + h K : + K].
-    seen_N2       row n sees keys seen[n, 0] <= s < seen[n, 1] of its sentence and, if it sees any, the earlier
-                  keys below ``sinks`` (Xiao 2023); None: all keys.
     bias_BHTS     broadcast to (B, H, T, S), added after the scale; -inf hides a key.
     position_bias  added too; a query's position is its index in its sentence.
     distances     disentangled attention's rows, added to the products; each query head has a key head of its own.
@@ -150,6 +146,7 @@ def attention(
     out_NF = np.empty((len(query_NE), H * V), query_NE.dtype)
     if weights_BHTS is not None:
         weights_BHTS[...] = 0
+    query_starts_B1, key_starts_B1, seen_N2, sinks = batch
     for b in range(len(query_starts_B1) - 1):
         rows = slice(query_starts_B1[b], query_starts_B1[b + 1])
         keys = slice(key_starts_B1[b], key_starts_B1[b + 1])
@@ -181,22 +178,19 @@ def attention_step(
     query_NE: np.ndarray,
     key_ME: np.ndarray,
     value_ME: np.ndarray,
-    index_RS: np.ndarray,
-    stops_N: np.ndarray,
+    seen: KeyIndex,
     heads: Heads,
     *,
-    rows_N: np.ndarray | None = None,
-    firsts_N: np.ndarray | None = None,
     bias_NHS: np.ndarray | None = None,
     position_bias: PositionBias | None = None,
     weights_NHS: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Attention over tables of keys: query n sees key[index[rows[n], s]] for firsts[n] <= s < stops[n]; out_NF.
+    """Attention over tables of keys and values, of which each query sees those that a list has for it; out_NF.
 
-    Beams share and reorder their history through ``index_RS``; keys are never copied within the cache. rows_N defaults
-    to n, firsts_N to 0. A query's position is that of the last key before its stop. ``bias_NHS`` and ``weights_NHS`` as
-    in ``attention``, without the query axis.
+    A query's position is that of the last key before its stop. ``bias_NHS`` and ``weights_NHS`` as in ``attention``,
+    without the query axis.
     """
+    index_RS, stops_N, rows_N, firsts_N = seen
     H, G, K, V = heads.query_heads, heads.key_heads, heads.width, heads.value_width or heads.width
     out_NF = np.empty((len(query_NE), H * V), query_NE.dtype)
     if weights_NHS is not None:
