@@ -73,10 +73,10 @@ def attention(
     laid_out = Heads(heads, key_heads, head_width, value_width, *columns, softcap=softcap)
 
     def bind(ops: Any, a: Arrays) -> Any:
-        lengths = np.diff(a["key_starts"])
-        seen = ops.seen_keys(a["query_starts"], lengths, causal, a.get("offset"), window) if causal or window else None
-        if around is not None:
-            seen = ops.seen_around(a["query_starts"], lengths, a.get("offset", np.zeros(1, np.int64)), *around)
+        sides, seen = around or (window - 1, 0 if causal else -1), None
+        if sides != (-1, -1):
+            lengths, offset = np.diff(a["key_starts"]), a.get("offset", np.zeros(1, np.int64))
+            seen = ops.seen_around(a["query_starts"], lengths, offset, *sides)
         common = {"position_bias": _position_bias(a, positions), "bias_BHTS": a.get("bias")}
         batch = RaggedBatch(a["query_starts"], a["key_starts"], seen, sinks)
         rows = a["query"], a["key"], a["value"], batch, laid_out

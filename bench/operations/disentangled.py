@@ -32,7 +32,7 @@ def disentangled_attention(
 
     def bind(ops: Any, a: Arrays) -> Any:
         distances = ops.pack_distances(a.get("keys"), a.get("queries"), laid_out)
-        seen = ops.seen_keys(a["starts"], np.diff(a["starts"]), True) if causal else None
+        seen = ops.seen_around(a["starts"], np.diff(a["starts"]), np.zeros(1, np.int64), -1, 0) if causal else None
         inputs = a["rows"], a["rows"], a["rows"], RaggedBatch(a["starts"], a["starts"], seen), laid_out
 
         def call() -> tuple[np.ndarray, ...]:

@@ -90,10 +90,9 @@ class WholeRows:
         """For ``ops.attention``: rows see the keys so many before and after them; None: all that they may attend to."""
         if window not in self._batches:
             lengths_B, seen_N2 = np.diff(self.starts_B1) if self._lengths_B is None else self._lengths_B, None
-            if window is not None:
-                seen_N2 = self.ops.seen_around(self.starts_B1, lengths_B, np.zeros(1, np.int64), *window)
-            elif self.causal or self._lengths_B is not None:
-                seen_N2 = self.ops.seen_keys(self.starts_B1, lengths_B, self.causal)
+            if window is not None or self.causal or self._lengths_B is not None:
+                sides = window or (-1, 0 if self.causal else -1)
+                seen_N2 = self.ops.seen_around(self.starts_B1, lengths_B, np.zeros(1, np.int64), *sides)
             self._batches[window] = RaggedBatch(self.starts_B1, self.starts_B1, seen_N2)
         return self._batches[window]
 

@@ -146,15 +146,6 @@ class Ops(Protocol):
 
     # attention
 
-    def seen_keys(
-        self,
-        query_starts_B1: np.ndarray,
-        lengths_B: np.ndarray,
-        causal: bool = False,
-        offset_B: np.ndarray | None = None,
-        window: int = 0,
-    ) -> np.ndarray: ...
-
     def seen_around(
         self, query_starts_B1: np.ndarray, lengths_B: np.ndarray, offset_B: np.ndarray, before: int, after: int
     ) -> np.ndarray: ...

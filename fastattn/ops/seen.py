@@ -9,7 +9,7 @@ class RaggedBatch(NamedTuple):
     """Sentences one after another, each of whose queries sees keys of its own sentence.
 
     query_starts_B1  int64: sentence b has query rows query_starts[b] .. query_starts[b + 1]; likewise ``key_starts_B1``
-    seen_N2          int64: row n sees keys seen[n, 0] <= s < seen[n, 1] of its sentence (see ``seen_keys``); None: all
+    seen_N2          int64: row n sees keys seen[n, 0] <= s < seen[n, 1] of its sentence, see seen_around; None: all
     sinks            a row that sees any key also sees the earlier ones below this (Xiao 2023)
     """
 

@@ -143,7 +143,7 @@ def test_a_step_is_the_last_row_of_causal_attention():
     rows_NE = normal(3, 37, 88)
     starts = np.array([0, 37], np.int64)
     heads = HEADS._replace(key_column=44, value_column=66)
-    seen_N2 = operations.seen_keys(starts, np.diff(starts), causal=True)
+    seen_N2 = operations.seen_around(starts, np.diff(starts), np.zeros(1, np.int64), -1, 0)
     whole = operations.attention(rows_NE, rows_NE, rows_NE, RaggedBatch(starts, starts, seen_N2), heads)
     index_RS = np.broadcast_to(np.arange(37, dtype=np.int32), (37, 37)).copy()
     step = operations.attention_step(rows_NE, rows_NE, rows_NE, KeyIndex(index_RS, np.arange(1, 38)), heads)

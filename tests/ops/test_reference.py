@@ -9,8 +9,8 @@ from bench.operations.table import Problem, starts_of
 from fastattn.ops import reference
 from fastattn.ops.edits import Edits
 from fastattn.ops.heads import Heads
-from fastattn.ops.seen import KeyIndex, RaggedBatch
 from fastattn.ops.reference.activation import erf
+from fastattn.ops.seen import KeyIndex, RaggedBatch
 from fastattn.spec.architecture import ACTIVATIONS
 from tests.kernels.cases import CASES, check
 
@@ -143,9 +143,7 @@ def test_attention_by_hand(causal: bool, offset: tuple | None, full_bias: bool, 
     bias[0, 0, 0, 1] = -np.inf
     weights = np.full((3, heads, 3, 3), np.nan)
     query_starts, key_starts = starts_of(queries), starts_of(keys)
-    seen_N2 = reference.seen_keys(
-        query_starts, np.diff(key_starts), causal, None if offset is None else np.array(offset)
-    )
+    seen_N2 = reference.seen_around(query_starts, np.diff(key_starts), np.array(offset or [0]), -1, 0 if causal else -1)
     got = reference.attention(
         query,
         key,

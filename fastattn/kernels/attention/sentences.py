@@ -178,13 +178,13 @@ def attend(arrays, steps, batch, shape, mask, scores, outputs, scratch_PN, inval
 
 
 @kernel
-def _see(query_starts_B1, lengths_B, offset_B, before, after, window, seen_N2):
-    """See seen_keys and seen_around; below 0 there is no bound before or after."""
+def _see(query_starts_B1, lengths_B, offset_B, before, after, seen_N2):
+    """See seen_around; below 0 there is no bound before or after."""
     for _ in prange(0, 1):  # takes microseconds: not worth several threads
         for b in range(len(query_starts_B1) - 1):
             for n in range(query_starts_B1[b], query_starts_B1[b + 1]):
-                at, stop = n - query_starts_B1[b] + offset_B[b % len(offset_B)], lengths_B[b]
+                t, stop = n - query_starts_B1[b] + offset_B[b % len(offset_B)], lengths_B[b]
                 if after >= 0:
-                    stop = min(at + after + 1, stop)
-                seen_N2[n, 0] = max(at - before if before >= 0 else stop - window, 0)
+                    stop = min(t + after + 1, stop)
+                seen_N2[n, 0] = max(t - before, 0) if before >= 0 else 0
                 seen_N2[n, 1] = stop

@@ -5,6 +5,7 @@ made in compiled code. Addresses and steps are in bytes; the address 0 stands fo
 axis that is broadcast.
 """
 
+from collections import namedtuple
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,381 +14,146 @@ import numpy as np
 
 
 class ShapeArguments(NamedTuple):
-    """Heads: ``width`` is of a query's and a key's, ``value_width`` of a value's; limit: the most rows of a block."""
+    """The numbers of heads, their widths, and how much a thread computes at once."""
 
     heads: int
     key_heads: int
-    width: int
+    width: int  # of a query's and a key's head
     value_width: int
-    limit: int
+    limit: int  # most rows of a block
 
 
 class ScoreArguments(NamedTuple):
-    """What a score is made of. Arrays may be empty.
+    """What a score is made of. Arrays may be empty."""
 
-    factor    of dot products, the scale times log2(e); of additive attention 1
-    softcap   the cap of products times log2(e); 0: none
-    bias      an array for its address, and its steps from sentence to sentence, head to head, row to row, key to key
-    slopes_H  with ``table_HL`` and ``from_start`` a PositionBias
-    sinks_H   logits times log2(e)
-    function  a compiled score_mod, or NO_FUNCTION
-    product   with ``details`` what is computed of a query and a key, see products.py
-    """
-
-    factor: np.float32
-    softcap: np.float32
-    bias: np.ndarray
+    factor: np.float32  # of dot products, the scale times log2(e); of additive attention 1
+    softcap: np.float32  # the cap of products times log2(e); 0: none
+    bias: np.ndarray  # for its address; then its steps
     bias_batch: int
     bias_head: int
     bias_row: int
-    bias_key: int
-    slopes_H: np.ndarray
+    bias_key: int  # 0 or 4
+    slopes_H: np.ndarray  # with the next two a PositionBias
     table_HL: np.ndarray
     from_start: int
-    sinks_H: np.ndarray
-    function: Any
-    product: Any
+    sinks_H: np.ndarray  # logits times log2(e)
+    function: Any  # a compiled score_mod, or NO_FUNCTION
+    product: Any  # what is computed of a query and a key, with its details: see products.py
     details: np.ndarray
 
 
 class MaskArguments(NamedTuple):
-    """Which keys are seen, beside the ranges of rows. Arrays may be empty.
+    """Which keys are seen, beside the ranges of rows. Arrays may be empty."""
 
-    seen           an array of bytes for its address, and its steps from sentence to sentence, head to head, row to row,
-                   key to key
-    states         a byte for each block of queries and keys, and the steps from sentence to sentence and head to head
-    block_queries  of a block, likewise ``block_keys``; key_blocks: how many there are of a query's
-    function       a compiled mask_mod, or NO_FUNCTION
-    """
-
-    seen: np.ndarray
+    seen: np.ndarray  # bytes, for their address; then their steps
     seen_batch: int
     seen_head: int
     seen_row: int
-    seen_key: int
-    states: np.ndarray
+    seen_key: int  # 0 or 1
+    states: np.ndarray  # a byte for each block of queries and keys; then their steps
     states_batch: int
     states_head: int
-    block_queries: int
+    block_queries: int  # of a block
     block_keys: int
-    key_blocks: int
-    function: Any
+    key_blocks: int  # blocks of a query's keys
+    function: Any  # a compiled mask_mod, or NO_FUNCTION
 
 
 class OutputArguments(NamedTuple):
-    """What is written beside the results; arrays are empty where it is not wanted.
+    """What is written beside the results; arrays are empty where it is not wanted."""
 
-    weights_BHTS  the softmax weights
-    logs          an array of log-sum-exps for its address, and its steps from sentence to sentence, head to head, row
-                  to row
-    """
-
-    weights_BHTS: np.ndarray
-    logs: np.ndarray
+    weights_BHTS: np.ndarray  # the softmax weights
+    logs: np.ndarray  # log-sum-exps, for their address; then their steps
     logs_batch: int
     logs_head: int
     logs_row: int
 
 
-# Where rows are
+# Where rows are: the address of the first, steps from sentence to sentence beside the rows between, from head to head
+# and from row to row; then the same of a sentence, from a head on; then a later head's addresses, to be prefetched.
+BatchRows = namedtuple("BatchRows", "address batch_step head_step row_step")
+HeadRows = namedtuple("HeadRows", "address head_step row_step")
+Ahead = namedtuple("Ahead", "query key value out")
 
+# The arguments for the heads of a sentence, from head h of sentence b on. Of biases, ``bias_key`` is 0 or 4, ``table``
+# the entry for a distance of 0; of scores, ``head`` is that head's part of the product's details.
+HeadBiases = namedtuple("HeadBiases", "bias bias_head bias_row bias_key slopes table table_head from_start")
+HeadScores = namedtuple("HeadScores", "factor softcap sinks function biases product head")
+HeadMask = namedtuple(
+    "HeadMask",
+    "seen seen_head seen_row seen_key states states_head block_queries block_keys key_blocks b h function",
+)
+HeadOutputs = namedtuple("HeadOutputs", "weights weights_head weights_row logs logs_head logs_row")
+# Additive attention: ``vector_factors``, 0: scores are products; whether queries and keys are exponentials.
+AdditiveHead = namedtuple("AdditiveHead", "factors exponential")
+# Disentangled attention: packed keys of distances, and queries; the width of their rows; the greatest distance that
+# whole vectors have, ``bound``, and the column of the distance 0, ``reach``.
+DistanceHead = namedtuple("DistanceHead", "keys queries width bound reach")
 
-class BatchRows(NamedTuple):
-    """The rows of an array: the address of its first head, steps from sentence to sentence beside the rows between."""
-
-    address: int
-    batch_step: int
-    head_step: int
-    row_step: int
-
-
-class HeadRows(NamedTuple):
-    """Rows from a head on: the address of the first, steps to the same row of the next head and to the next row."""
-
-    address: int
-    head_step: int
-    row_step: int
-
-
-class Ahead(NamedTuple):
-    """The addresses of the first rows of a later head, to be prefetched."""
-
-    query: int
-    key: int
-    value: int
-    out: int
-
-
-# What is computed for the heads of a sentence, from one on
-
-
-class HeadBiases(NamedTuple):
-    """What is added to scores, by address: ``bias_key`` is 0 or 4, ``table`` the entry for a distance of 0."""
-
-    bias: int
-    bias_head: int
-    bias_row: int
-    bias_key: int
-    slopes: int
-    table: int
-    table_head: int
-    from_start: int
-
-
-class HeadScores(NamedTuple):
-    """ScoreArguments of these heads; ``head`` is the first one's part of the product's details."""
-
-    factor: np.float32
-    softcap: np.float32
-    sinks: int
-    function: Any
-    biases: HeadBiases
-    product: Any
-    head: Any
-
-
-class AdditiveHead(NamedTuple):
-    """A head of additive attention: the address of its ``vector_factors``, whether queries and keys are exponentials.
-
-    With the address 0 scores are products.
-    """
-
-    factors: int
-    exponential: bool
-
-
-class DistanceHead(NamedTuple):
-    """A head of disentangled attention.
-
-    keys     the address of the packed keys of distances; likewise ``queries``
-    width    of its rows
-    bound    the greatest distance that whole vectors have
-    reach    the column of the distance 0
-    """
-
-    keys: int
-    queries: int
-    width: int
-    bound: int
-    reach: int
-
-
-class HeadMask(NamedTuple):
-    """MaskArguments of these heads, the first of which is head ``h`` of sentence ``b``."""
-
-    seen: int
-    seen_head: int
-    seen_row: int
-    seen_key: int
-    states: int
-    states_head: int
-    block_queries: int
-    block_keys: int
-    key_blocks: int
-    b: int
-    h: int
-    function: Any
-
-
-class HeadOutputs(NamedTuple):
-    """OutputArguments of these heads of a sentence, by address."""
-
-    weights: int
-    weights_head: int
-    weights_row: int
-    logs: int
-    logs_head: int
-    logs_row: int
-
-
-# A block of rows, tile by tile
-
-
-class QueryRows(NamedTuple):
-    """Rows of a block: its row r is row n = first + r of a sentence, query n % queries of head n // queries."""
-
-    first: int
-    length: int
-    queries: int
-
-
-class Tile(NamedTuple):
-    """Rows of a block that are computed together: the first and the stop."""
-
-    first: int
-    stop: int
-
-
-class Span(NamedTuple):
-    """Packed keys that a tile's rows see: from ``front``, a whole panel, to ``stop``, in whole vectors to ``whole``."""
-
-    front: int
-    stop: int
-    whole: int
-
-
-class TilePosition(NamedTuple):
-    """Where a tile of scores lies: its first row in the block, that row's query, the block's last query, key 0."""
-
-    row: int
-    query: int
-    last_query: int
-    key: int
+# Rows of a block: its row r is row n = first + r of a sentence, query n % queries of head n // queries.
+QueryRows = namedtuple("QueryRows", "first length queries")
+# Rows of a block that are computed together.
+Tile = namedtuple("Tile", "first stop")
+# Packed keys that a tile's rows see: from ``front``, a whole panel, to ``stop``, in whole vectors to ``whole``.
+Span = namedtuple("Span", "front stop whole")
+# A tile of scores: its first row in the block, that row's query, the block's last query, its first key.
+TilePosition = namedtuple("TilePosition", "row query last_query key")
 
 
 class Scratch(NamedTuple):
-    """Addresses in a thread's scratch.
+    """Addresses in a thread's scratch."""
 
-    keys        packed, likewise ``values``
-    scores      of a tile, rows of KEYS
-    totals      of the exponentials of each row of the block, by lanes
-    sums        of its values weighted by exponentials, rows of whole columns
-    queries     its rows times the factor
-    ranges      the first key and the stop of each row, int64
-    maxima      of each row's scores
-    new_maxima  of the tile's rows, after its keys
-    seen        bytes of what the tile's rows see, rows of KEYS
-    indices     the numbers of KEYS adjacent rows
-    spare       rows of narrow numbers as float32, or what disentangled attention keeps
-    """
-
-    keys: int
+    keys: int  # packed, likewise values
     values: int
-    scores: int
-    totals: int
-    sums: int
-    queries: int
-    ranges: int
-    maxima: int
-    new_maxima: int
-    seen: int
-    indices: int
-    spare: int
+    scores: int  # of a tile: rows of KEYS
+    totals: int  # of each row's exponentials, by lanes
+    sums: int  # of its values weighted by them, rows of whole columns
+    queries: int  # the block's rows times the factor
+    ranges: int  # the first key and the stop of each row, int64
+    maxima: int  # of each row's scores
+    new_maxima: int  # of the tile's rows, after its keys
+    seen: int  # bytes of what the tile's rows see: rows of KEYS
+    indices: int  # the numbers of KEYS adjacent rows
+    spare: int  # rows of narrow numbers as float32, or what disentangled attention keeps
 
 
 class RowBlock(NamedTuple):
-    """A block of query rows of one sentence and key head, with all that its tiles take.
+    """A block of query rows of one sentence and key head, with all that its tiles take."""
 
-    like    an array of the rows' dtype
-    keys    of the sentence; heads have ``width``, those of values ``value_width``
-    few     whether there are only a few rows
-    ranges  the address of the first key and the stop of each query, 0: all see all keys
-    sinks   the number of first keys that stay seen
-    """
-
-    like: np.ndarray
+    like: np.ndarray  # of the rows' dtype
     query: HeadRows
     key: HeadRows
     value: HeadRows
     out: HeadRows
     rows: QueryRows
-    keys: int
-    width: int
+    keys: int  # of the sentence
+    width: int  # of a query's and a key's head
     value_width: int
-    few: bool
-    ranges: int
-    sinks: int
+    few: bool  # whether there are only a few rows
+    ranges: int  # the address of the first key and the stop of each query, 0: all see all keys
+    sinks: int  # first keys that stay seen
     scores: HeadScores
     mask: HeadMask
     outputs: HeadOutputs
     scratch: Scratch
 
 
-# Hard attention's block of rows
+# Hard attention: query rows of one sentence and head, whose best keys are written to ``best``, int64.
+ChoiceScratch = namedtuple("ChoiceScratch", "keys scores queries maxima new_maxima")
+ChoiceBlock = namedtuple(
+    "ChoiceBlock", "query key rows keys width ranges factor head bias bias_row bias_key best scratch"
+)
 
-
-class ChoiceScratch(NamedTuple):
-    """Addresses in a thread's scratch, as in Scratch."""
-
-    keys: int
-    scores: int
-    queries: int
-    maxima: int
-    new_maxima: int
-
-
-class ChoiceBlock(NamedTuple):
-    """Query rows of one sentence and head, whose best keys are written to ``best``, int64, where a row sees any.
-
-    ranges   the address of the first key and the stop of each row
-    factor   of the queries
-    """
-
-    query: HeadRows
-    key: HeadRows
-    rows: int
-    keys: int
-    width: int
-    ranges: int
-    factor: np.float32
-    head: AdditiveHead
-    bias: int
-    bias_row: int
-    bias_key: int
-    best: int
-    scratch: ChoiceScratch
-
-
-# A step of some rows over tables of keys
-
-
-class SlotLayout(NamedTuple):
-    """Byte offsets in the scratch of a step's row, which starts with its scores; ``size`` is that of all."""
-
-    totals: int
-    sums: int
-    queries: int
-    size: int
-
-
-class StepArrays(NamedTuple):
-    """Queries, keys, values and results from the first column on; ``like`` is an array of the keys' dtype."""
-
-    like: np.ndarray
-    query: HeadRows
-    key: HeadRows
-    value: HeadRows
-    out: HeadRows
-
-
-class StepHeads(NamedTuple):
-    """Heads from the first to the last of all: ``group`` to a key head, their scores ``stride`` floats apart."""
-
-    first: int
-    last: int
-    heads: int
-    group: int
-    width: int
-    value_width: int
-    stride: int
-
-
-class Together(NamedTuple):
-    """Rows that are processed together: the first, the stop, how many first keys they share."""
-
-    first: int
-    stop: int
-    shared: int
-
-
-class KeyList(NamedTuple):
-    """The keys that a query sees: the address of their row numbers, int32; the first one's position and the stop."""
-
-    index: int
-    first: int
-    stop: int
-
-
-class ListedKeys(NamedTuple):
-    """Keys of a list that are read, from the first to the stop, and the list whose rows are prefetched meanwhile.
-
-    tail   the address of space for LANES row numbers
-    ahead  the address of the other list; it has ``ahead_stop`` numbers
-    """
-
-    index: int
-    first: int
-    stop: int
-    tail: int
-    ahead: int
-    ahead_stop: int
+# A step of some rows over tables of keys. Byte offsets in a row's scratch, which starts with its scores, and its size:
+SlotLayout = namedtuple("SlotLayout", "totals sums queries size")
+# HeadRows of all heads; ``like`` is an array of the keys' dtype.
+StepArrays = namedtuple("StepArrays", "like query key value out")
+# Heads from the first to the last of all: ``group`` to a key head, their scores ``stride`` floats apart.
+StepHeads = namedtuple("StepHeads", "first last heads group width value_width stride")
+# Rows that are processed together, and how many first keys they share.
+Together = namedtuple("Together", "first stop shared")
+# What a query sees: the address of the keys' row numbers, int32; the first one's position and the stop.
+KeyList = namedtuple("KeyList", "index first stop")
+# Some keys of a list that are read; the address of space for LANES row numbers, ``tail``; the address of a list whose
+# rows are prefetched meanwhile, and the length of that.
+ListedKeys = namedtuple("ListedKeys", "index first stop tail ahead ahead_stop")

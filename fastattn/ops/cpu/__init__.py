@@ -7,7 +7,7 @@ the first call. ``fastattn.ops.reference`` has the same operations in plain NumP
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from fastattn.ops.cpu.attention import attention, attention_step, pack_distances, seen_around, seen_keys
+from fastattn.ops.cpu.attention import attention, attention_step, pack_distances, seen_around
 from fastattn.ops.cpu.cache_rows import round_rows, write_rows
 from fastattn.ops.cpu.embed import embed
 from fastattn.ops.cpu.greedy import pick_tokens, take_tokens

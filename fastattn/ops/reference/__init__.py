@@ -4,7 +4,7 @@ The files are those of ``fastattn.ops.cpu``. The arithmetic runs in the dtype of
 give a float64 oracle. Nothing is checked here beyond what NumPy checks.
 """
 
-from fastattn.ops.reference.attention import attention, attention_step, pack_distances, seen_around, seen_keys
+from fastattn.ops.reference.attention import attention, attention_step, pack_distances, seen_around
 from fastattn.ops.reference.cache_rows import round_rows, write_rows
 from fastattn.ops.reference.directions import unit_vectors
 from fastattn.ops.reference.embed import embed

@@ -73,40 +73,20 @@ def _heads_first(x_NE: np.ndarray, column: int, heads: int, head_width: int) -> 
     return x_NE[:, column : column + heads * head_width].reshape(len(x_NE), heads, head_width).transpose(1, 0, 2)
 
 
-def seen_keys(
-    query_starts_B1: np.ndarray,
-    lengths_B: np.ndarray,
-    causal: bool = False,
-    offset_B: np.ndarray | None = None,
-    window: int = 0,
-) -> np.ndarray:
-    """seen_N2 int64 for ``attention``: the first key that each query sees and its stop, within its sentence.
-
-    causal  query t sees keys s <= t + offset[b]; offset_B defaults to 0
-    window  number of last keys that remain visible; 0: all
-    """
-    sentences_N = np.repeat(np.arange(len(lengths_B)), np.diff(query_starts_B1))
-    stops_N = lengths_B[sentences_N].astype(np.int64)
-    if causal:
-        places_N = np.arange(query_starts_B1[-1]) - query_starts_B1[:-1][sentences_N]
-        offset_N = 0 if offset_B is None else offset_B[sentences_N % len(offset_B)]
-        stops_N = np.minimum(stops_N, places_N + offset_N + 1)
-    firsts_N = np.maximum(stops_N - window, 0) if window else np.zeros_like(stops_N)
-    return np.stack([firsts_N, stops_N], axis=1)
-
-
 def seen_around(
     query_starts_B1: np.ndarray, lengths_B: np.ndarray, offset_B: np.ndarray, before: int, after: int
 ) -> np.ndarray:
-    """seen_N2 as of ``seen_keys``: query t sees keys t + offset - before to t + offset + after; below 0: no bound."""
+    """seen_N2 int64 for a RaggedBatch: the first key that each query sees and its stop, within its sentence.
+
+    Query t sees keys t + offset - before to t + offset + after; below 0: no bound.
+    """
     sentences_N = np.repeat(np.arange(len(lengths_B)), np.diff(query_starts_B1))
-    places_N = (
-        np.arange(query_starts_B1[-1]) - query_starts_B1[:-1][sentences_N] + offset_B[sentences_N % len(offset_B)]
-    )
+    positions_N = np.arange(query_starts_B1[-1]) - query_starts_B1[:-1][sentences_N]
+    positions_N += offset_B[sentences_N % len(offset_B)]
     stops_N = lengths_B[sentences_N].astype(np.int64)
     if after >= 0:
-        stops_N = np.minimum(stops_N, places_N + after + 1)
-    firsts_N = np.maximum(places_N - before, 0) if before >= 0 else np.zeros_like(stops_N)
+        stops_N = np.minimum(stops_N, positions_N + after + 1)
+    firsts_N = np.maximum(positions_N - before, 0) if before >= 0 else np.zeros_like(stops_N)
     return np.stack([firsts_N, stops_N], axis=1)
 
 

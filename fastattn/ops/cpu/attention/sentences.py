@@ -33,38 +33,19 @@ def block_rows(N: int, heads: int, key_heads: int, width: int, parts: int) -> in
     return min(rows, max(-(-N * (heads // key_heads) // ROWS), 1) * ROWS)
 
 
-def seen_keys(
-    query_starts_B1: np.ndarray,
-    lengths_B: np.ndarray,
-    causal: bool = False,
-    offset_B: np.ndarray | None = None,
-    window: int = 0,
-) -> np.ndarray:
-    """seen_N2 int64 for ``attention``: the first key that each query sees and its stop, within its sentence.
-
-    causal  query t sees keys s <= t + offset[b]; offset_B is int64 and defaults to 0
-    window  number of last keys that remain visible; 0: all
-    """
-    seen_N2 = np.empty((int(query_starts_B1[-1]), 2), np.int64)
-    offset_B = _NO_OFFSET if offset_B is None else offset_B
-    _see(query_starts_B1, lengths_B, offset_B, -1, 0 if causal else -1, window or _ALL, seen_N2)
-    return seen_N2
-
-
 def seen_around(
     query_starts_B1: np.ndarray, lengths_B: np.ndarray, offset_B: np.ndarray, before: int, after: int
 ) -> np.ndarray:
-    """seen_N2 as of ``seen_keys``: query t sees keys t + offset - before to t + offset + after; below 0: no bound.
+    """seen_N2 int64 for a RaggedBatch: the first key that each query sees and its stop, within its sentence.
 
-    All are int64, whose sums must be so as well.
+    Query t sees keys t + offset - before to t + offset + after; below 0: no bound. All are int64, their sums as well.
     """
     seen_N2 = np.empty((int(query_starts_B1[-1]), 2), np.int64)
-    _see(query_starts_B1, lengths_B, offset_B, before, after, _ALL, seen_N2)
+    _see(query_starts_B1, lengths_B, offset_B, before, after, seen_N2)
     return seen_N2
 
 
-_ALL = 1 << 62  # keys of a window without an end
-_NO_OFFSET, NO_RANGES = np.zeros(1, np.int64), np.empty((0, 2), np.int64)
+NO_RANGES = np.empty((0, 2), np.int64)
 NO_BYTES = np.empty(0, np.uint8)
 NO_BLOCKS = NO_BYTES, 0, 0, 1, 1, 0
 NO_MASK = MaskArguments(NO_BYTES, *NO_STEPS, *NO_BLOCKS, NO_FUNCTION)

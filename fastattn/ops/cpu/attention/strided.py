@@ -4,11 +4,12 @@ from typing import Any
 
 import numpy as np
 
+from fastattn.kernels.attention.types import MaskArguments, OutputArguments
 from fastattn.kernels.user_functions.states import NO_FUNCTION
 from fastattn.ops.cpu.attention.additive_tile import far_heads, vector_factors
-from fastattn.ops.cpu.attention.memory import Laid, steps_of, writeable
-from fastattn.ops.cpu.attention.scores import DOT, score_form
-from fastattn.ops.cpu.attention.sentences import NO_MASK, NO_OUTPUTS, NO_RANGES, attend_laid
+from fastattn.ops.cpu.attention.memory import NO_ARRAY, NO_STEPS, Laid, steps_of, writeable
+from fastattn.ops.cpu.attention.scores import DOT, score_arguments
+from fastattn.ops.cpu.attention.sentences import NO_BLOCKS, NO_MASK, NO_OUTPUTS, NO_RANGES, attend_laid
 from fastattn.ops.heads import Heads
 from fastattn.ops.strided_attention import ScoreTerms, SoftmaxOutputs, StridedArrays, Visible
 from fastattn.simd.constants import LOG2_E
@@ -39,7 +40,7 @@ def strided_attention(
     """
     if terms.vector_HK is not None:
         heads = heads._replace(scale=1 / LOG2_E)
-    form = score_form(
+    scores = score_arguments(
         heads,
         terms.bias_BHTS,
         None,
@@ -49,7 +50,7 @@ def strided_attention(
     )
     seen = (NO_RANGES if visible.seen_N2 is None else visible.seen_N2), visible.sinks
     rows = int(arrays.starts[0][-1])
-    return int(attend_laid(_laid(arrays), rows, heads, seen, _mask(visible), form, _outputs(arrays, outputs)).sum())
+    return int(attend_laid(_laid(arrays), rows, heads, seen, _mask(visible), scores, _outputs(arrays, outputs)).sum())
 
 
 def _laid(arrays: StridedArrays) -> Laid:
@@ -63,32 +64,31 @@ def _laid(arrays: StridedArrays) -> Laid:
     return Laid(tuple(firsts), tuple(steps), arrays.starts)
 
 
-def _mask(visible: Visible) -> tuple:
-    """Steps of the mask; of the blocks' states, queries and keys of a block, blocks of keys; the function."""
+def _mask(visible: Visible) -> MaskArguments:
     mask, states, function = visible.mask_BHTS, visible.states_BHTS, visible.function
     if mask is None and states is None and function is None:
         return NO_MASK
-    array, steps = (NO_MASK[0], NO_MASK[1:5]) if mask is None else steps_of(mask.view(np.uint8))
-    blocks = NO_MASK[5:11]
+    array, steps = (NO_MASK.seen, NO_STEPS) if mask is None else steps_of(mask.view(np.uint8))
+    blocks = NO_BLOCKS
     if states is not None:
         b, h, rows, columns = states.shape
         strides = rows * columns * h if b > 1 else 0, rows * columns if h > 1 else 0
         blocks = (states.reshape(-1), *strides, *visible.block, columns)
-    return (array, *steps, *blocks, NO_FUNCTION if function is None else function)
+    return MaskArguments(array, *steps, *blocks, NO_FUNCTION if function is None else function)
 
 
-def _outputs(arrays: StridedArrays, outputs: SoftmaxOutputs) -> tuple:
+def _outputs(arrays: StridedArrays, outputs: SoftmaxOutputs) -> OutputArguments:
     _, H, T, _ = arrays.shape
     steps = (0, 4, 4 * H) if arrays.ragged else (4 * (H - 1) * T, 4 * T, 4)
     weights, logs = outputs
-    array = NO_OUTPUTS[1] if logs is None else logs.reshape(-1)
-    return (NO_OUTPUTS[0] if weights is None else weights, array, *steps)
+    array = NO_ARRAY if logs is None else logs.reshape(-1)
+    return OutputArguments(NO_OUTPUTS.weights_BHTS if weights is None else weights, array, *steps)
 
 
 def _additive(
     arrays: StridedArrays, vector_HD: np.ndarray, seen_N2: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(factors of the scores, which heads of which sentences are computed by exponentials) for ``score_form``."""
+    """(factors of the scores, which heads of which sentences are computed by exponentials) for ``score_arguments``."""
     near = []
     for rows, (query_THD, key_SGD, _, _) in arrays.sentences():
         last = None if seen_N2 is None else int(seen_N2[rows, 1].max(initial=0))
