@@ -42,6 +42,7 @@ class Encoder(EncoderBase):
                all), where one interpreter's lock is too few. They map the same weights. 1: this process alone. None: 1
                below 8 threads, else as many as ``processes.choice`` finds, started with the first large call; then
                ``threads`` is the total
+    device     "cpu", which computes; InputError for another
 
     A text is cut after ``max_length`` ids, as sentence-transformers does. A vector depends on its own text alone: the
     same bits whatever the other texts and the number of threads. One Encoder may serve several Python threads at once.
@@ -61,10 +62,10 @@ class Encoder(EncoderBase):
         self._options = OptionChecker(self._text, self._vectors, self._tokenizer)
         self._plans = VectorPlans(self._tokenizer, self._vectors, self._loaded.threads)
 
-    def _make_pool(self, folder: Path, precision: str, sharing: Sharing) -> "EncodingProcesses":
+    def _make_pool(self, folder: Path, precision: str, device: str, sharing: Sharing) -> "EncodingProcesses":
         from fastattn.encoders.worker_processes import EncodingProcesses
 
-        return EncodingProcesses(sharing, folder, precision)
+        return EncodingProcesses(sharing, folder, precision, device)
 
     @property
     def dimension(self) -> int:

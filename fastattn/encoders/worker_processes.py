@@ -22,13 +22,13 @@ from fastattn.system.progress import Progress
 class EncodingProcesses:
     """Processes that encode; their ``scheduler`` takes the plans that the methods make.
 
-    path, precision  each process's Encoder's
+    path, precision, device  each process's Encoder's
     Texts that are too long for ``long="error"`` are the caller's to find.
     """
 
-    def __init__(self, sharing: Sharing, path: Path, precision: str):
+    def __init__(self, sharing: Sharing, path: Path, precision: str, device: str = "cpu"):
         self.least = sharing.least
-        self._pool = ProcessPool(sharing.processes, [__name__, os.path.abspath(path), precision, sharing.threads])
+        self._pool = ProcessPool(sharing.processes, [__name__, os.path.abspath(path), precision, sharing.threads, device])
         self.scheduler = pool_scheduler(self._pool)
         self.start, self.close = self._pool.start, self._pool.close
 
@@ -62,11 +62,11 @@ def _chunk(texts: list[str], options: VectorOptions) -> Chunk:
     return Chunk("vectors", [texts, plain], len(texts), sum(map(len, texts)))
 
 
-def serve(path: str, precision: str, threads: int) -> dict[str, Callable[..., Future]]:
+def serve(path: str, precision: str, threads: int, device: str) -> dict[str, Callable[..., Future]]:
     """What a process does, see ``child.main``."""
     from fastattn.encoders.encoder import Encoder
 
-    encoder = Encoder(path, precision, threads, processes=1)
+    encoder = Encoder(path, precision, threads, 1, device)
 
     def vectors(caller: int, texts: list[str], plain: dict[str, Any]) -> Future:
         options = VectorOptions(**{**plain, "pooling": tuple(plain["pooling"])})

@@ -10,6 +10,7 @@ import numpy as np
 from fastattn.errors import FastattnError, InputError, check_count
 from fastattn.loading.model_cache import Loading, PackedWeights, load_or_build
 from fastattn.models.kinds import build_model
+from fastattn.ops import backend, check_device
 from fastattn.ops.protocol import Ops
 from fastattn.processes.choice import Sharing, begin_pool
 from fastattn.spec.checkpoint import Checkpoint
@@ -53,15 +54,20 @@ class ModelBase:
         precision: str = "auto",
         threads: int | None = None,
         processes: int | None = None,
+        device: str = "cpu",
     ):
+        check_device(device)
         if processes is not None and check_count("processes", processes) > 1 and not self._takes_processes:
             raise InputError(f"{type(self).__name__} computes in this process alone: processes should be 1 or None")
         folder = catalog.resolve(path)
         self._begin(folder)
-        build = partial(self._build, precision, threads, None)
-        load_or_build(folder, precision, type(self).__qualname__, build)
+
+        def build(checkpoint: Checkpoint, loading: Loading) -> None:
+            self._build(precision, threads, backend(device), checkpoint, loading)
+
+        load_or_build(folder, precision, type(self).__qualname__, build, device)
         if self._takes_processes:
-            make_pool = partial(self._make_pool, folder, precision)
+            make_pool = partial(self._make_pool, folder, precision, device)
             self._pool = begin_pool(make_pool, processes, threads, self._loaded.threads, self.layer_weights)
 
     @classmethod
@@ -71,14 +77,15 @@ class ModelBase:
         precision: str = "auto",
         threads: int | None = None,
         ops: Ops | None = None,
+        device: str = "cpu",
     ) -> _Self:
-        """One of a checkpoint in memory; ``ops`` is the namespace of operations, None: fastattn.ops.cpu."""
+        """One of a checkpoint in memory; ``ops`` is the namespace of operations, None: that of the device."""
         made = cls.__new__(cls)
-        made._build(precision, threads, ops, checkpoint, None)
+        made._build(precision, threads, ops or backend(device), checkpoint, None)
         return made
 
     def _build(
-        self, precision: str, threads: int | None, ops: Ops | None, checkpoint: Checkpoint, loading: Loading | None
+        self, precision: str, threads: int | None, ops: Ops, checkpoint: Checkpoint, loading: Loading | None
     ) -> None:
         checkpoint = self._check(checkpoint)
         self._loaded = load_model(checkpoint, precision, threads, ops, loading)
@@ -94,7 +101,7 @@ class ModelBase:
     def _prepare(self, checkpoint: Checkpoint) -> None:
         """Make what is made once, of the loaded model."""
 
-    def _make_pool(self, folder: Path, precision: str, sharing: Sharing) -> Any:
+    def _make_pool(self, folder: Path, precision: str, device: str, sharing: Sharing) -> Any:
         """The worker processes, of a class that takes some."""
 
     @property
@@ -149,29 +156,24 @@ class ModelBase:
 
 
 def load_model(
-    checkpoint: Checkpoint, precision: str, threads: int | None, ops: Ops | None, loading: Loading | None
+    checkpoint: Checkpoint, precision: str, threads: int | None, ops: Ops, loading: Loading | None
 ) -> LoadedModel:
     """Build the model of a checkpoint.
 
     precision    one of ``fastattn.spec.precision``, "auto" too
     threads      None: all that the process may use
-    ops          None: fastattn.ops.cpu
     loading      map the packed weights from the cache folder, or write them there; filled. None: nothing is cached
     Raises InputError for an unknown precision or number of threads, CheckpointError for weights that are not finite.
     """
     resolved = resolve_precision(precision, checkpoint)
     if loading is None or not loading.known:
         checkpoint = resolved.applied(checkpoint)
-    if ops is None:  # imported only when they are needed: it takes a while
-        from fastattn.ops import cpu as operations
-
-        ops = operations
     limit = ops.thread_limit()
     threads = limit if threads is None else min(check_count("threads", threads), limit)
     packed = None
-    if loading is not None and not loading.known:
+    if loading is not None and not loading.known and ops.packed_layout(resolved.arithmetic) is not None:
         variety = resolved.variety + ("-head" if checkpoint.spec.head is not None else "")
-        packed = PackedWeights(checkpoint.files, resolved.arithmetic, variety)
+        packed = PackedWeights(checkpoint.files, resolved.arithmetic, variety, ops)
     factors = partial(_input_factors, checkpoint, ops)
     needed = None if loading is None else loading.needed
     model = build_model(checkpoint, ops, resolved.arithmetic, packed, factors, needed)

@@ -20,22 +20,21 @@ from dataclasses import field
 from functools import partial
 from io import FileIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from fastattn.errors import CheckpointError
 from fastattn.layers.parameters import NeededTensors
 from fastattn.loading import cache_file
+from fastattn.ops import backend
+from fastattn.ops.protocol import Ops, PackedLinear
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.system.atomic_files import open_trusted, sweep
 from fastattn.system.cache_folder import A_DAY, cache_root, mark_used
 from fastattn.system.caller_warnings import warn
 from fastattn.system.records import dataclass
 from fastattn.weights.folder import map_file, map_opened
-
-if TYPE_CHECKING:
-    from fastattn.ops.cpu.packing import PackedLinear
 
 SETTLED = 2_000_000_000  # ns; no file system's times are coarser: what is older has not changed since without a trace
 MOST_FILES = 250  # of a checkpoint's folder; one that has more is used for something else too
@@ -61,19 +60,22 @@ class Loading:
     packed: Path | None = None
 
 
-def load_or_build(path: Path, precision: str, use: str, build: Callable[[Checkpoint, Loading], None]) -> None:
+def load_or_build(
+    path: Path, precision: str, use: str, build: Callable[[Checkpoint, Loading], None], device: str = "cpu"
+) -> None:
     """Have ``build`` make a model of the checkpoint at ``path``: as it was cached, else as it is read and then cached.
 
-    use  what it is made for: others may ask for other tensors
+    use     what it is made for: others may ask for other tensors
+    device  of the model's operations, which pack its weights
     Raises what ``fastattn.weights.read`` raises, and what ``build`` does.
     """
     statuses = _statuses(path)
     if statuses is None:
         build(_read(path), Loading())
         return
-    key = repr((os.path.abspath(path), precision, use, __file__)).encode("utf-8", "surrogatepass")
+    key = repr((os.path.abspath(path), precision, use, device, __file__)).encode("utf-8", "surrogatepass")
     file = cache_root() / "packed" / f"{hashlib.sha256(key).hexdigest()[:40]}-{cache_file.VERSION}.checkpoint"
-    found = _find(file, statuses)
+    found = _find(file, statuses, device)
     if found is not None:
         with contextlib.suppress(KeyError):  # a tensor that was not asked for when it was cached
             build(*found)
@@ -87,7 +89,7 @@ def load_or_build(path: Path, precision: str, use: str, build: Callable[[Checkpo
     build(checkpoint, loading)
     if settled and statuses == _statuses(path) and (not path.is_dir() or _knows(statuses, checkpoint.files)):
         with contextlib.suppress(OSError):
-            _write(file, checkpoint, loading, statuses)
+            _write(file, checkpoint, loading, statuses, device)
 
 
 def _read(path: Path) -> Checkpoint:
@@ -96,7 +98,7 @@ def _read(path: Path) -> Checkpoint:
     return read(path)
 
 
-def _find(file: Path, statuses: list[Status]) -> tuple[Checkpoint, Loading] | None:
+def _find(file: Path, statuses: list[Status], device: str) -> tuple[Checkpoint, Loading] | None:
     """What was cached of a checkpoint whose files have these statuses; None: nothing that serves."""
     try:
         cached = cache_file.read(file)
@@ -104,7 +106,7 @@ def _find(file: Path, statuses: list[Status]) -> tuple[Checkpoint, Loading] | No
         packed = Path(conditions["packed"][0])
         with open_trusted(packed, 1) as opened:
             status = _status(str(packed), os.fstat(opened.fileno()))
-            if conditions != _conditions(statuses, conditions["layouts"], status):
+            if conditions != _conditions(statuses, conditions["layouts"], status, device):
                 return None
             weights = map_opened(opened, packed)
         cached.maps += [weights if name == str(packed) else map_file(Path(name)) for name in mapped]
@@ -117,7 +119,7 @@ def _find(file: Path, statuses: list[Status]) -> tuple[Checkpoint, Loading] | No
     return checkpoint, Loading(NeededTensors({}, layers), known=True, packed=packed)
 
 
-def _write(file: Path, checkpoint: Checkpoint, loading: Loading, statuses: list[Status]) -> None:
+def _write(file: Path, checkpoint: Checkpoint, loading: Loading, statuses: list[Status], device: str) -> None:
     """Write what ``_find`` finds, unless it would take more room than the checkpoint's files. Raises OSError.
 
     Nor is it written where a module that reads was changed since it, perhaps, was imported.
@@ -126,7 +128,7 @@ def _write(file: Path, checkpoint: Checkpoint, loading: Loading, statuses: list[
     if packed is None:
         return
     layouts = {precision for _, precision in needed.layers}
-    conditions = _conditions(statuses, layouts, _status(str(packed), packed.stat()))
+    conditions = _conditions(statuses, layouts, _status(str(packed), packed.stat()), device)
     if not _are_older(conditions["readers"], sys.modules["fastattn"]._imported_at):
         return
     arrays = cache_file.CachedArrays([packed, *checkpoint.files])
@@ -140,17 +142,11 @@ def _write(file: Path, checkpoint: Checkpoint, loading: Loading, statuses: list[
 # when a read checkpoint serves
 
 
-def _conditions(statuses: list[Status], precisions: Iterable[str], packed: Status) -> dict[str, Any]:
+def _conditions(statuses: list[Status], precisions: Iterable[str], packed: Status, device: str) -> dict[str, Any]:
     """All that must be as it was: the checkpoint's files, the modules that read, the layouts, the packed weights."""
-    layouts = {precision: _layout(precision) for precision in precisions}
+    ops = backend(device)
+    layouts = {precision: ops.packed_layout(precision) for precision in precisions}
     return {"statuses": statuses, "readers": _readers(), "layouts": layouts, "packed": packed}
-
-
-def _layout(precision: str) -> str:
-    """That of packed weights, on this CPU."""
-    from fastattn.ops.cpu.packing import packed_layout  # once there is something to map
-
-    return packed_layout(precision)
 
 
 def _statuses(path: Path) -> list[Status] | None:
@@ -211,11 +207,15 @@ def _origin(files: Sequence[Path]) -> str:
 
 
 class PackedWeights:
-    """The packed linear layers of one checkpoint in one precision; ``variety`` distinguishes further variants."""
+    """The packed linear layers of one checkpoint in one precision; ``variety`` distinguishes further variants.
 
-    def __init__(self, files: Sequence[Path], precision: str, variety: str = ""):
-        self._precision, self._origin = precision, _origin(files)
-        name = f"{content_hash(files)[:40]}-{_layout(precision)}{variety}-{cache_file.VERSION}.packed"
+    ops  those that packed them, and have a layout; None: the CPU's
+    """
+
+    def __init__(self, files: Sequence[Path], precision: str, variety: str = "", ops: Ops | None = None):
+        self._precision, self._origin, self._ops = precision, _origin(files), ops or backend("cpu")
+        layout = self._ops.packed_layout(precision)
+        name = f"{content_hash(files)[:40]}-{layout}{variety}-{cache_file.VERSION}.packed"
         self.path = cache_root() / "packed" / name
         self._made: dict[str, PackedLinear] = {}
         self._cached: dict[str, dict[str, np.ndarray]] = {}
@@ -230,19 +230,17 @@ class PackedWeights:
             mark_used(self.path, A_DAY)  # a cached checkpoint knows its time
 
     def linear(
-        self, name: str, shape: tuple[int, int], make: Callable[[], "PackedLinear"], precision: str = ""
-    ) -> "PackedLinear":
+        self, name: str, shape: tuple[int, int], make: Callable[[], PackedLinear], precision: str = ""
+    ) -> PackedLinear:
         """The layer ``name``, with weights of ``shape``: mapped from the file if it is there, else made, for ``save``.
 
         precision  "": the file's
         """
-        from fastattn.ops.cpu.packing import PackedLinear, packed_shapes
-
         arrays = self._cached.get(name, {})
         balanced = "input_factors" in arrays and arrays["input_factors"].shape != (0,)
-        shapes = packed_shapes(*shape, precision or self._precision, balanced)
+        shapes = self._ops.packed_shapes(*shape, precision or self._precision, balanced)
         if {field: array.shape for field, array in arrays.items()} == shapes:
-            return PackedLinear(shape[0], shape[1], **arrays)
+            return self._ops.packed_of(*shape, arrays)
         self._made[name] = made = make()
         return made
 

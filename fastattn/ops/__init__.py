@@ -12,7 +12,7 @@ from fastattn.errors import InputError, check_count, described
 if TYPE_CHECKING:
     from fastattn.ops.protocol import Ops
 
-BACKENDS: dict[str, str] = {"cpu": "fastattn.ops.cpu"}  # device -> module of its operations, imported at first use
+BACKENDS: dict[str, str] = {"cpu": ".cpu"}  # device -> module of its operations, which its first use imports
 _loaded: dict[str, "Ops"] = {}
 
 
@@ -24,10 +24,15 @@ def backend(device: str) -> "Ops":
         return _load(device)
 
 
-def _load(device: Any) -> "Ops":
+def check_device(device: Any) -> None:
+    """InputError for a device that there is not; nothing is imported."""
     if not isinstance(device, str) or device not in BACKENDS:
         raise InputError(f"expected device {' or '.join(map(repr, BACKENDS))}, got {described(device)}")
-    module: Any = import_module(BACKENDS[device])
+
+
+def _load(device: Any) -> "Ops":
+    check_device(device)
+    module: Any = import_module(BACKENDS[device], __name__)
     _loaded[device] = module
     return _loaded[device]
 

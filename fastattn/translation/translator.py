@@ -52,6 +52,7 @@ class Translator(ModelBase):
                all), where one interpreter's lock is too few. They map the same weights. 1: this process alone. None: 1
                below 8 threads, else as many as ``processes.choice`` finds, started with the first large call; then
                ``threads`` is the total. Calls with a callback and ``generate_tokens`` stay here
+    device     "cpu", which computes
 
     A translation depends on its own text alone: the same bits whatever the other texts and the number of threads. One
     Translator may serve several Python threads at once. Raises CheckpointError for a path without a valid checkpoint
@@ -85,10 +86,10 @@ class Translator(ModelBase):
         self._service = DecodingService(loaded.model, tokenizer.end_id, tokenizer.unk_id, loaded.threads)
         self._pipeline = Pipeline(self._service, tokenizer, self._limit)
 
-    def _make_pool(self, folder: Path, precision: str, sharing: Sharing) -> "TranslationProcesses":
+    def _make_pool(self, folder: Path, precision: str, device: str, sharing: Sharing) -> "TranslationProcesses":
         from fastattn.translation.worker_processes import TranslationProcesses
 
-        return TranslationProcesses(sharing, folder, precision)
+        return TranslationProcesses(sharing, folder, precision, device)
 
     def _processes_for(self, texts: int, options: DecodingOptions | None = None) -> "TranslationProcesses | None":
         """The processes for a call with so many texts; None where they are translated here."""

@@ -26,12 +26,14 @@ may_return(Score, TokenTranslation, Translation)
 class TranslationProcesses:
     """Processes that translate; their ``scheduler`` takes the plans that the methods make.
 
-    path, precision  each process's Translator's
+    path, precision, device  each process's Translator's
     """
 
-    def __init__(self, sharing: Sharing, path: Path, precision: str):
+    def __init__(self, sharing: Sharing, path: Path, precision: str, device: str = "cpu"):
         self.least = sharing.least
-        self._pool = ProcessPool(sharing.processes, [__name__, os.path.abspath(path), precision, sharing.threads])
+        self._pool = ProcessPool(
+            sharing.processes, [__name__, os.path.abspath(path), precision, sharing.threads, device]
+        )
         self.scheduler = pool_scheduler(self._pool)
         self.start, self.close = self._pool.start, self._pool.close
 
@@ -91,11 +93,11 @@ def _plain(options: DecodingOptions) -> dict[str, Any]:
     return {name: value for name, value in vars(options).items() if name != "callback"}
 
 
-def serve(path: str, precision: str, threads: int) -> dict[str, Callable[..., Future]]:
+def serve(path: str, precision: str, threads: int, device: str) -> dict[str, Callable[..., Future]]:
     """What a process does, see ``child.main``."""
     from fastattn.translation.translator import Translator
 
-    translator = Translator(path, precision, threads, processes=1)
+    translator = Translator(path, precision, threads, 1, device)
     pipeline, scheduler = translator._pipeline, translator._service.scheduler()
 
     def read(text: str, prefix: str | None, call: TextCall) -> Document | FastattnError:

@@ -9,6 +9,7 @@ import numpy as np
 from fastattn.encoders.encoder import Encoder
 from fastattn.loading.loaded_model import load_model
 from fastattn.loading.model_cache import Loading
+from fastattn.ops import backend
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.text_spec import EncoderText
 from fastattn.text.huggingface import HuggingFaceTokenizer
@@ -58,7 +59,7 @@ class FastattnEncoder:
         assert isinstance(text, EncoderText) and checkpoint.spec.encoder is not None
         self._encoder = Encoder(path, precision)
         # What the Encoder has packed is mapped, not packed again.
-        self._model = load_model(checkpoint, precision, None, None, Loading()).model
+        self._model = load_model(checkpoint, precision, None, backend("cpu"), Loading()).model
         longest = self._encoder.max_length
         self._tokenizer = HuggingFaceTokenizer(text.tokenizer, longest, text.lowercase, text.truncation_side)
         self._prompt = text.prompts.get(text.default_prompt or "", "")

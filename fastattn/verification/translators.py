@@ -8,6 +8,7 @@ import numpy as np
 
 from fastattn.loading.loaded_model import load_model
 from fastattn.loading.model_cache import Loading
+from fastattn.ops import backend
 from fastattn.models.encoder_decoder import EncoderDecoder
 from fastattn.printable import counted
 from fastattn.spec.checkpoint import Checkpoint
@@ -64,7 +65,7 @@ class FastattnTranslator:
         self._tokenizer = TranslationTokenizer(checkpoint.text)
         self._translator = Translator(path, precision)
         # What the Translator has packed is mapped, not packed again.
-        self._model: EncoderDecoder = load_model(checkpoint, precision, None, None, Loading()).model
+        self._model: EncoderDecoder = load_model(checkpoint, precision, None, backend("cpu"), Loading()).model
         self.beam_sizes = sorted({1, self._translator.default_options.beam_size})
         self.lengths = self._lengths(checkpoint.spec.decoder.positions.limit)
 

@@ -291,7 +291,7 @@ def test_a_byte_anywhere_is_seen(folder: Path, reads: list[Path], cache: Path, p
 def test_another_layout_of_packed_weights(folder: Path, reads: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """Of another CPU that has the same cache folder."""
     expected = load_twice(folder, reads)
-    monkeypatch.setattr("fastattn.ops.cpu.packing.packed_layout", lambda precision: f"{precision}-another")
+    monkeypatch.setattr("fastattn.ops.cpu.packed_layout", lambda precision: f"{precision}-another")
     assert vectors(folder) == expected and len(reads) == 3
 
 

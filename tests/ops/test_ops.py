@@ -16,6 +16,10 @@ OPERATIONS = {name: member for name, member in vars(Ops).items() if inspect.isfu
 # What test_jit and test_picked test.
 ELSEWHERE = ("use_threads", "current_threads", "thread_limit", "pack_rows", "select_outputs")
 ELSEWHERE += ("recorder", "take_tokens", "pick_tokens")  # test_recorded_steps
+ELSEWHERE += ("as_rows", "packed_layout", "packed_shapes", "packed_of")  # test_packed_weights, test_backends
+# tests of array_attention, mechanisms and vectors
+ELSEWHERE += ("reads_float16", "compile_function", "strided_attention", "block_states", "best_keys", "nearest_rows")
+ELSEWHERE += ("local_attention", "graph_attention", "unit_vectors")
 
 
 def _parameters(function):
@@ -24,8 +28,10 @@ def _parameters(function):
 
 @NAMESPACES
 def test_a_namespace_has_the_protocols_operations_and_no_other(namespace):
-    functions = {name for name, value in vars(namespace).items() if isinstance(value, FunctionType)}
-    assert functions == set(namespace.__all__) == set(OPERATIONS)
+    for name in OPERATIONS:
+        getattr(namespace, name)  # some are imported at first use
+    found = {name for name, value in vars(namespace).items() if isinstance(value, FunctionType) and name[0] != "_"}
+    assert found - {"import_module"} == set(OPERATIONS)
 
 
 @NAMESPACES

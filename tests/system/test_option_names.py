@@ -16,7 +16,7 @@ CLASSES = sorted({name.partition(".")[0] for name in CALLS})
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("device", "here it is left out: the CPU is the only device"),
+        ("device_index", "here it is left out: all CPUs are one device"),
         ("compute_type", "here it is precision"),
         ("inter_threads", "here it is threads, the total; processes shares the work among processes"),
         ("precison", "did you mean precision[?]"),
@@ -57,7 +57,7 @@ def test_of_texts(made: SimpleNamespace, method: str) -> None:  # noqa: F811
     call = getattr(getattr(made, kind), name)
     arguments = ("w5", ["w6"]) if name == "rank" else (["w5"],)
     for option, told in (
-        ("device", "here it is left out: the CPU is the only device"),
+        ("device", "here it is device, an option of the class"),
         ("max_length", "here it is left out: the checkpoint's own"),
         ("qqq", ""),
     ):
