@@ -30,21 +30,21 @@ PARTS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "shortlist": (("decoding.candidates", "Candidates", "select_outputs"),),
     "encoder": (("models.encoder_decoder", "EncoderDecoder", "encode"),),
     "admission": (("decoding.worker", "", "begin"),),
-    "steps": (("decoding.worker", "Worker", "_step"),),
-    "tokens": (("translation.results", "Presentation", "tokens"),),
+    "steps": (("decoding.worker", "DecodingWorker", "_step"),),
+    "tokens": (("translation.presentation", "Presentation", "tokens"),),
     "joining": (
-        ("translation.results", "Presentation", "join"),
-        ("translation.results", "Presentation", "detail"),
+        ("translation.presentation", "Presentation", "join"),
+        ("translation.presentation", "Presentation", "detail"),
     ),
 }
 # Step of loading -> likewise.
 LOADING: dict[str, tuple[tuple[str, str, str], ...]] = {
     "finding the folder": (("weights.download.catalog", "", "resolve"),),
-    "beginning with sentencepiece": (("translation.translator", "", "begin_models"),),
-    "what is kept of the checkpoint": (("loading.model_cache", "", "_find"),),
-    "reading the checkpoint": (("loading.model_cache", "", "_read"),),
-    "tokenizer": (("translation.translator", "", "TranslationTokenizer"),),
-    "model": (("loading.loaded_model", "", "load_model"),),
+    "beginning with sentencepiece": (("translation.loaded_translator", "", "begin_models"),),
+    "what is kept of the checkpoint": (("loading.kept_checkpoint", "", "_find"),),
+    "reading the checkpoint": (("loading.kept_checkpoint", "", "_read"),),
+    "tokenizer": (("translation.loaded_translator", "", "TranslationTokenizer"),),
+    "model": (("translation.loaded_translator", "", "load_model"),),
     "waiting for sentencepiece": (("text.translation", "TranslationTokenizer", "wait"),),
 }
 REST = "the rest"
