@@ -61,7 +61,9 @@ def _struck(call: Callable[[], np.ndarray], at: int, strike: Callable[[], None])
 
     def trace(frame: FrameType, event: str, _: object) -> Any:
         nonlocal left
-        if not frame.f_code.co_filename.endswith(("encoder.py", "vector_head.py", "scheduler.py", "state.py")):
+        if not frame.f_code.co_filename.endswith(
+            ("encoder.py", "base.py", "vector_head.py", "scheduler.py", "state.py")
+        ):
             return None
         if event == "line":
             left -= 1
