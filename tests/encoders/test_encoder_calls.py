@@ -51,6 +51,9 @@ def test_to_submit_reads_no_text(encoder: Encoder, monkeypatch: pytest.MonkeyPat
     assert threads and threading.get_ident() not in threads
 
 
+STRUCK = ("encoder.py", "base.py", "vector_head.py", "scheduler.py", "state.py")
+
+
 class Interrupt(BaseException):
     pass
 
@@ -61,9 +64,7 @@ def _struck(call: Callable[[], np.ndarray], at: int, strike: Callable[[], None])
 
     def trace(frame: FrameType, event: str, _: object) -> Any:
         nonlocal left
-        if not frame.f_code.co_filename.endswith(
-            ("encoder.py", "base.py", "vector_head.py", "scheduler.py", "state.py")
-        ):
+        if not frame.f_code.co_filename.endswith(STRUCK):
             return None
         if event == "line":
             left -= 1
