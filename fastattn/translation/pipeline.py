@@ -15,7 +15,7 @@ from fastattn.decoding.plans import score_plan, search_plan
 from fastattn.decoding.service import DecodingService
 from fastattn.decoding.timeout import late_search
 from fastattn.errors import FastattnError, InputError, check_text
-from fastattn.scheduling.request import Plan, Request
+from fastattn.scheduling.request import Plan, Request, read_ahead
 from fastattn.text.translation import Document, TranslationTokenizer, split_lines
 from fastattn.translation.options import TextCall, token_lists
 from fastattn.translation.results import Presentation, Score
@@ -103,7 +103,8 @@ class Pipeline:
         After the first window, whose translations come as soon as they can, the next one is read and begun before the
         results of one are given out: neither the search nor the caller waits for the other.
         """
-        pairs, scheduler = iter(texts), self._service.scheduler(call.decoding)
+        source = self._read(iter(texts), call, return_exceptions)
+        scheduler = self._service.scheduler(call.decoding)
         window, done, failure = FIRST_WINDOW, 0, None
         last_window = max(LAST_WINDOW, WINDOW_A_THREAD * self._service.threads)
         begun: deque[Request] = deque()
@@ -111,7 +112,7 @@ class Pipeline:
             while failure is None or begun:
                 results: list[Any] = []
                 if failure is None:
-                    documents, failure = self._read_window(pairs, window, call, return_exceptions)
+                    documents, _, failure = read_ahead(source, window)
                     plan = partial(self.plan, documents, call, done)
                     # A callback is this thread's to call, and the only window its own work.
                     if call.decoding.callback is not None or not done or failure is not None and not begun:
@@ -132,32 +133,19 @@ class Pipeline:
         if not isinstance(failure, StopIteration):
             raise failure
 
-    def _read_window(
-        self,
-        pairs: Iterator[tuple[str, str | None]],
-        window: int,
-        call: TextCall,
-        return_exceptions: bool,
-    ) -> tuple[list[Document | FastattnError], Exception | None]:
-        """(texts to translate together, what ended the reading: StopIteration, an error or None)."""
-        documents: list[Document | FastattnError] = []
-        tokens = 0
-        while tokens < window:
-            try:
-                text, prefix = next(pairs)
-            except Exception as error:  # noqa: BLE001  raised again, after the results before it
-                return documents, error
-            tokens += 1  # empty texts count too, or a stream of them would never end a window
+    def _read(
+        self, pairs: Iterator[tuple[str, str | None]], call: TextCall, return_exceptions: bool
+    ) -> Iterator[tuple[int, Document | FastattnError]]:
+        """(tokens, text) of each text and prefix; with ``return_exceptions`` errors too."""
+        for text, prefix in pairs:
             try:
                 document = self.read_text(text, prefix, call)
             except FastattnError as error:
                 if not return_exceptions:
-                    return documents, error
-                documents.append(error)
-            else:
-                documents.append(document)
-                tokens += sum(len(part) for line in document.lines for part in line.parts)
-        return documents, None
+                    raise
+                yield 1, error
+            else:  # empty texts count too, or a stream of them would never end a window
+                yield 1 + sum(len(part) for line in document.lines for part in line.parts), document
 
     def plan_texts(self, texts: Sequence[str], prefixes: Sequence[str | None], call: TextCall) -> Plan:
         """``plan`` of texts that it reads itself."""
