@@ -1,4 +1,4 @@
-"""What all encoder classes share: loading, running over texts, and batches of sentences of any callers."""
+"""Base of all encoder classes, and the batches of sentences that they run, of any callers."""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial

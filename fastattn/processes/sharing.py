@@ -20,26 +20,26 @@ SHORTEST = 32  # what a text counts as at least, or a stream of empty ones would
 
 
 def dealt(lengths: Sequence[int], processes: int) -> list[list[int]]:
-    """The places of texts in chunks that take about the same time each: each gets longer ones and shorter ones."""
+    """The numbers of texts in chunks that take about the same time each: each gets longer ones and shorter ones."""
     count = len(lengths)
     if not count:
         return []
     chunks = min(CHUNKS_EACH * processes, -(-count // FEWEST))
     chunks = max(chunks, min(processes, count), -(-count // MOST))
-    longest_first = sorted(range(count), key=lambda place: -lengths[place])
+    longest_first = sorted(range(count), key=lambda number: -lengths[number])
     return [longest_first[chunk::chunks] for chunk in range(chunks)]
 
 
 def plan_dealt(lengths: Sequence[int], processes: int, make_chunk: Callable[[list[int]], Chunk]) -> Plan:
     """The list of the texts' results.
 
-    make_chunk  from the places of texts to what has them done, one after the other
+    make_chunk  from the numbers of texts to what has them done, one after the other
     """
     chunks = dealt(lengths, processes)
     results: list[Any] = [None] * len(lengths)
-    for places, found in zip(chunks, (yield [make_chunk(places) for places in chunks])):
-        for place, one in zip(places, found):
-            results[place] = one
+    for numbers, found in zip(chunks, (yield [make_chunk(numbers) for numbers in chunks])):
+        for number, one in zip(numbers, found):
+            results[number] = one
     return results
 
 

@@ -106,3 +106,9 @@ def test_other_checkpoints_are_refused(kind: Any, name: str, config: dict, messa
     folder = write_classifier(tmp_path, name, **config) if name else write_masked(tmp_path, **config)
     with pytest.raises(CheckpointError, match=message):
         by_reference(kind, folder)
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_classes_of_one_process_say_so(kind: Any, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=f"{kind.__name__} computes in this process alone: processes should be 1"):
+        kind(tmp_path, processes=2)
