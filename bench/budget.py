@@ -31,20 +31,20 @@ PARTS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "encoder": (("models.encoder_decoder", "EncoderDecoder", "encode"),),
     "admission": (("decoding.worker", "", "begin"),),
     "steps": (("decoding.worker", "DecodingWorker", "_step"),),
-    "tokens": (("translation.presentation", "Presentation", "tokens"),),
+    "tokens": (("translation.results", "Presentation", "tokens"),),
     "joining": (
-        ("translation.presentation", "Presentation", "join"),
-        ("translation.presentation", "Presentation", "detail"),
+        ("translation.results", "Presentation", "join"),
+        ("translation.results", "Presentation", "detail"),
     ),
 }
 # Step of loading -> likewise.
 LOADING: dict[str, tuple[tuple[str, str, str], ...]] = {
     "finding the folder": (("weights.download.catalog", "", "resolve"),),
-    "beginning with sentencepiece": (("translation.loaded_translator", "", "begin_models"),),
-    "what is kept of the checkpoint": (("loading.kept_checkpoint", "", "_find"),),
-    "reading the checkpoint": (("loading.kept_checkpoint", "", "_read"),),
-    "tokenizer": (("translation.loaded_translator", "", "TranslationTokenizer"),),
-    "model": (("translation.loaded_translator", "", "load_model"),),
+    "beginning with sentencepiece": (("translation.translator", "", "begin_models"),),
+    "what is kept of the checkpoint": (("loading.model_cache", "", "_find"),),
+    "reading the checkpoint": (("loading.model_cache", "", "_read"),),
+    "tokenizer": (("translation.translator", "", "TranslationTokenizer"),),
+    "model": (("loading.loaded_model", "", "load_model"),),
     "waiting for sentencepiece": (("text.translation", "TranslationTokenizer", "wait"),),
 }
 REST = "the rest"

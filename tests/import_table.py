@@ -81,6 +81,7 @@ WEIGHTS = {
 # Room -> the packages from outside that it may import; NumPy and the standard library are everybody's.
 OUTSIDE = {
     "array_attention": {"typing_extensions"},  # for type checkers alone, which bring it
+    "system": {"typing_extensions"},
     "simd": {"numba", "llvmlite"},
     "runtime": {"numba", "llvmlite"},
     "user_functions": {"numba", "llvmlite"},

@@ -15,7 +15,7 @@ from fastattn.decoding.recorded_steps import RecordedSteps
 from fastattn.decoding.sampling import sentence_key
 from fastattn.decoding.search import apply_prefix, are_ends, best_candidates, coverage, keep_beams, normalized
 from fastattn.scheduling.request import Ticket
-from fastattn.scheduling.worker_slot import SlotInterface
+from fastattn.scheduling.state import WorkerSlot
 
 # Options in which the sentences of a batch may differ.
 _PER_SENTENCE = ("callback", "timeout", "seed", "max_decoding_length", "max_length_factor", "max_input_length")
@@ -24,9 +24,7 @@ _PER_SENTENCE = ("callback", "timeout", "seed", "max_decoding_length", "max_leng
 class DecodingBatch:
     """The batch of one worker, whose model, cache and scheduler it uses."""
 
-    def __init__(
-        self, model: Model, cache: KeyValueCache, scheduler: SlotInterface, first: Job, end_id: int, unk_id: int
-    ):
+    def __init__(self, model: Model, cache: KeyValueCache, scheduler: WorkerSlot, first: Job, end_id: int, unk_id: int):
         self.cache, self.scheduler, self.options = cache, scheduler, first.options
         self.choice = Candidates(model, first.options, end_id, unk_id)
         self.has_lists = first.allowed is not None
@@ -62,7 +60,7 @@ class DecodingBatch:
         key = sentence_key(job.source, [*job.start, *job.prefix], job.salt) if self.options.sampled else 0
         return Sentence(ticket, place, self.cache.add_slots(place, self.beam), key, self.choice.select_outputs(job))
 
-    def taken_up(self, scheduler: SlotInterface) -> "DecodingBatch":
+    def taken_up(self, scheduler: WorkerSlot) -> "DecodingBatch":
         """The batch, which is empty, for another worker of the same model."""
         self.scheduler, self._calls_back = scheduler, False
         return self

@@ -22,7 +22,7 @@ from fastattn.decoding.model import Model
 from fastattn.decoding.passes import Pass
 from fastattn.decoding.timeout import charge, is_over
 from fastattn.scheduling.request import Ticket
-from fastattn.scheduling.worker_slot import SlotInterface
+from fastattn.scheduling.state import WorkerSlot
 
 # Seconds that callers with nothing in progress wait for one another if there is little room: a pass over one sentence
 # costs about as much as over many.
@@ -41,7 +41,7 @@ class DecodingWorker:
     """
 
     def __init__(
-        self, model: Model, end_id: int, unk_id: int, scheduler: SlotInterface, left: list[DecodingBatch] | None = None
+        self, model: Model, end_id: int, unk_id: int, scheduler: WorkerSlot, left: list[DecodingBatch] | None = None
     ):
         self.model, self.end_id, self.unk_id, self.scheduler = model, end_id, unk_id, scheduler
         self._left: list[DecodingBatch] = [] if left is None else left

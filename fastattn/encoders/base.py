@@ -1,4 +1,4 @@
-"""What all encoder classes share: loading, running over texts, and batches of sentences of any callers."""
+"""Base of all encoder classes, and the batches of sentences that they run, of any callers."""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -12,7 +12,7 @@ from fastattn.models.encoder import EncoderModel
 from fastattn.models.head import Head
 from fastattn.scheduling.request import Plan, Ticket
 from fastattn.scheduling.scheduler import Scheduler
-from fastattn.scheduling.worker_slot import SlotInterface
+from fastattn.scheduling.state import WorkerSlot
 from fastattn.spec.architecture import HeadSpec, StackSpec
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.text_spec import EncoderText
@@ -133,7 +133,7 @@ class EncodingBatch:
 class EncodingWorker:
     """Encodes waiting batches, as many as fit into a pass together."""
 
-    def __init__(self, model: EncoderModel, slot: SlotInterface):
+    def __init__(self, model: EncoderModel, slot: WorkerSlot):
         self.model, self.slot = model, slot
 
     def advance(self) -> bool:

@@ -15,7 +15,7 @@ from fastattn.encoders.options import EncodeOptions, OptionChecker, PromptOption
 from fastattn.encoders.vector_head import VectorHead, VectorPlans, check_vectors
 from fastattn.errors import InputError, check_bool, check_count, check_several, check_text, check_texts
 from fastattn.processes.choice import Sharing
-from fastattn.scheduling.request import Plan, awaited
+from fastattn.scheduling.request import Plan, awaited, read_ahead
 from fastattn.scheduling.scheduler import Scheduler
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.system.option_names import TEXTS, Unpack, explains_options
@@ -99,12 +99,12 @@ class Encoder(EncoderBase):
                               all
         pooling               one or several (concatenated) of cls, max, mean, mean_sqrt_len, weightedmean, lasttoken;
                               None: the checkpoint's
-        long                  of a text with more than ``max_length`` tokens (see ``count_tokens``): "truncate": the
-                              first ones alone; "error": an InputError; "mean": as few windows as hold it, each with
-                              the special tokens and the prompt around it, are encoded, and the mean of their vectors
-                              after pooling and dense layers, weighted by each one's number of the text's own tokens,
-                              is normalized and truncated like any other vector
-        output_dtype          "float32", "int8", "uint8", "binary" or "ubinary": see ``quantize_vectors``
+        long                  of a text with more than ``max_length`` tokens (see ``count_tokens``): "truncate" (the
+                              default): the first ones alone; "error": an InputError; "mean": as few windows as hold
+                              it, each with the special tokens and the prompt around it, are encoded, and the mean of
+                              their vectors after pooling and dense layers, weighted by each one's number of the text's
+                              own tokens, is normalized and truncated like any other vector
+        output_dtype          "float32", the default, "int8", "uint8", "binary" or "ubinary": see ``quantize_vectors``
         ranges                for int8 and uint8, as there; None: those of these vectors
         show_progress_bar     True: print on stderr how many texts are done, if it is a terminal
         batch_size, convert_to_numpy=True   accepted for sentence-transformers' callers, without effect
@@ -229,8 +229,9 @@ class Encoder(EncoderBase):
 
     def _encode_windows(self, numbered: Iterator[tuple[int, str]], options: VectorOptions) -> Iterator[np.ndarray]:
         first, most, failure = 0, FIRST_WINDOW, None
+        source = _sized(numbered)
         while failure is None:
-            window, failure = _read_window(numbered, most)
+            window, _, failure = read_ahead(source, WINDOW_CHARACTERS, most)
             plan = partial(self._plans.plan, options=options, first=first)
             try:
                 vectors_BE = self._scheduler.run(partial(plan, window))
@@ -244,15 +245,7 @@ class Encoder(EncoderBase):
             raise failure
 
 
-def _read_window(numbered: Iterator[tuple[int, str]], most: int) -> tuple[list[str], Exception | None]:
-    """(texts to encode together, what ended the reading: StopIteration, an error or None)."""
-    window: list[str] = []
-    characters = 0
-    while len(window) < most and characters < WINDOW_CHARACTERS:
-        try:
-            number, text = next(numbered)
-            window.append(check_text("texts", text, number))
-        except Exception as error:  # noqa: BLE001  raised again, after the results before it
-            return window, error
-        characters += len(text)
-    return window, None
+def _sized(numbered: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    """(length, text) of each; InputError for what is no text."""
+    for number, text in numbered:
+        yield len(check_text("texts", text, number)), text

@@ -81,7 +81,7 @@ def refuse_long(
 def _whole_ids(
     tokenizer: "HuggingFaceTokenizer", texts: Sequence[str], ids_B: Sequence[np.ndarray], threads: int
 ) -> dict[int, np.ndarray]:
-    """All ids, without special tokens, of the texts that were cut, by their place."""
+    """All ids, without special tokens, of the texts that were cut, by their number."""
     full = [b for b, ids in enumerate(ids_B) if len(ids) >= tokenizer.max_length]  # cut, or of just this length
     whole = zip(full, tokenizer.encode_whole([texts[b] for b in full], threads))
     return {b: ids for b, ids in whole if len(ids) > tokenizer.room}

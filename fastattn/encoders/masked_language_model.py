@@ -57,38 +57,38 @@ class MaskedLanguageModel(EncoderBase):
         """The tokens of each text."""
         threads = self._loaded.threads
         ids_B = self._tokenizer.encode(texts, threads)
-        places_B = [np.flatnonzero(ids == self._mask) for ids in ids_B]
-        for number, places in enumerate(places_B):
-            if not len(places):
+        positions_B = [np.flatnonzero(ids == self._mask) for ids in ids_B]
+        for number, positions in enumerate(positions_B):
+            if not len(positions):
                 within = f" within its first {self.max_length} tokens" if self.mask_token in texts[number] else ""
                 raise InputError(f"text number {number} has no {self.mask_token}{within}")
 
         def make_for(numbers: list[int]) -> Any:
-            return partial(self._best, most, [places_B[b] for b in numbers])
+            return partial(self._best, most, [positions_B[b] for b in numbers])
 
         best_B = yield from plan_batches(ids_B, make_for, threads, progress)
-        return [self._named(ids, places, *best) for ids, places, best in zip(ids_B, places_B, best_B)]
+        return [self._named(ids, positions, *best) for ids, positions, best in zip(ids_B, positions_B, best_B)]
 
     def _best(
-        self, most: int, places_B: list[np.ndarray], rows_ND: np.ndarray, starts_B1: np.ndarray
+        self, most: int, positions_B: list[np.ndarray], rows_ND: np.ndarray, starts_B1: np.ndarray
     ) -> list[tuple[np.ndarray, np.ndarray]]:
         """(log_probs_Rk, ids_Rk) of the masks of each sentence."""
-        rows_R = np.concatenate([start + places for start, places in zip(starts_B1, places_B)])
+        rows_R = np.concatenate([start + positions for start, positions in zip(starts_B1, positions_B)])
         log_probs_Rk, ids_Rk = self._head.top_k(rows_ND, rows_R, most)
         if np.isnan(log_probs_Rk).any():
             raise CheckpointError("the model's output is not a number: its weights hold NaN or infinity, or overflow")
-        ends = np.cumsum([len(places) for places in places_B])[:-1]
+        ends = np.cumsum([len(positions) for positions in positions_B])[:-1]
         return list(zip(np.split(log_probs_Rk, ends), np.split(ids_Rk, ends)))
 
-    def _named(self, ids: np.ndarray, places: np.ndarray, log_probs_Rk: np.ndarray, ids_Rk: np.ndarray) -> list[Any]:
+    def _named(self, ids: np.ndarray, positions: np.ndarray, log_probs_Rk: np.ndarray, ids_Rk: np.ndarray) -> list[Any]:
         """What ``fill`` gives of a text."""
-        tokenizer, single = self._tokenizer, len(places) == 1
+        tokenizer, single = self._tokenizer, len(positions) == 1
         masks = []
-        for place, log_probs_k, ids_k in zip(places, log_probs_Rk, ids_Rk):
+        for position, log_probs_k, ids_k in zip(positions, log_probs_Rk, ids_Rk):
             tokens = []
             for score, token in zip(np.exp(log_probs_k.astype(np.float64)).tolist(), ids_k.tolist()):
                 filled = ids.copy()
-                filled[place] = token
+                filled[position] = token
                 # without special tokens the other masks would vanish
                 sequence = tokenizer.decode(filled.tolist(), skip_special=single)
                 text = tokenizer.decode([token], skip_special=False)

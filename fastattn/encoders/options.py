@@ -50,7 +50,7 @@ class VectorOptions:
     pooling      names from ``text_spec.POOLINGS``
     normalize    True, False, or None: as the checkpoint says
     width        of the vectors, truncated
-    long         what becomes of texts that are too long, from ``long_text.LONG``
+    long         how texts that are too long are encoded, from ``long_text.LONG``
     output_dtype, ranges_2E   as ``quantize_vectors`` takes them
     """
 

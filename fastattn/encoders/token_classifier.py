@@ -32,7 +32,7 @@ class Token:
     """A token of a text, or several that are one.
 
     scores_F    the probabilities of the labels, float32
-    start, end  its place in the text, in characters
+    start, end  where it is in the text, in characters
     index       its number among the text's ids
     continues   whether it belongs to the word of the token before it
     """

@@ -36,14 +36,14 @@ class EncodingProcesses:
         """vectors_BE of the texts."""
         done = 0
 
-        def make_chunk(places: list[int]) -> Chunk:
+        def make_chunk(numbers: list[int]) -> Chunk:
             def show() -> None:
                 nonlocal done
-                done += len(places)
+                done += len(numbers)
                 if progress is not None:
                     progress.show(f"{done:,} of {len(texts):,} texts")
 
-            return replace(_chunk([texts[b] for b in places], options), done=show)
+            return replace(_chunk([texts[b] for b in numbers], options), done=show)
 
         found_B = yield from plan_dealt([len(text) for text in texts], self._pool.count, make_chunk)
         vectors_BE = np.array(found_B, np.float32).reshape(len(texts), options.width)

@@ -1,1 +1,1 @@
-"""From a checkpoint to a model in memory, and what a cache folder keeps of that."""
+"""Loading a checkpoint: from its files to a model in memory, and the cache of both."""

@@ -5,6 +5,7 @@ type, shape, strides): file 0 is this one, others are files that were mapped whe
 checked that nobody else may have written the file, and its digest; of classes none but fastattn's dataclasses are made.
 """
 
+import contextlib
 import hashlib
 import io
 import pickle
@@ -13,7 +14,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from io import FileIO
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
@@ -96,15 +97,25 @@ class CachedArrays:
         return 0, offset, array.dtype.str, array.shape, array.strides
 
 
-class CachedPickles(pickle.Unpickler):
-    """The pickles of a cache file that ``read`` found, one for each ``load``.
+class CachedObjects(NamedTuple):
+    """What a cache file holds.
 
-    maps  the bytes of the arrays in this file; the caller appends those of the mapped files
+    pickles  one after the other
+    maps     the bytes of the arrays in this file; the caller appends those of the mapped files
     """
 
-    def __init__(self, stream: BinaryIO, maps: list[memoryview]):
+    pickles: BinaryIO
+    maps: list[memoryview]
+
+    def load(self) -> Any:
+        """The next object. Raises UnpicklingError for other classes than fastattn's dataclasses."""
+        return _Unpickler(self.pickles, self.maps).load()
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, stream: BinaryIO, maps: Sequence[memoryview]):
         super().__init__(stream)
-        self.maps = maps
+        self._maps = maps
         self._known: dict[tuple[Any, ...], np.ndarray] = {}
 
     def find_class(self, module: str, name: str) -> Any:
@@ -116,13 +127,13 @@ class CachedPickles(pickle.Unpickler):
     def persistent_load(self, location: tuple[Any, ...]) -> np.ndarray:
         if location not in self._known:
             file, offset, dtype, shape, strides = location
-            data = self.maps[file]
+            data = self._maps[file]
             array = np.ndarray(shape, dtype, data, offset, strides) if 0 not in shape else np.empty(shape, dtype)
             self._known[location] = array
         return self._known[location]
 
 
-def read(path: Path) -> CachedPickles:
+def read(path: Path) -> CachedObjects:
     """A file, mapped. CheckpointError for one that is not trusted or damaged, OSError where there is none."""
     opened = partial(open_trusted, path, 1)
     try:
@@ -135,16 +146,16 @@ def read(path: Path) -> CachedPickles:
         raise CheckpointError(f"packed weights in the cache, {path}, may have been written by others") from None
     _, name, size = _HEADER.unpack(data[: _HEADER.size])
     start = len(_padded(bytes(_HEADER.size + name)))
-    return CachedPickles(io.BytesIO(data[start + size : end]), [data[start : start + size]])
+    return CachedObjects(io.BytesIO(data[start + size : end]), [data[start : start + size]])
 
 
 def read_origin(path: Path) -> str:
-    """The origin that a file was written with; "" for another file, or a damaged one."""
-    with open(path, "rb") as stream:
+    """The origin that a file was written with; "" for another file, a damaged one, or one that is gone."""
+    with contextlib.suppress(OSError), open(path, "rb") as stream:
         head = stream.read(_HEADER.size)
-        if len(head) < _HEADER.size or not head.startswith(_MAGIC):
-            return ""
-        return stream.read(min(_HEADER.unpack(head)[1], _BLOCK)).decode("utf-8", "replace")
+        if len(head) == _HEADER.size and head.startswith(_MAGIC):
+            return stream.read(min(_HEADER.unpack(head)[1], _BLOCK)).decode("utf-8", "replace")
+    return ""
 
 
 def _padded(head: bytes) -> bytes:

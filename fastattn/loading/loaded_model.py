@@ -1,4 +1,4 @@
-"""What every class that loads a model shares: loading and closing; and the model itself, ready to compute."""
+"""Base of all classes that load a model, and how a checkpoint's model is built."""
 
 import os
 from functools import partial
@@ -12,7 +12,7 @@ from fastattn.loading.model_cache import Loading, PackedWeights, load_or_build
 from fastattn.models.kinds import build_model
 from fastattn.ops import backend, check_device
 from fastattn.ops.protocol import Ops
-from fastattn.processes.choice import Sharing, begin_pool
+from fastattn.processes.choice import Sharing, sharing
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.precision import resolve_precision
 from fastattn.system.option_names import MODEL, explains_options
@@ -24,7 +24,9 @@ _Self = TypeVar("_Self", bound="ModelBase")
 
 @dataclass(frozen=True, eq=False)
 class LoadedModel:
-    """model      of the checkpoint's kind, from ``fastattn.models.kinds``
+    """A checkpoint's model, ready to compute.
+
+    model      of the checkpoint's kind, from ``fastattn.models.kinds``
     ops        the namespace of operations that it uses
     precision  of the matrix products: "float32", "bfloat16", "int8" or "intgemm"; never "auto"
     threads    the most threads to use
@@ -67,8 +69,11 @@ class ModelBase:
 
         load_or_build(folder, precision, type(self).__qualname__, build, device)
         if self._takes_processes:
-            make_pool = partial(self._make_pool, folder, precision, device)
-            self._pool = begin_pool(make_pool, processes, threads, self._loaded.threads, self.layer_weights)
+            shared = sharing(processes, threads, self._loaded.threads, self.layer_weights)
+            if shared.processes > 1:
+                self._pool = self._make_pool(folder, precision, device, shared)
+                if processes is not None:  # else with the first large call
+                    self._pool.start()
 
     @classmethod
     def from_checkpoint(

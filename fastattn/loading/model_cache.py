@@ -109,7 +109,7 @@ def _find(file: Path, statuses: list[Status], device: str) -> tuple[Checkpoint, 
             if conditions != _conditions(statuses, conditions["layouts"], status, device):
                 return None
             weights = map_opened(opened, packed)
-        cached.maps += [weights if name == str(packed) else map_file(Path(name)) for name in mapped]
+        cached.maps.extend(weights if name == str(packed) else map_file(Path(name)) for name in mapped)
         fields, files, tensors, layers = cached.load()
     except (OSError, CheckpointError, pickle.UnpicklingError, EOFError):  # there is none, or it is damaged
         return None

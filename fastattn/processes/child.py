@@ -18,7 +18,7 @@ from fastattn.errors import FastattnError, OutOfMemoryError
 from fastattn.processes.messages import Closed, message_parts, read_message, write_parts
 from fastattn.system.atomic_files import discard_unfinished
 
-BEAT = 5.0  # seconds between two signs of life, whatever the process is at
+BEAT = 5.0  # seconds between two signs of life, also during long work
 
 
 def main() -> None:

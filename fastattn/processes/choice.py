@@ -1,17 +1,8 @@
 """How many worker processes a model's work is shared among, from how long its Python code holds the lock."""
 
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeVar
-
-
-class _Starting(Protocol):
-    def start(self) -> None: ...
-
-
-_Pool = TypeVar("_Pool", bound=_Starting)
 
 # Measured shares of one thread's time with the interpreter's lock held, batches of greedy search and of texts, by the
 # weights of the layers that a step goes through: `python -m bench lock`. At most so many -> share.
@@ -61,19 +52,6 @@ def sharing(processes: int | None, threads: int | None, total: int, weights: int
         processes = chosen_processes(total, weights)
         return Sharing(processes, -(-total // processes), LEAST_TEXTS * processes)
     return Sharing(processes, max(1, total // processes) if threads is None else total, 1)
-
-
-def begin_pool(
-    make_pool: Callable[[Sharing], _Pool], processes: int | None, threads: int | None, total: int, weights: int
-) -> _Pool | None:
-    """The pool that shares the work as ``sharing`` says, started where the caller asks for it; None for one process."""
-    shared = sharing(processes, threads, total, weights)
-    if shared.processes == 1:
-        return None
-    pool = make_pool(shared)
-    if processes is not None:
-        pool.start()
-    return pool
 
 
 def chosen_processes(threads: int, weights: int) -> int:

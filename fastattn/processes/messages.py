@@ -70,7 +70,7 @@ def write_parts(stream: BinaryIO, parts: list[Any]) -> None:
 
 
 def read_message(stream: Any) -> list[Any]:
-    """The next message of a stream with ``readinto``; Closed where there is none, FastattnError for what is none."""
+    """The next message of a stream with ``readinto``; Closed where there is none, FastattnError for anything else."""
     begin = bytes(_read_all(stream, bytearray(len(_MAGIC))))
     if begin != _MAGIC:
         raise FastattnError(f"something else than a message came: {begin!r}...")

@@ -17,7 +17,7 @@ from fastattn.errors import FastattnError
 from fastattn.processes.worker_process import ENDED, Answers, WorkerProcess
 from fastattn.scheduling.request import Ticket
 from fastattn.scheduling.scheduler import Scheduler
-from fastattn.scheduling.worker_slot import SlotInterface
+from fastattn.scheduling.state import WorkerSlot
 from fastattn.system.caller_warnings import warn
 
 # Of a process: it computes one chunk while the next ones wait beside it. Small ones, of many callers, share its steps.
@@ -123,11 +123,11 @@ class _Dispatcher:
     process fails. A process that ended before it had loaded counts for none of them, but the slot can do nothing then.
     """
 
-    def __init__(self, pool: ProcessPool, slot: SlotInterface):
+    def __init__(self, pool: ProcessPool, slot: WorkerSlot):
         self._pool, self._slot = pool, slot
         self._sent: dict[int, Ticket] = {}
         self._answers: Answers[list[Any]] = Answers()
-        slot.wake_by(lambda: self._answers.put(_NEWS))
+        slot.wake = lambda: self._answers.put(_NEWS)
         self._take_process()
 
     def _take_process(self) -> None:

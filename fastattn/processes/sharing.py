@@ -8,7 +8,7 @@ from typing import Any
 
 from fastattn.errors import FastattnError
 from fastattn.processes.pool import Chunk
-from fastattn.scheduling.request import Plan
+from fastattn.scheduling.request import Plan, read_ahead
 from fastattn.scheduling.scheduler import Scheduler
 
 # Texts of a chunk, where there are enough: so that a process has rows for whole products, and none waits at the end.
@@ -20,26 +20,26 @@ SHORTEST = 32  # what a text counts as at least, or a stream of empty ones would
 
 
 def dealt(lengths: Sequence[int], processes: int) -> list[list[int]]:
-    """The places of texts in chunks that take about the same time each: each gets longer ones and shorter ones."""
+    """The numbers of texts in chunks that take about the same time each: each gets longer ones and shorter ones."""
     count = len(lengths)
     if not count:
         return []
     chunks = min(CHUNKS_EACH * processes, -(-count // FEWEST))
     chunks = max(chunks, min(processes, count), -(-count // MOST))
-    longest_first = sorted(range(count), key=lambda place: -lengths[place])
+    longest_first = sorted(range(count), key=lambda number: -lengths[number])
     return [longest_first[chunk::chunks] for chunk in range(chunks)]
 
 
 def plan_dealt(lengths: Sequence[int], processes: int, make_chunk: Callable[[list[int]], Chunk]) -> Plan:
     """The list of the texts' results.
 
-    make_chunk  from the places of texts to what has them done, one after the other
+    make_chunk  from the numbers of texts to what has them done, one after the other
     """
     chunks = dealt(lengths, processes)
     results: list[Any] = [None] * len(lengths)
-    for places, found in zip(chunks, (yield [make_chunk(places) for places in chunks])):
-        for place, one in zip(places, found):
-            results[place] = one
+    for numbers, found in zip(chunks, (yield [make_chunk(numbers) for numbers in chunks])):
+        for number, one in zip(numbers, found):
+            results[number] = one
     return results
 
 
@@ -60,7 +60,8 @@ def stream(
     try:
         while True:
             while failure is None and ahead < most:
-                items, length, failure = _read(source, max(1, most // (2 * processes)))
+                enough = max(1, most // (2 * processes))
+                items, length, failure = read_ahead(source, enough, MOST, SHORTEST)
                 in_progress.append((scheduler.start(partial(_plan, items, make_chunk)), length))
                 ahead += length
             if not in_progress:
@@ -73,20 +74,6 @@ def stream(
     if not isinstance(failure, StopIteration):
         assert failure is not None
         raise failure
-
-
-def _read(source: Iterator[tuple[int, Any]], most: int) -> tuple[list[Any], int, Exception | None]:
-    """(items, their length, what ended the reading: StopIteration, an error or None)."""
-    items: list[Any] = []
-    total = 0
-    while total < most and len(items) < MOST:
-        try:
-            length, item = next(source)
-        except Exception as error:  # noqa: BLE001  raised again, after the results before it
-            return items, total, error
-        items.append(item)
-        total += max(SHORTEST, length)
-    return items, total, None
 
 
 def _plan(items: list[Any], make_chunk: Callable[[list[Any]], Chunk]) -> Plan:

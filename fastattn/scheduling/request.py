@@ -3,7 +3,7 @@
 import os
 import threading
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Generator, Hashable, Iterable
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator
 from concurrent.futures import Future, InvalidStateError
 from concurrent.futures._base import PENDING, RUNNING
 from contextlib import suppress
@@ -252,6 +252,25 @@ class Queue:
         for ticket in dropped:
             self._leave(ticket)  # it leaves its line, which may be long, only when its turn comes
         return dropped
+
+
+def read_ahead(
+    source: Iterator[tuple[int, Any]], most: int, count: int | None = None, least: int = 0
+) -> tuple[list[Any], int, Exception | None]:
+    """(items of a source of (length, item), their length, what ended it: StopIteration, an error or None).
+
+    most   length from which no more is read; ``count``: items; ``least``: what an item counts as at least
+    """
+    items: list[Any] = []
+    total = 0
+    while total < most and (count is None or len(items) < count):
+        try:
+            length, item = next(source)
+        except Exception as error:  # noqa: BLE001  the caller's to raise again, after the results before it
+            return items, total, error
+        items.append(item)
+        total += max(least, length)
+    return items, total, None
 
 
 def is_interrupt(error: BaseException) -> bool:

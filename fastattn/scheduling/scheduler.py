@@ -16,14 +16,12 @@ import os
 import threading
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager
-from functools import partial
 from time import sleep
 from typing import Any
 
 from fastattn.errors import QueueFullError, check_hashable
-from fastattn.scheduling.request import Plan, Request, Ticket, is_interrupt
-from fastattn.scheduling.state import SchedulerState
-from fastattn.scheduling.worker_slot import SlotInterface, Worker, WorkerSlot
+from fastattn.scheduling.request import Plan, Request, is_interrupt
+from fastattn.scheduling.state import SchedulerState, Worker, WorkerSlot
 from fastattn.system.worker_threads import start_thread, warn_of_fewer_threads
 
 # Jobs of all callers that may wait before ``submit`` refuses more.
@@ -35,7 +33,7 @@ _resetting = threading.Lock()
 class Scheduler:
     """The scheduler of one model.
 
-    make_worker  called with a SlotInterface when a slot is taken
+    make_worker  called with a WorkerSlot when a slot is taken
     threads      of all slots together, which share them equally
     use_threads  that of Ops
     enough       weight of jobs, waiting or in progress, that justifies a slot
@@ -45,7 +43,7 @@ class Scheduler:
 
     def __init__(
         self,
-        make_worker: Callable[[SlotInterface], Worker],
+        make_worker: Callable[[WorkerSlot], Worker],
         threads: int,
         use_threads: Callable[[int], AbstractContextManager[None]],
         enough: int,
@@ -253,7 +251,7 @@ class Scheduler:
     def _worker(self, slot: WorkerSlot) -> Worker:
         """The slot's worker, after it has left tickets that are over."""
         if slot.worker is None:
-            slot.worker = self._make_worker(_WorkerInterface(self._state, slot))
+            slot.worker = self._make_worker(slot)
         if slot.has_over:
             slot.has_over = False
             slot.worker.drop()
@@ -290,31 +288,6 @@ class Scheduler:
                 continue
         while any(ticket.slot in self._state.slots for other in own for ticket in other.tickets):
             sleep(0.001)  # until workers have left them
-
-
-class _WorkerInterface:
-    """The SlotInterface of the worker at one of a scheduler's slots."""
-
-    def __init__(self, state: SchedulerState, slot: WorkerSlot):
-        self._state, self._slot = state, slot
-        self.key: tuple[object, int] = (state, slot.index)
-        self.take = partial(state.take, slot)
-        self.finish = partial(state.finish, slot)
-        self.put_back = partial(state.put_back, slot)
-        self.leave = partial(state.leave, slot)
-
-    def waiting(self) -> int:
-        return self._state.queue.waiting or len(self._slot.isolated)
-
-    def newcomers(self) -> int:
-        with self._state.lock:
-            return len(self._state.queue.newcomers())
-
-    def wake_by(self, wake: Callable[[], None]) -> None:
-        self._slot.wake = wake
-
-    def fail(self, ticket: Ticket, error: BaseException) -> None:
-        self._state.fail(ticket.request, error)
 
 
 def _outcome(plan: Plan, do_jobs: Callable[[list[Any]], list[Any]]) -> Any:

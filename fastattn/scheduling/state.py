@@ -19,10 +19,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from itertools import chain
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from fastattn.scheduling.request import Queue, Request, Ticket
-from fastattn.scheduling.worker_slot import WorkerSlot
 
 # Seconds that a slot rests: twice as many each time, until it has done something.
 FIRST_REST, LONGEST_REST = 0.1, 30.0
@@ -35,6 +34,135 @@ class Rest(NamedTuple):
 
     until: float
     seconds: float
+
+
+class Worker(Protocol):
+    """Does jobs, several at a time."""
+
+    def advance(self) -> bool:
+        """Take waiting tickets, as far as there is room, and do a step; False if there was nothing to do.
+
+        What it raises is the fault of one of the tickets in progress; where there are none, it can do nothing at all.
+        """
+
+    def drop(self) -> None:
+        """Leave all tickets whose requests are over."""
+
+
+class WorkerSlot:
+    """A worker, the thread that runs it, and its tickets in progress. For the worker it stands for the scheduler.
+
+    index         its number, also that of its line in the queue
+    key           which no other worker has meanwhile, also in a scheduler beside this one
+    thread        the identifier of the thread that runs the worker
+    tickets       those in progress
+    isolated      lists of one request's tickets, to be run without others: a step that they shared failed
+    has_over      whether a request in progress may be over
+    is_computing  whether that thread is the one to compute; False until a new thread has taken over from it
+    is_between    whether it is between two steps, so that another thread can take over
+    wake          called by any thread when there is something new: for a worker whose steps wait, which sets it
+    """
+
+    def __init__(self, state: "SchedulerState", index: int, thread: int):
+        self._state, self.index, self.thread = state, index, thread
+        self.key: tuple[object, int] = (state, index)
+        self.tickets: dict[Ticket, None] = {}
+        self.isolated: deque[list[Ticket]] = deque()
+        self.has_over, self.is_computing, self.is_between = False, True, False
+        self.worker: Worker | None = None
+        self.wake: Callable[[], None] = _wake_nobody
+
+    def let_go(self) -> None:
+        """Free the worker's memory at once; the garbage collector would come later."""
+        self.worker, self.wake = None, _wake_nobody
+
+    @property
+    def is_idle(self) -> bool:
+        return not self.tickets and not self.isolated
+
+    # for the worker
+
+    def waiting(self) -> int:
+        """How many tickets wait."""
+        return self._state.queue.waiting or len(self.isolated)
+
+    def newcomers(self) -> int:
+        """How many callers wait and have nothing in progress."""
+        with self._state.lock:
+            return len(self._state.queue.newcomers())
+
+    def take(self, has_room: Callable[[Ticket, bool], bool]) -> list[Ticket]:
+        """Take waiting tickets as long as ``has_room`` accepts them.
+
+        has_room  (ticket, whether its caller has nothing in progress) -> whether to take it
+        """
+        state = self._state
+        if not state.queue.waiting and not self.isolated:
+            return []
+        with state.lock:
+            if self.isolated:
+                return self._take_isolated()
+            most = state.queue.waiting
+            if len(state.slots) > 1:  # no more than the slot's share
+                total = most + sum(len(other.tickets) for other in state.slots)
+                most = -(-total // len(state.slots)) - len(self.tickets)
+            taken = state.queue.take(self.index, most, has_room)
+            for ticket in taken:
+                ticket.slot = self
+                self.tickets[ticket] = None
+            return taken
+
+    def _take_isolated(self) -> list[Ticket]:
+        if self.tickets:
+            return []
+        taken = self.isolated.popleft()
+        self.tickets.update(dict.fromkeys(taken))
+        for ticket in taken:
+            if ticket.is_over:
+                self.leave(ticket)
+        return list(self.tickets)
+
+    def finish(self, ticket: Ticket, result: Any) -> None:
+        """A job is done, with this result; if it is the last of its stage, the plan goes on."""
+        state = self._state
+        with state.lock:
+            state.rests.pop(self.index, None)
+            ticket.result, ticket.done = result, True
+            ticket.request.left -= 1
+            self.leave(ticket)
+            if not ticket.request.left and not ticket.is_over:
+                state.plans.append(ticket.request)
+
+    def fail(self, ticket: Ticket, error: BaseException) -> None:
+        """Have the ticket's request end with an error, after this step. The ticket is the worker's until it is left."""
+        with self._state.lock:
+            ticket.request.error = ticket.request.error or error
+            self._state.plans.append(ticket.request)
+
+    def leave(self, ticket: Ticket) -> None:
+        """Give a ticket up: it is done, or its request is over."""
+        with self._state.lock:
+            ticket.done = True
+            self._state.weight -= ticket.job.weight
+            self._no_longer(ticket)
+
+    def put_back(self, ticket: Ticket) -> None:
+        """Have a ticket wait again, for any slot."""
+        with self._state.lock:
+            if ticket.is_over:
+                self.leave(ticket)
+                return
+            self._no_longer(ticket)
+            self._state.queue.add([ticket], 1)
+
+    def _no_longer(self, ticket: Ticket) -> None:
+        ticket.slot = None
+        del self.tickets[ticket]
+        self._state.queue.ended(ticket)
+
+
+def _wake_nobody() -> None:
+    """Steps that do not wait end soon."""
 
 
 class SchedulerState:
@@ -79,12 +207,6 @@ class SchedulerState:
             for slot in sorted(self.slots, key=lambda slot: len(slot.tickets))[: len(tickets)]:
                 slot.wake()
 
-    def fail(self, request: Request, error: BaseException) -> None:
-        """Have a request end with an error after this step of this thread."""
-        with self.lock:
-            request.error = request.error or error
-            self.plans.append(request)
-
     def next_plan(self) -> Request | None:
         """A request whose plan this thread, and no other, goes on with."""
         with self.lock:
@@ -107,63 +229,6 @@ class SchedulerState:
                     ticket.slot.has_over = True
                     ticket.slot.wake()
 
-    def take(self, slot: WorkerSlot, has_room: Callable[[Ticket, bool], bool]) -> list[Ticket]:
-        """Have the slot take waiting tickets, as a SlotInterface does."""
-        if not self.queue.waiting and not slot.isolated:
-            return []
-        with self.lock:
-            if slot.isolated:
-                return self._take_isolated(slot)
-            most = self.queue.waiting
-            if len(self.slots) > 1:  # no more than the slot's share
-                total = most + sum(len(other.tickets) for other in self.slots)
-                most = -(-total // len(self.slots)) - len(slot.tickets)
-            taken = self.queue.take(slot.index, most, has_room)
-            for ticket in taken:
-                ticket.slot = slot
-                slot.tickets[ticket] = None
-            return taken
-
-    def put_back(self, slot: WorkerSlot, ticket: Ticket) -> None:
-        """A ticket is no longer in progress, and waits again."""
-        with self.lock:
-            if ticket.is_over:
-                self.leave(slot, ticket)
-                return
-            ticket.slot = None
-            del slot.tickets[ticket]
-            self.queue.ended(ticket)
-            self.queue.add([ticket], 1)
-
-    def _take_isolated(self, slot: WorkerSlot) -> list[Ticket]:
-        if slot.tickets:
-            return []
-        taken = slot.isolated.popleft()
-        slot.tickets.update(dict.fromkeys(taken))
-        for ticket in taken:
-            if ticket.is_over:
-                self.leave(slot, ticket)
-        return list(slot.tickets)
-
-    def finish(self, slot: WorkerSlot, ticket: Ticket, result: Any) -> None:
-        """A ticket is done; if it is the last of its stage, the plan goes on."""
-        with self.lock:
-            self.rests.pop(slot.index, None)
-            ticket.result, ticket.done = result, True
-            ticket.request.left -= 1
-            self.leave(slot, ticket)
-            if not ticket.request.left and not ticket.is_over:
-                self.plans.append(ticket.request)
-
-    def leave(self, slot: WorkerSlot, ticket: Ticket) -> None:
-        """A ticket is no longer in progress."""
-        with self.lock:
-            ticket.slot = None
-            ticket.done = True
-            del slot.tickets[ticket]
-            self.queue.ended(ticket)
-            self.weight -= ticket.job.weight
-
     # slots
 
     def _wanted_slots(self, tickets: int) -> int:
@@ -182,7 +247,7 @@ class SchedulerState:
             in_progress = sum(len(slot.tickets) for slot in self.slots)
             wanted = self._wanted_slots(self.queue.waiting + in_progress) if self.has_work else 0
             slots = [
-                WorkerSlot(index, threading.get_ident())
+                WorkerSlot(self, index, threading.get_ident())
                 for index in self._free_slots()[: max(0, wanted - len(self.slots))]
             ]
             self.slots += slots
@@ -206,7 +271,7 @@ class SchedulerState:
         with self.lock:
             if not self.is_free:
                 return None
-            slot = WorkerSlot(0, threading.get_ident())
+            slot = WorkerSlot(self, 0, threading.get_ident())
             self.slots.append(slot)
             self._share_threads()
             return slot
@@ -258,7 +323,7 @@ class SchedulerState:
             shared: dict[Request, list[Ticket]] = {}
             for ticket in tickets:
                 if ticket.is_over:
-                    self.leave(slot, ticket)
+                    slot.leave(ticket)
                 else:
                     shared.setdefault(ticket.request, []).append(ticket)
             if not tickets:
@@ -268,7 +333,7 @@ class SchedulerState:
                 slot.tickets.clear()
                 return []
             for ticket in list(slot.tickets):
-                self.leave(slot, ticket)
+                slot.leave(ticket)
             return list(shared)
 
     def _rest(self, slot: WorkerSlot) -> list[Request]:
@@ -281,7 +346,7 @@ class SchedulerState:
         self.rests[slot.index] = Rest(monotonic() + seconds, seconds)
         for ticket in chain.from_iterable(slot.isolated):
             slot.tickets[ticket] = None
-            self.put_back(slot, ticket)
+            slot.put_back(ticket)
         self.leave_slot(slot)
         for other in self.slots:
             other.wake()

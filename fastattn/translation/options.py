@@ -68,15 +68,14 @@ class TextCall(NamedTuple):
 
 
 class OptionResolver:
-    """Resolves the options of calls, for one tokenizer and its checkpoint."""
+    """Resolves the options of calls, for one tokenizer and its checkpoint.
+
+    default  the options of a call that gives none
+    """
 
     def __init__(self, tokenizer: TranslationTokenizer):
         self._tokenizer, self._settings = tokenizer, checkpoint_settings(tokenizer.text)
-        self._default = resolve_options(self._settings, {})
-
-    def default(self) -> DecodingOptions:
-        """The options of a call that gives none."""
-        return self._default
+        self.default = resolve_options(self._settings, {})
 
     def of_texts(self, options: TextOptions | SearchOptions, details: bool = False) -> TextCall:
         """A call on texts, whose suppress_sequences are texts too; InputError for what an option cannot be."""
@@ -100,7 +99,7 @@ class OptionResolver:
 
     def _resolved(self, options: Mapping[str, Any], tokens_of: Callable[[Any], Sequence[str]]) -> DecodingOptions:
         if not options:
-            return self._default
+            return self.default
         known = DecodingOptions.__dataclass_fields__
         unknown = [name for name in options if name not in known]
         if unknown:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from fastattn.decoding.plans import score_plan, search_plan
 from fastattn.decoding.service import DecodingService
 from fastattn.decoding.timeout import late_search
 from fastattn.errors import FastattnError, InputError, check_text
-from fastattn.scheduling.request import Plan, Request
+from fastattn.scheduling.request import Plan, Request, read_ahead
 from fastattn.text.translation import Document, TranslationTokenizer, split_lines
 from fastattn.translation.options import TextCall, token_lists
 from fastattn.translation.results import Presentation, Score
@@ -28,6 +28,13 @@ LAST_WINDOW = 16384
 WINDOW_A_THREAD = 8192  # where there are so many threads that this is more in all
 WINDOWS = 2  # in progress at once
 READ_AT_ONCE = 16  # texts, between which others have their turn
+
+
+class PartNumber(NamedTuple):
+    """Which part of which text, from 0."""
+
+    text: int
+    part: int
 
 
 class Pipeline:
@@ -81,7 +88,7 @@ class Pipeline:
                 )
 
     def checked(self, pairs: Iterable[tuple[Any, Any]], return_exceptions: bool) -> Iterator[tuple[int, Any]]:
-        """(length, pair) of each text and prefix; of what is none the InputError, or with it the end."""
+        """(length, pair) of each text and prefix; an InputError is raised, or is in the place of a pair."""
         for text, prefix in pairs:
             try:
                 self.check_text(text, prefix)
@@ -103,7 +110,8 @@ class Pipeline:
         After the first window, whose translations come as soon as they can, the next one is read and begun before the
         results of one are given out: neither the search nor the caller waits for the other.
         """
-        pairs, scheduler = iter(texts), self._service.scheduler(call.decoding)
+        source = self._read(iter(texts), call, return_exceptions)
+        scheduler = self._service.scheduler(call.decoding)
         window, done, failure = FIRST_WINDOW, 0, None
         last_window = max(LAST_WINDOW, WINDOW_A_THREAD * self._service.threads)
         begun: deque[Request] = deque()
@@ -111,7 +119,7 @@ class Pipeline:
             while failure is None or begun:
                 results: list[Any] = []
                 if failure is None:
-                    documents, failure = self._read_window(pairs, window, call, return_exceptions)
+                    documents, _, failure = read_ahead(source, window)
                     plan = partial(self.plan, documents, call, done)
                     # A callback is this thread's to call, and the only window its own work.
                     if call.decoding.callback is not None or not done or failure is not None and not begun:
@@ -132,32 +140,19 @@ class Pipeline:
         if not isinstance(failure, StopIteration):
             raise failure
 
-    def _read_window(
-        self,
-        pairs: Iterator[tuple[str, str | None]],
-        window: int,
-        call: TextCall,
-        return_exceptions: bool,
-    ) -> tuple[list[Document | FastattnError], Exception | None]:
-        """(texts to translate together, what ended the reading: StopIteration, an error or None)."""
-        documents: list[Document | FastattnError] = []
-        tokens = 0
-        while tokens < window:
-            try:
-                text, prefix = next(pairs)
-            except Exception as error:  # noqa: BLE001  raised again, after the results before it
-                return documents, error
-            tokens += 1  # empty texts count too, or a stream of them would never end a window
+    def _read(
+        self, pairs: Iterator[tuple[str, str | None]], call: TextCall, return_exceptions: bool
+    ) -> Iterator[tuple[int, Document | FastattnError]]:
+        """(tokens, text) of each text and prefix; with ``return_exceptions`` errors too."""
+        for text, prefix in pairs:
             try:
                 document = self.read_text(text, prefix, call)
             except FastattnError as error:
                 if not return_exceptions:
-                    return documents, error
-                documents.append(error)
-            else:
-                documents.append(document)
-                tokens += sum(len(part) for line in document.lines for part in line.parts)
-        return documents, None
+                    raise
+                yield 1, error
+            else:  # empty texts count too, or a stream of them would never end a window
+                yield 1 + sum(len(part) for line in document.lines for part in line.parts), document
 
     def plan_texts(self, texts: Sequence[str], prefixes: Sequence[str | None], call: TextCall) -> Plan:
         """``plan`` of texts that it reads itself."""
@@ -178,8 +173,8 @@ class Pipeline:
         sources = [part for _, document in read for line in document.lines for part in line.parts]
         prefixes = chain.from_iterable(document.prefixes() for _, document in read)
         counts = ((number, sum(len(line.parts) for line in document.lines)) for number, document in read)
-        places = [(number, part) for number, count in counts for part in range(count)]
-        translated = iter((yield from self.plan_parts(sources, list(prefixes), options, places)))
+        numbers = [PartNumber(number, part) for number, count in counts for part in range(count)]
+        translated = iter((yield from self.plan_parts(sources, list(prefixes), options, numbers)))
         results: list[Any] = []
         for document in documents:
             if isinstance(document, FastattnError):
@@ -209,19 +204,21 @@ class Pipeline:
         sources: list[list[str]],
         prefixes: list[list[str]],
         options: DecodingOptions,
-        places: list[tuple[int, int]],
+        numbers: list[PartNumber] | None = None,
     ) -> Plan:
         """The TokenTranslation of each source, or a SearchTimeout.
 
-        places  (number of the text, number of the part) of each source, for the callback
+        numbers  of each source, for the callback and the time that a text has; None: each source is a text
         """
+        if numbers is None:
+            numbers = [PartNumber(text, 0) for text in range(len(sources))]
         tokenizer = self._tokenizer
         starts = [tokenizer.target_ids(prefix) for prefix in prefixes]
         chosen = [b for b in range(len(sources)) if not tokenizer.is_empty(sources[b])]
-        allowances = _allowances((text for text, _ in places), options)
+        allowances = _allowances((number.text for number in numbers), options)
         if options.callback is not None:
-            options = replace(options, callback=self._shown(options.callback, [places[b] for b in chosen]))
-        jobs = [self._job(sources[b], starts[b], options, allowances.get(places[b][0])) for b in chosen]
+            options = replace(options, callback=self._shown(options.callback, [numbers[b] for b in chosen]))
+        jobs = [self._job(sources[b], starts[b], options, allowances.get(numbers[b].text)) for b in chosen]
         decoded = dict(zip(chosen, (yield from search_plan(jobs, self._service.model.sizes))))
         results: list[Any] = []
         for b, source in enumerate(sources):
@@ -246,7 +243,7 @@ class Pipeline:
         for part, (source, start) in enumerate(zip(sources, starts)):
             if not self._tokenizer.is_empty(source):
                 job = self._job(source, start, options, allowance)
-                show = self._shown(shown.append, [(0, part)])
+                show = self._shown(shown.append, [PartNumber(0, part)])
                 for step in self._service.stream(job):
                     show(step)
                     yield from shown
@@ -290,17 +287,17 @@ class Pipeline:
             allowance=allowance,
         )
 
-    def _shown(self, callback: Callable[[Step], Any], places: list[tuple[int, int]]) -> Callable[[Step], Any]:
+    def _shown(self, callback: Callable[[Step], Any], numbers: list[PartNumber]) -> Callable[[Step], Any]:
         """``callback`` for the decoder, which knows a job's number and token ids: adds text, part and token.
 
-        places  (number of the text, number of the part) of each job. Forced tokens are left out.
+        numbers  of each job. Forced tokens are left out.
         """
         forced, vocabulary = self._tokenizer.forced, self._tokenizer.text.target_vocabulary
 
         def call(step: Step) -> Any:
             if step.position < forced:
                 return False
-            sentence, part = places[step.sentence]
+            sentence, part = numbers[step.sentence]
             position, token = step.position - forced, vocabulary[step.token_id]
             return callback(replace(step, sentence=sentence, part=part, position=position, token=token))
 

@@ -106,7 +106,7 @@ class Translator(ModelBase):
 
         suppress_sequences are ids here.
         """
-        return self._resolver.default()
+        return self._resolver.default
 
     @property
     def max_source_length(self) -> int:
@@ -323,10 +323,10 @@ class Translator(ModelBase):
         """
         decoding = self._resolver.of_tokens(options)
         listed = self._pipeline.read_tokens(sources, decoding)
-        prefixes, places = token_prefixes(target_prefix, len(listed)), [(number, 0) for number in range(len(listed))]
+        prefixes = token_prefixes(target_prefix, len(listed))
         if pool := self._processes_for(len(listed), decoding):
             return without_errors(pool.scheduler.run(partial(pool.plan_tokens, listed, prefixes, decoding)))
-        plan = partial(self._pipeline.plan_parts, listed, prefixes, decoding, places)
+        plan = partial(self._pipeline.plan_parts, listed, prefixes, decoding)
         return without_errors(self._service.scheduler(decoding).run(plan))
 
     def generate_tokens(

@@ -114,8 +114,7 @@ def serve(path: str, precision: str, threads: int, device: str) -> dict[str, Cal
         return scheduler.submit(partial(pipeline.plan, documents, call), caller)
 
     def tokens(caller: int, sources: list[list[str]], prefixes: list[list[str]], plain: dict[str, Any]) -> Future:
-        places = [(number, 0) for number in range(len(sources))]
-        plan = partial(pipeline.plan_parts, sources, prefixes, DecodingOptions(**plain), places)
+        plan = partial(pipeline.plan_parts, sources, prefixes, DecodingOptions(**plain))
         return scheduler.submit(plan, caller)
 
     def scores(caller: int, sources: list[list[str]], targets: list[list[str]]) -> Future:

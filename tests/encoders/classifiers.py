@@ -2,10 +2,13 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
+from fastattn.encoders.base import EncoderBase
+from fastattn.ops import reference
+from fastattn.weights import read
 from tests.architectures.case import Case
 from tests.architectures.cases import CASES
 from tests.architectures.drawing import draw_all
@@ -28,6 +31,14 @@ TOKENIZER_CONFIG = {
     "unk_token": "[UNK]",
     "mask_token": "[MASK]",
 }
+
+
+_Kind = TypeVar("_Kind", bound=EncoderBase)
+
+
+def by_reference(kind: type[_Kind], folder: Path) -> _Kind:
+    """One of the folder's checkpoint on the reference operations."""
+    return kind.from_checkpoint(read(folder), ops=reference)
 
 
 def case_of(name: str) -> Case:

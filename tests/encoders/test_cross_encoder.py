@@ -2,6 +2,7 @@
 
 import json
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,9 @@ from fastattn.ops import reference
 from fastattn.text.huggingface import HuggingFaceTokenizer
 from fastattn.weights import read
 from fastattn.weights.native import convert
-from tests.encoders.classifiers import LABELS, RERANKER, TOKENS, some_pairs, some_texts, write_classifier
+from tests.encoders.classifiers import LABELS, RERANKER, TOKENS, by_reference, some_pairs, some_texts, write_classifier
+
+slow = partial(by_reference, CrossEncoder)
 
 PAIRS = some_pairs(7)
 
@@ -36,10 +39,6 @@ def labels_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module", params=["float32", "bfloat16", "int8"])
 def compiled(request: pytest.FixtureRequest, folder: Path) -> CrossEncoder:
     return CrossEncoder.from_checkpoint(read(folder), request.param, ops=operations)
-
-
-def slow(folder: Path) -> CrossEncoder:
-    return CrossEncoder.from_checkpoint(read(folder), ops=reference)
 
 
 def sigmoid(x: np.ndarray) -> np.ndarray:

@@ -51,6 +51,9 @@ def test_to_submit_reads_no_text(encoder: Encoder, monkeypatch: pytest.MonkeyPat
     assert threads and threading.get_ident() not in threads
 
 
+STRUCK = ("encoder.py", "base.py", "vector_head.py", "scheduler.py", "state.py")
+
+
 class Interrupt(BaseException):
     pass
 
@@ -61,7 +64,7 @@ def _struck(call: Callable[[], np.ndarray], at: int, strike: Callable[[], None])
 
     def trace(frame: FrameType, event: str, _: object) -> Any:
         nonlocal left
-        if not frame.f_code.co_filename.endswith(("encoder.py", "vector_head.py", "scheduler.py", "state.py")):
+        if not frame.f_code.co_filename.endswith(STRUCK):
             return None
         if event == "line":
             left -= 1
@@ -210,3 +213,41 @@ def test_a_wrong_path_is_told_before_anything_heavy_is_imported(tmp_path: Path) 
     nowhere, no_checkpoint, imported = done.stdout.splitlines()
     assert "neither an existing path nor" in nowhere and "not a checkpoint" in no_checkpoint
     assert imported == ""
+
+
+@pytest.mark.parametrize(
+    "function, expected",
+    [
+        ("dot", [[11, 6], [25, 12]]),
+        ("cosine", [[11 / 125**0.5, 6 / 60**0.5], [1, 12 / 300**0.5]]),
+        ("euclidean", [[-(8**0.5), -(8**0.5)], [0, -(20**0.5)]]),
+        ("manhattan", [[-4, -4], [0, -6]]),
+    ],
+)
+def test_similarity_is_the_checkpoints(function: str, expected: list) -> None:
+    encoder = _encoder(similarity=function)
+    a, b = np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[3.0, 4.0]])
+    got = encoder.similarity(a, b)
+    assert got.dtype == np.float32 and got.shape == (2, 1)
+    np.testing.assert_allclose(got[:, 0], [row[0] for row in expected], rtol=1e-6, atol=1e-6)
+    assert encoder.similarity(a[0], b).shape == (1, 1)
+    assert encoder.similarity(a, np.zeros((0, 2))).shape == (2, 0)
+    with pytest.raises(InputError, match=r"one width are expected, got shapes \(2, 2\) and \(1, 3\)"):
+        encoder.similarity(a, np.zeros((1, 3)))
+
+
+@pytest.mark.parametrize("vectors", ["x", [[1.0], [2.0, 3.0]], np.ones(3) * 1j, None])
+def test_similarity_of_what_are_no_vectors(encoder: Encoder, vectors: object) -> None:
+    with pytest.raises(InputError, match="vectors"):
+        encoder.similarity(vectors, np.ones(3))  # type: ignore[arg-type]
+
+
+def test_a_vector_is_at_no_distance_from_itself() -> None:
+    """Where |a|^2 + |b|^2 - 2 ab comes out below zero too."""
+    vectors = np.random.default_rng(0).standard_normal((200, 384)).astype(np.float32)
+    distances = np.diag(_encoder(similarity="euclidean").similarity(vectors, vectors))
+    np.testing.assert_allclose(distances, 0, atol=1e-5)
+
+
+def test_similarity_with_a_zero_vector_is_zero(encoder: Encoder) -> None:
+    np.testing.assert_array_equal(encoder.similarity(np.zeros(2), np.ones(2)), [[0]])

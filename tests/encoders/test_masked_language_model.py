@@ -1,5 +1,6 @@
 """MaskedLanguageModel: the tokens for one mask or several, as transformers' pipeline predicts them."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -7,21 +8,18 @@ import numpy as np
 import pytest
 
 from fastattn.encoders.masked_language_model import MaskedLanguageModel
-from fastattn.errors import CheckpointError, InputError
+from fastattn.errors import CheckpointError
 from fastattn.models.kinds import build_model
-from fastattn.ops import cpu as operations
 from fastattn.ops import reference
 from fastattn.weights import read
 from tests.architectures.cases import GOLDEN_CASES
-from tests.encoders.classifiers import LABELS, write_classifier
+from tests.encoders.classifiers import by_reference
 from tests.encoders.masked import MASKED, write_masked
+
+slow = partial(by_reference, MaskedLanguageModel)
 
 # without the one that transformers takes the code of from elsewhere
 CASES_OF_MASKS = [case.name for case in GOLDEN_CASES if case.task == "fill-mask" and case.model_type != "new"]
-
-
-def slow(folder: Path) -> MaskedLanguageModel:
-    return MaskedLanguageModel.from_checkpoint(read(folder), ops=reference)
 
 
 def test_tokens_are_the_most_probable(tmp_path: Path) -> None:
@@ -56,38 +54,7 @@ def test_several_masks_are_predicted_one_by_one(tmp_path: Path) -> None:
     assert model.fill(iter(texts)) == found
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
-def test_neighbours_and_threads_change_no_bit(precision: str, tmp_path: Path) -> None:
-    checkpoint = read(write_masked(tmp_path))
-    rng = np.random.default_rng(1)
-    texts = [" ".join(["[MASK]", *(f"w{i}" for i in rng.integers(5, 61, rng.integers(1, 20)))]) for _ in range(60)]
-    texts[5] += " [MASK]"
-    model = MaskedLanguageModel.from_checkpoint(checkpoint, precision, ops=operations)
-    found = model.fill(texts, top_k=4)
-    assert model.fill(texts[::-1], top_k=4) == found[::-1]
-    assert model.fill(texts[5], top_k=4) == found[5]
-    assert MaskedLanguageModel.from_checkpoint(checkpoint, precision, 1, operations).fill(texts, top_k=4) == found
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"texts": 5}, "texts must be a str or several, got int"),
-        ({"texts": "a [MASK]", "top_k": 0}, "top_k must be at least 1, got 0"),
-        ({"texts": ["[MASK]", "w5"]}, r"text number 1 has no \[MASK\]$"),
-        ({"texts": "w5 " * 50 + "[MASK]"}, r"text number 0 has no \[MASK\] within its first 40 tokens"),
-    ],
-)
-def test_bad_input_is_one_clear_line(arguments: dict[str, Any], message: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=message):
-        slow(write_masked(tmp_path)).fill(**arguments)
-
-
-def test_other_checkpoints_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="a masked language model is expected: .* does not predict tokens"):
-        slow(write_classifier(tmp_path / "labels", LABELS))
-    with pytest.raises(CheckpointError, match="a masked language model is expected: .*'BertModel' has no head"):
-        slow(write_masked(tmp_path / "none", architectures=["BertModel"]))
+def test_a_tokenizer_without_a_mask_is_refused(tmp_path: Path) -> None:
     write_masked(tmp_path / "unmasked")
     for name in ("tokenizer.json", "tokenizer_config.json"):
         path = tmp_path / "unmasked" / name

@@ -4,6 +4,7 @@ import json
 import sys
 import tracemalloc
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,14 +25,12 @@ from fastattn.vectors.sparse import SparseVectors
 from fastattn.weights import read
 from fastattn.weights.native import convert
 from tests import GOLDENS
-from tests.encoders.classifiers import LABELS, TOKENS, some_texts, write_classifier
+from tests.encoders.classifiers import by_reference, some_texts
 from tests.encoders.masked import write_masked, write_sparse
 
+slow = partial(by_reference, SparseEncoder)
+
 TEXTS = ["w5 w6 w7", "", "w40", "w5 " * 60, "w9 w8 w9"]
-
-
-def slow(folder: Path) -> SparseEncoder:
-    return SparseEncoder.from_checkpoint(read(folder), ops=reference)
 
 
 def logits(folder: Path) -> list[np.ndarray]:
@@ -172,20 +171,6 @@ def test_without_scipy_its_format_is_refused(tmp_path: Path, monkeypatch: Any) -
         slow(write_masked(tmp_path)).encode(TEXTS, format="scipy")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"texts": 5}, "texts must be a str or several, got int"),
-        ({"texts": ["a"], "max_active_dims": 0}, "max_active_dims must be at least 1, got 0"),
-        ({"texts": ["a"], "format": "coo"}, "unknown format 'coo'; known: csr, scipy"),
-        ({"texts": ["a"], "prompt_name": "query"}, "unknown prompt_name 'query'"),
-    ],
-)
-def test_bad_input_is_one_clear_line(arguments: dict[str, Any], message: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=message):
-        slow(write_masked(tmp_path)).encode(**arguments)
-
-
 def _vectors(indices: list[int], indptr: list[int], width: int = 61) -> SparseVectors:
     data = np.ones(len(indices), np.float32)
     return SparseVectors(data, np.array(indices, np.int32), np.array(indptr), (1, width))
@@ -206,13 +191,7 @@ def test_vectors_that_do_not_fit_are_refused(vectors: Any, message: str, tmp_pat
         slow(write_masked(tmp_path)).decode(vectors)
 
 
-def test_other_checkpoints_are_refused(tmp_path: Path) -> None:
-    for name, message in ((LABELS, "does not predict tokens"), (TOKENS, "does not predict tokens")):
-        with pytest.raises(CheckpointError, match=message):
-            slow(write_classifier(tmp_path / name, name))
-    write_masked(tmp_path / "none", architectures=["BertModel"])
-    with pytest.raises(CheckpointError, match="for sparse vectors is expected: .*'BertModel' has no head"):
-        slow(tmp_path / "none")
+def test_an_encoder_takes_no_folder_of_a_sparse_encoder(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="made for sparse vectors: use fastattn.SparseEncoder"):
         Encoder.from_checkpoint(read(write_sparse(tmp_path / "sparse")))
 

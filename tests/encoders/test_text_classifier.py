@@ -1,5 +1,6 @@
 """TextClassifier: labels and probabilities as transformers' pipeline gives them."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -7,19 +8,15 @@ import numpy as np
 import pytest
 
 from fastattn.encoders.text_classifier import TextClassifier
-from fastattn.errors import CheckpointError, InputError
 from fastattn.models.kinds import build_model
-from fastattn.ops import cpu as operations
 from fastattn.ops import reference
 from fastattn.text.huggingface import HuggingFaceTokenizer
 from fastattn.weights import read
-from tests.encoders.classifiers import LABELS, RERANKER, TOKENS, some_texts, write_classifier
+from tests.encoders.classifiers import LABELS, RERANKER, by_reference, write_classifier
+
+slow = partial(by_reference, TextClassifier)
 
 TEXTS = ["w5 w6 w7", "", "w40", "w5 " * 60]
-
-
-def slow(folder: Path) -> TextClassifier:
-    return TextClassifier.from_checkpoint(read(folder), ops=reference)
 
 
 def numbers(folder: Path) -> np.ndarray:
@@ -71,36 +68,6 @@ def test_the_problem_says_what_makes_probabilities(name: str, problem: str | Non
 def test_labels_without_names_have_numbers(tmp_path: Path) -> None:
     classifier = slow(write_classifier(tmp_path, LABELS, id2label=None, num_labels=3))
     assert classifier.labels == ("LABEL_0", "LABEL_1", "LABEL_2")
-
-
-@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
-def test_neighbours_and_threads_change_no_bit(precision: str, tmp_path: Path) -> None:
-    checkpoint, texts = read(write_classifier(tmp_path, LABELS)), some_texts(80)
-    classifier = TextClassifier.from_checkpoint(checkpoint, precision, ops=operations)
-    found = classifier.classify(texts)
-    assert classifier.classify(texts[::-1]) == found[::-1]
-    assert classifier.classify(texts[7]) == found[7]
-    assert TextClassifier.from_checkpoint(checkpoint, precision, 1, operations).classify(texts) == found
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"texts": 5}, "texts must be a str or several, got int"),
-        ({"texts": ["a", 5]}, "texts must be str, number 1 is int"),
-        ({"texts": ["a"], "top_k": 0}, "top_k must be at least 1, got 0"),
-        ({"texts": ["a"], "show_progress_bar": "no"}, "show_progress_bar"),
-    ],
-)
-def test_bad_input_is_one_clear_line(arguments: dict[str, Any], message: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=message):
-        slow(write_classifier(tmp_path)).classify(**arguments)
-
-
-def test_other_heads_are_refused(tmp_path: Path) -> None:
-    for config, message in (({}, "head is for each token"), ({"architectures": None}, "architectures should name")):
-        with pytest.raises(CheckpointError, match=message):
-            slow(write_classifier(tmp_path, TOKENS, **config))
 
 
 @pytest.mark.parametrize("problem", [None, "multi_label_classification", "regression"])

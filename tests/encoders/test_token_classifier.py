@@ -1,20 +1,18 @@
-"""TokenClassifier: spans of the text as it is given, with the labels that transformers' pipeline gives them."""
+"""TokenClassifier: spans of texts, labelled as by transformers' pipeline; from tokens' labels to those of runs."""
 
 import json
 import warnings
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
-from fastattn.encoders.token_classifier import AGGREGATIONS, TokenClassifier
-from fastattn.errors import CheckpointError, InputError
-from fastattn.ops import cpu as operations
-from fastattn.ops import reference
-from fastattn.weights import read
-from tests.encoders.classifiers import LABELS, TOKENS, some_texts, write_classifier
+from fastattn.encoders.token_classifier import AGGREGATIONS, Token, TokenClassifier, find_entities
+from tests.encoders.classifiers import TOKENS, by_reference, write_classifier
+
+slow = partial(by_reference, TokenClassifier)
 
 TAGS = {"0": "O", "1": "B-PER", "2": "I-PER"}
 PIECES = ("an", "##na", "##s", "é", "meets", "in", "bern", ",", "b", "##e", "##rn", "münchen", "x")
@@ -60,10 +58,6 @@ def write(folder: Path, tokenizer: str = "") -> Path:
     return folder
 
 
-def slow(folder: Path) -> TokenClassifier:
-    return TokenClassifier.from_checkpoint(read(folder), ops=reference)
-
-
 def test_spans_are_of_the_text_as_it_is_given(tmp_path: Path) -> None:
     classifier = slow(write(tmp_path))
     assert classifier.labels == ("O", "B-PER", "I-PER")
@@ -90,43 +84,6 @@ def test_labels_are_left_out(tmp_path: Path) -> None:
     assert classifier.classify(TEXTS, ignore_labels=["I-PER", "B-PER", "O"]) == [[]] * len(TEXTS)
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
-def test_neighbours_and_threads_change_no_bit(precision: str, tmp_path: Path) -> None:
-    checkpoint, texts = read(write_classifier(tmp_path, TOKENS)), some_texts(80)
-    classifier = TokenClassifier.from_checkpoint(checkpoint, precision, ops=operations)
-    found = classifier.classify(texts)
-    assert sum(map(len, found)) > 80
-    assert classifier.classify(texts[::-1]) == found[::-1]
-    assert classifier.classify(texts[7]) == found[7]
-    assert TokenClassifier.from_checkpoint(checkpoint, precision, 1, operations).classify(texts) == found
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"texts": 5}, "texts must be a str or several, got int"),
-        (
-            {"texts": ["a"], "aggregation": "last"},
-            "unknown aggregation 'last'; known: none, simple, first, average, max",
-        ),
-        ({"texts": ["a"], "ignore_labels": "O"}, "ignore_labels must be several str, got 'O'"),
-    ],
-)
-def test_bad_input_is_one_clear_line(arguments: dict[str, Any], message: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=message):
-        slow(write(tmp_path)).classify(**arguments)
-
-
-def test_other_heads_are_refused(tmp_path: Path) -> None:
-    for name, config, message in (
-        (LABELS, {}, "the checkpoint's head is another"),
-        (TOKENS, {"architectures": None}, "a classifier of tokens is expected: .* architectures should name"),
-        ("bert-fill-mask", {}, "the checkpoint's head is another"),
-    ):
-        with pytest.raises(CheckpointError, match=message):
-            slow(write_classifier(tmp_path / message[:5], name, **config))
-
-
 @pytest.mark.parametrize("aggregation", AGGREGATIONS)
 @pytest.mark.parametrize("tokenizer", ["", byte_level()], ids=["wordpiece", "bytes"])
 def test_spans_are_those_of_transformers(tokenizer: str, aggregation: str, tmp_path: Path) -> None:
@@ -145,3 +102,92 @@ def test_spans_are_those_of_transformers(tokenizer: str, aggregation: str, tmp_p
             for entity in wanted
         ]
         np.testing.assert_allclose([e["score"] for e in found], [e["score"] for e in wanted], atol=1e-5)
+
+
+STORY_LABELS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC", "X", "S-PER", "E-PER")
+# Token, its label, its score, whether it goes on with a word: "Angela Mer##kel met Anna in P##aris"
+STORY = [
+    ("Angela", "B-PER", 0.9, False),
+    ("Mer", "I-PER", 0.8, False),
+    ("##kel", "O", 0.6, True),
+    ("met", "O", 0.7, False),
+    ("Anna", "B-PER", 0.5, False),
+    ("Eva", "B-PER", 0.6, False),
+    ("in", "X", 0.6, False),
+    ("P", "X", 0.5, False),
+    ("##aris", "I-LOC", 0.9, True),
+]
+
+
+def tokens(story: list[tuple[str, str, float, bool]]) -> list[Token]:
+    """Each label has its score, the others share the rest; the tokens lie at 10, 20, ..."""
+    made = []
+    for number, (word, label, score, continues) in enumerate(story, 1):
+        scores_F = np.full(len(STORY_LABELS), (1 - score) / (len(STORY_LABELS) - 1), np.float32)
+        scores_F[STORY_LABELS.index(label)] = score
+        made.append(Token(word, scores_F, 10 * number, 10 * number + len(word), number, continues))
+    return made
+
+
+def join(words: list[str] | tuple[str, ...]) -> str:
+    return " ".join(words).replace(" ##", "")
+
+
+def found(aggregation: str, story: list[tuple[str, str, float, bool]] = STORY) -> list[tuple[str, str]]:
+    return [(e.label, join(e.words)) for e in find_entities(tokens(story), STORY_LABELS, aggregation, join)]
+
+
+def test_each_token_has_its_label() -> None:
+    entities = find_entities(tokens(STORY), STORY_LABELS, "none", join)
+    assert [(e.words, e.label, e.start, e.index) for e in entities] == [
+        ((word,), label, 10 * number, number) for number, (word, label, _, _) in enumerate(STORY, 1)
+    ]
+    np.testing.assert_allclose([e.score for e in entities], [score for _, _, score, _ in STORY], rtol=1e-6)
+
+
+def test_tokens_in_a_row_with_one_label_are_one() -> None:
+    assert found("simple") == [
+        ("PER", "Angela Mer"),
+        ("O", "##kel met"),
+        ("PER", "Anna"),
+        ("PER", "Eva"),
+        ("X", "in P"),
+        ("LOC", "##aris"),
+    ]
+    first = find_entities(tokens(STORY), STORY_LABELS, "simple", join)[0]
+    assert (first.start, first.end) == (10, 23)
+    assert first.score == pytest.approx(0.85)
+
+
+@pytest.mark.parametrize(
+    ("aggregation", "merkel", "paris"),
+    [("first", "PER", "X"), ("max", "PER", "LOC"), ("average", "PER", "LOC")],
+)
+def test_a_word_has_one_label(aggregation: str, merkel: str, paris: str) -> None:
+    entities = found(aggregation)
+    assert (merkel, "Angela Merkel") in entities
+    assert (paris, "Paris" if paris == "LOC" else "in Paris") in entities
+    assert ("O", "met") in entities
+
+
+def test_no_tokens_are_no_entities() -> None:
+    for aggregation in ("none", "simple", "first", "average", "max"):
+        assert found(aggregation, []) == []
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        (["I-PER", "I-PER"], ["PER"]),
+        (["B-PER", "I-LOC"], ["PER", "LOC"]),
+        (["X", "X"], ["X"]),
+        (["I-PER", "B-PER", "I-PER"], ["PER", "PER"]),
+        (["O", "X", "O"], ["O", "X", "O"]),
+        # other prefixes than B- and I- part entities, though the labels are without them
+        (["S-PER", "E-PER", "S-PER", "S-PER"], ["PER", "PER", "PER"]),
+        (["B-PER", "I-PER", "E-PER"], ["PER", "PER"]),
+    ],
+)
+def test_what_goes_on_and_what_begins(labels: list[str], expected: list[str]) -> None:
+    story = [(f"w{i}", label, 0.9, False) for i, label in enumerate(labels)]
+    assert [label for label, _ in found("simple", story)] == expected

@@ -198,7 +198,7 @@ def test_a_full_disk_costs_only_time(source, monkeypatch):
     def full(*arguments, **options):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("fastattn.loading.cache_file.file_digest", full)
+    monkeypatch.setattr("fastattn.loading.cache_file.write_whole", full)
     packed = PackedWeights([source], "int8")
     packed.linear("a", (70, 33), layer("int8"))
     packed.save()

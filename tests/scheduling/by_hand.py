@@ -1,7 +1,7 @@
 """A scheduler without threads, whose slots advance when a test says so."""
 
 from fastattn.scheduling.scheduler import Scheduler
-from fastattn.scheduling.worker_slot import WorkerSlot
+from fastattn.scheduling.state import WorkerSlot
 
 
 class SchedulerByHand(Scheduler):

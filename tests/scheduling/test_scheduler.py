@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fastattn.errors import QueueFullError
 from fastattn.scheduling import scheduler as scheduling
 from fastattn.scheduling.scheduler import Scheduler
-from fastattn.scheduling.worker_slot import SlotInterface
+from fastattn.scheduling.state import WorkerSlot
 from tests.scheduling.by_hand import SchedulerByHand
 
 
@@ -27,7 +27,7 @@ class Count:
 class Counter:
     """A worker that has up to ``places`` jobs in progress, and counts."""
 
-    def __init__(self, slot: SlotInterface, places: int = 4, log: list | None = None):
+    def __init__(self, slot: WorkerSlot, places: int = 4, log: list | None = None):
         self.slot, self.places, self.log = slot, places, log
         self.left: dict = {}
 

@@ -6,31 +6,20 @@ import dataclasses
 import numpy as np
 import pytest
 
+from fastattn.decoding.options import DecodingOptions
 from fastattn.errors import InputError
 from fastattn.ops import cpu as operations
-from fastattn.spec.checkpoint import Checkpoint
 from fastattn.text.translation import TranslationTokenizer
+from fastattn.translation.options import SearchOptions, TextOptions
 from fastattn.translation.translator import Translator
-from tests.models.tiny_models import END, random_checkpoint, steady_ops
+from tests.models.tiny_models import END
+from tests.translation.test_translator import SHORT, VOCABULARY, _checkpoint, _translator
 
 WORDS = tuple("abcdefghijklmnop")
-VOCABULARY = ("<unk>", "<s>", "</s>", *WORDS)
-SHORT = {"max_decoding_length": 6}
-
-
-def checkpoint_of(text_changes=None, **changes) -> Checkpoint:
-    checkpoint = random_checkpoint(21, sharpness=4.0, **changes)
-    text = dataclasses.replace(checkpoint.text, source_vocabulary=VOCABULARY, target_vocabulary=VOCABULARY)
-    checkpoint.text = dataclasses.replace(text, **(text_changes or {}))
-    return checkpoint
-
-
-def translator_of(text_changes=None, **changes) -> Translator:
-    return Translator.from_checkpoint(checkpoint_of(text_changes, **changes), threads=1, ops=steady_ops)
 
 
 def test_none_among_prefixes_is_none():
-    translator = translator_of()
+    translator = _translator()
     plain = translator.translate(["a b", "c", "d e"], **SHORT)
     begun = translator.translate(["a b", "c", "d e"], target_prefix=[None, "m", ""], **SHORT)
     assert begun[0] == plain[0] and begun[1].startswith("m ") and begun[2] == plain[2]
@@ -44,7 +33,7 @@ def test_none_among_prefixes_is_none():
 
 
 def test_prefixes_are_read_alongside_the_texts():
-    translator, read = translator_of(), []
+    translator, read = _translator(), []
 
     def prefixes():
         for number in range(5000):
@@ -57,7 +46,7 @@ def test_prefixes_are_read_alongside_the_texts():
 
 
 def test_another_token_ends_a_translation():
-    translator = translator_of()
+    translator = _translator()
     (plain,) = translator.translate_tokens([["a", "b"]], min_decoding_length=6, **SHORT)
     third = plain.tokens[2]
     for token in (third, VOCABULARY.index(third), [third], np.array([VOCABULARY.index(third), END])):
@@ -77,7 +66,7 @@ def test_another_token_ends_a_translation():
 
 
 def test_a_source_is_cut_after_so_many_tokens():
-    translator = translator_of({"add_source_bos": True, "add_source_eos": True})
+    translator = _translator({"add_source_bos": True, "add_source_eos": True})
     long, cut = [["a", "b", "c", "d", "e"], ["f"]], [["a", "b", "c"], ["f"]]
     expected = translator.translate_tokens(cut, **SHORT)
     assert translator.translate_tokens(long, max_input_length=5, **SHORT) == expected
@@ -92,7 +81,7 @@ def test_a_source_is_cut_after_so_many_tokens():
 
 def test_a_line_is_cut_before_it_is_split():
     words = " ".join(WORDS[i % 16] for i in range(40))
-    short = translator_of(positions="table", max_positions=8)
+    short = _translator(positions="table", max_positions=8)
     details = short.translate(words, details=True, max_input_length=19, **SHORT)
     assert [token for part in details.parts for token in part.source] == words.split()[:19]
     assert short.translate(words, split="never", max_input_length=8, **SHORT) == short.translate(
@@ -114,7 +103,7 @@ def test_a_line_is_cut_before_it_is_split():
     ],
 )
 def test_an_end_that_is_there_outlives_the_cut(tokens, longest, changes, kept):
-    text = dataclasses.replace(checkpoint_of().text, **changes)
+    text = dataclasses.replace(_checkpoint().text, **changes)
     assert TranslationTokenizer(text).cut(tokens.split(), longest) == kept.split()
 
 
@@ -133,7 +122,7 @@ def test_an_end_that_is_there_outlives_the_cut(tokens, longest, changes, kept):
 )
 def test_ends_and_lengths_that_are_refused(options, message):
     with pytest.raises(InputError, match=f"^{message}$"):
-        translator_of().translate("a", **options)
+        _translator().translate("a", **options)
 
 
 @pytest.mark.parametrize(
@@ -151,7 +140,7 @@ def test_ends_and_lengths_that_are_refused(options, message):
     ],
 )
 def test_ctranslate2s_names_of_precisions(asked, runs, remark):
-    checkpoint = checkpoint_of()
+    checkpoint = _checkpoint()
     with contextlib.nullcontext() if remark is None else pytest.warns(UserWarning, match=remark) as told:
         translator = Translator.from_checkpoint(checkpoint, asked, ops=operations)
     assert translator.precision == runs
@@ -162,8 +151,14 @@ def test_ctranslate2s_names_of_precisions(asked, runs, remark):
 
 
 def test_a_precision_follows_the_file():
-    checkpoint = dataclasses.replace(checkpoint_of(), precision="int8")
+    checkpoint = dataclasses.replace(_checkpoint(), precision="int8")
     assert [Translator.from_checkpoint(checkpoint, name).precision for name in ("auto", "default")] == ["int8"] * 2
     for wrong in (None, ["int8"], "float8"):
         with pytest.raises(InputError, match="unknown precision"):
             Translator.from_checkpoint(checkpoint, wrong)
+
+
+def test_every_decoding_option_is_one_of_a_call():
+    fields = {field.name for field in dataclasses.fields(DecodingOptions)}
+    assert set(SearchOptions.__annotations__) == fields
+    assert set(TextOptions.__annotations__) == fields | {"target_prefix", "split"}

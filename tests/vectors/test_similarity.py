@@ -1,4 +1,4 @@
-"""vectors.similarity where float32 ends, against float64, and pair by pair; more in test_encoder_similarity.py."""
+"""vectors.similarity where float32 ends, against float64, and pair by pair; more in test_encoder_calls.py."""
 
 import numpy as np
 import pytest

@@ -1,12 +1,14 @@
 """Encoder: prompts of queries and documents, vectors of other types than float32."""
 
 import asyncio
+import inspect
 
 import numpy as np
 import pytest
 
 from fastattn import quantize_vectors
 from fastattn.encoders.encoder import Encoder
+from fastattn.encoders.options import EncodeOptions, OptionChecker
 from fastattn.errors import InputError
 from fastattn.ops import cpu as operations
 from tests.encoders.test_encoder import WIDTH, _encoder, _many_texts
@@ -113,3 +115,7 @@ def test_ranges_that_no_vectors_tell(encoder: Encoder, output_dtype: str, task: 
     with pytest.warns(UserWarning, match=f"{output_dtype} by the ranges of 2 vectors") as told:
         encoder.encode(["a", "the cat"], output_dtype=output_dtype, task=task)
     assert [warning.filename for warning in told] == [__file__]
+
+
+def test_every_option_of_a_call_is_checked() -> None:
+    assert list(EncodeOptions.__annotations__) == list(inspect.signature(OptionChecker.checked).parameters)[1:]
