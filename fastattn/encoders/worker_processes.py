@@ -28,7 +28,9 @@ class EncodingProcesses:
 
     def __init__(self, sharing: Sharing, path: Path, precision: str, device: str = "cpu"):
         self.least = sharing.least
-        self._pool = ProcessPool(sharing.processes, [__name__, os.path.abspath(path), precision, sharing.threads, device])
+        self._pool = ProcessPool(
+            sharing.processes, [__name__, os.path.abspath(path), precision, sharing.threads, device]
+        )
         self.scheduler = pool_scheduler(self._pool)
         self.start, self.close = self._pool.start, self._pool.close
 

@@ -32,13 +32,14 @@ def attend(query, key, value, *, layout="BTHK", dtype=np.float64, **options):
     scale = options.get("scale")
     scores = np.einsum("bthk,bshk->bhts", query, key) * dtype(K**-0.5 if scale is None else scale)
     if options.get("softcap"):
-        scores = options["softcap"] * np.tanh(scores / options["softcap"])
+        with np.errstate(over="ignore"):
+            scores = options["softcap"] * np.tanh(scores / options["softcap"])
     if options.get("score_mod"):
         scores = options["score_mod"](scores)
     if options.get("bias") is not None:
         scores = scores + options["bias"].astype(dtype)
     lengths_B = np.broadcast_to(S if options.get("lengths") is None else options["lengths"], (B,))
-    offset = options.get("offset") or 0
+    offset = 0 if options.get("offset") is None else options["offset"]
     offset_B = lengths_B - T if isinstance(offset, str) else np.broadcast_to(offset, (B,))
     sinks = options.get("sinks")
     first = sinks if isinstance(sinks, int) else 0

@@ -5,8 +5,8 @@ import pytest
 
 import fastattn
 from fastattn.ops import float64_attention
-from tests.array_attention import formula
-from tests.kernels.test_attention import attend, normal
+from tests.array_attention.formula import attend
+from tests.kernels.cases import normal
 
 LARGEST = float(np.finfo(np.float32).max)
 
@@ -51,7 +51,7 @@ def test_a_bias_of_any_size(name, causal, monkeypatch):
     bias = normal(4, 2, 4, 5, 9)
     ordinary, ordinary_weights = fastattn.attention(*arrays(), bias=bias, causal=causal, return_weights=True)
     bias[1, 2, 3] = np.resize(np.array(BIASES[name], np.float32), 9)
-    expected, expected_weights = attend(*arrays(), bias=bias, causal=causal)
+    expected, expected_weights, _ = attend(*arrays(), bias=bias, causal=causal)
     out, weights = fastattn.attention(*arrays(), bias=bias, causal=causal, return_weights=True)
     np.testing.assert_allclose(out, expected, atol=2e-6)
     np.testing.assert_allclose(weights, expected_weights, atol=1e-6)
@@ -76,7 +76,7 @@ def test_a_scale_of_any_size(scale):
     options = {"scale": scale, "lengths": [9, 0], "bias": normal(5, 9)}
     query, key, value = arrays()
     for size in (1, 1e4):  # for the least of scales it is the queries and keys that make a score
-        expected, expected_weights = attend(query * np.float32(size), key * np.float32(size), value, **options)
+        expected, expected_weights, _ = attend(query * np.float32(size), key * np.float32(size), value, **options)
         mine = query * np.float32(size), key * np.float32(size), value
         out, weights = fastattn.attention(*mine, **options, return_weights=True)
         np.testing.assert_allclose(out, expected, atol=2e-6)
@@ -88,7 +88,7 @@ def test_a_scale_of_any_size(scale):
 @pytest.mark.filterwarnings("error")
 def test_a_cap_of_any_size(scale, softcap):
     options = {"scale": scale, "softcap": softcap, "lengths": [9, 0], "bias": normal(5, 9)}
-    expected, expected_weights = attend(*arrays(), **options)
+    expected, expected_weights, _ = attend(*arrays(), **options)
     out, weights = fastattn.attention(*arrays(), **options, return_weights=True)
     np.testing.assert_allclose(out, expected, atol=2e-6)
     np.testing.assert_allclose(weights, expected_weights, atol=1e-6)
@@ -103,7 +103,7 @@ def test_scores_that_overflow_are_capped_all_the_same():
     bias[2] = 3e38
     for more in ({}, {"bias": bias}):
         out, weights = fastattn.attention(query, key, value, softcap=30.0, **more, return_weights=True)
-        expected, expected_weights = attend(query, key, value, softcap=30.0, **more)
+        expected, expected_weights, _ = attend(query, key, value, softcap=30.0, **more)
         np.testing.assert_allclose(out, expected, atol=2e-5)
         np.testing.assert_allclose(weights, expected_weights, atol=1e-5)
 
@@ -149,7 +149,7 @@ def test_learned_sinks_of_any_size():
     for bias in (normal(5, 9), np.array([3e38, *[0] * 8], np.float32)):
         options = {"sinks": sinks, "bias": bias, "lengths": [9, 0]}
         found = fastattn.attention(query, key, value, **options, return_weights=True, return_logsumexp=True)
-        for one, oracle in zip(found, formula.attend(query, key, value, **options), strict=True):
+        for one, oracle in zip(found, attend(query, key, value, **options), strict=True):
             np.testing.assert_allclose(one, oracle, rtol=1e-6, atol=2e-6)
 
 

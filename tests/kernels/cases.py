@@ -15,6 +15,10 @@ FLOOR = 1e-6
 CASES = [operation.problem(size) for operation in OPERATIONS.values() for size in operation.awkward]
 
 
+def normal(seed: int, *shape: int) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
 def float64(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return {name: array.astype(np.float64) if array.dtype == np.float32 else array for name, array in arrays.items()}
 

@@ -15,39 +15,13 @@ from fastattn.kernels.attention.sentences import attend as attend_kernel
 from fastattn.ops import cpu as operations
 from fastattn.ops import reference
 from fastattn.ops.heads import Heads
-from fastattn.ops.reference.attention import softmax
 from fastattn.ops.seen import RaggedBatch
-from tests.kernels.cases import check
+from tests.array_attention.formula import attend
+from tests.kernels.cases import check, normal
 
 # Lengths around the tile of rows, the panel of keys and the block of keys.
 EDGES = sorted({1, 2, ROWS - 1, ROWS, ROWS + 1, COLUMNS - 1, COLUMNS, COLUMNS + 1, KEYS - 1, KEYS, KEYS + 1, 307})
 EVERY_WIDTH = (1, 2, 3, 5, 7, 8, 9, 13, 16, 17, 31, 32, 33, 47, 64, 65, 80, 96, 128, 160, 256)
-
-
-def normal(seed, *shape):
-    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
-
-
-def attend(query_BTHK, key_BSHK, value_BSHK, **options):
-    """The formula in float64 on dense arrays; bias and lengths as in fastattn.attention."""
-    B, T, H, K = query_BTHK.shape
-    S, G = key_BSHK.shape[1:3]
-    key_BSHK, value_BSHK = (np.repeat(x, H // G, axis=2).astype(np.float64) for x in (key_BSHK, value_BSHK))
-    scores = np.einsum("bthk,bshk->bhts", query_BTHK.astype(np.float64), key_BSHK) * options.get("scale", K**-0.5)
-    if options.get("softcap"):
-        with np.errstate(over="ignore"):
-            scores = options["softcap"] * np.tanh(scores / options["softcap"])
-    if options.get("bias") is not None:
-        scores = scores + options["bias"]
-    if options.get("causal"):
-        offset_B = np.broadcast_to(options.get("offset", 0), (B,))
-        scores[
-            np.broadcast_to(np.arange(S) > np.arange(T)[:, None] + offset_B[:, None, None, None], scores.shape)
-        ] = -np.inf
-    lengths_B = np.broadcast_to(options.get("lengths", S), (B,))
-    scores[np.broadcast_to(np.arange(S) >= lengths_B[:, None, None, None], scores.shape)] = -np.inf
-    weights = softmax(scores)
-    return np.einsum("bhts,bshk->bthk", weights, value_BSHK), weights
 
 
 @pytest.mark.parametrize("length", EDGES)
@@ -222,7 +196,7 @@ def test_function_agrees_with_the_formula(name):
     # as a view into fused rows, and with heads before positions
     query = normal(12, 3, 7, 4, 30)[..., 3:16]
     key, value = (normal(13 + n, 3, 2, 11, 13).swapaxes(1, 2) for n in range(2))
-    expected_out, expected_weights = attend(query, key, value, **options)
+    expected_out, expected_weights, _ = attend(query, key, value, **options)
     out, weights = fastattn.attention(query, key, value, **options, return_weights=True)
     assert out.shape == (3, 7, 4, 13) and out.dtype == weights.dtype == np.float32
     np.testing.assert_allclose(out, expected_out, atol=2e-6)

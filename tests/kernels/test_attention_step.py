@@ -14,14 +14,10 @@ from fastattn.ops.cpu.attention.step import GRAIN
 from fastattn.ops.heads import Heads
 from fastattn.ops.seen import KeyIndex, RaggedBatch
 from fastattn.simd.target import LANES
-from tests.kernels.cases import check
+from tests.kernels.cases import check, normal
 
 EDGES = sorted({0, 1, LANES - 1, LANES, LANES + 1, VALUE_KEYS - 1, VALUE_KEYS, VALUE_KEYS + 1, 131})
 HEADS = Heads(4, 2, 11, value_column=22)
-
-
-def normal(seed, *shape):
-    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
 @pytest.mark.parametrize("length", EDGES)
