@@ -135,10 +135,10 @@ class MultiHeadAttention:
             _check_rows("memory", memory, len(x), self.weights.key.shape[1])
         elif self.weights.key.shape[1] != x.shape[2]:
             raise InputError(f"memory: expected one, since keys are made of rows {self.weights.key.shape[1]} wide")
-        returned = {"return_weights": return_weights, "return_logsumexp": return_logsumexp}
+        options |= {"return_weights": return_weights, "return_logsumexp": return_logsumexp, "device": self.device}
         with on_threads(self._ops, options.get("threads")):
             query, key, value = self._project(x, memory)
-            found = attention(query, key, value, **returned, **options, device=self.device)
+            found = attention(query, key, value, **options)
             context, *others = found if isinstance(found, tuple) else (found,)
             y = self._linear(context.reshape(*x.shape[:2], self.heads * self.value_width), self._output)
         return (y, *others) if others else y

@@ -1,13 +1,12 @@
 """Checks of the arrays that mechanisms are given, and linear projections of them. Axes: B T H K, as everywhere."""
 
 import math
-from numbers import Real
 from typing import Any
 
 import numpy as np
 
-from fastattn.array_attention.arguments import check_dtype
-from fastattn.errors import InputError, described
+from fastattn.array_attention.arguments import check_dtype, number
+from fastattn.errors import InputError
 from fastattn.ops.protocol import Ops
 
 
@@ -28,16 +27,10 @@ def check_shape(name: str, array: np.ndarray, shape: tuple[int, ...], reason: st
 
 
 def check_number(name: str, value: Any, least: float = -math.inf) -> float:
-    if isinstance(value, bool) or not isinstance(value, Real):
-        raise InputError(f"{name}: expected a finite number, got {described(value)}")
-    try:
-        number = float(value)
-    except OverflowError:
-        number = math.inf
-    if not math.isfinite(number) or number < least:
-        bound = "" if least == -math.inf else f" of at least {least:g}"
-        raise InputError(f"{name}: expected a finite number{bound}, got {described(value)}")
-    return number
+    found = number(name, value)
+    if found < least:
+        raise InputError(f"{name}: expected a finite number of at least {least:g}, got {found:g}")
+    return found
 
 
 def check_integers(name: str, values: Any, shape: tuple[int, ...], low: int, high: int) -> np.ndarray:
@@ -60,6 +53,14 @@ def shape_of(name: str, values: Any) -> tuple[int, ...]:
         return np.shape(values)
     except ValueError:
         raise InputError(f"{name}: expected integers, got lists of different lengths") from None
+
+
+def vector_per_head(name: str, vector: Any, heads: int, width: int, reason: str = "a row of weight") -> np.ndarray:
+    """A vector that all heads share, or of each head, as (H, width). reason: what each number is of."""
+    vector_HD = per_head(name, vector, heads, "D")
+    if vector_HD.shape[1] != width:
+        raise InputError(f"{name}: expected {width} numbers, {reason} each, got {vector_HD.shape[1]}")
+    return vector_HD
 
 
 def per_head(name: str, array: Any, heads: int, *axes: str) -> np.ndarray:

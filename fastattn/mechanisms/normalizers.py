@@ -1,23 +1,21 @@
 """From scores to a result: what becomes of the softmax. Each is a small frozen object, ``attend``'s ``normalizer``."""
 
+import math
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 
 from fastattn.errors import InputError, check_count
 from fastattn.mechanisms.arrays import check_integers
-from fastattn.mechanisms.softmax import NOWHERE, UNKNOWN, Inputs
-
-Result = tuple[np.ndarray, np.ndarray | None]
+from fastattn.mechanisms.softmax import NOWHERE, UNKNOWN, Inputs, Result
 
 
 @dataclass(frozen=True)
 class Soft:
     """The sum of the values, each times its weight (Bahdanau 2015, equation 5): (B, T, H, V)."""
 
-    def wants_weights(self) -> bool:
-        return False
+    wants_weights: ClassVar = False
 
     def finish(self, inputs: Inputs, out_BTHV: np.ndarray, weights_BHTS: np.ndarray | None) -> Result:
         return out_BTHV[:, :, 0] if inputs.headless else out_BTHV, weights_BHTS
@@ -34,8 +32,7 @@ class Hard:
 
     seed: int | None = None
 
-    def wants_weights(self) -> bool:
-        return True
+    wants_weights: ClassVar = True
 
     def finish(self, inputs: Inputs, out_BTHV: np.ndarray, weights_BHTS: np.ndarray | None) -> Result:
         assert weights_BHTS is not None
@@ -82,8 +79,7 @@ def _drawn(weights_TS: np.ndarray, shares_T: np.ndarray) -> np.ndarray:
 class Pointer:
     """The weights: (B, H, T, S), or (B, T, S) without heads; values may be None (Vinyals 2015, equation 3)."""
 
-    def wants_weights(self) -> bool:
-        return True
+    wants_weights: ClassVar = True
 
     def finish(self, inputs: Inputs, out_BTHV: np.ndarray, weights_BHTS: np.ndarray | None) -> Result:
         assert weights_BHTS is not None
@@ -100,8 +96,7 @@ class Saliency:
 
     grid: tuple[int, ...] | None = None
 
-    def wants_weights(self) -> bool:
-        return True
+    wants_weights: ClassVar = True
 
     def finish(self, inputs: Inputs, out_BTHV: np.ndarray, weights_BHTS: np.ndarray | None) -> Result:
         assert weights_BHTS is not None
@@ -109,10 +104,7 @@ class Saliency:
         if not isinstance(self.grid, tuple | list | type(None)):
             raise InputError(f"grid: expected a tuple of axes, got {type(self.grid).__name__}")
         grid = (S,) if self.grid is None else tuple(check_count("grid", axis) for axis in self.grid)
-        places = 1
-        for axis in grid:
-            places *= axis
-        if places != S:
+        if math.prod(grid) != S:
             raise InputError(f"grid: expected axes whose product is {S}, the number of keys, got {grid}")
         return weights_BHTS.mean(axis=1).reshape(B, T, *grid), weights_BHTS
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from fastattn.array_attention.arrays import MAX_HEAD_WIDTH
 from fastattn.errors import InputError
-from fastattn.mechanisms.arrays import check_float32, check_number, per_head, project
+from fastattn.mechanisms.arrays import check_float32, check_number, per_head, project, vector_per_head
 from fastattn.ops.protocol import Ops
 
 
@@ -136,18 +136,13 @@ class Additive:
             key_BSGK = np.repeat(key_BSGK, H // key_BSGK.shape[2], axis=2)
         key_BSGD = project(ops, key_BSGK, "key_weight", self.key_weight)
         D = query_BTHD.shape[3]
-        vector_HD = per_head("vector", self.vector, H, "D")
         if D > MAX_HEAD_WIDTH:
             raise InputError(f"query_weight: expected at most {MAX_HEAD_WIDTH} rows, got {D}")
         if key_BSGD.shape[3] != D:
             raise InputError(f"key_weight: expected {D} rows, as many as in query_weight, got {key_BSGD.shape[3]}")
-        if vector_HD.shape[1] != D:
-            raise InputError(f"vector: expected {D} numbers, a row of query_weight each, got {vector_HD.shape[1]}")
+        vector_HD = vector_per_head("vector", self.vector, H, D, "a row of query_weight")
         if self.bias is not None:
-            bias_HD = per_head("bias", self.bias, H, "D")
-            if bias_HD.shape[1] != D:
-                raise InputError(f"bias: expected {D} numbers, a row of query_weight each, got {bias_HD.shape[1]}")
-            query_BTHD = query_BTHD + bias_HD
+            query_BTHD = query_BTHD + vector_per_head("bias", self.bias, H, D, "a row of query_weight")
         return query_BTHD, key_BSGD, vector_HD
 
 
@@ -166,9 +161,7 @@ class Graph:
         """The two terms of the sum inside, (B, T, H) and (B, S, H), and the slope."""
         _same_width(query_BTHK, key_BSGK)
         H, K = query_BTHK.shape[2:]
-        vector_HA = per_head("vector", self.vector, H, "2 K")
-        if vector_HA.shape[1] != 2 * K:
-            raise InputError(f"vector: expected {2 * K} numbers, of a query and a key each, got {vector_HA.shape[1]}")
+        vector_HA = vector_per_head("vector", self.vector, H, 2 * K, "of a query and a key")
         key_BSHK = np.repeat(key_BSGK, H // key_BSGK.shape[2], axis=2)
         halves = (np.ascontiguousarray(half[:, None]) for half in (vector_HA[:, :K], vector_HA[:, K:]))
         target, source = (project(ops, x, "vector", half)[..., 0] for x, half in zip((query_BTHK, key_BSHK), halves))

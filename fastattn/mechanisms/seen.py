@@ -11,7 +11,7 @@ import numpy as np
 
 from fastattn.array_attention.arguments import check_dtype, sides_of
 from fastattn.errors import InputError, check_count, described
-from fastattn.mechanisms.arrays import check_integers, check_number, per_head, project, shape_of
+from fastattn.mechanisms.arrays import check_integers, check_number, project, shape_of, vector_per_head
 from fastattn.ops.protocol import Ops
 
 FAR = 1 << 40  # beyond any array's positions
@@ -223,11 +223,7 @@ class LocalPredictive:
         """p, float32 (B, T, H)."""
         B, H, _, S = view.shape
         hidden_BTHD = project(view.ops, query_BTHK, "weight", self.weight, "tanh")
-        vector_HD = per_head("vector", self.vector, H, "D")
-        if vector_HD.shape[1] != hidden_BTHD.shape[3]:
-            raise InputError(
-                f"vector: expected {hidden_BTHD.shape[3]} numbers, a row of weight each, got {vector_HD.shape[1]}"
-            )
+        vector_HD = vector_per_head("vector", self.vector, H, hidden_BTHD.shape[3])
         share_BTH = project(view.ops, hidden_BTHD, "vector", np.ascontiguousarray(vector_HD[:, None]), "sigmoid")[
             ..., 0
         ]
@@ -261,8 +257,11 @@ class Sentences:
     query_starts: Any
     key_starts: Any = None
 
-    def spans(self, queries: int, keys: int) -> list[tuple[slice, slice]]:
+    def spans(self, view: View) -> list[tuple[slice, slice]]:
         """The queries and the keys of each sentence."""
+        batch, _, queries, keys = view.shape
+        if batch != 1:
+            raise InputError(f"query: expected a batch of 1, in which the sentences lie end to end, got {batch}")
         key_starts: Sequence[int] = self.query_starts if self.key_starts is None else self.key_starts
         both = []
         for name, starts, rows in (("query_starts", self.query_starts, queries), ("key_starts", key_starts, keys)):

@@ -64,13 +64,10 @@ class Inputs:
         return View(self.ops, (B, H, T, self.key_BSGK.shape[1]), self.headless)
 
     def part(self, queries: slice, keys: slice) -> "Inputs":
-        key_BSGK, value_BSGV = (np.ascontiguousarray(x[:, keys]) for x in (self.key_BSGK, self.value_BSGV))
-        return replace(
-            self,
-            query_BTHK=np.ascontiguousarray(self.query_BTHK[:, queries]),
-            key_BSGK=key_BSGK,
-            value_BSGV=value_BSGV,
-        )
+        """Some of the queries, and some of the keys with their values."""
+        cut = zip((queries, keys, keys), (self.query_BTHK, self.key_BSGK, self.value_BSGV))
+        query_BTHK, key_BSGK, value_BSGV = (np.ascontiguousarray(x[:, rows]) for rows, x in cut)
+        return Inputs(self.device, query_BTHK, key_BSGK, value_BSGV, self.headless)
 
 
 def checked_inputs(
@@ -113,10 +110,9 @@ def checked_inputs(
 
 def soft_attention(inputs: Inputs, score: Score, seen: tuple[Seen, ...], want: bool) -> Result:
     """Outputs, and weights where ``want`` says so."""
-    sentences = [part for part in seen if isinstance(part, Sentences)]
-    if sentences:
-        rest = tuple(part for part in seen if part is not sentences[0])
-        return _each_sentence(inputs, score, sentences[0], rest, want)
+    sentences, rest = _sentences(seen)
+    if sentences is not None:
+        return _each_sentence(inputs, score, sentences, rest, want)
     places = [part for part in seen if isinstance(part, LocalPredictive)]
     if len(places) > 1:
         raise InputError("seen: expected one LocalPredictive, got several")
@@ -133,14 +129,19 @@ def soft_attention(inputs: Inputs, score: Score, seen: tuple[Seen, ...], want: b
     return _in_view(inputs, score, view, want)
 
 
+def _sentences(seen: tuple[Seen, ...]) -> tuple[Sentences | None, tuple[Seen, ...]]:
+    """The first Sentences among the parts, or None, and the other parts."""
+    first = next((part for part in seen if isinstance(part, Sentences)), None)
+    return first, tuple(part for part in seen if part is not first)
+
+
 def best_places(inputs: Inputs, score: Score, seen: tuple[Seen, ...]) -> np.ndarray | None:
     """The most probable key of each query, (B, H, T), or NOWHERE or UNKNOWN; None: only the weights tell."""
     if any(isinstance(part, LocalPredictive) for part in seen):
         return None
-    sentences = [part for part in seen if isinstance(part, Sentences)]
-    if sentences:
-        rest = tuple(part for part in seen if part is not sentences[0])
-        return _best_of_each_sentence(inputs, score, sentences[0], rest)
+    sentences, rest = _sentences(seen)
+    if sentences is not None:
+        return _best_of_each_sentence(inputs, score, sentences, rest)
     view = inputs.view()
     for part in seen:
         view = part.limit(view)  # type: ignore[union-attr]
@@ -272,11 +273,9 @@ def weighted_sum(weights_BHTS: np.ndarray, value_BSGV: np.ndarray) -> np.ndarray
 def _best_of_each_sentence(
     inputs: Inputs, score: Score, sentences: Sentences, rest: tuple[Seen, ...]
 ) -> np.ndarray | None:
-    B, H, T, S = inputs.view().shape
-    if B != 1:
-        raise InputError(one_row_of_sentences(B))
-    place_BHT = np.empty((B, H, T), np.int64)
-    for queries, keys in sentences.spans(T, S):
+    view = inputs.view()
+    place_BHT = np.empty(view.shape[:3], np.int64)
+    for queries, keys in sentences.spans(view):
         found = best_places(inputs.part(queries, keys), score, rest)
         if found is None:
             return None
@@ -284,25 +283,20 @@ def _best_of_each_sentence(
     return place_BHT
 
 
-def one_row_of_sentences(batch: int) -> str:
-    return f"query: expected a batch of 1, in which the sentences lie end to end, got {batch}"
-
-
 _RAGGED = Everything, Padded, Causal, Restricted, LocalMonotonic  # what a ragged batch has options for
 
 
 def _each_sentence(inputs: Inputs, score: Score, sentences: Sentences, rest: tuple[Seen, ...], want: bool) -> Result:
     """All sentences by one call of the kernel where it can; else, and for weights, sentence by sentence."""
-    B, H, T, S = inputs.view().shape
-    if B != 1:
-        raise InputError(one_row_of_sentences(B))
+    view = inputs.view()
+    spans, (B, H, T, S) = sentences.spans(view), view.shape
     if isinstance(score, Dot | ScaledDot | Content | General) and not want:
         product = score.product(inputs.ops, inputs.query_BTHK, inputs.key_BSGK)
         if product.bias is None and all(isinstance(part, _RAGGED) for part in rest):
-            return _ragged(product, inputs, sentences.spans(T, S), rest), None
+            return _ragged(product, inputs, spans, rest), None
     out_BTHV = np.empty((B, T, H, inputs.value_BSGV.shape[3]), np.float32)
     weights_BHTS = np.zeros((B, H, T, S), np.float32) if want else None
-    for queries, keys in sentences.spans(T, S):
+    for queries, keys in spans:
         out, weights = soft_attention(inputs.part(queries, keys), score, rest, want)
         out_BTHV[:, queries] = out
         if weights_BHTS is not None and weights is not None:

@@ -1,6 +1,7 @@
 """Similarities of two sets of vectors, of all with all or pair by pair: greater is more similar."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,16 +23,19 @@ def unit_length(x_ND: np.ndarray) -> np.ndarray:
     return x_ND / np.maximum(lengths_N1, x_ND.dtype.type(_LEAST_NORM))
 
 
-def _dot(a_AD: np.ndarray, b_BD: np.ndarray) -> np.ndarray:
+def _finite(products: Callable, a_ND: np.ndarray, b_ND: np.ndarray) -> np.ndarray:
+    """Products of the rows; in float64 where float32 overflows."""
     with np.errstate(over="ignore", invalid="ignore"):
-        product_AB = a_AD @ b_BD.T
-        if np.isfinite(product_AB).all():
-            return product_AB
-        return a_AD.astype(np.float64) @ b_BD.T.astype(np.float64)
+        found = products(a_ND, b_ND)
+        return found if np.isfinite(found).all() else products(a_ND.astype(np.float64), b_ND.astype(np.float64))
 
 
-def _cosine(a_AD: np.ndarray, b_BD: np.ndarray) -> np.ndarray:
-    return unit_length(a_AD) @ unit_length(b_BD).T
+def _products(a_AD: np.ndarray, b_BD: np.ndarray) -> np.ndarray:
+    return a_AD @ b_BD.T
+
+
+def _pairwise_products(a_ND: np.ndarray, b_ND: np.ndarray) -> np.ndarray:
+    return np.einsum("nd,nd->n", a_ND, b_ND)
 
 
 def _euclidean(a_AD: np.ndarray, b_BD: np.ndarray) -> np.ndarray:
@@ -47,28 +51,16 @@ def _manhattan(a_AD: np.ndarray, b_BD: np.ndarray) -> np.ndarray:
 
 
 SIMILARITIES: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
-    "cosine": _cosine,
-    "dot": _dot,
+    "cosine": lambda a_AD, b_BD: _products(unit_length(a_AD), unit_length(b_BD)),
+    "dot": partial(_finite, _products),
     "euclidean": _euclidean,
     "manhattan": _manhattan,
 }
 
 
-def _pairwise_dot(a_ND: np.ndarray, b_ND: np.ndarray) -> np.ndarray:
-    with np.errstate(over="ignore", invalid="ignore"):
-        product_N = np.einsum("nd,nd->n", a_ND, b_ND)
-        if np.isfinite(product_N).all():
-            return product_N
-        return np.einsum("nd,nd->n", a_ND.astype(np.float64), b_ND.astype(np.float64))
-
-
-def _pairwise_cosine(a_ND: np.ndarray, b_ND: np.ndarray) -> np.ndarray:
-    return np.einsum("nd,nd->n", unit_length(a_ND), unit_length(b_ND))
-
-
 def _pairwise_euclidean(a_ND: np.ndarray, b_ND: np.ndarray) -> np.ndarray:
     differences_ND = np.subtract(a_ND, b_ND, dtype=np.float64)
-    return -np.sqrt(np.einsum("nd,nd->n", differences_ND, differences_ND))
+    return -np.sqrt(_pairwise_products(differences_ND, differences_ND))
 
 
 def _pairwise_manhattan(a_ND: np.ndarray, b_ND: np.ndarray) -> np.ndarray:
@@ -77,8 +69,8 @@ def _pairwise_manhattan(a_ND: np.ndarray, b_ND: np.ndarray) -> np.ndarray:
 
 
 PAIRWISE_SIMILARITIES: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
-    "cosine": _pairwise_cosine,
-    "dot": _pairwise_dot,
+    "cosine": lambda a_ND, b_ND: _pairwise_products(unit_length(a_ND), unit_length(b_ND)),
+    "dot": partial(_finite, _pairwise_products),
     "euclidean": _pairwise_euclidean,
     "manhattan": _pairwise_manhattan,
 }

@@ -64,9 +64,8 @@ def checked_vectors(vectors: Any, width: int | None = None) -> SparseVectors:
     shape: tuple[int, ...] = tuple(getattr(vectors, "shape", ()))
     if not (isinstance(data, np.ndarray) and isinstance(indices, np.ndarray) and isinstance(indptr, np.ndarray)):
         raise InputError(f"sparse vectors are expected, as encode returns them, got {type(vectors).__name__}")
-    if len(shape) != 2 or indptr.shape != (shape[0] + 1,) or data.shape != indices.shape or data.ndim != 1:
-        raise InputError("the arrays of sparse vectors do not fit each other")
-    if indptr[0] != 0 or indptr[-1] != len(data) or (np.diff(indptr) < 0).any():
+    fit = len(shape) == 2 and indptr.shape == (shape[0] + 1,) and data.shape == indices.shape and data.ndim == 1
+    if not fit or indptr[0] != 0 or indptr[-1] != len(data) or (np.diff(indptr) < 0).any():
         raise InputError("the arrays of sparse vectors do not fit each other")
     found = SparseVectors(data, indices, indptr, (int(shape[0]), int(shape[1])))
     if len(found.indices) and not 0 <= found.indices.min() <= found.indices.max() < found.shape[1]:
@@ -81,7 +80,6 @@ def sparse_similarity(a: Any, b: Any, name: str) -> np.ndarray:
     first = checked_vectors(a)
     second = checked_vectors(b, first.shape[1])
     similarity_AB = np.empty((len(first), len(second)), np.float64)
-    owners = np.repeat(np.arange(len(second)), np.diff(second.indptr))
     values = second.data.astype(np.float64)
     for number in range(len(first)):
         columns, numbers = first.row(number)
@@ -90,7 +88,7 @@ def sparse_similarity(a: Any, b: Any, name: str) -> np.ndarray:
         there = dense_V[second.indices]
         # of the columns where both have something; the others are in the sums over each vector alone
         shared = values * there if name != "manhattan" else np.abs(values - there) - np.abs(values) - np.abs(there)
-        similarity_AB[number] = np.bincount(owners, shared, minlength=len(second))
+        similarity_AB[number] = _sums(second, shared)
     return _FINISH[name](similarity_AB, first, second).astype(np.float32)
 
 
