@@ -167,7 +167,7 @@ class KVCache:
         left, _ = arguments.window_sides(options.get("window"))
         wants_weights = check_bool("return_weights", return_weights)
         with self._store.lock, on_threads(self._ops, options.get("threads")):
-            heads = self._heads(query)._replace(scale=scale, softcap=softcap)
+            heads = self._heads(query, scale, softcap)
             seen_N2 = self._seen(self._counts(options.get("lengths"), query.shape[1]), query.shape[1], left)
             out, weights = self._attend(as_float32(query), heads, seen_N2, options.get("bias"), wants_weights)
         if query.dtype == np.float16:
@@ -177,14 +177,14 @@ class KVCache:
             out = bfloat16_bits(out).view(query.dtype)
         return out if weights is None else (out, weights)
 
-    def _heads(self, query: np.ndarray) -> Heads:
+    def _heads(self, query: np.ndarray, scale: float, softcap: float) -> Heads:
         """Those of a query and of the cache's rows; InputError where they do not fit."""
         G, K, V = self._shape
         if query.ndim != 4 or len(query) != len(self) or query.shape[3] != K:
             raise InputError(f"query: expected shape ({len(self)}, positions, heads, {K}), got {query.shape}")
         if not query.shape[2] or query.shape[2] % G:
             raise InputError(f"query: expected heads that the {G} of keys divide, got {query.shape[2]}")
-        return Heads(query.shape[2], G, K, V, value_column=G * K)
+        return Heads(query.shape[2], G, K, V, value_column=G * K, scale=scale, softcap=softcap)
 
     def _attend(
         self, query: np.ndarray, heads: Heads, seen_N2: np.ndarray, bias: np.ndarray | None, wants_weights: bool
@@ -196,8 +196,9 @@ class KVCache:
         out = np.zeros((B, T, H, V), np.float32)
         if B * T * S:
             # what float32 cannot hold is computed in float64
-            scale, softcap = heads.scale or 0.0, heads.softcap
-            held = heads._replace(scale=scale if abs(scale) < LARGE else 1.0, softcap=softcap if softcap < LARGE else 0)
+            held = heads
+            if abs(heads.scale or 0.0) >= LARGE or heads.softcap >= LARGE:
+                held = heads._replace(scale=1.0, softcap=0.0)
             found_NF = self._ops.attention_step(
                 self._ops.as_rows(query.reshape(B * T, H * K)),
                 self._store.table,

@@ -1,7 +1,7 @@
-"""How a Neural Turing Machine chooses places of its memory (Graves 2014, section 3.3), for all heads at once.
+"""How a Neural Turing Machine chooses rows of its memory (Graves 2014, section 3.3), for all heads at once.
 
-Weights are (B, H, N) over N places of a memory (B, N, M). The four steps are functions of their own; ``address`` takes
-them in order. Numbers of the heads, such as strengths, are (B, H).
+Weights are (B, H, N) over the N rows of a memory (B, N, M). The four steps are functions of their own; ``address``
+takes them in order. Numbers of the heads, such as strengths, are (B, H).
 """
 
 import numpy as np
@@ -25,7 +25,7 @@ def _heads_numbers(name: str, numbers: np.ndarray, shape: tuple[int, ...], low: 
 
 
 def content_weights(key: np.ndarray, memory: np.ndarray, strength: np.ndarray, *, device: str = "cpu") -> np.ndarray:
-    """softmax(strength cos(key, memory)) over the places (equations 5 and 6): (B, H, N).
+    """softmax(strength cos(key, memory)) over the rows of the memory (equations 5 and 6): (B, H, N).
 
     key (B, H, M), memory (B, N, M), strength (B, H), each at least 0
     """
@@ -58,7 +58,7 @@ def interpolate(weights: np.ndarray, previous: np.ndarray, gate: np.ndarray) -> 
 def shift(weights: np.ndarray, shifts: np.ndarray) -> np.ndarray:
     """The circular convolution sum over j of w(j) s(i - j) (equation 8): (B, H, N).
 
-    shifts (B, H, J), J odd and at most N: the shares of shifts by -(J // 2) to J // 2 places
+    shifts (B, H, J), J odd and at most N: the shares of shifts by -(J // 2) to J // 2 rows
     """
     weights, shifts = check_float32("weights", weights, "(B, H, N)"), check_float32("shifts", shifts, "(B, H, J)")
     N, J = weights.shape[2], shifts.shape[2]
@@ -69,7 +69,7 @@ def shift(weights: np.ndarray, shifts: np.ndarray) -> np.ndarray:
     half = J // 2
     around = np.concatenate([weights[..., N - half :], weights, weights[..., :half]], axis=-1)
     moved = np.zeros_like(weights)
-    for j in range(J):  # by j - half places: from as many before
+    for j in range(J):  # by j - half rows: from as many before
         moved += shifts[..., j : j + 1] * around[..., J - 1 - j : J - 1 - j + N]
     return moved
 

@@ -9,7 +9,7 @@ from fastattn.errors import InputError, check_bool
 from fastattn.mechanisms.normalizers import Hard, Normalizer, Pointer, Saliency, Soft
 from fastattn.mechanisms.scores import ScaledDot, Score
 from fastattn.mechanisms.seen import Everything, Seen
-from fastattn.mechanisms.softmax import best_places, checked_inputs, soft_attention
+from fastattn.mechanisms.softmax import checked_inputs, most_probable_keys, soft_attention
 from fastattn.ops import on_threads
 from fastattn.system.option_names import Unpack, explains_options
 
@@ -82,11 +82,11 @@ def attend(
         raise InputError("value: expected a NumPy array of float32; only Pointer and Saliency do without")
     inputs = checked_inputs(options.get("device", "cpu"), query, key, value, score)
     with on_threads(inputs.ops, options.get("threads")):
-        place_BHT = None
+        best_BHT = None
         if isinstance(normalizer, Hard) and normalizer.seed is None:
-            place_BHT = best_places(inputs, score, parts)
-        if isinstance(normalizer, Hard) and place_BHT is not None:
-            result, weights_BHTS = normalizer.take(inputs, place_BHT, wanted)
+            best_BHT = most_probable_keys(inputs, score, parts)
+        if isinstance(normalizer, Hard) and best_BHT is not None:
+            result, weights_BHTS = normalizer.take(inputs, best_BHT, wanted)
         else:
             out, weights_BHTS = soft_attention(inputs, score, parts, wanted or normalizer.wants_weights)
             result, weights_BHTS = normalizer.finish(inputs, out, weights_BHTS)

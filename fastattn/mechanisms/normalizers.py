@@ -37,25 +37,25 @@ class Hard:
     def finish(self, inputs: Inputs, out_BTHV: np.ndarray, weights_BHTS: np.ndarray | None) -> Result:
         assert weights_BHTS is not None
         B, H, T, S = weights_BHTS.shape
-        place_BHT = np.full((B, H, T), NOWHERE)
+        best_BHT = np.full((B, H, T), NOWHERE)
         if S and self.seed is None:
-            place_BHT = weights_BHTS.argmax(axis=3)
+            best_BHT = weights_BHTS.argmax(axis=3)
         elif S:
             seed = int(check_integers("seed", self.seed, (), 0, np.iinfo(np.int64).max))
             shares_BHT = np.random.default_rng(seed).random((B, H, T))
             for b, h in np.ndindex(B, H):
-                place_BHT[b, h] = _drawn(weights_BHTS[b, h], shares_BHT[b, h])
+                best_BHT[b, h] = _drawn(weights_BHTS[b, h], shares_BHT[b, h])
         if S:
-            weight_BHT = np.take_along_axis(weights_BHTS, place_BHT[..., None], axis=3)[..., 0]
-            place_BHT = np.where(weight_BHT == 0, NOWHERE, np.where(np.isnan(weight_BHT), UNKNOWN, place_BHT))
-        return self.take(inputs, place_BHT, True)
+            weight_BHT = np.take_along_axis(weights_BHTS, best_BHT[..., None], axis=3)[..., 0]
+            best_BHT = np.where(weight_BHT == 0, NOWHERE, np.where(np.isnan(weight_BHT), UNKNOWN, best_BHT))
+        return self.take(inputs, best_BHT, True)
 
-    def take(self, inputs: Inputs, place_BHT: np.ndarray, wanted: bool) -> Result:
+    def take(self, inputs: Inputs, best_BHT: np.ndarray, wanted: bool) -> Result:
         """The values of these keys, and the weights where they are wanted; NaN where it is unknown which."""
         value_BSGV = inputs.value_BSGV
-        (B, H, T), (S, G) = place_BHT.shape, value_BSGV.shape[1:3]
-        factor_BHT = np.where(place_BHT == UNKNOWN, np.float32(np.nan), (place_BHT >= 0).astype(np.float32))
-        key_BHT = np.maximum(place_BHT, 0)
+        (B, H, T), (S, G) = best_BHT.shape, value_BSGV.shape[1:3]
+        factor_BHT = np.where(best_BHT == UNKNOWN, np.float32(np.nan), (best_BHT >= 0).astype(np.float32))
+        key_BHT = np.maximum(best_BHT, 0)
         out_BTHV = np.zeros((B, T, H, value_BSGV.shape[3]), np.float32)
         for b, h in np.ndindex(B, H if S else 0):
             chosen_TV = value_BSGV[b, key_BHT[b, h], h // (H // G)]
@@ -90,7 +90,7 @@ class Pointer:
 class Saliency:
     """Each query's weights as a map of the input, averaged over heads (Xu 2015, figure 2): (B, T, *grid).
 
-    grid  the axes of the input whose places the keys are, such as (rows, columns); their product is S. None: (S,)
+    grid  the axes of the input whose positions the keys are, such as (rows, columns); their product is S. None: (S,)
     Values may be None.
     """
 

@@ -44,10 +44,10 @@ def sinusoids(positions: Any, width: int, *, interleaved: bool = True, base: flo
     interleaved  sine and cosine of a frequency side by side, as in the paper; else all sines, then all cosines, as in
                  its authors' code
     """
-    width, places_P = _even("width", width), _positions(positions, -(1 << 40))
-    if len(places_P) * width > MAX_NUMBERS:
-        raise InputError(f"positions: expected at most 2**32 numbers, got {len(places_P)} times {width}")
-    angle_PK = _angles(places_P, width, base)
+    width, positions_P = _even("width", width), _positions(positions, -(1 << 40))
+    if len(positions_P) * width > MAX_NUMBERS:
+        raise InputError(f"positions: expected at most 2**32 numbers, got {len(positions_P)} times {width}")
+    angle_PK = _angles(positions_P, width, base)
     both = np.sin(angle_PK), np.cos(angle_PK)
     if check_bool("interleaved", interleaved):
         return np.stack(both, axis=-1).reshape(len(angle_PK), 2 * angle_PK.shape[1]).astype(np.float32)
@@ -57,10 +57,10 @@ def sinusoids(positions: Any, width: int, *, interleaved: bool = True, base: flo
 def learned(table: np.ndarray, positions: Any) -> np.ndarray:
     """Rows of a learned table (L, D): those of the first positions, as many as ``positions`` says, or integers [P]."""
     table = check_float32("table", table, "(L, D)")
-    places = _positions(positions)
-    if len(places) and int(places.max()) >= len(table):
-        raise InputError(f"positions: expected 0 to {len(table) - 1}, the table's, got {int(places.max())}")
-    return table[places]
+    positions_P = _positions(positions)
+    if len(positions_P) and int(positions_P.max()) >= len(table):
+        raise InputError(f"positions: expected 0 to {len(table) - 1}, the table's, got {int(positions_P.max())}")
+    return table[positions_P]
 
 
 def add_positions(x: np.ndarray, positions_TD: np.ndarray) -> np.ndarray:
@@ -104,10 +104,10 @@ def rotary(
     turned = _even("width", K if width is None else width)
     if turned > K:
         raise InputError(f"width: expected at most {K}, the head's width, got {turned}")
-    places_T = np.arange(T) if positions is None else _positions(positions, -(1 << 40))
-    if len(places_T) != T:
-        raise InputError(f"positions: expected {T}, one for each of x's, got {len(places_T)}")
-    angle_TK = _angles(places_T, turned, base)
+    positions_T = np.arange(T) if positions is None else _positions(positions, -(1 << 40))
+    if len(positions_T) != T:
+        raise InputError(f"positions: expected {T}, one for each of x's, got {len(positions_T)}")
+    angle_TK = _angles(positions_T, turned, base)
     ops = backend(device)
     rows_NE = ops.as_rows(x.reshape(B * T, math.prod(x.shape[2:])).copy())
     rows_N = np.tile(np.arange(T, dtype=np.int32), B)

@@ -95,9 +95,9 @@ class General:
 
 @dataclass(frozen=True, eq=False)
 class Location:
-    """W q, a score for each place, whatever is there: keys may be None (Luong 2015, equation 8, location).
+    """W q, a score for each position, whatever is there: keys may be None (Luong 2015, equation 8, location).
 
-    weight  (L, K), or (H, L, K): a row for each of L places, at least as many as there are keys
+    weight  (L, K), or (H, L, K): a row for each of L positions, at least as many as there are keys
     """
 
     weight: np.ndarray

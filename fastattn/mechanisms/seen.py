@@ -1,6 +1,6 @@
 """Which keys a query sees. Each is a small frozen object that ``attend`` takes as ``seen``, or several in a tuple.
 
-Of several, a key is seen that all of them show. Query t of a sentence is its t-th; places count from 0.
+Of several, a key is seen that all of them show. Query t of a sentence is its t-th; positions count from 0.
 """
 
 from collections.abc import Sequence
@@ -67,8 +67,8 @@ class View:
 
     def whole_mask(self) -> np.ndarray:
         """Everything that hides keys, as one mask that broadcasts to (B, H, T, S)."""
-        ranges_BT2, places_S = self.ranges()[:, None], np.arange(self.shape[3])
-        mask = (places_S >= ranges_BT2[..., :1]) & (places_S < ranges_BT2[..., 1:])
+        ranges_BT2, keys_S = self.ranges()[:, None], np.arange(self.shape[3])
+        mask = (keys_S >= ranges_BT2[..., :1]) & (keys_S < ranges_BT2[..., 1:])
         return mask if self.mask is None else mask & self.mask
 
 
@@ -116,7 +116,7 @@ class Causal:
 
 @dataclass(frozen=True)
 class Restricted:
-    """``size`` keys around place t, from t - size // 2 on: O(r n d) for a size of r (Vaswani 2017, section 4)."""
+    """``size`` keys around position t, from t - size // 2 on: O(r n d) for a size of r (Vaswani 2017, section 4)."""
 
     size: int
 
@@ -208,7 +208,7 @@ class Neighbours:
 
 @dataclass(frozen=True, eq=False)
 class LocalPredictive:
-    """Keys within ``distance`` D of a place p that the query tells: local-p (Luong 2015, equations 9 and 10).
+    """Keys within ``distance`` D of a position p that the query predicts: local-p (Luong 2015, equations 9 and 10).
 
     p = S sigmoid(v . tanh(W q)), S the sentence's number of keys. After the softmax over the window its weights are
     multiplied by exp(-(s - p)**2 / (2 sigma**2)), sigma = D / 2.
@@ -219,7 +219,7 @@ class LocalPredictive:
     vector: np.ndarray
     distance: float
 
-    def places(self, query_BTHK: np.ndarray, view: View) -> np.ndarray:
+    def centres(self, query_BTHK: np.ndarray, view: View) -> np.ndarray:
         """p, float32 (B, T, H)."""
         B, H, _, S = view.shape
         hidden_BTHD = project(view.ops, query_BTHK, "weight", self.weight, "tanh")
@@ -230,20 +230,20 @@ class LocalPredictive:
         lengths_B = np.full(B, S) if view.lengths_B is None else view.lengths_B
         return share_BTH * lengths_B[:, None, None].astype(np.float32)
 
-    def windows(self, places_BTH: np.ndarray, view: View) -> np.ndarray:
+    def windows(self, centre_BTH: np.ndarray, view: View) -> np.ndarray:
         """[B, T, H, 2] int64: the first key within the distance and the stop, of what the view's ranges show."""
         distance = min(check_number("distance", self.distance, 0), float(FAR))
-        known = np.isfinite(places_BTH)
-        places = np.where(known, places_BTH, 0).astype(np.float64)
-        first, stop = np.ceil(places - distance).astype(np.int64), np.floor(places + distance).astype(np.int64) + 1
+        known = np.isfinite(centre_BTH)
+        centres = np.where(known, centre_BTH, 0).astype(np.float64)
+        first, stop = np.ceil(centres - distance).astype(np.int64), np.floor(centres + distance).astype(np.int64) + 1
         ranges_BT2 = view.ranges()[:, :, None]
-        # an unknown place shows the first key, whose weight is NaN then
+        # an unknown position shows the first key, whose weight is NaN then
         stop = np.minimum(np.where(known, stop, 1), ranges_BT2[..., 1])
         first = np.minimum(np.maximum(first, ranges_BT2[..., 0]), stop)
         return np.stack([first, stop], axis=-1)
 
     def spread(self) -> float:
-        """1 / (2 sigma**2), a float32 for any distance: at 0 only a key at the place itself has a weight."""
+        """1 / (2 sigma**2), a float32 for any distance: at 0 only a key at the position itself has a weight."""
         return 2.0 / min(max(float(self.distance), 1e-15), 1e15) ** 2
 
 

@@ -1,8 +1,8 @@
 """The softmax over the scores of what is seen, and the weighted sum: which kernel computes it for which parts.
 
-Scores that are products or additive go to the kernel of ``fastattn.attention``; a graph's neighbours and predicted
-places have a kernel each. Other combinations are made of these: neighbours become a mask, and so does a predicted
-place's window.
+Scores that are products or additive go to the kernel of ``fastattn.attention``; a graph's neighbours and windows
+around predicted positions have a kernel each. Other combinations are made of these: neighbours become a mask, and so
+does such a window.
 """
 
 from dataclasses import dataclass, replace
@@ -113,8 +113,8 @@ def soft_attention(inputs: Inputs, score: Score, seen: tuple[Seen, ...], want: b
     sentences, rest = _sentences(seen)
     if sentences is not None:
         return _each_sentence(inputs, score, sentences, rest, want)
-    places = [part for part in seen if isinstance(part, LocalPredictive)]
-    if len(places) > 1:
+    local = [part for part in seen if isinstance(part, LocalPredictive)]
+    if len(local) > 1:
         raise InputError("seen: expected one LocalPredictive, got several")
     if len(seen) == 1 and isinstance(seen[0], Neighbours) and not isinstance(score, Additive):
         found = _neighbours(inputs, score, seen[0], want)
@@ -124,8 +124,8 @@ def soft_attention(inputs: Inputs, score: Score, seen: tuple[Seen, ...], want: b
     for part in seen:
         if not isinstance(part, LocalPredictive):
             view = part.limit(view)  # type: ignore[union-attr]
-    if places:
-        return _around_places(inputs, score, places[0], view, want)
+    if local:
+        return _around_centres(inputs, score, local[0], view, want)
     return _in_view(inputs, score, view, want)
 
 
@@ -135,7 +135,7 @@ def _sentences(seen: tuple[Seen, ...]) -> tuple[Sentences | None, tuple[Seen, ..
     return first, tuple(part for part in seen if part is not first)
 
 
-def best_places(inputs: Inputs, score: Score, seen: tuple[Seen, ...]) -> np.ndarray | None:
+def most_probable_keys(inputs: Inputs, score: Score, seen: tuple[Seen, ...]) -> np.ndarray | None:
     """The most probable key of each query, (B, H, T), or NOWHERE or UNKNOWN; None: only the weights tell."""
     if any(isinstance(part, LocalPredictive) for part in seen):
         return None
@@ -158,10 +158,10 @@ def best_places(inputs: Inputs, score: Score, seen: tuple[Seen, ...]) -> np.ndar
         options["factor"] = np.float32(scale)
     if view.mask is not None:
         bias = np.ascontiguousarray(_hiding(view.mask, bias))
-    place_BHT = inputs.ops.best_keys(query_BTHK, key_BSGK, seen_BT2=view.ranges(), bias_BHTS=bias, **options)
-    sees_BHT = np.broadcast_to(view.whole_mask().any(axis=-1), place_BHT.shape)
-    place_BHT = np.where((place_BHT < 0) & sees_BHT, UNKNOWN, place_BHT)
-    return None if bias is not None and (place_BHT == UNKNOWN).any() else place_BHT
+    best_BHT = inputs.ops.best_keys(query_BTHK, key_BSGK, seen_BT2=view.ranges(), bias_BHTS=bias, **options)
+    sees_BHT = np.broadcast_to(view.whole_mask().any(axis=-1), best_BHT.shape)
+    best_BHT = np.where((best_BHT < 0) & sees_BHT, UNKNOWN, best_BHT)
+    return None if bias is not None and (best_BHT == UNKNOWN).any() else best_BHT
 
 
 def _in_view(inputs: Inputs, score: Score, view: View, want: bool) -> Result:
@@ -229,17 +229,15 @@ def _neighbours(inputs: Inputs, score: Score, neighbours: Neighbours, want: bool
     return out_BTHV, weights_BHTS
 
 
-def _around_places(inputs: Inputs, score: Score, places: LocalPredictive, view: View, want: bool) -> Result:
+def _around_centres(inputs: Inputs, score: Score, local: LocalPredictive, view: View, want: bool) -> Result:
     """By the kernel of windows, or by its formula from the weights of another score."""
-    centre_BTH = places.places(inputs.query_BTHK, view)
-    windows_BTH2 = places.windows(centre_BTH, view)
+    centre_BTH = local.centres(inputs.query_BTHK, view)
+    windows_BTH2 = local.windows(centre_BTH, view)
     product = None if isinstance(score, Additive) else score.product(inputs.ops, inputs.query_BTHK, inputs.key_BSGK)
     if product is not None and product.softcap == 0 and product.bias is None and view.mask is None:
         weights_BHTS = np.empty(view.shape, np.float32) if want else None
         arrays = product.query_BTHK, product.key_BSGK, inputs.value_BSGV, centre_BTH, windows_BTH2
-        out = inputs.ops.local_attention(
-            *arrays, scale=product.scale, spread=places.spread(), weights_BHTS=weights_BHTS
-        )
+        out = inputs.ops.local_attention(*arrays, scale=product.scale, spread=local.spread(), weights_BHTS=weights_BHTS)
         return out, weights_BHTS
     B, H, T, S = view.shape
     first, stop = (windows_BTH2[..., n].transpose(0, 2, 1)[..., None] for n in (0, 1))
@@ -248,7 +246,7 @@ def _around_places(inputs: Inputs, score: Score, places: LocalPredictive, view: 
     _, weights_BHTS = _in_view(inputs, score, replace(view, mask=mask), True)
     assert weights_BHTS is not None
     distance_BHTS = np.arange(S, dtype=np.float32) - centre_BTH.transpose(0, 2, 1)[..., None]
-    weights_BHTS *= np.exp(-np.square(distance_BHTS) * np.float32(places.spread()))
+    weights_BHTS *= np.exp(-np.square(distance_BHTS) * np.float32(local.spread()))
     return weighted_sum(weights_BHTS, inputs.value_BSGV), weights_BHTS if want else None
 
 
@@ -274,13 +272,13 @@ def _best_of_each_sentence(
     inputs: Inputs, score: Score, sentences: Sentences, rest: tuple[Seen, ...]
 ) -> np.ndarray | None:
     view = inputs.view()
-    place_BHT = np.empty(view.shape[:3], np.int64)
+    best_BHT = np.empty(view.shape[:3], np.int64)
     for queries, keys in sentences.spans(view):
-        found = best_places(inputs.part(queries, keys), score, rest)
+        found = most_probable_keys(inputs.part(queries, keys), score, rest)
         if found is None:
             return None
-        place_BHT[:, :, queries] = np.where(found >= 0, found + keys.start, found)
-    return place_BHT
+        best_BHT[:, :, queries] = np.where(found >= 0, found + keys.start, found)
+    return best_BHT
 
 
 _RAGGED = Everything, Padded, Causal, Restricted, LocalMonotonic  # what a ragged batch has options for

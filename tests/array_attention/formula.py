@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from tests.kernels.cases import FLOOR
+
 
 def seen_keys(T, S, *, lengths_B, causal=False, offset_B=(0,), window=None, sinks=0):
     """bool [B, 1, T, S]."""
@@ -60,3 +62,14 @@ def attend(query, key, value, *, layout="BTHK", dtype=np.float64, **options):
     weights = weights / np.where(total == 0, 1, total)
     out = np.einsum("bhts,bshk->bthk", weights, value)
     return out.swapaxes(1, 2) if layout == "BHTK" else out, weights, logs
+
+
+def check_near(got, formula):
+    """The results are those of ``formula(dtype)`` in float64, within twice its error in float32, and a floor."""
+    for one, naive, exact in zip(got, formula(np.float32), formula(np.float64)):
+        assert one.shape == exact.shape
+        finite = np.isfinite(exact)
+        np.testing.assert_array_equal(one[~finite], exact[~finite])
+        allowed = 2 * np.abs(naive[finite] - exact[finite]).max(initial=0)
+        allowed += FLOOR * np.abs(exact[finite]).max(initial=1)
+        assert np.abs(one[finite] - exact[finite]).max(initial=0) <= allowed

@@ -14,14 +14,10 @@ from fastattn.array_attention.cache import FIRST_POSITIONS, MAX_POSITIONS
 from fastattn.errors import InputError
 from fastattn.ops.cpu.attention.step import GRAIN
 from fastattn.spec.rounding import as_floats, bfloat16_bits
-from tests.array_attention.formula import attend
+from tests.array_attention.formula import attend, check_near
+from tests.kernels.cases import normal
 
-FLOOR = 1e-6
 H, G, K, V = 4, 2, 12, 20
-
-
-def normal(seed, *shape):
-    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
 def arrays(seed=0, B=2, T=9):
@@ -36,14 +32,9 @@ def rounded(array, dtype):
 
 
 def agrees(got, query, key, value, **options):
-    """Twice the error of the formula in float32, and a floor, of the result and weights."""
-    given_options = {"causal": True, "offset": "end", **options}
-    exact = attend(query, key, value, **given_options)
-    naive = attend(query, key, value, dtype=np.float32, **given_options)
-    for one, other, oracle in zip(got, naive, exact):
-        assert one.shape == oracle.shape
-        allowed = 2 * np.abs(other - oracle).max(initial=0) + FLOOR * np.abs(oracle).max(initial=1)
-        assert np.abs(one - oracle).max(initial=0) <= allowed
+    """The result and weights are those of the formula."""
+    options = {"causal": True, "offset": "end", **options}
+    check_near(got, lambda dtype: attend(query, key, value, dtype=dtype, **options))
 
 
 @settings(max_examples=40, deadline=None)
@@ -240,7 +231,7 @@ def test_scores_beyond_float32(size, scale, softcap):
     cache.append(key, value)
     got = cache.attend(query, **options, return_weights=True)
     for one, oracle in zip(got, attend(query, key, value, causal=True, **options)):
-        np.testing.assert_allclose(one, oracle, atol=FLOOR * 10)
+        np.testing.assert_allclose(one, oracle, atol=1e-5)
     np.testing.assert_array_equal(cache.attend(query, **options), got[0])
 
 

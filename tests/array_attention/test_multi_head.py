@@ -11,14 +11,10 @@ from fastattn.ops import cpu as operations
 from fastattn.spec.rounding import as_floats, bfloat16_bits
 from fastattn.weights.containers import safetensors
 from tests import ROOT
-from tests.array_attention.formula import attend
+from tests.array_attention.formula import attend, check_near
+from tests.kernels.cases import normal
 
-FLOOR = 1e-6
 GOLDEN = ROOT / "tests/goldens/multi_head.npz"
-
-
-def normal(seed, *shape):
-    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
 def make_weights(H=4, G=2, K=6, V=10, D=20, M=20, out=14, biases=True):
@@ -45,11 +41,9 @@ def formula(weights, heads, x, memory=None, dtype=np.float64, **options):
     return project(context.reshape(*x.shape[:2], heads * V), "output", 0), probabilities
 
 
-def agrees(got, naive, exact):
-    for one, other, oracle in zip(got, naive, exact, strict=True):
-        assert one.shape == oracle.shape and one.dtype == np.float32
-        allowed = 2 * np.abs(other - oracle).max(initial=0) + FLOOR * np.abs(oracle).max(initial=1)
-        assert np.abs(one - oracle).max(initial=0) <= allowed
+def agrees(got, weights, heads, *rows, **options):
+    assert len(got) == 2 and all(one.dtype == np.float32 for one in got)
+    check_near(got, lambda dtype: formula(weights, heads, *rows, dtype=dtype, **options))
 
 
 @pytest.mark.parametrize("B, T, S", [(2, 9, 9), (1, 1, 1), (3, 1, 130), (2, 70, 3), (0, 4, 4), (2, 0, 5), (2, 3, 0)])
@@ -59,7 +53,7 @@ def test_is_the_formula(B, T, S, biases, H, G):
     weights = make_weights(H, G, M=17, biases=biases)
     x, memory = normal(1, B, T, 20), normal(2, B, S, 17)
     got = fastattn.multi_head_attention(x, memory, weights=weights, heads=H, return_weights=True)
-    agrees(got, formula(weights, H, x, memory, np.float32), formula(weights, H, x, memory))
+    agrees(got, weights, H, x, memory)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +73,7 @@ def test_options_of_attention(options):
     weights, x = make_weights(), normal(1, 2, 9, 20)
     mha = fastattn.MultiHeadAttention(weights, 4)
     got = mha(x, **options, return_weights=True)
-    agrees(got, formula(weights, 4, x, dtype=np.float32, **options), formula(weights, 4, x, **options))
+    agrees(got, weights, 4, x, **options)
     np.testing.assert_array_equal(mha(x, **options), got[0])
     np.testing.assert_array_equal(mha(x, **options, threads=1), got[0])
     np.testing.assert_array_equal(fastattn.multi_head_attention(x, weights=weights, heads=4, **options), got[0])

@@ -30,5 +30,5 @@ def test_the_table_of_attention_functions_has_every_argument_of_ours() -> None:
     text = (ROOT / "docs" / "coming-from-attention.md").read_text(encoding="utf-8").partition("\nAlike")[0]
     cells = [line.split("|")[2] for line in text.splitlines() if line.startswith("|")]
     named = {name for cell in cells[2:] for name in re.findall(r"`(\w+)", cell)}
-    ordinary = {"query", "key", "value", "threads", "unknown"}
+    ordinary = {"query", "key", "value", "threads"}
     assert named == set(inspect.signature(fastattn.attention).parameters) - ordinary

@@ -4,7 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pytest
 
+from fastattn.errors import InputError
 from fastattn.ops.reference.mechanisms import results
 from tests.kernels.cases import FLOOR
 
@@ -24,6 +26,13 @@ def cast(value: Any, dtype: type) -> Any:
     if isinstance(value, tuple | list):
         return tuple(cast(v, dtype) for v in value)
     return value.astype(dtype) if isinstance(value, np.ndarray) and value.dtype == np.float32 else value
+
+
+def refuses(call: Callable[[], Any], message: str) -> None:
+    """Assert that a call raises InputError with this message, of one line."""
+    with pytest.raises(InputError, match=message) as error:
+        call()
+    assert "\n" not in str(error.value)
 
 
 def check(got: np.ndarray, formula: Callable[..., np.ndarray], *arguments: Any) -> None:

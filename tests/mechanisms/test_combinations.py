@@ -4,20 +4,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fastattn import mechanisms as m
 from fastattn.kernels.attention.constants import COLUMNS, ROWS
-from fastattn.mechanisms import (
-    Causal,
-    Hard,
-    LocalMonotonic,
-    Mask,
-    Neighbours,
-    Padded,
-    Pointer,
-    Restricted,
-    Saliency,
-    Soft,
-    attend,
-)
 from fastattn.ops.reference.mechanisms import seen
 from tests.mechanisms.oracle import check_attention, inputs
 from tests.mechanisms.test_scores import NAMES, made
@@ -27,21 +15,21 @@ def part(name, draw, B, T, S):
     """(an object, its mask)."""
     if name == "padded":
         lengths = np.array(draw(st.lists(st.integers(0, S), min_size=B, max_size=B)))
-        return Padded(lengths), seen.padded(lengths, S)
+        return m.Padded(lengths), seen.padded(lengths, S)
     if name == "causal":
         offset = draw(st.integers(-T, S))
-        return Causal(offset), seen.causal(T, S, (offset,))
+        return m.Causal(offset), seen.causal(T, S, (offset,))
     if name == "restricted":
         size = draw(st.integers(1, S + 2))
-        return Restricted(size), seen.restricted(T, S, size)
+        return m.Restricted(size), seen.restricted(T, S, size)
     if name == "local-m":
-        return LocalMonotonic(size := draw(st.integers(0, S))), seen.local_monotonic(T, S, size)
+        return m.LocalMonotonic(size := draw(st.integers(0, S))), seen.local_monotonic(T, S, size)
     rng = np.random.default_rng(draw(st.integers(0, 99)))
     mask_TS = rng.random((T, S)) < 0.4
     if name == "mask":
-        return Mask(mask_TS), mask_TS
+        return m.Mask(mask_TS), mask_TS
     starts = np.concatenate([[0], np.cumsum(mask_TS.sum(axis=1))])
-    return Neighbours(starts, np.nonzero(mask_TS)[1]), mask_TS
+    return m.Neighbours(starts, np.nonzero(mask_TS)[1]), mask_TS
 
 
 PARTS = ("padded", "restricted", "local-m", "mask", "neighbours")
@@ -67,13 +55,13 @@ def test_any_of_them_together(name, parts, B, T, S, data):
     for _, other in drawn:
         mask = mask & other
     given = tuple(one for one, _ in drawn)
-    out, weights = attend(*arrays, score=score, seen=given, normalizer=Soft(), return_weights=True)
+    out, weights = m.attend(*arrays, score=score, seen=given, normalizer=m.Soft(), return_weights=True)
     check_attention((out, weights), formula, arrays, parameters, mask)
     query, key, _ = arrays
-    np.testing.assert_array_equal(attend(query, key, None, score=score, seen=given, normalizer=Pointer()), weights)
-    maps = attend(query, key, None, score=score, seen=given, normalizer=Saliency((1, S)))
+    np.testing.assert_array_equal(m.attend(query, key, None, score=score, seen=given, normalizer=m.Pointer()), weights)
+    maps = m.attend(query, key, None, score=score, seen=given, normalizer=m.Saliency((1, S)))
     np.testing.assert_array_equal(maps[:, :, 0], weights.mean(axis=1))
-    _, hard = attend(*arrays, score=score, seen=given, normalizer=Hard(), return_weights=True)
+    _, hard = m.attend(*arrays, score=score, seen=given, normalizer=m.Hard(), return_weights=True)
     # of weights that are equal but for rounding either may be chosen
     np.testing.assert_allclose((hard * weights).sum(axis=-1), weights.max(axis=-1), rtol=3e-5)
     np.testing.assert_array_equal(hard.sum(axis=-1), weights.any(axis=-1).astype(np.float32))

@@ -3,27 +3,13 @@
 import numpy as np
 import pytest
 
+from fastattn import mechanisms as m
 from fastattn.kernels.attention.constants import KEYS, LIMIT
-from fastattn.mechanisms import (
-    Additive,
-    Causal,
-    Dot,
-    Hard,
-    Location,
-    Mask,
-    Padded,
-    Pointer,
-    Restricted,
-    Saliency,
-    ScaledDot,
-    Sentences,
-    attend,
-)
 from fastattn.ops.reference.mechanisms import results, scores, seen
 from tests.mechanisms.oracle import check, inputs, normal
 from tests.mechanisms.test_scores import made
 
-SHARP = Dot()
+SHARP = m.Dot()
 
 
 def weights_of(query, key, mask=True):
@@ -36,7 +22,7 @@ def weights_of(query, key, mask=True):
 def test_the_most_probable_key(size):
     query, key, value = inputs(**size)
     every = tuple(np.repeat(x, query.shape[2] // x.shape[2], axis=2) for x in (key, value))
-    out, weights = attend(query, key, value, score=SHARP, normalizer=Hard(), return_weights=True)
+    out, weights = m.attend(query, key, value, score=SHARP, normalizer=m.Hard(), return_weights=True)
     if key.shape[1]:
         check(out, lambda q, k, v: results.hard(weights_of(q, k), v), query, *every)
         assert (weights.sum(axis=-1) == 1).all() and ((weights == 0) | (weights == 1)).all()
@@ -50,21 +36,21 @@ def test_the_most_probable_key_is_the_weights_greatest(name, masked):
     arrays = inputs(B=2, T=LIMIT + 3, S=2 * KEYS + 5, size=0.3)
     score, formula, parameters = made(name, arrays)
     mask = np.random.default_rng(1).random((LIMIT + 3, 2 * KEYS + 5)) < 0.02
-    given = (Padded([2 * KEYS + 5, KEYS + 2]), Mask(mask)) if masked else Restricted(3 * KEYS // 2)
-    _, weights = attend(*arrays, score=score, seen=given, return_weights=True)
-    out, hard = attend(*arrays, score=score, seen=given, normalizer=Hard(), return_weights=True, threads=2)
+    given = (m.Padded([2 * KEYS + 5, KEYS + 2]), m.Mask(mask)) if masked else m.Restricted(3 * KEYS // 2)
+    _, weights = m.attend(*arrays, score=score, seen=given, return_weights=True)
+    out, hard = m.attend(*arrays, score=score, seen=given, normalizer=m.Hard(), return_weights=True, threads=2)
     best = weights.max(axis=-1)
     np.testing.assert_allclose((hard * weights).sum(axis=-1), best, rtol=3e-5)
     np.testing.assert_array_equal(hard.sum(axis=-1), (best > 0).astype(np.float32))
     np.testing.assert_array_equal(results.soft(hard, arrays[2]), out)
-    np.testing.assert_array_equal(attend(*arrays, score=score, seen=given, normalizer=Hard(), threads=1), out)
+    np.testing.assert_array_equal(m.attend(*arrays, score=score, seen=given, normalizer=m.Hard(), threads=1), out)
 
 
 def test_the_first_of_equal_keys():
     query, key, value = np.ones((1, 3, 1), np.float32), np.ones((1, 2 * KEYS, 1), np.float32), normal(1, 1, 2 * KEYS, 2)
     key[0, 3], key[0, KEYS + 1] = 2, 2
-    assert (attend(query, key, value, normalizer=Hard()) == value[:, 3]).all()
-    assert (attend(query, key[:, 4:KEYS], value[:, 4:KEYS], normalizer=Hard()) == value[:, 4]).all()
+    assert (m.attend(query, key, value, normalizer=m.Hard()) == value[:, 3]).all()
+    assert (m.attend(query, key[:, 4:KEYS], value[:, 4:KEYS], normalizer=m.Hard()) == value[:, 4]).all()
 
 
 @pytest.mark.parametrize("least", [-3.4e38, 3.4e38, -1e30])
@@ -73,8 +59,8 @@ def test_a_hard_choice_among_biases_of_any_size(least):
     query, key, value = inputs()
     bias = np.full((5, 9), least, np.float32)
     bias[:2, 3] = 0
-    out = attend(query, key, value, score=ScaledDot(bias=bias), normalizer=Hard())
-    expected, weights = attend(query, key, value, score=ScaledDot(bias=bias), return_weights=True)
+    out = m.attend(query, key, value, score=m.ScaledDot(bias=bias), normalizer=m.Hard())
+    expected, weights = m.attend(query, key, value, score=m.ScaledDot(bias=bias), return_weights=True)
     places = weights.argmax(axis=-1)
     for b, h, t in np.ndindex(2, 3, 5):
         np.testing.assert_array_equal(out[b, t, h], value[b, places[b, h, t], h])
@@ -84,7 +70,8 @@ def test_a_hard_choice_between_biases_that_float32_barely_holds():
     query, key, value = inputs()
     bias = np.linspace(2.5e38, 3.3e38, 9, dtype=np.float32)
     np.testing.assert_array_equal(
-        attend(query, key, value, score=ScaledDot(bias=bias), normalizer=Hard()), np.repeat(value[:, 8:], 5, axis=1)
+        m.attend(query, key, value, score=m.ScaledDot(bias=bias), normalizer=m.Hard()),
+        np.repeat(value[:, 8:], 5, axis=1),
     )
 
 
@@ -92,8 +79,8 @@ def test_a_cap_and_a_bias_choose_together():
     query, value = np.ones((1, 1, 1), np.float32), normal(1, 1, 2, 3)
     key = np.array([[[10], [5]]], np.float32)
     for bias, chosen in ((0.5, 1), (0.0, 0)):
-        score = ScaledDot(softcap=1.0, bias=np.array([0, bias], np.float32))
-        assert (attend(query, key, value, score=score, normalizer=Hard())[0, 0] == value[0, chosen]).all()
+        score = m.ScaledDot(softcap=1.0, bias=np.array([0, bias], np.float32))
+        assert (m.attend(query, key, value, score=score, normalizer=m.Hard())[0, 0] == value[0, chosen]).all()
 
 
 @pytest.mark.parametrize("scale", [3e38, 1e-40, -1.0])
@@ -102,17 +89,17 @@ def test_a_hard_choice_by_a_scale_of_any_size(scale):
     places = (scores.dot(*(x.astype(float) for x in (query, key))) * np.sign(scale)).argmax(axis=-1)
     if scale == 1e-40:
         query, key = query * np.float32(1e20), key * np.float32(1e22)
-    out = attend(query, key, value, score=ScaledDot(scale=scale), normalizer=Hard())
+    out = m.attend(query, key, value, score=m.ScaledDot(scale=scale), normalizer=m.Hard())
     for b, h, t in np.ndindex(2, 3, 5):
         np.testing.assert_array_equal(out[b, t, h], value[b, places[b, h, t], h])
 
 
 def test_a_hard_choice_sees_what_the_soft_one_does():
     arrays = inputs(T=5, S=9)
-    given = Padded([4, 0]), Causal()
+    given = m.Padded([4, 0]), m.Causal()
     mask = seen.padded(np.array([4, 0]), 9) & seen.causal(5, 9)
-    for normalizer in (Hard(), Hard(seed=0), Hard(seed=11)):
-        out, weights = attend(*arrays, score=SHARP, seen=given, normalizer=normalizer, return_weights=True)
+    for normalizer in (m.Hard(), m.Hard(seed=0), m.Hard(seed=11)):
+        out, weights = m.attend(*arrays, score=SHARP, seen=given, normalizer=normalizer, return_weights=True)
         assert (out[1] == 0).all() and (weights[1] == 0).all()
         assert (weights[0].sum(axis=-1) == 1).all() and not weights[~np.broadcast_to(mask, weights.shape)].any()
         np.testing.assert_array_equal(results.soft(weights, arrays[2]), out)
@@ -123,27 +110,27 @@ def test_a_drawn_key_is_as_frequent_as_its_weight():
     key, value = normal(2, 1, 6, 1, 4), normal(3, 1, 6, 1, 2)
     arrays = query, key, value
     expected = weights_of(query[:, :1].astype(float), key.astype(float))[0, 0, 0]
-    _, drawn = attend(*arrays, score=SHARP, normalizer=Hard(seed=7), return_weights=True)
+    _, drawn = m.attend(*arrays, score=SHARP, normalizer=m.Hard(seed=7), return_weights=True)
     deviation = np.sqrt(expected * (1 - expected) / 20000)
     assert (np.abs(drawn[0, 0].mean(axis=0) - expected) < 4.5 * deviation).all()
-    _, again = attend(*arrays, score=SHARP, normalizer=Hard(seed=7), return_weights=True)
-    _, other = attend(*arrays, score=SHARP, normalizer=Hard(seed=8), return_weights=True)
+    _, again = m.attend(*arrays, score=SHARP, normalizer=m.Hard(seed=7), return_weights=True)
+    _, other = m.attend(*arrays, score=SHARP, normalizer=m.Hard(seed=8), return_weights=True)
     np.testing.assert_array_equal(again, drawn)
     assert (other != drawn).any()
 
 
 def test_a_key_without_weight_is_never_drawn():
     query, key, value = inputs(B=1, T=500, S=40, size=20.0)
-    soft = attend(query, key, None, score=SHARP, normalizer=Pointer())
-    _, drawn = attend(query, key, value, score=SHARP, normalizer=Hard(seed=3), return_weights=True)
+    soft = m.attend(query, key, None, score=SHARP, normalizer=m.Pointer())
+    _, drawn = m.attend(query, key, value, score=SHARP, normalizer=m.Hard(seed=3), return_weights=True)
     assert (soft == 0).any() and (drawn[soft == 0] == 0).all()
 
 
 def test_nan_is_not_hidden_by_a_choice():
     query, key, value = inputs()
     query[0, 2, 1] = np.nan
-    for normalizer in (Hard(), Hard(seed=1)):
-        out = attend(query, key, value, normalizer=normalizer)
+    for normalizer in (m.Hard(), m.Hard(seed=1)):
+        out = m.attend(query, key, value, normalizer=normalizer)
         assert np.isnan(out[0, 2, 1]).all()
         out[0, 2, 1] = 0
         assert np.isfinite(out).all()
@@ -153,42 +140,45 @@ def test_nan_is_not_hidden_by_a_choice():
 def test_a_pointer_is_the_weights_and_needs_no_values(given):
     query, key, value = inputs(T=5, S=9)
     parameters = normal(4, 3, 8, 7), normal(5, 3, 8, 7), normal(6, 3, 8)
-    weights = attend(query, key, value if given else None, score=Additive(*parameters), normalizer=Pointer())
+    weights = m.attend(query, key, value if given else None, score=m.Additive(*parameters), normalizer=m.Pointer())
     check(weights, lambda q, k, *p: results.weights(scores.additive(q, k, *p)), query, key, *parameters)
 
 
 def test_a_pointer_by_place_needs_neither_keys_nor_values():
     query, weight = inputs()[0], normal(4, 9, 7)
-    weights = attend(query, None, None, score=Location(weight), normalizer=Pointer())
+    weights = m.attend(query, None, None, score=m.Location(weight), normalizer=m.Pointer())
     every = np.repeat(weight[None], 3, axis=0)
     check(weights, lambda q, w: results.weights(scores.location(q, w, 9)), query, every)
     np.testing.assert_array_equal(
-        attend(query[:, :, 0], None, None, score=Location(weight), normalizer=Pointer()), weights[:, 0]
+        m.attend(query[:, :, 0], None, None, score=m.Location(weight), normalizer=m.Pointer()), weights[:, 0]
     )
 
 
 def test_a_map_of_the_input():
     query, key, value = inputs(S=12)
-    maps = attend(query, key, None, normalizer=Saliency((3, 4)))
+    maps = m.attend(query, key, None, normalizer=m.Saliency((3, 4)))
     check(maps, lambda q, k: results.saliency(results.weights(scores.scaled_dot(q, k)), (3, 4)), query, key)
-    flat, weights = attend(query, key, value, normalizer=Saliency(), return_weights=True)
+    flat, weights = m.attend(query, key, value, normalizer=m.Saliency(), return_weights=True)
     np.testing.assert_array_equal(flat.reshape(maps.shape), maps)
     np.testing.assert_array_equal(weights.mean(axis=1), flat)
 
 
-@pytest.mark.parametrize("rest", [(), (Causal(),)], ids=["alone", "causal"])
+@pytest.mark.parametrize("rest", [(), (m.Causal(),)], ids=["alone", "causal"])
 def test_a_hard_choice_in_sentences_end_to_end(rest):
     query, key, value = inputs(B=1, T=6, S=9)
-    given = (Sentences([0, 2, 2, 6], [0, 4, 7, 9]), *rest)
-    weights = attend(query, key, None, seen=given, normalizer=Pointer())
-    for score in (ScaledDot(), ScaledDot(softcap=30.0, bias=np.zeros(1, np.float32))):  # by the kernel, by the weights
-        out, hard = attend(query, key, value, score=score, seen=given, normalizer=Hard(), return_weights=True)
+    given = (m.Sentences([0, 2, 2, 6], [0, 4, 7, 9]), *rest)
+    weights = m.attend(query, key, None, seen=given, normalizer=m.Pointer())
+    for score in (
+        m.ScaledDot(),
+        m.ScaledDot(softcap=30.0, bias=np.zeros(1, np.float32)),
+    ):  # by the kernel, by the weights
+        out, hard = m.attend(query, key, value, score=score, seen=given, normalizer=m.Hard(), return_weights=True)
         np.testing.assert_array_equal(hard.argmax(axis=-1), weights.argmax(axis=-1))
         np.testing.assert_array_equal(results.soft(hard, value), out)
 
 
 def test_a_pointer_into_sentences_end_to_end():
     query, key, _ = inputs(B=1, T=6, S=9)
-    weights = attend(query, key, None, seen=Sentences([0, 2, 6], [0, 4, 9]), normalizer=Pointer())
+    weights = m.attend(query, key, None, seen=m.Sentences([0, 2, 6], [0, 4, 9]), normalizer=m.Pointer())
     mask = seen.sentences([0, 2, 6], [0, 4, 9])
     check(weights, lambda q, k: results.weights(scores.scaled_dot(q, k), mask), query, key)

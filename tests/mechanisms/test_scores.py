@@ -6,20 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fastattn
+from fastattn import mechanisms as m
 from fastattn.kernels.attention.constants import COLUMNS, KEYS, LIMIT, ROWS
-from fastattn.mechanisms import (
-    Additive,
-    Content,
-    Dot,
-    General,
-    Graph,
-    Location,
-    Padded,
-    ScaledDot,
-    alibi_bias,
-    attend,
-    t5_bias,
-)
+from fastattn.mechanisms.attend import attend
 from fastattn.ops.cpu.directions import unit_vectors
 from fastattn.ops.reference.mechanisms import scores
 from tests.mechanisms.oracle import check_attention, inputs, normal
@@ -45,34 +34,34 @@ def made(name, arrays, D=11):
     """(score, its formula, the formula's parameters) for these arrays."""
     T, S, H, K = sizes_of(arrays)
     if name == "dot":
-        return Dot(), scores.dot, ()
+        return m.Dot(), scores.dot, ()
     if name == "scaled dot":
-        return ScaledDot(), scores.scaled_dot, ()
+        return m.ScaledDot(), scores.scaled_dot, ()
     if name == "alibi":
-        bias = alibi_bias(H, T, S)
-        return ScaledDot(bias=bias), scores.scaled_dot, (None, 0.0, bias)
+        bias = m.alibi_bias(H, T, S)
+        return m.ScaledDot(bias=bias), scores.scaled_dot, (None, 0.0, bias)
     if name == "t5":
-        bias = t5_bias(normal(4, 8, H), T, S, max_distance=20)
-        return ScaledDot(0.3, bias=bias), scores.scaled_dot, (0.3, 0.0, bias)
+        bias = m.t5_bias(normal(4, 8, H), T, S, max_distance=20)
+        return m.ScaledDot(0.3, bias=bias), scores.scaled_dot, (0.3, 0.0, bias)
     if name == "softcap":
-        return ScaledDot(2.0, softcap=1.5), scores.scaled_dot, (2.0, 1.5)
+        return m.ScaledDot(2.0, softcap=1.5), scores.scaled_dot, (2.0, 1.5)
     if name == "content":
-        return Content(3.5), scores.content, (3.5,)
+        return m.Content(3.5), scores.content, (3.5,)
     if name == "general":
         weight = normal(4, K, K, size=K**-0.5)
-        return General(weight), scores.general, (np.repeat(weight[None], H, axis=0),)
+        return m.General(weight), scores.general, (np.repeat(weight[None], H, axis=0),)
     if name == "general, each head's":
         weight = normal(4, H, K, K, size=K**-0.5)
-        return General(weight), scores.general, (weight,)
+        return m.General(weight), scores.general, (weight,)
     if name == "additive":
         W, U, v = normal(4, D, K), normal(5, D, K), normal(6, D)
-        return Additive(W, U, v), scores.additive, tuple(np.repeat(x[None], H, axis=0) for x in (W, U, v))
+        return m.Additive(W, U, v), scores.additive, tuple(np.repeat(x[None], H, axis=0) for x in (W, U, v))
     if name == "additive, each head's":
         parameters = normal(4, H, D, K), normal(5, H, D, K), normal(6, H, D), normal(7, H, D)
-        return Additive(*parameters), scores.additive, parameters
+        return m.Additive(*parameters), scores.additive, parameters
     assert name == "graph"
     vector = normal(4, H, 2 * K)
-    return Graph(vector, 0.1), scores.graph, (vector, 0.1)
+    return m.Graph(vector, 0.1), scores.graph, (vector, 0.1)
 
 
 NAMES = (
@@ -86,9 +75,9 @@ NAMES = (
 def test_agrees_with_its_formula(name, size):
     arrays = inputs(**size)
     score, formula, parameters = made(name, arrays)
-    got = attend(*arrays, score=score, return_weights=True)
+    got = m.attend(*arrays, score=score, return_weights=True)
     check_attention(got, formula, arrays, parameters)
-    np.testing.assert_array_equal(attend(*arrays, score=score), got[0])
+    np.testing.assert_array_equal(m.attend(*arrays, score=score), got[0])
 
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
@@ -98,8 +87,8 @@ def test_location_needs_no_keys(size):
     if value.shape[2] != H:
         value = np.repeat(value, 2, axis=2)
     for weight in (normal(4, S + 2, K), normal(4, H, S, K)):
-        score = Location(weight)
-        got = attend(query, None, value, score=score, return_weights=True)
+        score = m.Location(weight)
+        got = m.attend(query, None, value, score=score, return_weights=True)
         every = np.broadcast_to(weight, (H, *weight.shape[-2:]))
         check_attention(got, lambda q, k, w: scores.location(q, w, S), (query, value, value), (every,))
 
@@ -108,8 +97,8 @@ def test_location_needs_no_keys(size):
 def test_without_heads_it_is_one_head(name):
     arrays = inputs(H=1)
     score, _, _ = made(name, arrays)
-    out, weights = attend(*arrays, score=score, return_weights=True)
-    plain, plain_weights = attend(*(x[:, :, 0] for x in arrays), score=score, return_weights=True)
+    out, weights = m.attend(*arrays, score=score, return_weights=True)
+    plain, plain_weights = m.attend(*(x[:, :, 0] for x in arrays), score=score, return_weights=True)
     np.testing.assert_array_equal(plain, out[:, :, 0])
     np.testing.assert_array_equal(plain_weights, weights[:, 0])
 
@@ -118,7 +107,7 @@ def test_without_heads_it_is_one_head(name):
 def test_one_key_is_taken_as_it_is(name):
     query, key, value = arrays = inputs(S=1)
     score, _, _ = made(name, arrays)
-    np.testing.assert_allclose(attend(*arrays, score=score), np.repeat(value, query.shape[1], axis=1), rtol=1e-6)
+    np.testing.assert_allclose(m.attend(*arrays, score=score), np.repeat(value, query.shape[1], axis=1), rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", sorted(set(NAMES) - {"alibi", "t5"}))
@@ -126,7 +115,7 @@ def test_keys_in_another_order_with_their_values(name):
     query, key, value = arrays = inputs(S=2 * COLUMNS + 3)
     score, _, _ = made(name, arrays)
     order = np.random.default_rng(0).permutation(key.shape[1])
-    one, other = attend(*arrays, score=score), attend(query, key[:, order], value[:, order], score=score)
+    one, other = m.attend(*arrays, score=score), m.attend(query, key[:, order], value[:, order], score=score)
     np.testing.assert_allclose(other, one, atol=3e-6)
 
 
@@ -135,11 +124,11 @@ def test_padding_changes_no_bit(name):
     query, key, value = arrays = inputs(S=KEYS + 9, T=4)
     lengths = np.array([KEYS + 9, 5])
     score, _, _ = made(name, arrays)
-    out = attend(*arrays, score=score, seen=Padded(lengths))
+    out = m.attend(*arrays, score=score, seen=m.Padded(lengths))
     key[1, 5:], value[1, 5:] = 1e30, -7
-    np.testing.assert_array_equal(attend(*arrays, score=score, seen=Padded(lengths)), out)
+    np.testing.assert_array_equal(m.attend(*arrays, score=score, seen=m.Padded(lengths)), out)
     alone, _, _ = made(name, (query[1:], key[1:, :5], value))
-    few = attend(query[1:], key[1:, :5], value[1:, :5], score=alone)
+    few = m.attend(query[1:], key[1:, :5], value[1:, :5], score=alone)
     np.testing.assert_allclose(few, out[1:], atol=2e-6)
 
 
@@ -147,9 +136,9 @@ def test_padding_changes_no_bit(name):
 def test_threads_and_company_change_no_bit(name):
     arrays = inputs(B=3, T=LIMIT + 5, S=40)
     score, _, _ = made(name, arrays)
-    out = attend(*arrays, score=score, threads=1)
-    np.testing.assert_array_equal(attend(*arrays, score=score, threads=2), out)
-    np.testing.assert_array_equal(attend(*(x[1:2] for x in arrays), score=score), out[1:2])
+    out = m.attend(*arrays, score=score, threads=1)
+    np.testing.assert_array_equal(m.attend(*arrays, score=score, threads=2), out)
+    np.testing.assert_array_equal(m.attend(*(x[1:2] for x in arrays), score=score), out[1:2])
 
 
 @pytest.mark.parametrize("size", [1e-30, 1e-3, 6.0, 1e4, 1e18])
@@ -157,7 +146,7 @@ def test_threads_and_company_change_no_bit(name):
 def test_inputs_of_any_size(name, size):
     arrays = inputs(T=ROWS + 2, S=COLUMNS + 5, size=size)
     score, formula, parameters = made(name, arrays)
-    check_attention(attend(*arrays, score=score, return_weights=True), formula, arrays, parameters)
+    check_attention(m.attend(*arrays, score=score, return_weights=True), formula, arrays, parameters)
 
 
 def test_directions_of_any_float32():
@@ -175,7 +164,7 @@ def test_directions_of_any_float32():
 @pytest.mark.parametrize("slope", [-0.5, 0.0, 1.0, 1.5])
 def test_a_leaky_relu_of_any_slope(slope):
     arrays, vector = inputs(), normal(4, 3, 14)
-    got = attend(*arrays, score=Graph(vector, slope), return_weights=True)
+    got = m.attend(*arrays, score=m.Graph(vector, slope), return_weights=True)
     check_attention(got, scores.graph, arrays, (vector, slope))
 
 
@@ -185,7 +174,7 @@ def additive_of_sums(a, b, vector):
     query, key = (np.array(x, np.float32)[None, :, None] for x in (a, b))
     value = normal(3, 1, len(b), 3)
     parameters = one, one, np.array([vector], np.float32)
-    got = attend(query, key, value, score=Additive(*parameters), return_weights=True)
+    got = m.attend(query, key, value, score=m.Additive(*parameters), return_weights=True)
     arrays = tuple(x[:, :, None] for x in (query, key, value))
     got = got[0][:, :, None], got[1][:, None]
     check_attention(got, scores.additive, arrays, tuple(p[None] for p in parameters))
@@ -212,7 +201,7 @@ def test_a_query_that_is_no_number_stays_alone():
     W, U, v = normal(4, 10, 7), normal(5, 10, 7), normal(6, 10)
     for number in (np.nan, np.inf):
         query[0, 3] = number
-        out = attend(query, key, value, score=Additive(W, U, v))[0, :, 0]
+        out = m.attend(query, key, value, score=m.Additive(W, U, v))[0, :, 0]
         assert np.isfinite(np.delete(out, 3, axis=0)).all()
         assert np.isnan(out[3]).all()
 
@@ -222,9 +211,9 @@ def test_a_query_that_is_no_number_stays_alone():
 def test_additive_of_any_shape(D, T, S, data):
     arrays = inputs(B=1, T=T, S=S, H=2, K=3)
     score, formula, parameters = made("additive, each head's", arrays, D)
-    seen = Padded(data.draw(st.integers(0, S)))
+    seen = m.Padded(data.draw(st.integers(0, S)))
     mask = np.arange(S) < seen.lengths
-    check_attention(attend(*arrays, score=score, seen=seen, return_weights=True), formula, arrays, parameters, mask)
+    check_attention(m.attend(*arrays, score=score, seen=seen, return_weights=True), formula, arrays, parameters, mask)
 
 
 def test_the_scores_are_public():
