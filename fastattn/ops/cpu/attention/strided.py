@@ -74,7 +74,7 @@ def _mask(visible: Visible) -> MaskArguments:
         b, h, rows, columns = states.shape
         strides = rows * columns * h if b > 1 else 0, rows * columns if h > 1 else 0
         blocks = (states.reshape(-1), *strides, *visible.block, columns)
-    return MaskArguments(array, *steps, *blocks, NO_FUNCTION if function is None else function)
+    return MaskArguments._make((array, *steps, *blocks, NO_FUNCTION if function is None else function))
 
 
 def _outputs(arrays: StridedArrays, outputs: SoftmaxOutputs) -> OutputArguments:
