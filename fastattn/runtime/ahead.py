@@ -13,10 +13,10 @@ from pathlib import Path
 
 from fastattn.runtime.threads import thread_limit
 
-_ROWS, _TYPES = "(f2C,f2C,f2C,f2C)", "fastattn.kernels.attention.types"
-_SCORES = f"{_TYPES}:ScoreArguments(F,F,f1C,I,I,I,I,f1C,f2C,I,f1C,I,I,B2C)"
-_MASK = f"{_TYPES}:MaskArguments(B1C,I,I,I,I,B1C,I,I,I,I,I,I)"
-_SHAPE, _OUTPUTS = f"{_TYPES}:ShapeArguments(I,I,I,I,I)", f"{_TYPES}:OutputArguments(f4C,f1C,I,I,I)"
+_ROWS, _TYPES = "(f2C,f2C,f2C,f2C)", "fastattn.kernels.attention.types:"
+_SCORES = f"{_TYPES}ScoreArguments(F,F,f1C,I,I,I,I,f1C,f2C,I,f1C,I,I,B2C)"
+_MASK = f"{_TYPES}MaskArguments(B1C,I,I,I,I,B1C,I,I,I,I,I,I)"
+_SHAPE, _OUTPUTS = f"{_TYPES}ShapeArguments(I,I,I,I,I)", f"{_TYPES}OutputArguments(f4C,f1C,I,I,I)"
 # (file, kernel, key): in the order in which a model that encodes and decodes first needs them.
 FORMS = (
     (

@@ -8,6 +8,7 @@ import atexit
 import functools
 import importlib
 import os
+import re
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -22,7 +23,7 @@ from fastattn.runtime.compiling import cache_faults, tell_of_compiling
 from fastattn.runtime.machine_code import load
 from fastattn.runtime.pool import Pool
 from fastattn.runtime.recording import is_recorded
-from fastattn.runtime.signature import classes_of, signature_of
+from fastattn.runtime.signature import signature_of
 from fastattn.runtime.sources import check_kernels, check_sources, code_digest, settings
 from fastattn.runtime.threads import UnknownNumba, current_threads, setting, thread_limit
 from fastattn.runtime.turns import AGAIN, compiling, end, in_turn, linking, lock_of_form, with_room
@@ -190,8 +191,9 @@ class Kernel(_Compiled):
         return None
 
     def compile_ahead(self, key: str) -> None:
-        """Have the form of this key in the code cache, for other processes; its classes are named tuples."""
-        self._form(key, classes_of(key))
+        """Have the form of this key in the code cache, for other processes; the classes that it names are tuples."""
+        named = re.findall(r"([\w.]+):(\w+)\(", key)
+        self._form(key, [getattr(importlib.import_module(module), name) for module, name in named])
 
     def _compile(self, key: str, classes: list[type]) -> Code:
         function = self.function
