@@ -9,14 +9,13 @@ import math
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
 from fastattn.errors import CheckpointError
 from fastattn.weights.containers.json_file import JsonObject, parse_json, shorten
-from fastattn.weights.folder import Folder, map_file
+from fastattn.weights.folder import Folder
 
 LONGEST_HEADER = 100_000_000  # bytes: the format's own limit
 HIGHEST_RANK = 8
@@ -95,13 +94,6 @@ class NewTensor:
 def read_tensors(folder: Folder, name: str) -> dict[str, StoredTensor]:
     """The tensors of one .safetensors file by name."""
     return parse(folder.read(name), folder.where(name))
-
-
-def read_metadata(path: Path) -> dict[str, str]:
-    """The metadata of a .safetensors file."""
-    header, _ = _split(map_file(path), str(path))
-    found = header.get("__metadata__")
-    return {str(name): str(value) for name, value in found.items()} if isinstance(found, dict) else {}
 
 
 def _split(data: memoryview, where: str) -> tuple[dict[str, Any], memoryview]:
