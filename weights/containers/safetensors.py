@@ -166,7 +166,6 @@ def write_tensors(
     stream: BinaryIO,
     tensors: Mapping[str, NewTensor],
     progress: Callable[[int, int], None] | None = None,
-    metadata: Mapping[str, str] | None = None,
 ) -> None:
     """Write a .safetensors file; ``progress`` is called with (bytes so far, bytes in all).
 
@@ -174,7 +173,7 @@ def write_tensors(
     the others follow by descending item size, each aligned to its own.
     """
     order = sorted(tensors, key=lambda name: (tensors[name].size % ALIGNMENT > 0, -TYPES[tensors[name].dtype][0]))
-    header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
+    header: dict[str, Any] = {}
     total = 0
     for name in order:
         begin, total = total, total + tensors[name].size
