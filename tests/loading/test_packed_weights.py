@@ -126,7 +126,7 @@ def test_what_nobody_used_for_thirty_days_goes_when_something_is_packed(source):
         os.utime(path, (time.time() - (read or days) * 86_400, time.time() - days * 86_400))
         return path
 
-    old = [aged("a" * 40 + "-int8-6.packed", 31), aged("b" * 40 + "-1.kept", 31)]
+    old = [aged("a" * 40 + "-int8-6.packed", 31), aged("b" * 40 + "-1.checkpoint", 31)]
     stay = [
         aged("c" * 40 + "-int8-6.packed", 29),
         aged("d" * 40 + "-int8-6.packed", 31, read=1),  # by who may not mark it
