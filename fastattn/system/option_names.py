@@ -116,9 +116,7 @@ def unknown_option(function: str, name: str, known: Iterable[str], foreign: Mapp
     return f"{function}() got an unexpected keyword argument {described(name)}{what_was_meant(name, known, foreign)}"
 
 
-def explains_options(
-    foreign: Mapping[str, str], options: type | None = None
-) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def explains_options(foreign: Mapping[str, str], options: type = dict) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """A decorator of functions: a keyword argument that is unknown raises UnknownOptionError.
 
     options  the TypedDict of the function's ``**``
@@ -127,7 +125,7 @@ def explains_options(
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         code = function.__code__  # type: ignore[attr-defined]  # of a function in Python
         known = [name for name in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount] if name != "self"]
-        known += () if options is None else options.__annotations__
+        known += options.__annotations__ if options is not dict else ()
 
         @wraps(function)
         def checked(*arguments: P.args, **options: P.kwargs) -> R:
