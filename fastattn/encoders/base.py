@@ -23,7 +23,6 @@ from fastattn.system.progress import Progress
 MOST_ROWS = 1024
 LEAST_ROWS = 256
 
-
 # From the last hidden states of a batch, as an EncodingBatch has it, to something of each of its texts.
 Make: TypeAlias = Callable[[np.ndarray, np.ndarray], Sequence[Any] | np.ndarray]
 MakeFor: TypeAlias = Callable[[list[int]], Make]
@@ -45,7 +44,7 @@ class EncoderBase(ModelBase):
         self._spec: StackSpec = spec
         return checkpoint
 
-    def _prepare(self, checkpoint: Checkpoint) -> None:
+    def _prepare(self) -> None:
         loaded, text, limit = self._loaded, self._text, self._spec.positions.limit
         make_worker = partial(EncodingWorker, loaded.model)
         self._scheduler = Scheduler(make_worker, loaded.threads, loaded.ops.use_threads, 2 * LEAST_ROWS, loaded.threads)

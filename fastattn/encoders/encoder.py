@@ -56,8 +56,8 @@ class Encoder(EncoderBase):
         check_vectors(self._text, self._spec.width)
         return checkpoint.without_head()
 
-    def _prepare(self, checkpoint: Checkpoint) -> None:
-        super()._prepare(checkpoint)
+    def _prepare(self) -> None:
+        super()._prepare()
         self._vectors = VectorHead(self._text, self._spec.width, self._loaded.ops)
         self._options = OptionChecker(self._text, self._vectors, self._tokenizer)
         self._plans = VectorPlans(self._tokenizer, self._vectors, self._loaded.threads)

@@ -31,8 +31,8 @@ class MaskedLanguageModel(EncoderBase):
         self._expect_predictions(checkpoint, "a masked language model")
         return checkpoint
 
-    def _prepare(self, checkpoint: Checkpoint) -> None:
-        super()._prepare(checkpoint)
+    def _prepare(self) -> None:
+        super()._prepare()
         self._mask = self._tokenizer.index(self.mask_token)
 
     @property

@@ -40,8 +40,8 @@ class MultiVectorEncoder(EncoderBase):
         check_dense(self._text, self._spec.width)
         return checkpoint.without_head()
 
-    def _prepare(self, checkpoint: Checkpoint) -> None:
-        super()._prepare(checkpoint)
+    def _prepare(self) -> None:
+        super()._prepare()
         self._settings: MultiVectorText = self._text.multi_vector or MultiVectorText()
         self._dense = DenseLayers(self._text, self._spec.width, self._loaded.ops)
         tokenizer, settings, limit = self._tokenizer, self._settings, self._spec.positions.limit

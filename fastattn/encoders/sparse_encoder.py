@@ -40,8 +40,8 @@ class SparseEncoder(EncoderBase):
         self._expect_predictions(checkpoint, "a masked language model for sparse vectors")
         return checkpoint
 
-    def _prepare(self, checkpoint: Checkpoint) -> None:
-        super()._prepare(checkpoint)
+    def _prepare(self) -> None:
+        super()._prepare()
         text = self._text
         self._made = text.sparse or SparseText()
         self._similarity = "dot" if text.sparse is None else text.similarity

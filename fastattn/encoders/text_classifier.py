@@ -23,8 +23,8 @@ class HeadedModel(EncoderBase):
             raise CheckpointError("a classifier of texts is expected, the checkpoint's head is for each token")
         return checkpoint
 
-    def _prepare(self, checkpoint: Checkpoint) -> None:
-        super()._prepare(checkpoint)
+    def _prepare(self) -> None:
+        super()._prepare()
         self._typed = self._text.token_types and self._spec.token_types > 1
 
     def _plan_texts(self, texts: Sequence[str], progress: Progress | None = None) -> Plan:

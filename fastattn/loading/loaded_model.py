@@ -94,7 +94,7 @@ class ModelBase:
     ) -> None:
         checkpoint = self._check(checkpoint)
         self._loaded = load_model(checkpoint, precision, threads, ops, loading)
-        self._prepare(checkpoint)
+        self._prepare()
 
     def _begin(self, folder: Path) -> None:
         """Begin with what takes a while and needs no checkpoint."""
@@ -103,7 +103,7 @@ class ModelBase:
         """The checkpoint, or the part of it that is needed; CheckpointError for one of another kind."""
         raise NotImplementedError
 
-    def _prepare(self, checkpoint: Checkpoint) -> None:
+    def _prepare(self) -> None:
         """Make what is made once, of the loaded model."""
 
     def _make_pool(self, folder: Path, precision: str, device: str, sharing: Sharing) -> Any:

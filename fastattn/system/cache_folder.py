@@ -114,7 +114,7 @@ class CacheEntry:
 # Compiled when they are used: few processes look into the folder.
 _WHOLE = {
     "kernels": r"[0-9a-f]{24}(/|\.sources)",
-    "packed": r"[0-9a-f]{40}-\S+\.(packed|checkpoint|safetensors|kept)",  # the last two of older versions
+    "packed": r"[0-9a-f]{40}-\S+\.(packed|checkpoint)",
     "checkpoints": r"[\w.-]+-[0-9a-f]{8}/",
 }
 _HALF = {

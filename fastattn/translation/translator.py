@@ -80,7 +80,7 @@ class Translator(ModelBase):
         self._resolver = OptionResolver(self._tokenizer)
         return checkpoint
 
-    def _prepare(self, checkpoint: Checkpoint) -> None:
+    def _prepare(self) -> None:
         tokenizer, loaded = self._tokenizer, self._loaded
         tokenizer.wait()
         self._service = DecodingService(loaded.model, tokenizer.end_id, tokenizer.unk_id, loaded.threads)

@@ -54,7 +54,7 @@ def age(path, days):
 def fill(root, days=0.0):
     """An entry of each kind, of 1, 2 and 4 MB."""
     kernel = put(root / "kernels" / DIGEST / "a.b-kernel.nbi-0123456789abcdef", 1_000_000).parent
-    packed = put(root / "packed" / f"{PACKED}.safetensors", 2_000_000)
+    packed = put(root / "packed" / f"{PACKED}.packed", 2_000_000)
     checkpoint = put(root / "checkpoints" / "en-pt-01234567" / "model" / "model.bin", 4_000_000).parent.parent
     put(checkpoint / "SOURCE.txt", 0)
     for path in (kernel, packed, checkpoint):
@@ -117,7 +117,7 @@ def test_what_a_start_notes_of_the_sources_is_among_the_kernels(root):
 
 def test_clears_by_age(root):
     old = fill(root, days=31)
-    young = put(root / "packed" / f"{'cd' * 20}-float32-16-1-0-4.safetensors", 10, days=29)
+    young = put(root / "packed" / f"{'cd' * 20}-float32-16-1-0-4.packed", 10, days=29)
     assert "removed 3 entries, 7.0 MB in all" in succeed("clear", "--all", "--older-than", 30)
     assert young.exists() and not any(path.exists() for path in old)
     assert "removed 1 entry" in succeed("clear", "--all", "--older-than", 0)
@@ -128,7 +128,7 @@ def test_what_is_not_fastattns_stays(root, tmp_path):
     kernel, packed, checkpoint = fill(root)
     strangers = [
         put(root / "bench" / "peer" / "file", 5),
-        put(root / "packed" / "mine.safetensors", 5),
+        put(root / "packed" / "mine.packed", 5),
         put(root / "checkpoints" / "mine" / "model.bin", 5),
         put(root / "checkpoints" / "mine-01234567" / "model.bin", 5),  # no pull made it
         put(root / "kernels" / "notes.txt", 5),
@@ -136,11 +136,11 @@ def test_what_is_not_fastattns_stays(root, tmp_path):
     outside = put(tmp_path / "elsewhere" / "model.bin", 5)
     put(tmp_path / "elsewhere" / "SOURCE.txt", 5)
     (root / "checkpoints" / "pt-en-01234567").symlink_to(outside.parent)
-    (root / "packed" / f"{'ef' * 20}-int8-4.safetensors").symlink_to(outside)
+    (root / "packed" / f"{'ef' * 20}-int8-4.packed").symlink_to(outside)
     (checkpoint / "link").symlink_to(outside.parent)
     listed = succeed()
     assert "3 entries, 7.0 MB" in listed
-    assert all(name in listed for name in ("bench", "mine.safetensors", "mine-01234567", "notes.txt", "pt-en-01234567"))
+    assert all(name in listed for name in ("bench", "mine.packed", "mine-01234567", "notes.txt", "pt-en-01234567"))
     succeed("clear", "--all")
     assert not any(path.exists() for path in (kernel, packed, checkpoint))
     assert all(path.is_file() for path in [*strangers, outside, outside.with_name("SOURCE.txt")])

@@ -1,15 +1,16 @@
-"""Folders of classifiers that tests share: drawn weights, words w5 to w60, pairs with token types."""
+"""Folders of encoders with heads that tests share: drawn weights, words w5 to w60, pairs with token types."""
 
 import json
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+from tokenizers import Tokenizer
 
 from fastattn.encoders.base import EncoderBase
 from fastattn.ops import reference
 from fastattn.weights import read
-from tests.architectures.case import Case
+from tests.architectures.case import FIRST_WORD, Case
 from tests.architectures.cases import CASES
 from tests.architectures.drawing import draw_all
 from tests.architectures.folders import write_folder
@@ -20,6 +21,7 @@ RERANKER, LABELS, TOKENS = (
     "bert-sequence-classification",
     "bert-token-classification",
 )
+MASKED = "bert-fill-mask"
 # With this class a tokenizer gives token types, in transformers too.
 TOKENIZER_CONFIG = {
     "tokenizer_class": "BertTokenizer",
@@ -62,3 +64,38 @@ def some_texts(count: int, longest: int = 12, seed: int = 3) -> list[str]:
 
 def some_pairs(count: int, longest: int = 12) -> list[tuple[str, str]]:
     return list(zip(some_texts(count, longest), some_texts(count, longest, seed=4), strict=True))
+
+
+def write_json(folder: Path, files: dict[str, Any]) -> Path:
+    """Name of a file, perhaps in a folder of its own -> its content."""
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(json.dumps(content), encoding="utf-8")
+    return folder
+
+
+def write_masked(folder: Path, name: str = MASKED, **config: Any) -> Path:
+    """A golden case's folder; its tokenizer knows five special tokens, the mask among them, and w5 to w60."""
+    write_classifier(folder, name, **config)
+    path = str(folder / "tokenizer.json")
+    tokenizer = Tokenizer.from_file(path)
+    tokenizer.add_special_tokens([tokenizer.id_to_token(i) for i in range(FIRST_WORD)])
+    tokenizer.save(path)
+    return folder
+
+
+def write_sparse(folder: Path, top: dict[str, Any] | None = None, **pooling: Any) -> Path:
+    """A SparseEncoder's folder; ``top``: of config_sentence_transformers.json, ``pooling``: of SpladePooling."""
+    write_masked(folder)
+    modules = {
+        "": "sentence_transformers.base.modules.transformer.Transformer",
+        "1_SpladePooling": "sentence_transformers.sparse_encoder.modules.splade_pooling.SpladePooling",
+    }
+    listed = [{"idx": i, "name": str(i), "path": path, "type": kind} for i, (path, kind) in enumerate(modules.items())]
+    files = {
+        "modules.json": listed,
+        "1_SpladePooling/config.json": {"pooling_strategy": "max", "activation_function": "relu"} | pooling,
+        "sentence_bert_config.json": {"transformer_task": "fill-mask", "module_output_name": "token_embeddings"},
+        "config_sentence_transformers.json": {"model_type": "SparseEncoder"} | (top or {}),
+    }
+    return write_json(folder, files)

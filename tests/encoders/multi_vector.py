@@ -9,7 +9,7 @@ from tokenizers import Tokenizer, normalizers
 
 from tests.architectures.case import VOCABULARY
 from tests.architectures.drawing import draw_all
-from tests.encoders.classifiers import TOKENIZER_CONFIG, case_of
+from tests.encoders.classifiers import TOKENIZER_CONFIG, case_of, write_json
 from tests.weights.containers.safetensors_writer import safetensors_bytes
 
 WIDTH, INPUTS = 20, 36
@@ -54,15 +54,7 @@ def _encoder(folder: Path, extra: dict[str, np.ndarray], **config: Any) -> None:
     tokenizer.normalizer = normalizers.Lowercase()  # so that markers are found only where they are taken whole
     tokenizer.add_special_tokens(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"])
     tokenizer.save(str(path))
-    (folder / "tokenizer_config.json").write_text(
-        json.dumps(TOKENIZER_CONFIG | {"tokenizer_class": "PreTrainedTokenizerFast"}), encoding="utf-8"
-    )
-
-
-def _write(folder: Path, files: dict[str, Any]) -> None:
-    for name, content in files.items():
-        (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).write_text(json.dumps(content), encoding="utf-8")
+    write_json(folder, {"tokenizer_config.json": TOKENIZER_CONFIG | {"tokenizer_class": "PreTrainedTokenizerFast"}})
 
 
 def _modules(*listed: tuple[str, str]) -> list[dict[str, Any]]:
@@ -72,7 +64,7 @@ def _modules(*listed: tuple[str, str]) -> list[dict[str, Any]]:
 def _dense(folder: Path, **names: str) -> None:
     settings = {"in_features": INPUTS, "out_features": WIDTH, "bias": False}
     settings |= {"activation_function": "torch.nn.modules.linear.Identity", **names}
-    _write(folder, {"1_Dense/config.json": settings})
+    write_json(folder, {"1_Dense/config.json": settings})
     (folder / "1_Dense/model.safetensors").write_bytes(safetensors_bytes({"linear.weight": projection()}))
 
 
@@ -98,8 +90,7 @@ def write_today(
         "sentence_bert_config.json": {"query_length": 9, "document_length": 12, "query_expansion": EXPANSION} | own,
         "config_sentence_transformers.json": {"model_type": "MultiVectorEncoder", "prompts": PROMPTS} | (top or {}),
     }
-    _write(folder, files)
-    return folder
+    return write_json(folder, files)
 
 
 def write_pylate(folder: Path, **top: Any) -> Path:
@@ -112,12 +103,10 @@ def write_pylate(folder: Path, **top: Any) -> Path:
         "sentence_bert_config.json": {"max_seq_length": 15, "do_lower_case": False},
         "config_sentence_transformers.json": PYLATE | top,
     }
-    _write(folder, files)
-    return folder
+    return write_json(folder, files)
 
 
 def write_original(folder: Path, metadata: dict[str, Any] | None = None, **config: Any) -> Path:
     """``metadata``: of artifact.metadata, ``config``: of config.json."""
     _encoder(folder, {"linear.weight": projection()}, **({"architectures": ["HF_ColBERT"]} | config))
-    _write(folder, {"artifact.metadata": METADATA | (metadata or {})})
-    return folder
+    return write_json(folder, {"artifact.metadata": METADATA | (metadata or {})})

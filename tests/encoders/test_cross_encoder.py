@@ -19,7 +19,16 @@ from fastattn.ops import reference
 from fastattn.text.huggingface import HuggingFaceTokenizer
 from fastattn.weights import read
 from fastattn.weights.native import convert
-from tests.encoders.classifiers import LABELS, RERANKER, TOKENS, by_reference, some_pairs, some_texts, write_classifier
+from tests.encoders.classifiers import (
+    LABELS,
+    RERANKER,
+    TOKENS,
+    by_reference,
+    some_pairs,
+    some_texts,
+    write_classifier,
+    write_json,
+)
 
 slow = partial(by_reference, CrossEncoder)
 
@@ -140,8 +149,7 @@ def sentence_transformer(folder: Path, settings: dict[str, Any], **transformer: 
         | transformer,
         "config_sentence_transformers.json": {"model_type": "CrossEncoder"} | settings,
     }
-    for name, content in files.items():
-        (folder / name).write_text(json.dumps(content), encoding="utf-8")
+    write_json(folder, files)
 
 
 IDENTITY = "torch.nn.modules.linear.Identity"

@@ -1,6 +1,5 @@
 """Encoders from folders, one little and one real: as sentence-transformers computes them, and in fewer bits."""
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
@@ -17,6 +16,7 @@ from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.text_spec import EncoderText
 from fastattn.weights import read
 from tests import GOLDENS
+from tests.encoders.classifiers import write_json
 from tests.encoders.test_encoder import SPEC, TENSORS, TEXT, WIDTH, _encoder, _many_texts
 
 
@@ -45,7 +45,6 @@ def _write_folder(folder: Path) -> None:
     stored |= {f"{new}.{kind}": TENSORS[f"{old}.{kind}"] for old, new in names.items() for kind in ("weight", "bias")}
     save_file(stored, folder / "model.safetensors")
     (folder / "tokenizer.json").write_bytes(TEXT.tokenizer)
-    (folder / "1_Pooling").mkdir()
     config = {
         "model_type": "bert",
         "hidden_size": WIDTH,
@@ -67,8 +66,7 @@ def _write_folder(folder: Path) -> None:
         "1_Pooling/config.json": {"word_embedding_dimension": WIDTH, "pooling_mode_mean_tokens": True},
         "config_sentence_transformers.json": {"prompts": TEXT.prompts, "similarity_fn_name": "dot"},
     }
-    for name, content in files.items():
-        (folder / name).write_text(json.dumps(content))
+    write_json(folder, files)
 
 
 def test_a_folder_of_sentence_transformers(tmp_path: Path) -> None:

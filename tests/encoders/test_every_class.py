@@ -15,8 +15,7 @@ from fastattn.encoders.token_classifier import TokenClassifier
 from fastattn.errors import CheckpointError, InputError
 from fastattn.ops import cpu as operations
 from fastattn.weights import read
-from tests.encoders.classifiers import LABELS, TOKENS, by_reference, some_texts, write_classifier
-from tests.encoders.masked import write_masked
+from tests.encoders.classifiers import LABELS, TOKENS, by_reference, some_texts, write_classifier, write_masked
 
 WITH_MASKS = [f"[MASK] {text} {'[MASK]' * (number == 7)}" for number, text in enumerate(some_texts(80, 19, 1))]
 # Class -> a writer of its folders, its method that takes texts, texts for it, and how many results they have at least.

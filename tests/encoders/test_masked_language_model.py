@@ -13,8 +13,7 @@ from fastattn.models.kinds import build_model
 from fastattn.ops import reference
 from fastattn.weights import read
 from tests.architectures.cases import GOLDEN_CASES
-from tests.encoders.classifiers import by_reference
-from tests.encoders.masked import MASKED, write_masked
+from tests.encoders.classifiers import MASKED, by_reference, write_masked
 
 slow = partial(by_reference, MaskedLanguageModel)
 

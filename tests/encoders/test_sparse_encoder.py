@@ -25,8 +25,7 @@ from fastattn.vectors.sparse import SparseVectors
 from fastattn.weights import read
 from fastattn.weights.native import convert
 from tests import GOLDENS
-from tests.encoders.classifiers import by_reference, some_texts
-from tests.encoders.masked import write_masked, write_sparse
+from tests.encoders.classifiers import by_reference, some_texts, write_masked, write_sparse
 
 slow = partial(by_reference, SparseEncoder)
 

@@ -68,6 +68,12 @@ def load_twice(folder: Path, reads: list[Path]) -> bytes:
     return expected
 
 
+def assert_each_process_reads(folder: Path, reads: list[Path]) -> None:
+    for count in range(1, 4):
+        vectors(folder)
+        assert len(reads) == count
+
+
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
 def test_the_third_process_reads_nothing(folder: Path, reads: list[Path], cache: Path, precision: str) -> None:
     expected = [vectors(folder, precision) for _ in range(2)]
@@ -144,16 +150,12 @@ def test_a_folder_that_changed_is_read_again(folder: Path, reads: list[Path], ch
 def test_what_may_change_unseen_is_not_kept(folder: Path, reads: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """A file may be written twice within a tick of its file system's clock."""
     monkeypatch.setattr(model_cache, "SETTLED", 3_600_000_000_000)
-    for count in range(1, 4):
-        vectors(folder)
-        assert len(reads) == count
+    assert_each_process_reads(folder, reads)
 
 
 def test_a_folder_with_much_else_is_not_kept(folder: Path, reads: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model_cache, "MOST_FILES", 2)
-    for count in range(1, 4):
-        vectors(folder)
-        assert len(reads) == count
+    assert_each_process_reads(folder, reads)
 
 
 def test_a_folder_whose_files_lie_deeper_is_not_kept(folder: Path, reads: list[Path], cache: Path) -> None:
@@ -201,9 +203,7 @@ def test_other_readers_of_the_same_size_and_time_read_again(
 def test_what_other_readers_may_have_read_is_not_kept(readers: Path, folder: Path, reads: list[Path]) -> None:
     """An upgrade under a running process, of which some modules are imported and some will be."""
     os.utime(readers / "spec" / "tensors.py", ns=(fastattn._imported_at + 2_000_000_000,) * 2)
-    for count in range(1, 4):
-        vectors(folder)
-        assert len(reads) == count
+    assert_each_process_reads(folder, reads)
 
 
 @pytest.mark.parametrize("damage", ["shorter", "longer", "empty", "noise", "a byte", "shared", "a folder"])

@@ -30,6 +30,19 @@ def layer(precision, seed=0):
     return lambda: operations.pack_linear(weight, bias, precision)
 
 
+def with_a_layer(source):
+    """Packed weights of one layer, which is made."""
+    packed = PackedWeights([source], "int8")
+    packed.linear("a", (70, 33), layer("int8"))
+    return packed
+
+
+def assert_written(source, precision="int8"):
+    """The layer is mapped from the file; returns it."""
+    packed = PackedWeights([source], precision)
+    return packed.linear("a", (70, 33), lambda: pytest.fail("packed a second time"))
+
+
 def assert_equal(one, other):
     for (name, a), (_, b) in zip(one.arrays().items(), other.arrays().items(), strict=True):
         np.testing.assert_array_equal(a, b, err_msg=name)
@@ -41,7 +54,7 @@ def test_the_second_load_maps_what_the_first_wrote(source, precision):
     first = PackedWeights([source], precision)
     made = first.linear("a", (70, 33), layer(precision))
     first.save()
-    again = PackedWeights([source], precision).linear("a", (70, 33), lambda: pytest.fail("packed a second time"))
+    again = assert_written(source, precision)
     assert_equal(made, again)
     x = np.ones((3, 33), np.float32)
     np.testing.assert_array_equal(operations.linear(x, made), operations.linear(x, again))
@@ -53,7 +66,7 @@ def test_a_given_input_scale_is_kept(source):
     first = PackedWeights([source], "int8")
     made = first.linear("a", (70, 33), lambda: operations.pack_linear(weight, None, "int8"))
     first.save()
-    again = PackedWeights([source], "int8").linear("a", (70, 33), lambda: pytest.fail("packed a second time"))
+    again = assert_written(source)
     assert again.input_scale.tolist() == made.input_scale.tolist() == [2.5]
 
 
@@ -71,7 +84,7 @@ def test_a_file_that_is_not_what_it_should_be_is_made_again(source, damage):
         second = PackedWeights([source], "int8")
     assert_equal(second.linear("a", (70, 33), layer("int8")), layer("int8")())
     second.save()
-    PackedWeights([source], "int8").linear("a", (70, 33), lambda: pytest.fail("not written again"))
+    assert_written(source)
 
 
 @pytest.mark.parametrize("place", [0.2, 0.5, 0.9])
@@ -94,8 +107,7 @@ def test_values_that_changed_are_seen(source, place, damage):
 
 @pytest.mark.skipif(os.name == "nt", reason="POSIX permissions")
 def test_a_file_that_others_may_write_is_not_believed(source):
-    first = PackedWeights([source], "int8")
-    first.linear("a", (70, 33), layer("int8"))
+    first = with_a_layer(source)
     first.save()
     first.path.chmod(0o666)
     with pytest.warns(UserWarning, match="may have been written by others; it is made anew"):
@@ -103,7 +115,7 @@ def test_a_file_that_others_may_write_is_not_believed(source):
     second.linear("a", (70, 33), layer("int8"))
     second.save()
     assert first.path.stat().st_mode & 0o022 == 0
-    PackedWeights([source], "int8").linear("a", (70, 33), lambda: pytest.fail("not written again"))
+    assert_written(source)
 
 
 def test_what_nobody_used_for_thirty_days_goes_when_something_is_packed(source):
@@ -114,17 +126,16 @@ def test_what_nobody_used_for_thirty_days_goes_when_something_is_packed(source):
         os.utime(path, (time.time() - (read or days) * 86_400, time.time() - days * 86_400))
         return path
 
-    old = [aged("a" * 40 + "-int8-6.safetensors", 31), aged("b" * 40 + "-1.kept", 31)]
+    old = [aged("a" * 40 + "-int8-6.packed", 31), aged("b" * 40 + "-1.checkpoint", 31)]
     stay = [
-        aged("c" * 40 + "-int8-6.safetensors", 29),
-        aged("d" * 40 + "-int8-6.safetensors", 31, read=1),  # by who may not mark it
-        aged("mine.safetensors", 31),
+        aged("c" * 40 + "-int8-6.packed", 29),
+        aged("d" * 40 + "-int8-6.packed", 31, read=1),  # by who may not mark it
+        aged("mine.packed", 31),
     ]
     for path in old:
         (path.parent / f"{'e' * 40}-{path.name[41:]}").symlink_to(path)
     links = [path for path in old[0].parent.iterdir() if path.is_symlink()]
-    first = PackedWeights([source], "int8")
-    first.linear("a", (70, 33), layer("int8"))
+    first = with_a_layer(source)
     assert all(path.exists() for path in old)  # a load that packs nothing looks at nothing
     first.save()
     assert sorted(first.path.parent.iterdir()) == sorted([first.path, *stay, *links])
@@ -165,8 +176,7 @@ def test_what_a_killed_writer_left_is_swept_and_a_living_one_s_is_not(source):
 @pytest.mark.skipif(os.name == "nt", reason="POSIX permissions")
 def test_who_may_read_the_file_is_for_the_umask_to_say(source):
     for umask, mode in ((0o022, 0o644), (0o077, 0o600)):
-        packed = PackedWeights([source], "int8")
-        packed.linear("a", (70, 33), layer("int8"))
+        packed = with_a_layer(source)
         before = os.umask(umask)
         packed.save()
         os.umask(before)
@@ -199,8 +209,7 @@ def test_a_full_disk_costs_only_time(source, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("fastattn.loading.cache_file.write_whole", full)
-    packed = PackedWeights([source], "int8")
-    packed.linear("a", (70, 33), layer("int8"))
+    packed = with_a_layer(source)
     packed.save()
     assert not list(packed.path.parent.iterdir())
 

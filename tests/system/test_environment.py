@@ -192,7 +192,7 @@ def test_what_the_command_line_makes_of_it(error: Exception, expected: tuple[str
 
 
 def test_an_age_beyond_all_time_clears_nothing(tmp_path: Path) -> None:
-    kept = tmp_path / "packed" / f"{'0' * 40}-int8-4.safetensors"
+    kept = tmp_path / "packed" / f"{'0' * 40}-int8-4.packed"
     kept.parent.mkdir()
     kept.write_bytes(b"")
     arguments = (*COMMAND, "cache", "clear", "--all", "--older-than", "9" * 400)

@@ -125,7 +125,7 @@ def test_the_cache_lists_what_lies_in_it(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("FASTATTN_CACHE", str(tmp_path))
     (tmp_path / HOSTILE.replace("/", "")).write_bytes(b"")
     (tmp_path / "packed").mkdir()
-    (tmp_path / "packed" / f"{'0' * 40}-int8\x1b\u202e-4.safetensors").write_bytes(b"")
+    (tmp_path / "packed" / f"{'0' * 40}-int8\x1b\u202e-4.packed").write_bytes(b"")
     for arguments in (("cache",), ("cache", "--entries"), ("cache", "--json"), ("cache", "clear", "--all")):
         code, output = run(*arguments)
         assert code == 0 and r"\u202e" in output, output

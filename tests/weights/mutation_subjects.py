@@ -27,8 +27,7 @@ from fastattn.weights.folder import Directory
 from tests import GOLDENS
 from tests.architectures.cases import GOLDEN_CASES
 from tests.encoders.classifiers import TOKENS as TAGGER
-from tests.encoders.classifiers import write_classifier
-from tests.encoders.masked import write_masked, write_sparse
+from tests.encoders.classifiers import write_classifier, write_masked, write_sparse
 from tests.encoders.multi_vector import write_original, write_pylate, write_today
 from tests.weights.containers.shortlist_writer import binary_shortlist
 from tests.weights.marian import writer as marian_writer

@@ -9,14 +9,13 @@ import math
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
 from fastattn.errors import CheckpointError
 from fastattn.weights.containers.json_file import JsonObject, parse_json, shorten
-from fastattn.weights.folder import Folder, map_file
+from fastattn.weights.folder import Folder
 
 LONGEST_HEADER = 100_000_000  # bytes: the format's own limit
 HIGHEST_RANK = 8
@@ -97,13 +96,6 @@ def read_tensors(folder: Folder, name: str) -> dict[str, StoredTensor]:
     return parse(folder.read(name), folder.where(name))
 
 
-def read_metadata(path: Path) -> dict[str, str]:
-    """The metadata of a .safetensors file."""
-    header, _ = _split(map_file(path), str(path))
-    found = header.get("__metadata__")
-    return {str(name): str(value) for name, value in found.items()} if isinstance(found, dict) else {}
-
-
 def _split(data: memoryview, where: str) -> tuple[dict[str, Any], memoryview]:
     """(the header's JSON object, the bytes of the arrays)."""
     if len(data) < 8:
@@ -174,7 +166,6 @@ def write_tensors(
     stream: BinaryIO,
     tensors: Mapping[str, NewTensor],
     progress: Callable[[int, int], None] | None = None,
-    metadata: Mapping[str, str] | None = None,
 ) -> None:
     """Write a .safetensors file; ``progress`` is called with (bytes so far, bytes in all).
 
@@ -182,7 +173,7 @@ def write_tensors(
     the others follow by descending item size, each aligned to its own.
     """
     order = sorted(tensors, key=lambda name: (tensors[name].size % ALIGNMENT > 0, -TYPES[tensors[name].dtype][0]))
-    header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
+    header: dict[str, Any] = {}
     total = 0
     for name in order:
         begin, total = total, total + tensors[name].size
