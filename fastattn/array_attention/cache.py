@@ -370,15 +370,11 @@ def _by_query(bias_BHTS: np.ndarray, B: int, T: int) -> np.ndarray:
 
 
 def _number(name: str, value: Any, least: int, most: int) -> int:
-    count = check_count(name, value) if least else _or_zero(name, value)
+    is_zero = arguments.is_integer(value) and value == 0
+    count = 0 if is_zero and not least else check_count(name, value)
     if count > most:
         raise InputError(f"{name}: expected {least} to {most}, got {described(count)}")
     return count
-
-
-def _or_zero(name: str, value: Any) -> int:
-    is_zero = isinstance(value, (int, np.integer)) and not isinstance(value, bool) and value == 0
-    return 0 if is_zero else check_count(name, value)
 
 
 def _dtype_name(dtype: Any) -> str:
