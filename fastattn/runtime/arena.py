@@ -67,11 +67,14 @@ class _Block:
         self._arena.give_back(self._first, self._end)
 
 
-class _ThreadArena(threading.local):
+class _ThreadState(threading.local):
+    """While a thread records: where its arrays come from, and what notes its calls of kernels (``recording``)."""
+
     arena: Arena | None = None
+    program: Any = None
 
 
-state = _ThreadArena()
+state = _ThreadState()
 
 
 def empty(shape: Any, dtype: Any = np.float32) -> np.ndarray:

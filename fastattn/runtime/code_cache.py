@@ -34,7 +34,7 @@ _SYMBOL = re.compile(r"[\w.$]+", re.ASCII)
 
 
 class Code(NamedTuple):
-    """A compiled form.
+    """A compiled variant of a kernel.
 
     exports  what the object file defines for others: role ("wrapper", ...) -> symbol
     needs    symbols of the process that it calls
@@ -58,7 +58,7 @@ class CodeFolder:
         return self._path()
 
     def load(self, label: str, key: str) -> Code | None:
-        """A form of what has this label; None if it is missing, or not trusted, of which one warning tells.
+        """A variant of what has this label; None if it is missing, or not trusted, of which one warning tells.
 
         ValueError or KeyError for a file that is none of ours.
         """
@@ -78,7 +78,7 @@ class CodeFolder:
         end = start + 4 + int.from_bytes(data[start : start + 4], "little")
         kept = json.loads(data[start + 4 : end])
         if kept["key"] != key or not all(map(_SYMBOL.fullmatch, [*kept["exports"].values(), *kept["needs"]])):
-            raise ValueError(f"{file}: another form")
+            raise ValueError(f"{file}: another variant")
         return Code(kept["exports"], kept["needs"], data[end:])
 
     def save(self, label: str, key: str, code: Code) -> None:
@@ -98,7 +98,7 @@ class CodeFolder:
 
     @contextlib.contextmanager
     def claimed(self, label: str, key: str) -> Iterator[bool]:
-        """Whether no other process makes the same form; true where files cannot be locked.
+        """Whether no other process makes the same variant; true where files cannot be locked.
 
         The claim of a process that ends goes with it.
         """
@@ -128,5 +128,5 @@ class CodeFolder:
 
 
 def _file_name(label: str, key: str) -> str:
-    """A file a compiled form, named by its key: two processes that write at once write the same."""
+    """The name of a variant's file, after its key: two processes that write at once write the same."""
     return f"{label}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"

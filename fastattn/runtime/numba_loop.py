@@ -4,13 +4,13 @@ import numba
 import numpy as np
 
 from fastattn.runtime.loop import FLAGS
-from fastattn.runtime.pool_code import call_entry
+from fastattn.runtime.pool_code import call
 
 
 @numba.njit(parallel=True, **FLAGS)
-def run_tasks(entry, place):
-    """All tasks of ``entry`` with the arguments at ``place``, cut into as many parts as the caller has threads."""
-    tasks = call_entry(entry, place, 0, 0)
+def run_tasks(entry, arguments):
+    """All tasks of ``entry`` with the arguments at an address, cut into as many parts as the caller has threads."""
+    tasks = call(entry, (arguments, 0, 0))
     parts = min(tasks, np.int64(numba.get_num_threads()))
     for part in numba.prange(0, parts):
-        call_entry(entry, place, tasks * part // parts, tasks * (part + 1) // parts)
+        call(entry, (arguments, tasks * part // parts, tasks * (part + 1) // parts))

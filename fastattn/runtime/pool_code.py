@@ -19,6 +19,7 @@ from fastattn.runtime.pool import (
     JOB_ARGUMENTS,
     JOB_ENTRY,
     JOB_TASKS,
+    LAUNCHER,
     LINUX,
     MOST_PARTS,
     ONE,
@@ -35,8 +36,6 @@ from fastattn.runtime.pool import (
 )
 
 I64 = ir.IntType(64)
-ENTRY = ir.FunctionType(I64, [I64] * 3)  # address of the arguments, first task, end; returns how many there are
-LAUNCH = ir.FunctionType(I64, [I64] * 5)  # ``launch`` as a C function
 
 
 def word(builder, address):
@@ -101,11 +100,15 @@ def pause(typing_context):
 
 
 @intrinsic
-def call_entry(typing_context, entry, arguments, first, end):
-    def generate(context, builder, kind, values):
-        return builder.call(builder.inttoptr(values[0], ENTRY.as_pointer()), values[1:])
+def call(typing_context, function, arguments):
+    """The result of the C function at an address for a tuple of arguments; all are int64."""
 
-    return types.int64(*[types.int64] * 4), generate
+    def generate(context, builder, signature, values):
+        given = [builder.extract_value(values[1], i) for i in range(len(arguments))]
+        kind = ir.FunctionType(I64, [I64] * len(given))
+        return builder.call(builder.inttoptr(values[0], kind.as_pointer()), given)
+
+    return types.int64(types.int64, types.UniTuple(types.int64, len(arguments))), generate
 
 
 WINDOWS = sys.platform == "win32"
@@ -146,14 +149,14 @@ def take_parts(pool):
         if exchange(pool + TICKET, ticket, ticket + 1):
             tasks = load(pool + JOB_TASKS)
             entry, arguments = load(pool + JOB_ENTRY), load(pool + JOB_ARGUMENTS)
-            call_entry(entry, arguments, tasks * part // parts, tasks * (part + 1) // parts)
+            call(entry, (arguments, tasks * part // parts, tasks * (part + 1) // parts))
             add_one(pool + DONE)
 
 
 def launch(pool, entry, arguments, tasks, parts):
     """Do a job, one entry call for each of ``parts``, with helpers, or alone if another job has them."""
     if not exchange(pool + TAKEN, 0, 1):
-        call_entry(entry, arguments, 0, tasks)
+        call(entry, (arguments, 0, tasks))
         return
     store(pool + JOB_ENTRY, entry)
     store(pool + JOB_ARGUMENTS, arguments)
@@ -199,3 +202,37 @@ def serve(pool, helper):
             # What came between the last look and that word woke nobody; what came after it did, and is read.
             if load(pool + TICKET) == ticket or not exchange(mine + SLEEPS, 1, 0):
                 read(load(mine + WAKING), mine + READ, 8)
+
+
+@compile_helper
+def share(pool, threads, ready, entry, arguments):
+    """Have all tasks of ``entry`` done, by at most so many threads: 0.
+
+    Where that takes more helpers than ``ready``, nothing is done, and it returns how many.
+    """
+    if threads <= 1:
+        call(entry, (arguments, 0, 1 << 62))
+        return 0
+    tasks = call(entry, (arguments, 0, 0))
+    parts = min(tasks, threads, MOST_PARTS)
+    if parts <= 1:
+        call(entry, (arguments, 0, tasks))
+        return 0
+    if parts - 1 > ready:
+        return parts - 1
+    call(load(pool + LAUNCHER), (pool, entry, arguments, tasks, parts))
+    return 0
+
+
+def run_program(pool, threads, calls, count, most, stop):
+    """Make ``count`` calls, in order, up to ``most`` times: until the word at ``stop`` is not 0 after the last.
+
+    threads  for the tasks of each, of which the pool has all but one
+    calls    the address of (the address of ``entry``, the address of its arguments) of each, int64
+    """
+    for turn in range(most):
+        for n in range(count):
+            share(pool, threads, MOST_PARTS, load(calls + 16 * n), load(calls + 16 * n + 8))
+        if load(stop) != 0:
+            return turn + 1
+    return most

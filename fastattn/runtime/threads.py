@@ -11,10 +11,6 @@ from fastattn.system.cpus import default_threads
 from fastattn.system.environment import THREADING
 
 
-class UnknownNumba(ImportError):
-    """Numba is not as fastattn knows it."""
-
-
 class _ThreadSettings(threading.local):
     threads: int | None = None
 

@@ -11,8 +11,8 @@ import pytest
 
 from fastattn import Translator
 from fastattn.runtime import ahead
-from fastattn.runtime.ahead import FORMS
 from fastattn.runtime.handle import kernel_named
+from fastattn.runtime.second_process import VARIANTS
 from tests import ROOT
 from tests.models.tiny_models import random_checkpoint
 from tests.runtime.workload import run_child
@@ -22,8 +22,8 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="files cannot be
 
 def test_models_take_the_forms_that_are_compiled_ahead() -> None:
     Translator.from_checkpoint(random_checkpoint(seed=5)).translate_tokens([["▁w1", "▁w2"]], beam_size=2)
-    for file, name, key in FORMS:
-        assert key in kernel_named(file, name).forms, name
+    for file, name, key in VARIANTS:
+        assert key in kernel_named(file, name).variants, name
 
 
 def test_it_imports_nothing_of_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,7 +66,7 @@ def test_a_second_process_compiles_them(tmp_path: Path) -> None:
     first = subprocess.Popen(
         command, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    wanted = {"norm._normalise", *(f"{file.rpartition('.')[2]}.{name}" for file, name, _ in FORMS)}
+    wanted = {"norm._normalise", *(f"{file.rpartition('.')[2]}.{name}" for file, name, _ in VARIANTS)}
     deadline = time.monotonic() + 120
     while kept(tmp_path) != wanted and time.monotonic() < deadline:
         time.sleep(0.2)

@@ -53,7 +53,7 @@ time.sleep, threading.Thread.join = count(sleep), count(join)
 # LLVM is at a kernel of many lines when the main thread returns.
 COMPILING = """
 import atexit, sys, threading
-atexit.register(lambda: print("compiled", sum(len(large.forms) for large in kernels)))
+atexit.register(lambda: print("compiled", sum(len(large.variants) for large in kernels)))
 import numpy as np
 from numba import prange
 from fastattn.runtime import form_code

@@ -10,6 +10,7 @@ import pytest
 
 import fastattn
 from tests import ROOT
+from tests.runtime.workload import run_child
 
 PACKAGE = Path(fastattn.__file__).parent
 
@@ -260,3 +261,36 @@ def test_kernels_limited_to_the_x86_64_baseline():
         pytest.skip("an x86-64 baseline needs an x86-64 machine")
     code = LIMITED.format(root=str(ROOT))
     assert run(code, NUMBA_CPU_NAME="x86-64", NUMBA_CPU_FEATURES="+sse2").strip() == "sse"
+
+
+ANY_NUMBA = """
+import sys, warnings
+import numpy as np
+import numba
+
+numba.version_info = numba.version_info._replace(short=(0, int(sys.argv[1])))
+import fastattn
+from fastattn.ops import cpu as operations
+from fastattn.kernels import norm
+from fastattn.runtime.threads import setting
+x = np.arange(640, dtype=np.float32).reshape(40, 16)
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    for _ in range(2):
+        y = operations.layer_norm(x, np.ones(16, np.float32), None, 1e-5)
+        z = operations.linear(x, operations.pack_linear(x[:16]), "gelu")
+hits = sum(norm._normalise.plain.stats.cache_hits.values()) if setting.forced else -1
+print(y.tobytes().hex(), z.tobytes().hex(), hits, *(warning.message for warning in caught), sep="\\n")
+"""
+
+
+def test_a_numba_of_another_version_runs_kernels_by_itself(tmp_path):
+    """By its public interface alone, with one warning; kept in its own cache, which lies where this variable says."""
+    *expected, hits = run_child(ANY_NUMBA, "68").splitlines()
+    assert hits == "-1", "this one is known"
+    for _ in range(2):
+        *found, hits, told = run_child(ANY_NUMBA, "70", NUMBA_CACHE_DIR=str(tmp_path)).splitlines()
+    assert found == expected
+    assert told.startswith("Numba ") and "is not as fastattn knows it (" in told
+    assert told.endswith("): kernels are compiled, kept and shared among threads by Numba itself")
+    assert hits == "1", "from Numba's own cache"
