@@ -232,8 +232,7 @@ class Expressions:
         value, path = self.find(node)
         if isinstance(value, (FunctionType, ModuleType, type)) or callable(value):
             self.refuse(node, f"{ast.unparse(node)} as a value")
-        place = f"{self.file}:{node.lineno}"
-        return self.parameter(Captured(path, ast.unparse(node), place))
+        return self.parameter(Captured(path, ast.unparse(node), f"{self.file}:{node.lineno}"))
 
     def parameter(self, captured: Captured) -> ast.expr:
         known = self.rewritten.captured

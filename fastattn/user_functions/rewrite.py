@@ -13,7 +13,7 @@ from typing import Any
 from fastattn.errors import InputError
 from fastattn.user_functions.captured import Captured, Path
 from fastattn.user_functions.expressions import Expressions, Parts, named_kind, number_of
-from fastattn.user_functions.source import definition_of, function_of, place_of
+from fastattn.user_functions.source import definition_of, function_of, location_of
 from fastattn.user_functions.straight import NotStraight, straighten
 
 
@@ -30,7 +30,7 @@ class Rewritten:
 
     def __init__(self, function: FunctionType, path: Path, parts: Parts, given: frozenset[str] = frozenset()):
         self.function_name, self.file = function.__name__, function.__code__.co_filename
-        self.place, self.path, self.given = place_of(function.__code__), path, given
+        self.location, self.path, self.given = location_of(function.__code__), path, given
         self.calls: dict[str, Rewritten] = {}
         self.passed: dict[str, tuple[str, Any]] = {}
         self.captured: list[Captured] = []
@@ -53,7 +53,7 @@ class _Rewriter(Expressions):
 
     def definition(self) -> ast.FunctionDef:
         if any(function is self.function for function in self.parts.stack):
-            raise InputError(f"{self.rewritten.place}: it calls itself")
+            raise InputError(f"{self.rewritten.location}: it calls itself")
         self.parts.stack.append(self.function)
         source = definition_of(self.function)
         self.own |= {n.id for n in ast.walk(source) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}

@@ -16,7 +16,7 @@ from fastattn.errors import InputError
 Definition: TypeAlias = ast.FunctionDef | ast.Lambda
 
 
-def place_of(code: CodeType) -> str:
+def location_of(code: CodeType) -> str:
     """A function's name, file and line, for messages."""
     return f"{code.co_name} ({code.co_filename}:{code.co_firstlineno})"
 
@@ -28,7 +28,7 @@ def definition_of(function: FunctionType) -> Definition:
     text = "".join(linecache.getlines(code.co_filename, function.__globals__))
     if not text:
         raise InputError(
-            f"{place_of(code)}: its source cannot be read; define it in a file or a notebook (Python's prompt "
+            f"{location_of(code)}: its source cannot be read; define it in a file or a notebook (Python's prompt "
             "keeps none before 3.13)"
         )
     return _find(code, code.co_filename, text)
@@ -41,7 +41,7 @@ def _find(code: CodeType, file: str, text: str) -> Definition:
     for node in definitions:
         if _first_line(node) == code.co_firstlineno and _is_code_of(node, code, imports):
             return node
-    raise InputError(f"{place_of(code)}: its source has changed since it was loaded, or is no plain function")
+    raise InputError(f"{location_of(code)}: its source has changed since it was loaded, or is no plain function")
 
 
 @lru_cache(8)

@@ -14,13 +14,13 @@ CHILD = """
 import sys
 import numpy as np
 import fastattn
-from fastattn.user_functions import forms
+from fastattn.user_functions import function_type
 from fastattn.runtime.compiling import on_compile
 from masks import mask, score
 on_compile(lambda name: "pool_code." in name or print("compiled", name))
 typed = []
-real = forms.Forms._compile
-forms.Forms._compile = lambda self, parameters: typed.append(1) or real(self, parameters)
+real = function_type.Variants._compile
+function_type.Variants._compile = lambda self, parameters: typed.append(1) or real(self, parameters)
 x = np.random.default_rng(0).standard_normal((1, 40, 2, 8)).astype(np.float32)
 out = fastattn.attention(x, x, x, mask_mod=mask, score_mod=score)
 print("typed", len(typed) > 0)
@@ -142,8 +142,8 @@ for dtype in (np.float32, np.int32, np.int64, np.bool_):
                     return table[s + far] + table[far - s] + table[s * t - 9] + table[t]
                 def look_twice(score, b, h, t, s, table=table, far=far):
                     return table[t, s + far] + table[s, far] + table[s * 3, -t] + table[far - t, t - s] + table[t][far]
-                for form in ("best", "scalar"):
-                    modified(look if len(shape) == 1 else look_twice, scores, form=form)
+                for variant in ("best", "scalar"):
+                    modified(look if len(shape) == 1 else look_twice, scores, variant=variant)
 print("nothing beyond")
 """
 

@@ -13,7 +13,7 @@ import pytest
 
 import fastattn
 from fastattn.errors import InputError
-from fastattn.user_functions import forms
+from fastattn.user_functions import function_type
 from fastattn.user_functions.plan import compile_function
 from tests.user_functions.kernels import expected_seen, modified, seen
 
@@ -336,7 +336,7 @@ def test_more_functions_than_a_process_should_hold_are_told(monkeypatch):
         return s - t < width * 2 - 5
 
     compile_function(mask, "mask_mod")
-    monkeypatch.setattr(forms, "MOST_CLASSES", len(forms._classes))
+    monkeypatch.setattr(function_type, "MOST_CLASSES", len(function_type._classes))
     with pytest.raises(
         InputError, match="mask_mod: expected at most [0-9]+ functions of different source in a process"
     ):

@@ -207,7 +207,7 @@ def test_scores_in_both_forms_are_those_of_python(function):
     assert told == "vectorised" if function in VECTORISED else told.startswith(f"scalar: {__file__}:")
     for h, first in ((0, 0), (1, 3)):
         expected = expected_scores(function, SCORES, 1, h, first)
-        found, alone = (modified(function, SCORES, 1, h, first, form) for form in ("best", "scalar"))
+        found, alone = (modified(function, SCORES, 1, h, first, variant) for variant in ("best", "scalar"))
         np.testing.assert_array_equal(found, alone)
         largest = np.abs(expected[np.isfinite(expected)]).max()
         np.testing.assert_allclose(found, expected, rtol=2e-6, atol=2e-6 * largest)
@@ -300,10 +300,10 @@ def test_masks_in_both_forms_are_those_of_python(mask):
     assert fastattn.explain_function(mask) == "vectorised"
     for h, first in ((0, 0), (1, 3)):
         expected = expected_seen(mask, T, S, 1, h, first)
-        for form in ("best", "scalar"):
-            np.testing.assert_array_equal(seen(mask, T, S, 1, h, first, form), expected)
+        for variant in ("best", "scalar"):
+            np.testing.assert_array_equal(seen(mask, T, S, 1, h, first, variant), expected)
             for count in (0, 1, LANES - 1, LANES):
-                np.testing.assert_array_equal(seen(mask, T, count, 1, h, first, form), expected[:, :count])
+                np.testing.assert_array_equal(seen(mask, T, count, 1, h, first, variant), expected[:, :count])
 
 
 KNOWN_TILES = {causal, window, window_of_words, prefix, prefix_of_words, blocks, distances, nothing_and_everything}
@@ -372,9 +372,9 @@ def test_of_one_code_few_plans_are_kept():
 
 
 def test_no_masks_together_show_everything_or_nothing():
-    for form in ("best", "scalar"):
-        assert seen(fastattn.and_masks(), 3, 20, form=form).all()
-        assert not seen(fastattn.or_masks(), 3, 20, form=form).any()
+    for variant in ("best", "scalar"):
+        assert seen(fastattn.and_masks(), 3, 20, variant=variant).all()
+        assert not seen(fastattn.or_masks(), 3, 20, variant=variant).any()
 
 
 def test_no_function_is_none_at_all():
