@@ -89,7 +89,7 @@ operations.linear(ones, operations.pack_linear(ones))
 classes = "encoders.encoder.Encoder", "translation.translator.Translator", "encoders.sparse_encoder.SparseEncoder"
 classes += ("encoders.masked_language_model.MaskedLanguageModel",)
 with contextlib.ExitStack() as stack:
-    for name in (*(f"{name}.from_checkpoint" for name in classes), "vector_search.semantic_search"):
+    for name in (*(f"{name}.from_checkpoint" for name in classes), "vectors.search.semantic_search"):
         stack.enter_context(mock.patch(f"fastattn.{name}"))
     commands.main(["warmup"])
 """
