@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from tests.runtime.workload import run_child
+from tests.children import run_child
 
 # Argument: how long, in seconds, the threads run.
 WORKING = """

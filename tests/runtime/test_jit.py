@@ -10,7 +10,7 @@ import pytest
 
 import fastattn
 from tests import ROOT
-from tests.runtime.workload import run_child
+from tests.children import run_child, run_python
 
 PACKAGE = Path(fastattn.__file__).parent
 
@@ -27,35 +27,21 @@ print("result", result)
 """
 
 
-def run(code: str, *, package: Path | None = None, **environment: str) -> str:
-    path = [str(package)] if package else []
-    completed = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code],
-        env={**os.environ, **environment, "PYTHONPATH": os.pathsep.join(path)},
-        cwd=package,
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-    assert completed.returncode == 0, completed.stderr
-    return completed.stdout
-
-
 def test_compiled_code_is_found_again_whatever_the_mtime_and_lost_when_a_source_changes(tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(PACKAGE, copy / "fastattn", ignore=shutil.ignore_patterns("__pycache__"))
     cache = {"FASTATTN_CACHE": str(tmp_path / "cache")}
-    first = run(NORM, package=copy, **cache)
+    first = run_child(NORM, cwd=copy, **cache)
     assert "compiled norm._normalise" in first and "compiler loaded True" in first
     for path in copy.rglob("*.py"):
         os.utime(path, (1, 1))
-    again = run(NORM, package=copy, **cache)
+    again = run_child(NORM, cwd=copy, **cache)
     assert "compiled" not in again and again.splitlines()[-1] == first.splitlines()[-1]
     assert "compiler loaded False" in again  # which alone would take longer than the rest
     # a constant that the kernel inlines from another file
     emit = copy / "fastattn" / "simd" / "emit.py"
     emit.write_text(emit.read_text().replace("return self.builder.fsub(a, b,", "return self.builder.fadd(a, b,"))
-    changed = run(NORM, package=copy, **cache)
+    changed = run_child(NORM, cwd=copy, **cache)
     assert "compiled norm._normalise" in changed and changed.splitlines()[-1] != first.splitlines()[-1]
 
 
@@ -65,14 +51,14 @@ def test_a_bad_cache_only_costs_time(tmp_path, damage):
     if damage == "unwritable":
         cache.write_text("a file where the folder should be")
     else:
-        good = run(NORM, FASTATTN_CACHE=str(cache))
+        good = run_child(NORM, FASTATTN_CACHE=str(cache))
         for path in cache.rglob("norm*"):
             path.write_bytes(path.read_bytes()[:99] if damage == "truncated" else b"\x80\x04I am no cache")
-    result = run(NORM, FASTATTN_CACHE=str(cache))
+    result = run_child(NORM, FASTATTN_CACHE=str(cache))
     assert "compiled norm._normalise" in result
     if damage != "unwritable":
         assert result.splitlines()[-1] == good.splitlines()[-1]
-        assert "compiled" not in run(NORM, FASTATTN_CACHE=str(cache))
+        assert "compiled" not in run_child(NORM, FASTATTN_CACHE=str(cache))
 
 
 NOT_KEPT = """
@@ -98,9 +84,7 @@ with contextlib.ExitStack() as stack:
 def test_that_kernels_cannot_be_kept_is_told_once_and_fails_a_warmup(tmp_path):
     cache = tmp_path / "file"
     cache.write_text("")
-    environment = {**os.environ, "FASTATTN_CACHE": str(cache)}
-    command = [sys.executable, "-W", "error", "-c", NOT_KEPT]
-    done = subprocess.run(command, env=environment, capture_output=True, encoding="utf-8", timeout=240)
+    done = run_python(NOT_KEPT, FASTATTN_CACHE=str(cache), encoding="utf-8")
     lines = [line for line in done.stderr.splitlines() if "compiling kernels" not in line]
     assert done.returncode == 1 and done.stdout == "" and len(lines) == 2, done.stderr
     assert lines[0].startswith(f"fastattn: cannot keep kernels in the cache {cache}: ")
@@ -116,7 +100,7 @@ def test_two_processes_that_compile_at_once_do_no_harm(tmp_path):
     ]
     outputs = {process.communicate(timeout=240)[0].splitlines()[-1] for process in processes}
     assert len(outputs) == 1 and all(process.returncode == 0 for process in processes)
-    assert "compiled" not in run(NORM, FASTATTN_CACHE=str(tmp_path))
+    assert "compiled" not in run_child(NORM, FASTATTN_CACHE=str(tmp_path))
 
 
 def test_a_cache_that_is_cleared_meanwhile_is_made_again(tmp_path):
@@ -130,7 +114,7 @@ again = operations.layer_norm(x, np.ones(8, np.float32), None, 1e-5)[0, 0]
 assert again == result
 operations.pack_linear(x)
 """
-    assert "left 0" in run(NORM + clear, FASTATTN_CACHE=str(tmp_path))
+    assert "left 0" in run_child(NORM + clear, FASTATTN_CACHE=str(tmp_path))
     assert list((tmp_path / "kernels").glob("*/packing.*")) and not list((tmp_path / "kernels").glob("*/norm.*"))
 
 
@@ -157,7 +141,7 @@ print(len(wrong), sum(thread.name.startswith("fastattn") for thread in threading
 
 @pytest.mark.parametrize("threads", [2, 5])
 def test_eight_python_threads_enter_parallel_kernels_at_once(threads):
-    wrong, helpers = run(EIGHT_THREADS.replace("THREADS", str(threads)), NUMBA_NUM_THREADS=str(threads)).split()
+    wrong, helpers = run_child(EIGHT_THREADS.replace("THREADS", str(threads)), NUMBA_NUM_THREADS=str(threads)).split()
     assert (wrong, helpers) == ("0", str(threads - 1))
 
 
@@ -181,7 +165,7 @@ print("idle", time.process_time() - before < 0.1)
 
 
 def test_helpers_fall_asleep_and_wake_again():
-    assert run(SLEEPERS, NUMBA_NUM_THREADS="4").split() == ["idle", "True"]
+    assert run_child(SLEEPERS, NUMBA_NUM_THREADS="4").split() == ["idle", "True"]
 
 
 FOUR_THREADS = """
@@ -203,7 +187,7 @@ print(numba.config.NUMBA_NUM_THREADS)
 
 
 def test_one_to_four_threads_give_the_same_bits():
-    assert run(FOUR_THREADS, NUMBA_NUM_THREADS="4").strip() == "4"
+    assert run_child(FOUR_THREADS, NUMBA_NUM_THREADS="4").strip() == "4"
 
 
 FORK = """
@@ -228,7 +212,7 @@ with operations.use_threads(2):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform has no fork")
 def test_a_child_forked_after_use_has_threads_of_its_own():
-    assert run(FORK, NUMBA_NUM_THREADS="2").split() == [
+    assert run_child(FORK, NUMBA_NUM_THREADS="2").split() == [
         "child",
         "0",
         "parent",
@@ -260,7 +244,7 @@ def test_kernels_limited_to_the_x86_64_baseline():
     if platform.machine() != "x86_64":
         pytest.skip("an x86-64 baseline needs an x86-64 machine")
     code = LIMITED.format(root=str(ROOT))
-    assert run(code, NUMBA_CPU_NAME="x86-64", NUMBA_CPU_FEATURES="+sse2").strip() == "sse"
+    assert run_child(code, NUMBA_CPU_NAME="x86-64", NUMBA_CPU_FEATURES="+sse2").strip() == "sse"
 
 
 ANY_NUMBA = """

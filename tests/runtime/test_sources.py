@@ -14,6 +14,7 @@ from fastattn.errors import FastattnError
 from fastattn.runtime import sources
 from fastattn.runtime.sources import kernel_sources, sources_digest
 from tests import ROOT
+from tests.children import run_child
 
 PACKAGE = Path(fastattn.__file__).parent
 
@@ -166,16 +167,9 @@ def warm(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 def test_nothing_is_made_of_sources_that_change_meanwhile(warm: tuple[Path, Path], when: str, how: str) -> None:
     """A checkout, say, or an upgrade, while a process is up: it would be loaded by all that come later."""
     clone, cache = warm
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", CHANGED, when, how],
-        cwd=clone,
-        env={**os.environ, "FASTATTN_CACHE": str(cache), "PYTHONDONTWRITEBYTECODE": "1"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.stderr == ""
+    told = run_child(CHANGED, when, how, cwd=clone, FASTATTN_CACHE=str(cache), PYTHONDONTWRITEBYTECODE="1")
     name = "kernels/search.py" if how == "a kernel's" else "simd/emit.py"
-    assert done.stdout == f"{name} of fastattn was changed while this process ran: start the process anew\n"
+    assert told == f"{name} of fastattn was changed while this process ran: start the process anew\n"
     assert {path.name.rpartition("-")[0] for path in cache.glob("kernels/*/*")} <= {"norm._normalise"}
 
 

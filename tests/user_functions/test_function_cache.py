@@ -9,6 +9,7 @@ import pytest
 
 from fastattn.runtime.sources import kernel_sources
 from tests import ROOT
+from tests.children import run_child
 
 CHILD = """
 import sys
@@ -92,7 +93,7 @@ def test_numba_s_own_threads(tmp_path):
 
 def test_all_that_functions_are_made_of_is_in_the_caches_name():
     sources = kernel_sources(ROOT / "fastattn")
-    for room in ("functions", "simd"):
+    for room in ("user_functions", "simd"):
         for path in (ROOT / "fastattn" / room).glob("*.py"):
             assert f"{room}/{path.name}" in sources
 
@@ -115,9 +116,7 @@ print("as they are")
 
 def test_a_function_of_the_same_name_and_other_source(tmp_path):
     """As a notebook's cell that is run again."""
-    environment = {**os.environ, "FASTATTN_CACHE": str(tmp_path), "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", REDEFINED], env=environment, capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (0, "as they are\n"), done.stderr
+    assert run_child(REDEFINED, FASTATTN_CACHE=str(tmp_path)) == "as they are\n"
 
 
 GUARDED = """
