@@ -77,6 +77,10 @@ _HOMES = {name: module for module, names in _NAMES.items() for name in names.spl
 if not TYPE_CHECKING:
     __all__ = sorted([*_HOMES, "__version__", "mechanisms"])
 
+    def __dir__() -> list[str]:
+        return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
+
+
 _imported_at = time_ns()  # before any other file of the package was read
 
 
@@ -100,7 +104,3 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'fastattn' has no attribute {name!r}")
     value = globals()[name] = getattr(import_module(f"fastattn.{_HOMES[name]}"), name)
     return value  # later uses find it there
-
-
-def __dir__() -> list[str]:
-    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})

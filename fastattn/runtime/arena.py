@@ -1,4 +1,4 @@
-"""Memory of the arrays between two kernels: while steps are recorded, of an arena that outlives the arrays."""
+"""Allocation of the arrays between kernels: while steps are recorded, from an arena that outlives the arrays."""
 
 import math
 import threading

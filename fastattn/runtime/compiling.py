@@ -1,4 +1,4 @@
-"""Who is told of kernels that are compiled, and why they could not be kept, without what compiles them."""
+"""Listeners of compilations, and why compiled code could not be stored. No compiler is imported."""
 
 from collections.abc import Callable
 

@@ -118,17 +118,14 @@ class _Compiled:
         code = with_room(lambda: self._compile(key, classes))
         if self._is_kept:
             check_sources()  # again: some modules were imported for it
+            from fastattn.runtime.internals import reads_settings
+
             try:
-                self._save(key, code)
+                if reads_settings(settings()):
+                    _folder.save(self.label, key, code)
             except OSError as error:
                 cache_faults.append(error)
         return code
-
-    def _save(self, key: str, code: Code) -> None:
-        from fastattn.runtime.internals import reads_settings
-
-        if reads_settings(settings()):
-            _folder.save(self.label, key, code)
 
     def _compile(self, key: str, classes: list[type]) -> Code:
         raise NotImplementedError

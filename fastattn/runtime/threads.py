@@ -1,4 +1,4 @@
-"""The threads of kernels: how many, and whose: fastattn's pool or those of Numba's threading layer."""
+"""The threads of kernels: how many there are, and whether they are fastattn's pool or Numba's."""
 
 import contextlib
 import os
@@ -20,7 +20,11 @@ _state = _ThreadSettings()
 
 def thread_limit() -> int:
     """How many threads this process may use; with Numba's threads at most as many as Numba started with."""
-    return min(default_threads(), _most_of_numba()) if setting.by_numba else default_threads()
+    if not setting.by_numba:
+        return default_threads()
+    from numba import config
+
+    return min(default_threads(), int(config.NUMBA_NUM_THREADS))
 
 
 class NumbaTeam:
@@ -119,12 +123,6 @@ def current_threads() -> int:
     if count is not None:
         return count
     return _numba_threads() if setting.by_numba else thread_limit()
-
-
-def _most_of_numba() -> int:
-    from numba import config
-
-    return int(config.NUMBA_NUM_THREADS)
 
 
 def _numba_threads() -> int:

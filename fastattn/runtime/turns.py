@@ -1,4 +1,4 @@
-"""Who may compile or load now: one thread of the process, none while it is forked, few once it ends."""
+"""Locks around compiling and loading: one thread at a time, none while the process forks, few while it ends."""
 
 import os
 import sys
@@ -99,25 +99,20 @@ def with_room(work: Callable[[], _Result]) -> _Result:
             failures.append(error)
 
     thread = threading.Thread(target=run, name="fastattn compiling", daemon=True)
-    if not _is_started(thread):  # no more threads: as far as it goes here
-        return work()
-    thread.join()
-    if failures:
-        raise failures[0]
-    return results[0]
-
-
-def _is_started(thread: threading.Thread) -> bool:
-    """Start a thread with _STACK; False where the system gives none."""
     with linking:  # another thread that does this would take this size for that of before
         before = threading.stack_size(_STACK)
         try:
             start_thread(thread)
         except (RuntimeError, MemoryError):
-            return False
+            thread = threading.current_thread()
         finally:
             threading.stack_size(before)
-    return True
+    if thread is threading.current_thread():  # no more threads: as far as it goes here
+        return work()
+    thread.join()
+    if failures:
+        raise failures[0]
+    return results[0]
 
 
 if hasattr(os, "register_at_fork"):

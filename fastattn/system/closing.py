@@ -1,4 +1,4 @@
-"""Models that can be closed: their processes end, their memory is free, and who uses them afterwards is told."""
+"""Base class of models that can be closed: processes end, memory is freed, and later uses raise an error."""
 
 from typing import TYPE_CHECKING, Any, TypeVar
 

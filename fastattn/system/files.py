@@ -214,10 +214,7 @@ def text_of(line: bytes, place: str, first: bool) -> str:
         raise InputError(f"{place}: longer than {LONGEST_LINE:,} bytes, so this is not text")
     if first:
         line = line.removeprefix(BYTE_ORDER_MARK)
-    return _decode(line.removesuffix(b"\n").removesuffix(b"\r"), place)
-
-
-def _decode(line: bytes, place: str) -> str:
+    line = line.removesuffix(b"\n").removesuffix(b"\r")
     try:
         text = line.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -1,4 +1,4 @@
-"""What a function reads beside its parameters: where it lies, and as what it is passed to compiled code.
+"""The variables that a user's function captures: how they are found, and how they are passed to compiled code.
 
 A path says how to get from a function to a value: by cells, globals, defaults, attributes of modules, and on through
 the functions that it calls. It keeps nothing alive.
