@@ -33,7 +33,7 @@ def compile_kernel(function: Callable, name: str, key: str, classes: list[type])
 
 def compile_function(function: Callable, name: str, count: int) -> Code:
     """A function of ``count`` int64, two at least: its wrapper, and "plain", a function of C that returns an int64."""
-    result = _compiled(_helper(function), *[types.int64] * count)
+    result = _compiled(compile_helper(function), *[types.int64] * count)
     context, module = target_context(), empty_module(name)
     exports = _symbols(name, str(count), "wrapper", "plain")
     plain = ir.Function(module, ir.FunctionType(I64, [I64] * count), exports["plain"])
@@ -47,11 +47,6 @@ def compile_function(function: Callable, name: str, count: int) -> Code:
 @functools.cache
 def _cut(function: Callable) -> Any:
     return compile_helper(cut_loop(function))
-
-
-@functools.cache
-def _helper(function: Callable) -> Any:
-    return compile_helper(function)
 
 
 def _compiled(helper: Any, *kinds: Any) -> Any:

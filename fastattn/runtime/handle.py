@@ -206,7 +206,7 @@ class Kernel(_Compiled):
         if call is None:
             setting.team.call(self.plain, arguments)
         else:
-            from fastattn.runtime.numba_loop import run_tasks
+            from fastattn.runtime.pool_code import run_tasks
 
             entry, packed = call
             setting.team.call(run_tasks, (entry, packed.ctypes.data))

@@ -3,37 +3,15 @@
 import platform
 import sys
 
+import numba
 import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from fastattn.runtime import pool as at
 from fastattn.runtime.internals import compile_helper
-from fastattn.runtime.pool import (
-    CPU,
-    CPUS,
-    CPUS_BYTES,
-    DONE,
-    HELPER_BYTES,
-    HELPERS,
-    JOB_ARGUMENTS,
-    JOB_ENTRY,
-    JOB_TASKS,
-    LAUNCHER,
-    LINUX,
-    MOST_PARTS,
-    ONE,
-    PART_BITS,
-    PATIENCE,
-    READ,
-    SLEEPS,
-    SPINS,
-    TAKEN,
-    THREAD,
-    TICKET,
-    WAKER,
-    WAKING,
-)
+from fastattn.runtime.loop import FLAGS
 
 I64 = ir.IntType(64)
 
@@ -111,7 +89,7 @@ def call(typing_context, function, arguments):
     return types.int64(types.int64, types.UniTuple(types.int64, len(arguments))), generate
 
 
-WINDOWS = sys.platform == "win32"
+LINUX, WINDOWS = at.LINUX, sys.platform == "win32"
 _LENGTH = types.uint32 if WINDOWS else types.uint64
 offer_cpu = pause if WINDOWS else types.ExternalFunction("sched_yield", types.int32())
 read, write = (
@@ -130,11 +108,11 @@ def part_from(helper):
     there the two would take turns.
     """
     cpu = np.int64(sched_getcpu())
-    if cpu == load(helper + CPU) and cpu < 8 * CPUS_BYTES:
-        word = helper + CPUS + (cpu >> 6) * 8
+    if cpu == load(helper + at.CPU) and cpu < 8 * at.CPUS_BYTES:
+        word = helper + at.CPUS + (cpu >> 6) * 8
         allowed = load(word)
         store(word, allowed & ~(np.int64(1) << (cpu & 63)))
-        sched_setaffinity(load(helper + THREAD), CPUS_BYTES, helper + CPUS)
+        sched_setaffinity(load(helper + at.THREAD), at.CPUS_BYTES, helper + at.CPUS)
         store(word, allowed)
 
 
@@ -142,66 +120,66 @@ def part_from(helper):
 def take_parts(pool):
     """Do parts of the job, one by one, until none is free."""
     while True:
-        ticket = load(pool + TICKET)
-        part, parts = ticket & MOST_PARTS, (ticket >> PART_BITS) & MOST_PARTS
+        ticket = load(pool + at.TICKET)
+        part, parts = ticket & at.MOST_PARTS, (ticket >> at.PART_BITS) & at.MOST_PARTS
         if part >= parts:
             return
-        if exchange(pool + TICKET, ticket, ticket + 1):
-            tasks = load(pool + JOB_TASKS)
-            entry, arguments = load(pool + JOB_ENTRY), load(pool + JOB_ARGUMENTS)
+        if exchange(pool + at.TICKET, ticket, ticket + 1):
+            tasks = load(pool + at.JOB_TASKS)
+            entry, arguments = load(pool + at.JOB_ENTRY), load(pool + at.JOB_ARGUMENTS)
             call(entry, (arguments, tasks * part // parts, tasks * (part + 1) // parts))
-            add_one(pool + DONE)
+            add_one(pool + at.DONE)
 
 
 def launch(pool, entry, arguments, tasks, parts):
     """Do a job, one entry call for each of ``parts``, with helpers, or alone if another job has them."""
-    if not exchange(pool + TAKEN, 0, 1):
+    if not exchange(pool + at.TAKEN, 0, 1):
         call(entry, (arguments, 0, tasks))
         return
-    store(pool + JOB_ENTRY, entry)
-    store(pool + JOB_ARGUMENTS, arguments)
-    store(pool + JOB_TASKS, tasks)
-    store(pool + DONE, 0)
-    number = (load(pool + TICKET) >> (2 * PART_BITS)) + 1
-    store(pool + TICKET, ((number & 0x7FFFFFFF) << (2 * PART_BITS)) | (parts << PART_BITS))
+    store(pool + at.JOB_ENTRY, entry)
+    store(pool + at.JOB_ARGUMENTS, arguments)
+    store(pool + at.JOB_TASKS, tasks)
+    store(pool + at.DONE, 0)
+    number = (load(pool + at.TICKET) >> (2 * at.PART_BITS)) + 1
+    store(pool + at.TICKET, ((number & 0x7FFFFFFF) << (2 * at.PART_BITS)) | (parts << at.PART_BITS))
     for helper in range(parts - 1):
-        mine = pool + HELPERS + helper * HELPER_BYTES
-        if load(mine + SLEEPS) == 1 and exchange(mine + SLEEPS, 1, 0):
+        mine = pool + at.HELPERS + helper * at.HELPER_BYTES
+        if load(mine + at.SLEEPS) == 1 and exchange(mine + at.SLEEPS, 1, 0):
             if LINUX:
                 part_from(mine)
-            write(load(mine + WAKER), mine + ONE, 8)
+            write(load(mine + at.WAKER), mine + at.ONE, 8)
     take_parts(pool)
     looks = 0
-    while load(pool + DONE) < parts:
+    while load(pool + at.DONE) < parts:
         looks += 1
-        if looks < PATIENCE:
+        if looks < at.PATIENCE:
             pause()
         else:
             offer_cpu()
-    store(pool + TAKEN, 0)
+    store(pool + at.TAKEN, 0)
 
 
 def serve(pool, helper):
     """Help with jobs of more than ``helper`` + 1 parts, for ever."""
-    mine = pool + HELPERS + helper * HELPER_BYTES
+    mine = pool + at.HELPERS + helper * at.HELPER_BYTES
     looks = 0
     while True:
-        ticket = load(pool + TICKET)
-        parts = (ticket >> PART_BITS) & MOST_PARTS
-        if (ticket & MOST_PARTS) < parts and helper + 1 < parts:
+        ticket = load(pool + at.TICKET)
+        parts = (ticket >> at.PART_BITS) & at.MOST_PARTS
+        if (ticket & at.MOST_PARTS) < parts and helper + 1 < parts:
             take_parts(pool)
             looks = 0
-        elif looks < SPINS:
+        elif looks < at.SPINS:
             pause()
             looks += 1
         else:
             looks = 0
             if LINUX:
-                store(mine + CPU, sched_getcpu())
-            store(mine + SLEEPS, 1)
+                store(mine + at.CPU, sched_getcpu())
+            store(mine + at.SLEEPS, 1)
             # What came between the last look and that word woke nobody; what came after it did, and is read.
-            if load(pool + TICKET) == ticket or not exchange(mine + SLEEPS, 1, 0):
-                read(load(mine + WAKING), mine + READ, 8)
+            if load(pool + at.TICKET) == ticket or not exchange(mine + at.SLEEPS, 1, 0):
+                read(load(mine + at.WAKING), mine + at.READ, 8)
 
 
 @compile_helper
@@ -214,13 +192,13 @@ def share(pool, threads, ready, entry, arguments):
         call(entry, (arguments, 0, 1 << 62))
         return 0
     tasks = call(entry, (arguments, 0, 0))
-    parts = min(tasks, threads, MOST_PARTS)
+    parts = min(tasks, threads, at.MOST_PARTS)
     if parts <= 1:
         call(entry, (arguments, 0, tasks))
         return 0
     if parts - 1 > ready:
         return parts - 1
-    call(load(pool + LAUNCHER), (pool, entry, arguments, tasks, parts))
+    call(load(pool + at.LAUNCHER), (pool, entry, arguments, tasks, parts))
     return 0
 
 
@@ -232,7 +210,16 @@ def run_program(pool, threads, calls, count, most, stop):
     """
     for turn in range(most):
         for n in range(count):
-            share(pool, threads, MOST_PARTS, load(calls + 16 * n), load(calls + 16 * n + 8))
+            share(pool, threads, at.MOST_PARTS, load(calls + 16 * n), load(calls + 16 * n + 8))
         if load(stop) != 0:
             return turn + 1
     return most
+
+
+@numba.njit(parallel=True, **FLAGS)
+def run_tasks(entry, arguments):
+    """All tasks of ``entry`` in Numba's own threads, cut into as many parts as the caller has of these."""
+    tasks = call(entry, (arguments, 0, 0))
+    parts = min(tasks, np.int64(numba.get_num_threads()))
+    for part in numba.prange(0, parts):
+        call(entry, (arguments, tasks * part // parts, tasks * (part + 1) // parts))

@@ -27,24 +27,12 @@ _IMPORT = re.compile(rb"^[ \t]*(?:from|import) +fastattn(?:\.([\w.]+)| +import +
 # Functions of users have types that are named by what rewrites them; of the runtime some is named where it is called.
 ROOTS = "kernels", "user_functions", "runtime"
 # Variables that change what Numba makes of a source; NUMBA_CPU_NAME and NUMBA_CPU_FEATURES are known by what they say.
-SETTINGS = tuple(
-    f"NUMBA_{name}"
-    for name in (
-        "OPT",
-        "LOOP_VECTORIZE",
-        "SLP_VECTORIZE",
-        "BOUNDSCHECK",
-        "DEBUGINFO",
-        "ENABLE_PROFILING",
-        "EXTEND_VARIABLE_LIFETIMES",
-        "DEBUG_JIT",
-        "DEBUG_NRT",
-        "DISABLE_INTEL_SVML",
-        "LLVM_REFPRUNE_PASS",
-        "LLVM_REFPRUNE_FLAGS",
-        "ENABLE_AVX",
-    )
-)
+_NUMBA = (
+    "OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "BOUNDSCHECK", "DEBUGINFO", "ENABLE_PROFILING", "ENABLE_AVX",
+    "EXTEND_VARIABLE_LIFETIMES", "DEBUG_JIT", "DEBUG_NRT", "DISABLE_INTEL_SVML", "LLVM_REFPRUNE_PASS",
+    "LLVM_REFPRUNE_FLAGS",
+)  # fmt: skip
+SETTINGS = [f"NUMBA_{name}" for name in _NUMBA]
 _PACKAGE = Path(__file__).resolve().parent.parent
 _TICK = 20_000_000  # ns: what a file system's clock may be behind
 
@@ -197,6 +185,6 @@ def _imports(contents: bytes) -> set[str]:
 def _files(package: Path, module: str) -> list[Path]:
     """Of a module, and of the packages that are imported on the way to it."""
     *rooms, last = module.split(".")
-    places = [package.joinpath(*rooms[: n + 1]) / "__init__.py" for n in range(len(rooms))]
-    places += [package.joinpath(*rooms, last, "__init__.py"), package.joinpath(*rooms, f"{last}.py")]
-    return [place for place in places if place.is_file()]
+    paths = [package.joinpath(*rooms[: n + 1]) / "__init__.py" for n in range(len(rooms))]
+    paths += [package.joinpath(*rooms, last, "__init__.py"), package.joinpath(*rooms, f"{last}.py")]
+    return [path for path in paths if path.is_file()]

@@ -49,15 +49,6 @@ class NumbaTeam:
             self._concurrent = numba.threading_layer() != "workqueue"
 
 
-def _openmp_is_gone() -> bool:
-    import numba
-
-    try:
-        return sys.platform == "linux" and numba.threading_layer() == "omp"
-    except ValueError:  # nothing was run in parallel yet
-        return False
-
-
 class _Setting:
     """The process's choice of threads; ``forced`` says why they can only be Numba's, "" if there is a choice."""
 
@@ -73,8 +64,11 @@ class _Setting:
     def after_fork(self) -> None:
         """In a forked child, use the pool: GNU's OpenMP would end the process at its first loop."""
         self.team = NumbaTeam()  # another thread may have been inside, which is not here
-        if self.by_numba and _openmp_is_gone():
-            self.by_numba = bool(self.forced)
+        if self.by_numba and not self.forced and sys.platform == "linux":
+            import numba
+
+            with contextlib.suppress(ValueError):  # nothing was run in parallel yet
+                self.by_numba = numba.threading_layer() != "omp"
 
 
 setting = _Setting()

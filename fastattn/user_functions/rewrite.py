@@ -152,17 +152,10 @@ def _is_step(node: ast.expr) -> bool:
 class _Deciding(ast.NodeTransformer):
     """Where branches stay, their conditions are of scalars."""
 
-    def visit_If(self, node: ast.If) -> ast.If:
+    def visit_If(self, node: Any) -> Any:
         self.generic_visit(node)
-        node.test = _decided(node.test)
+        call = ast.Call(ast.Name("_decide", ast.Load()), [node.test], [])
+        node.test = ast.fix_missing_locations(ast.copy_location(call, node.test))
         return node
 
-    def visit_While(self, node: ast.While) -> ast.While:
-        self.generic_visit(node)
-        node.test = _decided(node.test)
-        return node
-
-
-def _decided(test: ast.expr) -> ast.expr:
-    call = ast.Call(ast.Name("_decide", ast.Load()), [test], [])
-    return ast.fix_missing_locations(ast.copy_location(call, test))
+    visit_While = visit_If

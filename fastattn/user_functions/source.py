@@ -5,6 +5,7 @@ compiles to the function's own code.
 """
 
 import ast
+import copy
 import linecache
 from collections.abc import Iterator
 from functools import lru_cache
@@ -74,16 +75,11 @@ def _first_line(node: Definition) -> int:
 def _is_code_of(node: Definition, code: CodeType, imports: list[ast.stmt]) -> bool:
     if getattr(node, "name", "<lambda>") != code.co_name:
         return False
-    arguments = node.args
-    bare = ast.arguments(
-        posonlyargs=[_bare(one) for one in arguments.posonlyargs],
-        args=[_bare(one) for one in arguments.args],
-        vararg=arguments.vararg and _bare(arguments.vararg),
-        kwonlyargs=[_bare(one) for one in arguments.kwonlyargs],
-        kw_defaults=[None] * len(arguments.kwonlyargs),
-        kwarg=arguments.kwarg and _bare(arguments.kwarg),
-        defaults=[],
-    )
+    bare = copy.deepcopy(node.args)
+    bare.defaults, bare.kw_defaults = [], [None] * len(bare.kwonlyargs)
+    for argument in ast.walk(bare):
+        if isinstance(argument, ast.arg):
+            argument.annotation = None
     inside: ast.stmt
     if isinstance(node, ast.Lambda):
         inside = ast.Return(ast.Lambda(bare, node.body))
@@ -100,7 +96,7 @@ def _is_code_of(node: Definition, code: CodeType, imports: list[ast.stmt]) -> bo
     except (SyntaxError, ValueError):
         return False
     (around,) = _codes_in(compiled)
-    return any(_equal(found, code) for found in _codes_in(around))
+    return any(_content(found) == _content(code) for found in _codes_in(around))
 
 
 def function_of(name: str, arguments: ast.arguments, body: list[ast.stmt]) -> ast.FunctionDef:
@@ -111,16 +107,8 @@ def function_of(name: str, arguments: ast.arguments, body: list[ast.stmt]) -> as
     return definition
 
 
-def _bare(argument: ast.arg) -> ast.arg:
-    return ast.arg(argument.arg)
-
-
 def _codes_in(code: CodeType) -> list[CodeType]:
     return [constant for constant in code.co_consts if isinstance(constant, CodeType)]
-
-
-def _equal(a: CodeType, b: CodeType) -> bool:
-    return _content(a) == _content(b)
 
 
 def _content(code: CodeType) -> tuple:

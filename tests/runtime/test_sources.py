@@ -40,7 +40,7 @@ def test_all_that_kernels_import_is_among_the_sources() -> None:
             for file in (f"{place}.py", f"{place}/__init__.py"):
                 if (PACKAGE / file).is_file():
                     assert file in found, f"{name} imports {module}"
-    assert {"runtime/pool_code.py", "runtime/numba_loop.py"} <= found, "which are named where they are called"
+    assert {"runtime/pool_code.py", "runtime/form_code.py"} <= found, "which are named where they are called"
     assert {
         "spec/architecture.py",
         "simd/emit.py",
