@@ -118,15 +118,24 @@ operations.pack_linear(x)
     assert list((tmp_path / "kernels").glob("*/packing.*")) and not list((tmp_path / "kernels").glob("*/norm.*"))
 
 
-EIGHT_THREADS = """
-import threading
+# A product of so many rows and columns, and what it is on one thread.
+PRODUCT = """
+import threading, time
 import numpy as np
 from fastattn.ops import cpu as operations
 rng = np.random.default_rng(0)
-x = rng.standard_normal((300, 64)).astype(np.float32)
-packed = operations.pack_linear(rng.standard_normal((200, 64)).astype(np.float32))
+x = rng.standard_normal((ROWS, 64)).astype(np.float32)
+packed = operations.pack_linear(rng.standard_normal((COLUMNS, 64)).astype(np.float32))
 with operations.use_threads(1):
     expected = operations.linear(x, packed)
+"""
+
+
+def product(rows: int, columns: int) -> str:
+    return PRODUCT.replace("ROWS", str(rows)).replace("COLUMNS", str(columns))
+
+
+EIGHT_THREADS = """
 wrong = []
 def work():
     for _ in range(40):
@@ -141,19 +150,13 @@ print(len(wrong), sum(thread.name.startswith("fastattn") for thread in threading
 
 @pytest.mark.parametrize("threads", [2, 5])
 def test_eight_python_threads_enter_parallel_kernels_at_once(threads):
-    wrong, helpers = run_child(EIGHT_THREADS.replace("THREADS", str(threads)), NUMBA_NUM_THREADS=str(threads)).split()
+    wrong, helpers = run_child(
+        product(300, 200) + EIGHT_THREADS.replace("THREADS", str(threads)), NUMBA_NUM_THREADS=str(threads)
+    ).split()
     assert (wrong, helpers) == ("0", str(threads - 1))
 
 
 SLEEPERS = """
-import time
-import numpy as np
-from fastattn.ops import cpu as operations
-rng = np.random.default_rng(0)
-x = rng.standard_normal((300, 64)).astype(np.float32)
-packed = operations.pack_linear(rng.standard_normal((400, 64)).astype(np.float32))
-with operations.use_threads(1):
-    expected = operations.linear(x, packed)
 with operations.use_threads(4):
     for pause in [0, 1e-6, 2e-5, 5e-5, 1e-4, 2e-4, 1e-3] * 100:
         time.sleep(pause)  # so that helpers are awake, asleep, or on the way from one to the other
@@ -165,15 +168,10 @@ print("idle", time.process_time() - before < 0.1)
 
 
 def test_helpers_fall_asleep_and_wake_again():
-    assert run_child(SLEEPERS, NUMBA_NUM_THREADS="4").split() == ["idle", "True"]
+    assert run_child(product(300, 400) + SLEEPERS, NUMBA_NUM_THREADS="4").split() == ["idle", "True"]
 
 
 FOUR_THREADS = """
-import numpy as np
-from fastattn.ops import cpu as operations
-rng = np.random.default_rng(0)
-x = rng.standard_normal((301, 64)).astype(np.float32)
-packed = operations.pack_linear(rng.standard_normal((1200, 64)).astype(np.float32))
 results = []
 for threads in (1, 2, 3, 4):
     with operations.use_threads(threads):
@@ -187,16 +185,14 @@ print(numba.config.NUMBA_NUM_THREADS)
 
 
 def test_one_to_four_threads_give_the_same_bits():
-    assert run_child(FOUR_THREADS, NUMBA_NUM_THREADS="4").strip() == "4"
+    assert run_child(product(301, 1200) + FOUR_THREADS, NUMBA_NUM_THREADS="4").strip() == "4"
 
 
 FORK = """
-import os
-import threading
+import os, threading
 import numpy as np
 from fastattn.ops import cpu as operations
-x = np.ones((500, 64), np.float32)
-packed = operations.pack_linear(np.ones((100, 64), np.float32))
+x, packed = np.ones((500, 64), np.float32), operations.pack_linear(np.ones((100, 64), np.float32))
 with operations.use_threads(2):
     operations.linear(x, packed)
     child = os.fork()
@@ -212,12 +208,7 @@ with operations.use_threads(2):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform has no fork")
 def test_a_child_forked_after_use_has_threads_of_its_own():
-    assert run_child(FORK, NUMBA_NUM_THREADS="2").split() == [
-        "child",
-        "0",
-        "parent",
-        "True",
-    ]
+    assert run_child(FORK).split() == ["child", "0", "parent", "True"]
 
 
 LIMITED = """

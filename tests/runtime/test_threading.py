@@ -88,12 +88,16 @@ def test_both_forms_of_a_kernel_compiled_in_one_process_call_their_own_helpers(t
         assert run(BOTH_FORMS, FASTATTN_CACHE=str(tmp_path)) == ["True"]
 
 
-COUNTED = """
-import threading, numba, numpy as np
-import fastattn
+PRODUCT = """
+import os, signal, threading
+import numpy as np
 from fastattn.ops import cpu as operations
 from fastattn.array_attention import attention as attention_module
 x, packed = np.ones((300, 64), np.float32), operations.pack_linear(np.ones((200, 64), np.float32))
+"""
+COUNTED = f"""{PRODUCT}
+import numba
+import fastattn
 with fastattn.use_threads(1):
     inside = numba.get_num_threads(), operations.current_threads()
     operations.linear(x, packed)
@@ -112,11 +116,7 @@ def test_numbas_threads_are_counted_as_numba_counts_them():
     assert run(COUNTED, FASTATTN_THREADING="numba") == ["(1, 1) (2, 2) 1 1 1"]
 
 
-AT_ONCE = """
-import threading
-import numpy as np
-from fastattn.ops import cpu as operations
-from fastattn.array_attention import attention as attention_module
+AT_ONCE = f"""{PRODUCT}
 x = np.random.default_rng(0).standard_normal((300, 64)).astype(np.float32)
 packed = operations.pack_linear(x[:200])
 expected, right = operations.linear(x, packed), []
@@ -136,13 +136,8 @@ def test_python_threads_enter_numbas_layers_at_once(layer):
     assert run(AT_ONCE, FASTATTN_THREADING="numba", NUMBA_THREADING_LAYER=layer) == ["200 True"]
 
 
-FORKED = """
-import os, signal, threading
-import numpy as np
-from fastattn.ops import cpu as operations
-from fastattn.array_attention import attention as attention_module
+FORKED = f"""{PRODUCT}
 from fastattn.runtime.threads import setting
-x, packed = np.ones((300, 64), np.float32), operations.pack_linear(np.ones((200, 64), np.float32))
 assert (operations.linear(x, packed) == 64).all() and setting.by_numba
 child = os.fork()
 if child == 0:
