@@ -24,7 +24,7 @@ from fastattn.system.atomic_files import (
     write_whole,
 )
 from fastattn.system.cache_folder import remove_unused
-from fastattn.system.caller_warnings import warn
+from fastattn.system.caller_warnings import warn_once
 
 MAGIC = b"fastattn machine code 2\n"
 DIGEST = 32
@@ -50,7 +50,6 @@ class CodeFolder:
 
     def __init__(self, path: Callable[[], Path]):
         self._path = path
-        self._told: set[str] = set()
         self._swept = False
 
     @property
@@ -67,13 +66,13 @@ class CodeFolder:
             with open_trusted(file, _FOLDERS) as stream:
                 data = stream.readall()
         except NotTrusted:
-            self._tell(f"compiled kernels in {self.path} are not used: others may have written them")
+            warn_once(f"compiled kernels in {self.path} are not used: others may have written them")
             return None
         except OSError:
             return None
         start = len(MAGIC) + DIGEST
         if data[: len(MAGIC)] != MAGIC or data[len(MAGIC) : start] != hashlib.sha256(data[start:]).digest():
-            self._tell(f"a compiled kernel in {self.path} is damaged; what is damaged there is compiled anew")
+            warn_once(f"a compiled kernel in {self.path} is damaged; what is damaged there is compiled anew")
             return None
         end = start + 4 + int.from_bytes(data[start : start + 4], "little")
         kept = json.loads(data[start + 4 : end])
@@ -120,11 +119,6 @@ class CodeFolder:
                 if is_ours:
                     with contextlib.suppress(OSError):
                         path.unlink()
-
-    def _tell(self, message: str) -> None:
-        if message not in self._told:
-            self._told.add(message)
-            warn(message)
 
 
 def _file_name(label: str, key: str) -> str:

@@ -13,7 +13,7 @@ def on_compile(listener: Callable[[str], None]) -> None:
     _listeners.append(listener)
 
 
-def tell_of_compiling(name: str) -> None:
+def notify_of_compiling(name: str) -> None:
     for listener in _listeners:
         listener(name)
 

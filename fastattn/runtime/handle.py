@@ -19,7 +19,7 @@ import numpy as np
 from fastattn.runtime.ahead import begin_ahead
 from fastattn.runtime.arena import state
 from fastattn.runtime.code_cache import Code, CodeFolder
-from fastattn.runtime.compiling import cache_faults, tell_of_compiling
+from fastattn.runtime.compiling import cache_faults, notify_of_compiling
 from fastattn.runtime.machine_code import MISMATCH, load
 from fastattn.runtime.pool import Pool
 from fastattn.runtime.signature import signature_of
@@ -114,7 +114,7 @@ class _Compiled:
         return in_turn(compiling, make)
 
     def _made(self, key: str, classes: list[type]) -> Code:
-        tell_of_compiling(self.label)
+        notify_of_compiling(self.label)
         code = with_room(lambda: self._compile(key, classes))
         if self._is_kept:
             check_sources()  # again: some modules were imported for it
@@ -197,7 +197,7 @@ class Kernel(_Compiled):
         function = self.function
         if setting.forced:
             raise UnknownNumba
-        from fastattn.runtime.form_code import compile_kernel
+        from fastattn.runtime.kernel_code import compile_kernel
 
         return compile_kernel(function, self.label, key, classes)
 
@@ -243,7 +243,7 @@ class CompiledFunction(_Compiled):
         return self.variants.get(key) or self._variant(key, [])
 
     def _compile(self, key: str, classes: list[type]) -> Code:
-        from fastattn.runtime.form_code import compile_function
+        from fastattn.runtime.kernel_code import compile_function
 
         return compile_function(self.function, self.label, self.count)
 

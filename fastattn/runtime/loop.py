@@ -5,7 +5,6 @@ source, which does the tasks from one to another; it is cut when it is compiled,
 """
 
 import ast
-import functools
 import inspect
 from collections.abc import Callable
 from types import CodeType, FunctionType
@@ -15,7 +14,7 @@ import numba
 
 from fastattn.runtime.sources import code_digest
 from fastattn.runtime.threads import setting
-from fastattn.system.caller_warnings import warn
+from fastattn.system.caller_warnings import warn_once
 
 # What numba.njit is given for everything that is compiled.
 FLAGS = {"error_model": "numpy", "nogil": True, "boundscheck": False}
@@ -73,15 +72,10 @@ def compile_by_numba(function: Callable) -> Any:
 
     That knows a function by its file and its name, so the name holds what else it is made of.
     """
-    _tell_of_fallback()
+    warn_once(f"{setting.forced}: kernels are compiled, kept and shared among threads by Numba itself")
     function.__qualname__ = f"{function.__name__}_{code_digest()}"
     parallel = {"prange": True, **dict.fromkeys(_NOT_PARALLEL, False)}
     return numba.njit(parallel=parallel, cache=True, **FLAGS)(function)
-
-
-@functools.cache
-def _tell_of_fallback() -> None:
-    warn(f"{setting.forced}: kernels are compiled, kept and shared among threads by Numba itself")
 
 
 def _is_prange(node: ast.expr) -> bool:

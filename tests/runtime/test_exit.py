@@ -56,7 +56,7 @@ import atexit, sys, threading
 atexit.register(lambda: print("compiled", sum(len(large.variants) for large in kernels)))
 import numpy as np
 from numba import prange
-from fastattn.runtime import form_code
+from fastattn.runtime import kernel_code
 from fastattn.runtime.jit import kernel
 
 lines = "\\n".join(f"        x[i] = np.sin(x[i]) * x[i + {n}] + np.exp(x[{n}])" for n in range(150))
@@ -66,13 +66,13 @@ with open(sys.argv[1], "w") as file:
 space = {"np": np, "prange": prange, "__name__": "fastattn.made_up"}  # ours, of which the end of the process knows
 exec(compile(text, sys.argv[1], "exec"), space)
 kernels, begun = [kernel(space[f"large{k}"]) for k in range(4)], threading.Event()
-translate = form_code.object_file
+translate = kernel_code.object_file
 
 def tell(*arguments):
     begun.set()
     return translate(*arguments)
 
-form_code.object_file = tell
+kernel_code.object_file = tell
 
 def compile_all():
     for large in kernels:

@@ -40,7 +40,7 @@ def test_all_that_kernels_import_is_among_the_sources() -> None:
             for file in (f"{place}.py", f"{place}/__init__.py"):
                 if (PACKAGE / file).is_file():
                     assert file in found, f"{name} imports {module}"
-    assert {"runtime/pool_code.py", "runtime/form_code.py"} <= found, "which are named where they are called"
+    assert {"runtime/pool_code.py", "runtime/kernel_code.py"} <= found, "which are named where they are called"
     assert {
         "spec/architecture.py",
         "simd/emit.py",
@@ -102,7 +102,7 @@ import os, pathlib, sys, time
 import numpy as np
 import fastattn
 from fastattn.ops import cpu as operations
-from fastattn.runtime import form_code, handle
+from fastattn.runtime import kernel_code, handle
 
 root = pathlib.Path(fastattn.__file__).parent
 emit = root / "simd" / "emit.py"
@@ -133,8 +133,8 @@ else:
     if when == "after it":
         change()
     else:
-        compile_kernel = form_code.compile_kernel
-        form_code.compile_kernel = lambda *form: (change(), compile_kernel(*form))[1]
+        compile_kernel = kernel_code.compile_kernel
+        kernel_code.compile_kernel = lambda *form: (change(), compile_kernel(*form))[1]
 try:
     if how == "a kernel's":
         from fastattn.ops.cpu import search
