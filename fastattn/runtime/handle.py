@@ -77,46 +77,46 @@ class _Compiled:
         FastattnError where a source was changed since the process began.
         """
         with lock_of_variant(self.__module__, self.__name__, key):
-            made = self.variants.get(key) or in_turn(linking, lambda: self._kept(key, classes))
-            made = made or self._new(key, classes)
+            made = self.variants.get(key) or in_turn(linking, lambda: self._load(key, classes))
+            made = made or self._make(key, classes)
         with linking:  # another variant's thread may be here
             self.wrappers = [one.wrapper for one in self.variants.values()]
         return made
 
-    def _kept(self, key: str, classes: list[type]) -> CompiledKernel | None:
-        if not self._is_kept:
+    def _load(self, key: str, classes: list[type]) -> CompiledKernel | None:
+        if not self._is_cached:
             return None
         try:
             code = _folder.load(self.label, key)
-            return None if code is None else self._linked(key, code, classes)
+            return None if code is None else self._link(key, code, classes)
         except Exception:  # noqa: BLE001  a foreign file may fail in any way; compiling replaces it
             return None
 
-    def _linked(self, key: str, code: Code, classes: list[type]) -> CompiledKernel:
+    def _link(self, key: str, code: Code, classes: list[type]) -> CompiledKernel:
         with linking:
             made = self.variants[key] = CompiledKernel(*load(code, classes), classes)
         return made
 
-    def _new(self, key: str, classes: list[type]) -> CompiledKernel:
+    def _make(self, key: str, classes: list[type]) -> CompiledKernel:
         """Compiled here, or by another process that is at it already: for one that is stopped nobody waits for ever."""
-        if self._is_kept:
+        if self._is_cached:
             check_sources()
         end = time.monotonic() + CLAIMED_FOR
 
         def make() -> Any:
-            if self._is_kept:
+            if self._is_cached:
                 begin_ahead()
-            with _folder.claimed(self.label, key) if self._is_kept else contextlib.nullcontext(True) as is_ours:
+            with _folder.claimed(self.label, key) if self._is_cached else contextlib.nullcontext(True) as is_ours:
                 if not is_ours and time.monotonic() < end:
                     return AGAIN
-                return self._kept(key, classes) or self._linked(key, self._made(key, classes), classes)
+                return self._load(key, classes) or self._link(key, self._compile_and_save(key, classes), classes)
 
         return in_turn(compiling, make)
 
-    def _made(self, key: str, classes: list[type]) -> Code:
+    def _compile_and_save(self, key: str, classes: list[type]) -> Code:
         notify_of_compiling(self.label)
         code = with_room(lambda: self._compile(key, classes))
-        if self._is_kept:
+        if self._is_cached:
             check_sources()  # again: some modules were imported for it
             from fastattn.runtime.internals import reads_settings
 
@@ -131,7 +131,7 @@ class _Compiled:
         raise NotImplementedError
 
     @property
-    def _is_kept(self) -> bool:
+    def _is_cached(self) -> bool:
         """The cache's folder is named after the sources of this package: no other's function is kept."""
         return self.__module__.startswith("fastattn.")
 

@@ -126,10 +126,8 @@ def _as_table(array: np.ndarray) -> np.ndarray | None:
         return None
     if not array.size:
         return np.zeros((1,) * array.ndim, wanted)[(slice(0),) * array.ndim]
-    if wanted == np.float32 and size > 4:
-        with np.errstate(over="ignore"):
-            return np.require(array, wanted, ["C", "A"])
-    return np.require(array, wanted, ["C", "A"])
+    with np.errstate(over="ignore"):
+        return np.require(array, wanted, ["C", "A"])
 
 
 def _lost(array: np.ndarray, table: np.ndarray) -> str:
