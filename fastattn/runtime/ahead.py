@@ -1,7 +1,6 @@
-"""Where nothing is compiled yet, a second process compiles what is needed late and takes long, beside the first.
+"""Starts a second process that compiles the slowest kernels beside the first, where the cache is still empty.
 
-What that is, ``second_process`` says. Each process claims what it compiles, so that whoever needs what the other one
-is at waits for that.
+Which kernels: ``second_process``. Each process claims what it compiles, and waits for what the other has claimed.
 """
 
 import contextlib
@@ -28,7 +27,7 @@ _lifeline: list[int] = []  # of the second process: at its other end it sees tha
 
 @functools.cache
 def begin_ahead() -> None:
-    """Start the second process, once; not on one CPU, nor where processes cannot tell each other what they are at."""
+    """Start the second process, once; not on one CPU, nor where files cannot be locked."""
     if os.environ.get(SWITCH) == "0" or thread_limit() < 2 or sys.platform == "win32" or not _is_python():
         return
     command = [sys.executable, "-c", _BEGIN, *map(os.path.abspath, sys.path)]

@@ -57,7 +57,7 @@ class CodeFolder:
         return self._path()
 
     def load(self, label: str, key: str) -> Code | None:
-        """A variant of what has this label; None if it is missing, or not trusted, of which one warning tells.
+        """Load a variant by the kernel's label and key; None if it is missing or, with a warning, not trusted.
 
         ValueError or KeyError for a file that is none of ours.
         """
@@ -81,7 +81,7 @@ class CodeFolder:
         return Code(kept["exports"], kept["needs"], data[end:])
 
     def save(self, label: str, key: str, code: Code) -> None:
-        """Write a file. Raises OSError where that fails."""
+        """Store a variant. Raises OSError where that fails."""
         make_folder(self.path)
         sweep(self.path)
         text = json.dumps({"key": key, "exports": code.exports, "needs": code.needs}).encode()

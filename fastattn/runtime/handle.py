@@ -50,7 +50,7 @@ class CompiledKernel(NamedTuple):
 
 
 class _Compiled:
-    """What is compiled in one or several variants, which are kept in the code cache if it is fastattn's own."""
+    """Base of kernels and compiled functions: loads their variants from the code cache, or compiles and stores them."""
 
     def __init__(self, module: str, name: str, function: Callable | None = None):
         self.__module__, self.__name__, self._function = module, name, function
@@ -98,7 +98,7 @@ class _Compiled:
         return made
 
     def _make(self, key: str, classes: list[type]) -> CompiledKernel:
-        """Compiled here, or by another process that is at it already: for one that is stopped nobody waits for ever."""
+        """Compile it, or wait for another process that has begun to, for at most CLAIMED_FOR."""
         if self._is_cached:
             check_sources()
         end = time.monotonic() + CLAIMED_FOR

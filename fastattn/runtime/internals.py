@@ -115,7 +115,7 @@ HELPER = {
 
 
 def compile_helper(function: Callable) -> Callable:
-    """What kernels call, inlined by LLVM into them; never called from Python."""
+    """Decorator of functions that kernels call: LLVM inlines them; they are never called from Python."""
     helper = numba.njit(**HELPER)(function)
     resolve = helper.get_call_template
 
@@ -128,7 +128,7 @@ def compile_helper(function: Callable) -> Callable:
 
 
 def reads_settings(environment: dict[str, str]) -> bool:
-    """Whether Numba compiles as these of SETTINGS say.
+    """Whether Numba's settings are those of this environment.
 
     A program may have set them later, or in ``numba.config``, or a file that Numba reads.
     """
@@ -143,7 +143,7 @@ def reads_settings(environment: dict[str, str]) -> bool:
 
 
 def target_context() -> Any:
-    """What lowers to LLVM's IR for this CPU."""
+    """Numba's target context, which lowers to LLVM's IR for this CPU."""
     return cpu_target.target_context
 
 

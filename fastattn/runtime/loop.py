@@ -32,9 +32,9 @@ def check_loop(function: Callable) -> None:
 
 
 def cut_loop(function: Callable) -> Callable:
-    """``cut(first, end, *arguments)``: what stands before the loop, then the tasks from ``first`` to ``end``.
+    """The kernel as ``cut(first, end, *arguments)``, which does those of the tasks from ``first`` to ``end`` that there are.
 
-    Those that there are: it returns the number of all tasks. Lines and names are the function's own. TypeError where
+    It returns the number of all tasks. Lines and names are the function's own. TypeError where
     its last statement is not ``for i in prange(0, tasks)``, which is the only one.
     """
     lines, start = inspect.getsourcelines(function)

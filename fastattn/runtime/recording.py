@@ -19,7 +19,7 @@ class Unrecordable(Exception):
 
 
 def unrecordable() -> None:
-    """Called by what computes in NumPy: no recording would have it."""
+    """Raise Unrecordable while the thread records: called by operations that compute in NumPy."""
     if state.program is not None:
         raise Unrecordable
 
@@ -70,7 +70,7 @@ def _keep(arguments: tuple, kept: list[np.ndarray]) -> None:
 
 
 class StepRecorder:
-    """Records functions; their programs share memory, so that one of them runs at a time."""
+    """Records functions as programs that share an arena, so that one of them runs at a time."""
 
     def __init__(self) -> None:
         self.arena = Arena()
@@ -89,5 +89,5 @@ class StepRecorder:
 
 
 def recorder() -> StepRecorder | None:
-    """What records calls of kernels; None where Numba's threads run them."""
+    """A new StepRecorder; None where Numba's threads run kernels."""
     return None if setting.by_numba else StepRecorder()

@@ -20,7 +20,7 @@ VARIANTS = (
 
 
 def main() -> None:
-    """Compile all VARIANTS that nobody has or is at; end, whatever it is at, with the first process or at Ctrl-C."""
+    """Compile all VARIANTS that are neither cached nor claimed; end at once with the first process, or at Ctrl-C."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     threading.Thread(target=lambda: os._exit(len(os.read(0, 1))), daemon=True).start()

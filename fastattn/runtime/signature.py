@@ -1,4 +1,4 @@
-"""What a kernel's arguments are, as text: the key by which its compiled variants are told apart, kept and found again.
+"""The types of a kernel's arguments as text: the key of its compiled variants in memory and in the cache.
 
     f2C          an array: the character of its dtype, its dimensions, "C" where it is C-contiguous, "A" otherwise, in
                  small letters where it is not aligned

@@ -8,7 +8,7 @@ _Self = TypeVar("_Self", bound="Closable")
 
 
 class Closable:
-    """What is loaded until it is closed, or, by itself, until nobody has it: ``with Translator(path) as translator:``.
+    """Base of models that hold memory or processes until they are closed: ``with Translator(path) as translator:``.
 
     All that it has is let go, so that a use afterwards finds nothing, and says why.
     """

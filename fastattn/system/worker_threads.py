@@ -1,4 +1,4 @@
-"""Work in Python threads that end with the call: a child process forked later waits for none of them."""
+"""Maps a function in Python threads that end with the call, so that a process forked later has none to wait for."""
 
 import threading
 from collections import deque

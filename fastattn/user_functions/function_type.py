@@ -46,12 +46,12 @@ class Variants:
         self._reasons: dict[str, str] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without what is compiled: Numba's own cache writes the types of arguments."""
+        """The state without compiled code: Numba's own cache writes the types of arguments."""
         return {"kind": self.kind, "rewritten": self.rewritten, "captured": self.captured, "_reasons": {}}
 
     @lazy
     def compiled(self) -> Any:
-        """What kernels call, of any variant that ``why_not`` has no objection to."""
+        """The compiled function, for kernels, in the variants that ``why_not`` allows."""
         return compiled_of(self.rewritten)
 
     def why_not(self, variant: str) -> str:
@@ -125,7 +125,7 @@ MOST_CLASSES = 1000  # of which each takes 0.2 MB, or 9 MB where this process co
 
 
 def handle_class(digest: str, variants: Variants, offsets: tuple[int, ...], size: int) -> type[Handle]:
-    """For functions of this content; ``size`` in bytes, a multiple of 8, is that of their captured values.
+    """The class of handles for functions of this content. ``size``: bytes of their captured values, a multiple of 8.
 
     InputError where there have been too many.
     """
@@ -166,7 +166,7 @@ def _unbox_function(kind, value, c):
 
 
 def compiled_of(rewritten: Rewritten) -> Any:
-    """The rewritten function as kernels call it, with those that it calls."""
+    """Compile the rewritten function, and those that it calls, for kernels."""
     names: dict[str, Any] = {f"_{name}": operation for name, operation in OPERATIONS.items()}
     names |= {"_look_up": look_up, "_extent": extent, "_range": range, "__name__": __name__}
     names |= {name: compiled_of(call) for name, call in rewritten.calls.items()}
@@ -181,7 +181,7 @@ _LOCATION = re.compile(r'File "([^"\n]*)", line (\d+)')
 
 
 def _reason(rewritten: Rewritten, error: errors.NumbaError) -> str:
-    """What cannot be compiled, in one line, with the innermost of the user's."""
+    """Why it cannot be compiled, in one line, with the innermost location in the user's code."""
     what = FAILURES[-1] if FAILURES else _guessed(rewritten, error)
     if rewritten.not_straight and "if or while" in what:
         what = f"{what} ({rewritten.not_straight})"
@@ -193,7 +193,7 @@ def _reason(rewritten: Rewritten, error: errors.NumbaError) -> str:
 
 
 def _guessed(rewritten: Rewritten, error: errors.NumbaError) -> str:
-    """Of an error that is none of an operation's: Numba's words are for who knows its insides."""
+    """The reason for an error that no operation reported, in words for users rather than Numba's."""
     for known in _all(rewritten):
         for name, (given, function) in known.passed.items():
             if f"'{name}'" in str(error) or f"Function({function!r})" in str(error):

@@ -48,7 +48,7 @@ def _load(context, builder, kind, address):
 
 
 def modify_loop(function: Any) -> Callable:
-    """What ``modify_scores`` is for a function."""
+    """The implementation of ``modify_scores`` for a function."""
     call = function.variants.compiled
 
     def in_lanes(function, score, b, h, t, s, count):
@@ -67,7 +67,7 @@ def modify_loop(function: Any) -> Callable:
 
 
 def write_loop(function: Any) -> Callable:
-    """What ``write_seen`` is for a function."""
+    """The implementation of ``write_seen`` for a function."""
     call = function.variants.compiled
 
     def in_lanes(function, target, b, h, t, s, count):
@@ -85,7 +85,7 @@ def write_loop(function: Any) -> Callable:
 
 
 def state_of_ranges(function: Any) -> Callable:
-    """What ``tile_state`` is for a function."""
+    """The implementation of ``tile_state`` for a function."""
     if function.variants.why_not("ranges"):
         return lambda function, b, h, t_first, t_last, s_first, s_last: SOME
     call = function.variants.compiled

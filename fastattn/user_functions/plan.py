@@ -1,4 +1,4 @@
-"""From a Python function to what a kernel is called with: a handle, whose Numba type names the function's content.
+"""Compiles users' functions: from Python to a handle for kernels, whose Numba type names the function's content.
 
 What a function reads beside its parameters is passed at each call, so that its changed values count at once, and
 nothing is compiled for them. A function is rewritten once: a plan is found again by the function's code, and holds for
@@ -50,7 +50,7 @@ class Plan:
             return False
 
     def bind(self, function: FunctionType) -> Handle:
-        """InputError if a captured value is of no kind that can be passed."""
+        """The function's handle with its captured values of now; InputError if one cannot be passed."""
         values, names = [], []
         for captured in self.rewritten.captured:
             name, value = type_name_of(captured, value_of(function, captured))
@@ -118,7 +118,7 @@ def plan_of(function: FunctionType, kind: str) -> Plan:
 
 
 def compile_function(function: Any, kind: str) -> Handle:
-    """What a kernel takes for a ``score_mod(score, b, h, t, s)`` or a ``mask_mod(b, h, t, s)``, as ``kind`` says.
+    """The handle by which kernels take a ``score_mod(score, b, h, t, s)`` or ``mask_mod(b, h, t, s)``, by ``kind``.
 
     It holds the captured values of this moment, and is made anew for every call. InputError for a function that cannot
     be compiled: of what it does, here; of how its types go together, by the kernel that first takes it.

@@ -39,14 +39,14 @@ class Rewritten:
         self.definition = _Rewriter(self, function, path, parts, given).definition()
 
     def text(self) -> str:
-        """All that its code depends on, without lines."""
+        """The text of all that its code depends on, without line numbers."""
         calls = "".join(f"{name}:\n{call.text()}\n" for name, call in self.calls.items())
         passed = "".join(f"{name}: {given}\n" for name, (given, _) in self.passed.items())
         return f"{calls}{passed}{ast.unparse(self.definition)}"
 
 
 class _Rewriter(Expressions):
-    """Its statements, and the whole."""
+    """Rewrites a function's statements, and so the whole."""
 
     def rewrite(self, function: FunctionType, path: Path, given: frozenset[str]) -> Rewritten:
         return Rewritten(function, path, self.parts, given)
@@ -150,7 +150,7 @@ def _is_step(node: ast.expr) -> bool:
 
 
 class _Deciding(ast.NodeTransformer):
-    """Where branches stay, their conditions are of scalars."""
+    """Turns the conditions of branches that stay into scalars."""
 
     def visit_If(self, node: Any) -> Any:
         self.generic_visit(node)

@@ -37,7 +37,7 @@ def definition_of(function: FunctionType) -> Definition:
 
 @lru_cache(1000)
 def _find(code: CodeType, file: str, text: str) -> Definition:
-    """``file`` because codes of different files may be equal."""
+    """The definition with this code in the text. ``file`` is part of the key: codes of different files may be equal."""
     definitions, imports = _read(text)
     for node in definitions:
         if _first_line(node) == code.co_firstlineno and _is_code_of(node, code, imports):
