@@ -32,7 +32,7 @@ def check_loop(function: Callable) -> None:
 
 
 def cut_loop(function: Callable) -> Callable:
-    """The kernel as ``cut(first, end, *arguments)``, which does those of the tasks from ``first`` to ``end`` that there are.
+    """The kernel as ``cut(first, end, *arguments)``, which does those tasks from ``first`` to ``end`` that there are.
 
     It returns the number of all tasks. Lines and names are the function's own. TypeError where
     its last statement is not ``for i in prange(0, tasks)``, which is the only one.
