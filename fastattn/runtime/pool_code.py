@@ -26,7 +26,8 @@ def load(typing_context, address):
     """The int64 at an address; this and the others here are sequentially consistent."""
 
     def generate(context, builder, kind, values):
-        return builder.load_atomic(word(builder, values[0]), "seq_cst", 8)
+        (address,) = values
+        return builder.load_atomic(word(builder, address), "seq_cst", 8)
 
     return types.int64(types.int64), generate
 
@@ -34,7 +35,8 @@ def load(typing_context, address):
 @intrinsic
 def store(typing_context, address, value):
     def generate(context, builder, kind, values):
-        builder.store_atomic(values[1], word(builder, values[0]), "seq_cst", 8)
+        address, value = values
+        builder.store_atomic(value, word(builder, address), "seq_cst", 8)
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64), generate
@@ -43,7 +45,8 @@ def store(typing_context, address, value):
 @intrinsic
 def add_one(typing_context, address):
     def generate(context, builder, kind, values):
-        builder.atomic_rmw("add", word(builder, values[0]), I64(1), "seq_cst")
+        (address,) = values
+        builder.atomic_rmw("add", word(builder, address), I64(1), "seq_cst")
         return context.get_dummy_value()
 
     return types.void(types.int64), generate
@@ -82,9 +85,10 @@ def call(typing_context, function, arguments):
     """The result of the C function at an address for a tuple of arguments; all are int64."""
 
     def generate(context, builder, signature, values):
-        given = [builder.extract_value(values[1], i) for i in range(len(arguments))]
+        function, packed = values
+        given = [builder.extract_value(packed, i) for i in range(len(arguments))]
         kind = ir.FunctionType(I64, [I64] * len(given))
-        return builder.call(builder.inttoptr(values[0], kind.as_pointer()), given)
+        return builder.call(builder.inttoptr(function, kind.as_pointer()), given)
 
     return types.int64(types.int64, types.UniTuple(types.int64, len(arguments))), generate
 

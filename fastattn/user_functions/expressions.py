@@ -97,8 +97,8 @@ class Expressions:
         return ast.Call(ast.Name(f"_{name}", ast.Load()), list(operands), [])
 
     def folded(self, name: str, values: list[ast.expr]) -> ast.expr:
-        result = values[0]
-        for value in values[1:]:
+        result, *others = values
+        for value in others:
             result = ast.copy_location(self.call(name, result, value), value)
         return result
 

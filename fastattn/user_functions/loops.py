@@ -29,10 +29,9 @@ def captured_of(typing_context, function):
     """A tuple of the function's captured values."""
 
     def generate(context, builder, signature, arguments):
-        values = []
-        for kind, offset in zip(function.variants.captured, function.offsets):
-            address = builder.add(arguments[0], I64(offset))
-            values.append(_load(context, builder, kind, address))
+        (address,) = arguments
+        kinds = zip(function.variants.captured, function.offsets)
+        values = [_load(context, builder, kind, builder.add(address, I64(offset))) for kind, offset in kinds]
         return context.make_tuple(builder, signature.return_type, values)
 
     return types.Tuple(function.variants.captured)(function), generate

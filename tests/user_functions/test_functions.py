@@ -124,10 +124,6 @@ def twice(x, by=3, *, off=WINDOW):
     return helper(x, by, off) - helper(x, by) + helper(x, off, by)
 
 
-def positional(score, b, /, h, *, t=2, s=4):
-    return score + t + s
-
-
 @njit
 def compiled(score, b, h, t, s):
     return alibi(score, b, h, t, s) * 2 + alibi(score=score, b=b, h=h, t=t, s=s) + helper(s, by=t)
