@@ -49,11 +49,11 @@ def compile_all() -> None:
 
 def assembly(call: Callable[[], None]) -> list[tuple[str, str]]:
     """(FILE.FUNCTION, its form and assembly) of all that is compiled for a call."""
-    from fastattn.runtime import form_code, internals
+    from fastattn.runtime import internals, kernel_code
 
     machine: Any = internals.target_context().codegen()._tm
     found: list[tuple[str, str]] = []
-    compile_kernel = form_code.compile_kernel
+    compile_kernel = kernel_code.compile_kernel
 
     def compile_shown(function: Callable, label: str, key: str, classes: list[type]) -> Any:
         def emit(code: Any) -> bytes:
@@ -64,7 +64,7 @@ def assembly(call: Callable[[], None]) -> list[tuple[str, str]]:
             return compile_kernel(function, label, key, classes)
 
     emit_object = machine.emit_object
-    with mock.patch.object(form_code, "compile_kernel", compile_shown):
+    with mock.patch.object(kernel_code, "compile_kernel", compile_shown):
         call()
     return found
 

@@ -10,7 +10,7 @@ from tests.import_table import modules
 TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in modules()}
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 # Rooms whose functions hand each other many numbers, which so have names. Arrays' names end in their axes.
-NAMED = ("fastattn.kernels", "fastattn.simd", "fastattn.ops")
+NAMED = ("fastattn.kernels", "fastattn.simd", "fastattn.ops", "fastattn.runtime", "fastattn.user_functions")
 ARRAY = re.compile(r".*_[A-Z0-9]+$")
 MOST_LINES, MOST_PARAMETERS = 400, 10
 

@@ -1,4 +1,4 @@
-"""Memory of the arrays between two kernels: while steps are recorded, of an arena that outlives the arrays."""
+"""Allocation of the arrays between kernels: while steps are recorded, from an arena that outlives the arrays."""
 
 import math
 import threading
@@ -12,7 +12,7 @@ LEAST = 1 << 18  # bytes that an arena grows by
 
 
 class Arena:
-    """Memory for arrays of programs of which one runs at a time: what one array leaves, the next ones use.
+    """An allocator for the arrays of programs that run one at a time: freed memory is used for the next arrays.
 
     When an array is dropped while a step is recorded, all that reads it has been recorded: as memory is used again by
     the calls themselves, so it is by their recording.
@@ -46,7 +46,7 @@ class Arena:
         return np.asarray(_Block(self, first, first + size, shape, dtype))
 
     def give_back(self, first: int, end: int, bisect_left: Any = bisect_left) -> None:
-        """Memory that is used no more. ``bisect_left`` is bound, as the last arrays may go after the module's names."""
+        """Free a range of memory. ``bisect_left`` is bound, as the last arrays may go after the module's names."""
         n = bisect_left(self._free, (first, end))
         if n < len(self._free) and self._free[n][0] == end:
             end = self._free.pop(n)[1]
@@ -57,7 +57,7 @@ class Arena:
 
 
 class _Block:
-    """What an array of an arena is a view of."""
+    """A block of an arena's memory, which an array is a view of; it is given back with the last array."""
 
     def __init__(self, arena: Arena, first: int, end: int, shape: tuple[int, ...], dtype: np.dtype):
         self._arena, self._first, self._end = arena, first, end
@@ -67,11 +67,14 @@ class _Block:
         self._arena.give_back(self._first, self._end)
 
 
-class _ThreadArena(threading.local):
+class _ThreadState(threading.local):
+    """While a thread records: where its arrays come from, and what notes its calls of kernels (``recording``)."""
+
     arena: Arena | None = None
+    program: Any = None
 
 
-state = _ThreadArena()
+state = _ThreadState()
 
 
 def empty(shape: Any, dtype: Any = np.float32) -> np.ndarray:

@@ -24,7 +24,7 @@ from fastattn.system.atomic_files import (
     write_whole,
 )
 from fastattn.system.cache_folder import remove_unused
-from fastattn.system.caller_warnings import warn
+from fastattn.system.caller_warnings import warn_once
 
 MAGIC = b"fastattn machine code 2\n"
 DIGEST = 32
@@ -34,7 +34,7 @@ _SYMBOL = re.compile(r"[\w.$]+", re.ASCII)
 
 
 class Code(NamedTuple):
-    """A compiled form.
+    """A compiled variant of a kernel.
 
     exports  what the object file defines for others: role ("wrapper", ...) -> symbol
     needs    symbols of the process that it calls
@@ -50,7 +50,6 @@ class CodeFolder:
 
     def __init__(self, path: Callable[[], Path]):
         self._path = path
-        self._told: set[str] = set()
         self._swept = False
 
     @property
@@ -58,7 +57,7 @@ class CodeFolder:
         return self._path()
 
     def load(self, label: str, key: str) -> Code | None:
-        """A form of what has this label; None if it is missing, or not trusted, of which one warning tells.
+        """Load a variant by the kernel's label and key; None if it is missing or, with a warning, not trusted.
 
         ValueError or KeyError for a file that is none of ours.
         """
@@ -67,22 +66,22 @@ class CodeFolder:
             with open_trusted(file, _FOLDERS) as stream:
                 data = stream.readall()
         except NotTrusted:
-            self._tell(f"compiled kernels in {self.path} are not used: others may have written them")
+            warn_once(f"compiled kernels in {self.path} are not used: others may have written them")
             return None
         except OSError:
             return None
         start = len(MAGIC) + DIGEST
         if data[: len(MAGIC)] != MAGIC or data[len(MAGIC) : start] != hashlib.sha256(data[start:]).digest():
-            self._tell(f"a compiled kernel in {self.path} is damaged; what is damaged there is compiled anew")
+            warn_once(f"a compiled kernel in {self.path} is damaged; what is damaged there is compiled anew")
             return None
         end = start + 4 + int.from_bytes(data[start : start + 4], "little")
         kept = json.loads(data[start + 4 : end])
         if kept["key"] != key or not all(map(_SYMBOL.fullmatch, [*kept["exports"].values(), *kept["needs"]])):
-            raise ValueError(f"{file}: another form")
+            raise ValueError(f"{file}: another variant")
         return Code(kept["exports"], kept["needs"], data[end:])
 
     def save(self, label: str, key: str, code: Code) -> None:
-        """Write a file. Raises OSError where that fails."""
+        """Store a variant. Raises OSError where that fails."""
         make_folder(self.path)
         sweep(self.path)
         text = json.dumps({"key": key, "exports": code.exports, "needs": code.needs}).encode()
@@ -98,7 +97,7 @@ class CodeFolder:
 
     @contextlib.contextmanager
     def claimed(self, label: str, key: str) -> Iterator[bool]:
-        """Whether no other process makes the same form; true where files cannot be locked.
+        """Whether no other process makes the same variant; true where files cannot be locked.
 
         The claim of a process that ends goes with it.
         """
@@ -121,12 +120,7 @@ class CodeFolder:
                     with contextlib.suppress(OSError):
                         path.unlink()
 
-    def _tell(self, message: str) -> None:
-        if message not in self._told:
-            self._told.add(message)
-            warn(message)
-
 
 def _file_name(label: str, key: str) -> str:
-    """A file a compiled form, named by its key: two processes that write at once write the same."""
+    """The name of a variant's file, after its key: two processes that write at once write the same."""
     return f"{label}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"

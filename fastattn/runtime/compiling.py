@@ -1,4 +1,4 @@
-"""Who is told of kernels that are compiled, and why they could not be kept, without what compiles them."""
+"""Listeners of compilations, and why compiled code could not be stored. No compiler is imported."""
 
 from collections.abc import Callable
 
@@ -13,7 +13,7 @@ def on_compile(listener: Callable[[str], None]) -> None:
     _listeners.append(listener)
 
 
-def tell_of_compiling(name: str) -> None:
+def notify_of_compiling(name: str) -> None:
     for listener in _listeners:
         listener(name)
 

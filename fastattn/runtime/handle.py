@@ -1,42 +1,45 @@
 """Kernels as operations call them: by name, so that nothing that compiles is imported before it is needed.
 
-The machine code of every form of a kernel, one for each ``signature_of`` its arguments, comes from the code cache, or
-is compiled by Numba, which is imported then. Either way it is loaded and called in the same way; see ``machine_code``.
+The machine code of every variant of a kernel, one for each ``signature_of`` its arguments, comes from the code cache,
+or is compiled by Numba, which is imported then. Either way it is loaded and called in the same way: ``machine_code``.
 """
 
 import atexit
+import contextlib
 import functools
 import importlib
 import os
 import re
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fastattn.runtime.ahead import begin_ahead
+from fastattn.runtime.arena import state
 from fastattn.runtime.code_cache import Code, CodeFolder
-from fastattn.runtime.compiling import cache_faults, tell_of_compiling
-from fastattn.runtime.machine_code import load
+from fastattn.runtime.compiling import cache_faults, notify_of_compiling
+from fastattn.runtime.machine_code import MISMATCH, load
 from fastattn.runtime.pool import Pool
-from fastattn.runtime.recording import is_recorded
 from fastattn.runtime.signature import signature_of
 from fastattn.runtime.sources import check_kernels, check_sources, code_digest, settings
-from fastattn.runtime.threads import UnknownNumba, current_threads, setting, thread_limit
-from fastattn.runtime.turns import AGAIN, compiling, end, in_turn, linking, lock_of_form, with_room
+from fastattn.runtime.threads import current_threads, setting, thread_limit
+from fastattn.runtime.turns import AGAIN, compiling, end, in_turn, linking, lock_of_variant, with_room
 from fastattn.system.cache_folder import cache_root, mark_used
 from fastattn.system.lazy import lazy
 
-MISMATCH = -1  # what a wrapper returns for arguments of another form
 CLAIMED_FOR = 60.0  # seconds
 _KERNELS = "fastattn.kernels."
 
 
+class UnknownNumba(Exception):
+    """Numba is not as fastattn knows it: it compiles and runs kernels by itself."""
+
+
 class CompiledKernel(NamedTuple):
-    """One compiled form of a kernel or a function, in this process.
+    """A compiled variant of a kernel, or a function, in this process.
 
     addresses  role -> address of a function of C
     classes    to which its code refers
@@ -48,11 +51,11 @@ class CompiledKernel(NamedTuple):
 
 
 class _Compiled:
-    """What is compiled in one or several forms, which are kept in the code cache if it is fastattn's own."""
+    """Base of kernels and compiled functions: loads their variants from the code cache, or compiles and stores them."""
 
     def __init__(self, module: str, name: str, function: Callable | None = None):
         self.__module__, self.__name__, self._function = module, name, function
-        self.forms: dict[str, CompiledKernel] = {}
+        self.variants: dict[str, CompiledKernel] = {}
         self.wrappers: list[Callable[..., int]] = []
 
     @property
@@ -69,69 +72,67 @@ class _Compiled:
                 self._function = found
         return self._function
 
-    def _form(self, key: str, classes: list[type]) -> CompiledKernel:
-        """The form with this key: loaded, or compiled. ImportError where this Numba is another than is known.
+    def _variant(self, key: str, classes: list[type]) -> CompiledKernel:
+        """The variant with this key: loaded, or compiled. UnknownNumba where it can be neither.
 
         FastattnError where a source was changed since the process began.
         """
-        with lock_of_form(self.__module__, self.__name__, key):
-            form = self.forms.get(key) or in_turn(linking, lambda: self._kept(key, classes)) or self._new(key, classes)
-        with linking:  # another form's thread may be here
-            self.wrappers = [one.wrapper for one in self.forms.values()]
-        return form
+        with lock_of_variant(self.__module__, self.__name__, key):
+            made = self.variants.get(key) or in_turn(linking, lambda: self._load(key, classes))
+            made = made or self._make(key, classes)
+        with linking:  # another variant's thread may be here
+            self.wrappers = [one.wrapper for one in self.variants.values()]
+        return made
 
-    def _kept(self, key: str, classes: list[type]) -> CompiledKernel | None:
-        if not self._is_kept:
+    def _load(self, key: str, classes: list[type]) -> CompiledKernel | None:
+        if not self._is_cached:
             return None
         try:
             code = _folder.load(self.label, key)
-            return None if code is None else self._linked(key, code, classes)
+            return None if code is None else self._link(key, code, classes)
         except Exception:  # noqa: BLE001  a foreign file may fail in any way; compiling replaces it
             return None
 
-    def _linked(self, key: str, code: Code, classes: list[type]) -> CompiledKernel:
+    def _link(self, key: str, code: Code, classes: list[type]) -> CompiledKernel:
         with linking:
-            form = self.forms[key] = CompiledKernel(*load(code, classes), classes)
-        return form
+            made = self.variants[key] = CompiledKernel(*load(code, classes), classes)
+        return made
 
-    def _new(self, key: str, classes: list[type]) -> CompiledKernel:
-        """Compiled here, or by another process that is at it already: for one that is stopped nobody waits for ever."""
-        if self._is_kept:
+    def _make(self, key: str, classes: list[type]) -> CompiledKernel:
+        """Compile it, or wait for another process that has begun to, for at most CLAIMED_FOR."""
+        if self._is_cached:
             check_sources()
         end = time.monotonic() + CLAIMED_FOR
 
         def make() -> Any:
-            if self._is_kept:
+            if self._is_cached:
                 begin_ahead()
-            with _folder.claimed(self.label, key) if self._is_kept else nullcontext(True) as is_ours:
+            with _folder.claimed(self.label, key) if self._is_cached else contextlib.nullcontext(True) as is_ours:
                 if not is_ours and time.monotonic() < end:
                     return AGAIN
-                return self._kept(key, classes) or self._linked(key, self._made(key, classes), classes)
+                return self._load(key, classes) or self._link(key, self._compile_and_save(key, classes), classes)
 
         return in_turn(compiling, make)
 
-    def _made(self, key: str, classes: list[type]) -> Code:
-        tell_of_compiling(self.label)
+    def _compile_and_save(self, key: str, classes: list[type]) -> Code:
+        notify_of_compiling(self.label)
         code = with_room(lambda: self._compile(key, classes))
-        if self._is_kept:
+        if self._is_cached:
             check_sources()  # again: some modules were imported for it
+            from fastattn.runtime.internals import reads_settings
+
             try:
-                self._save(key, code)
+                if reads_settings(settings()):
+                    _folder.save(self.label, key, code)
             except OSError as error:
                 cache_faults.append(error)
         return code
-
-    def _save(self, key: str, code: Code) -> None:
-        from fastattn.runtime.internals import reads_settings
-
-        if reads_settings(settings()):
-            _folder.save(self.label, key, code)
 
     def _compile(self, key: str, classes: list[type]) -> Code:
         raise NotImplementedError
 
     @property
-    def _is_kept(self) -> bool:
+    def _is_cached(self) -> bool:
         """The cache's folder is named after the sources of this package: no other's function is kept."""
         return self.__module__.startswith("fastattn.")
 
@@ -144,7 +145,8 @@ class Kernel(_Compiled):
     """
 
     def __call__(self, *arguments: Any) -> None:
-        if is_recorded(self, arguments):
+        if state.program is not None:
+            state.program.add(self, arguments)
             return
         if setting.by_numba:
             self._call_by_numba(arguments)
@@ -160,18 +162,16 @@ class Kernel(_Compiled):
         self(*arguments)
 
     def compile(self, *arguments: Any) -> None:
-        """Load or compile the form for these arguments.
+        """Load or compile the variant for these arguments.
 
         TypeError for what no kernel takes; Numba's own errors where the kernel cannot be compiled for them.
         """
         classes: list[type] = []
         key = signature_of(arguments, classes)
-        if key in self.forms and self.forms[key].wrapper(0, 0, *arguments) == MISMATCH:
+        if key in self.variants and self.variants[key].wrapper(0, 0, *arguments) == MISMATCH:
             raise TypeError(f"{self.label} does not take these values of {key}")
-        try:
-            self._form(key, classes)
-        except UnknownNumba as error:
-            setting.force(str(error))
+        with contextlib.suppress(UnknownNumba):  # then the next call is Numba's
+            self._variant(key, classes)
 
     def record(self, *arguments: Any) -> tuple[int, np.ndarray] | None:
         """(the address of ``entry``, the structure of the arguments): a call that compiled code can make later.
@@ -179,27 +179,27 @@ class Kernel(_Compiled):
         The arguments' arrays must live as long. None where only Numba's public interface compiles.
         """
         for _ in range(2):
-            for form in list(self.forms.values()):  # another thread may add one meanwhile
-                size = form.wrapper(0, 0, *arguments)
+            for variant in list(self.variants.values()):  # another thread may add one meanwhile
+                size = variant.wrapper(0, 0, *arguments)
                 if size != MISMATCH:
-                    place = np.empty(size // 8 + 1, np.int64)
-                    if form.wrapper(place.ctypes.data, 0, *arguments) == size:
-                        return form.addresses["entry"], place
+                    packed = np.empty(size // 8 + 1, np.int64)
+                    if variant.wrapper(packed.ctypes.data, 0, *arguments) == size:
+                        return variant.addresses["entry"], packed
             if setting.forced:
                 return None
             self.compile(*arguments)
         return None
 
     def compile_ahead(self, key: str) -> None:
-        """Have the form of this key in the code cache, for other processes; the classes that it names are tuples."""
+        """Have the variant of this key in the code cache, for other processes; the classes that it names are tuples."""
         named = re.findall(r"([\w.]+):(\w+)\(", key)
-        self._form(key, [getattr(importlib.import_module(module), name) for module, name in named])
+        self._variant(key, [getattr(importlib.import_module(module), name) for module, name in named])
 
     def _compile(self, key: str, classes: list[type]) -> Code:
         function = self.function
         if setting.forced:
-            raise UnknownNumba(setting.forced)
-        from fastattn.runtime.form_code import compile_kernel
+            raise UnknownNumba
+        from fastattn.runtime.kernel_code import compile_kernel
 
         return compile_kernel(function, self.label, key, classes)
 
@@ -208,18 +208,17 @@ class Kernel(_Compiled):
         if call is None:
             setting.team.call(self.plain, arguments)
         else:
-            from fastattn.runtime.numba_loop import run_tasks
+            from fastattn.runtime.pool_code import run_tasks
 
-            entry, place = call
-            setting.team.call(run_tasks, (entry, place.ctypes.data))
+            entry, packed = call
+            setting.team.call(run_tasks, (entry, packed.ctypes.data))
 
     @lazy
     def plain(self) -> Any:
         """The function compiled by Numba's public interface alone."""
-        function = self.function
-        from fastattn.runtime.jit import compile_plainly
+        from fastattn.runtime.loop import compile_by_numba
 
-        return compile_plainly(function)
+        return compile_by_numba(self.function)
 
 
 class CompiledFunction(_Compiled):
@@ -241,12 +240,12 @@ class CompiledFunction(_Compiled):
         return self._at_once().addresses["plain"]
 
     def _at_once(self) -> CompiledKernel:
-        """Its form; once there is one, without waiting for another thread that compiles something else."""
+        """Its code; once there is some, without waiting for another thread that compiles something else."""
         key = str(self.count)
-        return self.forms.get(key) or self._form(key, [])
+        return self.variants.get(key) or self._variant(key, [])
 
     def _compile(self, key: str, classes: list[type]) -> Code:
-        from fastattn.runtime.form_code import compile_function
+        from fastattn.runtime.kernel_code import compile_function
 
         return compile_function(self.function, self.label, self.count)
 
@@ -297,7 +296,7 @@ _folder = CodeFolder(cache_folder)
 _serve = CompiledFunction("fastattn.runtime.pool_code", "serve", 2)
 _launch = CompiledFunction("fastattn.runtime.pool_code", "launch", 5)
 _pool = Pool(_serve, thread_limit())
-run_program = CompiledFunction("fastattn.runtime.program_code", "run_program", 6)
+run_program = CompiledFunction("fastattn.runtime.pool_code", "run_program", 6)
 atexit.register(end)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -5,8 +5,7 @@ into; a ``prange`` adds three such layers. A kernel with its helpers took 2 to 3
 stays as it was lowered until its kernel is compiled, which takes in all of them, is optimized in one go and translated
 to an object file, which needs neither Numba nor its runtime when it is loaded.
 
-Importing this raises ImportError or AttributeError where Numba is not as in the versions of setup.cfg; ``jit`` then
-does with its public interface alone.
+It is imported where Numba is of the version that ``jit`` knows; others do with their public interface alone.
 """
 
 import functools
@@ -17,57 +16,12 @@ from typing import Any
 import llvmlite.binding as llvm
 import numba
 from numba import types
-from numba.core import cgutils, codegen, compiler, config, dispatcher
-from numba.core.base import BaseContext
-from numba.core.compiler_lock import global_compiler_lock
+from numba.core import codegen, compiler, config
 from numba.core.registry import cpu_target
-from numba.np.arrayobj import populate_array
 
 from fastattn.runtime.loop import FLAGS
 from fastattn.runtime.sources import SETTINGS
 from fastattn.system.lazy import lazy
-
-__all__ = [
-    "HELPER",
-    "call_compiled",
-    "compile_helper",
-    "empty_module",
-    "global_compiler_lock",
-    "object_file",
-    "populate_array",
-    "reads_settings",
-    "target_context",
-]
-
-# Function -> how many parameters it has, and names of what it must use, of the object's attributes above all.
-_CPU, _LIBRARY = codegen.CPUCodegen, codegen.JITCodeLibrary
-_KNOWN: dict[Callable, tuple[int, set[str]]] = {
-    _LIBRARY._optimize_functions: (2, {"_codegen", "_data_layout", "data_layout"}),
-    _LIBRARY._finalize_final_module: (1, {"_final_module"}),
-    _LIBRARY.add_linking_library: (2, {"_linking_libraries", "_ensure_finalized"}),
-    _LIBRARY.finalize: (1, {"_linking_libraries", "_get_module_for_linking", "_finalize_final_module", "link_in"}),
-    _LIBRARY._get_module_for_linking: (1, {"_final_module"}),
-    _CPU._create_empty_module: (2, set()),
-    _CPU._init: (2, {"_tm", "_data_layout"}),
-    compiler.Compiler.__init__: (8, {"state"}),
-    dispatcher.Dispatcher.get_call_template: (3, {"compile"}),
-    BaseContext.call_internal_no_propagate: (5, set()),
-    cgutils.alloca_once_value: (4, set()),
-    populate_array: (7, {"shape", "strides", "data"}),
-    compiler.Compiler.define_pipelines: (1, {"define_nopython_pipeline"}),
-    compiler._make_subtarget: (2, {"subtarget"}),
-    config._EnvReloader.process_environ: (2, set()),
-}
-
-
-def _check() -> None:
-    for function, (parameters, names) in _KNOWN.items():
-        code = getattr(function, "__wrapped__", function).__code__
-        if code.co_argcount != parameters or not names <= {*code.co_names, *code.co_varnames}:
-            raise ImportError(f"{function.__module__}.{function.__qualname__} is another")
-
-
-_check()
 
 
 class _Library(codegen.JITCodeLibrary):
@@ -161,7 +115,7 @@ HELPER = {
 
 
 def compile_helper(function: Callable) -> Callable:
-    """What kernels call, inlined by LLVM into them; never called from Python."""
+    """Decorator of functions that kernels call: LLVM inlines them; they are never called from Python."""
     helper = numba.njit(**HELPER)(function)
     resolve = helper.get_call_template
 
@@ -174,7 +128,7 @@ def compile_helper(function: Callable) -> Callable:
 
 
 def reads_settings(environment: dict[str, str]) -> bool:
-    """Whether Numba compiles as these of SETTINGS say.
+    """Whether Numba's settings are those of this environment.
 
     A program may have set them later, or in ``numba.config``, or a file that Numba reads.
     """
@@ -189,7 +143,7 @@ def reads_settings(environment: dict[str, str]) -> bool:
 
 
 def target_context() -> Any:
-    """What lowers to LLVM's IR for this CPU."""
+    """Numba's target context, which lowers to LLVM's IR for this CPU."""
     return cpu_target.target_context
 
 

@@ -16,24 +16,15 @@ from numba.extending import overload
 
 from fastattn.runtime.handle import Kernel, kernel_of
 from fastattn.runtime.loop import FLAGS, check_loop
-from fastattn.runtime.sources import code_digest
 from fastattn.runtime.threads import setting
-from fastattn.system.caller_warnings import warn
 
-try:
+KNOWN = (0, 68)  # the version of Numba whose insides ``internals`` relies on; others have their public interface alone
+
+if numba.version_info.short == KNOWN:
     from fastattn.runtime import internals
-except (ImportError, AttributeError) as error:
+else:
     internals = None  # type: ignore[assignment]
-    setting.force(f"Numba {numba.__version__} is not as fastattn knows it ({error})")
-
-# No form but that of the loop itself: what else Numba would make parallel, a thread does as quickly by itself.
-_ONLY_PRANGE = {
-    "prange": True,
-    **dict.fromkeys(
-        ("comprehension", "fusion", "inplace_binop", "numpy", "reduction", "setitem", "stencil"),
-        False,
-    ),
-}
+    setting.force(f"Numba {numba.__version__} is not as fastattn knows it (0.68)")
 
 
 def kernel(function: Callable) -> Kernel:
@@ -64,18 +55,3 @@ def inner_overload(choose: Callable) -> Callable:
 
     inner_by_type(stub)(choose)
     return stub
-
-
-def compile_plainly(function: Callable) -> Any:
-    """A kernel compiled by Numba's public interface alone, in Numba's own code cache.
-
-    That knows a function by its file and its name, so the name holds what else it is made of.
-    """
-    _tell_of_fallback()
-    function.__qualname__ = f"{function.__name__}_{code_digest()}"
-    return numba.njit(parallel=_ONLY_PRANGE, cache=True, **FLAGS)(function)
-
-
-@functools.cache
-def _tell_of_fallback() -> None:
-    warn(f"{setting.forced}: kernels are compiled, kept and shared among threads by Numba itself")

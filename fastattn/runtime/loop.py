@@ -1,6 +1,6 @@
 """A kernel's shared loop: ``for i in prange(0, tasks)``, the last statement of an ordinary Numba kernel.
 
-Numba's parallel compiler takes the function as it is. Threads that take runs of tasks call another form of the same
+Numba's parallel compiler takes the function as it is. Threads that take runs of tasks call another function of the same
 source, which does the tasks from one to another; it is cut when it is compiled, so that loading it costs nothing.
 """
 
@@ -8,9 +8,18 @@ import ast
 import inspect
 from collections.abc import Callable
 from types import CodeType, FunctionType
+from typing import Any
+
+import numba
+
+from fastattn.runtime.sources import code_digest
+from fastattn.runtime.threads import setting
+from fastattn.system.caller_warnings import warn_once
 
 # What numba.njit is given for everything that is compiled.
 FLAGS = {"error_model": "numpy", "nogil": True, "boundscheck": False}
+# No loop but that one: what else Numba would make parallel, a thread does as quickly by itself.
+_NOT_PARALLEL = "comprehension", "fusion", "inplace_binop", "numpy", "reduction", "setitem", "stencil"
 _FIRST, _END, _TASKS = "_first_task", "_end_task", "_tasks"
 
 
@@ -19,13 +28,13 @@ def check_loop(function: Callable) -> None:
     if "prange" not in function.__code__.co_names:
         raise _wrong(function, "is without one")
     if function.__code__.co_freevars:
-        raise TypeError(f"{_place(function)}: expected a kernel that uses no variables of a function around it")
+        raise TypeError(f"{_location(function)}: expected a kernel that uses no variables of a function around it")
 
 
 def cut_loop(function: Callable) -> Callable:
-    """``cut(first, end, *arguments)``: what stands before the loop, then the tasks from ``first`` to ``end``.
+    """The kernel as ``cut(first, end, *arguments)``, which does those tasks from ``first`` to ``end`` that there are.
 
-    Those that there are: it returns the number of all tasks. Lines and names are the function's own. TypeError where
+    It returns the number of all tasks. Lines and names are the function's own. TypeError where
     its last statement is not ``for i in prange(0, tasks)``, which is the only one.
     """
     lines, start = inspect.getsourcelines(function)
@@ -58,13 +67,24 @@ def cut_loop(function: Callable) -> Callable:
     return cut
 
 
+def compile_by_numba(function: Callable) -> Any:
+    """A kernel compiled by Numba's public interface alone, in Numba's own code cache.
+
+    That knows a function by its file and its name, so the name holds what else it is made of.
+    """
+    warn_once(f"{setting.forced}: kernels are compiled, kept and shared among threads by Numba itself")
+    function.__qualname__ = f"{function.__name__}_{code_digest()}"
+    parallel = {"prange": True, **dict.fromkeys(_NOT_PARALLEL, False)}
+    return numba.njit(parallel=parallel, cache=True, **FLAGS)(function)
+
+
 def _is_prange(node: ast.expr) -> bool:
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "prange"
 
 
-def _place(function: Callable) -> str:
+def _location(function: Callable) -> str:
     return f"{function.__code__.co_filename}:{function.__code__.co_firstlineno}: kernel {function.__name__}"
 
 
 def _wrong(function: Callable, what: str) -> TypeError:
-    return TypeError(f"{_place(function)}: expected one loop over prange(0, tasks), its last statement; it {what}")
+    return TypeError(f"{_location(function)}: expected one loop over prange(0, tasks), its last statement; it {what}")

@@ -1,9 +1,9 @@
 """Machine code of kernels in this process: loaded by LLVM's own linker, called as functions of C. No Numba.
 
-A compiled form is an object file that exports a *wrapper*, a function that Python calls like any of its own: it unpacks
-its arguments into a structure in memory, lets go of the GIL, and has the kernel's tasks done. What a wrapper needs of
-Python and NumPy it finds in a table of addresses, which is bound to it as ``self``: so nothing in the object file is
-of one process.
+A compiled kernel is an object file that exports a *wrapper*, a function that Python calls like any of its own: it
+unpacks its arguments into a structure in memory, lets go of the GIL, and has the kernel's tasks done. What a wrapper
+needs of Python and NumPy it finds in a table of addresses, which is bound to it as ``self``: so nothing in the object
+file is of one process.
 """
 
 import ctypes
@@ -17,7 +17,7 @@ import numpy as np
 from fastattn.runtime.code_cache import Code
 
 # Functions of Python's C interface and objects whose addresses a wrapper's table holds, in this order; the classes that
-# the form's signature names come after them.
+# the kernel's signature names come after them.
 FUNCTIONS = (
     "PyLong_AsLongLong",
     "PyLong_FromLongLong",
@@ -44,6 +44,7 @@ DATA, NDIM, SHAPE, STRIDES, DTYPE, ARRAY_FLAGS = HEAD, HEAD + 8, HEAD + 16, HEAD
 BYTE_ORDER, TYPE_NUMBER = HEAD + 10, HEAD + 12
 C_CONTIGUOUS, ALIGNED = 0x1, 0x100
 
+MISMATCH = -1  # what a wrapper returns for arguments of other types
 _METH_FASTCALL = 0x80
 
 
@@ -83,8 +84,8 @@ def check_layout() -> None:
     """ImportError where objects do not lie in memory as wrappers expect."""
     array = np.zeros((2, 3), np.float32)[:, 1:]
 
-    def word(place: int, kind: Any = ctypes.c_int64) -> int:
-        return kind.from_address(place).value
+    def word(address: int, kind: Any = ctypes.c_int64) -> int:
+        return kind.from_address(address).value
 
     found = (
         word(id(array) + TYPE),
@@ -103,9 +104,9 @@ def check_layout() -> None:
 
 
 def load(code: Code, classes: list[type]) -> tuple[Any, dict[str, int]]:
-    """Link a form's code into this process: (its wrapper, role -> address). OSError where a symbol is missing.
+    """Link compiled code into this process: (its wrapper, role -> address). OSError where a symbol is missing.
 
-    classes  those that the form's signature names
+    classes  those that its signature names
     Not to be called by two threads at once.
     """
     global _process

@@ -79,22 +79,22 @@ class Pool:
 
     def _start(self, helper: int) -> threading.Thread:
         """A thread that serves. Should an interrupt lose it, another one serves beside it, which does no harm."""
-        place = self._place(helper)
-        if not self._words[place + ONE // 8]:
+        offset = self._offset(helper)
+        if not self._words[offset + ONE // 8]:
             ends = (os.eventfd(0),) * 2 if hasattr(os, "eventfd") else os.pipe()
-            self._words[place + WAKING // 8], self._words[place + WAKER // 8] = ends
-            self._words[place + ONE // 8] = 1
+            self._words[offset + WAKING // 8], self._words[offset + WAKER // 8] = ends
+            self._words[offset + ONE // 8] = 1
         arguments = self.address, helper
         thread = threading.Thread(target=self._serve, args=arguments, name=f"fastattn {helper}", daemon=True)
         start_thread(thread)
         if LINUX:
             for cpu in os.sched_getaffinity(0):
                 if cpu < 8 * CPUS_BYTES:
-                    bits = self._words[place + CPUS // 8 :].view(np.uint64)
+                    bits = self._words[offset + CPUS // 8 :].view(np.uint64)
                     bits[cpu // 64] |= np.uint64(1 << cpu % 64)
-            self._words[place + CPU // 8], self._words[place + THREAD // 8] = -1, thread.native_id or 0
+            self._words[offset + CPU // 8], self._words[offset + THREAD // 8] = -1, thread.native_id or 0
         return thread
 
     @staticmethod
-    def _place(helper: int) -> int:
+    def _offset(helper: int) -> int:
         return (HELPERS + helper * HELPER_BYTES) // 8

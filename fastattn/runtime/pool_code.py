@@ -3,40 +3,17 @@
 import platform
 import sys
 
+import numba
 import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from fastattn.runtime import pool as at
 from fastattn.runtime.internals import compile_helper
-from fastattn.runtime.pool import (
-    CPU,
-    CPUS,
-    CPUS_BYTES,
-    DONE,
-    HELPER_BYTES,
-    HELPERS,
-    JOB_ARGUMENTS,
-    JOB_ENTRY,
-    JOB_TASKS,
-    LINUX,
-    MOST_PARTS,
-    ONE,
-    PART_BITS,
-    PATIENCE,
-    READ,
-    SLEEPS,
-    SPINS,
-    TAKEN,
-    THREAD,
-    TICKET,
-    WAKER,
-    WAKING,
-)
+from fastattn.runtime.loop import FLAGS
 
 I64 = ir.IntType(64)
-ENTRY = ir.FunctionType(I64, [I64] * 3)  # address of the arguments, first task, end; returns how many there are
-LAUNCH = ir.FunctionType(I64, [I64] * 5)  # ``launch`` as a C function
 
 
 def word(builder, address):
@@ -49,7 +26,8 @@ def load(typing_context, address):
     """The int64 at an address; this and the others here are sequentially consistent."""
 
     def generate(context, builder, kind, values):
-        return builder.load_atomic(word(builder, values[0]), "seq_cst", 8)
+        (address,) = values
+        return builder.load_atomic(word(builder, address), "seq_cst", 8)
 
     return types.int64(types.int64), generate
 
@@ -57,7 +35,8 @@ def load(typing_context, address):
 @intrinsic
 def store(typing_context, address, value):
     def generate(context, builder, kind, values):
-        builder.store_atomic(values[1], word(builder, values[0]), "seq_cst", 8)
+        address, value = values
+        builder.store_atomic(value, word(builder, address), "seq_cst", 8)
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64), generate
@@ -66,7 +45,8 @@ def store(typing_context, address, value):
 @intrinsic
 def add_one(typing_context, address):
     def generate(context, builder, kind, values):
-        builder.atomic_rmw("add", word(builder, values[0]), I64(1), "seq_cst")
+        (address,) = values
+        builder.atomic_rmw("add", word(builder, address), I64(1), "seq_cst")
         return context.get_dummy_value()
 
     return types.void(types.int64), generate
@@ -101,14 +81,19 @@ def pause(typing_context):
 
 
 @intrinsic
-def call_entry(typing_context, entry, arguments, first, end):
-    def generate(context, builder, kind, values):
-        return builder.call(builder.inttoptr(values[0], ENTRY.as_pointer()), values[1:])
+def call(typing_context, function, arguments):
+    """The result of the C function at an address for a tuple of arguments; all are int64."""
 
-    return types.int64(*[types.int64] * 4), generate
+    def generate(context, builder, signature, values):
+        function, packed = values
+        given = [builder.extract_value(packed, i) for i in range(len(arguments))]
+        kind = ir.FunctionType(I64, [I64] * len(given))
+        return builder.call(builder.inttoptr(function, kind.as_pointer()), given)
+
+    return types.int64(types.int64, types.UniTuple(types.int64, len(arguments))), generate
 
 
-WINDOWS = sys.platform == "win32"
+LINUX, WINDOWS = at.LINUX, sys.platform == "win32"
 _LENGTH = types.uint32 if WINDOWS else types.uint64
 offer_cpu = pause if WINDOWS else types.ExternalFunction("sched_yield", types.int32())
 read, write = (
@@ -127,11 +112,11 @@ def part_from(helper):
     there the two would take turns.
     """
     cpu = np.int64(sched_getcpu())
-    if cpu == load(helper + CPU) and cpu < 8 * CPUS_BYTES:
-        word = helper + CPUS + (cpu >> 6) * 8
+    if cpu == load(helper + at.CPU) and cpu < 8 * at.CPUS_BYTES:
+        word = helper + at.CPUS + (cpu >> 6) * 8
         allowed = load(word)
         store(word, allowed & ~(np.int64(1) << (cpu & 63)))
-        sched_setaffinity(load(helper + THREAD), CPUS_BYTES, helper + CPUS)
+        sched_setaffinity(load(helper + at.THREAD), at.CPUS_BYTES, helper + at.CPUS)
         store(word, allowed)
 
 
@@ -139,63 +124,106 @@ def part_from(helper):
 def take_parts(pool):
     """Do parts of the job, one by one, until none is free."""
     while True:
-        ticket = load(pool + TICKET)
-        part, parts = ticket & MOST_PARTS, (ticket >> PART_BITS) & MOST_PARTS
+        ticket = load(pool + at.TICKET)
+        part, parts = ticket & at.MOST_PARTS, (ticket >> at.PART_BITS) & at.MOST_PARTS
         if part >= parts:
             return
-        if exchange(pool + TICKET, ticket, ticket + 1):
-            tasks = load(pool + JOB_TASKS)
-            entry, arguments = load(pool + JOB_ENTRY), load(pool + JOB_ARGUMENTS)
-            call_entry(entry, arguments, tasks * part // parts, tasks * (part + 1) // parts)
-            add_one(pool + DONE)
+        if exchange(pool + at.TICKET, ticket, ticket + 1):
+            tasks = load(pool + at.JOB_TASKS)
+            entry, arguments = load(pool + at.JOB_ENTRY), load(pool + at.JOB_ARGUMENTS)
+            call(entry, (arguments, tasks * part // parts, tasks * (part + 1) // parts))
+            add_one(pool + at.DONE)
 
 
 def launch(pool, entry, arguments, tasks, parts):
     """Do a job, one entry call for each of ``parts``, with helpers, or alone if another job has them."""
-    if not exchange(pool + TAKEN, 0, 1):
-        call_entry(entry, arguments, 0, tasks)
+    if not exchange(pool + at.TAKEN, 0, 1):
+        call(entry, (arguments, 0, tasks))
         return
-    store(pool + JOB_ENTRY, entry)
-    store(pool + JOB_ARGUMENTS, arguments)
-    store(pool + JOB_TASKS, tasks)
-    store(pool + DONE, 0)
-    number = (load(pool + TICKET) >> (2 * PART_BITS)) + 1
-    store(pool + TICKET, ((number & 0x7FFFFFFF) << (2 * PART_BITS)) | (parts << PART_BITS))
+    store(pool + at.JOB_ENTRY, entry)
+    store(pool + at.JOB_ARGUMENTS, arguments)
+    store(pool + at.JOB_TASKS, tasks)
+    store(pool + at.DONE, 0)
+    number = (load(pool + at.TICKET) >> (2 * at.PART_BITS)) + 1
+    store(pool + at.TICKET, ((number & 0x7FFFFFFF) << (2 * at.PART_BITS)) | (parts << at.PART_BITS))
     for helper in range(parts - 1):
-        mine = pool + HELPERS + helper * HELPER_BYTES
-        if load(mine + SLEEPS) == 1 and exchange(mine + SLEEPS, 1, 0):
+        mine = pool + at.HELPERS + helper * at.HELPER_BYTES
+        if load(mine + at.SLEEPS) == 1 and exchange(mine + at.SLEEPS, 1, 0):
             if LINUX:
                 part_from(mine)
-            write(load(mine + WAKER), mine + ONE, 8)
+            write(load(mine + at.WAKER), mine + at.ONE, 8)
     take_parts(pool)
     looks = 0
-    while load(pool + DONE) < parts:
+    while load(pool + at.DONE) < parts:
         looks += 1
-        if looks < PATIENCE:
+        if looks < at.PATIENCE:
             pause()
         else:
             offer_cpu()
-    store(pool + TAKEN, 0)
+    store(pool + at.TAKEN, 0)
 
 
 def serve(pool, helper):
     """Help with jobs of more than ``helper`` + 1 parts, for ever."""
-    mine = pool + HELPERS + helper * HELPER_BYTES
+    mine = pool + at.HELPERS + helper * at.HELPER_BYTES
     looks = 0
     while True:
-        ticket = load(pool + TICKET)
-        parts = (ticket >> PART_BITS) & MOST_PARTS
-        if (ticket & MOST_PARTS) < parts and helper + 1 < parts:
+        ticket = load(pool + at.TICKET)
+        parts = (ticket >> at.PART_BITS) & at.MOST_PARTS
+        if (ticket & at.MOST_PARTS) < parts and helper + 1 < parts:
             take_parts(pool)
             looks = 0
-        elif looks < SPINS:
+        elif looks < at.SPINS:
             pause()
             looks += 1
         else:
             looks = 0
             if LINUX:
-                store(mine + CPU, sched_getcpu())
-            store(mine + SLEEPS, 1)
+                store(mine + at.CPU, sched_getcpu())
+            store(mine + at.SLEEPS, 1)
             # What came between the last look and that word woke nobody; what came after it did, and is read.
-            if load(pool + TICKET) == ticket or not exchange(mine + SLEEPS, 1, 0):
-                read(load(mine + WAKING), mine + READ, 8)
+            if load(pool + at.TICKET) == ticket or not exchange(mine + at.SLEEPS, 1, 0):
+                read(load(mine + at.WAKING), mine + at.READ, 8)
+
+
+@compile_helper
+def share(pool, threads, ready, entry, arguments):
+    """Have all tasks of ``entry`` done, by at most so many threads: 0.
+
+    Where that takes more helpers than ``ready``, nothing is done, and it returns how many.
+    """
+    if threads <= 1:
+        call(entry, (arguments, 0, 1 << 62))
+        return 0
+    tasks = call(entry, (arguments, 0, 0))
+    parts = min(tasks, threads, at.MOST_PARTS)
+    if parts <= 1:
+        call(entry, (arguments, 0, tasks))
+        return 0
+    if parts - 1 > ready:
+        return parts - 1
+    call(load(pool + at.LAUNCHER), (pool, entry, arguments, tasks, parts))
+    return 0
+
+
+def run_program(pool, threads, calls, count, most, stop):
+    """Make ``count`` calls, in order, up to ``most`` times: until the word at ``stop`` is not 0 after the last.
+
+    threads  for the tasks of each, of which the pool has all but one
+    calls    the address of (the address of ``entry``, the address of its arguments) of each, int64
+    """
+    for turn in range(most):
+        for n in range(count):
+            share(pool, threads, at.MOST_PARTS, load(calls + 16 * n), load(calls + 16 * n + 8))
+        if load(stop) != 0:
+            return turn + 1
+    return most
+
+
+@numba.njit(parallel=True, **FLAGS)
+def run_tasks(entry, arguments):
+    """All tasks of ``entry`` in Numba's own threads, cut into as many parts as the caller has of these."""
+    tasks = call(entry, (arguments, 0, 0))
+    parts = min(tasks, np.int64(numba.get_num_threads()))
+    for part in numba.prange(0, parts):
+        call(entry, (arguments, tasks * part // parts, tasks * (part + 1) // parts))

@@ -4,13 +4,13 @@ While a function is recorded no kernel runs: only what it calls is noted. So it 
 compute, and all that changes from one run to the next must lie in arrays that stay where they are.
 """
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from fastattn.runtime.arena import Arena, is_of_arena, state
+from fastattn.runtime.handle import counted_on, run_program
 from fastattn.runtime.threads import setting
 
 
@@ -18,25 +18,10 @@ class Unrecordable(Exception):
     """The function computes outside of kernels."""
 
 
-class _Recording(threading.local):
-    program: "Program | None" = None
-
-
-_recording = _Recording()
-
-
 def unrecordable() -> None:
-    """Called by what computes in NumPy: no recording would have it."""
-    if _recording.program is not None:
+    """Raise Unrecordable while the thread records: called by operations that compute in NumPy."""
+    if state.program is not None:
         raise Unrecordable
-
-
-def is_recorded(kernel: Any, arguments: tuple) -> bool:
-    """Whether the calling thread records; then this call is noted, and not to be made."""
-    if _recording.program is None:
-        return False
-    _recording.program.add(kernel, arguments)
-    return True
 
 
 class Program:
@@ -56,15 +41,13 @@ class Program:
         call = kernel.record(*arguments)
         if call is None:
             raise Unrecordable
-        entry, place = call
-        self._kept.append(place)
+        entry, packed = call
+        self._kept.append(packed)
         _keep(arguments, self._kept)
-        self._calls.append((entry, place.ctypes.data))
+        self._calls.append((entry, packed.ctypes.data))
 
     def run(self, most: int, stop_1: np.ndarray) -> None:
         """Make the calls, in order, up to ``most`` times: until ``stop_1[0]``, int64, is not 0 after the last."""
-        from fastattn.runtime.handle import counted_on, run_program
-
         if len(self._calls_C2) != len(self._calls):
             self._calls_C2 = np.array(self._calls, np.int64)
         pool, threads = counted_on()
@@ -86,13 +69,8 @@ def _keep(arguments: tuple, kept: list[np.ndarray]) -> None:
                 kept.append(one)
 
 
-def recorder() -> "StepRecorder | None":
-    """What records calls of kernels; None where Numba's threads run them."""
-    return None if setting.by_numba else StepRecorder()
-
-
 class StepRecorder:
-    """Records functions; their programs share memory, so that one of them runs at a time."""
+    """Records functions as programs that share an arena, so that one of them runs at a time."""
 
     def __init__(self) -> None:
         self.arena = Arena()
@@ -100,11 +78,16 @@ class StepRecorder:
     def record(self, function: Callable[[], Any]) -> Program | None:
         """The kernel calls of the function; None if it computes outside of kernels too."""
         program = Program(self.arena)
-        _recording.program, state.arena = program, self.arena
+        state.program, state.arena = program, self.arena
         try:
             function()
         except Unrecordable:
             return None
         finally:
-            _recording.program = state.arena = None
+            state.program = state.arena = None
         return program
+
+
+def recorder() -> StepRecorder | None:
+    """A new StepRecorder; None where Numba's threads run kernels."""
+    return None if setting.by_numba else StepRecorder()

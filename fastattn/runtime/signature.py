@@ -1,4 +1,4 @@
-"""What a kernel's arguments are, as text: the key by which its compiled forms are told apart, kept and found again.
+"""The types of a kernel's arguments as text: the key of its compiled variants in memory and in the cache.
 
     f2C          an array: the character of its dtype, its dimensions, "C" where it is C-contiguous, "A" otherwise, in
                  small letters where it is not aligned
@@ -6,7 +6,7 @@
     (I,f2C)      a tuple;  module:Name(...)  a named one
     <name>       an object with a ``_numba_type_`` of that name, and an ``address``
 
-Whether an array may be written to makes no other form. Integers of NumPy are integers like any other.
+Whether an array may be written to makes no other variant. Integers of NumPy are integers like any other.
 """
 
 from typing import Any

@@ -27,24 +27,12 @@ _IMPORT = re.compile(rb"^[ \t]*(?:from|import) +fastattn(?:\.([\w.]+)| +import +
 # Functions of users have types that are named by what rewrites them; of the runtime some is named where it is called.
 ROOTS = "kernels", "user_functions", "runtime"
 # Variables that change what Numba makes of a source; NUMBA_CPU_NAME and NUMBA_CPU_FEATURES are known by what they say.
-SETTINGS = tuple(
-    f"NUMBA_{name}"
-    for name in (
-        "OPT",
-        "LOOP_VECTORIZE",
-        "SLP_VECTORIZE",
-        "BOUNDSCHECK",
-        "DEBUGINFO",
-        "ENABLE_PROFILING",
-        "EXTEND_VARIABLE_LIFETIMES",
-        "DEBUG_JIT",
-        "DEBUG_NRT",
-        "DISABLE_INTEL_SVML",
-        "LLVM_REFPRUNE_PASS",
-        "LLVM_REFPRUNE_FLAGS",
-        "ENABLE_AVX",
-    )
-)
+_NUMBA = (
+    "OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "BOUNDSCHECK", "DEBUGINFO", "ENABLE_PROFILING", "ENABLE_AVX",
+    "EXTEND_VARIABLE_LIFETIMES", "DEBUG_JIT", "DEBUG_NRT", "DISABLE_INTEL_SVML", "LLVM_REFPRUNE_PASS",
+    "LLVM_REFPRUNE_FLAGS",
+)  # fmt: skip
+SETTINGS = [f"NUMBA_{name}" for name in _NUMBA]
 _PACKAGE = Path(__file__).resolve().parent.parent
 _TICK = 20_000_000  # ns: what a file system's clock may be behind
 
@@ -66,7 +54,7 @@ def kernel_sources(package: Path) -> dict[str, bytes]:
 
 
 class _Look(NamedTuple):
-    """The package's files as they were at one moment.
+    """A snapshot of the package's files.
 
     files  path -> status, of every source file
     time   nanoseconds since 1970
@@ -80,7 +68,7 @@ class _Look(NamedTuple):
 def code_digest() -> str:
     """A hash of everything that compiled code depends on: sources, versions, the CPU, settings of Numba.
 
-    FastattnError if a source was changed while this process imported them.
+    Raise FastattnError if a source was changed while this process imported them.
     """
     files, now = _at_first()
     begun = sys.modules["fastattn"]._imported_at - _TICK
@@ -91,7 +79,7 @@ def code_digest() -> str:
 
 
 def check_sources() -> None:
-    """FastattnError if a source was changed since the first kernel was called.
+    """Raise FastattnError if a source was changed since the first kernel was called.
 
     Modules are imported when they are first needed: some are as they were then, some as they are now. What is compiled
     of both may compute anything, and would be kept as if it were of the digest's sources.
@@ -101,7 +89,7 @@ def check_sources() -> None:
 
 
 def check_kernels(file: str) -> None:
-    """FastattnError if a file of kernels was changed since the first kernel was called.
+    """Raise FastattnError if a file of kernels was changed since the first kernel was called.
 
     Who asks for one of its kernels now, an operation, is for what it is now; what is kept for this process is older.
     """
@@ -112,7 +100,7 @@ def check_kernels(file: str) -> None:
 
 
 def _refuse(changed: Iterable[str]) -> None:
-    """FastattnError for a file that is among the sources, or gone."""
+    """Raise FastattnError if one of the changed files is among the sources, or gone."""
     names = {Path(path).relative_to(_PACKAGE).as_posix() for path in changed}
     names -= {name for name in names if (_PACKAGE / name).exists()} - set(kernel_sources(_PACKAGE) if names else ())
     if names:
@@ -121,12 +109,12 @@ def _refuse(changed: Iterable[str]) -> None:
 
 @functools.cache
 def _at_first() -> _Look:
-    """When the first kernel was called."""
+    """The snapshot of when the first kernel was called."""
     return _Look(dict(_statuses(_PACKAGE)), time.time_ns())
 
 
 def _written(file: os.stat_result | None) -> tuple[int, ...]:
-    """What tells that a file was written or replaced, and not only linked to."""
+    """Size, time and inode, by which a written or replaced file is known, but not one that was only linked to."""
     return (file.st_size, file.st_mtime_ns, file.st_ino) if file else ()
 
 
@@ -178,7 +166,7 @@ def _statuses(folder: str | Path) -> Iterator[tuple[str, os.stat_result]]:
 
 
 def _numba_version() -> bytes:
-    """What tells versions of Numba apart, found without importing it."""
+    """Numba's file of its version, read without importing Numba."""
     found = importlib.util.find_spec("numba")
     for folder in (found and found.submodule_search_locations) or ():
         with contextlib.suppress(OSError):
@@ -195,8 +183,8 @@ def _imports(contents: bytes) -> set[str]:
 
 
 def _files(package: Path, module: str) -> list[Path]:
-    """Of a module, and of the packages that are imported on the way to it."""
+    """The files of a module and of the packages above it."""
     *rooms, last = module.split(".")
-    places = [package.joinpath(*rooms[: n + 1]) / "__init__.py" for n in range(len(rooms))]
-    places += [package.joinpath(*rooms, last, "__init__.py"), package.joinpath(*rooms, f"{last}.py")]
-    return [place for place in places if place.is_file()]
+    paths = [package.joinpath(*rooms[: n + 1]) / "__init__.py" for n in range(len(rooms))]
+    paths += [package.joinpath(*rooms, last, "__init__.py"), package.joinpath(*rooms, f"{last}.py")]
+    return [path for path in paths if path.is_file()]

@@ -1,4 +1,4 @@
-"""The threads of kernels: how many, and whose: fastattn's pool or those of Numba's threading layer."""
+"""The threads of kernels: how many there are, and whether they are fastattn's pool or Numba's."""
 
 import contextlib
 import os
@@ -11,10 +11,6 @@ from fastattn.system.cpus import default_threads
 from fastattn.system.environment import THREADING
 
 
-class UnknownNumba(ImportError):
-    """Numba is not as fastattn knows it."""
-
-
 class _ThreadSettings(threading.local):
     threads: int | None = None
 
@@ -24,7 +20,11 @@ _state = _ThreadSettings()
 
 def thread_limit() -> int:
     """How many threads this process may use; with Numba's threads at most as many as Numba started with."""
-    return min(default_threads(), _most_of_numba()) if setting.by_numba else default_threads()
+    if not setting.by_numba:
+        return default_threads()
+    from numba import config
+
+    return min(default_threads(), int(config.NUMBA_NUM_THREADS))
 
 
 class NumbaTeam:
@@ -49,15 +49,6 @@ class NumbaTeam:
             self._concurrent = numba.threading_layer() != "workqueue"
 
 
-def _openmp_is_gone() -> bool:
-    import numba
-
-    try:
-        return sys.platform == "linux" and numba.threading_layer() == "omp"
-    except ValueError:  # nothing was run in parallel yet
-        return False
-
-
 class _Setting:
     """The process's choice of threads; ``forced`` says why they can only be Numba's, "" if there is a choice."""
 
@@ -73,8 +64,11 @@ class _Setting:
     def after_fork(self) -> None:
         """In a forked child, use the pool: GNU's OpenMP would end the process at its first loop."""
         self.team = NumbaTeam()  # another thread may have been inside, which is not here
-        if self.by_numba and _openmp_is_gone():
-            self.by_numba = bool(self.forced)
+        if self.by_numba and not self.forced and sys.platform == "linux":
+            import numba
+
+            with contextlib.suppress(ValueError):  # nothing was run in parallel yet
+                self.by_numba = numba.threading_layer() != "omp"
 
 
 setting = _Setting()
@@ -123,12 +117,6 @@ def current_threads() -> int:
     if count is not None:
         return count
     return _numba_threads() if setting.by_numba else thread_limit()
-
-
-def _most_of_numba() -> int:
-    from numba import config
-
-    return int(config.NUMBA_NUM_THREADS)
 
 
 def _numba_threads() -> int:

@@ -1,4 +1,4 @@
-"""Who may compile or load now: one thread of the process, none while it is forked, few once it ends."""
+"""Locks around compiling and loading: one thread at a time, none while the process forks, few while it ends."""
 
 import os
 import sys
@@ -14,7 +14,7 @@ _Result = TypeVar("_Result")
 compiling = threading.RLock()  # of whoever compiles: Numba's state and LLVM's
 linking = threading.RLock()  # of whoever loads, which takes no time; taken last
 AGAIN = object()
-_of_forms: dict[tuple[str, str, str], threading.RLock] = {}  # type: ignore[valid-type]
+_of_variants: dict[tuple[str, str, str], threading.RLock] = {}  # type: ignore[valid-type]
 _held: list[Any] = []
 _LOOK = 0.02  # seconds
 _GRACE = 5.0  # seconds for which a process that ends is not held up by the threads that it had
@@ -23,9 +23,9 @@ _ended_at = 0.0  # on the monotonic clock, once the process ends
 _older: set[int | None] = set()  # the threads that there were then, but for the one in which it ends
 
 
-def lock_of_form(module: str, name: str, key: str) -> Any:
-    """Of who loads or compiles this form, or waits for another process that does."""
-    return _of_forms.setdefault((module, name, key), threading.RLock())
+def lock_of_variant(module: str, name: str, key: str) -> Any:
+    """Of who loads or compiles this variant, or waits for another process that does."""
+    return _of_variants.setdefault((module, name, key), threading.RLock())
 
 
 def in_turn(lock: Any, work: Callable[[], Any]) -> Any:
@@ -62,8 +62,8 @@ def end() -> None:
 
 def _all() -> list[Any]:
     """In the order in which one thread takes them: Numba's, if that was imported, while it compiles."""
-    internals = sys.modules.get("fastattn.runtime.internals")
-    return [compiling, *([] if internals is None else [internals.global_compiler_lock]), linking]
+    numba = sys.modules.get("numba.core.compiler_lock")
+    return [compiling, *([] if numba is None else [numba.global_compiler_lock]), linking]
 
 
 def _before_fork() -> None:
@@ -82,7 +82,7 @@ def _after_fork() -> None:
 
 def _after_fork_in_child() -> None:
     _after_fork()
-    _of_forms.clear()  # whose threads are not here
+    _of_variants.clear()  # whose threads are not here
 
 
 def with_room(work: Callable[[], _Result]) -> _Result:
@@ -99,25 +99,20 @@ def with_room(work: Callable[[], _Result]) -> _Result:
             failures.append(error)
 
     thread = threading.Thread(target=run, name="fastattn compiling", daemon=True)
-    if not _is_started(thread):  # no more threads: as far as it goes here
-        return work()
-    thread.join()
-    if failures:
-        raise failures[0]
-    return results[0]
-
-
-def _is_started(thread: threading.Thread) -> bool:
-    """Start a thread with _STACK; False where the system gives none."""
     with linking:  # another thread that does this would take this size for that of before
         before = threading.stack_size(_STACK)
         try:
             start_thread(thread)
         except (RuntimeError, MemoryError):
-            return False
+            thread = threading.current_thread()
         finally:
             threading.stack_size(before)
-    return True
+    if thread is threading.current_thread():  # no more threads: as far as it goes here
+        return work()
+    thread.join()
+    if failures:
+        raise failures[0]
+    return results[0]
 
 
 if hasattr(os, "register_at_fork"):

@@ -1,7 +1,7 @@
 """The code of wrappers: what unpacks the arguments of a call from Python, and shares a kernel's tasks among threads.
 
 ``wrapper(pool, threads, *arguments)`` has all tasks done, by as many threads, and returns 0; or, where more helpers are
-wanted than the pool at that address has, their number, with nothing done; or MISMATCH for arguments of another form.
+wanted than the pool at that address has, their number, with nothing done; or MISMATCH for arguments of other types.
 With ``threads`` 0 nothing runs: the structure of the arguments is written to the address ``pool``, if that is not 0,
 and its size returned. See ``machine_code`` for the table that a wrapper finds Python's functions and classes in.
 """
@@ -14,23 +14,24 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
+from numba.np.arrayobj import populate_array
 from numba.np.numpy_support import from_dtype
 
 from fastattn.runtime import machine_code as layout
-from fastattn.runtime.handle import MISMATCH
-from fastattn.runtime.internals import populate_array
-from fastattn.runtime.pool import LAUNCHER, MOST_PARTS, READY
-from fastattn.runtime.pool_code import I64, LAUNCH, word
+from fastattn.runtime.internals import call_compiled
+from fastattn.runtime.pool import READY
+from fastattn.runtime.pool_code import I64, word
 
 I8, I32, VOID, DOUBLE = ir.IntType(8), ir.IntType(32), ir.VoidType(), ir.DoubleType()
 WRAPPER = ir.FunctionType(I64, [I64, I64, I64])  # self, the address of the arguments, their number; an object
 
 
 class ArgumentType(NamedTuple):
-    """An argument's form, as ``signature_of`` writes it, with its Numba type.
+    """An argument's type, as ``signature_of`` writes it, with Numba's.
 
     kind     "array", "tuple", "object", or the letter of a number or None
-    items    the forms in a tuple
+    number   NumPy's of an array's dtype
+    items    the types in a tuple
     named    whether a tuple or object is of a class that the table holds
     """
 
@@ -45,19 +46,19 @@ _SCALARS = {"I": types.int64, "B": types.boolean, "D": types.float64, "F": types
 _TOKEN = re.compile(r"<[^>]*>|[^,()]*\(|[,)]|[^,()]+")
 
 
-def forms_of(key: str, classes: list[type]) -> list[ArgumentType]:
-    """The forms of a call's arguments. classes: those that the key names, in its order."""
-    return _forms(iter(_TOKEN.findall(key + ")")), iter(classes))
+def argument_types(key: str, classes: list[type]) -> list[ArgumentType]:
+    """The types of a call's arguments. classes: those that the key names, in its order."""
+    return _types(iter(_TOKEN.findall(key + ")")), iter(classes))
 
 
-def _forms(tokens: Iterator[str], classes: Iterator[type]) -> list[ArgumentType]:
+def _types(tokens: Iterator[str], classes: Iterator[type]) -> list[ArgumentType]:
     found: list[ArgumentType] = []
     for token in tokens:
         if token == ")":
             break
         if token.endswith("("):
             made = next(classes) if len(token) > 1 else None
-            items = tuple(_forms(tokens, classes))
+            items = tuple(_types(tokens, classes))
             kinds = [item.type for item in items]
             kind = types.BaseTuple.from_types(kinds, made) if made else types.Tuple(tuple(kinds))
             found.append(ArgumentType("tuple", kind, items=items, named=made is not None))
@@ -73,16 +74,16 @@ def _forms(tokens: Iterator[str], classes: Iterator[type]) -> list[ArgumentType]
 
 
 class _Unpacker:
-    """Emits code that takes Python objects apart; where one is of another form, it branches to ``wrong``."""
+    """Emits code that takes Python objects apart; where one is of another type, it branches to ``wrong``."""
 
     def __init__(self, context: Any, builder: Any, table: Any):
         self.context, self.builder, self.table = context, builder, table
         self.wrong = builder.append_basic_block("wrong")
         self.classes = len(layout.FUNCTIONS) + len(layout.OBJECTS)
 
-    def at(self, address: Any, place: int = 0, kind: Any = I64) -> Any:
+    def at(self, address: Any, offset: int = 0, kind: Any = I64) -> Any:
         """The value at so many bytes from an address."""
-        moved = self.builder.add(address, I64(place)) if place else address
+        moved = self.builder.add(address, I64(offset)) if offset else address
         return self.builder.load(self.builder.inttoptr(moved, kind.as_pointer()))
 
     def entry(self, number: int) -> Any:
@@ -134,29 +135,29 @@ class _Unpacker:
                 self.builder.store(self.call("PyNumber_AsSsize_t", value, self.object(OverflowError)), found)
         return self.number(self.builder.load(found))
 
-    def unpack(self, form: ArgumentType, value: Any) -> Any:
-        """The value in Numba's representation of the form's type."""
+    def unpack(self, expected: ArgumentType, value: Any) -> Any:
+        """The value in Numba's representation of the expected type."""
         builder, kind = self.builder, self.at(value, layout.TYPE)
-        if form.kind == "I":
+        if expected.kind == "I":
             return self.integer(value, kind)
-        if form.kind == "B":
+        if expected.kind == "B":
             self.require(builder.or_(self.equal(kind, self.object(bool)), self.equal(kind, self.object(np.bool_))))
             return builder.icmp_signed("!=", self.call("PyObject_IsTrue", value, returns=I32), I32(0))
-        if form.kind == "D":
+        if expected.kind == "D":
             self.require(self.is_a(kind, float))
             return self.call("PyFloat_AsDouble", value, returns=DOUBLE)
-        if form.kind == "F":
+        if expected.kind == "F":
             self.require(self.equal(kind, self.object(np.float32)))
             return builder.fptrunc(self.call("PyFloat_AsDouble", value, returns=DOUBLE), ir.FloatType())
-        if form.kind == "Z":
+        if expected.kind == "Z":
             self.require(self.equal(value, self.object(None)))
             return self.context.get_dummy_value()
-        if form.named:
+        if expected.named:
             self.require(self.equal(kind, self.entry(self.classes)))
             self.classes += 1
-        return {"tuple": self.tuple, "object": self.address, "array": self.array}[form.kind](form, value, kind)
+        return {"tuple": self.tuple, "object": self.address, "array": self.array}[expected.kind](expected, value, kind)
 
-    def address(self, form: ArgumentType, value: Any, kind: Any) -> Any:
+    def address(self, expected: ArgumentType, value: Any, kind: Any) -> Any:
         """The attribute of an object with a Numba type of its own."""
         name = self.context.insert_const_string(self.builder.module, "address")
         found = self.call("PyObject_GetAttrString", value, self.builder.ptrtoint(name, I64))
@@ -164,28 +165,29 @@ class _Unpacker:
         self.call("Py_DecRef", found, returns=VOID)
         return number
 
-    def tuple(self, form: ArgumentType, value: Any, kind: Any) -> Any:
-        if not form.named:
+    def tuple(self, expected: ArgumentType, value: Any, kind: Any) -> Any:
+        if not expected.named:
             self.require(self.equal(kind, self.object(tuple)))
-        self.require(self.equal(self.call("PyTuple_Size", value), len(form.items)))
-        items = [self.unpack(item, self.call("PyTuple_GetItem", value, I64(i))) for i, item in enumerate(form.items)]
-        return self.context.make_tuple(self.builder, form.type, items)
+        self.require(self.equal(self.call("PyTuple_Size", value), len(expected.items)))
+        items = [
+            self.unpack(item, self.call("PyTuple_GetItem", value, I64(i))) for i, item in enumerate(expected.items)
+        ]
+        return self.context.make_tuple(self.builder, expected.type, items)
 
-    def array(self, form: ArgumentType, value: Any, kind: Any) -> Any:
-        array_type: Any = form.type
+    def array(self, expected: ArgumentType, value: Any, kind: Any) -> Any:
+        array_type: Any = expected.type
         self.require(self.is_a(kind, np.ndarray))
         dtype = self.at(value, layout.DTYPE)
-        self.require(self.equal(self.at(dtype, layout.TYPE_NUMBER, I32), form.number))
+        self.require(self.equal(self.at(dtype, layout.TYPE_NUMBER, I32), expected.number))
         self.require(self.builder.not_(self.equal(self.at(dtype, layout.BYTE_ORDER, I8), ord(">"))))
         self.require(self.equal(self.at(value, layout.NDIM, I32), array_type.ndim))
         wanted = layout.C_CONTIGUOUS * (array_type.layout == "C") | layout.ALIGNED * array_type.aligned
         flags = self.builder.and_(self.at(value, layout.ARRAY_FLAGS, I32), I32(layout.C_CONTIGUOUS | layout.ALIGNED))
         self.require(self.equal(flags, wanted))
         array = self.context.make_array(array_type)(self.context, self.builder)
-        places = range(0, 8 * array_type.ndim, 8)
         shape, strides = (
-            [self.at(at, place) for place in places] if array_type.ndim else []
-            for at in (self.at(value, layout.SHAPE), self.at(value, layout.STRIDES))
+            [self.at(address, 8 * axis) for axis in range(array_type.ndim)]
+            for address in (self.at(value, layout.SHAPE), self.at(value, layout.STRIDES))
         )
         count: Any = I64(1)
         for extent in shape:
@@ -196,37 +198,40 @@ class _Unpacker:
         return array._getvalue()
 
 
-def emit_door(context: Any, module: Any, name: str, forms: list[ArgumentType], run: Callable) -> None:
+def emit_wrapper(context: Any, module: Any, name: str, expected: list[ArgumentType], run: Callable) -> None:
     """A function ``name`` of type WRAPPER for a kernel of these arguments.
 
-    run  run(builder, pool, threads, values, unpacker) emits what is done, and returns the number that the wrapper returns
+    run  run(builder, pool, threads, values, unpacker) emits what is done; its result is what the wrapper returns
     """
     wrapper = ir.Function(module, WRAPPER, name)
     wrapper.attributes.add("uwtable")  # Python unwinds a daemon thread that wants the GIL back while the process ends
     builder = ir.IRBuilder(wrapper.append_basic_block())
     table = builder.add(wrapper.args[0], I64(layout.TABLE))
     unpacker = _Unpacker(context, builder, table)
-    unpacker.require(unpacker.equal(wrapper.args[2], 2 + len(forms)))
+    unpacker.require(unpacker.equal(wrapper.args[2], 2 + len(expected)))
 
     def argument(n: int) -> Any:
         return unpacker.at(wrapper.args[1], 8 * n)
 
     pool, threads = (unpacker.unpack(ArgumentType("I", types.int64), argument(n)) for n in range(2))
-    values = [unpacker.unpack(form, argument(2 + n)) for n, form in enumerate(forms)]
+    values = [unpacker.unpack(kind, argument(2 + n)) for n, kind in enumerate(expected)]
     result = run(builder, pool, threads, values, unpacker)
     builder.ret(unpacker.call("PyLong_FromLongLong", result))
     builder.position_at_end(unpacker.wrong)
-    builder.ret(unpacker.call("PyLong_FromLongLong", I64(MISMATCH)))
+    builder.ret(unpacker.call("PyLong_FromLongLong", I64(layout.MISMATCH)))
 
 
-def emit_shared(entry: Any, arguments_type: Any) -> Callable:
-    """``run`` of ``emit_door`` for a kernel whose tasks ``entry(place, first, end)`` does."""
+def emit_shared(share: Any, entry: Any, arguments_type: Any) -> Callable:
+    """``run`` of ``emit_wrapper`` for a kernel whose tasks ``entry(arguments, first, end)`` does.
+
+    share  the compiled ``pool_code.share``
+    """
 
     def run(builder: Any, pool: Any, threads: Any, values: list, unpacker: _Unpacker) -> Any:
         arguments: Any = ir.Constant(arguments_type, ir.Undefined)
         for n, value in enumerate(values):
             arguments = builder.insert_value(arguments, value, n)
-        place = builder.ptrtoint(cgutils.alloca_once_value(builder, arguments), I64)
+        address = builder.ptrtoint(cgutils.alloca_once_value(builder, arguments), I64)
         result = cgutils.alloca_once_value(builder, unpacker.context.get_constant(types.int64, 0))
         size = I64(unpacker.context.get_abi_sizeof(arguments_type))
         with builder.if_else(builder.icmp_signed("==", threads, I64(0))) as (packing, running):
@@ -236,7 +241,9 @@ def emit_shared(entry: Any, arguments_type: Any) -> Callable:
                 builder.store(size, result)
             with running:
                 state = unpacker.call("PyEval_SaveThread")
-                builder.store(_emit_shares(builder, entry, place, pool, threads), result)
+                ready = builder.load_atomic(word(builder, builder.add(pool, I64(READY))), "seq_cst", 8)
+                given = [pool, threads, ready, builder.ptrtoint(entry, I64), address]
+                builder.store(call_compiled(builder, share, given, types.int64), result)
                 unpacker.call("PyEval_RestoreThread", state, returns=VOID)
         return builder.load(result)
 
@@ -244,7 +251,7 @@ def emit_shared(entry: Any, arguments_type: Any) -> Callable:
 
 
 def emit_plain(function: Any) -> Callable:
-    """``run`` of ``emit_door`` for a function of integers, of which it has none but those of its arguments."""
+    """``run`` of ``emit_wrapper`` for a function of integers, of which it has none but those of its arguments."""
 
     def run(builder: Any, pool: Any, threads: Any, values: list, unpacker: _Unpacker) -> Any:
         state = unpacker.call("PyEval_SaveThread")
@@ -253,34 +260,3 @@ def emit_plain(function: Any) -> Callable:
         return result
 
     return run
-
-
-def _emit_shares(builder: Any, entry: Any, place: Any, pool: Any, threads: Any) -> Any:
-    """Have all tasks done, shared among at most so many threads; how many helpers the pool lacks for that."""
-    lacking = cgutils.alloca_once_value(builder, I64(0))
-    with builder.if_else(builder.icmp_signed("<=", threads, I64(1))) as (one, several):
-        with one:
-            builder.call(entry, [place, I64(0), I64(1 << 62)])
-        with several:
-            tasks = builder.call(entry, [place, I64(0), I64(0)])
-            parts = _emit_least(builder, tasks, threads, I64(MOST_PARTS))
-            with builder.if_else(builder.icmp_signed("<=", parts, I64(1))) as (few, many):
-                with few:
-                    builder.call(entry, [place, I64(0), tasks])
-                with many:
-                    helpers = builder.sub(parts, I64(1))
-                    ready = builder.load_atomic(word(builder, builder.add(pool, I64(READY))), "seq_cst", 8)
-                    with builder.if_else(builder.icmp_signed(">", helpers, ready)) as (lack, enough):
-                        with lack:
-                            builder.store(helpers, lacking)
-                        with enough:
-                            launcher = builder.load(word(builder, builder.add(pool, I64(LAUNCHER))))
-                            launch = builder.inttoptr(launcher, LAUNCH.as_pointer())
-                            builder.call(launch, [pool, builder.ptrtoint(entry, I64), place, tasks, parts])
-    return builder.load(lacking)
-
-
-def _emit_least(builder: Any, first: Any, *others: Any) -> Any:
-    for other in others:
-        first = builder.select(builder.icmp_signed("<", first, other), first, other)
-    return first

@@ -1,5 +1,6 @@
 """Warnings that point at the line of the caller's own code that led to them."""
 
+import functools
 import sys
 import warnings
 
@@ -10,3 +11,6 @@ def warn(message: str) -> None:
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("fastattn."):
         level, frame = level + 1, frame.f_back
     warnings.warn(message, stacklevel=level)
+
+
+warn_once = functools.cache(warn)  # a message a process

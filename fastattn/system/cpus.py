@@ -115,13 +115,13 @@ def _folders(mounts: list[_Mount], group: Path) -> list[Path]:
 
 
 def _quota_2(folder: Path) -> Quota | None:
-    """Of cgroup v2: "max" or microseconds, then the period."""
+    """The limit of cgroup v2: "max" or microseconds, then the period."""
     limit, _, period = _read(folder / "cpu.max").strip().partition(b" ")
     return _quota(limit, period, folder / "cpu.max")
 
 
 def _quota_1(folder: Path) -> Quota | None:
-    """Of cgroup v1: microseconds, -1 for no limit."""
+    """The limit of cgroup v1: microseconds, -1 for no limit."""
     limit, period = (_read(folder / f"cpu.cfs_{name}_us").strip() for name in ("quota", "period"))
     return _quota(limit, period, folder / "cpu.cfs_quota_us")
 

@@ -208,23 +208,20 @@ def as_text(line: bytes, number: int, name: str) -> str:
     return text_of(line, f"{name}, line {number}", first=number == 1)
 
 
-def text_of(line: bytes, place: str, first: bool) -> str:
-    """A line, perhaps a file's first, without its end; InputError that names its place where it is not text."""
+def text_of(line: bytes, location: str, first: bool) -> str:
+    """A line, perhaps a file's first, without its end; InputError that names its location where it is not text."""
     if len(line) > LONGEST_LINE:
-        raise InputError(f"{place}: longer than {LONGEST_LINE:,} bytes, so this is not text")
+        raise InputError(f"{location}: longer than {LONGEST_LINE:,} bytes, so this is not text")
     if first:
         line = line.removeprefix(BYTE_ORDER_MARK)
-    return _decode(line.removesuffix(b"\n").removesuffix(b"\r"), place)
-
-
-def _decode(line: bytes, place: str) -> str:
+    line = line.removesuffix(b"\n").removesuffix(b"\r")
     try:
         text = line.decode("utf-8")
     except UnicodeDecodeError as error:
         wrong = f"byte 0x{line[error.start]:02x} at column {error.start + 1}"
-        raise InputError(f"{place}: not UTF-8 ({wrong}); convert the text first, for example with iconv") from None
+        raise InputError(f"{location}: not UTF-8 ({wrong}); convert the text first, for example with iconv") from None
     if "\0" in text:
-        raise InputError(f"{place}: a NUL byte, so this is not text; UTF-16 has to be converted to UTF-8 first")
+        raise InputError(f"{location}: a NUL byte, so this is not text; UTF-16 has to be converted to UTF-8 first")
     return text
 
 

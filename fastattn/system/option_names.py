@@ -1,4 +1,4 @@
-"""What to say of an option that a function does not have: its name here, or the nearest one that there is."""
+"""Error messages for unknown options: the name here of another library's option, or the nearest one."""
 
 import typing
 from collections.abc import Callable, Iterable, Mapping

@@ -1,4 +1,4 @@
-"""Work in Python threads that end with the call: a child process forked later waits for none of them."""
+"""Maps a function in Python threads that end with the call, so that a process forked later has none to wait for."""
 
 import threading
 from collections import deque
@@ -25,10 +25,10 @@ def map_in_threads(function: Callable[[_Item], _Result], items: Sequence[_Item],
         try:
             while waiting:
                 try:
-                    place, item = waiting.popleft()
+                    index, item = waiting.popleft()
                 except IndexError:  # another was quicker
                     return
-                results[place] = function(item)
+                results[index] = function(item)
         except BaseException as error:  # noqa: BLE001  raised again below
             failures.append(error)
             waiting.clear()
@@ -54,7 +54,7 @@ def map_in_threads(function: Callable[[_Item], _Result], items: Sequence[_Item],
                 thread.join()
     if failures:
         raise failures[0]
-    return [results[place] for place in range(len(items))]
+    return [results[index] for index in range(len(items))]
 
 
 def start_thread(thread: threading.Thread) -> None:
@@ -75,10 +75,10 @@ def warn_of_fewer_threads(error: BaseException) -> None:
 
     Not where Python refuses one because the process ends: nobody can do anything about that.
     """
-    global _told
-    if not _told and "interpreter shutdown" not in str(error):
-        _told = True
+    global _warned
+    if not _warned and "interpreter shutdown" not in str(error):
+        _warned = True
         warn(f"work goes on with fewer threads than asked for: {error}")
 
 
-_told = False
+_warned = False

@@ -8,6 +8,6 @@ time, whole numbers that depend on the key are int32, int64 where an array of in
 takes part, and wrap around.
 
 ``compile_function`` (plan.py) reads a function's source (source.py), rewrites it without branches (rewrite.py,
-expressions.py, straight.py), and makes a handle whose Numba type (forms.py) names the content; kernels take handles and
-call what is in rows.py.
+expressions.py, straight.py), and makes a handle whose Numba type (function_type.py) names the content; kernels take
+handles and call what is in kernels/user_functions/rows.py.
 """

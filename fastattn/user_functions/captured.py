@@ -1,4 +1,4 @@
-"""What a function reads beside its parameters: where it lies, and as what it is passed to compiled code.
+"""The variables that a user's function captures: how they are found, and how they are passed to compiled code.
 
 A path says how to get from a function to a value: by cells, globals, defaults, attributes of modules, and on through
 the functions that it calls. It keeps nothing alive.
@@ -21,7 +21,7 @@ class Captured(NamedTuple):
 
     path: Path
     name: str
-    place: str
+    location: str
 
 
 def plain(value: Any) -> Any:
@@ -59,22 +59,22 @@ def value_of(function: FunctionType, captured: Captured) -> Any:
     try:
         return follow(function, captured.path)
     except ABSENT:
-        raise InputError(f"{captured.place}: the name {captured.name} is not defined") from None
+        raise InputError(f"{captured.location}: the name {captured.name} is not defined") from None
 
 
-# A form of a captured value -> how struct packs it.
+# Name of a captured value's type -> how struct packs it.
 _NUMBERS = {"bool": "q", "int": "q", "long": "q", "float": "fxxxx"}
 
 
-def form_of(captured: Captured, value: Any) -> tuple[str, Any]:
-    """(its form, the value to pack): "bool", "int", "long" beyond 32 bits, "float", a table's element and axes."""
+def type_name_of(captured: Captured, value: Any) -> tuple[str, Any]:
+    """(its type's name, what to pack): "bool", "int", "long" beyond 32 bits, "float", a table's element and axes."""
     if isinstance(value, np.ndarray) and value.ndim == 0:
         value = value[()]
     if isinstance(value, (bool, np.bool_)):
         return "bool", int(value)
     if isinstance(value, (int, np.integer)):
         if not -(2**63) <= value < 2**63:
-            raise InputError(f"{captured.place}: {captured.name} should fit in 64 bits, got {described(value)}")
+            raise InputError(f"{captured.location}: {captured.name} should fit in 64 bits, got {described(value)}")
         return "int" if -(2**31) <= value < 2**31 else "long", int(value)
     if isinstance(value, (float, np.floating)):
         return "float", float(np.clip(value, -_LARGEST, _LARGEST)) if np.isfinite(value) else float(value)
@@ -85,10 +85,10 @@ def form_of(captured: Captured, value: Any) -> tuple[str, Any]:
         if table is not None:
             lost = _lost(value, table)
             if lost:
-                raise InputError(f"{captured.place}: {captured.name} has {lost}")
+                raise InputError(f"{captured.location}: {captured.name} has {lost}")
             return f"{_NAMES[table.dtype]} {table.ndim}", table
     raise InputError(
-        f"{captured.place}: expected {captured.name} to be a number, an array of numbers or a function, "
+        f"{captured.location}: expected {captured.name} to be a number, an array of numbers or a function, "
         f"got {_kind_of(value)}{'; pass its .numpy()' if hasattr(value, 'numpy') else ''}"
     )
 
@@ -126,10 +126,8 @@ def _as_table(array: np.ndarray) -> np.ndarray | None:
         return None
     if not array.size:
         return np.zeros((1,) * array.ndim, wanted)[(slice(0),) * array.ndim]
-    if wanted == np.float32 and size > 4:
-        with np.errstate(over="ignore"):
-            return np.require(array, wanted, ["C", "A"])
-    return np.require(array, wanted, ["C", "A"])
+    with np.errstate(over="ignore"):
+        return np.require(array, wanted, ["C", "A"])
 
 
 def _lost(array: np.ndarray, table: np.ndarray) -> str:
@@ -144,13 +142,13 @@ def _lost(array: np.ndarray, table: np.ndarray) -> str:
     return ""
 
 
-def packing_of(forms: tuple[str, ...]) -> tuple[struct.Struct, list[int]]:
-    """(how values of these forms are packed, the place of each in bytes)."""
-    places, code = [], "<"
-    for form in forms:
-        places.append(struct.calcsize(code))
-        code += _NUMBERS.get(form) or f"{1 + int(form.split()[1])}q"
-    return struct.Struct(code), places
+def packing_of(names: tuple[str, ...]) -> tuple[struct.Struct, list[int]]:
+    """(how values of these types are packed, the offset of each in bytes)."""
+    offsets, code = [], "<"
+    for name in names:
+        offsets.append(struct.calcsize(code))
+        code += _NUMBERS.get(name) or f"{1 + int(name.split()[1])}q"
+    return struct.Struct(code), offsets
 
 
 def words_of(value: Any) -> tuple:

@@ -1,6 +1,7 @@
 """Masks made of masks: plain functions, which kernels compile with the masks that they are made of."""
 
 from collections.abc import Callable
+from functools import reduce
 
 from fastattn.errors import InputError
 
@@ -19,12 +20,7 @@ def _combined(masks: tuple[Callable, ...], name: str, join: Callable, nothing: C
     for mask in masks:
         if not callable(mask):
             raise InputError(f"{name}: expected functions (b, h, t, s), got a {type(mask).__name__}")
-    if not masks:
-        return nothing
-    combined = masks[0]
-    for mask in masks[1:]:
-        combined = join(combined, mask)
-    return combined
+    return reduce(join, masks) if masks else nothing
 
 
 def _both(first: Callable, second: Callable) -> Callable:

@@ -97,8 +97,8 @@ class Expressions:
         return ast.Call(ast.Name(f"_{name}", ast.Load()), list(operands), [])
 
     def folded(self, name: str, values: list[ast.expr]) -> ast.expr:
-        result = values[0]
-        for value in values[1:]:
+        result, *others = values
+        for value in others:
             result = ast.copy_location(self.call(name, result, value), value)
         return result
 
@@ -232,8 +232,7 @@ class Expressions:
         value, path = self.find(node)
         if isinstance(value, (FunctionType, ModuleType, type)) or callable(value):
             self.refuse(node, f"{ast.unparse(node)} as a value")
-        place = f"{self.file}:{node.lineno}"
-        return self.parameter(Captured(path, ast.unparse(node), place))
+        return self.parameter(Captured(path, ast.unparse(node), f"{self.file}:{node.lineno}"))
 
     def parameter(self, captured: Captured) -> ast.expr:
         known = self.rewritten.captured

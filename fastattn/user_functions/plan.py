@@ -1,4 +1,4 @@
-"""From a Python function to what a kernel is called with: a handle, whose Numba type names the function's content.
+"""Compiles users' functions: from Python to a handle for kernels, whose Numba type names the function's content.
 
 What a function reads beside its parameters is passed at each call, so that its changed values count at once, and
 nothing is compiled for them. A function is rewritten once: a plan is found again by the function's code, and holds for
@@ -17,11 +17,11 @@ from typing import Any
 
 from fastattn.errors import InputError
 from fastattn.runtime.turns import with_room
-from fastattn.user_functions.captured import ABSENT, follow, form_of, packing_of, plain, value_of, words_of
+from fastattn.user_functions.captured import ABSENT, follow, packing_of, plain, type_name_of, value_of, words_of
 from fastattn.user_functions.expressions import Parts
-from fastattn.user_functions.forms import Forms, Handle, handle_class, type_of
+from fastattn.user_functions.function_type import Handle, Variants, handle_class, type_of
 from fastattn.user_functions.rewrite import Rewritten
-from fastattn.user_functions.source import place_of
+from fastattn.user_functions.source import location_of
 
 # Kind of function -> its parameters
 PARAMETERS = {"score_mod": "score, b, h, t, s", "mask_mod": "b, h, t, s"}
@@ -35,7 +35,7 @@ class Plan:
         try:
             self.rewritten = Rewritten(function, (), self.parts)
         except RecursionError:
-            raise InputError(f"{place_of(function.__code__)} is too deeply nested") from None
+            raise InputError(f"{location_of(function.__code__)} is too deeply nested") from None
         self.parts.stack.clear()
         self.text = f"{kind}\n{self.rewritten.text()}"
         self.types: dict[tuple[str, ...], tuple[type[Handle], struct.Struct]] = {}
@@ -50,10 +50,10 @@ class Plan:
             return False
 
     def bind(self, function: FunctionType) -> Handle:
-        """InputError if a captured value is of no kind that can be passed."""
+        """The function's handle with its captured values of now; InputError if one cannot be passed."""
         values, names = [], []
         for captured in self.rewritten.captured:
-            name, value = form_of(captured, value_of(function, captured))
+            name, value = type_name_of(captured, value_of(function, captured))
             names.append(name)
             values.append(value)
         made, packing = self.typed(tuple(names))
@@ -63,13 +63,13 @@ class Plan:
         return handle
 
     def typed(self, names: tuple[str, ...]) -> tuple[type[Handle], struct.Struct]:
-        """The class of handles for captured values of these forms, and how they are packed."""
+        """The class of handles for captured values of these types, and how they are packed."""
         found = self.types.get(names)
         if found is None:
             digest = hashlib.sha256(f"{self.text}\n{names}".encode()).hexdigest()[:24]
-            packing, places = packing_of(names)
-            forms = Forms(self.kind, self.rewritten, tuple(map(type_of, names)))
-            made = handle_class(digest, forms, tuple(places), packing.size)
+            packing, offsets = packing_of(names)
+            variants = Variants(self.kind, self.rewritten, tuple(map(type_of, names)))
+            made = handle_class(digest, variants, tuple(offsets), packing.size)
             found = self.types[names] = made, packing
         return found
 
@@ -90,7 +90,7 @@ def python_function(function: Any, kind: str) -> FunctionType:
     code, wanted = function.__code__, PARAMETERS[kind]
     needed = code.co_kwonlyargcount > len(function.__kwdefaults__ or ())
     if _count(function) != len(wanted.split(", ")) or needed or code.co_flags & (CO_VARARGS | CO_VARKEYWORDS):
-        raise InputError(f"{kind}: expected a function of {wanted}, got {place_of(code)} of {_parameters(code)}")
+        raise InputError(f"{kind}: expected a function of {wanted}, got {location_of(code)} of {_parameters(code)}")
     return function
 
 
@@ -118,7 +118,7 @@ def plan_of(function: FunctionType, kind: str) -> Plan:
 
 
 def compile_function(function: Any, kind: str) -> Handle:
-    """What a kernel takes for a ``score_mod(score, b, h, t, s)`` or a ``mask_mod(b, h, t, s)``, as ``kind`` says.
+    """The handle by which kernels take a ``score_mod(score, b, h, t, s)`` or ``mask_mod(b, h, t, s)``, by ``kind``.
 
     It holds the captured values of this moment, and is made anew for every call. InputError for a function that cannot
     be compiled: of what it does, here; of how its types go together, by the kernel that first takes it.
@@ -140,9 +140,9 @@ def explain_function(function: Any) -> str:
     python = python_function(function, kind)
     with _said_of(kind):
         plan = plan_of(python, kind)
-        forms = plan.bind(python)._numba_type_.forms
-        best = with_room(forms.best)
-    return "vectorised" if best == "lanes" else f"scalar: {forms.why_not('lanes')}"
+        variants = plan.bind(python)._numba_type_.variants
+        best = with_room(variants.best)
+    return "vectorised" if best == "lanes" else f"scalar: {variants.why_not('lanes')}"
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from typing import Any
 from fastattn.errors import InputError
 from fastattn.user_functions.captured import Captured, Path
 from fastattn.user_functions.expressions import Expressions, Parts, named_kind, number_of
-from fastattn.user_functions.source import definition_of, function_of, place_of
+from fastattn.user_functions.source import definition_of, function_of, location_of
 from fastattn.user_functions.straight import NotStraight, straighten
 
 
@@ -30,7 +30,7 @@ class Rewritten:
 
     def __init__(self, function: FunctionType, path: Path, parts: Parts, given: frozenset[str] = frozenset()):
         self.function_name, self.file = function.__name__, function.__code__.co_filename
-        self.place, self.path, self.given = place_of(function.__code__), path, given
+        self.location, self.path, self.given = location_of(function.__code__), path, given
         self.calls: dict[str, Rewritten] = {}
         self.passed: dict[str, tuple[str, Any]] = {}
         self.captured: list[Captured] = []
@@ -39,21 +39,21 @@ class Rewritten:
         self.definition = _Rewriter(self, function, path, parts, given).definition()
 
     def text(self) -> str:
-        """All that its code depends on, without lines."""
+        """The text of all that its code depends on, without line numbers."""
         calls = "".join(f"{name}:\n{call.text()}\n" for name, call in self.calls.items())
         passed = "".join(f"{name}: {given}\n" for name, (given, _) in self.passed.items())
         return f"{calls}{passed}{ast.unparse(self.definition)}"
 
 
 class _Rewriter(Expressions):
-    """Its statements, and the whole."""
+    """Rewrites a function's statements, and so the whole."""
 
     def rewrite(self, function: FunctionType, path: Path, given: frozenset[str]) -> Rewritten:
         return Rewritten(function, path, self.parts, given)
 
     def definition(self) -> ast.FunctionDef:
         if any(function is self.function for function in self.parts.stack):
-            raise InputError(f"{self.rewritten.place}: it calls itself")
+            raise InputError(f"{self.rewritten.location}: it calls itself")
         self.parts.stack.append(self.function)
         source = definition_of(self.function)
         self.own |= {n.id for n in ast.walk(source) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
@@ -150,19 +150,12 @@ def _is_step(node: ast.expr) -> bool:
 
 
 class _Deciding(ast.NodeTransformer):
-    """Where branches stay, their conditions are of scalars."""
+    """Turns the conditions of branches that stay into scalars."""
 
-    def visit_If(self, node: ast.If) -> ast.If:
+    def visit_If(self, node: Any) -> Any:
         self.generic_visit(node)
-        node.test = _decided(node.test)
+        call = ast.Call(ast.Name("_decide", ast.Load()), [node.test], [])
+        node.test = ast.fix_missing_locations(ast.copy_location(call, node.test))
         return node
 
-    def visit_While(self, node: ast.While) -> ast.While:
-        self.generic_visit(node)
-        node.test = _decided(node.test)
-        return node
-
-
-def _decided(test: ast.expr) -> ast.expr:
-    call = ast.Call(ast.Name("_decide", ast.Load()), [test], [])
-    return ast.fix_missing_locations(ast.copy_location(call, test))
+    visit_While = visit_If

@@ -5,6 +5,7 @@ compiles to the function's own code.
 """
 
 import ast
+import copy
 import linecache
 from collections.abc import Iterator
 from functools import lru_cache
@@ -16,7 +17,7 @@ from fastattn.errors import InputError
 Definition: TypeAlias = ast.FunctionDef | ast.Lambda
 
 
-def place_of(code: CodeType) -> str:
+def location_of(code: CodeType) -> str:
     """A function's name, file and line, for messages."""
     return f"{code.co_name} ({code.co_filename}:{code.co_firstlineno})"
 
@@ -28,7 +29,7 @@ def definition_of(function: FunctionType) -> Definition:
     text = "".join(linecache.getlines(code.co_filename, function.__globals__))
     if not text:
         raise InputError(
-            f"{place_of(code)}: its source cannot be read; define it in a file or a notebook (Python's prompt "
+            f"{location_of(code)}: its source cannot be read; define it in a file or a notebook (Python's prompt "
             "keeps none before 3.13)"
         )
     return _find(code, code.co_filename, text)
@@ -36,12 +37,12 @@ def definition_of(function: FunctionType) -> Definition:
 
 @lru_cache(1000)
 def _find(code: CodeType, file: str, text: str) -> Definition:
-    """``file`` because codes of different files may be equal."""
+    """The definition with this code in the text. ``file`` is part of the key: codes of different files may be equal."""
     definitions, imports = _read(text)
     for node in definitions:
         if _first_line(node) == code.co_firstlineno and _is_code_of(node, code, imports):
             return node
-    raise InputError(f"{place_of(code)}: its source has changed since it was loaded, or is no plain function")
+    raise InputError(f"{location_of(code)}: its source has changed since it was loaded, or is no plain function")
 
 
 @lru_cache(8)
@@ -74,16 +75,11 @@ def _first_line(node: Definition) -> int:
 def _is_code_of(node: Definition, code: CodeType, imports: list[ast.stmt]) -> bool:
     if getattr(node, "name", "<lambda>") != code.co_name:
         return False
-    arguments = node.args
-    bare = ast.arguments(
-        posonlyargs=[_bare(one) for one in arguments.posonlyargs],
-        args=[_bare(one) for one in arguments.args],
-        vararg=arguments.vararg and _bare(arguments.vararg),
-        kwonlyargs=[_bare(one) for one in arguments.kwonlyargs],
-        kw_defaults=[None] * len(arguments.kwonlyargs),
-        kwarg=arguments.kwarg and _bare(arguments.kwarg),
-        defaults=[],
-    )
+    bare = copy.deepcopy(node.args)
+    bare.defaults, bare.kw_defaults = [], [None] * len(bare.kwonlyargs)
+    for argument in ast.walk(bare):
+        if isinstance(argument, ast.arg):
+            argument.annotation = None
     inside: ast.stmt
     if isinstance(node, ast.Lambda):
         inside = ast.Return(ast.Lambda(bare, node.body))
@@ -100,7 +96,7 @@ def _is_code_of(node: Definition, code: CodeType, imports: list[ast.stmt]) -> bo
     except (SyntaxError, ValueError):
         return False
     (around,) = _codes_in(compiled)
-    return any(_equal(found, code) for found in _codes_in(around))
+    return any(_content(found) == _content(code) for found in _codes_in(around))
 
 
 def function_of(name: str, arguments: ast.arguments, body: list[ast.stmt]) -> ast.FunctionDef:
@@ -111,16 +107,8 @@ def function_of(name: str, arguments: ast.arguments, body: list[ast.stmt]) -> as
     return definition
 
 
-def _bare(argument: ast.arg) -> ast.arg:
-    return ast.arg(argument.arg)
-
-
 def _codes_in(code: CodeType) -> list[CodeType]:
     return [constant for constant in code.co_consts if isinstance(constant, CodeType)]
-
-
-def _equal(a: CodeType, b: CodeType) -> bool:
-    return _content(a) == _content(b)
 
 
 def _content(code: CodeType) -> tuple:

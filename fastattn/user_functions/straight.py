@@ -13,11 +13,11 @@ MOST_VALUES = 200
 
 
 class NotStraight(Exception):
-    """A function that this cannot do; the message says why."""
+    """The function has loops, or paths without a value; the message says where."""
 
 
 def straighten(body: list[ast.stmt], parameters: list[str]) -> list[ast.stmt]:
-    """Assignments, each to a name of its own, and one ``return``. NotStraight for loops and what else there may be."""
+    """Rewrite a body as assignments, each to a new name, and one ``return``. NotStraight for loops and the like."""
     return _Straight(parameters).whole(body)
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from bench import assembly
-from tests.runtime.workload import run_child
+from tests.children import run_child
 
 SHOW = """
 import sys

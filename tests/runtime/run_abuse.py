@@ -22,7 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fastattn.system.cache_folder import cache_root
-from tests.runtime.workload import run_child
+from tests.children import run_child
 from tests.weights.ctranslate2.writer import write_tiny
 from tests.weights.download.index_server import IndexServer, entry_of, zipped
 

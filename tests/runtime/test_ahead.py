@@ -5,25 +5,27 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fastattn import Translator
 from fastattn.runtime import ahead
-from fastattn.runtime.ahead import FORMS
 from fastattn.runtime.handle import kernel_named
+from fastattn.runtime.second_process import VARIANTS
 from tests import ROOT
+from tests.children import run_child
 from tests.models.tiny_models import random_checkpoint
-from tests.runtime.workload import run_child
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="files cannot be locked there")
 
 
 def test_models_take_the_forms_that_are_compiled_ahead() -> None:
     Translator.from_checkpoint(random_checkpoint(seed=5)).translate_tokens([["▁w1", "▁w2"]], beam_size=2)
-    for file, name, key in FORMS:
-        assert key in kernel_named(file, name).forms, name
+    for file, name, key in VARIANTS:
+        assert key in kernel_named(file, name).variants, name
 
 
 def test_it_imports_nothing_of_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,6 +53,13 @@ def test_no_program_but_python_is_started(name: str, value: object, monkeypatch:
     ahead.begin_ahead.__wrapped__()
 
 
+def start(code: str, *arguments: str, **options: Any) -> subprocess.Popen[str]:
+    """A process that runs Python code; options in capitals are variables of its environment."""
+    environment = {**os.environ, **{name: options.pop(name) for name in list(options) if name.isupper()}}
+    command = [sys.executable, "-W", "error", "-c", code, *arguments]
+    return subprocess.Popen(command, cwd=ROOT, env=environment, **{"stdout": subprocess.PIPE, "text": True, **options})
+
+
 CHILD = """
 import numpy as np
 from fastattn.ops import cpu as operations
@@ -61,12 +70,10 @@ print(operations.rms_norm(x, x[0], 1e-5).sum())
 
 @pytest.mark.slow
 def test_a_second_process_compiles_them(tmp_path: Path) -> None:
-    command = [sys.executable, "-W", "error", "-c", f"{CHILD}\ninput()"]
-    environment = {**os.environ, "FASTATTN_CACHE": str(tmp_path), **AHEAD}
-    first = subprocess.Popen(
-        command, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    first = start(
+        f"{CHILD}\ninput()", stdin=subprocess.PIPE, stderr=subprocess.PIPE, FASTATTN_CACHE=str(tmp_path), **AHEAD
     )
-    wanted = {"norm._normalise", *(f"{file.rpartition('.')[2]}.{name}" for file, name, _ in FORMS)}
+    wanted = {"norm._normalise", *(f"{file.rpartition('.')[2]}.{name}" for file, name, _ in VARIANTS)}
     deadline = time.monotonic() + 120
     while kept(tmp_path) != wanted and time.monotonic() < deadline:
         time.sleep(0.2)
@@ -104,14 +111,7 @@ time.sleep(60)
 @pytest.mark.parametrize("how", ["Ctrl-C", "the first is killed"])
 def test_the_second_process_is_no_child_and_ends_at_once(tmp_path: Path, how: str) -> None:
     """Whoever waits for children waits for none of ours; and nothing is left that goes on for ten seconds."""
-    first = subprocess.Popen(
-        [sys.executable, "-c", FIRST],
-        cwd=ROOT,
-        env={**os.environ, "FASTATTN_CACHE": str(tmp_path), **AHEAD},
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    first = start(FIRST, start_new_session=True, FASTATTN_CACHE=str(tmp_path), **AHEAD)
     assert first.stdout is not None
     try:
         assert [first.stdout.readline() for _ in range(2)] == ["no child\n", "at it\n"]
@@ -139,22 +139,24 @@ with handle._folder.claimed("norm._normalise", sys.argv[1]):
 """
 
 
-def test_who_wants_what_another_compiles_waits_until_that_one_is_gone(tmp_path: Path) -> None:
+@pytest.fixture
+def holder(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """A process that claims to compile that form, in a cache at ``tmp_path``."""
+    process = start(HOLDER, NORM, FASTATTN_CACHE=str(tmp_path))
+    assert process.stdout is not None and process.stdout.readline() == "claimed\n"
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def test_who_wants_what_another_compiles_waits_until_that_one_is_gone(
+    tmp_path: Path, holder: subprocess.Popen[str]
+) -> None:
     """Killed, it holds no claim."""
-    environment = {**os.environ, "FASTATTN_CACHE": str(tmp_path)}
-    holder = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, NORM], cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True
-    )
-    assert holder.stdout is not None and holder.stdout.readline() == "claimed\n"
-    waiting = subprocess.Popen(
-        [sys.executable, "-c", CHILD], cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True
-    )
-    try:
-        with pytest.raises(subprocess.TimeoutExpired):
-            waiting.wait(8)
-    finally:
-        holder.kill()
-        holder.communicate()
+    waiting = start(CHILD, FASTATTN_CACHE=str(tmp_path))
+    with pytest.raises(subprocess.TimeoutExpired):
+        waiting.wait(8)
+    holder.kill()
     output, _ = waiting.communicate(timeout=120)
     assert float(output) == pytest.approx(24, rel=1e-4)
     assert [path.name.rpartition("-")[0] for path in tmp_path.glob("kernels/*/norm*")] == ["norm._normalise"]
@@ -188,34 +190,14 @@ print("forked", os.waitpid(child, 0)[1], flush=True)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform has no fork")
-def test_a_process_that_is_stopped_holds_only_who_wants_its_form(tmp_path: Path) -> None:
+def test_a_process_that_is_stopped_holds_only_who_wants_its_form(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
     """Suspended at the keyboard, say, in the middle of its first run: other forms, forks and the end do not wait."""
-    environment = {**os.environ, "FASTATTN_CACHE": str(tmp_path)}
-    holder = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, NORM], cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True
-    )
-    try:
-        assert holder.stdout is not None and holder.stdout.readline() == "claimed\n"
-        holder.send_signal(signal.SIGSTOP)
-        assert run_child(STOPPED, **environment).splitlines() == ["another form", "forked 0"]
-        assert not list(tmp_path.glob("kernels/*/norm*[0-9a-f]")), "it was not waited for"
-    finally:
-        holder.kill()
-        holder.communicate()
+    holder.send_signal(signal.SIGSTOP)
+    assert run_child(STOPPED, FASTATTN_CACHE=str(tmp_path)).splitlines() == ["another form", "forked 0"]
+    assert not list(tmp_path.glob("kernels/*/norm*[0-9a-f]")), "it was not waited for"
 
 
+@pytest.mark.usefixtures("holder")
 def test_for_a_process_that_is_stopped_nobody_waits_for_ever(tmp_path: Path) -> None:
-    holder = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, NORM],
-        cwd=ROOT,
-        env={**os.environ, "FASTATTN_CACHE": str(tmp_path)},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert holder.stdout is not None and holder.stdout.readline() == "claimed\n"
-        shorter = "from fastattn.runtime import handle\nhandle.CLAIMED_FOR = 0.1\n"
-        assert float(run_child(shorter + CHILD, FASTATTN_CACHE=str(tmp_path))) == pytest.approx(24, rel=1e-4)
-    finally:
-        holder.kill()
-        holder.communicate()
+    shorter = "from fastattn.runtime import handle\nhandle.CLAIMED_FOR = 0.1\n"
+    assert float(run_child(shorter + CHILD, FASTATTN_CACHE=str(tmp_path))) == pytest.approx(24, rel=1e-4)

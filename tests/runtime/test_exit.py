@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from tests.runtime.workload import run_child
+from tests.children import run_child
 
 # Argument: how long, in seconds, the threads run.
 WORKING = """
@@ -53,10 +53,10 @@ time.sleep, threading.Thread.join = count(sleep), count(join)
 # LLVM is at a kernel of many lines when the main thread returns.
 COMPILING = """
 import atexit, sys, threading
-atexit.register(lambda: print("compiled", sum(len(large.forms) for large in kernels)))
+atexit.register(lambda: print("compiled", sum(len(large.variants) for large in kernels)))
 import numpy as np
 from numba import prange
-from fastattn.runtime import form_code
+from fastattn.runtime import kernel_code
 from fastattn.runtime.jit import kernel
 
 lines = "\\n".join(f"        x[i] = np.sin(x[i]) * x[i + {n}] + np.exp(x[{n}])" for n in range(150))
@@ -66,13 +66,13 @@ with open(sys.argv[1], "w") as file:
 space = {"np": np, "prange": prange, "__name__": "fastattn.made_up"}  # ours, of which the end of the process knows
 exec(compile(text, sys.argv[1], "exec"), space)
 kernels, begun = [kernel(space[f"large{k}"]) for k in range(4)], threading.Event()
-translate = form_code.object_file
+translate = kernel_code.object_file
 
 def tell(*arguments):
     begun.set()
     return translate(*arguments)
 
-form_code.object_file = tell
+kernel_code.object_file = tell
 
 def compile_all():
     for large in kernels:

@@ -6,8 +6,8 @@ import pytest
 
 from fastattn.runtime.pool import Pool
 from fastattn.system.worker_threads import map_in_threads
+from tests.children import run_child
 from tests.runtime.run_abuse import interrupts
-from tests.runtime.workload import run_child
 
 
 @pytest.fixture(autouse=True)

@@ -2,14 +2,15 @@
 
 import os
 import shutil
-import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 import fastattn
 from tests import ROOT
+from tests.children import run_child, run_python
 
 PACKAGE = Path(fastattn.__file__).parent
 
@@ -26,35 +27,21 @@ print("result", result)
 """
 
 
-def run(code: str, *, package: Path | None = None, **environment: str) -> str:
-    path = [str(package)] if package else []
-    completed = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code],
-        env={**os.environ, **environment, "PYTHONPATH": os.pathsep.join(path)},
-        cwd=package,
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-    assert completed.returncode == 0, completed.stderr
-    return completed.stdout
-
-
 def test_compiled_code_is_found_again_whatever_the_mtime_and_lost_when_a_source_changes(tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(PACKAGE, copy / "fastattn", ignore=shutil.ignore_patterns("__pycache__"))
     cache = {"FASTATTN_CACHE": str(tmp_path / "cache")}
-    first = run(NORM, package=copy, **cache)
+    first = run_child(NORM, cwd=copy, **cache)
     assert "compiled norm._normalise" in first and "compiler loaded True" in first
     for path in copy.rglob("*.py"):
         os.utime(path, (1, 1))
-    again = run(NORM, package=copy, **cache)
+    again = run_child(NORM, cwd=copy, **cache)
     assert "compiled" not in again and again.splitlines()[-1] == first.splitlines()[-1]
     assert "compiler loaded False" in again  # which alone would take longer than the rest
     # a constant that the kernel inlines from another file
     emit = copy / "fastattn" / "simd" / "emit.py"
     emit.write_text(emit.read_text().replace("return self.builder.fsub(a, b,", "return self.builder.fadd(a, b,"))
-    changed = run(NORM, package=copy, **cache)
+    changed = run_child(NORM, cwd=copy, **cache)
     assert "compiled norm._normalise" in changed and changed.splitlines()[-1] != first.splitlines()[-1]
 
 
@@ -64,14 +51,14 @@ def test_a_bad_cache_only_costs_time(tmp_path, damage):
     if damage == "unwritable":
         cache.write_text("a file where the folder should be")
     else:
-        good = run(NORM, FASTATTN_CACHE=str(cache))
+        good = run_child(NORM, FASTATTN_CACHE=str(cache))
         for path in cache.rglob("norm*"):
             path.write_bytes(path.read_bytes()[:99] if damage == "truncated" else b"\x80\x04I am no cache")
-    result = run(NORM, FASTATTN_CACHE=str(cache))
+    result = run_child(NORM, FASTATTN_CACHE=str(cache))
     assert "compiled norm._normalise" in result
     if damage != "unwritable":
         assert result.splitlines()[-1] == good.splitlines()[-1]
-        assert "compiled" not in run(NORM, FASTATTN_CACHE=str(cache))
+        assert "compiled" not in run_child(NORM, FASTATTN_CACHE=str(cache))
 
 
 NOT_KEPT = """
@@ -97,9 +84,7 @@ with contextlib.ExitStack() as stack:
 def test_that_kernels_cannot_be_kept_is_told_once_and_fails_a_warmup(tmp_path):
     cache = tmp_path / "file"
     cache.write_text("")
-    environment = {**os.environ, "FASTATTN_CACHE": str(cache)}
-    command = [sys.executable, "-W", "error", "-c", NOT_KEPT]
-    done = subprocess.run(command, env=environment, capture_output=True, encoding="utf-8", timeout=240)
+    done = run_python(NOT_KEPT, FASTATTN_CACHE=str(cache), encoding="utf-8")
     lines = [line for line in done.stderr.splitlines() if "compiling kernels" not in line]
     assert done.returncode == 1 and done.stdout == "" and len(lines) == 2, done.stderr
     assert lines[0].startswith(f"fastattn: cannot keep kernels in the cache {cache}: ")
@@ -108,14 +93,10 @@ def test_that_kernels_cannot_be_kept_is_told_once_and_fails_a_warmup(tmp_path):
 
 
 def test_two_processes_that_compile_at_once_do_no_harm(tmp_path):
-    environment = {**os.environ, "FASTATTN_CACHE": str(tmp_path)}
-    processes = [
-        subprocess.Popen([sys.executable, "-c", NORM], env=environment, stdout=subprocess.PIPE, text=True)
-        for _ in range(3)
-    ]
-    outputs = {process.communicate(timeout=240)[0].splitlines()[-1] for process in processes}
-    assert len(outputs) == 1 and all(process.returncode == 0 for process in processes)
-    assert "compiled" not in run(NORM, FASTATTN_CACHE=str(tmp_path))
+    with ThreadPoolExecutor(3) as pool:
+        outputs = list(pool.map(lambda code: run_child(code, FASTATTN_CACHE=str(tmp_path)), [NORM] * 3))
+    assert len({output.splitlines()[-1] for output in outputs}) == 1
+    assert "compiled" not in run_child(NORM, FASTATTN_CACHE=str(tmp_path))
 
 
 def test_a_cache_that_is_cleared_meanwhile_is_made_again(tmp_path):
@@ -129,19 +110,28 @@ again = operations.layer_norm(x, np.ones(8, np.float32), None, 1e-5)[0, 0]
 assert again == result
 operations.pack_linear(x)
 """
-    assert "left 0" in run(NORM + clear, FASTATTN_CACHE=str(tmp_path))
+    assert "left 0" in run_child(NORM + clear, FASTATTN_CACHE=str(tmp_path))
     assert list((tmp_path / "kernels").glob("*/packing.*")) and not list((tmp_path / "kernels").glob("*/norm.*"))
 
 
-EIGHT_THREADS = """
-import threading
+# A product of so many rows and columns, and what it is on one thread.
+PRODUCT = """
+import threading, time
 import numpy as np
 from fastattn.ops import cpu as operations
 rng = np.random.default_rng(0)
-x = rng.standard_normal((300, 64)).astype(np.float32)
-packed = operations.pack_linear(rng.standard_normal((200, 64)).astype(np.float32))
+x = rng.standard_normal((ROWS, 64)).astype(np.float32)
+packed = operations.pack_linear(rng.standard_normal((COLUMNS, 64)).astype(np.float32))
 with operations.use_threads(1):
     expected = operations.linear(x, packed)
+"""
+
+
+def product(rows: int, columns: int) -> str:
+    return PRODUCT.replace("ROWS", str(rows)).replace("COLUMNS", str(columns))
+
+
+EIGHT_THREADS = """
 wrong = []
 def work():
     for _ in range(40):
@@ -156,19 +146,13 @@ print(len(wrong), sum(thread.name.startswith("fastattn") for thread in threading
 
 @pytest.mark.parametrize("threads", [2, 5])
 def test_eight_python_threads_enter_parallel_kernels_at_once(threads):
-    wrong, helpers = run(EIGHT_THREADS.replace("THREADS", str(threads)), NUMBA_NUM_THREADS=str(threads)).split()
+    wrong, helpers = run_child(
+        product(300, 200) + EIGHT_THREADS.replace("THREADS", str(threads)), NUMBA_NUM_THREADS=str(threads)
+    ).split()
     assert (wrong, helpers) == ("0", str(threads - 1))
 
 
 SLEEPERS = """
-import time
-import numpy as np
-from fastattn.ops import cpu as operations
-rng = np.random.default_rng(0)
-x = rng.standard_normal((300, 64)).astype(np.float32)
-packed = operations.pack_linear(rng.standard_normal((400, 64)).astype(np.float32))
-with operations.use_threads(1):
-    expected = operations.linear(x, packed)
 with operations.use_threads(4):
     for pause in [0, 1e-6, 2e-5, 5e-5, 1e-4, 2e-4, 1e-3] * 100:
         time.sleep(pause)  # so that helpers are awake, asleep, or on the way from one to the other
@@ -180,15 +164,10 @@ print("idle", time.process_time() - before < 0.1)
 
 
 def test_helpers_fall_asleep_and_wake_again():
-    assert run(SLEEPERS, NUMBA_NUM_THREADS="4").split() == ["idle", "True"]
+    assert run_child(product(300, 400) + SLEEPERS, NUMBA_NUM_THREADS="4").split() == ["idle", "True"]
 
 
 FOUR_THREADS = """
-import numpy as np
-from fastattn.ops import cpu as operations
-rng = np.random.default_rng(0)
-x = rng.standard_normal((301, 64)).astype(np.float32)
-packed = operations.pack_linear(rng.standard_normal((1200, 64)).astype(np.float32))
 results = []
 for threads in (1, 2, 3, 4):
     with operations.use_threads(threads):
@@ -202,16 +181,14 @@ print(numba.config.NUMBA_NUM_THREADS)
 
 
 def test_one_to_four_threads_give_the_same_bits():
-    assert run(FOUR_THREADS, NUMBA_NUM_THREADS="4").strip() == "4"
+    assert run_child(product(301, 1200) + FOUR_THREADS, NUMBA_NUM_THREADS="4").strip() == "4"
 
 
 FORK = """
-import os
-import threading
+import os, threading
 import numpy as np
 from fastattn.ops import cpu as operations
-x = np.ones((500, 64), np.float32)
-packed = operations.pack_linear(np.ones((100, 64), np.float32))
+x, packed = np.ones((500, 64), np.float32), operations.pack_linear(np.ones((100, 64), np.float32))
 with operations.use_threads(2):
     operations.linear(x, packed)
     child = os.fork()
@@ -227,12 +204,7 @@ with operations.use_threads(2):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform has no fork")
 def test_a_child_forked_after_use_has_threads_of_its_own():
-    assert run(FORK, NUMBA_NUM_THREADS="2").split() == [
-        "child",
-        "0",
-        "parent",
-        "True",
-    ]
+    assert run_child(FORK).split() == ["child", "0", "parent", "True"]
 
 
 LIMITED = """
@@ -259,4 +231,37 @@ def test_kernels_limited_to_the_x86_64_baseline():
     if platform.machine() != "x86_64":
         pytest.skip("an x86-64 baseline needs an x86-64 machine")
     code = LIMITED.format(root=str(ROOT))
-    assert run(code, NUMBA_CPU_NAME="x86-64", NUMBA_CPU_FEATURES="+sse2").strip() == "sse"
+    assert run_child(code, NUMBA_CPU_NAME="x86-64", NUMBA_CPU_FEATURES="+sse2").strip() == "sse"
+
+
+ANY_NUMBA = """
+import sys, warnings
+import numpy as np
+import numba
+
+numba.version_info = numba.version_info._replace(short=(0, int(sys.argv[1])))
+import fastattn
+from fastattn.ops import cpu as operations
+from fastattn.kernels import norm
+from fastattn.runtime.threads import setting
+x = np.arange(640, dtype=np.float32).reshape(40, 16)
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    for _ in range(2):
+        y = operations.layer_norm(x, np.ones(16, np.float32), None, 1e-5)
+        z = operations.linear(x, operations.pack_linear(x[:16]), "gelu")
+hits = sum(norm._normalise.plain.stats.cache_hits.values()) if setting.forced else -1
+print(y.tobytes().hex(), z.tobytes().hex(), hits, *(warning.message for warning in caught), sep="\\n")
+"""
+
+
+def test_a_numba_of_another_version_runs_kernels_by_itself(tmp_path):
+    """By its public interface alone, with one warning; kept in its own cache, which lies where this variable says."""
+    *expected, hits = run_child(ANY_NUMBA, "68").splitlines()
+    assert hits == "-1", "this one is known"
+    for _ in range(2):
+        *found, hits, told = run_child(ANY_NUMBA, "70", NUMBA_CACHE_DIR=str(tmp_path)).splitlines()
+    assert found == expected
+    assert told.startswith("Numba ") and "is not as fastattn knows it (" in told
+    assert told.endswith("): kernels are compiled, kept and shared among threads by Numba itself")
+    assert hits == "1", "from Numba's own cache"

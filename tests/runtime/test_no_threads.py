@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests import ROOT
+from tests.children import run_child
 
 CHILD = """
 import threading, warnings
@@ -30,10 +30,7 @@ print("; ".join(str(warning.message) for warning in caught))
 
 
 def test_work_goes_on_without_threads() -> None:
-    environment = {**os.environ, "NUMBA_NUM_THREADS": "2"}
-    done = subprocess.run([sys.executable, "-c", CHILD], env=environment, cwd=ROOT, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.strip() == "work goes on with fewer threads than asked for: can't start new thread"
+    assert run_child(CHILD).strip() == "work goes on with fewer threads than asked for: can't start new thread"
 
 
 def limited(*command: str) -> list[str]:
@@ -60,6 +57,4 @@ def test_the_command_with_no_thread_to_be_had() -> None:
 def test_a_process_that_ends_is_told_of_no_refused_thread() -> None:
     """Python gives a daemon thread none from then on."""
     code = CHILD.replace("can't start new thread", "can't create new thread at interpreter shutdown")
-    environment = {**os.environ, "NUMBA_NUM_THREADS": "2"}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, cwd=ROOT, capture_output=True, text=True)
-    assert (done.returncode, done.stderr, done.stdout.strip()) == (0, "", "")
+    assert run_child(code).strip() == ""

@@ -1,13 +1,10 @@
 """One processor, two, three and 64, as the system would tell: as many threads work, and the bits are the same."""
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 
-from tests import ROOT
+from tests.children import run_child
 
 CHILD = """
 import hashlib, json, os, random, sys, threading
@@ -69,11 +66,7 @@ json.dump([operations.thread_limit(), helpers, most_batches, most_workers, found
 
 def results(processors: int) -> tuple[list[int], dict[str, str]]:
     """(limit, helpers, batches of vectors, workers of translations), and a digest of each result."""
-    environment = {name: value for name, value in os.environ.items() if name != "NUMBA_NUM_THREADS"}
-    command = [sys.executable, "-W", "error", "-c", CHILD, str(processors)]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    *counts, found = json.loads(done.stdout)
+    *counts, found = json.loads(run_child(CHILD, str(processors), NUMBA_NUM_THREADS=None))
     return counts, found
 
 

@@ -13,7 +13,7 @@ from fastattn.runtime.arena import ALIGNMENT, LEAST, Arena, empty, is_of_arena
 from fastattn.runtime.clock import kernel_seconds
 from fastattn.runtime.recording import StepRecorder
 from fastattn.runtime.threads import use_threads
-from tests.runtime.workload import run_child
+from tests.children import run_child
 
 
 def layers(seed: int, width: int = 64):

@@ -14,6 +14,7 @@ from fastattn.errors import FastattnError
 from fastattn.runtime import sources
 from fastattn.runtime.sources import kernel_sources, sources_digest
 from tests import ROOT
+from tests.children import run_child
 
 PACKAGE = Path(fastattn.__file__).parent
 
@@ -39,7 +40,7 @@ def test_all_that_kernels_import_is_among_the_sources() -> None:
             for file in (f"{place}.py", f"{place}/__init__.py"):
                 if (PACKAGE / file).is_file():
                     assert file in found, f"{name} imports {module}"
-    assert {"runtime/program_code.py", "runtime/pool_code.py"} <= found, "which are named where they are called"
+    assert {"runtime/pool_code.py", "runtime/kernel_code.py"} <= found, "which are named where they are called"
     named = "spec/architecture.py", "simd/emit.py", "runtime/loop.py", "runtime/__init__.py", "simd/constants.py"
     assert set(named) <= found
     assert not {name for name in found if name.startswith(("models/", "decoding/", "cli/", "weights/", "ops/cpu/"))}
@@ -96,7 +97,7 @@ import os, pathlib, sys, time
 import numpy as np
 import fastattn
 from fastattn.ops import cpu as operations
-from fastattn.runtime import form_code, handle
+from fastattn.runtime import kernel_code, handle
 
 root = pathlib.Path(fastattn.__file__).parent
 emit = root / "simd" / "emit.py"
@@ -127,8 +128,8 @@ else:
     if when == "after it":
         change()
     else:
-        compile_kernel = form_code.compile_kernel
-        form_code.compile_kernel = lambda *form: (change(), compile_kernel(*form))[1]
+        compile_kernel = kernel_code.compile_kernel
+        kernel_code.compile_kernel = lambda *form: (change(), compile_kernel(*form))[1]
 try:
     if how == "a kernel's":
         from fastattn.ops.cpu import search
@@ -161,16 +162,9 @@ def warm(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 def test_nothing_is_made_of_sources_that_change_meanwhile(warm: tuple[Path, Path], when: str, how: str) -> None:
     """A checkout, say, or an upgrade, while a process is up: it would be loaded by all that come later."""
     clone, cache = warm
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", CHANGED, when, how],
-        cwd=clone,
-        env={**os.environ, "FASTATTN_CACHE": str(cache), "PYTHONDONTWRITEBYTECODE": "1"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.stderr == ""
+    told = run_child(CHANGED, when, how, cwd=clone, FASTATTN_CACHE=str(cache), PYTHONDONTWRITEBYTECODE="1")
     name = "kernels/search.py" if how == "a kernel's" else "simd/emit.py"
-    assert done.stdout == f"{name} of fastattn was changed while this process ran: start the process anew\n"
+    assert told == f"{name} of fastattn was changed while this process ran: start the process anew\n"
     assert {path.name.rpartition("-")[0] for path in cache.glob("kernels/*/*")} <= {"norm._normalise"}
 
 

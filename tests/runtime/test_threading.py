@@ -1,9 +1,8 @@
 """Kernels and whole models on the pool's threads and on Numba's: the same bits; how many threads is the caller's."""
 
-import os
-import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -11,28 +10,14 @@ import pytest
 import fastattn
 from fastattn.errors import InputError
 from fastattn.ops import cpu as operations
-from tests import ROOT
+from tests.children import run_child
 
 QUERY = np.random.default_rng(0).standard_normal((2, 40, 4, 16)).astype(np.float32)
 
 
-def start(code: str, *arguments: str, **environment: str) -> subprocess.Popen[str]:
-    """A process: Numba's layer is chosen once in each, and after it no fork is safe."""
-    command = [sys.executable, "-W", "error", "-c", code, *arguments]
-    variables = {**os.environ, "NUMBA_NUM_THREADS": "2", **environment}
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return subprocess.Popen(command, env=variables, cwd=ROOT, text=True, **pipes)
-
-
-def lines_of(process: subprocess.Popen[str]) -> list[str]:
-    """What it prints."""
-    printed, errors = process.communicate(timeout=600)
-    assert (process.returncode, errors) == (0, "")
-    return printed.splitlines()
-
-
 def run(code: str, *arguments: str, **environment: str) -> list[str]:
-    return lines_of(start(code, *arguments, **environment))
+    """What a process prints: Numba's layer is chosen once in each, and after it no fork is safe."""
+    return run_child(code, *arguments, timeout=600, **environment).splitlines()
 
 
 EVERYTHING = """
@@ -81,8 +66,9 @@ print(numba.threading_layer(), len(found) > 40, different, helpers)
 def test_every_case_and_a_model_of_each_kind_have_the_same_bits(layer):
     if layer == "omp":
         pytest.importorskip("numba.np.ufunc.omppool", reason="this Numba has no OpenMP layer")
-    halves = [start(EVERYTHING, str(share), NUMBA_THREADING_LAYER=layer) for share in range(2)]  # compiling takes long
-    assert [lines_of(half) for half in halves] == [[f"{layer} True [] 1"]] * 2
+    with ThreadPoolExecutor() as pool:  # compiling takes long
+        halves = pool.map(lambda share: run(EVERYTHING, share, NUMBA_THREADING_LAYER=layer), "01")
+    assert list(halves) == [[f"{layer} True [] 1"]] * 2
 
 
 BOTH_FORMS = """
@@ -101,12 +87,16 @@ def test_both_forms_of_a_kernel_compiled_in_one_process_call_their_own_helpers(t
         assert run(BOTH_FORMS, FASTATTN_CACHE=str(tmp_path)) == ["True"]
 
 
-COUNTED = """
-import threading, numba, numpy as np
-import fastattn
+PRODUCT = """
+import os, signal, threading
+import numpy as np
 from fastattn.ops import cpu as operations
 from fastattn.array_attention import attention as attention_module
 x, packed = np.ones((300, 64), np.float32), operations.pack_linear(np.ones((200, 64), np.float32))
+"""
+COUNTED = f"""{PRODUCT}
+import numba
+import fastattn
 with fastattn.use_threads(1):
     inside = numba.get_num_threads(), operations.current_threads()
     operations.linear(x, packed)
@@ -125,11 +115,7 @@ def test_numbas_threads_are_counted_as_numba_counts_them():
     assert run(COUNTED, FASTATTN_THREADING="numba") == ["(1, 1) (2, 2) 1 1 1"]
 
 
-AT_ONCE = """
-import threading
-import numpy as np
-from fastattn.ops import cpu as operations
-from fastattn.array_attention import attention as attention_module
+AT_ONCE = f"""{PRODUCT}
 x = np.random.default_rng(0).standard_normal((300, 64)).astype(np.float32)
 packed = operations.pack_linear(x[:200])
 expected, right = operations.linear(x, packed), []
@@ -149,13 +135,8 @@ def test_python_threads_enter_numbas_layers_at_once(layer):
     assert run(AT_ONCE, FASTATTN_THREADING="numba", NUMBA_THREADING_LAYER=layer) == ["200 True"]
 
 
-FORKED = """
-import os, signal, threading
-import numpy as np
-from fastattn.ops import cpu as operations
-from fastattn.array_attention import attention as attention_module
+FORKED = f"""{PRODUCT}
 from fastattn.runtime.threads import setting
-x, packed = np.ones((300, 64), np.float32), operations.pack_linear(np.ones((200, 64), np.float32))
 assert (operations.linear(x, packed) == 64).all() and setting.by_numba
 child = os.fork()
 if child == 0:

@@ -1,6 +1,6 @@
 """Whole models in processes of their own: any number of threads, the same bits."""
 
-from tests.runtime.workload import run_child
+from tests.children import run_child
 
 CHILD = """
 import random

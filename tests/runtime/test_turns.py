@@ -83,7 +83,7 @@ def test_the_second_process_is_begun_by_the_one_thread_that_compiles(monkeypatch
     began: list[bool] = []
     monkeypatch.setattr(handle, "begin_ahead", lambda: began.append(turns.compiling._is_owned()))
     with pytest.raises(ArithmeticError):
-        Failing("fastattn.kernels.none", "none")._form("key", [])
+        Failing("fastattn.kernels.none", "none")._variant("key", [])
     with pytest.raises(ArithmeticError):
-        Failing("elsewhere", "none")._form("key", [])
+        Failing("elsewhere", "none")._variant("key", [])
     assert began == [True], "and for what is not kept there is none"

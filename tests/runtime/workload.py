@@ -1,8 +1,4 @@
-"""What processes under abuse do, the same results each time, and how tests start such processes."""
-
-import os
-import subprocess
-import sys
+"""What processes under abuse do, the same results each time."""
 
 import numpy as np
 
@@ -12,7 +8,6 @@ from fastattn.models.kinds import build_model
 from fastattn.ops import cpu as operations
 from fastattn.runtime import handle
 from fastattn.runtime.pool import TAKEN
-from tests import ROOT
 from tests.models.encoder_cases import CASES, make_checkpoint, make_ids
 from tests.models.tiny_models import random_checkpoint
 
@@ -51,17 +46,3 @@ def pool_fault() -> str:
     if handle._pool._words[TAKEN // 8]:
         return "the pool is taken"
     return "" if len(handle._pool._helpers) == 1 else f"{len(handle._pool._helpers)} helpers"
-
-
-def run_child(code: str, *arguments: str, timeout: float = 400, **environment: str) -> str:
-    """What Python code prints that must end well; it may import what lies beside the tests."""
-    completed = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code, *arguments],
-        env={**os.environ, "NUMBA_NUM_THREADS": "2", **environment},
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-    )
-    assert (completed.returncode, completed.stderr) == (0, ""), completed.stderr
-    return completed.stdout

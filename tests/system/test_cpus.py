@@ -2,14 +2,12 @@
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from fastattn.system.cpus import Cpus, usable_cpus
-from tests import ROOT
+from tests.children import run_child
 
 OTHERS = """22 27 0:21 / /proc rw,relatime shared:5 - proc proc rw
 27 1 254:0 / / rw,relatime - ext4 /dev/vda rw,discard
@@ -267,9 +265,4 @@ json.dump([*limits, facts["quota"], facts["threads"]], sys.stdout)
     ],
 )
 def test_threads_follow_the_quota_unless_numba_is_told_otherwise(chosen: str | None, expected: list[object]) -> None:
-    environment = {name: value for name, value in os.environ.items() if name != "NUMBA_NUM_THREADS"}
-    environment |= {} if chosen is None else {"NUMBA_NUM_THREADS": chosen}
-    command = [sys.executable, "-W", "error", "-c", CHILD]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert json.loads(done.stdout) == expected
+    assert json.loads(run_child(CHILD, NUMBA_NUM_THREADS=chosen)) == expected

@@ -6,20 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from fastattn.cli.entry import _explain
 from fastattn.errors import CheckpointError, InputError, OutOfMemoryError
 from fastattn.weights import read
 from fastattn.weights.folder import map_file
-from tests.weights.ctranslate2.writer import (
-    random_transformer,
-    vocabulary,
-    write_config,
-    write_model,
-    write_vocabularies,
-)
+from tests.weights.ctranslate2.writer import write_tiny
 
 COMMAND = ("-m", "fastattn.cli")
 # As in a container whose user has a number and no name.
@@ -46,14 +39,6 @@ def run(
     return done.returncode, done.stdout, lines
 
 
-def write_tiny_model(path: Path) -> str:
-    path.mkdir()
-    write_model(path, random_transformer(np.random.default_rng(3), source_vocabulary=19, target_vocabulary=19))
-    write_vocabularies(path, vocabulary(19), vocabulary(19))
-    write_config(path)
-    return str(path)
-
-
 @pytest.mark.parametrize(
     ("name", "value", "expected"),
     [
@@ -67,7 +52,7 @@ def write_tiny_model(path: Path) -> str:
     ],
 )
 def test_the_compilers_variables(tmp_path: Path, name: str, value: str, expected: str) -> None:
-    model = write_tiny_model(tmp_path / "model")
+    model = str(write_tiny(tmp_path / "model"))
     line = f"fastattn: {name} should be {expected}"
     assert run(*COMMAND, "translate", "-m", model, "▁w1", **{name: value}) == (2, "", [line])
     assert run(*COMMAND, "inspect", **{name: value}) == (2, "", [line])
@@ -83,7 +68,7 @@ def test_variables_that_the_compiler_takes_are_taken() -> None:
 @needs_posix
 @pytest.mark.parametrize("chosen", ["~no-such-user/x", "~no-such-user"])
 def test_a_cache_that_can_be_none(tmp_path: Path, chosen: str) -> None:
-    model = write_tiny_model(tmp_path / "model")
+    model = str(write_tiny(tmp_path / "model"))
     for arguments in (
         ("translate", "-m", model, "▁w1"),
         ("inspect",),
@@ -106,7 +91,7 @@ def test_a_cache_that_can_be_none(tmp_path: Path, chosen: str) -> None:
 @needs_posix
 def test_a_user_without_a_home_has_no_cache(tmp_path: Path) -> None:
     """Kernels are compiled, models that lie here run, those that are to be fetched have no place; nothing is left."""
-    model = write_tiny_model(tmp_path / "model")
+    model = str(write_tiny(tmp_path / "model"))
     place = tmp_path / "place"
     place.mkdir()
     nowhere = dict.fromkeys(("HOME", "FASTATTN_CACHE", "XDG_CACHE_HOME", "HF_HOME", "HF_HUB_CACHE"))
@@ -147,7 +132,7 @@ print(operations.rms_norm(x, np.ones(8, np.float32), 0.0).tolist() == x.tolist()
 
 def test_a_folder_whose_name_begins_with_a_tilde(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    write_tiny_model(tmp_path / "~no-such-user")
+    write_tiny(tmp_path / "~no-such-user")
     assert read("~no-such-user").spec.kind == "encoder-decoder"
 
 
@@ -169,7 +154,7 @@ def test_no_memory_is_no_fault_of_the_file(tmp_path: Path, monkeypatch: pytest.M
 @needs_posix
 @pytest.mark.skipif(sys.platform == "darwin", reason="no limit on address space there")
 def test_a_limit_on_memory_is_named(tmp_path: Path) -> None:
-    model = write_tiny_model(tmp_path / "model")
+    model = str(write_tiny(tmp_path / "model"))
     os.truncate(tmp_path / "model" / "model.bin", 8 << 30)  # sparse: it takes no room
     line = f"fastattn: not enough memory to read {model}/model.bin"
     assert run(*COMMAND, "inspect", model, limit=4 << 20) == (1, "", [line])

@@ -10,7 +10,7 @@ from fastattn.runtime.jit import kernel
 from fastattn.simd.constants import LOG2_E
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import address
-from fastattn.user_functions.forms import Forms, handle_class
+from fastattn.user_functions.function_type import Variants, handle_class
 from fastattn.user_functions.plan import compile_function
 
 
@@ -34,16 +34,16 @@ def keep_rows(function, seen_TS, b, h, first, count):
 APPLY, TILES, KEEP = map(kernel, (apply_rows, ask_tiles, keep_rows))
 
 
-def handle_of(function, kind, form="best"):
-    """The function's handle; of a form "scalar", as if there were no other; of no function, what stands for that."""
+def handle_of(function, kind, variant="best"):
+    """The function's handle; for "scalar", as if there were no other variant; of no function, what stands for that."""
     if not callable(function):
         return function
     handle = compile_function(function, kind)
-    if form == "scalar":
+    if variant == "scalar":
         own = handle._numba_type_
-        forms = Forms(kind, own.forms.rewritten, own.forms.captured)
-        forms._reasons["lanes"] = "forced"
-        alone = handle_class(f"{own.name} alone", forms, own.places, len(handle) * 8)()
+        variants = Variants(kind, own.variants.rewritten, own.variants.captured)
+        variants._reasons["lanes"] = "forced"
+        alone = handle_class(f"{own.name} alone", variants, own.offsets, len(handle) * 8)()
         alone[:], alone.address, alone.kept = handle[:], ctypes.addressof(alone), handle
         return alone
     return handle
@@ -57,18 +57,18 @@ def padded(values_TS):
     return result
 
 
-def modified(function, score_TS, b=0, h=0, first=0, form="best"):
+def modified(function, score_TS, b=0, h=0, first=0, variant="best"):
     """score_mod of natural scores, by the kernel."""
     T, S = score_TS.shape
     row_TS = padded(score_TS * np.float32(LOG2_E))
-    APPLY(handle_of(function, "score_mod", form), row_TS, b, h, first, S)
+    APPLY(handle_of(function, "score_mod", variant), row_TS, b, h, first, S)
     return row_TS[:, :S] / np.float32(LOG2_E)
 
 
-def seen(function, T, S, b=0, h=0, first=0, form="best"):
+def seen(function, T, S, b=0, h=0, first=0, variant="best"):
     """mask_mod as bool [T, S], by the bytes that it sets to 0; no others are touched."""
     seen_TS = np.full((T, S + 5), 3, np.uint8)
-    KEEP(handle_of(function, "mask_mod", form), seen_TS, b, h, first, S)
+    KEEP(handle_of(function, "mask_mod", variant), seen_TS, b, h, first, S)
     assert (seen_TS[:, S:] == 3).all() and np.isin(seen_TS, (0, 3)).all()
     return seen_TS[:, :S] == 3
 

@@ -61,21 +61,23 @@ def test_a_power_that_is_written_out_is_a_whole_number():
 
 def test_an_empty_array_has_no_length():
     nothing, none_at_all = np.zeros(0, np.float32), np.zeros((3, 0), np.int64)
-    for form in ("best", "scalar"):
-        assert not seen(lambda b, h, t, s: s < len(nothing), 3, 20, form=form).any()
-        assert not seen(lambda b, h, t, s: (s < none_at_all.shape[1]) | (none_at_all[s, t] > 0), 3, 20, form=form).any()
+    for variant in ("best", "scalar"):
+        assert not seen(lambda b, h, t, s: s < len(nothing), 3, 20, variant=variant).any()
+        assert not seen(
+            lambda b, h, t, s: (s < none_at_all.shape[1]) | (none_at_all[s, t] > 0), 3, 20, variant=variant
+        ).any()
 
 
-@pytest.mark.parametrize("form", ["best", "scalar"])
-def test_powers_of_negative_numbers_are_those_of_python(form):
+@pytest.mark.parametrize("variant", ["best", "scalar"])
+def test_powers_of_negative_numbers_are_those_of_python(variant):
     for exponent in (2, 3, -1, -2.0, 3.0, 0.0):
 
         def raised(score, b, h, t, s, exponent=exponent):
             return (t - s - 0.5) ** exponent + 1 ** (exponent * (s - t)) + score
 
         expected = expected_scores(raised, SCORES)
-        np.testing.assert_allclose(modified(raised, SCORES, form=form), expected, rtol=1e-5, atol=1e-4)
-    root = modified(lambda score, b, h, t, s, half=0.5: (t - s) ** half, SCORES, form=form)
+        np.testing.assert_allclose(modified(raised, SCORES, variant=variant), expected, rtol=1e-5, atol=1e-4)
+    root = modified(lambda score, b, h, t, s, half=0.5: (t - s) ** half, SCORES, variant=variant)
     np.testing.assert_array_equal(np.isnan(root), np.arange(S) > np.arange(T)[:, None])
 
 
@@ -107,22 +109,26 @@ def test_lambdas_of_one_line_whose_constants_are_equal_are_told_apart():
     np.testing.assert_allclose(modified(wholes, zeros)[:, 0], np.arange(9), rtol=1e-6)
 
 
-@pytest.mark.parametrize("form", ["best", "scalar"])
-def test_a_float_beyond_float32_is_its_largest(form):
+@pytest.mark.parametrize("variant", ["best", "scalar"])
+def test_a_float_beyond_float32_is_its_largest(variant):
     large, low = 1e39, np.float64(-1e300)
-    found = modified(lambda score, b, h, t, s: min(score, large) + max(score, low) - score, np.ones((1, 3)), form=form)
+    found = modified(
+        lambda score, b, h, t, s: min(score, large) + max(score, low) - score, np.ones((1, 3)), variant=variant
+    )
     assert (found == 1).all()
-    ends = modified(lambda score, b, h, t, s: (large < inf) + 2 * (low > -inf) + 0 * score, np.ones((1, 3)), form=form)
+    ends = modified(
+        lambda score, b, h, t, s: (large < inf) + 2 * (low > -inf) + 0 * score, np.ones((1, 3)), variant=variant
+    )
     assert (ends == 3).all()
 
 
-@pytest.mark.parametrize("form", ["best", "scalar"])
-def test_a_whole_number_to_a_power_that_is_a_float_is_a_float(form):
+@pytest.mark.parametrize("variant", ["best", "scalar"])
+def test_a_whole_number_to_a_power_that_is_a_float_is_a_float(variant):
     def raised(score, b, h, t, s):
         return (s + 2000) ** 6.0 + (t + 2000) ** 6.0
 
     zeros = np.zeros((2, 9), np.float32)
-    np.testing.assert_allclose(modified(raised, zeros, form=form), expected_scores(raised, zeros), rtol=1e-6)
+    np.testing.assert_allclose(modified(raised, zeros, variant=variant), expected_scores(raised, zeros), rtol=1e-6)
 
 
 def test_many_threads_and_values_of_their_own():
@@ -135,20 +141,20 @@ def test_many_threads_and_values_of_their_own():
         assert all(pool.map(of, range(40)))
 
 
-@pytest.mark.parametrize("form", ["best", "scalar"])
-def test_what_is_not_finite_goes_through(form):
+@pytest.mark.parametrize("variant", ["best", "scalar"])
+def test_what_is_not_finite_goes_through(variant):
     def changed(score, b, h, t, s):
         return score * 2 + 1 if score > 0 else max(score, -1e30) + inf * 0 * s
 
     row = np.array([[np.nan, inf, -inf, 1, 2e38, -2e38, 0]], np.float32)
-    found = modified(changed, row, form=form)
+    found = modified(changed, row, variant=variant)
     assert np.isnan(found[0, [0, 2, 5, 6]]).all() and (found[0, [1, 4]] == inf).all() and found[0, 3] == 3
-    largest = modified(lambda score, b, h, t, s: np.maximum(score, 0.0) + np.minimum(0.0, score), row, form=form)
+    largest = modified(lambda score, b, h, t, s: np.maximum(score, 0.0) + np.minimum(0.0, score), row, variant=variant)
     np.testing.assert_allclose(largest, row)
 
 
-@pytest.mark.parametrize("form", ["best", "scalar"])
-def test_indices_outside_read_the_nearest_element(form):
+@pytest.mark.parametrize("variant", ["best", "scalar"])
+def test_indices_outside_read_the_nearest_element(variant):
     table = np.arange(1, 8, dtype=np.float32)
     for stride in (1, -1, 3, 1000, -(2**20)):
 
@@ -159,7 +165,7 @@ def test_indices_outside_read_the_nearest_element(form):
             index = index + 7 if index < 0 else index
             return float(table[min(max(index, 0), 6)])
 
-        found = modified(looked, SCORES * 0, form=form)
+        found = modified(looked, SCORES * 0, variant=variant)
         t, s = np.ogrid[:T, :S]
         expected = np.vectorize(element)(s * stride - 40) + np.vectorize(element)(t - s) * 10
         expected = expected + np.vectorize(element)(s - t - 3) * 100
@@ -188,8 +194,8 @@ def test_arrays_of_every_kind(dtype, layout):
     def looked(score, b, h, t, s):
         return array[h, s] + 1.0 * array[t % 5][s] + array[s % 5, t]
 
-    for form in ("best", "scalar"):
-        found = modified(looked, SCORES * 0, 0, 2, form=form)
+    for variant in ("best", "scalar"):
+        found = modified(looked, SCORES * 0, 0, 2, variant=variant)
         if layout == "empty":
             assert (found == 0).all()
         else:
@@ -206,7 +212,7 @@ def test_whole_numbers_wrap_in_lanes_and_nothing_traps():
     found = modified(wrapped, SCORES[:1] * 0)
     expected = (np.arange(S, dtype=np.int64) << 31).astype(np.int32).astype(np.float32)
     np.testing.assert_array_equal(found[0], expected)
-    alone = modified(wrapped, SCORES[:1] * 0, form="scalar")
+    alone = modified(wrapped, SCORES[:1] * 0, variant="scalar")
     np.testing.assert_allclose(alone[0], np.arange(S) * 2.0**31, rtol=2e-7)
 
     zero, least = 0, -(2**63)
@@ -214,8 +220,8 @@ def test_whole_numbers_wrap_in_lanes_and_nothing_traps():
     def divided(score, b, h, t, s):
         return s // zero + s % zero + (s - 2**31) // (t - t - 1) % 7 + (t + least) // -1 % 3 + int(score / zero) % 5
 
-    for form in ("best", "scalar"):
-        assert np.isfinite(modified(divided, SCORES, form=form)).all()
+    for variant in ("best", "scalar"):
+        assert np.isfinite(modified(divided, SCORES, variant=variant)).all()
 
 
 def test_remainders_of_floats_are_numpy_s():
@@ -229,8 +235,8 @@ def test_remainders_of_floats_are_numpy_s():
         wanted = x % y, x // y
     functions = (lambda score, b, h, t, s: x[s] % y[s]), (lambda score, b, h, t, s: x[s] // y[s])
     for function, expected in zip(functions, wanted):
-        for form in ("best", "scalar"):
-            found = modified(function, np.zeros((1, len(x)), np.float32), form=form)[0]
+        for variant in ("best", "scalar"):
+            found = modified(function, np.zeros((1, len(x)), np.float32), variant=variant)[0]
             np.testing.assert_array_equal(np.isnan(found), np.isnan(expected))
             ends_of_floats = (np.abs(expected) > 1e38) | (np.abs(expected) < 1e-36)  # scores are scaled by log2(e)
             np.testing.assert_array_equal(np.sign(found), np.where(ends_of_floats, np.sign(found), np.sign(expected)))
@@ -241,10 +247,10 @@ def test_remainders_of_floats_are_numpy_s():
 
 def test_python_s_or_and_and_of_what_is_no_number():
     row = np.array([[math.nan, 0, inf, -0.0]], np.float32)
-    for form in ("best", "scalar"):
-        either = modified(lambda score, b, h, t, s: score or 1.0, row, form=form)
+    for variant in ("best", "scalar"):
+        either = modified(lambda score, b, h, t, s: score or 1.0, row, variant=variant)
         np.testing.assert_array_equal(either, [[math.nan, 1, inf, 1]])
-        both = modified(lambda score, b, h, t, s: score and 2.0, row, form=form)
+        both = modified(lambda score, b, h, t, s: score and 2.0, row, variant=variant)
         np.testing.assert_array_equal(both, [[2, 0, 2, 0]])
 
 
@@ -254,8 +260,8 @@ def test_shifts_beyond_the_width_or_by_less_than_nothing_raise_nothing():
     def shifted(score, b, h, t, s):
         return (wide << amounts[s]) + (wide >> amounts[s]) + (-1 >> amounts[s]) + (-wide >> 2**50)
 
-    for form in ("best", "scalar"):
-        np.testing.assert_array_equal(modified(shifted, np.zeros((1, 5), np.float32), form=form), [[-2] * 5])
+    for variant in ("best", "scalar"):
+        np.testing.assert_array_equal(modified(shifted, np.zeros((1, 5), np.float32), variant=variant), [[-2] * 5])
 
 
 def test_elementary_functions_are_as_good_as_float32_lets_them_be():

@@ -9,18 +9,19 @@ import pytest
 
 from fastattn.runtime.sources import kernel_sources
 from tests import ROOT
+from tests.children import run_child
 
 CHILD = """
 import sys
 import numpy as np
 import fastattn
-from fastattn.user_functions import forms
+from fastattn.user_functions import function_type
 from fastattn.runtime.compiling import on_compile
 from masks import mask, score
 on_compile(lambda name: "pool_code." in name or print("compiled", name))
 typed = []
-real = forms.Forms._compile
-forms.Forms._compile = lambda self, parameters: typed.append(1) or real(self, parameters)
+real = function_type.Variants._compile
+function_type.Variants._compile = lambda self, parameters: typed.append(1) or real(self, parameters)
 x = np.random.default_rng(0).standard_normal((1, 40, 2, 8)).astype(np.float32)
 out = fastattn.attention(x, x, x, mask_mod=mask, score_mod=score)
 print("typed", len(typed) > 0)
@@ -92,7 +93,7 @@ def test_numba_s_own_threads(tmp_path):
 
 def test_all_that_functions_are_made_of_is_in_the_caches_name():
     sources = kernel_sources(ROOT / "fastattn")
-    for room in ("functions", "simd"):
+    for room in ("user_functions", "simd"):
         for path in (ROOT / "fastattn" / room).glob("*.py"):
             assert f"{room}/{path.name}" in sources
 
@@ -115,9 +116,7 @@ print("as they are")
 
 def test_a_function_of_the_same_name_and_other_source(tmp_path):
     """As a notebook's cell that is run again."""
-    environment = {**os.environ, "FASTATTN_CACHE": str(tmp_path), "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", REDEFINED], env=environment, capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (0, "as they are\n"), done.stderr
+    assert run_child(REDEFINED, FASTATTN_CACHE=str(tmp_path)) == "as they are\n"
 
 
 GUARDED = """
@@ -142,8 +141,8 @@ for dtype in (np.float32, np.int32, np.int64, np.bool_):
                     return table[s + far] + table[far - s] + table[s * t - 9] + table[t]
                 def look_twice(score, b, h, t, s, table=table, far=far):
                     return table[t, s + far] + table[s, far] + table[s * 3, -t] + table[far - t, t - s] + table[t][far]
-                for form in ("best", "scalar"):
-                    modified(look if len(shape) == 1 else look_twice, scores, form=form)
+                for variant in ("best", "scalar"):
+                    modified(look if len(shape) == 1 else look_twice, scores, variant=variant)
 print("nothing beyond")
 """
 

@@ -37,30 +37,6 @@ def alibi(score, b, h, t, s):
     return score + SLOPES[h] * (s - t)
 
 
-def soft_cap(score, b, h, t, s):
-    return CAP * np.tanh(score / CAP)
-
-
-def soft_cap_of_math(score, b, h, t, s):
-    return CAP * math.tanh(score / CAP)
-
-
-def relative(score, b, h, t, s):
-    return score + BIAS[h, s - t + 150]
-
-
-def relative_back(score, b, h, t, s):
-    return score + BIAS[h][t - s + 150]
-
-
-def buckets(score, b, h, t, s):
-    return score + BIAS[h, min(max(t - s, 0), 20) + abs(t - s) // 3]
-
-
-def ternary(score, b, h, t, s):
-    return score * 2 if s > t and h == 1 else -score - 1
-
-
 def early(score, b, h, t, s):
     """With a docstring, returns in some paths of an if, and variables that one path alone has."""
     distance = t - s
@@ -134,10 +110,6 @@ def rounded(score, b, h, t, s):
     return round(score) + np.round(score * 3) + np.rint(-score) + math.trunc(score) + round((s - t) / 2) + round(h)
 
 
-def clipped(score, b, h, t, s):
-    return np.clip(score, -1.5, t) + np.clip(t - s, -3, 10)
-
-
 def infinite(score, b, h, t, s):
     hidden = -float("inf") if s > t + 9 else float("-inf") if s == 3 else -math.inf if s == 5 else -np.inf
     return np.where((s <= t) | (s > t + 20), float(score), hidden) if h else min(score, np.float32("inf"), float("1e3"))
@@ -150,18 +122,6 @@ def helped(score, b, h, t, s):
 
 def twice(x, by=3, *, off=WINDOW):
     return helper(x, by, off) - helper(x, by) + helper(x, off, by)
-
-
-def of_no_axes(score, b, h, t, s):
-    return score * NO_AXES + NO_AXES[()] - WHOLE_NO_AXES * s
-
-
-def constant(score, b, h, t, s):
-    return 3
-
-
-def positional(score, b, /, h, *, t=2, s=4):
-    return score + t + s
 
 
 @njit
@@ -182,10 +142,6 @@ def counting(score, b, h, t, s):
     return score + n
 
 
-def waves(score, b, h, t, s):
-    return score + math.sin(s * 0.5) * np.cos(t)
-
-
 def loop_with_return(score, b, h, t, s):
     for i in range(s, -1, -2):
         if i == t:
@@ -193,21 +149,34 @@ def loop_with_return(score, b, h, t, s):
     return score * 2
 
 
-VECTORISED = [
-    alibi, soft_cap, soft_cap_of_math, relative, relative_back, buckets, ternary, early, earlier, heads_differ, sums,
-    numbers, powers, divisions, choices, whole_bits, among, rounded, clipped, infinite, helped, of_no_axes, constant,
-    compiled,
-]  # fmt: skip
-SCALAR = [counting, waves, loop_with_return]
+VECTORISED = {
+    "soft_cap": lambda score, b, h, t, s: CAP * np.tanh(score / CAP),
+    "soft_cap_of_math": lambda score, b, h, t, s: CAP * math.tanh(score / CAP),
+    "relative": lambda score, b, h, t, s: score + BIAS[h, s - t + 150],
+    "relative_back": lambda score, b, h, t, s: score + BIAS[h][t - s + 150],
+    "buckets": lambda score, b, h, t, s: score + BIAS[h, min(max(t - s, 0), 20) + abs(t - s) // 3],
+    "ternary": lambda score, b, h, t, s: score * 2 if s > t and h == 1 else -score - 1,
+    "clipped": lambda score, b, h, t, s: np.clip(score, -1.5, t) + np.clip(t - s, -3, 10),
+    "of_no_axes": lambda score, b, h, t, s: score * NO_AXES + NO_AXES[()] - WHOLE_NO_AXES * s,
+    "constant": lambda score, b, h, t, s: 3,
+}
+DEFINED = (
+    alibi, early, earlier, heads_differ, sums, numbers, powers, divisions, choices, whole_bits, among, rounded,
+    infinite, helped, compiled,
+)  # fmt: skip
+VECTORISED |= {function.__name__: function for function in DEFINED}
+SCALAR = {"waves": lambda score, b, h, t, s: score + math.sin(s * 0.5) * np.cos(t)}
+SCALAR |= {function.__name__: function for function in (counting, loop_with_return)}
 
 
-@pytest.mark.parametrize("function", VECTORISED + SCALAR, ids=lambda function: function.__name__)
-def test_scores_in_both_forms_are_those_of_python(function):
+@pytest.mark.parametrize("name", VECTORISED | SCALAR)
+def test_scores_in_both_variants_are_those_of_python(name):
+    function = (VECTORISED | SCALAR)[name]
     told = fastattn.explain_function(function)
-    assert told == "vectorised" if function in VECTORISED else told.startswith(f"scalar: {__file__}:")
+    assert told == "vectorised" if name in VECTORISED else told.startswith(f"scalar: {__file__}:")
     for h, first in ((0, 0), (1, 3)):
         expected = expected_scores(function, SCORES, 1, h, first)
-        found, alone = (modified(function, SCORES, 1, h, first, form) for form in ("best", "scalar"))
+        found, alone = (modified(function, SCORES, 1, h, first, variant) for variant in ("best", "scalar"))
         np.testing.assert_array_equal(found, alone)
         largest = np.abs(expected[np.isfinite(expected)]).max()
         np.testing.assert_allclose(found, expected, rtol=2e-6, atol=2e-6 * largest)
@@ -215,46 +184,6 @@ def test_scores_in_both_forms_are_those_of_python(function):
 
 def causal(b, h, t, s):
     return s <= t
-
-
-def window(b, h, t, s):
-    return (t - s <= WINDOW) & (s <= t)
-
-
-def window_of_words(b, h, t, s):
-    return t - WINDOW <= s <= t and not s == 3
-
-
-def documents(b, h, t, s):
-    return DOCUMENT[t] == DOCUMENT[s]
-
-
-def documents_of_batch(b, h, t, s):
-    return DOCUMENTS[b, t] == DOCUMENTS[b, s]
-
-
-def prefix(b, h, t, s):
-    return (s < PREFIX[b]) | (s <= t)
-
-
-def prefix_of_words(b, h, t, s):
-    return s < PREFIX[b] or s <= t
-
-
-def blocks(b, h, t, s):
-    return t // 8 == s // 8
-
-
-def dilated(b, h, t, s):
-    return (t - s) % 4 == 0
-
-
-def table(b, h, t, s):
-    return SQUARE[t, s]
-
-
-def tables_turned(b, h, t, s):
-    return SQUARE[s, t] & ~SQUARE[t, s] ^ SQUARE[t - s, s - 1]
 
 
 def far(b, h, t, s):
@@ -274,52 +203,57 @@ def beyond(b, h, t, s):
     return min(s * 2, wide) - t < 9 and max(-wide, s * 1) < wide and (abs(s - t) < wide) & (s // 2 != 2**33)
 
 
-def mirrored(b, h, t, s):
-    return (3 <= t - s) & (20 > t - s) | (t - s == -2) | (t - s != t - s)
+MASKS = {
+    "window": lambda b, h, t, s: (t - s <= WINDOW) & (s <= t),
+    "window_of_words": lambda b, h, t, s: t - WINDOW <= s <= t and not s == 3,
+    "documents": lambda b, h, t, s: DOCUMENT[t] == DOCUMENT[s],
+    "documents_of_batch": lambda b, h, t, s: DOCUMENTS[b, t] == DOCUMENTS[b, s],
+    "prefix": lambda b, h, t, s: (s < PREFIX[b]) | (s <= t),
+    "prefix_of_words": lambda b, h, t, s: s < PREFIX[b] or s <= t,
+    "blocks": lambda b, h, t, s: t // 8 == s // 8,
+    "dilated": lambda b, h, t, s: (t - s) % 4 == 0,
+    "table": lambda b, h, t, s: SQUARE[t, s],
+    "tables_turned": lambda b, h, t, s: SQUARE[s, t] & ~SQUARE[t, s] ^ SQUARE[t - s, s - 1],
+    "mirrored": lambda b, h, t, s: (3 <= t - s) & (20 > t - s) | (t - s == -2) | (t - s != t - s),
+    "distances": lambda b, h, t, s: abs(t - s) < 5 if max(t, s) > 10 else -s > -4,
+    "nothing_and_everything": lambda b, h, t, s: h == 0,
+    "causal": causal,
+    "far": far,
+    "beyond": beyond,
+    "everything": fastattn.and_masks(),
+    "nothing": fastattn.or_masks(),
+    "future": lambda b, h, t, s: s > t,
+}
+MASKS["in_order"] = fastattn.and_masks(*(MASKS[name] for name in ("window", "documents", "prefix")))
+MASKS["either"] = fastattn.or_masks(fastattn.and_masks(causal, MASKS["documents"]), MASKS["dilated"])
 
 
-def distances(b, h, t, s):
-    return abs(t - s) < 5 if max(t, s) > 10 else -s > -4
-
-
-def nothing_and_everything(b, h, t, s):
-    return h == 0
-
-
-in_order = fastattn.and_masks(window, documents, prefix)
-either = fastattn.or_masks(fastattn.and_masks(causal, documents), dilated)
-MASKS = [
-    causal, window, window_of_words, documents, documents_of_batch, prefix, prefix_of_words, blocks, dilated, table,
-    tables_turned, far, beyond, mirrored, distances, nothing_and_everything, in_order, either, fastattn.and_masks(),
-    fastattn.or_masks(), lambda b, h, t, s: s > t,
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("mask", MASKS, ids=lambda mask: mask.__name__)
-def test_masks_in_both_forms_are_those_of_python(mask):
+@pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
+def test_masks_in_both_variants_are_those_of_python(mask):
     assert fastattn.explain_function(mask) == "vectorised"
     for h, first in ((0, 0), (1, 3)):
         expected = expected_seen(mask, T, S, 1, h, first)
-        for form in ("best", "scalar"):
-            np.testing.assert_array_equal(seen(mask, T, S, 1, h, first, form), expected)
+        for variant in ("best", "scalar"):
+            np.testing.assert_array_equal(seen(mask, T, S, 1, h, first, variant), expected)
             for count in (0, 1, LANES - 1, LANES):
-                np.testing.assert_array_equal(seen(mask, T, count, 1, h, first, form), expected[:, :count])
+                np.testing.assert_array_equal(seen(mask, T, count, 1, h, first, variant), expected[:, :count])
 
 
-KNOWN_TILES = {causal, window, window_of_words, prefix, prefix_of_words, blocks, distances, nothing_and_everything}
+KNOWN_TILES = "causal window window_of_words prefix prefix_of_words blocks distances nothing_and_everything".split()
 
 
-@pytest.mark.parametrize("mask", MASKS, ids=lambda mask: mask.__name__)
+@pytest.mark.parametrize("name", MASKS)
 @pytest.mark.parametrize("rows, columns", [(1, 1), (4, 4), (6, 16)])
-def test_the_state_of_a_tile_is_true_or_unknown(mask, rows, columns):
+def test_the_state_of_a_tile_is_true_or_unknown(name, rows, columns):
+    mask = MASKS[name]
     n, m = 36 // rows, 48 // columns
     found = states_of(mask, (n, m), (rows, columns), 1, 1)
     tiles = expected_seen(mask, n * rows, m * columns, 1, 1).reshape(n, rows, m, columns)
     exact = np.where(tiles.all((1, 3)), 2, np.where(tiles.any((1, 3)), 1, 0))
     assert ((found == exact) | (found == 1)).all()
-    if mask in KNOWN_TILES:
+    if name in KNOWN_TILES:
         assert (found != 1).sum() >= 0.9 * (exact != 1).sum() > 0
-    if mask is in_order:
+    if name == "in_order":
         assert (found == 0).any(), "where the window ends, whatever the documents"
 
 
@@ -372,9 +306,9 @@ def test_of_one_code_few_plans_are_kept():
 
 
 def test_no_masks_together_show_everything_or_nothing():
-    for form in ("best", "scalar"):
-        assert seen(fastattn.and_masks(), 3, 20, form=form).all()
-        assert not seen(fastattn.or_masks(), 3, 20, form=form).any()
+    for variant in ("best", "scalar"):
+        assert seen(fastattn.and_masks(), 3, 20, variant=variant).all()
+        assert not seen(fastattn.or_masks(), 3, 20, variant=variant).any()
 
 
 def test_no_function_is_none_at_all():

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.runtime.workload import run_child
+from tests.children import run_child
 
 SMALL = """
 import sys, threading

@@ -19,8 +19,8 @@ RUNS = np.arange(S) * 9 // S
 def agree(mask, **place):
     assert fastattn.explain_function(mask) == "vectorised"
     expected = expected_seen(mask, T, S, **place)
-    for form in ("best", "scalar"):
-        np.testing.assert_array_equal(seen(mask, T, S, form=form, **place), expected)
+    for variant in ("best", "scalar"):
+        np.testing.assert_array_equal(seen(mask, T, S, variant=variant, **place), expected)
     assert expected.any() and not expected.all()
 
 
@@ -69,8 +69,8 @@ def test_whole_numbers_of_64_bits_are_computed_with():
 
     scores = RNG.standard_normal((T, S)).astype(np.float32)
     expected = expected_scores(score, scores)
-    for form in ("best", "scalar"):
-        np.testing.assert_allclose(modified(score, scores, form=form), expected, rtol=1e-6, atol=1e-5)
+    for variant in ("best", "scalar"):
+        np.testing.assert_allclose(modified(score, scores, variant=variant), expected, rtol=1e-6, atol=1e-5)
 
 
 def test_what_one_number_of_an_array_of_int64_gives_has_64_bits_too():

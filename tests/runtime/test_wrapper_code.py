@@ -1,4 +1,4 @@
-"""Doors: what kernels are called through takes arguments of its own form, refuses others, and loses no reference."""
+"""Wrappers: what kernels are called through takes arguments of its types, refuses others, and loses no reference."""
 
 import ctypes
 import sys
@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from numba import njit, prange
 
-from fastattn.runtime.handle import MISMATCH, CompiledFunction
+from fastattn.runtime.handle import CompiledFunction
 from fastattn.runtime.jit import kernel
+from fastattn.runtime.machine_code import MISMATCH
 from fastattn.runtime.signature import signature_of
 from fastattn.runtime.turns import compiling
 
@@ -74,14 +75,14 @@ def test_another_form_is_another_key_and_both_work(one: np.ndarray, other: np.nd
 
 def test_a_form_serves_what_differs_in_values_only() -> None:
     collect(*arguments())
-    forms = len(collect.forms)
+    forms = len(collect.variants)
     read_only = np.zeros((3, 2), np.float32)
     read_only.flags.writeable = False
     collect(*arguments(array=read_only))
     collect(*arguments(array=np.zeros((3, 2), np.float32).view(np.memmap)))
     collect(*arguments(numbers=(np.int32(5), np.float32(1), np.bool_(False))))
     collect(*arguments(array=np.zeros((3, 4), np.float32)[:, ::1][:, :4]))
-    assert len(collect.forms) == forms
+    assert len(collect.variants) == forms
 
 
 @pytest.mark.parametrize(
@@ -102,7 +103,7 @@ def test_a_form_serves_what_differs_in_values_only() -> None:
     ],
     ids=str,
 )
-def test_a_door_refuses_what_is_of_another_form(wrong: dict) -> None:
+def test_a_wrapper_refuses_what_is_of_other_types(wrong: dict) -> None:
     collect(*arguments())
     (wrapper,) = collect.wrappers[:1]
     assert wrapper(0, 0, *arguments(**wrong)) == -1
@@ -183,10 +184,10 @@ def test_a_call_is_recorded_whole() -> None:
     source, out = np.arange(3.0), np.zeros(3)
     copy(source, out)
     key = signature_of((source, out), [])
-    form = copy.forms[key]
-    copy.forms[key] = form._replace(wrapper=Fickle(form.wrapper, MISMATCH))
+    form = copy.variants[key]
+    copy.variants[key] = form._replace(wrapper=Fickle(form.wrapper, MISMATCH))
     recorded, expected = copy.record(source, out), form.wrapper(0, 0, source, out)
-    copy.forms[key] = form
+    copy.variants[key] = form
     assert recorded is not None
     place = np.zeros(expected // 8 + 1, np.int64)
     assert form.wrapper(place.ctypes.data, 0, source, out) == expected

@@ -1,6 +1,6 @@
-"""The Numba type of a user's function, and the forms in which kernels call it.
+"""The Numba type of a user's function, and the variants in which kernels call it.
 
-A form is the rewritten source compiled for other types: keys in lanes, one key, or ranges of queries and keys. Types
+A variant is the rewritten source compiled for other types: keys in lanes, one key, or ranges of queries and keys. Types
 decide which there is, so nothing is said of it in the function's type, and code in the cache needs no typing.
 """
 
@@ -15,21 +15,22 @@ from typing import Any
 from numba import types
 from numba.core import errors
 from numba.core.compiler_lock import global_compiler_lock
-from numba.extending import NativeValue, intrinsic, typeof_impl, unbox
+from numba.extending import NativeValue, typeof_impl, unbox
 
 from fastattn.errors import InputError
 from fastattn.runtime.jit import inner
-from fastattn.simd.emit import F32, I64
+from fastattn.simd.emit import I64
 from fastattn.simd.lanes import LONG, RAMP
 from fastattn.simd.operations import FAILURES, OPERATIONS, name_of, result_of
 from fastattn.simd.ranges import RANGE, TRUTH
 from fastattn.simd.tables import Table, extent, look_up
 from fastattn.simd.vector import VECTOR, register_form
 from fastattn.system.lazy import lazy
+from fastattn.user_functions import loops
 from fastattn.user_functions.rewrite import Rewritten
 
 _I = types.int64
-# Kind of function -> the types of its parameters in each form
+# Kind of function -> the types of its parameters in each variant
 _PARAMETERS: dict[str, dict[str, tuple]] = {
     "score_mod": {"lanes": (VECTOR, _I, _I, _I, RAMP), "scalar": (types.float32, _I, _I, _I, _I)},
     "mask_mod": {"lanes": (_I, _I, _I, RAMP), "scalar": (_I,) * 4, "ranges": (_I, _I, RANGE, RANGE)},
@@ -37,29 +38,29 @@ _PARAMETERS: dict[str, dict[str, tuple]] = {
 _NUMBERS = {"bool": types.boolean, "int": types.int64, "long": LONG, "float": types.float32}
 
 
-class Forms:
-    """The forms of a rewritten function for captured values of some types."""
+class Variants:
+    """The variants of a rewritten function for captured values of some types."""
 
     def __init__(self, kind: str, rewritten: Rewritten, captured: tuple):
         self.kind, self.rewritten, self.captured = kind, rewritten, captured
         self._reasons: dict[str, str] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without what is compiled: Numba's own cache writes the types of arguments."""
+        """The state without compiled code: Numba's own cache writes the types of arguments."""
         return {"kind": self.kind, "rewritten": self.rewritten, "captured": self.captured, "_reasons": {}}
 
     @lazy
     def compiled(self) -> Any:
-        """What kernels call, of any form that ``why_not`` has no objection to."""
+        """The compiled function, for kernels, in the variants that ``why_not`` allows."""
         return compiled_of(self.rewritten)
 
-    def why_not(self, form: str) -> str:
-        """Why there is no "lanes", "scalar" or "ranges" form, in one line; "" if there is."""
-        if form not in self._reasons:
-            parameters = _PARAMETERS[self.kind].get(form)
+    def why_not(self, variant: str) -> str:
+        """Why there is no "lanes", "scalar" or "ranges" variant, in one line; "" if there is."""
+        if variant not in self._reasons:
+            parameters = _PARAMETERS[self.kind].get(variant)
             with global_compiler_lock:
-                self._reasons[form] = self._compile(parameters) if parameters else "of masks only"
-        return self._reasons[form]
+                self._reasons[variant] = self._compile(parameters) if parameters else "of masks only"
+        return self._reasons[variant]
 
     def _compile(self, parameters: tuple) -> str:
         kinds = (*parameters, *self.captured)
@@ -73,7 +74,7 @@ class Forms:
             fits = result in (TRUTH, types.boolean)
         else:
             fits = result_of("truth" if self.kind == "mask_mod" else "to_float", result)
-        return "" if fits else f"{self.rewritten.place}: it returns {name_of(result)}"
+        return "" if fits else f"{self.rewritten.location}: it returns {name_of(result)}"
 
     def best(self) -> str:
         """ "lanes", or else "scalar"; InputError if there is neither."""
@@ -88,29 +89,23 @@ class Forms:
 class UserFunctionType(types.Type):
     """A user's function by its content: source, constants, and the types of what it captures.
 
-    As a value it is the address of the captured values, which lie at ``places``, in bytes.
+    As a value it is the address of the captured values, which lie at these ``offsets``, in bytes.
     """
 
-    def __init__(self, digest: str, forms: Forms, places: tuple[int, ...]):
+    def __init__(self, digest: str, variants: Variants, offsets: tuple[int, ...]):
         super().__init__(name=f"Function({digest})")
-        self.forms, self.places = forms, places
+        self.variants, self.offsets = variants, offsets
 
-    # The loops are imported where there is a function: every kernel of attention asks for them by these names.
+    # The loops that call it; every kernel of attention asks for them by these names.
 
     def modify_loop(self) -> Callable:
-        from fastattn.user_functions.loops import modify_loop
-
-        return modify_loop(self)
+        return loops.modify_loop(self)
 
     def write_loop(self) -> Callable:
-        from fastattn.user_functions.loops import write_loop
-
-        return write_loop(self)
+        return loops.write_loop(self)
 
     def state_of_ranges(self) -> Callable:
-        from fastattn.user_functions.loops import state_of_ranges
-
-        return state_of_ranges(self)
+        return loops.state_of_ranges(self)
 
 
 class Handle:
@@ -129,8 +124,8 @@ _classes: dict[str, type[Handle]] = {}
 MOST_CLASSES = 1000  # of which each takes 0.2 MB, or 9 MB where this process compiles it
 
 
-def handle_class(digest: str, forms: Forms, places: tuple[int, ...], size: int) -> type[Handle]:
-    """For functions of this content; ``size`` in bytes, a multiple of 8, is that of their captured values.
+def handle_class(digest: str, variants: Variants, offsets: tuple[int, ...], size: int) -> type[Handle]:
+    """The class of handles for functions of this content. ``size``: bytes of their captured values, a multiple of 8.
 
     InputError where there have been too many.
     """
@@ -140,7 +135,7 @@ def handle_class(digest: str, forms: Forms, places: tuple[int, ...], size: int) 
                 f"expected at most {MOST_CLASSES} functions of different source in a process; numbers that differ can "
                 "be variables outside, for which nothing is compiled anew"
             )
-        content = {"_numba_type_": UserFunctionType(digest, forms, places)}
+        content = {"_numba_type_": UserFunctionType(digest, variants, offsets)}
         made = type("Handle", (Handle, ctypes.c_int64 * max(size // 8, 1)), content)
         _classes.setdefault(digest, made)  # another thread may have been quicker
     return _classes[digest]
@@ -151,11 +146,11 @@ def _typeof_handle(handle, context):
     return handle._numba_type_
 
 
-def type_of(form: str) -> Any:
-    """The Numba type of a captured value's form, as ``form_of`` names it."""
-    if form in _NUMBERS:
-        return _NUMBERS[form]
-    element, ndim = form.split()
+def type_of(name: str) -> Any:
+    """The Numba type of a captured value, as ``type_name_of`` names it."""
+    if name in _NUMBERS:
+        return _NUMBERS[name]
+    element, ndim = name.split()
     return Table(element, int(ndim))
 
 
@@ -170,31 +165,8 @@ def _unbox_function(kind, value, c):
     return NativeValue(native)
 
 
-@intrinsic
-def captured_of(typing_context, function):
-    """A tuple of the function's captured values."""
-
-    def generate(context, builder, signature, arguments):
-        values = []
-        for kind, place in zip(function.forms.captured, function.places):
-            address = builder.add(arguments[0], I64(place))
-            values.append(_load(context, builder, kind, address))
-        return context.make_tuple(builder, signature.return_type, values)
-
-    return types.Tuple(function.forms.captured)(function), generate
-
-
-def _load(context, builder, kind, address):
-    stored = F32 if kind == types.float32 else I64
-    if isinstance(kind, Table):
-        stored = context.get_value_type(kind)
-    value = builder.load(builder.inttoptr(address, stored.as_pointer()))
-    value.align = 8
-    return builder.icmp_unsigned("!=", value, I64(0)) if kind == types.boolean else value
-
-
 def compiled_of(rewritten: Rewritten) -> Any:
-    """The rewritten function as kernels call it, with those that it calls."""
+    """Compile the rewritten function, and those that it calls, for kernels."""
     names: dict[str, Any] = {f"_{name}": operation for name, operation in OPERATIONS.items()}
     names |= {"_look_up": look_up, "_extent": extent, "_range": range, "__name__": __name__}
     names |= {name: compiled_of(call) for name, call in rewritten.calls.items()}
@@ -205,23 +177,23 @@ def compiled_of(rewritten: Rewritten) -> Any:
     return inner(FunctionType(inside, names, "user_function"))
 
 
-_PLACE = re.compile(r'File "([^"\n]*)", line (\d+)')
+_LOCATION = re.compile(r'File "([^"\n]*)", line (\d+)')
 
 
 def _reason(rewritten: Rewritten, error: errors.NumbaError) -> str:
-    """What cannot be compiled, in one line, with the innermost of the user's."""
+    """Why it cannot be compiled, in one line, with the innermost location in the user's code."""
     what = FAILURES[-1] if FAILURES else _guessed(rewritten, error)
     if rewritten.not_straight and "if or while" in what:
         what = f"{what} ({rewritten.not_straight})"
     files = {os.path.basename(known.file): known.file for known in _all(rewritten)}
-    for file, line in _PLACE.findall(str(error)):  # innermost first
+    for file, line in _LOCATION.findall(str(error)):  # innermost first
         if os.path.basename(file) in files:
             return f"{files[os.path.basename(file)]}:{line}: {what}"
-    return f"{rewritten.place}: {what}"
+    return f"{rewritten.location}: {what}"
 
 
 def _guessed(rewritten: Rewritten, error: errors.NumbaError) -> str:
-    """Of an error that is none of an operation's: Numba's words are for who knows its insides."""
+    """The reason for an error that no operation reported, in words for users rather than Numba's."""
     for known in _all(rewritten):
         for name, (given, function) in known.passed.items():
             if f"'{name}'" in str(error) or f"Function({function!r})" in str(error):
