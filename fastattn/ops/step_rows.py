@@ -9,6 +9,27 @@ import numpy as np
 LIVE, USED, OVER, ENOUGH, STOP, FAULT = range(6)
 
 
+class StepInputs(NamedTuple):
+    """What a step reads of its rows; see StepRows."""
+
+    tokens_R: np.ndarray
+    positions_R: np.ndarray
+    rows_R: np.ndarray
+    previous_R: np.ndarray
+    lengths_R: np.ndarray
+
+
+class StepProgress(NamedTuple):
+    """How far rows have come; see StepRows."""
+
+    slots_R: np.ndarray
+    steps_R: np.ndarray
+    limits_R: np.ndarray
+    chosen_R: np.ndarray
+    scores_R: np.ndarray
+    is_over_R: np.ndarray
+
+
 class StepRows:
     """R rows; those from ``counts[LIVE]`` on repeat the first, so that a step may have more rows than sentences.
 
@@ -42,8 +63,8 @@ class StepRows:
         return some
 
     @property
-    def inputs(self) -> tuple[np.ndarray, ...]:
-        return self.tokens_R, self.positions_R, self.rows_R, self.previous_R, self.lengths_R
+    def inputs(self) -> StepInputs:
+        return StepInputs(self.tokens_R, self.positions_R, self.rows_R, self.previous_R, self.lengths_R)
 
     @property
     def shared(self) -> tuple[np.ndarray, ...]:
@@ -51,8 +72,8 @@ class StepRows:
         return self.slots_R, self.places_R, self.memory_lengths_R, self.subsets_R4[:, 1:]
 
     @property
-    def progress(self) -> tuple[np.ndarray, ...]:
-        return self.slots_R, self.steps_R, self.limits_R, self.chosen_R, self.scores_R, self.is_over_R
+    def progress(self) -> StepProgress:
+        return StepProgress(self.slots_R, self.steps_R, self.limits_R, self.chosen_R, self.scores_R, self.is_over_R)
 
 
 _WHOLE = "fresh_F", "counts"

@@ -6,7 +6,8 @@ integers exactly, bfloat16 in another order, on Arm with another rounding too, i
 """
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import astuple, dataclass
+from typing import Any
 
 from llvmlite import ir
 
@@ -57,22 +58,13 @@ def _vector(emitter: Emitter, element, per_lane: int):
     return ir.VectorType(element, emitter.target.lanes * per_lane)
 
 
-def _load(emitter: Emitter, address, kind):
-    value = emitter.builder.load(emitter.pointer(address, kind))
-    value.align = 1
-    return value
-
-
 def _spread_word(emitter: Emitter, address):
     """The 32-bit word at an address in every lane, as integers."""
-    builder = emitter.builder
-    undefined = ir.Constant(emitter.integers, ir.Undefined)
-    one = builder.insert_element(undefined, _load(emitter, address, I32), I32(0))
-    return builder.shuffle_vector(one, undefined, ir.Constant(emitter.integers, [0] * emitter.target.lanes))
+    return emitter.splat(emitter.read(address, I32, 1))
 
 
 def _spread_float(emitter: Emitter, address):
-    value = _load(emitter, address, F32)
+    value = emitter.read(address, F32, 1)
     if emitter.target.by_lane:
         # else LLVM would load and duplicate at once, for which the multiply-adds' units are needed too: a tile's step
         # takes 15.5 cycles of a Neoverse N1 then, and 12 this way (8.4 and 6 of a V1, by LLVM's models)
@@ -81,7 +73,7 @@ def _spread_float(emitter: Emitter, address):
 
 
 def _words(emitter: Emitter, address):
-    return _load(emitter, address, emitter.integers)
+    return emitter.read(address, emitter.integers, 1)
 
 
 # float32, and bfloat16 widened to it: a step of bfloat16 is two of float32
@@ -89,10 +81,14 @@ def _add_float32(emitter: Emitter, spread, operand, total):
     return emitter.fma(spread, operand, total)
 
 
+def _both(emitter: Emitter, pair):
+    """Each of two numbers in every lane."""
+    return [emitter.pick(pair, [n] * emitter.target.lanes) for n in (0, 1)]
+
+
 def _spread_two(emitter: Emitter, address):
     if emitter.target.by_lane:
-        pair = _load(emitter, address, ir.VectorType(F32, 2))
-        return [_pick(emitter, pair, [n] * emitter.target.lanes) for n in (0, 1)]
+        return _both(emitter, emitter.read(address, ir.VectorType(F32, 2), 1))
     return _spread_float(emitter, address), _spread_float(emitter, emitter.builder.add(address, I64(4)))
 
 
@@ -100,8 +96,7 @@ def _two_abreast(emitter: Emitter, address):
     """(even, odd): the floats of two vectors at even and at odd indices."""
     lanes = emitter.target.lanes
     first, second = (emitter.load(emitter.builder.add(address, I64(skip))) for skip in (0, 4 * lanes))
-    orders = (ir.Constant(emitter.integers, list(range(start, 2 * lanes, 2))) for start in (0, 1))
-    return tuple(emitter.builder.shuffle_vector(first, second, order) for order in orders)
+    return [emitter.pick(first, range(start, 2 * lanes, 2), second) for start in (0, 1)]
 
 
 def _widened_halves(emitter: Emitter, words):
@@ -121,46 +116,46 @@ def _spread_narrow(emitter: Emitter, address):
 
 
 def _add_two(emitter: Emitter, spread, operand, total):
-    return emitter.fma(spread[1], operand[1], emitter.fma(spread[0], operand[0], total))
+    for pair in zip(spread, operand):
+        total = emitter.fma(*pair, total)
+    return total
+
+
+def _call(emitter: Emitter, name: str, element, spread, operand, total):
+    """total + products, by an intrinsic on vectors of as many bytes as ``total`` that hold ``element``."""
+    bits = 16 if isinstance(element, BFloat) else element.width
+    kind = ir.VectorType(element, emitter.target.lanes * 32 // bits)
+    values = (emitter.builder.bitcast(value, kind) for value in (spread, operand))
+    return emitter.call(f"llvm.{name}", total.type, total, *values)
 
 
 def _add_bfloat16(emitter: Emitter, spread, operand, total):
-    kind, bits = _vector(emitter, BFloat(), 2), emitter.target.lanes * 32
-    values = (emitter.builder.bitcast(v, kind) for v in (spread, operand))
-    return emitter.call(f"llvm.x86.avx512bf16.dpbf16ps.{bits}", emitter.vector, total, *values)
+    name = f"x86.avx512bf16.dpbf16ps.{emitter.target.lanes * 32}"
+    return _call(emitter, name, BFloat(), spread, operand, total)
 
 
 def _add_unsigned_dot(emitter: Emitter, spread, operand, total):
     """vpdpbusd: four products of an unsigned byte of A and a signed byte of B."""
-    kind, bits = _vector(emitter, I8, 4), emitter.target.lanes * 32
-    values = (emitter.builder.bitcast(v, kind) for v in (spread, operand))
-    return emitter.call(f"llvm.x86.avx512.vpdpbusd.{bits}", emitter.integers, total, *values)
-
-
-def _pick(emitter: Emitter, vector, numbers):
-    """A vector of the lanes with these numbers."""
-    order = list(numbers)
-    return emitter.builder.shuffle_vector(vector, vector, ir.Constant(ir.VectorType(I32, len(order)), order))
+    return _call(emitter, f"x86.avx512.vpdpbusd.{emitter.target.lanes * 32}", I8, spread, operand, total)
 
 
 def _part_pairs(emitter: Emitter, pairs):
     """Pairs with all first values before all second ones."""
     lanes = emitter.target.lanes
-    return _pick(emitter, pairs, [n for first in (0, 1) for n in range(first, 2 * lanes, 2)])
+    return emitter.pick(pairs, [n for first in (0, 1) for n in range(first, 2 * lanes, 2)])
 
 
 def _spread_parted(emitter: Emitter, address):
-    pair = _load(emitter, address, ir.VectorType(I16, 2))
-    return [_pick(emitter, pair, [n] * emitter.target.lanes) for n in (0, 1)]
+    return _both(emitter, emitter.read(address, ir.VectorType(I16, 2), 1))
 
 
 def _parted_abreast(emitter: Emitter, address):
-    return _halves(emitter, _part_pairs(emitter, _load(emitter, address, _vector(emitter, I16, 2))))
+    return _halves(emitter, _part_pairs(emitter, emitter.read(address, _vector(emitter, I16, 2), 1)))
 
 
 def _halves(emitter: Emitter, pairs):
     lanes = emitter.target.lanes
-    return [_pick(emitter, pairs, range(first, first + lanes)) for first in (0, lanes)]
+    return [emitter.pick(pairs, range(first, first + lanes)) for first in (0, lanes)]
 
 
 def _widen_parted(emitter: Emitter, address):
@@ -176,14 +171,7 @@ def _add_long(emitter: Emitter, spread, operand, total):
 
 
 def _add_signed_dot(emitter: Emitter, spread, operand, total):
-    return _call_neon(emitter, "sdot.v4i32.v16i8", I8, spread, operand, total)
-
-
-def _call_neon(emitter: Emitter, name: str, element, spread, operand, total):
-    """total + products, by an intrinsic on vectors of 16 bytes."""
-    kind = ir.VectorType(element, 16 if element is I8 else 8)
-    values = (emitter.builder.bitcast(v, kind) for v in (spread, operand))
-    return emitter.call(f"llvm.aarch64.neon.{name}", total.type, total, *values)
+    return _call(emitter, "aarch64.neon.sdot.v4i32.v16i8", I8, spread, operand, total)
 
 
 def _spread_two_rows(emitter: Emitter, first, second):
@@ -191,29 +179,29 @@ def _spread_two_rows(emitter: Emitter, first, second):
     builder, kind = emitter.builder, ir.VectorType(I64, 2)
     value = ir.Constant(kind, ir.Undefined)
     for lane, address in enumerate((first, second)):
-        value = builder.insert_element(value, _load(emitter, address, I64), I32(lane))
+        value = builder.insert_element(value, emitter.read(address, I64, 1), I32(lane))
     return builder.bitcast(value, emitter.integers)
 
 
 def _add_signed_matrix(emitter: Emitter, spread, operand, total):
     """smmla: 2 rows of 8 bytes times 2 columns of 8."""
-    return _call_neon(emitter, "smmla.v4i32.v16i8", I8, spread, operand, total)
+    return _call(emitter, "aarch64.neon.smmla.v4i32.v16i8", I8, spread, operand, total)
 
 
 # Unless a process asks Linux for another mode, Arm's instructions for bfloat16 round each sum to odd, and take and give
 # zeros for subnormal numbers: up to 1 ulp of float32 an addition, without bias, where a multiply-add is 1/2 ulp off.
 def _add_bfloat16_dot(emitter: Emitter, spread, operand, total):
-    return _call_neon(emitter, "bfdot.v4f32.v8bf16", BFloat(), spread, operand, total)
+    return _call(emitter, "aarch64.neon.bfdot.v4f32.v8bf16", BFloat(), spread, operand, total)
 
 
 def _add_bfloat16_matrix(emitter: Emitter, spread, operand, total):
     """bfmmla: 2 rows of 4 bfloat16 times 2 columns of 4, in two steps of two products."""
-    return _call_neon(emitter, "bfmmla", BFloat(), spread, operand, total)
+    return _call(emitter, "aarch64.neon.bfmmla", BFloat(), spread, operand, total)
 
 
 def _widen_pairs(emitter: Emitter, address):
     """Pairs of int8, widened to int16: they cannot saturate, and one widening serves all rows of a tile."""
-    stored = _load(emitter, address, _vector(emitter, I8, 2))
+    stored = emitter.read(address, _vector(emitter, I8, 2), 1)
     return emitter.builder.sext(stored, _vector(emitter, I16, 2))
 
 
@@ -232,28 +220,14 @@ def _add_widened(emitter: Emitter, spread, operand, total):
     builder, lanes = emitter.builder, emitter.target.lanes
     value = builder.bitcast(spread, _vector(emitter, I16, 2))
     product = builder.mul(*(builder.sext(v, _vector(emitter, I32, 2)) for v in (value, operand)))
-    halves = (
-        builder.shuffle_vector(product, product, ir.Constant(emitter.integers, list(range(first, 2 * lanes, 2))))
-        for first in (0, 1)
-    )
-    for half in halves:
-        total = builder.add(total, half)
+    for first in (0, 1):
+        total = builder.add(total, emitter.pick(product, range(first, 2 * lanes, 2)))
     return total
 
 
-def _arithmetic(
-    precision: str,
-    name: str,
-    spread: Callable,
-    abreast: Callable,
-    operand: Callable,
-    add: Callable,
-    rows: int = 1,
-    alone: Arithmetic | None = None,
-) -> Arithmetic:
+def _arithmetic(precision: str, name: str, *instructions: Any) -> Arithmetic:
     """The format of that precision and name with its instructions."""
-    form = asdict(FORMATS[precision][name])
-    return Arithmetic(**form, spread=spread, abreast=abreast, operand=operand, add=add, rows=rows, alone=alone)
+    return Arithmetic(*astuple(FORMATS[precision][name]), *instructions)
 
 
 FLOAT32 = _arithmetic("float32", "float32", _spread_float, Emitter.load, Emitter.load, _add_float32)

@@ -75,7 +75,7 @@ _ROWS = {"float32": _float32, "bfloat16": lambda weight_FD: bfloat16_bits(_float
 def select_outputs(linear: RowLinear, ids: np.ndarray) -> OutputSubset:
     """The outputs ``ids``: int32, ascending, at least one, all in range."""
     packed = linear.packed
-    assert len(ids) and 0 <= ids[0] <= ids[-1] < packed.outputs
+    assert len(ids) and 0 <= ids.min() <= ids.max() < packed.outputs
     count, columns = len(ids), -(-len(ids) // LANES) * LANES
     parts = [packed.bias.view(np.int32)]
     if len(packed.factors):
@@ -101,7 +101,7 @@ def choose_from_subsets(
     lists, log_sums_R = empty_lists(len(x_RD), k), empty(len(x_RD))
     given = prepared(edits, len(x_RD), targets_R)
     _run(x_RD, subsets_R, given, lists, log_sums_R, summed)
-    return *lists, given[-1], log_sums_R
+    return *lists, given.logits_R, log_sums_R
 
 
 def logits_of_subsets(x_RD: np.ndarray, subsets_R: Sequence[OutputSubset], edits: Edits) -> np.ndarray:
@@ -126,6 +126,6 @@ def _run(x_RD, subsets_R, edits, lists, log_sums_R, summed):
         x_RD = np.pad(x_RD, ((0, 0), (0, missing)))
     scratch_PB = make_scratch_parts(len(runs_G4), scratch_bytes(linear.rows_FD, x_RD.shape[1], SUBSET_ROWS))
     lines_LC = empty((len(scratch_PB) * SUBSET_ROWS if len(log_sums_R) else R, columns))
-    staging = linear.packed.staging
-    _choose(x_RD, linear.rows_FD, staging, runs_G4, edits, lists, log_sums_R, summed, scratch_PB, lines_LC)
+    arrays = linear.packed.kernel_arrays
+    _choose(x_RD, linear.rows_FD, arrays, runs_G4, edits, lists, log_sums_R, summed, scratch_PB, lines_LC)
     return lines_LC

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from fastattn.kernels.arguments import LinearArrays
 from fastattn.kernels.constants import NR, PACKED_COLUMNS
 from fastattn.runtime.handle import kernel_named
 from fastattn.runtime.scratch import make_scratch_parts
@@ -43,25 +44,13 @@ class PackedLinear:
     input_factors: np.ndarray = field(default_factory=lambda: np.empty(0, np.float32))
 
     @lazy
-    def staging(self) -> tuple[np.ndarray, np.ndarray]:
-        """(input_scale, input_factors), for ``stage_rows``."""
-        return self.input_scale, self.input_factors
-
-    @lazy
-    def affine(self) -> tuple[np.ndarray, ...]:
-        """(bias, factors, corrections) for a tile's sums, then the two of ``staging``."""
-        return self.bias, self.factors, self.corrections, *self.staging
+    def kernel_arrays(self) -> LinearArrays:
+        """The arrays beside the panels."""
+        return LinearArrays(self.bias, self.factors, self.corrections, self.input_scale, self.input_factors)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """The arrays that a file stores."""
-        return {
-            "panels_PSN": self.panels_PSN,
-            "bias": self.bias,
-            "factors": self.factors,
-            "corrections": self.corrections,
-            "input_scale": self.input_scale,
-            "input_factors": self.input_factors,
-        }
+        return {"panels_PSN": self.panels_PSN, **self.kernel_arrays._asdict()}
 
 
 def pack_linear(weight_FD: Tensor, bias_F: np.ndarray | None = None, precision: str = "float32") -> PackedLinear:

@@ -68,7 +68,7 @@ def project_all(x_RD: np.ndarray, outputs: Outputs, edits: Edits = NO_EDITS) -> 
 
 def _all_of(x_RD: np.ndarray, packed: PackedLinear, edits: Edits) -> np.ndarray:
     logits_RV = linear(x_RD, packed)
-    suppressed_RJ, penalized_RJ, penalty, *_ = prepared(edits, len(x_RD), NO_TARGETS)
+    suppressed_RJ, penalized_RJ, penalty, _, _ = prepared(edits, len(x_RD), NO_TARGETS)
     for r, logits_V in enumerate(logits_RV):  # one by one, so that a row's bits depend on no other
         penalized = penalized_RJ[r][penalized_RJ[r] >= 0]
         before = logits_V[penalized]

@@ -1,0 +1,98 @@
+"""What operations hand to kernels, by name. Nothing here imports Numba."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+
+class LinearArrays(NamedTuple):
+    """The arrays of a PackedLinear beside its panels."""
+
+    bias: np.ndarray
+    factors: np.ndarray
+    corrections: np.ndarray
+    input_scale: np.ndarray
+    input_factors: np.ndarray
+
+
+class Blocks(NamedTuple):
+    """How the tasks of a product are cut: rows of a task, and into how many blocks the panels."""
+
+    rows: int
+    columns: int
+
+
+class EditedLogits(NamedTuple):
+    """Edits, as in ``Edits`` but with empty lists for none, and the logits that are asked for.
+
+    targets_R  int32, or empty
+    logits_R   written: the edited logits of these ids, -inf for one not among the outputs
+    """
+
+    suppressed_RJ: np.ndarray
+    penalized_RJ: np.ndarray
+    penalty: np.float32
+    targets_R: np.ndarray
+    logits_R: np.ndarray
+
+
+class BestLists(NamedTuple):
+    """The k best logits of rows and their ids, float32 and int32 [..., k], best first, then -inf and -1."""
+
+    values: np.ndarray
+    ids: np.ndarray
+
+
+class SegmentSums(NamedTuple):
+    """Of segments of the vocabulary the greatest logits, and the sums of exponentials relative to these."""
+
+    peaks_SR: np.ndarray
+    sums_SR: np.ndarray
+
+
+class Corpus(NamedTuple):
+    """Rows that are searched; those from the address ``end`` on are read from a copy, since a whole word is read."""
+
+    address: int
+    rows: int
+    distance: int
+    end: int
+    copied: int
+
+
+class Neighbours(NamedTuple):
+    """Of each node n the neighbours indices_E[starts_N1[n] : starts_N1[n + 1]]."""
+
+    starts_N1: np.ndarray
+    indices_E: np.ndarray
+
+
+class NodeTerms(NamedTuple):
+    """Scores LeakyReLU(target[n] + source[m]); empty: scores are dot products."""
+
+    target_NH: np.ndarray
+    source_MH: np.ndarray
+
+
+class NodeDots(NamedTuple):
+    """Scores query[n] . key[m]."""
+
+    query_NHK: np.ndarray
+    key_MHK: np.ndarray
+
+
+class WindowRows(NamedTuple):
+    """What attention to windows reads, and writes: ``out_BTHV``."""
+
+    query_BTHK: np.ndarray
+    key_BSGK: np.ndarray
+    value_BSGV: np.ndarray
+    out_BTHV: np.ndarray
+
+
+class CacheTables(NamedTuple):
+    """The key-value cache's tables that a step of greedy search writes."""
+
+    history_RS: np.ndarray
+    written_RS: np.ndarray
+    tokens_M: np.ndarray
