@@ -13,6 +13,7 @@ from bench.parts import MEMORY_LENGTHS
 from bench.resources import bytes_a_position
 from fastattn.ops import reference
 from fastattn.ops.heads import Heads
+from fastattn.ops.seen import RaggedBatch
 
 CASES: list[tuple[Shape, bool, float]] = [
     ((8, 12, 512, 64), False, 2.0),
@@ -56,8 +57,8 @@ def _case(shape: Shape, causal: bool) -> Case:
     arrays = inputs(shape)
     rows = [positions_first(array).reshape(B * T, H * K) for array in arrays]
     starts = np.arange(B + 1) * T
-    seen = reference.seen_keys(starts, np.full(B, T), True) if causal else None
-    call = partial(reference.attention, *rows, starts, starts, Heads(H, H, K), seen_N2=seen)
+    seen = reference.seen_around(starts, np.full(B, T), np.zeros(1, np.int64), -1, 0) if causal else None
+    call = partial(reference.attention, *rows, RaggedBatch(starts, starts, seen), Heads(H, H, K))
     mine = ours(arrays, causal=causal)
     mine()  # compiles; the reference needs no first call, which may take seconds
     sides = {

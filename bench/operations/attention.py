@@ -7,6 +7,7 @@ import numpy as np
 from bench.operations.table import FLOAT, Arrays, Operation, Problem, Size, Work, normal, starts_of
 from fastattn.ops.heads import Heads
 from fastattn.ops.position_bias import PositionBias
+from fastattn.ops.seen import KeyIndex, RaggedBatch
 from fastattn.spec.rounding import bfloat16_bits
 
 
@@ -72,13 +73,13 @@ def attention(
     laid_out = Heads(heads, key_heads, head_width, value_width, *columns, softcap=softcap)
 
     def bind(ops: Any, a: Arrays) -> Any:
-        rows = a["query"], a["key"], a["value"], a["query_starts"], a["key_starts"], laid_out
-        lengths = np.diff(a["key_starts"])
-        seen = ops.seen_keys(a["query_starts"], lengths, causal, a.get("offset"), window) if causal or window else None
-        if around is not None:
-            seen = ops.seen_around(a["query_starts"], lengths, a.get("offset", np.zeros(1, np.int64)), *around)
-        added = {"position_bias": _position_bias(a, positions), "bias_BHTS": a.get("bias")}
-        common = {"seen_N2": seen, "sinks": sinks, **added}
+        sides, seen = around or (window - 1, 0 if causal else -1), None
+        if sides != (-1, -1):
+            lengths, offset = np.diff(a["key_starts"]), a.get("offset", np.zeros(1, np.int64))
+            seen = ops.seen_around(a["query_starts"], lengths, offset, *sides)
+        common = {"position_bias": _position_bias(a, positions), "bias_BHTS": a.get("bias")}
+        batch = RaggedBatch(a["query_starts"], a["key_starts"], seen, sinks)
+        rows = a["query"], a["key"], a["value"], batch, laid_out
 
         def call() -> tuple[np.ndarray, ...]:
             plain = ops.attention(*rows, **common)
@@ -162,9 +163,9 @@ def attention_step(
     laid_out = Heads(heads, key_heads, head_width, value_width, *columns, softcap=softcap)
 
     def bind(ops: Any, a: Arrays) -> Any:
-        inputs = a["query"], a["key_value"], a["key_value"], a["index"], a["stops"], laid_out
-        listed = {"rows_N": a.get("rows"), "firsts_N": a.get("firsts")}
-        common = {**listed, "bias_NHS": a.get("bias"), "position_bias": _position_bias(a, positions)}
+        seen = KeyIndex(a["index"], a["stops"], a.get("rows"), a.get("firsts"))
+        inputs = a["query"], a["key_value"], a["key_value"], seen, laid_out
+        common = {"bias_NHS": a.get("bias"), "position_bias": _position_bias(a, positions)}
 
         def call() -> tuple[np.ndarray, ...]:
             plain = ops.attention_step(*inputs, **common)

@@ -6,6 +6,7 @@ import numpy as np
 
 from bench.operations.table import FLOAT, Arrays, Operation, Problem, Size, Work, normal, starts_of
 from fastattn.ops.heads import Heads
+from fastattn.ops.seen import RaggedBatch
 
 
 def disentangled_attention(
@@ -31,15 +32,15 @@ def disentangled_attention(
 
     def bind(ops: Any, a: Arrays) -> Any:
         distances = ops.pack_distances(a.get("keys"), a.get("queries"), laid_out)
-        seen = ops.seen_keys(a["starts"], np.diff(a["starts"]), True) if causal else None
-        inputs = a["rows"], a["rows"], a["rows"], a["starts"], a["starts"], laid_out
+        seen = ops.seen_around(a["starts"], np.diff(a["starts"]), np.zeros(1, np.int64), -1, 0) if causal else None
+        inputs = a["rows"], a["rows"], a["rows"], RaggedBatch(a["starts"], a["starts"], seen), laid_out
 
         def call() -> tuple[np.ndarray, ...]:
-            plain = ops.attention(*inputs, seen_N2=seen, distances=distances)
+            plain = ops.attention(*inputs, distances=distances)
             if not fused:
                 return (plain,)
             weights = np.full((len(lengths), heads, longest, longest), np.nan, a["rows"].dtype)
-            return plain, ops.attention(*inputs, seen_N2=seen, distances=distances, weights_BHTS=weights), weights
+            return plain, ops.attention(*inputs, distances=distances, weights_BHTS=weights), weights
 
         return call
 

@@ -15,11 +15,20 @@ from fastattn.array_attention.arrays import Problem, check_apart, dense, new_arr
 from fastattn.array_attention.attention_float64 import Scores, is_extreme, is_large
 from fastattn.array_attention.block_mask import BlockMask
 from fastattn.errors import InputError, check_bool, check_count, described
+from fastattn.kernels.attention.types import MaskArguments, OutputArguments
 from fastattn.kernels.user_functions.states import NO_FUNCTION
 from fastattn.ops.cpu.attention.additive_tile import far_heads, vector_factors
-from fastattn.ops.cpu.attention.memory import steps_of
-from fastattn.ops.cpu.attention.scores import DOT, score_form
-from fastattn.ops.cpu.attention.sentences import NO_MASK, NO_OUTPUTS, NO_RANGES, attend_laid, seen_around
+from fastattn.ops.cpu.attention.memory import NO_STEPS, steps_of
+from fastattn.ops.cpu.attention.scores import DOT, score_arguments
+from fastattn.ops.cpu.attention.sentences import (
+    NO_BLOCKS,
+    NO_BYTES,
+    NO_MASK,
+    NO_OUTPUTS,
+    NO_RANGES,
+    attend_laid,
+    seen_around,
+)
 from fastattn.ops.heads import Heads
 from fastattn.runtime.threads import use_threads
 from fastattn.simd.constants import LOG2_E
@@ -265,7 +274,7 @@ def _attend(
     if B and T and S:
         # what float32 cannot hold is computed in float64
         heads = Heads(H, G, K, V, scale=1.0 if extreme else scale, softcap=0.0 if extreme else softcap)
-        form = score_form(heads, bias, None, None if extreme else sinks_H, score_function, additive)
+        form = score_arguments(heads, bias, None, None if extreme else sinks_H, score_function, additive)
         seen = (NO_RANGES if seen_N2 is None else seen_N2), sinks
         with nullcontext() if options.threads is None else use_threads(options.threads):
             masks = _kernel_mask(mask, blocks, mask_function)
@@ -286,7 +295,7 @@ def _attend(
 
 
 def _additive(problem: Problem, vector_HD: np.ndarray, seen_N2: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-    """(factors of the scores, which heads of which sentences are computed by exponentials) for ``score_form``."""
+    """(factors of the scores, which heads of which sentences are computed by exponentials) for ``score_arguments``."""
     near = []
     for rows, (query_THD, key_SGD, _, _) in problem.sentences():
         last = None if seen_N2 is None else int(seen_N2[rows, 1].max(initial=0))
@@ -356,11 +365,11 @@ def _masks(options: _Options, shape: tuple[int, int, int, int]) -> tuple[np.ndar
     return None if mask is None else arguments.broadcastable("mask", mask, np.bool_, shape), blocks
 
 
-def _kernel_mask(mask: np.ndarray | None, blocks: BlockMask | None, function: Any) -> tuple:
+def _kernel_mask(mask: np.ndarray | None, blocks: BlockMask | None, function: Any) -> MaskArguments:
     if mask is None and blocks is None and function is NO_FUNCTION:
         return NO_MASK
-    array, steps = (NO_MASK[0], NO_MASK[1:5]) if mask is None else steps_of(mask.view(np.uint8))
-    return (array, *steps, *(NO_MASK[5:11] if blocks is None else blocks.table), function)
+    array, steps = (NO_BYTES, NO_STEPS) if mask is None else steps_of(mask.view(np.uint8))
+    return MaskArguments(array, *steps, *(NO_BLOCKS if blocks is None else blocks.table), function)
 
 
 def _functions(options: _Options, blocks: BlockMask | None) -> tuple[Any, Any]:
@@ -386,8 +395,8 @@ def _empty_logs(problem: Problem) -> np.ndarray:
     return np.empty((int(problem.starts[0][-1]), H) if problem.ragged else (B, H, T), np.float32)
 
 
-def _outputs(problem: Problem, weights: np.ndarray | None, logs: np.ndarray | None) -> tuple:
+def _outputs(problem: Problem, weights: np.ndarray | None, logs: np.ndarray | None) -> OutputArguments:
     _, H, T, _ = problem.shape
     steps = (0, 4, 4 * H) if problem.ragged else (4 * (H - 1) * T, 4 * T, 4)
-    array = NO_OUTPUTS[1] if logs is None else logs.reshape(-1)
-    return (NO_OUTPUTS[0] if weights is None else weights, array, *steps)
+    logs = NO_OUTPUTS.logs if logs is None else logs.reshape(-1)
+    return OutputArguments(NO_OUTPUTS.weights_BHTS if weights is None else weights, logs, *steps)

@@ -19,6 +19,7 @@ from fastattn.errors import InputError, OutOfMemoryError, check_bool, check_coun
 from fastattn.ops import cpu as operations
 from fastattn.ops.heads import Heads
 from fastattn.ops.row_pool import RowPool
+from fastattn.ops.seen import KeyIndex
 from fastattn.printable import counted
 from fastattn.runtime.threads import use_threads
 from fastattn.simd.target import TARGET
@@ -212,11 +213,13 @@ class KVCache:
                 contiguous(query).reshape(B * T, H * K),
                 self._store.table,
                 self._store.table,
-                np.ascontiguousarray(self._rows_BS[:, :S]),
-                seen_N2[:, 1].copy(),
+                KeyIndex(
+                    np.ascontiguousarray(self._rows_BS[:, :S]),
+                    stops_N=seen_N2[:, 1].copy(),
+                    rows_N=np.repeat(np.arange(B), T),
+                    firsts_N=seen_N2[:, 0].copy(),
+                ),
                 Heads(H, G, K, V, value_column=G * K, scale=held[0], softcap=held[1]),
-                rows_N=np.repeat(np.arange(B), T),
-                firsts_N=seen_N2[:, 0].copy(),
                 bias_NHS=None if bias is None else _by_query(bias, B, T),
                 weights_NHS=weights_NHS,
             ).reshape(B, T, H, V)

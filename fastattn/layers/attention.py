@@ -12,6 +12,7 @@ from fastattn.layers.linear import Linear
 from fastattn.layers.norm import Sublayer
 from fastattn.layers.parameters import Parameters
 from fastattn.ops.heads import Heads
+from fastattn.ops.seen import RaggedBatch
 from fastattn.spec.architecture import AttentionSpec, Rotary, StackSpec
 
 
@@ -69,16 +70,9 @@ class SelfAttention(Sublayer):
         self._place(qkv_NE, rows.positions_N)
         keys_values_ME = rows.cache.target.layers[self.number]
         self.ops.write_rows(keys_values_ME, rows.rows_N, qkv_NE, self.fused_heads.key_column)
-        index_RS, owners_N, lengths_N, bias = rows.history
+        seen, bias = rows.history
         return self.ops.attention_step(
-            qkv_NE,
-            keys_values_ME,
-            keys_values_ME,
-            index_RS,
-            lengths_N,
-            self.cached_heads,
-            rows_N=owners_N,
-            position_bias=bias,
+            qkv_NE, keys_values_ME, keys_values_ME, seen, self.cached_heads, position_bias=bias
         )
 
     def _attend_whole(self, qkv_NE: np.ndarray, rows: WholeRows) -> np.ndarray:
@@ -91,10 +85,8 @@ class SelfAttention(Sublayer):
             qkv_NE,
             qkv_NE,
             qkv_NE,
-            rows.starts_B1,
-            rows.starts_B1,
+            rows.batch(self.window),
             self.fused_heads,
-            seen_N2=rows.seen(self.window),
             position_bias=rows.bias,
             distances=None if self.distances is None else self.distances(rows.longest),
         )
@@ -119,19 +111,13 @@ class CrossAttention(Sublayer):
 
     def _attend_cached(self, query_NF: np.ndarray, rows: CachedRows | RecordedRows) -> np.ndarray:
         keys_values_ME = rows.cache.memory.layers[self.number]
-        index_RS, owners_N, lengths_N = rows.memory
         weights_NHS = None
         if rows.wants_attention and self.aligned:
-            weights_NHS = self.ops.empty((len(query_NF), self.heads.query_heads, index_RS.shape[1]), query_NF.dtype)
+            weights_NHS = self.ops.empty(
+                (len(query_NF), self.heads.query_heads, rows.memory.index_RS.shape[1]), query_NF.dtype
+            )
         context_NF = self.ops.attention_step(
-            query_NF,
-            keys_values_ME,
-            keys_values_ME,
-            index_RS,
-            lengths_N,
-            self.heads,
-            rows_N=owners_N,
-            weights_NHS=weights_NHS,
+            query_NF, keys_values_ME, keys_values_ME, rows.memory, self.heads, weights_NHS=weights_NHS
         )
         if weights_NHS is not None:
             rows.attention_NS = np.asarray(self.ops.average_heads(weights_NHS, self.alignment_heads))
@@ -149,8 +135,7 @@ class CrossAttention(Sublayer):
             query_NF,
             keys_values_NE,
             keys_values_NE,
-            rows.starts_B1,
-            memory.starts_B1,
+            RaggedBatch(rows.starts_B1, memory.starts_B1),
             self.heads,
             weights_BHTS=weights_BHTS,
         )

@@ -11,6 +11,7 @@ import numpy as np
 from fastattn.ops.position_bias import PositionBias
 from fastattn.ops.protocol import Ops
 from fastattn.ops.row_pool import RowPool
+from fastattn.ops.seen import KeyIndex, RaggedBatch
 from fastattn.ops.step_rows import StepRows
 from fastattn.system.lazy import lazy
 
@@ -82,19 +83,18 @@ class WholeRows:
         self.wants_attention = attention
         self.attention_NS: np.ndarray | None = None
         self._lengths_B = seen_B
-        self._seen: dict[tuple[int, int] | None, np.ndarray | None] = {}
+        self._batches: dict[tuple[int, int] | None, RaggedBatch] = {}
         self._bias = bias
 
-    def seen(self, window: tuple[int, int] | None = None) -> np.ndarray | None:
-        """seen_N2 of ``ops.attention``: the keys so many before and after each row; None: all that it may attend to."""
-        if window not in self._seen:
-            lengths_B = np.diff(self.starts_B1) if self._lengths_B is None else self._lengths_B
-            if window is not None:
-                self._seen[window] = self.ops.seen_around(self.starts_B1, lengths_B, np.zeros(1, np.int64), *window)
-            else:
-                whole = not self.causal and self._lengths_B is None
-                self._seen[window] = None if whole else self.ops.seen_keys(self.starts_B1, lengths_B, self.causal)
-        return self._seen[window]
+    def batch(self, window: tuple[int, int] | None = None) -> RaggedBatch:
+        """For ``ops.attention``: rows see the keys so many before and after them; None: all that they may attend to."""
+        if window not in self._batches:
+            lengths_B, seen_N2 = np.diff(self.starts_B1) if self._lengths_B is None else self._lengths_B, None
+            if window is not None or self.causal or self._lengths_B is not None:
+                sides = window or (-1, 0 if self.causal else -1)
+                seen_N2 = self.ops.seen_around(self.starts_B1, lengths_B, np.zeros(1, np.int64), *sides)
+            self._batches[window] = RaggedBatch(self.starts_B1, self.starts_B1, seen_N2)
+        return self._batches[window]
 
     @lazy
     def longest(self) -> int:
@@ -148,17 +148,18 @@ class CachedRows:
         self._bias = bias
 
     @lazy
-    def history(self) -> tuple[np.ndarray, np.ndarray | None, np.ndarray, PositionBias | None]:
-        """(index_RS, owners_N, lengths_N, bias) for self-attention: token n sees the first rows of index[owners[n]]."""
+    def history(self) -> tuple[KeyIndex, PositionBias | None]:
+        """What the tokens see in self-attention, and its bias."""
         lengths_N = self.positions_N.astype(np.int64) + 1
         index_RS = self.cache.index(self.slots_R, int(lengths_N.max()))
-        return index_RS, self.owners_N, lengths_N, self._bias(index_RS.shape[1])
+        return KeyIndex(index_RS, lengths_N, self.owners_N), self._bias(index_RS.shape[1])
 
     @lazy
-    def memory(self) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
-        """(index_RS, owners_N, lengths_N) for cross-attention."""
+    def memory(self) -> KeyIndex:
+        """What the tokens see in cross-attention."""
         index_RS, lengths_R = self.cache.memory_index(self.slots_R)
-        return index_RS, self.owners_N, lengths_R if self.owners_N is None else lengths_R[self.owners_N]
+        lengths_N = lengths_R if self.owners_N is None else lengths_R[self.owners_N]
+        return KeyIndex(index_RS, lengths_N, self.owners_N)
 
     @lazy
     def previous_N(self) -> np.ndarray:
@@ -182,8 +183,8 @@ class RecordedRows:
         self.begins, self.wants_attention, self.types_N = False, False, None
         self.attention_NS: np.ndarray | None = None
         histories_RS, memories_PS = cache.histories_RS, cache.memories_PS
-        self.history = histories_RS, rows.slots_R, rows.lengths_R, bias(histories_RS.shape[1])
-        self.memory = memories_PS, rows.places_R, rows.memory_lengths_R
+        self.history = KeyIndex(histories_RS, rows.lengths_R, rows.slots_R), bias(histories_RS.shape[1])
+        self.memory = KeyIndex(memories_PS, rows.memory_lengths_R, rows.places_R)
 
     def states(self, layer: int, x_ND: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """As in WholeRows."""

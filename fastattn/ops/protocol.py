@@ -29,6 +29,7 @@ import numpy as np
 from fastattn.ops.edits import NO_EDITS, Edits
 from fastattn.ops.heads import Heads
 from fastattn.ops.position_bias import PositionBias
+from fastattn.ops.seen import KeyIndex, RaggedBatch
 from fastattn.ops.step_rows import StepRows, SubsetRows
 from fastattn.spec.quantized import Tensor
 
@@ -125,15 +126,6 @@ class Ops(Protocol):
 
     # attention
 
-    def seen_keys(
-        self,
-        query_starts_B1: np.ndarray,
-        lengths_B: np.ndarray,
-        causal: bool = False,
-        offset_B: np.ndarray | None = None,
-        window: int = 0,
-    ) -> np.ndarray: ...
-
     def seen_around(
         self, query_starts_B1: np.ndarray, lengths_B: np.ndarray, offset_B: np.ndarray, before: int, after: int
     ) -> np.ndarray: ...
@@ -143,12 +135,9 @@ class Ops(Protocol):
         query_NE: np.ndarray,
         key_ME: np.ndarray,
         value_ME: np.ndarray,
-        query_starts_B1: np.ndarray,
-        key_starts_B1: np.ndarray,
+        batch: RaggedBatch,
         heads: Heads,
         *,
-        seen_N2: np.ndarray | None = None,
-        sinks: int = 0,
         bias_BHTS: np.ndarray | None = None,
         position_bias: PositionBias | None = None,
         distances: PackedDistances | None = None,
@@ -164,12 +153,9 @@ class Ops(Protocol):
         query_NE: np.ndarray,
         key_ME: np.ndarray,
         value_ME: np.ndarray,
-        index_RS: np.ndarray,
-        stops_N: np.ndarray,
+        seen: KeyIndex,
         heads: Heads,
         *,
-        rows_N: np.ndarray | None = None,
-        firsts_N: np.ndarray | None = None,
         bias_NHS: np.ndarray | None = None,
         position_bias: PositionBias | None = None,
         weights_NHS: np.ndarray | None = None,

@@ -13,16 +13,18 @@ from pathlib import Path
 
 from fastattn.runtime.threads import thread_limit
 
-_ROWS, _FORM = "(f2C,f2C,f2C,f2C)", "(F,F,f1C,I,I,I,I,f1C,f2C,I,f1C,I,I,B2C)"
-_MASK = "(B1C,I,I,I,I,B1C,I,I,I,I,I,I)"
+_ROWS, _TYPES = "(f2C,f2C,f2C,f2C)", "fastattn.kernels.attention.types"
+_SCORES = f"{_TYPES}:ScoreArguments(F,F,f1C,I,I,I,I,f1C,f2C,I,f1C,I,I,B2C)"
+_MASK = f"{_TYPES}:MaskArguments(B1C,I,I,I,I,B1C,I,I,I,I,I,I)"
+_SHAPE, _OUTPUTS = f"{_TYPES}:ShapeArguments(I,I,I,I,I)", f"{_TYPES}:OutputArguments(f4C,f1C,I,I,I)"
 # (file, kernel, key): in the order in which a model that encodes and decodes first needs them.
 FORMS = (
     (
         "attention.sentences",
         "attend",
-        f"{_ROWS},({','.join('I' * 16)}),(l1C,l1C),(I,I,I,I,I),(l2C,I),{_MASK},{_FORM},(f4C,f1C,I,I,I),f2C,l1C",
+        f"{_ROWS},({','.join('I' * 16)}),(l1C,l1C,l2C,I),{_SHAPE},{_MASK},{_SCORES},{_OUTPUTS},f2C,l1C",
     ),
-    ("attention.step", "attend_rows", f"{_ROWS},(i2C,l1C,l1C,l1C),(I,I,I,I),(I,I,I),{_FORM},f3C,f2C,I"),
+    ("attention.step", "attend_rows", f"{_ROWS},(i2C,l1C,l1C,l1C),(I,I,I,I),(I,I,I),{_SCORES},f3C,f2C,I"),
 )
 SWITCH = "FASTATTN_COMPILE_AHEAD"  # 0: no second process
 # As a worker process begins: modules are looked for where this program finds them, not in the current folder first.

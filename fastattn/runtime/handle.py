@@ -22,7 +22,7 @@ from fastattn.runtime.compiling import cache_faults, tell_of_compiling
 from fastattn.runtime.machine_code import load
 from fastattn.runtime.pool import Pool
 from fastattn.runtime.recording import is_recorded
-from fastattn.runtime.signature import signature_of
+from fastattn.runtime.signature import classes_of, signature_of
 from fastattn.runtime.sources import check_kernels, check_sources, code_digest, settings
 from fastattn.runtime.threads import UnknownNumba, current_threads, setting, thread_limit
 from fastattn.runtime.turns import AGAIN, compiling, end, in_turn, linking, lock_of_form, with_room
@@ -190,8 +190,8 @@ class Kernel(_Compiled):
         return None
 
     def compile_ahead(self, key: str) -> None:
-        """Have the form of this key in the code cache, for other processes; it names no classes."""
-        self._form(key, [])
+        """Have the form of this key in the code cache, for other processes; its classes are named tuples."""
+        self._form(key, classes_of(key))
 
     def _compile(self, key: str, classes: list[type]) -> Code:
         function = self.function

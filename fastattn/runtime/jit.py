@@ -55,6 +55,17 @@ def inner_by_type(stub: Callable) -> Callable:
     return overload(stub, jit_options=FLAGS if internals is None else internals.HELPER)
 
 
+def inner_overload(choose: Callable) -> Callable:
+    """A helper like ``inner`` whose code depends on types: ``choose(*types)`` returns the function to compile."""
+
+    @functools.wraps(choose)
+    def stub(*arguments: Any) -> Any:
+        raise NotImplementedError(f"{choose.__name__} is for kernels")
+
+    inner_by_type(stub)(choose)
+    return stub
+
+
 def compile_plainly(function: Callable) -> Any:
     """A kernel compiled by Numba's public interface alone, in Numba's own code cache.
 

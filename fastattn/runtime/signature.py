@@ -9,6 +9,8 @@
 Whether an array may be written to makes no other form. Integers of NumPy are integers like any other.
 """
 
+import importlib
+import re
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,12 @@ def signature_of(arguments: tuple, classes: list[type]) -> str:
     classes  gets the classes that the key names, in order: those of named tuples and of objects with a Numba type.
     """
     return ",".join([_of(argument, classes) for argument in arguments])
+
+
+def classes_of(key: str) -> list[type]:
+    """The classes of named tuples that a key names."""
+    named = re.findall(r"([\w.]+):(\w+)\(", key)
+    return [getattr(importlib.import_module(module), name) for module, name in named]
 
 
 def _of(value: Any, classes: list[type]) -> str:

@@ -16,6 +16,7 @@ from fastattn.ops import cpu as operations
 from fastattn.ops import reference
 from fastattn.ops.heads import Heads
 from fastattn.ops.reference.attention import softmax
+from fastattn.ops.seen import RaggedBatch
 from tests.kernels.cases import check
 
 # Lengths around the tile of rows, the panel of keys and the block of keys.
@@ -78,10 +79,10 @@ def test_bias_that_hides_whole_blocks_of_keys():
         bias = np.zeros((1, 1, 1, len(key_ME)), np.float32)
         bias[..., first:last] = -np.inf
         seen = np.isfinite(bias[0, 0, 0])
-        got = operations.attention(query_NE, key_ME, key_ME, *starts, heads, bias_BHTS=bias)
+        got = operations.attention(query_NE, key_ME, key_ME, RaggedBatch(*starts), heads, bias_BHTS=bias)
         few = np.array([0, seen.sum()], np.int64)
         expected = reference.attention(
-            query_NE.astype(float), key_ME[seen].astype(float), key_ME[seen].astype(float), starts[0], few, heads
+            query_NE.astype(float), *2 * [key_ME[seen].astype(float)], RaggedBatch(starts[0], few), heads
         )
         np.testing.assert_allclose(got, expected, atol=2e-6)
 
@@ -112,11 +113,12 @@ def test_blocks_of_keys_that_no_row_sees_are_not_read():
     T, S, window, sinks = 9, 4 * KEYS, 30, 5
     query, rows = normal(1, T, 24), normal(2, S, 48)
     starts = np.array([0, T]), np.array([0, S])
-    seen_N2 = operations.seen_keys(starts[0], np.array([S]), True, np.array([S - T]), window)
+    seen_N2 = operations.seen_around(starts[0], np.array([S]), np.array([S - T]), window - 1, 0)
     form = Heads(2, 2, 12, value_column=24)
-    expected = operations.attention(query, rows, rows, *starts, form, seen_N2=seen_N2, sinks=sinks)
+    batch = RaggedBatch(*starts, seen_N2, sinks)
+    expected = operations.attention(query, rows, rows, batch, form)
     rows[KEYS : 3 * KEYS] = np.nan
-    got = operations.attention(query, rows, rows, *starts, form, seen_N2=seen_N2, sinks=sinks)
+    got = operations.attention(query, rows, rows, batch, form)
     np.testing.assert_array_equal(got, expected)
 
 
@@ -137,9 +139,11 @@ def test_a_sentence_has_the_same_bits_in_any_batch(lengths, causal, window, soft
     def run(chosen):
         rows = np.concatenate([sentences[n] for n in chosen])
         starts = np.concatenate([[0], np.cumsum([lengths[n] for n in chosen])]).astype(np.int64)
-        seen_N2 = operations.seen_keys(starts, np.diff(starts), causal, None, window)
+        seen_N2 = operations.seen_around(
+            starts, np.diff(starts), np.zeros(1, np.int64), window - 1, 0 if causal else -1
+        )
         with operations.use_threads(threads):
-            out = operations.attention(rows, rows, rows, starts, starts, heads, seen_N2=seen_N2, sinks=2)
+            out = operations.attention(rows, rows, rows, RaggedBatch(starts, starts, seen_N2, sinks=2), heads)
             return np.split(out, starts[1:-1])
 
     together = run(order)

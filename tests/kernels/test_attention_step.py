@@ -12,6 +12,7 @@ from fastattn.ops import cpu as operations
 from fastattn.ops import reference
 from fastattn.ops.cpu.attention.step import GRAIN
 from fastattn.ops.heads import Heads
+from fastattn.ops.seen import KeyIndex, RaggedBatch
 from fastattn.simd.target import LANES
 from tests.kernels.cases import check
 
@@ -45,9 +46,9 @@ def test_many_rows_on_one_thread_and_two():
     index_RS = np.arange(rows * 200, dtype=np.int32).reshape(rows, 200) // 2 % 200
     lengths_R = np.resize(np.array([200, 1, 70], np.int64), rows)
     with operations.use_threads(1):
-        serial = operations.attention_step(query_RE, cache_ME, cache_ME, index_RS, lengths_R, HEADS)
+        serial = operations.attention_step(query_RE, cache_ME, cache_ME, KeyIndex(index_RS, lengths_R), HEADS)
     with operations.use_threads(2):
-        shared = operations.attention_step(query_RE, cache_ME, cache_ME, index_RS, lengths_R, HEADS)
+        shared = operations.attention_step(query_RE, cache_ME, cache_ME, KeyIndex(index_RS, lengths_R), HEADS)
     np.testing.assert_array_equal(serial, shared)
 
 
@@ -65,7 +66,8 @@ def test_neither_places_nor_neighbours_change_a_bit(lengths, seed, softcap):
     index_RS = rng.integers(0, 60, (rows, longest)).astype(np.int32)
     bias_RHS = normal(seed + 2, rows, 4, longest)
     lengths_R, heads = np.array(lengths, np.int64), HEADS._replace(softcap=softcap)
-    out_RF = operations.attention_step(query_RE, cache_ME, cache_ME, index_RS, lengths_R, heads, bias_NHS=bias_RHS)
+    seen = KeyIndex(index_RS, lengths_R)
+    out_RF = operations.attention_step(query_RE, cache_ME, cache_ME, seen, heads, bias_NHS=bias_RHS)
 
     places = rng.permutation(90)[:60].astype(np.int32)
     elsewhere_ME = np.full((90, 44), np.nan, np.float32)
@@ -78,7 +80,7 @@ def test_neither_places_nor_neighbours_change_a_bit(lengths, seed, softcap):
     for r in range(rows):
         alone = slice(r, r + 1)
         got = operations.attention_step(
-            query_RE[alone], elsewhere_ME, elsewhere_ME, moved_RS[alone], lengths_R[alone], heads,
+            query_RE[alone], elsewhere_ME, elsewhere_ME, KeyIndex(moved_RS[alone], lengths_R[alone]), heads,
             bias_NHS=longer_RHS[alone],
         )  # fmt: skip
         np.testing.assert_array_equal(got[0], out_RF[r])
@@ -104,13 +106,13 @@ def test_rows_that_share_keys_give_what_they_give_alone(parents, width, seed, da
     query_RE, cache_ME = normal(seed, rows, 4 * width), normal(seed + 1, rows * longest, 4 * width)
     bias_RHS, weights_RHS = normal(seed + 2, rows, 4, longest), np.empty((rows, 4, longest), np.float32)
     out_RF = operations.attention_step(
-        query_RE, cache_ME, cache_ME, index_RS, lengths_R, heads, bias_NHS=bias_RHS, weights_NHS=weights_RHS
+        query_RE, cache_ME, cache_ME, KeyIndex(index_RS, lengths_R), heads, bias_NHS=bias_RHS, weights_NHS=weights_RHS
     )
     for r in range(rows):
         alone = slice(r, r + 1)
         weights_1HS = np.empty((1, 4, longest), np.float32)
         got = operations.attention_step(
-            query_RE[alone], cache_ME, cache_ME, index_RS[alone], lengths_R[alone], heads,
+            query_RE[alone], cache_ME, cache_ME, KeyIndex(index_RS[alone], lengths_R[alone]), heads,
             bias_NHS=bias_RHS[alone], weights_NHS=weights_1HS,
         )  # fmt: skip
         np.testing.assert_array_equal(got[0], out_RF[r])
@@ -121,9 +123,9 @@ def test_rows_that_share_keys_give_what_they_give_alone(parents, width, seed, da
 def test_rows_that_see_the_same_memory(rows):
     index_RS = np.tile(np.arange(30, dtype=np.int32)[::-1], (rows, 1))
     query_RE, cache_ME, lengths_R = normal(1, rows, 44), normal(2, 30, 44), np.full(rows, 29, np.int64)
-    inputs = query_RE, cache_ME, cache_ME, index_RS, lengths_R
-    expected = reference.attention_step(*(a.astype(np.float64) if a.dtype == np.float32 else a for a in inputs), HEADS)
-    np.testing.assert_allclose(operations.attention_step(*inputs, HEADS), expected, atol=1e-5)
+    arrays, seen = (query_RE, cache_ME, cache_ME), KeyIndex(index_RS, lengths_R)
+    expected = reference.attention_step(*(a.astype(np.float64) for a in arrays), seen, HEADS)
+    np.testing.assert_allclose(operations.attention_step(*arrays, seen, HEADS), expected, atol=1e-5)
 
 
 def test_a_row_that_sees_no_key_gives_zeros():
@@ -131,7 +133,7 @@ def test_a_row_that_sees_no_key_gives_zeros():
     bias_RHS = np.full((1, 1, 5), -np.inf, np.float32)
     weights_RHS = np.full((2, 4, 5), 7, np.float32)
     out = operations.attention_step(
-        query_RE, cache_ME, cache_ME, np.zeros((2, 5), np.int32), np.array([5, 0], np.int64), HEADS,
+        query_RE, cache_ME, cache_ME, KeyIndex(np.zeros((2, 5), np.int32), np.array([5, 0], np.int64)), HEADS,
         bias_NHS=bias_RHS, weights_NHS=weights_RHS,
     )  # fmt: skip
     assert not out.any() and not weights_RHS.any()
@@ -141,17 +143,10 @@ def test_a_step_is_the_last_row_of_causal_attention():
     rows_NE = normal(3, 37, 88)
     starts = np.array([0, 37], np.int64)
     heads = HEADS._replace(key_column=44, value_column=66)
-    whole = operations.attention(
-        rows_NE,
-        rows_NE,
-        rows_NE,
-        starts,
-        starts,
-        heads,
-        seen_N2=operations.seen_keys(starts, np.diff(starts), causal=True),
-    )
+    seen_N2 = operations.seen_around(starts, np.diff(starts), np.zeros(1, np.int64), -1, 0)
+    whole = operations.attention(rows_NE, rows_NE, rows_NE, RaggedBatch(starts, starts, seen_N2), heads)
     index_RS = np.broadcast_to(np.arange(37, dtype=np.int32), (37, 37)).copy()
-    step = operations.attention_step(rows_NE, rows_NE, rows_NE, index_RS, np.arange(1, 38), heads)
+    step = operations.attention_step(rows_NE, rows_NE, rows_NE, KeyIndex(index_RS, np.arange(1, 38)), heads)
     np.testing.assert_allclose(step, whole, atol=2e-6)
 
 
@@ -167,12 +162,12 @@ def test_a_chunk_of_queries_has_the_bits_of_so_many_steps(before, chunk, threads
     firsts_N = np.maximum(stops_N - window, 0) if window else None
     rows_N = np.repeat([0, 1], chunk)
     with operations.use_threads(threads):
-        out_NF = operations.attention_step(
-            query_NE, cache_ME, cache_ME, index_RS, stops_N, HEADS, rows_N=rows_N, firsts_N=firsts_N
-        )
+        seen = KeyIndex(index_RS, stops_N, rows_N, firsts_N)
+        out_NF = operations.attention_step(query_NE, cache_ME, cache_ME, seen, HEADS)
     for n in range(2 * chunk):
         one = slice(n, n + 1)
         first = 0 if firsts_N is None else firsts_N[n]
         seen_1S = np.ascontiguousarray(index_RS[rows_N[one], first:])
-        step = operations.attention_step(query_NE[one], cache_ME, cache_ME, seen_1S, stops_N[one] - first, HEADS)
+        alone = KeyIndex(seen_1S, stops_N[one] - first)
+        step = operations.attention_step(query_NE[one], cache_ME, cache_ME, alone, HEADS)
         np.testing.assert_array_equal(out_NF[n], step[0])

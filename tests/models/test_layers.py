@@ -16,6 +16,7 @@ from fastattn.layers.parameters import Parameters
 from fastattn.ops import reference
 from fastattn.ops.heads import Heads
 from fastattn.ops.reference.attention import bias_values
+from fastattn.ops.seen import KeyIndex, RaggedBatch
 from fastattn.spec.architecture import Alibi, Rotary, StackSpec, Stretch
 from fastattn.spec.quantized import QuantizedTensor
 from tests.models.specs import stack_spec
@@ -201,14 +202,12 @@ def test_bias_of_a_step_is_a_row_of_the_full_bias(positions: str, stack: str) ->
     spec = _spec(positions=positions, relative_buckets=8, relative_max_distance=20)
     bias = _bias(spec, stack, relative_bias=_drawn(8, 2, seed=1))
     rows_NE, starts, heads = _drawn(30, 16), np.array([0, 30]), Heads(2, 2, 8)
-    full = reference.attention(
-        rows_NE, rows_NE, rows_NE, starts, starts, heads,
-        seen_N2=reference.seen_keys(starts, np.array([30]), causal=True), position_bias=bias(30),
-    )  # fmt: skip
+    batch = RaggedBatch(starts, starts, reference.seen_around(starts, np.array([30]), np.zeros(1, np.int64), -1, 0))
+    full = reference.attention(rows_NE, rows_NE, rows_NE, batch, heads, position_bias=bias(30))
     index_RS = np.tile(np.arange(30, dtype=np.int32), (3, 1))
     last = [29, 0, 7]
     step = reference.attention_step(
-        rows_NE[last], rows_NE, rows_NE, index_RS, np.array(last) + 1, heads, position_bias=bias(30)
+        rows_NE[last], rows_NE, rows_NE, KeyIndex(index_RS, np.array(last) + 1), heads, position_bias=bias(30)
     )
     np.testing.assert_allclose(step, full[last], rtol=1e-12)
     dense = bias_values(bias(30), np.arange(30), 30)

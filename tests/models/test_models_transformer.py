@@ -148,8 +148,8 @@ def test_attention_is_the_mean_of_the_alignment_heads(layer, heads):
 
     def spy(*arguments, weights_BHTS=None, **options):
         full = np.empty((3, 4, max(map(len, targets)), max(map(len, sources))))
-        out = reference.attention(*arguments, weights_BHTS=full if "seen_N2" not in options else None, **options)
-        if "seen_N2" not in options:
+        out = reference.attention(*arguments, weights_BHTS=full if "position_bias" not in options else None, **options)
+        if "position_bias" not in options:
             calls.append(full)
         if weights_BHTS is not None:
             weights_BHTS[...] = full

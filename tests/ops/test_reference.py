@@ -10,6 +10,7 @@ from fastattn.ops import reference
 from fastattn.ops.edits import Edits
 from fastattn.ops.heads import Heads
 from fastattn.ops.reference.activation import erf
+from fastattn.ops.seen import KeyIndex, RaggedBatch
 from fastattn.spec.architecture import ACTIVATIONS
 from tests.kernels.cases import CASES, check
 
@@ -142,16 +143,13 @@ def test_attention_by_hand(causal: bool, offset: tuple | None, full_bias: bool, 
     bias[0, 0, 0, 1] = -np.inf
     weights = np.full((3, heads, 3, 3), np.nan)
     query_starts, key_starts = starts_of(queries), starts_of(keys)
+    seen_N2 = reference.seen_around(query_starts, np.diff(key_starts), np.array(offset or [0]), -1, 0 if causal else -1)
     got = reference.attention(
         query,
         key,
         value,
-        query_starts,
-        key_starts,
+        RaggedBatch(query_starts, key_starts, seen_N2),
         Heads(heads, key_heads, width, query_column=1, key_column=2, scale=0.7, softcap=softcap),
-        seen_N2=reference.seen_keys(
-            query_starts, np.diff(key_starts), causal, None if offset is None else np.array(offset)
-        ),
         bias_BHTS=bias,
         weights_BHTS=weights,
     )
@@ -186,7 +184,9 @@ def test_attention_step_is_attention_of_one_query_over_gathered_keys() -> None:
     lengths, bias = np.array([4, 2, 0], np.int32), rng.standard_normal((3, heads, 4))
     weights = np.full((3, heads, 4), np.nan)
     form = Heads(heads, key_heads, width, value_column=6, softcap=0.9)
-    got = reference.attention_step(query, cache, cache, index, lengths, form, bias_NHS=bias, weights_NHS=weights)
+    got = reference.attention_step(
+        query, cache, cache, KeyIndex(index, lengths), form, bias_NHS=bias, weights_NHS=weights
+    )
     for r in range(3):
         gathered = cache[index[r, : lengths[r]]]
         one = np.full((1, heads, 1, max(int(lengths[r]), 1)), np.nan)
@@ -194,8 +194,7 @@ def test_attention_step_is_attention_of_one_query_over_gathered_keys() -> None:
             query[r : r + 1],
             gathered,
             gathered,
-            np.array([0, 1]),
-            np.array([0, lengths[r]]),
+            RaggedBatch(np.array([0, 1]), np.array([0, lengths[r]])),
             form,
             bias_BHTS=bias[None, r, :, None],
             weights_BHTS=one,

@@ -102,7 +102,7 @@ import numpy as np
 from fastattn.ops import cpu as operations
 
 print("ready", flush=True)
-seen_N2 = operations.seen_keys(np.array([0, 2]), np.array([9]), causal=True)
+seen_N2 = operations.seen_around(np.array([0, 2]), np.array([9]), np.zeros(1, np.int64), -1, 0)
 assert seen_N2.tolist() == [[0, 1], [0, 2]]
 """
 

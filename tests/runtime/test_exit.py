@@ -100,7 +100,7 @@ import atexit, sys, threading
 
 def handle():
     def work():
-        operations.seen_keys(np.array([0, 2]), np.array([9]), causal=True)
+        operations.seen_around(np.array([0, 2]), np.array([9]), np.zeros(1, np.int64), -1, 0)
         print("computed")
     if sys.version_info < (3, 12):  # which starts none any more
         thread = threading.Thread(target=work, daemon=True)

@@ -131,7 +131,7 @@ else:
 try:
     if how == "a kernel's":
         from fastattn.ops.cpu import search
-    operations.seen_keys(np.array([0, 2]), np.array([9]), causal=True)
+    operations.seen_around(np.array([0, 2]), np.array([9]), np.zeros(1, np.int64), -1, 0)
 except fastattn.FastattnError as error:
     print(error)
 emit.write_text(text)
@@ -235,7 +235,7 @@ import numpy as np
 import numba
 from fastattn.ops import cpu as operations
 assert numba.config.LOOP_VECTORIZE == 0
-operations.seen_keys(np.array([0, 2]), np.array([9]), causal=True)
+operations.seen_around(np.array([0, 2]), np.array([9]), np.zeros(1, np.int64), -1, 0)
 """
 
 

@@ -11,6 +11,7 @@ One Zen 5 core (AVX-512), ns for each of T S D elements at T = S = 512, D = 128,
 import numpy as np
 
 from fastattn.kernels.attention.constants import COLUMNS, KEYS, ROWS, VECTORS
+from fastattn.kernels.attention.scores import vectors_of
 from fastattn.runtime.jit import inner
 from fastattn.simd.tanh_tile import make_tanh_tile
 from fastattn.simd.target import LANES
@@ -26,41 +27,37 @@ plain_tile, half_plain_tile = (make_tanh_tile(PART, vectors, False) for vectors 
 
 
 @inner
-def exponentiate(place, count):
+def exponentiate(floats, count):
     """x = e**(2 x) of ``count`` floats at an address, each cut to CUT; NaN stays."""
     zero, low, high = splat(np.float32(0)), splat(np.float32(-CUT)), splat(np.float32(CUT))
     for n in range(0, count, LANES):
-        value = minimum(high, maximum(low, load_part(place + n * 4, count - n, zero)))
-        store_part(exp(value + value), place + n * 4, count - n)
+        value = minimum(high, maximum(low, load_part(floats + n * 4, count - n, zero)))
+        store_part(exp(value + value), floats + n * 4, count - n)
 
 
 @inner
 def exponentiate_keys(keys, count, width):
     """``exponentiate`` of ``count`` keys that ``pack_keys`` packed."""
-    panel_width = (width + LANES - 1) // LANES * LANES
+    panel_width = vectors_of(width)
     for c in range(0, count, COLUMNS):
         exponentiate(keys + c * panel_width * 4, width * COLUMNS)
 
 
 @inner
-def add_keys(query, keys, width, front, stop, score, factors, exponential):
-    """Write the scores of a tile's rows and the packed keys ``front`` to ``stop``, padded to whole vectors.
-
-    front    a multiple of COLUMNS
-    factors  the address of a head's ``vector_factors``
-    exponential  whether queries and keys are exponentials
-    """
-    panel_width = (width + LANES - 1) // LANES * LANES
-    for c in range(front, stop, COLUMNS):
+def add_keys(query, keys, width, span, score, head):
+    """Write the scores of a tile's rows and the packed keys of a span; ``head`` is an AdditiveHead."""
+    factors = head.factors
+    panel_width = vectors_of(width)
+    for c in range(span.front, span.stop, COLUMNS):
         panel = keys + c * panel_width * 4
         for i in range(0, ROWS, PART):
-            rows, place = query + i * width * 4, score + (i * KEYS + c) * 4
-            if exponential:
-                if stop - c > LANES:
-                    exponential_tile(rows, width * 4, panel, COLUMNS * 4, width, factors, place, KEYS * 4)
+            rows, target = query + i * width * 4, score + (i * KEYS + c) * 4
+            if head.exponential:
+                if span.stop - c > LANES:
+                    exponential_tile(rows, width * 4, panel, COLUMNS * 4, width, factors, target, KEYS * 4)
                 else:
-                    half_exponential_tile(rows, width * 4, panel, COLUMNS * 4, width, factors, place, KEYS * 4)
-            elif stop - c > LANES:
-                plain_tile(rows, width * 4, panel, COLUMNS * 4, width, factors, place, KEYS * 4)
+                    half_exponential_tile(rows, width * 4, panel, COLUMNS * 4, width, factors, target, KEYS * 4)
+            elif span.stop - c > LANES:
+                plain_tile(rows, width * 4, panel, COLUMNS * 4, width, factors, target, KEYS * 4)
             else:
-                half_plain_tile(rows, width * 4, panel, COLUMNS * 4, width, factors, place, KEYS * 4)
+                half_plain_tile(rows, width * 4, panel, COLUMNS * 4, width, factors, target, KEYS * 4)

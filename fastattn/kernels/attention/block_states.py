@@ -3,6 +3,7 @@
 from numba import prange
 
 from fastattn.kernels.attention.constants import PIECE
+from fastattn.kernels.attention.types import Tile
 from fastattn.kernels.user_functions.rows import tile_state, write_seen
 from fastattn.kernels.user_functions.states import ALL, NONE, SOME
 from fastattn.runtime.jit import inner, kernel
@@ -28,13 +29,13 @@ def state_of_row(function, b, h, t, first, stop, seen):
 
 @inner
 def state_of_block(function, b, h, queries, keys, seen):
-    """The state of queries and keys, each (first, stop)."""
-    state = tile_state(function, b, h, queries[0], queries[1] - 1, keys[0], keys[1] - 1)
+    """The state of queries and keys, each a Tile."""
+    state = tile_state(function, b, h, queries.first, queries.stop - 1, keys.first, keys.stop - 1)
     if state != SOME:
         return state
-    for t in range(queries[0], queries[1]):
-        row = state_of_row(function, b, h, t, keys[0], keys[1], seen)
-        if row == SOME or (t > queries[0] and row != state):
+    for t in range(queries.first, queries.stop):
+        row = state_of_row(function, b, h, t, keys.first, keys.stop, seen)
+        if row == SOME or (t > queries.first and row != state):
             return SOME
         state = row
     return state
@@ -47,7 +48,7 @@ def _states(function, queries, keys, block_queries, block_keys, states_BHTS, scr
         seen, first, stop = take_part(scratch_PN, part, B * H * rows)
         for n in range(first, stop):
             b, h, t = n // (H * rows), n // rows % H, n % rows
-            those = t * block_queries, min((t + 1) * block_queries, queries)
+            block_rows = Tile(t * block_queries, min((t + 1) * block_queries, queries))
             for s in range(columns):
-                span = s * block_keys, min((s + 1) * block_keys, keys)
-                states_BHTS[b, h, t, s] = state_of_block(function, b, h, those, span, seen)
+                block_columns = Tile(s * block_keys, min((s + 1) * block_keys, keys))
+                states_BHTS[b, h, t, s] = state_of_block(function, b, h, block_rows, block_columns, seen)

@@ -1,14 +1,4 @@
-"""Attention of a block of query rows of one sentence and key head, tile by tile, from queries to outputs.
-
-Addresses are in bytes. Related arguments are passed as tuples:
-
-query, key, value, out  (address of the head's first row, distance of rows); for query and out also the distance of
-          heads. ``table`` is an array of their dtype
-sentence  numbers of queries and keys, widths of keys and values, whether it has but a few rows
-block     first row, number of rows; row r is query r % queries of head r // queries
-tile      first row, stop
-outputs   see finish_block
-places    see cut_scratch
+"""Attention of a block of query rows of one sentence and key head: FlashAttention-2 (Dao 2023, algorithm 1).
 
 A block of a few rows, the queries of a step, reads keys and values where they are: packing would take longer.
 """
@@ -27,7 +17,7 @@ from fastattn.kernels.attention.few import (
 from fastattn.kernels.attention.masks import (
     is_masked,
     mask_tile,
-    place_of_row,
+    query_of_row,
     seen_by,
     seen_by_tile,
     seen_here,
@@ -43,6 +33,7 @@ from fastattn.kernels.attention.scores import (
     hide_outside,
     softmax_shift,
     total_of,
+    vectors_of,
 )
 from fastattn.kernels.attention.tiles import (
     columns_of,
@@ -53,7 +44,9 @@ from fastattn.kernels.attention.tiles import (
     row_maxima,
     row_maximum,
     take_exponentials,
+    tiles_of,
 )
+from fastattn.kernels.attention.types import Scratch, Span, Tile, TilePosition
 from fastattn.kernels.user_functions.rows import any_function, modify_scores
 from fastattn.kernels.user_functions.states import NONE
 from fastattn.runtime.jit import inner
@@ -66,95 +59,95 @@ from fastattn.simd.vector import load_integer, load_scalar, splat, store, store_
 
 
 @inner
-def cut_scratch(scratch, limit, width, value_width):
-    """The addresses in a thread's scratch of: packed keys, packed values, a tile's scores; totals, sums, queries, first
-    keys and stops, maxima of a block's rows; new maxima of a tile's rows; bytes of what these see; indices; rows of
-    narrow numbers as float32, or what disentangled attention keeps."""
+def cut_scratch(keys, limit, width, value_width):
+    """A thread's scratch, which begins with packed keys, for blocks of ``limit`` rows."""
     columns = columns_of(value_width)
-    values = scratch + KEYS * columns_of(width) * 4
+    values = keys + KEYS * columns_of(width) * 4
     scores = values + KEYS * columns * 4
     totals = scores + ROWS * KEYS * 4
     sums = totals + limit * SIZE
     queries = sums + limit * columns * 4
     ranges = queries + limit * width * 4
-    tops = ranges + limit * INTEGERS * 4
-    new_tops = tops + limit * 4
-    seen = new_tops + ROWS * 4
+    maxima = ranges + limit * INTEGERS * 4
+    new_maxima = maxima + limit * 4
+    seen = new_maxima + ROWS * 4
     indices = seen + ROWS * KEYS + LANES * 4
-    return scratch, values, scores, totals, sums, queries, ranges, tops, new_tops, seen, indices, indices + INDICES * 4
+    spare = indices + INDICES * 4
+    return Scratch(keys, values, scores, totals, sums, queries, ranges, maxima, new_maxima, seen, indices, spare)
 
 
 @inner
-def start_rows(table, query, sentence, block, seen, form, head, places):
+def row_of(rows, h, t):
+    """The address of position t of head h of some HeadRows."""
+    return rows.address + h * rows.head_step + t * rows.row_step
+
+
+@inner
+def start_rows(block):
     """Copy the block's queries times the factor and clear their state; returns (least first key, greatest stop).
 
     A head's sink is what its rows have seen before they see a key. The last row is repeated to fill the last tile.
     """
-    queries, keys, width, _, _ = sentence
-    first, count = block
-    totals, rows, ranges, tops = places[3], places[5], places[6], places[7]
-    least, last = keys, 0
-    h, t = first // queries, first % queries
-    for i in range((count + ROWS - 1) // ROWS * ROWS):
-        scale_row(table, query[0] + h * query[2] + t * query[1], form[0], rows + i * width * 4, width)
-        begin, stop = seen_by(seen, t, keys)
+    rows, scores, scratch = block.rows, block.scores, block.scratch
+    padded, width = tiles_of(rows.length), block.width
+    least, last = block.keys, 0
+    h, t = rows.first // rows.queries, rows.first % rows.queries
+    for i in range(padded):
+        scale_row(block.like, row_of(block.query, h, t), scores.factor, scratch.queries + i * width * 4, width)
+        begin, stop = seen_by(block.ranges, t, block.keys)
         if begin < stop:
             least, last = min(least, begin), max(last, stop)
         else:
             begin = stop = 0
-        store_integer(begin, ranges + i * 16)
-        store_integer(stop, ranges + i * 16 + 8)
-        store_scalar(np.float32(-np.inf), tops + i * 4)
-        store(splat(np.float32(0)), totals + i * SIZE)
-        if form[2] != 0:
-            store_scalar(load_scalar(form[2] + (head + h) * 4), tops + i * 4)
-            store_scalar(np.float32(1), totals + i * SIZE)
-        if i + 1 < count:
+        store_integer(begin, scratch.ranges + i * 16)
+        store_integer(stop, scratch.ranges + i * 16 + 8)
+        store_scalar(np.float32(-np.inf), scratch.maxima + i * 4)
+        store(splat(np.float32(0)), scratch.totals + i * SIZE)
+        if scores.sinks != 0:
+            store_scalar(load_scalar(scores.sinks + h * 4), scratch.maxima + i * 4)
+            store_scalar(np.float32(1), scratch.totals + i * SIZE)
+        if i + 1 < rows.length:
             t += 1
-            if t == queries:
+            if t == rows.queries:
                 h, t = h + 1, 0
-    prepare_queries(form[5], form[6], rows, (count + ROWS - 1) // ROWS * ROWS * width)
+    for k in range(0, padded * columns_of(block.value_width), LANES):
+        store(splat(np.float32(0)), scratch.sums + k * 4)
+    prepare_queries(scores.product, scores.head, scratch.queries, padded * width)
     return least, last
 
 
 @inner
-def is_changed(form):
+def is_changed(scores):
     """Whether a score is more than a product."""
-    biases = form[4]
-    return form[1] != np.float32(0) or biases[0] != 0 or biases[4] != 0 or biases[5] != 0 or any_function(form[3])
+    biases = scores.biases
+    added = biases.bias != 0 or biases.slopes != 0 or biases.table != 0
+    return scores.softcap != np.float32(0) or added or any_function(scores.function)
 
 
 @inner
-def finish_scores(tile, s, here, span, queries, block, form, mask, masked, outputs, sinks, places):
+def finish_scores(block, tile, s, count, span, masked):
     """Turn a tile's products into scores: cap, apply the function, add biases, hide what a row does not see, keep
-    wanted weights.
-
-    span     (begin, stop, whole): the tile's computed scores, up to whole vectors
-    queries  number of queries of each head; a query's position is its index
-    form     see attend_block
-    """
-    scores, ranges, seen = places[2], places[6], places[9]
-    front, end, whole = span
-    softcap, function, biases = form[1], form[3], form[4]
-    changed = is_changed(form)
-    weights, weight_head, weight_row = outputs[:3]
-    capped = softcap != np.float32(0)
-    for n in range(tile[0], tile[1]):
-        row = scores + (n - tile[0]) * KEYS * 4
-        stop = max(min(seen_here(ranges, n, s, here, sinks)[1], end), 0)
-        first_seen, h, t = load_integer(ranges + n * 16) - s, 0, 0
-        if changed or weights != 0:  # a division for each row would slow short sentences
-            h, t = place_of_row(block, n, queries)
+    wanted weights. A query's position is its index; ``count`` keys from s on are packed."""
+    scores, mask, outputs, scratch, sinks = block.scores, block.mask, block.outputs, block.scratch, block.sinks
+    front, whole = span.front, span.whole
+    changed, capped = is_changed(scores), scores.softcap != np.float32(0)
+    for n in range(tile.first, tile.stop):
+        row = scratch.scores + (n - tile.first) * KEYS * 4
+        _, stop = seen_here(scratch.ranges, n, s, count, sinks)
+        stop = max(min(stop, span.stop), 0)
+        first_seen, h, t = load_integer(scratch.ranges + n * 16) - s, 0, 0
+        if changed or outputs.weights != 0:  # a division for each row would slow short sentences
+            h, t = query_of_row(block.rows, n)
         if changed:
             if capped:
-                cap_row(row + front * 4, (whole - front) * 4, softcap)
-            modify_scores(function, row + front * 4, mask[9], mask[10] + h, t, s + front, stop - front)
-            add_biases(row + front * 4, biases, h, t, t, s + front, stop - front)
+                cap_row(row + front * 4, (whole - front) * 4, scores.softcap)
+            modify_scores(scores.function, row + front * 4, mask.b, mask.h + h, t, s + front, stop - front)
+            add_biases(row + front * 4, scores.biases, h, t, t, s + front, stop - front)
         if masked:
-            hide_unseen(row + front * 4, seen + (n - tile[0]) * KEYS + front, (whole - front) * 4)
-        hide_outside(row, first_seen, stop, (front, whole), sinks - s)
-        if weights != 0:
-            line = weights + h * weight_head + t * weight_row + s * 4
+            hide_unseen(row + front * 4, scratch.seen + (n - tile.first) * KEYS + front, (whole - front) * 4)
+        hide_outside(row, first_seen, stop, span, sinks - s)
+        if outputs.weights != 0:
+            line = outputs.weights + h * outputs.weights_head + t * outputs.weights_row + s * 4
             keep_scores(row, line, front, min(sinks - s, first_seen, stop))
             keep_scores(row, line, max(first_seen, front), stop)
 
@@ -167,148 +160,137 @@ def keep_scores(row, line, first, stop):
 
 
 @inner
-def attend_tile(
-    table, tile, s, here, key, value, sentence, block, form, mask, masked, ranged, finishing, outputs, sinks, places
-):
-    """Attention of a tile's rows over ``here`` keys and values from s on: adds to their sums and totals.
+def attend_tile(block, tile, s, count, masked, finishing):
+    """Attention of a tile's rows over ``count`` keys and values from s on: adds to their sums and totals.
 
-    ranged     whether there are rows that do not see all keys
-    finishing  whether more than that is done to the products
+    finishing  whether scores are more than products, masks and wanted weights included
     """
-    keys, values, scores, totals, sums, rows, ranges, tops, new_tops, seen, indices, more = places
-    front, stop, every = 0, here, True
-    if ranged:
-        front, stop, every = seen_by_tile(ranges, tile, s, here, sinks)
+    rows, scores, scratch, like, width = block.rows, block.scores, block.scratch, block.like, block.width
+    front, stop, every = 0, count, True
+    if block.ranges != 0:
+        front, stop, every = seen_by_tile(scratch.ranges, tile, s, count, block.sinks)
         if front >= stop:
             return
-    queries, _, width, value_width, few = sentence
     if masked:
-        front, stop, masked = mask_tile(mask, tile, block, queries, s, front, stop, seen)
+        front, stop, masked = mask_tile(block.mask, tile, rows, s, front, stop, scratch.seen)
         if front >= stop:
             return
-    i, count = tile[0], tile[1] - tile[0]
-    whole, columns = (stop + LANES - 1) // LANES * LANES, columns_of(value_width)
-    if few:
-        prefetch_values(table, value[0] + (s + front) * value[1], value[1], value_width)
-        multiply_keys_of_few(table, rows + i * width * 4, count, key, s, width, (front, stop), scores)
+    span, length = Span(front, stop, vectors_of(stop)), tile.stop - tile.first
+    # scores of queries and keys
+    queries = scratch.queries + tile.first * width * 4
+    if block.few:
+        value = block.value
+        prefetch_values(like, value.address + (s + front) * value.row_step, value.row_step, block.value_width)
+        multiply_keys_of_few(like, queries, length, block.key, s, width, span, scratch.scores)
     else:
-        where, query = (i, block[0] + i, block[0] + block[1] - 1, s), rows + i * width * 4
-        score_keys(form[5], form[6], query, keys, width, front, stop, scores, where, more)
-    if finishing or not every or stop < whole:
-        span = front, stop, whole
-        finish_scores(tile, s, here, span, queries, block, form, mask, masked, outputs, sinks, places)
-    line, size, mine = scores + front * 4, (whole - front) * 4, sums + i * columns * 4
-    for n in range(count):
-        store_scalar(load_scalar(tops + (i + n) * 4), new_tops + n * 4)
-    if few:
-        for n in range(count):
-            row_maximum(line + n * KEYS * 4, 0, size, new_tops + n * 4)
+        position = TilePosition(tile.first, rows.first + tile.first, rows.first + rows.length - 1, s)
+        score_keys(
+            scores.product, scores.head, queries, scratch.keys, width, span, scratch.scores, position, scratch.spare
+        )
+    if finishing or not every or stop < span.whole:
+        finish_scores(block, tile, s, count, span, masked)
+    # their maxima
+    line, size = scratch.scores + front * 4, (span.whole - front) * 4
+    for n in range(length):
+        store_scalar(load_scalar(scratch.maxima + (tile.first + n) * 4), scratch.new_maxima + n * 4)
+    if block.few:
+        for n in range(length):
+            row_maximum(line + n * KEYS * 4, 0, size, scratch.new_maxima + n * 4)
     else:
-        row_maxima(line, KEYS * 4, size, new_tops)
-    take_exponentials(line, size, count, new_tops, tops + i * 4, totals + i * SIZE, mine, columns)
-    if few:
-        multiply_values_of_few(table, scores, count, value, s, value_width, (front, stop), mine, columns, indices)
+        row_maxima(line, KEYS * 4, size, scratch.new_maxima)
+    # exponentials, their totals, and the sums of values weighted by them
+    columns = columns_of(block.value_width)
+    maxima, totals = scratch.maxima + tile.first * 4, scratch.totals + tile.first * SIZE
+    sums = scratch.sums + tile.first * columns * 4
+    take_exponentials(line, size, length, scratch.new_maxima, maxima, totals, sums, columns)
+    if block.few:
+        multiply_values_of_few(
+            like, scratch.scores, length, block.value, s, block.value_width, span, sums, scratch.indices
+        )
     else:
-        multiply_values(scores, values, front, stop, mine, columns)
+        multiply_values(scratch.scores, scratch.values, span, sums, columns)
 
 
 @inner
-def prefetch_ahead(i, ahead, query, key, value, out, sentence, padded):
-    """Prefetch a tile's share of the rows of a later head, whose first are at the addresses ``ahead``."""
-    queries, keys, width, value_width, _ = sentence
-    stop = min(i + ROWS, queries)
-    prefetch_rows(ahead[0], query[1], i, stop, width)
-    prefetch_rows(ahead[3], out[1], i, stop, value_width)
-    near, far = min(KEYS, keys) * i // padded, min(KEYS, keys) * (i + ROWS) // padded
-    prefetch_rows(ahead[1], key[1], near, far, width)
-    prefetch_rows(ahead[2], value[1], near, far, value_width)
+def prefetch_ahead(block, ahead, i):
+    """Prefetch the share of the tile from row i on of the rows of a later head."""
+    queries, keys, padded = block.rows.queries, min(KEYS, block.keys), tiles_of(block.rows.length)
+    stop, first_key, last_key = min(i + ROWS, queries), keys * i // padded, keys * (i + ROWS) // padded
+    prefetch_rows(ahead.query, block.query.row_step, i, stop, block.width)
+    prefetch_rows(ahead.out, block.out.row_step, i, stop, block.value_width)
+    prefetch_rows(ahead.key, block.key.row_step, first_key, last_key, block.width)
+    prefetch_rows(ahead.value, block.value.row_step, first_key, last_key, block.value_width)
 
 
 @inner
-def finish_block(table, out, sentence, block, outputs, sinks, places):
-    """Write a block's outputs from its sums; returns the number of rows that see a key and have a total of 0 or NaN.
-
-    outputs  (address of weights, distances of heads and rows; address of log-sum-exps, distances of heads and rows);
-             address 0: not wanted
-    """
-    queries, _, _, width, _ = sentence
-    first, count = block
-    totals, sums, ranges, tops = places[3], places[4], places[6], places[7]
-    weights, weight_head, weight_row, sum_exps, sum_exp_head, sum_exp_row = outputs
+def finish_block(block):
+    """Write a block's outputs from its sums; returns the number of rows that see a key and have a total of 0 or NaN."""
+    rows, outputs, scratch, width = block.rows, block.outputs, block.scratch, block.value_width
     columns, invalid = columns_of(width), 0
-    h, t = first // queries, first % queries
-    for i in range(count):
-        (total, inverse), top = total_of(totals + i * SIZE), load_scalar(tops + i * 4)
-        write_row(table, sums + i * columns * 4, inverse, out[0] + h * out[2] + t * out[1], width)
-        begin, stop = load_integer(ranges + i * 16), load_integer(ranges + i * 16 + 8)
+    h, t = rows.first // rows.queries, rows.first % rows.queries
+    for i in range(rows.length):
+        (total, inverse), maximum = total_of(scratch.totals + i * SIZE), load_scalar(scratch.maxima + i * 4)
+        write_row(block.like, scratch.sums + i * columns * 4, inverse, row_of(block.out, h, t), width)
+        begin, stop = load_integer(scratch.ranges + i * 16), load_integer(scratch.ranges + i * 16 + 8)
         invalid += begin < stop and not inverse > np.float32(0)
-        if weights != 0:
-            line, shift = weights + h * weight_head + t * weight_row, softmax_shift(top)
-            before = min(sinks, begin, stop)
+        if outputs.weights != 0:
+            line = outputs.weights + h * outputs.weights_head + t * outputs.weights_row
+            shift, before = softmax_shift(maximum), min(block.sinks, begin, stop)
             finish_weights(line, before, shift, inverse)
             finish_weights(line + max(begin, before) * 4, stop - max(begin, before), shift, inverse)
-        if sum_exps != 0:
-            both = -math.inf if total == np.float32(0) else top * LN_2 + math.log(np.float64(total))
-            store_scalar(np.float32(both), sum_exps + h * sum_exp_head + t * sum_exp_row)
+        if outputs.logs != 0:
+            log = -math.inf if total == np.float32(0) else maximum * LN_2 + math.log(np.float64(total))
+            store_scalar(np.float32(log), outputs.logs + h * outputs.logs_head + t * outputs.logs_row)
         t += 1
-        if t == queries:
+        if t == rows.queries:
             h, t = h + 1, 0
     return invalid
 
 
 @inner
-def clear_weights(sentence, block, outputs, sinks, ranges):
+def clear_weights(block):
     """Set the weights of all keys in the ranges of a block's rows to -inf: not all of them will be computed."""
-    weights, weight_head, weight_row = outputs[:3]
-    for i in range(block[1]):
-        h, t = place_of_row(block, i, sentence[0])
-        line = weights + h * weight_head + t * weight_row
+    outputs, ranges = block.outputs, block.scratch.ranges
+    for i in range(block.rows.length):
+        h, t = query_of_row(block.rows, i)
+        line = outputs.weights + h * outputs.weights_head + t * outputs.weights_row
         begin, stop = load_integer(ranges + i * 16), load_integer(ranges + i * 16 + 8)
-        before = min(sinks, begin, stop)
+        before = min(block.sinks, begin, stop)
         hide_between(line, 0, before)
         hide_between(line, max(begin, before), stop)
 
 
 @inner
-def attend_block(table, query, key, value, out, ahead, sentence, block, seen, form, mask, outputs, places):
-    """Attention of a whole block; returns the number of invalid rows, see finish_block.
-
-    ahead     addresses of the first rows of a later head's queries, keys, values and results, to be prefetched
-    seen      (address of the ranges of the sentence's queries, 0: all see all keys; number of sinks)
-    form      (factor of products, their cap or 0, address of the sinks' logits or 0, function of scores, biases; what
-              scores are made of, and the head's part of it, see products.py)
-    mask      see masks.py
-    """
-    queries, keys, width, value_width, few = sentence
-    ranges, sinks = seen
-    padded = (block[1] + ROWS - 1) // ROWS * ROWS
-    least, last = start_rows(table, query, sentence, block, ranges, form, mask[10], places)
-    masked = is_masked(mask)
-    for k in range(0, padded * columns_of(value_width), LANES):
-        store(splat(np.float32(0)), places[4] + k * 4)
-    if masked and outputs[0] != 0:
-        clear_weights(sentence, block, outputs, sinks, places[6])
-    ranged, finishing = ranges != 0, masked or outputs[0] != 0 or is_changed(form)
-    if few:
-        write_indices(places[10])
-    what = key, value, sentence, block, form, mask, masked, ranged, finishing, outputs, sinks, places
+def attend_block(block, ahead):
+    """Attention of a RowBlock; returns the number of invalid rows, see finish_block."""
+    like, key, value, scores, scratch = block.like, block.key, block.value, block.scores, block.scratch
+    least, last = start_rows(block)
+    masked, wants_weights = is_masked(block.mask), block.outputs.weights != 0
+    finishing = masked or wants_weights or is_changed(scores)
+    if masked and wants_weights:
+        clear_weights(block)
+    if block.few:
+        write_indices(scratch.indices)
+    every_row = Tile(0, block.rows.length)
     for s in range(0, last, KEYS):
-        here = min(KEYS, last - s)
-        if s >= sinks and s + here <= least:
+        count = min(KEYS, last - s)
+        if s >= block.sinks and s + count <= least:
             continue
-        if masked and state_of_tile(mask, (0, block[1]), block, queries, s, s + here) == NONE:
+        if masked and state_of_tile(block.mask, every_row, block.rows, s, s + count) == NONE:
             continue
-        if few:
-            attend_tile(table, (0, block[1]), s, here, *what)
+        if block.few:
+            attend_tile(block, every_row, s, count, masked, finishing)
             continue
-        packed_key, packed_row = widened(table, key[0] + s * key[1], key[1], here, width, places[11])
-        pack_keys(packed_key, packed_row, here, width, places[0])
-        prepare_keys(form[5], form[6], places[0], here, width)
-        packed_value, packed_row = widened(table, value[0] + s * value[1], value[1], here, value_width, places[11])
-        pack_values(packed_value, packed_row, here, value_width, places[1])
-        for i in range(0, padded, ROWS):
+        rows, step = widened(like, key.address + s * key.row_step, key.row_step, count, block.width, scratch.spare)
+        pack_keys(rows, step, count, block.width, scratch.keys)
+        prepare_keys(scores.product, scores.head, scratch.keys, count, block.width)
+        rows, step = widened(
+            like, value.address + s * value.row_step, value.row_step, count, block.value_width, scratch.spare
+        )
+        pack_values(rows, step, count, block.value_width, scratch.values)
+        for i in range(0, block.rows.length, ROWS):
             if s + KEYS >= last:
-                prefetch_ahead(i, ahead, query, key, value, out, sentence, padded)
-            prepare_rows(form[5], form[6], i, padded, block[0] + i, s, here, key, places[11])
-            attend_tile(table, (i, i + ROWS), s, here, *what)
-    return finish_block(table, out, sentence, block, outputs, sinks, places)
+                prefetch_ahead(block, ahead, i)
+            prepare_rows(scores.product, block, i, s, count)
+            attend_tile(block, Tile(i, i + ROWS), s, count, masked, finishing)
+    return finish_block(block)

@@ -2,6 +2,7 @@
 
 import math
 
+from fastattn.kernels.attention.types import SlotLayout
 from fastattn.simd.constants import SIZE
 from fastattn.simd.target import LANES, TARGET
 
@@ -33,9 +34,20 @@ def whole_columns(width):
     return (width + COLUMNS - 1) // COLUMNS * COLUMNS
 
 
-def slot_of(heads, width, value_width, stride):
-    """Byte offsets in the scratch of a step's row, which starts with its scores: (totals, sums, queries, its size)."""
-    total = heads * stride * 4
-    sums = total + heads * SIZE
-    query = sums + heads * ((value_width + LANES - 1) // LANES * SIZE)
-    return total, sums, query, query + (heads * ((width + LANES - 1) // LANES * SIZE) + 63) // 64 * 64
+def whole_vectors(width):
+    """``width`` rounded up to whole vectors."""
+    return (width + LANES - 1) // LANES * LANES
+
+
+def whole_tiles(rows):
+    """``rows`` rounded up to whole tiles."""
+    return (rows + ROWS - 1) // ROWS * ROWS
+
+
+def slot_layout(heads, width, value_width, stride):
+    """The scratch of a step's row, with ``stride`` floats for a head's scores."""
+    totals = heads * stride * 4
+    sums = totals + heads * SIZE
+    queries = sums + heads * ((value_width + LANES - 1) // LANES * SIZE)
+    size = queries + (heads * ((width + LANES - 1) // LANES * SIZE) + 63) // 64 * 64
+    return SlotLayout(totals, sums, queries, size)

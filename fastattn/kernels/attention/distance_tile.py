@@ -9,15 +9,12 @@ distances. The second are computed for a strip of query rows at once, since ROWS
 keys: a tile of keys times the packed r, DISTANCE_KEYS keys at a time, and transposed into the strip, one row a query.
 
 One core with AVX-512, at (8, 12, 512, 64): 2.2 times the time of plain attention, and twice its products.
-
-Arguments as in blocks.py; a head's part of the form is
-
-head      (address of the packed p, 0: none; likewise r; width of the head's rows; greatest distance that whole vectors
-          have, bound; where the table has the distance 0, reach)
 """
 
 from fastattn.kernels.attention.constants import COLUMNS, DISTANCE_KEYS, KEYS, LONG, ROWS, STRIP, WIDE
-from fastattn.kernels.attention.tiles import half_score_tile, score_tile
+from fastattn.kernels.attention.scores import vectors_of
+from fastattn.kernels.attention.tiles import half_score_tile, score_tile, tiles_of
+from fastattn.kernels.attention.types import DistanceHead
 from fastattn.runtime.jit import inner
 from fastattn.simd.constants import SIZE
 from fastattn.simd.rows import copy_floats, transpose
@@ -26,13 +23,13 @@ from fastattn.simd.vector import address, load, store
 
 
 @inner
-def distances_of_head(tables_XHP, layout, h):
-    """A head's part of the form."""
+def distances_of_head(tables_XHP, layout_L, h):
+    """A head's part of ``PackedDistances``."""
     _, H, P = tables_XHP.shape
     first = address(tables_XHP) + h * P * 4
-    keys = first if layout[0] != 0 else 0
-    queries = first + layout[0] * H * P * 4 if layout[1] != 0 else 0
-    return keys, queries, layout[2], layout[3], layout[4]
+    keys = first if layout_L[0] != 0 else 0
+    queries = first + layout_L[0] * H * P * 4 if layout_L[1] != 0 else 0
+    return DistanceHead(keys, queries, layout_L[2], layout_L[3], layout_L[4])
 
 
 @inner
@@ -42,20 +39,20 @@ def within(distance, bound):
 
 
 @inner
-def multiply_distances(rows, table, width, first, last, score, row):
+def multiply_distances(rows, table, width, first, last, score, step):
     """Write products of ROWS rows and the packed rows of columns ``first`` to ``last``, by whole vectors.
 
     score  where those of the panel of ``first`` begin
     """
     panels = first // COLUMNS * COLUMNS
     for c in range(panels, last + 1, COLUMNS):
-        panel, place = table + c * width * 4, score + (c - panels) * 4
+        panel, target = table + c * width * 4, score + (c - panels) * 4
         if c + LANES <= first:
-            half_score_tile(rows, width * 4, panel + SIZE, COLUMNS * 4, width, place + SIZE, row)
+            half_score_tile(rows, width * 4, panel + SIZE, COLUMNS * 4, width, target + SIZE, step)
         elif last - c >= LANES:
-            score_tile(rows, width * 4, panel, COLUMNS * 4, width, place, row)
+            score_tile(rows, width * 4, panel, COLUMNS * 4, width, target, step)
         else:
-            half_score_tile(rows, width * 4, panel, COLUMNS * 4, width, place, row)
+            half_score_tile(rows, width * 4, panel, COLUMNS * 4, width, target, step)
 
 
 @inner
@@ -67,52 +64,50 @@ def distances_of_keys(t, rows, first, last, bound):
 
 
 @inner
-def write_strip(head, i, padded, t, s, here, key, scratch):
-    """Write the position-to-content scores of a strip of rows, the block's from i on and queries from t on, and keys
-    s to s + here."""
-    _, table, width, bound, reach = head
-    strip = scratch + ROWS * WIDE * 4
+def write_strip(head, i, block_rows, s, count, key, scratch):
+    """Write the position-to-content scores of a strip of rows, the block's from i on, and ``count`` keys from s on."""
+    width, bound, reach = head.width, head.bound, head.reach
+    t, strip = block_rows.first + i, scratch + ROWS * WIDE * 4
     chunk = strip + STRIP * KEYS * 4
     copies = chunk + DISTANCE_KEYS * LONG * 4
-    rows = (min(STRIP, padded - i) + LANES - 1) // LANES * LANES
-    for c in range(0, here, DISTANCE_KEYS):
-        last = min(c + DISTANCE_KEYS, here) - 1
+    rows = vectors_of(min(STRIP, tiles_of(block_rows.length) - i))
+    for c in range(0, count, DISTANCE_KEYS):
+        last = min(c + DISTANCE_KEYS, count) - 1
         base = (distances_of_keys(t, rows, s + c, s + last, bound)[0] + reach) // COLUMNS
         for j in range(c, last + 1, ROWS):
             for n in range(ROWS):
-                copy_floats(key[0] + (s + min(j + n, last)) * key[1], copies + n * width * 4, width)
+                copy_floats(key.address + (s + min(j + n, last)) * key.row_step, copies + n * width * 4, width)
             least, most = distances_of_keys(t, rows, s + j, s + min(j + ROWS - 1, last), bound)
-            place = chunk + ((j - c) * LONG + ((least + reach) // COLUMNS - base) * COLUMNS) * 4
-            multiply_distances(copies, table, width, least + reach, most + reach, place, LONG * 4)
+            target = chunk + ((j - c) * LONG + ((least + reach) // COLUMNS - base) * COLUMNS) * 4
+            multiply_distances(copies, head.queries, width, least + reach, most + reach, target, LONG * 4)
         for j in range(c, last + 1, LANES):
             for n in range(0, rows, LANES):
                 column = within(t + n - s - j, bound) + reach - base * COLUMNS
                 source = chunk + ((j - c) * LONG + column) * 4
-                # the next key is one place farther from each query
+                # the next key is one farther from each query
                 transpose(source, (LONG - 1) * 4, last + 1 - j, LANES, strip + (n * KEYS + j) * 4, KEYS * 4)
 
 
 @inner
-def add_distances(head, place, query, front, stop, score, scratch):
-    """Add to the products of a tile's rows and the keys ``front`` to ``stop`` those with the distances' rows.
+def add_distances(head, position, query, span, score, scratch):
+    """Add to the products of a tile's rows and a span of keys those with the distances' rows.
 
-    place  the first row's number in the block; its query, the block's last, of which rows beyond are copies; key 0
+    Rows beyond the block's last query are copies of it.
     """
-    i, t, end, s = place
-    table, queries, width, bound, reach = head
-    whole = (stop + LANES - 1) // LANES * LANES
+    bound, reach, s, t = head.bound, head.reach, position.key, position.query
+    front, whole = span.front, span.whole
     first = within(s + front - t - ROWS + 1, bound) + reach
-    if table != 0:
+    if head.keys != 0:
         last = within(s + whole - LANES - t, bound) + LANES - 1 + reach
-        multiply_distances(query, table, width, first, last, scratch, WIDE * 4)
-    strip = scratch + (ROWS * WIDE + i % STRIP * KEYS) * 4
+        multiply_distances(query, head.keys, head.width, first, last, scratch, WIDE * 4)
+    strip = scratch + (ROWS * WIDE + position.row % STRIP * KEYS) * 4
     for n in range(ROWS):
-        line, m = score + n * KEYS * 4, min(n, end - t)
+        line, m = score + n * KEYS * 4, min(n, position.last_query - t)
         row, near = scratch + (n * WIDE + reach - first // COLUMNS * COLUMNS) * 4, strip + m * KEYS * 4
         for c in range(front, whole, LANES):
             total = load(line + c * 4)
-            if table != 0:
+            if head.keys != 0:
                 total = total + load(row + within(s + c - t - m, bound) * 4)
-            if queries != 0:
+            if head.queries != 0:
                 total = total + load(near + c * 4)
             store(total, line + c * 4)

@@ -1,10 +1,11 @@
 """Products with the keys and values of a few rows, where they are in memory: reading them is what takes the time.
 
 The sums have the order, and so the bits, of those over packed keys and values: a step is a row of the whole sentence.
-Tuples: key and value (address of the sentence's first row, distance of rows), span (front, stop) of a tile's keys.
+``key`` and ``value`` are the sentence's HeadRows, ``like`` an array of their dtype; key s is a tile's first.
 """
 
 from fastattn.kernels.attention.constants import KEYS
+from fastattn.kernels.attention.tiles import columns_of
 from fastattn.runtime.jit import inner
 from fastattn.simd.columns import AHEAD, make_dot_columns
 from fastattn.simd.rows import make_add_rows, prefetch_row
@@ -26,37 +27,33 @@ def write_indices(indices):
 
 
 @inner
-def multiply_keys_of_few(table, query, count, key, s, width, span, score):
-    """Write the scores of ``count`` rows and a span of keys, up to whole vectors; key s is the tile's first.
-
-    The last key stands for those beyond the stop.
-    """
-    front, stop = span
-    for c in range(front, stop, LANES):
-        rows, row = key[0] + (s + c) * key[1], key[1]
+def multiply_keys_of_few(like, query, count, key, s, width, span, score):
+    """Write the scores of ``count`` rows and a span of keys; the last key stands for those beyond the stop."""
+    for c in range(span.front, span.stop, LANES):
+        rows, step, keys = key.address + (s + c) * key.row_step, key.row_step, span.stop - c
         if count == 1:
-            dot_columns(table, query, width * 4, rows, row, stop - c, width, score + c * 4, KEYS * 4)
+            dot_columns(like, query, width * 4, rows, step, keys, width, score + c * 4, KEYS * 4)
         else:
-            dot_columns_of_few(table, query, width * 4, rows, row, stop - c, width, score + c * 4, KEYS * 4)
+            dot_columns_of_few(like, query, width * 4, rows, step, keys, width, score + c * 4, KEYS * 4)
 
 
 @inner
-def multiply_values_of_few(table, score, count, value, s, width, span, sums, columns, indices):
+def multiply_values_of_few(like, score, count, value, s, width, span, sums, indices):
     """Add the values of a span, weighted by the exponentials of ``count`` rows, to their sums."""
-    front, stop = span
-    row, step = value[1], KEYS if value[1] == width * table.itemsize else LANES
-    for c in range(front, stop, step):
-        rows, weight, keys = value[0] + (s + c) * row, score + c * 4, min(step, stop - c)
-        if step == LANES:  # rows apart are nothing that the hardware's prefetcher knows
-            prefetch_values(table, rows + AHEAD * row, row, width)
+    step, columns = value.row_step, columns_of(width)
+    most = KEYS if step == width * like.itemsize else LANES
+    for c in range(span.front, span.stop, most):
+        rows, weight, keys = value.address + (s + c) * step, score + c * 4, min(most, span.stop - c)
+        if most == LANES:  # rows apart are nothing that the hardware's prefetcher knows
+            prefetch_values(like, rows + AHEAD * step, step, width)
         if count == 1:
-            add_rows(table, weight, KEYS * 4, rows, row, indices, keys, width, sums, columns * 4)
+            add_rows(like, weight, KEYS * 4, rows, step, indices, keys, width, sums, columns * 4)
         else:
-            add_rows_of_few(table, weight, KEYS * 4, rows, row, indices, keys, width, sums, columns * 4)
+            add_rows_of_few(like, weight, KEYS * 4, rows, step, indices, keys, width, sums, columns * 4)
 
 
 @inner
-def prefetch_values(table, rows, row, width):
+def prefetch_values(like, rows, step, width):
     """Prefetch LANES rows of values."""
     for n in range(LANES):
-        prefetch_row(rows + n * row, width * table.itemsize)
+        prefetch_row(rows + n * step, width * like.itemsize)

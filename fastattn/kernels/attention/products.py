@@ -10,124 +10,99 @@ from numba import types
 from fastattn.kernels.attention.constants import STRIP
 from fastattn.kernels.attention.distance_tile import add_distances, distances_of_head, write_strip
 from fastattn.kernels.attention.tiles import multiply_keys
-from fastattn.runtime.jit import inner_by_type
+from fastattn.kernels.attention.types import AdditiveHead
+from fastattn.runtime.jit import inner_overload
 from fastattn.simd.vector import address
 
 
-def is_dot(product):
-    """Whether scores are dot products."""
-    raise NotImplementedError("compiled code only")
-
-
-def head_factors(product, details, b, h):
-    """A head's part: of additive attention (address of its factors, whether its queries and keys are exponentials)."""
-    raise NotImplementedError("compiled code only")
-
-
-def prepare_queries(product, head, rows, count):
-    """Make exponentials of ``count`` floats of queries, where the head's are."""
-    raise NotImplementedError("compiled code only")
-
-
-def prepare_keys(product, head, keys, count, width):
-    """Make exponentials of packed keys, where the head's are."""
-    raise NotImplementedError("compiled code only")
-
-
-def prepare_rows(product, head, i, padded, t, s, here, key, scratch):
-    """Compute what the tiles of a strip of rows, the block's from i on and queries from t on, take from ``scratch``."""
-    raise NotImplementedError("compiled code only")
-
-
-def score_keys(product, head, query, keys, width, front, stop, score, place, scratch):
-    """Write the scores of a tile's rows and the packed keys ``front`` to ``stop``, as ``multiply_keys`` does.
-
-    place  the first row's number in the block; its query, the block's last query, the first packed key
-    """
-    raise NotImplementedError("compiled code only")
+def _is_dot(product):
+    return isinstance(product, types.Integer)
 
 
 def _is_disentangled(product):
-    return product.ndim == 3
+    return not _is_dot(product) and product.ndim == 3
 
 
-@inner_by_type(is_dot)
-def _is_dot(product):
-    return (lambda product: True) if isinstance(product, types.Integer) else (lambda product: False)
+def _is_additive(product):
+    return not _is_dot(product) and product.ndim == 2
 
 
-@inner_by_type(head_factors)
-def _head_factors(product, details, b, h):
-    if isinstance(product, types.Integer):
-        return lambda product, details, b, h: (0, False)
+@inner_overload
+def is_dot(product):
+    """Whether scores are dot products."""
+    return (lambda product: True) if _is_dot(product) else (lambda product: False)
+
+
+@inner_overload
+def product_head(product, details, b, h):
+    """A head's part of the details: an AdditiveHead or a DistanceHead."""
+    if _is_dot(product):
+        return lambda product, details, b, h: AdditiveHead(0, False)
     if _is_disentangled(product):
         return lambda product, details, b, h: distances_of_head(product, details, h)
-
-    def of_head(product, details, b, h):
-        return address(product) + h * product.shape[1] * 4, details[b, h] != 0
-
-    return of_head
+    return lambda product, details, b, h: AdditiveHead(address(product) + h * product.shape[1] * 4, details[b, h] != 0)
 
 
 # The tiles of additive attention are imported where it is: every start imports this.
 
 
-@inner_by_type(prepare_queries)
-def _prepare_queries(product, head, rows, count):
-    if isinstance(product, types.Integer) or _is_disentangled(product):
+@inner_overload
+def prepare_queries(product, head, rows, count):
+    """Make exponentials of ``count`` floats of queries, where the head's are."""
+    if not _is_additive(product):
         return lambda product, head, rows, count: None
     from fastattn.kernels.attention.additive_tile import exponentiate
 
     def run(product, head, rows, count):
-        if head[1]:
+        if head.exponential:
             exponentiate(rows, count)
 
     return run
 
 
-@inner_by_type(prepare_keys)
-def _prepare_keys(product, head, keys, count, width):
-    if isinstance(product, types.Integer) or _is_disentangled(product):
+@inner_overload
+def prepare_keys(product, head, keys, count, width):
+    """Make exponentials of packed keys, where the head's are."""
+    if not _is_additive(product):
         return lambda product, head, keys, count, width: None
     from fastattn.kernels.attention.additive_tile import exponentiate_keys
 
     def run(product, head, keys, count, width):
-        if head[1]:
+        if head.exponential:
             exponentiate_keys(keys, count, width)
 
     return run
 
 
-@inner_by_type(prepare_rows)
-def _prepare_rows(product, head, i, padded, t, s, here, key, scratch):
-    if isinstance(product, types.Integer) or not _is_disentangled(product):
-        return lambda product, head, i, padded, t, s, here, key, scratch: None
+@inner_overload
+def prepare_rows(product, block, i, s, count):
+    """Compute what the tiles of a strip of rows, the block's from i on, take from its spare scratch for some keys."""
+    if not _is_disentangled(product):
+        return lambda product, block, i, s, count: None
 
-    def run(product, head, i, padded, t, s, here, key, scratch):
-        if head[1] != 0 and i % STRIP == 0:
-            write_strip(head, i, padded, t, s, here, key, scratch)
+    def run(product, block, i, s, count):
+        if block.scores.head.queries != 0 and i % STRIP == 0:
+            write_strip(block.scores.head, i, block.rows, s, count, block.key, block.scratch.spare)
 
     return run
 
 
-@inner_by_type(score_keys)
-def _score_keys(product, head, query, keys, width, front, stop, score, place, scratch):
-    if isinstance(product, types.Integer):
-
-        def multiply(product, head, query, keys, width, front, stop, score, place, scratch):
-            multiply_keys(query, keys, width, front, stop, score)
-
-        return multiply
+@inner_overload
+def score_keys(product, head, query, keys, width, span, scores, position, spare):
+    """Write the scores of a tile's rows and the packed keys of a span, as ``multiply_keys`` does."""
+    if _is_dot(product):
+        return lambda product, head, query, keys, width, span, scores, position, spare: multiply_keys(
+            query, keys, width, span, scores
+        )
     if _is_disentangled(product):
 
-        def multiply_more(product, head, query, keys, width, front, stop, score, place, scratch):
-            multiply_keys(query, keys, width, front, stop, score)
-            add_distances(head, place, query, front, stop, score, scratch)
+        def multiply_more(product, head, query, keys, width, span, scores, position, spare):
+            multiply_keys(query, keys, width, span, scores)
+            add_distances(head, position, query, span, scores, spare)
 
         return multiply_more
     from fastattn.kernels.attention.additive_tile import add_keys
 
-    def add(product, head, query, keys, width, front, stop, score, place, scratch):
-        add_keys(query, keys, width, front, stop, score, head[0], head[1])
-
-    return add
+    return lambda product, head, query, keys, width, span, scores, position, spare: add_keys(
+        query, keys, width, span, scores, head
+    )

@@ -2,17 +2,15 @@
 
 score = (f(cap(q k' scale)) + bias(h, t, s) + slope(h) (s - p) + table(h, s - p)) log2(e), -inf where the key is hidden;
 cap(x) = softcap tanh(x / softcap), f the caller's function. Then the softmax, whose sums are divided at the end.
-Addresses are in bytes; scores are in scratch that may be written up to a multiple of LANES. What is added is passed as
-a tuple of addresses, 0 for none:
-
-biases  (bias, its distances of heads, rows and keys, the last 0 or 4; slopes of the heads; tables, with the address of
-        the entry for s - p = 0, and the distance of heads; whether p is 0 for all rows)
+Addresses are in bytes; scores are in scratch that may be written up to a multiple of LANES.
 """
 
 import math
 
 import numpy as np
 
+from fastattn.kernels.attention.constants import whole_vectors
+from fastattn.kernels.attention.types import HeadBiases, HeadScores
 from fastattn.runtime.jit import inner
 from fastattn.simd.constants import LOG2_E
 from fastattn.simd.target import LANES
@@ -33,22 +31,25 @@ from fastattn.simd.vector import (
 LN_2 = math.log(2.0)
 
 
-@inner
-def biases_of(form, b, h):
-    """The biases of a ``score_form`` for ``add_biases``, for a sentence's heads from h on."""
-    bias, batch, head, row, key, slopes_H, table_HL, from_start = form[2:10]
-    place = address(bias) + b * batch + h * head if bias.size > 0 else 0
-    slopes = address(slopes_H) + h * 4 if slopes_H.size > 0 else 0
-    L = table_HL.shape[1]
-    table = address(table_HL) + (h * L + L // 2) * 4 if table_HL.size > 0 else 0
-    return place, head, row, key, slopes, table, L * 4, from_start
+vectors_of = inner(whole_vectors)
 
 
 @inner
-def score_form_of(form, b, h):
-    """(factor of products, their cap or 0, address of the sinks or 0, function, biases) of the heads from h on."""
-    sinks_H, function = form[10], form[11]
-    return form[0], form[1], address(sinks_H) if sinks_H.size > 0 else 0, function, biases_of(form, b, h)
+def head_biases(scores, b, h):
+    """What ScoreArguments add to the scores of a sentence's heads from h on."""
+    bias = address(scores.bias) + b * scores.bias_batch + h * scores.bias_head if scores.bias.size > 0 else 0
+    slopes = address(scores.slopes_H) + h * 4 if scores.slopes_H.size > 0 else 0
+    L = scores.table_HL.shape[1]
+    table = address(scores.table_HL) + (h * L + L // 2) * 4 if scores.table_HL.size > 0 else 0
+    return HeadBiases(bias, scores.bias_head, scores.bias_row, scores.bias_key, slopes, table, L * 4, scores.from_start)
+
+
+@inner
+def head_scores(scores, b, h, head):
+    """ScoreArguments of a sentence's heads from h on; ``head`` is the first one's part of the product."""
+    sinks = address(scores.sinks_H) + h * 4 if scores.sinks_H.size > 0 else 0
+    biases = head_biases(scores, b, h)
+    return HeadScores(scores.factor, scores.softcap, sinks, scores.function, biases, scores.product, head)
 
 
 @inner
@@ -91,15 +92,16 @@ def add_slope(score, slope, distance, count):
 @inner
 def add_biases(score, biases, head, row, position, first, count):
     """Add all biases to ``count`` scores of a row at ``position`` and the keys from ``first`` on."""
-    bias, bias_head, bias_row, bias_step, slopes, table, table_head, from_start = biases
     if count <= 0:
         return
-    if bias != 0:
-        add_bias(score, bias + head * bias_head + row * bias_row + first * bias_step, bias_step, count)
-    if slopes != 0:
-        add_slope(score, load_scalar(slopes + head * 4), first if from_start != 0 else first - position, count)
-    if table != 0:
-        add_bias(score, table + head * table_head + (first - position) * 4, 4, count)
+    if biases.bias != 0:
+        bias = biases.bias + head * biases.bias_head + row * biases.bias_row + first * biases.bias_key
+        add_bias(score, bias, biases.bias_key, count)
+    if biases.slopes != 0:
+        distance = first if biases.from_start != 0 else first - position
+        add_slope(score, load_scalar(biases.slopes + head * 4), distance, count)
+    if biases.table != 0:
+        add_bias(score, biases.table + head * biases.table_head + (first - position) * 4, 4, count)
 
 
 @inner
@@ -124,12 +126,11 @@ def hide_between(score, first, stop):
 
 @inner
 def hide_outside(score, first_seen, stop, span, sinks):
-    """Set to -inf the scores of a span, (front, whole), from ``stop`` on, and from ``sinks`` to ``first_seen``."""
-    front, whole = span
-    if stop < whole:
-        hide_from(score, max(stop, front), whole)
-    if first_seen > front:
-        hide_between(score, max(sinks, front), min(first_seen, whole))
+    """Set to -inf the scores of a span from ``stop`` on, and from ``sinks`` to ``first_seen``."""
+    if stop < span.whole:
+        hide_from(score, max(stop, span.front), span.whole)
+    if first_seen > span.front:
+        hide_between(score, max(sinks, span.front), min(first_seen, span.whole))
 
 
 @inner
@@ -150,9 +151,9 @@ def finish_weights(weight, count, shift, inverse):
 
 
 @inner
-def total_of(place):
+def total_of(lanes):
     """(the total of a row's lanes, its inverse, 0 for 0)."""
-    total = sum_lanes(load(place))
+    total = sum_lanes(load(lanes))
     return total, np.float32(0) if total == np.float32(0) else np.float32(1) / total
 
 

@@ -24,8 +24,10 @@ from numba import prange
 from fastattn.kernels.attention.blocks import attend_block, cut_scratch
 from fastattn.kernels.attention.few import FEW
 from fastattn.kernels.attention.masks import seen_by
-from fastattn.kernels.attention.products import head_factors, is_dot
-from fastattn.kernels.attention.scores import aligned, score_form_of
+from fastattn.kernels.attention.products import is_dot, product_head
+from fastattn.kernels.attention.scores import aligned, head_scores
+from fastattn.kernels.attention.types import Ahead, BatchRows, HeadMask, HeadOutputs, HeadRows, QueryRows, RowBlock
+from fastattn.ops.seen import RaggedBatch
 from fastattn.runtime.jit import inner, kernel
 from fastattn.runtime.parts import take_part
 from fastattn.simd.vector import address
@@ -45,25 +47,30 @@ def block_cost(first, count, queries, keys, seen):
 
 
 @inner
-def place_of(arrays, steps, n, b, row, head):
-    """(address of a row's head in array n, distance of rows, distance of heads)."""
-    offset, batch_step, head_step, row_step = steps[4 * n], steps[4 * n + 1], steps[4 * n + 2], steps[4 * n + 3]
-    return address(arrays[n]) + offset + b * batch_step + row * row_step + head * head_step, row_step, head_step
+def batch_rows(array, offset, batch_step, head_step, row_step):
+    return BatchRows(address(array) + offset, batch_step, head_step, row_step)
 
 
 @inner
-def ahead_of(arrays, steps, starts, heads, key_heads, b, g):
-    """The addresses of the first rows of the head AHEAD key heads later, or of the last one."""
+def head_rows(rows, b, row, head):
+    """The rows of sentence b, the first of which is ``row`` of all, from a head on."""
+    first = rows.address + b * rows.batch_step + row * rows.row_step + head * rows.head_step
+    return HeadRows(first, rows.head_step, rows.row_step)
+
+
+@inner
+def rows_ahead(query, key, value, out, batch, shape, b, g):
+    """The first rows of the head AHEAD key heads later, or of the last one."""
     g += AHEAD
-    while g >= key_heads and b + 1 < len(starts[0]) - 1:
-        b, g = b + 1, g - key_heads
-    g = min(g, key_heads - 1)
-    q, k, h = starts[0][b], starts[1][b], g * (heads // key_heads)
-    return (
-        place_of(arrays, steps, 0, b, q, h)[0],
-        place_of(arrays, steps, 1, b, k, g)[0],
-        place_of(arrays, steps, 2, b, k, g)[0],
-        place_of(arrays, steps, 3, b, q, h)[0],
+    while g >= shape.key_heads and b + 1 < len(batch.query_starts_B1) - 1:
+        b, g = b + 1, g - shape.key_heads
+    g = min(g, shape.key_heads - 1)
+    q, k, h = batch.query_starts_B1[b], batch.key_starts_B1[b], g * (shape.heads // shape.key_heads)
+    return Ahead(
+        head_rows(query, b, q, h).address,
+        head_rows(key, b, k, g).address,
+        head_rows(value, b, k, g).address,
+        head_rows(out, b, q, h).address,
     )
 
 
@@ -74,113 +81,110 @@ def seen_from(seen_N2, first):
 
 
 @inner
-def mask_of(mask, b, h):
-    """The mask of a sentence's rows of the heads from h on, as masks.py has it.
-
-    mask  an array of bytes or an empty one, and its steps from batch to batch, head to head, row to row, key to key; a
-          table of blocks or an empty one, its steps from batch to batch and head to head, queries and keys of a block,
-          blocks of keys; a function
-    """
-    seen, batch, head, row, key, table, table_batch, table_head, block_queries, block_keys, columns, function = mask
-    array = address(seen) + b * batch + h * head if seen.size > 0 else 0
-    blocks = address(table) + b * table_batch + h * table_head if table.size > 0 else 0
-    return array, head, row, key, blocks, table_head, block_queries, block_keys, columns, b, h, function
+def head_mask(mask, b, h):
+    """MaskArguments of a sentence's heads from h on."""
+    seen = address(mask.seen) + b * mask.seen_batch + h * mask.seen_head if mask.seen.size > 0 else 0
+    states = address(mask.states) + b * mask.states_batch + h * mask.states_head if mask.states.size > 0 else 0
+    return HeadMask(
+        seen, mask.seen_head, mask.seen_row, mask.seen_key,
+        states, mask.states_head, mask.block_queries, mask.block_keys, mask.key_blocks, b, h, mask.function,
+    )  # fmt: skip
 
 
 @inner
-def outputs_of(outputs, b, first, h):
-    """The outputs of a sentence's rows, the first of them row ``first``, for finish_block."""
-    weights_BHTS, sum_exps, batch_step, head_step, row_step = outputs
-    _, H, T, S = weights_BHTS.shape
-    weights = address(weights_BHTS) + (b * H + h) * T * S * 4 if weights_BHTS.size > 0 else 0
-    logs = address(sum_exps) + b * batch_step + first * row_step + h * head_step if sum_exps.size > 0 else 0
-    return weights, T * S * 4, S * 4, logs, head_step, row_step
+def head_outputs(outputs, b, first, h):
+    """OutputArguments of a sentence's heads from h on; the sentence begins with row ``first``."""
+    _, H, T, S = outputs.weights_BHTS.shape
+    weights = address(outputs.weights_BHTS) + (b * H + h) * T * S * 4 if outputs.weights_BHTS.size > 0 else 0
+    start = b * outputs.logs_batch + first * outputs.logs_row + h * outputs.logs_head
+    logs = address(outputs.logs) + start if outputs.logs.size > 0 else 0
+    return HeadOutputs(weights, T * S * 4, S * 4, logs, outputs.logs_head, outputs.logs_row)
 
 
 @inner
-def whole_cost(starts, seen_N2, group, key_heads, limit):
+def whole_cost(batch, shape):
     """The cost of all blocks."""
-    query_starts_B1, key_starts_B1 = starts
-    total = 0
-    for b in range(len(query_starts_B1) - 1):
-        queries, keys = query_starts_B1[b + 1] - query_starts_B1[b], key_starts_B1[b + 1] - key_starts_B1[b]
-        seen = seen_from(seen_N2, query_starts_B1[b])
-        for first in range(0, queries * group, limit):
-            count = min(limit, queries * group - first)
-            total += key_heads * block_cost(first, count, queries, keys, seen)
+    group, total = shape.heads // shape.key_heads, 0
+    for b in range(len(batch.query_starts_B1) - 1):
+        first_row = batch.query_starts_B1[b]
+        queries = batch.query_starts_B1[b + 1] - first_row
+        keys, seen = batch.key_starts_B1[b + 1] - batch.key_starts_B1[b], seen_from(batch.seen_N2, first_row)
+        for first in range(0, queries * group, shape.limit):
+            count = min(shape.limit, queries * group - first)
+            total += shape.key_heads * block_cost(first, count, queries, keys, seen)
     return total
 
 
 @inner
-def attend_share(arrays, steps, starts, shape, seen, mask, form, outputs, share, scratch):
+def attend_share(arrays, steps, batch, shape, mask, scores, outputs, share, scratch):
     """Compute a thread's blocks; share: (its number, number of shares, cost of all); others as in ``attend``."""
-    table = arrays[0]
-    query_starts_B1, key_starts_B1 = starts
-    heads, key_heads, width, value_width, limit = shape
-    seen_N2, sinks = seen
+    query_array, key_array, value_array, out_array = arrays
+    query, key = batch_rows(query_array, *steps[:4]), batch_rows(key_array, *steps[4:8])
+    value, out = batch_rows(value_array, *steps[8:12]), batch_rows(out_array, *steps[12:])
     part, parts, everything = share
-    group, places = heads // key_heads, cut_scratch(aligned(scratch), limit, width, value_width)
+    group = shape.heads // shape.key_heads
+    places = cut_scratch(aligned(scratch), shape.limit, shape.width, shape.value_width)
     invalid = done = 0
-    for b in range(len(query_starts_B1) - 1):
-        q, k = query_starts_B1[b], key_starts_B1[b]
-        queries, keys, ranges = query_starts_B1[b + 1] - q, key_starts_B1[b + 1] - k, seen_from(seen_N2, q)
-        for g in range(key_heads):
-            for first in range(0, queries * group, limit):
-                count = min(limit, queries * group - first)
+    for b in range(len(batch.query_starts_B1) - 1):
+        q, k = batch.query_starts_B1[b], batch.key_starts_B1[b]
+        queries, keys = batch.query_starts_B1[b + 1] - q, batch.key_starts_B1[b + 1] - k
+        ranges = seen_from(batch.seen_N2, q)
+        for g in range(shape.key_heads):
+            for first in range(0, queries * group, shape.limit):
+                count = min(shape.limit, queries * group - first)
                 owner = min(done * parts // max(everything, 1), parts - 1)
                 done += block_cost(first, count, queries, keys, ranges)
                 if owner != part:
                     continue
                 h = g * group
-                invalid += attend_block(
-                    table,
-                    place_of(arrays, steps, 0, b, q, h),
-                    place_of(arrays, steps, 1, b, k, g),
-                    place_of(arrays, steps, 2, b, k, g),
-                    place_of(arrays, steps, 3, b, q, h),
-                    ahead_of(arrays, steps, starts, heads, key_heads, b, g),
-                    (queries, keys, width, value_width, queries * group <= FEW and is_dot(form[12])),
-                    (first, count),
-                    (ranges, sinks),
-                    (*score_form_of(form, b, h), form[12], head_factors(form[12], form[13], b, h)),
-                    mask_of(mask, b, h),
-                    outputs_of(outputs, b, q, h),
+                block = RowBlock(
+                    query_array,
+                    head_rows(query, b, q, h),
+                    head_rows(key, b, k, g),
+                    head_rows(value, b, k, g),
+                    head_rows(out, b, q, h),
+                    QueryRows(first, count, queries),
+                    keys,
+                    shape.width,
+                    shape.value_width,
+                    queries * group <= FEW and is_dot(scores.product),
+                    ranges,
+                    batch.sinks,
+                    head_scores(scores, b, h, product_head(scores.product, scores.details, b, h)),
+                    head_mask(mask, b, h),
+                    head_outputs(outputs, b, q, h),
                     places,
                 )
+                invalid += attend_block(block, rows_ahead(query, key, value, out, batch, shape, b, g))
     return invalid
 
 
 @kernel
-def attend(arrays, steps, starts, shape, seen, mask, form, outputs, scratch_PN, invalid_P):
+def attend(arrays, steps, batch, shape, mask, scores, outputs, scratch_PN, invalid_P):
     """All blocks of ``limit`` rows, divided into P parts of similar cost, one for each thread; see attention.
 
     arrays   queries, keys, values, out, of one type, for their addresses
-    steps    of each: bytes to its first head, from batch to batch (beside the rows between), head to head, row to row;
-             these and the others are flat tuples, since Numba's own threads take no others
-    starts   query_starts_B1, key_starts_B1
-    shape    heads, key heads, widths of keys and values, limit
-    seen     seen_N2, empty: all keys; sinks
-    mask     see mask_of
-    form     see score_form
-    outputs  weights_BHTS; log-sum-exps and their steps from batch to batch, head to head, row to row; empty: not wanted
+    steps    of each: bytes to its first head, from batch to batch (beside the rows between), head to head, row to row
+    batch    the members of a RaggedBatch; seen_N2 is empty where all keys are seen
+    shape    ShapeArguments; mask, scores and outputs likewise
     invalid_P  written: the number of rows of each part that see a key and have a total of 0 or NaN
     """
-    heads, key_heads, _, _, limit = shape
-    everything = whole_cost(starts, seen[0], heads // key_heads, key_heads, limit)
+    sentences = RaggedBatch(*batch)
+    everything = whole_cost(sentences, shape)
     for part in prange(0, len(scratch_PN)):
         scratch, _, _ = take_part(scratch_PN, part, 0)
         share = part, len(scratch_PN), everything
-        invalid_P[part] = attend_share(arrays, steps, starts, shape, seen, mask, form, outputs, share, scratch)
+        invalid_P[part] = attend_share(arrays, steps, sentences, shape, mask, scores, outputs, share, scratch)
 
 
 @kernel
-def _see(query_starts_B1, lengths_B, offset_B, before, after, window, seen_N2):
-    """See seen_keys and seen_around; below 0 there is no bound before or after."""
+def _see(query_starts_B1, lengths_B, offset_B, before, after, seen_N2):
+    """See seen_around; below 0 there is no bound before or after."""
     for _ in prange(0, 1):  # takes microseconds: not worth several threads
         for b in range(len(query_starts_B1) - 1):
             for n in range(query_starts_B1[b], query_starts_B1[b + 1]):
-                at, stop = n - query_starts_B1[b] + offset_B[b % len(offset_B)], lengths_B[b]
+                t, stop = n - query_starts_B1[b] + offset_B[b % len(offset_B)], lengths_B[b]
                 if after >= 0:
-                    stop = min(at + after + 1, stop)
-                seen_N2[n, 0] = max(at - before if before >= 0 else stop - window, 0)
+                    stop = min(t + after + 1, stop)
+                seen_N2[n, 0] = max(t - before, 0) if before >= 0 else 0
                 seen_N2[n, 1] = stop

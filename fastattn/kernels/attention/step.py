@@ -21,16 +21,19 @@ No gain: prefetching the next head's memory, all heads of a key at once, or a sh
 import numpy as np
 from numba import prange
 
-from fastattn.kernels.attention.constants import TOGETHER, slot_of
+from fastattn.kernels.attention.constants import TOGETHER, slot_layout
 from fastattn.kernels.attention.scores import (
     add_biases,
     aligned,
-    biases_of,
     finish_row,
+    head_biases,
     hide_from,
     multiply_row,
     softmax_shift,
+    vectors_of,
 )
+from fastattn.kernels.attention.types import HeadRows, KeyList, ListedKeys, StepArrays, StepHeads, Together
+from fastattn.ops.seen import KeyIndex
 from fastattn.runtime.jit import inner, kernel
 from fastattn.runtime.parts import take_part
 from fastattn.simd.constants import SIZE
@@ -47,9 +50,7 @@ AHEAD = 32  # keys; from 16 to 128 are as good
 row_maximum, exponentials = make_row_maxima(1), make_exponentials(1)
 dot_rows, dot_rows_together = make_dot_rows(1), make_dot_rows(TOGETHER)
 add_rows, add_rows_together = make_add_rows(1, 4), make_add_rows(TOGETHER, VECTORS)
-
-
-slot_layout = inner(slot_of)
+layout_of_slot = inner(slot_layout)
 
 
 @inner
@@ -68,67 +69,60 @@ def prefetch_index_rows(index, first, last, rows, row_bytes, size):
 
 
 @inner
-def score_keys(table, together, query, score, slot, key, index, span, heads, ahead):
+def score_keys(like, together, query, score, slot, keys, listed, heads):
     """Write the scores of some keys of one row, or of TOGETHER rows whose scratch is ``slot`` apart.
 
-    key    (address of the first column, distance of rows); ``table`` is an array of their dtype
-    index  (address of the row's list of keys, address of space for LANES of them)
-    span   (first, stop) in the list; a few scores may be written past the stop
-    heads  first, last, query heads per key head, width, floats from one head's scores to the next
-    ahead  (address, length) of the next row's list
+    A few scores may be written past the last key.
     """
-    first_head, last_head, group, width, stride = heads
-    step = LANES // TOGETHER if together else LANES
-    for s in range(span[0], span[1], step):
-        here = index[0] + s * 4
-        if s + step > span[1]:
-            copy_index(here, span[1] - s, index[1])
-            here = index[1]
-        for h in range(first_head, last_head):
-            rows = key[0] + h // group * width * table.itemsize
-            row, place = query + h * width * 4, score + (h * stride + s) * 4
-            prefetch_index_rows(ahead[0], s, min(s + step, ahead[1]), rows, key[1], width * table.itemsize)
+    width, size = heads.width, keys.head_step
+    most = LANES // TOGETHER if together else LANES
+    for s in range(listed.first, listed.stop, most):
+        index = listed.index + s * 4
+        if s + most > listed.stop:
+            copy_index(index, listed.stop - s, listed.tail)
+            index = listed.tail
+        for h in range(heads.first, heads.last):
+            rows = keys.address + h // heads.group * size
+            row, target = query + h * width * 4, score + (h * heads.stride + s) * 4
+            prefetch_index_rows(listed.ahead, s, min(s + most, listed.ahead_stop), rows, keys.row_step, size)
             if together:
-                dot_rows_together(table, row, slot, rows, key[1], here, width, place, slot)
+                dot_rows_together(like, row, slot, rows, keys.row_step, index, width, target, slot)
             else:
-                dot_rows(table, row, slot, rows, key[1], here, width, place, slot)
+                dot_rows(like, row, slot, rows, keys.row_step, index, width, target, slot)
 
 
 @inner
-def add_values(table, together, score, sums, slot, value, index, span, heads, ahead):
+def add_values(like, together, score, sums, slot, values, listed, heads):
     """Add some values, weighted by the exponentials of their scores, to the sums; arguments as in ``score_keys``."""
-    first_head, last_head, group, width, stride = heads
-    padded = (width + LANES - 1) // LANES * SIZE
-    for s in range(span[0], span[1], VALUE_KEYS):
-        here, count = index + s * 4, min(VALUE_KEYS, span[1] - s)
-        for h in range(first_head, last_head):
-            rows = value[0] + h // group * width * table.itemsize
-            weight, place = score + (h * stride + s) * 4, sums + h * padded
-            prefetch_index_rows(ahead[0], s, min(s + VALUE_KEYS, ahead[1]), rows, value[1], width * table.itemsize)
+    width, size = heads.value_width, values.head_step
+    for s in range(listed.first, listed.stop, VALUE_KEYS):
+        index, count = listed.index + s * 4, min(VALUE_KEYS, listed.stop - s)
+        for h in range(heads.first, heads.last):
+            rows = values.address + h // heads.group * size
+            weight, target = score + (h * heads.stride + s) * 4, sums + h * vectors_of(width) * 4
+            prefetch_index_rows(listed.ahead, s, min(s + VALUE_KEYS, listed.ahead_stop), rows, values.row_step, size)
             if together:
-                add_rows_together(table, weight, slot, rows, value[1], here, count, width, place, slot)
+                add_rows_together(like, weight, slot, rows, values.row_step, index, count, width, target, slot)
             else:
-                add_rows(table, weight, slot, rows, value[1], here, count, width, place, slot)
+                add_rows(like, weight, slot, rows, values.row_step, index, count, width, target, slot)
 
 
 @inner
-def take_softmax(score, keys, softcap, biases, head, top, total):
-    """Turn a head's products into exponentials of scores minus their maximum; ``total`` becomes their sum by lanes.
-
-    keys  (first, stop) of the keys that are scored
-    """
-    count = keys[1] - keys[0]
-    whole = (count + LANES - 1) // LANES * LANES
+def take_softmax(score, keys, softcap, biases, head, maximum, total):
+    """Turn a head's products with a KeyList into exponentials of scores minus their maximum; ``total`` becomes their
+    sum by lanes."""
+    count = keys.stop - keys.first
+    whole = vectors_of(count)
     if softcap != np.float32(0):
         cap_row(score, whole * 4, softcap)
-    add_biases(score, biases, head, 0, keys[1] - 1, keys[0], count)
+    add_biases(score, biases, head, 0, keys.stop - 1, keys.first, count)
     if count < whole:
         hide_from(score, count, whole)
-    store_scalar(np.float32(-np.inf), top)
-    row_maximum(score, 0, whole * 4, top)
+    store_scalar(np.float32(-np.inf), maximum)
+    row_maximum(score, 0, whole * 4, maximum)
     store(splat(np.float32(0)), total)
-    store_scalar(softmax_shift(load_scalar(top)), top)
-    exponentials(score, 0, whole * 4, top, total)
+    store_scalar(softmax_shift(load_scalar(maximum)), maximum)
+    exponentials(score, 0, whole * 4, maximum, total)
 
 
 @inner
@@ -143,96 +137,87 @@ def finish_head(score, count, sums, total, width, out, weight):
 
 @inner
 def keys_of(keys, n):
-    """(address, first, stop) of the keys that query n sees: in its list, from the first on."""
-    index_RS, rows_N, firsts_N, stops_N = keys
-    row, first = rows_N[n] if rows_N.size > 0 else n, firsts_N[n] if firsts_N.size > 0 else 0
-    return address(index_RS) + (row * index_RS.shape[1] + first) * 4, first, max(stops_N[n], first)
+    """The KeyList of query n."""
+    row = keys.rows_N[n] if keys.rows_N.size > 0 else n
+    first = keys.firsts_N[n] if keys.firsts_N.size > 0 else 0
+    index = address(keys.index_RS) + (row * keys.index_RS.shape[1] + first) * 4
+    return KeyList(index, first, max(keys.stops_N[n], first))
 
 
 @inner
-def ahead_of(keys, index, stop, end, row_bytes):
-    """(address, length) of the list whose rows are prefetched meanwhile, at the same places.
+def keys_to_read(keys, rows, i, row_bytes, tail):
+    """The keys that all rows share, for i = -1, or the others of row i, and what is prefetched meanwhile.
 
-    The next row's list; of a long row, where that would be evicted before it is read, its own a few keys later.
+    That is the next row's list; of a long row, where that would be evicted before it is read, its own a few keys later.
     """
+    mine = keys_of(keys, rows.first + max(i, 0))
+    first, stop = (0, rows.shared) if i < 0 else (rows.shared, mine.stop - mine.first)
     if stop * row_bytes > LARGE:
-        return index + AHEAD * 4, stop - AHEAD
-    ahead, begin, following = keys_of(keys, end) if end < len(keys[3]) else (index, 0, 0)
-    return ahead, following - begin
+        return ListedKeys(mine.index, first, stop, tail, mine.index + AHEAD * 4, stop - AHEAD)
+    following = keys_of(keys, rows.stop) if rows.stop < len(keys.stops_N) else KeyList(mine.index, 0, 0)
+    return ListedKeys(mine.index, first, stop, tail, following.index, following.stop - following.first)
 
 
 @inner
-def attend_together(table, query, key, value, out, keys, rows, heads, form, weight, scratch):
-    """Attention of some heads of a few rows, whose first ``shared`` keys are the same.
+def attend_together(arrays, keys, rows, heads, scores, weights, scratch):
+    """Attention of some heads of a few rows, the first of whose keys are the same.
 
-    query, key, value, out  (address of the first column, distance of rows); ``table`` is an array of the keys' dtype
-    keys     see keys_of
-    rows     first, end, shared
-    heads    first, last, all, query heads per key head, widths of keys and values, floats between two heads' scores
-    form     see score_form, with each query as a sentence
-    weight   (address, distance of rows, distance of heads); address 0: no weights are wanted
+    scores   ScoreArguments, with each query as a sentence
+    weights  HeadRows, of address 0 where no weights are wanted
     """
-    first, end, shared = rows
-    first_head, last_head, every, group, width, value_width, stride = heads
-    weights, weight_row, weight_head = weight
-    total, sums, queries, slot = slot_layout(every, width, value_width, stride)
-    tail = scratch + TOGETHER * slot
-    top = tail + SIZE
-    sums_head = (value_width + LANES - 1) // LANES * SIZE
+    like, query, out, value_width = arrays.like, arrays.query, arrays.out, heads.value_width
+    slot = layout_of_slot(heads.heads, heads.width, value_width, heads.stride)
+    tail = scratch + TOGETHER * slot.size
+    maximum = tail + SIZE
+    sums_head = vectors_of(value_width) * 4
     # the last row replaces missing ones, whose results are not read
-    for i in range(TOGETHER if shared > 0 else end - first):
-        line, place = query[0] + min(first + i, end - 1) * query[1], scratch + i * slot
-        at = first_head * width * 4
-        multiply_row(line + at, form[0], place + queries + at, (last_head - first_head) * width)
-        for k in range(first_head * sums_head, last_head * sums_head, SIZE):
-            store(splat(np.float32(0)), place + sums + k)
+    for i in range(TOGETHER if rows.shared > 0 else rows.stop - rows.first):
+        line, mine = query.address + min(rows.first + i, rows.stop - 1) * query.row_step, scratch + i * slot.size
+        column = heads.first * query.head_step
+        count = (heads.last - heads.first) * heads.width
+        multiply_row(line + column, scores.factor, mine + slot.queries + column, count)
+        for k in range(heads.first * sums_head, heads.last * sums_head, SIZE):
+            store(splat(np.float32(0)), mine + slot.sums + k)
 
-    key_heads, value_heads = (
-        (first_head, last_head, group, width, stride),
-        (first_head, last_head, group, value_width, stride),
-    )
     # first the keys that all rows share, then the other keys of each
-    for i in range(-1, end - first):
-        together, place = i < 0, scratch + max(i, 0) * slot
-        index, begin, stop = keys_of(keys, first + max(i, 0))
-        span = (0, shared) if together else (shared, stop - begin)
-        following = ahead_of(keys, index, span[1], end, key[1])
-        score_keys(table, together, place + queries, place, slot, key, (index, tail), span, key_heads, following)
-    for i in range(end - first):
-        place = scratch + i * slot
-        _, begin, stop = keys_of(keys, first + i)
-        biases = biases_of(form, first + i, 0)
-        for h in range(first_head, last_head):
-            score, mine = place + h * stride * 4, place + total + h * SIZE
-            take_softmax(score, (begin, stop), form[1], biases, h, top, mine)
-    for i in range(-1, end - first):
-        together, place = i < 0, scratch + max(i, 0) * slot
-        index, begin, stop = keys_of(keys, first + max(i, 0))
-        span = (0, shared) if together else (shared, stop - begin)
-        following = ahead_of(keys, index, span[1], end, key[1])
-        add_values(table, together, place, place + sums, slot, value, index, span, value_heads, following)
-    for i in range(end - first):
-        place = scratch + i * slot
-        _, begin, stop = keys_of(keys, first + i)
-        line = weights + (first + i) * weight_row + begin * 4
-        for h in range(first_head, last_head):
+    for i in range(-1, rows.stop - rows.first):
+        mine, listed = scratch + max(i, 0) * slot.size, keys_to_read(keys, rows, i, arrays.key.row_step, tail)
+        score_keys(like, i < 0, mine + slot.queries, mine, slot.size, arrays.key, listed, heads)
+    for i in range(rows.stop - rows.first):
+        mine, seen = scratch + i * slot.size, keys_of(keys, rows.first + i)
+        biases = head_biases(scores, rows.first + i, 0)
+        for h in range(heads.first, heads.last):
+            score, total = mine + h * heads.stride * 4, mine + slot.totals + h * SIZE
+            take_softmax(score, seen, scores.softcap, biases, h, maximum, total)
+    for i in range(-1, rows.stop - rows.first):
+        mine, listed = scratch + max(i, 0) * slot.size, keys_to_read(keys, rows, i, arrays.key.row_step, tail)
+        add_values(like, i < 0, mine, mine + slot.sums, slot.size, arrays.value, listed, heads)
+    for i in range(rows.stop - rows.first):
+        mine, seen = scratch + i * slot.size, keys_of(keys, rows.first + i)
+        line = weights.address + (rows.first + i) * weights.row_step + seen.first * 4
+        for h in range(heads.first, heads.last):
             finish_head(
-                place + h * stride * 4, stop - begin, place + sums + h * sums_head, place + total + h * SIZE,
-                value_width, out[0] + (first + i) * out[1] + h * value_width * 4,
-                line + h * weight_head if weights != 0 else 0,
-            )  # fmt: skip
+                mine + h * heads.stride * 4,
+                seen.stop - seen.first,
+                mine + slot.sums + h * sums_head,
+                mine + slot.totals + h * SIZE,
+                value_width,
+                out.address + (rows.first + i) * out.row_step + h * out.head_step,
+                line + h * weights.head_step if weights.address != 0 else 0,
+            )
 
 
 @inner
 def find_end(keys, first):
     """The end of the rows from ``first`` on, at most TOGETHER, with the same first key at the same position."""
     end = first + 1
-    index, begin, stop = keys_of(keys, first)
-    if stop > begin:
-        limit = min(first + TOGETHER, len(keys[3]))
+    mine = keys_of(keys, first)
+    if mine.stop > mine.first:
+        limit = min(first + TOGETHER, len(keys.stops_N))
         while end < limit:
-            other, other_begin, other_stop = keys_of(keys, end)
-            if other_begin != begin or other_stop <= other_begin or load_index(other) != load_index(index):
+            other = keys_of(keys, end)
+            is_empty = other.stop <= other.first
+            if other.first != mine.first or is_empty or load_index(other.index) != load_index(mine.index):
                 break
             end += 1
     return end
@@ -241,28 +226,31 @@ def find_end(keys, first):
 @inner
 def count_shared(keys, first, end):
     """The number of first keys that all of the rows have in common; 0 for a single row."""
-    index, begin, stop = keys_of(keys, first)
-    shared = stop - begin if end - first > 1 else 0
+    mine = keys_of(keys, first)
+    shared = mine.stop - mine.first if end - first > 1 else 0
     for r in range(first + 1, end):
-        other, begin, stop = keys_of(keys, r)
-        s, most = 1, min(shared, stop - begin)
-        if other == index:  # a next query of the same table
+        other = keys_of(keys, r)
+        s, most = 1, min(shared, other.stop - other.first)
+        if other.index == mine.index:  # a next query of the same list
             s = most
-        while s < most and load_index(other + s * 4) == load_index(index + s * 4):
+        while s < most and load_index(other.index + s * 4) == load_index(mine.index + s * 4):
             s += 1
         shared = s
     return shared
 
 
 @inner
-def step_places(rows, columns):
-    """(address of the first column, distance of rows) of each array, for ``attend_together``."""
-    query_NE, key_ME, value_ME, out_NF = rows
-    return (
-        (address(query_NE) + columns[0] * 4, query_NE.shape[1] * 4),
-        (address(key_ME) + columns[1] * key_ME.itemsize, key_ME.shape[1] * key_ME.itemsize),
-        (address(value_ME) + columns[2] * value_ME.itemsize, value_ME.shape[1] * value_ME.itemsize),
-        (address(out_NF), out_NF.shape[1] * 4),
+def step_arrays(arrays, columns, width, value_width):
+    """The arrays from the first query, key and value on."""
+    query_NE, key_ME, value_ME, out_NF = arrays
+    query_column, key_column, value_column = columns
+    size = key_ME.itemsize
+    return StepArrays(
+        key_ME,
+        HeadRows(address(query_NE) + query_column * 4, width * 4, query_NE.shape[1] * 4),
+        HeadRows(address(key_ME) + key_column * size, width * size, key_ME.shape[1] * size),
+        HeadRows(address(value_ME) + value_column * size, value_width * size, value_ME.shape[1] * size),
+        HeadRows(address(out_NF), value_width * 4, out_NF.shape[1] * 4),
     )
 
 
@@ -271,45 +259,47 @@ def cost_of(keys, first, end):
     """Roughly the number of scores that one head of some rows computes."""
     cost = 0
     for n in range(first, end):
-        _, begin, stop = keys_of(keys, n)
-        cost += stop - begin + 16
+        seen = keys_of(keys, n)
+        cost += seen.stop - seen.first + 16
     return cost
 
 
 @inner
-def attend_share(rows, keys, shape, columns, form, weights_NHS, share, scratch, stride):
-    """Compute a thread's part of all rows and heads; share: its (start, stop) in cost; others as in ``attend_rows``."""
+def attend_share(arrays, keys, shape, columns, scores, weights_NHS, begin, stop, scratch, stride):
+    """Compute a thread's part of all rows and heads, ``begin`` to ``stop`` in cost; others as in ``attend_rows``."""
     heads, group, width, value_width = shape
-    query, key, value, out = step_places(rows, columns)
-    weight_head = weights_NHS.shape[2] * 4
-    weight = address(weights_NHS) if weights_NHS.size > 0 else 0, weights_NHS.shape[1] * weight_head, weight_head
+    placed = step_arrays(arrays, columns, width, value_width)
+    head_step = weights_NHS.shape[2] * 4
+    address_of_weights = address(weights_NHS) if weights_NHS.size > 0 else 0
+    weights = HeadRows(address_of_weights, head_step, weights_NHS.shape[1] * head_step)
     done = first = 0
-    while first < len(keys[3]):
+    while first < len(keys.stops_N):
         end = find_end(keys, first)
         cost = cost_of(keys, first, end)
         # a head belongs to the part that contains the start of its cost
-        first_head = min(max((share[0] - done + cost - 1) // cost, 0), heads)
-        last_head = min(max((share[1] - done + cost - 1) // cost, 0), heads)
+        first_head = min(max((begin - done + cost - 1) // cost, 0), heads)
+        last_head = min(max((stop - done + cost - 1) // cost, 0), heads)
         done += cost * heads
         if first_head < last_head:
-            together = first, end, count_shared(keys, first, end)
-            mine = first_head, last_head, heads, group, width, value_width, stride
-            attend_together(rows[1], query, key, value, out, keys, together, mine, form, weight, aligned(scratch))
+            together = Together(first, end, count_shared(keys, first, end))
+            mine = StepHeads(first_head, last_head, heads, group, width, value_width, stride)
+            attend_together(placed, keys, together, mine, scores, weights, aligned(scratch))
         first = end
 
 
 @kernel
-def attend_rows(rows, keys, shape, columns, form, weights_NHS, scratch_PN, stride):
+def attend_rows(arrays, keys, shape, columns, scores, weights_NHS, scratch_PN, stride):
     """All (row, head) pairs, divided into P parts of similar cost, one for each thread; see attention_step.
 
-    rows     query_NE, key_ME, value_ME, out_NF
-    keys     index_RS, rows_N, firsts_N, stops_N; rows_N and firsts_N may be empty
+    arrays   query_NE, key_ME, value_ME, out_NF
+    keys     the members of a KeyIndex; rows_N and firsts_N may be empty
     shape    heads, query heads per key head, widths of keys and values
     columns  of the first query, key and value
-    form     see score_form, with each query as a sentence
+    scores   ScoreArguments, with each query as a sentence
     """
-    _, _, _, stops_N = keys
-    everything = cost_of(keys, 0, len(stops_N)) * shape[0]
+    heads, _, _, _ = shape
+    listed = KeyIndex(*keys)
+    everything = cost_of(listed, 0, len(listed.stops_N)) * heads
     for part in prange(0, len(scratch_PN)):
-        scratch, start, stop = take_part(scratch_PN, part, everything)
-        attend_share(rows, keys, shape, columns, form, weights_NHS, (start, stop), scratch, stride)
+        scratch, begin, stop = take_part(scratch_PN, part, everything)
+        attend_share(arrays, listed, shape, columns, scores, weights_NHS, begin, stop, scratch, stride)

@@ -8,54 +8,38 @@ read and written in whole vectors; bytes say which keys are seen.
 from numba import types
 
 from fastattn.kernels.user_functions.states import ALL
-from fastattn.runtime.jit import inner_by_type
-
-
-def any_function(function):
-    """Whether there is one; known when the kernel is compiled."""
-    raise NotImplementedError("any_function is for kernels")
-
-
-def modify_scores(function, score, b, h, t, s, count):
-    """score = score_mod(score, b, h, t, s) at the address ``score``, for the keys s to s + count - 1."""
-    raise NotImplementedError("modify_scores is for kernels")
-
-
-def write_seen(function, target, b, h, t, s, count):
-    """Set the bytes at ``target`` to 0 for the hidden ones of the keys s to s + count - 1, and touch no others."""
-    raise NotImplementedError("write_seen is for kernels")
-
-
-def tile_state(function, b, h, t_first, t_last, s_first, s_last):
-    """Of these queries and keys, the last ones included: NONE, SOME or ALL of them are shown by mask_mod."""
-    raise NotImplementedError("tile_state is for kernels")
+from fastattn.runtime.jit import inner_overload
 
 
 def _is_none(function) -> bool:
     return isinstance(function, types.Integer) or function == types.Tuple(())
 
 
-@inner_by_type(any_function)
-def _any_function(function):
+@inner_overload
+def any_function(function):
+    """Whether there is one; known when the kernel is compiled."""
     return (lambda function: False) if _is_none(function) else (lambda function: True)
 
 
-@inner_by_type(modify_scores)
-def _modify_scores(function, score, b, h, t, s, count):
+@inner_overload
+def modify_scores(function, score, b, h, t, s, count):
+    """score = score_mod(score, b, h, t, s) at the address ``score``, for the keys s to s + count - 1."""
     if _is_none(function):
         return lambda function, score, b, h, t, s, count: None
     return function.modify_loop()
 
 
-@inner_by_type(write_seen)
-def _write_seen(function, target, b, h, t, s, count):
+@inner_overload
+def write_seen(function, target, b, h, t, s, count):
+    """Set the bytes at ``target`` to 0 for the hidden ones of the keys s to s + count - 1, and touch no others."""
     if _is_none(function):
         return lambda function, target, b, h, t, s, count: None
     return function.write_loop()
 
 
-@inner_by_type(tile_state)
-def _tile_state(function, b, h, t_first, t_last, s_first, s_last):
+@inner_overload
+def tile_state(function, b, h, t_first, t_last, s_first, s_last):
+    """Of these queries and keys, the last ones included: NONE, SOME or ALL of them are shown by mask_mod."""
     if _is_none(function):
         return lambda function, b, h, t_first, t_last, s_first, s_last: ALL
     return function.state_of_ranges()

@@ -4,7 +4,7 @@ Nothing here imports Numba: a kernel is called through its handle (``fastattn.ru
 the first call. ``fastattn.ops.reference`` has the same operations in plain NumPy.
 """
 
-from fastattn.ops.cpu.attention import attention, attention_step, pack_distances, seen_around, seen_keys
+from fastattn.ops.cpu.attention import attention, attention_step, pack_distances, seen_around
 from fastattn.ops.cpu.cache_rows import round_rows, write_rows
 from fastattn.ops.cpu.embed import embed
 from fastattn.ops.cpu.greedy import pick_tokens, take_tokens
@@ -55,7 +55,6 @@ __all__ = [
     "round_rows",
     "running_average",
     "seen_around",
-    "seen_keys",
     "scale_rows",
     "softmax",
     "select_outputs",

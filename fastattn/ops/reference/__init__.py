@@ -4,7 +4,7 @@ The files are those of ``fastattn.ops.cpu``. The arithmetic runs in the dtype of
 give a float64 oracle. Nothing is checked here beyond what NumPy checks.
 """
 
-from fastattn.ops.reference.attention import attention, attention_step, pack_distances, seen_around, seen_keys
+from fastattn.ops.reference.attention import attention, attention_step, pack_distances, seen_around
 from fastattn.ops.reference.cache_rows import round_rows, write_rows
 from fastattn.ops.reference.embed import embed
 from fastattn.ops.reference.greedy import pick_tokens, recorder, take_tokens
@@ -62,7 +62,6 @@ __all__ = [
     "round_rows",
     "running_average",
     "seen_around",
-    "seen_keys",
     "scale_rows",
     "softmax",
     "select_outputs",

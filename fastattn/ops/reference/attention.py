@@ -6,6 +6,7 @@ import numpy as np
 
 from fastattn.ops.heads import Heads
 from fastattn.ops.position_bias import PositionBias
+from fastattn.ops.seen import KeyIndex, RaggedBatch
 from fastattn.spec.rounding import as_floats
 
 
@@ -72,40 +73,20 @@ def _heads_first(x_NE: np.ndarray, column: int, heads: int, head_width: int) -> 
     return x_NE[:, column : column + heads * head_width].reshape(len(x_NE), heads, head_width).transpose(1, 0, 2)
 
 
-def seen_keys(
-    query_starts_B1: np.ndarray,
-    lengths_B: np.ndarray,
-    causal: bool = False,
-    offset_B: np.ndarray | None = None,
-    window: int = 0,
-) -> np.ndarray:
-    """seen_N2 int64 for ``attention``: the first key that each query sees and its stop, within its sentence.
-
-    causal  query t sees keys s <= t + offset[b]; offset_B defaults to 0
-    window  number of last keys that remain visible; 0: all
-    """
-    sentences_N = np.repeat(np.arange(len(lengths_B)), np.diff(query_starts_B1))
-    stops_N = lengths_B[sentences_N].astype(np.int64)
-    if causal:
-        places_N = np.arange(query_starts_B1[-1]) - query_starts_B1[:-1][sentences_N]
-        offset_N = 0 if offset_B is None else offset_B[sentences_N % len(offset_B)]
-        stops_N = np.minimum(stops_N, places_N + offset_N + 1)
-    firsts_N = np.maximum(stops_N - window, 0) if window else np.zeros_like(stops_N)
-    return np.stack([firsts_N, stops_N], axis=1)
-
-
 def seen_around(
     query_starts_B1: np.ndarray, lengths_B: np.ndarray, offset_B: np.ndarray, before: int, after: int
 ) -> np.ndarray:
-    """seen_N2 as of ``seen_keys``: query t sees keys t + offset - before to t + offset + after; below 0: no bound."""
+    """seen_N2 int64 for a RaggedBatch: the first key that each query sees and its stop, within its sentence.
+
+    Query t sees keys t + offset - before to t + offset + after; below 0: no bound.
+    """
     sentences_N = np.repeat(np.arange(len(lengths_B)), np.diff(query_starts_B1))
-    places_N = (
-        np.arange(query_starts_B1[-1]) - query_starts_B1[:-1][sentences_N] + offset_B[sentences_N % len(offset_B)]
-    )
+    positions_N = np.arange(query_starts_B1[-1]) - query_starts_B1[:-1][sentences_N]
+    positions_N += offset_B[sentences_N % len(offset_B)]
     stops_N = lengths_B[sentences_N].astype(np.int64)
     if after >= 0:
-        stops_N = np.minimum(stops_N, places_N + after + 1)
-    firsts_N = np.maximum(places_N - before, 0) if before >= 0 else np.zeros_like(stops_N)
+        stops_N = np.minimum(stops_N, positions_N + after + 1)
+    firsts_N = np.maximum(positions_N - before, 0) if before >= 0 else np.zeros_like(stops_N)
     return np.stack([firsts_N, stops_N], axis=1)
 
 
@@ -124,12 +105,9 @@ def attention(
     query_NE: np.ndarray,
     key_ME: np.ndarray,
     value_ME: np.ndarray,
-    query_starts_B1: np.ndarray,
-    key_starts_B1: np.ndarray,
+    batch: RaggedBatch,
     heads: Heads,
     *,
-    seen_N2: np.ndarray | None = None,
-    sinks: int = 0,
     bias_BHTS: np.ndarray | None = None,
     position_bias: PositionBias | None = None,
     distances: Distances | None = None,
@@ -138,8 +116,6 @@ def attention(
     """Multi-head attention (Vaswani 2017) over a ragged batch, a sentence at a time: out_NF, F = heads * value width.
 
     Head h of query row n is query[n, query_column + h K : + K].
-    seen_N2       row n sees keys seen[n, 0] <= s < seen[n, 1] of its sentence and, if it sees any, the earlier
-                  keys below ``sinks`` (Xiao 2023); None: all keys.
     bias_BHTS     broadcast to (B, H, T, S), added after the scale; -inf hides a key.
     position_bias  added too; a query's position is its index in its sentence.
     distances     disentangled attention's rows, added to the products; each query head has a key head of its own.
@@ -150,6 +126,7 @@ def attention(
     out_NF = np.empty((len(query_NE), H * V), query_NE.dtype)
     if weights_BHTS is not None:
         weights_BHTS[...] = 0
+    query_starts_B1, key_starts_B1, seen_N2, sinks = batch
     for b in range(len(query_starts_B1) - 1):
         rows = slice(query_starts_B1[b], query_starts_B1[b + 1])
         keys = slice(key_starts_B1[b], key_starts_B1[b + 1])
@@ -181,22 +158,19 @@ def attention_step(
     query_NE: np.ndarray,
     key_ME: np.ndarray,
     value_ME: np.ndarray,
-    index_RS: np.ndarray,
-    stops_N: np.ndarray,
+    seen: KeyIndex,
     heads: Heads,
     *,
-    rows_N: np.ndarray | None = None,
-    firsts_N: np.ndarray | None = None,
     bias_NHS: np.ndarray | None = None,
     position_bias: PositionBias | None = None,
     weights_NHS: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Attention over tables of keys: query n sees key[index[rows[n], s]] for firsts[n] <= s < stops[n]; out_NF.
+    """Attention over tables of keys and values, of which each query sees those that a list has for it; out_NF.
 
-    Beams share and reorder their history through ``index_RS``; keys are never copied within the cache. rows_N defaults
-    to n, firsts_N to 0. A query's position is that of the last key before its stop. ``bias_NHS`` and ``weights_NHS`` as
-    in ``attention``, without the query axis.
+    A query's position is that of the last key before its stop. ``bias_NHS`` and ``weights_NHS`` as in ``attention``,
+    without the query axis.
     """
+    index_RS, stops_N, rows_N, firsts_N = seen
     H, G, K, V = heads.query_heads, heads.key_heads, heads.width, heads.value_width or heads.width
     out_NF = np.empty((len(query_NE), H * V), query_NE.dtype)
     if weights_NHS is not None:

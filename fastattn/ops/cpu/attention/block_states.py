@@ -13,8 +13,9 @@ _states = kernel_named("attention.block_states", "_states")
 def block_states(function: object, shape: tuple[int, int, int, int], block: tuple[int, int]) -> np.ndarray:
     """states_BHTS uint8 of the blocks (queries, keys) of masks [B, H, T, S]; ``function`` is a compiled mask_mod."""
     B, H, T, S = shape
-    rows, columns = -(-T // block[0]), -(-S // block[1])
+    block_queries, block_keys = block
+    rows, columns = -(-T // block_queries), -(-S // block_keys)
     states_BHTS = np.empty((B, H, rows, columns), np.uint8)
     scratch_PN = make_scratch_parts(max(B * H * rows, 1), PIECE + LANES)
-    _states(function, T, S, *block, states_BHTS, scratch_PN)
+    _states(function, T, S, block_queries, block_keys, states_BHTS, scratch_PN)
     return states_BHTS

@@ -1,10 +1,11 @@
-"""What a score is made of, as both attention kernels are given it; see ``kernels/attention/scores.py``."""
+"""What a score is made of, as both attention kernels take it."""
 
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from fastattn.kernels.attention.types import ScoreArguments
 from fastattn.kernels.user_functions.states import NO_FUNCTION
 from fastattn.ops.cpu.attention.memory import NO_ARRAY, NO_STEPS, steps_of
 from fastattn.ops.heads import Heads
@@ -15,24 +16,24 @@ _NO_TABLE = np.empty((0, 1), np.float32)
 DOT = 0, np.empty((0, 0), np.uint8)
 
 
-def score_form(
+def score_arguments(
     heads: Heads,
     bias_BHTS: np.ndarray | None = None,
     position_bias: PositionBias | None = None,
     sinks_H: np.ndarray | None = None,
     function: Any = NO_FUNCTION,
     product: tuple[Any, np.ndarray] = DOT,
-) -> tuple:
-    """(factor of products, their cap or 0, bias and its steps, slopes_H, table_HL, whether positions count from the
-    start, sinks_H times log2(e), function; ``product`` and ``details`` of products.py, the scale of additive attention
-    being 1 / log2(e)), for kernels; arrays may be empty."""
+) -> ScoreArguments:
+    """What kernels take. product: see products.py, with its details; of additive attention the scale is 1 / log2(e)."""
+    plain = _plain_scores(heads.width, heads.scale, heads.softcap)
     others = bias_BHTS is not None or position_bias is not None or sinks_H is not None
     if not others and function is NO_FUNCTION and product is DOT:
-        return _plain_form(heads.width, heads.scale, heads.softcap)
+        return plain
     position_bias = position_bias or PositionBias()
     bias, steps = (NO_ARRAY, NO_STEPS) if bias_BHTS is None else steps_of(bias_BHTS)
-    return (
-        *_plain_form(heads.width, heads.scale, heads.softcap)[:2],
+    return ScoreArguments(
+        plain.factor,
+        plain.softcap,
         bias,
         *steps,
         NO_ARRAY if position_bias.slopes_H is None else position_bias.slopes_H,
@@ -45,7 +46,7 @@ def score_form(
 
 
 @lru_cache(256)  # a model needs the same thousands of times a second
-def _plain_form(width: int, scale: float | None, softcap: float) -> tuple:
-    scale = width**-0.5 if scale is None else scale
-    factor, cap = np.float32(scale * LOG2_E), np.float32(softcap * LOG2_E)
-    return factor, cap, NO_ARRAY, *NO_STEPS, NO_ARRAY, _NO_TABLE, 0, NO_ARRAY, NO_FUNCTION, *DOT
+def _plain_scores(width: int, scale: float | None, softcap: float) -> ScoreArguments:
+    factor = np.float32((width**-0.5 if scale is None else scale) * LOG2_E)
+    cap = np.float32(softcap * LOG2_E)
+    return ScoreArguments(factor, cap, NO_ARRAY, *NO_STEPS, NO_ARRAY, _NO_TABLE, 0, NO_ARRAY, NO_FUNCTION, *DOT)

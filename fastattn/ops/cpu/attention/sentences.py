@@ -5,13 +5,15 @@ from functools import lru_cache
 import numpy as np
 
 from fastattn.kernels.attention.constants import ROWS
+from fastattn.kernels.attention.types import MaskArguments, OutputArguments, ScoreArguments, ShapeArguments
 from fastattn.kernels.user_functions.states import NO_FUNCTION
 from fastattn.ops.cpu.attention.blocks import scratch_size
 from fastattn.ops.cpu.attention.distance_tile import PackedDistances, scratch_floats
-from fastattn.ops.cpu.attention.memory import Laid
-from fastattn.ops.cpu.attention.scores import DOT, score_form
+from fastattn.ops.cpu.attention.memory import NO_ARRAY, NO_STEPS, Laid
+from fastattn.ops.cpu.attention.scores import DOT, score_arguments
 from fastattn.ops.heads import Heads
 from fastattn.ops.position_bias import PositionBias
+from fastattn.ops.seen import RaggedBatch
 from fastattn.runtime.handle import kernel_named
 from fastattn.runtime.threads import current_threads
 
@@ -31,65 +33,49 @@ def block_rows(N: int, heads: int, key_heads: int, width: int, parts: int) -> in
     return min(rows, max(-(-N * (heads // key_heads) // ROWS), 1) * ROWS)
 
 
-def seen_keys(
-    query_starts_B1: np.ndarray,
-    lengths_B: np.ndarray,
-    causal: bool = False,
-    offset_B: np.ndarray | None = None,
-    window: int = 0,
-) -> np.ndarray:
-    """seen_N2 int64 for ``attention``: the first key that each query sees and its stop, within its sentence.
-
-    causal  query t sees keys s <= t + offset[b]; offset_B is int64 and defaults to 0
-    window  number of last keys that remain visible; 0: all
-    """
-    seen_N2 = np.empty((int(query_starts_B1[-1]), 2), np.int64)
-    offset_B = _NO_OFFSET if offset_B is None else offset_B
-    _see(query_starts_B1, lengths_B, offset_B, -1, 0 if causal else -1, window or _ALL, seen_N2)
-    return seen_N2
-
-
 def seen_around(
     query_starts_B1: np.ndarray, lengths_B: np.ndarray, offset_B: np.ndarray, before: int, after: int
 ) -> np.ndarray:
-    """seen_N2 as of ``seen_keys``: query t sees keys t + offset - before to t + offset + after; below 0: no bound.
+    """seen_N2 int64 for a RaggedBatch: the first key that each query sees and its stop, within its sentence.
 
-    All are int64, whose sums must be so as well.
+    Query t sees keys t + offset - before to t + offset + after; below 0: no bound. All are int64, their sums as well.
     """
     seen_N2 = np.empty((int(query_starts_B1[-1]), 2), np.int64)
-    _see(query_starts_B1, lengths_B, offset_B, before, after, _ALL, seen_N2)
+    _see(query_starts_B1, lengths_B, offset_B, before, after, seen_N2)
     return seen_N2
 
 
-_ALL = 1 << 62  # keys of a window without an end
-_NO_OFFSET, NO_RANGES = np.zeros(1, np.int64), np.empty((0, 2), np.int64)
-_NO_BYTES = np.empty(0, np.uint8)
-NO_MASK = _NO_BYTES, 0, 0, 0, 0, _NO_BYTES, 0, 0, 1, 1, 0, NO_FUNCTION
-NO_OUTPUTS = np.empty((0, 0, 0, 0), np.float32), np.empty(0, np.float32), 0, 0, 0
+NO_RANGES = np.empty((0, 2), np.int64)
+NO_BYTES = np.empty(0, np.uint8)
+NO_BLOCKS = NO_BYTES, 0, 0, 1, 1, 0
+NO_MASK = MaskArguments(NO_BYTES, *NO_STEPS, *NO_BLOCKS, NO_FUNCTION)
+NO_OUTPUTS = OutputArguments(np.empty((0, 0, 0, 0), np.float32), NO_ARRAY, 0, 0, 0)
 
 
-def attend_laid(laid: Laid, N: int, heads: Heads, seen: tuple, mask: tuple, form: tuple, outputs: tuple) -> np.ndarray:
-    """The kernel ``attend`` of N queries on the caller's threads; its invalid_P."""
+def attend_laid(
+    laid: Laid, N: int, heads: Heads, seen: tuple, mask: MaskArguments, scores: ScoreArguments, outputs: OutputArguments
+) -> np.ndarray:
+    """The kernel ``attend`` of N queries on the caller's threads; its invalid_P. seen: seen_N2 and sinks."""
     shape, scratch_PN, invalid_P = _shape_and_scratch(N, heads, laid.arrays[0].itemsize < 4)
-    attend(*laid, shape, seen, mask, form, outputs, scratch_PN, invalid_P)
+    attend(laid.arrays, laid.steps, (*laid.starts, *seen), shape, mask, scores, outputs, scratch_PN, invalid_P)
     return invalid_P
 
 
 def _shape_and_scratch(
     N: int, heads: Heads, narrow: bool, more: int = 0
-) -> tuple[tuple[int, ...], np.ndarray, np.ndarray]:
+) -> tuple[ShapeArguments, np.ndarray, np.ndarray]:
     parts = current_threads()
     shape, floats = _shape_of(N, heads, narrow, parts)
     return shape, np.empty((parts, floats + more), np.float32), np.empty(parts, np.int64)
 
 
 @lru_cache(1024)  # a model's layers, and the steps and sentences of one length, ask for the same
-def _shape_of(N: int, heads: Heads, narrow: bool, parts: int) -> tuple[tuple[int, ...], int]:
+def _shape_of(N: int, heads: Heads, narrow: bool, parts: int) -> tuple[ShapeArguments, int]:
     """(the kernel's shape, floats of a part's scratch)."""
     H, G, width, value_width = heads[:4]
     value_width = value_width or width
     limit = block_rows(N, H, G, width, parts)
-    return (H, G, width, value_width, limit), scratch_size(limit, width, value_width, narrow)
+    return ShapeArguments(H, G, width, value_width, limit), scratch_size(limit, width, value_width, narrow)
 
 
 @lru_cache(256)
@@ -109,12 +95,9 @@ def attention(
     query_NE: np.ndarray,
     key_ME: np.ndarray,
     value_ME: np.ndarray,
-    query_starts_B1: np.ndarray,
-    key_starts_B1: np.ndarray,
+    batch: RaggedBatch,
     heads: Heads,
     *,
-    seen_N2: np.ndarray | None = None,
-    sinks: int = 0,
     bias_BHTS: np.ndarray | None = None,
     position_bias: PositionBias | None = None,
     distances: PackedDistances | None = None,
@@ -122,10 +105,7 @@ def attention(
 ) -> np.ndarray:
     """Multi-head attention (Vaswani 2017) over a ragged batch: out_NF float32, F = query heads * value width.
 
-    Sentence b has query rows query_starts[b] .. query_starts[b + 1], likewise keys; starts are int64. Head h of query
-    row n is query[n, query_column + h K : + K].
-    seen_N2       int64: row n sees keys seen[n, 0] <= s < seen[n, 1] of its sentence (see seen_keys) and, if it sees
-                  any, the earlier keys below ``sinks`` (Xiao 2023); None: all keys.
+    Head h of query row n is query[n, query_column + h K : + K].
     bias_BHTS     added after the scale; axes of length one are broadcast; -inf hides a key.
     position_bias  added too; a query's position is its index in its sentence. Arrays are C-contiguous.
     distances     disentangled attention (He 2021), see ``pack_distances``; each query head has a key head of its own.
@@ -138,11 +118,11 @@ def attention(
     outputs = NO_OUTPUTS
     if weights_BHTS is not None:
         weights_BHTS.fill(0)
-        outputs = weights_BHTS, *NO_OUTPUTS[1:]
-    seen = (NO_RANGES if seen_N2 is None else seen_N2), sinks
-    form = score_form(heads, bias_BHTS, position_bias, product=DOT if distances is None else distances)
+        outputs = NO_OUTPUTS._replace(weights_BHTS=weights_BHTS)
+    query_starts_B1, key_starts_B1, seen_N2, sinks = batch
+    seen = query_starts_B1, key_starts_B1, NO_RANGES if seen_N2 is None else seen_N2, sinks
+    scores = score_arguments(heads, bias_BHTS, position_bias, product=DOT if distances is None else distances)
     more = 0 if distances is None else scratch_floats(heads.width)
     shape, scratch_PN, invalid_P = _shape_and_scratch(N, heads, False, more)
-    arrays, starts = (query_NE, key_ME, value_ME, out_NF), (query_starts_B1, key_starts_B1)
-    attend(arrays, steps, starts, shape, seen, NO_MASK, form, outputs, scratch_PN, invalid_P)
+    attend((query_NE, key_ME, value_ME, out_NF), steps, seen, shape, NO_MASK, scores, outputs, scratch_PN, invalid_P)
     return out_NF

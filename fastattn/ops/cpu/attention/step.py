@@ -2,10 +2,11 @@
 
 import numpy as np
 
-from fastattn.kernels.attention.constants import TOGETHER, slot_of
-from fastattn.ops.cpu.attention.scores import score_form
+from fastattn.kernels.attention.constants import TOGETHER, slot_layout
+from fastattn.ops.cpu.attention.scores import score_arguments
 from fastattn.ops.heads import Heads
 from fastattn.ops.position_bias import PositionBias
+from fastattn.ops.seen import KeyIndex
 from fastattn.runtime.arena import empty
 from fastattn.runtime.handle import kernel_named
 from fastattn.runtime.scratch import make_scratch_parts
@@ -21,22 +22,17 @@ def attention_step(
     query_NE: np.ndarray,
     key_ME: np.ndarray,
     value_ME: np.ndarray,
-    index_RS: np.ndarray,
-    stops_N: np.ndarray,
+    seen: KeyIndex,
     heads: Heads,
     *,
-    rows_N: np.ndarray | None = None,
-    firsts_N: np.ndarray | None = None,
     bias_NHS: np.ndarray | None = None,
     position_bias: PositionBias | None = None,
     weights_NHS: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Attention over tables of keys: query n sees key[index[rows[n], s]] for firsts[n] <= s < stops[n]; out_NF float32.
+    """Attention over tables of keys and values, of which each query sees those that a list has for it; out_NF float32.
 
     One query for each row of the index is a step; several with ascending stops are the next chunk of a prefill, each
-    with the same bits as in a step. Beams share and reorder their history through ``index_RS`` (int32 row numbers of
-    keys and values); the keys are never copied.
-    rows_N, firsts_N, stops_N   int64; rows_N defaults to n, firsts_N to 0.
+    with the same bits as in a step.
     bias_NHS     added after the scale; axes N and H of length one are broadcast; -inf hides a key.
     position_bias  added too; a query's position is that of the last key before its stop.
     weights_NHS  written if given, float32 and C-contiguous: the softmax weights, 0 for a hidden key.
@@ -46,7 +42,7 @@ def attention_step(
     value_width = heads.value_width or heads.width
     shape = heads.query_heads, heads.query_heads // heads.key_heads, heads.width, value_width
     columns = heads.query_column, heads.key_column, heads.value_column
-    longest, N = index_RS.shape[1], len(query_NE)
+    longest, N = seen.index_RS.shape[1], len(query_NE)
     products = N * longest * heads.query_heads * heads.width
     out_NF = empty((N, heads.query_heads * value_width))
     if weights_NHS is None:
@@ -54,9 +50,10 @@ def attention_step(
     else:
         weights_NHS.fill(0)
     stride = (longest // LANES + 2) * LANES  # scores of a few keys at a time may end LANES - 1 too late
-    scratch_size = TOGETHER * slot_of(heads.query_heads, heads.width, value_width, stride)[-1] // 4 + 2 * LANES + 16
+    slot = slot_layout(heads.query_heads, heads.width, value_width, stride)
+    scratch_size = TOGETHER * slot.size // 4 + 2 * LANES + 16
     scratch_PN = make_scratch_parts(products // GRAIN + 1, scratch_size, dtype=np.float32)
-    keys = index_RS, _NOTHING if rows_N is None else rows_N, _NOTHING if firsts_N is None else firsts_N, stops_N
-    form = score_form(heads, None if bias_NHS is None else bias_NHS[:, :, None], position_bias)
-    attend_rows((query_NE, key_ME, value_ME, out_NF), keys, shape, columns, form, weights_NHS, scratch_PN, stride)
+    keys = tuple(_NOTHING if array is None else array for array in seen)
+    scores = score_arguments(heads, None if bias_NHS is None else bias_NHS[:, :, None], position_bias)
+    attend_rows((query_NE, key_ME, value_ME, out_NF), keys, shape, columns, scores, weights_NHS, scratch_PN, stride)
     return out_NF

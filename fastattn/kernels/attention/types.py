@@ -1,0 +1,159 @@
+"""What attention's kernels are passed, and what their functions pass on, by name. Nothing here imports Numba.
+
+Operations pass the ``...Arguments``, which are flat, since Numba's own threads take no nested tuples. The others are
+made in compiled code. Addresses and steps are in bytes; the address 0 stands for what is not there, the step 0 for an
+axis that is broadcast.
+"""
+
+from collections import namedtuple
+from typing import Any, NamedTuple
+
+import numpy as np
+
+# What operations pass
+
+
+class ShapeArguments(NamedTuple):
+    """The numbers of heads, their widths, and how much a thread computes at once."""
+
+    heads: int
+    key_heads: int
+    width: int  # of a query's and a key's head
+    value_width: int
+    limit: int  # most rows of a block
+
+
+class ScoreArguments(NamedTuple):
+    """What a score is made of. Arrays may be empty."""
+
+    factor: np.float32  # of dot products, the scale times log2(e); of additive attention 1
+    softcap: np.float32  # the cap of products times log2(e); 0: none
+    bias: np.ndarray  # for its address; then its steps
+    bias_batch: int
+    bias_head: int
+    bias_row: int
+    bias_key: int  # 0 or 4
+    slopes_H: np.ndarray  # with the next two a PositionBias
+    table_HL: np.ndarray
+    from_start: int
+    sinks_H: np.ndarray  # logits times log2(e)
+    function: Any  # a compiled score_mod, or NO_FUNCTION
+    product: Any  # what is computed of a query and a key, with its details: see products.py
+    details: np.ndarray
+
+
+class MaskArguments(NamedTuple):
+    """Which keys are seen, beside the ranges of rows. Arrays may be empty."""
+
+    seen: np.ndarray  # bytes, for their address; then their steps
+    seen_batch: int
+    seen_head: int
+    seen_row: int
+    seen_key: int  # 0 or 1
+    states: np.ndarray  # a byte for each block of queries and keys; then their steps
+    states_batch: int
+    states_head: int
+    block_queries: int  # of a block
+    block_keys: int
+    key_blocks: int  # blocks of a query's keys
+    function: Any  # a compiled mask_mod, or NO_FUNCTION
+
+
+class OutputArguments(NamedTuple):
+    """What is written beside the results; arrays are empty where it is not wanted."""
+
+    weights_BHTS: np.ndarray  # the softmax weights
+    logs: np.ndarray  # log-sum-exps, for their address; then their steps
+    logs_batch: int
+    logs_head: int
+    logs_row: int
+
+
+# Where rows are: the address of the first, steps from sentence to sentence beside the rows between, from head to head
+# and from row to row; then the same of a sentence, from a head on; then a later head's addresses, to be prefetched.
+BatchRows = namedtuple("BatchRows", "address batch_step head_step row_step")
+HeadRows = namedtuple("HeadRows", "address head_step row_step")
+Ahead = namedtuple("Ahead", "query key value out")
+
+# The arguments for the heads of a sentence, from head h of sentence b on. Of biases, ``bias_key`` is 0 or 4, ``table``
+# the entry for a distance of 0; of scores, ``head`` is that head's part of the product's details.
+HeadBiases = namedtuple("HeadBiases", "bias bias_head bias_row bias_key slopes table table_head from_start")
+HeadScores = namedtuple("HeadScores", "factor softcap sinks function biases product head")
+HeadMask = namedtuple(
+    "HeadMask",
+    "seen seen_head seen_row seen_key states states_head block_queries block_keys key_blocks b h function",
+)
+HeadOutputs = namedtuple("HeadOutputs", "weights weights_head weights_row logs logs_head logs_row")
+# Additive attention: ``vector_factors``, 0: scores are products; whether queries and keys are exponentials.
+AdditiveHead = namedtuple("AdditiveHead", "factors exponential")
+# Disentangled attention: packed keys of distances, and queries; the width of their rows; the greatest distance that
+# whole vectors have, ``bound``, and the column of the distance 0, ``reach``.
+DistanceHead = namedtuple("DistanceHead", "keys queries width bound reach")
+
+# Rows of a block: its row r is row n = first + r of a sentence, query n % queries of head n // queries.
+QueryRows = namedtuple("QueryRows", "first length queries")
+# Rows of a block that are computed together.
+Tile = namedtuple("Tile", "first stop")
+# Packed keys that a tile's rows see: from ``front``, a whole panel, to ``stop``, in whole vectors to ``whole``.
+Span = namedtuple("Span", "front stop whole")
+# A tile of scores: its first row in the block, that row's query, the block's last query, its first key.
+TilePosition = namedtuple("TilePosition", "row query last_query key")
+
+
+class Scratch(NamedTuple):
+    """Addresses in a thread's scratch."""
+
+    keys: int  # packed, likewise values
+    values: int
+    scores: int  # of a tile: rows of KEYS
+    totals: int  # of each row's exponentials, by lanes
+    sums: int  # of its values weighted by them, rows of whole columns
+    queries: int  # the block's rows times the factor
+    ranges: int  # the first key and the stop of each row, int64
+    maxima: int  # of each row's scores
+    new_maxima: int  # of the tile's rows, after its keys
+    seen: int  # bytes of what the tile's rows see: rows of KEYS
+    indices: int  # the numbers of KEYS adjacent rows
+    spare: int  # rows of narrow numbers as float32, or what disentangled attention keeps
+
+
+class RowBlock(NamedTuple):
+    """A block of query rows of one sentence and key head, with all that its tiles take."""
+
+    like: np.ndarray  # of the rows' dtype
+    query: HeadRows
+    key: HeadRows
+    value: HeadRows
+    out: HeadRows
+    rows: QueryRows
+    keys: int  # of the sentence
+    width: int  # of a query's and a key's head
+    value_width: int
+    few: bool  # whether there are only a few rows
+    ranges: int  # the address of the first key and the stop of each query, 0: all see all keys
+    sinks: int  # first keys that stay seen
+    scores: HeadScores
+    mask: HeadMask
+    outputs: HeadOutputs
+    scratch: Scratch
+
+
+# Hard attention: query rows of one sentence and head, whose best keys are written to ``best``, int64.
+ChoiceScratch = namedtuple("ChoiceScratch", "keys scores queries maxima new_maxima")
+ChoiceBlock = namedtuple(
+    "ChoiceBlock", "query key rows keys width ranges factor head bias bias_row bias_key best scratch"
+)
+
+# A step of some rows over tables of keys. Byte offsets in a row's scratch, which starts with its scores, and its size:
+SlotLayout = namedtuple("SlotLayout", "totals sums queries size")
+# HeadRows of all heads; ``like`` is an array of the keys' dtype.
+StepArrays = namedtuple("StepArrays", "like query key value out")
+# Heads from the first to the last of all: ``group`` to a key head, their scores ``stride`` floats apart.
+StepHeads = namedtuple("StepHeads", "first last heads group width value_width stride")
+# Rows that are processed together, and how many first keys they share.
+Together = namedtuple("Together", "first stop shared")
+# What a query sees: the address of the keys' row numbers, int32; the first one's position and the stop.
+KeyList = namedtuple("KeyList", "index first stop")
+# Some keys of a list that are read; the address of space for LANES row numbers, ``tail``; the address of a list whose
+# rows are prefetched meanwhile, and the length of that.
+ListedKeys = namedtuple("ListedKeys", "index first stop tail ahead ahead_stop")
