@@ -43,13 +43,6 @@ class BestLists(NamedTuple):
     ids: np.ndarray
 
 
-class SegmentSums(NamedTuple):
-    """Of segments of the vocabulary the greatest logits, and the sums of exponentials relative to these."""
-
-    peaks_SR: np.ndarray
-    sums_SR: np.ndarray
-
-
 class Corpus(NamedTuple):
     """Rows that are searched; those from the address ``end`` on are read from a copy, since a whole word is read."""
 
@@ -58,13 +51,6 @@ class Corpus(NamedTuple):
     distance: int
     end: int
     copied: int
-
-
-class Neighbours(NamedTuple):
-    """Of each node n the neighbours indices_E[starts_N1[n] : starts_N1[n + 1]]."""
-
-    starts_N1: np.ndarray
-    indices_E: np.ndarray
 
 
 class NodeTerms(NamedTuple):
@@ -79,20 +65,3 @@ class NodeDots(NamedTuple):
 
     query_NHK: np.ndarray
     key_MHK: np.ndarray
-
-
-class WindowRows(NamedTuple):
-    """What attention to windows reads, and writes: ``out_BTHV``."""
-
-    query_BTHK: np.ndarray
-    key_BSGK: np.ndarray
-    value_BSGV: np.ndarray
-    out_BTHV: np.ndarray
-
-
-class CacheTables(NamedTuple):
-    """The key-value cache's tables that a step of greedy search writes."""
-
-    history_RS: np.ndarray
-    written_RS: np.ndarray
-    tokens_M: np.ndarray

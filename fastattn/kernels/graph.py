@@ -110,14 +110,12 @@ def _add_values(scratch, value, indices_E, span, heads, width, out):
 
 
 @kernel
-def _attend(bounds_P1, edges, terms, dots, value_MHV, factor, weights_EH, scratch_PN, out_NHV):
+def _attend(bounds_P1, starts_N1, indices_E, terms, dots, value_MHV, factor, weights_EH, scratch_PN, out_NHV):
     """A run of nodes a part; see graph_attention.
 
-    edges   Neighbours
     terms   NodeTerms; empty: scores are those of ``dots``, NodeDots
     factor  slope of the terms' LeakyReLU, or scale of the products
     """
-    starts_N1, indices_E = edges
     target_NH, source_MH = terms
     query_NHK, key_MHK = dots
     H, V, K = value_MHV.shape[1], value_MHV.shape[2], query_NHK.shape[2]

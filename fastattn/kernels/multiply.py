@@ -6,7 +6,7 @@ longer for one row than it needs.
 """
 
 from fastattn.kernels.constants import GROUP, MR, NR
-from fastattn.runtime.jit import inner, inner_by_type
+from fastattn.runtime.jit import inner, inner_overload
 from fastattn.simd.amx_tile import MOST_ROWS as AMX_ROWS
 from fastattn.simd.amx_tile import configure_tiles, make_amx_linear_tile, release_tiles
 from fastattn.simd.arguments import Affine, Panels, Rows
@@ -45,13 +45,9 @@ def skip_bytes(rows, skip):
     return Rows(rows.address + skip, rows.distance)
 
 
+@inner_overload
 def begin_task(weights, rows):
     """Configure this thread's tile registers for a task of so many rows, where they are used; ``end_task`` after it."""
-    raise NotImplementedError("compiled code only")
-
-
-@inner_by_type(begin_task)
-def _begin_task(weights, rows):
     least = _least_rows(weights)
 
     def configure(weights, rows):
@@ -61,13 +57,9 @@ def _begin_task(weights, rows):
     return configure if least else lambda weights, rows: None
 
 
+@inner_overload
 def end_task(weights, rows):
     """Release the tile registers of a task of so many rows."""
-    raise NotImplementedError("compiled code only")
-
-
-@inner_by_type(end_task)
-def _end_task(weights, rows):
     least = _least_rows(weights)
 
     def release(weights, rows):
@@ -77,16 +69,13 @@ def _end_task(weights, rows):
     return release if least else lambda weights, rows: None
 
 
+@inner_overload
 def step_ahead(weights, rows):
     """Bytes of the next panel that a step asks for, so that it is there when the rows are through with this one.
 
     Nothing for a single tile, which the hardware's own prefetching serves better.
     """
-    raise NotImplementedError("compiled code only")
 
-
-@inner_by_type(step_ahead)
-def _step_ahead(weights, rows):
     def by_vectors(weights, rows):
         steps, tiles = weights.shape[1], (rows + MR - 1) // MR
         return min(LINE, weights.strides[0] // (steps * tiles) + 1) if rows > MR else 0
@@ -96,15 +85,6 @@ def _step_ahead(weights, rows):
         return weights.strides[0] // (weights.shape[1] * tiles) if rows > TILE_ROWS else 0
 
     return by_tiles if _least_rows(weights) else by_vectors
-
-
-def multiply_tile(weights, rows, left, panels, count, columns, out, affine, start):
-    """One tile of at most ``left`` rows times 1 or GROUP panels, plus bias and residual; how many rows it took.
-
-    Of each row at least ``columns`` results are written. Weights are the array of panels, the rest is what
-    ``make_linear_tile`` takes: rows, panels, out, affine and the residual, from which the sums start.
-    """
-    raise NotImplementedError("compiled code only")
 
 
 def _by_vectors(weights, rows, left, panels, count, columns, out, affine, start):
@@ -151,8 +131,13 @@ def _in_registers(weights, rows, left, panels, count, columns, out, affine, star
 by_vectors, in_registers = inner(_by_vectors), inner(_in_registers)
 
 
-@inner_by_type(multiply_tile)
-def _multiply_tile(weights, rows, left, panels, count, columns, out, affine, start):
+@inner_overload
+def multiply_tile(weights, rows, left, panels, count, columns, out, affine, start):
+    """One tile of at most ``left`` rows times 1 or GROUP panels, plus bias and residual; how many rows it took.
+
+    Of each row at least ``columns`` results are written. Weights are the array of panels, the rest is what
+    ``make_linear_tile`` takes: rows, panels, out, affine and the residual, from which the sums start.
+    """
     least = _least_rows(weights)
 
     def by_either(weights, rows, left, panels, count, columns, out, affine, start):

@@ -111,15 +111,14 @@ take_group = make_take_group(choose_logits)
 
 
 @kernel
-def _project(x_RD, panels_PSN, arrays, edits, sums, lists, summed, scratch_PB):
+def _project(x_RD, panels_PSN, arrays, edits, peaks_SR, sums_SR, lists, summed, scratch_PB):
     """The tasks, a row block times a run of segments each, cut into runs, one a part; see choose_from_all.
 
-    sums   SegmentSums, float32 [segments, R], written
-    lists  BestLists [runs of segments, R, k], written
+    peaks_SR  written: of segments the greatest logits; sums_SR the sums of exponentials relative to these
+    lists     BestLists [runs of segments, R, k], written
     """
     R, D = x_RD.shape
     P, chunks = len(panels_PSN), len(lists.values)
-    peaks_SR, sums_SR = sums
     S, tasks = len(peaks_SR), chunks * ((R + VOCABULARY_ROWS - 1) // VOCABULARY_ROWS)
     for part in prange(0, len(scratch_PB)):
         staged, first_task, last_task = take_part(scratch_PB, part, tasks)
@@ -145,10 +144,8 @@ def _project(x_RD, panels_PSN, arrays, edits, sums, lists, summed, scratch_PB):
 
 
 @kernel
-def _merge(sums, lists, best_lists, log_sums_R):
+def _merge(peaks_SR, sums_SR, lists, best_lists, log_sums_R):
     """Merge the segments' softmax and the tasks' k best of each row."""
-    peaks_SR, sums_SR = sums
-    values_CRk, ids_CRk = lists
     S, R = peaks_SR.shape
     for r in prange(0, R):
         peak = LOWEST
@@ -159,8 +156,8 @@ def _merge(sums, lists, best_lists, log_sums_R):
             total += np.float64(sums_SR[s, r]) * np.exp(np.float64(peaks_SR[s, r]) - np.float64(peak))
         best = best_of(best_lists, r)
         clear_best(best)
-        for chunk in range(len(values_CRk)):
+        for chunk in range(len(lists.values)):
             for at in range(best.k):
-                if values_CRk[chunk, r, at] > worst(best):
-                    insert(values_CRk[chunk, r, at], ids_CRk[chunk, r, at], best)
+                if lists.values[chunk, r, at] > worst(best):
+                    insert(lists.values[chunk, r, at], lists.ids[chunk, r, at], best)
         log_sums_R[r] = log_sum(peak, total)

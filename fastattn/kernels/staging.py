@@ -8,7 +8,7 @@ hold the correction.
 
 import numpy as np
 
-from fastattn.runtime.jit import inner, inner_by_type
+from fastattn.runtime.jit import inner, inner_overload
 from fastattn.simd.arguments import StagedRows
 from fastattn.simd.constants import STAGED_ROWS, STAGED_START
 from fastattn.simd.formats import staged_block
@@ -123,17 +123,14 @@ def rows_from(rows, count):
     return StagedRows(rows.address + count * rows.distance, rows.distance, rows.factors + count * 4)
 
 
+@inner_overload
 def stage_rows(weights, staging, x, count, width, scratch, room):
     """The StagedRows of ``count`` adjacent float32 rows from the address x on, for the precision of some weights.
 
     staging  the weights' LinearArrays
     scratch  the address of ``scratch_bytes`` for ``room`` rows: of operands, then a factor a row, in int8
     """
-    raise NotImplementedError("compiled code only")
 
-
-@inner_by_type(stage_rows)
-def _stage_rows(weights, staging, x, count, width, scratch, room):
     def as_it_is(weights, staging, x, count, width, scratch, room):
         return StagedRows(x, width * 4, scratch)
 

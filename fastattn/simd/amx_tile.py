@@ -15,12 +15,12 @@ from numba import types
 
 from fastattn.simd.amx import SUMS, configure, load, multiply, release, store, zero
 from fastattn.simd.arguments import LinearTile, Rows
-from fastattn.simd.arithmetic import Arithmetic, arithmetic_for
+from fastattn.simd.arithmetic import Arithmetic
 from fastattn.simd.constants import LINE, TILE_BYTES, TILE_ROWS, TILE_STEPS
 from fastattn.simd.emit import I64, Emitter
 from fastattn.simd.rows import prefetch_lines
-from fastattn.simd.target import TARGET, Target
-from fastattn.simd.tile import LINEAR_TILE, add_affine, arithmetic_of, assembly
+from fastattn.simd.target import TARGET
+from fastattn.simd.tile import LINEAR_TILE, add_affine, arithmetic_of
 from fastattn.simd.vector import as_intrinsic, make_array_routine
 
 MOST_ROWS = 2 * TILE_ROWS
@@ -138,12 +138,3 @@ def configure_tiles(emitter: Emitter, rows):
 def release_tiles(emitter: Emitter):
     """Leave the tile registers empty."""
     release(emitter)
-
-
-def amx_assembly(target: Target, cpu: str, precision: str) -> str:
-    """Assembly of the tile for any x86-64 CPU that has it, to be read, not run."""
-
-    def emit(emitter, left, *values):
-        emit_amx_linear_tile(emitter, arithmetic_for(precision, target), target.vectors, left, LinearTile(*values))
-
-    return assembly(emit, (None, *LINEAR_TILE), target, "x86_64-unknown-linux-gnu", cpu, "")

@@ -1,8 +1,9 @@
 """Whole numbers, truth values and runs of positions in lanes, as Numba types beside the float32 of vector.py.
 
-In lanes whole numbers are int32 (INTEGERS), or int64 (LONGS) where what comes from an array of int64 takes part, and
-wrap around; outside lanes they are int64, and LONG what comes from such an array. A RAMP is a run of positions s, s + 1
-and so on, kept as the int64 s: what is added to it or compared with it costs a scalar. A FALL is s, s - 1 and so on.
+In lanes truth values are a MASK, whole numbers int32 (INTEGERS), or int64 (LONGS, in two registers) where what comes
+from an array of int64 takes part, and wrap around; outside lanes they are int64, and LONG what comes from such an
+array. A RAMP is a run of positions s, s + 1 and so on, kept as the int64 s: what is added to it or compared with it
+costs a scalar. A FALL is s, s - 1 and so on: a distance from a RAMP.
 """
 
 from dataclasses import replace
@@ -14,17 +15,9 @@ from numba.extending import lower_cast
 
 from fastattn.simd.emit import EXACT, F32, I32, I64, Emitter
 from fastattn.simd.target import LANES, TARGET
-from fastattn.simd.vector import VECTOR, as_intrinsic, register_form
+from fastattn.simd.vector import VECTOR, PlainType, as_intrinsic, register_form
 
 I1, _BYTE = ir.IntType(1), ir.IntType(8)
-
-
-class Integers(types.Type):
-    """LANES int32 in one register, or int64 in two."""
-
-    def __init__(self, bits: int):
-        super().__init__(name=f"int{bits}x{LANES}")
-        self.bits = bits
 
 
 class Long(types.Type):
@@ -45,38 +38,13 @@ class Long(types.Type):
         return Conversion.safe if isinstance(other, (types.Integer, types.Boolean)) else None
 
 
-class LaneMask(types.Type):
-    """LANES truth values."""
-
-    def __init__(self):
-        super().__init__(name=f"boolx{LANES}")
-
-
-class Ramp(types.Type):
-    """LANES positions in a row, each one more than the one before."""
-
-    def __init__(self):
-        super().__init__(name=f"ramp{LANES}")
-
-
-class Fall(types.Type):
-    """LANES positions, each one less than the one before: a distance from a RAMP."""
-
-    def __init__(self):
-        super().__init__(name=f"fall{LANES}")
-
-
-INTEGERS, LONGS, LONG, MASK, RAMP, FALL = Integers(32), Integers(64), Long(), LaneMask(), Ramp(), Fall()
+INTEGERS, LONGS = (PlainType(f"int{bits}x{LANES}", ir.VectorType(ir.IntType(bits), LANES)) for bits in (32, 64))
+MASK, LONG = PlainType(f"boolx{LANES}", ir.VectorType(I1, LANES)), Long()
+RAMP, FALL = PlainType(f"ramp{LANES}", I64), PlainType(f"fall{LANES}", I64)
 RUNS = (RAMP, FALL)
 IN_LANES = (VECTOR, INTEGERS, LONGS, MASK, RAMP, FALL)
 _ONE_LANE = replace(TARGET, lanes=1)
-
-
-register_form(Integers, lambda kind: ir.VectorType(ir.IntType(kind.bits), LANES))
 register_form(Long, I64)
-register_form(LaneMask, ir.VectorType(I1, LANES))
-register_form(Ramp, I64)
-register_form(Fall, I64)
 
 
 @lower_cast(types.Integer, Long)

@@ -12,7 +12,7 @@ from numba.extending import intrinsic
 
 from fastattn.simd.emit import I64
 from fastattn.simd.lanes import LaneEmitter, is_scalar_whole
-from fastattn.simd.vector import register_form
+from fastattn.simd.vector import PlainType
 
 I1, I8 = ir.IntType(1), ir.IntType(8)
 
@@ -34,27 +34,9 @@ class Chances(NamedTuple):
 _ALL, _NARROW = Ends(I64(-(2**63)), I64(2**63 - 1)), Ends(I64(-(2**31)), I64(2**31 - 1))
 
 
-class Range(types.Type):
-    """The least and the greatest value of a number, int64 each."""
-
-    def __init__(self):
-        super().__init__(name="range of int64")
-
-
-class Truth(types.Type):
-    """Whether something may be true and may be false."""
-
-    def __init__(self):
-        super().__init__(name="truth of a range")
-
-
-RANGE, TRUTH = Range(), Truth()
-IN_RANGES = (RANGE, TRUTH)
 _PAIR = ir.LiteralStructType([I64, I64])
-
-
-register_form(Range, _PAIR)
-register_form(Truth, I8)
+RANGE, TRUTH = PlainType("range of int64", _PAIR), PlainType("truth of a range", I8)
+IN_RANGES = (RANGE, TRUTH)
 COMPARISONS = {"less", "less_equal", "greater", "greater_equal", "equal", "not_equal"}
 _NUMBERS = {"add": 2, "subtract": 2, "multiply": 2, "floor_divide": 2, "remainder": 2, "maximum": 2, "minimum": 2}
 _NUMBERS |= {"negative": 1, "absolute": 1, "to_whole": 1}

@@ -8,15 +8,13 @@ in one of the precisions of ``fastattn.simd.arithmetic``. Each element is summed
 depend on the tile it falls into. The loop broadcasts elements of A and reads B in vectors.
 """
 
-from collections.abc import Callable, Sequence
-
 from llvmlite import ir
 from numba import types
 
 from fastattn.simd.arguments import Affine, LinearTile, Panels, Rows, StagedRows
 from fastattn.simd.arithmetic import FLOAT32, Arithmetic, arithmetic_for
-from fastattn.simd.emit import I64, Emitter, nested
-from fastattn.simd.target import TARGET, Target
+from fastattn.simd.emit import I64, Emitter
+from fastattn.simd.target import TARGET
 from fastattn.simd.vector import make_array_routine, make_routine
 
 PRECISIONS = {types.float32: "float32", types.uint16: "bfloat16", types.int8: "int8"}
@@ -178,30 +176,3 @@ def make_linear_tile(rows: int, groups: int = 1, vectors: int = TARGET.vectors):
         emit_linear_tile(emitter, arithmetic, rows, groups, vectors, LinearTile(*values))
 
     return make_array_routine(f"linear_{rows}_{groups}_{vectors}", LINEAR_TILE, arithmetic_of, emit)
-
-
-def tile_assembly(target: Target, triple: str, cpu: str, features: str, precision: str = "float32") -> str:
-    """Assembly of the full tile for any CPU, to be read, not run."""
-
-    def emit(emitter, *values):
-        tile, arithmetic = LinearTile(*values), arithmetic_for(precision, target)
-        emit_linear_tile(emitter, arithmetic, target.rows, 1, target.vectors, tile)
-
-    return assembly(emit, LINEAR_TILE, target, triple, cpu, features)
-
-
-def assembly(emit: Callable, forms: Sequence, target: Target, triple: str, cpu: str, features: str) -> str:
-    """Assembly of a function of such arguments, i64 or tuples of them, whose body ``emit(emitter, *values)`` writes."""
-    import llvmlite.binding as llvm
-
-    llvm.initialize_all_targets()
-    llvm.initialize_all_asmprinters()
-    module = ir.Module("tile")
-    module.triple = triple
-    kind = ir.FunctionType(ir.VoidType(), [I64] * sum(len(form._fields) if form else 1 for form in forms))
-    function = ir.Function(module, kind, "tile")
-    builder = ir.IRBuilder(function.append_basic_block())
-    emit(Emitter(builder, target), *nested(function.args, forms))
-    builder.ret_void()
-    machine = llvm.Target.from_triple(triple).create_target_machine(cpu=cpu, features=features, opt=3)
-    return machine.emit_assembly(llvm.parse_assembly(str(module)))

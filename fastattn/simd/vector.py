@@ -18,16 +18,6 @@ from fastattn.simd.emit import EXACT, F32, I32, I64, Emitter
 from fastattn.simd.target import LANES, TARGET
 
 
-class Vector(types.Type):
-    """LANES float32 values in one register."""
-
-    def __init__(self):
-        super().__init__(name=f"float32x{LANES}")
-
-
-VECTOR = Vector()
-
-
 def register_form(kind: type[types.Type], form: Any) -> None:
     """Have values of a Numba type be of one LLVM type; ``form`` is that, or says it of the type."""
 
@@ -37,7 +27,16 @@ def register_form(kind: type[types.Type], form: Any) -> None:
             super().__init__(manager, instance, form if isinstance(form, ir.Type) else form(instance))
 
 
-register_form(Vector, ir.VectorType(F32, LANES))
+class PlainType(types.Type):
+    """A Numba type that is no more than a name and the LLVM type of its values."""
+
+    def __init__(self, name: str, form: ir.Type):
+        super().__init__(name=name)
+        self.form = form
+
+
+register_form(PlainType, lambda kind: kind.form)
+VECTOR = PlainType(f"float32x{LANES}", ir.VectorType(F32, LANES))
 
 
 def _register_operator(function, emit):

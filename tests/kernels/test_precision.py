@@ -16,8 +16,8 @@ from fastattn.ops import reference
 from fastattn.simd import target
 from fastattn.simd.arithmetic import BFLOAT16, INT8
 from fastattn.simd.target import Target, choose_target
-from fastattn.simd.tile import tile_assembly
 from fastattn.spec.quantized import QuantizedTensor
+from tests.simd.assembly import tile_assembly
 
 SHAPES = [
     (1, 1, 1), (1, NR, 4), (2, NR + 1, 5), (3, GROUP * NR, 64), (4, GROUP * NR + 7, 63), (MR - 1, NR - 1, 17),

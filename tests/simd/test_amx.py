@@ -10,9 +10,9 @@ from types import SimpleNamespace
 import pytest
 
 from fastattn.simd import amx_permission, target
-from fastattn.simd.amx_tile import amx_assembly
 from fastattn.simd.target import choose_target
 from tests import ROOT
+from tests.simd.assembly import amx_assembly
 
 BASE = {"avx512f", "avx512vl", "avx512bw", "avx512vnni", "avx512bf16"}
 TILES = {"amx-tile", "amx-int8", "amx-bf16"}

@@ -12,7 +12,8 @@ from fastattn.simd import target
 from fastattn.simd.arithmetic import INT8
 from fastattn.simd.arm import implied_features
 from fastattn.simd.emit import I64, Emitter
-from fastattn.simd.tile import emit_sums, tile_assembly
+from fastattn.simd.tile import emit_sums
+from tests.simd.assembly import tile_assembly
 
 TRIPLE = "aarch64-unknown-linux-gnu"
 ALL = {"dotprod", "i8mm", "bf16"}

@@ -7,7 +7,7 @@ import pytest
 from numba import njit
 
 from fastattn.simd import target, vector
-from fastattn.simd.tile import tile_assembly
+from tests.simd.assembly import tile_assembly
 
 LANES = target.LANES
 exp, erf, tanh, load, store = vector.exp, vector.erf, vector.tanh, vector.load, vector.store

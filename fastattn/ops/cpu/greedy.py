@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fastattn.kernels.arguments import CacheTables
 from fastattn.ops.cpu.logits import NO_TARGETS
 from fastattn.ops.cpu.output_subset import OutputSubset
 from fastattn.ops.cpu.packing import PackedLinear
@@ -21,7 +20,7 @@ def take_tokens(rows: StepRows, history_RS: np.ndarray, written_RS: np.ndarray, 
 
     history_RS, written_RS, tokens_M  the cache's tables of slots and of rows, int32, written
     """
-    _take(rows.inputs, rows.progress, CacheTables(history_RS, written_RS, tokens_M), rows.fresh_F, rows.counts)
+    _take(rows.inputs, rows.progress, history_RS, written_RS, tokens_M, rows.fresh_F, rows.counts)
 
 
 def pick_tokens(
