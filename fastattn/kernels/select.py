@@ -44,12 +44,12 @@ class Run(NamedTuple):
 
 
 class Chosen(NamedTuple):
-    """What is kept of the logits of a task's rows, which are those from ``row`` on, in lists from ``list`` on."""
+    """What is kept of the logits of a task's rows, from ``first_row`` on, in lists from ``first_list`` on."""
 
     edits: EditedLogits
     lists: BestLists
-    row: int
-    list: int
+    first_row: int
+    first_list: int
     states: int
     summed: bool
 
@@ -81,15 +81,10 @@ def make_take_group(finish):
         while r < count:
             place, took = ahead, 0
             for q in range(0, panels, width):
-                some = Panels(start + q * distance, distance, place, step)
-                out, panel_affine = (
-                    Rows(scratch.tile + q * NR * 4, columns * 4),
-                    skip_columns(affine, (first + q) * NR * 4),
-                )
-                zeros = Rows(scratch.zeros, 0)
-                took = multiply_tile(
-                    weights, rows_from(rows, r), count - r, some, width, columns, out, panel_affine, zeros
-                )
+                some, skip = Panels(start + q * distance, distance, place, step), q * NR * 4
+                out, zeros = Rows(scratch.tile + skip, columns * 4), Rows(scratch.zeros, 0)
+                column = skip_columns(affine, first * NR * 4 + skip)
+                took = multiply_tile(weights, rows_from(rows, r), count - r, some, width, columns, out, column, zeros)
                 place += step * steps
             for i in range(took):
                 finish(scratch.tile + i * columns * 4, r + i, first * NR, columns, kept)
@@ -102,8 +97,8 @@ def make_take_group(finish):
 @inner
 def choose_logits(line, r, first, columns, kept):
     """Take a row's logits into its softmax and its k best."""
-    edit_run(line, kept.row + r, Run(first, columns), kept.edits)
-    best = best_of(kept.lists, kept.list + r)
+    edit_run(line, kept.first_row + r, Run(first, columns), kept.edits)
+    best = best_of(kept.lists, kept.first_list + r)
     scan_row(line, columns, first, kept.states + r * STATE, kept.summed, best)
 
 
@@ -130,7 +125,7 @@ def _project(x_RD, panels_PSN, arrays, edits, peaks_SR, sums_SR, lists, summed, 
             chosen = Chosen(edits, lists, first, chunk * R + first, states, summed)
             rows = stage_rows(panels_PSN, arrays, x, count, D, staged, min(R, VOCABULARY_ROWS))
             for i in range(count):
-                clear_best(best_of(lists, chosen.list + i))
+                clear_best(best_of(lists, chosen.first_list + i))
             begin_task(panels_PSN, count)
             for segment in range(chunk * S // chunks, (chunk + 1) * S // chunks):
                 for i in range(count):

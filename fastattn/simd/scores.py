@@ -22,8 +22,7 @@ NO_KEY = -(1 << 31)  # of NaN
 LEAST_NORM = 1e-12
 IN_STEP = 4  # rows of a tile of one query that are read side by side: of 16 memory is read a tenth slower
 
-_I8, _I16 = ir.IntType(8), ir.IntType(16)
-_BYTES, _HALF, _PAIRS = (ir.VectorType(kind, n * LANES) for kind, n in ((_I8, 4), (_I8, 2), (_I16, 2)))
+_BYTES, _PAIRS = ir.VectorType(ir.IntType(8), 4 * LANES), ir.VectorType(ir.IntType(16), 2 * LANES)
 
 
 def _words(emitter: Emitter, address):
@@ -45,7 +44,7 @@ class _Floats:
         return emitter.fma(row, query, total)
 
     def add_square(self, emitter: Emitter, row, total):
-        return emitter.fma(row, row, total)
+        return self.add(emitter, row, row, total)
 
 
 class _Halves(_Floats):
@@ -64,9 +63,6 @@ class _Halves(_Floats):
         for pair in zip(row, query):
             total = emitter.fma(*pair, total)
         return total
-
-    def add_square(self, emitter: Emitter, row, total):
-        return self.add(emitter, row, row, total)
 
 
 class _Bits:

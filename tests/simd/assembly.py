@@ -12,6 +12,9 @@ from fastattn.simd.emit import I64, Emitter, nested
 from fastattn.simd.target import Target
 from fastattn.simd.tile import LINEAR_TILE, emit_linear_tile
 
+BASE = {"avx512f", "avx512vl", "avx512bw", "avx512vnni", "avx512bf16"}  # features
+TILES = {"amx-tile", "amx-int8", "amx-bf16"}
+
 
 def tile_assembly(target: Target, triple: str, cpu: str, features: str, precision: str = "float32") -> str:
     """Assembly of the full tile for any CPU."""
