@@ -50,7 +50,7 @@ class Task(NamedTuple):
     """Rows of a product, and panels."""
 
     first: int
-    count: int
+    rows: int
     panel: int
     end_panel: int
 
@@ -156,16 +156,16 @@ def _linear(x_ND, panels_PSN, arrays, activation, multiply_NF, residual_NF, bloc
         for number in range(first_task, last_task):
             task = find_task(number, blocks, N, P)
             x, at = address(x_ND) + task.first * D * 4, task.first * F * 4
-            rows = stage_rows(panels_PSN, arrays, x, task.count, D, staged, blocks.rows)
-            begin_task(panels_PSN, task.count)
+            rows = stage_rows(panels_PSN, arrays, x, task.rows, D, staged, blocks.rows)
+            begin_task(panels_PSN, task.rows)
             times = multiply + at if multiply_NF.size > 0 else 0
             plus = residual + at if residual_NF.size > 0 else 0
             target, p = Target(y + at, times, plus, F * 4), task.panel
             while p < task.end_panel:
-                width = panels_together(task.count, p, task.end_panel, F)
-                multiply_panels(panels_PSN, rows, task.count, p, width, affine, activation, target, scratch)
+                width = panels_together(task.rows, p, task.end_panel, F)
+                multiply_panels(panels_PSN, rows, task.rows, p, width, affine, activation, target, scratch)
                 p += width
-            end_task(panels_PSN, task.count)
+            end_task(panels_PSN, task.rows)
 
 
 @kernel
@@ -181,13 +181,13 @@ def _gated(x_ND, panels_PSN, arrays, gate_PSN, gate_arrays, activation, blocks, 
         for number in range(first_task, last_task):
             task = find_task(number, blocks, N, P)
             x, y = address(x_ND) + task.first * D * 4, address(y_NF) + task.first * F * 4
-            rows = stage_rows(panels_PSN, arrays, x, task.count, D, staged, blocks.rows)
-            gate_rows = stage_rows(gate_PSN, gate_arrays, x, task.count, D, staged + half, blocks.rows)
-            begin_task(panels_PSN, task.count)
+            rows = stage_rows(panels_PSN, arrays, x, task.rows, D, staged, blocks.rows)
+            gate_rows = stage_rows(gate_PSN, gate_arrays, x, task.rows, D, staged + half, blocks.rows)
+            begin_task(panels_PSN, task.rows)
             first, product, p = Target(y, 0, 0, F * 4), Target(y, y, 0, F * 4), task.panel
             while p < task.end_panel:
-                width = panels_together(task.count, p, task.end_panel, F)
-                multiply_panels(gate_PSN, gate_rows, task.count, p, width, gate_affine, 0, first, scratch)
-                multiply_panels(panels_PSN, rows, task.count, p, width, affine, activation, product, scratch)
+                width = panels_together(task.rows, p, task.end_panel, F)
+                multiply_panels(gate_PSN, gate_rows, task.rows, p, width, gate_affine, 0, first, scratch)
+                multiply_panels(panels_PSN, rows, task.rows, p, width, affine, activation, product, scratch)
                 p += width
-            end_task(panels_PSN, task.count)
+            end_task(panels_PSN, task.rows)

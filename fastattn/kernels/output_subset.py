@@ -31,21 +31,21 @@ class Words(NamedTuple):
     """Ascending ids: where they lie, their number, and the columns of the table that they begin; see OutputSubset."""
 
     address: int
-    count: int
+    number: int
     columns: int
 
 
 @inner
 def find_word(token, words):
     """The index of an id among Words, or -1."""
-    low, high = 0, words.count
+    low, high = 0, words.number
     while low < high:
         middle = (low + high) // 2
         if load_index(words.address + middle * 4) < token:
             low = middle + 1
         else:
             high = middle
-    return low if low < words.count and load_index(words.address + low * 4) == token else -1
+    return low if low < words.number and load_index(words.address + low * 4) == token else -1
 
 
 edit_words = make_edit(find_word)

@@ -54,7 +54,7 @@ class TileRows(NamedTuple):
 
     first: int
     end: int
-    count: int
+    rows: int
 
 
 @inner
@@ -73,16 +73,16 @@ def replace_least(heap, k, item):
 
 
 @inner
-def take_keys(bits, keys, thresholds, rows, query, heaps):
+def take_keys(bits, keys, thresholds, tile, query, heaps):
     """Take a tile's keys that ``bits`` says are above their threshold into their queries' heaps."""
     lane = 0
     while bits != 0:
         if bits & 1:
-            q, row, key = lane // rows.count, rows.first + lane % rows.count, load_index(keys + lane * 4)
+            q, row, key = lane // tile.rows, tile.first + lane % tile.rows, load_index(keys + lane * 4)
             heap = heaps.address + (query + q) * heaps.k * 8
-            if row < rows.end and key > load_integer(heap) >> 32:
+            if row < tile.end and key > load_integer(heap) >> 32:
                 replace_least(heap, heaps.k, (key << 32) | (LAST_ID - row))
-                for n in range(q * rows.count, (q + 1) * rows.count):
+                for n in range(q * tile.rows, (q + 1) * tile.rows):
                     store_index(load_integer(heap) >> 32, thresholds + n * 4)
         bits >>= 1
         lane += 1

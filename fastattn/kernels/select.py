@@ -40,7 +40,7 @@ class Run(NamedTuple):
     """Ids in a row."""
 
     first: int
-    count: int
+    number: int
 
 
 class Chosen(NamedTuple):
@@ -57,7 +57,7 @@ class Chosen(NamedTuple):
 @inner
 def find_in_run(token, run):
     """The index of an id in a Run, or -1."""
-    return token - run.first if run.first <= token < run.first + run.count else -1
+    return token - run.first if run.first <= token < run.first + run.number else -1
 
 
 edit_run = make_edit(find_in_run)

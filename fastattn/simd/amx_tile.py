@@ -122,7 +122,6 @@ def make_amx_linear_tile(vectors: int = TARGET.vectors):
     """
 
     def emit(arithmetic, emitter, left, *values):
-        """See make_amx_linear_tile."""
         emit_amx_linear_tile(emitter, arithmetic, vectors, left, LinearTile(*values))
 
     return make_array_routine(f"amx_linear_{vectors}", (None, *LINEAR_TILE), arithmetic_of, emit)

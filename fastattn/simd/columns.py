@@ -20,7 +20,6 @@ def make_dot_columns(queries: int):
     """
 
     def emit_dots(element, emitter, query, query_row, rows, row_size, count, width, out, out_row):
-        """See make_dot_columns."""
         builder = emitter.builder
         last = builder.sub(count, I64(1))
         numbers = [builder.select(builder.icmp_signed("<", I64(j), count), I64(j), last) for j in range(LANES)]

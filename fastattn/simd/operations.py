@@ -36,7 +36,8 @@ from fastattn.simd.ranges import IN_RANGES, emit_range, range_result
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import VECTOR
 
-OPERATIONS: dict[str, Callable] = {}
+OPERATIONS: dict[str, Callable] = {}  # what compiled code calls
+_RULES: dict[str, "_Operation"] = {}
 FAILURES: list[str] = []  # what could not be typed, latest last; whoever compiles clears it
 _FLOAT = {True: VECTOR, False: types.float32}
 _TRUTH = {True: MASK, False: types.boolean}
@@ -111,8 +112,12 @@ def _wholes(wide: bool, long: bool):
     return LONG if long else types.int64
 
 
-def _register(name: str, operation: _Operation, special: Callable | None = None) -> None:
-    """``special(builder, *operands)`` emits it where it can, and with no builder says the type; else None."""
+def _add(name: str, rule: str, count: int, floats=None, wholes=None, truths=None, special=None) -> None:
+    """Make an operation and what compiled code calls.
+
+    special  (builder, *operands) emits it where it can, and with no builder says the type; else None
+    """
+    operation = _Operation(rule, count, floats, wholes, truths)
 
     def stub(*operands: Any) -> Any:
         raise NotImplementedError(f"{name} is for compiled code")
@@ -149,7 +154,7 @@ def _register(name: str, operation: _Operation, special: Callable | None = None)
             return special(builder, *map(_Operand, values, kinds))
         return operation.emit(builder, kinds, values)
 
-    OPERATIONS[name] = stub
+    OPERATIONS[name], _RULES[name] = stub, operation
 
 
 _WORDS = {
@@ -171,15 +176,7 @@ def name_of(kind) -> str:
 
 def result_of(name: str, *kinds):
     """The type that an operation has for operands of these types; None: it has none."""
-    return _OPERATIONS[name].resolve(kinds)
-
-
-_OPERATIONS: dict[str, _Operation] = {}
-
-
-def _add(name: str, rule: str, count: int, floats=None, wholes=None, truths=None, special=None) -> None:
-    _OPERATIONS[name] = _Operation(rule, count, floats, wholes, truths)
-    _register(name, _OPERATIONS[name], special)
+    return _RULES[name].resolve(kinds)
 
 
 # Sums and differences of a run of positions and a scalar, and comparisons.
@@ -348,7 +345,7 @@ def _decide(builder, x: _Operand):
     """The condition of an ``if`` that stays one: a truth value that all lanes share."""
     if x.kind in IN_LANES:
         return None
-    return types.boolean if builder is None else _OPERATIONS["truth"].emit(builder, [x.kind], [x.value])
+    return types.boolean if builder is None else _RULES["truth"].emit(builder, [x.kind], [x.value])
 
 
 def _count(builder, x: _Operand):
@@ -361,7 +358,7 @@ def _count(builder, x: _Operand):
 def _scalar(builder, x: _Operand):
     """An operand of what Numba knows, and lanes do not."""
     if is_float(x.kind) and x.kind != VECTOR:
-        return types.float32 if builder is None else _OPERATIONS["to_float"].emit(builder, [x.kind], [x.value])
+        return types.float32 if builder is None else _RULES["to_float"].emit(builder, [x.kind], [x.value])
     return _count(builder, x)
 
 

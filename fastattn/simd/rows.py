@@ -119,27 +119,20 @@ class Element:
     """
 
     def __init__(self, table):
-        self.name, self.size = {
-            "float32": ("float32", 4),
-            "uint16": ("bfloat16", 2),
-            "int16": ("float16", 2),
-        }[str(table.dtype)]
+        narrow = {"uint16": "load_bfloat16", "int16": "load_float16"}.get(str(table.dtype))
+        self.size, self._narrow = 2 if narrow else 4, narrow
 
     def at(self, emitter: Emitter, row, offset):
         """The address of the value whose float32 would be ``offset`` bytes from a row's start."""
         return emitter.builder.add(row, offset if self.size == 4 else emitter.builder.lshr(offset, I64(1)))
 
     def load(self, emitter: Emitter, address):
-        return emitter.load(address) if self.size == 4 else self._load_narrow(emitter, address)
+        return getattr(emitter, self._narrow)(address) if self._narrow else emitter.load(address)
 
     def load_first(self, emitter: Emitter, address, count):
-        if self.size == 4:
-            return emitter.load_first(address, count, emitter.constant(0.0))
-        return self._load_narrow(emitter, address, count)
-
-    def _load_narrow(self, emitter: Emitter, address, count=None):
-        load = emitter.load_bfloat16 if self.name == "bfloat16" else emitter.load_float16
-        return load(address, count)
+        if self._narrow:
+            return getattr(emitter, self._narrow)(address, count)
+        return emitter.load_first(address, count, emitter.constant(0.0))
 
 
 def emit_along(element: Element, emitter: Emitter, rows, queries, width, sums: list, add, ahead=None) -> list:
@@ -178,8 +171,6 @@ def make_dot_rows(queries: int):
     keys = LANES // queries
 
     def emit_dots(element, emitter, query, query_row, rows, row_size, index, width, out, out_row):
-        """See make_dot_rows."""
-
         def add(sums, ends, parts):
             new = []
             for part in parts:
@@ -205,7 +196,6 @@ def make_add_rows(sums: int, vectors: int):
     """
 
     def emit_sums(element, emitter, *arguments):
-        """See make_add_rows."""
         weight, weight_row, rows, row_size, index, count, width, out, out_row = arguments
         builder = emitter.builder
         weights_at, out_at = (emitter.row_addresses(*pair, sums) for pair in ((weight, weight_row), (out, out_row)))

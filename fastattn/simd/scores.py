@@ -197,7 +197,10 @@ def _emit_tile(emitter: Emitter, comparison, rows: int, queries: int, measured: 
     """Emit one tile; see make_score_tile."""
     builder = emitter.builder
     table, query, width, terms, thresholds, out, ahead = arguments
-    places, queries_at = _row_places(emitter, table, rows), emitter.row_addresses(*query, queries)
+    places, queries_at = (
+        _row_places(emitter, table, rows),
+        emitter.row_addresses(query.address, query.distance, queries),
+    )
     in_step = rows if queries > 1 else IN_STEP
     parts = _emit_parts(emitter, comparison, places, width, queries_at, measured, ahead, in_step)
     sums, squares = (_lane_sums(emitter, comparison, part) for part in parts)
@@ -280,7 +283,6 @@ def make_score_tile(rows: int, queries: int, measured: bool = False):
     """
 
     def emit(comparison, emitter, *arguments):
-        """See make_score_tile."""
         return _emit_tile(emitter, comparison, rows, queries, measured, arguments)
 
     forms = None, Rows, RowWidth, Terms, None, None, None

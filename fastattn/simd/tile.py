@@ -102,7 +102,6 @@ def make_tile(rows: int, vectors: int = TARGET.vectors, accumulate: bool = False
     """
 
     def emit(emitter, a, a_row, b, b_step, steps, c, c_row):
-        """See make_tile."""
         a_rows, c_rows = emitter.row_addresses(a, a_row, rows), emitter.row_addresses(c, c_row, rows)
         places = [emitter.builder.add(row, I64(j * emitter.target.lanes * 4)) for row in c_rows for j in range(vectors)]
         starts = [emitter.load(place) if accumulate else emitter.constant(0.0) for place in places]
@@ -124,7 +123,8 @@ def emit_linear_tile(emitter: Emitter, arithmetic: Arithmetic, rows: int, groups
     builder, panels, affine = emitter.builder, tile.panels, tile.affine
     columns = [I64(n * emitter.target.lanes * 4) for n in range(groups * vectors)]
     a_rows = emitter.row_addresses(tile.rows.address, tile.rows.distance, rows)
-    c_rows, residual_rows = (emitter.row_addresses(*lines, rows) for lines in (tile.out, tile.residual))
+    c_rows = emitter.row_addresses(tile.out.address, tile.out.distance, rows)
+    residual_rows = emitter.row_addresses(tile.residual.address, tile.residual.distance, rows)
     b_groups = emitter.row_addresses(panels.address, panels.distance, groups)
     b_step = I64(emitter.target.columns * arithmetic.group * arithmetic.b_bytes)
 
@@ -172,7 +172,6 @@ def make_linear_tile(rows: int, groups: int = 1, vectors: int = TARGET.vectors):
     """
 
     def emit(arithmetic, emitter, *values):
-        """See make_linear_tile."""
         emit_linear_tile(emitter, arithmetic, rows, groups, vectors, LinearTile(*values))
 
     return make_array_routine(f"linear_{rows}_{groups}_{vectors}", LINEAR_TILE, arithmetic_of, emit)
