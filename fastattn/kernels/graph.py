@@ -31,7 +31,7 @@ from fastattn.simd.vector import (
 RUN = 64  # neighbours that are summed up by themselves: in one sum, thousands would lose digits
 
 
-class Span(NamedTuple):
+class EdgeSpan(NamedTuple):
     """A node's neighbours in the list of all."""
 
     first: int
@@ -123,7 +123,7 @@ def _attend(bounds_P1, starts_N1, indices_E, terms, dots, value_MHV, factor, wei
     for part in prange(0, len(scratch_PN)):
         scratch, _, _ = take_part(scratch_PN, part, 0)
         for n in range(bounds_P1[part], bounds_P1[part + 1]):
-            span = Span(np.int64(starts_N1[n]), np.int64(starts_N1[n + 1]))
+            span = EdgeSpan(np.int64(starts_N1[n]), np.int64(starts_N1[n + 1]))
             if keeps:
                 scratch = address(weights_EH) + span.first * H * 4
             if target_NH.size > 0:

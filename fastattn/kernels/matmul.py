@@ -30,7 +30,7 @@ from fastattn.simd.vector import address, load, load_part, make_scratch, splat, 
 tile_scratch, zeros_scratch = make_scratch(max(MOST_ROWS, 2 * GROUP) * NR * 4), make_scratch(GROUP * NR * 4)
 
 
-class Target(NamedTuple):
+class Destination(NamedTuple):
     """Where outputs go, what multiplies them and what is added: addresses of rows that lie alike; 0: absent."""
 
     y: int
@@ -39,7 +39,7 @@ class Target(NamedTuple):
     distance: int
 
 
-class Scratch(NamedTuple):
+class TileScratch(NamedTuple):
     """Addresses of a tile and of a row of zeros."""
 
     tile: int
@@ -113,14 +113,14 @@ def multiply_panels(weights, rows, count, first, width, affine, activation, targ
         elif not direct:
             activate_all(activation, tile, tile, took, tile.distance)
             times, plus = multiply + at if multiply != 0 else 0, residual + at if residual != 0 else 0
-            finish_tile(tile, took, columns, Target(y + at, times, plus, y_row))
+            finish_tile(tile, took, columns, Destination(y + at, times, plus, y_row))
         r += took
         ahead += step * weights.shape[1]
 
 
 @inner
 def clear_zeros(scratch):
-    """The Scratch, whose row of zeros becomes one."""
+    """The TileScratch, whose row of zeros becomes one."""
     for j in range(0, GROUP * NR, LANES):
         store(splat(np.float32(0)), scratch.zeros + j * 4)
     return scratch
@@ -152,7 +152,7 @@ def _linear(x_ND, panels_PSN, arrays, activation, multiply_NF, residual_NF, bloc
     tasks = (N + blocks.rows - 1) // blocks.rows * blocks.columns
     for part in prange(0, len(scratch_PB)):
         staged, first_task, last_task = take_part(scratch_PB, part, tasks)
-        affine, scratch = affine_at(arrays), clear_zeros(Scratch(tile_scratch(), zeros_scratch()))
+        affine, scratch = affine_at(arrays), clear_zeros(TileScratch(tile_scratch(), zeros_scratch()))
         for number in range(first_task, last_task):
             task = find_task(number, blocks, N, P)
             x, at = address(x_ND) + task.first * D * 4, task.first * F * 4
@@ -160,7 +160,7 @@ def _linear(x_ND, panels_PSN, arrays, activation, multiply_NF, residual_NF, bloc
             begin_task(panels_PSN, task.rows)
             times = multiply + at if multiply_NF.size > 0 else 0
             plus = residual + at if residual_NF.size > 0 else 0
-            target, p = Target(y + at, times, plus, F * 4), task.panel
+            target, p = Destination(y + at, times, plus, F * 4), task.panel
             while p < task.end_panel:
                 width = panels_together(task.rows, p, task.end_panel, F)
                 multiply_panels(panels_PSN, rows, task.rows, p, width, affine, activation, target, scratch)
@@ -176,7 +176,7 @@ def _gated(x_ND, panels_PSN, arrays, gate_PSN, gate_arrays, activation, blocks, 
     tasks = (N + blocks.rows - 1) // blocks.rows * blocks.columns
     for part in prange(0, len(scratch_PB)):
         staged, first_task, last_task = take_part(scratch_PB, part, tasks)
-        scratch, half = clear_zeros(Scratch(tile_scratch(), zeros_scratch())), scratch_PB.shape[1] // 2
+        scratch, half = clear_zeros(TileScratch(tile_scratch(), zeros_scratch())), scratch_PB.shape[1] // 2
         affine, gate_affine = affine_at(arrays), affine_at(gate_arrays)
         for number in range(first_task, last_task):
             task = find_task(number, blocks, N, P)
@@ -184,7 +184,7 @@ def _gated(x_ND, panels_PSN, arrays, gate_PSN, gate_arrays, activation, blocks, 
             rows = stage_rows(panels_PSN, arrays, x, task.rows, D, staged, blocks.rows)
             gate_rows = stage_rows(gate_PSN, gate_arrays, x, task.rows, D, staged + half, blocks.rows)
             begin_task(panels_PSN, task.rows)
-            first, product, p = Target(y, 0, 0, F * 4), Target(y, y, 0, F * 4), task.panel
+            first, product, p = Destination(y, 0, 0, F * 4), Destination(y, y, 0, F * 4), task.panel
             while p < task.end_panel:
                 width = panels_together(task.rows, p, task.end_panel, F)
                 multiply_panels(gate_PSN, gate_rows, task.rows, p, width, gate_affine, 0, first, scratch)

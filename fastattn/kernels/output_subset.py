@@ -55,10 +55,8 @@ edit_words = make_edit(find_word)
 def multiply_words(weights, rows, count, words, lines):
     """Logits of the words for each of ``count`` staged rows; lines: Rows, written."""
     start, size = words.address, words.columns * 4
-    affine, weight_rows = (
-        Affine(start + size, start + 2 * size, start + 3 * size),
-        Rows(address(weights), weights.strides[0]),
-    )
+    affine = Affine(start + size, start + 2 * size, start + 3 * size)
+    weight_rows = Rows(address(weights), weights.strides[0])
     for j in range(0, size, SIZE):
         for r in range(count):
             row = StagedRow(rows.address + r * rows.distance, rows.factors + r * 4)

@@ -13,7 +13,7 @@ import numpy as np
 from numba import prange
 
 from fastattn.kernels.constants import GROUP, VOCABULARY_ROWS
-from fastattn.kernels.matmul import Scratch, affine_at, clear_zeros
+from fastattn.kernels.matmul import TileScratch, affine_at, clear_zeros
 from fastattn.kernels.multiply import begin_task, end_task
 from fastattn.kernels.select import logits_scratch, make_take_group, zeros_scratch
 from fastattn.kernels.staging import stage_rows
@@ -49,7 +49,7 @@ def _project_peaks(x_ND, owners_N, panels_PSN, arrays, scratch_PB, peaks_BF):
     P = len(panels_PSN)
     for part in prange(0, len(scratch_PB)):
         staged, first_group, end = take_part(scratch_PB, part, (P + GROUP - 1) // GROUP)
-        affine, scratch = affine_at(arrays), clear_zeros(Scratch(logits_scratch(), zeros_scratch()))
+        affine, scratch = affine_at(arrays), clear_zeros(TileScratch(logits_scratch(), zeros_scratch()))
         for first in range(0, N, VOCABULARY_ROWS):
             count, x = min(N - first, VOCABULARY_ROWS), address(x_ND) + first * D * 4
             rows = stage_rows(panels_PSN, arrays, x, count, D, staged, min(N, VOCABULARY_ROWS))

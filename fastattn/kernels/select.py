@@ -24,7 +24,7 @@ from fastattn.kernels.logits import (
     scan_row,
     worst,
 )
-from fastattn.kernels.matmul import Scratch, affine_at, clear_zeros
+from fastattn.kernels.matmul import TileScratch, affine_at, clear_zeros
 from fastattn.kernels.multiply import MOST_ROWS, begin_task, end_task, multiply_tile, skip_columns, step_ahead
 from fastattn.kernels.staging import rows_from, stage_rows
 from fastattn.runtime.jit import inner, kernel
@@ -117,7 +117,7 @@ def _project(x_RD, panels_PSN, arrays, edits, peaks_SR, sums_SR, lists, summed, 
     S, tasks = len(peaks_SR), chunks * ((R + VOCABULARY_ROWS - 1) // VOCABULARY_ROWS)
     for part in prange(0, len(scratch_PB)):
         staged, first_task, last_task = take_part(scratch_PB, part, tasks)
-        scratch, states = clear_zeros(Scratch(logits_scratch(), zeros_scratch())), state_scratch()
+        scratch, states = clear_zeros(TileScratch(logits_scratch(), zeros_scratch())), state_scratch()
         affine = affine_at(arrays)
         for task in range(first_task, last_task):
             chunk, first = task % chunks, task // chunks * VOCABULARY_ROWS

@@ -197,11 +197,8 @@ def _emit_tile(emitter: Emitter, comparison, rows: int, queries: int, measured: 
     """Emit one tile; see make_score_tile."""
     builder = emitter.builder
     table, query, width, terms, thresholds, out, ahead = arguments
-    places, queries_at = (
-        _row_places(emitter, table, rows),
-        emitter.row_addresses(query.address, query.distance, queries),
-    )
-    in_step = rows if queries > 1 else IN_STEP
+    queries_at = emitter.row_addresses(query.address, query.distance, queries)
+    places, in_step = _row_places(emitter, table, rows), rows if queries > 1 else IN_STEP
     parts = _emit_parts(emitter, comparison, places, width, queries_at, measured, ahead, in_step)
     sums, squares = (_lane_sums(emitter, comparison, part) for part in parts)
     bits = ir.Constant(I64, 0)
