@@ -5,7 +5,7 @@ A task is a run of nodes, of about as many neighbours in each, taken node by nod
 reading the neighbours' rows; each is read for all heads while it is in L1. Addresses are in bytes.
 """
 
-from typing import NamedTuple
+from collections import namedtuple
 
 import numpy as np
 from numba import prange
@@ -31,11 +31,8 @@ from fastattn.simd.vector import (
 RUN = 64  # neighbours that are summed up by themselves: in one sum, thousands would lose digits
 
 
-class EdgeSpan(NamedTuple):
-    """A node's neighbours in the list of all."""
-
-    first: int
-    stop: int
+# A node's neighbours in the list of all.
+EdgeSpan = namedtuple("EdgeSpan", "first stop")
 
 
 @inner

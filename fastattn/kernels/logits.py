@@ -4,7 +4,7 @@ The softmax keeps the maximum and the sum of exponentials lane by lane (online: 
 which saves half of their instructions).
 """
 
-from typing import NamedTuple
+from collections import namedtuple
 
 import numpy as np
 
@@ -58,12 +58,8 @@ def make_edit(find):
     return edit
 
 
-class Best(NamedTuple):
-    """A row's ``k`` best: addresses of values and ids."""
-
-    values: int
-    ids: int
-    k: int
+# A row's ``k`` best: addresses of values and ids.
+Best = namedtuple("Best", "values ids k")
 
 
 @inner

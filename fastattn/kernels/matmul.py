@@ -12,7 +12,7 @@ AVX2 (6x16), one core: 96 GFLOP/s at 1024 cubed, 98 at 96x384x1536; OpenBLAS 92 
 380 -> 400  GOP/s in int8 at 1024 cubed: the last panel, of 16 columns, by a tile as narrow
 """
 
-from typing import NamedTuple
+from collections import namedtuple
 
 import numpy as np
 from numba import prange
@@ -30,29 +30,12 @@ from fastattn.simd.vector import address, load, load_part, make_scratch, splat, 
 tile_scratch, zeros_scratch = make_scratch(max(MOST_ROWS, 2 * GROUP) * NR * 4), make_scratch(GROUP * NR * 4)
 
 
-class Destination(NamedTuple):
-    """Where outputs go, what multiplies them and what is added: addresses of rows that lie alike; 0: absent."""
-
-    y: int
-    multiply: int
-    residual: int
-    distance: int
-
-
-class TileScratch(NamedTuple):
-    """Addresses of a tile and of a row of zeros."""
-
-    tile: int
-    zeros: int
-
-
-class Task(NamedTuple):
-    """Rows of a product, and panels."""
-
-    first: int
-    rows: int
-    panel: int
-    end_panel: int
+# Where outputs go, what multiplies them and what is added: addresses of rows that lie alike; 0: absent.
+Destination = namedtuple("Destination", "y multiply residual distance")
+# Addresses of a tile and of a row of zeros.
+TileScratch = namedtuple("TileScratch", "tile zeros")
+# Rows of a product, and panels.
+Task = namedtuple("Task", "first rows panel end_panel")
 
 
 @inner

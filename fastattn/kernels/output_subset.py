@@ -8,7 +8,7 @@ sentences together, with a mask, 23. Beams profit more from panels: four rows a 
 there.
 """
 
-from typing import NamedTuple
+from collections import namedtuple
 
 import numpy as np
 from numba import prange
@@ -27,12 +27,8 @@ from fastattn.simd.vector import address, load_index, make_scratch, store_index
 state_scratch = make_scratch(STATE)
 
 
-class Words(NamedTuple):
-    """Ascending ids: where they lie, their number, and the columns of the table that they begin; see OutputSubset."""
-
-    address: int
-    number: int
-    columns: int
+# Ascending ids: where they lie, their number, and the columns of the table that they begin; see OutputSubset.
+Words = namedtuple("Words", "address number columns")
 
 
 @inner

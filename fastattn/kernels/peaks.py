@@ -7,9 +7,8 @@ for one tile, in L1, and go into the maxima of the sentence whose row it is. The
 in any order, so the bits depend on neither batch nor threads.
 """
 
-from typing import NamedTuple
+from collections import namedtuple
 
-import numpy as np
 from numba import prange
 
 from fastattn.kernels.constants import GROUP, VOCABULARY_ROWS
@@ -22,13 +21,8 @@ from fastattn.runtime.parts import take_part
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import address, load, maximum, store
 
-
-class Peaks(NamedTuple):
-    """The sentence of each row of a task, and the sentences' maxima: an address, and the distance between them."""
-
-    owners_N: np.ndarray
-    address: int
-    distance: int
+# The sentence of each row of a task, and the sentences' maxima: an address, and the distance between them.
+Peaks = namedtuple("Peaks", "owners_N address distance")
 
 
 @inner

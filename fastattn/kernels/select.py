@@ -5,12 +5,11 @@ softmax and the k best. Each segment of fixed size has its own sums, which are m
 neither batch nor threads.
 """
 
-from typing import NamedTuple
+from collections import namedtuple
 
 import numpy as np
 from numba import prange
 
-from fastattn.kernels.arguments import BestLists, EditedLogits
 from fastattn.kernels.constants import CHUNK, GROUP, LOWEST, NR, SEGMENT, VOCABULARY_ROWS
 from fastattn.kernels.logits import (
     STATE,
@@ -36,22 +35,10 @@ logits_scratch, zeros_scratch = make_scratch(max(MOST_ROWS, 2) * CHUNK * 4), mak
 state_scratch = make_scratch(VOCABULARY_ROWS * STATE)
 
 
-class Run(NamedTuple):
-    """Ids in a row."""
-
-    first: int
-    number: int
-
-
-class Chosen(NamedTuple):
-    """What is kept of the logits of a task's rows, from ``first_row`` on, in lists from ``first_list`` on."""
-
-    edits: EditedLogits
-    lists: BestLists
-    first_row: int
-    first_list: int
-    states: int
-    summed: bool
+# Ids in a row.
+Run = namedtuple("Run", "first number")
+# What is kept of the logits of a task's rows, from ``first_row`` on, in lists from ``first_list`` on.
+Chosen = namedtuple("Chosen", "edits lists first_row first_list states summed")
 
 
 @inner

@@ -4,7 +4,7 @@ A RANGE holds a number's least and greatest value, a TRUTH whether it may be tru
 Numbers in lanes wrap around beyond 32 bits; a range that leaves them therefore becomes that of all numbers.
 """
 
-from typing import Any, NamedTuple
+from collections import namedtuple
 
 from llvmlite import ir
 from numba import types
@@ -17,20 +17,10 @@ from fastattn.simd.vector import PlainType
 I1, I8 = ir.IntType(1), ir.IntType(8)
 
 
-class Ends(NamedTuple):
-    """A number's range, as LLVM values."""
-
-    least: Any
-    greatest: Any
-
-
-class Chances(NamedTuple):
-    """Whether something may be true and whether it may be false, as LLVM values."""
-
-    true: Any
-    false: Any
-
-
+# A number's range, as LLVM values.
+Ends = namedtuple("Ends", "least greatest")
+# Whether something may be true and whether it may be false, as LLVM values.
+Chances = namedtuple("Chances", "true false")
 _ALL, _NARROW = Ends(I64(-(2**63)), I64(2**63 - 1)), Ends(I64(-(2**31)), I64(2**31 - 1))
 
 
