@@ -1,5 +1,6 @@
 """What operations hand to kernels, by name. Nothing here imports Numba."""
 
+from collections import namedtuple
 from typing import NamedTuple
 
 import numpy as np
@@ -13,13 +14,6 @@ class LinearArrays(NamedTuple):
     corrections: np.ndarray
     input_scale: np.ndarray
     input_factors: np.ndarray
-
-
-class Blocks(NamedTuple):
-    """How the tasks of a product are cut: rows of a task, and into how many blocks the panels."""
-
-    rows: int
-    columns: int
 
 
 class EditedLogits(NamedTuple):
@@ -36,32 +30,13 @@ class EditedLogits(NamedTuple):
     logits_R: np.ndarray
 
 
-class BestLists(NamedTuple):
-    """The k best logits of rows and their ids, float32 and int32 [..., k], best first, then -inf and -1."""
-
-    values: np.ndarray
-    ids: np.ndarray
-
-
-class Corpus(NamedTuple):
-    """Rows that are searched; those from the address ``end`` on are read from a copy, since a whole word is read."""
-
-    address: int
-    rows: int
-    distance: int
-    end: int
-    copied: int
-
-
-class NodeTerms(NamedTuple):
-    """Scores LeakyReLU(target[n] + source[m]); empty: scores are dot products."""
-
-    target_NH: np.ndarray
-    source_MH: np.ndarray
-
-
-class NodeDots(NamedTuple):
-    """Scores query[n] . key[m]."""
-
-    query_NHK: np.ndarray
-    key_MHK: np.ndarray
+# How the tasks of a product are cut: rows of a task, and into how many blocks the panels.
+Blocks = namedtuple("Blocks", "rows columns")
+# The k best logits of rows and their ids, float32 and int32 [..., k], best first, then -inf and -1.
+BestLists = namedtuple("BestLists", "values ids")
+# Rows that are searched; those from the address ``end`` on are read from a copy, since a whole word is read.
+Corpus = namedtuple("Corpus", "address rows distance end copied")
+# Scores LeakyReLU(target[n] + source[m]); empty: scores are dot products.
+NodeTerms = namedtuple("NodeTerms", "target_NH source_MH")
+# Scores query[n] . key[m].
+NodeDots = namedtuple("NodeDots", "query_NHK key_MHK")

@@ -1,5 +1,6 @@
 """The rows of greedy steps as arrays that compiled code keeps up: what a step reads, and how far each row has come."""
 
+from collections import namedtuple
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,25 +10,10 @@ import numpy as np
 LIVE, USED, OVER, ENOUGH, STOP, FAULT = range(6)
 
 
-class StepInputs(NamedTuple):
-    """What a step reads of its rows; see StepRows."""
-
-    tokens_R: np.ndarray
-    positions_R: np.ndarray
-    rows_R: np.ndarray
-    previous_R: np.ndarray
-    lengths_R: np.ndarray
-
-
-class StepProgress(NamedTuple):
-    """How far rows have come; see StepRows."""
-
-    slots_R: np.ndarray
-    steps_R: np.ndarray
-    limits_R: np.ndarray
-    chosen_R: np.ndarray
-    scores_R: np.ndarray
-    is_over_R: np.ndarray
+# What a step reads of its rows; see StepRows.
+StepInputs = namedtuple("StepInputs", "tokens_R positions_R rows_R previous_R lengths_R")
+# How far rows have come; see StepRows.
+StepProgress = namedtuple("StepProgress", "slots_R steps_R limits_R chosen_R scores_R is_over_R")
 
 
 class StepRows:

@@ -72,7 +72,8 @@ def _spread_float(emitter: Emitter, address):
     return emitter.splat(value)
 
 
-def _words(emitter: Emitter, address):
+def load_words(emitter: Emitter, address):
+    """LANES 32-bit words at any address, as integers."""
     return emitter.read(address, emitter.integers, 1)
 
 
@@ -108,7 +109,7 @@ def _widened_halves(emitter: Emitter, words):
 
 
 def _widen_two(emitter: Emitter, address):
-    return _widened_halves(emitter, _words(emitter, address))
+    return _widened_halves(emitter, load_words(emitter, address))
 
 
 def _spread_narrow(emitter: Emitter, address):
@@ -231,19 +232,21 @@ def _arithmetic(precision: str, name: str, *instructions: Any) -> Arithmetic:
 
 
 FLOAT32 = _arithmetic("float32", "float32", _spread_float, Emitter.load, Emitter.load, _add_float32)
-_SDOT = _arithmetic("int8", "sdot", _spread_word, _words, _words, _add_signed_dot)
-_BFDOT = _arithmetic("bfloat16", "bfdot", _spread_word, _words, _words, _add_bfloat16_dot)
+_SDOT = _arithmetic("int8", "sdot", _spread_word, load_words, load_words, _add_signed_dot)
+_BFDOT = _arithmetic("bfloat16", "bfdot", _spread_word, load_words, load_words, _add_bfloat16_dot)
 INT8 = {
-    "vnni": _arithmetic("int8", "vnni", _spread_word, _words, _words, _add_unsigned_dot),
+    "vnni": _arithmetic("int8", "vnni", _spread_word, load_words, load_words, _add_unsigned_dot),
     "sdot": _SDOT,
-    "smmla": _arithmetic("int8", "smmla", _spread_two_rows, _words, _words, _add_signed_matrix, 2, _SDOT),
+    "smmla": _arithmetic("int8", "smmla", _spread_two_rows, load_words, load_words, _add_signed_matrix, 2, _SDOT),
     "smlal": _arithmetic("int8", "smlal", _spread_parted, _parted_abreast, _widen_parted, _add_long),
-    "pairs": _arithmetic("int8", "pairs", _spread_word, _words, _widen_pairs, _add_pairs),
-    "widened": _arithmetic("int8", "widened", _spread_word, _words, _widen_pairs, _add_widened),
+    "pairs": _arithmetic("int8", "pairs", _spread_word, load_words, _widen_pairs, _add_pairs),
+    "widened": _arithmetic("int8", "widened", _spread_word, load_words, _widen_pairs, _add_widened),
 }
 BFLOAT16 = {
-    "dot": _arithmetic("bfloat16", "dot", _spread_word, _words, _words, _add_bfloat16),
-    "bfmmla": _arithmetic("bfloat16", "bfmmla", _spread_two_rows, _words, _words, _add_bfloat16_matrix, 2, _BFDOT),
+    "dot": _arithmetic("bfloat16", "dot", _spread_word, load_words, load_words, _add_bfloat16),
+    "bfmmla": _arithmetic(
+        "bfloat16", "bfmmla", _spread_two_rows, load_words, load_words, _add_bfloat16_matrix, 2, _BFDOT
+    ),
     "widened": _arithmetic("bfloat16", "widened", _spread_two, _two_abreast, _widen_two, _add_two),
     # rows as tile registers take them; what else reads those, dot products with single rows of weights, widens them
     "tiles": _arithmetic("bfloat16", "tiles", _spread_narrow, _widen_two, _widen_two, _add_two),

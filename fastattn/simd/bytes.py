@@ -24,7 +24,7 @@ def load_byte(emitter: Emitter, address):
 @as_intrinsic(types.void, _I, _I)
 def store_byte(emitter: Emitter, value, address):
     """Write the low byte of an integer."""
-    emitter.write(emitter.builder.trunc(value, _BYTE), address, 1)
+    emitter.store(emitter.builder.trunc(value, _BYTE), address, 1)
 
 
 @as_intrinsic(types.void, _I, _I, _I)
@@ -34,7 +34,7 @@ def fill_bytes(emitter: Emitter, byte, target, count):
     value = emitter.splat(builder.trunc(byte, _BYTE))
 
     def fill(offset, none):
-        emitter.write(value, builder.add(target, offset), 1)
+        emitter.store(value, builder.add(target, offset), 1)
         return none
 
     emitter.loop(count, LANES, [], fill)
@@ -50,7 +50,7 @@ def copy_bytes(emitter: Emitter, source, target, count):
     last = builder.sub(count, I64(LANES))
 
     def copy(offset, kind):
-        emitter.write(emitter.read(builder.add(source, offset), kind, 1), builder.add(target, offset), 1)
+        emitter.store(emitter.read(builder.add(source, offset), kind, 1), builder.add(target, offset), 1)
         return []
 
     def copy_vector(offset, _):

@@ -154,17 +154,17 @@ class Emitter:
         value.align = align
         return value
 
-    def write(self, value, address, align: int = 4) -> None:
-        """Write a value of any type to an address."""
+    def store(self, value, address, align: int = 4) -> None:
+        """Write a vector, or a value of another type, to an address."""
         self.builder.store(value, self.pointer(address, value.type)).align = align
 
-    def read_first(self, address, count, fill, align: int = 4):
-        """The first ``count`` (i64) lanes from memory, the rest from ``fill``, a vector of any type."""
+    def load_first(self, address, count, fill, align: int = 4):
+        """The first ``count`` lanes from memory, the rest from ``fill``, a vector; nothing past them is read."""
         name = f"llvm.masked.load.v{self.target.lanes}{suffix(fill.type.element)}.p0"
         return self.call(name, fill.type, self.pointer(address, fill.type), I32(align), self.first_lanes(count), fill)
 
-    def write_first(self, value, address, count, align: int = 4) -> None:
-        """Write the first ``count`` (i64) lanes of a vector of any type."""
+    def store_first(self, value, address, count, align: int = 4) -> None:
+        """Write the first ``count`` lanes of a vector to an address."""
         name = f"llvm.masked.store.v{self.target.lanes}{suffix(value.type.element)}.p0"
         pointer = self.pointer(address, value.type)
         self.call(name, ir.VoidType(), value, pointer, I32(align), self.first_lanes(count))
@@ -180,15 +180,11 @@ class Emitter:
         """The float32 at an address."""
         return self.read(address, F32)
 
-    def store(self, value, address):
-        """Write a vector to an address."""
-        self.write(value, address)
-
     def _load_halves(self, address, count):
         """LANES 16-bit values; with a ``count`` (i64) only the first are read, the rest is zero."""
         if count is None:
             return self.read(address, self.halves, 2)
-        return self.read_first(address, count, ir.Constant(self.halves, [0] * self.target.lanes), 2)
+        return self.load_first(address, count, ir.Constant(self.halves, [0] * self.target.lanes), 2)
 
     def load_bfloat16(self, address, count=None):
         """LANES values of bfloat16 as float32; with a ``count`` (i64) only the first are read, the rest is zero."""
@@ -217,7 +213,7 @@ class Emitter:
     def store_first_float16(self, value, address, count):
         """Write the first ``count`` (i64) lanes as the nearest float16, ties to even."""
         narrow = self.builder.fptrunc(value, self.float16)
-        self.write_first(self.builder.bitcast(narrow, self.halves), address, count, 2)
+        self.store_first(self.builder.bitcast(narrow, self.halves), address, count, 2)
 
     def round_to_integers(self, value):
         """The nearest integers, ties to even; |value| < 2**22."""
@@ -229,7 +225,7 @@ class Emitter:
 
     def store_narrow(self, integers, address, bits: int):
         """Write the low 8 or 16 bits of every lane, adjacent to each other."""
-        self.write(self.builder.trunc(integers, ir.VectorType(ir.IntType(bits), self.target.lanes)), address, 1)
+        self.store(self.builder.trunc(integers, ir.VectorType(ir.IntType(bits), self.target.lanes)), address, 1)
 
     def round_to_bfloat16(self, value):
         """The bits of the nearest bfloat16, ties to even, in the upper half of every lane; NaN stays NaN."""
@@ -244,14 +240,6 @@ class Emitter:
         """Mask of the lanes below ``count`` (i64)."""
         lanes = ir.Constant(self.integers, list(range(self.target.lanes)))
         return self.builder.icmp_signed("<", lanes, self.splat(self.builder.trunc(count, I32)))
-
-    def load_first(self, address, count, fill):
-        """The first ``count`` lanes from memory, the rest from ``fill`` (a vector); nothing past them is read."""
-        return self.read_first(address, count, fill)
-
-    def store_first(self, value, address, count):
-        """Write the first ``count`` lanes to an address."""
-        self.write_first(value, address, count)
 
     def load_part(self, address, left, fill):
         """``load`` if ``left`` (i64) is LANES or more, else ``load_first``, which is slow even for a whole vector."""

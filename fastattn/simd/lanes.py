@@ -175,11 +175,11 @@ def keep_bytes(emitter: Emitter, mask, address, left):
     with builder.if_else(builder.icmp_signed(">=", left, I64(LANES))) as (whole, part):
         with whole:
             value = emitter.read(address, zero.type, 1)
-            emitter.write(builder.select(mask, value, zero), address, 1)
+            emitter.store(builder.select(mask, value, zero), address, 1)
         with part:
             count = clip(builder, left, I64(0), I64(LANES))
-            value = emitter.read_first(address, count, zero, 1)
-            emitter.write_first(builder.select(mask, value, zero), address, count, 1)
+            value = emitter.load_first(address, count, zero, 1)
+            emitter.store_first(builder.select(mask, value, zero), address, count, 1)
 
 
 @as_intrinsic(RAMP, types.int64)

@@ -34,7 +34,7 @@ def store_bfloat16(emitter: Emitter, value, address):
 def store_first_bfloat16(emitter: Emitter, value, address, count):
     """Write the first ``count`` lanes as the nearest bfloat16."""
     upper = emitter.builder.lshr(emitter.round_to_bfloat16(value), emitter.integer(16))
-    emitter.write_first(emitter.builder.trunc(upper, emitter.halves), address, count, 2)
+    emitter.store_first(emitter.builder.trunc(upper, emitter.halves), address, count, 2)
 
 
 @as_intrinsic(VECTOR, VECTOR)

@@ -182,7 +182,7 @@ def make_dot_rows(queries: int):
         sums = emit_along(element, emitter, rows_at, queries_at, width, [emitter.constant(0.0)] * LANES, add)
         result = emit_lane_sums(emitter, sums, emitter.add)
         for q, place in enumerate(emitter.row_addresses(out, out_row, queries)):
-            emitter.write(emitter.pick(result, range(q * keys, (q + 1) * keys)), place)
+            emitter.store(emitter.pick(result, range(q * keys, (q + 1) * keys)), place)
 
     return make_array_routine(f"dot_rows_{queries}", [None] * 8, Element, emit_dots)
 

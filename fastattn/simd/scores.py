@@ -11,7 +11,7 @@ from llvmlite import ir
 from numba import types
 
 from fastattn.simd.arguments import Rows, RowWidth, Terms
-from fastattn.simd.arithmetic import INT8
+from fastattn.simd.arithmetic import INT8, load_words
 from fastattn.simd.constants import SIZE, WHOLE
 from fastattn.simd.emit import EXACT, F32, I64, Emitter
 from fastattn.simd.rows import emit_lane_sums
@@ -23,10 +23,6 @@ LEAST_NORM = 1e-12
 IN_STEP = 4  # rows of a tile of one query that are read side by side: of 16 memory is read a tenth slower
 
 _BYTES, _PAIRS = ir.VectorType(ir.IntType(8), 4 * LANES), ir.VectorType(ir.IntType(16), 2 * LANES)
-
-
-def _words(emitter: Emitter, address):
-    return emitter.read(address, emitter.integers, 1)
 
 
 class _Floats:
@@ -74,7 +70,7 @@ class _Bits:
         return words
 
     def query(self, emitter: Emitter, address):
-        return _words(emitter, address)
+        return load_words(emitter, address)
 
     def add(self, emitter: Emitter, row, query, total):
         differing = emitter.builder.xor(row, query)
@@ -103,9 +99,9 @@ class _Integers:
 
     def query(self, emitter: Emitter, address):
         if WHOLE:
-            return _words(emitter, address)
+            return load_words(emitter, address)
         more = emitter.builder.add(address, I64(SIZE))
-        return [emitter.builder.bitcast(_words(emitter, place), _PAIRS) for place in (address, more)]
+        return [emitter.builder.bitcast(load_words(emitter, place), _PAIRS) for place in (address, more)]
 
     def add(self, emitter: Emitter, row, query, total):
         _, operand = row
@@ -167,11 +163,11 @@ def _emit_sums(emitter: Emitter, comparison, rows, width, queries, squares: bool
         return places
 
     def add_whole(offset, sums):
-        return add(offset, [_words(emitter, place) for place in places_at(offset)], sums)
+        return add(offset, [load_words(emitter, place) for place in places_at(offset)], sums)
 
     def add_left(_, sums):
         kept, zero = emitter.load_integers(width.mask), emitter.integer(0)
-        words = [emitter.read_first(place, width.left, zero, 1) for place in places_at(width.whole)]
+        words = [emitter.load_first(place, width.left, zero, 1) for place in places_at(width.whole)]
         return add(width.whole, [builder.and_(word, kept) for word in words], sums)
 
     start = emitter.integer(0) if comparison.integer else emitter.constant(0.0)
@@ -212,7 +208,7 @@ def _emit_tile(emitter: Emitter, comparison, rows: int, queries: int, measured: 
             key = builder.select(wanted, _float_key(emitter, product), total)
         else:
             key = _float_key(emitter, emitter.multiply(total, scale))
-        emitter.write(key, builder.add(out, skip))
+        emitter.store(key, builder.add(out, skip))
         above = builder.icmp_signed(">", key, emitter.load_integers(builder.add(thresholds, skip)))
         found = builder.zext(builder.bitcast(above, ir.IntType(LANES)), I64)
         bits = builder.or_(bits, builder.shl(found, I64(n * LANES)))

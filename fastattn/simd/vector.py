@@ -138,7 +138,7 @@ maximum, minimum, larger_magnitude = (
 exp, exp2, erf, tanh = (
     as_intrinsic(_V, _V)(emit) for emit in (elementary.exp, elementary.exp2, elementary.erf, elementary.tanh)
 )
-load_scalar, store_scalar = as_intrinsic(_F, _A)(Emitter.load_scalar), as_intrinsic(types.void, _F, _A)(Emitter.write)
+load_scalar, store_scalar = as_intrinsic(_F, _A)(Emitter.load_scalar), as_intrinsic(types.void, _F, _A)(Emitter.store)
 
 
 @as_intrinsic(_F, _V)
@@ -181,7 +181,7 @@ def load_integer(emitter, address):
 @as_intrinsic(types.void, _A, _A)
 def store_integer(emitter, value, address):
     """Write an int64 to an address."""
-    emitter.write(value, address)
+    emitter.store(value, address)
 
 
 @as_intrinsic(_A, _A)
@@ -193,7 +193,7 @@ def load_index(emitter, address):
 @as_intrinsic(types.void, _A, _A)
 def store_index(emitter, value, address):
     """Write an int64 to an address as int32."""
-    emitter.write(emitter.builder.trunc(value, I32), address)
+    emitter.store(emitter.builder.trunc(value, I32), address)
 
 
 def make_scratch(size: int):

@@ -81,7 +81,7 @@ def select_outputs(linear: RowLinear, ids: np.ndarray) -> OutputSubset:
     if len(packed.factors):
         parts += [packed.factors.view(np.int32), packed.corrections]
     words = np.empty((1 + len(parts), columns), np.int32)
-    words[0, :count], words[0, count:] = ids, ids[0]
+    words[0, :count], words[0, count:] = ids, ids.min()
     places = words[0].astype(np.intp)
     for n, part in enumerate(parts):
         part.take(places, out=words[n + 1], mode="clip")  # other modes copy the result once more
