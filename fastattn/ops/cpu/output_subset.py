@@ -75,13 +75,14 @@ _ROWS = {"float32": _float32, "bfloat16": lambda weight_FD: bfloat16_bits(_float
 def select_outputs(linear: RowLinear, ids: np.ndarray) -> OutputSubset:
     """The outputs ``ids``: int32, ascending, at least one, all in range."""
     packed = linear.packed
-    assert len(ids) and 0 <= ids.min() <= ids.max() < packed.outputs
     count, columns = len(ids), -(-len(ids) // LANES) * LANES
     parts = [packed.bias.view(np.int32)]
     if len(packed.factors):
         parts += [packed.factors.view(np.int32), packed.corrections]
     words = np.empty((1 + len(parts), columns), np.int32)
-    words[0, :count], words[0, count:] = ids, ids.min()
+    words[0, :count] = ids
+    assert 0 <= words[0, 0] <= words[0, count - 1] < packed.outputs
+    words[0, count:] = words[0, 0]
     places = words[0].astype(np.intp)
     for n, part in enumerate(parts):
         part.take(places, out=words[n + 1], mode="clip")  # other modes copy the result once more
