@@ -7,7 +7,7 @@ import pytest
 from numba import njit
 
 from fastattn.simd.target import LANES
-from fastattn.simd.vector import erf, exp, load, load_first, max_lanes, splat, store, store_first, sum_lanes, tanh
+from fastattn.simd.vector import erf, exp, exp2, load, load_first, max_lanes, splat, store, store_first, sum_lanes, tanh
 
 SPECIAL = [-np.inf, np.inf, np.nan, 0.0, -0.0, 1e-40, -1e-40, 3e38, -3e38]
 
@@ -49,6 +49,32 @@ def test_erf_and_tanh(computed):
         assert np.max(np.abs(values[away] / expected - 1)) < 4e-7
         assert np.max(np.abs(values[known & ~away])) < 1e-30
     assert np.isnan(erfs[~known]).all() and np.isnan(tanhs[~known]).all()
+
+
+@njit(error_model="numpy")
+def powers_of_two(x):
+    out = np.empty_like(x)
+    for i in range(0, x.size, LANES):
+        store(exp2(load(x.ctypes.data + i * 4)), out.ctypes.data + i * 4)
+    return out
+
+
+def test_exp2():
+    x = np.concatenate([np.linspace(-126, 127, 100_000), [0, 1, -1, 0.5]]).astype(np.float32)
+    x = np.resize(x, (len(x) + LANES - 1) // LANES * LANES)
+    out = powers_of_two(x)
+    exact = np.exp2(x.astype(np.float64))
+    assert np.abs(out / exact - 1).max() < 2.4e-7
+    np.testing.assert_array_equal(out[x == np.round(x)], exact[x == np.round(x)])
+
+
+def test_exp2_at_its_ends():
+    x = np.resize(np.array([-np.inf, -127, -1e30, np.nan], np.float32), max(LANES, 4))
+    out = powers_of_two(x)
+    assert (out[~np.isnan(x)] == 0).all() and np.isnan(out[np.isnan(x)]).all()
+    between = np.resize(np.linspace(-126.99, -126, 16, dtype=np.float32), max(LANES, 16))
+    out = powers_of_two(between)
+    assert (out >= 0).all() and (out <= 2.0**-126).all()
 
 
 @njit(error_model="numpy")
