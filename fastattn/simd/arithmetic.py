@@ -77,16 +77,12 @@ def load_words(emitter: Emitter, address):
     return emitter.read(address, emitter.integers, 1)
 
 
-# float32, and bfloat16 widened to it: a step of bfloat16 is two of float32
-def _add_float32(emitter: Emitter, spread, operand, total):
-    return emitter.fma(spread, operand, total)
-
-
 def _both(emitter: Emitter, pair):
     """Each of two numbers in every lane."""
     return [emitter.pick(pair, [n] * emitter.target.lanes) for n in (0, 1)]
 
 
+# bfloat16 widened to float32: a step of bfloat16 is two of float32
 def _spread_two(emitter: Emitter, address):
     if emitter.target.by_lane:
         return _both(emitter, emitter.read(address, ir.VectorType(F32, 2), 1))
@@ -116,28 +112,22 @@ def _spread_narrow(emitter: Emitter, address):
     return _widened_halves(emitter, _spread_word(emitter, address))
 
 
-def _add_two(emitter: Emitter, spread, operand, total):
+def add_both(emitter: Emitter, spread, operand, total):
+    """The products of two vectors of float32 with two others, added one after the other."""
     for pair in zip(spread, operand):
         total = emitter.fma(*pair, total)
     return total
 
 
-def _call(emitter: Emitter, name: str, element, spread, operand, total):
-    """total + products, by an intrinsic on vectors of as many bytes as ``total`` that hold ``element``."""
-    bits = 16 if isinstance(element, BFloat) else element.width
-    kind = ir.VectorType(element, emitter.target.lanes * 32 // bits)
-    values = (emitter.builder.bitcast(value, kind) for value in (spread, operand))
-    return emitter.call(f"llvm.{name}", total.type, total, *values)
+def _by_instruction(name: str, element: ir.Type) -> Callable:
+    """``add`` by an instruction on vectors of ``element`` with as many bits as the sums, which its name may have."""
+    per_lane = 2 if isinstance(element, BFloat) else 4
 
+    def add(emitter: Emitter, spread, operand, total):
+        values = (emitter.builder.bitcast(value, _vector(emitter, element, per_lane)) for value in (spread, operand))
+        return emitter.call(f"llvm.{name.format(emitter.target.lanes * 32)}", total.type, total, *values)
 
-def _add_bfloat16(emitter: Emitter, spread, operand, total):
-    name = f"x86.avx512bf16.dpbf16ps.{emitter.target.lanes * 32}"
-    return _call(emitter, name, BFloat(), spread, operand, total)
-
-
-def _add_unsigned_dot(emitter: Emitter, spread, operand, total):
-    """vpdpbusd: four products of an unsigned byte of A and a signed byte of B."""
-    return _call(emitter, f"x86.avx512.vpdpbusd.{emitter.target.lanes * 32}", I8, spread, operand, total)
+    return add
 
 
 def _part_pairs(emitter: Emitter, pairs):
@@ -171,10 +161,6 @@ def _add_long(emitter: Emitter, spread, operand, total):
     return total
 
 
-def _add_signed_dot(emitter: Emitter, spread, operand, total):
-    return _call(emitter, "aarch64.neon.sdot.v4i32.v16i8", I8, spread, operand, total)
-
-
 def _spread_two_rows(emitter: Emitter, first, second):
     """8 bytes of each of two rows."""
     builder, kind = emitter.builder, ir.VectorType(I64, 2)
@@ -182,22 +168,6 @@ def _spread_two_rows(emitter: Emitter, first, second):
     for lane, address in enumerate((first, second)):
         value = builder.insert_element(value, emitter.read(address, I64, 1), I32(lane))
     return builder.bitcast(value, emitter.integers)
-
-
-def _add_signed_matrix(emitter: Emitter, spread, operand, total):
-    """smmla: 2 rows of 8 bytes times 2 columns of 8."""
-    return _call(emitter, "aarch64.neon.smmla.v4i32.v16i8", I8, spread, operand, total)
-
-
-# Unless a process asks Linux for another mode, Arm's instructions for bfloat16 round each sum to odd, and take and give
-# zeros for subnormal numbers: up to 1 ulp of float32 an addition, without bias, where a multiply-add is 1/2 ulp off.
-def _add_bfloat16_dot(emitter: Emitter, spread, operand, total):
-    return _call(emitter, "aarch64.neon.bfdot.v4f32.v8bf16", BFloat(), spread, operand, total)
-
-
-def _add_bfloat16_matrix(emitter: Emitter, spread, operand, total):
-    """bfmmla: 2 rows of 4 bfloat16 times 2 columns of 4, in two steps of two products."""
-    return _call(emitter, "aarch64.neon.bfmmla", BFloat(), spread, operand, total)
 
 
 def _widen_pairs(emitter: Emitter, address):
@@ -231,25 +201,36 @@ def _arithmetic(precision: str, name: str, *instructions: Any) -> Arithmetic:
     return Arithmetic(*astuple(FORMATS[precision][name]), *instructions)
 
 
-FLOAT32 = _arithmetic("float32", "float32", _spread_float, Emitter.load, Emitter.load, _add_float32)
-_SDOT = _arithmetic("int8", "sdot", _spread_word, load_words, load_words, _add_signed_dot)
-_BFDOT = _arithmetic("bfloat16", "bfdot", _spread_word, load_words, load_words, _add_bfloat16_dot)
+FLOAT32 = _arithmetic("float32", "float32", _spread_float, Emitter.load, Emitter.load, Emitter.fma)
+
+# four products of a word's bytes and their sum: with vpdpbusd of unsigned bytes of A and signed ones of B
+_add_unsigned = _by_instruction("x86.avx512.vpdpbusd.{}", I8)
+_add_bytes = _by_instruction("aarch64.neon.sdot.v4i32.v16i8", I8)
+# 2 rows of 8 bytes times 2 columns of 8
+_add_matrices = _by_instruction("aarch64.neon.smmla.v4i32.v16i8", I8)
+_SDOT = _arithmetic("int8", "sdot", _spread_word, load_words, load_words, _add_bytes)
 INT8 = {
-    "vnni": _arithmetic("int8", "vnni", _spread_word, load_words, load_words, _add_unsigned_dot),
+    "vnni": _arithmetic("int8", "vnni", _spread_word, load_words, load_words, _add_unsigned),
     "sdot": _SDOT,
-    "smmla": _arithmetic("int8", "smmla", _spread_two_rows, load_words, load_words, _add_signed_matrix, 2, _SDOT),
+    "smmla": _arithmetic("int8", "smmla", _spread_two_rows, load_words, load_words, _add_matrices, 2, _SDOT),
     "smlal": _arithmetic("int8", "smlal", _spread_parted, _parted_abreast, _widen_parted, _add_long),
     "pairs": _arithmetic("int8", "pairs", _spread_word, load_words, _widen_pairs, _add_pairs),
     "widened": _arithmetic("int8", "widened", _spread_word, load_words, _widen_pairs, _add_widened),
 }
+
+# two products of a word's halves and their sum; with bfmmla 2 rows of 4 times 2 columns of 4, in two steps of two
+_add_halves = _by_instruction("x86.avx512bf16.dpbf16ps.{}", BFloat())
+# Unless a process asks Linux for another mode, Arm's instructions for bfloat16 round each sum to odd, and take and give
+# zeros for subnormal numbers: up to 1 ulp of float32 an addition, without bias, where a multiply-add is 1/2 ulp off.
+_add_arm_halves = _by_instruction("aarch64.neon.bfdot.v4f32.v8bf16", BFloat())
+_add_arm_matrices = _by_instruction("aarch64.neon.bfmmla", BFloat())
+_BFDOT = _arithmetic("bfloat16", "bfdot", _spread_word, load_words, load_words, _add_arm_halves)
 BFLOAT16 = {
-    "dot": _arithmetic("bfloat16", "dot", _spread_word, load_words, load_words, _add_bfloat16),
-    "bfmmla": _arithmetic(
-        "bfloat16", "bfmmla", _spread_two_rows, load_words, load_words, _add_bfloat16_matrix, 2, _BFDOT
-    ),
-    "widened": _arithmetic("bfloat16", "widened", _spread_two, _two_abreast, _widen_two, _add_two),
+    "dot": _arithmetic("bfloat16", "dot", _spread_word, load_words, load_words, _add_halves),
+    "bfmmla": _arithmetic("bfloat16", "bfmmla", _spread_two_rows, load_words, load_words, _add_arm_matrices, 2, _BFDOT),
+    "widened": _arithmetic("bfloat16", "widened", _spread_two, _two_abreast, _widen_two, add_both),
     # rows as tile registers take them; what else reads those, dot products with single rows of weights, widens them
-    "tiles": _arithmetic("bfloat16", "tiles", _spread_narrow, _widen_two, _widen_two, _add_two),
+    "tiles": _arithmetic("bfloat16", "tiles", _spread_narrow, _widen_two, _widen_two, add_both),
 }
 
 

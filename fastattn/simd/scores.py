@@ -11,7 +11,7 @@ from llvmlite import ir
 from numba import types
 
 from fastattn.simd.arguments import Rows, RowWidth, Terms
-from fastattn.simd.arithmetic import INT8, load_words
+from fastattn.simd.arithmetic import INT8, add_both, load_words
 from fastattn.simd.constants import SIZE, WHOLE
 from fastattn.simd.emit import EXACT, F32, I64, Emitter
 from fastattn.simd.rows import emit_lane_sums
@@ -56,9 +56,7 @@ class _Halves(_Floats):
         return [emitter.load(place) for place in (address, emitter.builder.add(address, I64(SIZE)))]
 
     def add(self, emitter: Emitter, row, query, total):
-        for pair in zip(row, query):
-            total = emitter.fma(*pair, total)
-        return total
+        return add_both(emitter, row, query, total)
 
 
 class _Bits:

@@ -7,7 +7,7 @@ import numpy as np
 
 from fastattn.kernels.constants import SUBSET_ROWS
 from fastattn.ops.cpu.logits import NO_TARGETS, empty_lists, prepared
-from fastattn.ops.cpu.packing import PackedLinear
+from fastattn.ops.cpu.packing import PackedLinear, as_float32, as_int8
 from fastattn.ops.cpu.staging import scratch_bytes
 from fastattn.ops.edits import Edits
 from fastattn.ops.step_rows import SubsetRows
@@ -17,8 +17,8 @@ from fastattn.runtime.recording import unrecordable
 from fastattn.runtime.scratch import make_scratch_parts
 from fastattn.simd.formats import format_for
 from fastattn.simd.target import LANES
-from fastattn.spec.quantized import QuantizedTensor, Tensor
-from fastattn.spec.rounding import bfloat16_bits, quantize
+from fastattn.spec.quantized import Tensor
+from fastattn.spec.rounding import bfloat16_bits
 
 _choose = kernel_named("output_subset", "_choose")
 _MINUS_INFINITY = np.float32(-np.inf).view(np.int32)
@@ -61,15 +61,11 @@ def pack_rows(weight_FD: Tensor, packed: PackedLinear) -> RowLinear:
     return RowLinear(packed, np.require(rows_FD, requirements=("C", "W")))
 
 
-def _float32(weight_FD: Tensor) -> np.ndarray:
-    return weight_FD.float32() if isinstance(weight_FD, QuantizedTensor) else np.asarray(weight_FD, np.float32)
-
-
-def _int8(weight_FD: Tensor) -> np.ndarray:
-    return (weight_FD if isinstance(weight_FD, QuantizedTensor) else quantize(weight_FD, "a linear layer")).values_FD
-
-
-_ROWS = {"float32": _float32, "bfloat16": lambda weight_FD: bfloat16_bits(_float32(weight_FD)), "int8": _int8}
+_ROWS = {
+    "float32": as_float32,
+    "bfloat16": lambda weight_FD: bfloat16_bits(as_float32(weight_FD)),
+    "int8": lambda weight_FD: as_int8(weight_FD).values_FD,
+}
 
 
 def select_outputs(linear: RowLinear, ids: np.ndarray) -> OutputSubset:

@@ -99,8 +99,12 @@ def _whole(inputs: int) -> int:
     return -(-inputs // size) * size
 
 
-def _float32(weight_FD: Tensor) -> np.ndarray:
-    return weight_FD.float32() if isinstance(weight_FD, QuantizedTensor) else weight_FD
+def as_float32(weight_FD: Tensor) -> np.ndarray:
+    return weight_FD.float32() if isinstance(weight_FD, QuantizedTensor) else np.asarray(weight_FD, np.float32)
+
+
+def as_int8(weight_FD: Tensor) -> QuantizedTensor:
+    return weight_FD if isinstance(weight_FD, QuantizedTensor) else quantize(weight_FD, "a linear layer")
 
 
 def _pack_float32(weight_FD: Tensor, panels: int) -> tuple:
@@ -110,18 +114,17 @@ def _pack_float32(weight_FD: Tensor, panels: int) -> tuple:
     if isinstance(weight_FD, QuantizedTensor) and weight_FD.input_factors_D is None:
         _pack(weight_FD.values_FD, weight_FD.multipliers_F, blocks_TJC, panels_PDN)
     else:
-        values_FD = np.ascontiguousarray(_float32(weight_FD), np.float32)
+        values_FD = np.ascontiguousarray(as_float32(weight_FD))
         _pack(values_FD, np.ones(outputs, np.float32), blocks_TJC, panels_PDN)
     return (panels_PDN,)
 
 
 def _pack_bfloat16(weight_FD: Tensor, panels: int) -> tuple:
-    return _interleaved(bfloat16_bits(_float32(weight_FD)), panels, "bfloat16")[:1]
+    return _interleaved(bfloat16_bits(as_float32(weight_FD)), panels, "bfloat16")[:1]
 
 
 def _pack_int8(weight_FD: Tensor, panels: int) -> tuple:
-    form = format_for("int8")
-    quantized = weight_FD if isinstance(weight_FD, QuantizedTensor) else quantize(weight_FD, "a linear layer")
+    form, quantized = format_for("int8"), as_int8(weight_FD)
     panels_PSN, sums = _interleaved(quantized.values_FD, panels, "int8")
     factors = np.zeros(panels * NR, np.float32)
     factors[: len(quantized.multipliers_F)] = quantized.multipliers_F
