@@ -37,7 +37,7 @@ def emit_products(emitter: Emitter, precision: str, rows: int, columns: list[int
     for n in range(len(pairs)):
         zero(emitter, n)
 
-    def multiply_block(block, _):
+    def multiply_block(block):
         at, below = builder.mul(block, I64(TILE_BYTES)), builder.mul(block, builder.mul(b_step, I64(TILE_STEPS)))
         for i in range(rows):
             first = builder.mul(a_row, I64(i * TILE_ROWS))
@@ -50,9 +50,8 @@ def emit_products(emitter: Emitter, precision: str, rows: int, columns: list[int
         if ahead is not None:
             address, size = ahead
             prefetch_lines(emitter, builder.add(address, builder.mul(block, size)), size)
-        return []
 
-    emitter.loop(blocks, 1, [], multiply_block)
+    emitter.each(blocks, 1, multiply_block)
     for n, (i, j) in enumerate(pairs):
         skip = builder.add(builder.mul(sums_row, I64(i * TILE_ROWS)), I64(columns[j] * TILE_BYTES))
         store(emitter, n, builder.add(first_sum, skip), sums_row)
@@ -79,7 +78,7 @@ def emit_amx_linear_tile(emitter: Emitter, arithmetic: Arithmetic, vectors: int,
             emit_products(emitter, precision, 1, columns, operands, blocks, sums, asked)
     whole = builder.icmp_signed(">", left, I64(MOST_ROWS))
     rows = builder.select(whole, I64(MOST_ROWS), left)
-    emitter.loop(rows, 1, [], _make_row(emitter, arithmetic, vectors, sums, tile))
+    emitter.each(rows, 1, _make_row(emitter, arithmetic, vectors, sums, tile))
 
 
 def _make_row(emitter: Emitter, arithmetic: Arithmetic, vectors: int, sums: Rows, tile: LinearTile):
@@ -94,7 +93,7 @@ def _make_row(emitter: Emitter, arithmetic: Arithmetic, vectors: int, sums: Rows
     if arithmetic.integer:
         factors, corrections = line(affine.factors), line(affine.corrections, emitter.load_integers)
 
-    def row(i, _):
+    def row(i):
         at, place, beside = (
             builder.add(start, builder.mul(i, step)) for start, step in (sums, tile.out, tile.residual)
         )
@@ -107,7 +106,6 @@ def _make_row(emitter: Emitter, arithmetic: Arithmetic, vectors: int, sums: Rows
             values = [emitter.add(*pair) for pair in zip(values, line(beside))]
         for column, value in zip(columns, values, strict=True):
             emitter.store(value, builder.add(place, column))
-        return []
 
     return row
 

@@ -33,11 +33,10 @@ def fill_bytes(emitter: Emitter, byte, target, count):
     builder = emitter.builder
     value = emitter.splat(builder.trunc(byte, _BYTE))
 
-    def fill(offset, none):
+    def fill(offset):
         emitter.store(value, builder.add(target, offset), 1)
-        return none
 
-    emitter.loop(count, LANES, [], fill)
+    emitter.each(count, LANES, fill)
 
 
 @as_intrinsic(types.void, _I, _I, _I)
@@ -51,14 +50,13 @@ def copy_bytes(emitter: Emitter, source, target, count):
 
     def copy(offset, kind):
         emitter.store(emitter.read(builder.add(source, offset), kind, 1), builder.add(target, offset), 1)
-        return []
 
-    def copy_vector(offset, _):
-        return copy(builder.select(builder.icmp_signed("<", offset, last), offset, last), _BYTES)
+    def copy_vector(offset):
+        copy(builder.select(builder.icmp_signed("<", offset, last), offset, last), _BYTES)
 
     many = builder.icmp_signed(">=", count, I64(LANES))
-    emitter.loop(builder.select(many, count, I64(0)), LANES, [], copy_vector)
-    emitter.loop(builder.select(many, I64(0), count), 1, [], lambda offset, _: copy(offset, _BYTE))
+    emitter.each(builder.select(many, count, I64(0)), LANES, copy_vector)
+    emitter.each(builder.select(many, I64(0), count), 1, lambda offset: copy(offset, _BYTE))
 
 
 @as_intrinsic(types.void, _I, _I, _I)
@@ -67,14 +65,13 @@ def hide_unseen(emitter: Emitter, score, seen, size):
     builder = emitter.builder
     hidden, none_of_them = emitter.constant(float("-inf")), ir.Constant(_BYTES, [0] * LANES)
 
-    def hide(offset, none):
+    def hide(offset):
         place = builder.add(score, offset)
         flags = emitter.read(builder.add(seen, builder.lshr(offset, I64(2))), _BYTES, 1)
         mask = builder.icmp_unsigned("!=", flags, none_of_them)
         emitter.store(builder.select(mask, emitter.load(place), hidden), place)
-        return none
 
-    emitter.loop(size, SIZE, [], hide)
+    emitter.each(size, SIZE, hide)
 
 
 def make_any_byte(rows: int, columns: int):

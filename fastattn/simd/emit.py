@@ -270,6 +270,15 @@ class Emitter:
             value = combine(value, self.pick(value, lanes))
         return self.builder.extract_element(value, I32(0))
 
+    def each(self, size, step: int, body) -> None:
+        """Call ``body(offset)`` for offset = 0, step, ... below ``size`` (i64)."""
+
+        def without_values(offset, values):
+            body(offset)
+            return values
+
+        self.loop(size, step, [], without_values)
+
     def loop(self, size, step: int, initial: list, body) -> list:
         """values = body(offset, values) for offset = 0, step, ... below ``size`` (i64); returns the last values."""
         builder = self.builder

@@ -20,27 +20,24 @@ def copy_floats(emitter: Emitter, source, target, width):
     tail = builder.and_(width, I64(LANES - 1))
     whole = builder.mul(builder.sub(width, tail), I64(4))
 
-    def copy(offset, none):
+    def copy(offset):
         emitter.store(emitter.load(builder.add(source, offset)), builder.add(target, offset))
-        return none
 
-    def copy_tail(offset, none):
+    def copy_tail(offset):
         value = emitter.load_first(builder.add(source, whole), tail, emitter.constant(0.0))
         emitter.store_first(value, builder.add(target, whole), tail)
-        return none
 
-    emitter.loop(whole, SIZE, [], copy)
-    emitter.loop(tail, LANES, [], copy_tail)
+    emitter.each(whole, SIZE, copy)
+    emitter.each(tail, LANES, copy_tail)
 
 
 def prefetch_lines(emitter: Emitter, address, size, locality: int = 2) -> None:
     """Prefetch the cache lines of ``size`` bytes (i64); localities are Emitter.prefetch's."""
 
-    def prefetch(offset, none):
+    def prefetch(offset):
         emitter.prefetch(emitter.builder.add(address, offset), locality)
-        return none
 
-    emitter.loop(size, LINE, [], prefetch)
+    emitter.each(size, LINE, prefetch)
 
 
 @as_intrinsic(types.void, types.intp, types.intp)
@@ -222,17 +219,15 @@ def make_add_rows(sums: int, vectors: int):
         rest = builder.mul(builder.sub(width, whole), I64(4))
         first = builder.mul(whole, I64(4))
 
-        def add_chunk(offset, none):
+        def add_chunk(offset):
             add_part(offset, vectors, element.load)
-            return none
 
-        def add_vector(offset, none):
+        def add_vector(offset):
             left = builder.sdiv(builder.sub(rest, offset), I64(4))
             add_part(builder.add(first, offset), 1, partial(element.load_first, count=left))
-            return none
 
-        emitter.loop(first, chunk * 4, [], add_chunk)
-        emitter.loop(rest, SIZE, [], add_vector)
+        emitter.each(first, chunk * 4, add_chunk)
+        emitter.each(rest, SIZE, add_vector)
 
     return make_array_routine(f"add_rows_{sums}_{vectors}", [None] * 9, Element, emit_sums)
 
@@ -248,13 +243,12 @@ def _widen_row(element: Element, emitter: Emitter, source, target, width):
     """Write ``width`` values of the type of the table, narrow ones, as float32."""
     builder = emitter.builder
 
-    def widen(offset, none):
+    def widen(offset):
         left = builder.sub(width, offset)
         value = element.load_first(emitter, builder.add(source, builder.mul(offset, I64(element.size))), left)
         emitter.store_part(value, builder.add(target, builder.mul(offset, I64(4))), left)
-        return none
 
-    emitter.loop(width, LANES, [], widen)
+    emitter.each(width, LANES, widen)
 
 
 widen_row = make_array_routine("widen_row", [None] * 3, Element, _widen_row)

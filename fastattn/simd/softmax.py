@@ -38,14 +38,13 @@ def _cap_row(emitter: Emitter, x, size, cap):
     most, zero = emitter.splat(cap), emitter.constant(0.0)
     inverse = emitter.divide(emitter.constant(1.0), most)
 
-    def body(offset, none):
+    def body(offset):
         place = emitter.builder.add(x, offset)
         value = emitter.load(place)
         capped = emitter.multiply(most, accurate_tanh(emitter, emitter.multiply(value, inverse)))
         emitter.store(emitter.fma(value, zero, capped), place)
-        return none
 
-    emitter.loop(size, SIZE, [], body)
+    emitter.each(size, SIZE, body)
 
 
 cap_row = make_routine("cap_row", (types.intp, types.intp, types.float32), _cap_row, rare=True)
