@@ -8,7 +8,6 @@ in one of the precisions of ``fastattn.simd.arithmetic``. Each element is summed
 depend on the tile it falls into. The loop broadcasts elements of A and reads B in vectors.
 """
 
-from llvmlite import ir
 from numba import types
 
 from fastattn.simd.arguments import Affine, LinearTile, Panels, Rows, StagedRows
@@ -52,7 +51,7 @@ def emit_sums(
             address, bytes_a_step = ahead
             emitter.prefetch(builder.add(address, builder.mul(step, bytes_a_step)))
         a_offset = builder.mul(step, I64(arithmetic.group * arithmetic.a_bytes))
-        new: list[ir.Value] = []
+        new = []
         for first in range(0, len(a_rows), arithmetic.rows):
             # beside an odd row stands the row itself
             at = [builder.add(row, a_offset) for row in a_rows[first : first + arithmetic.rows]] * arithmetic.rows
