@@ -58,11 +58,6 @@ def swish(x):
 
 
 @inner
-def hyperbolic_tangent(x):
-    return tanh(x)
-
-
-@inner
 def relu_squared(x):
     """So 2021, section 3."""
     above = relu(x)
@@ -77,49 +72,43 @@ def mish(x):
     return x * (above / (above + splat(TWO)))
 
 
-RELU, GELU, GELU_TANH = ACTIVATION_CODES["relu"], ACTIVATION_CODES["gelu"], ACTIVATION_CODES["gelu_tanh"]
-GELU_SIGMOID, SWISH, TANH, SIGMOID = (ACTIVATION_CODES[name] for name in ("gelu_sigmoid", "swish", "tanh", "sigmoid"))
-RELU_SQUARED, MISH = ACTIVATION_CODES["relu_squared"], ACTIVATION_CODES["mish"]
-
-
-def _make_loop(function):
-    @inner
-    def loop(source, target, rows, size):
-        for i in range(rows):
-            row, out = source[0] + i * source[1], target[0] + i * target[1]
-            for at in range(0, size, SIZE):
-                store(function(load(row + at)), out + at)
-
-    return loop
-
-
-_relu, _gelu, _gelu_tanh = _make_loop(relu), _make_loop(gelu), _make_loop(gelu_tanh)
-_gelu_sigmoid, _swish = _make_loop(gelu_sigmoid), _make_loop(swish)
-_tanh, _sigmoid = _make_loop(hyperbolic_tangent), _make_loop(sigmoid)
-_relu_squared, _mish = _make_loop(relu_squared), _make_loop(mish)
+# in the order in which they are tried
+FUNCTIONS = {
+    "relu": relu,
+    "gelu": gelu,
+    "swish": swish,
+    "gelu_tanh": gelu_tanh,
+    "gelu_sigmoid": gelu_sigmoid,
+    "tanh": tanh,
+    "sigmoid": sigmoid,
+    "relu_squared": relu_squared,
+    "mish": mish,
+}
 
 
 @inner
-def activate_all(code, source, target, rows, size):
-    """The activation of ``size`` bytes (whole vectors) of each of some rows, from source to target: (address, row).
+def _leave(code, source, target, rows, size):
+    """For the code of no activation."""
 
-    A row is the distance to the next; source and target may be the same.
-    """
-    if code == RELU:
-        _relu(source, target, rows, size)
-    elif code == GELU:
-        _gelu(source, target, rows, size)
-    elif code == SWISH:
-        _swish(source, target, rows, size)
-    elif code == GELU_TANH:
-        _gelu_tanh(source, target, rows, size)
-    elif code == GELU_SIGMOID:
-        _gelu_sigmoid(source, target, rows, size)
-    elif code == TANH:
-        _tanh(source, target, rows, size)
-    elif code == SIGMOID:
-        _sigmoid(source, target, rows, size)
-    elif code == RELU_SQUARED:
-        _relu_squared(source, target, rows, size)
-    elif code == MISH:
-        _mish(source, target, rows, size)
+
+def _make_choice(name, function, otherwise):
+    own = ACTIVATION_CODES[name]
+
+    @inner
+    def activate(code, source, target, rows, size):
+        if code == own:
+            for i in range(rows):
+                row, out = source.address + i * source.distance, target.address + i * target.distance
+                for at in range(0, size, SIZE):
+                    store(function(load(row + at)), out + at)
+        else:
+            otherwise(code, source, target, rows, size)
+
+    return activate
+
+
+# activate_all(code, source, target, rows, size): the activation of ``size`` bytes (whole vectors) of each of some rows,
+# from source to target, Rows, which may be the same.
+activate_all = _leave
+for _name, _function in reversed(FUNCTIONS.items()):
+    activate_all = _make_choice(_name, _function, activate_all)

@@ -6,7 +6,7 @@ Half the bytes take half the time of a step's attention, which is bound by readi
 import numpy as np
 from numba import prange, types
 
-from fastattn.runtime.jit import inner, inner_by_type, kernel
+from fastattn.runtime.jit import inner, inner_overload, kernel
 from fastattn.simd.narrow import nearest_bfloat16, store_first_bfloat16, store_first_float16
 from fastattn.simd.rows import copy_floats
 from fastattn.simd.target import LANES
@@ -15,33 +15,25 @@ from fastattn.simd.vector import load_part, splat, store_part
 ROW_BLOCK = 32  # rows of a task: 32 of 1,024 floats are 10 us
 
 
+def _make_rounding(store_first):
+    @inner
+    def write(values, target, width):
+        for d in range(0, width, LANES):
+            value = load_part(values + d * 4, width - d, splat(np.float32(0)))
+            store_first(value, target + d * 2, min(LANES, width - d))
+
+    return write
+
+
+# of the types of tables that values are rounded for
+ROUNDING = {types.uint16: _make_rounding(store_first_bfloat16), types.int16: _make_rounding(store_first_float16)}
+
+
+@inner_overload
 def write_row(table, values, target, width):
     """``width`` floats to the address ``target`` in the type of ``table``."""
-    raise NotImplementedError("compiled code only")
-
-
-@inner
-def round_floats(values, target, width):
-    for d in range(0, width, LANES):
-        value = load_part(values + d * 4, width - d, splat(np.float32(0)))
-        store_first_bfloat16(value, target + d * 2, min(LANES, width - d))
-
-
-@inner
-def round_to_float16(values, target, width):
-    for d in range(0, width, LANES):
-        value = load_part(values + d * 4, width - d, splat(np.float32(0)))
-        store_first_float16(value, target + d * 2, min(LANES, width - d))
-
-
-@inner_by_type(write_row)
-def _write_row(table, values, target, width):
-    write = {types.uint16: round_floats, types.int16: round_to_float16}.get(table.dtype, copy_floats)
-
-    def run(table, values, target, width):
-        write(values, target, width)
-
-    return run
+    write = ROUNDING.get(table.dtype, copy_floats)
+    return lambda table, values, target, width: write(values, target, width)
 
 
 @kernel

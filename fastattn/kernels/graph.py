@@ -5,6 +5,8 @@ A task is a run of nodes, of about as many neighbours in each, taken node by nod
 reading the neighbours' rows; each is read for all heads while it is in L1. Addresses are in bytes.
 """
 
+from collections import namedtuple
+
 import numpy as np
 from numba import prange
 
@@ -29,12 +31,16 @@ from fastattn.simd.vector import (
 RUN = 64  # neighbours that are summed up by themselves: in one sum, thousands would lose digits
 
 
+# A node's neighbours in the list of all.
+EdgeSpan = namedtuple("EdgeSpan", "first stop")
+
+
 @inner
-def _add_terms(scratch, target, source, indices_E, edges, heads, slope):
+def _add_terms(scratch, target, source, indices_E, span, heads, slope):
     """Scores LeakyReLU(target + source) of a node's neighbours, [neighbours, heads]."""
     zero, below = splat(np.float32(0)), splat(slope)
-    for e in range(edges[0], edges[1]):
-        row, place = source + np.int64(indices_E[e]) * heads * 4, scratch + (e - edges[0]) * heads * 4
+    for e in range(span.first, span.stop):
+        row, place = source + np.int64(indices_E[e]) * heads * 4, scratch + (e - span.first) * heads * 4
         for h in range(0, heads, LANES):
             value = load_part(target + h * 4, heads - h, zero) + load_part(row + h * 4, heads - h, zero)
             # in this order NaN stays
@@ -53,10 +59,10 @@ def dot(a, b, width):
 
 
 @inner
-def _multiply(scratch, query, key, indices_E, edges, heads, width, scale):
+def _multiply(scratch, query, key, indices_E, span, heads, width, scale):
     """Scores scale q k of a node's neighbours, [neighbours, heads]."""
-    for e in range(edges[0], edges[1]):
-        row, place = key + np.int64(indices_E[e]) * heads * width * 4, scratch + (e - edges[0]) * heads * 4
+    for e in range(span.first, span.stop):
+        row, place = key + np.int64(indices_E[e]) * heads * width * 4, scratch + (e - span.first) * heads * 4
         for h in range(heads):
             store_scalar(dot(query + h * width * 4, row + h * width * 4, width) * scale, place + h * 4)
 
@@ -85,15 +91,15 @@ def _take_softmax(scratch, count, heads):
 
 
 @inner
-def _add_values(scratch, value, indices_E, edges, heads, width, out):
+def _add_values(scratch, value, indices_E, span, heads, width, out):
     zero = splat(np.float32(0))
     for h in range(heads):
         for k in range(0, width, LANES):
             total, column = zero, value + (h * width + k) * 4
-            for first in range(edges[0], edges[1], RUN):
+            for first in range(span.first, span.stop, RUN):
                 part = zero
-                for e in range(first, min(first + RUN, edges[1])):
-                    weight = splat(load_scalar(scratch + ((e - edges[0]) * heads + h) * 4))
+                for e in range(first, min(first + RUN, span.stop)):
+                    weight = splat(load_scalar(scratch + ((e - span.first) * heads + h) * 4))
                     row = column + np.int64(indices_E[e]) * heads * width * 4
                     part = fma(weight, load_part(row, width - k, zero), part)
                 total = total + part
@@ -101,15 +107,12 @@ def _add_values(scratch, value, indices_E, edges, heads, width, out):
 
 
 @kernel
-def _attend(bounds_P1, edges, terms, dots, value_MHV, factor, weights_EH, scratch_PN, out_NHV):
+def _attend(bounds_P1, starts_N1, indices_E, terms, dots, value_MHV, factor, weights_EH, scratch_PN, out_NHV):
     """A run of nodes a part; see graph_attention.
 
-    edges   starts_N1, indices_E
-    terms   target_NH, source_MH; empty: scores are dot products
-    dots    query_NHK, key_MHK
+    terms   NodeTerms; empty: scores are those of ``dots``, NodeDots
     factor  slope of the terms' LeakyReLU, or scale of the products
     """
-    starts_N1, indices_E = edges
     target_NH, source_MH = terms
     query_NHK, key_MHK = dots
     H, V, K = value_MHV.shape[1], value_MHV.shape[2], query_NHK.shape[2]
@@ -117,13 +120,13 @@ def _attend(bounds_P1, edges, terms, dots, value_MHV, factor, weights_EH, scratc
     for part in prange(0, len(scratch_PN)):
         scratch, _, _ = take_part(scratch_PN, part, 0)
         for n in range(bounds_P1[part], bounds_P1[part + 1]):
-            span = np.int64(starts_N1[n]), np.int64(starts_N1[n + 1])
+            span = EdgeSpan(np.int64(starts_N1[n]), np.int64(starts_N1[n + 1]))
             if keeps:
-                scratch = address(weights_EH) + span[0] * H * 4
+                scratch = address(weights_EH) + span.first * H * 4
             if target_NH.size > 0:
                 _add_terms(scratch, address(target_NH) + n * H * 4, address(source_MH), indices_E, span, H, factor)
             else:
                 query = address(query_NHK) + n * H * K * 4
                 _multiply(scratch, query, address(key_MHK), indices_E, span, H, K, factor)
-            _take_softmax(scratch, span[1] - span[0], H)
+            _take_softmax(scratch, span.stop - span.first, H)
             _add_values(scratch, address(value_MHV), indices_E, span, H, V, address(out_NHV) + n * H * V * 4)

@@ -11,10 +11,9 @@ from fastattn.runtime.jit import kernel
 
 
 @kernel
-def _take(inputs, progress, tables, fresh_F, counts):
+def _take(inputs, progress, history_RS, written_RS, tokens_M, fresh_F, counts):
     tokens_R, positions_R, rows_R, previous_R, lengths_R = inputs
     slots_R, steps_R, _, chosen_R, _, is_over_R = progress
-    history_RS, written_RS, tokens_M = tables
     for _ in prange(0, 1):
         live = counts[LIVE]
         for r in range(live):

@@ -75,12 +75,12 @@ def _add(scores, value, value_row, first, stop, width, out):
 
 
 @kernel
-def _attend(rows, windows_BTH2, centre_BTH, factors, weights_BHTS, scratch_PN):
+def _attend(
+    query_BTHK, key_BSGK, value_BSGV, windows_BTH2, centre_BTH, scale, spread, weights_BHTS, scratch_PN, out_BTHV
+):
     """Blocks of queries, dealt to the parts in turn; see local_attention."""
-    query_BTHK, key_BSGK, value_BSGV, out_BTHV = rows
     B, T, H, K = query_BTHK.shape
     S, G, V = value_BSGV.shape[1:]
-    scale, spread = factors
     blocks = (T + WINDOW_ROWS - 1) // WINDOW_ROWS
     for part in prange(0, len(scratch_PN)):
         scores, _, _ = take_part(scratch_PN, part, 0)

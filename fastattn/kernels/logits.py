@@ -4,6 +4,8 @@ The softmax keeps the maximum and the sum of exponentials lane by lane (online: 
 which saves half of their instructions).
 """
 
+from collections import namedtuple
+
 import numpy as np
 
 from fastattn.kernels.constants import LOWEST, TINY
@@ -33,7 +35,7 @@ def make_edit(find):
     """Make the helper ``edit(line, row, outputs, edits)``, which edits a row's logits at an address.
 
     find   (id, outputs) -> its index among the outputs in the line, or negative
-    edits  as ``prepared``
+    edits  EditedLogits
     """
 
     @inner
@@ -56,15 +58,15 @@ def make_edit(find):
     return edit
 
 
+# A row's ``k`` best: addresses of values and ids.
+Best = namedtuple("Best", "values ids k")
+
+
 @inner
 def best_of(lists, number):
-    """(address of values, address of ids, k) of a row's k best: best first, then -inf and -1.
-
-    lists  (values, ids): float32 and int32 arrays [..., k]; ``number`` is the row's index
-    """
-    values, ids = lists
-    k = values.shape[-1]
-    return address(values) + number * k * 4, address(ids) + number * k * 4, k
+    """The Best in BestLists of the row with that number."""
+    k = lists.values.shape[-1]
+    return Best(address(lists.values) + number * k * 4, address(lists.ids) + number * k * 4, k)
 
 
 @inner
@@ -79,7 +81,7 @@ def clear_best(best):
 @inner
 def worst(best):
     """The last of the k best, 1 at least."""
-    return load_scalar(best[0] + (best[2] - 1) * 4)
+    return load_scalar(best.values + (best.k - 1) * 4)
 
 
 @inner
@@ -139,7 +141,7 @@ def scan_row(logits, columns, first_id, state, summed, best):
         highest = maximum(load(logits + j * 4), highest)
     if summed:
         add_exponentials(logits, columns, highest, state)
-    if best[2] > 0 and any_above(highest, splat(worst(best))):
+    if best.k > 0 and any_above(highest, splat(worst(best))):
         for j in range(0, columns, LANES):
             if any_above(load(logits + j * 4), splat(worst(best))):
                 for i in range(j, j + LANES):

@@ -12,6 +12,8 @@ AVX2 (6x16), one core: 96 GFLOP/s at 1024 cubed, 98 at 96x384x1536; OpenBLAS 92 
 380 -> 400  GOP/s in int8 at 1024 cubed: the last panel, of 16 columns, by a tile as narrow
 """
 
+from collections import namedtuple
+
 import numpy as np
 from numba import prange
 
@@ -21,56 +23,63 @@ from fastattn.kernels.multiply import MOST_ROWS, begin_task, end_task, multiply_
 from fastattn.kernels.staging import rows_from, stage_rows
 from fastattn.runtime.jit import inner, kernel
 from fastattn.runtime.parts import take_part
+from fastattn.simd.arguments import Affine, Panels, Rows
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import address, load, load_part, make_scratch, splat, store, store_part
 
 tile_scratch, zeros_scratch = make_scratch(max(MOST_ROWS, 2 * GROUP) * NR * 4), make_scratch(GROUP * NR * 4)
 
 
+# Where outputs go, what multiplies them and what is added: addresses of rows that lie alike; 0: absent.
+Destination = namedtuple("Destination", "y multiply residual distance")
+# Addresses of a tile and of a row of zeros.
+TileScratch = namedtuple("TileScratch", "tile zeros")
+# Rows of a product, and panels.
+Task = namedtuple("Task", "first rows panel end_panel")
+
+
 @inner
-def affine_at(affine):
-    """(bias, factors, corrections), the addresses of a PackedLinear's, whose ``affine`` it is."""
-    return address(affine[0]), address(affine[1]), address(affine[2])
+def affine_at(arrays):
+    """The addresses of LinearArrays that make outputs of sums."""
+    return Affine(address(arrays.bias), address(arrays.factors), address(arrays.corrections))
 
 
 @inner
 def finish_tile(tile, rows, columns, target):
-    """Rows of a tile, (address, row), to y, times multiply, plus residual; target as for ``multiply_panels``.
+    """Rows of a tile to y, times multiply, plus residual; target as for ``multiply_panels``.
 
     All that is read is read before y is written, for the reason that multiply_panels gives.
     """
-    scratch, scratch_row = tile
-    y, multiply, residual, y_row = target
     zero = splat(np.float32(0))
-    if multiply != 0 or residual != 0:
+    if target.multiply != 0 or target.residual != 0:
         for i in range(rows):
             for j in range(0, columns, LANES):
-                left, at, place = columns - j, i * y_row + j * 4, scratch + i * scratch_row + j * 4
+                left, at, place = columns - j, i * target.distance + j * 4, tile.address + i * tile.distance + j * 4
                 value = load(place)
-                if multiply != 0:
-                    value = value * load_part(multiply + at, left, zero)
-                if residual != 0:
-                    value = value + load_part(residual + at, left, zero)
+                if target.multiply != 0:
+                    value = value * load_part(target.multiply + at, left, zero)
+                if target.residual != 0:
+                    value = value + load_part(target.residual + at, left, zero)
                 store(value, place)
     for i in range(rows):
         for j in range(0, columns, LANES):
-            store_part(load(scratch + i * scratch_row + j * 4), y + i * y_row + j * 4, columns - j)
+            value = load(tile.address + i * tile.distance + j * 4)
+            store_part(value, target.y + i * target.distance + j * 4, columns - j)
 
 
 @inner
 def multiply_panels(weights, rows, count, first, width, affine, activation, target, scratch):
     """``count`` rows times ``width`` panels from the ``first`` on, to y.
 
-    affine   (bias, factors, corrections), addresses of the first output's
-    target   (y, multiply, residual, row): addresses of the first row's first output; 0: absent; they lie alike
-    scratch  (address of a tile, address of a row of zeros)
+    affine   of the first output
+    target   of the first row's first output
     """
     y, multiply, residual, y_row = target
     distance, skip = weights.strides[0], first * NR * 4
     step = step_ahead(weights, count)
     panel = address(weights) + first * distance
     columns = min(width * NR, y_row // 4 - first * NR)
-    tile, zeros = (scratch[0], width * NR * 4), (scratch[1], 0)
+    tile, zeros = Rows(scratch.tile, width * NR * 4), Rows(scratch.zeros, 0)
     # A whole tile goes from the registers to y if nothing follows. What does follow reads it from a scratch: rows of y
     # may lie a multiple of 4 KB apart, and each load would then wait for the stores of other rows.
     whole = columns == width * NR
@@ -78,53 +87,34 @@ def multiply_panels(weights, rows, count, first, width, affine, activation, targ
     panel_affine, ahead, r = skip_columns(affine, skip), panel + width * distance, 0
     while r < count:
         at = r * y_row + skip
-        out = (y + at, y_row) if direct else tile
-        start = (residual + at, y_row) if direct and residual != 0 else zeros
-        streams = (panel, distance, ahead, step)
-        took = multiply_tile(weights, rows_from(rows, r), count - r, streams, width, columns, out, panel_affine, start)
+        out = Rows(y + at, y_row) if direct else tile
+        start = Rows(residual + at, y_row) if direct and residual != 0 else zeros
+        panels = Panels(panel, distance, ahead, step)
+        took = multiply_tile(weights, rows_from(rows, r), count - r, panels, width, columns, out, panel_affine, start)
         if whole and multiply == 0 and residual == 0:
-            activate_all(activation, out, (y + at, y_row), took, tile[1])
+            activate_all(activation, out, Rows(y + at, y_row), took, tile.distance)
         elif not direct:
-            activate_all(activation, tile, tile, took, tile[1])
+            activate_all(activation, tile, tile, took, tile.distance)
             times, plus = multiply + at if multiply != 0 else 0, residual + at if residual != 0 else 0
-            finish_tile(tile, took, columns, (y + at, times, plus, y_row))
+            finish_tile(tile, took, columns, Destination(y + at, times, plus, y_row))
         r += took
         ahead += step * weights.shape[1]
 
 
 @inner
-def clear_scratch(scratch):
-    """(address of a tile, address of a row of zeros), which becomes one."""
+def clear_zeros(scratch):
+    """The TileScratch, whose row of zeros becomes one."""
     for j in range(0, GROUP * NR, LANES):
-        store(splat(np.float32(0)), scratch[1] + j * 4)
+        store(splat(np.float32(0)), scratch.zeros + j * 4)
     return scratch
 
 
-@kernel
-def _linear(x_ND, panels_PSN, affine, activation, multiply_NF, residual_NF, blocks, scratch_PB, y_NF):
-    """The tasks, a row block times a column block each, cut into runs, one a part; see linear."""
-    row_block, column_blocks = blocks
-    N, D = x_ND.shape
-    P, F = len(panels_PSN), y_NF.shape[1]
-    y, multiply, residual = address(y_NF), address(multiply_NF), address(residual_NF)
-    tasks = (N + row_block - 1) // row_block * column_blocks
-    for part in prange(0, len(scratch_PB)):
-        staged, first_task, last_task = take_part(scratch_PB, part, tasks)
-        columns, scratch = affine_at(affine), clear_scratch((tile_scratch(), zeros_scratch()))
-        for task in range(first_task, last_task):
-            first, block = task // column_blocks * row_block, task % column_blocks
-            count, x, at = min(N - first, row_block), address(x_ND) + first * D * 4, first * F * 4
-            rows = stage_rows(panels_PSN, affine[3:], x, count, D, staged, row_block)
-            begin_task(panels_PSN, count)
-            times = multiply + at if multiply_NF.size > 0 else 0
-            plus = residual + at if residual_NF.size > 0 else 0
-            p, end = block * P // column_blocks, (block + 1) * P // column_blocks
-            while p < end:
-                width = panels_together(count, p, end, F)
-                target = (y + at, times, plus, F * 4)
-                multiply_panels(panels_PSN, rows, count, p, width, columns, activation, target, scratch)
-                p += width
-            end_task(panels_PSN, count)
+@inner
+def find_task(task, blocks, rows, panels):
+    """The Task of that number."""
+    first, block = task // blocks.columns * blocks.rows, task % blocks.columns
+    count = min(rows - first, blocks.rows)
+    return Task(first, count, block * panels // blocks.columns, (block + 1) * panels // blocks.columns)
 
 
 @inner
@@ -137,28 +127,50 @@ def panels_together(count, p, end, outputs):
 
 
 @kernel
-def _gated(x_ND, panels_PSN, affine, gate_PSN, gate_affine, activation, blocks, scratch_PB, y_NF):
-    """``_linear`` with a second product of the same rows, which y holds until it is multiplied; see gated."""
-    row_block, column_blocks = blocks
+def _linear(x_ND, panels_PSN, arrays, activation, multiply_NF, residual_NF, blocks, scratch_PB, y_NF):
+    """The tasks, a row block times a column block each, cut into runs, one a part; see linear."""
     N, D = x_ND.shape
     P, F = len(panels_PSN), y_NF.shape[1]
-    tasks = (N + row_block - 1) // row_block * column_blocks
+    y, multiply, residual = address(y_NF), address(multiply_NF), address(residual_NF)
+    tasks = (N + blocks.rows - 1) // blocks.rows * blocks.columns
     for part in prange(0, len(scratch_PB)):
         staged, first_task, last_task = take_part(scratch_PB, part, tasks)
-        scratch, half = clear_scratch((tile_scratch(), zeros_scratch())), scratch_PB.shape[1] // 2
-        for task in range(first_task, last_task):
-            first, block = task // column_blocks * row_block, task % column_blocks
-            count, x = min(N - first, row_block), address(x_ND) + first * D * 4
-            y = address(y_NF) + first * F * 4
-            rows = stage_rows(panels_PSN, affine[3:], x, count, D, staged, row_block)
-            gate_rows = stage_rows(gate_PSN, gate_affine[3:], x, count, D, staged + half, row_block)
-            begin_task(panels_PSN, count)
-            p, end = block * P // column_blocks, (block + 1) * P // column_blocks
-            while p < end:
-                width = panels_together(count, p, end, F)
-                target = (y, 0, 0, F * 4)
-                multiply_panels(gate_PSN, gate_rows, count, p, width, affine_at(gate_affine), 0, target, scratch)
-                target = (y, y, 0, F * 4)
-                multiply_panels(panels_PSN, rows, count, p, width, affine_at(affine), activation, target, scratch)
+        affine, scratch = affine_at(arrays), clear_zeros(TileScratch(tile_scratch(), zeros_scratch()))
+        for number in range(first_task, last_task):
+            task = find_task(number, blocks, N, P)
+            x, at = address(x_ND) + task.first * D * 4, task.first * F * 4
+            rows = stage_rows(panels_PSN, arrays, x, task.rows, D, staged, blocks.rows)
+            begin_task(panels_PSN, task.rows)
+            times = multiply + at if multiply_NF.size > 0 else 0
+            plus = residual + at if residual_NF.size > 0 else 0
+            target, p = Destination(y + at, times, plus, F * 4), task.panel
+            while p < task.end_panel:
+                width = panels_together(task.rows, p, task.end_panel, F)
+                multiply_panels(panels_PSN, rows, task.rows, p, width, affine, activation, target, scratch)
                 p += width
-            end_task(panels_PSN, count)
+            end_task(panels_PSN, task.rows)
+
+
+@kernel
+def _gated(x_ND, panels_PSN, arrays, gate_PSN, gate_arrays, activation, blocks, scratch_PB, y_NF):
+    """``_linear`` with a second product of the same rows, which y holds until it is multiplied; see gated."""
+    N, D = x_ND.shape
+    P, F = len(panels_PSN), y_NF.shape[1]
+    tasks = (N + blocks.rows - 1) // blocks.rows * blocks.columns
+    for part in prange(0, len(scratch_PB)):
+        staged, first_task, last_task = take_part(scratch_PB, part, tasks)
+        scratch, half = clear_zeros(TileScratch(tile_scratch(), zeros_scratch())), scratch_PB.shape[1] // 2
+        affine, gate_affine = affine_at(arrays), affine_at(gate_arrays)
+        for number in range(first_task, last_task):
+            task = find_task(number, blocks, N, P)
+            x, y = address(x_ND) + task.first * D * 4, address(y_NF) + task.first * F * 4
+            rows = stage_rows(panels_PSN, arrays, x, task.rows, D, staged, blocks.rows)
+            gate_rows = stage_rows(gate_PSN, gate_arrays, x, task.rows, D, staged + half, blocks.rows)
+            begin_task(panels_PSN, task.rows)
+            first, product, p = Destination(y, 0, 0, F * 4), Destination(y, y, 0, F * 4), task.panel
+            while p < task.end_panel:
+                width = panels_together(task.rows, p, task.end_panel, F)
+                multiply_panels(gate_PSN, gate_rows, task.rows, p, width, gate_affine, 0, first, scratch)
+                multiply_panels(panels_PSN, rows, task.rows, p, width, affine, activation, product, scratch)
+                p += width
+            end_task(panels_PSN, task.rows)

@@ -6,9 +6,10 @@ longer for one row than it needs.
 """
 
 from fastattn.kernels.constants import GROUP, MR, NR
-from fastattn.runtime.jit import inner, inner_by_type
+from fastattn.runtime.jit import inner, inner_overload
 from fastattn.simd.amx_tile import MOST_ROWS as AMX_ROWS
 from fastattn.simd.amx_tile import configure_tiles, make_amx_linear_tile, release_tiles
+from fastattn.simd.arguments import Affine, Panels, Rows
 from fastattn.simd.constants import LINE, TILE_ROWS
 from fastattn.simd.target import LANES, TARGET
 from fastattn.simd.tile import PRECISIONS, make_linear_tile
@@ -34,18 +35,19 @@ def _least_rows(weights) -> int:
 
 @inner
 def skip_columns(affine, skip):
-    """The affine (bias, factors, corrections) of the outputs ``skip`` bytes on, as addresses."""
-    bias, factors, corrections = affine
-    return bias + skip, factors + skip, corrections + skip
+    """The Affine of the outputs ``skip`` bytes on."""
+    return Affine(affine.bias + skip, affine.factors + skip, affine.corrections + skip)
 
 
+@inner
+def skip_bytes(rows, skip):
+    """Rows, from a column ``skip`` bytes on."""
+    return Rows(rows.address + skip, rows.distance)
+
+
+@inner_overload
 def begin_task(weights, rows):
     """Configure this thread's tile registers for a task of so many rows, where they are used; ``end_task`` after it."""
-    raise NotImplementedError("compiled code only")
-
-
-@inner_by_type(begin_task)
-def _begin_task(weights, rows):
     least = _least_rows(weights)
 
     def configure(weights, rows):
@@ -55,13 +57,9 @@ def _begin_task(weights, rows):
     return configure if least else lambda weights, rows: None
 
 
+@inner_overload
 def end_task(weights, rows):
     """Release the tile registers of a task of so many rows."""
-    raise NotImplementedError("compiled code only")
-
-
-@inner_by_type(end_task)
-def _end_task(weights, rows):
     least = _least_rows(weights)
 
     def release(weights, rows):
@@ -71,16 +69,13 @@ def _end_task(weights, rows):
     return release if least else lambda weights, rows: None
 
 
+@inner_overload
 def step_ahead(weights, rows):
     """Bytes of the next panel that a step asks for, so that it is there when the rows are through with this one.
 
     Nothing for a single tile, which the hardware's own prefetching serves better.
     """
-    raise NotImplementedError("compiled code only")
 
-
-@inner_by_type(step_ahead)
-def _step_ahead(weights, rows):
     def by_vectors(weights, rows):
         steps, tiles = weights.shape[1], (rows + MR - 1) // MR
         return min(LINE, weights.strides[0] // (steps * tiles) + 1) if rows > MR else 0
@@ -92,70 +87,62 @@ def _step_ahead(weights, rows):
     return by_tiles if _least_rows(weights) else by_vectors
 
 
-@inner
-def multiply_by_vectors(weights, rows, left, panel, count, columns, out, affine, start):
+def _by_vectors(weights, rows, left, panels, count, columns, out, affine, start):
     steps = weights.shape[1]
     if count == GROUP:
         if left < 2:
-            tile_1_group(weights, rows, panel, steps, out, affine, start)
+            tile_1_group(weights, rows, panels, steps, out, affine, start)
             return 1
-        at, distance, ahead, _ = panel
         for half in range(0, GROUP, 2):
-            skip, pair = half * NR * 4, (at + half * distance, distance, ahead, 0)
-            beside = (start[0] + skip, start[1])
-            tile_2_pair(weights, rows, pair, steps, (out[0] + skip, out[1]), skip_columns(affine, skip), beside)
+            skip = half * NR * 4
+            pair = Panels(panels.address + half * panels.distance, panels.distance, panels.ahead, 0)
+            beside = skip_bytes(start, skip)
+            tile_2_pair(weights, rows, pair, steps, skip_bytes(out, skip), skip_columns(affine, skip), beside)
         return 2
     if left >= MR and columns <= LANES:
-        tile_narrow(weights, rows, panel, steps, out, affine, start)
+        tile_narrow(weights, rows, panels, steps, out, affine, start)
         return MR
     if left >= MR:
-        tile_full(weights, rows, panel, steps, out, affine, start)
+        tile_full(weights, rows, panels, steps, out, affine, start)
         return MR
     if left >= 4:
-        tile_4(weights, rows, panel, steps, out, affine, start)
+        tile_4(weights, rows, panels, steps, out, affine, start)
         return 4
     if left >= 2:
-        tile_2(weights, rows, panel, steps, out, affine, start)
+        tile_2(weights, rows, panels, steps, out, affine, start)
         return 2
-    tile_1(weights, rows, panel, steps, out, affine, start)
+    tile_1(weights, rows, panels, steps, out, affine, start)
     return 1
 
 
-@inner
-def multiply_in_registers(weights, rows, left, panel, count, columns, out, affine, start):
-    at, distance, ahead, step = panel
+def _in_registers(weights, rows, left, panels, count, columns, out, affine, start):
+    steps = weights.shape[1]
     for q in range(count):
-        skip, one = q * NR * 4, (at + q * distance, distance, ahead, step)
-        place, beside = (out[0] + skip, out[1]), (start[0] + skip, start[1])
+        skip = q * NR * 4
+        panel = Panels(panels.address + q * panels.distance, panels.distance, panels.ahead, panels.ahead_step)
+        place, beside, column = skip_bytes(out, skip), skip_bytes(start, skip), skip_columns(affine, skip)
         if columns <= LANES:
-            amx_tile_narrow(weights, left, rows, one, weights.shape[1], place, skip_columns(affine, skip), beside)
+            amx_tile_narrow(weights, left, rows, panel, steps, place, column, beside)
         else:
-            amx_tile(weights, left, rows, one, weights.shape[1], place, skip_columns(affine, skip), beside)
+            amx_tile(weights, left, rows, panel, steps, place, column, beside)
     return min(left, AMX_ROWS)
 
 
-def multiply_tile(weights, rows, left, panel, count, columns, out, affine, start):
+by_vectors, in_registers = inner(_by_vectors), inner(_in_registers)
+
+
+@inner_overload
+def multiply_tile(weights, rows, left, panels, count, columns, out, affine, start):
     """One tile of at most ``left`` rows times 1 or GROUP panels, plus bias and residual; how many rows it took.
 
     Of each row at least ``columns`` results are written. Weights are the array of panels, the rest is what
-    ``make_linear_tile`` takes: rows, a panel, out, affine and the residual, from which the sums start.
+    ``make_linear_tile`` takes: rows, panels, out, affine and the residual, from which the sums start.
     """
-    raise NotImplementedError("compiled code only")
-
-
-@inner_by_type(multiply_tile)
-def _multiply_tile(weights, rows, left, panel, count, columns, out, affine, start):
     least = _least_rows(weights)
 
-    def by_either(weights, rows, left, panel, count, columns, out, affine, start):
+    def by_either(weights, rows, left, panels, count, columns, out, affine, start):
         if left >= least:
-            return multiply_in_registers(weights, rows, left, panel, count, columns, out, affine, start)
-        return multiply_by_vectors(weights, rows, left, panel, count, columns, out, affine, start)
+            return in_registers(weights, rows, left, panels, count, columns, out, affine, start)
+        return by_vectors(weights, rows, left, panels, count, columns, out, affine, start)
 
-    def in_registers(weights, rows, left, panel, count, columns, out, affine, start):
-        return multiply_in_registers(weights, rows, left, panel, count, columns, out, affine, start)
-
-    def by_vectors(weights, rows, left, panel, count, columns, out, affine, start):
-        return multiply_by_vectors(weights, rows, left, panel, count, columns, out, affine, start)
-
-    return (by_vectors, in_registers)[least] if least < 2 else by_either
+    return (_by_vectors, _in_registers)[least] if least < 2 else by_either

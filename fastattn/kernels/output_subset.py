@@ -8,15 +8,18 @@ sentences together, with a mask, 23. Beams profit more from panels: four rows a 
 there.
 """
 
+from collections import namedtuple
+
 import numpy as np
 from numba import prange
 
 from fastattn.kernels.constants import CHUNK, SUBSET_ROWS
 from fastattn.kernels.logits import STATE, best_of, clear_best, clear_state, fold_state, log_sum, make_edit, scan_row
 from fastattn.kernels.multiply import skip_columns
-from fastattn.kernels.staging import rows_from, stage_rows
+from fastattn.kernels.staging import stage_rows
 from fastattn.runtime.jit import inner, kernel
 from fastattn.runtime.parts import take_part
+from fastattn.simd.arguments import Affine, Rows, StagedRow
 from fastattn.simd.constants import SIZE
 from fastattn.simd.dots import linear_dots
 from fastattn.simd.vector import address, load_index, make_scratch, store_index
@@ -24,57 +27,59 @@ from fastattn.simd.vector import address, load_index, make_scratch, store_index
 state_scratch = make_scratch(STATE)
 
 
+# Ascending ids: where they lie, their number, and the columns of the table that they begin; see OutputSubset.
+Words = namedtuple("Words", "address number columns")
+
+
 @inner
 def find_word(token, words):
-    """The index of an id among ascending ones, (address, number), or -1."""
-    start, count = words
-    low, high = 0, count
+    """The index of an id among Words, or -1."""
+    low, high = 0, words.number
     while low < high:
         middle = (low + high) // 2
-        if load_index(start + middle * 4) < token:
+        if load_index(words.address + middle * 4) < token:
             low = middle + 1
         else:
             high = middle
-    return low if low < count and load_index(start + low * 4) == token else -1
+    return low if low < words.number and load_index(words.address + low * 4) == token else -1
 
 
 edit_words = make_edit(find_word)
 
 
 @inner
-def multiply_words(weights, rows, count, words, columns, lines):
-    """Logits of the words for each of ``count`` staged rows; lines: (address, row) of where they are written."""
-    affine = (words + columns * 4, words + columns * 8, words + columns * 12)
-    for j in range(0, columns * 4, SIZE):
+def multiply_words(weights, rows, count, words, lines):
+    """Logits of the words for each of ``count`` staged rows; lines: Rows, written."""
+    start, size = words.address, words.columns * 4
+    affine = Affine(start + size, start + 2 * size, start + 3 * size)
+    weight_rows = Rows(address(weights), weights.strides[0])
+    for j in range(0, size, SIZE):
         for r in range(count):
-            a, _, factor = rows_from(rows, r)
-            out = lines[0] + r * lines[1] + j
-            linear_dots(
-                weights, (a, factor), (address(weights), weights.strides[0]), words + j, out, skip_columns(affine, j)
-            )
+            row = StagedRow(rows.address + r * rows.distance, rows.factors + r * 4)
+            out = lines.address + r * lines.distance + j
+            linear_dots(weights, row, weight_rows, start + j, out, skip_columns(affine, j))
 
 
 @inner
-def scan_line(line, columns, words, state, summed, best):
+def scan_line(line, words, state, summed, best):
     """The k best of a row's logits, by id, and the logarithm of the sum of all exponentials."""
     clear_state(state)
     clear_best(best)
-    for j in range(0, columns, CHUNK):
-        scan_row(line + j * 4, min(CHUNK, columns - j), j, state, summed, best)
-    _, ids, k = best
-    for at in range(ids, ids + k * 4, 4):
+    for j in range(0, words.columns, CHUNK):
+        scan_row(line + j * 4, min(CHUNK, words.columns - j), j, state, summed, best)
+    for at in range(best.ids, best.ids + best.k * 4, 4):
         if load_index(at) >= 0:
-            store_index(load_index(words + load_index(at) * 4), at)
+            store_index(load_index(words.address + load_index(at) * 4), at)
     peak, total = fold_state(state)
     return log_sum(peak, np.float64(total))
 
 
 @kernel
-def _choose(x_RD, rows_FD, staging, runs_G4, edits, lists, log_sums_R, summed, scratch_PB, lines_LC):
+def _choose(x_RD, rows_FD, arrays, runs_G4, edits, lists, log_sums_R, summed, scratch_PB, lines_LC):
     """Choose for runs of rows with the same subset; the runs are divided among the parts.
 
     runs_G4     first row, and its ``OutputSubset.place``
-    lists       (values, ids) [R, k], written
+    lists       BestLists [R, k], written
     log_sums_R  written; empty: only logits are wanted
     scratch_PB  for SUBSET_ROWS staged rows of each part
     lines_LC    logits: of every row, if only they are wanted, else SUBSET_ROWS lines a part
@@ -85,13 +90,13 @@ def _choose(x_RD, rows_FD, staging, runs_G4, edits, lists, log_sums_R, summed, s
         staged, first_run, last_run = take_part(scratch_PB, part, G)
         state = state_scratch()
         for g in range(first_run, last_run):
-            first, words, columns, inside = runs_G4[g, 0], runs_G4[g, 1], runs_G4[g, 2], runs_G4[g, 3]
+            first, words = runs_G4[g, 0], Words(runs_G4[g, 1], runs_G4[g, 3], runs_G4[g, 2])
             count = (runs_G4[g + 1, 0] if g + 1 < G else R) - first
-            rows = stage_rows(rows_FD, staging, address(x_RD) + first * D * 4, count, D, staged, SUBSET_ROWS)
+            rows = stage_rows(rows_FD, arrays, address(x_RD) + first * D * 4, count, D, staged, SUBSET_ROWS)
             lines = address(lines_LC) + (part * SUBSET_ROWS if chooses else first) * line_row
-            multiply_words(rows_FD, rows, count, words, columns, (lines, line_row))
+            multiply_words(rows_FD, rows, count, words, Rows(lines, line_row))
             for r in range(count):
                 line, row = lines + r * line_row, first + r
-                edit_words(line, row, (words, inside), edits)
+                edit_words(line, row, words, edits)
                 if chooses:
-                    log_sums_R[row] = scan_line(line, columns, words, state, summed, best_of(lists, row))
+                    log_sums_R[row] = scan_line(line, words, state, summed, best_of(lists, row))

@@ -9,12 +9,15 @@ the memory gives; 64 queries multiply float32 at 160 Gop/s (512: 220, of the 270
 at 570. That is 1.3, 1.0 and 1.3 times as fast as faiss's flat indexes for one query, 13, 9 and 3 times for 64.
 """
 
+from collections import namedtuple
+
 import numpy as np
 from numba import prange
 
 from fastattn.kernels.constants import LAST_ID, MOST_ROWS
 from fastattn.runtime.jit import inner, kernel
 from fastattn.runtime.parts import take_part
+from fastattn.simd.arguments import Rows, Terms
 from fastattn.simd.constants import QUERIES, ROWS, ROWS_OF_ONE
 from fastattn.simd.scores import inverse_norms, make_score_tile
 from fastattn.simd.target import LANES
@@ -38,6 +41,12 @@ keys_scratch = make_scratch(KEYS * 4)
 table_scratch, scales_scratch = make_scratch(MOST_ROWS * 8), make_scratch(MOST_ROWS * 4)
 
 
+# Heaps of the queries' k best: the address of the first, k, and how many queries there are.
+Heaps = namedtuple("Heaps", "address k queries")
+# Of a tile: the id of its first row, the end of ids, beyond which is no row, and how many rows it has.
+TileRows = namedtuple("TileRows", "first end rows")
+
+
 @inner
 def replace_least(heap, k, item):
     """Put an item into a heap of ``k`` in the place of the least, which is first."""
@@ -54,21 +63,16 @@ def replace_least(heap, k, item):
 
 
 @inner
-def take_keys(bits, keys, thresholds, first, rows, query, heaps):
-    """Take a tile's keys that ``bits`` says are above their threshold into their queries' heaps.
-
-    first  (id of the tile's first row, the end of ids); what is beyond the end is no row
-    rows   of the tile
-    heaps  (address of the first query's, k, how many queries)
-    """
+def take_keys(bits, keys, thresholds, tile, query, heaps):
+    """Take a tile's keys that ``bits`` says are above their threshold into their queries' heaps."""
     lane = 0
     while bits != 0:
         if bits & 1:
-            q, row, key = lane // rows, first[0] + lane % rows, load_index(keys + lane * 4)
-            heap = heaps[0] + (query + q) * heaps[1] * 8
-            if row < first[1] and key > load_integer(heap) >> 32:
-                replace_least(heap, heaps[1], (key << 32) | (LAST_ID - row))
-                for n in range(q * rows, (q + 1) * rows):
+            q, row, key = lane // tile.rows, tile.first + lane % tile.rows, load_index(keys + lane * 4)
+            heap = heaps.address + (query + q) * heaps.k * 8
+            if row < tile.end and key > load_integer(heap) >> 32:
+                replace_least(heap, heaps.k, (key << 32) | (LAST_ID - row))
+                for n in range(q * tile.rows, (q + 1) * tile.rows):
                     store_index(load_integer(heap) >> 32, thresholds + n * 4)
         bits >>= 1
         lane += 1
@@ -77,10 +81,9 @@ def take_keys(bits, keys, thresholds, first, rows, query, heaps):
 @inner
 def find_rows(corpus, first, count, padded, table):
     """The addresses of a block's rows to a table, and that of the last one up to ``padded`` rows."""
-    place, _, row, end, copied = corpus
     for r in range(padded):
-        at = place + (first + min(r, count - 1)) * row
-        store_integer(at if at < end else copied + at - end, table + r * 8)
+        at = corpus.address + (first + min(r, count - 1)) * corpus.distance
+        store_integer(at if at < corpus.end else corpus.copied + at - corpus.end, table + r * 8)
 
 
 @inner
@@ -88,7 +91,8 @@ def set_thresholds(thresholds, heaps, queries, rows):
     """The least of each heap, for every row of a tile; nothing is above that of a query that is none."""
     for n in range(queries * rows):
         q = n // rows
-        store_index(load_integer(heaps[0] + q * heaps[1] * 8) >> 32 if q < heaps[2] else 0x7FFFFFFF, thresholds + n * 4)
+        least = load_integer(heaps.address + q * heaps.k * 8) >> 32 if q < heaps.queries else 0x7FFFFFFF
+        store_index(least, thresholds + n * 4)
 
 
 @inner
@@ -96,7 +100,7 @@ def find_above(staged_QW, table, query, width, terms, thresholds, keys, ahead):
     """A tile's keys; see make_score_tile."""
     if len(staged_QW) > 1:
         return score_tile(staged_QW, table, query, width, terms, thresholds, keys, ahead)
-    if terms[2]:
+    if terms.scaled:
         return measured_tile(staged_QW, table, query, width, terms, thresholds, keys, ahead)
     return score_tile_of_one(staged_QW, table, query, width, terms, thresholds, keys, ahead)
 
@@ -107,35 +111,34 @@ def _search(staged_QW, starts_QR, corpus, width, by_length, block, heaps_PQk, sc
 
     staged_QW  queries as the tile takes them, a multiple of QUERIES of them or one
     starts_QR  int32, see make_score_tile
-    corpus     (address, N, distance of rows, first address of what is read from a copy instead, address of the copy)
-    width      (bytes of whole vectors, words that are left, address of their mask)
+    corpus     Corpus, of rows of this RowWidth
     block      rows of a block
     heaps_PQk  of each part, written; the queries that there are
     scratch_PB int32 thresholds of each part
     """
-    tasks = (corpus[1] + block - 1) // block
+    tasks = (corpus.rows + block - 1) // block
     for part in prange(0, len(scratch_PB)):
         thresholds, first_task, last_task = take_part(scratch_PB, part, tasks)
-        heaps = address(heaps_PQk) + part * heaps_PQk.strides[0], heaps_PQk.shape[2], heaps_PQk.shape[1]
+        heaps = Heaps(address(heaps_PQk) + part * heaps_PQk.strides[0], heaps_PQk.shape[2], heaps_PQk.shape[1])
         table, scales, keys = table_scratch(), scales_scratch(), keys_scratch()
         queries, rows = len(staged_QW), ROWS_OF_ONE if len(staged_QW) == 1 else ROWS
-        far = (1 + AHEAD_BYTES // max(1, abs(corpus[2]))) * corpus[2]
+        far = (1 + AHEAD_BYTES // max(1, abs(corpus.distance))) * corpus.distance
         set_thresholds(thresholds, heaps, queries, rows)
         for r in range(0, block, LANES):
             store(splat(np.float32(1)), scales + r * 4)
         for task in range(first_task, last_task):
-            first, end = task * block, min(corpus[1], task * block + block)
+            first, end = task * block, min(corpus.rows, task * block + block)
             find_rows(corpus, first, end - first, block, table)
             for q in range(0, queries, QUERIES):
-                query = address(staged_QW) + q * staged_QW.strides[0], staged_QW.strides[0]
+                query = Rows(address(staged_QW) + q * staged_QW.strides[0], staged_QW.strides[0])
                 above, starts = thresholds + q * rows * 4, address(starts_QR) + q * rows * 4
                 # a row is asked for once; to ask for the next block's in every tile of queries is slower
                 ahead = far if queries == 1 or (q == 0 and not by_length) else 0
                 for r in range(0, end - first, rows):
-                    place, terms = table + r * 8, (starts, scales + r * 4, np.int64(by_length))
+                    place, terms = table + r * 8, Terms(starts, scales + r * 4, np.int64(by_length))
                     if by_length and queries > 1 and q == 0 and r % LANES == 0:
                         for n in range(r, r + rows, LANES):
                             inverse_norms(staged_QW, table + n * 8, width, scales + n * 4, far)
                     bits = find_above(staged_QW, place, query, width, terms, above, keys, ahead)
                     if bits != 0:
-                        take_keys(bits, keys, above, (first + r, end), rows, q, heaps)
+                        take_keys(bits, keys, above, TileRows(first + r, end, rows), q, heaps)

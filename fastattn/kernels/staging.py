@@ -8,7 +8,8 @@ hold the correction.
 
 import numpy as np
 
-from fastattn.runtime.jit import inner, inner_by_type
+from fastattn.runtime.jit import inner, inner_overload
+from fastattn.simd.arguments import StagedRows
 from fastattn.simd.constants import STAGED_ROWS, STAGED_START
 from fastattn.simd.formats import staged_block
 from fastattn.simd.narrow import BFLOAT16_BYTES, INT8_BYTES, store_bfloat16, store_int8
@@ -118,50 +119,41 @@ def whole_blocks(size, block):
 
 @inner
 def rows_from(rows, count):
-    """(address, row, factors) of staged rows from row ``count`` on."""
-    address, row, factors = rows
-    return address + count * row, row, factors + count * 4
+    """The StagedRows from row ``count`` on."""
+    return StagedRows(rows.address + count * rows.distance, rows.distance, rows.factors + count * 4)
 
 
+@inner_overload
 def stage_rows(weights, staging, x, count, width, scratch, room):
-    """Stage ``count`` adjacent float32 rows from the address x on for the precision of an array of weights.
+    """The StagedRows of ``count`` adjacent float32 rows from the address x on, for the precision of some weights.
 
-    staging  PackedLinear's
+    staging  the weights' LinearArrays
     scratch  the address of ``scratch_bytes`` for ``room`` rows: of operands, then a factor a row, in int8
-    Returns (address, row, factors): of the first row, the distance to the next, the first factor.
     """
-    raise NotImplementedError("compiled code only")
 
-
-@inner_by_type(stage_rows)
-def _stage_rows(weights, staging, x, count, width, scratch, room):
     def as_it_is(weights, staging, x, count, width, scratch, room):
-        return x, width * 4, scratch
+        return StagedRows(x, width * 4, scratch)
 
     def bfloat16(weights, staging, x, count, width, scratch, room):
         row, first = whole_blocks(width * BFLOAT16_BYTES, BFLOAT16_BLOCK), whole_blocks(scratch, STAGED_START)
         for r in range(count):
             round_row(x + r * width * 4, width, first + r * row)
             clear_rest(width, first + r * row, row)
-        return first, row, first
+        return StagedRows(first, row, first)
 
     def int8(weights, staging, x, count, width, scratch, room):
-        input_scale, input_factors = staging
-        row, first, scale = (
-            whole_blocks(width * INT8_BYTES, INT8_BLOCK),
-            whole_blocks(scratch, STAGED_START),
-            input_scale[0],
-        )
+        row, first = whole_blocks(width * INT8_BYTES, INT8_BLOCK), whole_blocks(scratch, STAGED_START)
+        scale = staging.input_scale[0]
         factors = first + whole_blocks(room, STAGED_ROWS) * row
         for r in range(count):
             source, target = x + r * width * 4, first + r * row
             if scale > 0:
                 factor = quantize_row_by(scale, source, width, target)
-            elif input_factors.size > 0:
-                factor = quantize_row(source, input_factors.ctypes.data, width, target)
+            elif staging.input_factors.size > 0:
+                factor = quantize_row(source, staging.input_factors.ctypes.data, width, target)
             else:
                 factor = quantize_row(source, None, width, target)
             store_scalar(factor, factors + r * 4)
-        return first, row, factors
+        return StagedRows(first, row, factors)
 
     return {"float32": as_it_is, "bfloat16": bfloat16, "int8": int8}[PRECISIONS[weights.dtype]]

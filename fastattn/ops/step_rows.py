@@ -1,5 +1,6 @@
 """The rows of greedy steps as arrays that compiled code keeps up: what a step reads, and how far each row has come."""
 
+from collections import namedtuple
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -7,6 +8,12 @@ import numpy as np
 # What ``counts`` holds: rows that are sentences, free rows of the cache that were used, rows that are over, how many of
 # these are enough to stop, whether to stop, whether a logit was not a number.
 LIVE, USED, OVER, ENOUGH, STOP, FAULT = range(6)
+
+
+# What a step reads of its rows; see StepRows.
+StepInputs = namedtuple("StepInputs", "tokens_R positions_R rows_R previous_R lengths_R")
+# How far rows have come; see StepRows.
+StepProgress = namedtuple("StepProgress", "slots_R steps_R limits_R chosen_R scores_R is_over_R")
 
 
 class StepRows:
@@ -42,8 +49,8 @@ class StepRows:
         return some
 
     @property
-    def inputs(self) -> tuple[np.ndarray, ...]:
-        return self.tokens_R, self.positions_R, self.rows_R, self.previous_R, self.lengths_R
+    def inputs(self) -> StepInputs:
+        return StepInputs(self.tokens_R, self.positions_R, self.rows_R, self.previous_R, self.lengths_R)
 
     @property
     def shared(self) -> tuple[np.ndarray, ...]:
@@ -51,8 +58,8 @@ class StepRows:
         return self.slots_R, self.places_R, self.memory_lengths_R, self.subsets_R4[:, 1:]
 
     @property
-    def progress(self) -> tuple[np.ndarray, ...]:
-        return self.slots_R, self.steps_R, self.limits_R, self.chosen_R, self.scores_R, self.is_over_R
+    def progress(self) -> StepProgress:
+        return StepProgress(self.slots_R, self.steps_R, self.limits_R, self.chosen_R, self.scores_R, self.is_over_R)
 
 
 _WHOLE = "fresh_F", "counts"

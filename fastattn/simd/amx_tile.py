@@ -12,27 +12,18 @@ anything.
 
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
 
 from fastattn.simd.amx import SUMS, configure, load, multiply, release, store, zero
-from fastattn.simd.arithmetic import Arithmetic, arithmetic_for
+from fastattn.simd.arguments import LinearTile, Rows
+from fastattn.simd.arithmetic import Arithmetic
 from fastattn.simd.constants import LINE, TILE_BYTES, TILE_ROWS, TILE_STEPS
-from fastattn.simd.emit import I64, Emitter, nested
-from fastattn.simd.target import TARGET, Target
-from fastattn.simd.tile import LINEAR_TILE, PRECISIONS, add_affine, addresses
-from fastattn.simd.vector import make_intrinsic
+from fastattn.simd.emit import I64, Emitter
+from fastattn.simd.rows import prefetch_lines
+from fastattn.simd.target import TARGET
+from fastattn.simd.tile import LINEAR_TILE, add_affine, arithmetic_of
+from fastattn.simd.vector import as_intrinsic, make_array_routine
 
 MOST_ROWS = 2 * TILE_ROWS
-
-
-def prefetch_lines(emitter: Emitter, address, size) -> None:
-    """Prefetch ``size`` bytes (i64) from an address on, into L2."""
-
-    def prefetch(offset, _):
-        emitter.prefetch(emitter.builder.add(address, offset))
-        return []
-
-    emitter.loop(size, LINE, [], prefetch)
 
 
 def emit_products(emitter: Emitter, precision: str, rows: int, columns: list[int], operands, blocks, sums, ahead):
@@ -41,12 +32,12 @@ def emit_products(emitter: Emitter, precision: str, rows: int, columns: list[int
     operands  (a, a_row, b, b_step): addresses and distances
     ahead     (address, bytes a block) of what is prefetched meanwhile, or None
     """
-    builder, (a, a_row, b, b_step) = emitter.builder, operands
+    builder, (a, a_row, b, b_step), (first_sum, sums_row) = emitter.builder, operands, sums
     pairs = [(i, j) for i in range(rows) for j in range(len(columns))]
     for n in range(len(pairs)):
         zero(emitter, n)
 
-    def multiply_block(block, _):
+    def multiply_block(block):
         at, below = builder.mul(block, I64(TILE_BYTES)), builder.mul(block, builder.mul(b_step, I64(TILE_STEPS)))
         for i in range(rows):
             first = builder.mul(a_row, I64(i * TILE_ROWS))
@@ -57,25 +48,26 @@ def emit_products(emitter: Emitter, precision: str, rows: int, columns: list[int
         for n, (i, j) in enumerate(pairs):
             multiply(emitter, precision, n, SUMS + i, SUMS + rows + j)
         if ahead is not None:
-            prefetch_lines(emitter, builder.add(ahead[0], builder.mul(block, ahead[1])), ahead[1])
-        return []
+            address, size = ahead
+            prefetch_lines(emitter, builder.add(address, builder.mul(block, size)), size)
 
-    emitter.loop(blocks, 1, [], multiply_block)
+    emitter.each(blocks, 1, multiply_block)
     for n, (i, j) in enumerate(pairs):
-        skip = builder.add(builder.mul(sums[1], I64(i * TILE_ROWS)), I64(columns[j] * TILE_BYTES))
-        store(emitter, n, builder.add(sums[0], skip), sums[1])
+        skip = builder.add(builder.mul(sums_row, I64(i * TILE_ROWS)), I64(columns[j] * TILE_BYTES))
+        store(emitter, n, builder.add(first_sum, skip), sums_row)
 
 
-def emit_amx_linear_tile(emitter: Emitter, arithmetic: Arithmetic, vectors: int, left, arguments) -> None:
-    """Emit the tile of at most ``left`` (i64) rows. arguments: those of emit_linear_tile, with one panel."""
-    builder, precision = emitter.builder, "int8" if arithmetic.integer else "bfloat16"
-    (a, a_row, row_factor), (b, _, ahead, ahead_step), steps, out, affine, residual = arguments
+def emit_amx_linear_tile(emitter: Emitter, arithmetic: Arithmetic, vectors: int, left, tile: LinearTile) -> None:
+    """Emit the tile of at most ``left`` (i64) rows, with one panel."""
+    builder, precision, panels = emitter.builder, "int8" if arithmetic.integer else "bfloat16", tile.panels
     with builder.goto_entry_block():
         scratch = builder.alloca(ir.ArrayType(ir.IntType(8), MOST_ROWS * vectors * TILE_BYTES))
     scratch.align = LINE
-    sums = builder.ptrtoint(scratch, I64), I64(vectors * TILE_BYTES)
-    operands = a, a_row, b, I64(emitter.target.columns * arithmetic.group * arithmetic.b_bytes)
-    blocks, asked = builder.udiv(steps, I64(TILE_STEPS)), (ahead, builder.mul(ahead_step, I64(TILE_STEPS)))
+    sums = Rows(builder.ptrtoint(scratch, I64), I64(vectors * TILE_BYTES))
+    b_step = I64(emitter.target.columns * arithmetic.group * arithmetic.b_bytes)
+    operands = tile.rows.address, tile.rows.distance, panels.address, b_step
+    blocks = builder.udiv(tile.steps, I64(TILE_STEPS))
+    asked = panels.ahead, builder.mul(panels.ahead_step, I64(TILE_STEPS))
     columns = list(range(vectors))
     with builder.if_else(builder.icmp_signed(">", left, I64(TILE_ROWS))) as (many, few):
         with many:
@@ -86,38 +78,40 @@ def emit_amx_linear_tile(emitter: Emitter, arithmetic: Arithmetic, vectors: int,
             emit_products(emitter, precision, 1, columns, operands, blocks, sums, asked)
     whole = builder.icmp_signed(">", left, I64(MOST_ROWS))
     rows = builder.select(whole, I64(MOST_ROWS), left)
-    emitter.loop(rows, 1, [], _make_row(emitter, arithmetic, vectors, sums, row_factor, out, affine, residual))
+    emitter.each(rows, 1, _make_row(emitter, arithmetic, vectors, sums, tile))
 
 
-def _make_row(emitter: Emitter, arithmetic: Arithmetic, vectors: int, sums, row_factor, out, affine, residual):
+def _make_row(emitter: Emitter, arithmetic: Arithmetic, vectors: int, sums: Rows, tile: LinearTile):
     """Make the body of the loop over rows, which makes outputs of their sums."""
-    builder = emitter.builder
+    builder, affine = emitter.builder, tile.affine
     columns = [I64(n * TILE_BYTES) for n in range(vectors)]
 
     def line(address, read=emitter.load):
         return [read(builder.add(address, column)) for column in columns]
 
-    biases = line(affine[0])
-    factors, corrections = (line(affine[1]), line(affine[2], emitter.load_integers)) if arithmetic.integer else ([], [])
+    biases, factors, corrections = line(affine.bias), [], []
+    if arithmetic.integer:
+        factors, corrections = line(affine.factors), line(affine.corrections, emitter.load_integers)
 
-    def row(i, _):
-        at, place, beside = (builder.add(start, builder.mul(i, step)) for start, step in (sums, out, residual))
+    def row(i):
+        at, place, beside = (
+            builder.add(start, builder.mul(i, step)) for start, step in (sums, tile.out, tile.residual)
+        )
         if arithmetic.integer:
             totals = [builder.add(*pair) for pair in zip(line(at, emitter.load_integers), corrections)]
-            factor = emitter.splat(emitter.load_scalar(builder.add(row_factor, builder.mul(i, I64(4)))))
+            factor = emitter.splat(emitter.load_scalar(builder.add(tile.rows.factors, builder.mul(i, I64(4)))))
             values = add_affine(emitter, totals, factor, factors, biases, line(beside))
         else:
             values = [emitter.add(*pair) for pair in zip(line(at), biases)]
             values = [emitter.add(*pair) for pair in zip(values, line(beside))]
         for column, value in zip(columns, values, strict=True):
             emitter.store(value, builder.add(place, column))
-        return []
 
     return row
 
 
 def make_amx_linear_tile(vectors: int = TARGET.vectors):
-    """The intrinsic ``tile(panels, left, rows_at, panel, steps, out, affine, residual)``.
+    """The intrinsic ``tile(weights, left, rows, panels, steps, out, affine, residual)``.
 
     left      rows that there are; the first 32 at most are taken.
     steps     of the inner dimension, whole blocks of TILE_STEPS.
@@ -125,44 +119,19 @@ def make_amx_linear_tile(vectors: int = TARGET.vectors):
     are of whole blocks; rows that fill a register of the configured height can be read.
     """
 
-    @intrinsic
-    def tile(typing_context, panels, left, rows_at, panel, steps, out, affine, residual):
-        arithmetic = arithmetic_for(PRECISIONS[panels.dtype])
+    def emit(arithmetic, emitter, left, *values):
+        emit_amx_linear_tile(emitter, arithmetic, vectors, left, LinearTile(*values))
 
-        def generate(context, builder, kind, arguments):
-            def emit(emitter, left, *values):
-                emit_amx_linear_tile(emitter, arithmetic, vectors, left, values)
-
-            name = f"fastattn.amx_linear_{arithmetic.name}_{vectors}"
-            Emitter(builder, TARGET).call_once(name, arguments[1:], emit)
-            return context.get_dummy_value()
-
-        return types.void(panels, types.intp, *addresses(LINEAR_TILE)), generate
-
-    return tile
+    return make_array_routine(f"amx_linear_{vectors}", (None, *LINEAR_TILE), arithmetic_of, emit)
 
 
-configure_tiles = make_intrinsic(
-    "configure_tiles", types.void, (types.intp,), configure, "Give registers of rows that many rows, 1 to 16."
-)
-release_tiles = make_intrinsic("release_tiles", types.void, (), release, "Leave the tile registers empty.")
+@as_intrinsic(types.void, types.intp)
+def configure_tiles(emitter: Emitter, rows):
+    """Give registers of rows that many rows, 1 to 16."""
+    configure(emitter, rows)
 
 
-def amx_assembly(target: Target, cpu: str, precision: str) -> str:
-    """Assembly of the tile for any x86-64 CPU that has it, to be read, not run."""
-    import llvmlite.binding as llvm
-
-    llvm.initialize_all_targets()
-    llvm.initialize_all_asmprinters()
-    module = ir.Module("tile")
-    module.triple = triple = "x86_64-unknown-linux-gnu"
-    numbers = sum(n or 1 for n in LINEAR_TILE)
-    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [I64] * (1 + numbers)), "tile")
-    builder = ir.IRBuilder(function.append_basic_block())
-    left, *arguments = function.args
-    arithmetic = arithmetic_for(precision, target)
-    emit_amx_linear_tile(Emitter(builder, target), arithmetic, target.vectors, left, nested(arguments, LINEAR_TILE))
-    builder.ret_void()
-    machine = llvm.Target.from_triple(triple).create_target_machine(cpu=cpu, features="", opt=3)
-    code = llvm.parse_assembly(str(module))
-    return machine.emit_assembly(code)
+@as_intrinsic(types.void)
+def release_tiles(emitter: Emitter):
+    """Leave the tile registers empty."""
+    release(emitter)

@@ -6,7 +6,8 @@ integers exactly, bfloat16 in another order, on Arm with another rounding too, i
 """
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import astuple, dataclass
+from typing import Any
 
 from llvmlite import ir
 
@@ -57,22 +58,13 @@ def _vector(emitter: Emitter, element, per_lane: int):
     return ir.VectorType(element, emitter.target.lanes * per_lane)
 
 
-def _load(emitter: Emitter, address, kind):
-    value = emitter.builder.load(emitter.pointer(address, kind))
-    value.align = 1
-    return value
-
-
 def _spread_word(emitter: Emitter, address):
     """The 32-bit word at an address in every lane, as integers."""
-    builder = emitter.builder
-    undefined = ir.Constant(emitter.integers, ir.Undefined)
-    one = builder.insert_element(undefined, _load(emitter, address, I32), I32(0))
-    return builder.shuffle_vector(one, undefined, ir.Constant(emitter.integers, [0] * emitter.target.lanes))
+    return emitter.splat(emitter.read(address, I32, 1))
 
 
 def _spread_float(emitter: Emitter, address):
-    value = _load(emitter, address, F32)
+    value = emitter.read(address, F32, 1)
     if emitter.target.by_lane:
         # else LLVM would load and duplicate at once, for which the multiply-adds' units are needed too: a tile's step
         # takes 15.5 cycles of a Neoverse N1 then, and 12 this way (8.4 and 6 of a V1, by LLVM's models)
@@ -80,19 +72,20 @@ def _spread_float(emitter: Emitter, address):
     return emitter.splat(value)
 
 
-def _words(emitter: Emitter, address):
-    return _load(emitter, address, emitter.integers)
+def load_words(emitter: Emitter, address):
+    """LANES 32-bit words at any address, as integers."""
+    return emitter.read(address, emitter.integers, 1)
 
 
-# float32, and bfloat16 widened to it: a step of bfloat16 is two of float32
-def _add_float32(emitter: Emitter, spread, operand, total):
-    return emitter.fma(spread, operand, total)
+def _both(emitter: Emitter, pair):
+    """Each of two numbers in every lane."""
+    return [emitter.pick(pair, [n] * emitter.target.lanes) for n in (0, 1)]
 
 
+# bfloat16 widened to float32: a step of bfloat16 is two of float32
 def _spread_two(emitter: Emitter, address):
     if emitter.target.by_lane:
-        pair = _load(emitter, address, ir.VectorType(F32, 2))
-        return [_pick(emitter, pair, [n] * emitter.target.lanes) for n in (0, 1)]
+        return _both(emitter, emitter.read(address, ir.VectorType(F32, 2), 1))
     return _spread_float(emitter, address), _spread_float(emitter, emitter.builder.add(address, I64(4)))
 
 
@@ -100,8 +93,7 @@ def _two_abreast(emitter: Emitter, address):
     """(even, odd): the floats of two vectors at even and at odd indices."""
     lanes = emitter.target.lanes
     first, second = (emitter.load(emitter.builder.add(address, I64(skip))) for skip in (0, 4 * lanes))
-    orders = (ir.Constant(emitter.integers, list(range(start, 2 * lanes, 2))) for start in (0, 1))
-    return tuple(emitter.builder.shuffle_vector(first, second, order) for order in orders)
+    return [emitter.pick(first, range(start, 2 * lanes, 2), second) for start in (0, 1)]
 
 
 def _widened_halves(emitter: Emitter, words):
@@ -113,54 +105,48 @@ def _widened_halves(emitter: Emitter, words):
 
 
 def _widen_two(emitter: Emitter, address):
-    return _widened_halves(emitter, _words(emitter, address))
+    return _widened_halves(emitter, load_words(emitter, address))
 
 
 def _spread_narrow(emitter: Emitter, address):
     return _widened_halves(emitter, _spread_word(emitter, address))
 
 
-def _add_two(emitter: Emitter, spread, operand, total):
-    return emitter.fma(spread[1], operand[1], emitter.fma(spread[0], operand[0], total))
+def add_both(emitter: Emitter, spread, operand, total):
+    """The products of two vectors of float32 with two others, added one after the other."""
+    for pair in zip(spread, operand):
+        total = emitter.fma(*pair, total)
+    return total
 
 
-def _add_bfloat16(emitter: Emitter, spread, operand, total):
-    kind, bits = _vector(emitter, BFloat(), 2), emitter.target.lanes * 32
-    values = (emitter.builder.bitcast(v, kind) for v in (spread, operand))
-    return emitter.call(f"llvm.x86.avx512bf16.dpbf16ps.{bits}", emitter.vector, total, *values)
+def _by_instruction(name: str, element: ir.Type) -> Callable:
+    """``add`` by an instruction on vectors of ``element`` with as many bits as the sums, which its name may have."""
+    per_lane = 2 if isinstance(element, BFloat) else 4
 
+    def add(emitter: Emitter, spread, operand, total):
+        values = (emitter.builder.bitcast(value, _vector(emitter, element, per_lane)) for value in (spread, operand))
+        return emitter.call(f"llvm.{name.format(emitter.target.lanes * 32)}", total.type, total, *values)
 
-def _add_unsigned_dot(emitter: Emitter, spread, operand, total):
-    """vpdpbusd: four products of an unsigned byte of A and a signed byte of B."""
-    kind, bits = _vector(emitter, I8, 4), emitter.target.lanes * 32
-    values = (emitter.builder.bitcast(v, kind) for v in (spread, operand))
-    return emitter.call(f"llvm.x86.avx512.vpdpbusd.{bits}", emitter.integers, total, *values)
-
-
-def _pick(emitter: Emitter, vector, numbers):
-    """A vector of the lanes with these numbers."""
-    order = list(numbers)
-    return emitter.builder.shuffle_vector(vector, vector, ir.Constant(ir.VectorType(I32, len(order)), order))
+    return add
 
 
 def _part_pairs(emitter: Emitter, pairs):
     """Pairs with all first values before all second ones."""
     lanes = emitter.target.lanes
-    return _pick(emitter, pairs, [n for first in (0, 1) for n in range(first, 2 * lanes, 2)])
+    return emitter.pick(pairs, [n for first in (0, 1) for n in range(first, 2 * lanes, 2)])
 
 
 def _spread_parted(emitter: Emitter, address):
-    pair = _load(emitter, address, ir.VectorType(I16, 2))
-    return [_pick(emitter, pair, [n] * emitter.target.lanes) for n in (0, 1)]
+    return _both(emitter, emitter.read(address, ir.VectorType(I16, 2), 1))
 
 
 def _parted_abreast(emitter: Emitter, address):
-    return _halves(emitter, _part_pairs(emitter, _load(emitter, address, _vector(emitter, I16, 2))))
+    return _halves(emitter, _part_pairs(emitter, emitter.read(address, _vector(emitter, I16, 2), 1)))
 
 
 def _halves(emitter: Emitter, pairs):
     lanes = emitter.target.lanes
-    return [_pick(emitter, pairs, range(first, first + lanes)) for first in (0, lanes)]
+    return [emitter.pick(pairs, range(first, first + lanes)) for first in (0, lanes)]
 
 
 def _widen_parted(emitter: Emitter, address):
@@ -175,45 +161,18 @@ def _add_long(emitter: Emitter, spread, operand, total):
     return total
 
 
-def _add_signed_dot(emitter: Emitter, spread, operand, total):
-    return _call_neon(emitter, "sdot.v4i32.v16i8", I8, spread, operand, total)
-
-
-def _call_neon(emitter: Emitter, name: str, element, spread, operand, total):
-    """total + products, by an intrinsic on vectors of 16 bytes."""
-    kind = ir.VectorType(element, 16 if element is I8 else 8)
-    values = (emitter.builder.bitcast(v, kind) for v in (spread, operand))
-    return emitter.call(f"llvm.aarch64.neon.{name}", total.type, total, *values)
-
-
 def _spread_two_rows(emitter: Emitter, first, second):
     """8 bytes of each of two rows."""
     builder, kind = emitter.builder, ir.VectorType(I64, 2)
     value = ir.Constant(kind, ir.Undefined)
     for lane, address in enumerate((first, second)):
-        value = builder.insert_element(value, _load(emitter, address, I64), I32(lane))
+        value = builder.insert_element(value, emitter.read(address, I64, 1), I32(lane))
     return builder.bitcast(value, emitter.integers)
-
-
-def _add_signed_matrix(emitter: Emitter, spread, operand, total):
-    """smmla: 2 rows of 8 bytes times 2 columns of 8."""
-    return _call_neon(emitter, "smmla.v4i32.v16i8", I8, spread, operand, total)
-
-
-# Unless a process asks Linux for another mode, Arm's instructions for bfloat16 round each sum to odd, and take and give
-# zeros for subnormal numbers: up to 1 ulp of float32 an addition, without bias, where a multiply-add is 1/2 ulp off.
-def _add_bfloat16_dot(emitter: Emitter, spread, operand, total):
-    return _call_neon(emitter, "bfdot.v4f32.v8bf16", BFloat(), spread, operand, total)
-
-
-def _add_bfloat16_matrix(emitter: Emitter, spread, operand, total):
-    """bfmmla: 2 rows of 4 bfloat16 times 2 columns of 4, in two steps of two products."""
-    return _call_neon(emitter, "bfmmla", BFloat(), spread, operand, total)
 
 
 def _widen_pairs(emitter: Emitter, address):
     """Pairs of int8, widened to int16: they cannot saturate, and one widening serves all rows of a tile."""
-    stored = _load(emitter, address, _vector(emitter, I8, 2))
+    stored = emitter.read(address, _vector(emitter, I8, 2), 1)
     return emitter.builder.sext(stored, _vector(emitter, I16, 2))
 
 
@@ -232,47 +191,46 @@ def _add_widened(emitter: Emitter, spread, operand, total):
     builder, lanes = emitter.builder, emitter.target.lanes
     value = builder.bitcast(spread, _vector(emitter, I16, 2))
     product = builder.mul(*(builder.sext(v, _vector(emitter, I32, 2)) for v in (value, operand)))
-    halves = (
-        builder.shuffle_vector(product, product, ir.Constant(emitter.integers, list(range(first, 2 * lanes, 2))))
-        for first in (0, 1)
-    )
-    for half in halves:
-        total = builder.add(total, half)
+    for first in (0, 1):
+        total = builder.add(total, emitter.pick(product, range(first, 2 * lanes, 2)))
     return total
 
 
-def _arithmetic(
-    precision: str,
-    name: str,
-    spread: Callable,
-    abreast: Callable,
-    operand: Callable,
-    add: Callable,
-    rows: int = 1,
-    alone: Arithmetic | None = None,
-) -> Arithmetic:
+def _arithmetic(precision: str, name: str, *instructions: Any) -> Arithmetic:
     """The format of that precision and name with its instructions."""
-    form = asdict(FORMATS[precision][name])
-    return Arithmetic(**form, spread=spread, abreast=abreast, operand=operand, add=add, rows=rows, alone=alone)
+    return Arithmetic(*astuple(FORMATS[precision][name]), *instructions)
 
 
-FLOAT32 = _arithmetic("float32", "float32", _spread_float, Emitter.load, Emitter.load, _add_float32)
-_SDOT = _arithmetic("int8", "sdot", _spread_word, _words, _words, _add_signed_dot)
-_BFDOT = _arithmetic("bfloat16", "bfdot", _spread_word, _words, _words, _add_bfloat16_dot)
+FLOAT32 = _arithmetic("float32", "float32", _spread_float, Emitter.load, Emitter.load, Emitter.fma)
+
+# four products of a word's bytes and their sum: with vpdpbusd of unsigned bytes of A and signed ones of B
+_add_unsigned = _by_instruction("x86.avx512.vpdpbusd.{}", I8)
+_add_bytes = _by_instruction("aarch64.neon.sdot.v4i32.v16i8", I8)
+# 2 rows of 8 bytes times 2 columns of 8
+_add_matrices = _by_instruction("aarch64.neon.smmla.v4i32.v16i8", I8)
+_SDOT = _arithmetic("int8", "sdot", _spread_word, load_words, load_words, _add_bytes)
 INT8 = {
-    "vnni": _arithmetic("int8", "vnni", _spread_word, _words, _words, _add_unsigned_dot),
+    "vnni": _arithmetic("int8", "vnni", _spread_word, load_words, load_words, _add_unsigned),
     "sdot": _SDOT,
-    "smmla": _arithmetic("int8", "smmla", _spread_two_rows, _words, _words, _add_signed_matrix, 2, _SDOT),
+    "smmla": _arithmetic("int8", "smmla", _spread_two_rows, load_words, load_words, _add_matrices, 2, _SDOT),
     "smlal": _arithmetic("int8", "smlal", _spread_parted, _parted_abreast, _widen_parted, _add_long),
-    "pairs": _arithmetic("int8", "pairs", _spread_word, _words, _widen_pairs, _add_pairs),
-    "widened": _arithmetic("int8", "widened", _spread_word, _words, _widen_pairs, _add_widened),
+    "pairs": _arithmetic("int8", "pairs", _spread_word, load_words, _widen_pairs, _add_pairs),
+    "widened": _arithmetic("int8", "widened", _spread_word, load_words, _widen_pairs, _add_widened),
 }
+
+# two products of a word's halves and their sum; with bfmmla 2 rows of 4 times 2 columns of 4, in two steps of two
+_add_halves = _by_instruction("x86.avx512bf16.dpbf16ps.{}", BFloat())
+# Unless a process asks Linux for another mode, Arm's instructions for bfloat16 round each sum to odd, and take and give
+# zeros for subnormal numbers: up to 1 ulp of float32 an addition, without bias, where a multiply-add is 1/2 ulp off.
+_add_arm_halves = _by_instruction("aarch64.neon.bfdot.v4f32.v8bf16", BFloat())
+_add_arm_matrices = _by_instruction("aarch64.neon.bfmmla", BFloat())
+_BFDOT = _arithmetic("bfloat16", "bfdot", _spread_word, load_words, load_words, _add_arm_halves)
 BFLOAT16 = {
-    "dot": _arithmetic("bfloat16", "dot", _spread_word, _words, _words, _add_bfloat16),
-    "bfmmla": _arithmetic("bfloat16", "bfmmla", _spread_two_rows, _words, _words, _add_bfloat16_matrix, 2, _BFDOT),
-    "widened": _arithmetic("bfloat16", "widened", _spread_two, _two_abreast, _widen_two, _add_two),
+    "dot": _arithmetic("bfloat16", "dot", _spread_word, load_words, load_words, _add_halves),
+    "bfmmla": _arithmetic("bfloat16", "bfmmla", _spread_two_rows, load_words, load_words, _add_arm_matrices, 2, _BFDOT),
+    "widened": _arithmetic("bfloat16", "widened", _spread_two, _two_abreast, _widen_two, add_both),
     # rows as tile registers take them; what else reads those, dot products with single rows of weights, widens them
-    "tiles": _arithmetic("bfloat16", "tiles", _spread_narrow, _widen_two, _widen_two, _add_two),
+    "tiles": _arithmetic("bfloat16", "tiles", _spread_narrow, _widen_two, _widen_two, add_both),
 }
 
 

@@ -13,6 +13,12 @@ from fastattn.simd.target import Target
 
 F32, I32, I64 = ir.FloatType(), ir.IntType(32), ir.IntType(64)
 EXACT = ("nsz",)
+SHIFT = 1.5 * 2**23  # added to a number it rounds it to an integer, which is then in the low bits
+
+
+def suffix(kind) -> str:
+    """How the names of LLVM's intrinsics have a number's type."""
+    return "f32" if kind == F32 else f"i{kind.width}"
 
 
 def float32_constant(value: float) -> float:
@@ -20,10 +26,10 @@ def float32_constant(value: float) -> float:
     return struct.unpack("f", struct.pack("f", value))[0]
 
 
-def nested(values, sizes) -> list:
-    """The values in tuples of these sizes; 0: a value without a tuple."""
+def nested(values, forms) -> list:
+    """The values in tuples of these classes; None: a value without a tuple."""
     given = iter(values)
-    return [tuple(islice(given, size)) if size else next(given) for size in sizes]
+    return [form(*islice(given, len(form._fields))) if form else next(given) for form in forms]
 
 
 class Emitter:
@@ -34,11 +40,14 @@ class Emitter:
         self.target = target
         self.vector = ir.VectorType(F32, target.lanes)
         self.integers = ir.VectorType(I32, target.lanes)
+        self.halves = ir.VectorType(ir.IntType(16), target.lanes)
+        self.float16 = ir.VectorType(ir.HalfType(), target.lanes)
 
     def constant(self, value: float):
         return ir.Constant(self.vector, [float32_constant(value)] * self.target.lanes)
 
     def count_lanes(self):
+        """0, 1, 2 and so on, lane by lane."""
         return ir.Constant(self.vector, [float(n) for n in range(self.target.lanes)])
 
     def integer(self, value: int):
@@ -50,22 +59,40 @@ class Emitter:
         function = module.globals.get(name) or ir.Function(module, kind, name)
         return self.builder.call(function, arguments)
 
+    def pick(self, vector, lanes, other=None):
+        """The lanes with these numbers; those of ``other``, a second vector, are numbered on."""
+        order = list(lanes)
+        indices = ir.Constant(ir.VectorType(I32, len(order)), order)
+        return self.builder.shuffle_vector(vector, vector if other is None else other, indices)
+
+    def splat(self, scalar):
+        """A scalar of any type in every lane."""
+        undefined = ir.Constant(ir.VectorType(scalar.type, self.target.lanes), ir.Undefined)
+        one = self.builder.insert_element(undefined, scalar, I32(0))
+        return self.pick(one, [0] * self.target.lanes, undefined)
+
+    def row_addresses(self, first, distance, count: int) -> list:
+        """Of ``count`` rows, ``distance`` bytes apart."""
+        return [self.builder.add(first, self.builder.mul(distance, I64(n))) for n in range(count)]
+
     def prefetch(self, address, locality: int = 2) -> None:
         """Prefetch a cache line, at any address, into L1 (locality 3) or L2 (locality 2)."""
         pointer, (read, data) = self.pointer(address, ir.IntType(8)), (I32(0), I32(1))
         self.call("llvm.prefetch.p0", ir.VoidType(), pointer, read, I32(locality), data)
 
-    def call_once(self, name: str, arguments, emit, result=None, rare=False):
+    def call_once(self, name: str, arguments, emit, result=None, rare=False, forms=None):
         """Call a function of that name; ``emit(emitter, *arguments)`` writes its body if there is none yet.
 
-        For long code, so that a kernel contains and compiles it once; the name must include all that it depends on. A
-        Numba tuple, an LLVM array, reaches ``emit`` as a tuple. A ``rare`` call is moved out of the way of other code:
-        attention of short sentences takes 7% longer with a call in it that is never made.
+        For long code, so that a kernel contains and compiles it once; the name must include all that it depends on.
+        A ``rare`` call is moved out of the way of other code: attention of short sentences takes 7% longer with a call
+        in it that is never made.
+
+        forms  for each argument the class of a tuple, an array to LLVM, or None: a number
         """
-        sizes = [len(a.type) if isinstance(a.type, ir.ArrayType) else 0 for a in arguments]
-        values = []
-        for argument, size in zip(arguments, sizes, strict=True):
-            values += [self.builder.extract_value(argument, i) for i in range(size)] or [argument]
+        forms, values = forms or [None] * len(arguments), []
+        for argument, form in zip(arguments, forms, strict=True):
+            fields = range(len(form._fields)) if form else ()
+            values += [self.builder.extract_value(argument, i) for i in fields] or [argument]
         function = self.builder.module.globals.get(name)
         if function is None:
             kind = ir.FunctionType(ir.VoidType() if result is None else result, [v.type for v in values])
@@ -75,7 +102,7 @@ class Emitter:
             if rare:
                 function.attributes.add("cold")
             inside = ir.IRBuilder(function.append_basic_block())
-            value = emit(Emitter(inside, self.target), *nested(function.args, sizes))
+            value = emit(Emitter(inside, self.target), *nested(function.args, forms))
             if result is None:
                 inside.ret_void()
             else:
@@ -110,64 +137,69 @@ class Emitter:
         return self.builder.bitcast(self.builder.select(self.builder.icmp_signed(">", a, b), a, b), self.vector)
 
     def minimum(self, a, b):
+        """The smaller; b if either is NaN."""
         return self.builder.select(self.builder.fcmp_ordered("<", a, b, flags=EXACT), a, b)
 
     def absolute(self, a):
+        """The magnitude, lane by lane."""
         bits = self.builder.bitcast(a, self.integers)
         return self.builder.bitcast(self.builder.and_(bits, self.integer(0x7FFFFFFF)), self.vector)
-
-    def splat(self, scalar):
-        undefined = ir.Constant(self.vector, ir.Undefined)
-        one = self.builder.insert_element(undefined, scalar, I32(0))
-        return self.builder.shuffle_vector(one, undefined, ir.Constant(self.integers, [0] * self.target.lanes))
 
     def pointer(self, address, pointee):
         return self.builder.inttoptr(address, pointee.as_pointer())
 
-    def load(self, address):
-        value = self.builder.load(self.pointer(address, self.vector))
-        value.align = 4
+    def read(self, address, kind, align: int = 4):
+        """A value of an LLVM type."""
+        value = self.builder.load(self.pointer(address, kind))
+        value.align = align
         return value
+
+    def store(self, value, address, align: int = 4) -> None:
+        """Write a vector, or a value of another type, to an address."""
+        self.builder.store(value, self.pointer(address, value.type)).align = align
+
+    def load_first(self, address, count, fill, align: int = 4):
+        """The first ``count`` lanes from memory, the rest from ``fill``, a vector; nothing past them is read."""
+        name = f"llvm.masked.load.v{self.target.lanes}{suffix(fill.type.element)}.p0"
+        return self.call(name, fill.type, self.pointer(address, fill.type), I32(align), self.first_lanes(count), fill)
+
+    def store_first(self, value, address, count, align: int = 4) -> None:
+        """Write the first ``count`` lanes of a vector to an address."""
+        name = f"llvm.masked.store.v{self.target.lanes}{suffix(value.type.element)}.p0"
+        pointer = self.pointer(address, value.type)
+        self.call(name, ir.VoidType(), value, pointer, I32(align), self.first_lanes(count))
+
+    def load(self, address):
+        """The vector at an address."""
+        return self.read(address, self.vector)
 
     def load_integers(self, address):
-        value = self.builder.load(self.pointer(address, self.integers))
-        value.align = 4
-        return value
+        return self.read(address, self.integers)
 
     def load_scalar(self, address):
-        value = self.builder.load(self.pointer(address, F32))
-        value.align = 4
-        return value
+        """The float32 at an address."""
+        return self.read(address, F32)
 
-    def store(self, value, address):
-        self.builder.store(value, self.pointer(address, self.vector)).align = 4
+    def _load_halves(self, address, count):
+        """LANES 16-bit values; with a ``count`` (i64) only the first are read, the rest is zero."""
+        if count is None:
+            return self.read(address, self.halves, 2)
+        return self.load_first(address, count, ir.Constant(self.halves, [0] * self.target.lanes), 2)
 
     def load_bfloat16(self, address, count=None):
         """LANES values of bfloat16 as float32; with a ``count`` (i64) only the first are read, the rest is zero."""
-        if count is None:
-            bits = self.builder.load(self.pointer(address, ir.VectorType(ir.IntType(16), self.target.lanes)))
-            bits.align = 2
-        else:
-            bits = self._first_halves(address, count)
-        wide = self.builder.shl(self.builder.zext(bits, self.integers), self.integer(16))
-        return self.builder.bitcast(wide, self.vector)
+        wide = self.builder.zext(self._load_halves(address, count), self.integers)
+        return self.builder.bitcast(self.builder.shl(wide, self.integer(16)), self.vector)
 
     def load_float16(self, address, count=None):
-        """LANES values of float16 as float32; with a ``count`` (i64) only the first are read, the rest is zero."""
-        kind = ir.VectorType(ir.HalfType(), self.target.lanes)
-        if count is None:
-            value = self.builder.load(self.pointer(address, kind))
-            value.align = 2
-        else:
-            value = self.builder.bitcast(self._first_halves(address, count), kind)
+        """As ``load_bfloat16``, of float16."""
+        value = self.builder.bitcast(self._load_halves(address, count), self.float16)
         return self.builder.fpext(value, self.vector)
 
     def widen_float16(self, bits):
         """LANES values of float16, i16, as float32; without an instruction for it by shifts, and exactly so too."""
         if self.target.float16:
-            return self.builder.fpext(
-                self.builder.bitcast(bits, ir.VectorType(ir.HalfType(), self.target.lanes)), self.vector
-            )
+            return self.builder.fpext(self.builder.bitcast(bits, self.float16), self.vector)
         b = self.builder
         wide = b.zext(bits, self.integers)
         shifted = b.shl(b.and_(wide, self.integer(0x7FFF)), self.integer(13))
@@ -180,26 +212,20 @@ class Emitter:
 
     def store_first_float16(self, value, address, count):
         """Write the first ``count`` (i64) lanes as the nearest float16, ties to even."""
-        narrow = self.builder.fptrunc(value, ir.VectorType(ir.HalfType(), self.target.lanes))
-        kind = ir.VectorType(ir.IntType(16), self.target.lanes)
-        name, bits = f"llvm.masked.store.v{self.target.lanes}i16.p0", self.builder.bitcast(narrow, kind)
-        self.call(name, ir.VoidType(), bits, self.pointer(address, kind), I32(2), self.first_lanes(count))
-
-    def _first_halves(self, address, count):
-        """The first ``count`` 16-bit values at an address, then zeros."""
-        kind = ir.VectorType(ir.IntType(16), self.target.lanes)
-        name, zero = f"llvm.masked.load.v{self.target.lanes}i16.p0", ir.Constant(kind, [0] * self.target.lanes)
-        return self.call(name, kind, self.pointer(address, kind), I32(2), self.first_lanes(count), zero)
+        narrow = self.builder.fptrunc(value, self.float16)
+        self.store_first(self.builder.bitcast(narrow, self.halves), address, count, 2)
 
     def round_to_integers(self, value):
-        """The nearest integers, ties to even; |value| < 2**22. Adding 1.5 * 2**23 leaves them in the low bits."""
-        shifted = self.add(value, self.constant(12582912.0))
+        """The nearest integers, ties to even; |value| < 2**22."""
+        return self.low_bits(self.add(value, self.constant(SHIFT)))
+
+    def low_bits(self, shifted):
+        """The integers of numbers to which SHIFT was added, which rounds them."""
         return self.builder.sub(self.builder.bitcast(shifted, self.integers), self.integer(0x4B400000))
 
     def store_narrow(self, integers, address, bits: int):
         """Write the low 8 or 16 bits of every lane, adjacent to each other."""
-        kind = ir.VectorType(ir.IntType(bits), self.target.lanes)
-        self.builder.store(self.builder.trunc(integers, kind), self.pointer(address, kind)).align = 1
+        self.store(self.builder.trunc(integers, ir.VectorType(ir.IntType(bits), self.target.lanes)), address, 1)
 
     def round_to_bfloat16(self, value):
         """The bits of the nearest bfloat16, ties to even, in the upper half of every lane; NaN stays NaN."""
@@ -213,23 +239,7 @@ class Emitter:
     def first_lanes(self, count):
         """Mask of the lanes below ``count`` (i64)."""
         lanes = ir.Constant(self.integers, list(range(self.target.lanes)))
-        narrow = self.builder.trunc(count, I32)
-        undefined = ir.Constant(self.integers, ir.Undefined)
-        one = self.builder.insert_element(undefined, narrow, I32(0))
-        zeros = ir.Constant(self.integers, [0] * self.target.lanes)
-        return self.builder.icmp_signed("<", lanes, self.builder.shuffle_vector(one, undefined, zeros))
-
-    def _masked(self, operation: str) -> str:
-        return f"llvm.masked.{operation}.v{self.target.lanes}f32.p0"
-
-    def load_first(self, address, count, fill):
-        """The first ``count`` lanes from memory, the rest from ``fill`` (a vector); nothing past them is read."""
-        pointer = self.pointer(address, self.vector)
-        return self.call(self._masked("load"), self.vector, pointer, I32(4), self.first_lanes(count), fill)
-
-    def store_first(self, value, address, count):
-        pointer = self.pointer(address, self.vector)
-        self.call(self._masked("store"), ir.VoidType(), value, pointer, I32(4), self.first_lanes(count))
+        return self.builder.icmp_signed("<", lanes, self.splat(self.builder.trunc(count, I32)))
 
     def load_part(self, address, left, fill):
         """``load`` if ``left`` (i64) is LANES or more, else ``load_first``, which is slow even for a whole vector."""
@@ -244,6 +254,7 @@ class Emitter:
         return value
 
     def store_part(self, value, address, left):
+        """Write a whole vector, or its first ``left`` lanes."""
         with self.builder.if_else(self.builder.icmp_signed(">=", left, I64(self.target.lanes))) as (whole, part):
             with whole:
                 self.store(value, address)
@@ -256,8 +267,17 @@ class Emitter:
         while width > 1:
             width //= 2
             lanes = [i + width if i < width else i for i in range(self.target.lanes)]
-            value = combine(value, self.builder.shuffle_vector(value, value, ir.Constant(self.integers, lanes)))
+            value = combine(value, self.pick(value, lanes))
         return self.builder.extract_element(value, I32(0))
+
+    def each(self, size, step: int, body) -> None:
+        """Call ``body(offset)`` for offset = 0, step, ... below ``size`` (i64)."""
+
+        def without_values(offset, values):
+            body(offset)
+            return values
+
+        self.loop(size, step, [], without_values)
 
     def loop(self, size, step: int, initial: list, body) -> list:
         """values = body(offset, values) for offset = 0, step, ... below ``size`` (i64); returns the last values."""
@@ -280,102 +300,3 @@ class Emitter:
             phi.add_incoming(start, entry)
             phi.add_incoming(end, last)
         return results
-
-    def polynomial(self, x, coefficients):
-        """Horner's rule, highest power first."""
-        value = self.constant(coefficients[0])
-        for c in coefficients[1:]:
-            value = self.fma(value, x, self.constant(c))
-        return value
-
-    def exp(self, x):
-        """e**x to 2 ulp for all float32: 0 for -inf, inf on overflow, NaN stays.
-
-        Cody and Waite reduction x = n ln 2 + r with |r| <= ln 2 / 2, a polynomial in r, and 2**n in two factors
-        so that neither leaves the exponent's range.
-        """
-        b = self.builder
-        # ordered comparisons are false for NaN, which therefore passes both bounds
-        low, high = self.constant(-104.0), self.constant(89.0)
-        x = b.select(b.fcmp_ordered("<", x, low, flags=EXACT), low, x)
-        x = b.select(b.fcmp_ordered(">", x, high, flags=EXACT), high, x)
-        # adding 1.5 * 2**23 rounds to an integer, which is then in the low bits
-        shift = self.constant(12582912.0)
-        shifted = self.fma(x, self.constant(1.4426950408889634), shift)
-        n = self.subtract(shifted, shift)
-        r = self.fma(n, self.constant(-0.693359375), x)
-        r = self.fma(n, self.constant(2.12194440e-4), r)
-        p = self.polynomial(r, EXP)
-        p = self.add(self.fma(self.multiply(r, r), p, r), self.constant(1.0))
-        integer = b.sub(b.bitcast(shifted, self.integers), self.integer(0x4B400000))
-        half = b.ashr(integer, self.integer(1))
-        for part in (half, b.sub(integer, half)):
-            bits = b.shl(b.add(part, self.integer(127)), self.integer(23))
-            p = self.multiply(p, b.bitcast(bits, self.vector))
-        return p
-
-    def exp2(self, x):
-        """2**x for x <= 127, to 2 ulp where the result is normal; exactly 0 for x <= -127, so for -inf. NaN stays.
-
-        Cheaper than exp: a softmax has x <= 0 only, and includes log2(e) in the scale of its scores.
-        """
-        b = self.builder
-        # in this order NaN passes; at the bound the exponent below becomes that of zero
-        x = self.maximum(self.constant(-127.0), x)
-        shift = self.constant(12582912.0)
-        shifted = self.add(x, shift)
-        f = self.subtract(x, self.subtract(shifted, shift))
-        p = self.fma(f, self.polynomial(f, EXP2), self.constant(1.0))
-        exponent = b.shl(b.bitcast(shifted, self.integers), self.integer(23))
-        return b.bitcast(b.add(b.bitcast(p, self.integers), exponent), self.vector)
-
-    def erf(self, x):
-        """erf(x), relative error below 4e-7: x P(x^2) with x clipped to the bound, where erf is 1.
-
-        It avoids the division of a rational function, which takes as long as ten multiplications. P's argument is
-        mapped to -1 .. 1, which keeps its coefficients small.
-        """
-        # in this order NaN passes
-        x = self.minimum(self.constant(ERF_BOUND), self.maximum(self.constant(-ERF_BOUND), x))
-        inside = self.fma(self.multiply(x, x), self.constant(2 / ERF_BOUND**2), self.constant(-1.0))
-        return self.multiply(x, self.polynomial(inside, ERF))
-
-    def tanh(self, x):
-        """tanh(x), relative error below 4e-7: x P(x^2) / Q(x^2) with x clipped to the bound, as in erf."""
-        x = self.minimum(self.constant(TANH_BOUND), self.maximum(self.constant(-TANH_BOUND), x))
-        square = self.multiply(x, x)
-        numerator = self.multiply(x, self.polynomial(square, TANH_ODD))
-        return self.divide(numerator, self.polynomial(square, TANH_EVEN))
-
-    def accurate_tanh(self, x):
-        """tanh(x) as a caller's own libraries have it: relative error below 4e-7, and 1.2e-7 from 1/2 on.
-
-        There it is 1 - 2 t / (1 + t) of the magnitude, with t = e**-2x, which ends at 1. NaN stays.
-        """
-        b, one = self.builder, self.constant(1.0)
-        magnitude = self.absolute(x)
-        t = self.exp2(self.multiply(magnitude, self.constant(-2.8853900817779268)))
-        large = self.subtract(one, self.divide(self.add(t, t), self.add(one, t)))
-        sign = b.and_(b.bitcast(x, self.integers), self.integer(-0x80000000))
-        large = b.bitcast(b.or_(b.bitcast(large, self.integers), sign), self.vector)
-        return b.select(b.fcmp_ordered("<", magnitude, self.constant(0.55), flags=EXACT), self.tanh(x), large)
-
-
-# (2**f - 1) / f on |f| <= 1/2, minimax in relative error (9e-8), highest power first.
-EXP2 = (1.3264727e-3, 9.6715129e-3, 5.55073375e-2, 2.40222421e-1, 6.93146978e-1)
-# e**r - 1 - r over r**2 on |r| <= ln 2 / 2 (Cephes expf), highest power first.
-EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)
-# erf(x) / x in 2 (x / ERF_BOUND)^2 - 1, minimax in relative error (5e-8), highest power first; erf is 1 at the bound.
-ERF_BOUND = 3.8
-ERF = (
-    0.00111471501, -0.00276698545, 0.00208687363, -0.00309233693, 0.01027676,
-    -0.0185622592, 0.0265081078, -0.0388198383, 0.0551085733, -0.0725454539,
-    0.0908260196, -0.111182436, 0.137739822, -0.185641289, 0.372107625,
-)  # fmt: skip
-# tanh is a minimax rational, highest power first.
-TANH_BOUND = 7.90531110763549805
-TANH_ODD = (
-    -2.76076847742355e-16, 2.00018790482477e-13, -8.60467152213735e-11, 5.12229709037114e-08,
-    1.48572235717979e-05, 6.37261928875436e-04, 4.89352455891786e-03,
-)  # fmt: skip
-TANH_EVEN = (1.19825839466702e-06, 1.18534705686654e-04, 2.26843463243900e-03, 4.89352518554385e-03)

@@ -1,8 +1,9 @@
 """Whole numbers, truth values and runs of positions in lanes, as Numba types beside the float32 of vector.py.
 
-In lanes whole numbers are int32 (INTEGERS), or int64 (LONGS) where what comes from an array of int64 takes part, and
-wrap around; outside lanes they are int64, and LONG what comes from such an array. A RAMP is a run of positions s, s + 1
-and so on, kept as the int64 s: what is added to it or compared with it costs a scalar. A FALL is s, s - 1 and so on.
+In lanes truth values are a MASK, whole numbers int32 (INTEGERS), or int64 (LONGS, in two registers) where what comes
+from an array of int64 takes part, and wrap around; outside lanes they are int64, and LONG what comes from such an
+array. A RAMP is a run of positions s, s + 1 and so on, kept as the int64 s: what is added to it or compared with it
+costs a scalar. A FALL is s, s - 1 and so on: a distance from a RAMP.
 """
 
 from dataclasses import replace
@@ -14,17 +15,9 @@ from numba.extending import lower_cast
 
 from fastattn.simd.emit import EXACT, F32, I32, I64, Emitter
 from fastattn.simd.target import LANES, TARGET
-from fastattn.simd.vector import VECTOR, make_intrinsic, register_form
+from fastattn.simd.vector import VECTOR, PlainType, as_intrinsic, register_form
 
 I1, _BYTE = ir.IntType(1), ir.IntType(8)
-
-
-class Integers(types.Type):
-    """LANES int32 in one register, or int64 in two."""
-
-    def __init__(self, bits: int):
-        super().__init__(name=f"int{bits}x{LANES}")
-        self.bits = bits
 
 
 class Long(types.Type):
@@ -45,38 +38,13 @@ class Long(types.Type):
         return Conversion.safe if isinstance(other, (types.Integer, types.Boolean)) else None
 
 
-class LaneMask(types.Type):
-    """LANES truth values."""
-
-    def __init__(self):
-        super().__init__(name=f"boolx{LANES}")
-
-
-class Ramp(types.Type):
-    """LANES positions in a row, each one more than the one before."""
-
-    def __init__(self):
-        super().__init__(name=f"ramp{LANES}")
-
-
-class Fall(types.Type):
-    """LANES positions, each one less than the one before: a distance from a RAMP."""
-
-    def __init__(self):
-        super().__init__(name=f"fall{LANES}")
-
-
-INTEGERS, LONGS, LONG, MASK, RAMP, FALL = Integers(32), Integers(64), Long(), LaneMask(), Ramp(), Fall()
+INTEGERS, LONGS = (PlainType(f"int{bits}x{LANES}", ir.VectorType(ir.IntType(bits), LANES)) for bits in (32, 64))
+MASK, LONG = PlainType(f"boolx{LANES}", ir.VectorType(I1, LANES)), Long()
+RAMP, FALL = PlainType(f"ramp{LANES}", I64), PlainType(f"fall{LANES}", I64)
 RUNS = (RAMP, FALL)
 IN_LANES = (VECTOR, INTEGERS, LONGS, MASK, RAMP, FALL)
 _ONE_LANE = replace(TARGET, lanes=1)
-
-
-register_form(Integers, lambda kind: ir.VectorType(ir.IntType(kind.bits), LANES))
 register_form(Long, I64)
-register_form(LaneMask, ir.VectorType(I1, LANES))
-register_form(Ramp, I64)
-register_form(Fall, I64)
 
 
 @lower_cast(types.Integer, Long)
@@ -120,13 +88,6 @@ class LaneEmitter(Emitter):
         self.wholes = ir.VectorType(self.one_whole, self.lanes)
         self.truths = ir.VectorType(I1, self.lanes)
 
-    def spread(self, scalar):
-        """A scalar of any type in every lane."""
-        undefined = ir.Constant(ir.VectorType(scalar.type, self.lanes), ir.Undefined)
-        one = self.builder.insert_element(undefined, scalar, I32(0))
-        zeros = ir.Constant(ir.VectorType(I32, self.lanes), [0] * self.lanes)
-        return self.builder.shuffle_vector(one, undefined, zeros)
-
     def whole(self, value: int):
         return ir.Constant(self.wholes, [value] * self.lanes)
 
@@ -146,9 +107,9 @@ class LaneEmitter(Emitter):
         if kind == VECTOR:
             return value
         if isinstance(kind, types.Float):
-            return self.spread(value if value.type == F32 else b.fptrunc(value, F32))
+            return self.splat(value if value.type == F32 else b.fptrunc(value, F32))
         if is_scalar_whole(kind):
-            return self.spread(b.sitofp(_as_int64(b, value, kind), F32))
+            return self.splat(b.sitofp(_as_int64(b, value, kind), F32))
         if is_truth(kind):
             return b.uitofp(self.as_truths(value, kind), self.vector)
         return b.sitofp(value if kind in (INTEGERS, LONGS) else self.as_wholes(value, kind), self.vector)
@@ -160,20 +121,20 @@ class LaneEmitter(Emitter):
             return b.sext(value, self.wholes)
         if kind in RUNS:
             emit = b.add if kind == RAMP else b.sub
-            return emit(self.spread(b.trunc(value, self.one_whole)), self.count())
+            return emit(self.splat(b.trunc(value, self.one_whole)), self.count())
         if is_truth(kind):
             return b.zext(self.as_truths(value, kind), self.wholes)
         value = _as_int64(b, value, kind)
         if self.bits == 32 and not wrapped:
             value = clip(b, value, I64(-(2**31)), I64(2**31 - 1))
-        return self.spread(b.trunc(value, self.one_whole))
+        return self.splat(b.trunc(value, self.one_whole))
 
     def as_truths(self, value, kind):
         b = self.builder
         if kind == MASK:
             return value
         if isinstance(kind, types.Boolean):
-            return self.spread(value)
+            return self.splat(value)
         if is_float(kind):
             return b.fcmp_unordered("!=", self.as_floats(value, kind), self.constant(0.0), flags=EXACT)
         value = value if kind in (INTEGERS, LONGS) else self.as_wholes(value, kind)
@@ -207,26 +168,21 @@ def clip(builder, value, low, high):
     return builder.select(builder.icmp_signed(">", value, high), high, value)
 
 
-def _keep_bytes(emitter: Emitter, mask, address, left):
-    builder, kind = emitter.builder, ir.VectorType(_BYTE, LANES)
-    pointer, zero = emitter.pointer(address, kind), ir.Constant(kind, [0] * LANES)
+@as_intrinsic(types.void, MASK, types.intp, types.intp)
+def keep_bytes(emitter: Emitter, mask, address, left):
+    """Set bytes to 0 where the mask is false: LANES of them, or the first ``left``; no others are touched."""
+    builder, zero = emitter.builder, ir.Constant(ir.VectorType(_BYTE, LANES), [0] * LANES)
     with builder.if_else(builder.icmp_signed(">=", left, I64(LANES))) as (whole, part):
         with whole:
-            value = builder.load(pointer)
-            value.align = 1
-            builder.store(builder.select(mask, value, zero), pointer).align = 1
+            value = emitter.read(address, zero.type, 1)
+            emitter.store(builder.select(mask, value, zero), address, 1)
         with part:
-            first, form = emitter.first_lanes(clip(builder, left, I64(0), I64(LANES))), f"v{LANES}i8.p0"
-            value = emitter.call(f"llvm.masked.load.{form}", kind, pointer, I32(1), first, zero)
-            value = builder.select(mask, value, zero)
-            emitter.call(f"llvm.masked.store.{form}", ir.VoidType(), value, pointer, I32(1), first)
+            count = clip(builder, left, I64(0), I64(LANES))
+            value = emitter.load_first(address, count, zero, 1)
+            emitter.store_first(builder.select(mask, value, zero), address, count, 1)
 
 
-keep_bytes = make_intrinsic(
-    "keep_bytes",
-    types.void,
-    (MASK, types.intp, types.intp),
-    _keep_bytes,
-    "Set bytes to 0 where the mask is false: LANES of them, or the first ``left``; no others are touched.",
-)
-ramp = make_intrinsic("ramp", RAMP, (types.int64,), lambda emitter, start: start, "The positions from one on.")
+@as_intrinsic(RAMP, types.int64)
+def ramp(emitter: Emitter, start):
+    """The positions from one on."""
+    return start

@@ -8,28 +8,13 @@ number becomes the nearest, NaN 0. Each is emitted once for lanes and for a lane
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from numba import types
 from numba.core.typing.templates import AbstractTemplate, infer_global, signature
 from numba.extending import lower_builtin
 
-from fastattn.simd.emissions import (
-    by_builder,
-    extreme,
-    first_if_true,
-    floor_divided,
-    is_nan,
-    last_if_true,
-    negated,
-    negative_float,
-    repeated,
-    rounded,
-    select,
-    shift_left,
-    shift_right,
-    to_wholes,
-)
+from fastattn.simd import elementary, emissions
 from fastattn.simd.emit import EXACT, I32, I64
 from fastattn.simd.lanes import (
     FALL,
@@ -47,12 +32,12 @@ from fastattn.simd.lanes import (
     is_truth,
     is_whole,
 )
-from fastattn.simd.powers import exp2, log, log2, power
 from fastattn.simd.ranges import IN_RANGES, emit_range, range_result
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import VECTOR
 
-OPERATIONS: dict[str, Callable] = {}
+OPERATIONS: dict[str, Callable] = {}  # what compiled code calls
+_RULES: dict[str, "_Operation"] = {}
 FAILURES: list[str] = []  # what could not be typed, latest last; whoever compiles clears it
 _FLOAT = {True: VECTOR, False: types.float32}
 _TRUTH = {True: MASK, False: types.boolean}
@@ -93,9 +78,11 @@ class _Operation:
 
     def is_long(self, kinds) -> bool:
         """Whether whole numbers have 64 bits in lanes, too: for operands that have, or a scalar shifted by lanes."""
+        if self.rule == "shift":
+            shifted, by = kinds
+            if is_scalar_whole(shifted) and by in IN_LANES:
+                return True
         kinds = kinds[1:] if self.rule == "where" else kinds
-        if self.rule == "shift" and is_scalar_whole(kinds[0]) and kinds[1] in IN_LANES:
-            return True
         return LONGS in kinds or LONG in kinds
 
     def emit(self, builder, kinds, values):
@@ -104,10 +91,18 @@ class _Operation:
         convert = {"floats": a.as_floats, "wholes": a.as_wholes, "truths": a.as_truths}[form]
         if form == "wholes" and self.rule in ("ring", "bits"):
             convert = partial(a.as_wholes, wrapped=True)
-        converted = [convert(value, kind) for value, kind in zip(values, kinds)]
+        converted = [convert(*operand) for operand in zip(values, kinds)]
         if self.rule == "where":
-            converted[0] = a.as_truths(values[0], kinds[0])
+            condition, *_ = zip(values, kinds)
+            converted[0] = a.as_truths(*condition)
         return a.result(getattr(self, form)(a, *converted))
+
+
+class _Operand(NamedTuple):
+    """A value of a Numba type; None where only the type of a result is asked for."""
+
+    value: Any
+    kind: types.Type
 
 
 def _wholes(wide: bool, long: bool):
@@ -117,18 +112,26 @@ def _wholes(wide: bool, long: bool):
     return LONG if long else types.int64
 
 
-def _register(name: str, operation: _Operation, special: Callable | None = None) -> None:
-    """``special(builder, kinds, values)`` emits it where it can, and with no builder says the type; else None."""
+def _add(name: str, rule: str, count: int, floats=None, wholes=None, truths=None, special=None) -> None:
+    """Make an operation and what compiled code calls.
+
+    special  (builder, *operands) emits it where it can, and with no builder says the type; else None
+    """
+    operation = _Operation(rule, count, floats, wholes, truths)
 
     def stub(*operands: Any) -> Any:
         raise NotImplementedError(f"{name} is for compiled code")
 
     stub.__name__ = stub.__qualname__ = name
 
+    def of_special(kinds):
+        wanted = special and len(kinds) == operation.count
+        return special(None, *(_Operand(None, kind) for kind in kinds)) if wanted else None
+
     def resolve(kinds):
         if any(kind in IN_RANGES for kind in kinds):
             return range_result(name, kinds)
-        return (special and special(None, kinds, None)) or operation.resolve(kinds)
+        return of_special(kinds) or operation.resolve(kinds)
 
     class Template(AbstractTemplate):
         key = stub
@@ -147,11 +150,11 @@ def _register(name: str, operation: _Operation, special: Callable | None = None)
         kinds = signature.args
         if any(kind in IN_RANGES for kind in kinds):
             return emit_range(name, builder, kinds, values)
-        if special and special(None, kinds, None):
-            return special(builder, kinds, values)
+        if of_special(kinds):
+            return special(builder, *map(_Operand, values, kinds))
         return operation.emit(builder, kinds, values)
 
-    OPERATIONS[name] = stub
+    OPERATIONS[name], _RULES[name] = stub, operation
 
 
 _WORDS = {
@@ -173,15 +176,7 @@ def name_of(kind) -> str:
 
 def result_of(name: str, *kinds):
     """The type that an operation has for operands of these types; None: it has none."""
-    return _OPERATIONS[name].resolve(kinds)
-
-
-_OPERATIONS: dict[str, _Operation] = {}
-
-
-def _add(name: str, rule: str, count: int, floats=None, wholes=None, truths=None, special=None) -> None:
-    _OPERATIONS[name] = _Operation(rule, count, floats, wholes, truths)
-    _register(name, _OPERATIONS[name], special)
+    return _RULES[name].resolve(kinds)
 
 
 # Sums and differences of a run of positions and a scalar, and comparisons.
@@ -191,23 +186,23 @@ def _is_scalar(kind) -> bool:
     return is_scalar_whole(kind) or isinstance(kind, types.Boolean)
 
 
-def _int64(builder, value, kind):
-    return LaneEmitter(builder, False).result(LaneEmitter(builder, False).as_wholes(value, kind))
+def _int64(builder, scalar: _Operand):
+    return LaneEmitter(builder, False).result(LaneEmitter(builder, False).as_wholes(*scalar))
 
 
-def _add_run(builder, kinds, values):
-    for n in (0, 1):
-        if kinds[n] in RUNS and _is_scalar(kinds[1 - n]):
-            return kinds[n] if builder is None else builder.add(values[n], _int64(builder, values[1 - n], kinds[1 - n]))
-    return None
+def _add_run(builder, x: _Operand, y: _Operand):
+    run, scalar = (x, y) if x.kind in RUNS else (y, x)
+    if run.kind not in RUNS or not _is_scalar(scalar.kind):
+        return None
+    return run.kind if builder is None else builder.add(run.value, _int64(builder, scalar))
 
 
-def _subtract_run(builder, kinds, values):
-    if kinds[0] in RUNS and _is_scalar(kinds[1]):
-        return kinds[0] if builder is None else builder.sub(values[0], _int64(builder, values[1], kinds[1]))
-    if kinds[1] in RUNS and _is_scalar(kinds[0]):
-        other = FALL if kinds[1] == RAMP else RAMP
-        return other if builder is None else builder.sub(_int64(builder, values[0], kinds[0]), values[1])
+def _subtract_run(builder, x: _Operand, y: _Operand):
+    if x.kind in RUNS and _is_scalar(y.kind):
+        return x.kind if builder is None else builder.sub(x.value, _int64(builder, y))
+    if y.kind in RUNS and _is_scalar(x.kind):
+        turned = FALL if y.kind == RAMP else RAMP
+        return turned if builder is None else builder.sub(_int64(builder, x), y.value)
     return None
 
 
@@ -218,19 +213,17 @@ _FAR = 2**62  # beyond it no position is
 def _compare_with_scalar(symbol: str) -> Callable:
     """Compare a run, or int32 in lanes, with a scalar of 64 bits; none is widened."""
 
-    def special(builder, kinds, values):
-        if not any(kind in (*RUNS, INTEGERS) for kind in kinds) or not any(map(_is_scalar, kinds)):
+    def special(builder, x: _Operand, y: _Operand):
+        lanes, scalar, way = (y, x, _MIRRORED[symbol]) if _is_scalar(x.kind) else (x, y, symbol)
+        if lanes.kind not in (*RUNS, INTEGERS) or not _is_scalar(scalar.kind):
             return None
         if builder is None:
             return MASK
-        way = symbol
-        if _is_scalar(kinds[0]):
-            kinds, values, way = kinds[::-1], values[::-1], _MIRRORED[symbol]
         # of a scalar that is the same for a whole row, what depends on it alone is computed once
-        scalar = _int64(builder, values[1], kinds[1])
-        if kinds[0] == INTEGERS:
-            return _compare_narrow(builder, way, values[0], scalar)
-        return _compare_run(builder, way, kinds[0], values[0], scalar)
+        number = _int64(builder, scalar)
+        if lanes.kind == INTEGERS:
+            return _compare_narrow(builder, way, lanes.value, number)
+        return _compare_run(builder, way, lanes, number)
 
     return special
 
@@ -239,44 +232,44 @@ def _compare_narrow(builder, way: str, x, scalar):
     """Of one that is no int32, any int32 is on the same side as 0."""
     a, narrow = LaneEmitter(builder, True), builder.trunc(scalar, I32)
     fits = builder.icmp_signed("==", builder.sext(narrow, I64), scalar)
-    near = builder.icmp_signed(way, x, a.spread(narrow))
-    return builder.select(a.spread(fits), near, a.spread(builder.icmp_signed(way, I64(0), scalar)))
+    near = builder.icmp_signed(way, x, a.splat(narrow))
+    return builder.select(a.splat(fits), near, a.splat(builder.icmp_signed(way, I64(0), scalar)))
 
 
-def _compare_run(builder, way: str, kind, start, scalar):
+def _compare_run(builder, way: str, run: _Operand, scalar):
     """The scalar's distance from the first position with 0, 1, 2 and so on."""
     a, scalar = LaneEmitter(builder, True), clip(builder, scalar, I64(-_FAR), I64(_FAR))
-    ends = scalar, start
-    if kind == FALL:  # start - n < scalar where n > start - scalar
-        ends, way = ends[::-1], _MIRRORED[way]
-    distance = builder.sub(*ends)
+    if run.kind == FALL:  # start - n < scalar where n > start - scalar
+        distance, way = builder.sub(run.value, scalar), _MIRRORED[way]
+    else:
+        distance = builder.sub(scalar, run.value)
     distance = builder.trunc(clip(builder, distance, I64(-1), I64(LANES)), I32)
-    return builder.icmp_signed(way, a.count(), a.spread(distance))
+    return builder.icmp_signed(way, a.count(), a.splat(distance))
 
 
-_add("add", "ring", 2, LaneEmitter.add, by_builder("add"), special=_add_run)
-_add("subtract", "ring", 2, LaneEmitter.subtract, by_builder("sub"), special=_subtract_run)
-_add("multiply", "ring", 2, LaneEmitter.multiply, by_builder("mul"))
+_add("add", "ring", 2, LaneEmitter.add, emissions.by_builder("add"), special=_add_run)
+_add("subtract", "ring", 2, LaneEmitter.subtract, emissions.by_builder("sub"), special=_subtract_run)
+_add("multiply", "ring", 2, LaneEmitter.multiply, emissions.by_builder("mul"))
 _add("divide", "float", 2, LaneEmitter.divide)
 for _part, _name in enumerate(("floor_divide", "remainder")):
     _add(
         _name,
         "number",
         2,
-        lambda a, x, y, part=_part: floor_divided(a, x, y)[part],
+        lambda a, x, y, part=_part: emissions.floor_divided(a, x, y)[part],
         lambda a, x, y, part=_part: a.floor_divided(x, y)[part],
     )
-_add("power", "float", 2, power)
+_add("power", "float", 2, elementary.power)
 MOST_EXPONENT = 16  # of which x**n is written as multiplications
 for _n in range(2, MOST_EXPONENT + 1):
     _add(
         f"power_{_n}",
         "number",
         1,
-        repeated(LaneEmitter.multiply, _n),
-        repeated(lambda a, x, y: a.builder.mul(x, y), _n),
+        emissions.repeated(LaneEmitter.multiply, _n),
+        emissions.repeated(lambda a, x, y: a.builder.mul(x, y), _n),
     )
-_add("negative", "number", 1, negative_float, lambda a, x: a.builder.sub(a.whole(0), x))
+_add("negative", "number", 1, emissions.negative_float, lambda a, x: a.builder.sub(a.whole(0), x))
 _add(
     "absolute",
     "number",
@@ -284,9 +277,9 @@ _add(
     lambda a, x: a.call(f"llvm.fabs.v{a.lanes}f32", a.vector, x),
     lambda a, x: a.builder.select(a.builder.icmp_signed("<", x, a.whole(0)), a.builder.sub(a.whole(0), x), x),
 )
-_add("maximum", "number", 2, *extreme(">"))
-_add("minimum", "number", 2, *extreme("<"))
-_add("where", "where", 3, select, select, select)
+_add("maximum", "number", 2, *emissions.extreme(">"))
+_add("minimum", "number", 2, *emissions.extreme("<"))
+_add("where", "where", 3, emissions.select, emissions.select, emissions.select)
 for _name, _symbol in (
     ("less", "<"), ("less_equal", "<="), ("greater", ">"), ("greater_equal", ">="), ("equal", "=="),
     ("not_equal", "!="),
@@ -304,94 +297,87 @@ for _name, _symbol in (
         special=_compare_with_scalar(_symbol),
     )
 for _name, _symbol in (("bit_and", "and_"), ("bit_or", "or_"), ("bit_xor", "xor")):
-    _add(_name, "bits", 2, None, by_builder(_symbol), by_builder(_symbol))
-_add("and", "bits", 2, last_if_true, last_if_true, by_builder("and_"))
-_add("or", "bits", 2, first_if_true, first_if_true, by_builder("or_"))
-_add("shift_left", "shift", 2, None, shift_left)
-_add("shift_right", "shift", 2, None, shift_right)
-_add("invert", "bits", 1, None, lambda a, x: a.builder.xor(x, a.whole(-1)), negated)
+    _add(_name, "bits", 2, None, emissions.by_builder(_symbol), emissions.by_builder(_symbol))
+_add("and", "bits", 2, emissions.last_if_true, emissions.last_if_true, emissions.by_builder("and_"))
+_add("or", "bits", 2, emissions.first_if_true, emissions.first_if_true, emissions.by_builder("or_"))
+_add("shift_left", "shift", 2, None, emissions.shift_left)
+_add("shift_right", "shift", 2, None, emissions.shift_right)
+_add("invert", "bits", 1, None, lambda a, x: a.builder.xor(x, a.whole(-1)), emissions.negated)
 _add("truth", "truth", 1, truths=lambda a, x: x)
-_add("logical_not", "truth", 1, truths=negated)
-_add("logical_and", "truth", 2, truths=by_builder("and_"))
-_add("logical_or", "truth", 2, truths=by_builder("or_"))
-_add("logical_xor", "truth", 2, truths=by_builder("xor"))
+_add("logical_not", "truth", 1, truths=emissions.negated)
+_add("logical_and", "truth", 2, truths=emissions.by_builder("and_"))
+_add("logical_or", "truth", 2, truths=emissions.by_builder("or_"))
+_add("logical_xor", "truth", 2, truths=emissions.by_builder("xor"))
 _add("to_float", "float", 1, lambda a, x: x)
-_add("exp", "float", 1, LaneEmitter.exp)
-_add("exp2", "float", 1, exp2)
-_add("log", "float", 1, log)
-_add("log2", "float", 1, log2)
-_add("tanh", "float", 1, LaneEmitter.accurate_tanh)
-_add("erf", "float", 1, LaneEmitter.erf)
-_add("sqrt", "float", 1, lambda a, x: rounded(a, "sqrt", x))
-_add("floor", "float", 1, lambda a, x: rounded(a, "floor", x))
-_add("ceil", "float", 1, lambda a, x: rounded(a, "ceil", x))
-_add("round", "float", 1, lambda a, x: rounded(a, "rint", x))
-_add("is_nan", "compare", 1, is_nan, lambda a, x: a.truth(False))
+_add("exp", "float", 1, elementary.exp)
+_add("exp2", "float", 1, elementary.exp2_of_any)
+_add("log", "float", 1, elementary.log)
+_add("log2", "float", 1, elementary.log2)
+_add("tanh", "float", 1, elementary.accurate_tanh)
+_add("erf", "float", 1, elementary.erf)
+_add("sqrt", "float", 1, lambda a, x: emissions.rounded(a, "sqrt", x))
+_add("floor", "float", 1, lambda a, x: emissions.rounded(a, "floor", x))
+_add("ceil", "float", 1, lambda a, x: emissions.rounded(a, "ceil", x))
+_add("round", "float", 1, lambda a, x: emissions.rounded(a, "rint", x))
+_add("is_nan", "compare", 1, emissions.is_nan, lambda a, x: a.truth(False))
 
 
-def _whole_result(builder, kinds, values, rounding=None):
+def _to_whole(rounding: str | None) -> Callable:
     """``int`` and its like have a whole result of float operands, for which there is no rule."""
-    (kind,) = kinds
-    if not is_float(kind):
-        return None
-    if builder is None:
-        return _wholes(kind == VECTOR, False)
-    a = LaneEmitter(builder, kind == VECTOR)
-    x = a.as_floats(values[0], kind)
-    return a.result(to_wholes(a, rounded(a, rounding, x) if rounding else x))
+
+    def special(builder, x: _Operand):
+        if not is_float(x.kind):
+            return None
+        if builder is None:
+            return _wholes(x.kind == VECTOR, False)
+        a = LaneEmitter(builder, x.kind == VECTOR)
+        value = a.as_floats(*x)
+        return a.result(emissions.to_wholes(a, emissions.rounded(a, rounding, value) if rounding else value))
+
+    return special
 
 
 for _name, _rounding in (("to_whole", None), ("floor_whole", "floor"), ("ceil_whole", "ceil"), ("round_whole", "rint")):
-    _add(
-        _name,
-        "number",
-        1,
-        None,
-        lambda a, x: x,
-        special=lambda builder, kinds, values, way=_rounding: _whole_result(builder, kinds, values, way),
-    )
+    _add(_name, "number", 1, None, lambda a, x: x, special=_to_whole(_rounding))
 
 
-def _decide(builder, kinds, values):
+def _decide(builder, x: _Operand):
     """The condition of an ``if`` that stays one: a truth value that all lanes share."""
-    if len(kinds) != 1 or kinds[0] in IN_LANES:
+    if x.kind in IN_LANES:
         return None
-    return types.boolean if builder is None else _OPERATIONS["truth"].emit(builder, kinds, values)
+    return types.boolean if builder is None else _RULES["truth"].emit(builder, [x.kind], [x.value])
 
 
-def _count(builder, kinds, values):
+def _count(builder, x: _Operand):
     """A bound of a range."""
-    if len(kinds) != 1 or not _is_scalar(kinds[0]):
+    if not _is_scalar(x.kind):
         return None
-    return types.int64 if builder is None else _int64(builder, values[0], kinds[0])
+    return types.int64 if builder is None else _int64(builder, x)
 
 
-def _scalar(builder, kinds, values):
+def _scalar(builder, x: _Operand):
     """An operand of what Numba knows, and lanes do not."""
-    (kind,) = kinds
-    if is_float(kind) and kind != VECTOR:
-        return types.float32 if builder is None else _OPERATIONS["to_float"].emit(builder, kinds, values)
-    return _count(builder, kinds, values)
-
-
-_add("decide", "where", 0, special=_decide)
-_add("count", "where", 0, special=_count)
-_add("scalar", "where", 0, special=_scalar)
+    if is_float(x.kind) and x.kind != VECTOR:
+        return types.float32 if builder is None else _RULES["to_float"].emit(builder, [x.kind], [x.value])
+    return _count(builder, x)
 
 
 def _widen(result):
     """What a function returned, in lanes."""
 
-    def special(builder, kinds, values):
-        if len(kinds) != 1 or not (is_float(kinds[0]) or is_whole(kinds[0]) or is_truth(kinds[0])):
+    def special(builder, x: _Operand):
+        if not (is_float(x.kind) or is_whole(x.kind) or is_truth(x.kind)):
             return None
         if builder is None:
             return result
         a = LaneEmitter(builder, True)
-        return (a.as_floats if result == VECTOR else a.as_truths)(values[0], kinds[0])
+        return (a.as_floats if result == VECTOR else a.as_truths)(*x)
 
     return special
 
 
-_add("floats_in_lanes", "where", 0, special=_widen(VECTOR))
-_add("truths_in_lanes", "where", 0, special=_widen(MASK))
+for _name, _special in (
+    ("decide", _decide), ("count", _count), ("scalar", _scalar),
+    ("floats_in_lanes", _widen(VECTOR)), ("truths_in_lanes", _widen(MASK)),
+):  # fmt: skip
+    _add(_name, "number", 1, special=_special)

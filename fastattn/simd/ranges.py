@@ -4,55 +4,40 @@ A RANGE holds a number's least and greatest value, a TRUTH whether it may be tru
 Numbers in lanes wrap around beyond 32 bits; a range that leaves them therefore becomes that of all numbers.
 """
 
+from collections import namedtuple
+
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
 from fastattn.simd.emit import I64
 from fastattn.simd.lanes import LaneEmitter, is_scalar_whole
-from fastattn.simd.vector import register_form
+from fastattn.simd.vector import PlainType
 
 I1, I8 = ir.IntType(1), ir.IntType(8)
-_LEAST, _MOST = I64(-(2**63)), I64(2**63 - 1)
-_NARROW = I64(-(2**31)), I64(2**31 - 1)
 
 
-class Range(types.Type):
-    """The least and the greatest value of a number, int64 each."""
-
-    def __init__(self):
-        super().__init__(name="range of int64")
-
-
-class Truth(types.Type):
-    """Whether something may be true and may be false."""
-
-    def __init__(self):
-        super().__init__(name="truth of a range")
+# A number's range, as LLVM values.
+Ends = namedtuple("Ends", "least greatest")
+# Whether something may be true and whether it may be false, as LLVM values.
+Chances = namedtuple("Chances", "true false")
+_ALL, _NARROW = Ends(I64(-(2**63)), I64(2**63 - 1)), Ends(I64(-(2**31)), I64(2**31 - 1))
 
 
-RANGE, TRUTH = Range(), Truth()
-IN_RANGES = (RANGE, TRUTH)
 _PAIR = ir.LiteralStructType([I64, I64])
-
-
-register_form(Range, _PAIR)
-register_form(Truth, I8)
+RANGE, TRUTH = PlainType("range of int64", _PAIR), PlainType("truth of a range", I8)
+IN_RANGES = (RANGE, TRUTH)
 COMPARISONS = {"less", "less_equal", "greater", "greater_equal", "equal", "not_equal"}
 _NUMBERS = {"add": 2, "subtract": 2, "multiply": 2, "floor_divide": 2, "remainder": 2, "maximum": 2, "minimum": 2}
 _NUMBERS |= {"negative": 1, "absolute": 1, "to_whole": 1}
-_AND, _OR, _XOR, _NOT = (
-    {"bit_and", "logical_and", "and"},
-    {"bit_or", "logical_or", "or"},
-    {"bit_xor", "logical_xor"},
-    {"invert"},
-)
-_TRUTHS = _AND | _OR | _XOR | _NOT | {"logical_not", "truth", "truths_in_lanes"}
+_AND, _OR, _XOR = {"bit_and", "logical_and", "and"}, {"bit_or", "logical_or", "or"}, {"bit_xor", "logical_xor"}
+_NOT, _SAME = {"invert", "logical_not"}, {"truth", "truths_in_lanes"}
+_TRUTHS = _AND | _OR | _XOR | _NOT | _SAME
 
 
 def unknown(kind):
     """Of all numbers, or of either truth."""
-    return I8(3) if kind == TRUTH else ir.Constant(_PAIR, [_LEAST, _MOST])
+    return I8(3) if kind == TRUTH else ir.Constant(_PAIR, _ALL)
 
 
 def _is_number(kind) -> bool:
@@ -69,51 +54,52 @@ def range_result(name: str, kinds: tuple):
         return TRUTH
     if _NUMBERS.get(name) == len(kinds) and all(map(_is_number, kinds)):
         divided = name in ("floor_divide", "remainder")
-        return None if divided and kinds[1] == RANGE else RANGE
+        return None if divided and kinds[-1] == RANGE else RANGE
     if name in _TRUTHS and all(map(_is_truth, kinds)):
         return TRUTH
-    if name == "where" and _is_truth(kinds[0]):
-        if all(map(_is_truth, kinds)):
+    if name == "where":
+        condition, *values = kinds
+        if _is_truth(condition) and all(map(_is_truth, values)):
             return TRUTH
-        return RANGE if all(map(_is_number, kinds[1:])) else None
+        return RANGE if _is_truth(condition) and all(map(_is_number, values)) else None
     return None
 
 
 def emit_range(name: str, builder: ir.IRBuilder, kinds: tuple, values: tuple):
     """The operation that ``range_result`` has typed."""
-    r = _Ranges(builder)
+    r, pairs = _Ranges(builder), list(zip(values, kinds))
     if name in COMPARISONS:
-        return r.compare(name, *(r.ends(*pair) for pair in zip(values, kinds)))
-    if name in _NUMBERS:
-        ends = [r.ends(*pair) for pair in zip(values, kinds)]
-        return r.pair(*r.narrow(getattr(r, name)(*ends), ends))
+        return r.compare(name, *(r.ends(*pair) for pair in pairs))
     if name == "where":
-        may = r.may(values[0], kinds[0])
-        if _is_truth(kinds[1]):
-            return r.where_truth(may, r.may(values[1], kinds[1]), r.may(values[2], kinds[2]))
-        ends = [r.ends(*pair) for pair in zip(values[1:], kinds[1:])]
-        return r.pair(*r.narrow(r.where_range(may, *ends), ends))
-    return r.truths(name, [r.may(*pair) for pair in zip(values, kinds)])
+        condition, *pairs = pairs
+        may = r.chances(*condition)
+        if all(_is_truth(kind) for _, kind in pairs):
+            return r.where_truth(may, *(r.chances(*pair) for pair in pairs))
+        ends = [r.ends(*pair) for pair in pairs]
+        return r.number(r.where_range(may, *ends), ends)
+    if name in _NUMBERS:
+        ends = [r.ends(*pair) for pair in pairs]
+        return r.number(getattr(r, name)(*ends), ends)
+    return r.truths(name, *(r.chances(*pair) for pair in pairs))
 
 
 class _Ranges:
-    """Emits them; a number is (least, greatest), a truth (whether it may be true, may be false)."""
+    """Emits the operations, on Ends and Chances."""
 
     def __init__(self, builder: ir.IRBuilder):
-        self.builder = builder
+        self.builder, self.scalars = builder, LaneEmitter(builder, False)
 
-    def ends(self, value, kind):
+    def ends(self, value, kind) -> Ends:
         if kind == RANGE:
-            return self.builder.extract_value(value, 0), self.builder.extract_value(value, 1)
-        a = LaneEmitter(self.builder, False)
-        scalar = a.result(a.as_wholes(value, kind))
-        return scalar, scalar
+            return Ends(self.builder.extract_value(value, 0), self.builder.extract_value(value, 1))
+        scalar = self.scalars.result(self.scalars.as_wholes(value, kind))
+        return Ends(scalar, scalar)
 
-    def may(self, value, kind):
+    def chances(self, value, kind) -> Chances:
         b = self.builder
         if kind == TRUTH:
-            return b.trunc(value, I1), b.trunc(b.lshr(value, I8(1)), I1)
-        return value, b.not_(value)
+            return Chances(b.trunc(value, I1), b.trunc(b.lshr(value, I8(1)), I1))
+        return Chances(value, b.not_(value))
 
     def pair(self, least, greatest):
         value = self.builder.insert_value(ir.Constant(_PAIR, ir.Undefined), least, 0)
@@ -136,99 +122,95 @@ class _Ranges:
             first = self.builder.select(self.below(first, other), other, first)
         return first
 
-    def narrow(self, result, operands):
-        """The result, or all numbers if it or an operand does not fit 32 bits."""
+    def number(self, result: Ends, operands):
+        """The RANGE of a result: all numbers if it or an operand does not fit 32 bits."""
         b, fits = self.builder, I1(1)
         for least, greatest in (result, *operands):
-            inside = b.and_(b.icmp_signed(">=", least, _NARROW[0]), b.icmp_signed("<=", greatest, _NARROW[1]))
-            fits = b.and_(fits, inside)
-        return b.select(fits, result[0], _LEAST), b.select(fits, result[1], _MOST)
+            inside = b.icmp_signed(">=", least, _NARROW.least), b.icmp_signed("<=", greatest, _NARROW.greatest)
+            fits = b.and_(fits, b.and_(*inside))
+        return self.pair(*self.select(fits, result, _ALL))
 
-    def compare(self, name, x, y):
+    def select(self, condition, x: Ends, y: Ends) -> Ends:
+        return Ends(*(self.builder.select(condition, *ends) for ends in zip(x, y)))
+
+    def compare(self, name, x: Ends, y: Ends):
         b = self.builder
         if name in ("greater", "greater_equal"):
             name, x, y = {"greater": "less", "greater_equal": "less_equal"}[name], y, x
         if name == "less":
-            return self.truth(self.below(x[0], y[1]), b.not_(self.below(x[1], y[0])))
+            return self.truth(self.below(x.least, y.greatest), b.not_(self.below(x.greatest, y.least)))
         if name == "less_equal":
-            return self.truth(b.not_(self.below(y[1], x[0])), self.below(y[0], x[1]))
-        meet = b.not_(b.or_(self.below(x[1], y[0]), self.below(y[1], x[0])))
-        differ = b.or_(b.icmp_signed("!=", self.least(x[0], y[0]), self.greatest(x[1], y[1])), I1(0))
+            return self.truth(b.not_(self.below(y.greatest, x.least)), self.below(y.least, x.greatest))
+        meet = b.not_(b.or_(self.below(x.greatest, y.least), self.below(y.greatest, x.least)))
+        differ = b.icmp_signed("!=", self.least(x.least, y.least), self.greatest(x.greatest, y.greatest))
         return self.truth(meet, differ) if name == "equal" else self.truth(differ, meet)
 
-    # Operands of more than 32 bits give whatever they give: ``narrow`` replaces it.
+    # Operands of more than 32 bits give whatever they give: ``number`` replaces it.
 
-    def add(self, x, y):
-        return self.builder.add(x[0], y[0]), self.builder.add(x[1], y[1])
+    def add(self, x: Ends, y: Ends) -> Ends:
+        return Ends(self.builder.add(x.least, y.least), self.builder.add(x.greatest, y.greatest))
 
-    def subtract(self, x, y):
-        return self.builder.sub(x[0], y[1]), self.builder.sub(x[1], y[0])
+    def subtract(self, x: Ends, y: Ends) -> Ends:
+        return Ends(self.builder.sub(x.least, y.greatest), self.builder.sub(x.greatest, y.least))
 
-    def multiply(self, x, y):
+    def multiply(self, x: Ends, y: Ends) -> Ends:
         products = [self.builder.mul(one, other) for one in x for other in y]
-        return self.least(*products), self.greatest(*products)
+        return Ends(self.least(*products), self.greatest(*products))
 
-    def negative(self, x):
-        return self.builder.neg(x[1]), self.builder.neg(x[0])
+    def negative(self, x: Ends) -> Ends:
+        return Ends(self.builder.neg(x.greatest), self.builder.neg(x.least))
 
-    def to_whole(self, x):
+    def to_whole(self, x: Ends) -> Ends:
         return x
 
-    def absolute(self, x):
+    def absolute(self, x: Ends) -> Ends:
         least, greatest = self.negative(x)
-        return self.greatest(x[0], least, I64(0)), self.greatest(x[1], greatest)
+        return Ends(self.greatest(x.least, least, I64(0)), self.greatest(x.greatest, greatest))
 
-    def maximum(self, x, y):
-        return self.greatest(x[0], y[0]), self.greatest(x[1], y[1])
+    def maximum(self, x: Ends, y: Ends) -> Ends:
+        return Ends(self.greatest(x.least, y.least), self.greatest(x.greatest, y.greatest))
 
-    def minimum(self, x, y):
-        return self.least(x[0], y[0]), self.least(x[1], y[1])
+    def minimum(self, x: Ends, y: Ends) -> Ends:
+        return Ends(self.least(x.least, y.least), self.least(x.greatest, y.greatest))
 
-    def _quotients(self, x, divisor):
-        a = LaneEmitter(self.builder, False)
-        return [a.floor_divided(a.spread(end), a.spread(divisor)) for end in x]
+    def _divided(self, x: Ends, divisor) -> tuple[Ends, Ends]:
+        """Of both ends, divided by a scalar, the quotients and the remainders."""
+        a = self.scalars
+        parts = [a.floor_divided(a.splat(end), a.splat(divisor)) for end in x]
+        quotients, remainders = (Ends(*map(a.result, part)) for part in zip(*parts))
+        return quotients, remainders
 
-    def _if_positive(self, divisor, ends):
-        positive = self.builder.icmp_signed(">", divisor, I64(0))
-        return (
-            self.builder.select(positive, ends[0], _LEAST),
-            self.builder.select(positive, ends[1], _MOST),
-        )
+    def _if_positive(self, divisor, ends: Ends) -> Ends:
+        return self.select(self.builder.icmp_signed(">", divisor, I64(0)), ends, _ALL)
 
-    def floor_divide(self, x, y):
-        a, divisor = LaneEmitter(self.builder, False), y[0]
-        return self._if_positive(divisor, [a.result(quotient) for quotient, _ in self._quotients(x, divisor)])
+    def floor_divide(self, x: Ends, y: Ends) -> Ends:
+        quotients, _ = self._divided(x, y.least)
+        return self._if_positive(y.least, quotients)
 
-    def remainder(self, x, y):
-        a, b, divisor = LaneEmitter(self.builder, False), self.builder, y[0]
-        (first, low), (last, high) = [[a.result(v) for v in pair] for pair in self._quotients(x, divisor)]
-        same = b.icmp_signed("==", first, last)
-        ends = b.select(same, low, I64(0)), b.select(same, high, b.sub(divisor, I64(1)))
-        return self._if_positive(divisor, ends)
+    def remainder(self, x: Ends, y: Ends) -> Ends:
+        b, divisor = self.builder, y.least
+        quotients, remainders = self._divided(x, divisor)
+        same = b.icmp_signed("==", *quotients)
+        return self._if_positive(divisor, self.select(same, remainders, Ends(I64(0), b.sub(divisor, I64(1)))))
 
-    def where_range(self, condition, x, y):
+    def where_range(self, condition: Chances, x: Ends, y: Ends) -> Ends:
+        both = Ends(self.least(x.least, y.least), self.greatest(x.greatest, y.greatest))
+        return self.select(condition.false, self.select(condition.true, both, y), x)
+
+    def where_truth(self, condition: Chances, x: Chances, y: Chances):
         b = self.builder
-        true, false = condition
-        low = b.select(false, b.select(true, self.least(x[0], y[0]), y[0]), x[0])
-        return low, b.select(false, b.select(true, self.greatest(x[1], y[1]), y[1]), x[1])
+        return self.truth(*(b.or_(b.and_(condition.true, p), b.and_(condition.false, q)) for p, q in zip(x, y)))
 
-    def where_truth(self, condition, x, y):
+    def truths(self, name, one: Chances, other: Chances | None = None):
         b = self.builder
-        return self.truth(*(b.or_(b.and_(condition[0], x[i]), b.and_(condition[1], y[i])) for i in (0, 1)))
-
-    def truths(self, name, operands):
-        b = self.builder
-        if name in ("truth", "truths_in_lanes"):
-            return self.truth(*operands[0])
-        if name in _NOT | {"logical_not"}:
-            return self.truth(*operands[0][::-1])
-        (true, false), (other_true, other_false) = operands
+        if other is None:
+            return self.truth(one.false, one.true) if name in _NOT else self.truth(*one)
         if name in _AND:
-            return self.truth(b.and_(true, other_true), b.or_(false, other_false))
+            return self.truth(b.and_(one.true, other.true), b.or_(one.false, other.false))
         if name in _OR:
-            return self.truth(b.or_(true, other_true), b.and_(false, other_false))
-        differ = b.or_(b.and_(true, other_false), b.and_(false, other_true))
-        return self.truth(differ, b.or_(b.and_(true, other_true), b.and_(false, other_false)))
+            return self.truth(b.or_(one.true, other.true), b.and_(one.false, other.false))
+        differ = b.or_(b.and_(one.true, other.false), b.and_(one.false, other.true))
+        return self.truth(differ, b.or_(b.and_(one.true, other.true), b.and_(one.false, other.false)))
 
 
 @intrinsic
@@ -246,7 +228,7 @@ def truth_bits(typing_context, truth):
     """1 if it may be true, 2 if it may be false, 3 if either; of a TRUTH or a plain truth value."""
 
     def generate(context, builder, kind, values):
-        r = _Ranges(builder)
-        return builder.zext(r.truth(*r.may(values[0], truth)), I64)
+        r, (value,) = _Ranges(builder), values
+        return builder.zext(r.truth(*r.chances(value, truth)), I64)
 
     return (types.int64(truth), generate) if _is_truth(truth) else None

@@ -3,59 +3,53 @@
 Addresses are plain integers, in bytes, and nothing is checked, as in vector.py.
 """
 
-from collections.abc import Callable
 from functools import partial
 
-from llvmlite import ir
 from numba import types
 
 from fastattn.simd.constants import LINE, SIZE
-from fastattn.simd.emit import F32, I32, I64, Emitter
-from fastattn.simd.target import LANES, TARGET
-from fastattn.simd.vector import make_intrinsic, make_routine, with_parameters
+from fastattn.simd.emit import I32, I64, Emitter
+from fastattn.simd.target import LANES
+from fastattn.simd.vector import as_intrinsic, make_array_routine, make_routine
 
 
-def _copy_floats(emitter: Emitter, source, target, width):
+@as_intrinsic(types.void, types.intp, types.intp, types.intp)
+def copy_floats(emitter: Emitter, source, target, width):
+    """Copy ``width`` floats from one address to another."""
     builder = emitter.builder
     tail = builder.and_(width, I64(LANES - 1))
     whole = builder.mul(builder.sub(width, tail), I64(4))
 
-    def copy(offset, none):
+    def copy(offset):
         emitter.store(emitter.load(builder.add(source, offset)), builder.add(target, offset))
-        return none
 
-    def copy_tail(offset, none):
+    def copy_tail(offset):
         value = emitter.load_first(builder.add(source, whole), tail, emitter.constant(0.0))
         emitter.store_first(value, builder.add(target, whole), tail)
-        return none
 
-    emitter.loop(whole, SIZE, [], copy)
-    emitter.loop(tail, LANES, [], copy_tail)
-
-
-copy_floats = make_intrinsic(
-    "copy_floats", types.void, (types.intp,) * 3, _copy_floats, "Copy ``width`` floats from one address to another."
-)
+    emitter.each(whole, SIZE, copy)
+    emitter.each(tail, LANES, copy_tail)
 
 
-def _prefetch_row(emitter: Emitter, address, size, locality: int):
-    def ask(offset, none):
+def prefetch_lines(emitter: Emitter, address, size, locality: int = 2) -> None:
+    """Prefetch the cache lines of ``size`` bytes (i64); localities are Emitter.prefetch's."""
+
+    def prefetch(offset):
         emitter.prefetch(emitter.builder.add(address, offset), locality)
-        return none
 
-    emitter.loop(size, LINE, [], ask)
+    emitter.each(size, LINE, prefetch)
 
 
-prefetch_row, prefetch_row_far = (
-    make_intrinsic(
-        name,
-        types.void,
-        (types.intp, types.intp),
-        partial(_prefetch_row, locality=locality),
-        "Prefetch the cache lines of ``size`` bytes from an address on into L1, or (far) L2.",
-    )
-    for name, locality in (("prefetch_row", 3), ("prefetch_row_far", 2))
-)
+@as_intrinsic(types.void, types.intp, types.intp)
+def prefetch_row(emitter, address, size):
+    """Prefetch the cache lines of ``size`` bytes from an address on into L1."""
+    prefetch_lines(emitter, address, size, 3)
+
+
+@as_intrinsic(types.void, types.intp, types.intp)
+def prefetch_row_far(emitter, address, size):
+    """Prefetch the cache lines of ``size`` bytes from an address on into L2."""
+    prefetch_lines(emitter, address, size)
 
 
 def _interleave(emitter: Emitter, a, b, width: int) -> tuple:
@@ -63,8 +57,7 @@ def _interleave(emitter: Emitter, a, b, width: int) -> tuple:
     lanes = range(emitter.target.lanes)
     even = [i if i // width % 2 == 0 else i - width + emitter.target.lanes for i in lanes]
     odd = [i + width if i // width % 2 == 0 else i + emitter.target.lanes for i in lanes]
-    shuffle = emitter.builder.shuffle_vector
-    return tuple(shuffle(a, b, ir.Constant(emitter.integers, order)) for order in (even, odd))
+    return emitter.pick(a, even, b), emitter.pick(a, odd, b)
 
 
 def emit_transpose(emitter: Emitter, rows: list) -> list:
@@ -85,11 +78,13 @@ def emit_lane_sums(emitter: Emitter, rows: list, add):
     while len(rows) > 1:
         rows = [add(*_interleave(emitter, a, b, width)) for a, b in zip(rows[::2], rows[1::2], strict=True)]
         width *= 2
-    return rows[0]
+    (sums,) = rows
+    return sums
 
 
 def _make_transpose(whole: bool):
     def emit(emitter, source, source_row, rows, columns, target, target_row):
+        """A square of LANES rows and columns; see below."""
         builder = emitter.builder
         last = builder.sub(rows, I64(1))
         loaded = []
@@ -104,7 +99,7 @@ def _make_transpose(whole: bool):
             emitter.store(vector, builder.add(target, builder.mul(target_row, I64(i))))
 
     name = "transpose" if whole else "transpose_first"
-    return make_routine(name, (types.intp,) * 6, emit, "A square of LANES rows and columns; see below.")
+    return make_routine(name, (types.intp,) * 6, emit)
 
 
 # transpose(source, source_row, rows, columns, target, target_row): a square of LANES rows and columns. Only ``rows``
@@ -121,42 +116,45 @@ class Element:
     """
 
     def __init__(self, table):
-        self.name, self.size = {
-            "float32": ("float32", 4),
-            "uint16": ("bfloat16", 2),
-            "int16": ("float16", 2),
-        }[str(table.dtype)]
+        narrow = {"uint16": "load_bfloat16", "int16": "load_float16"}.get(str(table.dtype))
+        self.size, self._narrow = 2 if narrow else 4, narrow
+
+    def at(self, emitter: Emitter, row, offset):
+        """The address of the value whose float32 would be ``offset`` bytes from a row's start."""
+        return emitter.builder.add(row, offset if self.size == 4 else emitter.builder.lshr(offset, I64(1)))
 
     def load(self, emitter: Emitter, address):
-        return emitter.load(address) if self.size == 4 else self._load_narrow(emitter, address)
+        return getattr(emitter, self._narrow)(address) if self._narrow else emitter.load(address)
 
     def load_first(self, emitter: Emitter, address, count):
-        if self.size == 4:
-            return emitter.load_first(address, count, emitter.constant(0.0))
-        return self._load_narrow(emitter, address, count)
-
-    def _load_narrow(self, emitter: Emitter, address, count=None):
-        load = emitter.load_bfloat16 if self.name == "bfloat16" else emitter.load_float16
-        return load(address, count)
+        if self._narrow:
+            return getattr(emitter, self._narrow)(address, count)
+        return emitter.load_first(address, count, emitter.constant(0.0))
 
 
-def make_table_routine(name: str, count: int, emit: Callable, documentation: str):
-    """As ``make_routine``, of an array and ``count`` numbers, from ``emit(element, emitter, *values)``.
+def emit_along(element: Element, emitter: Emitter, rows, queries, width, sums: list, add, ahead=None) -> list:
+    """Emit the loops along the ``width`` values of rows of a table and of queries, float32, all at addresses.
 
-    element  says how values of the array's type are read; nothing else of the array is used
+    add    (sums, a vector of each row, a vector of each query) -> new sums
+    ahead  how many bytes behind what is read of the rows memory is prefetched
     """
+    builder = emitter.builder
+    tail = builder.and_(width, I64(LANES - 1))
+    whole = builder.mul(builder.sub(width, tail), I64(4))
 
-    def typer(typing_context, table, *numbers):
-        element = Element(table)
+    def add_whole(offset, sums):
+        places = [element.at(emitter, row, offset) for row in rows]
+        for place in places if ahead is not None else ():
+            emitter.prefetch(builder.add(place, ahead), locality=3)
+        values = [element.load(emitter, place) for place in places]
+        return add(sums, values, [emitter.load(builder.add(query, offset)) for query in queries])
 
-        def generate(context, builder, kind, arguments):
-            called = f"fastattn.{name}_{element.name}"
-            Emitter(builder, TARGET).call_once(called, arguments[1:], partial(emit, element))
-            return context.get_dummy_value()
+    def add_tail(_, sums):
+        values = [element.load_first(emitter, element.at(emitter, row, whole), tail) for row in rows]
+        zero = emitter.constant(0.0)
+        return add(sums, values, [emitter.load_first(builder.add(query, whole), tail, zero) for query in queries])
 
-        return types.void(table, *[types.intp] * count), generate
-
-    return with_parameters(name, 1 + count, typer, documentation)
+    return emitter.loop(tail, LANES, emitter.loop(whole, SIZE, sums, add_whole), add_tail)
 
 
 def make_dot_rows(queries: int):
@@ -170,39 +168,20 @@ def make_dot_rows(queries: int):
     keys = LANES // queries
 
     def emit_dots(element, emitter, query, query_row, rows, row_size, index, width, out, out_row):
-        builder = emitter.builder
-        queries_at = [builder.add(query, builder.mul(query_row, I64(q))) for q in range(queries)]
-        rows_at = [emit_row_address(emitter, rows, row_size, index, I64(4 * j)) for j in range(keys)]
-        tail = builder.and_(width, I64(LANES - 1))
-        whole = builder.mul(builder.sub(width, tail), I64(4))
-        zero = emitter.constant(0.0)
-
         def add(sums, ends, parts):
             new = []
             for part in parts:
                 new += [emitter.fma(part, end, sums[len(new) + j]) for j, end in enumerate(ends)]
             return new
 
-        def in_row(start, offset):  # address of the value whose float32 would be at ``offset`` bytes
-            return builder.add(start, offset if element.size == 4 else builder.lshr(offset, I64(1)))
+        queries_at = emitter.row_addresses(query, query_row, queries)
+        rows_at = [emit_row_address(emitter, rows, row_size, index, I64(4 * j)) for j in range(keys)]
+        sums = emit_along(element, emitter, rows_at, queries_at, width, [emitter.constant(0.0)] * LANES, add)
+        result = emit_lane_sums(emitter, sums, emitter.add)
+        for q, place in enumerate(emitter.row_addresses(out, out_row, queries)):
+            emitter.store(emitter.pick(result, range(q * keys, (q + 1) * keys)), place)
 
-        def add_whole(offset, sums):
-            ends = [element.load(emitter, in_row(row, offset)) for row in rows_at]
-            return add(sums, ends, [emitter.load(builder.add(q, offset)) for q in queries_at])
-
-        def add_tail(offset, sums):
-            ends = [element.load_first(emitter, in_row(row, whole), tail) for row in rows_at]
-            return add(sums, ends, [emitter.load_first(builder.add(q, whole), tail, zero) for q in queries_at])
-
-        sums = emitter.loop(whole, 4 * LANES, [zero] * LANES, add_whole)
-        result = emit_lane_sums(emitter, emitter.loop(tail, LANES, sums, add_tail), emitter.add)
-        part = ir.VectorType(F32, keys)
-        for q in range(queries):
-            order = ir.Constant(ir.VectorType(I32, keys), list(range(q * keys, (q + 1) * keys)))
-            place = builder.add(out, builder.mul(out_row, I64(q)))
-            builder.store(builder.shuffle_vector(result, result, order), emitter.pointer(place, part)).align = 4
-
-    return make_table_routine(f"dot_rows_{queries}", 8, emit_dots, "See make_dot_rows.")
+    return make_array_routine(f"dot_rows_{queries}", [None] * 8, Element, emit_dots)
 
 
 def make_add_rows(sums: int, vectors: int):
@@ -213,19 +192,18 @@ def make_add_rows(sums: int, vectors: int):
     of the type of ``table`` (as in ``make_dot_rows``), index is int32.
     """
 
-    def emit_sums(element, emitter, weight, weight_row, rows, row_size, index, count, width, out, out_row):
+    def emit_sums(element, emitter, *arguments):
+        weight, weight_row, rows, row_size, index, count, width, out, out_row = arguments
         builder = emitter.builder
-        weights_at = [builder.add(weight, builder.mul(weight_row, I64(q))) for q in range(sums)]
-        out_at = [builder.add(out, builder.mul(out_row, I64(q))) for q in range(sums)]
+        weights_at, out_at = (emitter.row_addresses(*pair, sums) for pair in ((weight, weight_row), (out, out_row)))
         size = builder.mul(count, I64(4))
 
         def add_part(offset, number, load):
             """Add to ``number`` vectors of every sum from the byte ``offset`` on."""
-            places = [builder.add(at, builder.add(offset, I64(n * LANES * 4))) for at in out_at for n in range(number)]
+            places = [builder.add(at, builder.add(offset, I64(n * SIZE))) for at in out_at for n in range(number)]
 
             def body(s, values):
-                inside = offset if element.size == 4 else builder.lshr(offset, I64(1))
-                row = builder.add(emit_row_address(emitter, rows, row_size, index, s), inside)
+                row = element.at(emitter, emit_row_address(emitter, rows, row_size, index, s), offset)
                 parts = [load(emitter, builder.add(row, I64(n * LANES * element.size))) for n in range(number)]
                 new = []
                 for at in weights_at:
@@ -241,41 +219,36 @@ def make_add_rows(sums: int, vectors: int):
         rest = builder.mul(builder.sub(width, whole), I64(4))
         first = builder.mul(whole, I64(4))
 
-        def add_chunk(offset, none):
+        def add_chunk(offset):
             add_part(offset, vectors, element.load)
-            return none
 
-        def add_vector(offset, none):
+        def add_vector(offset):
             left = builder.sdiv(builder.sub(rest, offset), I64(4))
             add_part(builder.add(first, offset), 1, partial(element.load_first, count=left))
-            return none
 
-        emitter.loop(first, chunk * 4, [], add_chunk)
-        emitter.loop(rest, LANES * 4, [], add_vector)
+        emitter.each(first, chunk * 4, add_chunk)
+        emitter.each(rest, SIZE, add_vector)
 
-    return make_table_routine(f"add_rows_{sums}_{vectors}", 9, emit_sums, "See make_add_rows.")
+    return make_array_routine(f"add_rows_{sums}_{vectors}", [None] * 9, Element, emit_sums)
 
 
 def emit_row_address(emitter: Emitter, rows, row_size, index, offset):
     """The address of the row whose number, an int32, is at ``index`` + ``offset``."""
     builder = emitter.builder
-    number = builder.load(emitter.pointer(builder.add(index, offset), I32))
-    number.align = 4
+    number = emitter.read(builder.add(index, offset), I32)
     return builder.add(rows, builder.mul(builder.sext(number, I64), row_size))
 
 
 def _widen_row(element: Element, emitter: Emitter, source, target, width):
+    """Write ``width`` values of the type of the table, narrow ones, as float32."""
     builder = emitter.builder
 
-    def widen(offset, none):
+    def widen(offset):
         left = builder.sub(width, offset)
         value = element.load_first(emitter, builder.add(source, builder.mul(offset, I64(element.size))), left)
         emitter.store_part(value, builder.add(target, builder.mul(offset, I64(4))), left)
-        return none
 
-    emitter.loop(width, LANES, [], widen)
+    emitter.each(width, LANES, widen)
 
 
-widen_row = make_table_routine(
-    "widen_row", 3, _widen_row, "Write ``width`` values of the type of the table, narrow ones, as float32."
-)
+widen_row = make_array_routine("widen_row", [None] * 3, Element, _widen_row)

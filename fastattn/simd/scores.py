@@ -9,27 +9,20 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
 
-from fastattn.simd.arithmetic import INT8
+from fastattn.simd.arguments import Rows, RowWidth, Terms
+from fastattn.simd.arithmetic import INT8, add_both, load_words
 from fastattn.simd.constants import SIZE, WHOLE
-from fastattn.simd.emit import EXACT, I32, I64, Emitter
+from fastattn.simd.emit import EXACT, F32, I64, Emitter
 from fastattn.simd.rows import emit_lane_sums
 from fastattn.simd.target import LANES, TARGET
-from fastattn.simd.tile import addresses
+from fastattn.simd.vector import make_array_routine
 
 NO_KEY = -(1 << 31)  # of NaN
 LEAST_NORM = 1e-12
 IN_STEP = 4  # rows of a tile of one query that are read side by side: of 16 memory is read a tenth slower
 
-_I8, _I16 = ir.IntType(8), ir.IntType(16)
-_BYTES, _HALF, _PAIRS = (ir.VectorType(kind, n * LANES) for kind, n in ((_I8, 4), (_I8, 2), (_I16, 2)))
-
-
-def _words(emitter: Emitter, address):
-    value = emitter.builder.load(emitter.pointer(address, emitter.integers))
-    value.align = 1
-    return value
+_BYTES, _PAIRS = ir.VectorType(ir.IntType(8), 4 * LANES), ir.VectorType(ir.IntType(16), 2 * LANES)
 
 
 class _Floats:
@@ -47,7 +40,7 @@ class _Floats:
         return emitter.fma(row, query, total)
 
     def add_square(self, emitter: Emitter, row, total):
-        return emitter.fma(row, row, total)
+        return self.add(emitter, row, row, total)
 
 
 class _Halves(_Floats):
@@ -57,18 +50,13 @@ class _Halves(_Floats):
 
     def row(self, emitter: Emitter, words):
         both = emitter.builder.bitcast(words, _PAIRS)
-        places = (range(first, first + LANES) for first in (0, LANES))
-        orders = [ir.Constant(emitter.integers, list(order)) for order in places]
-        return [emitter.widen_float16(emitter.builder.shuffle_vector(both, both, order)) for order in orders]
+        return [emitter.widen_float16(emitter.pick(both, range(n, n + LANES))) for n in (0, LANES)]
 
     def query(self, emitter: Emitter, address):
         return [emitter.load(place) for place in (address, emitter.builder.add(address, I64(SIZE)))]
 
     def add(self, emitter: Emitter, row, query, total):
-        return emitter.fma(row[1], query[1], emitter.fma(row[0], query[0], total))
-
-    def add_square(self, emitter: Emitter, row, total):
-        return self.add(emitter, row, row, total)
+        return add_both(emitter, row, query, total)
 
 
 class _Bits:
@@ -80,7 +68,7 @@ class _Bits:
         return words
 
     def query(self, emitter: Emitter, address):
-        return _words(emitter, address)
+        return load_words(emitter, address)
 
     def add(self, emitter: Emitter, row, query, total):
         differing = emitter.builder.xor(row, query)
@@ -92,7 +80,7 @@ class _Bits:
 
 @dataclass(frozen=True)
 class _Integers:
-    """Rows of int8 or uint8; scores are dot products.
+    """Rows of int8 or uint8; scores are dot products. A row is its words and what is multiplied with a query.
 
     vpdpbusd multiplies unsigned bytes by signed ones: the rows have 128 added to them, or taken off, which the sums'
     starts make good.
@@ -109,30 +97,28 @@ class _Integers:
 
     def query(self, emitter: Emitter, address):
         if WHOLE:
-            return _words(emitter, address)
+            return load_words(emitter, address)
         more = emitter.builder.add(address, I64(SIZE))
-        return [emitter.builder.bitcast(_words(emitter, place), _PAIRS) for place in (address, more)]
+        return [emitter.builder.bitcast(load_words(emitter, place), _PAIRS) for place in (address, more)]
 
     def add(self, emitter: Emitter, row, query, total):
+        _, operand = row
         if not WHOLE:
-            return self._add_halves(emitter, row[1], query, total)
-        operands = (row[1], query) if self.signed else (query, row[1])
+            return self._add_halves(emitter, operand, query, total)
+        operands = (operand, query) if self.signed else (query, operand)
         return INT8["vnni"].add(emitter, *operands, total)
 
     def add_square(self, emitter: Emitter, row, total):
-        halves = self._halves(emitter, row[0])
+        words, _ = row
+        halves = self._halves(emitter, words)
         return self._add_halves(emitter, halves, halves, total)
 
     def _halves(self, emitter: Emitter, words) -> list:
         """The bytes as int16."""
         builder = emitter.builder
-        whole = builder.bitcast(words, _BYTES)
-        halves = []
-        for first in (0, 2 * LANES):
-            order = ir.Constant(ir.VectorType(I32, 2 * LANES), list(range(first, first + 2 * LANES)))
-            half = builder.shuffle_vector(whole, whole, order)
-            halves.append((builder.sext if self.signed else builder.zext)(half, _PAIRS))
-        return halves
+        whole, extend = builder.bitcast(words, _BYTES), builder.sext if self.signed else builder.zext
+        halves = (emitter.pick(whole, range(first, first + 2 * LANES)) for first in (0, 2 * LANES))
+        return [extend(half, _PAIRS) for half in halves]
 
     def _add_halves(self, emitter: Emitter, row, query, total):
         arithmetic = INT8["pairs" if TARGET.int8 in ("pairs", "vnni") else "widened"]
@@ -154,11 +140,9 @@ COMPARISONS = {
 def _emit_sums(emitter: Emitter, comparison, rows, width, queries, squares: bool, ahead) -> list:
     """Emit the loop along the rows; returns the sums of each query with all rows, and of the rows with themselves.
 
-    width  (bytes of whole vectors, words that are left, address of their mask)
     ahead  how many bytes behind each row's place memory is prefetched
     """
     builder = emitter.builder
-    whole, left, mask = width
 
     def add(offset, words, sums):
         values = [comparison.row(emitter, value) for value in words]
@@ -177,20 +161,16 @@ def _emit_sums(emitter: Emitter, comparison, rows, width, queries, squares: bool
         return places
 
     def add_whole(offset, sums):
-        return add(offset, [_words(emitter, place) for place in places_at(offset)], sums)
+        return add(offset, [load_words(emitter, place) for place in places_at(offset)], sums)
 
     def add_left(_, sums):
-        kept, lanes = emitter.load_integers(mask), emitter.first_lanes(left)
-        name, zero = f"llvm.masked.load.v{LANES}i32.p0", emitter.integer(0)
-        words = []
-        for place in places_at(whole):
-            pointer = emitter.pointer(place, emitter.integers)
-            words.append(builder.and_(emitter.call(name, emitter.integers, pointer, I32(1), lanes, zero), kept))
-        return add(whole, words, sums)
+        kept, zero = emitter.load_integers(width.mask), emitter.integer(0)
+        words = [emitter.load_first(place, width.left, zero, 1) for place in places_at(width.whole)]
+        return add(width.whole, [builder.and_(word, kept) for word in words], sums)
 
     start = emitter.integer(0) if comparison.integer else emitter.constant(0.0)
-    sums = emitter.loop(whole, SIZE, [start] * (len(rows) * (len(queries) + squares)), add_whole)
-    return emitter.loop(left, LANES, sums, add_left)
+    sums = emitter.loop(width.whole, SIZE, [start] * (len(rows) * (len(queries) + squares)), add_whole)
+    return emitter.loop(width.left, LANES, sums, add_left)
 
 
 def _lane_sums(emitter: Emitter, comparison, sums) -> list:
@@ -210,25 +190,23 @@ def _float_key(emitter: Emitter, value):
 def _emit_tile(emitter: Emitter, comparison, rows: int, queries: int, measured: bool, arguments):
     """Emit one tile; see make_score_tile."""
     builder = emitter.builder
-    table, (query, query_row), width, (starts, scales, scaled), thresholds, out, ahead = arguments
-    places = [_load_address(emitter, builder.add(table, I64(8 * r))) for r in range(rows)]
-    query_places = [builder.add(query, builder.mul(query_row, I64(q))) for q in range(queries)]
-    parts = _emit_parts(
-        emitter, comparison, places, width, query_places, measured, ahead, rows if queries > 1 else IN_STEP
-    )
+    table, query, width, terms, thresholds, out, ahead = arguments
+    queries_at = emitter.row_addresses(query.address, query.distance, queries)
+    places, in_step = _row_places(emitter, table, rows), rows if queries > 1 else IN_STEP
+    parts = _emit_parts(emitter, comparison, places, width, queries_at, measured, ahead, in_step)
     sums, squares = (_lane_sums(emitter, comparison, part) for part in parts)
     bits = ir.Constant(I64, 0)
     for n, total in enumerate(sums):
         skip = I64(n * SIZE)
-        scale = _inverse_norm(emitter, squares[n]) if measured else _row_scales(emitter, scales, rows, n)
+        scale = _inverse_norm(emitter, squares[n]) if measured else _row_scales(emitter, terms.scales, rows, n)
         if comparison.integer:
-            total = builder.add(total, emitter.load_integers(builder.add(starts, skip)))
+            total = builder.add(total, emitter.load_integers(builder.add(terms.starts, skip)))
             product = emitter.multiply(builder.sitofp(total, emitter.vector), scale)
-            wanted = builder.icmp_signed("!=", scaled, I64(0))
+            wanted = builder.icmp_signed("!=", terms.scaled, I64(0))
             key = builder.select(wanted, _float_key(emitter, product), total)
         else:
             key = _float_key(emitter, emitter.multiply(total, scale))
-        builder.store(key, emitter.pointer(builder.add(out, skip), emitter.integers)).align = 4
+        emitter.store(key, builder.add(out, skip))
         above = builder.icmp_signed(">", key, emitter.load_integers(builder.add(thresholds, skip)))
         found = builder.zext(builder.bitcast(above, ir.IntType(LANES)), I64)
         bits = builder.or_(bits, builder.shl(found, I64(n * LANES)))
@@ -259,29 +237,25 @@ def _row_scales(emitter: Emitter, scales, rows: int, group: int):
     """The rows' factors in the lanes of a group of sums, which has the rows of one query after another."""
     if rows >= LANES:
         return emitter.load(emitter.builder.add(scales, I64(group * LANES % rows * 4)))
-    kind = ir.VectorType(ir.FloatType(), rows)
-    value = emitter.builder.load(emitter.pointer(scales, kind))
-    value.align = 4
-    order = ir.Constant(emitter.integers, [lane % rows for lane in range(LANES)])
-    return emitter.builder.shuffle_vector(value, value, order)
+    value = emitter.read(scales, ir.VectorType(F32, rows))
+    return emitter.pick(value, [lane % rows for lane in range(LANES)])
 
 
-def _load_address(emitter: Emitter, place):
-    value = emitter.builder.load(emitter.pointer(place, I64))
-    value.align = 8
-    return value
+def _row_places(emitter: Emitter, table, rows: int) -> list:
+    """The addresses of rows that a table lists."""
+    return [emitter.read(emitter.builder.add(table, I64(8 * r)), I64, 8) for r in range(rows)]
 
 
-def _emit_norms(emitter: Emitter, comparison, arguments) -> None:
-    builder = emitter.builder
-    table, width, out, ahead = arguments
-    places = [_load_address(emitter, builder.add(table, I64(8 * r))) for r in range(LANES)]
+def _emit_norms(comparison, emitter: Emitter, table, width, out, ahead) -> None:
+    """1 / length of LANES rows, float32 at ``out``; NaN where a square overflows. The others as make_score_tile's."""
+    places = _row_places(emitter, table, LANES)
     _, squares = _emit_parts(emitter, comparison, places, width, (), True, ahead, IN_STEP)
     emitter.store(_inverse_norm(emitter, *_lane_sums(emitter, comparison, squares)), out)
 
 
-# Sizes of the tuples among a tile's arguments; 0: a number without a tuple.
-_TILE, _NORMS = (0, 2, 3, 3, 0, 0, 0), (0, 3, 0, 0)
+def _comparison_of(staged):
+    """By the type of an array of staged queries."""
+    return COMPARISONS[staged.dtype]
 
 
 def make_score_tile(rows: int, queries: int, measured: bool = False):
@@ -289,10 +263,9 @@ def make_score_tile(rows: int, queries: int, measured: bool = False):
 
     staged      the array of staged queries, for its dtype only. The others are addresses, or in bytes:
     table       of the ``rows`` rows' addresses.
-    query       (address, row): the first query, and the distance between queries.
-    width       (bytes of whole vectors, 4-byte words that are left, address of a mask of these): of a row.
-    terms       (starts, scales, scaled): int32 added to sums of integers, of each row of each query; a float32 factor
-                of each row; whether integers are multiplied by it, floats always are.
+    query       Rows: the queries.
+    width       RowWidth.
+    terms       Terms.
     thresholds  int32, of each row of each query.
     out         keys, the rows of one query after another, written.
     ahead       bytes between a row's place and what is prefetched.
@@ -300,32 +273,11 @@ def make_score_tile(rows: int, queries: int, measured: bool = False):
     Returns a bit for each key, from the lowest on: whether it is greater than its threshold.
     """
 
-    @intrinsic
-    def tile(typing_context, staged, table, query, width, terms, thresholds, out, ahead):
-        comparison = COMPARISONS[staged.dtype]
+    def emit(comparison, emitter, *arguments):
+        return _emit_tile(emitter, comparison, rows, queries, measured, arguments)
 
-        def generate(context, builder, kind, arguments):
-            def emit(emitter, *values):
-                return _emit_tile(emitter, comparison, rows, queries, measured, values)
-
-            name = f"fastattn.scores_{staged.dtype}_{rows}_{queries}_{measured}"
-            return Emitter(builder, TARGET).call_once(name, arguments[1:], emit, I64)
-
-        return types.intp(staged, *addresses(_TILE)), generate
-
-    return tile
+    forms = None, Rows, RowWidth, Terms, None, None, None
+    return make_array_routine(f"scores_{rows}_{queries}_{measured}", forms, _comparison_of, emit, types.intp)
 
 
-@intrinsic
-def inverse_norms(typing_context, staged, table, width, out, ahead):
-    """1 / length of LANES rows, float32 at ``out``; NaN where a square overflows. The others as make_score_tile's."""
-    comparison = COMPARISONS[staged.dtype]
-
-    def generate(context, builder, kind, arguments):
-        def emit(emitter, *values):
-            _emit_norms(emitter, comparison, values)
-
-        Emitter(builder, TARGET).call_once(f"fastattn.norms_{staged.dtype}", arguments[1:], emit)
-        return context.get_dummy_value()
-
-    return types.void(staged, *addresses(_NORMS)), generate
+inverse_norms = make_array_routine("norms", (None, RowWidth, None, None), _comparison_of, _emit_norms)

@@ -3,6 +3,7 @@
 from numba import types
 
 from fastattn.simd.constants import SIZE
+from fastattn.simd.elementary import accurate_tanh, exp2
 from fastattn.simd.emit import F32, I64, Emitter
 from fastattn.simd.vector import make_routine
 
@@ -15,7 +16,7 @@ def make_row_maxima(rows: int):
 
     def emit(emitter: Emitter, x, x_row, size, top):
         builder = emitter.builder
-        starts = [builder.add(x, builder.mul(x_row, I64(i))) for i in range(rows)]
+        starts = emitter.row_addresses(x, x_row, rows)
         places = [emitter.pointer(builder.add(top, I64(4 * i)), F32) for i in range(rows)]
 
         def body(offset, tops):
@@ -26,33 +27,27 @@ def make_row_maxima(rows: int):
         for place, value in zip(places, emitter.loop(size, SIZE, before, body), strict=True):
             builder.store(emitter.fold(value, emitter.maximum), place)
 
-    return make_routine(f"row_maxima_{rows}", (types.intp,) * 4, emit, "See make_row_maxima.")
+    return make_routine(f"row_maxima_{rows}", (types.intp,) * 4, emit)
 
 
 def _cap_row(emitter: Emitter, x, size, cap):
-    most, zero = emitter.splat(cap), emitter.constant(0.0)
-    inverse = emitter.divide(emitter.constant(1.0), most)
-
-    def body(offset, none):
-        place = emitter.builder.add(x, offset)
-        value = emitter.load(place)
-        capped = emitter.multiply(most, emitter.accurate_tanh(emitter.multiply(value, inverse)))
-        emitter.store(emitter.fma(value, zero, capped), place)
-        return none
-
-    emitter.loop(size, SIZE, [], body)
-
-
-cap_row = make_routine(
-    "cap_row",
-    (types.intp, types.intp, types.float32),
-    _cap_row,
     """x = cap tanh(x / cap) on ``size`` bytes, whole vectors, at the address x.
 
     NaN if x is NaN or infinite, so that an overflow shows as it does without a cap.
-    """,
-    rare=True,
-)
+    """
+    most, zero = emitter.splat(cap), emitter.constant(0.0)
+    inverse = emitter.divide(emitter.constant(1.0), most)
+
+    def body(offset):
+        place = emitter.builder.add(x, offset)
+        value = emitter.load(place)
+        capped = emitter.multiply(most, accurate_tanh(emitter, emitter.multiply(value, inverse)))
+        emitter.store(emitter.fma(value, zero, capped), place)
+
+    emitter.each(size, SIZE, body)
+
+
+cap_row = make_routine("cap_row", (types.intp, types.intp, types.float32), _cap_row, rare=True)
 
 
 def make_exponentials(rows: int):
@@ -65,14 +60,14 @@ def make_exponentials(rows: int):
 
     def emit(emitter: Emitter, x, x_row, size, shift, total):
         builder = emitter.builder
-        starts = [builder.add(x, builder.mul(x_row, I64(i))) for i in range(rows)]
+        starts = emitter.row_addresses(x, x_row, rows)
         shifts = [emitter.splat(emitter.load_scalar(builder.add(shift, I64(4 * i)))) for i in range(rows)]
         totals = [builder.add(total, I64(SIZE * i)) for i in range(rows)]
 
         def body(offset, sums):
             places = [builder.add(start, offset) for start in starts]
             values = [emitter.subtract(emitter.load(place), s) for place, s in zip(places, shifts, strict=True)]
-            results = [emitter.exp2(value) for value in values]
+            results = [exp2(emitter, value) for value in values]
             for place, result in zip(places, results, strict=True):
                 emitter.store(result, place)
             return [emitter.add(one, result) for one, result in zip(sums, results, strict=True)]
@@ -81,4 +76,4 @@ def make_exponentials(rows: int):
         for place, value in zip(totals, sums, strict=True):
             emitter.store(value, place)
 
-    return make_routine(f"exponentials_{rows}", (types.intp,) * 5, emit, "See make_exponentials.")
+    return make_routine(f"exponentials_{rows}", (types.intp,) * 5, emit)

@@ -4,12 +4,14 @@ A negative index counts from the end, as in Python; one that is outside then rea
 reads what is not the array's, whatever the index.
 """
 
+from typing import NamedTuple
+
 from llvmlite import ir
 from numba import types
 from numba.core.typing.templates import AbstractTemplate, infer_global, signature
 from numba.extending import lower_builtin
 
-from fastattn.simd.emit import F32, I32, I64
+from fastattn.simd.emit import F32, I32, I64, suffix
 from fastattn.simd.lanes import FALL, IN_LANES, INTEGERS, LONG, LONGS, MASK, RUNS, LaneEmitter, clip, is_truth, is_whole
 from fastattn.simd.operations import FAILURES, name_of
 from fastattn.simd.ranges import IN_RANGES, RANGE, TRUTH, unknown
@@ -17,12 +19,26 @@ from fastattn.simd.target import LANES
 from fastattn.simd.vector import VECTOR, register_form
 
 I8 = ir.IntType(8)
-# Name of an element's type -> (in memory, bytes, as a scalar, in lanes)
+
+
+class ElementType(NamedTuple):
+    """A number in a table: its LLVM type and bytes in memory, its Numba types as a scalar and in lanes.
+
+    unknown  what an element at a range of indices is: nothing is read for it
+    """
+
+    memory: ir.Type
+    bytes: int
+    scalar: types.Type
+    lanes: types.Type
+    unknown: types.Type | None
+
+
 ELEMENTS = {
-    "float32": (F32, 4, types.float32, VECTOR),
-    "int32": (I32, 4, types.int64, INTEGERS),
-    "int64": (I64, 8, LONG, LONGS),
-    "bool": (I8, 1, types.boolean, MASK),
+    "float32": ElementType(F32, 4, types.float32, VECTOR, None),
+    "int32": ElementType(I32, 4, types.int64, INTEGERS, RANGE),
+    "int64": ElementType(I64, 8, LONG, LONGS, RANGE),
+    "bool": ElementType(I8, 1, types.boolean, MASK, TRUTH),
 }
 
 
@@ -43,9 +59,6 @@ class Table(types.Type):
 
 
 register_form(Table, lambda table: ir.ArrayType(I64, 1 + table.ndim))
-
-
-UNKNOWN = {"int32": RANGE, "int64": RANGE, "bool": TRUTH}  # what is in a table is read for no range
 
 
 def look_up(table, *index):
@@ -72,12 +85,14 @@ class _LookUp(AbstractTemplate):
 def _found(table, index):
     if not isinstance(table, Table) or not index or not all(map(_is_index, index)):
         return None
-    wide = any(kind in IN_LANES for kind in index)
+    wide, element = any(kind in IN_LANES for kind in index), ELEMENTS[table.element]
     if any(kind in IN_RANGES for kind in index):
-        return UNKNOWN.get(table.element) if len(index) == table.ndim else None
+        return element.unknown if len(index) == table.ndim else None
     if len(index) < table.ndim:
         return None if wide else Table(table.element, table.ndim - len(index))
-    return ELEMENTS[table.element][3 if wide else 2] if len(index) == table.ndim else None
+    if len(index) > table.ndim:
+        return None
+    return element.lanes if wide else element.scalar
 
 
 def _is_index(kind) -> bool:
@@ -104,8 +119,8 @@ class _Extent(AbstractTemplate):
 
 @lower_builtin(extent, Table, types.int64)
 def _lower_extent(context, builder, signature, values):
-    table, axis = values
-    ndim = signature.args[0].ndim
+    (table, axis), (kind, _) = values, signature.args
+    ndim = kind.ndim
     axis = builder.select(builder.icmp_signed("<", axis, I64(0)), builder.add(axis, I64(ndim)), axis)
     axis = clip(builder, axis, I64(0), I64(ndim - 1))
     result = builder.extract_value(table, 1)
@@ -117,14 +132,14 @@ def _lower_extent(context, builder, signature, values):
 
 @lower_builtin(look_up, types.VarArg(types.Any))
 def _lower_look_up(context, builder, signature, values):
-    table, *index = signature.args
-    if signature.return_type in IN_RANGES:
-        return unknown(signature.return_type)
-    look = _LookingUp(builder, table, values[0])
-    pairs = list(zip(values[1:], index))
-    if isinstance(signature.return_type, Table):
+    (table, *index), (address_and_shape, *numbers) = signature.args, values
+    result = signature.return_type
+    if result in IN_RANGES:
+        return unknown(result)
+    look, pairs = _LookingUp(builder, table, address_and_shape), list(zip(numbers, index))
+    if isinstance(result, Table):
         return look.rest(pairs)
-    if signature.return_type not in IN_LANES:
+    if result not in IN_LANES:
         return look.scalar(pairs)
     if index[-1] in RUNS and not any(kind in IN_LANES for kind in index[:-1]):
         return look.run(pairs)
@@ -133,8 +148,8 @@ def _lower_look_up(context, builder, signature, values):
 
 class _LookingUp:
     def __init__(self, builder: ir.IRBuilder, table: Table, value):
-        self.builder, self.table = builder, table
-        self.memory, self.bytes, _, self.result = ELEMENTS[table.element]
+        self.builder, element = builder, ELEMENTS[table.element]
+        self.memory, self.bytes = element.memory, element.bytes
         self.address = builder.extract_value(value, 0)
         self.shape = [builder.extract_value(value, 1 + n) for n in range(table.ndim)]
 
@@ -143,7 +158,7 @@ class _LookingUp:
         b, i = self.builder, a.as_wholes(value, kind)
         if a.bits == 32:  # an int32 reaches no further
             length = b.trunc(clip(b, length, I64(0), I64(2**31 - 1)), I32)
-        n = a.spread(length)
+        n = a.splat(length)
         i = b.select(b.icmp_signed("<", i, a.whole(0)), b.add(i, n), i)
         i = b.select(b.icmp_signed("<", i, n), i, b.sub(n, a.whole(1)))
         # last, for an empty axis, whose index 0 reads the zero that is there instead
@@ -200,8 +215,7 @@ class _LookingUp:
                 place = self._place(b.add(self._scalar_offset(pairs[:-1]), start))
                 loaded = self._load(place, ir.VectorType(self.memory, LANES))
                 if kind == FALL:
-                    turned = ir.Constant(ir.VectorType(I32, LANES), list(range(LANES))[::-1])
-                    loaded = b.shuffle_vector(loaded, loaded, turned)
+                    loaded = LaneEmitter(b, True).pick(loaded, range(LANES)[::-1])
                 after_load = b.block
             with part:
                 gathered, after_gather = self._gather(pairs), b.block
@@ -225,15 +239,11 @@ class _LookingUp:
                 index = b.sext(self._inside(LaneEmitter(b, True, kind == LONGS), value, kind, length), wide)
             else:
                 scalar = LaneEmitter(b, False)
-                index = a.spread(scalar.result(self._inside(scalar, value, kind, length)))
-            offset = b.add(b.mul(offset, a.spread(length)), index)
-        addresses = b.add(a.spread(self.address), b.mul(offset, ir.Constant(wide, [self.bytes] * LANES)))
+                index = a.splat(scalar.result(self._inside(scalar, value, kind, length)))
+            offset = b.add(b.mul(offset, a.splat(length)), index)
+        addresses = b.add(a.splat(self.address), b.mul(offset, ir.Constant(wide, [self.bytes] * LANES)))
         pointers = b.inttoptr(addresses, ir.VectorType(self.memory.as_pointer(), LANES))
         kind = ir.VectorType(self.memory, LANES)
         everywhere, nothing = a.truth(True), ir.Constant(kind, ir.Undefined)
-        name = f"llvm.masked.gather.v{LANES}{_suffix(self.memory)}.v{LANES}p0"
+        name = f"llvm.masked.gather.v{LANES}{suffix(self.memory)}.v{LANES}p0"
         return a.call(name, kind, pointers, I32(self.bytes), everywhere, nothing)
-
-
-def _suffix(kind) -> str:
-    return "f32" if kind == F32 else f"i{kind.width}"

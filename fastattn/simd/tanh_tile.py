@@ -12,6 +12,7 @@ Each p is at least 1, and cut at 2**60, where 2 / p no longer changes a float32:
 from llvmlite import ir
 from numba import types
 
+from fastattn.simd.elementary import tanh
 from fastattn.simd.emit import I64, Emitter
 from fastattn.simd.vector import make_routine
 
@@ -36,7 +37,7 @@ def _emit_tile(emitter: Emitter, rows: int, vectors: int, exponential: bool, arg
     builder, lanes = emitter.builder, emitter.target.lanes
     query, query_row, panel, panel_row, steps, factors, out, out_row = arguments
     one, most = emitter.constant(1.0), emitter.constant(MOST)
-    starts = [builder.add(query, builder.mul(query_row, I64(i))) for i in range(rows)]
+    starts = emitter.row_addresses(query, query_row, rows)
     size = builder.mul(steps, I64(4))
 
     def add(offset, sums, count: int):
@@ -56,7 +57,7 @@ def _emit_tile(emitter: Emitter, rows: int, vectors: int, exponential: bool, arg
                     total = emitter.add(total, _emit_shared(emitter, weights, numbers))
                 else:
                     for weight, a, b in zip(weights, values, operands):
-                        total = emitter.fma(weight, emitter.tanh(emitter.add(a, b)), total)
+                        total = emitter.fma(weight, tanh(emitter, emitter.add(a, b)), total)
                 new.append(total)
         return new
 
@@ -100,4 +101,4 @@ def make_tanh_tile(rows: int, vectors: int, exponential: bool):
         _emit_tile(emitter, rows, vectors, exponential, values)
 
     name = f"tanh_tile_{rows}_{vectors}_{'exponential' if exponential else 'plain'}"
-    return make_routine(name, (types.intp,) * 8, emit, "See make_tanh_tile.")
+    return make_routine(name, (types.intp,) * 8, emit)

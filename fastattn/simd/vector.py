@@ -4,6 +4,7 @@ Addresses are plain integers (``array.ctypes.data`` plus bytes); nothing is chec
 """
 
 import operator
+from functools import partial
 from typing import Any
 
 from llvmlite import ir
@@ -12,18 +13,9 @@ from numba.core.datamodel import models
 from numba.core.typing.templates import ConcreteTemplate, infer_global, signature
 from numba.extending import intrinsic, lower_builtin, register_model
 
-from fastattn.simd.emit import F32, I32, I64, Emitter
+from fastattn.simd import elementary
+from fastattn.simd.emit import EXACT, F32, I32, I64, Emitter
 from fastattn.simd.target import LANES, TARGET
-
-
-class Vector(types.Type):
-    """LANES float32 values in one register."""
-
-    def __init__(self):
-        super().__init__(name=f"float32x{LANES}")
-
-
-VECTOR = Vector()
 
 
 def register_form(kind: type[types.Type], form: Any) -> None:
@@ -35,7 +27,16 @@ def register_form(kind: type[types.Type], form: Any) -> None:
             super().__init__(manager, instance, form if isinstance(form, ir.Type) else form(instance))
 
 
-register_form(Vector, ir.VectorType(F32, LANES))
+class PlainType(types.Type):
+    """A Numba type that is no more than a name and the LLVM type of its values."""
+
+    def __init__(self, name: str, form: ir.Type):
+        super().__init__(name=name)
+        self.form = form
+
+
+register_form(PlainType, lambda kind: kind.form)
+VECTOR = PlainType(f"float32x{LANES}", ir.VectorType(F32, LANES))
 
 
 def _register_operator(function, emit):
@@ -55,20 +56,23 @@ _register_operator(operator.mul, Emitter.multiply)
 _register_operator(operator.truediv, Emitter.divide)
 
 
-def make_intrinsic(name, result, parameters, emit, documentation):
-    """Make an intrinsic of fixed types from ``emit(emitter, *llvm values)``."""
+def as_intrinsic(result, *parameters):
+    """Make an intrinsic of fixed types, and of its name, of a function ``emit(emitter, *llvm values)``."""
 
-    def typer(typing_context, *actual):
-        def generate(context, builder, kind, arguments):
-            value = emit(Emitter(builder, TARGET), *arguments)
-            return context.get_dummy_value() if value is None else value
+    def make(emit):
+        def typer(typing_context, *actual):
+            def generate(context, builder, kind, arguments):
+                value = emit(Emitter(builder, TARGET), *arguments)
+                return context.get_dummy_value() if value is None else value
 
-        return result(*parameters), generate
+            return result(*parameters), generate
 
-    return with_parameters(name, len(parameters), typer, documentation)
+        return _with_parameters(emit.__name__, len(parameters), typer, emit.__doc__)
+
+    return make
 
 
-def with_parameters(name, count, typer, documentation):
+def _with_parameters(name, count, typer, documentation):
     """The intrinsic of ``typer(typing_context, *types)``, of so many types; Numba reads the number from a function."""
     names = ", ".join(f"a{i}" for i in range(count))
     space = {"typer": typer}
@@ -77,13 +81,36 @@ def with_parameters(name, count, typer, documentation):
     return intrinsic(space[name])
 
 
-def make_routine(name, parameters, emit, documentation, rare=False):
-    """``make_intrinsic`` for long code without a result: a kernel calls it as a function, see ``Emitter.call_once``."""
+def make_routine(name, parameters, emit, rare=False):
+    """``as_intrinsic`` for long code without a result: a kernel calls it as a function, see ``Emitter.call_once``."""
 
     def call(emitter, *arguments):
         emitter.call_once(f"fastattn.{name}", arguments, emit, rare=rare)
 
-    return make_intrinsic(name, types.void, parameters, call, documentation)
+    call.__name__, call.__doc__ = name, emit.__doc__
+    return as_intrinsic(types.void, *parameters)(call)
+
+
+def make_array_routine(name, forms, prepare, emit, result=types.void):
+    """``make_routine`` of an array, of which only the type is used, and of integers or tuples of them.
+
+    forms    the class of each tuple, or None: a number
+    prepare  (Numba type of the array) -> what ``emit(prepared, emitter, *values)`` is told of it
+    """
+    kinds = [types.NamedUniTuple(types.intp, len(form._fields), form) if form else types.intp for form in forms]
+
+    def typer(typing_context, array, *actual):
+        prepared = prepare(array)
+
+        def generate(context, builder, kind, arguments):
+            called, returned = f"fastattn.{name}_{array.dtype}", None if result == types.void else I64
+            _, *values = arguments
+            value = Emitter(builder, TARGET).call_once(called, values, partial(emit, prepared), returned, forms=forms)
+            return context.get_dummy_value() if returned is None else value
+
+        return result(array, *kinds), generate
+
+    return _with_parameters(name, 1 + len(forms), typer, emit.__doc__)
 
 
 @intrinsic
@@ -91,104 +118,82 @@ def address(typing_context, array):
     """The address of an array's first element, int64: ``ctypes.data`` is uint64, whose sum with an int64 is a float."""
 
     def generate(context, builder, kind, arguments):
-        return builder.ptrtoint(context.make_array(array)(context, builder, arguments[0]).data, I64)
+        (value,) = arguments
+        return builder.ptrtoint(context.make_array(array)(context, builder, value).data, I64)
 
     return types.intp(array), generate
 
 
 _V, _A, _F = VECTOR, types.intp, types.float32
-load = make_intrinsic("load", _V, (_A,), Emitter.load, "The vector at an address.")
-store = make_intrinsic("store", types.void, (_V, _A), Emitter.store, "Write a vector to an address.")
-load_first = make_intrinsic(
-    "load_first", _V, (_A, _A, _V), Emitter.load_first, "The first ``count`` lanes at an address, the rest from fill."
+load, store = as_intrinsic(_V, _A)(Emitter.load), as_intrinsic(types.void, _V, _A)(Emitter.store)
+load_first = as_intrinsic(_V, _A, _A, _V)(Emitter.load_first)
+store_first = as_intrinsic(types.void, _V, _A, _A)(Emitter.store_first)
+load_part = as_intrinsic(_V, _A, _A, _V)(Emitter.load_part)
+store_part = as_intrinsic(types.void, _V, _A, _A)(Emitter.store_part)
+count_lanes, splat = as_intrinsic(_V)(Emitter.count_lanes), as_intrinsic(_V, _F)(Emitter.splat)
+absolute, fma = as_intrinsic(_V, _V)(Emitter.absolute), as_intrinsic(_V, _V, _V, _V)(Emitter.fma)
+maximum, minimum, larger_magnitude = (
+    as_intrinsic(_V, _V, _V)(emit) for emit in (Emitter.maximum, Emitter.minimum, Emitter.larger_magnitude)
 )
-store_first = make_intrinsic(
-    "store_first", types.void, (_V, _A, _A), Emitter.store_first, "Write the first ``count`` lanes to an address."
+exp, exp2, erf, tanh = (
+    as_intrinsic(_V, _V)(emit) for emit in (elementary.exp, elementary.exp2, elementary.erf, elementary.tanh)
 )
-load_part = make_intrinsic(
-    "load_part",
-    _V,
-    (_A, _A, _V),
-    Emitter.load_part,
-    "A whole vector, or its first ``left`` lanes and the rest from fill.",
-)
-store_part = make_intrinsic(
-    "store_part", types.void, (_V, _A, _A), Emitter.store_part, "Write a whole vector, or its first ``left`` lanes."
-)
-absolute = make_intrinsic("absolute", _V, (_V,), Emitter.absolute, "The magnitude, lane by lane.")
-count_lanes = make_intrinsic("count_lanes", _V, (), Emitter.count_lanes, "0, 1, 2 and so on, lane by lane.")
-splat = make_intrinsic("splat", _V, (_F,), Emitter.splat, "A scalar in every lane.")
-fma = make_intrinsic("fma", _V, (_V, _V, _V), Emitter.fma, "a * b + c, fused if the CPU can.")
-maximum = make_intrinsic("maximum", _V, (_V, _V), Emitter.maximum, "The larger, lane by lane.")
-larger_magnitude = make_intrinsic(
-    "larger_magnitude", _V, (_V, _V), Emitter.larger_magnitude, "The larger of two non-negative values, or NaN."
-)
-minimum = make_intrinsic("minimum", _V, (_V, _V), Emitter.minimum, "The smaller, lane by lane.")
-exp = make_intrinsic("exp", _V, (_V,), Emitter.exp, "e**x; see Emitter.exp.")
-exp2 = make_intrinsic("exp2", _V, (_V,), Emitter.exp2, "2**x for x <= 127, 0 below -127; see Emitter.exp2.")
-erf = make_intrinsic("erf", _V, (_V,), Emitter.erf, "The error function; see Emitter.erf.")
-tanh = make_intrinsic("tanh", _V, (_V,), Emitter.tanh, "The hyperbolic tangent; see Emitter.tanh.")
-sum_lanes = make_intrinsic(
-    "sum_lanes", _F, (_V,), lambda e, v: e.fold(v, e.add), "The sum of all lanes, in a fixed order."
-)
-max_lanes = make_intrinsic("max_lanes", _F, (_V,), lambda e, v: e.fold(v, e.maximum), "The largest lane.")
-largest_magnitude = make_intrinsic(
-    "largest_magnitude",
-    _F,
-    (_V,),
-    lambda e, v: e.fold(v, e.larger_magnitude),
-    "The largest of non-negative lanes, or NaN.",
-)
+load_scalar, store_scalar = as_intrinsic(_F, _A)(Emitter.load_scalar), as_intrinsic(types.void, _F, _A)(Emitter.store)
 
 
-def _any_above(emitter, a, b):
-    builder = emitter.builder
-    mask = builder.fcmp_ordered(">", a, b, flags=("nsz",))
-    bits = builder.bitcast(mask, ir.IntType(LANES))
-    return builder.icmp_unsigned("!=", bits, ir.Constant(ir.IntType(LANES), 0))
+@as_intrinsic(_F, _V)
+def sum_lanes(emitter, vector):
+    """The sum of all lanes, in a fixed order."""
+    return emitter.fold(vector, emitter.add)
 
 
-def _access(kind):
-    """Make functions that emit a load and a store of one number."""
-
-    def emit_load(emitter, address):
-        value = emitter.builder.load(emitter.pointer(address, kind))
-        value.align = 4
-        return value
-
-    def emit_store(emitter, value, address):
-        emitter.builder.store(value, emitter.pointer(address, kind)).align = 4
-
-    return emit_load, emit_store
+@as_intrinsic(_F, _V)
+def max_lanes(emitter, vector):
+    """The largest lane."""
+    return emitter.fold(vector, emitter.maximum)
 
 
-_load_float, _store_float = _access(F32)
-_load_integer, _store_integer = _access(I64)
-_load_int32, _store_int32 = _access(I32)
-load_scalar = make_intrinsic("load_scalar", _F, (_A,), _load_float, "The float32 at an address.")
-store_scalar = make_intrinsic("store_scalar", types.void, (_F, _A), _store_float, "Write a float32 to an address.")
-load_integer = make_intrinsic("load_integer", _A, (_A,), _load_integer, "The int64 at an address.")
-store_integer = make_intrinsic("store_integer", types.void, (_A, _A), _store_integer, "Write an int64 to an address.")
+@as_intrinsic(_F, _V)
+def largest_magnitude(emitter, vector):
+    """The largest of non-negative lanes, or NaN."""
+    return emitter.fold(vector, emitter.larger_magnitude)
 
 
-def _load_index(emitter, address):
-    return emitter.builder.sext(_load_int32(emitter, address), I64)
+@as_intrinsic(types.boolean, _V, _V)
+def any_above(emitter, a, b):
+    """Whether any lane of a is greater than b's."""
+    bits = emitter.builder.bitcast(emitter.builder.fcmp_ordered(">", a, b, flags=EXACT), ir.IntType(LANES))
+    return emitter.builder.icmp_unsigned("!=", bits, ir.Constant(ir.IntType(LANES), 0))
 
 
-def _store_index(emitter, value, address):
-    _store_int32(emitter, emitter.builder.trunc(value, I32), address)
+@as_intrinsic(_F, _V)
+def lane(emitter, vector):
+    """The first lane."""
+    return emitter.builder.extract_element(vector, I32(0))
 
 
-load_index = make_intrinsic("load_index", _A, (_A,), _load_index, "The int32 at an address, as int64.")
-store_index = make_intrinsic(
-    "store_index", types.void, (_A, _A), _store_index, "Write an int64 to an address as int32."
-)
-any_above = make_intrinsic(
-    "any_above", types.boolean, (_V, _V), _any_above, "Whether any lane of a is greater than b's."
-)
-lane = make_intrinsic(
-    "lane", _F, (_V,), lambda e, v: e.builder.extract_element(v, ir.IntType(32)(0)), "The first lane."
-)
+@as_intrinsic(_A, _A)
+def load_integer(emitter, address):
+    """The int64 at an address."""
+    return emitter.read(address, I64)
+
+
+@as_intrinsic(types.void, _A, _A)
+def store_integer(emitter, value, address):
+    """Write an int64 to an address."""
+    emitter.store(value, address)
+
+
+@as_intrinsic(_A, _A)
+def load_index(emitter, address):
+    """The int32 at an address, as int64."""
+    return emitter.builder.sext(emitter.read(address, I32), I64)
+
+
+@as_intrinsic(types.void, _A, _A)
+def store_index(emitter, value, address):
+    """Write an int64 to an address as int32."""
+    emitter.store(emitter.builder.trunc(value, I32), address)
 
 
 def make_scratch(size: int):
@@ -205,15 +210,3 @@ def make_scratch(size: int):
         return types.intp(), generate
 
     return scratch
-
-
-prefetch, prefetch_far = (
-    make_intrinsic(
-        name,
-        types.void,
-        (_A,),
-        lambda emitter, address, locality=locality: emitter.prefetch(address, locality),
-        "Prefetch the cache line at an address, any address, into L1, or (far) L2.",
-    )
-    for name, locality in (("prefetch", 3), ("prefetch_far", 2))
-)

@@ -14,9 +14,6 @@ from fastattn.kernels.constants import GROUP, MR, NR
 from fastattn.ops import cpu as operations
 from fastattn.ops import reference
 from fastattn.simd import target
-from fastattn.simd.arithmetic import BFLOAT16, INT8
-from fastattn.simd.target import Target, choose_target
-from fastattn.simd.tile import tile_assembly
 from fastattn.spec.quantized import QuantizedTensor
 
 SHAPES = [
@@ -201,31 +198,3 @@ def test_fewer_instructions_give_the_same_sums(name, tmp_path):
     assert limited[0] == name and limited[1] and native[1]
     for found, expected in zip(limited[2:], native[2:], strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-4)
-
-
-AVX512 = {"avx512f", "avx512vl", "avx512bw"}
-
-
-@pytest.mark.parametrize(
-    ("triple", "cpu", "features", "precision", "instruction"),
-    [
-        ("x86_64-unknown-linux-gnu", "znver4", {*AVX512, "avx512vnni"}, "int8", "vpdpbusd"),
-        ("x86_64-unknown-linux-gnu", "znver4", {*AVX512, "avx512bf16"}, "bfloat16", "vdpbf16ps"),
-        ("x86_64-unknown-linux-gnu", "sapphirerapids", {*AVX512, "avx512bf16"}, "bfloat16", "vfmadd"),
-        ("x86_64-unknown-linux-gnu", "skylake-avx512", AVX512, "int8", "vpmaddwd"),
-        ("x86_64-unknown-linux-gnu", "alderlake", {"avx2", "fma", "avxvnni"}, "int8", "{vex}\tvpdpbusd"),
-        ("x86_64-unknown-linux-gnu", "haswell", {"avx2", "fma"}, "int8", "vpmaddwd"),
-        ("x86_64-unknown-linux-gnu", "haswell", {"avx2", "fma"}, "bfloat16", "vfmadd"),
-        ("x86_64-unknown-linux-gnu", "x86-64", set(), "int8", "pmaddwd"),
-        ("aarch64-unknown-linux-gnu", "neoverse-n1", {"dotprod"}, "int8", "sdot"),
-        ("aarch64-unknown-linux-gnu", "neoverse-v1", {"dotprod", "i8mm"}, "int8", "smmla"),
-        ("aarch64-unknown-linux-gnu", "neoverse-v1", {"bf16"}, "bfloat16", "bfmmla"),
-        ("aarch64-unknown-linux-gnu", "cortex-a53", set(), "int8", "smlal"),
-        ("aarch64-unknown-linux-gnu", "cortex-a53", set(), "bfloat16", "fmla"),
-    ],
-)  # fmt: skip
-def test_narrow_tiles_compile_to_the_instructions_of_each_cpu(triple, cpu, features, precision, instruction):
-    wanted: Target = choose_target(triple.split("-")[0], features, cpu)
-    assembly = tile_assembly(wanted, triple, cpu, "", precision)
-    assert assembly.count(instruction) >= wanted.rows * wanted.vectors
-    assert "fmaf" not in assembly and {"int8": INT8, "bfloat16": BFLOAT16}[precision]

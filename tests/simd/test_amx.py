@@ -1,8 +1,7 @@
-"""Tile registers: who may use them, what is compiled for them, and products with them where the CPU has none."""
+"""Tile registers: who may use them, and products with them where the CPU has none."""
 
 import errno
 import os
-import re
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -10,35 +9,9 @@ from types import SimpleNamespace
 import pytest
 
 from fastattn.simd import amx_permission, target
-from fastattn.simd.amx_tile import amx_assembly
 from fastattn.simd.target import choose_target
 from tests import ROOT
-
-BASE = {"avx512f", "avx512vl", "avx512bw", "avx512vnni", "avx512bf16"}
-TILES = {"amx-tile", "amx-int8", "amx-bf16"}
-NARROW = ("int8", "bfloat16")
-
-
-@pytest.mark.parametrize(
-    ("name", "features", "int8", "bfloat16", "tiles"),
-    [
-        ("sapphirerapids", BASE | TILES, "vnni", "tiles", NARROW),
-        ("graniterapids", BASE | TILES | {"amx-fp16"}, "vnni", "tiles", NARROW),
-        ("sapphirerapids", BASE, "vnni", "widened", ()),  # the system keeps the tiles
-        ("cooperlake", BASE, "vnni", "widened", ()),
-        ("sapphirerapids", BASE | {"amx-tile", "amx-int8"}, "vnni", "widened", ("int8",)),
-        ("sapphirerapids", (BASE | TILES) - {"avx512vnni"}, "pairs", "tiles", ("bfloat16",)),
-        ("znver4", BASE, "vnni", "dot", ()),
-        ("znver5", BASE, "vnni", "dot", ()),
-    ],
-)
-def test_tiles_and_dot_products_serve_where_they_are_quicker(name, features, int8, bfloat16, tiles):
-    chosen = choose_target("x86_64", features, name)
-    assert (chosen.int8, chosen.bfloat16, chosen.tiles) == (int8, bfloat16, tiles)
-
-
-def test_without_avx512_there_are_no_tiles():
-    assert not choose_target("x86_64", {"avx2", "fma"} | TILES, "sapphirerapids").tiles
+from tests.simd.assembly import BASE, TILES
 
 
 @pytest.fixture
@@ -101,22 +74,6 @@ def test_inspect_says_which_instructions_multiply(asked, monkeypatch):
 @pytest.mark.skipif(sys.platform != "linux" or bool(target.TARGET.tiles), reason="Linux without tiles")
 def test_linux_refuses_what_the_cpu_has_not():
     assert amx_permission._request() != 0
-
-
-@pytest.mark.parametrize(("precision", "product"), [("int8", "tdpbusd"), ("bfloat16", "tdpbf16ps")])
-def test_four_loads_serve_four_products_and_nothing_is_spilled(precision, product):
-    wanted = choose_target("x86_64", BASE | TILES, "sapphirerapids")
-    assembly = amx_assembly(wanted, "sapphirerapids", precision)
-    loops = [block for block in re.split(r"^\.L\w+:.*$", assembly, flags=re.MULTILINE) if product in block]
-    operations = [re.findall(rf"\b(tileload\w+|{product})\b", block) for block in loops]
-    pairs, three, one = (["tileloadd"] * loads + [product] * products for loads, products in ((4, 4), (4, 3), (3, 2)))
-    assert sorted(operations) == sorted([pairs, three, one])
-    for block in loops:
-        assert not re.search(r"%[re]?[sb]p\b|tilestored|call", block)
-        assert len(block.splitlines()) < 30
-    assert assembly.count("tilezero") == assembly.count("tilestored") == 4 + 2 + 3
-    # LLVM configures nothing by itself
-    assert "tilecfg" not in assembly and "tilerelease" not in assembly
 
 
 @pytest.mark.skipif(target.TARGET.name != "avx512" or bool(target.TARGET.tiles), reason="AVX-512 without tiles")

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from fastattn.kernels.arguments import NodeDots, NodeTerms
 from fastattn.runtime.handle import kernel_named
 from fastattn.runtime.threads import current_threads
 
@@ -37,7 +38,7 @@ def graph_attention(
     costs_N1 = starts_N1 + np.arange(N + 1)
     bounds_P1 = np.searchsorted(costs_N1, costs_N1[-1] * np.arange(parts + 1) // parts)
     scratch_PN = np.empty((parts, degree * H if weights_EH is None else 0), np.float32)
-    terms, dots = terms or (_NONE_2, _NONE_2), dots or (_NONE_3, _NONE_3)
-    kept = _NONE_2 if weights_EH is None else weights_EH
-    _attend(bounds_P1, (starts_N1, indices_E), terms, dots, value_MHV, np.float32(factor), kept, scratch_PN, out_NHV)
+    terms, dots = NodeTerms(*terms or (_NONE_2, _NONE_2)), NodeDots(*dots or (_NONE_3, _NONE_3))
+    kept, factor = _NONE_2 if weights_EH is None else weights_EH, np.float32(factor)
+    _attend(bounds_P1, starts_N1, indices_E, terms, dots, value_MHV, factor, kept, scratch_PN, out_NHV)
     return out_NHV

@@ -20,7 +20,7 @@ def take_tokens(rows: StepRows, history_RS: np.ndarray, written_RS: np.ndarray, 
 
     history_RS, written_RS, tokens_M  the cache's tables of slots and of rows, int32, written
     """
-    _take(rows.inputs, rows.progress, (history_RS, written_RS, tokens_M), rows.fresh_F, rows.counts)
+    _take(rows.inputs, rows.progress, history_RS, written_RS, tokens_M, rows.fresh_F, rows.counts)
 
 
 def pick_tokens(

@@ -36,6 +36,8 @@ def local_attention(
     scratch_PN = make_scratch_parts(max(B * -(-T // WINDOW_ROWS), 1), max(widest, 1) + LANES, dtype=np.float32)
     if weights_BHTS is not None:
         weights_BHTS.fill(0)
-    rows, factors = (query_BTHK, key_BSGK, value_BSGV, out_BTHV), (np.float32(scale), np.float32(spread))
-    _attend(rows, windows_BTH2, centre_BTH, factors, _NONE if weights_BHTS is None else weights_BHTS, scratch_PN)
+    _attend(
+        query_BTHK, key_BSGK, value_BSGV, windows_BTH2, centre_BTH, np.float32(scale), np.float32(spread),
+        _NONE if weights_BHTS is None else weights_BHTS, scratch_PN, out_BTHV,
+    )  # fmt: skip
     return out_BTHV

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from fastattn.kernels.arguments import Blocks
 from fastattn.kernels.constants import ACTIVATION_CODES, MR
 from fastattn.ops.cpu.packing import PackedLinear
 from fastattn.ops.cpu.staging import scratch_bytes
@@ -20,17 +21,24 @@ _NONE = np.empty((0, 0), np.float32)
 _NO_SCRATCH = np.empty((1, 0), np.uint8)
 
 
-def blocks_for(rows: int, packed: PackedLinear) -> tuple[int, int, int]:
-    """(rows of a task, column blocks, parts): full tiles a task, and at least one task a thread that is worth it."""
+def blocks_for(rows: int, packed: PackedLinear) -> tuple[Blocks, int]:
+    """(Blocks, parts): full tiles a task, and at least one task a thread that is worth it."""
     small = packed.panels_PSN.nbytes * (rows + MR) <= SMALL * MR
     if small and rows <= ROW_BLOCK:
-        return rows, 1, 1
+        return Blocks(rows, 1), 1
     panels, threads = packed.panels_PSN.shape[0], 1 if small else current_threads()
     row_blocks = -(-rows // ROW_BLOCK)
     row_block = -(-rows // row_blocks)
     row_block = -(-row_block // MR) * MR
     column_blocks = 1 if row_blocks >= 4 * threads else min(threads, panels)
-    return row_block, column_blocks, min(threads, row_blocks * column_blocks)
+    return Blocks(row_block, column_blocks), min(threads, row_blocks * column_blocks)
+
+
+def _cut(rows: int, packed: PackedLinear, products: int) -> tuple[Blocks, np.ndarray]:
+    """(Blocks, scratch of each part) of so many products of the same rows."""
+    blocks, parts = blocks_for(rows, packed)
+    size = products * scratch_bytes(packed.panels_PSN, packed.inputs, blocks.rows)
+    return blocks, empty((parts, size), np.uint8) if size or parts > 1 else _NO_SCRATCH
 
 
 def linear(
@@ -47,13 +55,11 @@ def linear(
     N = x_ND.shape[0]
     y_NF = empty((N, packed.outputs))
     if N:
-        row_block, column_blocks, parts = blocks_for(N, packed)
-        size = scratch_bytes(packed.panels_PSN, packed.inputs, row_block)
-        scratch_PB = empty((parts, size), np.uint8) if size or parts > 1 else _NO_SCRATCH
+        blocks, scratch_PB = _cut(N, packed, 1)
         _linear(
-            x_ND, packed.panels_PSN, packed.affine, ACTIVATION_CODES[activation],
+            x_ND, packed.panels_PSN, packed.kernel_arrays, ACTIVATION_CODES[activation],
             _NONE if multiply_NF is None else multiply_NF, _NONE if residual_NF is None else residual_NF,
-            (row_block, column_blocks), scratch_PB, y_NF,
+            blocks, scratch_PB, y_NF,
         )  # fmt: skip
     return y_NF
 
@@ -64,11 +70,9 @@ def gated(x_ND: np.ndarray, packed: PackedLinear, gate: PackedLinear, activation
     N = x_ND.shape[0]
     y_NF = empty((N, packed.outputs))
     if N:
-        row_block, column_blocks, parts = blocks_for(N, packed)
-        size = 2 * scratch_bytes(packed.panels_PSN, packed.inputs, row_block)
-        scratch_PB = empty((parts, size), np.uint8) if size or parts > 1 else _NO_SCRATCH
+        blocks, scratch_PB = _cut(N, packed, 2)
         _gated(
-            x_ND, packed.panels_PSN, packed.affine, gate.panels_PSN, gate.affine, ACTIVATION_CODES[activation],
-            (row_block, column_blocks), scratch_PB, y_NF,
+            x_ND, packed.panels_PSN, packed.kernel_arrays, gate.panels_PSN, gate.kernel_arrays,
+            ACTIVATION_CODES[activation], blocks, scratch_PB, y_NF,
         )  # fmt: skip
     return y_NF

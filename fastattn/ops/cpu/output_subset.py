@@ -7,7 +7,7 @@ import numpy as np
 
 from fastattn.kernels.constants import SUBSET_ROWS
 from fastattn.ops.cpu.logits import NO_TARGETS, empty_lists, prepared
-from fastattn.ops.cpu.packing import PackedLinear
+from fastattn.ops.cpu.packing import PackedLinear, as_float32, as_int8
 from fastattn.ops.cpu.staging import scratch_bytes
 from fastattn.ops.edits import Edits
 from fastattn.ops.step_rows import SubsetRows
@@ -17,8 +17,8 @@ from fastattn.runtime.recording import unrecordable
 from fastattn.runtime.scratch import make_scratch_parts
 from fastattn.simd.formats import format_for
 from fastattn.simd.target import LANES
-from fastattn.spec.quantized import QuantizedTensor, Tensor
-from fastattn.spec.rounding import bfloat16_bits, quantize
+from fastattn.spec.quantized import Tensor
+from fastattn.spec.rounding import bfloat16_bits
 
 _choose = kernel_named("output_subset", "_choose")
 _MINUS_INFINITY = np.float32(-np.inf).view(np.int32)
@@ -61,27 +61,24 @@ def pack_rows(weight_FD: Tensor, packed: PackedLinear) -> RowLinear:
     return RowLinear(packed, np.require(rows_FD, requirements=("C", "W")))
 
 
-def _float32(weight_FD: Tensor) -> np.ndarray:
-    return weight_FD.float32() if isinstance(weight_FD, QuantizedTensor) else np.asarray(weight_FD, np.float32)
-
-
-def _int8(weight_FD: Tensor) -> np.ndarray:
-    return (weight_FD if isinstance(weight_FD, QuantizedTensor) else quantize(weight_FD, "a linear layer")).values_FD
-
-
-_ROWS = {"float32": _float32, "bfloat16": lambda weight_FD: bfloat16_bits(_float32(weight_FD)), "int8": _int8}
+_ROWS = {
+    "float32": as_float32,
+    "bfloat16": lambda weight_FD: bfloat16_bits(as_float32(weight_FD)),
+    "int8": lambda weight_FD: as_int8(weight_FD).values_FD,
+}
 
 
 def select_outputs(linear: RowLinear, ids: np.ndarray) -> OutputSubset:
     """The outputs ``ids``: int32, ascending, at least one, all in range."""
     packed = linear.packed
-    assert len(ids) and 0 <= ids[0] <= ids[-1] < packed.outputs
     count, columns = len(ids), -(-len(ids) // LANES) * LANES
     parts = [packed.bias.view(np.int32)]
     if len(packed.factors):
         parts += [packed.factors.view(np.int32), packed.corrections]
     words = np.empty((1 + len(parts), columns), np.int32)
-    words[0, :count], words[0, count:] = ids, ids[0]
+    words[0, :count] = ids
+    assert 0 <= words[0, 0] <= words[0, count - 1] < packed.outputs
+    words[0, count:] = words[0, 0]
     places = words[0].astype(np.intp)
     for n, part in enumerate(parts):
         part.take(places, out=words[n + 1], mode="clip")  # other modes copy the result once more
@@ -101,7 +98,7 @@ def choose_from_subsets(
     lists, log_sums_R = empty_lists(len(x_RD), k), empty(len(x_RD))
     given = prepared(edits, len(x_RD), targets_R)
     _run(x_RD, subsets_R, given, lists, log_sums_R, summed)
-    return *lists, given[-1], log_sums_R
+    return *lists, given.logits_R, log_sums_R
 
 
 def logits_of_subsets(x_RD: np.ndarray, subsets_R: Sequence[OutputSubset], edits: Edits) -> np.ndarray:
@@ -126,6 +123,6 @@ def _run(x_RD, subsets_R, edits, lists, log_sums_R, summed):
         x_RD = np.pad(x_RD, ((0, 0), (0, missing)))
     scratch_PB = make_scratch_parts(len(runs_G4), scratch_bytes(linear.rows_FD, x_RD.shape[1], SUBSET_ROWS))
     lines_LC = empty((len(scratch_PB) * SUBSET_ROWS if len(log_sums_R) else R, columns))
-    staging = linear.packed.staging
-    _choose(x_RD, linear.rows_FD, staging, runs_G4, edits, lists, log_sums_R, summed, scratch_PB, lines_LC)
+    arrays = linear.packed.kernel_arrays
+    _choose(x_RD, linear.rows_FD, arrays, runs_G4, edits, lists, log_sums_R, summed, scratch_PB, lines_LC)
     return lines_LC

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from fastattn.kernels.arguments import LinearArrays
 from fastattn.kernels.constants import NR, PACKED_COLUMNS
 from fastattn.runtime.handle import kernel_named
 from fastattn.runtime.scratch import make_scratch_parts
@@ -43,25 +44,13 @@ class PackedLinear:
     input_factors: np.ndarray = field(default_factory=lambda: np.empty(0, np.float32))
 
     @lazy
-    def staging(self) -> tuple[np.ndarray, np.ndarray]:
-        """(input_scale, input_factors), for ``stage_rows``."""
-        return self.input_scale, self.input_factors
-
-    @lazy
-    def affine(self) -> tuple[np.ndarray, ...]:
-        """(bias, factors, corrections) for a tile's sums, then the two of ``staging``."""
-        return self.bias, self.factors, self.corrections, *self.staging
+    def kernel_arrays(self) -> LinearArrays:
+        """The arrays beside the panels."""
+        return LinearArrays(self.bias, self.factors, self.corrections, self.input_scale, self.input_factors)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """The arrays that a file stores."""
-        return {
-            "panels_PSN": self.panels_PSN,
-            "bias": self.bias,
-            "factors": self.factors,
-            "corrections": self.corrections,
-            "input_scale": self.input_scale,
-            "input_factors": self.input_factors,
-        }
+        return {"panels_PSN": self.panels_PSN, **self.kernel_arrays._asdict()}
 
 
 def pack_linear(weight_FD: Tensor, bias_F: np.ndarray | None = None, precision: str = "float32") -> PackedLinear:
@@ -115,8 +104,12 @@ def _whole(inputs: int) -> int:
     return -(-inputs // size) * size
 
 
-def _float32(weight_FD: Tensor) -> np.ndarray:
-    return weight_FD.float32() if isinstance(weight_FD, QuantizedTensor) else weight_FD
+def as_float32(weight_FD: Tensor) -> np.ndarray:
+    return weight_FD.float32() if isinstance(weight_FD, QuantizedTensor) else np.asarray(weight_FD, np.float32)
+
+
+def as_int8(weight_FD: Tensor) -> QuantizedTensor:
+    return weight_FD if isinstance(weight_FD, QuantizedTensor) else quantize(weight_FD, "a linear layer")
 
 
 def _pack_float32(weight_FD: Tensor, panels: int) -> tuple:
@@ -126,18 +119,17 @@ def _pack_float32(weight_FD: Tensor, panels: int) -> tuple:
     if isinstance(weight_FD, QuantizedTensor) and weight_FD.input_factors_D is None:
         _pack(weight_FD.values_FD, weight_FD.multipliers_F, blocks_TJC, panels_PDN)
     else:
-        values_FD = np.ascontiguousarray(_float32(weight_FD), np.float32)
+        values_FD = np.ascontiguousarray(as_float32(weight_FD))
         _pack(values_FD, np.ones(outputs, np.float32), blocks_TJC, panels_PDN)
     return (panels_PDN,)
 
 
 def _pack_bfloat16(weight_FD: Tensor, panels: int) -> tuple:
-    return _interleaved(bfloat16_bits(_float32(weight_FD)), panels, "bfloat16")[:1]
+    return _interleaved(bfloat16_bits(as_float32(weight_FD)), panels, "bfloat16")[:1]
 
 
 def _pack_int8(weight_FD: Tensor, panels: int) -> tuple:
-    form = format_for("int8")
-    quantized = weight_FD if isinstance(weight_FD, QuantizedTensor) else quantize(weight_FD, "a linear layer")
+    form, quantized = format_for("int8"), as_int8(weight_FD)
     panels_PSN, sums = _interleaved(quantized.values_FD, panels, "int8")
     factors = np.zeros(panels * NR, np.float32)
     factors[: len(quantized.multipliers_F)] = quantized.multipliers_F

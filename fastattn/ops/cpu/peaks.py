@@ -22,5 +22,5 @@ def project_peaks(x_ND: np.ndarray, starts_B1: np.ndarray, packed: PackedLinear,
         owners_N = np.repeat(np.arange(len(lengths_B)), lengths_B)
         size = scratch_bytes(packed.panels_PSN, packed.inputs, min(len(x_ND), VOCABULARY_ROWS))
         scratch_PB = make_scratch_parts(-(-panels // GROUP), size)
-        _project_peaks(x_ND, owners_N, packed.panels_PSN, packed.affine, scratch_PB, peaks_BF)
+        _project_peaks(x_ND, owners_N, packed.panels_PSN, packed.kernel_arrays, scratch_PB, peaks_BF)
     return peaks_BF[:, : packed.outputs]

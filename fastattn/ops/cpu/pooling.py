@@ -9,22 +9,6 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 
-def _cls(rows_TD: np.ndarray, skip: int) -> np.ndarray:
-    return rows_TD[skip]
-
-
-def _last_token(rows_TD: np.ndarray, skip: int) -> np.ndarray:
-    return rows_TD[-1]
-
-
-def _max(rows_TD: np.ndarray, skip: int) -> np.ndarray:
-    return rows_TD[skip:].max(axis=0)
-
-
-def _mean(rows_TD: np.ndarray, skip: int) -> np.ndarray:
-    return rows_TD[skip:].mean(axis=0)
-
-
 def _mean_sqrt_len(rows_TD: np.ndarray, skip: int) -> np.ndarray:
     return rows_TD[skip:].sum(axis=0) / rows_TD.dtype.type(np.sqrt(len(rows_TD) - skip))
 
@@ -36,13 +20,13 @@ def _weighted_mean(rows_TD: np.ndarray, skip: int) -> np.ndarray:
 
 
 POOLINGS: dict[str, Callable[[np.ndarray, int], np.ndarray]] = {
-    "cls": _cls,
-    "max": _max,
-    "mean": _mean,
+    "cls": lambda rows_TD, skip: rows_TD[skip],
+    "max": lambda rows_TD, skip: rows_TD[skip:].max(axis=0),
+    "mean": lambda rows_TD, skip: rows_TD[skip:].mean(axis=0),
     "mean_sqrt_len": _mean_sqrt_len,
     "mean_sqrt_len_tokens": _mean_sqrt_len,  # the name in sentence-transformers' files
     "weightedmean": _weighted_mean,
-    "lasttoken": _last_token,
+    "lasttoken": lambda rows_TD, skip: rows_TD[-1],
 }
 
 

@@ -57,8 +57,8 @@ def project_all(x_RD: np.ndarray, outputs: Outputs, edits: Edits = NO_EDITS) -> 
     """
     if isinstance(outputs, PackedLinear):
         return _all_of(x_RD, outputs, edits)
-    lines_RC = logits_of_subsets(x_RD, outputs, edits)
-    log_probs_RV = np.full((len(x_RD), outputs[0].linear.packed.outputs), -np.inf, np.float32)
+    lines_RC, (first, *_) = logits_of_subsets(x_RD, outputs, edits), outputs
+    log_probs_RV = np.full((len(x_RD), first.linear.packed.outputs), -np.inf, np.float32)
     for r, subset in enumerate(outputs):
         logits = lines_RC[r, : len(subset.ids)]
         log_softmax(logits)
@@ -68,7 +68,7 @@ def project_all(x_RD: np.ndarray, outputs: Outputs, edits: Edits = NO_EDITS) -> 
 
 def _all_of(x_RD: np.ndarray, packed: PackedLinear, edits: Edits) -> np.ndarray:
     logits_RV = linear(x_RD, packed)
-    suppressed_RJ, penalized_RJ, penalty, *_ = prepared(edits, len(x_RD), NO_TARGETS)
+    suppressed_RJ, penalized_RJ, penalty, _, _ = prepared(edits, len(x_RD), NO_TARGETS)
     for r, logits_V in enumerate(logits_RV):  # one by one, so that a row's bits depend on no other
         penalized = penalized_RJ[r][penalized_RJ[r] >= 0]
         before = logits_V[penalized]

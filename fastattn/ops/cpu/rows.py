@@ -26,8 +26,9 @@ def take_rows(x_ND: np.ndarray, rows_R: np.ndarray) -> np.ndarray:
 
 def concatenate_rows(parts: Sequence[np.ndarray]) -> np.ndarray:
     """The rows of all parts, of which there is at least one, end to end; of one part: the part itself."""
-    if len(parts) == 1:
-        return parts[0]
+    first, *others = parts
+    if not others:
+        return first
     unrecordable()
     return np.concatenate(parts)
 

@@ -2,9 +2,11 @@
 
 import numpy as np
 
+from fastattn.kernels.arguments import Corpus
 from fastattn.kernels.constants import EMPTY, LAST_ID, LEAST_ROWS, MOST_ROWS
 from fastattn.runtime.handle import kernel_named
 from fastattn.runtime.scratch import make_scratch_parts
+from fastattn.simd.arguments import RowWidth
 from fastattn.simd.constants import QUERIES, ROWS, ROWS_OF_ONE, SIZE, WHOLE
 
 _search = kernel_named("search", "_search")
@@ -61,8 +63,8 @@ def nearest_rows(
     left = row_bytes % SIZE
     mask_W = np.where(np.arange(SIZE) < left, 255, 0).astype(np.uint8)
     end_W, end = _end(corpus_ND, -row_bytes % 4)
-    corpus = corpus_ND.ctypes.data, N, corpus_ND.strides[0], end, end_W.ctypes.data
-    width = row_bytes - left, -(-left // 4), mask_W.ctypes.data
+    corpus = Corpus(corpus_ND.ctypes.data, N, corpus_ND.strides[0], end, end_W.ctypes.data)
+    width = RowWidth(row_bytes - left, -(-left // 4), mask_W.ctypes.data)
     block = min(MOST_ROWS, max(LEAST_ROWS, BLOCK_BYTES // row_bytes // LEAST_ROWS * LEAST_ROWS))
     scratch_PB = make_scratch_parts(-(-N // block), starts_QR.nbytes)
     heaps_PQk = np.full((len(scratch_PB), Q, k), EMPTY, np.int64)

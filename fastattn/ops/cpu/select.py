@@ -26,12 +26,12 @@ def choose_from_all(
     S = -(-packed.panels_PSN.shape[0] // SEGMENT)
     # The k best do not depend on the number of lists that they are merged from: as many as keep all threads busy.
     chunks = min(S, current_threads()) if R <= VOCABULARY_ROWS * 4 else 1
-    sums = empty((S, R)), empty((S, R))
+    peaks_SR, sums_SR = empty((S, R)), empty((S, R))
     lists, best_lists = empty_lists(chunks, R, k), empty_lists(R, k)
     given, log_sums_R = prepared(edits, R, targets_R), empty(R)
     if R:
         size = scratch_bytes(packed.panels_PSN, packed.inputs, min(R, VOCABULARY_ROWS))
         scratch_PB = make_scratch_parts(chunks * -(-R // VOCABULARY_ROWS), size)
-        _project(x_RD, packed.panels_PSN, packed.affine, given, sums, lists, summed, scratch_PB)
-        _merge(sums, lists, best_lists, log_sums_R)
-    return *best_lists, given[-1], log_sums_R
+        _project(x_RD, packed.panels_PSN, packed.kernel_arrays, given, peaks_SR, sums_SR, lists, summed, scratch_PB)
+        _merge(peaks_SR, sums_SR, lists, best_lists, log_sums_R)
+    return *best_lists, given.logits_R, log_sums_R

@@ -15,11 +15,8 @@ def layer_norm(
         x_ND = x_ND + residual_ND
     y_ND = x_ND - x_ND.mean(axis=1, keepdims=True)
     variance_N1 = np.square(y_ND).mean(axis=1, keepdims=True)
-    y_ND /= np.sqrt(variance_N1 + epsilon)
-    y_ND *= weight_D
-    if bias_D is not None:
-        y_ND += bias_D
-    return y_ND
+    y_ND = y_ND / np.sqrt(variance_N1 + epsilon) * weight_D
+    return y_ND if bias_D is None else y_ND + bias_D
 
 
 def rms_norm(
@@ -28,15 +25,12 @@ def rms_norm(
     """Root mean square normalization (Zhang and Sennrich 2019) of x + residual."""
     if residual_ND is not None:
         x_ND = x_ND + residual_ND
-    y_ND = x_ND / np.sqrt(np.square(x_ND).mean(axis=1, keepdims=True) + epsilon)
-    y_ND *= weight_D
-    return y_ND
+    return x_ND / np.sqrt(np.square(x_ND).mean(axis=1, keepdims=True) + epsilon) * weight_D
 
 
 def normalize_heads(x_NE: np.ndarray, weight_HK: np.ndarray, epsilon: float) -> None:
     """Root mean square normalization, in place, of each of a row's first H heads of width K."""
     H, K = weight_HK.shape
     x_NHK = x_NE[:, : H * K].reshape(-1, H, K)
-    x_NE[:, : H * K] = (x_NHK / np.sqrt(np.square(x_NHK).mean(axis=2, keepdims=True) + epsilon) * weight_HK).reshape(
-        -1, H * K
-    )
+    y_NHK = x_NHK / np.sqrt(np.square(x_NHK).mean(axis=2, keepdims=True) + epsilon) * weight_HK
+    x_NE[:, : H * K] = y_NHK.reshape(-1, H * K)

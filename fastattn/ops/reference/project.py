@@ -30,7 +30,7 @@ def project_all(x_RD: np.ndarray, outputs: Outputs, edits: Edits = NO_EDITS) -> 
 
 def _logits(x_RD: np.ndarray, outputs: Outputs, edits: Edits) -> np.ndarray:
     subsets_R = () if isinstance(outputs, ReferenceLinear) else outputs
-    logits_RV = linear(x_RD, outputs if isinstance(outputs, ReferenceLinear) else outputs[0].linear)
+    logits_RV = linear(x_RD, outputs if isinstance(outputs, ReferenceLinear) else next(iter(outputs)).linear)
     if edits.penalized_RJ is not None:
         rows, ids = _listed(edits.penalized_RJ)
         before = logits_RV[rows, ids]

@@ -2,14 +2,12 @@
 
 import numpy as np
 
+from fastattn.ops.reference.attention import softmax
+
 
 def weights(scores_BHTS: np.ndarray, mask: np.ndarray | bool = True) -> np.ndarray:
     """The softmax over the keys that ``mask`` shows; zeros where it shows none."""
-    scores_BHTS = np.where(mask, scores_BHTS, -np.inf)
-    top = scores_BHTS.max(axis=-1, keepdims=True, initial=-np.inf)
-    powers = np.exp(scores_BHTS - np.where(np.isneginf(top), 0, top))
-    total = powers.sum(axis=-1, keepdims=True)
-    return powers / np.where(total == 0, 1, total)
+    return softmax(np.where(mask, scores_BHTS, -np.inf))
 
 
 def soft(weights_BHTS: np.ndarray, value_BSHV: np.ndarray) -> np.ndarray:

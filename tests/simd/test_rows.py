@@ -1,4 +1,4 @@
-"""What attention asks of vectors: powers of two, squares transposed, products and sums of rows that lie anywhere."""
+"""What attention asks of rows: squares transposed, products and sums of rows that lie anywhere."""
 
 import numba
 import numpy as np
@@ -6,16 +6,9 @@ import pytest
 
 from fastattn.simd.rows import make_add_rows, make_dot_rows, transpose_first
 from fastattn.simd.target import LANES
-from fastattn.simd.vector import exp2, load, store
 from fastattn.spec.rounding import as_floats, bfloat16_bits
 
 TOGETHER = (1, 2, 4)
-
-
-@numba.njit
-def powers(x, out):
-    for i in range(0, x.size, LANES):
-        store(exp2(load(x.ctypes.data + i * 4)), out.ctypes.data + i * 4)
 
 
 @numba.njit
@@ -51,27 +44,6 @@ def make_adds(sums, vectors):
 
 DOTS = {queries: make_dots(queries) for queries in TOGETHER}
 ADDS = {(sums, vectors): make_adds(sums, vectors) for sums in TOGETHER for vectors in (2, 4)}
-
-
-def test_exp2():
-    x = np.concatenate([np.linspace(-126, 127, 100_000), [0, 1, -1, 0.5]]).astype(np.float32)
-    x = np.resize(x, (len(x) + LANES - 1) // LANES * LANES)
-    out = np.empty_like(x)
-    powers(x, out)
-    exact = np.exp2(x.astype(np.float64))
-    assert np.abs(out / exact - 1).max() < 2.4e-7
-    np.testing.assert_array_equal(out[x == np.round(x)], exact[x == np.round(x)])
-
-
-def test_exp2_at_its_ends():
-    x = np.resize(np.array([-np.inf, -127, -1e30, np.nan], np.float32), max(LANES, 4))
-    out = np.empty_like(x)
-    powers(x, out)
-    assert (out[~np.isnan(x)] == 0).all() and np.isnan(out[np.isnan(x)]).all()
-    between = np.resize(np.linspace(-126.99, -126, 16, dtype=np.float32), max(LANES, 16))
-    out = np.empty_like(between)
-    powers(between, out)
-    assert (out >= 0).all() and (out <= 2.0**-126).all()
 
 
 @pytest.mark.parametrize("rows", {1, LANES - 1, LANES})

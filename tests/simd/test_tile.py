@@ -1,0 +1,164 @@
+"""What register tiles compile to on each CPU; sums in blocks of matrix instructions, against NumPy."""
+
+import ctypes
+import re
+from dataclasses import replace
+
+import llvmlite.binding as llvm
+import numpy as np
+import pytest
+from llvmlite import ir
+
+from fastattn.simd.arithmetic import BFLOAT16, INT8
+from fastattn.simd.emit import I64, Emitter
+from fastattn.simd.target import AVX, AVX2, AVX512, NEON, SSE, choose_target
+from fastattn.simd.tile import emit_sums
+from tests.simd.assembly import BASE, TILES, amx_assembly, tile_assembly
+
+X86_64, AARCH64 = "x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"
+ALL = {"dotprod", "i8mm", "bf16"}  # of Arm's features
+
+
+@pytest.mark.parametrize(
+    ("wanted", "triple", "cpu", "instruction"),
+    [
+        (AVX512, X86_64, "znver4", "zmm"),
+        (AVX2, X86_64, "haswell", "vfmadd"),
+        (AVX, X86_64, "sandybridge", "vmulps"),
+        (SSE, X86_64, "x86-64", "mulps"),
+        (NEON, AARCH64, "neoverse-n1", "fmla"),
+    ],
+)
+def test_tile_compiles_for_every_target_and_keeps_its_sums_in_registers(wanted, triple, cpu, instruction):
+    assembly = tile_assembly(wanted, triple, cpu, "")
+    assert assembly.count(instruction) >= wanted.rows * wanted.vectors
+    # no library call for the multiply-add, and no store inside the loop: every store comes after the last multiply
+    assert "fmaf" not in assembly
+    lines = assembly.splitlines()
+    last = max(i for i, line in enumerate(lines) if instruction in line and ("zmm" != instruction or "vfmadd" in line))
+    loop = [i for i, line in enumerate(lines) if "vfmadd" in line or "fmla" in line or "mulps" in line]
+    spills = [line for line in lines[loop[0] : last] if "(%rsp)" in line and line.split()[0].startswith("mov")]
+    assert not spills
+
+
+WIDE = {"avx512f", "avx512vl", "avx512bw"}
+
+
+@pytest.mark.parametrize(
+    ("triple", "cpu", "features", "precision", "instruction"),
+    [
+        (X86_64, "znver4", {*WIDE, "avx512vnni"}, "int8", "vpdpbusd"),
+        (X86_64, "znver4", {*WIDE, "avx512bf16"}, "bfloat16", "vdpbf16ps"),
+        (X86_64, "sapphirerapids", {*WIDE, "avx512bf16"}, "bfloat16", "vfmadd"),
+        (X86_64, "skylake-avx512", WIDE, "int8", "vpmaddwd"),
+        (X86_64, "alderlake", {"avx2", "fma", "avxvnni"}, "int8", "{vex}\tvpdpbusd"),
+        (X86_64, "haswell", {"avx2", "fma"}, "int8", "vpmaddwd"),
+        (X86_64, "haswell", {"avx2", "fma"}, "bfloat16", "vfmadd"),
+        (X86_64, "x86-64", set(), "int8", "pmaddwd"),
+        (AARCH64, "neoverse-n1", {"dotprod"}, "int8", "sdot"),
+        (AARCH64, "neoverse-v1", {"dotprod", "i8mm"}, "int8", "smmla"),
+        (AARCH64, "neoverse-v1", {"bf16"}, "bfloat16", "bfmmla"),
+        (AARCH64, "cortex-a53", set(), "int8", "smlal"),
+        (AARCH64, "cortex-a53", set(), "bfloat16", "fmla"),
+    ],
+)  # fmt: skip
+def test_narrow_tiles_compile_to_the_instructions_of_each_cpu(triple, cpu, features, precision, instruction):
+    wanted = choose_target(triple.split("-")[0], features, cpu)
+    assembly = tile_assembly(wanted, triple, cpu, "", precision)
+    assert assembly.count(instruction) >= wanted.rows * wanted.vectors
+    assert "fmaf" not in assembly and {"int8": INT8, "bfloat16": BFLOAT16}[precision]
+
+
+@pytest.mark.parametrize(
+    ("cpu", "features", "precision", "instruction"),
+    [
+        ("cortex-a57", set(), "float32", "fmla"),
+        ("cortex-a57", set(), "int8", "smlal"),
+        ("neoverse-n1", {"dotprod"}, "int8", "sdot"),
+        ("neoverse-v1", ALL, "int8", "smmla"),
+        ("neoverse-v1", ALL, "bfloat16", "bfmmla"),
+    ],
+)
+def test_the_loop_of_a_tile_keeps_its_sums_in_registers(cpu, features, precision, instruction):
+    wanted = choose_target("aarch64", features)
+    lines = tile_assembly(wanted, AARCH64, cpu, "", precision).splitlines()
+    products = [n for n, line in enumerate(lines) if f"\t{instruction}\t" in line]
+    assert len(products) == wanted.rows * wanted.vectors
+    loop = [line.split()[0] for line in lines[products[0] : products[-1]]]
+    assert not {"str", "stp", "mov", "zip1", "zip2", "ext", "dup"} & {*loop}
+    # a word in every lane takes a unit that multiplies, unless the product takes it from a lane
+    assert instruction == "sdot" or "ld1r" not in loop
+
+
+@pytest.mark.parametrize(("precision", "product"), [("int8", "tdpbusd"), ("bfloat16", "tdpbf16ps")])
+def test_four_loads_serve_four_products_and_nothing_is_spilled(precision, product):
+    wanted = choose_target("x86_64", BASE | TILES, "sapphirerapids")
+    assembly = amx_assembly(wanted, "sapphirerapids", precision)
+    loops = [block for block in re.split(r"^\.L\w+:.*$", assembly, flags=re.MULTILINE) if product in block]
+    operations = [re.findall(rf"\b(tileload\w+|{product})\b", block) for block in loops]
+    pairs, three, one = (["tileloadd"] * loads + [product] * products for loads, products in ((4, 4), (4, 3), (3, 2)))
+    assert sorted(operations) == sorted([pairs, three, one])
+    for block in loops:
+        assert not re.search(r"%[re]?[sb]p\b|tilestored|call", block)
+        assert len(block.splitlines()) < 30
+    assert assembly.count("tilezero") == assembly.count("tilestored") == 4 + 2 + 3
+    # LLVM configures nothing by itself
+    assert "tilecfg" not in assembly and "tilerelease" not in assembly
+
+
+def _add_blocks(emitter: Emitter, spread, operand, total):
+    """smmla in plain vector IR: sums [2, 2] of rows [2, 8] and columns [2, 8], for lanes of four."""
+    builder, kind, wide = emitter.builder, ir.VectorType(ir.IntType(8), 16), ir.VectorType(ir.IntType(32), 32)
+    factors = []
+    for value, halves in ((spread, (0, 0, 1, 1)), (operand, (0, 1, 0, 1))):
+        order = ir.Constant(wide, [8 * half + k for half in halves for k in range(8)])
+        whole = builder.bitcast(value, kind)
+        factors.append(builder.sext(builder.shuffle_vector(whole, whole, order), wide))
+    products = builder.mul(*factors)
+    for k in range(8):
+        order = ir.Constant(emitter.integers, list(range(k, 32, 8)))
+        total = builder.add(total, builder.shuffle_vector(products, products, order))
+    return total
+
+
+def _sums(rows, groups, vectors, a_RD, b_GPN, starts_RC):
+    """``emit_sums`` of one tile, compiled and run here."""
+    emulated = replace(INT8["smmla"], add=_add_blocks)
+    module = ir.Module("tile")
+    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [I64] * 3), "tile")
+    builder = ir.IRBuilder(function.append_basic_block())
+    emitter = Emitter(builder, NEON)
+    a, b, c = function.args
+    places = [builder.add(c, I64(16 * n)) for n in range(rows * groups * vectors)]
+    rows_at = [builder.add(a, I64(r * a_RD.shape[1])) for r in range(rows)]
+    groups_at = [builder.add(b, I64(g * b_GPN[0].nbytes)) for g in range(groups)]
+    starts = [emitter.load_integers(place) for place in places]
+    steps, step = I64(b_GPN.shape[1]), I64(b_GPN.shape[2])
+    for value, place in zip(
+        emit_sums(emitter, emulated, rows_at, groups_at, step, steps, starts, vectors), places, strict=True
+    ):
+        emitter.store(builder.bitcast(value, emitter.vector), place)
+    builder.ret_void()
+    parsed = llvm.parse_assembly(str(module))
+    machine = llvm.Target.from_default_triple().create_target_machine()
+    engine = llvm.create_mcjit_compiler(parsed, machine)
+    engine.finalize_object()
+    out_RC = starts_RC.copy()
+    call = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 3)(engine.get_function_address("tile"))
+    call(a_RD.ctypes.data, b_GPN.ctypes.data, out_RC.ctypes.data)
+    return out_RC
+
+
+@pytest.mark.parametrize(("rows", "groups", "vectors"), [(8, 1, 3), (1, 4, 3), (2, 2, 3), (3, 1, 3), (8, 1, 1)])
+@pytest.mark.parametrize("depth", [0, 8, 24])
+def test_blocks_sum_what_rows_and_columns_do(rows, groups, vectors, depth):
+    rng = np.random.default_rng(rows * groups * vectors + depth)
+    columns = 4 * vectors
+    a_RD = rng.integers(-127, 128, (rows, depth)).astype(np.int8)
+    weights_GND = rng.integers(-127, 128, (groups, columns, depth)).astype(np.int8)
+    starts_RC = rng.integers(-1000, 1000, (rows, groups * columns)).astype(np.int32)
+    # a step has 8 values of each column, side by side
+    b_GPN = weights_GND.reshape(groups, columns, -1, 8).transpose(0, 2, 1, 3).reshape(groups, depth // 8, columns * 8)
+    found_RC = _sums(rows, groups, vectors, a_RD, np.ascontiguousarray(b_GPN), starts_RC)
+    expected_RC = a_RD.astype(np.int32) @ weights_GND.reshape(groups * columns, depth).astype(np.int32).T + starts_RC
+    np.testing.assert_array_equal(found_RC, expected_RC)
