@@ -71,7 +71,8 @@ class DecodingBatch:
         """Steps without Python between kernels, where the options let them be recorded."""
         options = self.options
         looks_back = self.choice.needs_past or options.biased or self.wants_attention
-        recorder = None if not options.greedy or options.sampled or looks_back else model.ops.recorder()
+        plain = options.greedy and not options.sampled and not looks_back and model.sizes.records
+        recorder = model.ops.recorder() if plain else None
         return None if recorder is None else RecordedSteps(model, self.cache, self.choice, options.scored, recorder)
 
     def run(self) -> bool:

@@ -36,7 +36,7 @@ class LoadedEncoder:
         """The arguments are those of ``load_model``."""
         self.text, self.spec = encoder_parts(checkpoint)
         self.loaded = loaded = load_model(checkpoint, precision, threads, ops, loading)
-        limit = self.spec.positions.limit
+        limit = self.spec.max_positions
         self.max_length = min(self.text.max_length, limit) if limit else self.text.max_length
         make_worker = partial(EncodingWorker, loaded.model)
         self.scheduler = Scheduler(make_worker, loaded.threads, loaded.ops.use_threads, 2 * LEAST_ROWS, loaded.threads)

@@ -42,7 +42,7 @@ class SelfAttention(Sublayer):
         self.row_width = 2 * spec.attention.key_width
         self.head_norms = HeadNorms(parameters, name, spec) if spec.attention.head_norms else None
         local = spec.local if spec.local is not None and number in spec.local.layers else None
-        self.window = None if local is None else (local.before, 0 if spec.causal else local.after)
+        self.window = None if local is None else (local.before, local.after)
         self.distances = None
         if spec.positions.kind == "disentangled":
             self.distances = DistanceRows(parameters, name, spec, self.qkv)
@@ -78,6 +78,7 @@ class SelfAttention(Sublayer):
             lengths_N,
             self.cached_heads,
             rows_N=owners_N,
+            firsts_N=rows.firsts(self.window),
             position_bias=bias,
         )
 

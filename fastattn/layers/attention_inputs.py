@@ -90,7 +90,8 @@ class WholeRows:
         if window not in self._seen:
             lengths_B = np.diff(self.starts_B1) if self._lengths_B is None else self._lengths_B
             if window is not None:
-                self._seen[window] = self.ops.seen_around(self.starts_B1, lengths_B, np.zeros(1, np.int64), *window)
+                before, after = window[0], 0 if self.causal else window[1]
+                self._seen[window] = self.ops.seen_around(self.starts_B1, lengths_B, np.zeros(1, np.int64), before, after)
             else:
                 whole = not self.causal and self._lengths_B is None
                 self._seen[window] = None if whole else self.ops.seen_keys(self.starts_B1, lengths_B, self.causal)
@@ -154,6 +155,10 @@ class CachedRows:
         index_RS = self.cache.index(self.slots_R, int(lengths_N.max()))
         return index_RS, self.owners_N, lengths_N, self._bias(index_RS.shape[1])
 
+    def firsts(self, window: tuple[int, int] | None) -> np.ndarray | None:
+        """firsts_N of ``ops.attention_step``: the first key that each token sees; None: all before it."""
+        return None if window is None else np.maximum(self.positions_N.astype(np.int64) - window[0], 0)
+
     @lazy
     def memory(self) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
         """(index_RS, owners_N, lengths_N) for cross-attention."""
@@ -184,6 +189,10 @@ class RecordedRows:
         histories_RS, memories_PS = cache.histories_RS, cache.memories_PS
         self.history = histories_RS, rows.slots_R, rows.lengths_R, bias(histories_RS.shape[1])
         self.memory = memories_PS, rows.places_R, rows.memory_lengths_R
+
+    def firsts(self, window: tuple[int, int] | None) -> None:
+        """As in CachedRows; steps with windows are not recorded."""
+        assert window is None
 
     def states(self, layer: int, x_ND: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """As in WholeRows."""

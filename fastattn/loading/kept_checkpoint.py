@@ -35,7 +35,7 @@ from fastattn.weights.folder import FileMap, map_file, map_opened
 VERSION = 1  # of the file's format
 SETTLED = 2_000_000_000  # ns; no file system's times are coarser: what is older has not changed since without a trace
 MOST_FILES = 250  # of a checkpoint's folder; one that has more is used for something else too
-_FIELDS = ("spec", "text", "precision", "format", "details", "shortlist", "headless")
+_FIELDS = ("spec", "input", "precision", "format", "details", "shortlist", "headless")
 _HEADER = struct.Struct("<16sQQ")  # _MAGIC, bytes of the arrays, bytes of the rest, which is followed by a digest
 _MAGIC, _DIGEST_BYTES, _ALIGNMENT = b"fastattn kept\0\0\0", 32, 64
 

@@ -10,7 +10,7 @@ from fastattn.layers.parameters import Parameters
 from fastattn.models.memory import Memory
 from fastattn.models.output import OutputProjection
 from fastattn.models.sizes import DecoderSizes
-from fastattn.models.stack import Stack
+from fastattn.models.stack import build_stack
 from fastattn.ops.step_rows import StepRows
 from fastattn.spec.checkpoint import Checkpoint
 
@@ -25,26 +25,26 @@ class Decoder:
         spec = checkpoint.spec.decoder
         if spec is None:
             raise CheckpointError(f"expected a checkpoint with a decoder, got {checkpoint.spec.kind!r}")
-        self.ops = parameters.ops
-        self.decoder = Stack(parameters, "decoder", spec)
-        restrictable = checkpoint.shortlist is not None or getattr(checkpoint.text, "vocabulary_map", None) is not None
+        self.ops, self.width = parameters.ops, spec.width
+        self.decoder = build_stack(parameters, "decoder", spec)
+        restrictable = checkpoint.shortlist is not None or getattr(checkpoint.input, "vocabulary_map", None) is not None
         self.output = OutputProjection(parameters, checkpoint.shortlist, restrictable)
-        inner, queries = spec.feed_forward.inner_width, spec.attention.query_width
-        dtype = self.decoder.embedding.dtype
+        dtype = self.decoder.dtype
         self.sizes = DecoderSizes(
-            max_positions=spec.positions.limit,
+            max_positions=spec.max_positions,
             vocabulary=spec.vocabulary,
             layers=spec.layers,
-            layer_weights=spec.layers * spec.width * (2 * inner + 6 * queries),
+            layer_weights=self.decoder.layer_weights,
             row_width=self.decoder.row_width,
-            memory_width=2 * spec.attention.key_width if spec.cross_attention else 0,
+            memory_width=self.decoder.memory_width,
             row_dtype=np.dtype(np.uint16) if self.decoder.rounded else dtype,
             dtype=dtype,
+            records=self.decoder.records,
         )
 
     def encode(self, ids_B: Sequence[np.ndarray]) -> Memory:
         """A memory without rows: there is no encoder."""
-        none_ND = self.ops.empty((0, self.decoder.spec.width), self.sizes.dtype)
+        none_ND = self.ops.empty((0, self.width), self.sizes.dtype)
         return Memory(none_ND, np.zeros(len(ids_B) + 1, np.int64), [])
 
     def keep_memory(self, cache: LayerCache, rows_N: np.ndarray, memory: Memory) -> None:

@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from fastattn.errors import CheckpointError
 from fastattn.layers.parameters import NeededTensors, Parameters
 from fastattn.models.encoder import EncoderModel
 from fastattn.models.encoder_decoder import EncoderDecoder
 from fastattn.ops.protocol import Ops
+from fastattn.spec.architecture import check_known
 from fastattn.spec.checkpoint import Checkpoint
 
 # Each is made of a checkpoint and its Parameters. One with a decoder has the members of
@@ -33,7 +33,5 @@ def build_model(
     precision, packed_file, factors and needed are those of Parameters. Raises CheckpointError for a kind that is not
     known, or stacks that do not go with it.
     """
-    kind = checkpoint.spec.kind
-    if kind not in MODELS:
-        raise CheckpointError(f"unknown kind of model {kind!r}; known: {', '.join(MODELS)}")
-    return MODELS[kind](checkpoint, Parameters(checkpoint.tensors, ops, precision, packed_file, factors, needed))
+    check_known("kind of model", checkpoint.spec.kind, MODELS)
+    return MODELS[checkpoint.spec.kind](checkpoint, Parameters(checkpoint.tensors, ops, precision, packed_file, factors, needed))

@@ -18,6 +18,7 @@ class DecoderSizes:
     row_dtype      of both: uint16, the bits of bfloat16, if products are narrower than float32 and rows are keys and
                    values, since a step is bound by reading them
     dtype          of hidden states and attention weights
+    records        whether its steps can be recorded
     """
 
     max_positions: int
@@ -28,3 +29,4 @@ class DecoderSizes:
     memory_width: int
     row_dtype: np.dtype
     dtype: np.dtype
+    records: bool

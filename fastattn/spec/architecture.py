@@ -1,8 +1,6 @@
-"""Architectures as plain data, which loaders write and models read.
+"""Architectures as plain data, which loaders write and models read; ``spec.tensors`` has their tensors' names and shapes."""
 
-``fastattn.spec.tensors`` has the names and shapes of a checkpoint's tensors.
-"""
-
+from collections.abc import Iterable
 from dataclasses import field
 
 from fastattn.errors import CheckpointError
@@ -23,7 +21,8 @@ MOST_TOKEN_TYPES = 16
 GREATEST = 2**31 - 1  # of a distance
 
 
-def _check_known(what: str, name: str, known: tuple[str, ...]) -> None:
+def check_known(what: str, name: str, known: Iterable[str]) -> None:
+    """Raise a CheckpointError that lists the known names unless ``name`` is one of them."""
     if name not in known:
         raise CheckpointError(f"unknown {what} {name!r}; known: {', '.join(known)}")
 
@@ -73,7 +72,7 @@ class FeedForwardSpec:
 
     def __post_init__(self) -> None:
         _check_counts(1, inner_width=self.inner_width)
-        _check_known("activation", self.activation, ACTIVATIONS)
+        check_known("activation", self.activation, ACTIVATIONS)
 
 
 @dataclass(frozen=True)
@@ -90,7 +89,7 @@ class NormSpec:
     output: bool = False  # before: x + norm(f(norm(x))), a norm of what is added too (Ding 2021)
 
     def __post_init__(self) -> None:
-        _check_known("norm", self.kind, NORMS)
+        check_known("norm", self.kind, NORMS)
         if not self.before and (self.output or not self.first):
             raise CheckpointError("norms after each sublayer go with no other norms of sublayers")
 
@@ -117,7 +116,7 @@ class Stretch:
     size: float = 1.0
 
     def __post_init__(self) -> None:
-        _check_known("stretch of rotary positions", self.kind, STRETCHES)
+        check_known("stretch of rotary positions", self.kind, STRETCHES)
         numbers = (self.factor, self.length, self.slow, self.fast, self.size)
         if not (all(1e-30 < number < 1e30 for number in numbers) and self.slow < self.fast):
             raise CheckpointError(
@@ -147,7 +146,7 @@ class Rotary:
 
 @dataclass(frozen=True)
 class LocalSpec:
-    """Layers of an encoder whose rows see only their surroundings (Beltagy 2020): ``before`` keys and ``after``."""
+    """Layers whose rows see only their surroundings (Beltagy 2020): ``before`` keys and ``after``, a decoder's none after."""
 
     layers: tuple[int, ...]
     before: int
@@ -199,7 +198,7 @@ class Convolution:
 
     def __post_init__(self) -> None:
         _check_counts(1, width_of_the_convolution=self.width)
-        _check_known("activation", self.activation, ACTIVATIONS)
+        check_known("activation", self.activation, ACTIVATIONS)
         if self.width % 2 == 0:
             raise CheckpointError(
                 f"a convolution sees as many rows before as after, which a width of {self.width} is not"
@@ -224,7 +223,7 @@ class PositionSpec:
     disentangled: Disentangled | None = None  # None: its defaults
 
     def __post_init__(self) -> None:
-        _check_known("positions", self.kind, POSITIONS)
+        check_known("positions", self.kind, POSITIONS)
         _check_counts(0, start=self.start)
         if self.max_distance > GREATEST:
             raise CheckpointError(f"max_distance should be at most {GREATEST}")
@@ -267,8 +266,8 @@ class RecurrenceSpec:
     gates: bool = True  # input and average are gated and added; else the average alone
 
     def __post_init__(self) -> None:
-        _check_known("recurrence", self.kind, RECURRENCES)
-        _check_known("activation of a recurrence", self.activation, ACTIVATIONS)
+        check_known("recurrence", self.kind, RECURRENCES)
+        check_known("activation of a recurrence", self.activation, ACTIVATIONS)
         _check_counts(0, inner_width=self.inner_width)
 
 
@@ -282,11 +281,17 @@ class AlignmentSpec:
 
 @dataclass(frozen=True)
 class StackSpec:
-    """An encoder's or a decoder's stack of blocks, of width D."""
+    """An encoder's or a decoder's stack of attention blocks, of width D.
 
+    A stack of another kind has a class of its own. What all of them have: ``kind``, a name in the tables ``STACKS`` of
+    ``fastattn.spec.tensors`` and ``fastattn.models.stack``; layers, width, vocabulary, max_positions, cross_attention,
+    projection_bias; and ``check_role``.
+    """
+
+    kind = "attention"
     layers: int
     width: int
-    vocabulary: int
+    vocabulary: int  # 0: its inputs are no ids
     attention: AttentionSpec
     feed_forward: FeedForwardSpec
     norms: NormSpec = NormSpec()
@@ -307,8 +312,8 @@ class StackSpec:
     alignment: AlignmentSpec = AlignmentSpec()
 
     def __post_init__(self) -> None:
-        _check_counts(1, layers=self.layers, width=self.width, vocabulary=self.vocabulary)
-        _check_counts(0, token_types=self.token_types, embedding_width=self.embedding_width)
+        _check_counts(1, layers=self.layers, width=self.width)
+        _check_counts(0, vocabulary=self.vocabulary, token_types=self.token_types, embedding_width=self.embedding_width)
         if self.token_types > MOST_TOKEN_TYPES:
             raise CheckpointError(f"token_types should be at most {MOST_TOKEN_TYPES}, is {self.token_types}")
         if self.positions.kind == "disentangled" and (self.attention.heads != self.attention.key_heads or self.causal):
@@ -321,6 +326,26 @@ class StackSpec:
             raise CheckpointError(
                 f"{self.positions.kind} positions act inside an attention, {self.recurrence.kind} has none"
             )
+
+    @property
+    def max_positions(self) -> int:
+        """The most positions; 0: no limit."""
+        return self.positions.limit
+
+    def check_role(self, name: str) -> None:
+        """Raise CheckpointError unless the stack may be the ``encoder`` or ``decoder`` of a model."""
+        if name == "encoder":
+            if self.recurrence is not None:
+                raise CheckpointError(f"an encoder looks both ways by self-attention, not by {self.recurrence.kind}")
+            return
+        if self.causal or (self.local is not None and self.local.after):
+            raise CheckpointError("a decoder is causal by itself, and its local layers look back alone")
+        if self.local is not None and self.recurrence is not None:
+            raise CheckpointError(f"local layers have an attention, {self.recurrence.kind} has none")
+        if self.positions.padding >= 0:
+            raise CheckpointError("an id that does not count among the positions is an encoder's")
+        if self.positions.kind == "disentangled" or self.convolution is not None:
+            raise CheckpointError("disentangled attention and convolutions are an encoder's")
 
 
 @dataclass(frozen=True)
@@ -337,8 +362,8 @@ class HeadSpec:
     padding: int = -1  # of the last row: the id that does not count at a text's end
 
     def __post_init__(self) -> None:
-        _check_known("rows of a head", self.rows, HEAD_ROWS)
-        _check_known("activation of a head", self.activation, ACTIVATIONS)
+        check_known("rows of a head", self.rows, HEAD_ROWS)
+        check_known("activation of a head", self.activation, ACTIVATIONS)
         _check_counts(1, outputs=self.outputs)
         _check_counts(0, inner_width=self.inner_width)
         if self.norm is not None and not self.inner_width:
@@ -347,7 +372,10 @@ class HeadSpec:
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """An architecture: its kind, a name in ``fastattn.models.kinds.MODELS``, the stacks that this kind has, a head."""
+    """An architecture: its kind, a name in ``fastattn.models.kinds.MODELS``, the stacks that this kind has, a head.
+
+    A stack may be of any kind: see StackSpec.
+    """
 
     kind: str
     encoder: StackSpec | None = None
@@ -360,14 +388,8 @@ class ModelSpec:
             raise CheckpointError("a head follows an encoder without a decoder")
         if encoder is None and decoder is None:
             raise CheckpointError(f"{self.kind} has neither an encoder nor a decoder")
-        if decoder is not None and (decoder.local is not None or decoder.causal):
-            raise CheckpointError("a decoder is causal by itself, and has no local layers")
-        if decoder is not None and decoder.positions.padding >= 0:
-            raise CheckpointError("an id that does not count among the positions is an encoder's")
-        if decoder is not None and (decoder.positions.kind == "disentangled" or decoder.convolution is not None):
-            raise CheckpointError("disentangled attention and convolutions are an encoder's")
-        if encoder is not None and encoder.recurrence is not None:
-            raise CheckpointError(f"an encoder looks both ways by self-attention, not by {encoder.recurrence.kind}")
+        for name, stack in self.stacks.items():
+            stack.check_role(name)
         if decoder is None or not decoder.cross_attention:
             return
         if encoder is None:

@@ -91,7 +91,7 @@ class LoadedTranslator(Closable):
         self._tokenizer.wait()
         self._precision = loaded.precision
         self._service = DecodingService(loaded.model, self._tokenizer.end_id, self._tokenizer.unk_id, loaded.threads)
-        self._pipeline = Pipeline(self._service, self._tokenizer, encoder.positions.limit)
+        self._pipeline = Pipeline(self._service, self._tokenizer, encoder.max_positions)
 
     def _share(self, folder: Path, precision: str, threads: int | None, processes: int | None) -> None:
         """Have processes, if the caller or the model asks for them."""

@@ -32,7 +32,7 @@ from tests.scheduling.by_hand import SchedulerByHand
 
 SOURCES = random_sources(40, seed=2, longest=12)
 # What computes outside of kernels is not recorded.
-IN_NUMPY = ("zero start", "plain average")
+IN_NUMPY = ("zero start", "plain average", "local")
 
 
 @contextmanager
