@@ -90,8 +90,8 @@ class WholeRows:
         if window not in self._seen:
             lengths_B = np.diff(self.starts_B1) if self._lengths_B is None else self._lengths_B
             if window is not None:
-                before, after = window[0], 0 if self.causal else window[1]
-                self._seen[window] = self.ops.seen_around(self.starts_B1, lengths_B, np.zeros(1, np.int64), before, after)
+                around = window[0], 0 if self.causal else window[1]
+                self._seen[window] = self.ops.seen_around(self.starts_B1, lengths_B, np.zeros(1, np.int64), *around)
             else:
                 whole = not self.causal and self._lengths_B is None
                 self._seen[window] = None if whole else self.ops.seen_keys(self.starts_B1, lengths_B, self.causal)

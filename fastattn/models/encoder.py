@@ -47,7 +47,7 @@ class EncoderStack:
         while first < len(ids_B):
             end = max(first + 1, int(np.searchsorted(starts_B1, starts_B1[first] + chunk, side="right")) - 1)
             if starts_B1[first] < starts_B1[end]:
-                ids_N = np.concatenate(ids_B[first:end]).astype(self.stack.input_dtype, copy=False)
+                ids_N: np.ndarray = np.concatenate(ids_B[first:end]).astype(self.stack.input_dtype, copy=False)
                 positions_N = np.concatenate([np.arange(len(ids), dtype=np.int32) for ids in ids_B[first:end]])
                 types_N = None if types_B is None else np.concatenate(types_B[first:end]).astype(np.int32, copy=False)
                 within_B1 = starts_B1[first : end + 1] - starts_B1[first]

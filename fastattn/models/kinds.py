@@ -34,4 +34,5 @@ def build_model(
     known, or stacks that do not go with it.
     """
     check_known("kind of model", checkpoint.spec.kind, MODELS)
-    return MODELS[checkpoint.spec.kind](checkpoint, Parameters(checkpoint.tensors, ops, precision, packed_file, factors, needed))
+    parameters = Parameters(checkpoint.tensors, ops, precision, packed_file, factors, needed)
+    return MODELS[checkpoint.spec.kind](checkpoint, parameters)

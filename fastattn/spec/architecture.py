@@ -1,4 +1,4 @@
-"""Architectures as plain data, which loaders write and models read; ``spec.tensors`` has their tensors' names and shapes."""
+"""Architectures as plain data, which loaders write and models read; ``spec.tensors`` has their tensors."""
 
 from collections.abc import Iterable
 from dataclasses import field
@@ -146,7 +146,7 @@ class Rotary:
 
 @dataclass(frozen=True)
 class LocalSpec:
-    """Layers whose rows see only their surroundings (Beltagy 2020): ``before`` keys and ``after``, a decoder's none after."""
+    """Layers whose rows see only their surroundings (Beltagy 2020): ``before`` keys, and ``after``; a decoder's no later."""
 
     layers: tuple[int, ...]
     before: int

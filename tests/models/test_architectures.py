@@ -12,7 +12,16 @@ from fastattn.models.decoder import Decoder
 from fastattn.models.kinds import MODELS, build_model
 from fastattn.ops import cpu as operations
 from fastattn.ops import reference
-from fastattn.spec.architecture import AttentionSpec, FeedForwardSpec, ModelSpec, NormSpec, PositionSpec, StackSpec
+from fastattn.spec.architecture import (
+    AttentionSpec,
+    FeedForwardSpec,
+    LocalSpec,
+    ModelSpec,
+    NormSpec,
+    PositionSpec,
+    RecurrenceSpec,
+    StackSpec,
+)
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.tensors import check_tensors, tensor_shapes
 from fastattn.spec.text_spec import TranslationText
@@ -40,6 +49,7 @@ SPEC = StackSpec(
     positions=PositionSpec("table", limit=40),
     biases=False,
 )
+LOCAL = (None, LocalSpec((0,), before=0, after=0), LocalSpec((0, 1), before=3, after=0))
 NOTHING = np.zeros(0, np.int32)  # a source that there is not
 
 
@@ -48,8 +58,8 @@ def added(monkeypatch):
     monkeypatch.setitem(MODELS, KIND, Decoder)
 
 
-def _checkpoint(dtype=np.float32) -> Checkpoint:
-    rng, spec, words = np.random.default_rng(5), ModelSpec(KIND, decoder=SPEC), vocabulary(SPEC.vocabulary)
+def _checkpoint(dtype=np.float32, stack=SPEC) -> Checkpoint:
+    rng, spec, words = np.random.default_rng(5), ModelSpec(KIND, decoder=stack), vocabulary(SPEC.vocabulary)
     tensors = {}
     for name, shape in tensor_shapes(spec).items():
         drawn = 1 + 0.1 * rng.normal(size=shape) if "norm" in name else rng.normal(0, shape[-1] ** -0.5, shape)
@@ -62,11 +72,14 @@ def _rms(x_TD, weight_D):
     return x_TD / np.sqrt((x_TD**2).mean(axis=1, keepdims=True) + 1e-5) * weight_D
 
 
-def _formula(tensors, tokens_T):
+def _formula(tensors, tokens_T, local=None):
     """The log-probabilities of the token behind each, written out; nothing of it is the engine's."""
     T, attention = len(tokens_T), SPEC.attention
     x_TD = tensors["decoder.embedding.weight"][tokens_T] + tensors["decoder.positions"][:T]
-    for layer in ("decoder.layers.0", "decoder.layers.1"):
+    for number, layer in enumerate(("decoder.layers.0", "decoder.layers.1")):
+        seen_TS = np.tri(T, dtype=bool)
+        if local is not None and number in local.layers:
+            seen_TS &= ~np.tri(T, k=-local.before - 1, dtype=bool)
         weights = {name.removeprefix(layer + "."): value for name, value in tensors.items() if name.startswith(layer)}
         inside_TD = _rms(x_TD, weights["self_attention.norm.weight"])
         heads = (inside_TD @ weights["self_attention.qkv.weight"].T).reshape(T, -1, attention.head_width)
@@ -74,7 +87,7 @@ def _formula(tensors, tokens_T):
         contexts = []
         for head in range(4):
             scores_TS = query_THK[:, head] @ key_TGK[:, head // 2].T / np.sqrt(attention.head_width)
-            weights_TS = np.where(np.tri(T, dtype=bool), np.exp(scores_TS), 0)
+            weights_TS = np.where(seen_TS, np.exp(scores_TS), 0)
             contexts.append(weights_TS @ value_TGK[:, head // 2] / weights_TS.sum(axis=1, keepdims=True))
         x_TD = x_TD + np.concatenate(contexts, axis=1) @ weights["self_attention.output.weight"].T
         inside_TD = _rms(x_TD, weights["feed_forward.norm.weight"])
@@ -85,13 +98,15 @@ def _formula(tensors, tokens_T):
     return logits_TV - np.log(np.exp(logits_TV).sum(axis=1, keepdims=True))
 
 
+@pytest.mark.parametrize("local", LOCAL)
 @pytest.mark.parametrize(("ops", "tolerance"), [(reference, 1e-12), (operations, 1e-5)])
-def test_its_log_probabilities_are_the_formulas(ops, tolerance):
-    checkpoint, targets = _checkpoint(np.float64), random_sources(5, seed=3, shortest=2, longest=30)
-    model = build_model(checkpoint if ops is reference else _checkpoint(), ops)
+def test_its_log_probabilities_are_the_formulas(ops, tolerance, local):
+    stack = replace(SPEC, local=local)
+    checkpoint, targets = _checkpoint(np.float64, stack), random_sources(5, seed=3, shortest=2, longest=30)
+    model = build_model(checkpoint if ops is reference else _checkpoint(stack=stack), ops)
     found = score(model, [NOTHING] * 5, targets)
     for target, log_probs_T in zip(targets, found):
-        expected_TV = _formula(checkpoint.tensors, target[:-1])
+        expected_TV = _formula(checkpoint.tensors, target[:-1], local)
         np.testing.assert_allclose(log_probs_T, expected_TV[np.arange(len(target) - 1), target[1:]], atol=tolerance)
 
 
@@ -122,9 +137,10 @@ def test_its_steps_chunks_and_passes_agree(precision, cut):
         np.testing.assert_allclose(whole_ND[starts_B1[b] : starts_B1[b + 1]], rows_TD, atol=near)
 
 
+@pytest.mark.parametrize("local", LOCAL)
 @pytest.mark.parametrize("ops", [steady_ops, operations])
-def test_greedy_search_takes_the_formulas_best(ops):
-    checkpoint = _checkpoint()
+def test_greedy_search_takes_the_formulas_best(ops, local):
+    checkpoint = _checkpoint(stack=replace(SPEC, local=local))
     prompts = [[START, *prompt.tolist()] for prompt in random_sources(9, seed=7, longest=6)]
     options = DecodingOptions(beam_size=1, min_decoding_length=0, max_decoding_length=12)
     jobs = [Job(NOTHING, [START], prompt[1:]) for prompt in prompts]
@@ -132,7 +148,7 @@ def test_greedy_search_takes_the_formulas_best(ops):
     for prompt, (hypothesis,) in zip(prompts, decode(build_model(checkpoint, ops), jobs, options)):
         tokens = list(prompt)
         while tokens[-1] != END and len(tokens) - 1 < 12:
-            log_probs_V = _formula(exact, np.array(tokens))[-1]
+            log_probs_V = _formula(exact, np.array(tokens), local)[-1]
             if options.disable_unk:
                 log_probs_V[UNK] = -np.inf
             tokens.append(int(log_probs_V.argmax()))
@@ -160,7 +176,17 @@ def test_a_kind_needs_its_stacks(kind, missing):
 def test_specs_that_cannot_be():
     crossing = random_checkpoint().spec.decoder
     counted = replace(SPEC, positions=replace(SPEC.positions, padding=1))
+    recurrent = RecurrenceSpec("ssru")
     for stacks, message in (
+        ({"decoder": replace(SPEC, causal=True)}, "a decoder is causal by itself, and its local layers look back"),
+        (
+            {"decoder": replace(SPEC, local=LocalSpec((0,), 1, 1))},
+            "a decoder is causal by itself, and its local layers",
+        ),
+        (
+            {"decoder": replace(SPEC, local=LOCAL[1], recurrence=recurrent)},
+            "local layers have an attention, ssru has none",
+        ),
         ({"decoder": counted}, "an id that does not count among the positions is an encoder's"),
         ({}, "neither an encoder nor a decoder"),
         ({"decoder": crossing}, "cross-attention needs an encoder"),
