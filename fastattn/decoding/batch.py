@@ -9,11 +9,11 @@ from fastattn.decoding.beams import Beams, Sentence
 from fastattn.decoding.candidates import CandidateRows, Candidates
 from fastattn.decoding.jobs import Hypothesis, Job
 from fastattn.decoding.key_value_cache import KeyValueCache
-from fastattn.decoding.model import Model
 from fastattn.decoding.options import DecodingOptions, Step
 from fastattn.decoding.recorded_steps import RecordedSteps
 from fastattn.decoding.sampling import sentence_key
 from fastattn.decoding.search import apply_prefix, are_ends, best_candidates, coverage, keep_beams, normalized
+from fastattn.models.decoder import Decoder
 from fastattn.scheduling.request import Ticket
 from fastattn.scheduling.seat import Desk
 
@@ -24,7 +24,7 @@ _PER_SENTENCE = ("callback", "timeout", "seed", "max_decoding_length", "max_leng
 class DecodingBatch:
     """The batch of one worker, whose model, cache and desk it uses."""
 
-    def __init__(self, model: Model, cache: KeyValueCache, desk: Desk, first: Job, end_id: int, unk_id: int):
+    def __init__(self, model: Decoder, cache: KeyValueCache, desk: Desk, first: Job, end_id: int, unk_id: int):
         self.cache, self.desk, self.options = cache, desk, first.options
         self.choice = Candidates(model, first.options, end_id, unk_id)
         self.has_lists = first.allowed is not None
@@ -67,7 +67,7 @@ class DecodingBatch:
 
     # steps
 
-    def _recorded_steps(self, model: Model) -> RecordedSteps | None:
+    def _recorded_steps(self, model: Decoder) -> RecordedSteps | None:
         """Steps without Python between kernels, where the options let them be recorded."""
         options = self.options
         looks_back = self.choice.needs_past or options.biased or self.wants_attention

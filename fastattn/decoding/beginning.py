@@ -13,8 +13,8 @@ from fastattn.decoding.batch import DecodingBatch
 from fastattn.decoding.beams import Sentence
 from fastattn.decoding.jobs import Job
 from fastattn.decoding.key_value_cache import KeyValueCache
-from fastattn.decoding.model import Model
-from fastattn.models.memory import Memory
+from fastattn.layers.attention_inputs import Memory
+from fastattn.models.decoder import Decoder
 from fastattn.scheduling.request import Ticket
 
 
@@ -40,7 +40,7 @@ class _Entry:
         self.head_row = self.tail_row = 0
 
 
-def begin(model: Model, cache: KeyValueCache, tickets: Sequence[Ticket], batches: Sequence[DecodingBatch]) -> None:
+def begin(model: Decoder, cache: KeyValueCache, tickets: Sequence[Ticket], batches: Sequence[DecodingBatch]) -> None:
     """Start each ticket's sentence in its batch."""
     entries = [_Entry(ticket, batch, model.sizes.max_positions) for ticket, batch in zip(tickets, batches)]
     leaders: dict[Hashable, _Entry] = {}  # the first with each key whose beginning the cache does not have
@@ -94,7 +94,7 @@ def _share_heads(cache: KeyValueCache, entries: list[_Entry], leaders: dict[Hash
 
 
 def _run(
-    model: Model,
+    model: Decoder,
     cache: KeyValueCache,
     entries: list[_Entry],
     tokens: Sequence[Sequence[int]],

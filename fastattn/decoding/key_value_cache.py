@@ -11,7 +11,7 @@ from collections.abc import Hashable
 
 import numpy as np
 
-from fastattn.models.sizes import DecoderSizes
+from fastattn.models.decoder import DecoderSizes
 from fastattn.ops.protocol import Ops
 from fastattn.ops.row_pool import RowPool
 

@@ -14,7 +14,7 @@ import numpy as np
 from fastattn.decoding.beams import Beams
 from fastattn.decoding.candidates import CandidateRows, Candidates
 from fastattn.decoding.key_value_cache import KeyValueCache
-from fastattn.decoding.model import Model
+from fastattn.models.decoder import Decoder
 from fastattn.ops.step_rows import ENOUGH, FAULT, LIVE, STOP, USED, StepRows, SubsetRows
 
 # Seconds of steps between two looks at the queue, at interrupts and at what has ended.
@@ -31,7 +31,7 @@ class RecordedSteps:
     scored  whether log-probabilities are wanted
     """
 
-    def __init__(self, model: Model, cache: KeyValueCache, choice: Candidates, scored: bool, recorder: Any):
+    def __init__(self, model: Decoder, cache: KeyValueCache, choice: Candidates, scored: bool, recorder: Any):
         self.model, self.cache, self.choice, self.scored, self.recorder = model, cache, choice, scored, recorder
         self._rows = StepRows(0, 0)
         self._programs: dict[tuple[int, int], Any] = {}

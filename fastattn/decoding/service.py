@@ -5,12 +5,11 @@ from dataclasses import replace
 from functools import partial
 
 from fastattn.decoding import capacity
-from fastattn.decoding.jobs import Job
-from fastattn.decoding.model import Model
+from fastattn.decoding.jobs import Job, late_search
 from fastattn.decoding.options import DecodingOptions, Step
 from fastattn.decoding.plans import stream_plan
-from fastattn.decoding.timeout import late_search
 from fastattn.decoding.worker import DecodingWorker
+from fastattn.models.decoder import Decoder
 from fastattn.scheduling.request import Plan
 from fastattn.scheduling.scheduler import Scheduler
 
@@ -22,7 +21,7 @@ class DecodingService:
     threads         of all callers together
     """
 
-    def __init__(self, model: Model, end_id: int, unk_id: int, threads: int):
+    def __init__(self, model: Decoder, end_id: int, unk_id: int, threads: int):
         self.model = model
         self._make_worker = partial(DecodingWorker, model, end_id, unk_id, left=[])
         self._threads = threads

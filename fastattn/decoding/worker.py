@@ -16,11 +16,10 @@ from fastattn.decoding import capacity
 from fastattn.decoding.batch import DecodingBatch
 from fastattn.decoding.beams import Sentence
 from fastattn.decoding.beginning import begin
-from fastattn.decoding.jobs import Job
+from fastattn.decoding.jobs import Job, charge, is_over
 from fastattn.decoding.key_value_cache import KeyValueCache
-from fastattn.decoding.model import Model
 from fastattn.decoding.passes import Pass
-from fastattn.decoding.timeout import charge, is_over
+from fastattn.models.decoder import Decoder
 from fastattn.scheduling.request import Ticket
 from fastattn.scheduling.seat import Desk
 
@@ -40,7 +39,7 @@ class DecodingWorker:
     left            empty batches with their caches, which workers of the model leave to one another
     """
 
-    def __init__(self, model: Model, end_id: int, unk_id: int, desk: Desk, left: list[DecodingBatch] | None = None):
+    def __init__(self, model: Decoder, end_id: int, unk_id: int, desk: Desk, left: list[DecodingBatch] | None = None):
         self.model, self.end_id, self.unk_id, self.desk = model, end_id, unk_id, desk
         self._left: list[DecodingBatch] = [] if left is None else left
         self._found: DecodingBatch | None = None  # of those, with this worker's cache

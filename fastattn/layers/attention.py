@@ -7,7 +7,6 @@ import numpy as np
 from fastattn.layers.attention_inputs import CachedRows, RecordedRows, Rows, WholeRows
 from fastattn.layers.attention_positions import RotaryPositions
 from fastattn.layers.distances import DistanceRows
-from fastattn.layers.head_norms import HeadNorms
 from fastattn.layers.linear import Linear
 from fastattn.layers.norm import Sublayer
 from fastattn.layers.parameters import Parameters
@@ -24,6 +23,20 @@ def fused_heads(spec: AttentionSpec) -> Heads:
     """Heads of the rows of a fused projection: queries, keys, values side by side."""
     value_column = spec.query_width + spec.key_width
     return cached_heads(spec)._replace(key_column=spec.query_width, value_column=value_column)
+
+
+class HeadNorms:
+    """Root mean square norms (Henry 2020 has norms there; Gemma 3 and Qwen 3 these) of ``name.{query,key}_norm``."""
+
+    def __init__(self, parameters: Parameters, name: str, spec: StackSpec):
+        self.ops, self.epsilon = parameters.ops, spec.norms.epsilon
+        query_K, key_K = (parameters.tensor(f"{name}.{part}_norm.weight") for part in ("query", "key"))
+        counts = spec.attention.heads, spec.attention.key_heads
+        # Queries and keys lie side by side, so one call does them all.
+        self.weight_HK = np.repeat(np.stack([query_K, key_K]), counts, axis=0)
+
+    def __call__(self, qkv_NE: np.ndarray) -> None:
+        self.ops.normalize_heads(qkv_NE, self.weight_HK, self.epsilon)
 
 
 class SelfAttention(Sublayer):

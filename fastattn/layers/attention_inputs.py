@@ -4,6 +4,7 @@ Plain data for the layers. What only some of them need is computed at first use.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -39,14 +40,18 @@ class LayerCache(Protocol):
     def memory_index(self, slots_R: np.ndarray) -> tuple[np.ndarray, np.ndarray]: ...
 
 
-class EncodedMemory(Protocol):
-    """What layers need of ``fastattn.models.memory.Memory``."""
+@dataclass(frozen=True, eq=False)
+class Memory:
+    """A batch of encoded sources, for the decoder's attention: sentence b is rows starts[b] .. starts[b + 1].
 
-    @property
-    def starts_B1(self) -> np.ndarray: ...
+    rows_ND      the encoder's last hidden states
+    keys_values  for each decoder layer [N, E]: keys and values of these rows side by side, as in the cache; [] for a
+                 model without an encoder
+    """
 
-    @property
-    def keys_values(self) -> list[np.ndarray]: ...
+    rows_ND: np.ndarray
+    starts_B1: np.ndarray
+    keys_values: list[np.ndarray]
 
 
 class WholeRows:
@@ -68,7 +73,7 @@ class WholeRows:
         positions_N: np.ndarray,
         bias: Callable[[int], PositionBias | None],
         causal: bool = False,
-        memory: EncodedMemory | None = None,
+        memory: Memory | None = None,
         cache: LayerCache | None = None,
         rows_N: np.ndarray | None = None,
         attention: bool = False,

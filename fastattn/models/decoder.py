@@ -5,20 +5,47 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from fastattn.errors import CheckpointError
-from fastattn.layers.attention_inputs import CachedRows, LayerCache, RecordedRows, Rows, WholeRows
+from fastattn.layers.attention_inputs import CachedRows, LayerCache, Memory, RecordedRows, Rows, WholeRows
 from fastattn.layers.parameters import Parameters
-from fastattn.models.memory import Memory
 from fastattn.models.output import OutputProjection
-from fastattn.models.sizes import DecoderSizes
 from fastattn.models.stack import build_stack
 from fastattn.ops.step_rows import StepRows
 from fastattn.spec.checkpoint import Checkpoint
+from fastattn.system.records import dataclass
+
+
+@dataclass(frozen=True)
+class DecoderSizes:
+    """Sizes of the key-value cache, and limits of sequences.
+
+    max_positions  how many tokens it has positions for; 0: no limit
+    vocabulary     its number of tokens
+    layers         of both pools of the cache
+    layer_weights  about how many weights its layers have, without the projection
+    row_width      E of a cached target position
+    memory_width   E of a cached memory position: its keys, then its values; 0: no memory
+    row_dtype      of both: uint16, the bits of bfloat16, if products are narrower than float32 and rows are keys and
+                   values, since a step is bound by reading them
+    dtype          of hidden states and attention weights
+    records        whether its steps can be recorded
+    """
+
+    max_positions: int
+    vocabulary: int
+    layers: int
+    layer_weights: int
+    row_width: int
+    memory_width: int
+    row_dtype: np.dtype
+    dtype: np.dtype
+    records: bool
 
 
 class Decoder:
-    """A ``fastattn.decoding.model.Model`` without an encoder, from the tensors ``decoder.*``.
+    """A model that can be decoded: searched, sampled, streamed and scored; from the tensors ``decoder.*``.
 
-    Token ids are int32. Raises CheckpointError for a checkpoint without a decoder.
+    It has no encoder, but it may have a memory. Token ids are int32. A row's results depend on its own sequence alone.
+    Raises CheckpointError for a checkpoint without a decoder.
     """
 
     def __init__(self, checkpoint: Checkpoint, parameters: Parameters):
@@ -43,7 +70,7 @@ class Decoder:
         )
 
     def encode(self, ids_B: Sequence[np.ndarray]) -> Memory:
-        """A memory without rows: there is no encoder."""
+        """The sources' memory; without rows, as there is no encoder."""
         none_ND = self.ops.empty((0, self.width), self.sizes.dtype)
         return Memory(none_ND, np.zeros(len(ids_B) + 1, np.int64), [])
 
@@ -63,7 +90,14 @@ class Decoder:
         slots_B: np.ndarray | None = None,
         firsts_B: np.ndarray | None = None,
     ) -> tuple[np.ndarray, np.ndarray | None]:
-        """Several tokens of each sequence; see ``fastattn.decoding.model.Model``."""
+        """One causal pass over several tokens of each sequence, ragged: (hidden_ND, attention_NS or None).
+
+        Without firsts_B: whole sequences, with their memory. With a cache, sequence b goes to slot ``slots_B[b]``.
+        firsts_B  int64: chunks of sequences, which continue each slot's history in the cache at this position (0: its
+                  start) and attend to the cache, memory included. Chunks have the bits of as many steps, wherever a
+                  sequence is cut. A pass over whole sequences has other bits, since attention sums in another order
+                  there; layers that look back without attention have the same.
+        """
         lengths_B = np.diff(starts_B1)
         begins_B = -starts_B1[:-1] if firsts_B is None else firsts_B - starts_B1[:-1]
         positions_N = (np.arange(len(tokens_N)) + np.repeat(begins_B, lengths_B)).astype(np.int32)
@@ -100,5 +134,8 @@ class Decoder:
         return self.decoder(tokens_R, rows), rows.attention_NS
 
     def step_of(self, cache: LayerCache, rows: StepRows) -> np.ndarray:
-        """A step to be recorded; see ``fastattn.decoding.model.Model``."""
+        """hidden_RD of a step to be recorded: one token for each row, none the first of its sequence.
+
+        No position of a later run is beyond the greatest of the rows' now. The caller keeps the cache's tables of rows.
+        """
         return self.decoder(rows.tokens_R, RecordedRows(cache, rows, self.decoder.bias))

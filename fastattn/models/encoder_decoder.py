@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from fastattn.errors import CheckpointError
+from fastattn.layers.attention_inputs import Memory
 from fastattn.layers.parameters import Parameters
 from fastattn.models.decoder import Decoder
 from fastattn.models.encoder import EncoderStack
-from fastattn.models.memory import Memory
 from fastattn.spec.checkpoint import Checkpoint
 
 

@@ -12,8 +12,7 @@ from fastattn.ops.protocol import Ops
 from fastattn.spec.architecture import check_known
 from fastattn.spec.checkpoint import Checkpoint
 
-# Each is made of a checkpoint and its Parameters. One with a decoder has the members of
-# ``fastattn.decoding.model.Model``, one without has EncoderModel's.
+# Each is made of a checkpoint and its Parameters. One with a decoder is a Decoder, one without an EncoderModel.
 MODELS: dict[str, Callable[[Checkpoint, Parameters], Any]] = {
     "encoder": EncoderModel,
     "encoder-decoder": EncoderDecoder,

@@ -37,7 +37,7 @@ class Stack:
     input_dtype: type = np.int32
     attends = causal = records = rounded = False
     row_width = memory_width = layer_weights = 0
-    dtype: np.dtype
+    dtype = np.dtype(np.float32)
 
     def __call__(self, inputs_N: np.ndarray, rows: Rows) -> np.ndarray:
         """The last hidden states: x_ND."""

@@ -146,7 +146,7 @@ class Rotary:
 
 @dataclass(frozen=True)
 class LocalSpec:
-    """Layers whose rows see only their surroundings (Beltagy 2020): ``before`` keys, and ``after``; a decoder's no later."""
+    """Layers whose rows see only their surroundings (Beltagy 2020): ``before`` keys and, in an encoder, ``after``."""
 
     layers: tuple[int, ...]
     before: int

@@ -29,8 +29,6 @@ def shapes(spec):
 class RecurrentStack(Stack):
     """Each row continues the state of the one before it, in a table of states: as in layers/recurrence.py."""
 
-    dtype = np.dtype(np.float32)
-
     def __init__(self, parameters, name, spec):
         self.row_width, self.memory_width = spec.width, 2 * spec.width if spec.cross_attention else 0
         self.weights = {tensor.split(".")[0]: parameters.tensor(f"{name}.{tensor}") for tensor in shapes(spec)}
