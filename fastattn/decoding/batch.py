@@ -54,11 +54,12 @@ class DecodingBatch:
         """The sentences in progress."""
         return [] if self.beams is None else self.beams.sentences_B.tolist()
 
-    def sentence(self, ticket: Ticket, place: int) -> Sentence:
-        """A new sentence of this batch, at a place in the cache, with its own slots."""
+    def sentence(self, ticket: Ticket, memory_slot: int) -> Sentence:
+        """A new sentence of this batch, with slots of its own in the cache."""
         job: Job = ticket.job
         key = sentence_key(job.source, [*job.start, *job.prefix], job.salt) if self.options.sampled else 0
-        return Sentence(ticket, place, self.cache.add_slots(place, self.beam), key, self.choice.select_outputs(job))
+        slots_R = self.cache.add_slots(memory_slot, self.beam)
+        return Sentence(ticket, memory_slot, slots_R, key, self.choice.select_outputs(job))
 
     def taken_up(self, desk: Desk) -> "DecodingBatch":
         """The batch, which is empty, for another worker of the same model."""
@@ -120,7 +121,7 @@ class DecodingBatch:
             scores_BR=np.zeros((B, 1), hidden_BD.dtype),
             tokens_BR=np.zeros((B, 1), np.int32),
             diverged_BR=np.zeros((B, 1), bool),
-            subsets_B3=np.array([sentence.subset_place for sentence in sentences], np.int64),
+            subsets_B3=np.array([sentence.subset_offsets for sentence in sentences], np.int64),
         )
         # Always with scores: NaN in the projection's weights shows here.
         candidates = self._continuations(hidden_BD, beams, 1, scored=True)
@@ -197,9 +198,8 @@ class DecodingBatch:
             if ids_BC.shape[1] > R:
                 continued = np.arange(len(ids_BC))[:, None], keep_beams(ids_BC, ended_BR, self.end_ids)
         diverged_BR = beams.diverged_BR
-        if options.biased:  # by place, not by ancestry, as CTranslate2 has it
+        if options.biased:  # by the beam's number, not by ancestry, as CTranslate2 has it
             diverged_BR = diverged_BR | (ids_BC[:, :R] != self._wished(beams)[:, None])
-        scores_BR, tokens_BR, parents_BR = scores_BC[continued], ids_BC[continued], parents_BC[continued]
         moved = Beams(
             beams.sentences_B,
             beams.slots_BR,
@@ -208,11 +208,12 @@ class DecodingBatch:
             beams.limits_B,
             finished_B,
             top_finished_B,
-            scores_BR,
-            tokens_BR,
+            scores_BC[continued],
+            ids_BC[continued],
             diverged_BR,
             beams.subsets_B3,
         )
+        parents_BR = parents_BC[continued]
         if done_B is not None and done_B.any():
             for sentence in beams.sentences_B[done_B].tolist():
                 self._close(sentence)
@@ -260,7 +261,7 @@ class DecodingBatch:
         """Return the sentence's best hypotheses and free its slots."""
         wanted = self.options.num_hypotheses
         best = sorted(sentence.hypotheses, key=lambda hypothesis: -hypothesis.score)[:wanted]
-        self.cache.release(sentence.place, sentence.slots_R)
+        self.cache.release(sentence.memory_slot, sentence.slots_R)
         # Greedy search has one hypothesis, which is repeated; a beam may end with fewer than were asked for.
         self.desk.finish(sentence.ticket, best * wanted if self.options.greedy else best)
 
@@ -272,7 +273,7 @@ class DecodingBatch:
         for b, sentence in enumerate(self.beams.sentences_B.tolist()):
             if sentence in left:
                 staying_B[b] = False
-                self.cache.release(sentence.place, sentence.slots_R)
+                self.cache.release(sentence.memory_slot, sentence.slots_R)
                 if sentence.ticket.is_over:
                     self.desk.leave(sentence.ticket)
                 else:

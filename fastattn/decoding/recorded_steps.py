@@ -85,7 +85,7 @@ class RecordedSteps:
         rows.slots_R[:B], rows.steps_R[:B], rows.limits_R[:B] = slots_B, beams.steps_B - 1, beams.limits_B
         rows.positions_R[:B] = beams.positions_B - 1
         rows.chosen_R[:B], rows.scores_R[:B] = beams.tokens_BR[:, 0], beams.scores_BR[:, 0]
-        rows.places_R[:B], rows.memory_lengths_R[:B] = self.cache.places(slots_B)
+        rows.memory_slots_R[:B], rows.memory_lengths_R[:B] = self.cache.memory_slots(slots_B)
         rows.subsets_R4[:B, 1:] = beams.subsets_B3
         rows.is_over_R[:B] = 0
         for array in rows.shared:

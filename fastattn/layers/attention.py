@@ -71,7 +71,7 @@ class SelfAttention(Sublayer):
         y_ND = self.output(attend(self.qkv(self.entering(x_ND)), rows), residual_NF=self.residual(x_ND))
         return self.leaving(x_ND, y_ND)
 
-    def _place(self, qkv_NE: np.ndarray, positions_N: np.ndarray) -> None:
+    def _add_positions(self, qkv_NE: np.ndarray, positions_N: np.ndarray) -> None:
         """Norms of heads and rotary positions, in place."""
         if self.head_norms is not None:
             self.head_norms(qkv_NE)
@@ -79,7 +79,7 @@ class SelfAttention(Sublayer):
             self.rotary(qkv_NE, positions_N)
 
     def _attend_cached(self, qkv_NE: np.ndarray, rows: CachedRows | RecordedRows) -> np.ndarray:
-        self._place(qkv_NE, rows.positions_N)
+        self._add_positions(qkv_NE, rows.positions_N)
         keys_values_ME = rows.cache.target.layers[self.number]
         self.ops.write_rows(keys_values_ME, rows.rows_N, qkv_NE, self.fused_heads.key_column)
         index_RS, owners_N, lengths_N, bias = rows.history
@@ -96,7 +96,7 @@ class SelfAttention(Sublayer):
         )
 
     def _attend_whole(self, qkv_NE: np.ndarray, rows: WholeRows) -> np.ndarray:
-        self._place(qkv_NE, rows.positions_N)
+        self._add_positions(qkv_NE, rows.positions_N)
         if self.rounded and rows.causal:  # as a later step reads them
             self.ops.round_rows(qkv_NE, self.fused_heads.key_column)
         if rows.cache is not None:

@@ -193,7 +193,7 @@ class RecordedRows:
         self.attention_NS: np.ndarray | None = None
         histories_RS, memories_PS = cache.histories_RS, cache.memories_PS
         self.history = histories_RS, rows.slots_R, rows.lengths_R, bias(histories_RS.shape[1])
-        self.memory = memories_PS, rows.places_R, rows.memory_lengths_R
+        self.memory = memories_PS, rows.memory_slots_R, rows.memory_lengths_R
 
     def firsts(self, window: tuple[int, int] | None) -> None:
         """As in CachedRows; steps with windows are not recorded."""

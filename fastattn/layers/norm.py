@@ -1,4 +1,4 @@
-"""Norms of rows, and their place in a block."""
+"""Norms of rows, and sublayers, which have one before or after them."""
 
 from collections.abc import Callable
 from functools import partial

@@ -7,14 +7,13 @@ import numpy as np
 
 from fastattn.layers.attention import CrossAttention, SelfAttention
 from fastattn.layers.attention_inputs import Rows
-from fastattn.layers.attention_positions import AttentionBias
+from fastattn.layers.attention_positions import Bias, position_bias
 from fastattn.layers.convolution import Convolved
 from fastattn.layers.embedding import Embedding
 from fastattn.layers.linear import FeedForward
 from fastattn.layers.norm import Norm
 from fastattn.layers.parameters import Parameters
 from fastattn.layers.recurrence import RECURRENCES, AverageAttention, SimpleRecurrence
-from fastattn.ops.position_bias import PositionBias
 from fastattn.spec.architecture import StackSpec, check_known
 
 Sublayer = Callable[[np.ndarray, Rows], np.ndarray]
@@ -25,6 +24,7 @@ class Stack:
 
     dtype         of its rows
     input_dtype   of its inputs: ids, unless a kind takes rows
+    bias          of attention's scores, for sequences up to a length
     attends       whether rows look at others of their sequence by attention, so that a decoder's have to be causal
     causal        whether an encoder's do so backwards alone
     records       whether all of a decoder's step is operations that can be recorded
@@ -38,6 +38,7 @@ class Stack:
     attends = causal = records = rounded = False
     row_width = memory_width = layer_weights = 0
     dtype = np.dtype(np.float32)
+    bias: Bias = staticmethod(lambda longest: None)
 
     def __call__(self, inputs_N: np.ndarray, rows: Rows) -> np.ndarray:
         """The last hidden states: x_ND."""
@@ -46,10 +47,6 @@ class Stack:
     def states(self, inputs_N: np.ndarray, rows: Rows) -> Iterator[np.ndarray]:
         """x_ND after the embedding, after each layer and at the end: what a call returns, with the same bits."""
         raise NotImplementedError
-
-    def bias(self, longest: int) -> PositionBias | None:
-        """The bias of attention's scores for sequences up to this length."""
-        return None
 
     def project_memory(self, rows_ND: np.ndarray) -> list[np.ndarray]:
         """For each layer what a decoder caches of an encoder's last hidden states: [N, memory_width]."""
@@ -73,7 +70,7 @@ class AttentionStack(Stack):
         self.ops, self.spec, self.causal = parameters.ops, spec, spec.causal
         self.embedding = self.Embedding(parameters, name, spec)
         self.dtype = self.embedding.dtype
-        self._bias = AttentionBias(parameters, name, spec)
+        self.bias = position_bias(parameters, name, spec)
         self.blocks = [_block(parameters, f"{name}.layers.{i}", i, spec) for i in range(spec.layers)]
         self._parts: list[list[Sublayer]] = [[part for part in block if part is not None] for block in self.blocks]
         if spec.convolution is not None:
@@ -100,9 +97,6 @@ class AttentionStack(Stack):
                 x_ND = sublayer(x_ND, rows)
             yield x_ND
         yield self._finished(x_ND)
-
-    def bias(self, longest: int) -> PositionBias | None:
-        return self._bias(longest)
 
     def project_memory(self, rows_ND: np.ndarray) -> list[np.ndarray]:
         return [block.cross_attention.key_value(rows_ND) for block in self.blocks if block.cross_attention is not None]

@@ -77,7 +77,7 @@ class FeedForwardSpec:
 
 @dataclass(frozen=True)
 class NormSpec:
-    """The kind of norm and its places: before or after each sublayer, after all blocks, after the embedding."""
+    """The kind of norm and where it stands: before or after each sublayer, after all blocks, after the embedding."""
 
     kind: str = "layer"
     epsilon: float = 1e-5
@@ -358,7 +358,7 @@ class HeadSpec:
     inner_width: int = 0  # of the first layer; 0: there is none, so no activation and no norm
     inner_bias: bool = True
     activation: str = "tanh"
-    norm: NormSpec | None = None  # of its places none matters
+    norm: NormSpec | None = None  # where it stands does not matter
     padding: int = -1  # of the last row: the id that does not count at a text's end
 
     def __post_init__(self) -> None:

@@ -207,7 +207,7 @@ def test_everything_is_given_back(caches):
     scheduler.finish_all()
     (cache,) = caches
     assert rows_in_use(cache) == (0, 0) and not scheduler.failures
-    assert len(cache._free_slots) == len(cache._history_RS) and len(cache._free_places) == len(cache._users_P)
+    assert len(cache._free_slots) == len(cache.histories_RS) and len(cache._free_memory_slots) == len(cache._users_P)
 
 
 def test_what_is_cancelled_is_free_after_a_step(caches):
@@ -288,7 +288,7 @@ def test_a_shared_beginning_is_kept_once_and_changes_nothing(name, caches):
     scheduler.tick()
     (cache,) = caches
     assert rows_in_use(cache)[1] == len(SOURCES[0]), "one memory"
-    assert len({tuple(history_S[:6]) for history_S in cache._history_RS if history_S[0] >= 0}) == 1
+    assert len({tuple(history_S[:6]) for history_S in cache.histories_RS if history_S[0] >= 0}) == 1
     requests.append(scheduler.submit(partial(search_plan, jobs[3:], SIZES), 3))
     scheduler.tick()
     assert rows_in_use(cache)[1] == len(SOURCES[0]), "one that comes later has the same"

@@ -195,7 +195,7 @@ def test_freed_places_and_rows_are_used_again(monkeypatch):
     monkeypatch.setattr(KeyValueCache, "__init__", keep)
     results = _decode(model, sources, beam_size=2, max_decoding_length=10)
     ((cache, *rows),) = kept
-    assert all(results) and len(cache._free_places) == len(cache._users_P) <= 4
+    assert all(results) and len(cache._free_memory_slots) == len(cache._users_P) <= 4
     for pool, before in zip((cache.target, cache.memory), rows, strict=True):
         assert pool.rows == before, "20 sentences fit into the rows of 3 only if these come back"
         assert len(np.unique(pool.take(pool.rows))) == pool.rows

@@ -31,11 +31,11 @@ def _cached(model, sources, attention=False):
     """A cache that holds the sources' memory, the slot of each, and that memory."""
     cache = KeyValueCache(model.ops, model.sizes, 3, 3)
     memory = model.encode(sources)
-    places_B, rows_N = cache.add_places(memory.starts_B1)
+    memory_slots_B, rows_N = cache.add_memory_slots(memory.starts_B1)
     model.keep_memory(cache, rows_N, memory)
     # Others between, and not in order, so that slots, places and rows are told apart.
-    slots = {int(place): cache.add_slots(int(place), 2)[0] for place in places_B[::-1]}
-    return cache, np.array([slots[int(place)] for place in places_B]), memory
+    slots = {int(place): cache.add_slots(int(place), 2)[0] for place in memory_slots_B[::-1]}
+    return cache, np.array([slots[int(place)] for place in memory_slots_B]), memory
 
 
 def _stepped(model, sources, targets, prefill=0, attention=False):
