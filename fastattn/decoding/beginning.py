@@ -12,8 +12,8 @@ import numpy as np
 from fastattn.decoding.batch import DecodingBatch
 from fastattn.decoding.beams import Sentence
 from fastattn.decoding.jobs import Job
-from fastattn.decoding.key_value_cache import KeyValueCache
 from fastattn.layers.attention_inputs import Memory
+from fastattn.layers.key_value_cache import KeyValueCache
 from fastattn.models.decoder import Decoder
 from fastattn.scheduling.request import Ticket
 

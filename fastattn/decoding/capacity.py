@@ -1,7 +1,7 @@
 """How many sentences and tokens a worker has in progress at once."""
 
 from fastattn.decoding.jobs import Job
-from fastattn.models.decoder import DecoderSizes
+from fastattn.layers.key_value_cache import DecoderSizes
 
 # A step costs one pass over the weights however few its rows, so each of many rows is cheaper; beyond this number there
 # is no gain, and the cache grows with every row.

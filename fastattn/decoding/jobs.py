@@ -7,7 +7,7 @@ import numpy as np
 
 from fastattn.decoding.options import DecodingOptions
 from fastattn.errors import InputError, SearchTimeout
-from fastattn.models.decoder import DecoderSizes
+from fastattn.layers.key_value_cache import DecoderSizes
 
 
 class Allowance:

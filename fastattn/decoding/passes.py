@@ -18,12 +18,8 @@ class Pass(ABC):
     weight = 1  # as a Scheduler knows it
 
     @property
-    def length(self) -> int:
-        return self.rows
-
-    @property
     @abstractmethod
-    def rows(self) -> int:
+    def length(self) -> int:
         """About how many rows it puts through the model."""
 
     @abstractmethod
@@ -47,7 +43,7 @@ class Scoring(Pass):
     target: np.ndarray
 
     @property
-    def rows(self) -> int:
+    def length(self) -> int:
         return len(self.source) + len(self.target)
 
     def fits_with(self, other: Pass) -> bool:
@@ -69,7 +65,7 @@ class Expansion(Pass):
     job: Job
 
     @property
-    def rows(self) -> int:
+    def length(self) -> int:
         return len(self.job.source) + len(self.job.start) + len(self.job.prefix)
 
     def fits_with(self, other: Pass) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 from fastattn.decoding.jobs import Hypothesis, Job, check_jobs
 from fastattn.decoding.options import DecodingOptions
 from fastattn.decoding.passes import Expansion, Scoring
-from fastattn.models.decoder import DecoderSizes
+from fastattn.layers.key_value_cache import DecoderSizes
 from fastattn.scheduling.request import Plan
 
 

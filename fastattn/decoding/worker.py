@@ -17,8 +17,8 @@ from fastattn.decoding.batch import DecodingBatch
 from fastattn.decoding.beams import Sentence
 from fastattn.decoding.beginning import begin
 from fastattn.decoding.jobs import Job, charge, is_over
-from fastattn.decoding.key_value_cache import KeyValueCache
 from fastattn.decoding.passes import Pass
+from fastattn.layers.key_value_cache import KeyValueCache
 from fastattn.models.decoder import Decoder
 from fastattn.scheduling.request import Ticket
 from fastattn.scheduling.seat import Desk
@@ -107,8 +107,8 @@ class DecodingWorker:
             nonlocal used, expected, tokens, rows
             job = ticket.job
             if isinstance(job, Pass):
-                fits = not rows or rows + job.rows <= capacity.PASS_ROWS
-                rows += job.rows
+                fits = not rows or rows + job.length <= capacity.PASS_ROWS
+                rows += job.length
                 return fits
             needed, part = capacity.expected_rows(job), 1 / self._most_sentences(job.options.beam_size)
             if expected and expected + needed > capacity.TOKENS or tokens and tokens + len(job.source) > most_tokens:

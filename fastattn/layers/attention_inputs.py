@@ -5,39 +5,14 @@ Plain data for the layers. What only some of them need is computed at first use.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
+from fastattn.layers.key_value_cache import KeyValueCache
 from fastattn.ops.position_bias import PositionBias
 from fastattn.ops.protocol import Ops
-from fastattn.ops.row_pool import RowPool
 from fastattn.ops.step_rows import StepRows
 from fastattn.system.lazy import lazy
-
-
-class LayerCache(Protocol):
-    """What layers need of ``fastattn.decoding.key_value_cache.KeyValueCache``."""
-
-    @property
-    def target(self) -> RowPool: ...
-
-    @property
-    def memory(self) -> RowPool: ...
-
-    @property
-    def histories_RS(self) -> np.ndarray: ...
-
-    @property
-    def memories_PS(self) -> np.ndarray: ...
-
-    def append(self, slots_N: np.ndarray, positions_N: np.ndarray, tokens_N: np.ndarray) -> np.ndarray: ...
-
-    def index(self, slots_R: np.ndarray, longest: int) -> np.ndarray: ...
-
-    def previous(self, slots_R: np.ndarray, positions_R: np.ndarray) -> np.ndarray: ...
-
-    def memory_index(self, slots_R: np.ndarray) -> tuple[np.ndarray, np.ndarray]: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +49,7 @@ class WholeRows:
         bias: Callable[[int], PositionBias | None],
         causal: bool = False,
         memory: Memory | None = None,
-        cache: LayerCache | None = None,
+        cache: KeyValueCache | None = None,
         rows_N: np.ndarray | None = None,
         attention: bool = False,
         types_N: np.ndarray | None = None,
@@ -135,7 +110,7 @@ class CachedRows:
 
     def __init__(
         self,
-        cache: LayerCache,
+        cache: KeyValueCache,
         slots_R: np.ndarray,
         tokens_N: np.ndarray,
         positions_N: np.ndarray,
@@ -182,7 +157,7 @@ class CachedRows:
 class RecordedRows:
     """CachedRows of a step that is recorded, each behind a start: all that changes is in the arrays of StepRows."""
 
-    def __init__(self, cache: LayerCache, rows: StepRows, bias: Callable[[int], PositionBias | None]):
+    def __init__(self, cache: KeyValueCache, rows: StepRows, bias: Callable[[int], PositionBias | None]):
         self.cache, self.positions_N, self.rows_N, self.previous_N = (
             cache,
             rows.positions_R,

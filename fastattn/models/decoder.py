@@ -5,40 +5,13 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from fastattn.errors import CheckpointError
-from fastattn.layers.attention_inputs import CachedRows, LayerCache, Memory, RecordedRows, Rows, WholeRows
+from fastattn.layers.attention_inputs import CachedRows, Memory, RecordedRows, Rows, WholeRows
+from fastattn.layers.key_value_cache import DecoderSizes, KeyValueCache
 from fastattn.layers.parameters import Parameters
 from fastattn.models.output import OutputProjection
 from fastattn.models.stack import build_stack
 from fastattn.ops.step_rows import StepRows
 from fastattn.spec.checkpoint import Checkpoint
-from fastattn.system.records import dataclass
-
-
-@dataclass(frozen=True)
-class DecoderSizes:
-    """Sizes of the key-value cache, and limits of sequences.
-
-    max_positions  how many tokens it has positions for; 0: no limit
-    vocabulary     its number of tokens
-    layers         of both pools of the cache
-    layer_weights  about how many weights its layers have, without the projection
-    row_width      E of a cached target position
-    memory_width   E of a cached memory position: its keys, then its values; 0: no memory
-    row_dtype      of both: uint16, the bits of bfloat16, if products are narrower than float32 and rows are keys and
-                   values, since a step is bound by reading them
-    dtype          of hidden states and attention weights
-    records        whether its steps can be recorded
-    """
-
-    max_positions: int
-    vocabulary: int
-    layers: int
-    layer_weights: int
-    row_width: int
-    memory_width: int
-    row_dtype: np.dtype
-    dtype: np.dtype
-    records: bool
 
 
 class Decoder:
@@ -74,7 +47,7 @@ class Decoder:
         none_ND = self.ops.empty((0, self.width), self.sizes.dtype)
         return Memory(none_ND, np.zeros(len(ids_B) + 1, np.int64), [])
 
-    def keep_memory(self, cache: LayerCache, rows_N: np.ndarray, memory: Memory) -> None:
+    def keep_memory(self, cache: KeyValueCache, rows_N: np.ndarray, memory: Memory) -> None:
         """Write the memory's keys and values to these rows of the cache's memory pool."""
         for keys_values_ME, keys_values_NE in zip(cache.memory.layers, memory.keys_values):
             self.ops.write_rows(keys_values_ME, rows_N, keys_values_NE, 0)
@@ -86,7 +59,7 @@ class Decoder:
         memory: Memory | None = None,
         *,
         attention: bool = False,
-        cache: LayerCache | None = None,
+        cache: KeyValueCache | None = None,
         slots_B: np.ndarray | None = None,
         firsts_B: np.ndarray | None = None,
     ) -> tuple[np.ndarray, np.ndarray | None]:
@@ -123,7 +96,7 @@ class Decoder:
 
     def step(
         self,
-        cache: LayerCache,
+        cache: KeyValueCache,
         slots_R: np.ndarray,
         tokens_R: np.ndarray,
         positions_R: np.ndarray,
@@ -133,7 +106,7 @@ class Decoder:
         rows = CachedRows(cache, slots_R, tokens_R, positions_R, self.decoder.bias, None, attention)
         return self.decoder(tokens_R, rows), rows.attention_NS
 
-    def step_of(self, cache: LayerCache, rows: StepRows) -> np.ndarray:
+    def step_of(self, cache: KeyValueCache, rows: StepRows) -> np.ndarray:
         """hidden_RD of a step to be recorded: one token for each row, none the first of its sequence.
 
         No position of a later run is beyond the greatest of the rows' now. The caller keeps the cache's tables of rows.

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from fastattn.decoding import capacity
 from fastattn.decoding.jobs import Job
-from fastattn.decoding.key_value_cache import KeyValueCache
 from fastattn.decoding.options import DecodingOptions
 from fastattn.decoding.plans import score_plan, search_plan
 from fastattn.decoding.worker import DecodingWorker
 from fastattn.errors import InputError
+from fastattn.layers.key_value_cache import KeyValueCache
 from fastattn.models.kinds import build_model
 from fastattn.ops import cpu as operations
 from fastattn.spec.checkpoint import Shortlist

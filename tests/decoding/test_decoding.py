@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from fastattn.decoding import capacity
 from fastattn.decoding.batch import DecodingBatch
 from fastattn.decoding.jobs import Job
-from fastattn.decoding.key_value_cache import KeyValueCache
 from fastattn.decoding.options import DecodingOptions
 from fastattn.decoding.search import HOPELESS, apply_prefix, best_candidates, keep_beams, normalized
 from fastattn.errors import InputError
+from fastattn.layers.key_value_cache import KeyValueCache
 from fastattn.ops import cpu as operations
 from fastattn.ops import reference
 from tests.decoding.searching import decode, score

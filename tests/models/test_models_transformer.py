@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastattn.decoding.key_value_cache import KeyValueCache
 from fastattn.errors import CheckpointError, InputError
+from fastattn.layers.key_value_cache import KeyValueCache
 from fastattn.layers.parameters import Parameters
 from fastattn.models.encoder_decoder import EncoderDecoder
 from fastattn.ops import cpu as operations

@@ -11,12 +11,39 @@ from collections.abc import Hashable
 
 import numpy as np
 
-from fastattn.models.decoder import DecoderSizes
 from fastattn.ops.protocol import Ops
 from fastattn.ops.row_pool import RowPool
+from fastattn.system.records import dataclass
 
 FIRST_POSITIONS, FIRST_MEMORY = 64, 32  # columns of the tables; they double
 LEAST_ROWS = 256  # smaller pools do not shrink
+
+
+@dataclass(frozen=True)
+class DecoderSizes:
+    """Sizes of the key-value cache, and limits of sequences.
+
+    max_positions  how many tokens it has positions for; 0: no limit
+    vocabulary     its number of tokens
+    layers         of both pools of the cache
+    layer_weights  about how many weights its layers have, without the projection
+    row_width      E of a cached target position
+    memory_width   E of a cached memory position: its keys, then its values; 0: no memory
+    row_dtype      of both: uint16, the bits of bfloat16, if products are narrower than float32 and rows are keys and
+                   values, since a step is bound by reading them
+    dtype          of hidden states and attention weights
+    records        whether its steps can be recorded
+    """
+
+    max_positions: int
+    vocabulary: int
+    layers: int
+    layer_weights: int
+    row_width: int
+    memory_width: int
+    row_dtype: np.dtype
+    dtype: np.dtype
+    records: bool
 
 
 class KeyValueCache:
