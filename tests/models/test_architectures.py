@@ -26,7 +26,7 @@ from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.tensors import check_tensors, tensor_shapes
 from fastattn.spec.text_spec import TranslationText
 from tests.decoding.searching import decode, score
-from tests.models.test_models_transformer import _cached, _starts, _stepped
+from tests.models.stepping import cached, starts_of, stepped
 from tests.models.tiny_models import (
     END,
     START,
@@ -117,9 +117,9 @@ def test_its_steps_chunks_and_passes_agree(precision, cut):
         build_model(_checkpoint(), operations, precision),
         random_sources(4, seed=3, shortest=5, longest=20),
     )
-    nothing, starts_B1 = [NOTHING] * 4, _starts(targets)
-    expected, _ = _stepped(model, nothing, targets)
-    cache, slots_B, _ = _cached(model, nothing)
+    nothing, starts_B1 = [NOTHING] * 4, starts_of(targets)
+    expected, _ = stepped(model, nothing, targets)
+    cache, slots_B, _ = cached(model, nothing)
     assert model.sizes.memory_width == 0 and model.sizes.row_width == 20
     hidden = []
     for firsts_B, parts in (
@@ -127,9 +127,9 @@ def test_its_steps_chunks_and_passes_agree(precision, cut):
         (np.full(4, cut), [target[cut:] for target in targets]),
     ):
         rows_ND, _ = model.prefill(
-            np.concatenate(parts), _starts(parts), cache=cache, slots_B=slots_B, firsts_B=firsts_B
+            np.concatenate(parts), starts_of(parts), cache=cache, slots_B=slots_B, firsts_B=firsts_B
         )
-        hidden.append(np.split(rows_ND, _starts(parts)[1:-1]))
+        hidden.append(np.split(rows_ND, starts_of(parts)[1:-1]))
     whole_ND, _ = model.prefill(np.concatenate(targets), starts_B1)
     for b, rows_TD in enumerate(expected):
         np.testing.assert_array_equal(np.concatenate([part[b] for part in hidden]), rows_TD)
