@@ -10,11 +10,11 @@ from fastattn.errors import InputError, SearchTimeout
 from fastattn.layers.key_value_cache import DecoderSizes
 
 
+@dataclass
 class Allowance:
-    """The seconds of search that all sentences of a text have left together."""
+    """The seconds of search that all sentences of a text have ``left`` together."""
 
-    def __init__(self, seconds: float):
-        self.left = seconds
+    left: float
 
 
 def charge(jobs: Sequence["Job"], seconds: float) -> None:

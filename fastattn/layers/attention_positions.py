@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from fastattn.errors import CheckpointError
+from fastattn.layers.growing import GrowingTable
 from fastattn.layers.parameters import Parameters
 from fastattn.ops.position_bias import PositionBias
 from fastattn.ops.protocol import Ops
@@ -78,24 +79,13 @@ def alibi_slopes(heads: int) -> np.ndarray:
     return np.concatenate([slopes, between])
 
 
-class DistanceBias:
-    """A bias looked up by distance, shared by the layers; ``make``: distance_L -> table_HL. The table doubles."""
+def distance_bias(make: Callable[[np.ndarray], np.ndarray]) -> Bias:
+    """A bias looked up by distance, shared by the layers; ``make``: distance_L -> table_HL."""
 
-    def __init__(self, make: Callable[[np.ndarray], np.ndarray]):
-        self.make = make
-        self.bias = self._table(512)
+    def table(positions: int) -> PositionBias:
+        return PositionBias(table_HL=np.ascontiguousarray(make(np.arange(1 - positions, positions))))
 
-    def _table(self, positions: int) -> PositionBias:
-        return PositionBias(table_HL=np.ascontiguousarray(self.make(np.arange(1 - positions, positions))))
-
-    def __call__(self, longest: int) -> PositionBias:
-        """Of queries and keys at positions below ``longest``."""
-        bias = self.bias
-        assert bias.table_HL is not None
-        positions = bias.table_HL.shape[1] // 2 + 1
-        if longest > positions:
-            self.bias = bias = self._table(max(longest, 2 * positions))
-        return bias
+    return GrowingTable(table, 512)
 
 
 def relative_buckets(distance: np.ndarray, buckets: int, max_distance: int, bidirectional: bool) -> np.ndarray:
@@ -121,7 +111,7 @@ def _alibi(parameters: Parameters, stack: str, spec: StackSpec) -> Bias:
     scale = (spec.attention.query_scale or spec.attention.head_width**-0.5) if alibi.scaled else 1.0
     slopes_H = alibi_slopes(spec.attention.heads) * scale
     if alibi.symmetric:  # to both sides (Günther 2023)
-        return DistanceBias(lambda distance_L: (-slopes_H[:, None] * np.abs(distance_L)).astype(dtype))
+        return distance_bias(lambda distance_L: (-slopes_H[:, None] * np.abs(distance_L)).astype(dtype))
     bias = PositionBias(slopes_H=slopes_H.astype(dtype), from_start=alibi.positive_positions)
     return lambda longest: bias
 
@@ -139,7 +129,7 @@ def _relative(parameters: Parameters, stack: str, spec: StackSpec) -> Bias:
     def make(distance_L: np.ndarray) -> np.ndarray:
         return bias_HU[:, relative_buckets(distance_L, positions.buckets, positions.max_distance, bidirectional)]
 
-    return DistanceBias(make)
+    return distance_bias(make)
 
 
 _BIASES: dict[str, Callable[[Parameters, str, StackSpec], Bias]] = {"alibi": _alibi, "relative": _relative}

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from fastattn.errors import InputError
+from fastattn.layers.growing import GrowingTable
 from fastattn.layers.linear import Linear
 from fastattn.layers.norm import Norm
 from fastattn.layers.parameters import Parameters
@@ -51,22 +52,6 @@ class PositionTable:
         return self.table_PD
 
 
-class SinusoidPositions:
-    """Sinusoids; the table grows by doubling."""
-
-    def __init__(self, width: int, dtype: Any, start: int):
-        self.start = start
-        self.table_PD = sinusoid_table(64, width, dtype, start)  # of 512 it would take 1.6 ms of every start
-
-    def __call__(self, longest: int) -> np.ndarray:
-        table_PD = self.table_PD
-        if longest > len(table_PD):
-            # Assigned at once, so that another thread sees either the old table or the new one.
-            size = max(longest, 2 * len(table_PD))
-            self.table_PD = table_PD = sinusoid_table(size, table_PD.shape[1], table_PD.dtype, self.start)
-        return table_PD
-
-
 class TypedPositions:
     """Learned positions and token types in one table, whose row type * P + position is their sum; [U * P, D].
 
@@ -93,7 +78,8 @@ def added_positions(
 ) -> Callable[[int], np.ndarray | None]:
     """The table of the first positions that is added to the embedding, by their number; None for those in attention."""
     if spec.positions.kind == "sinusoid":
-        return SinusoidPositions(spec.width, dtype, spec.positions.start)
+        # tables of 512 would take 1.6 ms of every start
+        return GrowingTable(lambda positions: sinusoid_table(positions, spec.width, dtype, spec.positions.start), 64)
     if spec.positions.has_table:
         return PositionTable(parameters.tensor(f"{stack}.positions"))
     return lambda longest: None

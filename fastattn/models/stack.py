@@ -1,4 +1,4 @@
-"""Stacks of layers, found by their kind: what turns a model's inputs into rows, and the rows into hidden states."""
+"""Stacks of layers, found by their kind: from a model's inputs to hidden states."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -20,7 +20,7 @@ Sublayer = Callable[[np.ndarray, Rows], np.ndarray]
 
 
 class Stack:
-    """Base of all kinds of stacks, made from the tensors ``name.*``; what a kind has otherwise, it says.
+    """Base of all kinds of stacks, made from the tensors ``name.*``.
 
     dtype         of its rows
     input_dtype   of its inputs: ids, unless a kind takes rows

@@ -96,7 +96,7 @@ class NormSpec:
 
 @dataclass(frozen=True)
 class Stretch:
-    """Rotary positions slowed for texts longer than those of training, which the fast pairs of dimensions are not.
+    """Scaled rotary positions, for texts longer than those of training: slow pairs of dimensions turn slower still.
 
     kind     from STRETCHES: YaRN (Peng 2023, section 3.2), or Llama 3's form of it
     factor   by which the slow pairs are slowed
@@ -350,7 +350,7 @@ class StackSpec:
 
 @dataclass(frozen=True)
 class HeadSpec:
-    """What follows an encoder's last hidden states: perhaps norm(activation(a linear layer)), then a linear layer."""
+    """The layers behind an encoder's last hidden states: perhaps norm(activation(linear(x))), then a linear one."""
 
     rows: str  # of a sentence, a name in HEAD_ROWS
     outputs: int  # labels, a vocabulary, or a vector's width

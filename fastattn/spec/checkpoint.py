@@ -1,4 +1,4 @@
-"""What a loader returns, the same for all exporters."""
+"""Checkpoints: what a loader returns, the same for all exporters."""
 
 from collections.abc import Mapping
 from dataclasses import field, replace
@@ -51,7 +51,7 @@ Text = TranslationText | EncoderText
 
 @dataclass
 class Checkpoint:
-    """What a loader returns: the architecture, its tensors by canonical name, and what the model's input is.
+    """A model as read from files: its architecture, its tensors by canonical name, and what its input is.
 
     ``tensors`` are float32 arrays, or QuantizedTensors for linear weights and embedding tables; tied weights are one
     object under both names. ``precision`` is that of the weights in the file. ``headless`` says why an encoder has no

@@ -143,7 +143,11 @@ def test_a_beam_of_one_is_greedy_and_greedy_follows_the_best_token(variety, monk
 
 
 MODELS = {"reference": random_model(seed=7, ops=steady_ops, sharpness=4.0)}
-MODELS |= {p: random_model(seed=7, ops=operations, precision=p, sharpness=4.0) for p in ("float32", "bfloat16", "int8")}
+MODELS |= {
+    f"{variety}-{precision}": random_model(7, operations, precision, sharpness=4.0, **VARIETIES[variety])
+    for variety in ("pre-norm", "recurrent", "average")
+    for precision in ("float32", "bfloat16", "int8")
+}
 
 
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)

@@ -19,7 +19,6 @@ from fastattn.spec.architecture import (
     ModelSpec,
     NormSpec,
     PositionSpec,
-    RecurrenceSpec,
     StackSpec,
 )
 from fastattn.spec.checkpoint import Checkpoint
@@ -171,25 +170,3 @@ def test_a_kind_needs_its_stacks(kind, missing):
     checkpoint.spec = ModelSpec(kind, **stacks)
     with pytest.raises(CheckpointError, match=f"expected a.*{missing}.*got '{kind}'"):
         build_model(checkpoint, reference)
-
-
-def test_specs_that_cannot_be():
-    crossing = random_checkpoint().spec.decoder
-    counted = replace(SPEC, positions=replace(SPEC.positions, padding=1))
-    recurrent = RecurrenceSpec("ssru")
-    for stacks, message in (
-        ({"decoder": replace(SPEC, causal=True)}, "a decoder is causal by itself, and its local layers look back"),
-        (
-            {"decoder": replace(SPEC, local=LocalSpec((0,), 1, 1))},
-            "a decoder is causal by itself, and its local layers",
-        ),
-        (
-            {"decoder": replace(SPEC, local=LOCAL[1], recurrence=recurrent)},
-            "local layers have an attention, ssru has none",
-        ),
-        ({"decoder": counted}, "an id that does not count among the positions is an encoder's"),
-        ({}, "neither an encoder nor a decoder"),
-        ({"decoder": crossing}, "cross-attention needs an encoder"),
-    ):
-        with pytest.raises(CheckpointError, match=message):
-            ModelSpec("encoder-decoder", **stacks)

@@ -2,16 +2,12 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from fastattn.errors import CheckpointError
 from fastattn.ops import cpu as operations
 from fastattn.ops import reference
-from tests.decoding.searching import check_company, check_scores, search, tokens_of
-from tests.models.specs import stack_spec
+from tests.decoding.searching import check_scores, search, tokens_of
 from tests.models.stepping import full_pass, stepped
-from tests.models.tiny_models import BASE, VARIETIES, random_checkpoint, random_model, random_sources
+from tests.models.tiny_models import VARIETIES, random_checkpoint, random_model, random_sources
 
 RECURRENT = ("recurrent", "recurrent pre-norm", "average", "average pre-norm", "plain average")
 PRECISIONS = ("float32", "bfloat16", "int8")
@@ -108,20 +104,6 @@ def test_an_empty_sequence_takes_nothing_from_its_neighbours():
     np.testing.assert_array_equal(hidden_ND[2:], alone_ND)
 
 
-MODELS = {
-    f"{variety}-{precision}": random_model(7, operations, precision, sharpness=4.0, **VARIETIES[variety])
-    for variety in ("recurrent", "average")
-    for precision in PRECISIONS
-}
-
-
-@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
-@settings(max_examples=8, deadline=None)
-@given(st.permutations(range(9)), st.integers(1, 9), st.sampled_from([1, 3]), st.integers(1, 4), st.integers(1, 3))
-def test_company_order_and_threads_change_no_bit(model, order, count, beam, room, threads):
-    check_company(model, order, count, beam, room, threads)
-
-
 @pytest.mark.parametrize("variety", RECURRENT)
 def test_beams_score_as_a_full_pass_does(variety):
     check_scores(random_model(seed=9, dtype=np.float64, sharpness=4.0, **VARIETIES[variety]))
@@ -131,27 +113,6 @@ def test_a_state_takes_the_room_of_a_row_and_not_of_keys_and_values():
     recurrent, attending = random_model(**VARIETIES["recurrent"]), random_model()
     assert (recurrent.sizes.row_width, recurrent.sizes.memory_width) == (16, 32)
     assert (attending.sizes.row_width, attending.sizes.memory_width) == (32, 32)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"recurrence": "gru"}, "unknown recurrence 'gru'; known: ssru, average-attention"),
-        ({"recurrence": "ssru", "positions": "alibi"}, "alibi positions act inside an attention"),
-        ({"recurrence": "ssru", "average_inner_width": -1}, "inner_width should not be negative, is -1"),
-        ({"sinusoid_start": -2}, "start should not be negative, is -2"),
-        ({"recurrence": "ssru", "average_activation": "softplus"}, "unknown activation of a recurrence 'softplus'"),
-    ],
-)
-def test_stacks_that_cannot_be(changes, message):
-    with pytest.raises(CheckpointError, match=message):
-        stack_spec(**(BASE | changes))
-
-
-def test_an_encoder_looks_both_ways():
-    spec = random_checkpoint().spec
-    with pytest.raises(CheckpointError, match="an encoder looks both ways by self-attention, not by ssru"):
-        type(spec)("encoder", stack_spec(**BASE, recurrence="ssru"))
 
 
 def test_the_reference_decodes_recurrent_models_too():
