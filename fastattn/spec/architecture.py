@@ -28,9 +28,9 @@ def check_known(what: str, name: str, known: Iterable[str]) -> None:
 
 
 def _check_counts(least: int, **counts: int) -> None:
+    wanted = f"be at least {least}" if least else "not be negative"
     for name, count in counts.items():
         if count < least:
-            wanted = "not be negative" if least == 0 else f"be at least {least}"
             raise CheckpointError(f"{name} should {wanted}, is {count}")
 
 
@@ -101,8 +101,7 @@ class Stretch:
     kind     from STRETCHES: YaRN (Peng 2023, section 3.2), or Llama 3's form of it
     factor   by which the slow pairs are slowed
     length   of the longest texts of training
-    slow, fast  turns within this length: pairs with fewer are slowed by the whole factor, those with more not at all,
-             those between in part
+    slow, fast  turns within this length: pairs with fewer get the whole factor, with more none, between a part of it
     whole    yarn: whether the part begins and ends at a pair
     size     multiplies sines and cosines
     """
@@ -190,8 +189,7 @@ class Disentangled:
 
 @dataclass(frozen=True)
 class Convolution:
-    """A convolution of an encoder's embedded rows, added to its first block (DeBERTa-v2's of its larger sizes):
-    norm(x + activation(convolution))."""
+    """norm(first block(x) + activation(convolution of x)), of an encoder's embedded rows (He 2021, larger sizes)."""
 
     width: int  # of its kernel, odd: rows that it sees
     activation: str = "tanh"
@@ -283,9 +281,8 @@ class AlignmentSpec:
 class StackSpec:
     """An encoder's or a decoder's stack of attention blocks, of width D.
 
-    A stack of another kind has a class of its own. What all of them have: ``kind``, a name in the tables ``STACKS`` of
-    ``fastattn.spec.tensors`` and ``fastattn.models.stack``; layers, width, vocabulary, max_positions, cross_attention,
-    projection_bias; and ``check_role``.
+    A stack of another kind has a class of its own, with kind, a name in the tables ``STACKS`` of ``spec.tensors`` and
+    ``models.stack``, layers, width, vocabulary, max_positions, cross_attention, projection_bias and ``check_role``.
     """
 
     kind = "attention"
@@ -372,10 +369,7 @@ class HeadSpec:
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """An architecture: its kind, a name in ``fastattn.models.kinds.MODELS``, the stacks that this kind has, a head.
-
-    A stack may be of any kind: see StackSpec.
-    """
+    """An architecture: its kind, a name in ``fastattn.models.kinds.MODELS``, its stacks, of any kinds, and a head."""
 
     kind: str
     encoder: StackSpec | None = None
