@@ -24,21 +24,16 @@ class DecodingService:
     def __init__(self, model: Decoder, end_id: int, unk_id: int, threads: int):
         self.model = model
         self._make_worker = partial(DecodingWorker, model, end_id, unk_id, left=[])
-        self._threads = threads
+        self.threads = threads
         self._scheduler = self._make_scheduler(threads)
 
     def _make_scheduler(self, seats: int) -> Scheduler:
         enough = capacity.SENTENCES_A_THREAD
-        return Scheduler(self._make_worker, self._threads, self.model.ops.use_threads, enough, seats)
+        return Scheduler(self._make_worker, self.threads, self.model.ops.use_threads, enough, seats)
 
     def scheduler(self, options: DecodingOptions | None = None) -> Scheduler:
         """The scheduler for a call with these options: a separate one if this thread must call a callback."""
         return self._scheduler if options is None or options.callback is None else self._make_scheduler(1)
-
-    @property
-    def threads(self) -> int:
-        """The threads of all callers together."""
-        return self._threads
 
     def stream(self, job: Job) -> Iterator[Step]:
         """The tokens of one sentence's greedy search, or of its samples, each as soon as it is known.

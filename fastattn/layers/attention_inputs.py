@@ -4,7 +4,7 @@ Plain data for the layers. What only some of them need is computed at first use.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -29,53 +29,51 @@ class Memory:
     keys_values: list[np.ndarray]
 
 
+@dataclass(eq=False)
 class WholeRows:
     """Packed sequences, b from row starts[b] to starts[b + 1]: rows attend to their sequence.
 
-    causal     rows attend only up to themselves
-    memory     that they attend to as well
-    cache      row n is cached in its row ``rows_N[n]``; None: no cache
-    attention  whether to set ``attention_NS``: each row's attention over the memory
-    types_N    the rows' token types; None: 0
-    begins     whether rows may be the first of their sequence; here and below
-    seen_B     how many first rows of a sequence its rows may attend to at most, int64; None: all
+    bias_of   the stack's bias, for sequences up to a length
+    causal    rows attend only up to themselves
+    memory    that they attend to as well
+    cache     row n is cached in its row ``cached_N[n]``; None: no cache
+    wants_attention  whether to set ``attention_NS``: each row's attention over the memory
+    types_N   the rows' token types; None: 0
+    seen_B    how many first rows of a sequence its rows may attend to at most, int64; None: all
+    begins    whether rows may be the first of their sequence; here and below
     """
 
-    def __init__(
-        self,
-        ops: Ops,
-        starts_B1: np.ndarray,
-        positions_N: np.ndarray,
-        bias: Callable[[int], PositionBias | None],
-        causal: bool = False,
-        memory: Memory | None = None,
-        cache: KeyValueCache | None = None,
-        rows_N: np.ndarray | None = None,
-        attention: bool = False,
-        types_N: np.ndarray | None = None,
-        seen_B: np.ndarray | None = None,
-    ):
-        self.begins = True
-        self.ops, self.starts_B1, self.positions_N, self.types_N = ops, starts_B1, positions_N, types_N
-        self.causal, self.memory, self.cache = causal, memory, cache
-        self.rows_N = np.arange(starts_B1[-1], dtype=np.int32) if rows_N is None else rows_N
-        self.wants_attention = attention
-        self.attention_NS: np.ndarray | None = None
-        self._lengths_B = seen_B
-        self._seen: dict[tuple[int, int] | None, np.ndarray | None] = {}
-        self._bias = bias
+    ops: Ops
+    starts_B1: np.ndarray
+    positions_N: np.ndarray
+    bias_of: Callable[[int], PositionBias | None]
+    causal: bool = False
+    memory: Memory | None = None
+    cache: KeyValueCache | None = None
+    cached_N: np.ndarray | None = None
+    wants_attention: bool = False
+    types_N: np.ndarray | None = None
+    seen_B: np.ndarray | None = None
+    attention_NS: np.ndarray | None = field(default=None, init=False)
+    _seen: dict[tuple[int, int] | None, np.ndarray | None] = field(default_factory=dict, init=False)
+    begins = True
 
     def seen(self, window: tuple[int, int] | None = None) -> np.ndarray | None:
         """seen_N2 of ``ops.attention``: the keys so many before and after each row; None: all that it may attend to."""
         if window not in self._seen:
-            lengths_B = np.diff(self.starts_B1) if self._lengths_B is None else self._lengths_B
+            lengths_B = np.diff(self.starts_B1) if self.seen_B is None else self.seen_B
             if window is not None:
                 around = window[0], 0 if self.causal else window[1]
                 self._seen[window] = self.ops.seen_around(self.starts_B1, lengths_B, np.zeros(1, np.int64), *around)
             else:
-                whole = not self.causal and self._lengths_B is None
+                whole = not self.causal and self.seen_B is None
                 self._seen[window] = None if whole else self.ops.seen_keys(self.starts_B1, lengths_B, self.causal)
         return self._seen[window]
+
+    @lazy
+    def rows_N(self) -> np.ndarray:
+        """The number of each row in a table of rows: the cache's, else one of these alone."""
+        return np.arange(self.starts_B1[-1], dtype=np.int32) if self.cached_N is None else self.cached_N
 
     @lazy
     def longest(self) -> int:
@@ -84,7 +82,7 @@ class WholeRows:
 
     @lazy
     def bias(self) -> PositionBias | None:
-        return self._bias(self.longest)
+        return self.bias_of(self.longest)
 
     @lazy
     def previous_N(self) -> np.ndarray:
