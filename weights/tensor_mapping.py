@@ -1,7 +1,7 @@
 """Canonical tensors from a file's arrays: a table of the sources of each, one check of all, then the tensors.
 
 A table's key is a canonical name of ``spec.tensors``, its value is ``of`` the names of its sources. In both, STACK
-stands for encoder and decoder, # for a layer's number, * for weight and bias::
+stands for the name of the stack, # for a layer's number, * for weight and bias::
 
     "STACK.embedding.weight": of("STACK.embed_tokens.weight"),
     "STACK.layers.#.self_attention.qkv.*": of("STACK.#.query.*", "STACK.#.key.*", "STACK.#.value.*"),
@@ -24,7 +24,7 @@ from fastattn.spec.quantized import QuantizedTensor, Tensor
 from fastattn.spec.tensors import find_misfits, tensor_shapes
 
 Shape = tuple[int, ...]
-NAME = re.compile(r"(encoder|decoder|head)(\.layers\.(\d+))?\.(.+?)(?:\.(weight|bias))?")
+NAME = re.compile(r"([a-z_]+)(\.layers\.(\d+))?\.(.+?)(?:\.(weight|bias))?")
 
 
 class Array(Protocol):

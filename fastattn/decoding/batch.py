@@ -8,12 +8,12 @@ import numpy as np
 from fastattn.decoding.beams import Beams, Sentence
 from fastattn.decoding.candidates import CandidateRows, Candidates
 from fastattn.decoding.jobs import Hypothesis, Job
-from fastattn.decoding.key_value_cache import KeyValueCache
-from fastattn.decoding.model import Model
 from fastattn.decoding.options import DecodingOptions, Step
 from fastattn.decoding.recorded_steps import RecordedSteps
 from fastattn.decoding.sampling import sentence_key
 from fastattn.decoding.search import apply_prefix, are_ends, best_candidates, coverage, keep_beams, normalized
+from fastattn.layers.key_value_cache import KeyValueCache
+from fastattn.models.decoder import Decoder
 from fastattn.scheduling.request import Ticket
 from fastattn.scheduling.state import WorkerSlot
 
@@ -24,7 +24,9 @@ _PER_SENTENCE = ("callback", "timeout", "seed", "max_decoding_length", "max_leng
 class DecodingBatch:
     """The batch of one worker, whose model, cache and scheduler it uses."""
 
-    def __init__(self, model: Model, cache: KeyValueCache, scheduler: WorkerSlot, first: Job, end_id: int, unk_id: int):
+    def __init__(
+        self, model: Decoder, cache: KeyValueCache, scheduler: WorkerSlot, first: Job, end_id: int, unk_id: int
+    ):
         self.cache, self.scheduler, self.options = cache, scheduler, first.options
         self.choice = Candidates(model, first.options, end_id, unk_id)
         self.has_lists = first.allowed is not None
@@ -54,11 +56,12 @@ class DecodingBatch:
         """The sentences in progress."""
         return [] if self.beams is None else self.beams.sentences_B.tolist()
 
-    def sentence(self, ticket: Ticket, place: int) -> Sentence:
-        """A new sentence of this batch, at a place in the cache, with its own slots."""
+    def sentence(self, ticket: Ticket, memory_slot: int) -> Sentence:
+        """A new sentence of this batch, with slots of its own in the cache."""
         job: Job = ticket.job
         key = sentence_key(job.source, [*job.start, *job.prefix], job.salt) if self.options.sampled else 0
-        return Sentence(ticket, place, self.cache.add_slots(place, self.beam), key, self.choice.select_outputs(job))
+        slots_R = self.cache.add_slots(memory_slot, self.beam)
+        return Sentence(ticket, memory_slot, slots_R, key, self.choice.select_outputs(job))
 
     def taken_up(self, scheduler: WorkerSlot) -> "DecodingBatch":
         """The batch, which is empty, for another worker of the same model."""
@@ -67,11 +70,12 @@ class DecodingBatch:
 
     # steps
 
-    def _recorded_steps(self, model: Model) -> RecordedSteps | None:
+    def _recorded_steps(self, model: Decoder) -> RecordedSteps | None:
         """Steps without Python between kernels, where the options let them be recorded."""
         options = self.options
         looks_back = self.choice.needs_past or options.biased or self.wants_attention
-        recorder = None if not options.greedy or options.sampled or looks_back else model.ops.recorder()
+        plain = options.greedy and not options.sampled and not looks_back and model.sizes.records
+        recorder = model.ops.recorder() if plain else None
         return None if recorder is None else RecordedSteps(model, self.cache, self.choice, options.scored, recorder)
 
     def run(self) -> bool:
@@ -119,7 +123,7 @@ class DecodingBatch:
             scores_BR=np.zeros((B, 1), hidden_BD.dtype),
             tokens_BR=np.zeros((B, 1), np.int32),
             diverged_BR=np.zeros((B, 1), bool),
-            subsets_B3=np.array([sentence.subset_place for sentence in sentences], np.int64),
+            subsets_B3=np.array([sentence.subset_offsets for sentence in sentences], np.int64),
         )
         # Always with scores: NaN in the projection's weights shows here.
         candidates = self._continuations(hidden_BD, beams, 1, scored=True)
@@ -196,9 +200,8 @@ class DecodingBatch:
             if ids_BC.shape[1] > R:
                 continued = np.arange(len(ids_BC))[:, None], keep_beams(ids_BC, ended_BR, self.end_ids)
         diverged_BR = beams.diverged_BR
-        if options.biased:  # by place, not by ancestry, as CTranslate2 has it
+        if options.biased:  # by the beam's number, not by ancestry, as CTranslate2 has it
             diverged_BR = diverged_BR | (ids_BC[:, :R] != self._wished(beams)[:, None])
-        scores_BR, tokens_BR, parents_BR = scores_BC[continued], ids_BC[continued], parents_BC[continued]
         moved = Beams(
             beams.sentences_B,
             beams.slots_BR,
@@ -207,11 +210,12 @@ class DecodingBatch:
             beams.limits_B,
             finished_B,
             top_finished_B,
-            scores_BR,
-            tokens_BR,
+            scores_BC[continued],
+            ids_BC[continued],
             diverged_BR,
             beams.subsets_B3,
         )
+        parents_BR = parents_BC[continued]
         if done_B is not None and done_B.any():
             for sentence in beams.sentences_B[done_B].tolist():
                 self._close(sentence)
@@ -259,7 +263,7 @@ class DecodingBatch:
         """Return the sentence's best hypotheses and free its slots."""
         wanted = self.options.num_hypotheses
         best = sorted(sentence.hypotheses, key=lambda hypothesis: -hypothesis.score)[:wanted]
-        self.cache.release(sentence.place, sentence.slots_R)
+        self.cache.release(sentence.memory_slot, sentence.slots_R)
         # Greedy search has one hypothesis, which is repeated; a beam may end with fewer than were asked for.
         self.scheduler.finish(sentence.ticket, best * wanted if self.options.greedy else best)
 
@@ -271,7 +275,7 @@ class DecodingBatch:
         for b, sentence in enumerate(self.beams.sentences_B.tolist()):
             if sentence in left:
                 staying_B[b] = False
-                self.cache.release(sentence.place, sentence.slots_R)
+                self.cache.release(sentence.memory_slot, sentence.slots_R)
                 if sentence.ticket.is_over:
                     self.scheduler.leave(sentence.ticket)
                 else:

@@ -13,19 +13,19 @@ from fastattn.scheduling.request import Ticket
 class Sentence:
     """A job in progress.
 
-    place    its place in the cache
+    memory_slot  of the cache
     slots_R  its slots in the cache, one for each beam
     key      of its random samples
-    subset, subset_place  the outputs that it chooses from, and where they lie; None: all tokens
+    subset, subset_offsets  the outputs that it chooses from, and where they lie; None: all tokens
     expected  rows of the cache that it will about fill
     before   the input position before the target's first token
     """
 
-    def __init__(self, ticket: Ticket, place: int, slots_R: np.ndarray, key: int, subset: OutputSubset | None):
-        self.ticket, self.place, self.slots_R, self.key, self.subset = ticket, place, slots_R, key, subset
+    def __init__(self, ticket: Ticket, memory_slot: int, slots_R: np.ndarray, key: int, subset: OutputSubset | None):
+        self.ticket, self.memory_slot, self.slots_R, self.key, self.subset = ticket, memory_slot, slots_R, key, subset
         self.job: Job = ticket.job
         self.expected, self.before = expected_rows(self.job), len(self.job.start) - 1
-        self.subset_place = (0, 0, 0) if subset is None else subset.place
+        self.subset_offsets = (0, 0, 0) if subset is None else subset.place
         self.hypotheses: list[Hypothesis] = []
 
 
@@ -43,7 +43,7 @@ class Beams:
     scores_BR: np.ndarray
     tokens_BR: np.ndarray
     diverged_BR: np.ndarray  # beams whose token differed from the favoured prefix
-    subsets_B3: np.ndarray  # the places of the sentences' OutputSubsets, where they have any
+    subsets_B3: np.ndarray  # where the sentences' OutputSubsets lie, if they have any
 
     def select(self, chosen_B: np.ndarray) -> "Beams":
         return Beams(*(getattr(self, f.name)[chosen_B] for f in fields(self)))

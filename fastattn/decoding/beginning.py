@@ -12,9 +12,9 @@ import numpy as np
 from fastattn.decoding.batch import DecodingBatch
 from fastattn.decoding.beams import Sentence
 from fastattn.decoding.jobs import Job
-from fastattn.decoding.key_value_cache import KeyValueCache
-from fastattn.decoding.model import Model
-from fastattn.models.memory import Memory
+from fastattn.layers.attention_inputs import Memory
+from fastattn.layers.key_value_cache import KeyValueCache
+from fastattn.models.decoder import Decoder
 from fastattn.scheduling.request import Ticket
 
 
@@ -22,7 +22,7 @@ class _Entry:
     """A sentence that enters.
 
     head, tail  its inputs: those that sentences with the same ``key`` share, and the others
-    place       in the cache, where a beginning with that key is kept
+    memory_slot  of the cache, which keeps a beginning with that key
     head_row, tail_row  of their last inputs, among all hidden states
     """
 
@@ -36,32 +36,32 @@ class _Entry:
         shared = job.shared or len(inputs)
         self.head, self.tail = tuple(inputs[:shared]), inputs[shared:]
         self.key = job.source.tobytes(), self.head, job.options.needs_attention
-        self.place: int | None = None
+        self.memory_slot: int | None = None
         self.head_row = self.tail_row = 0
 
 
-def begin(model: Model, cache: KeyValueCache, tickets: Sequence[Ticket], batches: Sequence[DecodingBatch]) -> None:
+def begin(model: Decoder, cache: KeyValueCache, tickets: Sequence[Ticket], batches: Sequence[DecodingBatch]) -> None:
     """Start each ticket's sentence in its batch."""
     entries = [_Entry(ticket, batch, model.sizes.max_positions) for ticket, batch in zip(tickets, batches)]
     leaders: dict[Hashable, _Entry] = {}  # the first with each key whose beginning the cache does not have
     for entry in entries:
-        entry.place = cache.place_of(entry.key) if entry.job.shared else None
-        if entry.place is None:
+        entry.memory_slot = cache.memory_slot_of(entry.key) if entry.job.shared else None
+        if entry.memory_slot is None:
             leaders.setdefault(entry.key, entry)
     first = list(leaders.values())
     attention = any(entry.job.options.needs_attention for entry in entries)
     parts: list[np.ndarray] = []
     memory = model.encode([entry.job.source for entry in first]) if first else None
     if memory is not None:
-        places_B, rows_N = cache.add_places(memory.starts_B1)
+        memory_slots_B, rows_N = cache.add_memory_slots(memory.starts_B1)
         model.keep_memory(cache, rows_N, memory)
-        for entry, place in zip(first, places_B.tolist()):
-            entry.place = place
+        for entry, memory_slot in zip(first, memory_slots_B.tolist()):
+            entry.memory_slot = memory_slot
     for entry in entries:
-        if entry.place is None:
-            entry.place = leaders[entry.key].place
-        assert entry.place is not None
-        entry.sentence = entry.batch.sentence(entry.ticket, entry.place)
+        if entry.memory_slot is None:
+            entry.memory_slot = leaders[entry.key].memory_slot
+        assert entry.memory_slot is not None
+        entry.sentence = entry.batch.sentence(entry.ticket, entry.memory_slot)
     if first:
         parts.append(_run(model, cache, first, [entry.head for entry in first], attention, memory))
     _share_heads(cache, entries, leaders)
@@ -88,13 +88,13 @@ def _share_heads(cache: KeyValueCache, entries: list[_Entry], leaders: dict[Hash
     for entry in entries:
         slot = int(entry.sentence.slots_R[0])
         if entry is not leaders.get(entry.key):
-            cache.begin_like(slot, entry.sentence.place)
+            cache.begin_like(slot, entry.sentence.memory_slot)
         elif count[entry.key] > 1 or entry.job.shared:
-            cache.keep_beginning(entry.sentence.place, slot, entry.key)
+            cache.keep_beginning(entry.sentence.memory_slot, slot, entry.key)
 
 
 def _run(
-    model: Model,
+    model: Decoder,
     cache: KeyValueCache,
     entries: list[_Entry],
     tokens: Sequence[Sequence[int]],

@@ -11,11 +11,11 @@ from fastattn.decoding.constraints import (
     without_repeats,
 )
 from fastattn.decoding.jobs import Job
-from fastattn.decoding.model import Model
 from fastattn.decoding.options import DecodingOptions
 from fastattn.decoding.sampling import draw, uniform
 from fastattn.decoding.search import biased
 from fastattn.decoding.shortlist import allowed_ids
+from fastattn.models.decoder import Decoder
 from fastattn.ops.edits import Edits
 from fastattn.ops.protocol import OutputSubset
 
@@ -42,7 +42,7 @@ class CandidateRows:
 class Candidates:
     """Chooses each row's next tokens under the options."""
 
-    def __init__(self, model: Model, options: DecodingOptions, end_id: int, unk_id: int):
+    def __init__(self, model: Decoder, options: DecodingOptions, end_id: int, unk_id: int):
         self.model, self.options = model, options
         self.end_ids = tuple(options.end_token) or (end_id,)
         self.sequences = [sequence for sequence in options.suppress_sequences if len(sequence) > 1]

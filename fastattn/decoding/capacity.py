@@ -1,13 +1,13 @@
 """How many sentences and tokens a worker has in progress at once."""
 
 from fastattn.decoding.jobs import Job
-from fastattn.models.sizes import DecoderSizes
+from fastattn.layers.key_value_cache import DecoderSizes
 
 # A step costs one pass over the weights however few its rows, so each of many rows is cheaper; beyond this number there
 # is no gain, and the cache grows with every row.
 ROWS = 112
-# Of greedy search. 128 of zh-en on two threads: 1.41 s if all are taken at once, 1.32 s if shorter ones fill the places
-# that become free; on one thread 2.3 s with 48 places and with 64.
+# Of greedy search. 128 of zh-en on two threads: 1.41 s if all are taken at once, 1.32 s if shorter ones fill the room
+# that becomes free; on one thread 2.3 s with 48 at once and with 64.
 SENTENCES = 48
 # A light model's kernels are done before Python has prepared the next step: it takes this many times as many sentences.
 # Firefox's en-pt spends 21% of its steps' time outside kernels with 64 sentences, 13% with 256.
@@ -24,7 +24,7 @@ ADMITTED = 1024
 PASS_ROWS = 2048
 
 
-def places_for(sizes: DecoderSizes, beam: int) -> int:
+def most_sentences(sizes: DecoderSizes, beam: int) -> int:
     """The most sentences of this beam size that a worker has in progress."""
     scale = _scale(sizes)
     return max(1, min(scale * SENTENCES, scale * ROWS // beam))

@@ -1,4 +1,4 @@
-"""Jobs: sentences to translate; and their results, hypotheses."""
+"""Jobs: sentences to translate, the time that they may take; and their results, hypotheses."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -6,15 +6,35 @@ from dataclasses import dataclass
 import numpy as np
 
 from fastattn.decoding.options import DecodingOptions
-from fastattn.errors import InputError
-from fastattn.models.sizes import DecoderSizes
+from fastattn.errors import InputError, SearchTimeout
+from fastattn.layers.key_value_cache import DecoderSizes
 
 
+@dataclass
 class Allowance:
-    """The seconds of search that all sentences of a text have left together."""
+    """The seconds of search that all sentences of a text have ``left`` together."""
 
-    def __init__(self, seconds: float):
-        self.left = seconds
+    left: float
+
+
+def charge(jobs: Sequence["Job"], seconds: float) -> None:
+    """Subtract the time of a shared step from the jobs' allowances, in equal shares.
+
+    So a text's neighbours in a batch, however many, cost it no time.
+    """
+    for job in jobs:
+        if job.allowance is not None:
+            job.allowance.left -= seconds / len(jobs)
+
+
+def is_over(job: "Job") -> bool:
+    """Whether the job's time is used up."""
+    return job.allowance is not None and job.allowance.left <= 0
+
+
+def late_search(options: DecodingOptions) -> SearchTimeout:
+    """The error for a text whose time is over."""
+    return SearchTimeout(f"the search took longer than the timeout of {options.timeout:g} s")
 
 
 @dataclass(frozen=True)

@@ -39,14 +39,6 @@ WIDEST_BEAM = 1024
 MOST_HYPOTHESES = 1_000_000
 LONGEST_TARGET = 1 << 40  # fits int64; no memory holds as many tokens
 LONGEST_LEAST = 1_000_000  # tokens: a search goes on for min_decoding_length even if the model has ended
-# Beyond these float32 cannot tell hypotheses apart: their log-probabilities vanish beside the penalties, and logits are
-# 0 or infinite.
-_RANGES = {
-    "word_penalty": (-1e4, 1e4),
-    "coverage_penalty": (-1e4, 1e4),
-    "repetition_penalty": (1e-30, 1e30),
-}
-_ANY_SIZE = ("max_decoding_length", "max_input_length", "seed")
 _BOOLEANS = (
     "disable_unk",
     "return_alternatives",
@@ -56,6 +48,41 @@ _BOOLEANS = (
     "return_attention",
     "replace_unknowns",
 )
+# The least and the greatest of each whole number; None: any size.
+_COUNTS: dict[str, tuple[int, int | None]] = {
+    "beam_size": (1, WIDEST_BEAM),
+    "num_hypotheses": (1, MOST_HYPOTHESES),
+    "min_decoding_length": (0, LONGEST_LEAST),
+    "no_repeat_ngram_size": (0, LONGEST_TARGET),
+    "sampling_topk": (0, LONGEST_TARGET),
+    "max_decoding_length": (1, None),
+    "max_input_length": (0, None),
+    "seed": (0, None),
+}
+# What a finite number should be. Beyond 1e4 and 1e30 float32 cannot tell hypotheses apart: their log-probabilities
+# vanish beside the penalties, and logits are 0 or infinite.
+_WANTED: dict[str, Callable[[Any], bool]] = {
+    "greater than 0": lambda value: value > 0,
+    "at least 0": lambda value: value >= 0,
+    "at most 1": lambda value: value <= 1,
+    "less than 1": lambda value: value < 1,
+    "from -10000 to 10000": lambda value: abs(value) <= 1e4,
+    "from 1e-30 to 1e+30": lambda value: 1e-30 <= value <= 1e30,
+}
+_NUMBERS: dict[str, tuple[str, ...]] = {
+    "patience": ("greater than 0",),
+    "length_penalty": (),
+    "word_penalty": ("from -10000 to 10000",),
+    "coverage_penalty": ("from -10000 to 10000",),
+    "repetition_penalty": ("greater than 0", "from 1e-30 to 1e+30"),
+    "prefix_bias_beta": ("at least 0", "less than 1"),
+    "min_alternative_expansion_prob": ("at least 0", "at most 1"),
+    "sampling_topp": ("greater than 0", "at most 1"),
+    "sampling_temperature": ("at least 0",),
+    "max_length_factor": ("greater than 0",),
+    "timeout": ("greater than 0",),
+}
+_OPEN = ("max_decoding_length", "max_input_length", "seed", "max_length_factor", "timeout")  # which may be None
 
 
 @dataclass(frozen=True)
@@ -163,40 +190,20 @@ class DecodingOptions:
         self._check_combinations()
 
     def _check_numbers(self) -> None:
-        counts = {
-            "beam_size": 1,
-            "num_hypotheses": 1,
-            "min_decoding_length": 0,
-            "no_repeat_ngram_size": 0,
-            "sampling_topk": 0,
-        }
-        counts |= {
-            name: least
-            for name, least in (("max_decoding_length", 1), ("max_input_length", 0), ("seed", 0))
-            if vars(self)[name] is not None
-        }
-        for name, least in counts.items():
-            value = getattr(self, name)
+        given = {name: value for name, value in vars(self).items() if value is not None or name not in _OPEN}
+        for name, (least, most) in _COUNTS.items():
+            value = given.get(name, least)
             if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
                 raise InputError(f"{name} should be a whole number, at least {least}; got {described(value)}")
-            if name not in _ANY_SIZE and int(value) > LONGEST_TARGET:
-                raise InputError(f"{name} should be at most {LONGEST_TARGET}, got {described(value)}")
-        numbers = (
-            "patience",
-            "length_penalty",
-            "word_penalty",
-            "coverage_penalty",
-            "repetition_penalty",
-            "prefix_bias_beta",
-            "min_alternative_expansion_prob",
-            "sampling_topp",
-            "sampling_temperature",
-            *(name for name in ("max_length_factor", "timeout") if getattr(self, name) is not None),
-        )
-        for name in numbers:
-            value = getattr(self, name)
+            if most is not None and int(value) > most:
+                raise InputError(f"{name} should be at most {most}, got {described(value)}")
+        for name, limits in _NUMBERS.items():
+            value = given.get(name, 1)
             if isinstance(value, bool) or not isinstance(value, Real) or not _is_finite(value):
                 raise InputError(f"{name} should be a finite number, got {described(value)}")
+            for wanted in limits:
+                if not _WANTED[wanted](value):
+                    raise InputError(f"{name} should be {wanted}, got {value}")
 
     def _check_limits(self) -> None:
         ends = self.end_token
@@ -206,30 +213,10 @@ class DecodingOptions:
             or not all(isinstance(end, Integral) for end in ends)
         ):
             raise InputError(f"end_token should be ids here, got {ends!r}")
-        for name in ("patience", "repetition_penalty", "sampling_topp", "max_length_factor", "timeout"):
-            if getattr(self, name) is not None and getattr(self, name) <= 0:
-                raise InputError(f"{name} should be greater than 0, got {getattr(self, name)}")
-        for name, (least, most) in _RANGES.items():
-            if not least <= getattr(self, name) <= most:
-                raise InputError(f"{name} should be from {least:g} to {most:g}, got {getattr(self, name)}")
-        for name in ("min_alternative_expansion_prob", "sampling_temperature", "prefix_bias_beta"):
-            if getattr(self, name) < 0:
-                raise InputError(f"{name} should be at least 0, got {getattr(self, name)}")
-        for name in ("min_alternative_expansion_prob", "sampling_topp"):
-            if getattr(self, name) > 1:
-                raise InputError(f"{name} should be at most 1, got {getattr(self, name)}")
-        if self.min_decoding_length > LONGEST_LEAST:
-            raise InputError(f"min_decoding_length should be at most {LONGEST_LEAST}, got {self.min_decoding_length}")
-        if self.beam_size > WIDEST_BEAM:
-            raise InputError(f"beam_size should be at most {WIDEST_BEAM}, got {self.beam_size}")
-        if self.num_hypotheses > MOST_HYPOTHESES:
-            raise InputError(f"num_hypotheses should be at most {MOST_HYPOTHESES}, got {self.num_hypotheses}")
         if self.beam_size * self.patience > MOST_HYPOTHESES:
             raise InputError(
                 f"beam_size * patience should be at most {MOST_HYPOTHESES}, got {self.beam_size * self.patience:g}"
             )
-        if self.prefix_bias_beta >= 1:
-            raise InputError(f"prefix_bias_beta should be less than 1, got {self.prefix_bias_beta}")
         if self.max_decoding_length is not None and self.min_decoding_length > self.max_decoding_length:
             raise InputError(
                 f"min_decoding_length ({self.min_decoding_length}) is greater than "

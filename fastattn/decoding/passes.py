@@ -9,7 +9,7 @@ import numpy as np
 
 from fastattn.decoding.candidates import CandidateRows, Candidates
 from fastattn.decoding.jobs import Job
-from fastattn.decoding.model import Model
+from fastattn.models.decoder import Decoder
 
 
 class Pass(ABC):
@@ -18,12 +18,8 @@ class Pass(ABC):
     weight = 1  # as a Scheduler knows it
 
     @property
-    def length(self) -> int:
-        return self.rows
-
-    @property
     @abstractmethod
-    def rows(self) -> int:
+    def length(self) -> int:
         """About how many rows it puts through the model."""
 
     @abstractmethod
@@ -31,7 +27,7 @@ class Pass(ABC):
         """Whether both can share a pass."""
 
     @abstractmethod
-    def run(self, model: Model, jobs: Sequence[Any], end_id: int, unk_id: int) -> list[Any]:
+    def run(self, model: Decoder, jobs: Sequence[Any], end_id: int, unk_id: int) -> list[Any]:
         """The results of jobs that share a pass, this one among them."""
 
 
@@ -47,13 +43,13 @@ class Scoring(Pass):
     target: np.ndarray
 
     @property
-    def rows(self) -> int:
+    def length(self) -> int:
         return len(self.source) + len(self.target)
 
     def fits_with(self, other: Pass) -> bool:
         return isinstance(other, Scoring)
 
-    def run(self, model: Model, jobs: Sequence["Scoring"], end_id: int, unk_id: int) -> list[np.ndarray]:
+    def run(self, model: Decoder, jobs: Sequence["Scoring"], end_id: int, unk_id: int) -> list[np.ndarray]:
         starts_B1 = np.cumsum([0, *(len(job.target) - 1 for job in jobs)])
         inputs_N = np.concatenate([job.target[:-1] for job in jobs]).astype(np.int32, copy=False)
         outputs_N = np.concatenate([job.target[1:] for job in jobs]).astype(np.int32, copy=False)
@@ -69,7 +65,7 @@ class Expansion(Pass):
     job: Job
 
     @property
-    def rows(self) -> int:
+    def length(self) -> int:
         return len(self.job.source) + len(self.job.start) + len(self.job.prefix)
 
     def fits_with(self, other: Pass) -> bool:
@@ -78,7 +74,9 @@ class Expansion(Pass):
         one, two = self.job, other.job
         return one.options == two.options and (one.allowed is None) == (two.allowed is None)
 
-    def run(self, model: Model, jobs: Sequence["Expansion"], end_id: int, unk_id: int) -> list[list[tuple[float, int]]]:
+    def run(
+        self, model: Decoder, jobs: Sequence["Expansion"], end_id: int, unk_id: int
+    ) -> list[list[tuple[float, int]]]:
         sentences = [expansion.job for expansion in jobs]
         options = replace(self.job.options, min_decoding_length=1, sampling_topk=1)
         choice = Candidates(model, options, end_id, unk_id)

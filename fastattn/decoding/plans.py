@@ -3,13 +3,14 @@
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from fastattn.decoding.jobs import Hypothesis, Job, check_jobs
 from fastattn.decoding.options import DecodingOptions
 from fastattn.decoding.passes import Expansion, Scoring
-from fastattn.models.sizes import DecoderSizes
+from fastattn.layers.key_value_cache import DecoderSizes
 from fastattn.scheduling.request import Plan
 
 
@@ -23,7 +24,7 @@ def search_plan(jobs: Sequence[Job], sizes: DecoderSizes) -> Plan:
     limits = {b: job.limit(sizes.max_positions) for b, job in enumerate(jobs) if job.options.return_alternatives}
     expandable = [b for b, limit in limits.items() if len(jobs[b].prefix) < limit]
     next_tokens = dict(zip(expandable, (yield [Expansion(jobs[b]) for b in expandable])))
-    one_each = _Changed(return_alternatives=False, num_hypotheses=1)
+    one_each = _changer(return_alternatives=False, num_hypotheses=1)
     branches: list[list[Job]] = []
     for b, job in enumerate(jobs):
         if job.options.return_alternatives:
@@ -60,22 +61,21 @@ def stream_plan(job: Job, sizes: DecoderSizes) -> Plan:
     return all(results)
 
 
-class _Changed:
-    """Options with changes; the same object for the same options, so that sentences share a batch."""
+def _changer(**changes: Any) -> Callable[[DecodingOptions], DecodingOptions]:
+    """Makes options with changes; the same object for the same options, so that sentences share a batch."""
+    made: dict[int, DecodingOptions] = {}
 
-    def __init__(self, **changes: object):
-        self._changes = changes
-        self._made: dict[int, DecodingOptions] = {}
+    def change(options: DecodingOptions) -> DecodingOptions:
+        if id(options) not in made:
+            made[id(options)] = replace(options, **changes)
+        return made[id(options)]
 
-    def __call__(self, options: DecodingOptions) -> DecodingOptions:
-        if id(options) not in self._made:
-            self._made[id(options)] = replace(options, **self._changes)  # type: ignore[arg-type]
-        return self._made[id(options)]
+    return change
 
 
 def _numbered(jobs: Sequence[Job]) -> list[Job]:
     """The jobs with numbers; sampling without a seed gets one, and a salt that distinguishes equal sentences."""
-    seeded: Callable[[DecodingOptions], DecodingOptions] = _Changed(seed=secrets.randbits(64))
+    seeded = _changer(seed=secrets.randbits(64))
     return [
         replace(job, number=number, salt=number, options=seeded(job.options))
         if job.options.sampled and job.options.seed is None

@@ -13,8 +13,8 @@ import numpy as np
 
 from fastattn.decoding.beams import Beams
 from fastattn.decoding.candidates import CandidateRows, Candidates
-from fastattn.decoding.key_value_cache import KeyValueCache
-from fastattn.decoding.model import Model
+from fastattn.layers.key_value_cache import KeyValueCache
+from fastattn.models.decoder import Decoder
 from fastattn.ops.step_rows import ENOUGH, FAULT, LIVE, STOP, USED, StepRows, SubsetRows
 
 # Seconds of steps between two looks at the queue, at interrupts and at what has ended.
@@ -31,7 +31,7 @@ class RecordedSteps:
     scored  whether log-probabilities are wanted
     """
 
-    def __init__(self, model: Model, cache: KeyValueCache, choice: Candidates, scored: bool, recorder: Any):
+    def __init__(self, model: Decoder, cache: KeyValueCache, choice: Candidates, scored: bool, recorder: Any):
         self.model, self.cache, self.choice, self.scored, self.recorder = model, cache, choice, scored, recorder
         self._rows = StepRows(0, 0)
         self._programs: dict[tuple[int, int], Any] = {}
@@ -85,7 +85,7 @@ class RecordedSteps:
         rows.slots_R[:B], rows.steps_R[:B], rows.limits_R[:B] = slots_B, beams.steps_B - 1, beams.limits_B
         rows.positions_R[:B] = beams.positions_B - 1
         rows.chosen_R[:B], rows.scores_R[:B] = beams.tokens_BR[:, 0], beams.scores_BR[:, 0]
-        rows.places_R[:B], rows.memory_lengths_R[:B] = self.cache.places(slots_B)
+        rows.memory_slots_R[:B], rows.memory_lengths_R[:B] = self.cache.memory_slots(slots_B)
         rows.subsets_R4[:B, 1:] = beams.subsets_B3
         rows.is_over_R[:B] = 0
         for array in rows.shared:

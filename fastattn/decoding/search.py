@@ -1,4 +1,4 @@
-"""The steps of greedy and beam search as functions of arrays, which ``Batch`` calls.
+"""The steps of greedy and beam search as functions of arrays, which ``DecodingBatch`` calls.
 
 B sentences, R beams each, C = 2 R candidates (one, where R is 1: greedy), k candidates a beam. At most R of twice as
 many candidates end, one a beam, so there are always R to continue.

@@ -5,12 +5,11 @@ from dataclasses import replace
 from functools import partial
 
 from fastattn.decoding import capacity
-from fastattn.decoding.jobs import Job
-from fastattn.decoding.model import Model
+from fastattn.decoding.jobs import Job, late_search
 from fastattn.decoding.options import DecodingOptions, Step
 from fastattn.decoding.plans import stream_plan
-from fastattn.decoding.timeout import late_search
 from fastattn.decoding.worker import DecodingWorker
+from fastattn.models.decoder import Decoder
 from fastattn.scheduling.request import Plan
 from fastattn.scheduling.scheduler import Scheduler
 
@@ -22,24 +21,19 @@ class DecodingService:
     threads         of all callers together
     """
 
-    def __init__(self, model: Model, end_id: int, unk_id: int, threads: int):
+    def __init__(self, model: Decoder, end_id: int, unk_id: int, threads: int):
         self.model = model
         self._make_worker = partial(DecodingWorker, model, end_id, unk_id, left=[])
-        self._threads = threads
+        self.threads = threads
         self._scheduler = self._make_scheduler(threads)
 
     def _make_scheduler(self, slots: int) -> Scheduler:
         enough = capacity.SENTENCES_A_THREAD
-        return Scheduler(self._make_worker, self._threads, self.model.ops.use_threads, enough, slots)
+        return Scheduler(self._make_worker, self.threads, self.model.ops.use_threads, enough, slots)
 
     def scheduler(self, options: DecodingOptions | None = None) -> Scheduler:
         """The scheduler for a call with these options: a separate one if this thread must call a callback."""
         return self._scheduler if options is None or options.callback is None else self._make_scheduler(1)
-
-    @property
-    def threads(self) -> int:
-        """The threads of all callers together."""
-        return self._threads
 
     def stream(self, job: Job) -> Iterator[Step]:
         """The tokens of one sentence's greedy search, or of its samples, each as soon as it is known.

@@ -1,7 +1,7 @@
 """A decoding worker, with continuous batching: sentences join and leave between steps.
 
 A sentence enters by one pass over its start and target prefix, which fills the cache and chooses its first beams. Then
-it takes part in every step until it ends, and its place goes to one that waits. Each row has its own position, and each
+it takes part in every step until it ends, and its room goes to one that waits. Each row has its own position, and each
 batch its own options, so sentences of any age and any options share a step.
 """
 
@@ -16,11 +16,10 @@ from fastattn.decoding import capacity
 from fastattn.decoding.batch import DecodingBatch
 from fastattn.decoding.beams import Sentence
 from fastattn.decoding.beginning import begin
-from fastattn.decoding.jobs import Job
-from fastattn.decoding.key_value_cache import KeyValueCache
-from fastattn.decoding.model import Model
+from fastattn.decoding.jobs import Job, charge, is_over
 from fastattn.decoding.passes import Pass
-from fastattn.decoding.timeout import charge, is_over
+from fastattn.layers.key_value_cache import KeyValueCache
+from fastattn.models.decoder import Decoder
 from fastattn.scheduling.request import Ticket
 from fastattn.scheduling.state import WorkerSlot
 
@@ -41,7 +40,7 @@ class DecodingWorker:
     """
 
     def __init__(
-        self, model: Model, end_id: int, unk_id: int, scheduler: WorkerSlot, left: list[DecodingBatch] | None = None
+        self, model: Decoder, end_id: int, unk_id: int, scheduler: WorkerSlot, left: list[DecodingBatch] | None = None
     ):
         self.model, self.end_id, self.unk_id, self.scheduler = model, end_id, unk_id, scheduler
         self._left: list[DecodingBatch] = [] if left is None else left
@@ -98,8 +97,8 @@ class DecodingWorker:
 
     def _take(self) -> list[Ticket]:
         """Take tickets that there is room for."""
-        used = sum(len(batch.sentences()) / self._places(batch.beam) for batch in self.batches)
-        # Admitting few sentences at a time would make small products; so free places are filled a quarter at a time.
+        used = sum(len(batch.sentences()) / self._most_sentences(batch.beam) for batch in self.batches)
+        # Admitting few sentences at a time would make small products; so room is filled a quarter at a time.
         crowded = used > 0.75
         if crowded and (perf_counter() < self._admitted + PATIENCE or not self.scheduler.newcomers()):
             return []
@@ -110,10 +109,10 @@ class DecodingWorker:
             nonlocal used, expected, tokens, rows
             job = ticket.job
             if isinstance(job, Pass):
-                fits = not rows or rows + job.rows <= capacity.PASS_ROWS
-                rows += job.rows
+                fits = not rows or rows + job.length <= capacity.PASS_ROWS
+                rows += job.length
                 return fits
-            needed, part = capacity.expected_rows(job), 1 / self._places(job.options.beam_size)
+            needed, part = capacity.expected_rows(job), 1 / self._most_sentences(job.options.beam_size)
             if expected and expected + needed > capacity.TOKENS or tokens and tokens + len(job.source) > most_tokens:
                 return False
             if used and used + part > (2 if newcomer else 1) + 1e-9 or crowded and not newcomer:
@@ -123,8 +122,8 @@ class DecodingWorker:
 
         return self.scheduler.take(has_room)
 
-    def _places(self, beam: int) -> int:
-        return capacity.places_for(self.model.sizes, beam)
+    def _most_sentences(self, beam: int) -> int:
+        return capacity.most_sentences(self.model.sizes, beam)
 
     def _do_passes(self, tickets: list[Ticket]) -> None:
         while tickets:
@@ -152,8 +151,8 @@ class DecodingWorker:
         """About how many rows the two pools need for sentences in progress, these tickets, and waiting ones."""
         jobs = [ticket.job for ticket in tickets]
         rows, memory_rows = sum(map(capacity.expected_rows, jobs)), sum(len(job.source) for job in jobs)
-        places = self._places(jobs[0].options.beam_size)
-        factor = max(1, min(places, len(jobs) + self.scheduler.waiting()) // len(jobs))
+        most = self._most_sentences(jobs[0].options.beam_size)
+        factor = max(1, min(most, len(jobs) + self.scheduler.waiting()) // len(jobs))
         in_progress = self.sentences()
         rows = sum(sentence.expected for sentence in in_progress) + max(rows, min(capacity.TOKENS, rows * factor))
         memory = sum(len(sentence.job.source) for sentence in in_progress)

@@ -45,7 +45,7 @@ class EncoderBase(ModelBase):
         return checkpoint
 
     def _prepare(self) -> None:
-        loaded, text, limit = self._loaded, self._text, self._spec.positions.limit
+        loaded, text, limit = self._loaded, self._text, self._spec.max_positions
         make_worker = partial(EncodingWorker, loaded.model)
         self._scheduler = Scheduler(make_worker, loaded.threads, loaded.ops.use_threads, 2 * LEAST_ROWS, loaded.threads)
         from fastattn.text.huggingface import HuggingFaceTokenizer  # needs the tokenizers library

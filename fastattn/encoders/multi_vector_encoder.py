@@ -44,7 +44,7 @@ class MultiVectorEncoder(EncoderBase):
         super()._prepare()
         self._settings: MultiVectorText = self._text.multi_vector or MultiVectorText()
         self._dense = DenseLayers(self._text, self._spec.width, self._loaded.ops)
-        tokenizer, settings, limit = self._tokenizer, self._settings, self._spec.positions.limit
+        tokenizer, settings, limit = self._tokenizer, self._settings, self._spec.max_positions
         tokenizer.take_whole(settings.markers)
         found = (tokenizer.index(word) for word in settings.skipped)
         unknown = tokenizer.unknown

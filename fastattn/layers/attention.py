@@ -7,7 +7,6 @@ import numpy as np
 from fastattn.layers.attention_inputs import CachedRows, RecordedRows, Rows, WholeRows
 from fastattn.layers.attention_positions import RotaryPositions
 from fastattn.layers.distances import DistanceRows
-from fastattn.layers.head_norms import HeadNorms
 from fastattn.layers.linear import Linear
 from fastattn.layers.norm import Sublayer
 from fastattn.layers.parameters import Parameters
@@ -27,6 +26,20 @@ def fused_heads(spec: AttentionSpec) -> Heads:
     return cached_heads(spec)._replace(key_column=spec.query_width, value_column=value_column)
 
 
+class HeadNorms:
+    """Root mean square norms (Henry 2020 has norms there; Gemma 3 and Qwen 3 these) of ``name.{query,key}_norm``."""
+
+    def __init__(self, parameters: Parameters, name: str, spec: StackSpec):
+        self.ops, self.epsilon = parameters.ops, spec.norms.epsilon
+        query_K, key_K = (parameters.tensor(f"{name}.{part}_norm.weight") for part in ("query", "key"))
+        counts = spec.attention.heads, spec.attention.key_heads
+        # Queries and keys lie side by side, so one call does them all.
+        self.weight_HK = np.repeat(np.stack([query_K, key_K]), counts, axis=0)
+
+    def __call__(self, qkv_NE: np.ndarray) -> None:
+        self.ops.normalize_heads(qkv_NE, self.weight_HK, self.epsilon)
+
+
 class SelfAttention(Sublayer):
     """Attention of a stack's rows over themselves, from ``layer.self_attention.{norm,qkv,output}``.
 
@@ -43,7 +56,7 @@ class SelfAttention(Sublayer):
         self.row_width = 2 * spec.attention.key_width
         self.head_norms = HeadNorms(parameters, name, spec) if spec.attention.head_norms else None
         local = spec.local if spec.local is not None and number in spec.local.layers else None
-        self.window = None if local is None else (local.before, 0 if spec.causal else local.after)
+        self.window = None if local is None else (local.before, local.after)
         self.distances = None
         if spec.positions.kind == "disentangled":
             self.distances = DistanceRows(parameters, name, spec, self.qkv)
@@ -59,7 +72,7 @@ class SelfAttention(Sublayer):
         y_ND = self.output(attend(self.qkv(self.entering(x_ND)), rows), residual_NF=self.residual(x_ND))
         return self.leaving(x_ND, y_ND)
 
-    def _place(self, qkv_NE: np.ndarray, positions_N: np.ndarray) -> None:
+    def _add_positions(self, qkv_NE: np.ndarray, positions_N: np.ndarray) -> None:
         """Norms of heads and rotary positions, in place."""
         if self.head_norms is not None:
             self.head_norms(qkv_NE)
@@ -67,16 +80,18 @@ class SelfAttention(Sublayer):
             self.rotary(qkv_NE, positions_N)
 
     def _attend_cached(self, qkv_NE: np.ndarray, rows: CachedRows | RecordedRows) -> np.ndarray:
-        self._place(qkv_NE, rows.positions_N)
+        self._add_positions(qkv_NE, rows.positions_N)
         keys_values_ME = rows.cache.target.layers[self.number]
         self.ops.write_rows(keys_values_ME, rows.rows_N, qkv_NE, self.fused_heads.key_column)
         seen, bias = rows.history
+        if self.window is not None:
+            seen = seen._replace(firsts_N=rows.firsts(self.window))
         return self.ops.attention_step(
             qkv_NE, keys_values_ME, keys_values_ME, seen, self.cached_heads, position_bias=bias
         )
 
     def _attend_whole(self, qkv_NE: np.ndarray, rows: WholeRows) -> np.ndarray:
-        self._place(qkv_NE, rows.positions_N)
+        self._add_positions(qkv_NE, rows.positions_N)
         if self.rounded and rows.causal:  # as a later step reads them
             self.ops.round_rows(qkv_NE, self.fused_heads.key_column)
         if rows.cache is not None:

@@ -4,97 +4,76 @@ Plain data for the layers. What only some of them need is computed at first use.
 """
 
 from collections.abc import Callable
-from typing import Protocol
+from dataclasses import dataclass, field
 
 import numpy as np
 
+from fastattn.layers.key_value_cache import KeyValueCache
 from fastattn.ops.position_bias import PositionBias
 from fastattn.ops.protocol import Ops
-from fastattn.ops.row_pool import RowPool
 from fastattn.ops.seen import KeyIndex, RaggedBatch
 from fastattn.ops.step_rows import StepRows
 from fastattn.system.lazy import lazy
 
 
-class LayerCache(Protocol):
-    """What layers need of ``fastattn.decoding.key_value_cache.KeyValueCache``."""
+@dataclass(frozen=True, eq=False)
+class Memory:
+    """A batch of encoded sources, for the decoder's attention: sentence b is rows starts[b] .. starts[b + 1].
 
-    @property
-    def target(self) -> RowPool: ...
+    rows_ND      the encoder's last hidden states
+    keys_values  for each decoder layer [N, E]: keys and values of these rows side by side, as in the cache; [] for a
+                 model without an encoder
+    """
 
-    @property
-    def memory(self) -> RowPool: ...
-
-    @property
-    def histories_RS(self) -> np.ndarray: ...
-
-    @property
-    def memories_PS(self) -> np.ndarray: ...
-
-    def append(self, slots_N: np.ndarray, positions_N: np.ndarray, tokens_N: np.ndarray) -> np.ndarray: ...
-
-    def index(self, slots_R: np.ndarray, longest: int) -> np.ndarray: ...
-
-    def previous(self, slots_R: np.ndarray, positions_R: np.ndarray) -> np.ndarray: ...
-
-    def memory_index(self, slots_R: np.ndarray) -> tuple[np.ndarray, np.ndarray]: ...
+    rows_ND: np.ndarray
+    starts_B1: np.ndarray
+    keys_values: list[np.ndarray]
 
 
-class EncodedMemory(Protocol):
-    """What layers need of ``fastattn.models.memory.Memory``."""
-
-    @property
-    def starts_B1(self) -> np.ndarray: ...
-
-    @property
-    def keys_values(self) -> list[np.ndarray]: ...
-
-
+@dataclass(eq=False)
 class WholeRows:
     """Packed sequences, b from row starts[b] to starts[b + 1]: rows attend to their sequence.
 
-    causal     rows attend only up to themselves
-    memory     that they attend to as well
-    cache      row n is cached in its row ``rows_N[n]``; None: no cache
-    attention  whether to set ``attention_NS``: each row's attention over the memory
-    types_N    the rows' token types; None: 0
-    begins     whether rows may be the first of their sequence; here and below
-    seen_B     how many first rows of a sequence its rows may attend to at most, int64; None: all
+    bias_of   the stack's bias, for sequences up to a length
+    causal    rows attend only up to themselves
+    memory    that they attend to as well
+    cache     row n is cached in its row ``cached_N[n]``; None: no cache
+    wants_attention  whether to set ``attention_NS``: each row's attention over the memory
+    types_N   the rows' token types; None: 0
+    seen_B    how many first rows of a sequence its rows may attend to at most, int64; None: all
+    begins    whether rows may be the first of their sequence; here and below
     """
 
-    def __init__(
-        self,
-        ops: Ops,
-        starts_B1: np.ndarray,
-        positions_N: np.ndarray,
-        bias: Callable[[int], PositionBias | None],
-        causal: bool = False,
-        memory: EncodedMemory | None = None,
-        cache: LayerCache | None = None,
-        rows_N: np.ndarray | None = None,
-        attention: bool = False,
-        types_N: np.ndarray | None = None,
-        seen_B: np.ndarray | None = None,
-    ):
-        self.begins = True
-        self.ops, self.starts_B1, self.positions_N, self.types_N = ops, starts_B1, positions_N, types_N
-        self.causal, self.memory, self.cache = causal, memory, cache
-        self.rows_N = np.arange(starts_B1[-1], dtype=np.int32) if rows_N is None else rows_N
-        self.wants_attention = attention
-        self.attention_NS: np.ndarray | None = None
-        self._lengths_B = seen_B
-        self._batches: dict[tuple[int, int] | None, RaggedBatch] = {}
-        self._bias = bias
+    ops: Ops
+    starts_B1: np.ndarray
+    positions_N: np.ndarray
+    bias_of: Callable[[int], PositionBias | None]
+    causal: bool = False
+    memory: Memory | None = None
+    cache: KeyValueCache | None = None
+    cached_N: np.ndarray | None = None
+    wants_attention: bool = False
+    types_N: np.ndarray | None = None
+    seen_B: np.ndarray | None = None
+    attention_NS: np.ndarray | None = field(default=None, init=False)
+    _batches: dict[tuple[int, int] | None, RaggedBatch] = field(default_factory=dict, init=False)
+    begins = True
 
     def batch(self, window: tuple[int, int] | None = None) -> RaggedBatch:
         """For ``ops.attention``: rows see the keys so many before and after them; None: all that they may attend to."""
         if window not in self._batches:
-            lengths_B, seen_N2 = np.diff(self.starts_B1) if self._lengths_B is None else self._lengths_B, None
-            if window is not None or self.causal or self._lengths_B is not None:
-                sides = window or (-1, 0 if self.causal else -1)
+            lengths_B, seen_N2 = np.diff(self.starts_B1) if self.seen_B is None else self.seen_B, None
+            if window is not None or self.causal or self.seen_B is not None:
+                before, after = window or (-1, -1)
+                sides = before, 0 if self.causal else after
                 seen_N2 = self.ops.seen_around(self.starts_B1, lengths_B, np.zeros(1, np.int64), *sides)
             self._batches[window] = RaggedBatch(self.starts_B1, self.starts_B1, seen_N2)
         return self._batches[window]
+
+    @lazy
+    def rows_N(self) -> np.ndarray:
+        """The number of each row in a table of rows: the cache's, else one of these alone."""
+        return np.arange(self.starts_B1[-1], dtype=np.int32) if self.cached_N is None else self.cached_N
 
     @lazy
     def longest(self) -> int:
@@ -103,7 +82,7 @@ class WholeRows:
 
     @lazy
     def bias(self) -> PositionBias | None:
-        return self._bias(self.longest)
+        return self.bias_of(self.longest)
 
     @lazy
     def previous_N(self) -> np.ndarray:
@@ -129,7 +108,7 @@ class CachedRows:
 
     def __init__(
         self,
-        cache: LayerCache,
+        cache: KeyValueCache,
         slots_R: np.ndarray,
         tokens_N: np.ndarray,
         positions_N: np.ndarray,
@@ -154,6 +133,10 @@ class CachedRows:
         index_RS = self.cache.index(self.slots_R, int(lengths_N.max()))
         return KeyIndex(index_RS, lengths_N, self.owners_N), self._bias(index_RS.shape[1])
 
+    def firsts(self, window: tuple[int, int]) -> np.ndarray:
+        """firsts_N of a KeyIndex: the first key that each token sees."""
+        return np.maximum(self.positions_N.astype(np.int64) - window[0], 0)
+
     @lazy
     def memory(self) -> KeyIndex:
         """What the tokens see in cross-attention."""
@@ -173,7 +156,7 @@ class CachedRows:
 class RecordedRows:
     """CachedRows of a step that is recorded, each behind a start: all that changes is in the arrays of StepRows."""
 
-    def __init__(self, cache: LayerCache, rows: StepRows, bias: Callable[[int], PositionBias | None]):
+    def __init__(self, cache: KeyValueCache, rows: StepRows, bias: Callable[[int], PositionBias | None]):
         self.cache, self.positions_N, self.rows_N, self.previous_N = (
             cache,
             rows.positions_R,
@@ -184,7 +167,10 @@ class RecordedRows:
         self.attention_NS: np.ndarray | None = None
         histories_RS, memories_PS = cache.histories_RS, cache.memories_PS
         self.history = KeyIndex(histories_RS, rows.lengths_R, rows.slots_R), bias(histories_RS.shape[1])
-        self.memory = KeyIndex(memories_PS, rows.memory_lengths_R, rows.places_R)
+        self.memory = KeyIndex(memories_PS, rows.memory_lengths_R, rows.memory_slots_R)
+
+    def firsts(self, window: tuple[int, int]) -> np.ndarray:
+        raise NotImplementedError("steps with windows are not recorded")
 
     def states(self, layer: int, x_ND: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """As in WholeRows."""

@@ -8,10 +8,14 @@ from typing import Any
 import numpy as np
 
 from fastattn.errors import CheckpointError
+from fastattn.layers.growing import GrowingTable
 from fastattn.layers.parameters import Parameters
 from fastattn.ops.position_bias import PositionBias
 from fastattn.ops.protocol import Ops
 from fastattn.spec.architecture import Alibi, AttentionSpec, Rotary, StackSpec, Stretch
+
+# The bias of queries and keys at positions below a number.
+Bias = Callable[[int], PositionBias | None]
 
 
 @lru_cache(16)  # one for the layers of a model that have the same
@@ -75,41 +79,13 @@ def alibi_slopes(heads: int) -> np.ndarray:
     return np.concatenate([slopes, between])
 
 
-def scaled_slopes(spec: AttentionSpec, alibi: Alibi) -> np.ndarray:
-    """slopes_H of an attention."""
-    return alibi_slopes(spec.heads) * ((spec.query_scale or spec.head_width**-0.5) if alibi.scaled else 1.0)
+def distance_bias(make: Callable[[np.ndarray], np.ndarray]) -> Bias:
+    """A bias looked up by distance, shared by the layers; ``make``: distance_L -> table_HL."""
 
+    def table(positions: int) -> PositionBias:
+        return PositionBias(table_HL=np.ascontiguousarray(make(np.arange(1 - positions, positions))))
 
-class AlibiBias:
-    """Attention with linear biases (Press 2022) that look back, shared by the layers."""
-
-    def __init__(self, spec: AttentionSpec, alibi: Alibi, dtype: Any):
-        slopes_H = scaled_slopes(spec, alibi).astype(dtype)
-        self.bias = PositionBias(slopes_H=slopes_H, from_start=alibi.positive_positions)
-
-    def __call__(self, longest: int) -> PositionBias:
-        """Of queries and keys at positions below ``longest``."""
-        return self.bias
-
-
-class DistanceBias:
-    """A bias looked up by distance, shared by the layers; ``make``: distance_L -> table_HL. The table doubles."""
-
-    def __init__(self, make: Callable[[np.ndarray], np.ndarray]):
-        self.make = make
-        self.bias = self._table(512)
-
-    def _table(self, positions: int) -> PositionBias:
-        return PositionBias(table_HL=np.ascontiguousarray(self.make(np.arange(1 - positions, positions))))
-
-    def __call__(self, longest: int) -> PositionBias:
-        """Of queries and keys at positions below ``longest``."""
-        bias = self.bias
-        assert bias.table_HL is not None
-        positions = bias.table_HL.shape[1] // 2 + 1
-        if longest > positions:
-            self.bias = bias = self._table(max(longest, 2 * positions))
-        return bias
+    return GrowingTable(table, 512)
 
 
 def relative_buckets(distance: np.ndarray, buckets: int, max_distance: int, bidirectional: bool) -> np.ndarray:
@@ -130,16 +106,17 @@ def relative_buckets(distance: np.ndarray, buckets: int, max_distance: int, bidi
     return bucket + np.where(distance < exact, distance, np.minimum(exact + far.astype(np.int64), buckets - 1))
 
 
-def _alibi(parameters: Parameters, stack: str, spec: StackSpec) -> AlibiBias | DistanceBias:
+def _alibi(parameters: Parameters, stack: str, spec: StackSpec) -> Bias:
     dtype, alibi = parameters.tensor(f"{stack}.embedding.weight").dtype, spec.positions.alibi or Alibi()
-    if not alibi.symmetric:
-        return AlibiBias(spec.attention, alibi, dtype)
-    # to both sides (Günther 2023)
-    slopes_H1 = scaled_slopes(spec.attention, alibi)[:, None]
-    return DistanceBias(lambda distance_L: (-slopes_H1 * np.abs(distance_L)).astype(dtype))
+    scale = (spec.attention.query_scale or spec.attention.head_width**-0.5) if alibi.scaled else 1.0
+    slopes_H = alibi_slopes(spec.attention.heads) * scale
+    if alibi.symmetric:  # to both sides (Günther 2023)
+        return distance_bias(lambda distance_L: (-slopes_H[:, None] * np.abs(distance_L)).astype(dtype))
+    bias = PositionBias(slopes_H=slopes_H.astype(dtype), from_start=alibi.positive_positions)
+    return lambda longest: bias
 
 
-def _relative(parameters: Parameters, stack: str, spec: StackSpec) -> DistanceBias:
+def _relative(parameters: Parameters, stack: str, spec: StackSpec) -> Bias:
     positions, bidirectional = spec.positions, stack == "encoder"
     least = 4 if bidirectional else 2
     if not 0 < positions.buckets // least < positions.max_distance:
@@ -152,19 +129,13 @@ def _relative(parameters: Parameters, stack: str, spec: StackSpec) -> DistanceBi
     def make(distance_L: np.ndarray) -> np.ndarray:
         return bias_HU[:, relative_buckets(distance_L, positions.buckets, positions.max_distance, bidirectional)]
 
-    return DistanceBias(make)
+    return distance_bias(make)
 
 
-BIASES: dict[str, Any] = {"alibi": _alibi, "relative": _relative}
+_BIASES: dict[str, Callable[[Parameters, str, StackSpec], Bias]] = {"alibi": _alibi, "relative": _relative}
 
 
-class AttentionBias:
-    """The position bias of a stack's self-attention: none, ALiBi or T5's relative bias."""
-
-    def __init__(self, parameters: Parameters, stack: str, spec: StackSpec):
-        make = BIASES.get(spec.positions.kind)
-        self.bias = make(parameters, stack, spec) if make else None
-
-    def __call__(self, longest: int) -> PositionBias | None:
-        """Of queries and keys at positions below ``longest``."""
-        return None if self.bias is None else self.bias(longest)
+def position_bias(parameters: Parameters, stack: str, spec: StackSpec) -> Bias:
+    """The bias of a stack's self-attention by ALiBi (Press 2022), by T5's relative positions, or none."""
+    make = _BIASES.get(spec.positions.kind)
+    return make(parameters, stack, spec) if make else lambda longest: None

@@ -1,10 +1,12 @@
 """Ids and positions to rows."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from fastattn.errors import InputError
+from fastattn.layers.growing import GrowingTable
 from fastattn.layers.linear import Linear
 from fastattn.layers.norm import Norm
 from fastattn.layers.parameters import Parameters
@@ -38,13 +40,6 @@ def counted_rows(ids_N: np.ndarray, positions_N: np.ndarray, padding: int) -> np
     return np.asarray(rows_N)
 
 
-class NoPositions:
-    """Nothing is added to the embedding."""
-
-    def __call__(self, longest: int) -> None:
-        return None
-
-
 class PositionTable:
     """Learned positions, [P, D]; a longer sentence is an InputError."""
 
@@ -57,22 +52,6 @@ class PositionTable:
         return self.table_PD
 
 
-class SinusoidPositions:
-    """Sinusoids; the table grows by doubling."""
-
-    def __init__(self, width: int, dtype: Any, start: int):
-        self.start = start
-        self.table_PD = sinusoid_table(64, width, dtype, start)  # of 512 it would take 1.6 ms of every start
-
-    def __call__(self, longest: int) -> np.ndarray:
-        table_PD = self.table_PD
-        if longest > len(table_PD):
-            # Assigned at once, so that another thread sees either the old table or the new one.
-            size = max(longest, 2 * len(table_PD))
-            self.table_PD = table_PD = sinusoid_table(size, table_PD.shape[1], table_PD.dtype, self.start)
-        return table_PD
-
-
 class TypedPositions:
     """Learned positions and token types in one table, whose row type * P + position is their sum; [U * P, D].
 
@@ -81,7 +60,7 @@ class TypedPositions:
 
     def __init__(self, table_PD: np.ndarray | None, types_UD: np.ndarray):
         self.types = len(types_UD)
-        self.places = 1 if table_PD is None else len(table_PD)
+        self.positions = 1 if table_PD is None else len(table_PD)
         self.has_positions = table_PD is not None
         # in this order: the sums of positions and of type 0 are those of loaders that have added them
         with np.errstate(invalid="ignore", over="ignore"):  # weights of any size are sound data
@@ -91,23 +70,19 @@ class TypedPositions:
     def rows(self, positions_N: np.ndarray, types_N: np.ndarray | None) -> np.ndarray:
         """The table's row of each position and type; None: all are of type 0."""
         rows_N = positions_N if self.has_positions else np.zeros_like(positions_N)
-        return rows_N if types_N is None else (rows_N + types_N * self.places).astype(np.int32)
+        return rows_N if types_N is None else (rows_N + types_N * self.positions).astype(np.int32)
 
 
-def _position_table(parameters: Parameters, stack: str, spec: StackSpec, dtype: Any) -> Any:
-    return PositionTable(parameters.tensor(f"{stack}.positions")) if spec.positions.has_table else NoPositions()
-
-
-POSITIONS: dict[str, Any] = {
-    "none": _position_table,
-    "table": _position_table,
-    "sinusoid": lambda parameters, stack, spec, dtype: SinusoidPositions(spec.width, dtype, spec.positions.start),
-    # These act inside the attention.
-    "rotary": _position_table,
-    "alibi": _position_table,
-    "relative": _position_table,
-    "disentangled": _position_table,
-}
+def added_positions(
+    parameters: Parameters, stack: str, spec: StackSpec, dtype: Any
+) -> Callable[[int], np.ndarray | None]:
+    """The table of the first positions that is added to the embedding, by their number; None for those in attention."""
+    if spec.positions.kind == "sinusoid":
+        # tables of 512 would take 1.6 ms of every start
+        return GrowingTable(lambda positions: sinusoid_table(positions, spec.width, dtype, spec.positions.start), 64)
+    if spec.positions.has_table:
+        return PositionTable(parameters.tensor(f"{stack}.positions"))
+    return lambda longest: None
 
 
 class Embedding:
@@ -122,7 +97,7 @@ class Embedding:
         self.table, self.vocabulary = parameters.table(f"{stack}.embedding.weight"), spec.vocabulary
         self.dtype = parameters.tensor(f"{stack}.embedding.weight").dtype
         self.padding = spec.positions.padding if spec.positions.has_table else -1
-        self.positions = POSITIONS[spec.positions.kind](parameters, stack, spec, self.dtype)
+        self.positions = added_positions(parameters, stack, spec, self.dtype)
         self.typed = None
         if spec.token_types:
             table_PD = parameters.optional(f"{stack}.positions")

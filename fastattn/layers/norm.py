@@ -1,4 +1,4 @@
-"""Norms of rows, and their place in a block."""
+"""Norms of rows, and sublayers, which have one before or after them."""
 
 from collections.abc import Callable
 from functools import partial
@@ -40,11 +40,11 @@ class Sublayer:
         self.output_norm = Norm(parameters, f"{name}.output_norm", spec) if spec.output else None
 
     def entering(self, x_ND: np.ndarray) -> np.ndarray:
-        """What f gets of x."""
+        """The input of f."""
         return self.norm(x_ND) if self.pre_norm and self.norm is not None else x_ND
 
     def residual(self, x_ND: np.ndarray) -> np.ndarray | None:
-        """What the last linear layer of f adds to its product."""
+        """The residual that the last linear layer of f adds to its product."""
         return x_ND if self.output_norm is None else None
 
     def leaving(self, x_ND: np.ndarray, y_ND: np.ndarray) -> np.ndarray:

@@ -18,7 +18,7 @@ PROJECTIONS = ("decoder.projection", "head.output")
 
 @dataclass
 class NeededTensors:
-    """What a model asked of its Parameters: all that it needs of a checkpoint's tensors.
+    """The tensors and packed layers that a model asked its Parameters for.
 
     tensors  by name
     layers   packed, by name and precision

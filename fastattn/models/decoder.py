@@ -5,49 +5,49 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from fastattn.errors import CheckpointError
-from fastattn.layers.attention_inputs import CachedRows, LayerCache, RecordedRows, Rows, WholeRows
+from fastattn.layers.attention_inputs import CachedRows, Memory, RecordedRows, Rows, WholeRows
+from fastattn.layers.key_value_cache import DecoderSizes, KeyValueCache
 from fastattn.layers.parameters import Parameters
-from fastattn.models.memory import Memory
 from fastattn.models.output import OutputProjection
-from fastattn.models.sizes import DecoderSizes
-from fastattn.models.stack import Stack
+from fastattn.models.stack import build_stack
 from fastattn.ops.step_rows import StepRows
 from fastattn.spec.checkpoint import Checkpoint
 
 
 class Decoder:
-    """A ``fastattn.decoding.model.Model`` without an encoder, from the tensors ``decoder.*``.
+    """A model that can be decoded: searched, sampled, streamed and scored; from the tensors ``decoder.*``.
 
-    Token ids are int32. Raises CheckpointError for a checkpoint without a decoder.
+    It has no encoder, but it may have a memory. Token ids are int32. A row's results depend on its own sequence alone.
+    Raises CheckpointError for a checkpoint without a decoder.
     """
 
     def __init__(self, checkpoint: Checkpoint, parameters: Parameters):
         spec = checkpoint.spec.decoder
         if spec is None:
             raise CheckpointError(f"expected a checkpoint with a decoder, got {checkpoint.spec.kind!r}")
-        self.ops = parameters.ops
-        self.decoder = Stack(parameters, "decoder", spec)
-        restrictable = checkpoint.shortlist is not None or getattr(checkpoint.text, "vocabulary_map", None) is not None
+        self.ops, self.width = parameters.ops, spec.width
+        self.decoder = build_stack(parameters, "decoder", spec)
+        restrictable = checkpoint.shortlist is not None or getattr(checkpoint.input, "vocabulary_map", None) is not None
         self.output = OutputProjection(parameters, checkpoint.shortlist, restrictable)
-        inner, queries = spec.feed_forward.inner_width, spec.attention.query_width
-        dtype = self.decoder.embedding.dtype
+        dtype = self.decoder.dtype
         self.sizes = DecoderSizes(
-            max_positions=spec.positions.limit,
+            max_positions=spec.max_positions,
             vocabulary=spec.vocabulary,
             layers=spec.layers,
-            layer_weights=spec.layers * spec.width * (2 * inner + 6 * queries),
+            layer_weights=self.decoder.layer_weights,
             row_width=self.decoder.row_width,
-            memory_width=2 * spec.attention.key_width if spec.cross_attention else 0,
+            memory_width=self.decoder.memory_width,
             row_dtype=np.dtype(np.uint16) if self.decoder.rounded else dtype,
             dtype=dtype,
+            records=self.decoder.records,
         )
 
     def encode(self, ids_B: Sequence[np.ndarray]) -> Memory:
-        """A memory without rows: there is no encoder."""
-        none_ND = self.ops.empty((0, self.decoder.spec.width), self.sizes.dtype)
+        """The sources' memory; without rows, as there is no encoder."""
+        none_ND = self.ops.empty((0, self.width), self.sizes.dtype)
         return Memory(none_ND, np.zeros(len(ids_B) + 1, np.int64), [])
 
-    def keep_memory(self, cache: LayerCache, rows_N: np.ndarray, memory: Memory) -> None:
+    def keep_memory(self, cache: KeyValueCache, rows_N: np.ndarray, memory: Memory) -> None:
         """Write the memory's keys and values to these rows of the cache's memory pool."""
         for keys_values_ME, keys_values_NE in zip(cache.memory.layers, memory.keys_values):
             self.ops.write_rows(keys_values_ME, rows_N, keys_values_NE, 0)
@@ -59,11 +59,18 @@ class Decoder:
         memory: Memory | None = None,
         *,
         attention: bool = False,
-        cache: LayerCache | None = None,
+        cache: KeyValueCache | None = None,
         slots_B: np.ndarray | None = None,
         firsts_B: np.ndarray | None = None,
     ) -> tuple[np.ndarray, np.ndarray | None]:
-        """Several tokens of each sequence; see ``fastattn.decoding.model.Model``."""
+        """One causal pass over several tokens of each sequence, ragged: (hidden_ND, attention_NS or None).
+
+        Without firsts_B: whole sequences, with their memory. With a cache, sequence b goes to slot ``slots_B[b]``.
+        firsts_B  int64: chunks of sequences, which continue each slot's history in the cache at this position (0: its
+                  start) and attend to the cache, memory included. Chunks have the bits of as many steps, wherever a
+                  sequence is cut. A pass over whole sequences has other bits, since attention sums in another order
+                  there; layers that look back without attention have the same.
+        """
         lengths_B = np.diff(starts_B1)
         begins_B = -starts_B1[:-1] if firsts_B is None else firsts_B - starts_B1[:-1]
         positions_N = (np.arange(len(tokens_N)) + np.repeat(begins_B, lengths_B)).astype(np.int32)
@@ -89,7 +96,7 @@ class Decoder:
 
     def step(
         self,
-        cache: LayerCache,
+        cache: KeyValueCache,
         slots_R: np.ndarray,
         tokens_R: np.ndarray,
         positions_R: np.ndarray,
@@ -99,6 +106,9 @@ class Decoder:
         rows = CachedRows(cache, slots_R, tokens_R, positions_R, self.decoder.bias, None, attention)
         return self.decoder(tokens_R, rows), rows.attention_NS
 
-    def step_of(self, cache: LayerCache, rows: StepRows) -> np.ndarray:
-        """A step to be recorded; see ``fastattn.decoding.model.Model``."""
+    def step_of(self, cache: KeyValueCache, rows: StepRows) -> np.ndarray:
+        """hidden_RD of a step to be recorded: one token for each row, none the first of its sequence.
+
+        No position of a later run is beyond the greatest of the rows' now. The caller keeps the cache's tables of rows.
+        """
         return self.decoder(rows.tokens_R, RecordedRows(cache, rows, self.decoder.bias))

@@ -8,7 +8,7 @@ from fastattn.errors import CheckpointError, InputError
 from fastattn.layers.attention_inputs import WholeRows
 from fastattn.layers.parameters import Parameters
 from fastattn.models.head import Head
-from fastattn.models.stack import Stack
+from fastattn.models.stack import build_stack
 from fastattn.spec.architecture import StackSpec
 from fastattn.spec.checkpoint import Checkpoint
 
@@ -19,11 +19,11 @@ CHUNK = 384
 
 
 class EncoderStack:
-    """Runs sentences through the stack of ``encoder.*``."""
+    """Runs sequences through the stack of ``encoder.*``."""
 
     def __init__(self, parameters: Parameters, spec: StackSpec):
         self.ops, self.spec = parameters.ops, spec
-        self.stack = Stack(parameters, "encoder", spec)
+        self.stack = build_stack(parameters, "encoder", spec)
 
     def encode(
         self,
@@ -33,6 +33,7 @@ class EncoderStack:
     ) -> tuple[np.ndarray, np.ndarray]:
         """(rows_ND, starts_B1): the last hidden states of the sentences end to end; ids are int32, one array each.
 
+        Where the stack takes rows in place of ids, each array is [T, its width]; types are ids' alone.
         types_B  the token type of each id; None: 0. A model without token types has no use for them.
         seen_B   how many first ids of a sentence all its ids attend to; None: all of them
         Sentence b holds rows starts[b] .. starts[b + 1]; an empty one holds none. A sentence longer than the model
@@ -46,17 +47,17 @@ class EncoderStack:
         while first < len(ids_B):
             end = max(first + 1, int(np.searchsorted(starts_B1, starts_B1[first] + chunk, side="right")) - 1)
             if starts_B1[first] < starts_B1[end]:
-                ids_N = np.concatenate(ids_B[first:end]).astype(np.int32, copy=False)
+                ids_N: np.ndarray = np.concatenate(ids_B[first:end]).astype(self.stack.input_dtype, copy=False)
                 positions_N = np.concatenate([np.arange(len(ids), dtype=np.int32) for ids in ids_B[first:end]])
                 types_N = None if types_B is None else np.concatenate(types_B[first:end]).astype(np.int32, copy=False)
                 within_B1 = starts_B1[first : end + 1] - starts_B1[first]
                 seen = None if seen_B is None else np.array(seen_B[first:end], np.int64)
                 rows = WholeRows(
-                    self.ops, within_B1, positions_N, self.stack.bias, self.spec.causal, types_N=types_N, seen_B=seen
+                    self.ops, within_B1, positions_N, self.stack.bias, self.stack.causal, types_N=types_N, seen_B=seen
                 )
                 parts.append(self.stack(ids_N, rows))
             first = end
-        none_ND = self.ops.empty((0, self.spec.width), self.stack.embedding.dtype)
+        none_ND = self.ops.empty((0, self.spec.width), self.stack.dtype)
         return self.ops.concatenate_rows(parts or [none_ND]), starts_B1
 
     def states(self, ids_T: np.ndarray) -> Iterator[np.ndarray]:
@@ -67,10 +68,10 @@ class EncoderStack:
         self._check_length(len(ids_T))
         starts_B1 = np.array([0, len(ids_T)], np.int64)
         positions_T = np.arange(len(ids_T), dtype=np.int32)
-        return self.stack.states(ids_T, WholeRows(self.ops, starts_B1, positions_T, self.stack.bias, self.spec.causal))
+        return self.stack.states(ids_T, WholeRows(self.ops, starts_B1, positions_T, self.stack.bias, self.stack.causal))
 
     def _check_length(self, longest: int) -> None:
-        limit = self.spec.positions.limit
+        limit = self.spec.max_positions
         if 0 < limit < longest:
             raise InputError(f"the model has {limit} positions, the sequence needs {longest}")
 

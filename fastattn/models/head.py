@@ -1,4 +1,4 @@
-"""What follows an encoder's last hidden states, in every variety of a HeadSpec: logits of texts or of tokens."""
+"""Heads: layers behind an encoder's last hidden states, which give logits of texts or of tokens."""
 
 import numpy as np
 
@@ -13,7 +13,7 @@ POOLINGS = {"first": "cls", "last": "lasttoken", "mean": "mean"}
 
 
 class Head:
-    """Numbers from hidden states, from the tensors ``head.*``.
+    """The layers of a HeadSpec, from the tensors ``head.*``.
 
     precision  of the last product; "": that of the model. The others are in float32, whatever the model's are.
     """
@@ -51,12 +51,12 @@ class Head:
         return self.ops.project_top_k(self._inside(self.ops.take_rows(rows_ND, rows_R)), self.output, k)
 
     def _between(self, rows_ND: np.ndarray, starts_B1: np.ndarray) -> np.ndarray:
-        """The sentences' own rows, of rows that may be others' too."""
+        """The rows of these sentences, where the batch has others too."""
         first, end = int(starts_B1[0]), int(starts_B1[-1])
         return rows_ND if (first, end) == (0, len(rows_ND)) else self.ops.take_rows(rows_ND, np.arange(first, end))
 
     def _inside(self, rows_ND: np.ndarray) -> np.ndarray:
-        """What the last layer takes."""
+        """The input of the last layer."""
         if self.inner is not None:
             rows_ND = self.inner(rows_ND)
         return rows_ND if self.norm is None else self.norm(rows_ND)

@@ -5,15 +5,14 @@ from typing import Any
 
 import numpy as np
 
-from fastattn.errors import CheckpointError
 from fastattn.layers.parameters import NeededTensors, Parameters
 from fastattn.models.encoder import EncoderModel
 from fastattn.models.encoder_decoder import EncoderDecoder
 from fastattn.ops.protocol import Ops
+from fastattn.spec.architecture import check_known
 from fastattn.spec.checkpoint import Checkpoint
 
-# Each is made of a checkpoint and its Parameters. One with a decoder has the members of
-# ``fastattn.decoding.model.Model``, one without has EncoderModel's.
+# Each is made of a checkpoint and its Parameters. One with a decoder is a Decoder, one without an EncoderModel.
 MODELS: dict[str, Callable[[Checkpoint, Parameters], Any]] = {
     "encoder": EncoderModel,
     "encoder-decoder": EncoderDecoder,
@@ -33,7 +32,6 @@ def build_model(
     precision, packed_file, factors and needed are those of Parameters. Raises CheckpointError for a kind that is not
     known, or stacks that do not go with it.
     """
-    kind = checkpoint.spec.kind
-    if kind not in MODELS:
-        raise CheckpointError(f"unknown kind of model {kind!r}; known: {', '.join(MODELS)}")
-    return MODELS[kind](checkpoint, Parameters(checkpoint.tensors, ops, precision, packed_file, factors, needed))
+    check_known("kind of model", checkpoint.spec.kind, MODELS)
+    parameters = Parameters(checkpoint.tensors, ops, precision, packed_file, factors, needed)
+    return MODELS[checkpoint.spec.kind](checkpoint, parameters)

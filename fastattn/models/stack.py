@@ -1,22 +1,56 @@
-"""A stack of blocks, an encoder's or a decoder's, in every variety of a StackSpec."""
+"""Stacks of layers, found by their kind: from a model's inputs to hidden states."""
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fastattn.layers.attention import CrossAttention, SelfAttention
 from fastattn.layers.attention_inputs import Rows
-from fastattn.layers.attention_positions import AttentionBias
+from fastattn.layers.attention_positions import Bias, position_bias
 from fastattn.layers.convolution import Convolved
 from fastattn.layers.embedding import Embedding
 from fastattn.layers.linear import FeedForward
 from fastattn.layers.norm import Norm
 from fastattn.layers.parameters import Parameters
 from fastattn.layers.recurrence import RECURRENCES, AverageAttention, SimpleRecurrence
-from fastattn.spec.architecture import StackSpec
+from fastattn.spec.architecture import StackSpec, check_known
 
 Sublayer = Callable[[np.ndarray, Rows], np.ndarray]
+
+
+class Stack:
+    """Base of all kinds of stacks, made from the tensors ``name.*``.
+
+    dtype         of its rows
+    input_dtype   of its inputs: ids, unless a kind takes rows
+    bias          of attention's scores, for sequences up to a length
+    attends       whether rows look at others of their sequence by attention, so that a decoder's have to be causal
+    causal        whether an encoder's do so backwards alone
+    records       whether all of a decoder's step is operations that can be recorded
+    row_width     of what a decoder caches of a row: keys and values, or a state
+    rounded       whether that is bfloat16
+    memory_width  of what a decoder caches of a row of its memory; 0: it has none
+    layer_weights  about how many weights the layers have
+    """
+
+    input_dtype: type = np.int32
+    attends = causal = records = rounded = False
+    row_width = memory_width = layer_weights = 0
+    dtype = np.dtype(np.float32)
+    bias: Bias = staticmethod(lambda longest: None)
+
+    def __call__(self, inputs_N: np.ndarray, rows: Rows) -> np.ndarray:
+        """The last hidden states: x_ND."""
+        raise NotImplementedError
+
+    def states(self, inputs_N: np.ndarray, rows: Rows) -> Iterator[np.ndarray]:
+        """x_ND after the embedding, after each layer and at the end: what a call returns, with the same bits."""
+        raise NotImplementedError
+
+    def project_memory(self, rows_ND: np.ndarray) -> list[np.ndarray]:
+        """For each layer what a decoder caches of an encoder's last hidden states: [N, memory_width]."""
+        return []
 
 
 class Block(NamedTuple):
@@ -27,36 +61,36 @@ class Block(NamedTuple):
     feed_forward: FeedForward
 
 
-class Stack:
-    """Embedding, blocks, final norm; from the tensors ``name.*``.
+class AttentionStack(Stack):
+    """Embedding, blocks, final norm, in every variety of a StackSpec."""
 
-    attends             whether rows look at others of their sequence by attention
-    row_width, rounded  the width of a cached row, and whether it is bfloat16: see SelfAttention
-    """
+    Embedding: type = Embedding  # called with the inputs, and the rows' positions and types
 
     def __init__(self, parameters: Parameters, name: str, spec: StackSpec):
-        self.ops, self.spec = parameters.ops, spec
-        self.embedding = Embedding(parameters, name, spec)
-        self.bias = AttentionBias(parameters, name, spec)
+        self.ops, self.spec, self.causal = parameters.ops, spec, spec.causal
+        self.embedding = self.Embedding(parameters, name, spec)
+        self.dtype = self.embedding.dtype
+        self.bias = position_bias(parameters, name, spec)
         self.blocks = [_block(parameters, f"{name}.layers.{i}", i, spec) for i in range(spec.layers)]
         self._parts: list[list[Sublayer]] = [[part for part in block if part is not None] for block in self.blocks]
         if spec.convolution is not None:
             self._parts[0] = [Convolved(parameters, name, spec, spec.convolution, self._parts[0])]
         self._sublayers = [sublayer for parts in self._parts for sublayer in parts]
         self.final_norm = Norm(parameters, f"{name}.final_norm", spec.norms) if spec.norms.final else None
-        self.attends = isinstance(self.blocks[0].mixer, SelfAttention)
-        self.row_width, self.rounded = self.blocks[0].mixer.row_width, self.blocks[0].mixer.rounded
+        mixer, inner = self.blocks[0].mixer, spec.feed_forward.inner_width
+        self.attends, self.row_width, self.rounded = isinstance(mixer, SelfAttention), mixer.row_width, mixer.rounded
+        self.records = spec.local is None  # where a window begins is computed outside of operations
+        self.memory_width = 2 * spec.attention.key_width if spec.cross_attention else 0
+        self.layer_weights = spec.layers * spec.width * (2 * inner + 6 * spec.attention.query_width)
 
-    def __call__(self, ids_N: np.ndarray, rows: Rows) -> np.ndarray:
-        """The last hidden states: x_ND."""
-        x_ND = self._embedded(ids_N, rows)
+    def __call__(self, inputs_N: np.ndarray, rows: Rows) -> np.ndarray:
+        x_ND = self._embedded(inputs_N, rows)
         for sublayer in self._sublayers:
             x_ND = sublayer(x_ND, rows)
         return self._finished(x_ND)
 
-    def states(self, ids_N: np.ndarray, rows: Rows) -> Iterator[np.ndarray]:
-        """x_ND after the embedding, after each block and at the end: what a call returns, with the same bits."""
-        x_ND = self._embedded(ids_N, rows)
+    def states(self, inputs_N: np.ndarray, rows: Rows) -> Iterator[np.ndarray]:
+        x_ND = self._embedded(inputs_N, rows)
         yield x_ND
         for parts in self._parts:
             for sublayer in parts:
@@ -64,10 +98,14 @@ class Stack:
             yield x_ND
         yield self._finished(x_ND)
 
-    def _embedded(self, ids_N: np.ndarray, rows: Rows) -> np.ndarray:
+    def project_memory(self, rows_ND: np.ndarray) -> list[np.ndarray]:
+        return [block.cross_attention.key_value(rows_ND) for block in self.blocks if block.cross_attention is not None]
+
+    def _embedded(self, inputs_N: np.ndarray, rows: Rows) -> np.ndarray:
         if self.spec.start_from_zero_embedding and rows.begins:
-            ids_N = np.where(rows.positions_N == 0, -1, ids_N).astype(np.int32)
-        return self.embedding(ids_N, rows.positions_N, rows.types_N)
+            inputs_N = np.where(rows.positions_N == 0, -1, inputs_N).astype(np.int32)
+        x_ND: np.ndarray = self.embedding(inputs_N, rows.positions_N, rows.types_N)
+        return x_ND
 
     def _finished(self, x_ND: np.ndarray) -> np.ndarray:
         if self.final_norm is not None:
@@ -84,3 +122,13 @@ def _block(parameters: Parameters, layer: str, number: int, spec: StackSpec) -> 
         CrossAttention(parameters, layer, number, spec) if spec.cross_attention else None,
         FeedForward(parameters, layer, spec),
     )
+
+
+# Kind of stack -> what makes one of Parameters, the stack's name and its spec.
+STACKS: dict[str, Callable[[Parameters, str, Any], Stack]] = {"attention": AttentionStack}
+
+
+def build_stack(parameters: Parameters, name: str, spec: StackSpec) -> Stack:
+    """The stack of that name; raises CheckpointError for an unknown kind."""
+    check_known("kind of stack", spec.kind, STACKS)
+    return STACKS[spec.kind](parameters, name, spec)

@@ -21,17 +21,19 @@ class StepRows:
 
     A step reads      tokens, positions, rows (where it writes), previous (the row before; both of the cache's table of
                       target positions), and ``positions + 1``, which are ``lengths``
-    for attention     slots and places, the rows of the cache's tables of histories and of memories; memory_lengths
+    for attention     slots and memory slots, the rows of the cache's tables of histories and of memories; memory_lengths
     a row's progress  steps, limits: tokens produced so far, and at most; chosen, scores: the last one, and the sum of
                       log-probabilities; is_over
-    subsets_R4        the row's number, and the place of its OutputSubset
+    subsets_R4        the row's number, and where its OutputSubset lies
     fresh_F           unused rows of the cache, which steps take in order
     counts            see above
     """
 
     def __init__(self, rows: int, fresh: int):
         self.tokens_R, self.positions_R, self.rows_R, self.previous_R = (np.zeros(rows, np.int32) for _ in range(4))
-        self.lengths_R, self.slots_R, self.places_R, self.memory_lengths_R = (np.ones(rows, np.int64) for _ in range(4))
+        self.lengths_R, self.slots_R, self.memory_slots_R, self.memory_lengths_R = (
+            np.ones(rows, np.int64) for _ in range(4)
+        )
         self.steps_R, self.limits_R = np.zeros(rows, np.int64), np.zeros(rows, np.int64)
         self.chosen_R, self.scores_R = np.zeros(rows, np.int32), np.zeros(rows, np.float32)
         self.is_over_R = np.zeros(rows, np.int32)
@@ -55,7 +57,7 @@ class StepRows:
     @property
     def shared(self) -> tuple[np.ndarray, ...]:
         """What rows that repeat the first one have of it from the beginning."""
-        return self.slots_R, self.places_R, self.memory_lengths_R, self.subsets_R4[:, 1:]
+        return self.slots_R, self.memory_slots_R, self.memory_lengths_R, self.subsets_R4[:, 1:]
 
     @property
     def progress(self) -> StepProgress:
@@ -70,7 +72,7 @@ class SubsetRows(NamedTuple):
 
     linear   of all of them
     rows_R4  those of StepRows, whose maker keeps the subsets
-    columns  no place has more
+    columns  no subset has more
     """
 
     linear: Any

@@ -1,8 +1,6 @@
-"""Architectures as plain data, which loaders write and models read.
+"""Architectures as plain data, which loaders write and models read; ``spec.tensors`` has their tensors."""
 
-``fastattn.spec.tensors`` has the names and shapes of a checkpoint's tensors.
-"""
-
+from collections.abc import Iterable
 from dataclasses import field
 
 from fastattn.errors import CheckpointError
@@ -23,15 +21,16 @@ MOST_TOKEN_TYPES = 16
 GREATEST = 2**31 - 1  # of a distance
 
 
-def _check_known(what: str, name: str, known: tuple[str, ...]) -> None:
+def check_known(what: str, name: str, known: Iterable[str]) -> None:
+    """Raise a CheckpointError that lists the known names unless ``name`` is one of them."""
     if name not in known:
         raise CheckpointError(f"unknown {what} {name!r}; known: {', '.join(known)}")
 
 
 def _check_counts(least: int, **counts: int) -> None:
+    wanted = f"be at least {least}" if least else "not be negative"
     for name, count in counts.items():
         if count < least:
-            wanted = "not be negative" if least == 0 else f"be at least {least}"
             raise CheckpointError(f"{name} should {wanted}, is {count}")
 
 
@@ -73,12 +72,12 @@ class FeedForwardSpec:
 
     def __post_init__(self) -> None:
         _check_counts(1, inner_width=self.inner_width)
-        _check_known("activation", self.activation, ACTIVATIONS)
+        check_known("activation", self.activation, ACTIVATIONS)
 
 
 @dataclass(frozen=True)
 class NormSpec:
-    """The kind of norm and its places: before or after each sublayer, after all blocks, after the embedding."""
+    """The kind of norm and where it stands: before or after each sublayer, after all blocks, after the embedding."""
 
     kind: str = "layer"
     epsilon: float = 1e-5
@@ -90,20 +89,19 @@ class NormSpec:
     output: bool = False  # before: x + norm(f(norm(x))), a norm of what is added too (Ding 2021)
 
     def __post_init__(self) -> None:
-        _check_known("norm", self.kind, NORMS)
+        check_known("norm", self.kind, NORMS)
         if not self.before and (self.output or not self.first):
             raise CheckpointError("norms after each sublayer go with no other norms of sublayers")
 
 
 @dataclass(frozen=True)
 class Stretch:
-    """Rotary positions slowed for texts longer than those of training, which the fast pairs of dimensions are not.
+    """Scaled rotary positions, for texts longer than those of training: slow pairs of dimensions turn slower still.
 
     kind     from STRETCHES: YaRN (Peng 2023, section 3.2), or Llama 3's form of it
     factor   by which the slow pairs are slowed
     length   of the longest texts of training
-    slow, fast  turns within this length: pairs with fewer are slowed by the whole factor, those with more not at all,
-             those between in part
+    slow, fast  turns within this length: pairs with fewer get the whole factor, with more none, between a part of it
     whole    yarn: whether the part begins and ends at a pair
     size     multiplies sines and cosines
     """
@@ -117,7 +115,7 @@ class Stretch:
     size: float = 1.0
 
     def __post_init__(self) -> None:
-        _check_known("stretch of rotary positions", self.kind, STRETCHES)
+        check_known("stretch of rotary positions", self.kind, STRETCHES)
         numbers = (self.factor, self.length, self.slow, self.fast, self.size)
         if not (all(1e-30 < number < 1e30 for number in numbers) and self.slow < self.fast):
             raise CheckpointError(
@@ -147,7 +145,7 @@ class Rotary:
 
 @dataclass(frozen=True)
 class LocalSpec:
-    """Layers of an encoder whose rows see only their surroundings (Beltagy 2020): ``before`` keys and ``after``."""
+    """Layers whose rows see only their surroundings (Beltagy 2020): ``before`` keys and, in an encoder, ``after``."""
 
     layers: tuple[int, ...]
     before: int
@@ -191,15 +189,14 @@ class Disentangled:
 
 @dataclass(frozen=True)
 class Convolution:
-    """A convolution of an encoder's embedded rows, added to its first block (DeBERTa-v2's of its larger sizes):
-    norm(x + activation(convolution))."""
+    """norm(first block(x) + activation(convolution of x)), of an encoder's embedded rows (He 2021, larger sizes)."""
 
     width: int  # of its kernel, odd: rows that it sees
     activation: str = "tanh"
 
     def __post_init__(self) -> None:
         _check_counts(1, width_of_the_convolution=self.width)
-        _check_known("activation", self.activation, ACTIVATIONS)
+        check_known("activation", self.activation, ACTIVATIONS)
         if self.width % 2 == 0:
             raise CheckpointError(
                 f"a convolution sees as many rows before as after, which a width of {self.width} is not"
@@ -224,7 +221,7 @@ class PositionSpec:
     disentangled: Disentangled | None = None  # None: its defaults
 
     def __post_init__(self) -> None:
-        _check_known("positions", self.kind, POSITIONS)
+        check_known("positions", self.kind, POSITIONS)
         _check_counts(0, start=self.start)
         if self.max_distance > GREATEST:
             raise CheckpointError(f"max_distance should be at most {GREATEST}")
@@ -267,8 +264,8 @@ class RecurrenceSpec:
     gates: bool = True  # input and average are gated and added; else the average alone
 
     def __post_init__(self) -> None:
-        _check_known("recurrence", self.kind, RECURRENCES)
-        _check_known("activation of a recurrence", self.activation, ACTIVATIONS)
+        check_known("recurrence", self.kind, RECURRENCES)
+        check_known("activation of a recurrence", self.activation, ACTIVATIONS)
         _check_counts(0, inner_width=self.inner_width)
 
 
@@ -282,11 +279,16 @@ class AlignmentSpec:
 
 @dataclass(frozen=True)
 class StackSpec:
-    """An encoder's or a decoder's stack of blocks, of width D."""
+    """An encoder's or a decoder's stack of attention blocks, of width D.
 
+    A stack of another kind has a class of its own, with kind, a name in the tables ``STACKS`` of ``spec.tensors`` and
+    ``models.stack``, layers, width, vocabulary, max_positions, cross_attention, projection_bias and ``check_role``.
+    """
+
+    kind = "attention"
     layers: int
     width: int
-    vocabulary: int
+    vocabulary: int  # 0: its inputs are no ids
     attention: AttentionSpec
     feed_forward: FeedForwardSpec
     norms: NormSpec = NormSpec()
@@ -307,8 +309,8 @@ class StackSpec:
     alignment: AlignmentSpec = AlignmentSpec()
 
     def __post_init__(self) -> None:
-        _check_counts(1, layers=self.layers, width=self.width, vocabulary=self.vocabulary)
-        _check_counts(0, token_types=self.token_types, embedding_width=self.embedding_width)
+        _check_counts(1, layers=self.layers, width=self.width)
+        _check_counts(0, vocabulary=self.vocabulary, token_types=self.token_types, embedding_width=self.embedding_width)
         if self.token_types > MOST_TOKEN_TYPES:
             raise CheckpointError(f"token_types should be at most {MOST_TOKEN_TYPES}, is {self.token_types}")
         if self.positions.kind == "disentangled" and (self.attention.heads != self.attention.key_heads or self.causal):
@@ -322,10 +324,30 @@ class StackSpec:
                 f"{self.positions.kind} positions act inside an attention, {self.recurrence.kind} has none"
             )
 
+    @property
+    def max_positions(self) -> int:
+        """The most positions; 0: no limit."""
+        return self.positions.limit
+
+    def check_role(self, name: str) -> None:
+        """Raise CheckpointError unless the stack may be the ``encoder`` or ``decoder`` of a model."""
+        if name == "encoder":
+            if self.recurrence is not None:
+                raise CheckpointError(f"an encoder looks both ways by self-attention, not by {self.recurrence.kind}")
+            return
+        if self.causal or (self.local is not None and self.local.after):
+            raise CheckpointError("a decoder is causal by itself, and its local layers look back alone")
+        if self.local is not None and self.recurrence is not None:
+            raise CheckpointError(f"local layers have an attention, {self.recurrence.kind} has none")
+        if self.positions.padding >= 0:
+            raise CheckpointError("an id that does not count among the positions is an encoder's")
+        if self.positions.kind == "disentangled" or self.convolution is not None:
+            raise CheckpointError("disentangled attention and convolutions are an encoder's")
+
 
 @dataclass(frozen=True)
 class HeadSpec:
-    """What follows an encoder's last hidden states: perhaps norm(activation(a linear layer)), then a linear layer."""
+    """The layers behind an encoder's last hidden states: perhaps norm(activation(linear(x))), then a linear one."""
 
     rows: str  # of a sentence, a name in HEAD_ROWS
     outputs: int  # labels, a vocabulary, or a vector's width
@@ -333,12 +355,12 @@ class HeadSpec:
     inner_width: int = 0  # of the first layer; 0: there is none, so no activation and no norm
     inner_bias: bool = True
     activation: str = "tanh"
-    norm: NormSpec | None = None  # of its places none matters
+    norm: NormSpec | None = None  # where it stands does not matter
     padding: int = -1  # of the last row: the id that does not count at a text's end
 
     def __post_init__(self) -> None:
-        _check_known("rows of a head", self.rows, HEAD_ROWS)
-        _check_known("activation of a head", self.activation, ACTIVATIONS)
+        check_known("rows of a head", self.rows, HEAD_ROWS)
+        check_known("activation of a head", self.activation, ACTIVATIONS)
         _check_counts(1, outputs=self.outputs)
         _check_counts(0, inner_width=self.inner_width)
         if self.norm is not None and not self.inner_width:
@@ -347,7 +369,7 @@ class HeadSpec:
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """An architecture: its kind, a name in ``fastattn.models.kinds.MODELS``, the stacks that this kind has, a head."""
+    """An architecture: its kind, a name in ``fastattn.models.kinds.MODELS``, its stacks, of any kinds, and a head."""
 
     kind: str
     encoder: StackSpec | None = None
@@ -360,14 +382,8 @@ class ModelSpec:
             raise CheckpointError("a head follows an encoder without a decoder")
         if encoder is None and decoder is None:
             raise CheckpointError(f"{self.kind} has neither an encoder nor a decoder")
-        if decoder is not None and (decoder.local is not None or decoder.causal):
-            raise CheckpointError("a decoder is causal by itself, and has no local layers")
-        if decoder is not None and decoder.positions.padding >= 0:
-            raise CheckpointError("an id that does not count among the positions is an encoder's")
-        if decoder is not None and (decoder.positions.kind == "disentangled" or decoder.convolution is not None):
-            raise CheckpointError("disentangled attention and convolutions are an encoder's")
-        if encoder is not None and encoder.recurrence is not None:
-            raise CheckpointError(f"an encoder looks both ways by self-attention, not by {encoder.recurrence.kind}")
+        for name, stack in self.stacks.items():
+            stack.check_role(name)
         if decoder is None or not decoder.cross_attention:
             return
         if encoder is None:

@@ -1,4 +1,4 @@
-"""What a loader returns, the same for all exporters."""
+"""Checkpoints: what a loader returns, the same for all exporters."""
 
 from collections.abc import Mapping
 from dataclasses import field, replace
@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fastattn.errors import CheckpointError
 from fastattn.spec.architecture import ModelSpec
 from fastattn.spec.quantized import Tensor
 from fastattn.spec.text_spec import EncoderText, TranslationText
@@ -28,9 +29,29 @@ class Shortlist:
     copied: bool = False
 
 
+@dataclass(frozen=True)
+class IdsInput:
+    """The input of a model that is given token ids, for which the checkpoint has no tokenizer."""
+
+
+@dataclass(frozen=True)
+class ArrayInput:
+    """The input of a model that is given an array: an image, a grid of features, frames of sound.
+
+    axes   a letter for each axis, such as "HWC"
+    shape  its sizes; 0: any
+    """
+
+    axes: str
+    shape: tuple[int, ...]
+
+
+Text = TranslationText | EncoderText
+
+
 @dataclass
 class Checkpoint:
-    """What a loader returns: the architecture, its tensors by canonical name, and the tokenizer's data.
+    """A model as read from files: its architecture, its tensors by canonical name, and what its input is.
 
     ``tensors`` are float32 arrays, or QuantizedTensors for linear weights and embedding tables; tied weights are one
     object under both names. ``precision`` is that of the weights in the file. ``headless`` says why an encoder has no
@@ -39,7 +60,7 @@ class Checkpoint:
 
     spec: ModelSpec
     tensors: Mapping[str, Tensor]
-    text: TranslationText | EncoderText
+    input: Text | IdsInput | ArrayInput
     precision: str = "float32"
     format: str = ""
     details: dict[str, str] = field(default_factory=dict)
@@ -47,10 +68,22 @@ class Checkpoint:
     shortlist: Shortlist | None = None
     headless: str = ""
 
+    @property
+    def text(self) -> Text:
+        """How text becomes ids. Raises CheckpointError for a model whose input is no text."""
+        if not isinstance(self.input, Text):
+            kind = "token ids" if isinstance(self.input, IdsInput) else f"an array {'x'.join(self.input.axes)}"
+            raise CheckpointError(f"the model takes {kind}, not text")
+        return self.input
+
+    @text.setter
+    def text(self, text: Text) -> None:
+        self.input = text
+
     def without_head(self) -> "Checkpoint":
         """The encoder alone."""
         if self.spec.head is None:
             return self
         kept = {name: tensor for name, tensor in self.tensors.items() if not name.startswith("head.")}
-        text = replace(self.text, labels=()) if isinstance(self.text, EncoderText) else self.text
-        return replace(self, spec=replace(self.spec, head=None), tensors=kept, text=text)
+        unlabelled = replace(self.input, labels=()) if isinstance(self.input, EncoderText) else self.input
+        return replace(self, spec=replace(self.spec, head=None), tensors=kept, input=unlabelled)

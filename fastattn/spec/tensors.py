@@ -1,67 +1,72 @@
 """The tensors that a checkpoint of an architecture must hold, and checks of those that it has.
 
-Canonical tensor names; all are float32 (or a QuantizedTensor, for matrices), weights [outputs, inputs]; STACK is
-``encoder`` or ``decoder``::
+Canonical tensor names; all are float32 (or a QuantizedTensor, for matrices), weights [outputs, inputs]. Those of a
+stack follow its name, ``encoder`` or ``decoder``, and a dot; of one of the kind "attention" they are::
 
-    STACK.embedding.weight                       [V, E]   E: embedding_width, or D
-    STACK.positions                              [P, E]   positions "table", or "relative" with learned ones;
-                                                         the first row is positions.padding's, if there is one
-    STACK.token_types                            [U, E]   token_types > 0
-    STACK.relative_bias                          [buckets, H]   positions "relative"
-    STACK.distances                              [2 buckets, D]   positions "disentangled"; or 2 max_distance rows
-    STACK.distance_norm.*                        [D]   likewise, disentangled.norm
-    STACK.embedding_norm.{weight,bias}           [E]   [D] if norm_after_projection
-    STACK.embedding_projection.*                 [D, E]   embedding_width > 0
-    STACK.convolution.*                          [D, C D]   convolution of width C; columns: rows before, between, after
-    STACK.convolution_norm.*                     [D]
-    STACK.layers.N.self_attention.norm.*         [D]   not in layer 0 if norms.first is False
-    STACK.layers.N.self_attention.qkv.*          [(H + 2 G) K, D]   rows: queries, keys, values
-    STACK.layers.N.self_attention.distances.*    [H K, D]   disentangled, not shared: queries then keys, or one of them
-    STACK.layers.N.self_attention.query_norm.weight, .key_norm.weight   [K]   attention.head_norms
-    STACK.layers.N.self_attention.output.*       [D, H K]
-    STACK.layers.N.self_attention.output_norm.*  [D]   norms.output; likewise of feed_forward
-    decoder.layers.N.ssru.norm.*                 [D]   recurrence "ssru", in place of self_attention
-    decoder.layers.N.ssru.input.*                [2 D, D]   rows: cell inputs, forget gates
-    decoder.layers.N.average_attention.norm.*    [D]   recurrence "average-attention", likewise
-    decoder.layers.N.average_attention.inner.*   [A, D]   recurrence.inner_width > 0
-    decoder.layers.N.average_attention.outer.*   [D, A]   likewise
-    decoder.layers.N.average_attention.input_gate.*, .forget_gate.*   [D, D]   recurrence.gates
-    decoder.layers.N.cross_attention.norm.*, .query.*, .key_value.*, .output.*
-    STACK.layers.N.feed_forward.norm.*           [D]
-    STACK.layers.N.feed_forward.inner.*          [F, D]   the activated product
-    STACK.layers.N.feed_forward.inner_linear.*   [F, D]   gated only: multiplies the activated one
-    STACK.layers.N.feed_forward.outer.*          [D, F]
-    STACK.final_norm.*                           [D]
-    decoder.projection.*                         [V, D]
-    head.inner.*                                 [I, D]   head.inner_width > 0
-    head.norm.*                                  [I]   head.norm
-    head.output.*                                [outputs, I or D]
+    embedding.weight                       [V, E]   E: embedding_width, or D; vocabulary > 0
+    positions                              [P, E]   positions "table", or "relative" with learned ones;
+                                                    the first row is positions.padding's, if there is one
+    token_types                            [U, E]   token_types > 0
+    relative_bias                          [buckets, H]   positions "relative"
+    distances                              [2 buckets, D]   positions "disentangled"; or 2 max_distance rows
+    distance_norm.*                        [D]   likewise, disentangled.norm
+    embedding_norm.{weight,bias}           [E]   [D] if norm_after_projection
+    embedding_projection.*                 [D, E]   embedding_width > 0
+    convolution.*                          [D, C D]   convolution of width C; columns: rows before, between, after
+    convolution_norm.*                     [D]
+    layers.N.self_attention.norm.*         [D]   not in layer 0 if norms.first is False
+    layers.N.self_attention.qkv.*          [(H + 2 G) K, D]   rows: queries, keys, values
+    layers.N.self_attention.distances.*    [H K, D]   disentangled, not shared: queries then keys, or one of them
+    layers.N.self_attention.query_norm.weight, .key_norm.weight   [K]   attention.head_norms
+    layers.N.self_attention.output.*       [D, H K]
+    layers.N.self_attention.output_norm.*  [D]   norms.output; likewise of feed_forward
+    layers.N.ssru.norm.*                   [D]   recurrence "ssru", in place of self_attention
+    layers.N.ssru.input.*                  [2 D, D]   rows: cell inputs, forget gates
+    layers.N.average_attention.norm.*      [D]   recurrence "average-attention", likewise
+    layers.N.average_attention.inner.*     [A, D]   recurrence.inner_width > 0
+    layers.N.average_attention.outer.*     [D, A]   likewise
+    layers.N.average_attention.input_gate.*, .forget_gate.*   [D, D]   recurrence.gates
+    layers.N.cross_attention.norm.*, .query.*, .key_value.*, .output.*
+    layers.N.feed_forward.norm.*           [D]
+    layers.N.feed_forward.inner.*          [F, D]   the activated product
+    layers.N.feed_forward.inner_linear.*   [F, D]   gated only: multiplies the activated one
+    layers.N.feed_forward.outer.*          [D, F]
+    final_norm.*                           [D]
+
+A decoder of any kind has a projection as well, and an encoder perhaps a head::
+
+    decoder.projection.*                   [V, D]
+    head.inner.*                           [I, D]   head.inner_width > 0
+    head.norm.*                            [I]   head.norm
+    head.output.*                          [outputs, I or D]
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from fastattn.errors import CheckpointError
 from fastattn.printable import first_of
-from fastattn.spec.architecture import Disentangled, HeadSpec, ModelSpec, RecurrenceSpec, StackSpec
+from fastattn.spec.architecture import Disentangled, HeadSpec, ModelSpec, RecurrenceSpec, StackSpec, check_known
 from fastattn.spec.quantized import Tensor
 
+Shapes = dict[str, tuple[int, ...]]
 
-def _linear(shapes: dict, name: str, outputs: int, inputs: int, bias: bool) -> None:
+
+def _linear(shapes: Shapes, name: str, outputs: int, inputs: int, bias: bool) -> None:
     shapes[name + ".weight"] = (outputs, inputs)
     if bias:
         shapes[name + ".bias"] = (outputs,)
 
 
-def _norm(shapes: dict, name: str, spec: StackSpec, width: int = 0) -> None:
+def _norm(shapes: Shapes, name: str, spec: StackSpec, width: int = 0) -> None:
     shapes[name + ".weight"] = (width or spec.width,)
     if spec.norms.kind == "layer" and spec.norms.biases:
         shapes[name + ".bias"] = (width or spec.width,)
 
 
-def _self_attention(shapes: dict, layer: str, spec: StackSpec) -> None:
+def _self_attention(shapes: Shapes, layer: str, spec: StackSpec) -> None:
     name, queries, keys = f"{layer}.self_attention", spec.attention.query_width, spec.attention.key_width
-    if spec.norms.first or not layer.endswith(".layers.0"):
+    if spec.norms.first or not layer == "layers.0":
         _norm(shapes, f"{name}.norm", spec)
     _linear(shapes, f"{name}.qkv", queries + 2 * keys, spec.width, spec.biases)
     if spec.positions.kind == "disentangled":
@@ -75,7 +80,7 @@ def _self_attention(shapes: dict, layer: str, spec: StackSpec) -> None:
         _norm(shapes, f"{name}.output_norm", spec)
 
 
-def _cross_attention(shapes: dict, layer: str, spec: StackSpec) -> None:
+def _cross_attention(shapes: Shapes, layer: str, spec: StackSpec) -> None:
     name, queries, keys = f"{layer}.cross_attention", spec.attention.query_width, spec.attention.key_width
     _norm(shapes, f"{name}.norm", spec)
     _linear(shapes, f"{name}.query", queries, spec.width, spec.biases)
@@ -83,7 +88,7 @@ def _cross_attention(shapes: dict, layer: str, spec: StackSpec) -> None:
     _linear(shapes, f"{name}.output", spec.width, queries, spec.biases)
 
 
-def _feed_forward(shapes: dict, layer: str, spec: StackSpec) -> None:
+def _feed_forward(shapes: Shapes, layer: str, spec: StackSpec) -> None:
     name, inner = f"{layer}.feed_forward", spec.feed_forward.inner_width
     _norm(shapes, f"{name}.norm", spec)
     _linear(shapes, f"{name}.inner", inner, spec.width, spec.biases)
@@ -94,12 +99,12 @@ def _feed_forward(shapes: dict, layer: str, spec: StackSpec) -> None:
         _norm(shapes, f"{name}.output_norm", spec)
 
 
-def _ssru(shapes: dict, layer: str, spec: StackSpec, recurrence: RecurrenceSpec) -> None:
+def _ssru(shapes: Shapes, layer: str, spec: StackSpec, recurrence: RecurrenceSpec) -> None:
     _norm(shapes, f"{layer}.ssru.norm", spec)
     _linear(shapes, f"{layer}.ssru.input", 2 * spec.width, spec.width, spec.biases)
 
 
-def _average_attention(shapes: dict, layer: str, spec: StackSpec, recurrence: RecurrenceSpec) -> None:
+def _average_attention(shapes: Shapes, layer: str, spec: StackSpec, recurrence: RecurrenceSpec) -> None:
     name = f"{layer}.average_attention"
     _norm(shapes, f"{name}.norm", spec)
     if recurrence.inner_width:
@@ -113,29 +118,29 @@ def _average_attention(shapes: dict, layer: str, spec: StackSpec, recurrence: Re
 _RECURRENCES = {"ssru": _ssru, "average-attention": _average_attention}
 
 
-def _stack_shapes(prefix: str, spec: StackSpec) -> dict[str, tuple[int, ...]]:
+def _attention_stack(spec: StackSpec) -> Shapes:
     width = spec.embedding_width or spec.width
-    shapes: dict[str, tuple[int, ...]] = {f"{prefix}.embedding.weight": (spec.vocabulary, width)}
+    shapes: Shapes = {"embedding.weight": (spec.vocabulary, width)} if spec.vocabulary else {}
     if spec.positions.has_table:
-        shapes[f"{prefix}.positions"] = (spec.positions.table_rows, width)
+        shapes["positions"] = (spec.positions.table_rows, width)
     if spec.token_types:
-        shapes[f"{prefix}.token_types"] = (spec.token_types, width)
+        shapes["token_types"] = (spec.token_types, width)
     if spec.positions.kind == "relative":
-        shapes[f"{prefix}.relative_bias"] = (spec.positions.buckets, spec.attention.heads)
+        shapes["relative_bias"] = (spec.positions.buckets, spec.attention.heads)
     if spec.positions.kind == "disentangled":
-        shapes[f"{prefix}.distances"] = (spec.positions.distance_rows, spec.width)
+        shapes["distances"] = (spec.positions.distance_rows, spec.width)
         if (spec.positions.disentangled or Disentangled()).norm:
-            _norm(shapes, f"{prefix}.distance_norm", spec)
+            _norm(shapes, "distance_norm", spec)
     if spec.norms.embedding:
-        _norm(shapes, f"{prefix}.embedding_norm", spec, 0 if spec.norm_after_projection else width)
+        _norm(shapes, "embedding_norm", spec, 0 if spec.norm_after_projection else width)
     if spec.embedding_width:
         bias = spec.biases and not spec.norm_after_projection
-        _linear(shapes, f"{prefix}.embedding_projection", spec.width, width, bias)
+        _linear(shapes, "embedding_projection", spec.width, width, bias)
     if spec.convolution is not None:
-        _linear(shapes, f"{prefix}.convolution", spec.width, spec.convolution.width * spec.width, spec.biases)
-        _norm(shapes, f"{prefix}.convolution_norm", spec)
+        _linear(shapes, "convolution", spec.width, spec.convolution.width * spec.width, spec.biases)
+        _norm(shapes, "convolution_norm", spec)
     for i in range(spec.layers):
-        layer = f"{prefix}.layers.{i}"
+        layer = f"layers.{i}"
         if spec.recurrence is None:
             _self_attention(shapes, layer, spec)
         else:
@@ -144,13 +149,17 @@ def _stack_shapes(prefix: str, spec: StackSpec) -> dict[str, tuple[int, ...]]:
             _cross_attention(shapes, layer, spec)
         _feed_forward(shapes, layer, spec)
     if spec.norms.final:
-        _norm(shapes, f"{prefix}.final_norm", spec)
+        _norm(shapes, "final_norm", spec)
     return shapes
 
 
-def head_shapes(head: HeadSpec, width: int) -> dict[str, tuple[int, ...]]:
+# Kind of stack -> the shapes of its tensors, from its spec, by their names within the stack.
+STACKS: dict[str, Callable[[Any], Shapes]] = {"attention": _attention_stack}
+
+
+def head_shapes(head: HeadSpec, width: int) -> Shapes:
     """Canonical name -> shape of a head's tensors, after hidden states of ``width``."""
-    shapes: dict[str, tuple[int, ...]] = {}
+    shapes: Shapes = {}
     if head.inner_width:
         _linear(shapes, "head.inner", head.inner_width, width, head.inner_bias)
     if head.norm is not None:
@@ -161,11 +170,12 @@ def head_shapes(head: HeadSpec, width: int) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def tensor_shapes(spec: ModelSpec) -> dict[str, tuple[int, ...]]:
+def tensor_shapes(spec: ModelSpec) -> Shapes:
     """Canonical name -> shape of every tensor that a checkpoint of this spec must hold."""
-    shapes: dict[str, tuple[int, ...]] = {}
+    shapes: Shapes = {}
     for name, stack in spec.stacks.items():
-        shapes |= _stack_shapes(name, stack)
+        check_known("kind of stack", stack.kind, STACKS)
+        shapes |= {f"{name}.{inside}": shape for inside, shape in STACKS[stack.kind](stack).items()}
     if spec.decoder is not None:
         _linear(shapes, "decoder.projection", spec.decoder.vocabulary, spec.decoder.width, spec.decoder.projection_bias)
     if spec.head is not None and spec.encoder is not None:

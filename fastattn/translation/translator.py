@@ -74,7 +74,7 @@ class Translator(ModelBase):
             )
         if checkpoint.spec.encoder is None or checkpoint.spec.decoder is None:
             raise CheckpointError(f"expected an encoder-decoder checkpoint, got {checkpoint.spec.kind!r}")
-        self._limit = checkpoint.spec.encoder.positions.limit
+        self._limit = checkpoint.spec.encoder.max_positions
         self._tokenizer = TranslationTokenizer(text, self._models)
         self._models = {}
         self._resolver = OptionResolver(self._tokenizer)

@@ -1,11 +1,15 @@
 """tests/goldens/architectures.npz: a few rows of each golden case, and the names and shapes of its tensors."""
 
 import json
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from tests import GOLDENS
 from tests.architectures.case import Case
+from tests.architectures.drawing import draw_all
+from tests.architectures.folders import write_folder
 
 FILE = GOLDENS / "architectures.npz"
 Shapes = dict[str, tuple[int, ...]]
@@ -21,3 +25,10 @@ def read_goldens(case: Case) -> tuple[Shapes, np.ndarray]:
     with np.load(FILE) as goldens:
         shapes = json.loads(goldens["shapes"].tobytes())[case.name]
         return {name: tuple(shape) for name, shape in shapes.items()}, goldens[case.name]
+
+
+def write_golden(case: Case, folder: Path, change: dict[str, Any] | None = None) -> np.ndarray:
+    """Write the case's folder, with another configuration perhaps; returns its rows."""
+    shapes, expected = read_goldens(case)
+    write_folder(folder, case.config | (change or {}), draw_all(shapes, case.seed))
+    return expected

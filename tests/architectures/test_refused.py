@@ -9,9 +9,7 @@ import pytest
 from fastattn.errors import CheckpointError
 from fastattn.weights import read
 from tests.architectures.cases import GOLDEN_CASES
-from tests.architectures.drawing import draw_all
-from tests.architectures.folders import write_folder
-from tests.architectures.goldens import read_goldens
+from tests.architectures.goldens import write_golden
 
 HUGE = 10**400
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
@@ -83,7 +81,7 @@ def test_a_setting_that_is_not_followed_is_named(
     name: str, change: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     case = next(case for case in GOLDEN_CASES if case.name == name)
-    write_folder(tmp_path, case.config | change, draw_all(read_goldens(case)[0], case.seed))
+    write_golden(case, tmp_path, change)
     with pytest.raises(CheckpointError) as raised:
         read(tmp_path)
     assert message in str(raised.value) and "\n" not in str(raised.value)
@@ -91,7 +89,6 @@ def test_a_setting_that_is_not_followed_is_named(
 
 def test_nomics_scaled_rotary_positions_end_where_scaling_would_begin(tmp_path: Path) -> None:
     case = next(case for case in GOLDEN_CASES if case.name == "nomic-gpt2-names-0")
-    config = case.config | {"rotary_scaling_factor": 2, "max_trained_positions": 50}
-    write_folder(tmp_path, config, draw_all(read_goldens(case)[0], case.seed))
+    write_golden(case, tmp_path, {"rotary_scaling_factor": 2, "max_trained_positions": 50})
     encoder = read(tmp_path).spec.encoder
     assert encoder is not None and encoder.positions.limit == 50

@@ -8,14 +8,12 @@ import pytest
 from fastattn.spec.architecture import StackSpec
 from fastattn.weights import read
 from tests.architectures.cases import GOLDEN_CASES
-from tests.architectures.drawing import draw_all
-from tests.architectures.folders import write_folder
-from tests.architectures.goldens import read_goldens
+from tests.architectures.goldens import write_golden
 
 
 def stack_of(name: str, change: dict[str, Any], folder: Path) -> StackSpec:
     case = next(case for case in GOLDEN_CASES if case.name == name)
-    write_folder(folder, case.config | change, draw_all(read_goldens(case)[0], case.seed))
+    write_golden(case, folder, change)
     encoder = read(folder).spec.encoder
     assert encoder is not None
     return encoder

@@ -41,7 +41,6 @@ MOST_MEMORY = 8 << 30  # bytes a process; a loop that does not end may well grow
 
 # What is nearest to a file whose name begins so: parts of names of tests, as many as one process may well run.
 NEAREST = {
-    "fastattn/decoding/key_value_cache": "key_value_cache decoding",
     "fastattn/decoding/candidates": "decoding_options decoding",
     "fastattn/decoding/constraints": "decoding_options",
     "fastattn/decoding/options": "decoding_options decoding_sampling translator_options checkpoint_settings",

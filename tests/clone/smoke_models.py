@@ -25,7 +25,7 @@ def main(folder: Path) -> None:
     model = {"type": "WordLevel", "vocab": words, "unk_token": "<unk>"}
     tokenizer = {"version": "1.0", "added_tokens": [], "pre_tokenizer": {"type": "WhitespaceSplit"}, "model": model}
     text = EncoderText(tokenizer=json.dumps(tokenizer).encode(), max_length=32)
-    encoder = dataclasses.replace(make_checkpoint(CASES[0]), text=text)
+    encoder = dataclasses.replace(make_checkpoint(CASES[0]), input=text)
     for name, checkpoint in (("translator", translation), ("encoder", encoder)):
         (folder / name).mkdir()
         convert.write(folder / name, checkpoint, "float32")

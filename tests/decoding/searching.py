@@ -1,25 +1,88 @@
-"""Searches and scores as the tests of decoding call them: with a scheduler of their own."""
+"""Searches and scores as the tests of decoding call them, and what they compare."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
+import pytest
 
+from fastattn.decoding import capacity
 from fastattn.decoding.jobs import Hypothesis, Job
 from fastattn.decoding.options import DecodingOptions
 from fastattn.decoding.plans import score_plan, search_plan
 from fastattn.decoding.service import DecodingService
-from tests.models.tiny_models import END, UNK
+from fastattn.decoding.worker import DecodingWorker
+from tests.models.tiny_models import END, START, UNK, random_sources
+from tests.scheduling.by_hand import SchedulerByHand
 
 
 def decode(model, jobs: Sequence[Job], options: DecodingOptions, threads: int = 1) -> list[list[Hypothesis]]:
-    """The hypotheses of each job, all searched for with these options."""
+    """The hypotheses of each job, all searched for with these options, by a scheduler of their own."""
     jobs = [replace(job, options=options) for job in jobs]
     service = DecodingService(model, END, UNK, threads)
     return service.scheduler(options).run(partial(search_plan, jobs, model.sizes))
 
 
+def search(model, sources, prefixes=None, threads: int = 1, **options) -> list[list[Hypothesis]]:
+    """``decode`` of sources, each with its target prefix."""
+    jobs = [Job(source, [START], prefix) for source, prefix in zip(sources, prefixes or [[]] * len(sources))]
+    return decode(model, jobs, DecodingOptions(**options), threads)
+
+
 def score(model, sources: Sequence[np.ndarray], targets: Sequence[np.ndarray], threads: int = 1) -> list[np.ndarray]:
     """The log-probabilities of each target's tokens behind its first."""
     return DecodingService(model, END, UNK, threads).scheduler().run(partial(score_plan, sources, targets))
+
+
+def by_hand(model, slots: int) -> SchedulerByHand:
+    return SchedulerByHand(partial(DecodingWorker, model, END, UNK), slots, model.ops.use_threads, 2, slots)
+
+
+def tokens_of(results: list[list[Hypothesis]]) -> list[list[list[int]]]:
+    return [[hypothesis.tokens.tolist() for hypothesis in hypotheses] for hypotheses in results]
+
+
+def plain(results: list[list[Hypothesis]]) -> list[list[tuple]]:
+    """What hypotheses are, to the bit."""
+    return [
+        [
+            (h.tokens.tolist(), repr(h.score), repr(h.log_probability), h.length)
+            + (() if h.attention_TS is None else (h.attention_TS.tobytes(),))
+            for h in hypotheses
+        ]
+        for hypotheses in results
+    ]
+
+
+def little_room(monkeypatch: pytest.MonkeyPatch, sentences: int, **others: float) -> None:
+    """A worker takes no more sentences at once, and of ``capacity``'s other bounds no more than these."""
+    for name, value in {"SENTENCES": sentences, "LIGHT": 1, **others}.items():
+        monkeypatch.setattr(capacity, name, value)
+
+
+def check_company(model, order, count: int, beam: int, room: int, threads: int) -> None:
+    """The first ``count`` of the sentences in that order, together, give what each of them gives alone."""
+    sources = random_sources(len(order), seed=8)
+    prefixes = [[5, 6][: b % 3] for b in range(len(order))]
+    options = {"beam_size": beam, "num_hypotheses": beam, "max_decoding_length": 10}
+    alone = [plain(search(model, [sources[b]], [prefixes[b]], **options))[0] for b in range(len(order))]
+    chosen = order[:count]
+    with pytest.MonkeyPatch.context() as patch:
+        # So little room that sentences of every age share the steps.
+        little_room(patch, room, SENTENCES_A_THREAD=1, TOKENS=60)
+        together = search(model, [sources[b] for b in chosen], [prefixes[b] for b in chosen], threads, **options)
+    assert plain(together) == [alone[b] for b in chosen]
+
+
+def check_scores(model) -> None:
+    """Each hypothesis has the log-probability that its tokens have by a full pass."""
+    sources = random_sources(8, seed=10)
+    options = {"beam_size": 4, "num_hypotheses": 4, "min_decoding_length": 0, "max_decoding_length": 15}
+    for source, hypotheses in zip(sources, search(model, sources, **options)):
+        assert len({tuple(hypothesis.tokens) for hypothesis in hypotheses}) == 4
+        for hypothesis in hypotheses:
+            target = [START, *hypothesis.tokens] + [END] * (hypothesis.length - len(hypothesis.tokens))
+            (log_probs_T,) = score(model, [source], [np.array(target, np.int32)])
+            assert hypothesis.log_probability == pytest.approx(log_probs_T.sum(), rel=1e-6)
+            assert hypothesis.score == pytest.approx(log_probs_T.sum() / hypothesis.length, rel=1e-6)

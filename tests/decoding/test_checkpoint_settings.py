@@ -97,6 +97,9 @@ def test_a_beam_that_is_too_narrow_is_refused_where_it_was_given() -> None:
     [
         ({}, 10, 0, 256),
         ({}, 200, 0, 400),
+        ({}, 300, 0, 500),  # of the model
+        ({"min_decoding_length": 400}, 10, 0, 400),
+        ({"max_decoding_length": 5}, 300, 0, 5),
         ({"max_length_factor": 2.5}, 3, 0, 8),  # rounded up
         ({"max_length_factor": 2.5}, 3, 4, 12),  # behind the prefix
         ({"max_length_factor": 0.1}, 3, 0, 1),
@@ -112,7 +115,15 @@ def test_limits_of_the_length(options: dict[str, Any], source: int, prefix: int,
     assert DecodingOptions(**options).limit(source, 500, prefix) == expected
 
 
-def test_word_penalty_in_a_score() -> None:
+def test_limits_of_a_model_that_has_none() -> None:
+    assert DecodingOptions().limit(300, 0) == 600
+    assert DecodingOptions(min_decoding_length=700).limit(10, 0) == 700
+
+
+def test_penalties_in_a_score() -> None:
+    assert normalized(-6.0, 3, 1.0) == -2.0
+    assert normalized(-6.0, 3, 0.0) == -6.0
+    assert normalized(-6.0, 4, 500.0) == 0.0
     assert normalized(-6.0, 3, 1.0, 0.5) == -2.5
     assert normalized(-6.0, 4, 0.0, -1.0) == -2.0
     assert normalized(-6.0, 4, 0.5, 1.0) == -5.0

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from fastattn.decoding import capacity
 from fastattn.decoding.batch import DecodingBatch
 from fastattn.decoding.jobs import Job
-from fastattn.decoding.key_value_cache import KeyValueCache
 from fastattn.decoding.options import DecodingOptions
-from fastattn.decoding.search import HOPELESS, apply_prefix, best_candidates, keep_beams, normalized
+from fastattn.decoding.search import HOPELESS, apply_prefix, best_candidates, keep_beams
 from fastattn.errors import InputError
+from fastattn.layers.key_value_cache import KeyValueCache
 from fastattn.ops import cpu as operations
 from fastattn.ops import reference
-from tests.decoding.searching import decode, score
+from tests.decoding.searching import check_company, check_scores, decode, little_room, plain, score, search, tokens_of
 from tests.models.tiny_models import (
     END,
     START,
@@ -27,16 +27,6 @@ from tests.models.tiny_models import (
     random_sources,
     steady_ops,
 )
-
-
-def _decode(model, sources, prefixes=None, threads=1, **options):
-    prefixes = prefixes or [[] for _ in sources]
-    jobs = [Job(source, [START], prefix) for source, prefix in zip(sources, prefixes)]
-    return decode(model, jobs, DecodingOptions(**options), threads)
-
-
-def _plain(results):
-    return [[(h.tokens.tolist(), h.score, h.length) for h in hypotheses] for hypotheses in results]
 
 
 def _naive_beam(model, source, options, prefix=()):
@@ -100,7 +90,7 @@ def test_beams_equal_the_naive_search(options, prefix):
     model = random_model(seed=11, dtype=np.float64, sharpness=4.0)
     options = {"max_decoding_length": 9} | options
     sources = random_sources(6, seed=12)
-    results = _decode(model, sources, [prefix] * 6, **options)
+    results = search(model, sources, [prefix] * 6, **options)
     for source, hypotheses in zip(sources, results):
         expected = _naive_beam(model, source, DecodingOptions(**options), prefix)
         assert [h.tokens.tolist() for h in hypotheses] == [tokens for tokens, _ in expected]
@@ -121,7 +111,7 @@ def test_a_wide_beam_finds_the_best_of_all_sequences():
                 total += next_log_probs(model, source, [START, *tokens[:t]], [END] if t == 0 else [])[token]
             every[tokens] = total
     best = max(every, key=every.get)
-    hypothesis = _decode(model, [source], beam_size=64, patience=10.0, length_penalty=0.5, max_decoding_length=3)[0][0]
+    hypothesis = search(model, [source], beam_size=64, patience=10.0, length_penalty=0.5, max_decoding_length=3)[0][0]
     ranked = max(every, key=lambda tokens: every[tokens] / len(tokens) ** 0.5)
     assert hypothesis.tokens.tolist() == [token for token in ranked if token != END]
     assert hypothesis.score == pytest.approx(every[ranked] / len(ranked) ** 0.5, rel=1e-6)
@@ -132,7 +122,7 @@ def test_a_wide_beam_finds_the_best_of_all_sequences():
 def test_a_beam_of_one_is_greedy_and_greedy_follows_the_best_token(variety, monkeypatch):
     model = random_model(seed=5, dtype=np.float64, **VARIETIES[variety])
     sources = random_sources(7, seed=6)
-    greedy = _decode(model, sources, beam_size=1, max_decoding_length=12)
+    greedy = search(model, sources, beam_size=1, max_decoding_length=12)
     original = DecodingBatch.__init__
 
     def with_candidates(self, *arguments):
@@ -140,7 +130,7 @@ def test_a_beam_of_one_is_greedy_and_greedy_follows_the_best_token(variety, monk
         self.candidates = 2
 
     monkeypatch.setattr(DecodingBatch, "__init__", with_candidates)
-    assert _plain(greedy) == _plain(_decode(model, sources, beam_size=1, max_decoding_length=12))
+    assert plain(greedy) == plain(search(model, sources, beam_size=1, max_decoding_length=12))
     for source, (hypothesis,) in zip(sources, greedy):
         tokens, total = [], 0.0
         while len(tokens) < 12 and END not in tokens:
@@ -153,36 +143,22 @@ def test_a_beam_of_one_is_greedy_and_greedy_follows_the_best_token(variety, monk
 
 
 MODELS = {"reference": random_model(seed=7, ops=steady_ops, sharpness=4.0)}
-MODELS |= {p: random_model(seed=7, ops=operations, precision=p, sharpness=4.0) for p in ("float32", "bfloat16", "int8")}
-
-
-def check_company(model, order, count, beam, places, threads):
-    """The first ``count`` of the sentences in that order, together, give what each of them gives alone."""
-    sources = random_sources(len(order), seed=8)
-    prefixes = [[5, 6][: b % 3] for b in range(len(order))]
-    options = {"beam_size": beam, "num_hypotheses": beam, "max_decoding_length": 10}
-    alone = [_plain(_decode(model, [sources[b]], [prefixes[b]], **options))[0] for b in range(len(order))]
-    chosen = order[:count]
-    with pytest.MonkeyPatch.context() as patch:
-        # So few places that sentences of every age share the steps.
-        patch.setattr(capacity, "SENTENCES", places)
-        patch.setattr(capacity, "LIGHT", 1)
-        patch.setattr(capacity, "SENTENCES_A_THREAD", 1)
-        patch.setattr(capacity, "TOKENS", 60)
-        together = _decode(model, [sources[b] for b in chosen], [prefixes[b] for b in chosen], threads, **options)
-    assert _plain(together) == [alone[b] for b in chosen]
+MODELS |= {
+    f"{variety}-{precision}": random_model(7, operations, precision, sharpness=4.0, **VARIETIES[variety])
+    for variety in ("pre-norm", "recurrent", "average")
+    for precision in ("float32", "bfloat16", "int8")
+}
 
 
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 @settings(max_examples=12, deadline=None)
 @given(st.permutations(range(12)), st.integers(1, 12), st.sampled_from([1, 3]), st.integers(1, 4), st.integers(1, 3))
-def test_company_order_and_threads_change_no_bit(model, order, count, beam, places, threads):
-    check_company(model, order, count, beam, places, threads)
+def test_company_order_and_threads_change_no_bit(model, order, count, beam, room, threads):
+    check_company(model, order, count, beam, room, threads)
 
 
 def test_freed_places_and_rows_are_used_again(monkeypatch):
-    monkeypatch.setattr(capacity, "SENTENCES", 3)
-    monkeypatch.setattr(capacity, "LIGHT", 1)
+    little_room(monkeypatch, 3)
     model = random_model(seed=7)
     sources = random_sources(20, seed=8)
     kept = []
@@ -193,18 +169,17 @@ def test_freed_places_and_rows_are_used_again(monkeypatch):
         kept.append((self, self.target.rows, self.memory.rows))
 
     monkeypatch.setattr(KeyValueCache, "__init__", keep)
-    results = _decode(model, sources, beam_size=2, max_decoding_length=10)
+    results = search(model, sources, beam_size=2, max_decoding_length=10)
     ((cache, *rows),) = kept
-    assert all(results) and len(cache._free_places) == len(cache._users_P) <= 4
+    assert all(results) and len(cache._free_memory_slots) == len(cache._users_P) <= 4
     for pool, before in zip((cache.target, cache.memory), rows, strict=True):
         assert pool.rows == before, "20 sentences fit into the rows of 3 only if these come back"
         assert len(np.unique(pool.take(pool.rows))) == pool.rows
 
 
 def test_sentences_that_end_at_once_leave_none_waiting(monkeypatch):
-    monkeypatch.setattr(capacity, "SENTENCES", 2)
-    monkeypatch.setattr(capacity, "LIGHT", 1)
-    results = _decode(random_model(seed=7), random_sources(7, seed=8), beam_size=2, max_decoding_length=1)
+    little_room(monkeypatch, 2)
+    results = search(random_model(seed=7), random_sources(7, seed=8), beam_size=2, max_decoding_length=1)
     assert [len(hypotheses) for hypotheses in results] == [1] * 7
 
 
@@ -213,8 +188,7 @@ def test_sentences_in_progress_outlive_those_that_end_at_once(monkeypatch):
     model = random_model(seed=7)
     sources = random_sources(3, seed=8, shortest=5, longest=5)
     jobs = [Job(sources[0], [START]), Job(sources[1], [START]), Job(sources[2], [START])]
-    monkeypatch.setattr(capacity, "SENTENCES", 2)
-    monkeypatch.setattr(capacity, "LIGHT", 1)
+    little_room(monkeypatch, 2)
     monkeypatch.setattr(DecodingOptions, "limit", lambda self, *lengths: {0: 9, 1: 3, 2: 1}[next(calls)])
     calls = iter(range(3))
     results = decode(model, jobs, DecodingOptions(beam_size=2, min_decoding_length=0))
@@ -225,7 +199,7 @@ def test_long_outputs_grow_the_cache():
     model = random_model(seed=2, dtype=np.float64)
     sources = random_sources(4, seed=3, shortest=60, longest=90)
     options = {"beam_size": 3, "min_decoding_length": 80, "max_decoding_length": 90}
-    results = _decode(model, sources, **options)
+    results = search(model, sources, **options)
     assert all(80 <= len(hypotheses[0].tokens) <= 90 for hypotheses in results)
     log_probs = score(model, sources, [np.array([START, *h[0].tokens, END], np.int32) for h in results])
     for (hypothesis,), log_probs_T in zip(results, log_probs):
@@ -236,15 +210,7 @@ def test_long_outputs_grow_the_cache():
 
 
 def test_scores_are_the_forced_log_probabilities():
-    model = random_model(seed=9, dtype=np.float64, sharpness=4.0)
-    sources = random_sources(8, seed=10)
-    options = {"beam_size": 4, "num_hypotheses": 4, "min_decoding_length": 0, "max_decoding_length": 15}
-    for source, hypotheses in zip(sources, _decode(model, sources, **options)):
-        for hypothesis in hypotheses:
-            target = [START, *hypothesis.tokens] + [END] * (hypothesis.length - len(hypothesis.tokens))
-            (log_probs_T,) = score(model, [source], [np.array(target, np.int32)])
-            assert hypothesis.log_probability == pytest.approx(log_probs_T.sum(), rel=1e-6)
-            assert hypothesis.score == pytest.approx(log_probs_T.sum() / hypothesis.length, rel=1e-6)
+    check_scores(random_model(seed=9, dtype=np.float64, sharpness=4.0))
 
 
 def test_scores_do_not_depend_on_batches(monkeypatch):
@@ -267,7 +233,7 @@ def test_attention_of_the_hypotheses_is_that_of_a_full_pass():
     sources = random_sources(6, seed=10)
     for prefix in ([], [4, 5]):
         options = {"beam_size": 3, "num_hypotheses": 3, "max_decoding_length": 8, "return_attention": True}
-        for source, hypotheses in zip(sources, _decode(model, sources, [prefix] * 6, **options)):
+        for source, hypotheses in zip(sources, search(model, sources, [prefix] * 6, **options)):
             for hypothesis in hypotheses:
                 inputs = np.array([START, *hypothesis.tokens], np.int32)
                 starts = np.array([0, len(inputs)], np.int64)
@@ -294,40 +260,8 @@ def test_jobs_without_source_or_start_are_refused():
 
 
 def test_greedy_search_copies_its_only_hypothesis():
-    (hypotheses,) = _decode(random_model(), random_sources(1), beam_size=1, patience=3.0, num_hypotheses=3)
+    (hypotheses,) = search(random_model(), random_sources(1), beam_size=1, patience=3.0, num_hypotheses=3)
     assert len(hypotheses) == 3 and len({h.score for h in hypotheses}) == 1
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"beam_size": 0}, "beam_size should be a whole number, at least 1; got 0"),
-        ({"beam_size": 2.5}, "beam_size"),
-        ({"beam_size": True}, "beam_size"),
-        ({"num_hypotheses": 0}, "num_hypotheses"),
-        ({"num_hypotheses": 3}, r"num_hypotheses \(3\) is greater than beam_size \* patience \(2\)"),
-        ({"beam_size": 5, "patience": 0.5, "num_hypotheses": 4}, r"patience \(3\)"),
-        ({"patience": 0}, "patience"),
-        ({"patience": float("nan")}, "patience"),
-        ({"length_penalty": "1"}, "length_penalty"),
-        ({"min_decoding_length": -1}, "min_decoding_length"),
-        ({"max_decoding_length": 0}, "max_decoding_length"),
-        ({"min_decoding_length": 5, "max_decoding_length": 4}, "min_decoding_length"),
-    ],
-)
-def test_options_that_no_search_can_follow(options, message):
-    with pytest.raises(InputError, match=message):
-        DecodingOptions(**options)
-
-
-def test_limits():
-    assert DecodingOptions().limit(10, 0) == 256
-    assert DecodingOptions().limit(300, 0) == 600
-    assert DecodingOptions().limit(300, 512) == 512
-    assert DecodingOptions(min_decoding_length=700).limit(10, 0) == 700
-    assert DecodingOptions(max_decoding_length=5).limit(300, 512) == 5
-    assert DecodingOptions(beam_size=5, patience=0.5).wanted == 3, "half away from zero"
-    assert DecodingOptions(beam_size=5, patience=0.3).wanted == 2
 
 
 def test_best_candidates_are_sorted_and_ties_go_to_the_lower_beam():
@@ -355,14 +289,8 @@ def test_ended_beams_go_on_with_the_next_candidates():
     assert kept_BR.tolist() == [[2, 1], [2, 3], [0, 3], [0, 1]]
 
 
-def test_normalized():
-    assert normalized(-6.0, 3, 1.0) == -2.0
-    assert normalized(-6.0, 3, 0.0) == -6.0
-    assert normalized(-6.0, 4, 500.0) == 0.0
-
-
 def test_the_reference_operations_serve_as_they_are():
     sources = random_sources(5, seed=3)
-    one = _decode(random_model(seed=4, ops=reference), sources, beam_size=2)
-    other = _decode(random_model(seed=4, ops=steady_ops), sources, beam_size=2)
-    assert [h[0].tokens.tolist() for h in one] == [h[0].tokens.tolist() for h in other]
+    one = search(random_model(seed=4, ops=reference), sources, beam_size=2)
+    other = search(random_model(seed=4, ops=steady_ops), sources, beam_size=2)
+    assert tokens_of(one) == tokens_of(other)

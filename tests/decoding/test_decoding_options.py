@@ -15,19 +15,12 @@ from fastattn.decoding.constraints import (
     repeated_ngrams,
     without_repeats,
 )
-from fastattn.decoding.jobs import Job
 from fastattn.decoding.options import DecodingOptions
 from fastattn.decoding.search import biased, coverage
 from fastattn.errors import InputError
 from fastattn.ops import cpu as operations
-from tests.decoding.searching import decode, score
+from tests.decoding.searching import score, search, tokens_of
 from tests.models.tiny_models import END, START, UNK, next_log_probs, random_model, random_sources, steady_ops
-
-
-def _decode(model, sources, prefixes=None, threads=1, **options):
-    prefixes = prefixes or [[] for _ in sources]
-    jobs = [Job(source, [START], prefix) for source, prefix in zip(sources, prefixes)]
-    return decode(model, jobs, DecodingOptions(**options), threads)
 
 
 def _listed(ids_RJ):
@@ -49,16 +42,16 @@ def test_without_scores_the_same_tokens_come(ops):
     model, sources = random_model(3, ops), random_sources(3, 9)
     for options in ({}, {"min_decoding_length": 4}, {"repetition_penalty": 1.5, "num_hypotheses": 2, "patience": 2}):
         options |= {"beam_size": 1, "max_decoding_length": 12}
-        with_scores, without = (_decode(model, sources, return_scores=scores, **options) for scores in (True, False))
+        with_scores, without = (search(model, sources, return_scores=scores, **options) for scores in (True, False))
         for expected, found in zip(with_scores, without):
-            assert [h.tokens.tolist() for h in found] == [h.tokens.tolist() for h in expected]
+            assert tokens_of([found]) == tokens_of([expected])
             assert all(np.isnan([h.log_probability, h.score]).all() for h in found)
 
 
 @pytest.mark.parametrize("options", [{"beam_size": 3}, {"beam_size": 1, "sampling_topk": 3, "seed": 1}])
 def test_scores_that_decide_are_there_unasked(options):
     model, sources = random_model(3), random_sources(3, 4)
-    for hypotheses in _decode(model, sources, return_scores=False, max_decoding_length=8, **options):
+    for hypotheses in search(model, sources, return_scores=False, max_decoding_length=8, **options):
         assert np.isfinite([h.score for h in hypotheses]).all()
 
 
@@ -147,7 +140,7 @@ def test_constrained_greedy_search(names):
     model = random_model(seed=31, dtype=np.float64, sharpness=4.0)
     sources, prefixes = random_sources(6, seed=32), [[], [4], [5, 9], [], [3, 3, 3], [6]]
     chosen = {name: CONSTRAINED[name] for name in names} | {"beam_size": 1, "max_decoding_length": 12}
-    results = _decode(model, sources, prefixes, **chosen)
+    results = search(model, sources, prefixes, **chosen)
     for source, prefix, (hypothesis,) in zip(sources, prefixes, results):
         tokens, total = _naive_greedy(model, source, prefix, DecodingOptions(**chosen))
         assert hypothesis.tokens.tolist() == tokens
@@ -164,8 +157,8 @@ def test_a_sentence_keeps_its_bits_in_company_under_all_options():
         {"beam_size": 2, "return_alternatives": True, "num_hypotheses": 3},
         {"beam_size": 1, "sampling_topk": 0, "num_hypotheses": 3, "seed": 5},
     ):
-        alone = [_decode(model, [s], [p], **common, **options)[0] for s, p in zip(sources, prefixes)]
-        together = _decode(model, sources[::-1], prefixes[::-1], threads=2, **common, **options)[::-1]
+        alone = [search(model, [s], [p], **common, **options)[0] for s, p in zip(sources, prefixes)]
+        together = search(model, sources[::-1], prefixes[::-1], threads=2, **common, **options)[::-1]
         for one, other in zip(alone, together, strict=True):
             assert [(h.tokens.tolist(), h.score) for h in one] == [(h.tokens.tolist(), h.score) for h in other]
 
@@ -177,7 +170,7 @@ def test_alternatives_score_as_forced_decoding_does(variety):
     model = random_model(seed=9, dtype=np.float64, sharpness=4.0, **variety)
     sources, prefix = random_sources(4, seed=10), [4, 8, 5]
     options = {"beam_size": 1, "length_penalty": 0.0, "min_decoding_length": 0, "max_decoding_length": 9}
-    results = _decode(model, sources, [prefix] * 4, return_alternatives=True, num_hypotheses=5, **options)
+    results = search(model, sources, [prefix] * 4, return_alternatives=True, num_hypotheses=5, **options)
     for source, hypotheses in zip(sources, results):
         first_V = next_log_probs(model, source, [START, *prefix], [END])
         assert [h.tokens[3] for h in hypotheses] == np.argsort(-first_V)[:5].tolist()
@@ -193,16 +186,16 @@ def test_alternatives_score_as_forced_decoding_does(variety):
 def test_alternatives_that_are_too_improbable_are_left_out_but_for_the_best():
     model, sources = random_model(seed=9), random_sources(3, seed=10)
     options = {"return_alternatives": True, "num_hypotheses": 8, "max_decoding_length": 3}
-    every = _decode(model, sources, **options)
+    every = search(model, sources, **options)
     assert [len(hypotheses) for hypotheses in every] == [8] * 3
-    for hypotheses, source in zip(_decode(model, sources, min_alternative_expansion_prob=0.08, **options), sources):
+    for hypotheses, source in zip(search(model, sources, min_alternative_expansion_prob=0.08, **options), sources):
         probable = (np.exp(next_log_probs(model, source, [START], [END])) >= 0.08).sum()
         assert len(hypotheses) == min(max(probable, 1), 8)
-    certain = _decode(model, sources, min_alternative_expansion_prob=1.0, **options)
+    certain = search(model, sources, min_alternative_expansion_prob=1.0, **options)
     assert [len(hypotheses) for hypotheses in certain] == [1] * 3
-    full = _decode(model, sources, [[4, 5, 6]] * 3, **options)
+    full = search(model, sources, [[4, 5, 6]] * 3, **options)
     assert all([h.tokens.tolist() for h in hypotheses] == [[4, 5, 6]] * 8 for hypotheses in full)
-    wide = _decode(model, sources, **options | {"num_hypotheses": 40})
+    wide = search(model, sources, **options | {"num_hypotheses": 40})
     assert [len(hypotheses) for hypotheses in wide] == [18] * 3, "as many as there are tokens, but for the end"
 
 
@@ -210,7 +203,7 @@ def test_nothing_left_to_say_still_ends():
     model, sources = random_model(seed=9), random_sources(2, seed=10)
     everything = [[token] for token in range(19) if token != END]
     for beam in (1, 3):
-        results = _decode(
+        results = search(
             model, sources, suppress_sequences=everything, min_decoding_length=2, max_decoding_length=4, beam_size=beam
         )
         assert all(0 <= token < 19 for hypotheses in results for h in hypotheses for token in h.tokens)
@@ -220,14 +213,14 @@ def test_the_callback_sees_every_token_in_order_and_can_stop():
     model, sources = random_model(seed=5, sharpness=4.0), random_sources(2 * SENTENCES_A_THREAD, seed=6)
     prefixes = [[], [4, 5], [6], [], [7, 8, 9, 4], [], [5], []]
     options = {"beam_size": 1, "max_decoding_length": 8, "length_penalty": 0.0}
-    plain = _decode(model, sources, prefixes, **options)
+    plain = search(model, sources, prefixes, **options)
     steps, callers = [], set()
 
     def watch(step):
         steps.append(step)
         callers.add(threading.current_thread())
 
-    assert [h[0].score for h in _decode(model, sources, prefixes, 2, callback=watch, **options)] == [
+    assert [h[0].score for h in search(model, sources, prefixes, 2, callback=watch, **options)] == [
         h[0].score for h in plain
     ]
     assert callers == {threading.current_thread()}
@@ -239,11 +232,11 @@ def test_the_callback_sees_every_token_in_order_and_can_stop():
         assert sum(step.log_probability for step in mine) == pytest.approx(hypothesis.score, rel=1e-5)
         assert not any(step.log_probability for step in mine[: len(prefixes[b])])
 
-    stopped = _decode(model, sources, prefixes, callback=lambda step: step.position == 2, **options)
+    stopped = search(model, sources, prefixes, callback=lambda step: step.position == 2, **options)
     for (short,), (long,), prefix in zip(stopped, plain, prefixes):
         assert short.tokens.tolist() == long.tokens[:3].tolist()
         assert short.length == min(3, long.length) and len(prefix) <= 4
-    first = _decode(model, sources[:2], callback=lambda step: step.sentence == 1, **options)
+    first = search(model, sources[:2], callback=lambda step: step.sentence == 1, **options)
     assert [len(h.tokens) for (h,) in first] == [len(plain[0][0].tokens), 1]
 
 
@@ -252,12 +245,25 @@ def test_an_error_in_the_callback_comes_through():
         raise KeyError("mine")
 
     with pytest.raises(KeyError, match="mine"):
-        _decode(random_model(), random_sources(9), threads=2, beam_size=1, callback=fail)
+        search(random_model(), random_sources(9), threads=2, beam_size=1, callback=fail)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"beam_size": 0}, "beam_size should be a whole number, at least 1; got 0"),
+        ({"beam_size": 2.5}, "beam_size"),
+        ({"beam_size": True}, "beam_size"),
+        ({"num_hypotheses": 0}, "num_hypotheses"),
+        ({"num_hypotheses": 3}, r"num_hypotheses \(3\) is greater than beam_size \* patience \(2\)"),
+        ({"beam_size": 5, "patience": 0.5, "num_hypotheses": 4}, r"patience \(3\)"),
+        ({"patience": 0}, "patience"),
+        ({"patience": float("nan")}, "patience"),
+        ({"length_penalty": "1"}, "length_penalty"),
+        ({"min_decoding_length": -1}, "min_decoding_length"),
+        ({"max_decoding_length": 0}, "max_decoding_length"),
+        ({"min_decoding_length": 5, "max_decoding_length": 4}, "min_decoding_length"),
+        *(({"timeout": wrong}, "timeout should be") for wrong in (0, -1, float("nan"), float("inf"), "5", True)),
         ({"repetition_penalty": 0}, "repetition_penalty should be greater than 0, got 0"),
         ({"repetition_penalty": "2"}, "repetition_penalty should be a finite number"),
         ({"coverage_penalty": float("inf")}, "coverage_penalty"),
@@ -286,8 +292,13 @@ def test_options_that_no_search_can_follow(options, message):
         DecodingOptions(**options)
 
 
+def test_finished_hypotheses_that_end_a_sentence():
+    assert DecodingOptions(beam_size=5, patience=0.5).wanted == 3, "half away from zero"
+    assert DecodingOptions(beam_size=5, patience=0.3).wanted == 2
+
+
 def test_samples_and_alternatives_may_be_many():
     assert DecodingOptions(beam_size=1, sampling_topk=3, num_hypotheses=50).num_hypotheses == 50
     assert DecodingOptions(beam_size=1, return_alternatives=True, num_hypotheses=50).num_hypotheses == 50
     with pytest.raises(InputError, match=r"sampling_topk \(20\) is greater than the vocabulary \(19\)"):
-        _decode(random_model(), random_sources(1), beam_size=1, sampling_topk=20)
+        search(random_model(), random_sources(1), beam_size=1, sampling_topk=20)

@@ -3,20 +3,16 @@
 import numpy as np
 import pytest
 
-from fastattn.decoding import capacity
-from fastattn.decoding.jobs import Job
-from fastattn.decoding.options import DecodingOptions
 from fastattn.decoding.sampling import draw, sentence_key, uniform
 from fastattn.ops import cpu as operations
-from tests.decoding.searching import decode
+from tests.decoding.searching import little_room, search
 from tests.models.tiny_models import END, START, UNK, next_log_probs, random_model, random_sources, steady_ops
 
 SAMPLES = 3000
 
 
 def _decode(model, sources, threads=1, prefix=(), **options):
-    jobs = [Job(source, [START], prefix) for source in sources]
-    return decode(model, jobs, DecodingOptions(beam_size=1, **options), threads)
+    return search(model, sources, [prefix] * len(sources), threads, beam_size=1, **options)
 
 
 def _improbable(counts, probabilities):
@@ -105,9 +101,7 @@ def test_samples_repeat_from_their_seed_in_any_company(monkeypatch):
         options = {"sampling_topk": top_k, "num_hypotheses": 3, "max_decoding_length": 7}
         alone = [_decode(model, [source], seed=49, **options)[0] for source in sources]
         with monkeypatch.context() as patch:
-            patch.setattr(capacity, "SENTENCES", 4)
-            patch.setattr(capacity, "LIGHT", 1)
-            patch.setattr(capacity, "SENTENCES_A_THREAD", 1)
+            little_room(patch, 4, SENTENCES_A_THREAD=1)
             together = _decode(model, sources[::-1], threads=3, seed=49, **options)[::-1]
         for one, other in zip(alone, together, strict=True):
             assert [(h.tokens.tolist(), h.score) for h in one] == [(h.tokens.tolist(), h.score) for h in other]

@@ -15,7 +15,6 @@ from fastattn.decoding.options import DecodingOptions
 from fastattn.decoding.plans import search_plan
 from fastattn.decoding.recorded_steps import RecordedSteps, padded
 from fastattn.decoding.service import DecodingService
-from fastattn.decoding.worker import DecodingWorker
 from fastattn.errors import CheckpointError
 from fastattn.models.kinds import build_model
 from fastattn.models.output import OutputProjection
@@ -25,14 +24,12 @@ from fastattn.ops.edits import NO_EDITS, Edits
 from fastattn.ops.step_rows import ENOUGH, FAULT, LIVE, OVER, STOP, USED, StepRows
 from fastattn.runtime.recording import StepRecorder
 from fastattn.spec.checkpoint import Shortlist
-from tests.decoding.searching import decode
-from tests.decoding.test_company import plain
+from tests.decoding.searching import by_hand, decode, plain
 from tests.models.tiny_models import END, START, UNK, VARIETIES, random_checkpoint, random_model, random_sources
-from tests.scheduling.by_hand import SchedulerByHand
 
 SOURCES = random_sources(40, seed=2, longest=12)
 # What computes outside of kernels is not recorded.
-IN_NUMPY = ("zero start", "plain average")
+IN_NUMPY = ("zero start", "plain average", "local")
 
 
 @contextmanager
@@ -121,7 +118,7 @@ def test_options_and_lists_of_words(name, options):
 def test_sentences_that_come_and_go(name, data, slots, at_once, programs):
     """Of several callers and options; between runs of one step or of many, with few programs or more."""
     model, requests = MODELS[name], []
-    scheduler = SchedulerByHand(partial(DecodingWorker, model, END, UNK), slots, model.ops.use_threads, 2, slots)
+    scheduler = by_hand(model, slots)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(recorded_steps, "AT_ONCE", at_once)
         patch.setattr(recorded_steps, "PROGRAMS", programs)

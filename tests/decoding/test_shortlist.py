@@ -8,15 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastattn import Translator
-from fastattn.decoding.jobs import Job
-from fastattn.decoding.options import DecodingOptions
 from fastattn.decoding.shortlist import allowed_ids
 from fastattn.models.encoder_decoder import EncoderDecoder
 from fastattn.models.kinds import build_model
 from fastattn.ops import cpu as operations
 from fastattn.ops import reference
 from fastattn.spec.checkpoint import Shortlist
-from tests.decoding.searching import decode, score
+from tests.decoding.searching import plain, score, search
 from tests.models.tiny_models import END, START, random_checkpoint, random_sources
 
 WORDS = 60
@@ -52,12 +50,7 @@ def build(ops=reference, precision="float32", shortlist=True, seed=0, **changes)
 
 
 def run(model, sources, prefixes=None, threads=1, **options):
-    jobs = [Job(source, [START], prefix) for source, prefix in zip(sources, prefixes or [[]] * len(sources))]
-    return decode(model, jobs, DecodingOptions(**{"max_decoding_length": 12} | options), threads)
-
-
-def plain(results):
-    return [[(h.tokens.tolist(), h.score, h.log_probability, h.length) for h in row] for row in results]
+    return search(model, sources, prefixes, threads, **{"max_decoding_length": 12} | options)
 
 
 OPTIONS = {

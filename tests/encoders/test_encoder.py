@@ -373,7 +373,7 @@ def test_arguments_of_the_encoder_itself() -> None:
         Encoder.from_checkpoint(checkpoint, threads=0, ops=reference)
     with pytest.raises(InputError, match="threads must be a whole number, got '2'"):
         Encoder.from_checkpoint(checkpoint, threads="2", ops=reference)  # type: ignore[arg-type]
-    translation = replace(checkpoint, text=TranslationText(("a",), ("a",)))
+    translation = replace(checkpoint, input=TranslationText(("a",), ("a",)))
     with pytest.raises(
         CheckpointError, match="an encoder's checkpoint is expected.*: use Translator, or fastattn translate$"
     ):

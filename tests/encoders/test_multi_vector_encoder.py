@@ -195,7 +195,7 @@ def test_a_model_without_a_limit_of_positions_has_one_of_what_fills_queries(tmp_
     spec = replace(checkpoint.spec, encoder=replace(stack, positions=replace(stack.positions, limit=0)))
     for length in (MOST_FILLED + 1, 10**13):
         settings = replace(text.multi_vector, expansion=length)
-        changed = replace(checkpoint, spec=spec, text=replace(text, multi_vector=settings))
+        changed = replace(checkpoint, spec=spec, input=replace(text, multi_vector=settings))
         with pytest.raises(CheckpointError, match=f"^queries should be filled up to at most 32768 ids, not {length}$"):
             MultiVectorEncoder.from_checkpoint(changed)
 

@@ -106,7 +106,7 @@ def test_firefox_with_its_shortlist(pulled: Callable[[str], Path], tmp_path: Pat
     kept: list[Any] = []
     model_cache.load_or_build(folder, "auto", "Translator", lambda *parts: kept.extend(parts))
     checkpoint, read = kept[0], weights.read(folder)
-    for name in ("spec", "text", "precision", "format", "details", "headless", "files"):
+    for name in ("spec", "input", "precision", "format", "details", "headless", "files"):
         assert getattr(checkpoint, name) == getattr(read, name)
     for name in ("always", "starts_V1", "targets"):
         np.testing.assert_array_equal(getattr(checkpoint.shortlist, name), getattr(read.shortlist, name))

@@ -11,58 +11,30 @@ from fastattn.spec.architecture import (
     RecurrenceSpec,
     StackSpec,
 )
+from fastattn.weights.native.config import FIRST_NAMES
 
-# Part -> its class, and keyword -> field.
-PARTS: dict[str, tuple[type, dict[str, str]]] = {
-    "attention": (
-        AttentionSpec,
-        {name: name for name in ("heads", "key_heads", "head_width", "query_scale", "head_norms")},
-    ),
-    "feed_forward": (FeedForwardSpec, {name: name for name in ("inner_width", "activation", "gated")}),
-    "norms": (
-        NormSpec,
-        {
-            "norm": "kind",
-            "norm_epsilon": "epsilon",
-            "norm_biases": "biases",
-            "pre_norm": "before",
-            "final_norm": "final",
-            "embedding_norm": "embedding",
-            "first_norm": "first",
-            "output_norms": "output",
-        },
-    ),
-    "positions": (
-        PositionSpec,
-        {
-            "positions": "kind",
-            "max_positions": "limit",
-            "sinusoid_start": "start",
-            "rotary": "rotary",
-            "alibi": "alibi",
-            "relative_buckets": "buckets",
-            "relative_max_distance": "max_distance",
-            "learned_positions": "learned",
-            "disentangled": "disentangled",
-        },
-    ),
-    "recurrence": (
-        RecurrenceSpec,
-        {
-            "recurrence": "kind",
-            "average_inner_width": "inner_width",
-            "average_activation": "activation",
-            "average_gates": "gates",
-        },
-    ),
-    "alignment": (AlignmentSpec, {"alignment_layer": "layer", "alignment_heads": "heads"}),
+PARTS = {
+    "attention": AttentionSpec,
+    "feed_forward": FeedForwardSpec,
+    "norms": NormSpec,
+    "positions": PositionSpec,
+    "recurrence": RecurrenceSpec,
+    "alignment": AlignmentSpec,
+}
+# Keyword -> (the part, its field): what they were called when a stack was flat, and what has come since.
+KEYWORDS = FIRST_NAMES | {
+    "head_norms": ("attention", "head_norms"),
+    "first_norm": ("norms", "first"),
+    "output_norms": ("norms", "output"),
+    "learned_positions": ("positions", "learned"),
+    "disentangled": ("positions", "disentangled"),
+    "recurrence": ("recurrence", "kind"),
 }
 
 
 def stack_spec(**keywords: Any) -> StackSpec:
-    parts: dict[str, Any] = {}
-    for part, (kind, fields) in PARTS.items():
-        given = {field: keywords.pop(keyword) for keyword, field in fields.items() if keyword in keywords}
-        if given:
-            parts[part] = kind(**given)
-    return StackSpec(**parts, **keywords)
+    parts: dict[str, dict[str, Any]] = {}
+    for keyword in [keyword for keyword in keywords if keyword in KEYWORDS]:
+        part, field = KEYWORDS[keyword]
+        parts.setdefault(part, {})[field] = keywords.pop(keyword)
+    return StackSpec(**{part: PARTS[part](**fields) for part, fields in parts.items()}, **keywords)

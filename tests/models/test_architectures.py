@@ -12,12 +12,20 @@ from fastattn.models.decoder import Decoder
 from fastattn.models.kinds import MODELS, build_model
 from fastattn.ops import cpu as operations
 from fastattn.ops import reference
-from fastattn.spec.architecture import AttentionSpec, FeedForwardSpec, ModelSpec, NormSpec, PositionSpec, StackSpec
+from fastattn.spec.architecture import (
+    AttentionSpec,
+    FeedForwardSpec,
+    LocalSpec,
+    ModelSpec,
+    NormSpec,
+    PositionSpec,
+    StackSpec,
+)
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.tensors import check_tensors, tensor_shapes
 from fastattn.spec.text_spec import TranslationText
 from tests.decoding.searching import decode, score
-from tests.models.test_models_transformer import _cached, _starts, _stepped
+from tests.models.stepping import cached, starts_of, stepped
 from tests.models.tiny_models import (
     END,
     START,
@@ -40,6 +48,7 @@ SPEC = StackSpec(
     positions=PositionSpec("table", limit=40),
     biases=False,
 )
+LOCAL = (None, LocalSpec((0,), before=0, after=0), LocalSpec((0, 1), before=3, after=0))
 NOTHING = np.zeros(0, np.int32)  # a source that there is not
 
 
@@ -48,8 +57,8 @@ def added(monkeypatch):
     monkeypatch.setitem(MODELS, KIND, Decoder)
 
 
-def _checkpoint(dtype=np.float32) -> Checkpoint:
-    rng, spec, words = np.random.default_rng(5), ModelSpec(KIND, decoder=SPEC), vocabulary(SPEC.vocabulary)
+def _checkpoint(dtype=np.float32, stack=SPEC) -> Checkpoint:
+    rng, spec, words = np.random.default_rng(5), ModelSpec(KIND, decoder=stack), vocabulary(SPEC.vocabulary)
     tensors = {}
     for name, shape in tensor_shapes(spec).items():
         drawn = 1 + 0.1 * rng.normal(size=shape) if "norm" in name else rng.normal(0, shape[-1] ** -0.5, shape)
@@ -62,11 +71,14 @@ def _rms(x_TD, weight_D):
     return x_TD / np.sqrt((x_TD**2).mean(axis=1, keepdims=True) + 1e-5) * weight_D
 
 
-def _formula(tensors, tokens_T):
+def _formula(tensors, tokens_T, local=None):
     """The log-probabilities of the token behind each, written out; nothing of it is the engine's."""
     T, attention = len(tokens_T), SPEC.attention
     x_TD = tensors["decoder.embedding.weight"][tokens_T] + tensors["decoder.positions"][:T]
-    for layer in ("decoder.layers.0", "decoder.layers.1"):
+    for number, layer in enumerate(("decoder.layers.0", "decoder.layers.1")):
+        seen_TS = np.tri(T, dtype=bool)
+        if local is not None and number in local.layers:
+            seen_TS &= ~np.tri(T, k=-local.before - 1, dtype=bool)
         weights = {name.removeprefix(layer + "."): value for name, value in tensors.items() if name.startswith(layer)}
         inside_TD = _rms(x_TD, weights["self_attention.norm.weight"])
         heads = (inside_TD @ weights["self_attention.qkv.weight"].T).reshape(T, -1, attention.head_width)
@@ -74,7 +86,7 @@ def _formula(tensors, tokens_T):
         contexts = []
         for head in range(4):
             scores_TS = query_THK[:, head] @ key_TGK[:, head // 2].T / np.sqrt(attention.head_width)
-            weights_TS = np.where(np.tri(T, dtype=bool), np.exp(scores_TS), 0)
+            weights_TS = np.where(seen_TS, np.exp(scores_TS), 0)
             contexts.append(weights_TS @ value_TGK[:, head // 2] / weights_TS.sum(axis=1, keepdims=True))
         x_TD = x_TD + np.concatenate(contexts, axis=1) @ weights["self_attention.output.weight"].T
         inside_TD = _rms(x_TD, weights["feed_forward.norm.weight"])
@@ -85,13 +97,15 @@ def _formula(tensors, tokens_T):
     return logits_TV - np.log(np.exp(logits_TV).sum(axis=1, keepdims=True))
 
 
+@pytest.mark.parametrize("local", LOCAL)
 @pytest.mark.parametrize(("ops", "tolerance"), [(reference, 1e-12), (operations, 1e-5)])
-def test_its_log_probabilities_are_the_formulas(ops, tolerance):
-    checkpoint, targets = _checkpoint(np.float64), random_sources(5, seed=3, shortest=2, longest=30)
-    model = build_model(checkpoint if ops is reference else _checkpoint(), ops)
+def test_its_log_probabilities_are_the_formulas(ops, tolerance, local):
+    stack = replace(SPEC, local=local)
+    checkpoint, targets = _checkpoint(np.float64, stack), random_sources(5, seed=3, shortest=2, longest=30)
+    model = build_model(checkpoint if ops is reference else _checkpoint(stack=stack), ops)
     found = score(model, [NOTHING] * 5, targets)
     for target, log_probs_T in zip(targets, found):
-        expected_TV = _formula(checkpoint.tensors, target[:-1])
+        expected_TV = _formula(checkpoint.tensors, target[:-1], local)
         np.testing.assert_allclose(log_probs_T, expected_TV[np.arange(len(target) - 1), target[1:]], atol=tolerance)
 
 
@@ -102,9 +116,9 @@ def test_its_steps_chunks_and_passes_agree(precision, cut):
         build_model(_checkpoint(), operations, precision),
         random_sources(4, seed=3, shortest=5, longest=20),
     )
-    nothing, starts_B1 = [NOTHING] * 4, _starts(targets)
-    expected, _ = _stepped(model, nothing, targets)
-    cache, slots_B, _ = _cached(model, nothing)
+    nothing, starts_B1 = [NOTHING] * 4, starts_of(targets)
+    expected, _ = stepped(model, nothing, targets)
+    cache, slots_B, _ = cached(model, nothing)
     assert model.sizes.memory_width == 0 and model.sizes.row_width == 20
     hidden = []
     for firsts_B, parts in (
@@ -112,9 +126,9 @@ def test_its_steps_chunks_and_passes_agree(precision, cut):
         (np.full(4, cut), [target[cut:] for target in targets]),
     ):
         rows_ND, _ = model.prefill(
-            np.concatenate(parts), _starts(parts), cache=cache, slots_B=slots_B, firsts_B=firsts_B
+            np.concatenate(parts), starts_of(parts), cache=cache, slots_B=slots_B, firsts_B=firsts_B
         )
-        hidden.append(np.split(rows_ND, _starts(parts)[1:-1]))
+        hidden.append(np.split(rows_ND, starts_of(parts)[1:-1]))
     whole_ND, _ = model.prefill(np.concatenate(targets), starts_B1)
     for b, rows_TD in enumerate(expected):
         np.testing.assert_array_equal(np.concatenate([part[b] for part in hidden]), rows_TD)
@@ -122,9 +136,10 @@ def test_its_steps_chunks_and_passes_agree(precision, cut):
         np.testing.assert_allclose(whole_ND[starts_B1[b] : starts_B1[b + 1]], rows_TD, atol=near)
 
 
+@pytest.mark.parametrize("local", LOCAL)
 @pytest.mark.parametrize("ops", [steady_ops, operations])
-def test_greedy_search_takes_the_formulas_best(ops):
-    checkpoint = _checkpoint()
+def test_greedy_search_takes_the_formulas_best(ops, local):
+    checkpoint = _checkpoint(stack=replace(SPEC, local=local))
     prompts = [[START, *prompt.tolist()] for prompt in random_sources(9, seed=7, longest=6)]
     options = DecodingOptions(beam_size=1, min_decoding_length=0, max_decoding_length=12)
     jobs = [Job(NOTHING, [START], prompt[1:]) for prompt in prompts]
@@ -132,7 +147,7 @@ def test_greedy_search_takes_the_formulas_best(ops):
     for prompt, (hypothesis,) in zip(prompts, decode(build_model(checkpoint, ops), jobs, options)):
         tokens = list(prompt)
         while tokens[-1] != END and len(tokens) - 1 < 12:
-            log_probs_V = _formula(exact, np.array(tokens))[-1]
+            log_probs_V = _formula(exact, np.array(tokens), local)[-1]
             if options.disable_unk:
                 log_probs_V[UNK] = -np.inf
             tokens.append(int(log_probs_V.argmax()))
@@ -155,15 +170,3 @@ def test_a_kind_needs_its_stacks(kind, missing):
     checkpoint.spec = ModelSpec(kind, **stacks)
     with pytest.raises(CheckpointError, match=f"expected a.*{missing}.*got '{kind}'"):
         build_model(checkpoint, reference)
-
-
-def test_specs_that_cannot_be():
-    crossing = random_checkpoint().spec.decoder
-    counted = replace(SPEC, positions=replace(SPEC.positions, padding=1))
-    for stacks, message in (
-        ({"decoder": counted}, "an id that does not count among the positions is an encoder's"),
-        ({}, "neither an encoder nor a decoder"),
-        ({"decoder": crossing}, "cross-attention needs an encoder"),
-    ):
-        with pytest.raises(CheckpointError, match=message):
-            ModelSpec("encoder-decoder", **stacks)

@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 
-from fastattn.errors import CheckpointError
 from fastattn.layers.distances import LEAST, distance_numbers, log_buckets
 from fastattn.models.kinds import build_model
 from fastattn.ops import cpu as operations
-from fastattn.spec.architecture import Convolution, Disentangled, PositionSpec
+from fastattn.spec.architecture import PositionSpec
 from tests.models.encoder_cases import EncoderCase, make_checkpoint
 from tests.models.specs import stack_spec
 
@@ -47,18 +46,3 @@ def test_more_packed_distances_change_no_bit(buckets: int) -> None:
     np.testing.assert_array_equal(np.concatenate(alone), together_ND)
     fresh_ND, _ = build_model(make_checkpoint(EncoderCase("", "", spec)), operations).encode(ids_B[::-1])
     np.testing.assert_array_equal(np.concatenate(alone[::-1]), fresh_ND)
-
-
-def test_what_cannot_be_is_refused() -> None:
-    for fields in ({}, {"max_distance": 1}, {"buckets": 1, "max_distance": 9}, {"buckets": 8, "max_distance": 5}):
-        with pytest.raises(CheckpointError, match="disentangled attention needs a greatest distance"):
-            PositionSpec("disentangled", **fields)
-    with pytest.raises(CheckpointError, match="from content to positions, or from positions to content"):
-        Disentangled(to_position=False, to_content=False)
-    with pytest.raises(CheckpointError, match="as many rows before as after, which a width of 4 is not"):
-        Convolution(4)
-    keywords = {"layers": 1, "width": 12, "head_width": 6, "inner_width": 8, "vocabulary": 9}
-    positions = {"positions": "disentangled", "relative_max_distance": 9}
-    for wrong in ({"heads": 4, "key_heads": 2}, {"heads": 2, "key_heads": 2, "causal": True}):
-        with pytest.raises(CheckpointError, match="looks both ways, and each of its heads has keys of its own"):
-            stack_spec(**keywords, **positions, **wrong)

@@ -6,14 +6,12 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from fastattn.errors import CheckpointError
 from fastattn.layers.parameters import Parameters
 from fastattn.models.head import Head
 from fastattn.ops import cpu as operations
 from fastattn.ops import reference
-from fastattn.spec.architecture import HeadSpec, ModelSpec, NormSpec
+from fastattn.spec.architecture import HeadSpec, NormSpec
 from fastattn.spec.tensors import head_shapes
-from tests.models.encoder_cases import CASES
 
 WIDTH = 19
 STARTS_B1 = np.array([0, 3, 4, 11], np.int64)
@@ -65,25 +63,3 @@ def test_a_head_is_its_formula(variety: str, ops: ModuleType, precision: str) ->
     found = Head(Parameters(tensors, ops, precision), spec)(rows_ND, STARTS_B1)
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, by_formula(spec, tensors, rows_ND), atol=1e-4)
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"rows": "second"}, "unknown rows of a head 'second'; known: first, last, mean, each"),
-        ({"outputs": 0}, "outputs should be at least 1, is 0"),
-        ({"inner_width": -1}, "inner_width should not be negative, is -1"),
-        ({"inner_width": 3, "activation": "softplus"}, "unknown activation of a head 'softplus'"),
-        ({"norm": NormSpec()}, "a head has a norm after its first layer, not without one"),
-    ],
-)
-def test_what_no_head_is_is_refused(fields: dict, message: str) -> None:
-    with pytest.raises(CheckpointError, match=message):
-        HeadSpec(**{"rows": "first", "outputs": 2} | fields)
-
-
-def test_a_head_follows_an_encoder_alone() -> None:
-    stack = CASES[0].spec
-    for stacks in ({"decoder": stack}, {"encoder": stack, "decoder": stack}):
-        with pytest.raises(CheckpointError, match="a head follows an encoder without a decoder"):
-            ModelSpec("encoder", **stacks, head=HeadSpec("first", 2))

@@ -8,7 +8,7 @@ import pytest
 from fastattn.errors import CheckpointError, InputError
 from fastattn.layers.attention import SelfAttention
 from fastattn.layers.attention_inputs import WholeRows
-from fastattn.layers.attention_positions import AttentionBias, alibi_slopes, relative_buckets, rotary_tables
+from fastattn.layers.attention_positions import Bias, alibi_slopes, position_bias, relative_buckets, rotary_tables
 from fastattn.layers.embedding import Embedding, sinusoid_table
 from fastattn.layers.linear import FeedForward, Linear
 from fastattn.layers.norm import Norm
@@ -171,9 +171,9 @@ def test_alibi_slopes_of_the_paper() -> None:
     np.testing.assert_allclose(alibi_slopes(6), [2.0**-2, 2.0**-4, 2.0**-6, 2.0**-8, 2.0**-1, 2.0**-3])
 
 
-def _bias(spec: StackSpec, stack: str = "encoder", **tensors: np.ndarray) -> AttentionBias:
+def _bias(spec: StackSpec, stack: str = "encoder", **tensors: np.ndarray) -> Bias:
     named = {f"{stack}.{name}": tensor for name, tensor in tensors.items()}
-    return AttentionBias(Parameters({f"{stack}.embedding.weight": _drawn(7, 8)} | named, reference), stack, spec)
+    return position_bias(Parameters({f"{stack}.embedding.weight": _drawn(7, 8)} | named, reference), stack, spec)
 
 
 def test_alibi_grows_with_the_distance() -> None:

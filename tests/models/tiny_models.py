@@ -11,7 +11,7 @@ from fastattn.ops.edits import NO_EDITS
 from fastattn.ops.reference.activation import ACTIVATIONS
 from fastattn.ops.reference.packing import ReferenceLinear
 from fastattn.ops.reference.project import log_softmax
-from fastattn.spec.architecture import Alibi, ModelSpec, Rotary
+from fastattn.spec.architecture import Alibi, LocalSpec, ModelSpec, Rotary
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.tensors import tensor_shapes
 from fastattn.spec.text_spec import TranslationText
@@ -37,6 +37,7 @@ VARIETIES: dict[str, dict] = {
     "average": {"recurrence": "average-attention", "average_inner_width": 40, "pre_norm": False},
     "average pre-norm": {"recurrence": "average-attention", "average_inner_width": 7},
     "plain average": {"recurrence": "average-attention", "average_gates": False},
+    "local": {"local": LocalSpec((1,), before=4, after=0), "positions": "alibi", "alibi": Alibi()},
 }
 
 # What only a decoder has.

@@ -92,7 +92,7 @@ def run(files: str, step: int, *more: str) -> int:
         ("scheduling/scheduler.py,scheduling/state.py", 1, []),
         # The thread that is interrupted does it all: else it depends on the other how much there is for it to do.
         ("decoding/worker.py,decoding/batch.py,decoding/beginning.py", 5, ["alone"]),
-        ("decoding/key_value_cache.py", 2, ["alone"]),
+        ("layers/key_value_cache.py", 2, ["alone"]),
     ],
 )
 def test_an_exception_at_any_line_leaves_nothing_behind(files: str, step: int, more: list[str]) -> None:

@@ -129,7 +129,7 @@ def translator_of(words: int) -> Translator:
     checkpoint = random_checkpoint(seed=21, vocabulary=words)
     names = vocabulary(words)
     return Translator.from_checkpoint(
-        dataclasses.replace(checkpoint, text=TranslationText(names, names)), ops=steady_ops, threads=1
+        dataclasses.replace(checkpoint, input=TranslationText(names, names)), ops=steady_ops, threads=1
     )
 
 
@@ -180,6 +180,6 @@ def test_models_that_are_being_loaded_are_not_loaded_again():
 
 def test_what_is_wrong_with_a_model_is_told_while_the_translator_is_made():
     checkpoint = random_checkpoint()
-    checkpoint = dataclasses.replace(checkpoint, text=dataclasses.replace(checkpoint.text, target_model=b"none"))
+    checkpoint = dataclasses.replace(checkpoint, input=dataclasses.replace(checkpoint.text, target_model=b"none"))
     with pytest.raises(TokenizerError, match="sentencepiece model"):
         Translator.from_checkpoint(checkpoint, ops=steady_ops)

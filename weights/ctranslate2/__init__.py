@@ -80,7 +80,7 @@ def read_folder(folder: Folder, prefix: str = "") -> Checkpoint:
     return Checkpoint(
         spec=spec,
         tensors=tensors,
-        text=text,  # type: ignore[arg-type]
+        input=text,  # type: ignore[arg-type]
         precision=_precision(file),
         format="ctranslate2",
         details=details,

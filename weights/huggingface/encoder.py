@@ -70,7 +70,7 @@ def read_described(folder: Folder, prefix: str, config: JsonObject, spec: StackS
     return Checkpoint(
         spec=model,
         tensors=make_tensors(parts, stored),
-        text=text,
+        input=text,
         precision=stored_precision(stored),
         format="huggingface",
         details={"model type": config.string("model_type")},

@@ -65,7 +65,7 @@ def read_translator(folder: Folder) -> Checkpoint:
     return Checkpoint(
         spec=spec,
         tensors=tensors,
-        text=text,
+        input=text,
         precision=stored_precision(stored),
         format="huggingface",
         details={"model type": config.string("model_type")},

@@ -59,7 +59,7 @@ def read(path: Path) -> Checkpoint:
     return Checkpoint(
         spec=spec,
         tensors=tensors,
-        text=text,
+        input=text,
         precision=_precision(items),
         format="marian",
         details=details | configuration.details,

@@ -64,7 +64,7 @@ def read_folder(folder: Folder) -> Checkpoint:
     return Checkpoint(
         spec=config.model,
         tensors=tensors,
-        text=_read_text(folder, config, text, dense),
+        input=_read_text(folder, config, text, dense),
         precision=config.precision,
         format=FORMAT,
         details={"layout version": str(config.version)} | config.details,

@@ -5,60 +5,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastattn.decoding.key_value_cache import KeyValueCache
 from fastattn.errors import CheckpointError, InputError
 from fastattn.layers.parameters import Parameters
 from fastattn.models.encoder_decoder import EncoderDecoder
 from fastattn.ops import cpu as operations
 from fastattn.ops import reference
 from tests.decoding.searching import score
+from tests.models.stepping import cached, full_pass, starts_of, stepped
 from tests.models.tiny_models import VARIETIES, random_checkpoint, random_model, random_sources
-
-
-def _full(model, sources, targets, attention=False):
-    starts_B1 = _starts(targets)
-    hidden_ND, attention_NS = model.prefill(
-        np.concatenate(targets), starts_B1, model.encode(sources), attention=attention
-    )
-    return hidden_ND, attention_NS, starts_B1
-
-
-def _starts(targets):
-    return np.cumsum([0, *map(len, targets)], dtype=np.int64)
-
-
-def _cached(model, sources, attention=False):
-    """A cache that holds the sources' memory, the slot of each, and that memory."""
-    cache = KeyValueCache(model.ops, model.sizes, 3, 3)
-    memory = model.encode(sources)
-    places_B, rows_N = cache.add_places(memory.starts_B1)
-    model.keep_memory(cache, rows_N, memory)
-    # Others between, and not in order, so that slots, places and rows are told apart.
-    slots = {int(place): cache.add_slots(int(place), 2)[0] for place in places_B[::-1]}
-    return cache, np.array([slots[int(place)] for place in places_B]), memory
-
-
-def _stepped(model, sources, targets, prefill=0, attention=False):
-    """The same, one step at a time after a pass over the first ``prefill`` tokens; sentences of any length at once."""
-    cache, slots_B, memory = _cached(model, sources, attention)
-    hidden = [[] for _ in sources]
-    if prefill:
-        begun = [target[:prefill] for target in targets]
-        hidden_ND, _ = model.prefill(np.concatenate(begun), _starts(begun), memory, cache=cache, slots_B=slots_B)
-        for b in range(len(sources)):
-            hidden[b].extend(hidden_ND[prefill * b : prefill * (b + 1)])
-    seen = [[] for _ in sources]
-    for t in range(prefill, max(len(target) for target in targets)):
-        active = [b for b in range(len(sources)) if t < len(targets[b])]
-        slots_R = slots_B[active]
-        positions_R = np.full(len(active), t, np.int32)
-        tokens_R = np.array([targets[b][t] for b in active], np.int32)
-        hidden_RD, attention_RS = model.step(cache, slots_R, tokens_R, positions_R, attention)
-        for r, b in enumerate(active):
-            hidden[b].append(hidden_RD[r])
-            if attention:
-                seen[b].append(attention_RS[r, : len(sources[b])])
-    return [np.array(rows) for rows in hidden], seen
 
 
 @pytest.mark.parametrize("variety", VARIETIES)
@@ -67,8 +21,8 @@ def test_a_cached_step_equals_the_full_pass(variety, prefill):
     model = random_model(seed=1, dtype=np.float64, **VARIETIES[variety])
     sources = random_sources(5, seed=2)
     targets = random_sources(5, seed=3, shortest=3, longest=37)
-    hidden_ND, _, starts_B1 = _full(model, sources, targets)
-    hidden, _ = _stepped(model, sources, targets, prefill)
+    hidden_ND, _, starts_B1 = full_pass(model, sources, targets)
+    hidden, _ = stepped(model, sources, targets, prefill)
     for b, rows_TD in enumerate(hidden):
         np.testing.assert_allclose(rows_TD, hidden_ND[starts_B1[b] : starts_B1[b + 1]], rtol=1e-10, atol=1e-12)
 
@@ -87,8 +41,8 @@ def test_chunks_have_the_bits_of_steps_wherever_a_sequence_is_cut(model, lengths
     """In company that is cut elsewhere; so do steps that follow, and what was attended to."""
     sources = [random_sources(1, b, source, source)[0] for b, (source, _) in enumerate(lengths)]
     targets = [random_sources(1, 20 + b, target, target)[0] for b, (_, target) in enumerate(lengths)]
-    expected, seen = _stepped(model, sources, targets, attention=True)
-    cache, slots_B, _ = _cached(model, sources)
+    expected, seen = stepped(model, sources, targets, attention=True)
+    cache, slots_B, _ = cached(model, sources)
     done_B, chunked = np.zeros(len(sources), np.int64), [[] for _ in sources]
     lengths_B = np.array([len(target) for target in targets])
     while (left_B := lengths_B - done_B).any():
@@ -97,9 +51,9 @@ def test_chunks_have_the_bits_of_steps_wherever_a_sequence_is_cut(model, lengths
             counts_B = left_B
         parts = [targets[b][done_B[b] : done_B[b] + counts_B[b]] for b in range(len(sources))]
         hidden_ND, attention_NS = model.prefill(
-            np.concatenate(parts), _starts(parts), attention=True, cache=cache, slots_B=slots_B, firsts_B=done_B
+            np.concatenate(parts), starts_of(parts), attention=True, cache=cache, slots_B=slots_B, firsts_B=done_B
         )
-        for b, start in enumerate(_starts(parts)[:-1]):
+        for b, start in enumerate(starts_of(parts)[:-1]):
             rows = slice(start, start + counts_B[b])
             chunked[b] += zip(hidden_ND[rows], attention_NS[rows, : len(sources[b])])
         done_B = done_B + counts_B
@@ -113,12 +67,12 @@ def test_chunks_have_the_bits_of_steps_wherever_a_sequence_is_cut(model, lengths
 def test_a_chunk_behind_a_full_pass_goes_on_as_it_would(variety):
     model = random_model(seed=1, dtype=np.float64, **VARIETIES[variety])
     sources, targets = random_sources(4, seed=2), random_sources(4, seed=3, shortest=6, longest=20)
-    hidden_ND, _, starts_B1 = _full(model, sources, targets)
-    cache, slots_B, memory = _cached(model, sources)
+    hidden_ND, _, starts_B1 = full_pass(model, sources, targets)
+    cache, slots_B, memory = cached(model, sources)
     begun, rest = [target[:4] for target in targets], [target[4:] for target in targets]
-    model.prefill(np.concatenate(begun), _starts(begun), memory, cache=cache, slots_B=slots_B)
+    model.prefill(np.concatenate(begun), starts_of(begun), memory, cache=cache, slots_B=slots_B)
     later_ND, _ = model.prefill(
-        np.concatenate(rest), _starts(rest), cache=cache, slots_B=slots_B, firsts_B=np.full(4, 4)
+        np.concatenate(rest), starts_of(rest), cache=cache, slots_B=slots_B, firsts_B=np.full(4, 4)
     )
     kept_N = np.arange(len(hidden_ND)) - np.repeat(starts_B1[:-1], np.diff(starts_B1)) >= 4
     np.testing.assert_allclose(later_ND, hidden_ND[kept_N], rtol=1e-10, atol=1e-12)
@@ -129,9 +83,9 @@ def test_later_tokens_and_other_sources_change_nothing_before(variety):
     model = random_model(seed=1, dtype=np.float64, **VARIETIES[variety])
     sources = random_sources(3, seed=2, shortest=2)
     targets = random_sources(3, seed=3, shortest=6, longest=8)
-    hidden_ND, _, starts_B1 = _full(model, sources, targets)
+    hidden_ND, _, starts_B1 = full_pass(model, sources, targets)
     changed = [targets[0], np.append(targets[1][:4], [7, 7, 7]).astype(np.int32), targets[2]]
-    other_ND, _, other_starts_B1 = _full(model, [np.append(sources[0], np.int32(4)), *sources[1:]], changed)
+    other_ND, _, other_starts_B1 = full_pass(model, [np.append(sources[0], np.int32(4)), *sources[1:]], changed)
     for b, kept in ((1, 4), (2, len(targets[2]))):
         np.testing.assert_allclose(
             other_ND[other_starts_B1[b] : other_starts_B1[b] + kept],
@@ -157,9 +111,9 @@ def test_attention_is_the_mean_of_the_alignment_heads(layer, heads):
 
     ops = SimpleNamespace(**(vars(reference) | {"attention": spy}))
     model = random_model(seed=4, ops=ops, dtype=np.float64, alignment_layer=layer, alignment_heads=heads)
-    _, attention_NS, starts_B1 = _full(model, sources, targets, attention=True)
+    _, attention_NS, starts_B1 = full_pass(model, sources, targets, attention=True)
     expected_BTS = calls[layer][:, : heads or 4].mean(axis=1)
-    _, seen = _stepped(model, sources, targets, attention=True)
+    _, seen = stepped(model, sources, targets, attention=True)
     for b in range(3):
         rows_TS = attention_NS[starts_B1[b] : starts_B1[b + 1], : len(sources[b])]
         np.testing.assert_allclose(rows_TS, expected_BTS[b, : len(targets[b]), : len(sources[b])])
@@ -189,30 +143,32 @@ def test_states_layer_by_layer_are_those_of_the_full_pass(variety):
     model, source, target = random_model(seed=2, **VARIETIES[variety]), random_sources(1), np.arange(7, dtype=np.int32)
     states = list(model.states(target, model.encode(source)))
     assert len(states) == 1 + 2 + 1
-    np.testing.assert_array_equal(states[-1], _full(model, source, [target])[0])
+    np.testing.assert_array_equal(states[-1], full_pass(model, source, [target])[0])
 
 
 def test_start_from_zero_ignores_the_start_token():
     model = random_model(seed=1, start_from_zero_embedding=True)
     source = random_sources(1)
-    one, _, _ = _full(model, source, [np.array([5, 7], np.int32)])
-    two, _, _ = _full(model, source, [np.array([9, 7], np.int32)])
+    one, _, _ = full_pass(model, source, [np.array([5, 7], np.int32)])
+    two, _, _ = full_pass(model, source, [np.array([9, 7], np.int32)])
     np.testing.assert_array_equal(one, two)
-    three, _, _ = _full(model, source, [np.array([5, 8], np.int32)])
+    three, _, _ = full_pass(model, source, [np.array([5, 8], np.int32)])
     assert np.abs(three[1] - one[1]).max() > 1e-3
 
 
 def test_output_scale_multiplies_the_hidden_state():
     plain, scaled = random_model(seed=1), random_model(seed=1, output_scale=0.5)
     source, target = random_sources(1), [np.array([1, 7], np.int32)]
-    np.testing.assert_allclose(_full(scaled, source, target)[0], 0.5 * _full(plain, source, target)[0], rtol=1e-6)
+    np.testing.assert_allclose(
+        full_pass(scaled, source, target)[0], 0.5 * full_pass(plain, source, target)[0], rtol=1e-6
+    )
 
 
 def test_tokens_past_the_position_table_are_refused():
     model = random_model(positions="table", max_positions=4)
     source = random_sources(1, longest=3)
     with pytest.raises(InputError, match="4 positions"):
-        _full(model, source, [np.zeros(5, np.int32)])
+        full_pass(model, source, [np.zeros(5, np.int32)])
 
 
 def test_an_encoder_is_no_translation_model():

@@ -1,26 +1,53 @@
 """The key-value cache: rows of keys and values handed out one at a time, and tables of which rows a slot sees.
 
-A slot is a beam of a sentence: a row of the decoding batch. A place holds what the slots of one sentence, or of several
-with equal beginnings, share: the rows of its memory, and those of a first pass. Each step gives every active slot one
-row of the pool for its new key and value, and ``history`` lists a slot's rows from its first token on. Reordering beams
-copies lists of row numbers, never keys or values. A sentence that ends returns its rows; rows of beams that ended
-before it are returned once rows are short. So memory follows the tokens in use, whatever the mix of sentence lengths.
+A slot is a beam of a sentence: a row of the decoding batch. A memory slot holds what the slots of one sentence, or of
+several with equal beginnings, share: the rows of its memory, and those of a first pass. Each step gives every active
+slot one row of the pool for its new key and value, and ``history`` lists a slot's rows from its first token on.
+Reordering beams copies lists of row numbers, never keys or values. A sentence that ends returns its rows; rows of beams
+that ended before it are returned once rows are short. So memory follows the tokens in use, whatever the mix of lengths.
 """
 
 from collections.abc import Hashable
 
 import numpy as np
 
-from fastattn.models.sizes import DecoderSizes
 from fastattn.ops.protocol import Ops
 from fastattn.ops.row_pool import RowPool
+from fastattn.system.records import dataclass
 
 FIRST_POSITIONS, FIRST_MEMORY = 64, 32  # columns of the tables; they double
 LEAST_ROWS = 256  # smaller pools do not shrink
 
 
+@dataclass(frozen=True)
+class DecoderSizes:
+    """Sizes of the key-value cache, and limits of sequences.
+
+    max_positions  how many tokens it has positions for; 0: no limit
+    vocabulary     its number of tokens
+    layers         of both pools of the cache
+    layer_weights  about how many weights its layers have, without the projection
+    row_width      E of a cached target position
+    memory_width   E of a cached memory position: its keys, then its values; 0: no memory
+    row_dtype      of both: uint16, the bits of bfloat16, if products are narrower than float32 and rows are keys and
+                   values, since a step is bound by reading them
+    dtype          of hidden states and attention weights
+    records        whether its steps can be recorded
+    """
+
+    max_positions: int
+    vocabulary: int
+    layers: int
+    layer_weights: int
+    row_width: int
+    memory_width: int
+    row_dtype: np.dtype
+    dtype: np.dtype
+    records: bool
+
+
 class KeyValueCache:
-    """Keys and values of the target positions of slots, and of the memories (encoded sources) of places.
+    """Keys and values of the target positions of slots, and of the memories (encoded sources) of memory slots.
 
     target  a pool of rows for target positions: keys and values, or a state that took in all positions up to it
     memory  a pool of rows for positions of memories: their keys, then their values
@@ -30,102 +57,102 @@ class KeyValueCache:
     def __init__(self, ops: Ops, sizes: DecoderSizes, rows: int, memory_rows: int):
         self.target = RowPool(ops, sizes.layers, sizes.row_width, sizes.row_dtype, rows)
         self.memory = RowPool(ops, sizes.layers, sizes.memory_width, sizes.row_dtype, memory_rows)
-        self._history_RS = np.full((0, FIRST_POSITIONS), -1, np.int32)  # -1 after each history
+        self.histories_RS = np.full((0, FIRST_POSITIONS), -1, np.int32)  # -1 after each history
         self._written_RS = np.full((0, FIRST_POSITIONS), -1, np.int32)  # rows that the slot wrote itself; -1: none
-        self._places_R = np.zeros(0, np.int64)
+        self._memory_slots_R = np.zeros(0, np.int64)
         self._free_slots: list[int] = []
-        self._memory_PS = np.zeros((0, FIRST_MEMORY), np.int32)
+        self.memories_PS = np.zeros((0, FIRST_MEMORY), np.int32)
         self._memory_lengths_P = np.zeros(0, np.int64)
-        self._users_P = np.zeros(0, np.int64)  # sentences at each place
-        self._begun: dict[int, np.ndarray] = {}  # the rows of a first pass, by place
-        self._places: dict[Hashable, int] = {}  # by the key of the beginning
-        self._free_places: list[int] = []
+        self._users_P = np.zeros(0, np.int64)  # sentences that use each memory slot
+        self._begun: dict[int, np.ndarray] = {}  # the rows of a first pass, by memory slot
+        self._memory_slots: dict[Hashable, int] = {}  # by the key of the beginning
+        self._free_memory_slots: list[int] = []
         self._tokens_M = np.zeros(0, np.int32)
         self._attention_MS: np.ndarray | None = None
         self._attention_dtype = sizes.dtype
 
-    # places and slots
+    # memory slots and slots
 
-    def add_places(self, starts_B1: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(places_B, rows_N): new places and their memory rows, end to end; the caller writes the rows."""
+    def add_memory_slots(self, starts_B1: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(memory_slots_B, rows_N): new ones, and their rows of the memory pool, which the caller writes."""
         lengths_B = np.diff(starts_B1)
         B = len(lengths_B)
-        if len(self._free_places) < B:
+        if len(self._free_memory_slots) < B:
             old, more = len(self._users_P), max(B, len(self._users_P))
-            self._memory_PS = _extended(self._memory_PS, more, 0)
+            self.memories_PS = _extended(self.memories_PS, more, 0)
             self._memory_lengths_P = _extended(self._memory_lengths_P, more, 0)
             self._users_P = _extended(self._users_P, more, 0)
-            self._free_places.extend(range(old + more - 1, old - 1, -1))
-        places_B = np.array([self._free_places.pop() for _ in range(B)], np.int64)
+            self._free_memory_slots.extend(range(old + more - 1, old - 1, -1))
+        memory_slots_B = np.array([self._free_memory_slots.pop() for _ in range(B)], np.int64)
         rows_N = self.memory.take(int(starts_B1[-1]))
-        self._memory_PS = _widened(self._memory_PS, int(lengths_B.max(initial=0)), 0)
+        self.memories_PS = _widened(self.memories_PS, int(lengths_B.max(initial=0)), 0)
         columns_N = np.arange(starts_B1[-1]) - np.repeat(starts_B1[:-1], lengths_B)
-        self._memory_PS[np.repeat(places_B, lengths_B), columns_N] = rows_N
-        self._memory_lengths_P[places_B] = lengths_B
-        return places_B, rows_N
+        self.memories_PS[np.repeat(memory_slots_B, lengths_B), columns_N] = rows_N
+        self._memory_lengths_P[memory_slots_B] = lengths_B
+        return memory_slots_B, rows_N
 
-    def add_slots(self, place: int, count: int) -> np.ndarray:
-        """slots_R: ``count`` slots for one more sentence at the place."""
+    def add_slots(self, memory_slot: int, count: int) -> np.ndarray:
+        """slots_R: ``count`` slots for one more sentence that uses the memory slot."""
         if len(self._free_slots) < count:
-            old, more = len(self._history_RS), max(count, len(self._history_RS))
-            self._history_RS = _extended(self._history_RS, more, -1)
+            old, more = len(self.histories_RS), max(count, len(self.histories_RS))
+            self.histories_RS = _extended(self.histories_RS, more, -1)
             self._written_RS = _extended(self._written_RS, more, -1)
-            self._places_R = _extended(self._places_R, more, 0)
+            self._memory_slots_R = _extended(self._memory_slots_R, more, 0)
             self._free_slots.extend(range(old + more - 1, old - 1, -1))
         slots_R = np.array([self._free_slots.pop() for _ in range(count)], np.int64)
-        self._places_R[slots_R] = place
-        self._users_P[place] += 1
+        self._memory_slots_R[slots_R] = memory_slot
+        self._users_P[memory_slot] += 1
         return slots_R
 
-    def keep_beginning(self, place: int, slot: int, key: Hashable) -> None:
-        """Give the slot's history so far to the place, for other sentences with that key to start from."""
+    def keep_beginning(self, memory_slot: int, slot: int, key: Hashable) -> None:
+        """Give the slot's history so far to the memory slot, for other sentences with that key to start from."""
         length = self.length(slot)
-        self._begun[place] = self._history_RS[slot, :length].copy()
+        self._begun[memory_slot] = self.histories_RS[slot, :length].copy()
         self._written_RS[slot, :length] = -1
-        self._places[key] = place
+        self._memory_slots[key] = memory_slot
 
-    def place_of(self, key: Hashable) -> int | None:
-        """The place that keeps the beginning with that key, or None."""
-        return self._places.get(key)
+    def memory_slot_of(self, key: Hashable) -> int | None:
+        """The memory slot that keeps the beginning with that key, or None."""
+        return self._memory_slots.get(key)
 
-    def begin_like(self, slot: int, place: int) -> None:
-        """Start the slot's history with the place's beginning."""
-        rows_T = self._begun[place]
-        self._history_RS[slot, : len(rows_T)] = rows_T
+    def begin_like(self, slot: int, memory_slot: int) -> None:
+        """Start the slot's history with the memory slot's beginning."""
+        rows_T = self._begun[memory_slot]
+        self.histories_RS[slot, : len(rows_T)] = rows_T
 
-    def release(self, place: int, slots_R: np.ndarray) -> None:
-        """Free a sentence's slots and rows, and with its last sentence those of the place."""
+    def release(self, memory_slot: int, slots_R: np.ndarray) -> None:
+        """Free a sentence's slots and rows, and with its last sentence those of the memory slot."""
         written_RS = self._written_RS[slots_R]
         self.target.give_back(written_RS[written_RS >= 0])
         self._written_RS[slots_R] = -1
-        self._history_RS[slots_R] = -1
+        self.histories_RS[slots_R] = -1
         self._free_slots.extend(slots_R.tolist())
-        self._users_P[place] -= 1
-        if not self._users_P[place]:
-            self.memory.give_back(self._memory_PS[place, : self._memory_lengths_P[place]])
-            self.target.give_back(self._begun.pop(place, np.zeros(0, np.int32)))
-            self._memory_lengths_P[place] = 0
-            self._free_places.append(place)
-            self._places = {key: other for key, other in self._places.items() if other != place}
+        self._users_P[memory_slot] -= 1
+        if not self._users_P[memory_slot]:
+            self.memory.give_back(self.memories_PS[memory_slot, : self._memory_lengths_P[memory_slot]])
+            self.target.give_back(self._begun.pop(memory_slot, np.zeros(0, np.int32)))
+            self._memory_lengths_P[memory_slot] = 0
+            self._free_memory_slots.append(memory_slot)
+            self._memory_slots = {key: other for key, other in self._memory_slots.items() if other != memory_slot}
 
     def length(self, slot: int) -> int:
         """How many positions the slot's history has."""
-        return int(np.count_nonzero(self._history_RS[slot] >= 0))
+        return int(np.count_nonzero(self.histories_RS[slot] >= 0))
 
     # what models and the search do
 
     def append(self, slots_N: np.ndarray, positions_N: np.ndarray, tokens_N: np.ndarray) -> np.ndarray:
         """rows_N int32: one row for each new token, at its slot and position; layers write keys and values to them."""
         rows_N = self.take_rows(len(slots_N), int(positions_N.max()))
-        self._history_RS[slots_N, positions_N] = rows_N
+        self.histories_RS[slots_N, positions_N] = rows_N
         self._written_RS[slots_N, positions_N] = rows_N
         self._tokens_M[rows_N] = tokens_N
         return rows_N
 
     def take_rows(self, count: int, last: int) -> np.ndarray:
         """rows_N int32: unused rows, for tokens at positions up to ``last``, which the tables then have room for."""
-        if last >= self._history_RS.shape[1]:
-            self._history_RS = _widened(self._history_RS, last + 1, -1)
+        if last >= self.histories_RS.shape[1]:
+            self.histories_RS = _widened(self.histories_RS, last + 1, -1)
             self._written_RS = _widened(self._written_RS, last + 1, -1)
         if count > self.target.free:
             self._collect()
@@ -137,64 +164,54 @@ class KeyValueCache:
     # what recorded steps do: they write the tables themselves
 
     @property
-    def histories_RS(self) -> np.ndarray:
-        """The rows of each slot's history, in order, and -1 after them."""
-        return self._history_RS
-
-    @property
-    def memories_PS(self) -> np.ndarray:
-        """The memory rows of each place, in order."""
-        return self._memory_PS
-
-    @property
     def written_tables(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(histories_RS, the rows that each slot wrote itself, tokens of rows), which a step writes."""
-        return self._history_RS, self._written_RS, self._tokens_M
+        return self.histories_RS, self._written_RS, self._tokens_M
 
     @property
     def tables(self) -> tuple[np.ndarray, ...]:
         """All arrays that a step reads or writes: it has to be recorded anew where one of them is another."""
-        return (*self.written_tables, self._memory_PS, *self.target.layers, *self.memory.layers)
+        return (*self.written_tables, self.memories_PS, *self.target.layers, *self.memory.layers)
 
     @property
     def size(self) -> int:
         """About its bytes."""
         return sum(table.nbytes for table in self.tables)
 
-    def places(self, slots_R: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(places_R, memory_lengths_R) of the slots."""
-        places_R = self._places_R[slots_R]
-        return places_R, self._memory_lengths_P[places_R]
+    def memory_slots(self, slots_R: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(memory_slots_R, memory_lengths_R) of the slots."""
+        memory_slots_R = self._memory_slots_R[slots_R]
+        return memory_slots_R, self._memory_lengths_P[memory_slots_R]
 
     # what the search does
 
     def index(self, slots_R: np.ndarray, longest: int) -> np.ndarray:
         """index_RS: the rows of each slot's history, in order, and 0 after them."""
-        return np.maximum(self._history_RS[slots_R, :longest], 0)
+        return np.maximum(self.histories_RS[slots_R, :longest], 0)
 
     def previous(self, slots_R: np.ndarray, positions_R: np.ndarray) -> np.ndarray:
         """previous_R int32: the row of the position before; -1 for the first position."""
-        return np.where(positions_R > 0, self._history_RS[slots_R, positions_R - 1], np.int32(-1))
+        return np.where(positions_R > 0, self.histories_RS[slots_R, positions_R - 1], np.int32(-1))
 
     def memory_index(self, slots_R: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(index_RS, lengths_R): the memory rows of each slot's sentence."""
-        places_R, lengths_R = self.places(slots_R)
-        return np.ascontiguousarray(self._memory_PS[places_R, : lengths_R.max(initial=0)]), lengths_R
+        memory_slots_R, lengths_R = self.memory_slots(slots_R)
+        return np.ascontiguousarray(self.memories_PS[memory_slots_R, : lengths_R.max(initial=0)]), lengths_R
 
     def reorder(self, slots_R: np.ndarray, parents_R: np.ndarray, longest: int) -> None:
         """Slot r takes over the history of ``parents_R[r]``, up to ``longest`` positions."""
-        self._history_RS[slots_R, :longest] = self._history_RS[parents_R, :longest]
+        self.histories_RS[slots_R, :longest] = self.histories_RS[parents_R, :longest]
 
     def tokens(self, slot: int, first: int, end: int) -> np.ndarray:
         """The input tokens of the slot's history, positions ``first`` to ``end`` (exclusive)."""
-        return self._tokens_M[self._history_RS[slot, first:end]]
+        return self._tokens_M[self.histories_RS[slot, first:end]]
 
     def past(self, slots_R: np.ndarray, firsts_R: np.ndarray, lengths_R: np.ndarray) -> np.ndarray:
         """past_RT: the ``lengths_R`` tokens of each slot from position ``firsts_R`` on, then -1."""
         columns_T = np.arange(lengths_R.max(initial=0))
         inside_RT = columns_T < lengths_R[:, None]
         positions_RT = np.where(inside_RT, firsts_R[:, None] + columns_T, 0)
-        return np.where(inside_RT, self._tokens_M[self._history_RS[slots_R[:, None], positions_RT]], np.int32(-1))
+        return np.where(inside_RT, self._tokens_M[self.histories_RS[slots_R[:, None], positions_RT]], np.int32(-1))
 
     def keep_attention(self, slots_N: np.ndarray, positions_N: np.ndarray, attention_NS: np.ndarray) -> None:
         """Store the attention of tokens that were just appended."""
@@ -205,21 +222,21 @@ class KeyValueCache:
             if kept_MS is not None:
                 self._attention_MS[: len(kept_MS), : kept_MS.shape[1]] = kept_MS
             kept_MS = self._attention_MS
-        rows_N = self._history_RS[slots_N, positions_N]
+        rows_N = self.histories_RS[slots_N, positions_N]
         kept_MS[rows_N, : attention_NS.shape[1]] = attention_NS
 
     def attention(self, slot: int, first: int, end: int) -> np.ndarray:
         """attention_TS of the slot's positions ``first`` to ``end`` (exclusive), over its sentence's memory."""
         assert self._attention_MS is not None
-        source = self._memory_lengths_P[self._places_R[slot]]
-        return self._attention_MS[self._history_RS[slot, first:end], :source]
+        source = self._memory_lengths_P[self._memory_slots_R[slot]]
+        return self._attention_MS[self.histories_RS[slot, first:end], :source]
 
     # freeing memory
 
     def _collect(self) -> None:
         """Return rows that slots wrote and no history holds any more: those of dropped beams."""
         alive_M = np.zeros(self.target.rows, bool)
-        alive_M[self._history_RS[self._history_RS >= 0]] = True
+        alive_M[self.histories_RS[self.histories_RS >= 0]] = True
         dead_RS = (self._written_RS >= 0) & ~alive_M[self._written_RS]
         self.target.give_back(self._written_RS[dead_RS])
         self._written_RS[dead_RS] = -1
@@ -230,21 +247,21 @@ class KeyValueCache:
             self._collect()
             self._shrink_target(rows)
         if self.memory.rows > max(LEAST_ROWS, 4 * memory_rows):
-            inside_PS = np.arange(self._memory_PS.shape[1]) < self._memory_lengths_P[:, None]
-            kept_M = self._memory_PS[inside_PS]
-            self._memory_PS[inside_PS] = np.arange(len(kept_M), dtype=np.int32)
+            inside_PS = np.arange(self.memories_PS.shape[1]) < self._memory_lengths_P[:, None]
+            kept_M = self.memories_PS[inside_PS]
+            self.memories_PS[inside_PS] = np.arange(len(kept_M), dtype=np.int32)
             self.memory.keep_only(kept_M, max(LEAST_ROWS, len(kept_M), memory_rows))
 
     def _shrink_target(self, rows: int) -> None:
-        inside_RS = self._history_RS >= 0
-        kept_M = np.unique(np.concatenate([self._history_RS[inside_RS], *self._begun.values()]))
+        inside_RS = self.histories_RS >= 0
+        kept_M = np.unique(np.concatenate([self.histories_RS[inside_RS], *self._begun.values()]))
         rows = max(LEAST_ROWS, len(kept_M), rows)
         renumbered_M = np.zeros(self.target.rows, np.int32)
         renumbered_M[kept_M] = np.arange(len(kept_M), dtype=np.int32)
-        self._history_RS[inside_RS] = renumbered_M[self._history_RS[inside_RS]]
+        self.histories_RS[inside_RS] = renumbered_M[self.histories_RS[inside_RS]]
         written_RS = self._written_RS >= 0
         self._written_RS[written_RS] = renumbered_M[self._written_RS[written_RS]]
-        self._begun = {place: renumbered_M[rows_T] for place, rows_T in self._begun.items()}
+        self._begun = {memory_slot: renumbered_M[rows_T] for memory_slot, rows_T in self._begun.items()}
         self._tokens_M = _extended(self._tokens_M[kept_M], rows - len(kept_M), 0)
         if self._attention_MS is not None:
             # Rows added since attention was last wanted have none.

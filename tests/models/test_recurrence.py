@@ -2,17 +2,12 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from fastattn.errors import CheckpointError
 from fastattn.ops import cpu as operations
 from fastattn.ops import reference
-from tests.decoding.searching import score
-from tests.decoding.test_decoding import _decode, check_company
-from tests.models.specs import stack_spec
-from tests.models.test_models_transformer import _full, _stepped
-from tests.models.tiny_models import BASE, END, START, VARIETIES, random_checkpoint, random_model, random_sources
+from tests.decoding.searching import check_scores, search, tokens_of
+from tests.models.stepping import full_pass, stepped
+from tests.models.tiny_models import VARIETIES, random_checkpoint, random_model, random_sources
 
 RECURRENT = ("recurrent", "recurrent pre-norm", "average", "average pre-norm", "plain average")
 PRECISIONS = ("float32", "bfloat16", "int8")
@@ -95,8 +90,8 @@ def test_a_cached_step_has_the_bits_of_the_full_pass(variety, precision, prefill
     sources, targets = random_sources(5, seed=2), random_sources(5, seed=3, shortest=3, longest=37)
     # attention_step and attention differ in their last bits, so the cross-attention is left with one key to see
     sources = [source[:1] for source in sources]
-    hidden_ND, _, starts_B1 = _full(model, sources, targets)
-    hidden, _ = _stepped(model, sources, targets, prefill)
+    hidden_ND, _, starts_B1 = full_pass(model, sources, targets)
+    hidden, _ = stepped(model, sources, targets, prefill)
     np.testing.assert_array_equal(np.concatenate(hidden), hidden_ND)
 
 
@@ -104,36 +99,14 @@ def test_an_empty_sequence_takes_nothing_from_its_neighbours():
     model = random_model(seed=1, ops=operations, **VARIETIES["recurrent"])
     sources = random_sources(4, seed=2)
     targets = [np.array(ids, np.int32) for ids in ([3, 4], [], [5, 6, 7], [])]
-    hidden_ND, _, _ = _full(model, sources, targets)
-    alone_ND, _, _ = _full(model, sources[2:3], targets[2:3])
+    hidden_ND, _, _ = full_pass(model, sources, targets)
+    alone_ND, _, _ = full_pass(model, sources[2:3], targets[2:3])
     np.testing.assert_array_equal(hidden_ND[2:], alone_ND)
-
-
-MODELS = {
-    f"{variety}-{precision}": random_model(7, operations, precision, sharpness=4.0, **VARIETIES[variety])
-    for variety in ("recurrent", "average")
-    for precision in PRECISIONS
-}
-
-
-@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
-@settings(max_examples=8, deadline=None)
-@given(st.permutations(range(9)), st.integers(1, 9), st.sampled_from([1, 3]), st.integers(1, 4), st.integers(1, 3))
-def test_company_order_and_threads_change_no_bit(model, order, count, beam, places, threads):
-    check_company(model, order, count, beam, places, threads)
 
 
 @pytest.mark.parametrize("variety", RECURRENT)
 def test_beams_score_as_a_full_pass_does(variety):
-    model = random_model(seed=9, dtype=np.float64, sharpness=4.0, **VARIETIES[variety])
-    sources = random_sources(6, seed=10)
-    options = {"beam_size": 4, "num_hypotheses": 4, "min_decoding_length": 0, "max_decoding_length": 15}
-    for source, hypotheses in zip(sources, _decode(model, sources, **options)):
-        assert len({tuple(hypothesis.tokens) for hypothesis in hypotheses}) == 4
-        for hypothesis in hypotheses:
-            target = [START, *hypothesis.tokens] + [END] * (hypothesis.length - len(hypothesis.tokens))
-            (log_probs_T,) = score(model, [source], [np.array(target, np.int32)])
-            assert hypothesis.log_probability == pytest.approx(log_probs_T.sum(), rel=1e-6)
+    check_scores(random_model(seed=9, dtype=np.float64, sharpness=4.0, **VARIETIES[variety]))
 
 
 def test_a_state_takes_the_room_of_a_row_and_not_of_keys_and_values():
@@ -142,31 +115,10 @@ def test_a_state_takes_the_room_of_a_row_and_not_of_keys_and_values():
     assert (attending.sizes.row_width, attending.sizes.memory_width) == (32, 32)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"recurrence": "gru"}, "unknown recurrence 'gru'; known: ssru, average-attention"),
-        ({"recurrence": "ssru", "positions": "alibi"}, "alibi positions act inside an attention"),
-        ({"recurrence": "ssru", "average_inner_width": -1}, "inner_width should not be negative, is -1"),
-        ({"sinusoid_start": -2}, "start should not be negative, is -2"),
-        ({"recurrence": "ssru", "average_activation": "softplus"}, "unknown activation of a recurrence 'softplus'"),
-    ],
-)
-def test_stacks_that_cannot_be(changes, message):
-    with pytest.raises(CheckpointError, match=message):
-        stack_spec(**(BASE | changes))
-
-
-def test_an_encoder_looks_both_ways():
-    spec = random_checkpoint().spec
-    with pytest.raises(CheckpointError, match="an encoder looks both ways by self-attention, not by ssru"):
-        type(spec)("encoder", stack_spec(**BASE, recurrence="ssru"))
-
-
 def test_the_reference_decodes_recurrent_models_too():
     sources = random_sources(5, seed=3)
     for variety in RECURRENT:
         one, other = (
-            _decode(random_model(4, ops, **VARIETIES[variety]), sources, beam_size=2) for ops in (reference, operations)
+            search(random_model(4, ops, **VARIETIES[variety]), sources, beam_size=2) for ops in (reference, operations)
         )
-        assert [h[0].tokens.tolist() for h in one] == [h[0].tokens.tolist() for h in other]
+        assert tokens_of(one) == tokens_of(other)

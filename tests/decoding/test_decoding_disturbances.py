@@ -11,10 +11,12 @@ from fastattn.decoding.options import DecodingOptions
 from fastattn.decoding.passes import Scoring
 from fastattn.decoding.plans import score_plan, search_plan
 from fastattn.errors import InputError
-from tests.decoding.test_company import MODELS, SIZES, SOURCES, by_hand, plain
-from tests.models.tiny_models import START
+from fastattn.ops import cpu as operations
+from tests.decoding.searching import by_hand, plain
+from tests.models.tiny_models import START, random_model, random_sources
 
-MODEL = MODELS["transformer, float32"]
+MODEL, SOURCES = random_model(seed=7, ops=operations, sharpness=4.0), random_sources(24, seed=8)
+SIZES = MODEL.sizes
 
 
 def search(scheduler, numbers, options, caller, **changes):

@@ -12,18 +12,16 @@ from hypothesis import strategies as st
 
 from fastattn.decoding import capacity
 from fastattn.decoding.jobs import Job
-from fastattn.decoding.key_value_cache import KeyValueCache
 from fastattn.decoding.options import DecodingOptions
 from fastattn.decoding.plans import score_plan, search_plan
-from fastattn.decoding.worker import DecodingWorker
 from fastattn.errors import InputError
+from fastattn.layers.key_value_cache import KeyValueCache
 from fastattn.models.kinds import build_model
 from fastattn.ops import cpu as operations
 from fastattn.spec.checkpoint import Shortlist
 from fastattn.translation.translator import Translator
-from tests.decoding.searching import decode
-from tests.models.tiny_models import END, START, UNK, random_checkpoint, random_model, random_sources, vocabulary
-from tests.scheduling.by_hand import SchedulerByHand
+from tests.decoding.searching import by_hand, decode, little_room, plain
+from tests.models.tiny_models import END, START, random_checkpoint, random_model, random_sources, vocabulary
 
 OPTIONS = [
     DecodingOptions(max_decoding_length=10, **options)
@@ -63,18 +61,6 @@ MODELS = {
 SIZES = MODELS["recurrent"].sizes
 
 
-def plain(results):
-    """What hypotheses are, to the bit."""
-    return [
-        [
-            (h.tokens.tolist(), repr(h.score), repr(h.log_probability), h.length)
-            + (() if h.attention_TS is None else (h.attention_TS.tobytes(),))
-            for h in hypotheses
-        ]
-        for hypotheses in results
-    ]
-
-
 def job_of(number: int, options: int) -> Job:
     return Job(SOURCES[number], [START], PREFIXES[number], OPTIONS[options])
 
@@ -89,10 +75,6 @@ def alone(name: str, number: int, options: int):
     return ALONE[key]
 
 
-def by_hand(model, slots: int) -> SchedulerByHand:
-    return SchedulerByHand(partial(DecodingWorker, model, END, UNK), slots, model.ops.use_threads, 2, slots)
-
-
 @pytest.mark.parametrize("name", MODELS)
 @settings(max_examples=25, deadline=None)
 @given(st.data(), st.integers(1, 2))
@@ -101,11 +83,7 @@ def test_any_interleaving_of_any_options(name, data, slots):
     scheduler = by_hand(model, slots)
     with pytest.MonkeyPatch.context() as patch:
         # So little room that sentences wait, and rows run short.
-        patch.setattr(capacity, "SENTENCES", 5)
-        patch.setattr(capacity, "ROWS", 12)
-        patch.setattr(capacity, "LIGHT", 1)
-        patch.setattr(capacity, "TOKENS", 150)
-        patch.setattr(capacity, "ADMITTED", 12)
+        little_room(patch, 5, ROWS=12, TOKENS=150, ADMITTED=12)
         for _ in range(data.draw(st.integers(1, 30))):
             action = data.draw(st.sampled_from(["submit", "submit", "cancel", "tick", "tick", "tick"]))
             if action == "submit":
@@ -207,7 +185,7 @@ def test_everything_is_given_back(caches):
     scheduler.finish_all()
     (cache,) = caches
     assert rows_in_use(cache) == (0, 0) and not scheduler.failures
-    assert len(cache._free_slots) == len(cache._history_RS) and len(cache._free_places) == len(cache._users_P)
+    assert len(cache._free_slots) == len(cache.histories_RS) and len(cache._free_memory_slots) == len(cache._users_P)
 
 
 def test_what_is_cancelled_is_free_after_a_step(caches):
@@ -288,7 +266,7 @@ def test_a_shared_beginning_is_kept_once_and_changes_nothing(name, caches):
     scheduler.tick()
     (cache,) = caches
     assert rows_in_use(cache)[1] == len(SOURCES[0]), "one memory"
-    assert len({tuple(history_S[:6]) for history_S in cache._history_RS if history_S[0] >= 0}) == 1
+    assert len({tuple(history_S[:6]) for history_S in cache.histories_RS if history_S[0] >= 0}) == 1
     requests.append(scheduler.submit(partial(search_plan, jobs[3:], SIZES), 3))
     scheduler.tick()
     assert rows_in_use(cache)[1] == len(SOURCES[0]), "one that comes later has the same"

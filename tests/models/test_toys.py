@@ -1,0 +1,115 @@
+"""Models without text or attention are entries of tables: a recurrent encoder-decoder, an encoder of images."""
+
+import numpy as np
+import pytest
+
+from fastattn import Encoder, Translator
+from fastattn.decoding.jobs import Job
+from fastattn.decoding.options import DecodingOptions
+from fastattn.errors import CheckpointError
+from fastattn.models import stack
+from fastattn.models.kinds import MODELS, build_model
+from fastattn.ops import cpu, reference
+from fastattn.spec import tensors
+from fastattn.spec.architecture import ModelSpec
+from fastattn.spec.checkpoint import ArrayInput, Checkpoint, IdsInput
+from fastattn.spec.text_spec import TranslationText
+from tests.decoding.searching import decode, score
+from tests.models import toy_image, toy_recurrent
+from tests.models.encoder_cases import make_tensors
+from tests.models.specs import stack_spec
+from tests.models.tiny_models import BASE, END, START, random_sources, vocabulary
+
+
+@pytest.fixture(autouse=True)
+def added(monkeypatch):
+    for toy, kind in ((toy_recurrent, toy_recurrent.RecurrentSpec.kind), (toy_image, toy_image.PatchSpec.kind)):
+        monkeypatch.setitem(tensors.STACKS, kind, toy.shapes)
+        monkeypatch.setitem(stack.STACKS, kind, toy.RecurrentStack if toy is toy_recurrent else toy_image.PatchStack)
+    monkeypatch.setitem(MODELS, "toy-image", toy_image.ImageModel)
+
+
+def recurrent_checkpoint(given=None) -> Checkpoint:
+    words, Spec = vocabulary(19), toy_recurrent.RecurrentSpec
+    spec = ModelSpec("encoder-decoder", Spec(8, 19), Spec(8, 19, cross_attention=True))
+    return Checkpoint(spec, make_tensors(spec, 3), given or TranslationText(words, words))
+
+
+def log_probs_by_hand(weights, source, target):
+    """log_probs_TV after each token of the target, written out."""
+    encoder, decoder = (
+        {name.split(".")[1]: value.astype(np.float64) for name, value in weights.items() if name.startswith(stack)}
+        for stack in ("encoder", "decoder")
+    )
+    state_D, rows = np.zeros(8), []
+    for token in source:
+        state_D = np.tanh(encoder["input"] @ encoder["embedding"][token] + encoder["state"] @ state_D)
+        rows.append(state_D)
+    memory_SD, state_D, found = np.array(rows), np.zeros(8), []
+    for token in target:
+        scores_S = [
+            decoder["score"][0] @ np.tanh(decoder["query"] @ state_D + decoder["key"] @ row_D) for row_D in rows
+        ]
+        weight_S = np.exp(scores_S) / np.exp(scores_S).sum()
+        x_D = decoder["input"] @ decoder["embedding"][token] + decoder["context"] @ (weight_S @ memory_SD)
+        state_D = np.tanh(x_D + decoder["state"] @ state_D)
+        logits_V = decoder["projection"] @ state_D
+        found.append(logits_V - np.log(np.exp(logits_V).sum()))
+    return np.array(found)
+
+
+@pytest.mark.parametrize("ops", [cpu, reference])
+@pytest.mark.parametrize("beam", [1, 3])
+def test_a_recurrent_model_translates_as_its_formula_says(ops, beam):
+    checkpoint, sources = recurrent_checkpoint(IdsInput()), random_sources(7, seed=2)
+    model = build_model(checkpoint, ops)
+    options = DecodingOptions(beam_size=beam, num_hypotheses=beam, min_decoding_length=0, max_decoding_length=9)
+    jobs = [Job(source, [START], [5, 6][: b % 3]) for b, source in enumerate(sources)]
+    for job, hypotheses in zip(jobs, decode(model, jobs, options, threads=2)):
+        for hypothesis in hypotheses:
+            target = [START, *hypothesis.tokens] + [END] * (hypothesis.length - len(hypothesis.tokens))
+            expected_TV = log_probs_by_hand(checkpoint.tensors, job.source, target[:-1])
+            expected_T = expected_TV[np.arange(len(target) - 1), target[1:]]
+            assert hypothesis.log_probability == pytest.approx(expected_T[len(job.prefix) :].sum(), rel=1e-4)
+            np.testing.assert_allclose(*score(model, [job.source], [np.array(target, np.int32)]), expected_T, atol=1e-5)
+            if beam == 1:
+                best = expected_TV[len(job.prefix) :].argmax(axis=1)
+                assert target[1 + len(job.prefix) :] == best.tolist()
+
+
+def test_a_translator_of_a_recurrent_model():
+    translator = Translator.from_checkpoint(recurrent_checkpoint())
+    results = translator.translate(["▁w1 ▁w2", "▁w3"], beam_size=2, max_decoding_length=9)
+    assert len(results) == 2 and all(results)
+
+
+@pytest.mark.parametrize("ops", [cpu, reference])
+def test_an_image_becomes_the_vector_that_its_patches_would_as_words(ops):
+    rng, sizes = np.random.default_rng(1), BASE | {"vocabulary": 0, "positions": "table", "max_positions": 30}
+    image = stack_spec(**sizes)
+    spec = ModelSpec("toy-image", toy_image.PatchSpec(**vars(image)))
+    checkpoint = Checkpoint(spec, make_tensors(spec, 4), ArrayInput("HWC", (0, 0, 3)))
+    images = [rng.random((12, 8, 3), np.float32), rng.random((20, 24, 3), np.float32)]
+    found_BD = build_model(checkpoint, ops).vectors(images)
+    for image_HWC, found_D in zip(images, found_BD):
+        cut = [
+            image_HWC[y : y + 4, x : x + 4]
+            for y in range(0, len(image_HWC), 4)
+            for x in range(0, image_HWC.shape[1], 4)
+        ]
+        table_PD = np.array([piece.ravel() for piece in cut]) @ checkpoint.tensors["encoder.patches.weight"].T
+        words = ModelSpec("encoder", stack_spec(**sizes | {"vocabulary": len(cut)}))
+        plain = Checkpoint(words, {**checkpoint.tensors, "encoder.embedding.weight": table_PD}, IdsInput())
+        rows_PD, _ = build_model(plain, ops).encode([np.arange(len(cut), dtype=np.int32)])
+        np.testing.assert_allclose(found_D, rows_PD.mean(axis=0), atol=1e-5)
+    with pytest.raises(CheckpointError, match="^the model takes an array HxWxC, not text$"):
+        Encoder.from_checkpoint(checkpoint)
+
+
+def test_what_no_table_has():
+    spec = ModelSpec("encoder", type("LatticeSpec", (toy_recurrent.RecurrentSpec,), {"kind": "lattice"})(8, 19))
+    for build in (lambda: tensors.tensor_shapes(spec), lambda: build_model(Checkpoint(spec, {}, IdsInput()), cpu)):
+        with pytest.raises(CheckpointError, match="unknown kind of stack 'lattice'; known: attention, toy-recurrent"):
+            build()
+    with pytest.raises(CheckpointError, match="the model takes token ids, not text"):
+        Translator.from_checkpoint(recurrent_checkpoint(IdsInput()))
