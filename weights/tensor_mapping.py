@@ -12,7 +12,7 @@ that a file stores once under several names becomes one tensor.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -200,6 +200,14 @@ def make_tensors(parts: Mapping[str, Part], stored: Mapping[str, Array]) -> dict
             made[key] = _make(part, stored, is_weight)
         tensors[name] = made[key]
     return tensors
+
+
+def main_precision(arrays: Iterable[tuple[str, int]]) -> str:
+    """The type that holds most of the weights, by (type, size) of each array; float32 if there are none."""
+    sizes: dict[str, int] = {}
+    for dtype, size in arrays:
+        sizes[dtype] = sizes.get(dtype, 0) + size
+    return max(sizes, key=lambda dtype: sizes[dtype], default="float32")
 
 
 def as_float32(tensor: Tensor) -> np.ndarray:

@@ -54,10 +54,7 @@ def read_labels(config: JsonObject, heads: Mapping[str, HeadSource], text: Encod
     if not _find(config, heads).labelled:
         return text
     labels = _labels(config)
-    kind = config.string("problem_type", "")
-    if kind not in PROBABILITIES:
-        raise config.error("problem_type", f"one of {', '.join(filter(None, PROBABILITIES))}", kind)
-    likely = PROBABILITIES[kind]
+    likely = PROBABILITIES[config.choice("problem_type", PROBABILITIES, "")]
     if likely != "none" and len(labels) == 1:
         likely = "sigmoid"
     scores = text.scores or torch_activation(config.nested("sentence_transformers"), "activation_fn")
@@ -71,12 +68,7 @@ def torch_activation(config: JsonObject, name: str) -> str:
 
     sentence-transformers does not trust other paths than torch's, and goes on without them.
     """
-    theirs = config.string(name, "")
-    if not theirs.startswith("torch."):
-        return ""
-    if theirs not in SCORES:
-        raise config.error(name, f"one of {', '.join(SCORES)}", theirs)
-    return SCORES[theirs]
+    return SCORES[config.choice(name, SCORES)] if config.string(name, "").startswith("torch.") else ""
 
 
 def _find(config: JsonObject, heads: Mapping[str, HeadSource]) -> HeadSource:

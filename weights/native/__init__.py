@@ -43,13 +43,8 @@ def recognize(path: Path) -> bool:
     return isinstance(config, dict) and config.get("format") == FORMAT
 
 
-def read(path: Path) -> Checkpoint:
+def read(folder: Folder) -> Checkpoint:
     """Read a folder; raises CheckpointError for what is malformed, incomplete, or of another version."""
-    return read_folder(Directory(path))
-
-
-def read_folder(folder: Folder) -> Checkpoint:
-    """``read`` of files wherever they lie."""
     config, text = read_config(folder)
     where = folder.where(WEIGHTS)
     stored = read_tensors(folder, WEIGHTS)

@@ -61,9 +61,8 @@ def recognize(path: Path) -> bool:
     return (path / "toy.json").exists()
 
 
-def read(path: Path) -> Checkpoint:
+def read(folder: Directory) -> Checkpoint:
     """Read a folder; raises CheckpointError for what is malformed, incomplete or not supported."""
-    folder = Directory(path)
     config, where = read_object(folder, "toy.json"), folder.where("toy.floats")
     spec, words = _spec(config), _words(config)
     arrays = _arrays(config.nested("arrays"), folder.read("toy.floats"), where)

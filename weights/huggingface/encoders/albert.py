@@ -5,10 +5,10 @@ from dataclasses import replace
 from fastattn.errors import CheckpointError
 from fastattn.spec.architecture import StackSpec
 from fastattn.weights.containers.json_file import JsonObject
-from fastattn.weights.huggingface.encoders.architecture import MOST_LAYERS, Architecture, count_layers
+from fastattn.weights.huggingface.encoders.architecture import MOST_LAYERS, Architecture, count_layers, fixed
 from fastattn.weights.huggingface.encoders.bert import EMBEDDING, IGNORED, OLD_NORM_ENDS, bert_spec
 from fastattn.weights.huggingface.encoders.heads import MASKED, SEQUENCE, TOKENS, dense_head, linear_head, masked_head
-from fastattn.weights.tensor_mapping import Part, of
+from fastattn.weights.tensor_mapping import of
 
 LAYER = "encoder.albert_layer_groups.#"  # a group and one of its layers
 TABLE = EMBEDDING | {
@@ -53,10 +53,12 @@ def _groups(config: JsonObject) -> list[str]:
     return [f"{int(i / (layers / groups))}.albert_layers.{j}" for i in range(layers) for j in range(inner)]
 
 
-def _table(config: JsonObject, spec: StackSpec) -> dict[str, Part]:
-    return TABLE
-
-
 ARCHITECTURE = Architecture(
-    _spec, _table, ("albert.",), (*IGNORED, "pooler.", "predictions.", "sop_classifier."), _groups, OLD_NORM_ENDS, HEADS
+    _spec,
+    fixed(TABLE),
+    ("albert.",),
+    (*IGNORED, "pooler.", "predictions.", "sop_classifier."),
+    _groups,
+    OLD_NORM_ENDS,
+    HEADS,
 )

@@ -69,6 +69,11 @@ class Architecture:
         return not name.startswith(self.ignored + self.unused(config))
 
 
+def fixed(table: Mapping[str, Part]) -> Callable[[JsonObject, StackSpec], Mapping[str, Part]]:
+    """A table that is the same whatever config.json says."""
+    return lambda config, stack: table
+
+
 def count_layers(config: JsonObject, name: str = "num_hidden_layers") -> int:
     layers = config.integer(name, minimum=1)
     if layers > MOST_LAYERS:
@@ -85,10 +90,7 @@ def count_columns(config: JsonObject, name: str = "hidden_size", default: int | 
 
 def activation(config: JsonObject, name: str = "hidden_act", default: str = "gelu") -> str:
     """fastattn's name of the activation under ``name``."""
-    theirs = config.string(name, default)
-    if theirs not in ACTIVATIONS:
-        raise config.error(name, f"one of {', '.join(ACTIVATIONS)}", theirs)
-    return ACTIVATIONS[theirs]
+    return ACTIVATIONS[config.choice(name, ACTIVATIONS, default)]
 
 
 def even_heads(config: JsonObject, width: str = "hidden_size", heads: str = "num_attention_heads") -> AttentionSpec:
@@ -126,9 +128,7 @@ def rotary(config: JsonObject, width: int, base: float, kind: str = "", old: str
     if kind and config.has("rope_parameters"):
         parameters = parameters.nested(kind)
     type_name = "rope_type" if parameters.has("rope_type") else "type"
-    form = parameters.string(type_name, "default")
-    if form not in ROPE_TYPES:
-        raise parameters.error(type_name, f"one of {', '.join(ROPE_TYPES)}", form)
+    form = parameters.choice(type_name, ROPE_TYPES, "default")
     if width % 2:
         raise CheckpointError(f"{config.where}: rotary positions need heads of an even width, got {width}")
     part = parameters.number("partial_rotary_factor", config.number("partial_rotary_factor", 1.0))

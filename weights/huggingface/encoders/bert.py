@@ -7,6 +7,7 @@ from fastattn.weights.huggingface.encoders.architecture import (
     activation,
     count_layers,
     even_heads,
+    fixed,
     refuse,
 )
 from fastattn.weights.huggingface.encoders.heads import (
@@ -17,7 +18,7 @@ from fastattn.weights.huggingface.encoders.heads import (
     linear_head,
     masked_head,
 )
-from fastattn.weights.tensor_mapping import Part, of
+from fastattn.weights.tensor_mapping import of
 
 LAYERS = {
     "encoder.layers.#.self_attention.qkv.*": of(
@@ -82,8 +83,6 @@ def bert_spec(
     )
 
 
-def _table(config: JsonObject, spec: StackSpec) -> dict[str, Part]:
-    return LAYERS | EMBEDDING
-
-
-ARCHITECTURE = Architecture(bert_spec, _table, ("bert.",), IGNORED, renamed=OLD_NORM_ENDS, heads=HEADS)
+ARCHITECTURE = Architecture(
+    bert_spec, fixed(LAYERS | EMBEDDING), ("bert.",), IGNORED, renamed=OLD_NORM_ENDS, heads=HEADS
+)

@@ -19,6 +19,7 @@ from fastattn.weights.huggingface.encoders.architecture import (
     activation,
     count_layers,
     even_heads,
+    fixed,
     refuse,
 )
 from fastattn.weights.huggingface.encoders.bert import LAYERS, OLD_NORM_ENDS, PREDICTIONS
@@ -129,10 +130,6 @@ def _pooled(config: JsonObject, spec: StackSpec, labels: int) -> HeadSpec:
     return HeadSpec("first", labels, inner_width=spec.width, activation=act)
 
 
-def _pooled_table(config: JsonObject, spec: StackSpec) -> dict[str, Part]:
-    return {"head.inner.*": of("pooler.dense.*"), "head.output.*": of("classifier.*")}
-
-
 def _predictions(config: JsonObject, spec: StackSpec) -> Mapping[str, Part]:
     legacy = config.boolean("legacy", True)
     return (PREDICTIONS if legacy else LM_PREDICTIONS).table(config, spec)
@@ -145,7 +142,7 @@ LM_PREDICTIONS = masked_head(
     "lm_predictions.lm_head.bias",
 )
 HEADS = {
-    SEQUENCE: HeadSource(_pooled, _pooled_table),
+    SEQUENCE: HeadSource(_pooled, fixed({"head.inner.*": of("pooler.dense.*"), "head.output.*": of("classifier.*")})),
     TOKENS: linear_head("each", "classifier"),
     MASKED: HeadSource(PREDICTIONS.spec, _predictions, labelled=False),
 }

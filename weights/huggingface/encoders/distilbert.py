@@ -2,10 +2,10 @@
 
 from fastattn.spec.architecture import FeedForwardSpec, NormSpec, PositionSpec, StackSpec
 from fastattn.weights.containers.json_file import JsonObject
-from fastattn.weights.huggingface.encoders.architecture import Architecture, activation, count_layers, even_heads
+from fastattn.weights.huggingface.encoders.architecture import Architecture, activation, count_layers, even_heads, fixed
 from fastattn.weights.huggingface.encoders.bert import EMBEDDING
 from fastattn.weights.huggingface.encoders.heads import MASKED, SEQUENCE, TOKENS, dense_head, linear_head, masked_head
-from fastattn.weights.tensor_mapping import Part, of
+from fastattn.weights.tensor_mapping import of
 
 LAYERS = {
     "encoder.layers.#.self_attention.qkv.*": of(
@@ -41,8 +41,4 @@ def _spec(config: JsonObject) -> StackSpec:
     )
 
 
-def _table(config: JsonObject, spec: StackSpec) -> dict[str, Part]:
-    return LAYERS | EMBEDDING
-
-
-ARCHITECTURE = Architecture(_spec, _table, ("distilbert.",), IGNORED, heads=HEADS)
+ARCHITECTURE = Architecture(_spec, fixed(LAYERS | EMBEDDING), ("distilbert.",), IGNORED, heads=HEADS)

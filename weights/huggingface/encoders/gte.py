@@ -7,11 +7,12 @@ from fastattn.weights.huggingface.encoders.architecture import (
     activation,
     count_layers,
     even_heads,
+    fixed,
     refuse,
     rotary,
 )
 from fastattn.weights.huggingface.encoders.heads import MASKED, SEQUENCE, TOKENS, dense_head, linear_head, masked_head
-from fastattn.weights.tensor_mapping import Part, of
+from fastattn.weights.tensor_mapping import of
 
 TABLE = {
     "encoder.embedding.weight": of("embeddings.word_embeddings.weight"),
@@ -76,8 +77,4 @@ def _rotary(config: JsonObject, width: int) -> Rotary:
     return Rotary(width, base * factor, interleaved=False, scale=factor ** (2 / width))
 
 
-def _table(config: JsonObject, spec: StackSpec) -> dict[str, Part]:
-    return TABLE
-
-
-ARCHITECTURE = Architecture(_spec, _table, ("new.", "gte."), IGNORED, heads=HEADS)
+ARCHITECTURE = Architecture(_spec, fixed(TABLE), ("new.", "gte."), IGNORED, heads=HEADS)

@@ -1,10 +1,10 @@
 """Forms of heads that several architectures share, with the names of their tensors."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from fastattn.spec.architecture import HeadSpec, NormSpec, StackSpec
 from fastattn.weights.containers.json_file import JsonObject
-from fastattn.weights.huggingface.encoders.architecture import HeadSource
+from fastattn.weights.huggingface.encoders.architecture import HeadSource, fixed
 from fastattn.weights.tensor_mapping import Part, of
 
 SEQUENCE, TOKENS, MASKED = "ForSequenceClassification", "ForTokenClassification", "ForMaskedLM"
@@ -16,7 +16,7 @@ def dense_head(rows: str, inner: str, outer: str, act: str) -> HeadSource:
     def spec(config: JsonObject, stack: StackSpec, labels: int) -> HeadSpec:
         return HeadSpec(rows, labels, inner_width=stack.width, activation=act)
 
-    return HeadSource(spec, _fixed({"head.inner.*": of(f"{inner}.*"), "head.output.*": of(f"{outer}.*")}))
+    return HeadSource(spec, fixed({"head.inner.*": of(f"{inner}.*"), "head.output.*": of(f"{outer}.*")}))
 
 
 def linear_head(rows: str, outer: str, bias: bool = True) -> HeadSource:
@@ -25,7 +25,7 @@ def linear_head(rows: str, outer: str, bias: bool = True) -> HeadSource:
     def spec(config: JsonObject, stack: StackSpec, labels: int) -> HeadSpec:
         return HeadSpec(rows, labels, bias)
 
-    return HeadSource(spec, _fixed({"head.output.*": of(f"{outer}.*")}))
+    return HeadSource(spec, fixed({"head.output.*": of(f"{outer}.*")}))
 
 
 def last_head(outer: str, padding: int = -1) -> HeadSource:
@@ -38,7 +38,7 @@ def last_head(outer: str, padding: int = -1) -> HeadSource:
         usual = -1 if "pad_token_id" in config.values else padding
         return HeadSpec("last", labels, bias=False, padding=config.integer("pad_token_id", usual, minimum=-1))
 
-    return HeadSource(spec, _fixed({"head.output.*": of(f"{outer}.*")}))
+    return HeadSource(spec, fixed({"head.output.*": of(f"{outer}.*")}))
 
 
 def masked_head(
@@ -73,7 +73,3 @@ def tied_output(config: JsonObject, output: str, bias: str, embedding: str) -> d
     if not config.boolean("tie_word_embeddings", True):
         return {"head.output.*": of(f"{output}.*")}
     return {"head.output.weight": of(f"{embedding}.weight"), "head.output.bias": of(bias)}
-
-
-def _fixed(table: Mapping[str, Part]) -> Callable[[JsonObject, StackSpec], Mapping[str, Part]]:
-    return lambda config, stack: table

@@ -26,9 +26,7 @@ def _spec(config: JsonObject) -> StackSpec:
     if "-qk-" in code:  # nothing else in config.json tells base-code's and base-es's architecture from base-en's
         raise CheckpointError(f"{config.where}: not supported: norms of queries and keys, by {shorten(code)}")
     stack = bert_spec(config, positions="alibi")
-    kind = config.string("feed_forward_type", "original")
-    if kind not in ("original", *GATES):
-        raise config.error("feed_forward_type", f"one of original, {', '.join(GATES)}", kind)
+    kind = config.choice("feed_forward_type", ("original", *GATES), "original")
     feed_forward = stack.feed_forward
     if kind != "original":
         feed_forward = replace(feed_forward, activation=GATES[kind], gated=True)

@@ -9,6 +9,7 @@ from fastattn.weights.huggingface.encoders.architecture import (
     activation,
     count_layers,
     even_heads,
+    fixed,
     local_layers,
     rotary,
 )
@@ -62,10 +63,6 @@ def _spec(config: JsonObject) -> StackSpec:
     )
 
 
-def _table(config: JsonObject, spec: StackSpec) -> dict[str, Part]:
-    return TABLE
-
-
 def _head(config: JsonObject, rows: str, outputs: int, bias: bool = True) -> HeadSpec:
     norms = NormSpec("layer", config.number("norm_eps", 1e-5), config.boolean("norm_bias", False))
     return HeadSpec(
@@ -94,10 +91,6 @@ def _masked_head(config: JsonObject, spec: StackSpec, labels: int) -> HeadSpec:
     return _head(config, "each", spec.vocabulary, config.boolean("decoder_bias", True))
 
 
-def _head_table(config: JsonObject, spec: StackSpec) -> dict[str, Part]:
-    return HEAD
-
-
 def _masked_table(config: JsonObject, spec: StackSpec) -> dict[str, Part]:
     return HEAD | tied_output(config, "decoder", "decoder.bias", "embeddings.tok_embeddings")
 
@@ -108,8 +101,8 @@ HEAD = {
     "head.output.*": of("classifier.*"),
 }
 HEADS = {
-    SEQUENCE: HeadSource(_sequence_head, _head_table),
-    TOKENS: HeadSource(_token_head, _head_table),
+    SEQUENCE: HeadSource(_sequence_head, fixed(HEAD)),
+    TOKENS: HeadSource(_token_head, fixed(HEAD)),
     MASKED: HeadSource(_masked_head, _masked_table, labelled=False),
 }
-ARCHITECTURE = Architecture(_spec, _table, ("model.",), ("head.", "decoder.", "classifier."), heads=HEADS)
+ARCHITECTURE = Architecture(_spec, fixed(TABLE), ("model.",), ("head.", "decoder.", "classifier."), heads=HEADS)

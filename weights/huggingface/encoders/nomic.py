@@ -7,11 +7,12 @@ from fastattn.weights.huggingface.encoders.architecture import (
     activation,
     count_layers,
     even_heads,
+    fixed,
     refuse,
     rotary,
 )
 from fastattn.weights.huggingface.encoders.heads import MASKED, SEQUENCE, TOKENS, dense_head, linear_head, masked_head
-from fastattn.weights.tensor_mapping import Part, of
+from fastattn.weights.tensor_mapping import of
 
 TABLE = {
     "encoder.embedding.weight": of("embeddings.word_embeddings.weight"),
@@ -75,9 +76,7 @@ def _first_spec(config: JsonObject) -> StackSpec:
         scale_attn_weights=True,
         moe_every_n_layers=0,
     )
-    gate = config.string("activation_function", "swiglu")
-    if gate not in GATES:
-        raise config.error("activation_function", f"one of {', '.join(GATES)}", gate)
+    gate = config.choice("activation_function", GATES, "swiglu")
     attention = even_heads(config, "n_embd", "n_head")
     base = config.number("rotary_emb_base", 10_000.0)
     limit = config.integer("n_positions", 2048, minimum=1)
@@ -111,8 +110,4 @@ def _stack(
     )
 
 
-def _table(config: JsonObject, spec: StackSpec) -> dict[str, Part]:
-    return TABLE
-
-
-ARCHITECTURE = Architecture(_spec, _table, ("nomic_bert.", "bert."), IGNORED, heads=HEADS)
+ARCHITECTURE = Architecture(_spec, fixed(TABLE), ("nomic_bert.", "bert."), IGNORED, heads=HEADS)
