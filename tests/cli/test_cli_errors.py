@@ -200,7 +200,7 @@ def test_whoever_sends_fast_is_read_without_a_pause(piped: tuple[BinaryIO, Sourc
 
 
 def test_a_fault_is_named(tmp_path: Path):
-    class Torn(Source):
+    class Torn:
         def is_ready(self) -> bool:
             return True
 

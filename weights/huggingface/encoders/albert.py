@@ -53,12 +53,5 @@ def _groups(config: JsonObject) -> list[str]:
     return [f"{int(i / (layers / groups))}.albert_layers.{j}" for i in range(layers) for j in range(inner)]
 
 
-ARCHITECTURE = Architecture(
-    _spec,
-    fixed(TABLE),
-    ("albert.",),
-    (*IGNORED, "pooler.", "predictions.", "sop_classifier."),
-    _groups,
-    OLD_NORM_ENDS,
-    HEADS,
-)
+IGNORED_HERE = (*IGNORED, "pooler.", "predictions.", "sop_classifier.")
+ARCHITECTURE = Architecture(_spec, fixed(TABLE), ("albert.",), IGNORED_HERE, _groups, OLD_NORM_ENDS, HEADS)

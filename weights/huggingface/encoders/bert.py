@@ -83,6 +83,5 @@ def bert_spec(
     )
 
 
-ARCHITECTURE = Architecture(
-    bert_spec, fixed(LAYERS | EMBEDDING), ("bert.",), IGNORED, renamed=OLD_NORM_ENDS, heads=HEADS
-)
+TABLE = fixed(LAYERS | EMBEDDING)
+ARCHITECTURE = Architecture(bert_spec, TABLE, ("bert.",), IGNORED, renamed=OLD_NORM_ENDS, heads=HEADS)

@@ -9,7 +9,7 @@ from fastattn.weights.huggingface.encoders.bert import EMBEDDING, IGNORED, LAYER
 from fastattn.weights.huggingface.encoders.heads import MASKED, SEQUENCE, TOKENS, dense_head, linear_head, masked_head
 from fastattn.weights.tensor_mapping import of
 
-TABLE = LAYERS | EMBEDDING | {"encoder.embedding_projection.*": of("embeddings_project.*")}
+TABLE = fixed(LAYERS | EMBEDDING | {"encoder.embedding_projection.*": of("embeddings_project.*")})
 HEAD_NAMES = ("discriminator_predictions.", "generator_predictions.", "generator_lm_head.")
 HEADS = {
     SEQUENCE: dense_head("first", "classifier.dense", "classifier.out_proj", "gelu"),
@@ -26,6 +26,4 @@ def _spec(config: JsonObject) -> StackSpec:
     return replace(stack, embedding_width=0 if width == stack.width else width)
 
 
-ARCHITECTURE = Architecture(
-    _spec, fixed(TABLE), ("electra.",), (*IGNORED, *HEAD_NAMES), renamed=OLD_NORM_ENDS, heads=HEADS
-)
+ARCHITECTURE = Architecture(_spec, TABLE, ("electra.",), (*IGNORED, *HEAD_NAMES), renamed=OLD_NORM_ENDS, heads=HEADS)

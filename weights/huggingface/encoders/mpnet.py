@@ -28,11 +28,5 @@ def _spec(config: JsonObject) -> StackSpec:
     return replace(stack, positions=positions, token_types=0)
 
 
-ARCHITECTURE = Architecture(
-    _spec,
-    fixed(LAYERS | EMBEDDING | ATTENTION),
-    ("mpnet.",),
-    (*IGNORED, "lm_head."),
-    renamed=OLD_NORM_ENDS,
-    heads=HEADS,
-)
+TABLE = fixed(LAYERS | EMBEDDING | ATTENTION)
+ARCHITECTURE = Architecture(_spec, TABLE, ("mpnet.",), (*IGNORED, "lm_head."), renamed=OLD_NORM_ENDS, heads=HEADS)
