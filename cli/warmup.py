@@ -84,8 +84,8 @@ def warmup() -> None:
             checkpoint = _translation_checkpoint(quantized, decoder, **variety)
             translator = Translator.from_checkpoint(checkpoint, precision)
             for shortlist, beam_size in product((True, False), (1, 2)):
-                lengths = {"min_decoding_length": 4, "max_decoding_length": 4}
-                translator.translate("word", beam_size=beam_size, shortlist=shortlist, **lengths)
+                options: dict[str, Any] = {"beam_size": beam_size, "shortlist": shortlist}
+                translator.translate("word", min_decoding_length=4, max_decoding_length=4, **options)
             translator.score(["word"], ["word"])
         _search()
     if cache_fault():
@@ -128,10 +128,8 @@ def _encoder_checkpoint(predicts: bool = False, **variety: Any) -> "Checkpoint":
     model = {"type": "WordLevel", "vocab": {"<unk>": 0, "word": 1, "[MASK]": 2}, "unk_token": "<unk>"}
     tokenizer = {"version": "1.0", "added_tokens": [], "pre_tokenizer": {"type": "WhitespaceSplit"}, "model": model}
     text = EncoderText(tokenizer=json.dumps(tokenizer).encode(), max_length=_LONG, mask_token="[MASK]")
-    gelu, norms = (
-        FeedForwardSpec(inner_width=64, activation="gelu"),
-        NormSpec(before=False, final=False, embedding=True),
-    )
+    gelu = FeedForwardSpec(inner_width=64, activation="gelu")
+    norms = NormSpec(before=False, final=False, embedding=True)
     stack = _stack(**{"feed_forward": gelu, "norms": norms} | variety)
     head = HeadSpec("each", stack.vocabulary, inner_width=64, activation="gelu", norm=NormSpec()) if predicts else None
     return _checkpoint(ModelSpec("encoder", stack, head=head), text)
