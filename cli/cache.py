@@ -57,8 +57,8 @@ def cache(context: click.Context, one_by_one: bool, as_json: bool) -> None:
             click.echo(json_line(_fields(entry)))
         return
     root = cache_root()
-    place = "none: this user has no home folder; FASTATTN_CACHE names one" if root == NOWHERE else root
-    say(f"{'cache':<12} {place}")
+    folder = "none: this user has no home folder; FASTATTN_CACHE names one" if root == NOWHERE else root
+    say(f"{'cache':<12} {folder}")
     _print_entries(entries) if one_by_one else _print_kinds(entries)
     if others:
         say(f"{'left alone':<12} {_first(others)}")

@@ -1,4 +1,4 @@
-"""The group of commands, and the one place where an error becomes a line on stderr and an exit code.
+"""The group of commands, and how an error becomes a line on stderr and an exit code.
 
 Nothing here or at the top of a command's file imports NumPy or Numba: ``fastattn --help`` answers at once.
 """
@@ -123,7 +123,7 @@ def _is_address_space_limited() -> bool:
     return resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
 
 
-def _show_warning(message: Warning | str, *place: Any, **more: Any) -> None:
+def _show_warning(message: Warning | str, *location: Any, **more: Any) -> None:
     """A warning as one line, without the file's name and line of code that Python prints."""
     say(f"fastattn: {_one_line(str(message))}", err=True)
 

@@ -27,7 +27,7 @@ _IMPORTED_BY = os.getpid()
 
 
 class TokenSpans(NamedTuple):
-    """The tokens of a text and where in it they lie, int32.
+    """The tokens of a text and their offsets in it, int32.
 
     ids_T
     offsets_T2  [start, end) in characters of the str; 0, 0 for special tokens
@@ -191,9 +191,9 @@ class HuggingFaceTokenizer:
         return ids_B, types_B
 
     def encode_with_offsets(self, texts: Sequence[str], prompt: str = "", threads: int = 1) -> list[TokenSpans]:
-        """The tokens of each text after ``prompt`` with their places; otherwise as ``encode``.
+        """The tokens of each text after ``prompt`` with their offsets; otherwise as ``encode``.
 
-        Places are of the text as it is given: neither the prompt, whose tokens are as special ones, nor lower case nor
+        Offsets are of the text as it is given: neither the prompt, whose tokens are as special ones, nor lower case nor
         other normalization moves them.
         """
         check_text(prompt)

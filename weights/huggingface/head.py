@@ -11,7 +11,7 @@ from fastattn.weights.containers.json_file import JsonObject, is_text, shorten
 from fastattn.weights.containers.safetensors import StoredTensor
 from fastattn.weights.huggingface.encoders.architecture import HeadSource
 from fastattn.weights.huggingface.weights import MISFIT
-from fastattn.weights.tensor_mapping import Part, check_parts, plan_shapes
+from fastattn.weights.tensor_mapping import TensorSources, check_sources, map_shapes
 
 # problem_type -> what makes the numbers of several labels probabilities, as transformers' pipelines do it.
 PROBABILITIES = {
@@ -35,7 +35,7 @@ def read_head(
     stack: StackSpec,
     stored: Mapping[str, StoredTensor],
     where: str,
-) -> tuple[HeadSpec, dict[str, Part]]:
+) -> tuple[HeadSpec, dict[str, TensorSources]]:
     """(the head, where its tensors come from). Raises CheckpointError where there is none, or one that does not fit.
 
     stored  the tensors by current names
@@ -43,9 +43,9 @@ def read_head(
     """
     head = _find(config, heads)
     spec = head.spec(config, stack, _count_labels(config) if head.labelled else 0)
-    parts = plan_shapes(head.table(config, stack), head_shapes(spec, stack.width))
-    needed = {name for part in parts.values() for name in part.sources}
-    check_parts(parts, {name: array for name, array in stored.items() if name in needed}, where, MISFIT)
+    parts = map_shapes(head.table(config, stack), head_shapes(spec, stack.width))
+    needed = {name for part in parts.values() for name in part.source_shapes}
+    check_sources(parts, {name: array for name, array in stored.items() if name in needed}, where, MISFIT)
     return spec, parts
 
 

@@ -16,7 +16,7 @@ from fastattn.text.spm_file import check_spm
 from fastattn.weights.containers.json_file import JsonObject, first_repeated, shorten
 from fastattn.weights.folder import Folder
 from fastattn.weights.huggingface.added_tokens import MOST_ADDED, AddedTokens, Token
-from fastattn.weights.huggingface.vocabulary_files import BERT, ROBERTA, OlderFiles, assembled, placed, template
+from fastattn.weights.huggingface.vocabulary_files import BERT, ROBERTA, OlderFiles, added_with_ids, assembled, template
 
 UNIGRAM = 1
 NORMAL, UNKNOWN, CONTROL, USER = 1, 2, 3, 4
@@ -157,7 +157,9 @@ def _assembled(
 ) -> tuple[dict[str, Any], dict[str, int]]:
     """(tokenizer.json without a post-processor, the ids of all tokens)."""
     vocabulary = {piece: index for index, (piece, _) in enumerate(scores)}
-    added, ids = placed(tokens.and_extra([*spm.symbols, *(symbols or [])]), vocabulary, defaults, needed, spm.where)
+    added, ids = added_with_ids(
+        tokens.and_extra([*spm.symbols, *(symbols or [])]), vocabulary, defaults, needed, spm.where
+    )
     model = {"type": "Unigram", "unk_id": unknown, "vocab": scores, "byte_fallback": False}
     normalizer = {"type": "Sequence", "normalizers": normalizers} if normalizers else None
     return (

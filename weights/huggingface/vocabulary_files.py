@@ -50,7 +50,7 @@ def roberta_tokenizer(files: OlderFiles) -> dict[str, Any]:
     name = files.prefix + "vocab.json"
     vocabulary = {token: index for index, token in read_ids(files.folder, name, files.rows).items()}
     needed = ("unk_token", "cls_token", "sep_token")
-    added, ids = placed(files.tokens, vocabulary, ROBERTA, needed, files.folder.where(name))
+    added, ids = added_with_ids(files.tokens, vocabulary, ROBERTA, needed, files.folder.where(name))
     space, trim = files.config.boolean("add_prefix_space", False), files.config.boolean("trim_offsets", True)
     model = {
         "type": "BPE",
@@ -78,7 +78,7 @@ def assembled(
     return head | {"normalizer": normalizer, "pre_tokenizer": pre_tokenizer, "decoder": decoder, "model": model}
 
 
-def placed(
+def added_with_ids(
     tokens: AddedTokens, vocabulary: dict[str, int], defaults: dict[str, Any], needed: tuple[str, ...], where: str
 ) -> tuple[list[Token], dict[str, int]]:
     """(the added tokens, the ids of all tokens); CheckpointError where the vocabulary lacks one that is ``needed``.
@@ -125,7 +125,7 @@ def _word_piece(files: OlderFiles, defaults: dict[str, Any]) -> tuple[dict[str, 
     name, config = files.prefix + "vocab.txt", files.config
     vocabulary = read_lines(files.folder, name, files.rows)
     needed = ("unk_token", "cls_token", "sep_token")
-    added, ids = placed(files.tokens, vocabulary, defaults, needed, files.folder.where(name))
+    added, ids = added_with_ids(files.tokens, vocabulary, defaults, needed, files.folder.where(name))
     model = {
         "type": "WordPiece",
         "unk_token": files.tokens.content("unk_token", "[UNK]"),

@@ -17,7 +17,7 @@ from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.text_spec import TranslationText
 from fastattn.text.translation import TranslationTokenizer
 from fastattn.weights.huggingface.marian_tensors import TABLE
-from fastattn.weights.tensor_mapping import plan_tensors
+from fastattn.weights.tensor_mapping import map_tensors
 from tests import GOLDENS
 from tests.weights.containers.pytorch_writer import pytorch_bytes
 from tests.weights.containers.safetensors_writer import safetensors_bytes
@@ -299,7 +299,7 @@ def test_a_real_model_rewritten(pulled: Any, tmp_path: Path) -> None:
 def as_transformers_names(checkpoint: Checkpoint) -> dict[str, np.ndarray]:
     """transformers computes the positions itself; the padding token is one more row, of zeros."""
     tensors = {}
-    parts = plan_tensors(TABLE, checkpoint.spec)
+    parts = map_tensors(TABLE, checkpoint.spec)
     for name, value in checkpoint.tensors.items():
         values = value if isinstance(value, np.ndarray) else value.float32()
         if ".layers." in name:

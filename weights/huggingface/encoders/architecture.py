@@ -8,7 +8,7 @@ from fastattn.errors import CheckpointError
 from fastattn.spec.architecture import AttentionSpec, HeadSpec, Rotary, StackSpec, Stretch
 from fastattn.weights.containers.json_file import JsonObject, shorten
 from fastattn.weights.huggingface.weights import ACTIVATIONS
-from fastattn.weights.tensor_mapping import Part
+from fastattn.weights.tensor_mapping import TensorSources
 
 ROPE_TYPES = ("default", "linear", "dynamic", "yarn", "llama3")
 MOST_LAYERS = 1024  # beyond any encoder: lists of layers are made before the tensors are counted
@@ -26,7 +26,7 @@ class HeadSource:
     """
 
     spec: Callable[[JsonObject, StackSpec, int], HeadSpec]
-    table: Callable[[JsonObject, StackSpec], Mapping[str, Part]]
+    table: Callable[[JsonObject, StackSpec], Mapping[str, TensorSources]]
     labelled: bool = True
 
 
@@ -46,7 +46,7 @@ class Architecture:
     """
 
     spec: Callable[[JsonObject], StackSpec]
-    table: Callable[[JsonObject, StackSpec], Mapping[str, Part]]
+    table: Callable[[JsonObject, StackSpec], Mapping[str, TensorSources]]
     prefixes: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
     numbers: Callable[[JsonObject], list[str]] | None = None
@@ -69,7 +69,7 @@ class Architecture:
         return not name.startswith(self.ignored + self.unused(config))
 
 
-def fixed(table: Mapping[str, Part]) -> Callable[[JsonObject, StackSpec], Mapping[str, Part]]:
+def fixed(table: Mapping[str, TensorSources]) -> Callable[[JsonObject, StackSpec], Mapping[str, TensorSources]]:
     """A table that is the same whatever config.json says."""
     return lambda config, stack: table
 

@@ -7,9 +7,9 @@ from fastattn.weights.containers.json_file import JsonObject
 from fastattn.weights.huggingface.encoders.architecture import Architecture, fixed
 from fastattn.weights.huggingface.encoders.bert import EMBEDDING, IGNORED, LAYERS, OLD_NORM_ENDS, bert_spec
 from fastattn.weights.huggingface.encoders.heads import MASKED, SEQUENCE, TOKENS, dense_head, linear_head, masked_head
-from fastattn.weights.tensor_mapping import of
+from fastattn.weights.tensor_mapping import sources
 
-TABLE = fixed(LAYERS | EMBEDDING | {"encoder.embedding_projection.*": of("embeddings_project.*")})
+TABLE = fixed(LAYERS | EMBEDDING | {"encoder.embedding_projection.*": sources("embeddings_project.*")})
 HEAD_NAMES = ("discriminator_predictions.", "generator_predictions.", "generator_lm_head.")
 HEADS = {
     SEQUENCE: dense_head("first", "classifier.dense", "classifier.out_proj", "gelu"),
