@@ -15,7 +15,7 @@ from fastattn.cli.lines import open_lines
 from fastattn.errors import FastattnError
 from fastattn.system import files
 from fastattn.translation.translator import Translator
-from tests.cli.test_cli import run, succeed
+from tests.cli.commands import run, succeed
 from tests.cli.test_cli_encode import encoder  # noqa: F401  a fixture
 
 SHORT = ("--max-length", "5")

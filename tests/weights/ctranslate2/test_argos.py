@@ -12,9 +12,8 @@ from fastattn import weights
 from fastattn.errors import CheckpointError
 from fastattn.spec.text_spec import TranslationText
 from tests.weights.ctranslate2 import writer
+from tests.weights.ctranslate2.argos_writer import METADATA, pack
 from tests.weights.refusals import refusal
-
-METADATA = '{"from_code": "ar", "to_code": "en", "from_name": "Arabic", "package_version": "1.0"}'
 
 
 @pytest.fixture
@@ -28,14 +27,6 @@ def package(tmp_path: Path) -> Path:
     (path / "sentencepiece.model").write_bytes(b"pieces")
     (path / "README.md").write_text("words")
     return path
-
-
-def pack(package: Path, top: str = "translate-ar_en/", method: int = zipfile.ZIP_DEFLATED) -> Path:
-    archive_path = package.parent / "package.argosmodel"
-    with zipfile.ZipFile(archive_path, "w", method) as archive:
-        for file in sorted(package.rglob("*")):
-            archive.write(file, top + file.relative_to(package).as_posix())
-    return archive_path
 
 
 @pytest.mark.parametrize("method", (zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED))
