@@ -145,14 +145,14 @@ class HuggingFaceTokenizer:
         what a text needs, an unknown token say.
         """
         most = max_length or self.max_length
-        return [_int32(self._cut(ids, most)) for ids in self._ids(texts, threads, special=True)]
+        return [_int32(self._cut(whole.ids, most)) for whole in self._encodings(texts, threads, special=True)]
 
     def encode_whole(self, texts: Sequence[str], threads: int = 1) -> list[np.ndarray]:
         """The ids of each text, however many, without special tokens; otherwise as ``encode``.
 
         A text is cut by ``encode`` where it has more than ``room`` of them.
         """
-        return [_int32(ids) for ids in self._ids(texts, threads, special=False)]
+        return [_int32(whole.ids) for whole in self._encodings(texts, threads, special=False)]
 
     @property
     def room(self) -> int:
@@ -198,7 +198,10 @@ class HuggingFaceTokenizer:
         """
         check_text(prompt)
         joined = [prompt + text for text in texts] if prompt else texts
-        return [self._spans(encoding, len(prompt)) for encoding in self._encodings(joined, threads, True, True)]
+        return [
+            self._spans(encoding, len(prompt))
+            for encoding in self._encodings(joined, threads, special=True, offsets=True)
+        ]
 
     @lazy
     def _pair(self) -> Layout:
@@ -228,11 +231,9 @@ class HuggingFaceTokenizer:
         own = ids[before : len(ids) - after]
         return ids[:before] + kept(own, most - self._single.count, self.truncation_side) + ids[len(ids) - after :]
 
-    def _ids(self, texts: Sequence[str], threads: int, special: bool) -> Iterator[list[int]]:
-        """The ids of each text, whole, perhaps with its special tokens."""
-        return (encoding.ids for encoding in self._encodings(texts, threads, special, False))
-
-    def _encodings(self, texts: Sequence[str], threads: int, special: bool, offsets: bool) -> Iterator[Encoding]:
+    def _encodings(
+        self, texts: Sequence[str], threads: int, special: bool, offsets: bool = False
+    ) -> Iterator[Encoding]:
         """The library's encoding of each text, whole, perhaps with special tokens and with offsets in characters."""
         for text in texts:
             check_text(text)

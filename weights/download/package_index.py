@@ -110,7 +110,10 @@ class PackageIndex:
 
     def _listing(self, url: str) -> list[Link]:
         with self.transport.open(url, _ACCEPT) as response:
-            return _parse(response, _read_all(response))
+            text = response.read(LISTING_LIMIT + 1)
+            if len(text) > LISTING_LIMIT:
+                raise TransportError(f"a listing of more than {LISTING_LIMIT} bytes")
+            return _parse(response, text)
 
 
 def _is_remote(url: str) -> bool:
@@ -128,16 +131,6 @@ def _link(url: str) -> Link:
     address, fragment = urldefrag(url)
     hashes = parse_qs(fragment).get("sha256", [])
     return Link(address, unquote(urlsplit(address).path.rpartition("/")[2]), hashes[0].lower() if hashes else None)
-
-
-def _read_all(response: Response) -> bytes:
-    chunks, size = [], 0
-    while chunk := response.read(1 << 20):
-        size += len(chunk)
-        if size > LISTING_LIMIT:
-            raise TransportError(f"a listing of more than {LISTING_LIMIT} bytes")
-        chunks.append(chunk)
-    return b"".join(chunks)
 
 
 def _parse(response: Response, text: bytes) -> list[Link]:

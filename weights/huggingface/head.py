@@ -64,7 +64,7 @@ def read_labels(config: JsonObject, heads: Mapping[str, HeadSource], text: Encod
 
 
 def torch_activation(config: JsonObject, name: str) -> str:
-    """What makes numbers scores, by the path of torch's class under ``name``; "" where none is there.
+    """The function that makes numbers scores, by the path of torch's class under ``name``; "" where none is there.
 
     sentence-transformers does not trust other paths than torch's, and goes on without them.
     """
@@ -84,7 +84,7 @@ def _find(config: JsonObject, heads: Mapping[str, HeadSource]) -> HeadSource:
 
 
 def _count_labels(config: JsonObject) -> int:
-    """As many as ``id2label`` has; else as transformers gives, ``num_labels`` or two."""
+    """The number of labels: of ``id2label``, else as in transformers ``num_labels`` or two."""
     named = config.nested("id2label").values
     return len(named) if config.has("id2label") else config.integer("num_labels", 2, minimum=1)
 

@@ -181,7 +181,7 @@ def _read_modules(folder: Folder) -> list[tuple[str, str]]:
 
 
 def _check_order(folder: Folder, modules: list[tuple[str, str]], top: JsonObject, task: str) -> str:
-    """What the folder is for, a name of ORDERS; CheckpointError unless its modules are in an order of that."""
+    """The purpose of the folder, a name of ORDERS; CheckpointError unless its modules are in an order of that."""
     kind = top.choice("model_type", ORDERS, "")
     if kind in ("", DENSE, CLASSIFIER):  # the transformer tells
         kind = next(name for name, (its_task, _, _) in ORDERS.items() if its_task == task)

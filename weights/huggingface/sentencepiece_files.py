@@ -36,7 +36,7 @@ Scores = list[tuple[str, float]]
 
 @dataclass(frozen=True)
 class Spm:
-    """What a sentencepiece model holds: its pieces with scores and types, and the rules of its normalizer."""
+    """The contents of a sentencepiece model: its pieces with scores and types, and the rules of its normalizer."""
 
     pieces: Scores
     types: list[int]

@@ -13,7 +13,7 @@ PYLATE, MULTI_VECTOR = "ColBERT", "MultiVectorEncoder"
 # The class of an original checkpoint, beside whose encoder this matrix lies.
 ORIGINAL, PROJECTION = "HF_ColBERT", "linear.weight"
 METADATA = "artifact.metadata"
-# Settings of which one is enough to show that PyLate wrote the file: it fills queries unless told otherwise.
+# Any of these settings shows that PyLate wrote the file; it fills queries unless one of them says otherwise.
 PYLATE_SETTINGS = (
     "query_length",
     "document_length",

@@ -38,7 +38,7 @@ def recognize(path: Path) -> bool:
         return False
     try:
         config = read_json(Directory(path), "config.json")
-    except CheckpointError:  # for whoever else's config.json it is to complain of
+    except CheckpointError:  # another exporter's, which reports it
         return False
     return isinstance(config, dict) and config.get("format") == FORMAT
 

@@ -1,4 +1,4 @@
-"""What a file of an architecture says of its encoder, and what several of them read from config.json alike."""
+"""The description of an encoder architecture, and readers of config.json that several architectures share."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -18,7 +18,7 @@ MOST_WIDTH = 1 << 20  # beyond any encoder's: scales are made of widths before t
 
 @dataclass(frozen=True)
 class HeadSource:
-    """What follows an encoder in a Hugging Face directory.
+    """A head after an encoder in a Hugging Face directory.
 
     spec      (config.json, its stack, how many labels config.json has) -> the head
     table     (config.json, its stack) -> where its tensors come from, whose names have no prefix

@@ -60,7 +60,7 @@ def llama_table(spec: StackSpec) -> dict[str, TensorSources]:
 
 
 def _is_causal(config: JsonObject) -> bool:
-    """What config.json says; a model with code of its own, as gte-Qwen2's, may look both ways without saying so."""
+    """Whether config.json says so; a model with its own code, as gte-Qwen2's, may look both ways and not say so."""
     if config.nested("auto_map").has("AutoModel") and not config.has("is_causal"):
         raise CheckpointError(
             f"{config.where}: auto_map names code of the model's own, which may look both ways; is_causal should say so"
