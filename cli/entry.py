@@ -20,20 +20,7 @@ from fastattn.errors import FastattnError
 from fastattn.system.option_names import MODEL, SEARCH, TEXTS
 
 # Each is in a file of its name, which is imported when it is asked for: together they take 15 ms.
-COMMANDS = (
-    "translate",
-    "encode",
-    "batch",
-    "search",
-    "rerank",
-    "classify",
-    "pull",
-    "inspect",
-    "verify",
-    "convert",
-    "warmup",
-    "cache",
-)
+COMMANDS = tuple("translate encode batch search rerank classify pull inspect verify convert warmup cache".split())
 
 INTERRUPTED = 130
 CLOSED_PIPE = 141  # as a shell reports a program ended by SIGPIPE

@@ -47,14 +47,8 @@ KNOWN_PATHS = (
     "sentence_transformers.multi_vector_encoder.modules.",
     "pylate.models.",
 )
-TRANSFORMER_CONFIGS = (
-    "sentence_bert_config.json",
-    "sentence_roberta_config.json",
-    "sentence_distilbert_config.json",
-    "sentence_camembert_config.json",
-    "sentence_albert_config.json",
-    "sentence_xlm-roberta_config.json",
-    "sentence_xlnet_config.json",
+TRANSFORMER_CONFIGS = tuple(
+    f"sentence_{name}_config.json" for name in "bert roberta distilbert camembert albert xlm-roberta xlnet".split()
 )
 # Old booleans -> modes, in the order in which sentence-transformers concatenates them.
 POOLING_FLAGS = {
@@ -102,30 +96,13 @@ ORDERS = {
 }
 
 # Where a transformer's settings have arguments for transformers' classes, by their names of today and before.
-ARGUMENTS = (
-    "config_kwargs",
-    "model_kwargs",
-    "processor_kwargs",
-    "config_args",
-    "model_args",
-    "tokenizer_args",
-    "processing_kwargs",
+ARGUMENTS = tuple(
+    "config_kwargs model_kwargs processor_kwargs config_args model_args tokenizer_args processing_kwargs".split()
 )
 # Those that change no vector, beyond the rounding of its numbers.
-HARMLESS = (
-    "add_pooling_layer",
-    "attn_implementation",
-    "device_map",
-    "dtype",
-    "low_cpu_mem_usage",
-    "padding_side",
-    "torch_dtype",
-    "trust_remote_code",
-    "unpad_inputs",
-    "use_cache",
-    "use_fast",
-    "use_memory_efficient_attention",
-    "use_safetensors",
+HARMLESS = tuple(
+    "add_pooling_layer attn_implementation device_map dtype low_cpu_mem_usage padding_side torch_dtype "
+    "trust_remote_code unpad_inputs use_cache use_fast use_memory_efficient_attention use_safetensors".split()
 )
 
 

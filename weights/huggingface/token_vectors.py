@@ -14,15 +14,9 @@ PYLATE, MULTI_VECTOR = "ColBERT", "MultiVectorEncoder"
 ORIGINAL, PROJECTION = "HF_ColBERT", "linear.weight"
 METADATA = "artifact.metadata"
 # Any of these settings shows that PyLate wrote the file; it fills queries unless one of them says otherwise.
-PYLATE_SETTINGS = (
-    "query_length",
-    "document_length",
-    "do_query_expansion",
-    "attend_to_expansion_tokens",
-    "attend_to_mask_tokens",
-    "query_prefix",
-    "document_prefix",
-    "skiplist_words",
+PYLATE_SETTINGS = tuple(
+    "query_length document_length do_query_expansion attend_to_expansion_tokens attend_to_mask_tokens query_prefix "
+    "document_prefix skiplist_words".split()
 )
 QUERY_LENGTH = 32  # where no file says it
 STRATEGIES = ("fixed", "min")

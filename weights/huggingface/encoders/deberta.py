@@ -47,14 +47,8 @@ TERMS = {
     "p2c": "encoder.layer.#.attention.self.pos_query_proj.*",
     "c2p": "encoder.layer.#.attention.self.pos_key_proj.*",
 }
-IGNORED = (
-    "embeddings.position_ids",
-    "pooler.",
-    "cls.",
-    "classifier.",
-    "qa_outputs.",
-    "lm_predictions.",
-    "mask_predictions.",
+IGNORED = tuple(
+    "embeddings.position_ids pooler. cls. classifier. qa_outputs. lm_predictions. mask_predictions.".split()
 )
 
 
