@@ -56,7 +56,7 @@ def _rows(path: str, form: str) -> "np.ndarray":
     return array.astype(_bytes_of(array, path)) if whole else array
 
 
-def _row(line: str, form: str, place: str) -> "np.ndarray | None":
+def _row(line: str, form: str, location: str) -> "np.ndarray | None":
     """A line's numbers, int64 where all are whole, else float32; None for a line that failed."""
     import numpy as np
 
@@ -74,7 +74,7 @@ def _row(line: str, form: str, place: str) -> "np.ndarray | None":
             return np.array(values, np.float32)  # None becomes NaN
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         wanted = "numbers between commas" if form == "csv" else '{"embedding": [numbers]}'
-        raise InputError(f"{place}: {wanted} expected, got {described(line)}") from None
+        raise InputError(f"{location}: {wanted} expected, got {described(line)}") from None
 
 
 def _bytes_of(array: "np.ndarray", path: str) -> str:

@@ -9,7 +9,7 @@ import queue
 import selectors
 import threading
 from collections.abc import Iterator
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO
 
 from fastattn.errors import FastattnError
 from fastattn.system import files
@@ -18,18 +18,8 @@ PART = 1 << 16  # bytes: what a pipe holds on Linux
 PARTS_AHEAD = 16  # of a thread that reads
 
 
-class Source(Protocol):
-    """Bytes in parts."""
-
-    def is_ready(self) -> bool:
-        """Whether ``read`` would not have to wait."""
-
-    def read(self) -> bytes:
-        """The next bytes, waiting if need be; b"" at the end."""
-
-
 class Polled:
-    """A Source whose file descriptor can be polled."""
+    """Bytes in parts, of a file descriptor that can be polled."""
 
     def __init__(self, file: BinaryIO):
         self._raw: Any = getattr(file, "raw", file)
@@ -37,11 +27,11 @@ class Polled:
         self._selector.register(file, selectors.EVENT_READ)
 
     def is_ready(self) -> bool:
-        """Whether there are bytes, or the end."""
+        """Whether ``read`` would not have to wait: there are bytes, or the end."""
         return bool(self._selector.select(0))
 
     def read(self) -> bytes:
-        """The bytes that are ready, or the next ones."""
+        """The bytes that are ready, or the next ones; b"" at the end."""
         part = None
         while part is None:  # of a descriptor that is set not to block
             self._selector.select()
@@ -50,7 +40,7 @@ class Polled:
 
 
 class Threaded:
-    """A Source for Windows, where a pipe cannot be polled: a thread reads it."""
+    """``Polled`` for Windows, where a pipe cannot be polled: a thread reads it."""
 
     def __init__(self, file: BinaryIO):
         self._raw: Any = getattr(file, "raw", file)  # a lock of the buffer's would hold up the end of the process
@@ -79,8 +69,11 @@ class Threaded:
         return part
 
 
+Source = Polled | Threaded
+
+
 def open_source(file: BinaryIO) -> Source:
-    """The kind of Source that the system supports."""
+    """The kind of source that the system supports."""
     return Polled(file) if os.name == "posix" else Threaded(file)
 
 

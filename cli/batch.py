@@ -242,7 +242,7 @@ def _run(made: "BatchRun", job: dict[str, Any]) -> None:
     lost = "fastattn: this process was ended, by Ray or by the system; the same command does what is left"
     blocks, done = len(made.blocks), 0
 
-    def told(so_far: "Summary") -> None:
+    def on_progress(so_far: "Summary") -> None:
         nonlocal done
         done = so_far.blocks
         progress.show(_pace(so_far, blocks))
@@ -250,7 +250,7 @@ def _run(made: "BatchRun", job: dict[str, Any]) -> None:
     rest = "the same command does the rest"
     with watched(lost), last_words(lambda: f"fastattn: {_done(done, blocks)}; {rest}"), Progress(log=True) as progress:
         progress.show(f"starting, {counted(blocks, 'block')}")
-        finished = made.run(where, told)
+        finished = made.run(where, on_progress)
     _report(made, finished)
 
 

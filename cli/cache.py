@@ -57,9 +57,13 @@ def cache(context: click.Context, one_by_one: bool, as_json: bool) -> None:
             click.echo(json_line(_fields(entry)))
         return
     root = cache_root()
-    place = "none: this user has no home folder; FASTATTN_CACHE names one" if root == NOWHERE else root
-    say(f"{'cache':<12} {place}")
-    _print_entries(entries) if one_by_one else _print_kinds(entries)
+    folder = "none: this user has no home folder; FASTATTN_CACHE names one" if root == NOWHERE else root
+    say(f"{'cache':<12} {folder}")
+    if one_by_one:
+        for entry in entries:
+            say(_line(entry))
+    else:
+        _print_kinds(entries)
     if others:
         say(f"{'left alone':<12} {_first(others)}")
 
@@ -126,11 +130,6 @@ def _print_kinds(entries: "list[CacheEntry]") -> None:
         used = f", last used {_date(max(entry.last_used for entry in mine))}" if mine else ""
         say(f"{kind:<12} {_count(mine)}{used}")
     say(f"{'in all':<12} {_count(entries)}")
-
-
-def _print_entries(entries: "list[CacheEntry]") -> None:
-    for entry in entries:
-        say(_line(entry))
 
 
 def _line(entry: "CacheEntry") -> str:

@@ -1,6 +1,5 @@
 """``fastattn classify``: lines in, each with its most probable labels out."""
 
-import json
 import time
 from collections.abc import Callable
 from itertools import islice
@@ -9,18 +8,17 @@ from typing import Any
 import click
 
 from fastattn.cli.lines import InputLine, open_lines
-from fastattn.cli.loading import loading
 from fastattn.cli.options import (
-    given,
     input_option,
-    located,
     model_option,
+    open_model,
     output_option,
     precision_option,
     threads_option,
 )
 from fastattn.cli.output import open_output
-from fastattn.cli.progress import Compiling, Progress, pace
+from fastattn.cli.printing import quoted
+from fastattn.cli.progress import Progress, pace
 from fastattn.printable import json_decimals, printable
 
 WINDOW = 1024  # lines that are classified together at most, in batches of similar lengths
@@ -75,15 +73,7 @@ def classify(
     written: Callable[[InputLine, list[dict[str, Any]]], str] = _as_json if as_json else _as_table
     lines = open_lines(texts, input_path)
     with open_output(output_path) as output, Progress() as progress:
-        with loading():
-            progress.show(f"loading {model}")
-            from fastattn.weights.download import catalog
-
-            path = catalog.resolve(located(model, progress))
-            Compiling(progress)
-            from fastattn.encoders.text_classifier import TextClassifier
-
-            classifier = TextClassifier(path, **given(precision=precision, threads=threads))
+        classifier, _ = open_model("TextClassifier", model, progress, precision=precision, threads=threads)
         progress.enabled &= not output.is_terminal()
         start = time.monotonic()
         for burst in lines.bursts():
@@ -103,9 +93,5 @@ def _as_json(line: InputLine, labels: list[dict[str, Any]]) -> str:
     from numpy import float32
 
     scores = json_decimals(float32(entry["score"]) for entry in labels)
-    found = [f'{{"label": {_quoted(entry["label"])}, "score": {score}}}' for entry, score in zip(labels, scores)]
-    return f'{{"text": {_quoted(line.text)}, "labels": [{", ".join(found)}]}}'
-
-
-def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
+    found = [f'{{"label": {quoted(entry["label"])}, "score": {score}}}' for entry, score in zip(labels, scores)]
+    return f'{{"text": {quoted(line.text)}, "labels": [{", ".join(found)}]}}'

@@ -1,6 +1,5 @@
 """``fastattn encode``: lines in, a vector for each line out, as .npy, JSON lines or CSV."""
 
-import json
 import time
 from collections.abc import Iterator
 from pathlib import PurePath
@@ -11,13 +10,11 @@ import click
 from fastattn.cli.arrays import FORMATS
 from fastattn.cli.lengths import Lengths
 from fastattn.cli.lines import InputLine, InputLines, open_lines
-from fastattn.cli.loading import loading
 from fastattn.cli.options import (
-    given,
     input_option,
-    located_encoder,
     model_option,
     on_error_option,
+    open_model,
     output_option,
     precision_option,
     processes_option,
@@ -25,8 +22,8 @@ from fastattn.cli.options import (
     verbose_option,
 )
 from fastattn.cli.output import open_output
-from fastattn.cli.printing import say
-from fastattn.cli.progress import Compiling, Progress, pace, rate
+from fastattn.cli.printing import quoted, say
+from fastattn.cli.progress import Progress, pace, report
 from fastattn.cli.vector_options import calibration_vectors, chosen_vectors, vector_options
 from fastattn.errors import InputError
 from fastattn.printable import decimals, json_decimals
@@ -115,12 +112,8 @@ def encode(
         if write is _write_npy and output.is_terminal():
             raise InputError("npy is not for a terminal; name a file with -o")
         start = time.monotonic()
-        with loading():
-            path = located_encoder(model, progress)
-            compiling = Compiling(progress)
-            from fastattn.encoders.encoder import Encoder
-
-            encoder = Encoder(path, **given(precision=precision, threads=threads, processes=processes))
+        found = {"precision": precision, "threads": threads, "processes": processes}
+        encoder, compiling = open_model("Encoder", model, progress, **found)
         chosen = chosen_vectors(options, vectors_MD, lambda: encoder)
         lengths = Lengths(encoder, chosen)
         if options["long"] == "error":
@@ -132,11 +125,7 @@ def encode(
     if options["long"] in (None, "truncate") and (remark := lengths.remark()):
         say(f"fastattn: {remark}", err=True)
     if verbose:
-        seconds = time.monotonic() - loaded
-        click.echo(
-            f"{rate(lines, seconds)} in {seconds:.2f} s (loaded in {loaded - start:.2f} s{compiling.remark()})",
-            err=True,
-        )
+        report(lines, start, loaded, compiling)
     lines.check("encoded")
 
 
@@ -170,13 +159,9 @@ def _write_jsonl(output: OutputFile, results: "_Results", none_0E: "np.ndarray",
     for line, vector_E in results:
         numbers = ", ".join(json_decimals(vector_E))
         embedding = f"[{numbers}]" if line.error is None else "null"
-        reason = f', "error": {_json_string(str(line.error))}' if line.error is not None and marks else ""
-        output.write(f'{{"text": {_json_string(line.text)}, "embedding": {embedding}{reason}}}\n'.encode())
+        reason = f', "error": {quoted(str(line.error))}' if line.error is not None and marks else ""
+        output.write(f'{{"text": {quoted(line.text)}, "embedding": {embedding}{reason}}}\n'.encode())
         output.flush()
-
-
-def _json_string(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
 
 
 def _write_csv(output: OutputFile, results: "_Results", none_0E: "np.ndarray", marks: bool) -> None:

@@ -1,4 +1,4 @@
-"""The group of commands, and the one place where an error becomes a line on stderr and an exit code.
+"""The group of commands, and how an error becomes a line on stderr and an exit code.
 
 Nothing here or at the top of a command's file imports NumPy or Numba: ``fastattn --help`` answers at once.
 """
@@ -20,20 +20,7 @@ from fastattn.errors import FastattnError
 from fastattn.system.option_names import MODEL, SEARCH, TEXTS
 
 # Each is in a file of its name, which is imported when it is asked for: together they take 15 ms.
-COMMANDS = (
-    "translate",
-    "encode",
-    "batch",
-    "search",
-    "rerank",
-    "classify",
-    "pull",
-    "inspect",
-    "verify",
-    "convert",
-    "warmup",
-    "cache",
-)
+COMMANDS = tuple("translate encode batch search rerank classify pull inspect verify convert warmup cache".split())
 
 INTERRUPTED = 130
 CLOSED_PIPE = 141  # as a shell reports a program ended by SIGPIPE
@@ -125,7 +112,7 @@ def _is_address_space_limited() -> bool:
     return resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
 
 
-def _show_warning(message: Warning | str, *place: Any, **more: Any) -> None:
+def _show_warning(message: Warning | str, *location: Any, **more: Any) -> None:
     """A warning as one line, without the file's name and line of code that Python prints."""
     say(f"fastattn: {_one_line(str(message))}", err=True)
 

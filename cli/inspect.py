@@ -62,7 +62,7 @@ def _checkpoint_facts(model: str) -> Facts:
 
 
 def model_facts(checkpoint: "Checkpoint") -> Facts:
-    """What a checkpoint holds: the architecture, the weights, how text becomes ids."""
+    """The contents of a checkpoint: the architecture, the weights, how text becomes ids."""
     from fastattn.spec.text_spec import TranslationText
 
     spec = checkpoint.spec
@@ -150,7 +150,7 @@ def _weight_facts(checkpoint: "Checkpoint") -> Facts:
     parameters = sum(tensor.size for tensor in distinct.values())
     yield "parameters", f"{parameters:,}"
     precision = resolve_precision("auto", checkpoint).name
-    size = _size(_BYTES[precision] * parameters)
+    size = f"{_BYTES[precision] * parameters / 1e6:,.1f} MB"
     held = checkpoint.precision
     if any(getattr(tensor, "input_scale", None) is not None for tensor in distinct.values()):
         held += " with scales for its inputs (intgemm)"
@@ -232,13 +232,9 @@ _INSTRUCTIONS = {"dot": "vdpbf16ps", "vnni": "VNNI", "pairs": "pmaddwd", "widene
 
 
 def _describe_products(precision: str, target: "Target") -> str:
-    """What multiplies in a precision."""
+    """The instructions that multiply in a precision."""
     name: str = getattr(target, precision)
     known = _INSTRUCTIONS.get(name, name)
     if precision not in target.tiles:
         return known
     return "AMX's tiles" if name == "tiles" else f"AMX's tiles (few rows: {known})"
-
-
-def _size(count: int) -> str:
-    return f"{count / 1e6:,.1f} MB"

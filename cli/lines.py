@@ -22,7 +22,7 @@ from fastattn.system.records import dataclass
 class InputLine:
     """A line of the input; ``text`` of an invalid line is as much of it as can be decoded."""
 
-    place: str
+    location: str
     text: str
     size: int  # bytes
     error: FastattnError | None = None
@@ -69,23 +69,23 @@ class InputLines:
         self._ended = True
 
     def _line(self, raw: bytes) -> InputLine:
-        place = f"{self.name}, line {self._read}"
+        location = f"{self.name}, line {self._read}"
         try:
             text = as_text(raw, self._read, self.name)
             if (reason := self.refuse(text)) is not None:
-                raise InputError(f"{place}: {reason}")
-            return InputLine(place, text, len(raw))
+                raise InputError(f"{location}: {reason}")
+            return InputLine(location, text, len(raw))
         except InputError as error:
             if self._stops:
                 raise
             text = "" if len(raw) > files.LONGEST_LINE else raw.decode("utf-8", "replace").rstrip("\r\n")
-            return InputLine(place, text, len(raw), error)
+            return InputLine(location, text, len(raw), error)
 
     def finish(self, error: FastattnError | None = None) -> InputLine:
         """Mark the next line as done, or as failed with ``error``, and return it."""
         line = self._pending.popleft()
         if error is not None:
-            line.error = type(error)(f"{line.place}: {error}")
+            line.error = type(error)(f"{line.location}: {error}")
             if self._stops:
                 raise line.error
         if line.error is not None:

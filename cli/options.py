@@ -8,8 +8,9 @@ from typing import Any, TypeVar
 
 import click
 
+from fastattn.cli.loading import loading
 from fastattn.cli.printing import say
-from fastattn.cli.progress import Progress
+from fastattn.cli.progress import Compiling, Progress
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -106,7 +107,7 @@ def announce_default(name: str, remark: str) -> None:
 
 
 def located_encoder(model: str | None, progress: Progress) -> Path:
-    """The folder of an encoder's model, or of the default one; Numba is imported only after it is found."""
+    """The folder of an encoder's model, or of the default one."""
     from fastattn.weights.download import catalog
 
     if model is None:
@@ -115,6 +116,32 @@ def located_encoder(model: str | None, progress: Progress) -> Path:
     if model is not None:
         return catalog.resolve(located(model, progress))
     return catalog.resolve(located_name(catalog.DEFAULT_ENCODER, progress))  # not a folder of that name
+
+
+def open_model(kind: str, model: str | None, progress: Progress, **options: Any) -> tuple[Any, Compiling]:
+    """(an object of the public class ``kind``, what was compiled for it); None: the default encoder's.
+
+    options  of the class; None for each that is not given
+    """
+    with loading():
+        path = located_encoder(model, progress)
+        compiling = Compiling(progress)
+        return _imported(kind)(path, **given(**options)), compiling
+
+
+def _imported(kind: str) -> Any:
+    """A class of encoders, which is imported only after its model is found: Numba comes with it."""
+    if kind == "CrossEncoder":
+        from fastattn.encoders.cross_encoder import CrossEncoder
+
+        return CrossEncoder
+    if kind == "TextClassifier":
+        from fastattn.encoders.text_classifier import TextClassifier
+
+        return TextClassifier
+    from fastattn.encoders.encoder import Encoder
+
+    return Encoder
 
 
 def located_name(name: str, progress: Progress) -> str:

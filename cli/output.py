@@ -13,7 +13,7 @@ from fastattn.system.files import OutputFile, open_file
 def open_output(path: str | None) -> Iterator[OutputFile]:
     """Standard output (None or "-"), or a sibling of ``path`` that takes its name when the block succeeds.
 
-    Raises InputError or another FastattnError at once when the place cannot be written.
+    Raises InputError or another FastattnError at once when that cannot be written.
     """
     if path is None or path == "-":
         output = OutputFile(_standard_output(), "standard output")

@@ -10,6 +10,13 @@ def say(text: str = "", err: bool = False) -> None:
     click.echo(printable(text), err=err)
 
 
+def quoted(text: str) -> str:
+    """A text as JSON."""
+    import json  # where it is asked for: 1 ms
+
+    return json.dumps(text, ensure_ascii=False)
+
+
 def say_traceback(error: BaseException) -> None:
     """Print an error's traceback, and those of its causes, on stderr."""
     import traceback  # slow to import, and rarely needed

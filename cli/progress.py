@@ -1,7 +1,10 @@
 """Progress on a terminal, on stderr."""
 
 import math
+import time
 from typing import TYPE_CHECKING
+
+import click
 
 from fastattn.cli.printing import say
 from fastattn.printable import counted
@@ -60,6 +63,13 @@ def pace(lines: "InputLines", seconds: float) -> str:
         if done < 1:
             text += f", {duration(seconds / done - seconds)} left"
     return text
+
+
+def report(lines: "InputLines", start: float, loaded: float, compiling: Compiling) -> None:
+    """Print what was done since the model was loaded, and how long that took, on stderr."""
+    seconds = time.monotonic() - loaded
+    done = f"{rate(lines, seconds)} in {seconds:.2f} s"
+    click.echo(f"{done} (loaded in {loaded - start:.2f} s{compiling.remark()})", err=True)
 
 
 def duration(seconds: float) -> str:

@@ -8,10 +8,9 @@ from typing import Any
 import click
 
 from fastattn.cli.lines import open_lines
-from fastattn.cli.loading import loading
-from fastattn.cli.options import TEXT, given, input_option, located, model_option, precision_option, threads_option
+from fastattn.cli.options import TEXT, input_option, model_option, open_model, precision_option, threads_option
 from fastattn.cli.output import open_output
-from fastattn.cli.progress import Compiling, Progress
+from fastattn.cli.progress import Progress
 from fastattn.system.files import OutputFile
 
 
@@ -55,15 +54,7 @@ def rerank(
         raise click.UsageError("there is no default model to rerank with; name one with -m")
     lines = open_lines(documents, input_path)
     with open_output(None) as output, Progress() as progress:
-        with loading():
-            progress.show(f"loading {model}")
-            from fastattn.weights.download import catalog
-
-            path = catalog.resolve(located(model, progress))
-            Compiling(progress)
-            from fastattn.encoders.cross_encoder import CrossEncoder
-
-            encoder = CrossEncoder(path, **given(precision=precision, threads=threads))
+        encoder, _ = open_model("CrossEncoder", model, progress, precision=precision, threads=threads)
         progress.clear()
         texts = chain.from_iterable(lines.bursts())
         ranked = encoder.rank(query, texts, top_k, return_documents=True, show_progress_bar=True)

@@ -11,10 +11,9 @@ import click
 
 from fastattn.cli.arrays import open_array
 from fastattn.cli.lines import open_lines
-from fastattn.cli.loading import loading
-from fastattn.cli.options import given, located_encoder, model_option, precision_option, threads_option
+from fastattn.cli.options import model_option, open_model, precision_option, threads_option
 from fastattn.cli.output import open_output
-from fastattn.cli.progress import Compiling, Progress
+from fastattn.cli.progress import Progress
 from fastattn.errors import InputError
 from fastattn.printable import counted
 from fastattn.system.files import OutputFile, as_text, open_bytes, raw_lines
@@ -88,17 +87,13 @@ def search(
     """
     lines = open_lines(queries, None, from_file="<")
     with open_output(None) as output, Progress() as progress:
-        with loading():
-            corpus_ND = _opened(vectors_path)
-            if corpus_ND.dtype.kind == "f" and calibration is not None:
-                raise click.UsageError(f"--calibration is for int8 and uint8; {vectors_path} has {corpus_ND.dtype}")
-            texts = None if texts_path is None else _texts(texts_path, len(corpus_ND), vectors_path)
-            path = located_encoder(model, progress)
-            Compiling(progress)
-            from fastattn.encoders.encoder import Encoder
-            from fastattn.vectors.search import semantic_search
+        corpus_ND = _opened(vectors_path)
+        if corpus_ND.dtype.kind == "f" and calibration is not None:
+            raise click.UsageError(f"--calibration is for int8 and uint8; {vectors_path} has {corpus_ND.dtype}")
+        texts = None if texts_path is None else _texts(texts_path, len(corpus_ND), vectors_path)
+        encoder, _ = open_model("Encoder", model, progress, precision=precision, threads=threads)
+        from fastattn.vectors.search import semantic_search
 
-            encoder = Encoder(path, **given(precision=precision, threads=threads))
         progress.clear()
         how = _query_options(encoder, corpus_ND, vectors_path, calibration)
         function = "hamming" if how.get("output_dtype", "float32").endswith("binary") else score_function

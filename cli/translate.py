@@ -26,7 +26,7 @@ from fastattn.cli.options import (
     verbose_option,
 )
 from fastattn.cli.output import open_output
-from fastattn.cli.progress import Compiling, Progress, pace, rate
+from fastattn.cli.progress import Compiling, Progress, pace, report
 from fastattn.cli.search_options import as_typed, search_options, split_option
 from fastattn.errors import FastattnError, InputError
 from fastattn.system.files import OutputFile, one_line
@@ -103,16 +103,11 @@ def translate(
     model: str | None,
     source: str | None,
     target: str | None,
-    input_path: str | None,
-    output_path: str | None,
     as_json: bool,
     scores: bool,
     on_error: str,
-    precision: str | None,
-    threads: int | None,
-    processes: int | None,
     verbose: bool,
-    **search: Any,
+    **options: Any,
 ) -> None:
     """Translate TEXTs, the lines of a file, or standard input.
 
@@ -123,32 +118,26 @@ def translate(
     name = name_between(source, target) if model is None else model
     if model is None and source is None and target is None:
         announce_default(name, "--from, --to or -m choose another")
-    lines = open_lines(texts, input_path, on_error)
-    with open_output(output_path) as output, Progress() as progress:
+    lines = open_lines(texts, options.pop("input_path"), on_error)
+    with open_output(options.pop("output_path")) as output, Progress() as progress:
         start = time.monotonic()
         with loading():
             compiling = Compiling(progress)
             progress.show(f"loading {name}")
-            if model is None:  # not a folder of that name
-                name = located_name(name, progress)
-            else:
-                name = located(model, progress)
+            path = located_name(name, progress) if model is None else located(model, progress)
             from fastattn.translation.translator import Translator
 
-            translator = Translator(name, **given(precision=precision, threads=threads, processes=processes))
+            chosen = {key: options.pop(key) for key in ("precision", "threads", "processes")}
+            translator = Translator(path, **given(**chosen))
         # Greedy search is faster without scores.
-        options = given(**search) | {"details": True, "return_scores": scores or as_json}
+        search = given(**options) | {"details": True, "return_scores": scores or as_json}
         loaded = time.monotonic()
         progress.enabled &= not output.is_terminal()
-        printing = Printing(output, as_json, scores, search["num_hypotheses"] or 1, on_error == "mark")
-        for result in _results(translator, lines, options, progress, loaded):
+        printing = Printing(output, as_json, scores, options["num_hypotheses"] or 1, on_error == "mark")
+        for result in _results(translator, lines, search, progress, loaded):
             printing.write(*result)
     if verbose:
-        seconds = time.monotonic() - loaded
-        click.echo(
-            f"{rate(lines, seconds)} in {seconds:.2f} s (loaded in {loaded - start:.2f} s{compiling.remark()})",
-            err=True,
-        )
+        report(lines, start, loaded, compiling)
     lines.check("translated")
 
 

@@ -180,7 +180,7 @@ def _shortened(text: str) -> str:
 def _json(
     machine: dict[str, str], model: dict[str, str], texts: Sequence[str], comparisons: Iterable["Comparison"]
 ) -> str:
-    """What the report says; null for a number that is not finite."""
+    """The report as JSON; null for a number that is not finite."""
     found = [{name: _finite(value) for name, value in asdict(comparison).items()} for comparison in comparisons]
     report = {
         "machine": machine,

@@ -2,6 +2,7 @@
 
 import json
 import time
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -9,6 +10,18 @@ import click
 from fastattn.cli.progress import Compiling, Progress
 from fastattn.errors import FastattnError
 from fastattn.printable import counted
+from fastattn.spec.architecture import (
+    AttentionSpec,
+    FeedForwardSpec,
+    HeadSpec,
+    LocalSpec,
+    ModelSpec,
+    NormSpec,
+    PositionSpec,
+    RecurrenceSpec,
+    Rotary,
+    StackSpec,
+)
 
 if TYPE_CHECKING:
     from fastattn.spec.checkpoint import Checkpoint
@@ -35,15 +48,6 @@ def warmup() -> None:
         from fastattn.encoders.masked_language_model import MaskedLanguageModel
         from fastattn.encoders.sparse_encoder import SparseEncoder
         from fastattn.runtime.compiling import cache_fault
-        from fastattn.spec.architecture import (
-            AttentionSpec,
-            FeedForwardSpec,
-            LocalSpec,
-            NormSpec,
-            PositionSpec,
-            RecurrenceSpec,
-            Rotary,
-        )
         from fastattn.translation.translator import Translator
 
         # Small models run every kernel, in each precision.
@@ -60,8 +64,8 @@ def warmup() -> None:
             predicting = _encoder_checkpoint(predicts=True)
             SparseEncoder.from_checkpoint(predicting, precision).encode("word " * _LONG)
             MaskedLanguageModel.from_checkpoint(predicting, precision).fill("[MASK]")
-        disentangled: dict[str, Any] = {"positions": PositionSpec("disentangled", max_distance=_LONG)}
-        Encoder.from_checkpoint(_encoder_checkpoint(**disentangled), "float32").encode("word " * _LONG)
+        disentangled = _encoder_checkpoint(positions=PositionSpec("disentangled", max_distance=_LONG))
+        Encoder.from_checkpoint(disentangled, "float32").encode("word " * _LONG)
         rotary = {
             "positions": PositionSpec("rotary", limit=_LONG, rotary=Rotary(width=8)),
             "norms": NormSpec("rms", final=False),
@@ -79,20 +83,16 @@ def warmup() -> None:
                 decoder = {"positions": PositionSpec("none", limit=_LONG), "recurrence": RecurrenceSpec(recurrence)}
             checkpoint = _translation_checkpoint(quantized, decoder, **variety)
             translator = Translator.from_checkpoint(checkpoint, precision)
-            for shortlist in (True, False):
-                for beam_size in (1, 2):
-                    options: dict[str, Any] = {"beam_size": beam_size, "shortlist": shortlist}
-                    translator.translate("word", min_decoding_length=4, max_decoding_length=4, **options)
+            for shortlist, beam_size in product((True, False), (1, 2)):
+                options: dict[str, Any] = {"beam_size": beam_size, "shortlist": shortlist}
+                translator.translate("word", min_decoding_length=4, max_decoding_length=4, **options)
             translator.score(["word"], ["word"])
         _search()
     if cache_fault():
         raise FastattnError("no kernel was kept: the next run will compile again")
     seconds = time.monotonic() - start
-    click.echo(
-        f"{counted(compiling.kernels, 'kernel')} compiled in {seconds:.1f} s"
-        if compiling.kernels
-        else "all was compiled"
-    )
+    done = f"{counted(compiling.kernels, 'kernel')} compiled in {seconds:.1f} s"
+    click.echo(done if compiling.kernels else "all was compiled")
 
 
 def _search() -> None:
@@ -106,9 +106,7 @@ def _search() -> None:
         semantic_search(vectors_ND, vectors_ND, 1, function)
 
 
-def _stack(**variety: Any) -> Any:
-    from fastattn.spec.architecture import AttentionSpec, FeedForwardSpec, NormSpec, PositionSpec, StackSpec
-
+def _stack(**variety: Any) -> StackSpec:
     parts: dict[str, Any] = {
         "attention": AttentionSpec(heads=2, key_heads=2, head_width=32),
         "feed_forward": FeedForwardSpec(inner_width=64),
@@ -125,17 +123,14 @@ _TOKENS = ("<unk>", "<s>", "</s>", "▁word")
 
 def _encoder_checkpoint(predicts: bool = False, **variety: Any) -> "Checkpoint":
     """``predicts``: with a head that predicts tokens."""
-    from fastattn.spec.architecture import FeedForwardSpec, HeadSpec, ModelSpec, NormSpec
     from fastattn.spec.text_spec import EncoderText
 
     model = {"type": "WordLevel", "vocab": {"<unk>": 0, "word": 1, "[MASK]": 2}, "unk_token": "<unk>"}
     tokenizer = {"version": "1.0", "added_tokens": [], "pre_tokenizer": {"type": "WhitespaceSplit"}, "model": model}
     text = EncoderText(tokenizer=json.dumps(tokenizer).encode(), max_length=_LONG, mask_token="[MASK]")
-    bert = {
-        "feed_forward": FeedForwardSpec(inner_width=64, activation="gelu"),
-        "norms": NormSpec(before=False, final=False, embedding=True),
-    }
-    stack = _stack(**bert | variety)
+    gelu = FeedForwardSpec(inner_width=64, activation="gelu")
+    norms = NormSpec(before=False, final=False, embedding=True)
+    stack = _stack(**{"feed_forward": gelu, "norms": norms} | variety)
     head = HeadSpec("each", stack.vocabulary, inner_width=64, activation="gelu", norm=NormSpec()) if predicts else None
     return _checkpoint(ModelSpec("encoder", stack, head=head), text)
 
@@ -145,7 +140,6 @@ def _translation_checkpoint(quantized: bool, decoder: dict[str, Any], **variety:
 
     import numpy as np
 
-    from fastattn.spec.architecture import ModelSpec
     from fastattn.spec.checkpoint import Shortlist
     from fastattn.spec.text_spec import TranslationText
 

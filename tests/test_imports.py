@@ -86,7 +86,7 @@ def test_imports_only_what_the_table_allows(module, path):
         ("fastattn.weights.marian.new", "from fastattn.weights.native import convert"),
         ("fastattn.weights.marian.new", "HOMES = {'convert': 'fastattn.weights.native.convert'}"),
         ("fastattn.weights.huggingface.new", "__import__('fastattn.weights.download.hub')"),
-        ("fastattn.weights.containers.new", "from fastattn.weights.tensor_mapping import of"),
+        ("fastattn.weights.containers.new", "from fastattn.weights.tensor_mapping import sources"),
         ("fastattn.weights.native", "from fastattn.weights import read"),
     ],
 )

@@ -42,7 +42,7 @@ def read(path: str | Path) -> Checkpoint:
     try:
         exporter = _exporter_of(path, EXPORTERS)
         if exporter is not None:
-            checkpoint = exporter.read(path)
+            checkpoint = exporter.read(Directory(path))
             check_tensors(checkpoint.spec, checkpoint.tensors, str(path))
             _check_sharing(checkpoint, path)
             return checkpoint
@@ -60,7 +60,7 @@ def check(path: Path, awaited: Collection[str]) -> None:
     exporter = _exporter_of(path, ("fastattn", "sentence-transformers", "huggingface"))
     if exporter is not None:
         with contextlib.suppress(Awaited):
-            exporter.read_folder(Directory(path, awaited))
+            exporter.read(Directory(path, awaited))
 
 
 def _exporter_of(path: Path, names: Iterable[str]) -> Any:

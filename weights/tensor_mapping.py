@@ -1,18 +1,18 @@
 """Canonical tensors from a file's arrays: a table of the sources of each, one check of all, then the tensors.
 
-A table's key is a canonical name of ``spec.tensors``, its value is ``of`` the names of its sources. In both, STACK
+A key is a canonical name of ``spec.tensors``, its value the ``sources`` by their names in the file. In both, STACK
 stands for the name of the stack, # for a layer's number, * for weight and bias::
 
-    "STACK.embedding.weight": of("STACK.embed_tokens.weight"),
-    "STACK.layers.#.self_attention.qkv.*": of("STACK.#.query.*", "STACK.#.key.*", "STACK.#.value.*"),
-    "STACK.layers.#.feed_forward.inner.*": of("STACK.#.fc1.*", transposed=True),
+    "STACK.embedding.weight": sources("STACK.embed_tokens.weight"),
+    "STACK.layers.#.self_attention.qkv.*": sources("STACK.#.query.*", "STACK.#.key.*", "STACK.#.value.*"),
+    "STACK.layers.#.feed_forward.inner.*": sources("STACK.#.fc1.*", transposed=True),
 
 The expected shapes of the arrays follow from the canonical ones. An array that needs no change is not copied; an array
 that a file stores once under several names becomes one tensor.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -51,7 +51,7 @@ class FirstRow:
 
 
 @dataclass(frozen=True)
-class Part:
+class TensorSources:
     """The sources of a canonical tensor.
 
     names   arrays, concatenated by rows; None: a vector of zeros
@@ -65,7 +65,7 @@ class Part:
     offset  added to each number
     absent  (shape) -> the tensor if the file has none of the arrays; None: they are required
     kernel  a convolution's weight is stored as [outputs, inputs, kernel]; 0: it is none. Its rows become those of a
-            linear layer, whose inputs are side by side for each place of the kernel
+            linear layer, whose inputs are side by side for each offset of the kernel
     shape   of the canonical tensor
     """
 
@@ -88,7 +88,7 @@ class Part:
         return self.rows or (self.shape[0] // max(1, len(self.names)),) * len(self.names)
 
     @property
-    def sources(self) -> dict[str, Shape]:
+    def source_shapes(self) -> dict[str, Shape]:
         """{name: expected shape} of the arrays."""
         shapes: dict[str, Shape] = {}
         columns = self.shape[1:]
@@ -101,12 +101,12 @@ class Part:
         return shapes | ({self.plus.name: (self.plus.rows, self.shape[-1])} if self.plus else {})
 
     def is_absent(self, stored: Mapping[str, Array]) -> bool:
-        return self.absent is not None and not any(name in stored for name in self.sources)
+        return self.absent is not None and not any(name in stored for name in self.source_shapes)
 
 
-def of(*names: str | None, **more: Any) -> Part:
-    """A table's entry, see Part."""
-    return Part(names, **more)
+def sources(*names: str | None, **more: Any) -> TensorSources:
+    """A table's entry, see TensorSources."""
+    return TensorSources(names, **more)
 
 
 def zeros(shape: Shape) -> np.ndarray:
@@ -118,28 +118,30 @@ def identity(shape: Shape) -> np.ndarray:
 
 
 def canonical_tensors(
-    table: Mapping[str, Part], spec: ModelSpec, stored: Mapping[str, Array], where: str, misfit: str
+    table: Mapping[str, TensorSources], spec: ModelSpec, stored: Mapping[str, Array], where: str, misfit: str
 ) -> dict[str, Tensor]:
-    """The tensors of an architecture by canonical name, see ``check_parts``."""
-    parts = plan_tensors(table, spec)
-    check_parts(parts, stored, where, misfit)
+    """The tensors of an architecture by canonical name, see ``check_sources``."""
+    parts = map_tensors(table, spec)
+    check_sources(parts, stored, where, misfit)
     return make_tensors(parts, stored)
 
 
-def plan_tensors(
-    table: Mapping[str, Part], spec: ModelSpec, numbers: Mapping[str, Sequence[int | str]] | None = None
-) -> dict[str, Part]:
+def map_tensors(
+    table: Mapping[str, TensorSources], spec: ModelSpec, numbers: Mapping[str, Sequence[int | str]] | None = None
+) -> dict[str, TensorSources]:
     """The table's entry for each tensor of the architecture, with its names and shape filled in.
 
     numbers  what a stack's layers have in the file in place of #; None: their numbers from 0
     """
-    return plan_shapes(table, tensor_shapes(spec), numbers)
+    return map_shapes(table, tensor_shapes(spec), numbers)
 
 
-def plan_shapes(
-    table: Mapping[str, Part], shapes: Mapping[str, Shape], numbers: Mapping[str, Sequence[int | str]] | None = None
-) -> dict[str, Part]:
-    """``plan_tensors`` of canonical names and their shapes."""
+def map_shapes(
+    table: Mapping[str, TensorSources],
+    shapes: Mapping[str, Shape],
+    numbers: Mapping[str, Sequence[int | str]] | None = None,
+) -> dict[str, TensorSources]:
+    """``map_tensors`` of canonical names and their shapes."""
     parts = {}
     for name, shape in shapes.items():
         stack, layer, number, part, end = NAME.fullmatch(name).groups()  # type: ignore[union-attr]
@@ -163,12 +165,12 @@ def _filled(pattern: str, words: Mapping[str, str]) -> str:
     return pattern
 
 
-def canonical_parts(spec: ModelSpec) -> dict[str, Part]:
-    """The parts of a file that has each tensor under its canonical name."""
-    return {name: Part((name,), shape=shape) for name, shape in tensor_shapes(spec).items()}
+def canonical_sources(spec: ModelSpec) -> dict[str, TensorSources]:
+    """The mapping of a file that has each tensor under its canonical name."""
+    return {name: TensorSources((name,), shape=shape) for name, shape in tensor_shapes(spec).items()}
 
 
-def check_parts(parts: Mapping[str, Part], stored: Mapping[str, Array], where: str, misfit: str) -> None:
+def check_sources(parts: Mapping[str, TensorSources], stored: Mapping[str, Array], where: str, misfit: str) -> None:
     """Raise one CheckpointError that lists, by the file's names, what is missing, left over or misshapen.
 
     where   the file's name in errors
@@ -177,7 +179,7 @@ def check_parts(parts: Mapping[str, Part], stored: Mapping[str, Array], where: s
     expected: dict[str, Shape] = {}
     for part in parts.values():
         if not part.is_absent(stored):
-            for name, shape in part.sources.items():
+            for name, shape in part.source_shapes.items():
                 is_row = part.flat and len(shape) == 1 and name in stored and stored[name].shape == (1, *shape)
                 expected[name] = (1, *shape) if is_row else shape
     problems = find_misfits(expected, stored)
@@ -187,8 +189,8 @@ def check_parts(parts: Mapping[str, Part], stored: Mapping[str, Array], where: s
 
 # Weights that are or become infinite or NaN cause no warning: they are data.
 @np.errstate(over="ignore", invalid="ignore")
-def make_tensors(parts: Mapping[str, Part], stored: Mapping[str, Array]) -> dict[str, Tensor]:
-    """The tensors of a checked plan."""
+def make_tensors(parts: Mapping[str, TensorSources], stored: Mapping[str, Array]) -> dict[str, Tensor]:
+    """The tensors of a checked mapping."""
     made: dict[tuple, Tensor] = {}
     tensors = {}
     for name, part in parts.items():
@@ -202,11 +204,19 @@ def make_tensors(parts: Mapping[str, Part], stored: Mapping[str, Array]) -> dict
     return tensors
 
 
+def main_precision(arrays: Iterable[tuple[str, int]]) -> str:
+    """The type that holds most of the weights, by (type, size) of each array; float32 if there are none."""
+    sizes: dict[str, int] = {}
+    for dtype, size in arrays:
+        sizes[dtype] = sizes.get(dtype, 0) + size
+    return max(sizes, key=lambda dtype: sizes[dtype], default="float32")
+
+
 def as_float32(tensor: Tensor) -> np.ndarray:
     return tensor.float32() if isinstance(tensor, QuantizedTensor) else tensor
 
 
-def _make(part: Part, stored: Mapping[str, Array], is_weight: bool) -> Tensor:
+def _make(part: TensorSources, stored: Mapping[str, Array], is_weight: bool) -> Tensor:
     if part.absent is not None and part.is_absent(stored):
         return part.absent(part.shape)
     made: Tensor
@@ -218,8 +228,8 @@ def _make(part: Part, stored: Mapping[str, Array], is_weight: bool) -> Tensor:
             ]
         )
     elif part.kernel:
-        (name,) = part.sources
-        weight_OIC = stored[name].vector.reshape(part.sources[name])
+        (name,) = part.source_shapes
+        weight_OIC = stored[name].vector.reshape(part.source_shapes[name])
         made = np.ascontiguousarray(weight_OIC.transpose(0, 2, 1)).reshape(part.shape)
     else:
         arrays = [stored[name].matrix(part.transposed) for name in part.names if name is not None]
@@ -234,8 +244,8 @@ def _make(part: Part, stored: Mapping[str, Array], is_weight: bool) -> Tensor:
     return made
 
 
-def _cut(part: Part, array: Tensor) -> Tensor:
-    """The rows of an array that a part wants."""
+def _cut(part: TensorSources, array: Tensor) -> Tensor:
+    """The rows of an array that go into a tensor."""
     if not part.skip and part.piece == (0, 1):
         return array
     number, count = part.piece

@@ -76,7 +76,7 @@ class Abbreviations:
 
 @cache
 def abbreviations_of(language: str) -> Abbreviations:
-    """Those of a language; of all of them where it is "" or has no table here."""
+    """The abbreviations of a language; of all languages where it is "" or has no table here."""
     return Abbreviations(
         before_names=_words(BEFORE_NAMES, language),
         before_numbers=_words(BEFORE_NUMBERS, language),

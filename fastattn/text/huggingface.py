@@ -27,7 +27,7 @@ _IMPORTED_BY = os.getpid()
 
 
 class TokenSpans(NamedTuple):
-    """The tokens of a text and where in it they lie, int32.
+    """The tokens of a text and their offsets in it, int32.
 
     ids_T
     offsets_T2  [start, end) in characters of the str; 0, 0 for special tokens
@@ -145,14 +145,14 @@ class HuggingFaceTokenizer:
         what a text needs, an unknown token say.
         """
         most = max_length or self.max_length
-        return [_int32(self._cut(ids, most)) for ids in self._ids(texts, threads, special=True)]
+        return [_int32(self._cut(whole.ids, most)) for whole in self._encodings(texts, threads, special=True)]
 
     def encode_whole(self, texts: Sequence[str], threads: int = 1) -> list[np.ndarray]:
         """The ids of each text, however many, without special tokens; otherwise as ``encode``.
 
         A text is cut by ``encode`` where it has more than ``room`` of them.
         """
-        return [_int32(ids) for ids in self._ids(texts, threads, special=False)]
+        return [_int32(whole.ids) for whole in self._encodings(texts, threads, special=False)]
 
     @property
     def room(self) -> int:
@@ -191,14 +191,17 @@ class HuggingFaceTokenizer:
         return ids_B, types_B
 
     def encode_with_offsets(self, texts: Sequence[str], prompt: str = "", threads: int = 1) -> list[TokenSpans]:
-        """The tokens of each text after ``prompt`` with their places; otherwise as ``encode``.
+        """The tokens of each text after ``prompt`` with their offsets; otherwise as ``encode``.
 
-        Places are of the text as it is given: neither the prompt, whose tokens are as special ones, nor lower case nor
+        Offsets are of the text as it is given: neither the prompt, whose tokens are as special ones, nor lower case nor
         other normalization moves them.
         """
         check_text(prompt)
         joined = [prompt + text for text in texts] if prompt else texts
-        return [self._spans(encoding, len(prompt)) for encoding in self._encodings(joined, threads, True, True)]
+        return [
+            self._spans(encoding, len(prompt))
+            for encoding in self._encodings(joined, threads, special=True, offsets=True)
+        ]
 
     @lazy
     def _pair(self) -> Layout:
@@ -228,11 +231,9 @@ class HuggingFaceTokenizer:
         own = ids[before : len(ids) - after]
         return ids[:before] + kept(own, most - self._single.count, self.truncation_side) + ids[len(ids) - after :]
 
-    def _ids(self, texts: Sequence[str], threads: int, special: bool) -> Iterator[list[int]]:
-        """The ids of each text, whole, perhaps with its special tokens."""
-        return (encoding.ids for encoding in self._encodings(texts, threads, special, False))
-
-    def _encodings(self, texts: Sequence[str], threads: int, special: bool, offsets: bool) -> Iterator[Encoding]:
+    def _encodings(
+        self, texts: Sequence[str], threads: int, special: bool, offsets: bool = False
+    ) -> Iterator[Encoding]:
         """The library's encoding of each text, whole, perhaps with special tokens and with offsets in characters."""
         for text in texts:
             check_text(text)

@@ -35,7 +35,7 @@ class SentencePiece:
     def __init__(self, model: bytes, beside: bool = False):
         self._model = bytes(model)
         self._seen: set[str] = set()  # some of its pieces
-        self._loaded: Any = None  # the library's processor, or the error that there is instead
+        self._loaded: Any = None  # the library's processor, or the error of loading it
         self._thread: threading.Thread | None = None
         if beside:
             thread = threading.Thread(target=self._load, name="fastattn sentencepiece", daemon=True)
@@ -68,7 +68,7 @@ class SentencePiece:
             self._model = b""
         except _FAULTS as error:
             self._loaded = _as_ours(error)
-        except Exception as error:  # noqa: BLE001  raised again by who asks
+        except Exception as error:  # noqa: BLE001  raised again where the model is used
             self._loaded = error
 
     @property

@@ -60,8 +60,8 @@ def read_layout(tokenizer: Tokenizer, texts: int) -> Layout:
         raise TokenizerError(f"tokenizer.json: the post-processor should give numbers of at most {GREATEST}")
     special: list[list[tuple[int, int]]] = [[]]
     types: list[int] = []
-    places = zip(encoding.ids, encoding.type_ids, encoding.sequence_ids, encoding.special_tokens_mask)
-    for index, kind, text, is_special in places:
+    positions = zip(encoding.ids, encoding.type_ids, encoding.sequence_ids, encoding.special_tokens_mask)
+    for index, kind, text, is_special in positions:
         if is_special:
             special[-1].append((index, kind))
         elif text == len(types):

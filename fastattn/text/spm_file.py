@@ -79,11 +79,11 @@ def _is_deep(units_N: np.ndarray) -> bool:
     A unit's children lie at its base, by exclusive or with the byte that leads to each, which is the child's label. A
     zero byte leads to values, and to units that nothing is in.
     """
-    places_N = np.arange(len(units_N))
-    bases_N = places_N ^ ((units_N >> 10) << ((units_N & 0x200) >> 6))
+    positions_N = np.arange(len(units_N))
+    bases_N = positions_N ^ ((units_N >> 10) << ((units_N & 0x200) >> 6))
     labels_N = units_N & 0x800000FF
     children = np.flatnonzero((labels_N > 0) & (labels_N < 256))
-    parents = (places_N ^ labels_N)[children]  # their base
+    parents = (positions_N ^ labels_N)[children]  # their base
     is_base = np.empty(len(units_N) + 256, bool)
     reached = np.zeros(1, int)
     for _ in range(LONGEST_RULE + 1):

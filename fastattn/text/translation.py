@@ -24,24 +24,7 @@ PLAIN_TOKENS = 1000
 
 LINE_ENDS = re.compile(r"(\r\n|\n|\r)")
 # Written without spaces between sentences.
-SPACELESS_LANGUAGES = {
-    "zh",
-    "zho",
-    "cmn",
-    "yue",
-    "wuu",
-    "ja",
-    "jpn",
-    "th",
-    "tha",
-    "lo",
-    "lao",
-    "km",
-    "khm",
-    "my",
-    "mya",
-}
-SPACELESS_LANGUAGES |= {"bo", "bod", "dz", "dzo"}
+SPACELESS_LANGUAGES = frozenset("zh zho cmn yue wuu ja jpn th tha lo lao km khm my mya bo bod dz dzo".split())
 # Where the language is not known, the scripts tell, first to last character: Thai, Lao and Tibetan, Myanmar, Khmer,
 # punctuation and kana, Han, wide punctuation. (As a regular expression they would take 1.4 ms to compile.)
 SPACELESS_SCRIPTS = (

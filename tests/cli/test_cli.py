@@ -2,16 +2,13 @@
 
 import gc
 import json
-import os
 import warnings
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
-from fastattn.cli.entry import commands
 from fastattn.cli.loading import loading
 from fastattn.ops import cpu as operations
 from fastattn.spec.checkpoint import Shortlist
@@ -21,31 +18,8 @@ from fastattn.translation.translator import Translator
 from fastattn.weights import read
 from fastattn.weights.download.catalog import CATALOG
 from fastattn.weights.native import convert
+from tests.cli.commands import SHORT, fail, run, succeed
 from tests.weights.download.index_server import JSON, IndexServer, entry_of, isolate, zipped
-
-
-def run(*arguments, stdin=b""):
-    """Arguments come as a terminal's bytes do, whatever the locale makes of them."""
-    return CliRunner().invoke(commands, [os.fsdecode(str(argument).encode()) for argument in arguments], input=stdin)
-
-
-def succeed(*arguments, stdin=b""):
-    result = run(*arguments, stdin=stdin)
-    assert result.exit_code == 0, (result.stderr, result.exception)
-    return result.stdout_bytes.decode()
-
-
-def fail(code, *arguments, stdin=b""):
-    """The one line on stderr of a command that fails with this exit code."""
-    result = run(*arguments, stdin=stdin)
-    assert (result.exit_code, type(result.exception)) == (code, SystemExit)
-    assert "Traceback" not in result.stderr
-    lines = [line for line in result.stderr.splitlines() if not line.startswith("fastattn: compiling kernels")]
-    assert len(lines) == 1 and lines[0].startswith("fastattn: "), result.stderr
-    return lines[0].removeprefix("fastattn: ")
-
-
-SHORT = ("--max-length", "5")
 
 
 def test_translate_gives_a_line_for_a_line(model, tmp_path):

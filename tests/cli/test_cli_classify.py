@@ -11,7 +11,7 @@ from fastattn.cli import classify
 from fastattn.encoders.text_classifier import TextClassifier
 from fastattn.ops import reference
 from fastattn.weights import read
-from tests.cli.test_cli import fail, succeed
+from tests.cli.commands import fail, succeed
 from tests.encoders.classifiers import LABELS, TOKENS, write_classifier
 
 TEXTS = ["w7", "w8 w9", "", "w11\tw12", "w30"]

@@ -14,7 +14,7 @@ import pytest
 
 from fastattn.spec.text_spec import POOLINGS
 from tests import ROOT
-from tests.cli.test_cli import fail, run, succeed
+from tests.cli.commands import fail, run, succeed
 from tests.encoders.test_encoder_checkpoints import _write_folder
 
 

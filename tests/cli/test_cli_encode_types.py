@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fastattn import quantize_vectors
-from tests.cli.test_cli import fail, run, succeed
+from tests.cli.commands import fail, run, succeed
 from tests.cli.test_cli_encode import TEXTS
 from tests.encoders.test_encoder import WIDTH, _encoder, _many_texts
 

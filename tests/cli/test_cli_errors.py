@@ -15,7 +15,7 @@ from fastattn.cli.lines import open_lines
 from fastattn.errors import FastattnError
 from fastattn.system import files
 from fastattn.translation.translator import Translator
-from tests.cli.test_cli import run, succeed
+from tests.cli.commands import run, succeed
 from tests.cli.test_cli_encode import encoder  # noqa: F401  a fixture
 
 SHORT = ("--max-length", "5")
@@ -200,7 +200,7 @@ def test_whoever_sends_fast_is_read_without_a_pause(piped: tuple[BinaryIO, Sourc
 
 
 def test_a_fault_is_named(tmp_path: Path):
-    class Torn(Source):
+    class Torn:
         def is_ready(self) -> bool:
             return True
 

@@ -6,7 +6,7 @@ import pytest
 
 from fastattn.errors import CheckpointError
 from fastattn.translation.translator import Translator
-from tests.cli.test_cli import SHORT, fail, run, succeed
+from tests.cli.commands import SHORT, fail, run, succeed
 
 
 @pytest.mark.parametrize(

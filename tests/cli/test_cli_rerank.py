@@ -9,7 +9,7 @@ import pytest
 from fastattn.encoders.cross_encoder import CrossEncoder
 from fastattn.ops import reference
 from fastattn.weights import read
-from tests.cli.test_cli import fail, succeed
+from tests.cli.commands import fail, succeed
 from tests.encoders.classifiers import LABELS, write_classifier
 
 DOCUMENTS = ["w7", "w8 w9", "", "w11\tw12", "w30"]

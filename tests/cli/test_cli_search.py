@@ -6,7 +6,7 @@ import pytest
 
 from fastattn.cli.translate import translate
 from fastattn.translation.translator import Translator
-from tests.cli.test_cli import fail, succeed
+from tests.cli.commands import fail, succeed
 
 # What the command is given and what the API calls it; the last of a list is to change what comes.
 PREFIX = ("--target-prefix", "▁w7 new"), {"target_prefix": "▁w7 new"}

@@ -9,7 +9,7 @@ import pytest
 from fastattn import quantize_vectors, semantic_search
 from fastattn.cli.arrays import open_array
 from fastattn.vectors.quantized import calibrated_ranges
-from tests.cli.test_cli import fail, run, succeed
+from tests.cli.commands import fail, run, succeed
 from tests.cli.test_cli_encode import shell_examples
 from tests.encoders.test_encoder import WIDTH, _encoder
 

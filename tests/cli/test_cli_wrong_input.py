@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.cli.test_cli import fail, run
+from tests.cli.commands import fail, run
 from tests.encoders.classifiers import write_classifier
 
 WRITES = pytest.mark.skipif(os.name != "posix", reason="devices")

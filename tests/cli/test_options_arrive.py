@@ -11,8 +11,8 @@ import pytest
 
 from fastattn.cli.entry import COMMANDS, commands
 from fastattn.system.cache_folder import CacheEntry
+from tests.cli.commands import run
 from tests.cli.recorders import BAD, WIDTH, record_all
-from tests.cli.test_cli import run
 from tests.weights.ctranslate2.writer import write_tiny
 
 ELSEWHERE = ("batch",)  # its options have tests of their own

@@ -12,7 +12,7 @@ from fastattn.text.sentencepiece import SentencePiece
 from fastattn.text.translation import TranslationTokenizer, split_lines
 from fastattn.translation.translator import Translator
 from tests import GOLDENS
-from tests.cli.test_cli import run, succeed
+from tests.cli.commands import run, succeed
 from tests.models.tiny_models import END, LETTERS, START, random_checkpoint, steady_ops, vocabulary
 from tests.weights.ctranslate2 import writer as ctranslate2_writer
 from tests.weights.ctranslate2.writer import random_transformer

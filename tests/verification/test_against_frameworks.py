@@ -13,7 +13,7 @@ from fastattn.layers import embedding
 from fastattn.weights.huggingface import marian
 from tests.architectures import oracle
 from tests.architectures.cases import CASES as ENCODERS
-from tests.cli.test_cli import fail, run, succeed
+from tests.cli.commands import fail, run, succeed
 from tests.verification.encoder_folders import TEXTS, damage, write_bert
 from tests.weights.containers.safetensors_writer import write_json
 from tests.weights.ctranslate2.writer import write_tiny

@@ -10,7 +10,7 @@ from fastattn import verification
 from fastattn.cli.entry import COMMANDS
 from fastattn.verification.encoders import FastattnEncoder
 from fastattn.weights import read
-from tests.cli.test_cli import fail, run, succeed
+from tests.cli.commands import fail, run, succeed
 from tests.verification.encoder_folders import LAYERS, TEXTS, damage, write_bert
 
 

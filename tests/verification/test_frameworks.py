@@ -11,7 +11,7 @@ from fastattn.spec.text_spec import TranslationText
 from fastattn.verification.ctranslate2_translator import CTranslate2Translator
 from fastattn.verification.frameworks import blaming, framework
 from fastattn.weights import read
-from tests.cli.test_cli import fail, succeed
+from tests.cli.commands import fail, succeed
 from tests.encoders.test_encoder_checkpoints import _write_folder
 from tests.verification.encoder_folders import write_bert
 from tests.weights.ctranslate2.writer import write_tiny

@@ -11,7 +11,7 @@ from fastattn import verification
 from fastattn.verification.comparison import Bounds, Comparison
 from fastattn.verification.translators import FastattnTranslator, _compare_translations
 from fastattn.weights import ctranslate2, read
-from tests.cli.test_cli import run, succeed
+from tests.cli.commands import run, succeed
 from tests.weights.ctranslate2.writer import write_tiny
 
 TEXTS = ("▁w1 ▁w2", "", "▁w4 ▁w5 ▁w6 ▁w7 ▁w1")

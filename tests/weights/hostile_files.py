@@ -7,7 +7,7 @@ import random
 import struct
 import zipfile
 
-from tests.text.test_text_sentencepiece import PLAIN, charsmap, field, piece
+from tests.text.spm_bytes import PLAIN, charsmap, field, piece
 from tests.weights.containers import pytorch_writer as torch
 
 ORDERED_DICT = torch.name("collections", "OrderedDict")

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from hypothesis import strategies as st
 
 from fastattn.weights.ctranslate2.file import parse
 from fastattn.weights.marian import bin_file, npz_file
@@ -45,6 +46,19 @@ def mutate(files: Files, rng: random.Random) -> Files:
             except Unfit:  # already damaged beyond its format
                 files[name] = _bytes(files[name], rng)
     return files
+
+
+def damaged_copies(data: bytes) -> st.SearchStrategy[bytes]:
+    """Copies with up to eight bytes changed, half of them cut short as well."""
+
+    def change(edits: list[tuple[int, int]], kept: int) -> bytes:
+        damaged = bytearray(data)
+        for position, value in edits:
+            damaged[position] = value
+        return bytes(damaged[: len(data) if kept % 2 else kept])
+
+    edit = st.tuples(st.integers(0, len(data) - 1), st.integers(0, 255))
+    return st.builds(change, st.lists(edit, min_size=1, max_size=8), st.integers(0, len(data)))
 
 
 class Unfit(Exception):

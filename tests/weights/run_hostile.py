@@ -97,7 +97,7 @@ def _page(path: Path, text: str) -> None:
 
 def _float32(tensors: dict[str, safetensors.StoredTensor]) -> None:
     for tensor in tensors.values():
-        tensor.int8() if tensor.dtype == "I8" else tensor.float32()
+        tensor.array() if tensor.dtype == "I8" else tensor.float32()
 
 
 READERS: dict[str, Callable[[Path, str], object]] = {

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 from fastattn.errors import CheckpointError
@@ -49,6 +50,17 @@ class JsonObject:
             raise self.error(name, "a string", value)
         return value
 
+    def choice(self, name: str, known: Iterable[str], default: str | None = None) -> str:
+        """One of the strings that are known; "" may be the default without being named in the error."""
+        value, known = self.string(name, default), list(known)
+        if value not in known and value != default:
+            raise self.error(name, f"one of {', '.join(filter(None, known))}", value)
+        return value
+
+    def optional_size(self, name: str) -> int | None:
+        """An integer of at least 1; None if it is absent or null."""
+        return self.integer(name, minimum=1) if self.has(name) else None
+
     def nested(self, name: str) -> "JsonObject":
         """The object under a name; an empty one if it is absent or null."""
         value = self._value(name, {}, "an object")
@@ -80,6 +92,11 @@ def read_object(folder: Folder, name: str) -> JsonObject:
     return JsonObject(values, folder.where(name))
 
 
+def read_optional(folder: Folder, name: str) -> JsonObject:
+    """``read_object``; an empty one if there is no such file."""
+    return read_object(folder, name) if folder.contains(name) else JsonObject({}, folder.where(name))
+
+
 def parse_json(data: bytes, where: str) -> Any:
     try:
         return json.loads(data.decode("utf-8-sig"), object_pairs_hook=_unique, parse_int=_integer)
@@ -106,6 +123,12 @@ def shorten(value: object) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
+def first_repeated(names: Iterable[str]) -> str:
+    """The first name that was there before; one is."""
+    seen: set[str] = set()
+    return next(name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+
+
 def _integer(digits: str) -> int:
     if len(digits) > MOST_DIGITS:
         raise ValueError(f"a number of {len(digits)} digits, more than {MOST_DIGITS}")
@@ -115,7 +138,5 @@ def _integer(digits: str) -> int:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     values = dict(pairs)
     if len(values) != len(pairs):
-        seen: set[str] = set()
-        twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
-        raise ValueError(f"the name {shorten(twice)} is given twice")
+        raise ValueError(f"the name {shorten(first_repeated(name for name, _ in pairs))} is given twice")
     return values

@@ -6,7 +6,6 @@ and strides are checked against the file before anything is allocated.
 """
 
 import math
-import struct
 import zipfile
 from collections.abc import Callable
 from typing import Any
@@ -16,12 +15,11 @@ from fastattn.weights.containers.json_file import shorten
 from fastattn.weights.containers.safetensors import HIGHEST_RANK, TYPES, StoredTensor, nonzero_product
 from fastattn.weights.containers.torch_pickle import PickleError, Storage, Stream, TensorView, unpickle
 from fastattn.weights.containers.unpacking import MOST_SHARING
+from fastattn.weights.containers.zip_members import MAGIC, ZipError, list_members, packed_bytes
 from fastattn.weights.folder import Folder
 
-ZIP_MAGIC = b"PK\x03\x04"
 STREAM_MAGIC = 0x1950A86A20F9469CFC6C
 STREAM_VERSION = 1001
-LOCAL_HEADER = struct.Struct("<4s22xHH")  # of a zip's member, followed by its name and extra field
 
 Find = Callable[[Storage], memoryview]
 
@@ -34,7 +32,7 @@ def read_tensors(folder: Folder, name: str) -> dict[str, StoredTensor]:
 def parse(data: memoryview, where: str) -> dict[str, StoredTensor]:
     """The tensors of a file's bytes; raises CheckpointError for anything but a state dict of dense tensors."""
     try:
-        named, find = _read_zip(data) if data[:4] == ZIP_MAGIC else _read_stream(data)
+        named, find = _read_zip(data) if data[:4] == MAGIC else _read_stream(data)
         if type(named) is not dict or not all(type(value) is TensorView for value in named.values()):
             raise PickleError("it should hold a state dict, tensors by name, and nothing else")
         tensors = {}
@@ -85,10 +83,9 @@ def _is_contiguous(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
 def _read_zip(data: memoryview) -> tuple[Any, Find]:
     """(the pickled object, a function that returns a storage's bytes)."""
     try:
-        # ZipFile is used only to read the list of members at the end.
-        entries = zipfile.ZipFile(Stream(data)).infolist()  # type: ignore[call-overload]
-    except (zipfile.BadZipFile, NotImplementedError, ValueError, OSError, struct.error) as error:
-        raise PickleError(f"not a sound zip archive: {' '.join(str(error).split())}") from None
+        entries = list_members(data)
+    except ZipError as error:
+        raise PickleError(f"not a sound zip archive: {error}") from None
     members = {entry.filename: entry for entry in entries}
     pickles = [name for name in members if name.count("/") == 1 and name.endswith("/data.pkl")]
     if len(pickles) != 1 or len(members) != len(entries):
@@ -115,17 +112,15 @@ def _read_zip(data: memoryview) -> tuple[Any, Find]:
 
 def _member(data: memoryview, entry: zipfile.ZipInfo) -> memoryview:
     """A member's bytes, not copied."""
-    name, begin = shorten(entry.filename), entry.header_offset
+    name = shorten(entry.filename)
     if entry.compress_type != zipfile.ZIP_STORED or entry.flag_bits & 1 or entry.file_size != entry.compress_size:
         raise PickleError(f"its member {name} should be stored as it is, is compressed or encrypted")
-    header = data[begin : begin + LOCAL_HEADER.size] if begin >= 0 else b""
-    if len(header) < LOCAL_HEADER.size or header[:4] != ZIP_MAGIC:
+    content = packed_bytes(data, entry)
+    if content is None:
         raise PickleError(f"its member {name} is not where the archive's list has it (is the file complete?)")
-    _, *lengths = LOCAL_HEADER.unpack(header)
-    begin += LOCAL_HEADER.size + sum(lengths)
-    if begin + entry.file_size > len(data):
+    if len(content) < entry.file_size:
         raise PickleError(f"its member {name} should have {entry.file_size} bytes, the file ends before")
-    return data[begin : begin + entry.file_size]
+    return content
 
 
 def _read_stream(data: memoryview) -> tuple[Any, Find]:

@@ -70,12 +70,6 @@ class StoredTensor:
             raise CheckpointError(f"{self.where} should be one of {', '.join(WRITTEN)}, is {self.dtype}")
         return np.ndarray(self.shape, WRITTEN[self.dtype], self.data if len(self.data) else None)
 
-    def int8(self) -> np.ndarray:
-        """C-contiguous int8; a view of the file's bytes."""
-        if self.dtype != "I8":
-            raise CheckpointError(f"{self.where} should be I8, is {self.dtype}")
-        return np.ndarray(self.shape, np.int8, self.data if len(self.data) else None)
-
 
 @dataclass(frozen=True)
 class NewTensor:

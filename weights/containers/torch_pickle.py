@@ -66,26 +66,10 @@ class TensorView:
 
 
 class Stream:
-    """A stream of bytes; seekable, for zipfile."""
+    """Bytes with a position, from which pickles are read."""
 
     def __init__(self, data: memoryview) -> None:
         self.data, self.position = data, 0
-
-    def read(self, count: int = -1) -> bytes:
-        end = len(self.data) if count < 0 else min(self.position + count, len(self.data))
-        part = bytes(self.data[self.position : end])
-        self.position = max(self.position, end)
-        return part
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        position = offset + (0, self.position, len(self.data))[whence]
-        if position < 0:
-            raise OSError("a position before the beginning")
-        self.position = position
-        return position
-
-    def tell(self) -> int:
-        return self.position
 
     def take(self, count: int) -> memoryview:
         """The next ``count`` bytes, not copied; PickleError if there are fewer."""
@@ -278,7 +262,7 @@ def _size(sizes: Any) -> tuple[int, ...]:
 
 def _tensor(storage: Any, offset: Any, shape: Any, strides: Any, grad: Any, hooks: Any, flags: Any) -> TensorView:
     if type(storage) is not Storage or type(offset) is not int or offset < 0:
-        raise PickleError("its pickle has a tensor without a storage, or without a place in it")
+        raise PickleError("its pickle has a tensor without a storage, or without an offset in it")
     if type(grad) is not bool or type(hooks) is not dict or hooks or (flags is not None and flags != {}):
         raise PickleError("its pickle has a tensor with hooks or flags")
     shape, strides = _size(shape), _size(strides)

@@ -12,12 +12,13 @@ from fastattn.errors import CheckpointError
 from fastattn.spec.architecture import ModelSpec, StackSpec
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.text_spec import TranslationText
-from fastattn.weights.containers.json_file import JsonObject, read_object
+from fastattn.weights.containers.json_file import JsonObject, read_optional
 from fastattn.weights.ctranslate2.file import ModelFile, Variable, link_scales, parse
 from fastattn.weights.ctranslate2.spec import Attributes, find_unsupported, read_stack
 from fastattn.weights.ctranslate2.tensors import read_tensors
 from fastattn.weights.ctranslate2.text import encoder_text, translation_text
-from fastattn.weights.folder import Directory, Folder
+from fastattn.weights.folder import Folder
+from fastattn.weights.tensor_mapping import main_precision
 
 DESCRIPTION = "CTranslate2 directory (model.bin)"
 # Specification -> its newest revision, and the number of heads where revisions 1 and 2 did not store it.
@@ -47,20 +48,16 @@ def recognize(path: Path) -> bool:
     return (path / "model.bin").exists()
 
 
-def read(path: Path) -> Checkpoint:
-    """Read a directory; raises CheckpointError for what is malformed, incomplete or not supported."""
-    return read_folder(Directory(path))
+def read(folder: Folder, prefix: str = "") -> Checkpoint:
+    """Read the model whose files' names begin with ``prefix``.
 
-
-def read_folder(folder: Folder, prefix: str = "") -> Checkpoint:
-    """Read the model whose files' names begin with ``prefix``."""
+    Raises CheckpointError for what is malformed, incomplete or not supported.
+    """
     where = folder.where(prefix + "model.bin")
     file = _migrate(parse(folder.read(prefix + "model.bin"), where), where)
     link_scales(file.variables)
-    config = JsonObject({}, folder.where(prefix + "config.json"))
-    if folder.contains(prefix + "config.json"):
-        config = read_object(folder, prefix + "config.json")
-    elif file.version >= 6:
+    config = read_optional(folder, prefix + "config.json")
+    if file.version >= 6 and not folder.contains(prefix + "config.json"):
         raise CheckpointError(f"{config.where}: missing; binary version 6 keeps its special tokens there")
     attributes = Attributes(file.variables, where)
     spec = _model_spec(file, attributes, config)
@@ -70,6 +67,7 @@ def read_folder(folder: Folder, prefix: str = "") -> Checkpoint:
         text: object = encoder_text(folder, prefix, spec.encoder)
     else:
         text = translation_text(folder, prefix, attributes, config, file.version, spec)
+    weights = (one for name, one in file.variables.items() if name.endswith("weight") and name not in file.aliases)
     details = {
         "binary version": str(file.version),
         "specification": file.spec or "(none: OpenNMT-tf names)",
@@ -81,7 +79,7 @@ def read_folder(folder: Folder, prefix: str = "") -> Checkpoint:
         spec=spec,
         tensors=tensors,
         input=text,  # type: ignore[arg-type]
-        precision=_precision(file),
+        precision=main_precision((one.dtype, one.stored.size) for one in weights),
         format="ctranslate2",
         details=details,
         files=tuple(folder.used),
@@ -161,12 +159,3 @@ def _adds_types(attributes: Attributes, stacks: list[StackSpec]) -> bool:
         and stacks[0].positions.kind == "table"
         and attributes.shape("encoder/embeddings_1/weight", 2)[1] == stacks[0].width
     )
-
-
-def _precision(file: ModelFile) -> str:
-    """The type that holds most of the weights."""
-    sizes: dict[str, int] = {}
-    for name, variable in file.variables.items():
-        if name.endswith("weight") and name not in file.aliases:
-            sizes[variable.dtype] = sizes.get(variable.dtype, 0) + variable.stored.size
-    return max(sizes, key=lambda dtype: sizes[dtype], default="float32")

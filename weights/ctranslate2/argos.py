@@ -22,14 +22,9 @@ def recognize(path: Path) -> bool:
     return (path / METADATA).exists() and (path / "model").is_dir()
 
 
-def read(path: Path) -> Checkpoint:
+def read(directory: Directory) -> Checkpoint:
     """Read a package; raises CheckpointError if it is malformed, unsafe or not supported."""
-    if path.is_file():
-        return _read_package(ZipFolder(path, METADATA))
-    return _read_package(Directory(path))
-
-
-def _read_package(folder: Folder) -> Checkpoint:
+    folder: Folder = ZipFolder(directory.path, METADATA) if directory.path.is_file() else directory
     metadata = read_object(folder, METADATA)
     kind = metadata.string("type", "translate")
     if kind != "translate":
@@ -40,7 +35,7 @@ def _read_package(folder: Folder) -> Checkpoint:
         if folder.contains("bpe.model"):
             raise CheckpointError(f"{folder.where('bpe.model')}: packages with a subword-nmt model are not supported")
         raise CheckpointError(f"{folder.where('sentencepiece.model')}: no such file")
-    checkpoint = ctranslate2.read_folder(folder, "model/")
+    checkpoint = ctranslate2.read(folder, "model/")
     text = checkpoint.text
     if not isinstance(text, TranslationText):
         raise CheckpointError(f"{folder.where('model/model.bin')}: should be a translation model, is an encoder alone")

@@ -12,6 +12,7 @@ import numpy as np
 from fastattn.errors import CheckpointError
 from fastattn.spec.quantized import QuantizedTensor, Tensor
 from fastattn.system.lazy import lazy
+from fastattn.weights.containers.byte_reader import ByteReader
 
 NEWEST_VERSION = 6
 LONGEST_NAME = 1024
@@ -81,26 +82,8 @@ class ModelFile:
     aliases: dict[str, str]
 
 
-class _Cursor:
-    """A position in the file; every read is checked against the bytes that remain."""
-
-    def __init__(self, data: memoryview, where: str) -> None:
-        self.data = data
-        self.where = where
-        self.offset = 0
-
-    @property
-    def remaining(self) -> int:
-        return len(self.data) - self.offset
-
-    def take(self, size: int, what: str) -> memoryview:
-        if size > self.remaining:
-            raise self.error(f"expected {size} bytes of {what}, {self.remaining} remain (is the file complete?)")
-        self.offset += size
-        return self.data[self.offset - size : self.offset]
-
-    def number(self, form: str, what: str) -> int:
-        return struct.unpack("<" + form, self.take(struct.calcsize("<" + form), what))[0]
+class _Reader(ByteReader):
+    """Reads a model.bin's counts and names."""
 
     def count(self, what: str, least_size: int) -> int:
         """A number of entries of at least ``least_size`` bytes each."""
@@ -124,38 +107,34 @@ class _Cursor:
             raise self.error(f"{what} should be printable, is {ascii(text[:60])}")
         return text
 
-    def error(self, message: str) -> CheckpointError:
-        return CheckpointError(f"{self.where}: at byte {self.offset}: {message}")
-
 
 def parse(data: memoryview, where: str) -> ModelFile:
     """Read a whole model.bin; raises CheckpointError, which names ``where``, at the first fault."""
-    cursor = _Cursor(data, where)
-    version = cursor.number("I", "binary version")
+    reader = _Reader(data, where)
+    version = reader.number("I", "binary version")
     if not 1 <= version <= NEWEST_VERSION:
         raise CheckpointError(f"{where}: CTranslate2 binary version should be 1 to {NEWEST_VERSION}, is {version}")
     spec, revision = "", 1
     if version >= 2:
-        spec = cursor.text("the specification's name")
-        revision = cursor.number("I", "revision")
+        spec = reader.text("the specification's name")
+        revision = reader.number("I", "revision")
     variables: dict[str, Variable] = {}
-    for _ in range(cursor.count("number of variables", least_size=8)):
-        variable = _variable(cursor, version)
+    for _ in range(reader.count("number of variables", least_size=8)):
+        variable = _variable(reader, version)
         if variable.name in variables:
-            raise cursor.error(f"variable {variable.name} is given twice")
+            raise reader.error(f"variable {variable.name} is given twice")
         variables[variable.name] = variable
     aliases: dict[str, str] = {}
     if version >= 3:
-        for _ in range(cursor.count("number of aliases", least_size=6)):
-            alias, target = cursor.text("an alias"), cursor.text("an alias's target")
+        for _ in range(reader.count("number of aliases", least_size=6)):
+            alias, target = reader.text("an alias"), reader.text("an alias's target")
             if alias in variables:
-                raise cursor.error(f"alias {alias} is also a variable or given twice")
+                raise reader.error(f"alias {alias} is also a variable or given twice")
             if target not in variables:
-                raise cursor.error(f"alias {alias} stands for {target}, which is missing")
+                raise reader.error(f"alias {alias} stands for {target}, which is missing")
             variables[alias] = variables[target]
             aliases[alias] = target
-    if cursor.remaining:
-        raise cursor.error(f"expected the end of the file, {cursor.remaining} bytes remain")
+    reader.check_end()
     return ModelFile(version, spec, revision, variables, aliases)
 
 
@@ -166,25 +145,25 @@ def link_scales(variables: dict[str, Variable]) -> None:
             variable.scale = variables.get(name + "_scale")
 
 
-def _variable(cursor: _Cursor, version: int) -> Variable:
-    name = cursor.text("a variable's name")
-    rank = cursor.number("B", f"rank of {name}")
+def _variable(reader: _Reader, version: int) -> Variable:
+    name = reader.text("a variable's name")
+    rank = reader.number("B", f"rank of {name}")
     if rank > HIGHEST_RANK:
-        raise cursor.error(f"rank of {name} should be at most {HIGHEST_RANK}, is {rank}")
-    shape = struct.unpack(f"<{rank}I", cursor.take(4 * rank, f"dimensions of {name}"))
+        raise reader.error(f"rank of {name} should be at most {HIGHEST_RANK}, is {rank}")
+    shape = struct.unpack(f"<{rank}I", reader.take(4 * rank, f"dimensions of {name}"))
     known = TYPES if version >= 4 else TYPES_BY_WIDTH
-    code = cursor.number("B", f"type of {name}")
+    code = reader.number("B", f"type of {name}")
     if code not in known:
-        raise cursor.error(f"type of {name} should be one of {_listed(known)}, is {code}")
+        raise reader.error(f"type of {name} should be one of {_listed(known)}, is {code}")
     dtype = known[code]
     itemsize = np.dtype(STORED_AS[dtype]).itemsize
-    size = cursor.number("I", f"size of {name}") * (1 if version >= 4 else itemsize)
+    size = reader.number("I", f"size of {name}") * (1 if version >= 4 else itemsize)
     if size != math.prod(shape) * itemsize:
-        raise cursor.error(f"{name} of {dtype} {list(shape)} takes {math.prod(shape) * itemsize} bytes, not {size}")
+        raise reader.error(f"{name} of {dtype} {list(shape)} takes {math.prod(shape) * itemsize} bytes, not {size}")
     # NumPy limits the product of the other sizes even if an array is empty.
-    if 0 in shape and math.prod(filter(None, shape)) > len(cursor.data):
-        raise cursor.error(f"{name} is empty but has dimensions {list(shape)}, more than the file could hold")
-    raw = cursor.take(size, name)
+    if 0 in shape and math.prod(filter(None, shape)) > len(reader.data):
+        raise reader.error(f"{name} is empty but has dimensions {list(shape)}, more than the file could hold")
+    raw = reader.take(size, name)
     return Variable(name, dtype, np.ndarray(shape, STORED_AS[dtype], raw if size else None))
 
 

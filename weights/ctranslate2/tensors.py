@@ -8,7 +8,14 @@ from fastattn.spec.architecture import ModelSpec
 from fastattn.spec.quantized import Tensor
 from fastattn.weights.ctranslate2.file import Variable
 from fastattn.weights.ctranslate2.spec import Attributes
-from fastattn.weights.tensor_mapping import FirstRow, Part, canonical_parts, check_parts, make_tensors, zeros
+from fastattn.weights.tensor_mapping import (
+    FirstRow,
+    TensorSources,
+    canonical_sources,
+    check_sources,
+    make_tensors,
+    zeros,
+)
 
 NAME = re.compile(r"(encoder|decoder)/(?:(layer)_(\d+)/)?(.+)/(gamma|beta|weight|bias)")
 ENDS = {"gamma": "weight", "beta": "bias", "weight": "weight", "bias": "bias"}
@@ -50,7 +57,7 @@ NO_TENSORS = Attributes.NAMES | {"weight_scale", "relative_attention_bias", "rel
 def read_tensors(variables: Mapping[str, Variable], spec: ModelSpec, where: str) -> dict[str, Tensor]:
     """The canonical tensors; raises one CheckpointError for all that are missing, left over or misshapen."""
     named = _named(variables)
-    parts = {name: _with_bias_of_zeros(name, part) for name, part in canonical_parts(spec).items()}
+    parts = {name: _with_bias_of_zeros(name, part) for name, part in canonical_sources(spec).items()}
     for name in _norms_around_one(variables):
         if name in parts:
             parts[name] = replace(parts[name], offset=1.0)
@@ -60,7 +67,7 @@ def read_tensors(variables: Mapping[str, Variable], spec: ModelSpec, where: str)
         row = FirstRow(TYPES, types.shape[0], spec.encoder.embedding_scale)
         parts["encoder.positions"] = replace(parts["encoder.positions"], plus=row)
         named[TYPES] = types
-    check_parts(parts, named, where, "tensors do not fit the architecture")
+    check_sources(parts, named, where, "tensors do not fit the architecture")
     return make_tensors(parts, named)
 
 
@@ -91,7 +98,7 @@ def _canonical_name(name: str) -> str | None:
     return f"{scope}.{known[part]}.{ENDS[end]}"
 
 
-def _with_bias_of_zeros(name: str, part: Part) -> Part:
+def _with_bias_of_zeros(name: str, part: TensorSources) -> TensorSources:
     """The part, with zeros for a missing bias: a StackSpec has one flag for the biases of all linear layers."""
     is_optional = name.endswith(".bias") and ".layers." in name and not name.endswith(".norm.bias")
     return replace(part, absent=zeros) if is_optional else part

@@ -282,7 +282,7 @@ class _Shown(logging.Filter):
 
 @contextlib.contextmanager
 def _shown_log() -> Iterator[None]:
-    """What huggingface_hub logs, a server's own words among it, is fit to be shown."""
+    """Inside the block, huggingface_hub's log, which quotes servers, is safe to print."""
     from huggingface_hub import HfApi  # noqa: F401  with which the library makes its handler
 
     handlers, fit = logging.getLogger("huggingface_hub").handlers[:], _Shown()

@@ -1,7 +1,7 @@
 """Finds one file of a package in the indexes and directories that pip is configured for.
 
-Listings are PEP 691 (JSON) or PEP 503 (HTML: anchors whose fragment may carry the file's hash); a find-links place may
-also be a directory, a page of links, or the file itself. Nothing is resolved, built or installed.
+Listings are PEP 691 (JSON) or PEP 503 (HTML: anchors whose fragment may carry the file's hash); a find-links location
+may also be a directory, a page of links, or the file itself. Nothing is resolved, built or installed.
 """
 
 import json
@@ -43,7 +43,7 @@ class Link:
 
 
 class PackageIndex:
-    """The indexes and find-links places of one set of settings."""
+    """The indexes and find-links locations of one set of settings."""
 
     def __init__(self, settings: PipSettings) -> None:
         self._settings = settings
@@ -52,29 +52,29 @@ class PackageIndex:
     def find(self, project: str, file: str, failures: list[str]) -> Iterator[Link]:
         """Yield every link to the file: find-links first, then indexes in pip's order, each read only when needed.
 
-        A place that cannot be read or does not have the file adds one line to ``failures``.
+        A location that cannot be read or does not have the file adds one line to ``failures``.
         """
-        for place, is_index in self._places(project):
+        for location, is_index in self._locations(project):
             try:
-                if not self.transport.is_secure(place):
+                if not self.transport.is_secure(location):
                     raise TransportError("plain http from a host that is not among pip's trusted-host")
-                links = self._index_links(place) if is_index else self._place_links(place)
+                links = self._index_links(location) if is_index else self._find_links(location)
                 found = [link for link in links if link.file == file]
             except (TransportError, OSError, ValueError) as error:
-                failures.append(f"{without_password(place)}: {error}")
+                failures.append(f"{without_password(location)}: {error}")
                 continue
             if not found:
-                failures.append(f"{without_password(place)}: no such file there")
+                failures.append(f"{without_password(location)}: no such file there")
             for link in found:
                 scheme = urlsplit(link.url).scheme
-                if _is_remote(place) and not _is_remote(link.url):  # a server must not name files of this machine
-                    failures.append(f"{without_password(place)}: a link to {scheme}:, expected http: or https:")
+                if _is_remote(location) and not _is_remote(link.url):  # a server must not name files of this machine
+                    failures.append(f"{without_password(location)}: a link to {scheme}:, expected http: or https:")
                 else:
                     yield link
 
-    def _places(self, project: str) -> list[tuple[str, bool]]:
+    def _locations(self, project: str) -> list[tuple[str, bool]]:
         settings = self._settings
-        places = [(place, False) for place in settings.find_links]
+        locations = [(location, False) for location in settings.find_links]
         if not settings.no_index:
             if settings.index_url is None:
                 raise DownloadError(
@@ -82,19 +82,19 @@ class PackageIndex:
                 )
             name = re.sub(r"[-_.]+", "-", project).lower()
             indexes = (settings.index_url, *settings.extra_index_urls)
-            places += [(f"{_as_url(index).rstrip('/')}/{name}/", True) for index in indexes]
-        if not places:
+            locations += [(f"{_as_url(index).rstrip('/')}/{name}/", True) for index in indexes]
+        if not locations:
             raise DownloadError("no package index: pip is configured with no-index and no find-links")
-        return places
+        return locations
 
     def _index_links(self, url: str) -> list[Link]:
         if urlsplit(url).scheme == "file" and file_path(url).is_dir():
             url = urljoin(url, "index.html")
         return self._listing(url)
 
-    def _place_links(self, place: str) -> list[Link]:
-        """The links of a find-links place."""
-        url = _as_url(place)
+    def _find_links(self, location: str) -> list[Link]:
+        """The links of a find-links location."""
+        url = _as_url(location)
         link = _link(url)
         if link.file.endswith((".whl", ".tar.gz", ".zip")):
             return [link]
@@ -110,34 +110,27 @@ class PackageIndex:
 
     def _listing(self, url: str) -> list[Link]:
         with self.transport.open(url, _ACCEPT) as response:
-            return _parse(response, _read_all(response))
+            text = response.read(LISTING_LIMIT + 1)
+            if len(text) > LISTING_LIMIT:
+                raise TransportError(f"a listing of more than {LISTING_LIMIT} bytes")
+            return _parse(response, text)
 
 
 def _is_remote(url: str) -> bool:
     return urlsplit(url).scheme in ("http", "https")
 
 
-def _as_url(place: str) -> str:
-    """A place as a URL; pip also allows paths, which become file: URLs."""
-    if re.match(r"(https?|file):", place, re.IGNORECASE):
-        return place
-    return Path(os.path.abspath(os.path.expanduser(place))).as_uri()
+def _as_url(location: str) -> str:
+    """A location as a URL; pip also allows paths, which become file: URLs."""
+    if re.match(r"(https?|file):", location, re.IGNORECASE):
+        return location
+    return Path(os.path.abspath(os.path.expanduser(location))).as_uri()
 
 
 def _link(url: str) -> Link:
     address, fragment = urldefrag(url)
     hashes = parse_qs(fragment).get("sha256", [])
     return Link(address, unquote(urlsplit(address).path.rpartition("/")[2]), hashes[0].lower() if hashes else None)
-
-
-def _read_all(response: Response) -> bytes:
-    chunks, size = [], 0
-    while chunk := response.read(1 << 20):
-        size += len(chunk)
-        if size > LISTING_LIMIT:
-            raise TransportError(f"a listing of more than {LISTING_LIMIT} bytes")
-        chunks.append(chunk)
-    return b"".join(chunks)
 
 
 def _parse(response: Response, text: bytes) -> list[Link]:

@@ -25,7 +25,7 @@ _TRUE, _FALSE = ("y", "yes", "t", "true", "on", "1"), ("n", "no", "f", "false", 
 
 @dataclass(frozen=True)
 class PipSettings:
-    """pip's options about the places of packages. ``timeout`` is in seconds, for each wait on the network.
+    """pip's options about where packages are. ``timeout`` is in seconds, for each wait on the network.
 
     index_url is None if none is configured and pip's own default is not found.
     """

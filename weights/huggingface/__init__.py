@@ -6,7 +6,7 @@ from pathlib import Path
 from fastattn.errors import CheckpointError
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.weights.containers.json_file import read_object, shorten
-from fastattn.weights.folder import Directory, Folder
+from fastattn.weights.folder import Folder
 from fastattn.weights.huggingface import marian
 from fastattn.weights.huggingface.encoder import read_encoder
 from fastattn.weights.huggingface.encoders import ENCODERS
@@ -22,13 +22,8 @@ def recognize(path: Path) -> bool:
     return (path / "config.json").exists()
 
 
-def read(path: Path) -> Checkpoint:
+def read(folder: Folder) -> Checkpoint:
     """Read a directory; raises CheckpointError for a model type that is not known, and for what its reader refuses."""
-    return read_folder(Directory(path))
-
-
-def read_folder(folder: Folder) -> Checkpoint:
-    """``read`` of files wherever they lie."""
     config = read_object(folder, "config.json")
     kind = config.string("model_type")
     if kind not in MODEL_TYPES:

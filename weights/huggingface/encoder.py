@@ -18,7 +18,7 @@ from fastattn.weights.huggingface.head import read_head, read_labels
 from fastattn.weights.huggingface.token_vectors import PROJECTION, complete, is_original, read_original
 from fastattn.weights.huggingface.tokenizer import read_text
 from fastattn.weights.huggingface.weights import MISFIT, read_weights, stored_precision
-from fastattn.weights.tensor_mapping import check_parts, make_tensors, plan_tensors
+from fastattn.weights.tensor_mapping import check_sources, make_tensors, map_tensors
 
 
 def read_encoder(folder: Folder, prefix: str = "", max_length: int | None = None) -> Checkpoint:
@@ -57,8 +57,8 @@ def read_described(folder: Folder, prefix: str, config: JsonObject, spec: StackS
         )
     model = ModelSpec("encoder", spec)
     numbers = None if architecture.numbers is None else {"encoder": architecture.numbers(config)}
-    parts = plan_tensors(architecture.table(config, spec), model, numbers)
-    check_parts(parts, own, where, MISFIT)
+    parts = map_tensors(architecture.table(config, spec), model, numbers)
+    check_sources(parts, own, where, MISFIT)
     headless = ""
     try:
         head, head_parts = read_head(config, architecture.heads, spec, stored, where)

@@ -11,7 +11,7 @@ from fastattn.weights.containers.json_file import JsonObject, is_text, shorten
 from fastattn.weights.containers.safetensors import StoredTensor
 from fastattn.weights.huggingface.encoders.architecture import HeadSource
 from fastattn.weights.huggingface.weights import MISFIT
-from fastattn.weights.tensor_mapping import Part, check_parts, plan_shapes
+from fastattn.weights.tensor_mapping import TensorSources, check_sources, map_shapes
 
 # problem_type -> what makes the numbers of several labels probabilities, as transformers' pipelines do it.
 PROBABILITIES = {
@@ -35,7 +35,7 @@ def read_head(
     stack: StackSpec,
     stored: Mapping[str, StoredTensor],
     where: str,
-) -> tuple[HeadSpec, dict[str, Part]]:
+) -> tuple[HeadSpec, dict[str, TensorSources]]:
     """(the head, where its tensors come from). Raises CheckpointError where there is none, or one that does not fit.
 
     stored  the tensors by current names
@@ -43,9 +43,9 @@ def read_head(
     """
     head = _find(config, heads)
     spec = head.spec(config, stack, _count_labels(config) if head.labelled else 0)
-    parts = plan_shapes(head.table(config, stack), head_shapes(spec, stack.width))
-    needed = {name for part in parts.values() for name in part.sources}
-    check_parts(parts, {name: array for name, array in stored.items() if name in needed}, where, MISFIT)
+    parts = map_shapes(head.table(config, stack), head_shapes(spec, stack.width))
+    needed = {name for part in parts.values() for name in part.source_shapes}
+    check_sources(parts, {name: array for name, array in stored.items() if name in needed}, where, MISFIT)
     return spec, parts
 
 
@@ -54,10 +54,7 @@ def read_labels(config: JsonObject, heads: Mapping[str, HeadSource], text: Encod
     if not _find(config, heads).labelled:
         return text
     labels = _labels(config)
-    kind = config.string("problem_type", "")
-    if kind not in PROBABILITIES:
-        raise config.error("problem_type", f"one of {', '.join(filter(None, PROBABILITIES))}", kind)
-    likely = PROBABILITIES[kind]
+    likely = PROBABILITIES[config.choice("problem_type", PROBABILITIES, "")]
     if likely != "none" and len(labels) == 1:
         likely = "sigmoid"
     scores = text.scores or torch_activation(config.nested("sentence_transformers"), "activation_fn")
@@ -67,16 +64,11 @@ def read_labels(config: JsonObject, heads: Mapping[str, HeadSource], text: Encod
 
 
 def torch_activation(config: JsonObject, name: str) -> str:
-    """What makes numbers scores, by the path of torch's class under ``name``; "" where none is there.
+    """The function that makes numbers scores, by the path of torch's class under ``name``; "" where none is there.
 
     sentence-transformers does not trust other paths than torch's, and goes on without them.
     """
-    theirs = config.string(name, "")
-    if not theirs.startswith("torch."):
-        return ""
-    if theirs not in SCORES:
-        raise config.error(name, f"one of {', '.join(SCORES)}", theirs)
-    return SCORES[theirs]
+    return SCORES[config.choice(name, SCORES)] if config.string(name, "").startswith("torch.") else ""
 
 
 def _find(config: JsonObject, heads: Mapping[str, HeadSource]) -> HeadSource:
@@ -92,7 +84,7 @@ def _find(config: JsonObject, heads: Mapping[str, HeadSource]) -> HeadSource:
 
 
 def _count_labels(config: JsonObject) -> int:
-    """As many as ``id2label`` has; else as transformers gives, ``num_labels`` or two."""
+    """The number of labels: of ``id2label``, else as in transformers ``num_labels`` or two."""
     named = config.nested("id2label").values
     return len(named) if config.has("id2label") else config.integer("num_labels", 2, minimum=1)
 

@@ -6,7 +6,7 @@ from fastattn.spec.architecture import ModelSpec
 from fastattn.spec.quantized import Tensor
 from fastattn.weights.containers.safetensors import StoredTensor
 from fastattn.weights.huggingface.weights import MISFIT
-from fastattn.weights.tensor_mapping import FirstRow, as_float32, canonical_tensors, of, zeros
+from fastattn.weights.tensor_mapping import FirstRow, as_float32, canonical_tensors, sources, zeros
 
 SHARED, SOURCE, TARGET, HEAD = (
     "shared.weight",
@@ -31,24 +31,24 @@ def _sinusoids(shape: tuple[int, ...]) -> np.ndarray:
 
 
 TABLE = {
-    "STACK.embedding.weight": of("STACK.embed_tokens.weight"),
-    "STACK.positions": of("STACK.embed_positions.weight", absent=_sinusoids),
-    "STACK.layers.#.self_attention.qkv.*": of(
+    "STACK.embedding.weight": sources("STACK.embed_tokens.weight"),
+    "STACK.positions": sources("STACK.embed_positions.weight", absent=_sinusoids),
+    "STACK.layers.#.self_attention.qkv.*": sources(
         "STACK.layers.#.self_attn.q_proj.*", "STACK.layers.#.self_attn.k_proj.*", "STACK.layers.#.self_attn.v_proj.*"
     ),
-    "STACK.layers.#.self_attention.output.*": of("STACK.layers.#.self_attn.out_proj.*"),
-    "STACK.layers.#.self_attention.norm.*": of("STACK.layers.#.self_attn_layer_norm.*"),
-    "decoder.layers.#.cross_attention.query.*": of("decoder.layers.#.encoder_attn.q_proj.*"),
-    "decoder.layers.#.cross_attention.key_value.*": of(
+    "STACK.layers.#.self_attention.output.*": sources("STACK.layers.#.self_attn.out_proj.*"),
+    "STACK.layers.#.self_attention.norm.*": sources("STACK.layers.#.self_attn_layer_norm.*"),
+    "decoder.layers.#.cross_attention.query.*": sources("decoder.layers.#.encoder_attn.q_proj.*"),
+    "decoder.layers.#.cross_attention.key_value.*": sources(
         "decoder.layers.#.encoder_attn.k_proj.*", "decoder.layers.#.encoder_attn.v_proj.*"
     ),
-    "decoder.layers.#.cross_attention.output.*": of("decoder.layers.#.encoder_attn.out_proj.*"),
-    "decoder.layers.#.cross_attention.norm.*": of("decoder.layers.#.encoder_attn_layer_norm.*"),
-    "STACK.layers.#.feed_forward.inner.*": of("STACK.layers.#.fc1.*"),
-    "STACK.layers.#.feed_forward.outer.*": of("STACK.layers.#.fc2.*"),
-    "STACK.layers.#.feed_forward.norm.*": of("STACK.layers.#.final_layer_norm.*"),
-    "decoder.projection.weight": of("lm_head.weight"),
-    "decoder.projection.bias": of(None, plus=FirstRow("final_logits_bias", rows=1), absent=zeros),
+    "decoder.layers.#.cross_attention.output.*": sources("decoder.layers.#.encoder_attn.out_proj.*"),
+    "decoder.layers.#.cross_attention.norm.*": sources("decoder.layers.#.encoder_attn_layer_norm.*"),
+    "STACK.layers.#.feed_forward.inner.*": sources("STACK.layers.#.fc1.*"),
+    "STACK.layers.#.feed_forward.outer.*": sources("STACK.layers.#.fc2.*"),
+    "STACK.layers.#.feed_forward.norm.*": sources("STACK.layers.#.final_layer_norm.*"),
+    "decoder.projection.weight": sources("lm_head.weight"),
+    "decoder.projection.bias": sources(None, plus=FirstRow("final_logits_bias", rows=1), absent=zeros),
 }
 
 

@@ -3,8 +3,9 @@
 from fastattn.errors import CheckpointError
 from fastattn.spec.architecture import ModelSpec
 from fastattn.spec.text_spec import TranslationText
-from fastattn.weights.containers.json_file import JsonObject, is_text, read_object, shorten
+from fastattn.weights.containers.json_file import JsonObject, read_optional, shorten
 from fastattn.weights.folder import Folder
+from fastattn.weights.huggingface.vocabulary_files import read_ids
 
 
 def translation_text(folder: Folder, decoding: JsonObject, spec: ModelSpec) -> TranslationText:
@@ -13,9 +14,7 @@ def translation_text(folder: Folder, decoding: JsonObject, spec: ModelSpec) -> T
     ``decoding`` is the config of generation. Raises CheckpointError if its ids and the vocabularies disagree.
     """
     assert spec.encoder is not None and spec.decoder is not None
-    config = JsonObject({}, folder.where("tokenizer_config.json"))
-    if folder.contains("tokenizer_config.json"):
-        config = read_object(folder, "tokenizer_config.json")
+    config = read_optional(folder, "tokenizer_config.json")
     unk, end = _token(config, "unk_token", "<unk>"), _token(config, "eos_token", "</s>")
     source = _read_vocabulary(folder, "vocab.json", spec.encoder.vocabulary)
     target, target_name = source, "vocab.json"
@@ -55,16 +54,5 @@ def _token(config: JsonObject, name: str, default: str) -> str:
 
 def _read_vocabulary(folder: Folder, name: str, rows: int) -> tuple[str, ...]:
     """Tokens by id; "" for an id without a token, as embeddings may have spare rows."""
-    vocabulary = read_object(folder, name)
-    tokens = [""] * rows
-    for token, index in vocabulary.values.items():
-        if not is_text(token) or type(index) is not int or not 0 <= index < rows:
-            raise CheckpointError(
-                f"{vocabulary.where}: {shorten(token)} should have an id below {rows}, has {shorten(index)}"
-            )
-        if tokens[index]:
-            raise CheckpointError(
-                f"{vocabulary.where}: {shorten(tokens[index])} and {shorten(token)} have the same id {index}"
-            )
-        tokens[index] = token
-    return tuple(tokens)
+    tokens = read_ids(folder, name, rows)
+    return tuple(tokens.get(index, "") for index in range(rows))

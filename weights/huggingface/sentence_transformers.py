@@ -19,9 +19,9 @@ from fastattn.spec.text_spec import (
     EncoderText,
     SparseText,
 )
-from fastattn.weights.containers.json_file import JsonObject, is_text, read_json, read_object, shorten
+from fastattn.weights.containers.json_file import JsonObject, is_text, read_json, read_object, read_optional, shorten
 from fastattn.weights.containers.safetensors import StoredTensor
-from fastattn.weights.folder import Directory, Folder
+from fastattn.weights.folder import Folder
 from fastattn.weights.huggingface.encoder import describe_encoder, read_described
 from fastattn.weights.huggingface.head import torch_activation
 from fastattn.weights.huggingface.token_vectors import (
@@ -47,14 +47,8 @@ KNOWN_PATHS = (
     "sentence_transformers.multi_vector_encoder.modules.",
     "pylate.models.",
 )
-TRANSFORMER_CONFIGS = (
-    "sentence_bert_config.json",
-    "sentence_roberta_config.json",
-    "sentence_distilbert_config.json",
-    "sentence_camembert_config.json",
-    "sentence_albert_config.json",
-    "sentence_xlm-roberta_config.json",
-    "sentence_xlnet_config.json",
+TRANSFORMER_CONFIGS = tuple(
+    f"sentence_{name}_config.json" for name in "bert roberta distilbert camembert albert xlm-roberta xlnet".split()
 )
 # Old booleans -> modes, in the order in which sentence-transformers concatenates them.
 POOLING_FLAGS = {
@@ -102,30 +96,13 @@ ORDERS = {
 }
 
 # Where a transformer's settings have arguments for transformers' classes, by their names of today and before.
-ARGUMENTS = (
-    "config_kwargs",
-    "model_kwargs",
-    "processor_kwargs",
-    "config_args",
-    "model_args",
-    "tokenizer_args",
-    "processing_kwargs",
+ARGUMENTS = tuple(
+    "config_kwargs model_kwargs processor_kwargs config_args model_args tokenizer_args processing_kwargs".split()
 )
 # Those that change no vector, beyond the rounding of its numbers.
-HARMLESS = (
-    "add_pooling_layer",
-    "attn_implementation",
-    "device_map",
-    "dtype",
-    "low_cpu_mem_usage",
-    "padding_side",
-    "torch_dtype",
-    "trust_remote_code",
-    "unpad_inputs",
-    "use_cache",
-    "use_fast",
-    "use_memory_efficient_attention",
-    "use_safetensors",
+HARMLESS = tuple(
+    "add_pooling_layer attn_implementation device_map dtype low_cpu_mem_usage padding_side torch_dtype "
+    "trust_remote_code unpad_inputs use_cache use_fast use_memory_efficient_attention use_safetensors".split()
 )
 
 
@@ -133,18 +110,14 @@ def recognize(path: Path) -> bool:
     return (path / "modules.json").exists()
 
 
-def read(path: Path) -> Checkpoint:
-    """Read a folder; raises CheckpointError for an unsupported module or order of modules."""
-    return read_folder(Directory(path))
+def read(folder: Folder) -> Checkpoint:
+    """Read a folder; raises CheckpointError for an unsupported module or order of modules.
 
-
-def read_folder(folder: Folder) -> Checkpoint:
-    """``read`` for any Folder; weights, which may not be downloaded yet (``hub``), are read last."""
+    Weights, which may not be downloaded yet (``hub``), are read last.
+    """
     modules = _read_modules(folder)
     prefix = modules[0][1]
-    top = JsonObject({}, folder.where(TOP))
-    if folder.contains(TOP):
-        top = read_object(folder, TOP)
+    top = read_optional(folder, TOP)
     config = read_object(folder, prefix + "config.json")
     own = _transformer_settings(folder, prefix)
     task = own.string("transformer_task", "fill-mask" if modules[0][0] == OLD_MASKED else "feature-extraction")
@@ -156,8 +129,8 @@ def read_folder(folder: Folder) -> Checkpoint:
     text = _read_prompts(top, text, kind)
     if text.multi_vector is not None:
         text = dataclasses.replace(text, multi_vector=read_lengths(own, text.multi_vector))
-    for module, place in modules[1:]:
-        text, width = READERS[module](folder, place, text, width)
+    for module, module_prefix in modules[1:]:
+        text, width = READERS[module](folder, module_prefix, text, width)
     checkpoint = read_described(folder, prefix, config, spec, complete(text, top.where))
     checkpoint.format = "sentence-transformers"
     return checkpoint
@@ -185,10 +158,8 @@ def _read_modules(folder: Folder) -> list[tuple[str, str]]:
 
 
 def _check_order(folder: Folder, modules: list[tuple[str, str]], top: JsonObject, task: str) -> str:
-    """What the folder is for, a name of ORDERS; CheckpointError unless its modules are in an order of that."""
-    kind = top.string("model_type", "")
-    if kind not in ("", *ORDERS):
-        raise top.error("model_type", f"one of {', '.join(ORDERS)}", kind)
+    """The purpose of the folder, a name of ORDERS; CheckpointError unless its modules are in an order of that."""
+    kind = top.choice("model_type", ORDERS, "")
     if kind in ("", DENSE, CLASSIFIER):  # the transformer tells
         kind = next(name for name, (its_task, _, _) in ORDERS.items() if its_task == task)
     names = " ".join(module for module, _ in modules).replace(OLD_MASKED, "Transformer")
@@ -234,8 +205,7 @@ def _describe_transformer(
     found = config.nested("modality_config").nested("text").string("method_output_name", output)
     if found != output:
         raise CheckpointError(f"{config.where}: method_output_name should be '{output}', is {shorten(found)}")
-    limit = config.integer("max_seq_length", minimum=1) if config.has("max_seq_length") else None
-    spec, text = describe_encoder(folder, prefix, encoder, limit)
+    spec, text = describe_encoder(folder, prefix, encoder, config.optional_size("max_seq_length"))
     return spec, dataclasses.replace(text, lowercase=config.boolean("do_lower_case", False))
 
 
@@ -265,9 +235,7 @@ def _read_dense(folder: Folder, prefix: str, text: EncoderText, width: int) -> t
     inputs, outputs = config.integer("in_features", minimum=1), config.integer("out_features", minimum=1)
     if inputs != width:
         raise config.error("in_features", f"{width}, what the module before gives", inputs)
-    activation = config.string("activation_function", "torch.nn.modules.activation.Tanh")
-    if activation not in DENSE_ACTIVATIONS:
-        raise config.error("activation_function", f"one of {', '.join(DENSE_ACTIVATIONS)}", activation)
+    activation = config.choice("activation_function", DENSE_ACTIVATIONS, "torch.nn.modules.activation.Tanh")
     stored, where = read_weights(folder, prefix)
     expected: dict[str, tuple[int, ...]] = {"linear.weight": (outputs, inputs)}
     if config.boolean("bias", True):
@@ -311,14 +279,11 @@ def _read_normalize(folder: Folder, prefix: str, text: EncoderText, width: int) 
 
 def _read_splade(folder: Folder, prefix: str, text: EncoderText, width: int) -> tuple[EncoderText, int]:
     config = read_object(folder, prefix + "config.json")
-    pooling, activation = config.string("pooling_strategy", "max"), config.string("activation_function", "relu")
-    for name, value, known in (
-        ("pooling_strategy", pooling, SPARSE_POOLINGS),
-        ("activation_function", activation, SPARSE_ACTIVATIONS),
-    ):
-        if value not in known:
-            raise config.error(name, f"one of {', '.join(known)}", value)
-    sparse = dataclasses.replace(text.sparse or SparseText(), pooling=pooling, activation=activation)
+    sparse = dataclasses.replace(
+        text.sparse or SparseText(),
+        pooling=config.choice("pooling_strategy", SPARSE_POOLINGS, "max"),
+        activation=config.choice("activation_function", SPARSE_ACTIVATIONS, "relu"),
+    )
     return dataclasses.replace(text, sparse=sparse), width
 
 
@@ -352,14 +317,11 @@ def _read_prompts(config: JsonObject, text: EncoderText, kind: str) -> EncoderTe
     text = dataclasses.replace(text, prompts=prompts, default_prompt=default)
     if kind in (MULTI_VECTOR, PYLATE):
         return read_top(config, text)
-    similarity = config.string("similarity_fn_name", "dot" if kind == SPARSE else "cosine")
-    if similarity not in SIMILARITIES:
-        raise config.error("similarity_fn_name", f"one of {', '.join(SIMILARITIES)}", similarity)
-    width = config.integer("truncate_dim", minimum=1) if config.has("truncate_dim") else None
+    similarity = config.choice("similarity_fn_name", SIMILARITIES, "dot" if kind == SPARSE else "cosine")
+    width = config.optional_size("truncate_dim")
     scores = torch_activation(config, "activation_fn")
     if kind == SPARSE:
-        most = config.integer("max_active_dims", minimum=1) if config.has("max_active_dims") else None
-        text = dataclasses.replace(text, sparse=SparseText(most=most))
+        text = dataclasses.replace(text, sparse=SparseText(most=config.optional_size("max_active_dims")))
     return dataclasses.replace(text, similarity=similarity, scores=scores, truncate_dim=width)
 
 

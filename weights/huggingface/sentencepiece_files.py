@@ -13,10 +13,10 @@ from typing import Any
 from fastattn.errors import CheckpointError, TokenizerError
 from fastattn.text.protobuf import read_bytes, read_fields, read_int
 from fastattn.text.spm_file import check_spm
-from fastattn.weights.containers.json_file import JsonObject, shorten
+from fastattn.weights.containers.json_file import JsonObject, first_repeated, shorten
 from fastattn.weights.folder import Folder
 from fastattn.weights.huggingface.added_tokens import MOST_ADDED, AddedTokens, Token
-from fastattn.weights.huggingface.vocabulary_files import ROBERTA, assembled, placed, template
+from fastattn.weights.huggingface.vocabulary_files import BERT, ROBERTA, OlderFiles, added_with_ids, assembled, template
 
 UNIGRAM = 1
 NORMAL, UNKNOWN, CONTROL, USER = 1, 2, 3, 4
@@ -26,15 +26,7 @@ UNLIKELY = -100.0
 XLM_ROBERTA: dict[str, str | Token] = {**ROBERTA}
 CAMEMBERT = XLM_ROBERTA | {"mask_token": {"content": "<mask>", "lstrip": True}}
 T5: dict[str, str | Token] = {"eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
-DEBERTA: dict[str, str | Token] = {
-    "bos_token": "[CLS]",
-    "eos_token": "[SEP]",
-    "unk_token": "[UNK]",
-    "sep_token": "[SEP]",
-    "pad_token": "[PAD]",
-    "cls_token": "[CLS]",
-    "mask_token": "[MASK]",
-}
+DEBERTA: dict[str, str | Token] = {"bos_token": "[CLS]", "eos_token": "[SEP]", **BERT}
 ALBERT = DEBERTA | {"unk_token": "<unk>", "pad_token": "<pad>"}
 
 _FLOAT = struct.Struct("<f")
@@ -44,7 +36,7 @@ Scores = list[tuple[str, float]]
 
 @dataclass(frozen=True)
 class Spm:
-    """What a sentencepiece model holds: its pieces with scores and types, and the rules of its normalizer."""
+    """The contents of a sentencepiece model: its pieces with scores and types, and the rules of its normalizer."""
 
     pieces: Scores
     types: list[int]
@@ -73,59 +65,53 @@ class Spm:
         return [{"type": "Precompiled", "precompiled_charsmap": rules}] if self.rules else []
 
 
-def xlm_roberta_tokenizer(
-    folder: Folder, prefix: str, config: JsonObject, tokens: AddedTokens, rows: int
-) -> dict[str, Any]:
+def xlm_roberta_tokenizer(files: OlderFiles) -> dict[str, Any]:
     """The pieces after the first three, which are fairseq's own four, and a mask after the last."""
-    spm = read_spm(folder, prefix + "sentencepiece.bpe.model", rows)
+    spm = read_spm(files.folder, files.prefix + "sentencepiece.bpe.model", files.rows)
     if NORMAL in spm.types[:3]:
         raise CheckpointError(f"{spm.where}: the first three pieces should be unknown and control pieces")
-    first = [(_content(tokens, ROBERTA, name), 0.0) for name in ("bos_token", "pad_token", "eos_token", "unk_token")]
-    scores = [*first, *spm.pieces[3:], (_content(tokens, ROBERTA, "mask_token"), 0.0)]
-    return _fairseq(spm, scores, config, tokens, XLM_ROBERTA)
+    first = [
+        (_content(files.tokens, ROBERTA, name), 0.0) for name in ("bos_token", "pad_token", "eos_token", "unk_token")
+    ]
+    scores = [*first, *spm.pieces[3:], (_content(files.tokens, ROBERTA, "mask_token"), 0.0)]
+    return _fairseq(spm, scores, files, XLM_ROBERTA)
 
 
-def camembert_tokenizer(
-    folder: Folder, prefix: str, config: JsonObject, tokens: AddedTokens, rows: int
-) -> dict[str, Any]:
+def camembert_tokenizer(files: OlderFiles) -> dict[str, Any]:
     """The pieces after the first, which are five of fairseq's, and a mask after the last."""
-    spm = read_spm(folder, prefix + "sentencepiece.bpe.model", rows)
-    pad, unk, mask = (_content(tokens, ROBERTA, name) for name in ("pad_token", "unk_token", "mask_token"))
+    spm = read_spm(files.folder, files.prefix + "sentencepiece.bpe.model", files.rows)
+    pad, unk, mask = (_content(files.tokens, ROBERTA, name) for name in ("pad_token", "unk_token", "mask_token"))
     first = [("<s>NOTUSED", 0.0), (pad, 0.0), ("</s>NOTUSED", 0.0), (unk, 0.0), ("<unk>NOTUSED", UNLIKELY)]
-    return _fairseq(spm, [*first, *spm.pieces[1:], (mask, 0.0)], config, tokens, CAMEMBERT)
+    return _fairseq(spm, [*first, *spm.pieces[1:], (mask, 0.0)], files, CAMEMBERT)
 
 
-def _fairseq(
-    spm: Spm, scores: Scores, config: JsonObject, tokens: AddedTokens, defaults: dict[str, str | Token]
-) -> dict[str, Any]:
+def _fairseq(spm: Spm, scores: Scores, files: OlderFiles, defaults: dict[str, str | Token]) -> dict[str, Any]:
     needed = ("unk_token", "bos_token", "eos_token")
-    tokenizer, ids = _assembled(spm, scores, 3, tokens, defaults, needed, spm.normalizers(), _words(config))
-    bos, eos = (_content(tokens, ROBERTA, name) for name in ("bos_token", "eos_token"))
+    tokenizer, ids = _assembled(spm, scores, 3, files.tokens, defaults, needed, spm.normalizers(), _words(files.config))
+    bos, eos = (_content(files.tokens, ROBERTA, name) for name in ("bos_token", "eos_token"))
     processor = template([bos, "A", eos], [bos, "A", eos, eos, "B", eos], ids, second_type=0)
     return tokenizer | {"post_processor": processor}
 
 
-def albert_tokenizer(folder: Folder, prefix: str, config: JsonObject, tokens: AddedTokens, rows: int) -> dict[str, Any]:
-    spm = read_spm(folder, prefix + "spiece.model", rows)
+def albert_tokenizer(files: OlderFiles) -> dict[str, Any]:
+    spm = read_spm(files.folder, files.prefix + "spiece.model", files.rows)
     steps: list[dict[str, Any]] = [_replaced({"String": quotes}, '"') for quotes in ("``", "''")]
-    if not config.boolean("keep_accents", False):
+    if not files.config.boolean("keep_accents", False):
         steps += [{"type": "NFKD"}, {"type": "StripAccents"}]
-    if config.boolean("do_lower_case", True):
+    if files.config.boolean("do_lower_case", True):
         steps.append({"type": "Lowercase"})
-    return _between_cls_and_sep(spm, tokens, ALBERT, steps + spm.normalizers(), _words(config))
+    return _between_cls_and_sep(spm, files.tokens, ALBERT, steps + spm.normalizers(), _words(files.config))
 
 
-def deberta_tokenizer(
-    folder: Folder, prefix: str, config: JsonObject, tokens: AddedTokens, rows: int
-) -> dict[str, Any]:
-    spm = read_spm(folder, prefix + "spm.model", rows)
-    steps: list[dict[str, Any]] = [{"type": "Lowercase"}] if config.boolean("do_lower_case", False) else []
+def deberta_tokenizer(files: OlderFiles) -> dict[str, Any]:
+    spm = read_spm(files.folder, files.prefix + "spm.model", files.rows)
+    steps: list[dict[str, Any]] = [{"type": "Lowercase"}] if files.config.boolean("do_lower_case", False) else []
     steps += [{"type": "Strip", "strip_left": True, "strip_right": True}, *spm.normalizers()]
     steps.append(_replaced({"Regex": " {2,}"}, " "))
     splits: list[dict[str, Any]] = []
-    if config.boolean("split_by_punct", False):
+    if files.config.boolean("split_by_punct", False):
         splits.append({"type": "Punctuation", "behavior": "Isolated"})
-    return _between_cls_and_sep(spm, tokens, DEBERTA, steps, [*splits, _metaspace("always")])
+    return _between_cls_and_sep(spm, files.tokens, DEBERTA, steps, [*splits, _metaspace("always")])
 
 
 def _between_cls_and_sep(
@@ -141,20 +127,20 @@ def _between_cls_and_sep(
     return tokenizer | {"post_processor": template([cls, "A", sep], [cls, "A", sep, "B", sep], ids)}
 
 
-def t5_tokenizer(folder: Folder, prefix: str, config: JsonObject, tokens: AddedTokens, rows: int) -> dict[str, Any]:
+def t5_tokenizer(files: OlderFiles) -> dict[str, Any]:
     """The pieces, then tokens <extra_id_N>, the last of them first."""
-    spm = read_spm(folder, prefix + "spiece.model", rows)
-    count = config.integer("extra_ids", 100)
-    most = min(rows - len(spm.pieces), MOST_ADDED)
+    spm = read_spm(files.folder, files.prefix + "spiece.model", files.rows)
+    count = files.config.integer("extra_ids", 100)
+    most = min(files.rows - len(spm.pieces), MOST_ADDED)
     if count > most:
-        raise config.error("extra_ids", f"at most {most}, the embedding's rows without a piece", count)
+        raise files.config.error("extra_ids", f"at most {most}, the embedding's rows without a piece", count)
     extra = [f"<extra_id_{i}>" for i in reversed(range(count))]
     symbols = [{"content": token, "special": True} for token in extra]
     scores = spm.pieces + [(token, 0.0) for token in extra]
     tokenizer, ids = _assembled(
-        spm, scores, spm.unknown, tokens, T5, ("eos_token",), spm.normalizers(), _words(config), symbols
+        spm, scores, spm.unknown, files.tokens, T5, ("eos_token",), spm.normalizers(), _words(files.config), symbols
     )
-    eos = _content(tokens, T5, "eos_token")
+    eos = _content(files.tokens, T5, "eos_token")
     return tokenizer | {"post_processor": template(["A", eos], ["A", eos, "B", eos], ids, second_type=0)}
 
 
@@ -171,7 +157,9 @@ def _assembled(
 ) -> tuple[dict[str, Any], dict[str, int]]:
     """(tokenizer.json without a post-processor, the ids of all tokens)."""
     vocabulary = {piece: index for index, (piece, _) in enumerate(scores)}
-    added, ids = placed(tokens.and_extra([*spm.symbols, *(symbols or [])]), vocabulary, defaults, needed, spm.where)
+    added, ids = added_with_ids(
+        tokens.and_extra([*spm.symbols, *(symbols or [])]), vocabulary, defaults, needed, spm.where
+    )
     model = {"type": "Unigram", "unk_id": unknown, "vocab": scores, "byte_fallback": False}
     normalizer = {"type": "Sequence", "normalizers": normalizers} if normalizers else None
     return (
@@ -208,8 +196,7 @@ def read_spm(folder: Folder, name: str, rows: int) -> Spm:
     except TokenizerError as error:
         raise CheckpointError(f"{where}: {error}") from None
     if len({piece for piece, _ in spm.pieces}) != len(spm.pieces):
-        seen: set[str] = set()
-        twice = next(piece for piece, _ in spm.pieces if piece in seen or seen.add(piece))  # type: ignore[func-returns-value]
+        twice = first_repeated(piece for piece, _ in spm.pieces)
         raise CheckpointError(f"{where}: the piece {shorten(twice)} is there twice")
     return spm
 

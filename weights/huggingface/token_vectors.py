@@ -5,7 +5,7 @@ import string
 
 from fastattn.errors import CheckpointError
 from fastattn.spec.text_spec import EncoderText, MultiVectorText
-from fastattn.weights.containers.json_file import JsonObject, is_text, read_object, shorten
+from fastattn.weights.containers.json_file import JsonObject, is_text, read_object, read_optional, shorten
 from fastattn.weights.folder import Folder
 
 # What config_sentence_transformers.json calls such models, and PyLate's own up to its version 3.
@@ -13,16 +13,10 @@ PYLATE, MULTI_VECTOR = "ColBERT", "MultiVectorEncoder"
 # The class of an original checkpoint, beside whose encoder this matrix lies.
 ORIGINAL, PROJECTION = "HF_ColBERT", "linear.weight"
 METADATA = "artifact.metadata"
-# Settings of which one is enough to show that PyLate wrote the file: it fills queries unless told otherwise.
-PYLATE_SETTINGS = (
-    "query_length",
-    "document_length",
-    "do_query_expansion",
-    "attend_to_expansion_tokens",
-    "attend_to_mask_tokens",
-    "query_prefix",
-    "document_prefix",
-    "skiplist_words",
+# Any of these settings shows that PyLate wrote the file; it fills queries unless one of them says otherwise.
+PYLATE_SETTINGS = tuple(
+    "query_length document_length do_query_expansion attend_to_expansion_tokens attend_to_mask_tokens query_prefix "
+    "document_prefix skiplist_words".split()
 )
 QUERY_LENGTH = 32  # where no file says it
 STRATEGIES = ("fixed", "min")
@@ -34,8 +28,8 @@ def read_lengths(config: JsonObject, text: MultiVectorText) -> MultiVectorText:
     """``text`` with the lengths and the expansion of queries of a transformer's own settings, where it has some."""
     text = dataclasses.replace(
         text,
-        query_length=_count(config, "query_length") or text.query_length,
-        document_length=_count(config, "document_length") or text.document_length,
+        query_length=config.optional_size("query_length") or text.query_length,
+        document_length=config.optional_size("document_length") or text.document_length,
     )
     if "query_expansion" not in config.values:
         return text
@@ -90,16 +84,14 @@ def is_original(config: JsonObject) -> bool:
 
 def read_original(folder: Folder, prefix: str, text: EncoderText) -> EncoderText:
     """``text`` as artifact.metadata has it, or as the original does it without that file; not the projection."""
-    config = JsonObject({}, folder.where(prefix + METADATA))
-    if folder.contains(prefix + METADATA):
-        config = read_object(folder, prefix + METADATA)
+    config = read_optional(folder, prefix + METADATA)
     similarity = config.string("similarity", "cosine")
     if similarity not in ("cosine", "l2"):  # of unit vectors they give the same order
         raise config.error("similarity", "'cosine'", similarity)
     names = {"query": ("query_token_id", "[unused0]"), "document": ("doc_token_id", "[unused1]")}
     prompts = {task: f"{config.string(*name)} " for task, name in names.items()}
     settings = MultiVectorText(
-        document_length=_count(config, "doc_maxlen"),
+        document_length=config.optional_size("doc_maxlen"),
         expansion=config.integer("query_maxlen", QUERY_LENGTH, minimum=1),
         expansion_seen=config.boolean("attend_to_mask_tokens", False),
         expansion_token=text.mask_token,
@@ -121,9 +113,7 @@ def complete(text: EncoderText, where: str) -> EncoderText:
 
 
 def _expanded(config: JsonObject, text: MultiVectorText) -> MultiVectorText:
-    strategy = config.string("strategy")
-    if strategy not in STRATEGIES:
-        raise config.error("strategy", f"one of {', '.join(STRATEGIES)}", strategy)
+    strategy = config.choice("strategy", STRATEGIES)
     return dataclasses.replace(
         text,
         expansion=config.integer("length", minimum=1),
@@ -131,10 +121,6 @@ def _expanded(config: JsonObject, text: MultiVectorText) -> MultiVectorText:
         expansion_seen=config.boolean("attend", False),
         expansion_token=config.string("token", ""),
     )
-
-
-def _count(config: JsonObject, name: str) -> int | None:
-    return config.integer(name, minimum=1) if config.has(name) else None
 
 
 def _words(config: JsonObject, name: str, default: tuple[str, ...] = ()) -> tuple[str, ...]:

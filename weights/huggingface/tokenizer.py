@@ -7,7 +7,7 @@ from typing import Any
 from fastattn.errors import CheckpointError
 from fastattn.spec.architecture import StackSpec
 from fastattn.spec.text_spec import TRUNCATION_SIDES, EncoderText
-from fastattn.weights.containers.json_file import JsonObject, is_text, read_object, shorten
+from fastattn.weights.containers.json_file import JsonObject, is_text, read_optional, shorten
 from fastattn.weights.folder import Folder
 from fastattn.weights.huggingface.added_tokens import CONFIG, AddedTokens, read_added_tokens
 from fastattn.weights.huggingface.sentencepiece_files import (
@@ -18,6 +18,7 @@ from fastattn.weights.huggingface.sentencepiece_files import (
     xlm_roberta_tokenizer,
 )
 from fastattn.weights.huggingface.vocabulary_files import (
+    OlderFiles,
     bert_tokenizer,
     mpnet_tokenizer,
     read_lines,
@@ -27,7 +28,7 @@ from fastattn.weights.huggingface.vocabulary_files import (
 
 FILE = "tokenizer.json"
 NO_LIMIT = 2**31 - 1
-Builder = Callable[[Folder, str, JsonObject, AddedTokens, int], dict[str, Any]]
+Builder = Callable[[OlderFiles], dict[str, Any]]
 # Class of transformers -> what makes its tokenizer of older files, and those.
 BUILDERS: dict[str, tuple[Builder, tuple[str, ...]]] = {
     "BertTokenizer": (bert_tokenizer, ("vocab.txt",)),
@@ -79,9 +80,7 @@ def read_text(
     The padding side is not read: batches are ragged, and "lasttoken" pooling takes a text's own last token.
     Raises CheckpointError where there is no tokenizer, one that does not fit the embedding, or files that disagree.
     """
-    settings = JsonObject({}, folder.where(prefix + CONFIG))
-    if folder.contains(prefix + CONFIG):
-        settings = read_object(folder, prefix + CONFIG)
+    settings = read_optional(folder, prefix + CONFIG)
     tokenizer, data = _read_tokenizer(folder, prefix, config, settings, spec.vocabulary)
     stated_side = str(_object(tokenizer.get("truncation")).get("direction", "right")).lower()
     side = settings.string("truncation_side", stated_side)
@@ -127,18 +126,19 @@ def _read_tokenizer(
     kind = _class(config, settings)
     builder, files = BUILDERS.get(kind, (None, ()))
     # sentence-transformers stores it in the transformer module's folder, old versions sometimes only at the top.
-    for place in dict.fromkeys((prefix, "")):
-        if folder.contains(place + FILE):
-            data, where = bytes(folder.read(place + FILE)), folder.where(place + FILE)
+    for top in dict.fromkeys((prefix, "")):
+        if folder.contains(top + FILE):
+            data, where = bytes(folder.read(top + FILE)), folder.where(top + FILE)
             tokenizer = _parsed(data, where)
             changed = _follow_settings(tokenizer, settings, kind)
-            changed |= _add_ends(tokenizer, settings, read_added_tokens(folder, place, settings))
+            changed |= _add_ends(tokenizer, settings, read_added_tokens(folder, top, settings))
             changed |= _fit(tokenizer, rows, where)
-            _check_agreement(folder, place, tokenizer, settings, kind)
+            _check_agreement(folder, top, tokenizer, settings, kind)
             return tokenizer, json.dumps(tokenizer).encode() if changed else data
-        if builder is not None and all(folder.contains(place + file) for file in files):
-            tokenizer = builder(folder, place, settings, read_added_tokens(folder, prefix, settings), rows)
-            _fit(tokenizer, rows, folder.where(place + files[0]))
+        if builder is not None and all(folder.contains(top + file) for file in files):
+            tokens = read_added_tokens(folder, prefix, settings)
+            tokenizer = builder(OlderFiles(folder, top, settings, tokens, rows))
+            _fit(tokenizer, rows, folder.where(top + files[0]))
             return tokenizer, json.dumps(tokenizer).encode()
     other = f", nor {' and '.join(files)} of a {kind}" if files else ""
     raise CheckpointError(f"{folder.where(prefix + FILE)}: no such file{other}; save the model with a fast tokenizer")

@@ -3,52 +3,55 @@
 Each is what transformers' tokenizer of that name builds from the same files.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 from fastattn.errors import CheckpointError
-from fastattn.weights.containers.json_file import JsonObject, read_object, shorten
+from fastattn.weights.containers.json_file import JsonObject, is_text, read_object, shorten
 from fastattn.weights.folder import Folder
-from fastattn.weights.huggingface.added_tokens import AddedTokens, Token
+from fastattn.weights.huggingface.added_tokens import NAMES, AddedTokens, Token
 
 LONGEST_WORD = 100  # characters, beyond which a word is unknown
-BERT = {
-    "unk_token": "[UNK]",
-    "sep_token": "[SEP]",
-    "pad_token": "[PAD]",
-    "cls_token": "[CLS]",
-    "mask_token": "[MASK]",
-}
-ROBERTA = {
-    "bos_token": "<s>",
-    "eos_token": "</s>",
-    "unk_token": "<unk>",
-    "sep_token": "</s>",
-    "pad_token": "<pad>",
-    "cls_token": "<s>",
-    "mask_token": "<mask>",
-}
+BERT = dict(zip(NAMES[2:], ("[UNK]", "[SEP]", "[PAD]", "[CLS]", "[MASK]")))
+ROBERTA = dict(zip(NAMES, ("<s>", "</s>", "<unk>", "</s>", "<pad>", "<s>", "<mask>")))
 MPNET: dict[str, str | Token] = {**ROBERTA, "unk_token": "[UNK]", "mask_token": {"content": "<mask>", "lstrip": True}}
 
 
-def bert_tokenizer(folder: Folder, prefix: str, config: JsonObject, tokens: AddedTokens, rows: int) -> dict[str, Any]:
+@dataclass(frozen=True)
+class OlderFiles:
+    """The files of a tokenizer that has no tokenizer.json.
+
+    prefix  of the files' names
+    config  tokenizer_config.json
+    tokens  special and added tokens
+    rows    of the embedding
+    """
+
+    folder: Folder
+    prefix: str
+    config: JsonObject
+    tokens: AddedTokens
+    rows: int
+
+
+def bert_tokenizer(files: OlderFiles) -> dict[str, Any]:
     """The tokenizer of BERT, DistilBERT and ELECTRA."""
-    tokenizer, ids = _word_piece(folder, prefix, config, tokens, BERT, rows)
-    cls, sep = tokens.content("cls_token", "[CLS]"), tokens.content("sep_token", "[SEP]")
+    tokenizer, ids = _word_piece(files, BERT)
+    cls, sep = (files.tokens.content(name, BERT[name]) for name in ("cls_token", "sep_token"))
     return tokenizer | {"post_processor": template([cls, "A", sep], [cls, "A", sep, "B", sep], ids)}
 
 
-def mpnet_tokenizer(folder: Folder, prefix: str, config: JsonObject, tokens: AddedTokens, rows: int) -> dict[str, Any]:
-    tokenizer, ids = _word_piece(folder, prefix, config, tokens, MPNET, rows)
-    return tokenizer | {"post_processor": _roberta_processing(tokens, ids, True, False)}
+def mpnet_tokenizer(files: OlderFiles) -> dict[str, Any]:
+    tokenizer, ids = _word_piece(files, MPNET)
+    return tokenizer | {"post_processor": _roberta_processing(files.tokens, ids, True, False)}
 
 
-def roberta_tokenizer(
-    folder: Folder, prefix: str, config: JsonObject, tokens: AddedTokens, rows: int
-) -> dict[str, Any]:
-    vocabulary = _read_ids(folder, prefix + "vocab.json", rows)
-    where = folder.where(prefix + "vocab.json")
-    added, ids = placed(tokens, vocabulary, ROBERTA, ("unk_token", "cls_token", "sep_token"), where)
-    space, trim = config.boolean("add_prefix_space", False), config.boolean("trim_offsets", True)
+def roberta_tokenizer(files: OlderFiles) -> dict[str, Any]:
+    name = files.prefix + "vocab.json"
+    vocabulary = {token: index for index, token in read_ids(files.folder, name, files.rows).items()}
+    needed = ("unk_token", "cls_token", "sep_token")
+    added, ids = added_with_ids(files.tokens, vocabulary, ROBERTA, needed, files.folder.where(name))
+    space, trim = files.config.boolean("add_prefix_space", False), files.config.boolean("trim_offsets", True)
     model = {
         "type": "BPE",
         "dropout": None,
@@ -59,11 +62,11 @@ def roberta_tokenizer(
         "byte_fallback": False,
         "ignore_merges": False,
         "vocab": vocabulary,
-        "merges": _read_merges(folder, prefix + "merges.txt", vocabulary),
+        "merges": _read_merges(files.folder, files.prefix + "merges.txt", vocabulary),
     }
     byte_level = {"type": "ByteLevel", "add_prefix_space": space, "trim_offsets": True, "use_regex": True}
     return assembled(model, added, None, byte_level, byte_level) | {
-        "post_processor": _roberta_processing(tokens, ids, trim, space)
+        "post_processor": _roberta_processing(files.tokens, ids, trim, space)
     }
 
 
@@ -75,12 +78,8 @@ def assembled(
     return head | {"normalizer": normalizer, "pre_tokenizer": pre_tokenizer, "decoder": decoder, "model": model}
 
 
-def placed(
-    tokens: AddedTokens,
-    vocabulary: dict[str, int],
-    defaults: dict[str, Any],
-    needed: tuple[str, ...],
-    where: str,
+def added_with_ids(
+    tokens: AddedTokens, vocabulary: dict[str, int], defaults: dict[str, Any], needed: tuple[str, ...], where: str
 ) -> tuple[list[Token], dict[str, int]]:
     """(the added tokens, the ids of all tokens); CheckpointError where the vocabulary lacks one that is ``needed``.
 
@@ -121,16 +120,15 @@ def _roberta_processing(tokens: AddedTokens, ids: dict[str, int], trim: bool, sp
     return {"type": "RobertaProcessing", "sep": [sep, ids[sep]], "cls": [cls, ids[cls]]} | flags
 
 
-def _word_piece(
-    folder: Folder, prefix: str, config: JsonObject, tokens: AddedTokens, defaults: dict[str, Any], rows: int
-) -> tuple[dict[str, Any], dict[str, int]]:
+def _word_piece(files: OlderFiles, defaults: dict[str, Any]) -> tuple[dict[str, Any], dict[str, int]]:
     """(tokenizer.json without a post-processor, the ids of all tokens)."""
-    vocabulary = read_lines(folder, prefix + "vocab.txt", rows)
+    name, config = files.prefix + "vocab.txt", files.config
+    vocabulary = read_lines(files.folder, name, files.rows)
     needed = ("unk_token", "cls_token", "sep_token")
-    added, ids = placed(tokens, vocabulary, defaults, needed, folder.where(prefix + "vocab.txt"))
+    added, ids = added_with_ids(files.tokens, vocabulary, defaults, needed, files.folder.where(name))
     model = {
         "type": "WordPiece",
-        "unk_token": tokens.content("unk_token", "[UNK]"),
+        "unk_token": files.tokens.content("unk_token", "[UNK]"),
         "continuing_subword_prefix": "##",
         "max_input_chars_per_word": LONGEST_WORD,
         "vocab": vocabulary,
@@ -165,19 +163,20 @@ def _text(folder: Folder, name: str) -> str:
         raise CheckpointError(f"{folder.where(name)}: not UTF-8 at byte {error.start}") from None
 
 
-def _read_ids(folder: Folder, name: str, rows: int) -> dict[str, int]:
-    """token -> id of a vocab.json, each id once and a row of the embedding."""
+def read_ids(folder: Folder, name: str, rows: int) -> dict[int, str]:
+    """id -> token of a vocab.json, each id once and a row of the embedding."""
     file = read_object(folder, name)
     tokens: dict[int, str] = {}
     for token, index in file.values.items():
-        if type(index) is not int or not 0 <= index < rows:
+        if not is_text(token) or type(index) is not int or not 0 <= index < rows:
             raise CheckpointError(
                 f"{file.where}: {shorten(token)} should have an id below {rows}, has {shorten(index)}"
             )
         if index in tokens:
-            raise CheckpointError(f"{file.where}: {shorten(tokens[index])} and {shorten(token)} have the id {index}")
+            found = f"{shorten(tokens[index])} and {shorten(token)}"
+            raise CheckpointError(f"{file.where}: {found} have the same id {index}")
         tokens[index] = token
-    return file.values
+    return tokens
 
 
 def _read_merges(folder: Folder, name: str, vocabulary: dict[str, int]) -> list[list[str]]:

@@ -8,6 +8,7 @@ from fastattn.weights.containers import pytorch, safetensors
 from fastattn.weights.containers.json_file import JsonObject, read_object, shorten
 from fastattn.weights.containers.safetensors import StoredTensor
 from fastattn.weights.folder import Folder
+from fastattn.weights.tensor_mapping import main_precision
 
 ACTIVATIONS = {
     "gelu": "gelu",
@@ -81,8 +82,4 @@ def check_layers(config: JsonObject, name: str, stored: Mapping[str, StoredTenso
 def stored_precision(stored: Mapping[str, StoredTensor]) -> str:
     """The type that holds most of the weights."""
     names = {"F32": "float32", "F16": "float16", "BF16": "bfloat16", "F64": "float64"}
-    sizes: dict[str, int] = {}
-    for tensor in stored.values():
-        sizes[tensor.dtype] = sizes.get(tensor.dtype, 0) + len(tensor.data)
-    most = max(sizes, key=lambda dtype: sizes[dtype], default="F32")
-    return names.get(most, most.lower())
+    return main_precision((names.get(one.dtype, one.dtype.lower()), len(one.data)) for one in stored.values())

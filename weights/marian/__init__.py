@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from fastattn.errors import CheckpointError
-from fastattn.spec.checkpoint import Checkpoint, Shortlist
-from fastattn.spec.text_spec import TranslationText
+from fastattn.spec.checkpoint import Checkpoint
 from fastattn.weights.containers.shortlist import read_shortlist
 from fastattn.weights.folder import Directory, Folder
 from fastattn.weights.marian import bin_file, npz_file
@@ -19,6 +18,7 @@ from fastattn.weights.marian.options import read_architecture
 from fastattn.weights.marian.tensors import read_tensors
 from fastattn.weights.marian.text import INFORMATION, SENTENCEPIECE_FILES, translation_text
 from fastattn.weights.marian.yml import Value, parse_options
+from fastattn.weights.tensor_mapping import main_precision
 
 DESCRIPTION = "Marian folder (a model in .npz or .bin, its vocabularies, config.yml or decoder.yml)"
 # Files of other formats, whose folders may hold an .npz of anything.
@@ -43,9 +43,8 @@ def find_files(folder: Directory) -> list[str]:
     return [*filter(folder.contains, found), *dict.fromkeys(named)]
 
 
-def read(path: Path) -> Checkpoint:
+def read(folder: Directory) -> Checkpoint:
     """Read a folder; raises CheckpointError for what is malformed, incomplete or not supported."""
-    folder = Directory(path)
     configuration = read_configuration(folder)
     where = folder.where(configuration.model)
     items = _read_items(folder, configuration.model)
@@ -54,16 +53,20 @@ def read(path: Path) -> Checkpoint:
     spec = architecture.model
     tensors = read_tensors(architecture, items, configuration.alphas, where)
     text = translation_text(folder, configuration, spec)
+    source, target = text.source_vocabulary, text.target_vocabulary
+    name = configuration.shortlist
+    shortlist = None if name is None else read_shortlist(folder, name, source, target, source is target)
+    weights = {name: item for name, item in items.items() if name != SETTINGS}
     version = settings.get("version")
     details = {"Marian version": version} if isinstance(version, str) and version.isprintable() else {}
     return Checkpoint(
         spec=spec,
         tensors=tensors,
         input=text,
-        precision=_precision(items),
+        precision=main_precision((one.stored.dtype.name, one.stored.size) for one in weights.values()),
         format="marian",
         details=details | configuration.details,
-        shortlist=_read_shortlist(folder, configuration.shortlist, text),
+        shortlist=shortlist,
         files=tuple(folder.used),
     )
 
@@ -84,19 +87,3 @@ def _read_settings(items: Mapping[str, Item], where: str) -> dict[str, Value]:
     if stored.dtype.name != "int8" or items[SETTINGS].multiplier is not None:
         raise CheckpointError(f"{where}: {SETTINGS} should be text in int8, is {stored.dtype.name}")
     return parse_options(stored.tobytes().rstrip(b"\0"), f"{where}: {SETTINGS}")
-
-
-def _read_shortlist(folder: Folder, name: str | None, text: TranslationText) -> Shortlist | None:
-    if name is None:
-        return None
-    source, target = text.source_vocabulary, text.target_vocabulary
-    return read_shortlist(folder, name, source, target, source is target)
-
-
-def _precision(items: Mapping[str, Item]) -> str:
-    """The type that holds most of the weights."""
-    sizes: dict[str, int] = {}
-    for name, item in items.items():
-        if name != SETTINGS:
-            sizes[item.stored.dtype.name] = sizes.get(item.stored.dtype.name, 0) + item.stored.size
-    return max(sizes, key=lambda dtype: sizes[dtype], default="float32")

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from fastattn.errors import CheckpointError
+from fastattn.weights.containers.byte_reader import ByteReader
 from fastattn.weights.marian.item import Item
 
 VERSION, ENCRYPTED = 1, 2
@@ -36,50 +37,27 @@ def is_model(start: bytes) -> bool:
     return start in (struct.pack("<Q", VERSION), struct.pack("<Q", ENCRYPTED))
 
 
-class _Cursor:
-    """A position in the file; every read is checked against the bytes that remain."""
-
-    def __init__(self, data: memoryview, where: str) -> None:
-        self.data = data
-        self.where = where
-        self.offset = 0
-
-    def take(self, size: int, what: str) -> memoryview:
-        if size > len(self.data) - self.offset:
-            remain = len(self.data) - self.offset
-            raise self.error(f"expected {size} bytes of {what}, {remain} remain (is the file complete?)")
-        self.offset += size
-        return self.data[self.offset - size : self.offset]
-
-    def number(self, what: str) -> int:
-        return struct.unpack("<Q", self.take(8, what))[0]
-
-    def error(self, message: str) -> CheckpointError:
-        return CheckpointError(f"{self.where}: at byte {self.offset}: {message}")
-
-
 def parse(data: memoryview, where: str) -> dict[str, Item]:
     """Read a whole .bin; raises CheckpointError, which names ``where``, if it is malformed or not supported."""
-    cursor = _Cursor(data, where)
-    version = cursor.number("version")
+    reader = ByteReader(data, where)
+    version = reader.number("Q", "version")
     if version == ENCRYPTED:
         raise CheckpointError(f"{where}: is encrypted; only who has the key can read it, with Marian")
     if version != VERSION:
         raise CheckpointError(f"{where}: not a Marian .bin: its version should be {VERSION}, is {version}")
-    count = cursor.number("number of arrays")
-    headers = [HEADER.unpack(entry) for entry in _split(cursor.take(HEADER.size * count, "headers"), HEADER.size)]
-    names = [_name(cursor, header[0]) for header in headers]
+    count = reader.number("Q", "number of arrays")
+    headers = [HEADER.unpack(entry) for entry in _split(reader.take(HEADER.size * count, "headers"), HEADER.size)]
+    names = [_name(reader, header[0]) for header in headers]
     if len(set(names)) < len(names):
         raise CheckpointError(f"{where}: {Counter(names).most_common(1)[0][0]} is given twice")
     _refuse_foreign({name: header[1] for name, header in zip(names, headers)}, where)
-    shapes = [_shape(cursor, name, header[2]) for name, header in zip(names, headers)]
-    cursor.take(cursor.number("offset of the data"), "padding")
+    shapes = [_shape(reader, name, header[2]) for name, header in zip(names, headers)]
+    reader.take(reader.number("Q", "offset of the data"), "padding")
     items = {
-        name: _item(name, kind, shape, cursor.take(size, name), cursor)
+        name: _item(name, kind, shape, reader.take(size, name), reader)
         for name, shape, (_, kind, _, size) in zip(names, shapes, headers)
     }
-    if cursor.offset < len(data):
-        raise cursor.error(f"expected the end of the file, {len(data) - cursor.offset} bytes remain")
+    reader.check_end()
     return items
 
 
@@ -87,12 +65,12 @@ def _split(data: memoryview, size: int) -> list[memoryview]:
     return [data[at : at + size] for at in range(0, len(data), size)]
 
 
-def _name(cursor: _Cursor, size: int) -> str:
+def _name(reader: ByteReader, size: int) -> str:
     if not 2 <= size <= LONGEST_NAME:
-        raise cursor.error(f"a name should have 2 to {LONGEST_NAME} bytes with its NUL, has {size}")
-    raw = bytes(cursor.take(size, "a name"))
+        raise reader.error(f"a name should have 2 to {LONGEST_NAME} bytes with its NUL, has {size}")
+    raw = bytes(reader.take(size, "a name"))
     if raw[-1] or 0 in raw[:-1] or not raw[:-1].isascii() or not raw[:-1].decode("ascii").isprintable():
-        raise cursor.error(f"a name should be printable and end at its only NUL, is {raw[:60]!r}")
+        raise reader.error(f"a name should be printable and end at its only NUL, is {raw[:60]!r}")
     return raw[:-1].decode("ascii")
 
 
@@ -112,33 +90,33 @@ def _refuse_foreign(kinds: Mapping[str, int], where: str) -> None:
         )
 
 
-def _shape(cursor: _Cursor, name: str, rank: int) -> tuple[int, ...]:
+def _shape(reader: ByteReader, name: str, rank: int) -> tuple[int, ...]:
     if rank > HIGHEST_RANK:
-        raise cursor.error(f"rank of {name} should be at most {HIGHEST_RANK}, is {rank}")
-    shape = struct.unpack(f"<{rank}i", cursor.take(4 * rank, f"shape of {name}"))
+        raise reader.error(f"rank of {name} should be at most {HIGHEST_RANK}, is {rank}")
+    shape = struct.unpack(f"<{rank}i", reader.take(4 * rank, f"shape of {name}"))
     if min(shape, default=1) < 1:
-        raise cursor.error(f"dimensions of {name} should be at least 1, are {list(shape)}")
+        raise reader.error(f"dimensions of {name} should be at least 1, are {list(shape)}")
     return shape
 
 
-def _item(name: str, kind: int, shape: tuple[int, ...], data: memoryview, cursor: _Cursor) -> Item:
+def _item(name: str, kind: int, shape: tuple[int, ...], data: memoryview, reader: ByteReader) -> Item:
     """The Item of an array; ``data`` may end in padding."""
     form = PLAIN.get(kind, "<i1")
     count = math.prod(shape)
     size = count * np.dtype(form).itemsize + (0 if kind in PLAIN else 4)
     if size > len(data):
-        raise cursor.error(f"{name} of shape {list(shape)} takes {size} bytes, has {len(data)}")
+        raise reader.error(f"{name} of shape {list(shape)} takes {size} bytes, has {len(data)}")
     stored = np.ndarray((count,), form, data)
     if kind in PLAIN:
-        return Item(f"{cursor.where}: {name}", stored.reshape(shape))
+        return Item(f"{reader.where}: {name}", stored.reshape(shape))
     if len(shape) != 2:
-        raise cursor.error(f"{name} should be a matrix, has the shape {list(shape)}")
+        raise reader.error(f"{name} should be a matrix, has the shape {list(shape)}")
     (scale,) = struct.unpack_from("<f", data, count)
     if not SMALLEST_SCALE < scale < GREATEST_SCALE:
-        raise cursor.error(f"{name} should have a scale from {SMALLEST_SCALE} to {GREATEST_SCALE}, has {scale}")
+        raise reader.error(f"{name} should have a scale from {SMALLEST_SCALE} to {GREATEST_SCALE}, has {scale}")
     # The values are stored transposed, the shape is not; but browsermt does not transpose embeddings.
     if kind == INTGEMM8_BROWSERMT and "Wemb" in name:
         stored = stored.reshape(shape)
     else:
         stored = stored.reshape(shape[::-1]).T
-    return Item(f"{cursor.where}: {name}", stored, np.float32(1) / np.float32(scale))
+    return Item(f"{reader.where}: {name}", stored, np.float32(1) / np.float32(scale))

@@ -109,8 +109,8 @@ def _guess(folder: Directory) -> Configuration:
         values = parse_options(bytes(folder.read(models[0] + ".yml")), folder.where(models[0] + ".yml"))
         vocabularies = values.get("vocabs")
         if isinstance(vocabularies, list) and vocabularies:
-            places = [_place(folder, name, False) for name in vocabularies]
-            return Configuration(models[0], (places[0], places[-1]))
+            paths = [_path_inside(folder, name, False) for name in vocabularies]
+            return Configuration(models[0], (paths[0], paths[-1]))
     matches = [match for match in map(VOCABULARY.fullmatch, folder.names()) if match]
     sides = {match[1]: match[0] for match in matches}
     if len(matches) == 1 and "" in sides:
@@ -141,11 +141,11 @@ def _read(folder: Folder, name: str) -> Configuration:
     problems = options.problems + options.unknown(IGNORED)
     if problems:
         raise CheckpointError(f"{where}: not supported: {'; '.join(dict.fromkeys(problems))}")
-    places = [_place(folder, vocabulary, relative) for vocabulary in vocabularies]
+    paths = [_path_inside(folder, vocabulary, relative) for vocabulary in vocabularies]
     return Configuration(
-        model=_place(folder, models[0], relative),
-        vocabularies=(places[0], places[-1]),
-        shortlist=_place(folder, shortlist, relative) if shortlist else None,
+        model=_path_inside(folder, models[0], relative),
+        vocabularies=(paths[0], paths[-1]),
+        shortlist=_path_inside(folder, shortlist, relative) if shortlist else None,
         alphas=alphas,
         unknowns=unknowns,
         decoding=decoding,
@@ -186,7 +186,7 @@ def _alphas(options: Options, values: Mapping[str, Value]) -> bool | None:
     return bool(precision or any(GEMM_PRECISIONS[name] for name in flags))
 
 
-def _place(folder: Folder, path: str, relative: bool) -> str:
+def _path_inside(folder: Folder, path: str, relative: bool) -> str:
     """The file in the folder that a path means; unless ``relative``, by the path's last part."""
     parts = path.replace("\\", "/").split("/")
     if not relative:

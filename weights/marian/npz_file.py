@@ -1,6 +1,5 @@
 """Marian's ``.npz`` models: a zip of .npy arrays -> arrays by name. No pickles; every size is checked before use."""
 
-import io
 import math
 import re
 import struct
@@ -12,11 +11,11 @@ import numpy as np
 from fastattn.errors import CheckpointError
 from fastattn.weights.containers.json_file import shorten
 from fastattn.weights.containers.unpacking import check_members
+from fastattn.weights.containers.zip_members import ZipError, list_members, packed_bytes
 from fastattn.weights.marian.item import Item
 
 MOST_MEMBERS = 100_000
 HIGHEST_RANK = 8
-LOCAL_HEADER = struct.Struct("<26x2H")  # the last two fields are lengths
 # The header of a .npy as NumPy and cnpy write it. Python's own parser would accept more than we want.
 NPY = re.compile(
     rb"\{'descr': '([<|=]?[a-z][0-9]{1,3})', 'fortran_order': (True|False), 'shape': \(([0-9L, ]{0,200})\), ?\}[ \n]*"
@@ -27,9 +26,8 @@ TYPES = {"f4": "<f4", "f2": "<f2", "i1": "i1", "u1": "i1", "S1": "i1"}
 def parse(data: memoryview, where: str) -> dict[str, Item]:
     """Read a whole .npz; raises CheckpointError, which names ``where``, if it is malformed or not supported."""
     try:
-        with zipfile.ZipFile(_Stream(data)) as archive:
-            members = archive.infolist()
-    except (zipfile.BadZipFile, NotImplementedError, ValueError, OverflowError, OSError, struct.error) as error:
+        members = list_members(data)
+    except ZipError as error:
         raise CheckpointError(f"{where}: not an .npz archive, or not a whole one: {error}") from None
     if len(members) > MOST_MEMBERS:
         raise CheckpointError(f"{where}: should have at most {MOST_MEMBERS} members, has {len(members)}")
@@ -45,47 +43,15 @@ def parse(data: memoryview, where: str) -> dict[str, Item]:
     return items
 
 
-class _Stream(io.RawIOBase):
-    """Bytes as a file for reading, not copied."""
-
-    def __init__(self, data: memoryview) -> None:
-        self.data = data
-        self.offset = 0
-
-    def seekable(self) -> bool:
-        return True
-
-    def readable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        offset += {io.SEEK_SET: 0, io.SEEK_CUR: self.offset, io.SEEK_END: len(self.data)}[whence]
-        if offset < 0:
-            raise OSError("a place before the start")
-        self.offset = offset
-        return offset
-
-    def tell(self) -> int:
-        return self.offset
-
-    def readinto(self, buffer) -> int:  # type: ignore[no-untyped-def, override]
-        part = self.data[self.offset : self.offset + len(buffer)]
-        buffer[: len(part)] = part
-        self.offset += len(part)
-        return len(part)
-
-
 def _unpacked(data: memoryview, member: zipfile.ZipInfo, where: str) -> memoryview:
     """A member's bytes, checksum verified; a view of the file's bytes if it is not compressed."""
     if member.flag_bits & 1:
         raise CheckpointError(f"{where}: is encrypted")
     if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise CheckpointError(f"{where}: should be stored or deflated, has type {member.compress_type}")
-    start = member.header_offset
-    if data[start : start + 4] != b"PK\3\4" or start + 30 > len(data):
+    packed = packed_bytes(data, member)
+    if packed is None:
         raise CheckpointError(f"{where}: is not where the archive says")
-    start += 30 + sum(LOCAL_HEADER.unpack(data[start : start + 30]))
-    packed = data[start : start + member.compress_size]
     if len(packed) != member.compress_size:
         raise CheckpointError(f"{where}: expected {member.compress_size} bytes, {len(packed)} remain")
     content = packed

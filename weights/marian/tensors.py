@@ -11,7 +11,7 @@ from fastattn.printable import first_of
 from fastattn.spec.quantized import QuantizedTensor, Tensor
 from fastattn.weights.marian.item import SETTINGS, Item
 from fastattn.weights.marian.options import MarianArchitecture
-from fastattn.weights.tensor_mapping import Part, check_parts, identity, make_tensors, of, plan_tensors
+from fastattn.weights.tensor_mapping import TensorSources, check_sources, identity, make_tensors, map_tensors, sources
 
 # The scale of a product's inputs before they are rounded: NAME_QuantMultA for the weight NAME.
 ALPHA = "_QuantMultA"
@@ -30,47 +30,47 @@ def read_tensors(
     encoder = architecture.model.encoder
     assert encoder is not None
     numbers = {"encoder": range(1, encoder.layers + 1), "decoder": architecture.tied_layers}
-    parts = plan_tensors(_table(architecture, items), architecture.model, numbers)
+    parts = map_tensors(_table(architecture, items), architecture.model, numbers)
     weights = {name: item for name, item in items.items() if name != SETTINGS and not name.endswith(ALPHA)}
-    check_parts(parts, weights, where, "arrays do not fit the model's options")
+    check_sources(parts, weights, where, "arrays do not fit the model's options")
     tensors = make_tensors(parts, weights)
     return tensors if alphas is False else _with_input_scales(parts, tensors, architecture, items, bool(alphas), where)
 
 
-def _table(architecture: MarianArchitecture, items: Mapping[str, Item]) -> dict[str, Part]:
+def _table(architecture: MarianArchitecture, items: Mapping[str, Item]) -> dict[str, TensorSources]:
     """Marian's names of its arrays; a norm's name depends on its kind and on whether it comes before its block."""
     spec, decoder = architecture.model.encoder, architecture.model.decoder
     assert spec is not None and decoder is not None
-    kind, place = "ln" if spec.norms.kind == "layer" else "rms", "_pre" if spec.norms.before else ""
-    linear = partial(of, ends=("W", "b"), transposed=True, flat=True)
-    norm = partial(of, ends=("scale", "bias"), flat=True)
+    kind, suffix = "ln" if spec.norms.kind == "layer" else "rms", "_pre" if spec.norms.before else ""
+    linear = partial(sources, ends=("W", "b"), transposed=True, flat=True)
+    norm = partial(sources, ends=("scale", "bias"), flat=True)
     tables = ("Wemb", "Wemb") if architecture.tied_source else ("encoder_Wemb", "decoder_Wemb")
     table = {
-        "encoder.embedding.weight": of(tables[0]),
-        "decoder.embedding.weight": of(tables[1]),
-        "STACK.positions": of("Wpos"),
+        "encoder.embedding.weight": sources(tables[0]),
+        "decoder.embedding.weight": sources(tables[1]),
+        "STACK.positions": sources("Wpos"),
         "STACK.embedding_norm.*": norm(f"STACK_emb_{kind}_*_pre"),
-        "STACK.layers.#.self_attention.norm.*": norm(f"STACK_l#_self_Wo_{kind}_*{place}"),
+        "STACK.layers.#.self_attention.norm.*": norm(f"STACK_l#_self_Wo_{kind}_*{suffix}"),
         "STACK.layers.#.self_attention.qkv.*": linear("STACK_l#_self_*q", "STACK_l#_self_*k", "STACK_l#_self_*v"),
         "STACK.layers.#.self_attention.output.*": linear("STACK_l#_self_*o"),
         # The norm before the unit and the one after it are named differently.
-        "decoder.layers.#.ssru.norm.*": norm(f"decoder_l#_rnn{'' if spec.norms.before else '_ffn'}_{kind}_*{place}"),
+        "decoder.layers.#.ssru.norm.*": norm(f"decoder_l#_rnn{'' if spec.norms.before else '_ffn'}_{kind}_*{suffix}"),
         "decoder.layers.#.ssru.input.weight": linear("decoder_l#_rnn_W", "decoder_l#_rnn_Wf"),
         "decoder.layers.#.ssru.input.bias": linear(None, "decoder_l#_rnn_bf"),
-        "decoder.layers.#.average_attention.norm.*": norm(f"decoder_l#_aan_ffn_{kind}_*{place}"),
+        "decoder.layers.#.average_attention.norm.*": norm(f"decoder_l#_aan_ffn_{kind}_*{suffix}"),
         "decoder.layers.#.average_attention.inner.*": linear("decoder_l#_aan_*1"),
         "decoder.layers.#.average_attention.outer.*": linear("decoder_l#_aan_*2"),
         "decoder.layers.#.average_attention.input_gate.*": linear("decoder_l#_aan_*i"),
         "decoder.layers.#.average_attention.forget_gate.*": linear("decoder_l#_aan_*f"),
-        "decoder.layers.#.cross_attention.norm.*": norm(f"decoder_l#_context_Wo_{kind}_*{place}"),
+        "decoder.layers.#.cross_attention.norm.*": norm(f"decoder_l#_context_Wo_{kind}_*{suffix}"),
         "decoder.layers.#.cross_attention.query.*": linear("decoder_l#_context_*q"),
         "decoder.layers.#.cross_attention.key_value.*": linear("decoder_l#_context_*k", "decoder_l#_context_*v"),
         "decoder.layers.#.cross_attention.output.*": linear("decoder_l#_context_*o"),
-        "STACK.layers.#.feed_forward.norm.*": norm(f"STACK_l#_ffn_ffn_{kind}_*{place}"),
+        "STACK.layers.#.feed_forward.norm.*": norm(f"STACK_l#_ffn_ffn_{kind}_*{suffix}"),
         "STACK.layers.#.feed_forward.inner.*": linear("STACK_l#_ffn_*1"),
         "STACK.layers.#.feed_forward.outer.*": linear("STACK_l#_ffn_*2"),
         "STACK.final_norm.*": norm(f"STACK_top_{kind}_*"),
-        "decoder.projection.weight": of("decoder_ff_logit_out_Wt"),
+        "decoder.projection.weight": sources("decoder_ff_logit_out_Wt"),
         "decoder.projection.bias": linear("decoder_ff_logit_out_b"),
     }
     if architecture.tied_output:
@@ -86,13 +86,13 @@ def _table(architecture: MarianArchitecture, items: Mapping[str, Item]) -> dict[
     return table
 
 
-def _left_out(name: str) -> dict[str, Part]:
+def _left_out(name: str) -> dict[str, TensorSources]:
     """A linear layer that Marian does not have, as the identity."""
-    return {f"{name}.weight": of(absent=identity), f"{name}.bias": of(None)}
+    return {f"{name}.weight": sources(absent=identity), f"{name}.bias": sources(None)}
 
 
 def _with_input_scales(
-    parts: Mapping[str, Part],
+    parts: Mapping[str, TensorSources],
     tensors: Mapping[str, Tensor],
     architecture: MarianArchitecture,
     items: Mapping[str, Item],
@@ -115,11 +115,11 @@ def _with_input_scales(
 
 
 def _input_scale(
-    places: Sequence[tuple[str, ...]], items: Mapping[str, Item], needed: bool, problems: list[str]
+    name_lists: Sequence[tuple[str, ...]], items: Mapping[str, Item], needed: bool, problems: list[str]
 ) -> float | None:
-    """The scale of the inputs, the same for all joined weights; ``places`` has the possible names of each."""
+    """The scale of the inputs, the same for all joined weights; ``name_lists`` has the possible names of each."""
     found, lost = [], []
-    for names in places:
+    for names in name_lists:
         # browsermt quantizes a table's scale too, which also has another name.
         there = [name for name in names if name in items and items[name].multiplier is None]
         found += there[:1]

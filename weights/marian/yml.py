@@ -35,21 +35,21 @@ def parse_options(data: bytes, where: str) -> dict[str, Value]:
     """A map from names to scalars and lists of scalars; raises CheckpointError, with the line, for anything else."""
     options: dict[str, Value] = {}
     items: list[str] | None = None  # the list of the previous key, if it may have one
-    for place, line in _lines(data, where):
+    for location, line in _lines(data, where):
         if line.lstrip().startswith("#"):
             continue
         key, item = KEY.fullmatch(line), ITEM.fullmatch(line)
         if key is not None:
             name, written = key.groups()
             if name in options:
-                raise CheckpointError(f"{place}: {name} is given twice")
-            options[name] = _value(written or "", place)
+                raise CheckpointError(f"{location}: {name} is given twice")
+            options[name] = _value(written or "", location)
             items = [] if options[name] is None and not (written or "").startswith(NULLS[1:]) else None
         elif item is not None and items is not None:
-            items.append(_scalar(item[1] or "", place) or "")
+            items.append(_scalar(item[1] or "", location) or "")
             options[name] = items
         else:
-            raise CheckpointError(f"{place}: should be 'name: value' or '- value', is {shorten(line.strip())}")
+            raise CheckpointError(f"{location}: should be 'name: value' or '- value', is {shorten(line.strip())}")
     return options
 
 
@@ -59,18 +59,18 @@ def parse_vocabulary(data: bytes, where: str) -> dict[int, str]:
         return _json_vocabulary(data, where)
     tokens: dict[int, str] = {}
     key = ""  # the key of an entry on two lines
-    for place, line in _lines(data, where):
+    for location, line in _lines(data, where):
         if not key and line.startswith("? "):
             key = line[2:]
             continue
         token, _, written = (key + line).rpartition(":")
         written = written.strip(" \t")
         if not (written.isascii() and written.isdigit() and len(written) < 10):
-            raise CheckpointError(f"{place}: should be 'token: id', is {shorten(line)}")
+            raise CheckpointError(f"{location}: should be 'token: id', is {shorten(line)}")
         key, index = "", int(written)
         if index in tokens:
-            raise CheckpointError(f"{place}: id {index} is given twice")
-        tokens[index] = _unquoted(token.rstrip(" \t"), place)
+            raise CheckpointError(f"{location}: id {index} is given twice")
+        tokens[index] = _unquoted(token.rstrip(" \t"), location)
     return tokens
 
 
@@ -87,47 +87,47 @@ def _json_vocabulary(data: bytes, where: str) -> dict[int, str]:
 def _lines(data: bytes, where: str) -> Iterator[tuple[str, str]]:
     """(its name in errors, its text) of each line that is neither empty nor a document marker."""
     for number, raw in enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
-        place = f"{where}: line {number}"
+        location = f"{where}: line {number}"
         if len(raw) > LONGEST_LINE:
-            raise CheckpointError(f"{place}: has {len(raw)} bytes, more than {LONGEST_LINE}")
+            raise CheckpointError(f"{location}: has {len(raw)} bytes, more than {LONGEST_LINE}")
         try:
             line = raw.removesuffix(b"\r").decode()
         except UnicodeDecodeError as error:
-            raise CheckpointError(f"{place}: not UTF-8 at byte {error.start}") from None
+            raise CheckpointError(f"{location}: not UTF-8 at byte {error.start}") from None
         if line.strip() and line.rstrip() not in ("---", "..."):
-            yield place, line
+            yield location, line
 
 
-def _value(written: str, place: str) -> Value:
+def _value(written: str, location: str) -> Value:
     flow = FLOW_LIST.fullmatch(written.strip())
     if flow is None:
-        return _scalar(written, place)
+        return _scalar(written, location)
     items: list[str] = []
     item: str | None = None
     for part in FLOW_PART.findall(flow[1] + ("," if flow[1].strip() else "")):
         part = part.strip()
         if part == "," and item is not None:
-            items.append(_unquoted(item, place))
+            items.append(_unquoted(item, location))
             item = None
         elif part and (item is not None or FLOW_ITEM.fullmatch(part) is None):
-            raise CheckpointError(f"{place}: should be a list of values, is {shorten(written)}")
+            raise CheckpointError(f"{location}: should be a list of values, is {shorten(written)}")
         elif part:
             item = part
     return items
 
 
-def _scalar(written: str, place: str) -> str | None:
+def _scalar(written: str, location: str) -> str | None:
     written = written.strip()
     match = QUOTED_VALUE.fullmatch(written)
     if match is not None:
-        return _unquoted(match[1], place)
+        return _unquoted(match[1], location)
     plain = COMMENT.split(written, 1)[0].rstrip()
     if plain.startswith(FOREIGN) or ": " in plain or plain.endswith(":"):
-        raise CheckpointError(f"{place}: should be one value or a list, is {shorten(written)}")
+        raise CheckpointError(f"{location}: should be one value or a list, is {shorten(written)}")
     return None if plain in NULLS else plain
 
 
-def _unquoted(written: str, place: str) -> str:
+def _unquoted(written: str, location: str) -> str:
     """A scalar without its quotes and escapes (YAML 1.2, 5.7)."""
     if len(written) >= 2 and written[0] == written[-1] == "'":
         return written[1:-1].replace("''", "'")
@@ -142,7 +142,7 @@ def _unquoted(written: str, place: str) -> str:
         text = text.encode("utf-16", "surrogatepass").decode("utf-16")
         text.encode()
     except (KeyError, ValueError, OverflowError):
-        raise CheckpointError(f"{place}: an escape that YAML does not know: {shorten(written)}") from None
+        raise CheckpointError(f"{location}: an escape that YAML does not know: {shorten(written)}") from None
     return text
 
 

@@ -26,7 +26,7 @@ from fastattn.weights.containers.shortlist import check_shortlist
 from fastattn.weights.folder import Directory, Folder
 from fastattn.weights.native.arrays import pair
 from fastattn.weights.native.config import FORMAT, Config, Text, read_config
-from fastattn.weights.tensor_mapping import canonical_parts, check_parts, make_tensors
+from fastattn.weights.tensor_mapping import canonical_sources, check_sources, make_tensors
 
 DESCRIPTION = "fastattn's own folder (written by fastattn convert)"
 WEIGHTS = "model.safetensors"
@@ -38,18 +38,13 @@ def recognize(path: Path) -> bool:
         return False
     try:
         config = read_json(Directory(path), "config.json")
-    except CheckpointError:  # for whoever else's config.json it is to complain of
+    except CheckpointError:  # another exporter's, which reports it
         return False
     return isinstance(config, dict) and config.get("format") == FORMAT
 
 
-def read(path: Path) -> Checkpoint:
+def read(folder: Folder) -> Checkpoint:
     """Read a folder; raises CheckpointError for what is malformed, incomplete, or of another version."""
-    return read_folder(Directory(path))
-
-
-def read_folder(folder: Folder) -> Checkpoint:
-    """``read`` of files wherever they lie."""
     config, text = read_config(folder)
     where = folder.where(WEIGHTS)
     stored = read_tensors(folder, WEIGHTS)
@@ -151,6 +146,6 @@ def _tensors(stored: dict[str, StoredTensor], config: Config, where: str) -> dic
         if other not in saved or name in stored or not name.isprintable():
             raise CheckpointError(f"{where}: {shorten(name)} cannot be tied to {shorten(other)}")
         saved[name] = saved[other]
-    parts = canonical_parts(config.model)
-    check_parts(parts, saved, where, "tensors do not fit the architecture")
+    parts = canonical_sources(config.model)
+    check_sources(parts, saved, where, "tensors do not fit the architecture")
     return make_tensors(parts, saved)

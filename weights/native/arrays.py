@@ -69,7 +69,7 @@ def _quantized(values: StoredTensor, beside: Mapping[str, StoredTensor]) -> Quan
     scale = inputs[INPUT_SCALE]
     try:
         return QuantizedTensor(
-            values.int8(), multipliers.float32(), None if scale is None else scale.item(), inputs[INPUT_FACTORS]
+            values.array(), multipliers.float32(), None if scale is None else scale.item(), inputs[INPUT_FACTORS]
         )
     except CheckpointError as error:
         raise CheckpointError(f"{values.where}: {error}") from None

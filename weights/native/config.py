@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fastattn.errors import CheckpointError
-from fastattn.spec.architecture import ModelSpec, Rotary, StackSpec
+from fastattn.spec.architecture import ModelSpec, StackSpec
 from fastattn.spec.text_spec import PROBABILITIES, SCORES, TRUNCATION_SIDES, EncoderText, TranslationText
 from fastattn.weights.containers.json_file import read_object, shorten
 from fastattn.weights.containers.plain_data import from_plain
@@ -108,10 +108,8 @@ def read_config(folder: Folder) -> tuple[Config, Text]:
     text = from_plain(kind, values.values.get("text", {}), "text", problems, STORED_SEPARATELY[kind])
     if config is not None:
         problems += _faults(config)
-    if text is not None:
-        problems += _text_faults(text)
-    if config is not None and isinstance(text, EncoderText):
-        problems += _head_faults(config.model, text)
+    if isinstance(text, EncoderText):
+        problems += _text_faults(text) + (_head_faults(config.model, text) if config is not None else [])
     if config is None or text is None or problems:
         raise CheckpointError(f"{values.where}: {'; '.join(dict.fromkeys(problems))}")
     return config, text
@@ -171,31 +169,24 @@ def _stack_faults(stack: StackSpec) -> list[str]:
         faults.append(f"alignment.layer and alignment.heads do not fit {stack.layers} layers of {heads} heads")
     local = stack.local.rotary if stack.local is not None else None
     for name, rotary in (("positions", positions.rotary), ("local", local)):
-        if rotary is not None:
-            faults += _rotary_faults(f"{name}.rotary", rotary, stack.attention.head_width)
+        width = stack.attention.head_width
+        if rotary is not None and (rotary.width % 2 or not 2 <= rotary.width <= width):
+            faults.append(f"{name}.rotary.width should be even, from 2 to the head's {width}, is {rotary.width}")
     return faults
 
 
-def _rotary_faults(name: str, rotary: Rotary, width: int) -> list[str]:
+def _text_faults(text: EncoderText) -> list[str]:
     faults = []
-    if rotary.width % 2 or not 2 <= rotary.width <= width:
-        faults.append(f"{name}.width should be even, from 2 to the head's {width}, is {rotary.width}")
-    return faults
-
-
-def _text_faults(text: Text) -> list[str]:
-    faults = []
-    if isinstance(text, EncoderText):
-        if text.max_length < 1:
-            faults.append(f"text.max_length should be at least 1, is {text.max_length}")
-        if text.truncate_dim is not None and text.truncate_dim < 1:
-            faults.append(f"text.truncate_dim should be at least 1, is {text.truncate_dim}")
-        if text.truncation_side not in TRUNCATION_SIDES:
-            sides = ", ".join(TRUNCATION_SIDES)
-            faults.append(f"text.truncation_side should be one of {sides}, is {shorten(text.truncation_side)}")
-        if text.default_prompt is not None and text.default_prompt not in text.prompts:
-            faults.append(f"text.default_prompt {shorten(text.default_prompt)} is none of the prompts")
-        faults += [f"text.{name} should be at least {least}" for name, least, value in _counts(text) if value < least]
+    for name in ("max_length", "truncate_dim"):
+        length = getattr(text, name)
+        if length is not None and length < 1:
+            faults.append(f"text.{name} should be at least 1, is {length}")
+    if text.truncation_side not in TRUNCATION_SIDES:
+        sides = ", ".join(TRUNCATION_SIDES)
+        faults.append(f"text.truncation_side should be one of {sides}, is {shorten(text.truncation_side)}")
+    if text.default_prompt is not None and text.default_prompt not in text.prompts:
+        faults.append(f"text.default_prompt {shorten(text.default_prompt)} is none of the prompts")
+    faults += [f"text.{name} should be at least {least}" for name, least, value in _counts(text) if value < least]
     return faults
 
 

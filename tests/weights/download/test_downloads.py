@@ -13,19 +13,10 @@ from fastattn.weights.download import connections
 from fastattn.weights.download.package_index import PackageIndex
 from fastattn.weights.download.pip_settings import PipSettings
 from fastattn.weights.download.transport import TransportError
-from tests.weights.download.index_server import JSON, IndexServer, isolate
-from tests.weights.download.test_package_index import FILE, fetch, find, listing
+from tests.weights.download.index_client import ANCHOR, FILE, failures_of, fetch, find, listing
+from tests.weights.download.index_server import JSON
 
-
-@pytest.fixture(autouse=True)
-def _isolated(tmp_path, monkeypatch):
-    isolate(monkeypatch, tmp_path)
-
-
-@pytest.fixture
-def server():
-    with IndexServer() as running:
-        yield running
+pytestmark = pytest.mark.usefixtures("isolated")
 
 
 @pytest.fixture
@@ -64,8 +55,7 @@ def test_a_fifo_is_no_file(tmp_path):
     links.mkdir()
     for path in (project / "index.html", links / "page.html", links / FILE):
         os.mkfifo(path)
-    failures: list[str] = []
-    assert find(failures, index_url=str(tmp_path / "simple"), find_links=(str(links),)) == []
+    failures = failures_of(index_url=str(tmp_path / "simple"), find_links=(str(links),))
     assert "no such file there" in failures[0] and "not a regular file" in failures[1]
     with pytest.raises(TransportError, match="^not a regular file$"):
         fetch((links / FILE).as_uri())
@@ -96,8 +86,7 @@ def trickle(head, part, pause=0.01):
 def test_what_trickles_in_is_given_up(server, slow_clock, head, part):
     """Each byte comes well before the timeout of one wait."""
     server.answers["/tiny-model/"] = trickle(head, part)
-    failures: list[str] = []
-    assert find(failures, index_url=server.url, timeout=10) == []
+    failures = failures_of(index_url=server.url, timeout=10)
     assert re.fullmatch(
         rf"{server.url}/tiny-model/: (stalled: \d+ bytes in 11 seconds|got more than 100 headers)", failures[0]
     )
@@ -120,8 +109,7 @@ def test_what_comes_steadily_is_not(server, slow_clock, monkeypatch):
 def test_endless_interim_responses_are_refused(server, monkeypatch):
     monkeypatch.setattr(connections, "LONGEST_HEAD", 5000)
     server.answers["/tiny-model/"] = trickle(b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 100)
-    failures: list[str] = []
-    assert find(failures, index_url=server.url) == []
+    failures = failures_of(index_url=server.url)
     assert failures == [f"{server.url}/tiny-model/: more than 5000 bytes of headers"]
 
 
@@ -131,7 +119,7 @@ def busy(*answers):
 
     def answer(handler):
         if not left:
-            handler.reply(f'<a href="{FILE}">x</a>'.encode(), "text/html")
+            handler.reply(ANCHOR, "text/html")
             return
         status, after = left.pop(0)
         handler.send_response(status)
@@ -151,8 +139,7 @@ def test_a_busy_server_is_asked_again(server, monkeypatch, status):
     assert len(find(index_url=server.url)) == 1
     assert waits == [0.5, 7, 2] and len(server.paths) == 4
     server.answers["/tiny-model/"] = busy(*[(status, None)] * 9)
-    failures: list[str] = []
-    assert find(failures, index_url=server.url) == []
+    failures = failures_of(index_url=server.url)
     assert len(server.paths) == 8 and f"HTTP {status} " in failures[0]
 
 
@@ -180,5 +167,5 @@ def test_a_servers_reason_is_cut(server):
         handler.end_headers()
 
     server.answers["/tiny-model/"] = answer
-    failures: list[str] = []
-    assert find(failures, index_url=server.url) == [] and len(failures[0]) < 400
+    failures = failures_of(index_url=server.url)
+    assert len(failures[0]) < 400

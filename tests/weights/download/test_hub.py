@@ -1,9 +1,6 @@
 """Models by their names on the Hugging Face hub, from a server here, each in a process: settings are read but once."""
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,16 +9,13 @@ import pytest
 from fastattn.weights.download import hub
 from fastattn.weights.download.hub import NeededFiles, is_hub_name, licence, needed
 from tests.weights.containers.safetensors_writer import random_bert, safetensors_bytes, write_sentence_transformer
+from tests.weights.download.hub_client import command, fails, files_of, run
 from tests.weights.download.hub_server import COMMIT, LATER, HubServer
 from tests.weights.huggingface.marian_cases import CASES, write_model
 
 MARIAN, BERT, OTHER = "Some-Lab/opus-mt-en-pt", "some-lab/all_bert.v2", "some-lab/no-weights"
 CARD = b"---\nlanguage: en\nlicense: cc-by-4.0\n---\n# A card\n"
 UNNEEDED = {"onnx/model.onnx": b"x", "rust_model.ot": b"x", "tf_model.h5": b"x", "1_Pooling/notes.txt": b"x"}
-
-
-def files_of(folder: Path) -> dict[str, bytes]:
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 @pytest.fixture(scope="module")
@@ -50,28 +44,6 @@ def repos(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, bytes
 def server(repos: dict[str, dict[str, bytes]]) -> Iterator[HubServer]:
     with HubServer(repos) as running:
         yield running
-
-
-def run(server: HubServer | None, home: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """A process with a hub and a cache of its own; no server: an endpoint where nobody listens."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "FASTATTN_OFFLINE"))}
-    kept = {name: value for name, value in kept.items() if not name.lower().endswith("_proxy")}
-    url = server.url if server is not None else "http://127.0.0.1:9"
-    settings = {"HF_HOME": str(home), "HF_ENDPOINT": url, "HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_XET": "1"}
-    command = [sys.executable, *(argument.encode() for argument in arguments)]
-    return subprocess.run(command, env=kept | settings | variables, capture_output=True, text=True, encoding="utf-8")
-
-
-def command(
-    server: HubServer | None, home: Path, *arguments: str, **variables: str
-) -> subprocess.CompletedProcess[str]:
-    return run(server, home, "-m", "fastattn.cli", *arguments, **variables)
-
-
-def fails(done: subprocess.CompletedProcess[str], code: int) -> str:
-    assert done.returncode == code, done.stderr
-    (line,) = done.stderr.splitlines()
-    return line
 
 
 @pytest.mark.parametrize(

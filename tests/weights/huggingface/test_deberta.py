@@ -15,7 +15,7 @@ from fastattn.spec.tensors import tensor_shapes
 from fastattn.weights.containers.json_file import JsonObject
 from fastattn.weights.huggingface.encoders.deberta import ARCHITECTURE
 from fastattn.weights.native import convert
-from fastattn.weights.tensor_mapping import plan_tensors
+from fastattn.weights.tensor_mapping import map_tensors
 from tests.architectures.biased import DEBERTA_CONFIG
 from tests.architectures.case import SIZES
 from tests.architectures.drawing import draw_all
@@ -32,8 +32,8 @@ def _tensors(config: dict[str, Any], prefix: str = "") -> Tensors:
     """Drawn weights under the names that the reader asks for; tests/architectures has those that transformers gives."""
     values = JsonObject(config, "config.json")
     spec = ARCHITECTURE.spec(values)
-    parts = plan_tensors(ARCHITECTURE.table(values, spec), ModelSpec("encoder", spec))
-    return draw_all({prefix + name: shape for part in parts.values() for name, shape in part.sources.items()}, 0)
+    parts = map_tensors(ARCHITECTURE.table(values, spec), ModelSpec("encoder", spec))
+    return draw_all({prefix + name: shape for part in parts.values() for name, shape in part.source_shapes.items()}, 0)
 
 
 def _write(folder: Path, config: dict[str, Any], tensors: Tensors) -> Path:

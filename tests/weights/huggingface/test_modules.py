@@ -10,7 +10,7 @@ from fastattn.encoders.encoder import Encoder
 from fastattn.ops import reference
 from fastattn.weights import read
 from fastattn.weights.native import convert
-from tests.cli.test_cli import succeed
+from tests.cli.commands import succeed
 from tests.verification.encoder_folders import write_bert
 from tests.weights.containers.safetensors_writer import safetensors_bytes, write_json
 

@@ -241,7 +241,7 @@ FAULTS = {
     "lines": ("bert", {"vocab.txt": b"a\n" * 1001}, r"vocab\.txt: 1001 tokens, but the embedding has 1000 rows"),
     "nothing": ("bert", {"vocab.txt": b""}, r"vocab\.txt: lacks the unk_token '\[UNK\]'"),
     "UTF-8": ("bert", {"vocab.txt": b"a\n\xff\n"}, r"vocab\.txt: not UTF-8 at byte 2"),
-    "an id twice": ("roberta", {"vocab.json": {"a": 1, "b": 1}}, r"vocab\.json: 'a' and 'b' have the id 1"),
+    "an id twice": ("roberta", {"vocab.json": {"a": 1, "b": 1}}, r"vocab\.json: 'a' and 'b' have the same id 1"),
     "an id without a row": ("roberta", {"vocab.json": {"a": 1000}}, r"'a' should have an id below 1000, has 1000"),
     "no id": ("roberta", {"vocab.json": {"a": True}}, r"'a' should have an id below 1000, has True"),
     "merges": (

@@ -13,17 +13,10 @@ from fastattn import weights
 from fastattn.errors import CheckpointError
 from fastattn.weights.marian.yml import parse_options
 from tests.weights.marian import writer
+from tests.weights.refusals import refusal
 
 ARRAYS, OPTIONS = writer.random_model(1)
 STORED = ARRAYS | {"special:model.yml": writer.settings(OPTIONS)}
-
-
-def refusal(path: Path) -> str:
-    with pytest.raises(CheckpointError) as raised:
-        weights.read(path)
-    message = str(raised.value)
-    assert "\n" not in message and str(path) in message
-    return message
 
 
 def refusal_of(path: Path, arrays: writer.Arrays = ARRAYS, **changes: object) -> str:

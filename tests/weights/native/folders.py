@@ -6,9 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
-from fastattn.errors import CheckpointError
 from fastattn.spec.checkpoint import Checkpoint, Shortlist
 from fastattn.weights import read
 from fastattn.weights.containers.safetensors import NewTensor, read_tensors, write_tensors
@@ -79,10 +77,3 @@ def rewrite(folder: Path, change: Any) -> None:
 
 def ones(dtype: str, *shape: int) -> NewTensor:
     return NewTensor(dtype, shape, lambda: np.ones(shape, {"F32": "f4", "I8": "i1", "BF16": "u2"}[dtype]))
-
-
-def refusal(folder: Path) -> str:
-    with pytest.raises(CheckpointError) as caught:
-        read(folder)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)

@@ -12,7 +12,8 @@ from tests.encoders.classifiers import write_classifier
 from tests.models.specs import PARTS
 from tests.models.tiny_models import VARIETIES as TINY
 from tests.models.tiny_models import random_checkpoint
-from tests.weights.native.folders import converted, edit, encoder_model, refusal
+from tests.weights.native.folders import converted, edit, encoder_model
+from tests.weights.refusals import refusal
 
 
 def test_another_version_is_refused(folder: Path) -> None:

@@ -16,11 +16,11 @@ from tests.weights.native.folders import (
     edit,
     encoder_model,
     ones,
-    refusal,
     rewrite,
     shortlisted,
     translation_model,
 )
+from tests.weights.refusals import refusal
 
 WEIGHT = "encoder.layers.1.feed_forward.outer.weight"
 NOTHING = NewTensor("F32", (1,), lambda: np.zeros(1, np.float32))

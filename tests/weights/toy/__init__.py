@@ -16,26 +16,28 @@ from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.text_spec import TranslationText
 from fastattn.weights.containers.json_file import JsonObject, is_text, read_object
 from fastattn.weights.folder import Directory
-from fastattn.weights.tensor_mapping import canonical_tensors, of
+from fastattn.weights.tensor_mapping import canonical_tensors, sources
 
 SPECIAL = {"<unk>", "</s>"}
 DESCRIPTION = "toy folder (toy.json, toy.floats)"
 TABLE = {
-    "STACK.embedding.weight": of("STACK/words"),
-    "STACK.layers.#.self_attention.norm.*": of("STACK/#/look/norm/*", ends=("scale", "shift")),
-    "STACK.layers.#.self_attention.qkv.*": of(
+    "STACK.embedding.weight": sources("STACK/words"),
+    "STACK.layers.#.self_attention.norm.*": sources("STACK/#/look/norm/*", ends=("scale", "shift")),
+    "STACK.layers.#.self_attention.qkv.*": sources(
         "STACK/#/look/q/*", "STACK/#/look/k/*", "STACK/#/look/v/*", transposed=True
     ),
-    "STACK.layers.#.self_attention.output.*": of("STACK/#/look/out/*", transposed=True),
-    "decoder.layers.#.cross_attention.norm.*": of("decoder/#/read/norm/*", ends=("scale", "shift")),
-    "decoder.layers.#.cross_attention.query.*": of("decoder/#/read/q/*", transposed=True),
-    "decoder.layers.#.cross_attention.key_value.*": of("decoder/#/read/k/*", "decoder/#/read/v/*", transposed=True),
-    "decoder.layers.#.cross_attention.output.*": of("decoder/#/read/out/*", transposed=True),
-    "STACK.layers.#.feed_forward.norm.*": of("STACK/#/think/norm/*", ends=("scale", "shift")),
-    "STACK.layers.#.feed_forward.inner.*": of("STACK/#/think/in/*", transposed=True),
-    "STACK.layers.#.feed_forward.outer.*": of("STACK/#/think/out/*", transposed=True),
-    "STACK.final_norm.*": of("STACK/norm/*", ends=("scale", "shift")),
-    "decoder.projection.*": of("decoder/say/*", transposed=True),
+    "STACK.layers.#.self_attention.output.*": sources("STACK/#/look/out/*", transposed=True),
+    "decoder.layers.#.cross_attention.norm.*": sources("decoder/#/read/norm/*", ends=("scale", "shift")),
+    "decoder.layers.#.cross_attention.query.*": sources("decoder/#/read/q/*", transposed=True),
+    "decoder.layers.#.cross_attention.key_value.*": sources(
+        "decoder/#/read/k/*", "decoder/#/read/v/*", transposed=True
+    ),
+    "decoder.layers.#.cross_attention.output.*": sources("decoder/#/read/out/*", transposed=True),
+    "STACK.layers.#.feed_forward.norm.*": sources("STACK/#/think/norm/*", ends=("scale", "shift")),
+    "STACK.layers.#.feed_forward.inner.*": sources("STACK/#/think/in/*", transposed=True),
+    "STACK.layers.#.feed_forward.outer.*": sources("STACK/#/think/out/*", transposed=True),
+    "STACK.final_norm.*": sources("STACK/norm/*", ends=("scale", "shift")),
+    "decoder.projection.*": sources("decoder/say/*", transposed=True),
 }
 
 
@@ -61,9 +63,8 @@ def recognize(path: Path) -> bool:
     return (path / "toy.json").exists()
 
 
-def read(path: Path) -> Checkpoint:
+def read(folder: Directory) -> Checkpoint:
     """Read a folder; raises CheckpointError for what is malformed, incomplete or not supported."""
-    folder = Directory(path)
     config, where = read_object(folder, "toy.json"), folder.where("toy.floats")
     spec, words = _spec(config), _words(config)
     arrays = _arrays(config.nested("arrays"), folder.read("toy.floats"), where)

@@ -5,22 +5,22 @@ from dataclasses import replace
 from fastattn.errors import CheckpointError
 from fastattn.spec.architecture import StackSpec
 from fastattn.weights.containers.json_file import JsonObject
-from fastattn.weights.huggingface.encoders.architecture import MOST_LAYERS, Architecture, count_layers
+from fastattn.weights.huggingface.encoders.architecture import MOST_LAYERS, Architecture, count_layers, fixed
 from fastattn.weights.huggingface.encoders.bert import EMBEDDING, IGNORED, OLD_NORM_ENDS, bert_spec
 from fastattn.weights.huggingface.encoders.heads import MASKED, SEQUENCE, TOKENS, dense_head, linear_head, masked_head
-from fastattn.weights.tensor_mapping import Part, of
+from fastattn.weights.tensor_mapping import sources
 
 LAYER = "encoder.albert_layer_groups.#"  # a group and one of its layers
 TABLE = EMBEDDING | {
-    "encoder.embedding_projection.*": of("encoder.embedding_hidden_mapping_in.*"),
-    "encoder.layers.#.self_attention.qkv.*": of(
+    "encoder.embedding_projection.*": sources("encoder.embedding_hidden_mapping_in.*"),
+    "encoder.layers.#.self_attention.qkv.*": sources(
         f"{LAYER}.attention.query.*", f"{LAYER}.attention.key.*", f"{LAYER}.attention.value.*"
     ),
-    "encoder.layers.#.self_attention.output.*": of(f"{LAYER}.attention.dense.*"),
-    "encoder.layers.#.self_attention.norm.*": of(f"{LAYER}.attention.LayerNorm.*"),
-    "encoder.layers.#.feed_forward.inner.*": of(f"{LAYER}.ffn.*"),
-    "encoder.layers.#.feed_forward.outer.*": of(f"{LAYER}.ffn_output.*"),
-    "encoder.layers.#.feed_forward.norm.*": of(f"{LAYER}.full_layer_layer_norm.*"),
+    "encoder.layers.#.self_attention.output.*": sources(f"{LAYER}.attention.dense.*"),
+    "encoder.layers.#.self_attention.norm.*": sources(f"{LAYER}.attention.LayerNorm.*"),
+    "encoder.layers.#.feed_forward.inner.*": sources(f"{LAYER}.ffn.*"),
+    "encoder.layers.#.feed_forward.outer.*": sources(f"{LAYER}.ffn_output.*"),
+    "encoder.layers.#.feed_forward.norm.*": sources(f"{LAYER}.full_layer_layer_norm.*"),
 }
 
 PREDICTIONS = masked_head("predictions.dense", "predictions.LayerNorm", "predictions.decoder", "predictions.bias")
@@ -53,10 +53,5 @@ def _groups(config: JsonObject) -> list[str]:
     return [f"{int(i / (layers / groups))}.albert_layers.{j}" for i in range(layers) for j in range(inner)]
 
 
-def _table(config: JsonObject, spec: StackSpec) -> dict[str, Part]:
-    return TABLE
-
-
-ARCHITECTURE = Architecture(
-    _spec, _table, ("albert.",), (*IGNORED, "pooler.", "predictions.", "sop_classifier."), _groups, OLD_NORM_ENDS, HEADS
-)
+IGNORED_HERE = (*IGNORED, "pooler.", "predictions.", "sop_classifier.")
+ARCHITECTURE = Architecture(_spec, fixed(TABLE), ("albert.",), IGNORED_HERE, _groups, OLD_NORM_ENDS, HEADS)

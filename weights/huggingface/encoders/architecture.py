@@ -1,4 +1,4 @@
-"""What a file of an architecture says of its encoder, and what several of them read from config.json alike."""
+"""The description of an encoder architecture, and readers of config.json that several architectures share."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -8,7 +8,7 @@ from fastattn.errors import CheckpointError
 from fastattn.spec.architecture import AttentionSpec, HeadSpec, Rotary, StackSpec, Stretch
 from fastattn.weights.containers.json_file import JsonObject, shorten
 from fastattn.weights.huggingface.weights import ACTIVATIONS
-from fastattn.weights.tensor_mapping import Part
+from fastattn.weights.tensor_mapping import TensorSources
 
 ROPE_TYPES = ("default", "linear", "dynamic", "yarn", "llama3")
 MOST_LAYERS = 1024  # beyond any encoder: lists of layers are made before the tensors are counted
@@ -18,7 +18,7 @@ MOST_WIDTH = 1 << 20  # beyond any encoder's: scales are made of widths before t
 
 @dataclass(frozen=True)
 class HeadSource:
-    """What follows an encoder in a Hugging Face directory.
+    """A head after an encoder in a Hugging Face directory.
 
     spec      (config.json, its stack, how many labels config.json has) -> the head
     table     (config.json, its stack) -> where its tensors come from, whose names have no prefix
@@ -26,7 +26,7 @@ class HeadSource:
     """
 
     spec: Callable[[JsonObject, StackSpec, int], HeadSpec]
-    table: Callable[[JsonObject, StackSpec], Mapping[str, Part]]
+    table: Callable[[JsonObject, StackSpec], Mapping[str, TensorSources]]
     labelled: bool = True
 
 
@@ -46,7 +46,7 @@ class Architecture:
     """
 
     spec: Callable[[JsonObject], StackSpec]
-    table: Callable[[JsonObject, StackSpec], Mapping[str, Part]]
+    table: Callable[[JsonObject, StackSpec], Mapping[str, TensorSources]]
     prefixes: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
     numbers: Callable[[JsonObject], list[str]] | None = None
@@ -69,6 +69,11 @@ class Architecture:
         return not name.startswith(self.ignored + self.unused(config))
 
 
+def fixed(table: Mapping[str, TensorSources]) -> Callable[[JsonObject, StackSpec], Mapping[str, TensorSources]]:
+    """A table that is the same whatever config.json says."""
+    return lambda config, stack: table
+
+
 def count_layers(config: JsonObject, name: str = "num_hidden_layers") -> int:
     layers = config.integer(name, minimum=1)
     if layers > MOST_LAYERS:
@@ -85,10 +90,7 @@ def count_columns(config: JsonObject, name: str = "hidden_size", default: int | 
 
 def activation(config: JsonObject, name: str = "hidden_act", default: str = "gelu") -> str:
     """fastattn's name of the activation under ``name``."""
-    theirs = config.string(name, default)
-    if theirs not in ACTIVATIONS:
-        raise config.error(name, f"one of {', '.join(ACTIVATIONS)}", theirs)
-    return ACTIVATIONS[theirs]
+    return ACTIVATIONS[config.choice(name, ACTIVATIONS, default)]
 
 
 def even_heads(config: JsonObject, width: str = "hidden_size", heads: str = "num_attention_heads") -> AttentionSpec:
@@ -126,9 +128,7 @@ def rotary(config: JsonObject, width: int, base: float, kind: str = "", old: str
     if kind and config.has("rope_parameters"):
         parameters = parameters.nested(kind)
     type_name = "rope_type" if parameters.has("rope_type") else "type"
-    form = parameters.string(type_name, "default")
-    if form not in ROPE_TYPES:
-        raise parameters.error(type_name, f"one of {', '.join(ROPE_TYPES)}", form)
+    form = parameters.choice(type_name, ROPE_TYPES, "default")
     if width % 2:
         raise CheckpointError(f"{config.where}: rotary positions need heads of an even width, got {width}")
     part = parameters.number("partial_rotary_factor", config.number("partial_rotary_factor", 1.0))

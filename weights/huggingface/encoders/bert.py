@@ -7,6 +7,7 @@ from fastattn.weights.huggingface.encoders.architecture import (
     activation,
     count_layers,
     even_heads,
+    fixed,
     refuse,
 )
 from fastattn.weights.huggingface.encoders.heads import (
@@ -17,25 +18,25 @@ from fastattn.weights.huggingface.encoders.heads import (
     linear_head,
     masked_head,
 )
-from fastattn.weights.tensor_mapping import Part, of
+from fastattn.weights.tensor_mapping import sources
 
 LAYERS = {
-    "encoder.layers.#.self_attention.qkv.*": of(
+    "encoder.layers.#.self_attention.qkv.*": sources(
         "encoder.layer.#.attention.self.query.*",
         "encoder.layer.#.attention.self.key.*",
         "encoder.layer.#.attention.self.value.*",
     ),
-    "encoder.layers.#.self_attention.output.*": of("encoder.layer.#.attention.output.dense.*"),
-    "encoder.layers.#.self_attention.norm.*": of("encoder.layer.#.attention.output.LayerNorm.*"),
-    "encoder.layers.#.feed_forward.inner.*": of("encoder.layer.#.intermediate.dense.*"),
-    "encoder.layers.#.feed_forward.outer.*": of("encoder.layer.#.output.dense.*"),
-    "encoder.layers.#.feed_forward.norm.*": of("encoder.layer.#.output.LayerNorm.*"),
+    "encoder.layers.#.self_attention.output.*": sources("encoder.layer.#.attention.output.dense.*"),
+    "encoder.layers.#.self_attention.norm.*": sources("encoder.layer.#.attention.output.LayerNorm.*"),
+    "encoder.layers.#.feed_forward.inner.*": sources("encoder.layer.#.intermediate.dense.*"),
+    "encoder.layers.#.feed_forward.outer.*": sources("encoder.layer.#.output.dense.*"),
+    "encoder.layers.#.feed_forward.norm.*": sources("encoder.layer.#.output.LayerNorm.*"),
 }
 EMBEDDING = {
-    "encoder.embedding.weight": of("embeddings.word_embeddings.weight"),
-    "encoder.embedding_norm.*": of("embeddings.LayerNorm.*"),
-    "encoder.positions": of("embeddings.position_embeddings.weight"),
-    "encoder.token_types": of("embeddings.token_type_embeddings.weight"),
+    "encoder.embedding.weight": sources("embeddings.word_embeddings.weight"),
+    "encoder.embedding_norm.*": sources("embeddings.LayerNorm.*"),
+    "encoder.positions": sources("embeddings.position_embeddings.weight"),
+    "encoder.token_types": sources("embeddings.token_type_embeddings.weight"),
 }
 # Tensors that do not affect the last hidden states: buffers, and heads.
 IGNORED = ("embeddings.position_ids", "embeddings.token_type_ids", "pooler.", "cls.", "classifier.", "qa_outputs.")
@@ -82,8 +83,5 @@ def bert_spec(
     )
 
 
-def _table(config: JsonObject, spec: StackSpec) -> dict[str, Part]:
-    return LAYERS | EMBEDDING
-
-
-ARCHITECTURE = Architecture(bert_spec, _table, ("bert.",), IGNORED, renamed=OLD_NORM_ENDS, heads=HEADS)
+TABLE = fixed(LAYERS | EMBEDDING)
+ARCHITECTURE = Architecture(bert_spec, TABLE, ("bert.",), IGNORED, renamed=OLD_NORM_ENDS, heads=HEADS)

@@ -19,41 +19,36 @@ from fastattn.weights.huggingface.encoders.architecture import (
     activation,
     count_layers,
     even_heads,
+    fixed,
     refuse,
 )
 from fastattn.weights.huggingface.encoders.bert import LAYERS, OLD_NORM_ENDS, PREDICTIONS
 from fastattn.weights.huggingface.encoders.heads import MASKED, SEQUENCE, TOKENS, linear_head, masked_head
-from fastattn.weights.tensor_mapping import Part, of
+from fastattn.weights.tensor_mapping import TensorSources, sources
 
 ATTENTION = {
-    "encoder.layers.#.self_attention.qkv.*": of(
+    "encoder.layers.#.self_attention.qkv.*": sources(
         "encoder.layer.#.attention.self.query_proj.*",
         "encoder.layer.#.attention.self.key_proj.*",
         "encoder.layer.#.attention.self.value_proj.*",
     ),
-    "encoder.distances": of("encoder.rel_embeddings.weight"),
-    "encoder.distance_norm.*": of("encoder.LayerNorm.*"),
+    "encoder.distances": sources("encoder.rel_embeddings.weight"),
+    "encoder.distance_norm.*": sources("encoder.LayerNorm.*"),
 }
 EMBEDDING = {
-    "encoder.embedding.weight": of("embeddings.word_embeddings.weight"),
-    "encoder.embedding_projection.weight": of("embeddings.embed_proj.weight"),
-    "encoder.embedding_norm.*": of("embeddings.LayerNorm.*"),
-    "encoder.positions": of("embeddings.position_embeddings.weight"),
-    "encoder.token_types": of("embeddings.token_type_embeddings.weight"),
+    "encoder.embedding.weight": sources("embeddings.word_embeddings.weight"),
+    "encoder.embedding_projection.weight": sources("embeddings.embed_proj.weight"),
+    "encoder.embedding_norm.*": sources("embeddings.LayerNorm.*"),
+    "encoder.positions": sources("embeddings.position_embeddings.weight"),
+    "encoder.token_types": sources("embeddings.token_type_embeddings.weight"),
 }
 # A term of the score -> its projection of the rows of distances, where that is not the queries' and the keys'.
 TERMS = {
     "p2c": "encoder.layer.#.attention.self.pos_query_proj.*",
     "c2p": "encoder.layer.#.attention.self.pos_key_proj.*",
 }
-IGNORED = (
-    "embeddings.position_ids",
-    "pooler.",
-    "cls.",
-    "classifier.",
-    "qa_outputs.",
-    "lm_predictions.",
-    "mask_predictions.",
+IGNORED = tuple(
+    "embeddings.position_ids pooler. cls. classifier. qa_outputs. lm_predictions. mask_predictions.".split()
 )
 
 
@@ -110,11 +105,11 @@ def _spec(config: JsonObject) -> StackSpec:
     )
 
 
-def _table(config: JsonObject, spec: StackSpec) -> dict[str, Part]:
-    added = {"encoder.layers.#.self_attention.distances.*": of(*(TERMS[term] for term in _terms(config)))}
+def _table(config: JsonObject, spec: StackSpec) -> dict[str, TensorSources]:
+    added = {"encoder.layers.#.self_attention.distances.*": sources(*(TERMS[term] for term in _terms(config)))}
     if spec.convolution is not None:
-        added["encoder.convolution.*"] = of("encoder.conv.conv.*", kernel=spec.convolution.width)
-        added["encoder.convolution_norm.*"] = of("encoder.conv.LayerNorm.*")
+        added["encoder.convolution.*"] = sources("encoder.conv.conv.*", kernel=spec.convolution.width)
+        added["encoder.convolution_norm.*"] = sources("encoder.conv.LayerNorm.*")
     return LAYERS | ATTENTION | EMBEDDING | added
 
 
@@ -129,11 +124,7 @@ def _pooled(config: JsonObject, spec: StackSpec, labels: int) -> HeadSpec:
     return HeadSpec("first", labels, inner_width=spec.width, activation=act)
 
 
-def _pooled_table(config: JsonObject, spec: StackSpec) -> dict[str, Part]:
-    return {"head.inner.*": of("pooler.dense.*"), "head.output.*": of("classifier.*")}
-
-
-def _predictions(config: JsonObject, spec: StackSpec) -> Mapping[str, Part]:
+def _predictions(config: JsonObject, spec: StackSpec) -> Mapping[str, TensorSources]:
     legacy = config.boolean("legacy", True)
     return (PREDICTIONS if legacy else LM_PREDICTIONS).table(config, spec)
 
@@ -144,8 +135,9 @@ LM_PREDICTIONS = masked_head(
     "lm_predictions.lm_head.decoder",
     "lm_predictions.lm_head.bias",
 )
+POOLED = {"head.inner.*": sources("pooler.dense.*"), "head.output.*": sources("classifier.*")}
 HEADS = {
-    SEQUENCE: HeadSource(_pooled, _pooled_table),
+    SEQUENCE: HeadSource(_pooled, fixed(POOLED)),
     TOKENS: linear_head("each", "classifier"),
     MASKED: HeadSource(PREDICTIONS.spec, _predictions, labelled=False),
 }

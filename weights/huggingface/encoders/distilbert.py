@@ -2,22 +2,22 @@
 
 from fastattn.spec.architecture import FeedForwardSpec, NormSpec, PositionSpec, StackSpec
 from fastattn.weights.containers.json_file import JsonObject
-from fastattn.weights.huggingface.encoders.architecture import Architecture, activation, count_layers, even_heads
+from fastattn.weights.huggingface.encoders.architecture import Architecture, activation, count_layers, even_heads, fixed
 from fastattn.weights.huggingface.encoders.bert import EMBEDDING
 from fastattn.weights.huggingface.encoders.heads import MASKED, SEQUENCE, TOKENS, dense_head, linear_head, masked_head
-from fastattn.weights.tensor_mapping import Part, of
+from fastattn.weights.tensor_mapping import sources
 
 LAYERS = {
-    "encoder.layers.#.self_attention.qkv.*": of(
+    "encoder.layers.#.self_attention.qkv.*": sources(
         "transformer.layer.#.attention.q_lin.*",
         "transformer.layer.#.attention.k_lin.*",
         "transformer.layer.#.attention.v_lin.*",
     ),
-    "encoder.layers.#.self_attention.output.*": of("transformer.layer.#.attention.out_lin.*"),
-    "encoder.layers.#.self_attention.norm.*": of("transformer.layer.#.sa_layer_norm.*"),
-    "encoder.layers.#.feed_forward.inner.*": of("transformer.layer.#.ffn.lin1.*"),
-    "encoder.layers.#.feed_forward.outer.*": of("transformer.layer.#.ffn.lin2.*"),
-    "encoder.layers.#.feed_forward.norm.*": of("transformer.layer.#.output_layer_norm.*"),
+    "encoder.layers.#.self_attention.output.*": sources("transformer.layer.#.attention.out_lin.*"),
+    "encoder.layers.#.self_attention.norm.*": sources("transformer.layer.#.sa_layer_norm.*"),
+    "encoder.layers.#.feed_forward.inner.*": sources("transformer.layer.#.ffn.lin1.*"),
+    "encoder.layers.#.feed_forward.outer.*": sources("transformer.layer.#.ffn.lin2.*"),
+    "encoder.layers.#.feed_forward.norm.*": sources("transformer.layer.#.output_layer_norm.*"),
 }
 # Sinusoids are stored like learned positions.
 IGNORED = ("embeddings.position_ids", "pre_classifier.", "classifier.", "qa_outputs.", "vocab_")
@@ -41,8 +41,4 @@ def _spec(config: JsonObject) -> StackSpec:
     )
 
 
-def _table(config: JsonObject, spec: StackSpec) -> dict[str, Part]:
-    return LAYERS | EMBEDDING
-
-
-ARCHITECTURE = Architecture(_spec, _table, ("distilbert.",), IGNORED, heads=HEADS)
+ARCHITECTURE = Architecture(_spec, fixed(LAYERS | EMBEDDING), ("distilbert.",), IGNORED, heads=HEADS)

@@ -4,11 +4,12 @@ from dataclasses import replace
 
 from fastattn.spec.architecture import StackSpec
 from fastattn.weights.containers.json_file import JsonObject
-from fastattn.weights.huggingface.encoders.architecture import Architecture
+from fastattn.weights.huggingface.encoders.architecture import Architecture, fixed
 from fastattn.weights.huggingface.encoders.bert import EMBEDDING, IGNORED, LAYERS, OLD_NORM_ENDS, bert_spec
 from fastattn.weights.huggingface.encoders.heads import MASKED, SEQUENCE, TOKENS, dense_head, linear_head, masked_head
-from fastattn.weights.tensor_mapping import Part, of
+from fastattn.weights.tensor_mapping import sources
 
+TABLE = fixed(LAYERS | EMBEDDING | {"encoder.embedding_projection.*": sources("embeddings_project.*")})
 HEAD_NAMES = ("discriminator_predictions.", "generator_predictions.", "generator_lm_head.")
 HEADS = {
     SEQUENCE: dense_head("first", "classifier.dense", "classifier.out_proj", "gelu"),
@@ -25,8 +26,4 @@ def _spec(config: JsonObject) -> StackSpec:
     return replace(stack, embedding_width=0 if width == stack.width else width)
 
 
-def _table(config: JsonObject, spec: StackSpec) -> dict[str, Part]:
-    return LAYERS | EMBEDDING | {"encoder.embedding_projection.*": of("embeddings_project.*")}
-
-
-ARCHITECTURE = Architecture(_spec, _table, ("electra.",), (*IGNORED, *HEAD_NAMES), renamed=OLD_NORM_ENDS, heads=HEADS)
+ARCHITECTURE = Architecture(_spec, TABLE, ("electra.",), (*IGNORED, *HEAD_NAMES), renamed=OLD_NORM_ENDS, heads=HEADS)

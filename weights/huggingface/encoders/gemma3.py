@@ -13,17 +13,17 @@ from fastattn.weights.huggingface.encoders.architecture import (
 )
 from fastattn.weights.huggingface.encoders.heads import SEQUENCE, TOKENS, last_head, linear_head
 from fastattn.weights.huggingface.encoders.qwen import IGNORED, llama_table, shared_heads
-from fastattn.weights.tensor_mapping import Part, of
+from fastattn.weights.tensor_mapping import TensorSources, sources
 
 # Its norms multiply by one more than what is stored.
 NORMS = {
-    "encoder.layers.#.self_attention.norm.*": of("layers.#.input_layernorm.*", offset=1.0),
-    "encoder.layers.#.self_attention.query_norm.*": of("layers.#.self_attn.q_norm.*", offset=1.0),
-    "encoder.layers.#.self_attention.key_norm.*": of("layers.#.self_attn.k_norm.*", offset=1.0),
-    "encoder.layers.#.self_attention.output_norm.*": of("layers.#.post_attention_layernorm.*", offset=1.0),
-    "encoder.layers.#.feed_forward.norm.*": of("layers.#.pre_feedforward_layernorm.*", offset=1.0),
-    "encoder.layers.#.feed_forward.output_norm.*": of("layers.#.post_feedforward_layernorm.*", offset=1.0),
-    "encoder.final_norm.*": of("norm.*", offset=1.0),
+    "encoder.layers.#.self_attention.norm.*": sources("layers.#.input_layernorm.*", offset=1.0),
+    "encoder.layers.#.self_attention.query_norm.*": sources("layers.#.self_attn.q_norm.*", offset=1.0),
+    "encoder.layers.#.self_attention.key_norm.*": sources("layers.#.self_attn.k_norm.*", offset=1.0),
+    "encoder.layers.#.self_attention.output_norm.*": sources("layers.#.post_attention_layernorm.*", offset=1.0),
+    "encoder.layers.#.feed_forward.norm.*": sources("layers.#.pre_feedforward_layernorm.*", offset=1.0),
+    "encoder.layers.#.feed_forward.output_norm.*": sources("layers.#.post_feedforward_layernorm.*", offset=1.0),
+    "encoder.final_norm.*": sources("norm.*", offset=1.0),
 }
 HEADS = {SEQUENCE: last_head("score", padding=0), TOKENS: linear_head("each", "score")}
 
@@ -74,7 +74,7 @@ def _spec(config: JsonObject) -> StackSpec:
     )
 
 
-def _table(config: JsonObject, spec: StackSpec) -> dict[str, Part]:
+def _table(config: JsonObject, spec: StackSpec) -> dict[str, TensorSources]:
     return llama_table(spec) | NORMS
 
 

@@ -7,25 +7,27 @@ from fastattn.weights.huggingface.encoders.architecture import (
     activation,
     count_layers,
     even_heads,
+    fixed,
     refuse,
     rotary,
 )
 from fastattn.weights.huggingface.encoders.heads import MASKED, SEQUENCE, TOKENS, dense_head, linear_head, masked_head
-from fastattn.weights.tensor_mapping import Part, of
+from fastattn.weights.tensor_mapping import sources
 
+GATES_AND_INNER = "encoder.layer.#.mlp.up_gate_proj.weight"
 TABLE = {
-    "encoder.embedding.weight": of("embeddings.word_embeddings.weight"),
-    "encoder.token_types": of("embeddings.token_type_embeddings.weight"),
-    "encoder.embedding_norm.*": of("embeddings.LayerNorm.*"),
-    "encoder.layers.#.self_attention.qkv.*": of("encoder.layer.#.attention.qkv_proj.*"),
-    "encoder.layers.#.self_attention.output.*": of("encoder.layer.#.attention.o_proj.*"),
-    "encoder.layers.#.self_attention.norm.*": of("encoder.layer.#.attn_ln.*"),
-    "encoder.layers.#.feed_forward.inner.weight": of("encoder.layer.#.mlp.up_gate_proj.weight", piece=(1, 2)),
-    "encoder.layers.#.feed_forward.inner_linear.weight": of("encoder.layer.#.mlp.up_gate_proj.weight", piece=(0, 2)),
-    "encoder.layers.#.feed_forward.inner.bias": of(None),
-    "encoder.layers.#.feed_forward.inner_linear.bias": of(None),
-    "encoder.layers.#.feed_forward.outer.*": of("encoder.layer.#.mlp.down_proj.*"),
-    "encoder.layers.#.feed_forward.norm.*": of("encoder.layer.#.mlp_ln.*"),
+    "encoder.embedding.weight": sources("embeddings.word_embeddings.weight"),
+    "encoder.token_types": sources("embeddings.token_type_embeddings.weight"),
+    "encoder.embedding_norm.*": sources("embeddings.LayerNorm.*"),
+    "encoder.layers.#.self_attention.qkv.*": sources("encoder.layer.#.attention.qkv_proj.*"),
+    "encoder.layers.#.self_attention.output.*": sources("encoder.layer.#.attention.o_proj.*"),
+    "encoder.layers.#.self_attention.norm.*": sources("encoder.layer.#.attn_ln.*"),
+    "encoder.layers.#.feed_forward.inner.weight": sources(GATES_AND_INNER, piece=(1, 2)),
+    "encoder.layers.#.feed_forward.inner_linear.weight": sources(GATES_AND_INNER, piece=(0, 2)),
+    "encoder.layers.#.feed_forward.inner.bias": sources(None),
+    "encoder.layers.#.feed_forward.inner_linear.bias": sources(None),
+    "encoder.layers.#.feed_forward.outer.*": sources("encoder.layer.#.mlp.down_proj.*"),
+    "encoder.layers.#.feed_forward.norm.*": sources("encoder.layer.#.mlp_ln.*"),
 }
 IGNORED = ("pooler.", "lm_head.", "classifier.", "rotary_emb.", "embeddings.rotary_emb.")
 
@@ -76,8 +78,4 @@ def _rotary(config: JsonObject, width: int) -> Rotary:
     return Rotary(width, base * factor, interleaved=False, scale=factor ** (2 / width))
 
 
-def _table(config: JsonObject, spec: StackSpec) -> dict[str, Part]:
-    return TABLE
-
-
-ARCHITECTURE = Architecture(_spec, _table, ("new.", "gte."), IGNORED, heads=HEADS)
+ARCHITECTURE = Architecture(_spec, fixed(TABLE), ("new.", "gte."), IGNORED, heads=HEADS)

@@ -1,11 +1,11 @@
 """Forms of heads that several architectures share, with the names of their tensors."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from fastattn.spec.architecture import HeadSpec, NormSpec, StackSpec
 from fastattn.weights.containers.json_file import JsonObject
-from fastattn.weights.huggingface.encoders.architecture import HeadSource
-from fastattn.weights.tensor_mapping import Part, of
+from fastattn.weights.huggingface.encoders.architecture import HeadSource, fixed
+from fastattn.weights.tensor_mapping import TensorSources, sources
 
 SEQUENCE, TOKENS, MASKED = "ForSequenceClassification", "ForTokenClassification", "ForMaskedLM"
 
@@ -16,7 +16,7 @@ def dense_head(rows: str, inner: str, outer: str, act: str) -> HeadSource:
     def spec(config: JsonObject, stack: StackSpec, labels: int) -> HeadSpec:
         return HeadSpec(rows, labels, inner_width=stack.width, activation=act)
 
-    return HeadSource(spec, _fixed({"head.inner.*": of(f"{inner}.*"), "head.output.*": of(f"{outer}.*")}))
+    return HeadSource(spec, fixed({"head.inner.*": sources(f"{inner}.*"), "head.output.*": sources(f"{outer}.*")}))
 
 
 def linear_head(rows: str, outer: str, bias: bool = True) -> HeadSource:
@@ -25,7 +25,7 @@ def linear_head(rows: str, outer: str, bias: bool = True) -> HeadSource:
     def spec(config: JsonObject, stack: StackSpec, labels: int) -> HeadSpec:
         return HeadSpec(rows, labels, bias)
 
-    return HeadSource(spec, _fixed({"head.output.*": of(f"{outer}.*")}))
+    return HeadSource(spec, fixed({"head.output.*": sources(f"{outer}.*")}))
 
 
 def last_head(outer: str, padding: int = -1) -> HeadSource:
@@ -38,7 +38,7 @@ def last_head(outer: str, padding: int = -1) -> HeadSource:
         usual = -1 if "pad_token_id" in config.values else padding
         return HeadSpec("last", labels, bias=False, padding=config.integer("pad_token_id", usual, minimum=-1))
 
-    return HeadSource(spec, _fixed({"head.output.*": of(f"{outer}.*")}))
+    return HeadSource(spec, fixed({"head.output.*": sources(f"{outer}.*")}))
 
 
 def masked_head(
@@ -61,19 +61,15 @@ def masked_head(
         norms = NormSpec(epsilon=stack.norms.epsilon)
         return HeadSpec("each", stack.vocabulary, inner_width=width, activation=name, norm=norms)
 
-    def table(config: JsonObject, stack: StackSpec) -> Mapping[str, Part]:
-        parts = {"head.inner.*": of(f"{inner}.*"), "head.norm.*": of(f"{norm}.*")}
+    def table(config: JsonObject, stack: StackSpec) -> Mapping[str, TensorSources]:
+        parts = {"head.inner.*": sources(f"{inner}.*"), "head.norm.*": sources(f"{norm}.*")}
         return parts | tied_output(config, output, bias or f"{output}.bias", embedding)
 
     return HeadSource(spec, table, labelled=False)
 
 
-def tied_output(config: JsonObject, output: str, bias: str, embedding: str) -> dict[str, Part]:
+def tied_output(config: JsonObject, output: str, bias: str, embedding: str) -> dict[str, TensorSources]:
     """A last layer that is the embedding with a bias, or a layer of its own: the end of ``masked_head``'s table."""
     if not config.boolean("tie_word_embeddings", True):
-        return {"head.output.*": of(f"{output}.*")}
-    return {"head.output.weight": of(f"{embedding}.weight"), "head.output.bias": of(bias)}
-
-
-def _fixed(table: Mapping[str, Part]) -> Callable[[JsonObject, StackSpec], Mapping[str, Part]]:
-    return lambda config, stack: table
+        return {"head.output.*": sources(f"{output}.*")}
+    return {"head.output.weight": sources(f"{embedding}.weight"), "head.output.bias": sources(bias)}

@@ -9,23 +9,24 @@ from fastattn.weights.huggingface.encoders.architecture import (
     activation,
     count_layers,
     even_heads,
+    fixed,
     local_layers,
     rotary,
 )
 from fastattn.weights.huggingface.encoders.heads import MASKED, SEQUENCE, TOKENS, tied_output
-from fastattn.weights.tensor_mapping import Part, of
+from fastattn.weights.tensor_mapping import TensorSources, sources
 
 TABLE = {
-    "encoder.embedding.weight": of("embeddings.tok_embeddings.weight"),
-    "encoder.embedding_norm.*": of("embeddings.norm.*"),
-    "encoder.layers.#.self_attention.norm.*": of("layers.#.attn_norm.*"),
-    "encoder.layers.#.self_attention.qkv.*": of("layers.#.attn.Wqkv.*"),
-    "encoder.layers.#.self_attention.output.*": of("layers.#.attn.Wo.*"),
-    "encoder.layers.#.feed_forward.norm.*": of("layers.#.mlp_norm.*"),
-    "encoder.layers.#.feed_forward.inner.*": of("layers.#.mlp.Wi.*", piece=(0, 2)),
-    "encoder.layers.#.feed_forward.inner_linear.*": of("layers.#.mlp.Wi.*", piece=(1, 2)),
-    "encoder.layers.#.feed_forward.outer.*": of("layers.#.mlp.Wo.*"),
-    "encoder.final_norm.*": of("final_norm.*"),
+    "encoder.embedding.weight": sources("embeddings.tok_embeddings.weight"),
+    "encoder.embedding_norm.*": sources("embeddings.norm.*"),
+    "encoder.layers.#.self_attention.norm.*": sources("layers.#.attn_norm.*"),
+    "encoder.layers.#.self_attention.qkv.*": sources("layers.#.attn.Wqkv.*"),
+    "encoder.layers.#.self_attention.output.*": sources("layers.#.attn.Wo.*"),
+    "encoder.layers.#.feed_forward.norm.*": sources("layers.#.mlp_norm.*"),
+    "encoder.layers.#.feed_forward.inner.*": sources("layers.#.mlp.Wi.*", piece=(0, 2)),
+    "encoder.layers.#.feed_forward.inner_linear.*": sources("layers.#.mlp.Wi.*", piece=(1, 2)),
+    "encoder.layers.#.feed_forward.outer.*": sources("layers.#.mlp.Wo.*"),
+    "encoder.final_norm.*": sources("final_norm.*"),
 }
 
 
@@ -62,10 +63,6 @@ def _spec(config: JsonObject) -> StackSpec:
     )
 
 
-def _table(config: JsonObject, spec: StackSpec) -> dict[str, Part]:
-    return TABLE
-
-
 def _head(config: JsonObject, rows: str, outputs: int, bias: bool = True) -> HeadSpec:
     norms = NormSpec("layer", config.number("norm_eps", 1e-5), config.boolean("norm_bias", False))
     return HeadSpec(
@@ -94,22 +91,18 @@ def _masked_head(config: JsonObject, spec: StackSpec, labels: int) -> HeadSpec:
     return _head(config, "each", spec.vocabulary, config.boolean("decoder_bias", True))
 
 
-def _head_table(config: JsonObject, spec: StackSpec) -> dict[str, Part]:
-    return HEAD
-
-
-def _masked_table(config: JsonObject, spec: StackSpec) -> dict[str, Part]:
+def _masked_table(config: JsonObject, spec: StackSpec) -> dict[str, TensorSources]:
     return HEAD | tied_output(config, "decoder", "decoder.bias", "embeddings.tok_embeddings")
 
 
 HEAD = {
-    "head.inner.*": of("head.dense.*"),
-    "head.norm.*": of("head.norm.*"),
-    "head.output.*": of("classifier.*"),
+    "head.inner.*": sources("head.dense.*"),
+    "head.norm.*": sources("head.norm.*"),
+    "head.output.*": sources("classifier.*"),
 }
 HEADS = {
-    SEQUENCE: HeadSource(_sequence_head, _head_table),
-    TOKENS: HeadSource(_token_head, _head_table),
+    SEQUENCE: HeadSource(_sequence_head, fixed(HEAD)),
+    TOKENS: HeadSource(_token_head, fixed(HEAD)),
     MASKED: HeadSource(_masked_head, _masked_table, labelled=False),
 }
-ARCHITECTURE = Architecture(_spec, _table, ("model.",), ("head.", "decoder.", "classifier."), heads=HEADS)
+ARCHITECTURE = Architecture(_spec, fixed(TABLE), ("model.",), ("head.", "decoder.", "classifier."), heads=HEADS)

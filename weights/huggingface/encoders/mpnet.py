@@ -4,19 +4,20 @@ from dataclasses import replace
 
 from fastattn.spec.architecture import StackSpec
 from fastattn.weights.containers.json_file import JsonObject
-from fastattn.weights.huggingface.encoders.architecture import Architecture, refuse
+from fastattn.weights.huggingface.encoders.architecture import Architecture, fixed, refuse
 from fastattn.weights.huggingface.encoders.bert import EMBEDDING, IGNORED, LAYERS, OLD_NORM_ENDS, bert_spec
 from fastattn.weights.huggingface.encoders.roberta import HEADS
-from fastattn.weights.tensor_mapping import Part, of
+from fastattn.weights.tensor_mapping import sources
 
 PADDING = 1  # whatever config.json says: transformers does not ask it
 ATTENTION = {
-    "encoder.layers.#.self_attention.qkv.*": of(
+    "encoder.layers.#.self_attention.qkv.*": sources(
         "encoder.layer.#.attention.attn.q.*", "encoder.layer.#.attention.attn.k.*", "encoder.layer.#.attention.attn.v.*"
     ),
-    "encoder.layers.#.self_attention.output.*": of("encoder.layer.#.attention.attn.o.*"),
-    "encoder.layers.#.self_attention.norm.*": of("encoder.layer.#.attention.LayerNorm.*"),
-    "encoder.relative_bias": of("encoder.relative_attention_bias.weight"),
+    "encoder.layers.#.self_attention.output.*": sources("encoder.layer.#.attention.attn.o.*"),
+    "encoder.layers.#.self_attention.norm.*": sources("encoder.layer.#.attention.LayerNorm.*"),
+    "encoder.relative_bias": sources("encoder.relative_attention_bias.weight"),
+    "encoder.positions": sources("embeddings.position_embeddings.weight", skip=PADDING),
 }
 
 
@@ -27,9 +28,5 @@ def _spec(config: JsonObject) -> StackSpec:
     return replace(stack, positions=positions, token_types=0)
 
 
-def _table(config: JsonObject, spec: StackSpec) -> dict[str, Part]:
-    positions = of("embeddings.position_embeddings.weight", skip=PADDING)
-    return LAYERS | EMBEDDING | ATTENTION | {"encoder.positions": positions}
-
-
-ARCHITECTURE = Architecture(_spec, _table, ("mpnet.",), (*IGNORED, "lm_head."), renamed=OLD_NORM_ENDS, heads=HEADS)
+TABLE = fixed(LAYERS | EMBEDDING | ATTENTION)
+ARCHITECTURE = Architecture(_spec, TABLE, ("mpnet.",), (*IGNORED, "lm_head."), renamed=OLD_NORM_ENDS, heads=HEADS)

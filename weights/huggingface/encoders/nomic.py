@@ -7,23 +7,24 @@ from fastattn.weights.huggingface.encoders.architecture import (
     activation,
     count_layers,
     even_heads,
+    fixed,
     refuse,
     rotary,
 )
 from fastattn.weights.huggingface.encoders.heads import MASKED, SEQUENCE, TOKENS, dense_head, linear_head, masked_head
-from fastattn.weights.tensor_mapping import Part, of
+from fastattn.weights.tensor_mapping import sources
 
 TABLE = {
-    "encoder.embedding.weight": of("embeddings.word_embeddings.weight"),
-    "encoder.token_types": of("embeddings.token_type_embeddings.weight"),
-    "encoder.embedding_norm.*": of("emb_ln.*"),
-    "encoder.layers.#.self_attention.qkv.*": of("encoder.layers.#.attn.Wqkv.*"),
-    "encoder.layers.#.self_attention.output.*": of("encoder.layers.#.attn.out_proj.*"),
-    "encoder.layers.#.self_attention.norm.*": of("encoder.layers.#.norm1.*"),
-    "encoder.layers.#.feed_forward.inner.*": of("encoder.layers.#.mlp.fc12.*"),
-    "encoder.layers.#.feed_forward.inner_linear.*": of("encoder.layers.#.mlp.fc11.*"),
-    "encoder.layers.#.feed_forward.outer.*": of("encoder.layers.#.mlp.fc2.*"),
-    "encoder.layers.#.feed_forward.norm.*": of("encoder.layers.#.norm2.*"),
+    "encoder.embedding.weight": sources("embeddings.word_embeddings.weight"),
+    "encoder.token_types": sources("embeddings.token_type_embeddings.weight"),
+    "encoder.embedding_norm.*": sources("emb_ln.*"),
+    "encoder.layers.#.self_attention.qkv.*": sources("encoder.layers.#.attn.Wqkv.*"),
+    "encoder.layers.#.self_attention.output.*": sources("encoder.layers.#.attn.out_proj.*"),
+    "encoder.layers.#.self_attention.norm.*": sources("encoder.layers.#.norm1.*"),
+    "encoder.layers.#.feed_forward.inner.*": sources("encoder.layers.#.mlp.fc12.*"),
+    "encoder.layers.#.feed_forward.inner_linear.*": sources("encoder.layers.#.mlp.fc11.*"),
+    "encoder.layers.#.feed_forward.outer.*": sources("encoder.layers.#.mlp.fc2.*"),
+    "encoder.layers.#.feed_forward.norm.*": sources("encoder.layers.#.norm2.*"),
 }
 IGNORED = ("pooler.", "cls.", "classifier.", "lm_head.")
 # Its first files name their settings after GPT-2; each has a form that transformers gave it since.
@@ -75,9 +76,7 @@ def _first_spec(config: JsonObject) -> StackSpec:
         scale_attn_weights=True,
         moe_every_n_layers=0,
     )
-    gate = config.string("activation_function", "swiglu")
-    if gate not in GATES:
-        raise config.error("activation_function", f"one of {', '.join(GATES)}", gate)
+    gate = config.choice("activation_function", GATES, "swiglu")
     attention = even_heads(config, "n_embd", "n_head")
     base = config.number("rotary_emb_base", 10_000.0)
     limit = config.integer("n_positions", 2048, minimum=1)
@@ -111,8 +110,4 @@ def _stack(
     )
 
 
-def _table(config: JsonObject, spec: StackSpec) -> dict[str, Part]:
-    return TABLE
-
-
-ARCHITECTURE = Architecture(_spec, _table, ("nomic_bert.", "bert."), IGNORED, heads=HEADS)
+ARCHITECTURE = Architecture(_spec, fixed(TABLE), ("nomic_bert.", "bert."), IGNORED, heads=HEADS)

@@ -13,23 +13,23 @@ from fastattn.weights.huggingface.encoders.architecture import (
     rotary,
 )
 from fastattn.weights.huggingface.encoders.heads import SEQUENCE, TOKENS, last_head, linear_head
-from fastattn.weights.tensor_mapping import Part, of
+from fastattn.weights.tensor_mapping import TensorSources, sources
 
 TABLE = {
-    "encoder.embedding.weight": of("embed_tokens.weight"),
-    "encoder.layers.#.self_attention.norm.*": of("layers.#.input_layernorm.*"),
-    "encoder.layers.#.self_attention.query_norm.*": of("layers.#.self_attn.q_norm.*"),
-    "encoder.layers.#.self_attention.key_norm.*": of("layers.#.self_attn.k_norm.*"),
-    "encoder.layers.#.self_attention.output.*": of("layers.#.self_attn.o_proj.*"),
-    "encoder.layers.#.feed_forward.norm.*": of("layers.#.post_attention_layernorm.*"),
-    "encoder.layers.#.feed_forward.inner.*": of("layers.#.mlp.gate_proj.*"),
-    "encoder.layers.#.feed_forward.inner_linear.*": of("layers.#.mlp.up_proj.*"),
-    "encoder.layers.#.feed_forward.outer.*": of("layers.#.mlp.down_proj.*"),
-    "encoder.final_norm.*": of("norm.*"),
+    "encoder.embedding.weight": sources("embed_tokens.weight"),
+    "encoder.layers.#.self_attention.norm.*": sources("layers.#.input_layernorm.*"),
+    "encoder.layers.#.self_attention.query_norm.*": sources("layers.#.self_attn.q_norm.*"),
+    "encoder.layers.#.self_attention.key_norm.*": sources("layers.#.self_attn.k_norm.*"),
+    "encoder.layers.#.self_attention.output.*": sources("layers.#.self_attn.o_proj.*"),
+    "encoder.layers.#.feed_forward.norm.*": sources("layers.#.post_attention_layernorm.*"),
+    "encoder.layers.#.feed_forward.inner.*": sources("layers.#.mlp.gate_proj.*"),
+    "encoder.layers.#.feed_forward.inner_linear.*": sources("layers.#.mlp.up_proj.*"),
+    "encoder.layers.#.feed_forward.outer.*": sources("layers.#.mlp.down_proj.*"),
+    "encoder.final_norm.*": sources("norm.*"),
 }
 # Biases are attention's alone.
-NO_BIASES = {f"encoder.layers.#.feed_forward.{name}.bias": of(None) for name in ("inner", "inner_linear", "outer")}
-NO_OUTPUT_BIAS = {"encoder.layers.#.self_attention.output.bias": of(None)}
+NO_BIASES = {f"encoder.layers.#.feed_forward.{name}.bias": sources(None) for name in ("inner", "inner_linear", "outer")}
+NO_OUTPUT_BIAS = {"encoder.layers.#.self_attention.output.bias": sources(None)}
 IGNORED = ("lm_head.", "score.", "rotary_emb.")
 HEADS = {SEQUENCE: last_head("score"), TOKENS: linear_head("each", "score")}
 
@@ -51,16 +51,16 @@ def shared_heads(
     return AttentionSpec(heads, key_heads, width, query_scale, head_norms)
 
 
-def llama_table(spec: StackSpec) -> dict[str, Part]:
+def llama_table(spec: StackSpec) -> dict[str, TensorSources]:
     """The table of files that name their tensors as Llama's do."""
     keys = spec.attention.key_width
     names = (f"layers.#.self_attn.{part}_proj.*" for part in "qkv")
-    qkv = of(*names, rows=(spec.attention.query_width, keys, keys))
+    qkv = sources(*names, rows=(spec.attention.query_width, keys, keys))
     return TABLE | {"encoder.layers.#.self_attention.qkv.*": qkv} | (NO_BIASES if spec.biases else {})
 
 
 def _is_causal(config: JsonObject) -> bool:
-    """What config.json says; a model with code of its own, as gte-Qwen2's, may look both ways without saying so."""
+    """Whether config.json says so; a model with its own code, as gte-Qwen2's, may look both ways and not say so."""
     if config.nested("auto_map").has("AutoModel") and not config.has("is_causal"):
         raise CheckpointError(
             f"{config.where}: auto_map names code of the model's own, which may look both ways; is_causal should say so"
@@ -104,7 +104,7 @@ def _local(layers: tuple[int, ...], window: int, causal: bool) -> LocalSpec | No
     return LocalSpec(layers, before=window - 1, after=0) if causal else LocalSpec(layers, before=window, after=window)
 
 
-def _table(config: JsonObject, spec: StackSpec) -> dict[str, Part]:
+def _table(config: JsonObject, spec: StackSpec) -> dict[str, TensorSources]:
     # Qwen 2 has biases of queries, keys and values.
     return llama_table(spec) | (NO_OUTPUT_BIAS if spec.biases and not spec.attention.head_norms else {})
 

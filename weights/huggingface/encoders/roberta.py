@@ -12,7 +12,7 @@ from fastattn.weights.huggingface.encoders.heads import (
     linear_head,
     masked_head,
 )
-from fastattn.weights.tensor_mapping import Part, of
+from fastattn.weights.tensor_mapping import TensorSources, sources
 
 HEADS = {
     SEQUENCE: dense_head("first", "classifier.dense", "classifier.out_proj", "tanh"),
@@ -25,8 +25,8 @@ def _spec(config: JsonObject) -> StackSpec:
     return bert_spec(config, config.integer("pad_token_id", 1))
 
 
-def _table(config: JsonObject, spec: StackSpec) -> dict[str, Part]:
-    positions = of("embeddings.position_embeddings.weight", skip=spec.positions.padding)
+def _table(config: JsonObject, spec: StackSpec) -> dict[str, TensorSources]:
+    positions = sources("embeddings.position_embeddings.weight", skip=spec.positions.padding)
     return LAYERS | EMBEDDING | {"encoder.positions": positions}
 
 

@@ -4,25 +4,25 @@ from fastattn.spec.architecture import AttentionSpec, FeedForwardSpec, NormSpec,
 from fastattn.weights.containers.json_file import JsonObject
 from fastattn.weights.huggingface.encoders.architecture import Architecture, count_layers
 from fastattn.weights.huggingface.weights import ACTIVATIONS
-from fastattn.weights.tensor_mapping import Part, of
+from fastattn.weights.tensor_mapping import TensorSources, sources
 
 BLOCK = "encoder.block.#.layer"
 TABLE = {
-    "encoder.embedding.weight": of("shared.weight"),
-    "encoder.relative_bias": of("encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight"),
-    "encoder.layers.#.self_attention.norm.*": of(f"{BLOCK}.0.layer_norm.*"),
-    "encoder.layers.#.self_attention.qkv.*": of(
+    "encoder.embedding.weight": sources("shared.weight"),
+    "encoder.relative_bias": sources("encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight"),
+    "encoder.layers.#.self_attention.norm.*": sources(f"{BLOCK}.0.layer_norm.*"),
+    "encoder.layers.#.self_attention.qkv.*": sources(
         f"{BLOCK}.0.SelfAttention.q.*", f"{BLOCK}.0.SelfAttention.k.*", f"{BLOCK}.0.SelfAttention.v.*"
     ),
-    "encoder.layers.#.self_attention.output.*": of(f"{BLOCK}.0.SelfAttention.o.*"),
-    "encoder.layers.#.feed_forward.norm.*": of(f"{BLOCK}.1.layer_norm.*"),
-    "encoder.layers.#.feed_forward.outer.*": of(f"{BLOCK}.1.DenseReluDense.wo.*"),
-    "encoder.final_norm.*": of("encoder.final_layer_norm.*"),
+    "encoder.layers.#.self_attention.output.*": sources(f"{BLOCK}.0.SelfAttention.o.*"),
+    "encoder.layers.#.feed_forward.norm.*": sources(f"{BLOCK}.1.layer_norm.*"),
+    "encoder.layers.#.feed_forward.outer.*": sources(f"{BLOCK}.1.DenseReluDense.wo.*"),
+    "encoder.final_norm.*": sources("encoder.final_layer_norm.*"),
 }
-PLAIN = {"encoder.layers.#.feed_forward.inner.*": of(f"{BLOCK}.1.DenseReluDense.wi.*")}
+PLAIN = {"encoder.layers.#.feed_forward.inner.*": sources(f"{BLOCK}.1.DenseReluDense.wi.*")}
 GATED = {
-    "encoder.layers.#.feed_forward.inner.*": of(f"{BLOCK}.1.DenseReluDense.wi_0.*"),
-    "encoder.layers.#.feed_forward.inner_linear.*": of(f"{BLOCK}.1.DenseReluDense.wi_1.*"),
+    "encoder.layers.#.feed_forward.inner.*": sources(f"{BLOCK}.1.DenseReluDense.wi_0.*"),
+    "encoder.layers.#.feed_forward.inner_linear.*": sources(f"{BLOCK}.1.DenseReluDense.wi_1.*"),
 }
 
 
@@ -54,7 +54,7 @@ def _feed_forward(config: JsonObject) -> FeedForwardSpec:
     return FeedForwardSpec(config.integer("d_ff", minimum=1), ACTIVATIONS[theirs], gated)
 
 
-def _table(config: JsonObject, spec: StackSpec) -> dict[str, Part]:
+def _table(config: JsonObject, spec: StackSpec) -> dict[str, TensorSources]:
     return TABLE | (GATED if spec.feed_forward.gated else PLAIN)
 
 

@@ -1,4 +1,4 @@
-"""Plans of tensors: what a table's entries make of arrays, what is copied, and a report of all that does not fit."""
+"""The mapping of tensors: what an entry makes of arrays, what is copied, and a report of all that does not fit."""
 
 import json
 import re
@@ -19,13 +19,13 @@ from fastattn.weights.marian.item import Item
 from fastattn.weights.native.arrays import MULTIPLIER, SavedTensor
 from fastattn.weights.tensor_mapping import (
     FirstRow,
-    Part,
-    canonical_parts,
-    check_parts,
+    TensorSources,
+    canonical_sources,
+    check_sources,
     identity,
     make_tensors,
-    of,
-    plan_tensors,
+    map_tensors,
+    sources,
     zeros,
 )
 from tests.models.tiny_models import random_checkpoint
@@ -65,24 +65,24 @@ VECTOR = counting(2, start=7)
 @pytest.mark.parametrize(
     ("part", "expected"),
     [
-        (of("a", shape=(2, 3)), A.stored),
-        (of("a", "b", shape=(4, 3)), np.concatenate([A.stored, B.stored])),
-        (of("a", "b", transposed=True, shape=(6, 2)), np.concatenate([A.stored.T, B.stored.T])),
-        (of("a", offset=1.0, shape=(2, 3)), A.stored + 1),
-        (of("a", plus=FirstRow("row", 4), shape=(2, 3)), A.stored + ROW.stored[0]),
-        (of("a", plus=FirstRow("row", 4, scale=0.5), shape=(2, 3)), A.stored + ROW.stored[0] / 2),
-        (of("v", shape=(2,)), VECTOR.stored),
-        (of(None, "v", shape=(4,)), np.array([0, 0, 7, 8])),
-        (of("flat", flat=True, shape=(3,)), np.arange(3)),
-        (of("nothing", absent=zeros, shape=(2, 3)), np.zeros((2, 3))),
-        (of("a", absent=zeros, shape=(2, 3)), A.stored),
-        (of(absent=identity, shape=(3, 3)), np.eye(3)),
+        (sources("a", shape=(2, 3)), A.stored),
+        (sources("a", "b", shape=(4, 3)), np.concatenate([A.stored, B.stored])),
+        (sources("a", "b", transposed=True, shape=(6, 2)), np.concatenate([A.stored.T, B.stored.T])),
+        (sources("a", offset=1.0, shape=(2, 3)), A.stored + 1),
+        (sources("a", plus=FirstRow("row", 4), shape=(2, 3)), A.stored + ROW.stored[0]),
+        (sources("a", plus=FirstRow("row", 4, scale=0.5), shape=(2, 3)), A.stored + ROW.stored[0] / 2),
+        (sources("v", shape=(2,)), VECTOR.stored),
+        (sources(None, "v", shape=(4,)), np.array([0, 0, 7, 8])),
+        (sources("flat", flat=True, shape=(3,)), np.arange(3)),
+        (sources("nothing", absent=zeros, shape=(2, 3)), np.zeros((2, 3))),
+        (sources("a", absent=zeros, shape=(2, 3)), A.stored),
+        (sources(absent=identity, shape=(3, 3)), np.eye(3)),
     ],
 )
-def test_what_an_entry_makes_of_arrays(part: Part, expected: np.ndarray) -> None:
+def test_what_an_entry_makes_of_arrays(part: TensorSources, expected: np.ndarray) -> None:
     everything = {"a": A, "b": B, "row": ROW, "v": VECTOR, "flat": counting(1, 3)}
-    stored = {name: array for name, array in everything.items() if name in part.sources}
-    check_parts({"x.weight": part}, stored, "here", "misfit")
+    stored = {name: array for name, array in everything.items() if name in part.source_shapes}
+    check_sources({"x.weight": part}, stored, "here", "misfit")
     (made,) = make_tensors({"x.weight": part}, stored).values()
     np.testing.assert_array_equal(made, expected)
     assert made.dtype == np.float32 and made.shape == part.shape
@@ -90,22 +90,22 @@ def test_what_an_entry_makes_of_arrays(part: Part, expected: np.ndarray) -> None
 
 def test_a_vector_is_no_row_unless_it_may_be_one() -> None:
     stored = {"row": counting(1, 3), "matrix": Plain(np.zeros((1, 2, 3), np.float32))}
-    check_parts({"x": of("row", flat=True, shape=(3,))}, {"row": stored["row"]}, "here", "misfit")
-    parts = {"x": of("row", shape=(3,)), "y": of("matrix", flat=True, shape=(2, 3))}
+    check_sources({"x": sources("row", flat=True, shape=(3,))}, {"row": stored["row"]}, "here", "misfit")
+    parts = {"x": sources("row", shape=(3,)), "y": sources("matrix", flat=True, shape=(2, 3))}
     with pytest.raises(
         CheckpointError, match=r"row should be \[3\], is \[1, 3\]; matrix should be \[2, 3\], is \[1, 2, 3\]"
     ):
-        check_parts(parts, stored, "here", "misfit")
+        check_sources(parts, stored, "here", "misfit")
 
 
 def test_int8_stays_so_where_all_that_is_joined_is_int8_and_a_weight() -> None:
     stored = {"a": int8(2, 3, 0.5), "b": int8(2, 3, 2.0), "f": A}
     parts = {
-        "both.weight": of("a", "b", shape=(4, 3)),
-        "turned.weight": of("a", transposed=True, shape=(3, 2)),
-        "mixed.weight": of("a", "f", shape=(4, 3)),
-        "a.weight": of("a", shape=(2, 3)),
-        "positions": of("a", shape=(2, 3)),
+        "both.weight": sources("a", "b", shape=(4, 3)),
+        "turned.weight": sources("a", transposed=True, shape=(3, 2)),
+        "mixed.weight": sources("a", "f", shape=(4, 3)),
+        "a.weight": sources("a", shape=(2, 3)),
+        "positions": sources("a", shape=(2, 3)),
     }
     made = make_tensors(parts, stored)
     both, transposed = made["both.weight"], made["turned.weight"]
@@ -120,8 +120,10 @@ def test_int8_stays_so_where_all_that_is_joined_is_int8_and_a_weight() -> None:
 def test_an_array_is_not_copied_and_made_once_whatever_its_names() -> None:
     stored = {"a": A, "alias": A, "b": B, "q": int8(2, 3, 0.5)}
     names = {"one": "a", "two": "alias", "other": "b"}
-    parts = {f"{ours}.weight": of(theirs, shape=(2, 3)) for ours, theirs in names.items()}
-    parts |= {f"joined{i}.weight": of("a", "b", shape=(4, 3)) for i in range(2)} | {"q.weight": of("q", shape=(2, 3))}
+    parts = {f"{ours}.weight": sources(theirs, shape=(2, 3)) for ours, theirs in names.items()}
+    parts |= {f"joined{i}.weight": sources("a", "b", shape=(4, 3)) for i in range(2)} | {
+        "q.weight": sources("q", shape=(2, 3))
+    }
     made = make_tensors(parts, stored)
     assert made["one.weight"] is A.stored and made["other.weight"] is B.stored
     assert made["one.weight"] is made["two.weight"] and made["joined0.weight"] is made["joined1.weight"]
@@ -174,39 +176,39 @@ def model(**changes) -> ModelSpec:
 
 def test_signs_are_filled_in_and_the_nearest_key_is_taken() -> None:
     table = {
-        "STACK.embedding.weight": of("STACK-words"),
-        "encoder.embedding.weight": of("source"),
-        "STACK.layers.#.self_attention.qkv.*": of("STACK-#-q-*", "STACK-#-k-*", "STACK-#-v-*", ends=("w", "b")),
-        "STACK.layers.#.self_attention.qkv.bias": of("STACK-bias-#"),
-        "STACK.layers.#.self_attention.norm.*": of("#/*"),
+        "STACK.embedding.weight": sources("STACK-words"),
+        "encoder.embedding.weight": sources("source"),
+        "STACK.layers.#.self_attention.qkv.*": sources("STACK-#-q-*", "STACK-#-k-*", "STACK-#-v-*", ends=("w", "b")),
+        "STACK.layers.#.self_attention.qkv.bias": sources("STACK-bias-#"),
+        "STACK.layers.#.self_attention.norm.*": sources("#/*"),
     }
     spec = model()
-    rest = {re.sub(r"\d", "#", name): of("rest") for name in tensor_shapes(spec)}
+    rest = {re.sub(r"\d", "#", name): sources("rest") for name in tensor_shapes(spec)}
     told = ("embedding.weight", "self_attention.qkv.", "self_attention.norm.")
     rest = {name: entry for name, entry in rest.items() if not any(part in name for part in told)}
-    parts = plan_tensors(table | rest, spec, {"encoder": (1, 2), "decoder": (7, 7)})
+    parts = map_tensors(table | rest, spec, {"encoder": (1, 2), "decoder": (7, 7)})
     assert parts["encoder.embedding.weight"].names == ("source",)
     assert parts["decoder.embedding.weight"].names == ("decoder-words",)
     qkv = parts["decoder.layers.1.self_attention.qkv.weight"]
-    assert qkv.sources == dict.fromkeys(("decoder-7-q-w", "decoder-7-k-w", "decoder-7-v-w"), (16, 16))
-    assert parts["encoder.layers.1.self_attention.qkv.bias"].sources == {"encoder-bias-2": (48,)}
+    assert qkv.source_shapes == dict.fromkeys(("decoder-7-q-w", "decoder-7-k-w", "decoder-7-v-w"), (16, 16))
+    assert parts["encoder.layers.1.self_attention.qkv.bias"].source_shapes == {"encoder-bias-2": (48,)}
     assert parts["encoder.layers.0.self_attention.norm.bias"].names == ("1/bias",)
     assert list(parts) == list(tensor_shapes(spec))
 
 
 def test_a_table_without_a_tensor_that_a_model_has_is_at_fault() -> None:
     with pytest.raises(LookupError, match=r"none of encoder.embedding.weight, encoder.embedding.\*, STACK.embedding.w"):
-        plan_tensors({}, model())
+        map_tensors({}, model())
 
 
 def test_a_report_tells_of_each_kind_and_ends(tmp_path: Path) -> None:
     """Of files with thousands of arrays too, whose names may have any length."""
-    parts = canonical_parts(model(layers=30))
+    parts = canonical_sources(model(layers=30))
     fitting = {name: Plain(np.zeros(part.shape, np.float32)) for name, part in parts.items()}
     stored: dict = {f"strange{'e' * 10_000}{i}": counting(2, 3) for i in range(5000)}
     stored |= {name: counting(1, 1, 1) for name in list(fitting)[100:200]} | dict(list(fitting.items())[200:])
     with pytest.raises(CheckpointError) as caught:
-        check_parts(parts, stored, "here", "tensors do not fit")
+        check_sources(parts, stored, "here", "tensors do not fit")
     message = str(caught.value)
     assert message.startswith("here: tensors do not fit: missing encoder.embedding.weight [19, 16]; missing")
     for part in ("and 80 more missing; unexpected strange", "and 4980 more unexpected; encoder.", "80 more misshapen"):
