@@ -110,7 +110,7 @@ SENTENCES = [
     for (subject, rest), action, place in product(
         (
             ("A man", "."),
-            ("The two children next wrapper", ", although nobody had asked them to and it was getting late already."),
+            ("The two children next door", ", although nobody had asked them to and it was getting late already."),
             ("My sister's doctor", " on Monday, 14 March 2022, at 9:30."),
             ("Nobody", "?"),
             ("The committee that was elected last year by the members of the union", "!"),
