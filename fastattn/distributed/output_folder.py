@@ -99,7 +99,7 @@ class OutputFolder:
         """The record of a block whose part is there as it was written, or None."""
         return self._believed(number, self._store.size(self._part(number)))
 
-    def place(self, number: int, data: Buffer, record: Record) -> Record:
+    def write_block(self, number: int, data: Buffer, record: Record) -> Record:
         """Write a block's part, then its record, with its number, the part's name, bytes and digest, which is returned.
 
         record  with the rest of ``_FIELDS``, else the block counts as unfinished; more is kept as it is

@@ -15,11 +15,12 @@ from click.testing import CliRunner
 from fastattn.cli.entry import commands
 from fastattn.decoding.options import DecodingOptions
 from fastattn.distributed import block_worker, blocks
-from fastattn.distributed.batch import BatchRequest, BatchRun, Summary, Where
+from fastattn.distributed.batch import BatchRequest, BatchRun, Summary
+from fastattn.distributed.block_models import Answers, BlockTranslator
+from fastattn.distributed.blocks import read_block
+from fastattn.distributed.cluster import ClusterOptions
 from fastattn.distributed.output_folder import OutputFolder
-from fastattn.distributed.rows import read_block
 from fastattn.distributed.storage import InputFile
-from fastattn.distributed.workers import Answers, BlockTranslator
 from fastattn.errors import CheckpointError, FastattnError, InputError
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.text_spec import DecodingSettings
@@ -262,7 +263,7 @@ def test_another_job_is_refused_with_what_differs(request_for, texts, encoder, t
         ([more], {}, f"(new: {more}; gone: {texts})"),
     ):
         with pytest.raises(InputError, match="out holds another job: .*; name another folder$") as raised:
-            BatchRun(request_for(*inputs, **changed)).run(Where())
+            BatchRun(request_for(*inputs, **changed)).run(ClusterOptions())
         assert message in str(raised.value)
 
 
@@ -365,7 +366,7 @@ def test_outputs_that_are_refused(out, message, request_for, texts, tmp_path):
     pytest.importorskip("ray", reason="jobs run on fastattn[ray]")
     out = str(tmp_path / out) if out == texts.name else out
     with pytest.raises(InputError, match=message):
-        BatchRun(request_for(texts, out=out)).run(Where())
+        BatchRun(request_for(texts, out=out)).run(ClusterOptions())
 
 
 @pytest.fixture

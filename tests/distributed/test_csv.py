@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastattn.distributed import formats as forms
-from fastattn.distributed.blocks import cut
-from fastattn.distributed.rows import read_block
+from fastattn.distributed.blocks import cut, read_block
 from fastattn.distributed.storage import find_files
 from fastattn.errors import InputError
 from fastattn.system import files

@@ -7,8 +7,8 @@ import pytest
 pytest.importorskip("pyarrow", reason="jobs over files need the extra fastattn[ray]")
 
 from fastattn.distributed import estimate
-from fastattn.distributed.batch import BatchRequest, BatchRun, Where
-from fastattn.distributed.cluster import Host
+from fastattn.distributed.batch import BatchRequest, BatchRun
+from fastattn.distributed.cluster import ClusterOptions, Host
 from fastattn.weights.native import convert
 from tests.models.tiny_models import random_checkpoint
 
@@ -42,6 +42,6 @@ def test_the_cluster_is_the_one_of_the_job(given, variable, asked, batch, monkey
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     if variable is not None:
         monkeypatch.setenv("RAY_ADDRESS", variable)
-    told = estimate.estimate(batch, Where(address=given, cores=1))
+    told = estimate.estimate(batch, ClusterOptions(address=given, cores=1))
     assert (found, told.actors) == (asked, 6 if asked else 1)
     assert (told.blocks, told.rows, told.cores) == (10, 40, 1) and told.rate > 0

@@ -11,8 +11,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastattn.distributed.blocks import cut
-from fastattn.distributed.rows import read_block
+from fastattn.distributed.blocks import cut, read_block
 from fastattn.distributed.storage import find_files
 from fastattn.distributed.writing import as_file
 from fastattn.errors import InputError

@@ -7,8 +7,7 @@ pytest.importorskip("moto.server", reason="moto is the object store of these tes
 
 from moto.server import ThreadedMotoServer
 
-from fastattn.distributed.blocks import cut
-from fastattn.distributed.rows import read_block
+from fastattn.distributed.blocks import cut, read_block
 from fastattn.distributed.storage import filesystem, find_files, input_with
 from fastattn.errors import InputError
 

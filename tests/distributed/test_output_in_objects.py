@@ -59,7 +59,7 @@ def test_the_next_run_finds_what_is_finished(url):
         assert first.begin(some_job()) == some_job()
         assert first.finished() == {}
         first.set_aside(2, b"{}\n", ASIDE)
-        placed = {number: first.place(number, b"x" * number, RECORD) for number in (0, 2)}
+        placed = {number: first.write_block(number, b"x" * number, RECORD) for number in (0, 2)}
         check()
     second = OutputFolder(f"{url}&allow_delayed_open=true", "parquet")
     with second.hold():
@@ -74,8 +74,8 @@ def test_the_next_run_finds_what_is_finished(url):
 
 def test_a_part_of_another_size_is_not_finished(url):
     folder = OutputFolder(url, "parquet")
-    folder.place(0, b"rows", RECORD)
-    folder.place(1, b"rows", RECORD)
+    folder.write_block(0, b"rows", RECORD)
+    folder.write_block(1, b"rows", RECORD)
     put(url, "part-00000000.parquet", b"row")
     put(url, "_fastattn/finished/00000002.json", b"{")
     assert list(folder.finished()) == [1]
@@ -152,7 +152,7 @@ class Slow:
 
 folder = OutputFolder(sys.argv[1], "parquet")
 folder._store._filesystem = Slow(folder._store._filesystem)
-folder.place(7, b"x" * 20_000_000, {"rows": 1})
+folder.write_block(7, b"x" * 20_000_000, {"rows": 1})
 """
 
 
@@ -161,7 +161,7 @@ def test_a_writer_that_is_killed_leaves_no_object(url):
         pass
     assert objects(url) == []
     folder = OutputFolder(url, "parquet")
-    folder.place(7, b"x" * 20_000_000, RECORD)
+    folder.write_block(7, b"x" * 20_000_000, RECORD)
     assert list(folder.finished()) == [7]
 
 
@@ -169,7 +169,7 @@ def test_what_cannot_be_written_is_one_line_without_secrets(server, monkeypatch)
     monkeypatch.setattr(object_store, "_WAITS", (0.0,))
     url = f"s3://testing:hidden@no-such-bucket/out?{server}"
     with pytest.raises(StorageError) as raised:
-        OutputFolder(url, "parquet").place(0, b"rows", RECORD)
+        OutputFolder(url, "parquet").write_block(0, b"rows", RECORD)
     message = str(raised.value)
     assert message.startswith("cannot write s3://no-such-bucket/out/part-00000000.parquet: ")
     assert "NO_SUCH_BUCKET" in message and "\n" not in message and "hidden" not in message

@@ -15,9 +15,8 @@ import pyarrow.parquet as pq
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastattn.distributed.blocks import cut
+from fastattn.distributed.blocks import cut, read_block
 from fastattn.distributed.formats import parquet
-from fastattn.distributed.rows import read_block
 from fastattn.distributed.storage import find_files
 from fastattn.errors import FastattnError, InputError
 from fastattn.system import files
@@ -234,7 +233,7 @@ MUTANTS = """
 import sys
 from pathlib import Path
 from fastattn.distributed.blocks import cut
-from fastattn.distributed.rows import read_block
+from fastattn.distributed.blocks import read_block
 from fastattn.distributed.storage import find_files
 from fastattn.errors import FastattnError
 

@@ -3,9 +3,8 @@
 from collections.abc import Iterable
 from typing import Protocol
 
-from fastattn.distributed.blocks import CorpusBlock
 from fastattn.distributed.formats import csv, json_lines, parquet, text
-from fastattn.distributed.rows import BlockRows
+from fastattn.distributed.formats.rows import BlockRows, CorpusBlock
 from fastattn.distributed.storage import InputFile
 from fastattn.errors import check_known
 
