@@ -9,21 +9,12 @@ pytest.importorskip("ray", reason="jobs run on fastattn[ray]")
 
 from fastattn.distributed import batch as batch_module
 from fastattn.distributed import block_worker
-from fastattn.distributed.batch import BatchRequest, BatchRun
+from fastattn.distributed.batch import BatchRun
 from fastattn.distributed.block_worker import STOPPED, BlockWorker
 from fastattn.distributed.cluster import ClusterOptions
 from fastattn.distributed.model_source import ModelSource
 from fastattn.distributed.output_folder import OutputFolder
 from fastattn.errors import InputError
-from fastattn.weights.native import convert
-from tests.models.tiny_models import random_checkpoint
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    path = tmp_path_factory.mktemp("model")
-    convert.write(path, random_checkpoint(21), "float32")
-    return path
 
 
 @pytest.fixture
@@ -36,15 +27,9 @@ def folder(tmp_path):
 
 
 @pytest.fixture
-def batch(model, folder, tmp_path):
-    def made(**changed):
-        options = {"beam_size": 1, "max_decoding_length": 4}
-        asked = {"column": "text", "output": "translation", "options": options, "size": 9}
-        return BatchRun(
-            BatchRequest("translate", [str(folder)], str(tmp_path / "out"), str(model), model, **asked | changed)
-        )
-
-    return made
+def batch(request_for, folder):
+    short = {"beam_size": 1, "max_decoding_length": 4}
+    return lambda **changed: BatchRun(request_for(folder, **{"options": short, "size": 9} | changed))
 
 
 def worker(job, out):

@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import re
+import shutil
 
 import pytest
 
@@ -16,18 +17,14 @@ from click.testing import CliRunner
 
 from fastattn.cli.entry import commands
 from fastattn.distributed import driver
-from fastattn.distributed.batch import BatchRequest, BatchRun
+from fastattn.distributed.batch import BatchRun
 from fastattn.distributed.cluster import ClusterOptions
 from fastattn.distributed.output_folder import OutputFolder
 from fastattn.errors import FastattnError, InputError
-from fastattn.weights.native import convert
 from tests.distributed import nodes
-from tests.models.tiny_models import random_checkpoint
+from tests.distributed.jobs import TEXTS
 
 pytestmark = nodes.WARNINGS
-
-TEXTS = [" ".join(f"w{(7 * n + k) % 16}" for k in range(1 + n % 5)) for n in range(40)]
-QUICK = {"beam_size": 1, "max_decoding_length": 9}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -46,11 +43,8 @@ def cluster():
 
 
 @pytest.fixture
-def model(tmp_path):
-    path = tmp_path / "model"
-    path.mkdir()
-    convert.write(path, random_checkpoint(21), "float32")
-    return path
+def model(translator, tmp_path):
+    return shutil.copytree(translator, tmp_path / "model")
 
 
 @pytest.fixture
@@ -59,14 +53,9 @@ def out(tmp_path):
 
 
 @pytest.fixture
-def batch(model, out):
+def batch(request_for, model, out):
     """A function that makes a job over a file."""
-
-    def made(path, **changed):
-        asked = {"column": "text", "output": "translation", "options": QUICK}
-        return BatchRun(BatchRequest("translate", [str(path)], str(out), str(model), model, **asked | changed))
-
-    return made
+    return lambda path, **changed: BatchRun(request_for(path, model=str(model), path=model, out=str(out), **changed))
 
 
 @pytest.fixture
