@@ -30,7 +30,7 @@ PARTS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "shortlist": (("decoding.candidates", "Candidates", "select_outputs"),),
     "encoder": (("models.encoder_decoder", "EncoderDecoder", "encode"),),
     "admission": (("decoding.worker", "", "begin"),),
-    "steps": (("decoding.worker", "Worker", "_step"),),
+    "steps": (("decoding.worker", "DecodingWorker", "_step"),),
     "tokens": (("translation.presentation", "Presentation", "tokens"),),
     "joining": (
         ("translation.presentation", "Presentation", "join"),

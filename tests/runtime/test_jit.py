@@ -85,10 +85,10 @@ Compiling(Progress())
 ones = np.ones((3, 8), np.float32)
 operations.layer_norm(ones, ones[0], None, 1e-5)
 operations.linear(ones, operations.pack_linear(ones))
-classes = "encoder.Encoder", "translator.Translator", "sparse_encoder.SparseEncoder"
-classes += ("masked_language_model.MaskedLanguageModel",)
+classes = "encoders.encoder.Encoder", "translation.translator.Translator", "encoders.sparse_encoder.SparseEncoder"
+classes += ("encoders.masked_language_model.MaskedLanguageModel",)
 with contextlib.ExitStack() as stack:
-    for name in (*(f"{name}.from_checkpoint" for name in classes), "vector_search.semantic_search"):
+    for name in (*(f"{name}.from_checkpoint" for name in classes), "vectors.search.semantic_search"):
         stack.enter_context(mock.patch(f"fastattn.{name}"))
     commands.main(["warmup"])
 """

@@ -40,8 +40,9 @@ def test_all_that_kernels_import_is_among_the_sources() -> None:
                 if (PACKAGE / file).is_file():
                     assert file in found, f"{name} imports {module}"
     assert {"runtime/program_code.py", "runtime/pool_code.py"} <= found, "which are named where they are called"
-    assert {"spec.py", "simd/emit.py", "runtime/loop.py", "runtime/__init__.py", "simd/constants.py"} <= found
-    assert not {name for name in found if name.startswith(("models/", "decoding/", "cli/", "weights/", "operations/"))}
+    named = "spec/architecture.py", "simd/emit.py", "runtime/loop.py", "runtime/__init__.py", "simd/constants.py"
+    assert set(named) <= found
+    assert not {name for name in found if name.startswith(("models/", "decoding/", "cli/", "weights/", "ops/cpu/"))}
 
 
 @pytest.fixture(scope="module")
@@ -62,8 +63,8 @@ def test_each_source_changes_the_folder(tree: Path, name: str) -> None:
 
 
 def test_the_order_of_activations_changes_the_folder(tree: Path) -> None:
-    """Their places in spec.py are the codes by which kernels know them."""
-    before, path = sources_digest(tree), tree / "spec.py"
+    """Their places in spec/architecture.py are the codes by which kernels know them."""
+    before, path = sources_digest(tree), tree / "spec/architecture.py"
     contents = path.read_text("utf-8")
     assert '"relu", "gelu"' in contents
     path.write_text(contents.replace('"relu", "gelu"', '"gelu", "relu"'), "utf-8")
@@ -73,7 +74,7 @@ def test_the_order_of_activations_changes_the_folder(tree: Path) -> None:
 
 
 def test_a_source_that_only_others_import_changes_nothing(tree: Path) -> None:
-    before, path = sources_digest(tree), tree / "translator.py"
+    before, path = sources_digest(tree), tree / "translation/translator.py"
     path.write_text(path.read_text("utf-8") + "\n", "utf-8")
     assert sources_digest(tree) == before
 
@@ -189,14 +190,14 @@ def test_a_link_to_the_sources_changes_nothing(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(sources, "_PACKAGE", package)
     look = sources._Look(dict(sources._statuses(package)), 0)
     monkeypatch.setattr(sources, "_at_first", lambda: look)
-    (tmp_path / "link").hardlink_to(package / "spec.py")
-    (package / "translator.py").write_text("")  # no source of kernels
+    (tmp_path / "link").hardlink_to(package / "spec/architecture.py")
+    (package / "translation/translator.py").write_text("")  # no source of kernels
     sources.check_sources()
-    (package / "spec.py").touch()
-    with pytest.raises(FastattnError, match=r"^spec\.py of fastattn was changed while"):
+    (package / "spec/architecture.py").touch()
+    with pytest.raises(FastattnError, match=r"^spec/architecture\.py of fastattn was changed while"):
         sources.check_sources()
-    (package / "spec.py").unlink()
-    with pytest.raises(FastattnError, match=r"^spec\.py of fastattn was changed while"):
+    (package / "spec/architecture.py").unlink()
+    with pytest.raises(FastattnError, match=r"^spec/architecture\.py of fastattn was changed while"):
         sources.check_sources()
 
 
@@ -207,7 +208,7 @@ def test_a_digest_is_remembered(tree: Path, tmp_path: Path, monkeypatch: pytest.
     (memory,) = (tmp_path / "kernels").iterdir()
     memory.write_text(memory.read_text().replace(digest, "remembered"))
     assert sources_digest(tree) == "remembered"
-    (tree / "spec.py").touch()
+    (tree / "spec/architecture.py").touch()
     assert sources_digest(tree) == digest
 
 

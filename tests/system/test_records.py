@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fastattn.spec import architecture as spec
-from fastattn.spec.architecture import text_spec
+from fastattn.spec import text_spec
 from fastattn.system import records
 
 # As if only the type checker's meaning of the name counted: mypy takes it for Python's own.
