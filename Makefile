@@ -23,7 +23,7 @@ help:
 	@echo "make test-distributed  the tests of fastattn[ray], in an environment of their own (ARGS=... goes to pytest)"
 	@echo "make slow    set up, run the tests that take minutes (ARGS=... goes to pytest)"
 	@echo "make everywhere  the tests as on other machines: fewer CPU features, no network, ... (ARGS=... names some)"
-	@echo "make mutants mutation testing: bugs that no test finds, ten minutes (ARGS=... goes to tests/clone/run_mutants.py)"
+	@echo "make mutants mutation testing: bugs that no test finds, half an hour (ARGS=... goes to tests/clone/run_mutants.py)"
 	@echo "make check   format, lint, types, import table"
 	@echo "make bench   run the benchmarks               (ARGS=... goes to them)"
 	@echo "make dist    a wheel and an sdist in dist/, tried out in every installed Python from 3.10 on"
