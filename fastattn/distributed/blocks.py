@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from itertools import islice
 
-from fastattn.distributed.formats import form_named
+from fastattn.distributed.formats import FORMATS
 from fastattn.distributed.formats.rows import BlockRows, CorpusBlock
 from fastattn.distributed.storage import InputFile
 from fastattn.errors import InputError, check_count
@@ -37,7 +37,7 @@ def cut(files: Sequence[InputFile], column: str, block_bytes: int) -> list[Corpu
         )
 
     def parts_of(file: InputFile) -> list[tuple[int, int, int]]:
-        return list(islice(form_named(file.form).cut(file, column, block_bytes), _MOST_BLOCKS + 1))
+        return list(islice(FORMATS[file.form].cut(file, column, block_bytes), _MOST_BLOCKS + 1))
 
     blocks: list[CorpusBlock] = []
     for file, parts in zip(files, map_in_threads(parts_of, files, _READERS), strict=True):
@@ -50,4 +50,4 @@ def cut(files: Sequence[InputFile], column: str, block_bytes: int) -> list[Corpu
 
 def read_block(block: CorpusBlock, column: str) -> BlockRows:
     """Read a block's rows, as ``cut`` has checked the column; InputError or FastattnError where it cannot be read."""
-    return form_named(block.form).read(block, column)
+    return FORMATS[block.form].read(block, column)

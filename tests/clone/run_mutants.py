@@ -6,8 +6,8 @@
 
 A mutant is a copy of the tree in which one comparison, operator, number, truth value or condition is another. The tests
 of its package are run until the first failure, those of its file first; a mutant that they all pass has survived: a gap
-in the tests, or a change that makes no difference. Messages of errors are left as they are. Printed are the survivors, by file
-and line, and how many of how many were caught; a mutant that takes far longer than the tests do counts as caught.
+in the tests, or a change that makes no difference. Messages of errors are left as they are. Printed are the survivors,
+by file and line, and how many of how many were caught; a mutant that takes far longer than the tests counts as caught.
 
 Why not mutmut or cosmic-ray: neither maps weights/ to fastattn.weights, and the latter runs all tests on each mutant.
 """
@@ -36,7 +36,7 @@ from fastattn.system.progress import Progress
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("fastattn/decoding", "fastattn/text", "weights")
 SAMPLE = 100
-MOST_MEMORY = 8 << 30  # bytes a process; a loop that does not end may well grow
+MOST_MEMORY = 16 << 30  # bytes a process; a loop that does not end may well grow
 
 OTHERS: dict[type, type] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
