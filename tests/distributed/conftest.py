@@ -54,6 +54,21 @@ def path(request, tmp_path_factory):
     return tmp_path_factory.mktemp("input") / f"a{request.module.SUFFIX}"
 
 
+@pytest.fixture(scope="session")
+def store_options():
+    """The options of URLs that lead to a server of S3, which any bucket may be made in."""
+    server = pytest.importorskip("moto.server", reason="moto[server] is the object store of these tests")
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            patch.setenv(name, "testing")
+        patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+        running = server.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+        running.start()
+        endpoint = "http://127.0.0.1:{1}".format(*running.get_host_and_port())
+        yield f"endpoint_override={endpoint}&scheme=http&region=us-east-1&allow_bucket_creation=true"
+        running.stop()
+
+
 @pytest.fixture
 def out(tmp_path):
     return tmp_path / "out"

@@ -56,6 +56,14 @@ RECORD = {
     "host": "there",
 }
 ASIDE = {"rows": 1, "error": "it failed"}
+# For ``process``: holds an output folder.
+HOLD = """
+import sys, time
+from fastattn.distributed.output_folder import OutputFolder
+with OutputFolder(sys.argv[1], "parquet").hold():
+    print("ready", flush=True)
+    time.sleep(60)
+"""
 
 
 @contextlib.contextmanager

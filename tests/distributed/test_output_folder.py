@@ -16,7 +16,7 @@ from fastattn.distributed import local_store
 from fastattn.distributed.output_folder import OutputFolder
 from fastattn.errors import FastattnError, InputError, StorageError
 from tests import ROOT
-from tests.distributed.jobs import ASIDE, RECORD, process, some_job
+from tests.distributed.jobs import ASIDE, HOLD, RECORD, process, some_job
 
 
 def visible(out):
@@ -105,28 +105,17 @@ def test_hidden_files_and_an_empty_folder_are_no_hindrance(out):
 )
 def test_a_place_that_cannot_be_a_folder_is_refused(tmp_path, name, told):
     (tmp_path / "file").touch()
-    with pytest.raises(InputError) as raised:
-        with OutputFolder(str(tmp_path / name), "parquet").hold():
-            pass
+    with pytest.raises(InputError) as raised, OutputFolder(str(tmp_path / name), "parquet").hold():
+        pass
     assert str(raised.value).startswith(told.format(tmp_path))
-
-
-HOLD = """
-import sys, time
-from fastattn.distributed.output_folder import OutputFolder
-with OutputFolder(sys.argv[1], "parquet").hold():
-    print("ready", flush=True)
-    time.sleep(60)
-"""
 
 
 def test_of_two_jobs_the_second_is_refused_until_the_first_is_dead(out):
     folder = OutputFolder(str(out), "parquet")
     with process(HOLD, out) as holder:
         for _ in range(2):
-            with pytest.raises(FastattnError) as raised:
-                with folder.hold():
-                    pass
+            with pytest.raises(FastattnError) as raised, folder.hold():
+                pass
             assert str(raised.value).startswith(f"{out}: another job is at work there (process {holder.pid} on ")
             assert raised.value.exit_code == 1
     with folder.hold() as check:

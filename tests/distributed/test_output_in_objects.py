@@ -5,35 +5,24 @@ import time
 import pytest
 
 pytest.importorskip("pyarrow", reason="output in blocks needs the extra fastattn[ray]")
-pytest.importorskip("moto.server", reason="a server of S3 needs moto[server]")
 
-from moto.server import ThreadedMotoServer
 from pyarrow import fs
 
 from fastattn.distributed import lease, object_store
 from fastattn.distributed.object_store import ObjectStore
 from fastattn.distributed.output_folder import OutputFolder
 from fastattn.errors import FastattnError, InputError, StorageError
-from tests.distributed.jobs import ASIDE, RECORD, process, some_job
+from tests.distributed.jobs import ASIDE, HOLD, RECORD, process, some_job
 
 BUCKET = "fastattn-tests"
 
 
 @pytest.fixture(scope="module")
-def server():
+def server(store_options):
     """The options of URLs that lead to a server of S3 with a bucket."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-            patch.setenv(name, "testing")
-        patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-        running = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-        running.start()
-        _, port = running.get_host_and_port()
-        options = f"endpoint_override=http://127.0.0.1:{port}&scheme=http&region=us-east-1"
-        filesystem, _ = fs.FileSystem.from_uri(f"s3://{BUCKET}?{options}&allow_bucket_creation=true")
-        filesystem.create_dir(BUCKET)
-        yield options
-        running.stop()
+    filesystem, _ = fs.FileSystem.from_uri(f"s3://{BUCKET}?{store_options}")
+    filesystem.create_dir(BUCKET)
+    return store_options.replace("&allow_bucket_creation=true", "")
 
 
 @pytest.fixture
@@ -88,15 +77,6 @@ def test_a_place_with_other_files_stays_as_it_was(url):
         with OutputFolder(url, "parquet").hold():
             pass
     assert objects(url) == ["thesis.txt"]
-
-
-HOLD = """
-import sys, time
-from fastattn.distributed.output_folder import OutputFolder
-with OutputFolder(sys.argv[1], "parquet").hold():
-    print("ready", flush=True)
-    time.sleep(60)
-"""
 
 
 def test_of_two_jobs_the_second_is_refused_until_the_first_is_dead(url, monkeypatch):
