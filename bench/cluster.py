@@ -4,13 +4,13 @@ An actor's speed, start and files are measured here (``cluster_measure``), and `
 from that in closed form. What nobody measured is an assumption, and the document says which.
 """
 
-import re
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 from bench.cluster_measure import THREADS, Figures, measure
 from bench.cluster_model import REQUESTS, Cluster, Job, Parts, block_bytes, calm, computed, cut
+from bench.document import Section, markdown
 from bench.lock import MODELS
 from bench.machine import describe
 from fastattn.processes.choice import LOCK_SHARES, chosen_processes, rate_under_lock
@@ -20,9 +20,6 @@ CORES, MACHINES = 16, (1, 10, 100)
 WORTH_NAMING = 0.03  # of the time, below which nothing but the work is what limits
 # Dollars: a thousand requests that write, and that read (list prices of an object store).
 WRITES, READS = 0.005, 0.0004
-PLACE = re.compile(
-    r"(?<=<!-- cluster: written by python -m bench cluster -->\n).*?(?=<!-- end of cluster -->)", re.DOTALL
-)
 
 
 def job_of(figures: Figures, size: int | None = None) -> Job:
@@ -100,7 +97,7 @@ def measured_table(found: list[Figures]) -> str:
             f"{count:.0f} sentences, {duration(count / job.rate)}",
             f"{1e3 * count * figures.own_storage:.0f} ms",
         ])  # fmt: skip
-    return _markdown(head, lines)
+    return markdown(head, lines)
 
 
 def cluster_table(found: list[Figures], price: float) -> str:
@@ -117,7 +114,7 @@ def cluster_table(found: list[Figures], price: float) -> str:
                 *(duration(each) for each in (parts.start, parts.work, parts.storage, parts.lost, parts.last)),
                 limit(parts),
             ])  # fmt: skip
-    return _markdown(head, lines)
+    return markdown(head, lines)
 
 
 def disturbances(machines: int) -> dict[str, Cluster]:
@@ -144,7 +141,7 @@ def disturbance_table(figures: Figures) -> str:
     rows = [(name, job, cluster) for name, cluster in disturbances(machines).items()]
     rows.append((f"{len(larger.sentences_B)} blocks, four times as large", larger, Cluster(machines)))
     lines = [[name, duration(computed(work, cluster).seconds)] for name, work, cluster in rows]
-    return _markdown([f"{figures.name} on {machines} machines", "time"], lines)
+    return markdown([f"{figures.name} on {machines} machines", "time"], lines)
 
 
 def assumptions(price: float) -> str:
@@ -170,15 +167,10 @@ def document_text(found: list[Figures], price: float) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _markdown(head: list[str], lines: list[list[str]]) -> str:
-    rows = [head, ["---"] * len(head), *lines]
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
-
-
 def run(size: str, only: str, data: Path | None, price: float, document: Path | None) -> int:
     """Print the tables; with a document, write them between its marks; the exit status."""
-    if document is not None and not PLACE.search(document.read_text(encoding="utf-8")):
-        print(f"{document} has no marks between which the tables of clusters belong", file=sys.stderr)
+    section = Section(document, "cluster")
+    if section.is_missing():
         return 2
     found = []
     for name in (name for name in MODELS if only in f"{name} int8"):
@@ -187,9 +179,5 @@ def run(size: str, only: str, data: Path | None, price: float, document: Path | 
     if not found:
         print(f"no model's name contains {only!r}; there are {', '.join(MODELS)}", file=sys.stderr)
         return 2
-    text = document_text(found, price)
-    print(text)
-    if document is not None:
-        written = PLACE.sub(lambda _: f"\n{text}\n", document.read_text(encoding="utf-8"))
-        document.write_text(written, encoding="utf-8")
+    section.show(document_text(found, price))
     return 0
