@@ -11,6 +11,9 @@ STAMP := $(VENV)/.installed
 RAY_VENV := .venv-ray
 RAY_BIN := $(patsubst $(VENV)/%,$(RAY_VENV)/%,$(BIN))
 RAY_STAMP := $(RAY_VENV)/.installed
+# Two processes, each of which begins with half of the files in order, and takes tests from the other when it has done
+# its own: what a file's tests share, such as a loaded model, is made twice for few files.
+SIDE_BY_SIDE := -n 2 --dist worksteal
 
 .PHONY: help setup demo test test-distributed slow everywhere mutants check bench dist clean
 
@@ -20,7 +23,7 @@ help:
 	@echo "make test-distributed  the tests of fastattn[ray], in an environment of their own (ARGS=... goes to pytest)"
 	@echo "make slow    set up, run the tests that take minutes (ARGS=... goes to pytest)"
 	@echo "make everywhere  the tests as on other machines: fewer CPU features, no network, ... (ARGS=... names some)"
-	@echo "make mutants mutation testing: bugs that no test finds, ten minutes (ARGS=... goes to tests/clone/run_mutants.py)"
+	@echo "make mutants mutation testing: bugs that no test finds, half an hour (ARGS=... goes to tests/clone/run_mutants.py)"
 	@echo "make check   format, lint, types, import table"
 	@echo "make bench   run the benchmarks               (ARGS=... goes to them)"
 	@echo "make dist    a wheel and an sdist in dist/, tried out in every installed Python from 3.10 on"
@@ -39,7 +42,7 @@ demo: setup
 	@BIN=$(BIN) sh examples/demo.sh
 
 test: setup
-	@$(BIN)/python $(if $(ARGS),-m pytest $(ARGS),tests/run_suite.py)
+	@$(BIN)/python -m pytest $(or $(ARGS),$(SIDE_BY_SIDE))
 
 $(RAY_STAMP): setup.cfg setup.py pyproject.toml
 	@$(PYTHON) -m venv $(RAY_VENV)
@@ -48,7 +51,7 @@ $(RAY_STAMP): setup.cfg setup.py pyproject.toml
 	@touch $@
 
 test-distributed: $(RAY_STAMP)
-	@$(RAY_BIN)/python $(if $(ARGS),-m pytest -rs $(ARGS),tests/run_suite.py distributed)
+	@$(RAY_BIN)/python -m pytest -rs $(or $(ARGS),$(SIDE_BY_SIDE) tests/distributed)
 
 slow: setup
 	@$(BIN)/python -m pytest -m slow -rs $(ARGS)

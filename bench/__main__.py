@@ -9,7 +9,7 @@
     python -m bench lock [DOCUMENT]           how long the interpreter's lock is held, and the speed of 8 to 64 cores
                                               predicted from that; into a document's table
     python -m bench cluster [DOCUMENT]        time and cost of 10^9 sentences on 1, 10 and 100 machines, computed from
-                                              what one actor does here, and simulated; into a document's tables
+                                              what one actor does here; into a document's tables
     python -m bench budget [MODEL]            where the time of a translation and of a start goes (default en-pt)
     python -m bench gallery [FOLDER]          the pictures of docs/attention.md (default docs/pictures)
 

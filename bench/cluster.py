@@ -1,34 +1,25 @@
-"""Time and cost of a billion sentences on a cluster, computed and simulated: bench/__main__.py's command ``cluster``.
+"""Time and cost of a billion sentences on a cluster, computed: bench/__main__.py's command ``cluster``.
 
-An actor's speed, start and files are measured here (``cluster_measure``). ``cluster_model`` computes a job's time from
-that in closed form, and ``cluster_simulation`` plays it with slow machines and lost ones. What nobody measured is an
-assumption, and the document says which.
+An actor's speed, start and files are measured here (``cluster_measure``), and ``cluster_model`` computes a job's time
+from that in closed form. What nobody measured is an assumption, and the document says which.
 """
 
-import re
 import sys
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-
 from bench.cluster_measure import THREADS, Figures, measure
 from bench.cluster_model import REQUESTS, Cluster, Job, Parts, block_bytes, calm, computed, cut
-from bench.cluster_simulation import Outcome, simulate
+from bench.document import Section, markdown
 from bench.lock import MODELS
 from bench.machine import describe
 from fastattn.processes.choice import LOCK_SHARES, chosen_processes, rate_under_lock
 
 SENTENCES, INPUTS = 10**9, 1000  # the latter are files
 CORES, MACHINES = 16, (1, 10, 100)
-SEEDS = {"full": range(9), "quick": range(3), "toy": range(1)}
 WORTH_NAMING = 0.03  # of the time, below which nothing but the work is what limits
 # Dollars: a thousand requests that write, and that read (list prices of an object store).
 WRITES, READS = 0.005, 0.0004
-PLACE = re.compile(
-    r"(?<=<!-- cluster: written by python -m bench cluster -->\n).*?(?=<!-- end of cluster -->)", re.DOTALL
-)
 
 
 def job_of(figures: Figures, size: int | None = None) -> Job:
@@ -81,17 +72,6 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.3g} min" if seconds < 7200 else f"{seconds / 3600:.3g} h"
 
 
-def lengths(outcomes: Iterable[Outcome]) -> str:
-    """Median and range."""
-    seconds = sorted(outcome.seconds for outcome in outcomes)
-    middle = float(np.median(seconds))
-    if duration(seconds[0]) == duration(seconds[-1]):
-        return duration(middle)
-    unit = duration(middle).split()[1]
-    scale = {"s": 1, "min": 60, "h": 3600}[unit]
-    return f"{duration(middle)} ({seconds[0] / scale:.3g} to {seconds[-1] / scale:.3g})"
-
-
 def measured_table(found: list[Figures]) -> str:
     head = [
         "model, int8",
@@ -117,34 +97,24 @@ def measured_table(found: list[Figures]) -> str:
             f"{count:.0f} sentences, {duration(count / job.rate)}",
             f"{1e3 * count * figures.own_storage:.0f} ms",
         ])  # fmt: skip
-    return _markdown(head, lines)
+    return markdown(head, lines)
 
 
-def cluster_table(found: list[Figures], size: str, price: float) -> str:
-    head = ["model, machines", "computed", "cost", "start", "work", "storage", "lost", "last blocks"]
-    head += ["simulated (range)", "cost", "files a second (most)", "limited by"]
+def cluster_table(found: list[Figures], price: float) -> str:
+    head = ["model, machines", "time", "cost", "start", "work", "storage", "lost", "last blocks", "limited by"]
     lines = []
     for figures in found:
         job = job_of(figures)
-        blocks = len(job.sentences_B)
         for machines in MACHINES:
-            cluster = Cluster(machines)
-            parts = computed(job, cluster)
-            outcomes = [simulate(job, cluster, seed) for seed in SEEDS[size]]
-            middle = float(np.median([outcome.seconds for outcome in outcomes]))
-            files = np.median([outcome.files_a_second() for outcome in outcomes], axis=0)
+            parts = computed(job, Cluster(machines))
             lines.append([
                 f"{figures.name}, {machines}",
                 duration(parts.seconds),
-                f"{dollars(parts.seconds, machines, price, blocks):.2f} $",
+                f"{dollars(parts.seconds, machines, price, len(job.sentences_B)):.2f} $",
                 *(duration(each) for each in (parts.start, parts.work, parts.storage, parts.lost, parts.last)),
-                lengths(outcomes),
-                f"{dollars(middle, machines, price, blocks):.2f} $",
-                f"{float(f'{files[0]:.2g}'):g} ({float(f'{files[1]:.2g}'):g})",
                 limit(parts),
             ])  # fmt: skip
-            print(f"{lines[-1][0]}: {lines[-1][1]} computed, {lines[-1][8]} simulated", file=sys.stderr)
-    return _markdown(head, lines)
+    return markdown(head, lines)
 
 
 def disturbances(machines: int) -> dict[str, Cluster]:
@@ -165,16 +135,13 @@ def disturbances(machines: int) -> dict[str, Cluster]:
     }
 
 
-def disturbance_table(figures: Figures, size: str) -> str:
+def disturbance_table(figures: Figures) -> str:
     job, machines = job_of(figures), MACHINES[-1]
     larger = job_of(figures, size=4 * int(job.sentences_B.max() * figures.bytes_in))
     rows = [(name, job, cluster) for name, cluster in disturbances(machines).items()]
     rows.append((f"{len(larger.sentences_B)} blocks, four times as large", larger, Cluster(machines)))
-    lines = []
-    for name, work, cluster in rows:
-        outcomes = [simulate(work, cluster, seed) for seed in SEEDS[size]]
-        lines.append([name, duration(computed(work, cluster).seconds), lengths(outcomes)])
-    return _markdown([f"{figures.name} on {machines} machines", "computed", "simulated (range)"], lines)
+    lines = [[name, duration(computed(work, cluster).seconds)] for name, work, cluster in rows]
+    return markdown([f"{figures.name} on {machines} machines", "time"], lines)
 
 
 def assumptions(price: float) -> str:
@@ -189,26 +156,21 @@ def assumptions(price: float) -> str:
     )
 
 
-def document_text(found: list[Figures], size: str, price: float) -> str:
+def document_text(found: list[Figures], price: float) -> str:
     parts = [
         f"{SENTENCES:,} sentences. Measured on {describe()['machine']['cpu']}, {THREADS} threads:",
         measured_table(found),
         assumptions(price),
-        cluster_table(found, size, price),
-        disturbance_table(found[0], size),
+        cluster_table(found, price),
+        disturbance_table(found[0]),
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def _markdown(head: list[str], lines: list[list[str]]) -> str:
-    rows = [head, ["---"] * len(head), *lines]
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
-
-
 def run(size: str, only: str, data: Path | None, price: float, document: Path | None) -> int:
     """Print the tables; with a document, write them between its marks; the exit status."""
-    if document is not None and not PLACE.search(document.read_text(encoding="utf-8")):
-        print(f"{document} has no marks between which the tables of clusters belong", file=sys.stderr)
+    section = Section(document, "cluster")
+    if section.is_missing():
         return 2
     found = []
     for name in (name for name in MODELS if only in f"{name} int8"):
@@ -217,9 +179,5 @@ def run(size: str, only: str, data: Path | None, price: float, document: Path | 
     if not found:
         print(f"no model's name contains {only!r}; there are {', '.join(MODELS)}", file=sys.stderr)
         return 2
-    text = document_text(found, size, price)
-    print(text)
-    if document is not None:
-        written = PLACE.sub(lambda _: f"\n{text}\n", document.read_text(encoding="utf-8"))
-        document.write_text(written, encoding="utf-8")
+    section.show(document_text(found, price))
     return 0

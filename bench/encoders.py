@@ -1,7 +1,7 @@
 """Sentence encoders: for each engine and setting a function from texts to vectors, tokenizing included."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +10,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 
 from bench.convert import converted
+from bench.tokenizer import Tokenizer
 
 Encode = Callable[[list[str]], np.ndarray]
 BATCHES = (16, 32, 64)
@@ -69,26 +70,6 @@ def sentence_transformers(folder: Path, threads: int, precision: str, cache: Pat
         return lambda texts: model.encode(texts, batch_size=size, show_progress_bar=False)
 
     return {Setting(size): encode(size) for size in BATCHES}
-
-
-class Tokenizer:
-    """tokenizer.json through its own library, truncated to the model's limit; batches of similar length."""
-
-    def __init__(self, folder: Path):
-        from tokenizers import Tokenizer as Library
-
-        limits = json.loads((folder / "sentence_bert_config.json").read_text(encoding="utf-8"))
-        self.library = Library.from_file(str(folder / "tokenizer.json"))
-        self.library.no_padding()
-        self.library.enable_truncation(limits["max_seq_length"])
-
-    def batches(self, texts: list[str], size: int) -> Iterator[tuple[list[int], list[list[int]]]]:
-        """Yield (indices of the texts, their ids)."""
-        ids = [encoding.ids for encoding in self.library.encode_batch(texts)]
-        order = sorted(range(len(ids)), key=lambda b: -len(ids[b]))
-        for start in range(0, len(order), size):
-            chosen = order[start : start + size]
-            yield chosen, [ids[b] for b in chosen]
 
 
 def _mean(rows_BTD: np.ndarray, lengths_B: np.ndarray) -> np.ndarray:

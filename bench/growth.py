@@ -3,7 +3,6 @@
 Self-attention, and the same restricted to a window, against plain NumPy; medians of alternating runs.
 """
 
-import re
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from bench.document import Section
 from bench.machine import describe, processors
 from bench.memory import extra_resident
 from bench.operations.table import normal
@@ -27,7 +27,6 @@ LENGTHS = {
 WIDTH, WINDOW = 64, 64
 OURS, NEAR, PLAIN = "fastattn", f"fastattn, restricted to {WINDOW}", "NumPy"
 ROUNDS, SECONDS = 9, 8.0
-PLACE = re.compile(r"(?<=<!-- growth: written by python -m bench growth -->\n).*?(?=<!-- end of growth -->)", re.DOTALL)
 
 Row = tuple[int, dict[str, float], dict[str, float]]
 
@@ -102,15 +101,12 @@ def picture(rows: list[Row]) -> str:
 
 def run(size: str, threads: int, document: Path | None) -> int:
     """Print the table; with a document, write it between its marks and the picture beside it; the exit status."""
-    if document is not None and not PLACE.search(document.read_text(encoding="utf-8")):
-        print(f"{document} has no marks between which the table of growth belongs", file=sys.stderr)
+    section = Section(document, "growth")
+    if section.is_missing():
         return 2
     rows = measure(size, threads)
-    written = table(rows, threads)
-    print(written)
+    section.show(table(rows, threads))
     if document is not None:
-        text = document.read_text(encoding="utf-8")
-        document.write_text(PLACE.sub(lambda _: f"\n{written}\n", text), encoding="utf-8")
         folder = document.parent / "pictures"
         folder.mkdir(exist_ok=True)
         (folder / "growth.svg").write_text(picture(rows), encoding="utf-8", newline="\n")

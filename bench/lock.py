@@ -7,7 +7,6 @@ must wait for the lock as long as predicted, and eight must not be slower. That 
 whoever holds the lock is kept from its CPU.
 """
 
-import re
 import sys
 import threading
 import time
@@ -18,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from bench.document import Section, markdown
 from bench.lock_sampling import lock_word, sampled_lock
 from bench.machine import describe, processors
 from bench.scaling_model import Work, efficiency
@@ -34,7 +34,6 @@ CALLERS = 8
 COUNTS = {"full": (256, 32), "quick": (64, 8), "toy": (8, 2)}
 ROUNDS = {"full": 5, "quick": 3, "toy": 1}
 SHORTLISTED = 0.05  # of the vocabulary, that a shortlist leaves of en-pt's
-PLACE = re.compile(r"(?<=<!-- lock: written by python -m bench lock -->\n).*?(?=<!-- end of lock -->)", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -195,7 +194,7 @@ def table(rows: list[Row], bandwidth: float) -> str:
     """Of all that is measured and predicted, in Markdown."""
     head = ["model", "calls", "sentence, one core", "lock held", "share (clock)"]
     head += [f"{cores} cores: threads, processes" for cores in CORES]
-    lines = [f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}"]
+    lines = []
     for row in rows:
         work = row.work
         cells = [row.name, row.mode, f"{1e3 * work.seconds:.2f} ms", f"{1e6 * work.held:.0f} us"]
@@ -205,14 +204,14 @@ def table(rows: list[Row], bandwidth: float) -> str:
             threads = efficiency(work, cores, 1, bandwidth)
             shared = efficiency(work, cores, count, bandwidth, row.sent)
             cells.append("" if row.mode == "one" else f"{threads:.0%}, {shared:.0%} ({count})")
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        lines.append(cells)
+    return markdown(head, lines)
 
 
 def run(size: str, only: str, data: Path | None, bandwidth: float, document: Path | None) -> int:
     """Print the table; with a document, write it between its marks; the exit status."""
-    if document is not None and not PLACE.search(document.read_text(encoding="utf-8")):
-        print(f"{document} has no marks between which the table of the lock belongs", file=sys.stderr)
+    section = Section(document, "lock")
+    if section.is_missing():
         return 2
     lock_word()  # while there is one thread
     chosen = [(name, precision) for name in MODELS for precision in PRECISIONS if only in f"{name} {precision}"]
@@ -236,8 +235,5 @@ def run(size: str, only: str, data: Path | None, bandwidth: float, document: Pat
             f"sentences a second, {seconds} ms of CPU each; a thread waits for the lock for {waits} us a sentence, "
             f"predicted for {processors()}: {expected:.0f}"
         )
-    print(text)
-    if document is not None:
-        written = PLACE.sub(lambda _: f"\n{text}\n\n", document.read_text(encoding="utf-8"))
-        document.write_text(written, encoding="utf-8")
+    section.show(text + "\n")
     return 0

@@ -4,7 +4,6 @@ Both compute in float32 from the same arrays and alternate in one process; times
 differ by more than rounding, the run fails.
 """
 
-import re
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -13,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bench.document import Section
 from bench.machine import describe, processors
 from bench.operations.table import normal
 from bench.timing import alternate, limited_to
@@ -21,7 +21,6 @@ from fastattn.mechanisms import attend
 from fastattn.ops.reference.mechanisms import addressing, graph, results, scores, seen
 
 ROUNDS, SECONDS = 7, 4.0
-PLACE = re.compile(r"(?<=<!-- cost: written by python -m bench mechanisms -->\n).*?(?=<!-- end of cost -->)", re.DOTALL)
 
 
 class Case(NamedTuple):
@@ -234,12 +233,9 @@ def measure(size: str, threads: int, only: str = "") -> tuple[str, bool]:
 
 def run(size: str, threads: int, only: str, document: Path | None) -> int:
     """Print the table, and write it between the marks of a document, if one is named; the exit status."""
-    if document is not None and not PLACE.search(document.read_text(encoding="utf-8")):
-        print(f"{document} has no marks between which the table belongs", file=sys.stderr)
+    section = Section(document, "cost", "mechanisms")
+    if section.is_missing():
         return 2
     table, agree = measure(size, threads, only)
-    print(table)
-    if document is not None:
-        text = document.read_text(encoding="utf-8")
-        document.write_text(PLACE.sub(lambda _: f"\n{table}\n", text), encoding="utf-8")
+    section.show(table)
     return int(not agree)

@@ -207,7 +207,7 @@ def encode(model: str | None, precision: str | None, **options: Any) -> None:
 
 
 _REQUEST = ("inputs", "out", "column", "output", "form", "input_form", "size")
-_WHERE = ("address", "actors", "cores", "reach")
+_CLUSTER = ("address", "actors", "cores", "reach")
 
 
 def _divided(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -215,7 +215,7 @@ def _divided(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     from fastattn.distributed.extra import import_pyarrow
 
     import_pyarrow()
-    job = {name: options.pop(name) for name in (*_REQUEST, "dry_run", "price", *_WHERE)}
+    job = {name: options.pop(name) for name in (*_REQUEST, "dry_run", "price", *_CLUSTER)}
     if job["price"] is not None and not (job["dry_run"] and math.isfinite(job["price"])):
         raise click.UsageError("--price goes with --dry-run, and is a number")
     return job, options
@@ -233,11 +233,11 @@ def _made(kind: str, name: str, path: Any, precision: str | None, options: dict[
 
 
 def _run(made: "BatchRun", job: dict[str, Any]) -> None:
-    from fastattn.distributed.batch import Where
+    from fastattn.distributed.cluster import ClusterOptions
 
-    where = Where(**{name: job[name] for name in _WHERE})
+    cluster = ClusterOptions(**{name: job[name] for name in _CLUSTER})
     if job["dry_run"]:
-        _say_estimate(made, where, job["price"])
+        _say_estimate(made, cluster, job["price"])
         return
     lost = "fastattn: this process was ended, by Ray or by the system; the same command does what is left"
     blocks, done = len(made.blocks), 0
@@ -250,7 +250,7 @@ def _run(made: "BatchRun", job: dict[str, Any]) -> None:
     rest = "the same command does the rest"
     with watched(lost), last_words(lambda: f"fastattn: {_done(done, blocks)}; {rest}"), Progress(log=True) as progress:
         progress.show(f"starting, {counted(blocks, 'block')}")
-        finished = made.run(where, on_progress)
+        finished = made.run(cluster, on_progress)
     _report(made, finished)
 
 

@@ -34,7 +34,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 @pytest.fixture(scope="session", autouse=True)
 def session_cache() -> Iterator[Path]:
     """A cache whose kernels and pulled checkpoints are the user's: packed weights, most of them of random models, and
-    models that are shipped to a host go at the end, and a session beside this one has its own.
+    models that are shipped to a host go at the end. Each process of a run has its own.
     """
     theirs = Path(ENVIRONMENT["FASTATTN_CACHE"])
     if os.name == "nt":  # where few may make links

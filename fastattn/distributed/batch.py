@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from fastattn._version import VERSION
-from fastattn.distributed.blocks import CorpusBlock, block_bytes, cut
-from fastattn.distributed.cluster import joined, quiet, reach_of, share_of_host
-from fastattn.distributed.driver import ActorPool, run_blocks
+from fastattn.distributed.block_models import BLOCK_MODELS, BlockModel
+from fastattn.distributed.blocks import block_bytes, cut, read_block
+from fastattn.distributed.cluster import ClusterOptions, joined, pool_of, quiet, reach_of
+from fastattn.distributed.driver import run_blocks
 from fastattn.distributed.extra import import_pyarrow, import_ray
 from fastattn.distributed.formats.lines import line_number
+from fastattn.distributed.formats.rows import CorpusBlock
 from fastattn.distributed.job import CorpusJob
-from fastattn.distributed.models import check_reach, digest_of, source_of
+from fastattn.distributed.model_source import check_reach, digest_of, source_of
 from fastattn.distributed.output_folder import OutputFolder, part_name
-from fastattn.distributed.rows import read_block
 from fastattn.distributed.storage import InputFile, find_files, input_with, public
-from fastattn.distributed.workers import WORKERS, BlockModel
 from fastattn.distributed.writing import as_file, names_in, refuse_twice
 from fastattn.errors import FastattnError, InputError
 from fastattn.system.records import dataclass
@@ -48,20 +48,6 @@ class BatchRequest:
     options: Mapping[str, Any] = field(default_factory=dict)
     input_form: str | None = None
     size: int | None = None
-
-
-@dataclass(frozen=True)
-class Where:
-    """address  of a Ray cluster; None: what RAY_ADDRESS says, else this machine alone
-    actors   the most at once; None: as many as have a place
-    cores    of each; None: as many as keep their speed in one process
-    reach    how the model reaches the hosts, one of REACHES; None: by path where all are this machine, else shipped
-    """
-
-    address: str | None = None
-    actors: int | None = None
-    cores: int | None = None
-    reach: str | None = None
 
 
 @dataclass
@@ -96,7 +82,7 @@ class Summary:
             self.faulty = record
 
 
-Told = Callable[[Summary], None]
+OnProgress = Callable[[Summary], None]
 
 
 class BatchRun:
@@ -111,7 +97,7 @@ class BatchRun:
         self.files: list[InputFile] = find_files(request.inputs, request.input_form)
         _refuse_within(request)
         self.path, self.digest = request.path.absolute(), digest_of(request.path)
-        self.worker: BlockModel = WORKERS[request.kind](
+        self.model: BlockModel = BLOCK_MODELS[request.kind](
             self.path, request.precision, None, request.output, request.options
         )
         size = request.size or block_bytes(self.files)
@@ -121,9 +107,9 @@ class BatchRun:
             kind=request.kind,
             model=self.digest,
             model_name=request.model,
-            options={**self.worker.options, "precision": self.worker.precision},
+            options={**self.model.options, "precision": self.model.precision},
             column=request.column,
-            outputs=list(self.worker.outputs),
+            outputs=list(self.model.outputs),
             form=request.form,
             version=VERSION,
             block_bytes=size,
@@ -131,15 +117,15 @@ class BatchRun:
             files=[{"url": file.url, "size": file.size, "modified": file.modified} for file in self.files],
         )
 
-    def run(self, where: Where, told: Told = lambda _: None) -> Summary:
+    def run(self, options: ClusterOptions, on_progress: OnProgress = lambda _: None) -> Summary:
         """Compute what no earlier run has finished.
 
-        told  called with the summary so far, at first and after each block
+        on_progress  called with the summary so far, at first and after each block
         Raises FastattnError where the output folder belongs to another job or another run, where there is no cluster,
         and where the job cannot go on.
         """
         import_ray()
-        check_reach(where.reach)
+        check_reach(options.reach)
         folder = OutputFolder(self.request.out, self.request.form)
         with folder.hold() as check:
             first = folder.begin(self.job)
@@ -149,10 +135,10 @@ class BatchRun:
             for record in there.values():
                 summary.add(record)
             summary.earlier_blocks, summary.earlier_rows = summary.blocks, summary.rows
-            told(summary)
+            on_progress(summary)
             left = [block for block in self.blocks if block.number not in there]
             if left:
-                self._compute(left, folder, check, where, summary, told)
+                self._compute(left, folder, check, options, summary, on_progress)
         return summary
 
     def first_fault(self, summary: Summary) -> str:
@@ -168,7 +154,7 @@ class BatchRun:
 
     def _check_outputs(self) -> None:
         """Raise InputError where a new column has no name, another new one's, or one of the first block's."""
-        outputs = self.worker.outputs
+        outputs = self.model.outputs
         twice = next((name for name in outputs if outputs.count(name) > 1), None)
         if twice is not None or "" in outputs:
             wrong = f"two columns would be named {twice!r}" if twice else "a column to be made has no name"
@@ -190,7 +176,7 @@ class BatchRun:
         touched = {self.files[number].url for number in self.job.touched(first)}
         for number, record in there.items():
             block = self.blocks[number] if number < len(self.blocks) else None
-            if block is None or block.place != {name: record[name] for name in block.place}:
+            if block is None or block.location != {name: record[name] for name in block.location}:
                 what = f"{record['url']} is not cut as it was when {folder.name} was begun"
             elif block.url in touched and read_block(block, self.request.column).digest != record["input"]:
                 what = f"{record['url']} has changed since {folder.name} was begun"
@@ -205,13 +191,13 @@ class BatchRun:
         left: list[CorpusBlock],
         folder: OutputFolder,
         check: Callable[[], None],
-        where: Where,
+        options: ClusterOptions,
         summary: Summary,
-        told: Told,
+        on_progress: OnProgress,
     ) -> None:
-        with quiet(), joined(where.address) as nodes:
-            cores, places = share_of_host(nodes, self.worker.layer_weights, where.cores)
-            source = source_of(self.request.model, self.path, self.digest, where.reach or reach_of(nodes))
+        with quiet(), joined(options.address) as nodes:
+            pool = pool_of(nodes, self.model.layer_weights, options)
+            source = source_of(self.request.model, self.path, self.digest, options.reach or reach_of(nodes))
             start = time.monotonic()
 
             def tell(record: dict[str, Any]) -> None:
@@ -220,9 +206,8 @@ class BatchRun:
                 summary.tokens += record["tokens"]
                 summary.size += record["size"]
                 summary.seconds = time.monotonic() - start
-                told(summary)
+                on_progress(summary)
 
-            pool = ActorPool(min(places, where.actors or places), cores)
             summary.failed = run_blocks(self.job, left, folder.url, source, pool, tell)
         for block in left:
             if block.number in summary.failed:
@@ -234,7 +219,7 @@ class BatchRun:
             rows = as_file(read_block(block, self.request.column), {}, "jsonl")
         except FastattnError:
             rows = b""
-        folder.set_aside(block.number, rows, {"error": why, **block.place})
+        folder.set_aside(block.number, rows, {"error": why, **block.location})
 
 
 def _refuse_within(request: BatchRequest) -> None:

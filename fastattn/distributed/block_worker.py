@@ -1,4 +1,4 @@
-"""The actor that Ray Data gives blocks to: reads each from storage, has it answered, puts the output in its place.
+"""The actor that Ray Data gives blocks to: reads each from storage, has it answered, writes the output.
 
 What comes back to the driver is a short record; texts never pass through Ray. An actor has some blocks in progress,
 whose texts share the model's batches, so that reading, writing and the last long sentences of one cost nothing.
@@ -11,13 +11,13 @@ import time
 from typing import Any
 
 from fastattn._version import VERSION
-from fastattn.distributed.blocks import CorpusBlock
+from fastattn.distributed.block_models import Answers, make_in_actor
+from fastattn.distributed.blocks import read_block
+from fastattn.distributed.formats.rows import BlockRows, CorpusBlock
 from fastattn.distributed.job import CorpusJob
-from fastattn.distributed.models import ModelSource
+from fastattn.distributed.model_source import ModelSource
 from fastattn.distributed.output_folder import OutputFolder
-from fastattn.distributed.rows import BlockRows, read_block
 from fastattn.distributed.storage import public
-from fastattn.distributed.workers import Answers, make_in_actor
 from fastattn.distributed.writing import as_file
 from fastattn.errors import FastattnError, StorageError
 
@@ -44,7 +44,7 @@ class BlockWorker:
             self._folder = OutputFolder(out, self._job.form)
             options = dict(self._job.options)
             precision = options.pop("precision")
-            self._worker = make_in_actor(self._job.kind, model, precision, threads, self._job.outputs[0], options)
+            self._model = make_in_actor(self._job.kind, model, precision, threads, self._job.outputs[0], options)
         except Exception as error:  # noqa: BLE001  the driver's to tell
             self._fault = _described(error)
 
@@ -65,26 +65,26 @@ class BlockWorker:
     def _finish(self, block: CorpusBlock) -> dict[str, Any]:
         start = time.perf_counter()
         rows = read_block(block, self._job.column)
-        answers = self._worker.answer(rows.texts)
+        answers = self._model.answer(rows.texts)
         data = as_file(rows, answers.columns, self._job.form)
         record = _record(block, rows, answers) | {"seconds": time.perf_counter() - start, "host": self._host}
-        return self._folder.place(block.number, data, record)
+        return self._folder.write_block(block.number, data, record)
 
 
 def _record(block: CorpusBlock, rows: BlockRows, answers: Answers) -> dict[str, Any]:
     unit = "row" if block.form == "parquet" else "byte"
     faults = rows.faults | {
-        number: f"{public(block.url)}, {unit} {rows.places[number]}: {why}" for number, why in answers.faults.items()
+        number: f"{public(block.url)}, {unit} {rows.starts[number]}: {why}" for number, why in answers.faults.items()
     }
     null = sum(text is None for text in rows.texts) - len(rows.faults)
     return {
         "block": block.number,
-        **block.place,
+        **block.location,
         "rows": rows.count,
         "null": null,
         "cut": answers.cut,
         "faults": len(faults),
-        "fault_at": rows.places[min(faults)] if faults else 0,
+        "fault_at": rows.starts[min(faults)] if faults else 0,
         "first_faults": [why for _, why in sorted(faults.items())[:FIRST_FAULTS]],
         "tokens": answers.tokens,
         "input": rows.digest,

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 from itertools import islice
-from typing import Any
 
-from fastattn.distributed.storage import InputFile, public
+from fastattn.distributed.formats import FORMATS
+from fastattn.distributed.formats.rows import BlockRows, CorpusBlock
+from fastattn.distributed.storage import InputFile
 from fastattn.errors import InputError, check_count
-from fastattn.system.records import dataclass
 from fastattn.system.worker_threads import map_in_threads
 
 # Some 200 actors have something to do, unless the job is small: then its start would take longer than the work.
@@ -15,28 +15,6 @@ _PARTS = 200
 _READERS = 16  # files looked into at a time: an object store answers each after some 20 ms
 _LEAST, _MOST = 128 << 10, 4 << 20  # bytes
 _MOST_BLOCKS = 1_000_000  # each has two files, and a place in the driver's memory
-
-
-@dataclass(frozen=True)
-class CorpusBlock:
-    """A part of a file.
-
-    number       from 0, over all files
-    start, stop  bytes of text, JSON lines and CSV: the rows that begin there are the block's; rows of Parquet
-    size         bytes of text, estimated
-    """
-
-    number: int
-    url: str
-    form: str
-    start: int
-    stop: int
-    size: int
-
-    @property
-    def place(self) -> dict[str, Any]:
-        """Where its rows are, as a record has it."""
-        return {"url": public(self.url), "start": self.start, "stop": self.stop}
 
 
 def block_bytes(files: Sequence[InputFile]) -> int:
@@ -50,8 +28,6 @@ def cut(files: Sequence[InputFile], column: str, block_bytes: int) -> list[Corpu
     A row that is longer than ``block_bytes`` is a block, or the greater part of one.
     Raises InputError where a file cannot be read or lacks the column, or it holds no text, and for too many blocks.
     """
-    from fastattn.distributed.formats import form_named  # which needs pyarrow
-
     check_count("block_bytes", block_bytes)
     with_texts = sum(file.size > 0 for file in files)
     if with_texts > _MOST_BLOCKS:
@@ -61,7 +37,7 @@ def cut(files: Sequence[InputFile], column: str, block_bytes: int) -> list[Corpu
         )
 
     def parts_of(file: InputFile) -> list[tuple[int, int, int]]:
-        return list(islice(form_named(file.form).cut(file, column, block_bytes), _MOST_BLOCKS + 1))
+        return list(islice(FORMATS[file.form].cut(file, column, block_bytes), _MOST_BLOCKS + 1))
 
     blocks: list[CorpusBlock] = []
     for file, parts in zip(files, map_in_threads(parts_of, files, _READERS), strict=True):
@@ -70,3 +46,8 @@ def cut(files: Sequence[InputFile], column: str, block_bytes: int) -> list[Corpu
                 raise InputError(f"more than {_MOST_BLOCKS:,} blocks of {block_bytes:,} bytes; make them larger")
             blocks.append(CorpusBlock(len(blocks), file.url, file.form, start, stop, size))
     return blocks
+
+
+def read_block(block: CorpusBlock, column: str) -> BlockRows:
+    """Read a block's rows, as ``cut`` has checked the column; InputError or FastattnError where it cannot be read."""
+    return FORMATS[block.form].read(block, column)

@@ -34,6 +34,28 @@ class Host:
     cpus: int
 
 
+@dataclass(frozen=True)
+class ClusterOptions:
+    """address  of a Ray cluster; None: what RAY_ADDRESS says, else this machine alone
+    actors   the most at once; None: as many as have room
+    cores    of each, which are its threads; None: as many as keep their speed in one process
+    reach    how the model reaches the hosts, one of REACHES; None: by path where all are this machine, else shipped
+    """
+
+    address: str | None = None
+    actors: int | None = None
+    cores: int | None = None
+    reach: str | None = None
+
+
+@dataclass(frozen=True)
+class ActorPool:
+    """actors  how many at most; ``cores`` of each, which are its threads"""
+
+    actors: int
+    cores: int
+
+
 @contextlib.contextmanager
 def joined(address: str | None) -> Iterator[list[Host]]:
     """The nodes of the cluster at ``address``, or of one that is started here, and ends with the block.
@@ -89,18 +111,16 @@ def hosts() -> list[Host]:
     return [host for host in found if host.cpus]
 
 
-def share_of_host(nodes: list[Host], layer_weights: int, asked: int | None) -> tuple[int, int]:
-    """(cores, and threads, of an actor; how many actors have a place).
-
-    asked  cores of an actor; None: those with which one process keeps its speed, as ``processes.choice`` has it
-    """
+def pool_of(nodes: list[Host], layer_weights: int, options: ClusterOptions) -> ActorPool:
+    """The actors that have room on the nodes, with the cores that the options or ``processes.choice`` give each."""
     if not nodes:
         raise FastattnError("the cluster has no node that gives out CPUs")
     largest = max(host.cpus for host in nodes)
-    cores = asked or -(-largest // chosen_processes(largest, layer_weights))
+    cores = options.cores or -(-largest // chosen_processes(largest, layer_weights))
     if cores > largest:
         raise FastattnError(f"an actor with {cores} cores has no place: the largest node has {largest}")
-    return cores, sum(host.cpus // cores for host in nodes)
+    room = sum(host.cpus // cores for host in nodes)
+    return ActorPool(min(room, options.actors or room), cores)
 
 
 def reach_of(nodes: list[Host]) -> str:

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from fastattn.distributed.cluster import hosts, reach_of, share_of_host
+from fastattn.distributed.block_models import BLOCK_MODELS, BlockModel, make_in_actor
+from fastattn.distributed.cluster import ClusterOptions, hosts, pool_of, reach_of
 from fastattn.distributed.extra import import_ray
 from fastattn.distributed.formats.json_values import is_text, strings
-from fastattn.distributed.models import ModelSource, check_reach, find_model, source_of
-from fastattn.distributed.workers import WORKERS, BlockModel, make_in_actor
+from fastattn.distributed.model_source import ModelSource, check_reach, find_model, source_of
 from fastattn.errors import InputError, check_count
 from fastattn.printable import counted, first_of
 
@@ -31,7 +31,7 @@ def translate_dataset(
     model          a path, a name of the catalog, or OWNER/NAME on the Hugging Face hub
     output_column  of the translations, null where the text is
     cores          of an actor, and its threads; None: as many as keep their speed in one process
-    actors         the most at once; None: as many as have a place in the cluster
+    actors         the most at once; None: as many as have room in the cluster
     reach          how the model gets to the hosts: "path" (it is there), "name" (each pulls it), "store" (shipped
                    through the object store); None: "path" where all nodes are one machine, else "store"
     batch_rows     that an actor is given at once; it batches by tokens itself
@@ -41,7 +41,8 @@ def translate_dataset(
     out. A core at least is left for what makes ``ds``.
     Raises InputError for invalid arguments, CheckpointError for no valid model, FastattnError without Ray.
     """
-    return _mapped("translate", ds, model, column, output_column, precision, cores, actors, reach, batch_rows, options)
+    cluster = ClusterOptions(None, actors, cores, reach)
+    return _mapped("translate", ds, model, (column, output_column), precision, cluster, batch_rows, options)
 
 
 def encode_dataset(
@@ -62,44 +63,44 @@ def encode_dataset(
     options  as of ``Encoder.encode``: task, prompt, truncate_dim, output_dtype, ...
     Otherwise as ``translate_dataset``.
     """
-    return _mapped("encode", ds, model, column, output_column, precision, cores, actors, reach, batch_rows, options)
+    cluster = ClusterOptions(None, actors, cores, reach)
+    return _mapped("encode", ds, model, (column, output_column), precision, cluster, batch_rows, options)
 
 
 def _mapped(
     kind: str,
     ds: Any,
     model: str,
-    column: str,
-    output: str,
+    columns: tuple[str, str],
     precision: str,
-    cores: int | None,
-    actors: int | None,
-    reach: str | None,
+    cluster: ClusterOptions,
     batch_rows: int,
     options: dict[str, Any],
 ) -> Any:
+    """The dataset with what is computed; ``columns`` are that of the texts and the one to be made of it."""
     ray = import_ray()
     if not isinstance(ds, ray.data.Dataset):
         raise InputError(f"expected a ray.data.Dataset, got {type(ds).__name__}")
+    column, output = columns
     for name, value in (("column", column), ("output_column", output)):
         if not isinstance(value, str) or not value:
             raise InputError(f"{name} must be a column's name, got {value!r}")
     if column == output:
         raise InputError(f"output_column must be a new column, got {output!r}, that of the texts")
-    check_reach(reach)
-    for name, count in (("cores", cores), ("actors", actors), ("batch_rows", batch_rows)):
+    check_reach(cluster.reach)
+    for name, count in (("cores", cluster.cores), ("actors", cluster.actors), ("batch_rows", batch_rows)):
         if count is not None:
             check_count(name, count)
     names = ds.columns(fetch_if_missing=False)  # None: only what computes ``ds`` will tell
     if names is not None:
         _check_column(column, names)
     path, digest = find_model(model)
-    worker: BlockModel = WORKERS[kind](path, precision, None, output, options)  # checks the options here
-    _check_outputs(worker, names or [])
+    loaded: BlockModel = BLOCK_MODELS[kind](path, precision, None, output, options)  # checks the options here
+    _check_outputs(loaded, names or [])
     nodes = hosts()
-    cores, places = share_of_host(nodes, worker.layer_weights, cores)
-    source = source_of(model, path, digest, reach or reach_of(nodes))
-    most = min(places, actors or places)
+    pool = pool_of(nodes, loaded.layer_weights, cluster)
+    most, cores = pool.actors, pool.cores
+    source = source_of(model, path, digest, cluster.reach or reach_of(nodes))
     # Where actors had all cores, the tasks that read ``ds`` would wait for one for ever.
     spare = most * cores < sum(node.cpus for node in nodes)
     if not spare and most > 1:
@@ -128,11 +129,11 @@ class BatchWorker:
         options: dict[str, Any],
     ):
         self._column = column
-        self._worker = make_in_actor(kind, source, precision, threads, output, options)
+        self._model = make_in_actor(kind, source, precision, threads, output, options)
 
     def __call__(self, table: Any) -> Any:
-        _check_outputs(self._worker, table.column_names)
-        answers = self._worker.answer(_texts(table, self._column))
+        _check_outputs(self._model, table.column_names)
+        answers = self._model.answer(_texts(table, self._column))
         if answers.faults:
             number, why = min(answers.faults.items())
             raise InputError(
@@ -143,8 +144,8 @@ class BatchWorker:
         return table
 
 
-def _check_outputs(worker: BlockModel, names: list[str]) -> None:
-    if clash := set(worker.outputs) & set(names):
+def _check_outputs(model: BlockModel, names: list[str]) -> None:
+    if clash := set(model.outputs) & set(names):
         raise InputError(f"the dataset has a column {sorted(clash)[0]!r} already; name another output_column")
 
 

@@ -14,13 +14,13 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from fastattn.distributed.block_worker import BLOCKS_AT_ONCE, FAILED, FINISHED, STOPPED, BlockWorker
-from fastattn.distributed.blocks import CorpusBlock
+from fastattn.distributed.cluster import ActorPool
 from fastattn.distributed.extra import import_ray
+from fastattn.distributed.formats.rows import CorpusBlock
 from fastattn.distributed.job import CorpusJob
-from fastattn.distributed.models import ModelSource
+from fastattn.distributed.model_source import ModelSource
 from fastattn.distributed.output_folder import OutputFolder
 from fastattn.errors import FastattnError
-from fastattn.system.records import dataclass
 
 # A block that raised an error twice raises it again; one whose actors died may have had bad luck.
 MOST_FAILURES, MOST_LOSSES = 2, 4
@@ -29,26 +29,18 @@ MOST_AT_ONCE = 20_000  # blocks of a pass, which Ray takes ten seconds to lay ou
 LOST = "its worker ended before it was done: killed, out of memory, or lost with its host"
 
 
-@dataclass(frozen=True)
-class ActorPool:
-    """actors  how many at most; ``cores`` of each, which are its threads"""
-
-    actors: int
-    cores: int
-
-
 def run_blocks(
     job: CorpusJob,
     blocks: Sequence[CorpusBlock],
     out: str,
     source: ModelSource,
     pool: ActorPool,
-    told: Callable[[dict[str, Any]], None],
+    on_progress: Callable[[dict[str, Any]], None],
 ) -> dict[int, str]:
-    """Have blocks computed and put in their places; returns number -> why, of those that failed.
+    """Have blocks computed and written; returns number -> why, of those that failed.
 
-    out   the output folder
-    told  called with each record, in the order in which blocks are finished
+    out          the output folder
+    on_progress  called with each record, in the order in which blocks are finished
     Raises FastattnError where the job cannot go on: no model on a host, no room for the output.
     """
     folder = OutputFolder(out, job.form)
@@ -70,7 +62,7 @@ def run_blocks(
                 failures[number] += 1
                 why[number] = outcome["error"]
             elif left.pop(number, None) is not None:
-                told(outcome)
+                on_progress(outcome)
         for number in silent:  # no word of it: finished perhaps, before the actor was lost
             record = folder.finished_block(number)
             if record is None:
@@ -78,7 +70,7 @@ def run_blocks(
                 why[number] = LOST
             else:
                 del left[number]
-                told({"outcome": FINISHED, **record})
+                on_progress({"outcome": FINISHED, **record})
     return {number: why[number] for number in left}
 
 

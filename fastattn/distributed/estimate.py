@@ -3,11 +3,11 @@
 import time
 from collections.abc import Sequence
 
-from fastattn.distributed.batch import BatchRun, Where
-from fastattn.distributed.blocks import CorpusBlock
-from fastattn.distributed.cluster import Host, address_of, joined, quiet, share_of_host
-from fastattn.distributed.rows import read_block
-from fastattn.distributed.workers import WORKERS, BlockModel
+from fastattn.distributed.batch import BatchRun
+from fastattn.distributed.block_models import BLOCK_MODELS, BlockModel
+from fastattn.distributed.blocks import read_block
+from fastattn.distributed.cluster import ClusterOptions, Host, address_of, joined, pool_of, quiet
+from fastattn.distributed.formats.rows import CorpusBlock
 from fastattn.errors import InputError
 from fastattn.system.cpus import default_threads
 from fastattn.system.records import dataclass
@@ -36,20 +36,21 @@ class Estimate:
         return 1e6 / self.rate * self.cores / 3600
 
 
-def estimate(batch: BatchRun, where: Where) -> Estimate:
+def estimate(batch: BatchRun, options: ClusterOptions) -> Estimate:
     """Read and compute a sample; no Ray is needed but to ask a cluster how large it is."""
     nodes = [Host("", default_threads())]
-    if address_of(where.address) != "local":
-        with quiet(), joined(where.address) as nodes:
+    if address_of(options.address) != "local":
+        with quiet(), joined(options.address) as nodes:
             pass
-    cores, places = share_of_host(nodes, batch.worker.layer_weights, where.cores)
-    actors = min(places, where.actors or places, len(batch.blocks))
-    request = batch.request
-    worker: BlockModel = WORKERS[request.kind](batch.path, request.precision, cores, request.output, request.options)
+    pool = pool_of(nodes, batch.model.layer_weights, options)
+    actors, cores, request = min(pool.actors, len(batch.blocks)), pool.cores, batch.request
+    model: BlockModel = BLOCK_MODELS[request.kind](
+        batch.path, request.precision, cores, request.output, request.options
+    )
     texts, bytes_a_row = _sample(batch.blocks, request.column)
-    worker.answer(texts[:: max(1, len(texts) // SAMPLED_ROWS)])  # compiles, and warms caches up
+    model.answer(texts[:: max(1, len(texts) // SAMPLED_ROWS)])  # compiles, and warms caches up
     start = time.perf_counter()
-    worker.answer(texts)
+    model.answer(texts)
     rate = len(texts) / (time.perf_counter() - start)
     rows = sum(
         block.stop - block.start if block.form == "parquet" else round(block.size / bytes_a_row)

@@ -104,7 +104,8 @@ def _refuse(constant: str) -> None:
     raise ValueError(f"{constant} is no JSON")
 
 
-def _is_text(value: Any) -> bool:
+def is_text(value: Any) -> bool:
+    """Whether JSON's value is a string."""
     return isinstance(value, str)
 
 
@@ -112,7 +113,7 @@ def _is_files(value: Any) -> bool:
     return isinstance(value, list) and all(
         isinstance(file, dict)
         and set(file) == {"url", "size", "modified"}
-        and _is_text(file["url"])
+        and is_text(file["url"])
         and is_count(file["size"])
         and is_count(file["modified"])
         for file in value
@@ -121,15 +122,15 @@ def _is_files(value: Any) -> bool:
 
 _FIELDS = {
     "kind": KINDS.__contains__,
-    "model": _is_text,
-    "model_name": _is_text,
+    "model": is_text,
+    "model_name": is_text,
     "options": lambda value: isinstance(value, dict),
-    "column": _is_text,
-    "outputs": lambda value: isinstance(value, list) and all(map(_is_text, value)),
+    "column": is_text,
+    "outputs": lambda value: isinstance(value, list) and all(map(is_text, value)),
     "form": FORMS.__contains__,
-    "version": _is_text,
+    "version": is_text,
     "block_bytes": is_count,
-    "input_form": _is_text,
+    "input_form": is_text,
     "files": _is_files,
 }
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import BinaryIO, cast
 
 from fastattn.distributed.lease import LEASES, hold_lease
-from fastattn.distributed.store import Buffer, StoredFile
+from fastattn.distributed.store import Buffer, StoredFile, naming_failures
 from fastattn.errors import FastattnError, InputError, StorageError
 from fastattn.system.atomic_files import abandon, begin, finish, sweep, try_lock, unlock
 
@@ -30,7 +30,7 @@ class LocalStore:
     def hold(self, room: str, folders: Sequence[str]) -> Iterator[Callable[[], None]]:
         """Hold the lock in ``room``; where the system has no locks, a lease, as an object store does."""
         self._make_folders(folders)
-        with self._telling("write", f"{room}/{_LOCK}"):
+        with naming_failures(self, "write", f"{room}/{_LOCK}"):
             # Unbuffered: what a full disk does not take is not tried again when the file is closed.
             lock = os.path.join(self._folder, room, _LOCK)
             file = _open_regular(lock, "a+b", getattr(os, "O_NOFOLLOW", 0), buffering=0)
@@ -54,7 +54,7 @@ class LocalStore:
                 unlock(file)
 
     def read(self, path: str, most: int) -> bytes | None:
-        with self._telling("read", path), contextlib.suppress(FileNotFoundError):
+        with naming_failures(self, "read", path), contextlib.suppress(FileNotFoundError):
             with _open_regular(os.path.join(self._folder, path), "rb") as file:
                 return file.read(most)
         return None
@@ -63,7 +63,7 @@ class LocalStore:
         """Write a file in a folder that ``hold`` made; on another host it is there only if the hosts share it."""
         target = os.path.join(self._folder, path)
         folder, name = os.path.split(target)
-        with self._telling("write", path):
+        with naming_failures(self, "write", path):
             if not os.path.isdir(folder):
                 raise StorageError(f"cannot write {self.name}/{path}: no such folder; do all hosts share {self.name}?")
             stream, part = begin(os.path.join(folder, f"{_PART}{name}."), 0o666)
@@ -74,17 +74,17 @@ class LocalStore:
                 abandon(stream, part)
 
     def delete(self, path: str) -> None:
-        with self._telling("delete", path), contextlib.suppress(FileNotFoundError):
+        with naming_failures(self, "delete", path), contextlib.suppress(FileNotFoundError):
             os.unlink(os.path.join(self._folder, path))
 
     def size(self, path: str) -> int | None:
-        with self._telling("read", path), contextlib.suppress(FileNotFoundError):
+        with naming_failures(self, "read", path), contextlib.suppress(FileNotFoundError):
             return os.stat(os.path.join(self._folder, path)).st_size
         return None
 
     def intact(self, path: str, digest: str) -> bool:
         found = hashlib.sha256()
-        with self._telling("read", path), contextlib.suppress(FileNotFoundError):
+        with naming_failures(self, "read", path), contextlib.suppress(FileNotFoundError):
             with _open_regular(os.path.join(self._folder, path), "rb") as file:
                 while part := file.read(_CHUNK):
                     found.update(part)
@@ -93,7 +93,7 @@ class LocalStore:
 
     def list(self, folder: str) -> dict[str, StoredFile]:
         found: dict[str, StoredFile] = {}
-        with self._telling("read", folder), contextlib.suppress(FileNotFoundError):
+        with naming_failures(self, "read", folder), contextlib.suppress(FileNotFoundError):
             with os.scandir(os.path.join(self._folder, folder)) as entries:
                 for entry in entries:
                     with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
@@ -106,22 +106,14 @@ class LocalStore:
         if not os.path.isdir(above):
             raise InputError(f"cannot write {self.name}: the folder {above} does not exist")
         for folder in folders:
-            with self._telling("write", folder), contextlib.suppress(FileExistsError):
+            with naming_failures(self, "write", folder), contextlib.suppress(FileExistsError):
                 os.mkdir(os.path.join(self._folder, folder))
             if folder and not self._is_folder(folder):  # what was written there would go elsewhere
                 raise StorageError(f"cannot write {self.name}/{folder}: it is a link, or no folder")
 
     def _is_folder(self, folder: str) -> bool:
-        with self._telling("write", folder):
+        with naming_failures(self, "write", folder):
             return stat.S_ISDIR(os.lstat(os.path.join(self._folder, folder)).st_mode)
-
-    @contextlib.contextmanager
-    def _telling(self, verb: str, path: str) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            place = f"{self.name}/{path}" if path else self.name
-            raise StorageError(f"cannot {verb} {place}: {error.strerror or error}") from error
 
 
 def _open_regular(path: str, mode: str, flags: int = 0, buffering: int = -1) -> BinaryIO:

@@ -6,13 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from fastattn.distributed.lease import hold_lease
-from fastattn.distributed.store import Buffer, StoredFile
+from fastattn.distributed.store import Buffer, StoredFile, naming_failures
 from fastattn.errors import InputError, StorageError
 
 # pyarrow's types of file systems in which a file that is being written does not show under its name.
 _WHOLE = ("s3", "gcs", "abfs")
 _WAITS = (1.0, 4.0)  # seconds before a write is tried again
-_LONGEST = 300  # characters of a store's own message
 
 
 class ObjectStore:
@@ -35,7 +34,7 @@ class ObjectStore:
             yield check
 
     def read(self, path: str, most: int) -> bytes | None:
-        with self._telling("read", path):
+        with naming_failures(self, "read", path):
             try:
                 with self._filesystem.open_input_stream(f"{self._path}/{path}") as stream:
                     data: bytes = stream.read(most)
@@ -50,7 +49,7 @@ class ObjectStore:
         """
         for wait in (*_WAITS, None):
             try:
-                with self._telling("write", path):
+                with naming_failures(self, "write", path):
                     stream = self._filesystem.open_output_stream(f"{self._path}/{path}")
                     stream.write(data)
                     stream.close()
@@ -61,11 +60,11 @@ class ObjectStore:
                 time.sleep(wait)
 
     def delete(self, path: str) -> None:
-        with self._telling("delete", path), contextlib.suppress(FileNotFoundError):
+        with naming_failures(self, "delete", path), contextlib.suppress(FileNotFoundError):
             self._filesystem.delete_file(f"{self._path}/{path}")
 
     def size(self, path: str) -> int | None:
-        with self._telling("read", path):
+        with naming_failures(self, "read", path):
             size: int | None = self._filesystem.get_file_info(f"{self._path}/{path}").size
         return size
 
@@ -76,15 +75,7 @@ class ObjectStore:
     def list(self, folder: str) -> dict[str, StoredFile]:
         from pyarrow.fs import FileSelector
 
-        place = f"{self._path}/{folder}" if folder else self._path
-        with self._telling("read", folder):
-            found = self._filesystem.get_file_info(FileSelector(place, allow_not_found=True))
+        listed = f"{self._path}/{folder}" if folder else self._path
+        with naming_failures(self, "read", folder):
+            found = self._filesystem.get_file_info(FileSelector(listed, allow_not_found=True))
         return {info.base_name: StoredFile(info.size or 0, info.mtime_ns or 0) for info in found}
-
-    @contextlib.contextmanager
-    def _telling(self, verb: str, path: str) -> Iterator[None]:
-        try:
-            yield
-        except (OSError, ValueError) as error:  # pyarrow's own are one or the other
-            place = f"{self.name}/{path}" if path else self.name
-            raise StorageError(f"cannot {verb} {place}: {' '.join(str(error).split())[:_LONGEST]}") from error

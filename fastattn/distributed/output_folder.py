@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from fastattn.distributed.job import CorpusJob, is_count, parse_object
+from fastattn.distributed.job import CorpusJob, is_count, is_text, parse_object
 from fastattn.distributed.local_store import LocalStore
 from fastattn.distributed.object_store import ObjectStore
 from fastattn.distributed.storage import filesystem, public
@@ -99,7 +99,7 @@ class OutputFolder:
         """The record of a block whose part is there as it was written, or None."""
         return self._believed(number, self._store.size(self._part(number)))
 
-    def place(self, number: int, data: Buffer, record: Record) -> Record:
+    def write_block(self, number: int, data: Buffer, record: Record) -> Record:
         """Write a block's part, then its record, with its number, the part's name, bytes and digest, which is returned.
 
         record  with the rest of ``_FIELDS``, else the block counts as unfinished; more is kept as it is
@@ -176,19 +176,15 @@ def _is_seconds(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < _MOST_SECONDS
 
 
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _is_texts(value: Any) -> bool:
-    return isinstance(value, list) and all(map(_is_text, value))
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(map(is_text, value))
 
 
 _MOST_SECONDS = 1e12
 _FIELDS = {
     **dict.fromkeys(("block", "start", "stop", "rows", "null", "cut", "faults", "fault_at"), is_count),
     **dict.fromkeys(("tokens", "size", "bytes"), is_count),
-    **dict.fromkeys(("url", "input", "file", "digest", "host"), _is_text),
-    "first_faults": _is_texts,
+    **dict.fromkeys(("url", "input", "file", "digest", "host"), is_text),
+    "first_faults": _are_texts,
     "seconds": _is_seconds,
 }

@@ -120,7 +120,7 @@ def find_files(inputs: Sequence[str], form: str | None = None) -> list[InputFile
     return found
 
 
-class _Place:
+class _Location:
     """An input's file system, the path in it, and how a path below becomes a URL again.
 
     folder, parts  of a glob the folder before the first wildcard and the parts from there; else the path and none
@@ -190,26 +190,26 @@ def _files_of(name: str, form: str | None) -> list[InputFile]:
         raise InputError(f"cannot read {name!r}: this names no file")
     if name == "-":
         raise InputError("standard input can be read only once, and not in parts; write it to a file first")
-    place, types, shown = _Place(name), import_pyarrow().fs.FileType, public(name)
-    info = place.information()
+    location, types, shown = _Location(name), import_pyarrow().fs.FileType, public(name)
+    info = location.information()
     if info.type == types.File:
-        return [place.file(info, form)]
+        return [location.file(info, form)]
     if info.type == types.Directory:
-        below = [info for info in place.listed(place.path, True) if info.type == types.File]
-        below = [info for info in below if not _is_hidden(info.path[len(place.path) :])]
+        below = [info for info in location.listed(location.path, True) if info.type == types.File]
+        below = [info for info in below if not _is_hidden(info.path[len(location.path) :])]
         named = [info for info in below if form or _says_form(info.path)]
         if not named:
             lacking = "files" if form else f"files that end in {', '.join(SUFFIXES)}"
             raise InputError(f"the folder {shown} holds no {lacking}")
-        return [place.file(info, form) for info in named]
+        return [location.file(info, form) for info in named]
     if info.type != types.NotFound:
         raise InputError(f"cannot read {shown}: neither a file nor a folder")
-    if not place.parts:
+    if not location.parts:
         raise InputError(f"cannot read {shown}: there is no such file or folder")
-    matching = [info for info in _matching(place, place.folder, place.parts) if info.type == types.File]
+    matching = [info for info in _matching(location, location.folder, location.parts) if info.type == types.File]
     if not matching:
         raise InputError(f"no file matches {shown}")
-    return [place.file(info, form) for info in matching]
+    return [location.file(info, form) for info in matching]
 
 
 def input_with(out: str, file: str, inputs: Sequence[str]) -> str | None:
@@ -217,13 +217,13 @@ def input_with(out: str, file: str, inputs: Sequence[str]) -> str | None:
     system, path = filesystem(out)
     names = [*_names(system, path), file]
     for name in inputs:
-        place = _Place(os.fspath(name))
-        if place.system.type_name != system.type_name:
+        location = _Location(os.fspath(name))
+        if location.system.type_name != system.type_name:
             continue
-        for folder, parts in ((place.path, []), (place.folder, place.parts)):
+        for folder, parts in ((location.path, []), (location.folder, location.parts)):
             above = _names(system, folder)
             below = names[len(above) :]
-            if above == names[: len(above)] and (_fits(below, parts) if parts else place.is_folder_of(below)):
+            if above == names[: len(above)] and (_fits(below, parts) if parts else location.is_folder_of(below)):
                 return name
     return None
 
@@ -246,20 +246,20 @@ def _says_form(path: str) -> bool:
     return os.path.splitext(stem)[1] in SUFFIXES if suffix in _COMPRESSED else suffix in SUFFIXES
 
 
-def _matching(place: _Place, folder: str, parts: list[str]) -> "Iterator[FileInfo]":
+def _matching(location: _Location, folder: str, parts: list[str]) -> "Iterator[FileInfo]":
     """What matches the parts of a glob below a folder."""
     if parts[0] == "**":
-        for info in place.listed(folder, True):
+        for info in location.listed(folder, True):
             if _fits(info.path[len(folder) :].strip("/").split("/"), parts):
                 yield info
         return
-    for info in place.listed(folder, False):
+    for info in location.listed(folder, False):
         if not _fits([info.base_name], parts[:1]):
             continue
         if not parts[1:]:
             yield info
         elif info.type == import_pyarrow().fs.FileType.Directory:
-            yield from _matching(place, info.path, parts[1:])
+            yield from _matching(location, info.path, parts[1:])
 
 
 def _fits(names: list[str], parts: list[str]) -> bool:

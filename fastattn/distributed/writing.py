@@ -4,7 +4,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fastattn.distributed.extra import import_pyarrow
-from fastattn.distributed.rows import BlockRows
+from fastattn.distributed.formats.rows import BlockRows
 from fastattn.errors import InputError
 from fastattn.printable import json_decimals, json_line
 

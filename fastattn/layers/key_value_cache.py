@@ -254,7 +254,10 @@ class KeyValueCache:
 
     def _shrink_target(self, rows: int) -> None:
         inside_RS = self.histories_RS >= 0
-        kept_M = np.unique(np.concatenate([self.histories_RS[inside_RS], *self._begun.values()]))
+        # Not np.unique, whose first call imports a module: a process forked meanwhile would wait for it for ever.
+        alive_M = np.zeros(self.target.rows, bool)
+        alive_M[np.concatenate([self.histories_RS[inside_RS], *self._begun.values()])] = True
+        kept_M = np.flatnonzero(alive_M).astype(np.int32)
         rows = max(LEAST_ROWS, len(kept_M), rows)
         renumbered_M = np.zeros(self.target.rows, np.int32)
         renumbered_M[kept_M] = np.arange(len(kept_M), dtype=np.int32)

@@ -52,20 +52,14 @@ class Comparison:
     there: Sequence[str] | None = None
 
 
-class Findings:
-    """Comparisons of several texts: of each name the worst, in the order in which the names first came."""
-
-    def __init__(self) -> None:
-        self._worst: dict[str, Comparison] = {}
-
-    def add(self, comparisons: Iterable[Comparison]) -> None:
-        for comparison in comparisons:
-            known = self._worst.get(comparison.name)
-            if known is None or _badness(comparison) > _badness(known):
-                self._worst[comparison.name] = comparison
-
-    def all(self) -> list[Comparison]:
-        return list(self._worst.values())
+def worst_of_each(comparisons: Iterable[Comparison]) -> list[Comparison]:
+    """Of the comparisons of several texts the worst of each name, in the order in which the names first came."""
+    worst: dict[str, Comparison] = {}
+    for comparison in comparisons:
+        known = worst.get(comparison.name)
+        if known is None or _badness(comparison) > _badness(known):
+            worst[comparison.name] = comparison
+    return list(worst.values())
 
 
 def _badness(comparison: Comparison) -> tuple[bool, float]:
@@ -73,13 +67,13 @@ def _badness(comparison: Comparison) -> tuple[bool, float]:
     return not comparison.within, -1.0 if far is None else float(np.nan_to_num(far, nan=np.inf))
 
 
-def compare_rows(name: str, ours_TD: np.ndarray, theirs_TD: np.ndarray, bound: float, place: str) -> Comparison:
+def compare_rows(name: str, ours_TD: np.ndarray, theirs_TD: np.ndarray, bound: float, location: str) -> Comparison:
     """Rows of both sides; NaN on either is never within a bound.
 
-    place  where the rows are from, for the remark
+    location  where the rows are from, for the remark
     """
     if ours_TD.shape != theirs_TD.shape:
-        return Comparison(name, False, remark=f"{place}: shape {ours_TD.shape} here, {theirs_TD.shape} there")
+        return Comparison(name, False, remark=f"{location}: shape {ours_TD.shape} here, {theirs_TD.shape} there")
     ours_TD, theirs_TD = ours_TD.astype(np.float64), theirs_TD.astype(np.float64)
     with np.errstate(invalid="ignore", over="ignore"):
         difference_TD = np.abs(ours_TD - theirs_TD)
@@ -87,12 +81,12 @@ def compare_rows(name: str, ours_TD: np.ndarray, theirs_TD: np.ndarray, bound: f
         relative = largest if scale == 0.0 else largest / scale
         row = int(difference_TD.max(axis=1).argmax())
     if len(ours_TD) > 1:
-        place += f", token {row + 1}"
-    return Comparison(name, relative <= bound, largest, relative, _least_cosine(ours_TD, theirs_TD), place)
+        location += f", token {row + 1}"
+    return Comparison(name, relative <= bound, largest, relative, _least_cosine(ours_TD, theirs_TD), location)
 
 
 def _least_cosine(a_TD: np.ndarray, b_TD: np.ndarray) -> float:
-    """Of two rows at the same place; 1 where both are zero."""
+    """Of two rows at the same index; 1 where both are zero."""
     with np.errstate(invalid="ignore", over="ignore"):
         lengths_T = np.linalg.norm(a_TD, axis=1) * np.linalg.norm(b_TD, axis=1)
         products_T = np.einsum("td,td->t", a_TD, b_TD)
@@ -102,7 +96,7 @@ def _least_cosine(a_TD: np.ndarray, b_TD: np.ndarray) -> float:
 
 
 def compare_states(
-    ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray], bound: float, place: str, framework: str
+    ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray], bound: float, location: str, framework: str
 ) -> Iterator[Comparison]:
     """The rows of each layer by name; what one side alone shows is named, and not compared."""
     for name in dict.fromkeys([*ours, *theirs]):
@@ -113,7 +107,7 @@ def compare_states(
         elif name == "embedding" and ours[name].shape != theirs[name].shape:
             yield Comparison(name, remark=f"not compared: {theirs[name].shape[1]} numbers a row in {framework}")
         else:
-            yield compare_rows(name, ours[name], theirs[name], bound, place)
+            yield compare_rows(name, ours[name], theirs[name], bound, location)
 
 
 def name_states(states: Sequence[np.ndarray], output_TD: np.ndarray, prefix: str = "") -> dict[str, np.ndarray]:
@@ -151,10 +145,10 @@ def compare_ids(
 
 
 def first_difference(here: Sequence[Any], there: Sequence[Any]) -> int:
-    """The first place at which they differ; the shorter one's end if the other goes on."""
+    """The first index at which they differ; the shorter one's end if the other goes on."""
     pairs = enumerate(zip(here, there))
-    return next((place for place, (a, b) in pairs if a != b), min(len(here), len(there)))
+    return next((index for index, (a, b) in pairs if a != b), min(len(here), len(there)))
 
 
-def _named(ids: Sequence[int], place: int, token: Callable[[int], str | None]) -> str:
-    return f"{token(ids[place])!r} ({ids[place]})" if place < len(ids) else "none"
+def _named(ids: Sequence[int], index: int, token: Callable[[int], str | None]) -> str:
+    return f"{token(ids[index])!r} ({ids[index]})" if index < len(ids) else "none"

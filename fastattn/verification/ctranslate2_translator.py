@@ -14,7 +14,7 @@ PACKAGES = ("ctranslate2",)
 
 
 class CTranslate2Translator:
-    """A ``TranslatorSide``; shows no layers."""
+    """CTranslate2's side of a comparison, a ``TranslatorSide``; shows no layers."""
 
     def __init__(self, path: Path, checkpoint: Checkpoint):
         if not isinstance(checkpoint.text, TranslationText):

@@ -16,11 +16,11 @@ from fastattn.text.huggingface import HuggingFaceTokenizer
 from fastattn.verification.comparison import (
     Bounds,
     Comparison,
-    Findings,
     compare_ids,
     compare_rows,
     compare_states,
     name_states,
+    worst_of_each,
 )
 
 
@@ -50,7 +50,7 @@ class EncoderSide(Protocol):
 
 
 class FastattnEncoder:
-    """The side here; computes as an Encoder of the same folder and precision."""
+    """fastattn's side: an Encoder of the folder and its model, in the same precision."""
 
     name = "fastattn"
 
@@ -82,13 +82,12 @@ def compare_encoders(ours: EncoderSide, theirs: EncoderSide, texts: Sequence[str
     """Ids, layers, vectors. Both sides' layers get the ids from here, so that they tell of the model alone."""
     ids = [ours.ids(text) for text in texts]
     framework = theirs.name.partition(" ")[0]
-    findings = Findings()
-    findings.add([compare_ids(ids, [theirs.ids(text) for text in texts], ours.token)])
+    found = [compare_ids(ids, [theirs.ids(text) for text in texts], ours.token)]
     for number, text in enumerate(texts):
-        place = f"text {number + 1}"
+        location = f"text {number + 1}"
         if ids[number]:
             states = ours.states(ids[number]), theirs.states(ids[number])
-            findings.add(compare_states(*states, bounds.rows, place, framework))
+            found += compare_states(*states, bounds.rows, location, framework)
         vectors = ours.vector(text)[None], theirs.vector(text)[None]
-        findings.add([compare_rows("vector", *vectors, bounds.rows, place)])
-    return findings.all()
+        found.append(compare_rows("vector", *vectors, bounds.rows, location))
+    return worst_of_each(found)

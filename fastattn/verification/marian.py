@@ -16,7 +16,7 @@ PACKAGES = ("transformers", "torch")
 
 
 class MarianTranslator:
-    """A ``TranslatorSide``."""
+    """transformers' side of a comparison, a ``TranslatorSide``."""
 
     def __init__(self, path: Path, checkpoint: Checkpoint):
         transformers, self._torch = framework(*PACKAGES)

@@ -12,7 +12,7 @@ PACKAGES = ("sentence-transformers", "transformers", "torch")
 
 
 class SentenceTransformersEncoder:
-    """An ``EncoderSide``."""
+    """sentence-transformers' side of a comparison, an ``EncoderSide``."""
 
     def __init__(self, path: Path):
         sentence_transformers, transformers, torch = framework(*PACKAGES)

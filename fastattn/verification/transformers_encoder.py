@@ -17,7 +17,10 @@ FROM_HERE = {"local_files_only": True, "trust_remote_code": False}  # without it
 
 
 class TransformersEncoder:
-    """An ``EncoderSide``. The vector is the mean of the rows, as here where a folder does not say otherwise."""
+    """transformers' side of a comparison, an ``EncoderSide``.
+
+    The vector is the mean of the rows, as in fastattn where a folder does not say otherwise.
+    """
 
     def __init__(self, path: Path, checkpoint: Checkpoint):
         transformers, torch = framework(*PACKAGES)

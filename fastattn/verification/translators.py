@@ -18,11 +18,11 @@ from fastattn.translation.translator import Translator
 from fastattn.verification.comparison import (
     Bounds,
     Comparison,
-    Findings,
     compare_ids,
     compare_states,
     first_difference,
     name_states,
+    worst_of_each,
 )
 
 LONGEST = 256  # tokens of a translation, where the checkpoint has no limit of its own
@@ -55,7 +55,7 @@ class TranslatorSide(Protocol):
 
 
 class FastattnTranslator:
-    """The side here; computes as a Translator of the same folder and precision."""
+    """fastattn's side: a Translator of the folder and its model, in the same precision."""
 
     name = "fastattn"
 
@@ -117,26 +117,25 @@ def compare_translators(
     positions for.
     """
     framework = theirs.name.partition(" ")[0]
-    findings = Findings()
-    findings.add([_compare_ids(ours, theirs, texts, framework)])
+    found = [_compare_ids(ours, theirs, texts, framework)]
     searches = []
     for number, text in enumerate(texts, 1):
-        source, place = ours.source_tokens(text)[: ours.max_source_length], f"text {number}"
+        source, location = ours.source_tokens(text)[: ours.max_source_length], f"text {number}"
         if not source:
             continue
         given = theirs.translate(source, 1, ours.lengths)
         states = theirs.states(source, given)
         if states:
-            findings.add(compare_states(ours.states(source, given), states, bounds.rows, place, framework))
+            found += compare_states(ours.states(source, given), states, bounds.rows, location, framework)
         else:
-            findings.add([Comparison("layers", remark=f"not compared: {framework} does not show them")])
-        findings.add([_compare_log_probs(ours, theirs, source, given, bounds.log_probs, place)])
+            found.append(Comparison("layers", remark=f"not compared: {framework} does not show them"))
+        found.append(_compare_log_probs(ours, theirs, source, given, bounds.log_probs, location))
         for beam_size in ours.beam_sizes:
-            name = f"{place}, {'greedy' if beam_size == 1 else f'beam {beam_size}'}"
+            name = f"{location}, {'greedy' if beam_size == 1 else f'beam {beam_size}'}"
             there = given if beam_size == 1 else theirs.translate(source, beam_size, ours.lengths)
             here = ours.translate(source, beam_size, ours.lengths)
             searches.append(_compare_translations(name, ours, source, here, there, beam_size, bounds))
-    return [*findings.all(), *searches]
+    return [*worst_of_each(found), *searches]
 
 
 def _compare_ids(ours: FastattnTranslator, theirs: TranslatorSide, texts: Sequence[str], framework: str) -> Comparison:
@@ -147,13 +146,18 @@ def _compare_ids(ours: FastattnTranslator, theirs: TranslatorSide, texts: Sequen
 
 
 def _compare_log_probs(
-    ours: TranslatorSide, theirs: TranslatorSide, source: Sequence[str], target: Sequence[str], bound: float, place: str
+    ours: TranslatorSide,
+    theirs: TranslatorSide,
+    source: Sequence[str],
+    target: Sequence[str],
+    bound: float,
+    location: str,
 ) -> Comparison:
     """Of the tokens of a translation, given both sides."""
     difference_T = np.abs(ours.log_probs(source, target) - theirs.log_probs(source, target))
     largest = float(difference_T.max())
-    place += f", token {int(difference_T.argmax()) + 1}"
-    return Comparison("log-probabilities", largest <= bound, largest, remark=place)
+    location += f", token {int(difference_T.argmax()) + 1}"
+    return Comparison("log-probabilities", largest <= bound, largest, remark=location)
 
 
 def _compare_translations(
@@ -183,5 +187,5 @@ def _compare_translations(
     return Comparison(name, abs(gap) <= bounds.log_probs, abs(gap), remark=remark, here=here, there=there)
 
 
-def _named(tokens: Sequence[str], place: int) -> str:
-    return tokens[place] if place < len(tokens) else "the end"
+def _named(tokens: Sequence[str], index: int) -> str:
+    return tokens[index] if index < len(tokens) else "the end"

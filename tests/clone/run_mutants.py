@@ -4,10 +4,10 @@
     python tests/clone/run_mutants.py --sample 40 --seed 7 weights/containers/archive.py fastattn/text
     python tests/clone/run_mutants.py --only fastattn/text/splitting.py:101
 
-A mutant is a copy of the tree in which one comparison, operator, number, truth value or condition is another. The test
-files nearest to it (NEAREST) are run until the first failure; a mutant that they all pass has survived: a gap in the
-tests, or a change that makes no difference. Messages of errors are left as they are. Printed are the survivors, by file
-and line, and how many of how many were caught; a mutant that takes far longer than the tests do counts as caught.
+A mutant is a copy of the tree in which one comparison, operator, number, truth value or condition is another. The tests
+of its package are run until the first failure, those of its file first; a mutant that they all pass has survived: a gap
+in the tests, or a change that makes no difference. Messages of errors are left as they are. Printed are the survivors,
+by file and line, and how many of how many were caught; a mutant that takes far longer than the tests counts as caught.
 
 Why not mutmut or cosmic-ray: neither maps weights/ to fastattn.weights, and the latter runs all tests on each mutant.
 """
@@ -36,54 +36,7 @@ from fastattn.system.progress import Progress
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("fastattn/decoding", "fastattn/text", "weights")
 SAMPLE = 100
-TESTS = {path.stem: path.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rglob("test_*.py")}
-MOST_MEMORY = 8 << 30  # bytes a process; a loop that does not end may well grow
-
-# What is nearest to a file whose name begins so: parts of names of tests, as many as one process may well run.
-NEAREST = {
-    "fastattn/decoding/candidates": "decoding_options decoding",
-    "fastattn/decoding/constraints": "decoding_options",
-    "fastattn/decoding/options": "decoding_options decoding_sampling translator_options checkpoint_settings",
-    "fastattn/decoding/resolve": "translator_options checkpoint_settings generate_tokens",
-    "fastattn/decoding/sampling": "decoding_sampling",
-    "fastattn/decoding/scoring": "decoding_options decoding translator",
-    "fastattn/decoding/shortlist": "shortlist",
-    "fastattn/decoding/": "decoding_options decoding decoding_sampling",
-    "fastattn/text/abbreviations": "text_splitting",
-    "fastattn/text/huggingface": "text_huggingface encoder",
-    "fastattn/text/splitting": "text_splitting",
-    "fastattn/text/translation": "translator translator_options",
-    "fastattn/text/vocabulary_map": "vocabulary_map",
-    "fastattn/text/": "text_sentencepiece",
-    "weights/__init__": "ctranslate2_refused huggingface native",
-    "weights/folder": "argos huggingface",
-    "weights/plan": "plan toy",
-    "weights/containers/archive": "archive pull",
-    "weights/containers/json_file": "native ctranslate2_refused huggingface",
-    "weights/containers/plain_data": "native",
-    "weights/containers/pytorch": "pytorch",
-    "weights/containers/safetensors": "native huggingface",
-    "weights/containers/shortlist": "shortlist_file",
-    "weights/containers/torch_pickle": "pytorch",
-    "weights/containers/unpacking": "hostile argos",
-    "weights/containers/zip_folder": "argos",
-    "weights/ctranslate2/argos": "argos",
-    "weights/ctranslate2/": "ctranslate2 ctranslate2_refused ctranslate2_damage",
-    "weights/download/catalog": "catalog pull",
-    "weights/download/connections": "downloads",
-    "weights/download/hub": "hub hub_files",
-    "weights/download/package_index": "package_index",
-    "weights/download/pip_settings": "pip_settings",
-    "weights/download/pull": "pull",
-    "weights/download/transport": "package_index pull hub_files",
-    "weights/huggingface/generation": "checkpoint_settings huggingface_marian",
-    "weights/huggingface/marian": "huggingface_marian",
-    "weights/huggingface/sentence_transformers": "encoder_checkpoints huggingface",
-    "weights/huggingface/": "huggingface encoder_checkpoints",
-    "weights/marian/": "marian marian_files marian_refused checkpoint_settings",
-    "weights/native/convert": "convert native",
-    "weights/native/": "native plan",
-}
+MOST_MEMORY = 16 << 30  # bytes a process; a loop that does not end may well grow
 
 OTHERS: dict[type, type] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
@@ -168,8 +121,11 @@ def _is_for_types(node: ast.AST) -> bool:
 
 
 def tests_of(path: str) -> tuple[str, ...]:
-    names = next(tests for beginning, tests in NEAREST.items() if path.startswith(beginning))
-    return tuple(TESTS[f"test_{name}"] for name in names.split())
+    """pytest's arguments: first the tests that are named like the file, then all of its package; their folders are."""
+    file = Path("tests", path.removeprefix("fastattn/"))
+    folder = next(folder for folder in file.parents if (ROOT / folder).is_dir())
+    named = sorted((ROOT / folder).rglob(f"test_*{file.stem}*.py"))
+    return (*(test.relative_to(ROOT).as_posix() for test in named), folder.as_posix())
 
 
 class Workplace:

@@ -1,11 +1,24 @@
-"""What tests of a job's output share: a job, a record, a process to be killed."""
+"""What tests of jobs share: inputs, rows that were read, a job, a record, a process to be killed."""
 
 import contextlib
 import subprocess
 import sys
 
+from fastattn.distributed.blocks import cut, read_block
 from fastattn.distributed.job import CorpusJob
+from fastattn.distributed.storage import find_files
 from tests import ROOT
+
+TEXTS = [" ".join(f"w{(7 * n + k) % 16}" for k in range(1 + n % 5)) for n in range(40)]
+
+
+def blocks_of(path, size=1 << 20, column="text"):
+    return cut(find_files([str(path)]), column, size)
+
+
+def rows_of(path, size=1 << 20, column="text"):
+    """The rows of each block of a file."""
+    return [read_block(block, column) for block in blocks_of(path, size, column)]
 
 
 def some_job(**changes):
@@ -43,6 +56,14 @@ RECORD = {
     "host": "there",
 }
 ASIDE = {"rows": 1, "error": "it failed"}
+# For ``process``: holds an output folder.
+HOLD = """
+import sys, time
+from fastattn.distributed.output_folder import OutputFolder
+with OutputFolder(sys.argv[1], "parquet").hold():
+    print("ready", flush=True)
+    time.sleep(60)
+"""
 
 
 @contextlib.contextmanager

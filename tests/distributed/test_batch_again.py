@@ -9,20 +9,12 @@ pytest.importorskip("ray", reason="jobs run on fastattn[ray]")
 
 from fastattn.distributed import batch as batch_module
 from fastattn.distributed import block_worker
-from fastattn.distributed.batch import BatchRequest, BatchRun, Where
+from fastattn.distributed.batch import BatchRun
 from fastattn.distributed.block_worker import STOPPED, BlockWorker
-from fastattn.distributed.models import ModelSource
+from fastattn.distributed.cluster import ClusterOptions
+from fastattn.distributed.model_source import ModelSource
 from fastattn.distributed.output_folder import OutputFolder
 from fastattn.errors import InputError
-from fastattn.weights.native import convert
-from tests.models.tiny_models import random_checkpoint
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    path = tmp_path_factory.mktemp("model")
-    convert.write(path, random_checkpoint(21), "float32")
-    return path
 
 
 @pytest.fixture
@@ -35,15 +27,9 @@ def folder(tmp_path):
 
 
 @pytest.fixture
-def batch(model, folder, tmp_path):
-    def made(**changed):
-        options = {"beam_size": 1, "max_decoding_length": 4}
-        asked = {"column": "text", "output": "translation", "options": options, "size": 9}
-        return BatchRun(
-            BatchRequest("translate", [str(folder)], str(tmp_path / "out"), str(model), model, **asked | changed)
-        )
-
-    return made
+def batch(request_for, folder):
+    short = {"beam_size": 1, "max_decoding_length": 4}
+    return lambda **changed: BatchRun(request_for(folder, **{"options": short, "size": 9} | changed))
 
 
 def worker(job, out):
@@ -83,7 +69,7 @@ def test_a_file_whose_cut_has_changed_is_refused(batch, folder):
     touch(folder / "a.csv", b'text\n"w1\nw2\nw3\nw4\nw5\nw6"\n')
     assert len(batch().blocks) == 2
     with pytest.raises(InputError, match=r"b.csv is not cut as it was when .*out was begun.*; name another folder$"):
-        batch().run(Where())
+        batch().run(ClusterOptions())
 
 
 def test_a_block_that_became_another_files_is_refused(batch, folder):
@@ -91,14 +77,14 @@ def test_a_block_that_became_another_files_is_refused(batch, folder):
     touch(folder / "a.csv", b'text\n"w1\nw2\nw3\nw4\nw5\nw6"\n')
     assert batch().blocks[1].url.endswith("b.csv")
     with pytest.raises(InputError, match=r"a.csv is not cut as it was .*as block 1 shows; name another folder$"):
-        batch().run(Where())
+        batch().run(ClusterOptions())
 
 
 def test_a_file_that_has_changed_within_its_cut_is_refused(batch, folder):
     finish(batch())
     touch(folder / "b.csv", b"text\nw5\nw7\n")
     with pytest.raises(InputError, match=r"b.csv has changed since .*out was begun, as block 2 shows; name another"):
-        batch().run(Where())
+        batch().run(ClusterOptions())
 
 
 def test_files_that_were_touched_are_read_once_more_and_not_again(batch, folder, monkeypatch):
@@ -107,16 +93,16 @@ def test_files_that_were_touched_are_read_once_more_and_not_again(batch, folder,
     read, real = [], batch_module.read_block
     first, second = batch(), batch()
     monkeypatch.setattr(batch_module, "read_block", lambda block, column: read.append(block) or real(block, column))
-    assert first.run(Where()).rows == 6
+    assert first.run(ClusterOptions()).rows == 6
     assert [block.number for block in read] == [0, 1]
-    assert second.run(Where()).rows == 6
+    assert second.run(ClusterOptions()).rows == 6
     assert len(read) == 2
 
 
 def test_the_same_files_in_another_form_are_another_job(batch):
     finish(batch(input_form="text"))
     with pytest.raises(InputError, match="input_form: csv, was text"):
-        batch(input_form="csv").run(Where())
+        batch(input_form="csv").run(ClusterOptions())
 
 
 def test_a_host_with_another_version_stops_the_job(batch, monkeypatch):

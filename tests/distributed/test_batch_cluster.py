@@ -13,8 +13,9 @@ pytest.importorskip("ray", reason="needs the extra fastattn[ray]")
 from bench.processes import Process, below, processes
 from fastattn import Encoder, Translator
 from fastattn.distributed import driver
-from fastattn.distributed.batch import BatchRequest, BatchRun, Where
+from fastattn.distributed.batch import BatchRequest, BatchRun
 from fastattn.distributed.block_worker import BlockWorker
+from fastattn.distributed.cluster import ClusterOptions
 from fastattn.distributed.output_folder import OutputFolder
 from fastattn.errors import FastattnError
 from tests.distributed import nodes
@@ -86,7 +87,7 @@ def test_a_lost_node_and_a_killed_actor_cost_their_open_blocks_alone(batch, port
         if summary.blocks == 8:
             nodes.lose(cluster, first)
 
-    summary = job.run(Where(address=cluster.address, reach="store"), told)
+    summary = job.run(ClusterOptions(address=cluster.address, reach="store"), told)
     assert not summary.failed
     assert summary.blocks == len(job.blocks) > 12
     assert nodes.column(out, "translation") == portuguese
@@ -137,7 +138,7 @@ def test_an_interrupt_ends_the_job_and_all_its_processes(pulled, english, tmp_pa
 
 def await_end(begun: list[Process]) -> None:
     """Wait until nothing is left of a job, Ray's agents included, which would go on for a minute by themselves."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 55
     while left := [process.title for process in begun if process.number in processes()]:
         assert time.monotonic() < deadline, left
         time.sleep(0.1)
@@ -148,7 +149,7 @@ def test_an_encoder_by_its_path_is_the_same(batch, pulled, three, tmp_path):
     path = tmp_path / "some.txt"
     path.write_text("\n".join(texts), encoding="utf-8")
     job = batch(kind="encode", inputs=[str(path)], model="minilm", path=pulled("minilm"), output="v", options={})
-    summary = job.run(Where(address=three[0].address, reach="path"))
+    summary = job.run(ClusterOptions(address=three[0].address, reach="path"))
     assert (summary.blocks, summary.rows) == (len(job.blocks), len(texts))
     vectors = Encoder(pulled("minilm")).encode(texts)
     assert nodes.column(tmp_path / "out", "v") == vectors.tolist()
@@ -168,7 +169,7 @@ def test_a_block_that_ends_its_actors_costs_no_other_its_place(batch, english, t
     monkeypatch.setattr(driver, "BlockWorker", EndsAtBlockOne)
     monkeypatch.setattr(driver, "MOST_LOSSES", 2)
     job = batch(size=4096)
-    summary = job.run(Where(address=three[0].address, actors=1))
+    summary = job.run(ClusterOptions(address=three[0].address, actors=1))
     assert capsys.readouterr().out == ""
     assert summary.failed == {1: driver.LOST}
     assert summary.blocks == len(job.blocks) - 1 > 2
@@ -181,4 +182,4 @@ def test_a_block_that_ends_its_actors_costs_no_other_its_place(batch, english, t
 
 def test_a_folder_that_another_run_holds_is_refused(batch, tmp_path):
     with OutputFolder(str(tmp_path / "out"), "parquet").hold(), pytest.raises(FastattnError, match="another job"):
-        batch().run(Where())
+        batch().run(ClusterOptions())

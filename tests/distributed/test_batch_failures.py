@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import re
+import shutil
 
 import pytest
 
@@ -16,17 +17,14 @@ from click.testing import CliRunner
 
 from fastattn.cli.entry import commands
 from fastattn.distributed import driver
-from fastattn.distributed.batch import BatchRequest, BatchRun, Where
+from fastattn.distributed.batch import BatchRun
+from fastattn.distributed.cluster import ClusterOptions
 from fastattn.distributed.output_folder import OutputFolder
 from fastattn.errors import FastattnError, InputError
-from fastattn.weights.native import convert
 from tests.distributed import nodes
-from tests.models.tiny_models import random_checkpoint
+from tests.distributed.jobs import TEXTS
 
 pytestmark = nodes.WARNINGS
-
-TEXTS = [" ".join(f"w{(7 * n + k) % 16}" for k in range(1 + n % 5)) for n in range(40)]
-QUICK = {"beam_size": 1, "max_decoding_length": 9}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -45,11 +43,8 @@ def cluster():
 
 
 @pytest.fixture
-def model(tmp_path):
-    path = tmp_path / "model"
-    path.mkdir()
-    convert.write(path, random_checkpoint(21), "float32")
-    return path
+def model(translator, tmp_path):
+    return shutil.copytree(translator, tmp_path / "model")
 
 
 @pytest.fixture
@@ -58,14 +53,9 @@ def out(tmp_path):
 
 
 @pytest.fixture
-def batch(model, out):
+def batch(request_for, model, out):
     """A function that makes a job over a file."""
-
-    def made(path, **changed):
-        asked = {"column": "text", "output": "translation", "options": QUICK}
-        return BatchRun(BatchRequest("translate", [str(path)], str(out), str(model), model, **asked | changed))
-
-    return made
+    return lambda path, **changed: BatchRun(request_for(path, model=str(model), path=model, out=str(out), **changed))
 
 
 @pytest.fixture
@@ -75,7 +65,7 @@ def texts(tmp_path):
     return path
 
 
-def failure(job, where=Where(actors=1), error=FastattnError):  # noqa: B008  a constant
+def failure(job, where=ClusterOptions(actors=1), error=FastattnError):  # noqa: B008  a constant
     with pytest.raises(error) as raised:
         job.run(where)
     assert "\n" not in str(raised.value)
@@ -92,7 +82,7 @@ def test_a_damaged_page_costs_its_block_alone(batch, out, tmp_path):
     data = bytearray(whole)
     data[data.index(b"w1", chunk.data_page_offset + chunk.total_compressed_size * 3 // 4)] ^= 1
     path.write_bytes(data)
-    summary = batch(path, size=6400).run(Where(actors=1))
+    summary = batch(path, size=6400).run(ClusterOptions(actors=1))
     (number,) = summary.failed  # blocks are row groups
     assert re.search(r"^cannot read .*a.parquet: .* \(on .*\)$", summary.failed[number])
     aside = out / "_fastattn" / "set-aside"
@@ -100,7 +90,7 @@ def test_a_damaged_page_costs_its_block_alone(batch, out, tmp_path):
     before = nodes.parts(out)
     assert len(before) == summary.blocks > 1
     path.write_bytes(whole)  # as its owner mends it
-    summary = batch(path, size=6400).run(Where(actors=1))
+    summary = batch(path, size=6400).run(ClusterOptions(actors=1))
     assert not summary.failed and summary.rows == 600
     after = nodes.parts(out)
     assert {name: after[name] for name in before} == before
@@ -127,16 +117,16 @@ def test_a_file_that_became_shorter_fails_where_it_ends(batch, texts, monkeypatc
     monkeypatch.setattr(driver, "MOST_FAILURES", 1)
     job = batch(texts, size=texts.stat().st_size // 2 + 1)
     os.truncate(texts, job.blocks[0].stop)
-    summary = job.run(Where(actors=1))
+    summary = job.run(ClusterOptions(actors=1))
     assert re.search(r"has \d+ bytes, and had at least \d+ when", summary.failed[1])
     assert summary.blocks == 1
 
 
 def test_a_file_that_was_changed_is_refused_and_a_touched_one_is_not(batch, texts, out):
-    assert batch(texts, size=100).run(Where(actors=1)).rows == len(TEXTS)
+    assert batch(texts, size=100).run(ClusterOptions(actors=1)).rows == len(TEXTS)
     before = nodes.parts(out)
     os.utime(texts, ns=(0, 1))
-    assert batch(texts, size=100).run(Where(actors=1)).earlier_rows == len(TEXTS)
+    assert batch(texts, size=100).run(ClusterOptions(actors=1)).earlier_rows == len(TEXTS)
     texts.write_bytes(texts.read_bytes().replace(b"w1", b"w2"))
     assert "has changed since" in failure(batch(texts, size=100), error=InputError)
     assert nodes.parts(out) == before
@@ -153,7 +143,7 @@ def test_an_output_that_cannot_be_written_ends_the_job(batch, texts, out):
     before = nodes.parts(out)
     assert not list(out.rglob("*.part"))
     obstacle.rmdir()
-    summary = job.run(Where(actors=1))
+    summary = job.run(ClusterOptions(actors=1))
     assert (summary.blocks, summary.rows) == (len(job.blocks), len(TEXTS))
     after = nodes.parts(out)
     assert {name: after[name] for name in before} == before
@@ -164,10 +154,12 @@ def test_a_model_that_is_another_on_a_host_ends_the_job(batch, texts, model, out
     file = max(model.iterdir(), key=lambda file: file.stat().st_size)
     data = file.read_bytes()
     file.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
-    said = failure(job, Where(actors=1, reach="path"))
+    said = failure(job, ClusterOptions(actors=1, reach="path"))
     assert re.match(r"on host .*model is another model \(SHA-256 \w{12}, expected \w{12}\)$", said)
     assert nodes.parts(out) == {}
 
 
 def test_an_actor_without_a_place_is_refused(batch, texts):
-    assert failure(batch(texts), Where(cores=64)) == "an actor with 64 cores has no place: the largest node has 1"
+    assert (
+        failure(batch(texts), ClusterOptions(cores=64)) == "an actor with 64 cores has no place: the largest node has 1"
+    )

@@ -15,53 +15,15 @@ from click.testing import CliRunner
 from fastattn.cli.entry import commands
 from fastattn.decoding.options import DecodingOptions
 from fastattn.distributed import block_worker, blocks
-from fastattn.distributed.batch import BatchRequest, BatchRun, Summary, Where
+from fastattn.distributed.batch import BatchRun, Summary
+from fastattn.distributed.block_models import Answers, BlockTranslator
+from fastattn.distributed.blocks import read_block
+from fastattn.distributed.cluster import ClusterOptions
 from fastattn.distributed.output_folder import OutputFolder
-from fastattn.distributed.rows import read_block
 from fastattn.distributed.storage import InputFile
-from fastattn.distributed.workers import Answers, BlockTranslator
 from fastattn.errors import CheckpointError, FastattnError, InputError
-from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.text_spec import DecodingSettings
-from fastattn.weights.native import convert
-from tests.encoders.test_encoder import SPEC, TENSORS, TEXT
-from tests.models.tiny_models import random_checkpoint
-
-TEXTS = [" ".join(f"w{(7 * n + k) % 16}" for k in range(1 + n % 5)) for n in range(40)]
-
-
-@pytest.fixture(scope="module")
-def translator(tmp_path_factory):
-    path = tmp_path_factory.mktemp("translator")
-    convert.write(path, random_checkpoint(21), "float32")
-    return path
-
-
-@pytest.fixture(scope="module")
-def encoder(tmp_path_factory):
-    path = tmp_path_factory.mktemp("encoder")
-    convert.write(path, Checkpoint(SPEC, TENSORS, TEXT), "float32")
-    return path
-
-
-@pytest.fixture
-def request_for(translator, tmp_path):
-    """A function that makes the request for a job over inputs, with a small model."""
-
-    def made(*inputs, **changed):
-        asked = {
-            "kind": "translate",
-            "inputs": [str(path) for path in inputs],
-            "out": str(tmp_path / "out"),
-            "model": str(translator),
-            "path": translator,
-            "column": "text",
-            "output": "translation",
-            "options": {"beam_size": 1, "max_decoding_length": 9},
-        }
-        return BatchRequest(**asked | changed)
-
-    return made
+from tests.distributed.jobs import TEXTS
 
 
 @pytest.fixture
@@ -262,7 +224,7 @@ def test_another_job_is_refused_with_what_differs(request_for, texts, encoder, t
         ([more], {}, f"(new: {more}; gone: {texts})"),
     ):
         with pytest.raises(InputError, match="out holds another job: .*; name another folder$") as raised:
-            BatchRun(request_for(*inputs, **changed)).run(Where())
+            BatchRun(request_for(*inputs, **changed)).run(ClusterOptions())
         assert message in str(raised.value)
 
 
@@ -365,7 +327,7 @@ def test_outputs_that_are_refused(out, message, request_for, texts, tmp_path):
     pytest.importorskip("ray", reason="jobs run on fastattn[ray]")
     out = str(tmp_path / out) if out == texts.name else out
     with pytest.raises(InputError, match=message):
-        BatchRun(request_for(texts, out=out)).run(Where())
+        BatchRun(request_for(texts, out=out)).run(ClusterOptions())
 
 
 @pytest.fixture
@@ -394,7 +356,7 @@ def test_an_address_without_a_cluster_is_refused_at_once(answering):
         port = closed.getsockname()[1]
     for address, message in (
         (f"127.0.0.1:{port}", "refused"),
-        (f"127.0.0.1:{answering(b'HTTP/1.1 400 Bad BatchRequest')}", "what answers there is no cluster of Ray's"),
+        (f"127.0.0.1:{answering(b'HTTP/1.1 400 Bad Request')}", "what answers there is no cluster of Ray's"),
         ("127.0.0.1:-4", "expected HOST:PORT, got the port '-4'"),
         ("nonsense", "Invalid address format"),
     ):

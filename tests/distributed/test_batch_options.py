@@ -13,9 +13,6 @@ from fastattn.cli import batch as command
 from fastattn.cli.entry import commands
 from fastattn.distributed import batch, estimate
 from fastattn.distributed.batch import Summary
-from fastattn.spec.checkpoint import Checkpoint
-from fastattn.weights.native import convert
-from tests.encoders.test_encoder import SPEC, TENSORS, TEXT
 
 # Of a parameter by its name: the arguments, and what the job has of them, by the name of a field or an option.
 JOB = {
@@ -84,15 +81,8 @@ def test_each_option_has_a_case(kind):
     assert {parameter.name for parameter in command.batch.commands[kind].params} == set(CASES[kind])
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    path = tmp_path_factory.mktemp("encoder")
-    convert.write(path, Checkpoint(SPEC, TENSORS, TEXT), "float32")
-    return path
-
-
 @pytest.fixture
-def asked(monkeypatch, model, tmp_path):
+def asked(monkeypatch, encoder, tmp_path):
     """A function that gives a command arguments: all that its job was asked for."""
     seen = {}
 
@@ -111,15 +101,15 @@ def asked(monkeypatch, model, tmp_path):
 
     calibration = tmp_path / "some.npy"
     np.save(calibration, np.array([[-2.0] * 48, [3.0] * 48], np.float32))
-    monkeypatch.setattr(batch, "Batch", Asked)
+    monkeypatch.setattr(batch, "BatchRun", Asked)
     monkeypatch.setattr(estimate, "estimate", estimated)
-    monkeypatch.setattr(command, "located_name", lambda name, progress: str(model))
+    monkeypatch.setattr(command, "located_name", lambda name, progress: str(encoder))
 
     def ask(kind, arguments):
-        given = {"MODEL": model, "CALIBRATION": calibration}
+        given = {"MODEL": encoder, "CALIBRATION": calibration}
         arguments = [str(given.get(argument, argument)) for argument in arguments]
         if "-m" not in arguments and kind == "encode":
-            arguments += ["-m", str(model)]
+            arguments += ["-m", str(encoder)]
         result = CliRunner().invoke(commands, ["batch", kind, "in.txt", "--out", "out", *arguments])
         assert result.exit_code == 0, result.output
         return seen | {"said": result.stdout}
@@ -128,11 +118,13 @@ def asked(monkeypatch, model, tmp_path):
 
 
 @pytest.mark.parametrize("kind, name", [(kind, name) for kind, cases in CASES.items() for name in cases])
-def test_an_option_comes_to_the_job(kind, name, asked, model):
+def test_an_option_comes_to_the_job(kind, name, asked, encoder):
     arguments, expected = CASES[kind][name]
     found = asked(kind, arguments)
     for field, value in expected.items():
-        value = {"MODEL": str(model), Path("MODEL"): model}.get(value, value) if field in ("model", "path") else value
+        value = (
+            {"MODEL": str(encoder), Path("MODEL"): encoder}.get(value, value) if field in ("model", "path") else value
+        )
         assert value in found["said"] if field == "said" else found[field] == value
         assert field == "said" or type(found[field]) is type(value) or isinstance(value, Path)
 

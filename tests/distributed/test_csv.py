@@ -12,16 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastattn.distributed import formats as forms
-from fastattn.distributed.blocks import cut
-from fastattn.distributed.rows import read_block
-from fastattn.distributed.storage import find_files
 from fastattn.errors import InputError
 from fastattn.system import files
+from tests.distributed.jobs import rows_of
 
-
-@pytest.fixture(scope="module")
-def path(tmp_path_factory):
-    return tmp_path_factory.mktemp("csv") / "a.csv"
+SUFFIX = ".csv"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -30,10 +25,6 @@ def small_chunks():
     chunk, forms.csv._CHUNK = forms.csv._CHUNK, 16
     yield
     forms.csv._CHUNK = chunk
-
-
-def rows_of(path, size=1 << 20, column="text"):
-    return [read_block(block, column) for block in cut(find_files([str(path)]), column, size)]
 
 
 def records_of(path, size=1 << 20):

@@ -7,28 +7,15 @@ import pytest
 pytest.importorskip("pyarrow", reason="jobs over files need the extra fastattn[ray]")
 
 from fastattn.distributed import estimate
-from fastattn.distributed.batch import BatchRequest, BatchRun, Where
-from fastattn.distributed.cluster import Host
-from fastattn.weights.native import convert
-from tests.models.tiny_models import random_checkpoint
-
-
-@pytest.fixture(scope="module")
-def batch(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("estimate")
-    (folder / "model").mkdir()
-    convert.write(folder / "model", random_checkpoint(21), "float32")
-    (folder / "a.txt").write_text("w1 w2\n" * 40)
-    how = {"options": {"beam_size": 1, "max_decoding_length": 9}, "size": 24}
-    files = [str(folder / "a.txt")], str(folder / "out")
-    return BatchRun(BatchRequest("translate", *files, "any", folder / "model", "text", "translation", **how))
+from fastattn.distributed.batch import BatchRun
+from fastattn.distributed.cluster import ClusterOptions, Host
 
 
 @pytest.mark.parametrize(
     "given, variable, asked",
     [(None, None, []), (None, "", []), (None, "there:1", [None]), ("here:2", "there:1", ["here:2"])],
 )
-def test_the_cluster_is_the_one_of_the_job(given, variable, asked, batch, monkeypatch):
+def test_the_cluster_is_the_one_of_the_job(given, variable, asked, request_for, monkeypatch, tmp_path):
     """By --address, else by RAY_ADDRESS, else there is none."""
     found = []
 
@@ -42,6 +29,8 @@ def test_the_cluster_is_the_one_of_the_job(given, variable, asked, batch, monkey
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     if variable is not None:
         monkeypatch.setenv("RAY_ADDRESS", variable)
-    told = estimate.estimate(batch, Where(address=given, cores=1))
+    (tmp_path / "a.txt").write_text("w1 w2\n" * 40)
+    batch = BatchRun(request_for(tmp_path / "a.txt", size=24))
+    told = estimate.estimate(batch, ClusterOptions(address=given, cores=1))
     assert (found, told.actors) == (asked, 6 if asked else 1)
     assert (told.blocks, told.rows, told.cores) == (10, 40, 1) and told.rate > 0

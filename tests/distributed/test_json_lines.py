@@ -12,20 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastattn.distributed.blocks import cut
-from fastattn.distributed.rows import read_block
 from fastattn.distributed.storage import find_files
 from fastattn.distributed.writing import as_file
 from fastattn.errors import InputError
 from fastattn.system import files
+from tests.distributed.jobs import rows_of
 
-
-@pytest.fixture(scope="module")
-def path(tmp_path_factory):
-    return tmp_path_factory.mktemp("jsonl") / "a.jsonl"
-
-
-def rows_of(path, size=1 << 20, column="text"):
-    return [read_block(block, column) for block in cut(find_files([str(path)]), column, size)]
+SUFFIX = ".jsonl"
 
 
 VALUES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.just([{"a": [1]}])

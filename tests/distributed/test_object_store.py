@@ -3,12 +3,8 @@
 import pytest
 
 pytest.importorskip("pyarrow", reason="files of a job are read by pyarrow")
-pytest.importorskip("moto.server", reason="moto is the object store of these tests")
 
-from moto.server import ThreadedMotoServer
-
-from fastattn.distributed.blocks import cut
-from fastattn.distributed.rows import read_block
+from fastattn.distributed.blocks import cut, read_block
 from fastattn.distributed.storage import filesystem, find_files, input_with
 from fastattn.errors import InputError
 
@@ -16,24 +12,14 @@ TEXTS = {"in/a.txt": "one\ntwo\n", "in/sub/b c%.txt": "three\n", "in/_work/c.txt
 
 
 @pytest.fixture(scope="module")
-def options():
+def options(store_options):
     """The options of URLs of the bucket, which holds TEXTS."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AWS_ACCESS_KEY_ID", "nobody")
-        patch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-        server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-        server.start()
-        try:
-            port = server.get_host_and_port()[1]
-            options = f"?endpoint_override=127.0.0.1:{port}&scheme=http&region=us-east-1&allow_bucket_creation=true"
-            system, _ = filesystem(f"s3://bucket/{options}")
-            system.create_dir("bucket")
-            for name, text in TEXTS.items():
-                with system.open_output_stream(f"bucket/{name}") as file:
-                    file.write(text.encode())
-            yield options
-        finally:
-            server.stop()
+    system, _ = filesystem(f"s3://bucket/?{store_options}")
+    system.create_dir("bucket")
+    for name, text in TEXTS.items():
+        with system.open_output_stream(f"bucket/{name}") as file:
+            file.write(text.encode())
+    return f"?{store_options}"
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from fastattn.distributed import local_store
 from fastattn.distributed.output_folder import OutputFolder
 from fastattn.errors import FastattnError, InputError, StorageError
 from tests import ROOT
-from tests.distributed.jobs import ASIDE, RECORD, process, some_job
+from tests.distributed.jobs import ASIDE, HOLD, RECORD, process, some_job
 
 
 def visible(out):
@@ -32,8 +32,8 @@ def test_the_next_run_finds_what_is_finished(out):
     with first.hold():
         assert first.begin(some_job()) == some_job()
         assert first.finished() == {}
-        placed = first.place(12, b"rows", RECORD)
-        first.place(3, b"", RECORD)
+        placed = first.write_block(12, b"rows", RECORD)
+        first.write_block(3, b"", RECORD)
     digest = hashlib.sha256(b"rows").hexdigest()
     assert placed == RECORD | {"block": 12, "file": "part-00000012.parquet", "bytes": 4, "digest": digest}
     second = OutputFolder(str(out), "parquet")
@@ -51,9 +51,9 @@ def test_any_process_places_blocks_and_buffers_of_any_kind(folder, out):
     import numpy as np
     import pyarrow as pa
 
-    OutputFolder(str(out), "parquet").place(0, pa.py_buffer(b"abc"), RECORD)
-    OutputFolder(str(out), "parquet").place(1, np.arange(3, dtype=np.int32).data, RECORD)
-    OutputFolder(f"file://{out}", "parquet").place(2, pa.py_buffer(b""), RECORD)
+    OutputFolder(str(out), "parquet").write_block(0, pa.py_buffer(b"abc"), RECORD)
+    OutputFolder(str(out), "parquet").write_block(1, np.arange(3, dtype=np.int32).data, RECORD)
+    OutputFolder(f"file://{out}", "parquet").write_block(2, pa.py_buffer(b""), RECORD)
     assert [record["bytes"] for record in folder.finished().values()] == [3, 12, 0]
 
 
@@ -63,12 +63,12 @@ def test_a_relative_path_is_absolute_for_others(tmp_path, monkeypatch):
     with folder.hold():
         folder.begin(some_job())
         monkeypatch.chdir("/")
-        OutputFolder(folder.url, "parquet").place(0, b"rows", RECORD)
+        OutputFolder(folder.url, "parquet").write_block(0, b"rows", RECORD)
         assert (folder.name, folder.url, list(folder.finished())) == ("out", f"{tmp_path}/out", [0])
 
 
 def test_another_job_is_refused_with_what_differs(folder, out):
-    folder.place(0, b"rows", RECORD)
+    folder.write_block(0, b"rows", RECORD)
     other = some_job(options={"precision": "int8", "beam_size": 4}, column="body")
     with pytest.raises(InputError) as raised:
         folder.begin(other)
@@ -105,28 +105,17 @@ def test_hidden_files_and_an_empty_folder_are_no_hindrance(out):
 )
 def test_a_place_that_cannot_be_a_folder_is_refused(tmp_path, name, told):
     (tmp_path / "file").touch()
-    with pytest.raises(InputError) as raised:
-        with OutputFolder(str(tmp_path / name), "parquet").hold():
-            pass
+    with pytest.raises(InputError) as raised, OutputFolder(str(tmp_path / name), "parquet").hold():
+        pass
     assert str(raised.value).startswith(told.format(tmp_path))
-
-
-HOLD = """
-import sys, time
-from fastattn.distributed.output_folder import OutputFolder
-with OutputFolder(sys.argv[1], "parquet").hold():
-    print("ready", flush=True)
-    time.sleep(60)
-"""
 
 
 def test_of_two_jobs_the_second_is_refused_until_the_first_is_dead(out):
     folder = OutputFolder(str(out), "parquet")
     with process(HOLD, out) as holder:
         for _ in range(2):
-            with pytest.raises(FastattnError) as raised:
-                with folder.hold():
-                    pass
+            with pytest.raises(FastattnError) as raised, folder.hold():
+                pass
             assert str(raised.value).startswith(f"{out}: another job is at work there (process {holder.pid} on ")
             assert raised.value.exit_code == 1
     with folder.hold() as check:
@@ -174,7 +163,7 @@ def stop(stream, part, path):
     finish(stream, part, path)
 
 finish, local_store.finish = local_store.finish, stop
-OutputFolder(sys.argv[1], "parquet").place(7, b"x" * 100_000, {"rows": 1})
+OutputFolder(sys.argv[1], "parquet").write_block(7, b"x" * 100_000, {"rows": 1})
 """
 
 
@@ -185,7 +174,7 @@ def test_a_writer_that_is_killed_leaves_nothing_unfinished_under_a_final_name(ou
     folder = OutputFolder(str(out), "parquet")
     with folder.hold():
         folder.begin(some_job())
-        folder.place(1, b"rows", RECORD)
+        folder.write_block(1, b"rows", RECORD)
     with process(WRITE, out, killed_at):
         assert len(hidden(out)) == 1
         with folder.hold():
@@ -195,7 +184,7 @@ def test_a_writer_that_is_killed_leaves_nothing_unfinished_under_a_final_name(ou
     assert len(hidden(out)) == 1
     with folder.hold():
         assert hidden(out) == []
-        folder.place(7, b"rows", RECORD)
+        folder.write_block(7, b"rows", RECORD)
     assert list(folder.finished()) == [1, 7]
 
 
@@ -205,7 +194,7 @@ def test_a_writer_that_is_interrupted_leaves_nothing(folder, out, monkeypatch):
 
     monkeypatch.setattr(local_store, "finish", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        folder.place(0, b"rows", RECORD)
+        folder.write_block(0, b"rows", RECORD)
     assert (visible(out), hidden(out)) == (["_fastattn"], [])
 
 
@@ -220,19 +209,19 @@ def file_size_limit(most):
 
 
 def test_what_cannot_be_written_is_one_line_and_changes_nothing(folder, out):
-    folder.place(0, b"rows", RECORD)
+    folder.write_block(0, b"rows", RECORD)
     with file_size_limit(1 << 16), pytest.raises(StorageError) as raised:
-        folder.place(1, b"x" * (1 << 17), RECORD)
+        folder.write_block(1, b"x" * (1 << 17), RECORD)
     assert str(raised.value) == f"cannot write {out}/part-00000001.parquet: File too large"
     assert (visible(out), hidden(out)) == (["_fastattn", "part-00000000.parquet"], [])
     assert list(folder.finished()) == [0]
-    folder.place(1, b"x" * (1 << 17), RECORD)
+    folder.write_block(1, b"x" * (1 << 17), RECORD)
     assert list(folder.finished()) == [0, 1]
 
 
 def test_a_record_that_cannot_be_written_leaves_its_block_open(folder, out):
     with file_size_limit(100), pytest.raises(StorageError, match=r"cannot write .*/_fastattn/finished/00000001.json: "):
-        folder.place(1, b"x", RECORD)
+        folder.write_block(1, b"x", RECORD)
     assert (visible(out), hidden(out)) == (["_fastattn", "part-00000001.parquet"], [])
     assert folder.finished() == {}
 
@@ -245,9 +234,9 @@ from tests.distributed.jobs import RECORD, some_job
 folder = OutputFolder(sys.argv[1], "parquet")
 with folder.hold():
     folder.begin(some_job())
-    folder.place(0, b"x" * 100_000, RECORD)
+    folder.write_block(0, b"x" * 100_000, RECORD)
     try:
-        folder.place(1, b"x" * 1_000_000, RECORD)
+        folder.write_block(1, b"x" * 1_000_000, RECORD)
     except StorageError as error:
         print(error)
     print(list(folder.finished()), sorted(os.listdir(sys.argv[1])))
@@ -281,7 +270,7 @@ def test_a_folder_without_permission_is_one_line(out):
 
 def test_a_host_that_does_not_see_the_folder_says_so(tmp_path):
     with pytest.raises(StorageError, match=r"no such folder; do all hosts share .*/nowhere\?"):
-        OutputFolder(str(tmp_path / "nowhere"), "parquet").place(0, b"rows", RECORD)
+        OutputFolder(str(tmp_path / "nowhere"), "parquet").write_block(0, b"rows", RECORD)
     assert os.listdir(tmp_path) == []
 
 
@@ -292,7 +281,7 @@ def test_a_block_set_aside_is_so_until_it_is_finished(folder, out):
     assert json.loads((path / "00000004.json").read_bytes()) == aside
     assert (path / "00000004.jsonl").read_bytes() == b'{"text": "a"}\n'
     assert folder.finished() == {}
-    folder.place(4, b"rows", RECORD)
+    folder.write_block(4, b"rows", RECORD)
     assert (list(folder.finished()), os.listdir(path)) == ([4], [])
 
 

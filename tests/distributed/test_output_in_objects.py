@@ -5,35 +5,24 @@ import time
 import pytest
 
 pytest.importorskip("pyarrow", reason="output in blocks needs the extra fastattn[ray]")
-pytest.importorskip("moto.server", reason="a server of S3 needs moto[server]")
 
-from moto.server import ThreadedMotoServer
 from pyarrow import fs
 
 from fastattn.distributed import lease, object_store
 from fastattn.distributed.object_store import ObjectStore
 from fastattn.distributed.output_folder import OutputFolder
 from fastattn.errors import FastattnError, InputError, StorageError
-from tests.distributed.jobs import ASIDE, RECORD, process, some_job
+from tests.distributed.jobs import ASIDE, HOLD, RECORD, process, some_job
 
 BUCKET = "fastattn-tests"
 
 
 @pytest.fixture(scope="module")
-def server():
+def server(store_options):
     """The options of URLs that lead to a server of S3 with a bucket."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-            patch.setenv(name, "testing")
-        patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-        running = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-        running.start()
-        _, port = running.get_host_and_port()
-        options = f"endpoint_override=http://127.0.0.1:{port}&scheme=http&region=us-east-1"
-        filesystem, _ = fs.FileSystem.from_uri(f"s3://{BUCKET}?{options}&allow_bucket_creation=true")
-        filesystem.create_dir(BUCKET)
-        yield options
-        running.stop()
+    filesystem, _ = fs.FileSystem.from_uri(f"s3://{BUCKET}?{store_options}")
+    filesystem.create_dir(BUCKET)
+    return store_options.replace("&allow_bucket_creation=true", "")
 
 
 @pytest.fixture
@@ -59,7 +48,7 @@ def test_the_next_run_finds_what_is_finished(url):
         assert first.begin(some_job()) == some_job()
         assert first.finished() == {}
         first.set_aside(2, b"{}\n", ASIDE)
-        placed = {number: first.place(number, b"x" * number, RECORD) for number in (0, 2)}
+        placed = {number: first.write_block(number, b"x" * number, RECORD) for number in (0, 2)}
         check()
     second = OutputFolder(f"{url}&allow_delayed_open=true", "parquet")
     with second.hold():
@@ -74,8 +63,8 @@ def test_the_next_run_finds_what_is_finished(url):
 
 def test_a_part_of_another_size_is_not_finished(url):
     folder = OutputFolder(url, "parquet")
-    folder.place(0, b"rows", RECORD)
-    folder.place(1, b"rows", RECORD)
+    folder.write_block(0, b"rows", RECORD)
+    folder.write_block(1, b"rows", RECORD)
     put(url, "part-00000000.parquet", b"row")
     put(url, "_fastattn/finished/00000002.json", b"{")
     assert list(folder.finished()) == [1]
@@ -88,15 +77,6 @@ def test_a_place_with_other_files_stays_as_it_was(url):
         with OutputFolder(url, "parquet").hold():
             pass
     assert objects(url) == ["thesis.txt"]
-
-
-HOLD = """
-import sys, time
-from fastattn.distributed.output_folder import OutputFolder
-with OutputFolder(sys.argv[1], "parquet").hold():
-    print("ready", flush=True)
-    time.sleep(60)
-"""
 
 
 def test_of_two_jobs_the_second_is_refused_until_the_first_is_dead(url, monkeypatch):
@@ -152,7 +132,7 @@ class Slow:
 
 folder = OutputFolder(sys.argv[1], "parquet")
 folder._store._filesystem = Slow(folder._store._filesystem)
-folder.place(7, b"x" * 20_000_000, {"rows": 1})
+folder.write_block(7, b"x" * 20_000_000, {"rows": 1})
 """
 
 
@@ -161,7 +141,7 @@ def test_a_writer_that_is_killed_leaves_no_object(url):
         pass
     assert objects(url) == []
     folder = OutputFolder(url, "parquet")
-    folder.place(7, b"x" * 20_000_000, RECORD)
+    folder.write_block(7, b"x" * 20_000_000, RECORD)
     assert list(folder.finished()) == [7]
 
 
@@ -169,7 +149,7 @@ def test_what_cannot_be_written_is_one_line_without_secrets(server, monkeypatch)
     monkeypatch.setattr(object_store, "_WAITS", (0.0,))
     url = f"s3://testing:hidden@no-such-bucket/out?{server}"
     with pytest.raises(StorageError) as raised:
-        OutputFolder(url, "parquet").place(0, b"rows", RECORD)
+        OutputFolder(url, "parquet").write_block(0, b"rows", RECORD)
     message = str(raised.value)
     assert message.startswith("cannot write s3://no-such-bucket/out/part-00000000.parquet: ")
     assert "NO_SUCH_BUCKET" in message and "\n" not in message and "hidden" not in message

@@ -58,7 +58,7 @@ def test_files_too_large_for_a_job_are_not_read_whole(folder, out, monkeypatch):
     ids=str,
 )
 def test_a_record_that_cannot_be_right_is_not_believed(folder, out, changes):
-    placed = folder.place(0, b"rows", RECORD)
+    placed = folder.write_block(0, b"rows", RECORD)
     path = out / "_fastattn" / "finished" / "00000000.json"
     path.write_text(json.dumps(placed | changes))
     assert folder.finished() == {}
@@ -68,7 +68,7 @@ def test_a_record_that_cannot_be_right_is_not_believed(folder, out, changes):
 
 @pytest.mark.parametrize("field", [*RECORD, "block", "file", "bytes", "digest"])
 def test_a_record_that_lacks_something_is_not_believed(folder, out, field):
-    placed = folder.place(0, b"rows", RECORD)
+    placed = folder.write_block(0, b"rows", RECORD)
     del placed[field]
     (out / "_fastattn" / "finished" / "00000000.json").write_text(json.dumps(placed))
     assert (folder.finished(), folder.finished_block(0)) == ({}, None)
@@ -76,14 +76,14 @@ def test_a_record_that_lacks_something_is_not_believed(folder, out, field):
 
 @pytest.mark.parametrize("data", [b"", b"[1]", b'{"block": 0', b"\xff", b" " * (1 << 20) + b"{}", b"[" * 10**5])
 def test_a_damaged_record_is_not_believed(folder, out, data):
-    folder.place(0, b"rows", RECORD)
-    folder.place(1, b"rows", RECORD)
+    folder.write_block(0, b"rows", RECORD)
+    folder.write_block(1, b"rows", RECORD)
     (out / "_fastattn" / "finished" / "00000000.json").write_bytes(data)
     assert list(folder.finished()) == [1]
 
 
 def test_names_that_are_no_records_are_passed_over(folder, out):
-    placed = folder.place(0, b"rows", RECORD)
+    placed = folder.write_block(0, b"rows", RECORD)
     for name in ("0.json", "000000000.json", "a.json", "00000000.json.bak", "٠٠٠٠٠٠٠٠.json"):
         (out / "_fastattn" / "finished" / name).write_text(json.dumps(placed))
     assert folder.finished() == {0: placed}
@@ -91,11 +91,11 @@ def test_names_that_are_no_records_are_passed_over(folder, out):
 
 @pytest.mark.parametrize("data", [None, b"row", b"rows, and more", b"rowt"])
 def test_a_part_that_is_gone_or_changed_is_not_finished(folder, out, data):
-    folder.place(0, b"rows", RECORD)
+    folder.write_block(0, b"rows", RECORD)
     part = out / "part-00000000.parquet"
     part.unlink() if data is None else part.write_bytes(data)
     assert (folder.finished(), folder.finished_block(0)) == ({}, None)
-    placed = folder.place(0, b"rows", RECORD)
+    placed = folder.write_block(0, b"rows", RECORD)
     assert (folder.finished(), folder.finished_block(0)) == ({0: placed}, placed)
     assert folder.finished_block(1) is None
 

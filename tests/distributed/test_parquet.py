@@ -15,19 +15,15 @@ import pyarrow.parquet as pq
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastattn.distributed.blocks import cut
+from fastattn.distributed.blocks import read_block
 from fastattn.distributed.formats import parquet
-from fastattn.distributed.rows import read_block
-from fastattn.distributed.storage import find_files
 from fastattn.errors import FastattnError, InputError
 from fastattn.system import files
+from tests.distributed.jobs import blocks_of, rows_of
+
+SUFFIX = ".parquet"
 
 KINDS = [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())]
-
-
-@pytest.fixture(scope="module")
-def path(tmp_path_factory):
-    return tmp_path_factory.mktemp("parquet") / "a.parquet"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -36,14 +32,6 @@ def small_batches():
     batch, parquet._BATCH = parquet._BATCH, 7
     yield
     parquet._BATCH = batch
-
-
-def blocks_of(path, size=1 << 20, column="text"):
-    return cut(find_files([str(path)]), column, size)
-
-
-def rows_of(path, size=1 << 20, column="text"):
-    return [read_block(block, column) for block in blocks_of(path, size, column)]
 
 
 @settings(deadline=None)
@@ -234,7 +222,7 @@ MUTANTS = """
 import sys
 from pathlib import Path
 from fastattn.distributed.blocks import cut
-from fastattn.distributed.rows import read_block
+from fastattn.distributed.blocks import read_block
 from fastattn.distributed.storage import find_files
 from fastattn.errors import FastattnError
 

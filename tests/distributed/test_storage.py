@@ -6,8 +6,8 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="files of a job are read by pyarrow")
 
-from fastattn.distributed.blocks import CorpusBlock
-from fastattn.distributed.rows import read_block
+from fastattn.distributed.blocks import read_block
+from fastattn.distributed.formats.rows import CorpusBlock
 from fastattn.distributed.storage import InputFile, filesystem, find_files, open_input
 from fastattn.errors import FastattnError, InputError
 

@@ -7,26 +7,19 @@ pytest.importorskip("pyarrow", reason="files of a job are read by pyarrow")
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastattn.distributed.blocks import block_bytes, cut
-from fastattn.distributed.rows import read_block
+from fastattn.distributed.blocks import block_bytes, cut, read_block
 from fastattn.distributed.storage import InputFile, find_files
 from fastattn.errors import FastattnError, InputError
 from fastattn.system import files
+from tests.distributed.jobs import rows_of
+
+SUFFIX = ".txt"
 
 PIECES = [b"a", b"bc", "é好".encode(), b"\n", b"\n", b"\r\n", b"\r", b" ", b"\xef\xbb\xbf", "\u2028".encode()]
 
 
-def rows_of(path, size, column="text"):
-    return [read_block(block, column) for block in cut(find_files([str(path)]), column, size)]
-
-
 def texts_of(path, size):
     return [text for rows in rows_of(path, size) for text in rows.texts]
-
-
-@pytest.fixture(scope="module")
-def path(tmp_path_factory):
-    return tmp_path_factory.mktemp("text") / "a.txt"
 
 
 @settings(deadline=None)

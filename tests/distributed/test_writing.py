@@ -9,7 +9,7 @@ pytest.importorskip("pyarrow", reason="output in blocks needs the extra fastattn
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fastattn.distributed.rows import StringRows
+from fastattn.distributed.formats.rows import StringRows
 from fastattn.distributed.writing import as_file, as_json_lines, as_parquet
 from fastattn.errors import InputError
 
@@ -93,4 +93,4 @@ def test_a_column_that_is_there_already_is_refused():
     with pytest.raises(InputError, match="the input has a column 'text' already"):
         as_parquet(pa.table({"text": ["a"]}), {"text": pa.array(["b"])})
     with pytest.raises(InputError, match="the input has a column 'text' already"):
-        as_file(StringRows({"text": ["a"]}, ["a"], {}, [0], ""), {"text": pa.array(["b"])}, "jsonl")
+        as_file(StringRows(["a"], {}, [0], "", {"text": ["a"]}), {"text": pa.array(["b"])}, "jsonl")

@@ -342,9 +342,9 @@ def test_a_callback_of_a_step_that_an_exit_ended_may_ask_for_more():
     ready.set()
     assert isinstance(ended(request.exception), SystemExit)
     assert ended(lambda: scheduler.run(plan_of(1))) == [1]
-    assert found == [[2, 3]]
-    struck[0].join(20)
+    struck[0].join(60)
     assert not struck[0].is_alive(), "it gave up a slot that it had lost"
+    assert found == [[2, 3]]
 
 
 @pytest.mark.parametrize("when", ["_start_threads", "_hand_over"])

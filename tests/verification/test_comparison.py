@@ -6,11 +6,11 @@ import pytest
 from fastattn.verification.comparison import (
     Bounds,
     Comparison,
-    Findings,
     compare_ids,
     compare_rows,
     compare_states,
     name_states,
+    worst_of_each,
 )
 
 ROWS = np.array([[3.0, 4.0], [0.0, 2.0], [1.0, 1.0]], np.float32)
@@ -76,16 +76,13 @@ def test_ids() -> None:
 
 
 def test_of_several_texts_the_worst_is_kept() -> None:
-    findings = Findings()
     lines = [
         [Comparison("a", relative=0.1, largest=9.0), Comparison("b", largest=0.5)],
         [Comparison("b", False, remark="shapes"), Comparison("c", remark="not compared")],
         [Comparison("a", relative=0.2, largest=1.0), Comparison("b", largest=0.7), Comparison("c", largest=0.0)],
         [Comparison("a", False, relative=float("nan")), Comparison("a", False, relative=3.0)],
     ]
-    for comparisons in lines:
-        findings.add(comparisons)
-    worst = findings.all()
+    worst = worst_of_each(comparison for comparisons in lines for comparison in comparisons)
     assert [line.name for line in worst] == ["a", "b", "c"]
     assert np.isnan(worst[0].relative or 0.0) and worst[1].remark == "shapes" and worst[2].largest == 0.0
 

@@ -1,17 +1,15 @@
-"""Forms of input, a module each: how a file is cut into parts, and how the rows of a part are read."""
+"""Formats of input, a module each: how a file is cut into parts, and how the rows of a part are read."""
 
 from collections.abc import Iterable
 from typing import Protocol
 
-from fastattn.distributed.blocks import CorpusBlock
 from fastattn.distributed.formats import csv, json_lines, parquet, text
-from fastattn.distributed.rows import BlockRows
+from fastattn.distributed.formats.rows import BlockRows, CorpusBlock
 from fastattn.distributed.storage import InputFile
-from fastattn.errors import check_known
 
 
 class FileFormat(Protocol):
-    """What a module of a form has."""
+    """What the module of a format has."""
 
     def cut(self, file: InputFile, column: str, block_bytes: int) -> Iterable[tuple[int, int, int]]:
         """Start, stop and size of each part, as in a CorpusBlock; InputError for a column that is no text."""
@@ -20,10 +18,4 @@ class FileFormat(Protocol):
         """The rows of a part."""
 
 
-FORMS: dict[str, FileFormat] = {"text": text, "jsonl": json_lines, "csv": csv, "parquet": parquet}
-
-
-def form_named(name: str) -> FileFormat:
-    """The form of that name; InputError that lists them for another."""
-    check_known("form", name, list(FORMS))
-    return FORMS[name]
+FORMATS: dict[str, FileFormat] = {"text": text, "jsonl": json_lines, "csv": csv, "parquet": parquet}

@@ -9,17 +9,14 @@ import csv
 import hashlib
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fastattn.distributed.formats.lines import ByteLines
-from fastattn.distributed.rows import BlockRows, StringRows
+from fastattn.distributed.formats.rows import BlockRows, CorpusBlock, StringRows
 from fastattn.distributed.storage import InputFile, open_input, public
 from fastattn.errors import InputError
 from fastattn.printable import first_of, printable
 from fastattn.system import files
-
-if TYPE_CHECKING:
-    from fastattn.distributed.blocks import CorpusBlock
 
 _CHUNK = 1 << 20  # bytes that are searched for a quote at once
 
@@ -63,11 +60,11 @@ def _starts(stream: Any, file: InputFile, start: int, block_bytes: int) -> Itera
                 yield (start := begin)
 
 
-def read(block: "CorpusBlock", column: str) -> BlockRows:
+def read(block: CorpusBlock, column: str) -> BlockRows:
     """The records of the block; blank lines are no rows."""
     digest = hashlib.sha256()
     faults: dict[int, str] = {}
-    places: list[int] = []
+    starts: list[int] = []
     with open_input(block.url) as stream:
         names, _ = _header(stream, block.url, block.stop)
         digest.update("\0".join(names).encode("utf-8"))
@@ -76,15 +73,15 @@ def read(block: "CorpusBlock", column: str) -> BlockRows:
         for begin, fields, fault in _records(lines, block.url):
             if not fields and not fault:
                 continue
-            places.append(begin)
+            starts.append(begin)
             values, reason = _decoded(fields)
             reason = fault or _wrong_count(values, names) or reason
             if reason:
-                faults[len(rows)] = printable(f"{lines.place(begin)}: {reason}")
+                faults[len(rows)] = printable(f"{lines.location(begin)}: {reason}")
             rows.append((values + [None] * len(names))[: len(names)])
     columns = dict(zip(names, map(list, zip(*rows)) if rows else ([] for _ in names)))
     texts = [None if row in faults else text for row, text in enumerate(columns.get(column, []))]
-    return StringRows(columns, texts, faults, places, digest.hexdigest())
+    return StringRows(texts, faults, starts, digest.hexdigest(), columns)
 
 
 def _wrong_count(values: list[str | None], names: list[str]) -> str:

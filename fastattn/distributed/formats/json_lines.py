@@ -5,11 +5,12 @@ import itertools
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fastattn.distributed.extra import import_pyarrow
 from fastattn.distributed.formats.lines import ByteLines, even_parts, lines_of
-from fastattn.distributed.rows import BlockRows, checked
+from fastattn.distributed.formats.rows import BlockRows, CorpusBlock, checked
 from fastattn.distributed.storage import InputFile, open_input, public
 from fastattn.errors import InputError, described
 from fastattn.printable import first_of, json_escaped
@@ -17,8 +18,6 @@ from fastattn.system.files import text_of
 
 if TYPE_CHECKING:
     import pyarrow
-
-    from fastattn.distributed.blocks import CorpusBlock
 
 WHOLE = "json"  # the column of a table that has the objects
 _LOOKED_AT = 100  # lines, for the column
@@ -51,13 +50,13 @@ def _check_column(file: InputFile, column: str) -> None:
         raise InputError(f"{public(file.url)}: no field {column!r} in the first {_LOOKED_AT} lines; found: {found}")
 
 
-def read(block: "CorpusBlock", column: str) -> BlockRows:
+def read(block: CorpusBlock, column: str) -> BlockRows:
     """The objects whose lines begin in the block; blank lines are no rows."""
-    objects: list[dict[str, Any]] = []
+    values: list[dict[str, Any]] = []
     wholes: list[str | None] = []
     texts: list[str | None] = []
     faults: dict[int, str] = {}
-    places: list[int] = []
+    starts: list[int] = []
     digest = hashlib.sha256()
     with lines_of(block, digest) as lines:
         for line in lines:
@@ -71,16 +70,16 @@ def read(block: "CorpusBlock", column: str) -> BlockRows:
                 text = _text(made.get(column), column, lines)
             except InputError as error:
                 faults[len(texts)] = str(error)
-            objects.append(made)
+            values.append(made)
             wholes.append(whole)
             texts.append(text)
-            places.append(lines.position)
-    return _Objects(objects, wholes, column, texts, faults, places, digest.hexdigest())
+            starts.append(lines.position)
+    return _Objects(texts, faults, starts, digest.hexdigest(), values, wholes, column)
 
 
 def _line(line: bytes, lines: ByteLines) -> str:
     """The last line as a text, without its end; InputError where it is none."""
-    return text_of(line, lines.place(), first=lines.position == 0)
+    return text_of(line, lines.location(), first=lines.position == 0)
 
 
 def _object(text: str, lines: ByteLines) -> dict[str, Any]:
@@ -88,12 +87,12 @@ def _object(text: str, lines: ByteLines) -> dict[str, Any]:
     try:
         made = json.loads(text)
     except json.JSONDecodeError as error:
-        raise InputError(f"{lines.place()}: not JSON ({error.msg} at column {error.colno})") from None
+        raise InputError(f"{lines.location()}: not JSON ({error.msg} at column {error.colno})") from None
     except (ValueError, RecursionError) as error:  # a number of thousands of digits, thousands of brackets
         reason = "brackets too deep" if isinstance(error, RecursionError) else "a number with too many digits"
-        raise InputError(f"{lines.place()}: JSON with {reason}") from None
+        raise InputError(f"{lines.location()}: JSON with {reason}") from None
     if not isinstance(made, dict):
-        raise InputError(f"{lines.place()}: no JSON object but {described(made)}")
+        raise InputError(f"{lines.location()}: no JSON object but {described(made)}")
     return made
 
 
@@ -102,10 +101,10 @@ def _text(value: Any, column: str, lines: ByteLines) -> str | None:
     if value is None:
         return None
     if not isinstance(value, str):
-        raise InputError(f"{lines.place()}: the field {column!r} should be a string, and is {described(value)}")
+        raise InputError(f"{lines.location()}: the field {column!r} should be a string, and is {described(value)}")
     if not _is_unicode(value):
-        raise InputError(f"{lines.place()}: half of a surrogate pair, so this is not text")
-    return checked(value, lines.place())
+        raise InputError(f"{lines.location()}: half of a surrogate pair, so this is not text")
+    return checked(value, lines.location())
 
 
 def _is_unicode(text: str) -> bool:
@@ -113,24 +112,16 @@ def _is_unicode(text: str) -> bool:
     return text.isascii() or re.search("[\ud800-\udfff]", text) is None
 
 
+@dataclass
 class _Objects(BlockRows):
     """Objects as they came; an empty one for a line that is none.
 
     wholes  the line of each object, without its end; None for a line that is none
     """
 
-    def __init__(
-        self,
-        objects: list[dict[str, Any]],
-        wholes: list[str | None],
-        column: str,
-        texts: list[str | None],
-        faults: dict[int, str],
-        places: list[int],
-        digest: str,
-    ):
-        super().__init__(texts, faults, places, digest)
-        self._objects, self._wholes, self._column = objects, wholes, column
+    values: list[dict[str, Any]]
+    wholes: list[str | None]
+    column: str
 
     def table(self) -> "pyarrow.Table":
         """The column as strings, null for what is none, and beside it "json": the whole object as it came.
@@ -138,20 +129,20 @@ class _Objects(BlockRows):
         The values' types are not looked for: they may differ from block to block. Raises InputError where the column
         has the name "json" itself.
         """
-        if self._column == WHOLE:
+        if self.column == WHOLE:
             raise InputError(f"the column {WHOLE!r} of Parquet has the whole lines of JSON; use --format jsonl")
         pa = import_pyarrow()
-        values = [made.get(self._column) for made in self._objects]
+        values = [made.get(self.column) for made in self.values]
         texts = [value if isinstance(value, str) and _is_unicode(value) else None for value in values]
-        return pa.table({self._column: pa.array(texts, pa.string()), WHOLE: pa.array(self._wholes, pa.string())})
+        return pa.table({self.column: pa.array(texts, pa.string()), WHOLE: pa.array(self.wholes, pa.string())})
 
     def records(self) -> list[dict[str, Any]]:
         """The objects with their own fields; an empty one for a line that is none."""
-        return self._objects
+        return self.values
 
     def objects(self) -> list[str]:
         """The lines as they came: numbers of any size, names that come twice, halves of surrogate pairs as escapes."""
-        return ["{}" if whole is None else _carried(whole) for whole in self._wholes]
+        return ["{}" if whole is None else _carried(whole) for whole in self.wholes]
 
 
 def _carried(whole: str) -> str:

@@ -3,15 +3,13 @@
 import contextlib
 import io
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from fastattn.distributed.formats.rows import CorpusBlock
 from fastattn.distributed.storage import open_input, public
 from fastattn.errors import FastattnError
 from fastattn.printable import counted
 from fastattn.system import files
-
-if TYPE_CHECKING:
-    from fastattn.distributed.blocks import CorpusBlock
 
 _MOST_COUNTED = 1 << 30  # bytes, which take a second on a disk
 _BUFFER = 1 << 18  # bytes that are read at once: an object store answers each request in some 20 ms
@@ -63,8 +61,8 @@ class ByteLines:
         """Whether the last line has nothing but white space and, in front of the file, a byte order mark."""
         return not (line if self.position else line.removeprefix(files.BYTE_ORDER_MARK)).strip()
 
-    def place(self, position: int | None = None) -> str:
-        """The place of a line, by default that of the last, for messages."""
+    def location(self, position: int | None = None) -> str:
+        """The location of a line, by default that of the last, for messages."""
         return f"{self._name}, byte {self.position if position is None else position}"
 
     def _skip_line(self) -> None:
@@ -78,7 +76,7 @@ class ByteLines:
 
 
 @contextlib.contextmanager
-def lines_of(block: "CorpusBlock", digest: Any) -> Iterator[ByteLines]:
+def lines_of(block: CorpusBlock, digest: Any) -> Iterator[ByteLines]:
     """The lines of a block, each of which goes into ``digest``."""
     with open_input(block.url) as file:
         yield ByteLines(file, block.url, block.start, block.stop, digest)

@@ -5,19 +5,18 @@ import hashlib
 import io
 import itertools
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fastattn.distributed.extra import import_pyarrow
 from fastattn.distributed.formats.json_values import is_text, json_values, strings
-from fastattn.distributed.rows import BlockRows, checked
+from fastattn.distributed.formats.rows import BlockRows, CorpusBlock, checked
 from fastattn.distributed.storage import InputFile, naming, open_input, public
 from fastattn.errors import FastattnError, InputError
 from fastattn.printable import counted, first_of
 
 if TYPE_CHECKING:
     import pyarrow
-
-    from fastattn.distributed.blocks import CorpusBlock
 
 _BATCH = 1024  # rows that are decoded at once, fewer where they are wide
 _BATCH_BYTES = 16 << 20
@@ -62,9 +61,9 @@ def _groups(file: InputFile, column: str) -> Iterator[tuple[int, int, int]]:
     with open_input(file.url) as stream:
         opened = _opened(stream, file.url)
         _check_column(opened.schema_arrow, file.url, column)
-        metadata, place = opened.metadata, opened.schema_arrow.get_field_index(column)
-        # By its place: the path of a field in a nested column before it may be the same.
-        index = sum(_leaves(opened.schema_arrow.field(before).type) for before in range(place))
+        metadata, position = opened.metadata, opened.schema_arrow.get_field_index(column)
+        # By its position: the path of a field in a nested column before it may be the same.
+        index = sum(_leaves(opened.schema_arrow.field(before).type) for before in range(position))
         for number in range(metadata.num_row_groups):
             group = metadata.row_group(number)
             if group.num_rows == 0:
@@ -119,7 +118,7 @@ def _check_column(schema: "pyarrow.Schema", url: str, column: str) -> None:
         raise InputError(f"{public(url)}: the column {column!r} should hold strings, and is {kind}")
 
 
-def read(block: "CorpusBlock", column: str) -> BlockRows:
+def read(block: CorpusBlock, column: str) -> BlockRows:
     """The block's rows with all columns. What its first row group has before it is decoded too."""
     with open_input(block.url) as stream:
         opened = _opened(stream, block.url)
@@ -128,12 +127,12 @@ def read(block: "CorpusBlock", column: str) -> BlockRows:
     texts, faults, name = strings(table.column(column)), {}, public(block.url)
     is_null = table.column(column).is_null().to_pylist()
     for row, text in enumerate(texts):
-        place = f"{name}, row {block.start + row}"
+        location = f"{name}, row {block.start + row}"
         try:
             if text is not None:
-                checked(text, place)
+                checked(text, location)
             elif not is_null[row]:
-                raise InputError(f"{place}: not UTF-8")
+                raise InputError(f"{location}: not UTF-8")
         except InputError as error:
             faults[row] = str(error)
     digest = _digest(table)
@@ -141,10 +140,10 @@ def read(block: "CorpusBlock", column: str) -> BlockRows:
         field = table.schema.field(column).with_nullable(True)
         table = table.set_column(table.schema.get_field_index(column), field, import_pyarrow().array(texts, field.type))
     texts = [None if row in faults else text for row, text in enumerate(texts)]
-    return _Table(table, name, texts, faults, range(block.start, block.stop), digest)
+    return _Table(texts, faults, range(block.start, block.stop), digest, name, table)
 
 
-def _batches(opened: Any, block: "CorpusBlock") -> "Iterator[pyarrow.RecordBatch]":
+def _batches(opened: Any, block: CorpusBlock) -> "Iterator[pyarrow.RecordBatch]":
     """Batches of the block's rows."""
     groups = [opened.metadata.row_group(number) for number in range(opened.metadata.num_row_groups)]
     stops = list(itertools.accumulate(group.num_rows for group in groups))
@@ -194,27 +193,19 @@ class _Hashing(io.RawIOBase):
         return len(data)
 
 
+@dataclass
 class _Table(BlockRows):
     """A table as it was read."""
 
-    def __init__(
-        self,
-        table: "pyarrow.Table",
-        url: str,
-        texts: list[str | None],
-        faults: dict[int, str],
-        places: range,
-        digest: str,
-    ):
-        super().__init__(texts, faults, places, digest)
-        self._table, self._url = table, url
+    name: str
+    read: "pyarrow.Table"
 
     def table(self) -> "pyarrow.Table":
         """As the base class says."""
-        return self._table
+        return self.read
 
     def records(self) -> list[dict[str, Any]]:
         """As the base class says; InputError where a column's type has no form in JSON."""
-        names = self._table.schema.names
-        columns = [json_values(self._table.column(name), name, self._url) for name in names]
+        names = self.read.schema.names
+        columns = [json_values(self.read.column(name), name, self.name) for name in names]
         return [dict(zip(names, values)) for values in zip(*columns)]

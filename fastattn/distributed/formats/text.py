@@ -2,16 +2,12 @@
 
 import hashlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from fastattn.distributed.formats.lines import even_parts, lines_of
-from fastattn.distributed.rows import BlockRows, StringRows
+from fastattn.distributed.formats.rows import BlockRows, CorpusBlock, StringRows
 from fastattn.distributed.storage import InputFile, public
 from fastattn.errors import InputError
 from fastattn.system.files import text_of
-
-if TYPE_CHECKING:
-    from fastattn.distributed.blocks import CorpusBlock
 
 COLUMN = "text"
 
@@ -23,18 +19,18 @@ def cut(file: InputFile, column: str, block_bytes: int) -> Iterator[tuple[int, i
     return even_parts(file.size, block_bytes)
 
 
-def read(block: "CorpusBlock", column: str) -> BlockRows:
+def read(block: CorpusBlock, column: str) -> BlockRows:
     """The lines that begin in the block."""
     texts: list[str | None] = []
-    places: list[int] = []
+    starts: list[int] = []
     faults: dict[int, str] = {}
     digest = hashlib.sha256()
     with lines_of(block, digest) as lines:
         for line in lines:
-            places.append(lines.position)
+            starts.append(lines.position)
             try:
-                texts.append(text_of(line, lines.place(), first=lines.position == 0))
+                texts.append(text_of(line, lines.location(), first=lines.position == 0))
             except InputError as error:
                 faults[len(texts)] = str(error)
                 texts.append(None)
-    return StringRows({column: texts}, texts, faults, places, digest.hexdigest())
+    return StringRows(texts, faults, starts, digest.hexdigest(), {column: texts})

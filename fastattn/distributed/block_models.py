@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from fastattn.distributed.extra import import_pyarrow
-from fastattn.distributed.models import ModelSource, on_this_host
+from fastattn.distributed.model_source import ModelSource, on_this_host
 from fastattn.encoders.long_text import TokenLimit
 from fastattn.errors import InputError, SearchTimeout
 from fastattn.system.records import dataclass
@@ -34,15 +34,13 @@ class BlockModel(Protocol):
     outputs    its columns' names
     precision  the model's, never "auto"
     options    those given, without those that say what is the default whatever the model
+    layer_weights  of the layers that a step goes through: what ``processes.choice`` asks
     """
 
     outputs: tuple[str, ...]
     precision: str
     options: dict[str, Any]
-
-    @property
-    def layer_weights(self) -> int:
-        """The weights of the layers that a step goes through: what ``processes.choice`` asks."""
+    layer_weights: int
 
     def answer(self, texts: Sequence[str | None]) -> Answers: ...
 
@@ -91,10 +89,7 @@ class BlockTranslator:
         if self._scored:
             names.append("scores" if self._several else "score")
         self.outputs, self.precision = tuple(names), self._translator.precision
-
-    @property
-    def layer_weights(self) -> int:
-        return self._translator.layer_weights
+        self.layer_weights = self._translator.layer_weights
 
     def answer(self, texts: Sequence[str | None]) -> Answers:
         """Answers of texts. Raises FastattnError where more than single texts failed."""
@@ -151,10 +146,7 @@ class BlockEncoder:
         self._options = chosen
         self._limit = TokenLimit(self._encoder, chosen)
         self.outputs, self.precision = (output,), self._encoder.precision
-
-    @property
-    def layer_weights(self) -> int:
-        return self._encoder.layer_weights
+        self.layer_weights = self._encoder.layer_weights
 
     def answer(self, texts: Sequence[str | None]) -> Answers:
         """Answers of texts."""
@@ -162,7 +154,7 @@ class BlockEncoder:
         long: dict[int, str] = {}
         if self._options.get("long", "truncate") != "mean":
             exceeded = self._limit.exceeded([text for _, text in given])
-            long = {given[place][0]: self._limit.refusal(tokens) for place, tokens in exceeded.items()}
+            long = {given[index][0]: self._limit.refusal(tokens) for index, tokens in exceeded.items()}
         faults = long if self._options.get("long") == "error" else {}
         given = [(number, text) for number, text in given if number not in faults]
         chosen = [text for _, text in given]
@@ -191,14 +183,14 @@ class BlockEncoder:
         return round(int(self._encoder.count_tokens(sample).sum()) * sum(map(len, texts)) / characters)
 
 
-WORKERS: dict[str, Any] = {"translate": BlockTranslator, "encode": BlockEncoder}
+BLOCK_MODELS: dict[str, Any] = {"translate": BlockTranslator, "encode": BlockEncoder}
 
 
 def make_in_actor(
     kind: str, source: ModelSource, precision: str, threads: int, output: str, options: Mapping[str, Any]
 ) -> BlockModel:
-    """A worker of a process that is an actor's, and takes no more than ``threads`` of its host."""
+    """The model of a process that is an actor's, and takes no more than ``threads`` of its host."""
     # The tokenizers library would have as many threads as there are CPUs.
     os.environ["RAYON_NUM_THREADS"] = str(threads)
-    worker: BlockModel = WORKERS[kind](on_this_host(source), precision, threads, output, options)
-    return worker
+    model: BlockModel = BLOCK_MODELS[kind](on_this_host(source), precision, threads, output, options)
+    return model

@@ -1,10 +1,12 @@
-"""What a block holds: the texts to compute, and all columns of its rows to carry through."""
+"""A block of a file, and what it holds: the texts to compute, and all columns of its rows to carry through."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fastattn.distributed.extra import import_pyarrow
+from fastattn.distributed.storage import public
 from fastattn.errors import InputError
 from fastattn.printable import json_line
 from fastattn.system import files
@@ -12,20 +14,43 @@ from fastattn.system import files
 if TYPE_CHECKING:
     import pyarrow
 
-    from fastattn.distributed.blocks import CorpusBlock
+
+@dataclass(frozen=True)
+class CorpusBlock:
+    """A part of a file.
+
+    number       from 0, over all files
+    start, stop  bytes of text, JSON lines and CSV: the rows that begin there are the block's; rows of Parquet
+    size         bytes of text, estimated
+    """
+
+    number: int
+    url: str
+    form: str
+    start: int
+    stop: int
+    size: int
+
+    @property
+    def location(self) -> dict[str, Any]:
+        """Where its rows are, as a record has it."""
+        return {"url": public(self.url), "start": self.start, "stop": self.stop}
 
 
+@dataclass
 class BlockRows(ABC):
     """The rows of a block, in order.
 
     texts   of the column, None where it is null or the row is faulty
-    faults  row in the block -> what is wrong with it, with its place in the file
-    places  where each begins: the byte of the file; of Parquet the number of the row
+    faults  row in the block -> what is wrong with it, and where in the file
+    starts  where each begins: the byte of the file; of Parquet the number of the row
     digest  SHA-256 of what was read, hexadecimal
     """
 
-    def __init__(self, texts: list[str | None], faults: dict[int, str], places: Sequence[int], digest: str):
-        self.texts, self.faults, self.places, self.digest = texts, faults, places, digest
+    texts: list[str | None]
+    faults: dict[int, str]
+    starts: Sequence[int]
+    digest: str
 
     @property
     def count(self) -> int:
@@ -45,41 +70,26 @@ class BlockRows(ABC):
         return list(map(json_line, self.records()))
 
 
+@dataclass
 class StringRows(BlockRows):
     """Rows whose columns are all strings: of text and of CSV."""
 
-    def __init__(
-        self,
-        columns: dict[str, list[str | None]],
-        texts: list[str | None],
-        faults: dict[int, str],
-        places: Sequence[int],
-        digest: str,
-    ):
-        super().__init__(texts, faults, places, digest)
-        self._columns = columns
+    columns: dict[str, list[str | None]]
 
     def table(self) -> "pyarrow.Table":
         """As the base class says; every column is a string."""
         pa = import_pyarrow()
-        return pa.table({name: pa.array(values, pa.string()) for name, values in self._columns.items()})
+        return pa.table({name: pa.array(values, pa.string()) for name, values in self.columns.items()})
 
     def records(self) -> list[dict[str, Any]]:
         """As the base class says."""
-        return [dict(zip(self._columns, values)) for values in zip(*self._columns.values())]
+        return [dict(zip(self.columns, values)) for values in zip(*self.columns.values())]
 
 
-def read_block(block: "CorpusBlock", column: str) -> BlockRows:
-    """Read a block's rows, as ``cut`` has checked the column; InputError or FastattnError where it cannot be read."""
-    from fastattn.distributed.formats import form_named  # which needs the classes above
-
-    return form_named(block.form).read(block, column)
-
-
-def checked(text: str, place: str) -> str:
+def checked(text: str, location: str) -> str:
     """A text from a field that is no line; InputError where it is none that a line could be."""
     if len(text) > files.LONGEST_LINE:
-        raise InputError(f"{place}: longer than {files.LONGEST_LINE:,} characters, so this is not text")
+        raise InputError(f"{location}: longer than {files.LONGEST_LINE:,} characters, so this is not text")
     if "\0" in text:
-        raise InputError(f"{place}: a NUL byte, so this is not text")
+        raise InputError(f"{location}: a NUL byte, so this is not text")
     return text

@@ -5,7 +5,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from fastattn.distributed import models
+from fastattn.distributed import model_source
+from fastattn.distributed.model_source import ModelSource, contents, digest_of, on_this_host
 from fastattn.errors import CheckpointError
 
 
@@ -24,42 +25,47 @@ def model(tmp_path):
 def shipped(monkeypatch, tmp_path):
     """A function from a path to the ModelSource that ships it; the cache is the test's own."""
     monkeypatch.setenv("FASTATTN_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(models, "import_ray", lambda: SimpleNamespace(get=lambda stored: stored))
+    monkeypatch.setattr(model_source, "import_ray", lambda: SimpleNamespace(get=lambda stored: stored))
 
     def source(path, absent=None, **changed):
-        stored = models.contents(path)
-        given = {"name": path.name, "path": str(absent or path), "digest": models.digest_of(path), "reach": "store"}
-        return models.ModelSource(**given | {"is_folder": path.is_dir(), "stored": stored} | changed)
+        stored = contents(path)
+        given = {
+            "name": path.name,
+            "path": str(absent or path),
+            "digest": digest_of(path),
+            "reach": "store",
+        }
+        return ModelSource(**given | {"is_folder": path.is_dir(), "stored": stored} | changed)
 
     return source
 
 
 def test_a_digest_is_of_names_and_contents(model):
-    first = models.digest_of(model)
+    first = digest_of(model)
     (model / "SOURCE.txt").unlink()
-    assert models.digest_of(model) == first
+    assert digest_of(model) == first
     (model / "empty").rename(model / "void")
-    assert models.digest_of(model) != first
+    assert digest_of(model) != first
     (model / "void").rename(model / "empty")
-    assert models.digest_of(model) == first
+    assert digest_of(model) == first
     (model / "config.json").write_text("[]")
-    assert models.digest_of(model) != first
+    assert digest_of(model) != first
 
 
 def test_a_single_file_has_its_contents_digest_under_any_name(tmp_path):
     (tmp_path / "a.argosmodel").write_bytes(b"model")
     (tmp_path / "b.argosmodel").write_bytes(b"model")
-    assert models.digest_of(tmp_path / "a.argosmodel") == models.digest_of(tmp_path / "b.argosmodel")
+    assert digest_of(tmp_path / "a.argosmodel") == digest_of(tmp_path / "b.argosmodel")
 
 
 def test_what_is_shipped_is_unpacked_once_and_is_the_same(model, shipped):
     source = shipped(model)
-    found = models.on_this_host(source)
+    found = on_this_host(source)
     assert found != model
     assert (found / "sub" / "weights.bin").read_bytes() == bytes(range(256))
     assert (found / "SOURCE.txt").read_text() == "model, shipped to this host\n"
     stamp = (found / "config.json").stat().st_ino
-    assert models.on_this_host(source) == found
+    assert on_this_host(source) == found
     assert (found / "config.json").stat().st_ino == stamp
     assert [entry.name for entry in found.parent.iterdir()] == [found.name]
 
@@ -67,7 +73,7 @@ def test_what_is_shipped_is_unpacked_once_and_is_the_same(model, shipped):
 def test_a_single_file_is_shipped_with_its_name(tmp_path, shipped):
     path = tmp_path / "some.argosmodel"
     path.write_bytes(b"model")
-    found = models.on_this_host(shipped(path))
+    found = on_this_host(shipped(path))
     assert (found.name, found.read_bytes()) == ("some.argosmodel", b"model")
 
 
@@ -76,33 +82,33 @@ def test_a_single_file_that_was_shipped_under_another_name_is_found(tmp_path, sh
     for name in (".first.argosmodel", "second.argosmodel"):
         path = tmp_path / name
         path.write_bytes(b"model")
-        found.append(models.on_this_host(shipped(path)))
+        found.append(on_this_host(shipped(path)))
     assert found[0] == found[1] and found[1].read_bytes() == b"model"
 
 
 def test_another_model_in_its_place_is_an_error(model, shipped, tmp_path):
-    found = models.on_this_host(shipped(model))
+    found = on_this_host(shipped(model))
     (found / "config.json").write_text("[]")
     with pytest.raises(CheckpointError, match="not the model that was shipped"):
-        models.on_this_host(shipped(model))
+        on_this_host(shipped(model))
     by_path = shipped(model, reach="path", stored=None)
-    assert models.on_this_host(by_path) == model
+    assert on_this_host(by_path) == model
     (model / "config.json").write_text("[1]")
     with pytest.raises(CheckpointError, match="on host .* is another model"):
-        models.on_this_host(by_path)
+        on_this_host(by_path)
     with pytest.raises(CheckpointError, match="on host .*no checkpoint"):
-        models.on_this_host(shipped(model, reach="path", absent=tmp_path / "gone"))
+        on_this_host(shipped(model, reach="path", absent=tmp_path / "gone"))
 
 
 def test_nothing_is_written_outside_the_folder(model, shipped, tmp_path):
     stored = {"../../outside": np.zeros(1, np.uint8)}
     with pytest.raises(CheckpointError, match="is not a path inside the checkpoint"):
-        models.on_this_host(shipped(model, stored=stored))
+        on_this_host(shipped(model, stored=stored))
     assert not list((tmp_path / "cache").rglob("outside"))
 
 
 def test_a_folder_of_many_files_is_no_checkpoint(tmp_path):
-    for number in range(models.MOST_FILES + 1):
+    for number in range(model_source.MOST_FILES + 1):
         (tmp_path / str(number)).touch()
     with pytest.raises(CheckpointError, match="more than 250 files"):
-        models.digest_of(tmp_path)
+        digest_of(tmp_path)
