@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING, Any
 
-from fastattn.encoders.long_text import TokenLimit
 from fastattn.printable import counted
 
 if TYPE_CHECKING:
@@ -19,6 +18,8 @@ class Lengths:
     """
 
     def __init__(self, encoder: "Encoder", options: dict[str, Any]):
+        from fastattn.encoders.long_text import TokenLimit  # with NumPy, which the help does without
+
         self._limit = TokenLimit(encoder, options)
         self._waiting: list[str] = []
         self._characters = 0
