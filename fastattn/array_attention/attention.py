@@ -369,7 +369,7 @@ def _kernel_mask(mask: np.ndarray | None, blocks: BlockMask | None, function: An
     if mask is None and blocks is None and function is NO_FUNCTION:
         return NO_MASK
     array, steps = (NO_BYTES, NO_STEPS) if mask is None else steps_of(mask.view(np.uint8))
-    return MaskArguments(array, *steps, *(NO_BLOCKS if blocks is None else blocks.table), function)
+    return MaskArguments._make((array, *steps, *(NO_BLOCKS if blocks is None else blocks.table), function))
 
 
 def _functions(options: _Options, blocks: BlockMask | None) -> tuple[Any, Any]:
