@@ -25,6 +25,7 @@ from fastattn.processes.worker_process import ENDED, Answers, WorkerProcess
 from fastattn.scheduling import scheduler
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.translation.translator import Translator
+from fastattn.translation.worker_processes import TranslationProcesses
 from fastattn.weights.native import convert
 from tests import ROOT
 from tests.encoders.test_encoder import SPEC, TENSORS, TEXT
@@ -38,8 +39,7 @@ POSIX = pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("translator")
-    checkpoint = random_checkpoint(21)
-    convert.write(path, checkpoint, "float32")
+    convert.write(path, random_checkpoint(21), "float32")
     return path
 
 
@@ -258,8 +258,6 @@ def test_a_process_that_cannot_load_says_why(tmp_path: Path) -> None:
         file.unlink()
     with pytest.raises(CheckpointError):
         Translator(tmp_path, threads=1)
-    from fastattn.translation.worker_processes import TranslationProcesses
-
     translator._pool = TranslationProcesses(sharing(2, 1, 1, 1), tmp_path, "float32")
     with pytest.raises(CheckpointError):
         translator.translate("w1")
