@@ -152,6 +152,9 @@ def _show(checked: Callable, function: Callable, options: type) -> None:
     shown = signature(function)
     *parameters, rest = shown.parameters.values()
     kinds = options.__annotations__
-    named = [Parameter(name, Parameter.KEYWORD_ONLY, default=..., annotation=kind) for name, kind in kinds.items()]
+    named = [
+        Parameter(name, Parameter.KEYWORD_ONLY, default=..., annotation=getattr(kind, "__forward_arg__", kind))
+        for name, kind in kinds.items()
+    ]
     checked.__signature__ = shown.replace(parameters=[*parameters, *named])  # type: ignore[attr-defined]
     checked.__annotations__ = {n: kind for n, kind in function.__annotations__.items() if n != rest.name} | kinds

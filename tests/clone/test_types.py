@@ -77,7 +77,8 @@ translator.translate_iter(3)  # wrong
 translator.score(["a"], ["b"]).log_probs  # wrong
 translator.translate("a", details=True).upper()  # wrong
 DecodingOptions(beam=3)  # wrong
-Encoder("minilm", device="cpu")  # wrong
+Encoder("minilm", device="cpu")
+Encoder("minilm", device=0)  # wrong
 Encoder("minilm").encode("a", normalise=True)  # wrong
 translator.precision = "int8"  # wrong
 """

@@ -41,8 +41,8 @@ else:
 
     def __getattr__(name: str) -> Any:
         """Operations on callers' arrays, which no model calls, are imported when one is first used."""
-        found = vars(import_module("fastattn.ops.cpu.on_arrays")).get(name)
-        if found is None or name.startswith("_"):
+        found = None if name.startswith("_") else vars(import_module("fastattn.ops.cpu.on_arrays")).get(name)
+        if found is None:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         globals()[name] = found  # later uses find it there
         return found

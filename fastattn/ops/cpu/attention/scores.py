@@ -31,22 +31,16 @@ def score_arguments(
         return plain
     position_bias = position_bias or PositionBias()
     bias, steps = (NO_ARRAY, NO_STEPS) if bias_BHTS is None else steps_of(bias_BHTS)
-    return ScoreArguments(
-        plain.factor,
-        plain.softcap,
-        bias,
-        *steps,
-        NO_ARRAY if position_bias.slopes_H is None else position_bias.slopes_H,
-        _NO_TABLE if position_bias.table_HL is None else position_bias.table_HL,
-        int(position_bias.from_start),
-        NO_ARRAY if sinks_H is None else sinks_H * np.float32(LOG2_E),
-        function,
-        *product,
-    )
+    slopes_H = NO_ARRAY if position_bias.slopes_H is None else position_bias.slopes_H
+    table_HL = _NO_TABLE if position_bias.table_HL is None else position_bias.table_HL
+    sinks_H = NO_ARRAY if sinks_H is None else sinks_H * np.float32(LOG2_E)
+    biases = bias, *steps, slopes_H, table_HL, int(position_bias.from_start)
+    return ScoreArguments._make((plain.factor, plain.softcap, *biases, sinks_H, function, *product))
 
 
 @lru_cache(256)  # a model needs the same thousands of times a second
 def _plain_scores(width: int, scale: float | None, softcap: float) -> ScoreArguments:
     factor = np.float32((width**-0.5 if scale is None else scale) * LOG2_E)
     cap = np.float32(softcap * LOG2_E)
-    return ScoreArguments(factor, cap, NO_ARRAY, *NO_STEPS, NO_ARRAY, _NO_TABLE, 0, NO_ARRAY, NO_FUNCTION, *DOT)
+    biases = NO_ARRAY, *NO_STEPS, NO_ARRAY, _NO_TABLE, 0
+    return ScoreArguments._make((factor, cap, *biases, NO_ARRAY, NO_FUNCTION, *DOT))

@@ -48,7 +48,7 @@ def seen_around(
 NO_RANGES = np.empty((0, 2), np.int64)
 NO_BYTES = np.empty(0, np.uint8)
 NO_BLOCKS = NO_BYTES, 0, 0, 1, 1, 0
-NO_MASK = MaskArguments(NO_BYTES, *NO_STEPS, *NO_BLOCKS, NO_FUNCTION)
+NO_MASK = MaskArguments._make((NO_BYTES, *NO_STEPS, *NO_BLOCKS, NO_FUNCTION))
 NO_OUTPUTS = OutputArguments(np.empty((0, 0, 0, 0), np.float32), NO_ARRAY, 0, 0, 0)
 
 
