@@ -1,6 +1,14 @@
 """Writes sentencepiece models field by field, odd ones too."""
 
 import struct
+from collections.abc import Sequence
+
+from fastattn.text.protobuf import read_fields
+from tests import GOLDENS
+
+NORMAL, UNKNOWN, CONTROL, USER = 1, 2, 3, 4
+UNIGRAM, BPE = 1, 2
+Piece = tuple[bytes | str, float, int]
 
 
 def field(number, value):
@@ -20,8 +28,18 @@ def varint(value):
     return bytes([*data, value])
 
 
-def piece(text, score=-1.0, kind=1):
-    return field(1, field(1, text.encode()) + field(2, score) + field(3, kind))
+def piece(text, score=-1.0, kind=NORMAL):
+    content = text if isinstance(text, bytes) else text.encode()
+    return field(1, field(1, content) + field(2, float(score)) + field(3, kind))
+
+
+def spm_bytes(pieces: Sequence[Piece], model_type: int = UNIGRAM, rules: bool = False) -> bytes:
+    """A model of (piece, score, type); with ``rules``, those of a golden's normalizer."""
+    written = [piece(*one) for one in pieces] + [field(2, field(3, model_type))]
+    if rules:
+        golden = (GOLDENS / "text_unigram.model").read_bytes()
+        written += [field(3, value) for number, _, value in read_fields(golden, "golden") if number == 3]
+    return b"".join(written)
 
 
 def charsmap(rule, replacements, ends):
@@ -34,5 +52,5 @@ def charsmap(rule, replacements, ends):
     return struct.pack("<I", len(trie)) + trie + replacements
 
 
-UNKNOWN = piece("<unk>", 0.0, 2)
-PLAIN = UNKNOWN + piece("\u2581", -2.0) + piece("a", -2.0) + piece("\u2581a", -1.0)
+UNKNOWN_PIECE = piece("<unk>", 0.0, UNKNOWN)
+PLAIN = UNKNOWN_PIECE + piece("\u2581", -2.0) + piece("a", -2.0) + piece("\u2581a", -1.0)

@@ -15,7 +15,7 @@ from fastattn.errors import FastattnError, InputError, TokenizerError
 from fastattn.text.protobuf import read_fields
 from fastattn.text.sentencepiece import SentencePiece, begin_models
 from tests import GOLDENS
-from tests.text.spm_bytes import PLAIN, UNKNOWN, charsmap, field, piece, varint
+from tests.text.spm_bytes import PLAIN, UNKNOWN_PIECE, charsmap, field, piece, varint
 
 GOLDEN = json.loads((GOLDENS / "text_sentencepiece.json").read_text(encoding="utf-8"))["models"]
 
@@ -86,13 +86,15 @@ def test_pieces_of_a_larger_vocabulary_keep_their_spaces():
 def test_near_ties_are_settled_in_float32():
     # In float64 the second way is better by 1e-7; in float32 the two are equal and the first found stays.
     pieces = [("a", -1.0), ("b", -1.0), ("ab", -2.0 + 2**-23), ("abc", -3.0), ("c", -1.0)]
-    model = SentencePiece(UNKNOWN + b"".join(piece(text, score) for text, score in pieces) + field(3, field(3, 0)))
+    model = SentencePiece(
+        UNKNOWN_PIECE + b"".join(piece(text, score) for text, score in pieces) + field(3, field(3, 0))
+    )
     assert model.pieces("abc") == ["abc"]
 
 
 def test_among_equal_pairs_the_leftmost_merges_first():
     pieces = piece("a", -2.0) + piece("aa") + piece("b", -2.0) + piece("ab")
-    model = SentencePiece(UNKNOWN + pieces + field(2, field(3, 2)) + field(3, field(3, 0)))
+    model = SentencePiece(UNKNOWN_PIECE + pieces + field(2, field(3, 2)) + field(3, field(3, 0)))
     assert model.pieces("aaa") == ["aa", "a"]
     assert model.pieces("aab") == ["aa", "b"]
 
@@ -153,13 +155,13 @@ REFUSED = {
     # the library's own words
     "a damaged protocol buffer": PLAIN + field(1, b"\x80"),
     "unk is not defined": piece("a"),
-    "unk is already defined": UNKNOWN + piece("<u>", 0.0, 2),
+    "unk is already defined": UNKNOWN_PIECE + piece("<u>", 0.0, 2),
     "a is already defined": PLAIN + piece("a"),
     "piece must not be empty": PLAIN + piece(""),
     "score is NaN or Inf": PLAIN + piece("b", float("nan")),
     "score is NaN": PLAIN + piece("b", float("-inf")),
     "null character": PLAIN + piece("b\0"),
-    "no pieces are loaded": UNKNOWN,
+    "no pieces are loaded": UNKNOWN_PIECE,
     "`byte_fallback` is false": PLAIN + piece("<0x41>", 0.0, 6),
     "not 256 byte pieces": PLAIN + piece("<0x41>", 0.0, 6) + field(2, field(35, 1)),
     "byte piece <0x4> is invalid": PLAIN + piece("<0x4>", 0.0, 6) + field(2, field(35, 1)),

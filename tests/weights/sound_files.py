@@ -21,13 +21,13 @@ from tests.architectures.drawing import draw_all
 from tests.architectures.folders import write_folder
 from tests.architectures.goldens import read_goldens
 from tests.encoders.classifiers import write_classifier
+from tests.text.spm_bytes import CONTROL, NORMAL, UNKNOWN, USER, spm_bytes
 from tests.weights.containers import safetensors_writer
 from tests.weights.containers.pytorch_writer import pytorch_bytes
 from tests.weights.containers.safetensors_writer import MEAN_POOLING, safetensors_bytes
 from tests.weights.ctranslate2 import writer
 from tests.weights.huggingface.marian_cases import CASES, write_files
 from tests.weights.huggingface.marian_cases import make_tensors as marian_mt_tensors
-from tests.weights.huggingface.spm_writer import CONTROL, NORMAL, UNKNOWN, USER, spm_bytes
 from tests.weights.marian import writer as marian_writer
 from tests.weights.mutators import Files, packed
 

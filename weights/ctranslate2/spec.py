@@ -19,15 +19,7 @@ from fastattn.spec.architecture import (
 from fastattn.weights.containers.json_file import shorten
 from fastattn.weights.ctranslate2.file import Variable
 
-ACTIVATIONS = {
-    0: "relu",
-    1: "gelu_tanh",
-    2: "swish",
-    3: "gelu",
-    4: "gelu_sigmoid",
-    5: "tanh",
-    6: "sigmoid",
-}
+ACTIVATIONS = dict(enumerate(("relu", "gelu_tanh", "swish", "gelu", "gelu_sigmoid", "tanh", "sigmoid")))
 # The last part of a variable's name -> what its presence means.
 UNSUPPORTED = {
     "relative_position_keys": "relative position representations",

@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from fastattn.errors import CheckpointError
+from fastattn.printable import counted
 from fastattn.spec.architecture import AttentionSpec, FeedForwardSpec, ModelSpec, NormSpec, PositionSpec, StackSpec
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.weights.containers.json_file import JsonObject, read_object, shorten
@@ -18,19 +19,13 @@ from fastattn.weights.folder import Folder
 from fastattn.weights.huggingface.generation import are_ids, generation_values, id_lists, read_settings
 from fastattn.weights.huggingface.marian_tensors import read_translator_tensors
 from fastattn.weights.huggingface.marian_text import translation_text
-from fastattn.weights.huggingface.weights import (
-    ACTIVATIONS,
-    check_layers,
-    read_weights,
-    stored_precision,
-)
+from fastattn.weights.huggingface.weights import ACTIVATIONS, read_weights, stored_precision
 
 NORM_EPSILON = 1e-5
 # The most rows of a position table that is computed, not stored: only the config limits the number.
 MOST_POSITIONS = 1 << 13
 # The most tokens of a vocabulary, which is read before the weights that its size could be compared with.
 MOST_TOKENS = 1 << 22
-STACKS = ("encoder", "decoder")
 # Flags of config.json -> the only value for this architecture; early configs were BART's.
 FLAGS = {
     "is_encoder_decoder": True,
@@ -121,11 +116,13 @@ def _model_spec(config: JsonObject) -> ModelSpec:
 
 
 def _check_sizes(config: JsonObject, spec: ModelSpec, stored: dict[str, StoredTensor], where: str) -> None:
-    for stack in STACKS:
-        check_layers(config, f"{stack}_layers", stored, where)
+    for name, stack in spec.stacks.items():  # more layers than tensors would only fill memory with names
+        if stack.layers > len(stored):
+            found = counted(len(stored), "tensor")
+            raise CheckpointError(f"{config.where}: {name}_layers is {stack.layers}, but {where} has {found}")
     assert spec.encoder is not None
     positions = spec.encoder.positions.limit
-    if positions > MOST_POSITIONS and any(f"{stack}.embed_positions.weight" not in stored for stack in STACKS):
+    if positions > MOST_POSITIONS and any(f"{stack}.embed_positions.weight" not in stored for stack in spec.stacks):
         raise config.error("max_position_embeddings", f"at most {MOST_POSITIONS}", positions)
 
 

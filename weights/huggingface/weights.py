@@ -1,11 +1,10 @@
-"""The weights of a Hugging Face directory, from any of its formats, and checks that its models share."""
+"""The weights of a Hugging Face directory, from any of its formats."""
 
 from collections.abc import Callable, Mapping
 
 from fastattn.errors import CheckpointError
-from fastattn.printable import counted
 from fastattn.weights.containers import pytorch, safetensors
-from fastattn.weights.containers.json_file import JsonObject, read_object, shorten
+from fastattn.weights.containers.json_file import read_object, shorten
 from fastattn.weights.containers.safetensors import StoredTensor
 from fastattn.weights.folder import Folder
 from fastattn.weights.tensor_mapping import main_precision
@@ -70,13 +69,6 @@ def _read_shards(folder: Folder, prefix: str, name: str, reader: Reader) -> dict
             )
         tensors[tensor] = files[shard][tensor]
     return tensors
-
-
-def check_layers(config: JsonObject, name: str, stored: Mapping[str, StoredTensor], where: str) -> None:
-    """Raise CheckpointError for more layers than tensors, whose names would only fill memory."""
-    layers = config.integer(name, minimum=1)
-    if layers > len(stored):
-        raise CheckpointError(f"{config.where}: {name} is {layers}, but {where} has {counted(len(stored), 'tensor')}")
 
 
 def stored_precision(stored: Mapping[str, StoredTensor]) -> str:

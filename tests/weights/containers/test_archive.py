@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from fastattn.weights.containers.archive import ArchiveError, extract
+from tests.weights.download.index_server import tarred
 from tests.weights.mutators import packed
 
 CONTENT = bytes(range(256)) * 16
@@ -59,14 +60,8 @@ def test_a_tar_whose_checksum_differs(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["a.zip", "a.tar.gz"])
 def test_the_limit_is_of_all_members_together(tmp_path: Path, name: str) -> None:
     archive, members = tmp_path / name, ("one", "two", "three")
-    if name == "a.zip":
-        archive.write_bytes(packed(dict.fromkeys(members, CONTENT)))
-    else:
-        with tarfile.open(archive, "w:gz") as file:
-            for member in members:
-                info = tarfile.TarInfo(member)
-                info.size = len(CONTENT)
-                file.addfile(info, io.BytesIO(CONTENT))
+    contents = dict.fromkeys(members, CONTENT)
+    archive.write_bytes(packed(contents) if name == "a.zip" else tarred(contents))
     extract(archive, {member: tmp_path / "whole" / member for member in members}, 3 * len(CONTENT))
     assert [(tmp_path / "whole" / member).read_bytes() for member in members] == [CONTENT] * 3
     with pytest.raises(ArchiveError, match=f"{name}: three unpacks to more than it should"):

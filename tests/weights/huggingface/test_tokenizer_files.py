@@ -14,7 +14,7 @@ from fastattn.weights.folder import Directory
 from fastattn.weights.huggingface.sentencepiece_files import read_spm
 from fastattn.weights.huggingface.tokenizer import read_text
 from tests import GOLDENS
-from tests.weights.huggingface.spm_writer import BPE, CONTROL, NORMAL, UNKNOWN, spm_bytes
+from tests.text.spm_bytes import BPE, CONTROL, NORMAL, UNKNOWN, spm_bytes
 
 with np.load(GOLDENS / "tokenizers.npz") as file:
     GOLDEN = dict(file)

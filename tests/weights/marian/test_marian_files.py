@@ -1,7 +1,6 @@
 """The files of Marian folders: containers, quantized weights, vocabularies and configurations, sound ones."""
 
 import json
-import struct
 import zipfile
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from fastattn.spec.text_spec import TranslationText
 from fastattn.weights.marian import bin_file, npz_file
 from fastattn.weights.marian.yml import parse_options, parse_vocabulary
 from fastattn.weights.native import convert
+from tests.text.spm_bytes import CONTROL, NORMAL, UNKNOWN, spm_bytes
 from tests.weights.ctranslate2.writer import as_float32
 from tests.weights.marian import writer
 
@@ -178,14 +178,8 @@ def test_spm_vocabularies(tmp_path: Path) -> None:
 
 def _spm(count: int) -> bytes:
     """A .spm of that many pieces, with Marian's ids of the special ones."""
-    kinds = {0: ("</s>", 3), 1: ("<unk>", 2)}
-    data = b""
-    for i in range(count):
-        text, kind = kinds.get(i, (f"▁p{i}", 1))
-        body = b"\x0a" + bytes([len(text.encode())]) + text.encode() + b"\x15" + struct.pack("<f", -i)
-        body += b"" if kind == 1 else b"\x18" + bytes([kind])
-        data += b"\x0a" + bytes([len(body)]) + body
-    return data + b"\x12\x02\x18\x01"
+    special = [("</s>", 0.0, CONTROL), ("<unk>", -1.0, UNKNOWN)]
+    return spm_bytes([*special, *((f"▁p{i}", -float(i), NORMAL) for i in range(2, count))])
 
 
 def test_two_vocabularies_and_files_of_opus_mt(tmp_path: Path) -> None:
