@@ -4,7 +4,7 @@ Plain data for the layers. What only some of them need is computed at first use.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from fastattn.ops.position_bias import PositionBias
 from fastattn.ops.protocol import Ops
 from fastattn.ops.step_rows import StepRows
 from fastattn.system.lazy import lazy
+from fastattn.system.records import dataclass
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,8 +55,8 @@ class WholeRows:
     wants_attention: bool = False
     types_N: np.ndarray | None = None
     seen_B: np.ndarray | None = None
-    attention_NS: np.ndarray | None = field(default=None, init=False)
-    _seen: dict[tuple[int, int] | None, np.ndarray | None] = field(default_factory=dict, init=False)
+    attention_NS: np.ndarray | None = None  # by cross-attention
+    _seen: dict[tuple[int, int] | None, np.ndarray | None] = field(default_factory=dict)
     begins = True
 
     def seen(self, window: tuple[int, int] | None = None) -> np.ndarray | None:
