@@ -29,7 +29,7 @@ class EncodingProcesses:
     def __init__(self, sharing: Sharing, path: Path, precision: str, device: str = "cpu"):
         self.least = sharing.least
         self._pool = ProcessPool(
-            sharing.processes, [__name__, os.path.abspath(path), precision, sharing.threads, device]
+            sharing.processes, [__name__, os.path.abspath(path), precision, device, sharing.threads]
         )
         self.scheduler = pool_scheduler(self._pool)
         self.start, self.close = self._pool.start, self._pool.close
@@ -64,7 +64,7 @@ def _chunk(texts: list[str], options: VectorOptions) -> Chunk:
     return Chunk("vectors", [texts, plain], len(texts), sum(map(len, texts)))
 
 
-def serve(path: str, precision: str, threads: int, device: str) -> dict[str, Callable[..., Future]]:
+def serve(path: str, precision: str, device: str, threads: int) -> dict[str, Callable[..., Future]]:
     """What a process does, see ``child.main``."""
     from fastattn.encoders.encoder import Encoder
 

@@ -4,7 +4,7 @@ Plain data for the layers. What only some of them need is computed at first use.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from fastattn.ops.protocol import Ops
 from fastattn.ops.seen import KeyIndex, RaggedBatch
 from fastattn.ops.step_rows import StepRows
 from fastattn.system.lazy import lazy
+from fastattn.system.records import dataclass
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,8 +56,8 @@ class WholeRows:
     wants_attention: bool = False
     types_N: np.ndarray | None = None
     seen_B: np.ndarray | None = None
-    attention_NS: np.ndarray | None = field(default=None, init=False)
-    _batches: dict[tuple[int, int] | None, RaggedBatch] = field(default_factory=dict, init=False)
+    attention_NS: np.ndarray | None = None  # by cross-attention
+    _batches: dict[tuple[int, int] | None, RaggedBatch] = field(default_factory=dict)
     begins = True
 
     def batch(self, window: tuple[int, int] | None = None) -> RaggedBatch:

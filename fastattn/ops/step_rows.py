@@ -21,7 +21,7 @@ class StepRows:
 
     A step reads      tokens, positions, rows (where it writes), previous (the row before; both of the cache's table of
                       target positions), and ``positions + 1``, which are ``lengths``
-    for attention     slots and memory slots, the rows of the cache's tables of histories and of memories; memory_lengths
+    for attention     slots and memory slots: rows of the cache's tables of histories and of memories; memory_lengths
     a row's progress  steps, limits: tokens produced so far, and at most; chosen, scores: the last one, and the sum of
                       log-probabilities; is_over
     subsets_R4        the row's number, and where its OutputSubset lies

@@ -1,1 +1,1 @@
-"""What a model is, as plain data: its architecture, its tensors, its text, how its numbers are kept."""
+"""What a model is, as plain data: its architecture, its tensors, its input, how its numbers are stored."""
