@@ -12,6 +12,7 @@ from fastattn.ops.heads import Heads
 from fastattn.ops.position_bias import PositionBias
 from fastattn.simd.constants import LOG2_E
 
+_NO_POSITION_BIAS = PositionBias()
 _NO_TABLE = np.empty((0, 1), np.float32)
 DOT = 0, np.empty((0, 0), np.uint8)
 
@@ -29,7 +30,7 @@ def score_arguments(
     others = bias_BHTS is not None or position_bias is not None or sinks_H is not None
     if not others and function is NO_FUNCTION and product is DOT:
         return plain
-    position_bias = position_bias or PositionBias()
+    position_bias = position_bias or _NO_POSITION_BIAS
     bias, steps = (NO_ARRAY, NO_STEPS) if bias_BHTS is None else steps_of(bias_BHTS)
     slopes_H = NO_ARRAY if position_bias.slopes_H is None else position_bias.slopes_H
     table_HL = _NO_TABLE if position_bias.table_HL is None else position_bias.table_HL

@@ -1,5 +1,7 @@
 """Attention over tables of keys: a decoder's step over its history, or the next queries of a prefill."""
 
+from functools import lru_cache
+
 import numpy as np
 
 from fastattn.kernels.attention.constants import TOGETHER, slot_layout
@@ -16,6 +18,12 @@ attend_rows = kernel_named("attention.step", "attend_rows")
 
 GRAIN = 1 << 17  # products that justify another thread: 10 to 30 us, against 2 to 15 to launch it
 _NOTHING, _NO_WEIGHTS = np.empty(0, np.int64), np.empty((0, 0, 0), np.float32)
+
+
+@lru_cache(256)
+def _scratch_size(heads: int, width: int, value_width: int, stride: int) -> int:
+    """The number of scratch floats of a thread."""
+    return TOGETHER * slot_layout(heads, width, value_width, stride).size // 4 + 2 * LANES + 16
 
 
 def attention_step(
@@ -42,7 +50,8 @@ def attention_step(
     value_width = heads.value_width or heads.width
     shape = heads.query_heads, heads.query_heads // heads.key_heads, heads.width, value_width
     columns = heads.query_column, heads.key_column, heads.value_column
-    longest, N = seen.index_RS.shape[1], len(query_NE)
+    index_RS, stops_N, rows_N, firsts_N = seen
+    longest, N = index_RS.shape[1], len(query_NE)
     products = N * longest * heads.query_heads * heads.width
     out_NF = empty((N, heads.query_heads * value_width))
     if weights_NHS is None:
@@ -50,10 +59,9 @@ def attention_step(
     else:
         weights_NHS.fill(0)
     stride = (longest // LANES + 2) * LANES  # scores of a few keys at a time may end LANES - 1 too late
-    slot = slot_layout(heads.query_heads, heads.width, value_width, stride)
-    scratch_size = TOGETHER * slot.size // 4 + 2 * LANES + 16
-    scratch_PN = make_scratch_parts(products // GRAIN + 1, scratch_size, dtype=np.float32)
-    keys = tuple(_NOTHING if array is None else array for array in seen)
+    size = _scratch_size(heads.query_heads, heads.width, value_width, stride)
+    scratch_PN = make_scratch_parts(products // GRAIN + 1, size, dtype=np.float32)
+    keys = index_RS, stops_N, _NOTHING if rows_N is None else rows_N, _NOTHING if firsts_N is None else firsts_N
     scores = score_arguments(heads, None if bias_NHS is None else bias_NHS[:, :, None], position_bias)
     attend_rows((query_NE, key_ME, value_ME, out_NF), keys, shape, columns, scores, weights_NHS, scratch_PN, stride)
     return out_NF
