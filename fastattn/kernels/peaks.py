@@ -1,6 +1,6 @@
 """A layer's outputs, of which each sentence keeps the largest alone.
 
-SPLADE makes vectors of such logits (Formal 2021), and ColBERT scores of products of vectors (Khattab and Zaharia 2020).
+SPLADE's vectors are maxima of logits (Formal 2021), ColBERT's scores sums of maxima (Khattab and Zaharia 2020).
 
 A task takes all rows through a run of the layer's panels, a block of rows and a few panels at a time; the outputs live
 for one tile, in L1, and go into the maxima of the sentence whose row it is. The largest of several numbers is the same

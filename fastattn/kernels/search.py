@@ -88,7 +88,7 @@ def find_rows(corpus, first, count, padded, table):
 
 @inner
 def set_thresholds(thresholds, heaps, queries, rows):
-    """The least of each heap, for every row of a tile; nothing is above that of a query that is none."""
+    """The least of each heap, for every row of a tile; queries that only fill up a tile get the greatest int32."""
     for n in range(queries * rows):
         q = n // rows
         least = load_integer(heaps.address + q * heaps.k * 8) >> 32 if q < heaps.queries else 0x7FFFFFFF

@@ -12,7 +12,7 @@ from llvmlite import ir
 from fastattn.simd.constants import TILE_BYTES, TILE_ROWS
 from fastattn.simd.emit import I64, Emitter
 
-SUMS, REST = 4, 5  # the first registers after those of sums, and after those whose rows are A's
+SUMS, REST = 4, 5  # the first register after those of sums; the first that always has TILE_ROWS rows
 
 # What test code replaces to run tiles where there are none.
 INSTRUCTIONS = {

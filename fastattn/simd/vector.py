@@ -95,7 +95,7 @@ def make_array_routine(name, forms, prepare, emit, result=types.void):
     """``make_routine`` of an array, of which only the type is used, and of integers or tuples of them.
 
     forms    the class of each tuple, or None: a number
-    prepare  (Numba type of the array) -> what ``emit(prepared, emitter, *values)`` is told of it
+    prepare  (Numba type of the array) -> the first argument of ``emit(prepared, emitter, *values)``
     """
     kinds = [types.NamedUniTuple(types.intp, len(form._fields), form) if form else types.intp for form in forms]
 

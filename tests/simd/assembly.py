@@ -36,7 +36,7 @@ def amx_assembly(target: Target, cpu: str, precision: str) -> str:
 
 
 def _assembly(emit: Callable, forms: Sequence, target: Target, triple: str, cpu: str, features: str) -> str:
-    """Assembly of a function of such arguments, i64 or tuples of them, whose body ``emit(emitter, *values)`` writes."""
+    """Assembly of a function whose body ``emit(emitter, *values)`` writes, of i64 and tuples of them (``forms``)."""
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     module = ir.Module("tile")
