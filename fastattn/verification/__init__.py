@@ -13,40 +13,25 @@ from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.precision import resolve_precision
 from fastattn.spec.text_spec import TranslationText
 from fastattn.verification.comparison import Bounds, Comparison
+from fastattn.verification.ctranslate2_translator import CTranslate2Translator
 from fastattn.verification.encoders import EncoderSide, FastattnEncoder, compare_encoders
+from fastattn.verification.marian import MarianTranslator
+from fastattn.verification.sentence_transformers_encoder import SentenceTransformersEncoder
+from fastattn.verification.transformers_encoder import TransformersEncoder
 from fastattn.verification.translators import FastattnTranslator, TranslatorSide, compare_translators
 
-Maker = Callable[[Path, Checkpoint], Any]
 
-
-def _transformers(path: Path, checkpoint: Checkpoint) -> EncoderSide | TranslatorSide:
-    if isinstance(checkpoint.text, TranslationText):
-        from fastattn.verification.marian import MarianTranslator
-
-        return MarianTranslator(path, checkpoint)
-    from fastattn.verification.transformers_encoder import TransformersEncoder
-
-    return TransformersEncoder(path, checkpoint)
-
-
-def _sentence_transformers(path: Path, checkpoint: Checkpoint) -> EncoderSide:
-    from fastattn.verification.sentence_transformers_encoder import SentenceTransformersEncoder
-
-    return SentenceTransformersEncoder(path)
-
-
-def _ctranslate2(path: Path, checkpoint: Checkpoint) -> TranslatorSide:
-    from fastattn.verification.ctranslate2_translator import CTranslate2Translator
-
-    return CTranslate2Translator(path, checkpoint)
+def _transformers_side(path: Path, checkpoint: Checkpoint) -> EncoderSide | TranslatorSide:
+    kind = MarianTranslator if isinstance(checkpoint.text, TranslationText) else TransformersEncoder
+    return kind(path, checkpoint)
 
 
 # The format of a checkpoint -> its source framework's side.
-SOURCES: dict[str, Maker] = {
-    "huggingface": _transformers,
-    "sentence-transformers": _sentence_transformers,
-    "ctranslate2": _ctranslate2,
-    "argos": _ctranslate2,
+SOURCES: dict[str, Callable[[Path, Checkpoint], Any]] = {
+    "huggingface": _transformers_side,
+    "sentence-transformers": SentenceTransformersEncoder,
+    "ctranslate2": CTranslate2Translator,
+    "argos": CTranslate2Translator,
 }
 
 

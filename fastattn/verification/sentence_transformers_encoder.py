@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fastattn.spec.checkpoint import Checkpoint
 from fastattn.verification.frameworks import blaming, framework, silence, versions
 from fastattn.verification.transformers_encoder import FROM_HERE, check_class, hidden_states
 
@@ -14,7 +15,7 @@ PACKAGES = ("sentence-transformers", "transformers", "torch")
 class SentenceTransformersEncoder:
     """sentence-transformers' side of a comparison, an ``EncoderSide``."""
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Path, checkpoint: Checkpoint):
         sentence_transformers, transformers, torch = framework(*PACKAGES)
         self.name = versions(*PACKAGES)
         silence(transformers)

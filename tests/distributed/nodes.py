@@ -63,13 +63,13 @@ def marked_environment() -> tuple[dict[str, str], str]:
 def run(*arguments: object) -> tuple[int, str]:
     """(exit code, stderr) of ``fastattn batch``."""
     process = command(*arguments)
-    _, said = process.communicate(timeout=100)
+    _, said = process.communicate(timeout=300)
     return process.returncode, said
 
 
 def await_finished(out: Path, count: int, process: subprocess.Popen[str] | None = None) -> None:
     """Wait until so many blocks are finished."""
-    for _ in range(3000):
+    for _ in range(15_000):
         if len(parts(out)) >= count:
             return
         assert process is None or process.poll() is None, process.communicate()

@@ -136,7 +136,7 @@ def lives():
 
 
 def waiting(is_so):
-    end = time.monotonic() + 30
+    end = time.monotonic() + 100
     while not is_so():
         assert time.monotonic() < end
         time.sleep(0.005)
