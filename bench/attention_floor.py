@@ -6,11 +6,11 @@ import time
 import numpy as np
 from numba import prange
 
-from fastattn.kernels.attention.constants import COLUMNS, ROWS
+from fastattn.kernels.attention.arguments import COLUMNS, ROWS
 from fastattn.kernels.attention.tiles import score_tile
 from fastattn.runtime.jit import kernel
 from fastattn.runtime.threads import use_threads
-from fastattn.simd.softmax import make_exponentials
+from fastattn.simd.attention import make_exponentials
 from fastattn.simd.target import LANES
 
 exponentials_of_one = make_exponentials(1)

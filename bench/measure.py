@@ -16,9 +16,9 @@ from numba.extending import intrinsic
 
 from bench.timing import once
 from fastattn.simd import amx
-from fastattn.simd.amx_tile import emit_products
+from fastattn.simd.amx import emit_products
+from fastattn.simd.arguments import TILE_ROWS, TILE_STEPS
 from fastattn.simd.arithmetic import Arithmetic, arithmetic_for
-from fastattn.simd.constants import TILE_ROWS, TILE_STEPS
 from fastattn.simd.emit import I64, Emitter
 from fastattn.simd.target import TARGET
 from fastattn.simd.tile import PRECISIONS, emit_sums

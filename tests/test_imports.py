@@ -74,7 +74,7 @@ def test_imports_only_what_the_table_allows(module, path):
     "module, source",
     [
         ("fastattn.models.new", "import fastattn.kernels.matmul"),
-        ("fastattn.kernels.new", "from fastattn.ops.cpu.packing import PackedLinear"),
+        ("fastattn.kernels.new", "from fastattn.ops.cpu.matmul import PackedLinear"),
         ("fastattn.ops.cpu.new", "from numba import prange"),
         ("fastattn.models.new", "from fastattn.ops import cpu"),
         ("fastattn.models.new", "def load():\n    from fastattn.kernels import matmul"),

@@ -14,8 +14,7 @@ from bench.checks.compare import THREADS, milliseconds, plural, timed
 from bench.timing import library_threads
 from fastattn import BlockMask
 from fastattn.ops import cpu as operations
-from fastattn.ops.heads import Heads
-from fastattn.ops.position_bias import PositionBias
+from fastattn.ops.attention import Heads, PositionBias
 
 SHAPE: Shape = (1, 12, 2048, 64)
 MOST = 1.3

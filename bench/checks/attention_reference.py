@@ -12,8 +12,7 @@ from bench.checks.compare import THREADS, compare, in_child, milliseconds, plura
 from bench.parts import MEMORY_LENGTHS
 from bench.resources import bytes_a_position
 from fastattn.ops import reference
-from fastattn.ops.heads import Heads
-from fastattn.ops.seen import RaggedBatch
+from fastattn.ops.attention import Heads, RaggedBatch
 
 CASES: list[tuple[Shape, bool, float]] = [
     ((8, 12, 512, 64), False, 2.0),

@@ -5,9 +5,7 @@ from typing import Any
 import numpy as np
 
 from bench.operations.table import FLOAT, Arrays, Operation, Problem, Size, Work, normal, starts_of
-from fastattn.ops.heads import Heads
-from fastattn.ops.position_bias import PositionBias
-from fastattn.ops.seen import KeyIndex, RaggedBatch
+from fastattn.ops.attention import Heads, KeyIndex, PositionBias, RaggedBatch
 from fastattn.spec.rounding import bfloat16_bits
 
 

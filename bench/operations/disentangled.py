@@ -5,8 +5,7 @@ from typing import Any
 import numpy as np
 
 from bench.operations.table import FLOAT, Arrays, Operation, Problem, Size, Work, normal, starts_of
-from fastattn.ops.heads import Heads
-from fastattn.ops.seen import RaggedBatch
+from fastattn.ops.attention import Heads, RaggedBatch
 
 
 def disentangled_attention(

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fastattn.errors import InputError, OutOfMemoryError, conversion, described
+from fastattn.ops.attention import StridedArrays
 from fastattn.ops.protocol import Ops
-from fastattn.ops.strided_attention import StridedArrays
 from fastattn.spec.rounding import as_floats
 
 MAX_HEAD_WIDTH = 4096

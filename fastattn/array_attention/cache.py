@@ -15,12 +15,10 @@ from fastattn.array_attention.arrays import MAX_HEAD_WIDTH, as_float32, check_fl
 from fastattn.array_attention.other_names import STEPS
 from fastattn.errors import InputError, OutOfMemoryError, check_bool, check_count, described
 from fastattn.ops import backend, on_threads
+from fastattn.ops.attention import Heads, KeyIndex, ScoreTerms, SoftmaxOutputs, StridedArrays, Visible
 from fastattn.ops.float64_attention import LARGE, is_extreme, is_ordinary, recompute_in_float64
-from fastattn.ops.heads import Heads
 from fastattn.ops.protocol import Ops
 from fastattn.ops.row_pool import RowPool
-from fastattn.ops.seen import KeyIndex
-from fastattn.ops.strided_attention import ScoreTerms, SoftmaxOutputs, StridedArrays, Visible
 from fastattn.printable import counted
 from fastattn.spec.rounding import bfloat16_bits
 from fastattn.system.option_names import explains_options

@@ -16,8 +16,8 @@ from fastattn.decoding.sampling import draw, uniform
 from fastattn.decoding.search import biased
 from fastattn.decoding.shortlist import allowed_ids
 from fastattn.models.decoder import Decoder
-from fastattn.ops.edits import Edits
 from fastattn.ops.protocol import OutputSubset
+from fastattn.ops.steps import Edits
 
 
 class CandidateRows:

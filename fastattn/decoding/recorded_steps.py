@@ -1,7 +1,7 @@
 """Greedy steps without Python between kernels: one step is recorded, and runs again until a sentence ends.
 
 A recording is made for a number of rows, of which some may repeat the first, and for the cache's present tables. What
-changes from step to step, compiled code keeps up (``kernels/greedy.py``). Afterwards beams and cache are as though each
+changes from step to step, compiled code keeps up (``kernels/steps.py``). Afterwards beams and cache are as though each
 step had been made by itself.
 """
 
@@ -15,7 +15,7 @@ from fastattn.decoding.beams import Beams
 from fastattn.decoding.candidates import CandidateRows, Candidates
 from fastattn.layers.key_value_cache import KeyValueCache
 from fastattn.models.decoder import Decoder
-from fastattn.ops.step_rows import ENOUGH, FAULT, LIVE, STOP, USED, StepRows, SubsetRows
+from fastattn.ops.steps import ENOUGH, FAULT, LIVE, STOP, USED, StepRows, SubsetRows
 
 # Seconds of steps between two looks at the queue, at interrupts and at what has ended.
 AT_ONCE = 0.003

@@ -7,9 +7,9 @@ import math
 
 import numpy as np
 
-from fastattn.kernels.constants import ACTIVATION_CODES
+from fastattn.kernels.arguments import ACTIVATION_CODES
 from fastattn.runtime.jit import inner
-from fastattn.simd.constants import SIZE
+from fastattn.simd.arguments import SIZE
 from fastattn.simd.vector import erf, exp, fma, load, maximum, minimum, splat, store, tanh
 
 ZERO, HALF, ONE = np.float32(0), np.float32(0.5), np.float32(1)

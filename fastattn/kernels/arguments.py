@@ -1,9 +1,43 @@
-"""What operations hand to kernels, by name. Nothing here imports Numba."""
+"""What compiled loops share with the operations that call them: sizes, codes, marks, and named tuples.
+
+Nothing here imports Numba.
+"""
 
 from collections import namedtuple
 from typing import NamedTuple
 
 import numpy as np
+
+from fastattn.simd.target import TARGET
+from fastattn.spec.architecture import ACTIVATIONS
+
+# Products
+MR, NR = TARGET.rows, TARGET.columns  # rows of a register tile, columns of a panel
+# One or two rows leave most accumulators idle, so they take several panels at once: the sums are then independent
+# enough to hide the latency of the multiply-add, and memory sees more than one stream.
+GROUP = 4
+PACKED_COLUMNS = 128  # of weights that are transposed at once, a multiple of LANES; NR rows of them are 8 KB
+ACTIVATION_CODES = {name: code for code, name in enumerate(("none", *ACTIVATIONS))}
+
+# Logits
+CHUNK = GROUP * NR  # those that are scanned at once
+# Rows that one task takes through the vocabulary: weights come from memory, so as many rows share them as fit L2.
+VOCABULARY_ROWS = 128
+# Panels with their own sum of exponentials: 1,024 columns or a little more, so that the order of all sums is the same
+# for any number of threads.
+SEGMENT = max(1, 1024 // CHUNK) * GROUP
+# Rows with the same subset that one task takes: each weight is read from memory once for all of them.
+SUBSET_ROWS = 32
+LOWEST = np.float32(np.finfo(np.float32).min)  # not -inf: -inf minus -inf is NaN
+TINY = np.finfo(np.float64).tiny
+
+# Search
+LEAST_ROWS, MOST_ROWS = 16, 1024  # of a block: whole vectors and tiles
+LAST_ID = 0xFFFFFFFF
+EMPTY = np.iinfo(np.int64).min  # a heap's item that is no row
+
+# Attention around places
+WINDOW_ROWS = 16  # queries of a task: 5 us and more of windows of 21 keys
 
 
 class LinearArrays(NamedTuple):

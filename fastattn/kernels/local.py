@@ -1,17 +1,24 @@
-"""Attention to a few keys around a place of each query's own: Luong 2015, local-p, equations 7 to 10.
+"""Attention to a few keys of each query's own: a graph's neighbours, or a window around a place.
 
-O(T D) for windows of 2 D + 1 keys. A task is a block of queries of one sentence; each head's window is taken whole:
-scores in scratch, their softmax, the Gaussian, the weighted sum. Addresses are in bytes.
+A graph's neighbours are listed one node after another (CSR); Velickovic 2018. A task is a run of nodes, of about as
+many neighbours in each, taken node by node: scores of all heads in scratch, [neighbours, heads], their softmax along
+the neighbours, and the weighted sum, which stays in a register. Bound by reading the neighbours' rows; each is read for
+all heads while it is in L1.
+
+Windows around places: Luong 2015, local-p, equations 7 to 10. O(T D) for windows of 2 D + 1 keys. A task is a block of
+queries of one sentence; each head's window is taken whole: scores in scratch, their softmax, the Gaussian, the weighted
+sum. Addresses are in bytes.
 """
+
+from collections import namedtuple
 
 import numpy as np
 from numba import prange
 
-from fastattn.kernels.constants import WINDOW_ROWS
-from fastattn.kernels.graph import dot
+from fastattn.kernels.arguments import WINDOW_ROWS
 from fastattn.runtime.jit import inner, kernel
 from fastattn.runtime.parts import take_part
-from fastattn.simd.constants import LOG2_E, SIZE
+from fastattn.simd.arguments import LOG2_E, SIZE
 from fastattn.simd.rows import copy_floats
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import (
@@ -23,12 +30,118 @@ from fastattn.simd.vector import (
     load_integer,
     load_part,
     load_scalar,
+    maximum,
+    minimum,
     splat,
     store,
     store_first,
+    store_part,
     store_scalar,
     sum_lanes,
 )
+
+RUN = 64  # neighbours that are summed up by themselves: in one sum, thousands would lose digits
+
+
+# A node's neighbours in the list of all.
+EdgeSpan = namedtuple("EdgeSpan", "first stop")
+
+
+@inner
+def _add_terms(scratch, target, source, indices_E, span, heads, slope):
+    """Scores LeakyReLU(target + source) of a node's neighbours, [neighbours, heads]."""
+    zero, below = splat(np.float32(0)), splat(slope)
+    for e in range(span.first, span.stop):
+        row, place = source + np.int64(indices_E[e]) * heads * 4, scratch + (e - span.first) * heads * 4
+        for h in range(0, heads, LANES):
+            value = load_part(target + h * 4, heads - h, zero) + load_part(row + h * 4, heads - h, zero)
+            # in this order NaN stays
+            value = fma(below, minimum(zero, value), maximum(zero, value))
+            store_part(value, place + h * 4, heads - h)
+
+
+@inner
+def dot(a, b, width):
+    """The dot product of two rows at addresses; its order depends on ``width`` only."""
+    zero = splat(np.float32(0))
+    total = zero
+    for k in range(0, width, LANES):
+        total = fma(load_part(a + k * 4, width - k, zero), load_part(b + k * 4, width - k, zero), total)
+    return sum_lanes(total)
+
+
+@inner
+def _multiply(scratch, query, key, indices_E, span, heads, width, scale):
+    """Scores scale q k of a node's neighbours, [neighbours, heads]."""
+    for e in range(span.first, span.stop):
+        row, place = key + np.int64(indices_E[e]) * heads * width * 4, scratch + (e - span.first) * heads * 4
+        for h in range(heads):
+            store_scalar(dot(query + h * width * 4, row + h * width * 4, width) * scale, place + h * 4)
+
+
+@inner
+def _take_softmax(scratch, count, heads):
+    """Replace scores [count, heads] by their softmax along ``count``."""
+    zero, factor = splat(np.float32(0)), splat(np.float32(LOG2_E))
+    for h in range(0, heads, LANES):
+        top = splat(np.float32(-np.inf))
+        for e in range(count):
+            top = maximum(load_part(scratch + (e * heads + h) * 4, heads - h, zero), top)
+        total = zero
+        for first in range(0, count, RUN):
+            part = zero
+            for e in range(first, min(first + RUN, count)):
+                place = scratch + (e * heads + h) * 4
+                value = exp2((load_part(place, heads - h, zero) - top) * factor)
+                part = part + value
+                store_part(value, place, heads - h)
+            total = total + part
+        inverse = splat(np.float32(1)) / total
+        for e in range(count):
+            place = scratch + (e * heads + h) * 4
+            store_part(load_part(place, heads - h, zero) * inverse, place, heads - h)
+
+
+@inner
+def _add_values(scratch, value, indices_E, span, heads, width, out):
+    zero = splat(np.float32(0))
+    for h in range(heads):
+        for k in range(0, width, LANES):
+            total, column = zero, value + (h * width + k) * 4
+            for first in range(span.first, span.stop, RUN):
+                part = zero
+                for e in range(first, min(first + RUN, span.stop)):
+                    weight = splat(load_scalar(scratch + ((e - span.first) * heads + h) * 4))
+                    row = column + np.int64(indices_E[e]) * heads * width * 4
+                    part = fma(weight, load_part(row, width - k, zero), part)
+                total = total + part
+            store_part(total, out + (h * width + k) * 4, width - k)
+
+
+@kernel
+def _attend_nodes(bounds_P1, starts_N1, indices_E, terms, dots, value_MHV, factor, weights_EH, scratch_PN, out_NHV):
+    """A run of nodes a part; see graph_attention.
+
+    terms   NodeTerms; empty: scores are those of ``dots``, NodeDots
+    factor  slope of the terms' LeakyReLU, or scale of the products
+    """
+    target_NH, source_MH = terms
+    query_NHK, key_MHK = dots
+    H, V, K = value_MHV.shape[1], value_MHV.shape[2], query_NHK.shape[2]
+    keeps = weights_EH.size > 0
+    for part in prange(0, len(scratch_PN)):
+        scratch, _, _ = take_part(scratch_PN, part, 0)
+        for n in range(bounds_P1[part], bounds_P1[part + 1]):
+            span = EdgeSpan(np.int64(starts_N1[n]), np.int64(starts_N1[n + 1]))
+            if keeps:
+                scratch = address(weights_EH) + span.first * H * 4
+            if target_NH.size > 0:
+                _add_terms(scratch, address(target_NH) + n * H * 4, address(source_MH), indices_E, span, H, factor)
+            else:
+                query = address(query_NHK) + n * H * K * 4
+                _multiply(scratch, query, address(key_MHK), indices_E, span, H, K, factor)
+            _take_softmax(scratch, span.stop - span.first, H)
+            _add_values(scratch, address(value_MHV), indices_E, span, H, V, address(out_NHV) + n * H * V * 4)
 
 
 @inner
@@ -75,7 +188,7 @@ def _add(scores, value, value_row, first, stop, width, out):
 
 
 @kernel
-def _attend(
+def _attend_windows(
     query_BTHK, key_BSGK, value_BSGV, windows_BTH2, centre_BTH, scale, spread, weights_BHTS, scratch_PN, out_BTHV
 ):
     """Blocks of queries, dealt to the parts in turn; see local_attention."""

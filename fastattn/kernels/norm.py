@@ -1,11 +1,29 @@
-"""Layer and root-mean-square normalization, the residual added on the way in. A row stays in L1 for all passes."""
+"""Normalizations of rows: layer and root-mean-square norm, softmax, unit length. A row stays in L1 for all passes."""
 
 import numpy as np
 from numba import prange
 
 from fastattn.runtime.jit import inner, kernel
+from fastattn.simd.arguments import LOG2_E, SIZE
 from fastattn.simd.target import LANES
-from fastattn.simd.vector import fma, load_part, splat, store_part, sum_lanes
+from fastattn.simd.vector import (
+    absolute,
+    address,
+    exp2,
+    fma,
+    larger_magnitude,
+    largest_magnitude,
+    load,
+    load_first,
+    load_part,
+    max_lanes,
+    maximum,
+    splat,
+    store,
+    store_first,
+    store_part,
+    sum_lanes,
+)
 
 # Rows a task of this and the other passes over rows: 5 to 10 us of 512 columns, where launching threads takes 2 to 15.
 ROW_BLOCK = 32
@@ -73,3 +91,73 @@ def _normalize_heads(x_NE, weight_HK, epsilon):
                 for k in range(0, K, LANES):
                     value = load_part(head + k * 4, K - k, zero) * scale * load_part(weight + k * 4, K - k, zero)
                     store_part(value, head + k * 4, K - k)
+
+
+@inner
+def soften_row(x, y, count):
+    """y = softmax of ``count`` floats at the address x, zeros if all are -inf."""
+    hidden, base = splat(np.float32(-np.inf)), splat(np.float32(LOG2_E))
+    whole = count - count % LANES
+    left, end = count - whole, whole * 4  # only the tail: a masked load is slow even for a whole vector
+    tail = load_first(x + end, left, hidden) if left > 0 else hidden
+    top = maximum(tail, hidden)  # in this order it passes over NaN
+    for s in range(0, end, SIZE):
+        top = maximum(load(x + s), top)
+    highest = max_lanes(top)
+    shift = splat(np.float32(0) if highest == np.float32(-np.inf) else highest)  # -inf minus -inf is NaN
+    tail = exp2((tail - shift) * base)
+    total = tail
+    for s in range(0, end, SIZE):
+        value = exp2((load(x + s) - shift) * base)
+        store(value, y + s)
+        total = total + value
+    everything = sum_lanes(total)
+    if everything != np.float32(0):
+        everything = np.float32(1) / everything
+    inverse = splat(everything)
+    for s in range(0, end, SIZE):
+        store(load(y + s) * inverse, y + s)
+    if left > 0:
+        store_first(tail * inverse, y + end, left)
+
+
+@kernel
+def _softmax(x_NS, y_NS):
+    S = x_NS.shape[1]
+    x, y = address(x_NS), address(y_NS)
+    for block in prange(0, -(-len(x_NS) // ROW_BLOCK)):
+        for n in range(block * ROW_BLOCK, min((block + 1) * ROW_BLOCK, len(x_NS))):
+            soften_row(x + n * S * 4, y + n * S * 4, S)
+
+
+TINY, RAISE = np.float32(2.0**-100), np.float32(2.0**100)  # below it the inverse of a number would overflow
+
+
+@inner
+def _direct(x, y, width):
+    """y = x / |x|, at addresses; zeros for zeros, NaN for a row that has NaN or infinity."""
+    zero = splat(np.float32(0))
+    peaks = zero
+    for d in range(0, width, LANES):
+        peaks = larger_magnitude(absolute(load_part(x + d * 4, width - d, zero)), peaks)
+    peak = largest_magnitude(peaks)
+    # relative to the greatest, so that no square leaves float32's range
+    raised = splat(RAISE if peak < TINY else np.float32(1))
+    peak = peak * RAISE if peak < TINY else peak
+    inverse, squares = splat(np.float32(1) / peak if peak != np.float32(0) else np.float32(0)), zero
+    for d in range(0, width, LANES):
+        value = load_part(x + d * 4, width - d, zero) * raised * inverse
+        squares = fma(value, value, squares)
+        store_part(value, y + d * 4, width - d)
+    length = np.sqrt(sum_lanes(squares))
+    shorter = splat(np.float32(1) / length if length != np.float32(0) else np.float32(1))
+    for d in range(0, width, LANES):
+        store_part(load_part(y + d * 4, width - d, zero) * shorter, y + d * 4, width - d)
+
+
+@kernel
+def _direct_all(x_ND, y_ND):
+    N, D = x_ND.shape
+    for block in prange(0, -(-N // ROW_BLOCK)):
+        for n in range(block * ROW_BLOCK, min((block + 1) * ROW_BLOCK, N)):
+            _direct(address(x_ND) + n * D * 4, address(y_ND) + n * D * 4, D)

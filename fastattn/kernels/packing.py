@@ -1,18 +1,40 @@
-"""Linear weights in the layout of the products: panels of NR columns, converted and transposed in one pass.
+"""Both sides of a product in the form that a register tile multiplies: packed weights, and rows of A.
 
-In float32 a panel takes NR rows of weights by blocks of PACKED_COLUMNS: the block is converted into a scratch in L1 and
-transposed from there, so that a quantized weight never exists as float32 anywhere but in its panel. In the narrow
-precisions a step's values of one column lie side by side, as the dot product of fastattn.simd.arithmetic reads them.
+Weights lie in panels of NR columns, converted and transposed in one pass. In float32 a panel takes NR rows of weights
+by blocks of PACKED_COLUMNS: the block is converted into a scratch in L1 and transposed from there, so that a quantized
+weight never exists as float32 anywhere but in its panel. In the narrow precisions a step's values of one column lie
+side by side, as the dot product of fastattn.simd.arithmetic reads them.
+
+Rows of A are staged as they are, rounded to bfloat16, or quantized to int8. int8 is symmetric with one scale a row:
+127 / max |x|, found in a first pass over the row, which fits in L1, so that the second pass is free; or a static scale
+of the weights. Columns may be balanced first, by factors of the weights. So a row's integers depend on nothing but the
+row. Where the instruction takes unsigned bytes, 128 is added; packed weights hold the correction.
 """
 
 import numpy as np
 from numba import prange
 
-from fastattn.kernels.constants import NR, PACKED_COLUMNS
-from fastattn.runtime.jit import kernel
+from fastattn.kernels.arguments import NR, PACKED_COLUMNS
+from fastattn.runtime.jit import inner, inner_overload, kernel
 from fastattn.runtime.parts import take_part
+from fastattn.simd.arguments import STAGED_ROWS, STAGED_START, StagedRows
+from fastattn.simd.formats import staged_block
 from fastattn.simd.rows import transpose
 from fastattn.simd.target import LANES
+from fastattn.simd.tile import BFLOAT16_BYTES, INT8_BYTES, PRECISIONS, store_bfloat16, store_int8
+from fastattn.simd.vector import (
+    absolute,
+    fma,
+    larger_magnitude,
+    largest_magnitude,
+    load,
+    load_first,
+    maximum,
+    minimum,
+    splat,
+    store_scalar,
+    sum_lanes,
+)
 
 
 @kernel
@@ -65,3 +87,132 @@ def _pack(values_FD, factors_F, blocks_TJC, panels_PDN):
                 for c in range(whole, columns):
                     for j in range(NR):
                         panels_PDN[p, first + c, j] = block_JC[j, c]
+
+
+@inner
+def balance(value, factors, d):
+    """The columns from ``d`` on times their factors at an address, or None: as they are."""
+    if factors is None:
+        return value
+    return value * load(factors + d * 4)
+
+
+@inner
+def quantize_row(x, column_factors, width, staged):
+    """Round ``width`` floats to int8 operands, padded to whole vectors; returns the value of one integer step.
+
+    column_factors  address of factors that multiply the row first, in whole vectors; or None
+    Returns NaN if the row has a NaN: its products are NaN then.
+    """
+    zero = splat(np.float32(0))
+    whole = width - width % LANES
+    peaks = zero
+    for d in range(0, whole, LANES):
+        peaks = larger_magnitude(absolute(balance(load(x + d * 4), column_factors, d)), peaks)
+    if whole < width:
+        last = load_first(x + whole * 4, width - whole, zero)
+        peaks = larger_magnitude(absolute(balance(last, column_factors, whole)), peaks)
+    peak = largest_magnitude(peaks)
+    factor = splat(np.float32(127) / peak if peak > 0 else np.float32(0))
+    for d in range(0, whole, LANES):
+        store_int8(balance(load(x + d * 4), column_factors, d) * factor, staged + d * INT8_BYTES)
+    if whole < width:
+        last = load_first(x + whole * 4, width - whole, zero)
+        store_int8(balance(last, column_factors, whole) * factor, staged + whole * INT8_BYTES)
+    return peak / np.float32(127)
+
+
+@inner
+def store_cut(value, factor, staged):
+    scaled = value * factor
+    store_int8(minimum(maximum(scaled, splat(np.float32(-127))), splat(np.float32(127))), staged)
+
+
+@inner
+def quantize_row_by(scale, x, width, staged):
+    """``quantize_row`` with a given scale: values beyond +-127 are clipped; NaN for an infinity too."""
+    zero, factor = splat(np.float32(0)), splat(scale)
+    whole = width - width % LANES
+    faults = zero  # 0, or NaN where a value is not finite
+    for d in range(0, whole, LANES):
+        value = load(x + d * 4)
+        faults = fma(value, zero, faults)
+        store_cut(value, factor, staged + d * INT8_BYTES)
+    if whole < width:
+        value = load_first(x + whole * 4, width - whole, zero)
+        faults = fma(value, zero, faults)
+        store_cut(value, factor, staged + whole * INT8_BYTES)
+    return np.float32(1) / scale + sum_lanes(faults)
+
+
+@inner
+def round_row(x, width, staged):
+    """Round ``width`` floats to bfloat16 operands, padded to whole vectors."""
+    zero = splat(np.float32(0))
+    whole = width - width % LANES
+    for d in range(0, whole, LANES):
+        store_bfloat16(load(x + d * 4), staged + d * BFLOAT16_BYTES)
+    if whole < width:
+        store_bfloat16(load_first(x + whole * 4, width - whole, zero), staged + whole * BFLOAT16_BYTES)
+
+
+INT8_BLOCK, BFLOAT16_BLOCK = staged_block("int8"), staged_block("bfloat16")
+
+
+@inner
+def clear_rest(width, staged, row):
+    """Zeros behind a staged row of bfloat16, whose whole vectors may be less than ``row`` bytes.
+
+    What was there may be no number, nor would its product with the panel's zeros be one.
+    """
+    if BFLOAT16_BLOCK > LANES * BFLOAT16_BYTES:
+        for at in range(whole_blocks(width, LANES) * BFLOAT16_BYTES, row, LANES * BFLOAT16_BYTES):
+            store_bfloat16(splat(np.float32(0)), staged + at)
+
+
+@inner
+def whole_blocks(size, block):
+    """The least multiple of ``block`` that is not less than ``size``."""
+    return (size + block - 1) // block * block
+
+
+@inner
+def rows_from(rows, count):
+    """The StagedRows from row ``count`` on."""
+    return StagedRows(rows.address + count * rows.distance, rows.distance, rows.factors + count * 4)
+
+
+@inner_overload
+def stage_rows(weights, staging, x, count, width, scratch, room):
+    """The StagedRows of ``count`` adjacent float32 rows from the address x on, for the precision of some weights.
+
+    staging  the weights' LinearArrays
+    scratch  the address of ``scratch_bytes`` for ``room`` rows: of operands, then a factor a row, in int8
+    """
+
+    def as_it_is(weights, staging, x, count, width, scratch, room):
+        return StagedRows(x, width * 4, scratch)
+
+    def bfloat16(weights, staging, x, count, width, scratch, room):
+        row, first = whole_blocks(width * BFLOAT16_BYTES, BFLOAT16_BLOCK), whole_blocks(scratch, STAGED_START)
+        for r in range(count):
+            round_row(x + r * width * 4, width, first + r * row)
+            clear_rest(width, first + r * row, row)
+        return StagedRows(first, row, first)
+
+    def int8(weights, staging, x, count, width, scratch, room):
+        row, first = whole_blocks(width * INT8_BYTES, INT8_BLOCK), whole_blocks(scratch, STAGED_START)
+        scale = staging.input_scale[0]
+        factors = first + whole_blocks(room, STAGED_ROWS) * row
+        for r in range(count):
+            source, target = x + r * width * 4, first + r * row
+            if scale > 0:
+                factor = quantize_row_by(scale, source, width, target)
+            elif staging.input_factors.size > 0:
+                factor = quantize_row(source, staging.input_factors.ctypes.data, width, target)
+            else:
+                factor = quantize_row(source, None, width, target)
+            store_scalar(factor, factors + r * 4)
+        return StagedRows(first, row, factors)
+
+    return {"float32": as_it_is, "bfloat16": bfloat16, "int8": int8}[PRECISIONS[weights.dtype]]

@@ -10,8 +10,7 @@ from fastattn.layers.distances import DistanceRows
 from fastattn.layers.linear import Linear
 from fastattn.layers.norm import Sublayer
 from fastattn.layers.parameters import Parameters
-from fastattn.ops.heads import Heads
-from fastattn.ops.seen import RaggedBatch
+from fastattn.ops.attention import Heads, RaggedBatch
 from fastattn.spec.architecture import AttentionSpec, Rotary, StackSpec
 
 

@@ -9,10 +9,9 @@ from dataclasses import field
 import numpy as np
 
 from fastattn.layers.key_value_cache import KeyValueCache
-from fastattn.ops.position_bias import PositionBias
+from fastattn.ops.attention import KeyIndex, PositionBias, RaggedBatch
 from fastattn.ops.protocol import Ops
-from fastattn.ops.seen import KeyIndex, RaggedBatch
-from fastattn.ops.step_rows import StepRows
+from fastattn.ops.steps import StepRows
 from fastattn.system.lazy import lazy
 from fastattn.system.records import dataclass
 

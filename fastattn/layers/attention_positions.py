@@ -10,7 +10,7 @@ import numpy as np
 from fastattn.errors import CheckpointError
 from fastattn.layers.growing import GrowingTable
 from fastattn.layers.parameters import Parameters
-from fastattn.ops.position_bias import PositionBias
+from fastattn.ops.attention import PositionBias
 from fastattn.ops.protocol import Ops
 from fastattn.spec.architecture import Alibi, AttentionSpec, Rotary, StackSpec, Stretch
 

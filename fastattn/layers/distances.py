@@ -8,7 +8,7 @@ import numpy as np
 from fastattn.layers.linear import Linear
 from fastattn.layers.norm import Norm
 from fastattn.layers.parameters import Parameters
-from fastattn.ops.heads import Heads
+from fastattn.ops.attention import Heads
 from fastattn.spec.architecture import Disentangled, PositionSpec, StackSpec
 
 ALL = 1 << 62  # rows of a sequence: more than any has

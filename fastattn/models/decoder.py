@@ -10,7 +10,7 @@ from fastattn.layers.key_value_cache import DecoderSizes, KeyValueCache
 from fastattn.layers.parameters import Parameters
 from fastattn.models.output import OutputProjection
 from fastattn.models.stack import build_stack
-from fastattn.ops.step_rows import StepRows
+from fastattn.ops.steps import StepRows
 from fastattn.spec.checkpoint import Checkpoint
 
 

@@ -7,8 +7,8 @@ import numpy as np
 
 from fastattn.errors import CheckpointError
 from fastattn.layers.parameters import Parameters
-from fastattn.ops.edits import NO_EDITS, Edits
 from fastattn.ops.protocol import OutputSubset
+from fastattn.ops.steps import NO_EDITS, Edits
 from fastattn.spec.checkpoint import Shortlist
 
 

@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastattn.ops.heads import Heads
-from fastattn.ops.strided_attention import NONE, ScoreTerms, SoftmaxOutputs, StridedArrays, Visible
+from fastattn.ops.attention import NONE, Heads, ScoreTerms, SoftmaxOutputs, StridedArrays, Visible
 from fastattn.spec.rounding import as_floats, bfloat16_bits
 
 # Scores beyond this may overflow on the way; scales beyond it, or below its inverse, lose digits as float32.

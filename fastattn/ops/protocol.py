@@ -27,15 +27,12 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
-from fastattn.ops.edits import NO_EDITS, Edits
-from fastattn.ops.heads import Heads
-from fastattn.ops.position_bias import PositionBias
-from fastattn.ops.seen import KeyIndex, RaggedBatch
-from fastattn.ops.step_rows import StepRows, SubsetRows
+from fastattn.ops.attention import Heads, KeyIndex, PositionBias, RaggedBatch
+from fastattn.ops.steps import NO_EDITS, Edits, StepRows, SubsetRows
 from fastattn.spec.quantized import Tensor
 
 if TYPE_CHECKING:  # which no model needs
-    from fastattn.ops.strided_attention import ScoreTerms, SoftmaxOutputs, StridedArrays, Visible
+    from fastattn.ops.attention import ScoreTerms, SoftmaxOutputs, StridedArrays, Visible
 
 # Each implementation has its own types for weights; a PackedLinear has ``outputs`` and ``inputs``.
 PackedLinear: TypeAlias = Any

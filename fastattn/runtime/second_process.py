@@ -6,7 +6,7 @@ import threading
 
 from fastattn.runtime.handle import kernel_named
 
-_ROWS, _TYPES = "(f2C,f2C,f2C,f2C)", "fastattn.kernels.attention.types:"
+_ROWS, _TYPES = "(f2C,f2C,f2C,f2C)", "fastattn.kernels.attention.arguments:"
 _SCORES = f"{_TYPES}ScoreArguments(F,F,f1C,I,I,I,I,f1C,f2C,I,f1C,I,I,B2C)"
 _MASK = f"{_TYPES}MaskArguments(B1C,I,I,I,I,B1C,I,I,I,I,I,I)"
 _SHAPE, _OUTPUTS = f"{_TYPES}ShapeArguments(I,I,I,I,I)", f"{_TYPES}OutputArguments(f4C,f1C,I,I,I)"

@@ -1,6 +1,6 @@
 """Elementary functions of float32, emitted for lanes and for scalars alike."""
 
-from fastattn.simd.constants import LOG2_E
+from fastattn.simd.arguments import LOG2_E
 from fastattn.simd.emit import EXACT, SHIFT, Emitter
 
 # (2**f - 1) / f on |f| <= 1/2, minimax in relative error (9e-8), highest power first.

@@ -6,7 +6,7 @@ instructions of each, under the same names.
 
 from dataclasses import dataclass
 
-from fastattn.simd.constants import TILE_BYTES, TILE_STEPS
+from fastattn.simd.arguments import TILE_BYTES, TILE_STEPS
 from fastattn.simd.target import TARGET, Target
 
 

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from llvmlite import ir
 from numba import types
 
-from fastattn.simd.arguments import Rows, RowWidth, Terms
+from fastattn.simd.arguments import SIZE, WHOLE, Rows, RowWidth, Terms
 from fastattn.simd.arithmetic import INT8, add_both, load_words
-from fastattn.simd.constants import SIZE, WHOLE
 from fastattn.simd.emit import EXACT, F32, I64, Emitter
 from fastattn.simd.rows import emit_lane_sums
 from fastattn.simd.target import LANES, TARGET

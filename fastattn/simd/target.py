@@ -2,15 +2,78 @@
 
 The features are those of the compilation (NUMBA_CPU_NAME, NUMBA_CPU_FEATURES), not of the host: an instruction
 that the limited target lacks would abort the process. They are read as Numba reads them, without importing it.
+
+Linux lends Intel's tile registers (AMX) on request. It is asked once, before any code is compiled for a CPU that has
+them. Only then does a thread's saved state grow by their 8 KiB, and only while they hold something.
 """
 
+import errno
+import functools
 import os
+import sys
 from dataclasses import dataclass, replace
 
 import llvmlite.binding as llvm
 
-from fastattn.simd.amx_permission import AMX, refusal
-from fastattn.simd.arm import implied_features
+AMX = frozenset({"amx-tile", "amx-int8", "amx-bf16"})  # as LLVM names what needs a permission here
+_ARCH_PRCTL, _REQUEST, _TILE_DATA = 158, 0x1023, 18  # Linux's numbers: arch_prctl(ARCH_REQ_XCOMP_PERM, XTILEDATA)
+
+
+@functools.cache
+def refusal() -> str:
+    """Why tiles cannot be used in this process, for a user to read; "" if they can."""
+    if os.environ.get("FASTATTN_AMX", "").strip().lower() in ("0", "no", "off", "false"):
+        return "FASTATTN_AMX switches them off"
+    if sys.platform != "linux" or os.uname().machine != "x86_64":
+        return "only Linux on x86-64 is known to lend them"
+    fault = _request()
+    if fault == errno.ENOSPC:
+        return "a signal stack of this process is too small for Linux to lend them"
+    return f"Linux does not lend them: {os.strerror(fault)}" if fault else ""
+
+
+def _request() -> int:
+    """Linux's error number, or 0."""
+    import ctypes  # which takes a millisecond, on CPUs with tiles alone
+
+    library = ctypes.CDLL(None, use_errno=True)
+    numbers = (ctypes.c_long(number) for number in (_ARCH_PRCTL, _REQUEST, _TILE_DATA))
+    return 0 if library.syscall(*numbers) == 0 else ctypes.get_errno()
+
+
+# Feature -> the instruction that a function of _PROBES compiles to only if the CPU has it.
+_SIGNS = {"dotprod": "sdot", "i8mm": "usdot", "bf16": "bfcvtn"}
+_PROBES = """
+declare <4 x i32> @llvm.vector.partial.reduce.add.v4i32.v16i32(<4 x i32>, <16 x i32>)
+define <4 x i32> @dotprod(<4 x i32> %sums, <16 x i8> %a, <16 x i8> %b) {
+  %left = sext <16 x i8> %a to <16 x i32>
+  %right = sext <16 x i8> %b to <16 x i32>
+  %products = mul <16 x i32> %left, %right
+  %new = call <4 x i32> @llvm.vector.partial.reduce.add.v4i32.v16i32(<4 x i32> %sums, <16 x i32> %products)
+  ret <4 x i32> %new
+}
+define <4 x i32> @i8mm(<4 x i32> %sums, <16 x i8> %a, <16 x i8> %b) {
+  %left = zext <16 x i8> %a to <16 x i32>
+  %right = sext <16 x i8> %b to <16 x i32>
+  %products = mul <16 x i32> %left, %right
+  %new = call <4 x i32> @llvm.vector.partial.reduce.add.v4i32.v16i32(<4 x i32> %sums, <16 x i32> %products)
+  ret <4 x i32> %new
+}
+define <4 x bfloat> @bf16(<4 x float> %a) {
+  %narrow = fptrunc <4 x float> %a to <4 x bfloat>
+  ret <4 x bfloat> %narrow
+}
+"""
+
+
+def implied_features(triple: str, cpu: str, features: str) -> set[str]:
+    """Which of "dotprod", "i8mm" and "bf16" LLVM has for a CPU's name with these features; 2 to 7 ms."""
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    machine = llvm.Target.from_triple(triple).create_target_machine(cpu=cpu, features=features)
+    assembly = machine.emit_assembly(llvm.parse_assembly(_PROBES))
+    instructions = {words[0] for line in assembly.splitlines() if (words := line.split())}
+    return {feature for feature, sign in _SIGNS.items() if sign in instructions}
 
 
 @dataclass(frozen=True)

@@ -6,15 +6,21 @@ A tile holds rows x (groups * vectors) accumulators in registers and adds ``step
 
 in one of the precisions of ``fastattn.simd.arithmetic``. Each element is summed over p in order, so its bits do not
 depend on the tile it falls into. The loop broadcasts elements of A and reads B in vectors.
+
+Dot products with selected rows of weights read LANES rows of B along their whole length, a vector of each at a time,
+with the same arithmetic: the words of a vector belong to one row there, not to one column each. A sum is kept in lanes
+until the end, so integer sums equal a tile's, and float sums differ only in their order, which depends on the width
+only. Operands are written from float32 in the form that the arithmetic of the target defines.
 """
 
 from numba import types
 
-from fastattn.simd.arguments import Affine, LinearTile, Panels, Rows, StagedRows
+from fastattn.simd.arguments import Affine, LinearTile, Panels, Rows, StagedRow, StagedRows
 from fastattn.simd.arithmetic import FLOAT32, Arithmetic, arithmetic_for
 from fastattn.simd.emit import I64, Emitter
-from fastattn.simd.target import TARGET
-from fastattn.simd.vector import make_array_routine, make_routine
+from fastattn.simd.rows import emit_lane_sums, emit_row_address
+from fastattn.simd.target import LANES, TARGET
+from fastattn.simd.vector import VECTOR, as_intrinsic, make_array_routine, make_routine
 
 PRECISIONS = {types.float32: "float32", types.uint16: "bfloat16", types.int8: "int8"}
 
@@ -174,3 +180,81 @@ def make_linear_tile(rows: int, groups: int = 1, vectors: int = TARGET.vectors):
         emit_linear_tile(emitter, arithmetic, rows, groups, vectors, LinearTile(*values))
 
     return make_array_routine(f"linear_{rows}_{groups}_{vectors}", LINEAR_TILE, arithmetic_of, emit)
+
+
+def _emit_linear_dots(arithmetic: Arithmetic, emitter: Emitter, row, rows, index, out, affine) -> None:
+    """See ``linear_dots``."""
+    builder = emitter.builder
+    rows_at = [emit_row_address(emitter, rows.address, rows.distance, index, I64(4 * j)) for j in range(LANES)]
+    zero = emitter.integer(0) if arithmetic.integer else emitter.constant(0.0)
+
+    def add(offset, sums):
+        a_offset = builder.mul(offset, I64(arithmetic.a_bytes // arithmetic.b_bytes))
+        part = arithmetic.abreast(emitter, builder.add(row.address, a_offset))
+        operands = [arithmetic.operand(emitter, builder.add(address, offset)) for address in rows_at]
+        return [arithmetic.add(emitter, part, operand, total) for operand, total in zip(operands, sums)]
+
+    step = LANES * arithmetic.group * arithmetic.b_bytes
+    sums = emitter.loop(rows.distance, step, [zero] * LANES, add)
+    if arithmetic.integer:
+        total = builder.add(emit_lane_sums(emitter, sums, builder.add), emitter.load_integers(affine.corrections))
+        factor = emitter.splat(emitter.load_scalar(row.factor))
+        factors = emitter.multiply(factor, emitter.load(affine.factors))
+        value = emitter.fma(builder.sitofp(total, emitter.vector), factors, emitter.load(affine.bias))
+    else:
+        value = emitter.add(emit_lane_sums(emitter, sums, emitter.add), emitter.load(affine.bias))
+    emitter.store(value, out)
+
+
+def _arithmetic_of_rows(weights) -> Arithmetic:
+    arithmetic = arithmetic_of(weights)
+    return arithmetic.alone or arithmetic
+
+
+# linear_dots(weights, row, rows, index, out, affine): LANES outputs of a linear layer for one row, in the precision of
+# ``weights``, an array of rows.
+#   row     a StagedRow
+#   rows    Rows of the weights, whole vectors of LANES steps each
+#   index   address of LANES int32: the rows' numbers
+#   out     address of a vector of float32, written
+#   affine  Affine: of a vector each, of the outputs in ``index``
+linear_dots = make_array_routine(
+    "linear_dots", [StagedRow, Rows, None, None, Affine], _arithmetic_of_rows, _emit_linear_dots
+)
+
+
+INT8, BFLOAT16 = arithmetic_for("int8"), arithmetic_for("bfloat16")
+INT8_BYTES, BFLOAT16_BYTES = INT8.a_bytes, BFLOAT16.a_bytes  # of one operand
+
+
+@as_intrinsic(types.void, VECTOR, types.intp)
+def store_int8(emitter: Emitter, value, address):
+    """Write the nearest integers as int8 operands."""
+    integers = emitter.builder.add(emitter.round_to_integers(value), emitter.integer(INT8.offset))
+    emitter.store_narrow(integers, address, 8 * INT8_BYTES)
+
+
+@as_intrinsic(types.void, VECTOR, types.intp)
+def store_bfloat16(emitter: Emitter, value, address):
+    """Write the nearest bfloat16 operands."""
+    upper = emitter.round_to_bfloat16(value)
+    if BFLOAT16_BYTES == 4:
+        emitter.store(emitter.builder.bitcast(upper, emitter.vector), address)
+    else:
+        emitter.store_narrow(emitter.builder.lshr(upper, emitter.integer(16)), address, 16)
+
+
+@as_intrinsic(types.void, VECTOR, types.intp, types.intp)
+def store_first_bfloat16(emitter: Emitter, value, address, count):
+    """Write the first ``count`` lanes as the nearest bfloat16."""
+    upper = emitter.builder.lshr(emitter.round_to_bfloat16(value), emitter.integer(16))
+    emitter.store_first(emitter.builder.trunc(upper, emitter.halves), address, count, 2)
+
+
+@as_intrinsic(VECTOR, VECTOR)
+def nearest_bfloat16(emitter: Emitter, value):
+    """The nearest bfloat16, as float32."""
+    return emitter.builder.bitcast(emitter.round_to_bfloat16(value), emitter.vector)
+
+
+store_first_float16 = as_intrinsic(types.void, VECTOR, types.intp, types.intp)(Emitter.store_first_float16)

@@ -9,8 +9,8 @@ from numba import types
 from numba.extending import intrinsic
 
 from fastattn.kernels.user_functions.states import ALL, NONE, SOME
-from fastattn.simd.bytes import store_byte
-from fastattn.simd.constants import LOG2_E
+from fastattn.simd.arguments import LOG2_E
+from fastattn.simd.attention import store_byte
 from fastattn.simd.emit import F32, I64
 from fastattn.simd.lanes import keep_bytes, ramp
 from fastattn.simd.operations import OPERATIONS

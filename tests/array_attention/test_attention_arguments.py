@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fastattn
-from fastattn.kernels.attention.constants import KEYS, ROWS
+from fastattn.kernels.attention.arguments import KEYS, ROWS
 from fastattn.kernels.attention.sentences import attend as attend_kernel
-from fastattn.ops.cpu.attention import strided
+from fastattn.ops.cpu import on_arrays
 from fastattn.simd.target import TARGET
 from fastattn.spec.rounding import as_floats, bfloat16_bits
 from tests.array_attention.formula import attend, check_near
@@ -106,7 +106,7 @@ def test_narrow_numbers(narrow, T):
 def test_float16_where_no_instruction_converts_it(monkeypatch, T):
     given = [x.astype(np.float16) for x in arrays(1, T=T)]
     expected = fastattn.attention(*given)
-    monkeypatch.setattr(strided, "TARGET", replace(TARGET, float16=False))
+    monkeypatch.setattr(on_arrays, "TARGET", replace(TARGET, float16=False))
     np.testing.assert_array_equal(fastattn.attention(*given), expected)
     turned = fastattn.attention(*(x.swapaxes(1, 2) for x in given), layout="BHTK")
     np.testing.assert_array_equal(turned.swapaxes(1, 2), expected)

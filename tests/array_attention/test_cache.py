@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import fastattn
 from fastattn.array_attention.cache import FIRST_POSITIONS, MAX_POSITIONS
 from fastattn.errors import InputError
-from fastattn.ops.cpu.attention.step import GRAIN
+from fastattn.ops.cpu.attention import GRAIN
 from fastattn.spec.rounding import as_floats, bfloat16_bits
 from tests.array_attention.formula import attend, check_near
 from tests.kernels.cases import normal

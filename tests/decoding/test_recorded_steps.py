@@ -20,8 +20,7 @@ from fastattn.models.kinds import build_model
 from fastattn.models.output import OutputProjection
 from fastattn.ops import cpu as operations
 from fastattn.ops import reference
-from fastattn.ops.edits import NO_EDITS, Edits
-from fastattn.ops.step_rows import ENOUGH, FAULT, LIVE, OVER, STOP, USED, StepRows
+from fastattn.ops.steps import ENOUGH, FAULT, LIVE, NO_EDITS, OVER, STOP, USED, Edits, StepRows
 from fastattn.runtime.recording import StepRecorder
 from fastattn.spec.checkpoint import Shortlist
 from tests.decoding.searching import by_hand, decode, plain

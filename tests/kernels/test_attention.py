@@ -10,12 +10,11 @@ from hypothesis import strategies as st
 import fastattn
 from bench.operations.attention import attention
 from fastattn.errors import InputError
-from fastattn.kernels.attention.constants import COLUMNS, KEYS, ROWS
+from fastattn.kernels.attention.arguments import COLUMNS, KEYS, ROWS
 from fastattn.kernels.attention.sentences import attend as attend_kernel
 from fastattn.ops import cpu as operations
 from fastattn.ops import reference
-from fastattn.ops.heads import Heads
-from fastattn.ops.seen import RaggedBatch
+from fastattn.ops.attention import Heads, RaggedBatch
 from tests.array_attention.formula import attend
 from tests.kernels.cases import check, normal
 

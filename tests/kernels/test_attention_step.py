@@ -6,13 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.operations.attention import attention_step
-from fastattn.kernels.attention.constants import TOGETHER
+from fastattn.kernels.attention.arguments import TOGETHER
 from fastattn.kernels.attention.step import VALUE_KEYS
 from fastattn.ops import cpu as operations
 from fastattn.ops import reference
-from fastattn.ops.cpu.attention.step import GRAIN
-from fastattn.ops.heads import Heads
-from fastattn.ops.seen import KeyIndex, RaggedBatch
+from fastattn.ops.attention import Heads, KeyIndex, RaggedBatch
+from fastattn.ops.cpu.attention import GRAIN
 from fastattn.simd.target import LANES
 from tests.kernels.cases import check, normal
 

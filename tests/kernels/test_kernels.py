@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from bench.operations.table import Problem
-from fastattn.kernels.constants import GROUP, NR
+from fastattn.kernels.arguments import GROUP, NR
 from fastattn.ops import cpu as operations
 from fastattn.ops import reference
-from fastattn.ops.edits import Edits
+from fastattn.ops.steps import Edits
 from fastattn.spec.architecture import ACTIVATIONS
 from tests.kernels.cases import CASES, check
 

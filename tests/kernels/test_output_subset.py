@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from fastattn.kernels.constants import CHUNK, SUBSET_ROWS
+from fastattn.kernels.arguments import CHUNK, SUBSET_ROWS
 from fastattn.ops import cpu as operations
 from fastattn.ops import reference
 from fastattn.ops.cpu.project import log_softmax
-from fastattn.ops.edits import NO_EDITS, Edits
+from fastattn.ops.steps import NO_EDITS, Edits
 from fastattn.simd.target import LANES
 from fastattn.spec.quantized import QuantizedTensor
 from fastattn.spec.rounding import quantize

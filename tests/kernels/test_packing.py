@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from fastattn.kernels.constants import NR
-from fastattn.kernels.constants import PACKED_COLUMNS as COLUMNS
+from fastattn.kernels.arguments import NR
+from fastattn.kernels.arguments import PACKED_COLUMNS as COLUMNS
 from fastattn.ops import cpu as operations
 from fastattn.ops import reference
 from fastattn.spec.quantized import QuantizedTensor

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fastattn.errors import CheckpointError
-from fastattn.kernels.constants import GROUP, MR, NR
+from fastattn.kernels.arguments import GROUP, MR, NR
 from fastattn.ops import cpu as operations
 from fastattn.ops import reference
 from fastattn.simd import target

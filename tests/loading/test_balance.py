@@ -15,8 +15,8 @@ from fastattn.loading.model_cache import PackedWeights
 from fastattn.models.kinds import build_model
 from fastattn.ops import cpu as operations
 from fastattn.ops import reference
+from fastattn.ops.reference.matmul import round_to_bfloat16
 from fastattn.ops.reference.project import log_softmax
-from fastattn.ops.reference.staging import round_to_bfloat16
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.quantized import QuantizedTensor
 from fastattn.spec.rounding import quantize

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastattn import mechanisms as m
-from fastattn.kernels.attention.constants import COLUMNS, ROWS
+from fastattn.kernels.attention.arguments import COLUMNS, ROWS
 from fastattn.ops.reference.mechanisms import seen
 from tests.mechanisms.oracle import check_attention, inputs
 from tests.mechanisms.test_scores import NAMES, made

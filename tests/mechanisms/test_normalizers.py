@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fastattn import mechanisms as m
-from fastattn.kernels.attention.constants import KEYS, LIMIT
+from fastattn.kernels.attention.arguments import KEYS, LIMIT
 from fastattn.ops.reference.mechanisms import results, scores, seen
 from tests.mechanisms.oracle import check, inputs, normal
 from tests.mechanisms.test_scores import made

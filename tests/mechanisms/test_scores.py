@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 import fastattn
 from fastattn import mechanisms as m
-from fastattn.kernels.attention.constants import COLUMNS, KEYS, LIMIT, ROWS
+from fastattn.kernels.attention.arguments import COLUMNS, KEYS, LIMIT, ROWS
 from fastattn.mechanisms.attend import attend
-from fastattn.ops.cpu.directions import unit_vectors
+from fastattn.ops.cpu.norm import unit_vectors
 from fastattn.ops.reference.mechanisms import scores
 from tests.mechanisms.oracle import check_attention, inputs, normal
 

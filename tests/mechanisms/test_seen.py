@@ -5,7 +5,7 @@ import pytest
 
 from fastattn import mechanisms as m
 from fastattn.errors import InputError
-from fastattn.kernels.attention.constants import KEYS, LIMIT
+from fastattn.kernels.attention.arguments import KEYS, LIMIT
 from fastattn.ops.reference.mechanisms import results, scores, seen
 from tests.mechanisms.oracle import check, check_attention, inputs, normal
 

@@ -14,9 +14,8 @@ from fastattn.layers.linear import FeedForward, Linear
 from fastattn.layers.norm import Norm
 from fastattn.layers.parameters import Parameters
 from fastattn.ops import reference
-from fastattn.ops.heads import Heads
+from fastattn.ops.attention import Heads, KeyIndex, RaggedBatch
 from fastattn.ops.reference.attention import bias_values
-from fastattn.ops.seen import KeyIndex, RaggedBatch
 from fastattn.spec.architecture import Alibi, Rotary, StackSpec, Stretch
 from fastattn.spec.quantized import QuantizedTensor
 from tests.models.specs import stack_spec

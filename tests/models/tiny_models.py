@@ -7,10 +7,9 @@ import numpy as np
 from fastattn.models.encoder_decoder import EncoderDecoder
 from fastattn.models.kinds import build_model
 from fastattn.ops import reference
-from fastattn.ops.edits import NO_EDITS
-from fastattn.ops.reference.activation import ACTIVATIONS
-from fastattn.ops.reference.packing import ReferenceLinear
+from fastattn.ops.reference.matmul import ACTIVATIONS, ReferenceLinear
 from fastattn.ops.reference.project import log_softmax
+from fastattn.ops.steps import NO_EDITS
 from fastattn.spec.architecture import Alibi, LocalSpec, ModelSpec, Rotary
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.tensors import tensor_shapes

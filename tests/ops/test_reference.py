@@ -7,10 +7,9 @@ import pytest
 
 from bench.operations.table import Problem, starts_of
 from fastattn.ops import reference
-from fastattn.ops.edits import Edits
-from fastattn.ops.heads import Heads
-from fastattn.ops.reference.activation import erf
-from fastattn.ops.seen import KeyIndex, RaggedBatch
+from fastattn.ops.attention import Heads, KeyIndex, RaggedBatch
+from fastattn.ops.reference.matmul import erf
+from fastattn.ops.steps import Edits
 from fastattn.spec.architecture import ACTIVATIONS
 from tests.kernels.cases import CASES, check
 

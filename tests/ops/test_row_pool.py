@@ -6,7 +6,7 @@ import pytest
 from fastattn.ops import cpu as operations
 from fastattn.ops import reference
 from fastattn.ops.row_pool import RowPool
-from fastattn.simd.constants import LINE
+from fastattn.simd.arguments import LINE
 
 ROWS = 64
 

@@ -41,7 +41,7 @@ def test_all_that_kernels_import_is_among_the_sources() -> None:
                 if (PACKAGE / file).is_file():
                     assert file in found, f"{name} imports {module}"
     assert {"runtime/pool_code.py", "runtime/kernel_code.py"} <= found, "which are named where they are called"
-    named = "spec/architecture.py", "simd/emit.py", "runtime/loop.py", "runtime/__init__.py", "simd/constants.py"
+    named = "spec/architecture.py", "simd/emit.py", "runtime/loop.py", "runtime/__init__.py", "simd/arguments.py"
     assert set(named) <= found
     assert not {name for name in found if name.startswith(("models/", "decoding/", "cli/", "weights/", "ops/cpu/"))}
 

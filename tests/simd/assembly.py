@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import llvmlite.binding as llvm
 from llvmlite import ir
 
-from fastattn.simd.amx_tile import emit_amx_linear_tile
+from fastattn.simd.amx import emit_amx_linear_tile
 from fastattn.simd.arguments import LinearTile
 from fastattn.simd.arithmetic import arithmetic_for
 from fastattn.simd.emit import I64, Emitter, nested

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from fastattn.simd import amx_permission, target
+from fastattn.simd import target
 from fastattn.simd.target import choose_target
 from tests import ROOT
 from tests.simd.assembly import BASE, TILES
@@ -20,15 +20,15 @@ def asked(monkeypatch):
     requests: list[int] = []
 
     def answer(fault: int) -> list[int]:
-        monkeypatch.setattr(amx_permission, "_request", lambda: requests.append(fault) or fault)
+        monkeypatch.setattr(target, "_request", lambda: requests.append(fault) or fault)
         return requests
 
-    amx_permission.refusal.cache_clear()
+    target.refusal.cache_clear()
     monkeypatch.delenv("FASTATTN_AMX", raising=False)
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(machine="x86_64"))
     yield answer
-    amx_permission.refusal.cache_clear()
+    target.refusal.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def asked(monkeypatch):
 )
 def test_linux_is_asked_once_and_its_refusal_is_told(asked, fault, words):
     requests = asked(fault)
-    refusals = {amx_permission.refusal() for _ in range(3)}
+    refusals = {target.refusal() for _ in range(3)}
     assert requests == [fault] and (words in refusals.pop() if words else refusals == {""})
 
 
@@ -48,7 +48,7 @@ def test_nobody_is_asked_where_tiles_are_switched_off_or_not_compiled_for(asked,
     monkeypatch.setenv("NUMBA_CPU_FEATURES", "+avx512f,+amx-tile,+amx-int8")
     monkeypatch.setenv("FASTATTN_AMX", "0")
     assert target.compiled_features() == {"avx512f"} and not requests
-    assert "FASTATTN_AMX" in amx_permission.refusal()
+    assert "FASTATTN_AMX" in target.refusal()
 
 
 @pytest.mark.parametrize("refused", [True, False])
@@ -73,7 +73,7 @@ def test_inspect_says_which_instructions_multiply(asked, monkeypatch):
 
 @pytest.mark.skipif(sys.platform != "linux" or bool(target.TARGET.tiles), reason="Linux without tiles")
 def test_linux_refuses_what_the_cpu_has_not():
-    assert amx_permission._request() != 0
+    assert target._request() != 0
 
 
 @pytest.mark.skipif(target.TARGET.name != "avx512" or bool(target.TARGET.tiles), reason="AVX-512 without tiles")

@@ -3,12 +3,11 @@
 import numpy as np
 import pytest
 
-from fastattn.kernels.constants import GROUP, NR
-from fastattn.kernels.multiply import LEAST_AMX_ROWS
+from fastattn.kernels.arguments import GROUP, NR
+from fastattn.kernels.matmul import LEAST_AMX_ROWS
 from fastattn.ops import cpu as operations
-from fastattn.ops.cpu.matmul import ROW_BLOCK
-from fastattn.ops.cpu.packing import packed_layout, packed_shapes
-from fastattn.simd.constants import LINE, TILE_STEPS
+from fastattn.ops.cpu.matmul import ROW_BLOCK, packed_layout, packed_shapes
+from fastattn.simd.arguments import LINE, TILE_STEPS
 from fastattn.simd.target import TARGET, tiles_refusal
 from fastattn.spec.quantized import QuantizedTensor
 from fastattn.spec.rounding import bfloat16_bits

@@ -3,7 +3,7 @@
 import llvmlite.binding as llvm
 import pytest
 
-from fastattn.simd.arm import implied_features
+from fastattn.simd.target import implied_features
 
 TRIPLE = "aarch64-unknown-linux-gnu"
 ALL = {"dotprod", "i8mm", "bf16"}

@@ -7,7 +7,7 @@ from numba import prange
 
 from fastattn.kernels.user_functions.rows import modify_scores, tile_state, write_seen
 from fastattn.runtime.jit import kernel
-from fastattn.simd.constants import LOG2_E
+from fastattn.simd.arguments import LOG2_E
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import address
 from fastattn.user_functions.function_type import Variants, handle_class

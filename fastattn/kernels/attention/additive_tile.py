@@ -10,10 +10,10 @@ One Zen 5 core (AVX-512), ns for each of T S D elements at T = S = 512, D = 128,
 
 import numpy as np
 
-from fastattn.kernels.attention.constants import COLUMNS, KEYS, ROWS, VECTORS
+from fastattn.kernels.attention.arguments import COLUMNS, KEYS, ROWS, VECTORS
 from fastattn.kernels.attention.scores import vectors_of
 from fastattn.runtime.jit import inner
-from fastattn.simd.tanh_tile import make_tanh_tile
+from fastattn.simd.attention import make_tanh_tile
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import exp, load_part, maximum, minimum, splat, store_part
 

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from fastattn.kernels.attention.constants import INDICES, INTEGERS, KEYS, ROWS
+from fastattn.kernels.attention.arguments import INDICES, INTEGERS, KEYS, ROWS, Scratch, Span, Tile, TilePosition
 from fastattn.kernels.attention.few import (
     multiply_keys_of_few,
     multiply_values_of_few,
@@ -46,14 +46,12 @@ from fastattn.kernels.attention.tiles import (
     take_exponentials,
     tiles_of,
 )
-from fastattn.kernels.attention.types import Scratch, Span, Tile, TilePosition
 from fastattn.kernels.user_functions.rows import any_function, modify_scores
 from fastattn.kernels.user_functions.states import NONE
 from fastattn.runtime.jit import inner
-from fastattn.simd.bytes import hide_unseen
-from fastattn.simd.constants import SIZE
+from fastattn.simd.arguments import SIZE
+from fastattn.simd.attention import cap_row, hide_unseen
 from fastattn.simd.rows import copy_floats
-from fastattn.simd.softmax import cap_row
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import load_integer, load_scalar, splat, store, store_integer, store_scalar
 

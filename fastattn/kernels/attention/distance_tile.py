@@ -11,12 +11,11 @@ keys: a tile of keys times the packed r, DISTANCE_KEYS keys at a time, and trans
 One core with AVX-512, at (8, 12, 512, 64): 2.2 times the time of plain attention, and twice its products.
 """
 
-from fastattn.kernels.attention.constants import COLUMNS, DISTANCE_KEYS, KEYS, LONG, ROWS, STRIP, WIDE
+from fastattn.kernels.attention.arguments import COLUMNS, DISTANCE_KEYS, KEYS, LONG, ROWS, STRIP, WIDE, DistanceHead
 from fastattn.kernels.attention.scores import vectors_of
 from fastattn.kernels.attention.tiles import half_score_tile, score_tile, tiles_of
-from fastattn.kernels.attention.types import DistanceHead
 from fastattn.runtime.jit import inner
-from fastattn.simd.constants import SIZE
+from fastattn.simd.arguments import SIZE
 from fastattn.simd.rows import copy_floats, transpose
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import address, load, store

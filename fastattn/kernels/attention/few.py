@@ -4,11 +4,10 @@ The sums have the order, and so the bits, of those over packed keys and values: 
 ``key`` and ``value`` are the sentence's HeadRows, ``like`` an array of their dtype; key s is a tile's first.
 """
 
-from fastattn.kernels.attention.constants import KEYS
+from fastattn.kernels.attention.arguments import KEYS
 from fastattn.kernels.attention.tiles import columns_of
 from fastattn.runtime.jit import inner
-from fastattn.simd.columns import AHEAD, make_dot_columns
-from fastattn.simd.rows import make_add_rows, prefetch_row
+from fastattn.simd.rows import AHEAD, make_add_rows, make_dot_columns, prefetch_row
 from fastattn.simd.target import LANES, TARGET
 from fastattn.simd.vector import store_index
 

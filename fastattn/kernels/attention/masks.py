@@ -5,12 +5,12 @@ caller's array, from the caller's function, and from a table of blocks, whose st
 asked.
 """
 
-from fastattn.kernels.attention.constants import COLUMNS, KEYS, ROWS
+from fastattn.kernels.attention.arguments import COLUMNS, KEYS, ROWS
 from fastattn.kernels.attention.tiles import columns_of
 from fastattn.kernels.user_functions.rows import any_function, tile_state, write_seen
 from fastattn.kernels.user_functions.states import ALL, NONE, SOME
 from fastattn.runtime.jit import inner
-from fastattn.simd.bytes import copy_bytes, fill_bytes, load_byte, make_any_byte, store_byte
+from fastattn.simd.attention import copy_bytes, fill_bytes, load_byte, make_any_byte, store_byte
 from fastattn.simd.vector import load_integer
 
 MIXED = 3  # the state of a tile, beside NONE, SOME and ALL: of blocks in several of these

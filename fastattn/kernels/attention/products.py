@@ -7,10 +7,9 @@ disentangled attention  the tables and the layout of ``PackedDistances``: dot pr
 
 from numba import types
 
-from fastattn.kernels.attention.constants import STRIP
+from fastattn.kernels.attention.arguments import STRIP, AdditiveHead
 from fastattn.kernels.attention.distance_tile import add_distances, distances_of_head, write_strip
 from fastattn.kernels.attention.tiles import multiply_keys
-from fastattn.kernels.attention.types import AdditiveHead
 from fastattn.runtime.jit import inner_overload
 from fastattn.simd.vector import address
 

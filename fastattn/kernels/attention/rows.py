@@ -8,9 +8,9 @@ from numba import types
 
 from fastattn.kernels.attention.scores import multiply_row
 from fastattn.runtime.jit import inner_overload
-from fastattn.simd.narrow import store_first_bfloat16, store_first_float16
 from fastattn.simd.rows import widen_row
 from fastattn.simd.target import LANES
+from fastattn.simd.tile import store_first_bfloat16, store_first_float16
 from fastattn.simd.vector import load, splat
 
 

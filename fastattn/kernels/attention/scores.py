@@ -9,10 +9,9 @@ import math
 
 import numpy as np
 
-from fastattn.kernels.attention.constants import whole_vectors
-from fastattn.kernels.attention.types import HeadBiases, HeadScores
+from fastattn.kernels.attention.arguments import HeadBiases, HeadScores, whole_vectors
 from fastattn.runtime.jit import inner
-from fastattn.simd.constants import LOG2_E
+from fastattn.simd.arguments import LOG2_E
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import (
     address,

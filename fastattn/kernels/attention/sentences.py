@@ -21,13 +21,13 @@ No gain: prefetching the next keys of a long sentence, blocks of 1024 rows.
 
 from numba import prange
 
+from fastattn.kernels.attention.arguments import Ahead, BatchRows, HeadMask, HeadOutputs, HeadRows, QueryRows, RowBlock
 from fastattn.kernels.attention.blocks import attend_block, cut_scratch
 from fastattn.kernels.attention.few import FEW
 from fastattn.kernels.attention.masks import seen_by
 from fastattn.kernels.attention.products import is_dot, product_head
 from fastattn.kernels.attention.scores import aligned, head_scores
-from fastattn.kernels.attention.types import Ahead, BatchRows, HeadMask, HeadOutputs, HeadRows, QueryRows, RowBlock
-from fastattn.ops.seen import RaggedBatch
+from fastattn.ops.attention import RaggedBatch
 from fastattn.runtime.jit import inner, kernel
 from fastattn.runtime.parts import take_part
 from fastattn.simd.vector import address

@@ -21,7 +21,16 @@ No gain: prefetching the next head's memory, all heads of a key at once, or a sh
 import numpy as np
 from numba import prange
 
-from fastattn.kernels.attention.constants import TOGETHER, slot_layout
+from fastattn.kernels.attention.arguments import (
+    TOGETHER,
+    HeadRows,
+    KeyList,
+    ListedKeys,
+    StepArrays,
+    StepHeads,
+    Together,
+    slot_layout,
+)
 from fastattn.kernels.attention.scores import (
     add_biases,
     aligned,
@@ -32,13 +41,12 @@ from fastattn.kernels.attention.scores import (
     softmax_shift,
     vectors_of,
 )
-from fastattn.kernels.attention.types import HeadRows, KeyList, ListedKeys, StepArrays, StepHeads, Together
-from fastattn.ops.seen import KeyIndex
+from fastattn.ops.attention import KeyIndex
 from fastattn.runtime.jit import inner, kernel
 from fastattn.runtime.parts import take_part
-from fastattn.simd.constants import SIZE
+from fastattn.simd.arguments import SIZE
+from fastattn.simd.attention import cap_row, make_exponentials, make_row_maxima
 from fastattn.simd.rows import copy_floats, make_add_rows, make_dot_rows, prefetch_row_far
-from fastattn.simd.softmax import cap_row, make_exponentials, make_row_maxima
 from fastattn.simd.target import LANES, TARGET
 from fastattn.simd.vector import address, load, load_index, load_scalar, splat, store, store_index, store_scalar
 

@@ -5,12 +5,12 @@ A tile is ROWS query rows by up to KEYS keys. Addresses are in bytes.
 
 import numpy as np
 
-from fastattn.kernels.attention.constants import COLUMNS, KEYS, ROWS, VECTORS, whole_columns, whole_tiles
+from fastattn.kernels.attention.arguments import COLUMNS, KEYS, ROWS, VECTORS, whole_columns, whole_tiles
 from fastattn.kernels.attention.scores import multiply_row, vectors_of
 from fastattn.runtime.jit import inner
-from fastattn.simd.constants import SIZE
+from fastattn.simd.arguments import SIZE
+from fastattn.simd.attention import make_exponentials, make_row_maxima
 from fastattn.simd.rows import prefetch_row, transpose, transpose_first
-from fastattn.simd.softmax import make_exponentials, make_row_maxima
 from fastattn.simd.target import LANES, TARGET
 from fastattn.simd.tile import make_tile
 from fastattn.simd.vector import exp2, lane, load, load_first, load_scalar, splat, store, store_scalar

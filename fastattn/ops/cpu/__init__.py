@@ -8,30 +8,33 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from fastattn.ops.cpu.attention import attention, attention_step, pack_distances, seen_around
-from fastattn.ops.cpu.cache_rows import round_rows, write_rows
-from fastattn.ops.cpu.embed import embed
-from fastattn.ops.cpu.greedy import pick_tokens, take_tokens
-from fastattn.ops.cpu.matmul import gated, linear
-from fastattn.ops.cpu.norm import layer_norm, normalize_heads, rms_norm
-from fastattn.ops.cpu.output_subset import pack_rows, select_outputs
-from fastattn.ops.cpu.packing import pack_linear, packed_layout, packed_of, packed_shapes
-from fastattn.ops.cpu.peaks import project_peaks
-from fastattn.ops.cpu.pooling import pool
-from fastattn.ops.cpu.project import log_probs, project_all, project_top_k
-from fastattn.ops.cpu.recurrence import running_average, ssru
-from fastattn.ops.cpu.rotary import rotate
+from fastattn.ops.cpu.matmul import gated, linear, pack_linear, packed_layout, packed_of, packed_shapes
+from fastattn.ops.cpu.norm import layer_norm, normalize_heads, rms_norm, softmax, unit_vectors
+from fastattn.ops.cpu.project import log_probs, pack_rows, project_all, project_peaks, project_top_k, select_outputs
 from fastattn.ops.cpu.rows import (
     add_rows,
     as_rows,
     average_heads,
     concatenate_rows,
+    embed,
     empty,
     neighbours,
+    pool,
+    rotate,
     scale_rows,
     take_rows,
 )
-from fastattn.ops.cpu.softmax import softmax
-from fastattn.ops.cpu.tables import empty_table, extend_table, gather_table
+from fastattn.ops.cpu.steps import (
+    empty_table,
+    extend_table,
+    gather_table,
+    pick_tokens,
+    round_rows,
+    running_average,
+    ssru,
+    take_tokens,
+    write_rows,
+)
 from fastattn.runtime.recording import recorder
 from fastattn.runtime.threads import current_threads, thread_limit, use_threads
 

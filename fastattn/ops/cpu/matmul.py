@@ -1,14 +1,180 @@
-"""Matrix products with packed weights: y = activation(x W' + b) * multiply + residual; see ``kernels/matmul.py``."""
+"""Linear layers: weights packed into panels of NR columns; y = activation(x W' + b) * multiply + residual."""
+
+import math
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from fastattn.kernels.arguments import Blocks
-from fastattn.kernels.constants import ACTIVATION_CODES, MR
-from fastattn.ops.cpu.packing import PackedLinear
-from fastattn.ops.cpu.staging import scratch_bytes
+from fastattn.kernels.arguments import ACTIVATION_CODES, MR, NR, PACKED_COLUMNS, Blocks, LinearArrays
 from fastattn.runtime.arena import empty
 from fastattn.runtime.handle import kernel_named
+from fastattn.runtime.scratch import make_scratch_parts
 from fastattn.runtime.threads import current_threads
+from fastattn.simd.arguments import LINE, STAGED_ROWS, STAGED_START
+from fastattn.simd.formats import format_for, staged_block, step_block
+from fastattn.simd.target import LANES
+from fastattn.spec.quantized import QuantizedTensor, Tensor
+from fastattn.spec.rounding import bfloat16_bits, quantize
+from fastattn.system.lazy import lazy
+
+# (bytes of a value, what a row's bytes are a multiple of), by the type of the panels; rows of float32 stay as they are.
+_FORMS = {
+    char: (format_for(precision).a_bytes, staged_block(precision))
+    for char, precision in (("H", "bfloat16"), ("b", "int8"))
+}
+
+
+def scratch_bytes(weights: np.ndarray, width: int, rows: int) -> int:
+    """Bytes for ``rows`` rows of that width and their factors, staged for weights of that type."""
+    if weights.dtype.char not in _FORMS:
+        return 0
+    (size, block), room = _FORMS[weights.dtype.char], -(-rows // STAGED_ROWS) * STAGED_ROWS
+    return room * (-(-width * size // block) * block + 4) + STAGED_START - 1
+
+
+_interleave, _pack = kernel_named("packing", "_interleave"), kernel_named("packing", "_pack")
+
+
+@dataclass(frozen=True, eq=False)
+class PackedLinear:
+    """Weights and bias of a linear layer in the product's layout.
+
+    panels_PSN   [panels, steps, group * NR] of float32, uint16 (the bits of bfloat16) or int8: a step takes ``group``
+                 values of the inner dimension, a column's side by side; zeros beyond ``outputs`` and ``inputs``.
+                 Tile registers need whole blocks of steps.
+    bias         float32 [panels * NR]; -inf past ``outputs``, which a softmax over whole panels ignores.
+    factors      int8 only: float32 [panels * NR], the scale of a column's integers.
+    corrections  int8 only: int32 [panels * NR], minus the offset of staged rows times a column's sum.
+    input_scale  int8 only: float32 [1], the static scale that turns rows into int8; 0: 127 / max |x| of each row.
+    input_factors  int8 only: float32 [inputs, padded to whole vectors with ones], which multiply rows before that;
+                 [0]: none.
+    """
+
+    outputs: int
+    inputs: int
+    panels_PSN: np.ndarray
+    bias: np.ndarray
+    factors: np.ndarray = field(default_factory=lambda: np.empty(0, np.float32))
+    corrections: np.ndarray = field(default_factory=lambda: np.empty(0, np.int32))
+    input_scale: np.ndarray = field(default_factory=lambda: np.empty(0, np.float32))
+    input_factors: np.ndarray = field(default_factory=lambda: np.empty(0, np.float32))
+
+    @lazy
+    def kernel_arrays(self) -> LinearArrays:
+        """The arrays beside the panels."""
+        return LinearArrays(self.bias, self.factors, self.corrections, self.input_scale, self.input_factors)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The arrays that a file stores."""
+        return {"panels_PSN": self.panels_PSN, **self.kernel_arrays._asdict()}
+
+
+def pack_linear(weight_FD: Tensor, bias_F: np.ndarray | None = None, precision: str = "float32") -> PackedLinear:
+    """Pack float32 or quantized weights [outputs, inputs] and bias [outputs] (none: zero); see spec.PRECISIONS.
+
+    int8 keeps quantized weights as they are; others are quantized here.
+    """
+    outputs, inputs = weight_FD.shape
+    panels = -(-outputs // NR)
+    bias = np.full(panels * NR, -np.inf, np.float32)
+    bias[:outputs] = 0 if bias_F is None else bias_F
+    panels_PSN, *rest = _PACK[precision](weight_FD, panels)
+    return PackedLinear(outputs, inputs, panels_PSN, bias, *rest)
+
+
+def packed_layout(precision: str) -> str:
+    """The name of ``pack_linear``'s layout on this CPU in this precision."""
+    form, block = format_for(precision), step_block(precision)
+    return f"{precision}-{NR}-{form.group}-{form.offset}{f'-{block}' if block > 1 else ''}"
+
+
+def packed_steps(inputs: int, precision: str) -> int:
+    """The steps of a panel."""
+    block = step_block(precision)
+    return -(-inputs // (format_for(precision).group * block)) * block
+
+
+def packed_shapes(outputs: int, inputs: int, precision: str, balanced: bool) -> dict[str, tuple[int, ...]]:
+    """The shapes of a PackedLinear's arrays; ``balanced``: with input factors."""
+    group, panels = format_for(precision).group, -(-outputs // NR)
+    columns = (panels * NR,)
+    int8_columns = columns if precision == "int8" else (0,)
+    return {
+        "panels_PSN": (panels, packed_steps(inputs, precision), group * NR),
+        "bias": columns,
+        "factors": int8_columns,
+        "corrections": int8_columns,
+        "input_scale": (1,) if precision == "int8" else (0,),
+        "input_factors": (_whole(inputs),) if balanced else (0,),
+    }
+
+
+def packed_of(outputs: int, inputs: int, arrays: dict[str, np.ndarray]) -> PackedLinear:
+    """The PackedLinear whose ``arrays`` were these."""
+    return PackedLinear(outputs, inputs, **arrays)
+
+
+def _whole(inputs: int) -> int:
+    """``inputs`` in vectors of staged int8, each of which holds whole vectors of float32."""
+    size = LANES * format_for("int8").group
+    return -(-inputs // size) * size
+
+
+def as_float32(weight_FD: Tensor) -> np.ndarray:
+    return weight_FD.float32() if isinstance(weight_FD, QuantizedTensor) else np.asarray(weight_FD, np.float32)
+
+
+def as_int8(weight_FD: Tensor) -> QuantizedTensor:
+    return weight_FD if isinstance(weight_FD, QuantizedTensor) else quantize(weight_FD, "a linear layer")
+
+
+def _pack_float32(weight_FD: Tensor, panels: int) -> tuple:
+    outputs, inputs = weight_FD.shape
+    panels_PDN = np.empty((panels, inputs, NR), np.float32)
+    blocks_TJC = make_scratch_parts(panels, NR, PACKED_COLUMNS, dtype=np.float32)
+    if isinstance(weight_FD, QuantizedTensor) and weight_FD.input_factors_D is None:
+        _pack(weight_FD.values_FD, weight_FD.multipliers_F, blocks_TJC, panels_PDN)
+    else:
+        values_FD = np.ascontiguousarray(as_float32(weight_FD))
+        _pack(values_FD, np.ones(outputs, np.float32), blocks_TJC, panels_PDN)
+    return (panels_PDN,)
+
+
+def _pack_bfloat16(weight_FD: Tensor, panels: int) -> tuple:
+    return _interleaved(bfloat16_bits(as_float32(weight_FD)), panels, "bfloat16")[:1]
+
+
+def _pack_int8(weight_FD: Tensor, panels: int) -> tuple:
+    form, quantized = format_for("int8"), as_int8(weight_FD)
+    panels_PSN, sums = _interleaved(quantized.values_FD, panels, "int8")
+    factors = np.zeros(panels * NR, np.float32)
+    factors[: len(quantized.multipliers_F)] = quantized.multipliers_F
+    input_scale = np.array([quantized.input_scale or 0], np.float32)
+    input_factors = np.empty(0, np.float32)
+    if quantized.input_factors_D is not None:
+        input_factors = np.ones(_whole(weight_FD.shape[1]), np.float32)
+        input_factors[: weight_FD.shape[1]] = quantized.input_factors_D
+    return panels_PSN, factors, sums * np.int32(-form.offset), input_scale, input_factors
+
+
+_PACK = {"float32": _pack_float32, "bfloat16": _pack_bfloat16, "int8": _pack_int8}
+
+
+def _interleaved(values_FD: np.ndarray, panels: int, precision: str) -> tuple[np.ndarray, np.ndarray]:
+    group, steps = format_for(precision).group, packed_steps(values_FD.shape[1], precision)
+    panels_PSN = _empty_panels((panels, steps, group * NR), values_FD.dtype)
+    sums = np.zeros(panels * NR, np.int32)
+    _interleave(values_FD, group, panels_PSN, sums)
+    return panels_PSN, sums
+
+
+def _empty_panels(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """Not cleared, on whole cache lines: a row of a tile register is then one."""
+    size = math.prod(shape) * dtype.itemsize
+    room = np.empty(size + LINE - 1, np.uint8)
+    first = -room.ctypes.data % LINE
+    return room[first : first + size].view(dtype).reshape(shape)
+
 
 _linear, _gated = kernel_named("matmul", "_linear"), kernel_named("matmul", "_gated")
 

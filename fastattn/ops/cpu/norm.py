@@ -1,8 +1,8 @@
-"""Layer and root-mean-square normalization, the residual added on the way in."""
+"""Normalizations of rows: layer and root-mean-square norm, the residual added on the way in; softmax; unit length."""
 
 import numpy as np
 
-from fastattn.runtime.arena import empty
+from fastattn.runtime import arena
 from fastattn.runtime.handle import kernel_named
 
 _normalise, _normalize_heads = kernel_named("norm", "_normalise"), kernel_named("norm", "_normalize_heads")
@@ -11,7 +11,7 @@ _NONE, _NO_BIAS = np.empty((0, 0), np.float32), np.empty(0, np.float32)
 
 
 def _run(x_ND, residual_ND, weight_D, bias_D, epsilon, centred):
-    y_ND = empty(x_ND.shape)
+    y_ND = arena.empty(x_ND.shape)
     residual_ND = _NONE if residual_ND is None else residual_ND
     bias_D = _NO_BIAS if bias_D is None else bias_D
     _normalise(x_ND, residual_ND, weight_D, bias_D, float(epsilon), centred, y_ND)
@@ -39,3 +39,27 @@ def rms_norm(
 def normalize_heads(x_NE: np.ndarray, weight_HK: np.ndarray, epsilon: float) -> None:
     """Root mean square normalization, in place, of each of a row's first H heads of width K; float32."""
     _normalize_heads(x_NE, weight_HK, float(epsilon))
+
+
+_softmax = kernel_named("norm", "_softmax")
+
+
+def softmax(x_NS: np.ndarray) -> np.ndarray:
+    """e**x divided by its sum along the row (Bridle 1990); float32 [N, S], C-contiguous.
+
+    -inf yields 0, a row of nothing else zeros; a row with NaN or +inf is NaN.
+    """
+    y_NS = np.empty_like(x_NS)
+    _softmax(x_NS, y_NS)
+    return y_NS
+
+
+_direct_all = kernel_named("norm", "_direct_all")
+
+
+def unit_vectors(x: np.ndarray) -> np.ndarray:
+    """Vectors along the last axis divided by their length; zeros stay. Any float32 has a direction but infinity."""
+    y = np.empty_like(x)
+    shape = -1 if x.size else 0, x.shape[-1]
+    _direct_all(x.reshape(shape), y.reshape(shape))
+    return y

@@ -1,9 +1,255 @@
-"""The operations on callers' arrays, see ``fastattn.ops.protocol``."""
+"""Operations on callers' arrays, which no model calls: attention where they lie, of a graph, to windows; search."""
 
-from fastattn.ops.cpu.attention.block_states import block_states
-from fastattn.ops.cpu.attention.choose import best_keys
-from fastattn.ops.cpu.attention.strided import compile_function, reads_float16, strided_attention
-from fastattn.ops.cpu.directions import unit_vectors
-from fastattn.ops.cpu.graph import graph_attention
-from fastattn.ops.cpu.local import local_attention
+from typing import Any
+
+import numpy as np
+
+from fastattn.kernels.arguments import WINDOW_ROWS, NodeDots, NodeTerms
+from fastattn.kernels.attention.arguments import KEYS, LIMIT, PIECE, ROWS, MaskArguments, OutputArguments, whole_columns
+from fastattn.kernels.user_functions.states import NO_FUNCTION
+from fastattn.ops.attention import Heads, ScoreTerms, SoftmaxOutputs, StridedArrays, Visible
+from fastattn.ops.cpu.attention import (
+    DOT,
+    NO_ARRAY,
+    NO_BLOCKS,
+    NO_MASK,
+    NO_OUTPUTS,
+    NO_RANGES,
+    NO_STEPS,
+    Laid,
+    attend_laid,
+    score_arguments,
+    steps_of,
+    writeable,
+)
 from fastattn.ops.cpu.search import nearest_rows
+from fastattn.runtime.handle import kernel_named
+from fastattn.runtime.scratch import make_scratch_parts
+from fastattn.runtime.threads import current_threads
+from fastattn.simd.arguments import LOG2_E
+from fastattn.simd.target import LANES, TARGET
+
+# Where a sentence has queries and keys beyond 35, tanh itself is computed.
+FAR = 35.0
+
+
+def vector_factors(vector_HD: np.ndarray) -> np.ndarray:
+    """float32 [H, D + 1] for ``add_keys``, from v of each head; scores are then in base 2, as all the kernels' are."""
+    scaled_HD = vector_HD.astype(np.float64) * LOG2_E
+    factors_HE = np.empty((len(vector_HD), vector_HD.shape[1] + 1), np.float32)
+    factors_HE[:, :-1], factors_HE[:, -1] = -2 * scaled_HD, scaled_HD.sum(axis=1)
+    return factors_HE
+
+
+def far_heads(query_THD: np.ndarray, key_SGD: np.ndarray) -> np.ndarray:
+    """[H]: whether a head of a sentence has queries and keys too far from zero for exponentials of both."""
+    return _far(query_THD) & np.repeat(_far(key_SGD), query_THD.shape[1] // key_SGD.shape[1])
+
+
+def _far(x_NHD: np.ndarray) -> np.ndarray:
+    """[H]: whether any number of a head is beyond FAR, or NaN."""
+    return ~((x_NHD.max(axis=(0, 2), initial=0) <= FAR) & (x_NHD.min(axis=(0, 2), initial=0) >= -FAR))
+
+
+_states = kernel_named("attention.block_states", "_states")
+
+
+def block_states(function: object, shape: tuple[int, int, int, int], block: tuple[int, int]) -> np.ndarray:
+    """states_BHTS uint8 of the blocks (queries, keys) of masks [B, H, T, S]; ``function`` is a compiled mask_mod."""
+    B, H, T, S = shape
+    block_queries, block_keys = block
+    rows, columns = -(-T // block_queries), -(-S // block_keys)
+    states_BHTS = np.empty((B, H, rows, columns), np.uint8)
+    scratch_PN = make_scratch_parts(max(B * H * rows, 1), PIECE + LANES)
+    _states(function, T, S, block_queries, block_keys, states_BHTS, scratch_PN)
+    return states_BHTS
+
+
+_choose = kernel_named("attention.choose", "_choose")
+
+_NO_VECTOR = np.empty((0, 0), np.float32)
+
+
+def best_keys(
+    query_BTHK: np.ndarray,
+    key_BSGK: np.ndarray,
+    *,
+    seen_BT2: np.ndarray,
+    factor: float = 1.0,
+    vector_HK: np.ndarray | None = None,
+    bias_BHTS: np.ndarray | None = None,
+) -> np.ndarray:
+    """The key of each query's greatest score, int64 (B, H, T), the first of equal ones; -1 where it sees none.
+
+    Scores are factor q . k, or, with a vector, v . tanh(q + k); plus the bias. NaN is never the greatest.
+    seen_BT2  the first key and the stop of each query;  bias_BHTS  as attention has it. Nothing is checked here.
+    """
+    B, T, H, K = query_BTHK.shape
+    best_BHT = np.full((B, H, T), -1, np.int64)
+    size = KEYS * whole_columns(K) + LIMIT * (K + 1) + ROWS * (KEYS + 1) + 16
+    scratch_PN = make_scratch_parts(max(B * H * -(-T // LIMIT), 1), size, dtype=np.float32)
+    factors_HE = _NO_VECTOR if vector_HK is None else vector_factors(vector_HK)
+    if vector_HK is None:
+        near_BH, factor = np.zeros((B, H), np.uint8), factor * LOG2_E
+    else:
+        lasts_B = seen_BT2[:, :, 1].max(axis=1, initial=0)
+        pairs = zip(query_BTHK, key_BSGK, lasts_B)
+        near_BH, factor = np.array([~far_heads(q, k[:last]) for q, k, last in pairs], np.uint8).reshape(B, H), 1.0
+    bias, steps = (NO_ARRAY, NO_STEPS) if bias_BHTS is None else steps_of(bias_BHTS)
+    arrays = query_BTHK, key_BSGK
+    _choose(arrays, seen_BT2, factors_HE, near_BH, np.float32(factor), bias, steps, scratch_PN, best_BHT)
+    return best_BHT
+
+
+def reads_float16() -> bool:
+    """Whether arrays of float16, and cache tables of its bits as int16, are read as they are."""
+    return TARGET.float16
+
+
+def compile_function(function: Any, kind: str) -> Any:
+    """What operations take for a ``score_mod(score, b, h, t, s)`` or ``mask_mod(b, h, t, s)``, as ``kind`` says.
+
+    InputError for a function that cannot be compiled.
+    """
+    from fastattn.user_functions.plan import compile_function  # not before there is a function: it imports Numba
+
+    return compile_function(function, kind)
+
+
+def strided_attention(
+    arrays: StridedArrays, heads: Heads, visible: Visible, terms: ScoreTerms, outputs: SoftmaxOutputs
+) -> int:
+    """Multi-head attention of a caller's arrays, where they lie; the number of rows that float32 could not hold.
+
+    Their results are NaN or 0. There are queries and keys. A query that sees no key yields zeros.
+    """
+    if terms.vector_HK is not None:
+        heads = heads._replace(scale=1 / LOG2_E)
+    scores = score_arguments(
+        heads,
+        terms.bias_BHTS,
+        None,
+        terms.sinks_H,
+        NO_FUNCTION if terms.function is None else terms.function,
+        DOT if terms.vector_HK is None else _additive(arrays, terms.vector_HK, visible.seen_N2),
+    )
+    seen = (NO_RANGES if visible.seen_N2 is None else visible.seen_N2), visible.sinks
+    rows = int(arrays.starts[0][-1])
+    return int(attend_laid(_laid(arrays), rows, heads, seen, _mask(visible), scores, _outputs(arrays, outputs)).sum())
+
+
+def _laid(arrays: StridedArrays) -> Laid:
+    steps: list[int] = []
+    for x in arrays[:4]:
+        batch, row, head = x.strides[:3]
+        steps += [0, 0 if arrays.ragged else batch - x.shape[1] * row, head, row]
+    firsts = [writeable(x[0, 0, :1]) for x in arrays[:4]]
+    if firsts[0].dtype == np.float16:
+        firsts = [first.view(np.int16) for first in firsts]
+    return Laid(tuple(firsts), tuple(steps), arrays.starts)
+
+
+def _mask(visible: Visible) -> MaskArguments:
+    mask, states, function = visible.mask_BHTS, visible.states_BHTS, visible.function
+    if mask is None and states is None and function is None:
+        return NO_MASK
+    array, steps = (NO_MASK.seen, NO_STEPS) if mask is None else steps_of(mask.view(np.uint8))
+    blocks = NO_BLOCKS
+    if states is not None:
+        b, h, rows, columns = states.shape
+        strides = rows * columns * h if b > 1 else 0, rows * columns if h > 1 else 0
+        blocks = (states.reshape(-1), *strides, *visible.block, columns)
+    return MaskArguments._make((array, *steps, *blocks, NO_FUNCTION if function is None else function))
+
+
+def _outputs(arrays: StridedArrays, outputs: SoftmaxOutputs) -> OutputArguments:
+    _, H, T, _ = arrays.shape
+    steps = (0, 4, 4 * H) if arrays.ragged else (4 * (H - 1) * T, 4 * T, 4)
+    weights, logs = outputs
+    array = NO_ARRAY if logs is None else logs.reshape(-1)
+    return OutputArguments(NO_OUTPUTS.weights_BHTS if weights is None else weights, array, *steps)
+
+
+def _additive(
+    arrays: StridedArrays, vector_HD: np.ndarray, seen_N2: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """(factors of the scores, which heads of which sentences are computed by exponentials) for ``score_arguments``."""
+    near = []
+    for rows, (query_THD, key_SGD, _, _) in arrays.sentences():
+        last = None if seen_N2 is None else int(seen_N2[rows, 1].max(initial=0))
+        near.append(~far_heads(query_THD, key_SGD[:last]))
+    return vector_factors(vector_HD), np.array(near, np.uint8).reshape(-1, vector_HD.shape[0])
+
+
+_attend_nodes = kernel_named("local", "_attend_nodes")
+
+_SMALL_GRAPH = 1 << 14  # products that one thread finishes before another would have started: 5 to 10 us
+_NONE_2, _NONE_3 = np.empty((0, 0), np.float32), np.empty((0, 0, 0), np.float32)
+
+
+def graph_attention(
+    value_MHV: np.ndarray,
+    starts_N1: np.ndarray,
+    indices_E: np.ndarray,
+    *,
+    terms: tuple[np.ndarray, np.ndarray] | None = None,
+    dots: tuple[np.ndarray, np.ndarray] | None = None,
+    factor: float,
+    weights_EH: np.ndarray | None = None,
+) -> np.ndarray:
+    """out_NHV: node n's softmax over its neighbours indices[starts[n]:starts[n + 1]], and their weighted values.
+
+    terms   (target_NH, source_MH): scores LeakyReLU(target[n] + source[m]), ``factor`` is the slope below zero
+    dots    (query_NHK, key_MHK): scores factor query[n] . key[m]
+    weights_EH  written if given: each neighbour's weight
+    A node without neighbours yields zeros. Arrays are float32, starts and indices int64, all C-contiguous; nothing is
+    checked here.
+    """
+    N, (_, H, V) = len(starts_N1) - 1, value_MHV.shape
+    out_NHV = np.empty((N, H, V), np.float32)
+    degree = int(np.diff(starts_N1).max(initial=0))
+    parts = 1 if len(indices_E) * H * V <= _SMALL_GRAPH else current_threads()
+    # as much to do in each part as its nodes have neighbours, and each node a little
+    costs_N1 = starts_N1 + np.arange(N + 1)
+    bounds_P1 = np.searchsorted(costs_N1, costs_N1[-1] * np.arange(parts + 1) // parts)
+    scratch_PN = np.empty((parts, degree * H if weights_EH is None else 0), np.float32)
+    terms, dots = NodeTerms(*terms or (_NONE_2, _NONE_2)), NodeDots(*dots or (_NONE_3, _NONE_3))
+    kept, factor = _NONE_2 if weights_EH is None else weights_EH, np.float32(factor)
+    _attend_nodes(bounds_P1, starts_N1, indices_E, terms, dots, value_MHV, factor, kept, scratch_PN, out_NHV)
+    return out_NHV
+
+
+_attend_windows = kernel_named("local", "_attend_windows")
+
+_NO_WEIGHTS = np.empty((0, 0, 0, 0), np.float32)
+
+
+def local_attention(
+    query_BTHK: np.ndarray,
+    key_BSGK: np.ndarray,
+    value_BSGV: np.ndarray,
+    centre_BTH: np.ndarray,
+    windows_BTH2: np.ndarray,
+    *,
+    scale: float,
+    spread: float,
+    weights_BHTS: np.ndarray | None = None,
+) -> np.ndarray:
+    """out_BTHV: the softmax of scale q k over a window of keys, times exp(-(s - centre)**2 spread), times the values.
+
+    windows_BTH2  int64: the first key and the stop of each query's window, from 0 to S
+    spread        1 / (2 sigma**2); 0: no Gaussian
+    weights_BHTS  written if given: the weights, 0 outside the window
+    A query with an empty window yields zeros. Arrays are float32 and C-contiguous; nothing is checked here.
+    """
+    B, T, H, _ = query_BTHK.shape
+    out_BTHV = np.empty((B, T, H, value_BSGV.shape[3]), np.float32)
+    widest = int((windows_BTH2[..., 1] - windows_BTH2[..., 0]).max(initial=0))
+    scratch_PN = make_scratch_parts(max(B * -(-T // WINDOW_ROWS), 1), max(widest, 1) + LANES, dtype=np.float32)
+    if weights_BHTS is not None:
+        weights_BHTS.fill(0)
+    _attend_windows(
+        query_BTHK, key_BSGK, value_BSGV, windows_BTH2, centre_BTH, np.float32(scale), np.float32(spread),
+        _NO_WEIGHTS if weights_BHTS is None else weights_BHTS, scratch_PN, out_BTHV,
+    )  # fmt: skip
+    return out_BTHV

@@ -1,17 +1,181 @@
-"""The output layer: log-probabilities of rows over the vocabulary, or over a subset for each row."""
+"""The output layer: best tokens, log-probabilities or maxima of rows over the vocabulary, or over a subset of it."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from fastattn.kernels.constants import LOWEST, TINY
-from fastattn.ops.cpu.logits import NO_TARGETS, prepared
-from fastattn.ops.cpu.matmul import linear
-from fastattn.ops.cpu.output_subset import OutputSubset, choose_from_subsets, logits_of_subsets
-from fastattn.ops.cpu.packing import PackedLinear
-from fastattn.ops.cpu.select import choose_from_all
-from fastattn.ops.edits import NO_EDITS, Edits
-from fastattn.ops.step_rows import SubsetRows
+from fastattn.kernels.arguments import (
+    GROUP,
+    LOWEST,
+    NR,
+    SEGMENT,
+    SUBSET_ROWS,
+    TINY,
+    VOCABULARY_ROWS,
+    BestLists,
+    EditedLogits,
+)
+from fastattn.ops.cpu.matmul import PackedLinear, as_float32, as_int8, linear, scratch_bytes
+from fastattn.ops.steps import NO_EDITS, Edits, SubsetRows
+from fastattn.runtime.arena import empty
+from fastattn.runtime.handle import kernel_named
+from fastattn.runtime.recording import unrecordable
+from fastattn.runtime.scratch import make_scratch_parts
+from fastattn.runtime.threads import current_threads
+from fastattn.simd.formats import format_for
+from fastattn.simd.target import LANES
+from fastattn.spec.quantized import Tensor
+from fastattn.spec.rounding import bfloat16_bits
+
+NO_TARGETS = np.empty(0, np.int32)
+
+
+def prepared(edits: Edits, rows: int, targets_R: np.ndarray) -> EditedLogits:
+    """Edits and targets, int32 or empty, as the kernels take them."""
+    none = np.empty((rows, 0), np.int32)
+    suppressed_RJ, penalized_RJ = (none if ids is None else ids for ids in (edits.suppressed_RJ, edits.penalized_RJ))
+    logits_R = np.full(len(targets_R), -np.inf, np.float32)
+    return EditedLogits(suppressed_RJ, penalized_RJ, np.float32(edits.penalty), targets_R, logits_R)
+
+
+def empty_lists(*shape: int) -> BestLists:
+    """Lists of a shape that ends with k, which a kernel clears."""
+    return BestLists(empty(shape), empty(shape, np.int32))
+
+
+_choose = kernel_named("output_subset", "_choose")
+_MINUS_INFINITY = np.float32(-np.inf).view(np.int32)
+
+
+@dataclass(frozen=True, eq=False)
+class RowLinear:
+    """Weights of a linear layer by rows, the same numbers as in ``packed``, which has bias and scales.
+
+    rows_FD  float32, uint16 (the bits of bfloat16) or int8; padded with zeros to whole vectors
+    """
+
+    packed: PackedLinear
+    rows_FD: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class OutputSubset:
+    """Some outputs of a linear layer, from which a row chooses.
+
+    ids      int32, ascending
+    words    int32 [2 or 4, columns], padded to whole vectors: ids, bits of their biases (-inf in the padding); int8
+             only: bits of their factors, corrections
+    place    for the kernel: address of the words, number of columns, number of ids
+    """
+
+    linear: RowLinear
+    ids: np.ndarray
+    words: np.ndarray
+    place: tuple[int, int, int]
+
+
+def pack_rows(weight_FD: Tensor, packed: PackedLinear) -> RowLinear:
+    """The weights of ``packed`` by rows; not copied if they are stored so and the width is of whole vectors."""
+    precision = {"f": "float32", "H": "bfloat16", "b": "int8"}[packed.panels_PSN.dtype.char]
+    rows_FD = _ROWS[precision](weight_FD)
+    missing = -rows_FD.shape[1] % (LANES * format_for(precision).group)
+    if missing:
+        rows_FD = np.pad(rows_FD, ((0, 0), (0, missing)))
+    return RowLinear(packed, np.require(rows_FD, requirements=("C", "W")))
+
+
+_ROWS = {
+    "float32": as_float32,
+    "bfloat16": lambda weight_FD: bfloat16_bits(as_float32(weight_FD)),
+    "int8": lambda weight_FD: as_int8(weight_FD).values_FD,
+}
+
+
+def select_outputs(linear: RowLinear, ids: np.ndarray) -> OutputSubset:
+    """The outputs ``ids``: int32, ascending, at least one, all in range."""
+    packed = linear.packed
+    count, columns = len(ids), -(-len(ids) // LANES) * LANES
+    parts = [packed.bias.view(np.int32)]
+    if len(packed.factors):
+        parts += [packed.factors.view(np.int32), packed.corrections]
+    words = np.empty((1 + len(parts), columns), np.int32)
+    words[0, :count] = ids
+    assert 0 <= words[0, 0] <= words[0, count - 1] < packed.outputs
+    words[0, count:] = words[0, 0]
+    places = words[0].astype(np.intp)
+    for n, part in enumerate(parts):
+        part.take(places, out=words[n + 1], mode="clip")  # other modes copy the result once more
+    words[1, count:] = _MINUS_INFINITY
+    return OutputSubset(linear, ids, words, (words.ctypes.data, columns, count))
+
+
+def choose_from_subsets(
+    x_RD: np.ndarray,
+    subsets_R: Sequence[OutputSubset] | SubsetRows,
+    k: int,
+    edits: Edits,
+    targets_R: np.ndarray,
+    summed: bool,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """``choose_from_all``, each row from its own subset of the outputs; rows of one sentence share an OutputSubset."""
+    lists, log_sums_R = empty_lists(len(x_RD), k), empty(len(x_RD))
+    given = prepared(edits, len(x_RD), targets_R)
+    _run(x_RD, subsets_R, given, lists, log_sums_R, summed)
+    return *lists, given.logits_R, log_sums_R
+
+
+def logits_of_subsets(x_RD: np.ndarray, subsets_R: Sequence[OutputSubset], edits: Edits) -> np.ndarray:
+    """A line of logits a row, those of ``subsets_R[r].ids`` in the first columns."""
+    given = prepared(edits, len(x_RD), NO_TARGETS)
+    return _run(x_RD, subsets_R, given, empty_lists(len(x_RD), 0), np.empty(0, np.float32), False)
+
+
+def _run(x_RD, subsets_R, edits, lists, log_sums_R, summed):
+    """The kernel; the lines of logits."""
+    R = len(x_RD)
+    if isinstance(subsets_R, SubsetRows):
+        linear, runs_G4, columns = subsets_R
+    else:
+        linear = subsets_R[0].linear
+        starts = [r for r in range(R) if r == 0 or r % SUBSET_ROWS == 0 or subsets_R[r] is not subsets_R[r - 1]]
+        runs_G4 = np.array([(r, *subsets_R[r].place) for r in starts], np.int64)
+        columns = int(np.max(runs_G4[:, 2]))
+    missing = linear.rows_FD.shape[1] - x_RD.shape[1]
+    if missing:
+        unrecordable()
+        x_RD = np.pad(x_RD, ((0, 0), (0, missing)))
+    scratch_PB = make_scratch_parts(len(runs_G4), scratch_bytes(linear.rows_FD, x_RD.shape[1], SUBSET_ROWS))
+    lines_LC = empty((len(scratch_PB) * SUBSET_ROWS if len(log_sums_R) else R, columns))
+    arrays = linear.packed.kernel_arrays
+    _choose(x_RD, linear.rows_FD, arrays, runs_G4, edits, lists, log_sums_R, summed, scratch_PB, lines_LC)
+    return lines_LC
+
+
+_project, _merge = kernel_named("project", "_project"), kernel_named("project", "_merge")
+
+
+def choose_from_all(
+    x_RD: np.ndarray, packed: PackedLinear, k: int, edits: Edits, targets_R: np.ndarray, summed: bool
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """(values_Rk, ids_Rk, logits_R, log_sums_R): the k best logits, the targets' logits, log-sum-exp of all.
+
+    targets_R  int32, or empty; log_sums_R are valid only if ``summed``.
+    """
+    R = x_RD.shape[0]
+    S = -(-packed.panels_PSN.shape[0] // SEGMENT)
+    # The k best do not depend on the number of lists that they are merged from: as many as keep all threads busy.
+    chunks = min(S, current_threads()) if R <= VOCABULARY_ROWS * 4 else 1
+    peaks_SR, sums_SR = empty((S, R)), empty((S, R))
+    lists, best_lists = empty_lists(chunks, R, k), empty_lists(R, k)
+    given, log_sums_R = prepared(edits, R, targets_R), empty(R)
+    if R:
+        size = scratch_bytes(packed.panels_PSN, packed.inputs, min(R, VOCABULARY_ROWS))
+        scratch_PB = make_scratch_parts(chunks * -(-R // VOCABULARY_ROWS), size)
+        _project(x_RD, packed.panels_PSN, packed.kernel_arrays, given, peaks_SR, sums_SR, lists, summed, scratch_PB)
+        _merge(peaks_SR, sums_SR, lists, best_lists, log_sums_R)
+    return *best_lists, given.logits_R, log_sums_R
+
 
 # All outputs of a layer, or a subset for each row: the softmax is over them alone. Logits equal those of the whole
 # projection: bit by bit in int8, else up to the order of a sum. Fastest if rows with the same subset are adjacent.
@@ -82,3 +246,21 @@ def log_softmax(logits: np.ndarray) -> None:
     """The log-softmax of one row, in place."""
     logits -= max(logits.max(), LOWEST)  # not -inf, should all be ruled out
     logits -= np.log(max(np.exp(logits).sum(dtype=np.float64), TINY)).astype(np.float32)
+
+
+_project_peaks = kernel_named("project", "_project_peaks")
+
+
+def project_peaks(x_ND: np.ndarray, starts_B1: np.ndarray, packed: PackedLinear, least: float = 0.0) -> np.ndarray:
+    """The largest of each sentence's x W' + b, no less than ``least``: float32 [B, outputs].
+
+    starts_B1  where each sentence's rows start; the last one's end at N
+    """
+    panels, lengths_B = len(packed.panels_PSN), np.diff(starts_B1)
+    peaks_BF = np.full((len(lengths_B), panels * NR), least, np.float32)
+    if len(x_ND):
+        owners_N = np.repeat(np.arange(len(lengths_B)), lengths_B)
+        size = scratch_bytes(packed.panels_PSN, packed.inputs, min(len(x_ND), VOCABULARY_ROWS))
+        scratch_PB = make_scratch_parts(-(-panels // GROUP), size)
+        _project_peaks(x_ND, owners_N, packed.panels_PSN, packed.kernel_arrays, scratch_PB, peaks_BF)
+    return peaks_BF[:, : packed.outputs]

@@ -1,11 +1,20 @@
-"""Operations on whole rows, in NumPy, which is as fast as a loop of ours: they are bound by memory."""
+"""Operations on whole rows: embeddings, rotary positions, pooling, and what NumPy does as fast as a loop of ours.
 
-from collections.abc import Sequence
+Poolings are those of sentence-transformers (Reimers and Gurevych 2019, section 3). Each takes rows_TD and ``skip``, how
+many first rows (a prompt's) stay out of it, and returns a vector of D. Where that leaves no row the vector is zero.
+"""
+
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from fastattn.ops.cpu.attention.memory import writeable
+from fastattn.kernels.arguments import NR
+from fastattn.ops.cpu.attention import writeable
+from fastattn.ops.cpu.matmul import PackedLinear
+from fastattn.runtime import arena
+from fastattn.runtime.handle import kernel_named
 from fastattn.runtime.recording import unrecordable
+from fastattn.spec.quantized import QuantizedTensor, Tensor
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
@@ -64,3 +73,98 @@ def neighbours(x_ND: np.ndarray, starts_B1: np.ndarray, before: int, after: int)
     found_NM = places_N[:, None] + np.arange(-before, after + 1)
     near_NMD[(found_NM < 0) | (found_NM >= lengths_N[:, None])] = 0
     return near_NMD.reshape(N, (before + 1 + after) * D)
+
+
+_embed = kernel_named("rows", "_embed")
+
+_NO_TABLE, _NO_POSITIONS = np.empty((0, 0), np.float32), np.empty(0, np.int32)
+_NO_MULTIPLIERS = np.empty(0, np.float32)
+
+
+def embed(
+    ids_N: np.ndarray,
+    table: Tensor | PackedLinear,
+    scale: float = 1.0,
+    positions_N: np.ndarray | None = None,
+    position_table_PD: np.ndarray | None = None,
+) -> np.ndarray:
+    """table[ids] * scale + position_table[positions], float32 [N, D]; the id -1 stands for a row of zeros.
+
+    table           [V, D], or the packed weights, float32 or int8, of the linear layer that is tied to it: reading a
+                    column of those costs microseconds a token, a second copy V D numbers
+    ids, positions  int32; the caller has checked that they are inside their tables
+    """
+    multipliers_V = _NO_MULTIPLIERS
+    if isinstance(table, PackedLinear):
+        panels, steps, _ = table.panels_PSN.shape
+        stored = table.panels_PSN.reshape(panels, steps, NR, -1)
+        multipliers_V, width = table.factors, table.inputs
+    elif isinstance(table, QuantizedTensor):
+        stored, multipliers_V, width = table.values_FD[:, :, None, None], table.multipliers_F, table.shape[1]
+    else:
+        stored, width = table[:, :, None, None], table.shape[1]
+    x_ND = arena.empty((len(ids_N), width))
+    if position_table_PD is None or positions_N is None:
+        positions_N, position_table_PD = _NO_POSITIONS, _NO_TABLE
+    as_it_is = isinstance(table, np.ndarray) and table.dtype == np.float32 and table.strides[1] == 4
+    _embed(ids_N, stored, as_it_is, multipliers_V, float(scale), positions_N, position_table_PD, x_ND)
+    return x_ND
+
+
+turn_halves, turn_neighbours = kernel_named("rows", "turn_halves"), kernel_named("rows", "turn_neighbours")
+
+
+def rotate(
+    x_NE: np.ndarray,
+    positions_N: np.ndarray,
+    cos_PK2: np.ndarray,
+    sin_PK2: np.ndarray,
+    column: int,
+    heads: int,
+    head_width: int,
+    interleaved: bool,
+) -> None:
+    """Turn, in place, ``heads`` heads of ``head_width`` from ``column`` on to the angles of their rows' positions.
+
+    cos_PK2, sin_PK2  tables by position, float32; twice their width is what turns of a head, the rest stays.
+    interleaved       pairs are neighbours (0, 1), (2, 3), ...; else (0, K2), (1, K2 + 1), ...
+    positions_N       int32.
+    """
+    turn = turn_neighbours if interleaved else turn_halves
+    turn(x_NE, positions_N, cos_PK2, sin_PK2, column, heads, head_width)
+
+
+def _mean_sqrt_len(rows_TD: np.ndarray, skip: int) -> np.ndarray:
+    return rows_TD[skip:].sum(axis=0) / rows_TD.dtype.type(np.sqrt(len(rows_TD) - skip))
+
+
+def _weighted_mean(rows_TD: np.ndarray, skip: int) -> np.ndarray:
+    # Muennighoff 2022, equation 2: a row weighs its position, which the prompt's rows still count in.
+    weights_T = np.arange(skip + 1, len(rows_TD) + 1).astype(rows_TD.dtype)
+    return (rows_TD[skip:] * weights_T[:, None]).sum(axis=0) / weights_T.sum()
+
+
+POOLINGS: dict[str, Callable[[np.ndarray, int], np.ndarray]] = {
+    "cls": lambda rows_TD, skip: rows_TD[skip],
+    "max": lambda rows_TD, skip: rows_TD[skip:].max(axis=0),
+    "mean": lambda rows_TD, skip: rows_TD[skip:].mean(axis=0),
+    "mean_sqrt_len": _mean_sqrt_len,
+    "mean_sqrt_len_tokens": _mean_sqrt_len,  # the name in sentence-transformers' files
+    "weightedmean": _weighted_mean,
+    "lasttoken": lambda rows_TD, skip: rows_TD[-1],
+}
+
+
+def pool(rows_ND: np.ndarray, starts_B1: np.ndarray, modes: Sequence[str], skip: int = 0) -> np.ndarray:
+    """pooled_BE of a ragged batch, E = D * len(modes): the vectors of several modes side by side.
+
+    skip  how many first rows of every sentence (its prompt's) take no part.
+    """
+    width = rows_ND.shape[1]
+    pooled_BE = np.zeros((len(starts_B1) - 1, width * len(modes)), rows_ND.dtype)
+    for b in range(len(pooled_BE)):
+        rows_TD = rows_ND[starts_B1[b] : starts_B1[b + 1]]
+        if len(rows_TD) > skip:
+            for m, mode in enumerate(modes):
+                pooled_BE[b, m * width : (m + 1) * width] = POOLINGS[mode](rows_TD, skip)
+    return pooled_BE

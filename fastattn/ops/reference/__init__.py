@@ -5,39 +5,49 @@ give a float64 oracle. Nothing is checked here beyond what NumPy checks.
 """
 
 from fastattn.ops.reference.attention import attention, attention_step, pack_distances, seen_around
-from fastattn.ops.reference.cache_rows import round_rows, write_rows
-from fastattn.ops.reference.directions import unit_vectors
-from fastattn.ops.reference.embed import embed
-from fastattn.ops.reference.graph import graph_attention
-from fastattn.ops.reference.greedy import pick_tokens, recorder, take_tokens
-from fastattn.ops.reference.local import local_attention
-from fastattn.ops.reference.matmul import gated, linear
-from fastattn.ops.reference.norm import layer_norm, normalize_heads, rms_norm
-from fastattn.ops.reference.output_subset import pack_rows, select_outputs
-from fastattn.ops.reference.packing import pack_linear, packed_layout, packed_of, packed_shapes
-from fastattn.ops.reference.peaks import project_peaks
-from fastattn.ops.reference.pooling import pool
-from fastattn.ops.reference.project import log_probs, project_all, project_top_k
-from fastattn.ops.reference.recurrence import running_average, ssru
-from fastattn.ops.reference.rotary import rotate
+from fastattn.ops.reference.matmul import gated, linear, pack_linear, packed_layout, packed_of, packed_shapes
+from fastattn.ops.reference.norm import layer_norm, normalize_heads, rms_norm, softmax, unit_vectors
+from fastattn.ops.reference.on_arrays import (
+    best_keys,
+    block_states,
+    compile_function,
+    graph_attention,
+    local_attention,
+    reads_float16,
+    strided_attention,
+)
+from fastattn.ops.reference.project import (
+    log_probs,
+    pack_rows,
+    project_all,
+    project_peaks,
+    project_top_k,
+    select_outputs,
+)
 from fastattn.ops.reference.rows import (
     add_rows,
     as_rows,
     average_heads,
     concatenate_rows,
+    embed,
     empty,
     neighbours,
+    pool,
+    rotate,
     scale_rows,
     take_rows,
 )
 from fastattn.ops.reference.search import nearest_rows
-from fastattn.ops.reference.softmax import softmax
-from fastattn.ops.reference.strided_attention import (
-    best_keys,
-    block_states,
-    compile_function,
-    reads_float16,
-    strided_attention,
+from fastattn.ops.reference.steps import (
+    empty_table,
+    extend_table,
+    gather_table,
+    pick_tokens,
+    recorder,
+    round_rows,
+    running_average,
+    ssru,
+    take_tokens,
+    write_rows,
 )
-from fastattn.ops.reference.tables import empty_table, extend_table, gather_table
 from fastattn.ops.reference.threads import current_threads, thread_limit, use_threads

@@ -4,13 +4,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastattn.ops.heads import Heads
-from fastattn.ops.position_bias import PositionBias
-from fastattn.ops.seen import KeyIndex, RaggedBatch
+from fastattn.ops.attention import Heads, KeyIndex, PositionBias, RaggedBatch
 from fastattn.spec.rounding import as_floats
 
 
-def softmax(scores: np.ndarray) -> np.ndarray:
+def softmax_in_place(scores: np.ndarray) -> np.ndarray:
     """Softmax over the last axis, in place; zeros for a row that is -inf throughout."""
     top = scores.max(axis=-1, keepdims=True, initial=-np.inf)
     top[np.isneginf(top)] = 0
@@ -146,7 +144,7 @@ def attention(
             s_S = np.arange(S)
             before_TS = (s_S < first_T1) & ((s_S >= sinks) | (first_T1 >= stop_T1))
             scores_HTS[:, before_TS | (s_S >= stop_T1)] = -np.inf
-        softmax(scores_HTS)
+        softmax_in_place(scores_HTS)
         if weights_BHTS is not None:
             weights_BHTS[b, :, :T, :S] = scores_HTS
         out_HTV = (scores_HTS.reshape(G, H // G, T, S) @ value_GSV[:, None]).reshape(H, T, V)
@@ -187,7 +185,7 @@ def attention_step(
             scores_HS += bias_NHS[n if bias_NHS.shape[0] > 1 else 0, :, first:stop]
         if position_bias is not None and len(index_S):
             scores_HS += bias_values(position_bias, np.array([stop - 1]), int(stop))[:, 0, first:]
-        softmax(scores_HS)
+        softmax_in_place(scores_HS)
         if weights_NHS is not None:
             weights_NHS[n, :, first:stop] = scores_HS
         out_NF[n] = (scores_HS.reshape(G, H // G, len(index_S)) @ value_GSV).reshape(-1)

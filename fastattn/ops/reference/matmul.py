@@ -1,9 +1,124 @@
-"""Linear layers."""
+"""Linear layers: unpacked weights, the rounding of rows for them, activation functions, products."""
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import numpy as np
 
-from fastattn.ops.reference.activation import ACTIVATIONS
-from fastattn.ops.reference.packing import ReferenceLinear
+from fastattn.spec.quantized import QuantizedTensor, Tensor
+from fastattn.spec.rounding import bfloat16_bits, quantize
+
+
+def round_to_bfloat16(x: np.ndarray) -> np.ndarray:
+    """The nearest bfloat16, ties to even, in the dtype of x; NaN stays NaN."""
+    return (bfloat16_bits(x).astype(np.uint32) << 16).view(np.float32).astype(x.dtype)
+
+
+def quantize_rows(
+    x_ND: np.ndarray, input_scale: float | None = None, input_factors_D: np.ndarray | None = None
+) -> np.ndarray:
+    """Rows rounded to steps of 1/127 of their largest magnitude, or of 1 / input_scale, in the dtype of x.
+
+    With factors, the rows times the factors are rounded.
+    """
+    if input_factors_D is not None:
+        return quantize_rows(x_ND.astype(np.float32) * input_factors_D).astype(x_ND.dtype) / input_factors_D
+    if input_scale is not None:
+        scale = np.float32(input_scale)
+        return np.clip(np.rint(x_ND.astype(np.float32) * scale), -127, 127).astype(x_ND.dtype) * (1 / scale)
+    quantized = quantize(x_ND.astype(np.float32), "a row")
+    return quantized.values_FD * quantized.multipliers_F[:, None].astype(x_ND.dtype)
+
+
+class ReferenceLinear:
+    """The weights of a linear layer, as plain arrays, and the rounding of rows for them."""
+
+    def __init__(self, weight_FD: np.ndarray, bias_F: np.ndarray | None, stage: Callable = lambda x_ND: x_ND):
+        self.weight_FD = weight_FD
+        self.bias_F = bias_F
+        self.stage = stage
+        self.outputs, self.inputs = weight_FD.shape
+
+
+def pack_linear(weight_FD: Tensor, bias_F: np.ndarray | None = None, precision: str = "float32") -> ReferenceLinear:
+    """The weights for ``linear`` and ``project_top_k``, rounded to ``precision``."""
+    inputs: dict[str, Any] = {}
+    if precision == "int8" and not isinstance(weight_FD, QuantizedTensor):
+        weight_FD = quantize(weight_FD, "a linear layer")
+    if isinstance(weight_FD, QuantizedTensor):
+        inputs = {"input_scale": weight_FD.input_scale, "input_factors_D": weight_FD.input_factors_D}
+        weight_FD = weight_FD.float32()
+    if precision == "bfloat16":
+        return ReferenceLinear(round_to_bfloat16(weight_FD), bias_F, round_to_bfloat16)
+    if precision == "int8":
+        return ReferenceLinear(weight_FD, bias_F, partial(quantize_rows, **inputs))
+    return ReferenceLinear(weight_FD, bias_F)
+
+
+def packed_layout(precision: str) -> None:
+    """None: packed layers are not kept in files."""
+
+
+def packed_shapes(outputs: int, inputs: int, precision: str, balanced: bool) -> dict[str, tuple[int, ...]]:
+    """The shapes of a packed layer's arrays in a file: there are none."""
+    return {}
+
+
+def packed_of(outputs: int, inputs: int, arrays: dict[str, np.ndarray]) -> ReferenceLinear:
+    """A packed layer of the arrays of a file: there is none."""
+    raise NotImplementedError
+
+
+_SQRT_HALF = math.sqrt(0.5)
+_exact_erf = np.frompyfunc(math.erf, 1, 1)
+
+
+def erf(x: np.ndarray) -> np.ndarray:
+    """The error function: math.erf for float64; for float32 Abramowitz and Stegun 7.1.26, 1.5e-7 absolute.
+
+    math.erf costs about 100 ns an element, which would make the naive side of the benchmark look slower than it is.
+    """
+    if x.dtype != np.float32:
+        return np.asarray(_exact_erf(x)).astype(x.dtype)
+    size = np.abs(x)
+    t = 1 / (1 + np.float32(0.3275911) * size)
+    series = t * np.float32(1.061405429)
+    for coefficient in (-1.453152027, 1.421413741, -0.284496736, 0.254829592):
+        series += np.float32(coefficient)
+        series *= t
+    np.square(size, out=size)
+    np.negative(size, out=size)
+    series *= np.exp(size, out=size)
+    return np.copysign(1 - series, x)
+
+
+def sigmoid(x: np.ndarray) -> np.ndarray:
+    small = np.exp(-np.abs(x))  # exp(-|x|) cannot overflow
+    return np.where(x < 0, small, 1) / (1 + small)
+
+
+def _gelu(x: np.ndarray) -> np.ndarray:
+    return 0.5 * x * (1 + erf(x * x.dtype.type(_SQRT_HALF)))
+
+
+def _gelu_tanh(x: np.ndarray) -> np.ndarray:
+    return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * (x * x * x))))
+
+
+ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "none": lambda x: x,
+    "relu": lambda x: np.maximum(x, 0),
+    "gelu": _gelu,
+    "gelu_tanh": _gelu_tanh,
+    "gelu_sigmoid": lambda x: x * sigmoid(1.702 * x),
+    "swish": lambda x: x * sigmoid(x),
+    "tanh": np.tanh,
+    "sigmoid": sigmoid,
+    "relu_squared": lambda x: np.square(np.maximum(x, 0)),
+    "mish": lambda x: x * np.tanh(np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))),
+}
 
 
 def linear(

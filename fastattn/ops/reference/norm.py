@@ -1,6 +1,8 @@
-"""Layer and root-mean-square normalization."""
+"""Normalizations of rows: layer and root-mean-square norm, softmax, unit length."""
 
 import numpy as np
+
+from fastattn.ops.reference.attention import softmax_in_place
 
 
 def layer_norm(
@@ -34,3 +36,15 @@ def normalize_heads(x_NE: np.ndarray, weight_HK: np.ndarray, epsilon: float) -> 
     x_NHK = x_NE[:, : H * K].reshape(-1, H, K)
     y_NHK = x_NHK / np.sqrt(np.square(x_NHK).mean(axis=2, keepdims=True) + epsilon) * weight_HK
     x_NE[:, : H * K] = y_NHK.reshape(-1, H * K)
+
+
+def softmax(x_NS: np.ndarray) -> np.ndarray:
+    """e**x divided by its sum along the row (Bridle 1990); -inf yields 0, a row of nothing else zeros."""
+    return softmax_in_place(x_NS.copy())
+
+
+def unit_vectors(x: np.ndarray) -> np.ndarray:
+    """Vectors along the last axis divided by their length; zeros stay."""
+    largest = np.abs(x).max(axis=-1, keepdims=True, initial=0)
+    scaled = x / np.where(largest == 0, 1, largest)
+    return scaled / np.maximum(np.sqrt(np.square(scaled).sum(axis=-1, keepdims=True)), np.finfo(x.dtype).tiny)

@@ -1,13 +1,32 @@
-"""The output layer: log-probabilities of rows over the vocabulary, or over a subset for each row."""
+"""The output layer: log-probabilities or maxima of rows over the vocabulary, or over a subset for each row."""
 
 from collections.abc import Sequence
 
 import numpy as np
 
-from fastattn.ops.edits import NO_EDITS, Edits
-from fastattn.ops.reference.matmul import linear
-from fastattn.ops.reference.output_subset import ReferenceSubset
-from fastattn.ops.reference.packing import ReferenceLinear
+from fastattn.ops.reference.matmul import ReferenceLinear, linear
+from fastattn.ops.steps import NO_EDITS, Edits
+from fastattn.spec.quantized import Tensor
+
+
+class ReferenceSubset:
+    """A subset of a linear layer's outputs, from which a row chooses; ids int32, ascending."""
+
+    place = 0, 0, 0  # in memory, for kernels alone
+
+    def __init__(self, linear: ReferenceLinear, ids: np.ndarray):
+        self.linear, self.ids = linear, ids
+
+
+def pack_rows(weight_FD: Tensor, packed: ReferenceLinear) -> ReferenceLinear:
+    """The weights of ``packed``, for ``select_outputs``."""
+    return packed
+
+
+def select_outputs(linear: ReferenceLinear, ids: np.ndarray) -> ReferenceSubset:
+    """The outputs ``ids`` of the layer."""
+    return ReferenceSubset(linear, ids)
+
 
 Outputs = ReferenceLinear | Sequence[ReferenceSubset]
 
@@ -76,3 +95,11 @@ def log_probs(x_ND: np.ndarray, outputs: Outputs, targets_N: np.ndarray, edits: 
     """``project_all`` at one target id a row."""
     log_probs_NV = project_all(x_ND, outputs, edits)
     return log_probs_NV[np.arange(len(log_probs_NV)), targets_N]
+
+
+def project_peaks(x_ND: np.ndarray, starts_B1: np.ndarray, packed: ReferenceLinear, least: float = 0.0) -> np.ndarray:
+    """The largest of each sentence's x W' + b, no less than ``least``: [B, outputs]."""
+    outputs_NF = linear(x_ND, packed)
+    spans = [outputs_NF[first:end] for first, end in zip(starts_B1, starts_B1[1:])]
+    peaks = [rows_TF.max(axis=0, initial=least) for rows_TF in spans]
+    return np.array(peaks, x_ND.dtype).reshape(len(spans), packed.outputs)

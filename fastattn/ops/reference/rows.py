@@ -1,8 +1,11 @@
-"""Operations on whole rows."""
+"""Operations on whole rows: embeddings, rotary positions, pooling, and plain arithmetic."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
+
+from fastattn.ops.reference.matmul import ReferenceLinear
+from fastattn.spec.quantized import QuantizedTensor, Tensor
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
@@ -47,3 +50,72 @@ def neighbours(x_ND: np.ndarray, starts_B1: np.ndarray, before: int, after: int)
         padded_MD = np.pad(x_ND[start:end], ((before, after), (0, 0)))
         parts.append(np.concatenate([padded_MD[m : m + end - start] for m in range(before + 1 + after)], axis=1))
     return np.concatenate(parts)
+
+
+def embed(
+    ids_N: np.ndarray,
+    table: Tensor | ReferenceLinear,
+    scale: float = 1.0,
+    positions_N: np.ndarray | None = None,
+    position_table_PD: np.ndarray | None = None,
+) -> np.ndarray:
+    """table[ids] * scale + position_table[positions]; the id -1 gives a row of zeros.
+
+    table  [V, D], or the linear layer that shares its weights.
+    """
+    if isinstance(table, QuantizedTensor):
+        x_ND = QuantizedTensor(table.values_FD[ids_N], table.multipliers_F[ids_N]).float32()
+    else:
+        x_ND = (table.weight_FD if isinstance(table, ReferenceLinear) else table)[ids_N]
+    x_ND[ids_N < 0] = 0
+    if scale != 1.0:
+        x_ND *= scale
+    if position_table_PD is not None:
+        x_ND += position_table_PD[positions_N]
+    return x_ND
+
+
+def rotate(
+    x_NE: np.ndarray,
+    positions_N: np.ndarray,
+    cos_PK2: np.ndarray,
+    sin_PK2: np.ndarray,
+    column: int,
+    heads: int,
+    head_width: int,
+    interleaved: bool,
+) -> None:
+    """Rotary positions (Su 2021), in place, on the heads from ``column`` on; rotates twice the tables' width."""
+    half = cos_PK2.shape[1]
+    heads_NHK = x_NE[:, column : column + heads * head_width].reshape(len(x_NE), heads, head_width)
+    if interleaved:
+        first_NHP, second_NHP = heads_NHK[..., 0 : 2 * half : 2], heads_NHK[..., 1 : 2 * half : 2]
+    else:
+        first_NHP, second_NHP = heads_NHK[..., :half], heads_NHK[..., half : 2 * half]
+    cos_N1P, sin_N1P = cos_PK2[positions_N, None], sin_PK2[positions_N, None]
+    turned_NHP = first_NHP * cos_N1P - second_NHP * sin_N1P
+    second_NHP[...] = second_NHP * cos_N1P + first_NHP * sin_N1P
+    first_NHP[...] = turned_NHP
+
+
+# (T rows, of which the first S are skipped) -> float64 weights of the others
+_WEIGHTS: dict[str, Callable[[int, int], np.ndarray]] = {
+    "cls": lambda T, S: np.arange(S, T) == S,
+    "mean": lambda T, S: np.full(T - S, 1 / (T - S)),
+    "mean_sqrt_len": lambda T, S: np.full(T - S, 1 / np.sqrt(T - S)),
+    "mean_sqrt_len_tokens": lambda T, S: np.full(T - S, 1 / np.sqrt(T - S)),
+    "weightedmean": lambda T, S: np.arange(S + 1, T + 1) / np.arange(S + 1, T + 1).sum(),
+    "lasttoken": lambda T, S: np.arange(S, T) == T - 1,
+}
+
+
+def pool(rows_ND: np.ndarray, starts_B1: np.ndarray, modes: Sequence[str], skip: int = 0) -> np.ndarray:
+    """pooled_BE of a ragged batch, E = D * len(modes); zeros for a sentence of no more than ``skip`` rows."""
+    pooled_BMD = np.zeros((len(starts_B1) - 1, len(modes), rows_ND.shape[1]), rows_ND.dtype)
+    for b, m in np.ndindex(pooled_BMD.shape[:2]):
+        rows_TD = rows_ND[starts_B1[b] : starts_B1[b + 1]]
+        if len(rows_TD) > skip and modes[m] == "max":
+            pooled_BMD[b, m] = rows_TD[skip:].max(axis=0)
+        elif len(rows_TD) > skip:
+            pooled_BMD[b, m] = _WEIGHTS[modes[m]](len(rows_TD), skip).astype(rows_ND.dtype) @ rows_TD[skip:]
+    return pooled_BMD.reshape(len(pooled_BMD), len(modes) * rows_ND.shape[1])

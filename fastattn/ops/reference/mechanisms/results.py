@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from fastattn.ops.reference.attention import softmax
+from fastattn.ops.reference.attention import softmax_in_place
 
 
 def weights(scores_BHTS: np.ndarray, mask: np.ndarray | bool = True) -> np.ndarray:
     """The softmax over the keys that ``mask`` shows; zeros where it shows none."""
-    return softmax(np.where(mask, scores_BHTS, -np.inf))
+    return softmax_in_place(np.where(mask, scores_BHTS, -np.inf))
 
 
 def soft(weights_BHTS: np.ndarray, value_BSHV: np.ndarray) -> np.ndarray:

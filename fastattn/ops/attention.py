@@ -1,9 +1,72 @@
-"""Arguments of ``strided_attention``: arrays, which keys queries see, what scores are made of, other outputs."""
+"""Arguments of the attention operations: heads, biases, which keys queries see, arrays of callers."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+
+
+class Heads(NamedTuple):
+    """The heads of queries, keys and values in rows that may have other columns too.
+
+    query_heads    head h attends to the keys and values of head h // (query_heads // key_heads) (Ainslie 2023)
+    width          of a query's and a key's head; ``value_width`` of a value's, 0: the same
+    query_column   the column of the first head in a query's row; likewise ``key_column`` and ``value_column``
+    scale          multiplies the scores; None: 1 / sqrt(width)
+    softcap        a scaled score s becomes softcap * tanh(s / softcap); 0: no cap. Before bias and mask, as Gemma 2
+                   (Gemma Team 2024) and FlashAttention have it, and ONNX's Attention since its order was mended: a
+                   hidden key stays hidden
+    """
+
+    query_heads: int
+    key_heads: int
+    width: int
+    value_width: int = 0
+    query_column: int = 0
+    key_column: int = 0
+    value_column: int = 0
+    scale: float | None = None
+    softcap: float = 0.0
+
+
+class PositionBias(NamedTuple):
+    """Bias of a query at position p and a key at position s, by head: one array of the scores' dtype, or none.
+
+    slopes_H    adds slope (s - p), or slope s where it counts ``from_start`` (ALiBi, Press 2022)
+    table_HL    adds table[s - p + L // 2]; L is odd, and no distance is beyond L // 2 (T5, Raffel 2020)
+    """
+
+    slopes_H: np.ndarray | None = None
+    table_HL: np.ndarray | None = None
+    from_start: bool = False
+
+
+class RaggedBatch(NamedTuple):
+    """Sentences one after another, each of whose queries sees keys of its own sentence.
+
+    query_starts_B1  int64: sentence b has query rows query_starts[b] .. query_starts[b + 1]; likewise ``key_starts_B1``
+    seen_N2          int64: row n sees keys seen[n, 0] <= s < seen[n, 1] of its sentence, see seen_around; None: all
+    sinks            a row that sees any key also sees the earlier ones below this (Xiao 2023)
+    """
+
+    query_starts_B1: np.ndarray
+    key_starts_B1: np.ndarray
+    seen_N2: np.ndarray | None = None
+    sinks: int = 0
+
+
+class KeyIndex(NamedTuple):
+    """Lists of row numbers in tables of keys and values: query n sees index[rows[n], s] for firsts[n] <= s < stops[n].
+
+    index_RS   int32; beams share and reorder their history through it, and keys are never copied
+    stops_N    int64, as are ``rows_N``, None: n, and ``firsts_N``, None: 0
+    """
+
+    index_RS: np.ndarray
+    stops_N: np.ndarray
+    rows_N: np.ndarray | None = None
+    firsts_N: np.ndarray | None = None
+
 
 NONE, SOME, ALL = 0, 1, 2  # how many keys of a block its queries see
 

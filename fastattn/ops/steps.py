@@ -1,9 +1,31 @@
-"""The rows of greedy steps as arrays that compiled code keeps up: what a step reads, and how far each row has come."""
+"""Arguments of a decoder's steps: changes to logits, and the rows of greedy steps, which compiled code keeps up."""
 
 from collections import namedtuple
 from typing import Any, NamedTuple
 
 import numpy as np
+
+
+class Edits(NamedTuple):
+    """Lists of ids, a row each, padded with -1; None where there is nothing to edit.
+
+    suppressed_RJ  int32 ids whose logits count as -inf.
+    penalized_RJ   int32 ids, each once a row, whose logits are divided by ``penalty`` where they are positive and
+                   multiplied by it where negative (Keskar 2019, section 4.1), before others are suppressed.
+    """
+
+    suppressed_RJ: np.ndarray | None = None
+    penalized_RJ: np.ndarray | None = None
+    penalty: float = 1.0
+
+    def of(self, rows_n: np.ndarray) -> "Edits":
+        """The edits of some of the rows."""
+        suppressed_RJ, penalized_RJ = (ids_RJ if ids_RJ is None else ids_RJ[rows_n] for ids_RJ in self[:2])
+        return Edits(suppressed_RJ, penalized_RJ, self.penalty)
+
+
+NO_EDITS = Edits()
+
 
 # What ``counts`` holds: rows that are sentences, free rows of the cache that were used, rows that are over, how many of
 # these are enough to stop, whether to stop, whether a logit was not a number.

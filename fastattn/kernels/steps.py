@@ -1,0 +1,157 @@
+"""What a decoder keeps between steps: rows of its key-value cache, recurrent states, the tokens of greedy search.
+
+Rows of keys and values are written as they are or rounded: half the bytes take half the time of a step's attention,
+which is bound by reading them.
+
+Of recurrent states row n continues the state ``previous_N[n]`` of a table and writes its own to ``rows_N[n]``. A step
+of many sequences and whole sequences, whose rows continue one another, are the same loop, so their bits are the same.
+Bound by memory; a task is a block of columns, which depends on no other, and takes it through all rows in order.
+
+What greedy search does between two steps is one task: a few nanoseconds a row.
+"""
+
+import numpy as np
+from numba import prange, types
+
+from fastattn.kernels.activation import relu, sigmoid
+from fastattn.ops.steps import ENOUGH, FAULT, LIVE, OVER, STOP, USED
+from fastattn.runtime.jit import inner, inner_overload, kernel
+from fastattn.simd.rows import copy_floats
+from fastattn.simd.target import LANES
+from fastattn.simd.tile import nearest_bfloat16, store_first_bfloat16, store_first_float16
+from fastattn.simd.vector import fma, load_part, splat, store_part
+
+ROW_BLOCK = 32  # rows of a task: 32 of 1,024 floats are 10 us
+
+
+def _make_rounding(store_first):
+    @inner
+    def write(values, target, width):
+        for d in range(0, width, LANES):
+            value = load_part(values + d * 4, width - d, splat(np.float32(0)))
+            store_first(value, target + d * 2, min(LANES, width - d))
+
+    return write
+
+
+# of the types of tables that values are rounded for
+ROUNDING = {types.uint16: _make_rounding(store_first_bfloat16), types.int16: _make_rounding(store_first_float16)}
+
+
+@inner_overload
+def write_row(table, values, target, width):
+    """``width`` floats to the address ``target`` in the type of ``table``."""
+    write = ROUNDING.get(table.dtype, copy_floats)
+    return lambda table, values, target, width: write(values, target, width)
+
+
+@kernel
+def _write(table_ME, rows_N, values_NE, first_column):
+    N, E = values_NE.shape
+    values, table = values_NE.ctypes.data + first_column * 4, table_ME.ctypes.data
+    row = table_ME.shape[1] * table_ME.itemsize
+    for block in prange(0, -(-N // ROW_BLOCK)):
+        for n in range(block * ROW_BLOCK, min(N, (block + 1) * ROW_BLOCK)):
+            write_row(table_ME, values + n * E * 4, table + rows_N[n] * row, E - first_column)
+
+
+@kernel
+def _round_in_place(values_NE, first_column):
+    N, E = values_NE.shape
+    for block in prange(0, -(-N // ROW_BLOCK)):
+        zero = splat(np.float32(0))
+        for n in range(block * ROW_BLOCK, min(N, (block + 1) * ROW_BLOCK)):
+            row = values_NE.ctypes.data + n * E * 4
+            for d in range(first_column, E, LANES):
+                store_part(nearest_bfloat16(load_part(row + d * 4, E - d, zero)), row + d * 4, E - d)
+
+
+@inner
+def load_state(states, row, row_bytes, at, left):
+    """A part of the state in ``row``, zeros where that is negative."""
+    zero = splat(np.float32(0))
+    if row < 0:
+        return zero
+    return load_part(states + row * row_bytes + at, left, zero)
+
+
+@kernel
+def _ssru(inputs_NE, residual_ND, states_MW, previous_N, rows_N, columns, y_ND):
+    N, D = residual_ND.shape
+    values, residual, y = inputs_NE.ctypes.data, residual_ND.ctypes.data, y_ND.ctypes.data
+    states, state_row = states_MW.ctypes.data, states_MW.shape[1] * 4
+    for block in prange(0, -(-D // columns)):
+        zero = splat(np.float32(0))
+        for n in range(N):
+            for d in range(block * columns, min((block + 1) * columns, D), LANES):
+                left, at, place = D - d, d * 4, (n * D + d) * 4
+                value = load_part(values + n * D * 8 + at, left, zero)
+                forget = sigmoid(load_part(values + n * D * 8 + D * 4 + at, left, zero))
+                before = load_state(states, np.int64(previous_N[n]), state_row, at, left)
+                cell = fma(forget, before - value, value)
+                store_part(cell, states + np.int64(rows_N[n]) * state_row + at, left)
+                store_part(relu(cell) + load_part(residual + place, left, zero), y + place, left)
+
+
+@kernel
+def _running_average(x_ND, states_MW, previous_N, rows_N, positions_N, columns, y_ND):
+    N, D = x_ND.shape
+    x, y = x_ND.ctypes.data, y_ND.ctypes.data
+    states, state_row = states_MW.ctypes.data, states_MW.shape[1] * 4
+    for block in prange(0, -(-D // columns)):
+        zero = splat(np.float32(0))
+        for n in range(N):
+            count = splat(np.float32(positions_N[n] + 1))
+            for d in range(block * columns, min((block + 1) * columns, D), LANES):
+                left, at, place = D - d, d * 4, (n * D + d) * 4
+                before = load_state(states, np.int64(previous_N[n]), state_row, at, left)
+                total = before + load_part(x + place, left, zero)
+                store_part(total, states + np.int64(rows_N[n]) * state_row + at, left)
+                store_part(total / count, y + place, left)
+
+
+@kernel
+def _take(inputs, progress, history_RS, written_RS, tokens_M, fresh_F, counts):
+    tokens_R, positions_R, rows_R, previous_R, lengths_R = inputs
+    slots_R, steps_R, _, chosen_R, _, is_over_R = progress
+    for _ in prange(0, 1):
+        live = counts[LIVE]
+        for r in range(live):
+            if is_over_R[r] == 0:
+                slot, position, row = slots_R[r], np.int64(positions_R[r]) + 1, fresh_F[counts[USED]]
+                counts[USED] += 1
+                history_RS[slot, position] = row
+                written_RS[slot, position] = row
+                tokens_M[row] = chosen_R[r]
+                tokens_R[r], positions_R[r], lengths_R[r], rows_R[r] = chosen_R[r], position, position + 1, row
+                previous_R[r] = history_RS[slot, position - 1] if position > 0 else -1
+                steps_R[r] += 1
+        for r in range(live, len(tokens_R)):
+            tokens_R[r], positions_R[r], lengths_R[r] = tokens_R[0], positions_R[0], lengths_R[0]
+            rows_R[r], previous_R[r] = rows_R[0], previous_R[0]
+
+
+@kernel
+def _pick(values_R1, ids_R1, log_sums_R, normalized, ends_E, progress, counts):
+    _, steps_R, limits_R, chosen_R, scores_R, is_over_R = progress
+    for _ in prange(0, 1):
+        for r in range(counts[LIVE]):
+            if is_over_R[r] == 0:
+                value = values_R1[r, 0]
+                if normalized:
+                    value -= log_sums_R[r]
+                # NaN shows in a sum; among the best logits infinities do, too
+                if np.isnan(value) or not normalized and np.isinf(value):
+                    counts[FAULT] = 1
+                    counts[STOP] = 1
+                token = max(ids_R1[r, 0], np.int32(0))
+                scores_R[r] += value
+                chosen_R[r] = token
+                ends = steps_R[r] + 1 >= limits_R[r]
+                for e in range(len(ends_E)):
+                    ends = ends or token == ends_E[e]
+                if ends:
+                    is_over_R[r] = 1
+                    counts[OVER] += 1
+        if counts[OVER] >= counts[ENOUGH]:
+            counts[STOP] = 1

@@ -1,0 +1,322 @@
+"""Attention: over whole sentences in one pass over the keys, and of queries over tables of keys."""
+
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fastattn.kernels.attention.arguments import (
+    COLUMNS,
+    DISTANCE_KEYS,
+    INDICES,
+    INTEGERS,
+    KEYS,
+    LONG,
+    ROWS,
+    STRIP,
+    TOGETHER,
+    WIDE,
+    MaskArguments,
+    OutputArguments,
+    ScoreArguments,
+    ShapeArguments,
+    slot_layout,
+    whole_columns,
+)
+from fastattn.kernels.user_functions.states import NO_FUNCTION
+from fastattn.ops.attention import Heads, KeyIndex, PositionBias, RaggedBatch
+from fastattn.runtime.arena import empty
+from fastattn.runtime.handle import kernel_named
+from fastattn.runtime.scratch import make_scratch_parts
+from fastattn.runtime.threads import current_threads
+from fastattn.simd.arguments import LOG2_E
+from fastattn.simd.target import LANES
+
+NO_STEPS = (0, 0, 0, 0)
+NO_ARRAY = np.empty(0, np.float32)
+
+
+class Laid(NamedTuple):
+    """Queries, keys, values and results where they lie, as the kernel ``attend`` takes them: arrays with two axes, for
+    their addresses and their type; see there."""
+
+    arrays: tuple[np.ndarray, ...]
+    steps: tuple[int, ...]  # four of each array, see the kernel
+    starts: tuple[np.ndarray, np.ndarray]
+
+
+def steps_of(array_BHTS: np.ndarray) -> tuple[np.ndarray, tuple[int, ...]]:
+    """(an array for its address and dtype, bytes along batch, head, row and key: 0 along an axis of length one).
+
+    Bytes from key to key must be those of one element; other arrays are copied.
+    """
+    if array_BHTS.size == 0:
+        return NO_ARRAY, NO_STEPS
+    if array_BHTS.shape[3] > 1 and array_BHTS.strides[3] not in (0, array_BHTS.itemsize):
+        array_BHTS = np.ascontiguousarray(array_BHTS)
+    steps = tuple(step if size > 1 else 0 for size, step in zip(array_BHTS.shape, array_BHTS.strides))
+    return writeable(array_BHTS[0, 0, 0, :1]), steps
+
+
+class _Memory:
+    """An array's memory as one that may be written to, which nobody does."""
+
+    def __init__(self, array: np.ndarray):
+        self.array = array
+        self.__array_interface__ = {**array.__array_interface__, "data": (array.ctypes.data, False)}
+
+
+def writeable(array: np.ndarray) -> np.ndarray:
+    """The array, or if it is read-only the same memory without that flag: else a kernel would be compiled for it."""
+    return array if array.flags.writeable else np.asarray(_Memory(array))
+
+
+_NO_POSITION_BIAS = PositionBias()
+_NO_TABLE = np.empty((0, 1), np.float32)
+DOT = 0, np.empty((0, 0), np.uint8)
+
+
+def score_arguments(
+    heads: Heads,
+    bias_BHTS: np.ndarray | None = None,
+    position_bias: PositionBias | None = None,
+    sinks_H: np.ndarray | None = None,
+    function: Any = NO_FUNCTION,
+    product: tuple[Any, np.ndarray] = DOT,
+) -> ScoreArguments:
+    """What kernels take. product: see products.py, with its details; of additive attention the scale is 1 / log2(e)."""
+    plain = _plain_scores(heads.width, heads.scale, heads.softcap)
+    others = bias_BHTS is not None or position_bias is not None or sinks_H is not None
+    if not others and function is NO_FUNCTION and product is DOT:
+        return plain
+    position_bias = position_bias or _NO_POSITION_BIAS
+    bias, steps = (NO_ARRAY, NO_STEPS) if bias_BHTS is None else steps_of(bias_BHTS)
+    slopes_H = NO_ARRAY if position_bias.slopes_H is None else position_bias.slopes_H
+    table_HL = _NO_TABLE if position_bias.table_HL is None else position_bias.table_HL
+    sinks_H = NO_ARRAY if sinks_H is None else sinks_H * np.float32(LOG2_E)
+    biases = bias, *steps, slopes_H, table_HL, int(position_bias.from_start)
+    return ScoreArguments._make((plain.factor, plain.softcap, *biases, sinks_H, function, *product))
+
+
+@lru_cache(256)  # a model needs the same thousands of times a second
+def _plain_scores(width: int, scale: float | None, softcap: float) -> ScoreArguments:
+    factor = np.float32((width**-0.5 if scale is None else scale) * LOG2_E)
+    cap = np.float32(softcap * LOG2_E)
+    biases = NO_ARRAY, *NO_STEPS, NO_ARRAY, _NO_TABLE, 0
+    return ScoreArguments._make((factor, cap, *biases, NO_ARRAY, NO_FUNCTION, *DOT))
+
+
+def scratch_size(limit: int, width: int, value_width: int, narrow: bool) -> int:
+    """The number of scratch floats of a thread for blocks of ``limit`` rows; see cut_scratch."""
+    columns, alignment = whole_columns(value_width), 16
+    packed = KEYS * (whole_columns(width) + columns)
+    seen = (ROWS * KEYS + 3) // 4 + LANES
+    rows = limit * (LANES + columns + width + 1 + INTEGERS) + ROWS
+    return packed + ROWS * KEYS + rows + seen + INDICES + narrow * KEYS * max(width, value_width) + alignment
+
+
+class PackedDistances(NamedTuple):
+    """Rows of distances for ``attention``, packed like keys.
+
+    tables_XHP  [1 or 2, H, floats of a head]: p by s - t, then r by t - s, times the scale and log2(e)
+    layout      int64: whether there is p, whether there is r, the width of a head, its bound and its reach
+    """
+
+    tables_XHP: np.ndarray
+    layout: np.ndarray
+
+
+def pack_distances(key_LE: np.ndarray | None, query_LE: np.ndarray | None, heads: Heads) -> PackedDistances:
+    """The rows of disentangled attention (He 2021, section 3.1) for ``attention``.
+
+    key_LE    [L, H K], L odd: row L // 2 + s - t is the key of position s seen from t, whose products with the query of
+              t are added to its products with keys. Farther positions share the first row and the last; None: none
+    query_LE  the same of queries, whose products with the key of s are added
+    """
+    both = (key_LE, 1.0), (None if query_LE is None else query_LE[::-1], _scale(heads) * LOG2_E)
+    given = [(x_LE, factor) for x_LE, factor in both if x_LE is not None]
+    farthest = len(given[0][0]) // 2
+    reach = farthest + 2 * (LANES - 1)
+    panels = -(-(2 * reach + 1) // COLUMNS)
+    index_L = np.clip(np.arange(panels * COLUMNS) - reach, -farthest, farthest) + farthest
+    tables_XHP = np.empty((len(given), heads.query_heads, panels * heads.width * COLUMNS), np.float32)
+    with np.errstate(over="ignore", invalid="ignore"):  # weights may be anything: they are data
+        for table_HP, (x_LE, factor) in zip(tables_XHP, given, strict=True):
+            panels_PCHK = x_LE[index_L].reshape(panels, COLUMNS, heads.query_heads, heads.width)
+            packed_HPKC = table_HP.reshape(heads.query_heads, panels, heads.width, COLUMNS)
+            np.multiply(panels_PCHK.transpose(2, 0, 3, 1), np.float32(factor), out=packed_HPKC)
+    layout = (key_LE is not None, query_LE is not None, heads.width, reach - (LANES - 1), reach)
+    return PackedDistances(tables_XHP, np.array(layout, np.int64))
+
+
+def _scale(heads: Heads) -> float:
+    return heads.width**-0.5 if heads.scale is None else heads.scale
+
+
+def scratch_floats(width: int) -> int:
+    """The scratch of a thread: a tile's scores by distance, a strip, a chunk's scores by distance, a tile's keys."""
+    return ROWS * WIDE + STRIP * KEYS + DISTANCE_KEYS * LONG + ROWS * width
+
+
+attend, _see = kernel_named("attention.sentences", "attend"), kernel_named("attention.sentences", "_see")
+
+# Keys are packed once for 512 query rows of width 64: 1% of the work there. The block's queries and sums take 256 KiB
+# for a sentence of any length.
+BLOCK_FLOATS = 512 * 64
+
+
+def block_rows(N: int, heads: int, key_heads: int, width: int, parts: int) -> int:
+    """The most rows of a block: as many as fit the cache, with four blocks a thread unless they become too small."""
+    rows = BLOCK_FLOATS // width
+    if parts > 1:
+        rows = min(rows, max(N * heads // (4 * parts), 8 * ROWS))
+    rows = max(rows // ROWS * ROWS, ROWS)
+    return min(rows, max(-(-N * (heads // key_heads) // ROWS), 1) * ROWS)
+
+
+def seen_around(
+    query_starts_B1: np.ndarray, lengths_B: np.ndarray, offset_B: np.ndarray, before: int, after: int
+) -> np.ndarray:
+    """seen_N2 int64 for a RaggedBatch: the first key that each query sees and its stop, within its sentence.
+
+    Query t sees keys t + offset - before to t + offset + after; below 0: no bound. All are int64, their sums as well.
+    """
+    seen_N2 = np.empty((int(query_starts_B1[-1]), 2), np.int64)
+    _see(query_starts_B1, lengths_B, offset_B, before, after, seen_N2)
+    return seen_N2
+
+
+NO_RANGES = np.empty((0, 2), np.int64)
+NO_BYTES = np.empty(0, np.uint8)
+NO_BLOCKS = NO_BYTES, 0, 0, 1, 1, 0
+NO_MASK = MaskArguments._make((NO_BYTES, *NO_STEPS, *NO_BLOCKS, NO_FUNCTION))
+NO_OUTPUTS = OutputArguments(np.empty((0, 0, 0, 0), np.float32), NO_ARRAY, 0, 0, 0)
+
+
+def attend_laid(
+    laid: Laid, N: int, heads: Heads, seen: tuple, mask: MaskArguments, scores: ScoreArguments, outputs: OutputArguments
+) -> np.ndarray:
+    """The kernel ``attend`` of N queries on the caller's threads; its invalid_P. seen: seen_N2 and sinks."""
+    shape, scratch_PN, invalid_P = _shape_and_scratch(N, heads, laid.arrays[0].itemsize < 4)
+    attend(laid.arrays, laid.steps, (*laid.starts, *seen), shape, mask, scores, outputs, scratch_PN, invalid_P)
+    return invalid_P
+
+
+def _shape_and_scratch(
+    N: int, heads: Heads, narrow: bool, more: int = 0
+) -> tuple[ShapeArguments, np.ndarray, np.ndarray]:
+    parts = current_threads()
+    shape, floats = _shape_of(N, heads, narrow, parts)
+    return shape, np.empty((parts, floats + more), np.float32), np.empty(parts, np.int64)
+
+
+@lru_cache(1024)  # a model's layers, and the steps and sentences of one length, ask for the same
+def _shape_of(N: int, heads: Heads, narrow: bool, parts: int) -> tuple[ShapeArguments, int]:
+    """(the kernel's shape, floats of a part's scratch)."""
+    H, G, width, value_width = heads[:4]
+    value_width = value_width or width
+    limit = block_rows(N, H, G, width, parts)
+    return ShapeArguments(H, G, width, value_width, limit), scratch_size(limit, width, value_width, narrow)
+
+
+@lru_cache(256)
+def _steps_of_rows(heads: Heads, query: int, key: int, value: int) -> tuple[int, ...]:
+    """The steps of packed rows, so many floats each, and of their result."""
+    width, value_width = heads.width, heads.value_width or heads.width
+    steps = (
+        heads.query_column, 0, width, query,
+        heads.key_column, 0, width, key,
+        heads.value_column, 0, value_width, value,
+        0, 0, value_width, heads.query_heads * value_width,
+    )  # fmt: skip
+    return tuple(4 * step for step in steps)
+
+
+def attention(
+    query_NE: np.ndarray,
+    key_ME: np.ndarray,
+    value_ME: np.ndarray,
+    batch: RaggedBatch,
+    heads: Heads,
+    *,
+    bias_BHTS: np.ndarray | None = None,
+    position_bias: PositionBias | None = None,
+    distances: PackedDistances | None = None,
+    weights_BHTS: np.ndarray | None = None,
+) -> np.ndarray:
+    """Multi-head attention (Vaswani 2017) over a ragged batch: out_NF float32, F = query heads * value width.
+
+    Head h of query row n is query[n, query_column + h K : + K].
+    bias_BHTS     added after the scale; axes of length one are broadcast; -inf hides a key.
+    position_bias  added too; a query's position is its index in its sentence. Arrays are C-contiguous.
+    distances     disentangled attention (He 2021), see ``pack_distances``; each query head has a key head of its own.
+    weights_BHTS  written if given, float32 and C-contiguous: the softmax weights, 0 for a hidden key.
+    A query that sees no key yields zeros. Arrays are float32 and C-contiguous; nothing is checked here.
+    """
+    N = len(query_NE)
+    out_NF = np.empty((N, heads.query_heads * (heads.value_width or heads.width)), np.float32)
+    steps = _steps_of_rows(heads, query_NE.shape[1], key_ME.shape[1], value_ME.shape[1])
+    outputs = NO_OUTPUTS
+    if weights_BHTS is not None:
+        weights_BHTS.fill(0)
+        outputs = NO_OUTPUTS._replace(weights_BHTS=weights_BHTS)
+    query_starts_B1, key_starts_B1, seen_N2, sinks = batch
+    seen = query_starts_B1, key_starts_B1, NO_RANGES if seen_N2 is None else seen_N2, sinks
+    scores = score_arguments(heads, bias_BHTS, position_bias, product=DOT if distances is None else distances)
+    more = 0 if distances is None else scratch_floats(heads.width)
+    shape, scratch_PN, invalid_P = _shape_and_scratch(N, heads, False, more)
+    attend((query_NE, key_ME, value_ME, out_NF), steps, seen, shape, NO_MASK, scores, outputs, scratch_PN, invalid_P)
+    return out_NF
+
+
+attend_rows = kernel_named("attention.step", "attend_rows")
+
+GRAIN = 1 << 17  # products that justify another thread: 10 to 30 us, against 2 to 15 to launch it
+_NOTHING, _NO_WEIGHTS = np.empty(0, np.int64), np.empty((0, 0, 0), np.float32)
+
+
+@lru_cache(256)
+def _scratch_size(heads: int, width: int, value_width: int, stride: int) -> int:
+    """The number of scratch floats of a thread."""
+    return TOGETHER * slot_layout(heads, width, value_width, stride).size // 4 + 2 * LANES + 16
+
+
+def attention_step(
+    query_NE: np.ndarray,
+    key_ME: np.ndarray,
+    value_ME: np.ndarray,
+    seen: KeyIndex,
+    heads: Heads,
+    *,
+    bias_NHS: np.ndarray | None = None,
+    position_bias: PositionBias | None = None,
+    weights_NHS: np.ndarray | None = None,
+) -> np.ndarray:
+    """Attention over tables of keys and values, of which each query sees those that a list has for it; out_NF float32.
+
+    One query for each row of the index is a step; several with ascending stops are the next chunk of a prefill, each
+    with the same bits as in a step.
+    bias_NHS     added after the scale; axes N and H of length one are broadcast; -inf hides a key.
+    position_bias  added too; a query's position is that of the last key before its stop.
+    weights_NHS  written if given, float32 and C-contiguous: the softmax weights, 0 for a hidden key.
+    A query that sees no key yields zeros. Fastest if rows with the same keys are adjacent. Arrays are C-contiguous and
+    float32, keys and values also uint16, the bits of bfloat16; nothing is checked here.
+    """
+    value_width = heads.value_width or heads.width
+    shape = heads.query_heads, heads.query_heads // heads.key_heads, heads.width, value_width
+    columns = heads.query_column, heads.key_column, heads.value_column
+    index_RS, stops_N, rows_N, firsts_N = seen
+    longest, N = index_RS.shape[1], len(query_NE)
+    products = N * longest * heads.query_heads * heads.width
+    out_NF = empty((N, heads.query_heads * value_width))
+    if weights_NHS is None:
+        weights_NHS = _NO_WEIGHTS
+    else:
+        weights_NHS.fill(0)
+    stride = (longest // LANES + 2) * LANES  # scores of a few keys at a time may end LANES - 1 too late
+    size = _scratch_size(heads.query_heads, heads.width, value_width, stride)
+    scratch_PN = make_scratch_parts(products // GRAIN + 1, size, dtype=np.float32)
+    keys = index_RS, stops_N, _NOTHING if rows_N is None else rows_N, _NOTHING if firsts_N is None else firsts_N
+    scores = score_arguments(heads, None if bias_NHS is None else bias_NHS[:, :, None], position_bias)
+    attend_rows((query_NE, key_ME, value_ME, out_NF), keys, shape, columns, scores, weights_NHS, scratch_PN, stride)
+    return out_NF

@@ -1,0 +1,110 @@
+"""Operations on callers' arrays: attention by the formula in float64, of a graph, to windows."""
+
+from typing import Any
+
+import numpy as np
+
+from fastattn.ops.attention import Heads, ScoreTerms, SoftmaxOutputs, StridedArrays, Visible, mask_states
+from fastattn.ops.float64_attention import recompute_in_float64
+from fastattn.ops.reference.attention import softmax_in_place
+from fastattn.ops.reference.norm import softmax
+
+
+def reads_float16() -> bool:
+    """Whether arrays of float16, and cache tables of its bits, are read as they are."""
+    return False
+
+
+def compile_function(function: Any, kind: str) -> Any:
+    """The function of arrays that broadcast."""
+    return np.vectorize(function, otypes=[bool if kind == "mask_mod" else np.float64])
+
+
+def strided_attention(
+    arrays: StridedArrays, heads: Heads, visible: Visible, terms: ScoreTerms, outputs: SoftmaxOutputs
+) -> int:
+    """Attention of a caller's arrays; 0: float64 holds all rows."""
+    arrays.out_BTHV[...] = 0
+    if outputs.logs is not None:
+        outputs.logs[...] = -np.inf
+    recompute_in_float64(arrays, heads, visible, terms, outputs, every=True)
+    return 0
+
+
+def block_states(function: Any, shape: tuple[int, int, int, int], block: tuple[int, int]) -> np.ndarray:
+    """states_BHTS uint8 of the blocks (queries, keys) of masks [B, H, T, S]."""
+    return mask_states(np.broadcast_to(function(*np.ogrid[tuple(map(slice, shape))]), shape), block)
+
+
+def best_keys(
+    query_BTHK: np.ndarray,
+    key_BSGK: np.ndarray,
+    *,
+    seen_BT2: np.ndarray,
+    factor: float = 1.0,
+    vector_HK: np.ndarray | None = None,
+    bias_BHTS: np.ndarray | None = None,
+) -> np.ndarray:
+    """The key of each query's greatest score, int64 (B, H, T), the first of equal ones; -1 where it sees none."""
+    key_BSHK = np.repeat(key_BSGK, query_BTHK.shape[2] // key_BSGK.shape[2], axis=2)
+    if vector_HK is None:
+        scores_BHTS = np.einsum("bthk,bshk->bhts", query_BTHK, key_BSHK) * factor
+    else:
+        sums_BTSHK = np.tanh(query_BTHK[:, :, None] + key_BSHK[:, None])
+        scores_BHTS = np.einsum("btshk,hk->bhts", sums_BTSHK, vector_HK)
+    if bias_BHTS is not None:
+        scores_BHTS = scores_BHTS + bias_BHTS
+    s_S, seen_BT2 = np.arange(key_BSGK.shape[1]), seen_BT2[:, None]
+    hidden = (s_S < seen_BT2[..., :1]) | (s_S >= seen_BT2[..., 1:]) | np.isnan(scores_BHTS)
+    scores_BHTS = np.where(hidden, -np.inf, scores_BHTS)
+    if not len(s_S):
+        return np.full(scores_BHTS.shape[:3], -1, np.int64)
+    return np.where(np.isneginf(scores_BHTS).all(axis=3), -1, scores_BHTS.argmax(axis=3))
+
+
+def graph_attention(
+    value_MHV: np.ndarray,
+    starts_N1: np.ndarray,
+    indices_E: np.ndarray,
+    *,
+    terms: tuple[np.ndarray, np.ndarray] | None = None,
+    dots: tuple[np.ndarray, np.ndarray] | None = None,
+    factor: float,
+    weights_EH: np.ndarray | None = None,
+) -> np.ndarray:
+    """out_NHV: each node's softmax over its neighbours, and their weighted values; scores are of terms or of dots."""
+    out_NHV = np.zeros((len(starts_N1) - 1, *value_MHV.shape[1:]), value_MHV.dtype)
+    for n, (first, stop) in enumerate(zip(starts_N1, starts_N1[1:])):
+        near = indices_E[first:stop]
+        if terms is not None:
+            sums_SH = terms[0][n] + terms[1][near]
+            scores_SH = np.where(sums_SH > 0, sums_SH, factor * sums_SH)
+        elif dots is not None:
+            scores_SH = factor * np.einsum("hk,shk->sh", dots[0][n], dots[1][near])
+        weights_SH = softmax(scores_SH.T).T
+        out_NHV[n] = np.einsum("sh,shv->hv", weights_SH, value_MHV[near])
+        if weights_EH is not None:
+            weights_EH[first:stop] = weights_SH
+    return out_NHV
+
+
+def local_attention(
+    query_BTHK: np.ndarray,
+    key_BSGK: np.ndarray,
+    value_BSGV: np.ndarray,
+    centre_BTH: np.ndarray,
+    windows_BTH2: np.ndarray,
+    *,
+    scale: float,
+    spread: float,
+    weights_BHTS: np.ndarray | None = None,
+) -> np.ndarray:
+    """out_BTHV: a softmax over a window of keys, times exp(-(s - centre)**2 spread), times the values."""
+    group, s_S = query_BTHK.shape[2] // key_BSGK.shape[2], np.arange(key_BSGK.shape[1])
+    key_BSHK, value_BSHV = (np.repeat(x, group, axis=2) for x in (key_BSGK, value_BSGV))
+    scores_BTHS = scale * np.einsum("bthk,bshk->bths", query_BTHK, key_BSHK)
+    scores_BTHS[(s_S < windows_BTH2[..., :1]) | (s_S >= windows_BTH2[..., 1:])] = -np.inf
+    found_BTHS = softmax_in_place(scores_BTHS) * np.exp(-np.square(s_S - centre_BTH[..., None]) * spread)
+    if weights_BHTS is not None:
+        weights_BHTS[...] = found_BTHS.transpose(0, 2, 1, 3)
+    return np.einsum("bths,bshv->bthv", found_BTHS, value_BSHV).astype(query_BTHK.dtype)

@@ -1,0 +1,258 @@
+"""The loops of attention over scores in memory: bytes that say which keys are seen, the softmax, additive scores.
+
+Addresses are plain integers, and nothing is checked, as in vector.py.
+
+Tiles of additive attention are sums of v tanh(a + b) over the inner dimension, in a product's place, so a tile has the
+shape of one: rows of queries by packed keys. tanh(a + b) is 1 - 2 / (1 + A B) where A = e**2a and B = e**2b, which are
+computed once a query and once a key. A division takes as long as several multiply-adds, so two terms share one:
+
+    v / p + w / q = (v q + w p) / (p q)
+
+Each p is at least 1, and cut at 2**60, where 2 / p no longer changes a float32: p q does not overflow.
+"""
+
+from llvmlite import ir
+from numba import types
+
+from fastattn.simd.arguments import SIZE
+from fastattn.simd.elementary import accurate_tanh, exp2, tanh
+from fastattn.simd.emit import F32, I64, Emitter
+from fastattn.simd.target import LANES
+from fastattn.simd.vector import as_intrinsic, make_routine
+
+_I, _BYTE = types.intp, ir.IntType(8)
+_BYTES = ir.VectorType(_BYTE, LANES)
+
+
+@as_intrinsic(_I, _I)
+def load_byte(emitter: Emitter, address):
+    """The byte at an address."""
+    return emitter.builder.zext(emitter.read(address, _BYTE, 1), I64)
+
+
+@as_intrinsic(types.void, _I, _I)
+def store_byte(emitter: Emitter, value, address):
+    """Write the low byte of an integer."""
+    emitter.store(emitter.builder.trunc(value, _BYTE), address, 1)
+
+
+@as_intrinsic(types.void, _I, _I, _I)
+def fill_bytes(emitter: Emitter, byte, target, count):
+    """``byte`` to ``count`` bytes, or up to a multiple of LANES."""
+    builder = emitter.builder
+    value = emitter.splat(builder.trunc(byte, _BYTE))
+
+    def fill(offset):
+        emitter.store(value, builder.add(target, offset), 1)
+
+    emitter.each(count, LANES, fill)
+
+
+@as_intrinsic(types.void, _I, _I, _I)
+def copy_bytes(emitter: Emitter, source, target, count):
+    """Copy ``count`` bytes from one address to another.
+
+    The last LANES bytes are copied whole, over some that have been, so that none beyond ``count`` is read.
+    """
+    builder = emitter.builder
+    last = builder.sub(count, I64(LANES))
+
+    def copy(offset, kind):
+        emitter.store(emitter.read(builder.add(source, offset), kind, 1), builder.add(target, offset), 1)
+
+    def copy_vector(offset):
+        copy(builder.select(builder.icmp_signed("<", offset, last), offset, last), _BYTES)
+
+    many = builder.icmp_signed(">=", count, I64(LANES))
+    emitter.each(builder.select(many, count, I64(0)), LANES, copy_vector)
+    emitter.each(builder.select(many, I64(0), count), 1, lambda offset: copy(offset, _BYTE))
+
+
+@as_intrinsic(types.void, _I, _I, _I)
+def hide_unseen(emitter: Emitter, score, seen, size):
+    """Set to -inf the scores, ``size`` bytes of whole vectors, whose byte is 0."""
+    builder = emitter.builder
+    hidden, none_of_them = emitter.constant(float("-inf")), ir.Constant(_BYTES, [0] * LANES)
+
+    def hide(offset):
+        place = builder.add(score, offset)
+        flags = emitter.read(builder.add(seen, builder.lshr(offset, I64(2))), _BYTES, 1)
+        mask = builder.icmp_unsigned("!=", flags, none_of_them)
+        emitter.store(builder.select(mask, emitter.load(place), hidden), place)
+
+    emitter.each(size, SIZE, hide)
+
+
+def make_any_byte(rows: int, columns: int):
+    """The intrinsic ``any_byte(address, row)``: whether any of ``columns`` bytes of so many rows, ``row`` bytes apart,
+    is not 0."""
+    kind, number = ir.VectorType(_BYTE, columns), ir.IntType(8 * columns)
+
+    @as_intrinsic(types.boolean, _I, _I)
+    def any_byte(emitter: Emitter, address, row):
+        builder = emitter.builder
+        value = emitter.read(address, kind, 1)
+        for n in range(1, rows):
+            value = builder.or_(value, emitter.read(builder.add(address, builder.mul(row, I64(n))), kind, 1))
+        return builder.icmp_unsigned("!=", builder.bitcast(value, number), number(0))
+
+    return any_byte
+
+
+def make_row_maxima(rows: int):
+    """The intrinsic ``row_maxima(x, x_row, size, top)``: top[i] = max(top[i], x[i, :]), float32.
+
+    x  rows are x_row bytes apart; their first ``size`` bytes, whole vectors, are read. NaN is ignored.
+    """
+
+    def emit(emitter: Emitter, x, x_row, size, top):
+        builder = emitter.builder
+        starts = emitter.row_addresses(x, x_row, rows)
+        places = [emitter.pointer(builder.add(top, I64(4 * i)), F32) for i in range(rows)]
+
+        def body(offset, tops):
+            values = [emitter.load(builder.add(start, offset)) for start in starts]
+            return [emitter.maximum(value, t) for value, t in zip(values, tops, strict=True)]
+
+        before = [emitter.splat(builder.load(place)) for place in places]
+        for place, value in zip(places, emitter.loop(size, SIZE, before, body), strict=True):
+            builder.store(emitter.fold(value, emitter.maximum), place)
+
+    return make_routine(f"row_maxima_{rows}", (types.intp,) * 4, emit)
+
+
+def _cap_row(emitter: Emitter, x, size, cap):
+    """x = cap tanh(x / cap) on ``size`` bytes, whole vectors, at the address x.
+
+    NaN if x is NaN or infinite, so that an overflow shows as it does without a cap.
+    """
+    most, zero = emitter.splat(cap), emitter.constant(0.0)
+    inverse = emitter.divide(emitter.constant(1.0), most)
+
+    def body(offset):
+        place = emitter.builder.add(x, offset)
+        value = emitter.load(place)
+        capped = emitter.multiply(most, accurate_tanh(emitter, emitter.multiply(value, inverse)))
+        emitter.store(emitter.fma(value, zero, capped), place)
+
+    emitter.each(size, SIZE, body)
+
+
+cap_row = make_routine("cap_row", (types.intp, types.intp, types.float32), _cap_row, rare=True)
+
+
+def make_exponentials(rows: int):
+    """The intrinsic ``exponentials(x, x_row, size, shift, total)``: x[i, :] = 2**(x[i, :] - shift[i]), float32.
+
+    x      rows are x_row bytes apart; their first ``size`` bytes, whole vectors, are replaced.
+    total  adjacent vectors, one a row: the results are added to it lane by lane.
+    Eight rows together are quicker than one by one where vectors, sums and constants fit the registers.
+    """
+
+    def emit(emitter: Emitter, x, x_row, size, shift, total):
+        builder = emitter.builder
+        starts = emitter.row_addresses(x, x_row, rows)
+        shifts = [emitter.splat(emitter.load_scalar(builder.add(shift, I64(4 * i)))) for i in range(rows)]
+        totals = [builder.add(total, I64(SIZE * i)) for i in range(rows)]
+
+        def body(offset, sums):
+            places = [builder.add(start, offset) for start in starts]
+            values = [emitter.subtract(emitter.load(place), s) for place, s in zip(places, shifts, strict=True)]
+            results = [exp2(emitter, value) for value in values]
+            for place, result in zip(places, results, strict=True):
+                emitter.store(result, place)
+            return [emitter.add(one, result) for one, result in zip(sums, results, strict=True)]
+
+        sums = emitter.loop(size, SIZE, [emitter.load(place) for place in totals], body)
+        for place, value in zip(totals, sums, strict=True):
+            emitter.store(value, place)
+
+    return make_routine(f"exponentials_{rows}", (types.intp,) * 5, emit)
+
+
+SHARED = 2  # terms of a division
+RUN = 16  # terms that are summed up by themselves: in one long sum more digits are lost
+MOST = 2.0**60
+
+
+def _emit_shared(emitter: Emitter, factors: list, numbers: list):
+    """The sum of factors[n] / numbers[n], with one division."""
+    tops, bottoms = factors, numbers
+    while len(bottoms) > 1:
+        pairs = range(0, len(bottoms), 2)
+        crossed = [emitter.multiply(tops[n], bottoms[n + 1]) for n in pairs]
+        tops = [emitter.fma(tops[n + 1], bottoms[n], crossed[n // 2]) for n in pairs]
+        bottoms = [emitter.multiply(bottoms[n], bottoms[n + 1]) for n in pairs]
+    return emitter.divide(tops[0], bottoms[0])
+
+
+def _emit_tile(emitter: Emitter, rows: int, vectors: int, exponential: bool, arguments) -> None:
+    """Emit one tile. arguments: those of make_tanh_tile's intrinsic as i64 values."""
+    builder, lanes = emitter.builder, emitter.target.lanes
+    query, query_row, panel, panel_row, steps, factors, out, out_row = arguments
+    one, most = emitter.constant(1.0), emitter.constant(MOST)
+    starts = emitter.row_addresses(query, query_row, rows)
+    size = builder.mul(steps, I64(4))
+
+    def add(offset, sums, count: int):
+        """Add ``count`` steps, from the one whose floats are ``offset`` bytes from a row's start on."""
+        at = [builder.add(offset, I64(4 * n)) for n in range(count)]
+        lines = [builder.add(panel, builder.mul(builder.lshr(place, I64(2)), panel_row)) for place in at]
+        weights = [emitter.splat(emitter.load_scalar(builder.add(factors, place))) for place in at]
+        new: list[ir.Value] = []
+        keys = [[emitter.load(builder.add(line, I64(j * lanes * 4))) for line in lines] for j in range(vectors)]
+        for start in starts:
+            values = [emitter.splat(emitter.load_scalar(builder.add(start, place))) for place in at]
+            for operands in keys:
+                total = sums[len(new)]
+                if exponential:
+                    numbers = [emitter.fma(a, b, one) for a, b in zip(values, operands)]
+                    numbers = [emitter.minimum(most, number) for number in numbers]  # in this order NaN passes
+                    total = emitter.add(total, _emit_shared(emitter, weights, numbers))
+                else:
+                    for weight, a, b in zip(weights, values, operands):
+                        total = emitter.fma(weight, tanh(emitter, emitter.add(a, b)), total)
+                new.append(total)
+        return new
+
+    shared = SHARED if exponential else 1
+    tail = builder.urem(steps, I64(shared))
+    whole = builder.sub(size, builder.mul(tail, I64(4)))
+    if exponential:
+        first = emitter.splat(emitter.load_scalar(builder.add(factors, size)))
+    else:
+        first = emitter.constant(0.0)
+
+    def add_run(start, sums):
+        left = builder.sub(whole, start)
+        size = builder.select(builder.icmp_signed("<", left, I64(4 * RUN)), left, I64(4 * RUN))
+        nothing = [emitter.constant(0.0)] * len(sums)
+        run = emitter.loop(
+            size, 4 * shared, nothing, lambda offset, sums: add(builder.add(start, offset), sums, shared)
+        )
+        return [emitter.add(total, part) for total, part in zip(sums, run)]
+
+    sums = emitter.loop(whole, 4 * RUN, [first] * (rows * vectors), add_run)
+    if shared > 1:
+        rest = builder.mul(tail, I64(4))
+        sums = emitter.loop(rest, 4, sums, lambda offset, sums: add(builder.add(whole, offset), sums, 1))
+    for n, value in enumerate(sums):
+        place = builder.add(out, builder.add(builder.mul(out_row, I64(n // vectors)), I64(n % vectors * lanes * 4)))
+        emitter.store(value if exponential else emitter.multiply(value, emitter.constant(-0.5)), place)
+
+
+def make_tanh_tile(rows: int, vectors: int, exponential: bool):
+    """The intrinsic ``tile(query, query_row, panel, panel_row, steps, factors, out, out_row)``, addresses and bytes.
+
+    out[i, j] = sum over p of v[p] tanh(query[i, p] + panel[p, j]), or, where ``exponential``, of
+    v[p] (1 - 2 / (1 + query[i, p] panel[p, j])), for ``rows`` rows and ``vectors`` vectors of columns.
+
+    steps    the length of the sums.
+    factors  steps + 1 floats: -2 v, then the sum of v.
+    """
+
+    def emit(emitter, *values):
+        _emit_tile(emitter, rows, vectors, exponential, values)
+
+    name = f"tanh_tile_{rows}_{vectors}_{'exponential' if exponential else 'plain'}"
+    return make_routine(name, (types.intp,) * 8, emit)
