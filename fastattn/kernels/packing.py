@@ -17,8 +17,7 @@ from numba import prange
 from fastattn.kernels.arguments import NR, PACKED_COLUMNS
 from fastattn.runtime.jit import inner, inner_overload, kernel
 from fastattn.runtime.parts import take_part
-from fastattn.simd.arguments import STAGED_ROWS, STAGED_START, StagedRows
-from fastattn.simd.formats import staged_block
+from fastattn.simd.arguments import STAGED_ROWS, STAGED_START, StagedRows, staged_block
 from fastattn.simd.rows import transpose
 from fastattn.simd.target import LANES
 from fastattn.simd.tile import BFLOAT16_BYTES, INT8_BYTES, PRECISIONS, store_bfloat16, store_int8

@@ -23,16 +23,22 @@ for the reference, which takes float64 too.
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from fastattn.ops.attention import Heads, KeyIndex, PositionBias, RaggedBatch
+from fastattn.ops.attention import (
+    Heads,
+    KeyIndex,
+    PositionBias,
+    RaggedBatch,
+    ScoreTerms,
+    SoftmaxOutputs,
+    StridedArrays,
+    Visible,
+)
 from fastattn.ops.steps import NO_EDITS, Edits, StepRows, SubsetRows
 from fastattn.spec.quantized import Tensor
-
-if TYPE_CHECKING:  # which no model needs
-    from fastattn.ops.attention import ScoreTerms, SoftmaxOutputs, StridedArrays, Visible
 
 # Each implementation has its own types for weights; a PackedLinear has ``outputs`` and ``inputs``.
 PackedLinear: TypeAlias = Any
@@ -272,11 +278,11 @@ class Ops(Protocol):
 
     def strided_attention(
         self,
-        arrays: "StridedArrays",
+        arrays: StridedArrays,
         heads: Heads,
-        visible: "Visible",
-        terms: "ScoreTerms",
-        outputs: "SoftmaxOutputs",
+        visible: Visible,
+        terms: ScoreTerms,
+        outputs: SoftmaxOutputs,
     ) -> int:
         """Attention of arrays where they lie; the number of rows whose scores overflowed, which are NaN or 0 then."""
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from llvmlite import ir
 
+from fastattn.simd.arguments import FORMATS, Format
 from fastattn.simd.emit import F32, I32, I64, Emitter
-from fastattn.simd.formats import FORMATS, Format
 from fastattn.simd.target import TARGET, Target
 
 I8, I16 = ir.IntType(8), ir.IntType(16)

@@ -8,7 +8,7 @@ import numpy as np
 from numba import types
 from numba.extending import intrinsic
 
-from fastattn.kernels.user_functions.states import ALL, NONE, SOME
+from fastattn.kernels.attention.arguments import ALL, NONE, SOME
 from fastattn.simd.arguments import LOG2_E
 from fastattn.simd.attention import store_byte
 from fastattn.simd.emit import F32, I64

@@ -203,3 +203,7 @@ KeyList = namedtuple("KeyList", "index first stop")
 # Some keys of a list that are read; the address of space for LANES row numbers, ``tail``; the address of a list whose
 # rows are prefetched meanwhile, and the length of that.
 ListedKeys = namedtuple("ListedKeys", "index first stop tail ahead ahead_stop")
+
+
+NO_FUNCTION = 0
+NONE, SOME, ALL = 0, 1, 2  # how many of a tile's keys its queries see; SOME may also be unknown

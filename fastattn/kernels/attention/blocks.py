@@ -7,13 +7,7 @@ import math
 
 import numpy as np
 
-from fastattn.kernels.attention.arguments import INDICES, INTEGERS, KEYS, ROWS, Scratch, Span, Tile, TilePosition
-from fastattn.kernels.attention.few import (
-    multiply_keys_of_few,
-    multiply_values_of_few,
-    prefetch_values,
-    write_indices,
-)
+from fastattn.kernels.attention.arguments import INDICES, INTEGERS, KEYS, NONE, ROWS, Scratch, Span, Tile, TilePosition
 from fastattn.kernels.attention.masks import (
     is_masked,
     mask_tile,
@@ -24,7 +18,6 @@ from fastattn.kernels.attention.masks import (
     state_of_tile,
 )
 from fastattn.kernels.attention.products import prepare_keys, prepare_queries, prepare_rows, score_keys
-from fastattn.kernels.attention.rows import scale_row, widened, write_row
 from fastattn.kernels.attention.scores import (
     LN_2,
     add_biases,
@@ -37,17 +30,23 @@ from fastattn.kernels.attention.scores import (
 )
 from fastattn.kernels.attention.tiles import (
     columns_of,
+    multiply_keys_of_few,
     multiply_values,
+    multiply_values_of_few,
     pack_keys,
     pack_values,
     prefetch_rows,
+    prefetch_values,
     row_maxima,
     row_maximum,
+    scale_row,
     take_exponentials,
     tiles_of,
+    widened,
+    write_indices,
+    write_row,
 )
-from fastattn.kernels.user_functions.rows import any_function, modify_scores
-from fastattn.kernels.user_functions.states import NONE
+from fastattn.kernels.attention.user_functions import any_function, modify_scores
 from fastattn.runtime.jit import inner
 from fastattn.simd.arguments import SIZE
 from fastattn.simd.attention import cap_row, hide_unseen

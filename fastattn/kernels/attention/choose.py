@@ -6,7 +6,6 @@ Tiles of scores, products or additive, as in blocks.py; of each row the greatest
 import numpy as np
 from numba import prange
 
-from fastattn.kernels.attention.additive_tile import add_keys, exponentiate, exponentiate_keys
 from fastattn.kernels.attention.arguments import (
     KEYS,
     LIMIT,
@@ -19,6 +18,7 @@ from fastattn.kernels.attention.arguments import (
     Tile,
 )
 from fastattn.kernels.attention.masks import seen_by_tile, seen_here
+from fastattn.kernels.attention.products import add_keys, exponentiate, exponentiate_keys
 from fastattn.kernels.attention.scores import add_bias, aligned, hide_outside, multiply_row, vectors_of
 from fastattn.kernels.attention.tiles import multiply_keys, pack_keys, row_maxima, tiles_of
 from fastattn.runtime.jit import inner, kernel

@@ -5,7 +5,7 @@ keys at a time, transposed, and their values in panels of COLUMNS columns, then 
 by register tiles, online softmax (Milakov and Gimelshein 2018) in base 2, the sum of values by register tiles (Dao
 2023, algorithm 1). The queries are multiplied by the scale and log2(e). Each row has a first key and a stop, and may
 have sinks before the first; a mask may say more (masks.py). Blocks, tiles and panels of keys that none of their rows
-sees are skipped. A sentence of a few rows reads its keys and values where they are (few.py).
+sees are skipped. A sentence of a few rows reads its keys and values where they are (tiles.py).
 
 Bits: the tile of a key depends only on its index in its own sentence, and a hidden key adds exact zeros, so a row's
 result does not depend on the batch, the blocks or the number of threads.
@@ -23,10 +23,10 @@ from numba import prange
 
 from fastattn.kernels.attention.arguments import Ahead, BatchRows, HeadMask, HeadOutputs, HeadRows, QueryRows, RowBlock
 from fastattn.kernels.attention.blocks import attend_block, cut_scratch
-from fastattn.kernels.attention.few import FEW
 from fastattn.kernels.attention.masks import seen_by
 from fastattn.kernels.attention.products import is_dot, product_head
 from fastattn.kernels.attention.scores import aligned, head_scores
+from fastattn.kernels.attention.tiles import FEW
 from fastattn.ops.attention import RaggedBatch
 from fastattn.runtime.jit import inner, kernel
 from fastattn.runtime.parts import take_part

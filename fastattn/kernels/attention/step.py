@@ -12,7 +12,7 @@ key-value cache, on other rows, whether they share keys or not, or on the number
 Reached on one Zen 4 core (AVX-512) at (128 rows, 30 keys, 8 heads of 64): 53 GFLOP/s if every 4 rows see the same keys,
 26 if all keys differ; less if they are not in the last-level cache, limited by memory.
 15 -> 51  (shared) each key and value read once for four rows
-51 -> 53, 16 -> 26  rows of the cache aligned to cache lines, an odd number of lines apart: see tables.py
+51 -> 53, 16 -> 26  rows of the cache aligned to cache lines, an odd number of lines apart: see empty_table
 258 -> 160 us a call in zh-en's steps of 48 rows, greedy, keys and values uncached: those of the next rows prefetched.
 37 -> 24 ms a call, 22 -> 11 in bfloat16 (32 rows, 4,096 keys, one thread): long rows prefetch their own later keys.
 No gain: prefetching the next head's memory, all heads of a key at once, or a short row's later keys.

@@ -1,19 +1,33 @@
 """Tiles of attention over whole sentences: packed keys and values, products with them, the online softmax between.
 
-A tile is ROWS query rows by up to KEYS keys. Addresses are in bytes.
+A tile is ROWS query rows by up to KEYS keys. Addresses are in bytes. ``like`` is an array of the type of queries, keys
+and values: float32, or uint16 for bfloat16, int16 for float16, which Numba lacks. All is computed in float32.
+
+A few rows read keys and values where they are in memory (``key`` and ``value``, the sentence's HeadRows; key s is a
+tile's first): reading them is what takes the time. The sums have the order, and so the bits, of those over packed keys
+and values: a step is a row of the whole sentence.
 """
 
 import numpy as np
+from numba import types
 
 from fastattn.kernels.attention.arguments import COLUMNS, KEYS, ROWS, VECTORS, whole_columns, whole_tiles
 from fastattn.kernels.attention.scores import multiply_row, vectors_of
-from fastattn.runtime.jit import inner
+from fastattn.runtime.jit import inner, inner_overload
 from fastattn.simd.arguments import SIZE
 from fastattn.simd.attention import make_exponentials, make_row_maxima
-from fastattn.simd.rows import prefetch_row, transpose, transpose_first
+from fastattn.simd.rows import (
+    AHEAD,
+    make_add_rows,
+    make_dot_columns,
+    prefetch_row,
+    transpose,
+    transpose_first,
+    widen_row,
+)
 from fastattn.simd.target import LANES, TARGET
-from fastattn.simd.tile import make_tile
-from fastattn.simd.vector import exp2, lane, load, load_first, load_scalar, splat, store, store_scalar
+from fastattn.simd.tile import make_tile, store_first_bfloat16, store_first_float16
+from fastattn.simd.vector import exp2, lane, load, load_first, load_scalar, splat, store, store_index, store_scalar
 
 score_tile = make_tile(ROWS, VECTORS)
 half_score_tile = make_tile(ROWS, 1)  # for the last keys if they fit
@@ -108,3 +122,92 @@ def prefetch_rows(address, step, first, stop, width):
     """Prefetch the cache lines of rows ``first`` to ``stop``."""
     for s in range(first, stop):
         prefetch_row(address + s * step, width * 4)
+
+
+@inner_overload
+def scale_row(like, source, factor, target, width):
+    """Write a row times ``factor`` as float32."""
+    if like.dtype == types.float32:
+        return lambda like, source, factor, target, width: multiply_row(source, factor, target, width)
+
+    def run(like, source, factor, target, width):
+        widen_row(like, source, target, width)
+        multiply_row(target, factor, target, width)
+
+    return run
+
+
+@inner_overload
+def widened(like, source, step, count, width, target):
+    """(address, step) of ``count`` rows as float32: the rows themselves, or those written to ``target``."""
+    if like.dtype == types.float32:
+        return lambda like, source, step, count, width, target: (source, step)
+
+    def run(like, source, step, count, width, target):
+        for n in range(count):
+            widen_row(like, source + n * step, target + n * width * 4, width)
+        return target, width * 4
+
+    return run
+
+
+@inner_overload
+def write_row(like, source, factor, target, width):
+    """Write a row of float32, in scratch of whole vectors, times ``factor`` in the type of ``like``."""
+    if like.dtype == types.float32:
+        return lambda like, source, factor, target, width: multiply_row(source, factor, target, width)
+    store_first = store_first_float16 if like.dtype == types.int16 else store_first_bfloat16
+
+    def narrow(like, source, factor, target, width):
+        multiplier = splat(factor)
+        for k in range(0, width, LANES):
+            store_first(load(source + k * 4) * multiplier, target + k * 2, min(LANES, width - k))
+
+    return narrow
+
+
+FEW = 4  # rows; more are quicker with packed keys
+VALUE_VECTORS = 4 if TARGET.rows * TARGET.vectors > FEW * 4 else 2  # of each sum, in registers
+
+dot_columns, dot_columns_of_few = make_dot_columns(1), make_dot_columns(FEW)
+add_rows, add_rows_of_few = make_add_rows(1, VALUE_VECTORS), make_add_rows(FEW, VALUE_VECTORS)
+
+
+@inner
+def write_indices(indices):
+    """Write the numbers of KEYS adjacent rows."""
+    for n in range(KEYS):
+        store_index(n, indices + n * 4)
+
+
+@inner
+def multiply_keys_of_few(like, query, count, key, s, width, span, score):
+    """Write the scores of ``count`` rows and a span of keys; the last key stands for those beyond the stop."""
+    for c in range(span.front, span.stop, LANES):
+        rows, step, keys = key.address + (s + c) * key.row_step, key.row_step, span.stop - c
+        if count == 1:
+            dot_columns(like, query, width * 4, rows, step, keys, width, score + c * 4, KEYS * 4)
+        else:
+            dot_columns_of_few(like, query, width * 4, rows, step, keys, width, score + c * 4, KEYS * 4)
+
+
+@inner
+def multiply_values_of_few(like, score, count, value, s, width, span, sums, indices):
+    """Add the values of a span, weighted by the exponentials of ``count`` rows, to their sums."""
+    step, columns = value.row_step, columns_of(width)
+    most = KEYS if step == width * like.itemsize else LANES
+    for c in range(span.front, span.stop, most):
+        rows, weight, keys = value.address + (s + c) * step, score + c * 4, min(most, span.stop - c)
+        if most == LANES:  # rows apart are nothing that the hardware's prefetcher knows
+            prefetch_values(like, rows + AHEAD * step, step, width)
+        if count == 1:
+            add_rows(like, weight, KEYS * 4, rows, step, indices, keys, width, sums, columns * 4)
+        else:
+            add_rows_of_few(like, weight, KEYS * 4, rows, step, indices, keys, width, sums, columns * 4)
+
+
+@inner
+def prefetch_values(like, rows, step, width):
+    """Prefetch LANES rows of values."""
+    for n in range(LANES):
+        prefetch_row(rows + n * step, width * like.itemsize)

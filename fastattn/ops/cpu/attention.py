@@ -12,6 +12,7 @@ from fastattn.kernels.attention.arguments import (
     INTEGERS,
     KEYS,
     LONG,
+    NO_FUNCTION,
     ROWS,
     STRIP,
     TOGETHER,
@@ -23,7 +24,6 @@ from fastattn.kernels.attention.arguments import (
     slot_layout,
     whole_columns,
 )
-from fastattn.kernels.user_functions.states import NO_FUNCTION
 from fastattn.ops.attention import Heads, KeyIndex, PositionBias, RaggedBatch
 from fastattn.runtime.arena import empty
 from fastattn.runtime.handle import kernel_named

@@ -10,8 +10,7 @@ from fastattn.runtime.arena import empty
 from fastattn.runtime.handle import kernel_named
 from fastattn.runtime.scratch import make_scratch_parts
 from fastattn.runtime.threads import current_threads
-from fastattn.simd.arguments import LINE, STAGED_ROWS, STAGED_START
-from fastattn.simd.formats import format_for, staged_block, step_block
+from fastattn.simd.arguments import LINE, STAGED_ROWS, STAGED_START, format_for, staged_block, step_block
 from fastattn.simd.target import LANES
 from fastattn.spec.quantized import QuantizedTensor, Tensor
 from fastattn.spec.rounding import bfloat16_bits, quantize

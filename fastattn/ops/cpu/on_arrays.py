@@ -5,8 +5,16 @@ from typing import Any
 import numpy as np
 
 from fastattn.kernels.arguments import WINDOW_ROWS, NodeDots, NodeTerms
-from fastattn.kernels.attention.arguments import KEYS, LIMIT, PIECE, ROWS, MaskArguments, OutputArguments, whole_columns
-from fastattn.kernels.user_functions.states import NO_FUNCTION
+from fastattn.kernels.attention.arguments import (
+    KEYS,
+    LIMIT,
+    NO_FUNCTION,
+    PIECE,
+    ROWS,
+    MaskArguments,
+    OutputArguments,
+    whole_columns,
+)
 from fastattn.ops.attention import Heads, ScoreTerms, SoftmaxOutputs, StridedArrays, Visible
 from fastattn.ops.cpu.attention import (
     DOT,
@@ -51,7 +59,7 @@ def _far(x_NHD: np.ndarray) -> np.ndarray:
     return ~((x_NHD.max(axis=(0, 2), initial=0) <= FAR) & (x_NHD.min(axis=(0, 2), initial=0) >= -FAR))
 
 
-_states = kernel_named("attention.block_states", "_states")
+_states = kernel_named("attention.masks", "_states")
 
 
 def block_states(function: object, shape: tuple[int, int, int, int], block: tuple[int, int]) -> np.ndarray:

@@ -23,7 +23,7 @@ from fastattn.runtime.handle import kernel_named
 from fastattn.runtime.recording import unrecordable
 from fastattn.runtime.scratch import make_scratch_parts
 from fastattn.runtime.threads import current_threads
-from fastattn.simd.formats import format_for
+from fastattn.simd.arguments import format_for
 from fastattn.simd.target import LANES
 from fastattn.spec.quantized import Tensor
 from fastattn.spec.rounding import bfloat16_bits

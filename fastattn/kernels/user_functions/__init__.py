@@ -1,1 +1,0 @@
-"""What kernels call of a user's functions of scores and masks."""
