@@ -42,7 +42,7 @@ def _request() -> int:
 
 
 # LLVM's list of an Arm host's features leaves out those of integer and bfloat16 products (as of LLVM 22), though the
-# CPU's name implies them in all that is compiled; so it is asked what it makes of operations that these instructions do.
+# CPU's name implies them in all that is compiled; so it is asked what it makes of operations that they do.
 # Feature -> the instruction that a function of _PROBES compiles to only if the CPU has it.
 _SIGNS = {"dotprod": "sdot", "i8mm": "usdot", "bf16": "bfcvtn"}
 _PROBES = """
