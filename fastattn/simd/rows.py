@@ -262,8 +262,8 @@ def make_dot_columns(queries: int):
 
     out[q, j] becomes the dot product of query q, ``width`` floats, and row j, ``width`` values of the type of ``table``
     (see Element), for ``queries`` queries and LANES rows from the address ``rows`` on. Only ``count`` rows are read, at
-    least 1; the last stands for those beyond. query_row, row_size and out_row are distances in bytes. Each sum is in the
-    order of the columns, as in a register tile, so it has the bits of that tile's.
+    least 1; the last stands for those beyond. query_row, row_size and out_row are distances in bytes. Each sum is in
+    the order of the columns, as in a register tile, so it has the bits of that tile's.
     """
 
     def emit_dots(element, emitter, query, query_row, rows, row_size, count, width, out, out_row):
