@@ -5,37 +5,14 @@ One file for each file of fastattn.ops.cpu. The tests compare every operation wi
 and not in tests/ because tests may import everything, and nothing imports tests.
 """
 
-from bench.operations import (
-    attention,
-    cache_rows,
-    disentangled,
-    embed,
-    matmul,
-    norm,
-    peaks,
-    pooling,
-    recurrence,
-    rotary,
-    rows,
-    select,
-    softmax,
-    tables,
-)
+from bench.operations import attention, matmul, norm, project, rows, steps
 from bench.operations.table import Operation
 
 OPERATIONS: dict[str, Operation] = {
     **matmul.TABLE,
     **attention.TABLE,
-    **disentangled.TABLE,
     **norm.TABLE,
-    **embed.TABLE,
-    **select.TABLE,
-    **peaks.TABLE,
-    **rotary.TABLE,
-    **softmax.TABLE,
-    **cache_rows.TABLE,
-    **recurrence.TABLE,
+    **project.TABLE,
     **rows.TABLE,
-    **pooling.TABLE,
-    **tables.TABLE,
+    **steps.TABLE,
 }

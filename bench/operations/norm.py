@@ -1,4 +1,4 @@
-"""Norms of rows."""
+"""Norms and the softmax of rows."""
 
 from functools import partial
 from typing import Any
@@ -45,6 +45,21 @@ def normalize_heads(rows: int, heads: int, head_width: int) -> Problem:
 
 
 AWKWARD = [Size(0, 8), Size(1, 1), Size(3, 7, True), Size(2, 16), Size(5, 129, True)]
+
+
+def softmax(rows: int, columns: int, scale: float = 1.0, hidden: bool = False) -> Problem:
+    """scale: of the scores; hidden: whether every third is -inf, and the last row nothing else."""
+    x_NS = normal(np.random.default_rng(rows * 7919 + columns), rows, columns) * np.float32(scale)
+    if hidden:
+        x_NS[:, ::3] = x_NS[-1] = -np.inf
+
+    def bind(ops: Any, a: Arrays) -> Any:
+        return lambda: (ops.softmax(a["x"]),)
+
+    work = Work(f"softmax {rows} x {columns}", FLOAT * 2.0 * rows * columns, unit=GBYTES)
+    return Problem(f"softmax-{rows}x{columns}-{scale}-{hidden}", "softmax", {"x": x_NS}, bind, work=work)
+
+
 TABLE = {
     "layer_norm": Operation(
         partial(norm, "layer_norm"),
@@ -55,5 +70,19 @@ TABLE = {
     "rms_norm": Operation(partial(norm, "rms_norm"), AWKWARD),
     "normalize_heads": Operation(
         normalize_heads, [Size(0, 1, 8), Size(1, 1, 1), Size(33, 3, 7), Size(5, 2, 16), Size(9, 4, 129)]
+    ),
+    "softmax": Operation(
+        softmax,
+        awkward=[
+            Size(0, 8),
+            Size(3, 0),
+            Size(1, 1),
+            Size(3, 7, hidden=True),
+            Size(2, 16, 1e4),
+            Size(33, 17, 10.0),
+            Size(67, 129, 30.0, hidden=True),
+        ],
+        large=[Size(2048, 512)],
+        toy=[Size(8, 16)],
     ),
 }

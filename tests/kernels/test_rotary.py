@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bench.operations.rotary import rotate
+from bench.operations.rows import rotate
 from fastattn.ops import cpu as operations
 from tests.kernels.cases import check
 

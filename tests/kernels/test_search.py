@@ -9,8 +9,8 @@ import pytest
 
 from fastattn.kernels.arguments import LEAST_ROWS
 from fastattn.ops.cpu import use_threads
-from fastattn.ops.cpu.on_arrays import nearest_rows as search
-from fastattn.ops.reference.on_arrays import nearest_rows as oracle
+from fastattn.ops.cpu.search import nearest_rows as search
+from fastattn.ops.reference.search import nearest_rows as oracle
 from fastattn.simd.arguments import QUERIES, ROWS, ROWS_OF_ONE, SIZE
 from tests import ROOT
 
@@ -149,7 +149,7 @@ BESIDE_GUARD_PAGES = """
 import ctypes, mmap
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
-from fastattn.ops.cpu.on_arrays import nearest_rows as search
+from fastattn.ops.cpu.search import nearest_rows as search
 
 N, K, PAGE = 40, 3, mmap.PAGESIZE
 libc, rng = ctypes.CDLL(None), np.random.default_rng(0)
