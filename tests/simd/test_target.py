@@ -1,10 +1,11 @@
-"""The vectors, tiles and instructions that a CPU's features choose."""
+"""The vectors, tiles and instructions that a CPU's features choose, and those that names of Arm CPUs imply."""
 
 from dataclasses import replace
 
+import llvmlite.binding as llvm
 import pytest
 
-from fastattn.simd.target import AVX, AVX2, AVX512, GENERIC, NEON, SSE, choose_target
+from fastattn.simd.target import AVX, AVX2, AVX512, GENERIC, NEON, SSE, choose_target, implied_features
 from tests.simd.assembly import BASE, TILES
 
 NARROW = ("int8", "bfloat16")
@@ -43,3 +44,29 @@ VNNI = replace(AVX512, int8="vnni")
 )
 def test_a_target_follows_the_features(architecture, features, name, expected):
     assert choose_target(architecture, features, name) == expected
+
+
+TRIPLE = "aarch64-unknown-linux-gnu"
+ALL = {"dotprod", "i8mm", "bf16"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _every_backend():
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+
+
+@pytest.mark.parametrize(
+    ("cpu", "features", "expected"),
+    [
+        ("cortex-a57", "+neon", set()),
+        ("neoverse-n1", "+neon", {"dotprod"}),
+        ("apple-m1", "", {"dotprod"}),
+        ("neoverse-v1", "+neon", ALL),
+        ("neoverse-v1", "+neon,-i8mm,-bf16", {"dotprod"}),
+        ("generic", "", set()),
+        ("generic", "+dotprod,+i8mm,+bf16", ALL),
+    ],
+)
+def test_features_that_a_name_implies(cpu, features, expected):
+    assert implied_features(TRIPLE, cpu, features) == expected
