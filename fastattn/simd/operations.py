@@ -14,7 +14,7 @@ from numba import types
 from numba.core.typing.templates import AbstractTemplate, infer_global, signature
 from numba.extending import lower_builtin
 
-from fastattn.simd import elementary, emissions
+from fastattn.simd import elementary, lanes
 from fastattn.simd.emit import EXACT, I32, I64
 from fastattn.simd.lanes import (
     FALL,
@@ -247,16 +247,16 @@ def _compare_run(builder, way: str, run: _Operand, scalar):
     return builder.icmp_signed(way, a.count(), a.splat(distance))
 
 
-_add("add", "ring", 2, LaneEmitter.add, emissions.by_builder("add"), special=_add_run)
-_add("subtract", "ring", 2, LaneEmitter.subtract, emissions.by_builder("sub"), special=_subtract_run)
-_add("multiply", "ring", 2, LaneEmitter.multiply, emissions.by_builder("mul"))
+_add("add", "ring", 2, LaneEmitter.add, lanes.by_builder("add"), special=_add_run)
+_add("subtract", "ring", 2, LaneEmitter.subtract, lanes.by_builder("sub"), special=_subtract_run)
+_add("multiply", "ring", 2, LaneEmitter.multiply, lanes.by_builder("mul"))
 _add("divide", "float", 2, LaneEmitter.divide)
 for _part, _name in enumerate(("floor_divide", "remainder")):
     _add(
         _name,
         "number",
         2,
-        lambda a, x, y, part=_part: emissions.floor_divided(a, x, y)[part],
+        lambda a, x, y, part=_part: lanes.floor_divided(a, x, y)[part],
         lambda a, x, y, part=_part: a.floor_divided(x, y)[part],
     )
 _add("power", "float", 2, elementary.power)
@@ -266,10 +266,10 @@ for _n in range(2, MOST_EXPONENT + 1):
         f"power_{_n}",
         "number",
         1,
-        emissions.repeated(LaneEmitter.multiply, _n),
-        emissions.repeated(lambda a, x, y: a.builder.mul(x, y), _n),
+        lanes.repeated(LaneEmitter.multiply, _n),
+        lanes.repeated(lambda a, x, y: a.builder.mul(x, y), _n),
     )
-_add("negative", "number", 1, emissions.negative_float, lambda a, x: a.builder.sub(a.whole(0), x))
+_add("negative", "number", 1, lanes.negative_float, lambda a, x: a.builder.sub(a.whole(0), x))
 _add(
     "absolute",
     "number",
@@ -277,9 +277,9 @@ _add(
     lambda a, x: a.call(f"llvm.fabs.v{a.lanes}f32", a.vector, x),
     lambda a, x: a.builder.select(a.builder.icmp_signed("<", x, a.whole(0)), a.builder.sub(a.whole(0), x), x),
 )
-_add("maximum", "number", 2, *emissions.extreme(">"))
-_add("minimum", "number", 2, *emissions.extreme("<"))
-_add("where", "where", 3, emissions.select, emissions.select, emissions.select)
+_add("maximum", "number", 2, *lanes.extreme(">"))
+_add("minimum", "number", 2, *lanes.extreme("<"))
+_add("where", "where", 3, lanes.select, lanes.select, lanes.select)
 for _name, _symbol in (
     ("less", "<"), ("less_equal", "<="), ("greater", ">"), ("greater_equal", ">="), ("equal", "=="),
     ("not_equal", "!="),
@@ -297,17 +297,17 @@ for _name, _symbol in (
         special=_compare_with_scalar(_symbol),
     )
 for _name, _symbol in (("bit_and", "and_"), ("bit_or", "or_"), ("bit_xor", "xor")):
-    _add(_name, "bits", 2, None, emissions.by_builder(_symbol), emissions.by_builder(_symbol))
-_add("and", "bits", 2, emissions.last_if_true, emissions.last_if_true, emissions.by_builder("and_"))
-_add("or", "bits", 2, emissions.first_if_true, emissions.first_if_true, emissions.by_builder("or_"))
-_add("shift_left", "shift", 2, None, emissions.shift_left)
-_add("shift_right", "shift", 2, None, emissions.shift_right)
-_add("invert", "bits", 1, None, lambda a, x: a.builder.xor(x, a.whole(-1)), emissions.negated)
+    _add(_name, "bits", 2, None, lanes.by_builder(_symbol), lanes.by_builder(_symbol))
+_add("and", "bits", 2, lanes.last_if_true, lanes.last_if_true, lanes.by_builder("and_"))
+_add("or", "bits", 2, lanes.first_if_true, lanes.first_if_true, lanes.by_builder("or_"))
+_add("shift_left", "shift", 2, None, lanes.shift_left)
+_add("shift_right", "shift", 2, None, lanes.shift_right)
+_add("invert", "bits", 1, None, lambda a, x: a.builder.xor(x, a.whole(-1)), lanes.negated)
 _add("truth", "truth", 1, truths=lambda a, x: x)
-_add("logical_not", "truth", 1, truths=emissions.negated)
-_add("logical_and", "truth", 2, truths=emissions.by_builder("and_"))
-_add("logical_or", "truth", 2, truths=emissions.by_builder("or_"))
-_add("logical_xor", "truth", 2, truths=emissions.by_builder("xor"))
+_add("logical_not", "truth", 1, truths=lanes.negated)
+_add("logical_and", "truth", 2, truths=lanes.by_builder("and_"))
+_add("logical_or", "truth", 2, truths=lanes.by_builder("or_"))
+_add("logical_xor", "truth", 2, truths=lanes.by_builder("xor"))
 _add("to_float", "float", 1, lambda a, x: x)
 _add("exp", "float", 1, elementary.exp)
 _add("exp2", "float", 1, elementary.exp2_of_any)
@@ -315,11 +315,11 @@ _add("log", "float", 1, elementary.log)
 _add("log2", "float", 1, elementary.log2)
 _add("tanh", "float", 1, elementary.accurate_tanh)
 _add("erf", "float", 1, elementary.erf)
-_add("sqrt", "float", 1, lambda a, x: emissions.rounded(a, "sqrt", x))
-_add("floor", "float", 1, lambda a, x: emissions.rounded(a, "floor", x))
-_add("ceil", "float", 1, lambda a, x: emissions.rounded(a, "ceil", x))
-_add("round", "float", 1, lambda a, x: emissions.rounded(a, "rint", x))
-_add("is_nan", "compare", 1, emissions.is_nan, lambda a, x: a.truth(False))
+_add("sqrt", "float", 1, lambda a, x: lanes.rounded(a, "sqrt", x))
+_add("floor", "float", 1, lambda a, x: lanes.rounded(a, "floor", x))
+_add("ceil", "float", 1, lambda a, x: lanes.rounded(a, "ceil", x))
+_add("round", "float", 1, lambda a, x: lanes.rounded(a, "rint", x))
+_add("is_nan", "compare", 1, lanes.is_nan, lambda a, x: a.truth(False))
 
 
 def _to_whole(rounding: str | None) -> Callable:
@@ -332,7 +332,7 @@ def _to_whole(rounding: str | None) -> Callable:
             return _wholes(x.kind == VECTOR, False)
         a = LaneEmitter(builder, x.kind == VECTOR)
         value = a.as_floats(*x)
-        return a.result(emissions.to_wholes(a, emissions.rounded(a, rounding, value) if rounding else value))
+        return a.result(lanes.to_wholes(a, lanes.rounded(a, rounding, value) if rounding else value))
 
     return special
 

@@ -161,14 +161,14 @@ _PACK = {"float32": _pack_float32, "bfloat16": _pack_bfloat16, "int8": _pack_int
 
 def _interleaved(values_FD: np.ndarray, panels: int, precision: str) -> tuple[np.ndarray, np.ndarray]:
     group, steps = format_for(precision).group, packed_steps(values_FD.shape[1], precision)
-    panels_PSN = _empty_panels((panels, steps, group * NR), values_FD.dtype)
+    panels_PSN = empty_on_lines((panels, steps, group * NR), values_FD.dtype)
     sums = np.zeros(panels * NR, np.int32)
     _interleave(values_FD, group, panels_PSN, sums)
     return panels_PSN, sums
 
 
-def _empty_panels(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """Not cleared, on whole cache lines: a row of a tile register is then one."""
+def empty_on_lines(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """An array, C-contiguous and of any values, that starts at a cache line: a row of a tile register is then one."""
     size = math.prod(shape) * dtype.itemsize
     room = np.empty(size + LINE - 1, np.uint8)
     first = -room.ctypes.data % LINE

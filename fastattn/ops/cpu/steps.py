@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fastattn.ops.cpu.matmul import PackedLinear
+from fastattn.ops.cpu.matmul import PackedLinear, empty_on_lines
 from fastattn.ops.cpu.project import NO_TARGETS, OutputSubset, choose
 from fastattn.ops.steps import Edits, StepRows, SubsetRows
 from fastattn.runtime.arena import empty
@@ -20,10 +20,7 @@ from fastattn.simd.arguments import LINE
 def empty_table(rows: int, width: int, dtype: np.dtype) -> np.ndarray:
     """A table [rows, W], C-contiguous, of any values, whose W is at least ``width``."""
     line = LINE // np.dtype(dtype).itemsize
-    padded = (-(-width // line) | 1) * line
-    room = np.empty(rows * padded + line, dtype)
-    start = -room.ctypes.data % LINE // room.itemsize
-    return room[start : start + rows * padded].reshape(rows, padded)
+    return empty_on_lines((rows, (-(-width // line) | 1) * line), np.dtype(dtype))
 
 
 def extend_table(table_ME: np.ndarray, rows: int) -> np.ndarray:
