@@ -26,7 +26,7 @@ PARTS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "splitting": (("text.translation", "", "split_sentences"), ("text.translation", "", "split_to_fit")),
     "tokenizing": (("text.sentencepiece", "SentencePiece", "pieces"),),
     "parts of lines": (("translation.pipeline", "Pipeline", "read_text"),),
-    "jobs": (("translation.pipeline", "Pipeline", "_job"), ("decoding.plans", "", "_numbered")),
+    "jobs": (("translation.pipeline", "Pipeline", "_job"), ("decoding.service", "", "_numbered")),
     "shortlist": (("decoding.candidates", "Candidates", "select_outputs"),),
     "encoder": (("models.encoder_decoder", "EncoderDecoder", "encode"),),
     "admission": (("decoding.worker", "", "begin"),),

@@ -5,8 +5,7 @@ from itertools import zip_longest
 from numbers import Integral
 from typing import Any, NamedTuple, TypedDict
 
-from fastattn.decoding.options import DecodingOptions, Step
-from fastattn.decoding.resolve import checkpoint_settings, resolve_options
+from fastattn.decoding.options import DecodingOptions, Step, checkpoint_settings, resolve_options
 from fastattn.errors import InputError, check_bool, check_several
 from fastattn.system.option_names import SEARCH, UnknownOptionError, what_was_meant
 from fastattn.text.translation import SPLITS, TranslationTokenizer

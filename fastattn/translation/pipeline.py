@@ -11,8 +11,7 @@ import numpy as np
 
 from fastattn.decoding.jobs import Allowance, Job, late_search
 from fastattn.decoding.options import DecodingOptions, Step
-from fastattn.decoding.plans import score_plan, search_plan
-from fastattn.decoding.service import DecodingService
+from fastattn.decoding.service import DecodingService, score_plan, search_plan
 from fastattn.errors import FastattnError, InputError, check_text
 from fastattn.scheduling.request import Plan, Request, read_ahead
 from fastattn.text.translation import Document, TranslationTokenizer, split_lines

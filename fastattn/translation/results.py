@@ -6,9 +6,9 @@ from itertools import chain
 
 import numpy as np
 
+from fastattn.decoding.candidates import normalized
 from fastattn.decoding.jobs import Hypothesis
 from fastattn.decoding.options import DecodingOptions
-from fastattn.decoding.search import normalized
 from fastattn.system.files import one_line, open_file
 from fastattn.system.records import dataclass
 from fastattn.text.translation import Line, TranslationTokenizer

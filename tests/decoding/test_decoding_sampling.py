@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fastattn.decoding.sampling import draw, sentence_key, uniform
+from fastattn.decoding.candidates import draw, sentence_key, uniform
 from fastattn.ops import cpu as operations
 from tests.decoding.searching import little_room, search
 from tests.models.tiny_models import END, START, UNK, next_log_probs, random_model, random_sources, steady_ops
