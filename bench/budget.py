@@ -28,7 +28,7 @@ PARTS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "parts of lines": (("translation.pipeline", "Pipeline", "read_text"),),
     "jobs": (("translation.pipeline", "Pipeline", "_job"), ("decoding.service", "", "_numbered")),
     "shortlist": (("decoding.candidates", "Candidates", "select_outputs"),),
-    "encoder": (("models.encoder_decoder", "EncoderDecoder", "encode"),),
+    "encoder": (("models.decoder", "EncoderDecoder", "encode"),),
     "admission": (("decoding.worker", "", "begin"),),
     "steps": (("decoding.worker", "DecodingWorker", "_step"),),
     "tokens": (("translation.results", "Presentation", "tokens"),),

@@ -8,7 +8,7 @@ import numpy as np
 
 from fastattn.loading.loaded_model import load_model
 from fastattn.loading.model_cache import Loading
-from fastattn.models.encoder_decoder import EncoderDecoder
+from fastattn.models.decoder import EncoderDecoder
 from fastattn.ops import backend
 from fastattn.printable import counted
 from fastattn.spec.checkpoint import Checkpoint

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fastattn import Translator
 from fastattn.decoding.candidates import allowed_ids
-from fastattn.models.encoder_decoder import EncoderDecoder
+from fastattn.models.decoder import EncoderDecoder
 from fastattn.models.kinds import build_model
 from fastattn.ops import cpu as operations
 from fastattn.ops import reference

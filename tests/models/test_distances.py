@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fastattn.layers.distances import LEAST, distance_numbers, log_buckets
+from fastattn.layers.attention import LEAST, distance_numbers, log_buckets
 from fastattn.models.kinds import build_model
 from fastattn.ops import cpu as operations
 from fastattn.spec.architecture import PositionSpec

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fastattn.layers.parameters import Parameters
-from fastattn.models.head import Head
+from fastattn.models.encoder import Head
 from fastattn.ops import cpu as operations
 from fastattn.ops import reference
 from fastattn.spec.architecture import HeadSpec, NormSpec

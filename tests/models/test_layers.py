@@ -6,12 +6,9 @@ import numpy as np
 import pytest
 
 from fastattn.errors import CheckpointError, InputError
-from fastattn.layers.attention import SelfAttention
+from fastattn.layers.attention import Bias, SelfAttention, alibi_slopes, position_bias, relative_buckets, rotary_tables
 from fastattn.layers.attention_inputs import WholeRows
-from fastattn.layers.attention_positions import Bias, alibi_slopes, position_bias, relative_buckets, rotary_tables
-from fastattn.layers.embedding import Embedding, sinusoid_table
-from fastattn.layers.linear import FeedForward, Linear
-from fastattn.layers.norm import Norm
+from fastattn.layers.blocks import Embedding, FeedForward, Linear, Norm, sinusoid_table
 from fastattn.layers.parameters import Parameters
 from fastattn.ops import reference
 from fastattn.ops.heads import Heads

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from fastattn.errors import CheckpointError, InputError
 from fastattn.layers.parameters import Parameters
-from fastattn.models.encoder_decoder import EncoderDecoder
+from fastattn.models.decoder import EncoderDecoder
 from fastattn.ops import cpu as operations
 from fastattn.ops import reference
 from tests.decoding.searching import score

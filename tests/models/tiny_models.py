@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from fastattn.models.encoder_decoder import EncoderDecoder
+from fastattn.models.decoder import EncoderDecoder
 from fastattn.models.kinds import build_model
 from fastattn.ops import reference
 from fastattn.ops.edits import NO_EDITS
