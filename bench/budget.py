@@ -31,10 +31,10 @@ PARTS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "encoder": (("models.decoder", "EncoderDecoder", "encode"),),
     "admission": (("decoding.worker", "", "begin"),),
     "steps": (("decoding.worker", "DecodingWorker", "_step"),),
-    "tokens": (("translation.results", "Presentation", "tokens"),),
+    "tokens": (("translation.calls", "Presentation", "tokens"),),
     "joining": (
-        ("translation.results", "Presentation", "join"),
-        ("translation.results", "Presentation", "detail"),
+        ("translation.calls", "Presentation", "join"),
+        ("translation.calls", "Presentation", "detail"),
     ),
 }
 # Step of loading -> likewise.

@@ -144,7 +144,7 @@ _BYTES = {"float32": 4, "bfloat16": 2, "int8": 1}
 
 
 def _weight_facts(checkpoint: "Checkpoint") -> Facts:
-    from fastattn.spec.precision import resolve_precision
+    from fastattn.spec.checkpoint import resolve_precision
 
     distinct = {id(tensor): tensor for tensor in checkpoint.tensors.values()}  # tied weights count once
     parameters = sum(tensor.size for tensor in distinct.values())

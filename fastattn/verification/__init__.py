@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fastattn.errors import InputError
-from fastattn.spec.checkpoint import Checkpoint
-from fastattn.spec.precision import resolve_precision
+from fastattn.spec.checkpoint import Checkpoint, resolve_precision
 from fastattn.spec.text_spec import TranslationText
 from fastattn.verification.comparison import Bounds, Comparison
 from fastattn.verification.ctranslate2_translator import CTranslate2Translator

@@ -11,9 +11,8 @@ import pytest
 
 from fastattn.cli.loading import loading
 from fastattn.ops import cpu as operations
-from fastattn.spec.checkpoint import Shortlist
-from fastattn.spec.precision import PRECISIONS
-from fastattn.translation.results import Translation
+from fastattn.spec.checkpoint import PRECISIONS, Shortlist
+from fastattn.translation.calls import Translation
 from fastattn.translation.translator import Translator
 from fastattn.weights import read
 from fastattn.weights.download.catalog import CATALOG

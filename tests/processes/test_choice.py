@@ -3,7 +3,7 @@
 import pytest
 
 from fastattn.processes.choice import LEAST_TEXTS, LEAST_THREADS, chosen_processes, rate_under_lock, sharing
-from fastattn.processes.sharing import dealt
+from fastattn.processes.pool import dealt
 
 
 def test_chunks_hold_every_text_once() -> None:

@@ -5,8 +5,7 @@ from contextlib import nullcontext
 from itertools import islice
 from typing import Any
 
-from fastattn.processes.pool import Chunk
-from fastattn.processes.sharing import stream
+from fastattn.processes.pool import Chunk, stream
 from fastattn.scheduling.request import Request
 from tests.scheduling.by_hand import SchedulerByHand
 

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from fastattn.spec.precision import resolve_precision
+from fastattn.spec.checkpoint import resolve_precision
 from fastattn.spec.quantized import QuantizedTensor
 from tests.models.encoder_cases import CASES, make_checkpoint
 from tests.models.tiny_models import random_checkpoint

@@ -9,7 +9,7 @@ import pytest
 
 from fastattn import Translator
 from fastattn.errors import CheckpointError, InputError
-from fastattn.spec.precision import PRECISIONS
+from fastattn.spec.checkpoint import PRECISIONS
 from fastattn.spec.quantized import QuantizedTensor
 from tests.models.tiny_models import random_checkpoint
 from tests.weights.ctranslate2 import writer
