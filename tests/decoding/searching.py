@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from fastattn.decoding import worker
+from fastattn.decoding import service, worker
 from fastattn.decoding.jobs import Hypothesis, Job
 from fastattn.decoding.options import DecodingOptions
 from fastattn.decoding.service import DecodingService, score_plan, search_plan
@@ -55,9 +55,9 @@ def plain(results: list[list[Hypothesis]]) -> list[list[tuple]]:
 
 
 def little_room(monkeypatch: pytest.MonkeyPatch, sentences: int, **others: float) -> None:
-    """A worker takes no more sentences at once, and of the worker's other bounds no more than these."""
+    """A worker takes no more sentences at once, and of other bounds no more than these."""
     for name, value in {"SENTENCES": sentences, "LIGHT": 1, **others}.items():
-        monkeypatch.setattr(worker, name, value)
+        monkeypatch.setattr(worker if hasattr(worker, name) else service, name, value)
 
 
 def check_company(model, order, count: int, beam: int, room: int, threads: int) -> None:

@@ -11,8 +11,16 @@ from fastattn.models.decoder import EncoderDecoder
 from fastattn.ops import cpu as operations
 from fastattn.ops import reference
 from tests.decoding.searching import score
-from tests.models.stepping import cached, full_pass, starts_of, stepped
-from tests.models.tiny_models import VARIETIES, random_checkpoint, random_model, random_sources
+from tests.models.tiny_models import (
+    VARIETIES,
+    cached,
+    full_pass,
+    random_checkpoint,
+    random_model,
+    random_sources,
+    starts_of,
+    stepped,
+)
 
 
 @pytest.mark.parametrize("variety", VARIETIES)

@@ -18,7 +18,7 @@ from fastattn.spec.architecture import POSITIONS, Alibi, Convolution, Disentangl
 from fastattn.spec.checkpoint import Checkpoint
 from tests import GOLDENS
 from tests.models.encoder_cases import CASES, EncoderCase, make_checkpoint, make_ids
-from tests.models.specs import stack_spec
+from tests.models.tiny_models import stack_spec
 
 OPS = {"kernels": operations, "reference": reference}
 

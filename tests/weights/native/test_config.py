@@ -9,9 +9,8 @@ import pytest
 from fastattn.weights import read
 from fastattn.weights.native.config import FIRST_NAMES
 from tests.encoders.classifiers import write_classifier
-from tests.models.specs import PARTS
+from tests.models.tiny_models import PARTS, random_checkpoint
 from tests.models.tiny_models import VARIETIES as TINY
-from tests.models.tiny_models import random_checkpoint
 from tests.weights.native.folders import converted, edit, encoder_model
 from tests.weights.refusals import refusal
 
