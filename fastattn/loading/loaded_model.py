@@ -164,7 +164,7 @@ def load_model(
 ) -> LoadedModel:
     """Build the model of a checkpoint.
 
-    precision    one of ``fastattn.spec.checkpoint``, "auto" too
+    precision    one of ``PRECISIONS``, "auto" too
     threads      None: all that the process may use
     loading      map the packed weights from the cache folder, or write them there; filled. None: nothing is cached
     Raises InputError for an unknown precision or number of threads, CheckpointError for weights that are not finite.

@@ -1,4 +1,4 @@
-"""Random little translation models and their naive decoding, for the tests of models and search."""
+"""Random little translation models, their passes and steps, and their naive decoding."""
 
 from types import SimpleNamespace
 from typing import Any
