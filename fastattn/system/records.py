@@ -44,7 +44,7 @@ def _represented(self: object) -> str:
 
 def _set_once(self: object, name: str, value: object) -> None:
     """Set a field that has no value yet, as ``__init__`` does; FrozenInstanceError for any other."""
-    if name in vars(self) or name not in type(self).__annotations__:
+    if name in vars(self) or name not in type(self).__dataclass_fields__:  # type: ignore[attr-defined]
         raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
     vars(self)[name] = value
 
