@@ -4,20 +4,23 @@ A model in .npz or .bin, float32, float16 or int8 for intgemm; vocabularies in .
 beside them, which names them; perhaps a lexical shortlist. (marian-dev and browsermt/marian-dev.)
 """
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from fastattn.errors import CheckpointError
+from fastattn.errors import CheckpointError, TokenizerError
+from fastattn.spec.architecture import ModelSpec
 from fastattn.spec.checkpoint import Checkpoint
+from fastattn.spec.text_spec import TranslationText
+from fastattn.text.sentencepiece import SentencePiece
+from fastattn.weights.containers.json_file import read_object, shorten
 from fastattn.weights.containers.shortlist import read_shortlist
 from fastattn.weights.folder import Directory, Folder
-from fastattn.weights.marian import bin_file, npz_file
-from fastattn.weights.marian.config import find_configurations, find_models, read_configuration
-from fastattn.weights.marian.item import SETTINGS, Item
+from fastattn.weights.marian.config import Configuration, find_configurations, find_models, read_configuration
+from fastattn.weights.marian.model_file import SETTINGS, Item, parse_bin, parse_npz
 from fastattn.weights.marian.options import read_architecture
 from fastattn.weights.marian.tensors import read_tensors
-from fastattn.weights.marian.text import INFORMATION, SENTENCEPIECE_FILES, translation_text
-from fastattn.weights.marian.yml import Value, parse_options
+from fastattn.weights.marian.yml import Value, parse_options, parse_vocabulary
 from fastattn.weights.tensor_mapping import main_precision
 
 DESCRIPTION = "Marian folder (a model in .npz or .bin, its vocabularies, config.yml or decoder.yml)"
@@ -74,9 +77,9 @@ def read(folder: Directory) -> Checkpoint:
 def _read_items(folder: Folder, name: str) -> dict[str, Item]:
     data, where = folder.read(name), folder.where(name)
     if name.endswith(".npz"):
-        return npz_file.parse(data, where)
+        return parse_npz(data, where)
     if name.endswith(".bin"):
-        return bin_file.parse(data, where)
+        return parse_bin(data, where)
     raise CheckpointError(f"{where}: a model should be an .npz or a .bin file")
 
 
@@ -87,3 +90,93 @@ def _read_settings(items: Mapping[str, Item], where: str) -> dict[str, Value]:
     if stored.dtype.name != "int8" or items[SETTINGS].multiplier is not None:
         raise CheckpointError(f"{where}: {SETTINGS} should be text in int8, is {stored.dtype.name}")
     return parse_options(stored.tobytes().rstrip(b"\0"), f"{where}: {SETTINGS}")
+
+
+END, UNKNOWN = "</s>", "<unk>"
+# Nematus's names of the first two ids.
+OLD_NAMES = {0: ("eos", END), 1: ("UNK", UNKNOWN)}
+# sentencepiece models that OPUS-MT stores next to a vocab.yml.
+SENTENCEPIECE_FILES = ("source.spm", "target.spm")
+INFORMATION = "model_info.json"  # Bergamot's
+LANGUAGES = (re.compile(r"([a-z]{2,3})-([a-z]{2,3})\b.*"), re.compile(r"model\.([a-z]{2})([a-z]{2})\..*"))
+
+
+def translation_text(folder: Folder, configuration: Configuration, spec: ModelSpec) -> TranslationText:
+    """The text; vocabularies have the length of the embedding tables; one file for both sides is shared."""
+    assert spec.encoder is not None and spec.decoder is not None
+    names = configuration.vocabularies
+    source, source_model = _read_vocabulary(folder, names[0], spec.encoder.vocabulary)
+    target, target_model = source, source_model
+    if names[0] != names[1]:
+        target, target_model = _read_vocabulary(folder, names[1], spec.decoder.vocabulary)
+    elif spec.encoder.vocabulary != spec.decoder.vocabulary:
+        raise CheckpointError(
+            f"{folder.where(names[0])}: one vocabulary for {spec.encoder.vocabulary} source and"
+            f" {spec.decoder.vocabulary} target embeddings"
+        )
+    if source_model is None and target_model is None and all(map(folder.contains, SENTENCEPIECE_FILES)):
+        source_model, target_model = (bytes(folder.read(name)) for name in SENTENCEPIECE_FILES)
+    languages = _languages(folder, configuration)
+    return TranslationText(
+        source_vocabulary=source,
+        target_vocabulary=target,
+        unk_token=UNKNOWN,
+        eos_token=END,
+        add_source_eos=True,
+        source_model=source_model,
+        target_model=target_model,
+        source_language=languages[0],
+        target_language=languages[1],
+        writes_unknowns=configuration.unknowns,
+        single_sentences=True,
+        decoding=configuration.decoding,
+    )
+
+
+def _read_vocabulary(folder: Folder, name: str, rows: int) -> tuple[tuple[str, ...], bytes | None]:
+    """(``rows`` tokens, the .spm file's bytes or None). An id without a token has ""."""
+    where = folder.where(name)
+    if name.endswith(".fsv"):
+        raise CheckpointError(f"{where}: factored vocabularies are not supported")
+    model = None
+    if name.endswith(".spm"):
+        model = bytes(folder.read(name))
+        tokens = _pieces(model, where)
+        if len(tokens) > rows:
+            raise CheckpointError(f"{where}: the embedding has {rows} rows, the vocabulary {len(tokens)} pieces")
+    elif name.endswith((".yml", ".yaml", ".json")):
+        by_id = parse_vocabulary(bytes(folder.read(name)), where)
+        # Marian ignores the rest of a larger file.
+        tokens = [by_id.get(index, "") for index in range(min(rows, max(by_id, default=-1) + 1))]
+        for index, (old, new) in OLD_NAMES.items():
+            if index < len(tokens) and tokens[index] in ("", old):
+                tokens[index] = new
+    else:
+        raise CheckpointError(f"{where}: vocabularies of this kind are not supported; supported: .spm, .yml, .json")
+    for token in (END, UNKNOWN):
+        if token not in tokens:
+            raise CheckpointError(f"{where}: the vocabulary lacks {token}")
+    return tuple(tokens + [""] * (rows - len(tokens))), model
+
+
+def _pieces(model: bytes, where: str) -> list[str]:
+    try:
+        return SentencePiece(model).vocabulary
+    except TokenizerError as error:
+        raise CheckpointError(f"{where}: {error}") from None
+
+
+def _languages(folder: Folder, configuration: Configuration) -> tuple[str, str]:
+    """The languages' codes, from INFORMATION ("en-pt-tiny") or the model's name; "" if there are none."""
+    known = [configuration.model]
+    if folder.contains(INFORMATION):
+        information = read_object(folder, INFORMATION)
+        known.insert(0, information.string("shortName", ""))
+        for name in ("modelName", "type"):
+            if information.has(name) and len(shorten(information.string(name))) < 80:
+                configuration.details["model name" if name == "modelName" else "size"] = information.string(name)
+    for text, pattern in ((text, pattern) for text in known for pattern in LANGUAGES):
+        match = pattern.fullmatch(text)
+        if match:
+            return match[1], match[2]
+    return "", ""

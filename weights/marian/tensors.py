@@ -9,7 +9,7 @@ import numpy as np
 from fastattn.errors import CheckpointError
 from fastattn.printable import first_of
 from fastattn.spec.quantized import QuantizedTensor, Tensor
-from fastattn.weights.marian.item import SETTINGS, Item
+from fastattn.weights.marian.model_file import SETTINGS, Item
 from fastattn.weights.marian.options import MarianArchitecture
 from fastattn.weights.tensor_mapping import TensorSources, check_sources, identity, make_tensors, map_tensors, sources
 

@@ -5,9 +5,19 @@ from dataclasses import replace
 from fastattn.errors import CheckpointError
 from fastattn.spec.architecture import StackSpec
 from fastattn.weights.containers.json_file import JsonObject
-from fastattn.weights.huggingface.encoders.architecture import MOST_LAYERS, Architecture, count_layers, fixed
+from fastattn.weights.huggingface.encoders.architecture import (
+    MASKED,
+    MOST_LAYERS,
+    SEQUENCE,
+    TOKENS,
+    Architecture,
+    count_layers,
+    dense_head,
+    fixed,
+    linear_head,
+    masked_head,
+)
 from fastattn.weights.huggingface.encoders.bert import EMBEDDING, IGNORED, OLD_NORM_ENDS, bert_spec
-from fastattn.weights.huggingface.encoders.heads import MASKED, SEQUENCE, TOKENS, dense_head, linear_head, masked_head
 from fastattn.weights.tensor_mapping import sources
 
 LAYER = "encoder.albert_layer_groups.#"  # a group and one of its layers

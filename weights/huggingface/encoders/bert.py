@@ -3,20 +3,18 @@
 from fastattn.spec.architecture import FeedForwardSpec, NormSpec, PositionSpec, StackSpec
 from fastattn.weights.containers.json_file import JsonObject
 from fastattn.weights.huggingface.encoders.architecture import (
-    Architecture,
-    activation,
-    count_layers,
-    even_heads,
-    fixed,
-    refuse,
-)
-from fastattn.weights.huggingface.encoders.heads import (
     MASKED,
     SEQUENCE,
     TOKENS,
+    Architecture,
+    activation,
+    count_layers,
     dense_head,
+    even_heads,
+    fixed,
     linear_head,
     masked_head,
+    refuse,
 )
 from fastattn.weights.tensor_mapping import sources
 

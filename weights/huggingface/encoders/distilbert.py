@@ -2,9 +2,20 @@
 
 from fastattn.spec.architecture import FeedForwardSpec, NormSpec, PositionSpec, StackSpec
 from fastattn.weights.containers.json_file import JsonObject
-from fastattn.weights.huggingface.encoders.architecture import Architecture, activation, count_layers, even_heads, fixed
+from fastattn.weights.huggingface.encoders.architecture import (
+    MASKED,
+    SEQUENCE,
+    TOKENS,
+    Architecture,
+    activation,
+    count_layers,
+    dense_head,
+    even_heads,
+    fixed,
+    linear_head,
+    masked_head,
+)
 from fastattn.weights.huggingface.encoders.bert import EMBEDDING
-from fastattn.weights.huggingface.encoders.heads import MASKED, SEQUENCE, TOKENS, dense_head, linear_head, masked_head
 from fastattn.weights.tensor_mapping import sources
 
 LAYERS = {

@@ -4,9 +4,17 @@ from dataclasses import replace
 
 from fastattn.spec.architecture import StackSpec
 from fastattn.weights.containers.json_file import JsonObject
-from fastattn.weights.huggingface.encoders.architecture import Architecture, fixed
+from fastattn.weights.huggingface.encoders.architecture import (
+    MASKED,
+    SEQUENCE,
+    TOKENS,
+    Architecture,
+    dense_head,
+    fixed,
+    linear_head,
+    masked_head,
+)
 from fastattn.weights.huggingface.encoders.bert import EMBEDDING, IGNORED, LAYERS, OLD_NORM_ENDS, bert_spec
-from fastattn.weights.huggingface.encoders.heads import MASKED, SEQUENCE, TOKENS, dense_head, linear_head, masked_head
 from fastattn.weights.tensor_mapping import sources
 
 TABLE = fixed(LAYERS | EMBEDDING | {"encoder.embedding_projection.*": sources("embeddings_project.*")})

@@ -3,15 +3,18 @@
 from fastattn.spec.architecture import FeedForwardSpec, LocalSpec, NormSpec, PositionSpec, Rotary, StackSpec
 from fastattn.weights.containers.json_file import JsonObject
 from fastattn.weights.huggingface.encoders.architecture import (
+    SEQUENCE,
+    TOKENS,
     Architecture,
     activation,
     count_columns,
     count_layers,
+    last_head,
+    linear_head,
     local_layers,
     refuse,
     rotary,
 )
-from fastattn.weights.huggingface.encoders.heads import SEQUENCE, TOKENS, last_head, linear_head
 from fastattn.weights.huggingface.encoders.qwen import IGNORED, llama_table, shared_heads
 from fastattn.weights.tensor_mapping import TensorSources, sources
 

@@ -3,15 +3,20 @@
 from fastattn.spec.architecture import FeedForwardSpec, NormSpec, PositionSpec, Rotary, StackSpec
 from fastattn.weights.containers.json_file import JsonObject
 from fastattn.weights.huggingface.encoders.architecture import (
+    MASKED,
+    SEQUENCE,
+    TOKENS,
     Architecture,
     activation,
     count_layers,
+    dense_head,
     even_heads,
     fixed,
+    linear_head,
+    masked_head,
     refuse,
     rotary,
 )
-from fastattn.weights.huggingface.encoders.heads import MASKED, SEQUENCE, TOKENS, dense_head, linear_head, masked_head
 from fastattn.weights.tensor_mapping import sources
 
 GATES_AND_INNER = "encoder.layer.#.mlp.up_gate_proj.weight"

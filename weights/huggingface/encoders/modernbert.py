@@ -4,6 +4,9 @@ from fastattn.errors import CheckpointError
 from fastattn.spec.architecture import FeedForwardSpec, HeadSpec, LocalSpec, NormSpec, PositionSpec, StackSpec
 from fastattn.weights.containers.json_file import JsonObject
 from fastattn.weights.huggingface.encoders.architecture import (
+    MASKED,
+    SEQUENCE,
+    TOKENS,
     Architecture,
     HeadSource,
     activation,
@@ -12,8 +15,8 @@ from fastattn.weights.huggingface.encoders.architecture import (
     fixed,
     local_layers,
     rotary,
+    tied_output,
 )
-from fastattn.weights.huggingface.encoders.heads import MASKED, SEQUENCE, TOKENS, tied_output
 from fastattn.weights.tensor_mapping import TensorSources, sources
 
 TABLE = {

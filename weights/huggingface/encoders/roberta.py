@@ -2,16 +2,16 @@
 
 from fastattn.spec.architecture import StackSpec
 from fastattn.weights.containers.json_file import JsonObject
-from fastattn.weights.huggingface.encoders.architecture import Architecture
-from fastattn.weights.huggingface.encoders.bert import EMBEDDING, IGNORED, LAYERS, OLD_NORM_ENDS, bert_spec
-from fastattn.weights.huggingface.encoders.heads import (
+from fastattn.weights.huggingface.encoders.architecture import (
     MASKED,
     SEQUENCE,
     TOKENS,
+    Architecture,
     dense_head,
     linear_head,
     masked_head,
 )
+from fastattn.weights.huggingface.encoders.bert import EMBEDDING, IGNORED, LAYERS, OLD_NORM_ENDS, bert_spec
 from fastattn.weights.tensor_mapping import TensorSources, sources
 
 HEADS = {
