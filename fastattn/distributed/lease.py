@@ -17,7 +17,7 @@ from fastattn.errors import FastattnError, StorageError
 from fastattn.system.worker_threads import start_thread
 
 if TYPE_CHECKING:
-    from fastattn.distributed.store import Store
+    from fastattn.distributed.output_stores import Store
 
 RENEWED_AFTER = 30.0  # seconds
 DEAD_AFTER = 120.0  # seconds without a renewal: three may fail

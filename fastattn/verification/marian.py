@@ -9,8 +9,8 @@ import numpy as np
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.text_spec import TranslationText
 from fastattn.verification.comparison import name_states
+from fastattn.verification.encoders import FROM_HERE
 from fastattn.verification.frameworks import blaming, framework, silence, versions
-from fastattn.verification.transformers_encoder import FROM_HERE
 
 PACKAGES = ("transformers", "torch")
 

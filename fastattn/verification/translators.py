@@ -6,6 +6,7 @@ from typing import Protocol
 
 import numpy as np
 
+from fastattn.errors import InputError
 from fastattn.loading.loaded_model import load_model
 from fastattn.loading.model_cache import Loading
 from fastattn.models.encoder_decoder import EncoderDecoder
@@ -24,6 +25,7 @@ from fastattn.verification.comparison import (
     name_states,
     worst_of_each,
 )
+from fastattn.verification.frameworks import blaming, framework, versions
 
 LONGEST = 256  # tokens of a translation, where the checkpoint has no limit of its own
 
@@ -189,3 +191,40 @@ def _compare_translations(
 
 def _named(tokens: Sequence[str], index: int) -> str:
     return tokens[index] if index < len(tokens) else "the end"
+
+
+PACKAGES = ("ctranslate2",)
+
+
+class CTranslate2Translator:
+    """CTranslate2's side of a comparison, a ``TranslatorSide``; shows no layers."""
+
+    def __init__(self, path: Path, checkpoint: Checkpoint):
+        if not isinstance(checkpoint.text, TranslationText):
+            raise InputError(f"{path}: verify compares translation models with CTranslate2, this is an encoder")
+        if path.is_file():
+            raise InputError(f"{path}: CTranslate2 reads no archives; unpack it, and verify the folder")
+        (ctranslate2,) = framework(*PACKAGES)
+        self.name = versions(*PACKAGES)
+        folder = path / "model" if checkpoint.format == "argos" else path
+        with blaming(f"{path}: CTranslate2 cannot read it"):
+            self._translator = ctranslate2.Translator(str(folder), compute_type="float32")
+
+    def source_ids(self, text: str) -> list[int] | None:
+        return None
+
+    def states(self, source: Sequence[str], target: Sequence[str]) -> Mapping[str, np.ndarray]:
+        return {}
+
+    def log_probs(self, source: Sequence[str], target: Sequence[str]) -> np.ndarray:
+        with blaming("CTranslate2 fails"):
+            (scored,) = self._translator.score_batch([list(source)], [list(target)])
+        return np.array(scored.log_probs, np.float32)
+
+    def translate(self, source: Sequence[str], beam_size: int, lengths: tuple[int, int]) -> list[str]:
+        least, most = lengths
+        with blaming("CTranslate2 fails"):
+            (found,) = self._translator.translate_batch(
+                [list(source)], beam_size=beam_size, min_decoding_length=least, max_decoding_length=most
+            )
+        return list(found.hypotheses[0])

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from fastattn.cli import batch as command
 from fastattn.cli.entry import commands
-from fastattn.distributed import batch, estimate
+from fastattn.distributed import batch
 from fastattn.distributed.batch import Summary
 
 # Of a parameter by its name: the arguments, and what the job has of them, by the name of a field or an option.
@@ -97,12 +97,12 @@ def asked(monkeypatch, encoder, tmp_path):
 
     def estimated(made, where):
         seen.update(vars(where))
-        return estimate.Estimate(blocks=1, rows=7, rate=5.0, actors=1, cores=1, seconds=1.0)
+        return batch.Estimate(blocks=1, rows=7, rate=5.0, actors=1, cores=1, seconds=1.0)
 
     calibration = tmp_path / "some.npy"
     np.save(calibration, np.array([[-2.0] * 48, [3.0] * 48], np.float32))
     monkeypatch.setattr(batch, "BatchRun", Asked)
-    monkeypatch.setattr(estimate, "estimate", estimated)
+    monkeypatch.setattr(batch, "estimate", estimated)
     monkeypatch.setattr(command, "located_name", lambda name, progress: str(encoder))
 
     def ask(kind, arguments):

@@ -6,8 +6,7 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="jobs over files need the extra fastattn[ray]")
 
-from fastattn.distributed import estimate
-from fastattn.distributed.batch import BatchRun
+from fastattn.distributed.batch import BatchRun, estimate
 from fastattn.distributed.cluster import ClusterOptions, Host
 
 
@@ -24,13 +23,13 @@ def test_the_cluster_is_the_one_of_the_job(given, variable, asked, request_for, 
         found.append(address)
         yield [Host(name, 2) for name in "abc"]
 
-    monkeypatch.setattr(estimate, "joined", joined)
-    monkeypatch.setattr(estimate, "default_threads", lambda: 1)
+    monkeypatch.setattr("fastattn.distributed.batch.joined", joined)
+    monkeypatch.setattr("fastattn.distributed.batch.default_threads", lambda: 1)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     if variable is not None:
         monkeypatch.setenv("RAY_ADDRESS", variable)
     (tmp_path / "a.txt").write_text("w1 w2\n" * 40)
     batch = BatchRun(request_for(tmp_path / "a.txt", size=24))
-    told = estimate.estimate(batch, ClusterOptions(address=given, cores=1))
+    told = estimate(batch, ClusterOptions(address=given, cores=1))
     assert (found, told.actors) == (asked, 6 if asked else 1)
     assert (told.blocks, told.rows, told.cores) == (10, 40, 1) and told.rate > 0

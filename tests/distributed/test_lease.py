@@ -9,14 +9,14 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="output in blocks needs the extra fastattn[ray]")
 
-from fastattn.distributed import lease, local_store
+from fastattn.distributed import lease, output_stores
 from fastattn.distributed.output_folder import OutputFolder
 from fastattn.errors import FastattnError, StorageError
 
 
 @pytest.fixture
 def without_locks(monkeypatch):
-    monkeypatch.setattr(local_store, "try_lock", lambda _: False)
+    monkeypatch.setattr(output_stores, "try_lock", lambda _: False)
 
 
 def leases(out):

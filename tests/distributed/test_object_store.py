@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="files of a job are read by pyarrow")
 
-from fastattn.distributed.blocks import cut, read_block
+from fastattn.distributed.formats import cut, read_block
 from fastattn.distributed.storage import filesystem, find_files, input_with
 from fastattn.errors import InputError
 

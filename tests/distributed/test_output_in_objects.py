@@ -8,9 +8,9 @@ pytest.importorskip("pyarrow", reason="output in blocks needs the extra fastattn
 
 from pyarrow import fs
 
-from fastattn.distributed import lease, object_store
-from fastattn.distributed.object_store import ObjectStore
+from fastattn.distributed import lease, output_stores
 from fastattn.distributed.output_folder import OutputFolder
+from fastattn.distributed.output_stores import ObjectStore
 from fastattn.errors import FastattnError, InputError, StorageError
 from tests.distributed.jobs import ASIDE, HOLD, RECORD, process, some_job
 
@@ -146,7 +146,7 @@ def test_a_writer_that_is_killed_leaves_no_object(url):
 
 
 def test_what_cannot_be_written_is_one_line_without_secrets(server, monkeypatch):
-    monkeypatch.setattr(object_store, "_WAITS", (0.0,))
+    monkeypatch.setattr(output_stores, "_WAITS", (0.0,))
     url = f"s3://testing:hidden@no-such-bucket/out?{server}"
     with pytest.raises(StorageError) as raised:
         OutputFolder(url, "parquet").write_block(0, b"rows", RECORD)

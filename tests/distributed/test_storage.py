@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="files of a job are read by pyarrow")
 
-from fastattn.distributed.blocks import read_block
+from fastattn.distributed.formats import read_block
 from fastattn.distributed.formats.rows import CorpusBlock
 from fastattn.distributed.storage import InputFile, filesystem, find_files, open_input
 from fastattn.errors import FastattnError, InputError

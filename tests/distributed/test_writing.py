@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fastattn.distributed.formats.rows import StringRows
-from fastattn.distributed.writing import as_file, as_json_lines, as_parquet
+from fastattn.distributed.output_folder import as_file, as_json_lines, as_parquet
 from fastattn.errors import InputError
 
 VECTORS_NE = np.random.default_rng(0).standard_normal((2, 5)).astype(np.float32)

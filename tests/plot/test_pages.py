@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import fastattn
-from fastattn.plot import colours, labels, page, picture
+from fastattn.plot import labels, page, picture
 from tests.plot.readers import HOSTILE, SVG, Reader, contrast, rectangles, sent_weights, softmax
 
 
@@ -31,7 +31,7 @@ def test_weights_of_any_size(size):
     assert largest == [size, size, size]
     np.testing.assert_allclose(found[1:] / size, [[[0, 1]], [[1, 1]]])
     told = [(colour, tooltip.split(": ")[1]) for colour, tooltip in rectangles(plot.svg)]
-    assert told == [(colours.hex_colours()[0], "0")] + [(colours.hex_colours()[255], f"{size:.4g}")] * 3
+    assert told == [(picture.hex_colours()[0], "0")] + [(picture.hex_colours()[255], f"{size:.4g}")] * 3
 
 
 def test_the_size_of_what_is_sent():

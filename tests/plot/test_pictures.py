@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import fastattn
-from fastattn.plot import bitmap, colours, labels
+from fastattn.plot import labels, picture
 from tests.plot.readers import SVG, Reader, images, rectangles, sent_weights, softmax, texts
 
 
@@ -17,12 +17,12 @@ def test_heads_share_a_scale():
     first, second = (
         {colour for colour, _ in rectangles(fastattn.plot_attention(weights).to_svg(head))} for head in (0, 1)
     )
-    assert (first, second) == ({colours.hex_colours()[128]}, {colours.hex_colours()[255]})
+    assert (first, second) == ({picture.hex_colours()[128]}, {picture.hex_colours()[255]})
 
 
 def test_nothing_but_zeros_is_dark():
     plot = fastattn.plot_attention(np.array([[0.0, -0.0]]))
-    first = colours.hex_colours()[0]
+    first = picture.hex_colours()[0]
     assert rectangles(plot.svg) == [(first, f"\u20680\u2069, \u2068{s}\u2069: 0") for s in range(2)]
     assert not sent_weights(plot.html)[0].any()
 
@@ -32,7 +32,7 @@ def test_many_cells_are_an_image_of_the_same_colours():
     plot = fastattn.plot_attention(weights)
     assert rectangles(plot.svg) == []
     for (dots, palette), head in zip(images(plot.svg), weights, strict=True):
-        np.testing.assert_array_equal(palette, colours.scale())
+        np.testing.assert_array_equal(palette, picture.scale())
         np.testing.assert_array_equal(dots, np.rint(255 * (head / weights.max()).astype(np.float64)))
 
 
@@ -49,7 +49,7 @@ def test_of_more_cells_than_pixels_the_largest_are_seen(T, S):
 
 def test_blocks_at_the_ends_may_be_smaller():
     shares = softmax(7, 11)
-    found = bitmap.largest_of_blocks(shares, 3, 4)
+    found = picture.largest_of_blocks(shares, 3, 4)
     expected = [[shares[t : t + 3, s : s + 4].max() for s in range(0, 11, 4)] for t in range(0, 7, 3)]
     np.testing.assert_array_equal(found, expected)
 
@@ -114,12 +114,12 @@ def test_panels_stand_in_even_rows():
 
 
 def test_the_scale_is_even_and_rises_in_lightness():
-    oklab = colours._evenly(colours._bezier(1024))
+    oklab = picture._evenly(picture._bezier(1024))
     steps = np.linalg.norm(np.diff(oklab, axis=0), axis=1)
     assert steps.max() / steps.min() < 1.02
     assert (np.diff(oklab[:, 0]) > 0.002).all()
-    linear = colours._linear(oklab)
+    linear = picture._linear(oklab)
     assert linear.min() >= 0 and linear.max() <= 1, "every colour is one that a screen has"
-    assert len(set(colours.hex_colours())) == 256
-    np.testing.assert_allclose(colours._linear(np.array([[1.0, 0, 0]])), [[1, 1, 1]], atol=1e-6)  # OKLab's white
-    np.testing.assert_allclose(colours._linear(np.array([[0.62796, 0.22486, 0.12585]])), [[1, 0, 0]], atol=1e-4)
+    assert len(set(picture.hex_colours())) == 256
+    np.testing.assert_allclose(picture._linear(np.array([[1.0, 0, 0]])), [[1, 1, 1]], atol=1e-6)  # OKLab's white
+    np.testing.assert_allclose(picture._linear(np.array([[0.62796, 0.22486, 0.12585]])), [[1, 0, 0]], atol=1e-4)

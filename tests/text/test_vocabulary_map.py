@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastattn.errors import CheckpointError
-from fastattn.text.vocabulary_map import VocabularyMap
+from fastattn.text.translation import VocabularyMap
 from fastattn.translation.translator import Translator
 from fastattn.weights import read
 from fastattn.weights.download.hub import needed

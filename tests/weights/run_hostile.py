@@ -19,7 +19,7 @@ from fastattn.errors import FastattnError
 from fastattn.spec.text_spec import TranslationText
 from fastattn.text.huggingface import HuggingFaceTokenizer
 from fastattn.text.sentencepiece import SentencePiece
-from fastattn.text.vocabulary_map import VocabularyMap
+from fastattn.text.translation import VocabularyMap
 from fastattn.weights.containers import pytorch, safetensors
 from fastattn.weights.containers.shortlist import read_shortlist
 from fastattn.weights.ctranslate2.file import parse as parse_ctranslate2

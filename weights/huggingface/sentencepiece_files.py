@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fastattn.errors import CheckpointError, TokenizerError
-from fastattn.text.protobuf import read_bytes, read_fields, read_int
-from fastattn.text.spm_file import check_spm
+from fastattn.text.sentencepiece import check_spm, read_bytes, read_fields, read_int
 from fastattn.weights.containers.json_file import JsonObject, first_repeated, shorten
 from fastattn.weights.folder import Folder
 from fastattn.weights.huggingface.vocabulary_files import (

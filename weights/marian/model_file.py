@@ -92,7 +92,11 @@ def is_model(start: bytes) -> bool:
 
 
 def parse_bin(data: memoryview, where: str) -> dict[str, Item]:
-    """Read a whole .bin; raises CheckpointError, which names ``where``, if it is malformed or not supported."""
+    """Read a whole .bin; raises CheckpointError, which names ``where``, if it is malformed or not supported.
+
+    u64 version, u64 n, n x u64 {bytes of the name with its NUL, type, rank, bytes of the data}, the names, the shapes
+    (i32), u64 offset and as many bytes of padding, the concatenated data. (marian-dev, src/common/binary.cpp.)
+    """
     reader = ByteReader(data, where)
     version = reader.number("Q", "version")
     if version == ENCRYPTED:

@@ -1,4 +1,4 @@
-"""A job's output in a folder of the system: files that appear whole, and a lock that ends with its process."""
+"""Where a job's output goes: a folder of the system or an object store, as an output folder asks of either."""
 
 import contextlib
 import errno
@@ -6,13 +6,135 @@ import hashlib
 import os
 import socket
 import stat
+import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import BinaryIO, cast
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, BinaryIO, Protocol, cast
 
 from fastattn.distributed.lease import LEASES, hold_lease
-from fastattn.distributed.store import Buffer, StoredFile, naming_failures
 from fastattn.errors import FastattnError, InputError, StorageError
 from fastattn.system.atomic_files import abandon, begin, finish, sweep, try_lock, unlock
+from fastattn.system.records import dataclass
+
+Buffer = Any  # bytes, or what else has a buffer of bytes
+
+
+@dataclass(frozen=True)
+class StoredFile:
+    """A file of a listing: its bytes, and when it was written by the store's own clock, in ns."""
+
+    size: int
+    modified: int
+
+
+class Store(Protocol):
+    """Files by their paths below one folder, with "/" between names. All methods raise StorageError.
+
+    hold    one process at a time, within ``room``; makes the folders, and deletes what killed writers left; yields a
+            function that raises StorageError where the room is not held any more
+    read    the contents, or the first ``most`` bytes of them; None where there is no such file
+    write   a file that appears whole or not at all, in the place of one that is there
+    delete  a file, if it is there
+    size    of a file, in bytes; None where there is no such file
+    intact  whether a file of the right size still has this SHA-256; a store that checks what it keeps is not asked
+    list    what is in a folder, folders too, by name; nothing where there is none
+    """
+
+    name: str
+
+    def hold(self, room: str, folders: Sequence[str]) -> AbstractContextManager[Callable[[], None]]: ...
+    def read(self, path: str, most: int) -> bytes | None: ...
+    def write(self, path: str, data: Buffer) -> None: ...
+    def delete(self, path: str) -> None: ...
+    def size(self, path: str) -> int | None: ...
+    def intact(self, path: str, digest: str) -> bool: ...
+    def list(self, folder: str) -> dict[str, StoredFile]: ...
+
+
+_LONGEST = 300  # characters of a store's own message
+
+
+@contextmanager
+def naming_failures(store: Store, verb: str, path: str) -> Iterator[None]:
+    """Turn an error of the system or of pyarrow inside, which is an OSError or a ValueError, into one of one line."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or " ".join(str(error).split())[:_LONGEST]
+        raise StorageError(f"cannot {verb} {store.name}{'/' * bool(path)}{path}: {reason}") from error
+
+
+# pyarrow's types of file systems in which a file that is being written does not show under its name.
+_WHOLE = ("s3", "gcs", "abfs")
+_WAITS = (1.0, 4.0)  # seconds before a write is tried again
+
+
+class ObjectStore:
+    """A Store in the objects below a path; ``name`` is the URL in messages."""
+
+    def __init__(self, filesystem: Any, path: str, name: str):
+        if filesystem.type_name not in _WHOLE:
+            raise InputError(
+                f"cannot write {name}: {filesystem.type_name} may show files that are half written; "
+                f"name a folder or an object store ({', '.join(_WHOLE)})"
+            )
+        self.name = name
+        self._filesystem = filesystem
+        self._path = path.rstrip("/")
+
+    @contextlib.contextmanager
+    def hold(self, room: str, folders: Sequence[str]) -> Iterator[Callable[[], None]]:
+        """Hold a lease. There is nothing to make and nothing to sweep: folders are names, unfinished objects none."""
+        with hold_lease(self, room) as check:
+            yield check
+
+    def read(self, path: str, most: int) -> bytes | None:
+        with naming_failures(self, "read", path):
+            try:
+                with self._filesystem.open_input_stream(f"{self._path}/{path}") as stream:
+                    data: bytes = stream.read(most)
+                    return data
+            except FileNotFoundError:
+                return None
+
+    def write(self, path: str, data: Buffer) -> None:
+        """Write an object in one go: a stream that is closed early, or forgotten, would keep half of it.
+
+        What fails is tried again: a job of many hosts ends with the first that cannot write.
+        """
+        for wait in (*_WAITS, None):
+            try:
+                with naming_failures(self, "write", path):
+                    stream = self._filesystem.open_output_stream(f"{self._path}/{path}")
+                    stream.write(data)
+                    stream.close()
+                return
+            except StorageError:
+                if wait is None:
+                    raise
+                time.sleep(wait)
+
+    def delete(self, path: str) -> None:
+        with naming_failures(self, "delete", path), contextlib.suppress(FileNotFoundError):
+            self._filesystem.delete_file(f"{self._path}/{path}")
+
+    def size(self, path: str) -> int | None:
+        with naming_failures(self, "read", path):
+            size: int | None = self._filesystem.get_file_info(f"{self._path}/{path}").size
+        return size
+
+    def intact(self, path: str, digest: str) -> bool:
+        """True: object stores keep checksums of their own, and all the output would pass through the network."""
+        return True
+
+    def list(self, folder: str) -> dict[str, StoredFile]:
+        from pyarrow.fs import FileSelector
+
+        listed = f"{self._path}/{folder}" if folder else self._path
+        with naming_failures(self, "read", folder):
+            found = self._filesystem.get_file_info(FileSelector(listed, allow_not_found=True))
+        return {info.base_name: StoredFile(info.size or 0, info.mtime_ns or 0) for info in found}
+
 
 _LOCK = "lock"
 _CHUNK = 1 << 20  # bytes that are read at once for a digest
