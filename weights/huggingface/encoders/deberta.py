@@ -145,4 +145,4 @@ HEADS = {
     TOKENS: linear_head("each", "classifier"),
     MASKED: HeadSource(PREDICTIONS.spec, _predictions, labelled=False),
 }
-ARCHITECTURE = Architecture(_spec, _table, ("deberta.",), IGNORED, renamed=OLD_NORM_ENDS, heads=HEADS, unused=_unused)
+DEBERTA = Architecture(_spec, _table, ("deberta.",), IGNORED, renamed=OLD_NORM_ENDS, heads=HEADS, unused=_unused)
