@@ -20,10 +20,10 @@ from fastattn.verification.encoders import (
     TransformersEncoder,
     compare_encoders,
 )
-from fastattn.verification.marian import MarianTranslator
 from fastattn.verification.translators import (
     CTranslate2Translator,
     FastattnTranslator,
+    MarianTranslator,
     TranslatorSide,
     compare_translators,
 )
