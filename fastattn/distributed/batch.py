@@ -13,8 +13,7 @@ from fastattn.distributed.cluster import ClusterOptions, Host, address_of, joine
 from fastattn.distributed.driver import run_blocks
 from fastattn.distributed.extra import import_pyarrow, import_ray
 from fastattn.distributed.formats import block_bytes, cut, read_block
-from fastattn.distributed.formats.lines import line_number
-from fastattn.distributed.formats.rows import CorpusBlock
+from fastattn.distributed.formats.blocks import CorpusBlock, line_number
 from fastattn.distributed.job import CorpusJob
 from fastattn.distributed.model_source import check_reach, digest_of, source_of
 from fastattn.distributed.output_folder import OutputFolder, as_file, names_in, part_name, refuse_twice

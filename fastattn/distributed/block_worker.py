@@ -17,7 +17,7 @@ import numpy as np
 from fastattn._version import VERSION
 from fastattn.distributed.extra import import_pyarrow
 from fastattn.distributed.formats import read_block
-from fastattn.distributed.formats.rows import BlockRows, CorpusBlock
+from fastattn.distributed.formats.blocks import BlockRows, CorpusBlock
 from fastattn.distributed.job import CorpusJob
 from fastattn.distributed.model_source import ModelSource, on_this_host
 from fastattn.distributed.output_folder import OutputFolder, as_file

@@ -16,7 +16,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from typing import TYPE_CHECKING, Any
 
 from fastattn.distributed.extra import import_pyarrow
-from fastattn.distributed.formats.rows import BlockRows
+from fastattn.distributed.formats.blocks import BlockRows
 from fastattn.distributed.job import CorpusJob, is_count, is_text, parse_object
 from fastattn.distributed.output_stores import Buffer, LocalStore, ObjectStore, Store
 from fastattn.distributed.storage import filesystem, public

@@ -307,7 +307,7 @@ def test_the_first_fault_is_that_of_the_input_with_its_line(name, size, request_
     first = next(why for _, rows in found for _, why in sorted(rows.faults.items()))
     assert first.startswith(f"{path}, ")
     assert job.first_fault(summary) == (f"line {line} of {first}" if line else first)
-    monkeypatch.setattr("fastattn.distributed.formats.lines._MOST_COUNTED", -1)
+    monkeypatch.setattr("fastattn.distributed.formats.blocks._MOST_COUNTED", -1)
     assert job.first_fault(summary) == first
     path.unlink()
     assert job.first_fault(summary) == first

@@ -5,7 +5,7 @@ from itertools import islice
 from typing import Protocol
 
 from fastattn.distributed.formats import csv, json_lines, parquet, text
-from fastattn.distributed.formats.rows import BlockRows, CorpusBlock
+from fastattn.distributed.formats.blocks import BlockRows, CorpusBlock
 from fastattn.distributed.storage import InputFile
 from fastattn.errors import InputError, check_count
 from fastattn.system.worker_threads import map_in_threads

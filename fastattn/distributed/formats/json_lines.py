@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fastattn.distributed.extra import import_pyarrow
-from fastattn.distributed.formats.lines import ByteLines, even_parts, lines_of
-from fastattn.distributed.formats.rows import BlockRows, CorpusBlock, checked
+from fastattn.distributed.formats.blocks import BlockRows, ByteLines, CorpusBlock, checked, even_parts, lines_of
 from fastattn.distributed.storage import InputFile, open_input, public
 from fastattn.errors import InputError, described
 from fastattn.printable import first_of, json_escaped

@@ -13,8 +13,7 @@ from fastattn.weights.download import connections
 from fastattn.weights.download.package_index import PackageIndex
 from fastattn.weights.download.pip_settings import PipSettings
 from fastattn.weights.download.transport import TransportError
-from tests.weights.download.index_client import ANCHOR, FILE, failures_of, fetch, find, listing
-from tests.weights.download.index_server import JSON
+from tests.weights.download.index_server import ANCHOR, FILE, JSON, failures_of, fetch, find, listing
 
 pytestmark = pytest.mark.usefixtures("isolated")
 

@@ -9,8 +9,7 @@ import pytest
 from fastattn.weights.download import hub
 from fastattn.weights.download.hub import NeededFiles, is_hub_name, licence, needed
 from tests.weights.containers.safetensors_writer import random_bert, safetensors_bytes, write_sentence_transformer
-from tests.weights.download.hub_client import command, fails, files_of, run
-from tests.weights.download.hub_server import COMMIT, LATER, HubServer
+from tests.weights.download.hub_server import COMMIT, LATER, HubServer, command, fails, files_of, run
 from tests.weights.huggingface.marian_cases import CASES, write_model
 
 MARIAN, BERT, OTHER = "Some-Lab/opus-mt-en-pt", "some-lab/all_bert.v2", "some-lab/no-weights"

@@ -12,8 +12,7 @@ from fastattn.weights.native.convert import write as write_native
 from tests.weights.containers.safetensors_writer import random_bert, write_bert, write_sentence_transformer
 from tests.weights.ctranslate2 import writer as ctranslate2_writer
 from tests.weights.ctranslate2.argos_writer import METADATA, pack
-from tests.weights.download.hub_client import command, fails, files_of, run
-from tests.weights.download.hub_server import HubServer
+from tests.weights.download.hub_server import HubServer, command, fails, files_of, run
 from tests.weights.huggingface.marian_cases import CASES, write_model
 from tests.weights.marian import writer as marian_writer
 

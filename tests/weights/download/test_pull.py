@@ -18,8 +18,7 @@ from fastattn.weights import download
 from fastattn.weights.download import catalog
 from fastattn.weights.download import pull as pull_module
 from fastattn.weights.download.pull import pull, pull_entry
-from tests.weights.download.index_client import FILE
-from tests.weights.download.index_server import JSON, entry_of, tarred, zipped
+from tests.weights.download.index_server import FILE, JSON, entry_of, tarred, zipped
 
 pytestmark = pytest.mark.usefixtures("isolated")
 
