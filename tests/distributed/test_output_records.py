@@ -6,11 +6,12 @@ import subprocess
 import sys
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 pytest.importorskip("pyarrow", reason="output in blocks needs the extra fastattn[ray]")
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from fastattn.distributed import output_folder
 from fastattn.distributed.formats.blocks import StringRows

@@ -13,8 +13,9 @@ from fastattn.spec.architecture import ModelSpec, StackSpec
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.text_spec import EncoderText, TranslationText
 from fastattn.weights.containers.json_file import JsonObject, read_json, read_object, read_optional, shorten
-from fastattn.weights.ctranslate2.file import ModelFile, Variable, link_scales, parse, read_tensors
+from fastattn.weights.ctranslate2.file import ModelFile, Variable, link_scales, parse
 from fastattn.weights.ctranslate2.spec import Attributes, find_unsupported, read_stack
+from fastattn.weights.ctranslate2.tensors import read_tensors
 from fastattn.weights.folder import Folder
 from fastattn.weights.tensor_mapping import main_precision
 

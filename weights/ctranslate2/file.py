@@ -4,27 +4,15 @@ Every count and size is checked against the bytes that remain before anything is
 """
 
 import math
-import re
 import struct
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from fastattn.errors import CheckpointError
-from fastattn.spec.architecture import ModelSpec
 from fastattn.spec.quantized import QuantizedTensor, Tensor
 from fastattn.system.lazy import lazy
 from fastattn.weights.containers.byte_reader import ByteReader
-from fastattn.weights.ctranslate2.spec import Attributes
-from fastattn.weights.tensor_mapping import (
-    FirstRow,
-    TensorSources,
-    canonical_sources,
-    check_sources,
-    make_tensors,
-    zeros,
-)
 
 NEWEST_VERSION = 6
 LONGEST_NAME = 1024
@@ -213,98 +201,3 @@ def _reciprocals(variable: Variable) -> np.ndarray:
     if not (values > SMALLEST_SCALE).all():
         raise CheckpointError(f"{scale.name} should be above {SMALLEST_SCALE} everywhere")
     return np.float32(1) / values.reshape(rows + (1,) * (variable.stored.ndim - len(rows)))
-
-
-NAME = re.compile(r"(encoder|decoder)/(?:(layer)_(\d+)/)?(.+)/(gamma|beta|weight|bias)")
-ENDS = {"gamma": "weight", "beta": "bias", "weight": "weight", "bias": "bias"}
-STACK_PARTS = {
-    "embeddings": "embedding",
-    "embeddings_0": "embedding",
-    "layernorm_embedding": "embedding_norm",
-    "layer_norm": "final_norm",
-    "projection": "projection",
-}
-LAYER_PARTS = {
-    "self_attention/layer_norm": "self_attention.norm",
-    "self_attention/linear_0": "self_attention.qkv",
-    "self_attention/linear_1": "self_attention.output",
-    "attention/layer_norm": "cross_attention.norm",
-    "attention/linear_0": "cross_attention.query",
-    "attention/linear_1": "cross_attention.key_value",
-    "attention/linear_2": "cross_attention.output",
-    "ffn/layer_norm": "feed_forward.norm",
-    "ffn/linear_0": "feed_forward.inner",
-    "ffn/linear_0_noact": "feed_forward.inner_linear",
-    "ffn/linear_1": "feed_forward.outer",
-}
-OTHERS = {
-    f"{stack}/{theirs}": f"{stack}.{ours}"
-    for stack in ("encoder", "decoder")
-    for theirs, ours in {
-        "position_encodings/encodings": "positions",
-        # All layers use the first layer's table, as in T5.
-        "layer_0/self_attention/relative_attention_bias": "relative_bias",
-    }.items()
-}
-TOKEN_TYPES = "encoder/embeddings_1/weight"
-AROUND_ONE = "layer_norm_use_residual"  # beside a norm's gamma
-# Last parts of the names of variables that are read elsewhere or belong to another variable.
-NO_TENSORS = Attributes.NAMES | {"weight_scale", "relative_attention_bias", "relative_attention_max_distance"}
-
-
-def read_tensors(variables: Mapping[str, Variable], spec: ModelSpec, where: str) -> dict[str, Tensor]:
-    """The canonical tensors; raises one CheckpointError for all that are missing, left over or misshapen."""
-    named = _named(variables)
-    parts = {name: _with_bias_of_zeros(name, part) for name, part in canonical_sources(spec).items()}
-    for name in _norms_around_one(variables):
-        if name in parts:
-            parts[name] = replace(parts[name], offset=1.0)
-    types = variables.get(TOKEN_TYPES)
-    if types is not None and types.shape[0]:  # all tokens are of type 0, so its row is added to the positions
-        assert spec.encoder is not None
-        row = FirstRow(TOKEN_TYPES, types.shape[0], spec.encoder.embedding_scale)
-        parts["encoder.positions"] = replace(parts["encoder.positions"], plus=row)
-        named[TOKEN_TYPES] = types
-    check_sources(parts, named, where, "tensors do not fit the architecture")
-    return make_tensors(parts, named)
-
-
-def _named(variables: Mapping[str, Variable]) -> dict[str, Variable]:
-    """The weights by canonical name; those without one keep their own, to be reported."""
-    named = {}
-    for name, variable in variables.items():
-        canonical = _canonical_name(name)
-        if canonical is not None:
-            named[canonical] = variable
-        # An encoder's output does not need the pooler.
-        elif name.rpartition("/")[2] not in NO_TENSORS and not name.startswith("pooler_") and name != TOKEN_TYPES:
-            named[name] = variable
-    return named
-
-
-def _canonical_name(name: str) -> str | None:
-    if name in OTHERS:
-        return OTHERS[name]
-    match = NAME.fullmatch(name)
-    if match is None:
-        return None
-    stack, layer, number, part, end = match.groups()
-    known = LAYER_PARTS if layer else STACK_PARTS
-    if part not in known:
-        return None
-    scope = f"{stack}.layers.{int(number)}" if layer else stack
-    return f"{scope}.{known[part]}.{ENDS[end]}"
-
-
-def _with_bias_of_zeros(name: str, part: TensorSources) -> TensorSources:
-    """The part, with zeros for a missing bias: a StackSpec has one flag for the biases of all linear layers."""
-    is_optional = name.endswith(".bias") and ".layers." in name and not name.endswith(".norm.bias")
-    return replace(part, absent=zeros) if is_optional else part
-
-
-def _norms_around_one(variables: Mapping[str, Variable]) -> list[str]:
-    """The canonical names of the weights of norms that multiply by (1 + gamma)."""
-    norms = {
-        name: variables.get(name.removesuffix("gamma") + AROUND_ONE) for name in variables if name[-6:] == "/gamma"
-    }
-    return [_canonical_name(name) or "" for name, flag in norms.items() if flag is not None and flag.scalar()]
