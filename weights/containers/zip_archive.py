@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
 from fastattn.errors import CheckpointError
-from fastattn.weights.containers.byte_reader import ByteReader
+from fastattn.weights.containers import ByteReader
 from fastattn.weights.containers.json_file import shorten
 
 # Weights compress to about 0.9, vocabularies and shortlists to 0.2; a file that unpacks to more than this is an attack.

@@ -98,7 +98,7 @@ def _model_info(name: str) -> Any:
     import huggingface_hub
     from huggingface_hub.errors import HfHubHTTPError
 
-    from fastattn.weights.download.connections import wait_before  # with the network's modules
+    from fastattn.weights.download.transport import wait_before  # with the network's modules
 
     api = huggingface_hub.HfApi(library_name="fastattn", library_version=VERSION)
     attempt = 0
