@@ -10,7 +10,6 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
 from typing import Any, BinaryIO, Protocol, cast
 
 from fastattn.distributed.job import parse_object
@@ -139,7 +138,7 @@ class Store(Protocol):
 
     name: str
 
-    def hold(self, room: str, folders: Sequence[str]) -> AbstractContextManager[Callable[[], None]]: ...
+    def hold(self, room: str, folders: Sequence[str]) -> contextlib.AbstractContextManager[Callable[[], None]]: ...
     def read(self, path: str, most: int) -> bytes | None: ...
     def write(self, path: str, data: Buffer) -> None: ...
     def delete(self, path: str) -> None: ...
@@ -151,7 +150,7 @@ class Store(Protocol):
 _LONGEST = 300  # characters of a store's own message
 
 
-@contextmanager
+@contextlib.contextmanager
 def naming_failures(store: Store, verb: str, path: str) -> Iterator[None]:
     """Turn an error of the system or of pyarrow inside, which is an OSError or a ValueError, into one of one line."""
     try:
