@@ -39,7 +39,7 @@ PARTS: dict[str, tuple[tuple[str, str, str], ...]] = {
 }
 # Step of loading -> likewise.
 LOADING: dict[str, tuple[tuple[str, str, str], ...]] = {
-    "finding the folder": (("weights.download.catalog", "", "resolve"),),
+    "finding the folder": (("weights.download", "", "resolve"),),
     "beginning with sentencepiece": (("translation.translator", "", "begin_models"),),
     "what is kept of the checkpoint": (("loading.model_cache", "", "_find"),),
     "reading the checkpoint": (("loading.model_cache", "", "_read"),),

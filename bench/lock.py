@@ -85,10 +85,9 @@ class Model:
 
     def reads(self, texts: list[str], mode: str) -> tuple[float, int]:
         """(bytes that a sentence has read from memory, if no cache keeps any of a step; weights of the layers)."""
-        from fastattn.weights import read
-        from fastattn.weights.download import catalog
+        from fastattn.weights import download, read
 
-        matrices = {name: t.size for name, t in read(catalog.resolve(self._name)).tensors.items() if len(t.shape) == 2}
+        matrices = {name: t.size for name, t in read(download.resolve(self._name)).tensors.items() if len(t.shape) == 2}
         layers = {
             part: sum(size for name, size in matrices.items() if name.startswith(part + ".layers"))
             for part in ("encoder", "decoder")

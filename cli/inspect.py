@@ -51,10 +51,9 @@ def print_facts(facts: Iterable[tuple[str, str]]) -> None:
 
 
 def _checkpoint_facts(model: str) -> Facts:
-    from fastattn.weights import read
-    from fastattn.weights.download import catalog
+    from fastattn.weights import download, read
 
-    path = catalog.resolve(model)
+    path = download.resolve(model)
     checkpoint = read(path)
     yield "checkpoint", str(path)
     yield from _origin_facts(path)

@@ -16,7 +16,7 @@ from fastattn.processes.choice import Sharing, sharing
 from fastattn.spec.checkpoint import Checkpoint, resolve_precision
 from fastattn.system.option_names import MODEL, explains_options
 from fastattn.system.records import dataclass
-from fastattn.weights.download import catalog
+from fastattn.weights import download
 
 _Self = TypeVar("_Self", bound="ModelBase")
 
@@ -60,7 +60,7 @@ class ModelBase:
         check_device(device)
         if processes is not None and check_count("processes", processes) > 1 and not self._takes_processes:
             raise InputError(f"{type(self).__name__} computes in this process alone: processes should be 1 or None")
-        folder = catalog.resolve(path)
+        folder = download.resolve(path)
         self._begin(folder)
 
         def build(checkpoint: Checkpoint, loading: Loading) -> None:

@@ -193,7 +193,7 @@ def test_a_warning_is_one_line_and_comes_once(model, monkeypatch):
             warnings.warn("the checkpoint wants\n what nobody has", stacklevel=2)
         return Path(path)
 
-    monkeypatch.setattr("fastattn.weights.download.catalog.resolve", warn)
+    monkeypatch.setattr("fastattn.weights.download.resolve", warn)
     before = warnings.showwarning
     for _ in range(2):
         with warnings.catch_warnings():

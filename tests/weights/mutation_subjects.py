@@ -1,4 +1,4 @@
-"""How every file that is read is put to use, sound or damaged: what test_mutations.py damages."""
+"""How every file that is read is put to use, sound or damaged: what test_hostile.py damages."""
 
 import gzip
 import random

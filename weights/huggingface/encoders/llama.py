@@ -1,19 +1,32 @@
-"""Qwen 3 and Qwen 2 (Yang 2025, 2024) as encoders: mostly causal, rotary positions, gates, shared key heads."""
+"""Encoders made of decoders whose tensors are named as Llama's: rotary positions, gates, shared key heads."""
 
 from fastattn.errors import CheckpointError
-from fastattn.spec.architecture import AttentionSpec, FeedForwardSpec, LocalSpec, NormSpec, PositionSpec, StackSpec
+from fastattn.spec.architecture import (
+    AttentionSpec,
+    FeedForwardSpec,
+    LocalSpec,
+    NormSpec,
+    PositionSpec,
+    Rotary,
+    StackSpec,
+)
 from fastattn.weights.containers.json_file import JsonObject
 from fastattn.weights.huggingface.encoders.architecture import (
+    SEQUENCE,
+    TOKENS,
     Architecture,
     activation,
     count_columns,
     count_layers,
+    last_head,
+    linear_head,
     local_layers,
     refuse,
     rotary,
 )
-from fastattn.weights.huggingface.encoders.heads import SEQUENCE, TOKENS, last_head, linear_head
 from fastattn.weights.tensor_mapping import TensorSources, sources
+
+# Qwen 3 and Qwen 2 (Yang 2025, 2024) as encoders: mostly causal, rotary positions, gates, shared key heads.
 
 TABLE = {
     "encoder.embedding.weight": sources("embed_tokens.weight"),
@@ -29,9 +42,9 @@ TABLE = {
 }
 # Biases are attention's alone.
 NO_BIASES = {f"encoder.layers.#.feed_forward.{name}.bias": sources(None) for name in ("inner", "inner_linear", "outer")}
-NO_OUTPUT_BIAS = {"encoder.layers.#.self_attention.output.bias": sources(None)}
+QWEN_NO_OUTPUT_BIAS = {"encoder.layers.#.self_attention.output.bias": sources(None)}
 IGNORED = ("lm_head.", "score.", "rotary_emb.")
-HEADS = {SEQUENCE: last_head("score"), TOKENS: linear_head("each", "score")}
+QWEN_HEADS = {SEQUENCE: last_head("score"), TOKENS: linear_head("each", "score")}
 
 
 def shared_heads(
@@ -59,7 +72,7 @@ def llama_table(spec: StackSpec) -> dict[str, TensorSources]:
     return TABLE | {"encoder.layers.#.self_attention.qkv.*": qkv} | (NO_BIASES if spec.biases else {})
 
 
-def _is_causal(config: JsonObject) -> bool:
+def _qwen_is_causal(config: JsonObject) -> bool:
     """Whether config.json says so; a model with its own code, as gte-Qwen2's, may look both ways and not say so."""
     if config.nested("auto_map").has("AutoModel") and not config.has("is_causal"):
         raise CheckpointError(
@@ -68,9 +81,9 @@ def _is_causal(config: JsonObject) -> bool:
     return config.boolean("is_causal", True)
 
 
-def _spec(config: JsonObject) -> StackSpec:
+def _qwen_spec(config: JsonObject) -> StackSpec:
     refuse(config, use_bidirectional_attention=False)  # which transformers ignores, and remote code follows
-    second, causal = config.string("model_type") == "qwen2", _is_causal(config)
+    second, causal = config.string("model_type") == "qwen2", _qwen_is_causal(config)
     layers, attention = count_layers(config), shared_heads(config, 32, 0 if second else 128, head_norms=not second)
     local: tuple[int, ...] = ()
     window = 0
@@ -93,20 +106,88 @@ def _spec(config: JsonObject) -> StackSpec:
         ),
         biases=second or config.boolean("attention_bias", False),
         causal=causal,
-        local=_local(local, window, causal),
+        local=_qwen_local(local, window, causal),
     )
 
 
-def _local(layers: tuple[int, ...], window: int, causal: bool) -> LocalSpec | None:
+def _qwen_local(layers: tuple[int, ...], window: int, causal: bool) -> LocalSpec | None:
     """A causal window includes the row itself; one to both sides is as wide before it and as wide after it."""
     if not layers:
         return None
     return LocalSpec(layers, before=window - 1, after=0) if causal else LocalSpec(layers, before=window, after=window)
 
 
-def _table(config: JsonObject, spec: StackSpec) -> dict[str, TensorSources]:
+def _qwen_table(config: JsonObject, spec: StackSpec) -> dict[str, TensorSources]:
     # Qwen 2 has biases of queries, keys and values.
-    return llama_table(spec) | (NO_OUTPUT_BIAS if spec.biases and not spec.attention.head_norms else {})
+    return llama_table(spec) | (QWEN_NO_OUTPUT_BIAS if spec.biases and not spec.attention.head_norms else {})
 
 
-ARCHITECTURE = Architecture(_spec, _table, ("model.",), IGNORED, heads=HEADS)
+QWEN = Architecture(_qwen_spec, _qwen_table, ("model.",), IGNORED, heads=QWEN_HEADS)
+
+
+# Gemma 3's text stack (Gemma Team 2025), as EmbeddingGemma has it: norms around each sublayer, local layers.
+
+# Its norms multiply by one more than what is stored.
+GEMMA3_NORMS = {
+    "encoder.layers.#.self_attention.norm.*": sources("layers.#.input_layernorm.*", offset=1.0),
+    "encoder.layers.#.self_attention.query_norm.*": sources("layers.#.self_attn.q_norm.*", offset=1.0),
+    "encoder.layers.#.self_attention.key_norm.*": sources("layers.#.self_attn.k_norm.*", offset=1.0),
+    "encoder.layers.#.self_attention.output_norm.*": sources("layers.#.post_attention_layernorm.*", offset=1.0),
+    "encoder.layers.#.feed_forward.norm.*": sources("layers.#.pre_feedforward_layernorm.*", offset=1.0),
+    "encoder.layers.#.feed_forward.output_norm.*": sources("layers.#.post_feedforward_layernorm.*", offset=1.0),
+    "encoder.final_norm.*": sources("norm.*", offset=1.0),
+}
+GEMMA3_HEADS = {SEQUENCE: last_head("score", padding=0), TOKENS: linear_head("each", "score")}
+
+
+def _gemma3_spec(config: JsonObject) -> StackSpec:
+    refuse(config, attn_logit_softcapping=0)
+    layers = count_layers(config)
+    width, scalar = count_columns(config), config.number("query_pre_attn_scalar", 256)
+    if scalar <= 0:
+        raise config.error("query_pre_attn_scalar", "above zero", scalar)
+    both_sides = config.boolean("use_bidirectional_attention", False)
+    if not both_sides:
+        refuse(config, is_causal=True)
+    attention = shared_heads(config, 4, 256, head_norms=True, query_scale=scalar**-0.5)
+    every, window = (
+        config.integer("sliding_window_pattern", 6, minimum=1),
+        config.integer("sliding_window", 4096, minimum=1),
+    )
+    reach = window // 2 if both_sides else window - 1
+    near = rotary(config, attention.head_width, 10_000.0, "sliding_attention", "rope_local_base_freq")
+    if not config.has("rope_parameters"):  # the old form's settings are of the global layers alone
+        near = Rotary(near.width, config.number("rope_local_base_freq", 10_000.0), interleaved=False)
+    return StackSpec(
+        layers=layers,
+        width=width,
+        vocabulary=config.integer("vocab_size", minimum=1),
+        attention=attention,
+        feed_forward=FeedForwardSpec(
+            config.integer("intermediate_size", minimum=1),
+            activation(config, "hidden_activation", "gelu_pytorch_tanh"),
+            gated=True,
+        ),
+        norms=NormSpec("rms", config.number("rms_norm_eps", 1e-6), output=True),
+        positions=PositionSpec(
+            "rotary",
+            limit=config.integer("max_position_embeddings", minimum=1),
+            rotary=rotary(config, attention.head_width, 1_000_000.0, "full_attention"),
+        ),
+        biases=config.boolean("attention_bias", False),
+        embedding_scale=width**0.5,
+        causal=not both_sides,
+        local=LocalSpec(
+            local_layers(config, layers, lambda i: (i + 1) % every != 0),
+            before=reach,
+            after=reach if both_sides else 0,
+            rotary=near,
+        ),
+    )
+
+
+def _gemma3_table(config: JsonObject, spec: StackSpec) -> dict[str, TensorSources]:
+    return llama_table(spec) | GEMMA3_NORMS
+
+
+GEMMA3 = Architecture(_gemma3_spec, _gemma3_table, ("model.",), IGNORED, heads=GEMMA3_HEADS)

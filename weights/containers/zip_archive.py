@@ -1,12 +1,68 @@
-"""Files inside a zip archive, by name, without unpacking to disk."""
+"""Zip archives in memory: members without a copy, files by name, and limits on what they unpack to."""
 
+import struct
 import zipfile
 import zlib
+from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
 from fastattn.errors import CheckpointError
+from fastattn.weights.containers import ByteReader
 from fastattn.weights.containers.json_file import shorten
-from fastattn.weights.containers.unpacking import check_members
+
+# Weights compress to about 0.9, vocabularies and shortlists to 0.2; a file that unpacks to more than this is an attack.
+GREATEST_RATIO = 20
+SMALLEST_SUSPECT = 1 << 20
+# Tied weights appear several times, a few bytes each; more than this many times the file would only fill memory.
+MOST_SHARING = 16
+
+
+def most_unpacked(size: int) -> int:
+    """The most bytes that a compressed file of ``size`` bytes may hold."""
+    return max(SMALLEST_SUSPECT, GREATEST_RATIO * size)
+
+
+def check_members(members: Iterable[zipfile.ZipInfo], size: int, where: str) -> None:
+    """Raise CheckpointError if members of a zip archive of ``size`` bytes overlap, or unpack to too much in all.
+
+    Uses the sizes in the archive's list; unpacking must check these.
+    """
+    members = list(members)
+    packed, unpacked = (sum(getattr(member, name) for member in members) for name in ("compress_size", "file_size"))
+    if packed > size:
+        raise CheckpointError(f"{where}: its members say they take {packed} bytes, more than the archive's {size}")
+    if unpacked > most_unpacked(size):
+        raise CheckpointError(
+            f"{where}: says it unpacks to {unpacked} bytes, more than {GREATEST_RATIO} times the archive's {size}"
+        )
+
+
+MAGIC = b"PK\x03\x04"
+LOCAL_HEADER = struct.Struct("<4s22xHH")  # followed by the member's name and extra field, of these lengths
+
+
+class ZipError(Exception):
+    """Bytes that are no zip archive; the message is one line."""
+
+
+def list_members(data: memoryview) -> list[zipfile.ZipInfo]:
+    """The members by the list at the archive's end; raises ZipError."""
+    try:
+        return zipfile.ZipFile(ByteReader(data)).infolist()  # type: ignore[call-overload]
+    except (zipfile.BadZipFile, NotImplementedError, ValueError, OverflowError, OSError, struct.error) as error:
+        raise ZipError(" ".join(str(error).split())) from None
+
+
+def packed_bytes(data: memoryview, member: zipfile.ZipInfo) -> memoryview | None:
+    """A member's bytes as packed, fewer if the archive ends before; None if it is not where the list says."""
+    begin = member.header_offset
+    header = data[begin : begin + LOCAL_HEADER.size] if begin >= 0 else b""
+    if len(header) < LOCAL_HEADER.size or header[:4] != MAGIC:
+        return None
+    _, *lengths = LOCAL_HEADER.unpack(header)
+    begin += LOCAL_HEADER.size + sum(lengths)
+    return data[begin : begin + member.compress_size]
+
 
 MOST_MEMBERS = 10_000
 
