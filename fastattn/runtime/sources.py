@@ -23,7 +23,7 @@ from fastattn.simd.target import compiled_features, compiled_name
 from fastattn.system.atomic_files import make_folder, open_trusted, write_whole
 from fastattn.system.cache_folder import A_DAY, cache_root, mark_used
 
-_IMPORT = re.compile(rb"^[ \t]*(?:from|import) +fastattn(?:\.([\w.]+)| +import +([\w, ]+))", re.MULTILINE)
+_IMPORT = re.compile(rb"^[ \t]*(?:from|import) +fastattn([\w.]*)(?: +import +(\([^)]*\)|[\w, ]+))?", re.MULTILINE)
 # Functions of users have types that are named by what rewrites them; of the runtime some is named where it is called.
 ROOTS = "kernels", "user_functions", "runtime"
 # Variables that change what Numba makes of a source; NUMBA_CPU_NAME and NUMBA_CPU_FEATURES are known by what they say.
@@ -175,10 +175,11 @@ def _numba_version() -> bytes:
 
 
 def _imports(contents: bytes) -> set[str]:
-    """``a.b`` for ``from fastattn.a.b import c`` and for ``from fastattn import a.b``."""
+    """``a.b`` for ``import fastattn.a.b``; of ``from fastattn.a import b``, where b may be a module, ``a`` as well."""
     modules: set[str] = set()
     for inside, several in _IMPORT.findall(contents):
-        modules |= {inside.decode()} if inside else {name.split()[0] for name in several.decode().split(",")}
+        names = {f"{inside.decode()}.{name.decode()}" for name in re.findall(rb"(?:^|[(,])\s*(\w+)", several)}
+        modules |= {name[1:] for name in {inside.decode(), *names} if name}
     return modules
 
 
