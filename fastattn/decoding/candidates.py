@@ -13,9 +13,7 @@ from fastattn.decoding.jobs import Job
 from fastattn.decoding.options import DecodingOptions
 from fastattn.models.decoder import Decoder
 from fastattn.ops.protocol import OutputSubset
-<<<<<<< HEAD
 from fastattn.ops.steps import Edits
-=======
 from fastattn.spec.checkpoint import Shortlist
 
 PADDING = -1
@@ -247,7 +245,6 @@ def coverage(attention_TS: np.ndarray) -> float:
     """The sum over source tokens of log(min(attention received, 1)), those that received none left out (Wu 2016)."""
     received_S = attention_TS.sum(axis=0)
     return float(np.log(np.minimum(received_S[received_S > 0], 1)).sum())
->>>>>>> integ
 
 
 class CandidateRows:

@@ -11,14 +11,8 @@ from fastattn.errors import CheckpointError
 from fastattn.layers.attention_inputs import CachedRows, RecordedRows, Rows, WholeRows
 from fastattn.layers.blocks import GrowingTable, Linear, Norm, Sublayer
 from fastattn.layers.parameters import Parameters
-<<<<<<< HEAD
-from fastattn.ops.attention import Heads, RaggedBatch
-from fastattn.spec.architecture import AttentionSpec, Rotary, StackSpec
-=======
-from fastattn.ops.heads import Heads
-from fastattn.ops.position_bias import PositionBias
+from fastattn.ops.attention import Heads, PositionBias, RaggedBatch
 from fastattn.ops.protocol import Ops
-from fastattn.ops.seen import RaggedBatch
 from fastattn.spec.architecture import Alibi, AttentionSpec, Disentangled, PositionSpec, Rotary, StackSpec, Stretch
 
 # The bias of queries and keys at positions below a number.
@@ -213,7 +207,6 @@ class DistanceRows:
         """What the projection makes of some rows of the table."""
         x_LD = self.ops.embed(np.arange(first, stop, dtype=np.int32), self.table_LD)
         return np.asarray(self.projection(x_LD if self.norm is None else self.norm(x_LD)))
->>>>>>> integ
 
 
 def cached_heads(spec: AttentionSpec) -> Heads:

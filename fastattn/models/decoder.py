@@ -11,13 +11,8 @@ from fastattn.layers.key_value_cache import DecoderSizes, KeyValueCache
 from fastattn.layers.parameters import Parameters
 from fastattn.models.encoder import EncoderStack
 from fastattn.models.stack import build_stack
-<<<<<<< HEAD
-from fastattn.ops.steps import StepRows
-from fastattn.spec.checkpoint import Checkpoint
-=======
-from fastattn.ops.edits import NO_EDITS, Edits
 from fastattn.ops.protocol import OutputSubset
-from fastattn.ops.step_rows import StepRows
+from fastattn.ops.steps import NO_EDITS, Edits, StepRows
 from fastattn.spec.checkpoint import Checkpoint, Shortlist
 
 
@@ -80,7 +75,6 @@ class OutputProjection:
     ) -> np.ndarray:
         """The log-probability of each row's target token."""
         return self.ops.log_probs(hidden_ND, self.projection if subsets_N is None else subsets_N, targets_N, edits)
->>>>>>> integ
 
 
 class Decoder:

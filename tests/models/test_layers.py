@@ -25,12 +25,7 @@ from fastattn.ops import cpu as operations
 from fastattn.ops import reference
 from fastattn.ops.attention import Heads, KeyIndex, RaggedBatch
 from fastattn.ops.reference.attention import bias_values
-<<<<<<< HEAD
-from fastattn.spec.architecture import Alibi, Rotary, StackSpec, Stretch
-=======
-from fastattn.ops.seen import KeyIndex, RaggedBatch
 from fastattn.spec.architecture import Alibi, PositionSpec, Rotary, StackSpec, Stretch
->>>>>>> integ
 from fastattn.spec.quantized import QuantizedTensor
 from tests.models.encoder_cases import EncoderCase, make_checkpoint
 from tests.models.tiny_models import stack_spec

@@ -11,10 +11,7 @@ from fastattn.models.kinds import build_model
 from fastattn.ops import reference
 from fastattn.ops.reference.matmul import ACTIVATIONS, ReferenceLinear
 from fastattn.ops.reference.project import log_softmax
-<<<<<<< HEAD
 from fastattn.ops.steps import NO_EDITS
-from fastattn.spec.architecture import Alibi, LocalSpec, ModelSpec, Rotary
-=======
 from fastattn.spec.architecture import (
     Alibi,
     AlignmentSpec,
@@ -28,7 +25,6 @@ from fastattn.spec.architecture import (
     Rotary,
     StackSpec,
 )
->>>>>>> integ
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.tensors import tensor_shapes
 from fastattn.spec.text_spec import TranslationText
