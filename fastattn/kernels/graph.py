@@ -10,8 +10,7 @@ from collections import namedtuple
 import numpy as np
 from numba import prange
 
-from fastattn.runtime.jit import inner, kernel
-from fastattn.runtime.parts import take_part
+from fastattn.runtime.jit import inner, kernel, take_part
 from fastattn.simd.constants import LOG2_E
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import (

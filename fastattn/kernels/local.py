@@ -9,8 +9,7 @@ from numba import prange
 
 from fastattn.kernels.constants import WINDOW_ROWS
 from fastattn.kernels.graph import dot
-from fastattn.runtime.jit import inner, kernel
-from fastattn.runtime.parts import take_part
+from fastattn.runtime.jit import inner, kernel, take_part
 from fastattn.simd.constants import LOG2_E, SIZE
 from fastattn.simd.rows import copy_floats
 from fastattn.simd.target import LANES

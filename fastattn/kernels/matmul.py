@@ -21,8 +21,7 @@ from fastattn.kernels.activation import activate_all
 from fastattn.kernels.constants import GROUP, NR
 from fastattn.kernels.multiply import MOST_ROWS, begin_task, end_task, multiply_tile, skip_columns, step_ahead
 from fastattn.kernels.staging import rows_from, stage_rows
-from fastattn.runtime.jit import inner, kernel
-from fastattn.runtime.parts import take_part
+from fastattn.runtime.jit import inner, kernel, take_part
 from fastattn.simd.arguments import Affine, Panels, Rows
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import address, load, load_part, make_scratch, splat, store, store_part

@@ -17,8 +17,7 @@ from fastattn.kernels.constants import CHUNK, SUBSET_ROWS
 from fastattn.kernels.logits import STATE, best_of, clear_best, clear_state, fold_state, log_sum, make_edit, scan_row
 from fastattn.kernels.multiply import skip_columns
 from fastattn.kernels.staging import stage_rows
-from fastattn.runtime.jit import inner, kernel
-from fastattn.runtime.parts import take_part
+from fastattn.runtime.jit import inner, kernel, take_part
 from fastattn.simd.arguments import Affine, Rows, StagedRow
 from fastattn.simd.constants import SIZE
 from fastattn.simd.dots import linear_dots

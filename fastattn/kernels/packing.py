@@ -9,8 +9,7 @@ import numpy as np
 from numba import prange
 
 from fastattn.kernels.constants import NR, PACKED_COLUMNS
-from fastattn.runtime.jit import kernel
-from fastattn.runtime.parts import take_part
+from fastattn.runtime.jit import kernel, take_part
 from fastattn.simd.rows import transpose
 from fastattn.simd.target import LANES
 

@@ -16,8 +16,7 @@ from fastattn.kernels.matmul import TileScratch, affine_at, clear_zeros
 from fastattn.kernels.multiply import begin_task, end_task
 from fastattn.kernels.select import logits_scratch, make_take_group, zeros_scratch
 from fastattn.kernels.staging import stage_rows
-from fastattn.runtime.jit import inner, kernel
-from fastattn.runtime.parts import take_part
+from fastattn.runtime.jit import inner, kernel, take_part
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import address, load, maximum, store
 

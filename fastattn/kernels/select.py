@@ -26,8 +26,7 @@ from fastattn.kernels.logits import (
 from fastattn.kernels.matmul import TileScratch, affine_at, clear_zeros
 from fastattn.kernels.multiply import MOST_ROWS, begin_task, end_task, multiply_tile, skip_columns, step_ahead
 from fastattn.kernels.staging import rows_from, stage_rows
-from fastattn.runtime.jit import inner, kernel
-from fastattn.runtime.parts import take_part
+from fastattn.runtime.jit import inner, kernel, take_part
 from fastattn.simd.arguments import Panels, Rows
 from fastattn.simd.vector import address, make_scratch
 

@@ -16,7 +16,7 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from fastattn.errors import InputError
-from fastattn.runtime.turns import with_room
+from fastattn.runtime.compiling import with_room
 from fastattn.user_functions.captured import ABSENT, follow, packing_of, plain, type_name_of, value_of, words_of
 from fastattn.user_functions.expressions import Parts
 from fastattn.user_functions.function_type import Handle, Variants, handle_class, type_of

@@ -6,8 +6,7 @@ from fastattn.kernels.attention.constants import PIECE
 from fastattn.kernels.attention.types import Tile
 from fastattn.kernels.user_functions.rows import tile_state, write_seen
 from fastattn.kernels.user_functions.states import ALL, NONE, SOME
-from fastattn.runtime.jit import inner, kernel
-from fastattn.runtime.parts import take_part
+from fastattn.runtime.jit import inner, kernel, take_part
 from fastattn.simd.bytes import fill_bytes, load_byte
 
 

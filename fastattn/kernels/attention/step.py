@@ -34,8 +34,7 @@ from fastattn.kernels.attention.scores import (
 )
 from fastattn.kernels.attention.types import HeadRows, KeyList, ListedKeys, StepArrays, StepHeads, Together
 from fastattn.ops.seen import KeyIndex
-from fastattn.runtime.jit import inner, kernel
-from fastattn.runtime.parts import take_part
+from fastattn.runtime.jit import inner, kernel, take_part
 from fastattn.simd.constants import SIZE
 from fastattn.simd.rows import copy_floats, make_add_rows, make_dot_rows, prefetch_row_far
 from fastattn.simd.softmax import cap_row, make_exponentials, make_row_maxima

@@ -3,8 +3,8 @@
 import numpy as np
 
 from fastattn.kernels.constants import WINDOW_ROWS
+from fastattn.runtime.arena import make_scratch_parts
 from fastattn.runtime.handle import kernel_named
-from fastattn.runtime.scratch import make_scratch_parts
 from fastattn.simd.target import LANES
 
 _attend = kernel_named("local", "_attend")

@@ -11,10 +11,9 @@ from fastattn.ops.cpu.packing import PackedLinear, as_float32, as_int8
 from fastattn.ops.cpu.staging import scratch_bytes
 from fastattn.ops.edits import Edits
 from fastattn.ops.step_rows import SubsetRows
-from fastattn.runtime.arena import empty
+from fastattn.runtime.arena import empty, make_scratch_parts
 from fastattn.runtime.handle import kernel_named
 from fastattn.runtime.recording import unrecordable
-from fastattn.runtime.scratch import make_scratch_parts
 from fastattn.simd.formats import format_for
 from fastattn.simd.target import LANES
 from fastattn.spec.quantized import Tensor

@@ -7,8 +7,8 @@ import numpy as np
 
 from fastattn.kernels.arguments import LinearArrays
 from fastattn.kernels.constants import NR, PACKED_COLUMNS
+from fastattn.runtime.arena import make_scratch_parts
 from fastattn.runtime.handle import kernel_named
-from fastattn.runtime.scratch import make_scratch_parts
 from fastattn.simd.constants import LINE
 from fastattn.simd.formats import format_for, step_block
 from fastattn.simd.target import LANES

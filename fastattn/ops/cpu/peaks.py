@@ -5,8 +5,8 @@ import numpy as np
 from fastattn.kernels.constants import GROUP, NR, VOCABULARY_ROWS
 from fastattn.ops.cpu.packing import PackedLinear
 from fastattn.ops.cpu.staging import scratch_bytes
+from fastattn.runtime.arena import make_scratch_parts
 from fastattn.runtime.handle import kernel_named
-from fastattn.runtime.scratch import make_scratch_parts
 
 _project_peaks = kernel_named("peaks", "_project_peaks")
 

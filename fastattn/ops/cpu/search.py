@@ -4,8 +4,8 @@ import numpy as np
 
 from fastattn.kernels.arguments import Corpus
 from fastattn.kernels.constants import EMPTY, LAST_ID, LEAST_ROWS, MOST_ROWS
+from fastattn.runtime.arena import make_scratch_parts
 from fastattn.runtime.handle import kernel_named
-from fastattn.runtime.scratch import make_scratch_parts
 from fastattn.simd.arguments import RowWidth
 from fastattn.simd.constants import QUERIES, ROWS, ROWS_OF_ONE, SIZE, WHOLE
 

@@ -7,9 +7,8 @@ from fastattn.ops.cpu.logits import empty_lists, prepared
 from fastattn.ops.cpu.packing import PackedLinear
 from fastattn.ops.cpu.staging import scratch_bytes
 from fastattn.ops.edits import Edits
-from fastattn.runtime.arena import empty
+from fastattn.runtime.arena import empty, make_scratch_parts
 from fastattn.runtime.handle import kernel_named
-from fastattn.runtime.scratch import make_scratch_parts
 from fastattn.runtime.threads import current_threads
 
 _project, _merge = kernel_named("select", "_project"), kernel_named("select", "_merge")

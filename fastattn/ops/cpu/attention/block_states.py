@@ -3,8 +3,8 @@
 import numpy as np
 
 from fastattn.kernels.attention.constants import PIECE
+from fastattn.runtime.arena import make_scratch_parts
 from fastattn.runtime.handle import kernel_named
-from fastattn.runtime.scratch import make_scratch_parts
 from fastattn.simd.target import LANES
 
 _states = kernel_named("attention.block_states", "_states")

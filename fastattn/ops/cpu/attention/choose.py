@@ -5,8 +5,8 @@ import numpy as np
 from fastattn.kernels.attention.constants import KEYS, LIMIT, ROWS, whole_columns
 from fastattn.ops.cpu.attention.additive_tile import far_heads, vector_factors
 from fastattn.ops.cpu.attention.memory import NO_ARRAY, NO_STEPS, steps_of
+from fastattn.runtime.arena import make_scratch_parts
 from fastattn.runtime.handle import kernel_named
-from fastattn.runtime.scratch import make_scratch_parts
 from fastattn.simd.constants import LOG2_E
 
 _choose = kernel_named("attention.choose", "_choose")

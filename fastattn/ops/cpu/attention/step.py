@@ -9,9 +9,8 @@ from fastattn.ops.cpu.attention.scores import score_arguments
 from fastattn.ops.heads import Heads
 from fastattn.ops.position_bias import PositionBias
 from fastattn.ops.seen import KeyIndex
-from fastattn.runtime.arena import empty
+from fastattn.runtime.arena import empty, make_scratch_parts
 from fastattn.runtime.handle import kernel_named
-from fastattn.runtime.scratch import make_scratch_parts
 from fastattn.simd.target import LANES
 
 attend_rows = kernel_named("attention.step", "attend_rows")
