@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, overload
 import numpy as np
 
 from fastattn.array_attention import arguments
-from fastattn.array_attention.arguments import Integers
-from fastattn.array_attention.arrays import Problem, check_apart, dense, new_array, ragged
+from fastattn.array_attention.arguments import Integers, Problem, check_apart, dense, new_array, ragged
 from fastattn.array_attention.block_mask import BlockMask
 from fastattn.array_attention.other_names import ATTENTION
 from fastattn.errors import InputError, check_bool, described

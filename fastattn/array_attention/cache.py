@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, overload
 import numpy as np
 
 from fastattn.array_attention import arguments
-from fastattn.array_attention.arguments import Integers
-from fastattn.array_attention.arrays import MAX_HEAD_WIDTH, as_float32, check_floats
+from fastattn.array_attention.arguments import MAX_HEAD_WIDTH, Integers, as_float32, check_floats
 from fastattn.array_attention.other_names import STEPS
 from fastattn.errors import InputError, OutOfMemoryError, check_bool, check_count, described
 from fastattn.ops import backend, on_threads

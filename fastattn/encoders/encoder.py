@@ -20,7 +20,7 @@ from fastattn.scheduling.scheduler import Scheduler
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.system.option_names import TEXTS, Unpack, explains_options
 from fastattn.system.progress import Progress
-from fastattn.vectors.similarity import similarity, similarity_pairwise
+from fastattn.vectors.search import similarity, similarity_pairwise
 
 if TYPE_CHECKING:
     from fastattn.encoders.worker_processes import EncodingProcesses

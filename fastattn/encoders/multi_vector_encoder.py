@@ -15,7 +15,7 @@ from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.text_spec import MOST_FILLED, MultiVectorText
 from fastattn.system.option_names import TEXTS, explains_options
 from fastattn.system.progress import Progress
-from fastattn.vectors.similarity import unit_length
+from fastattn.vectors.search import unit_length
 
 # Rows of documents that are scored at once: as many as are copied to lie end to end.
 SCORED_ROWS = 1 << 14

@@ -16,7 +16,7 @@ from fastattn.spec.architecture import ACTIVATIONS
 from fastattn.spec.text_spec import LAYER_NORM, NORM_EPSILON, UNIT_LENGTH, EncoderText, check_poolings
 from fastattn.system.progress import Progress
 from fastattn.vectors.quantized import quantize_vectors
-from fastattn.vectors.similarity import SIMILARITIES, unit_length
+from fastattn.vectors.search import SIMILARITIES, unit_length
 
 if TYPE_CHECKING:  # with the tokenizers library, which an import of an Encoder does without
     from fastattn.text.huggingface import HuggingFaceTokenizer

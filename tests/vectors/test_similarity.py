@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fastattn.errors import InputError
-from fastattn.vectors.similarity import (
+from fastattn.vectors.search import (
     PAIRWISE_SIMILARITIES,
     SIMILARITIES,
     similarity,

@@ -9,8 +9,7 @@ import fastattn
 from fastattn import SearchResult, semantic_search
 from fastattn.errors import InputError
 from fastattn.ops import cpu as operations
-from fastattn.vectors.search import MOST_NUMBERS
-from fastattn.vectors.similarity import similarity
+from fastattn.vectors.search import MOST_NUMBERS, similarity
 
 rng = np.random.default_rng(0)
 CORPUS = rng.standard_normal((500, 40), np.float32)
