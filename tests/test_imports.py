@@ -124,7 +124,6 @@ def modules_imported():
 IN_CIRCLES = {
     ("fastattn.weights.download.pull", "fastattn.weights.download.catalog"),
     ("fastattn.translation.worker_processes", "fastattn.translation.translator"),
-    ("fastattn.encoders.worker_processes", "fastattn.encoders.encoder"),
     ("fastattn.distributed.rows", "fastattn.distributed.formats"),
     ("fastattn.distributed.blocks", "fastattn.distributed.formats"),
 }

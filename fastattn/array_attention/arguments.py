@@ -1,4 +1,7 @@
-"""Checks of the arguments of attention; each error is one line with what was expected and what came."""
+"""The arguments of attention: checks, and where queries, keys and values lie in memory, in two layouts or ragged.
+
+Each error is one line with what was expected and what came.
+"""
 
 import math
 from collections.abc import Callable, Mapping, Sequence

@@ -15,8 +15,8 @@ from fastattn.array_attention.other_names import LAYER
 from fastattn.errors import InputError, check_count, described
 from fastattn.ops import backend, on_threads
 from fastattn.ops.protocol import PackedLinear
-from fastattn.system.lazy import lazy
 from fastattn.system.option_names import explains_options
+from fastattn.system.records import lazy
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

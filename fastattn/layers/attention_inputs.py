@@ -13,8 +13,7 @@ from fastattn.ops.position_bias import PositionBias
 from fastattn.ops.protocol import Ops
 from fastattn.ops.seen import KeyIndex, RaggedBatch
 from fastattn.ops.step_rows import StepRows
-from fastattn.system.lazy import lazy
-from fastattn.system.records import dataclass
+from fastattn.system.records import dataclass, lazy
 
 
 @dataclass(frozen=True, eq=False)

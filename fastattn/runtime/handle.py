@@ -35,7 +35,7 @@ from fastattn.runtime.machine_code import MISMATCH, load, signature_of
 from fastattn.runtime.sources import check_kernels, check_sources, code_digest, settings
 from fastattn.runtime.threads import Pool, current_threads, setting, thread_limit
 from fastattn.system.cache_folder import cache_root, mark_used
-from fastattn.system.lazy import lazy
+from fastattn.system.records import lazy
 
 CLAIMED_FOR = 60.0  # seconds
 _KERNELS = "fastattn.kernels."

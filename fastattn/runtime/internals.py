@@ -21,7 +21,7 @@ from numba.core.registry import cpu_target
 
 from fastattn.runtime.loop import FLAGS
 from fastattn.runtime.sources import SETTINGS
-from fastattn.system.lazy import lazy
+from fastattn.system.records import lazy
 
 
 class _Library(codegen.JITCodeLibrary):

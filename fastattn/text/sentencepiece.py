@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fastattn.errors import TokenizerError
-from fastattn.system.lazy import lazy
+from fastattn.system.records import lazy
 from fastattn.system.worker_threads import start_thread
 from fastattn.text.spm_file import FILE, check_spm
 from fastattn.text.unicode import check_text

@@ -11,7 +11,7 @@ import numpy as np
 from fastattn.errors import InputError
 from fastattn.spec.text_spec import TranslationText
 from fastattn.system.caller_warnings import warn
-from fastattn.system.lazy import lazy
+from fastattn.system.records import lazy
 from fastattn.text.sentencepiece import SentencePiece
 from fastattn.text.splitting import split_sentences, split_to_fit
 from fastattn.text.unicode import check_text

@@ -13,7 +13,7 @@ from fastattn.errors import InputError
 from fastattn.simd.operations import MOST_EXPONENT
 from fastattn.user_functions.source import Captured, Path, follow, plain
 
-# Operation -> the functions that it stands for
+# Operation of simd/operations.py -> the functions of Python, math and NumPy that it stands for
 _NAMES: dict[str, tuple[Any, ...]] = {
     "exp": (math.exp, np.exp),
     "exp2": (getattr(math, "exp2", None), np.exp2),

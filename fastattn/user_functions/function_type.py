@@ -31,86 +31,8 @@ from fastattn.simd.ranges import RANGE, TRUTH, make_range, truth_bits
 from fastattn.simd.tables import Table, extent, look_up
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import VECTOR, load, load_scalar, register_form, splat, store, store_scalar
-from fastattn.system.lazy import lazy
+from fastattn.system.records import lazy
 from fastattn.user_functions.rewrite import Rewritten
-
-_LOG2_E, _LN_2 = np.float32(LOG2_E), np.float32(math.log(2))
-_floats, _truths = OPERATIONS["floats_in_lanes"], OPERATIONS["truths_in_lanes"]
-_float, _truth = OPERATIONS["to_float"], OPERATIONS["truth"]
-
-
-@intrinsic
-def captured_of(typing_context, function):
-    """A tuple of the function's captured values."""
-
-    def generate(context, builder, signature, arguments):
-        (address,) = arguments
-        kinds = zip(function.variants.captured, function.offsets)
-        values = [_load(context, builder, kind, builder.add(address, I64(offset))) for kind, offset in kinds]
-        return context.make_tuple(builder, signature.return_type, values)
-
-    return types.Tuple(function.variants.captured)(function), generate
-
-
-def _load(context, builder, kind, address):
-    stored = F32 if kind == types.float32 else I64
-    if isinstance(kind, Table):
-        stored = context.get_value_type(kind)
-    value = builder.load(builder.inttoptr(address, stored.as_pointer()))
-    value.align = 8
-    return builder.icmp_unsigned("!=", value, I64(0)) if kind == types.boolean else value
-
-
-def modify_loop(function: Any) -> Callable:
-    """The implementation of ``modify_scores`` for a function."""
-    call = function.variants.compiled
-
-    def in_lanes(function, score, b, h, t, s, count):
-        captured, down, up = captured_of(function), splat(_LN_2), splat(_LOG2_E)
-        for k in range(0, count, LANES):
-            changed = call(load(score + k * 4) * down, b, h, t, ramp(s + k), *captured)
-            store(_floats(changed) * up, score + k * 4)
-
-    def one_by_one(function, score, b, h, t, s, count):
-        captured = captured_of(function)
-        for k in range(count):
-            changed = call(load_scalar(score + k * 4) * _LN_2, b, h, t, s + k, *captured)
-            store_scalar(_float(changed) * _LOG2_E, score + k * 4)
-
-    return in_lanes if function.variants.best() == "lanes" else one_by_one
-
-
-def write_loop(function: Any) -> Callable:
-    """The implementation of ``write_seen`` for a function."""
-    call = function.variants.compiled
-
-    def in_lanes(function, target, b, h, t, s, count):
-        captured = captured_of(function)
-        for k in range(0, count, LANES):
-            keep_bytes(_truths(call(b, h, t, ramp(s + k), *captured)), target + k, count - k)
-
-    def one_by_one(function, target, b, h, t, s, count):
-        captured = captured_of(function)
-        for k in range(count):
-            if not _truth(call(b, h, t, s + k, *captured)):
-                store_byte(0, target + k)
-
-    return in_lanes if function.variants.best() == "lanes" else one_by_one
-
-
-def state_of_ranges(function: Any) -> Callable:
-    """The implementation of ``tile_state`` for a function."""
-    if function.variants.why_not("ranges"):
-        return lambda function, b, h, t_first, t_last, s_first, s_last: SOME
-    call = function.variants.compiled
-
-    def state(function, b, h, t_first, t_last, s_first, s_last):
-        queries, keys = make_range(t_first, t_last), make_range(s_first, s_last)
-        may = truth_bits(call(b, h, queries, keys, *captured_of(function)))
-        return SOME if may == 3 else (ALL if may == 1 else NONE)
-
-    return state
-
 
 _I = types.int64
 # Kind of function -> the types of its parameters in each variant
@@ -288,3 +210,83 @@ def _guessed(rewritten: Rewritten, error: errors.NumbaError) -> str:
 
 def _all(rewritten: Rewritten) -> list[Rewritten]:
     return [rewritten, *(inside for call in rewritten.calls.values() for inside in _all(call))]
+
+
+# The loops over a row's keys that call a user's function, a vector of keys at a time, or key by key.
+
+_LOG2_E, _LN_2 = np.float32(LOG2_E), np.float32(math.log(2))
+_floats, _truths = OPERATIONS["floats_in_lanes"], OPERATIONS["truths_in_lanes"]
+_float, _truth = OPERATIONS["to_float"], OPERATIONS["truth"]
+
+
+@intrinsic
+def captured_of(typing_context, function):
+    """A tuple of the function's captured values."""
+
+    def generate(context, builder, signature, arguments):
+        (address,) = arguments
+        kinds = zip(function.variants.captured, function.offsets)
+        values = [_load(context, builder, kind, builder.add(address, I64(offset))) for kind, offset in kinds]
+        return context.make_tuple(builder, signature.return_type, values)
+
+    return types.Tuple(function.variants.captured)(function), generate
+
+
+def _load(context, builder, kind, address):
+    stored = F32 if kind == types.float32 else I64
+    if isinstance(kind, Table):
+        stored = context.get_value_type(kind)
+    value = builder.load(builder.inttoptr(address, stored.as_pointer()))
+    value.align = 8
+    return builder.icmp_unsigned("!=", value, I64(0)) if kind == types.boolean else value
+
+
+def modify_loop(function: Any) -> Callable:
+    """The implementation of ``modify_scores`` for a function."""
+    call = function.variants.compiled
+
+    def in_lanes(function, score, b, h, t, s, count):
+        captured, down, up = captured_of(function), splat(_LN_2), splat(_LOG2_E)
+        for k in range(0, count, LANES):
+            changed = call(load(score + k * 4) * down, b, h, t, ramp(s + k), *captured)
+            store(_floats(changed) * up, score + k * 4)
+
+    def one_by_one(function, score, b, h, t, s, count):
+        captured = captured_of(function)
+        for k in range(count):
+            changed = call(load_scalar(score + k * 4) * _LN_2, b, h, t, s + k, *captured)
+            store_scalar(_float(changed) * _LOG2_E, score + k * 4)
+
+    return in_lanes if function.variants.best() == "lanes" else one_by_one
+
+
+def write_loop(function: Any) -> Callable:
+    """The implementation of ``write_seen`` for a function."""
+    call = function.variants.compiled
+
+    def in_lanes(function, target, b, h, t, s, count):
+        captured = captured_of(function)
+        for k in range(0, count, LANES):
+            keep_bytes(_truths(call(b, h, t, ramp(s + k), *captured)), target + k, count - k)
+
+    def one_by_one(function, target, b, h, t, s, count):
+        captured = captured_of(function)
+        for k in range(count):
+            if not _truth(call(b, h, t, s + k, *captured)):
+                store_byte(0, target + k)
+
+    return in_lanes if function.variants.best() == "lanes" else one_by_one
+
+
+def state_of_ranges(function: Any) -> Callable:
+    """The implementation of ``tile_state`` for a function."""
+    if function.variants.why_not("ranges"):
+        return lambda function, b, h, t_first, t_last, s_first, s_last: SOME
+    call = function.variants.compiled
+
+    def state(function, b, h, t_first, t_last, s_first, s_last):
+        queries, keys = make_range(t_first, t_last), make_range(s_first, s_last)
+        may = truth_bits(call(b, h, queries, keys, *captured_of(function)))
+        return SOME if may == 3 else (ALL if may == 1 else NONE)
+
+    return state

@@ -2,7 +2,8 @@
 
 Operators and known functions become operations (simd/operations.py), ``and``, ``or``, ``not``, ``x if c else y`` and
 chained comparisons those that need no branch; what the function reads beside its parameters becomes parameters, and
-so does what the functions read that it calls. The rest of Python is refused, with its line.
+so does what the functions read that it calls. Branches become choices between values: both sides are computed, which is
+harmless, since nothing in such a function raises or lasts. The rest of Python is refused, with its line.
 """
 
 import ast
@@ -15,8 +16,6 @@ from fastattn.user_functions.expressions import Expressions, Parts, named_kind, 
 from fastattn.user_functions.source import Captured, Path, definition_of, function_of, location_of
 
 CHOOSE = "_where"
-
-
 MOST_VALUES = 200
 
 

@@ -1,7 +1,10 @@
-"""The source of a Python function as a syntax tree, found by its compiled code.
+"""What a user's function is made of: its source as a syntax tree, and the variables that it captures.
 
 A file may have changed since it was loaded, and a line may hold several lambdas, so a tree is believed only if it
 compiles to the function's own code.
+
+A path says how to get from a function to a captured value: by cells, globals, defaults, attributes of modules, and on
+through the functions that it calls. It keeps nothing alive.
 """
 
 import ast

@@ -1,4 +1,4 @@
-"""Semantic search: of a corpus of vectors, the nearest to each query."""
+"""Similarities of vectors, and semantic search: of a corpus of vectors, the nearest to each query."""
 
 from collections.abc import Callable
 from functools import partial

@@ -111,7 +111,7 @@ def test_cut_lines_are_counted_on_stderr(served):
 
 def test_cut_lines_are_counted_in_portions(served, monkeypatch):
     encoder = served(max_length=8)
-    monkeypatch.setattr("fastattn.cli.lengths.MOST_LINES", 4)
+    monkeypatch.setattr("fastattn.cli.vector_options.MOST_LINES", 4)
     texts = _many_texts(50)
     over = np.maximum(encoder.count_tokens(texts) - 8, 0)
     said = run("encode", "-m", "any", stdin="\n".join(texts).encode()).stderr

@@ -6,7 +6,7 @@ import numpy as np
 
 from fastattn.errors import CheckpointError
 from fastattn.spec.quantized import QuantizedTensor, Tensor
-from fastattn.system.lazy import lazy
+from fastattn.system.records import lazy
 
 FLOATS = ("float32", "float16")
 SETTINGS = "special:model.yml"

@@ -14,7 +14,7 @@ from fastattn.simd.formats import format_for, step_block
 from fastattn.simd.target import LANES
 from fastattn.spec.quantized import QuantizedTensor, Tensor
 from fastattn.spec.rounding import bfloat16_bits, quantize
-from fastattn.system.lazy import lazy
+from fastattn.system.records import lazy
 
 _interleave, _pack = kernel_named("packing", "_interleave"), kernel_named("packing", "_pack")
 
