@@ -5,9 +5,8 @@ from numbers import Integral
 from typing import Any
 
 from fastattn.decoding.options import WIDEST_BEAM, DecodingOptions
-from fastattn.errors import CheckpointError, InputError
+from fastattn.errors import CheckpointError, InputError, warn
 from fastattn.spec.text_spec import TranslationText
-from fastattn.system.caller_warnings import warn
 
 _SAMPLING = ("sampling_topk", "sampling_topp", "sampling_temperature")
 _LIMITS = ("max_decoding_length", "max_length_factor")

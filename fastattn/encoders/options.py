@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, TypedDict
 import numpy as np
 
 from fastattn.encoders.long_text import LONG
-from fastattn.errors import InputError, check_known, described
+from fastattn.errors import InputError, check_known, described, warn
 from fastattn.spec.text_spec import EncoderText
-from fastattn.system.caller_warnings import warn
 from fastattn.vectors.quantized import check_output_dtype, checked_ranges
 
 if TYPE_CHECKING:  # with the tokenizers library, which an import of an Encoder does without

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
+from fastattn.errors import warn_once
 from fastattn.system.atomic_files import (
     PART,
     WINDOWS,
@@ -24,7 +25,6 @@ from fastattn.system.atomic_files import (
     write_whole,
 )
 from fastattn.system.cache_folder import remove_unused
-from fastattn.system.caller_warnings import warn_once
 
 MAGIC = b"fastattn machine code 2\n"
 DIGEST = 32

@@ -2,10 +2,9 @@
 
 from dataclasses import replace
 
-from fastattn.errors import InputError
+from fastattn.errors import InputError, warn
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.quantized import without_input_scales
-from fastattn.system.caller_warnings import warn
 from fastattn.system.records import dataclass
 
 # "intgemm" is int8 with the checkpoint's static input scales, where it has them, instead of a scale for each row: what

@@ -8,9 +8,8 @@ from types import MappingProxyType
 
 import numpy as np
 
-from fastattn.errors import InputError
+from fastattn.errors import InputError, warn
 from fastattn.spec.text_spec import TranslationText
-from fastattn.system.caller_warnings import warn
 from fastattn.system.records import lazy
 from fastattn.text.sentencepiece import SentencePiece
 from fastattn.text.splitting import split_sentences, split_to_fit

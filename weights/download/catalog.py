@@ -9,9 +9,8 @@ import os
 import re
 from pathlib import Path, PurePosixPath
 
-from fastattn.errors import CheckpointError, InputError
+from fastattn.errors import CheckpointError, InputError, warn
 from fastattn.system.cache_folder import cache_root
-from fastattn.system.caller_warnings import warn
 from fastattn.system.records import dataclass
 
 
