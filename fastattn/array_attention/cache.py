@@ -11,7 +11,6 @@ import numpy as np
 
 from fastattn.array_attention import arguments
 from fastattn.array_attention.arguments import MAX_HEAD_WIDTH, Integers, as_float32, check_floats
-from fastattn.array_attention.other_names import STEPS
 from fastattn.errors import InputError, OutOfMemoryError, check_bool, check_count, described
 from fastattn.ops import backend, on_threads
 from fastattn.ops.float64_attention import LARGE, is_extreme, is_ordinary, recompute_in_float64
@@ -22,7 +21,7 @@ from fastattn.ops.seen import KeyIndex
 from fastattn.ops.strided_attention import ScoreTerms, SoftmaxOutputs, StridedArrays, Visible
 from fastattn.printable import counted
 from fastattn.spec.rounding import bfloat16_bits
-from fastattn.system.option_names import explains_options
+from fastattn.system.option_names import STEPS, explains_options
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

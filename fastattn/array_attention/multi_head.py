@@ -11,11 +11,10 @@ import numpy as np
 
 from fastattn.array_attention.arguments import MAX_HEAD_WIDTH, as_float32, check_dtype
 from fastattn.array_attention.attention import LayerOptions, attention
-from fastattn.array_attention.other_names import LAYER
 from fastattn.errors import InputError, check_count, described
 from fastattn.ops import backend, on_threads
 from fastattn.ops.protocol import PackedLinear
-from fastattn.system.option_names import explains_options
+from fastattn.system.option_names import LAYER, explains_options
 from fastattn.system.records import lazy
 
 if TYPE_CHECKING:

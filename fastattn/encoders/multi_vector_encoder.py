@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from fastattn.encoders.base import EncoderBase, plan_batches
-from fastattn.encoders.options import find_prompt
-from fastattn.encoders.vector_head import DenseLayers, check_dense
+from fastattn.encoders.vector_head import DenseLayers, check_dense, find_prompt
 from fastattn.errors import CheckpointError, InputError, described
 from fastattn.scheduling.request import Plan
 from fastattn.spec.checkpoint import Checkpoint

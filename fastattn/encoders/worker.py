@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from fastattn.encoders.encoder import Encoder
-from fastattn.encoders.options import VectorOptions
+from fastattn.encoders.vector_head import VectorOptions
 
 
 def serve(path: str, precision: str, device: str, threads: int) -> dict[str, Callable[..., Future]]:

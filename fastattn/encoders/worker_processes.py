@@ -8,8 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fastattn.encoders.options import VectorOptions
-from fastattn.encoders.vector_head import quantized
+from fastattn.encoders.vector_head import VectorOptions, quantized
 from fastattn.processes.choice import Sharing
 from fastattn.processes.pool import Chunk, ProcessPool, pool_scheduler
 from fastattn.processes.sharing import plan_dealt, stream

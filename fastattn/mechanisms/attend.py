@@ -6,7 +6,6 @@ from typing import Any, ClassVar, Literal, TypeAlias, TypedDict, overload
 
 import numpy as np
 
-from fastattn.array_attention.other_names import ATTENTION
 from fastattn.errors import InputError, check_bool, check_count
 from fastattn.mechanisms.arrays import check_integers
 from fastattn.mechanisms.scores import ScaledDot, Score
@@ -21,7 +20,7 @@ from fastattn.mechanisms.softmax import (
     soft_attention,
 )
 from fastattn.ops import on_threads
-from fastattn.system.option_names import Unpack, explains_options
+from fastattn.system.option_names import ATTENTION, Unpack, explains_options
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fastattn.runtime.arena import state
-from fastattn.runtime.code_cache import Code, CodeFolder
+from fastattn.runtime.code_cache import Code, CodeFolder, check_kernels, check_sources, code_digest, settings
 from fastattn.runtime.compiling import (
     AGAIN,
     begin_ahead,
@@ -32,7 +32,6 @@ from fastattn.runtime.compiling import (
     with_room,
 )
 from fastattn.runtime.machine_code import MISMATCH, load, signature_of
-from fastattn.runtime.sources import check_kernels, check_sources, code_digest, settings
 from fastattn.runtime.threads import Pool, current_threads, setting, thread_limit
 from fastattn.system.cache_folder import cache_root, mark_used
 from fastattn.system.records import lazy

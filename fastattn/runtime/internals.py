@@ -19,8 +19,8 @@ from numba import types
 from numba.core import codegen, compiler, config
 from numba.core.registry import cpu_target
 
+from fastattn.runtime.code_cache import SETTINGS
 from fastattn.runtime.loop import FLAGS
-from fastattn.runtime.sources import SETTINGS
 from fastattn.system.records import lazy
 
 

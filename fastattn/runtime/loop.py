@@ -13,7 +13,7 @@ from typing import Any
 import numba
 
 from fastattn.errors import warn_once
-from fastattn.runtime.sources import code_digest
+from fastattn.runtime.code_cache import code_digest
 from fastattn.runtime.threads import setting
 
 # What numba.njit is given for everything that is compiled.

@@ -18,4 +18,4 @@ def test_children_forked_under_load(count: int) -> None:
 def test_nothing_uses_the_cached_property_with_a_lock() -> None:
     files = [path for room in ("fastattn", "weights", "cli") for path in (ROOT / room).rglob("*.py")]
     users = [path.name for path in files if "cached_property" in path.read_text("utf-8")]
-    assert users == ["lazy.py"], "whose docstring says why not"
+    assert users == ["records.py"], "whose docstring of lazy says why not"
