@@ -126,8 +126,8 @@ class UserFunctionType(types.Type):
         super().__init__(name=f"Function({digest})")
         self.variants, self.offsets = variants, offsets
 
-    # The loops over a row's keys that call it, a vector of keys at a time, or key by key. Every kernel of attention asks
-    # for them by these names.
+    # The loops over a row's keys that call it, a vector of keys at a time, or key by key.
+    # Every kernel of attention asks for them by these names.
 
     def modify_loop(self) -> Callable:
         """The implementation of ``modify_scores``."""
