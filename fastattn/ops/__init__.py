@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+import fastattn.system.environment  # noqa: F401  wrong variables are told before anything computes
 from fastattn.errors import InputError, check_count, described
 
 if TYPE_CHECKING:

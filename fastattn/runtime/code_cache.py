@@ -138,7 +138,7 @@ def _file_name(label: str, key: str) -> str:
     return f"{label}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
 
 
-_IMPORT = re.compile(rb"^[ \t]*(?:from|import) +fastattn(\.[\w.]+)?(?: +import +(\([^)]*\)|[\w, ]+))?", re.MULTILINE)
+_IMPORT = re.compile(rb"^[ \t]*(?:from|import) +fastattn([\w.]*)(?: +import +(\([^)]*\)|[\w, ]+))?", re.MULTILINE)
 # Functions of users have types that are named by what rewrites them; of the runtime some is named where it is called.
 ROOTS = "kernels", "user_functions", "runtime"
 # Variables that change what Numba makes of a source; NUMBA_CPU_NAME and NUMBA_CPU_FEATURES are known by what they say.
@@ -290,12 +290,12 @@ def _numba_version() -> bytes:
 
 
 def _imports(contents: bytes) -> set[str]:
-    """``a.b`` and ``a.b.c``, where c may be a module, for ``from fastattn.a.b import c``."""
+    """``a.b`` for ``import fastattn.a.b``; of ``from fastattn.a import b``, where b may be a module, ``a`` as well."""
     modules: set[str] = set()
     for inside, several in _IMPORT.findall(contents):
-        names = [name.split()[0] for name in several.decode().strip("()").split(",") if name.strip()]
-        modules |= {inside.decode(), *(f"{inside.decode()}.{name}" for name in names)}
-    return {module[1:] for module in modules if module}
+        names = {f"{inside.decode()}.{name.decode()}" for name in re.findall(rb"(?:^|[(,])\s*(\w+)", several)}
+        modules |= {name[1:] for name in {inside.decode(), *names} if name}
+    return modules
 
 
 def _files(package: Path, module: str) -> list[Path]:

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from fastattn.errors import InputError, check_count
-from fastattn.runtime import THREADING
 from fastattn.system.cpus import default_threads
+from fastattn.system.environment import THREADING
 from fastattn.system.worker_threads import start_thread, warn_of_fewer_threads
 
 

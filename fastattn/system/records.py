@@ -45,7 +45,7 @@ else:
 
 
 def _values(record: Any) -> tuple[Any, ...]:
-    return tuple([getattr(record, name) for name in type(record).__annotations__])
+    return tuple([getattr(record, name) for name in type(record).__dataclass_fields__])
 
 
 def _is_equal(self: object, other: object) -> bool:
@@ -57,13 +57,13 @@ def _hashed(self: object) -> int:
 
 
 def _represented(self: object) -> str:
-    fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in type(self).__annotations__)
+    fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in type(self).__dataclass_fields__)  # type: ignore[attr-defined]
     return f"{type(self).__qualname__}({fields})"
 
 
 def _set_once(self: object, name: str, value: object) -> None:
     """Set a field that has no value yet, as ``__init__`` does; FrozenInstanceError for any other."""
-    if name in vars(self) or name not in type(self).__annotations__:
+    if name in vars(self) or name not in type(self).__dataclass_fields__:  # type: ignore[attr-defined]
         raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
     vars(self)[name] = value
 

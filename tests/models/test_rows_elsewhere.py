@@ -58,6 +58,8 @@ class Elsewhere:
 def _inside(value):
     if isinstance(value, list):
         return [_inside(one) for one in value]
+    if isinstance(value, tuple):
+        return type(value)(*map(_inside, value)) if hasattr(value, "_fields") else tuple(map(_inside, value))
     return value.values if isinstance(value, Rows) else value
 
 

@@ -12,8 +12,7 @@ from fastattn import mechanisms as m
 from fastattn.errors import InputError
 from fastattn.ops import BACKENDS, backend
 from fastattn.runtime.handle import Kernel
-from tests.encoders.classifiers import LABELS, TOKENS, write_classifier
-from tests.encoders.masked import write_masked, write_sparse
+from tests.encoders.classifiers import LABELS, TOKENS, write_classifier, write_masked, write_sparse
 from tests.encoders.multi_vector import write_today
 from tests.ops import toy_backend
 from tests.weights.ctranslate2.writer import write_tiny

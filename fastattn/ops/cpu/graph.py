@@ -39,6 +39,6 @@ def graph_attention(
     bounds_P1 = np.searchsorted(costs_N1, costs_N1[-1] * np.arange(parts + 1) // parts)
     scratch_PN = np.empty((parts, degree * H if weights_EH is None else 0), np.float32)
     terms, dots = NodeTerms(*terms or (_NONE_2, _NONE_2)), NodeDots(*dots or (_NONE_3, _NONE_3))
-    kept, factor = _NONE_2 if weights_EH is None else weights_EH, np.float32(factor)
-    _attend(bounds_P1, starts_N1, indices_E, terms, dots, value_MHV, factor, kept, scratch_PN, out_NHV)
+    kept = _NONE_2 if weights_EH is None else weights_EH
+    _attend(bounds_P1, starts_N1, indices_E, terms, dots, value_MHV, np.float32(factor), kept, scratch_PN, out_NHV)
     return out_NHV

@@ -20,10 +20,12 @@ def graph_attention(
     for n, (first, stop) in enumerate(zip(starts_N1, starts_N1[1:])):
         near = indices_E[first:stop]
         if terms is not None:
-            sums_SH = terms[0][n] + terms[1][near]
+            target_NH, source_MH = terms
+            sums_SH = target_NH[n] + source_MH[near]
             scores_SH = np.where(sums_SH > 0, sums_SH, factor * sums_SH)
         elif dots is not None:
-            scores_SH = factor * np.einsum("hk,shk->sh", dots[0][n], dots[1][near])
+            query_NHK, key_MHK = dots
+            scores_SH = factor * np.einsum("hk,shk->sh", query_NHK[n], key_MHK[near])
         weights_SH = softmax(scores_SH.T).T
         out_NHV[n] = np.einsum("sh,shv->hv", weights_SH, value_MHV[near])
         if weights_EH is not None:
