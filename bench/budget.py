@@ -26,20 +26,20 @@ PARTS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "splitting": (("text.translation", "", "split_sentences"), ("text.translation", "", "split_to_fit")),
     "tokenizing": (("text.sentencepiece", "SentencePiece", "pieces"),),
     "parts of lines": (("translation.pipeline", "Pipeline", "read_text"),),
-    "jobs": (("translation.pipeline", "Pipeline", "_job"), ("decoding.plans", "", "_numbered")),
+    "jobs": (("translation.pipeline", "Pipeline", "_job"), ("decoding.service", "", "_numbered")),
     "shortlist": (("decoding.candidates", "Candidates", "select_outputs"),),
-    "encoder": (("models.encoder_decoder", "EncoderDecoder", "encode"),),
+    "encoder": (("models.decoder", "EncoderDecoder", "encode"),),
     "admission": (("decoding.worker", "", "begin"),),
     "steps": (("decoding.worker", "DecodingWorker", "_step"),),
-    "tokens": (("translation.results", "Presentation", "tokens"),),
+    "tokens": (("translation.calls", "Presentation", "tokens"),),
     "joining": (
-        ("translation.results", "Presentation", "join"),
-        ("translation.results", "Presentation", "detail"),
+        ("translation.calls", "Presentation", "join"),
+        ("translation.calls", "Presentation", "detail"),
     ),
 }
 # Step of loading -> likewise.
 LOADING: dict[str, tuple[tuple[str, str, str], ...]] = {
-    "finding the folder": (("weights.download.catalog", "", "resolve"),),
+    "finding the folder": (("weights.download", "", "resolve"),),
     "beginning with sentencepiece": (("translation.translator", "", "begin_models"),),
     "what is kept of the checkpoint": (("loading.model_cache", "", "_find"),),
     "reading the checkpoint": (("loading.model_cache", "", "_read"),),

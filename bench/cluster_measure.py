@@ -95,9 +95,9 @@ def _written(texts: list[str], results: Any) -> bytes:
 
 
 def _start(name: str, environment: dict[str, str]) -> float:
-    from fastattn.weights.download import catalog
+    from fastattn.weights import download
 
-    command = [sys.executable, "-c", _START, name, str(catalog.resolve(name)), str(THREADS)]
+    command = [sys.executable, "-c", _START, name, str(download.resolve(name)), str(THREADS)]
     begun = time.perf_counter()
     subprocess.run(command, check=True, env=os.environ | environment)
     return time.perf_counter() - begun

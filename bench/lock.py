@@ -85,10 +85,9 @@ class Model:
 
     def reads(self, texts: list[str], mode: str) -> tuple[float, int]:
         """(bytes that a sentence has read from memory, if no cache keeps any of a step; weights of the layers)."""
-        from fastattn.weights import read
-        from fastattn.weights.download import catalog
+        from fastattn.weights import download, read
 
-        matrices = {name: t.size for name, t in read(catalog.resolve(self._name)).tensors.items() if len(t.shape) == 2}
+        matrices = {name: t.size for name, t in read(download.resolve(self._name)).tensors.items() if len(t.shape) == 2}
         layers = {
             part: sum(size for name, size in matrices.items() if name.startswith(part + ".layers"))
             for part in ("encoder", "decoder")
@@ -96,16 +95,16 @@ class Model:
         if self.translator is None:
             rows = {"batch": 1024, "one": self.tokens(texts)}.get(mode, CALLERS * self.tokens(texts))
             return layers["encoder"] * self._bytes * self.tokens(texts) / rows, layers["encoder"]
-        from fastattn.decoding import capacity
+        from fastattn.decoding import worker
 
         sizes = self.translator._service.model.sizes
         parts = [part for each in self.translator.translate(texts, beam_size=1, details=True) for part in each.parts]
         target = sum(len(part.tokens) + 1 for part in parts) / len(texts)
         source = sum(len(part.source) for part in parts) / len(texts)
-        sharing = {"batch": capacity.places_for(sizes, 1), "one": 1}.get(mode, CALLERS)
+        sharing = {"batch": worker.most_sentences(sizes, 1), "one": 1}.get(mode, CALLERS)
         projection = matrices["decoder.projection.weight"] * (SHORTLISTED if self._name == "en-pt" else 1)
         weights = (layers["decoder"] + projection) * self._bytes * target / sharing
-        weights += layers["encoder"] * self._bytes * max(source / capacity.admitted_at_once(sizes), 1 / sharing)
+        weights += layers["encoder"] * self._bytes * max(source / worker.admitted_at_once(sizes), 1 / sharing)
         width = sizes.row_width * target / 2 * (self._name != "en-pt") + sizes.memory_width * source
         cache = sizes.layers * width * np.dtype(sizes.row_dtype).itemsize * target
         return weights + cache, sizes.layer_weights

@@ -17,7 +17,7 @@ from bench.request import Request, say
 from bench.sentences import BUILT_IN
 from fastattn.errors import FastattnError
 from fastattn.system.cache_folder import cache_root
-from fastattn.weights.download import catalog
+from fastattn.weights import download
 
 THREADS = (
     "NUMBA_NUM_THREADS",
@@ -48,7 +48,7 @@ def run_parts(options: argparse.Namespace, parts: list[Part]) -> dict[str, Any]:
         for part in parts:
             try:
                 models: dict[str, Any] = {
-                    name: str(catalog.resolve(getattr(options, name)).absolute()) for name in part.models
+                    name: str(download.resolve(getattr(options, name)).absolute()) for name in part.models
                 }
             except FastattnError as error:
                 runs.append({"part": part.name, "failed": f"no model: {error}"})

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.nn.functional import gelu, scaled_dot_product_attention
 
-from fastattn.layers.attention_positions import alibi_slopes
+from fastattn.layers.attention import alibi_slopes
 
 
 class JinaBert(nn.Module):

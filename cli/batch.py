@@ -308,7 +308,7 @@ def _report(made: "BatchRun", summary: "Summary") -> None:
 
 
 def _say_estimate(made: "BatchRun", where: Any, price: float | None) -> None:
-    from fastattn.distributed.estimate import estimate
+    from fastattn.distributed.batch import estimate
 
     with Progress() as progress:
         progress.show("computing a sample")

@@ -51,15 +51,14 @@ def convert(model: str, out: str, precision: str) -> None:
         name = located(model, progress)
         from pathlib import Path
 
-        from fastattn.weights import read
-        from fastattn.weights.download import catalog
+        from fastattn.weights import download, read
         from fastattn.weights.download.pull import SOURCE_FILE
         from fastattn.weights.native.convert import weight_bytes, write
 
         def wrote(done: int, total: int) -> None:
             progress.show(f"writing {out}: {done / 1e6:,.1f} of {total / 1e6:,.1f} MB")
 
-        path = catalog.resolve(name)
+        path = download.resolve(name)
         checkpoint = read(path)
         factors = _input_factors(checkpoint, progress) if precision == "int8" else {}
         write(Path(folder), checkpoint, precision, wrote, factors)

@@ -51,10 +51,9 @@ def print_facts(facts: Iterable[tuple[str, str]]) -> None:
 
 
 def _checkpoint_facts(model: str) -> Facts:
-    from fastattn.weights import read
-    from fastattn.weights.download import catalog
+    from fastattn.weights import download, read
 
-    path = catalog.resolve(model)
+    path = download.resolve(model)
     checkpoint = read(path)
     yield "checkpoint", str(path)
     yield from _origin_facts(path)
@@ -144,7 +143,7 @@ _BYTES = {"float32": 4, "bfloat16": 2, "int8": 1}
 
 
 def _weight_facts(checkpoint: "Checkpoint") -> Facts:
-    from fastattn.spec.precision import resolve_precision
+    from fastattn.spec.checkpoint import resolve_precision
 
     distinct = {id(tensor): tensor for tensor in checkpoint.tensors.values()}  # tied weights count once
     parameters = sum(tensor.size for tensor in distinct.values())

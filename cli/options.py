@@ -168,14 +168,15 @@ def announce_default(name: str, remark: str) -> None:
 
 def located_encoder(model: str | None, progress: Progress) -> Path:
     """The folder of an encoder's model, or of the default one."""
+    from fastattn.weights import download
     from fastattn.weights.download import catalog
 
     if model is None:
         announce_default(catalog.DEFAULT_ENCODER, "-m chooses another")
     progress.show(f"loading {model or catalog.DEFAULT_ENCODER}")
     if model is not None:
-        return catalog.resolve(located(model, progress))
-    return catalog.resolve(located_name(catalog.DEFAULT_ENCODER, progress))  # not a folder of that name
+        return download.resolve(located(model, progress))
+    return download.resolve(located_name(catalog.DEFAULT_ENCODER, progress))  # not a folder of that name
 
 
 def open_model(kind: str, model: str | None, progress: Progress, **options: Any) -> tuple[Any, Compiling]:

@@ -84,13 +84,12 @@ def verify(
     """
     if bound is not None and not math.isfinite(bound):
         raise click.UsageError(f"--bound should be a finite number, got {bound}")
-    from fastattn.weights import read
-    from fastattn.weights.download import catalog
+    from fastattn.weights import download, read
 
     with Progress() as progress:
         progress.show(f"loading {model}")
         with loading():
-            path = catalog.resolve(located(model, progress))
+            path = download.resolve(located(model, progress))
             Compiling(progress)
             from fastattn.verification import Verification
 

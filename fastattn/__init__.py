@@ -32,7 +32,7 @@ if TYPE_CHECKING:  # by these very names: a checker takes others for private
     from fastattn.errors import FastattnError as FastattnError
     from fastattn.plot import AttentionPlot as AttentionPlot, plot_attention as plot_attention
     from fastattn.runtime.threads import set_threading as set_threading, use_threads as use_threads
-    from fastattn.translation.results import (
+    from fastattn.translation.calls import (
         ExecutionStats as ExecutionStats,
         Score as Score,
         TokenTranslation as TokenTranslation,
@@ -64,7 +64,7 @@ _NAMES = {
     "errors": "FastattnError",
     "plot": "AttentionPlot plot_attention",
     "runtime.threads": "set_threading use_threads",
-    "translation.results": "ExecutionStats Score TokenTranslation Translation",
+    "translation.calls": "ExecutionStats Score TokenTranslation Translation",
     "translation.translator": "Translator",
     "user_functions.combine": "and_masks or_masks",
     "user_functions.plan": "explain_function",

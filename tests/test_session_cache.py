@@ -9,7 +9,7 @@ import pytest
 from fastattn.loading.model_cache import PackedWeights
 from fastattn.runtime.handle import cache_folder
 from fastattn.system.cache_folder import cache_root
-from fastattn.weights.download.catalog import resolve
+from fastattn.weights.download import resolve
 from tests.conftest import ENVIRONMENT
 
 

@@ -70,7 +70,7 @@ def _exporter_of(path: Path, names: Iterable[str]) -> Any:
 
 def _check_sharing(checkpoint: Checkpoint, path: Path) -> None:
     """Raise CheckpointError for weights given by so many names that, packed one by one, they would fill the disk."""
-    from fastattn.weights.containers.unpacking import MOST_SHARING, SMALLEST_SUSPECT
+    from fastattn.weights.containers.zip_archive import MOST_SHARING, SMALLEST_SUSPECT
 
     size = sum(file.stat().st_size for file in checkpoint.files)
     total = sum(math.prod(tensor.shape) for tensor in checkpoint.tensors.values())

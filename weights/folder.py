@@ -1,4 +1,4 @@
-"""A checkpoint's files by name: in a directory here, in an archive in ``containers.zip_folder``."""
+"""A checkpoint's files by name: in a directory here, in an archive in ``containers.zip_archive``."""
 
 import errno
 import mmap

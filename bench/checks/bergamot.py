@@ -14,7 +14,7 @@ from bench.checks.compare import THREADS
 from bench.machine import ROOT
 from bench.translate_locally import VARIABLE, TranslateLocally, program
 from fastattn import Translator
-from fastattn.weights.download import catalog
+from fastattn.weights import download
 
 MODELS = {"en-pt": ("en", "pt"), "pt-en": ("pt", "en")}
 PEER = TranslateLocally.name
@@ -23,7 +23,7 @@ PORTUGUESE = {"que", "de", "da", "das", "dos", "um", "uma", "os", "não", "para"
 
 
 def folder_of(model: str) -> Path:
-    return catalog.resolve(model).absolute()
+    return download.resolve(model).absolute()
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ from bench.request import Request
 from bench.timing import alternate, library_threads
 from fastattn.ops.cpu import use_threads
 from fastattn.system.cache_folder import cache_root
-from fastattn.weights.download import catalog
+from fastattn.weights import download
 
 THREADS = (1, 2)
 PAUSE = 0.3  # seconds until the previous engine's threads stop waiting for work on their cores
@@ -32,7 +32,8 @@ def request(data: Data, part: str, threads: int, **fields: Any) -> Request:
     peers = cache_root() / "bench"
     peers.mkdir(parents=True, exist_ok=True)
     models = {
-        field: str(catalog.resolve(name).absolute()) for field, name in (("encoder", "minilm"), ("translator", "zh-en"))
+        field: str(download.resolve(name).absolute())
+        for field, name in (("encoder", "minilm"), ("translator", "zh-en"))
     }
     return Request(part, threads, data=str(data.root.absolute()), cache=str(peers), **models, **fields)
 

@@ -8,13 +8,13 @@ from bench.checks import Data, Findings, check
 from bench.checks.compare import THREADS, compare, plural, request
 from bench.model_cases import encode_cases
 from bench.timing import library_threads
-from fastattn.weights.download import catalog
+from fastattn.weights import download
 
 
 def _peer():
     from sentence_transformers import SentenceTransformer
 
-    return SentenceTransformer(str(catalog.resolve("minilm")), device="cpu")
+    return SentenceTransformer(str(download.resolve("minilm")), device="cpu")
 
 
 def spearman(one: np.ndarray, other: np.ndarray) -> float:

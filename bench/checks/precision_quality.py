@@ -7,7 +7,7 @@ from bench.checks.encoding import spearman
 from bench.timing import library_threads
 from bench.translators import TRANSLATORS
 from fastattn import Encoder
-from fastattn.weights.download import catalog
+from fastattn.weights import download
 
 
 @check(
@@ -17,7 +17,7 @@ from fastattn.weights.download import catalog
 def bleu(data: Data) -> tuple[bool, str]:
     import sacrebleu
 
-    folder, lines, references = catalog.resolve("zh-en"), data.flores("zh"), data.flores("en")
+    folder, lines, references = download.resolve("zh-en"), data.flores("zh"), data.flores("en")
     found = {}
     with library_threads(2):
         for name, engine, precision in (

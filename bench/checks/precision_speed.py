@@ -11,7 +11,7 @@ from bench.model_cases import encode_cases, translate_cases
 from bench.timing import alternate, library_threads
 from bench.translators import TRANSLATORS
 from fastattn import Encoder
-from fastattn.weights.download import catalog
+from fastattn.weights import download
 
 PEER = "CTranslate2"
 PEERS = ("sentence-transformers", PEER, "ONNX Runtime", "OpenVINO")
@@ -107,7 +107,7 @@ def single(data: Data) -> tuple[bool, str]:
     """All four engines in turn, over every tenth of 128 sentences."""
     import sentencepiece
 
-    folder, texts = catalog.resolve("zh-en"), data.flores("zh")[:128:10]
+    folder, texts = download.resolve("zh-en"), data.flores("zh")[:128:10]
     pieces = sentencepiece.SentencePieceProcessor(model_file=str(folder / "sentencepiece.model"))
     calls, tokens = {}, {}
     for engine in (OURS, PEER):

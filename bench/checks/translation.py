@@ -7,7 +7,7 @@ import numpy as np
 
 import fastattn
 from bench.checks import Data, check
-from fastattn.weights.download import catalog
+from fastattn.weights import download
 
 # The float32 model's scores in CTranslate2's own tests.
 PUBLISHED = {
@@ -179,7 +179,7 @@ def aren_outputs(data: Data) -> tuple[bool, str]:
 
 
 def _zh_en() -> tuple[Path, fastattn.Translator]:
-    folder = catalog.resolve("zh-en")
+    folder = download.resolve("zh-en")
     return folder / "model", fastattn.Translator(folder, "float32")
 
 

@@ -12,8 +12,7 @@ from bench.operations.table import WEIGHT_BYTES
 from bench.timing import alternate, library_threads, once
 from bench.translators import TRANSLATORS
 from fastattn import Translator
-from fastattn.weights import read
-from fastattn.weights.download import catalog
+from fastattn.weights import download, read
 
 PEER = "CTranslate2"
 BATCH = "64 sentences, one thread and two: at least 1.5 x CTranslate2 at its best batch size and division of threads"
@@ -56,7 +55,7 @@ def single_beam(data: Data) -> tuple[bool, str]:
 
 def _single(data: Data, beam: int, wanted: float) -> tuple[bool, str]:
     """All four engines in turn, over every fifth of the 64 sentences."""
-    folder, texts = catalog.resolve("zh-en"), data.flores("zh")[:64:5]
+    folder, texts = download.resolve("zh-en"), data.flores("zh")[:64:5]
     calls = {}
     for engine in (OURS, PEER):
         for threads in THREADS:
@@ -77,7 +76,7 @@ def _single(data: Data, beam: int, wanted: float) -> tuple[bool, str]:
 
 @check("decode-bandwidth", "one sentence, greedy, one thread and two: a step reads its weights at 85% of the bandwidth")
 def decode_bandwidth(data: Data) -> tuple[bool, str]:
-    folder = catalog.resolve("zh-en")
+    folder = download.resolve("zh-en")
     findings = Findings()
     for threads in THREADS:
         limits = [bandwidth(threads)]

@@ -7,8 +7,7 @@ from html import escape
 import numpy as np
 
 from fastattn import plot_attention
-from fastattn.plot.colours import hex_colours, indices
-from fastattn.plot.picture import SCALE_CAPTION, STYLE
+from fastattn.plot.picture import SCALE_CAPTION, STYLE, hex_colours, indices
 
 EDGE, CELL, LINE = 12, 16, 16  # pixels
 SEEN = "#7c5cd6"  # it is told from a white page and from a dark one

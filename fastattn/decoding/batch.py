@@ -5,13 +5,20 @@ from typing import Any
 
 import numpy as np
 
-from fastattn.decoding.beams import Beams, Sentence
-from fastattn.decoding.candidates import CandidateRows, Candidates
-from fastattn.decoding.jobs import Hypothesis, Job
+from fastattn.decoding.candidates import (
+    CandidateRows,
+    Candidates,
+    apply_prefix,
+    are_ends,
+    best_candidates,
+    coverage,
+    keep_beams,
+    normalized,
+    sentence_key,
+)
+from fastattn.decoding.jobs import Beams, Hypothesis, Job, Sentence
 from fastattn.decoding.options import DecodingOptions, Step
 from fastattn.decoding.recorded_steps import RecordedSteps
-from fastattn.decoding.sampling import sentence_key
-from fastattn.decoding.search import apply_prefix, are_ends, best_candidates, coverage, keep_beams, normalized
 from fastattn.layers.key_value_cache import KeyValueCache
 from fastattn.models.decoder import Decoder
 from fastattn.scheduling.request import Ticket

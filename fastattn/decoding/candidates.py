@@ -1,23 +1,250 @@
-"""The candidates for the next token, row by row: the projection's best, edited or sampled as the options say."""
+"""The candidates for the next token: the projection's best, edited or sampled as the options say.
 
+B sentences, R beams each, C = 2 R candidates (one, where R is 1: greedy), k candidates a beam. At most R of twice as
+many candidates end, one a beam, so there are always R to continue.
+"""
+
+import hashlib
 from collections.abc import Sequence
 
 import numpy as np
 
-from fastattn.decoding.constraints import (
-    completed_sequences,
-    early_ends,
-    repeated_ngrams,
-    without_repeats,
-)
 from fastattn.decoding.jobs import Job
 from fastattn.decoding.options import DecodingOptions
-from fastattn.decoding.sampling import draw, uniform
-from fastattn.decoding.search import biased
-from fastattn.decoding.shortlist import allowed_ids
 from fastattn.models.decoder import Decoder
 from fastattn.ops.edits import Edits
 from fastattn.ops.protocol import OutputSubset
+from fastattn.spec.checkpoint import Shortlist
+
+PADDING = -1
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+HOPELESS = -1e10  # CTranslate2's score of a beam that is only a placeholder
+
+# Tokens that the tokens so far forbid or penalize. past_RT holds the lengths_R tokens that each of R rows has produced,
+# -1 after them. Lists are returned as ids_RJ: int32, each id once a row, padded with -1 and no wider than the longest
+# row, since the projection reads the padding too.
+
+
+def without_repeats(ids_RJ: np.ndarray) -> np.ndarray:
+    """Each id once a row, highest first, then padding."""
+    sorted_RJ = -np.sort(-ids_RJ.astype(np.int32), axis=1)
+    sorted_RJ[:, 1:][sorted_RJ[:, 1:] == sorted_RJ[:, :-1]] = PADDING
+    sorted_RJ = -np.sort(-sorted_RJ, axis=1)
+    return np.ascontiguousarray(sorted_RJ[:, : np.max((sorted_RJ >= 0).sum(axis=1), initial=0)])
+
+
+def last_tokens(past_RT: np.ndarray, lengths_R: np.ndarray, count: int) -> np.ndarray:
+    """The last ``count`` tokens of each row; padding if it has fewer."""
+    columns_RC = lengths_R[:, None] + np.arange(-count, 0)
+    tokens_RC = np.take_along_axis(past_RT, np.maximum(columns_RC, 0), axis=1) if past_RT.shape[1] else columns_RC
+    return np.where(columns_RC >= 0, tokens_RC, PADDING)
+
+
+def repeated_ngrams(past_RT: np.ndarray, lengths_R: np.ndarray, size: int) -> np.ndarray:
+    """The ids that would repeat an n-gram of this size in the row (Paulus 2017, section 2.5)."""
+    if past_RT.shape[1] < size:
+        return np.empty((len(past_RT), 0), np.int32)
+    runs_RWC = np.lib.stride_tricks.sliding_window_view(past_RT, size, axis=1)
+    begun_R1C = last_tokens(past_RT, lengths_R, size - 1)[:, None]
+    again_RW = (runs_RWC[:, :, :-1] == begun_R1C).all(axis=2)
+    # A run that reaches into the padding ends with padding, which forbids nothing.
+    return without_repeats(np.where(again_RW, runs_RWC[:, :, -1], PADDING))
+
+
+def completed_sequences(past_RT: np.ndarray, lengths_R: np.ndarray, sequences: Sequence[Sequence[int]]) -> np.ndarray:
+    """The ids that would complete one of the sequences, which have two tokens or more."""
+    ids_RJ = np.full((len(past_RT), len(sequences)), PADDING, np.int32)
+    for j, sequence in enumerate(sequences):
+        begun_R = (last_tokens(past_RT, lengths_R, len(sequence) - 1) == sequence[:-1]).all(axis=1)
+        ids_RJ[begun_R, j] = sequence[-1]
+    return without_repeats(ids_RJ)
+
+
+def early_ends(steps_R: np.ndarray, min_length: int, end_ids: Sequence[int]) -> np.ndarray:
+    """The end ids, for rows whose next token is one of the first ``min_length``; a row at step t produces token t."""
+    early_R = steps_R < min_length
+    if not early_R.any():
+        return np.empty((len(steps_R), 0), np.int32)
+    return np.where(early_R[:, None], np.array(end_ids, np.int32), np.int32(PADDING))
+
+
+# Sampling. There is no generator with a state: the number for a token is a hash of the seed, the sentence, the sample's
+# number and the position (counter-based: Salmon 2011; the mixing is SplitMix64's, Steele 2014). So neither the batch
+# nor the order of threads matters.
+
+
+def sentence_key(source: np.ndarray, start: Sequence[int], number: int = 0) -> int:
+    """A 64-bit hash of the ids of a sentence's source, and of its target's start token and prefix.
+
+    ``number`` distinguishes equal sentences.
+    """
+    content = np.concatenate([[len(source)], source, start]).astype("<i8").tobytes()
+    salt = number.to_bytes(8, "little")
+    return int.from_bytes(hashlib.blake2b(content, digest_size=8, salt=salt).digest(), "little")
+
+
+def uniform(
+    seed: int | np.ndarray, keys_R: np.ndarray, hypotheses_R: np.ndarray, positions_R: np.ndarray
+) -> np.ndarray:
+    """float64 in [0, 1), one for each of (seed, key, hypothesis, position), uint64; seed may be one for all."""
+    bits_R = _mixed(np.broadcast_to(np.uint64(seed), keys_R.shape))
+    for values_R in (keys_R, hypotheses_R, positions_R):
+        bits_R = _mixed(bits_R ^ values_R.astype(np.uint64))
+    return (bits_R >> np.uint64(11)) * 2.0**-53
+
+
+def _mixed(bits_R: np.ndarray) -> np.ndarray:
+    bits_R = bits_R + _GOLDEN
+    bits_R = (bits_R ^ (bits_R >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    bits_R = (bits_R ^ (bits_R >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return bits_R ^ (bits_R >> np.uint64(31))
+
+
+def draw(log_probs_Rk: np.ndarray, uniform_R: np.ndarray, temperature: float, top_p: float) -> np.ndarray:
+    """columns_R int64, sampled from softmax(log_probs / temperature).
+
+    top_p  keeps the most probable columns, up to and with the one that makes their sum reach it (Holtzman 2019)
+    """
+    columns_R = np.zeros(len(log_probs_Rk), np.int64)
+    for r, row_k in enumerate(log_probs_Rk):  # one by one, so that a row's bits depend on no other
+        best = row_k.max()
+        if np.isneginf(best):
+            continue
+        with np.errstate(over="ignore"):  # the smallest temperatures leave only the best
+            weights_k = np.exp((row_k.astype(np.float64) - best) / temperature)
+        if top_p < 1:
+            order_k = np.argsort(-weights_k, kind="stable")
+            before_k = np.cumsum(weights_k[order_k]) - weights_k[order_k]
+            weights_k[order_k[before_k >= top_p * weights_k.sum()]] = 0
+        sums_k = np.cumsum(weights_k)
+        # The product may round up to the whole sum: then the last column of any weight is taken.
+        last = np.searchsorted(sums_k, sums_k[-1], side="left")
+        columns_R[r] = min(np.searchsorted(sums_k, uniform_R[r] * sums_k[-1], side="right"), last)
+    return columns_R
+
+
+def allowed_ids(shortlist: Shortlist, source: np.ndarray, end_ids: Sequence[int]) -> np.ndarray:
+    """The ids that every sentence may choose, those that its source ids add, and the ends; int32, rising.
+
+    A sentence's own list, where Marian takes one for all sentences of a batch, so a translation does not depend on its
+    batch. Nor is it filled up to a multiple of eight ids, which only Marian's products need.
+    """
+    distinct = np.array(list(set(source.tolist())), np.int64)
+    starts, ends = shortlist.starts_V1[distinct].tolist(), shortlist.starts_V1[distinct + 1].tolist()
+    lists = [shortlist.targets[start:end] for start, end in zip(starts, ends)]
+    copied = [source] if shortlist.copied else []
+    # Sorting these thousand or two and dropping repeats takes 20 us; marks in a table of the vocabulary, 35.
+    ids = np.concatenate([shortlist.always, np.array(end_ids, np.int32), *copied, *lists], dtype=np.int32)
+    ids.sort()
+    is_new = np.ones(len(ids), bool)
+    np.not_equal(ids[1:], ids[:-1], out=is_new[1:])
+    return ids[is_new]
+
+
+# The steps of greedy and beam search, which ``DecodingBatch`` calls.
+
+
+def are_ends(ids: np.ndarray, end_ids: Sequence[int]) -> np.ndarray:
+    """Which of the ids end a hypothesis, in an array of their shape."""
+    return ids == end_ids[0] if len(end_ids) == 1 else np.isin(ids, end_ids)  # which takes 10 us, for one end too
+
+
+def best_candidates(
+    scores_BR: np.ndarray, log_probs_BRk: np.ndarray, ids_BRk: np.ndarray, count: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The ``count`` best continuations of each sentence, best first: (scores_BC, ids_BC, beams_BC).
+
+    Ties go to the lower beam, then to the earlier of the beam's own candidates. Where there are too few
+    (a vocabulary smaller than twice the beam), the rest score -inf.
+    """
+    B, R, k = log_probs_BRk.shape
+    if R == k == count == 1:
+        return scores_BR + log_probs_BRk[:, 0], ids_BRk[:, 0], np.zeros((B, 1), np.int64)
+    total_BA = (scores_BR[:, :, None] + log_probs_BRk).reshape(B, R * k)
+    order_BC = np.argsort(-total_BA, axis=1, kind="stable")[:, :count]
+    rows_B1 = np.arange(B)[:, None]  # take_along_axis makes the same of it, and takes 15 us
+    scores_BC, ids_BC = total_BA[rows_B1, order_BC], ids_BRk.reshape(B, R * k)[rows_B1, order_BC]
+    beams_BC = order_BC // k
+    missing = count - R * k
+    if missing > 0:
+        scores_BC = np.pad(scores_BC, ((0, 0), (0, missing)), constant_values=-np.inf)
+        ids_BC = np.pad(ids_BC, ((0, 0), (0, missing)))
+        beams_BC = np.pad(beams_BC, ((0, 0), (0, missing)))
+    return scores_BC, ids_BC, beams_BC
+
+
+def apply_prefix(
+    scores_BC: np.ndarray, ids_BC: np.ndarray, end_ids: Sequence[int], forced_B: np.ndarray, prefixed_B: np.ndarray
+) -> None:
+    """Impose the target prefix on the first free step's candidates, in place.
+
+    forced_B    the prefix's token where the length limit falls inside the prefix, -1 elsewhere
+    prefixed_B  sentences with a prefix: an end in any but the best candidate is made hopeless, so that short
+                translations do not win where scores are not normalized (CTranslate2, issue 277)
+    """
+    forced = forced_B >= 0
+    ids_BC[forced] = forced_B[forced, None]
+    scores_BC[forced] = HOPELESS
+    scores_BC[forced, 0] = 0
+    early = are_ends(ids_BC, end_ids) & (prefixed_B & ~forced)[:, None]
+    early[:, 0] = False
+    scores_BC[early], ids_BC[early] = HOPELESS, 0
+
+
+def keep_beams(ids_BC: np.ndarray, ended_BR: np.ndarray, end_ids: Sequence[int]) -> np.ndarray:
+    """kept_BR: the candidate that continues each beam.
+
+    Beam r continues with candidate r, or, if that has ended, with the next candidate after the first R that does not
+    end.
+    """
+    R = ended_BR.shape[1]
+    kept_BR = np.broadcast_to(np.arange(R), ended_BR.shape).copy()
+    if ids_BC.shape[1] == R:
+        return kept_BR
+    alive = ~are_ends(ids_BC[:, R:], end_ids)
+    spare_BA = R + np.argsort(~alive, axis=1, kind="stable")
+    rank_BR = np.cumsum(ended_BR, axis=1) - 1
+    replaced = ended_BR & (rank_BR < alive.sum(axis=1)[:, None])
+    kept_BR[replaced] = np.take_along_axis(spare_BA, np.maximum(rank_BR, 0), axis=1)[replaced]
+    return kept_BR
+
+
+def normalized(log_probability: float, length: int, length_penalty: float, word_penalty: float = 0.0) -> float:
+    """(log_probability - length * word_penalty) / length ** length_penalty, in float32; 0 where nothing was produced.
+
+    Marian's History::add; CTranslate2's without the word penalty.
+    """
+    if not length:
+        return 0.0
+    if length_penalty == word_penalty == 0:
+        return float(np.float32(log_probability))
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):  # huge penalties make scores 0, infinite or NaN
+        penalized = np.float32(log_probability) - np.float32(length) * np.float32(word_penalty)
+        return float(penalized / np.float32(length) ** np.float32(length_penalty))
+
+
+def biased(
+    log_probs_Rk: np.ndarray, ids_Rk: np.ndarray, wished_R: np.ndarray, wished_log_probs_R: np.ndarray, beta: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """The k best of (1 - beta) p + beta [is wished], from the k best of p; in the log domain, best first.
+
+    wished_R, wished_log_probs_R  the wished token and its log p
+    Dabre and Fujita 2019, section 4.2.
+    """
+    k = ids_Rk.shape[1]
+    with np.errstate(divide="ignore"):
+        wished_R1 = np.log((1 - beta) * np.exp(wished_log_probs_R) + beta)[:, None]
+    others_Rk = np.where(ids_Rk == wished_R[:, None], -np.inf, log_probs_Rk + np.log1p(-beta))
+    total_RA = np.concatenate([wished_R1, others_Rk], axis=1).astype(log_probs_Rk.dtype)
+    all_ids_RA = np.concatenate([wished_R[:, None], ids_Rk], axis=1)
+    order_Rk = np.argsort(-total_RA, axis=1, kind="stable")[:, :k]
+    return np.take_along_axis(total_RA, order_Rk, axis=1), np.take_along_axis(all_ids_RA, order_Rk, axis=1)
+
+
+def coverage(attention_TS: np.ndarray) -> float:
+    """The sum over source tokens of log(min(attention received, 1)), those that received none left out (Wu 2016)."""
+    received_S = attention_TS.sum(axis=0)
+    return float(np.log(np.minimum(received_S[received_S > 0], 1)).sum())
 
 
 class CandidateRows:

@@ -1,13 +1,18 @@
-"""Jobs: sentences to translate, the time that they may take; and their results, hypotheses."""
+"""Jobs: sentences to translate, the time that they may take, their beams and hypotheses; and passes."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 
 from fastattn.decoding.options import DecodingOptions
 from fastattn.errors import InputError, SearchTimeout
 from fastattn.layers.key_value_cache import DecoderSizes
+from fastattn.models.decoder import Decoder
+from fastattn.ops.protocol import OutputSubset
+from fastattn.scheduling.request import Ticket
 
 
 @dataclass
@@ -85,6 +90,31 @@ class Job:
         return self.options.limit(len(self.source), room, prefix)
 
 
+def expected_rows(job: Job) -> int:
+    """About how many rows of the cache a sentence will fill."""
+    beam = job.options.beam_size
+    return beam * (len(job.source) * 5 // 4 + 16 + len(job.start) + len(job.prefix))
+
+
+class Pass(ABC):
+    """A job of one pass."""
+
+    weight = 1  # as a Scheduler knows it
+
+    @property
+    @abstractmethod
+    def length(self) -> int:
+        """About how many rows it puts through the model."""
+
+    @abstractmethod
+    def fits_with(self, other: "Pass") -> bool:
+        """Whether both can share a pass."""
+
+    @abstractmethod
+    def run(self, model: Decoder, jobs: Sequence[Any], end_id: int, unk_id: int) -> list[Any]:
+        """The results of jobs that share a pass, this one among them."""
+
+
 @dataclass(frozen=True)
 class Hypothesis:
     """A finished target, with its end token only if that is asked for.
@@ -115,3 +145,45 @@ def check_jobs(jobs: Sequence[Job], sizes: DecoderSizes) -> None:
             raise InputError("a source should have at least one token, got none")
         if not len(job.start):
             raise InputError("a target should begin with a start token, got none")
+
+
+class Sentence:
+    """A job in progress.
+
+    memory_slot  of the cache
+    slots_R  its slots in the cache, one for each beam
+    key      of its random samples
+    subset, subset_offsets  the outputs that it chooses from, and where they lie; None: all tokens
+    expected  rows of the cache that it will about fill
+    before   the input position before the target's first token
+    """
+
+    def __init__(self, ticket: Ticket, memory_slot: int, slots_R: np.ndarray, key: int, subset: OutputSubset | None):
+        self.ticket, self.memory_slot, self.slots_R, self.key, self.subset = ticket, memory_slot, slots_R, key, subset
+        self.job: Job = ticket.job
+        self.expected, self.before = expected_rows(self.job), len(self.job.start) - 1
+        self.subset_offsets = (0, 0, 0) if subset is None else subset.place
+        self.hypotheses: list[Hypothesis] = []
+
+
+@dataclass
+class Beams:
+    """B sentences in progress with R beams each: one array for each property."""
+
+    sentences_B: np.ndarray  # of Sentence
+    slots_BR: np.ndarray  # of the cache
+    steps_B: np.ndarray  # tokens produced so far
+    positions_B: np.ndarray  # of the next input
+    limits_B: np.ndarray
+    finished_B: np.ndarray  # hypotheses so far
+    top_finished_B: np.ndarray  # whether the best beam has ever ended
+    scores_BR: np.ndarray
+    tokens_BR: np.ndarray
+    diverged_BR: np.ndarray  # beams whose token differed from the favoured prefix
+    subsets_B3: np.ndarray  # where the sentences' OutputSubsets lie, if they have any
+
+    def select(self, chosen_B: np.ndarray) -> "Beams":
+        return Beams(*(getattr(self, f.name)[chosen_B] for f in fields(self)))
+
+    def joined(self, other: "Beams") -> "Beams":
+        return Beams(*(np.concatenate([getattr(self, f.name), getattr(other, f.name)]) for f in fields(self)))

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from fastattn.decoding.beams import Beams
 from fastattn.decoding.candidates import CandidateRows, Candidates
+from fastattn.decoding.jobs import Beams
 from fastattn.layers.key_value_cache import KeyValueCache
 from fastattn.models.decoder import Decoder
 from fastattn.ops.step_rows import ENOUGH, FAULT, LIVE, STOP, USED, StepRows, SubsetRows

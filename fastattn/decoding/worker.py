@@ -5,24 +5,39 @@ it takes part in every step until it ends, and its room goes to one that waits. 
 batch its own options, so sentences of any age and any options share a step.
 """
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import suppress
-from itertools import accumulate
+from itertools import accumulate, chain
 from time import monotonic, perf_counter
 
 import numpy as np
 
-from fastattn.decoding import capacity
 from fastattn.decoding.batch import DecodingBatch
-from fastattn.decoding.beams import Sentence
-from fastattn.decoding.beginning import begin
-from fastattn.decoding.jobs import Job, charge, is_over
-from fastattn.decoding.passes import Pass
-from fastattn.layers.key_value_cache import KeyValueCache
+from fastattn.decoding.jobs import Job, Pass, Sentence, charge, expected_rows, is_over
+from fastattn.layers.attention_inputs import Memory
+from fastattn.layers.key_value_cache import DecoderSizes, KeyValueCache
 from fastattn.models.decoder import Decoder
 from fastattn.scheduling.request import Ticket
 from fastattn.scheduling.state import WorkerSlot
 
+# A step costs one pass over the weights however few its rows, so each of many rows is cheaper; beyond this number there
+# is no gain, and the cache grows with every row.
+ROWS = 112
+# Of greedy search. 128 of zh-en on two threads: 1.41 s if all are taken at once, 1.32 s if shorter ones fill the room
+# that becomes free; on one thread 2.3 s with 48 at once and with 64.
+SENTENCES = 48
+# A light model's kernels are done before Python has prepared the next step: it takes this many times as many sentences.
+# Firefox's en-pt spends 21% of its steps' time outside kernels with 64 sentences, 13% with 256.
+LIGHT = 5
+LIGHT_WEIGHTS = 1 << 22  # of its decoder's layers at most
+# Cache rows that the admitted sentences are expected to fill: about 24 KB each for a base Transformer.
+TOKENS = 16384
+# Source tokens of sentences that are admitted together: about 50 ms of a base Transformer's encoder. Then the queue is
+# looked at again.
+ADMITTED = 1024
+# Rows of a pass over whole sequences; at 65,000 words their log-softmax would fill 500 MB were it ever stored whole.
+PASS_ROWS = 2048
 # Seconds that callers with nothing in progress wait for one another if there is little room: a pass over one sentence
 # costs about as much as over many.
 PATIENCE = 0.03
@@ -30,6 +45,125 @@ PATIENCE = 0.03
 LEFT_BYTES, LEFT = 1 << 20, 4
 # Seconds after which, with several callers, sentences in progress get a step though there is room for more.
 TURN = 0.03
+
+
+def most_sentences(sizes: DecoderSizes, beam: int) -> int:
+    """The most sentences of this beam size that a worker has in progress."""
+    scale = _scale(sizes)
+    return max(1, min(scale * SENTENCES, scale * ROWS // beam))
+
+
+def admitted_at_once(sizes: DecoderSizes) -> int:
+    """The source tokens admitted between two looks at the queue."""
+    return min(_scale(sizes), 2) * ADMITTED
+
+
+def _scale(sizes: DecoderSizes) -> int:
+    return LIGHT if sizes.layer_weights <= LIGHT_WEIGHTS else 1
+
+
+class _Entry:
+    """A sentence that enters.
+
+    head, tail  its inputs: those that sentences with the same ``key`` share, and the others
+    memory_slot  of the cache, which keeps a beginning with that key
+    head_row, tail_row  of their last inputs, among all hidden states
+    """
+
+    sentence: Sentence
+
+    def __init__(self, ticket: Ticket, batch: DecodingBatch, max_positions: int):
+        job: Job = ticket.job
+        self.ticket, self.job, self.batch = ticket, job, batch
+        self.limit = batch.show_prefix(ticket, job.limit(max_positions))
+        inputs = [*job.start, *job.prefix][: len(job.start) + self.limit - 1]
+        shared = job.shared or len(inputs)
+        self.head, self.tail = tuple(inputs[:shared]), inputs[shared:]
+        self.key = job.source.tobytes(), self.head, job.options.needs_attention
+        self.memory_slot: int | None = None
+        self.head_row = self.tail_row = 0
+
+
+def begin(model: Decoder, cache: KeyValueCache, tickets: Sequence[Ticket], batches: Sequence[DecodingBatch]) -> None:
+    """Start each ticket's sentence in its batch."""
+    entries = [_Entry(ticket, batch, model.sizes.max_positions) for ticket, batch in zip(tickets, batches)]
+    leaders: dict[Hashable, _Entry] = {}  # the first with each key whose beginning the cache does not have
+    for entry in entries:
+        entry.memory_slot = cache.memory_slot_of(entry.key) if entry.job.shared else None
+        if entry.memory_slot is None:
+            leaders.setdefault(entry.key, entry)
+    first = list(leaders.values())
+    attention = any(entry.job.options.needs_attention for entry in entries)
+    parts: list[np.ndarray] = []
+    memory = model.encode([entry.job.source for entry in first]) if first else None
+    if memory is not None:
+        memory_slots_B, rows_N = cache.add_memory_slots(memory.starts_B1)
+        model.keep_memory(cache, rows_N, memory)
+        for entry, memory_slot in zip(first, memory_slots_B.tolist()):
+            entry.memory_slot = memory_slot
+    for entry in entries:
+        if entry.memory_slot is None:
+            entry.memory_slot = leaders[entry.key].memory_slot
+        assert entry.memory_slot is not None
+        entry.sentence = entry.batch.sentence(entry.ticket, entry.memory_slot)
+    if first:
+        parts.append(_run(model, cache, first, [entry.head for entry in first], attention, memory))
+    _share_heads(cache, entries, leaders)
+    longer = [entry for entry in entries if entry.tail]
+    if longer:
+        parts.append(_run(model, cache, longer, [entry.tail for entry in longer], attention, None))
+    ends = accumulate(chain((len(entry.head) for entry in first), (len(entry.tail) for entry in longer)))
+    for entry in first:
+        entry.head_row = next(ends) - 1
+    for entry in longer:
+        entry.tail_row = next(ends) - 1
+    hidden_ND = model.ops.concatenate_rows(parts)
+    for batch in dict.fromkeys(batches):
+        chosen = [entry for entry in entries if entry.batch is batch]
+        rows = [entry.tail_row if entry.tail else leaders[entry.key].head_row for entry in chosen]
+        hidden_BD = model.ops.take_rows(hidden_ND, np.array(rows, np.int64))
+        limits_B = np.array([entry.limit for entry in chosen], np.int64)
+        batch.begin([entry.sentence for entry in chosen], limits_B, hidden_BD)
+
+
+def _share_heads(cache: KeyValueCache, entries: list[_Entry], leaders: dict[Hashable, _Entry]) -> None:
+    """Have the cache keep heads that several sentences have, and the others' histories begin with them."""
+    count = Counter(entry.key for entry in entries)
+    for entry in entries:
+        slot = int(entry.sentence.slots_R[0])
+        if entry is not leaders.get(entry.key):
+            cache.begin_like(slot, entry.sentence.memory_slot)
+        elif count[entry.key] > 1 or entry.job.shared:
+            cache.keep_beginning(entry.sentence.memory_slot, slot, entry.key)
+
+
+def _run(
+    model: Decoder,
+    cache: KeyValueCache,
+    entries: list[_Entry],
+    tokens: Sequence[Sequence[int]],
+    attention: bool,
+    memory: Memory | None,
+) -> np.ndarray:
+    """hidden_ND of the entries' next tokens; with a memory, the first ones of whole sentences."""
+    starts_B1 = np.cumsum([0, *map(len, tokens)])
+    tokens_N = np.array([token for sequence in tokens for token in sequence], np.int32)
+    slots_B = np.array([entry.sentence.slots_R[0] for entry in entries], np.int64)
+    firsts_B = np.array([cache.length(slot) for slot in slots_B], np.int64)
+    hidden_ND, attention_NS = model.prefill(
+        tokens_N,
+        starts_B1,
+        memory,
+        attention=attention,
+        cache=cache,
+        slots_B=slots_B,
+        firsts_B=None if memory is not None else firsts_B,
+    )
+    if attention_NS is not None:
+        lengths_B = np.diff(starts_B1)
+        positions_N = np.arange(len(tokens_N)) + np.repeat(firsts_B - starts_B1[:-1], lengths_B)
+        cache.keep_attention(np.repeat(slots_B, lengths_B), positions_N, attention_NS)
+    return hidden_ND
 
 
 class DecodingWorker:
@@ -103,17 +237,17 @@ class DecodingWorker:
         if crowded and (perf_counter() < self._admitted + PATIENCE or not self.scheduler.newcomers()):
             return []
         expected = sum(sentence.expected for sentence in self.sentences())
-        tokens, most_tokens, rows = 0, capacity.admitted_at_once(self.model.sizes), 0
+        tokens, most_tokens, rows = 0, admitted_at_once(self.model.sizes), 0
 
         def has_room(ticket: Ticket, newcomer: bool) -> bool:
             nonlocal used, expected, tokens, rows
             job = ticket.job
             if isinstance(job, Pass):
-                fits = not rows or rows + job.length <= capacity.PASS_ROWS
+                fits = not rows or rows + job.length <= PASS_ROWS
                 rows += job.length
                 return fits
-            needed, part = capacity.expected_rows(job), 1 / self._most_sentences(job.options.beam_size)
-            if expected and expected + needed > capacity.TOKENS or tokens and tokens + len(job.source) > most_tokens:
+            needed, part = expected_rows(job), 1 / self._most_sentences(job.options.beam_size)
+            if expected and expected + needed > TOKENS or tokens and tokens + len(job.source) > most_tokens:
                 return False
             if used and used + part > (2 if newcomer else 1) + 1e-9 or crowded and not newcomer:
                 return False
@@ -123,7 +257,7 @@ class DecodingWorker:
         return self.scheduler.take(has_room)
 
     def _most_sentences(self, beam: int) -> int:
-        return capacity.most_sentences(self.model.sizes, beam)
+        return most_sentences(self.model.sizes, beam)
 
     def _do_passes(self, tickets: list[Ticket]) -> None:
         while tickets:
@@ -150,13 +284,13 @@ class DecodingWorker:
     def _expected_rows(self, tickets: list[Ticket]) -> tuple[int, int]:
         """About how many rows the two pools need for sentences in progress, these tickets, and waiting ones."""
         jobs = [ticket.job for ticket in tickets]
-        rows, memory_rows = sum(map(capacity.expected_rows, jobs)), sum(len(job.source) for job in jobs)
+        rows, memory_rows = sum(map(expected_rows, jobs)), sum(len(job.source) for job in jobs)
         most = self._most_sentences(jobs[0].options.beam_size)
         factor = max(1, min(most, len(jobs) + self.scheduler.waiting()) // len(jobs))
         in_progress = self.sentences()
-        rows = sum(sentence.expected for sentence in in_progress) + max(rows, min(capacity.TOKENS, rows * factor))
+        rows = sum(sentence.expected for sentence in in_progress) + max(rows, min(TOKENS, rows * factor))
         memory = sum(len(sentence.job.source) for sentence in in_progress)
-        return rows, memory + max(memory_rows, min(capacity.TOKENS, memory_rows * factor))
+        return rows, memory + max(memory_rows, min(TOKENS, memory_rows * factor))
 
     def _batch_of(self, job: Job) -> DecodingBatch:
         for batch in self.batches:

@@ -8,19 +8,18 @@ from pathlib import Path
 from typing import Any
 
 from fastattn._version import VERSION
-from fastattn.distributed.block_models import BLOCK_MODELS, BlockModel
-from fastattn.distributed.blocks import block_bytes, cut, read_block
-from fastattn.distributed.cluster import ClusterOptions, joined, pool_of, quiet, reach_of
+from fastattn.distributed.block_worker import BLOCK_MODELS, BlockModel
+from fastattn.distributed.cluster import ClusterOptions, Host, address_of, joined, pool_of, quiet, reach_of
 from fastattn.distributed.driver import run_blocks
 from fastattn.distributed.extra import import_pyarrow, import_ray
-from fastattn.distributed.formats.lines import line_number
-from fastattn.distributed.formats.rows import CorpusBlock
+from fastattn.distributed.formats import block_bytes, cut, read_block
+from fastattn.distributed.formats.blocks import CorpusBlock, line_number
 from fastattn.distributed.job import CorpusJob
 from fastattn.distributed.model_source import check_reach, digest_of, source_of
-from fastattn.distributed.output_folder import OutputFolder, part_name
+from fastattn.distributed.output_folder import OutputFolder, as_file, names_in, part_name, refuse_twice
 from fastattn.distributed.storage import InputFile, find_files, input_with, public
-from fastattn.distributed.writing import as_file, names_in, refuse_twice
 from fastattn.errors import FastattnError, InputError
+from fastattn.system.cpus import default_threads
 from fastattn.system.records import dataclass
 
 
@@ -230,3 +229,63 @@ def _refuse_within(request: BatchRequest) -> None:
             f"cannot write {public(request.out).rstrip('/')}: the input {public(within)} would take the output's files "
             "for its own; name a folder that is not below it"
         )
+
+
+SAMPLED_BLOCKS, SAMPLED_ROWS = 8, 64  # rows of each
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """blocks, rows  of the whole job; rows are estimated but for Parquet
+    rate     rows a second of one actor by itself, of ``cores`` threads
+    actors   at once
+    seconds  of the whole job, start apart
+    """
+
+    blocks: int
+    rows: int
+    rate: float
+    actors: int
+    cores: int
+    seconds: float
+
+    @property
+    def core_hours(self) -> float:
+        """For a million rows."""
+        return 1e6 / self.rate * self.cores / 3600
+
+
+def estimate(batch: BatchRun, options: ClusterOptions) -> Estimate:
+    """Read and compute a sample; no Ray is needed but to ask a cluster how large it is."""
+    nodes = [Host("", default_threads())]
+    if address_of(options.address) != "local":
+        with quiet(), joined(options.address) as nodes:
+            pass
+    pool = pool_of(nodes, batch.model.layer_weights, options)
+    actors, cores, request = min(pool.actors, len(batch.blocks)), pool.cores, batch.request
+    model: BlockModel = BLOCK_MODELS[request.kind](
+        batch.path, request.precision, cores, request.output, request.options
+    )
+    texts, bytes_a_row = _sample(batch.blocks, request.column)
+    model.answer(texts[:: max(1, len(texts) // SAMPLED_ROWS)])  # compiles, and warms caches up
+    start = time.perf_counter()
+    model.answer(texts)
+    rate = len(texts) / (time.perf_counter() - start)
+    rows = sum(
+        block.stop - block.start if block.form == "parquet" else round(block.size / bytes_a_row)
+        for block in batch.blocks
+    )
+    return Estimate(len(batch.blocks), rows, rate, actors, cores, rows / (rate * actors))
+
+
+def _sample(blocks: Sequence[CorpusBlock], column: str) -> tuple[list[str | None], float]:
+    """(rows from all over the input, bytes of the input for each row)."""
+    texts: list[str | None] = []
+    rows = size = 0
+    for block in blocks[:: max(1, -(-len(blocks) // SAMPLED_BLOCKS))]:
+        found = read_block(block, column)
+        rows, size = rows + found.count, size + block.size
+        texts += found.texts[:: max(1, found.count // SAMPLED_ROWS)]
+    if not rows:
+        raise InputError("the sampled blocks hold no rows, so nothing can be estimated")
+    return texts, size / rows

@@ -8,18 +8,206 @@ import json
 import os
 import socket
 import time
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
 
 from fastattn._version import VERSION
-from fastattn.distributed.block_models import Answers, make_in_actor
-from fastattn.distributed.blocks import read_block
-from fastattn.distributed.formats.rows import BlockRows, CorpusBlock
+from fastattn.distributed.extra import import_pyarrow
+from fastattn.distributed.formats import read_block
+from fastattn.distributed.formats.blocks import BlockRows, CorpusBlock
 from fastattn.distributed.job import CorpusJob
-from fastattn.distributed.model_source import ModelSource
-from fastattn.distributed.output_folder import OutputFolder
+from fastattn.distributed.model_source import ModelSource, on_this_host
+from fastattn.distributed.output_folder import OutputFolder, as_file
 from fastattn.distributed.storage import public
-from fastattn.distributed.writing import as_file
-from fastattn.errors import FastattnError, StorageError
+from fastattn.encoders.long_text import TokenLimit
+from fastattn.errors import FastattnError, InputError, SearchTimeout, StorageError
+from fastattn.system.records import dataclass
+
+
+@dataclass
+class Answers:
+    """columns  name -> pyarrow array, null where there was no text or it failed
+    faults   number of a text -> why it failed
+    tokens   that were produced, or read by an encoder (estimated from a sample)
+    cut      how many texts were longer than the encoder takes, and cut
+    """
+
+    columns: dict[str, Any]
+    faults: dict[int, str]
+    tokens: int
+    cut: int = 0
+
+
+class BlockModel(Protocol):
+    """A model with its options.
+
+    outputs    its columns' names
+    precision  the model's, never "auto"
+    options    those given, without those that say what is the default whatever the model
+    layer_weights  of the layers that a step goes through: what ``processes.choice`` asks
+    """
+
+    outputs: tuple[str, ...]
+    precision: str
+    options: dict[str, Any]
+    layer_weights: int
+
+    def answer(self, texts: Sequence[str | None]) -> Answers: ...
+
+
+def _telling(options: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if name not in defaults or value != defaults[name]}
+
+
+class BlockTranslator:
+    """``Translator.translate_iter`` with the same options.
+
+    Columns: ``output``, the best translation; with num_hypotheses above 1 also "hypotheses", a list of texts; with
+    return_scores "score", or "scores", a list.
+    """
+
+    # Of options that no checkpoint sets.
+    DEFAULTS = {
+        "target_prefix": None,
+        "split": None,
+        "num_hypotheses": 1,
+        "patience": 1.0,
+        "coverage_penalty": 0.0,
+        "max_input_length": None,
+        "prefix_bias_beta": 0.0,
+        "return_alternatives": False,
+        "min_alternative_expansion_prob": 0.0,
+        "return_end_token": False,
+        "return_scores": False,
+        "replace_unknowns": False,
+        "seed": None,
+        "timeout": None,
+    }
+
+    def __init__(self, path: Path, precision: str, threads: int | None, output: str, options: Mapping[str, Any]):
+        from fastattn.translation.translator import Translator
+
+        self._translator = Translator(path, precision, threads, processes=1)
+        self.options = _telling(options, self.DEFAULTS)
+        # Greedy search is faster without scores.
+        self._options = {"return_scores": False, **options, "details": True, "return_exceptions": True}
+        self._translator.translate_iter((), **self._options)  # checks them
+        self._several, self._scored = options.get("num_hypotheses", 1) > 1, bool(options.get("return_scores"))
+        names = [output]
+        if self._several:
+            names.append("hypotheses")
+        if self._scored:
+            names.append("scores" if self._several else "score")
+        self.outputs, self.precision = tuple(names), self._translator.precision
+        self.layer_weights = self._translator.layer_weights
+
+    def answer(self, texts: Sequence[str | None]) -> Answers:
+        """Answers of texts. Raises FastattnError where more than single texts failed."""
+        given = [(number, text) for number, text in enumerate(texts) if text is not None]
+        found: list[Any] = [None] * len(texts)
+        faults: dict[int, str] = {}
+        tokens = 0
+        results: Iterator[Any] = self._translator.translate_iter((text for _, text in given), **self._options)
+        for (number, _), result in zip(given, results):
+            if isinstance(result, InputError | SearchTimeout):
+                faults[number] = str(result)
+            elif isinstance(result, Exception):
+                raise result
+            else:
+                found[number] = result
+                tokens += sum(len(part.tokens) for part in result.parts)
+        return Answers(self._columns(found), faults, tokens)
+
+    def _columns(self, found: list[Any]) -> dict[str, Any]:
+        pa = import_pyarrow()
+        columns = [pa.array([result and _text(result.text) for result in found], pa.string())]
+        if self._several:
+            texts = [result and [_text(text) for text in result.hypotheses] for result in found]
+            columns.append(pa.array(texts, pa.list_(pa.string())))
+        if self._scored:
+            scores = [result and (result.scores if self._several else result.scores[0]) for result in found]
+            columns.append(pa.array(scores, pa.list_(pa.float32()) if self._several else pa.float32()))
+        return dict(zip(self.outputs, columns, strict=True))
+
+
+def _text(text: str) -> str:
+    """Half of a surrogate pair, which byte tokens can lead to, has no place in UTF-8."""
+    return text.encode("utf-8", "replace").decode()
+
+
+class BlockEncoder:
+    """``Encoder.encode`` with the same options. Column: ``output``, a list of fixed size of the vectors' type."""
+
+    # Of options that no checkpoint sets; None is as if not given.
+    DEFAULTS = {"long": "truncate", "output_dtype": "float32"} | dict.fromkeys(
+        ("task", "prompt_name", "prompt", "normalize_embeddings", "truncate_dim", "pooling")
+    )
+    _SAMPLE = 64  # texts of a block whose tokens are counted
+
+    def __init__(self, path: Path, precision: str, threads: int | None, output: str, options: Mapping[str, Any]):
+        from fastattn.encoders.encoder import Encoder
+
+        self.options = _telling(options, self.DEFAULTS)
+        chosen = dict(options)
+        if chosen.get("ranges") is not None:
+            chosen["ranges"] = np.asarray(chosen["ranges"], np.float32)
+        self._encoder = Encoder(path, precision, threads, processes=1)
+        self._none_0E = self._encoder.encode([], **chosen)
+        self._options = chosen
+        self._limit = TokenLimit(self._encoder, chosen)
+        self.outputs, self.precision = (output,), self._encoder.precision
+        self.layer_weights = self._encoder.layer_weights
+
+    def answer(self, texts: Sequence[str | None]) -> Answers:
+        """Answers of texts."""
+        given = [(number, text) for number, text in enumerate(texts) if text is not None]
+        long: dict[int, str] = {}
+        if self._options.get("long", "truncate") != "mean":
+            exceeded = self._limit.exceeded([text for _, text in given])
+            long = {given[index][0]: self._limit.refusal(tokens) for index, tokens in exceeded.items()}
+        faults = long if self._options.get("long") == "error" else {}
+        given = [(number, text) for number, text in given if number not in faults]
+        chosen = [text for _, text in given]
+        column = self._column(
+            self._encoder.encode(chosen, **self._options), [number for number, _ in given], len(texts)
+        )
+        return Answers({self.outputs[0]: column}, faults, self._tokens(chosen), len(long) - len(faults))
+
+    def _column(self, vectors_NE: np.ndarray, numbers: list[int], count: int) -> Any:
+        pa = import_pyarrow()
+        width = self._none_0E.shape[1]
+        rows_BE, absent_B = vectors_NE, np.zeros(count, bool)
+        if len(numbers) < count:
+            rows_BE = np.zeros((count, width), self._none_0E.dtype)
+            rows_BE[numbers] = vectors_NE
+            absent_B[:] = True
+            absent_B[numbers] = False
+        return pa.FixedSizeListArray.from_arrays(pa.array(rows_BE.reshape(-1)), width, mask=pa.array(absent_B))
+
+    def _tokens(self, texts: list[str]) -> int:
+        """Counting them all would take a tenth of the time."""
+        sample = texts[:: max(1, len(texts) // self._SAMPLE)]
+        characters = sum(map(len, sample))
+        if not characters:
+            return 0
+        return round(int(self._encoder.count_tokens(sample).sum()) * sum(map(len, texts)) / characters)
+
+
+BLOCK_MODELS: dict[str, Any] = {"translate": BlockTranslator, "encode": BlockEncoder}
+
+
+def make_in_actor(
+    kind: str, source: ModelSource, precision: str, threads: int, output: str, options: Mapping[str, Any]
+) -> BlockModel:
+    """The model of a process that is an actor's, and takes no more than ``threads`` of its host."""
+    # The tokenizers library would have as many threads as there are CPUs.
+    os.environ["RAYON_NUM_THREADS"] = str(threads)
+    model: BlockModel = BLOCK_MODELS[kind](on_this_host(source), precision, threads, output, options)
+    return model
+
 
 BLOCKS_AT_ONCE = 3  # with 2, blocks of 1,000 sentences took a tenth more CPU, and left a tenth of two cores idle
 FIRST_FAULTS = 10  # of a block, that its record has

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from fastattn.distributed.block_models import BLOCK_MODELS, BlockModel, make_in_actor
+from fastattn.distributed.block_worker import BLOCK_MODELS, BlockModel, make_in_actor
 from fastattn.distributed.cluster import ClusterOptions, hosts, pool_of, reach_of
 from fastattn.distributed.extra import import_ray
-from fastattn.distributed.formats.json_values import is_text, strings
+from fastattn.distributed.formats.json_lines import is_text, strings
 from fastattn.distributed.model_source import ModelSource, check_reach, find_model, source_of
 from fastattn.errors import InputError, check_count
 from fastattn.printable import counted, first_of

@@ -16,7 +16,7 @@ from typing import Any
 from fastattn.distributed.block_worker import BLOCKS_AT_ONCE, FAILED, FINISHED, STOPPED, BlockWorker
 from fastattn.distributed.cluster import ActorPool
 from fastattn.distributed.extra import import_ray
-from fastattn.distributed.formats.rows import CorpusBlock
+from fastattn.distributed.formats.blocks import CorpusBlock
 from fastattn.distributed.job import CorpusJob
 from fastattn.distributed.model_source import ModelSource
 from fastattn.distributed.output_folder import OutputFolder

@@ -18,7 +18,7 @@ from fastattn.errors import CheckpointError, check_known
 from fastattn.system.atomic_files import begin_folder, discard, make_folder
 from fastattn.system.cache_folder import cache_root
 from fastattn.system.records import dataclass
-from fastattn.weights.download import catalog
+from fastattn.weights import download
 
 REACHES = ("path", "name", "store")
 MOST_FILES = 250  # of a checkpoint; a folder with more is used for something else too
@@ -90,7 +90,7 @@ def contents(path: Path) -> dict[str, np.ndarray]:
 
 def find_model(name: str) -> tuple[Path, str]:
     """(path of the model on this host, digest of its files)."""
-    path = catalog.resolve(name).absolute()
+    path = download.resolve(name).absolute()
     return path, digest_of(path)
 
 
@@ -112,7 +112,7 @@ def on_this_host(source: ModelSource) -> Path:
         return _unpacked(source)
     host = socket.gethostname()
     try:
-        path = catalog.resolve(source.path if source.reach == "path" else source.name)
+        path = download.resolve(source.path if source.reach == "path" else source.name)
     except CheckpointError as error:
         raise CheckpointError(f"on host {host}: {error}") from None
     if (found := digest_of(path)) != source.digest:

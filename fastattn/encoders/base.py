@@ -8,8 +8,7 @@ import numpy as np
 
 from fastattn.errors import CheckpointError, check_bool, check_texts
 from fastattn.loading.loaded_model import ModelBase
-from fastattn.models.encoder import EncoderModel
-from fastattn.models.head import Head
+from fastattn.models.encoder import EncoderModel, Head
 from fastattn.scheduling.request import Plan, Ticket
 from fastattn.scheduling.scheduler import Scheduler
 from fastattn.scheduling.state import WorkerSlot

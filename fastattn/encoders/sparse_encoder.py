@@ -9,7 +9,7 @@ import numpy as np
 from fastattn.encoders.base import EncoderBase, plan_batches
 from fastattn.encoders.vector_head import find_prompt
 from fastattn.errors import CheckpointError, InputError, check_count, described
-from fastattn.models.head import Head
+from fastattn.models.encoder import Head
 from fastattn.scheduling.request import Plan
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.text_spec import SPARSE_ACTIVATIONS, SPARSE_POOLINGS, SparseText

@@ -10,8 +10,7 @@ import numpy as np
 
 from fastattn.encoders.vector_head import VectorOptions, quantized
 from fastattn.processes.choice import Sharing
-from fastattn.processes.pool import Chunk, ProcessPool, pool_scheduler
-from fastattn.processes.sharing import plan_dealt, stream
+from fastattn.processes.pool import Chunk, ProcessPool, plan_dealt, pool_scheduler, stream
 from fastattn.scheduling.request import Plan
 from fastattn.system.progress import Progress
 

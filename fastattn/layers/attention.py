@@ -1,18 +1,214 @@
-"""Multi-head attention with its projections: over whole sequences, or over a key-value cache."""
+"""Multi-head attention with its projections and positions: over whole sequences, or over a key-value cache."""
 
+import math
 from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
+from fastattn.errors import CheckpointError
 from fastattn.layers.attention_inputs import CachedRows, RecordedRows, Rows, WholeRows
-from fastattn.layers.attention_positions import RotaryPositions
-from fastattn.layers.distances import DistanceRows
-from fastattn.layers.linear import Linear
-from fastattn.layers.norm import Sublayer
+from fastattn.layers.blocks import GrowingTable, Linear, Norm, Sublayer
 from fastattn.layers.parameters import Parameters
 from fastattn.ops.heads import Heads
+from fastattn.ops.position_bias import PositionBias
+from fastattn.ops.protocol import Ops
 from fastattn.ops.seen import RaggedBatch
-from fastattn.spec.architecture import AttentionSpec, Rotary, StackSpec
+from fastattn.spec.architecture import Alibi, AttentionSpec, Disentangled, PositionSpec, Rotary, StackSpec, Stretch
+
+# The bias of queries and keys at positions below a number.
+Bias = Callable[[int], PositionBias | None]
+ALL = 1 << 62  # rows of a sequence: more than any has
+LEAST = 128  # distances that are packed at first; twice as many whenever a sequence is longer
+
+
+@lru_cache(16)  # one for the layers of a model that have the same
+def rotary_tables(rotary: Rotary, positions: int, dtype: Any) -> tuple[np.ndarray, np.ndarray]:
+    """(cos_PK, sin_PK) of the first positions."""
+    frequency_K = rotary.base ** (-np.arange(0, rotary.width, 2) / rotary.width)
+    size = 1.0
+    if rotary.stretch is not None:
+        kept_K, size = _KEPT[rotary.stretch.kind](rotary, rotary.stretch, frequency_K), rotary.stretch.size
+        frequency_K = frequency_K * (kept_K + (1 - kept_K) / rotary.stretch.factor)
+    angle_PK = (np.arange(positions) / rotary.scale)[:, None] * frequency_K
+    return (np.cos(angle_PK) * size).astype(dtype), (np.sin(angle_PK) * size).astype(dtype)
+
+
+def _kept_by_pairs(rotary: Rotary, stretch: Stretch, frequency_K: np.ndarray) -> np.ndarray:
+    """YaRN's ramp along the numbers of the pairs, from the one with the fast turns to the one with the slow ones."""
+
+    def pair(turns: float) -> float:
+        return rotary.width * math.log(stretch.length / (turns * 2 * math.pi)) / (2 * math.log(rotary.base))
+
+    first, last = pair(stretch.fast), pair(stretch.slow)
+    if stretch.whole:
+        first, last = math.floor(first), math.ceil(last)
+    first, last = max(first, 0), min(last, rotary.width - 1)
+    ramp_K = (np.arange(len(frequency_K)) - first) / ((last - first) or 0.001)
+    return 1 - np.clip(ramp_K, 0, 1)
+
+
+def _kept_by_turns(rotary: Rotary, stretch: Stretch, frequency_K: np.ndarray) -> np.ndarray:
+    """Llama 3's ramp along the turns."""
+    turns_K = stretch.length / (2 * np.pi) * frequency_K
+    return np.clip((turns_K - stretch.slow) / (stretch.fast - stretch.slow), 0, 1)
+
+
+# How much of each frequency is kept as it is, from 0 to 1.
+_KEPT = {"yarn": _kept_by_pairs, "llama3": _kept_by_turns}
+
+
+class RotaryPositions:
+    """Rotary positions (Su 2021): rotates the query and key heads of fused QKV rows; the tables grow by doubling."""
+
+    def __init__(self, ops: Ops, spec: AttentionSpec, rotary: Rotary):
+        self.ops, self.rotary, self.positions = ops, rotary, 512
+        # Queries and keys lie side by side, so one call rotates them all.
+        self.heads, self.head_width = spec.heads + spec.key_heads, spec.head_width
+
+    def __call__(self, qkv_NE: np.ndarray, positions_N: np.ndarray) -> None:
+        longest = int(positions_N.max()) + 1 if len(positions_N) else 0
+        if longest > self.positions:
+            self.positions = max(longest, 2 * self.positions)
+        tables = rotary_tables(self.rotary, max(self.positions, longest), qkv_NE.dtype)
+        self.ops.rotate(qkv_NE, positions_N, *tables, 0, self.heads, self.head_width, self.rotary.interleaved)
+
+
+def alibi_slopes(heads: int) -> np.ndarray:
+    """The slopes of Press 2022: a geometric sequence from 2^(-8/n) for n a power of two, else that of the power
+    below, followed by every second slope of the power above."""
+    power = 1 << (heads.bit_length() - 1)
+    slopes = 2.0 ** (-8.0 / power * np.arange(1, power + 1))
+    between = 2.0 ** (-4.0 / power * np.arange(1, 2 * (heads - power) + 1, 2))
+    return np.concatenate([slopes, between])
+
+
+def distance_bias(make: Callable[[np.ndarray], np.ndarray]) -> Bias:
+    """A bias looked up by distance, shared by the layers; ``make``: distance_L -> table_HL."""
+
+    def table(positions: int) -> PositionBias:
+        return PositionBias(table_HL=np.ascontiguousarray(make(np.arange(1 - positions, positions))))
+
+    return GrowingTable(table, 512)
+
+
+def relative_buckets(distance: np.ndarray, buckets: int, max_distance: int, bidirectional: bool) -> np.ndarray:
+    """T5's bucket of each key position less query position (Raffel 2020, section 2.1).
+
+    Half the buckets are exact distances, the rest grow logarithmically up to ``max_distance``; where keys may lie
+    ahead, half of all are for them.
+    """
+    bucket = np.zeros(distance.shape, np.int64)
+    if bidirectional:
+        buckets //= 2
+        bucket += np.where(distance > 0, buckets, 0)
+        distance = np.abs(distance)
+    else:
+        distance = np.maximum(-distance, 0)
+    exact = buckets // 2
+    far = np.log(np.maximum(distance, exact) / exact) / np.log(max_distance / exact) * (buckets - exact)
+    return bucket + np.where(distance < exact, distance, np.minimum(exact + far.astype(np.int64), buckets - 1))
+
+
+def _alibi(parameters: Parameters, stack: str, spec: StackSpec) -> Bias:
+    dtype, alibi = parameters.tensor(f"{stack}.embedding.weight").dtype, spec.positions.alibi or Alibi()
+    scale = (spec.attention.query_scale or spec.attention.head_width**-0.5) if alibi.scaled else 1.0
+    slopes_H = alibi_slopes(spec.attention.heads) * scale
+    if alibi.symmetric:  # to both sides (Günther 2023)
+        return distance_bias(lambda distance_L: (-slopes_H[:, None] * np.abs(distance_L)).astype(dtype))
+    bias = PositionBias(slopes_H=slopes_H.astype(dtype), from_start=alibi.positive_positions)
+    return lambda longest: bias
+
+
+def _relative(parameters: Parameters, stack: str, spec: StackSpec) -> Bias:
+    positions, bidirectional = spec.positions, stack == "encoder"
+    least = 4 if bidirectional else 2
+    if not 0 < positions.buckets // least < positions.max_distance:
+        raise CheckpointError(
+            f"relative positions need {least} buckets or more and a maximum distance beyond the exact ones, got "
+            f"{positions.buckets} buckets and distance {positions.max_distance}"
+        )
+    bias_HU = parameters.tensor(f"{stack}.relative_bias").T
+
+    def make(distance_L: np.ndarray) -> np.ndarray:
+        return bias_HU[:, relative_buckets(distance_L, positions.buckets, positions.max_distance, bidirectional)]
+
+    return distance_bias(make)
+
+
+_BIASES: dict[str, Callable[[Parameters, str, StackSpec], Bias]] = {"alibi": _alibi, "relative": _relative}
+
+
+def position_bias(parameters: Parameters, stack: str, spec: StackSpec) -> Bias:
+    """The bias of a stack's self-attention by ALiBi (Press 2022), by T5's relative positions, or none."""
+    make = _BIASES.get(spec.positions.kind)
+    return make(parameters, stack, spec) if make else lambda longest: None
+
+
+def log_buckets(distance: np.ndarray, buckets: int, max_distance: int) -> np.ndarray:
+    """DeBERTa-v2's bucket of each distance, of the same sign: half of them are exact, the rest grow logarithmically.
+
+    max_distance  the distance below which the last bucket ends
+    """
+    exact = buckets // 2
+    far = np.log(np.maximum(np.abs(distance), exact) / exact) / np.log((max_distance - 1) / exact) * (exact - 1)
+    far_buckets = np.sign(distance) * (np.ceil(far).astype(np.int64) + exact)
+    return np.where(np.abs(distance) <= exact, distance, far_buckets)
+
+
+def distance_numbers(distance: np.ndarray, spec: PositionSpec) -> np.ndarray:
+    """The row in the table of distances of each query position less key position."""
+    half = spec.distance_rows // 2
+    bucket = log_buckets(distance, spec.buckets, spec.max_distance) if spec.buckets else distance
+    return np.clip(bucket + half, 0, 2 * half - 1)
+
+
+class DistanceRows:
+    """Keys and queries of the distances that disentangled attention looks at (He 2021), packed for ``ops.attention``.
+
+    From ``stack.distances`` and ``.distance_norm``, by ``layer.self_attention.distances`` or, shared, by the
+    projection of the rows: ``qkv``. Made for the first sequence that needs them.
+    """
+
+    def __init__(self, parameters: Parameters, name: str, spec: StackSpec, qkv: Callable[..., np.ndarray]):
+        self.ops, self.positions, attention = parameters.ops, spec.positions, spec.attention
+        self.form = spec.positions.disentangled or Disentangled()
+        stack = name.partition(".")[0]
+        self.table_LD = parameters.tensor(f"{stack}.distances")
+        self.norm = Norm(parameters, f"{stack}.distance_norm", spec.norms) if self.form.norm else None
+        self.projection = qkv if self.form.shared else Linear(parameters, f"{name}.distances")
+        self.key_column = attention.query_width if self.form.shared or self.form.to_content else 0
+        self.heads = Heads(attention.heads, attention.key_heads, attention.head_width, scale=attention.query_scale)
+        self._made: tuple[int, Any] = 0, None  # replaced at once: another thread sees either the old or the new
+
+    def __call__(self, longest: int) -> Any:
+        """Those of the distances between so many positions, and perhaps of more."""
+        reached, packed = self._made
+        if longest > reached:
+            reached = max(longest, 2 * reached, LEAST)
+            self._made = reached, packed = self._pack(reached)
+        return packed
+
+    def _pack(self, longest: int) -> tuple[int, Any]:
+        """(for which longest sequence, the packed rows): for any once they reach to where all distances share a row."""
+        numbers_L = distance_numbers(np.arange(longest - 1, -longest, -1), self.positions)
+        behind_P, ahead_P = numbers_L[longest - 1 :: -1], numbers_L[longest - 1 :]
+        shared_P = (behind_P == len(self.table_LD) - 1) & (ahead_P == 0)
+        if shared_P.any():
+            farthest = int(np.argmax(shared_P))
+            numbers_L, longest = numbers_L[longest - 1 - farthest : longest + farthest], ALL
+        first = int(numbers_L[-1])  # the numbers fall as keys move ahead
+        rows_LE, width = self._rows(first, int(numbers_L[0]) + 1), self.heads.query_heads * self.heads.width
+        numbers_L = numbers_L - first
+        key_LE = rows_LE[numbers_L, self.key_column : self.key_column + width] if self.form.to_position else None
+        query_LE = rows_LE[numbers_L, :width] if self.form.to_content else None
+        return longest, self.ops.pack_distances(key_LE, query_LE, self.heads)
+
+    def _rows(self, first: int, stop: int) -> np.ndarray:
+        """What the projection makes of some rows of the table."""
+        x_LD = self.ops.embed(np.arange(first, stop, dtype=np.int32), self.table_LD)
+        return np.asarray(self.projection(x_LD if self.norm is None else self.norm(x_LD)))
 
 
 def cached_heads(spec: AttentionSpec) -> Heads:

@@ -13,11 +13,10 @@ from fastattn.models.kinds import build_model
 from fastattn.ops import backend, check_device
 from fastattn.ops.protocol import Ops
 from fastattn.processes.choice import Sharing, sharing
-from fastattn.spec.checkpoint import Checkpoint
-from fastattn.spec.precision import resolve_precision
+from fastattn.spec.checkpoint import Checkpoint, resolve_precision
 from fastattn.system.option_names import MODEL, explains_options
 from fastattn.system.records import dataclass
-from fastattn.weights.download import catalog
+from fastattn.weights import download
 
 _Self = TypeVar("_Self", bound="ModelBase")
 
@@ -61,7 +60,7 @@ class ModelBase:
         check_device(device)
         if processes is not None and check_count("processes", processes) > 1 and not self._takes_processes:
             raise InputError(f"{type(self).__name__} computes in this process alone: processes should be 1 or None")
-        folder = catalog.resolve(path)
+        folder = download.resolve(path)
         self._begin(folder)
 
         def build(checkpoint: Checkpoint, loading: Loading) -> None:
@@ -165,7 +164,7 @@ def load_model(
 ) -> LoadedModel:
     """Build the model of a checkpoint.
 
-    precision    one of ``fastattn.spec.precision``, "auto" too
+    precision    one of ``PRECISIONS``, "auto" too
     threads      None: all that the process may use
     loading      map the packed weights from the cache folder, or write them there; filled. None: nothing is cached
     Raises InputError for an unknown precision or number of threads, CheckpointError for weights that are not finite.

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from fastattn.errors import InputError, check_bool, check_count
-from fastattn.layers.attention_positions import alibi_slopes as slopes_of
-from fastattn.layers.attention_positions import relative_buckets
+from fastattn.layers.attention import alibi_slopes as slopes_of
+from fastattn.layers.attention import relative_buckets
 from fastattn.mechanisms.arrays import check_float32, check_integers, check_number, shape_of
 from fastattn.ops import backend
 

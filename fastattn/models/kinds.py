@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from fastattn.layers.parameters import NeededTensors, Parameters
+from fastattn.models.decoder import EncoderDecoder
 from fastattn.models.encoder import EncoderModel
-from fastattn.models.encoder_decoder import EncoderDecoder
 from fastattn.ops.protocol import Ops
 from fastattn.spec.architecture import check_known
 from fastattn.spec.checkpoint import Checkpoint

@@ -5,15 +5,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastattn.layers.attention import CrossAttention, SelfAttention
+from fastattn.layers.attention import Bias, CrossAttention, SelfAttention, position_bias
 from fastattn.layers.attention_inputs import Rows
-from fastattn.layers.attention_positions import Bias, position_bias
-from fastattn.layers.convolution import Convolved
-from fastattn.layers.embedding import Embedding
-from fastattn.layers.linear import FeedForward
-from fastattn.layers.norm import Norm
+from fastattn.layers.blocks import (
+    RECURRENCES,
+    AverageAttention,
+    Convolved,
+    Embedding,
+    FeedForward,
+    Norm,
+    SimpleRecurrence,
+)
 from fastattn.layers.parameters import Parameters
-from fastattn.layers.recurrence import RECURRENCES, AverageAttention, SimpleRecurrence
 from fastattn.spec.architecture import StackSpec, check_known
 
 Sublayer = Callable[[np.ndarray, Rows], np.ndarray]

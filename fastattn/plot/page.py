@@ -10,8 +10,7 @@ from html import escape
 
 import numpy as np
 
-from fastattn.plot.colours import scale
-from fastattn.plot.picture import Frame, Panel, Picture
+from fastattn.plot.picture import Frame, Panel, Picture, scale
 
 FEW = 1 << 19  # weights; they are sent as 16 bits, more as 8
 

@@ -14,8 +14,8 @@ from tokenizers import AddedToken, Encoding, Tokenizer, models, normalizers
 from fastattn.errors import InputError, TokenizerError
 from fastattn.spec.text_spec import TRUNCATION_SIDES
 from fastattn.system.records import lazy
+from fastattn.text import check_text
 from fastattn.text.special_tokens import Layout, kept, longest_first, read_layout
-from fastattn.text.unicode import check_text
 
 # Texts given to the library at once, which keeps only so many of its large result objects alive.
 BATCH = 1024

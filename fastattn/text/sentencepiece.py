@@ -1,18 +1,176 @@
 """Text to sentencepiece pieces and back, from a .spm file's bytes, by the sentencepiece library."""
 
+import contextlib
 import os
 import re
+import struct
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fastattn.errors import TokenizerError
 from fastattn.system.records import lazy
 from fastattn.system.worker_threads import start_thread
-from fastattn.text.spm_file import FILE, check_spm
-from fastattn.text.unicode import check_text
+from fastattn.text import check_text
+
+VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
+
+
+def read_fields(data: bytes, what: str, position: int = 0) -> Iterator[tuple[int, int, int | bytes]]:
+    """The fields of one message from ``position`` on, in file order: (number, wire type, value).
+
+    A varint's value is an int below 2**64; the value of every other wire type is its bytes.
+    ``what`` names the message in errors. Raises TokenizerError where the bytes are no message.
+    """
+    end = len(data)
+    while position < end:
+        key = data[position]
+        if key < 0x80:
+            position += 1
+        else:
+            key, position = _read_varint(data, position, what)
+        number, wire = key >> 3, key & 7
+        if number == 0 or number >> 29:
+            raise TokenizerError(f"{what}: field number {number} at byte {position} is not a protocol buffer's")
+        if wire == LENGTH:
+            length, position = _read_varint(data, position, what)
+            if length > end - position:
+                raise TokenizerError(f"{what}: field {number} wants {length} bytes, but {end - position} are left")
+            yield number, wire, data[position : position + length]
+            position += length
+        elif wire == VARINT:
+            value, position = _read_varint(data, position, what)
+            yield number, wire, value
+        elif wire in (FIXED32, FIXED64):
+            length = 4 if wire == FIXED32 else 8
+            if length > end - position:
+                raise TokenizerError(f"{what}: field {number} wants {length} bytes, but {end - position} are left")
+            yield number, wire, data[position : position + length]
+            position += length
+        else:
+            raise TokenizerError(f"{what}: wire type {wire} at byte {position} is not a protocol buffer's")
+
+
+def read_int(value: int | bytes, what: str) -> int:
+    """The int32 of a VARINT field; a negative one is stored as 64 bits."""
+    if not isinstance(value, int):
+        raise TokenizerError(f"{what}: an integer was expected")
+    return value - (1 << 64) if value >> 63 else value
+
+
+def read_bytes(value: int | bytes, wire: int, what: str) -> bytes:
+    """The bytes of a LENGTH field."""
+    if not isinstance(value, bytes) or wire != LENGTH:
+        raise TokenizerError(f"{what}: a string was expected")
+    return value
+
+
+def _read_varint(data: bytes, position: int, what: str) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 70, 7):
+        if position >= len(data):
+            raise TokenizerError(f"{what}: ends inside a number at byte {position}")
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if value >> 64:
+                break
+            return value, position
+    raise TokenizerError(f"{what}: a number at byte {position} is longer than 64 bits")
+
+
+FILE = "sentencepiece model"
+MODEL_TYPES = {1: "unigram", 2: "BPE", 3: "word", 4: "char"}
+# The most bytes that a rule of a normalizer's table takes, and that it gives. Those of NFKC take 12 and give 33.
+LONGEST_RULE = 128
+
+
+def check_spm(data: bytes) -> None:
+    """Raise TokenizerError for a file's bytes that are no such model, or one that asks for too much time or memory.
+
+    sentencepiece refuses files that are damaged, but takes rules that a text could be followed along to its end from
+    each of its characters, or that make it grow by the file's size.
+    """
+    start = _after_short_pieces(data)
+    pieces = start > 0
+    for number, wire, value in read_fields(data, FILE, start):
+        if number == 1:
+            pieces = True
+        elif number == 2:
+            _check_trainer(read_bytes(value, wire, f"{FILE}, trainer_spec"))
+        elif number == 3:
+            _check_normalizer(read_bytes(value, wire, f"{FILE}, normalizer_spec"), f"{FILE}, normalizer_spec")
+        elif number == 5:
+            _check_normalizer(read_bytes(value, wire, f"{FILE}, denormalizer_spec"), f"{FILE}, denormalizer_spec")
+    if not pieces:
+        raise TokenizerError(f"{FILE}: no pieces; is this a .spm or sentencepiece.model file?")
+
+
+def _after_short_pieces(data: bytes) -> int:
+    """Where the first field begins that is not a piece (field 1) of fewer than 128 bytes."""
+    position = begin = 0
+    with contextlib.suppress(IndexError):
+        while data[position] == 0x0A and (size := data[position + 1]) < 0x80:
+            begin = position
+            position += size + 2
+    return position if position <= len(data) else begin  # past the end, which read_fields tells of
+
+
+def _check_trainer(data: bytes) -> None:
+    for number, _, value in read_fields(data, f"{FILE}, trainer_spec"):
+        if number == 3 and read_int(value, f"{FILE}, trainer_spec") not in MODEL_TYPES:
+            known = ", ".join(f"{number} {name}" for number, name in MODEL_TYPES.items())
+            raise TokenizerError(f"{FILE}: model type {value!r} is not known ({known})")
+
+
+def _check_normalizer(data: bytes, what: str) -> None:
+    for number, wire, value in read_fields(data, what):
+        if number == 2:
+            _check_table(read_bytes(value, wire, what))
+
+
+def _check_table(table: bytes) -> None:
+    """Refuse long rules in a "precompiled charsmap".
+
+    That is a u32 length, a Darts-clone double-array trie of that many bytes over UTF-8, and the replacements, each
+    ended by a NUL. sentencepiece refuses what is not.
+    """
+    (length,) = struct.unpack_from("<I", table) if len(table) > 4 else (0,)
+    if not 0 < length <= len(table) - 4 or length % 4:
+        return
+    if max(map(len, table[4 + length :].split(b"\0"))) > LONGEST_RULE:
+        raise TokenizerError(f"{FILE}: a rule of the normalizer's table gives more than {LONGEST_RULE} bytes")
+    if _is_deep(np.frombuffer(table, "<u4", length // 4, 4)):
+        raise TokenizerError(f"{FILE}: a rule of the normalizer's table takes more than {LONGEST_RULE} bytes")
+
+
+def _is_deep(units_N: np.ndarray) -> bool:
+    """Whether more than LONGEST_RULE steps lead somewhere from the trie's first unit.
+
+    A unit's children lie at its base, by exclusive or with the byte that leads to each, which is the child's label. A
+    zero byte leads to values, and to units that nothing is in.
+    """
+    positions_N = np.arange(len(units_N))
+    bases_N = positions_N ^ ((units_N >> 10) << ((units_N & 0x200) >> 6))
+    labels_N = units_N & 0x800000FF
+    children = np.flatnonzero((labels_N > 0) & (labels_N < 256))
+    parents = (positions_N ^ labels_N)[children]  # their base
+    is_base = np.empty(len(units_N) + 256, bool)
+    reached = np.zeros(1, int)
+    for _ in range(LONGEST_RULE + 1):
+        bases = bases_N[reached]
+        is_base[:] = False
+        is_base[bases[bases < len(is_base)]] = True
+        reached = children[is_base[parents]]
+        if not len(reached):
+            return False
+    return True
+
 
 SPACE = "\u2581"  # what stands for a space inside pieces
 _PARTS = re.compile(f"{SPACE}|[^{SPACE}]+")

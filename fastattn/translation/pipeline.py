@@ -11,13 +11,11 @@ import numpy as np
 
 from fastattn.decoding.jobs import Allowance, Job, late_search
 from fastattn.decoding.options import DecodingOptions, Step
-from fastattn.decoding.plans import score_plan, search_plan
-from fastattn.decoding.service import DecodingService
+from fastattn.decoding.service import DecodingService, score_plan, search_plan
 from fastattn.errors import FastattnError, InputError, check_text
 from fastattn.scheduling.request import Plan, Request, read_ahead
 from fastattn.text.translation import Document, TranslationTokenizer, split_lines
-from fastattn.translation.options import TextCall, token_lists
-from fastattn.translation.results import Presentation, Score
+from fastattn.translation.calls import Presentation, Score, TextCall, token_lists
 
 # A part's length where the architecture has no limit of its own.
 UNLIMITED = 1024

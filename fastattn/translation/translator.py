@@ -23,18 +23,22 @@ from fastattn.system.files import open_text
 from fastattn.system.option_names import Unpack
 from fastattn.text.sentencepiece import SentencePiece, begin_models
 from fastattn.text.translation import TranslationTokenizer
-from fastattn.translation.options import (
+from fastattn.translation.calls import (
+    ExecutionStats,
     OptionResolver,
+    Score,
     SearchOptions,
     TextOptions,
+    TokenTranslation,
+    Translation,
     check_file_options,
     check_stream,
     prefix_of_each,
     token_prefixes,
     with_prefixes,
+    write_translations,
 )
 from fastattn.translation.pipeline import Pipeline, without_errors
-from fastattn.translation.results import ExecutionStats, Score, TokenTranslation, Translation, write_translations
 
 if TYPE_CHECKING:
     from fastattn.translation.worker_processes import TranslationProcesses

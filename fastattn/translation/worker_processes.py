@@ -1,8 +1,7 @@
-"""Translation by worker processes: what a Translator asks of them, and how they do it."""
+"""Translation by worker processes: what a Translator asks of them."""
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -12,13 +11,10 @@ from fastattn.decoding.options import DecodingOptions
 from fastattn.errors import FastattnError
 from fastattn.processes.choice import Sharing
 from fastattn.processes.messages import may_return
-from fastattn.processes.pool import Chunk, ProcessPool, pool_scheduler
-from fastattn.processes.sharing import plan_dealt, stream
+from fastattn.processes.pool import Chunk, ProcessPool, plan_dealt, pool_scheduler, stream
 from fastattn.scheduling.request import Plan
-from fastattn.text.translation import Document
-from fastattn.translation.options import TextCall
+from fastattn.translation.calls import Score, TextCall, TokenTranslation, Translation
 from fastattn.translation.pipeline import Pipeline
-from fastattn.translation.results import Score, TokenTranslation, Translation
 
 may_return(Score, TokenTranslation, Translation)
 
@@ -31,9 +27,8 @@ class TranslationProcesses:
 
     def __init__(self, sharing: Sharing, path: Path, precision: str, device: str = "cpu"):
         self.least = sharing.least
-        self._pool = ProcessPool(
-            sharing.processes, [__name__, os.path.abspath(path), precision, device, sharing.threads]
-        )
+        arguments = [f"{__package__}.child", os.path.abspath(path), precision, device, sharing.threads]
+        self._pool = ProcessPool(sharing.processes, arguments)
         self.scheduler = pool_scheduler(self._pool)
         self.start, self.close = self._pool.start, self._pool.close
 
@@ -91,33 +86,3 @@ def _chunk(what: str, content: list[Any], texts: Sequence[Any]) -> Chunk:
 
 def _plain(options: DecodingOptions) -> dict[str, Any]:
     return {name: value for name, value in vars(options).items() if name != "callback"}
-
-
-def serve(path: str, precision: str, device: str, threads: int) -> dict[str, Callable[..., Future]]:
-    """What a process does, see ``child.main``."""
-    from fastattn.translation.translator import Translator
-
-    translator = Translator(path, precision, threads, 1, device)
-    pipeline, scheduler = translator._pipeline, translator._service.scheduler()
-
-    def read(text: str, prefix: str | None, call: TextCall) -> Document | FastattnError:
-        try:
-            return pipeline.read_text(text, prefix, call)
-        except FastattnError as error:
-            return error
-
-    def texts(
-        caller: int, texts: list[str], prefixes: list[str | None], split: str, plain: dict[str, Any], details: bool
-    ) -> Future:
-        call = TextCall(split, DecodingOptions(**plain), details)
-        documents = [read(text, prefix, call) for text, prefix in zip(texts, prefixes)]
-        return scheduler.submit(partial(pipeline.plan, documents, call), caller)
-
-    def tokens(caller: int, sources: list[list[str]], prefixes: list[list[str]], plain: dict[str, Any]) -> Future:
-        plan = partial(pipeline.plan_parts, sources, prefixes, DecodingOptions(**plain))
-        return scheduler.submit(plan, caller)
-
-    def scores(caller: int, sources: list[list[str]], targets: list[list[str]]) -> Future:
-        return scheduler.submit(partial(pipeline.plan_scores, sources, targets), caller)
-
-    return {"texts": texts, "tokens": tokens, "scores": scores}

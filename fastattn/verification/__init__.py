@@ -9,16 +9,23 @@ from pathlib import Path
 from typing import Any
 
 from fastattn.errors import InputError
-from fastattn.spec.checkpoint import Checkpoint
-from fastattn.spec.precision import resolve_precision
+from fastattn.spec.checkpoint import Checkpoint, resolve_precision
 from fastattn.spec.text_spec import TranslationText
 from fastattn.verification.comparison import Bounds, Comparison
-from fastattn.verification.ctranslate2_translator import CTranslate2Translator
-from fastattn.verification.encoders import EncoderSide, FastattnEncoder, compare_encoders
-from fastattn.verification.marian import MarianTranslator
-from fastattn.verification.sentence_transformers_encoder import SentenceTransformersEncoder
-from fastattn.verification.transformers_encoder import TransformersEncoder
-from fastattn.verification.translators import FastattnTranslator, TranslatorSide, compare_translators
+from fastattn.verification.encoders import (
+    EncoderSide,
+    FastattnEncoder,
+    SentenceTransformersEncoder,
+    TransformersEncoder,
+    compare_encoders,
+)
+from fastattn.verification.translators import (
+    CTranslate2Translator,
+    FastattnTranslator,
+    MarianTranslator,
+    TranslatorSide,
+    compare_translators,
+)
 
 
 def _transformers_side(path: Path, checkpoint: Checkpoint) -> EncoderSide | TranslatorSide:

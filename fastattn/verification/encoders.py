@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from fastattn.encoders.encoder import Encoder
+from fastattn.errors import CheckpointError
 from fastattn.loading.loaded_model import load_model
 from fastattn.loading.model_cache import Loading
 from fastattn.ops import backend
@@ -22,6 +23,7 @@ from fastattn.verification.comparison import (
     name_states,
     worst_of_each,
 )
+from fastattn.verification.frameworks import blaming, framework, silence, versions
 
 
 class EncoderSide(Protocol):
@@ -91,3 +93,114 @@ def compare_encoders(ours: EncoderSide, theirs: EncoderSide, texts: Sequence[str
         vectors = ours.vector(text)[None], theirs.vector(text)[None]
         found.append(compare_rows("vector", *vectors, bounds.rows, location))
     return worst_of_each(found)
+
+
+TRANSFORMERS = ("transformers", "torch")
+FROM_HERE = {"local_files_only": True, "trust_remote_code": False}  # without it, transformers asks on the terminal
+
+
+class TransformersEncoder:
+    """transformers' side of a comparison, an ``EncoderSide``.
+
+    The vector is the mean of the rows, as in fastattn where a folder does not say otherwise.
+    """
+
+    def __init__(self, path: Path, checkpoint: Checkpoint):
+        transformers, torch = framework(*TRANSFORMERS)
+        self.name = versions(*TRANSFORMERS)
+        silence(transformers)
+        text = checkpoint.text
+        assert isinstance(text, EncoderText)
+        with blaming(f"{path}: transformers cannot read it"):
+            self._tokenizer = transformers.AutoTokenizer.from_pretrained(path, **FROM_HERE)
+            model = transformers.AutoModel.from_pretrained(
+                path, attn_implementation="eager", dtype=torch.float32, **FROM_HERE
+            )
+        check_class(path, model)
+        self._model = _encoder_of(model.eval())
+        stated = self._tokenizer.model_max_length
+        # No further than positions go, which many a tokenizer's own limit does not know of.
+        self._max_length = min(stated, text.max_length)
+
+    def ids(self, text: str) -> list[int]:
+        with blaming("transformers' tokenizer fails"):
+            return list(self._tokenizer(text, truncation=True, max_length=self._max_length)["input_ids"])
+
+    def token(self, index: int) -> str | None:
+        return str(self._tokenizer.convert_ids_to_tokens(index))
+
+    def states(self, ids: Sequence[int]) -> Mapping[str, np.ndarray]:
+        return hidden_states(self._model, ids)
+
+    def vector(self, text: str) -> np.ndarray:
+        return self.states(self.ids(text))["output"].mean(axis=0)
+
+
+def check_class(path: Path, model: Any) -> None:
+    """Raise CheckpointError where the folder's model is code of its own, and transformers has read it as another.
+
+    jina-v2's BERT says that it is a BERT: its weights would be loaded in part, the others drawn at random.
+    """
+    named = getattr(model.config, "auto_map", None) or {}
+    theirs = str(named.get("AutoModel", "")).rpartition(".")[2]
+    if theirs not in ("", type(model).__name__):
+        raise CheckpointError(
+            f"{path}: transformers has no {theirs}, only a {type(model).__name__}; the folder's own code is not run"
+        )
+
+
+def _encoder_of(model: Any) -> Any:
+    """The encoder's half where a model has two."""
+    return model.get_encoder() if hasattr(model, "decoder") else model
+
+
+def hidden_states(model: Any, ids: Sequence[int]) -> dict[str, np.ndarray]:
+    """The rows of a sentence by ``name_states``.
+
+    Where a norm follows the blocks, transformers shows its output in the place of the last block's.
+    """
+    import torch
+
+    with blaming("transformers' model fails"), torch.no_grad():
+        found = model(input_ids=torch.tensor([ids]), output_hidden_states=True)
+    return name_states([rows[0].numpy() for rows in found.hidden_states], found.last_hidden_state[0].numpy())
+
+
+SENTENCE_TRANSFORMERS = ("sentence-transformers", "transformers", "torch")
+
+
+class SentenceTransformersEncoder:
+    """sentence-transformers' side of a comparison, an ``EncoderSide``."""
+
+    def __init__(self, path: Path, checkpoint: Checkpoint):
+        sentence_transformers, transformers, torch = framework(*SENTENCE_TRANSFORMERS)
+        self.name = versions(*SENTENCE_TRANSFORMERS)
+        silence(transformers)
+        with blaming(f"{path}: sentence-transformers cannot read it"):
+            self._model = sentence_transformers.SentenceTransformer(
+                str(path),
+                device="cpu",
+                **FROM_HERE,
+                model_kwargs={"attn_implementation": "eager", "dtype": torch.float32},
+            )
+        self._model.eval()
+        check_class(path, self._model[0].auto_model)
+        self._prompt = self._model.prompts.get(self._model.default_prompt_name) or ""
+
+    def ids(self, text: str) -> list[int]:
+        # older versions call it tokenize
+        read = getattr(self._model, "preprocess", None) or self._model.tokenize
+        with blaming("sentence-transformers' tokenizer fails"):
+            ids: list[int] = read([self._prompt + text])["input_ids"][0].tolist()
+        return ids
+
+    def token(self, index: int) -> str | None:
+        return str(self._model.tokenizer.convert_ids_to_tokens(index))
+
+    def states(self, ids: Sequence[int]) -> Mapping[str, np.ndarray]:
+        return hidden_states(self._model[0].auto_model, ids)
+
+    def vector(self, text: str) -> np.ndarray:
+        with blaming("sentence-transformers' model fails"):
+            vector_E: np.ndarray = self._model.encode([text], show_progress_bar=False)[0]
+        return vector_E

@@ -12,7 +12,7 @@ from fastattn.encoders.cross_encoder import CrossEncoder as RealCrossEncoder
 from fastattn.encoders.encoder import Encoder as RealEncoder
 from fastattn.encoders.text_classifier import TextClassifier as RealTextClassifier
 from fastattn.errors import InputError
-from fastattn.translation.results import Translation
+from fastattn.translation.calls import Translation
 from fastattn.translation.translator import Translator as RealTranslator
 from fastattn.vectors.search import SearchResult
 from fastattn.vectors.search import semantic_search as real_search

@@ -11,9 +11,8 @@ import pytest
 
 from fastattn.cli.options import loading
 from fastattn.ops import cpu as operations
-from fastattn.spec.checkpoint import Shortlist
-from fastattn.spec.precision import PRECISIONS
-from fastattn.translation.results import Translation
+from fastattn.spec.checkpoint import PRECISIONS, Shortlist
+from fastattn.translation.calls import Translation
 from fastattn.translation.translator import Translator
 from fastattn.weights import read
 from fastattn.weights.download.catalog import CATALOG
@@ -194,7 +193,7 @@ def test_a_warning_is_one_line_and_comes_once(model, monkeypatch):
             warnings.warn("the checkpoint wants\n what nobody has", stacklevel=2)
         return Path(path)
 
-    monkeypatch.setattr("fastattn.weights.download.catalog.resolve", warn)
+    monkeypatch.setattr("fastattn.weights.download.resolve", warn)
     before = warnings.showwarning
     for _ in range(2):
         with warnings.catch_warnings():

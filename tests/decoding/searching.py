@@ -7,11 +7,10 @@ from functools import partial
 import numpy as np
 import pytest
 
-from fastattn.decoding import capacity
+from fastattn.decoding import service, worker
 from fastattn.decoding.jobs import Hypothesis, Job
 from fastattn.decoding.options import DecodingOptions
-from fastattn.decoding.plans import score_plan, search_plan
-from fastattn.decoding.service import DecodingService
+from fastattn.decoding.service import DecodingService, score_plan, search_plan
 from fastattn.decoding.worker import DecodingWorker
 from tests.models.tiny_models import END, START, UNK, random_sources
 from tests.scheduling.by_hand import SchedulerByHand
@@ -56,9 +55,9 @@ def plain(results: list[list[Hypothesis]]) -> list[list[tuple]]:
 
 
 def little_room(monkeypatch: pytest.MonkeyPatch, sentences: int, **others: float) -> None:
-    """A worker takes no more sentences at once, and of ``capacity``'s other bounds no more than these."""
+    """A worker takes no more sentences at once, and of other bounds no more than these."""
     for name, value in {"SENTENCES": sentences, "LIGHT": 1, **others}.items():
-        monkeypatch.setattr(capacity, name, value)
+        monkeypatch.setattr(worker if hasattr(worker, name) else service, name, value)
 
 
 def check_company(model, order, count: int, beam: int, room: int, threads: int) -> None:

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastattn.decoding import capacity
+from fastattn.decoding import service, worker
 from fastattn.decoding.batch import DecodingBatch
+from fastattn.decoding.candidates import HOPELESS, apply_prefix, best_candidates, keep_beams
 from fastattn.decoding.jobs import Job
 from fastattn.decoding.options import DecodingOptions
-from fastattn.decoding.search import HOPELESS, apply_prefix, best_candidates, keep_beams
 from fastattn.errors import InputError
 from fastattn.layers.key_value_cache import KeyValueCache
 from fastattn.ops import cpu as operations
@@ -219,8 +219,8 @@ def test_scores_do_not_depend_on_batches(monkeypatch):
     targets[4] = targets[4][:1]  # nothing to score
     alone = [score(model, [source], [target])[0] for source, target in zip(sources, targets)]
     assert len(alone[4]) == 0
-    monkeypatch.setattr(capacity, "PASS_ROWS", 25)
-    monkeypatch.setattr(capacity, "SENTENCES_A_THREAD", 1)
+    monkeypatch.setattr(worker, "PASS_ROWS", 25)
+    monkeypatch.setattr(service, "SENTENCES_A_THREAD", 1)
     for threads in (1, 3):
         for one, other in zip(alone, score(model, sources, targets, threads)):
             np.testing.assert_allclose(one, other, rtol=1e-12)

@@ -5,11 +5,10 @@ from functools import partial
 
 import numpy as np
 
-from fastattn.decoding import capacity, worker
+from fastattn.decoding import worker
 from fastattn.decoding.jobs import Allowance, Job
 from fastattn.decoding.options import DecodingOptions
-from fastattn.decoding.passes import Scoring
-from fastattn.decoding.plans import score_plan, search_plan
+from fastattn.decoding.service import Scoring, score_plan, search_plan
 from fastattn.errors import InputError
 from fastattn.ops import cpu as operations
 from tests.decoding.searching import by_hand, plain
@@ -80,7 +79,7 @@ def test_attention_of_few_among_rows_of_many():
 
 def test_a_search_goes_on_while_another_has_much_scored(monkeypatch):
     monkeypatch.setattr(worker, "TURN", -1.0)
-    monkeypatch.setattr(capacity, "PASS_ROWS", 40)
+    monkeypatch.setattr(worker, "PASS_ROWS", 40)
     scheduler = by_hand(MODEL, 1)
     options = DecodingOptions(beam_size=1, min_decoding_length=4, max_decoding_length=4)
     search_request = search(scheduler, [1], options, "search")

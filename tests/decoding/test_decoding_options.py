@@ -7,16 +7,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastattn.decoding.capacity import SENTENCES_A_THREAD
-from fastattn.decoding.constraints import (
+from fastattn.decoding.candidates import (
+    biased,
     completed_sequences,
+    coverage,
     early_ends,
     last_tokens,
     repeated_ngrams,
     without_repeats,
 )
 from fastattn.decoding.options import DecodingOptions
-from fastattn.decoding.search import biased, coverage
+from fastattn.decoding.service import SENTENCES_A_THREAD
 from fastattn.errors import InputError
 from fastattn.ops import cpu as operations
 from tests.decoding.searching import score, search, tokens_of

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastattn.decoding import capacity
+from fastattn.decoding import worker
 from fastattn.decoding.jobs import Job
 from fastattn.decoding.options import DecodingOptions
-from fastattn.decoding.plans import score_plan, search_plan
+from fastattn.decoding.service import score_plan, search_plan
 from fastattn.errors import InputError
 from fastattn.layers.key_value_cache import KeyValueCache
 from fastattn.models.kinds import build_model
@@ -210,7 +210,7 @@ def test_what_is_cancelled_is_free_after_a_step(caches):
 
 def test_beams_that_ended_leave_their_rows(caches, monkeypatch):
     """Four beams of sixty tokens write 240 rows, of which the histories of those that live share most."""
-    monkeypatch.setattr(capacity, "expected_rows", lambda job: 150)
+    monkeypatch.setattr(worker, "expected_rows", lambda job: 150)
     model = random_model(seed=3, ops=operations, sharpness=1.0)
     options = DecodingOptions(beam_size=4, min_decoding_length=60, max_decoding_length=60)
     (hypotheses,) = decode(model, [Job(SOURCES[0], [START])], options)

@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 from fastattn.decoding import recorded_steps, worker
 from fastattn.decoding.jobs import Job
 from fastattn.decoding.options import DecodingOptions
-from fastattn.decoding.plans import search_plan
 from fastattn.decoding.recorded_steps import RecordedSteps, padded
-from fastattn.decoding.service import DecodingService
+from fastattn.decoding.service import DecodingService, search_plan
 from fastattn.errors import CheckpointError
+from fastattn.models.decoder import OutputProjection
 from fastattn.models.kinds import build_model
-from fastattn.models.output import OutputProjection
 from fastattn.ops import cpu as operations
 from fastattn.ops import reference
 from fastattn.ops.edits import NO_EDITS, Edits

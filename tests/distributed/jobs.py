@@ -4,7 +4,7 @@ import contextlib
 import subprocess
 import sys
 
-from fastattn.distributed.blocks import cut, read_block
+from fastattn.distributed.formats import cut, read_block
 from fastattn.distributed.job import CorpusJob
 from fastattn.distributed.storage import find_files
 from tests import ROOT

@@ -14,11 +14,11 @@ from click.testing import CliRunner
 
 from fastattn.cli.entry import commands
 from fastattn.decoding.options import DecodingOptions
-from fastattn.distributed import block_worker, blocks
+from fastattn.distributed import block_worker, formats
 from fastattn.distributed.batch import BatchRun, Summary
-from fastattn.distributed.block_models import Answers, BlockTranslator
-from fastattn.distributed.blocks import read_block
+from fastattn.distributed.block_worker import Answers, BlockTranslator
 from fastattn.distributed.cluster import ClusterOptions
+from fastattn.distributed.formats import read_block
 from fastattn.distributed.output_folder import OutputFolder
 from fastattn.distributed.storage import InputFile
 from fastattn.errors import CheckpointError, FastattnError, InputError
@@ -116,18 +116,18 @@ def test_columns_of_json_lines_and_what_they_become(request_for, tmp_path):
 
 
 def test_blocks_beyond_all_measure_are_refused(request_for, texts, monkeypatch):
-    monkeypatch.setattr(blocks, "_MOST_BLOCKS", 10)
+    monkeypatch.setattr(formats, "_MOST_BLOCKS", 10)
     assert refused(request_for(texts, size=1)) == "more than 10 blocks of 1 bytes; make them larger"
     assert len(BatchRun(request_for(texts, size=1 << 40)).blocks) == 1
 
 
 def test_files_beyond_all_measure_are_refused_before_any_is_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(blocks, "_MOST_BLOCKS", 2)
+    monkeypatch.setattr(formats, "_MOST_BLOCKS", 2)
     files = [InputFile(str(tmp_path / f"{n}.jsonl"), n, 0, "jsonl") for n in range(4)]
     with pytest.raises(
         InputError, match="^3 files with texts are more than the 2 blocks of a job; put their texts into"
     ):
-        blocks.cut(files, "text", 1 << 20)
+        formats.cut(files, "text", 1 << 20)
 
 
 @pytest.mark.parametrize(
@@ -307,7 +307,7 @@ def test_the_first_fault_is_that_of_the_input_with_its_line(name, size, request_
     first = next(why for _, rows in found for _, why in sorted(rows.faults.items()))
     assert first.startswith(f"{path}, ")
     assert job.first_fault(summary) == (f"line {line} of {first}" if line else first)
-    monkeypatch.setattr("fastattn.distributed.formats.lines._MOST_COUNTED", -1)
+    monkeypatch.setattr("fastattn.distributed.formats.blocks._MOST_COUNTED", -1)
     assert job.first_fault(summary) == first
     path.unlink()
     assert job.first_fault(summary) == first

@@ -1,5 +1,6 @@
-"""Each option of ``fastattn batch`` comes to the job: none is without a case here, whenever it was added."""
+"""Options of ``fastattn batch`` come to the job, and --estimate asks the cluster that would run it."""
 
+import contextlib
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,9 @@ from click.testing import CliRunner
 
 from fastattn.cli import batch as command
 from fastattn.cli.entry import commands
-from fastattn.distributed import batch, estimate
-from fastattn.distributed.batch import Summary
+from fastattn.distributed import batch
+from fastattn.distributed.batch import BatchRun, Summary, estimate
+from fastattn.distributed.cluster import ClusterOptions, Host
 
 # Of a parameter by its name: the arguments, and what the job has of them, by the name of a field or an option.
 JOB = {
@@ -97,12 +99,12 @@ def asked(monkeypatch, encoder, tmp_path):
 
     def estimated(made, where):
         seen.update(vars(where))
-        return estimate.Estimate(blocks=1, rows=7, rate=5.0, actors=1, cores=1, seconds=1.0)
+        return batch.Estimate(blocks=1, rows=7, rate=5.0, actors=1, cores=1, seconds=1.0)
 
     calibration = tmp_path / "some.npy"
     np.save(calibration, np.array([[-2.0] * 48, [3.0] * 48], np.float32))
     monkeypatch.setattr(batch, "BatchRun", Asked)
-    monkeypatch.setattr(estimate, "estimate", estimated)
+    monkeypatch.setattr(batch, "estimate", estimated)
     monkeypatch.setattr(command, "located_name", lambda name, progress: str(encoder))
 
     def ask(kind, arguments):
@@ -153,3 +155,28 @@ def test_what_is_not_said_is_left_to_the_model(kind, asked):
     assert found["options"] == {}
     assert (found["precision"], found["form"], found["column"], found["size"]) == ("auto", "parquet", "text", None)
     assert [found[name] for name in ("address", "actors", "cores", "reach")] == [None] * 4
+
+
+@pytest.mark.parametrize(
+    "given, variable, asked",
+    [(None, None, []), (None, "", []), (None, "there:1", [None]), ("here:2", "there:1", ["here:2"])],
+)
+def test_the_cluster_is_the_one_of_the_job(given, variable, asked, request_for, monkeypatch, tmp_path):
+    """By --address, else by RAY_ADDRESS, else there is none."""
+    found = []
+
+    @contextlib.contextmanager
+    def joined(address):
+        found.append(address)
+        yield [Host(name, 2) for name in "abc"]
+
+    monkeypatch.setattr("fastattn.distributed.batch.joined", joined)
+    monkeypatch.setattr("fastattn.distributed.batch.default_threads", lambda: 1)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    if variable is not None:
+        monkeypatch.setenv("RAY_ADDRESS", variable)
+    (tmp_path / "a.txt").write_text("w1 w2\n" * 40)
+    batch = BatchRun(request_for(tmp_path / "a.txt", size=24))
+    told = estimate(batch, ClusterOptions(address=given, cores=1))
+    assert (found, told.actors) == (asked, 6 if asked else 1)
+    assert (told.blocks, told.rows, told.cores) == (10, 40, 1) and told.rate > 0

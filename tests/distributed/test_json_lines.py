@@ -11,9 +11,9 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastattn.distributed.blocks import cut
+from fastattn.distributed.formats import cut
+from fastattn.distributed.output_folder import as_file
 from fastattn.distributed.storage import find_files
-from fastattn.distributed.writing import as_file
 from fastattn.errors import InputError
 from fastattn.system import files
 from tests.distributed.jobs import rows_of

@@ -9,14 +9,14 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="output in blocks needs the extra fastattn[ray]")
 
-from fastattn.distributed import lease, local_store
+from fastattn.distributed import output_stores
 from fastattn.distributed.output_folder import OutputFolder
 from fastattn.errors import FastattnError, StorageError
 
 
 @pytest.fixture
 def without_locks(monkeypatch):
-    monkeypatch.setattr(local_store, "try_lock", lambda _: False)
+    monkeypatch.setattr(output_stores, "try_lock", lambda _: False)
 
 
 def leases(out):
@@ -61,7 +61,7 @@ def test_a_lease_of_a_killed_job_dies(out, without_locks):
 
 
 def test_a_lease_is_renewed_and_its_loss_is_told(out, without_locks, monkeypatch):
-    monkeypatch.setattr(lease, "RENEWED_AFTER", 0.01)
+    monkeypatch.setattr(output_stores, "RENEWED_AFTER", 0.01)
     with OutputFolder(str(out), "parquet").hold() as check:
         (held,) = leases(out)
         age(held, 1000)
@@ -75,26 +75,26 @@ def test_a_lease_is_renewed_and_its_loss_is_told(out, without_locks, monkeypatch
 
 
 def test_a_lease_that_was_taken_while_it_was_renewed_is_lost(out, without_locks, monkeypatch):
-    monkeypatch.setattr(lease, "RENEWED_AFTER", 0.01)
-    monkeypatch.setattr(lease, "DEAD_AFTER", 0.5)
-    folder, renew = OutputFolder(str(out), "parquet"), lease._Lease.renew
+    monkeypatch.setattr(output_stores, "RENEWED_AFTER", 0.01)
+    monkeypatch.setattr(output_stores, "DEAD_AFTER", 0.5)
+    folder, renew = OutputFolder(str(out), "parquet"), output_stores._Lease.renew
     with contextlib.ExitStack() as stack, folder.hold() as check:
         (held,) = leases(out)
 
         def renew_late(self):
-            monkeypatch.setattr(lease._Lease, "renew", renew)
+            monkeypatch.setattr(output_stores._Lease, "renew", renew)
             time.sleep(0.6)
             stack.enter_context(folder.hold())
             assert held not in leases(out)
             renew(self)
 
-        monkeypatch.setattr(lease._Lease, "renew", renew_late)
+        monkeypatch.setattr(output_stores._Lease, "renew", renew_late)
         with pytest.raises(StorageError, match="another job has begun there"):
             waiting(lambda: check() is not None)
 
 
 def test_a_job_that_is_refused_costs_the_one_at_work_nothing(out, without_locks, monkeypatch):
-    monkeypatch.setattr(lease, "RENEWED_AFTER", 0.01)
+    monkeypatch.setattr(output_stores, "RENEWED_AFTER", 0.01)
     with OutputFolder(str(out), "parquet").hold() as check:
         (held,) = leases(out)
         (held.parent / "other.json").write_text("{}")

@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="output in blocks needs the extra fastattn[ray]")
 
-from fastattn.distributed import local_store
+from fastattn.distributed import output_stores
 from fastattn.distributed.output_folder import OutputFolder
 from fastattn.errors import FastattnError, InputError, StorageError
 from tests import ROOT
@@ -152,7 +152,7 @@ def test_a_child_process_does_not_keep_what_its_parent_held(out):
 
 WRITE = """
 import sys, time
-from fastattn.distributed import local_store
+from fastattn.distributed import output_stores
 from fastattn.distributed.output_folder import OutputFolder
 
 def stop(stream, part, path):
@@ -162,7 +162,7 @@ def stop(stream, part, path):
         time.sleep(60)
     finish(stream, part, path)
 
-finish, local_store.finish = local_store.finish, stop
+finish, output_stores.finish = output_stores.finish, stop
 OutputFolder(sys.argv[1], "parquet").write_block(7, b"x" * 100_000, {"rows": 1})
 """
 
@@ -192,7 +192,7 @@ def test_a_writer_that_is_interrupted_leaves_nothing(folder, out, monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(local_store, "finish", interrupt)
+    monkeypatch.setattr(output_stores, "finish", interrupt)
     with pytest.raises(KeyboardInterrupt):
         folder.write_block(0, b"rows", RECORD)
     assert (visible(out), hidden(out)) == (["_fastattn"], [])

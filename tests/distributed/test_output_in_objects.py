@@ -8,9 +8,9 @@ pytest.importorskip("pyarrow", reason="output in blocks needs the extra fastattn
 
 from pyarrow import fs
 
-from fastattn.distributed import lease, object_store
-from fastattn.distributed.object_store import ObjectStore
+from fastattn.distributed import output_stores
 from fastattn.distributed.output_folder import OutputFolder
+from fastattn.distributed.output_stores import ObjectStore
 from fastattn.errors import FastattnError, InputError, StorageError
 from tests.distributed.jobs import ASIDE, HOLD, RECORD, process, some_job
 
@@ -87,7 +87,7 @@ def test_of_two_jobs_the_second_is_refused_until_the_first_is_dead(url, monkeypa
             pass
     with pytest.raises(FastattnError, match="another job is at work there"), folder.hold():
         pass
-    monkeypatch.setattr(lease, "DEAD_AFTER", 0.0)
+    monkeypatch.setattr(output_stores, "DEAD_AFTER", 0.0)
     with folder.hold() as check:
         assert len(objects(url)) == 1  # its own
         check()
@@ -95,7 +95,7 @@ def test_of_two_jobs_the_second_is_refused_until_the_first_is_dead(url, monkeypa
 
 
 def test_a_lease_is_renewed_and_its_loss_is_told(url, monkeypatch):
-    monkeypatch.setattr(lease, "RENEWED_AFTER", 0.1)
+    monkeypatch.setattr(output_stores, "RENEWED_AFTER", 0.1)
     filesystem, path = fs.FileSystem.from_uri(url)
     leases = fs.FileSelector(f"{path}/_fastattn/leases")
     end = time.monotonic() + 100
@@ -146,7 +146,7 @@ def test_a_writer_that_is_killed_leaves_no_object(url):
 
 
 def test_what_cannot_be_written_is_one_line_without_secrets(server, monkeypatch):
-    monkeypatch.setattr(object_store, "_WAITS", (0.0,))
+    monkeypatch.setattr(output_stores, "_WAITS", (0.0,))
     url = f"s3://testing:hidden@no-such-bucket/out?{server}"
     with pytest.raises(StorageError) as raised:
         OutputFolder(url, "parquet").write_block(0, b"rows", RECORD)

@@ -15,8 +15,7 @@ import pyarrow.parquet as pq
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastattn.distributed.blocks import read_block
-from fastattn.distributed.formats import parquet
+from fastattn.distributed.formats import parquet, read_block
 from fastattn.errors import FastattnError, InputError
 from fastattn.system import files
 from tests.distributed.jobs import blocks_of, rows_of
@@ -221,8 +220,8 @@ def test_a_damaged_page_is_one_line_with_the_file_s_name(path):
 MUTANTS = """
 import sys
 from pathlib import Path
-from fastattn.distributed.blocks import cut
-from fastattn.distributed.blocks import read_block
+from fastattn.distributed.formats import cut
+from fastattn.distributed.formats import read_block
 from fastattn.distributed.storage import find_files
 from fastattn.errors import FastattnError
 

@@ -7,7 +7,7 @@ pytest.importorskip("pyarrow", reason="files of a job are read by pyarrow")
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastattn.distributed.blocks import block_bytes, cut, read_block
+from fastattn.distributed.formats import block_bytes, cut, read_block
 from fastattn.distributed.storage import InputFile, find_files
 from fastattn.errors import FastattnError, InputError
 from fastattn.system import files

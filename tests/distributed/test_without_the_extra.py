@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from fastattn.distributed.blocks import read_block
-from fastattn.distributed.formats.rows import CorpusBlock
+from fastattn.distributed.formats import read_block
+from fastattn.distributed.formats.blocks import CorpusBlock
 from fastattn.distributed.storage import find_files
 from fastattn.errors import FastattnError
 

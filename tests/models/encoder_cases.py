@@ -8,7 +8,7 @@ from fastattn.spec.architecture import ModelSpec, StackSpec
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.tensors import tensor_shapes
 from fastattn.spec.text_spec import EncoderText
-from tests.models.specs import stack_spec
+from tests.models.tiny_models import stack_spec
 
 
 @dataclass(frozen=True)

@@ -25,15 +25,17 @@ from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.tensors import check_tensors, tensor_shapes
 from fastattn.spec.text_spec import TranslationText
 from tests.decoding.searching import decode, score
-from tests.models.stepping import cached, starts_of, stepped
 from tests.models.tiny_models import (
     END,
     START,
     UNK,
     VARIETIES,
+    cached,
     random_checkpoint,
     random_sources,
+    starts_of,
     steady_ops,
+    stepped,
     vocabulary,
 )
 

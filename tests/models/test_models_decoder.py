@@ -7,12 +7,20 @@ from hypothesis import strategies as st
 
 from fastattn.errors import CheckpointError, InputError
 from fastattn.layers.parameters import Parameters
-from fastattn.models.encoder_decoder import EncoderDecoder
+from fastattn.models.decoder import EncoderDecoder
 from fastattn.ops import cpu as operations
 from fastattn.ops import reference
 from tests.decoding.searching import score
-from tests.models.stepping import cached, full_pass, starts_of, stepped
-from tests.models.tiny_models import VARIETIES, random_checkpoint, random_model, random_sources
+from tests.models.tiny_models import (
+    VARIETIES,
+    cached,
+    full_pass,
+    random_checkpoint,
+    random_model,
+    random_sources,
+    starts_of,
+    stepped,
+)
 
 
 @pytest.mark.parametrize("variety", VARIETIES)

@@ -6,8 +6,7 @@ import pytest
 from fastattn.ops import cpu as operations
 from fastattn.ops import reference
 from tests.decoding.searching import check_scores, search, tokens_of
-from tests.models.stepping import full_pass, stepped
-from tests.models.tiny_models import VARIETIES, random_checkpoint, random_model, random_sources
+from tests.models.tiny_models import VARIETIES, full_pass, random_checkpoint, random_model, random_sources, stepped
 
 RECURRENT = ("recurrent", "recurrent pre-norm", "average", "average pre-norm", "plain average")
 PRECISIONS = ("float32", "bfloat16", "int8")

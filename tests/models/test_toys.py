@@ -17,8 +17,7 @@ from fastattn.spec.text_spec import TranslationText
 from tests.decoding.searching import decode, score
 from tests.models import toy_image, toy_recurrent
 from tests.models.encoder_cases import make_tensors
-from tests.models.specs import stack_spec
-from tests.models.tiny_models import BASE, END, START, random_sources, vocabulary
+from tests.models.tiny_models import BASE, END, START, random_sources, stack_spec, vocabulary
 
 
 @pytest.fixture(autouse=True)

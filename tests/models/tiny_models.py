@@ -1,21 +1,62 @@
-"""Random little translation models and their naive decoding, for the tests of models and search."""
+"""Random little translation models, their passes and steps, and their naive decoding."""
 
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 
-from fastattn.models.encoder_decoder import EncoderDecoder
+from fastattn.layers.key_value_cache import KeyValueCache
+from fastattn.models.decoder import EncoderDecoder
 from fastattn.models.kinds import build_model
 from fastattn.ops import reference
 from fastattn.ops.edits import NO_EDITS
 from fastattn.ops.reference.activation import ACTIVATIONS
 from fastattn.ops.reference.packing import ReferenceLinear
 from fastattn.ops.reference.project import log_softmax
-from fastattn.spec.architecture import Alibi, LocalSpec, ModelSpec, Rotary
+from fastattn.spec.architecture import (
+    Alibi,
+    AlignmentSpec,
+    AttentionSpec,
+    FeedForwardSpec,
+    LocalSpec,
+    ModelSpec,
+    NormSpec,
+    PositionSpec,
+    RecurrenceSpec,
+    Rotary,
+    StackSpec,
+)
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.tensors import tensor_shapes
 from fastattn.spec.text_spec import TranslationText
-from tests.models.specs import stack_spec
+from fastattn.weights.native.config import FIRST_NAMES
+
+PARTS = {
+    "attention": AttentionSpec,
+    "feed_forward": FeedForwardSpec,
+    "norms": NormSpec,
+    "positions": PositionSpec,
+    "recurrence": RecurrenceSpec,
+    "alignment": AlignmentSpec,
+}
+# Keyword -> (the part, its field): what they were called when a stack was flat, and what has come since.
+KEYWORDS = FIRST_NAMES | {
+    "head_norms": ("attention", "head_norms"),
+    "first_norm": ("norms", "first"),
+    "output_norms": ("norms", "output"),
+    "learned_positions": ("positions", "learned"),
+    "disentangled": ("positions", "disentangled"),
+    "recurrence": ("recurrence", "kind"),
+}
+
+
+def stack_spec(**keywords: Any) -> StackSpec:
+    parts: dict[str, dict[str, Any]] = {}
+    for keyword in [keyword for keyword in keywords if keyword in KEYWORDS]:
+        part, field = KEYWORDS[keyword]
+        parts.setdefault(part, {})[field] = keywords.pop(keyword)
+    return StackSpec(**{part: PARTS[part](**fields) for part, fields in parts.items()}, **keywords)
+
 
 UNK, START, END = 0, 1, 2
 LETTERS = tuple("abcdefghijklmnop")  # words enough for a vocabulary of BASE's size
@@ -126,3 +167,49 @@ def next_log_probs(
         logits_1V[0, token] *= penalty if logits_1V[0, token] < 0 else 1 / penalty
     logits_1V[:, list(suppressed)] = -np.inf
     return log_softmax(logits_1V)[0]
+
+
+def full_pass(model, sources, targets, attention=False):
+    starts_B1 = starts_of(targets)
+    hidden_ND, attention_NS = model.prefill(
+        np.concatenate(targets), starts_B1, model.encode(sources), attention=attention
+    )
+    return hidden_ND, attention_NS, starts_B1
+
+
+def starts_of(targets):
+    return np.cumsum([0, *map(len, targets)], dtype=np.int64)
+
+
+def cached(model, sources, attention=False):
+    """A cache that holds the sources' memory, the slot of each, and that memory."""
+    cache = KeyValueCache(model.ops, model.sizes, 3, 3)
+    memory = model.encode(sources)
+    memory_slots_B, rows_N = cache.add_memory_slots(memory.starts_B1)
+    model.keep_memory(cache, rows_N, memory)
+    # Others between, and not in order, so that slots, places and rows are told apart.
+    slots = {int(place): cache.add_slots(int(place), 2)[0] for place in memory_slots_B[::-1]}
+    return cache, np.array([slots[int(place)] for place in memory_slots_B]), memory
+
+
+def stepped(model, sources, targets, prefill=0, attention=False):
+    """The same, one step at a time after a pass over the first ``prefill`` tokens; sentences of any length at once."""
+    cache, slots_B, memory = cached(model, sources, attention)
+    hidden = [[] for _ in sources]
+    if prefill:
+        begun = [target[:prefill] for target in targets]
+        hidden_ND, _ = model.prefill(np.concatenate(begun), starts_of(begun), memory, cache=cache, slots_B=slots_B)
+        for b in range(len(sources)):
+            hidden[b].extend(hidden_ND[prefill * b : prefill * (b + 1)])
+    seen = [[] for _ in sources]
+    for t in range(prefill, max(len(target) for target in targets)):
+        active = [b for b in range(len(sources)) if t < len(targets[b])]
+        slots_R = slots_B[active]
+        positions_R = np.full(len(active), t, np.int32)
+        tokens_R = np.array([targets[b][t] for b in active], np.int32)
+        hidden_RD, attention_RS = model.step(cache, slots_R, tokens_R, positions_R, attention)
+        for r, b in enumerate(active):
+            hidden[b].append(hidden_RD[r])
+            if attention:
+                seen[b].append(attention_RS[r, : len(sources[b])])
+    return [np.array(rows) for rows in hidden], seen

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fastattn.layers.linear import Linear
+from fastattn.layers.blocks import Linear
 from fastattn.models.encoder import EncoderModel
 from fastattn.models.stack import AttentionStack
 from fastattn.spec.architecture import StackSpec

@@ -27,7 +27,7 @@ def shapes(spec):
 
 
 class RecurrentStack(Stack):
-    """Each row continues the state of the one before it, in a table of states: as in layers/recurrence.py."""
+    """Each row continues the state of the one before it, in a table of states: as in layers/blocks.py."""
 
     def __init__(self, parameters, name, spec):
         self.row_width, self.memory_width = spec.width, 2 * spec.width if spec.cross_attention else 0

@@ -1,4 +1,4 @@
-"""The SVG of fastattn.plot_attention: cells, colours, labels, panels."""
+"""The SVG and the HTML of fastattn.plot_attention, but for its script, which needs a browser."""
 
 import json
 import re
@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import fastattn
-from fastattn.plot import bitmap, colours, labels
-from tests.plot.readers import SVG, Reader, images, rectangles, sent_weights, softmax, texts
+from fastattn.plot import labels, page, picture
+from tests.plot.readers import HOSTILE, SVG, Reader, contrast, images, rectangles, sent_weights, softmax, texts
 
 
 def test_heads_share_a_scale():
@@ -17,12 +17,12 @@ def test_heads_share_a_scale():
     first, second = (
         {colour for colour, _ in rectangles(fastattn.plot_attention(weights).to_svg(head))} for head in (0, 1)
     )
-    assert (first, second) == ({colours.hex_colours()[128]}, {colours.hex_colours()[255]})
+    assert (first, second) == ({picture.hex_colours()[128]}, {picture.hex_colours()[255]})
 
 
 def test_nothing_but_zeros_is_dark():
     plot = fastattn.plot_attention(np.array([[0.0, -0.0]]))
-    first = colours.hex_colours()[0]
+    first = picture.hex_colours()[0]
     assert rectangles(plot.svg) == [(first, f"\u20680\u2069, \u2068{s}\u2069: 0") for s in range(2)]
     assert not sent_weights(plot.html)[0].any()
 
@@ -32,7 +32,7 @@ def test_many_cells_are_an_image_of_the_same_colours():
     plot = fastattn.plot_attention(weights)
     assert rectangles(plot.svg) == []
     for (dots, palette), head in zip(images(plot.svg), weights, strict=True):
-        np.testing.assert_array_equal(palette, colours.scale())
+        np.testing.assert_array_equal(palette, picture.scale())
         np.testing.assert_array_equal(dots, np.rint(255 * (head / weights.max()).astype(np.float64)))
 
 
@@ -49,7 +49,7 @@ def test_of_more_cells_than_pixels_the_largest_are_seen(T, S):
 
 def test_blocks_at_the_ends_may_be_smaller():
     shares = softmax(7, 11)
-    found = bitmap.largest_of_blocks(shares, 3, 4)
+    found = picture.largest_of_blocks(shares, 3, 4)
     expected = [[shares[t : t + 3, s : s + 4].max() for s in range(0, 11, 4)] for t in range(0, 7, 3)]
     np.testing.assert_array_equal(found, expected)
 
@@ -114,12 +114,131 @@ def test_panels_stand_in_even_rows():
 
 
 def test_the_scale_is_even_and_rises_in_lightness():
-    oklab = colours._evenly(colours._bezier(1024))
+    oklab = picture._evenly(picture._bezier(1024))
     steps = np.linalg.norm(np.diff(oklab, axis=0), axis=1)
     assert steps.max() / steps.min() < 1.02
     assert (np.diff(oklab[:, 0]) > 0.002).all()
-    linear = colours._linear(oklab)
+    linear = picture._linear(oklab)
     assert linear.min() >= 0 and linear.max() <= 1, "every colour is one that a screen has"
-    assert len(set(colours.hex_colours())) == 256
-    np.testing.assert_allclose(colours._linear(np.array([[1.0, 0, 0]])), [[1, 1, 1]], atol=1e-6)  # OKLab's white
-    np.testing.assert_allclose(colours._linear(np.array([[0.62796, 0.22486, 0.12585]])), [[1, 0, 0]], atol=1e-4)
+    assert len(set(picture.hex_colours())) == 256
+    np.testing.assert_allclose(picture._linear(np.array([[1.0, 0, 0]])), [[1, 1, 1]], atol=1e-6)  # OKLab's white
+    np.testing.assert_allclose(picture._linear(np.array([[0.62796, 0.22486, 0.12585]])), [[1, 0, 0]], atol=1e-4)
+
+
+@pytest.mark.parametrize("shape, levels", [((1, 5, 7), 65535), ((4, 5, 7), 65535), ((3, 512, 512), 255)])
+def test_the_html_holds_every_weight_to_half_a_level(shape, levels):
+    weights = softmax(*shape)
+    found, found_levels, largest = sent_weights(fastattn.plot_attention(weights).html)
+    assert found_levels == levels
+    heads = weights.astype(np.float64)
+    expected = np.concatenate([heads.mean(axis=0, keepdims=True), heads]) if shape[0] > 1 else heads
+    np.testing.assert_allclose(largest, [expected[0].max()] + [heads.max()] * (len(expected) - 1), rtol=1e-6)
+    for plane, exact, top in zip(found, expected, largest):
+        assert np.abs(plane - exact).max() <= (0.5 / levels + 1e-6) * top
+
+
+@pytest.mark.parametrize("size", [5e-324, 1e-310, 1e-30, 1e30, 1.7e308])
+def test_weights_of_any_size(size):
+    plot = fastattn.plot_attention(np.array([[[0.0, 1.0]], [[1.0, 1.0]]]) * size)
+    found, _, largest = sent_weights(plot.html)
+    assert largest == [size, size, size]
+    np.testing.assert_allclose(found[1:] / size, [[[0, 1]], [[1, 1]]])
+    told = [(colour, tooltip.split(": ")[1]) for colour, tooltip in rectangles(plot.svg)]
+    assert told == [(picture.hex_colours()[0], "0")] + [(picture.hex_colours()[255], f"{size:.4g}")] * 3
+
+
+def test_the_size_of_what_is_sent():
+    plot = fastattn.plot_attention(softmax(12, 512, 512))
+    assert len(plot.html) < 5 << 20 and len(plot.svg) < 5 << 20
+    few = fastattn.plot_attention(softmax(8, 16, 16))
+    assert len(few.html) < 100_000
+
+
+def test_labels_are_text_and_nothing_else():
+    plot = fastattn.plot_attention(softmax(2, 6, 6), HOSTILE, HOSTILE, title=HOSTILE[0])
+    for html in (plot.html, plot._repr_html_()):
+        reader = Reader(html)
+        assert {tag for tag, _, _ in reader.elements}.isdisjoint({"b", "img"})
+        assert [text for tag, text in reader.texts if tag == "script"] == [page.SCRIPT]
+        assert not any(name.startswith("on") for _, attributes, _ in reader.elements for name in attributes)
+        assert json.loads(reader.root["data-rows"]) == [labels.printable_text(label) for label in HOSTILE]
+        html.encode()  # no half of a surrogate pair
+    root = ElementTree.fromstring(plot.to_svg(0))
+    shown = [text.text for text in root.iter(f"{SVG}text")]
+    assert "</script><b>x" in shown and r"\x00\n\x1b[2J" in shown and r"\u202eevil" in shown
+    assert r"\ud800\uffff" in shown
+    whole = {title.text for text in root.iter(f"{SVG}text") for title in text.iter(f"{SVG}title")}
+    assert whole == {HOSTILE[1]}, "the only one that was cut"
+    assert root.get("aria-label") == "</script><b>x: attention weights, 2 heads, 6 rows, 6 columns"
+
+
+def test_script_and_style_cannot_end_early():
+    for text in (page.SCRIPT, page.STYLE, picture.STYLE):
+        assert "</" not in text and "<!--" not in text and "&" not in text.replace("&&", "")
+
+
+def test_light_and_dark_and_without_any_style():
+    plot = fastattn.plot_attention(softmax(2, 3, 3))
+    for text in (plot.svg, plot.html):
+        assert "@media(prefers-color-scheme:dark)" in text
+    for theme in ("data-jp-theme-light=true", "data-jp-theme-light=false", ".vscode-light", ".vscode-dark"):
+        assert theme in page.STYLE
+    svg = ElementTree.fromstring(re.sub("<style>.*?</style>", "", plot.svg, flags=re.DOTALL))
+    paper, ink = svg.find(f"{SVG}rect"), svg.find(f"{SVG}g")
+    assert (paper.get("fill"), ink.get("fill")) == ("#fff", "#1f2328")
+    rule = r"\.fastattn-paper\{fill:(#\w+)\}\.fastattn-ink\{fill:(#\w+)\}"
+    for paper_colour, ink_colour in re.findall(rule, picture.STYLE):
+        assert contrast(paper_colour, ink_colour) > 7  # WCAG 2.2, 1.4.6
+    assert len(re.findall(rule, picture.STYLE)) == 2
+
+
+def test_nothing_clashes_with_another_plot_or_the_same_again():
+    one, two = (fastattn.plot_attention(softmax(2, 3, 3, seed=seed)) for seed in (1, 2))
+    assert one._repr_html_() == one._repr_html_()
+    reader = Reader(one._repr_html_() + two._repr_html_() + one._repr_html_())
+    for _, attributes, _ in reader.elements:
+        assert not {"id", "for", "name", "aria-labelledby"} & set(attributes)
+    assert [found["class"] for found in reader.named("div")].count("fastattn-attention") == 3
+    selectors = re.findall(r"([^{}]+)\{", re.sub(r"@media\([^)]*\)\{", "", page.STYLE + picture.STYLE))
+    assert len(selectors) > 10 and all(".fastattn-" in selector for selector in selectors)
+    assert "getElementById" not in page.SCRIPT
+
+
+def test_without_the_script_the_picture_of_the_mean_remains():
+    reader = Reader(fastattn.plot_attention(softmax(2, 3, 3), title="Layer 3")._repr_html_())
+    bar = next(attributes for attributes in reader.named("div") if attributes["class"] == "fastattn-bar")
+    assert "hidden" in bar and all("hidden" in canvas for canvas in reader.named("canvas"))
+    assert ("text", "Layer 3") in reader.texts and ("text", "mean of 2 heads") in reader.texts
+    assert len(reader.named("rect")) > 9
+
+
+def test_heads_are_chosen_in_a_select_with_a_label():
+    reader = Reader(fastattn.plot_attention(softmax(3, 2, 2)).html)
+    ((_, _, around),) = [found for found in reader.elements if found[0] == "select"]
+    assert around[-1] == "label"
+    assert [text for tag, text in reader.texts if tag == "option"] == ["mean of 3 heads", "head 0", "head 1", "head 2"]
+    assert Reader(fastattn.plot_attention(softmax(2, 2)).html).named("select") == []
+
+
+def test_nothing_is_loaded_from_elsewhere():
+    plot = fastattn.plot_attention(softmax(1, 70, 70))
+    text = plot.html + plot.svg
+    assert set(re.findall(r"https?://[^\"' )]*", text)) == {"http://www.w3.org/2000/svg"}
+    assert all(word not in text for word in ("<link", "<iframe", "@import", "fetch(", "import(", "url("))
+    for tag, attributes, _ in Reader(text).elements:
+        assert "src" not in attributes and attributes.get("href", "data:").startswith("data:"), tag
+
+
+def test_the_canvas_lies_over_the_cells_of_the_picture():
+    html = fastattn.plot_attention(softmax(4, 6), list("abcd"), list("uvwxyz"), title="T")._repr_html_()
+    canvas = dict(part.split(":") for part in Reader(html).named("canvas")[0]["style"].split(";"))
+    svg = ElementTree.fromstring(html[html.index("<svg") : html.index("</svg>") + 6])
+    (panel,) = [g for g in svg.iter(f"{SVG}g") if g.get("transform")]
+    left, top = map(float, re.findall(r"[\d.]+", panel.get("transform")))
+    cells = [rect for rect in panel.iter(f"{SVG}rect") if len(rect)]
+    first, last = ([float(cell.get(side)) for side in ("x", "y", "width", "height")] for cell in (cells[0], cells[-1]))
+    width, height = (float(svg.get(side)) for side in ("width", "height"))
+    expected = (left + first[0], top + first[1], last[0] + last[2] - first[0], last[1] + last[3] - first[1])
+    found = (float(canvas[side].rstrip("%")) / 100 for side in ("left", "top", "width", "height"))
+    np.testing.assert_allclose(np.array(list(found)) * [width, height, width, height], expected, atol=0.2)
+    assert svg.get("viewBox") == f"0 0 {width:g} {height:g}"

@@ -7,7 +7,7 @@ import pytest
 
 import fastattn
 from fastattn.errors import InputError
-from fastattn.plot import colours
+from fastattn.plot import picture
 from tests.plot.readers import Reader, rectangles, softmax, texts
 
 
@@ -24,7 +24,7 @@ def test_every_shape_and_float_has_a_cell_for_each_weight(shape, kind):
         for s, weight in enumerate(row)
     ]
     shares = weights.astype(np.float64).ravel() / float(weights.max())
-    assert [colour for colour, _ in cells] == [colours.hex_colours()[i] for i in np.rint(255 * shares).astype(int)]
+    assert [colour for colour, _ in cells] == [picture.hex_colours()[i] for i in np.rint(255 * shares).astype(int)]
 
 
 def test_lists_are_weights_and_the_picture_keeps_its_own_copy():
@@ -50,7 +50,7 @@ def test_one_head_the_mean_or_all():
     assert "mean of 3 heads" in texts(mean) and f"{expected.max():.4g}" in texts(mean)
     found = [float(tooltip.split(": ")[1]) for _, tooltip in rectangles(mean)]
     np.testing.assert_allclose(found, expected.ravel(), rtol=1e-3)
-    assert colours.hex_colours()[255] in {colour for colour, _ in rectangles(mean)}, "the mean has its own scale"
+    assert picture.hex_colours()[255] in {colour for colour, _ in rectangles(mean)}, "the mean has its own scale"
 
 
 @pytest.mark.parametrize("head", [-1, 3, pytest.param(10**5000, id="huge"), 1.0, "first", None, True, "", [0]])

@@ -3,6 +3,7 @@
 import errno
 import os
 import queue
+import select
 import signal
 import subprocess
 import sys
@@ -17,8 +18,9 @@ import pytest
 
 from fastattn.errors import FastattnError
 from fastattn.processes import worker_process
+from fastattn.processes.messages import Closed
 from fastattn.processes.pool import Chunk, _Dispatcher
-from fastattn.processes.worker_process import ENDED
+from fastattn.processes.worker_process import ENDED, SILENCE, _Heard
 from tests.processes.served import BEGIN, KILL, STOP, chunk, echoes, plan_of, pool_of
 from tests.scheduling.by_hand import SchedulerByHand
 
@@ -160,3 +162,30 @@ def test_what_one_process_said_is_not_taken_for_the_next_ones() -> None:
     request = scheduler.submit(plan_of(Chunk("echo", [], 1, 1)))
     scheduler.finish_all()
     assert request.result(0) == [["again"]]
+
+
+class Looks:
+    """A poll that sees something at the last of so many looks."""
+
+    def __init__(self, *looks: int):
+        self.left, self.waited = list(looks), 0.0
+
+    def poll(self, milliseconds: float) -> list[Any]:
+        self.waited += milliseconds / 1000
+        self.left[0] -= 1
+        return [] if self.left[0] else [self.left.pop(0)]
+
+
+@pytest.mark.skipif(not hasattr(select, "poll"), reason="no poll")
+def test_silence_is_of_several_looks_and_longer_before_the_first_sign() -> None:
+    command = [sys.executable, "-c", "import sys; sys.stdout.write('ab'); sys.stdout.flush(); sys.stdin.read()"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as process:
+        heard, room = _Heard(process), memoryview(bytearray(1))
+        heard._poll = looks = Looks(4, 4, 9)  # a program that was stopped itself, with its processes, looks in vain
+        assert heard.readinto(room) == 1 and looks.waited == 10 * SILENCE
+        assert heard.readinto(room) == 1 and looks.waited == 11 * SILENCE
+        with pytest.raises(Closed):
+            heard.readinto(room)
+        assert looks.waited == 12 * SILENCE
+        assert process.wait(60), "it was ended"
+        assert "no sign of life for 60 seconds" in str(heard.ended[0])

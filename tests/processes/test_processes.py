@@ -242,7 +242,7 @@ def test_a_process_that_is_of_no_use_before_it_is_asked_says_so(
 ) -> None:
     paths = "import sys; sys.path[:] = sys.argv[1:]\n"
     monkeypatch.setattr(worker_process, "_BEGIN", paths + begins + worker_process._BEGIN)
-    process = WorkerProcess(["fastattn.translation.worker_processes", str(tmp_path / "none"), "float32", "cpu", 1])
+    process = WorkerProcess(["fastattn.translation.child", str(tmp_path / "none"), "float32", "cpu", 1])
     while process.is_usable:
         time.sleep(0.01)
     answers: Answers[list[object]] = Answers()

@@ -91,7 +91,7 @@ def run(files: str, step: int, *more: str) -> int:
         ("fastattn/system/worker_threads.py,scheduling/request.py", 1, []),
         ("scheduling/scheduler.py,scheduling/state.py", 1, []),
         # The thread that is interrupted does it all: else it depends on the other how much there is for it to do.
-        ("decoding/worker.py,decoding/batch.py,decoding/beginning.py", 5, ["alone"]),
+        ("decoding/worker.py,decoding/batch.py", 5, ["alone"]),
         ("layers/key_value_cache.py", 2, ["alone"]),
     ],
 )

@@ -15,8 +15,7 @@ from fastattn.spec.architecture import (
     PositionSpec,
     RecurrenceSpec,
 )
-from tests.models.specs import stack_spec
-from tests.models.tiny_models import BASE
+from tests.models.tiny_models import BASE, stack_spec
 
 STACK, SSRU = stack_spec(**BASE), RecurrenceSpec("ssru")
 DISTANCES = {"positions": "disentangled", "relative_max_distance": 9}

@@ -137,7 +137,7 @@ def test_a_warning_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
         warnings.warn(HOSTILE, stacklevel=1)
         raise CheckpointError("x")
 
-    monkeypatch.setattr("fastattn.weights.download.catalog.resolve", warn)
+    monkeypatch.setattr("fastattn.weights.download.resolve", warn)
     code, output = run("inspect", "x")
     assert code == 3 and len(output.splitlines()) == 2
 
@@ -162,7 +162,7 @@ def test_a_traceback_holds_neither(debug: str, monkeypatch: pytest.MonkeyPatch, 
         except ValueError as error:
             raise KeyError("hf_secretsecret") from error
 
-    monkeypatch.setattr("fastattn.weights.download.catalog.resolve", fail)
+    monkeypatch.setattr("fastattn.weights.download.resolve", fail)
     code, output = run("inspect", "x")
     assert code == 1 and "Traceback" in output and "KeyError" in output and "ValueError" in output
     assert "secretsecret" not in output and "pass@" not in output

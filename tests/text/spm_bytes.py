@@ -3,7 +3,7 @@
 import struct
 from collections.abc import Sequence
 
-from fastattn.text.protobuf import read_fields
+from fastattn.text.sentencepiece import read_fields
 from tests import GOLDENS
 
 NORMAL, UNKNOWN, CONTROL, USER = 1, 2, 3, 4

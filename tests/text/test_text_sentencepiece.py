@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastattn.errors import FastattnError, InputError, TokenizerError
-from fastattn.text.protobuf import read_fields
-from fastattn.text.sentencepiece import SentencePiece, begin_models
+from fastattn.text.sentencepiece import SentencePiece, begin_models, read_fields
 from tests import GOLDENS
 from tests.text.spm_bytes import PLAIN, UNKNOWN_PIECE, charsmap, field, piece, varint
 

@@ -10,7 +10,7 @@ from fastattn.decoding.options import DecodingOptions
 from fastattn.errors import InputError
 from fastattn.ops import cpu as operations
 from fastattn.text.translation import TranslationTokenizer
-from fastattn.translation.options import SearchOptions, TextOptions
+from fastattn.translation.calls import SearchOptions, TextOptions
 from fastattn.translation.translator import Translator
 from tests.models.tiny_models import END
 from tests.translation.test_translator import SHORT, VOCABULARY, _checkpoint, _translator

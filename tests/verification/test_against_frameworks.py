@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from fastattn.layers import embedding
+from fastattn.layers import blocks
 from fastattn.weights.huggingface import marian
 from tests.architectures import oracle
 from tests.architectures.cases import CASES as ENCODERS
@@ -76,7 +76,7 @@ def test_positions_that_padding_in_a_text_does_not_move(tmp_path: Path, monkeypa
     tokenizer.add_special_tokens(["<pad>"])
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     assert verified(tmp_path)["vector"]["relative"] < 1e-5
-    monkeypatch.setattr(embedding, "counted_rows", lambda ids_N, positions_N, padding: positions_N + 1)
+    monkeypatch.setattr(blocks, "counted_rows", lambda ids_N, positions_N, padding: positions_N + 1)
     assert first_past(tmp_path) == "embedding"
 
 

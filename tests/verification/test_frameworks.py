@@ -8,8 +8,8 @@ import pytest
 
 from fastattn.errors import CheckpointError, InputError
 from fastattn.spec.text_spec import TranslationText
-from fastattn.verification.ctranslate2_translator import CTranslate2Translator
 from fastattn.verification.frameworks import blaming, framework
+from fastattn.verification.translators import CTranslate2Translator
 from fastattn.weights import read
 from tests.cli.commands import fail, succeed
 from tests.encoders.test_encoder_checkpoints import _write_folder

@@ -1,4 +1,4 @@
-"""How every file that is read is put to use, sound or damaged: what test_mutations.py damages."""
+"""How every file that is read is put to use, sound or damaged: what test_hostile.py damages."""
 
 import gzip
 import random
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fastattn.decoding.shortlist import allowed_ids
+from fastattn.decoding.candidates import allowed_ids
 from fastattn.encoders.cross_encoder import CrossEncoder
 from fastattn.encoders.encoder import Encoder
 from fastattn.encoders.masked_language_model import MaskedLanguageModel

@@ -15,7 +15,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from fastattn.weights.ctranslate2.file import parse
-from fastattn.weights.marian import bin_file, npz_file
+from fastattn.weights.marian.model_file import parse_bin, parse_npz
 from tests.weights.containers.shortlist_writer import hash_words
 from tests.weights.ctranslate2 import writer as ctranslate2_writer
 from tests.weights.marian import writer as marian_writer
@@ -292,7 +292,7 @@ def _marian(data: bytes, rng: random.Random) -> bytes:
     """An array lost, doubled, renamed, of another shape or type, odd numbers, or an option; the file stays sound."""
     is_npz = data[:2] == b"PK"
     try:
-        items = (npz_file if is_npz else bin_file).parse(memoryview(bytearray(data)), "")
+        items = (parse_npz if is_npz else parse_bin)(memoryview(bytearray(data)), "")
     except Exception:  # noqa: BLE001  whatever is wrong with it
         raise Unfit from None
     arrays = {name: item.stored * (item.multiplier or item.stored.dtype.type(1)) for name, item in items.items()}

@@ -19,14 +19,14 @@ from fastattn.errors import FastattnError
 from fastattn.spec.text_spec import TranslationText
 from fastattn.text.huggingface import HuggingFaceTokenizer
 from fastattn.text.sentencepiece import SentencePiece
-from fastattn.text.vocabulary_map import VocabularyMap
+from fastattn.text.translation import VocabularyMap
 from fastattn.weights.containers import pytorch, safetensors
 from fastattn.weights.containers.shortlist import read_shortlist
 from fastattn.weights.ctranslate2.file import parse as parse_ctranslate2
 from fastattn.weights.download.package_index import PackageIndex
 from fastattn.weights.download.pip_settings import PipSettings
 from fastattn.weights.folder import Directory, map_file
-from fastattn.weights.marian import bin_file, npz_file, yml
+from fastattn.weights.marian import model_file, yml
 
 MEMORY = 200 << 20
 FLOOR = 200_000
@@ -103,8 +103,8 @@ def _float32(tensors: dict[str, safetensors.StoredTensor]) -> None:
 READERS: dict[str, Callable[[Path, str], object]] = {
     "model": lambda path, text: weights.read(path),
     "ctranslate2": lambda path, text: parse_ctranslate2(map_file(path), str(path)),
-    "marian bin": lambda path, text: bin_file.parse(map_file(path), str(path)),
-    "marian npz": lambda path, text: npz_file.parse(map_file(path), str(path)),
+    "marian bin": lambda path, text: model_file.parse_bin(map_file(path), str(path)),
+    "marian npz": lambda path, text: model_file.parse_npz(map_file(path), str(path)),
     "options": lambda path, text: yml.parse_options(path.read_bytes(), str(path)),
     "page": _page,
     "pytorch": lambda path, text: _float32(pytorch.parse(map_file(path), str(path))),

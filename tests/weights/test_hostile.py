@@ -1,10 +1,8 @@
-"""Little files that ask for much: each is refused by name, or read, within the memory and steps that its size allows.
-
-run_hostile.py, a process of its own, reads them and counts; the time limit here only ends what would hang.
-"""
+"""Files that ask for much, and files damaged at random: refused by name, or read, within memory and steps."""
 
 import json
 import os
+import random
 import re
 import subprocess
 import sys
@@ -22,6 +20,7 @@ from fastattn.weights.folder import Directory
 from tests import ROOT
 from tests.weights import hostile_files as files
 from tests.weights.ctranslate2 import writer as ctranslate2_writer
+from tests.weights.mutation_subjects import SUBJECTS
 from tests.weights.refusals import refusal
 
 HANG = 40  # seconds: what is read here takes about one
@@ -185,3 +184,44 @@ def test_a_dense_module_given_twice(tmp_path: Path) -> None:
     modules = [{"type": path + kind, "path": place} for kind, place in kinds.items()]
     (tmp_path / "modules.json").write_text(json.dumps([*modules, modules[-1]]))
     refusal(tmp_path, "the dense module '2_Dense' is given twice")
+
+
+COUNT = 500
+SLOW_COUNT, SLOW_RUNS = 20_000, 10
+
+
+def check(first: int, count: int) -> None:
+    command = [sys.executable, "-W", "error", "-m", "tests.weights.run_mutations", str(first), str(count)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, encoding="utf-8", errors="replace")
+    lines = done.stdout.splitlines()
+    faults = [line for line in lines if "FAULT" in line]
+    if done.returncode or faults or not lines:
+        last = lines[-1] if lines else "no seed was reached"
+        pytest.fail(
+            f"status {done.returncode}; {len(faults)} faults: {faults[:5]}; last: {last}\n{done.stderr[-3000:]}\n"
+            "again: python -m tests.weights.run_mutations SEED 1 --keep DIR",
+            pytrace=False,
+        )
+    assert len(lines) == count + 1, lines[-1]
+    # Damage that nothing survives would test the first check alone.
+    assert sum("loaded" in line for line in lines[:-1]) >= count // 50
+
+
+def test_damaged_files_load_or_raise_an_error() -> None:
+    check(0, COUNT)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("run", range(SLOW_RUNS))
+def test_many_damaged_files_load_or_raise_an_error(run: int) -> None:
+    size = SLOW_COUNT // SLOW_RUNS
+    check(COUNT + run * size, size)
+
+
+def test_a_seed_gives_the_same_damage() -> None:
+    for seed, subject in enumerate(SUBJECTS.values()):
+        state = random.getstate()
+        damaged = subject.damaged(seed)
+        assert damaged == subject.damaged(seed)
+        assert random.getstate() == state
+    assert len({tuple(subject.damaged(seed).items()) for subject in SUBJECTS.values() for seed in range(20)}) > 300

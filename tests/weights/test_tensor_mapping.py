@@ -15,8 +15,8 @@ from fastattn.spec.quantized import QuantizedTensor
 from fastattn.spec.tensors import tensor_shapes
 from fastattn.weights.containers.safetensors import StoredTensor
 from fastattn.weights.ctranslate2.file import Variable
-from fastattn.weights.marian.item import Item
-from fastattn.weights.native.arrays import MULTIPLIER, SavedTensor
+from fastattn.weights.marian.model_file import Item
+from fastattn.weights.native import MULTIPLIER, SavedTensor
 from fastattn.weights.tensor_mapping import (
     FirstRow,
     TensorSources,

@@ -1,1 +1,50 @@
-"""File formats that several exporters share: tensors by name, plain data, members of an archive."""
+"""File formats and what they have in common: numbers and bytes in sequence, each read checked against what remains."""
+
+import struct
+
+from fastattn.errors import CheckpointError
+
+
+class ByteReader:
+    """Bytes with a position. ``read``, ``seek`` and ``tell`` are those of a binary file, for ``zipfile``."""
+
+    def __init__(self, data: memoryview, where: str = "") -> None:
+        self.data, self.where, self.position = data, where, 0
+
+    @property
+    def remaining(self) -> int:
+        return len(self.data) - self.position
+
+    def take(self, size: int, what: str) -> memoryview:
+        """The next ``size`` bytes, not copied; CheckpointError if there are fewer."""
+        if size > self.remaining:
+            raise self.error(f"expected {size} bytes of {what}, {self.remaining} remain (is the file complete?)")
+        self.position += size
+        return self.data[self.position - size : self.position]
+
+    def number(self, form: str, what: str) -> int:
+        """The next integer, little-endian; ``form`` is a letter of ``struct``."""
+        return struct.unpack("<" + form, self.take(struct.calcsize("<" + form), what))[0]
+
+    def check_end(self) -> None:
+        if self.remaining:
+            raise self.error(f"expected the end of the file, {self.remaining} bytes remain")
+
+    def error(self, message: str) -> CheckpointError:
+        return CheckpointError(f"{self.where}: at byte {self.position}: {message}")
+
+    def read(self, count: int = -1) -> bytes:
+        end = len(self.data) if count < 0 else self.position + count
+        part = bytes(self.data[self.position : end])
+        self.position += len(part)
+        return part
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        position = offset + (0, self.position, len(self.data))[whence]
+        if position < 0:
+            raise OSError("a position before the beginning")
+        self.position = position
+        return position
+
+    def tell(self) -> int:
+        return self.position

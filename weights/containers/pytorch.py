@@ -14,8 +14,7 @@ from fastattn.errors import CheckpointError
 from fastattn.weights.containers.json_file import shorten
 from fastattn.weights.containers.safetensors import HIGHEST_RANK, TYPES, StoredTensor, nonzero_product
 from fastattn.weights.containers.torch_pickle import PickleError, Storage, Stream, TensorView, unpickle
-from fastattn.weights.containers.unpacking import MOST_SHARING
-from fastattn.weights.containers.zip_members import MAGIC, ZipError, list_members, packed_bytes
+from fastattn.weights.containers.zip_archive import MAGIC, MOST_SHARING, ZipError, list_members, packed_bytes
 from fastattn.weights.folder import Folder
 
 STREAM_MAGIC = 0x1950A86A20F9469CFC6C

@@ -22,7 +22,7 @@ import numpy as np
 from fastattn.errors import CheckpointError
 from fastattn.spec.checkpoint import Shortlist
 from fastattn.weights.containers.json_file import shorten
-from fastattn.weights.containers.unpacking import most_unpacked
+from fastattn.weights.containers.zip_archive import most_unpacked
 from fastattn.weights.folder import Folder
 
 MAGIC = 0xF11A48D5013417F5

@@ -9,7 +9,7 @@ from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.text_spec import TranslationText
 from fastattn.weights import ctranslate2
 from fastattn.weights.containers.json_file import read_object, shorten
-from fastattn.weights.containers.zip_folder import ZipFolder
+from fastattn.weights.containers.zip_archive import ZipFolder
 from fastattn.weights.folder import Directory, Folder
 
 DESCRIPTION = "Argos package (.argosmodel, or its folder with metadata.json and model/)"

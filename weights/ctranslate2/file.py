@@ -12,7 +12,7 @@ import numpy as np
 from fastattn.errors import CheckpointError
 from fastattn.spec.quantized import QuantizedTensor, Tensor
 from fastattn.system.records import lazy
-from fastattn.weights.containers.byte_reader import ByteReader
+from fastattn.weights.containers import ByteReader
 
 NEWEST_VERSION = 6
 LONGEST_NAME = 1024

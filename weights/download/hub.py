@@ -19,9 +19,8 @@ from fastattn.errors import CheckpointError, DownloadError, FastattnError
 from fastattn.printable import printable, without_secrets
 from fastattn.weights import check
 from fastattn.weights.folder import Directory
-from fastattn.weights.marian import find_files
+from fastattn.weights.marian import INFORMATION, find_files
 from fastattn.weights.marian.config import CONFIGURATION, MODEL, VOCABULARY
-from fastattn.weights.marian.text import INFORMATION
 
 # The hub's form of a name; a path of two parts may look the same.
 NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
@@ -99,7 +98,7 @@ def _model_info(name: str) -> Any:
     import huggingface_hub
     from huggingface_hub.errors import HfHubHTTPError
 
-    from fastattn.weights.download.connections import wait_before  # with the network's modules
+    from fastattn.weights.download.transport import wait_before  # with the network's modules
 
     api = huggingface_hub.HfApi(library_name="fastattn", library_version=VERSION)
     attempt = 0

@@ -1,8 +1,4 @@
-"""MarianMT models in Hugging Face directories: config.json, weights, vocab.json and .spm files -> a Checkpoint.
-
-As in transformers' MarianMTModel and MarianTokenizer (without sacremoses). The padding token, with which a target
-starts, is never produced: its logit is minus infinity, as in the models that these were converted from.
-"""
+"""MarianMT models in Hugging Face directories: config.json, weights, vocab.json and .spm files -> a Checkpoint."""
 
 import math
 from dataclasses import replace
@@ -13,13 +9,15 @@ from fastattn.errors import CheckpointError
 from fastattn.printable import counted
 from fastattn.spec.architecture import AttentionSpec, FeedForwardSpec, ModelSpec, NormSpec, PositionSpec, StackSpec
 from fastattn.spec.checkpoint import Checkpoint
-from fastattn.weights.containers.json_file import JsonObject, read_object, shorten
+from fastattn.spec.quantized import Tensor
+from fastattn.spec.text_spec import TranslationText
+from fastattn.weights.containers.json_file import JsonObject, read_object, read_optional, shorten
 from fastattn.weights.containers.safetensors import StoredTensor
 from fastattn.weights.folder import Folder
 from fastattn.weights.huggingface.generation import are_ids, generation_values, id_lists, read_settings
-from fastattn.weights.huggingface.marian_tensors import read_translator_tensors
-from fastattn.weights.huggingface.marian_text import translation_text
-from fastattn.weights.huggingface.weights import ACTIVATIONS, read_weights, stored_precision
+from fastattn.weights.huggingface.vocabulary_files import read_ids
+from fastattn.weights.huggingface.weights import ACTIVATIONS, MISFIT, read_weights, stored_precision
+from fastattn.weights.tensor_mapping import FirstRow, as_float32, canonical_tensors, sources, zeros
 
 NORM_EPSILON = 1e-5
 # The most rows of a position table that is computed, not stored: only the config limits the number.
@@ -157,3 +155,135 @@ def _never_produced(decoding: JsonObject, generation: JsonObject, spec: ModelSpe
                 number,
             )
     return sorted(ids - {decoding.integer("eos_token_id")})
+
+
+SHARED, SOURCE, TARGET, HEAD = (
+    "shared.weight",
+    "encoder.embed_tokens.weight",
+    "decoder.embed_tokens.weight",
+    "lm_head.weight",
+)
+
+
+def _sinusoids(shape: tuple[int, ...]) -> np.ndarray:
+    """[positions, width]: sines in the first half of a row and cosines in the second, of p / 10000^(2i/D).
+
+    In float64, then rounded, as transformers computes it.
+    """
+    positions, width = shape
+    half = (width + 1) // 2
+    angles_PH = np.arange(positions)[:, None] / np.power(10000, 2 * np.arange(half) / width)
+    table_PD = np.empty((positions, width), np.float32)
+    table_PD[:, :half] = np.sin(angles_PH)
+    table_PD[:, half:] = np.cos(angles_PH[:, : width - half])
+    return table_PD
+
+
+TABLE = {
+    "STACK.embedding.weight": sources("STACK.embed_tokens.weight"),
+    "STACK.positions": sources("STACK.embed_positions.weight", absent=_sinusoids),
+    "STACK.layers.#.self_attention.qkv.*": sources(
+        "STACK.layers.#.self_attn.q_proj.*", "STACK.layers.#.self_attn.k_proj.*", "STACK.layers.#.self_attn.v_proj.*"
+    ),
+    "STACK.layers.#.self_attention.output.*": sources("STACK.layers.#.self_attn.out_proj.*"),
+    "STACK.layers.#.self_attention.norm.*": sources("STACK.layers.#.self_attn_layer_norm.*"),
+    "decoder.layers.#.cross_attention.query.*": sources("decoder.layers.#.encoder_attn.q_proj.*"),
+    "decoder.layers.#.cross_attention.key_value.*": sources(
+        "decoder.layers.#.encoder_attn.k_proj.*", "decoder.layers.#.encoder_attn.v_proj.*"
+    ),
+    "decoder.layers.#.cross_attention.output.*": sources("decoder.layers.#.encoder_attn.out_proj.*"),
+    "decoder.layers.#.cross_attention.norm.*": sources("decoder.layers.#.encoder_attn_layer_norm.*"),
+    "STACK.layers.#.feed_forward.inner.*": sources("STACK.layers.#.fc1.*"),
+    "STACK.layers.#.feed_forward.outer.*": sources("STACK.layers.#.fc2.*"),
+    "STACK.layers.#.feed_forward.norm.*": sources("STACK.layers.#.final_layer_norm.*"),
+    "decoder.projection.weight": sources("lm_head.weight"),
+    "decoder.projection.bias": sources(None, plus=FirstRow("final_logits_bias", rows=1), absent=zeros),
+}
+
+
+def read_translator_tensors(
+    stored: dict[str, StoredTensor], spec: ModelSpec, shared: bool, tied: bool, where: str
+) -> dict[str, np.ndarray]:
+    """The tensors of a file, names without ``model.``; embeddings of equal values share one array.
+
+    shared  whether both stacks share one embedding table
+    tied    whether the output layer is the decoder's table
+    """
+    _tie(stored, shared, tied)
+    return _with_equal_tables_tied(canonical_tensors(TABLE, spec, stored, where, MISFIT))
+
+
+def _tie(stored: dict[str, StoredTensor], shared: bool, tied: bool) -> None:
+    """Add the missing names of embeddings and output layer that share a tensor, in place.
+
+    A tensor that the file has under its own name is kept, as in transformers.
+    """
+    names = [name for name, joins in ((SHARED, shared), (TARGET, True), (SOURCE, shared), (HEAD, tied)) if joins]
+    found = next((stored[name] for name in names if name in stored), None)
+    for name in names:
+        if name != SHARED and found is not None:
+            stored.setdefault(name, found)
+    if shared:
+        stored.pop(SHARED, None)
+
+
+def _with_equal_tables_tied(tensors: dict[str, Tensor]) -> dict[str, np.ndarray]:
+    """The tensors; embeddings and output layer of equal values, which files may store separately, share one array."""
+    arrays = {name: as_float32(tensor) for name, tensor in tensors.items()}
+    first, *others = ("decoder.embedding.weight", "decoder.projection.weight", "encoder.embedding.weight")
+    known = [arrays[first]]
+    for name in others:
+        array_VD = arrays[name]
+        arrays[name] = next((one for one in known if one is array_VD or np.array_equal(one, array_VD)), array_VD)
+        known.append(arrays[name])
+    return arrays
+
+
+def translation_text(folder: Folder, decoding: JsonObject, spec: ModelSpec) -> TranslationText:
+    """The text as in MarianTokenizer: pieces of the .spm files looked up in the vocabularies, then the end token.
+
+    ``decoding`` is the config of generation. Raises CheckpointError if its ids and the vocabularies disagree.
+    """
+    assert spec.encoder is not None and spec.decoder is not None
+    config = read_optional(folder, "tokenizer_config.json")
+    unk, end = _token(config, "unk_token", "<unk>"), _token(config, "eos_token", "</s>")
+    source = _read_vocabulary(folder, "vocab.json", spec.encoder.vocabulary)
+    target, target_name = source, "vocab.json"
+    if config.boolean("separate_vocabs", folder.contains("target_vocab.json")):
+        target_name = "target_vocab.json"
+    if target_name != "vocab.json" or spec.decoder.vocabulary != spec.encoder.vocabulary:
+        target = _read_vocabulary(folder, target_name, spec.decoder.vocabulary)
+    for name, tokens in (("vocab.json", source), (target_name, target)):
+        lacking = [token for token in (unk, end) if token not in tokens]
+        if lacking:
+            raise CheckpointError(f"{folder.where(name)}: lacks {', '.join(map(shorten, lacking))}")
+    end_id = decoding.integer("eos_token_id")
+    if target.index(end) != end_id:
+        raise decoding.error("eos_token_id", f"{target.index(end)}, the id of {shorten(end)} in {target_name}", end_id)
+    start_id = decoding.integer("decoder_start_token_id", decoding.integer("pad_token_id"))
+    if start_id >= len(target) or not target[start_id]:
+        raise decoding.error("decoder_start_token_id", f"the id of a token in {target_name}", start_id)
+    return TranslationText(
+        source_vocabulary=source,
+        target_vocabulary=target,
+        unk_token=unk,
+        eos_token=end,
+        decoder_start_token=target[start_id],
+        add_source_eos=True,
+        source_model=bytes(folder.read("source.spm")),
+        target_model=bytes(folder.read("target.spm")),
+        source_language=config.string("source_lang", ""),
+        target_language=config.string("target_lang", ""),
+    )
+
+
+def _token(config: JsonObject, name: str, default: str) -> str:
+    """A special token: a string, or an object with flags and its content."""
+    value = config.values.get(name)
+    return config.nested(name).string("content") if isinstance(value, dict) else config.string(name, default)
+
+
+def _read_vocabulary(folder: Folder, name: str, rows: int) -> tuple[str, ...]:
+    """Tokens by id; "" for an id without a token, as embeddings may have spare rows."""
+    tokens = read_ids(folder, name, rows)
+    return tuple(tokens.get(index, "") for index in range(rows))

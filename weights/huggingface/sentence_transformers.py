@@ -22,8 +22,7 @@ from fastattn.spec.text_spec import (
 from fastattn.weights.containers.json_file import JsonObject, is_text, read_json, read_object, read_optional, shorten
 from fastattn.weights.containers.safetensors import StoredTensor
 from fastattn.weights.folder import Folder
-from fastattn.weights.huggingface.encoder import describe_encoder, read_described
-from fastattn.weights.huggingface.head import torch_activation
+from fastattn.weights.huggingface.encoder import describe_encoder, read_described, torch_activation
 from fastattn.weights.huggingface.token_vectors import (
     MULTI_VECTOR,
     PYLATE,

@@ -11,12 +11,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from fastattn.errors import CheckpointError, TokenizerError
-from fastattn.text.protobuf import read_bytes, read_fields, read_int
-from fastattn.text.spm_file import check_spm
+from fastattn.text.sentencepiece import check_spm, read_bytes, read_fields, read_int
 from fastattn.weights.containers.json_file import JsonObject, first_repeated, shorten
 from fastattn.weights.folder import Folder
-from fastattn.weights.huggingface.added_tokens import MOST_ADDED, AddedTokens, Token
-from fastattn.weights.huggingface.vocabulary_files import BERT, ROBERTA, OlderFiles, added_with_ids, assembled, template
+from fastattn.weights.huggingface.vocabulary_files import (
+    BERT,
+    MOST_ADDED,
+    ROBERTA,
+    AddedTokens,
+    OlderFiles,
+    Token,
+    added_with_ids,
+    assembled,
+    template,
+)
 
 UNIGRAM = 1
 NORMAL, UNKNOWN, CONTROL, USER = 1, 2, 3, 4

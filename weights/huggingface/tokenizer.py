@@ -9,7 +9,6 @@ from fastattn.spec.architecture import StackSpec
 from fastattn.spec.text_spec import TRUNCATION_SIDES, EncoderText
 from fastattn.weights.containers.json_file import JsonObject, is_text, read_optional, shorten
 from fastattn.weights.folder import Folder
-from fastattn.weights.huggingface.added_tokens import CONFIG, AddedTokens, read_added_tokens
 from fastattn.weights.huggingface.sentencepiece_files import (
     albert_tokenizer,
     camembert_tokenizer,
@@ -18,9 +17,12 @@ from fastattn.weights.huggingface.sentencepiece_files import (
     xlm_roberta_tokenizer,
 )
 from fastattn.weights.huggingface.vocabulary_files import (
+    CONFIG,
+    AddedTokens,
     OlderFiles,
     bert_tokenizer,
     mpnet_tokenizer,
+    read_added_tokens,
     read_lines,
     roberta_tokenizer,
     template,

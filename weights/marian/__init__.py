@@ -4,21 +4,37 @@ A model in .npz or .bin, float32, float16 or int8 for intgemm; vocabularies in .
 beside them, which names them; perhaps a lexical shortlist. (marian-dev and browsermt/marian-dev.)
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
-from fastattn.errors import CheckpointError
+import numpy as np
+
+from fastattn.errors import CheckpointError, TokenizerError
+from fastattn.printable import first_of
+from fastattn.spec.architecture import ModelSpec
 from fastattn.spec.checkpoint import Checkpoint
+from fastattn.spec.quantized import QuantizedTensor, Tensor
+from fastattn.spec.text_spec import TranslationText
+from fastattn.text.sentencepiece import SentencePiece
+from fastattn.weights.containers.json_file import read_object, shorten
 from fastattn.weights.containers.shortlist import read_shortlist
 from fastattn.weights.folder import Directory, Folder
-from fastattn.weights.marian import bin_file, npz_file
-from fastattn.weights.marian.config import find_configurations, find_models, read_configuration
-from fastattn.weights.marian.item import SETTINGS, Item
-from fastattn.weights.marian.options import read_architecture
-from fastattn.weights.marian.tensors import read_tensors
-from fastattn.weights.marian.text import INFORMATION, SENTENCEPIECE_FILES, translation_text
-from fastattn.weights.marian.yml import Value, parse_options
-from fastattn.weights.tensor_mapping import main_precision
+from fastattn.weights.marian.config import Configuration, find_configurations, find_models, read_configuration
+from fastattn.weights.marian.model_file import SETTINGS, Item, parse_bin, parse_npz
+from fastattn.weights.marian.options import MarianArchitecture, read_architecture
+from fastattn.weights.marian.yml import Value, parse_options, parse_vocabulary
+from fastattn.weights.tensor_mapping import (
+    TensorSources,
+    check_sources,
+    identity,
+    main_precision,
+    make_tensors,
+    map_tensors,
+    sources,
+)
 
 DESCRIPTION = "Marian folder (a model in .npz or .bin, its vocabularies, config.yml or decoder.yml)"
 # Files of other formats, whose folders may hold an .npz of anything.
@@ -74,9 +90,9 @@ def read(folder: Directory) -> Checkpoint:
 def _read_items(folder: Folder, name: str) -> dict[str, Item]:
     data, where = folder.read(name), folder.where(name)
     if name.endswith(".npz"):
-        return npz_file.parse(data, where)
+        return parse_npz(data, where)
     if name.endswith(".bin"):
-        return bin_file.parse(data, where)
+        return parse_bin(data, where)
     raise CheckpointError(f"{where}: a model should be an .npz or a .bin file")
 
 
@@ -87,3 +103,218 @@ def _read_settings(items: Mapping[str, Item], where: str) -> dict[str, Value]:
     if stored.dtype.name != "int8" or items[SETTINGS].multiplier is not None:
         raise CheckpointError(f"{where}: {SETTINGS} should be text in int8, is {stored.dtype.name}")
     return parse_options(stored.tobytes().rstrip(b"\0"), f"{where}: {SETTINGS}")
+
+
+END, UNKNOWN = "</s>", "<unk>"
+# Nematus's names of the first two ids.
+OLD_NAMES = {0: ("eos", END), 1: ("UNK", UNKNOWN)}
+# sentencepiece models that OPUS-MT stores next to a vocab.yml.
+SENTENCEPIECE_FILES = ("source.spm", "target.spm")
+INFORMATION = "model_info.json"  # Bergamot's
+LANGUAGES = (re.compile(r"([a-z]{2,3})-([a-z]{2,3})\b.*"), re.compile(r"model\.([a-z]{2})([a-z]{2})\..*"))
+
+
+def translation_text(folder: Folder, configuration: Configuration, spec: ModelSpec) -> TranslationText:
+    """The text; vocabularies have the length of the embedding tables; one file for both sides is shared."""
+    assert spec.encoder is not None and spec.decoder is not None
+    names = configuration.vocabularies
+    source, source_model = _read_vocabulary(folder, names[0], spec.encoder.vocabulary)
+    target, target_model = source, source_model
+    if names[0] != names[1]:
+        target, target_model = _read_vocabulary(folder, names[1], spec.decoder.vocabulary)
+    elif spec.encoder.vocabulary != spec.decoder.vocabulary:
+        raise CheckpointError(
+            f"{folder.where(names[0])}: one vocabulary for {spec.encoder.vocabulary} source and"
+            f" {spec.decoder.vocabulary} target embeddings"
+        )
+    if source_model is None and target_model is None and all(map(folder.contains, SENTENCEPIECE_FILES)):
+        source_model, target_model = (bytes(folder.read(name)) for name in SENTENCEPIECE_FILES)
+    languages = _languages(folder, configuration)
+    return TranslationText(
+        source_vocabulary=source,
+        target_vocabulary=target,
+        unk_token=UNKNOWN,
+        eos_token=END,
+        add_source_eos=True,
+        source_model=source_model,
+        target_model=target_model,
+        source_language=languages[0],
+        target_language=languages[1],
+        writes_unknowns=configuration.unknowns,
+        single_sentences=True,
+        decoding=configuration.decoding,
+    )
+
+
+def _read_vocabulary(folder: Folder, name: str, rows: int) -> tuple[tuple[str, ...], bytes | None]:
+    """(``rows`` tokens, the .spm file's bytes or None). An id without a token has ""."""
+    where = folder.where(name)
+    if name.endswith(".fsv"):
+        raise CheckpointError(f"{where}: factored vocabularies are not supported")
+    model = None
+    if name.endswith(".spm"):
+        model = bytes(folder.read(name))
+        tokens = _pieces(model, where)
+        if len(tokens) > rows:
+            raise CheckpointError(f"{where}: the embedding has {rows} rows, the vocabulary {len(tokens)} pieces")
+    elif name.endswith((".yml", ".yaml", ".json")):
+        by_id = parse_vocabulary(bytes(folder.read(name)), where)
+        # Marian ignores the rest of a larger file.
+        tokens = [by_id.get(index, "") for index in range(min(rows, max(by_id, default=-1) + 1))]
+        for index, (old, new) in OLD_NAMES.items():
+            if index < len(tokens) and tokens[index] in ("", old):
+                tokens[index] = new
+    else:
+        raise CheckpointError(f"{where}: vocabularies of this kind are not supported; supported: .spm, .yml, .json")
+    for token in (END, UNKNOWN):
+        if token not in tokens:
+            raise CheckpointError(f"{where}: the vocabulary lacks {token}")
+    return tuple(tokens + [""] * (rows - len(tokens))), model
+
+
+def _pieces(model: bytes, where: str) -> list[str]:
+    try:
+        return SentencePiece(model).vocabulary
+    except TokenizerError as error:
+        raise CheckpointError(f"{where}: {error}") from None
+
+
+def _languages(folder: Folder, configuration: Configuration) -> tuple[str, str]:
+    """The languages' codes, from INFORMATION ("en-pt-tiny") or the model's name; "" if there are none."""
+    known = [configuration.model]
+    if folder.contains(INFORMATION):
+        information = read_object(folder, INFORMATION)
+        known.insert(0, information.string("shortName", ""))
+        for name in ("modelName", "type"):
+            if information.has(name) and len(shorten(information.string(name))) < 80:
+                configuration.details["model name" if name == "modelName" else "size"] = information.string(name)
+    for text, pattern in ((text, pattern) for text in known for pattern in LANGUAGES):
+        match = pattern.fullmatch(text)
+        if match:
+            return match[1], match[2]
+    return "", ""
+
+
+# The scale of a product's inputs before they are rounded: NAME_QuantMultA for the weight NAME.
+ALPHA = "_QuantMultA"
+# Those of a projection tied to the embedding table, which has no name once it is transposed.
+TIED_ALPHAS = ("none" + ALPHA, "Wemb" + ALPHA)
+
+
+def read_tensors(
+    architecture: MarianArchitecture, items: Mapping[str, Item], alphas: bool | None, where: str
+) -> dict[str, Tensor]:
+    """The canonical tensors; tied ones are the same object.
+
+    alphas  whether the scales of inputs are used; None: if the file has them
+    Raises one CheckpointError that names all arrays missing, left over or misshapen.
+    """
+    encoder = architecture.model.encoder
+    assert encoder is not None
+    numbers = {"encoder": range(1, encoder.layers + 1), "decoder": architecture.tied_layers}
+    parts = map_tensors(_table(architecture, items), architecture.model, numbers)
+    weights = {name: item for name, item in items.items() if name != SETTINGS and not name.endswith(ALPHA)}
+    check_sources(parts, weights, where, "arrays do not fit the model's options")
+    tensors = make_tensors(parts, weights)
+    return tensors if alphas is False else _with_input_scales(parts, tensors, architecture, items, bool(alphas), where)
+
+
+def _table(architecture: MarianArchitecture, items: Mapping[str, Item]) -> dict[str, TensorSources]:
+    """Marian's names of its arrays; a norm's name depends on its kind and on whether it comes before its block."""
+    spec, decoder = architecture.model.encoder, architecture.model.decoder
+    assert spec is not None and decoder is not None
+    kind, suffix = "ln" if spec.norms.kind == "layer" else "rms", "_pre" if spec.norms.before else ""
+    linear = partial(sources, ends=("W", "b"), transposed=True, flat=True)
+    norm = partial(sources, ends=("scale", "bias"), flat=True)
+    tables = ("Wemb", "Wemb") if architecture.tied_source else ("encoder_Wemb", "decoder_Wemb")
+    table = {
+        "encoder.embedding.weight": sources(tables[0]),
+        "decoder.embedding.weight": sources(tables[1]),
+        "STACK.positions": sources("Wpos"),
+        "STACK.embedding_norm.*": norm(f"STACK_emb_{kind}_*_pre"),
+        "STACK.layers.#.self_attention.norm.*": norm(f"STACK_l#_self_Wo_{kind}_*{suffix}"),
+        "STACK.layers.#.self_attention.qkv.*": linear("STACK_l#_self_*q", "STACK_l#_self_*k", "STACK_l#_self_*v"),
+        "STACK.layers.#.self_attention.output.*": linear("STACK_l#_self_*o"),
+        # The norm before the unit and the one after it are named differently.
+        "decoder.layers.#.ssru.norm.*": norm(f"decoder_l#_rnn{'' if spec.norms.before else '_ffn'}_{kind}_*{suffix}"),
+        "decoder.layers.#.ssru.input.weight": linear("decoder_l#_rnn_W", "decoder_l#_rnn_Wf"),
+        "decoder.layers.#.ssru.input.bias": linear(None, "decoder_l#_rnn_bf"),
+        "decoder.layers.#.average_attention.norm.*": norm(f"decoder_l#_aan_ffn_{kind}_*{suffix}"),
+        "decoder.layers.#.average_attention.inner.*": linear("decoder_l#_aan_*1"),
+        "decoder.layers.#.average_attention.outer.*": linear("decoder_l#_aan_*2"),
+        "decoder.layers.#.average_attention.input_gate.*": linear("decoder_l#_aan_*i"),
+        "decoder.layers.#.average_attention.forget_gate.*": linear("decoder_l#_aan_*f"),
+        "decoder.layers.#.cross_attention.norm.*": norm(f"decoder_l#_context_Wo_{kind}_*{suffix}"),
+        "decoder.layers.#.cross_attention.query.*": linear("decoder_l#_context_*q"),
+        "decoder.layers.#.cross_attention.key_value.*": linear("decoder_l#_context_*k", "decoder_l#_context_*v"),
+        "decoder.layers.#.cross_attention.output.*": linear("decoder_l#_context_*o"),
+        "STACK.layers.#.feed_forward.norm.*": norm(f"STACK_l#_ffn_ffn_{kind}_*{suffix}"),
+        "STACK.layers.#.feed_forward.inner.*": linear("STACK_l#_ffn_*1"),
+        "STACK.layers.#.feed_forward.outer.*": linear("STACK_l#_ffn_*2"),
+        "STACK.final_norm.*": norm(f"STACK_top_{kind}_*"),
+        "decoder.projection.weight": sources("decoder_ff_logit_out_Wt"),
+        "decoder.projection.bias": linear("decoder_ff_logit_out_b"),
+    }
+    if architecture.tied_output:
+        table["decoder.projection.weight"] = table["decoder.embedding.weight"]
+    elif "decoder_ff_logit_out_W" in items:
+        table["decoder.projection.weight"] = linear("decoder_ff_logit_out_W")
+    if not architecture.projected:
+        table |= _left_out("STACK.layers.#.self_attention.output") | _left_out(
+            "decoder.layers.#.cross_attention.output"
+        )
+    if decoder.recurrence is not None and decoder.recurrence.inner_width == decoder.width:
+        table |= _left_out("decoder.layers.#.average_attention.outer")  # not needed to restore the width
+    return table
+
+
+def _left_out(name: str) -> dict[str, TensorSources]:
+    """A linear layer that Marian does not have, as the identity."""
+    return {f"{name}.weight": sources(absent=identity), f"{name}.bias": sources(None)}
+
+
+def _with_input_scales(
+    parts: Mapping[str, TensorSources],
+    tensors: Mapping[str, Tensor],
+    architecture: MarianArchitecture,
+    items: Mapping[str, Item],
+    needed: bool,
+    where: str,
+) -> dict[str, Tensor]:
+    """The int8 matrices with their input scales; an embedding table has one only if it is also the projection."""
+    problems: list[str] = []
+    tied = tensors["decoder.projection.weight"] if architecture.tied_output else None
+    scaled: dict[int, Tensor] = {}
+    for name, tensor in tensors.items():
+        is_table = name.endswith("embedding.weight") and tensor is not tied
+        if id(tensor) not in scaled and isinstance(tensor, QuantizedTensor) and not is_table:
+            beside = [(f"{theirs}{ALPHA}",) for theirs in parts[name].names]
+            scale = _input_scale([TIED_ALPHAS] if tensor is tied else beside, items, needed, problems)
+            scaled[id(tensor)] = replace(tensor, input_scale=scale)
+    if problems:
+        raise CheckpointError(f"{where}: {'; '.join(first_of(problems, 'of the kind'))}")
+    return {name: scaled.get(id(tensor), tensor) for name, tensor in tensors.items()}
+
+
+def _input_scale(
+    name_lists: Sequence[tuple[str, ...]], items: Mapping[str, Item], needed: bool, problems: list[str]
+) -> float | None:
+    """The scale of the inputs, the same for all joined weights; ``name_lists`` has the possible names of each."""
+    found, lost = [], []
+    for names in name_lists:
+        # browsermt quantizes a table's scale too, which also has another name.
+        there = [name for name in names if name in items and items[name].multiplier is None]
+        found += there[:1]
+        lost += [] if there else [" or ".join(names)]
+    if lost:
+        problems += [f"missing {name}, a scale of inputs" for name in lost if needed or found]
+        return None
+    scales = np.concatenate([items[name].vector for name in found])
+    if len(scales) != len(found) or (scales != scales[0]).any():
+        problems.append(f"{', '.join(found)} should be one number, the same for all, as they scale the same inputs")
+        return None
+    scale = float(scales[0])
+    if not 1e-30 < scale < 1e30:
+        problems.append(f"{found[0]} should be from 1e-30 to 1e30, is {scale}")
+        return None
+    return scale

@@ -13,7 +13,7 @@ from fastattn.errors import CheckpointError
 from fastattn.spec.text_spec import DecodingSettings
 from fastattn.weights.containers.json_file import shorten
 from fastattn.weights.folder import Directory, Folder
-from fastattn.weights.marian.bin_file import is_model
+from fastattn.weights.marian.model_file import is_model
 from fastattn.weights.marian.options import Options
 from fastattn.weights.marian.yml import Value, parse_options
 

@@ -23,7 +23,7 @@ from fastattn.spec.architecture import (
     StackSpec,
 )
 from fastattn.weights.containers.json_file import shorten
-from fastattn.weights.marian.item import Item
+from fastattn.weights.marian.model_file import Item
 from fastattn.weights.marian.yml import Value
 
 # Marian's gelu is x sigmoid(1.702 x).

@@ -6,8 +6,7 @@ from typing import Any
 from fastattn.errors import CheckpointError
 from fastattn.spec.architecture import ModelSpec, StackSpec
 from fastattn.spec.text_spec import PROBABILITIES, SCORES, TRUNCATION_SIDES, EncoderText, TranslationText
-from fastattn.weights.containers.json_file import read_object, shorten
-from fastattn.weights.containers.plain_data import from_plain
+from fastattn.weights.containers.json_file import from_plain, read_object, shorten
 from fastattn.weights.folder import Folder
 
 FORMAT = "fastattn"

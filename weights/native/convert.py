@@ -13,10 +13,9 @@ from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.quantized import QuantizedTensor, Tensor
 from fastattn.spec.rounding import bfloat16_bits, quantize, row_multipliers
 from fastattn.spec.text_spec import EncoderText
-from fastattn.weights.containers.plain_data import to_plain
+from fastattn.weights.containers.json_file import to_plain
 from fastattn.weights.containers.safetensors import NewTensor, write_tensors
-from fastattn.weights.native import SHORTLIST, WEIGHTS
-from fastattn.weights.native.arrays import INPUT_FACTORS, INPUT_SCALE, MULTIPLIER, is_matrix
+from fastattn.weights.native import INPUT_FACTORS, INPUT_SCALE, MULTIPLIER, SHORTLIST, WEIGHTS, is_matrix
 from fastattn.weights.native.config import FILES, FORMAT, STORED_SEPARATELY, VERSION, Config, Text
 from fastattn.weights.tensor_mapping import as_float32
 

@@ -11,8 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from fastattn.distributed.formats.lines import ByteLines
-from fastattn.distributed.formats.rows import BlockRows, CorpusBlock, StringRows
+from fastattn.distributed.formats.blocks import BlockRows, ByteLines, CorpusBlock, StringRows
 from fastattn.distributed.storage import InputFile, open_input, public
 from fastattn.errors import InputError
 from fastattn.printable import first_of, printable

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fastattn.distributed.extra import import_pyarrow
-from fastattn.distributed.formats.json_values import is_text, json_values, strings
-from fastattn.distributed.formats.rows import BlockRows, CorpusBlock, checked
+from fastattn.distributed.formats.blocks import BlockRows, CorpusBlock, checked
+from fastattn.distributed.formats.json_lines import is_text, json_values, strings
 from fastattn.distributed.storage import InputFile, naming, open_input, public
 from fastattn.errors import FastattnError, InputError
 from fastattn.printable import counted, first_of

@@ -3,8 +3,7 @@
 import hashlib
 from collections.abc import Iterator
 
-from fastattn.distributed.formats.lines import even_parts, lines_of
-from fastattn.distributed.formats.rows import BlockRows, CorpusBlock, StringRows
+from fastattn.distributed.formats.blocks import BlockRows, CorpusBlock, StringRows, even_parts, lines_of
 from fastattn.distributed.storage import InputFile, public
 from fastattn.errors import InputError
 from fastattn.system.files import text_of

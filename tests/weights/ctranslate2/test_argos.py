@@ -80,7 +80,7 @@ def test_members_given_twice_and_too_many(package: Path, monkeypatch: pytest.Mon
     with zipfile.ZipFile(path, "a") as archive, pytest.warns(UserWarning, match="Duplicate"):
         archive.writestr("translate-ar_en/README.md", "again")
     refusal(path, "is given twice")
-    monkeypatch.setattr("fastattn.weights.containers.zip_folder.MOST_MEMBERS", 4)
+    monkeypatch.setattr("fastattn.weights.containers.zip_archive.MOST_MEMBERS", 4)
     refusal(path, "should have at most 4 members")
 
 

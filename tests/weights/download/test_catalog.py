@@ -9,8 +9,8 @@ import pytest
 
 from fastattn.errors import CheckpointError, DownloadError, InputError
 from fastattn.system.cache_folder import cache_root
-from fastattn.weights.download import catalog
-from fastattn.weights.download.catalog import CATALOG, lookup, resolve, translation_between
+from fastattn.weights.download import catalog, resolve
+from fastattn.weights.download.catalog import CATALOG, lookup, translation_between
 
 # What is tried for languages that the catalog lacks.
 TRY = "; the Hugging Face hub may have one, try -m Helsinki-NLP/opus-mt"

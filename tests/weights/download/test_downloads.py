@@ -9,12 +9,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from fastattn.weights.download import connections
+from fastattn.weights.download import transport
 from fastattn.weights.download.package_index import PackageIndex
 from fastattn.weights.download.pip_settings import PipSettings
 from fastattn.weights.download.transport import TransportError
-from tests.weights.download.index_client import ANCHOR, FILE, failures_of, fetch, find, listing
-from tests.weights.download.index_server import JSON
+from tests.weights.download.index_server import ANCHOR, FILE, JSON, failures_of, fetch, find, listing
 
 pytestmark = pytest.mark.usefixtures("isolated")
 
@@ -22,8 +21,8 @@ pytestmark = pytest.mark.usefixtures("isolated")
 @pytest.fixture
 def slow_clock(monkeypatch):
     """Every wait for bytes seems to take a second, however short it was: a busy machine makes none too long."""
-    monkeypatch.setattr(connections, "STALL_SECONDS", 1.0)
-    monkeypatch.setattr(connections, "time", SimpleNamespace(monotonic=count().__next__))
+    monkeypatch.setattr(transport, "STALL_SECONDS", 1.0)
+    monkeypatch.setattr(transport, "time", SimpleNamespace(monotonic=count().__next__))
 
 
 def test_a_server_names_no_file_of_this_machine(server, tmp_path):
@@ -93,7 +92,7 @@ def test_what_trickles_in_is_given_up(server, slow_clock, head, part):
 
 
 def test_what_comes_steadily_is_not(server, slow_clock, monkeypatch):
-    monkeypatch.setattr(connections, "STALL_BYTES", 10)
+    monkeypatch.setattr(transport, "STALL_BYTES", 10)
 
     def answer(handler):
         handler.reply(b"", length=2000)
@@ -107,7 +106,7 @@ def test_what_comes_steadily_is_not(server, slow_clock, monkeypatch):
 
 
 def test_endless_interim_responses_are_refused(server, monkeypatch):
-    monkeypatch.setattr(connections, "LONGEST_HEAD", 5000)
+    monkeypatch.setattr(transport, "LONGEST_HEAD", 5000)
     server.answers["/tiny-model/"] = trickle(b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 100)
     failures = failures_of(index_url=server.url)
     assert failures == [f"{server.url}/tiny-model/: more than 5000 bytes of headers"]
@@ -154,11 +153,11 @@ def test_a_retry_after_may_be_a_date():
     soon = format_datetime(datetime.now(timezone.utc) + timedelta(seconds=20))
     past = format_datetime(datetime.now(timezone.utc) - timedelta(seconds=20))
     late = format_datetime(datetime.now(timezone.utc) + timedelta(seconds=90))
-    wait = connections.wait_before(0, 503, soon)
+    wait = transport.wait_before(0, 503, soon)
     assert wait is not None and 10 < wait <= 20
-    assert connections.wait_before(1, 503, past) == 1
-    assert connections.wait_before(0, 503, late) is None
-    assert connections.wait_before(3, 503, None) is None and connections.wait_before(0, 200, "1") is None
+    assert transport.wait_before(1, 503, past) == 1
+    assert transport.wait_before(0, 503, late) is None
+    assert transport.wait_before(3, 503, None) is None and transport.wait_before(0, 200, "1") is None
 
 
 def test_a_servers_reason_is_cut(server):

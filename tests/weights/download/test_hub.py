@@ -9,8 +9,7 @@ import pytest
 from fastattn.weights.download import hub
 from fastattn.weights.download.hub import NeededFiles, is_hub_name, licence, needed
 from tests.weights.containers.safetensors_writer import random_bert, safetensors_bytes, write_sentence_transformer
-from tests.weights.download.hub_client import command, fails, files_of, run
-from tests.weights.download.hub_server import COMMIT, LATER, HubServer
+from tests.weights.download.hub_server import COMMIT, LATER, HubServer, command, fails, files_of, run
 from tests.weights.huggingface.marian_cases import CASES, write_model
 
 MARIAN, BERT, OTHER = "Some-Lab/opus-mt-en-pt", "some-lab/all_bert.v2", "some-lab/no-weights"
@@ -121,8 +120,8 @@ def test_what_a_card_says_of_its_licence(tmp_path: Path) -> None:
 
 def test_a_translator_and_an_encoder_by_name(server: HubServer, tmp_path: Path) -> None:
     code = (
-        "import sys, json\nfrom fastattn.weights import read\nfrom fastattn.weights.download import catalog\n"
-        "print(json.dumps([[str(p), read(p).format] for p in map(catalog.resolve, sys.argv[1:])]))"
+        "import sys, json\nfrom fastattn.weights import read\nfrom fastattn.weights import download\n"
+        "print(json.dumps([[str(p), read(p).format] for p in map(download.resolve, sys.argv[1:])]))"
     )
     done = run(server, tmp_path, "-W", "error", "-c", code, MARIAN, BERT)
     assert done.returncode == 0 and done.stderr == "", done.stderr
@@ -212,7 +211,7 @@ def test_a_repository_that_changes_meanwhile_is_fetched_as_it_was(
             server.change(LATER, changed)
 
     server.answered = change
-    code = "import sys\nfrom fastattn.weights.download import catalog\nprint(catalog.resolve(sys.argv[1]))"
+    code = "import sys\nfrom fastattn.weights import download\nprint(download.resolve(sys.argv[1]))"
     done = run(server, tmp_path, "-W", "error", "-c", code, MARIAN)
     assert server.commit == LATER and done.returncode == 0, done.stderr
     folder = Path(done.stdout.strip())
@@ -226,8 +225,8 @@ def test_a_repository_that_changes_meanwhile_is_fetched_as_it_was(
 
 def test_the_hub_is_asked_for_nothing_else(tmp_path: Path) -> None:
     code = (
-        "import sys\nfrom fastattn.weights.download import catalog, hub\n"
-        "try: catalog.resolve('nothing')\nexcept Exception as error: print(error)\n"
+        "import sys\nfrom fastattn.weights import download\nfrom fastattn.weights.download import hub\n"
+        "try: download.resolve('nothing')\nexcept Exception as error: print(error)\n"
         "print('huggingface_hub' in sys.modules)"
     )
     done = run(None, tmp_path, "-c", code)

@@ -12,8 +12,7 @@ from fastattn.weights.native.convert import write as write_native
 from tests.weights.containers.safetensors_writer import random_bert, write_bert, write_sentence_transformer
 from tests.weights.ctranslate2 import writer as ctranslate2_writer
 from tests.weights.ctranslate2.argos_writer import METADATA, pack
-from tests.weights.download.hub_client import command, fails, files_of, run
-from tests.weights.download.hub_server import HubServer
+from tests.weights.download.hub_server import HubServer, command, fails, files_of, run
 from tests.weights.huggingface.marian_cases import CASES, write_model
 from tests.weights.marian import writer as marian_writer
 
@@ -94,7 +93,7 @@ def test_what_is_not_supported_is_refused_before_its_weights_are_fetched(tmp_pat
         repos[f"a/{number}"] = files_of(make(tmp_path / f"{number}"))
         assert any(name.endswith(WEIGHTS) for name in repos[f"a/{number}"])
     code = (
-        "import sys\nfrom fastattn.weights.download.catalog import resolve\nfor name in sys.argv[1:]:\n"
+        "import sys\nfrom fastattn.weights.download import resolve\nfor name in sys.argv[1:]:\n"
         "    try: print('taken', resolve(name))\n    except Exception as error: print(type(error).__name__, error)"
     )
     with HubServer(repos) as server:
@@ -109,7 +108,7 @@ def test_what_is_not_supported_is_refused_before_its_weights_are_fetched(tmp_pat
 
 def fetched(server: HubServer, home: Path, name: str) -> Path:
     """Where it is, as online so offline and the second time, when no weights are fetched again."""
-    code = "import sys; from fastattn.weights.download.catalog import resolve; print(resolve(sys.argv[1]))"
+    code = "import sys; from fastattn.weights.download import resolve; print(resolve(sys.argv[1]))"
     first = run(server, home, "-W", "error", "-c", code, name)
     assert (first.returncode, first.stderr) == (0, "")
     for options in ({}, {"HF_HUB_OFFLINE": "1"}):

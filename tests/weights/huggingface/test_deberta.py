@@ -13,7 +13,7 @@ from fastattn.ops import cpu as operations
 from fastattn.spec.architecture import Convolution, Disentangled, ModelSpec
 from fastattn.spec.tensors import tensor_shapes
 from fastattn.weights.containers.json_file import JsonObject
-from fastattn.weights.huggingface.encoders.deberta import ARCHITECTURE
+from fastattn.weights.huggingface.encoders.deberta import DEBERTA
 from fastattn.weights.native import convert
 from fastattn.weights.tensor_mapping import map_tensors
 from tests.architectures.biased import DEBERTA_CONFIG
@@ -31,8 +31,8 @@ def _config(**changes: Any) -> dict[str, Any]:
 def _tensors(config: dict[str, Any], prefix: str = "") -> Tensors:
     """Drawn weights under the names that the reader asks for; tests/architectures has those that transformers gives."""
     values = JsonObject(config, "config.json")
-    spec = ARCHITECTURE.spec(values)
-    parts = map_tensors(ARCHITECTURE.table(values, spec), ModelSpec("encoder", spec))
+    spec = DEBERTA.spec(values)
+    parts = map_tensors(DEBERTA.table(values, spec), ModelSpec("encoder", spec))
     return draw_all({prefix + name: shape for part in parts.values() for name, shape in part.source_shapes.items()}, 0)
 
 
@@ -68,7 +68,7 @@ def test_settings_of_v3(tmp_path: Path) -> None:
 )
 def test_terms_of_the_score(stated: object, form: Disentangled) -> None:
     config = _config(pos_att_type=stated, share_att_key=False, norm_rel_ebd="none", conv_kernel_size=3)
-    spec = ARCHITECTURE.spec(JsonObject(config, "config.json"))
+    spec = DEBERTA.spec(JsonObject(config, "config.json"))
     assert spec.positions.disentangled == form and spec.convolution == Convolution(3, "tanh")
 
 

@@ -16,7 +16,7 @@ from fastattn.ops import reference
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.text_spec import TranslationText
 from fastattn.text.translation import TranslationTokenizer
-from fastattn.weights.huggingface.marian_tensors import TABLE
+from fastattn.weights.huggingface.marian import TABLE
 from fastattn.weights.tensor_mapping import map_tensors
 from tests import GOLDENS
 from tests.weights.containers.pytorch_writer import pytorch_bytes

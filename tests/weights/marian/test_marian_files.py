@@ -11,7 +11,7 @@ from fastattn import weights
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.quantized import QuantizedTensor
 from fastattn.spec.text_spec import TranslationText
-from fastattn.weights.marian import bin_file, npz_file
+from fastattn.weights.marian import model_file
 from fastattn.weights.marian.yml import parse_options, parse_vocabulary
 from fastattn.weights.native import convert
 from tests.text.spm_bytes import CONTROL, NORMAL, UNKNOWN, spm_bytes
@@ -324,7 +324,7 @@ def test_weights_are_not_copied_where_they_need_not_be(tmp_path: Path) -> None:
     arrays, options = writer.random_model(2)
     stored = arrays | {"special:model.yml": writer.settings(options)}
     data = memoryview(bytearray(writer.bin_bytes(stored, writer.BROWSERMT)))
-    items = bin_file.parse(data, "w")
+    items = model_file.parse_bin(data, "w")
     everything = np.frombuffer(data, np.uint8)
     for name in ("encoder_l1_ffn_W1", "encoder_l1_ffn_b1"):
         item = items[name]
@@ -332,7 +332,7 @@ def test_weights_are_not_copied_where_they_need_not_be(tmp_path: Path) -> None:
         assert np.shares_memory(held, everything), name
     assert np.shares_memory(items["Wemb"].rows.values_FD, everything)  # type: ignore[union-attr]
     npz = memoryview(bytearray(writer.npz_bytes(stored)))
-    assert np.shares_memory(npz_file.parse(npz, "w")["Wemb"].stored, np.frombuffer(npz, np.uint8))
+    assert np.shares_memory(model_file.parse_npz(npz, "w")["Wemb"].stored, np.frombuffer(npz, np.uint8))
 
 
 def test_fastattns_own_folder_keeps_all_of_it(tmp_path: Path) -> None:

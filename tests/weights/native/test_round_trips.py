@@ -16,10 +16,9 @@ from fastattn.spec.text_spec import EncoderText, TranslationText
 from fastattn.weights import read
 from fastattn.weights.containers.json_file import is_text
 from fastattn.weights.containers.safetensors import ALIGNMENT, NewTensor, write_tensors
-from fastattn.weights.native.arrays import is_matrix
+from fastattn.weights.native import is_matrix
 from tests.models.encoder_cases import make_tensors
-from tests.models.specs import stack_spec
-from tests.models.tiny_models import random_checkpoint
+from tests.models.tiny_models import random_checkpoint, stack_spec
 from tests.weights.ctranslate2 import writer
 from tests.weights.native.folders import converted, encoder_model, shortlisted, translation_model
 

@@ -1,4 +1,4 @@
-"""Architectures of encoders in Hugging Face directories, a short file each, found by config.json's model_type."""
+"""Architectures of encoders in Hugging Face directories, a file for each family, found by config.json's model_type."""
 
 from importlib import import_module
 
@@ -6,28 +6,28 @@ from fastattn.errors import CheckpointError
 from fastattn.weights.containers.json_file import JsonObject, shorten
 from fastattn.weights.huggingface.encoders.architecture import Architecture
 
-# model_type -> the module; only the one that is needed is imported.
+# model_type -> a module and its Architecture; only the one that is needed is imported.
 ENCODERS = {
-    "albert": "fastattn.weights.huggingface.encoders.albert",
-    "bert": "fastattn.weights.huggingface.encoders.bert",
-    "camembert": "fastattn.weights.huggingface.encoders.roberta",
-    "deberta-v2": "fastattn.weights.huggingface.encoders.deberta",
-    "distilbert": "fastattn.weights.huggingface.encoders.distilbert",
-    "electra": "fastattn.weights.huggingface.encoders.electra",
-    "gemma3_text": "fastattn.weights.huggingface.encoders.gemma3",
-    "gte": "fastattn.weights.huggingface.encoders.gte",
-    "modernbert": "fastattn.weights.huggingface.encoders.modernbert",
-    "mpnet": "fastattn.weights.huggingface.encoders.mpnet",
-    "mt5": "fastattn.weights.huggingface.encoders.t5",
-    "new": "fastattn.weights.huggingface.encoders.gte",
-    "nomic_bert": "fastattn.weights.huggingface.encoders.nomic",
-    "qwen2": "fastattn.weights.huggingface.encoders.qwen",
-    "qwen3": "fastattn.weights.huggingface.encoders.qwen",
-    "roberta": "fastattn.weights.huggingface.encoders.roberta",
-    "t5": "fastattn.weights.huggingface.encoders.t5",
-    "xlm-roberta": "fastattn.weights.huggingface.encoders.roberta",
+    "albert": "bert.ALBERT",
+    "bert": "bert.BERT",
+    "camembert": "bert.ROBERTA",
+    "deberta-v2": "deberta.DEBERTA",
+    "distilbert": "bert.DISTILBERT",
+    "electra": "bert.ELECTRA",
+    "gemma3_text": "llama.GEMMA3",
+    "gte": "rotary_bert.GTE",
+    "modernbert": "rotary_bert.MODERNBERT",
+    "mpnet": "bert.MPNET",
+    "mt5": "t5.T5",
+    "new": "rotary_bert.GTE",
+    "nomic_bert": "rotary_bert.NOMIC",
+    "qwen2": "llama.QWEN",
+    "qwen3": "llama.QWEN",
+    "roberta": "bert.ROBERTA",
+    "t5": "t5.T5",
+    "xlm-roberta": "bert.ROBERTA",
 }
-JINA = "fastattn.weights.huggingface.encoders.jina"  # which calls itself BERT
+JINA = "bert.JINA"  # which calls itself BERT
 
 
 def find_architecture(config: JsonObject) -> Architecture:
@@ -38,5 +38,6 @@ def find_architecture(config: JsonObject) -> Architecture:
             f"{config.where}: model type {shorten(kind)} is not supported; known: {', '.join(ENCODERS)}"
         )
     is_jina = kind == "bert" and config.values.get("position_embedding_type") == "alibi"
-    architecture: Architecture = import_module(JINA if is_jina else ENCODERS[kind]).ARCHITECTURE
+    module, name = (JINA if is_jina else ENCODERS[kind]).split(".")
+    architecture: Architecture = getattr(import_module(f"{__name__}.{module}"), name)
     return architecture

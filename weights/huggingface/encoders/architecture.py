@@ -5,10 +5,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from fastattn.errors import CheckpointError
-from fastattn.spec.architecture import AttentionSpec, HeadSpec, Rotary, StackSpec, Stretch
+from fastattn.spec.architecture import AttentionSpec, HeadSpec, NormSpec, Rotary, StackSpec, Stretch
 from fastattn.weights.containers.json_file import JsonObject, shorten
 from fastattn.weights.huggingface.weights import ACTIVATIONS
-from fastattn.weights.tensor_mapping import TensorSources
+from fastattn.weights.tensor_mapping import TensorSources, sources
 
 ROPE_TYPES = ("default", "linear", "dynamic", "yarn", "llama3")
 MOST_LAYERS = 1024  # beyond any encoder: lists of layers are made before the tensors are counted
@@ -175,3 +175,71 @@ def local_layers(config: JsonObject, layers: int, is_local: Callable[[int], bool
     if not isinstance(kinds, list) or len(kinds) != layers or not all(kind in known for kind in kinds):
         raise config.error("layer_types", f"{' or '.join(known)} for each of {layers} layers", kinds)
     return tuple(i for i, kind in enumerate(kinds) if kind == known[1])
+
+
+SEQUENCE, TOKENS, MASKED = "ForSequenceClassification", "ForTokenClassification", "ForMaskedLM"
+
+
+def dense_head(rows: str, inner: str, outer: str, act: str) -> HeadSource:
+    """A classifier of two layers, the first of the stack's width, with the activation ``act``."""
+
+    def spec(config: JsonObject, stack: StackSpec, labels: int) -> HeadSpec:
+        return HeadSpec(rows, labels, inner_width=stack.width, activation=act)
+
+    return HeadSource(spec, fixed({"head.inner.*": sources(f"{inner}.*"), "head.output.*": sources(f"{outer}.*")}))
+
+
+def linear_head(rows: str, outer: str, bias: bool = True) -> HeadSource:
+    """A classifier of one layer."""
+
+    def spec(config: JsonObject, stack: StackSpec, labels: int) -> HeadSpec:
+        return HeadSpec(rows, labels, bias)
+
+    return HeadSource(spec, fixed({"head.output.*": sources(f"{outer}.*")}))
+
+
+def last_head(outer: str, padding: int = -1) -> HeadSource:
+    """A classifier of one layer without a bias, of the last row that is no padding's.
+
+    padding  the id where config.json does not name one; -1: none, as where it is null
+    """
+
+    def spec(config: JsonObject, stack: StackSpec, labels: int) -> HeadSpec:
+        usual = -1 if "pad_token_id" in config.values else padding
+        return HeadSpec("last", labels, bias=False, padding=config.integer("pad_token_id", usual, minimum=-1))
+
+    return HeadSource(spec, fixed({"head.output.*": sources(f"{outer}.*")}))
+
+
+def masked_head(
+    inner: str,
+    norm: str,
+    output: str,
+    bias: str = "",
+    act: str = "",
+    embedding: str = "embeddings.word_embeddings",
+) -> HeadSource:
+    """A prediction of tokens: a layer of the embedding's width, a norm, and the embedding itself or a layer like it.
+
+    output  the last layer, where it is not tied to the embedding
+    bias    of a last layer that is tied; "": the last layer's own
+    act     the activation of the first layer; "": that of the feed-forwards
+    """
+
+    def spec(config: JsonObject, stack: StackSpec, labels: int) -> HeadSpec:
+        width, name = stack.embedding_width or stack.width, act or stack.feed_forward.activation
+        norms = NormSpec(epsilon=stack.norms.epsilon)
+        return HeadSpec("each", stack.vocabulary, inner_width=width, activation=name, norm=norms)
+
+    def table(config: JsonObject, stack: StackSpec) -> Mapping[str, TensorSources]:
+        parts = {"head.inner.*": sources(f"{inner}.*"), "head.norm.*": sources(f"{norm}.*")}
+        return parts | tied_output(config, output, bias or f"{output}.bias", embedding)
+
+    return HeadSource(spec, table, labelled=False)
+
+
+def tied_output(config: JsonObject, output: str, bias: str, embedding: str) -> dict[str, TensorSources]:
+    """A last layer that is the embedding with a bias, or a layer of its own: the end of ``masked_head``'s table."""
+    if not config.boolean("tie_word_embeddings", True):
+        return {"head.output.*": sources(f"{output}.*")}
+    return {"head.output.weight": sources(f"{embedding}.weight"), "head.output.bias": sources(bias)}

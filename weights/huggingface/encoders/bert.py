@@ -1,24 +1,28 @@
-"""BERT (Devlin 2019): learned positions, token types, norms after each sublayer."""
+"""BERT and its variants: norms after each sublayer, and mostly learned positions."""
 
-from fastattn.spec.architecture import FeedForwardSpec, NormSpec, PositionSpec, StackSpec
-from fastattn.weights.containers.json_file import JsonObject
+from dataclasses import replace
+
+from fastattn.errors import CheckpointError
+from fastattn.spec.architecture import Alibi, FeedForwardSpec, NormSpec, PositionSpec, StackSpec
+from fastattn.weights.containers.json_file import JsonObject, shorten
 from fastattn.weights.huggingface.encoders.architecture import (
+    MASKED,
+    MOST_LAYERS,
+    SEQUENCE,
+    TOKENS,
     Architecture,
     activation,
     count_layers,
+    dense_head,
     even_heads,
     fixed,
-    refuse,
-)
-from fastattn.weights.huggingface.encoders.heads import (
-    MASKED,
-    SEQUENCE,
-    TOKENS,
-    dense_head,
     linear_head,
     masked_head,
+    refuse,
 )
-from fastattn.weights.tensor_mapping import sources
+from fastattn.weights.tensor_mapping import TensorSources, sources
+
+# BERT (Devlin 2019): learned positions, token types, norms after each sublayer.
 
 LAYERS = {
     "encoder.layers.#.self_attention.qkv.*": sources(
@@ -49,7 +53,7 @@ PREDICTIONS = masked_head(
     "cls.predictions.decoder",
     "cls.predictions.bias",
 )
-HEADS = {
+BERT_HEADS = {
     SEQUENCE: dense_head("first", "pooler.dense", "classifier", "tanh"),
     TOKENS: linear_head("each", "classifier"),
     MASKED: PREDICTIONS,
@@ -83,5 +87,212 @@ def bert_spec(
     )
 
 
-TABLE = fixed(LAYERS | EMBEDDING)
-ARCHITECTURE = Architecture(bert_spec, TABLE, ("bert.",), IGNORED, renamed=OLD_NORM_ENDS, heads=HEADS)
+BERT = Architecture(bert_spec, fixed(LAYERS | EMBEDDING), ("bert.",), IGNORED, renamed=OLD_NORM_ENDS, heads=BERT_HEADS)
+
+
+# RoBERTa (Liu 2019), XLM-R (Conneau 2020), CamemBERT: BERT whose positions start after the padding id.
+
+ROBERTA_HEADS = {
+    SEQUENCE: dense_head("first", "classifier.dense", "classifier.out_proj", "tanh"),
+    TOKENS: linear_head("each", "classifier"),
+    MASKED: masked_head("lm_head.dense", "lm_head.layer_norm", "lm_head.decoder", "lm_head.bias", "gelu"),
+}
+
+
+def _roberta_spec(config: JsonObject) -> StackSpec:
+    return bert_spec(config, config.integer("pad_token_id", 1))
+
+
+def _roberta_table(config: JsonObject, spec: StackSpec) -> dict[str, TensorSources]:
+    positions = sources("embeddings.position_embeddings.weight", skip=spec.positions.padding)
+    return LAYERS | EMBEDDING | {"encoder.positions": positions}
+
+
+ROBERTA = Architecture(
+    _roberta_spec, _roberta_table, ("roberta.",), (*IGNORED, "lm_head."), renamed=OLD_NORM_ENDS, heads=ROBERTA_HEADS
+)
+
+
+# ELECTRA (Clark 2020): BERT whose embedding may be narrower.
+
+ELECTRA_TABLE = fixed(LAYERS | EMBEDDING | {"encoder.embedding_projection.*": sources("embeddings_project.*")})
+ELECTRA_HEAD_NAMES = ("discriminator_predictions.", "generator_predictions.", "generator_lm_head.")
+ELECTRA_HEADS = {
+    SEQUENCE: dense_head("first", "classifier.dense", "classifier.out_proj", "gelu"),
+    TOKENS: linear_head("each", "classifier"),
+    MASKED: masked_head(
+        "generator_predictions.dense", "generator_predictions.LayerNorm", "generator_lm_head", act="gelu"
+    ),
+}
+
+
+def _electra_spec(config: JsonObject) -> StackSpec:
+    stack = bert_spec(config)
+    width = config.integer("embedding_size", 128, minimum=1)
+    return replace(stack, embedding_width=0 if width == stack.width else width)
+
+
+ELECTRA = Architecture(
+    _electra_spec,
+    ELECTRA_TABLE,
+    ("electra.",),
+    (*IGNORED, *ELECTRA_HEAD_NAMES),
+    renamed=OLD_NORM_ENDS,
+    heads=ELECTRA_HEADS,
+)
+
+
+# MPNet (Song 2020): BERT with a relative bias, shared by the layers, beside its learned positions.
+
+MPNET_PADDING = 1  # whatever config.json says: transformers does not ask it
+MPNET_ATTENTION = {
+    "encoder.layers.#.self_attention.qkv.*": sources(
+        "encoder.layer.#.attention.attn.q.*", "encoder.layer.#.attention.attn.k.*", "encoder.layer.#.attention.attn.v.*"
+    ),
+    "encoder.layers.#.self_attention.output.*": sources("encoder.layer.#.attention.attn.o.*"),
+    "encoder.layers.#.self_attention.norm.*": sources("encoder.layer.#.attention.LayerNorm.*"),
+    "encoder.relative_bias": sources("encoder.relative_attention_bias.weight"),
+    "encoder.positions": sources("embeddings.position_embeddings.weight", skip=MPNET_PADDING),
+}
+
+
+def _mpnet_spec(config: JsonObject) -> StackSpec:
+    refuse(config, relative_attention_num_buckets=32)  # transformers uses 32 whatever it says
+    stack = bert_spec(config, MPNET_PADDING)
+    positions = replace(stack.positions, kind="relative", learned=True, buckets=32, max_distance=128)
+    return replace(stack, positions=positions, token_types=0)
+
+
+MPNET_TABLE = fixed(LAYERS | EMBEDDING | MPNET_ATTENTION)
+MPNET = Architecture(
+    _mpnet_spec, MPNET_TABLE, ("mpnet.",), (*IGNORED, "lm_head."), renamed=OLD_NORM_ENDS, heads=ROBERTA_HEADS
+)
+
+
+# ALBERT (Lan 2020): BERT with a narrow embedding, whose layers share their weights in groups.
+
+ALBERT_LAYER = "encoder.albert_layer_groups.#"  # a group and one of its layers
+ALBERT_TABLE = EMBEDDING | {
+    "encoder.embedding_projection.*": sources("encoder.embedding_hidden_mapping_in.*"),
+    "encoder.layers.#.self_attention.qkv.*": sources(
+        f"{ALBERT_LAYER}.attention.query.*", f"{ALBERT_LAYER}.attention.key.*", f"{ALBERT_LAYER}.attention.value.*"
+    ),
+    "encoder.layers.#.self_attention.output.*": sources(f"{ALBERT_LAYER}.attention.dense.*"),
+    "encoder.layers.#.self_attention.norm.*": sources(f"{ALBERT_LAYER}.attention.LayerNorm.*"),
+    "encoder.layers.#.feed_forward.inner.*": sources(f"{ALBERT_LAYER}.ffn.*"),
+    "encoder.layers.#.feed_forward.outer.*": sources(f"{ALBERT_LAYER}.ffn_output.*"),
+    "encoder.layers.#.feed_forward.norm.*": sources(f"{ALBERT_LAYER}.full_layer_layer_norm.*"),
+}
+
+ALBERT_PREDICTIONS = masked_head(
+    "predictions.dense", "predictions.LayerNorm", "predictions.decoder", "predictions.bias"
+)
+ALBERT_HEADS = {
+    SEQUENCE: dense_head("first", "pooler", "classifier", "tanh"),
+    TOKENS: linear_head("each", "classifier"),
+    MASKED: ALBERT_PREDICTIONS,
+    "ForPreTraining": ALBERT_PREDICTIONS,
+}
+
+
+def _albert_spec(config: JsonObject) -> StackSpec:
+    stack = bert_spec(config, default_act="gelu_new")
+    layers, groups, inner = _albert_counts(config)
+    if groups > layers or layers * inner > MOST_LAYERS:
+        raise CheckpointError(f"{config.where}: {layers} layers of {inner} each cannot share {groups} groups")
+    width = config.integer("embedding_size", 128, minimum=1)
+    return replace(stack, layers=layers * inner, embedding_width=width)
+
+
+def _albert_counts(config: JsonObject) -> tuple[int, int, int]:
+    """Layers, groups, and how many blocks each layer is."""
+    groups, inner = (config.integer(name, 1, minimum=1) for name in ("num_hidden_groups", "inner_group_num"))
+    return count_layers(config), groups, inner
+
+
+def _albert_groups(config: JsonObject) -> list[str]:
+    """The group of each block, and which it is there."""
+    layers, groups, inner = _albert_counts(config)
+    return [f"{int(i / (layers / groups))}.albert_layers.{j}" for i in range(layers) for j in range(inner)]
+
+
+ALBERT_IGNORED = (*IGNORED, "pooler.", "predictions.", "sop_classifier.")
+ALBERT = Architecture(
+    _albert_spec, fixed(ALBERT_TABLE), ("albert.",), ALBERT_IGNORED, _albert_groups, OLD_NORM_ENDS, ALBERT_HEADS
+)
+
+
+# jina-embeddings-v2's BERT (Günther 2023): linear biases to both sides instead of positions, gates.
+
+JINA_GATES_AND_INNER = "encoder.layer.#.mlp.gated_layers.weight"
+JINA_GATED = {
+    "encoder.layers.#.feed_forward.inner.weight": sources(JINA_GATES_AND_INNER, piece=(0, 2)),
+    "encoder.layers.#.feed_forward.inner_linear.weight": sources(JINA_GATES_AND_INNER, piece=(1, 2)),
+    "encoder.layers.#.feed_forward.inner.bias": sources(None),
+    "encoder.layers.#.feed_forward.inner_linear.bias": sources(None),
+    "encoder.layers.#.feed_forward.outer.*": sources("encoder.layer.#.mlp.wo.*"),
+    "encoder.layers.#.feed_forward.norm.*": sources("encoder.layer.#.mlp.layernorm.*"),
+}
+# Its feed-forwards -> the activation of those with gates.
+JINA_GATES = {"geglu": "gelu", "reglu": "relu"}
+
+
+def _jina_spec(config: JsonObject) -> StackSpec:
+    code = config.nested("auto_map").string("AutoModel", "")
+    if "-qk-" in code:  # nothing else in config.json tells base-code's and base-es's architecture from base-en's
+        raise CheckpointError(f"{config.where}: not supported: norms of queries and keys, by {shorten(code)}")
+    stack = bert_spec(config, positions="alibi")
+    kind = config.choice("feed_forward_type", ("original", *JINA_GATES), "original")
+    feed_forward = stack.feed_forward
+    if kind != "original":
+        feed_forward = replace(feed_forward, activation=JINA_GATES[kind], gated=True)
+    positions = PositionSpec("alibi", limit=stack.positions.limit, alibi=Alibi(symmetric=True))
+    return replace(stack, positions=positions, feed_forward=feed_forward)
+
+
+def _jina_table(config: JsonObject, spec: StackSpec) -> dict[str, TensorSources]:
+    return LAYERS | EMBEDDING | (JINA_GATED if spec.feed_forward.gated else {})
+
+
+JINA = Architecture(_jina_spec, _jina_table, ("bert.",), IGNORED, renamed=OLD_NORM_ENDS, heads=BERT_HEADS)
+
+
+# DistilBERT (Sanh 2019): BERT without token types, by names of its own.
+
+DISTILBERT_LAYERS = {
+    "encoder.layers.#.self_attention.qkv.*": sources(
+        "transformer.layer.#.attention.q_lin.*",
+        "transformer.layer.#.attention.k_lin.*",
+        "transformer.layer.#.attention.v_lin.*",
+    ),
+    "encoder.layers.#.self_attention.output.*": sources("transformer.layer.#.attention.out_lin.*"),
+    "encoder.layers.#.self_attention.norm.*": sources("transformer.layer.#.sa_layer_norm.*"),
+    "encoder.layers.#.feed_forward.inner.*": sources("transformer.layer.#.ffn.lin1.*"),
+    "encoder.layers.#.feed_forward.outer.*": sources("transformer.layer.#.ffn.lin2.*"),
+    "encoder.layers.#.feed_forward.norm.*": sources("transformer.layer.#.output_layer_norm.*"),
+}
+# Sinusoids are stored like learned positions.
+DISTILBERT_IGNORED = ("embeddings.position_ids", "pre_classifier.", "classifier.", "qa_outputs.", "vocab_")
+
+DISTILBERT_HEADS = {
+    SEQUENCE: dense_head("first", "pre_classifier", "classifier", "relu"),
+    TOKENS: linear_head("each", "classifier"),
+    MASKED: masked_head("vocab_transform", "vocab_layer_norm", "vocab_projector"),
+}
+
+
+def _distilbert_spec(config: JsonObject) -> StackSpec:
+    return StackSpec(
+        layers=count_layers(config, "n_layers"),
+        width=config.integer("dim", minimum=1),
+        vocabulary=config.integer("vocab_size", minimum=1),
+        attention=even_heads(config, "dim", "n_heads"),
+        feed_forward=FeedForwardSpec(config.integer("hidden_dim", minimum=1), activation(config, "activation")),
+        norms=NormSpec("layer", 1e-12, before=False, final=False, embedding=True),
+        positions=PositionSpec("table", limit=config.integer("max_position_embeddings", minimum=1)),
+    )
+
+
+DISTILBERT = Architecture(
+    _distilbert_spec, fixed(DISTILBERT_LAYERS | EMBEDDING), ("distilbert.",), DISTILBERT_IGNORED, heads=DISTILBERT_HEADS
+)

@@ -14,16 +14,20 @@ from fastattn.spec.architecture import (
 )
 from fastattn.weights.containers.json_file import JsonObject
 from fastattn.weights.huggingface.encoders.architecture import (
+    MASKED,
+    SEQUENCE,
+    TOKENS,
     Architecture,
     HeadSource,
     activation,
     count_layers,
     even_heads,
     fixed,
+    linear_head,
+    masked_head,
     refuse,
 )
 from fastattn.weights.huggingface.encoders.bert import LAYERS, OLD_NORM_ENDS, PREDICTIONS
-from fastattn.weights.huggingface.encoders.heads import MASKED, SEQUENCE, TOKENS, linear_head, masked_head
 from fastattn.weights.tensor_mapping import TensorSources, sources
 
 ATTENTION = {
@@ -141,4 +145,4 @@ HEADS = {
     TOKENS: linear_head("each", "classifier"),
     MASKED: HeadSource(PREDICTIONS.spec, _predictions, labelled=False),
 }
-ARCHITECTURE = Architecture(_spec, _table, ("deberta.",), IGNORED, renamed=OLD_NORM_ENDS, heads=HEADS, unused=_unused)
+DEBERTA = Architecture(_spec, _table, ("deberta.",), IGNORED, renamed=OLD_NORM_ENDS, heads=HEADS, unused=_unused)

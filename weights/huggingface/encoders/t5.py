@@ -58,7 +58,7 @@ def _table(config: JsonObject, spec: StackSpec) -> dict[str, TensorSources]:
     return TABLE | (GATED if spec.feed_forward.gated else PLAIN)
 
 
-ARCHITECTURE = Architecture(
+T5 = Architecture(
     _spec,
     _table,
     ("transformer.",),

@@ -1,0 +1,210 @@
+"""Blocks of files and the rows that they hold: the texts to compute, all columns to carry through, and their lines."""
+
+import contextlib
+import io
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fastattn.distributed.extra import import_pyarrow
+from fastattn.distributed.storage import open_input, public
+from fastattn.errors import FastattnError, InputError
+from fastattn.printable import counted, json_line
+from fastattn.system import files
+
+if TYPE_CHECKING:
+    import pyarrow
+
+
+@dataclass(frozen=True)
+class CorpusBlock:
+    """A part of a file.
+
+    number       from 0, over all files
+    start, stop  bytes of text, JSON lines and CSV: the rows that begin there are the block's; rows of Parquet
+    size         bytes of text, estimated
+    """
+
+    number: int
+    url: str
+    form: str
+    start: int
+    stop: int
+    size: int
+
+    @property
+    def location(self) -> dict[str, Any]:
+        """Where its rows are, as a record has it."""
+        return {"url": public(self.url), "start": self.start, "stop": self.stop}
+
+
+@dataclass
+class BlockRows(ABC):
+    """The rows of a block, in order.
+
+    texts   of the column, None where it is null or the row is faulty
+    faults  row in the block -> what is wrong with it, and where in the file
+    starts  where each begins: the byte of the file; of Parquet the number of the row
+    digest  SHA-256 of what was read, hexadecimal
+    """
+
+    texts: list[str | None]
+    faults: dict[int, str]
+    starts: Sequence[int]
+    digest: str
+
+    @property
+    def count(self) -> int:
+        """How many rows there are."""
+        return len(self.texts)
+
+    @abstractmethod
+    def table(self) -> "pyarrow.Table":
+        """All input columns in order, with their types; of a faulty row what could be read, else null."""
+
+    @abstractmethod
+    def records(self) -> list[dict[str, Any]]:
+        """The same as JSON's types, a dictionary a row."""
+
+    def objects(self) -> list[str]:
+        """The same as objects of JSON, each on one line."""
+        return list(map(json_line, self.records()))
+
+
+@dataclass
+class StringRows(BlockRows):
+    """Rows whose columns are all strings: of text and of CSV."""
+
+    columns: dict[str, list[str | None]]
+
+    def table(self) -> "pyarrow.Table":
+        """As the base class says; every column is a string."""
+        pa = import_pyarrow()
+        return pa.table({name: pa.array(values, pa.string()) for name, values in self.columns.items()})
+
+    def records(self) -> list[dict[str, Any]]:
+        """As the base class says."""
+        return [dict(zip(self.columns, values)) for values in zip(*self.columns.values())]
+
+
+def checked(text: str, location: str) -> str:
+    """A text from a field that is no line; InputError where it is none that a line could be."""
+    if len(text) > files.LONGEST_LINE:
+        raise InputError(f"{location}: longer than {files.LONGEST_LINE:,} characters, so this is not text")
+    if "\0" in text:
+        raise InputError(f"{location}: a NUL byte, so this is not text")
+    return text
+
+
+_MOST_COUNTED = 1 << 30  # bytes, which take a second on a disk
+_BUFFER = 1 << 18  # bytes that are read at once: an object store answers each request in some 20 ms
+
+
+class ByteLines:
+    """Iterates over the lines, with their ends, that begin in [start, stop); one over LONGEST_LINE is cut after it.
+
+    position  the byte where the line that came last begins
+    next      the byte where the one after it begins, but for a line that was cut
+    """
+
+    def __init__(self, file: Any, url: str, start: int, stop: int, digest: Any = None):
+        """``file`` is a NativeFile, which stays the caller's to close; ``start`` may be inside a line.
+
+        digest  of hashlib, is given each line that comes
+        """
+        self._digest = digest
+        self._file, self._name, self._stop = io.BufferedReader(_Borrowed(file), _BUFFER), public(url), stop
+        self._cut = False
+        size = file.size()
+        if size < stop:
+            raise FastattnError(
+                f"{self._name} has {counted(size, 'byte')}, and had at least {stop:,} when it was cut into blocks"
+            )
+        self.position = self.next = max(start - 1, 0)
+        self._file.seek(self.next)
+        if start > 0:
+            self._skip_line()
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self
+
+    def __next__(self) -> bytes:
+        if self._cut:
+            self._skip_line()
+        if self.next >= self._stop:
+            raise StopIteration
+        line = self._file.readline(files.LONGEST_LINE + 1)
+        if not line:
+            raise StopIteration
+        self.position, self.next = self.next, self.next + len(line)
+        self._cut = len(line) > files.LONGEST_LINE and not line.endswith(b"\n")
+        if self._digest is not None:
+            self._digest.update(line)
+        return line
+
+    def is_blank(self, line: bytes) -> bool:
+        """Whether the last line has nothing but white space and, in front of the file, a byte order mark."""
+        return not (line if self.position else line.removeprefix(files.BYTE_ORDER_MARK)).strip()
+
+    def location(self, position: int | None = None) -> str:
+        """The location of a line, by default that of the last, for messages."""
+        return f"{self._name}, byte {self.position if position is None else position}"
+
+    def _skip_line(self) -> None:
+        """Go on to the next line, or at least to the end of the range."""
+        while self.next < self._stop:
+            rest = self._file.readline(min(files.LONGEST_LINE, self._stop - self.next))
+            self.next += len(rest)
+            if not rest or rest.endswith(b"\n"):
+                break
+        self._cut = False
+
+
+@contextlib.contextmanager
+def lines_of(block: CorpusBlock, digest: Any) -> Iterator[ByteLines]:
+    """The lines of a block, each of which goes into ``digest``."""
+    with open_input(block.url) as file:
+        yield ByteLines(file, block.url, block.start, block.stop, digest)
+
+
+def line_number(url: str, position: int) -> int | None:
+    """The number, from 1, of the line that begins at a byte; None where that would take long to find."""
+    if position > _MOST_COUNTED:
+        return None
+    count = 1
+    with open_input(url) as file:
+        while position > 0 and (part := file.read(min(position, _BUFFER))):
+            count += part.count(b"\n")
+            position -= len(part)
+    return count
+
+
+class _Borrowed(io.RawIOBase):
+    """A NativeFile that a buffer reads from and does not close."""
+
+    def __init__(self, file: Any):
+        self._file = file
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        return int(self._file.readinto(buffer))
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        return int(self._file.seek(offset, whence))
+
+    def tell(self) -> int:
+        return int(self._file.tell())
+
+
+def even_parts(size: int, block_bytes: int) -> Iterator[tuple[int, int, int]]:
+    """A file's bytes in parts of equal size, as few as there can be of at most ``block_bytes``."""
+    count = -(-size // block_bytes)
+    for number in range(count):
+        start, stop = number * size // count, (number + 1) * size // count
+        yield start, stop, stop - start

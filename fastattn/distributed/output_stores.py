@@ -1,0 +1,357 @@
+"""Where a job's output goes, a folder of the system or an object store, and who may write there."""
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import socket
+import stat
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, BinaryIO, Protocol, cast
+
+from fastattn.distributed.job import parse_object
+from fastattn.errors import FastattnError, InputError, StorageError
+from fastattn.system.atomic_files import abandon, begin, finish, sweep, try_lock, unlock
+from fastattn.system.records import dataclass
+from fastattn.system.worker_threads import start_thread
+
+RENEWED_AFTER = 30.0  # seconds
+DEAD_AFTER = 120.0  # seconds without a renewal: three may fail
+LEASES = "leases"  # the folder of them
+
+
+@contextlib.contextmanager
+def hold_lease(store: "Store", room: str) -> Iterator[Callable[[], None]]:
+    """Hold a lease in ``room``; FastattnError where another lives there. Yields what raises when it was lost.
+
+    Leases are objects in the room, each renewed by its holder while it lives, where there are no locks. A job writes
+    its own first and lists all then, and goes on only if it finds no other that lives. Of two that begin at once, at
+    least one so finds the other, in a store whose listings show what was written before them: both may be refused,
+    both cannot go on. How old a lease is, the store's clock says, by which both leases are dated.
+    """
+    lease = _Lease(store, f"{room}/{LEASES}")
+    lease.renew()
+    ending, thread = threading.Event(), None
+    try:
+        lease.refuse_beside_others()
+        thread = threading.Thread(target=lease.renew_until, args=(ending,), name="fastattn lease", daemon=True)
+        start_thread(thread)
+        yield lease.check
+    finally:
+        ending.set()
+        if thread is not None and thread.is_alive():
+            thread.join()
+        with contextlib.suppress(StorageError):  # then it dies of age
+            lease.give_back()
+
+
+class _Lease:
+    def __init__(self, store: "Store", folder: str):
+        self._store = store
+        self._folder = folder
+        self._name = f"{os.urandom(8).hex()}.json"
+        self._is_lost = False
+        self._seen = 0  # when it was written, by the last listing after that
+
+    def renew(self) -> None:
+        holder = f"process {os.getpid()} on {socket.gethostname()}"
+        self._store.write(f"{self._folder}/{self._name}", json.dumps({"holder": holder}).encode())
+
+    def refuse_beside_others(self) -> None:
+        leases = self._store.list(self._folder)
+        if self._name not in leases:
+            raise StorageError(f"cannot hold {self._store.name}: what was written there is not listed")
+        own = leases.pop(self._name)
+        self._seen = own.modified
+        ages = {name: (own.modified - entry.modified) / 1e9 for name, entry in leases.items()}
+        living = min(ages, key=lambda name: ages[name], default=None)
+        if living is not None and ages[living] < DEAD_AFTER:
+            raise FastattnError(
+                f"{self._store.name}: another job is at work there, or was killed less than {DEAD_AFTER:.0f} seconds "
+                f"ago (seen {max(0, ages[living]):.0f} seconds ago{self._holder(living)})"
+            )
+        for name in ages:
+            self._store.delete(f"{self._folder}/{name}")
+
+    def renew_until(self, ending: threading.Event) -> None:
+        """Renew it now and then. What fails is tried again; what another job has deleted is lost."""
+        while not (self._is_lost or ending.wait(RENEWED_AFTER)):
+            with contextlib.suppress(StorageError):
+                self._is_lost = self._name not in self._store.list(self._folder)
+                if not self._is_lost:
+                    self.renew()
+                    self._is_lost = self._is_beside_another()
+
+    def _is_beside_another(self) -> bool:
+        """Whether another job may have found this lease dead before it was renewed: its own is there then.
+
+        One that finds a lease which lives is refused, so that its own says nothing. A renewal may be dated when it was
+        begun: hence the margin.
+        """
+        leases = self._store.list(self._folder)
+        if self._name not in leases:
+            return True
+        before, self._seen = self._seen, leases[self._name].modified
+        return len(leases) > 1 and (self._seen - before) / 1e9 > DEAD_AFTER - RENEWED_AFTER
+
+    def check(self) -> None:
+        if self._is_lost:
+            raise StorageError(
+                f"{self._store.name}: not renewed for {DEAD_AFTER:.0f} seconds, so another job has begun there"
+            )
+
+    def give_back(self) -> None:
+        self._store.delete(f"{self._folder}/{self._name}")
+
+    def _holder(self, name: str) -> str:
+        data = self._store.read(f"{self._folder}/{name}", 1 << 16)
+        holder = (parse_object(data or b"") or {}).get("holder")
+        return f", {holder[:100]}" if isinstance(holder, str) else ""
+
+
+Buffer = Any  # bytes, or what else has a buffer of bytes
+
+
+@dataclass(frozen=True)
+class StoredFile:
+    """A file of a listing: its bytes, and when it was written by the store's own clock, in ns."""
+
+    size: int
+    modified: int
+
+
+class Store(Protocol):
+    """Files by their paths below one folder, with "/" between names. All methods raise StorageError.
+
+    hold    one process at a time, within ``room``; makes the folders, and deletes what killed writers left; yields a
+            function that raises StorageError where the room is not held any more
+    read    the contents, or the first ``most`` bytes of them; None where there is no such file
+    write   a file that appears whole or not at all, in the place of one that is there
+    delete  a file, if it is there
+    size    of a file, in bytes; None where there is no such file
+    intact  whether a file of the right size still has this SHA-256; a store that checks what it keeps is not asked
+    list    what is in a folder, folders too, by name; nothing where there is none
+    """
+
+    name: str
+
+    def hold(self, room: str, folders: Sequence[str]) -> contextlib.AbstractContextManager[Callable[[], None]]: ...
+    def read(self, path: str, most: int) -> bytes | None: ...
+    def write(self, path: str, data: Buffer) -> None: ...
+    def delete(self, path: str) -> None: ...
+    def size(self, path: str) -> int | None: ...
+    def intact(self, path: str, digest: str) -> bool: ...
+    def list(self, folder: str) -> dict[str, StoredFile]: ...
+
+
+_LONGEST = 300  # characters of a store's own message
+
+
+@contextlib.contextmanager
+def naming_failures(store: Store, verb: str, path: str) -> Iterator[None]:
+    """Turn an error of the system or of pyarrow inside, which is an OSError or a ValueError, into one of one line."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or " ".join(str(error).split())[:_LONGEST]
+        raise StorageError(f"cannot {verb} {store.name}{'/' * bool(path)}{path}: {reason}") from error
+
+
+# pyarrow's types of file systems in which a file that is being written does not show under its name.
+_WHOLE = ("s3", "gcs", "abfs")
+_WAITS = (1.0, 4.0)  # seconds before a write is tried again
+
+
+class ObjectStore:
+    """A Store in the objects below a path; ``name`` is the URL in messages."""
+
+    def __init__(self, filesystem: Any, path: str, name: str):
+        if filesystem.type_name not in _WHOLE:
+            raise InputError(
+                f"cannot write {name}: {filesystem.type_name} may show files that are half written; "
+                f"name a folder or an object store ({', '.join(_WHOLE)})"
+            )
+        self.name = name
+        self._filesystem = filesystem
+        self._path = path.rstrip("/")
+
+    @contextlib.contextmanager
+    def hold(self, room: str, folders: Sequence[str]) -> Iterator[Callable[[], None]]:
+        """Hold a lease. There is nothing to make and nothing to sweep: folders are names, unfinished objects none."""
+        with hold_lease(self, room) as check:
+            yield check
+
+    def read(self, path: str, most: int) -> bytes | None:
+        with naming_failures(self, "read", path):
+            try:
+                with self._filesystem.open_input_stream(f"{self._path}/{path}") as stream:
+                    data: bytes = stream.read(most)
+                    return data
+            except FileNotFoundError:
+                return None
+
+    def write(self, path: str, data: Buffer) -> None:
+        """Write an object in one go: a stream that is closed early, or forgotten, would keep half of it.
+
+        What fails is tried again: a job of many hosts ends with the first that cannot write.
+        """
+        for wait in (*_WAITS, None):
+            try:
+                with naming_failures(self, "write", path):
+                    stream = self._filesystem.open_output_stream(f"{self._path}/{path}")
+                    stream.write(data)
+                    stream.close()
+                return
+            except StorageError:
+                if wait is None:
+                    raise
+                time.sleep(wait)
+
+    def delete(self, path: str) -> None:
+        with naming_failures(self, "delete", path), contextlib.suppress(FileNotFoundError):
+            self._filesystem.delete_file(f"{self._path}/{path}")
+
+    def size(self, path: str) -> int | None:
+        with naming_failures(self, "read", path):
+            size: int | None = self._filesystem.get_file_info(f"{self._path}/{path}").size
+        return size
+
+    def intact(self, path: str, digest: str) -> bool:
+        """True: object stores keep checksums of their own, and all the output would pass through the network."""
+        return True
+
+    def list(self, folder: str) -> dict[str, StoredFile]:
+        from pyarrow.fs import FileSelector
+
+        listed = f"{self._path}/{folder}" if folder else self._path
+        with naming_failures(self, "read", folder):
+            found = self._filesystem.get_file_info(FileSelector(listed, allow_not_found=True))
+        return {info.base_name: StoredFile(info.size or 0, info.mtime_ns or 0) for info in found}
+
+
+_LOCK = "lock"
+_CHUNK = 1 << 20  # bytes that are read at once for a digest
+_PART = ".fastattn-"  # begins the names of unfinished files, which readers of a folder pass over as hidden
+
+
+class LocalStore:
+    """A Store in a folder; ``name`` is the folder's in messages."""
+
+    def __init__(self, folder: str, name: str):
+        self.name = name
+        self._folder = folder
+
+    @contextlib.contextmanager
+    def hold(self, room: str, folders: Sequence[str]) -> Iterator[Callable[[], None]]:
+        """Hold the lock in ``room``; where the system has no locks, a lease, as an object store does."""
+        self._make_folders(folders)
+        with naming_failures(self, "write", f"{room}/{_LOCK}"):
+            # Unbuffered: what a full disk does not take is not tried again when the file is closed.
+            lock = os.path.join(self._folder, room, _LOCK)
+            file = _open_regular(lock, "a+b", getattr(os, "O_NOFOLLOW", 0), buffering=0)
+        with file:
+            locked = try_lock(file)
+            if locked is None:
+                raise FastattnError(f"{self.name}: another job is at work there{_holder(file)}")
+            if not locked:
+                self._make_folders([f"{room}/{LEASES}"])
+                with hold_lease(self, room) as check:
+                    yield check
+                return
+            try:
+                with contextlib.suppress(OSError):  # what it says is for people alone
+                    file.truncate(0)
+                    file.write(f"process {os.getpid()} on {socket.gethostname()}".encode())
+                for folder in folders:
+                    sweep(os.path.join(self._folder, folder), _PART)
+                yield _nothing_to_check
+            finally:
+                unlock(file)
+
+    def read(self, path: str, most: int) -> bytes | None:
+        with naming_failures(self, "read", path), contextlib.suppress(FileNotFoundError):
+            with _open_regular(os.path.join(self._folder, path), "rb") as file:
+                return file.read(most)
+        return None
+
+    def write(self, path: str, data: Buffer) -> None:
+        """Write a file in a folder that ``hold`` made; on another host it is there only if the hosts share it."""
+        target = os.path.join(self._folder, path)
+        folder, name = os.path.split(target)
+        with naming_failures(self, "write", path):
+            if not os.path.isdir(folder):
+                raise StorageError(f"cannot write {self.name}/{path}: no such folder; do all hosts share {self.name}?")
+            stream, part = begin(os.path.join(folder, f"{_PART}{name}."), 0o666)
+            try:
+                stream.write(data)
+                finish(stream, part, target)
+            finally:
+                abandon(stream, part)
+
+    def delete(self, path: str) -> None:
+        with naming_failures(self, "delete", path), contextlib.suppress(FileNotFoundError):
+            os.unlink(os.path.join(self._folder, path))
+
+    def size(self, path: str) -> int | None:
+        with naming_failures(self, "read", path), contextlib.suppress(FileNotFoundError):
+            return os.stat(os.path.join(self._folder, path)).st_size
+        return None
+
+    def intact(self, path: str, digest: str) -> bool:
+        found = hashlib.sha256()
+        with naming_failures(self, "read", path), contextlib.suppress(FileNotFoundError):
+            with _open_regular(os.path.join(self._folder, path), "rb") as file:
+                while part := file.read(_CHUNK):
+                    found.update(part)
+            return found.hexdigest() == digest
+        return False
+
+    def list(self, folder: str) -> dict[str, StoredFile]:
+        found: dict[str, StoredFile] = {}
+        with naming_failures(self, "read", folder), contextlib.suppress(FileNotFoundError):
+            with os.scandir(os.path.join(self._folder, folder)) as entries:
+                for entry in entries:
+                    with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
+                        status = entry.stat(follow_symlinks=False)
+                        found[entry.name] = StoredFile(status.st_size, status.st_mtime_ns)
+        return found
+
+    def _make_folders(self, folders: Sequence[str]) -> None:
+        above = os.path.dirname(self._folder)
+        if not os.path.isdir(above):
+            raise InputError(f"cannot write {self.name}: the folder {above} does not exist")
+        for folder in folders:
+            with naming_failures(self, "write", folder), contextlib.suppress(FileExistsError):
+                os.mkdir(os.path.join(self._folder, folder))
+            if folder and not self._is_folder(folder):  # what was written there would go elsewhere
+                raise StorageError(f"cannot write {self.name}/{folder}: it is a link, or no folder")
+
+    def _is_folder(self, folder: str) -> bool:
+        with naming_failures(self, "write", folder):
+            return stat.S_ISDIR(os.lstat(os.path.join(self._folder, folder)).st_mode)
+
+
+def _open_regular(path: str, mode: str, flags: int = 0, buffering: int = -1) -> BinaryIO:
+    """Open a file that anyone may have put there; OSError at once for a pipe or a device, which may never answer."""
+    flags |= getattr(os, "O_NONBLOCK", 0)
+    file = open(path, mode, buffering, opener=lambda name, given: os.open(name, given | flags, 0o666))
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "no regular file")
+    return cast(BinaryIO, file)
+
+
+def _holder(file: BinaryIO) -> str:
+    try:
+        file.seek(0)
+        text = file.read(100).decode("utf-8", "replace")
+    except OSError:  # Windows lets nobody read what is locked
+        return ""
+    return f" ({text})" if text else ""
+
+
+def _nothing_to_check() -> None:
+    """A lock cannot be lost."""

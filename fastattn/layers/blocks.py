@@ -1,0 +1,305 @@
+"""The parts of a stack beside attention: embedding, norms, linear and feed-forward layers, convolution, recurrence."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from fastattn.errors import InputError
+from fastattn.layers.attention_inputs import Rows, WholeRows
+from fastattn.layers.parameters import Parameters
+from fastattn.spec.architecture import Convolution, NormSpec, StackSpec
+
+T = TypeVar("T")
+
+
+class GrowingTable(Generic[T]):
+    """What ``make`` makes for a number of positions: made anew, for twice as many at least, where more are needed."""
+
+    def __init__(self, make: Callable[[int], T], positions: int):
+        self._make, self._made = make, (positions, make(positions))
+
+    def __call__(self, longest: int) -> T:
+        """That of at least so many positions."""
+        positions, table = self._made
+        if longest > positions:
+            positions = max(longest, 2 * positions)
+            # Assigned at once, so that another thread sees either the old table or the new one.
+            self._made = positions, table = positions, self._make(positions)
+        return table
+
+
+def _layer_norm(parameters: Parameters, name: str, epsilon: float) -> partial[np.ndarray]:
+    weight_D, bias_D = parameters.tensor(f"{name}.weight"), parameters.optional(f"{name}.bias")
+    return partial(parameters.ops.layer_norm, weight_D=weight_D, bias_D=bias_D, epsilon=epsilon)
+
+
+def _rms_norm(parameters: Parameters, name: str, epsilon: float) -> partial[np.ndarray]:
+    return partial(parameters.ops.rms_norm, weight_D=parameters.tensor(f"{name}.weight"), epsilon=epsilon)
+
+
+NORMS: dict[str, Callable[[Parameters, str, float], partial[np.ndarray]]] = {"layer": _layer_norm, "rms": _rms_norm}
+
+
+def Norm(parameters: Parameters, name: str, spec: NormSpec) -> partial[np.ndarray]:
+    """The spec's norm of x [+ residual_ND], with the tensors ``name.weight`` and perhaps ``name.bias``."""
+    return NORMS[spec.kind](parameters, name, spec.epsilon)
+
+
+class Sublayer:
+    """A part of a block, with its norm ``name.norm``: x + f(norm(x)) if norms come before, else norm(x + f(x)).
+
+    With a norm of its output, ``name.output_norm``, x + output_norm(f(norm(x))).
+    Called with x_ND and what its rows may attend to: ``fastattn.layers.attention_inputs``.
+    """
+
+    def __init__(self, parameters: Parameters, name: str, spec: NormSpec, first: bool = False):
+        """``first``: of the first sublayer of a stack."""
+        self.ops, self.pre_norm = parameters.ops, spec.before
+        self.norm = Norm(parameters, f"{name}.norm", spec) if spec.first or not first else None
+        self.output_norm = Norm(parameters, f"{name}.output_norm", spec) if spec.output else None
+
+    def entering(self, x_ND: np.ndarray) -> np.ndarray:
+        """The input of f."""
+        return self.norm(x_ND) if self.pre_norm and self.norm is not None else x_ND
+
+    def residual(self, x_ND: np.ndarray) -> np.ndarray | None:
+        """The residual that the last linear layer of f adds to its product."""
+        return x_ND if self.output_norm is None else None
+
+    def leaving(self, x_ND: np.ndarray, y_ND: np.ndarray) -> np.ndarray:
+        """The sublayer's result, from x and what the last linear layer has made."""
+        if self.output_norm is not None:
+            return self.ops.add_rows(x_ND, self.output_norm(y_ND))
+        return y_ND if self.pre_norm or self.norm is None else self.norm(y_ND)
+
+
+def Linear(parameters: Parameters, name: str, activation: str = "none", precision: str = "") -> partial[np.ndarray]:
+    """y = activation(x W' + b) [* multiply_NF] [+ residual_NF]; from the tensors ``name.weight`` and ``name.bias``.
+
+    precision  of the product; "": the parameters'
+    """
+    return partial(parameters.ops.linear, packed=parameters.packed(name, precision), activation=activation)
+
+
+class FeedForward(Sublayer):
+    """outer(activation(inner(x)) [* inner_linear(x)]), from ``layer.feed_forward.{norm,inner,inner_linear,outer}``."""
+
+    def __init__(self, parameters: Parameters, layer: str, spec: StackSpec):
+        name = f"{layer}.feed_forward"
+        super().__init__(parameters, name, spec.norms)
+        self.inner = Linear(parameters, f"{name}.inner", spec.feed_forward.activation)
+        if spec.feed_forward.gated:
+            gate = parameters.packed(f"{name}.inner_linear")
+            self.inner = partial(parameters.ops.gated, gate=gate, **self.inner.keywords)
+        self.outer = Linear(parameters, f"{name}.outer")
+
+    def __call__(self, x_ND: np.ndarray, rows: Rows) -> np.ndarray:
+        y_ND = self.outer(self.inner(self.entering(x_ND)), residual_NF=self.residual(x_ND))
+        return self.leaving(x_ND, y_ND)
+
+
+def sinusoid_table(positions: int, width: int, dtype: Any = np.float32, start: int = 1) -> np.ndarray:
+    """Position p as q = p + start: sines of q exp(-i ln 10000 / (width / 2 - 1)), then cosines; table_PD.
+
+    tensor2tensor's form of Vaswani 2017, section 3.5; an odd width ends in a column of zeros.
+    """
+    half = width // 2
+    timescale_K = np.exp(-np.log(10000.0) / max(half - 1, 1) * np.arange(half))
+    angle_PK = np.arange(start, start + positions)[:, None] * timescale_K
+    table_PD = np.zeros((positions, width), dtype)
+    table_PD[:, :half] = np.sin(angle_PK)
+    table_PD[:, half : 2 * half] = np.cos(angle_PK)
+    return table_PD
+
+
+def counted_rows(ids_N: np.ndarray, positions_N: np.ndarray, padding: int) -> np.ndarray:
+    """The rows of a table whose first is the id padding's, which does not count: the other ids' follow in order.
+
+    fairseq's make_positions. Positions are those of whole sequences, end to end.
+    """
+    rows_N, padding_N = positions_N + 1, ids_N == padding
+    if padding_N.any():
+        before_N = np.cumsum(padding_N) - padding_N
+        rows_N -= before_N - before_N[np.arange(len(ids_N)) - positions_N]
+        rows_N[padding_N] = 0
+    return np.asarray(rows_N)
+
+
+class PositionTable:
+    """Learned positions, [P, D]; a longer sentence is an InputError."""
+
+    def __init__(self, table_PD: np.ndarray):
+        self.table_PD = table_PD
+
+    def __call__(self, longest: int) -> np.ndarray:
+        if longest > len(self.table_PD):
+            raise InputError(f"the model has {len(self.table_PD)} positions, the sequence needs {longest}")
+        return self.table_PD
+
+
+class TypedPositions:
+    """Learned positions and token types in one table, whose row type * P + position is their sum; [U * P, D].
+
+    table_PD  None: there are no learned positions, so P is 1
+    """
+
+    def __init__(self, table_PD: np.ndarray | None, types_UD: np.ndarray):
+        self.types = len(types_UD)
+        self.positions = 1 if table_PD is None else len(table_PD)
+        self.has_positions = table_PD is not None
+        # in this order: the sums of positions and of type 0 are those of loaders that have added them
+        with np.errstate(invalid="ignore", over="ignore"):  # weights of any size are sound data
+            sums_UPD = types_UD[:, None] if table_PD is None else table_PD + types_UD[:, None]
+        self.table_ND = np.ascontiguousarray(sums_UPD.reshape(-1, types_UD.shape[1]))
+
+    def rows(self, positions_N: np.ndarray, types_N: np.ndarray | None) -> np.ndarray:
+        """The table's row of each position and type; None: all are of type 0."""
+        rows_N = positions_N if self.has_positions else np.zeros_like(positions_N)
+        return rows_N if types_N is None else (rows_N + types_N * self.positions).astype(np.int32)
+
+
+def added_positions(
+    parameters: Parameters, stack: str, spec: StackSpec, dtype: Any
+) -> Callable[[int], np.ndarray | None]:
+    """The table of the first positions that is added to the embedding, by their number; None for those in attention."""
+    if spec.positions.kind == "sinusoid":
+        # tables of 512 would take 1.6 ms of every start
+        return GrowingTable(lambda positions: sinusoid_table(positions, spec.width, dtype, spec.positions.start), 64)
+    if spec.positions.has_table:
+        return PositionTable(parameters.tensor(f"{stack}.positions"))
+    return lambda longest: None
+
+
+class Embedding:
+    """Ids, positions and token types to rows: table[id] * scale + position + type, norm and projection to the width D.
+
+    The last four only where the spec has them, norm and projection in its order. The id -1 embeds to zeros (its
+    position is still added). An id outside the vocabulary, and a type that the model does not have, are InputErrors.
+    """
+
+    def __init__(self, parameters: Parameters, stack: str, spec: StackSpec):
+        self.ops, self.scale = parameters.ops, spec.embedding_scale
+        self.table, self.vocabulary = parameters.table(f"{stack}.embedding.weight"), spec.vocabulary
+        self.dtype = parameters.tensor(f"{stack}.embedding.weight").dtype
+        self.padding = spec.positions.padding if spec.positions.has_table else -1
+        self.positions = added_positions(parameters, stack, spec, self.dtype)
+        self.typed = None
+        if spec.token_types:
+            table_PD = parameters.optional(f"{stack}.positions")
+            self.typed = TypedPositions(table_PD, parameters.tensor(f"{stack}.token_types"))
+        norm = Norm(parameters, f"{stack}.embedding_norm", spec.norms) if spec.norms.embedding else None
+        projection = Linear(parameters, f"{stack}.embedding_projection") if spec.embedding_width else None
+        order = (projection, norm) if spec.norm_after_projection else (norm, projection)
+        self.finishing = [step for step in order if step is not None]
+
+    def __call__(self, ids_N: np.ndarray, positions_N: np.ndarray, types_N: np.ndarray | None = None) -> np.ndarray:
+        if len(ids_N) and not -1 <= int(ids_N.min()) <= int(ids_N.max()) < self.vocabulary:
+            wrong = ids_N.min() if ids_N.min() < -1 else ids_N.max()
+            raise InputError(f"token id {wrong} is outside the vocabulary of {self.vocabulary}")
+        if self.padding >= 0:
+            positions_N = counted_rows(ids_N, positions_N, self.padding)
+        table_PD = self.positions(int(positions_N.max()) + 1 if len(positions_N) else 0)
+        if self.typed is not None:
+            table_PD, positions_N = self.typed.table_ND, self._typed_rows(self.typed, positions_N, types_N)
+        x_ND = self.ops.embed(ids_N, self.table, self.scale, positions_N, table_PD)
+        for step in self.finishing:
+            x_ND = step(x_ND)
+        return x_ND
+
+    def _typed_rows(self, typed: TypedPositions, positions_N: np.ndarray, types_N: np.ndarray | None) -> np.ndarray:
+        if types_N is not None and len(types_N) and not 0 <= int(types_N.min()) <= int(types_N.max()) < typed.types:
+            raise InputError(f"token types from 0 to {typed.types - 1} are known, got {types_N.max()}")
+        return typed.rows(positions_N, types_N)
+
+
+class Convolved:
+    """norm(block(x) + activation(convolution of x)), from ``stack.convolution`` and ``stack.convolution_norm``.
+
+    block  its sublayers
+    Rows beyond a sequence's ends are zeros.
+    """
+
+    def __init__(
+        self,
+        parameters: Parameters,
+        stack: str,
+        spec: StackSpec,
+        convolution: Convolution,
+        block: Sequence[Callable[[np.ndarray, Rows], np.ndarray]],
+    ):
+        self.ops, self.side, self.block = parameters.ops, convolution.width // 2, block
+        self.linear = Linear(parameters, f"{stack}.convolution", convolution.activation)
+        self.norm = Norm(parameters, f"{stack}.convolution_norm", spec.norms)
+
+    def __call__(self, x_ND: np.ndarray, rows: Rows) -> np.ndarray:
+        assert isinstance(rows, WholeRows)
+        y_ND = x_ND
+        for sublayer in self.block:
+            y_ND = sublayer(y_ND, rows)
+        near_NE = self.ops.neighbours(x_ND, rows.starts_B1, self.side, self.side)
+        return self.norm(self.linear(near_NE, residual_NF=y_ND))
+
+
+# Recurrences replace a decoder's self-attention by a state of ``row_width``, which takes in all rows up to the present
+# one. It is never ``rounded``: the errors of all steps would add up in it.
+
+
+class SimpleRecurrence(Sublayer):
+    """A simpler simple recurrent unit (Kim 2019, section 3.2) of ``layer.ssru.{norm,input}``; the state is its cell."""
+
+    rounded = False
+
+    def __init__(self, parameters: Parameters, layer: str, number: int, spec: StackSpec):
+        name = f"{layer}.ssru"
+        super().__init__(parameters, name, spec.norms)
+        self.number, self.row_width = number, spec.width
+        self.input = Linear(parameters, f"{name}.input")
+
+    def __call__(self, x_ND: np.ndarray, rows: Rows) -> np.ndarray:
+        states = rows.states(self.number, x_ND)
+        return self.leaving(x_ND, self.ops.ssru(self.input(self.entering(x_ND)), x_ND, *states))
+
+
+class AverageAttention(Sublayer):
+    """An average attention network (Zhang 2018); its state is the sum of all rows so far.
+
+    Marian's form: y = FFN(norm(average of x so far)); f(x) = sigmoid(x Wi + bi) x + sigmoid(y Wf + bf) y, the norm
+    being there where norms come before only. Without the feed-forward y is the average, without the gates f(x) is y.
+    From ``layer.average_attention.{norm,inner,outer,input_gate,forget_gate}``.
+    """
+
+    rounded = False
+
+    def __init__(self, parameters: Parameters, layer: str, number: int, spec: StackSpec):
+        assert spec.recurrence is not None
+        name = f"{layer}.average_attention"
+        super().__init__(parameters, name, spec.norms)
+        self.number, self.row_width = number, spec.width
+        self.inner = self.outer = None
+        if spec.recurrence.inner_width:
+            self.inner = Linear(parameters, f"{name}.inner", spec.recurrence.activation)
+            self.outer = Linear(parameters, f"{name}.outer")
+        self.gates = None
+        if spec.recurrence.gates:
+            self.gates = tuple(Linear(parameters, f"{name}.{gate}_gate", "sigmoid") for gate in ("input", "forget"))
+
+    def __call__(self, x_ND: np.ndarray, rows: Rows) -> np.ndarray:
+        y_ND = self.ops.running_average(x_ND, *rows.states(self.number, x_ND), rows.positions_N)
+        y_ND = self.entering(y_ND)
+        if self.inner is not None and self.outer is not None:
+            y_ND = self.outer(self.inner(y_ND))
+        if self.gates is None:
+            y_ND = self.ops.add_rows(x_ND, y_ND)
+        else:
+            input_gate, forget_gate = self.gates
+            y_ND = forget_gate(y_ND, residual_NF=x_ND, multiply_NF=y_ND)
+            y_ND = input_gate(x_ND, residual_NF=y_ND, multiply_NF=x_ND)
+        return self.leaving(x_ND, y_ND)
+
+
+RECURRENCES: dict[str, type[SimpleRecurrence] | type[AverageAttention]] = {
+    "ssru": SimpleRecurrence,
+    "average-attention": AverageAttention,
+}

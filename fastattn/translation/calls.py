@@ -1,0 +1,363 @@
+"""Calls to a Translator: their options and other arguments, as given and as checked; their results."""
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, zip_longest
+from numbers import Integral
+from typing import Any, NamedTuple, TypedDict
+
+import numpy as np
+
+from fastattn.decoding.candidates import normalized
+from fastattn.decoding.jobs import Hypothesis
+from fastattn.decoding.options import DecodingOptions, Step, checkpoint_settings, resolve_options
+from fastattn.errors import InputError, check_bool, check_several
+from fastattn.system.files import one_line, open_file
+from fastattn.system.option_names import SEARCH, UnknownOptionError, what_was_meant
+from fastattn.system.records import dataclass
+from fastattn.text.translation import SPLITS, Line, TranslationTokenizer
+
+Prefixes = str | Iterable[str | None] | None  # one for all texts, or one each
+
+
+class SearchOptions(TypedDict, total=False):
+    """The fields of ``DecodingOptions``, as a caller gives them: tokens are texts, or lists of tokens."""
+
+    beam_size: int
+    patience: float
+    num_hypotheses: int
+    length_penalty: float
+    word_penalty: float
+    coverage_penalty: float
+    repetition_penalty: float
+    no_repeat_ngram_size: int
+    min_decoding_length: int
+    max_decoding_length: int | None
+    max_length_factor: float | None
+    max_input_length: int | None
+    disable_unk: bool
+    suppress_sequences: Iterable[str] | Iterable[Sequence[str]]
+    prefix_bias_beta: float
+    return_alternatives: bool
+    min_alternative_expansion_prob: float
+    shortlist: bool
+    end_token: str | int | Iterable[str | int] | None
+    return_end_token: bool
+    return_scores: bool
+    return_attention: bool
+    replace_unknowns: bool
+    sampling_topk: int
+    sampling_topp: float
+    sampling_temperature: float
+    seed: int | None
+    timeout: float | None
+    callback: Callable[[Step], Any] | None
+
+
+class TextOptions(SearchOptions, total=False):
+    """The options of ``Translator.translate``, but for ``details``."""
+
+    target_prefix: Prefixes
+    split: str | None
+
+
+class TextCall(NamedTuple):
+    """The checked options of a call on texts.
+
+    split    from ``text.translation.SPLITS``
+    details  whether it returns Translations
+    """
+
+    split: str
+    decoding: DecodingOptions
+    details: bool = False
+
+
+class OptionResolver:
+    """Resolves the options of calls, for one tokenizer and its checkpoint.
+
+    default  the options of a call that gives none
+    """
+
+    def __init__(self, tokenizer: TranslationTokenizer):
+        self._tokenizer, self._settings = tokenizer, checkpoint_settings(tokenizer.text)
+        self.default = resolve_options(self._settings, {})
+
+    def of_texts(self, options: TextOptions | SearchOptions, details: bool = False) -> TextCall:
+        """A call on texts, whose suppress_sequences are texts too; InputError for what an option cannot be."""
+        search: dict[str, Any] = {**options}
+        split = search.pop("split", None)
+        decoding = self._resolved(search, self._tokens_of_text)
+        if split is None:
+            split = "sentences" if self._tokenizer.text.single_sentences else "long"
+        elif split not in SPLITS:
+            raise InputError(f"unknown split {split!r}; known: {', '.join(SPLITS)}")
+        check_bool("details", details)
+        if not details and decoding.num_hypotheses > 1:
+            raise InputError("num_hypotheses above 1 needs details=True: a text alone shows only the best")
+        if not details and decoding.return_attention:
+            raise InputError("return_attention needs details=True: a text alone does not show it")
+        return TextCall(split, decoding, details)
+
+    def of_tokens(self, options: Mapping[str, Any]) -> DecodingOptions:
+        """The options of a call on lists of tokens, whose suppress_sequences are lists of tokens too."""
+        return self._resolved(options, _checked_tokens)
+
+    def _resolved(self, options: Mapping[str, Any], tokens_of: Callable[[Any], Sequence[str]]) -> DecodingOptions:
+        if not options:
+            return self.default
+        known = DecodingOptions.__dataclass_fields__
+        unknown = [name for name in options if name not in known]
+        if unknown:
+            meant = what_was_meant(unknown[0], (*known, "details", "split", "target_prefix"), SEARCH)
+            raise UnknownOptionError(f"unknown option {unknown[0]!r}" + (meant or f"; known: {', '.join(known)}"))
+        sequences = options.get("suppress_sequences") or ()
+        if isinstance(sequences, str | bytes | Mapping) or not isinstance(sequences, Iterable):
+            raise InputError(f"suppress_sequences should be a list of what to suppress, got {sequences!r}")
+        chosen: dict[str, Any] = {}
+        if "suppress_sequences" in options:
+            chosen["suppress_sequences"] = [self._tokenizer.known_target_ids(tokens_of(each)) for each in sequences]
+        if "end_token" in options:
+            vocabulary = len(self._tokenizer.text.target_vocabulary)
+            chosen["end_token"] = end_ids(options["end_token"], self._tokenizer.known_target_ids, vocabulary)
+        return resolve_options(self._settings, {**options, **chosen})
+
+    def _tokens_of_text(self, text: Any) -> Sequence[str]:
+        if not isinstance(text, str):
+            raise InputError(f"suppress_sequences should hold texts, got {text!r}")
+        return self._tokenizer.target_tokens(text)
+
+
+def _checked_tokens(tokens: Any) -> Sequence[str]:
+    if not isinstance(tokens, list | tuple) or not all(isinstance(token, str) for token in tokens):
+        raise InputError(f"suppress_sequences should hold lists of tokens, got {tokens!r}")
+    return tokens
+
+
+def token_lists(name: str, values: Any) -> list[list[str]]:
+    """``values`` as a list of lists of tokens; InputError for anything else."""
+    lists: list[list[str]] = []
+    for tokens in check_several(name, values, "a list of lists of tokens"):
+        lists.append(list(check_several(f"{name}[{len(lists)}]", tokens, "a list of tokens")))
+        wrong = next((token for token in lists[-1] if not isinstance(token, str)), None)
+        if wrong is not None:
+            raise InputError(f"{name} should hold tokens as str, list {len(lists) - 1} holds {type(wrong).__name__}")
+    return lists
+
+
+def token_prefixes(target_prefix: Any, sources: int) -> list[list[str]]:
+    """The target prefix of each source, [] for None; InputError unless there is one for each source."""
+    if target_prefix is None:
+        return [[] for _ in range(sources)]
+    listed = check_several("target_prefix", target_prefix, "a list of lists of tokens")
+    prefixes = token_lists("target_prefix", [[] if prefix is None else prefix for prefix in listed])
+    if len(prefixes) != sources:
+        raise InputError(f"target_prefix should hold one prefix for each source: {sources}, not {len(prefixes)}")
+    return prefixes
+
+
+def end_ids(end_token: Any, known_ids: Callable[[Sequence[str]], list[int]], vocabulary: int) -> list[int]:
+    """The ids of a token, an id, or a list of them; [] for None. ``known_ids`` raises for an unknown token."""
+    if end_token is None:
+        return []
+    listed = [end_token] if isinstance(end_token, str | Integral) else end_token
+    if not isinstance(listed, Iterable) or isinstance(listed, bytes | Mapping):
+        raise InputError(f"end_token should be a token, an id, or a list of them, got {end_token!r}")
+    ids: list[int] = []
+    for token in listed:
+        if isinstance(token, str):
+            ids += known_ids([token])
+        elif isinstance(token, Integral) and not isinstance(token, bool) and 0 <= int(token) < vocabulary:
+            ids.append(int(token))
+        else:
+            raise InputError(f"end_token should hold tokens, or ids from 0 to {vocabulary - 1}; got {token!r}")
+    if not ids:
+        raise InputError("end_token should be at least one token")
+    return list(dict.fromkeys(ids))
+
+
+def check_file_options(options: Mapping[str, Any], with_scores: bool) -> None:
+    for name, instead in (
+        ("details", "a file has room for texts and scores"),
+        ("target_prefix", "name a target_path"),
+        ("return_exceptions", "a file is whole or not there"),
+    ):
+        if name in options:
+            raise InputError(f"translate_file takes no {name}: {instead}")
+    if with_scores and not options.get("return_scores", True):
+        raise InputError("with_scores needs return_scores=True")
+
+
+def check_stream(options: DecodingOptions) -> None:
+    if not options.greedy or options.return_alternatives:
+        raise InputError("generate_tokens needs beam_size=1, and neither prefix_bias_beta nor return_alternatives")
+    if options.callback is not None:
+        raise InputError("generate_tokens takes no callback: it yields what a callback would get")
+
+
+def prefix_of_each(target_prefix: Prefixes, texts: Sequence[str]) -> Sequence[str | None]:
+    """One prefix for each text."""
+    if target_prefix is None or isinstance(target_prefix, str):
+        return [target_prefix] * len(texts)
+    prefixes = list(check_several("target_prefix", target_prefix))
+    if len(prefixes) != len(texts):
+        raise InputError(f"target_prefix should be one str, or one for each text: {len(texts)}, not {len(prefixes)}")
+    return prefixes
+
+
+def with_prefixes(texts: Iterable[str], target_prefix: Prefixes) -> Iterator[tuple[str, str | None]]:
+    """(text, prefix) pairs; the iterator raises InputError if texts and prefixes differ in number."""
+    if target_prefix is None or isinstance(target_prefix, str):
+        return ((text, target_prefix) for text in texts)
+    return _paired(texts, check_several("target_prefix", target_prefix))
+
+
+def _paired(texts: Iterable[str], prefixes: Iterable[str | None]) -> Iterator[tuple[str, str | None]]:
+    missing: Any = object()
+    for count, (text, prefix) in enumerate(zip_longest(texts, prefixes, fillvalue=missing)):
+        if text is missing or prefix is missing:
+            fewer, more = ("texts", "prefixes") if text is missing else ("prefixes", "texts")
+            raise InputError(f"target_prefix should be one str, or one for each text: {count} {fewer}, but more {more}")
+        yield text, prefix
+
+
+@dataclass(frozen=True)
+class TokenTranslation:
+    """The translation of one source: hypotheses by rank, best first.
+
+    source             its tokens, without added special ones, cut to max_input_length
+    hypotheses         the tokens of each, with the end token only if return_end_token is set
+    scores             (log-probability - length * word_penalty) / length ** length_penalty, and the coverage penalty
+    log_probabilities  each the sum over ``lengths`` tokens, the end token counted; a target prefix counts 0
+    attention          if asked for: of each hypothesis, float32 [its tokens, source tokens]
+    """
+
+    source: list[str]
+    hypotheses: list[list[str]]
+    scores: list[float]
+    log_probabilities: list[float]
+    lengths: list[int]
+    attention: list[np.ndarray] | None = None
+
+    @property
+    def tokens(self) -> list[str]:
+        """The best hypothesis."""
+        return self.hypotheses[0]
+
+
+@dataclass(frozen=True)
+class Translation:
+    """A text's translation with its alternatives and scores: what ``translate(..., details=True)`` returns.
+
+    text        the best hypothesis
+    hypotheses  the texts by rank, best first; perhaps fewer than asked for if the length limit ended the search
+    scores      of each, as in TokenTranslation, over all parts; 0 if nothing was translated. Of a text in one part it
+                is the part's score
+    parts       the lines, sentences or pieces that were translated one by one, with tokens and attention
+    """
+
+    text: str
+    hypotheses: list[str]
+    scores: list[float]
+    parts: list[TokenTranslation]
+
+
+@dataclass(frozen=True)
+class Score:
+    """Forced decoding of one target: its tokens, the end token last, and the log-probability of each (float32)."""
+
+    tokens: list[str]
+    log_probs: np.ndarray
+
+
+@dataclass(frozen=True)
+class ExecutionStats:
+    """The work of ``translate_file``, by CTranslate2's names: tokens of the best hypotheses, lines, milliseconds."""
+
+    num_tokens: int
+    num_examples: int
+    total_time_in_ms: float
+
+
+class Presentation:
+    """Presents one model's results; ``max_positions`` is its decoder's limit, 0 for none."""
+
+    def __init__(self, tokenizer: TranslationTokenizer, max_positions: int):
+        self._tokenizer = tokenizer
+        self._max_positions = max_positions
+
+    def join(self, lines: list[Line], translated: list[list[TokenTranslation]], rank: int) -> str:
+        texts = []
+        for line, parts in zip(lines, translated):
+            sentences = [self._tokenizer.join(part.hypotheses[rank]) for part in parts]
+            texts.append((self._tokenizer.join_sentences(sentences) if sentences else line.untranslated) + line.end)
+        return "".join(texts)
+
+    def detail(
+        self, lines: list[Line], translated: list[list[TokenTranslation]], options: DecodingOptions
+    ) -> Translation:
+        parts = list(chain.from_iterable(translated))
+        ranks = range(min((len(part.hypotheses) for part in parts), default=options.num_hypotheses))
+        hypotheses = [self.join(lines, translated, rank) for rank in ranks]
+        if len(parts) == 1:
+            scores = parts[0].scores
+        else:
+            scores = [_total_score(parts, rank, options) for rank in ranks]
+        return Translation(hypotheses[0], hypotheses, scores, parts)
+
+    def tokens(self, source: list[str], hypotheses: list[Hypothesis], options: DecodingOptions) -> TokenTranslation:
+        first, forced = int(self._tokenizer.text.add_source_bos), self._tokenizer.forced
+        attention = [
+            np.ascontiguousarray(h.attention_TS[forced:, first : first + len(source)])
+            for h in hypotheses
+            if h.attention_TS is not None
+        ]
+        tokens = [self._tokenizer.target_surfaces(hypothesis.tokens[forced:]) for hypothesis in hypotheses]
+        if options.replace_unknowns:
+            unknown = self._tokenizer.text.unk_token
+            for surfaces, attention_TS in zip(tokens, attention):
+                for t, surface in enumerate(surfaces):
+                    if surface == unknown:
+                        surfaces[t] = source[int(attention_TS[t].argmax())]
+        return TokenTranslation(
+            source,
+            tokens,
+            [hypothesis.score for hypothesis in hypotheses],
+            [hypothesis.log_probability for hypothesis in hypotheses],
+            [hypothesis.length for hypothesis in hypotheses],
+            attention if options.return_attention else None,
+        )
+
+    def empty(self, source: list[str], start: list[int], options: DecodingOptions) -> TokenTranslation:
+        """The translation of an empty source: the target prefix alone."""
+        count = options.num_hypotheses
+        last = 1 + options.limit(0, self._max_positions)
+        tokens = self._tokenizer.target_surfaces(start[1 + self._tokenizer.forced : last])
+        attention = [np.zeros((len(tokens), len(source)), np.float32)] * count if options.return_attention else None
+        return TokenTranslation(source, [tokens] * count, [0.0] * count, [0.0] * count, [0] * count, attention)
+
+
+def _total_score(parts: list[TokenTranslation], rank: int, options: DecodingOptions) -> float:
+    length = sum(part.lengths[rank] for part in parts)
+    log_probability = sum(part.log_probabilities[rank] for part in parts)
+    return normalized(log_probability, length, options.length_penalty, options.word_penalty)
+
+
+def write_translations(
+    results: Iterable[Translation], path: str | os.PathLike[str], with_scores: bool, count: int
+) -> tuple[int, int]:
+    """Write each hypothesis on a line; returns (tokens of the best hypotheses, translations).
+
+    with_scores  put the score and `` ||| `` before it
+    Each translation has ``count`` lines, empty ones where it has fewer hypotheses.
+    """
+    tokens = examples = 0
+    with open_file(path) as output:
+        for result in results:
+            examples += 1
+            for text, score in zip(result.hypotheses, result.scores):
+                line = f"{score:g} ||| {one_line(text)}\n" if with_scores else f"{one_line(text)}\n"
+                output.write(line.encode("utf-8", "surrogatepass"))
+            output.write(b"\n" * (count - len(result.hypotheses)))
+            tokens += sum(len(part.tokens) for part in result.parts)
+    return tokens, examples

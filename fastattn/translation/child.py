@@ -1,0 +1,43 @@
+"""What a worker process of a Translator does; it loads this module by its name."""
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from typing import Any
+
+from fastattn.decoding.options import DecodingOptions
+from fastattn.errors import FastattnError
+from fastattn.processes.messages import may_return
+from fastattn.text.translation import Document
+from fastattn.translation.calls import Score, TextCall, TokenTranslation, Translation
+from fastattn.translation.translator import Translator
+
+may_return(Score, TokenTranslation, Translation)
+
+
+def serve(path: str, precision: str, device: str, threads: int) -> dict[str, Callable[..., Future]]:
+    """What a process does, see ``child.main``."""
+    translator = Translator(path, precision, threads, 1, device)
+    pipeline, scheduler = translator._pipeline, translator._service.scheduler()
+
+    def read(text: str, prefix: str | None, call: TextCall) -> Document | FastattnError:
+        try:
+            return pipeline.read_text(text, prefix, call)
+        except FastattnError as error:
+            return error
+
+    def texts(
+        caller: int, texts: list[str], prefixes: list[str | None], split: str, plain: dict[str, Any], details: bool
+    ) -> Future:
+        call = TextCall(split, DecodingOptions(**plain), details)
+        documents = [read(text, prefix, call) for text, prefix in zip(texts, prefixes)]
+        return scheduler.submit(partial(pipeline.plan, documents, call), caller)
+
+    def tokens(caller: int, sources: list[list[str]], prefixes: list[list[str]], plain: dict[str, Any]) -> Future:
+        plan = partial(pipeline.plan_parts, sources, prefixes, DecodingOptions(**plain))
+        return scheduler.submit(plan, caller)
+
+    def scores(caller: int, sources: list[list[str]], targets: list[list[str]]) -> Future:
+        return scheduler.submit(partial(pipeline.plan_scores, sources, targets), caller)
+
+    return {"texts": texts, "tokens": tokens, "scores": scores}

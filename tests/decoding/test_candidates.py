@@ -1,0 +1,321 @@
+"""The choice of tokens: samples follow the exact distribution, and each sentence chooses from its own list."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fastattn import Translator
+from fastattn.decoding.candidates import allowed_ids, draw, sentence_key, uniform
+from fastattn.models.decoder import EncoderDecoder
+from fastattn.models.kinds import build_model
+from fastattn.ops import cpu as operations
+from fastattn.ops import reference
+from fastattn.spec.checkpoint import Shortlist
+from tests.decoding.searching import little_room, plain, score, search
+from tests.models.tiny_models import (
+    END,
+    START,
+    UNK,
+    next_log_probs,
+    random_checkpoint,
+    random_model,
+    random_sources,
+    steady_ops,
+)
+
+SAMPLES = 3000
+
+
+def _decode(model, sources, threads=1, prefix=(), **options):
+    return search(model, sources, [prefix] * len(sources), threads, beam_size=1, **options)
+
+
+def _improbable(counts, probabilities):
+    """Whether chi-square says p < 0.001 (Wilson and Hilferty's approximation); bins expecting under 5 are joined."""
+    expected = np.asarray(probabilities) * np.sum(counts)
+    assert not np.any(np.asarray(counts)[expected == 0]), "what cannot be was drawn"
+    rare = expected < 5
+    counts = np.append(np.asarray(counts)[~rare], np.sum(np.asarray(counts)[rare]))
+    expected = np.append(expected[~rare], expected[rare].sum())
+    counts, expected = counts[expected > 0], expected[expected > 0]
+    statistic = ((counts - expected) ** 2 / expected).sum()
+    freedom = len(expected) - 1
+    return statistic > freedom * (1 - 2 / (9 * freedom) + 3.09 * np.sqrt(2 / (9 * freedom))) ** 3
+
+
+def _exact(log_probs_V, top_k=0, top_p=1.0, temperature=1.0):
+    """The distribution that options leave, in the plainest way."""
+    order = sorted(range(len(log_probs_V)), key=lambda v: -log_probs_V[v])[: top_k or None]
+    weights = {v: np.exp(log_probs_V[v] / temperature) for v in order if np.isfinite(log_probs_V[v])}
+    total, before, kept = sum(weights.values()), 0.0, {}
+    for v, weight in weights.items():
+        if before < top_p * total:
+            kept[v] = weight
+        before += weight
+    probabilities = np.zeros(len(log_probs_V))
+    probabilities[list(kept)] = np.array(list(kept.values())) / sum(kept.values())
+    return probabilities
+
+
+def test_the_statistic_tells_two_distributions_apart():
+    rng = np.random.default_rng(1)
+    even, odd = np.full(10, 0.1), np.array([0.13, 0.07] * 5)
+    assert not _improbable(rng.multinomial(SAMPLES, even), even)
+    assert _improbable(rng.multinomial(SAMPLES, odd), even)
+
+
+CHOICES = [(0, 1.0, 1.0), (5, 1.0, 1.0), (0, 0.7, 1.0), (8, 0.8, 1.6), (0, 1.0, 0.6), (19, 0.95, 1.0)]
+
+
+@pytest.mark.parametrize(("top_k", "top_p", "temperature"), CHOICES)
+def test_first_tokens_follow_the_distribution(top_k, top_p, temperature):
+    model = random_model(seed=41, ops=operations, sharpness=2.0)
+    options = {"sampling_topk": top_k, "sampling_topp": top_p, "sampling_temperature": temperature}
+    (source,) = random_sources(1, seed=42)
+    (hypotheses,) = _decode(
+        model, [source], num_hypotheses=SAMPLES, max_decoding_length=1, disable_unk=True, seed=43, **options
+    )
+    log_probs_V = next_log_probs(random_model(seed=41, dtype=np.float64, sharpness=2.0), source, [START], [UNK, END])
+    counts = np.bincount([h.tokens[0] for h in hypotheses], minlength=19)
+    assert not _improbable(counts, _exact(log_probs_V, top_k, top_p, temperature))
+    if top_p < 1 or temperature != 1 or 0 < top_k < 19:
+        restricted = np.flatnonzero(counts)
+        plain = np.exp(log_probs_V[restricted]) / np.exp(log_probs_V[restricted]).sum()
+        assert len(restricted) < 17 or _improbable(counts[restricted], plain), "the option changes nothing"
+    scores = [h.score for h in hypotheses]
+    assert scores == sorted(scores, reverse=True)
+    np.testing.assert_allclose(scores, [log_probs_V[h.tokens[0]] for h in hypotheses], rtol=1e-4, atol=1e-5)
+
+
+def test_sequences_follow_the_distribution():
+    """Three tokens, so that the draws of one sample may not depend on one another; with a rule that looks back."""
+    model = random_model(seed=44, ops=operations, sharpness=2.0)
+    exact_model = random_model(seed=44, dtype=np.float64, sharpness=2.0)
+    (source,) = random_sources(1, seed=45)
+    options = {"sampling_topk": 4, "no_repeat_ngram_size": 1, "min_decoding_length": 3, "max_decoding_length": 3}
+    (hypotheses,) = _decode(model, [source], num_hypotheses=SAMPLES, seed=46, **options)
+    probabilities = {}
+    first_V = _exact(next_log_probs(exact_model, source, [START], [END]), 4)
+    for a in np.flatnonzero(first_V):
+        second_V = _exact(next_log_probs(exact_model, source, [START, a], [END, a]), 4)
+        for b in np.flatnonzero(second_V):
+            third_V = _exact(next_log_probs(exact_model, source, [START, a, b], [END, a, b]), 4)
+            for c in np.flatnonzero(third_V):
+                probabilities[a, b, c] = first_V[a] * second_V[b] * third_V[c]
+    counts = dict.fromkeys(probabilities, 0)
+    for hypothesis in hypotheses:
+        counts[tuple(hypothesis.tokens)] += 1  # a KeyError: what cannot be was drawn
+    assert sum(probabilities.values()) == pytest.approx(1)
+    assert not _improbable(list(counts.values()), list(probabilities.values()))
+
+
+def test_samples_repeat_from_their_seed_in_any_company(monkeypatch):
+    model = random_model(seed=47, ops=steady_ops, sharpness=2.0)
+    sources = random_sources(8, seed=48)
+    for top_k in (0, 6):
+        options = {"sampling_topk": top_k, "num_hypotheses": 3, "max_decoding_length": 7}
+        alone = [_decode(model, [source], seed=49, **options)[0] for source in sources]
+        with monkeypatch.context() as patch:
+            little_room(patch, 4, SENTENCES_A_THREAD=1)
+            together = _decode(model, sources[::-1], threads=3, seed=49, **options)[::-1]
+        for one, other in zip(alone, together, strict=True):
+            assert [(h.tokens.tolist(), h.score) for h in one] == [(h.tokens.tolist(), h.score) for h in other]
+        other_seed = _decode(model, sources, seed=50, **options)
+        assert [h.tokens.tolist() for h in alone[0]] != [h.tokens.tolist() for h in other_seed[0]]
+        assert len({tuple(h.tokens) for h in alone[0]}) > 1, "each sample has its own draws"
+
+
+def test_without_a_seed_each_call_draws_anew():
+    model, sources = random_model(seed=47, sharpness=2.0), random_sources(3, seed=48)
+    options = {"sampling_topk": 0, "num_hypotheses": 4, "min_decoding_length": 8, "max_decoding_length": 8}
+    one, other = (_decode(model, sources, **options) for _ in range(2))
+    assert [h.tokens.tolist() for h in one[0]] != [h.tokens.tolist() for h in other[0]]
+
+
+def test_without_a_seed_equal_sentences_draw_apart():
+    model, (source,) = random_model(seed=47, sharpness=2.0), random_sources(1, seed=48)
+    long = {"sampling_topk": 0, "min_decoding_length": 8, "max_decoding_length": 8}
+    for options in ({}, {"num_hypotheses": 2}, {"return_alternatives": True, "num_hypotheses": 2}):
+        results = _decode(model, [source] * 5, **long, **options)
+        drawn = {tuple(tuple(h.tokens.tolist()) for h in hypotheses) for hypotheses in results}
+        assert len(drawn) == 5, options
+        seeded = _decode(model, [source] * 5, seed=3, **long, **options)
+        assert len({tuple(tuple(h.tokens.tolist()) for h in hypotheses) for hypotheses in seeded}) == 1
+    assert sentence_key(source, [START], 1) != sentence_key(source, [START]) == sentence_key(source, [START], 0)
+
+
+def test_the_coldest_sample_is_greedy_search():
+    model, sources = random_model(seed=47), random_sources(4, seed=48)
+    greedy = [h.tokens.tolist() for (h,) in _decode(model, sources, max_decoding_length=6)]
+    for options in ({"sampling_temperature": 0.0}, {"sampling_temperature": 1e-6}, {"sampling_topp": 1e-9}):
+        sampled = _decode(model, sources, max_decoding_length=6, sampling_topk=5, seed=1, **options)
+        assert [h.tokens.tolist() for (h,) in sampled] == greedy
+    copies = _decode(model, sources, max_decoding_length=6, sampling_topk=5, sampling_temperature=0, num_hypotheses=3)
+    assert [[h.tokens.tolist() for h in hypotheses] for hypotheses in copies] == [[tokens] * 3 for tokens in greedy]
+
+
+def test_samples_stream_by_their_number():
+    seen = []
+    results = _decode(
+        random_model(seed=47, sharpness=2.0),
+        random_sources(3, seed=48),
+        prefix=[4],
+        sampling_topk=0,
+        num_hypotheses=2,
+        max_decoding_length=5,
+        seed=2,
+        callback=seen.append,
+    )
+    for b, hypotheses in enumerate(results):
+        streamed = [
+            [step.token_id for step in seen if (step.sentence, step.hypothesis) == (b, number)] for number in range(2)
+        ]
+        streamed = [[token for token in tokens if token != END] for tokens in streamed]
+        assert sorted(streamed) == sorted(h.tokens.tolist() for h in hypotheses)
+
+
+def test_uniform_numbers_are_uniform_and_apart():
+    keys = np.array([sentence_key(np.array([i], np.int32), [START]) for i in range(50)], np.uint64)
+    same = np.zeros(50, np.uint64)
+    table = [
+        uniform(seed, keys, same + np.uint64(h), same + np.uint64(t))
+        for seed in (0, 1)
+        for h in (0, 1)
+        for t in range(30)
+    ]
+    numbers = np.concatenate(table)
+    assert len(np.unique(numbers)) == len(numbers) and 0 <= numbers.min() and numbers.max() < 1
+    assert not _improbable(np.bincount((numbers * 50).astype(int), minlength=50), np.full(50, 0.02))
+    pairs = (numbers[:-1] * 8).astype(int) * 8 + (numbers[1:] * 8).astype(int)
+    assert not _improbable(np.bincount(pairs, minlength=64), np.full(64, 1 / 64))
+    assert sentence_key(np.array([1, 2]), [3]) != sentence_key(np.array([1]), [2, 3])
+    assert sentence_key(np.array([1, 2]), [3, 4]) != sentence_key(np.array([1, 2]), [3, 5])
+
+
+def test_draws_at_the_ends_of_the_interval():
+    row = np.array([[-1.0, -2.0, -np.inf, -3.0, -np.inf]], np.float32)
+    assert draw(row, np.array([0.0]), 1.0, 1.0) == 0
+    assert draw(row, np.array([np.nextafter(1, 0)]), 1.0, 1.0) == 3
+    assert draw(row, np.array([np.nextafter(1, 0)]), 1.0, 0.7) == 1
+    assert draw(np.full((1, 3), -np.inf), np.array([0.5]), 1.0, 1.0) == 0
+
+
+WORDS = 60
+
+
+def listed(lists, always=(3, 4), copied=False) -> Shortlist:
+    starts = np.cumsum([0, *map(len, lists)]).astype(np.int32)
+    return Shortlist(np.array(always, np.int32), starts, np.array(sum(map(list, lists), []), np.int32), copied)
+
+
+def random_shortlist(seed=0, vocabulary=WORDS) -> Shortlist:
+    """Each word adds up to five."""
+    rng = np.random.default_rng(seed)
+    return listed([rng.integers(3, vocabulary, rng.integers(0, 6)) for _ in range(vocabulary)])
+
+
+LISTS = st.lists(st.lists(st.integers(0, 9), max_size=4), min_size=10, max_size=10)
+
+
+@settings(deadline=None)
+@given(LISTS, st.lists(st.integers(0, 9), max_size=3), st.booleans(), st.lists(st.integers(0, 9), max_size=6))
+def test_a_sentences_list(lists, always, copied, source):
+    found = allowed_ids(listed(lists, always, copied), np.array(source, np.int32), [END])
+    expected = {END, *always, *(source if copied else ()), *(word for s in source for word in lists[s])}
+    assert found.tolist() == sorted(expected) and found.dtype == np.int32
+
+
+def build(ops=reference, precision="float32", shortlist=True, seed=0, **changes) -> EncoderDecoder:
+    checkpoint = random_checkpoint(seed, vocabulary=WORDS, sharpness=2.0, **changes)
+    if shortlist:
+        checkpoint = replace(checkpoint, shortlist=random_shortlist(seed))
+    return build_model(checkpoint, ops, precision)
+
+
+def run(model, sources, prefixes=None, threads=1, **options):
+    return search(model, sources, prefixes, threads, **{"max_decoding_length": 12} | options)
+
+
+OPTIONS = {
+    "greedy": {"beam_size": 1},
+    "beam": {"beam_size": 4, "num_hypotheses": 4},
+    "wider than the list": {"beam_size": 12, "num_hypotheses": 3},
+    "repetition": {"repetition_penalty": 1.9, "no_repeat_ngram_size": 2},
+    "sequences": {"suppress_sequences": [[3], [4, 5], [7]], "disable_unk": True},
+    "coverage": {"coverage_penalty": 0.4, "length_penalty": 0.3},
+    "alternatives": {"return_alternatives": True, "num_hypotheses": 5},
+    "few sampled": {"beam_size": 1, "sampling_topk": 8, "num_hypotheses": 3, "seed": 4},
+    "all sampled": {"beam_size": 1, "sampling_topk": 0, "sampling_topp": 0.9, "num_hypotheses": 3, "seed": 4},
+    "prefix": {"prefixes": [[9, 50], [], [51, 52, 53], [3], [11]] * 2},
+    "biased": {"prefix_bias_beta": 0.3, "prefixes": [[9, 50], [], [51, 52, 53], [3], [11]] * 2},
+}
+
+
+@pytest.mark.parametrize("ops", [reference, operations], ids=["reference", "kernels"])
+@pytest.mark.parametrize("name", OPTIONS)
+def test_every_option_acts_as_if_all_other_words_were_ruled_out(name, ops):
+    options = dict(OPTIONS[name])
+    model, whole, sources = build(ops), build(ops, shortlist=False), random_sources(10, 1, size=WORDS)
+    prefixes = options.pop("prefixes", [[]] * len(sources))
+    sizes = set()
+    for source, prefix in zip(sources, prefixes):
+        ids = allowed_ids(random_shortlist(), source, [END])
+        sizes.add(len(ids))
+        others = [[word] for word in range(WORDS) if word not in ids]
+        ruled_out = options | {"suppress_sequences": [*options.get("suppress_sequences", []), *others]}
+        (found,), (expected,) = run(model, [source], [prefix], **options), run(whole, [source], [prefix], **ruled_out)
+        real = [h for h in expected if h.score > -1e9]  # others only fill their place
+        assert [h.tokens.tolist() for h in found[: len(real)]] == [h.tokens.tolist() for h in real]
+        np.testing.assert_allclose([h.score for h in found[: len(real)]], [h.score for h in real], atol=1e-5)
+        chosen = set(np.concatenate([h.tokens[len(prefix) :] for h in found[: len(real)]]).tolist())
+        assert chosen <= set(ids.tolist()) or options.get("prefix_bias_beta")
+    assert len(sizes) > 3
+
+
+def test_a_list_changes_what_is_chosen():
+    sources = random_sources(10, 1, size=WORDS)
+    assert plain(run(build(), sources)) != plain(run(build(shortlist=False), sources))
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
+@pytest.mark.parametrize(
+    "options", [{"beam_size": 1}, {"beam_size": 3}, {"beam_size": 1, "sampling_topk": 0, "seed": 1}]
+)
+def test_the_same_bits_in_any_company(precision, options):
+    model, sources = build(operations, precision), random_sources(17, 2, size=WORDS)
+    together = plain(run(model, sources, threads=1, **options))
+    assert plain(run(model, sources, threads=2, **options)) == together
+    assert plain(run(model, sources[::-1], threads=1, **options))[::-1] == together
+    alone = [plain(run(model, [source], threads=2, **options))[0] for source in sources]
+    assert alone == together
+
+
+@pytest.mark.parametrize("ops", [reference, operations], ids=["reference", "kernels"])
+def test_all_words_where_the_option_or_the_checkpoint_says_so(ops):
+    sources = random_sources(6, 3, size=WORDS)
+    expected = plain(run(build(ops, shortlist=False), sources))
+    assert plain(run(build(ops), sources, shortlist=False)) == expected
+    assert plain(run(build(ops, shortlist=False), sources, shortlist=True)) == expected
+
+
+def test_scores_are_of_all_words():
+    sources = random_sources(6, 4, size=WORDS)
+    targets = [np.array([START, *source, END], np.int32) for source in sources]
+    for one, other in zip(
+        score(build(), sources, targets), score(build(shortlist=False), sources, targets), strict=True
+    ):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_a_translator_takes_the_checkpoints_list():
+    checkpoint = random_checkpoint(vocabulary=WORDS)
+    shortlist = listed([[]] * WORDS, always=(8, 9), copied=True)
+    translator = Translator.from_checkpoint(replace(checkpoint, shortlist=shortlist))
+    source = [f"▁w{i}" for i in (20, 30, 40)]  # the ids are three more
+    (found,) = translator.translate_tokens([source], beam_size=2, min_decoding_length=3, max_decoding_length=6)
+    assert {*found.hypotheses[0]} <= {*source, "▁w5", "▁w6"} and len(found.hypotheses[0]) >= 3
+    whole = Translator.from_checkpoint(checkpoint).translate_tokens([source], beam_size=2)
+    assert translator.translate_tokens([source], beam_size=2, shortlist=False)[0].hypotheses == whole[0].hypotheses

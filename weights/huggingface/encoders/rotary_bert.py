@@ -1,0 +1,289 @@
+"""Encoders as BERT, but with rotary positions and gates."""
+
+from fastattn.errors import CheckpointError
+from fastattn.spec.architecture import FeedForwardSpec, HeadSpec, LocalSpec, NormSpec, PositionSpec, Rotary, StackSpec
+from fastattn.weights.containers.json_file import JsonObject
+from fastattn.weights.huggingface.encoders.architecture import (
+    MASKED,
+    SEQUENCE,
+    TOKENS,
+    Architecture,
+    HeadSource,
+    activation,
+    count_layers,
+    dense_head,
+    even_heads,
+    fixed,
+    linear_head,
+    local_layers,
+    masked_head,
+    refuse,
+    rotary,
+    tied_output,
+)
+from fastattn.weights.tensor_mapping import TensorSources, sources
+
+# ModernBERT (Warner 2024): rotary positions of two bases, local layers between global ones, gates, norms before.
+
+MODERNBERT_TABLE = {
+    "encoder.embedding.weight": sources("embeddings.tok_embeddings.weight"),
+    "encoder.embedding_norm.*": sources("embeddings.norm.*"),
+    "encoder.layers.#.self_attention.norm.*": sources("layers.#.attn_norm.*"),
+    "encoder.layers.#.self_attention.qkv.*": sources("layers.#.attn.Wqkv.*"),
+    "encoder.layers.#.self_attention.output.*": sources("layers.#.attn.Wo.*"),
+    "encoder.layers.#.feed_forward.norm.*": sources("layers.#.mlp_norm.*"),
+    "encoder.layers.#.feed_forward.inner.*": sources("layers.#.mlp.Wi.*", piece=(0, 2)),
+    "encoder.layers.#.feed_forward.inner_linear.*": sources("layers.#.mlp.Wi.*", piece=(1, 2)),
+    "encoder.layers.#.feed_forward.outer.*": sources("layers.#.mlp.Wo.*"),
+    "encoder.final_norm.*": sources("final_norm.*"),
+}
+
+
+def _modernbert_spec(config: JsonObject) -> StackSpec:
+    layers, attention = count_layers(config), even_heads(config)
+    inner = config.integer("intermediate_size", minimum=1)
+    biases = [config.boolean(name, False) for name in ("attention_bias", "mlp_bias")]
+    if biases[0] != biases[1]:
+        raise CheckpointError(f"{config.where}: attention_bias and mlp_bias should be equal, are {biases}")
+    every = config.integer("global_attn_every_n_layers", 3, minimum=1)
+    window = config.integer("local_attention", 128, minimum=0) // 2
+    width = attention.head_width
+    return StackSpec(
+        layers=layers,
+        width=config.integer("hidden_size", minimum=1),
+        vocabulary=config.integer("vocab_size", minimum=1),
+        attention=attention,
+        feed_forward=FeedForwardSpec(inner, activation(config, "hidden_activation"), gated=True),
+        norms=NormSpec(
+            "layer", config.number("norm_eps", 1e-5), config.boolean("norm_bias", False), embedding=True, first=False
+        ),
+        positions=PositionSpec(
+            "rotary",
+            limit=config.integer("max_position_embeddings", minimum=1),
+            rotary=rotary(config, width, 160_000.0, "full_attention", "global_rope_theta"),
+        ),
+        biases=biases[0],
+        local=LocalSpec(
+            local_layers(config, layers, lambda i: i % every != 0),
+            before=window,
+            after=window,
+            rotary=rotary(config, width, 10_000.0, "sliding_attention", "local_rope_theta"),
+        ),
+    )
+
+
+def _modernbert_head(config: JsonObject, rows: str, outputs: int, bias: bool = True) -> HeadSpec:
+    norms = NormSpec("layer", config.number("norm_eps", 1e-5), config.boolean("norm_bias", False))
+    return HeadSpec(
+        rows,
+        outputs,
+        bias,
+        config.integer("hidden_size", minimum=1),
+        config.boolean("classifier_bias", False),
+        activation(config, "classifier_activation"),
+        norms,
+    )
+
+
+def _modernbert_sequence_head(config: JsonObject, spec: StackSpec, labels: int) -> HeadSpec:
+    pooling = config.string("classifier_pooling", "cls")
+    if pooling not in ("cls", "mean"):
+        raise config.error("classifier_pooling", "'cls' or 'mean'", pooling)
+    return _modernbert_head(config, "first" if pooling == "cls" else "mean", labels)
+
+
+def _modernbert_token_head(config: JsonObject, spec: StackSpec, labels: int) -> HeadSpec:
+    return _modernbert_head(config, "each", labels)
+
+
+def _modernbert_masked_head(config: JsonObject, spec: StackSpec, labels: int) -> HeadSpec:
+    return _modernbert_head(config, "each", spec.vocabulary, config.boolean("decoder_bias", True))
+
+
+def _modernbert_masked_table(config: JsonObject, spec: StackSpec) -> dict[str, TensorSources]:
+    return MODERNBERT_HEAD | tied_output(config, "decoder", "decoder.bias", "embeddings.tok_embeddings")
+
+
+MODERNBERT_HEAD = {
+    "head.inner.*": sources("head.dense.*"),
+    "head.norm.*": sources("head.norm.*"),
+    "head.output.*": sources("classifier.*"),
+}
+MODERNBERT_HEADS = {
+    SEQUENCE: HeadSource(_modernbert_sequence_head, fixed(MODERNBERT_HEAD)),
+    TOKENS: HeadSource(_modernbert_token_head, fixed(MODERNBERT_HEAD)),
+    MASKED: HeadSource(_modernbert_masked_head, _modernbert_masked_table, labelled=False),
+}
+MODERNBERT = Architecture(
+    _modernbert_spec, fixed(MODERNBERT_TABLE), ("model.",), ("head.", "decoder.", "classifier."), heads=MODERNBERT_HEADS
+)
+
+
+# gte v1.5's NewModel, transformers' GTE (Zhang 2024): rotary positions, gates, norms after each sublayer.
+
+GTE_GATES_AND_INNER = "encoder.layer.#.mlp.up_gate_proj.weight"
+GTE_TABLE = {
+    "encoder.embedding.weight": sources("embeddings.word_embeddings.weight"),
+    "encoder.token_types": sources("embeddings.token_type_embeddings.weight"),
+    "encoder.embedding_norm.*": sources("embeddings.LayerNorm.*"),
+    "encoder.layers.#.self_attention.qkv.*": sources("encoder.layer.#.attention.qkv_proj.*"),
+    "encoder.layers.#.self_attention.output.*": sources("encoder.layer.#.attention.o_proj.*"),
+    "encoder.layers.#.self_attention.norm.*": sources("encoder.layer.#.attn_ln.*"),
+    "encoder.layers.#.feed_forward.inner.weight": sources(GTE_GATES_AND_INNER, piece=(1, 2)),
+    "encoder.layers.#.feed_forward.inner_linear.weight": sources(GTE_GATES_AND_INNER, piece=(0, 2)),
+    "encoder.layers.#.feed_forward.inner.bias": sources(None),
+    "encoder.layers.#.feed_forward.inner_linear.bias": sources(None),
+    "encoder.layers.#.feed_forward.outer.*": sources("encoder.layer.#.mlp.down_proj.*"),
+    "encoder.layers.#.feed_forward.norm.*": sources("encoder.layer.#.mlp_ln.*"),
+}
+GTE_IGNORED = ("pooler.", "lm_head.", "classifier.", "rotary_emb.", "embeddings.rotary_emb.")
+
+GTE_HEADS = {
+    SEQUENCE: dense_head("first", "pooler.dense", "classifier", "tanh"),
+    TOKENS: linear_head("each", "classifier"),
+    MASKED: masked_head("lm_head.dense", "lm_head.norm", "lm_head.decoder", act="gelu"),
+}
+
+
+def _gte_spec(config: JsonObject) -> StackSpec:
+    refuse(
+        config,
+        position_embedding_type="rope",
+        layer_norm_type="layer_norm",
+        pack_qkv=True,
+        logn_attention_scale=False,
+        use_rms_norm=False,
+    )
+    attention = even_heads(config)
+    return StackSpec(
+        layers=count_layers(config),
+        width=config.integer("hidden_size", minimum=1),
+        vocabulary=config.integer("vocab_size", minimum=1),
+        attention=attention,
+        feed_forward=FeedForwardSpec(config.integer("intermediate_size", minimum=1), activation(config), gated=True),
+        norms=NormSpec("layer", config.number("layer_norm_eps", 1e-12), before=False, final=False, embedding=True),
+        positions=PositionSpec(
+            "rotary",
+            limit=config.integer("max_position_embeddings", minimum=1),
+            rotary=_gte_rotary(config, attention.head_width),
+        ),
+        token_types=config.integer("type_vocab_size", 1, minimum=0),
+    )
+
+
+def _gte_rotary(config: JsonObject, width: int) -> Rotary:
+    scaling = config.nested("rope_scaling")
+    if scaling.string("type", "default") != "ntk":
+        default = 160_000.0 if config.string("model_type") == "gte" else 10_000.0
+        return rotary(config, width, default)
+    refuse(scaling, mixed_b=None)
+    # Its authors' NTK scaling: a base so many times as large, all angles smaller by a root of the factor.
+    factor = scaling.number("factor")
+    if factor <= 0:
+        raise scaling.error("factor", "above zero", factor)
+    base = config.number("rope_theta", 10_000.0)
+    return Rotary(width, base * factor, interleaved=False, scale=factor ** (2 / width))
+
+
+GTE = Architecture(_gte_spec, fixed(GTE_TABLE), ("new.", "gte."), GTE_IGNORED, heads=GTE_HEADS)
+
+
+# NomicBERT (Nussbaum 2024): rotary positions, token types, gates, norms after each sublayer, no biases but theirs.
+
+NOMIC_TABLE = {
+    "encoder.embedding.weight": sources("embeddings.word_embeddings.weight"),
+    "encoder.token_types": sources("embeddings.token_type_embeddings.weight"),
+    "encoder.embedding_norm.*": sources("emb_ln.*"),
+    "encoder.layers.#.self_attention.qkv.*": sources("encoder.layers.#.attn.Wqkv.*"),
+    "encoder.layers.#.self_attention.output.*": sources("encoder.layers.#.attn.out_proj.*"),
+    "encoder.layers.#.self_attention.norm.*": sources("encoder.layers.#.norm1.*"),
+    "encoder.layers.#.feed_forward.inner.*": sources("encoder.layers.#.mlp.fc12.*"),
+    "encoder.layers.#.feed_forward.inner_linear.*": sources("encoder.layers.#.mlp.fc11.*"),
+    "encoder.layers.#.feed_forward.outer.*": sources("encoder.layers.#.mlp.fc2.*"),
+    "encoder.layers.#.feed_forward.norm.*": sources("encoder.layers.#.norm2.*"),
+}
+NOMIC_IGNORED = ("pooler.", "cls.", "classifier.", "lm_head.")
+# Its first files name their settings after GPT-2; each has a form that transformers gave it since.
+NOMIC_GATES = {"swiglu": "silu", "geglu": "gelu"}
+
+NOMIC_TRANSFORM = "cls.predictions.transform"
+NOMIC_HEADS = {
+    SEQUENCE: dense_head("first", "pooler.dense", "classifier", "tanh"),
+    TOKENS: linear_head("each", "classifier"),
+    MASKED: masked_head(
+        f"{NOMIC_TRANSFORM}.dense",
+        f"{NOMIC_TRANSFORM}.layer_norm",
+        "cls.predictions.decoder",
+        "cls.predictions.bias",
+    ),
+}
+
+
+def _nomic_spec(config: JsonObject) -> StackSpec:
+    return _nomic_first_spec(config) if config.has("n_embd") else _nomic_current_spec(config)
+
+
+def _nomic_current_spec(config: JsonObject) -> StackSpec:
+    attention = even_heads(config)
+    return _nomic_stack(
+        config,
+        ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size"),
+        activation(config, default="silu"),
+        config.number("layer_norm_eps", 1e-12),
+        rotary(config, attention.head_width, 1000.0),
+        config.integer("max_position_embeddings", 2048, minimum=1),
+    )
+
+
+def _nomic_first_spec(config: JsonObject) -> StackSpec:
+    refuse(
+        config,
+        prenorm=False,
+        parallel_block=False,
+        causal=False,
+        use_rms_norm=False,
+        qkv_proj_bias=False,
+        mlp_fc1_bias=False,
+        mlp_fc2_bias=False,
+        rotary_emb_fraction=1.0,
+        rotary_emb_interleaved=False,
+        rotary_emb_scale_base=None,
+        scale_attn_by_inverse_layer_idx=False,
+        scale_attn_weights=True,
+        moe_every_n_layers=0,
+    )
+    gate = config.choice("activation_function", NOMIC_GATES, "swiglu")
+    attention = even_heads(config, "n_embd", "n_head")
+    base = config.number("rotary_emb_base", 10_000.0)
+    limit = config.integer("n_positions", 2048, minimum=1)
+    if config.has("rotary_scaling_factor"):  # beyond this length, the base would change with the text's length
+        limit = min(limit, config.integer("max_trained_positions", 2048, minimum=1))
+    return _nomic_stack(
+        config,
+        ("n_layer", "n_embd", "n_head", "n_inner"),
+        "swish" if gate == "swiglu" else "gelu",
+        config.number("layer_norm_epsilon", 1e-12),
+        Rotary(attention.head_width, base, interleaved=False),
+        limit,
+    )
+
+
+def _nomic_stack(
+    config: JsonObject, names: tuple[str, str, str, str], gate: str, epsilon: float, turned: Rotary, limit: int
+) -> StackSpec:
+    """``names`` of the numbers of layers, of columns, of heads and of the inner columns."""
+    layers, width, heads, inner = names
+    return StackSpec(
+        layers=count_layers(config, layers),
+        width=config.integer(width, minimum=1),
+        vocabulary=config.integer("vocab_size", minimum=1),
+        attention=even_heads(config, width, heads),
+        feed_forward=FeedForwardSpec(config.integer(inner, minimum=1), gate, gated=True),
+        norms=NormSpec("layer", epsilon, before=False, final=False, embedding=True),
+        positions=PositionSpec("rotary", limit=limit, rotary=turned),
+        token_types=config.integer("type_vocab_size", 2, minimum=0),
+        biases=False,
+    )
+
+
+NOMIC = Architecture(_nomic_spec, fixed(NOMIC_TABLE), ("nomic_bert.", "bert."), NOMIC_IGNORED, heads=NOMIC_HEADS)
