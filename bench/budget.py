@@ -111,7 +111,7 @@ class Budget:
 
     def run(self, call: Callable[[], object]) -> float:
         """The seconds of a call, whose parts are then in ``spent``, from the most expensive on."""
-        from fastattn.runtime.clock import kernel_seconds
+        from bench.kernel_clock import kernel_seconds
 
         self.spent.clear()
         with kernel_seconds() as self.kernels:

@@ -112,7 +112,7 @@ class Model:
 
 def measure(name: str, precision: str, mode: str, size: str, data: Path | None) -> Row:
     """One thread's work at a sentence."""
-    from fastattn.runtime.clock import kernel_seconds
+    from bench.kernel_clock import kernel_seconds
 
     texts = sentences(MODELS[name], COUNTS[size][mode == "one"], data)
     model = Model(name, precision)

@@ -7,21 +7,23 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fastattn.cli.command import Command, Group, Option, with_options
 from fastattn.cli.interrupt import last_words
-from fastattn.cli.loading import loading
 from fastattn.cli.options import (
     TEXT,
+    Command,
+    Group,
+    Option,
     given,
+    loading,
     located,
     located_encoder,
     located_name,
     model_option,
     name_between,
     precision_option,
+    with_options,
 )
-from fastattn.cli.printing import say
-from fastattn.cli.progress import Progress, duration
+from fastattn.cli.printing import Progress, duration, say
 from fastattn.cli.search_options import as_typed, search_options, split_option
 from fastattn.cli.vector_options import calibration_vectors, chosen_vectors, vector_options
 from fastattn.cli.watched import watched

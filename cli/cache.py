@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fastattn.cli.command import Group
+from fastattn.cli.options import Group
 from fastattn.cli.printing import say
 from fastattn.errors import FastattnError
 from fastattn.printable import json_line

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from fastattn.cli.lines import InputLine, open_lines
+from fastattn.cli.lines import InputLine, open_lines, open_output
 from fastattn.cli.options import (
     input_option,
     model_option,
@@ -16,9 +16,7 @@ from fastattn.cli.options import (
     precision_option,
     threads_option,
 )
-from fastattn.cli.output import open_output
-from fastattn.cli.printing import quoted
-from fastattn.cli.progress import Progress, pace
+from fastattn.cli.printing import Progress, pace, quoted
 from fastattn.printable import json_decimals, printable
 
 WINDOW = 1024  # lines that are classified together at most, in batches of similar lengths

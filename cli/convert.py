@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fastattn.cli.options import located
-from fastattn.cli.printing import say
-from fastattn.cli.progress import Compiling, Progress
+from fastattn.cli.printing import Compiling, Progress, say
 from fastattn.system.files import open_folder
 
 if TYPE_CHECKING:

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fastattn.cli.arrays import FORMATS
-from fastattn.cli.lengths import Lengths
-from fastattn.cli.lines import InputLine, InputLines, open_lines
+from fastattn.cli.lines import InputLine, InputLines, open_lines, open_output
 from fastattn.cli.options import (
     input_option,
     model_option,
@@ -21,10 +19,8 @@ from fastattn.cli.options import (
     threads_option,
     verbose_option,
 )
-from fastattn.cli.output import open_output
-from fastattn.cli.printing import quoted, say
-from fastattn.cli.progress import Progress, pace, report
-from fastattn.cli.vector_options import calibration_vectors, chosen_vectors, vector_options
+from fastattn.cli.printing import Progress, pace, quoted, report, say
+from fastattn.cli.vector_options import FORMATS, Lengths, calibration_vectors, chosen_vectors, vector_options
 from fastattn.errors import InputError
 from fastattn.printable import decimals, json_decimals
 from fastattn.system.files import OutputFile

@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from fastattn._version import VERSION
-from fastattn.cli.command import Group
+from fastattn.cli.options import Group
 from fastattn.cli.printing import say, say_traceback
 from fastattn.errors import FastattnError
 from fastattn.system.option_names import MODEL, SEARCH, TEXTS

@@ -1,12 +1,13 @@
-"""Lines of text from arguments, a file or standard input: UTF-8 whatever the locale says."""
+"""Lines of text from arguments, a file, standard input or a pipe, UTF-8 whatever the locale says; where results go."""
 
 import contextlib
 import os
 import stat
 import sys
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import click
 
@@ -14,7 +15,7 @@ from fastattn.cli.printing import say
 from fastattn.errors import FastattnError, InputError, LineError
 from fastattn.printable import counted
 from fastattn.system import files
-from fastattn.system.files import as_text, open_bytes, raw_lines
+from fastattn.system.files import OutputFile, as_text, open_bytes, open_file, raw_lines
 from fastattn.system.records import dataclass
 
 
@@ -132,8 +133,6 @@ def _read(file: BinaryIO, name: str) -> Iterator[bytes | None]:
     """The lines of a file; for pipes and the like also None at pauses."""
     with contextlib.suppress(OSError, ValueError):  # no file of the system's
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            from fastattn.cli.arriving import arriving_lines, open_source  # not for texts given as arguments
-
             return arriving_lines(open_source(file), name)
     return raw_lines(file, name)
 
@@ -156,3 +155,127 @@ def _standard_input() -> BinaryIO:
     if sys.stdin is None:
         raise InputError("standard input is closed; give texts or --input FILE")
     return sys.stdin.buffer
+
+
+# A sender who waits for each answer sends no more until it comes: the lines read so far must be answered at once. A
+# sender who is faster than the work is read without a pause.
+PART = 1 << 16  # bytes: what a pipe holds on Linux
+PARTS_AHEAD = 16  # of a thread that reads
+
+
+class Polled:
+    """Bytes in parts, of a file descriptor that can be polled."""
+
+    def __init__(self, file: BinaryIO):
+        import selectors  # not for texts given as arguments
+
+        self._raw: Any = getattr(file, "raw", file)
+        self._selector = getattr(selectors, "PollSelector", selectors.SelectSelector)()
+        self._selector.register(file, selectors.EVENT_READ)
+
+    def is_ready(self) -> bool:
+        """Whether ``read`` would not have to wait: there are bytes, or the end."""
+        return bool(self._selector.select(0))
+
+    def read(self) -> bytes:
+        """The bytes that are ready, or the next ones; b"" at the end."""
+        part = None
+        while part is None:  # of a descriptor that is set not to block
+            self._selector.select()
+            part = self._raw.read(PART)
+        return part
+
+
+class Threaded:
+    """``Polled`` for Windows, where a pipe cannot be polled: a thread reads it."""
+
+    def __init__(self, file: BinaryIO):
+        import queue
+
+        self._raw: Any = getattr(file, "raw", file)  # a lock of the buffer's would hold up the end of the process
+        self._parts: queue.Queue[bytes | OSError] = queue.Queue(PARTS_AHEAD)
+        threading.Thread(target=self._fetch, name="input", daemon=True).start()
+
+    def _fetch(self) -> None:
+        part = b"first"
+        while part:
+            try:
+                part = self._raw.read(PART)
+            except OSError as error:
+                self._parts.put(error)
+                return
+            self._parts.put(part)
+
+    def is_ready(self) -> bool:
+        """Whether the thread has read something."""
+        return not self._parts.empty()
+
+    def read(self) -> bytes:
+        """What the thread has read, or reads next."""
+        part = self._parts.get()
+        if isinstance(part, OSError):
+            raise part
+        return part
+
+
+Source = Polled | Threaded
+
+
+def open_source(file: BinaryIO) -> Source:
+    """The kind of source that the system supports."""
+    return Polled(file) if os.name == "posix" else Threaded(file)
+
+
+def arriving_lines(source: Source, name: str) -> Iterator[bytes | None]:
+    """Yield lines with their ends, and None wherever the next one is not ready.
+
+    A line over LONGEST_LINE is cut, and yielded as soon as it is over. Raises FastattnError where reading fails.
+    """
+    held = bytearray()  # of a line that has not ended
+    dropping = new = False  # the rest of a line too long; lines given out since the last None
+    while part := _next_part(source, name):
+        *ended, begun = part.split(b"\n")
+        for piece in ended:
+            if not dropping:
+                yield bytes(held) + piece + b"\n"
+            held.clear()
+            dropping, new = False, True
+        if not dropping:
+            held += begun
+        if len(held) > files.LONGEST_LINE:
+            yield bytes(held)
+            held.clear()
+            dropping = new = True
+        if new and not source.is_ready():
+            yield None
+            new = False
+    if held:
+        yield bytes(held)
+
+
+def _next_part(source: Source, name: str) -> bytes:
+    try:
+        return source.read()
+    except OSError as error:
+        raise FastattnError(f"cannot read {name}: {error.strerror or error}") from error
+
+
+@contextlib.contextmanager
+def open_output(path: str | None) -> Iterator[OutputFile]:
+    """Standard output (None or "-"), or a sibling of ``path`` that takes its name when the block succeeds.
+
+    Raises InputError or another FastattnError at once when that cannot be written.
+    """
+    if path is None or path == "-":
+        output = OutputFile(_standard_output(), "standard output")
+        yield output
+        output.flush()
+        return
+    with open_file(path) as output:
+        yield output
+
+
+def _standard_output() -> BinaryIO:
+    if sys.stdout is None:
+        raise FastattnError("standard output is closed")
+    return sys.stdout.buffer

@@ -1,8 +1,16 @@
-"""Prints names, paths, texts from checkpoints and reasons to the terminal; results go through ``output``."""
+"""Messages and progress on the terminal; results go through ``lines.open_output``."""
+
+import math
+import time
+from typing import TYPE_CHECKING
 
 import click
 
-from fastattn.printable import printable
+from fastattn.printable import counted, printable
+from fastattn.system.progress import Progress
+
+if TYPE_CHECKING:
+    from fastattn.cli.lines import InputLines
 
 
 def say(text: str = "", err: bool = False) -> None:
@@ -23,3 +31,69 @@ def say_traceback(error: BaseException) -> None:
 
     for line in "".join(traceback.format_exception(error)).rstrip("\n").split("\n"):
         say(line, err=True)
+
+
+class Compiling:
+    """Says once that kernels are being compiled, which takes a while on the first run; on a terminal also which one.
+
+    Says too if they cannot be stored, so that every run will compile them.
+    """
+
+    def __init__(self, progress: Progress):
+        from fastattn.runtime.compiling import cache_fault, on_compile
+
+        self.kernels = 0
+        self._progress = progress
+        self._cache_fault = cache_fault
+        self._told = False
+        on_compile(self._compiles)
+
+    def _compiles(self, kernel: str) -> None:
+        self.kernels += 1
+        if self.kernels == 1:
+            self._progress.clear()
+            say("fastattn: compiling kernels for this machine (once; takes about a minute)…", err=True)
+        fault = self._cache_fault()
+        if fault and not self._told:  # the first message said once
+            self._told = True
+            self._progress.clear()
+            say(f"fastattn: {fault}", err=True)
+        self._progress.show(f"compiling {kernel}", at_once=True)
+
+    def remark(self) -> str:
+        """For a line of timings: how many kernels were compiled meanwhile."""
+        verb = "was" if self.kernels == 1 else "were"
+        return f"; {counted(self.kernels, 'kernel')} {verb} compiled meanwhile" if self.kernels else ""
+
+
+def rate(lines: "InputLines", seconds: float) -> str:
+    """``1,234 lines, 56.7 lines/s, 890 characters/s``: of the lines that are finished."""
+    seconds = max(seconds, 1e-9)
+    done, characters = lines.finished, lines.finished_characters
+    return f"{counted(done, 'line')}, {done / seconds:,.1f} lines/s, {characters / seconds:,.0f} characters/s"
+
+
+def pace(lines: "InputLines", seconds: float) -> str:
+    """``rate``, and ``, 78%, 3 min left`` if the input's size is known."""
+    text = rate(lines, seconds)
+    if lines.size and lines.finished:
+        done = min(1.0, lines.finished_bytes / lines.size)
+        text += f", {math.floor(100 * done)}%"
+        if done < 1:
+            text += f", {duration(seconds / done - seconds)} left"
+    return text
+
+
+def report(lines: "InputLines", start: float, loaded: float, compiling: Compiling) -> None:
+    """Print what was done since the model was loaded, and how long that took, on stderr."""
+    seconds = time.monotonic() - loaded
+    done = f"{rate(lines, seconds)} in {seconds:.2f} s"
+    click.echo(f"{done} (loaded in {loaded - start:.2f} s{compiling.remark()})", err=True)
+
+
+def duration(seconds: float) -> str:
+    """``45 s``, ``3 min``, ``2 h 5 min``: rounded, since it is a guess."""
+    if seconds < 59.5:
+        return f"{max(1, round(seconds))} s"
+    minutes = max(1, round(seconds / 60))
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60:,} h {minutes % 60} min"

@@ -3,8 +3,7 @@
 import click
 
 from fastattn.cli.options import fetched
-from fastattn.cli.printing import say
-from fastattn.cli.progress import Progress
+from fastattn.cli.printing import Progress, say
 
 
 @click.command(

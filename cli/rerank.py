@@ -7,10 +7,9 @@ from typing import Any
 
 import click
 
-from fastattn.cli.lines import open_lines
+from fastattn.cli.lines import open_lines, open_output
 from fastattn.cli.options import TEXT, input_option, model_option, open_model, precision_option, threads_option
-from fastattn.cli.output import open_output
-from fastattn.cli.progress import Progress
+from fastattn.cli.printing import Progress
 from fastattn.system.files import OutputFile
 
 

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fastattn.cli.arrays import open_array
-from fastattn.cli.lines import open_lines
+from fastattn.cli.lines import open_lines, open_output
 from fastattn.cli.options import model_option, open_model, precision_option, threads_option
-from fastattn.cli.output import open_output
-from fastattn.cli.progress import Progress
+from fastattn.cli.printing import Progress
+from fastattn.cli.vector_options import open_array
 from fastattn.errors import InputError
 from fastattn.printable import counted
 from fastattn.system.files import OutputFile, as_text, open_bytes, raw_lines

@@ -5,8 +5,7 @@ from functools import partial
 
 import click
 
-from fastattn.cli.command import Option, with_options
-from fastattn.cli.options import TEXT
+from fastattn.cli.options import TEXT, Option, with_options
 
 _search = partial(click.option, cls=Option, heading="Search options")
 _sampling = partial(click.option, cls=Option, heading="Sampling options")

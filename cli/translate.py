@@ -7,13 +7,13 @@ from typing import Any
 
 import click
 
-from fastattn.cli.command import Command
-from fastattn.cli.lines import InputLine, InputLines, open_lines
-from fastattn.cli.loading import loading
+from fastattn.cli.lines import InputLine, InputLines, open_lines, open_output
 from fastattn.cli.options import (
+    Command,
     announce_default,
     given,
     input_option,
+    loading,
     located,
     located_name,
     model_option,
@@ -25,8 +25,7 @@ from fastattn.cli.options import (
     threads_option,
     verbose_option,
 )
-from fastattn.cli.output import open_output
-from fastattn.cli.progress import Compiling, Progress, pace, report
+from fastattn.cli.printing import Compiling, Progress, pace, report
 from fastattn.cli.search_options import as_typed, search_options, split_option
 from fastattn.errors import FastattnError, InputError
 from fastattn.system.files import OutputFile, one_line

@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fastattn.cli.inspect import machine_facts, model_facts, print_facts
-from fastattn.cli.loading import loading
-from fastattn.cli.options import TEXT, located, precision_option
-from fastattn.cli.printing import say
-from fastattn.cli.progress import Compiling, Progress
+from fastattn.cli.options import TEXT, loading, located, precision_option
+from fastattn.cli.printing import Compiling, Progress, say
 from fastattn.printable import counted
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fastattn.cli.progress import Compiling, Progress
+from fastattn.cli.printing import Compiling, Progress
 from fastattn.errors import FastattnError
 from fastattn.printable import counted
 from fastattn.spec.architecture import (

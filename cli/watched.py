@@ -6,14 +6,14 @@ agents try for a minute after the end of their cluster to tell it of what they l
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
-from pathlib import Path
-
-from fastattn.cli import interrupt
 
 _MARK = "FASTATTN_BATCH"  # in the environment of what the process starts, which children inherit
+_ROUNDS, _PAUSE = 200, 0.05  # seconds
 
 
 @contextlib.contextmanager
@@ -22,11 +22,12 @@ def watched(message: str) -> Iterator[None]:
 
     If that is by neither an exception nor a signal that is handled, ``message`` is printed.
     """
+    from fastattn.cli import interrupt  # not in the process that runs this file
+
     reading, writing = os.pipe()
     mark = os.urandom(16).hex()
     try:
-        watcher = str(Path(__file__).with_name("watcher.py"))
-        command = [sys.executable, "-I", "-S", watcher, message, f"{_MARK}={mark}"]
+        command = [sys.executable, "-I", "-S", __file__, message, f"{_MARK}={mark}"]
         # In a session of its own, so that Ctrl-C is not for it.
         process = subprocess.Popen(command, stdin=reading, stdout=subprocess.DEVNULL, start_new_session=True)
     except OSError:  # no room for one more process: then there is nobody
@@ -53,3 +54,57 @@ def watched(message: str) -> Iterator[None]:
         end(b".")
         os.close(writing)
         process.wait()
+
+
+def _begun(mark: bytes) -> set[int]:
+    """The processes with ``mark`` in their environment, and what descends from them; none where there is no /proc.
+
+    Ray's agents write their titles over their environment, so that their parent alone shows whose they are.
+    """
+    parents: dict[int, int] = {}
+    found: set[int] = set()
+    for name in filter(str.isdigit, os.listdir("/proc") if os.path.isdir("/proc") else ()):
+        with contextlib.suppress(OSError):  # ended meanwhile, or another user's
+            with open(f"/proc/{name}/stat", "rb") as file:
+                parents[int(name)] = int(file.read().rpartition(b")")[2].split()[1])
+            with open(f"/proc/{name}/environ", "rb") as file:
+                if mark in file.read().split(b"\0"):
+                    found.add(int(name))
+    count = 0
+    while count < len(found):
+        count = len(found)
+        found |= {number for number, parent in parents.items() if parent in found}
+    return found
+
+
+def _end_all(mark: bytes, rounds: int) -> None:
+    """End them all, until so many looks in a row found none: one that is being started lacks the mark for a moment."""
+    empty = 0
+    for _ in range(_ROUNDS):
+        left = _begun(mark)
+        for number in left:
+            with contextlib.suppress(OSError):
+                os.kill(number, signal.SIGKILL)
+        empty = 0 if left else empty + 1
+        if empty == rounds:
+            return
+        time.sleep(_PAUSE)
+
+
+def _watch() -> None:
+    """In a process of its own, end what a job has begun and left: MESSAGE NAME=VALUE.
+
+    Standard input is closed when the job's process has ended: with "." behind the block, with "!" by a signal that it
+    handled, with nothing where it was lost, of which MESSAGE tells.
+    """
+    last = part = os.read(0, 64)
+    while part:
+        last, part = part, os.read(0, 64)
+    if not last:
+        os.write(2, os.fsencode(sys.argv[1]) + b"\n")
+    if os.name == "posix":
+        _end_all(os.fsencode(sys.argv[2]), 1 if last == b"." else 20)
+
+
+if __name__ == "__main__":
+    _watch()

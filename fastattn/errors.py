@@ -1,6 +1,9 @@
-"""The errors that fastattn raises on purpose; each message is one line that a user can act on."""
+"""The errors that fastattn raises on purpose, and its warnings; each message is one line that a user can act on."""
 
+import functools
 import operator
+import sys
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -160,3 +163,14 @@ def described(value: Any) -> str:
             return f"a number of about {value.bit_length() * 3 // 10} digits"
         return f"a {type(value).__name__} with a number of thousands of digits"
     return text if len(text) <= 100 else f"{text[:100]}..."
+
+
+def warn(message: str) -> None:
+    """Issue a UserWarning that points at the first caller outside the package."""
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("fastattn."):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, stacklevel=level)
+
+
+warn_once = functools.cache(warn)  # a message a process

@@ -47,7 +47,7 @@ import fastattn.cli, fastattn.encoders.encoder, fastattn.ops.cpu, fastattn.trans
 from fastattn import mechanisms
 from fastattn import array_attention as functional
 from fastattn.cli import warmup
-from fastattn.runtime import clock, handle, scratch, threads
+from fastattn.runtime import arena, handle, threads
 for package in (fastattn.ops.cpu, fastattn.cli, functional, mechanisms):
     for room in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
         if not room.name.endswith("__main__"):

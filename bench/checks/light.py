@@ -12,10 +12,10 @@ from bench.checks.bergamot import MODELS, PEER, folder_of, read_lines, translate
 from bench.checks.compare import THREADS, milliseconds, plural
 from bench.checks.start import command_of, python
 from bench.fx_translate import LIBRARY, FxTranslate
+from bench.kernel_clock import kernel_seconds
 from bench.timing import alternate, once
 from bench.translate_locally import TranslateLocally
 from fastattn import Translator
-from fastattn.runtime.clock import kernel_seconds
 
 WORDS = 22  # of a short sentence
 SENTENCES = 7

@@ -1,13 +1,19 @@
-"""Checks of the arguments of attention; each error is one line with what was expected and what came."""
+"""The arguments of attention: checks, and where queries, keys and values lie in memory, in two layouts or ragged.
+
+Each error is one line with what was expected and what came.
+"""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral, Real
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from fastattn.errors import InputError, conversion, described
+from fastattn.errors import InputError, OutOfMemoryError, conversion, described
+from fastattn.ops.attention import StridedArrays
+from fastattn.ops.protocol import Ops
+from fastattn.spec.rounding import as_floats
 
 LARGEST = np.iinfo(np.int64).max
 FAR = 1 << 60  # beyond any array; sums of two are int64 still
@@ -108,3 +114,196 @@ def broadcastable(name: str, array: Any, kind: type, shape: tuple[int, ...]) -> 
     if len(full) != 4 or any(axis not in (1, size) for axis, size in zip(full, shape)):
         raise InputError(f"{name}: expected a shape that broadcasts to {shape}, got {array.shape}")
     return array.reshape(full) if array.ndim < 4 else array
+
+
+MAX_HEAD_WIDTH = 4096
+MAX_SENTENCES = 1 << 26  # arrays without queries may have any number, in no memory
+# Layout -> the axes of sentences, positions, heads and head width in it, and their names.
+_LAYOUTS = {
+    "BTHK": ((0, 1, 2, 3), "(batch, positions, heads, head width)"),
+    "BHTK": ((0, 2, 1, 3), "(batch, heads, positions, head width)"),
+}
+
+
+class Problem(NamedTuple):
+    """What one call computes.
+
+    returned  the result in the caller's layout and type
+    result    the same with the axes of ``arrays.out_BTHV``, which is another array, of float32, where no operation
+              writes that type
+    """
+
+    arrays: StridedArrays
+    returned: np.ndarray
+    result: np.ndarray
+
+    def finish(self) -> np.ndarray:
+        """The result, to be returned."""
+        if self.arrays.out_BTHV is not self.result:
+            with np.errstate(over="ignore"):
+                self.result[...] = self.arrays.out_BTHV
+        return self.returned
+
+
+def dense(ops: Ops, query: Any, key: Any, value: Any, layout: str, out: Any) -> Problem:
+    """The problem of arrays [B, T, H, K], or with heads before positions; InputError where they do not fit."""
+    if not isinstance(layout, str) or layout not in _LAYOUTS:
+        raise InputError(f"layout: expected {' or '.join(_LAYOUTS)}, got {described(layout)}")
+    axes, names = _LAYOUTS[layout]
+    given = {"query": query, "key": key, "value": value}
+    for name, array in given.items():
+        _check_type(name, array, query)
+        if array.ndim != 4:
+            raise InputError(f"{name}: expected four axes {names}, got shape {array.shape}")
+    arrays = [array.transpose(axes) for array in given.values()]
+    B, S = arrays[0].shape[0], arrays[1].shape[1]
+    if B > MAX_SENTENCES:
+        raise InputError(f"query: expected a batch of at most {MAX_SENTENCES}, got {B}")
+    if arrays[1].shape[0] != B or arrays[1].shape[3] != arrays[0].shape[3]:
+        width = arrays[0].shape[3]
+        raise InputError(f"key: expected batch {B} and head width {width} as in the query, got shape {key.shape}")
+    if arrays[2].shape[:3] != arrays[1].shape[:3]:
+        raise InputError(f"value: expected the key's shape {key.shape}, got {value.shape}; the width may differ")
+    shape = (*arrays[0].shape[:3], arrays[2].shape[3])
+    starts = np.arange(B + 1) * shape[1], np.arange(B + 1) * S
+    returned = _result(out, [shape[a] for a in axes], given)
+    return _problem(ops, arrays, starts, returned, returned.transpose(axes))
+
+
+def ragged(ops: Ops, query: Any, key: Any, value: Any, starts: tuple[Any, Any], out: Any) -> Problem:
+    """The problem of arrays [N, H, K] with the sentences one after another; InputError where they do not fit."""
+    given = {"query": query, "key": key, "value": value}
+    for name, array in given.items():
+        _check_type(name, array, query)
+        if array.ndim != 3:
+            axes = "(positions of all sentences, heads, head width)"
+            raise InputError(f"{name}: expected three axes {axes}, got shape {array.shape}")
+    if key.shape[2] != query.shape[2]:
+        raise InputError(f"key: expected head width {query.shape[2]} as in the query, got shape {key.shape}")
+    if value.shape[:2] != key.shape[:2]:
+        raise InputError(f"value: expected the key's shape {key.shape}, got {value.shape}; the width may differ")
+    checked = _starts("query_starts", starts[0], len(query)), _starts("key_starts", starts[1], len(key))
+    if len(checked[0]) != len(checked[1]):
+        raise InputError(f"key_starts: expected {len(checked[0])} numbers, as query_starts has, got {len(checked[1])}")
+    arrays = [array[None] for array in given.values()]
+    returned = _result(out, [*query.shape[:2], value.shape[2]], given)
+    return _problem(ops, arrays, checked, returned, returned[None], ragged=True)
+
+
+def _starts(name: str, starts: Any, rows: int) -> np.ndarray:
+    try:
+        array = np.asarray(starts)
+    except ValueError:  # lists of different lengths
+        raise InputError(f"{name}: expected integers, one more than sentences, got nested lists") from None
+    if array.ndim != 1 or not len(array) or not np.issubdtype(array.dtype, np.integer):
+        raise InputError(
+            f"{name}: expected integers, one more than sentences, got {array.dtype} of shape {array.shape}"
+        )
+    array = np.ascontiguousarray(np.minimum(array, np.iinfo(np.int64).max).astype(np.int64))
+    if array[0] != 0 or array[-1] != rows or (np.diff(array) < 0).any():
+        raise InputError(f"{name}: expected ascending numbers from 0 to {rows}, the number of rows")
+    return array
+
+
+def _problem(
+    ops: Ops,
+    arrays: list[np.ndarray],
+    starts: tuple[np.ndarray, np.ndarray],
+    returned: np.ndarray,
+    result: np.ndarray,
+    ragged: bool = False,
+) -> Problem:
+    (H, K), (G, V) = arrays[0].shape[2:], arrays[2].shape[2:]
+    if H == 0:
+        raise InputError("query: expected at least one head, got none")
+    if G == 0 or H % G != 0:
+        raise InputError(f"key: expected a number of heads that divides the query's {H}, got {G}")
+    for name, width in (("query", K), ("value", V)):
+        if not 1 <= width <= MAX_HEAD_WIDTH:
+            raise InputError(f"{name}: expected a head width of 1 to {MAX_HEAD_WIDTH}, got {width}")
+    reads_float16 = ops.reads_float16()
+    query, key, value = (_usable(array, reads_float16) for array in arrays)
+    if result.dtype not in (np.float32, np.float16):
+        result = result.view(np.uint16)
+    out = result if result.dtype == query.dtype else new_array("a result", result.shape, np.float32)
+    shape = len(starts[0]) - 1, H, query.shape[1], key.shape[1]
+    if ragged:
+        T, S = (int((ends[1:] - ends[:-1]).max(initial=0)) for ends in starts)
+        shape = *shape[:2], T, S
+    return Problem(StridedArrays(query, key, value, out, shape, starts, ragged), returned, result)
+
+
+def new_array(name: str, shape: Sequence[int], dtype: Any, make: Callable = np.empty) -> np.ndarray:
+    """An array of a shape that may be far greater than its inputs, which may be broadcast; or OutOfMemoryError."""
+    try:
+        return make(shape, dtype)
+    except (MemoryError, ValueError):  # ValueError: more than there are addresses
+        raise OutOfMemoryError(f"not enough memory for {name} of shape {tuple(shape)}") from None
+
+
+def check_floats(name: str, array: Any) -> None:
+    """InputError unless it is an array of one of the types that attention takes."""
+    is_array = isinstance(array, np.ndarray)
+    if not is_array or not (array.dtype in (np.float32, np.float16, np.uint16) or array.dtype.name == "bfloat16"):
+        got = str(array.dtype) if is_array else type(array).__name__
+        raise InputError(
+            f"{name}: expected a NumPy array of float32, float16 or bfloat16 (or its bits, uint16), got {got}; write "
+            f"{conversion(name, array)}"
+        )
+
+
+def as_float32(array: np.ndarray) -> np.ndarray:
+    """The numbers of an array of such a type."""
+    if array.dtype in (np.float32, np.float16):
+        return array.astype(np.float32, copy=False)
+    return as_floats(array.view(np.uint16))
+
+
+def _check_type(name: str, array: Any, query: Any) -> None:
+    check_floats(name, array)
+    if array.dtype != query.dtype:
+        raise InputError(f"{name}: expected the query's type {query.dtype}, got {array.dtype}")
+
+
+def _result(out: Any, shape: list[int], given: dict[str, np.ndarray]) -> np.ndarray:
+    dtype = given["query"].dtype
+    if out is None:
+        return new_array("a result", shape, dtype)
+    if not isinstance(out, np.ndarray) or out.dtype != dtype or out.shape != tuple(shape):
+        got = f"{out.dtype} {out.shape}" if isinstance(out, np.ndarray) else type(out).__name__
+        raise InputError(f"out: expected an array of {dtype} {tuple(shape)}, got {got}")
+    if not out.flags.writeable or not out.flags.aligned or (out.shape[-1] > 1 and out.strides[-1] != out.itemsize):
+        raise InputError("out: expected an array that is writeable, with adjacent numbers along its last axis")
+    check_apart(out, **given)
+    if not out.flags.c_contiguous:
+        _check_overlap(out)
+    return out
+
+
+def _check_overlap(out: np.ndarray) -> None:
+    """InputError where two numbers may have one address: every axis must step over all that lies within it."""
+    within = out.itemsize  # bytes
+    for step, size in sorted((abs(step), size) for step, size in zip(out.strides, out.shape) if size > 1):
+        if step < within:
+            raise InputError(f"out: expected a place for each number, got strides {out.strides} of shape {out.shape}")
+        within += (size - 1) * step
+
+
+def check_apart(out: np.ndarray, **arrays: np.ndarray | None) -> None:
+    """InputError where the result's memory is also that of an array which is read."""
+    for name, array in arrays.items():
+        if array is not None and np.may_share_memory(out, array):
+            raise InputError(f"out: expected memory of its own, got some of {name}'s")
+
+
+def _usable(array: np.ndarray, reads_float16: bool) -> np.ndarray:
+    """The array with adjacent numbers along its last axis, of a type that is read; a copy where it must be."""
+    if array.dtype not in (np.float32, np.float16):
+        array = array.view(np.uint16)
+    dtype = np.float32 if array.dtype == np.float16 and not reads_float16 else array.dtype
+    adjacent = array.shape[-1] == 1 or array.strides[-1] == array.itemsize
+    if adjacent and array.flags.aligned and dtype == array.dtype:
+        return array
+    copy = new_array("a copy", array.shape, dtype)
+    copy[...] = array
+    return copy

@@ -8,16 +8,14 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, overload
 import numpy as np
 
 from fastattn.array_attention import arguments
-from fastattn.array_attention.arguments import Integers
-from fastattn.array_attention.arrays import Problem, check_apart, dense, new_array, ragged
+from fastattn.array_attention.arguments import Integers, Problem, check_apart, dense, new_array, ragged
 from fastattn.array_attention.block_mask import BlockMask
-from fastattn.array_attention.other_names import ATTENTION
 from fastattn.errors import InputError, check_bool, described
 from fastattn.ops import backend, on_threads
 from fastattn.ops.attention import Heads, ScoreTerms, SoftmaxOutputs, StridedArrays, Visible
 from fastattn.ops.float64_attention import is_extreme, is_large, recompute_in_float64
 from fastattn.ops.protocol import Ops
-from fastattn.system.option_names import explains_options
+from fastattn.system.option_names import ATTENTION, explains_options
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

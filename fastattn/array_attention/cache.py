@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, overload
 import numpy as np
 
 from fastattn.array_attention import arguments
-from fastattn.array_attention.arguments import Integers
-from fastattn.array_attention.arrays import MAX_HEAD_WIDTH, as_float32, check_floats
-from fastattn.array_attention.other_names import STEPS
+from fastattn.array_attention.arguments import MAX_HEAD_WIDTH, Integers, as_float32, check_floats
 from fastattn.errors import InputError, OutOfMemoryError, check_bool, check_count, described
 from fastattn.ops import backend, on_threads
 from fastattn.ops.attention import Heads, KeyIndex, ScoreTerms, SoftmaxOutputs, StridedArrays, Visible
@@ -21,7 +19,7 @@ from fastattn.ops.protocol import Ops
 from fastattn.ops.row_pool import RowPool
 from fastattn.printable import counted
 from fastattn.spec.rounding import bfloat16_bits
-from fastattn.system.option_names import explains_options
+from fastattn.system.option_names import STEPS, explains_options
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from fastattn.errors import CheckpointError, InputError, check_bool, described
+from fastattn.errors import CheckpointError, InputError, check_bool, described, warn
 from fastattn.spec.text_spec import TranslationText
-from fastattn.system.caller_warnings import warn
 
 
 @dataclass(frozen=True)

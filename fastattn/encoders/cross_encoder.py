@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from fastattn.encoders.base import progress_bar
-from fastattn.encoders.options import find_prompt
 from fastattn.encoders.text_classifier import HeadedModel, activated
+from fastattn.encoders.vector_head import find_prompt
 from fastattn.errors import InputError, check_bool, check_count, check_known, check_several, check_texts, described
 from fastattn.spec.text_spec import SCORES
 from fastattn.system.option_names import TEXTS, explains_options

@@ -11,8 +11,16 @@ import numpy as np
 
 from fastattn.encoders.base import EncoderBase, progress_bar
 from fastattn.encoders.long_text import TextTooLongError
-from fastattn.encoders.options import EncodeOptions, OptionChecker, PromptOptions, VectorOptions, find_prompt
-from fastattn.encoders.vector_head import VectorHead, VectorPlans, check_vectors
+from fastattn.encoders.vector_head import (
+    EncodeOptions,
+    OptionChecker,
+    PromptOptions,
+    VectorHead,
+    VectorOptions,
+    VectorPlans,
+    check_vectors,
+    find_prompt,
+)
 from fastattn.errors import InputError, check_bool, check_count, check_several, check_text, check_texts
 from fastattn.processes.choice import Sharing
 from fastattn.scheduling.request import Plan, awaited, read_ahead
@@ -20,7 +28,7 @@ from fastattn.scheduling.scheduler import Scheduler
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.system.option_names import TEXTS, Unpack, explains_options
 from fastattn.system.progress import Progress
-from fastattn.vectors.similarity import similarity, similarity_pairwise
+from fastattn.vectors.search import similarity, similarity_pairwise
 
 if TYPE_CHECKING:
     from fastattn.encoders.worker_processes import EncodingProcesses

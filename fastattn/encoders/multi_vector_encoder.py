@@ -7,15 +7,14 @@ from typing import Any
 import numpy as np
 
 from fastattn.encoders.base import EncoderBase, plan_batches
-from fastattn.encoders.options import find_prompt
-from fastattn.encoders.vector_head import DenseLayers, check_dense
+from fastattn.encoders.vector_head import DenseLayers, check_dense, find_prompt
 from fastattn.errors import CheckpointError, InputError, described
 from fastattn.scheduling.request import Plan
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.text_spec import MOST_FILLED, MultiVectorText
 from fastattn.system.option_names import TEXTS, explains_options
 from fastattn.system.progress import Progress
-from fastattn.vectors.similarity import unit_length
+from fastattn.vectors.search import unit_length
 
 # Rows of documents that are scored at once: as many as are copied to lie end to end.
 SCORED_ROWS = 1 << 14

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fastattn.encoders.base import EncoderBase, plan_batches
-from fastattn.encoders.options import find_prompt
+from fastattn.encoders.vector_head import find_prompt
 from fastattn.errors import CheckpointError, InputError, check_count, described
 from fastattn.models.encoder import Head
 from fastattn.scheduling.request import Plan

@@ -1,17 +1,14 @@
-"""Vectors by worker processes: what an Encoder asks of them, and how they do it."""
+"""Vectors by worker processes: what an Encoder asks of them; ``worker`` is how they do it."""
 
 import os
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from fastattn.encoders.options import VectorOptions
-from fastattn.encoders.vector_head import quantized
+from fastattn.encoders.vector_head import VectorOptions, quantized
 from fastattn.processes.choice import Sharing
 from fastattn.processes.pool import Chunk, ProcessPool, plan_dealt, pool_scheduler, stream
 from fastattn.scheduling.request import Plan
@@ -28,7 +25,7 @@ class EncodingProcesses:
     def __init__(self, sharing: Sharing, path: Path, precision: str, device: str = "cpu"):
         self.least = sharing.least
         self._pool = ProcessPool(
-            sharing.processes, [__name__, os.path.abspath(path), precision, device, sharing.threads]
+            sharing.processes, [f"{__package__}.worker", os.path.abspath(path), precision, device, sharing.threads]
         )
         self.scheduler = pool_scheduler(self._pool)
         self.start, self.close = self._pool.start, self._pool.close
@@ -61,16 +58,3 @@ def _chunk(texts: list[str], options: VectorOptions) -> Chunk:
     plain = {**vars(options), "long": "mean" if options.long == "mean" else "truncate"}
     plain |= {"output_dtype": "float32", "ranges_2E": None}
     return Chunk("vectors", [texts, plain], len(texts), sum(map(len, texts)))
-
-
-def serve(path: str, precision: str, device: str, threads: int) -> dict[str, Callable[..., Future]]:
-    """What a process does, see ``child.main``."""
-    from fastattn.encoders.encoder import Encoder
-
-    encoder = Encoder(path, precision, threads, 1, device)
-
-    def vectors(caller: int, texts: list[str], plain: dict[str, Any]) -> Future:
-        options = VectorOptions(**{**plain, "pooling": tuple(plain["pooling"])})
-        return encoder._scheduler.submit(partial(encoder._plans.plan, texts, options), caller)
-
-    return {"vectors": vectors}

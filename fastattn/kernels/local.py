@@ -16,8 +16,7 @@ import numpy as np
 from numba import prange
 
 from fastattn.kernels.arguments import WINDOW_ROWS
-from fastattn.runtime.jit import inner, kernel
-from fastattn.runtime.parts import take_part
+from fastattn.runtime.jit import inner, kernel, take_part
 from fastattn.simd.arguments import LOG2_E, SIZE
 from fastattn.simd.rows import copy_floats
 from fastattn.simd.target import LANES

@@ -24,8 +24,7 @@ from numba import prange
 from fastattn.kernels.activation import activate_all
 from fastattn.kernels.arguments import GROUP, MR, NR
 from fastattn.kernels.packing import rows_from, stage_rows
-from fastattn.runtime.jit import inner, inner_overload, kernel
-from fastattn.runtime.parts import take_part
+from fastattn.runtime.jit import inner, inner_overload, kernel, take_part
 from fastattn.simd.amx import MOST_ROWS as AMX_ROWS
 from fastattn.simd.amx import configure_tiles, make_amx_linear_tile, release_tiles
 from fastattn.simd.arguments import LINE, TILE_ROWS, Affine, Panels, Rows

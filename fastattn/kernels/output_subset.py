@@ -17,8 +17,7 @@ from fastattn.kernels.arguments import CHUNK, SUBSET_ROWS
 from fastattn.kernels.matmul import skip_columns
 from fastattn.kernels.packing import stage_rows
 from fastattn.kernels.project import STATE, best_of, clear_best, clear_state, fold_state, log_sum, make_edit, scan_row
-from fastattn.runtime.jit import inner, kernel
-from fastattn.runtime.parts import take_part
+from fastattn.runtime.jit import inner, kernel, take_part
 from fastattn.simd.arguments import SIZE, Affine, Rows, StagedRow
 from fastattn.simd.tile import linear_dots
 from fastattn.simd.vector import address, load_index, make_scratch, store_index

@@ -15,8 +15,7 @@ import numpy as np
 from numba import prange
 
 from fastattn.kernels.arguments import NR, PACKED_COLUMNS
-from fastattn.runtime.jit import inner, inner_overload, kernel
-from fastattn.runtime.parts import take_part
+from fastattn.runtime.jit import inner, inner_overload, kernel, take_part
 from fastattn.simd.arguments import STAGED_ROWS, STAGED_START, StagedRows, staged_block
 from fastattn.simd.rows import transpose
 from fastattn.simd.target import LANES

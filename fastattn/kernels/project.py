@@ -28,8 +28,7 @@ from fastattn.kernels.matmul import (
     step_ahead,
 )
 from fastattn.kernels.packing import rows_from, stage_rows
-from fastattn.runtime.jit import inner, kernel
-from fastattn.runtime.parts import take_part
+from fastattn.runtime.jit import inner, kernel, take_part
 from fastattn.simd.arguments import LOG2_E, SIZE, Panels, Rows
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import (

@@ -15,8 +15,7 @@ import numpy as np
 from numba import prange
 
 from fastattn.kernels.arguments import LAST_ID, MOST_ROWS
-from fastattn.runtime.jit import inner, kernel
-from fastattn.runtime.parts import take_part
+from fastattn.runtime.jit import inner, kernel, take_part
 from fastattn.simd.arguments import QUERIES, ROWS, ROWS_OF_ONE, Rows, Terms
 from fastattn.simd.scores import inverse_norms, make_score_tile
 from fastattn.simd.target import LANES

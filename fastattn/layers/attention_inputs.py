@@ -12,8 +12,7 @@ from fastattn.layers.key_value_cache import KeyValueCache
 from fastattn.ops.attention import KeyIndex, PositionBias, RaggedBatch
 from fastattn.ops.protocol import Ops
 from fastattn.ops.steps import StepRows
-from fastattn.system.lazy import lazy
-from fastattn.system.records import dataclass
+from fastattn.system.records import dataclass, lazy
 
 
 @dataclass(frozen=True, eq=False)

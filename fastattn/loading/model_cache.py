@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from fastattn.errors import CheckpointError
+from fastattn.errors import CheckpointError, warn
 from fastattn.layers.parameters import NeededTensors
 from fastattn.loading import cache_file
 from fastattn.ops import backend
@@ -32,7 +32,6 @@ from fastattn.ops.protocol import Ops, PackedLinear
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.system.atomic_files import open_trusted, sweep
 from fastattn.system.cache_folder import A_DAY, cache_root, mark_used
-from fastattn.system.caller_warnings import warn
 from fastattn.system.records import dataclass
 from fastattn.weights.folder import map_file, map_opened
 

@@ -9,9 +9,8 @@ attention over graphs.
 """
 
 from fastattn.mechanisms.addressing import address, content_weights, interpolate, sharpen, shift
-from fastattn.mechanisms.attend import attend
+from fastattn.mechanisms.attend import Hard, Pointer, Saliency, Soft, attend
 from fastattn.mechanisms.graph import graph_attention, heterogeneous_attention, semantic_attention
-from fastattn.mechanisms.normalizers import Hard, Pointer, Saliency, Soft
 from fastattn.mechanisms.positions import (
     add_positions,
     alibi_bias,

@@ -6,7 +6,7 @@ takes them in order. Numbers of the heads, such as strengths, are (B, H).
 
 import numpy as np
 
-from fastattn.array_attention.arrays import MAX_HEAD_WIDTH
+from fastattn.array_attention.arguments import MAX_HEAD_WIDTH
 from fastattn.array_attention.attention import attention
 from fastattn.errors import InputError
 from fastattn.mechanisms.arrays import check_float32, check_shape

@@ -1,17 +1,128 @@
 """``attend``: a score, what is seen, a normalizer, combined in any way."""
 
-from typing import Any, Literal, TypedDict, overload
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, TypeAlias, TypedDict, overload
 
 import numpy as np
 
-from fastattn.array_attention.other_names import ATTENTION
-from fastattn.errors import InputError, check_bool
-from fastattn.mechanisms.normalizers import Hard, Normalizer, Pointer, Saliency, Soft
+from fastattn.errors import InputError, check_bool, check_count
+from fastattn.mechanisms.arrays import check_integers
 from fastattn.mechanisms.scores import ScaledDot, Score
 from fastattn.mechanisms.seen import Everything, Seen
-from fastattn.mechanisms.softmax import checked_inputs, most_probable_keys, soft_attention
+from fastattn.mechanisms.softmax import (
+    NOWHERE,
+    UNKNOWN,
+    Inputs,
+    Result,
+    checked_inputs,
+    most_probable_keys,
+    soft_attention,
+)
 from fastattn.ops import on_threads
-from fastattn.system.option_names import Unpack, explains_options
+from fastattn.system.option_names import ATTENTION, Unpack, explains_options
+
+
+@dataclass(frozen=True)
+class Soft:
+    """The sum of the values, each times its weight (Bahdanau 2015, equation 5): (B, T, H, V)."""
+
+    wants_weights: ClassVar = False
+
+    def finish(self, inputs: Inputs, out_BTHV: np.ndarray, weights_BHTS: np.ndarray | None) -> Result:
+        return out_BTHV[:, :, 0] if inputs.headless else out_BTHV, weights_BHTS
+
+
+@dataclass(frozen=True)
+class Hard:
+    """The value of one key (Xu 2015, section 4.1): (B, T, H, V); the weights become 1 there and 0 elsewhere.
+
+    seed  an integer: the key is drawn by its weight, the same for the same seed and shape; None: the most probable,
+          the first of them
+    A query that sees no key yields zeros.
+    """
+
+    seed: int | None = None
+
+    wants_weights: ClassVar = True
+
+    def finish(self, inputs: Inputs, out_BTHV: np.ndarray, weights_BHTS: np.ndarray | None) -> Result:
+        assert weights_BHTS is not None
+        B, H, T, S = weights_BHTS.shape
+        best_BHT = np.full((B, H, T), NOWHERE)
+        if S and self.seed is None:
+            best_BHT = weights_BHTS.argmax(axis=3)
+        elif S:
+            seed = int(check_integers("seed", self.seed, (), 0, np.iinfo(np.int64).max))
+            shares_BHT = np.random.default_rng(seed).random((B, H, T))
+            for b, h in np.ndindex(B, H):
+                best_BHT[b, h] = _drawn(weights_BHTS[b, h], shares_BHT[b, h])
+        if S:
+            weight_BHT = np.take_along_axis(weights_BHTS, best_BHT[..., None], axis=3)[..., 0]
+            best_BHT = np.where(weight_BHT == 0, NOWHERE, np.where(np.isnan(weight_BHT), UNKNOWN, best_BHT))
+        return self.take(inputs, best_BHT, True)
+
+    def take(self, inputs: Inputs, best_BHT: np.ndarray, wanted: bool) -> Result:
+        """The values of these keys, and the weights where they are wanted; NaN where it is unknown which."""
+        value_BSGV = inputs.value_BSGV
+        (B, H, T), (S, G) = best_BHT.shape, value_BSGV.shape[1:3]
+        factor_BHT = np.where(best_BHT == UNKNOWN, np.float32(np.nan), (best_BHT >= 0).astype(np.float32))
+        key_BHT = np.maximum(best_BHT, 0)
+        out_BTHV = np.zeros((B, T, H, value_BSGV.shape[3]), np.float32)
+        for b, h in np.ndindex(B, H if S else 0):
+            chosen_TV = value_BSGV[b, key_BHT[b, h], h // (H // G)]
+            out_BTHV[b, :, h] = np.where(factor_BHT[b, h, :, None] == 0, 0, chosen_TV * factor_BHT[b, h, :, None])
+        weights_BHTS = None
+        if wanted:
+            weights_BHTS = np.zeros((B, H, T, S), np.float32)
+            if S:
+                np.put_along_axis(weights_BHTS, key_BHT[..., None], factor_BHT[..., None], axis=3)
+        return Soft().finish(inputs, out_BTHV, weights_BHTS)
+
+
+def _drawn(weights_TS: np.ndarray, shares_T: np.ndarray) -> np.ndarray:
+    """For each row the first key up to which the weights add up to more than its share of them."""
+    sums_TS = np.cumsum(weights_TS, axis=1, dtype=np.float64)
+    bounds_T = shares_T * sums_TS[:, -1]  # below the total, as shares are below 1
+    return np.minimum((sums_TS <= bounds_T[:, None]).sum(axis=1), weights_TS.shape[1] - 1)
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """The weights: (B, H, T, S), or (B, T, S) without heads; values may be None (Vinyals 2015, equation 3)."""
+
+    wants_weights: ClassVar = True
+
+    def finish(self, inputs: Inputs, out_BTHV: np.ndarray, weights_BHTS: np.ndarray | None) -> Result:
+        assert weights_BHTS is not None
+        return weights_BHTS[:, 0] if inputs.headless else weights_BHTS, weights_BHTS
+
+
+@dataclass(frozen=True)
+class Saliency:
+    """Each query's weights as a map of the input, averaged over heads (Xu 2015, figure 2): (B, T, *grid).
+
+    grid  the axes of the input whose positions the keys are, such as (rows, columns); their product is S. None: (S,)
+    Values may be None.
+    """
+
+    grid: tuple[int, ...] | None = None
+
+    wants_weights: ClassVar = True
+
+    def finish(self, inputs: Inputs, out_BTHV: np.ndarray, weights_BHTS: np.ndarray | None) -> Result:
+        assert weights_BHTS is not None
+        B, _, T, S = weights_BHTS.shape
+        if not isinstance(self.grid, tuple | list | type(None)):
+            raise InputError(f"grid: expected a tuple of axes, got {type(self.grid).__name__}")
+        grid = (S,) if self.grid is None else tuple(check_count("grid", axis) for axis in self.grid)
+        if math.prod(grid) != S:
+            raise InputError(f"grid: expected axes whose product is {S}, the number of keys, got {grid}")
+        return weights_BHTS.mean(axis=1).reshape(B, T, *grid), weights_BHTS
+
+
+Normalizer: TypeAlias = Soft | Hard | Pointer | Saliency
+
 
 _SCALED_DOT, _EVERYTHING, _SOFT = ScaledDot(), Everything(), Soft()
 
@@ -64,7 +175,7 @@ def attend(
     score       how well a query and a key agree: see ``fastattn.mechanisms.scores``; by default ScaledDot()
     seen        which keys a query sees: see ``fastattn.mechanisms.seen``; of several in a tuple, what all show; by
                 default Everything()
-    normalizer  what becomes of the softmax: see ``fastattn.mechanisms.normalizers``; by default Soft()
+    normalizer  what becomes of the softmax: see ``fastattn.mechanisms.attend``; by default Soft()
     threads     the most to use; None: those of ``use_threads``, else all that the process may use
     device      "cpu", which computes
     Returns what the normalizer says, or with ``return_weights`` a tuple of that and the weights, (B, H, T, S), or

@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from fastattn.array_attention.arrays import MAX_HEAD_WIDTH
+from fastattn.array_attention.arguments import MAX_HEAD_WIDTH
 from fastattn.errors import InputError
 from fastattn.mechanisms.arrays import check_float32, check_number, per_head, project, vector_per_head
 from fastattn.ops.protocol import Ops

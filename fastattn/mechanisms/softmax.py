@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fastattn.array_attention.arrays import MAX_HEAD_WIDTH
+from fastattn.array_attention.arguments import MAX_HEAD_WIDTH
 from fastattn.array_attention.attention import additive_attention, attention, attention_ragged
 from fastattn.errors import InputError
 from fastattn.mechanisms.arrays import check_float32

@@ -15,12 +15,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from fastattn.errors import FastattnError
+from fastattn.errors import FastattnError, warn
 from fastattn.processes.worker_process import ENDED, Answers, WorkerProcess
 from fastattn.scheduling.request import Plan, Ticket, read_ahead
 from fastattn.scheduling.scheduler import Scheduler
 from fastattn.scheduling.state import WorkerSlot
-from fastattn.system.caller_warnings import warn
 
 # Of a process: it computes one chunk while the next ones wait beside it. Small ones, of many callers, share its steps.
 CHUNKS, TEXTS = 2, 64

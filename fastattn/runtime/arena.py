@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from fastattn.runtime.threads import current_threads
+
 ALIGNMENT = 64
 LEAST = 1 << 18  # bytes that an arena grows by
 
@@ -86,3 +88,11 @@ def empty(shape: Any, dtype: Any = np.float32) -> np.ndarray:
 def is_of_arena(base: Any) -> bool:
     """Whether an array with this ``base`` is one of an arena, or a view of one."""
     return type(base) is _Block or type(base) is np.ndarray and type(base.base) is _Block
+
+
+def make_scratch_parts(tasks: int, *shape: int, dtype: type = np.uint8) -> np.ndarray:
+    """Scratch memory [parts, *shape] for ``jit.take_part``, not cleared.
+
+    As many parts as the caller has threads, but no more than tasks.
+    """
+    return empty((min(tasks, current_threads()), *shape), dtype)

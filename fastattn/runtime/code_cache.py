@@ -3,16 +3,29 @@ inlines; ours is a folder named after a hash of every source that kernels are ma
 
 A file is a line that names the format, the SHA-256 of the rest, the length of a JSON object, that object, and an object
 file. Nothing in it is unpickled. It is believed only if nobody but this user or root may have written it.
+
+The sources are those of the kernels and of everything of fastattn that they import: a constant of any of them may be
+frozen into machine code. Imports are found in the text, since the files are read anyway: what Python's own parser would
+take for that, 0.1 s, every start would wait for.
 """
 
 import contextlib
+import functools
 import hashlib
+import importlib.util
 import json
+import os
 import re
-from collections.abc import Callable, Iterator
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
+import llvmlite
+
+from fastattn.errors import FastattnError, warn_once
+from fastattn.simd.target import compiled_features, compiled_name
 from fastattn.system.atomic_files import (
     PART,
     WINDOWS,
@@ -23,8 +36,7 @@ from fastattn.system.atomic_files import (
     try_lock,
     write_whole,
 )
-from fastattn.system.cache_folder import remove_unused
-from fastattn.system.caller_warnings import warn_once
+from fastattn.system.cache_folder import A_DAY, cache_root, mark_used, remove_unused
 
 MAGIC = b"fastattn machine code 2\n"
 DIGEST = 32
@@ -124,3 +136,171 @@ class CodeFolder:
 def _file_name(label: str, key: str) -> str:
     """The name of a variant's file, after its key: two processes that write at once write the same."""
     return f"{label}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
+
+
+_IMPORT = re.compile(rb"^[ \t]*(?:from|import) +fastattn([\w.]*)(?: +import +(\([^)]*\)|[\w, ]+))?", re.MULTILINE)
+# Functions of users have types that are named by what rewrites them; of the runtime some is named where it is called.
+ROOTS = "kernels", "user_functions", "runtime"
+# Variables that change what Numba makes of a source; NUMBA_CPU_NAME and NUMBA_CPU_FEATURES are known by what they say.
+_NUMBA = (
+    "OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "BOUNDSCHECK", "DEBUGINFO", "ENABLE_PROFILING", "ENABLE_AVX",
+    "EXTEND_VARIABLE_LIFETIMES", "DEBUG_JIT", "DEBUG_NRT", "DISABLE_INTEL_SVML", "LLVM_REFPRUNE_PASS",
+    "LLVM_REFPRUNE_FLAGS",
+)  # fmt: skip
+SETTINGS = [f"NUMBA_{name}" for name in _NUMBA]
+_PACKAGE = Path(__file__).resolve().parent.parent
+_TICK = 20_000_000  # ns: what a file system's clock may be behind
+
+
+def kernel_sources(package: Path) -> dict[str, bytes]:
+    """Path below the package -> contents, of every module below ROOTS and of what those import, in order."""
+    found: dict[str, bytes] = {}
+    imported: set[str] = set()
+    waiting = [path for root in ROOTS for path in (package / root).rglob("[!.]*.py")]
+    while waiting:
+        path = waiting.pop()
+        name = path.relative_to(package).as_posix()
+        if name not in found:
+            found[name] = path.read_bytes()
+            for module in _imports(found[name]) - imported:
+                imported.add(module)
+                waiting += _files(package, module)
+    return dict(sorted(found.items()))
+
+
+class _Look(NamedTuple):
+    """A snapshot of the package's files.
+
+    files  path -> status, of every source file
+    time   nanoseconds since 1970
+    """
+
+    files: dict[str, os.stat_result]
+    time: int
+
+
+@functools.cache
+def code_digest() -> str:
+    """A hash of everything that compiled code depends on: sources, versions, the CPU, settings of Numba.
+
+    Raise FastattnError if a source was changed while this process imported them.
+    """
+    files, now = _at_first()
+    begun = sys.modules["fastattn"]._imported_at - _TICK
+    _refuse(path for path, found in files.items() if begun <= found.st_ctime_ns <= now)
+    versions = sys.version, _numba_version(), llvmlite.__version__
+    more = repr((versions, compiled_name(), sorted(compiled_features()), settings()))
+    return hashlib.sha256(f"{sources_digest(_PACKAGE, files)}{more}".encode()).hexdigest()[:24]
+
+
+def check_sources() -> None:
+    """Raise FastattnError if a source was changed since the first kernel was called.
+
+    Modules are imported when they are first needed: some are as they were then, some as they are now. What is compiled
+    of both may compute anything, and would be kept as if it were of the digest's sources.
+    """
+    first, now = _at_first().files, dict(_statuses(_PACKAGE))
+    _refuse(path for path in first.keys() | now.keys() if _written(first.get(path)) != _written(now.get(path)))
+
+
+def check_kernels(file: str) -> None:
+    """Raise FastattnError if a file of kernels was changed since the first kernel was called.
+
+    Who asks for one of its kernels now, an operation, is for what it is now; what is kept for this process is older.
+    """
+    if code_digest.cache_info().currsize:
+        path = os.path.join(_PACKAGE, "kernels", *file.split(".")) + ".py"
+        now = os.stat(path) if os.path.exists(path) else None
+        _refuse([path] if _written(now) != _written(_at_first().files.get(path)) else [])
+
+
+def _refuse(changed: Iterable[str]) -> None:
+    """Raise FastattnError if one of the changed files is among the sources, or gone."""
+    names = {Path(path).relative_to(_PACKAGE).as_posix() for path in changed}
+    names -= {name for name in names if (_PACKAGE / name).exists()} - set(kernel_sources(_PACKAGE) if names else ())
+    if names:
+        raise FastattnError(f"{min(names)} of fastattn was changed while this process ran: start the process anew")
+
+
+@functools.cache
+def _at_first() -> _Look:
+    """The snapshot of when the first kernel was called."""
+    return _Look(dict(_statuses(_PACKAGE)), time.time_ns())
+
+
+def _written(file: os.stat_result | None) -> tuple[int, ...]:
+    """Size, time and inode, by which a written or replaced file is known, but not one that was only linked to."""
+    return (file.st_size, file.st_mtime_ns, file.st_ino) if file else ()
+
+
+@functools.cache
+def settings() -> dict[str, str]:
+    """SETTINGS as they are set when the first kernel is called."""
+    return {name: os.environ[name] for name in SETTINGS if name in os.environ}
+
+
+def sources_digest(package: Path, files: dict[str, os.stat_result] | None = None) -> str:
+    """The SHA-256 of the sources and their names, in hexadecimal.
+
+    Remembered in the cache folder for the package as it stands, every file's size and times: reading and hashing all
+    of them takes every start 15 ms, looking at them 1.
+
+    files  as they were when that was last known, by default now
+    """
+    files = dict(_statuses(package)) if files is None else files
+    lines = [f"{path} {f.st_size} {f.st_mtime_ns} {f.st_ctime_ns} {f.st_ino}" for path, f in files.items()]
+    stamp = hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()
+    memory = cache_root() / "kernels" / f"{hashlib.sha256(os.fsencode(package)).hexdigest()[:24]}.sources"
+    with contextlib.suppress(OSError, ValueError):
+        with open_trusted(memory, 1) as stream:
+            known, digest = stream.readall().decode("ascii").split()
+        if known == stamp:
+            mark_used(memory, A_DAY)
+            return digest
+    total = hashlib.sha256()
+    for name, contents in kernel_sources(package).items():
+        total.update(name.encode() + b"\0" + contents)
+    if all(abs(time.time_ns() - found.st_ctime_ns) > _TICK for found in files.values()):  # else they may change unseen
+        with contextlib.suppress(OSError):
+            make_folder(memory.parent)
+            write_whole(memory, lambda stream: stream.writelines([f"{stamp} {total.hexdigest()}".encode()]))
+    return total.hexdigest()
+
+
+def _statuses(folder: str | Path) -> Iterator[tuple[str, os.stat_result]]:
+    """(path, status) of each source file."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.startswith("."):
+                continue  # an editor's, perhaps a link to nowhere
+            with contextlib.suppress(FileNotFoundError):  # a link to nowhere, or what went meanwhile
+                if entry.name.endswith(".py"):
+                    yield entry.path, entry.stat()
+                elif entry.is_dir() and entry.name != "__pycache__":
+                    yield from _statuses(entry.path)
+
+
+def _numba_version() -> bytes:
+    """Numba's file of its version, read without importing Numba."""
+    found = importlib.util.find_spec("numba")
+    for folder in (found and found.submodule_search_locations) or ():
+        with contextlib.suppress(OSError):
+            return Path(folder, "_version.py").read_bytes()
+    return b""
+
+
+def _imports(contents: bytes) -> set[str]:
+    """``a.b`` for ``import fastattn.a.b``; of ``from fastattn.a import b``, where b may be a module, ``a`` as well."""
+    modules: set[str] = set()
+    for inside, several in _IMPORT.findall(contents):
+        names = {f"{inside.decode()}.{name.decode()}" for name in re.findall(rb"(?:^|[(,])\s*(\w+)", several)}
+        modules |= {name[1:] for name in {inside.decode(), *names} if name}
+    return modules
+
+
+def _files(package: Path, module: str) -> list[Path]:
+    """The files of a module and of the packages above it."""
+    *rooms, last = module.split(".")
+    paths = [package.joinpath(*rooms[: n + 1]) / "__init__.py" for n in range(len(rooms))]
+    paths += [package.joinpath(*rooms, last, "__init__.py"), package.joinpath(*rooms, f"{last}.py")]
+    return [path for path in paths if path.is_file()]

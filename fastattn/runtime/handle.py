@@ -17,18 +17,24 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastattn.runtime.ahead import begin_ahead
 from fastattn.runtime.arena import state
-from fastattn.runtime.code_cache import Code, CodeFolder
-from fastattn.runtime.compiling import cache_faults, notify_of_compiling
-from fastattn.runtime.machine_code import MISMATCH, load
-from fastattn.runtime.pool import Pool
-from fastattn.runtime.signature import signature_of
-from fastattn.runtime.sources import check_kernels, check_sources, code_digest, settings
-from fastattn.runtime.threads import current_threads, setting, thread_limit
-from fastattn.runtime.turns import AGAIN, compiling, end, in_turn, linking, lock_of_variant, with_room
+from fastattn.runtime.code_cache import Code, CodeFolder, check_kernels, check_sources, code_digest, settings
+from fastattn.runtime.compiling import (
+    AGAIN,
+    begin_ahead,
+    cache_faults,
+    compiling,
+    end,
+    in_turn,
+    linking,
+    lock_of_variant,
+    notify_of_compiling,
+    with_room,
+)
+from fastattn.runtime.machine_code import MISMATCH, load, signature_of
+from fastattn.runtime.threads import Pool, current_threads, setting, thread_limit
 from fastattn.system.cache_folder import cache_root, mark_used
-from fastattn.system.lazy import lazy
+from fastattn.system.records import lazy
 
 CLAIMED_FOR = 60.0  # seconds
 _KERNELS = "fastattn.kernels."

@@ -19,9 +19,9 @@ from numba import types
 from numba.core import codegen, compiler, config
 from numba.core.registry import cpu_target
 
+from fastattn.runtime.code_cache import SETTINGS
 from fastattn.runtime.loop import FLAGS
-from fastattn.runtime.sources import SETTINGS
-from fastattn.system.lazy import lazy
+from fastattn.system.records import lazy
 
 
 class _Library(codegen.JITCodeLibrary):

@@ -2,7 +2,7 @@
 
 A kernel is an ordinary Numba function whose last statement is a loop over ``prange(0, tasks)``, compiled when first
 called, ``kernel(*arguments)``. It releases the GIL and shares the tasks among the threads that the caller may use:
-those of ``pool``, where one thread is a plain call, so whole sentences go to cores as well, each a Python thread's; or
+those of the pool, where one thread is a plain call, so whole sentences go to cores as well, each a Python thread's; or
 Numba's (``threads``). A task writes its own part of the output and no order depends on the number of threads; fast-math
 stays off.
 """
@@ -55,3 +55,14 @@ def inner_overload(choose: Callable) -> Callable:
 
     inner_by_type(stub)(choose)
     return stub
+
+
+@inner
+def take_part(scratch_PB, part, tasks):
+    """(address of a part's scratch, its first task, the end of its tasks); parts are of even size.
+
+    For kernels that loop ``for part in prange(0, len(scratch_PB))``, one for each thread. How many parts there are
+    changes no result: a task depends on no other.
+    """
+    parts = len(scratch_PB)
+    return scratch_PB.ctypes.data + part * scratch_PB.strides[0], tasks * part // parts, tasks * (part + 1) // parts

@@ -1,18 +1,28 @@
-"""From a kernel's source to machine code that needs no Numba when it is called."""
+"""From a kernel's source to machine code that needs no Numba when it is called.
+
+Beside the kernel itself that is a wrapper: what unpacks the arguments of a call from Python, and shares the tasks among
+threads.
+"""
 
 import functools
 import hashlib
-from collections.abc import Callable
-from typing import Any
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
+import numpy as np
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
+from numba.np.arrayobj import populate_array
+from numba.np.numpy_support import from_dtype
 
+from fastattn.runtime import machine_code as layout
 from fastattn.runtime.code_cache import Code
 from fastattn.runtime.internals import call_compiled, compile_helper, empty_module, object_file, target_context
 from fastattn.runtime.loop import cut_loop
-from fastattn.runtime.pool_code import I64, share
-from fastattn.runtime.wrapper_code import ArgumentType, argument_types, emit_plain, emit_shared, emit_wrapper
+from fastattn.runtime.pool_code import I64, share, word
+from fastattn.runtime.threads import READY
 
 
 def compile_kernel(function: Callable, name: str, key: str, classes: list[type]) -> Code:
@@ -75,3 +85,248 @@ def _emit_entry(module: Any, name: str, result: Any, arguments_type: Any) -> Any
     arguments = [builder.extract_value(stored, i) for i in range(len(arguments_type.elements))]
     builder.ret(call_compiled(builder, result, [first, end, *arguments], types.int64))
     return entry
+
+
+I8, I32, VOID, DOUBLE = ir.IntType(8), ir.IntType(32), ir.VoidType(), ir.DoubleType()
+WRAPPER = ir.FunctionType(I64, [I64, I64, I64])  # self, the address of the arguments, their number; an object
+
+
+class ArgumentType(NamedTuple):
+    """An argument's type, as ``signature_of`` writes it, with Numba's.
+
+    kind     "array", "tuple", "object", or the letter of a number or None
+    number   NumPy's of an array's dtype
+    items    the types in a tuple
+    named    whether a tuple or object is of a class that the table holds
+    """
+
+    kind: str
+    type: types.Type
+    number: int = 0
+    items: tuple["ArgumentType", ...] = ()
+    named: bool = False
+
+
+_SCALARS = {"I": types.int64, "B": types.boolean, "D": types.float64, "F": types.float32, "Z": types.none}
+_TOKEN = re.compile(r"<[^>]*>|[^,()]*\(|[,)]|[^,()]+")
+
+
+def argument_types(key: str, classes: list[type]) -> list[ArgumentType]:
+    """The types of a call's arguments. classes: those that the key names, in its order."""
+    return _types(iter(_TOKEN.findall(key + ")")), iter(classes))
+
+
+def _types(tokens: Iterator[str], classes: Iterator[type]) -> list[ArgumentType]:
+    found: list[ArgumentType] = []
+    for token in tokens:
+        if token == ")":
+            break
+        if token.endswith("("):
+            made = next(classes) if len(token) > 1 else None
+            items = tuple(_types(tokens, classes))
+            kinds = [item.type for item in items]
+            kind = types.BaseTuple.from_types(kinds, made) if made else types.Tuple(tuple(kinds))
+            found.append(ArgumentType("tuple", kind, items=items, named=made is not None))
+        elif token[0] == "<":
+            found.append(ArgumentType("object", next(classes)._numba_type_, named=True))  # type: ignore[attr-defined]
+        elif token in _SCALARS:
+            found.append(ArgumentType(token, _SCALARS[token]))
+        elif token != ",":
+            dtype = np.dtype(token[0])
+            kind = types.Array(from_dtype(dtype), int(token[1:-1]), token[-1].upper(), aligned=token[-1].isupper())
+            found.append(ArgumentType("array", kind, dtype.num))
+    return found
+
+
+class _Unpacker:
+    """Emits code that takes Python objects apart; where one is of another type, it branches to ``wrong``."""
+
+    def __init__(self, context: Any, builder: Any, table: Any):
+        self.context, self.builder, self.table = context, builder, table
+        self.wrong = builder.append_basic_block("wrong")
+        self.classes = len(layout.FUNCTIONS) + len(layout.OBJECTS)
+
+    def at(self, address: Any, offset: int = 0, kind: Any = I64) -> Any:
+        """The value at so many bytes from an address."""
+        moved = self.builder.add(address, I64(offset)) if offset else address
+        return self.builder.load(self.builder.inttoptr(moved, kind.as_pointer()))
+
+    def entry(self, number: int) -> Any:
+        return self.at(self.table, 8 * number)
+
+    def object(self, value: Any) -> Any:
+        return self.entry(len(layout.FUNCTIONS) + layout.OBJECTS.index(value))
+
+    def call(self, name: str, *arguments: Any, returns: Any = I64) -> Any:
+        kind = ir.FunctionType(returns, [argument.type for argument in arguments])
+        address = self.entry(layout.FUNCTIONS.index(name))
+        return self.builder.call(self.builder.inttoptr(address, kind.as_pointer()), arguments)
+
+    def equal(self, first: Any, second: Any) -> Any:
+        return self.builder.icmp_signed("==", first, second if isinstance(second, ir.Value) else first.type(second))
+
+    def require(self, condition: Any) -> None:
+        going_on = self.builder.append_basic_block("fits")
+        self.builder.cbranch(condition, going_on, self.wrong)
+        self.builder.position_at_end(going_on)
+
+    def is_a(self, kind: Any, value: Any) -> Any:
+        """Whether a type is that of ``value``, or below it."""
+        wanted = self.object(value)
+        found = cgutils.alloca_once_value(self.builder, ir.IntType(1)(1))
+        with self.builder.if_then(self.builder.not_(self.equal(kind, wanted)), likely=False):
+            below = self.call("PyType_IsSubtype", kind, wanted, returns=I32)
+            self.builder.store(self.builder.icmp_signed("!=", below, I32(0)), found)
+        return self.builder.load(found)
+
+    def number(self, value: Any) -> Any:
+        """A number that -1 stands for a failure of."""
+        failed = cgutils.alloca_once_value(self.builder, ir.IntType(1)(0))
+        with self.builder.if_then(self.equal(value, -1), likely=False):
+            error = self.builder.icmp_signed("!=", self.call("PyErr_Occurred"), I64(0))
+            with self.builder.if_then(error):
+                self.call("PyErr_Clear", returns=VOID)
+                self.builder.store(ir.IntType(1)(1), failed)
+        self.require(self.builder.not_(self.builder.load(failed)))
+        return value
+
+    def integer(self, value: Any, kind: Any) -> Any:
+        found = cgutils.alloca_once_value(self.builder, I64(0))
+        with self.builder.if_else(self.equal(kind, self.object(int))) as (plain, other):
+            with plain:
+                self.builder.store(self.call("PyLong_AsLongLong", value), found)
+            with other:
+                self.require(self.builder.not_(self.equal(kind, self.object(bool))))
+                self.builder.store(self.call("PyNumber_AsSsize_t", value, self.object(OverflowError)), found)
+        return self.number(self.builder.load(found))
+
+    def unpack(self, expected: ArgumentType, value: Any) -> Any:
+        """The value in Numba's representation of the expected type."""
+        builder, kind = self.builder, self.at(value, layout.TYPE)
+        if expected.kind == "I":
+            return self.integer(value, kind)
+        if expected.kind == "B":
+            self.require(builder.or_(self.equal(kind, self.object(bool)), self.equal(kind, self.object(np.bool_))))
+            return builder.icmp_signed("!=", self.call("PyObject_IsTrue", value, returns=I32), I32(0))
+        if expected.kind == "D":
+            self.require(self.is_a(kind, float))
+            return self.call("PyFloat_AsDouble", value, returns=DOUBLE)
+        if expected.kind == "F":
+            self.require(self.equal(kind, self.object(np.float32)))
+            return builder.fptrunc(self.call("PyFloat_AsDouble", value, returns=DOUBLE), ir.FloatType())
+        if expected.kind == "Z":
+            self.require(self.equal(value, self.object(None)))
+            return self.context.get_dummy_value()
+        if expected.named:
+            self.require(self.equal(kind, self.entry(self.classes)))
+            self.classes += 1
+        return {"tuple": self.tuple, "object": self.address, "array": self.array}[expected.kind](expected, value, kind)
+
+    def address(self, expected: ArgumentType, value: Any, kind: Any) -> Any:
+        """The attribute of an object with a Numba type of its own."""
+        name = self.context.insert_const_string(self.builder.module, "address")
+        found = self.call("PyObject_GetAttrString", value, self.builder.ptrtoint(name, I64))
+        number = self.call("PyLong_AsLongLong", found)
+        self.call("Py_DecRef", found, returns=VOID)
+        return number
+
+    def tuple(self, expected: ArgumentType, value: Any, kind: Any) -> Any:
+        if not expected.named:
+            self.require(self.equal(kind, self.object(tuple)))
+        self.require(self.equal(self.call("PyTuple_Size", value), len(expected.items)))
+        items = [
+            self.unpack(item, self.call("PyTuple_GetItem", value, I64(i))) for i, item in enumerate(expected.items)
+        ]
+        return self.context.make_tuple(self.builder, expected.type, items)
+
+    def array(self, expected: ArgumentType, value: Any, kind: Any) -> Any:
+        array_type: Any = expected.type
+        self.require(self.is_a(kind, np.ndarray))
+        dtype = self.at(value, layout.DTYPE)
+        self.require(self.equal(self.at(dtype, layout.TYPE_NUMBER, I32), expected.number))
+        self.require(self.builder.not_(self.equal(self.at(dtype, layout.BYTE_ORDER, I8), ord(">"))))
+        self.require(self.equal(self.at(value, layout.NDIM, I32), array_type.ndim))
+        wanted = layout.C_CONTIGUOUS * (array_type.layout == "C") | layout.ALIGNED * array_type.aligned
+        flags = self.builder.and_(self.at(value, layout.ARRAY_FLAGS, I32), I32(layout.C_CONTIGUOUS | layout.ALIGNED))
+        self.require(self.equal(flags, wanted))
+        array = self.context.make_array(array_type)(self.context, self.builder)
+        shape, strides = (
+            [self.at(address, 8 * axis) for axis in range(array_type.ndim)]
+            for address in (self.at(value, layout.SHAPE), self.at(value, layout.STRIDES))
+        )
+        count: Any = I64(1)
+        for extent in shape:
+            count = self.builder.mul(count, extent)
+        data = self.builder.inttoptr(self.at(value, layout.DATA), array.data.type)
+        itemsize = self.context.get_abi_sizeof(self.context.get_data_type(array_type.dtype))
+        populate_array(array, data, shape, strides, I64(itemsize), None)
+        return array._getvalue()
+
+
+def emit_wrapper(context: Any, module: Any, name: str, expected: list[ArgumentType], run: Callable) -> None:
+    """A function ``name`` of type WRAPPER for a kernel of these arguments, called with (pool, threads, *arguments).
+
+    It has all tasks done, by as many threads, and returns 0; or, where more helpers are wanted than the pool at that
+    address has, their number, with nothing done; or MISMATCH for arguments of other types. With ``threads`` 0 nothing
+    runs: the structure of the arguments is written to the address ``pool``, if that is not 0, and its size returned.
+    ``machine_code`` has the table that it finds Python's functions and classes in.
+
+    run  run(builder, pool, threads, values, unpacker) emits what is done; its result is what the wrapper returns
+    """
+    wrapper = ir.Function(module, WRAPPER, name)
+    wrapper.attributes.add("uwtable")  # Python unwinds a daemon thread that wants the GIL back while the process ends
+    builder = ir.IRBuilder(wrapper.append_basic_block())
+    table = builder.add(wrapper.args[0], I64(layout.TABLE))
+    unpacker = _Unpacker(context, builder, table)
+    unpacker.require(unpacker.equal(wrapper.args[2], 2 + len(expected)))
+
+    def argument(n: int) -> Any:
+        return unpacker.at(wrapper.args[1], 8 * n)
+
+    pool, threads = (unpacker.unpack(ArgumentType("I", types.int64), argument(n)) for n in range(2))
+    values = [unpacker.unpack(kind, argument(2 + n)) for n, kind in enumerate(expected)]
+    result = run(builder, pool, threads, values, unpacker)
+    builder.ret(unpacker.call("PyLong_FromLongLong", result))
+    builder.position_at_end(unpacker.wrong)
+    builder.ret(unpacker.call("PyLong_FromLongLong", I64(layout.MISMATCH)))
+
+
+def emit_shared(share: Any, entry: Any, arguments_type: Any) -> Callable:
+    """``run`` of ``emit_wrapper`` for a kernel whose tasks ``entry(arguments, first, end)`` does.
+
+    share  the compiled ``pool_code.share``
+    """
+
+    def run(builder: Any, pool: Any, threads: Any, values: list, unpacker: _Unpacker) -> Any:
+        arguments: Any = ir.Constant(arguments_type, ir.Undefined)
+        for n, value in enumerate(values):
+            arguments = builder.insert_value(arguments, value, n)
+        address = builder.ptrtoint(cgutils.alloca_once_value(builder, arguments), I64)
+        result = cgutils.alloca_once_value(builder, unpacker.context.get_constant(types.int64, 0))
+        size = I64(unpacker.context.get_abi_sizeof(arguments_type))
+        with builder.if_else(builder.icmp_signed("==", threads, I64(0))) as (packing, running):
+            with packing:
+                with builder.if_then(builder.icmp_signed("!=", pool, I64(0))):
+                    builder.store(arguments, builder.inttoptr(pool, arguments_type.as_pointer()))
+                builder.store(size, result)
+            with running:
+                state = unpacker.call("PyEval_SaveThread")
+                ready = builder.load_atomic(word(builder, builder.add(pool, I64(READY))), "seq_cst", 8)
+                given = [pool, threads, ready, builder.ptrtoint(entry, I64), address]
+                builder.store(call_compiled(builder, share, given, types.int64), result)
+                unpacker.call("PyEval_RestoreThread", state, returns=VOID)
+        return builder.load(result)
+
+    return run
+
+
+def emit_plain(function: Any) -> Callable:
+    """``run`` of ``emit_wrapper`` for a function of integers, of which it has none but those of its arguments."""
+
+    def run(builder: Any, pool: Any, threads: Any, values: list, unpacker: _Unpacker) -> Any:
+        state = unpacker.call("PyEval_SaveThread")
+        result = builder.call(function, [pool, threads, *values])
+        unpacker.call("PyEval_RestoreThread", state, returns=VOID)
+        return result
+
+    return run

@@ -12,9 +12,9 @@ from typing import Any
 
 import numba
 
-from fastattn.runtime.sources import code_digest
+from fastattn.errors import warn_once
+from fastattn.runtime.code_cache import code_digest
 from fastattn.runtime.threads import setting
-from fastattn.system.caller_warnings import warn_once
 
 # What numba.njit is given for everything that is compiled.
 FLAGS = {"error_model": "numpy", "nogil": True, "boundscheck": False}

@@ -1,4 +1,4 @@
-"""The compiled side of the pool: what callers and helpers run; see ``pool``."""
+"""The compiled side of the pool: what callers and helpers run; see ``threads.Pool``."""
 
 import platform
 import sys
@@ -9,7 +9,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from fastattn.runtime import pool as at
+from fastattn.runtime import threads as at
 from fastattn.runtime.internals import compile_helper
 from fastattn.runtime.loop import FLAGS
 

@@ -1,4 +1,4 @@
-"""What the second process compiles: see ``ahead``."""
+"""What the second process compiles: see ``compiling.begin_ahead``."""
 
 import os
 import signal

@@ -1,14 +1,18 @@
 """The threads of kernels: how many there are, and whether they are fastattn's pool or Numba's."""
 
 import contextlib
+import ctypes
 import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
 
+import numpy as np
+
 from fastattn.errors import InputError, check_count
 from fastattn.system.cpus import default_threads
 from fastattn.system.environment import THREADING
+from fastattn.system.worker_threads import start_thread, warn_of_fewer_threads
 
 
 class _ThreadSettings(threading.local):
@@ -129,3 +133,94 @@ def _set_numba_threads(count: int) -> None:
     import numba
 
     numba.set_num_threads(count)
+
+
+# Where the words of a pool lie, in bytes: on cache lines of their own where they change at different times.
+TICKET, DONE, JOB_ENTRY, JOB_ARGUMENTS, JOB_TASKS, TAKEN = 0, 128, 256, 264, 272, 280
+# How many helpers a kernel may count on, and the address of ``launch`` as a C function.
+READY, LAUNCHER = 288, 296
+# Of each helper: whether it sleeps, what it reads from and is written to, a one, room; the CPU that it fell asleep on,
+# its thread, and the CPUs that it may run on, a bit each.
+HELPERS, HELPER_BYTES = 384, 256
+SLEEPS, WAKING, WAKER, ONE, READ, CPU, THREAD, CPUS, CPUS_BYTES = 0, 8, 16, 24, 32, 40, 48, 128, 128
+PART_BITS = 12
+MOST_PARTS = (1 << PART_BITS) - 1
+SPINS = 40_000  # looks for work before a helper sleeps: about a millisecond
+PATIENCE = 1_000  # looks at parts that others have begun before the caller offers them its CPU
+LINUX = sys.platform == "linux"
+
+
+class Pool:
+    """Helper threads, for one job at a time; a caller that finds them taken works alone.
+
+    A job is cut into parts, and free threads take them one by one, the caller too, who waits only for those that others
+    have begun: a thread that the system does not let run costs nothing but its help, where a team that meets at a
+    barrier would wait for it after every kernel, on a busy machine for milliseconds.
+
+    All state is a few words of memory, which only compiled code changes while a job runs: no exception in a Python
+    thread, an interrupt say, can come between taking the pool and leaving it. The ticket holds the job's number, its
+    parts and the next part that is free in one word, so that a part is taken by one compare-and-exchange, which fails
+    where any of them has changed; the rest of a job stays as it is until all its parts are done.
+
+    Helpers look for work for a while, then sleep; nobody waits for them to wake up. They never hold the GIL, nor wait
+    for it: they sleep in compiled code, reading from an eventfd or a pipe, and end with the process: nothing waits for
+    them, nor for a job that a daemon thread is at.
+
+    serve  the compiled ``serve``
+    most   helpers that there may be
+    """
+
+    def __init__(self, serve, most: int):
+        room = np.zeros((HELPERS + most * HELPER_BYTES + 128) // 8, np.int64)
+        # For good: a helper that an interrupt lost may look at it as long as it likes, and all do while Python ends.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(room))
+        first = -room.ctypes.data % 128 // 8
+        self._words, self.address = room[first:], room.ctypes.data + 8 * first
+        self._serve = serve
+        self._wanted = most
+        # Of the thread that starts helpers; where an interrupt kept it from being released, that thread may go on.
+        self._starting = threading.RLock()
+        self._helpers: list[threading.Thread] = []
+
+    def ensure(self, count: int, launcher: int) -> int:
+        """Start up to ``count`` helpers; one warning if the system gives fewer.
+
+        launcher  the address of the compiled ``launch``
+        Returns how many a kernel may count on now: not ``count`` while another Python thread is at this.
+        """
+        self._words[LAUNCHER // 8] = launcher
+        if not self._starting.acquire(blocking=False):
+            return 0
+        try:
+            while len(self._helpers) < min(count, self._wanted):
+                self._helpers.append(self._start(len(self._helpers)))
+            self._words[READY // 8] = len(self._helpers) if count <= self._wanted else MOST_PARTS
+        except (RuntimeError, OSError, MemoryError) as error:
+            self._wanted = len(self._helpers)
+            self._words[READY // 8] = MOST_PARTS
+            warn_of_fewer_threads(error)
+        finally:
+            self._starting.release()
+        return count
+
+    def _start(self, helper: int) -> threading.Thread:
+        """A thread that serves. Should an interrupt lose it, another one serves beside it, which does no harm."""
+        offset = self._offset(helper)
+        if not self._words[offset + ONE // 8]:
+            ends = (os.eventfd(0),) * 2 if hasattr(os, "eventfd") else os.pipe()
+            self._words[offset + WAKING // 8], self._words[offset + WAKER // 8] = ends
+            self._words[offset + ONE // 8] = 1
+        arguments = self.address, helper
+        thread = threading.Thread(target=self._serve, args=arguments, name=f"fastattn {helper}", daemon=True)
+        start_thread(thread)
+        if LINUX:
+            for cpu in os.sched_getaffinity(0):
+                if cpu < 8 * CPUS_BYTES:
+                    bits = self._words[offset + CPUS // 8 :].view(np.uint64)
+                    bits[cpu // 64] |= np.uint64(1 << cpu % 64)
+            self._words[offset + CPU // 8], self._words[offset + THREAD // 8] = -1, thread.native_id or 0
+        return thread
+
+    @staticmethod
+    def _offset(helper: int) -> int:
+        return (HELPERS + helper * HELPER_BYTES) // 8

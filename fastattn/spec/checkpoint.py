@@ -6,11 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
-from fastattn.errors import CheckpointError, InputError
+from fastattn.errors import CheckpointError, InputError, warn
 from fastattn.spec.architecture import ModelSpec
 from fastattn.spec.quantized import Tensor, without_input_scales
 from fastattn.spec.text_spec import EncoderText, TranslationText
-from fastattn.system.caller_warnings import warn
 from fastattn.system.records import dataclass
 
 # "intgemm" is int8 with the checkpoint's static input scales, where it has them, instead of a scale for each row: what

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from fastattn.system.caller_warnings import warn
+from fastattn.errors import warn
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")

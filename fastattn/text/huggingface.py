@@ -13,7 +13,7 @@ from tokenizers import AddedToken, Encoding, Tokenizer, models, normalizers
 
 from fastattn.errors import InputError, TokenizerError
 from fastattn.spec.text_spec import TRUNCATION_SIDES
-from fastattn.system.lazy import lazy
+from fastattn.system.records import lazy
 from fastattn.text import check_text
 from fastattn.text.special_tokens import Layout, kept, longest_first, read_layout
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fastattn.errors import TokenizerError
-from fastattn.system.lazy import lazy
+from fastattn.system.records import lazy
 from fastattn.system.worker_threads import start_thread
 from fastattn.text import check_text
 

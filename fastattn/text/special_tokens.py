@@ -8,7 +8,7 @@ import numpy as np
 from tokenizers import Tokenizer, models
 
 from fastattn.errors import TokenizerError
-from fastattn.system.lazy import lazy
+from fastattn.system.records import lazy
 
 GREATEST = 2**31 - 1  # an id, or a token type
 T = TypeVar("T", np.ndarray, list[int])

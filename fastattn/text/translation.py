@@ -8,10 +8,9 @@ from types import MappingProxyType
 
 import numpy as np
 
-from fastattn.errors import CheckpointError, InputError
+from fastattn.errors import CheckpointError, InputError, warn
 from fastattn.spec.text_spec import TranslationText
-from fastattn.system.caller_warnings import warn
-from fastattn.system.lazy import lazy
+from fastattn.system.records import lazy
 from fastattn.text import check_text
 from fastattn.text.sentencepiece import SPACE, SentencePiece
 from fastattn.text.splitting import split_sentences, split_to_fit

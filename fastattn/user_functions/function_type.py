@@ -6,27 +6,32 @@ decide which there is, so nothing is said of it in the function's type, and code
 
 import ast
 import ctypes
+import math
 import os
 import re
 from collections.abc import Callable
 from types import CodeType, FunctionType
 from typing import Any
 
+import numpy as np
 from numba import types
 from numba.core import errors
 from numba.core.compiler_lock import global_compiler_lock
-from numba.extending import NativeValue, typeof_impl, unbox
+from numba.extending import NativeValue, intrinsic, typeof_impl, unbox
 
 from fastattn.errors import InputError
+from fastattn.kernels.attention.arguments import ALL, NONE, SOME
 from fastattn.runtime.jit import inner
-from fastattn.simd.emit import I64
-from fastattn.simd.lanes import LONG, RAMP
+from fastattn.simd.arguments import LOG2_E
+from fastattn.simd.attention import store_byte
+from fastattn.simd.emit import F32, I64
+from fastattn.simd.lanes import LONG, RAMP, keep_bytes, ramp
 from fastattn.simd.operations import FAILURES, OPERATIONS, name_of, result_of
-from fastattn.simd.ranges import RANGE, TRUTH
+from fastattn.simd.ranges import RANGE, TRUTH, make_range, truth_bits
 from fastattn.simd.tables import Table, extent, look_up
-from fastattn.simd.vector import VECTOR, register_form
-from fastattn.system.lazy import lazy
-from fastattn.user_functions import loops
+from fastattn.simd.target import LANES
+from fastattn.simd.vector import VECTOR, load, load_scalar, register_form, splat, store, store_scalar
+from fastattn.system.records import lazy
 from fastattn.user_functions.rewrite import Rewritten
 
 _I = types.int64
@@ -36,6 +41,9 @@ _PARAMETERS: dict[str, dict[str, tuple]] = {
     "mask_mod": {"lanes": (_I, _I, _I, RAMP), "scalar": (_I,) * 4, "ranges": (_I, _I, RANGE, RANGE)},
 }
 _NUMBERS = {"bool": types.boolean, "int": types.int64, "long": LONG, "float": types.float32}
+_LOG2_E, _LN_2 = np.float32(LOG2_E), np.float32(math.log(2))
+_floats, _truths = OPERATIONS["floats_in_lanes"], OPERATIONS["truths_in_lanes"]
+_float, _truth = OPERATIONS["to_float"], OPERATIONS["truth"]
 
 
 class Variants:
@@ -86,6 +94,28 @@ class Variants:
         return "scalar"
 
 
+@intrinsic
+def captured_of(typing_context, function):
+    """A tuple of the function's captured values."""
+
+    def generate(context, builder, signature, arguments):
+        (address,) = arguments
+        kinds = zip(function.variants.captured, function.offsets)
+        values = [_load(context, builder, kind, builder.add(address, I64(offset))) for kind, offset in kinds]
+        return context.make_tuple(builder, signature.return_type, values)
+
+    return types.Tuple(function.variants.captured)(function), generate
+
+
+def _load(context, builder, kind, address):
+    stored = F32 if kind == types.float32 else I64
+    if isinstance(kind, Table):
+        stored = context.get_value_type(kind)
+    value = builder.load(builder.inttoptr(address, stored.as_pointer()))
+    value.align = 8
+    return builder.icmp_unsigned("!=", value, I64(0)) if kind == types.boolean else value
+
+
 class UserFunctionType(types.Type):
     """A user's function by its content: source, constants, and the types of what it captures.
 
@@ -96,16 +126,56 @@ class UserFunctionType(types.Type):
         super().__init__(name=f"Function({digest})")
         self.variants, self.offsets = variants, offsets
 
-    # The loops that call it; every kernel of attention asks for them by these names.
+    # The loops over a row's keys that call it, a vector of keys at a time, or key by key.
+    # Every kernel of attention asks for them by these names.
 
     def modify_loop(self) -> Callable:
-        return loops.modify_loop(self)
+        """The implementation of ``modify_scores``."""
+        call = self.variants.compiled
+
+        def in_lanes(function, score, b, h, t, s, count):
+            captured, down, up = captured_of(function), splat(_LN_2), splat(_LOG2_E)
+            for k in range(0, count, LANES):
+                changed = call(load(score + k * 4) * down, b, h, t, ramp(s + k), *captured)
+                store(_floats(changed) * up, score + k * 4)
+
+        def one_by_one(function, score, b, h, t, s, count):
+            captured = captured_of(function)
+            for k in range(count):
+                changed = call(load_scalar(score + k * 4) * _LN_2, b, h, t, s + k, *captured)
+                store_scalar(_float(changed) * _LOG2_E, score + k * 4)
+
+        return in_lanes if self.variants.best() == "lanes" else one_by_one
 
     def write_loop(self) -> Callable:
-        return loops.write_loop(self)
+        """The implementation of ``write_seen``."""
+        call = self.variants.compiled
+
+        def in_lanes(function, target, b, h, t, s, count):
+            captured = captured_of(function)
+            for k in range(0, count, LANES):
+                keep_bytes(_truths(call(b, h, t, ramp(s + k), *captured)), target + k, count - k)
+
+        def one_by_one(function, target, b, h, t, s, count):
+            captured = captured_of(function)
+            for k in range(count):
+                if not _truth(call(b, h, t, s + k, *captured)):
+                    store_byte(0, target + k)
+
+        return in_lanes if self.variants.best() == "lanes" else one_by_one
 
     def state_of_ranges(self) -> Callable:
-        return loops.state_of_ranges(self)
+        """The implementation of ``tile_state``."""
+        if self.variants.why_not("ranges"):
+            return lambda function, b, h, t_first, t_last, s_first, s_last: SOME
+        call = self.variants.compiled
+
+        def state(function, b, h, t_first, t_last, s_first, s_last):
+            queries, keys = make_range(t_first, t_last), make_range(s_first, s_last)
+            may = truth_bits(call(b, h, queries, keys, *captured_of(function)))
+            return SOME if may == 3 else (ALL if may == 1 else NONE)
+
+        return state
 
 
 class Handle:

@@ -16,12 +16,20 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from fastattn.errors import InputError
-from fastattn.runtime.turns import with_room
-from fastattn.user_functions.captured import ABSENT, follow, packing_of, plain, type_name_of, value_of, words_of
+from fastattn.runtime.compiling import with_room
 from fastattn.user_functions.expressions import Parts
 from fastattn.user_functions.function_type import Handle, Variants, handle_class, type_of
 from fastattn.user_functions.rewrite import Rewritten
-from fastattn.user_functions.source import location_of
+from fastattn.user_functions.source import (
+    ABSENT,
+    follow,
+    location_of,
+    packing_of,
+    plain,
+    type_name_of,
+    value_of,
+    words_of,
+)
 
 # Kind of function -> its parameters
 PARAMETERS = {"score_mod": "score, b, h, t, s", "mask_mod": "b, h, t, s"}

@@ -1,18 +1,25 @@
-"""The source of a Python function as a syntax tree, found by its compiled code.
+"""What a user's function is made of: its source as a syntax tree, and the variables that it captures.
 
 A file may have changed since it was loaded, and a line may hold several lambdas, so a tree is believed only if it
 compiles to the function's own code.
+
+A path says how to get from a function to a captured value: by cells, globals, defaults, attributes of modules, and on
+through the functions that it calls. It keeps nothing alive.
 """
 
 import ast
+import builtins
 import copy
 import linecache
+import struct
 from collections.abc import Iterator
 from functools import lru_cache
 from types import CodeType, FunctionType
-from typing import TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
-from fastattn.errors import InputError
+import numpy as np
+
+from fastattn.errors import InputError, described
 
 Definition: TypeAlias = ast.FunctionDef | ast.Lambda
 
@@ -117,3 +124,148 @@ def _content(code: CodeType) -> tuple:
     ]
     names = code.co_names, code.co_varnames, code.co_freevars
     return code.co_code, constants, names, code.co_argcount, code.co_kwonlyargcount
+
+
+Path: TypeAlias = tuple[tuple[str, Any], ...]
+
+
+class Captured(NamedTuple):
+    """A variable that is passed when the function is called: its path and where it is read."""
+
+    path: Path
+    name: str
+    location: str
+
+
+def plain(value: Any) -> Any:
+    """The Python function of a compiled one; any other value as it is."""
+    inside = getattr(value, "py_func", None)
+    return inside if isinstance(inside, FunctionType) else value
+
+
+ABSENT = LookupError, AttributeError, ValueError
+
+
+def follow(function: FunctionType, path: Path) -> Any:
+    """The value at a path now; one of ABSENT where there is none."""
+    value: Any = function
+    for kind, key in path:
+        if kind == "attribute":
+            value = getattr(value, key)
+            continue
+        value = plain(value)
+        if kind == "cell":
+            value = value.__closure__[key].cell_contents
+        elif kind == "default":
+            value = value.__defaults__[key]
+        elif kind == "keyword default":
+            value = value.__kwdefaults__[key]
+        elif key in value.__globals__:
+            value = value.__globals__[key]
+        else:
+            value = builtins.__dict__[key]
+    return value
+
+
+def value_of(function: FunctionType, captured: Captured) -> Any:
+    """The captured value now; InputError where the variable is gone."""
+    try:
+        return follow(function, captured.path)
+    except ABSENT:
+        raise InputError(f"{captured.location}: the name {captured.name} is not defined") from None
+
+
+# Name of a captured value's type -> how struct packs it.
+_NUMBERS = {"bool": "q", "int": "q", "long": "q", "float": "fxxxx"}
+
+
+def type_name_of(captured: Captured, value: Any) -> tuple[str, Any]:
+    """(its type's name, what to pack): "bool", "int", "long" beyond 32 bits, "float", a table's element and axes."""
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value[()]
+    if isinstance(value, (bool, np.bool_)):
+        return "bool", int(value)
+    if isinstance(value, (int, np.integer)):
+        if not -(2**63) <= value < 2**63:
+            raise InputError(f"{captured.location}: {captured.name} should fit in 64 bits, got {described(value)}")
+        return "int" if -(2**31) <= value < 2**31 else "long", int(value)
+    if isinstance(value, (float, np.floating)):
+        return "float", float(np.clip(value, -_LARGEST, _LARGEST)) if np.isfinite(value) else float(value)
+    if isinstance(value, (tuple, list)):
+        value = _array_of(value)
+    if isinstance(value, np.ndarray):
+        table = _as_table(value)
+        if table is not None:
+            lost = _lost(value, table)
+            if lost:
+                raise InputError(f"{captured.location}: {captured.name} has {lost}")
+            return f"{_NAMES[table.dtype]} {table.ndim}", table
+    raise InputError(
+        f"{captured.location}: expected {captured.name} to be a number, an array of numbers or a function, "
+        f"got {_kind_of(value)}{'; pass its .numpy()' if hasattr(value, 'numpy') else ''}"
+    )
+
+
+_LARGEST = 3.4028234663852886e38  # of float32
+_NAMES = {np.dtype(name): name for name in ("float32", "int32", "int64", "bool")}
+
+
+def _kind_of(value: Any) -> str:
+    return f"an array of {value.dtype}" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"
+
+
+def _array_of(value: tuple | list) -> Any:
+    try:
+        return np.asarray(value) if len(value) else value
+    except (ValueError, OverflowError):
+        return value
+
+
+def _as_table(array: np.ndarray) -> np.ndarray | None:
+    """C-contiguous, of float32, int32, int64 or bool: the array itself where it is that, so that changes in it count.
+
+    Of an empty array all axes become empty, and one zero is there to be read.
+    """
+    if array.dtype in _NAMES and array.size and array.flags.c_contiguous and array.flags.aligned:
+        return array
+    kind, size = array.dtype.kind, array.dtype.itemsize
+    if kind == "f":
+        wanted: np.dtype = np.dtype(np.float32)
+    elif kind in "iu":
+        wanted = np.dtype(np.int32 if size < 4 or (kind, size) == ("i", 4) else np.int64)
+    elif kind == "b":
+        wanted = np.dtype(bool)
+    else:
+        return None
+    if not array.size:
+        return np.zeros((1,) * array.ndim, wanted)[(slice(0),) * array.ndim]
+    with np.errstate(over="ignore"):
+        return np.require(array, wanted, ["C", "A"])
+
+
+def _lost(array: np.ndarray, table: np.ndarray) -> str:
+    """What an array has whose numbers are others in its table; "" where floats are but rounded, as floats are."""
+    if array.dtype.kind == "u" and array.itemsize == 8 and (table < 0).any():
+        return "numbers from 2**63 on; to tell whether they are equal, pass .view(np.int64)"
+    # the sum of squares is of no use but to be quick: below it no number is beyond 2**24
+    if array.dtype.kind == "f" and array.itemsize > 4 and not np.vdot(table, table) < 2.0**48:
+        with np.errstate(all="ignore"):
+            if ((np.abs(table - array) >= 1) & (np.abs(array) < 2.0**53)).any():
+                return "numbers beyond 2**24, which float32 rounds; pass int64, or float32 if that will do"
+    return ""
+
+
+def packing_of(names: tuple[str, ...]) -> tuple[struct.Struct, list[int]]:
+    """(how values of these types are packed, the offset of each in bytes)."""
+    offsets, code = [], "<"
+    for name in names:
+        offsets.append(struct.calcsize(code))
+        code += _NUMBERS.get(name) or f"{1 + int(name.split()[1])}q"
+    return struct.Struct(code), offsets
+
+
+def words_of(value: Any) -> tuple:
+    """What is packed of a value: an array's address and shape."""
+    if isinstance(value, np.ndarray):
+        return value.__array_interface__["data"][0], *value.shape
+    return (value,)

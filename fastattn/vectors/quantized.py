@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fastattn.errors import InputError, check_known
-from fastattn.system.caller_warnings import warn
+from fastattn.errors import InputError, check_known, warn
 from fastattn.system.option_names import QUANTIZE, explains_options
 
 # By the name that hosted embedding services have for this choice: sentence-transformers' own, precision, is that of the

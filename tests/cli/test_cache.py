@@ -105,7 +105,7 @@ def test_clears_the_kind_that_is_named(root, kind, size):
 def test_what_a_start_notes_of_the_sources_is_among_the_kernels(root):
     """Everything that fastattn puts into the folder is of one of its kinds."""
     environment = {**os.environ, "FASTATTN_CACHE": str(root)}
-    code = "from fastattn.runtime.sources import code_digest; code_digest()"
+    code = "from fastattn.runtime.code_cache import code_digest; code_digest()"
     subprocess.run([sys.executable, "-c", code], env=environment, check=True)
     (note,) = (path for path in root.rglob("*") if path.is_file())
     half = put(note.with_name(f"{note.stem}.01234567.part"), 5, days=1)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fastattn.cli.loading import loading
+from fastattn.cli.options import loading
 from fastattn.ops import cpu as operations
 from fastattn.spec.checkpoint import PRECISIONS, Shortlist
 from fastattn.translation.calls import Translation

@@ -10,8 +10,7 @@ from typing import BinaryIO
 import numpy as np
 import pytest
 
-from fastattn.cli.arriving import PART, Polled, Source, Threaded, arriving_lines
-from fastattn.cli.lines import open_lines
+from fastattn.cli.lines import PART, Polled, Source, Threaded, arriving_lines, open_lines
 from fastattn.errors import FastattnError
 from fastattn.system import files
 from fastattn.translation.translator import Translator
@@ -212,7 +211,7 @@ def test_a_fault_is_named(tmp_path: Path):
 
 
 def test_a_file_is_never_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("fastattn.cli.arriving.open_source", pytest.fail)
+    monkeypatch.setattr("fastattn.cli.lines.open_source", pytest.fail)
     (tmp_path / "in.txt").write_bytes(b"a\nb\n")
     bursts = [list(burst) for burst in open_lines((), str(tmp_path / "in.txt")).bursts()]
     assert bursts == [["a", "b"]]

@@ -10,9 +10,8 @@ import textwrap
 import click
 import pytest
 
-from fastattn.cli.lines import open_lines
-from fastattn.cli.output import open_output
-from fastattn.cli.progress import Progress, duration, pace, rate
+from fastattn.cli.lines import open_lines, open_output
+from fastattn.cli.printing import Progress, duration, pace, rate
 from fastattn.errors import FastattnError, InputError
 from fastattn.system import progress
 from fastattn.system.files import open_folder
@@ -203,7 +202,7 @@ def test_full_disk_and_devices():
 INTERRUPTED = """
 import hashlib, sys
 from fastattn.cli.interrupt import exit_on_signals
-from fastattn.cli.output import open_output
+from fastattn.cli.lines import open_output
 exit_on_signals()
 with open_output(sys.argv[1]) as output:
     output.write(b"partial")

@@ -261,7 +261,7 @@ def test_a_pulled_name_needs_none_of_the_networks_modules(tmp_path):
     code = """
 import sys
 from fastattn.cli.options import located
-from fastattn.cli.progress import Progress
+from fastattn.cli.printing import Progress
 from fastattn.weights.download.catalog import CATALOG
 CATALOG["minilm"].folder.mkdir(parents=True)
 assert located("minilm", Progress()) == str(CATALOG["minilm"].folder)

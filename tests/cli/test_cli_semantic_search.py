@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fastattn import quantize_vectors, semantic_search
-from fastattn.cli.arrays import open_array
+from fastattn.cli.vector_options import open_array
 from fastattn.vectors.quantized import calibrated_ranges
 from tests.cli.commands import fail, run, succeed
 from tests.cli.test_cli_encode import shell_examples

@@ -51,10 +51,7 @@ UNUSED = {
     "fastattn.weights.marian",
     "fastattn.weights.native",
     "fastattn.weights.tensor_mapping",
-    *(
-        f"fastattn.cli.{name}"
-        for name in ("arriving", "cache", "convert", "inspect", "pull", "search", "verify", "warmup")
-    ),
+    *(f"fastattn.cli.{name}" for name in ("cache", "convert", "inspect", "pull", "search", "verify", "warmup")),
 }
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from fastattn import quantize_vectors
 from fastattn.encoders.encoder import Encoder
-from fastattn.encoders.options import EncodeOptions, OptionChecker
+from fastattn.encoders.vector_head import EncodeOptions, OptionChecker
 from fastattn.errors import InputError
 from fastattn.ops import cpu as operations
 from tests.encoders.test_encoder import WIDTH, _encoder, _many_texts

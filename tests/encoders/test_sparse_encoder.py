@@ -146,7 +146,7 @@ def test_vectors_are_decoded_to_tokens(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["cosine", "dot", "euclidean", "manhattan"])
 def test_similarities_are_those_of_dense_vectors(name: str, tmp_path: Path) -> None:
-    from fastattn.vectors.similarity import similarity
+    from fastattn.vectors.search import similarity
 
     encoder = slow(write_sparse(tmp_path, {"similarity_fn_name": name}))
     a, b = encoder.encode(TEXTS), encoder.encode(TEXTS[1:3])

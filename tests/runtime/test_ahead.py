@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from fastattn import Translator
-from fastattn.runtime import ahead
+from fastattn.runtime import compiling
 from fastattn.runtime.handle import kernel_named
 from fastattn.runtime.second_process import VARIANTS
 from tests import ROOT
@@ -30,12 +30,12 @@ def test_models_take_the_forms_that_are_compiled_ahead() -> None:
 
 def test_it_imports_nothing_of_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     commands: list[list[str]] = []
-    monkeypatch.setattr(ahead, "thread_limit", lambda: 2)
-    monkeypatch.delenv(ahead.SWITCH, raising=False)
+    monkeypatch.setattr(compiling, "thread_limit", lambda: 2)
+    monkeypatch.delenv(compiling.SWITCH, raising=False)
     monkeypatch.setattr(os, "posix_spawn", lambda path, command, environment, **more: commands.append(command))
     with monkeypatch.context() as patches:
         patches.setattr(os, "waitpid", lambda *process: None)
-        ahead.begin_ahead.__wrapped__()
+        compiling.begin_ahead.__wrapped__()
     package = tmp_path / "fastattn"
     package.mkdir()
     (package / "__init__.py").write_text("raise SystemExit(7)")
@@ -46,11 +46,11 @@ def test_it_imports_nothing_of_the_current_folder(tmp_path: Path, monkeypatch: p
 
 @pytest.mark.parametrize(("name", "value"), [("frozen", True), ("executable", "/usr/bin/uwsgi"), ("executable", None)])
 def test_no_program_but_python_is_started(name: str, value: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ahead, "thread_limit", lambda: 2)
-    monkeypatch.delenv(ahead.SWITCH, raising=False)
+    monkeypatch.setattr(compiling, "thread_limit", lambda: 2)
+    monkeypatch.delenv(compiling.SWITCH, raising=False)
     monkeypatch.setattr(os, "posix_spawn", lambda *command, **more: pytest.fail("started"))
     monkeypatch.setattr(sys, name, value, raising=False)
-    ahead.begin_ahead.__wrapped__()
+    compiling.begin_ahead.__wrapped__()
 
 
 def start(code: str, *arguments: str, **options: Any) -> subprocess.Popen[str]:
@@ -91,9 +91,9 @@ AHEAD = {"NUMBA_NUM_THREADS": "2", "FASTATTN_COMPILE_AHEAD": ""}
 FIRST = """
 import os, select, signal, time
 from pathlib import Path
-from fastattn.runtime import ahead
+from fastattn.runtime import compiling
 signal.signal(signal.SIGINT, lambda *more: None)
-ahead.begin_ahead()
+compiling.begin_ahead()
 try:
     print(os.waitpid(-1, os.WNOHANG), flush=True)
 except ChildProcessError:
@@ -102,7 +102,7 @@ while not list(Path(os.environ["FASTATTN_CACHE"]).glob("kernels/*/*.claim.part")
     time.sleep(0.05)
 print("at it", flush=True)
 ended = select.poll()
-ended.register(ahead._lifeline[0], 0)
+ended.register(compiling._lifeline[0], 0)
 print("ended" if ended.poll(60_000) else "goes on", flush=True)
 time.sleep(60)
 """

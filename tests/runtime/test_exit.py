@@ -113,7 +113,7 @@ atexit.register(handle)
 import numba
 import numpy as np
 from fastattn.ops import cpu as operations
-from fastattn.runtime import turns
+from fastattn.runtime import compiling
 
 def wait():
     told.wait()
@@ -122,7 +122,7 @@ def wait():
     print("computed")
 
 operations.rms_norm(np.ones((3, 8), np.float32), np.ones(8, np.float32), 1e-5)
-turns._GRACE = 0.5
+compiling._GRACE = 0.5
 told, older = threading.Event(), threading.Thread(target=wait, daemon=True)
 older.start()
 """

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from fastattn.runtime.pool import Pool
+from fastattn.runtime.threads import Pool
 from fastattn.system.worker_threads import map_in_threads
 from tests.children import run_child
 from tests.runtime.run_abuse import interrupts
@@ -24,7 +24,7 @@ from tests.models.tiny_models import random_checkpoint
 from fastattn import Translator
 from fastattn.ops import cpu as operations
 from fastattn.runtime import handle
-from fastattn.runtime.pool import TAKEN
+from fastattn.runtime.threads import TAKEN
 
 FILES = tuple(sys.argv[1].split(","))
 translator = Translator.from_checkpoint(random_checkpoint(seed=5), threads=1 if "alone" in sys.argv else 2)
@@ -87,7 +87,7 @@ def run(files: str, step: int, *more: str) -> int:
 @pytest.mark.parametrize(
     ("files", "step", "more"),
     [
-        ("runtime/pool.py,runtime/handle.py", 2, ["fresh"]),
+        ("runtime/threads.py,runtime/handle.py", 2, ["fresh"]),
         ("fastattn/system/worker_threads.py,scheduling/request.py", 1, []),
         ("scheduling/scheduler.py,scheduling/state.py", 1, []),
         # The thread that is interrupted does it all: else it depends on the other how much there is for it to do.

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.kernel_clock import kernel_seconds
 from fastattn.ops import cpu as operations
 from fastattn.ops.cpu.rows import add_rows
 from fastattn.runtime.arena import ALIGNMENT, LEAST, Arena, empty, is_of_arena
-from fastattn.runtime.clock import kernel_seconds
 from fastattn.runtime.recording import StepRecorder
 from fastattn.runtime.threads import use_threads
 from tests.children import run_child

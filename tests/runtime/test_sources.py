@@ -11,8 +11,8 @@ import pytest
 
 import fastattn
 from fastattn.errors import FastattnError
-from fastattn.runtime import sources
-from fastattn.runtime.sources import kernel_sources, sources_digest
+from fastattn.runtime import code_cache
+from fastattn.runtime.code_cache import kernel_sources, sources_digest
 from tests import ROOT
 from tests.children import run_child
 
@@ -181,23 +181,23 @@ def test_a_link_to_the_sources_changes_nothing(tmp_path: Path, monkeypatch: pyte
     """As installers make them, which know a file already; the time of the last change of its status is another."""
     package = tmp_path / "fastattn"
     shutil.copytree(PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.setattr(sources, "_PACKAGE", package)
-    look = sources._Look(dict(sources._statuses(package)), 0)
-    monkeypatch.setattr(sources, "_at_first", lambda: look)
+    monkeypatch.setattr(code_cache, "_PACKAGE", package)
+    look = code_cache._Look(dict(code_cache._statuses(package)), 0)
+    monkeypatch.setattr(code_cache, "_at_first", lambda: look)
     (tmp_path / "link").hardlink_to(package / "spec/architecture.py")
     (package / "translation/translator.py").write_text("")  # no source of kernels
-    sources.check_sources()
+    code_cache.check_sources()
     (package / "spec/architecture.py").touch()
     with pytest.raises(FastattnError, match=r"^spec/architecture\.py of fastattn was changed while"):
-        sources.check_sources()
+        code_cache.check_sources()
     (package / "spec/architecture.py").unlink()
     with pytest.raises(FastattnError, match=r"^spec/architecture\.py of fastattn was changed while"):
-        sources.check_sources()
+        code_cache.check_sources()
 
 
 def test_a_digest_is_remembered(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FASTATTN_CACHE", str(tmp_path))
-    monkeypatch.setattr(sources, "_TICK", 0)
+    monkeypatch.setattr(code_cache, "_TICK", 0)
     digest = sources_digest(tree)
     (memory,) = (tmp_path / "kernels").iterdir()
     memory.write_text(memory.read_text().replace(digest, "remembered"))
@@ -211,18 +211,18 @@ def test_what_was_written_a_moment_ago_is_not_remembered(
 ) -> None:
     """Written once more, a file may have the same size and, by the clock of the file system, the same times."""
     monkeypatch.setenv("FASTATTN_CACHE", str(tmp_path))
-    monkeypatch.setattr(sources, "_TICK", 10**15)
+    monkeypatch.setattr(code_cache, "_TICK", 10**15)
     sources_digest(tree)
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("name", sources.SETTINGS)
+@pytest.mark.parametrize("name", code_cache.SETTINGS)
 def test_settings_of_numba_change_the_folder(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "settings", sources.settings.__wrapped__)
+    monkeypatch.setattr(code_cache, "settings", code_cache.settings.__wrapped__)
     monkeypatch.delenv(name, raising=False)
-    before = sources.code_digest.__wrapped__()
+    before = code_cache.code_digest.__wrapped__()
     monkeypatch.setenv(name, "0")
-    assert sources.code_digest.__wrapped__() != before
+    assert code_cache.code_digest.__wrapped__() != before
 
 
 SET = """

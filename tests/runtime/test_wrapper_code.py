@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 from numba import njit, prange
 
+from fastattn.runtime.compiling import compiling
 from fastattn.runtime.handle import CompiledFunction
 from fastattn.runtime.jit import kernel
-from fastattn.runtime.machine_code import MISMATCH
-from fastattn.runtime.signature import signature_of
-from fastattn.runtime.turns import compiling
+from fastattn.runtime.machine_code import MISMATCH, signature_of
 
 Pair = namedtuple("Pair", "first second")
 

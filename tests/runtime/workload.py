@@ -7,7 +7,7 @@ from fastattn import Translator
 from fastattn.models.kinds import build_model
 from fastattn.ops import cpu as operations
 from fastattn.runtime import handle
-from fastattn.runtime.pool import TAKEN
+from fastattn.runtime.threads import TAKEN
 from tests.models.encoder_cases import CASES, make_checkpoint, make_ids
 from tests.models.tiny_models import random_checkpoint
 

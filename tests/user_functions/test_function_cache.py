@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fastattn.runtime.sources import kernel_sources
+from fastattn.runtime.code_cache import kernel_sources
 from tests import ROOT
 from tests.children import run_child
 

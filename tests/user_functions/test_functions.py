@@ -4,6 +4,7 @@ import math
 import sys
 from collections.abc import Callable
 from math import exp
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from numba import njit
 import fastattn
 from fastattn.simd.target import LANES
 from fastattn.user_functions.plan import _MOST_PLANS, _plans_of, compile_function
+from tests.children import run_child
 from tests.user_functions.kernels import (
     expected_scores,
     expected_seen,
@@ -319,3 +321,31 @@ def test_no_function_is_none_at_all():
         )
         assert seen(none, 3, S).all()
         assert (states_of(none, (2, 2), (4, 4)) == 2).all()
+
+
+SMALL = """
+import sys, threading
+import fastattn
+sys.path.insert(0, sys.argv[1])
+from long_sum import mod
+
+threading.stack_size(1 << 16)
+
+def explain():
+    try:
+        print(fastattn.explain_function(mod))
+    except fastattn.FastattnError as error:
+        print(error)
+
+thread = threading.Thread(target=explain)
+thread.start()
+thread.join()
+assert threading.stack_size() == 1 << 16
+"""
+
+
+@pytest.mark.parametrize(("terms", "told"), [(100, "vectorised"), (900, "is too deeply nested")])
+def test_a_thread_with_64_kb_compiles_a_long_function(tmp_path: Path, terms: int, told: str) -> None:
+    added = "".join(f" + {n}.0 * t" for n in range(terms))
+    (tmp_path / "long_sum.py").write_text(f"def mod(score, b, h, t, s):\n    return score{added}\n")
+    assert run_child(SMALL, str(tmp_path)).strip().endswith(told)

@@ -11,7 +11,7 @@ import numpy as np
 
 from fastattn.errors import CheckpointError
 from fastattn.spec.quantized import QuantizedTensor, Tensor
-from fastattn.system.lazy import lazy
+from fastattn.system.records import lazy
 from fastattn.weights.containers import ByteReader
 
 NEWEST_VERSION = 6

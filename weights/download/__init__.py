@@ -3,8 +3,7 @@
 import os
 from pathlib import Path
 
-from fastattn.errors import CheckpointError, InputError
-from fastattn.system.caller_warnings import warn
+from fastattn.errors import CheckpointError, InputError, warn
 from fastattn.weights.download.catalog import CATALOG, what_was_meant
 
 

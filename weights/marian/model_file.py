@@ -13,7 +13,7 @@ import numpy as np
 
 from fastattn.errors import CheckpointError
 from fastattn.spec.quantized import QuantizedTensor, Tensor
-from fastattn.system.lazy import lazy
+from fastattn.system.records import lazy
 from fastattn.weights.containers import ByteReader
 from fastattn.weights.containers.json_file import shorten
 from fastattn.weights.containers.zip_archive import ZipError, check_members, list_members, packed_bytes

@@ -21,8 +21,7 @@ from fastattn.kernels.attention.masks import seen_by_tile, seen_here
 from fastattn.kernels.attention.products import add_keys, exponentiate, exponentiate_keys
 from fastattn.kernels.attention.scores import add_bias, aligned, hide_outside, multiply_row, vectors_of
 from fastattn.kernels.attention.tiles import multiply_keys, pack_keys, row_maxima, tiles_of
-from fastattn.runtime.jit import inner, kernel
-from fastattn.runtime.parts import take_part
+from fastattn.runtime.jit import inner, kernel, take_part
 from fastattn.simd.vector import address, load_scalar, store_integer, store_scalar
 
 

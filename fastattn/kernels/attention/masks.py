@@ -10,8 +10,7 @@ from numba import prange
 from fastattn.kernels.attention.arguments import ALL, COLUMNS, KEYS, NONE, PIECE, ROWS, SOME, Tile
 from fastattn.kernels.attention.tiles import columns_of
 from fastattn.kernels.attention.user_functions import any_function, tile_state, write_seen
-from fastattn.runtime.jit import inner, kernel
-from fastattn.runtime.parts import take_part
+from fastattn.runtime.jit import inner, kernel, take_part
 from fastattn.simd.attention import copy_bytes, fill_bytes, load_byte, make_any_byte, store_byte
 from fastattn.simd.vector import load_integer
 

@@ -28,8 +28,7 @@ from fastattn.kernels.attention.products import is_dot, product_head
 from fastattn.kernels.attention.scores import aligned, head_scores
 from fastattn.kernels.attention.tiles import FEW
 from fastattn.ops.attention import RaggedBatch
-from fastattn.runtime.jit import inner, kernel
-from fastattn.runtime.parts import take_part
+from fastattn.runtime.jit import inner, kernel, take_part
 from fastattn.simd.vector import address
 
 # While one head is computed, the rows of the head this many further on are prefetched: heads are short, and rows of

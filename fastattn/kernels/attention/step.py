@@ -42,8 +42,7 @@ from fastattn.kernels.attention.scores import (
     vectors_of,
 )
 from fastattn.ops.attention import KeyIndex
-from fastattn.runtime.jit import inner, kernel
-from fastattn.runtime.parts import take_part
+from fastattn.runtime.jit import inner, kernel, take_part
 from fastattn.simd.arguments import SIZE
 from fastattn.simd.attention import cap_row, make_exponentials, make_row_maxima
 from fastattn.simd.rows import copy_floats, make_add_rows, make_dot_rows, prefetch_row_far

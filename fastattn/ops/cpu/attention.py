@@ -25,9 +25,8 @@ from fastattn.kernels.attention.arguments import (
     whole_columns,
 )
 from fastattn.ops.attention import Heads, KeyIndex, PositionBias, RaggedBatch
-from fastattn.runtime.arena import empty
+from fastattn.runtime.arena import empty, make_scratch_parts
 from fastattn.runtime.handle import kernel_named
-from fastattn.runtime.scratch import make_scratch_parts
 from fastattn.runtime.threads import current_threads
 from fastattn.simd.arguments import LOG2_E
 from fastattn.simd.target import LANES

@@ -6,15 +6,14 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fastattn.kernels.arguments import ACTIVATION_CODES, MR, NR, PACKED_COLUMNS, Blocks, LinearArrays
-from fastattn.runtime.arena import empty
+from fastattn.runtime.arena import empty, make_scratch_parts
 from fastattn.runtime.handle import kernel_named
-from fastattn.runtime.scratch import make_scratch_parts
 from fastattn.runtime.threads import current_threads
 from fastattn.simd.arguments import LINE, STAGED_ROWS, STAGED_START, format_for, staged_block, step_block
 from fastattn.simd.target import LANES
 from fastattn.spec.quantized import QuantizedTensor, Tensor
 from fastattn.spec.rounding import bfloat16_bits, quantize
-from fastattn.system.lazy import lazy
+from fastattn.system.records import lazy
 
 # (bytes of a value, what a row's bytes are a multiple of), by the type of the panels; rows of float32 stay as they are.
 _FORMS = {

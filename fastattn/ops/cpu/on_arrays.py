@@ -31,8 +31,8 @@ from fastattn.ops.cpu.attention import (
     writeable,
 )
 from fastattn.ops.cpu.search import nearest_rows
+from fastattn.runtime.arena import make_scratch_parts
 from fastattn.runtime.handle import kernel_named
-from fastattn.runtime.scratch import make_scratch_parts
 from fastattn.runtime.threads import current_threads
 from fastattn.simd.arguments import LOG2_E
 from fastattn.simd.target import LANES, TARGET

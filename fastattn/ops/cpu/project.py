@@ -18,10 +18,9 @@ from fastattn.kernels.arguments import (
 )
 from fastattn.ops.cpu.matmul import PackedLinear, as_float32, as_int8, linear, scratch_bytes
 from fastattn.ops.steps import NO_EDITS, Edits, SubsetRows
-from fastattn.runtime.arena import empty
+from fastattn.runtime.arena import empty, make_scratch_parts
 from fastattn.runtime.handle import kernel_named
 from fastattn.runtime.recording import unrecordable
-from fastattn.runtime.scratch import make_scratch_parts
 from fastattn.runtime.threads import current_threads
 from fastattn.simd.arguments import format_for
 from fastattn.simd.target import LANES

@@ -3,8 +3,8 @@
 import numpy as np
 
 from fastattn.kernels.arguments import EMPTY, LAST_ID, LEAST_ROWS, MOST_ROWS, Corpus
+from fastattn.runtime.arena import make_scratch_parts
 from fastattn.runtime.handle import kernel_named
-from fastattn.runtime.scratch import make_scratch_parts
 from fastattn.simd.arguments import QUERIES, ROWS, ROWS_OF_ONE, SIZE, WHOLE, RowWidth
 
 _search = kernel_named("search", "_search")

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from bench import kernel_clock as clock
+from bench.kernel_clock import kernel_seconds
 from fastattn.ops import cpu as operations
-from fastattn.runtime import clock
-from fastattn.runtime.clock import kernel_seconds
 
 
 def norm() -> np.ndarray:

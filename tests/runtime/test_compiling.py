@@ -4,15 +4,15 @@ import threading
 
 import pytest
 
-from fastattn.runtime import handle, turns
+from fastattn.runtime import compiling, handle
+from fastattn.runtime.compiling import with_room
 from fastattn.runtime.handle import _Compiled
-from fastattn.runtime.turns import with_room
 
 
 def test_threads_that_compile_at_once_leave_the_size_of_stacks_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     """The second one comes as the first is about to start its thread."""
     sizes: list[int] = []
-    start_thread = turns.start_thread
+    start_thread = compiling.start_thread
 
     def start(thread: threading.Thread) -> None:
         if not helping.is_set():
@@ -21,7 +21,7 @@ def test_threads_that_compile_at_once_leave_the_size_of_stacks_as_it_was(monkeyp
         else:
             inside.set()
             first.join()
-        sizes.append(threading.stack_size(turns._STACK))  # to ask is to set
+        sizes.append(threading.stack_size(compiling._STACK))  # to ask is to set
         start_thread(thread)
 
     def ask(number: int) -> None:
@@ -32,7 +32,7 @@ def test_threads_that_compile_at_once_leave_the_size_of_stacks_as_it_was(monkeyp
     results: dict[int, int] = {}
     helping, inside = threading.Event(), threading.Event()
     first, second = (threading.Thread(target=ask, args=(number,)) for number in (1, 2))
-    monkeypatch.setattr(turns, "start_thread", start)
+    monkeypatch.setattr(compiling, "start_thread", start)
     before = threading.stack_size(1 << 18)
     try:
         for thread in (second, first):
@@ -41,7 +41,7 @@ def test_threads_that_compile_at_once_leave_the_size_of_stacks_as_it_was(monkeyp
             thread.join()
     finally:
         after = threading.stack_size(before)
-    assert after == 1 << 18 and sizes == [turns._STACK] * 2 and results == {1: 1, 2: 2}
+    assert after == 1 << 18 and sizes == [compiling._STACK] * 2 and results == {1: 1, 2: 2}
 
 
 def test_where_no_thread_is_to_be_had_work_is_done_here(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,7 +50,7 @@ def test_where_no_thread_is_to_be_had_work_is_done_here(monkeypatch: pytest.Monk
 
     found: list[threading.Thread] = []
     before = threading.stack_size(1 << 18)
-    monkeypatch.setattr(turns, "start_thread", refuse)
+    monkeypatch.setattr(compiling, "start_thread", refuse)
     caller = threading.Thread(target=lambda: found.append(with_room(threading.current_thread)))
     caller.start()
     caller.join()
@@ -81,7 +81,7 @@ def test_the_second_process_is_begun_by_the_one_thread_that_compiles(monkeypatch
             raise ArithmeticError
 
     began: list[bool] = []
-    monkeypatch.setattr(handle, "begin_ahead", lambda: began.append(turns.compiling._is_owned()))
+    monkeypatch.setattr(handle, "begin_ahead", lambda: began.append(compiling.compiling._is_owned()))
     with pytest.raises(ArithmeticError):
         Failing("fastattn.kernels.none", "none")._variant("key", [])
     with pytest.raises(ArithmeticError):

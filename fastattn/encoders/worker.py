@@ -1,0 +1,20 @@
+"""What a worker process does for an Encoder in another; only ``processes.child`` imports it, by its name."""
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from typing import Any
+
+from fastattn.encoders.encoder import Encoder
+from fastattn.encoders.vector_head import VectorOptions
+
+
+def serve(path: str, precision: str, device: str, threads: int) -> dict[str, Callable[..., Future]]:
+    """What a process does, see ``child.main``."""
+    encoder = Encoder(path, precision, threads, 1, device)
+
+    def vectors(caller: int, texts: list[str], plain: dict[str, Any]) -> Future:
+        options = VectorOptions(**{**plain, "pooling": tuple(plain["pooling"])})
+        return encoder._scheduler.submit(partial(encoder._plans.plan, texts, options), caller)
+
+    return {"vectors": vectors}
