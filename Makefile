@@ -24,7 +24,7 @@ help:
 	@echo "make slow    set up, run the tests that take minutes (ARGS=... goes to pytest)"
 	@echo "make everywhere  the tests as on other machines: fewer CPU features, no network, ... (ARGS=... names some)"
 	@echo "make mutants mutation testing: bugs that no test finds, half an hour (ARGS=... goes to tests/clone/run_mutants.py)"
-	@echo "make check   format, lint, types, import table"
+	@echo "make check   format, lint, types, import table, sizes"
 	@echo "make bench   run the benchmarks               (ARGS=... goes to them)"
 	@echo "make dist    a wheel and an sdist in dist/, tried out in every installed Python from 3.10 on"
 	@echo "make clean   remove build products and caches (the environments and downloaded models stay)"
@@ -69,7 +69,7 @@ check: setup
 	@rm -rf build/types && mkdir -p build/types/fastattn
 	@ln -s $(CURDIR)/fastattn/* $(CURDIR)/weights $(CURDIR)/cli build/types/fastattn/
 	@cd build/types && $(CURDIR)/$(BIN)/mypy --config-file $(CURDIR)/setup.cfg --no-incremental
-	@$(BIN)/python -m pytest tests/test_imports.py tests/test_package.py
+	@$(BIN)/python -m pytest tests/test_imports.py tests/test_package.py tests/test_structure.py
 
 bench: setup
 	@$(BIN)/python -m bench $(ARGS)
