@@ -18,6 +18,7 @@ from bench.operations.table import normal
 from bench.timing import alternate, limited_to
 from fastattn import mechanisms
 from fastattn.mechanisms import attend
+from fastattn.mechanisms.attend import Normalizer
 from fastattn.ops.reference.mechanisms import addressing, graph, results, scores, seen
 
 ROUNDS, SECONDS = 7, 4.0
@@ -139,7 +140,7 @@ def _normalizers(sizes: Sizes, query: np.ndarray, key: np.ndarray, value: np.nda
     def weights() -> np.ndarray:
         return results.weights(scores.scaled_dot(query, key))
 
-    def ours(normalizer: mechanisms.normalizers.Normalizer) -> Callable[[], np.ndarray]:
+    def ours(normalizer: Normalizer) -> Callable[[], np.ndarray]:
         return partial(attend, query, key, value, normalizer=normalizer)
 
     yield Case("hard, most probable", str(sizes), ours(mechanisms.Hard()), lambda: results.hard(weights(), value))

@@ -75,7 +75,7 @@ def test_a_clock_counts_them():
     with kernel_seconds() as seconds:
         program.run(100, STOP_NEVER)
         operations.round_rows(x_ND, 0)
-    assert set(seconds) == {"recorded steps", "cache_rows._round_in_place"} and seconds["recorded steps"] > 0
+    assert set(seconds) == {"recorded steps", "steps._round_in_place"} and seconds["recorded steps"] > 0
 
 
 def test_what_numpy_computes_is_not_recorded():
