@@ -2,8 +2,10 @@
 
 import ast
 import re
+import sys
 from collections import Counter
 
+from fastattn import Translator
 from tests import ROOT
 from tests.import_table import modules
 
@@ -59,3 +61,21 @@ def test_what_kernels_pass_has_names():
 def test_no_two_classes_have_one_name():
     names = Counter(node.name for tree in TREES.values() for node in tree.body if isinstance(node, ast.ClassDef))
     assert [name for name, count in names.items() if count > 1] == []
+
+
+def test_a_translation_runs_through_few_files(pulled):
+    """Of one that is loaded, by the thread that asks."""
+    translator, files = Translator(pulled("en-pt"), threads=1, processes=1), set()
+    translator.translate("Good morning.")
+
+    def note(frame, event, argument):
+        files.add(frame.f_code.co_filename)
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        assert translator.translate("Hello there, how are you?") == "Olá, como você está?"
+    finally:
+        sys.setprofile(before)
+    ours = {str(path) for _, path in modules()}
+    assert 20 < len(files & ours) <= 40, sorted(files & ours)

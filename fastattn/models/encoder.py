@@ -76,7 +76,7 @@ class EncoderStack:
     """Runs sequences through the stack of ``encoder.*``."""
 
     def __init__(self, parameters: Parameters, spec: StackSpec):
-        self.ops, self.spec = parameters.ops, spec
+        self.ops, self.spec, self.limit = parameters.ops, spec, spec.max_positions
         self.stack = build_stack(parameters, "encoder", spec)
 
     def encode(
@@ -125,9 +125,8 @@ class EncoderStack:
         return self.stack.states(ids_T, WholeRows(self.ops, starts_B1, positions_T, self.stack.bias, self.stack.causal))
 
     def _check_length(self, longest: int) -> None:
-        limit = self.spec.max_positions
-        if 0 < limit < longest:
-            raise InputError(f"the model has {limit} positions, the sequence needs {longest}")
+        if 0 < self.limit < longest:
+            raise InputError(f"the model has {self.limit} positions, the sequence needs {longest}")
 
 
 class EncoderModel:
