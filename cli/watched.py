@@ -6,6 +6,7 @@ agents try for a minute after the end of their cluster to tell it of what they l
 
 import contextlib
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from collections.abc import Iterator
 
 _MARK = "FASTATTN_BATCH"  # in the environment of what the process starts, which children inherit
 _ROUNDS, _PAUSE = 200, 0.05  # seconds
+_LOOK = 2.0  # seconds; a look takes some milliseconds
 
 
 @contextlib.contextmanager
@@ -56,32 +58,37 @@ def watched(message: str) -> Iterator[None]:
         process.wait()
 
 
-def _begun(mark: bytes) -> set[int]:
-    """The processes with ``mark`` in their environment, and what descends from them; none where there is no /proc.
+def _begun(mark: bytes, known: dict[int, bytes]) -> dict[int, bytes]:
+    """Number -> start of the processes with ``mark`` in their environment, of ``known`` ones, and of what descends from
+    them; none where there is no /proc.
 
-    Ray's agents write their titles over their environment, so that their parent alone shows whose they are.
+    Ray's agents write their titles over their environment: their parent alone shows whose they are, while it lives.
     """
     parents: dict[int, int] = {}
+    starts: dict[int, bytes] = {}
     found: set[int] = set()
     for name in filter(str.isdigit, os.listdir("/proc") if os.path.isdir("/proc") else ()):
         with contextlib.suppress(OSError):  # ended meanwhile, or another user's
             with open(f"/proc/{name}/stat", "rb") as file:
-                parents[int(name)] = int(file.read().rpartition(b")")[2].split()[1])
+                fields = file.read().rpartition(b")")[2].split()
+            number, parents[int(name)], starts[int(name)] = int(name), int(fields[1]), fields[19]
+            if known.get(number) == fields[19] and fields[0] != b"Z":
+                found.add(number)
             with open(f"/proc/{name}/environ", "rb") as file:
                 if mark in file.read().split(b"\0"):
-                    found.add(int(name))
+                    found.add(number)
     count = 0
     while count < len(found):
         count = len(found)
         found |= {number for number, parent in parents.items() if parent in found}
-    return found
+    return {number: starts[number] for number in found}
 
 
-def _end_all(mark: bytes, rounds: int) -> None:
+def _end_all(mark: bytes, known: dict[int, bytes], rounds: int) -> None:
     """End them all, until so many looks in a row found none: one that is being started lacks the mark for a moment."""
     empty = 0
     for _ in range(_ROUNDS):
-        left = _begun(mark)
+        left = _begun(mark, known)
         for number in left:
             with contextlib.suppress(OSError):
                 os.kill(number, signal.SIGKILL)
@@ -97,13 +104,20 @@ def _watch() -> None:
     Standard input is closed when the job's process has ended: with "." behind the block, with "!" by a signal that it
     handled, with nothing where it was lost, of which MESSAGE tells.
     """
-    last = part = os.read(0, 64)
-    while part:
+    mark, known = os.fsencode(sys.argv[2]), dict[int, bytes]()
+    last = part = b""
+    while True:
+        # A look now and then: once the parent of Ray's agents is gone, nothing shows whose they are.
+        if os.name == "posix" and not select.select([0], [], [], _LOOK)[0]:
+            known |= _begun(mark, {})
+            continue
         last, part = part, os.read(0, 64)
+        if not part:
+            break
     if not last:
         os.write(2, os.fsencode(sys.argv[1]) + b"\n")
     if os.name == "posix":
-        _end_all(os.fsencode(sys.argv[2]), 1 if last == b"." else 20)
+        _end_all(mark, known, 1 if last == b"." else 20)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from fastattn.cli import watched
 from tests import ROOT
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are told apart by /proc")
@@ -92,3 +93,23 @@ def test_a_good_end_ends_what_was_begun_and_says_nothing(job):
     assert all(map(is_alive, before)) and not any(map(is_alive, within))
     process.kill()
     assert process.communicate(timeout=60)[1] == ""
+
+
+def test_what_has_lost_its_parent_is_still_known():
+    """A child with an environment of its own, as Ray's agents have, whose parent is gone before the job is."""
+    code = "import subprocess, sys, time\n"
+    code += "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'], env={})\n"
+    code += "print(child.pid, flush=True); time.sleep(600)"
+    environment = {**os.environ, "MARK_OF_A_TEST": "1"}
+    parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, env=environment)
+    child = int(parent.stdout.readline())
+    try:
+        known = watched._begun(b"MARK_OF_A_TEST=1", {})
+        assert known.keys() == {parent.pid, child}
+        parent.kill()
+        parent.wait()
+        assert watched._begun(b"MARK_OF_A_TEST=1", {}) == {}
+        assert watched._begun(b"MARK_OF_A_TEST=1", known) == {child: known[child]}
+        assert watched._begun(b"MARK_OF_A_TEST=1", {child: b"another start"}) == {}
+    finally:
+        os.kill(child, signal.SIGKILL)
