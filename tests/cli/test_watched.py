@@ -113,3 +113,4 @@ def test_what_has_lost_its_parent_is_still_known():
         assert watched._begun(b"MARK_OF_A_TEST=1", {child: b"another start"}) == {}
     finally:
         os.kill(child, signal.SIGKILL)
+        parent.stdout.close()
