@@ -1,10 +1,11 @@
-"""``dataclass`` and ``lazy``, the cached property, for many small classes.
+"""``dataclass`` and ``lazy``, the cached property, for many small classes: no method is compiled at an import.
 
-Python's own dataclass writes the source of six methods for each class, and compiles it, when the class is imported:
-0.3 ms, of 35 classes in every start. Here only ``__init__`` is; the others are the same functions for all classes.
+Python writes the source of six methods for each class, and compiles it, when the class is imported: 0.3 ms. 35 classes
+that every start imports took 10 ms, and take one; to make an object of one takes 2 us instead of 0.5.
 """
 
 import dataclasses
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -13,16 +14,33 @@ if TYPE_CHECKING:
 else:
 
     def dataclass(cls: type | None = None, *, frozen: bool = False, eq: bool = True) -> Any:
-        """``dataclasses.dataclass`` with these two of its arguments, for a class that inherits no fields."""
+        """``dataclasses.dataclass`` with these two of its arguments, for a class that inherits none."""
         if cls is None:
             return lambda cls: dataclass(cls, frozen=frozen, eq=eq)
-        cls = dataclasses.dataclass(repr=False, eq=False)(cls)
+        names = tuple(cls.__annotations__)
+        given = {name: vars(cls)[name] for name in names if name in vars(cls)}
+        fields = {name: value for name, value in given.items() if isinstance(value, dataclasses.Field)}
+        defaults = given | {name: field.default for name, field in fields.items()}
+        for name, field in fields.items():
+            delattr(cls, name)
+            if field.default is not dataclasses.MISSING:
+                setattr(cls, name, field.default)
+        cls.__match_args__ = tuple(name for name in names if name not in fields or fields[name].kw_only is not True)
+        cls.__fields__ = names
+        cls.__dataclass_fields__ = _Fields(cls, given, frozen, eq)
+        cls.__init__ = _initializer(
+            names,
+            cls.__match_args__,
+            {name: value for name, value in defaults.items() if value is not dataclasses.MISSING},
+            {name: field.default_factory for name, field in fields.items() if callable(field.default_factory)},
+            hasattr(cls, "__post_init__"),
+        )
         cls.__repr__ = _represented
         if eq:
             cls.__eq__ = _is_equal
             cls.__hash__ = _hashed if frozen else None
         if frozen:
-            cls.__setattr__, cls.__delattr__ = _set_once, _refuse_to_delete
+            cls.__setattr__, cls.__delattr__ = _refuse_to_set, _refuse_to_delete
         return cls
 
     class lazy:
@@ -44,8 +62,54 @@ else:
             return value
 
 
+class _Fields:
+    """What ``dataclasses.fields``, ``replace`` and ``asdict`` ask of a class: made when they do."""
+
+    def __init__(self, cls: type, given: dict[str, Any], frozen: bool, eq: bool):
+        self._cls, self._given, self._options = cls, given, {"frozen": frozen, "eq": eq}
+
+    def __get__(self, instance: object, owner: type) -> dict[str, Any]:
+        cls: Any = self._cls  # not ``owner``, which may inherit from it
+        contents = {"__annotations__": dict(cls.__annotations__), "__module__": cls.__module__, **self._given}
+        made: Any = dataclasses.dataclass(**self._options)(type(cls.__name__, (), contents))
+        cls.__dataclass_fields__ = made.__dataclass_fields__
+        fields: dict[str, Any] = made.__dataclass_fields__
+        return fields
+
+
+def _initializer(
+    names: tuple[str, ...],
+    positional: tuple[str, ...],
+    defaults: dict[str, Any],
+    makers: dict[str, Any],
+    checks: bool,
+) -> Callable[..., None]:
+    def __init__(self: Any, *arguments: Any, **named: Any) -> None:
+        values = vars(self)
+        if len(arguments) > len(positional):
+            raise TypeError(f"{type(self).__name__} takes {len(positional)} arguments, got {len(arguments)}")
+        first = dict(zip(positional, arguments))
+        for name in names:
+            if name in first:
+                values[name] = first[name]
+            elif name in named:
+                values[name] = named.pop(name)
+            elif name in defaults:
+                values[name] = defaults[name]
+            elif name in makers:
+                values[name] = makers[name]()
+            else:
+                raise TypeError(f"{type(self).__name__} needs the argument {name!r}")
+        if named:
+            raise TypeError(f"{type(self).__name__} got the argument {next(iter(named))!r} twice, or does not know it")
+        if checks:
+            self.__post_init__()
+
+    return __init__
+
+
 def _values(record: Any) -> tuple[Any, ...]:
-    return tuple([getattr(record, name) for name in type(record).__dataclass_fields__])
+    return tuple([getattr(record, name) for name in record.__fields__])
 
 
 def _is_equal(self: object, other: object) -> bool:
@@ -56,16 +120,13 @@ def _hashed(self: object) -> int:
     return hash(_values(self))
 
 
-def _represented(self: object) -> str:
-    fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in type(self).__dataclass_fields__)  # type: ignore[attr-defined]
+def _represented(self: Any) -> str:
+    fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__fields__)
     return f"{type(self).__qualname__}({fields})"
 
 
-def _set_once(self: object, name: str, value: object) -> None:
-    """Set a field that has no value yet, as ``__init__`` does; FrozenInstanceError for any other."""
-    if name in vars(self) or name not in type(self).__dataclass_fields__:  # type: ignore[attr-defined]
-        raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
-    vars(self)[name] = value
+def _refuse_to_set(self: object, name: str, value: object) -> None:
+    raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
 
 
 def _refuse_to_delete(self: object, name: str) -> None:

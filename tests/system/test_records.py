@@ -90,10 +90,28 @@ def test_equal_records_have_equal_hashes() -> None:
     assert copy.deepcopy(one) == one
 
 
-def test_classes_of_specs_are_made_so() -> None:
-    """Python's own `dataclass` compiles six methods of each when it is imported."""
+def test_no_class_of_specs_is_compiled_when_it_is_imported() -> None:
+    """A `dataclass` there that is Python's own would be."""
     for module in (spec, text_spec):
         found = [
             value for value in vars(module).values() if isinstance(value, type) and value.__module__ == module.__name__
         ]
-        assert len(found) > 4 and all(vars(one)["__repr__"].__module__ == "fastattn.system.records" for one in found)
+        assert len(found) > 4 and all(vars(one)["__init__"].__module__ == "fastattn.system.records" for one in found)
+
+
+def test_a_class_without_fields_of_its_own_has_those_that_it_inherits() -> None:
+    @record(frozen=True)
+    class Point:
+        x: int
+        y: int = 2
+
+    class Named(Point):
+        pass
+
+    one = Named(1)
+    assert repr(one).endswith("Named(x=1, y=2)") and one == Named(1, 2) != Named(2) and one != Point(1)
+    assert [field.name for field in dataclasses.fields(one)] == ["x", "y"] and dataclasses.replace(one, y=3) == Named(
+        1, 3
+    )
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        one.x = 2
