@@ -138,7 +138,7 @@ def test_an_interrupt_ends_the_job_and_all_its_processes(pulled, english, tmp_pa
 
 def await_end(begun: list[Process]) -> None:
     """Wait until nothing is left of a job, Ray's agents included, which would go on for a minute by themselves."""
-    deadline = time.monotonic() + 55
+    deadline = time.monotonic() + 30
     while left := [process.title for process in begun if process.number in processes()]:
         assert time.monotonic() < deadline, left
         time.sleep(0.1)
