@@ -41,11 +41,6 @@ def inner(function: Callable) -> Callable:
     return numba.njit(**FLAGS)(function) if internals is None else internals.compile_helper(function)
 
 
-def inner_by_type(stub: Callable) -> Callable:
-    """Decorate a function of the arguments' types that returns the function to compile, as ``inner``, for ``stub``."""
-    return overload(stub, jit_options=FLAGS if internals is None else internals.HELPER)
-
-
 def inner_overload(choose: Callable) -> Callable:
     """A helper like ``inner`` whose code depends on types: ``choose(*types)`` returns the function to compile."""
 
@@ -53,7 +48,7 @@ def inner_overload(choose: Callable) -> Callable:
     def stub(*arguments: Any) -> Any:
         raise NotImplementedError(f"{choose.__name__} is for kernels")
 
-    inner_by_type(stub)(choose)
+    overload(stub, jit_options=FLAGS if internals is None else internals.HELPER)(choose)
     return stub
 
 
