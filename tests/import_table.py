@@ -18,7 +18,7 @@ TABLE = {
     "ops": {"spec"},
     # spec for the activations' names
     "kernels": {"simd", "spec", "runtime", "ops"},
-    "user_functions": {"simd", "runtime", "kernels"},
+    "user_functions": {"simd", "runtime", "ops"},
     "ops.cpu": {"simd", "spec", "runtime", "ops", "kernels", "user_functions"},
     "ops.reference": {"spec", "ops"},
     "layers": {"spec", "ops"},

@@ -68,7 +68,7 @@ class KeyIndex(NamedTuple):
     firsts_N: np.ndarray | None = None
 
 
-NONE, SOME, ALL = 0, 1, 2  # how many keys of a block its queries see
+NONE, SOME, ALL = 0, 1, 2  # how many keys of a block or tile its queries see; SOME may also be unknown
 
 
 class StridedArrays(NamedTuple):

@@ -206,4 +206,3 @@ ListedKeys = namedtuple("ListedKeys", "index first stop tail ahead ahead_stop")
 
 
 NO_FUNCTION = 0
-NONE, SOME, ALL = 0, 1, 2  # how many of a tile's keys its queries see; SOME may also be unknown
