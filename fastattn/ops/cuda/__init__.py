@@ -1,0 +1,7 @@
+"""The operations of ``ops.protocol`` on an NVIDIA card, by kernels of ``numba.cuda``.
+
+The files are those of ``fastattn.ops.cpu``. Rows and tables are arrays of the card; ``np.asarray`` copies them to the
+host. Kernels run one after another in the order of the calls, and the host waits only where a result is NumPy's.
+"""
+
+from fastattn.ops.cuda.norm import layer_norm, rms_norm

@@ -1,0 +1,100 @@
+"""The card: its arrays, launches of kernels, and one line where there is no card, package or memory.
+
+Kernels are written for ``numba.cuda`` (package numba-cuda). With NUMBA_ENABLE_CUDASIM=1 Numba's simulator runs them as
+Python: then blocks have few threads, and what is an instruction of the card alone has a plain form.
+"""
+
+import os
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fastattn.errors import FastattnError, InputError, OutOfMemoryError
+
+_PACKAGE = "device 'cuda' needs the package numba-cuda: pip install 'fastattn[cuda]'"
+
+try:
+    import numba_cuda  # noqa: F401  else numba.cuda is Numba's own, which is no longer kept
+    from numba import config, cuda
+    from numba.cuda.cudadrv.error import CudaSupportError
+except ImportError as error:
+    raise InputError(_PACKAGE) from error
+
+SIMULATED = bool(config.ENABLE_CUDASIM)
+SIDE = 2 if SIMULATED else 16  # a tile's threads along rows, and along columns
+THREADS = SIDE * SIDE  # of every block
+MICRO = 4  # rows, and columns, of a tile that a thread has in registers
+TILE = SIDE * MICRO  # a tile's rows, and columns
+
+_process = os.getpid()
+
+
+def check_card() -> None:
+    """InputError that says what is missing, unless there is a card that can be used."""
+    try:
+        if SIMULATED or cuda.is_available():
+            cuda.current_context()
+            return
+    except (CudaSupportError, cuda.cudadrv.driver.CudaAPIError) as error:
+        raise InputError(f"device 'cuda' cannot be used: {_first_line(error)}") from error
+    raise InputError("device 'cuda' cannot be used: no NVIDIA driver, or no card that it knows")
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return " ".join(lines[:2]) or type(error).__name__
+
+
+def _guarded(call: Callable[..., Any], *arguments: Any) -> Any:
+    """The call's result; errors of the card as ours. A process that was forked after CUDA began cannot use it."""
+    if os.getpid() != _process:
+        raise FastattnError("this process was forked after device 'cuda' began: start it by 'spawn' instead")
+    try:
+        return call(*arguments)
+    except cuda.cudadrv.driver.CudaAPIError as error:
+        if "OUT_OF_MEMORY" in str(error):
+            raise OutOfMemoryError("the card has not enough memory left: smaller batches need less") from error
+        raise FastattnError(f"the card failed: {_first_line(error)}") from error
+
+
+def empty(shape: tuple[int, ...], dtype: Any) -> Any:
+    """An array of the card, C-contiguous, of any values."""
+    return _guarded(cuda.device_array, shape, np.dtype(dtype))
+
+
+def upload(array: Any) -> Any:
+    """A copy on the card of a host's array, C-contiguous; an array of the card is itself."""
+    if not isinstance(array, np.ndarray):
+        return array
+    return _guarded(cuda.to_device, np.ascontiguousarray(array))
+
+
+def download(array: Any) -> np.ndarray:
+    """A copy on the host of an array of the card; waits until it is computed."""
+    return np.asarray(_guarded(array.copy_to_host))
+
+
+def launch(kernel: Any, blocks: int | tuple[int, ...], *arguments: Any) -> None:
+    """Start so many blocks of THREADS threads of a kernel; of no block, nothing. It runs after those before it."""
+    if np.prod(blocks):
+        _guarded(kernel[blocks, THREADS], *arguments)
+
+
+_uploaded: dict[int, tuple[Any, Any]] = {}
+
+
+def parameter(array: np.ndarray) -> Any:
+    """A copy on the card, made once, of an array that stays as it is: of weights and tables. It goes with the array."""
+    if not isinstance(array, np.ndarray):
+        return array
+    key = id(array)
+    if key not in _uploaded:
+        _uploaded[key] = weakref.ref(array, lambda _: _uploaded.pop(key, None)), upload(array)
+    return _uploaded[key][1]
+
+
+def optional(array: np.ndarray | None, dimensions: int, dtype: Any = np.float32) -> Any:
+    """``upload`` of the array; for None an empty one, which kernels know by its length."""
+    return upload(np.empty((0,) * dimensions, dtype) if array is None else array)

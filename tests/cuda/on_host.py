@@ -1,0 +1,29 @@
+"""The operations of device "cuda" as the table of cases calls them: with NumPy's arrays, which it also looks at."""
+
+from typing import Any
+
+import numpy as np
+
+from fastattn.ops import cuda
+from fastattn.ops.cuda.card import download, upload
+
+
+def __getattr__(name: str) -> Any:
+    operation = getattr(cuda, name)
+
+    def call(*arguments: Any, **options: Any) -> Any:
+        written: list[tuple[np.ndarray, Any]] = []
+
+        def sent(one: Any) -> Any:
+            """Rows, tables and weights on the card, all else as it is."""
+            if isinstance(one, np.ndarray) and one.dtype in (np.float32, np.uint16) and one.ndim > 1:
+                written.append((one, upload(one)))
+                return written[-1][1]
+            return [sent(part) for part in one] if type(one) is list else one
+
+        result = operation(*map(sent, arguments), **{key: sent(one) for key, one in options.items()})
+        for host, card in written:
+            host[...] = download(card)
+        return download(result) if hasattr(result, "copy_to_host") else result
+
+    return call
