@@ -1,4 +1,4 @@
-# make demo | test | test-distributed | slow | everywhere | mutants | check | bench | dist | clean. Each sets up what it needs in .venv, once.
+# make demo | test | test-distributed | test-cuda | slow | everywhere | mutants | check | bench | dist | clean. Each sets up what it needs in .venv, once.
 PYTHON ?= python3
 VENV := .venv
 ifeq ($(OS),Windows_NT)
@@ -11,16 +11,21 @@ STAMP := $(VENV)/.installed
 RAY_VENV := .venv-ray
 RAY_BIN := $(patsubst $(VENV)/%,$(RAY_VENV)/%,$(BIN))
 RAY_STAMP := $(RAY_VENV)/.installed
+# Device "cuda" on Numba's simulator, and its kernels through NVIDIA's compilers.
+CUDA_VENV := .venv-cuda
+CUDA_BIN := $(patsubst $(VENV)/%,$(CUDA_VENV)/%,$(BIN))
+CUDA_STAMP := $(CUDA_VENV)/.installed
 # Two processes, each of which begins with half of the files in order, and takes tests from the other when it has done
 # its own: what a file's tests share, such as a loaded model, is made twice for few files.
 SIDE_BY_SIDE := -n 2 --dist worksteal
 
-.PHONY: help setup demo test test-distributed slow everywhere mutants check bench dist clean
+.PHONY: help setup demo test test-distributed test-cuda slow everywhere mutants check bench dist clean
 
 help:
 	@echo "make demo    set up, download three small models, translate and encode something real"
 	@echo "make test    set up, run the tests            (ARGS=... goes to pytest)"
 	@echo "make test-distributed  the tests of fastattn[ray], in an environment of their own (ARGS=... goes to pytest)"
+	@echo "make test-cuda  device \"cuda\" on a simulator, and its kernels compiled for cards, in an environment of their own"
 	@echo "make slow    set up, run the tests that take minutes (ARGS=... goes to pytest)"
 	@echo "make everywhere  the tests as on other machines: fewer CPU features, no network, ... (ARGS=... names some)"
 	@echo "make mutants mutation testing: bugs that no test finds, half an hour (ARGS=... goes to tests/clone/run_mutants.py)"
@@ -53,6 +58,18 @@ $(RAY_STAMP): setup.cfg setup.py pyproject.toml
 test-distributed: $(RAY_STAMP)
 	@$(RAY_BIN)/python -m pytest -rs $(or $(ARGS),$(SIDE_BY_SIDE) tests/distributed)
 
+# What compiles for a card without one: 500 MB, of which numba-cuda itself is 2.
+$(CUDA_STAMP): setup.cfg setup.py pyproject.toml
+	@$(PYTHON) -m venv $(CUDA_VENV)
+	@echo "== installing numba-cuda and NVIDIA's compilers into $(CUDA_VENV)"
+	@$(CUDA_BIN)/python -m pip install --quiet --quiet --disable-pip-version-check -e ".[test]" "numba-cuda>=0.30" \
+		nvidia-cuda-nvcc nvidia-cuda-nvrtc
+	@touch $@
+
+test-cuda: $(CUDA_STAMP)
+	@NUMBA_ENABLE_CUDASIM=1 $(CUDA_BIN)/python -m pytest $(or $(ARGS),$(SIDE_BY_SIDE) tests/cuda)
+	@$(CUDA_BIN)/python -m pytest $(or $(ARGS),$(SIDE_BY_SIDE) tests/cuda)
+
 slow: setup
 	@$(BIN)/python -m pytest -m slow -rs $(ARGS)
 
@@ -84,4 +101,4 @@ dist: setup
 
 clean:
 	@rm -rf build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
-	@find . \( -name $(VENV) -o -name $(RAY_VENV) \) -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
+	@find . \( -name $(VENV) -o -name $(RAY_VENV) -o -name $(CUDA_VENV) \) -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -9,6 +9,7 @@ import click
 
 from fastattn.cli.lines import InputLine, open_lines, open_output
 from fastattn.cli.options import (
+    device_option,
     input_option,
     model_option,
     open_model,
@@ -49,6 +50,7 @@ comes.
 @click.option("--json", "as_json", is_flag=True, help="Write JSON lines.")
 @precision_option("float32", "bfloat16", "int8", "auto")
 @threads_option
+@device_option
 def classify(
     texts: tuple[str, ...],
     model: str | None,
@@ -59,6 +61,7 @@ def classify(
     as_json: bool,
     precision: str | None,
     threads: int | None,
+    device: str | None,
 ) -> None:
     """Label TEXTs, the lines of a file, or of standard input.
 
@@ -71,7 +74,9 @@ def classify(
     written: Callable[[InputLine, list[dict[str, Any]]], str] = _as_json if as_json else _as_table
     lines = open_lines(texts, input_path)
     with open_output(output_path) as output, Progress() as progress:
-        classifier, _ = open_model("TextClassifier", model, progress, precision=precision, threads=threads)
+        classifier, _ = open_model(
+            "TextClassifier", model, progress, precision=precision, threads=threads, device=device
+        )
         progress.enabled &= not output.is_terminal()
         start = time.monotonic()
         for burst in lines.bursts():

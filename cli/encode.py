@@ -9,6 +9,7 @@ import click
 
 from fastattn.cli.lines import InputLine, InputLines, open_lines, open_output
 from fastattn.cli.options import (
+    device_option,
     input_option,
     model_option,
     on_error_option,
@@ -82,6 +83,7 @@ ubinary keep a bit of each number, whether it is positive, eight in a byte.
 @on_error_option
 @precision_option("float32", "bfloat16", "int8", "auto")
 @threads_option
+@device_option
 @processes_option
 @verbose_option
 def encode(
@@ -93,6 +95,7 @@ def encode(
     on_error: str,
     precision: str | None,
     threads: int | None,
+    device: str | None,
     processes: int | None,
     verbose: bool,
     **options: Any,
@@ -108,7 +111,7 @@ def encode(
         if write is _write_npy and output.is_terminal():
             raise InputError("npy is not for a terminal; name a file with -o")
         start = time.monotonic()
-        found = {"precision": precision, "threads": threads, "processes": processes}
+        found = {"precision": precision, "threads": threads, "device": device, "processes": processes}
         encoder, compiling = open_model("Encoder", model, progress, **found)
         chosen = chosen_vectors(options, vectors_MD, lambda: encoder)
         lengths = Lengths(encoder, chosen)

@@ -25,8 +25,6 @@ COMMANDS = tuple("translate encode batch search rerank classify pull inspect ver
 INTERRUPTED = 130
 CLOSED_PIPE = 141  # as a shell reports a program ended by SIGPIPE
 
-_COMMANDS = {"device": "left out: the CPU is the only device"}
-
 
 class Commands(Group):
     """A group whose failures are one line each: ``fastattn: what is wrong``."""
@@ -88,7 +86,7 @@ def _explain(error: BaseException) -> tuple[str | None, int]:
 
 def _name_here(error: click.NoSuchOption) -> str:
     """The message for an option that another program has, "" for one that is merely unknown."""
-    foreign = (MODEL | SEARCH | TEXTS | _COMMANDS).get(error.option_name.lstrip("-").replace("-", "_"), "")
+    foreign = (MODEL | SEARCH | TEXTS).get(error.option_name.lstrip("-").replace("-", "_"), "")
     there = {} if error.ctx is None else {option.name: option.opts[-1] for option in error.ctx.command.params}
     here = re.sub(r"^\w+", lambda found: there.get(found[0], found[0]), foreign)
     return f"no option {error.option_name}; here it is {here}" if foreign else ""

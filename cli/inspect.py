@@ -220,11 +220,26 @@ def machine_facts() -> Facts:
     yield "products", ", ".join(f"{name} by {_describe_products(name, TARGET)}" for name in ("bfloat16", "int8"))
     if refusal := tiles_refusal():
         yield "AMX", f"not used: {refusal}"
+    yield "card", _card()
     yield "threads", f"{thread_limit()} by default{', by NUMBA_NUM_THREADS' * ('NUMBA_NUM_THREADS' in os.environ)}"
     yield "cache", "none: this user has no home folder; FASTATTN_CACHE names one" if root == NOWHERE else str(root)
     versions = {"fastattn": VERSION, "numba": numba.__version__, "llvmlite": llvmlite.__version__}
     versions |= {"numpy": numpy.__version__, "python": platform.python_version()}
     yield "versions", ", ".join(f"{name} {version}" for name, version in versions.items()) + f" on {sys.platform}"
+
+
+def _card() -> str:
+    """The card of device "cuda", or why there is none."""
+    from fastattn.errors import FastattnError
+    from fastattn.ops import backend
+
+    try:
+        backend("cuda")
+    except FastattnError as error:
+        return f"none: {error}"
+    from fastattn.ops.cuda.card import description
+
+    return description()
 
 
 _INSTRUCTIONS = {"dot": "vdpbf16ps", "vnni": "VNNI", "pairs": "pmaddwd", "widened": "widened numbers"}

@@ -111,6 +111,12 @@ output_option = click.option(
 threads_option = click.option(
     "-t", "--threads", type=click.IntRange(min=1), help="Use at most this many threads (default: all usable CPUs)."
 )
+device_option = click.option(
+    "--device",
+    type=click.Choice(["cpu", "cuda", "auto"]),
+    help="Compute on the CPU, on an NVIDIA card (cuda; needs `pip install 'fastattn[cuda]'`), or on a card where there "
+    "is one, else on the CPU (default: cpu).",
+)
 processes_option = click.option(
     "--processes",
     type=click.IntRange(min=1),

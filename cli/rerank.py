@@ -8,7 +8,15 @@ from typing import Any
 import click
 
 from fastattn.cli.lines import open_lines, open_output
-from fastattn.cli.options import TEXT, input_option, model_option, open_model, precision_option, threads_option
+from fastattn.cli.options import (
+    TEXT,
+    device_option,
+    input_option,
+    model_option,
+    open_model,
+    precision_option,
+    threads_option,
+)
 from fastattn.cli.printing import Progress
 from fastattn.system.files import OutputFile
 
@@ -35,6 +43,7 @@ counted from 0:
 @click.option("--json", "as_json", is_flag=True, help="Write JSON.")
 @precision_option("float32", "bfloat16", "int8", "auto")
 @threads_option
+@device_option
 def rerank(
     query: str,
     documents: tuple[str, ...],
@@ -44,6 +53,7 @@ def rerank(
     as_json: bool,
     precision: str | None,
     threads: int | None,
+    device: str | None,
 ) -> None:
     """Order DOCUMENTs, the lines of a file, or of standard input, by how well they answer QUERY.
 
@@ -53,7 +63,7 @@ def rerank(
         raise click.UsageError("there is no default model to rerank with; name one with -m")
     lines = open_lines(documents, input_path)
     with open_output(None) as output, Progress() as progress:
-        encoder, _ = open_model("CrossEncoder", model, progress, precision=precision, threads=threads)
+        encoder, _ = open_model("CrossEncoder", model, progress, precision=precision, threads=threads, device=device)
         progress.clear()
         texts = chain.from_iterable(lines.bursts())
         ranked = encoder.rank(query, texts, top_k, return_documents=True, show_progress_bar=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fastattn.cli.lines import open_lines, open_output
-from fastattn.cli.options import model_option, open_model, precision_option, threads_option
+from fastattn.cli.options import device_option, given, model_option, open_model, precision_option, threads_option
 from fastattn.cli.printing import Progress
 from fastattn.cli.vector_options import open_array
 from fastattn.errors import InputError
@@ -68,6 +68,7 @@ numbers of a query's (Matryoshka).
 @click.option("--json", "as_json", is_flag=True, help="Write JSON lines.")
 @precision_option("float32", "bfloat16", "int8", "auto")
 @threads_option
+@device_option
 def search(
     queries: tuple[str, ...],
     vectors_path: str,
@@ -79,6 +80,7 @@ def search(
     as_json: bool,
     precision: str | None,
     threads: int | None,
+    device: str | None,
 ) -> None:
     """Find the vectors of a file that are most similar to QUERYs, or to the lines of standard input.
 
@@ -90,7 +92,7 @@ def search(
         if corpus_ND.dtype.kind == "f" and calibration is not None:
             raise click.UsageError(f"--calibration is for int8 and uint8; {vectors_path} has {corpus_ND.dtype}")
         texts = None if texts_path is None else _texts(texts_path, len(corpus_ND), vectors_path)
-        encoder, _ = open_model("Encoder", model, progress, precision=precision, threads=threads)
+        encoder, _ = open_model("Encoder", model, progress, precision=precision, threads=threads, device=device)
         from fastattn.vectors.search import semantic_search
 
         progress.clear()
@@ -99,9 +101,8 @@ def search(
         write = _write_json if as_json else partial(_write_table, len(queries) != 1, 0 if function == "hamming" else 4)
         for burst in lines.bursts():
             while queries_Q := list(islice(burst, TOGETHER)):
-                found = semantic_search(
-                    encoder.encode_query(queries_Q, **how), corpus_ND, top_k, function, threads=threads
-                )
+                vectors_QD = encoder.encode_query(queries_Q, **how)
+                found = semantic_search(vectors_QD, corpus_ND, top_k, function, **given(threads=threads, device=device))
                 for query, scores_k, ids_k in zip(queries_Q, found.scores, found.ids, strict=True):
                     rows = [(score, int(row)) for score, row in zip(scores_k, ids_k, strict=True) if row >= 0]
                     shown = [(score, row, None if texts is None else texts(row)) for score, row in rows]

@@ -11,6 +11,7 @@ from fastattn.cli.lines import InputLine, InputLines, open_lines, open_output
 from fastattn.cli.options import (
     Command,
     announce_default,
+    device_option,
     given,
     input_option,
     loading,
@@ -94,6 +95,7 @@ the most tokens of each part's translation (--max-length) and the beam;
 @on_error_option
 @precision_option("float32", "bfloat16", "int8", "intgemm", "auto")
 @threads_option
+@device_option
 @processes_option
 @verbose_option
 @search_options
@@ -126,7 +128,7 @@ def translate(
             path = located_name(name, progress) if model is None else located(model, progress)
             from fastattn.translation.translator import Translator
 
-            chosen = {key: options.pop(key) for key in ("precision", "threads", "processes")}
+            chosen = {key: options.pop(key) for key in ("precision", "threads", "device", "processes")}
             translator = Translator(path, **given(**chosen))
         # Greedy search is faster without scores.
         search = given(**options) | {"details": True, "return_scores": scores or as_json}

@@ -47,7 +47,7 @@ class KVCache:
     batch, key_heads, head_width, value_width  B, G, K and V of ``attention``; value_width None: head_width
     dtype     "float32", "float16" or "bfloat16", in which they are kept; half the bytes take half the time of a step
     capacity  positions of each sequence for which there is room at first; more is made as it is needed
-    device    "cpu", which keeps and computes
+    device    "cpu", "cuda" or "auto", which keeps and computes
     A position is a row of one table, and a sequence is a list of row numbers: sequences that have positions in common
     share their rows (as the pages of vLLM, Kwon 2023). Rows that no sequence has any more are used again; all memory is
     freed with the last of a cache and its forks. Threads may use them at once: calls wait for each other.

@@ -13,12 +13,13 @@ from fastattn.errors import InputError, check_count, described
 if TYPE_CHECKING:
     from fastattn.ops.protocol import Ops
 
-BACKENDS: dict[str, str] = {"cpu": ".cpu"}  # device -> module of its operations, which its first use imports
+# device -> module of its operations, which its first use imports
+BACKENDS: dict[str, str] = {"cpu": ".cpu", "cuda": ".cuda"}
 _loaded: dict[str, "Ops"] = {}
 
 
 def backend(device: str) -> "Ops":
-    """The namespace of operations of a device; InputError for a device that there is not."""
+    """The namespace of operations of a device, of "auto" the best; InputError for a device that there is not."""
     try:
         return _loaded[device]
     except (KeyError, TypeError):  # TypeError: nothing that could be a name
@@ -26,14 +27,22 @@ def backend(device: str) -> "Ops":
 
 
 def check_device(device: Any) -> None:
-    """InputError for a device that there is not; nothing is imported."""
-    if not isinstance(device, str) or device not in BACKENDS:
-        raise InputError(f"expected device {' or '.join(map(repr, BACKENDS))}, got {described(device)}")
+    """InputError for a name that is no device's; nothing is imported."""
+    if not isinstance(device, str) or device not in {*BACKENDS, "auto"}:
+        raise InputError(f"expected device {' or '.join(map(repr, (*BACKENDS, 'auto')))}, got {described(device)}")
 
 
 def _load(device: Any) -> "Ops":
     check_device(device)
+    if device == "auto":
+        try:
+            _loaded[device] = backend("cuda")
+        except InputError:
+            _loaded[device] = backend("cpu")
+        return _loaded[device]
     module: Any = import_module(BACKENDS[device], __name__)
+    if device == "cuda":
+        module.check_card()
     _loaded[device] = module
     return _loaded[device]
 

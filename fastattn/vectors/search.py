@@ -170,7 +170,7 @@ def semantic_search(
     score_function  "cosine", for rows of lengths up to 1e19; "dot"; or "hamming", minus the number of bits that
              differ, for rows of packed bits ("binary", int8, and "ubinary", uint8, of sentence-transformers)
     threads  the most to use; None: those of ``use_threads``, else all that the process may use
-    device   "cpu", which searches
+    device   "cpu", "cuda" or "auto", which searches
     A row whose score is NaN is not found: where fewer than ``top_k`` are left, ids of -1 with scores of -inf fill the
     columns. Equal scores are in the order of row numbers. A query's result has the same bits whatever the other queries
     and the number of threads. Products of integers are added exactly. InputError for arguments that do not fit.

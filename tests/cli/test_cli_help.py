@@ -119,7 +119,6 @@ def test_a_batch_without_the_extra_says_what_to_install_before_a_model_is_fetche
     [
         (["tranlate", "a"], "no command 'tranlate'; did you mean translate?"),
         (["nothing"], "no command 'nothing'"),
-        (["translate", "--device", "cpu"], "no option --device; here it is left out: the CPU is the only device"),
         (["translate", "--compute-type", "int8"], "no option --compute-type; here it is --precision"),
         (["translate", "--max-new-tokens", 9], "no option --max-new-tokens; here it is --max-length"),
         (["encode", "--batch-size", 9], "no option --batch-size; here it is left out: batches are made for you"),

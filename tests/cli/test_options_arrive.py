@@ -57,6 +57,7 @@ def of_models(kind: str) -> dict[str, Case]:
         "--model": option("tiny", {f"{kind}.path": lambda path: str(path) == "tiny"}),
         "--precision": option("bfloat16", {f"{kind}.precision": "bfloat16"}),
         "--threads": option(3, {f"{kind}.threads": 3}),
+        "--device": option("auto", {f"{kind}.device": "auto"}),
     }
 
 
@@ -142,6 +143,7 @@ CASES: dict[str, dict[str, Case]] = {
         ),
         "--json": flag({"stdout": is_json}),
         "--threads": option(3, {"Encoder.threads": 3, "semantic_search.threads": 3}),
+        "--device": option("auto", {"Encoder.device": "auto", "semantic_search.device": "auto"}),
     },
     "rerank": {
         "QUERY": Case((), {"rank.query": "Who?"}),

@@ -1,15 +1,24 @@
-"""Tests of device "cuda" on Numba's simulator: `make test-cuda`, an environment of its own with numba-cuda."""
+"""Tests of device "cuda": `make test-cuda`, an environment of its own with numba-cuda.
+
+With NUMBA_ENABLE_CUDASIM=1 they run on Numba's simulator, but for those that compile for cards, which cannot there.
+"""
 
 import os
 from collections.abc import Iterator
+from importlib.util import find_spec
 
 import pytest
 
-SIMULATOR = os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
-collect_ignore_glob = [] if SIMULATOR else ["test_*.py"]
+SIMULATOR, COMPILES = os.environ.get("NUMBA_ENABLE_CUDASIM") == "1", "test_compiling.py"
+HERE = os.path.dirname(__file__)
+collect_ignore = [
+    name
+    for name in os.listdir(HERE)
+    if name.startswith("test_") and (find_spec("numba_cuda") is None or (name == COMPILES) == SIMULATOR)
+]
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="session", autouse=SIMULATOR)
 def turns() -> Iterator[None]:
     """The simulator's threads take turns, each until its next barrier: as it is, they fight for the interpreter."""
     from tests.cuda.turns import BlockOfTurns

@@ -5,6 +5,7 @@ Python: then blocks have few threads, and what is an instruction of the card alo
 """
 
 import os
+import threading
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -18,6 +19,7 @@ _PACKAGE = "device 'cuda' needs the package numba-cuda: pip install 'fastattn[cu
 try:
     import numba_cuda  # noqa: F401  else numba.cuda is Numba's own, which is no longer kept
     from numba import config, cuda
+    from numba.cuda.cudadrv.driver import CudaAPIError
     from numba.cuda.cudadrv.error import CudaSupportError
 except ImportError as error:
     raise InputError(_PACKAGE) from error
@@ -29,22 +31,30 @@ MICRO = 4  # rows, and columns, of a tile that a thread has in registers
 TILE = SIDE * MICRO  # a tile's rows, and columns
 
 _process = os.getpid()
+_one_at_a_time = threading.RLock()  # of the threads that give the card work, in order; the card works meanwhile
 
 
 def check_card() -> None:
     """InputError that says what is missing, unless there is a card that can be used."""
     try:
-        if SIMULATED or cuda.is_available():
-            cuda.current_context()
-            return
-    except (CudaSupportError, cuda.cudadrv.driver.CudaAPIError) as error:
-        raise InputError(f"device 'cuda' cannot be used: {_first_line(error)}") from error
-    raise InputError("device 'cuda' cannot be used: no NVIDIA driver, or no card that it knows")
+        cuda.current_context()
+    except (CudaSupportError, CudaAPIError) as error:
+        raise InputError(f"device 'cuda' cannot be used: {_in_one_line(error)}") from error
 
 
-def _first_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return " ".join(lines[:2]) or type(error).__name__
+def description() -> str:
+    """The card's name, generation and memory."""
+    if SIMULATED:
+        return "Numba's simulator"
+    device = cuda.get_current_device()
+    free, total = (size / 2**30 for size in cuda.current_context().get_memory_info())
+    name = device.name.decode() if isinstance(device.name, bytes) else device.name
+    major, minor = device.compute_capability
+    return f"{name}, compute capability {major}.{minor}, {free:.1f} of {total:.1f} GiB free"
+
+
+def _in_one_line(error: Exception) -> str:
+    return " ".join(str(error).split()).rstrip(" .:") or type(error).__name__
 
 
 def _guarded(call: Callable[..., Any], *arguments: Any) -> Any:
@@ -52,11 +62,12 @@ def _guarded(call: Callable[..., Any], *arguments: Any) -> Any:
     if os.getpid() != _process:
         raise FastattnError("this process was forked after device 'cuda' began: start it by 'spawn' instead")
     try:
-        return call(*arguments)
-    except cuda.cudadrv.driver.CudaAPIError as error:
+        with _one_at_a_time:
+            return call(*arguments)
+    except CudaAPIError as error:
         if "OUT_OF_MEMORY" in str(error):
             raise OutOfMemoryError("the card has not enough memory left: smaller batches need less") from error
-        raise FastattnError(f"the card failed: {_first_line(error)}") from error
+        raise FastattnError(f"the card failed: {_in_one_line(error)}") from error
 
 
 def empty(shape: tuple[int, ...], dtype: Any) -> Any:

@@ -1,0 +1,34 @@
+"""Each kernel of each operation becomes code of two generations of cards; what ptxas says of it is bounded."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from fastattn.ops import cuda
+from tests.cuda.compiling import Compiled, compiling
+from tests.kernels.cases import CASES
+
+IN_REGISTERS = "attention", "matmul", "project"  # files whose kernels keep what they sum in registers
+
+
+@pytest.fixture(scope="module")
+def compiled() -> Iterator[list[Compiled]]:
+    with compiling() as found:
+        for case in CASES:
+            if hasattr(cuda, case.operation):
+                case.call(cuda, case.arrays)
+        yield list(found.values())
+
+
+def test_no_kernel_computes_in_float64(compiled: list[Compiled]) -> None:
+    assert {one.name for one in compiled if one.float64} == set()
+
+
+def test_what_is_summed_stays_in_registers(compiled: list[Compiled]) -> None:
+    inner = [one for one in compiled if one.name.startswith(IN_REGISTERS)]
+    assert inner
+    assert {one.name: one for one in inner if one.spills or one.stack} == {}
+
+
+def test_blocks_of_each_kernel_fit_a_multiprocessor(compiled: list[Compiled]) -> None:
+    assert {one.name: one for one in compiled if one.shared > 48 << 10 or one.occupancy < 0.125} == {}
