@@ -1,0 +1,194 @@
+"""Device "cuda" on this machine's card: equality first, then each kernel's share of what the card can do, then models.
+
+    python -m bench.gpu [--only TEXT] [--rounds N] [--data DIR]
+
+Peaks are measured here: the bandwidth of a copy, and what cuBLAS, by PyTorch, makes of a large product in each precision.
+PyTorch and transformers are beside every line where they are installed with CUDA; without them only our figures stand.
+Compiling is apart: each call runs once before it is timed. --data holds flores-dev/flores-dev.{en,zh}.
+"""
+
+import argparse
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench.operations import OPERATIONS
+from bench.operations.table import Problem
+from bench.sentences import sentences
+from fastattn import Encoder, Translator
+from fastattn.ops import backend, reference
+from fastattn.ops.attention import Heads, ScoreTerms, SoftmaxOutputs, StridedArrays, Visible
+
+SHAPES = (8, 16, 4096, 64), (1, 32, 16384, 128)  # batch, heads, positions, width of a head
+TOLERANCE = 1e-4  # of the greatest magnitude, in float32
+BATCH = 256
+
+
+def on_card(arrays: dict[str, np.ndarray]) -> dict[str, Any]:
+    """Rows and tables on the card; indices, and parameters of one axis, as operations take them."""
+    from fastattn.ops.cuda import card
+
+    return {
+        name: card.upload(array) if array.ndim > 1 and array.dtype in (np.float32, np.uint16) else array
+        for name, array in arrays.items()
+    }
+
+
+def seconds_of(call: Callable[[], Any], rounds: int) -> float:
+    """Median seconds of a call, the card's work included; it has run once before."""
+    from numba import cuda
+
+    def once() -> float:
+        start = time.perf_counter()
+        call()
+        cuda.synchronize()
+        return time.perf_counter() - start
+
+    once()
+    return float(np.median([once() for _ in range(rounds)]))
+
+
+def bandwidth(rounds: int) -> float:
+    """Bytes a second of a copy on the card, read and written."""
+    from numba import cuda
+
+    from fastattn.ops.cuda import card
+
+    source, target = (card.empty((1 << 28,), np.uint8) for _ in range(2))
+    seconds = seconds_of(lambda: target.copy_to_device(source), rounds)
+    cuda.synchronize()
+    return 2 * source.size / seconds
+
+
+def torch_on_card() -> Any:
+    """PyTorch where it can use the card, else None."""
+    try:
+        import torch
+    except ImportError:
+        return None
+    return torch if torch.cuda.is_available() else None
+
+
+def peaks(torch: Any, rounds: int) -> dict[str, float]:
+    """Operations a second of cuBLAS in a product of 8,192 cubed, by precision; without PyTorch none is known."""
+    found: dict[str, float] = {}
+    for precision in ("float32", "bfloat16", "float16") if torch is not None else ():
+        a_t = torch.randn(8192, 8192, device="cuda", dtype=getattr(torch, precision))
+        found[precision] = 2 * 8192**3 / seconds_of(lambda a_t=a_t: a_t @ a_t, rounds)
+    return found
+
+
+def is_equal(problem: Problem) -> bool:
+    """Whether the card's results are the reference's, as close as float32 is."""
+    got = problem.call(backend("cuda"), on_card(problem.arrays))
+    expected = problem.call(reference, problem.arrays)
+    scale = max((np.abs(one[np.isfinite(one)]).max(initial=1) for one in expected if one.dtype.kind == "f"), default=1)
+    return all(
+        np.allclose(np.asarray(one), other, rtol=TOLERANCE, atol=TOLERANCE * scale, equal_nan=True)
+        for one, other in zip(got, expected, strict=True)
+    )
+
+
+def check(only: str) -> None:
+    """A line for each operation whose results differ; SystemExit if there is one."""
+    wrong = [
+        problem.name
+        for operation in OPERATIONS.values()
+        for problem in map(operation.problem, operation.awkward)
+        if only in problem.name and not is_equal(problem)
+    ]
+    print(f"equal to the reference: {'all' if not wrong else 'NOT ' + ', '.join(wrong)}")
+    if wrong:
+        raise SystemExit(1)
+
+
+def time_kernels(only: str, rounds: int, torch: Any) -> None:
+    """A line for each large size of the table: its share of the bandwidth, and of cuBLAS' peak."""
+    limit, peak = bandwidth(rounds), peaks(torch, rounds)
+    print(f"a copy moves {limit / 1e9:.0f} GB/s; cuBLAS: {', '.join(f'{n} {p / 1e12:.1f} T' for n, p in peak.items())}")
+    for name, operation in OPERATIONS.items():
+        for size in operation.large if only in name else ():
+            for precision in operation.precisions:
+                more = {} if operation.precisions == ("float32",) else {"precision": precision}
+                problem = operation.problem(size, **more)
+                if problem.work is None:
+                    continue
+                seconds = seconds_of(problem.bind(backend("cuda"), on_card(problem.arrays)), rounds)
+                shares = [f"{problem.work.bytes / seconds / limit:.2f} of the bandwidth"]
+                if problem.work.flops is not None and precision in peak:
+                    shares.append(f"{problem.work.flops / seconds / peak[precision]:.2f} of cuBLAS' peak")
+                print(f"{problem.work.title}, {precision}: {seconds * 1e3:.3f} ms, {', '.join(shares)}")
+
+
+def time_attention(rounds: int, torch: Any) -> None:
+    """Attention in float16 beside PyTorch's scaled_dot_product_attention."""
+    from fastattn.ops.cuda import card
+
+    for B, H, T, K in SHAPES:
+        x_BTHK = np.random.default_rng(0).standard_normal((B, T, H, K)).astype(np.float16)
+        query, out = card.upload(x_BTHK), card.empty(x_BTHK.shape, np.float16)
+        starts_B1 = np.arange(B + 1) * T
+        arrays = StridedArrays(query, query, query, out, (B, H, T, T), (starts_B1, starts_B1))
+        terms = Heads(H, H, K), Visible(), ScoreTerms(), SoftmaxOutputs()
+        seconds = seconds_of(lambda: backend("cuda").strided_attention(arrays, *terms), rounds)
+        line = f"attention {(B, H, T, K)}, float16: {seconds * 1e3:.2f} ms"
+        if torch is not None:
+            x_t = torch.from_numpy(x_BTHK).cuda().transpose(1, 2)
+            sdpa = torch.nn.functional.scaled_dot_product_attention
+            theirs = seconds_of(lambda: sdpa(x_t, x_t, x_t), rounds)
+            line += f", {theirs / seconds:.2f} of PyTorch's speed"
+        print(line)
+
+
+def time_models(rounds: int, torch: Any, data: Path | None) -> None:
+    """MiniLM and zh-en, a sentence and a batch; equality with the CPU's first."""
+    english, chinese = sentences("en", BATCH, data), sentences("zh", BATCH, data)
+    encoder, there = Encoder("minilm", "float32", device="cuda"), Encoder("minilm", "float32")
+    error = np.abs(encoder.encode(english) - there.encode(english)).max()
+    print(f"minilm: vectors within {error:.1e} of the CPU's")
+    theirs: dict[int, Callable[[], Any]] = {}
+    if torch is not None:
+        from sentence_transformers import SentenceTransformer
+
+        from fastattn.weights.download import resolve
+
+        model = SentenceTransformer(str(resolve("minilm")), device="cuda", model_kwargs={"dtype": "float16"})
+        theirs = {n: lambda n=n: model.encode(english[:n], batch_size=n, show_progress_bar=False) for n in (1, BATCH)}
+    for n in (1, BATCH):
+        seconds = seconds_of(lambda n=n: encoder.encode(english[:n]), rounds)
+        beside = f", {seconds_of(theirs[n], rounds) / seconds:.2f} x sentence-transformers in float16" if theirs else ""
+        print(f"minilm, {n} texts: {n / seconds:.0f} a second{beside}")
+    translator, here = Translator("zh-en", device="cuda"), Translator("zh-en")
+    equal = sum(
+        a == b for a, b in zip(translator.translate(chinese, beam_size=1), here.translate(chinese, beam_size=1))
+    )
+    print(f"zh-en: {equal} of {len(chinese)} translations equal to the CPU's")
+    for n in (1, BATCH):
+        seconds = seconds_of(lambda n=n: translator.translate(chinese[:n], beam_size=1), rounds)
+        print(f"zh-en, greedy, {n} sentences: {n / seconds:.1f} a second")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        "python -m bench.gpu", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--only", default="", metavar="TEXT", help="operations whose name contains it")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--data", type=Path)
+    options = parser.parse_args()
+    backend("cuda")
+    from fastattn.ops.cuda import card
+
+    print(card.description())
+    check(options.only)
+    torch = torch_on_card()
+    time_kernels(options.only, options.rounds, torch)
+    time_attention(options.rounds, torch)
+    time_models(options.rounds, torch, options.data)
+
+
+if __name__ == "__main__":
+    main()
