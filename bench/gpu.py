@@ -2,7 +2,7 @@
 
     python -m bench.gpu [--only TEXT] [--rounds N] [--data DIR]
 
-Peaks are measured here: the bandwidth of a copy, and what cuBLAS, by PyTorch, makes of a large product in each precision.
+Peaks are measured here: the bandwidth of a copy, and what cuBLAS, by PyTorch, makes of a large product in a precision.
 PyTorch and transformers are beside every line where they are installed with CUDA; without them only our figures stand.
 Compiling is apart: each call runs once before it is timed. --data holds flores-dev/flores-dev.{en,zh}.
 """
@@ -123,24 +123,22 @@ def time_kernels(only: str, rounds: int, torch: Any) -> None:
                 print(f"{problem.work.title}, {precision}: {seconds * 1e3:.3f} ms, {', '.join(shares)}")
 
 
-def time_attention(rounds: int, torch: Any) -> None:
+def time_attention(shape: tuple[int, int, int, int], rounds: int, torch: Any) -> None:
     """Attention in float16 beside PyTorch's scaled_dot_product_attention."""
     from fastattn.ops.cuda import card
 
-    for B, H, T, K in SHAPES:
-        x_BTHK = np.random.default_rng(0).standard_normal((B, T, H, K)).astype(np.float16)
-        query, out = card.upload(x_BTHK), card.empty(x_BTHK.shape, np.float16)
-        starts_B1 = np.arange(B + 1) * T
-        arrays = StridedArrays(query, query, query, out, (B, H, T, T), (starts_B1, starts_B1))
-        terms = Heads(H, H, K), Visible(), ScoreTerms(), SoftmaxOutputs()
-        seconds = seconds_of(lambda: backend("cuda").strided_attention(arrays, *terms), rounds)
-        line = f"attention {(B, H, T, K)}, float16: {seconds * 1e3:.2f} ms"
-        if torch is not None:
-            x_t = torch.from_numpy(x_BTHK).cuda().transpose(1, 2)
-            sdpa = torch.nn.functional.scaled_dot_product_attention
-            theirs = seconds_of(lambda: sdpa(x_t, x_t, x_t), rounds)
-            line += f", {theirs / seconds:.2f} of PyTorch's speed"
-        print(line)
+    B, H, T, K = shape
+    x_BTHK = np.random.default_rng(0).standard_normal((B, T, H, K)).astype(np.float16)
+    query, out, starts_B1 = card.upload(x_BTHK), card.empty(x_BTHK.shape, np.float16), np.arange(B + 1) * T
+    arrays = StridedArrays(query, query, query, out, (B, H, T, T), (starts_B1, starts_B1))
+    terms = Heads(H, H, K), Visible(), ScoreTerms(), SoftmaxOutputs()
+    seconds = seconds_of(lambda: backend("cuda").strided_attention(arrays, *terms), rounds)
+    line = f"attention {shape}, float16: {seconds * 1e3:.2f} ms"
+    if torch is not None:
+        x_t = torch.from_numpy(x_BTHK).cuda().transpose(1, 2)
+        sdpa = torch.nn.functional.scaled_dot_product_attention
+        line += f", {seconds_of(lambda: sdpa(x_t, x_t, x_t), rounds) / seconds:.2f} of PyTorch's speed"
+    print(line)
 
 
 def time_models(rounds: int, torch: Any, data: Path | None) -> None:
@@ -186,7 +184,8 @@ def main() -> None:
     check(options.only)
     torch = torch_on_card()
     time_kernels(options.only, options.rounds, torch)
-    time_attention(options.rounds, torch)
+    for shape in SHAPES:
+        time_attention(shape, options.rounds, torch)
     time_models(options.rounds, torch, options.data)
 
 
