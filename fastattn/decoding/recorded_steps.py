@@ -43,7 +43,7 @@ class RecordedSteps:
     @property
     def size(self) -> int:
         """About its bytes."""
-        return self.recorder.arena.size
+        return self.recorder.size
 
     def run(self, beams: Beams, linear: Any) -> tuple[Beams, np.ndarray, np.ndarray] | None:
         """One step or several: (beams before the last step of each, scores_B1 and ids_B1 that it gave).

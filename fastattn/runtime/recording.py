@@ -75,6 +75,11 @@ class StepRecorder:
     def __init__(self) -> None:
         self.arena = Arena()
 
+    @property
+    def size(self) -> int:
+        """About its bytes."""
+        return self.arena.size
+
     def record(self, function: Callable[[], Any]) -> Program | None:
         """The kernel calls of the function; None if it computes outside of kernels too."""
         program = Program(self.arena)

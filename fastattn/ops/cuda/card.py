@@ -34,6 +34,17 @@ _process = os.getpid()
 _one_at_a_time = threading.RLock()  # of the threads that give the card work, in order; the card works meanwhile
 
 
+class Unrecordable(Exception):
+    """The function that is recorded needs a result on the host."""
+
+
+class _Recording(threading.local):
+    program: Any = None  # of ``recording.Program``, while this thread records
+
+
+recording = _Recording()
+
+
 def check_card() -> None:
     """InputError that says what is missing, unless there is a card that can be used."""
     try:
@@ -79,18 +90,42 @@ def upload(array: Any) -> Any:
     """A copy on the card of a host's array, C-contiguous; an array of the card is itself."""
     if not isinstance(array, np.ndarray):
         return array
+    if recording.program is not None and array.size:
+        return recording.program.copy_of(array)
     return _guarded(cuda.to_device, np.ascontiguousarray(array))
 
 
 def download(array: Any) -> np.ndarray:
     """A copy on the host of an array of the card; waits until it is computed."""
+    if recording.program is not None:
+        raise Unrecordable
     return np.asarray(_guarded(array.copy_to_host))
 
 
 def launch(kernel: Any, blocks: int | tuple[int, ...], *arguments: Any) -> None:
     """Start so many blocks of THREADS threads of a kernel; of no block, nothing. It runs after those before it."""
     if np.prod(blocks):
-        _guarded(kernel[blocks, THREADS], *arguments)
+        if recording.program is not None:
+            recording.program.add(kernel, blocks, arguments)
+        else:
+            _guarded(kernel[blocks, THREADS], *arguments)
+
+
+def written(array: np.ndarray) -> Any:
+    """The copy of a host's array that a recorded kernel writes; its values are the host's before and after a run."""
+    if recording.program is None:
+        raise AssertionError("kernels write arrays of the host only while they are recorded")
+    return recording.program.copy_of(array, written=True)
+
+
+def send(array: np.ndarray, copy: Any) -> None:
+    """Copy an array of the host to one of the card."""
+    _guarded(copy.copy_to_device, array)
+
+
+def fetch(copy: Any, array: np.ndarray) -> None:
+    """Copy an array of the card to one of the host."""
+    _guarded(copy.copy_to_host, array)
 
 
 _uploaded: dict[int, tuple[Any, Any]] = {}
@@ -102,7 +137,8 @@ def parameter(array: np.ndarray) -> Any:
         return array
     key = id(array)
     if key not in _uploaded:
-        _uploaded[key] = weakref.ref(array, lambda _: _uploaded.pop(key, None)), upload(array)
+        copy = _guarded(cuda.to_device, np.ascontiguousarray(array))
+        _uploaded[key] = weakref.ref(array, lambda _: _uploaded.pop(key, None)), copy
     return _uploaded[key][1]
 
 

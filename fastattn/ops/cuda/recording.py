@@ -1,0 +1,83 @@
+"""Recorded steps: the launches of a function with their arguments, made again without the operations' Python.
+
+What changes from one run to the next lies in arrays of the host, whose copies on the card kernels read and write; a run
+sends them, makes its steps, and fetches what kernels have written. The host asks every few steps whether to stop.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fastattn.ops.cuda import card
+
+STEPS = 4  # between two questions; kernels do nothing after a stop
+
+
+def _key(array: np.ndarray) -> tuple[int, tuple[int, ...], str]:
+    return array.ctypes.data, array.shape, array.dtype.str
+
+
+class Program:
+    """Recorded launches.
+
+    copies   arrays of the host, which are kept, and their copies on the card, by where they lie
+    written  the keys of those that kernels write
+    """
+
+    def __init__(self) -> None:
+        self._launches: list[tuple[Any, Any, tuple]] = []
+        self._copies: dict[tuple, tuple[np.ndarray, Any]] = {}
+        self._written: set[tuple] = set()
+
+    def add(self, kernel: Any, blocks: int | tuple[int, ...], arguments: tuple) -> None:
+        """Note a launch."""
+        self._launches.append((kernel, blocks, arguments))
+
+    def copy_of(self, array: np.ndarray, written: bool = False) -> Any:
+        """The copy on the card of an array that stays where it is."""
+        if not array.flags.c_contiguous:
+            raise card.Unrecordable
+        key = _key(array)
+        if key not in self._copies:
+            self._copies[key] = array, card.empty(array.shape, array.dtype)
+        if written:
+            self._written.add(key)
+        return self._copies[key][1]
+
+    def run(self, most: int, stop_1: np.ndarray) -> None:
+        """Make the launches, in order, up to ``most`` times: until ``stop_1[0]``, of a written array, is not 0."""
+        counts = stop_1.base
+        for array, copy in self._copies.values():
+            card.send(array, copy)
+        for step in range(most):
+            for kernel, blocks, arguments in self._launches:
+                card.launch(kernel, blocks, *arguments)
+            if step % STEPS == STEPS - 1:
+                card.fetch(self._copies[_key(counts)][1], counts)
+                if stop_1[0]:
+                    break
+        for key in self._written:
+            card.fetch(*reversed(self._copies[key]))
+
+
+class StepRecorder:
+    """Records functions as programs, of which one runs at a time."""
+
+    size = 0  # of the host
+
+    def record(self, function: Callable[[], Any]) -> Program | None:
+        """The launches of the function; None if it needs a result on the host."""
+        program = card.recording.program = Program()
+        try:
+            function()
+        except card.Unrecordable:
+            return None
+        finally:
+            card.recording.program = None
+        return program
+
+
+def recorder() -> StepRecorder:
+    """A new StepRecorder."""
+    return StepRecorder()
