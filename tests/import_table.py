@@ -21,6 +21,7 @@ TABLE = {
     "user_functions": {"simd", "runtime", "ops"},
     "ops.cpu": {"simd", "spec", "runtime", "ops", "kernels", "user_functions"},
     "ops.reference": {"spec", "ops"},
+    "ops.cuda": {"spec", "ops"},
     "layers": {"spec", "ops"},
     "models": {"spec", "ops", "layers"},
     "scheduling": set(),
@@ -86,6 +87,7 @@ OUTSIDE = {
     "runtime": {"numba", "llvmlite"},
     "user_functions": {"numba", "llvmlite"},
     "kernels": {"numba", "llvmlite"},
+    "ops.cuda": {"numba", "numba_cuda", "llvmlite"},  # where it is installed
     "vectors": {"scipy"},  # for a caller who asks for it
     "text": {"tokenizers", "sentencepiece"},
     "weights": {"huggingface_hub"},
