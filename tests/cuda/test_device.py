@@ -87,8 +87,8 @@ def test_a_process_forked_after_cuda_began() -> None:
 
 def test_a_parameter_is_sent_once_and_goes_with_its_array(monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[int] = []
-    upload = card.upload
-    monkeypatch.setattr(card, "upload", lambda array: (sent.append(id(array)), upload(array))[1])
+    to_device = card.cuda.to_device
+    monkeypatch.setattr(card.cuda, "to_device", lambda array: (sent.append(id(array)), to_device(array))[1])
     weight_D = np.ones(4, np.float32)
     for _ in range(3):
         cuda.rms_norm(X_ND, weight_D, 1e-5)

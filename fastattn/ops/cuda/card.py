@@ -4,20 +4,25 @@ Kernels are written for ``numba.cuda`` (package numba-cuda). With NUMBA_ENABLE_C
 Python: then blocks have few threads, and what is an instruction of the card alone has a plain form.
 """
 
+import functools
+import hashlib
 import os
 import threading
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fastattn.errors import FastattnError, InputError, OutOfMemoryError
+from fastattn.system.atomic_files import make_folder
+from fastattn.system.cache_folder import cache_root
 
 _PACKAGE = "device 'cuda' needs the package numba-cuda: pip install 'fastattn[cuda]'"
 
 try:
-    import numba_cuda  # noqa: F401  else numba.cuda is Numba's own, which is no longer kept
+    import numba_cuda  # else numba.cuda is Numba's own, which is no longer kept
     from numba import config, cuda
     from numba.cuda.cudadrv.driver import CudaAPIError
     from numba.cuda.cudadrv.error import CudaSupportError
@@ -32,6 +37,46 @@ TILE = SIDE * MICRO  # a tile's rows, and columns
 
 _process = os.getpid()
 _one_at_a_time = threading.RLock()  # of the threads that give the card work, in order; the card works meanwhile
+
+
+@functools.cache
+def _sources() -> str:
+    """The hash of all files here: a kernel takes in helpers of other files than its own."""
+    digest = hashlib.sha256(numba_cuda.__version__.encode())
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:32]
+
+
+class _Locator:
+    """Where Numba keeps compiled kernels: in fastattn's cache, a folder for each state of the sources."""
+
+    @classmethod
+    def from_function(cls, function: Callable, file: str) -> "_Locator":
+        return cls()
+
+    def get_cache_path(self) -> str:
+        return str(cache_root() / "cuda" / _sources())
+
+    def ensure_cache_path(self) -> None:
+        make_folder(Path(self.get_cache_path()))
+
+    def get_source_stamp(self) -> str:
+        return _sources()
+
+    def get_disambiguator(self) -> None:
+        return None
+
+
+def kernel(function: Callable) -> Any:
+    """Decorate a kernel: compiled for the types of its arguments when it is first launched, and kept."""
+    compiled = cuda.jit(function)
+    if not SIMULATED:
+        from numba.cuda.dispatcher import CUDACache, CUDACacheImpl
+
+        implementation = type("_Kept", (CUDACacheImpl,), {"_locator_classes": [_Locator]})
+        compiled._cache = type("_Cache", (CUDACache,), {"_impl_class": implementation})(function)
+    return compiled
 
 
 class Unrecordable(Exception):

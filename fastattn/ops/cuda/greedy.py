@@ -30,7 +30,7 @@ from fastattn.ops.steps import (
 )
 
 
-@cuda.jit
+@card.kernel
 def _take(inputs, progress, history_RS, written_RS, tokens_M, fresh_F, counts):
     t = cuda.threadIdx.x
     live, used = counts[LIVE], counts[USED]
@@ -82,7 +82,7 @@ def _at_once(step, rows: StepRows) -> None:
     program.run(1, rows.counts[STOP:])
 
 
-@cuda.jit
+@card.kernel
 def _pick(values_R, ids_R, normalized, ends_E, progress, counts):
     t = cuda.threadIdx.x
     live = counts[LIVE]

@@ -10,7 +10,7 @@ from fastattn.ops.cuda.blocks import block_sum
 from fastattn.ops.cuda.card import THREADS
 
 
-@cuda.jit
+@card.kernel
 def _normalize(x_ND, residual_ND, weight_D, bias_D, epsilon, centred, y_ND):
     shared_T = cuda.shared.array(THREADS, float32)
     n, t = cuda.blockIdx.x, cuda.threadIdx.x
