@@ -4,4 +4,5 @@ The files are those of ``fastattn.ops.cpu``. Rows and tables are arrays of the c
 host. Kernels run one after another in the order of the calls, and the host waits only where a result is NumPy's.
 """
 
+from fastattn.ops.cuda.matmul import gated, linear, pack_linear, packed_layout, packed_of, packed_shapes
 from fastattn.ops.cuda.norm import layer_norm, rms_norm
