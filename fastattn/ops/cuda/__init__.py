@@ -6,3 +6,4 @@ host. Kernels run one after another in the order of the calls, and the host wait
 
 from fastattn.ops.cuda.matmul import gated, linear, pack_linear, packed_layout, packed_of, packed_shapes
 from fastattn.ops.cuda.norm import layer_norm, rms_norm
+from fastattn.ops.cuda.project import log_probs, pack_rows, project_all, project_peaks, project_top_k, select_outputs

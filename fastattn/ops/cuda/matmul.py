@@ -19,7 +19,7 @@ from fastattn.ops.cuda.instructions import GROUPS, QUAD, WARP, WARPS, dp4a, mma,
 from fastattn.spec.quantized import QuantizedTensor, Tensor
 from fastattn.spec.rounding import bfloat16_bits, quantize
 
-SLAB = 4 * QUAD  # words of the inner dimension that are in shared memory at once
+SLAB = min(16, THREADS)  # words of the inner dimension that are in shared memory at once
 FEW = 2 * SIDE  # so many rows have low tiles, so that there are blocks enough
 _DTYPES = {"float32": float32, "bfloat16": uint32, "int8": int32}
 _ONE, _HALF = float32(1), float32(0.5)
@@ -207,25 +207,32 @@ def tile_for(precision: str, few: bool) -> Tile:
 
 def _by_slabs(word, ROWS, padding, accumulate):
     """Slabs of both operands through shared memory; the padding lets threads of a warp read from different banks."""
-    PITCH = SLAB + padding
+    PITCH, STEP = SLAB + padding, THREADS // SLAB  # STEP rows of a slab are loaded at once
+    ROW_LOADS, COLUMN_LOADS = ROWS // STEP, TILE // STEP
 
     @cuda.jit(device=True)
     def multiply(rows, weights, first, end, column, stop, sums):
         x_RW = cuda.shared.array((ROWS, PITCH), word)
         w_CW = cuda.shared.array((TILE, PITCH), word)
-        t, W = cuda.threadIdx.x, weights.words_FW.shape[1]
-        for start in range(0, W, SLAB):
-            for at in range(t, ROWS * SLAB, THREADS):
-                r, w = at // SLAB, at % SLAB
-                inside = first + r < end and start + w < W
-                x_RW[r, w] = rows.words_NW[first + r, start + w] if inside else word(0)
-            for at in range(t, TILE * SLAB, THREADS):
-                c, w = at // SLAB, at % SLAB
+        r, w = cuda.threadIdx.x // SLAB, cuda.threadIdx.x % SLAB
+        outputs_I = cuda.local.array(COLUMN_LOADS, int32)
+        for i in range(COLUMN_LOADS):
+            c = column + r + i * STEP
+            outputs_I[i] = -1
+            if c < stop:
+                outputs_I[i] = weights.ids_C[c] if len(weights.ids_C) > 0 else c
+        for start in range(0, weights.words_FW.shape[1], SLAB):
+            inside = start + w < weights.words_FW.shape[1]
+            for i in range(ROW_LOADS):
+                n, value = first + r + i * STEP, word(0)
+                if inside and n < end:
+                    value = rows.words_NW[n, start + w]
+                x_RW[r + i * STEP, w] = value
+            for i in range(COLUMN_LOADS):
                 value = word(0)
-                if column + c < stop and start + w < W:
-                    f = weights.ids_C[column + c] if len(weights.ids_C) > 0 else column + c
-                    value = weights.words_FW[f, start + w]
-                w_CW[c, w] = value
+                if inside and outputs_I[i] >= 0:
+                    value = weights.words_FW[outputs_I[i], start + w]
+                w_CW[r + i * STEP, w] = value
             cuda.syncthreads()
             accumulate(x_RW, w_CW, sums)
             cuda.syncthreads()
@@ -278,12 +285,13 @@ def _by_warps(HIGH, ACROSS):
         warp, lane = cuda.threadIdx.x // WARP, cuda.threadIdx.x % WARP
         group, place = lane // QUAD, lane % QUAD
         r, c = warp % HIGH * 2 * GROUPS + group, warp // HIGH * (ACROSS // 2) * GROUPS + group
-        for w in range(place, SLAB, 2 * QUAD):
-            a = x_RW[r, w], x_RW[r + GROUPS, w], x_RW[r, w + QUAD], x_RW[r + GROUPS, w + QUAD]
-            for j in range(ACROSS // 2):
-                b = w_CW[c + j * GROUPS, w], w_CW[c + j * GROUPS, w + QUAD]
-                d = mma(a, b, (sums[0, 2 * j], sums[0, 2 * j + 1], sums[1, 2 * j], sums[1, 2 * j + 1]))
-                sums[0, 2 * j], sums[0, 2 * j + 1], sums[1, 2 * j], sums[1, 2 * j + 1] = d
+        for start in range(0, SLAB, 2 * QUAD):
+            w, v = start + place, start + place + QUAD
+            a = x_RW[r, w], x_RW[r + GROUPS, w], x_RW[r, v], x_RW[r + GROUPS, v]
+            for j in range(0, ACROSS, 2):
+                f = c + j // 2 * GROUPS
+                total = sums[0, j], sums[0, j + 1], sums[1, j], sums[1, j + 1]
+                sums[0, j], sums[0, j + 1], sums[1, j], sums[1, j + 1] = mma(a, (w_CW[f, w], w_CW[f, v]), total)
 
     return row, column, accumulate
 
