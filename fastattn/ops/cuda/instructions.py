@@ -87,7 +87,11 @@ else:
             operands = "{$0, $1, $2, $3}, {$4, $5, $6, $7}, {$8, $9}, {$10, $11, $12, $13}"
             places = "=f,=f,=f,=f,r,r,r,r,r,r,f,f,f,f"
             found = builder.call(ir.InlineAsm(kind, f"{name} {operands};", places, side_effect=True), given)
-            return context.make_tuple(builder, signature.return_type, [builder.extract_value(found, i) for i in range(4)])
+            return context.make_tuple(
+                builder, signature.return_type, [builder.extract_value(found, i) for i in range(4)]
+            )
 
-        tuples = [types.UniTuple(one, count) for one, count in ((types.uint32, 4), (types.uint32, 2), (types.float32, 4))]
+        tuples = [
+            types.UniTuple(one, count) for one, count in ((types.uint32, 4), (types.uint32, 2), (types.float32, 4))
+        ]
         return tuples[2](*tuples), generate

@@ -6,8 +6,9 @@ int8, whose sums are exact. Every sum has one order, whatever the tile, so a row
 """
 
 import math
-from functools import lru_cache
-from typing import Any, NamedTuple
+from collections import namedtuple
+from functools import cache
+from typing import Any
 
 import numpy as np
 from numba import cuda, float32, int32, uint32
@@ -21,38 +22,23 @@ from fastattn.spec.rounding import bfloat16_bits, quantize
 
 SLAB = min(16, THREADS)  # words of the inner dimension that are in shared memory at once
 FEW = 2 * SIDE  # so many rows have low tiles, so that there are blocks enough
-_DTYPES = {"float32": float32, "bfloat16": uint32, "int8": int32}
-_ONE, _HALF = float32(1), float32(0.5)
+_WORDS = {"float32": float32, "bfloat16": uint32, "int8": int32}
+ZERO, HALF, ONE, LARGEST, CUBIC = float32(0), float32(0.5), float32(1), float32(127), float32(0.044715)
+device = cuda.jit(device=True)
 
 
-class Weights(NamedTuple):
-    """Of a linear layer, for kernels.
-
-    words_FW   a row an output, as it is stored
-    bias_F     float32
-    factors_F  int8: float32, of the sums; else empty
-    ids_C      the outputs that are wanted, int32; empty: all
-    """
-
-    words_FW: Any
-    bias_F: Any
-    factors_F: Any
-    ids_C: Any
-
-
-class Rows(NamedTuple):
-    """Rows in the words of a layer's precision; factors_N: float32, int8's, else empty."""
-
-    words_NW: Any
-    factors_N: Any
+# Of a linear layer: a row of words an output, as it is stored; what int8's sums are multiplied by, else empty; and the
+# outputs that are wanted, or empty.
+Weights = namedtuple("Weights", "words_FW bias_F factors_F ids_C")
+# Rows in words of a layer's precision, and what a step of int8's integers is worth.
+Rows = namedtuple("Rows", "words_NW factors_N")
 
 
 class CardLinear:
     """Weights and bias of a linear layer on the card.
 
-    stored_FE    float32, uint16 (the bits of bfloat16) or int8, whole words: zeros beyond ``inputs``
-    weights      their words, and the arrays beside them
-    input_scale  int8: the static scale that turns rows into int8; 0: 127 / max |x| of each row
+    stored_FE        float32, uint16 (the bits of bfloat16) or int8 in whole words: zeros beyond ``inputs``
+    input_scale      int8: the static scale that turns rows into int8; 0: 127 / max |x| of each row
     input_factors_D  int8: multiply rows before that; empty: none
     """
 
@@ -65,15 +51,14 @@ class CardLinear:
             stored_FD, factors_F = weight_FD.values_FD, weight_FD.multipliers_F
             self.input_scale, input_factors_D = weight_FD.input_scale or 0.0, weight_FD.input_factors_D
         else:
-            plain = weight_FD.float32() if isinstance(weight_FD, QuantizedTensor) else weight_FD
-            stored_FD = bfloat16_bits(plain) if precision == "bfloat16" else np.asarray(plain, np.float32)
+            plain_FD = weight_FD.float32() if isinstance(weight_FD, QuantizedTensor) else weight_FD
+            stored_FD = bfloat16_bits(plain_FD) if precision == "bfloat16" else np.asarray(plain_FD, np.float32)
         missing = -self.inputs % (4 // stored_FD.itemsize)
         self.stored_FE = card.upload(np.pad(stored_FD, ((0, 0), (0, missing))) if missing else stored_FD)
         self.input_factors_D = card.optional(input_factors_D, 1)
-        bias_F = np.zeros(self.outputs, np.float32) if bias_F is None else bias_F
-        words_FW = card.upload(self.stored_FE.view(np.dtype(_DTYPES[precision].name)))
-        ids_C = card.optional(None, 1, np.int32)
-        self.weights = Weights(words_FW, card.upload(bias_F), card.optional(factors_F, 1), ids_C)
+        bias_F = card.upload(np.zeros(self.outputs, np.float32) if bias_F is None else bias_F)
+        words_FW = card.upload(self.stored_FE.view(np.dtype(_WORDS[precision].name)))
+        self.weights = Weights(words_FW, bias_F, card.optional(factors_F, 1), card.optional(None, 1, np.int32))
 
     def stored_rows(self) -> tuple[Any, Any]:
         """(table [outputs, inputs or a few zeros more], multipliers of its rows: empty unless it is int8), to embed."""
@@ -99,14 +84,10 @@ def packed_of(outputs: int, inputs: int, arrays: dict[str, np.ndarray]) -> CardL
     raise NotImplementedError
 
 
-# Rows in the precision of the weights
-
-
-@cuda.jit(device=True)
+@device
 def _rounded(value):
     """The nearest integer, ties to even, within +-127; some integer for NaN."""
-    value = value if value > float32(-127) else float32(-127)
-    value = value if value < float32(127) else float32(127)
+    value = min(value, LARGEST) if value > -LARGEST else -LARGEST
     return int32(value + float32(12582912) - float32(12582912))  # 1.5 * 2**23, whose neighbours are integers
 
 
@@ -115,23 +96,20 @@ def _quantize_rows(x_ND, input_factors_D, input_scale, words_NW, factors_N):
     shared_T = cuda.shared.array(THREADS, float32)
     n, t = cuda.blockIdx.x, cuda.threadIdx.x
     D = x_ND.shape[1]
-    peak, fault = float32(0), float32(0)
+    peak, fault = ZERO, ZERO
     for d in range(t, D, THREADS):
-        value = x_ND[n, d]
-        if len(input_factors_D) > 0:
-            value *= input_factors_D[d]
+        value = x_ND[n, d] * input_factors_D[d] if len(input_factors_D) > 0 else x_ND[n, d]
         peak = max(peak, abs(value))
-        fault += value * float32(0)  # NaN where the value is not finite
+        fault += value * ZERO  # NaN where the value is not finite
     peak, fault = block_max(peak, shared_T), block_sum(fault, shared_T)
-    scale, step = input_scale, _ONE / input_scale if input_scale > float32(0) else peak / float32(127)
-    if input_scale == float32(0) and peak > float32(0):
-        scale = float32(127) / peak
+    if input_scale > ZERO:
+        scale, step = input_scale, ONE / input_scale
+    else:
+        scale, step = LARGEST / peak if peak > ZERO else ZERO, peak / LARGEST
     for w in range(t, words_NW.shape[1], THREADS):
         word = int32(0)
         for d in range(4 * w, min(4 * w + 4, D)):
-            value = x_ND[n, d]
-            if len(input_factors_D) > 0:
-                value *= input_factors_D[d]
+            value = x_ND[n, d] * input_factors_D[d] if len(input_factors_D) > 0 else x_ND[n, d]
             byte = _rounded(value * scale)
             word |= (byte if d % 4 == 3 else byte & int32(255)) << int32(8 * (d % 4))
         words_NW[n, w] = word
@@ -139,7 +117,7 @@ def _quantize_rows(x_ND, input_factors_D, input_scale, words_NW, factors_N):
         factors_N[n] = step + fault
 
 
-@cuda.jit(device=True)
+@device
 def _bfloat16(bits):
     """The upper half of a float32's bits, rounded to the nearest, ties to even; NaN stays NaN."""
     if bits & 0x7FFFFFFF > 0x7F800000:
@@ -149,9 +127,8 @@ def _bfloat16(bits):
 
 @cuda.jit
 def _round_rows(bits_ND, words_NW):
-    n, t = cuda.blockIdx.x, cuda.threadIdx.x
-    D = bits_ND.shape[1]
-    for w in range(t, words_NW.shape[1], THREADS):
+    n, D = cuda.blockIdx.x, bits_ND.shape[1]
+    for w in range(cuda.threadIdx.x, words_NW.shape[1], THREADS):
         word = _bfloat16(int(bits_ND[n, 2 * w]))
         if 2 * w + 1 < D:
             word |= _bfloat16(int(bits_ND[n, 2 * w + 1])) << 16
@@ -160,10 +137,10 @@ def _round_rows(bits_ND, words_NW):
 
 def staged(x_ND: Any, packed: CardLinear) -> Rows:
     """Rows as the layer multiplies them."""
-    x_ND, N, words = card.upload(x_ND), len(x_ND), packed.weights.words_FW
+    x_ND, N, words_FW = card.upload(x_ND), len(x_ND), packed.weights.words_FW
     if packed.precision == "float32":
         return Rows(x_ND, card.optional(None, 1))
-    rows = Rows(card.empty((N, words.shape[1]), words.dtype), card.empty((N,), np.float32))
+    rows = Rows(card.empty((N, words_FW.shape[1]), words_FW.dtype), card.empty((N,), np.float32))
     if packed.precision == "bfloat16":
         card.launch(_round_rows, N, card.upload(x_ND.view(np.uint32)), rows.words_NW)
     else:
@@ -171,88 +148,25 @@ def staged(x_ND: Any, packed: CardLinear) -> Rows:
     return rows
 
 
-# Products of a tile
-
-
-class Tile(NamedTuple):
-    """A tile of ``rows`` by TILE, and a thread's part of it: device functions, and the type of its sums [down, across].
-
-    multiply   (rows, weights, first, end, column, stop, sums): add to sums the products of rows from ``first`` on,
-               below ``end``, with the wanted outputs from ``column`` on, below ``stop``
-    row, column  (number): where in the tile a thread's sums of that number are
-    """
-
-    rows: int
-    down: int
-    across: int
-    dtype: Any
-    multiply: Any
-    row: Any
-    column: Any
-
-
-@lru_cache(maxsize=None)
-def tile_for(precision: str, few: bool) -> Tile:
-    """The tile for few rows, or for many."""
+def tile_shape(precision: str, few: bool) -> tuple[int, int, int]:
+    """Rows of a tile for few rows, or for many, which has TILE columns; rows and columns of it that a thread has."""
     if precision == "bfloat16":
-        high = 1 if few else max(1, WARPS // 2)  # warps above each other
-        wide = WARPS // high
-        down, across, rows, pad, dtype = 2, 2 * TILE // (wide * GROUPS), high * 2 * GROUPS, 4, float32
-        row, column, accumulate = _by_warps(high, across)
-    else:
-        down, across, pad, dtype = 1 if few else MICRO, MICRO, 1, _DTYPES[precision]
-        rows, (row, column, accumulate) = SIDE * down, _by_threads(precision, down, across)
-    return Tile(rows, down, across, dtype, _by_slabs(_DTYPES[precision], rows, pad, accumulate), row, column)
+        high = 1 if few else max(1, WARPS // 2)  # so many warps are above each other
+        return high * 2 * GROUPS, 2, 2 * TILE * high // (WARPS * GROUPS)
+    down = 1 if few else MICRO
+    return SIDE * down, down, MICRO
 
 
-def _by_slabs(word, ROWS, padding, accumulate):
-    """Slabs of both operands through shared memory; the padding lets threads of a warp read from different banks."""
-    PITCH, STEP = SLAB + padding, THREADS // SLAB  # STEP rows of a slab are loaded at once
-    ROW_LOADS, COLUMN_LOADS = ROWS // STEP, TILE // STEP
+def _by_threads(precision, few):
+    """CUDA cores: a thread's rows and columns are SIDE apart, so neighbouring threads have neighbouring columns."""
+    (_, DOWN, ACROSS), word = tile_shape(precision, few), _WORDS[precision]
+    step = dp4a if precision == "int8" else multiply_add
 
-    @cuda.jit(device=True)
-    def multiply(rows, weights, first, end, column, stop, sums):
-        x_RW = cuda.shared.array((ROWS, PITCH), word)
-        w_CW = cuda.shared.array((TILE, PITCH), word)
-        r, w = cuda.threadIdx.x // SLAB, cuda.threadIdx.x % SLAB
-        outputs_I = cuda.local.array(COLUMN_LOADS, int32)
-        for i in range(COLUMN_LOADS):
-            c = column + r + i * STEP
-            outputs_I[i] = -1
-            if c < stop:
-                outputs_I[i] = weights.ids_C[c] if len(weights.ids_C) > 0 else c
-        for start in range(0, weights.words_FW.shape[1], SLAB):
-            inside = start + w < weights.words_FW.shape[1]
-            for i in range(ROW_LOADS):
-                n, value = first + r + i * STEP, word(0)
-                if inside and n < end:
-                    value = rows.words_NW[n, start + w]
-                x_RW[r + i * STEP, w] = value
-            for i in range(COLUMN_LOADS):
-                value = word(0)
-                if inside and outputs_I[i] >= 0:
-                    value = weights.words_FW[outputs_I[i], start + w]
-                w_CW[r + i * STEP, w] = value
-            cuda.syncthreads()
-            accumulate(x_RW, w_CW, sums)
-            cuda.syncthreads()
+    @device
+    def place(i, j):
+        return cuda.threadIdx.x // SIDE + i * SIDE, cuda.threadIdx.x % SIDE + j * SIDE
 
-    return multiply
-
-
-def _by_threads(precision, DOWN, ACROSS):
-    """CUDA cores: a thread's rows and columns are SIDE apart, so that neighbouring threads have neighbouring columns."""
-    step, word = dp4a if precision == "int8" else multiply_add, _DTYPES[precision]
-
-    @cuda.jit(device=True)
-    def row(i):
-        return cuda.threadIdx.x // SIDE + i * SIDE
-
-    @cuda.jit(device=True)
-    def column(j):
-        return cuda.threadIdx.x % SIDE + j * SIDE
-
-    @cuda.jit(device=True)
+    @device
     def accumulate(x_RW, w_CW, sums):
         r, c = cuda.threadIdx.x // SIDE, cuda.threadIdx.x % SIDE
         column_J = cuda.local.array(ACROSS, word)
@@ -264,142 +178,135 @@ def _by_threads(precision, DOWN, ACROSS):
                 for j in range(ACROSS):
                     sums[i, j] = step(value, column_J[j], sums[i, j])
 
-    return row, column, accumulate
+    return place, accumulate
 
 
-def _by_warps(HIGH, ACROSS):
-    """Tensor cores: a warp has 2 GROUPS rows and ACROSS // 2 products of GROUPS columns; see ``instructions``."""
+def _by_warps(few):
+    """Tensor cores: a warp has 2 GROUPS rows and WIDE columns, in products of GROUPS columns; see ``instructions``."""
+    rows, _, across = tile_shape("bfloat16", few)
+    HIGH, WIDE = rows // (2 * GROUPS), across // 2 * GROUPS
 
-    @cuda.jit(device=True)
-    def row(i):
+    @device
+    def corner():
+        """The first row and column of a thread's group, and its place there."""
         warp, lane = cuda.threadIdx.x // WARP, cuda.threadIdx.x % WARP
-        return (warp % HIGH * 2 + i) * GROUPS + lane // QUAD
+        return warp % HIGH * 2 * GROUPS, warp // HIGH * WIDE, lane // QUAD, lane % QUAD
 
-    @cuda.jit(device=True)
-    def column(j):
-        warp, lane = cuda.threadIdx.x // WARP, cuda.threadIdx.x % WARP
-        return (warp // HIGH * (ACROSS // 2) + j // 2) * GROUPS + lane % QUAD * 2 + j % 2
+    @device
+    def place(i, j):
+        r, c, group, quad = corner()
+        return r + i * GROUPS + group, c + j // 2 * GROUPS + 2 * quad + j % 2
 
-    @cuda.jit(device=True)
+    @device
     def accumulate(x_RW, w_CW, sums):
-        warp, lane = cuda.threadIdx.x // WARP, cuda.threadIdx.x % WARP
-        group, place = lane // QUAD, lane % QUAD
-        r, c = warp % HIGH * 2 * GROUPS + group, warp // HIGH * (ACROSS // 2) * GROUPS + group
+        row, column, group, quad = corner()
+        r, c = row + group, column + group
         for start in range(0, SLAB, 2 * QUAD):
-            w, v = start + place, start + place + QUAD
+            w, v = start + quad, start + quad + QUAD
             a = x_RW[r, w], x_RW[r + GROUPS, w], x_RW[r, v], x_RW[r + GROUPS, v]
-            for j in range(0, ACROSS, 2):
-                f = c + j // 2 * GROUPS
-                total = sums[0, j], sums[0, j + 1], sums[1, j], sums[1, j + 1]
-                sums[0, j], sums[0, j + 1], sums[1, j], sums[1, j + 1] = mma(a, (w_CW[f, w], w_CW[f, v]), total)
+            for j in range(0, 2 * (WIDE // GROUPS), 2):
+                b = w_CW[c + j // 2 * GROUPS, w], w_CW[c + j // 2 * GROUPS, v]
+                d = mma(a, b, (sums[0, j], sums[0, j + 1], sums[1, j], sums[1, j + 1]))
+                sums[0, j], sums[0, j + 1], sums[1, j], sums[1, j + 1] = d
 
-    return row, column, accumulate
-
-
-@cuda.jit(device=True)
-def output_of(total, n, f, rows, weights):
-    """x W' + b of row n and output f, of their sum of products."""
-    if len(weights.factors_F) > 0:
-        return multiply_add(float32(total), rows.factors_N[n] * weights.factors_F[f], weights.bias_F[f])
-    return float32(total) + weights.bias_F[f]
+    return place, accumulate
 
 
-# Activations
+@cache
+def tile_product(precision: str, few: bool, finish: Any, listed: bool = False) -> Any:
+    """The device function compute(rows, weights, first, end, column, stop, target), for all threads of a block.
+
+    For rows n from ``first`` on, below ``end``, and outputs from ``column`` on, below ``stop``, as far as a tile goes,
+    it calls finish(x W' + b, n, c, r, s, target), a device function: output c of row n is in the tile at r, s.
+    listed  these are places in weights.ids_C
+    """
+    ROWS, DOWN, ACROSS = tile_shape(precision, few)
+    word, quantized, tensors = _WORDS[precision], precision == "int8", precision == "bfloat16"
+    place, accumulate = _by_warps(few) if tensors else _by_threads(precision, few)
+    total = float32 if tensors else word
+    PITCH = SLAB + (4 if tensors else 1)  # so that threads of a warp read from different banks
+    STEP = THREADS // SLAB  # rows of a slab that are loaded at once
+    ROW_LOADS, COLUMN_LOADS = ROWS // STEP, TILE // STEP
+
+    @device
+    def compute(rows, weights, first, end, column, stop, target):
+        x_RW = cuda.shared.array((ROWS, PITCH), word)
+        w_CW = cuda.shared.array((TILE, PITCH), word)
+        outputs_I = cuda.local.array(COLUMN_LOADS, int32)
+        sums = cuda.local.array((DOWN, ACROSS), total)
+        r, w = cuda.threadIdx.x // SLAB, cuda.threadIdx.x % SLAB
+        for i in range(COLUMN_LOADS):
+            c = column + r + i * STEP
+            outputs_I[i] = -1
+            if c < stop:
+                outputs_I[i] = weights.ids_C[c] if listed else c
+        for i in range(DOWN):
+            for j in range(ACROSS):
+                sums[i, j] = total(0)
+        for start in range(0, weights.words_FW.shape[1], SLAB):
+            inside = start + w < weights.words_FW.shape[1]
+            for i in range(ROW_LOADS):
+                n = first + r + i * STEP
+                x_RW[r + i * STEP, w] = rows.words_NW[n, start + w] if inside and n < end else word(0)
+            for i in range(COLUMN_LOADS):
+                f = outputs_I[i]
+                w_CW[r + i * STEP, w] = weights.words_FW[f, start + w] if inside and f >= 0 else word(0)
+            cuda.syncthreads()
+            accumulate(x_RW, w_CW, sums)
+            cuda.syncthreads()
+        for i in range(DOWN):
+            for j in range(ACROSS):
+                at, beside = place(i, j)
+                n, c = first + at, column + beside
+                if n < end and c < stop:
+                    f, value = weights.ids_C[c] if listed else c, float32(sums[i, j])
+                    if quantized:
+                        value = multiply_add(value, rows.factors_N[n] * weights.factors_F[f], weights.bias_F[f])
+                    else:
+                        value += weights.bias_F[f]
+                    finish(value, n, c, at, beside, target)
+
+    return compute
 
 
-@cuda.jit(device=True)
-def _none(x):
-    return x
-
-
-@cuda.jit(device=True)
-def _relu(x):
-    return float32(0) if x < float32(0) else x  # so NaN stays
-
-
-@cuda.jit(device=True)
-def _sigmoid(x):
-    small = math.exp(-abs(x))  # which cannot overflow
-    return (small if x < float32(0) else _ONE) / (_ONE + small)
-
-
-@cuda.jit(device=True)
-def _gelu(x):
-    return _HALF * x * (_ONE + math.erf(x * float32(0.70710678)))
-
-
-@cuda.jit(device=True)
-def _gelu_tanh(x):
-    return _HALF * x * (_ONE + math.tanh(float32(0.79788456) * (x + float32(0.044715) * x * x * x)))
-
-
-@cuda.jit(device=True)
-def _gelu_sigmoid(x):
-    return x * _sigmoid(float32(1.702) * x)
-
-
-@cuda.jit(device=True)
-def _swish(x):
-    return x * _sigmoid(x)
-
-
-@cuda.jit(device=True)
-def _tanh(x):
-    return math.tanh(x)
-
-
-@cuda.jit(device=True)
-def _relu_squared(x):
-    above = _relu(x)
-    return above * above
-
-
-@cuda.jit(device=True)
-def _mish(x):
-    """x tanh(ln(1 + e^x)), a quotient of polynomials in e^x; beyond 20 it is x."""
-    power = math.exp(float32(20) if x > float32(20) else x)
-    above = power * (power + float32(2))
-    return x * (above / (above + float32(2)))
-
-
+relu = device(lambda x: ZERO if x < ZERO else x)  # so NaN stays
+small = device(lambda x: math.exp(-abs(x)))  # which cannot overflow
+sigmoid = device(lambda x: (small(x) if x < ZERO else ONE) / (ONE + small(x)))
+# tanh(ln(1 + e^x)) of e^x (e^x + 2), and of 20 where x is greater, which makes 1
+ratio = device(lambda above: above / (above + float32(2)))
+power = device(lambda x: math.exp(float32(20) if x > float32(20) else x))
 ACTIVATIONS = {
-    "none": _none,
-    "relu": _relu,
-    "gelu": _gelu,
-    "gelu_tanh": _gelu_tanh,
-    "gelu_sigmoid": _gelu_sigmoid,
-    "swish": _swish,
-    "tanh": _tanh,
-    "sigmoid": _sigmoid,
-    "relu_squared": _relu_squared,
-    "mish": _mish,
+    "none": device(lambda x: x),
+    "relu": relu,
+    "gelu": device(lambda x: HALF * x * (ONE + math.erf(x * float32(0.70710678)))),
+    "gelu_tanh": device(lambda x: HALF * x * (ONE + math.tanh(float32(0.79788456) * (x + CUBIC * (x * x * x))))),
+    "gelu_sigmoid": device(lambda x: x * sigmoid(float32(1.702) * x)),
+    "swish": device(lambda x: x * sigmoid(x)),
+    "tanh": device(lambda x: math.tanh(x)),
+    "sigmoid": sigmoid,
+    "relu_squared": device(lambda x: relu(x) * relu(x)),
+    "mish": device(lambda x: x * ratio(power(x) * (power(x) + float32(2)))),
 }
 
 
-@lru_cache(maxsize=None)
+@cache
 def _linear_kernel(precision, few, activation):
-    ROWS, DOWN, ACROSS, dtype, multiply, tile_row, tile_column = tile_for(precision, few)
-    activate = ACTIVATIONS[activation]
+    activate, (ROWS, *_) = ACTIVATIONS[activation], tile_shape(precision, few)
+
+    @device
+    def finish(value, n, f, at, beside, target):
+        multiply_NF, residual_NF, y_NF = target
+        y = activate(value)
+        if len(multiply_NF) > 0:
+            y *= multiply_NF[n, f]
+        y_NF[n, f] = y + residual_NF[n, f] if len(residual_NF) > 0 else y
+
+    compute = tile_product(precision, few, finish)
 
     @cuda.jit
-    def _linear(rows, weights, multiply_NF, residual_NF, y_NF):
-        N, F = y_NF.shape
-        first, left = cuda.blockIdx.x * ROWS, cuda.blockIdx.y * TILE
-        sums = cuda.local.array((DOWN, ACROSS), dtype)
-        for i in range(DOWN):
-            for j in range(ACROSS):
-                sums[i, j] = dtype(0)
-        multiply(rows, weights, first, N, left, F, sums)
-        for i in range(DOWN):
-            for j in range(ACROSS):
-                n, f = first + tile_row(i), left + tile_column(j)
-                if n < N and f < F:
-                    y = activate(output_of(sums[i, j], n, f, rows, weights))
-                    if len(multiply_NF) > 0:
-                        y *= multiply_NF[n, f]
-                    if len(residual_NF) > 0:
-                        y += residual_NF[n, f]
-                    y_NF[n, f] = y
+    def _linear(rows, weights, target):
+        N, F = target[2].shape
+        compute(rows, weights, cuda.blockIdx.x * ROWS, N, cuda.blockIdx.y * TILE, F, target)
 
     return _linear
 
@@ -412,14 +319,12 @@ def linear(
     multiply_NF: np.ndarray | None = None,
 ) -> np.ndarray:
     """activation(x W' + b) * multiply + residual, float32 [N, outputs]; the residual is added last."""
-    N, F, few = len(x_ND), packed.outputs, len(x_ND) <= FEW
-    y_NF = card.empty((N, F), np.float32)
-    blocks = -(-N // tile_for(packed.precision, few).rows), -(-F // TILE)
-    more = card.optional(multiply_NF, 2), card.optional(residual_NF, 2)
-    card.launch(
-        _linear_kernel(packed.precision, few, activation), blocks, staged(x_ND, packed), packed.weights, *more, y_NF
-    )
-    return y_NF
+    N, F, precision, few = len(x_ND), packed.outputs, packed.precision, len(x_ND) <= FEW
+    target = card.optional(multiply_NF, 2), card.optional(residual_NF, 2), card.empty((N, F), np.float32)
+    rows, *_ = tile_shape(precision, few)
+    blocks = -(-N // rows), -(-F // TILE)
+    card.launch(_linear_kernel(precision, few, activation), blocks, staged(x_ND, packed), packed.weights, target)
+    return target[2]
 
 
 def gated(x_ND: np.ndarray, packed: CardLinear, gate: CardLinear, activation: str = "none") -> np.ndarray:

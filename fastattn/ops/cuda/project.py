@@ -6,9 +6,10 @@ merges the pieces in their order. Pieces are cut by the number of outputs alone,
 """
 
 import math
+from collections import namedtuple
 from collections.abc import Sequence
-from functools import lru_cache
-from typing import Any, NamedTuple
+from functools import cache
+from typing import Any
 
 import numpy as np
 from numba import cuda, float32, int32
@@ -16,14 +17,15 @@ from numba import cuda, float32, int32
 from fastattn.ops.cuda import card
 from fastattn.ops.cuda.blocks import block_max, block_sum
 from fastattn.ops.cuda.card import THREADS, TILE
-from fastattn.ops.cuda.matmul import FEW, CardLinear, linear, output_of, staged, tile_for
+from fastattn.ops.cuda.matmul import FEW, ONE, ZERO, CardLinear, device, linear, staged, tile_product, tile_shape
 from fastattn.ops.steps import NO_EDITS, Edits
 from fastattn.spec.quantized import Tensor
 
 LOWEST = float32(np.finfo(np.float32).min)  # not -inf: -inf minus -inf is NaN
+NOTHING = float32(-np.inf)
 MOST_PIECES = THREADS  # each is merged by a thread
 LINE = TILE + 1  # of a row's logits; threads that read a column each then read different banks
-NO_TARGETS = np.empty(0, np.int32)
+NO_IDS = np.empty(0, np.int32)
 
 
 class CardSubset:
@@ -48,33 +50,19 @@ def select_outputs(linear: CardLinear, ids: np.ndarray) -> CardSubset:
     return CardSubset(linear, ids)
 
 
-class EditLists(NamedTuple):
-    """``Edits``, with empty lists for none."""
-
-    suppressed_RJ: Any
-    penalized_RJ: Any
-    penalty: np.float32
+# Of each of P pieces of a row's outputs the greatest logit, the sum of exponentials relative to it, the L best logits
+# and their ids, best first, then -inf and -1; ids that are asked for, or empty, and their logits.
+Found = namedtuple("Found", "peaks_RP sums_RP values_RPL ids_RPL targets_R logits_R")
 
 
-class Found(NamedTuple):
-    """What was found in each of P pieces of a row's outputs.
-
-    peaks_RP, sums_RP    the greatest logit, and the sum of exponentials relative to it
-    values_RPL, ids_RPL  the L best logits and their ids, best first; then -inf and -1
-    targets_R, logits_R  ids that are asked for, or empty, and their logits, written
-    """
-
-    peaks_RP: Any
-    sums_RP: Any
-    values_RPL: Any
-    ids_RPL: Any
-    targets_R: Any
-    logits_R: Any
+@device
+def _keep(logit, n, c, r, s, logits_RC):
+    logits_RC[r, s] = logit
 
 
-@cuda.jit(device=True)
+@device
 def _place_of(token, ids_C, start, stop):
-    """Where an id is among the wanted outputs from ``start`` on, below ``stop``; negative if it is not there."""
+    """Where an id is among the outputs from ``start`` on, below ``stop``; negative if it is not there."""
     if len(ids_C) == 0:
         return token
     low, high = start, stop
@@ -87,24 +75,22 @@ def _place_of(token, ids_C, start, stop):
     return low if low < stop and ids_C[low] == token else -1
 
 
-@cuda.jit(device=True)
-def _edit(line, c, penalty, penalizes):
-    """Penalize or suppress a logit of a line."""
-    if not penalizes:
-        line[c] = -math.inf
-    elif line[c] < float32(0):
-        line[c] *= penalty
-    else:
-        line[c] /= penalty
+@device
+def _add_exponentials(line, width, n, piece, found):
+    """Add a line of logits to the running softmax of a row's piece."""
+    peak, greatest, total = found.peaks_RP[n, piece], LOWEST, ZERO
+    for c in range(width):
+        if line[c] > greatest:
+            greatest = line[c]
+    if greatest > peak:
+        found.sums_RP[n, piece] *= math.exp(peak - greatest)
+        found.peaks_RP[n, piece] = peak = greatest
+    for c in range(width):
+        total += math.exp(line[c] - peak)
+    found.sums_RP[n, piece] += total
 
 
-@cuda.jit(device=True)
-def _log_sum(peak, total):
-    """peak + ln(total), but not of 0, where every logit is ruled out."""
-    return peak + math.log(float32(1) if total == float32(0) else total)
-
-
-@cuda.jit(device=True)
+@device
 def _insert(value, token, values_L, ids_L):
     """Into a list, best first, a value that belongs there: behind equal ones, so ties keep the lower id."""
     at = len(values_L) - 1
@@ -114,84 +100,47 @@ def _insert(value, token, values_L, ids_L):
     values_L[at], ids_L[at] = value, token
 
 
-@cuda.jit(device=True)
-def _take_line(line, width, column, ids_C, n, piece, found, summed):
-    """Take the logits of row n, from ``column`` on, into what its piece has found."""
-    values_L, ids_L = found.values_RPL[n, piece], found.ids_RPL[n, piece]
-    if summed:
-        peak, greatest, total = found.peaks_RP[n, piece], LOWEST, float32(0)
-        for c in range(width):
-            if line[c] > greatest:
-                greatest = line[c]
-        if greatest > peak:
-            found.sums_RP[n, piece] *= math.exp(peak - greatest)
-            peak = greatest
-        for c in range(width):
-            total += math.exp(line[c] - peak)
-        found.peaks_RP[n, piece] = peak
-        found.sums_RP[n, piece] += total
-    if len(values_L) > 0:
-        worst = values_L[len(values_L) - 1]
-        for c in range(width):
-            if line[c] > worst:
-                _insert(line[c], ids_C[column + c] if len(ids_C) > 0 else column + c, values_L, ids_L)
-                worst = values_L[len(values_L) - 1]
-
-
-@lru_cache(maxsize=None)
-def _tile_of_logits(precision, few):
-    """The device function that puts a tile's logits into shared memory, for all threads of the block."""
-    _, DOWN, ACROSS, dtype, multiply, tile_row, tile_column = tile_for(precision, few)
-
-    @cuda.jit(device=True)
-    def compute(rows, weights, first, end, column, stop, logits_RC):
-        sums = cuda.local.array((DOWN, ACROSS), dtype)
-        for i in range(DOWN):
-            for j in range(ACROSS):
-                sums[i, j] = dtype(0)
-        multiply(rows, weights, first, end, column, stop, sums)
-        for i in range(DOWN):
-            for j in range(ACROSS):
-                n, c = first + tile_row(i), column + tile_column(j)
-                if n < end and c < stop:
-                    f = weights.ids_C[c] if len(weights.ids_C) > 0 else c
-                    logits_RC[tile_row(i), tile_column(j)] = output_of(sums[i, j], n, f, rows, weights)
-        cuda.syncthreads()
-
-    return compute
-
-
-@lru_cache(maxsize=None)
-def _project_kernel(precision, few):
-    compute, ROWS = _tile_of_logits(precision, few), tile_for(precision, few).rows
+@cache
+def _project_kernel(precision, few, listed):
+    compute, (ROWS, *_) = tile_product(precision, few, _keep, listed), tile_shape(precision, few)
 
     @cuda.jit
     def _project(rows, weights, tasks_G4, edits, found, summed):
         logits_RC = cuda.shared.array((ROWS, LINE), float32)
-        t, piece, ids_C = cuda.threadIdx.x, cuda.blockIdx.y, weights.ids_C
+        t, piece, L, ids_C = cuda.threadIdx.x, cuda.blockIdx.y, found.values_RPL.shape[2], weights.ids_C
         first, end = tasks_G4[cuda.blockIdx.x, 0], tasks_G4[cuda.blockIdx.x, 1]
         start, stop = tasks_G4[cuda.blockIdx.x, 2], tasks_G4[cuda.blockIdx.x, 3]
         tiles = (stop - start + TILE - 1) // TILE
         size = (tiles + MOST_PIECES - 1) // MOST_PIECES * TILE
         for n in range(first + t, end, THREADS):
-            found.peaks_RP[n, piece], found.sums_RP[n, piece] = LOWEST, float32(0)
-            for at in range(found.values_RPL.shape[2]):
-                found.values_RPL[n, piece, at], found.ids_RPL[n, piece, at] = -math.inf, -1
+            found.peaks_RP[n, piece], found.sums_RP[n, piece] = LOWEST, ZERO
+            for at in range(L):
+                found.values_RPL[n, piece, at], found.ids_RPL[n, piece, at] = NOTHING, -1
         for column in range(start + piece * size, min(stop, start + piece * size + size), TILE):
             width = min(TILE, stop - column)
             compute(rows, weights, first, end, column, stop, logits_RC)
-            for penalizes in range(1, -1, -1):
-                lists_RJ = edits.penalized_RJ if penalizes else edits.suppressed_RJ
-                J = lists_RJ.shape[1]
-                for at in range(t, (end - first) * J, THREADS):
-                    r = at // J
-                    c = _place_of(lists_RJ[first + r, at % J], ids_C, start, stop) - column
-                    if 0 <= c and c < width:
-                        _edit(logits_RC[r], c, edits.penalty, penalizes)
-                cuda.syncthreads()
+            cuda.syncthreads()
+            for at in range(t, (end - first) * edits.penalized_RJ.shape[1], THREADS):
+                r, j = at // edits.penalized_RJ.shape[1], at % edits.penalized_RJ.shape[1]
+                c = _place_of(edits.penalized_RJ[first + r, j], ids_C, start, stop) - column
+                if 0 <= c and c < width:
+                    logit = logits_RC[r, c]
+                    logits_RC[r, c] = logit * edits.penalty if logit < ZERO else logit / edits.penalty
+            cuda.syncthreads()
+            for at in range(t, (end - first) * edits.suppressed_RJ.shape[1], THREADS):
+                r, j = at // edits.suppressed_RJ.shape[1], at % edits.suppressed_RJ.shape[1]
+                c = _place_of(edits.suppressed_RJ[first + r, j], ids_C, start, stop) - column
+                if 0 <= c and c < width:
+                    logits_RC[r, c] = NOTHING
+            cuda.syncthreads()
             for r in range(t, end - first, THREADS):
                 n = first + r
-                _take_line(logits_RC[r], width, column, ids_C, n, piece, found, summed)
+                if summed:
+                    _add_exponentials(logits_RC[r], width, n, piece, found)
+                for c in range(width if L > 0 else 0):
+                    if logits_RC[r, c] > found.values_RPL[n, piece, L - 1]:
+                        token = ids_C[column + c] if listed else column + c
+                        _insert(logits_RC[r, c], token, found.values_RPL[n, piece], found.ids_RPL[n, piece])
                 if len(found.targets_R) > 0:
                     c = _place_of(found.targets_R[n], ids_C, start, stop) - column
                     if 0 <= c and c < width:
@@ -205,37 +154,33 @@ def _project_kernel(precision, few):
 def _merge(found, values_Rk, ids_Rk, log_sums_R):
     """A row's pieces: a thread has one, and in each of k rounds the best head of their lists is taken."""
     shared_T = cuda.shared.array(THREADS, float32)
-    r, t = cuda.blockIdx.x, cuda.threadIdx.x
+    r, t, head = cuda.blockIdx.x, cuda.threadIdx.x, 0
     mine = t < found.peaks_RP.shape[1]
     own = found.peaks_RP[r, t] if mine else LOWEST
     peak = block_max(own, shared_T)
-    total = block_sum(found.sums_RP[r, t] * math.exp(own - peak) if mine else float32(0), shared_T)
-    if t == 0:
-        log_sums_R[r] = _log_sum(peak, total)
-    head = 0
+    total = block_sum(found.sums_RP[r, t] * math.exp(own - peak) if mine else ZERO, shared_T)
+    if t == 0:  # not the logarithm of 0, where every logit is ruled out
+        log_sums_R[r] = peak + math.log(ONE if total == ZERO else total)
     for at in range(values_Rk.shape[1]):
-        value, token = float32(-math.inf), int32(-1)
+        value, token = NOTHING, int32(-1)
         if mine and head < found.values_RPL.shape[2]:
             value, token = found.values_RPL[r, t, head], found.ids_RPL[r, t, head]
         best = block_max(value, shared_T)
-        # of equal values the first piece's, whose ids are lower
-        winner = -block_max(float32(-t) if token >= 0 and value == best else float32(-THREADS), shared_T)
-        if t == winner or (t == 0 and winner == THREADS):
+        # of equal values the first piece's, whose ids are lower; of none left thread 0's
+        winner = int32(-block_max(float32(-t) if value == best else float32(-THREADS), shared_T))
+        if t == winner:
             values_Rk[r, at], ids_Rk[r, at] = value, token
             head += 1
 
 
-def _lists(edits: Edits, rows: int) -> EditLists:
-    lists = (np.empty((rows, 0), np.int32) if ids_RJ is None else ids_RJ for ids_RJ in edits[:2])
-    return EditLists(*map(card.upload, lists), np.float32(edits.penalty))
-
-
-def _joined(outputs: Outputs) -> tuple[np.ndarray, np.ndarray]:
-    """(ids of all different subsets end to end, where each row's start and stop there)."""
-    first = {id(subset): subset.ids for subset in outputs}
-    ends = dict(zip(first, np.cumsum([len(ids) for ids in first.values()])))
-    spans = [(ends[id(subset)] - len(subset.ids), ends[id(subset)]) for subset in outputs]
-    return np.concatenate(list(first.values())), np.array(spans, np.int32)
+def _spans(R: int, outputs: Outputs) -> tuple[CardLinear, np.ndarray, np.ndarray]:
+    """(layer, ids of all different subsets end to end, start and stop there of each row); of all outputs no ids."""
+    if isinstance(outputs, CardLinear):
+        return outputs, NO_IDS, np.tile(np.array([0, outputs.outputs], np.int32), (R, 1))
+    different = {id(subset): subset.ids for subset in outputs}
+    stops = dict(zip(different, np.cumsum([len(ids) for ids in different.values()])))
+    spans = [(stops[id(subset)] - len(subset.ids), stops[id(subset)]) for subset in outputs]
+    return outputs[0].linear, np.concatenate(list(different.values())), np.array(spans, np.int32)
 
 
 def choose(
@@ -246,30 +191,32 @@ def choose(
     targets_R  int32, or empty; log_sums_R are valid only if ``summed``.
     """
     R = len(x_RD)
-    if isinstance(outputs, CardLinear):
-        packed, ids_C, spans_R2 = outputs, NO_TARGETS, np.tile(np.int32([0, outputs.outputs]), (R, 1))
-    else:
-        packed, (ids_C, spans_R2) = outputs[0].linear, _joined(outputs)
+    packed, ids_C, spans_R2 = _spans(R, outputs)
     precision, few = packed.precision, R <= FEW
-    tasks: list[list[int]] = []  # first row, end, and the outputs from which those rows choose
+    rows, *_ = tile_shape(precision, few)
+    tasks: list[list[int]] = []  # first row, end, and the span of the outputs from which those rows choose
     for r, span in enumerate(spans_R2.tolist()):
-        if not tasks or tasks[-1][2:] != span or r - tasks[-1][0] == tile_for(precision, few).rows:
+        if not tasks or tasks[-1][2:] != span or r - tasks[-1][0] == rows:
             tasks.append([r, r, *span])
         tasks[-1][1] = r + 1
-    tiles = -(-np.diff(spans_R2).ravel() // TILE)
-    sizes = -(-tiles // MOST_PIECES)  # of pieces, in tiles
-    pieces, longest = int((-(-tiles // sizes)).max(initial=1)), int(sizes.max(initial=0)) * TILE
+    tiles_R = -(-np.diff(spans_R2).ravel() // TILE)
+    sizes_R = -(-tiles_R // MOST_PIECES)  # of pieces, in tiles
+    P, L = int((-(-tiles_R // sizes_R)).max(initial=1)), min(k, int(sizes_R.max(initial=0)) * TILE)
+    found = Found(
+        *(card.empty((R, P), np.float32) for _ in range(2)),
+        *(card.empty((R, P, L), dtype) for dtype in (np.float32, np.int32)),
+        card.upload(targets_R),
+        card.upload(np.full(len(targets_R), -np.inf, np.float32)),
+    )
+    none_RJ = np.empty((R, 0), np.int32)
+    lists = (card.upload(none_RJ if ids_RJ is None else ids_RJ) for ids_RJ in edits[:2])
+    given = card.upload(np.array(tasks, np.int32).reshape(-1, 4)), Edits(*lists, np.float32(edits.penalty))
+    kernel, weights = _project_kernel(precision, few, len(ids_C) > 0), packed.weights._replace(ids_C=card.upload(ids_C))
+    card.launch(kernel, (len(tasks), P), staged(x_RD, packed), weights, *given, found, summed)
     best = card.empty((R, k), np.float32), card.empty((R, k), np.int32)
-    parts = [card.empty((R, pieces), np.float32) for _ in range(2)]
-    lists = [card.empty((R, pieces, min(k, longest)), dtype) for dtype in (np.float32, np.int32)]
-    logits_R = card.upload(np.full(len(targets_R), -np.inf, np.float32))
-    found, log_sums_R = Found(*parts, *lists, card.upload(targets_R), logits_R), card.empty((R,), np.float32)
-    weights = packed.weights._replace(ids_C=card.upload(ids_C))
-    tasks_G4 = card.upload(np.array(tasks, np.int32).reshape(-1, 4))
-    kernel, rows = _project_kernel(precision, few), staged(x_RD, packed)
-    card.launch(kernel, (len(tasks), pieces), rows, weights, tasks_G4, _lists(edits, R), found, summed)
+    log_sums_R = card.empty((R,), np.float32)
     card.launch(_merge, R, found, *best, log_sums_R)
-    return *best, logits_R, log_sums_R
+    return *best, found.logits_R, log_sums_R
 
 
 def project_top_k(
@@ -280,11 +227,9 @@ def project_top_k(
     normalized  False: logits instead of log-probabilities.
     If fewer than k ids are left, the others are -inf and -1.
     """
-    values_Rk, ids_Rk, _, log_sums_R = choose(x_RD, outputs, k, edits, NO_TARGETS, normalized)
-    best_Rk = card.download(values_Rk)
-    if normalized:
-        best_Rk = best_Rk - card.download(log_sums_R)[:, None]
-    return best_Rk, card.download(ids_Rk)
+    values_Rk, ids_Rk, _, log_sums_R = choose(x_RD, outputs, k, edits, NO_IDS, normalized)
+    shift_R1 = card.download(log_sums_R)[:, None] if normalized else np.float32(0)
+    return card.download(values_Rk) - shift_R1, card.download(ids_Rk)
 
 
 def log_probs(x_ND: np.ndarray, outputs: Outputs, targets_N: np.ndarray, edits: Edits = NO_EDITS) -> np.ndarray:
@@ -293,45 +238,24 @@ def log_probs(x_ND: np.ndarray, outputs: Outputs, targets_N: np.ndarray, edits: 
     return card.download(logits_N) - card.download(log_sums_N)
 
 
-@cuda.jit
-def _log_softmax(logits_RV, edits, ids_C, spans_R2):
-    """The log-softmax of edited logits in place, a block a row; -inf outside the row's subset."""
-    shared_T = cuda.shared.array(THREADS, float32)
-    r, t = cuda.blockIdx.x, cuda.threadIdx.x
-    V, logits_V = logits_RV.shape[1], logits_RV[r]
-    for penalizes in range(1, -1, -1):
-        lists_RJ = edits.penalized_RJ if penalizes else edits.suppressed_RJ
-        for j in range(t, lists_RJ.shape[1], THREADS):
-            if lists_RJ[r, j] >= 0:
-                _edit(logits_V, lists_RJ[r, j], edits.penalty, penalizes)
-        cuda.syncthreads()
-    peak, total = LOWEST, float32(0)
-    for v in range(t, V, THREADS):
-        if _place_of(v, ids_C, spans_R2[r, 0], spans_R2[r, 1]) < 0:
-            logits_V[v] = -math.inf
-        if logits_V[v] > peak:
-            peak = logits_V[v]
-    peak = block_max(peak, shared_T)
-    for v in range(t, V, THREADS):
-        total += math.exp(logits_V[v] - peak)
-    rest = _log_sum(float32(0), block_sum(total, shared_T))
-    for v in range(t, V, THREADS):
-        logits_V[v] = logits_V[v] - peak - rest
-
-
 def project_all(x_RD: np.ndarray, outputs: Outputs, edits: Edits = NO_EDITS) -> np.ndarray:
     """All log-probabilities, float32 [R, V], -inf outside a row's subset: the only operation that stores them."""
-    whole = isinstance(outputs, CardLinear)
-    ids_C, spans_R2 = (NO_TARGETS, np.zeros((len(x_RD), 2), np.int32)) if whole else _joined(outputs)
-    logits_RV = linear(x_RD, outputs if whole else outputs[0].linear)
-    given = _lists(edits, len(x_RD)), card.upload(ids_C), card.upload(spans_R2)
-    card.launch(_log_softmax, len(x_RD), logits_RV, *given)
-    return card.download(logits_RV)
+    *_, log_sums_R = choose(x_RD, outputs, 0, edits, NO_IDS)
+    packed, ids_C, spans_R2 = _spans(len(x_RD), outputs)
+    logits_RV, penalty = card.download(linear(x_RD, packed)), np.float32(edits.penalty)
+    for r, (start, stop) in enumerate(spans_R2):
+        penalized, suppressed = (NO_IDS if ids_RJ is None else ids_RJ[r][ids_RJ[r] >= 0] for ids_RJ in edits[:2][::-1])
+        before = logits_RV[r, penalized]
+        logits_RV[r, penalized] = np.where(before < 0, before * penalty, before / penalty)
+        logits_RV[r, suppressed] = -np.inf
+        if len(ids_C):
+            logits_RV[r, np.delete(np.arange(packed.outputs), ids_C[start:stop])] = -np.inf
+    return logits_RV - card.download(log_sums_R)[:, None]
 
 
-@lru_cache(maxsize=None)
+@cache
 def _peaks_kernel(precision, few):
-    compute, ROWS = _tile_of_logits(precision, few), tile_for(precision, few).rows
+    compute, (ROWS, *_) = tile_product(precision, few, _keep), tile_shape(precision, few)
 
     @cuda.jit
     def _peaks(rows, weights, starts_B1, least, peaks_BF):
@@ -342,6 +266,7 @@ def _peaks_kernel(precision, few):
             peaks_BF[b, f] = least
         for first in range(starts_B1[b], end, ROWS):
             compute(rows, weights, first, end, left, F, logits_RC)
+            cuda.syncthreads()
             for f in range(left + cuda.threadIdx.x, min(left + TILE, F), THREADS):
                 for r in range(min(ROWS, end - first)):
                     value = logits_RC[r, f - left]
@@ -358,8 +283,7 @@ def project_peaks(x_ND: np.ndarray, starts_B1: np.ndarray, packed: CardLinear, l
     starts_B1  where each sentence's rows start; the last one's end at N
     """
     B, few = len(starts_B1) - 1, int(np.diff(starts_B1).max(initial=0)) <= FEW
-    peaks_BF = card.empty((B, packed.outputs), np.float32)
-    kernel, rows = _peaks_kernel(packed.precision, few), staged(x_ND, packed)
-    blocks = B, -(-packed.outputs // TILE)
-    card.launch(kernel, blocks, rows, packed.weights, card.upload(starts_B1), np.float32(least), peaks_BF)
+    peaks_BF, starts_B1 = card.empty((B, packed.outputs), np.float32), card.upload(starts_B1)
+    kernel, blocks = _peaks_kernel(packed.precision, few), (B, -(-packed.outputs // TILE))
+    card.launch(kernel, blocks, staged(x_ND, packed), packed.weights, starts_B1, np.float32(least), peaks_BF)
     return card.download(peaks_BF)
