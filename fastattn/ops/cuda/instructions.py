@@ -18,7 +18,7 @@ from numba import cuda, float32, int32
 
 from fastattn.ops.cuda.card import SIDE, SIMULATED, THREADS
 
-GROUPS, QUAD = (8, 4) if SIDE == 16 else (2, 2)  # 16 x 16 times 16 x 8, or on the simulator 4 x 8 times 8 x 2
+GROUPS, QUAD = (8, 4) if SIDE == 16 else (2, 1)  # 16 x 16 times 16 x 8, or on the simulator 4 x 4 times 4 x 2
 WARP = GROUPS * QUAD
 WARPS = THREADS // WARP  # of a block
 
