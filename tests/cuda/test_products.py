@@ -1,5 +1,8 @@
 """Products and projections beyond the table of cases: narrow precisions, subsets, edits, NaN, pieces, company."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -11,6 +14,7 @@ from fastattn.ops.steps import NO_EDITS, Edits
 from fastattn.spec.architecture import ACTIVATIONS
 from fastattn.spec.quantized import QuantizedTensor
 from fastattn.spec.rounding import as_floats, bfloat16_bits, quantize
+from tests import ROOT
 
 PRECISIONS = ["float32", "bfloat16", "int8"]
 V = 2 * MOST_PIECES * TILE + TILE + 3  # pieces of more than a tile, the last of them not whole
@@ -231,3 +235,7 @@ def test_stored_rows_are_the_weights(precision, inputs):
     expected = {"float32": weight, "bfloat16": as_floats(bfloat16_bits(weight)), "int8": quantized}[precision]
     np.testing.assert_array_equal(rows, expected)
     assert not table[:, inputs:].any()
+
+
+def test_blocks_as_large_as_a_cards():
+    subprocess.run([sys.executable, "-m", "tests.cuda.full_size"], check=True, cwd=ROOT)

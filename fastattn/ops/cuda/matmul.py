@@ -32,6 +32,8 @@ device = cuda.jit(device=True)
 Weights = namedtuple("Weights", "words_FW bias_F factors_F ids_C")
 # Rows in words of a layer's precision, and what a step of int8's integers is worth.
 Rows = namedtuple("Rows", "words_NW factors_N")
+# What outputs are multiplied by, what is added, both perhaps empty, and where they go.
+Target = namedtuple("Target", "multiply_NF residual_NF y_NF")
 
 
 class CardLinear:
@@ -43,7 +45,7 @@ class CardLinear:
     """
 
     def __init__(self, weight_FD: Tensor, bias_F: np.ndarray | None, precision: str):
-        self.precision, (self.outputs, self.inputs) = precision, weight_FD.shape
+        self.precision, self.outputs, self.inputs = precision, int(weight_FD.shape[0]), int(weight_FD.shape[1])
         self.input_scale, input_factors_D, factors_F = 0.0, None, None
         if precision == "int8":
             if not isinstance(weight_FD, QuantizedTensor):
@@ -295,7 +297,7 @@ def _linear_kernel(precision, few, activation):
 
     @device
     def finish(value, n, f, at, beside, target):
-        multiply_NF, residual_NF, y_NF = target
+        multiply_NF, residual_NF, y_NF = target.multiply_NF, target.residual_NF, target.y_NF
         y = activate(value)
         if len(multiply_NF) > 0:
             y *= multiply_NF[n, f]
@@ -305,7 +307,7 @@ def _linear_kernel(precision, few, activation):
 
     @cuda.jit
     def _linear(rows, weights, target):
-        N, F = target[2].shape
+        N, F = target.y_NF.shape
         compute(rows, weights, cuda.blockIdx.x * ROWS, N, cuda.blockIdx.y * TILE, F, target)
 
     return _linear
@@ -320,11 +322,11 @@ def linear(
 ) -> np.ndarray:
     """activation(x W' + b) * multiply + residual, float32 [N, outputs]; the residual is added last."""
     N, F, precision, few = len(x_ND), packed.outputs, packed.precision, len(x_ND) <= FEW
-    target = card.optional(multiply_NF, 2), card.optional(residual_NF, 2), card.empty((N, F), np.float32)
+    target = Target(card.optional(multiply_NF, 2), card.optional(residual_NF, 2), card.empty((N, F), np.float32))
     rows, *_ = tile_shape(precision, few)
     blocks = -(-N // rows), -(-F // TILE)
     card.launch(_linear_kernel(precision, few, activation), blocks, staged(x_ND, packed), packed.weights, target)
-    return target[2]
+    return target.y_NF
 
 
 def gated(x_ND: np.ndarray, packed: CardLinear, gate: CardLinear, activation: str = "none") -> np.ndarray:

@@ -180,7 +180,7 @@ def _spans(R: int, outputs: Outputs) -> tuple[CardLinear, np.ndarray, np.ndarray
     different = {id(subset): subset.ids for subset in outputs}
     stops = dict(zip(different, np.cumsum([len(ids) for ids in different.values()])))
     spans = [(stops[id(subset)] - len(subset.ids), stops[id(subset)]) for subset in outputs]
-    return outputs[0].linear, np.concatenate(list(different.values())), np.array(spans, np.int32)
+    return next(iter(outputs)).linear, np.concatenate(list(different.values())), np.array(spans, np.int32)
 
 
 def choose(
@@ -202,17 +202,16 @@ def choose(
     tiles_R = -(-np.diff(spans_R2).ravel() // TILE)
     sizes_R = -(-tiles_R // MOST_PIECES)  # of pieces, in tiles
     P, L = int((-(-tiles_R // sizes_R)).max(initial=1)), min(k, int(sizes_R.max(initial=0)) * TILE)
-    found = Found(
-        *(card.empty((R, P), np.float32) for _ in range(2)),
-        *(card.empty((R, P, L), dtype) for dtype in (np.float32, np.int32)),
-        card.upload(targets_R),
-        card.upload(np.full(len(targets_R), -np.inf, np.float32)),
-    )
+    peaks_RP, sums_RP = (card.empty((R, P), np.float32) for _ in range(2))
+    values_RPL, ids_RPL = (card.empty((R, P, L), dtype) for dtype in (np.float32, np.int32))
+    logits_R = card.upload(np.full(len(targets_R), -np.inf, np.float32))
+    found = Found(peaks_RP, sums_RP, values_RPL, ids_RPL, card.upload(targets_R), logits_R)
     none_RJ = np.empty((R, 0), np.int32)
-    lists = (card.upload(none_RJ if ids_RJ is None else ids_RJ) for ids_RJ in edits[:2])
-    given = card.upload(np.array(tasks, np.int32).reshape(-1, 4)), Edits(*lists, np.float32(edits.penalty))
+    suppressed_RJ, penalized_RJ = (card.upload(none_RJ if ids_RJ is None else ids_RJ) for ids_RJ in edits[:2])
+    given = Edits(suppressed_RJ, penalized_RJ, np.float32(edits.penalty))
+    tasks_G4 = card.upload(np.array(tasks, np.int32).reshape(-1, 4))
     kernel, weights = _project_kernel(precision, few, len(ids_C) > 0), packed.weights._replace(ids_C=card.upload(ids_C))
-    card.launch(kernel, (len(tasks), P), staged(x_RD, packed), weights, *given, found, summed)
+    card.launch(kernel, (len(tasks), P), staged(x_RD, packed), weights, tasks_G4, given, found, summed)
     best = card.empty((R, k), np.float32), card.empty((R, k), np.int32)
     log_sums_R = card.empty((R,), np.float32)
     card.launch(_merge, R, found, *best, log_sums_R)
