@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pytest
 
+from fastattn.kernels.arguments import NR
 from fastattn.ops import cpu, cuda, reference
 from fastattn.ops.cuda.card import TILE, download, upload
 from fastattn.ops.cuda.matmul import FEW, SLAB
@@ -79,7 +80,7 @@ def test_bias_activation_factor_and_residual_follow_the_oracle(precision, rows, 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_a_row_does_not_depend_on_its_neighbours(precision):
-    x, weight, residual = normal(4, (2 * TILE + 3, 21), (V, 21), (2 * TILE + 3, V))
+    x, weight, residual = normal(4, (2 * TILE + 3, 5), (V, 5), (2 * TILE + 3, V))
     packed = cuda.pack_linear(weight[: TILE + 3], weight[: TILE + 3, 0], precision)
     residual = residual[:, : TILE + 3].copy()
     whole = linear(x, packed, "swish", residual)
@@ -103,7 +104,7 @@ def test_a_row_does_not_depend_on_its_neighbours(precision):
 @pytest.mark.parametrize("fault", [np.nan, np.inf, -np.inf])
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_what_is_not_a_number_stays_in_its_row(precision, scale, fault):
-    x, outputs = np.ones((3, 9), np.float32), 96  # whole panels of the CPU's, whose padding would be a NaN too
+    x, outputs = np.ones((3, 9), np.float32), NR  # a whole panel of the CPU's, whose padding would be a NaN too
     weight = QuantizedTensor(np.ones((outputs, 9), np.int8), np.ones(outputs, np.float32), scale)
     x[1, 8] = fault
 
