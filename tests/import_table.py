@@ -21,7 +21,7 @@ TABLE = {
     "user_functions": {"simd", "runtime", "ops"},
     "ops.cpu": {"simd", "spec", "runtime", "ops", "kernels", "user_functions"},
     "ops.reference": {"spec", "ops"},
-    "ops.cuda": {"spec", "ops"},
+    "ops.cuda": {"spec", "ops", "ops.reference"},
     "layers": {"spec", "ops"},
     "models": {"spec", "ops", "layers"},
     "scheduling": set(),

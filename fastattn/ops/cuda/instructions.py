@@ -1,0 +1,97 @@
+"""Instructions of the card that Numba has no name for, by PTX; on the simulator plain forms that do the same.
+
+dp4a(a, b, total)   total + the sum of four products of int8, which a and b hold in the bytes of an int32
+mma(a, b, c)        a product of small matrices by the tensor cores: A B + C of a whole warp, A and B of bfloat16
+
+For ``mma`` every thread of a warp holds a fragment of each matrix: A is 2 GROUPS rows of 4 QUAD numbers, B as many
+numbers in each of GROUPS columns, C and D are 2 GROUPS rows of GROUPS columns, float32. A register of A or B holds two
+numbers that are neighbours along the sum, the lower one in its lower half. The thread's group is ``lane // QUAD``, its
+place there ``lane % QUAD``; then (PTX ISA, section "Matrix Fragments for mma.m16n8k16 with floating point type")
+
+    a[i]  row group + GROUPS (i % 2), numbers 2 place + 2 QUAD (i // 2) and the next
+    b[i]  column group,               numbers 2 place + 2 QUAD i and the next
+    c[i]  row group + GROUPS (i // 2), column 2 place + i % 2
+"""
+
+import numpy as np
+from numba import cuda, float32, int32
+
+from fastattn.ops.cuda.card import SIDE, SIMULATED, THREADS
+
+GROUPS, QUAD = (8, 4) if SIDE == 16 else (2, 1)  # 16 x 16 times 16 x 8, or on the simulator 4 x 4 times 4 x 2
+WARP = GROUPS * QUAD
+WARPS = THREADS // WARP  # of a block
+
+if SIMULATED:
+
+    def multiply_add(a, b, total):
+        """a * b + total."""
+        return total + a * b
+
+    def dp4a(a, b, total):
+        for first in range(0, 32, 8):
+            x, y = (int(word) >> first & 255 for word in (a, b))
+            total += int32((x ^ 128) - 128) * int32((y ^ 128) - 128)
+        return total
+
+    def _halves(word):
+        """The two bfloat16 of a register, as float32."""
+        return np.array([int(word) << 16 & 0xFFFF0000, int(word) & 0xFFFF0000], np.uint32).view(np.float32)
+
+    @cuda.jit(device=True)
+    def mma(a, b, c):
+        a_WMK = cuda.shared.array((WARPS, 2 * GROUPS, 4 * QUAD), float32)
+        b_WNK = cuda.shared.array((WARPS, GROUPS, 4 * QUAD), float32)
+        lane, warp = cuda.threadIdx.x % WARP, cuda.threadIdx.x // WARP
+        group, place = lane // QUAD, lane % QUAD
+        for i in range(4):
+            k = 2 * place + 2 * QUAD * (i // 2)
+            a_WMK[warp, group + GROUPS * (i % 2), k : k + 2] = _halves(a[i])
+        for i in range(2):
+            k = 2 * place + 2 * QUAD * i
+            b_WNK[warp, group, k : k + 2] = _halves(b[i])
+        cuda.syncthreads()
+        d = []
+        for i in range(4):
+            row, column = group + GROUPS * (i // 2), 2 * place + i % 2
+            d.append(c[i] + (a_WMK[warp, row] * b_WNK[warp, column]).sum(dtype=np.float32))
+        cuda.syncthreads()
+        return d
+
+else:
+    from llvmlite import ir
+    from numba.cuda import types
+    from numba.cuda.extending import intrinsic
+
+    _I32, _F32 = ir.IntType(32), ir.FloatType()
+
+    @cuda.jit(device=True)
+    def multiply_add(a, b, total):
+        """a * b + total, rounded once."""
+        return cuda.fma(a, b, total)
+
+    @intrinsic
+    def dp4a(context, a, b, total):
+        def generate(context, builder, signature, arguments):
+            kind = ir.FunctionType(_I32, [_I32] * 3)
+            return builder.call(ir.InlineAsm(kind, "dp4a.s32.s32 $0, $1, $2, $3;", "=r,r,r,r"), arguments)
+
+        return types.int32(types.int32, types.int32, types.int32), generate
+
+    @intrinsic
+    def mma(context, a, b, c):
+        def generate(context, builder, signature, arguments):
+            given = [builder.extract_value(one, i) for one, count in zip(arguments, (4, 2, 4)) for i in range(count)]
+            kind = ir.FunctionType(ir.LiteralStructType([_F32] * 4), [one.type for one in given])
+            name = "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"
+            operands = "{$0, $1, $2, $3}, {$4, $5, $6, $7}, {$8, $9}, {$10, $11, $12, $13}"
+            places = "=f,=f,=f,=f,r,r,r,r,r,r,f,f,f,f"
+            found = builder.call(ir.InlineAsm(kind, f"{name} {operands};", places, side_effect=True), given)
+            return context.make_tuple(
+                builder, signature.return_type, [builder.extract_value(found, i) for i in range(4)]
+            )
+
+        tuples = [
+            types.UniTuple(one, count) for one, count in ((types.uint32, 4), (types.uint32, 2), (types.float32, 4))
+        ]
+        return tuples[2](*tuples), generate

@@ -1,0 +1,334 @@
+"""Linear layers: y = activation(x W' + b) * multiply + residual, a block of threads a tile of y.
+
+A tile's rows of x and of W go through shared memory, a slab of SLAB words of 32 bits at a time, and its sums stay in
+the threads' registers until they are outputs. A word is a float32, two bfloat16, which tensor cores multiply, or four
+int8, whose sums are exact. Every sum has one order, whatever the tile, so a row's bits do not depend on the others.
+"""
+
+import math
+from collections import namedtuple
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numba import cuda, float32, int32, uint32
+
+from fastattn.ops.cuda import card
+from fastattn.ops.cuda.blocks import block_max, block_sum
+from fastattn.ops.cuda.card import MICRO, SIDE, THREADS, TILE
+from fastattn.ops.cuda.instructions import GROUPS, QUAD, WARP, WARPS, dp4a, mma, multiply_add
+from fastattn.spec.quantized import QuantizedTensor, Tensor
+from fastattn.spec.rounding import bfloat16_bits, quantize
+
+SLAB = min(16, THREADS)  # words of the inner dimension that are in shared memory at once
+FEW = 2 * SIDE  # so many rows have low tiles, so that there are blocks enough
+_WORDS = {"float32": float32, "bfloat16": uint32, "int8": int32}
+ZERO, HALF, ONE, LARGEST, CUBIC = float32(0), float32(0.5), float32(1), float32(127), float32(0.044715)
+device = cuda.jit(device=True)
+
+
+# Of a linear layer: a row of words an output, as it is stored; what int8's sums are multiplied by, else empty; and the
+# outputs that are wanted, or empty.
+Weights = namedtuple("Weights", "words_FW bias_F factors_F ids_C")
+# Rows in words of a layer's precision, and what a step of int8's integers is worth.
+Rows = namedtuple("Rows", "words_NW factors_N")
+# What outputs are multiplied by, what is added, both perhaps empty, and where they go.
+Target = namedtuple("Target", "multiply_NF residual_NF y_NF")
+
+
+class CardLinear:
+    """Weights and bias of a linear layer on the card.
+
+    stored_FE        float32, uint16 (the bits of bfloat16) or int8 in whole words: zeros beyond ``inputs``
+    input_scale      int8: the static scale that turns rows into int8; 0: 127 / max |x| of each row
+    input_factors_D  int8: multiply rows before that; empty: none
+    """
+
+    def __init__(self, weight_FD: Tensor, bias_F: np.ndarray | None, precision: str):
+        self.precision, self.outputs, self.inputs = precision, int(weight_FD.shape[0]), int(weight_FD.shape[1])
+        self.input_scale, input_factors_D, factors_F = 0.0, None, None
+        if precision == "int8":
+            if not isinstance(weight_FD, QuantizedTensor):
+                weight_FD = quantize(weight_FD, "a linear layer")
+            stored_FD, factors_F = weight_FD.values_FD, weight_FD.multipliers_F
+            self.input_scale, input_factors_D = weight_FD.input_scale or 0.0, weight_FD.input_factors_D
+        else:
+            plain_FD = weight_FD.float32() if isinstance(weight_FD, QuantizedTensor) else weight_FD
+            stored_FD = bfloat16_bits(plain_FD) if precision == "bfloat16" else np.asarray(plain_FD, np.float32)
+        missing = -self.inputs % (4 // stored_FD.itemsize)
+        self.stored_FE = card.upload(np.pad(stored_FD, ((0, 0), (0, missing))) if missing else stored_FD)
+        self.input_factors_D = card.optional(input_factors_D, 1)
+        bias_F = card.upload(np.zeros(self.outputs, np.float32) if bias_F is None else bias_F)
+        words_FW = card.upload(self.stored_FE.view(np.dtype(_WORDS[precision].name)))
+        self.weights = Weights(words_FW, bias_F, card.optional(factors_F, 1), card.optional(None, 1, np.int32))
+
+    def stored_rows(self) -> tuple[Any, Any]:
+        """(table [outputs, inputs or a few zeros more], multipliers of its rows: empty unless it is int8), to embed."""
+        return self.stored_FE, self.weights.factors_F
+
+
+def pack_linear(weight_FD: Tensor, bias_F: np.ndarray | None = None, precision: str = "float32") -> CardLinear:
+    """A copy on the card of float32 or quantized weights [outputs, inputs] and bias [outputs] (none: zero)."""
+    return CardLinear(weight_FD, bias_F, precision)
+
+
+def packed_layout(precision: str) -> None:
+    """None: packed layers are not kept in files."""
+
+
+def packed_shapes(outputs: int, inputs: int, precision: str, balanced: bool) -> dict[str, tuple[int, ...]]:
+    """The shapes of a packed layer's arrays in a file: there are none."""
+    return {}
+
+
+def packed_of(outputs: int, inputs: int, arrays: dict[str, np.ndarray]) -> CardLinear:
+    """A packed layer of the arrays of a file: there is none."""
+    raise NotImplementedError
+
+
+@device
+def _rounded(value):
+    """The nearest integer, ties to even, within +-127; some integer for NaN."""
+    value = min(value, LARGEST) if value > -LARGEST else -LARGEST
+    return int32(value + float32(12582912) - float32(12582912))  # 1.5 * 2**23, whose neighbours are integers
+
+
+@cuda.jit
+def _quantize_rows(x_ND, input_factors_D, input_scale, words_NW, factors_N):
+    shared_T = cuda.shared.array(THREADS, float32)
+    n, t = cuda.blockIdx.x, cuda.threadIdx.x
+    D = x_ND.shape[1]
+    peak, fault = ZERO, ZERO
+    for d in range(t, D, THREADS):
+        value = x_ND[n, d] * input_factors_D[d] if len(input_factors_D) > 0 else x_ND[n, d]
+        peak = max(peak, abs(value))
+        fault += value * ZERO  # NaN where the value is not finite
+    peak, fault = block_max(peak, shared_T), block_sum(fault, shared_T)
+    if input_scale > ZERO:
+        scale, step = input_scale, ONE / input_scale
+    else:
+        scale, step = LARGEST / peak if peak > ZERO else ZERO, peak / LARGEST
+    for w in range(t, words_NW.shape[1], THREADS):
+        word = int32(0)
+        for d in range(4 * w, min(4 * w + 4, D)):
+            value = x_ND[n, d] * input_factors_D[d] if len(input_factors_D) > 0 else x_ND[n, d]
+            byte = _rounded(value * scale)
+            word |= (byte if d % 4 == 3 else byte & int32(255)) << int32(8 * (d % 4))
+        words_NW[n, w] = word
+    if t == 0:
+        factors_N[n] = step + fault
+
+
+@device
+def _bfloat16(bits):
+    """The upper half of a float32's bits, rounded to the nearest, ties to even; NaN stays NaN."""
+    if bits & 0x7FFFFFFF > 0x7F800000:
+        return bits >> 16 | 0x40
+    return bits + 0x7FFF + (bits >> 16 & 1) >> 16
+
+
+@cuda.jit
+def _round_rows(bits_ND, words_NW):
+    n, D = cuda.blockIdx.x, bits_ND.shape[1]
+    for w in range(cuda.threadIdx.x, words_NW.shape[1], THREADS):
+        word = _bfloat16(int(bits_ND[n, 2 * w]))
+        if 2 * w + 1 < D:
+            word |= _bfloat16(int(bits_ND[n, 2 * w + 1])) << 16
+        words_NW[n, w] = word
+
+
+def staged(x_ND: Any, packed: CardLinear) -> Rows:
+    """Rows as the layer multiplies them."""
+    x_ND, N, words_FW = card.upload(x_ND), len(x_ND), packed.weights.words_FW
+    if packed.precision == "float32":
+        return Rows(x_ND, card.optional(None, 1))
+    rows = Rows(card.empty((N, words_FW.shape[1]), words_FW.dtype), card.empty((N,), np.float32))
+    if packed.precision == "bfloat16":
+        card.launch(_round_rows, N, card.upload(x_ND.view(np.uint32)), rows.words_NW)
+    else:
+        card.launch(_quantize_rows, N, x_ND, packed.input_factors_D, np.float32(packed.input_scale), *rows)
+    return rows
+
+
+def tile_shape(precision: str, few: bool) -> tuple[int, int, int]:
+    """Rows of a tile for few rows, or for many, which has TILE columns; rows and columns of it that a thread has."""
+    if precision == "bfloat16":
+        high = 1 if few else max(1, WARPS // 2)  # so many warps are above each other
+        return high * 2 * GROUPS, 2, 2 * TILE * high // (WARPS * GROUPS)
+    down = 1 if few else MICRO
+    return SIDE * down, down, MICRO
+
+
+def _by_threads(precision, few):
+    """CUDA cores: a thread's rows and columns are SIDE apart, so neighbouring threads have neighbouring columns."""
+    (_, DOWN, ACROSS), word = tile_shape(precision, few), _WORDS[precision]
+    step = dp4a if precision == "int8" else multiply_add
+
+    @device
+    def place(i, j):
+        return cuda.threadIdx.x // SIDE + i * SIDE, cuda.threadIdx.x % SIDE + j * SIDE
+
+    @device
+    def accumulate(x_RW, w_CW, sums):
+        r, c = cuda.threadIdx.x // SIDE, cuda.threadIdx.x % SIDE
+        column_J = cuda.local.array(ACROSS, word)
+        for w in range(SLAB):
+            for j in range(ACROSS):
+                column_J[j] = w_CW[c + j * SIDE, w]
+            for i in range(DOWN):
+                value = x_RW[r + i * SIDE, w]
+                for j in range(ACROSS):
+                    sums[i, j] = step(value, column_J[j], sums[i, j])
+
+    return place, accumulate
+
+
+def _by_warps(few):
+    """Tensor cores: a warp has 2 GROUPS rows and WIDE columns, in products of GROUPS columns; see ``instructions``."""
+    rows, _, across = tile_shape("bfloat16", few)
+    HIGH, WIDE = rows // (2 * GROUPS), across // 2 * GROUPS
+
+    @device
+    def corner():
+        """The first row and column of a thread's group, and its place there."""
+        warp, lane = cuda.threadIdx.x // WARP, cuda.threadIdx.x % WARP
+        return warp % HIGH * 2 * GROUPS, warp // HIGH * WIDE, lane // QUAD, lane % QUAD
+
+    @device
+    def place(i, j):
+        r, c, group, quad = corner()
+        return r + i * GROUPS + group, c + j // 2 * GROUPS + 2 * quad + j % 2
+
+    @device
+    def accumulate(x_RW, w_CW, sums):
+        row, column, group, quad = corner()
+        r, c = row + group, column + group
+        for start in range(0, SLAB, 2 * QUAD):
+            w, v = start + quad, start + quad + QUAD
+            a = x_RW[r, w], x_RW[r + GROUPS, w], x_RW[r, v], x_RW[r + GROUPS, v]
+            for j in range(0, 2 * (WIDE // GROUPS), 2):
+                b = w_CW[c + j // 2 * GROUPS, w], w_CW[c + j // 2 * GROUPS, v]
+                d = mma(a, b, (sums[0, j], sums[0, j + 1], sums[1, j], sums[1, j + 1]))
+                sums[0, j], sums[0, j + 1], sums[1, j], sums[1, j + 1] = d
+
+    return place, accumulate
+
+
+@cache
+def tile_product(precision: str, few: bool, finish: Any, listed: bool = False) -> Any:
+    """The device function compute(rows, weights, first, end, column, stop, target), for all threads of a block.
+
+    For rows n from ``first`` on, below ``end``, and outputs from ``column`` on, below ``stop``, as far as a tile goes,
+    it calls finish(x W' + b, n, c, r, s, target), a device function: output c of row n is in the tile at r, s.
+    listed  these are places in weights.ids_C
+    """
+    ROWS, DOWN, ACROSS = tile_shape(precision, few)
+    word, quantized, tensors = _WORDS[precision], precision == "int8", precision == "bfloat16"
+    place, accumulate = _by_warps(few) if tensors else _by_threads(precision, few)
+    total = float32 if tensors else word
+    PITCH = SLAB + (4 if tensors else 1)  # so that threads of a warp read from different banks
+    STEP = THREADS // SLAB  # rows of a slab that are loaded at once
+    ROW_LOADS, COLUMN_LOADS = ROWS // STEP, TILE // STEP
+
+    @device
+    def compute(rows, weights, first, end, column, stop, target):
+        x_RW = cuda.shared.array((ROWS, PITCH), word)
+        w_CW = cuda.shared.array((TILE, PITCH), word)
+        outputs_I = cuda.local.array(COLUMN_LOADS, int32)
+        sums = cuda.local.array((DOWN, ACROSS), total)
+        r, w = cuda.threadIdx.x // SLAB, cuda.threadIdx.x % SLAB
+        for i in range(COLUMN_LOADS):
+            c = column + r + i * STEP
+            outputs_I[i] = -1
+            if c < stop:
+                outputs_I[i] = weights.ids_C[c] if listed else c
+        for i in range(DOWN):
+            for j in range(ACROSS):
+                sums[i, j] = total(0)
+        for start in range(0, weights.words_FW.shape[1], SLAB):
+            inside = start + w < weights.words_FW.shape[1]
+            for i in range(ROW_LOADS):
+                n = first + r + i * STEP
+                x_RW[r + i * STEP, w] = rows.words_NW[n, start + w] if inside and n < end else word(0)
+            for i in range(COLUMN_LOADS):
+                f = outputs_I[i]
+                w_CW[r + i * STEP, w] = weights.words_FW[f, start + w] if inside and f >= 0 else word(0)
+            cuda.syncthreads()
+            accumulate(x_RW, w_CW, sums)
+            cuda.syncthreads()
+        for i in range(DOWN):
+            for j in range(ACROSS):
+                at, beside = place(i, j)
+                n, c = first + at, column + beside
+                if n < end and c < stop:
+                    f, value = weights.ids_C[c] if listed else c, float32(sums[i, j])
+                    if quantized:
+                        value = multiply_add(value, rows.factors_N[n] * weights.factors_F[f], weights.bias_F[f])
+                    else:
+                        value += weights.bias_F[f]
+                    finish(value, n, c, at, beside, target)
+
+    return compute
+
+
+relu = device(lambda x: ZERO if x < ZERO else x)  # so NaN stays
+small = device(lambda x: math.exp(-abs(x)))  # which cannot overflow
+sigmoid = device(lambda x: (small(x) if x < ZERO else ONE) / (ONE + small(x)))
+# tanh(ln(1 + e^x)) of e^x (e^x + 2), and of 20 where x is greater, which makes 1
+ratio = device(lambda above: above / (above + float32(2)))
+power = device(lambda x: math.exp(float32(20) if x > float32(20) else x))
+ACTIVATIONS = {
+    "none": device(lambda x: x),
+    "relu": relu,
+    "gelu": device(lambda x: HALF * x * (ONE + math.erf(x * float32(0.70710678)))),
+    "gelu_tanh": device(lambda x: HALF * x * (ONE + math.tanh(float32(0.79788456) * (x + CUBIC * (x * x * x))))),
+    "gelu_sigmoid": device(lambda x: x * sigmoid(float32(1.702) * x)),
+    "swish": device(lambda x: x * sigmoid(x)),
+    "tanh": device(lambda x: math.tanh(x)),
+    "sigmoid": sigmoid,
+    "relu_squared": device(lambda x: relu(x) * relu(x)),
+    "mish": device(lambda x: x * ratio(power(x) * (power(x) + float32(2)))),
+}
+
+
+@cache
+def _linear_kernel(precision, few, activation):
+    activate, (ROWS, *_) = ACTIVATIONS[activation], tile_shape(precision, few)
+
+    @device
+    def finish(value, n, f, at, beside, target):
+        multiply_NF, residual_NF, y_NF = target.multiply_NF, target.residual_NF, target.y_NF
+        y = activate(value)
+        if len(multiply_NF) > 0:
+            y *= multiply_NF[n, f]
+        y_NF[n, f] = y + residual_NF[n, f] if len(residual_NF) > 0 else y
+
+    compute = tile_product(precision, few, finish)
+
+    @cuda.jit
+    def _linear(rows, weights, target):
+        N, F = target.y_NF.shape
+        compute(rows, weights, cuda.blockIdx.x * ROWS, N, cuda.blockIdx.y * TILE, F, target)
+
+    return _linear
+
+
+def linear(
+    x_ND: np.ndarray,
+    packed: CardLinear,
+    activation: str = "none",
+    residual_NF: np.ndarray | None = None,
+    multiply_NF: np.ndarray | None = None,
+) -> np.ndarray:
+    """activation(x W' + b) * multiply + residual, float32 [N, outputs]; the residual is added last."""
+    N, F, precision, few = len(x_ND), packed.outputs, packed.precision, len(x_ND) <= FEW
+    target = Target(card.optional(multiply_NF, 2), card.optional(residual_NF, 2), card.empty((N, F), np.float32))
+    rows, *_ = tile_shape(precision, few)
+    blocks = -(-N // rows), -(-F // TILE)
+    card.launch(_linear_kernel(precision, few, activation), blocks, staged(x_ND, packed), packed.weights, target)
+    return target.y_NF
+
+
+def gated(x_ND: np.ndarray, packed: CardLinear, gate: CardLinear, activation: str = "none") -> np.ndarray:
+    """activation(x W' + b) * (x V' + c), float32 [N, outputs] (Shazeer 2020); the gate's are V and c."""
+    return linear(x_ND, packed, activation, multiply_NF=linear(x_ND, gate))

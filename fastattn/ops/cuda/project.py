@@ -1,0 +1,288 @@
+"""The output layer: best tokens, log-probabilities or maxima of rows over the vocabulary, or over a subset of it.
+
+Logits live for one tile, in shared memory. A block takes some rows through a piece of the outputs, tile by tile, and
+keeps for each row the greatest logit, the sum of exponentials relative to it and a list of the best; then a block a row
+merges the pieces in their order. Pieces are cut by the number of outputs alone, so a row's bits depend on no other.
+"""
+
+import math
+from collections import namedtuple
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numba import cuda, float32, int32
+
+from fastattn.ops.cuda import card
+from fastattn.ops.cuda.blocks import block_max, block_sum
+from fastattn.ops.cuda.card import THREADS, TILE
+from fastattn.ops.cuda.matmul import FEW, ONE, ZERO, CardLinear, device, linear, staged, tile_product, tile_shape
+from fastattn.ops.steps import NO_EDITS, Edits
+from fastattn.spec.quantized import Tensor
+
+LOWEST = float32(np.finfo(np.float32).min)  # not -inf: -inf minus -inf is NaN
+NOTHING = float32(-np.inf)
+MOST_PIECES = THREADS  # each is merged by a thread
+LINE = TILE + 1  # of a row's logits; threads that read a column each then read different banks
+NO_IDS = np.empty(0, np.int32)
+
+
+class CardSubset:
+    """Some outputs of a linear layer, from which a row chooses; ids int32, ascending."""
+
+    place = 0, 0, 0  # in memory, for the CPU's kernels alone
+
+    def __init__(self, linear: CardLinear, ids: np.ndarray):
+        self.linear, self.ids = linear, ids
+
+
+Outputs = CardLinear | Sequence[CardSubset]
+
+
+def pack_rows(weight_FD: Tensor, packed: CardLinear) -> CardLinear:
+    """The weights of ``packed``, which are stored by rows."""
+    return packed
+
+
+def select_outputs(linear: CardLinear, ids: np.ndarray) -> CardSubset:
+    """The outputs ``ids``: int32, ascending, at least one, all in range."""
+    return CardSubset(linear, ids)
+
+
+# Of each of P pieces of a row's outputs the greatest logit, the sum of exponentials relative to it, the L best logits
+# and their ids, best first, then -inf and -1; ids that are asked for, or empty, and their logits.
+Found = namedtuple("Found", "peaks_RP sums_RP values_RPL ids_RPL targets_R logits_R")
+
+
+@device
+def _keep(logit, n, c, r, s, logits_RC):
+    logits_RC[r, s] = logit
+
+
+@device
+def _place_of(token, ids_C, start, stop):
+    """Where an id is among the outputs from ``start`` on, below ``stop``; negative if it is not there."""
+    if len(ids_C) == 0:
+        return token
+    low, high = start, stop
+    while low < high:
+        middle = (low + high) // 2
+        if ids_C[middle] < token:
+            low = middle + 1
+        else:
+            high = middle
+    return low if low < stop and ids_C[low] == token else -1
+
+
+@device
+def _add_exponentials(line, width, n, piece, found):
+    """Add a line of logits to the running softmax of a row's piece."""
+    peak, greatest, total = found.peaks_RP[n, piece], LOWEST, ZERO
+    for c in range(width):
+        if line[c] > greatest:
+            greatest = line[c]
+    if greatest > peak:
+        found.sums_RP[n, piece] *= math.exp(peak - greatest)
+        found.peaks_RP[n, piece] = peak = greatest
+    for c in range(width):
+        total += math.exp(line[c] - peak)
+    found.sums_RP[n, piece] += total
+
+
+@device
+def _insert(value, token, values_L, ids_L):
+    """Into a list, best first, a value that belongs there: behind equal ones, so ties keep the lower id."""
+    at = len(values_L) - 1
+    while at > 0 and values_L[at - 1] < value:
+        values_L[at], ids_L[at] = values_L[at - 1], ids_L[at - 1]
+        at -= 1
+    values_L[at], ids_L[at] = value, token
+
+
+@cache
+def _project_kernel(precision, few, listed):
+    compute, (ROWS, *_) = tile_product(precision, few, _keep, listed), tile_shape(precision, few)
+
+    @cuda.jit
+    def _project(rows, weights, tasks_G4, edits, found, summed):
+        logits_RC = cuda.shared.array((ROWS, LINE), float32)
+        t, piece, L, ids_C = cuda.threadIdx.x, cuda.blockIdx.y, found.values_RPL.shape[2], weights.ids_C
+        first, end = tasks_G4[cuda.blockIdx.x, 0], tasks_G4[cuda.blockIdx.x, 1]
+        start, stop = tasks_G4[cuda.blockIdx.x, 2], tasks_G4[cuda.blockIdx.x, 3]
+        tiles = (stop - start + TILE - 1) // TILE
+        size = (tiles + MOST_PIECES - 1) // MOST_PIECES * TILE
+        for n in range(first + t, end, THREADS):
+            found.peaks_RP[n, piece], found.sums_RP[n, piece] = LOWEST, ZERO
+            for at in range(L):
+                found.values_RPL[n, piece, at], found.ids_RPL[n, piece, at] = NOTHING, -1
+        for column in range(start + piece * size, min(stop, start + piece * size + size), TILE):
+            width = min(TILE, stop - column)
+            compute(rows, weights, first, end, column, stop, logits_RC)
+            cuda.syncthreads()
+            for at in range(t, (end - first) * edits.penalized_RJ.shape[1], THREADS):
+                r, j = at // edits.penalized_RJ.shape[1], at % edits.penalized_RJ.shape[1]
+                c = _place_of(edits.penalized_RJ[first + r, j], ids_C, start, stop) - column
+                if 0 <= c and c < width:
+                    logit = logits_RC[r, c]
+                    logits_RC[r, c] = logit * edits.penalty if logit < ZERO else logit / edits.penalty
+            cuda.syncthreads()
+            for at in range(t, (end - first) * edits.suppressed_RJ.shape[1], THREADS):
+                r, j = at // edits.suppressed_RJ.shape[1], at % edits.suppressed_RJ.shape[1]
+                c = _place_of(edits.suppressed_RJ[first + r, j], ids_C, start, stop) - column
+                if 0 <= c and c < width:
+                    logits_RC[r, c] = NOTHING
+            cuda.syncthreads()
+            for r in range(t, end - first, THREADS):
+                n = first + r
+                if summed:
+                    _add_exponentials(logits_RC[r], width, n, piece, found)
+                for c in range(width if L > 0 else 0):
+                    if logits_RC[r, c] > found.values_RPL[n, piece, L - 1]:
+                        token = ids_C[column + c] if listed else column + c
+                        _insert(logits_RC[r, c], token, found.values_RPL[n, piece], found.ids_RPL[n, piece])
+                if len(found.targets_R) > 0:
+                    c = _place_of(found.targets_R[n], ids_C, start, stop) - column
+                    if 0 <= c and c < width:
+                        found.logits_R[n] = logits_RC[r, c]
+            cuda.syncthreads()
+
+    return _project
+
+
+@cuda.jit
+def _merge(found, values_Rk, ids_Rk, log_sums_R):
+    """A row's pieces: a thread has one, and in each of k rounds the best head of their lists is taken."""
+    shared_T = cuda.shared.array(THREADS, float32)
+    r, t, head = cuda.blockIdx.x, cuda.threadIdx.x, 0
+    mine = t < found.peaks_RP.shape[1]
+    own = found.peaks_RP[r, t] if mine else LOWEST
+    peak = block_max(own, shared_T)
+    total = block_sum(found.sums_RP[r, t] * math.exp(own - peak) if mine else ZERO, shared_T)
+    if t == 0:  # not the logarithm of 0, where every logit is ruled out
+        log_sums_R[r] = peak + math.log(ONE if total == ZERO else total)
+    for at in range(values_Rk.shape[1]):
+        value, token = NOTHING, int32(-1)
+        if mine and head < found.values_RPL.shape[2]:
+            value, token = found.values_RPL[r, t, head], found.ids_RPL[r, t, head]
+        best = block_max(value, shared_T)
+        # of equal values the first piece's, whose ids are lower; of none left thread 0's
+        winner = int32(-block_max(float32(-t) if value == best else float32(-THREADS), shared_T))
+        if t == winner:
+            values_Rk[r, at], ids_Rk[r, at] = value, token
+            head += 1
+
+
+def _spans(R: int, outputs: Outputs) -> tuple[CardLinear, np.ndarray, np.ndarray]:
+    """(layer, ids of all different subsets end to end, start and stop there of each row); of all outputs no ids."""
+    if isinstance(outputs, CardLinear):
+        return outputs, NO_IDS, np.tile(np.array([0, outputs.outputs], np.int32), (R, 1))
+    different = {id(subset): subset.ids for subset in outputs}
+    stops = dict(zip(different, np.cumsum([len(ids) for ids in different.values()])))
+    spans = [(stops[id(subset)] - len(subset.ids), stops[id(subset)]) for subset in outputs]
+    return next(iter(outputs)).linear, np.concatenate(list(different.values())), np.array(spans, np.int32)
+
+
+def choose(
+    x_RD: Any, outputs: Outputs, k: int, edits: Edits, targets_R: np.ndarray, summed: bool = True
+) -> tuple[Any, Any, Any, Any]:
+    """(values_Rk, ids_Rk, logits_R, log_sums_R), on the card: the k best logits, the targets', log-sum-exp of all.
+
+    targets_R  int32, or empty; log_sums_R are valid only if ``summed``.
+    """
+    R = len(x_RD)
+    packed, ids_C, spans_R2 = _spans(R, outputs)
+    precision, few = packed.precision, R <= FEW
+    rows, *_ = tile_shape(precision, few)
+    tasks: list[list[int]] = []  # first row, end, and the span of the outputs from which those rows choose
+    for r, span in enumerate(spans_R2.tolist()):
+        if not tasks or tasks[-1][2:] != span or r - tasks[-1][0] == rows:
+            tasks.append([r, r, *span])
+        tasks[-1][1] = r + 1
+    tiles_R = -(-np.diff(spans_R2).ravel() // TILE)
+    sizes_R = -(-tiles_R // MOST_PIECES)  # of pieces, in tiles
+    P, L = int((-(-tiles_R // sizes_R)).max(initial=1)), min(k, int(sizes_R.max(initial=0)) * TILE)
+    peaks_RP, sums_RP = (card.empty((R, P), np.float32) for _ in range(2))
+    values_RPL, ids_RPL = (card.empty((R, P, L), dtype) for dtype in (np.float32, np.int32))
+    logits_R = card.upload(np.full(len(targets_R), -np.inf, np.float32))
+    found = Found(peaks_RP, sums_RP, values_RPL, ids_RPL, card.upload(targets_R), logits_R)
+    none_RJ = np.empty((R, 0), np.int32)
+    suppressed_RJ, penalized_RJ = (card.upload(none_RJ if ids_RJ is None else ids_RJ) for ids_RJ in edits[:2])
+    given = Edits(suppressed_RJ, penalized_RJ, np.float32(edits.penalty))
+    tasks_G4 = card.upload(np.array(tasks, np.int32).reshape(-1, 4))
+    kernel, weights = _project_kernel(precision, few, len(ids_C) > 0), packed.weights._replace(ids_C=card.upload(ids_C))
+    card.launch(kernel, (len(tasks), P), staged(x_RD, packed), weights, tasks_G4, given, found, summed)
+    best = card.empty((R, k), np.float32), card.empty((R, k), np.int32)
+    log_sums_R = card.empty((R,), np.float32)
+    card.launch(_merge, R, found, *best, log_sums_R)
+    return *best, found.logits_R, log_sums_R
+
+
+def project_top_k(
+    x_RD: np.ndarray, outputs: Outputs, k: int, edits: Edits = NO_EDITS, normalized: bool = True
+) -> tuple[np.ndarray, np.ndarray]:
+    """The k best log-probabilities float32 [R, k] and their ids int32 [R, k], best first, ties to the lower id.
+
+    normalized  False: logits instead of log-probabilities.
+    If fewer than k ids are left, the others are -inf and -1.
+    """
+    values_Rk, ids_Rk, _, log_sums_R = choose(x_RD, outputs, k, edits, NO_IDS, normalized)
+    shift_R1 = card.download(log_sums_R)[:, None] if normalized else np.float32(0)
+    return card.download(values_Rk) - shift_R1, card.download(ids_Rk)
+
+
+def log_probs(x_ND: np.ndarray, outputs: Outputs, targets_N: np.ndarray, edits: Edits = NO_EDITS) -> np.ndarray:
+    """The log-probability of one target id a row, float32 [N]; -inf for one outside the row's subset."""
+    _, _, logits_N, log_sums_N = choose(x_ND, outputs, 0, edits, targets_N)
+    return card.download(logits_N) - card.download(log_sums_N)
+
+
+def project_all(x_RD: np.ndarray, outputs: Outputs, edits: Edits = NO_EDITS) -> np.ndarray:
+    """All log-probabilities, float32 [R, V], -inf outside a row's subset: the only operation that stores them."""
+    *_, log_sums_R = choose(x_RD, outputs, 0, edits, NO_IDS)
+    packed, ids_C, spans_R2 = _spans(len(x_RD), outputs)
+    logits_RV, penalty = card.download(linear(x_RD, packed)), np.float32(edits.penalty)
+    for r, (start, stop) in enumerate(spans_R2):
+        penalized, suppressed = (NO_IDS if ids_RJ is None else ids_RJ[r][ids_RJ[r] >= 0] for ids_RJ in edits[:2][::-1])
+        before = logits_RV[r, penalized]
+        logits_RV[r, penalized] = np.where(before < 0, before * penalty, before / penalty)
+        logits_RV[r, suppressed] = -np.inf
+        if len(ids_C):
+            logits_RV[r, np.delete(np.arange(packed.outputs), ids_C[start:stop])] = -np.inf
+    return logits_RV - card.download(log_sums_R)[:, None]
+
+
+@cache
+def _peaks_kernel(precision, few):
+    compute, (ROWS, *_) = tile_product(precision, few, _keep), tile_shape(precision, few)
+
+    @cuda.jit
+    def _peaks(rows, weights, starts_B1, least, peaks_BF):
+        logits_RC = cuda.shared.array((ROWS, LINE), float32)
+        b, left, F = cuda.blockIdx.x, cuda.blockIdx.y * TILE, peaks_BF.shape[1]
+        end = starts_B1[b + 1]
+        for f in range(left + cuda.threadIdx.x, min(left + TILE, F), THREADS):
+            peaks_BF[b, f] = least
+        for first in range(starts_B1[b], end, ROWS):
+            compute(rows, weights, first, end, left, F, logits_RC)
+            cuda.syncthreads()
+            for f in range(left + cuda.threadIdx.x, min(left + TILE, F), THREADS):
+                for r in range(min(ROWS, end - first)):
+                    value = logits_RC[r, f - left]
+                    if value > peaks_BF[b, f] or value != value:  # NaN stays
+                        peaks_BF[b, f] = value
+            cuda.syncthreads()
+
+    return _peaks
+
+
+def project_peaks(x_ND: np.ndarray, starts_B1: np.ndarray, packed: CardLinear, least: float = 0.0) -> np.ndarray:
+    """The largest of each sentence's x W' + b, no less than ``least``: float32 [B, outputs], of NumPy.
+
+    starts_B1  where each sentence's rows start; the last one's end at N
+    """
+    B, few = len(starts_B1) - 1, int(np.diff(starts_B1).max(initial=0)) <= FEW
+    peaks_BF, starts_B1 = card.empty((B, packed.outputs), np.float32), card.upload(starts_B1)
+    kernel, blocks = _peaks_kernel(packed.precision, few), (B, -(-packed.outputs // TILE))
+    card.launch(kernel, blocks, staged(x_ND, packed), packed.weights, starts_B1, np.float32(least), peaks_BF)
+    return card.download(peaks_BF)
