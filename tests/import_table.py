@@ -20,6 +20,7 @@ TABLE = {
     "kernels": {"simd", "spec", "runtime", "ops"},
     "user_functions": {"simd", "runtime", "ops"},
     "ops.cpu": {"simd", "spec", "runtime", "ops", "kernels", "user_functions"},
+    "ops.cuda": {"spec", "ops"},
     "ops.reference": {"spec", "ops"},
     "layers": {"spec", "ops"},
     "models": {"spec", "ops", "layers"},
@@ -86,6 +87,7 @@ OUTSIDE = {
     "runtime": {"numba", "llvmlite"},
     "user_functions": {"numba", "llvmlite"},
     "kernels": {"numba", "llvmlite"},
+    "ops.cuda": {"numba", "llvmlite", "numba_cuda"},
     "vectors": {"scipy"},  # for a caller who asks for it
     "text": {"tokenizers", "sentencepiece"},
     "weights": {"huggingface_hub"},
