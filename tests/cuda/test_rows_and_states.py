@@ -9,6 +9,7 @@ import pytest
 
 from fastattn.ops import cuda, reference
 from fastattn.ops.cuda.card import THREADS, download, upload
+from fastattn.ops.cuda.steps import runs_of
 from fastattn.ops.steps import LIVE, NO_EDITS, StepRows
 from fastattn.spec.quantized import QuantizedTensor
 from tests.cuda.test_arrays import normal
@@ -90,10 +91,11 @@ def test_states_in_any_order_of_rows(operation: str) -> None:
     """Rows that continue others of the same call, next to them or not, or replace what others continue."""
     N, D = 6, 2 * THREADS + 1
     x, states, positions = normal(9, N, 2 * D), normal(10, 9, D + 2), np.arange(N, dtype=np.int32)
-    forms = [([-1, 0, 1, -1, 3, 4], [0, 1, 2, 3, 4, 5]), ([7, -1, 0, 1, 2, 3], [0, 1, 2, 3, 4, 5])]
-    forms += [([5, 4, 3, 2, 1, 0], [0, 1, 2, 6, 7, 8]), ([6, 7, 8, -1, 6, 6], [0, 1, 2, 3, 4, 4])]
-    for previous, rows in forms:
+    forms = [([-1, 0, 1, -1, 3, 4], [0, 1, 2, 3, 4, 5], [0, 3]), ([7, -1, 0, 1, 2, 3], [0, 1, 2, 3, 4, 5], [0])]
+    forms += [([5, 4, 3, 2, 1, 0], [0, 1, 2, 6, 7, 8], [0]), ([6, 7, 8, -1, 6, 6], [0, 1, 2, 3, 4, 4], range(6))]
+    for previous, rows, starts in forms:
         links = np.array(previous, np.int32), np.array(rows, np.int32)
+        assert runs_of(*links).tolist() == [*starts, N]  # on the simulator one runs after the other
         both = []
         for ops, kept in ((reference, states.astype(np.float64)), (cuda, upload(states))):
             given = np.asarray(x, np.float64) if ops is reference else x

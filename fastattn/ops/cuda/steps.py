@@ -83,7 +83,7 @@ def round_rows(values_NE: np.ndarray, first_column: int) -> None:
     card.launch(_round, len(values_NE), card.upload(values_NE).view(np.uint32), first_column)
 
 
-def _runs(previous_N: np.ndarray, rows_N: np.ndarray) -> np.ndarray:
+def runs_of(previous_N: np.ndarray, rows_N: np.ndarray) -> np.ndarray:
     """starts_C1 of runs of rows that continue one another; one run if any continues or replaces one of another run."""
     follows_N = np.zeros(len(rows_N), bool)
     follows_N[1:] = previous_N[1:] == rows_N[:-1]
@@ -94,7 +94,7 @@ def _runs(previous_N: np.ndarray, rows_N: np.ndarray) -> np.ndarray:
 
 def _through_rows(kernel: Any, x_NE: np.ndarray, states: Sequence[np.ndarray], other: np.ndarray, width: int) -> Any:
     states_MW, previous_N, rows_N = states
-    starts_C1, y_ND = _runs(previous_N, rows_N), card.empty((len(x_NE), width), np.float32)
+    starts_C1, y_ND = runs_of(previous_N, rows_N), card.empty((len(x_NE), width), np.float32)
     arrays = map(card.upload, (x_NE, states_MW, previous_N, rows_N, starts_C1, other))
     card.launch(kernel, (len(starts_C1) - 1, -(-width // THREADS)), *arrays, y_ND)
     return y_ND
