@@ -4,7 +4,6 @@ The files are those of ``fastattn.ops.cpu``. Rows and tables are arrays of the c
 host. Kernels run one after another in the order of the calls, and the host waits only where a result is NumPy's.
 """
 
-from fastattn.ops.cuda.matmul import pack_linear  # TEMP
 from fastattn.ops.cuda.mechanisms import best_keys, graph_attention, local_attention
 from fastattn.ops.cuda.norm import layer_norm, normalize_heads, rms_norm, softmax, unit_vectors
 from fastattn.ops.cuda.rows import (

@@ -206,9 +206,7 @@ def local_attention(
 ) -> np.ndarray:
     """out_BTHV: the softmax of scale q k over a window of keys, times exp(-(s - centre)**2 spread), times values."""
     (B, T, H, K), (_, S, G, V) = query_BTHK.shape, value_BSGV.shape
-    firsts_B111 = (
-        np.arange(B).reshape(B, 1, 1, 1) * S
-    )  # of all sentences' keys, as spans and weights' places count them
+    firsts_B111 = np.arange(B).reshape(B, 1, 1, 1) * S  # keys are counted through all sentences
     rows_BTH1 = ((np.arange(B)[:, None, None] * H + np.arange(H)) * T + np.arange(T)[:, None])[..., None]
     scores = NodeScores(query_BTHK.reshape(-1, H, K), key_BSGK.reshape(-1, G, K), _NONE_2, _NONE_2, scale)
     bells = Bells(card.upload(centre_BTH.reshape(B * T, H)), np.float32(spread), T, S)
