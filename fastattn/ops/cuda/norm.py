@@ -6,7 +6,7 @@ import numpy as np
 from numba import cuda, float32
 
 from fastattn.ops.cuda import card
-from fastattn.ops.cuda.blocks import block_sum
+from fastattn.ops.cuda.blocks import block_max, block_sum
 from fastattn.ops.cuda.card import THREADS
 
 
@@ -67,3 +67,87 @@ def rms_norm(
 ) -> np.ndarray:
     """Root mean square normalization (Zhang and Sennrich 2019) of x + residual; float32 [N, D]."""
     return _run(x_ND, residual_ND, weight_D, None, epsilon, False)
+
+
+@cuda.jit
+def _normalize_heads(x_NE, weight_HK, epsilon):
+    """In place; a block a head of a row."""
+    shared_T = cuda.shared.array(THREADS, float32)
+    n, h, t = cuda.blockIdx.x, cuda.blockIdx.y, cuda.threadIdx.x
+    K = weight_HK.shape[1]
+    total = float32(0)
+    for k in range(t, K, THREADS):
+        total += x_NE[n, h * K + k] * x_NE[n, h * K + k]
+    factor = float32(1) / math.sqrt(block_sum(total, shared_T) / float32(K) + epsilon)
+    for k in range(t, K, THREADS):
+        x_NE[n, h * K + k] *= factor * weight_HK[h, k]
+
+
+def normalize_heads(x_NE: np.ndarray, weight_HK: np.ndarray, epsilon: float) -> None:
+    """Root mean square normalization, in place, of each of a row's first H heads of width K; float32."""
+    blocks = len(x_NE), len(weight_HK)
+    card.launch(_normalize_heads, blocks, card.upload(x_NE), card.parameter(weight_HK), np.float32(epsilon))
+
+
+@cuda.jit
+def _softmax(x_NS, y_NS):
+    shared_T = cuda.shared.array(THREADS, float32)
+    n, t = cuda.blockIdx.x, cuda.threadIdx.x
+    S = x_NS.shape[1]
+    top = float32(-math.inf)
+    for s in range(t, S, THREADS):
+        if x_NS[n, s] > top:
+            top = x_NS[n, s]
+    top = block_max(top, shared_T)
+    if top == -math.inf:  # nothing is seen, and its exponentials are 0
+        top = float32(0)
+    total = float32(0)
+    for s in range(t, S, THREADS):
+        value = math.exp(x_NS[n, s] - top)
+        y_NS[n, s] = value
+        total += value
+    total = block_sum(total, shared_T)
+    if total == 0:
+        total = float32(1)
+    for s in range(t, S, THREADS):
+        y_NS[n, s] /= total
+
+
+def softmax(x_NS: np.ndarray) -> np.ndarray:
+    """e**x divided by its sum along the row (Bridle 1990); -inf yields 0, a row of nothing else zeros."""
+    y_NS = card.empty(x_NS.shape, np.float32)
+    card.launch(_softmax, len(x_NS), card.upload(x_NS), y_NS)
+    return y_NS
+
+
+@cuda.jit
+def _direct(x_ND, y_ND):
+    """Relative to the greatest number first, so that no square leaves float32's range."""
+    shared_T = cuda.shared.array(THREADS, float32)
+    n, t = cuda.blockIdx.x, cuda.threadIdx.x
+    D = x_ND.shape[1]
+    peak = float32(0)
+    for d in range(t, D, THREADS):
+        if abs(x_ND[n, d]) > peak:
+            peak = abs(x_ND[n, d])
+    peak = block_max(peak, shared_T)
+    if peak == 0:
+        peak = float32(1)
+    total = float32(0)
+    for d in range(t, D, THREADS):
+        value = x_ND[n, d] / peak
+        y_ND[n, d] = value
+        total += value * value
+    length = math.sqrt(block_sum(total, shared_T))
+    if length == 0:
+        length = float32(1)
+    for d in range(t, D, THREADS):
+        y_ND[n, d] /= length
+
+
+def unit_vectors(x: np.ndarray) -> np.ndarray:
+    """Vectors along the last axis divided by their length; zeros stay. NaN for one that has NaN or infinity."""
+    x_ND = x.reshape(-1 if x.size else 0, x.shape[-1])
+    y_ND = card.empty(x_ND.shape, np.float32)
+    card.launch(_direct, len(x_ND), card.upload(x_ND), y_ND)
+    return card.download(y_ND).reshape(x.shape)

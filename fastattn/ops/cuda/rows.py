@@ -1,0 +1,212 @@
+"""Operations on whole rows, a block a row: copies, sums, neighbours, embeddings, rotary positions, pooling."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numba import cuda, float32
+
+from fastattn.ops.cuda import card
+from fastattn.ops.cuda.card import THREADS
+from fastattn.spec.quantized import QuantizedTensor
+
+
+def empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """An array of that shape, C-contiguous, of any values."""
+    return card.empty(shape, dtype)
+
+
+def as_rows(x: np.ndarray) -> np.ndarray:
+    """A caller's array as rows."""
+    return card.upload(x)
+
+
+@cuda.jit
+def _copy(x_ND, rows_R, first, y_ND):
+    """Row rows[r] of x, of which -1 is zeros, or row r where there are no rows, to row first + r of y."""
+    r, t = cuda.blockIdx.x, cuda.threadIdx.x
+    source = rows_R[r] if len(rows_R) > 0 else r
+    for d in range(t, x_ND.shape[1], THREADS):
+        if source >= 0:
+            y_ND[first + r, d] = x_ND[source, d]
+        else:
+            y_ND[first + r, d] = 0
+
+
+def copy_rows(x_ND: np.ndarray, rows_R: np.ndarray | None, y_ND: np.ndarray, first: int = 0) -> None:
+    """The rows of those numbers, or all, to rows of y from ``first`` on."""
+    blocks = len(x_ND) if rows_R is None else len(rows_R)
+    card.launch(_copy, blocks, card.upload(x_ND), card.optional(rows_R, 1, np.int64), first, y_ND)
+
+
+def take_rows(x_ND: np.ndarray, rows_R: np.ndarray) -> np.ndarray:
+    """The rows of those numbers, int64, in their order: x_RD. Numbers may repeat."""
+    y_RD = card.empty((len(rows_R), x_ND.shape[1]), x_ND.dtype)
+    copy_rows(x_ND, rows_R, y_RD)
+    return y_RD
+
+
+def concatenate_rows(parts: Sequence[np.ndarray]) -> np.ndarray:
+    """The rows of all parts, of which there is at least one, end to end; of one part: the part itself."""
+    one_ND, *others = parts
+    if not others:
+        return one_ND
+    starts = np.cumsum([0, *map(len, parts)])
+    y_ND = card.empty((int(starts[-1]), one_ND.shape[1]), one_ND.dtype)
+    for start, part in zip(starts, parts):
+        copy_rows(part, None, y_ND, int(start))
+    return y_ND
+
+
+@cuda.jit
+def _add_scaled(x_ND, factor, more_ND, y_ND):
+    n, t = cuda.blockIdx.x, cuda.threadIdx.x
+    for d in range(t, x_ND.shape[1], THREADS):
+        value = x_ND[n, d] * factor
+        if len(more_ND) > 0:
+            value += more_ND[n, d]
+        y_ND[n, d] = value
+
+
+def add_rows(x_ND: np.ndarray, y_ND: np.ndarray) -> np.ndarray:
+    """x + y."""
+    sum_ND = card.empty(x_ND.shape, np.float32)
+    card.launch(_add_scaled, len(x_ND), card.upload(x_ND), np.float32(1), card.upload(y_ND), sum_ND)
+    return sum_ND
+
+
+def scale_rows(x_ND: np.ndarray, factor: float) -> np.ndarray:
+    """x * factor."""
+    y_ND = card.empty(x_ND.shape, np.float32)
+    card.launch(_add_scaled, len(x_ND), card.upload(x_ND), np.float32(factor), card.optional(None, 2), y_ND)
+    return y_ND
+
+
+def neighbours(x_ND: np.ndarray, starts_B1: np.ndarray, before: int, after: int) -> np.ndarray:
+    """Each row with those before and after it in its sentence, zeros beyond its ends: [N, (before + 1 + after) D]."""
+    sources_NM = np.arange(len(x_ND))[:, None] + np.arange(-before, after + 1)
+    firsts_N1, stops_N1 = (np.repeat(ends_B, np.diff(starts_B1))[:, None] for ends_B in (starts_B1[:-1], starts_B1[1:]))
+    sources_NM[(sources_NM < firsts_N1) | (sources_NM >= stops_N1)] = -1
+    return take_rows(x_ND, sources_NM.reshape(-1)).reshape(len(x_ND), (before + 1 + after) * x_ND.shape[1])
+
+
+@cuda.jit
+def _embed(ids_N, table_VD, multipliers_V, scale, positions_N, position_table_PD, x_ND):
+    n, t = cuda.blockIdx.x, cuda.threadIdx.x
+    word = ids_N[n]
+    for d in range(t, x_ND.shape[1], THREADS):
+        value = float32(0)
+        if word >= 0:
+            value = float32(table_VD[word, d])
+            if len(multipliers_V) > 0:
+                value *= multipliers_V[word]
+            value *= scale
+        if len(position_table_PD) > 0:
+            value += position_table_PD[positions_N[n], d]
+        x_ND[n, d] = value
+
+
+def embed(
+    ids_N: np.ndarray,
+    table: Any,
+    scale: float = 1.0,
+    positions_N: np.ndarray | None = None,
+    position_table_PD: np.ndarray | None = None,
+) -> np.ndarray:
+    """table[ids] * scale + position_table[positions], float32 [N, D]; the id -1 stands for a row of zeros.
+
+    table  [V, D], or the packed weights, by rows, of the linear layer that is tied to it
+    """
+    stored_rows, multipliers_V = getattr(table, "stored_rows", None), None
+    if stored_rows is not None:
+        table_VD, multipliers_V = stored_rows()
+    elif isinstance(table, QuantizedTensor):
+        table_VD, multipliers_V = card.parameter(table.values_FD), card.parameter(table.multipliers_F)
+    else:
+        table_VD = card.parameter(table)
+    width = table_VD.shape[1] if stored_rows is None else table.inputs
+    if position_table_PD is None or positions_N is None:
+        places = card.optional(None, 1, np.int32), card.optional(None, 2)
+    else:
+        places = card.upload(positions_N), card.parameter(position_table_PD)
+    multipliers_V = card.optional(None, 1) if multipliers_V is None else multipliers_V
+    x_ND = card.empty((len(ids_N), width), np.float32)
+    card.launch(_embed, len(ids_N), card.upload(ids_N), table_VD, multipliers_V, np.float32(scale), *places, x_ND)
+    return x_ND
+
+
+@cuda.jit
+def _rotate(x_NE, positions_N, cos_PK2, sin_PK2, column, heads, head_width, interleaved):
+    """A thread turns pairs of values, of any head of its block's row."""
+    n, t = cuda.blockIdx.x, cuda.threadIdx.x
+    p, half = positions_N[n], cos_PK2.shape[1]
+    for pair in range(t, heads * half, THREADS):
+        h, k = pair // half, pair % half
+        first = column + h * head_width + (2 * k if interleaved else k)
+        second = first + (1 if interleaved else half)
+        a, b = x_NE[n, first], x_NE[n, second]
+        x_NE[n, first] = a * cos_PK2[p, k] - b * sin_PK2[p, k]
+        x_NE[n, second] = b * cos_PK2[p, k] + a * sin_PK2[p, k]
+
+
+def rotate(
+    x_NE: np.ndarray,
+    positions_N: np.ndarray,
+    cos_PK2: np.ndarray,
+    sin_PK2: np.ndarray,
+    column: int,
+    heads: int,
+    head_width: int,
+    interleaved: bool,
+) -> None:
+    """Turn, in place, ``heads`` heads of ``head_width`` from ``column`` on to the angles of their rows' positions."""
+    arrays = card.upload(x_NE), card.upload(positions_N), card.parameter(cos_PK2), card.parameter(sin_PK2)
+    card.launch(_rotate, len(x_NE), *arrays, column, heads, head_width, interleaved)
+
+
+EQUAL, BY_POSITION, GREATEST = range(3)  # how a pooling weighs rows
+
+
+@cuda.jit
+def _pool(rows_ND, spans_B3, divisors_B, weighing, column, pooled_BE):
+    """A thread a column. spans_B3: the first row that takes part, the stop, and the sentence's first row."""
+    b, t = cuda.blockIdx.x, cuda.threadIdx.x
+    first, stop = spans_B3[b, 0], spans_B3[b, 1]
+    for d in range(t, rows_ND.shape[1], THREADS):
+        total = rows_ND[first, d] if weighing == GREATEST and first < stop else float32(0)
+        for n in range(first, stop):
+            value = rows_ND[n, d]
+            if weighing != GREATEST:
+                total += value * float32(n - spans_B3[b, 2] + 1) if weighing == BY_POSITION else value
+            elif value > total or value != value:  # NaN stays
+                total = value
+        pooled_BE[b, column + d] = total / divisors_B[b]
+
+
+def pool(rows_ND: np.ndarray, starts_B1: np.ndarray, modes: Sequence[str], skip: int = 0) -> np.ndarray:
+    """pooled_BE of a ragged batch, E = D * len(modes): the vectors of several modes side by side.
+
+    skip  how many first rows of every sentence (its prompt's) take no part; where none is left, zeros.
+    """
+    starts_B, ends_B, width = starts_B1[:-1], starts_B1[1:], rows_ND.shape[1]
+    firsts_B = np.minimum(starts_B + skip, ends_B)
+    counts_B = np.maximum(ends_B - firsts_B, 1)
+    roots_B, ones_B = np.sqrt(counts_B), np.ones(len(starts_B))
+    weights_B = counts_B * (counts_B + 2 * skip + 1) / 2  # the sum of skip + 1 to skip + counts
+    poolings = {
+        "cls": (firsts_B, np.minimum(firsts_B + 1, ends_B), EQUAL, ones_B),
+        "max": (firsts_B, ends_B, GREATEST, ones_B),
+        "mean": (firsts_B, ends_B, EQUAL, counts_B),
+        "mean_sqrt_len": (firsts_B, ends_B, EQUAL, roots_B),
+        "mean_sqrt_len_tokens": (firsts_B, ends_B, EQUAL, roots_B),
+        "weightedmean": (firsts_B, ends_B, BY_POSITION, weights_B),
+        "lasttoken": (np.maximum(ends_B - 1, firsts_B), ends_B, EQUAL, ones_B),
+    }
+    rows_ND = card.upload(rows_ND)
+    pooled_BE = card.empty((len(starts_B), width * len(modes)), np.float32)
+    for m, mode in enumerate(modes):
+        begins_B, stops_B, weighing, divisors_B = poolings[mode]
+        spans_B3 = card.upload(np.stack([begins_B, stops_B, starts_B], axis=1))
+        divisors_B = card.upload(divisors_B.astype(np.float32))
+        card.launch(_pool, len(starts_B), rows_ND, spans_B3, divisors_B, weighing, m * width, pooled_BE)
+    return pooled_BE

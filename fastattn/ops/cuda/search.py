@@ -1,0 +1,159 @@
+"""Search: scores of tiles of queries and rows, the best of each piece of rows by a sort, and of pieces on the host."""
+
+import math
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numba import cuda, float32, int32
+
+from fastattn.ops.cuda import card
+from fastattn.ops.cuda.blocks import block_sum
+from fastattn.ops.cuda.card import MICRO, SIDE, THREADS, TILE
+
+PITCH = SIDE + 1  # of a tile in shared memory: so neighbouring rows lie in different banks
+PIECE = 8 * THREADS  # rows that a block sorts in shared memory, 16 KiB
+SCORES = 1 << 26  # and numbers of rows, on the card at a time: 256 MiB of each
+QUERIES = 1 << 13  # at a time: the corpus is sent again for more
+ABSENT = np.iinfo(np.int64).max
+
+
+@cuda.jit
+def _lengths(corpus_ND, lengths_N):
+    """At least 1e-12; NaN where float32 does not hold a square, so that the row is not found."""
+    shared_T = cuda.shared.array(THREADS, float32)
+    n, t = cuda.blockIdx.x, cuda.threadIdx.x
+    total = float32(0)
+    for d in range(t, corpus_ND.shape[1], THREADS):
+        value = float32(corpus_ND[n, d])
+        total += value * value
+    total = block_sum(total, shared_T)
+    if t == 0:
+        lengths_N[n] = max(math.sqrt(total), float32(1e-12)) if total < math.inf else float32(math.nan)
+
+
+@cuda.jit(device=True)
+def _product(a, b):
+    return a * b
+
+
+@cuda.jit(device=True)
+def _differing_bits(a, b):
+    return -cuda.popc(a ^ b)
+
+
+@lru_cache
+def _scores_of(number: Any, score: Any) -> Any:
+    """A kernel for numbers of that type, whose scores are sums of scores of two numbers; 0 and 0 have none."""
+
+    @cuda.jit
+    def scores(queries_QD, corpus_ND, lengths_N, scores_QN):
+        query_RD = cuda.shared.array((TILE, PITCH), number)
+        row_RD = cuda.shared.array((TILE, PITCH), number)
+        sums_MM = cuda.local.array((MICRO, MICRO), number)
+        (Q, D), N = queries_QD.shape, len(corpus_ND)
+        up, across = cuda.threadIdx.x // SIDE, cuda.threadIdx.x % SIDE
+        q0, n0 = cuda.blockIdx.y * TILE, cuda.blockIdx.x * TILE
+        for i in range(MICRO):
+            for j in range(MICRO):
+                sums_MM[i, j] = number(0)
+        for first in range(0, D, SIDE):
+            d = first + across
+            for i in range(MICRO):
+                r = up + i * SIDE
+                query_RD[r, across] = number(queries_QD[q0 + r, d]) if q0 + r < Q and d < D else number(0)
+                row_RD[r, across] = number(corpus_ND[n0 + r, d]) if n0 + r < N and d < D else number(0)
+            cuda.syncthreads()
+            for k in range(SIDE):
+                for i in range(MICRO):
+                    for j in range(MICRO):
+                        sums_MM[i, j] += score(query_RD[up + i * SIDE, k], row_RD[across + j * SIDE, k])
+            cuda.syncthreads()
+        for i in range(MICRO):
+            for j in range(MICRO):
+                q, n = q0 + up + i * SIDE, n0 + across + j * SIDE
+                if q < Q and n < N:
+                    if len(lengths_N) > 0:
+                        scores_QN[q, n] = float32(sums_MM[i, j]) / lengths_N[n]
+                    else:
+                        scores_QN[q, n] = sums_MM[i, j]
+
+    return scores
+
+
+@cuda.jit(device=True)
+def _sort(score_S, place_S):
+    """A bitonic sort (Batcher 1968) by the whole block: greatest scores first, of equal ones the first place."""
+    size = 2
+    while size <= PIECE:
+        step = size // 2
+        while step > 0:
+            cuda.syncthreads()
+            for pair in range(cuda.threadIdx.x, PIECE // 2, THREADS):
+                low = 2 * pair - (pair & (step - 1))  # step is a power of two
+                high = low + step
+                a, b, p, q = score_S[low], score_S[high], place_S[low], place_S[high]
+                if (b > a or (b == a and q < p)) == (low & size == 0):  # every second run is sorted backwards
+                    score_S[low], score_S[high], place_S[low], place_S[high] = b, a, q, p
+            step //= 2
+        size *= 2
+    cuda.syncthreads()
+
+
+@lru_cache
+def _best_of(number: Any, least: Any) -> Any:
+    """A kernel for scores of that type, none of which is below ``least``."""
+
+    @cuda.jit
+    def best(scores_QN, first, scores_QPk, ids_QPk):
+        score_S = cuda.shared.array(PIECE, number)
+        place_S = cuda.shared.array(PIECE, int32)
+        q, p, t, N = cuda.blockIdx.x, cuda.blockIdx.y, cuda.threadIdx.x, scores_QN.shape[1]
+        for s in range(t, PIECE, THREADS):
+            n = p * PIECE + s
+            there = n < N and scores_QN[q, n] == scores_QN[q, n]  # not NaN
+            score_S[s], place_S[s] = (scores_QN[q, n], s) if there else (number(least), PIECE)
+        _sort(score_S, place_S)
+        for i in range(t, scores_QPk.shape[2], THREADS):
+            scores_QPk[q, p, i] = score_S[i]
+            ids_QPk[q, p, i] = first + p * PIECE + place_S[i] if place_S[i] < PIECE else ABSENT
+
+    return best
+
+
+def nearest_rows(
+    queries_QD: np.ndarray, corpus_ND: np.ndarray, k: int, by_length: bool = False, bits: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
+    """(scores_Qk float32, ids_Qk int64): of each query, the ``k`` rows with the greatest scores, best first.
+
+    As ``ops.cpu`` has it: integers are summed and compared exactly, equal scores are in the order of ids.
+    """
+    Q, N = len(queries_QD), len(corpus_ND)
+    if Q > QUERIES:
+        starts = range(0, Q, QUERIES)
+        parts = [nearest_rows(queries_QD[q : q + QUERIES], corpus_ND, k, by_length, bits) for q in starts]
+        return np.concatenate([scores for scores, _ in parts]), np.concatenate([ids for _, ids in parts])
+    if bits:
+        queries_QD, corpus_ND = queries_QD.view(np.uint8), corpus_ND.view(np.uint8)
+    whole = corpus_ND.dtype.kind in "iu"
+    exact = whole and not by_length
+    scores_kernel = _scores_of(int32 if whole else float32, _differing_bits if bits else _product)
+    best_kernel = _best_of(int32, -(2**31) + 1) if exact else _best_of(float32, -np.inf)
+    dtype, queries_QD = np.int32 if exact else np.float32, card.upload(queries_QD)
+    found_QC: np.ndarray = np.empty((Q, 0), dtype)
+    ids_QC: np.ndarray = np.empty((Q, 0), np.int64)
+    most = max(SCORES // max(Q, corpus_ND.shape[1], 1) // PIECE, 1) * PIECE
+    for first in range(0, N, most):
+        part_ND = card.upload(corpus_ND[first : first + most])
+        lengths_N = card.empty((len(part_ND) if by_length else 0,), np.float32)
+        card.launch(_lengths, len(lengths_N), part_ND, lengths_N)
+        scores_QN, pieces = card.empty((Q, len(part_ND)), dtype), -(-len(part_ND) // PIECE)
+        card.launch(scores_kernel, (-(-len(part_ND) // TILE), -(-Q // TILE)), queries_QD, part_ND, lengths_N, scores_QN)
+        best_QPk, places_QPk = (card.empty((Q, pieces, min(k, PIECE)), kind) for kind in (dtype, np.int64))
+        card.launch(best_kernel, (Q, pieces), scores_QN, first, best_QPk, places_QPk)
+        found_QC = np.concatenate([found_QC, card.download(best_QPk).reshape(Q, -1)], axis=1)
+        ids_QC = np.concatenate([ids_QC, card.download(places_QPk).reshape(Q, -1)], axis=1)
+        order_Qk = np.lexsort((ids_QC, -found_QC), axis=1)[:, :k]
+        found_QC, ids_QC = (np.take_along_axis(array, order_Qk, axis=1) for array in (found_QC, ids_QC))
+    absent_Qk = ids_QC == ABSENT
+    return np.where(absent_Qk, -np.inf, found_QC).astype(np.float32), np.where(absent_Qk, -1, ids_QC)

@@ -1,0 +1,161 @@
+"""What a decoder keeps between steps: tables of keys and values, recurrent states, the tokens of greedy search.
+
+Of recurrent states a block takes rows that follow one another, in order; a thread has a column of them.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numba import cuda, float32
+
+from fastattn.ops.cuda import card
+from fastattn.ops.cuda.card import THREADS
+from fastattn.ops.cuda.project import project_top_k
+from fastattn.ops.cuda.rows import copy_rows
+from fastattn.ops.steps import Edits, StepRows, SubsetRows, add_tokens, take_tokens  # noqa: F401  one is an operation
+
+
+def empty_table(rows: int, width: int, dtype: np.dtype) -> np.ndarray:
+    """A table [rows, width], C-contiguous, of any values."""
+    return card.empty((rows, width), dtype)
+
+
+def extend_table(table_ME: np.ndarray, rows: int) -> np.ndarray:
+    """A table of ``rows`` rows, more than this one's, that begins with them."""
+    longer_ME = empty_table(rows, table_ME.shape[1], table_ME.dtype)
+    copy_rows(table_ME, None, longer_ME)
+    return longer_ME
+
+
+def gather_table(table_ME: np.ndarray, rows_N: np.ndarray, rows: int) -> np.ndarray:
+    """A table of ``rows`` rows that begins with these of this one's."""
+    gathered_ME = empty_table(rows, table_ME.shape[1], table_ME.dtype)
+    copy_rows(table_ME, rows_N, gathered_ME)
+    return gathered_ME
+
+
+@cuda.jit
+def _write(table_ME, rows_N, values_NE, first_column):
+    n, t = cuda.blockIdx.x, cuda.threadIdx.x
+    for e in range(t, values_NE.shape[1] - first_column, THREADS):
+        table_ME[rows_N[n], e] = values_NE[n, first_column + e]
+
+
+@cuda.jit(device=True)
+def nearest_bfloat16(bits):
+    """The bits of the bfloat16 nearest to a float32's, ties to even; NaN stays NaN."""
+    if bits & 0x7FFFFFFF > 0x7F800000:
+        return (bits >> 16) | 0x40
+    return (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+
+
+@cuda.jit
+def _write_bfloat16(table_ME, rows_N, bits_NE, first_column):
+    n, t = cuda.blockIdx.x, cuda.threadIdx.x
+    for e in range(t, bits_NE.shape[1] - first_column, THREADS):
+        table_ME[rows_N[n], e] = nearest_bfloat16(bits_NE[n, first_column + e])
+
+
+@cuda.jit
+def _round(bits_NE, first_column):
+    n, t = cuda.blockIdx.x, cuda.threadIdx.x
+    for e in range(first_column + t, bits_NE.shape[1], THREADS):
+        bits_NE[n, e] = nearest_bfloat16(bits_NE[n, e]) << 16
+
+
+def write_rows(table_ME: np.ndarray, rows_N: np.ndarray, values_NE: np.ndarray, first_column: int) -> None:
+    """Copy row n of the values, from ``first_column`` on, to the start of row rows_N[n] of the table.
+
+    A table of uint16 takes the nearest bfloat16, one of int16 the nearest float16. The rows are all different.
+    """
+    table_ME, values_NE, kernel = card.upload(table_ME), card.upload(values_NE), _write
+    if table_ME.dtype == np.uint16:
+        values_NE, kernel = values_NE.view(np.uint32), _write_bfloat16
+    elif table_ME.dtype == np.int16:
+        table_ME = table_ME.view(np.float16)  # stores round
+    card.launch(kernel, len(values_NE), table_ME, card.upload(rows_N), values_NE, first_column)
+
+
+def round_rows(values_NE: np.ndarray, first_column: int) -> None:
+    """Round values from ``first_column`` on to the nearest bfloat16, in place."""
+    card.launch(_round, len(values_NE), card.upload(values_NE).view(np.uint32), first_column)
+
+
+def runs_of(previous_N: np.ndarray, rows_N: np.ndarray) -> np.ndarray:
+    """starts_C1 of runs of rows that continue one another; one run if any continues or replaces one of another run."""
+    follows_N = np.zeros(len(rows_N), bool)
+    follows_N[1:] = previous_N[1:] == rows_N[:-1]
+    if np.isin(previous_N[~follows_N], rows_N).any():
+        follows_N[1:] = True
+    return np.append(np.flatnonzero(~follows_N), len(rows_N))
+
+
+def _through_rows(kernel: Any, x_NE: np.ndarray, states: Sequence[np.ndarray], other: np.ndarray, width: int) -> Any:
+    states_MW, previous_N, rows_N = states
+    starts_C1, y_ND = runs_of(previous_N, rows_N), card.empty((len(x_NE), width), np.float32)
+    arrays = map(card.upload, (x_NE, states_MW, previous_N, rows_N, starts_C1, other))
+    card.launch(kernel, (len(starts_C1) - 1, -(-width // THREADS)), *arrays, y_ND)
+    return y_ND
+
+
+@cuda.jit(device=True)
+def sigmoid(x):
+    small = math.exp(-abs(x))  # which cannot overflow
+    return (small if x < 0 else float32(1)) / (float32(1) + small)
+
+
+@cuda.jit
+def _ssru(inputs_NE, states_MW, previous_N, rows_N, starts_C1, residual_ND, y_ND):
+    c, d, D = cuda.blockIdx.x, cuda.blockIdx.y * THREADS + cuda.threadIdx.x, y_ND.shape[1]
+    if d < D:
+        for n in range(starts_C1[c], starts_C1[c + 1]):
+            value, forget = inputs_NE[n, d], sigmoid(inputs_NE[n, D + d])
+            before = states_MW[previous_N[n], d] if previous_N[n] >= 0 else float32(0)
+            cell = forget * before + (float32(1) - forget) * value
+            states_MW[rows_N[n], d] = cell
+            y_ND[n, d] = residual_ND[n, d] + (float32(0) if cell < 0 else cell)
+
+
+def ssru(
+    inputs_NE: np.ndarray,
+    residual_ND: np.ndarray,
+    states_MW: np.ndarray,
+    previous_N: np.ndarray,
+    rows_N: np.ndarray,
+) -> np.ndarray:
+    """relu(c) + residual of a simpler simple recurrent unit (Kim 2019), c = s(f) c' + (1 - s(f)) x; float32 [N, D]."""
+    states = states_MW, previous_N, rows_N
+    return _through_rows(_ssru, inputs_NE, states, residual_ND, residual_ND.shape[1])
+
+
+@cuda.jit
+def _average(x_ND, states_MW, previous_N, rows_N, starts_C1, positions_N, y_ND):
+    c, d = cuda.blockIdx.x, cuda.blockIdx.y * THREADS + cuda.threadIdx.x
+    if d < y_ND.shape[1]:
+        for n in range(starts_C1[c], starts_C1[c + 1]):
+            before = states_MW[previous_N[n], d] if previous_N[n] >= 0 else float32(0)
+            total = before + x_ND[n, d]
+            states_MW[rows_N[n], d] = total
+            y_ND[n, d] = total / float32(positions_N[n] + 1)
+
+
+def running_average(
+    x_ND: np.ndarray, states_MW: np.ndarray, previous_N: np.ndarray, rows_N: np.ndarray, positions_N: np.ndarray
+) -> np.ndarray:
+    """The average of each row and those before it (Zhang 2018), whose sums are the states; float32 [N, D]."""
+    return _through_rows(_average, x_ND, (states_MW, previous_N, rows_N), positions_N, x_ND.shape[1])
+
+
+def recorder() -> None:
+    """Nothing is recorded."""
+
+
+def pick_tokens(
+    hidden_RD: np.ndarray, outputs: Any, edits: Edits, normalized: bool, ends_E: np.ndarray, rows: StepRows
+) -> None:
+    """Choose the best next token of each row that is not over, as ``project_top_k`` does, and add it to the score."""
+    assert not isinstance(outputs, SubsetRows), "of recorded steps, which there are none of"
+    values_R1, ids_R1 = project_top_k(hidden_RD, outputs, 1, edits, normalized)
+    add_tokens(values_R1[:, 0], ids_R1[:, 0], normalized, ends_E, rows)

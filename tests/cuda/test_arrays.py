@@ -1,0 +1,167 @@
+"""Operations on callers' arrays against reference, small random cases: search, mechanisms, unit vectors."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fastattn.ops import cuda, reference
+from fastattn.ops.cuda.card import THREADS, TILE
+from fastattn.ops.cuda.search import PIECE
+
+SPECIAL = np.array([np.nan, -np.inf, 2, np.nan, np.inf, -3], np.float32)
+
+
+def normal(seed: int, *shape: int) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def close(got: np.ndarray, expected: np.ndarray) -> None:
+    assert got.dtype == np.float32 and type(got) is np.ndarray
+    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=2e-6)
+
+
+def same(one: Any, other: Any) -> None:
+    for a, b in zip(one, other, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+FORMS = [(np.float32, {}), (np.float32, {"by_length": True}), (np.float16, {}), (np.float16, {"by_length": True})]
+FORMS += [(np.int8, {}), (np.uint8, {}), (np.int8, {"by_length": True}), (np.uint8, {"bits": True})]
+FORMS += [(np.int8, {"bits": True})]
+
+
+@pytest.mark.parametrize("dtype, form", FORMS, ids=lambda value: getattr(value, "__name__", None) or "-".join(value))
+@pytest.mark.parametrize("Q, N, D", [(1, 1, 1), (2, PIECE + 1, 2), (TILE + 1, PIECE - 1, 3), (3, 2 * PIECE + TILE, 5)])
+def test_nearest_rows(Q: int, N: int, D: int, dtype: Any, form: dict[str, bool], monkeypatch: Any) -> None:
+    """Some of the pieces come to the card after the others, and rows lie apart."""
+    monkeypatch.setattr("fastattn.ops.cuda.search.SCORES", Q * PIECE)
+    monkeypatch.setattr("fastattn.ops.cuda.search.QUERIES", TILE)
+    rng = np.random.default_rng(N + D)
+    wide = rng.standard_normal((N, D + 2)) if np.dtype(dtype).kind == "f" else rng.integers(-128, 256, (N, D + 2))
+    corpus = wide.astype(dtype)[::-1, 1:-1]
+    queries = rng.integers(-3, 100, (Q, D)).astype(np.float32 if np.dtype(dtype).kind == "f" else dtype)
+    exact = np.dtype(dtype).kind != "f" and not form.get("by_length")
+    oracle = (queries, corpus) if exact else (queries.astype(np.float64), corpus.astype(np.float64))
+    for k in {1, min(5, N), N}:
+        scores, ids = cuda.nearest_rows(queries, corpus, k, **form)
+        expected, expected_ids = reference.nearest_rows(*oracle, k, **form)
+        assert (scores.dtype, ids.dtype, ids.shape) == (np.float32, np.int64, (Q, k))
+        if exact:
+            same((scores, ids), (expected, expected_ids))
+        np.testing.assert_allclose(scores, expected, rtol=1e-5, atol=1e-4)
+        whole, all_ids = reference.nearest_rows(*oracle, N, **form)
+        by_id = np.take_along_axis(whole, np.argsort(all_ids, axis=1), axis=1)
+        np.testing.assert_allclose(np.take_along_axis(by_id, ids, axis=1), expected, rtol=1e-5, atol=1e-4)
+        assert all(len(set(row)) == k for row in ids.tolist())
+
+
+def test_what_is_no_number_is_not_found() -> None:
+    queries = np.ones((2, 1), np.float32)
+    queries[1] = np.nan
+    scores, ids = cuda.nearest_rows(queries, SPECIAL[:, None], 6)
+    assert ids.tolist() == [[4, 2, 5, 1, -1, -1], [-1] * 6]
+    assert scores[0].tolist() == [np.inf, 2, -3, -np.inf, -np.inf, -np.inf]
+    corpus = np.array([[0, 0], [3, 4], [1e30, 0], [1e-30, 0]], np.float32)  # float32 has not the square of the third
+    scores, ids = cuda.nearest_rows(np.array([[1, 0]], np.float32), corpus, 4, by_length=True)
+    assert ids.tolist() == [[1, 3, 0, -1]]
+    np.testing.assert_allclose(scores, [[0.6, 1e-18, 0, -np.inf]], rtol=1e-6)
+
+
+def test_equal_scores_are_in_the_order_of_ids_and_integers_exact() -> None:
+    corpus = np.repeat(np.array([[1, 0], [3, 0], [-0.0, 0], [0.0, 0]], np.float32), PIECE // 2 + 1, axis=0)
+    for k in (PIECE // 4, PIECE // 2 + 3, len(corpus)):
+        same(cuda.nearest_rows(corpus[:2], corpus, k), reference.nearest_rows(corpus[:2], corpus, k))
+    corpus, queries = np.full((4, 300), 255, np.uint8), np.full((1, 300), 255, np.uint8)
+    corpus[[0, 2], 0], queries[0, 0] = (253, 254), 1  # sums beyond 2**24, which one apart are one float32
+    scores, ids = cuda.nearest_rows(queries, corpus, 4)
+    assert ids.tolist() == [[1, 3, 2, 0]] and scores[0, 0] == 299 * 255 * 255 + 255
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (2, 0), (3, 1), (2, 3, THREADS + 1), (7,)])
+def test_unit_vectors(shape: tuple[int, ...]) -> None:
+    x = normal(1, *shape)
+    if shape == (3, 1):
+        x[:, 0] = 0, 1e-45, -3e38
+    close(cuda.unit_vectors(x), reference.unit_vectors(x.astype(np.float64)))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_vector_without_direction(bad: float) -> None:
+    x = normal(2, 3, THREADS + 2)
+    alone = cuda.unit_vectors(x)
+    x[1, -1], alone[1] = bad, np.nan
+    np.testing.assert_array_equal(cuda.unit_vectors(x), alone)
+
+
+B, T, S, H, G, K, V = 2, 3, 2 * THREADS + 1, 4, 2, 5, THREADS + 2
+QUERY, KEY, VALUE = normal(3, B, T, H, K), normal(4, B, S, G, K), normal(5, B, S, G, V)
+RNG = np.random.default_rng(6)
+FIRSTS = RNG.integers(0, S, (B, T, H))
+WINDOWS = np.stack([FIRSTS, np.minimum(FIRSTS + RNG.integers(0, S, FIRSTS.shape), S)], axis=-1)
+WINDOWS[0, 0, 0], WINDOWS[0, 0, 1], WINDOWS[1, 1, 2] = (0, S), (2, 2), (0, THREADS)
+
+
+@pytest.mark.parametrize("vector", [None, normal(7, H, K)])
+@pytest.mark.parametrize("bias", [None, (1, 1, T, S), (B, H, 1, 1), (1, H, T, 1), (B, 1, 1, S)])
+def test_best_keys(bias: tuple[int, ...] | None, vector: np.ndarray | None) -> None:
+    seen = np.ascontiguousarray(WINDOWS[:, :, 1])
+    for key in (KEY, KEY[:, np.arange(S) % 3], np.repeat(KEY[:, :1], S, axis=1)):  # equal scores too
+        options: dict[str, Any] = {"seen_BT2": seen, "factor": -0.3, "vector_HK": vector}
+        if bias is not None:
+            options["bias_BHTS"] = np.where(normal(8, *bias) < -1, -np.inf, 3 * normal(9, *bias)).astype(np.float32)
+        expected = reference.best_keys(QUERY, key, **options)
+        got = cuda.best_keys(QUERY, key, **options)
+        assert got.dtype == np.int64 and (expected == -1).any()
+        np.testing.assert_array_equal(got, expected)
+
+
+def test_best_keys_of_none_and_of_what_is_no_number() -> None:
+    seen = np.array([[[0, 6], [0, 1], [1, 2], [3, 6]]])
+    options: dict[str, Any] = {"seen_BT2": seen, "bias_BHTS": SPECIAL.reshape(1, 1, 1, 6)}
+    query, key = np.ones((1, 4, 1, 1), np.float32), np.ones((1, 6, 1, 1), np.float32)
+    assert cuda.best_keys(query, key, **options).tolist() == [[[4, -1, -1, 4]]]
+    assert cuda.best_keys(query, key[:, :0], seen_BT2=0 * seen).tolist() == [[[-1] * 4]]
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.02])
+def test_local_attention(spread: float) -> None:
+    weights, expected_weights = np.full((B, H, T, S), 7, np.float32), np.zeros((B, H, T, S))
+    centres = (S * RNG.random((B, T, H))).astype(np.float32)
+    arrays, options = (QUERY, KEY, VALUE, centres), {"scale": 2.0, "spread": spread}
+    wide = [array.astype(np.float64) for array in arrays]
+    expected = reference.local_attention(*wide, WINDOWS, **options, weights_BHTS=expected_weights)
+    close(cuda.local_attention(*arrays, WINDOWS, **options, weights_BHTS=weights), expected)
+    close(weights, expected_weights)
+    alone = [array[1:] for array in arrays]
+    same(cuda.local_attention(*alone, WINDOWS[1:], **options), cuda.local_attention(*arrays, WINDOWS, **options)[1:])
+
+
+def test_a_score_that_is_no_number_makes_its_query_so() -> None:
+    key = KEY.copy()
+    key[0, 1] = np.nan
+    got = cuda.local_attention(QUERY, key, VALUE, np.zeros((B, T, H), np.float32), WINDOWS, scale=1.0, spread=0.0)
+    sees = (WINDOWS[0, ..., 0] <= 1) & (1 < WINDOWS[0, ..., 1])
+    assert (
+        sees.any() and np.isnan(got[0][sees]).all() and np.isfinite(got[0][~sees]).all() and np.isfinite(got[1]).all()
+    )
+
+
+@pytest.mark.parametrize("kind", ["terms", "dots"])
+def test_graph_attention(kind: str) -> None:
+    degrees = [0, 1, THREADS, THREADS + 1, 0, 3 * THREADS + 2, 2]
+    starts, M = np.cumsum([0, *degrees]), 5
+    indices, N = np.random.default_rng(7).integers(0, M, starts[-1]), len(degrees)
+    value, more = 3 * normal(10, M, H, V), () if kind == "terms" else (K,)
+    pair = 3 * normal(11, N, H, *more), normal(12, M, H, *more)
+    if kind == "terms":
+        pair[1][2, 1], indices[0] = -np.inf, 2  # the only neighbour of a node
+    weights, expected_weights = np.full((len(indices), H), 7, np.float32), np.zeros((len(indices), H))
+    options: dict[str, Any] = {kind: tuple(array.astype(np.float64) for array in pair), "factor": 0.2}
+    expected = reference.graph_attention(
+        value.astype(np.float64), starts, indices, weights_EH=expected_weights, **options
+    )
+    options[kind] = pair
+    close(cuda.graph_attention(value, starts, indices, weights_EH=weights, **options), expected)
+    close(weights, expected_weights)
+    close(cuda.graph_attention(value, starts, indices, **options), expected)
