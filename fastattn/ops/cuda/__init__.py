@@ -4,4 +4,5 @@ The files are those of ``fastattn.ops.cpu``. Rows and tables are arrays of the c
 host. Kernels run one after another in the order of the calls, and the host waits only where a result is NumPy's.
 """
 
+from fastattn.ops.cuda.attention import attention, pack_distances, seen_around
 from fastattn.ops.cuda.norm import layer_norm, rms_norm
