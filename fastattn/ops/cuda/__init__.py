@@ -5,4 +5,6 @@ host. Kernels run one after another in the order of the calls, and the host wait
 """
 
 from fastattn.ops.cuda.attention import attention, pack_distances, seen_around
+from fastattn.ops.cuda.attention_step import attention_step, average_heads
 from fastattn.ops.cuda.norm import layer_norm, rms_norm
+from fastattn.ops.cuda.on_arrays import block_states, compile_function, reads_float16, strided_attention
