@@ -69,8 +69,7 @@ class BlockOfTurns:
     def run(self, grid_point: tuple[int, ...], *arguments: Any) -> None:
         given = tuple(map(bare, arguments))
         threads = [
-            _Thread(self, place, grid_point, lambda: self.function(*given))
-            for place in np.ndindex(*self.dimensions)
+            _Thread(self, place, grid_point, lambda: self.function(*given)) for place in np.ndindex(*self.dimensions)
         ]
         for thread in threads:
             thread.start()

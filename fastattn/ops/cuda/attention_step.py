@@ -15,22 +15,10 @@ from numba import cuda, float32, int64, uint32, uint64
 
 from fastattn.ops.attention import Heads, KeyIndex, PositionBias
 from fastattn.ops.cuda import card
-from fastattn.ops.cuda.attention import (
-    INFINITY,
-    Laid,
-    Terms,
-    cleared,
-    finished_score,
-    flat,
-    none,
-    reader,
-    same_score,
-    shift_of,
-    start_of,
-    terms_of,
-)
+from fastattn.ops.cuda.attention import cleared, flat, none, terms_of
 from fastattn.ops.cuda.blocks import block_max, block_sum
 from fastattn.ops.cuda.card import SIDE, THREADS, TILE
+from fastattn.ops.cuda.scores import INFINITY, Laid, finished_score, reader, same_score, shift_of, start_of
 
 PIECE = 4 * TILE
 PITCH = SIDE + 1
@@ -156,7 +144,7 @@ def attention_step(
     position_bias: PositionBias | None = None,
     weights_NHS: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Attention over tables of keys and values, of which each query sees those that a list has for it; out_NF float32."""
+    """Attention over tables of keys and values, of which each query sees those that a list has for it; out_NF."""
     N, H, K, V = len(query_NE), heads.query_heads, heads.width, heads.value_width or heads.width
     firsts_N = np.zeros(N, np.int64) if seen.firsts_N is None else seen.firsts_N
     pieces = max(-(-int((seen.stops_N - firsts_N).max(initial=0)) // PIECE), 1)
@@ -176,7 +164,7 @@ def attention_step(
     sums_NHPV, tops_NHP2 = (card.empty((N, H, pieces, last), np.float32) for last in (V, 2))
     out_NHV = card.empty((N, H, V), np.float32)
     bias = None if bias_NHS is None else card.upload(bias_NHS).reshape((*bias_NHS.shape[:2], 1, bias_NHS.shape[2]))
-    terms: Terms = terms_of(heads, bias, position_bias)
+    terms = terms_of(heads, bias, position_bias)
     card.launch(_make_attend(key_ME.dtype), (N, H, pieces), step, terms, weights_NHS, sums_NHPV, tops_NHP2)
     card.launch(_join, (N, H), sums_NHPV, tops_NHP2, step.stops_N, step.firsts_N, weights_NHS, out_NHV)
     return out_NHV.reshape((N, H * V))

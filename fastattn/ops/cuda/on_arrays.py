@@ -10,24 +10,10 @@ from numba.core.errors import NumbaError
 from fastattn.errors import InputError
 from fastattn.ops.attention import ALL, NONE, SOME, Heads, ScoreTerms, SoftmaxOutputs, StridedArrays, Visible
 from fastattn.ops.cuda import card
-from fastattn.ops.cuda.attention import (
-    Distances,
-    Form,
-    Laid,
-    Outputs,
-    Rows,
-    Seen,
-    broadcast,
-    cleared,
-    every_key,
-    flat,
-    launch_attend,
-    none,
-    places_of,
-    same_score,
-    terms_of,
-)
+from fastattn.ops.cuda.attend import Distances, Form, Outputs, Rows
+from fastattn.ops.cuda.attention import broadcast, cleared, flat, launch_attend, none, places_of, terms_of
 from fastattn.ops.cuda.card import THREADS
+from fastattn.ops.cuda.scores import Laid, Seen, every_key, same_score
 from fastattn.spec.rounding import bfloat16_bits
 
 
