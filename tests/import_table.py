@@ -21,6 +21,8 @@ TABLE = {
     "user_functions": {"simd", "runtime", "ops"},
     "ops.cpu": {"simd", "spec", "runtime", "ops", "kernels", "user_functions"},
     "ops.reference": {"spec", "ops"},
+    # the reference for what is NumPy's on any device
+    "ops.cuda": {"spec", "ops", "ops.reference"},
     "layers": {"spec", "ops"},
     "models": {"spec", "ops", "layers"},
     "scheduling": set(),
@@ -86,6 +88,7 @@ OUTSIDE = {
     "runtime": {"numba", "llvmlite"},
     "user_functions": {"numba", "llvmlite"},
     "kernels": {"numba", "llvmlite"},
+    "ops.cuda": {"numba", "numba_cuda"},
     "vectors": {"scipy"},  # for a caller who asks for it
     "text": {"tokenizers", "sentencepiece"},
     "weights": {"huggingface_hub"},

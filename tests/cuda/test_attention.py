@@ -24,7 +24,7 @@ from tests.kernels.cases import check, normal
 
 B, T, S, H, G, K, V = 2, 9, 13, 2, 1, 5, 17
 QUERY, KEY, VALUE = normal(1, B, T, H, K), normal(2, B, S, G, K), normal(3, B, S, G, V)
-BIAS, LOGITS = normal(4, B, H, T, S), normal(5, H)
+BIAS, LOGITS = normal(4, B, H, T, S), np.array([4, -1], np.float32)  # above all scores, and within them
 BIAS[0, 1, 2, 3:9] = -np.inf
 MASK = normal(6, B, 1, T, S) > 0
 MASK[1, 0, 4] = False
@@ -139,6 +139,9 @@ def test_functions_of_scores_and_masks():
     expected = attend(QUERY, KEY, VALUE, **scored, score_mod=lambda score: score_mod(score, b, h, t, s))
     options = {"softcap": 3.0, "bias": BIAS, "score_mod": score_mod}
     check_all(on_card(QUERY, KEY, VALUE, **options, mask_mod=mask_mod), expected, 2e-5)
+    both = fastattn.and_masks(mask_mod, by_number)
+    expected = attend(QUERY, KEY, VALUE, mask=mask & (s % 3 > 0))
+    check_all(on_card(QUERY, KEY, VALUE, mask_mod=both), expected)
     compiled = cuda.compile_function(score_mod, "score_mod")
     assert compiled is cuda.compile_function(score_mod, "score_mod")
     np.testing.assert_array_equal(compiled(1.5, b, h, t, s), score_mod(1.5, b, h, t, s))

@@ -20,7 +20,7 @@ from numba import cuda, float32, int32, int64, uint32, uint64
 from fastattn.ops.cuda.card import MICRO, SIDE, SIMULATED, THREADS, TILE
 from fastattn.ops.cuda.scores import (
     INFINITY,
-    Laid,
+    LaidHeads,
     every_key,
     finished_score,
     is_hidden,
@@ -44,17 +44,17 @@ class Rows(NamedTuple):
     places_X6  uint32: the sentence, the tile's first query, the sentence's first row, its queries, first key, its keys
     """
 
-    query: Laid
-    key: Laid
-    value: Laid
-    out: Laid
+    query: LaidHeads
+    key: LaidHeads
+    value: LaidHeads
+    out: LaidHeads
     places_X6: Any
     width: int
     value_width: int
     group: int  # query heads of a key head
 
 
-class Distances(NamedTuple):
+class NearRows(NamedTuple):
     """Rows of distances, see ``pack_distances``; [0, 0] for none."""
 
     key_LE: Any

@@ -8,9 +8,9 @@ from numba import cuda, float32
 
 from fastattn.ops.attention import Heads, PositionBias, RaggedBatch
 from fastattn.ops.cuda import card
-from fastattn.ops.cuda.attend import Distances, Form, Outputs, Rows, make_attend
+from fastattn.ops.cuda.attend import Form, NearRows, Outputs, Rows, make_attend
 from fastattn.ops.cuda.card import SIDE, THREADS, TILE
-from fastattn.ops.cuda.scores import Broadcast, Laid, Seen, Terms
+from fastattn.ops.cuda.scores import Broadcast, LaidHeads, Seen, Terms
 from fastattn.ops.reference.attention import seen_around  # noqa: F401  of indices, which are NumPy's
 
 COLUMNS = 1, 2, 4, 8  # how many value columns a thread may have
@@ -78,7 +78,7 @@ def places_of(query_starts_B1: np.ndarray, key_starts_B1: np.ndarray) -> np.ndar
 
 
 def launch_attend(
-    form: Callable[..., Form], rows: Rows, seen: Seen, terms: Terms, distances: Distances, outputs: Outputs, heads: int
+    form: Callable[..., Form], rows: Rows, seen: Seen, terms: Terms, distances: NearRows, outputs: Outputs, heads: int
 ) -> None:
     """The kernel of ``form`` with as many value columns for a thread as there are, or the most."""
     columns = next((most for most in COLUMNS if most * SIDE >= rows.value_width), COLUMNS[-1])
@@ -86,9 +86,9 @@ def launch_attend(
     card.launch(make_attend(form(columns)), blocks, rows, seen, terms, distances, outputs)
 
 
-def pack_distances(key_LE: np.ndarray | None, query_LE: np.ndarray | None, heads: Heads) -> Distances:
+def pack_distances(key_LE: np.ndarray | None, query_LE: np.ndarray | None, heads: Heads) -> NearRows:
     """The rows of disentangled attention (He 2021, section 3.1), by distance; as they are."""
-    return Distances(*(none(2) if x_LE is None else card.upload(x_LE) for x_LE in (key_LE, query_LE)))
+    return NearRows(*(none(2) if x_LE is None else card.upload(x_LE) for x_LE in (key_LE, query_LE)))
 
 
 def attention(
@@ -100,7 +100,7 @@ def attention(
     *,
     bias_BHTS: np.ndarray | None = None,
     position_bias: PositionBias | None = None,
-    distances: Distances | None = None,
+    distances: NearRows | None = None,
     weights_BHTS: np.ndarray | None = None,
 ) -> np.ndarray:
     """Multi-head attention (Vaswani 2017) over a ragged batch: out_NF float32, F = query heads * value width."""
@@ -108,10 +108,10 @@ def attention(
     out_NF = card.empty((len(query_NE), H * V), np.float32)
     starts, seen_N2 = batch[:2], card.optional(batch.seen_N2, 2, np.int64)
     rows = Rows(
-        Laid(flat(query_NE), heads.query_column, 0, query_NE.shape[1], K),
-        Laid(flat(key_ME), heads.key_column, 0, key_ME.shape[1], K),
-        Laid(flat(value_ME), heads.value_column, 0, value_ME.shape[1], V),
-        Laid(flat(out_NF), 0, 0, H * V, V),
+        LaidHeads(flat(query_NE), heads.query_column, 0, query_NE.shape[1], K),
+        LaidHeads(flat(key_ME), heads.key_column, 0, key_ME.shape[1], K),
+        LaidHeads(flat(value_ME), heads.value_column, 0, value_ME.shape[1], V),
+        LaidHeads(flat(out_NF), 0, 0, H * V, V),
         card.upload(places_of(*starts)),
         K,
         V,
@@ -119,7 +119,7 @@ def attention(
     )
     seen = Seen(seen_N2, batch.sinks, broadcast(None, np.uint8), broadcast(None, np.uint8), 1, 1)
     weights_BHTS = none(4) if weights_BHTS is None else cleared(card.upload(weights_BHTS))
-    distances = Distances(none(2), none(2)) if distances is None else distances
+    distances = NearRows(none(2), none(2)) if distances is None else distances
 
     def form(columns: int) -> Form:
         return Form(columns, "float32", False, len(distances.key_LE) > 0, len(distances.query_LE) > 0)

@@ -18,18 +18,18 @@ from fastattn.ops.cuda import card
 from fastattn.ops.cuda.attention import cleared, flat, none, terms_of
 from fastattn.ops.cuda.blocks import block_max, block_sum
 from fastattn.ops.cuda.card import SIDE, THREADS, TILE
-from fastattn.ops.cuda.scores import INFINITY, Laid, finished_score, reader, same_score, shift_of, start_of
+from fastattn.ops.cuda.scores import INFINITY, LaidHeads, finished_score, reader, same_score, shift_of, start_of
 
 PIECE = 4 * TILE
 PITCH = SIDE + 1
 
 
-class Step(NamedTuple):
+class StepTables(NamedTuple):
     """What is read: queries, tables, and which rows of them each query sees, as ``KeyIndex`` has it."""
 
-    query: Laid
-    key: Laid
-    value: Laid
+    query: LaidHeads
+    key: LaidHeads
+    value: LaidHeads
     index_RS: Any
     stops_N: Any
     rows_N: Any  # empty: n
@@ -148,10 +148,10 @@ def attention_step(
     N, H, K, V = len(query_NE), heads.query_heads, heads.width, heads.value_width or heads.width
     firsts_N = np.zeros(N, np.int64) if seen.firsts_N is None else seen.firsts_N
     pieces = max(-(-int((seen.stops_N - firsts_N).max(initial=0)) // PIECE), 1)
-    step = Step(
-        Laid(flat(query_NE), heads.query_column, 0, query_NE.shape[1], K),
-        Laid(flat(key_ME), heads.key_column, 0, key_ME.shape[1], K),
-        Laid(flat(value_ME), heads.value_column, 0, value_ME.shape[1], V),
+    step = StepTables(
+        LaidHeads(flat(query_NE), heads.query_column, 0, query_NE.shape[1], K),
+        LaidHeads(flat(key_ME), heads.key_column, 0, key_ME.shape[1], K),
+        LaidHeads(flat(value_ME), heads.value_column, 0, value_ME.shape[1], V),
         card.upload(seen.index_RS),
         card.upload(seen.stops_N),
         card.optional(seen.rows_N, 1, np.int64),

@@ -1,6 +1,7 @@
 """Attention of callers' arrays, which are NumPy's; users' functions of scores and masks."""
 
 from functools import lru_cache
+from types import CellType, FunctionType
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,10 @@ from numba.core.errors import NumbaError
 from fastattn.errors import InputError
 from fastattn.ops.attention import ALL, NONE, SOME, Heads, ScoreTerms, SoftmaxOutputs, StridedArrays, Visible
 from fastattn.ops.cuda import card
-from fastattn.ops.cuda.attend import Distances, Form, Outputs, Rows
+from fastattn.ops.cuda.attend import Form, NearRows, Outputs, Rows
 from fastattn.ops.cuda.attention import broadcast, cleared, flat, launch_attend, none, places_of, terms_of
 from fastattn.ops.cuda.card import THREADS
-from fastattn.ops.cuda.scores import Laid, Seen, every_key, same_score
+from fastattn.ops.cuda.scores import LaidHeads, Seen, every_key, same_score
 from fastattn.spec.rounding import bfloat16_bits
 
 
@@ -22,11 +23,25 @@ def reads_float16() -> bool:
     return False
 
 
-class CompiledFunction:
+def _on_device(function: Any) -> Any:
+    """A device function, as are those that it calls."""
+
+    def made(one: Any) -> Any:
+        return _on_device(one) if isinstance(one, FunctionType) and one is not function else one
+
+    names = {
+        name: made(function.__globals__[name]) for name in function.__code__.co_names if name in function.__globals__
+    }
+    closure = tuple(CellType(made(cell.cell_contents)) for cell in function.__closure__ or ())
+    given = function.__globals__ | names, function.__name__, function.__defaults__, closure
+    return cuda.jit(device=True)(FunctionType(function.__code__, *given))
+
+
+class UserFunction:
     """A user's function on the card, ``device``, and of arrays that broadcast here."""
 
     def __init__(self, function: Any, kind: str):
-        self.device = cuda.jit(device=True)(function)
+        self.device = _on_device(function)
         self.host = np.vectorize(function, otypes=[bool if kind == "mask_mod" else np.float64])
 
     def __call__(self, *arguments: Any) -> np.ndarray:
@@ -34,8 +49,8 @@ class CompiledFunction:
 
 
 @lru_cache(256)
-def _compiled(function: Any, kind: str, captured: tuple) -> CompiledFunction:
-    return CompiledFunction(function, kind)
+def _compiled(function: Any, kind: str, captured: tuple) -> UserFunction:
+    return UserFunction(function, kind)
 
 
 def _captured(function: Any) -> tuple:
@@ -44,7 +59,7 @@ def _captured(function: Any) -> tuple:
     found = [function.__globals__.get(name) for name in function.__code__.co_names]
     return tuple(
         (one.tobytes(), one.shape, one.dtype.str) if isinstance(one, np.ndarray)
-        else _captured(one) if hasattr(one, "__code__") and one is not function
+        else _captured(one) if isinstance(one, FunctionType) and one is not function
         else repr(one)
         for one in (*cells, *found)
     )  # fmt: skip
@@ -53,7 +68,7 @@ def _captured(function: Any) -> tuple:
 def compile_function(function: Any, kind: str) -> Any:
     """What operations take for a ``score_mod(score, b, h, t, s)`` or ``mask_mod(b, h, t, s)``, as ``kind`` says."""
     function = getattr(function, "py_func", function)
-    if not hasattr(function, "__code__"):
+    if not isinstance(function, FunctionType):
         raise InputError(f"{kind}: expected a function, got a {type(function).__name__}")
     return _compiled(function, kind, _captured(function))
 
@@ -67,15 +82,16 @@ def strided_attention(
     weights, logs = outputs
     steps = (0, 1, H) if arrays.ragged else ((H - 1) * T, T, 1)
     places_X6 = card.upload(places_of(*arrays.starts))
-    rows = Rows(*map(_laid, (*arrays[:3], out_BTHV)), places_X6, K, V, H // heads.key_heads)
+    query, key, value, out = map(_laid, (*arrays[:3], out_BTHV))
+    rows = Rows(query, key, value, out, places_X6, K, V, H // heads.key_heads)
     written = Outputs(
         none(4) if weights is None else cleared(card.empty(weights.shape, np.float32)),
         none(1) if logs is None else card.empty((logs.size,), np.float32),
         *steps,
         card.upload(np.zeros(1, np.int32)),
     )
-    mask, states = visible.mask_BHTS, broadcast(visible.states_BHTS, np.uint8)
-    mask = broadcast(None if mask is None else mask.view(np.uint8), np.uint8)
+    bytes_BHTS = None if visible.mask_BHTS is None else visible.mask_BHTS.view(np.uint8)
+    mask, states = (broadcast(array, np.uint8) for array in (bytes_BHTS, visible.states_BHTS))
     seen = Seen(card.optional(visible.seen_N2, 2, np.int64), visible.sinks, mask, states, *visible.block)
     additive = terms.vector_HK is not None
     functions = (
@@ -87,9 +103,9 @@ def strided_attention(
         return Form(columns, str(arrays.query_BTHK.dtype), additive, False, False, *functions)
 
     scores = terms_of(heads, terms.bias_BHTS, None, terms.sinks_H, terms.vector_HK)
-    _checked(lambda: launch_attend(form, rows, seen, scores, Distances(none(2), none(2)), written, H))
-    out = card.download(out_BTHV)
-    arrays.out_BTHV[...] = bfloat16_bits(out) if arrays.out_BTHV.dtype == np.uint16 else out
+    _checked(lambda: launch_attend(form, rows, seen, scores, NearRows(none(2), none(2)), written, H))
+    found = card.download(out_BTHV)
+    arrays.out_BTHV[...] = bfloat16_bits(found) if arrays.out_BTHV.dtype == np.uint16 else found
     if weights is not None:
         weights[...] = card.download(written.weights_BHTS)
     if logs is not None:
@@ -97,10 +113,10 @@ def strided_attention(
     return int(card.download(written.invalid_1)[0])
 
 
-def _laid(array: Any) -> Laid:
+def _laid(array: Any) -> LaidHeads:
     """[B, T, H, K], adjacent on the card, whose rows are counted through all sentences."""
     _, _, H, K = array.shape
-    return Laid(flat(array), 0, 0, H * K, K)
+    return LaidHeads(flat(array), 0, 0, H * K, K)
 
 
 def _checked(call: Any) -> Any:
@@ -141,8 +157,9 @@ def _make_states(mask_mod: Any) -> Any:
 def block_states(function: Any, shape: tuple[int, int, int, int], block: tuple[int, int]) -> np.ndarray:
     """states_BHTS uint8 of the blocks (queries, keys) of masks [B, H, T, S]; ``function`` is a compiled mask_mod."""
     B, H, T, S = shape
-    states = B, H, -(-T // block[0]), -(-S // block[1])
+    queries, keys = block
+    states = B, H, -(-T // queries), -(-S // keys)
     states_X = card.empty((int(np.prod(states)),), np.uint8)
-    kernel, sizes = _make_states(function.device), tuple(map(int, (H, T, S, *block)))
+    kernel, sizes = _make_states(function.device), tuple(map(int, (H, T, S, queries, keys)))
     _checked(lambda: card.launch(kernel, min(len(states_X), 1 << 20), sizes, states_X))
     return card.download(states_X).reshape(states)

@@ -12,7 +12,7 @@ from fastattn.ops.cuda.card import TILE
 INFINITY = math.inf
 
 
-class Laid(NamedTuple):
+class LaidHeads(NamedTuple):
     """Rows of heads in a flat array: column d of row n is at first + b batch + n row + h head + d."""
 
     array_X: Any
