@@ -51,7 +51,8 @@ def compile_kernel(kernel: Any, arguments: tuple[Any, ...], architecture: tuple[
     types = tuple(typeof(one) for one in arguments)
     device = SimpleNamespace(compute_capability=architecture)
     with mock.patch("numba.cuda.dispatcher.get_current_device", lambda: device):
-        ptx, _ = cuda.compile_ptx(kernel.py_func, types, cc=architecture)
+        bounds = kernel.targetoptions.get("launch_bounds")
+        ptx, _ = cuda.compile_ptx(kernel.py_func, types, cc=architecture, launch_bounds=bounds)
     arch = "sm_{}{}".format(*architecture)
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder, "kernel.ptx")

@@ -4,6 +4,7 @@ With NUMBA_ENABLE_CUDASIM=1 they run on Numba's simulator, but for those that co
 """
 
 import os
+import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
 
@@ -21,8 +22,12 @@ collect_ignore = [
 @pytest.fixture(scope="session", autouse=SIMULATOR)
 def turns() -> Iterator[None]:
     """The simulator's threads take turns, each until its next barrier: as it is, they fight for the interpreter."""
-    from tests.cuda.turns import BlockOfTurns
+    from tests.cuda.turns import PLAIN, BlockOfTurns, call
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("numba.cuda.simulator.kernel.BlockManager", BlockOfTurns)
+        patch.setattr("numba.cuda.simulator.kernel.FakeCUDAKernel.__call__", call)
+        for name in [name for name in sys.modules if name.startswith("fastattn.ops.cuda.")]:
+            for kind in PLAIN.keys() & vars(sys.modules[name]).keys():
+                patch.setitem(vars(sys.modules[name]), kind, PLAIN[kind])
         yield

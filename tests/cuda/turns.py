@@ -1,11 +1,34 @@
-"""A block of the simulator whose threads take turns: one runs until its next barrier, then the next one does."""
+"""A block of the simulator whose threads take turns: one runs until its next barrier, then the next one does.
+
+Arrays and types within kernels are NumPy's, and device functions are called as they are: what the simulator wraps them
+in takes most of its time.
+"""
 
 import threading
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numba.cuda.simulator import kernel as simulator
 from numba.cuda.simulator.kernelapi import Dim3
+
+PLAIN = {"float32": np.float32, "int32": np.int32, "int64": int, "uint32": int, "uint64": int}  # for Numba's types
+_call = simulator.FakeCUDAKernel.__call__
+
+
+def call(function: Any, *arguments: Any) -> Any:
+    """In place of ``FakeCUDAKernel.__call__``: within a kernel most modules have its ``cuda`` already."""
+    if function._device and function.fn.__globals__.get("cuda") is simulator._kernel_context:
+        return function.fn(*arguments)
+    return _call(function, *arguments)
+
+
+def bare(argument: Any) -> Any:
+    """The NumPy array of an array of the simulator; likewise those of a named tuple."""
+    if isinstance(argument, tuple):
+        return type(argument)(*map(bare, argument)) if hasattr(argument, "_fields") else tuple(map(bare, argument))
+    argument = getattr(argument, "_item", argument)
+    return getattr(argument, "_ary", argument)
 
 
 class _Thread(threading.Thread):
@@ -17,7 +40,9 @@ class _Thread(threading.Thread):
         self.blockIdx, self.threadIdx = Dim3(*grid_point), Dim3(*place)
         x, y, z = place
         self.thread_id = x + block.dimensions[0] * (y + block.dimensions[1] * z)
-        self.turn, self.pause = threading.Semaphore(0), threading.Semaphore(0)
+        self.turn, self.pause = threading.Lock(), threading.Lock()  # another thread releases them
+        self.turn.acquire()
+        self.pause.acquire()
         self.ended = False
 
     def _guarded(self) -> None:
@@ -42,9 +67,9 @@ class BlockOfTurns:
         self.function, self.dimensions = function, dimensions
 
     def run(self, grid_point: tuple[int, ...], *arguments: Any) -> None:
+        given = tuple(map(bare, arguments))
         threads = [
-            _Thread(self, place, grid_point, lambda: self.function(*arguments))
-            for place in np.ndindex(*self.dimensions)
+            _Thread(self, place, grid_point, lambda: self.function(*given)) for place in np.ndindex(*self.dimensions)
         ]
         for thread in threads:
             thread.start()

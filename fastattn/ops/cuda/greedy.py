@@ -12,8 +12,8 @@ from numba import cuda, int32, int64
 
 from fastattn.ops.cuda import card
 from fastattn.ops.cuda.card import THREADS
-from fastattn.ops.cuda.matmul import PackedLinear
-from fastattn.ops.cuda.project import OutputSubset, choose
+from fastattn.ops.cuda.matmul import CardLinear
+from fastattn.ops.cuda.project import NO_IDS, CardSubset, choose
 from fastattn.ops.cuda.recording import StepRecorder
 from fastattn.ops.steps import (
     ENOUGH,
@@ -83,7 +83,7 @@ def _at_once(step, rows: StepRows) -> None:
 
 
 @card.kernel
-def _pick(values_R, ids_R, normalized, ends_E, progress, counts):
+def _pick(values_R1, ids_R1, log_sums_R, normalized, ends_E, progress, counts):
     t = cuda.threadIdx.x
     live = counts[LIVE]
     is_on = counts[STOP] == 0
@@ -91,7 +91,9 @@ def _pick(values_R, ids_R, normalized, ends_E, progress, counts):
     if is_on:
         for r in range(t, live, THREADS):
             if progress.is_over_R[r] == 0:
-                value, token = values_R[r], max(ids_R[r], int32(0))
+                value, token = values_R1[r, 0], max(ids_R1[r, 0], int32(0))
+                if normalized:
+                    value -= log_sums_R[r]
                 progress.scores_R[r] += value
                 progress.chosen_R[r] = token
                 is_over = progress.steps_R[r] + 1 >= progress.limits_R[r]
@@ -109,7 +111,7 @@ def _pick(values_R, ids_R, normalized, ends_E, progress, counts):
 
 def pick_tokens(
     hidden_RD: np.ndarray,
-    outputs: PackedLinear | Sequence[OutputSubset] | SubsetRows,
+    outputs: CardLinear | Sequence[CardSubset] | SubsetRows,
     edits: Edits,
     normalized: bool,
     ends_E: np.ndarray,
@@ -121,6 +123,6 @@ def pick_tokens(
     if card.recording.program is None:
         _at_once(lambda: pick_tokens(hidden_RD, outputs, edits, normalized, ends_E, rows), rows)
         return
-    values_R1, ids_R1 = choose(hidden_RD, outputs, 1, edits, normalized)
-    arguments = values_R1.reshape(-1), ids_R1.reshape(-1), normalized, card.upload(ends_E)
+    values_R1, ids_R1, _, log_sums_R = choose(hidden_RD, outputs, 1, edits, NO_IDS, normalized)
+    arguments = values_R1, ids_R1, log_sums_R, normalized, card.upload(ends_E)
     card.launch(_pick, 1, *arguments, _progress(rows)[1], card.written(rows.counts))

@@ -93,7 +93,7 @@ def _rounded(value):
     return int32(value + float32(12582912) - float32(12582912))  # 1.5 * 2**23, whose neighbours are integers
 
 
-@cuda.jit
+@card.kernel
 def _quantize_rows(x_ND, input_factors_D, input_scale, words_NW, factors_N):
     shared_T = cuda.shared.array(THREADS, float32)
     n, t = cuda.blockIdx.x, cuda.threadIdx.x
@@ -127,7 +127,7 @@ def _bfloat16(bits):
     return bits + 0x7FFF + (bits >> 16 & 1) >> 16
 
 
-@cuda.jit
+@card.kernel
 def _round_rows(bits_ND, words_NW):
     n, D = cuda.blockIdx.x, bits_ND.shape[1]
     for w in range(cuda.threadIdx.x, words_NW.shape[1], THREADS):
@@ -305,7 +305,7 @@ def _linear_kernel(precision, few, activation):
 
     compute = tile_product(precision, few, finish)
 
-    @cuda.jit
+    @card.kernel
     def _linear(rows, weights, target):
         N, F = target.y_NF.shape
         compute(rows, weights, cuda.blockIdx.x * ROWS, N, cuda.blockIdx.y * TILE, F, target)

@@ -11,7 +11,7 @@ from fastattn.ops.cuda.blocks import block_max, block_sum
 from fastattn.ops.cuda.card import THREADS
 
 
-@cuda.jit
+@card.kernel
 def _choose(query_BTHK, key_BSGK, seen_BT2, vector_HK, bias_BHTS, factor, best_BHT):
     score_N = cuda.shared.array(THREADS, float32)
     key_N = cuda.shared.array(THREADS, int32)
@@ -108,7 +108,7 @@ def _bell(bells, n, h, e):
     return math.exp(-(distance * distance * bells.spread))
 
 
-@cuda.jit
+@card.kernel
 def _attend(spans_NH2, indices_E, scores, bells, value_MGV, kept, out_NHV):
     """Keys are indices[first:stop] of a span, or without indices first to stop; THREADS at a time, one a thread.
 

@@ -69,7 +69,7 @@ def rms_norm(
     return _run(x_ND, residual_ND, weight_D, None, epsilon, False)
 
 
-@cuda.jit
+@card.kernel
 def _normalize_heads(x_NE, weight_HK, epsilon):
     """In place; a block a head of a row."""
     shared_T = cuda.shared.array(THREADS, float32)
@@ -89,7 +89,7 @@ def normalize_heads(x_NE: np.ndarray, weight_HK: np.ndarray, epsilon: float) -> 
     card.launch(_normalize_heads, blocks, card.upload(x_NE), card.parameter(weight_HK), np.float32(epsilon))
 
 
-@cuda.jit
+@card.kernel
 def _softmax(x_NS, y_NS):
     shared_T = cuda.shared.array(THREADS, float32)
     n, t = cuda.blockIdx.x, cuda.threadIdx.x
@@ -120,7 +120,7 @@ def softmax(x_NS: np.ndarray) -> np.ndarray:
     return y_NS
 
 
-@cuda.jit
+@card.kernel
 def _direct(x_ND, y_ND):
     """Relative to the greatest number first, so that no square leaves float32's range."""
     shared_T = cuda.shared.array(THREADS, float32)

@@ -104,7 +104,7 @@ def _insert(value, token, values_L, ids_L):
 def _project_kernel(precision, few, listed):
     compute, (ROWS, *_) = tile_product(precision, few, _keep, listed), tile_shape(precision, few)
 
-    @cuda.jit
+    @card.kernel
     def _project(rows, weights, tasks_G4, edits, found, summed):
         logits_RC = cuda.shared.array((ROWS, LINE), float32)
         t, piece, L, ids_C = cuda.threadIdx.x, cuda.blockIdx.y, found.values_RPL.shape[2], weights.ids_C
@@ -150,7 +150,7 @@ def _project_kernel(precision, few, listed):
     return _project
 
 
-@cuda.jit
+@card.kernel
 def _merge(found, values_Rk, ids_Rk, log_sums_R):
     """A row's pieces: a thread has one, and in each of k rounds the best head of their lists is taken."""
     shared_T = cuda.shared.array(THREADS, float32)
@@ -256,7 +256,7 @@ def project_all(x_RD: np.ndarray, outputs: Outputs, edits: Edits = NO_EDITS) -> 
 def _peaks_kernel(precision, few):
     compute, (ROWS, *_) = tile_product(precision, few, _keep), tile_shape(precision, few)
 
-    @cuda.jit
+    @card.kernel
     def _peaks(rows, weights, starts_B1, least, peaks_BF):
         logits_RC = cuda.shared.array((ROWS, LINE), float32)
         b, left, F = cuda.blockIdx.x, cuda.blockIdx.y * TILE, peaks_BF.shape[1]

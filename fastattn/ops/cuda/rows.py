@@ -21,7 +21,7 @@ def as_rows(x: np.ndarray) -> np.ndarray:
     return card.upload(x)
 
 
-@cuda.jit
+@card.kernel
 def _copy(x_ND, rows_R, first, y_ND):
     """Row rows[r] of x, of which -1 is zeros, or row r where there are no rows, to row first + r of y."""
     r, t = cuda.blockIdx.x, cuda.threadIdx.x
@@ -58,7 +58,7 @@ def concatenate_rows(parts: Sequence[np.ndarray]) -> np.ndarray:
     return y_ND
 
 
-@cuda.jit
+@card.kernel
 def _add_scaled(x_ND, factor, more_ND, y_ND):
     n, t = cuda.blockIdx.x, cuda.threadIdx.x
     for d in range(t, x_ND.shape[1], THREADS):
@@ -90,7 +90,7 @@ def neighbours(x_ND: np.ndarray, starts_B1: np.ndarray, before: int, after: int)
     return take_rows(x_ND, sources_NM.reshape(-1)).reshape(len(x_ND), (before + 1 + after) * x_ND.shape[1])
 
 
-@cuda.jit
+@card.kernel
 def _embed(ids_N, table_VD, multipliers_V, scale, positions_N, position_table_PD, x_ND):
     n, t = cuda.blockIdx.x, cuda.threadIdx.x
     word = ids_N[n]
@@ -135,7 +135,7 @@ def embed(
     return x_ND
 
 
-@cuda.jit
+@card.kernel
 def _rotate(x_NE, positions_N, cos_PK2, sin_PK2, column, heads, head_width, interleaved):
     """A thread turns pairs of values, of any head of its block's row."""
     n, t = cuda.blockIdx.x, cuda.threadIdx.x
@@ -167,7 +167,7 @@ def rotate(
 EQUAL, BY_POSITION, GREATEST = range(3)  # how a pooling weighs rows
 
 
-@cuda.jit
+@card.kernel
 def _pool(rows_ND, spans_B3, divisors_B, weighing, column, pooled_BE):
     """A thread a column. spans_B3: the first row that takes part, the stop, and the sentence's first row."""
     b, t = cuda.blockIdx.x, cuda.threadIdx.x

@@ -1,4 +1,4 @@
-"""What a decoder keeps between steps: tables of keys and values, recurrent states, the tokens of greedy search.
+"""What a decoder keeps between steps: tables of keys and values, recurrent states.
 
 Of recurrent states a block takes rows that follow one another, in order; a thread has a column of them.
 """
@@ -12,9 +12,7 @@ from numba import cuda, float32
 
 from fastattn.ops.cuda import card
 from fastattn.ops.cuda.card import THREADS
-from fastattn.ops.cuda.project import project_top_k
 from fastattn.ops.cuda.rows import copy_rows
-from fastattn.ops.steps import Edits, StepRows, SubsetRows, add_tokens, take_tokens  # noqa: F401  one is an operation
 
 
 def empty_table(rows: int, width: int, dtype: np.dtype) -> np.ndarray:
@@ -36,7 +34,7 @@ def gather_table(table_ME: np.ndarray, rows_N: np.ndarray, rows: int) -> np.ndar
     return gathered_ME
 
 
-@cuda.jit
+@card.kernel
 def _write(table_ME, rows_N, values_NE, first_column):
     n, t = cuda.blockIdx.x, cuda.threadIdx.x
     for e in range(t, values_NE.shape[1] - first_column, THREADS):
@@ -51,14 +49,14 @@ def nearest_bfloat16(bits):
     return (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
 
 
-@cuda.jit
+@card.kernel
 def _write_bfloat16(table_ME, rows_N, bits_NE, first_column):
     n, t = cuda.blockIdx.x, cuda.threadIdx.x
     for e in range(t, bits_NE.shape[1] - first_column, THREADS):
         table_ME[rows_N[n], e] = nearest_bfloat16(bits_NE[n, first_column + e])
 
 
-@cuda.jit
+@card.kernel
 def _round(bits_NE, first_column):
     n, t = cuda.blockIdx.x, cuda.threadIdx.x
     for e in range(first_column + t, bits_NE.shape[1], THREADS):
@@ -85,6 +83,8 @@ def round_rows(values_NE: np.ndarray, first_column: int) -> None:
 
 def runs_of(previous_N: np.ndarray, rows_N: np.ndarray) -> np.ndarray:
     """starts_C1 of runs of rows that continue one another; one run if any continues or replaces one of another run."""
+    if card.recording.program is not None:  # a step: rows continue those of the steps before
+        return np.arange(len(rows_N) + 1)
     follows_N = np.zeros(len(rows_N), bool)
     follows_N[1:] = previous_N[1:] == rows_N[:-1]
     if np.isin(previous_N[~follows_N], rows_N).any():
@@ -106,7 +106,7 @@ def sigmoid(x):
     return (small if x < 0 else float32(1)) / (float32(1) + small)
 
 
-@cuda.jit
+@card.kernel
 def _ssru(inputs_NE, states_MW, previous_N, rows_N, starts_C1, residual_ND, y_ND):
     c, d, D = cuda.blockIdx.x, cuda.blockIdx.y * THREADS + cuda.threadIdx.x, y_ND.shape[1]
     if d < D:
@@ -130,7 +130,7 @@ def ssru(
     return _through_rows(_ssru, inputs_NE, states, residual_ND, residual_ND.shape[1])
 
 
-@cuda.jit
+@card.kernel
 def _average(x_ND, states_MW, previous_N, rows_N, starts_C1, positions_N, y_ND):
     c, d = cuda.blockIdx.x, cuda.blockIdx.y * THREADS + cuda.threadIdx.x
     if d < y_ND.shape[1]:
@@ -146,16 +146,3 @@ def running_average(
 ) -> np.ndarray:
     """The average of each row and those before it (Zhang 2018), whose sums are the states; float32 [N, D]."""
     return _through_rows(_average, x_ND, (states_MW, previous_N, rows_N), positions_N, x_ND.shape[1])
-
-
-def recorder() -> None:
-    """Nothing is recorded."""
-
-
-def pick_tokens(
-    hidden_RD: np.ndarray, outputs: Any, edits: Edits, normalized: bool, ends_E: np.ndarray, rows: StepRows
-) -> None:
-    """Choose the best next token of each row that is not over, as ``project_top_k`` does, and add it to the score."""
-    assert not isinstance(outputs, SubsetRows), "of recorded steps, which there are none of"
-    values_R1, ids_R1 = project_top_k(hidden_RD, outputs, 1, edits, normalized)
-    add_tokens(values_R1[:, 0], ids_R1[:, 0], normalized, ends_E, rows)

@@ -1,0 +1,129 @@
+"""Attention over whole sentences: its arguments as kernels take them, and the call of the kernel of attend.py."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numba import cuda, float32
+
+from fastattn.ops.attention import Heads, PositionBias, RaggedBatch
+from fastattn.ops.cuda import card
+from fastattn.ops.cuda.attend import Form, NearRows, Outputs, Rows, make_attend
+from fastattn.ops.cuda.card import SIDE, THREADS, TILE
+from fastattn.ops.cuda.scores import Broadcast, LaidHeads, Seen, Terms
+from fastattn.ops.reference.attention import seen_around  # noqa: F401  of indices, which are NumPy's
+
+COLUMNS = 1, 2, 4, 8  # how many value columns a thread may have
+
+
+@card.kernel
+def _clear(array_X):
+    for x in range(cuda.grid(1), len(array_X), cuda.gridsize(1)):
+        array_X[x] = float32(0)
+
+
+def cleared(array: Any) -> Any:
+    """The array of the card, which is zero now."""
+    flat_X = flat(array)
+    card.launch(_clear, min(-(-len(flat_X) // THREADS), 1 << 16), flat_X)
+    return array
+
+
+def none(dimensions: int, dtype: Any = np.float32) -> Any:
+    """What stands for an array that there is not."""
+    return card.optional(None, dimensions, dtype)
+
+
+def flat(array: Any) -> Any:
+    """The array on the card with one axis."""
+    array = card.upload(array)
+    return array.reshape(array.size)
+
+
+def broadcast(array: Any, dtype: Any = np.float32) -> Broadcast:
+    """An array [B, H, T, S], or None."""
+    if array is None or array.size == 0:
+        return Broadcast(none(1, dtype), 0, 0, 0, 0)
+    _, h, t, s = array.shape
+    steps = (step if size > 1 else 0 for size, step in zip(array.shape, (h * t * s, t * s, s, 1)))
+    return Broadcast(flat(array), *steps)
+
+
+def terms_of(
+    heads: Heads,
+    bias_BHTS: Any = None,
+    position_bias: PositionBias | None = None,
+    sinks_H: Any = None,
+    vector_HK: Any = None,
+) -> Terms:
+    """What kernels take."""
+    position_bias = position_bias or PositionBias()
+    scale = heads.width**-0.5 if heads.scale is None else heads.scale
+    if vector_HK is not None:
+        scale, heads = 1.0, heads._replace(softcap=0.0)
+    arrays = (position_bias.slopes_H, 1), (position_bias.table_HL, 2), (sinks_H, 1), (vector_HK, 2)
+    slopes_H, table_HL, sinks_H, vector_HK = (none(d) if x is None else card.parameter(x) for x, d in arrays)
+    numbers = np.float32(scale), np.float32(heads.softcap)
+    return Terms(*numbers, broadcast(bias_BHTS), slopes_H, table_HL, int(position_bias.from_start), sinks_H, vector_HK)
+
+
+def places_of(query_starts_B1: np.ndarray, key_starts_B1: np.ndarray) -> np.ndarray:
+    """places_X6 of ``Rows``."""
+    queries_B, keys_B = np.diff(query_starts_B1), np.diff(key_starts_B1)
+    tiles_B = -(-queries_B // TILE)
+    b_X = np.repeat(np.arange(len(queries_B)), tiles_B)
+    first_X = (np.arange(len(b_X)) - (np.cumsum(tiles_B) - tiles_B)[b_X]) * TILE
+    columns = b_X, first_X, query_starts_B1[b_X], queries_B[b_X], key_starts_B1[b_X], keys_B[b_X]
+    return np.stack(columns, axis=1).astype(np.uint32)
+
+
+def launch_attend(
+    form: Callable[..., Form], rows: Rows, seen: Seen, terms: Terms, distances: NearRows, outputs: Outputs, heads: int
+) -> None:
+    """The kernel of ``form`` with as many value columns for a thread as there are, or the most."""
+    columns = next((most for most in COLUMNS if most * SIDE >= rows.value_width), COLUMNS[-1])
+    blocks = len(rows.places_X6), heads, -(-rows.value_width // (columns * SIDE))
+    card.launch(make_attend(form(columns)), blocks, rows, seen, terms, distances, outputs)
+
+
+def pack_distances(key_LE: np.ndarray | None, query_LE: np.ndarray | None, heads: Heads) -> NearRows:
+    """The rows of disentangled attention (He 2021, section 3.1), by distance; as they are."""
+    return NearRows(*(none(2) if x_LE is None else card.upload(x_LE) for x_LE in (key_LE, query_LE)))
+
+
+def attention(
+    query_NE: np.ndarray,
+    key_ME: np.ndarray,
+    value_ME: np.ndarray,
+    batch: RaggedBatch,
+    heads: Heads,
+    *,
+    bias_BHTS: np.ndarray | None = None,
+    position_bias: PositionBias | None = None,
+    distances: NearRows | None = None,
+    weights_BHTS: np.ndarray | None = None,
+) -> np.ndarray:
+    """Multi-head attention (Vaswani 2017) over a ragged batch: out_NF float32, F = query heads * value width."""
+    H, G, K, V = heads.query_heads, heads.key_heads, heads.width, heads.value_width or heads.width
+    out_NF = card.empty((len(query_NE), H * V), np.float32)
+    starts, seen_N2 = batch[:2], card.optional(batch.seen_N2, 2, np.int64)
+    rows = Rows(
+        LaidHeads(flat(query_NE), heads.query_column, 0, query_NE.shape[1], K),
+        LaidHeads(flat(key_ME), heads.key_column, 0, key_ME.shape[1], K),
+        LaidHeads(flat(value_ME), heads.value_column, 0, value_ME.shape[1], V),
+        LaidHeads(flat(out_NF), 0, 0, H * V, V),
+        card.upload(places_of(*starts)),
+        K,
+        V,
+        H // G,
+    )
+    seen = Seen(seen_N2, batch.sinks, broadcast(None, np.uint8), broadcast(None, np.uint8), 1, 1)
+    weights_BHTS = none(4) if weights_BHTS is None else cleared(card.upload(weights_BHTS))
+    distances = NearRows(none(2), none(2)) if distances is None else distances
+
+    def form(columns: int) -> Form:
+        return Form(columns, "float32", False, len(distances.key_LE) > 0, len(distances.query_LE) > 0)
+
+    outputs = Outputs(weights_BHTS, none(1), 0, 0, 0, none(1, np.int32))
+    launch_attend(form, rows, seen, terms_of(heads, bias_BHTS, position_bias), distances, outputs, H)
+    return out_NF
