@@ -185,7 +185,7 @@ def test_rows_that_float32_cannot_hold_are_counted_and_computed_in_float64(monke
     bias = normal(8, B, H, T, S)
     bias[1, 0, 3], bias[0, 1, 5, :2] = np.finfo(np.float32).max, [3e38, 2.9e38]
     query, key = QUERY.copy(), KEY.copy()
-    query[0, 2, 1], key[0, 4, 0] = 3e38, [2, -2, 2, -2, 1]  # in float32 the sum of these products is NaN
+    query[0, 2, 1], key[0, 4, 0] = 1e38, [8, -8, 8, -8, 1]  # in float32 the sum of these products is NaN
     with np.errstate(all="ignore"):
         check_all(on_card(query, key, VALUE, bias=bias), attend(query, key, VALUE, bias=bias))
     assert counts == [0, 1]
