@@ -3,31 +3,13 @@
 from tests.architectures.case import LONG, VOCABULARY, Case, three
 
 MODERNBERT_CONFIG = {
-    "architectures": ["ModernBertForMaskedLM"],
-    "model_type": "modernbert",
-    "num_hidden_layers": 5,
-    "hidden_activation": "gelu",
-    "max_position_embeddings": 200,
-    "norm_eps": 1e-5,
-    "norm_bias": False,
-    "attention_bias": False,
-    "mlp_bias": False,
-    "global_attn_every_n_layers": 3,
-    "global_rope_theta": 160000.0,
-    "local_attention": 8,
-    "local_rope_theta": 10000.0,
-    "position_embedding_type": "absolute",
-    "layer_norm_eps": 1e-5,
-    "classifier_pooling": "mean",
-    "decoder_bias": True,
-    "classifier_bias": False,
-    "classifier_activation": "gelu",
-    "bos_token_id": 2,
-    "cls_token_id": 2,
-    "eos_token_id": 3,
-    "sep_token_id": 3,
-    "pad_token_id": 0,
-}
+    "architectures": ["ModernBertForMaskedLM"], "model_type": "modernbert", "num_hidden_layers": 5,
+    "hidden_activation": "gelu", "max_position_embeddings": 200, "norm_eps": 1e-5, "norm_bias": False,
+    "attention_bias": False, "mlp_bias": False, "global_attn_every_n_layers": 3, "global_rope_theta": 160000.0,
+    "local_attention": 8, "local_rope_theta": 10000.0, "position_embedding_type": "absolute", "layer_norm_eps": 1e-5,
+    "classifier_pooling": "mean", "decoder_bias": True, "classifier_bias": False, "classifier_activation": "gelu",
+    "bos_token_id": 2, "cls_token_id": 2, "eos_token_id": 3, "sep_token_id": 3, "pad_token_id": 0,
+}  # fmt: skip
 MODERNBERT = three(
     "modernbert",
     MODERNBERT_CONFIG,
@@ -174,34 +156,15 @@ LLAMA3 = {
     "original_max_position_embeddings": 60,
 }
 YARN = {
-    "type": "yarn",
-    "factor": 3.0,
-    "original_max_position_embeddings": 40,
-    "beta_fast": 6,
-    "beta_slow": 0.5,
-    "mscale": 1.2,
-    "mscale_all_dim": 0.7,
-    "truncate": False,
-}
+    "type": "yarn", "factor": 3.0, "original_max_position_embeddings": 40, "beta_fast": 6, "beta_slow": 0.5,
+    "mscale": 1.2, "mscale_all_dim": 0.7, "truncate": False,
+}  # fmt: skip
 QWEN3_CONFIG = {
-    "architectures": ["Qwen3ForCausalLM"],
-    "model_type": "qwen3",
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 10,
-    "hidden_act": "silu",
-    "max_position_embeddings": 200,
-    "max_window_layers": 3,
-    "rms_norm_eps": 1e-6,
-    "rope_scaling": None,
-    "rope_theta": 1000000,
-    "attention_bias": False,
-    "sliding_window": None,
-    "use_sliding_window": False,
-    "tie_word_embeddings": True,
-    "bos_token_id": 0,
-    "eos_token_id": 0,
-}
+    "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "num_attention_heads": 4, "num_key_value_heads": 2,
+    "head_dim": 10, "hidden_act": "silu", "max_position_embeddings": 200, "max_window_layers": 3, "rms_norm_eps": 1e-6,
+    "rope_scaling": None, "rope_theta": 1000000, "attention_bias": False, "sliding_window": None,
+    "use_sliding_window": False, "tie_word_embeddings": True, "bos_token_id": 0, "eos_token_id": 0,
+}  # fmt: skip
 QWEN3 = three(
     "qwen3",
     QWEN3_CONFIG,

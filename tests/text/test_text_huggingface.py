@@ -284,15 +284,8 @@ def test_ids_that_no_int32_holds_are_refused() -> None:
 
 
 MODELS = (
-    "unigram",
-    "unigram_bytes",
-    "unigram_symbols",
-    "unigram_suffix",
-    "bpe",
-    "bpe_across",
-    "bpe_bytes",
-    "characters",
-)
+    "unigram", "unigram_bytes", "unigram_symbols", "unigram_suffix", "bpe", "bpe_across", "bpe_bytes", "characters",
+)  # fmt: skip
 UNITS = (
     "some words here ", "a", ". ", "1. A ", "This is one. ", "so, it; ", '"。"', "\n", " x  ", "J. R. ", "a\u0301",
     "中", "\U0001f600\u200d", "。", "12. ", 'e.g. a, "b" (c). D',

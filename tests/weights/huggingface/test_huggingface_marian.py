@@ -315,21 +315,13 @@ def as_transformers_names(checkpoint: Checkpoint) -> dict[str, np.ndarray]:
 def write_real_files(folder: Path, checkpoint: Checkpoint, text: TranslationText) -> Path:
     encoder, pad = checkpoint.spec.encoder, len(text.target_vocabulary)
     config = make_config(CASES["shared"]) | {
-        "vocab_size": pad + 1,
-        "decoder_vocab_size": pad + 1,
-        "d_model": encoder.width,
-        "max_position_embeddings": encoder.positions.limit,
-        "pad_token_id": pad,
-        "decoder_start_token_id": pad,
-        "bad_words_ids": [[pad]],
-        "eos_token_id": text.target_vocabulary.index("</s>"),
-        "encoder_layers": encoder.layers,
-        "decoder_layers": encoder.layers,
-        "encoder_ffn_dim": encoder.feed_forward.inner_width,
-        "decoder_ffn_dim": encoder.feed_forward.inner_width,
-        "encoder_attention_heads": encoder.attention.heads,
-        "decoder_attention_heads": encoder.attention.heads,
-    }
+        "vocab_size": pad + 1, "decoder_vocab_size": pad + 1, "d_model": encoder.width,
+        "max_position_embeddings": encoder.positions.limit, "pad_token_id": pad, "decoder_start_token_id": pad,
+        "bad_words_ids": [[pad]], "eos_token_id": text.target_vocabulary.index("</s>"),
+        "encoder_layers": encoder.layers, "decoder_layers": encoder.layers,
+        "encoder_ffn_dim": encoder.feed_forward.inner_width, "decoder_ffn_dim": encoder.feed_forward.inner_width,
+        "encoder_attention_heads": encoder.attention.heads, "decoder_attention_heads": encoder.attention.heads,
+    }  # fmt: skip
     (folder / "config.json").write_text(json.dumps(config))
     vocabulary = {token: i for i, token in enumerate((*text.target_vocabulary, "<pad>"))}
     (folder / "vocab.json").write_text(json.dumps(vocabulary))

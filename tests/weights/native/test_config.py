@@ -16,15 +16,7 @@ from fastattn.weights.native.config import FIRST_NAMES
 from tests.encoders.classifiers import write_classifier
 from tests.models.tiny_models import PARTS, random_checkpoint
 from tests.models.tiny_models import VARIETIES as TINY
-from tests.weights.native.folders import (
-    converted,
-    edit,
-    encoder_model,
-    ones,
-    rewrite,
-    shortlisted,
-    translation_model,
-)
+from tests.weights.native.folders import converted, edit, encoder_model, ones, rewrite, shortlisted, translation_model
 from tests.weights.refusals import refusal
 
 

@@ -136,22 +136,11 @@ def test_an_encoder_with_local_layers_types_and_norms_of_heads_comes_back(tmp_pa
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_an_encoder_with_disentangled_attention_and_a_convolution_comes_back(tmp_path: Path, precision: str) -> None:
     stack = stack_spec(
-        layers=1,
-        width=12,
-        heads=2,
-        key_heads=2,
-        head_width=6,
-        inner_width=10,
-        vocabulary=7,
-        embedding_norm=True,
-        positions="disentangled",
-        relative_buckets=4,
-        relative_max_distance=20,
-        disentangled=Disentangled(to_content=False, norm=True),
-        embedding_width=8,
-        norm_after_projection=True,
+        layers=1, width=12, heads=2, key_heads=2, head_width=6, inner_width=10, vocabulary=7, embedding_norm=True,
+        positions="disentangled", relative_buckets=4, relative_max_distance=20,
+        disentangled=Disentangled(to_content=False, norm=True), embedding_width=8, norm_after_projection=True,
         convolution=Convolution(3, "gelu"),
-    )
+    )  # fmt: skip
     spec = ModelSpec("encoder", stack)
     original = Checkpoint(spec, make_tensors(spec, 3), EncoderText(b"{}", max_length=9))
     check_same(original, converted(original, tmp_path / "out", precision), precision)
