@@ -22,18 +22,12 @@ MPNET = [
 
 # jina-embeddings-v2: remote code, which no transformers has.
 JINA_CONFIG = BERT_CONFIG | {
-    "architectures": ["JinaBertForMaskedLM"],
-    "attn_implementation": "torch",
+    "architectures": ["JinaBertForMaskedLM"], "attn_implementation": "torch",
     "auto_map": {"AutoModel": "jinaai/jina-bert-implementation--modeling_bert.JinaBertModel"},
-    "attention_probs_dropout_prob": 0.0,
-    "emb_pooler": "mean",
-    "feed_forward_type": "geglu",
-    "gradient_checkpointing": False,
-    "max_position_embeddings": 8192,
-    "model_max_length": 8192,
-    "position_embedding_type": "alibi",
-    "use_cache": True,
-}
+    "attention_probs_dropout_prob": 0.0, "emb_pooler": "mean", "feed_forward_type": "geglu",
+    "gradient_checkpointing": False, "max_position_embeddings": 8192, "model_max_length": 8192,
+    "position_embedding_type": "alibi", "use_cache": True,
+}  # fmt: skip
 JINA = three(
     "jina",
     JINA_CONFIG,

@@ -110,23 +110,11 @@ def test_an_encoder_comes_back(tmp_path: Path, precision: str) -> None:
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_an_encoder_with_local_layers_types_and_norms_of_heads_comes_back(tmp_path: Path, precision: str) -> None:
     stack = stack_spec(
-        layers=2,
-        width=12,
-        heads=2,
-        key_heads=1,
-        head_width=6,
-        head_norms=True,
-        inner_width=10,
-        vocabulary=7,
-        norm="rms",
-        output_norms=True,
-        positions="rotary",
-        rotary=Rotary(6, interleaved=False),
-        local=LocalSpec((1,), before=3, after=2, rotary=Rotary(4, base=50.0)),
-        causal=True,
-        token_types=2,
+        layers=2, width=12, heads=2, key_heads=1, head_width=6, head_norms=True, inner_width=10, vocabulary=7,
+        norm="rms", output_norms=True, positions="rotary", rotary=Rotary(6, interleaved=False),
+        local=LocalSpec((1,), before=3, after=2, rotary=Rotary(4, base=50.0)), causal=True, token_types=2,
         embedding_width=8,
-    )
+    )  # fmt: skip
     spec = ModelSpec("encoder", stack)
     original = Checkpoint(spec, make_tensors(spec, 3), EncoderText(b"{}", max_length=9))
     again = check_same(original, converted(original, tmp_path / "out", precision), precision)
