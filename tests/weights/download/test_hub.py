@@ -123,7 +123,7 @@ def test_a_translator_and_an_encoder_by_name(server: HubServer, tmp_path: Path) 
         "import sys, json\nfrom fastattn.weights import read\nfrom fastattn.weights import download\n"
         "print(json.dumps([[str(p), read(p).format] for p in map(download.resolve, sys.argv[1:])]))"
     )
-    done = run(server, tmp_path, "-W", "error", "-c", code, MARIAN, BERT)
+    done = run(server, tmp_path, "-c", code, MARIAN, BERT)
     assert done.returncode == 0 and done.stderr == "", done.stderr
     (marian, kind), (bert, other) = json.loads(done.stdout)
     assert (kind, other) == ("huggingface", "sentence-transformers")
@@ -212,7 +212,7 @@ def test_a_repository_that_changes_meanwhile_is_fetched_as_it_was(
 
     server.answered = change
     code = "import sys\nfrom fastattn.weights import download\nprint(download.resolve(sys.argv[1]))"
-    done = run(server, tmp_path, "-W", "error", "-c", code, MARIAN)
+    done = run(server, tmp_path, "-c", code, MARIAN)
     assert server.commit == LATER and done.returncode == 0, done.stderr
     folder = Path(done.stdout.strip())
     assert folder.name == COMMIT
