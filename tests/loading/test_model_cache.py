@@ -19,6 +19,7 @@ from fastattn.encoders.encoder import Encoder
 from fastattn.loading import cache_file, model_cache
 from fastattn.translation.translator import Translator
 from tests.encoders.classifiers import some_pairs, some_texts, write_classifier
+from tests.loading.caches import empty_cache
 from tests.weights.ctranslate2.writer import write_tiny
 
 TEXTS = ["w5 w7 w9", "", *some_texts(3)]
@@ -27,9 +28,8 @@ TEXTS = ["w5 w7 w9", "", *some_texts(3)]
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty one, where files are kept however new they are."""
-    monkeypatch.setenv("FASTATTN_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(model_cache, "SETTLED", -1_000_000_000)
-    return tmp_path / "cache"
+    return empty_cache(tmp_path / "cache", monkeypatch)
 
 
 @pytest.fixture

@@ -45,29 +45,12 @@ def server(repos: dict[str, dict[str, bytes]]) -> Iterator[HubServer]:
         yield running
 
 
-@pytest.mark.parametrize(
-    ("name", "is_one"),
-    [
-        (MARIAN, True),
-        (BERT, True),
-        ("zh-en", False),
-        ("a/b/c", False),
-        ("./b", False),
-        ("../b", False),
-        ("/b", False),
-        ("a/", False),
-        ("a/b--c", False),
-        ("a/b..c", False),
-        ("a/b.git", False),
-        ("a\\b", False),
-        ("a/b c", False),
-        ("~/b", False),
-        ("a/" + "b" * 200, False),
-        ("é/b", False),
-    ],
-)
-def test_what_looks_like_a_name(name: str, is_one: bool) -> None:
-    assert is_hub_name(name) is is_one
+NO_NAMES = ("zh-en", "a/b/c", "./b", "../b", "/b", "a/", "a/b--c", "a/b..c", "a/b.git", "a\\b", "a/b c", "~/b", "é/b")
+
+
+@pytest.mark.parametrize("name", [MARIAN, BERT, *NO_NAMES, "a/" + "b" * 200])
+def test_what_looks_like_a_name(name: str) -> None:
+    assert is_hub_name(name) is (name in (MARIAN, BERT))
 
 
 def test_only_what_is_read_is_needed() -> None:
