@@ -65,7 +65,8 @@ def _waiting() -> tuple[subprocess.Popen[str], list[IO[bytes]]]:
     numbers = [stream.fileno() for stream in streams]
     command = [sys.executable, "-m", "tests.weights.forked", *map(str, numbers)]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "pass_fds": numbers}
-    process = subprocess.Popen(command, cwd=ROOT, text=True, **pipes)
+    one_thread = os.environ | {"OPENBLAS_NUM_THREADS": "1"}  # what is forked should have no others
+    process = subprocess.Popen(command, cwd=ROOT, env=one_thread, text=True, **pipes)
     atexit.register(process.communicate)  # it ends with its standard input
     return process, streams
 
