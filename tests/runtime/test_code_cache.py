@@ -76,7 +76,7 @@ def test_a_damaged_file_is_not_loaded(tmp_path: Path, compiled: tuple[dict[str, 
         assert folder.load(label, FORM) is None
 
 
-@pytest.mark.parametrize("damage", ["byte 1", "a beginning", "empty", "foreign"])
+@pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_file_is_compiled_anew_with_one_line(
     tmp_path: Path, compiled: tuple[dict[str, bytes], str], damage: str
 ) -> None:
