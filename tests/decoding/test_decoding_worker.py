@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 
@@ -317,7 +318,7 @@ def test_two_hundred_threads_at_once(translator):
         for text in TEXTS
         for n, way in enumerate(ways)
     }
-    wrong, start = [], threading.Barrier(200)
+    start = threading.Barrier(200)
 
     def call(number):
         text, n = TEXTS[number % len(TEXTS)], number % len(ways)
@@ -326,15 +327,10 @@ def test_two_hundred_threads_at_once(translator):
             found = translator.translate(text, max_decoding_length=9, **ways[n])
         else:
             found = translator.submit(text, max_decoding_length=9, **ways[n]).result()
-        if found != expected[text, n]:
-            wrong.append(number)
+        return found == expected[text, n]
 
-    threads = [threading.Thread(target=call, args=(number,)) for number in range(200)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert wrong == []
+    with ThreadPoolExecutor(200) as pool:
+        assert list(pool.map(call, range(200))) == [True] * 200
 
 
 def test_asyncio(translator):
