@@ -85,6 +85,6 @@ def test_a_shortlist():
 
 
 def test_lists_of_their_own():
-    jobs = jobs_of(DecodingOptions(max_decoding_length=10))
+    jobs = jobs_of(DecodingOptions(max_decoding_length=10, shortlist=False))
     few = [replace(job, allowed=lambda: np.array([END, 9, 11, 13], np.int32)) for job in jobs]
     check_together(with_shortlist(), [jobs, few])

@@ -102,7 +102,7 @@ def test_each_device_keeps_its_own(folder: Path, reads: list[Path], monkeypatch:
 def test_each_class_keeps_what_it_needs(folder: Path, reads: list[Path], cache: Path) -> None:
     """An Encoder has no use for the head."""
     expected = load_twice(folder, reads)
-    scores = [CrossEncoder(folder).predict(some_pairs(3)) for _ in range(3)]
+    scores = [CrossEncoder(folder, "float32").predict(some_pairs(3)) for _ in range(3)]
     assert len(reads) == 4
     np.testing.assert_array_equal(scores[0], scores[2])
     assert vectors(folder) == expected and len(reads) == 4
