@@ -16,6 +16,7 @@ from fastattn.decoding.jobs import Job
 from fastattn.decoding.options import DecodingOptions
 from fastattn.decoding.service import score_plan, search_plan
 from fastattn.errors import InputError
+from fastattn.layers import key_value_cache
 from fastattn.layers.key_value_cache import KeyValueCache
 from fastattn.models.kinds import build_model
 from fastattn.ops import cpu as operations
@@ -220,12 +221,15 @@ def test_beams_that_ended_leave_their_rows(caches, monkeypatch):
     assert cache.target.rows == 150, "240 rows were written"
 
 
-def test_pools_shrink_when_fewer_sentences_come(caches):
+@pytest.mark.parametrize("least", [key_value_cache.LEAST_ROWS, 8])
+def test_pools_shrink_when_fewer_sentences_come(least, caches, monkeypatch):
+    """That of memories too, where sentences that go on have their rows among the others'."""
+    monkeypatch.setattr(key_value_cache, "LEAST_ROWS", least)
     model = MODELS["transformer, int8"]
     scheduler, results = by_hand(model, 1), []
     many = DecodingOptions(beam_size=2, min_decoding_length=30, max_decoding_length=30, return_attention=True)
     few = DecodingOptions(beam_size=2, min_decoding_length=60, max_decoding_length=60, return_attention=True)
-    requests = [(0, few), *((n, many) for n in range(1, 24))]
+    requests = [(n, few if n in (3, 20) else many) for n in range(24)]
     for n, options in requests:
         results.append(scheduler.submit(partial(search_plan, [Job(SOURCES[n], [START], (), options)], SIZES), n))
     for _ in range(35):
@@ -235,6 +239,7 @@ def test_pools_shrink_when_fewer_sentences_come(caches):
     results.append(scheduler.submit(partial(search_plan, [Job(SOURCES[5], [START], (), few)], SIZES), "last"))
     scheduler.tick()
     assert cache.target.rows < before[0] / 3
+    assert (cache.memory.rows < before[1]) == (least == 8)
     scheduler.finish_all()
     for n, options, request in [(*each, request) for each, request in zip([*requests, (5, few)], results)]:
         expected = decode(model, [Job(SOURCES[n], [START])], options)
@@ -274,6 +279,20 @@ def test_a_shared_beginning_is_kept_once_and_changes_nothing(name, caches):
     scheduler.finish_all()
     assert [plain(request.result(0)) for request in requests] == single
     assert rows_in_use(cache) == (0, 0) and not scheduler.failures
+
+
+def test_a_shared_beginning_has_attention_where_it_is_wanted():
+    """Also of one that comes while the same beginning is there without."""
+    model, plain_options = MODELS["transformer, float32"], replace(OPTIONS[2], min_decoding_length=9)
+    options = [plain_options, replace(plain_options, return_attention=True)]
+    jobs = [Job(SOURCES[0], [START], [5, 6, 7, 8], each, shared=4) for each in options]
+    single = [plain(decode(model, [job], each)) for job, each in zip(jobs, options)]
+    scheduler, requests = by_hand(model, 1), []
+    for job in jobs:
+        requests.append(scheduler.submit(partial(search_plan, [job], SIZES)))
+        scheduler.tick()
+    scheduler.finish_all()
+    assert [plain(request.result(0)) for request in requests] == single and not scheduler.failures
 
 
 def test_what_is_shared_may_be_the_whole_of_another():
