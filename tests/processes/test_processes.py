@@ -17,7 +17,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fastattn import ops
 from fastattn.encoders.encoder import Encoder
 from fastattn.errors import CheckpointError, FastattnError, InputError, SearchTimeout
 from fastattn.processes import worker_process
@@ -89,22 +88,6 @@ def test_translations_are_the_same_and_in_order(alone: Translator, shared: Trans
     assert shared.translate("") == ""
     assert list(shared.translate_iter(TEXTS, **SHORT, beam_size=3)) == alone.translate(TEXTS, **SHORT, beam_size=3)
     assert [shared.submit(text, **SHORT).result() for text in TEXTS[:3]] == alone.translate(TEXTS[:3], **SHORT)
-
-
-@pytest.mark.parametrize("made_of", [Translator, Encoder])
-def test_processes_compute_as_their_class_was_asked_to(
-    made_of: type[Translator] | type[Encoder], folder: Path, encoder_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The device, which only this program knows, is theirs too: they say that they have none of that name."""
-    monkeypatch.setitem(ops.BACKENDS, "another", "fastattn.ops.cpu")
-    monkeypatch.setattr(ops, "_loaded", {})
-    path = folder if made_of is Translator else encoder_folder
-    with made_of(path, "int8", threads=1, processes=2, device="another") as made:
-        assert made._pool is not None
-        assert made._pool._pool._arguments[1:] == [str(path), "int8", "another", 1]
-        call = made.translate if isinstance(made, Translator) else made.encode
-        with pytest.raises(FastattnError, match="^expected device 'cpu', got 'another'$"):
-            call(TEXTS)
 
 
 def test_details_tokens_and_scores_travel(alone: Translator, shared: Translator) -> None:
