@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from fastattn import Encoder, Translator
+from fastattn.cli.inspect import model_facts
 from fastattn.decoding.jobs import Job
 from fastattn.decoding.options import DecodingOptions
 from fastattn.errors import CheckpointError
@@ -104,6 +105,14 @@ def test_an_image_becomes_the_vector_that_its_patches_would_as_words(ops):
         np.testing.assert_allclose(found_D, rows_PD.mean(axis=0), atol=1e-5)
     with pytest.raises(CheckpointError, match="^the model takes an array HxWxC, not text$"):
         Encoder.from_checkpoint(checkpoint)
+
+
+def test_models_of_other_kinds_are_described():
+    image = ModelSpec("toy-image", toy_image.PatchSpec(**vars(stack_spec(**BASE | {"vocabulary": 0}))))
+    described = dict(model_facts(Checkpoint(image, make_tensors(image, 4), ArrayInput("HWC", (0, 0, 3)))))
+    assert described["input"] == "an array HxWxC"
+    described = dict(model_facts(recurrent_checkpoint(IdsInput())))
+    assert described["encoder"] == "toy-recurrent, 1 layer, width 8" and described["input"] == "token ids"
 
 
 def test_int8_without_layers_or_tokens_to_balance():
