@@ -3,7 +3,7 @@
 import os
 import platform
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -62,7 +62,7 @@ def _checkpoint_facts(model: str) -> Facts:
 
 def model_facts(checkpoint: "Checkpoint") -> Facts:
     """The contents of a checkpoint: the architecture, the weights, how text becomes ids."""
-    from fastattn.spec.text_spec import TranslationText
+    from fastattn.spec.text_spec import EncoderText, TranslationText
 
     spec = checkpoint.spec
     yield "format", checkpoint.format or "unknown"
@@ -70,15 +70,17 @@ def model_facts(checkpoint: "Checkpoint") -> Facts:
     for name, stack in spec.stacks.items():
         yield name, _describe_stack(stack)
     if spec.head is not None:
-        yield "head", _describe_head(spec.head, checkpoint.text)
+        yield "head", _describe_head(spec.head, getattr(checkpoint.input, "labels", ()))
     yield from _weight_facts(checkpoint)
-    if isinstance(checkpoint.text, TranslationText):
-        yield from _translation_facts(checkpoint.text)
+    if isinstance(checkpoint.input, TranslationText):
+        yield from _translation_facts(checkpoint.input)
         if checkpoint.shortlist is not None:
             always, added = len(checkpoint.shortlist.always), len(checkpoint.shortlist.targets)
             yield "shortlist", f"{always:,} target words, and {added:,} for those of the source"
+    elif isinstance(checkpoint.input, EncoderText):
+        yield from _encoder_facts(checkpoint.input)
     else:
-        yield from _encoder_facts(checkpoint.text)
+        yield "input", checkpoint.input.description
     yield from checkpoint.details.items()
 
 
@@ -101,6 +103,8 @@ _RECURRENCES = {"ssru": "SSRU in place of self-attention", "average-attention": 
 
 
 def _describe_stack(stack: "StackSpec") -> str:
+    if not hasattr(stack, "attention"):  # of a kind of its own
+        return f"{stack.kind}, {counted(stack.layers, 'layer')}, width {stack.width}"
     attention, inner = stack.attention, stack.feed_forward
     heads = f"{counted(attention.heads, 'head')} of {attention.head_width}"
     if attention.key_heads != attention.heads:
@@ -128,12 +132,11 @@ def _describe_stack(stack: "StackSpec") -> str:
     )
 
 
-def _describe_head(head: "HeadSpec", text: "TranslationText | EncoderText") -> str:
+def _describe_head(head: "HeadSpec", labels: Sequence[str]) -> str:
     """Its rows, its first layer if it has one, its outputs with the first of their labels."""
     rows = "each row" if head.rows == "each" else "the mean row" if head.rows == "mean" else f"the {head.rows} row"
     inner = [f"a layer of {head.inner_width} ({head.activation})"] if head.inner_width else []
     outputs = counted(head.outputs, "output")
-    labels = list(getattr(text, "labels", ()))
     if labels:
         outputs += f": {', '.join(labels[:5])}{', ...' * (len(labels) > 5)}"
     return ", ".join([rows, *inner, outputs])

@@ -52,11 +52,11 @@ class InputRecorder:
 def input_factors(checkpoint: Checkpoint, ops: Ops) -> dict[str, np.ndarray]:
     """{tensor name: float32 [D]}, for ``quantize``: factors for the encoder's weights behind a norm, unless int8 yet.
 
-    Depends on the checkpoint and the CPU alone. Without weights to balance nothing runs. Raises CheckpointError for
-    weights that are not finite.
+    Depends on the checkpoint and the CPU alone. Without weights to balance nothing runs, nor for a stack of another
+    kind or one whose inputs are no tokens. Raises CheckpointError for weights that are not finite.
     """
     spec = checkpoint.spec.encoder
-    if spec is None:
+    if not isinstance(spec, StackSpec) or not spec.vocabulary:
         return {}
     layers = [name for name in _behind_norms(spec) if not isinstance(_weight(checkpoint, name), QuantizedTensor)]
     if not layers:

@@ -38,7 +38,8 @@ from fastattn.weights.folder import map_file, map_opened
 SETTLED = 2_000_000_000  # ns; no file system's times are coarser: what is older has not changed since without a trace
 MOST_FILES = 250  # of a checkpoint's folder; one that has more is used for something else too
 _FIELDS = ("spec", "input", "precision", "format", "details", "shortlist", "headless")
-# Rooms whose modules decide what is read, beside fastattn.weights.
+# Rooms whose modules decide what is read, beside fastattn.weights; those of devices among them, whose classes of packed
+# layers are in the file.
 _READERS = ("system", "spec", "ops", "loading", "text", "layers", "models")
 
 # A file's name, size, times of modification and of change in ns, and number.
@@ -180,7 +181,7 @@ def _readers() -> list[Status]:
     from fastattn import weights
 
     package = os.path.dirname(os.path.dirname(__file__))
-    found = [status for room in _READERS for status in _below(os.path.join(package, room), 1, ".py")]
+    found = [status for room in _READERS for status in _below(os.path.join(package, room), 2, ".py")]
     return sorted(found + [status for folder in weights.__path__ for status in _below(folder, 9, ".py")])
 
 

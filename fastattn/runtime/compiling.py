@@ -86,8 +86,9 @@ def end() -> None:
 
 def _all() -> list[Any]:
     """In the order in which one thread takes them: Numba's, if that was imported, while it compiles."""
-    numba = sys.modules.get("numba.core.compiler_lock")
-    return [compiling, *([] if numba is None else [numba.global_compiler_lock]), linking]
+    # None also while another thread imports the module: nobody compiles by it yet
+    numba_lock = getattr(sys.modules.get("numba.core.compiler_lock"), "global_compiler_lock", None)
+    return [compiling, *([] if numba_lock is None else [numba_lock]), linking]
 
 
 def _before_fork() -> None:

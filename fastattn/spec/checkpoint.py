@@ -48,6 +48,8 @@ class Shortlist:
 class IdsInput:
     """The input of a model that is given token ids, for which the checkpoint has no tokenizer."""
 
+    description = "token ids"
+
 
 @dataclass(frozen=True)
 class ArrayInput:
@@ -59,6 +61,11 @@ class ArrayInput:
 
     axes: str
     shape: tuple[int, ...]
+
+    @property
+    def description(self) -> str:
+        """What the model takes, for messages."""
+        return f"an array {'x'.join(self.axes)}"
 
 
 Text = TranslationText | EncoderText
@@ -87,8 +94,7 @@ class Checkpoint:
     def text(self) -> Text:
         """How text becomes ids. Raises CheckpointError for a model whose input is no text."""
         if not isinstance(self.input, Text):
-            kind = "token ids" if isinstance(self.input, IdsInput) else f"an array {'x'.join(self.input.axes)}"
-            raise CheckpointError(f"the model takes {kind}, not text")
+            raise CheckpointError(f"the model takes {self.input.description}, not text")
         return self.input
 
     @text.setter

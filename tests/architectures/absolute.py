@@ -3,15 +3,9 @@
 from tests.architectures.case import LIMIT, LONG, ODD_HEADS, ONE_LAYER, SIZES, VOCABULARY, Case, three
 
 BERT_CONFIG = {
-    "architectures": ["BertModel"],
-    "model_type": "bert",
-    "hidden_act": "gelu",
-    "max_position_embeddings": 40,
-    "type_vocab_size": 2,
-    "layer_norm_eps": 1e-12,
-    "position_embedding_type": "absolute",
-    "pad_token_id": 0,
-}
+    "architectures": ["BertModel"], "model_type": "bert", "hidden_act": "gelu", "max_position_embeddings": 40,
+    "type_vocab_size": 2, "layer_norm_eps": 1e-12, "position_embedding_type": "absolute", "pad_token_id": 0,
+}  # fmt: skip
 BERT = three(
     "bert",
     BERT_CONFIG,
@@ -25,15 +19,9 @@ BERT = three(
 )
 
 ROBERTA_CONFIG = BERT_CONFIG | {
-    "architectures": ["RobertaModel"],
-    "model_type": "roberta",
-    "max_position_embeddings": 42,
-    "type_vocab_size": 1,
-    "layer_norm_eps": 1e-5,
-    "bos_token_id": 0,
-    "pad_token_id": 1,
-    "eos_token_id": 2,
-}
+    "architectures": ["RobertaModel"], "model_type": "roberta", "max_position_embeddings": 42, "type_vocab_size": 1,
+    "layer_norm_eps": 1e-5, "bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2,
+}  # fmt: skip
 ROBERTA = [
     *three("roberta", ROBERTA_CONFIG, {}, ONE_LAYER, ODD_HEADS | {"hidden_act": "relu"}, lengths={2: LIMIT}),
     Case("roberta-3", SIZES | ROBERTA_CONFIG, padding=1, golden=True, seed=3),
@@ -64,19 +52,10 @@ CAMEMBERT = three(
 )
 
 DISTILBERT_CONFIG = {
-    "architectures": ["DistilBertModel"],
-    "model_type": "distilbert",
-    "activation": "gelu",
-    "vocab_size": VOCABULARY,
-    "dim": 36,
-    "n_layers": 3,
-    "n_heads": 3,
-    "hidden_dim": 53,
-    "max_position_embeddings": 40,
-    "sinusoidal_pos_embds": False,
-    "tie_weights_": True,
-    "pad_token_id": 0,
-}
+    "architectures": ["DistilBertModel"], "model_type": "distilbert", "activation": "gelu", "vocab_size": VOCABULARY,
+    "dim": 36, "n_layers": 3, "n_heads": 3, "hidden_dim": 53, "max_position_embeddings": 40,
+    "sinusoidal_pos_embds": False, "tie_weights_": True, "pad_token_id": 0,
+}  # fmt: skip
 DISTILBERT = [
     Case("distilbert-0", DISTILBERT_CONFIG, golden=True),
     Case("distilbert-1", DISTILBERT_CONFIG | {"dim": 20, "n_layers": 1, "n_heads": 4, "activation": "relu"}, seed=1),

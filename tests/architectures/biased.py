@@ -4,16 +4,10 @@ from tests.architectures.absolute import BERT_CONFIG
 from tests.architectures.case import LIMIT, LONG, ODD_HEADS, ONE_LAYER, SIZES, VOCABULARY, Case, three
 
 MPNET_CONFIG = {
-    "architectures": ["MPNetModel"],
-    "model_type": "mpnet",
-    "hidden_act": "gelu",
-    "max_position_embeddings": 42,
-    "relative_attention_num_buckets": 32,
-    "layer_norm_eps": 1e-5,
-    "bos_token_id": 0,
-    "pad_token_id": 1,
+    "architectures": ["MPNetModel"], "model_type": "mpnet", "hidden_act": "gelu", "max_position_embeddings": 42,
+    "relative_attention_num_buckets": 32, "layer_norm_eps": 1e-5, "bos_token_id": 0, "pad_token_id": 1,
     "eos_token_id": 2,
-}
+}  # fmt: skip
 MPNET = [
     *three(
         "mpnet",
@@ -28,18 +22,12 @@ MPNET = [
 
 # jina-embeddings-v2: remote code, which no transformers has.
 JINA_CONFIG = BERT_CONFIG | {
-    "architectures": ["JinaBertForMaskedLM"],
-    "attn_implementation": "torch",
+    "architectures": ["JinaBertForMaskedLM"], "attn_implementation": "torch",
     "auto_map": {"AutoModel": "jinaai/jina-bert-implementation--modeling_bert.JinaBertModel"},
-    "attention_probs_dropout_prob": 0.0,
-    "emb_pooler": "mean",
-    "feed_forward_type": "geglu",
-    "gradient_checkpointing": False,
-    "max_position_embeddings": 8192,
-    "model_max_length": 8192,
-    "position_embedding_type": "alibi",
-    "use_cache": True,
-}
+    "attention_probs_dropout_prob": 0.0, "emb_pooler": "mean", "feed_forward_type": "geglu",
+    "gradient_checkpointing": False, "max_position_embeddings": 8192, "model_max_length": 8192,
+    "position_embedding_type": "alibi", "use_cache": True,
+}  # fmt: skip
 JINA = three(
     "jina",
     JINA_CONFIG,
@@ -52,21 +40,10 @@ JINA = three(
 )
 
 T5_CONFIG = {
-    "architectures": ["T5ForConditionalGeneration"],
-    "model_type": "t5",
-    "vocab_size": VOCABULARY,
-    "d_model": 24,
-    "d_kv": 7,
-    "d_ff": 31,
-    "num_layers": 3,
-    "num_heads": 3,
-    "feed_forward_proj": "relu",
-    "is_encoder_decoder": True,
-    "layer_norm_epsilon": 1e-6,
-    "relative_attention_num_buckets": 32,
-    "pad_token_id": 0,
-    "eos_token_id": 1,
-}
+    "architectures": ["T5ForConditionalGeneration"], "model_type": "t5", "vocab_size": VOCABULARY, "d_model": 24,
+    "d_kv": 7, "d_ff": 31, "num_layers": 3, "num_heads": 3, "feed_forward_proj": "relu", "is_encoder_decoder": True,
+    "layer_norm_epsilon": 1e-6, "relative_attention_num_buckets": 32, "pad_token_id": 0, "eos_token_id": 1,
+}  # fmt: skip
 _GATED = {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False, "relative_attention_max_distance": 128}
 T5 = [
     Case("t5-0", T5_CONFIG, golden=True),
@@ -76,21 +53,11 @@ T5 = [
 ]
 
 DEBERTA_CONFIG = {
-    "architectures": ["DebertaV2Model"],
-    "model_type": "deberta-v2",
-    "hidden_act": "gelu",
-    "max_position_embeddings": 160,
-    "relative_attention": True,
-    "position_buckets": 16,
-    "norm_rel_ebd": "layer_norm",
-    "share_att_key": True,
-    "pos_att_type": "p2c|c2p",
-    "layer_norm_eps": 1e-7,
-    "max_relative_positions": -1,
-    "position_biased_input": False,
-    "type_vocab_size": 0,
-    "pad_token_id": 0,
-}
+    "architectures": ["DebertaV2Model"], "model_type": "deberta-v2", "hidden_act": "gelu",
+    "max_position_embeddings": 160, "relative_attention": True, "position_buckets": 16, "norm_rel_ebd": "layer_norm",
+    "share_att_key": True, "pos_att_type": "p2c|c2p", "layer_norm_eps": 1e-7, "max_relative_positions": -1,
+    "position_biased_input": False, "type_vocab_size": 0, "pad_token_id": 0,
+}  # fmt: skip
 DEBERTA = three(
     "deberta-v2",
     DEBERTA_CONFIG,

@@ -7,25 +7,7 @@ from tests.architectures.heads import HEADS
 from tests.architectures.rotary import GEMMA3, GTE, MODERNBERT, NEW, NOMIC, NOMIC_GPT2_NAMES, QWEN2, QWEN3
 
 CASES: list[Case] = [
-    *BERT,
-    *ROBERTA,
-    *XLM_ROBERTA,
-    *CAMEMBERT,
-    *MPNET,
-    *DISTILBERT,
-    *ELECTRA,
-    *ALBERT,
-    *MODERNBERT,
-    *NOMIC,
-    *NOMIC_GPT2_NAMES,
-    *NEW,
-    *GTE,
-    *JINA,
-    *QWEN3,
-    *QWEN2,
-    *GEMMA3,
-    *T5,
-    *DEBERTA,
-    *HEADS,
-]
+    *BERT, *ROBERTA, *XLM_ROBERTA, *CAMEMBERT, *MPNET, *DISTILBERT, *ELECTRA, *ALBERT, *MODERNBERT, *NOMIC,
+    *NOMIC_GPT2_NAMES, *NEW, *GTE, *JINA, *QWEN3, *QWEN2, *GEMMA3, *T5, *DEBERTA, *HEADS,
+]  # fmt: skip
 GOLDEN_CASES = [case for case in CASES if case.golden]

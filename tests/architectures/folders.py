@@ -11,26 +11,15 @@ from tests.architectures.case import VOCABULARY
 from tests.weights.containers.safetensors_writer import safetensors_bytes, write_json
 
 # Special tokens by id, and the texts' and pairs' templates.
-BERT_LIKE = (
-    ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"),
-    "[CLS] $A [SEP]",
-    "[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
-)
+BERT_LIKE = (("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"), "[CLS] $A [SEP]", "[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1")
 ROBERTA_LIKE = (("<s>", "<pad>", "</s>", "<unk>", "<mask>"), "<s> $A </s>", "<s> $A </s> </s> $B </s>")
 T5_LIKE = (("<pad>", "</s>", "<unk>", "<s>", "<mask>"), "$A </s>", "$A </s> $B </s>")
 GEMMA_LIKE = (("<pad>", "<eos>", "<bos>", "<unk>", "<mask>"), "<bos> $A <eos>", "<bos> $A <eos> $B <eos>")
 QWEN_LIKE = (("<|endoftext|>", "<unk>", "<a>", "<b>", "<c>"), "$A <|endoftext|>", "$A $B <|endoftext|>")
 TOKENIZERS = {
-    "roberta": ROBERTA_LIKE,
-    "xlm-roberta": ROBERTA_LIKE,
-    "camembert": ROBERTA_LIKE,
-    "mpnet": ROBERTA_LIKE,
-    "gemma3_text": GEMMA_LIKE,
-    "qwen2": QWEN_LIKE,
-    "qwen3": QWEN_LIKE,
-    "t5": T5_LIKE,
-    "mt5": T5_LIKE,
-}
+    "roberta": ROBERTA_LIKE, "xlm-roberta": ROBERTA_LIKE, "camembert": ROBERTA_LIKE, "mpnet": ROBERTA_LIKE,
+    "gemma3_text": GEMMA_LIKE, "qwen2": QWEN_LIKE, "qwen3": QWEN_LIKE, "t5": T5_LIKE, "mt5": T5_LIKE,
+}  # fmt: skip
 
 
 def tokenizer_json(model_type: str, vocabulary: int = VOCABULARY) -> str:

@@ -25,16 +25,10 @@ CLASSES = {
 ENCODER_HALVES = {"t5": "T5EncoderModel", "mt5": "MT5EncoderModel"}
 # NomicBertConfig's names -> those of its authors' configuration, after GPT-2.
 NOMIC_NAMES = {
-    "hidden_size": "n_embd",
-    "num_hidden_layers": "n_layer",
-    "num_attention_heads": "n_head",
-    "intermediate_size": "n_inner",
-    "max_position_embeddings": "n_positions",
-    "layer_norm_eps": "layer_norm_epsilon",
-    "type_vocab_size": "type_vocab_size",
-    "vocab_size": "vocab_size",
-    "model_type": "model_type",
-}
+    "hidden_size": "n_embd", "num_hidden_layers": "n_layer", "num_attention_heads": "n_head",
+    "intermediate_size": "n_inner", "max_position_embeddings": "n_positions", "layer_norm_eps": "layer_norm_epsilon",
+    "type_vocab_size": "type_vocab_size", "vocab_size": "vocab_size", "model_type": "model_type",
+}  # fmt: skip
 
 
 def make(case: Case, folder: Path) -> list[np.ndarray]:

@@ -6,13 +6,7 @@ Facts are from memory and from documentation, not from the files themselves; ``u
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.architectures.absolute import (
-    ALBERT_CONFIG,
-    BERT_CONFIG,
-    DISTILBERT_CONFIG,
-    ELECTRA_CONFIG,
-    ROBERTA_CONFIG,
-)
+from tests.architectures.absolute import ALBERT_CONFIG, BERT_CONFIG, DISTILBERT_CONFIG, ELECTRA_CONFIG, ROBERTA_CONFIG
 from tests.architectures.biased import DEBERTA_CONFIG, JINA_CONFIG, MPNET_CONFIG, T5_CONFIG
 from tests.architectures.rotary import (
     GEMMA3_CONFIG,

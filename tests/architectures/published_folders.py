@@ -197,13 +197,6 @@ def _gemma() -> tuple[Tokenizer, dict[str, Any]]:
 
 
 TOKENIZERS: dict[str, Callable[[], tuple[Tokenizer, dict[str, Any]]]] = {
-    "wordpiece": _bert,
-    "mpnet": _mpnet,
-    "unigram": _xlm_roberta,
-    "t5": _t5,
-    "deberta": _deberta,
-    "roberta": _roberta,
-    "bytes": _modernbert,
-    "qwen": _qwen,
-    "gemma": _gemma,
-}
+    "wordpiece": _bert, "mpnet": _mpnet, "unigram": _xlm_roberta, "t5": _t5, "deberta": _deberta, "roberta": _roberta,
+    "bytes": _modernbert, "qwen": _qwen, "gemma": _gemma,
+}  # fmt: skip

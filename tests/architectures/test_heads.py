@@ -12,6 +12,7 @@ from tests.architectures.case import Case
 from tests.architectures.cases import CASES
 from tests.architectures.encoding import outputs
 from tests.architectures.goldens import write_golden
+from tests.weights.native.folders import converted
 
 SOME = [case for case in CASES if case.name in ("bert-sequence-classification", "roberta-fill-mask")]
 
@@ -20,11 +21,9 @@ SOME = [case for case in CASES if case.name in ("bert-sequence-classification", 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
 def test_a_head_survives_a_conversion(case: Case, precision: str, tmp_path: Path) -> None:
     (tmp_path / "theirs").mkdir()
-    (tmp_path / "ours").mkdir()
     write_golden(case, tmp_path / "theirs")
     original = read(tmp_path / "theirs")
-    convert.write(tmp_path / "ours", original, precision)
-    again = read(tmp_path / "ours")
+    again = read(converted(original, tmp_path / "ours", precision))
     assert again.spec == original.spec
     assert again.text == original.text
     tied = original.tensors["head.output.weight"] is original.tensors["encoder.embedding.weight"]
@@ -40,10 +39,8 @@ def test_a_head_survives_a_conversion(case: Case, precision: str, tmp_path: Path
 
 def test_a_head_is_in_float32_whatever_the_rest_is(tmp_path: Path) -> None:
     write_golden(SOME[0], tmp_path)
-    (tmp_path / "ours").mkdir()
     original = read(tmp_path)
-    convert.write(tmp_path / "ours", original, "int8")
-    again = read(tmp_path / "ours")
+    again = read(converted(original, tmp_path / "ours", "int8"))
     for name, tensor in original.tensors.items():
         if name.startswith("head."):
             np.testing.assert_array_equal(again.tensors[name], tensor)

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from fastattn.errors import CheckpointError
 from fastattn.weights import read
 from tests.architectures.cases import GOLDEN_CASES
 from tests.architectures.goldens import write_golden
+from tests.weights.refusals import refusal
 
 HUGE = 10**400
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
@@ -82,9 +82,7 @@ def test_a_setting_that_is_not_followed_is_named(
 ) -> None:
     case = next(case for case in GOLDEN_CASES if case.name == name)
     write_golden(case, tmp_path, change)
-    with pytest.raises(CheckpointError) as raised:
-        read(tmp_path)
-    assert message in str(raised.value) and "\n" not in str(raised.value)
+    assert message in refusal(tmp_path, names_path=False)
 
 
 def test_nomics_scaled_rotary_positions_end_where_scaling_would_begin(tmp_path: Path) -> None:

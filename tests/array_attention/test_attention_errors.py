@@ -45,6 +45,28 @@ X = np.zeros((2, 3, 4, 8), np.float32)
         ({"out": np.broadcast_to(np.float32(0), X.shape)}, "out: expected an array that is writeable"),
         ({"score_mod": 3}, "score_mod: expected a function"),
         ({"return_logsumexp": 1}, "return_logsumexp must be True or False, got 1"),
+        ({"query": X[0]}, "query: expected four axes"),
+        ({"key": X[:1]}, "key: expected batch 2 and head width 8 as in the query, got shape (1, 3, 4, 8)"),
+        ({"value": X[:, :2]}, "value: expected the key's shape (2, 3, 4, 8), got (2, 2, 4, 8)"),
+        ({"key": X[:, :, :3], "value": X[:, :, :3]}, "divides the query's 4, got 3"),
+        ({"lengths": [1, 2, 3]}, "lengths: expected an integer or 2 of them"),
+        ({"lengths": [1, 4]}, "lengths: expected 0 to 3, the number of keys, got [1, 4]"),
+        ({"lengths": [1.0, 2.0]}, "lengths: expected an integer or 2 of them, got float64"),
+        ({"lengths": [[1], [2, 3]]}, "lengths: expected an integer or 2 of them, got nested lists"),
+        ({"lengths": np.uint64(2**64 - 1)}, "lengths: expected 0 to 3, the number of keys, got ["),
+        ({"causal": "no"}, "causal must be True or False, got 'no'"),
+        ({"return_weights": "no"}, "return_weights must be True or False, got 'no'"),
+        ({"scale": float("nan")}, "scale: expected a finite number, got nan"),
+        ({"scale": float("inf")}, "scale: expected a finite number, got inf"),
+        ({"scale": 10**400}, "scale: expected a finite number, got inf"),
+        ({"scale": "0.5"}, "scale: expected a finite number, got str"),
+        ({"scale": True}, "scale: expected a finite number, got bool"),
+        ({"softcap": -1}, "softcap: expected a number above 0, or 0 for none, got -1.0"),
+        ({"softcap": float("nan")}, "softcap: expected a finite number, got nan"),
+        ({"query": X[:, :, :0]}, "query: expected at least one head, got none"),
+        ({"bias": np.zeros((2, 4, 3, 4), np.float32)}, "bias: expected a shape that broadcasts to (2, 4, 3, 3)"),
+        ({"bias": np.zeros((1, 2, 4, 3, 3), np.float32)}, "bias: expected a shape that broadcasts"),
+        ({"bias": np.zeros(3)}, "bias: expected a NumPy array of float32, got float64"),
     ],
 )
 def test_unfit_arguments_are_told(change, message):
@@ -131,6 +153,9 @@ def test_unknown_options_are_told():
             additive_attention(X, X, X, V, **{name: 1.0})
 
 
+FLOATS = "expected a NumPy array of float32, float16 or bfloat16 (or its bits, uint16)"
+
+
 class Tensor:
     """As much of a tensor of torch's as a message looks at."""
 
@@ -143,7 +168,8 @@ class Tensor:
 @pytest.mark.parametrize(
     "change, message",
     [
-        ({"query": X.astype(np.float64)}, "(or its bits, uint16), got float64; write query.astype(np.float32)"),
+        ({"query": X.astype(np.float64)}, f"query: {FLOATS}, got float64; write query.astype(np.float32)"),
+        ({"key": X.tolist()}, f"key: {FLOATS}, got list; write np.asarray(key, np.float32)"),
         ({"key": Tensor()}, "(or its bits, uint16), got Tensor; write key.float().numpy(force=True)"),
         ({"value": X.tolist()}, "(or its bits, uint16), got list; write np.asarray(value, np.float32)"),
         ({"bias": X[0, 0].astype(int)}, "bias: expected a NumPy array of float32, got int64; write bias.astype(np.f"),

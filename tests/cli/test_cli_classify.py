@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -60,16 +59,6 @@ def test_what_is_no_number_and_what_a_terminal_acts_on(
     written = json.loads(succeed("classify", "-m", "any", "--json", "w5"), parse_constant=pytest.fail)
     assert written == {"text": "w5", "labels": [{"label": "a\nb\x1b", "score": None}]}
     assert succeed("classify", "-m", "any", "w5") == "a\\nb\\x1b\tnan\tw5\n"
-
-
-def test_options_are_handed_on(classifier: TextClassifier, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[dict[str, Any]] = []
-    monkeypatch.setattr(
-        "fastattn.encoders.text_classifier.TextClassifier", lambda name, **options: asked.append(options) or classifier
-    )
-    succeed("classify", "-m", "any", "a")
-    succeed("classify", "-m", "any", "--precision", "int8", "-t", 1, "a")
-    assert asked == [{}, {"precision": "int8", "threads": 1}]
 
 
 def test_failures_are_one_line(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ import io
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 
@@ -15,22 +14,9 @@ import pytest
 from fastattn import quantize_vectors
 from fastattn.spec.text_spec import POOLINGS
 from tests import ROOT
-from tests.cli.commands import fail, run, succeed
-from tests.encoders.test_encoder import WIDTH, _encoder, _many_texts
+from tests.cli.commands import fail, run, run_line, succeed
+from tests.encoders.test_encoder import WIDTH, _many_texts
 from tests.encoders.test_encoder_checkpoints import _write_folder
-
-
-@pytest.fixture
-def encoder(monkeypatch, tmp_path):
-    """A random encoder, which the command gets for the folder "any"; the vectors need no compiled kernel."""
-    from tests.encoders.test_encoder import _encoder
-
-    encoder = _encoder()
-    (tmp_path / "any").mkdir()
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("fastattn.encoders.encoder.Encoder", lambda name, **options: encoder)
-    return encoder
-
 
 TEXTS = ["the cat sat", "", "a dog"]
 
@@ -55,14 +41,6 @@ def test_a_vector_that_is_not_finite_is_still_json(encoder, monkeypatch):
     monkeypatch.setattr(encoder, "encode_iter", vectors)
     record = json.loads(succeed("encode", "-m", "any", "a"), parse_constant=pytest.fail)
     assert record == {"text": "a", "embedding": [1.5, None, None, None]}
-
-
-def test_encode_in_a_precision(encoder, monkeypatch):
-    asked = []
-    monkeypatch.setattr("fastattn.encoders.encoder.Encoder", lambda name, **options: asked.append(options) or encoder)
-    for options in ((), ("--precision", "int8"), ("--precision", "auto", "--threads", 2), ("--processes", 3)):
-        succeed("encode", "-m", "any", *options, "a")
-    assert asked == [{}, {"precision": "int8"}, {"precision": "auto", "threads": 2}, {"processes": 3}]
 
 
 def test_encode_in_several_windows(encoder, tmp_path, monkeypatch):
@@ -118,36 +96,20 @@ def shell_examples(text, command="encode"):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="the examples are a shell's")
-def test_the_examples_run(pulled, tmp_path):
-    """Those of --help and of the README, as a shell reads them; the files that they name are here."""
+def test_the_examples_run(pulled, tmp_path, monkeypatch):
+    """Those of --help and of the README; the files that they name are here."""
     pulled("minilm")
     (tmp_path / "my-encoder").mkdir()
     _write_folder(tmp_path / "my-encoder")
     for name in ("sentences.txt", "questions.txt", "english.txt"):
         (tmp_path / name).write_text("the cat sat\na dog\n")
-    command = f'fastattn() {{ "{sys.executable}" -m fastattn.cli "$@"; }}\n'
+    monkeypatch.chdir(tmp_path)
     for example in {*shell_examples(succeed("encode", "--help")), *shell_examples(README.read_text("utf-8"))}:
-        done = subprocess.run(["sh", "-c", command + example], cwd=tmp_path, capture_output=True, text=True)
-        assert done.returncode == 0, (example, done.stderr)
-        written = re.search(r"(?:-o|>) *(\S+)", example)
-        assert (tmp_path / written[1]).stat().st_size if written else done.stdout
+        output, written = run_line(example), re.search(r"(?:-o|>) *(\S+)", example)
+        assert (tmp_path / written[1]).stat().st_size if written else output
     assert np.load(tmp_path / "vectors.npy").shape == (2, 384)
     record = json.loads((tmp_path / "vectors.jsonl").read_text())
     assert record["text"] == "A man is eating food." and len(record["embedding"]) == 384
-
-
-def test_the_readmes_python_runs(pulled, tmp_path):
-    """Whole blocks, those with an Encoder: what they open is in examples/."""
-    blocks = re.findall(r"^```python\n(.*?)^```", README.read_text("utf-8"), re.MULTILINE | re.DOTALL)
-    blocks = [block for block in blocks if re.search(r"\bEncoder\(", block)]
-    assert blocks
-    for name in ("minilm", "zh-en", "en-pt"):
-        pulled(name)
-    shutil.copytree(README.parent / "examples", tmp_path, dirs_exist_ok=True)
-    options = {"cwd": tmp_path, "env": os.environ | {"PYTHONUTF8": "1"}, "capture_output": True, "encoding": "utf-8"}
-    for block in blocks:
-        done = subprocess.run([sys.executable, "-c", block.encode()], **options)
-        assert done.returncode == 0, done.stderr
 
 
 def test_help_names_what_an_encoder_takes():
@@ -166,20 +128,6 @@ def test_a_sentence_encoder_does_not_translate(tmp_path):
 
 
 SIXTEEN = "a dog sat on the mat and then ran under some log query cat here now"
-
-
-@pytest.fixture
-def served(monkeypatch, tmp_path):
-    """Has the command get an encoder with these attributes of its checkpoint's text for the folder "any"."""
-
-    def serve(**text):
-        encoder = _encoder(**text)
-        monkeypatch.setattr("fastattn.encoders.encoder.Encoder", lambda name, **options: encoder)
-        return encoder
-
-    (tmp_path / "any").mkdir()
-    monkeypatch.chdir(tmp_path)
-    return serve
 
 
 def vectors_of(*arguments):

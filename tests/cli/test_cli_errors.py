@@ -15,7 +15,6 @@ from fastattn.errors import FastattnError
 from fastattn.system import files
 from fastattn.translation.translator import Translator
 from tests.cli.commands import run, succeed
-from tests.cli.test_cli_encode import encoder  # noqa: F401  a fixture
 
 SHORT = ("--max-length", "5")
 DATA = "▁w1 ▁w2\n".encode() + b"\xff\n" + "▁w3\n".encode() + b"w\0\n" + b"x" * 200 + b"\n\n" + "▁w5\n".encode()
@@ -90,7 +89,7 @@ def test_stop_is_the_default_and_what_precedes_comes_out(model):
     assert succeed("translate", "-m", model, *SHORT, "--on-error", "skip", stdin="▁w1\n".encode())
 
 
-def test_vectors_keep_their_places(encoder, tmp_path):  # noqa: F811
+def test_vectors_keep_their_places(encoder, tmp_path):
     texts = ["▁w1 ▁w2", "▁w3", "", "▁w5"]
     vectors, good = encoder.encode(texts), [number for number in range(7) if number not in BAD]
     for choice in ("skip", "mark"):

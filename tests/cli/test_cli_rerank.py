@@ -50,16 +50,6 @@ def test_a_score_that_is_not_finite_is_still_json(encoder: CrossEncoder, monkeyp
     assert written == {"query": "q", "results": [{"score": None, "row": 0, "text": "a"}]}
 
 
-def test_options_are_handed_on(encoder: CrossEncoder, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[dict] = []
-    monkeypatch.setattr(
-        "fastattn.encoders.cross_encoder.CrossEncoder", lambda name, **options: asked.append(options) or encoder
-    )
-    succeed("rerank", "-m", "any", "q", "a")
-    succeed("rerank", "-m", "any", "--precision", "int8", "-t", 1, "q", "a")
-    assert asked == [{}, {"precision": "int8", "threads": 1}]
-
-
 def test_failures_are_one_line(tmp_path: Path) -> None:
     assert "there is no default model to rerank with; name one with -m" in fail(2, "rerank", "q", "a")
     assert "Missing argument 'QUERY'" in fail(2, "rerank", "-m", "any")

@@ -23,14 +23,10 @@ def vectors():
 
 
 @pytest.fixture
-def encoder(monkeypatch, tmp_path, vectors):
-    """A random encoder with a prompt for queries; its vectors of TEXTS, and TEXTS, in the current folder."""
-    encoder = _encoder()
-    (tmp_path / "any").mkdir()
-    np.save(tmp_path / "v.npy", vectors)
-    (tmp_path / "t.txt").write_text("\n".join(TEXTS))
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("fastattn.encoders.encoder.Encoder", lambda name, **options: encoder)
+def encoder(encoder, vectors):
+    """It has a prompt for queries; its vectors of TEXTS, and TEXTS, are in the current folder."""
+    np.save("v.npy", vectors)
+    Path("t.txt").write_text("\n".join(TEXTS))
     return encoder
 
 
@@ -129,16 +125,6 @@ def test_vectors_of_float16(encoder, vectors):
     query = encoder.encode("a cat", prompt_name="query")
     found = semantic_search(query, vectors.astype(np.float16))
     assert succeed("search", "-m", "any", "-i", "v.npy", "a cat") == table(found, 4)
-
-
-def test_options_arrive(encoder, monkeypatch):
-    asked = []
-    search = lambda *_, **options: asked.append(options) or semantic_search(*_, **options)  # noqa: E731
-    monkeypatch.setattr("fastattn.encoders.encoder.Encoder", lambda name, **options: asked.append(options) or encoder)
-    monkeypatch.setattr("fastattn.vectors.search.semantic_search", search)
-    for options in ((), ("--precision", "int8"), ("-t", 1)):
-        succeed("search", "-m", "any", "-i", "v.npy", *options, "a cat")
-    assert asked == [{}, {"threads": None}, {"precision": "int8"}, {"threads": None}, {"threads": 1}, {"threads": 1}]
 
 
 @pytest.mark.parametrize(

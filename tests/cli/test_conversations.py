@@ -11,6 +11,8 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -40,6 +42,7 @@ def started(*arguments: str, **options):
         killer.start()
         try:
             yield process
+            process.wait()
         finally:
             killer.cancel()
             process.kill()
@@ -49,94 +52,87 @@ def translating(model: str, *more: str) -> list[str]:
     return [*COMMAND, "translate", "-m", model, "--max-length", "5", *more]
 
 
+@pytest.fixture(scope="module")
 def answers(model: str) -> list[bytes]:
     return [line.encode() + b"\n" for line in Translator(model).translate(LINES, max_decoding_length=5)]
 
 
-def test_a_line_is_answered_before_the_next_is_written(model: str):
-    with started(*translating(model), stdin=subprocess.PIPE) as process:
-        for line, answer in zip(LINES, answers(model)):
-            process.stdin.write(line.encode() + b"\n")
-            process.stdin.flush()
-            assert process.stdout.readline() == answer
-        process.stdin.write(LINES[0].encode())  # the last line need not end
-        process.stdin.close()
-        assert process.stdout.read() == answers(model)[0]
-    assert process.returncode == 0
+def converse(process: subprocess.Popen, write: Callable[[bytes], object], answers: list[bytes]) -> None:
+    """Each line is answered before the next is written."""
+    for line, answer in zip(LINES, answers):
+        write(line.encode() + b"\n")
+        assert process.stdout.readline() == answer
 
 
-def test_what_comes_together_is_answered_together_and_half_a_line_waits(model: str):
-    whole = "\n".join(LINES).encode() + b"\n"
-    with started(*translating(model), stdin=subprocess.PIPE) as process:
-        process.stdin.write(whole + whole[:5])
-        process.stdin.flush()
-        assert [process.stdout.readline() for _ in LINES] == answers(model)
-        process.stdin.write(whole[5:])
-        process.stdin.close()
-        assert process.stdout.read() == b"".join(answers(model))
-    assert process.returncode == 0
-
-
-def test_a_pipe_that_is_set_not_to_block(model: str):
-    """As some parents leave theirs: that nothing is there is not the end."""
+@contextlib.contextmanager
+def pipe(blocking: bool = True):
+    """(what is the command's standard input, what writes to it, what ends it)."""
     reading, writing = os.pipe()
-    os.set_blocking(reading, False)
-    with open(writing, "wb", buffering=0) as pipe, started(*translating(model), stdin=reading) as process:
-        os.close(reading)
-        for line, answer in zip(LINES, answers(model)):
-            pipe.write(line.encode() + b"\n")
-            assert process.stdout.readline() == answer
-        pipe.close()
-        assert process.stdout.read() == b""
+    os.set_blocking(reading, blocking)
+    with open(writing, "wb", buffering=0) as stream:
+        yield reading, stream.write, stream.close
+    os.close(reading)
+
+
+@contextlib.contextmanager
+def connection():
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        yield theirs.fileno(), ours.sendall, lambda: ours.shutdown(socket.SHUT_WR)
+
+
+# As some parents leave a pipe, it does not block: that nothing is there is not the end.
+@pytest.mark.parametrize("channel", [pipe, lambda: pipe(blocking=False), connection], ids=["pipe", "not", "socket"])
+def test_a_line_is_answered_before_the_next_is_written(model: str, answers: list[bytes], channel: Callable):
+    with channel() as (stdin, write, end), started(*translating(model), stdin=stdin) as process:
+        converse(process, write, answers)
+        write(LINES[0].encode())  # the last line need not end
+        end()
+        assert process.stdout.read() == answers[0]
     assert process.returncode == 0
 
 
-def test_a_fifo_as_a_file(model: str, tmp_path: Path):
+def test_what_comes_together_is_answered_together_and_half_a_line_waits(model: str, answers: list[bytes]):
+    whole = "\n".join(LINES).encode() + b"\n"
+    with pipe() as (stdin, write, end), started(*translating(model), stdin=stdin) as process:
+        write(whole + whole[:5])
+        assert [process.stdout.readline() for _ in LINES] == answers
+        write(whole[5:])
+        end()
+        assert process.stdout.read() == b"".join(answers)
+    assert process.returncode == 0
+
+
+def test_a_fifo_as_a_file(model: str, answers: list[bytes], tmp_path: Path):
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     with started(*translating(model, "-i", str(fifo))) as process:
         with open(fifo, "wb", buffering=0) as writing:
-            for line, answer in zip(LINES, answers(model)):
-                writing.write(line.encode() + b"\n")
-                assert process.stdout.readline() == answer
+            converse(process, writing.write, answers)
         assert process.stdout.read() == b""
     assert process.returncode == 0
 
 
-def test_a_socket(model: str):
-    ours, theirs = socket.socketpair()
-    with ours, started(*translating(model), stdin=theirs.fileno()) as process:
-        theirs.close()
-        for line, answer in zip(LINES, answers(model)):
-            ours.sendall(line.encode() + b"\n")
-            assert process.stdout.readline() == answer
-        ours.shutdown(socket.SHUT_WR)
-        assert process.stdout.read() == b""
-    assert process.returncode == 0
-
-
-def test_a_terminal(model: str):
+def test_a_terminal(model: str, answers: list[bytes]):
     """Lines that are pasted at once too."""
     controller, terminal = os.openpty()
     with started(*translating(model), stdin=terminal, stderr=subprocess.DEVNULL) as process:
         os.close(terminal)
-        for line, answer in zip(LINES, answers(model)):
-            os.write(controller, line.encode() + b"\n")
-            assert process.stdout.readline() == answer
+        converse(process, partial(os.write, controller), answers)
         os.write(controller, "\n".join([*LINES, ""]).encode())
-        assert [process.stdout.readline() for _ in LINES] == answers(model)
+        assert [process.stdout.readline() for _ in LINES] == answers
         os.write(controller, b"\x04")
         assert process.stdout.read() == b""
     os.close(controller)
     assert process.returncode == 0
 
 
-def test_tail_that_follows_a_file(model: str, tmp_path: Path):
+def test_tail_that_follows_a_file(model: str, answers: list[bytes], tmp_path: Path):
     log = tmp_path / "log"
     log.write_text(LINES[0] + "\n", encoding="utf-8")
     with subprocess.Popen(["tail", "-f", str(log)], stdout=subprocess.PIPE) as tail:
         with started(*translating(model), stdin=tail.stdout) as process, open(log, "ab", buffering=0) as growing:
-            for number, answer in enumerate(answers(model)):
+            for number, answer in enumerate(answers):
                 assert process.stdout.readline() == answer
                 if number + 1 < len(LINES):
                     growing.write(LINES[number + 1].encode() + b"\n")
@@ -146,7 +142,7 @@ def test_tail_that_follows_a_file(model: str, tmp_path: Path):
 
 
 @pytest.mark.skipif(not os.path.exists("/bin/bash"), reason="no bash here")
-def test_a_coprocess_of_bash(model: str):
+def test_a_coprocess_of_bash(model: str, answers: list[bytes]):
     script = """
 coproc TRANSLATE { "$@"; }
 for line in "▁w1 ▁w2" "▁w3 ▁w4 ▁w5"; do
@@ -155,7 +151,7 @@ for line in "▁w1 ▁w2" "▁w3 ▁w4 ▁w5"; do
 done
 """
     with started("/bin/bash", "-c", script.encode(), "bash", *translating(model)) as process:
-        assert process.stdout.read() == answers(model)[0] + answers(model)[2]
+        assert process.stdout.read() == answers[0] + answers[2]
 
 
 def test_vectors_come_line_by_line_too(encoder: str):

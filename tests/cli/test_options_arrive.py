@@ -290,3 +290,29 @@ def test_every_parameter_arrives(here: Path, command: str, name: str, ways: list
         assert seen["code"] == case.expected.get("code", 0), seen["stderr"]
     if not needed and not (command, name) == ("cache clear", "--packed"):
         assert not agrees(see(here, command, *before, *case.beside), case.expected), "also without the option"
+
+
+@pytest.mark.parametrize(
+    ("command", "kind", "options", "expected"),
+    [
+        ("translate", "Translator", (), {}),
+        ("encode", "Encoder", (), {}),
+        ("encode", "Encoder", ("--precision", "int8"), {"precision": "int8"}),
+        ("encode", "Encoder", ("--precision", "auto", "-t", 2), {"precision": "auto", "threads": 2}),
+        ("encode", "Encoder", ("--processes", 3), {"processes": 3}),
+        ("search", "Encoder", (), {}),
+        ("search", "Encoder", ("--precision", "int8"), {"precision": "int8"}),
+        ("search", "Encoder", ("-t", 1), {"threads": 1}),
+        ("rerank", "CrossEncoder", (), {}),
+        ("rerank", "CrossEncoder", ("--precision", "int8", "-t", 1), {"precision": "int8", "threads": 1}),
+        ("classify", "TextClassifier", (), {}),
+        ("classify", "TextClassifier", ("--precision", "int8", "-t", 1), {"precision": "int8", "threads": 1}),
+    ],
+)
+def test_what_is_not_given_is_left_to_the_class(
+    here: Path, command: str, kind: str, options: tuple[Any, ...], expected: Expected
+) -> None:
+    seen = see(here, command, "-m", "tiny", *BEFORE.get(command, ()), *options, "a")
+    found = {key.removeprefix(f"{kind}."): value for key, value in seen.items() if key.startswith(f"{kind}.")}
+    assert str(found.pop("path")) == "tiny" and found == expected
+    assert command != "search" or seen["semantic_search.threads"] == expected.get("threads")

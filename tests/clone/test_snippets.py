@@ -8,7 +8,6 @@ import linecache
 import os
 import platform
 import re
-import shlex
 import shutil
 import subprocess
 import sys
@@ -26,6 +25,7 @@ import fastattn
 from fastattn.cli.entry import COMMANDS, commands
 from fastattn.weights.download.catalog import CATALOG
 from tests import ROOT
+from tests.cli.commands import run_line, words
 from tests.conftest import ENVIRONMENT
 from tests.encoders.classifiers import LABELS, TOKENS, write_classifier
 from tests.encoders.multi_vector import write_today
@@ -81,13 +81,6 @@ BLOCKS = blocks()
 
 def lines(block: Block) -> list[str]:
     return [line for line in block.text.replace("\\\n", " ").splitlines() if line.strip()]
-
-
-def words(line: str) -> list[str]:
-    """A command's words; operators of the shell are words of their own, comments are left out."""
-    lexer = shlex.shlex(line, posix=True, punctuation_chars="|<>&;")
-    lexer.whitespace_split = True
-    return list(lexer)
 
 
 def why_not(line: str) -> str | None:
@@ -164,7 +157,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory, pulled: Callable[[str], Pat
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.chdir(folder)
         monkeypatch.setenv("FASTATTN_CACHE", ENVIRONMENT["FASTATTN_CACHE"])
-        monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
         yield folder
     for path, content in before.items():
         assert path.read_bytes() == content, f"{path.name} was written over"
@@ -182,18 +174,6 @@ def test_a_kernels_assembly_is_read_as_told(folder: Path) -> None:
         )
         assert done.returncode == 0, done.stderr
     assert "ymm" in (folder / "norm.s").read_text(encoding="utf-8") or platform.machine() != "x86_64"
-
-
-def run_line(line: str) -> str:
-    """What a command writes to standard output: run in this process, or by a shell where it has pipes and the like."""
-    split = words(line)
-    if split[0] != "fastattn" or any(re.fullmatch(r"[|<>&;]+", word) for word in split):
-        done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False, timeout=300)
-        assert done.returncode == 0, (line, done.stderr)
-        return done.stdout
-    result = CliRunner().invoke(commands, split[1:])
-    assert result.exit_code == 0, (line, result.stderr, result.exception)
-    return result.stdout
 
 
 def test_every_command_runs(folder: Path) -> None:
@@ -219,11 +199,15 @@ def run_python(block: Block, names: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("document", sorted({block.document for block in BLOCKS if block.kind == "python"}))
 def test_every_snippet_runs(folder: Path, document: str, capsys: pytest.CaptureFixture) -> None:
+    """With what the blocks before it have made; in the README one that makes an Encoder runs by itself."""
     names: dict[str, Any] = {}
     skipped = [text for where, text in SKIPPED_PYTHON if where == document]
     for block in BLOCKS:
         if block.kind == "python" and block.document == document and not any(text in block.text for text in skipped):
-            run_python(block, names)
+            alone = document == "README.md" and re.search(r"\bEncoder\(", block.text)
+            own = {} if alone else names
+            run_python(block, own)
+            names |= own
     if document == "README.md":
         printed = capsys.readouterr().out.splitlines()
         assert printed[:4] == (folder / "translated.txt").read_text(encoding="utf-8").splitlines()

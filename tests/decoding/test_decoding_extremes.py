@@ -34,9 +34,9 @@ BESIDE = {
 
 
 def decode(**options):
-    """Hypotheses of three sentences."""
+    """Hypotheses of three sentences, which end by themselves after two hundred tokens where no option ends them."""
     wished = options.pop("wished", False)
-    model = random_model(3)
+    model = random_model(11)
     jobs = [Job(source, [START], wished=[5] if wished else []) for source in random_sources(3, 3)]
     return searching.decode(model, jobs, DecodingOptions(**{"max_decoding_length": 8, **options}))
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 
@@ -15,9 +16,11 @@ from fastattn.decoding.jobs import Job
 from fastattn.decoding.options import DecodingOptions
 from fastattn.decoding.service import score_plan, search_plan
 from fastattn.errors import InputError
+from fastattn.layers import key_value_cache
 from fastattn.layers.key_value_cache import KeyValueCache
 from fastattn.models.kinds import build_model
 from fastattn.ops import cpu as operations
+from fastattn.ops import reference
 from fastattn.spec.checkpoint import Shortlist
 from fastattn.translation.translator import Translator
 from tests.decoding.searching import by_hand, decode, little_room, plain
@@ -219,12 +222,15 @@ def test_beams_that_ended_leave_their_rows(caches, monkeypatch):
     assert cache.target.rows == 150, "240 rows were written"
 
 
-def test_pools_shrink_when_fewer_sentences_come(caches):
+@pytest.mark.parametrize("least", [key_value_cache.LEAST_ROWS, 8])
+def test_pools_shrink_when_fewer_sentences_come(least, caches, monkeypatch):
+    """That of memories too, where sentences that go on have their rows among the others'."""
+    monkeypatch.setattr(key_value_cache, "LEAST_ROWS", least)
     model = MODELS["transformer, int8"]
     scheduler, results = by_hand(model, 1), []
     many = DecodingOptions(beam_size=2, min_decoding_length=30, max_decoding_length=30, return_attention=True)
     few = DecodingOptions(beam_size=2, min_decoding_length=60, max_decoding_length=60, return_attention=True)
-    requests = [(0, few), *((n, many) for n in range(1, 24))]
+    requests = [(n, few if n in (3, 20) else many) for n in range(24)]
     for n, options in requests:
         results.append(scheduler.submit(partial(search_plan, [Job(SOURCES[n], [START], (), options)], SIZES), n))
     for _ in range(35):
@@ -234,10 +240,27 @@ def test_pools_shrink_when_fewer_sentences_come(caches):
     results.append(scheduler.submit(partial(search_plan, [Job(SOURCES[5], [START], (), few)], SIZES), "last"))
     scheduler.tick()
     assert cache.target.rows < before[0] / 3
+    assert (cache.memory.rows < before[1]) == (least == 8)
     scheduler.finish_all()
     for n, options, request in [(*each, request) for each, request in zip([*requests, (5, few)], results)]:
         expected = decode(model, [Job(SOURCES[n], [START])], options)
         assert plain(request.result(0)) == plain(expected)
+
+
+def test_a_memory_pool_that_shrinks_keeps_the_rows_of_those_that_go_on(monkeypatch):
+    monkeypatch.setattr(key_value_cache, "LEAST_ROWS", 4)
+    cache = KeyValueCache(reference, replace(SIZES, layers=1, memory_width=3), 8, 64)
+    memory_slots, rows = cache.add_memory_slots(np.array([0, 9, 12, 30]))
+    slots = [cache.add_slots(memory_slot, 1) for memory_slot in memory_slots]
+    values = np.arange(30 * 3, dtype=np.float32).reshape(30, 3)
+    cache.memory.layers[0] = reference.empty_table(64, 3, np.float32)
+    reference.write_rows(cache.memory.layers[0], rows, values, 0)
+    for n in (0, 2):
+        cache.release(memory_slots[n], slots[n])
+    cache.shrink(8, 4)
+    assert cache.memory.rows == 4
+    index, lengths = cache.memory_index(slots[1])
+    np.testing.assert_array_equal(cache.memory.layers[0][index[0, : lengths[0]]], values[9:12])
 
 
 # what a job starts from
@@ -273,6 +296,20 @@ def test_a_shared_beginning_is_kept_once_and_changes_nothing(name, caches):
     scheduler.finish_all()
     assert [plain(request.result(0)) for request in requests] == single
     assert rows_in_use(cache) == (0, 0) and not scheduler.failures
+
+
+def test_a_shared_beginning_has_attention_where_it_is_wanted():
+    """Also of one that comes while the same beginning is there without."""
+    model, plain_options = MODELS["transformer, float32"], replace(OPTIONS[2], min_decoding_length=9)
+    options = [plain_options, replace(plain_options, return_attention=True)]
+    jobs = [Job(SOURCES[0], [START], [5, 6, 7, 8], each, shared=4) for each in options]
+    single = [plain(decode(model, [job], each)) for job, each in zip(jobs, options)]
+    scheduler, requests = by_hand(model, 1), []
+    for job in jobs:
+        requests.append(scheduler.submit(partial(search_plan, [job], SIZES)))
+        scheduler.tick()
+    scheduler.finish_all()
+    assert [plain(request.result(0)) for request in requests] == single and not scheduler.failures
 
 
 def test_what_is_shared_may_be_the_whole_of_another():
@@ -317,7 +354,7 @@ def test_two_hundred_threads_at_once(translator):
         for text in TEXTS
         for n, way in enumerate(ways)
     }
-    wrong, start = [], threading.Barrier(200)
+    start = threading.Barrier(200)
 
     def call(number):
         text, n = TEXTS[number % len(TEXTS)], number % len(ways)
@@ -326,15 +363,10 @@ def test_two_hundred_threads_at_once(translator):
             found = translator.translate(text, max_decoding_length=9, **ways[n])
         else:
             found = translator.submit(text, max_decoding_length=9, **ways[n]).result()
-        if found != expected[text, n]:
-            wrong.append(number)
+        return found == expected[text, n]
 
-    threads = [threading.Thread(target=call, args=(number,)) for number in range(200)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert wrong == []
+    with ThreadPoolExecutor(200) as pool:
+        assert list(pool.map(call, range(200))) == [True] * 200
 
 
 def test_asyncio(translator):

@@ -24,15 +24,9 @@ RERANKER, LABELS, TOKENS = (
 MASKED = "bert-fill-mask"
 # With this class a tokenizer gives token types, in transformers too.
 TOKENIZER_CONFIG = {
-    "tokenizer_class": "BertTokenizer",
-    "do_lower_case": False,
-    "model_max_length": 40,
-    "pad_token": "[PAD]",
-    "cls_token": "[CLS]",
-    "sep_token": "[SEP]",
-    "unk_token": "[UNK]",
-    "mask_token": "[MASK]",
-}
+    "tokenizer_class": "BertTokenizer", "do_lower_case": False, "model_max_length": 40, "pad_token": "[PAD]",
+    "cls_token": "[CLS]", "sep_token": "[SEP]", "unk_token": "[UNK]", "mask_token": "[MASK]",
+}  # fmt: skip
 
 
 _Kind = TypeVar("_Kind", bound=EncoderBase)

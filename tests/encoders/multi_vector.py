@@ -17,15 +17,10 @@ MARKERS = ("[unused0]", "[unused1]")
 PROMPTS = {"query": "w11 ", "document": "w12 w13 "}
 EXPANSION = {"strategy": "fixed", "attend": False, "length": 9, "token": None}
 PYLATE = {
-    "model_type": "ColBERT",
-    "query_prefix": "[unused0] ",
-    "document_prefix": "[unused1] ",
-    "query_length": 10,
-    "document_length": 16,
-    "attend_to_expansion_tokens": True,
-    "similarity_fn_name": "MaxSim",
+    "model_type": "ColBERT", "query_prefix": "[unused0] ", "document_prefix": "[unused1] ", "query_length": 10,
+    "document_length": 16, "attend_to_expansion_tokens": True, "similarity_fn_name": "MaxSim",
     "skiplist_words": ["w6", "none"],
-}
+}  # fmt: skip
 METADATA = {"dim": WIDTH, "doc_maxlen": 14, "query_maxlen": 8, "attend_to_mask_tokens": False, "similarity": "cosine"}
 
 

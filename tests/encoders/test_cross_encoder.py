@@ -29,6 +29,8 @@ from tests.encoders.classifiers import (
     write_classifier,
     write_json,
 )
+from tests.loading.caches import empty_cache
+from tests.weights.native.folders import converted
 
 slow = partial(by_reference, CrossEncoder)
 
@@ -233,7 +235,7 @@ def test_several_python_threads_may_share_it(compiled: CrossEncoder) -> None:
 
 
 def test_packed_weights_of_the_head_are_kept(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FASTATTN_CACHE", str(tmp_path))
+    empty_cache(tmp_path, monkeypatch)
     first = CrossEncoder(folder, precision="int8").predict(PAIRS)
     (kept,) = (tmp_path / "packed").iterdir()
     Encoder(folder, precision="int8")
@@ -350,10 +352,11 @@ def test_a_checkpoint_without_such_a_head_is_refused(tmp_path: Path) -> None:
         tmp_path, {}, transformer_task="feature-extraction", modality_config={}, module_output_name=None
     )
     assert "modules should be Transformer, Pooling" in refusal(tmp_path)
-    (tmp_path / "own").mkdir()
     checkpoint = read(write_classifier(tmp_path / "theirs")).without_head()
-    convert.write(tmp_path / "own", checkpoint, "float32")
-    assert refusal(tmp_path / "own") == "a classifier is expected: the checkpoint has no head"
+    assert (
+        refusal(converted(checkpoint, tmp_path / "own", "float32"))
+        == "a classifier is expected: the checkpoint has no head"
+    )
 
 
 @pytest.mark.parametrize("name", [RERANKER, LABELS])

@@ -40,12 +40,7 @@ def _tokenizer() -> bytes:
 
 
 SPEC = ModelSpec("encoder", replace(CASES[0].spec, positions=PositionSpec("table", limit=64)))
-TEXT = EncoderText(
-    _tokenizer(),
-    max_length=64,
-    normalize=True,
-    prompts={"query": "query : ", "empty": ""},
-)
+TEXT = EncoderText(_tokenizer(), max_length=64, normalize=True, prompts={"query": "query : ", "empty": ""})
 WIDTH = SPEC.encoder.width
 TENSORS = make_tensors(SPEC, 0)
 

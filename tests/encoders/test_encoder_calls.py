@@ -165,11 +165,11 @@ class _Terminal(io.StringIO):
 
 @pytest.mark.parametrize("stream", [_Terminal, io.StringIO])
 def test_progress_is_shown_on_a_terminal_to_whom_asks(
-    encoder: Encoder, monkeypatch: pytest.MonkeyPatch, stream: type[io.StringIO]
+    monkeypatch: pytest.MonkeyPatch, stream: type[io.StringIO]
 ) -> None:
     monkeypatch.setattr("fastattn.system.progress._FIRST_AFTER", 0)
     monkeypatch.setattr("fastattn.system.progress._EVERY", 0)
-    texts = _many_texts(400)
+    encoder, texts = _encoder(operations), _many_texts(400)
     for wish in (None, False, True):
         monkeypatch.setattr("sys.stderr", stream())
         encoder.encode(texts, show_progress_bar=wish)

@@ -1,6 +1,5 @@
 """MultiVectorEncoder: vectors of tokens as sentence-transformers and PyLate make them; MaxSim."""
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,9 +16,10 @@ from fastattn.ops import cpu as operations
 from fastattn.ops import reference
 from fastattn.spec.text_spec import MOST_FILLED
 from fastattn.weights import read
-from fastattn.weights.native import convert
 from tests.encoders.classifiers import LABELS, some_texts, write_classifier
 from tests.encoders.multi_vector import EXPANSION, WIDTH, projection, write_original, write_pylate, write_today
+from tests.weights.native.folders import converted, set_field
+from tests.weights.refusals import refusal
 
 TEXTS = ["w5 w6 . w7", "", "w40", "w5 w6 " * 60, "w9 [unused0] w8 w9"]
 FORMS: dict[str, Callable[..., Path]] = {"today": write_today, "pylate": write_pylate, "original": write_original}
@@ -203,9 +203,7 @@ def test_a_model_without_a_limit_of_positions_has_one_of_what_fills_queries(tmp_
 @pytest.mark.parametrize("form", FORMS)
 def test_settings_survive_a_conversion(form: str, tmp_path: Path) -> None:
     original = read(FORMS[form](tmp_path / "theirs"))
-    (tmp_path / "ours").mkdir()
-    convert.write(tmp_path / "ours", original, "float32")
-    again = load(tmp_path / "ours")
+    again = load(converted(original, tmp_path / "ours", "float32"))
     for name in ("encode_query", "encode_document"):
         expected = getattr(MultiVectorEncoder.from_checkpoint(original), name)(TEXTS)
         assert all(np.array_equal(a, b) for a, b in zip(getattr(again, name)(TEXTS), expected, strict=True))
@@ -242,12 +240,6 @@ def test_vectors_are_those_of_sentence_transformers(form: str, attend: bool, tmp
     ],
 )
 def test_a_converted_folder_that_lies_is_refused(field: str, value: Any, message: str, tmp_path: Path) -> None:
-    original = read(write_today(tmp_path / "theirs"))
-    (tmp_path / "ours").mkdir()
-    convert.write(tmp_path / "ours", original, "float32")
-    path = tmp_path / "ours/config.json"
-    config = json.loads(path.read_text(encoding="utf-8"))
-    config["text"]["multi_vector"][field] = value
-    path.write_text(json.dumps(config), encoding="utf-8")
-    with pytest.raises(CheckpointError, match=message):
-        read(tmp_path / "ours")
+    folder = converted(read(write_today(tmp_path / "theirs")), tmp_path / "ours", "float32")
+    set_field(folder, ("text", "multi_vector", field), value)
+    refusal(folder, message)

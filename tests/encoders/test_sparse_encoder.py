@@ -23,9 +23,10 @@ from fastattn.spec.text_spec import SparseText
 from fastattn.text.huggingface import HuggingFaceTokenizer
 from fastattn.vectors.sparse import SparseVectors
 from fastattn.weights import read
-from fastattn.weights.native import convert
 from tests import GOLDENS
 from tests.encoders.classifiers import by_reference, some_texts, write_masked, write_sparse
+from tests.weights.native.folders import converted, set_field
+from tests.weights.refusals import refusal
 
 slow = partial(by_reference, SparseEncoder)
 
@@ -209,23 +210,17 @@ def test_unknown_settings_are_refused(settings: dict[str, str], message: str, tm
 
 def test_settings_survive_a_conversion(tmp_path: Path) -> None:
     original = read(write_sparse(tmp_path / "theirs", {"max_active_dims": 4}, activation_function="log1p_relu"))
-    (tmp_path / "ours").mkdir()
-    convert.write(tmp_path / "ours", original, "float32")
-    again = read(tmp_path / "ours")
-    assert again.text == original.text
-    found = slow(tmp_path / "ours").encode(TEXTS).to_dense()
-    np.testing.assert_array_equal(
-        found, SparseEncoder.from_checkpoint(original, ops=reference).encode(TEXTS).to_dense()
-    )
+    folder = converted(original, tmp_path / "ours", "float32")
+    assert read(folder).text == original.text
+    expected = SparseEncoder.from_checkpoint(original, ops=reference).encode(TEXTS).to_dense()
+    np.testing.assert_array_equal(slow(folder).encode(TEXTS).to_dense(), expected)
 
 
 def test_a_converted_folder_that_lies_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "ours").mkdir()
-    convert.write(tmp_path / "ours", read(write_sparse(tmp_path / "theirs", {"max_active_dims": 4})), "float32")
-    path = tmp_path / "ours/config.json"
-    path.write_text(path.read_text(encoding="utf-8").replace('"most": 4', '"most": 0'), encoding="utf-8")
-    with pytest.raises(CheckpointError, match="text.sparse.most should be at least 1"):
-        read(tmp_path / "ours")
+    original = read(write_sparse(tmp_path / "theirs", {"max_active_dims": 4}))
+    folder = converted(original, tmp_path / "ours", "float32")
+    set_field(folder, ("text", "sparse", "most"), 0)
+    refusal(folder, "text.sparse.most should be at least 1")
 
 
 def test_the_tied_embedding_is_in_memory_once(tmp_path: Path) -> None:

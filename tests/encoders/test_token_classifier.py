@@ -160,8 +160,7 @@ def test_tokens_in_a_row_with_one_label_are_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("aggregation", "merkel", "paris"),
-    [("first", "PER", "X"), ("max", "PER", "LOC"), ("average", "PER", "LOC")],
+    ("aggregation", "merkel", "paris"), [("first", "PER", "X"), ("max", "PER", "LOC"), ("average", "PER", "LOC")]
 )
 def test_a_word_has_one_label(aggregation: str, merkel: str, paris: str) -> None:
     entities = found(aggregation)

@@ -1,4 +1,4 @@
-"""Make ctranslate2.json: what CTranslate2 does with the models of tests/ctranslate2_cases.py.
+"""Make ctranslate2.json: what CTranslate2 does with the models of tests/weights/ctranslate2/cases.py.
 
 Run from the repository's root where ctranslate2 and numpy are installed: python -m tests.goldens.make_ctranslate2
 """

@@ -19,24 +19,9 @@ FILE = Path(__file__).parent / "defaults.json"
 MODULES = (Dense, Dropout, LayerNorm, MultiVectorMask, Normalize, Pooling, SpladePooling)
 # Those of fastattn.weights.huggingface.encoders.ENCODERS that transformers has code for.
 MODEL_TYPES = (
-    "albert",
-    "bert",
-    "camembert",
-    "deberta-v2",
-    "distilbert",
-    "electra",
-    "gemma3_text",
-    "gte",
-    "modernbert",
-    "mpnet",
-    "mt5",
-    "nomic_bert",
-    "qwen2",
-    "qwen3",
-    "roberta",
-    "t5",
-    "xlm-roberta",
-)
+    "albert", "bert", "camembert", "deberta-v2", "distilbert", "electra", "gemma3_text", "gte", "modernbert", "mpnet",
+    "mt5", "nomic_bert", "qwen2", "qwen3", "roberta", "t5", "xlm-roberta",
+)  # fmt: skip
 
 
 def of_module(kind: type) -> dict[str, Any]:

@@ -70,18 +70,13 @@ def t5(case: EncoderCase, tensors: dict) -> tuple[torch.nn.Module, dict]:
     spec = case.spec
     model = transformers.T5EncoderModel(
         transformers.T5Config(
-            vocab_size=spec.vocabulary,
-            d_model=spec.width,
-            d_kv=spec.attention.head_width,
-            d_ff=spec.feed_forward.inner_width,
-            num_layers=spec.layers,
-            num_heads=spec.attention.heads,
+            vocab_size=spec.vocabulary, d_model=spec.width, d_kv=spec.attention.head_width,
+            d_ff=spec.feed_forward.inner_width, num_layers=spec.layers, num_heads=spec.attention.heads,
             relative_attention_num_buckets=spec.positions.buckets,
-            relative_attention_max_distance=spec.positions.max_distance,
-            layer_norm_epsilon=spec.norms.epsilon,
+            relative_attention_max_distance=spec.positions.max_distance, layer_norm_epsilon=spec.norms.epsilon,
             feed_forward_proj="gated-gelu" if spec.feed_forward.gated else "relu",
         )
-    )
+    )  # fmt: skip
     bias = "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
     state = {"shared.weight": tensors["encoder.embedding.weight"], bias: tensors["encoder.relative_bias"]}
     state |= _renamed(tensors, {"encoder.final_norm": "encoder.final_layer_norm"}, False)
@@ -106,19 +101,14 @@ def mbart(case: EncoderCase, tensors: dict) -> tuple[torch.nn.Module, dict]:
     spec = case.spec
     whole = transformers.MBartModel(
         transformers.MBartConfig(
-            vocab_size=spec.vocabulary,
-            d_model=spec.width,
-            encoder_layers=spec.layers,
-            encoder_attention_heads=spec.attention.heads,
-            encoder_ffn_dim=spec.feed_forward.inner_width,
-            decoder_layers=1,
-            decoder_attention_heads=spec.attention.heads,
+            vocab_size=spec.vocabulary, d_model=spec.width, encoder_layers=spec.layers,
+            encoder_attention_heads=spec.attention.heads, encoder_ffn_dim=spec.feed_forward.inner_width,
+            decoder_layers=1, decoder_attention_heads=spec.attention.heads,
             decoder_ffn_dim=spec.feed_forward.inner_width,
-            activation_function=ACTIVATIONS[spec.feed_forward.activation],
-            max_position_embeddings=spec.positions.limit,
+            activation_function=ACTIVATIONS[spec.feed_forward.activation], max_position_embeddings=spec.positions.limit,
             scale_embedding=True,
         )
-    )
+    )  # fmt: skip
     assert spec.embedding_scale == spec.width**0.5
     # Positions begin at row 2.
     positions = np.concatenate([np.zeros((2, spec.width), np.float32), tensors["encoder.positions"]])

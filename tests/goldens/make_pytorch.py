@@ -9,11 +9,7 @@ from pathlib import Path
 import torch
 
 HERE = Path(__file__).resolve().parent
-FORMS = {
-    "zip": {},
-    "zip4": {"pickle_protocol": 4},
-    "stream": {"_use_new_zipfile_serialization": False},
-}
+FORMS = {"zip": {}, "zip4": {"pickle_protocol": 4}, "stream": {"_use_new_zipfile_serialization": False}}
 
 
 def state_dict() -> OrderedDict:

@@ -107,16 +107,9 @@ def vocabulary_files(kind: str) -> dict[str, bytes]:
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "rules.tsv").write_text(rules(), encoding="utf-8")
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(corpus()),
-            model_writer=model,
-            minloglevel=2,
-            num_threads=1,
-            vocab_size=200,
-            character_coverage=1.0,
-            hard_vocab_limit=False,
-            normalization_rule_tsv=f"{folder}/rules.tsv",
-            **settings,
-        )
+            sentence_iterator=iter(corpus()), model_writer=model, minloglevel=2, num_threads=1, vocab_size=200,
+            character_coverage=1.0, hard_vocab_limit=False, normalization_rule_tsv=f"{folder}/rules.tsv", **settings,
+        )  # fmt: skip
     return {name: model.getvalue()}
 
 

@@ -24,6 +24,7 @@ from fastattn.spec.tensors import check_tensors
 from fastattn.weights import read
 from fastattn.weights.native import convert
 from tests.kernels.test_precision import SHAPES
+from tests.loading.caches import empty_cache
 from tests.models.encoder_cases import CASES, EncoderCase, make_checkpoint, make_ids
 from tests.models.tiny_models import random_checkpoint
 
@@ -199,7 +200,7 @@ def test_what_is_int8_already_is_left_alone(tmp_path):
 
 
 def test_layers_that_are_kept_need_no_factors(tmp_path, monkeypatch):
-    monkeypatch.setenv("FASTATTN_CACHE", str(tmp_path))
+    empty_cache(tmp_path, monkeypatch)
     (tmp_path / "weights").write_bytes(b"of a checkpoint")
     case = CASE["bert-odd"]
     checkpoint, calls = uneven(case), []

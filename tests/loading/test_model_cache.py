@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 
 import fastattn
-from fastattn import weights
+from fastattn import ops, weights
 from fastattn.encoders.cross_encoder import CrossEncoder
 from fastattn.encoders.encoder import Encoder
 from fastattn.loading import cache_file, model_cache
 from fastattn.translation.translator import Translator
 from tests.encoders.classifiers import some_pairs, some_texts, write_classifier
+from tests.loading.caches import empty_cache
 from tests.weights.ctranslate2.writer import write_tiny
 
 TEXTS = ["w5 w7 w9", "", *some_texts(3)]
@@ -27,9 +28,8 @@ TEXTS = ["w5 w7 w9", "", *some_texts(3)]
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty one, where files are kept however new they are."""
-    monkeypatch.setenv("FASTATTN_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(model_cache, "SETTLED", -1_000_000_000)
-    return tmp_path / "cache"
+    return empty_cache(tmp_path / "cache", monkeypatch)
 
 
 @pytest.fixture
@@ -82,13 +82,31 @@ def test_the_third_process_reads_nothing(folder: Path, reads: list[Path], cache:
     assert cached_file(cache).stat().st_mode & 0o022 == 0
 
 
-def test_each_class_keeps_what_it_needs(folder: Path, reads: list[Path]) -> None:
+def test_each_precision_keeps_its_own(folder: Path, reads: list[Path]) -> None:
+    expected = {precision: [vectors(folder, precision) for _ in range(2)] for precision in ("float32", "int8")}
+    for precision, (first, second) in (*expected.items(), *expected.items()):
+        assert vectors(folder, precision) == first == second
+    assert len(reads) == 4
+
+
+def test_each_device_keeps_its_own(folder: Path, reads: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even of the same layout: what a device's operations packed may be of classes of their own."""
+    monkeypatch.setitem(ops.BACKENDS, "another", "fastattn.ops.cpu")
+    monkeypatch.setattr(ops, "_loaded", {})
+    for count, device in enumerate(("cpu", "another"), start=1):
+        found = [Encoder(folder, "float32", device=device).encode(TEXTS) for _ in range(3)]
+        np.testing.assert_array_equal(found[0], found[2])
+        assert len(reads) == (2, 3)[count - 1], "the second finds its weights packed"
+
+
+def test_each_class_keeps_what_it_needs(folder: Path, reads: list[Path], cache: Path) -> None:
     """An Encoder has no use for the head."""
     expected = load_twice(folder, reads)
-    scores = [CrossEncoder(folder).predict(some_pairs(3)) for _ in range(3)]
+    scores = [CrossEncoder(folder, "float32").predict(some_pairs(3)) for _ in range(3)]
     assert len(reads) == 4
     np.testing.assert_array_equal(scores[0], scores[2])
     assert vectors(folder) == expected and len(reads) == 4
+    assert len(list((cache / "packed").glob("*.checkpoint"))) == 2
 
 
 def test_a_translator(tmp_path: Path, reads: list[Path]) -> None:
@@ -185,7 +203,19 @@ def readers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return package
 
 
-@pytest.mark.parametrize("module", ["spec/tensors.py", "text/huggingface.py", "models/stack.py"])
+READERS = (
+    "layers/parameters.py",
+    "loading/balance.py",
+    "models/stack.py",
+    "ops/protocol.py",
+    "ops/cpu/matmul.py",
+    "spec/tensors.py",
+    "system/records.py",
+    "text/huggingface.py",
+)
+
+
+@pytest.mark.parametrize("module", READERS)
 def test_other_readers_of_the_same_size_and_time_read_again(
     readers: Path, folder: Path, reads: list[Path], module: str
 ) -> None:

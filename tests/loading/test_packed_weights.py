@@ -14,11 +14,12 @@ from fastattn.loading.model_cache import PackedWeights, content_hash
 from fastattn.ops import cpu as operations
 from fastattn.spec.quantized import QuantizedTensor
 from fastattn.system.cache_folder import cache_root
+from tests.loading.caches import empty_cache
 
 
 @pytest.fixture
 def source(tmp_path, monkeypatch):
-    monkeypatch.setenv("FASTATTN_CACHE", str(tmp_path / "cache"))
+    empty_cache(tmp_path / "cache", monkeypatch)
     path = tmp_path / "weights"
     path.write_bytes(bytes(range(256)) * 10)
     return path

@@ -74,11 +74,7 @@ def test_a_mask_and_a_bias_of_arrays_without_heads():
     out, weights = m.attend(*arrays, score=m.ScaledDot(bias=bias), seen=m.Mask(mask), return_weights=True)
     heads = tuple(x[:, :, None] for x in arrays)
     check_attention(
-        (out[:, :, None], weights[:, None]),
-        scores.scaled_dot,
-        heads,
-        (None, 0.0, bias[:, None]),
-        mask[:, None],
+        (out[:, :, None], weights[:, None]), scores.scaled_dot, heads, (None, 0.0, bias[:, None]), mask[:, None]
     )
 
 

@@ -22,43 +22,18 @@ class EncoderCase:
 
 def _bert(width: int, heads: int, layers: int, inner: int, activation: str = "gelu", positions: int = 40) -> StackSpec:
     return stack_spec(
-        layers=layers,
-        width=width,
-        heads=heads,
-        key_heads=heads,
-        head_width=width // heads,
-        inner_width=inner,
-        vocabulary=61,
-        activation=activation,
-        norm_epsilon=1e-12,
-        pre_norm=False,
-        final_norm=False,
-        embedding_norm=True,
-        positions="table",
-        max_positions=positions,
-    )
+        layers=layers, width=width, heads=heads, key_heads=heads, head_width=width // heads, inner_width=inner,
+        vocabulary=61, activation=activation, norm_epsilon=1e-12, pre_norm=False, final_norm=False, embedding_norm=True,
+        positions="table", max_positions=positions,
+    )  # fmt: skip
 
 
 def _t5(width: int, heads: int, head_width: int, inner: int, gated: bool) -> StackSpec:
     return stack_spec(
-        layers=2,
-        width=width,
-        heads=heads,
-        key_heads=heads,
-        head_width=head_width,
-        inner_width=inner,
-        vocabulary=47,
-        activation="gelu_tanh" if gated else "relu",
-        gated=gated,
-        norm="rms",
-        norm_epsilon=1e-6,
-        positions="relative",
-        relative_buckets=32,
-        relative_max_distance=128,
-        query_scale=1.0,
-        biases=False,
-        norm_biases=False,
-    )
+        layers=2, width=width, heads=heads, key_heads=heads, head_width=head_width, inner_width=inner, vocabulary=47,
+        activation="gelu_tanh" if gated else "relu", gated=gated, norm="rms", norm_epsilon=1e-6, positions="relative",
+        relative_buckets=32, relative_max_distance=128, query_scale=1.0, biases=False, norm_biases=False,
+    )  # fmt: skip
 
 
 CASES = [

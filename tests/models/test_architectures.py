@@ -41,15 +41,10 @@ from tests.models.tiny_models import (
 
 KIND = "decoder on its own"
 SPEC = StackSpec(
-    layers=2,
-    width=16,
-    vocabulary=19,
-    attention=AttentionSpec(heads=4, key_heads=2, head_width=5),
-    feed_forward=FeedForwardSpec(inner_width=24, activation="swish", gated=True),
-    norms=NormSpec("rms"),
-    positions=PositionSpec("table", limit=40),
-    biases=False,
-)
+    layers=2, width=16, vocabulary=19, attention=AttentionSpec(heads=4, key_heads=2, head_width=5),
+    feed_forward=FeedForwardSpec(inner_width=24, activation="swish", gated=True), norms=NormSpec("rms"),
+    positions=PositionSpec("table", limit=40), biases=False,
+)  # fmt: skip
 LOCAL = (None, LocalSpec((0,), before=0, after=0), LocalSpec((0, 1), before=3, after=0))
 NOTHING = np.zeros(0, np.int32)  # a source that there is not
 

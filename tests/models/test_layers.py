@@ -33,15 +33,9 @@ from tests.models.tiny_models import stack_spec
 
 def _spec(**changes: object) -> StackSpec:
     fields: dict = {
-        "layers": 1,
-        "width": 8,
-        "heads": 2,
-        "key_heads": 1,
-        "head_width": 4,
-        "inner_width": 5,
-        "vocabulary": 7,
+        "layers": 1, "width": 8, "heads": 2, "key_heads": 1, "head_width": 4, "inner_width": 5, "vocabulary": 7,
         "positions": "none",
-    }
+    }  # fmt: skip
     return stack_spec(**fields | changes)
 
 

@@ -35,14 +35,8 @@ class Elsewhere:
     """The kernels, whose rows are out of reach outside of it; what the host decides on is not."""
 
     ON_THE_HOST = (
-        "pack_linear",
-        "pack_rows",
-        "select_outputs",
-        "use_threads",
-        "current_threads",
-        "thread_limit",
-        "recorder",
-    )
+        "pack_linear", "pack_rows", "select_outputs", "use_threads", "current_threads", "thread_limit", "recorder",
+    )  # fmt: skip
     ON_THE_HOST += ("log_probs", "project_all", "project_top_k")
 
     def __getattr__(self, name):

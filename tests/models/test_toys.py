@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 
 from fastattn import Encoder, Translator
+from fastattn.cli.inspect import model_facts
 from fastattn.decoding.jobs import Job
 from fastattn.decoding.options import DecodingOptions
 from fastattn.errors import CheckpointError
+from fastattn.loading.loaded_model import load_model
 from fastattn.models import stack
 from fastattn.models.kinds import MODELS, build_model
 from fastattn.ops import cpu, reference
@@ -103,6 +105,27 @@ def test_an_image_becomes_the_vector_that_its_patches_would_as_words(ops):
         np.testing.assert_allclose(found_D, rows_PD.mean(axis=0), atol=1e-5)
     with pytest.raises(CheckpointError, match="^the model takes an array HxWxC, not text$"):
         Encoder.from_checkpoint(checkpoint)
+
+
+def test_models_of_other_kinds_are_described():
+    image = ModelSpec("toy-image", toy_image.PatchSpec(**vars(stack_spec(**BASE | {"vocabulary": 0}))))
+    described = dict(model_facts(Checkpoint(image, make_tensors(image, 4), ArrayInput("HWC", (0, 0, 3)))))
+    assert described["input"] == "an array HxWxC"
+    described = dict(model_facts(recurrent_checkpoint(IdsInput())))
+    assert described["encoder"] == "toy-recurrent, 1 layer, width 8" and described["input"] == "token ids"
+
+
+def test_int8_without_layers_or_tokens_to_balance():
+    """Loading looks for layers behind norms, and runs the encoder on random tokens: here it has none."""
+    translator = Translator.from_checkpoint(recurrent_checkpoint(), "int8")
+    assert translator.precision == "int8" and translator.translate("▁w1 ▁w2", max_decoding_length=9)
+    sizes = BASE | {"vocabulary": 0, "positions": "table", "max_positions": 30}
+    spec = ModelSpec("toy-image", toy_image.PatchSpec(**vars(stack_spec(**sizes))))
+    checkpoint = Checkpoint(spec, make_tensors(spec, 4), ArrayInput("HWC", (0, 0, 3)))
+    images = [np.random.default_rng(1).random((12, 8, 3), np.float32)]
+    exact, rounded = (load_model(checkpoint, name, 1, cpu, None).model.vectors(images) for name in ("float32", "int8"))
+    np.testing.assert_allclose(rounded, exact, atol=0.1)
+    assert (rounded != exact).any()
 
 
 def test_what_no_table_has():

@@ -20,14 +20,9 @@ from tests.onnx_operators.operators import OPERATORS
 CASES = list(collect())
 # The number of cases in onnx 1.23: a suite of fewer tests would pass by having lost them.
 COUNTS = {
-    "Attention": 93,
-    "FlexAttention": 11,
-    "Gelu": 4,
-    "LayerNormalization": 19,
-    "RMSNormalization": 19,
-    "RotaryEmbedding": 8,
-    "Softmax": 7,
-}
+    "Attention": 93, "FlexAttention": 11, "Gelu": 4, "LayerNormalization": 19, "RMSNormalization": 19,
+    "RotaryEmbedding": 8, "Softmax": 7,
+}  # fmt: skip
 TWO_BFLOAT16_STEPS = 2.0**-6  # the suite's own allowance for that type
 
 

@@ -22,6 +22,9 @@ print("result", operations.rms_norm(x, np.ones(16, np.float32), 1e-5).tobytes().
 """
 
 
+FORM = "f2C,f2C,f1C,f1C,D,B,f2C"  # of the kernel's arguments there
+
+
 def run(cache: Path, **options) -> subprocess.CompletedProcess:
     environment = {**os.environ, "FASTATTN_CACHE": str(cache)}
     return subprocess.run([sys.executable, "-c", CHILD], env=environment, capture_output=True, text=True, **options)
@@ -55,10 +58,25 @@ def damaged(data: bytes, damage: str) -> bytes:
     if damage == "zeros":
         at = len(data) // 2
         return data[:at] + bytes(4096) + data[at + 4096 :]
-    return {"truncated": data[:-1], "empty": b"", "longer": data + b"\0"}[damage]
+    cut = {"truncated": data[:-1], "a beginning": data[:99], "empty": b"", "longer": data + b"\0"}
+    return (cut | {"foreign": b"\x80\x04I am no cache"})[damage]
 
 
-@pytest.mark.parametrize("damage", ["byte 1", "byte 2", "byte 3", "zeros", "truncated", "empty", "longer"])
+DAMAGES = ["byte 1", "zeros", "truncated", "a beginning", "empty", "longer", "foreign"]
+
+
+@pytest.mark.parametrize("damage", [*DAMAGES, *(f"byte {n}" for n in range(2, 12))])
+def test_a_damaged_file_is_not_loaded(tmp_path: Path, compiled: tuple[dict[str, bytes], str], damage: str) -> None:
+    ((name, data),) = compiled[0].items()
+    path = written(tmp_path, {name: data})
+    folder, label = CodeFolder(lambda: path.parent), "norm._normalise"
+    assert folder.load(label, FORM) is not None
+    path.write_bytes(damaged(data, damage))
+    with pytest.warns(UserWarning, match="^a compiled kernel in .* is damaged"):
+        assert folder.load(label, FORM) is None
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_file_is_compiled_anew_with_one_line(
     tmp_path: Path, compiled: tuple[dict[str, bytes], str], damage: str
 ) -> None:

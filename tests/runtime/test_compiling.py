@@ -1,6 +1,9 @@
 """Who may compile, in which thread, and what is left as it was."""
 
+import os
+import sys
 import threading
+from types import ModuleType
 
 import pytest
 
@@ -87,3 +90,24 @@ def test_the_second_process_is_begun_by_the_one_thread_that_compiles(monkeypatch
     with pytest.raises(ArithmeticError):
         Failing("elsewhere", "none")._variant("key", [])
     assert began == [True], "and for what is not kept there is none"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="fork")
+def test_a_fork_while_another_thread_imports_numba_leaves_the_locks_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its module is there before what it defines."""
+    monkeypatch.setitem(sys.modules, "numba.core.compiler_lock", ModuleType("numba.core.compiler_lock"))
+    child = os.fork()
+    if not child:
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    found = []
+
+    def look() -> None:
+        found.append(compiling.compiling.acquire(blocking=False))
+        if found[0]:
+            compiling.compiling.release()
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    thread.join()
+    assert found == [True]

@@ -51,20 +51,10 @@ def test_compiled_code_is_found_again_whatever_the_mtime_and_lost_when_a_source_
     assert "compiled norm._normalise" in changed and changed.splitlines()[-1] != first.splitlines()[-1]
 
 
-@pytest.mark.parametrize("damage", ["truncated", "foreign", "unwritable"])
-def test_a_bad_cache_only_costs_time(tmp_path, damage):
+def test_a_cache_that_cannot_be_written_only_costs_time(tmp_path):
     cache = tmp_path / "cache"
-    if damage == "unwritable":
-        cache.write_text("a file where the folder should be")
-    else:
-        good = run_child(NORM, FASTATTN_CACHE=str(cache))
-        for path in cache.rglob("norm*"):
-            path.write_bytes(path.read_bytes()[:99] if damage == "truncated" else b"\x80\x04I am no cache")
-    result = run_child(NORM, FASTATTN_CACHE=str(cache))
-    assert "compiled norm._normalise" in result
-    if damage != "unwritable":
-        assert result.splitlines()[-1] == good.splitlines()[-1]
-        assert "compiled" not in run_child(NORM, FASTATTN_CACHE=str(cache))
+    cache.write_text("a file where the folder should be")
+    assert "compiled norm._normalise" in run_child(NORM, FASTATTN_CACHE=str(cache))
 
 
 NOT_KEPT = """
@@ -77,7 +67,7 @@ from fastattn.cli.printing import Compiling, Progress
 Compiling(Progress())
 ones = np.ones((3, 8), np.float32)
 operations.layer_norm(ones, ones[0], None, 1e-5)
-operations.linear(ones, operations.pack_linear(ones))
+operations.pack_linear(ones)
 classes = "encoders.encoder.Encoder", "translation.translator.Translator", "encoders.sparse_encoder.SparseEncoder"
 classes += ("encoders.masked_language_model.MaskedLanguageModel",)
 with contextlib.ExitStack() as stack:

@@ -32,12 +32,13 @@ def divide(x_N, by):
         x_N[n] = x_N[n] // by
 
 
+FORMS = double, numba.njit(double), numba.njit(parallel=True)(double), kernel(double)
+
+
 @pytest.mark.parametrize("count", [0, 1, 4, 5, 37])
 def test_the_forms_of_a_kernel_agree(count):
-    x_N = np.arange(count, dtype=np.float32)
-    forms = (double, numba.njit(double), numba.njit(parallel=True)(double), kernel(double))
-    cut = cut_loop(double)
-    for form in forms:
+    x_N, cut = np.arange(count, dtype=np.float32), cut_loop(double)
+    for form in FORMS:
         out_N = np.full(count, -1, np.float32)
         form(x_N, out_N)
         np.testing.assert_array_equal(out_N, 2 * x_N)

@@ -1,6 +1,7 @@
 """Recorded kernel calls: made again, they do what the calls did; and the memory that they share."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -95,7 +96,7 @@ def test_an_error_ends_the_recording():
 
 def test_programs_of_several_threads_at_once():
     """Each with its own recorder; on two threads, of which one has the pool at a time."""
-    problems, start = [], threading.Barrier(4)
+    start = threading.Barrier(4)
 
     def work(seed):
         run, rng = layers(seed), np.random.default_rng(seed)
@@ -106,15 +107,10 @@ def test_programs_of_several_threads_at_once():
             for _ in range(20):
                 x_ND[:] = rng.normal(size=x_ND.shape)
                 program.run(2, STOP_NEVER)
-                if table_ND.tobytes() != run(x_ND).tobytes():
-                    problems.append(seed)
+                assert table_ND.tobytes() == run(x_ND).tobytes()
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not problems
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))  # raises what one of them raised
 
 
 # the arena

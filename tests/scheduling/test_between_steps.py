@@ -12,12 +12,8 @@ from fastattn.scheduling import scheduler as scheduling
 from fastattn.scheduling.scheduler import Scheduler
 from fastattn.scheduling.state import LONGEST_REST
 from tests.scheduling.by_hand import SchedulerByHand
-from tests.scheduling.test_disturbances import ended
+from tests.scheduling.test_disturbances import ended, refuse
 from tests.scheduling.test_scheduler import Count, Counter, counting, plan_of
-
-
-def refuse(thread):
-    raise RuntimeError("can't start new thread")
 
 
 @pytest.fixture(params=["threads", "no threads"])

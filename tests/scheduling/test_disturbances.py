@@ -3,6 +3,7 @@
 import gc
 import threading
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from time import sleep
 
@@ -32,6 +33,10 @@ def ended(call, seconds: float = 20.0):
     thread.join(seconds)
     assert results, "it never ended"
     return results[0]
+
+
+def refuse(thread):
+    raise RuntimeError("can't start new thread")
 
 
 def test_a_callback_may_ask_for_more():
@@ -89,9 +94,6 @@ def test_an_exit_in_a_plan_ends_its_request():
 
 
 def test_where_no_thread_is_to_be_had_submit_computes(monkeypatch):
-    def refuse(thread):
-        raise RuntimeError("can't start new thread")
-
     monkeypatch.setattr(scheduling, "start_thread", refuse)
     monkeypatch.setattr(scheduling, "warn_of_fewer_threads", lambda error: None)
     scheduler = counting(slots=3)
@@ -177,11 +179,8 @@ def test_a_child_is_reset_once(monkeypatch):
 
     scheduler = Slow(Counter, 1, lambda count: nullcontext(), 4, 1)
     monkeypatch.setattr(scheduling.os, "getpid", lambda: -1)
-    threads = [threading.Thread(target=scheduler.run, args=(plan_of(2),)) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(lambda _: scheduler.run(plan_of(2)), range(8))) == [[2]] * 8
     assert Slow.resets == 2, "when it was made, and once more"
 
 

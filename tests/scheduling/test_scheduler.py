@@ -1,7 +1,7 @@
 """Requests of many callers: who comes when, what an error, a cancellation or an interrupt ends, and what is left."""
 
 import threading
-from concurrent.futures import CancelledError, wait
+from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
 from contextlib import nullcontext
 
 import pytest
@@ -166,21 +166,16 @@ def test_a_cancelled_request_is_told_of_and_its_jobs_are_gone():
 
 
 def test_two_hundred_threads_at_once():
-    scheduler, results = counting(slots=2), {}
-    start = threading.Barrier(200)
+    scheduler, start = counting(slots=2), threading.Barrier(200)
 
     def call(number):
         start.wait()
         steps = [1 + (number + n) % 5 for n in range(number % 4)]
         found = scheduler.run(plan_of(*steps)) if number % 2 else scheduler.submit(plan_of(*steps)).result()
-        results[number] = found == steps
+        return found == steps
 
-    threads = [threading.Thread(target=call, args=(number,)) for number in range(200)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(results) == 200 and all(results.values())
+    with ThreadPoolExecutor(200) as pool:
+        assert list(pool.map(call, range(200))) == [True] * 200
 
 
 class Interrupt(BaseException):

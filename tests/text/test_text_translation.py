@@ -17,13 +17,13 @@ from fastattn.text.translation import TranslationTokenizer, VocabularyMap, split
 from fastattn.translation.translator import Translator
 from fastattn.weights import read
 from fastattn.weights.download.hub import needed
-from fastattn.weights.native import convert
 from tests import GOLDENS
 from tests.cli.commands import run, succeed
 from tests.models.tiny_models import END, LETTERS, START, random_checkpoint, steady_ops, vocabulary
 from tests.weights.ctranslate2 import cases
 from tests.weights.ctranslate2 import writer as ctranslate2_writer
 from tests.weights.ctranslate2.writer import random_transformer
+from tests.weights.native.folders import converted
 
 TO_GERMAN = ">>de<<"
 TOLD = "no sentencepiece model lies beside this checkpoint: texts are taken as tokens separated by spaces"
@@ -282,12 +282,11 @@ def test_a_conversion_keeps_it(tmp_path: Path, precision: str):
     folder, sources = cases.build("pre-norm", tmp_path / "model"), cases.inputs("pre-norm")[0]
     original = read(folder)
     assert "vmap.txt" in original.details["vocabulary map"]
-    (tmp_path / "out").mkdir()
-    convert.write(tmp_path / "out", original, precision)
-    assert read(tmp_path / "out").text == original.text
+    out = converted(original, tmp_path / "out", precision)
+    assert read(out).text == original.text
     if precision == "float32":
         options = {"shortlist": True, "beam_size": 2}
-        found, expected = Translator(tmp_path / "out"), Translator(folder)
+        found, expected = Translator(out), Translator(folder)
         assert found.translate_tokens(sources, **options) == expected.translate_tokens(sources, **options)
 
 

@@ -133,14 +133,9 @@ def _spm(path: Path) -> SentencePiece:
 
 
 USES: dict[type, Callable[[Any], object]] = {
-    Translator: _translate,
-    Encoder: _encode,
-    CrossEncoder: _rank,
-    SparseEncoder: _weigh,
-    MultiVectorEncoder: _match,
-    TokenClassifier: _label,
-    MaskedLanguageModel: _fill,
-}
+    Translator: _translate, Encoder: _encode, CrossEncoder: _rank, SparseEncoder: _weigh, MultiVectorEncoder: _match,
+    TokenClassifier: _label, MaskedLanguageModel: _fill,
+}  # fmt: skip
 
 
 def _checkpoint(files: Files, kind: type = Translator, folder: str = "") -> Subject:

@@ -249,16 +249,8 @@ def _ctranslate2(data: bytes, rng: random.Random) -> bytes:
             variables[name.replace(rng.choice(("0", "1", "weight", "encoder", "/")), digit)] = variables.pop(name)
         case 3 if value.size:
             shapes = [
-                (),
-                (1,),
-                (value.size,),
-                (1, value.size),
-                (value.size, 1),
-                value.shape[::-1],
-                (0,),
-                (0, 5),
-                (7, 0),
-            ]
+                (), (1,), (value.size,), (1, value.size), (value.size, 1), value.shape[::-1], (0,), (0, 5), (7, 0),
+            ]  # fmt: skip
             shape = rng.choice(shapes)
             size = int(np.prod(shape))
             variables[name] = np.resize(value, shape) if size else np.zeros(shape, value.dtype)

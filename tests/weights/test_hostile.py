@@ -20,6 +20,7 @@ from fastattn.weights.folder import Directory
 from tests import ROOT
 from tests.weights import hostile_files as files
 from tests.weights.ctranslate2 import writer as ctranslate2_writer
+from tests.weights.forked import run_forked
 from tests.weights.mutation_subjects import SUBJECTS
 from tests.weights.refusals import refusal
 
@@ -107,11 +108,8 @@ def test_hostile_files(tmp_path: Path, name: str) -> None:
     case = CASES[name]
     (tmp_path / "file.html").write_bytes(case.make())
     (tmp_path / "text").write_text(case.text, "utf-8")
-    command = [sys.executable, "-W", "error", "-m", "tests.weights.run_hostile", case.reader]
-    command += [str(tmp_path / "file.html"), str(case.steps), str(tmp_path / "text")]
-    done = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, encoding="utf-8", errors="replace", timeout=HANG
-    )
+    arguments = (case.reader, str(tmp_path / "file.html"), str(case.steps), str(tmp_path / "text"))
+    done = run_forked("-m", "tests.weights.run_hostile", *arguments, timeout=HANG)
     assert done.returncode == 0, done.stderr[-3000:]
     assert re.match(case.outcome, done.stdout), done.stdout
 

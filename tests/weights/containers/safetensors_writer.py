@@ -65,24 +65,12 @@ def random_bert(
 
 
 BERT_CONFIG = {
-    "model_type": "bert",
-    "hidden_size": 12,
-    "num_attention_heads": 3,
-    "num_hidden_layers": 2,
-    "intermediate_size": 20,
-    "vocab_size": 17,
-    "max_position_embeddings": 9,
-    "type_vocab_size": 2,
-    "hidden_act": "gelu",
-    "layer_norm_eps": 1e-12,
-}
+    "model_type": "bert", "hidden_size": 12, "num_attention_heads": 3, "num_hidden_layers": 2, "intermediate_size": 20,
+    "vocab_size": 17, "max_position_embeddings": 9, "type_vocab_size": 2, "hidden_act": "gelu", "layer_norm_eps": 1e-12,
+}  # fmt: skip
 
 
-MEAN_POOLING = {
-    "word_embedding_dimension": 12,
-    "pooling_mode_cls_token": False,
-    "pooling_mode_mean_tokens": True,
-}
+MEAN_POOLING = {"word_embedding_dimension": 12, "pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True}
 
 
 def write_json(path: Path, value: object) -> None:

@@ -146,10 +146,7 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
         "no storage's",
     ),
     "a storage of a negative size": (storage("float32", "0", -4), "no storage's"),
-    "a storage with a view": (
-        storage("float32", "0", 4, tuple_of(text("1"), integer(0), integer(4))),
-        "no storage's",
-    ),
+    "a storage with a view": (storage("float32", "0", 4, tuple_of(text("1"), integer(0), integer(4))), "no storage's"),
     "nothing on the stack": (b"R", "lacks an operand"),
     "no mark": (b"t", "lacks a mark"),
     "an unknown memo": (b"h\x07", "refers to what it has not given"),

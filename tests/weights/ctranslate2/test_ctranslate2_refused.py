@@ -52,11 +52,7 @@ def test_what_a_spec_cannot_say_is_refused_by_name(tmp_path: Path, rng: np.rando
         name: np.zeros(value, np.float32) if isinstance(value, tuple) else value
         for name, value in REFUSED[reason].items()
     }
-    writer.write_folder(tmp_path, writer.random_transformer(rng) | extra)
-    with pytest.raises(CheckpointError) as caught:
-        weights.read(tmp_path)
-    assert reason in str(caught.value) and str(tmp_path) in str(caught.value)
-    assert "\n" not in str(caught.value)
+    assert reason in refusal(writer.write_folder(tmp_path, writer.random_transformer(rng) | extra))
 
 
 @pytest.mark.parametrize(
@@ -102,10 +98,8 @@ def test_relative_buckets_go_beyond_those_of_one_key_each(
 def test_all_reasons_come_in_one_error(tmp_path: Path, rng: np.random.Generator) -> None:
     extra = {"decoder/sliding_window": np.int32(4), "decoder/final_logit_softcapping": np.float32(5)}
     extra["encoder/layer_0/self_attention/k_norm/gamma"] = np.zeros(4, np.float32)
-    writer.write_folder(tmp_path, writer.random_transformer(rng) | extra)
-    with pytest.raises(CheckpointError, match="sliding window.*final_logit.*norms of queries and keys") as caught:
-        weights.read(tmp_path)
-    assert len(str(caught.value).splitlines()) == 1
+    folder = writer.write_folder(tmp_path, writer.random_transformer(rng) | extra)
+    refusal(folder, "sliding window.*final_logit.*norms of queries and keys")
 
 
 def test_tensors_missing_extra_and_misshapen_come_in_one_error(tmp_path: Path, rng: np.random.Generator) -> None:
@@ -114,9 +108,7 @@ def test_tensors_missing_extra_and_misshapen_come_in_one_error(tmp_path: Path, r
     variables["decoder/layer_0/mystery/weight"] = np.zeros((2, 2), np.float32)
     variables["decoder/layer_7/ffn/linear_1/bias"] = np.zeros(16, np.float32)
     variables["decoder/projection/weight"] = np.zeros((18, 16), np.float32)
-    with pytest.raises(CheckpointError) as caught:
-        weights.read(writer.write_folder(tmp_path, variables))
-    message = str(caught.value)
+    message = refusal(writer.write_folder(tmp_path, variables))
     for part in (
         "missing encoder.layers.1.self_attention.output.weight",
         "unexpected decoder/layer_0/mystery/weight [2, 2]",

@@ -48,10 +48,7 @@ def model_bytes(
     parts.append(struct.pack("<I", len(variables)))
     for name, value in variables.items():
         value = np.asarray(value)
-        parts += [
-            _string(name),
-            struct.pack(f"<B{value.ndim}I", value.ndim, *value.shape),
-        ]
+        parts += [_string(name), struct.pack(f"<B{value.ndim}I", value.ndim, *value.shape)]
         if version >= 4:
             parts.append(struct.pack("<BI", TYPE_IDS[value.dtype.name], value.nbytes))
         else:
@@ -72,11 +69,7 @@ def _string(text: str) -> bytes:
 
 
 def write_vocabularies(
-    path: Path,
-    source: Sequence[str],
-    target: Sequence[str] | None = None,
-    *,
-    json_files: bool = True,
+    path: Path, source: Sequence[str], target: Sequence[str] | None = None, *, json_files: bool = True
 ) -> None:
     """Write ``shared_vocabulary`` (no target given) or the source's and the target's, as .json or as .txt."""
     names = {"shared": source} if target is None else {"source": source, "target": target}
@@ -92,14 +85,9 @@ def write_vocabularies(
 def write_config(path: Path, **changes: object) -> None:
     """Write ``config.json`` (binary version 6) with the converter's defaults, changed as told."""
     config: dict[str, object] = {
-        "unk_token": "<unk>",
-        "bos_token": "<s>",
-        "eos_token": "</s>",
-        "decoder_start_token": "<s>",
-        "add_source_bos": False,
-        "add_source_eos": False,
-        "layer_norm_epsilon": None,
-    }
+        "unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>", "decoder_start_token": "<s>",
+        "add_source_bos": False, "add_source_eos": False, "layer_norm_epsilon": None,
+    }  # fmt: skip
     (path / "config.json").write_text(json.dumps(config | changes), encoding="utf-8")
 
 

@@ -4,20 +4,17 @@ import hashlib
 import json
 import os
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from tests.weights.forked import run_forked
+
 COMMIT, LATER = "0123456789abcdef0123456789abcdef01234567", "89abcdef0123456789abcdef0123456789abcdef"
-LARGE = (
-    ".safetensors",
-    ".bin",
-    ".npz",
-    ".argosmodel",
-)  # kept elsewhere, as Git LFS has it: the file's address redirects
+# Kept elsewhere, as Git LFS has it: the file's address redirects.
+LARGE = (".safetensors", ".bin", ".npz", ".argosmodel")
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -142,9 +139,7 @@ class HubServer(ThreadingHTTPServer):
         self.commit = COMMIT
         self.commits: dict[str, dict[str, dict[str, bytes]]] = {}
         self.change(COMMIT, repos)
-        self.answered: Callable[[str], None] = (
-            lambda path: None
-        )  # called after each answer; a test may change something
+        self.answered: Callable[[str], None] = lambda path: None  # after each answer; a test may change something
         self.gated: dict[str, str] = {}
         self.status = 0
         self.busy: list[int] = []
@@ -197,8 +192,7 @@ def run(server: HubServer | None, home: Path, *arguments: str, **variables: str)
     kept = {name: value for name, value in kept.items() if not name.lower().endswith("_proxy")}
     url = server.url if server is not None else "http://127.0.0.1:9"
     settings = {"HF_HOME": str(home), "HF_ENDPOINT": url, "HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_XET": "1"}
-    command = [sys.executable, *(argument.encode() for argument in arguments)]
-    return subprocess.run(command, env=kept | settings | variables, capture_output=True, text=True, encoding="utf-8")
+    return run_forked(*arguments, environment=kept | settings | variables)
 
 
 def command(

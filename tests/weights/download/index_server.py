@@ -115,19 +115,10 @@ def tarred(members: Mapping[str, bytes | tarfile.TarInfo]) -> bytes:
 def entry_of(archive: bytes, file: str, members: Mapping[str, str], **changes: object) -> CatalogEntry:
     """A catalog entry, "tiny", that pins this archive."""
     fields: dict[str, object] = {
-        "name": "tiny",
-        "kind": "translation",
-        "title": "made up",
-        "licence": "CC0-1.0",
-        "origin": "nobody",
-        "package": "Tiny_Model",
-        "version": "1.0",
-        "file": file,
-        "sha256": hashlib.sha256(archive).hexdigest(),
-        "file_size": len(archive),
-        "size": 1000,
-        "members": tuple(members.items()),
-    }
+        "name": "tiny", "kind": "translation", "title": "made up", "licence": "CC0-1.0", "origin": "nobody",
+        "package": "Tiny_Model", "version": "1.0", "file": file, "sha256": hashlib.sha256(archive).hexdigest(),
+        "file_size": len(archive), "size": 1000, "members": tuple(members.items()),
+    }  # fmt: skip
     return CatalogEntry(**{**fields, **changes})  # type: ignore[arg-type]
 
 

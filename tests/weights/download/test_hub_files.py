@@ -97,7 +97,7 @@ def test_what_is_not_supported_is_refused_before_its_weights_are_fetched(tmp_pat
         "    try: print('taken', resolve(name))\n    except Exception as error: print(type(error).__name__, error)"
     )
     with HubServer(repos) as server:
-        lines = run(server, tmp_path / "home", "-W", "error", "-c", code, *repos).stdout.splitlines()
+        lines = run(server, tmp_path / "home", "-c", code, *repos).stdout.splitlines()
         offline = run(server, tmp_path / "home", "-c", code, *repos, HF_HUB_OFFLINE="1").stdout.splitlines()
     assert len(lines) == len(offline) == len(REFUSED)
     for line, (_, reason) in zip(lines, REFUSED):
@@ -109,7 +109,7 @@ def test_what_is_not_supported_is_refused_before_its_weights_are_fetched(tmp_pat
 def fetched(server: HubServer, home: Path, name: str) -> Path:
     """Where it is, as online so offline and the second time, when no weights are fetched again."""
     code = "import sys; from fastattn.weights.download import resolve; print(resolve(sys.argv[1]))"
-    first = run(server, home, "-W", "error", "-c", code, name)
+    first = run(server, home, "-c", code, name)
     assert (first.returncode, first.stderr) == (0, "")
     for options in ({}, {"HF_HUB_OFFLINE": "1"}):
         before = len(server.requests)

@@ -79,34 +79,15 @@ def make_config(case: MarianCase) -> dict[str, Any]:
     source, target = make_vocabularies(case)
     pad = source["<pad>"]
     return {
-        "model_type": "marian",
-        "architectures": ["MarianMTModel"],
-        "vocab_size": len(source),
-        "decoder_vocab_size": len(target),
-        "d_model": 16,
-        "encoder_layers": 2,
-        "decoder_layers": 2,
-        "encoder_attention_heads": 4,
-        "decoder_attention_heads": 4,
-        "encoder_ffn_dim": 24,
-        "decoder_ffn_dim": 24,
-        "activation_function": "swish",
-        "scale_embedding": True,
-        "max_position_embeddings": 40,
-        "share_encoder_decoder_embeddings": not case.separate,
-        "tie_word_embeddings": True,
-        "is_encoder_decoder": True,
-        "pad_token_id": pad,
-        "decoder_start_token_id": pad,
-        "bad_words_ids": [[pad]],
-        "eos_token_id": 0,
-        "bos_token_id": 0,
-        "forced_eos_token_id": 0,
-        "normalize_before": False,
-        "normalize_embedding": False,
-        "static_position_embeddings": True,
-        "num_beams": 6,
-    } | case.config
+        "model_type": "marian", "architectures": ["MarianMTModel"], "vocab_size": len(source),
+        "decoder_vocab_size": len(target), "d_model": 16, "encoder_layers": 2, "decoder_layers": 2,
+        "encoder_attention_heads": 4, "decoder_attention_heads": 4, "encoder_ffn_dim": 24, "decoder_ffn_dim": 24,
+        "activation_function": "swish", "scale_embedding": True, "max_position_embeddings": 40,
+        "share_encoder_decoder_embeddings": not case.separate, "tie_word_embeddings": True, "is_encoder_decoder": True,
+        "pad_token_id": pad, "decoder_start_token_id": pad, "bad_words_ids": [[pad]], "eos_token_id": 0,
+        "bos_token_id": 0, "forced_eos_token_id": 0, "normalize_before": False, "normalize_embedding": False,
+        "static_position_embeddings": True, "num_beams": 6,
+    } | case.config  # fmt: skip
 
 
 def make_tensors(case: MarianCase) -> dict[str, np.ndarray]:

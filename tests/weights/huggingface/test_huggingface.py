@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from fastattn import weights
-from fastattn.errors import CheckpointError
 from fastattn.spec.text_spec import EncoderText
 from tests.weights.containers.safetensors_writer import MEAN_POOLING as MEAN
 from tests.weights.containers.safetensors_writer import (
@@ -139,9 +138,7 @@ def test_shards(tmp_path: Path, rng: np.random.Generator) -> None:
     ],
 )
 def test_configs_that_are_refused(tmp_path: Path, rng: np.random.Generator, changes: dict, fault: str) -> None:
-    with pytest.raises(CheckpointError, match=fault) as caught:
-        weights.read(write_bert(tmp_path, random_bert(rng), **changes))
-    assert str(tmp_path) in str(caught.value) and "\n" not in str(caught.value)
+    refusal(write_bert(tmp_path, random_bert(rng), **changes), fault)
 
 
 def test_missing_extra_and_misshapen_tensors_in_one_error(tmp_path: Path, rng: np.random.Generator) -> None:
@@ -149,14 +146,13 @@ def test_missing_extra_and_misshapen_tensors_in_one_error(tmp_path: Path, rng: n
     del tensors["encoder.layer.0.attention.self.key.weight"]
     tensors["lm_head.decoder.weight"] = np.zeros((1, 2), np.float32)
     tensors["encoder.layer.1.output.dense.bias"] = np.zeros(13, np.float32)
-    with pytest.raises(CheckpointError) as caught:
-        weights.read(write_bert(tmp_path, tensors))
+    message = refusal(write_bert(tmp_path, tensors))
     for part in (
         "missing encoder.layer.0.attention.self.key.weight [12, 12]",
         "unexpected lm_head.decoder.weight [1, 2]",
         "encoder.layer.1.output.dense.bias should be [12], is [13]",
     ):
-        assert part in str(caught.value)
+        assert part in message
 
 
 def test_integers_are_no_weights(tmp_path: Path, rng: np.random.Generator) -> None:

@@ -10,7 +10,6 @@ import pytest
 from safetensors.numpy import save_file
 
 from fastattn import Translator, weights
-from fastattn.errors import CheckpointError
 from fastattn.models.kinds import build_model
 from fastattn.ops import reference
 from fastattn.spec.checkpoint import Checkpoint
@@ -208,9 +207,7 @@ def test_each_part_of_a_long_text_says_its_language(tmp_path: Path, monkeypatch:
     ],
 )
 def test_configs_that_are_refused(tmp_path: Path, changes: dict[str, Any], fault: str) -> None:
-    with pytest.raises(CheckpointError, match=fault) as caught:
-        weights.read(write_model(tmp_path, CASES["shared"], **changes))
-    assert str(tmp_path) in str(caught.value) and "\n" not in str(caught.value)
+    refusal(write_model(tmp_path, CASES["shared"], **changes), fault)
 
 
 @pytest.mark.parametrize(
@@ -264,6 +261,7 @@ def test_a_real_model_rewritten(pulled: Any, tmp_path: Path) -> None:
     """zh-en's weights as float32 under transformers' names: the same tensors, and so the same tokens."""
     theirs = weights.read(pulled("zh-en"))
     assert isinstance(theirs.text, TranslationText)
+    values = {name: x if isinstance(x, np.ndarray) else x.float32() for name, x in theirs.tensors.items()}
     tensors = as_transformers_names(theirs)
     folder = write_real_files(tmp_path, theirs, theirs.text)
     for name in ("model.safetensors", "pytorch_model.bin"):
@@ -272,8 +270,7 @@ def test_a_real_model_rewritten(pulled: Any, tmp_path: Path) -> None:
         else:
             (folder / name).write_bytes(pytorch_bytes(tensors))
         ours = weights.read(folder)
-        for key, value in theirs.tensors.items():
-            expected = value if isinstance(value, np.ndarray) else value.float32()
+        for key, expected in values.items():
             found = ours.tensors[key]
             assert isinstance(found, np.ndarray)
             if found.shape != expected.shape:  # the padding token's row
@@ -283,10 +280,8 @@ def test_a_real_model_rewritten(pulled: Any, tmp_path: Path) -> None:
     for stack in ("encoder", "decoder"):
         for field in dataclasses.fields(theirs.spec.encoder):
             if field.name not in ("vocabulary", "start_from_zero_embedding"):
-                values = [getattr(getattr(c.spec, stack), field.name) for c in (ours, theirs)]
-                assert (
-                    np.float32(values[0]) == np.float32(values[1]) if type(values[0]) is float else len({*values}) == 1
-                )
+                one, other = (getattr(getattr(c.spec, stack), field.name) for c in (ours, theirs))
+                assert np.float32(one) == np.float32(other) if type(one) is float else one == other
     translated = [
         Translator.from_checkpoint(checkpoint, precision="float32").translate(ZH_EN_TEXTS, beam_size=2)
         for checkpoint in (ours, theirs)
@@ -315,21 +310,13 @@ def as_transformers_names(checkpoint: Checkpoint) -> dict[str, np.ndarray]:
 def write_real_files(folder: Path, checkpoint: Checkpoint, text: TranslationText) -> Path:
     encoder, pad = checkpoint.spec.encoder, len(text.target_vocabulary)
     config = make_config(CASES["shared"]) | {
-        "vocab_size": pad + 1,
-        "decoder_vocab_size": pad + 1,
-        "d_model": encoder.width,
-        "max_position_embeddings": encoder.positions.limit,
-        "pad_token_id": pad,
-        "decoder_start_token_id": pad,
-        "bad_words_ids": [[pad]],
-        "eos_token_id": text.target_vocabulary.index("</s>"),
-        "encoder_layers": encoder.layers,
-        "decoder_layers": encoder.layers,
-        "encoder_ffn_dim": encoder.feed_forward.inner_width,
-        "decoder_ffn_dim": encoder.feed_forward.inner_width,
-        "encoder_attention_heads": encoder.attention.heads,
-        "decoder_attention_heads": encoder.attention.heads,
-    }
+        "vocab_size": pad + 1, "decoder_vocab_size": pad + 1, "d_model": encoder.width,
+        "max_position_embeddings": encoder.positions.limit, "pad_token_id": pad, "decoder_start_token_id": pad,
+        "bad_words_ids": [[pad]], "eos_token_id": text.target_vocabulary.index("</s>"),
+        "encoder_layers": encoder.layers, "decoder_layers": encoder.layers,
+        "encoder_ffn_dim": encoder.feed_forward.inner_width, "decoder_ffn_dim": encoder.feed_forward.inner_width,
+        "encoder_attention_heads": encoder.attention.heads, "decoder_attention_heads": encoder.attention.heads,
+    }  # fmt: skip
     (folder / "config.json").write_text(json.dumps(config))
     vocabulary = {token: i for i, token in enumerate((*text.target_vocabulary, "<pad>"))}
     (folder / "vocab.json").write_text(json.dumps(vocabulary))

@@ -216,9 +216,7 @@ DISAGREEING = {
         r"truncation_side should be one of right, left, is 'top'$",
     ),
     "a special token without a row": (
-        lambda made: {
-            "tokenizer.json": json.dumps(made).replace('"ids": [3]', '"ids": [5000]').encode(),
-        },
+        lambda made: {"tokenizer.json": json.dumps(made).replace('"ids": [3]', '"ids": [5000]').encode()},
         r"tokenizer\.json: '\[SEP\]' has the id 5000, but the embedding has 1000 rows$",
     ),
 }

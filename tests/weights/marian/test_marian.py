@@ -21,11 +21,7 @@ from tests.weights.marian.oracle import Oracle
 
 GOLDEN = json.loads((GOLDENS / "marian.json").read_text(encoding="utf-8"))["models"]
 
-PRE_NORM = {
-    "transformer_preprocess": "n",
-    "transformer_postprocess": "da",
-    "transformer_postprocess_top": "n",
-}
+PRE_NORM = {"transformer_preprocess": "n", "transformer_postprocess": "da", "transformer_postprocess_top": "n"}
 SSRU = {"transformer_decoder_autoreg": "rnn", "dec_cell": "ssru"}
 AVERAGE = {"transformer_decoder_autoreg": "average-attention"}
 # What Marian can and CTranslate2's converter cannot.
@@ -142,9 +138,7 @@ def test_zh_en_as_a_marian_translates_as_from_ctranslate2s_form(pulled, model: s
     # What CTranslate2 leaves of Marian's own: its table of positions and its epsilon are others.
     stacks = {
         name: dataclasses.replace(
-            stack,
-            positions=PositionSpec("sinusoid", start=0),
-            norms=dataclasses.replace(stack.norms, epsilon=1e-6),
+            stack, positions=PositionSpec("sinusoid", start=0), norms=dataclasses.replace(stack.norms, epsilon=1e-6)
         )
         for name, stack in original.spec.stacks.items()
     }

@@ -206,23 +206,8 @@ def test_vocabulary_lines() -> None:
     )
     tokens = parse_vocabulary(lines.encode(), "w")
     expected = [
-        "</s>",
-        "<unk>",
-        "▁the",
-        ":",
-        '"',
-        "\x01",
-        "long",
-        "':",
-        "''",
-        ":",
-        "#",
-        "▁x",
-        "\\",
-        "a: b",
-        "😀",
-        "\u2028",
-    ]
+        "</s>", "<unk>", "▁the", ":", '"', "\x01", "long", "':", "''", ":", "#", "▁x", "\\", "a: b", "😀", "\u2028",
+    ]  # fmt: skip
     assert tokens == dict(enumerate(expected))
     assert parse_vocabulary(json.dumps({"a": 1, "b\n": 0}).encode(), "w") == {1: "a", 0: "b\n"}
 

@@ -60,6 +60,17 @@ def edit(folder: Path, change: Any) -> None:
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
 
 
+def set_field(folder: Path, place: tuple[str, ...], value: object) -> None:
+    """One field of config.json, at the end of these names."""
+
+    def change(config: Any) -> None:
+        for name in place[:-1]:
+            config = config[name]
+        config[place[-1]] = value
+
+    edit(folder, change)
+
+
 def rewrite(folder: Path, change: Any) -> None:
     """Change the tensors of a folder's file, by name as NewTensors."""
 

@@ -22,6 +22,7 @@ from tests.weights.native.folders import (
     encoder_model,
     ones,
     rewrite,
+    set_field,
     shortlisted,
     translation_model,
 )
@@ -136,25 +137,18 @@ def test_all_wrong_fields_are_named_at_once(folder: Path) -> None:
     ],
 )
 def test_each_wrong_field_is_named(folder: Path, place: tuple[str, ...], value: object, fault: str) -> None:
-    def change(config: dict) -> None:
-        for key in place[:-1]:
-            config = config[key]
-        config[place[-1]] = value
-
-    edit(folder, change)
+    set_field(folder, place, value)
     assert fault in refusal(folder)
 
 
-def test_vectors_of_no_numbers_are_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("field", "value", "fault"),
+    [("truncate_dim", 0, "at least 1, is 0"), ("truncation_side", "top", "one of right, left, is 'top'")],
+)
+def test_how_an_encoder_cuts_is_one_of_its_ways(tmp_path: Path, field: str, value: object, fault: str) -> None:
     folder = converted(read(encoder_model(tmp_path / "model")), tmp_path / "out", "float32")
-    edit(folder, lambda config: config["text"].update(truncate_dim=0))
-    assert "text.truncate_dim should be at least 1, is 0" in refusal(folder)
-
-
-def test_an_unknown_truncation_side_is_named(tmp_path: Path) -> None:
-    folder = converted(read(encoder_model(tmp_path / "model")), tmp_path / "out", "float32")
-    edit(folder, lambda config: config["text"].update(truncation_side="top"))
-    assert "text.truncation_side should be one of right, left, is 'top'" in refusal(folder)
+    set_field(folder, ("text", field), value)
+    assert f"text.{field} should be {fault}" in refusal(folder)
 
 
 @pytest.mark.parametrize(
@@ -186,13 +180,7 @@ def test_a_config_of_someone_elses_is_not_taken(tmp_path: Path) -> None:
 )
 def test_a_wrong_head_is_refused(tmp_path: Path, place: tuple, value: object, fault: str) -> None:
     folder = converted(read(write_classifier(tmp_path / "theirs")), tmp_path / "out", "int8")
-
-    def change(config: dict) -> None:
-        for name in place[:-1]:
-            config = config[name]
-        config[place[-1]] = value
-
-    edit(folder, change)
+    set_field(folder, place, value)
     assert fault in refusal(folder)
 
 

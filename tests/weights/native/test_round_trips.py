@@ -107,54 +107,29 @@ def test_an_encoder_comes_back(tmp_path: Path, precision: str) -> None:
         assert activation_again == activation
 
 
-@pytest.mark.parametrize("precision", PRECISIONS)
-def test_an_encoder_with_local_layers_types_and_norms_of_heads_comes_back(tmp_path: Path, precision: str) -> None:
-    stack = stack_spec(
-        layers=2,
-        width=12,
-        heads=2,
-        key_heads=1,
-        head_width=6,
-        head_norms=True,
-        inner_width=10,
-        vocabulary=7,
-        norm="rms",
-        output_norms=True,
-        positions="rotary",
-        rotary=Rotary(6, interleaved=False),
-        local=LocalSpec((1,), before=3, after=2, rotary=Rotary(4, base=50.0)),
-        causal=True,
-        token_types=2,
+ENCODERS = {
+    "local layers, types and norms of heads": stack_spec(
+        layers=2, width=12, heads=2, key_heads=1, head_width=6, head_norms=True, inner_width=10, vocabulary=7,
+        norm="rms", output_norms=True, positions="rotary", rotary=Rotary(6, interleaved=False),
+        local=LocalSpec((1,), before=3, after=2, rotary=Rotary(4, base=50.0)), causal=True, token_types=2,
         embedding_width=8,
-    )
-    spec = ModelSpec("encoder", stack)
+    ),
+    "disentangled attention and a convolution": stack_spec(
+        layers=1, width=12, heads=2, key_heads=2, head_width=6, inner_width=10, vocabulary=7, embedding_norm=True,
+        positions="disentangled", relative_buckets=4, relative_max_distance=20,
+        disentangled=Disentangled(to_content=False, norm=True), embedding_width=8, norm_after_projection=True,
+        convolution=Convolution(3, "gelu"),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("variety", ENCODERS)
+def test_an_encoder_of_another_architecture_comes_back(tmp_path: Path, variety: str, precision: str) -> None:
+    spec = ModelSpec("encoder", ENCODERS[variety])
     original = Checkpoint(spec, make_tensors(spec, 3), EncoderText(b"{}", max_length=9))
     again = check_same(original, converted(original, tmp_path / "out", precision), precision)
-    assert again.spec.encoder is not None and again.spec.encoder.local == stack.local
-
-
-@pytest.mark.parametrize("precision", PRECISIONS)
-def test_an_encoder_with_disentangled_attention_and_a_convolution_comes_back(tmp_path: Path, precision: str) -> None:
-    stack = stack_spec(
-        layers=1,
-        width=12,
-        heads=2,
-        key_heads=2,
-        head_width=6,
-        inner_width=10,
-        vocabulary=7,
-        embedding_norm=True,
-        positions="disentangled",
-        relative_buckets=4,
-        relative_max_distance=20,
-        disentangled=Disentangled(to_content=False, norm=True),
-        embedding_width=8,
-        norm_after_projection=True,
-        convolution=Convolution(3, "gelu"),
-    )
-    spec = ModelSpec("encoder", stack)
-    original = Checkpoint(spec, make_tensors(spec, 3), EncoderText(b"{}", max_length=9))
-    check_same(original, converted(original, tmp_path / "out", precision), precision)
+    assert again.spec.encoder is not None and again.spec.encoder.local == ENCODERS[variety].local
 
 
 def test_numbers_that_are_int8_already_are_kept(tmp_path: Path) -> None:
