@@ -93,10 +93,6 @@ def encode(
     output_path: str | None,
     form: str | None,
     on_error: str,
-    precision: str | None,
-    threads: int | None,
-    device: str | None,
-    processes: int | None,
     verbose: bool,
     **options: Any,
 ) -> None:
@@ -104,6 +100,7 @@ def encode(
 
     -m names the model. The default is minilm, for English.
     """
+    found = {name: options.pop(name) for name in ("precision", "threads", "device", "processes")}
     vectors_MD = calibration_vectors(options)
     write = _WRITERS[form or _form_of(output_path)]
     lines = open_lines(texts, input_path, on_error)
@@ -111,7 +108,6 @@ def encode(
         if write is _write_npy and output.is_terminal():
             raise InputError("npy is not for a terminal; name a file with -o")
         start = time.monotonic()
-        found = {"precision": precision, "threads": threads, "device": device, "processes": processes}
         encoder, compiling = open_model("Encoder", model, progress, **found)
         chosen = chosen_vectors(options, vectors_MD, lambda: encoder)
         lengths = Lengths(encoder, chosen)

@@ -78,9 +78,7 @@ def search(
     score_function: str,
     calibration: str | None,
     as_json: bool,
-    precision: str | None,
-    threads: int | None,
-    device: str | None,
+    **options: Any,
 ) -> None:
     """Find the vectors of a file that are most similar to QUERYs, or to the lines of standard input.
 
@@ -92,17 +90,18 @@ def search(
         if corpus_ND.dtype.kind == "f" and calibration is not None:
             raise click.UsageError(f"--calibration is for int8 and uint8; {vectors_path} has {corpus_ND.dtype}")
         texts = None if texts_path is None else _texts(texts_path, len(corpus_ND), vectors_path)
-        encoder, _ = open_model("Encoder", model, progress, precision=precision, threads=threads, device=device)
+        encoder, _ = open_model("Encoder", model, progress, **options)
         from fastattn.vectors.search import semantic_search
 
         progress.clear()
+        del options["precision"]
         how = _query_options(encoder, corpus_ND, vectors_path, calibration)
         function = "hamming" if how.get("output_dtype", "float32").endswith("binary") else score_function
         write = _write_json if as_json else partial(_write_table, len(queries) != 1, 0 if function == "hamming" else 4)
         for burst in lines.bursts():
             while queries_Q := list(islice(burst, TOGETHER)):
                 vectors_QD = encoder.encode_query(queries_Q, **how)
-                found = semantic_search(vectors_QD, corpus_ND, top_k, function, **given(threads=threads, device=device))
+                found = semantic_search(vectors_QD, corpus_ND, top_k, function, **given(**options))
                 for query, scores_k, ids_k in zip(queries_Q, found.scores, found.ids, strict=True):
                     rows = [(score, int(row)) for score, row in zip(scores_k, ids_k, strict=True) if row >= 0]
                     shown = [(score, row, None if texts is None else texts(row)) for score, row in rows]

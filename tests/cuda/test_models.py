@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import fastattn
-from fastattn.ops.cuda.recording import Program
+from fastattn.ops.cuda.recording import LaunchProgram
 from tests.ops.computed import COMPUTED, FUNCTIONS, MODELS, agree
 from tests.weights.ctranslate2.writer import write_tiny
 
@@ -37,8 +37,8 @@ def test_models(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("scored", [False, True], ids=["", "scored"])
 def test_greedy_steps_are_recorded(scored: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs: list[int] = []
-    run = Program.run
-    monkeypatch.setattr(Program, "run", lambda self, *rest: (runs.append(rest[0]), run(self, *rest))[1])
+    run = LaunchProgram.run
+    monkeypatch.setattr(LaunchProgram, "run", lambda self, *rest: (runs.append(rest[0]), run(self, *rest))[1])
     folder, texts = write_tiny(tmp_path / "model"), ["▁w3 ▁w4", "▁w5", "▁w6 ▁w7 ▁w8"]
     options = {"beam_size": 1, "max_decoding_length": 7, "details": True, "return_scores": scored}
     got, expected = (

@@ -79,12 +79,12 @@ def kernel(function: Callable) -> Any:
     return compiled
 
 
-class Unrecordable(Exception):
+class HostNeeded(Exception):
     """The function that is recorded needs a result on the host."""
 
 
 class _Recording(threading.local):
-    program: Any = None  # of ``recording.Program``, while this thread records
+    program: Any = None  # of ``recording.LaunchProgram``, while this thread records
 
 
 recording = _Recording()
@@ -143,7 +143,7 @@ def upload(array: Any) -> Any:
 def download(array: Any) -> np.ndarray:
     """A copy on the host of an array of the card; waits until it is computed."""
     if recording.program is not None:
-        raise Unrecordable
+        raise HostNeeded
     return np.asarray(_guarded(array.copy_to_host))
 
 

@@ -14,7 +14,7 @@ from fastattn.ops.cuda import card
 from fastattn.ops.cuda.card import THREADS
 from fastattn.ops.cuda.matmul import CardLinear
 from fastattn.ops.cuda.project import NO_IDS, CardSubset, choose
-from fastattn.ops.cuda.recording import StepRecorder
+from fastattn.ops.cuda.recording import LaunchRecorder
 from fastattn.ops.steps import (
     ENOUGH,
     FAULT,
@@ -77,7 +77,7 @@ def _progress(rows: StepRows) -> tuple[StepInputs, StepProgress]:
 
 
 def _at_once(step, rows: StepRows) -> None:
-    program = StepRecorder().record(step)
+    program = LaunchRecorder().record(step)
     assert program is not None
     program.run(1, rows.counts[STOP:])
 
@@ -119,7 +119,7 @@ def pick_tokens(
 ) -> None:
     """Choose the best next token of each row that is not over, as ``project_top_k`` does, and add it to the score."""
     if isinstance(outputs, SubsetRows):
-        raise card.Unrecordable  # subsets that change from step to step are known to the host alone
+        raise card.HostNeeded  # subsets that change from step to step are known to the host alone
     if card.recording.program is None:
         _at_once(lambda: pick_tokens(hidden_RD, outputs, edits, normalized, ends_E, rows), rows)
         return

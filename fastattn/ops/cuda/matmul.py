@@ -120,7 +120,7 @@ def _quantize_rows(x_ND, input_factors_D, input_scale, words_NW, factors_N):
 
 
 @device
-def _bfloat16(bits):
+def nearest_bfloat16(bits):
     """The upper half of a float32's bits, rounded to the nearest, ties to even; NaN stays NaN."""
     if bits & 0x7FFFFFFF > 0x7F800000:
         return bits >> 16 | 0x40
@@ -131,9 +131,9 @@ def _bfloat16(bits):
 def _round_rows(bits_ND, words_NW):
     n, D = cuda.blockIdx.x, bits_ND.shape[1]
     for w in range(cuda.threadIdx.x, words_NW.shape[1], THREADS):
-        word = _bfloat16(int(bits_ND[n, 2 * w]))
+        word = nearest_bfloat16(int(bits_ND[n, 2 * w]))
         if 2 * w + 1 < D:
-            word |= _bfloat16(int(bits_ND[n, 2 * w + 1])) << 16
+            word |= nearest_bfloat16(int(bits_ND[n, 2 * w + 1])) << 16
         words_NW[n, w] = word
 
 

@@ -18,7 +18,7 @@ def _key(array: np.ndarray) -> tuple[int, tuple[int, ...], str]:
     return array.ctypes.data, array.shape, array.dtype.str
 
 
-class Program:
+class LaunchProgram:
     """Recorded launches.
 
     copies   arrays of the host, which are kept, and their copies on the card, by where they lie
@@ -37,7 +37,7 @@ class Program:
     def copy_of(self, array: np.ndarray, written: bool = False) -> Any:
         """The copy on the card of an array that stays where it is."""
         if not array.flags.c_contiguous:
-            raise card.Unrecordable
+            raise card.HostNeeded
         key = _key(array)
         if key not in self._copies:
             self._copies[key] = array, card.empty(array.shape, array.dtype)
@@ -47,7 +47,7 @@ class Program:
 
     def run(self, most: int, stop_1: np.ndarray) -> None:
         """Make the launches, in order, up to ``most`` times: until ``stop_1[0]``, of a written array, is not 0."""
-        counts = stop_1.base
+        counts = np.asarray(stop_1.base)
         for array, copy in self._copies.values():
             card.send(array, copy)
         for step in range(most):
@@ -61,23 +61,23 @@ class Program:
             card.fetch(*reversed(self._copies[key]))
 
 
-class StepRecorder:
+class LaunchRecorder:
     """Records functions as programs, of which one runs at a time."""
 
     size = 0  # of the host
 
-    def record(self, function: Callable[[], Any]) -> Program | None:
+    def record(self, function: Callable[[], Any]) -> LaunchProgram | None:
         """The launches of the function; None if it needs a result on the host."""
-        program = card.recording.program = Program()
+        program = card.recording.program = LaunchProgram()
         try:
             function()
-        except card.Unrecordable:
+        except card.HostNeeded:
             return None
         finally:
             card.recording.program = None
         return program
 
 
-def recorder() -> StepRecorder:
-    """A new StepRecorder."""
-    return StepRecorder()
+def recorder() -> LaunchRecorder:
+    """A new LaunchRecorder."""
+    return LaunchRecorder()

@@ -12,6 +12,7 @@ from numba import cuda, float32
 
 from fastattn.ops.cuda import card
 from fastattn.ops.cuda.card import THREADS
+from fastattn.ops.cuda.matmul import nearest_bfloat16
 from fastattn.ops.cuda.rows import copy_rows
 
 
@@ -39,14 +40,6 @@ def _write(table_ME, rows_N, values_NE, first_column):
     n, t = cuda.blockIdx.x, cuda.threadIdx.x
     for e in range(t, values_NE.shape[1] - first_column, THREADS):
         table_ME[rows_N[n], e] = values_NE[n, first_column + e]
-
-
-@cuda.jit(device=True)
-def nearest_bfloat16(bits):
-    """The bits of the bfloat16 nearest to a float32's, ties to even; NaN stays NaN."""
-    if bits & 0x7FFFFFFF > 0x7F800000:
-        return (bits >> 16) | 0x40
-    return (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
 
 
 @card.kernel
