@@ -94,14 +94,14 @@ def search(
         from fastattn.vectors.search import semantic_search
 
         progress.clear()
-        del options["precision"]
+        searched = {"threads": options["threads"], **given(device=options["device"])}
         how = _query_options(encoder, corpus_ND, vectors_path, calibration)
         function = "hamming" if how.get("output_dtype", "float32").endswith("binary") else score_function
         write = _write_json if as_json else partial(_write_table, len(queries) != 1, 0 if function == "hamming" else 4)
         for burst in lines.bursts():
             while queries_Q := list(islice(burst, TOGETHER)):
                 vectors_QD = encoder.encode_query(queries_Q, **how)
-                found = semantic_search(vectors_QD, corpus_ND, top_k, function, **given(**options))
+                found = semantic_search(vectors_QD, corpus_ND, top_k, function, **searched)
                 for query, scores_k, ids_k in zip(queries_Q, found.scores, found.ids, strict=True):
                     rows = [(score, int(row)) for score, row in zip(scores_k, ids_k, strict=True) if row >= 0]
                     shown = [(score, row, None if texts is None else texts(row)) for score, row in rows]
