@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -75,14 +75,14 @@ def compile_kernel(kernel: Any, arguments: tuple[Any, ...], architecture: tuple[
 
 
 @contextmanager
-def compiling() -> Iterator[dict[tuple, Compiled]]:
+def compiling(architectures: Sequence[tuple[int, int]] = ARCHITECTURES) -> Iterator[dict[tuple, Compiled]]:
     """Within, launches of kernels compile them; what they became, by kernel, types and architecture."""
     from fastattn.ops.cuda import card
 
     found: dict[tuple, Compiled] = {}
 
     def launch(kernel: Any, blocks: Any, *arguments: Any) -> None:
-        for architecture in ARCHITECTURES:
+        for architecture in architectures:
             key = kernel, tuple(typeof(one) for one in arguments), architecture
             if key not in found:
                 found[key] = compile_kernel(kernel, arguments, architecture)
@@ -92,6 +92,7 @@ def compiling() -> Iterator[dict[tuple, Compiled]]:
         launch=launch,
         empty=lambda shape, dtype: np.zeros(shape, dtype),
         upload=lambda array: np.ascontiguousarray(array),
+        parameter=lambda array: np.ascontiguousarray(array) if isinstance(array, np.ndarray) else array,
         download=np.asarray,
     ):
         yield found

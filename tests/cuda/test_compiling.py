@@ -5,15 +5,15 @@ from collections.abc import Iterator
 import pytest
 
 from fastattn.ops import cuda
-from tests.cuda.compiling import Compiled, compiling
+from tests.cuda.compiling import ARCHITECTURES, Compiled, compiling
 from tests.kernels.cases import CASES
 
 IN_REGISTERS = "attention", "matmul", "project"  # files whose kernels keep what they sum in registers
 
 
-@pytest.fixture(scope="module")
-def compiled() -> Iterator[list[Compiled]]:
-    with compiling() as found:
+@pytest.fixture(scope="module", params=ARCHITECTURES, ids=lambda pair: "sm_{}{}".format(*pair))
+def compiled(request: pytest.FixtureRequest) -> Iterator[list[Compiled]]:
+    with compiling([request.param]) as found:
         for case in CASES:
             if hasattr(cuda, case.operation):
                 case.call(cuda, case.arrays)

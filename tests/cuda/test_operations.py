@@ -7,8 +7,8 @@ from bench.operations.table import Problem
 from tests.cuda import on_host
 from tests.kernels.cases import CASES, check
 
-MOST_PRODUCTS = 250_000  # multiply-adds of a layer that Python can take
-MOST_SCORES = 40_000  # and of queries with keys; tests of attention have the tiles' edges too
+MOST_PRODUCTS = 60_000  # multiply-adds of a layer that Python can take
+MOST_SCORES = 15_000  # and of queries with keys; tests of attention have the tiles' edges too
 
 
 def fits(case: Problem) -> bool:

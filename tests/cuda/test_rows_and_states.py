@@ -10,7 +10,7 @@ import pytest
 from fastattn.ops import cuda, reference
 from fastattn.ops.cuda.card import THREADS, download, upload
 from fastattn.ops.cuda.steps import runs_of
-from fastattn.ops.steps import LIVE, NO_EDITS, StepRows
+from fastattn.ops.steps import ENOUGH, LIVE, NO_EDITS, OVER, STOP, StepRows
 from fastattn.spec.quantized import QuantizedTensor
 from tests.cuda.test_arrays import normal
 
@@ -109,25 +109,30 @@ def test_states_in_any_order_of_rows(operation: str) -> None:
 
 
 @pytest.mark.parametrize("normalized", [False, True])
-def test_tokens_of_greedy_steps(normalized: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same rows after picking and taking; the projection has tests of its own."""
-    x, packed, ends = normal(11, 5, 4), reference.pack_linear(normal(12, 9, 4)), np.array([3, 8], np.int32)
-    monkeypatch.setattr("fastattn.ops.cuda.steps.project_top_k", reference.project_top_k)
+def test_tokens_of_greedy_steps(normalized: bool) -> None:
+    """The same rows after picking and taking; after a stop nothing changes any more."""
+    x, weight, ends = normal(11, 5, 4), normal(12, 9, 4), np.array([3, 8], np.int32)
     found = []
     for ops in (reference, cuda):
-        rows = StepRows(5, 9)
-        rows.counts[LIVE], rows.limits_R[:], rows.fresh_F[:] = 4, [5, 1, 5, 5, 5], np.arange(9)
-        rows.slots_R[:] = np.arange(5)
+        packed, rows = ops.pack_linear(weight), StepRows(5, 9)
+        rows.counts[LIVE], rows.counts[ENOUGH], rows.limits_R[:] = 4, 9, [5, 1, 5, 5, 5]
+        rows.slots_R[:], rows.fresh_F[:] = np.arange(5), np.arange(9)
         tables = np.full((5, 4), -1, np.int32), np.full((5, 4), -1, np.int32), np.zeros(9, np.int32)
         for _ in range(2):
             ops.pick_tokens(x, packed, NO_EDITS, normalized, ends, rows)
             ops.take_tokens(rows, *tables)
-        found.append([*vars(rows).values(), *tables])
+        found.append([array.copy() for array in (*vars(rows).values(), *tables)])
     for got, expected in zip(found[1], found[0], strict=True):
-        np.testing.assert_array_equal(got, expected)
-    assert found[0][-1].any()
+        np.testing.assert_allclose(got, expected, rtol=1e-6)
+    assert found[0][-1].any() and 0 < rows.counts[OVER] < 4 and not rows.counts[STOP]
+    rows.counts[STOP] = 1
+    stopped = [array.copy() for array in (*vars(rows).values(), *tables)]
+    cuda.take_tokens(rows, *tables)
+    cuda.pick_tokens(x, packed, NO_EDITS, normalized, ends, rows)
+    for now, before in zip((*vars(rows).values(), *tables), stopped, strict=True):
+        np.testing.assert_array_equal(now, before)
 
 
 def test_threads() -> None:
     with cuda.use_threads(1):
-        assert cuda.current_threads() > 1 == cuda.thread_limit() and cuda.recorder() is None
+        assert cuda.current_threads() > 1 == cuda.thread_limit()
