@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import fastattn
+from bench import cuda_on_host as on_host
 from bench.operations.attention import attention, attention_step, disentangled_attention
 from fastattn import BlockMask
 from fastattn.array_attention.attention import additive_attention
@@ -19,7 +20,6 @@ from fastattn.ops.cuda.attention import TILE
 from fastattn.ops.cuda.attention_step import PIECE
 from fastattn.spec.rounding import as_floats, bfloat16_bits
 from tests.array_attention.formula import attend
-from tests.cuda import on_host
 from tests.kernels.cases import check, normal
 
 B, T, S, H, G, K, V = 2, 9, 13, 2, 1, 5, 17

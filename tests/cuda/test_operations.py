@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from bench import cuda_on_host as on_host
 from bench.operations.table import Problem
-from tests.cuda import on_host
 from tests.kernels.cases import CASES, check
 
 MOST_PRODUCTS = 60_000  # multiply-adds of a layer that Python can take

@@ -1,4 +1,4 @@
-"""The operations of device "cuda" as the table of cases calls them: with NumPy's arrays, which it also looks at."""
+"""The operations of device "cuda" with arrays of the host, as the table of cases has them: sent, and fetched back."""
 
 from typing import Any
 
