@@ -68,7 +68,7 @@ $(CUDA_STAMP): setup.cfg setup.py pyproject.toml
 
 test-cuda: $(CUDA_STAMP)
 	@NUMBA_ENABLE_CUDASIM=1 $(CUDA_BIN)/python -m pytest $(or $(ARGS),$(SIDE_BY_SIDE) tests/cuda)
-	@$(CUDA_BIN)/python -m pytest $(SIDE_BY_SIDE) tests/cuda
+	@$(CUDA_BIN)/python -m pytest tests/cuda
 
 slow: setup
 	@$(BIN)/python -m pytest -m slow -rs $(ARGS)

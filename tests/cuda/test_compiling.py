@@ -1,10 +1,13 @@
 """Each kernel of each operation becomes code of two generations of cards; what ptxas says of it is bounded."""
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
+from numba.cuda.dispatcher import CUDACache
 
 from fastattn.ops import cuda
+from fastattn.ops.cuda import attend, matmul
 from tests.cuda.compiling import ARCHITECTURES, Compiled, compiling
 from tests.kernels.cases import CASES
 
@@ -32,3 +35,18 @@ def test_what_is_summed_stays_in_registers(compiled: list[Compiled]) -> None:
 
 def test_blocks_of_each_kernel_fit_a_multiprocessor(compiled: list[Compiled]) -> None:
     assert {one.name: one for one in compiled if one.shared > 48 << 10 or one.occupancy < 0.125} == {}
+
+
+def test_a_kernel_is_found_again_by_its_constants() -> None:
+    codegen, make = SimpleNamespace(magic_tuple=tuple), matmul._linear_kernel.__wrapped__
+    kernels = [make("bfloat16", few, "none") for few in (False, False, True)]
+    keys = [kernel._cache._index_key("types", codegen) for kernel in kernels]
+    assert keys[0] == keys[1] != keys[2]
+    assert len({kernel._cache._cache_path for kernel in kernels}) == 1
+
+
+def test_kernels_of_users_functions_are_not_kept() -> None:
+    form = attend.Form(4)
+    assert isinstance(attend.make_attend(form)._cache, CUDACache)
+    with_function = form._replace(score_mod=matmul.device(lambda score, b, h, t, s: score))
+    assert not isinstance(attend.make_attend(with_function)._cache, CUDACache)

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from numba import cuda, float32, int32, int64, uint32, uint64
 
+from fastattn.ops.cuda import card
 from fastattn.ops.cuda.card import MICRO, SIDE, SIMULATED, THREADS, TILE
 from fastattn.ops.cuda.scores import (
     INFINITY,
@@ -134,7 +135,10 @@ class Form(NamedTuple):
 def _jit(form: Form) -> Any:
     """The decorator of a form's kernel: where 128 registers do, two blocks run on a multiprocessor at a time."""
     two = form == Form(form.columns) and form.columns in (1, 4)
-    return cuda.jit if SIMULATED else cuda.jit(launch_bounds=(THREADS, 1 + two))
+    bounds = {"launch_bounds": (THREADS, 1 + two)}
+    if form[-2:] == (same_score, every_key):
+        return card.kernel_of(*form[:-2], **bounds)
+    return cuda.jit if SIMULATED else cuda.jit(**bounds)  # a user's functions are compiled in each process
 
 
 @lru_cache(256)

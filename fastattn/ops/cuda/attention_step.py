@@ -49,7 +49,7 @@ def _make_attend(dtype: Any) -> Any:
     """The kernel for tables of a type; blocks are (queries, heads, pieces)."""
     read = reader(dtype)
 
-    @card.kernel
+    @card.kernel_of(str(np.dtype(dtype)))
     def attend_piece(step, terms, weights_NHS, sums_NHPV, tops_NHP2):
         """sums: the exponentials times values; tops: the greatest score, and the sum of exponentials."""
         score_S = cuda.shared.array(PIECE, float32)

@@ -69,14 +69,31 @@ class _Locator:
 
 
 def kernel(function: Callable) -> Any:
-    """Decorate a kernel: compiled for the types of its arguments when it is first launched, and kept."""
-    compiled = cuda.jit(function)
-    if not SIMULATED:
+    """Decorate a kernel of a module: compiled for the types of its arguments when it is first launched, and kept."""
+    return kernel_of()(function)
+
+
+def kernel_of(*constants: Any, **options: Any) -> Callable[[Callable], Any]:
+    """A decorator like ``kernel`` for one that a function makes: of these constants, by which it is found again.
+
+    Numba itself would go by what the kernel closes over, of which no two processes have the same bytes.
+    """
+
+    def decorate(function: Callable) -> Any:
+        if SIMULATED:
+            return cuda.jit(function)
         from numba.cuda.dispatcher import CUDACache, CUDACacheImpl
 
+        def index_key(cache: Any, signature: Any, codegen: Any) -> tuple:
+            return signature, codegen.magic_tuple(), constants, cache._launch_config_key
+
         implementation = type("_Kept", (CUDACacheImpl,), {"_locator_classes": [_Locator]})
-        compiled._cache = type("_Cache", (CUDACache,), {"_impl_class": implementation})(function)
-    return compiled
+        compiled = cuda.jit(**options)(function)
+        members = {"_impl_class": implementation, "_index_key": index_key}
+        compiled._cache = type("_Cache", (CUDACache,), members)(function)
+        return compiled
+
+    return decorate
 
 
 class HostNeeded(Exception):

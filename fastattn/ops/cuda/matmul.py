@@ -305,7 +305,7 @@ def _linear_kernel(precision, few, activation):
 
     compute = tile_product(precision, few, finish)
 
-    @card.kernel
+    @card.kernel_of(precision, few, activation)
     def _linear(rows, weights, target):
         N, F = target.y_NF.shape
         compute(rows, weights, cuda.blockIdx.x * ROWS, N, cuda.blockIdx.y * TILE, F, target)

@@ -128,7 +128,7 @@ def _checked(call: Any) -> Any:
 
 @lru_cache(256)
 def _make_states(mask_mod: Any) -> Any:
-    @card.kernel
+    @cuda.jit
     def states(sizes, states_X):
         """sizes: H, T, S, queries and keys of a block; a block of threads a block of the mask."""
         found_2 = cuda.shared.array(2, int32)  # whether any key is seen, and any hidden

@@ -104,7 +104,7 @@ def _insert(value, token, values_L, ids_L):
 def _project_kernel(precision, few, listed):
     compute, (ROWS, *_) = tile_product(precision, few, _keep, listed), tile_shape(precision, few)
 
-    @card.kernel
+    @card.kernel_of(precision, few, listed)
     def _project(rows, weights, tasks_G4, edits, found, summed):
         logits_RC = cuda.shared.array((ROWS, LINE), float32)
         t, piece, L, ids_C = cuda.threadIdx.x, cuda.blockIdx.y, found.values_RPL.shape[2], weights.ids_C
@@ -256,7 +256,7 @@ def project_all(x_RD: np.ndarray, outputs: Outputs, edits: Edits = NO_EDITS) -> 
 def _peaks_kernel(precision, few):
     compute, (ROWS, *_) = tile_product(precision, few, _keep), tile_shape(precision, few)
 
-    @card.kernel
+    @card.kernel_of(precision, few)
     def _peaks(rows, weights, starts_B1, least, peaks_BF):
         logits_RC = cuda.shared.array((ROWS, LINE), float32)
         b, left, F = cuda.blockIdx.x, cuda.blockIdx.y * TILE, peaks_BF.shape[1]

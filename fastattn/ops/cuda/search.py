@@ -46,7 +46,7 @@ def _differing_bits(a, b):
 def _scores_of(number: Any, score: Any) -> Any:
     """A kernel for numbers of that type, whose scores are sums of scores of two numbers; 0 and 0 have none."""
 
-    @card.kernel
+    @card.kernel_of(str(number), score is _product)
     def scores(queries_QD, corpus_ND, lengths_N, scores_QN):
         query_RD = cuda.shared.array((TILE, PITCH), number)
         row_RD = cuda.shared.array((TILE, PITCH), number)
@@ -104,7 +104,7 @@ def _sort(score_S, place_S):
 def _best_of(number: Any, least: Any) -> Any:
     """A kernel for scores of that type, none of which is below ``least``."""
 
-    @card.kernel
+    @card.kernel_of(str(number), str(least))
     def best(scores_QN, first, scores_QPk, ids_QPk):
         score_S = cuda.shared.array(PIECE, number)
         place_S = cuda.shared.array(PIECE, int32)
