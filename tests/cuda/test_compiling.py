@@ -11,7 +11,7 @@ from fastattn.ops.cuda import attend, matmul
 from tests.cuda.compiling import ARCHITECTURES, Compiled, compiling
 from tests.kernels.cases import CASES
 
-IN_REGISTERS = "attention", "matmul", "project"  # files whose kernels keep what they sum in registers
+IN_REGISTERS = "attend", "attention", "matmul", "project"  # files whose kernels keep what they sum in registers
 
 
 @pytest.fixture(scope="module", params=ARCHITECTURES, ids=lambda pair: "sm_{}{}".format(*pair))
