@@ -27,5 +27,5 @@ def test_in_the_precision_and_on_the_device(
         assert made._pool is not None
         assert made._pool._pool._arguments[1:] == [str(tmp_path), "int8", "another", 1]
         call = made.translate if isinstance(made, Translator) else made.encode
-        with pytest.raises(FastattnError, match="^expected device 'cpu', got 'another'$"):
+        with pytest.raises(FastattnError, match="^expected device 'cpu' or 'cuda' or 'auto', got 'another'$"):
             call(["w1 w2", "w3"])
