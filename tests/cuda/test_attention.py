@@ -293,3 +293,18 @@ def test_average_heads():
         weights = normal(3, *shape)
         found = on_host.average_heads(weights, heads)
         np.testing.assert_allclose(found, reference.average_heads(weights, heads), atol=1e-6)
+
+
+def test_logits_and_vectors_that_the_caller_changes():
+    """What is kept on the card goes by the array: of a model's it may, of a caller's it would be stale."""
+    logits, vector = LOGITS.copy(), normal(9, H, K)
+    for _ in range(2):
+        check_all(
+            on_card(QUERY, KEY, VALUE, sinks=logits),
+            fastattn.attention(QUERY, KEY, VALUE, sinks=logits, return_weights=True, return_logsumexp=True),
+        )
+        arrays = QUERY[:, :, :1], KEY, VALUE, vector[:1]
+        found, expected = (additive_attention(*arrays, device=name) for name in ("cuda", "cpu"))
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+        logits += 3
+        vector *= -2

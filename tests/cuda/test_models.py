@@ -39,7 +39,7 @@ def test_greedy_steps_are_recorded(scored: bool, tmp_path: Path, monkeypatch: py
     runs: list[int] = []
     run = LaunchProgram.run
     monkeypatch.setattr(LaunchProgram, "run", lambda self, *rest: (runs.append(rest[0]), run(self, *rest))[1])
-    folder, texts = write_tiny(tmp_path / "model"), ["▁w3 ▁w4", "▁w5", "▁w6 ▁w7 ▁w8"]
+    folder, texts = write_tiny(tmp_path / "model"), ["▁w3 ▁w4", "▁w5", "▁w6 ▁w7 ▁w8 " * 14]
     options = {"beam_size": 1, "max_decoding_length": 7, "details": True, "return_scores": scored}
     got, expected = (
         fastattn.Translator(folder, "float32", threads=1, device=device).translate(texts, **options)

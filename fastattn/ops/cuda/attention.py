@@ -61,10 +61,11 @@ def terms_of(
     scale = heads.width**-0.5 if heads.scale is None else heads.scale
     if vector_HK is not None:
         scale, heads = 1.0, heads._replace(softcap=0.0)
-    arrays = (position_bias.slopes_H, 1), (position_bias.table_HL, 2), (sinks_H, 1), (vector_HK, 2)
-    slopes_H, table_HL, sinks_H, vector_HK = (none(d) if x is None else card.parameter(x) for x, d in arrays)
+    arrays = (position_bias.slopes_H, 1), (position_bias.table_HL, 2)
+    slopes_H, table_HL = (none(d) if x is None else card.parameter(x) for x, d in arrays)
+    callers = card.optional(sinks_H, 1), card.optional(vector_HK, 2)  # which may have changed since the last call
     numbers = np.float32(scale), np.float32(heads.softcap)
-    return Terms(*numbers, broadcast(bias_BHTS), slopes_H, table_HL, int(position_bias.from_start), sinks_H, vector_HK)
+    return Terms(*numbers, broadcast(bias_BHTS), slopes_H, table_HL, int(position_bias.from_start), *callers)
 
 
 def places_of(query_starts_B1: np.ndarray, key_starts_B1: np.ndarray) -> np.ndarray:

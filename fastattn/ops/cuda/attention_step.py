@@ -146,8 +146,7 @@ def attention_step(
 ) -> np.ndarray:
     """Attention over tables of keys and values, of which each query sees those that a list has for it; out_NF."""
     N, H, K, V = len(query_NE), heads.query_heads, heads.width, heads.value_width or heads.width
-    firsts_N = np.zeros(N, np.int64) if seen.firsts_N is None else seen.firsts_N
-    pieces = max(-(-int((seen.stops_N - firsts_N).max(initial=0)) // PIECE), 1)
+    pieces = max(-(-seen.index_RS.shape[1] // PIECE), 1)  # not of the stops, which in a recorded step are not known yet
     step = StepTables(
         LaidHeads(flat(query_NE), heads.query_column, 0, query_NE.shape[1], K),
         LaidHeads(flat(key_ME), heads.key_column, 0, key_ME.shape[1], K),
