@@ -11,7 +11,6 @@ from fastattn.ops.cuda import card
 from fastattn.ops.cuda.attend import Form, NearRows, Outputs, Rows, make_attend
 from fastattn.ops.cuda.card import SIDE, THREADS, TILE
 from fastattn.ops.cuda.scores import Broadcast, LaidHeads, Seen, Terms
-from fastattn.ops.reference.attention import seen_around  # noqa: F401  of indices, which are NumPy's
 
 COLUMNS = 1, 2, 4, 8  # how many value columns a thread may have
 

@@ -5,15 +5,13 @@ host launched before it knew are without effect.
 """
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 from numba import cuda, int32, int64
 
 from fastattn.ops.cuda import card
 from fastattn.ops.cuda.card import THREADS
-from fastattn.ops.cuda.matmul import CardLinear
-from fastattn.ops.cuda.project import NO_IDS, CardSubset, choose
+from fastattn.ops.cuda.project import NO_IDS, Outputs, choose
 from fastattn.ops.cuda.recording import LaunchRecorder
 from fastattn.ops.steps import (
     ENOUGH,
@@ -111,7 +109,7 @@ def _pick(values_R1, ids_R1, log_sums_R, normalized, ends_E, progress, counts):
 
 def pick_tokens(
     hidden_RD: np.ndarray,
-    outputs: CardLinear | Sequence[CardSubset] | SubsetRows,
+    outputs: Outputs | SubsetRows,
     edits: Edits,
     normalized: bool,
     ends_E: np.ndarray,

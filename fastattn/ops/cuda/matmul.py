@@ -72,20 +72,6 @@ def pack_linear(weight_FD: Tensor, bias_F: np.ndarray | None = None, precision: 
     return CardLinear(weight_FD, bias_F, precision)
 
 
-def packed_layout(precision: str) -> None:
-    """None: packed layers are not kept in files."""
-
-
-def packed_shapes(outputs: int, inputs: int, precision: str, balanced: bool) -> dict[str, tuple[int, ...]]:
-    """The shapes of a packed layer's arrays in a file: there are none."""
-    return {}
-
-
-def packed_of(outputs: int, inputs: int, arrays: dict[str, np.ndarray]) -> CardLinear:
-    """A packed layer of the arrays of a file: there is none."""
-    raise NotImplementedError
-
-
 @device
 def _rounded(value):
     """The nearest integer, ties to even, within +-127; some integer for NaN."""

@@ -18,11 +18,6 @@ from fastattn.ops.cuda.scores import LaidHeads, Seen, every_key, same_score
 from fastattn.spec.rounding import bfloat16_bits
 
 
-def reads_float16() -> bool:
-    """Whether arrays of float16, and cache tables of its bits, are read as they are."""
-    return False
-
-
 def _on_device(function: Any) -> Any:
     """A device function, as are those that it calls."""
 

@@ -18,8 +18,8 @@ from fastattn.ops.cuda import card
 from fastattn.ops.cuda.blocks import block_max, block_sum
 from fastattn.ops.cuda.card import THREADS, TILE
 from fastattn.ops.cuda.matmul import FEW, ONE, ZERO, CardLinear, device, linear, staged, tile_product, tile_shape
+from fastattn.ops.reference.project import ReferenceSubset
 from fastattn.ops.steps import NO_EDITS, Edits
-from fastattn.spec.quantized import Tensor
 
 LOWEST = float32(np.finfo(np.float32).min)  # not -inf: -inf minus -inf is NaN
 NOTHING = float32(-np.inf)
@@ -28,26 +28,7 @@ LINE = TILE + 1  # of a row's logits; threads that read a column each then read 
 NO_IDS = np.empty(0, np.int32)
 
 
-class CardSubset:
-    """Some outputs of a linear layer, from which a row chooses; ids int32, ascending."""
-
-    place = 0, 0, 0  # in memory, for the CPU's kernels alone
-
-    def __init__(self, linear: CardLinear, ids: np.ndarray):
-        self.linear, self.ids = linear, ids
-
-
-Outputs = CardLinear | Sequence[CardSubset]
-
-
-def pack_rows(weight_FD: Tensor, packed: CardLinear) -> CardLinear:
-    """The weights of ``packed``, which are stored by rows."""
-    return packed
-
-
-def select_outputs(linear: CardLinear, ids: np.ndarray) -> CardSubset:
-    """The outputs ``ids``: int32, ascending, at least one, all in range."""
-    return CardSubset(linear, ids)
+Outputs = CardLinear | Sequence[ReferenceSubset]
 
 
 # Of each of P pieces of a row's outputs the greatest logit, the sum of exponentials relative to it, the L best logits
@@ -180,7 +161,8 @@ def _spans(R: int, outputs: Outputs) -> tuple[CardLinear, np.ndarray, np.ndarray
     different = {id(subset): subset.ids for subset in outputs}
     stops = dict(zip(different, np.cumsum([len(ids) for ids in different.values()])))
     spans = [(stops[id(subset)] - len(subset.ids), stops[id(subset)]) for subset in outputs]
-    return next(iter(outputs)).linear, np.concatenate(list(different.values())), np.array(spans, np.int32)
+    packed: Any = next(iter(outputs)).linear
+    return packed, np.concatenate(list(different.values())), np.array(spans, np.int32)
 
 
 def choose(

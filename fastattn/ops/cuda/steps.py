@@ -3,7 +3,6 @@
 Of recurrent states a block takes rows that follow one another, in order; a thread has a column of them.
 """
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +11,7 @@ from numba import cuda, float32
 
 from fastattn.ops.cuda import card
 from fastattn.ops.cuda.card import THREADS
-from fastattn.ops.cuda.matmul import nearest_bfloat16
+from fastattn.ops.cuda.matmul import nearest_bfloat16, relu, sigmoid
 from fastattn.ops.cuda.rows import copy_rows
 
 
@@ -93,12 +92,6 @@ def _through_rows(kernel: Any, x_NE: np.ndarray, states: Sequence[np.ndarray], o
     return y_ND
 
 
-@cuda.jit(device=True)
-def sigmoid(x):
-    small = math.exp(-abs(x))  # which cannot overflow
-    return (small if x < 0 else float32(1)) / (float32(1) + small)
-
-
 @card.kernel
 def _ssru(inputs_NE, states_MW, previous_N, rows_N, starts_C1, residual_ND, y_ND):
     c, d, D = cuda.blockIdx.x, cuda.blockIdx.y * THREADS + cuda.threadIdx.x, y_ND.shape[1]
@@ -108,7 +101,7 @@ def _ssru(inputs_NE, states_MW, previous_N, rows_N, starts_C1, residual_ND, y_ND
             before = states_MW[previous_N[n], d] if previous_N[n] >= 0 else float32(0)
             cell = forget * before + (float32(1) - forget) * value
             states_MW[rows_N[n], d] = cell
-            y_ND[n, d] = residual_ND[n, d] + (float32(0) if cell < 0 else cell)
+            y_ND[n, d] = residual_ND[n, d] + relu(cell)
 
 
 def ssru(
