@@ -1,4 +1,4 @@
-# make demo | test | test-distributed | test-cuda | slow | everywhere | mutants | check | bench | dist | clean. Each sets up what it needs in .venv, once.
+# make demo | test | test-distributed | test-cuda | slow | slow-cuda | everywhere | mutants | check | bench | dist | clean. Each sets up what it needs in .venv, once.
 PYTHON ?= python3
 VENV := .venv
 ifeq ($(OS),Windows_NT)
@@ -19,7 +19,7 @@ CUDA_STAMP := $(CUDA_VENV)/.installed
 # its own: what a file's tests share, such as a loaded model, is made twice for few files.
 SIDE_BY_SIDE := -n 2 --dist worksteal
 
-.PHONY: help setup demo test test-distributed test-cuda slow everywhere mutants check bench dist clean
+.PHONY: help setup demo test test-distributed test-cuda slow slow-cuda everywhere mutants check bench dist clean
 
 help:
 	@echo "make demo    set up, download three small models, translate and encode something real"
@@ -27,6 +27,7 @@ help:
 	@echo "make test-distributed  the tests of fastattn[ray], in an environment of their own (ARGS=... goes to pytest)"
 	@echo "make test-cuda  device \"cuda\" on a simulator, and its kernels compiled for cards, in an environment of their own"
 	@echo "make slow    set up, run the tests that take minutes (ARGS=... goes to pytest)"
+	@echo "make slow-cuda  every variety of model on that simulator, five minutes"
 	@echo "make everywhere  the tests as on other machines: fewer CPU features, no network, ... (ARGS=... names some)"
 	@echo "make mutants mutation testing: bugs that no test finds, half an hour (ARGS=... goes to tests/clone/run_mutants.py)"
 	@echo "make check   format, lint, types, import table, sizes"
@@ -72,6 +73,9 @@ test-cuda: $(CUDA_STAMP)
 
 slow: setup
 	@$(BIN)/python -m pytest -m slow -rs $(ARGS)
+
+slow-cuda: $(CUDA_STAMP)
+	@NUMBA_ENABLE_CUDASIM=1 $(CUDA_BIN)/python -m pytest -m slow $(or $(ARGS),$(SIDE_BY_SIDE) tests/cuda)
 
 everywhere: setup
 	@$(BIN)/python tests/clone/run_everywhere.py $(ARGS)

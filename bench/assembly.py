@@ -2,6 +2,8 @@
 
     python -m bench.assembly                 the kernels' names
     python -m bench.assembly matmul._linear  the assembly of each form of one, to stdout
+    python -m bench.assembly cuda [TEXT]     registers and expected occupancy of a card's kernels, whose names contain
+                                             TEXT, for sm_80 and sm_90: with numba-cuda, NVVM and ptxas, no card
 
 Everything is compiled again, half a minute: code from the cache cannot be shown. NUMBA_CPU_NAME and
 NUMBA_CPU_FEATURES, if both are set, compile for another CPU.
@@ -24,6 +26,11 @@ def main() -> int:
 
 
 def show(names: list[str]) -> int:
+    if names[:1] == ["cuda"]:
+        from bench import card_kernels
+
+        print(*card_kernels.lines(*names[1:]), sep="\n")
+        return 0
     known = find_kernels()
     unknown = [name for name in names if name not in known]
     if unknown:

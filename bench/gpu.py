@@ -18,9 +18,9 @@ import numpy as np
 from bench.operations import OPERATIONS
 from bench.operations.table import Problem
 from bench.sentences import sentences
-from fastattn import Encoder, Translator
+from fastattn import Encoder, Translator, attention
 from fastattn.ops import backend, reference
-from fastattn.ops.attention import Heads, ScoreTerms, SoftmaxOutputs, StridedArrays, Visible
+from fastattn.weights.download import resolve
 
 SHAPES = (8, 16, 4096, 64), (1, 32, 16384, 128)  # batch, heads, positions, width of a head
 TOLERANCE = 1e-4  # of the greatest magnitude, in float32
@@ -131,10 +131,8 @@ def time_attention(shape: tuple[int, int, int, int], rounds: int, torch: Any) ->
 
     B, H, T, K = shape
     x_BTHK = np.random.default_rng(0).standard_normal((B, T, H, K)).astype(np.float16)
-    query, out, starts_B1 = card.upload(x_BTHK), card.empty(x_BTHK.shape, np.float16), np.arange(B + 1) * T
-    arrays = StridedArrays(query, query, query, out, (B, H, T, T), (starts_B1, starts_B1))
-    terms = Heads(H, H, K), Visible(), ScoreTerms(), SoftmaxOutputs()
-    seconds = seconds_of(lambda: backend("cuda").strided_attention(arrays, *terms), rounds)
+    query, out = card.upload(x_BTHK), card.empty(x_BTHK.shape, np.float16)
+    seconds = seconds_of(lambda: attention(query, query, query, out=out, device="cuda"), rounds)
     line = f"attention {shape}, float16: {seconds * 1e3:.2f} ms"
     if torch is not None:
         x_t = torch.from_numpy(x_BTHK).cuda().transpose(1, 2)
@@ -143,9 +141,9 @@ def time_attention(shape: tuple[int, int, int, int], rounds: int, torch: Any) ->
     print(line)
 
 
-def time_models(rounds: int, torch: Any, data: Path | None) -> None:
-    """MiniLM and zh-en, a sentence and a batch; equality with the CPU's first."""
-    english, chinese = sentences("en", BATCH, data), sentences("zh", BATCH, data)
+def time_encoder(rounds: int, torch: Any, data: Path | None) -> None:
+    """MiniLM, a text and a batch; equality with the CPU's first."""
+    english = sentences("en", BATCH, data)
     encoder, there = Encoder("minilm", "float32", device="cuda"), Encoder("minilm", "float32")
     error = np.abs(encoder.encode(english) - there.encode(english)).max()
     print(f"minilm: vectors within {error:.1e} of the CPU's")
@@ -153,22 +151,33 @@ def time_models(rounds: int, torch: Any, data: Path | None) -> None:
     if torch is not None:
         from sentence_transformers import SentenceTransformer
 
-        from fastattn.weights.download import resolve
-
         model = SentenceTransformer(str(resolve("minilm")), device="cuda", model_kwargs={"dtype": "float16"})
         theirs = {n: lambda n=n: model.encode(english[:n], batch_size=n, show_progress_bar=False) for n in (1, BATCH)}
     for n in (1, BATCH):
         seconds = seconds_of(lambda n=n: encoder.encode(english[:n]), rounds)
         beside = f", {seconds_of(theirs[n], rounds) / seconds:.2f} x sentence-transformers in float16" if theirs else ""
         print(f"minilm, {n} texts: {n / seconds:.0f} a second{beside}")
+
+
+def time_translator(rounds: int, torch: Any, data: Path | None) -> None:
+    """zh-en, a sentence and a batch, beside transformers' model of its weights; equality with the CPU's first."""
+    chinese = sentences("zh", BATCH, data)
     translator, here = Translator("zh-en", device="cuda"), Translator("zh-en")
     equal = sum(
         a == b for a, b in zip(translator.translate(chinese, beam_size=1), here.translate(chinese, beam_size=1))
     )
     print(f"zh-en: {equal} of {len(chinese)} translations equal to the CPU's")
+    theirs: Callable[[list[str]], list[str]] | None = None
+    if torch is not None:
+        from bench import torch_marian
+
+        theirs = torch_marian.translator(resolve("zh-en"), "cuda", "float16")
     for n in (1, BATCH):
         seconds = seconds_of(lambda n=n: translator.translate(chinese[:n], beam_size=1), rounds)
-        print(f"zh-en, greedy, {n} sentences: {n / seconds:.1f} a second")
+        beside = ""
+        if theirs is not None:
+            beside = f", {seconds_of(lambda n=n: theirs(chinese[:n]), rounds) / seconds:.2f} x transformers in float16"
+        print(f"zh-en, greedy, {n} sentences: {n / seconds:.1f} a second{beside}")
 
 
 def main() -> None:
@@ -188,7 +197,8 @@ def main() -> None:
     time_kernels(options.only, options.rounds, torch)
     for shape in SHAPES:
         time_attention(shape, options.rounds, torch)
-    time_models(options.rounds, torch, options.data)
+    time_encoder(options.rounds, torch, options.data)
+    time_translator(options.rounds, torch, options.data)
 
 
 if __name__ == "__main__":

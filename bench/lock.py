@@ -105,8 +105,8 @@ class Model:
         projection = matrices["decoder.projection.weight"] * (SHORTLISTED if self._name == "en-pt" else 1)
         weights = (layers["decoder"] + projection) * self._bytes * target / sharing
         weights += layers["encoder"] * self._bytes * max(source / worker.admitted_at_once(sizes), 1 / sharing)
-        width = sizes.row_width * target / 2 * (self._name != "en-pt") + sizes.memory_width * source
-        cache = sizes.layers * width * np.dtype(sizes.row_dtype).itemsize * target
+        width = sum(sizes.row_widths) * target / 2 * (self._name != "en-pt") + sum(sizes.memory_widths) * source
+        cache = width * np.dtype(sizes.row_dtype).itemsize * target
         return weights + cache, sizes.layer_weights
 
 

@@ -2,16 +2,18 @@
 
 from typing import Any
 
+import numpy as np
+
 from bench.case import Side
 from bench.onnx_graph import MICROSOFT, Graph
 from bench.onnx_session import session
 from bench.operations.table import Arrays
-from fastattn.ops.cpu import thread_limit
+from fastattn.ops.cpu import current_threads
 from fastattn.spec.rounding import quantize
 
 
 def _side(graph: Graph, output: str, feeds: dict[str, Any]) -> Side:
-    runner = session(graph.model(output), thread_limit())
+    runner = session(graph.model(output), current_threads())
     return Side({"": lambda: runner.run(None, feeds)[0]}, view=lambda out: out.reshape(-1, out.shape[-1]))
 
 
@@ -57,3 +59,42 @@ def softmax(arrays: Arrays) -> Side:
     graph = Graph()
     rows = graph.input("x", "float32", list(arrays["x"].shape))
     return _side(graph, graph.add("Softmax", rows), arrays)
+
+
+GATES = {"lstm": (0, 3, 1, 2), "gru": (1, 0, 2)}  # ONNX's order, of ours
+
+
+def recur(arrays: Arrays, cell: str, precision: str) -> Side:
+    """Sentences of one length, none of which goes on from a state; a step's rows lie side by side."""
+    if precision == "bfloat16" or (precision == "int8" and cell != "lstm"):
+        return Side(absent="no such operator")
+    directions, B = 2 if "weight_1" in arrays else 1, len(arrays["starts"]) - 1
+    units = arrays["weight_0"].shape[1]
+
+    def ordered(name: str) -> np.ndarray:
+        gates = [np.split(arrays[f"{name}_{d}"], len(GATES[cell])) for d in range(directions)]
+        return np.stack([np.concatenate([found[g] for g in GATES[cell]]) for found in gates])
+
+    x_TBD = np.ascontiguousarray(arrays["x"].reshape(B, -1, arrays["x"].shape[1]).swapaxes(0, 1))
+    graph, weights = Graph(), [ordered("input"), ordered("weight")]
+    x, biases = (
+        graph.input("x", "float32", list(x_TBD.shape)),
+        np.concatenate([ordered("input_bias"), ordered("bias")], 1),
+    )
+    options = {"hidden_size": units, "direction": "bidirectional" if directions == 2 else "forward"}
+    if precision == "int8":
+        found = [[quantize(one, "a layer") for one in both] for both in weights]
+        values = [graph.weight(np.stack([one.values_FD.T for one in both])) for both in found]
+        scales = [np.stack([one.multipliers_F for one in both]) for both in found]
+        places = [graph.weight(one) for scale in scales for one in (scale, np.zeros(scale.shape, np.int8))]
+        given = (x, *values, graph.weight(biases), "", "", "", "", *places)
+        output = graph.add("DynamicQuantizeLSTM", *given, domain=MICROSOFT, **options)
+    elif cell == "lstm":
+        output = graph.add("LSTM", x, *map(graph.weight, (*weights, biases)), **options)
+    else:
+        output = graph.add("GRU", x, *map(graph.weight, (*weights, biases)), linear_before_reset=1, **options)
+    runner = session(graph.model(output), current_threads())
+    return Side(
+        {"": lambda: runner.run(None, {"x": x_TBD})[0]},
+        view=lambda out: out.transpose(2, 0, 1, 3).reshape(len(arrays["x"]), -1),
+    )

@@ -90,3 +90,24 @@ def project_top_k(arrays: Arrays, k: int) -> Side:
 def softmax(arrays: Arrays) -> Side:
     (x_t,) = _tensors(arrays, "x")
     return _side(lambda: torch.softmax(x_t, dim=1))
+
+
+def recur(arrays: Arrays, cell: str, precision: str) -> Side:
+    """Sentences of one length, none of which goes on from a state."""
+    if precision == "bfloat16":
+        return Side(absent="no case of one type")
+    directions, B = 2 if "weight_1" in arrays else 1, len(arrays["starts"]) - 1
+    make = {"lstm": torch.nn.LSTM, "gru": torch.nn.GRU}[cell]
+    units, width = arrays["weight_0"].shape[1], arrays["x"].shape[1]
+    layer = make(width, units, batch_first=True, bidirectional=directions == 2).eval()
+    names = {"input": "weight_ih", "weight": "weight_hh", "input_bias": "bias_ih", "bias": "bias_hh"}
+    layer.load_state_dict({
+        f"{theirs}_l0{'_reverse' * d}": torch.from_numpy(arrays[f"{name}_{d}"])
+        for name, theirs in names.items()
+        for d in range(directions)
+    })  # fmt: skip
+    model = torch.nn.Sequential(layer)
+    if precision == "int8":
+        model = torch.ao.quantization.quantize_dynamic(model, {make})
+    x_t = torch.from_numpy(arrays["x"]).reshape(B, -1, width)
+    return _side(lambda: model(x_t), lambda result: result[0].numpy().reshape(len(arrays["x"]), -1))

@@ -3,9 +3,9 @@
 import os
 import platform
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fastattn.simd.target import Target
     from fastattn.spec.architecture import HeadSpec, StackSpec
     from fastattn.spec.checkpoint import Checkpoint
+    from fastattn.spec.recurrent import RecurrentSpec
     from fastattn.spec.text_spec import EncoderText, TranslationText
 
 _NOTABLE = (
@@ -66,9 +67,10 @@ def model_facts(checkpoint: "Checkpoint") -> Facts:
 
     spec = checkpoint.spec
     yield "format", checkpoint.format or "unknown"
-    yield "model", f"Transformer {spec.kind}"
+    kinds = {stack.kind for stack in spec.stacks.values()}
+    yield "model", f"{'recurrent' if kinds == {'recurrent'} else 'Transformer'} {spec.kind}"
     for name, stack in spec.stacks.items():
-        yield name, _describe_stack(stack)
+        yield name, _STACKS.get(stack.kind, _describe_other)(stack)
     if spec.head is not None:
         yield "head", _describe_head(spec.head, getattr(checkpoint.input, "labels", ()))
     yield from _weight_facts(checkpoint)
@@ -102,9 +104,20 @@ def _origin_facts(path: Path) -> Facts:
 _RECURRENCES = {"ssru": "SSRU in place of self-attention", "average-attention": "average attention"}
 
 
+def _describe_other(stack: "StackSpec") -> str:
+    return f"{stack.kind}, {counted(stack.layers, 'layer')}, width {stack.width}"
+
+
+def _describe_recurrent(stack: "RecurrentSpec") -> str:
+    both = " in both directions" * stack.bidirectional + " from the end" * stack.backward
+    parts = [f"{counted(stack.layers, 'layer')} of {stack.cell}, {stack.units} units{both}"]
+    if stack.attention is not None:
+        heads = f" of {counted(stack.attention.heads, 'head')}" if stack.attention.heads > 1 else ""
+        parts.append(f"{stack.attention.score} attention{heads}")
+    return ", ".join([*parts, f"width {stack.width}"])
+
+
 def _describe_stack(stack: "StackSpec") -> str:
-    if not hasattr(stack, "attention"):  # of a kind of its own
-        return f"{stack.kind}, {counted(stack.layers, 'layer')}, width {stack.width}"
     attention, inner = stack.attention, stack.feed_forward
     heads = f"{counted(attention.heads, 'head')} of {attention.head_width}"
     if attention.key_heads != attention.heads:
@@ -130,6 +143,9 @@ def _describe_stack(stack: "StackSpec") -> str:
             *([] if stack.convolution is None else [f"convolution of {counted(stack.convolution.width, 'row')}"]),
         ]
     )
+
+
+_STACKS: dict[str, Callable[[Any], str]] = {"attention": _describe_stack, "recurrent": _describe_recurrent}
 
 
 def _describe_head(head: "HeadSpec", labels: Sequence[str]) -> str:
@@ -168,7 +184,8 @@ def _translation_facts(text: "TranslationText") -> Facts:
     sizes = f"{len(text.source_vocabulary):,} source, {len(text.target_vocabulary):,} target"
     yield "vocabulary", f"{len(text.source_vocabulary):,}, shared" if shared else sizes
     lacking = " (no sentencepiece model lies beside this checkpoint)" if lacks_sentencepiece(text) else ""
-    yield "tokenizer", f"tokens separated by spaces{lacking}" if text.source_model is None else "sentencepiece"
+    own = f"characters{', lower case' * text.lowercase}" if text.source_characters else "tokens separated by spaces"
+    yield "tokenizer", f"{own}{lacking}" if text.source_model is None else "sentencepiece"
     settings = text.decoding.options() | (
         {"forced_tokens": text.decoding.forced_tokens} if text.decoding.forced_tokens else {}
     )

@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Iterable
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from fastattn.spec.architecture import (
     Rotary,
     StackSpec,
 )
+from fastattn.spec.recurrent import MemoryAttention, Readout, RecurrentSpec
 
 if TYPE_CHECKING:
     from fastattn.spec.checkpoint import Checkpoint
@@ -41,6 +43,8 @@ the cache folder.
 )
 def warmup() -> None:
     """Compile all kernels for this machine now."""
+    import dataclasses
+
     start = time.monotonic()
     with Progress() as progress:
         compiling = Compiling(progress)
@@ -81,18 +85,24 @@ def warmup() -> None:
             decoder: dict[str, Any] = {}
             if recurrence:  # such decoders take no rotary positions
                 decoder = {"positions": PositionSpec("none", limit=_LONG), "recurrence": RecurrenceSpec(recurrence)}
-            checkpoint = _translation_checkpoint(quantized, decoder, **variety)
-            translator = Translator.from_checkpoint(checkpoint, precision)
-            for shortlist, beam_size in product((True, False), (1, 2)):
-                options: dict[str, Any] = {"beam_size": beam_size, "shortlist": shortlist}
-                translator.translate("word", min_decoding_length=4, max_decoding_length=4, **options)
-            translator.score(["word"], ["word"])
+            stack = _stack(**variety)
+            stacks = stack, dataclasses.replace(stack, cross_attention=True, **decoder)
+            _translate(Translator.from_checkpoint(_translation_checkpoint(stacks, quantized), precision))
+        for precision, recurrent in product(("float32", "bfloat16", "int8"), (_lstm_stacks(), _gru_stacks())):
+            _translate(Translator.from_checkpoint(_translation_checkpoint(recurrent), precision))
         _search()
     if cache_fault():
         raise FastattnError("no kernel was kept: the next run will compile again")
     seconds = time.monotonic() - start
     done = f"{counted(compiling.kernels, 'kernel')} compiled in {seconds:.1f} s"
     click.echo(done if compiling.kernels else "all was compiled")
+
+
+def _translate(translator: Any) -> None:
+    for shortlist, beam_size in product((True, False), (1, 2)):
+        options: dict[str, Any] = {"beam_size": beam_size, "shortlist": shortlist}
+        translator.translate("word", min_decoding_length=2, max_decoding_length=6, **options)
+    translator.score(["word"], ["word"])
 
 
 def _search() -> None:
@@ -116,6 +126,24 @@ def _stack(**variety: Any) -> StackSpec:
     return StackSpec(layers=1, width=64, vocabulary=len(_TOKENS), **parts | variety)
 
 
+def _lstm_stacks() -> tuple[RecurrentSpec, RecurrentSpec]:
+    """Its decoder attends by a vector, feeds its readout back and begins with a bridge."""
+    attention = MemoryAttention("additive", 1, width=64)
+    readout = Readout(("context", "hidden"), 64, "tanh")
+    return _recurrent("lstm", attention=attention, readout=readout, feeds=True, initial="bridge")
+
+
+def _gru_stacks() -> tuple[RecurrentSpec, RecurrentSpec]:
+    return _recurrent("gru", attention=MemoryAttention("multi-head", 0, width=64, heads=2), initial="encoder")
+
+
+def _recurrent(cell: str, **decoder: Any) -> tuple[RecurrentSpec, RecurrentSpec]:
+    """An encoder and a decoder behind it."""
+    layer: dict[str, Any] = {"cell": cell, "layers": 1, "units": 64, "vocabulary": len(_TOKENS), "embedding_width": 64}
+    encoder = RecurrentSpec(**layer, backward=True)
+    return encoder, RecurrentSpec(**layer, **decoder, memory=encoder.width, memory_states=encoder.states)
+
+
 # Enough words that kernels which use one thread for little work use all of them; too few for whole batches a thread.
 _LONG = 512
 _TOKENS = ("<unk>", "<s>", "</s>", "▁word")
@@ -135,7 +163,7 @@ def _encoder_checkpoint(predicts: bool = False, **variety: Any) -> "Checkpoint":
     return _checkpoint(ModelSpec("encoder", stack, head=head), text)
 
 
-def _translation_checkpoint(quantized: bool, decoder: dict[str, Any], **variety: Any) -> "Checkpoint":
+def _translation_checkpoint(stacks: Iterable[Any], quantized: bool = False) -> "Checkpoint":
     import dataclasses
 
     import numpy as np
@@ -143,9 +171,7 @@ def _translation_checkpoint(quantized: bool, decoder: dict[str, Any], **variety:
     from fastattn.spec.checkpoint import Shortlist
     from fastattn.spec.text_spec import TranslationText
 
-    stack = _stack(**variety)
-    spec = ModelSpec("encoder-decoder", stack, dataclasses.replace(stack, cross_attention=True, **decoder))
-    checkpoint = _checkpoint(spec, TranslationText(_TOKENS, _TOKENS), quantized)
+    checkpoint = _checkpoint(ModelSpec("encoder-decoder", *stacks), TranslationText(_TOKENS, _TOKENS), quantized)
     ids = np.arange(len(_TOKENS), dtype=np.int32)
     return dataclasses.replace(checkpoint, shortlist=Shortlist(ids, np.zeros(len(_TOKENS) + 1, np.int32), ids[:0]))
 

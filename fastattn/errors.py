@@ -145,13 +145,13 @@ def check_text(name: str, text: Any, number: int | None = None) -> str:
 
 def conversion(name: str, value: Any, dtype: str = "np.float32") -> str:
     """What a user writes to have ``value``, which is none, as an array of NumPy of that type."""
-    if hasattr(value, "__array_interface__"):
-        return f"{name}.astype({dtype})"
-    if not hasattr(value, "detach"):
-        return f"np.asarray({name}, {dtype})"
-    # a tensor of PyTorch's, whose bfloat16 NumPy has no type for
-    wide = ".float()" if str(value.dtype) == "torch.bfloat16" else ""
-    return f"{name}{wide}.numpy(force=True)"
+    if hasattr(value, "detach"):  # a tensor of PyTorch's, whose bfloat16 NumPy has no type for
+        wide = ".float()" if str(value.dtype) == "torch.bfloat16" else ""
+        return f"{name}{wide}.numpy(force=True)"
+    for way in ("copy_to_host", "get"):  # of Numba's and CuPy's arrays on a card
+        if hasattr(value, "__cuda_array_interface__") and hasattr(value, way):
+            return f"{name}.{way}()"
+    return f"{name}.astype({dtype})" if hasattr(value, "__array_interface__") else f"np.asarray({name}, {dtype})"
 
 
 def described(value: Any) -> str:

@@ -21,7 +21,7 @@ TABLE = {
     "user_functions": {"simd", "runtime", "ops"},
     "ops.cpu": {"simd", "spec", "runtime", "ops", "kernels", "user_functions"},
     "ops.reference": {"spec", "ops"},
-    "ops.cuda": {"spec", "ops", "ops.reference"},
+    "ops.cuda": {"spec", "ops", "ops.reference", "ops.cpu"},
     "layers": {"spec", "ops"},
     "models": {"spec", "ops", "layers"},
     "scheduling": set(),
@@ -69,7 +69,7 @@ TABLE = {
 }
 # Within weights: room -> the rooms there that it may import, beside itself. An exporter knows no other.
 READING = {"folder", "containers", "tensor_mapping"}
-EXPORTERS = {"ctranslate2", "huggingface", "marian", "native"}
+EXPORTERS = {"ctranslate2", "huggingface", "marian", "native", "recurrent"}
 WEIGHTS = {
     "": {"folder", "containers"} | EXPORTERS,
     "folder": set(),
@@ -79,6 +79,7 @@ WEIGHTS = {
     "huggingface": READING,
     "marian": READING,
     "native": READING,
+    "recurrent": READING,
     "download": {"", "folder", "containers", "marian"},  # of the hub's many files those that the exporters read
 }
 # Room -> the packages from outside that it may import; NumPy and the standard library are everybody's.
@@ -92,7 +93,7 @@ OUTSIDE = {
     "ops.cuda": {"numba", "numba_cuda", "llvmlite"},  # where it is installed
     "vectors": {"scipy"},  # for a caller who asks for it
     "text": {"tokenizers", "sentencepiece"},
-    "weights": {"huggingface_hub"},
+    "weights": {"huggingface_hub", "tomli"},
     "cli": {"click", "numba", "llvmlite"},
     "distributed": {"pyarrow", "ray"},
     "verification": {"torch"},  # where it is installed, as all that frameworks.py imports

@@ -17,10 +17,12 @@ from fastattn.system.cache_folder import cache_root, mark_used
 from fastattn.weights.folder import Awaited, Directory, check_memory, kind_of
 
 # Asked in this order: a sentence-transformers folder is a Hugging Face directory with more in it, and fastattn's own
-# has files of the same names. Each is imported when it is asked: together they take 15 ms.
+# has files of the same names; a PyTorch file is a zip archive, as Argos's are. Each is imported when it is asked:
+# together they take 15 ms.
 EXPORTERS: dict[str, Callable[[], Any]] = {
     "fastattn": lambda: import_module("fastattn.weights.native"),
     "sentence-transformers": lambda: import_module("fastattn.weights.huggingface.sentence_transformers"),
+    "recurrent": lambda: import_module("fastattn.weights.recurrent"),
     "argos": lambda: import_module("fastattn.weights.ctranslate2.argos"),
     "marian": lambda: import_module("fastattn.weights.marian"),
     "ctranslate2": lambda: import_module("fastattn.weights.ctranslate2"),

@@ -60,6 +60,8 @@ class TensorSources:
     transposed  matrices are stored as [inputs, outputs]
     flat    a vector of n numbers may be stored as [1, n]
     skip    how many first rows of an array stay out
+    first   how many first columns of a matrix come last in the tensor
+    relu    negative numbers become 0
     piece   (number, count): an array holds the rows of so many tensors of equal shapes; the one wanted
     plus    added to each row
     offset  added to each number
@@ -78,6 +80,8 @@ class TensorSources:
     piece: tuple[int, int] = (0, 1)
     plus: FirstRow | None = None
     offset: float = 0.0
+    first: int = 0
+    relu: bool = False
     absent: Callable[[Shape], np.ndarray] | None = None
     kernel: int = 0
     shape: Shape = ()
@@ -196,7 +200,7 @@ def make_tensors(parts: Mapping[str, TensorSources], stored: Mapping[str, Array]
     for name, part in parts.items():
         arrays = tuple(id(stored[theirs]) if theirs and theirs in stored else theirs for theirs in part.names)
         is_weight = name.endswith(".weight")  # only weights may be int8
-        cut = part.skip, part.piece, part.kernel
+        cut = part.skip, part.piece, part.kernel, part.first, part.relu
         key = (arrays, is_weight, part.shape, part.transposed, cut, part.plus, part.offset, part.absent)
         if key not in made:
             made[key] = _make(part, stored, is_weight)
@@ -210,6 +214,12 @@ def main_precision(arrays: Iterable[tuple[str, int]]) -> str:
     for dtype, size in arrays:
         sizes[dtype] = sizes.get(dtype, 0) + size
     return max(sizes, key=lambda dtype: sizes[dtype], default="float32")
+
+
+def stored_precision(stored: Mapping[str, Any]) -> str:
+    """``main_precision`` of a container's tensors, whose types are those of safetensors."""
+    names = {"F32": "float32", "F16": "float16", "BF16": "bfloat16", "F64": "float64"}
+    return main_precision((names.get(one.dtype, one.dtype.lower()), len(one.data)) for one in stored.values())
 
 
 def as_float32(tensor: Tensor) -> np.ndarray:
@@ -241,6 +251,10 @@ def _make(part: TensorSources, stored: Mapping[str, Array], is_weight: bool) -> 
         made = as_float32(made) + row_D * np.float32(part.plus.scale)
     if part.offset:
         made = as_float32(made) + np.float32(part.offset)
+    if part.first:
+        made = np.roll(as_float32(made), -part.first, axis=1)
+    if part.relu:
+        made = np.maximum(as_float32(made), 0)
     return made
 
 

@@ -98,9 +98,12 @@ from bench.checks import (  # noqa: E402, F401
     precision_quality,
     precision_speed,
     products,
+    recurrent,
     scaling,
     search,
     start,
+    trained,
     translation,
     translation_speed,
+    transliteration,
 )

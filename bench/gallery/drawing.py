@@ -78,6 +78,19 @@ def graph_picture(panels: list[tuple[str, list[tuple[int, int]], dict[int, float
     return _svg(len(panels) * width + 2 * EDGE, height, parts, "weights of a node for its neighbours")
 
 
+def hulls_picture(panels: list[tuple[str, np.ndarray, list[int]]]) -> str:
+    """A panel for each (title, points of the unit square (n, 2), the points that a line goes round)."""
+    side, parts, left, top = 120, [], EDGE, 2 * EDGE + LINE
+    for title, points_N2, rows in panels:
+        places = [(left + side * x, top + side * (1 - y)) for x, y in points_N2.tolist()]
+        frame = f'<rect x="{left}" y="{top}" width="{side}" height="{side}"'
+        parts += [_text(left, EDGE + 8, title), f'{frame} fill="none" stroke="#808892" stroke-width="0.5"/>']
+        parts += [_line(places[a], places[b], SEEN, 2) for a, b in zip(rows, [*rows[1:], *rows[:1]])]
+        parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="#808892"/>' for x, y in places]
+        left += side + 2 * EDGE
+    return _svg(left - EDGE, top + side + EDGE, parts, "points and lines around them")
+
+
 def captioned(svg: str, caption: str) -> str:
     """A picture of ``weights_picture`` with other words under its scale."""
     return svg.replace(f">{SCALE_CAPTION}<", f">{escape(caption)}<")

@@ -5,7 +5,7 @@ One file for each file of fastattn.ops.cpu. The tests compare every operation wi
 and not in tests/ because tests may import everything, and nothing imports tests.
 """
 
-from bench.operations import attention, matmul, norm, project, rows, steps
+from bench.operations import attention, matmul, norm, project, recurrent, rows, steps
 from bench.operations.table import Operation
 
 OPERATIONS: dict[str, Operation] = {
@@ -13,6 +13,7 @@ OPERATIONS: dict[str, Operation] = {
     **attention.TABLE,
     **norm.TABLE,
     **project.TABLE,
+    **recurrent.TABLE,
     **rows.TABLE,
     **steps.TABLE,
 }

@@ -127,6 +127,7 @@ def attention_step(
     value_width: int = 0,
     positions: str = "",
     softcap: float = 0.0,
+    additive: bool = False,
 ) -> Problem:
     """One query for each row, or the last few, whose keys and values are found through a table.
 
@@ -153,6 +154,8 @@ def attention_step(
         arrays["firsts"] = np.maximum(arrays["stops"] - window, 0)
     if bias:
         arrays["bias"] = normal(rng, rows * chunk, heads, longest)
+    if additive:
+        arrays["vector"] = normal(rng, heads, head_width)
     arrays |= _distances(rng, positions, heads, longest)
     if narrow:
         arrays["key_value"] = bfloat16_bits(arrays["key_value"])
@@ -163,7 +166,11 @@ def attention_step(
     def bind(ops: Any, a: Arrays) -> Any:
         seen = KeyIndex(a["index"], a["stops"], a.get("rows"), a.get("firsts"))
         inputs = a["query"], a["key_value"], a["key_value"], seen, laid_out
-        common = {"bias_NHS": a.get("bias"), "position_bias": _position_bias(a, positions)}
+        common = {
+            "bias_NHS": a.get("bias"),
+            "position_bias": _position_bias(a, positions),
+            "vector_HK": a.get("vector"),
+        }
 
         def call() -> tuple[np.ndarray, ...]:
             plain = ops.attention_step(*inputs, **common)
@@ -179,6 +186,8 @@ def attention_step(
         name += f"-{chunk}-{window}-{value_width}-{positions}"
     if softcap:
         name += f"-softcap{softcap}"
+    if additive:
+        name += "-additive"
     work = Work(
         f"attention_step ({rows}, {heads}, {longest}, {head_width})",
         FLOAT * 2.0 * width * (sum(lengths) + rows),
@@ -303,6 +312,8 @@ TABLE = {
             Size((31, 0, 33, 1), 4, 2, 24, softcap=0.5),
             Size((33, 18), 2, 2, 24, bias=True, chunk=17, narrow=True, positions="table", softcap=5.0),
             Size((9, 16), 2, 2, 64, softcap=30.0, size=1e4),
+            Size((31, 0, 33, 1), 1, 1, 100, additive=True),
+            Size((9, 40, 17), 4, 2, 13, chunk=6, window=9, value_width=33, bias=True, narrow=True, additive=True),
         ],
         large=[Size((64,) * 256, 8, 8, 64, shared=0)],
         toy=[Size((5,) * 4, 2, 2, 8, shared=0)],

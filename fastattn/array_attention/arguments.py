@@ -12,6 +12,7 @@ import numpy as np
 
 from fastattn.errors import InputError, OutOfMemoryError, conversion, described
 from fastattn.ops.attention import StridedArrays
+from fastattn.ops.device_array import DeviceArray
 from fastattn.ops.protocol import Ops
 from fastattn.spec.rounding import as_floats
 
@@ -150,6 +151,7 @@ def dense(ops: Ops, query: Any, key: Any, value: Any, layout: str, out: Any) -> 
     if not isinstance(layout, str) or layout not in _LAYOUTS:
         raise InputError(f"layout: expected {' or '.join(_LAYOUTS)}, got {described(layout)}")
     axes, names = _LAYOUTS[layout]
+    query, key, value, out = map(ops.as_array, (query, key, value, out))
     given = {"query": query, "key": key, "value": value}
     for name, array in given.items():
         _check_type(name, array, query)
@@ -166,12 +168,13 @@ def dense(ops: Ops, query: Any, key: Any, value: Any, layout: str, out: Any) -> 
         raise InputError(f"value: expected the key's shape {key.shape}, got {value.shape}; the width may differ")
     shape = (*arrays[0].shape[:3], arrays[2].shape[3])
     starts = np.arange(B + 1) * shape[1], np.arange(B + 1) * S
-    returned = _result(out, [shape[a] for a in axes], given)
+    returned = _result(ops, out, [shape[a] for a in axes], given)
     return _problem(ops, arrays, starts, returned, returned.transpose(axes))
 
 
 def ragged(ops: Ops, query: Any, key: Any, value: Any, starts: tuple[Any, Any], out: Any) -> Problem:
     """The problem of arrays [N, H, K] with the sentences one after another; InputError where they do not fit."""
+    query, key, value, out = map(ops.as_array, (query, key, value, out))
     given = {"query": query, "key": key, "value": value}
     for name, array in given.items():
         _check_type(name, array, query)
@@ -186,7 +189,7 @@ def ragged(ops: Ops, query: Any, key: Any, value: Any, starts: tuple[Any, Any], 
     if len(checked[0]) != len(checked[1]):
         raise InputError(f"key_starts: expected {len(checked[0])} numbers, as query_starts has, got {len(checked[1])}")
     arrays = [array[None] for array in given.values()]
-    returned = _result(out, [*query.shape[:2], value.shape[2]], given)
+    returned = _result(ops, out, [*query.shape[:2], value.shape[2]], given)
     return _problem(ops, arrays, checked, returned, returned[None], ragged=True)
 
 
@@ -222,7 +225,8 @@ def _problem(
         if not 1 <= width <= MAX_HEAD_WIDTH:
             raise InputError(f"{name}: expected a head width of 1 to {MAX_HEAD_WIDTH}, got {width}")
     reads_float16 = ops.reads_float16()
-    query, key, value = (_usable(array, reads_float16) for array in arrays)
+    named = zip(("query", "key", "value"), arrays)
+    query, key, value = (_usable(name, array, reads_float16) for name, array in named)
     if result.dtype not in (np.float32, np.float16):
         result = result.view(np.uint16)
     out = result if result.dtype == query.dtype else new_array("a result", result.shape, np.float32)
@@ -239,6 +243,15 @@ def new_array(name: str, shape: Sequence[int], dtype: Any, make: Callable = np.e
         return make(shape, dtype)
     except (MemoryError, ValueError):  # ValueError: more than there are addresses
         raise OutOfMemoryError(f"not enough memory for {name} of shape {tuple(shape)}") from None
+
+
+def new_result(
+    ops: Ops, query: np.ndarray, name: str, shape: Sequence[int], dtype: Any, make: Callable = np.empty
+) -> np.ndarray:
+    """A ``new_array``, or one of any values on the card, where the query is."""
+    if isinstance(query, DeviceArray):
+        return ops.as_array(ops.empty(tuple(shape), dtype))
+    return new_array(name, shape, dtype, make)
 
 
 def check_floats(name: str, array: Any) -> None:
@@ -263,15 +276,24 @@ def _check_type(name: str, array: Any, query: Any) -> None:
     check_floats(name, array)
     if array.dtype != query.dtype:
         raise InputError(f"{name}: expected the query's type {query.dtype}, got {array.dtype}")
+    _check_place(name, array, query)
 
 
-def _result(out: Any, shape: list[int], given: dict[str, np.ndarray]) -> np.ndarray:
-    dtype = given["query"].dtype
+def _check_place(name: str, array: np.ndarray, query: np.ndarray) -> None:
+    here, there = "a NumPy array", "an array on the card"
+    if isinstance(array, DeviceArray) != isinstance(query, DeviceArray):
+        expected, got = (there, here) if isinstance(query, DeviceArray) else (here, there)
+        raise InputError(f"{name}: expected {expected}, as the query is, got {got}")
+
+
+def _result(ops: Ops, out: Any, shape: list[int], given: dict[str, np.ndarray]) -> np.ndarray:
+    query, dtype = given["query"], given["query"].dtype
     if out is None:
-        return new_array("a result", shape, dtype)
+        return new_result(ops, query, "a result", shape, dtype)
     if not isinstance(out, np.ndarray) or out.dtype != dtype or out.shape != tuple(shape):
         got = f"{out.dtype} {out.shape}" if isinstance(out, np.ndarray) else type(out).__name__
         raise InputError(f"out: expected an array of {dtype} {tuple(shape)}, got {got}")
+    _check_place("out", out, query)
     if not out.flags.writeable or not out.flags.aligned or (out.shape[-1] > 1 and out.strides[-1] != out.itemsize):
         raise InputError("out: expected an array that is writeable, with adjacent numbers along its last axis")
     check_apart(out, **given)
@@ -296,14 +318,18 @@ def check_apart(out: np.ndarray, **arrays: np.ndarray | None) -> None:
             raise InputError(f"out: expected memory of its own, got some of {name}'s")
 
 
-def _usable(array: np.ndarray, reads_float16: bool) -> np.ndarray:
+def _usable(name: str, array: np.ndarray, reads_float16: bool) -> np.ndarray:
     """The array with adjacent numbers along its last axis, of a type that is read; a copy where it must be."""
     if array.dtype not in (np.float32, np.float16):
         array = array.view(np.uint16)
-    dtype = np.float32 if array.dtype == np.float16 and not reads_float16 else array.dtype
+    elsewhere = isinstance(array, DeviceArray)
+    dtype = np.float32 if array.dtype == np.float16 and not (reads_float16 or elsewhere) else array.dtype
     adjacent = array.shape[-1] == 1 or array.strides[-1] == array.itemsize
     if adjacent and array.flags.aligned and dtype == array.dtype:
         return array
+    if elsewhere:
+        way = "on the card, aligned and adjacent along the last axis"
+        raise InputError(f"{name}: expected numbers {way}, got strides {array.strides} of {array.dtype}")
     copy = new_array("a copy", array.shape, dtype)
     copy[...] = array
     return copy

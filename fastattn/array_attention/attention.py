@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, overload
 
 import numpy as np
 
 from fastattn.array_attention import arguments
-from fastattn.array_attention.arguments import Integers, Problem, check_apart, dense, new_array, ragged
+from fastattn.array_attention.arguments import Integers, Problem, check_apart, dense, new_result, ragged
 from fastattn.array_attention.block_mask import BlockMask
 from fastattn.errors import InputError, check_bool, described
 from fastattn.ops import backend, on_threads
 from fastattn.ops.attention import Heads, ScoreTerms, SoftmaxOutputs, StridedArrays, Visible
-from fastattn.ops.float64_attention import is_extreme, is_large, recompute_in_float64
+from fastattn.ops.device_array import DeviceArray
+from fastattn.ops.float64_attention import is_extreme, is_large, is_ordinary, recompute_in_float64
 from fastattn.ops.protocol import Ops
 from fastattn.system.option_names import ATTENTION, explains_options
 
@@ -124,7 +126,8 @@ def attention(
     return_logsumexp  then the log of each softmax's sum, float32 (B, H, T); -inf where no key is seen
     out      an array for the result
     threads  the most to use; None: those of ``use_threads``, else all that the process may use
-    device   "cpu", "cuda" or "auto", which computes
+    device   "cpu", "cuda" or "auto", which computes; on "cuda" query, key, value and out may lie on the card already,
+             with __cuda_array_interface__, and results are arrays of numba.cuda then
     InputError for arguments that do not fit. Scores are not stored, except as weights (Dao 2023). A query that sees no
     key yields zeros. docs/coming-from-attention.md has the names of other libraries.
     """
@@ -202,16 +205,17 @@ def additive_attention(
     """
     ops = backend(options.get("device", "cpu"))
     problem = dense(ops, query, key, value, options.get("layout", "BTHK"), options.get("out"))
-    _check_vector(vector, query, problem.arrays.query_BTHK.shape[2:])
+    _check_vector(vector, problem.arrays.query_BTHK)
     return _attend(ops, problem, options, (return_weights, return_logsumexp), vector)
 
 
-def _check_vector(vector: Any, query: np.ndarray, shape: tuple[int, ...]) -> None:
+def _check_vector(vector: Any, query_BTHK: np.ndarray) -> None:
+    shape, dtype = query_BTHK.shape[2:], query_BTHK.dtype
     if not isinstance(vector, np.ndarray) or vector.dtype != np.float32 or vector.shape != shape:
         got = f"{vector.dtype} {vector.shape}" if isinstance(vector, np.ndarray) else type(vector).__name__
         raise InputError(f"vector: expected an array of float32 {shape}, got {got}")
-    if query.dtype != np.float32:
-        raise InputError(f"query: expected float32 for additive attention, got {query.dtype}")
+    if dtype != np.float32:
+        raise InputError(f"query: expected float32 for additive attention, got {dtype}")
 
 
 def _attend(
@@ -238,14 +242,16 @@ def _attend(
         if options.get("out") is not None:
             read = {"bias": terms.bias_BHTS, "mask": visible.mask_BHTS, "sinks": sinks_H, "vector": vector_HK}
             check_apart(problem.returned, **read, block_mask=visible.states_BHTS)
-        outputs = _outputs(arrays, returned)
+        outputs = _outputs(ops, arrays, returned)
         if B and T and S:
             _compute(ops, arrays, heads, visible, terms, outputs)
         else:
-            arrays.out_BTHV[...] = 0
-            if outputs.logs is not None:
-                outputs.logs[...] = -np.inf if sinks_H is None else sinks_H if arrays.ragged else sinks_H[:, None]
+            with ops.on_host(arrays, outputs) as (there, (_, logs)):
+                there.out_BTHV[...] = 0
+                if logs is not None:
+                    logs[...] = -np.inf if sinks_H is None else sinks_H if arrays.ragged else sinks_H[:, None]
     results = [result for result in (problem.finish(), *outputs) if result is not None]
+    results = [result.owner if isinstance(result, DeviceArray) else result for result in results]
     return results[0] if len(results) == 1 else tuple(results)
 
 
@@ -254,13 +260,21 @@ def _compute(
 ) -> None:
     """By the operation, and what float32 cannot hold in float64."""
     plain = terms.function is None and visible.function is None and terms.vector_HK is None
-    scale, softcap = heads.scale or 0.0, heads.softcap
-    if plain and (is_large(terms.sinks_H) or is_extreme(scale, softcap, arrays.query_BTHK, arrays.key_BSGK)):
+    every = plain and (is_large(terms.sinks_H) or _is_extreme(ops, arrays, heads))
+    held = heads, visible, terms
+    if every:
         held = heads._replace(scale=1.0, softcap=0.0), visible, terms._replace(sinks_H=None)
-        ops.strided_attention(arrays, *held, outputs)
-        recompute_in_float64(arrays, heads, visible, terms, outputs, every=True)
-    elif ops.strided_attention(arrays, heads, visible, terms, outputs) and plain:
-        recompute_in_float64(arrays, heads, visible, terms, outputs, every=False)
+    if (ops.strided_attention(arrays, *held, outputs) or every) and plain:
+        with ops.on_host(arrays, outputs) as (there, written):
+            recompute_in_float64(there, heads, visible, terms, written, every)
+
+
+def _is_extreme(ops: Ops, arrays: StridedArrays, heads: Heads) -> bool:
+    scale, softcap = heads.scale or 0.0, heads.softcap
+    if is_ordinary(scale, softcap):
+        return False
+    with ops.on_host(arrays, SoftmaxOutputs()) as (there, _):
+        return is_extreme(scale, softcap, there.query_BTHK, there.key_BSGK)
 
 
 def _visible(ops: Ops, arrays: StridedArrays, options: dict[str, Any]) -> tuple[Visible, np.ndarray | None]:
@@ -334,10 +348,12 @@ def _sinks(sinks: Any, H: int, S: int) -> tuple[int, np.ndarray | None]:
     return min(int(sinks), S), None
 
 
-def _outputs(arrays: StridedArrays, returned: tuple[bool, bool]) -> SoftmaxOutputs:
+def _outputs(ops: Ops, arrays: StridedArrays, returned: tuple[bool, bool]) -> SoftmaxOutputs:
     weights, logs = check_bool("return_weights", returned[0]), check_bool("return_logsumexp", returned[1])
     B, H, T, S = arrays.shape
+    rows = (int(arrays.starts[0][-1]), H) if arrays.ragged else (B, H, T)
+    new = partial(new_result, ops, arrays.query_BTHK)
     return SoftmaxOutputs(
-        new_array("weights", (B, H, T, S), np.float32, np.zeros) if weights else None,
-        np.empty((int(arrays.starts[0][-1]), H) if arrays.ragged else (B, H, T), np.float32) if logs else None,
+        new("weights", (B, H, T, S), np.float32, np.zeros) if weights else None,
+        new("logsumexp", rows, np.float32) if logs else None,
     )

@@ -334,7 +334,7 @@ class _Store:
         self.caches: weakref.WeakSet[KVCache] = weakref.WeakSet()
         self.lock = RLock()
         stored = TABLES[dtype] if dtype != "float16" or ops.reads_float16() else np.float32
-        self._pool = RowPool(ops, 1, row_width, np.dtype(stored), rows)
+        self._pool = RowPool(ops, [row_width], np.dtype(stored), rows)
 
     @property
     def table(self) -> np.ndarray:

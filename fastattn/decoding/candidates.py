@@ -74,11 +74,12 @@ def early_ends(steps_R: np.ndarray, min_length: int, end_ids: Sequence[int]) -> 
 
 
 def sentence_key(source: np.ndarray, start: Sequence[int], number: int = 0) -> int:
-    """A 64-bit hash of the ids of a sentence's source, and of its target's start token and prefix.
+    """A 64-bit hash of the ids or rows of a sentence's source, and of its target's start token and prefix.
 
     ``number`` distinguishes equal sentences.
     """
-    content = np.concatenate([[len(source)], source, start]).astype("<i8").tobytes()
+    words = source.reshape(-1).view(np.int32)  # rows of numbers may be a source too
+    content = np.concatenate([[len(source)], words, start]).astype("<i8").tobytes()
     salt = number.to_bytes(8, "little")
     return int.from_bytes(hashlib.blake2b(content, digest_size=8, salt=salt).digest(), "little")
 

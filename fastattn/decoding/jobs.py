@@ -135,13 +135,17 @@ def check_jobs(jobs: Sequence[Job], sizes: DecoderSizes) -> None:
     """Raise InputError for invalid jobs, before others share steps with them.
 
     Invalid are an empty source, if the model has an encoder, a target without a start, a sampling_topk over the
-    vocabulary.
+    vocabulary, and what needs attention of a model without it.
     """
     for job in jobs:
         topk = job.options.sampling_topk
         if topk > sizes.vocabulary:
             raise InputError(f"sampling_topk ({topk}) is greater than the vocabulary ({sizes.vocabulary})")
-        if sizes.memory_width and not len(job.source):
+        if job.options.needs_attention and not sizes.aligns:
+            raise InputError(
+                "return_attention, replace_unknowns and coverage_penalty need a model with attention to its source"
+            )
+        if sizes.memory_widths and not len(job.source):
             raise InputError("a source should have at least one token, got none")
         if not len(job.start):
             raise InputError("a target should begin with a start token, got none")

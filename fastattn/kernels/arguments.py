@@ -10,6 +10,7 @@ import numpy as np
 
 from fastattn.simd.target import TARGET
 from fastattn.spec.architecture import ACTIVATIONS
+from fastattn.spec.recurrent import CELLS
 
 # Products
 MR, NR = TARGET.rows, TARGET.columns  # rows of a register tile, columns of a panel
@@ -35,6 +36,9 @@ TINY = np.finfo(np.float64).tiny
 LEAST_ROWS, MOST_ROWS = 16, 1024  # of a block: whole vectors and tiles
 LAST_ID = 0xFFFFFFFF
 EMPTY = np.iinfo(np.int64).min  # a heap's item that is no row
+
+# Recurrent layers
+LSTM, GRU, GRU_RESET_BEFORE = range(len(CELLS))  # their codes
 
 # Attention around places
 WINDOW_ROWS = 16  # queries of a task: 5 us and more of windows of 21 keys
@@ -64,6 +68,8 @@ class EditedLogits(NamedTuple):
     logits_R: np.ndarray
 
 
+# A recurrent layer's cell and sizes; how many parts its sentences are cut into, and how many the units of each.
+RecurrentForm = namedtuple("RecurrentForm", "cell gates units sentences units_parts")
 # How the tasks of a product are cut: rows of a task, and into how many blocks the panels.
 Blocks = namedtuple("Blocks", "rows columns")
 # The k best logits of rows and their ids, float32 and int32 [..., k], best first, then -inf and -1.

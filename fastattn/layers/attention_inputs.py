@@ -40,6 +40,7 @@ class WholeRows:
     wants_attention  whether to set ``attention_NS``: each row's attention over the memory
     types_N   the rows' token types; None: 0
     seen_B    how many first rows of a sequence its rows may attend to at most, int64; None: all
+    last_BS   set by recurrent encoders: the states that the sequences end with
     begins    whether rows may be the first of their sequence; here and below
     """
 
@@ -55,6 +56,7 @@ class WholeRows:
     types_N: np.ndarray | None = None
     seen_B: np.ndarray | None = None
     attention_NS: np.ndarray | None = None  # by cross-attention
+    last_BS: np.ndarray | None = None
     _batches: dict[tuple[int, int] | None, RaggedBatch] = field(default_factory=dict)
     begins = True
 
@@ -90,12 +92,15 @@ class WholeRows:
         previous_N[self.starts_B1[:-1][np.diff(self.starts_B1) > 0]] = -1
         return previous_N
 
-    def states(self, layer: int, x_ND: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(states_MW, previous_N, rows_N): a table of states like x, the row that each continues, and its own."""
+    def states(self, layer: int, x_ND: np.ndarray, width: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(states_MW, previous_N, rows_N): a table of states, the row that each row of x continues, and its own.
+
+        width  of a state; 0: that of x
+        """
         cache = self.cache
         if cache is not None:
             return cache.target.layers[layer], self.previous_N, self.rows_N
-        return self.ops.empty_table(len(x_ND), x_ND.shape[1], x_ND.dtype), self.previous_N, self.rows_N
+        return self.ops.empty_table(len(x_ND), width or x_ND.shape[1], x_ND.dtype), self.previous_N, self.rows_N
 
 
 class CachedRows:
@@ -147,7 +152,7 @@ class CachedRows:
     def previous_N(self) -> np.ndarray:
         return self.cache.previous(self.slots_N, self.positions_N)
 
-    def states(self, layer: int, x_ND: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def states(self, layer: int, x_ND: np.ndarray, width: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """As in WholeRows."""
         return self.cache.target.layers[layer], self.previous_N, self.rows_N
 
@@ -171,7 +176,7 @@ class RecordedRows:
     def firsts(self, window: tuple[int, int]) -> np.ndarray:
         raise NotImplementedError("steps with windows are not recorded")
 
-    def states(self, layer: int, x_ND: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def states(self, layer: int, x_ND: np.ndarray, width: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """As in WholeRows."""
         return self.cache.target.layers[layer], self.previous_N, self.rows_N
 

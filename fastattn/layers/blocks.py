@@ -172,6 +172,13 @@ def added_positions(
     return lambda longest: None
 
 
+def check_ids(ids_N: np.ndarray, vocabulary: int) -> None:
+    """Raise InputError for an id outside the vocabulary; -1 is inside."""
+    if len(ids_N) and not -1 <= int(ids_N.min()) <= int(ids_N.max()) < vocabulary:
+        wrong = ids_N.min() if ids_N.min() < -1 else ids_N.max()
+        raise InputError(f"token id {wrong} is outside the vocabulary of {vocabulary}")
+
+
 class Embedding:
     """Ids, positions and token types to rows: table[id] * scale + position + type, norm and projection to the width D.
 
@@ -195,9 +202,7 @@ class Embedding:
         self.finishing = [step for step in order if step is not None]
 
     def __call__(self, ids_N: np.ndarray, positions_N: np.ndarray, types_N: np.ndarray | None = None) -> np.ndarray:
-        if len(ids_N) and not -1 <= int(ids_N.min()) <= int(ids_N.max()) < self.vocabulary:
-            wrong = ids_N.min() if ids_N.min() < -1 else ids_N.max()
-            raise InputError(f"token id {wrong} is outside the vocabulary of {self.vocabulary}")
+        check_ids(ids_N, self.vocabulary)
         if self.padding >= 0:
             positions_N = counted_rows(ids_N, positions_N, self.padding)
         table_PD = self.positions(int(positions_N.max()) + 1 if len(positions_N) else 0)

@@ -25,25 +25,25 @@ class DecoderSizes:
 
     max_positions  how many tokens it has positions for; 0: no limit
     vocabulary     its number of tokens
-    layers         of both pools of the cache
     layer_weights  about how many weights its layers have, without the projection
-    row_width      E of a cached target position
-    memory_width   E of a cached memory position: its keys, then its values; 0: no memory
+    row_widths     of each layer E of a cached target position
+    memory_widths  of each layer E of a cached memory position: its keys, then its values; none: no memory
     row_dtype      of both: uint16, the bits of bfloat16, if products are narrower than float32 and rows are keys and
                    values, since a step is bound by reading them
     dtype          of hidden states and attention weights
     records        whether its steps can be recorded
+    aligns         whether it attends to its memory, so that its attention can be asked for
     """
 
     max_positions: int
     vocabulary: int
-    layers: int
     layer_weights: int
-    row_width: int
-    memory_width: int
+    row_widths: tuple[int, ...]
+    memory_widths: tuple[int, ...]
     row_dtype: np.dtype
     dtype: np.dtype
     records: bool
+    aligns: bool
 
 
 class KeyValueCache:
@@ -55,8 +55,8 @@ class KeyValueCache:
     """
 
     def __init__(self, ops: Ops, sizes: DecoderSizes, rows: int, memory_rows: int):
-        self.target = RowPool(ops, sizes.layers, sizes.row_width, sizes.row_dtype, rows)
-        self.memory = RowPool(ops, sizes.layers, sizes.memory_width, sizes.row_dtype, memory_rows)
+        self.target = RowPool(ops, sizes.row_widths, sizes.row_dtype, rows)
+        self.memory = RowPool(ops, sizes.memory_widths, sizes.row_dtype, memory_rows)
         self.histories_RS = np.full((0, FIRST_POSITIONS), -1, np.int32)  # -1 after each history
         self._written_RS = np.full((0, FIRST_POSITIONS), -1, np.int32)  # rows that the slot wrote itself; -1: none
         self._memory_slots_R = np.zeros(0, np.int64)

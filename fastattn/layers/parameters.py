@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fastattn.ops.protocol import Ops, PackedLinear
-from fastattn.spec.quantized import QuantizedTensor, Tensor
+from fastattn.spec.quantized import QuantizedTensor, Tensor, take
 from fastattn.spec.rounding import quantize
 from fastattn.system.records import dataclass
 
@@ -60,31 +60,33 @@ class Parameters:
         """``tensor``, or None if there is none of that name."""
         return self.tensor(name) if name in self._tensors else None
 
-    def packed(self, name: str, precision: str = "") -> PackedLinear:
+    def packed(self, name: str, precision: str = "", order_F: np.ndarray | None = None) -> PackedLinear:
         """``name.weight`` and ``name.bias``, if it exists, packed by the operations.
 
         precision  of these products; "": that of the others
+        order_F    the rows of both that are packed, -1: zeros; None: all in order
         """
         key = name, precision or self.precision
         if key not in self._needed.layers:
-            self._needed.layers[key] = self._packed_once(*key)
+            self._needed.layers[key] = self._packed_once(*key, order_F)
         return self._needed.layers[key]
 
-    def _packed_once(self, name: str, precision: str) -> PackedLinear:
+    def _packed_once(self, name: str, precision: str, order_F: np.ndarray | None) -> PackedLinear:
         weight_FD: Any = self._tensors[name + ".weight"]
         bias_F: Any = self._tensors.get(name + ".bias")
         key = id(weight_FD), id(bias_F), precision
         if key not in self._packed:
-            make = partial(self._pack, f"{name}.weight", bias_F, precision)
+            make = partial(self._pack, f"{name}.weight", bias_F, precision, order_F)
+            shape = weight_FD.shape if order_F is None else (len(order_F), *weight_FD.shape[1:])
             self._packed[key] = (
-                make()
-                if self._packed_file is None
-                else self._packed_file.linear(name, weight_FD.shape, make, precision)
+                make() if self._packed_file is None else self._packed_file.linear(name, shape, make, precision)
             )
         return self._packed[key]
 
-    def _pack(self, name: str, bias_F: np.ndarray | None, precision: str) -> PackedLinear:
+    def _pack(self, name: str, bias_F: np.ndarray | None, precision: str, order_F: np.ndarray | None) -> PackedLinear:
         weight_FD = self._tensors[name]
+        if order_F is not None:
+            weight_FD, bias_F = take(weight_FD, order_F), None if bias_F is None else take(bias_F, order_F)
         if precision == "int8" and not isinstance(weight_FD, QuantizedTensor):
             weight_FD = quantize(weight_FD, name, self._factors().get(name))
         return self.ops.pack_linear(weight_FD, bias_F, precision)

@@ -10,7 +10,7 @@ from fastattn.layers.attention_inputs import CachedRows, Memory, RecordedRows, R
 from fastattn.layers.key_value_cache import DecoderSizes, KeyValueCache
 from fastattn.layers.parameters import Parameters
 from fastattn.models.encoder import EncoderStack
-from fastattn.models.stack import build_stack
+from fastattn.models.stacks import build_stack
 from fastattn.ops.protocol import OutputSubset
 from fastattn.ops.steps import NO_EDITS, Edits, StepRows
 from fastattn.spec.checkpoint import Checkpoint, Shortlist
@@ -21,11 +21,18 @@ class OutputProjection:
 
     shortlist     the checkpoint's, or None
     restrictable  whether rows may choose from subsets of the outputs: ``select_outputs`` needs it
+    precision     of the product; "": the parameters'
     """
 
-    def __init__(self, parameters: Parameters, shortlist: Shortlist | None = None, restrictable: bool = False):
+    def __init__(
+        self,
+        parameters: Parameters,
+        shortlist: Shortlist | None = None,
+        restrictable: bool = False,
+        precision: str = "",
+    ):
         self.ops, self.shortlist = parameters.ops, shortlist
-        self.projection = parameters.packed("decoder.projection")
+        self.projection = parameters.packed("decoder.projection", precision)
         if restrictable:
             weight_VD = parameters.tensor("decoder.projection.weight")
             self._rows = cache(partial(self.ops.pack_rows, weight_VD, self.projection))  # made when first used
@@ -91,18 +98,19 @@ class Decoder:
         self.ops, self.width = parameters.ops, spec.width
         self.decoder = build_stack(parameters, "decoder", spec)
         restrictable = checkpoint.shortlist is not None or getattr(checkpoint.input, "vocabulary_map", None) is not None
-        self.output = OutputProjection(parameters, checkpoint.shortlist, restrictable)
+        precision = self.decoder.projection_precision
+        self.output = OutputProjection(parameters, checkpoint.shortlist, restrictable, precision)
         dtype = self.decoder.dtype
         self.sizes = DecoderSizes(
             max_positions=spec.max_positions,
             vocabulary=spec.vocabulary,
-            layers=spec.layers,
             layer_weights=self.decoder.layer_weights,
-            row_width=self.decoder.row_width,
-            memory_width=self.decoder.memory_width,
+            row_widths=self.decoder.row_widths,
+            memory_widths=self.decoder.memory_widths,
             row_dtype=np.dtype(np.uint16) if self.decoder.rounded else dtype,
             dtype=dtype,
             records=self.decoder.records,
+            aligns=self.decoder.aligns,
         )
 
     def encode(self, ids_B: Sequence[np.ndarray]) -> Memory:
@@ -113,7 +121,9 @@ class Decoder:
     def keep_memory(self, cache: KeyValueCache, rows_N: np.ndarray, memory: Memory) -> None:
         """Write the memory's keys and values to these rows of the cache's memory pool."""
         for keys_values_ME, keys_values_NE in zip(cache.memory.layers, memory.keys_values):
-            self.ops.write_rows(keys_values_ME, rows_N, keys_values_NE, 0)
+            # what a sentence has once goes to its first row
+            written_N = rows_N if len(keys_values_NE) == len(rows_N) else rows_N[memory.starts_B1[:-1]]
+            self.ops.write_rows(keys_values_ME, written_N, keys_values_NE, 0)
 
     def prefill(
         self,
@@ -189,8 +199,8 @@ class EncoderDecoder(Decoder):
 
     def encode(self, ids_B: Sequence[np.ndarray]) -> Memory:
         """The sentences' memory; raises as ``EncoderStack.encode``."""
-        rows_ND, starts_B1 = self.encoder.encode(ids_B)
-        keys_values = self.decoder.project_memory(rows_ND)
+        rows_ND, starts_B1, last_BS = self.encoder.encode_to_states(ids_B)
+        keys_values = self.decoder.project_memory(rows_ND, last_BS)
         # To bfloat16, as in the cache; but not if only the memory is cached: little is read then, and BLEU is 0.01 to
         # 0.04 higher without (Firefox, en-pt and pt-en).
         if self.decoder.rounded:

@@ -8,7 +8,7 @@ from fastattn.errors import CheckpointError, InputError
 from fastattn.layers.attention_inputs import WholeRows
 from fastattn.layers.blocks import Linear, Norm
 from fastattn.layers.parameters import Parameters
-from fastattn.models.stack import build_stack
+from fastattn.models.stacks import build_stack
 from fastattn.spec.architecture import HeadSpec, StackSpec
 from fastattn.spec.checkpoint import Checkpoint
 
@@ -93,10 +93,33 @@ class EncoderStack:
         Sentence b holds rows starts[b] .. starts[b + 1]; an empty one holds none. A sentence longer than the model
         has positions for, or an id outside the vocabulary, is an InputError.
         """
+        rows_ND, starts_B1, _ = self.encode_to_states(ids_B, types_B, seen_B)
+        return rows_ND, starts_B1
+
+    def encode_to_states(
+        self,
+        ids_B: Sequence[np.ndarray],
+        types_B: Sequence[np.ndarray] | None = None,
+        seen_B: Sequence[int] | None = None,
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+        """``encode``, and the states last_BS that a recurrent stack ends the sentences with; None: of another kind."""
         starts_B1 = np.zeros(len(ids_B) + 1, np.int64)
         np.cumsum([len(ids) for ids in ids_B], out=starts_B1[1:])
+        passes = list(self._passes(ids_B, starts_B1, types_B, seen_B))
+        none_ND = self.ops.empty((0, self.spec.width), self.stack.dtype)
+        rows_ND = self.ops.concatenate_rows([rows_ND for rows_ND, _ in passes] or [none_ND])
+        lasts = [rows.last_BS for _, rows in passes if rows.last_BS is not None]
+        return rows_ND, starts_B1, self.ops.concatenate_rows(lasts) if lasts else None
+
+    def _passes(
+        self,
+        ids_B: Sequence[np.ndarray],
+        starts_B1: np.ndarray,
+        types_B: Sequence[np.ndarray] | None,
+        seen_B: Sequence[int] | None,
+    ) -> Iterator[tuple[np.ndarray, WholeRows]]:
+        """Passes over some sentences each, whose starts are known: (rows_ND, what the stack was called with)."""
         self._check_length(int(np.diff(starts_B1).max(initial=0)))
-        parts = []
         chunk, first = CHUNK * self.ops.current_threads(), 0
         while first < len(ids_B):
             end = max(first + 1, int(np.searchsorted(starts_B1, starts_B1[first] + chunk, side="right")) - 1)
@@ -109,10 +132,8 @@ class EncoderStack:
                 rows = WholeRows(
                     self.ops, within_B1, positions_N, self.stack.bias, self.stack.causal, types_N=types_N, seen_B=seen
                 )
-                parts.append(self.stack(ids_N, rows))
+                yield self.stack(ids_N, rows), rows
             first = end
-        none_ND = self.ops.empty((0, self.spec.width), self.stack.dtype)
-        return self.ops.concatenate_rows(parts or [none_ND]), starts_B1
 
     def states(self, ids_T: np.ndarray) -> Iterator[np.ndarray]:
         """The rows of one sentence layer by layer, as ``Stack.states`` has them: int32 ids, at least one.

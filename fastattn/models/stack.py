@@ -1,7 +1,7 @@
 """Stacks of layers, found by their kind: from a model's inputs to hidden states."""
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from fastattn.layers.blocks import (
     SimpleRecurrence,
 )
 from fastattn.layers.parameters import Parameters
-from fastattn.spec.architecture import StackSpec, check_known
+from fastattn.spec.architecture import StackSpec
 
 Sublayer = Callable[[np.ndarray, Rows], np.ndarray]
 
@@ -31,15 +31,21 @@ class Stack:
     attends       whether rows look at others of their sequence by attention, so that a decoder's have to be causal
     causal        whether an encoder's do so backwards alone
     records       whether all of a decoder's step is operations that can be recorded
-    row_width     of what a decoder caches of a row: keys and values, or a state
+    row_widths    for each layer of what a decoder caches of a row: keys and values, or a state
     rounded       whether that is bfloat16
-    memory_width  of what a decoder caches of a row of its memory; 0: it has none
+    aligns        whether a decoder attends to its memory
+    memory_widths  for each layer of what a decoder caches of a row of its memory; none: it has no memory
+    projection_precision  of the projection behind a decoder; "": that of the other products
     layer_weights  about how many weights the layers have
     """
 
     input_dtype: type = np.int32
     attends = causal = records = rounded = False
-    row_width = memory_width = layer_weights = 0
+    aligns = True
+    projection_precision = ""
+    row_widths: tuple[int, ...] = ()
+    memory_widths: tuple[int, ...] = ()
+    layer_weights = 0
     dtype = np.dtype(np.float32)
     bias: Bias = staticmethod(lambda longest: None)
 
@@ -51,8 +57,11 @@ class Stack:
         """x_ND after the embedding, after each layer and at the end: what a call returns, with the same bits."""
         raise NotImplementedError
 
-    def project_memory(self, rows_ND: np.ndarray) -> list[np.ndarray]:
-        """For each layer what a decoder caches of an encoder's last hidden states: [N, memory_width]."""
+    def project_memory(self, rows_ND: np.ndarray, last_BS: np.ndarray | None = None) -> list[np.ndarray]:
+        """For each layer what a decoder caches of an encoder's last hidden states: [N, its width]; or of sentences.
+
+        last_BS  the states that a recurrent encoder ended each sentence with
+        """
         return []
 
 
@@ -81,9 +90,10 @@ class AttentionStack(Stack):
         self._sublayers = [sublayer for parts in self._parts for sublayer in parts]
         self.final_norm = Norm(parameters, f"{name}.final_norm", spec.norms) if spec.norms.final else None
         mixer, inner = self.blocks[0].mixer, spec.feed_forward.inner_width
-        self.attends, self.row_width, self.rounded = isinstance(mixer, SelfAttention), mixer.row_width, mixer.rounded
+        self.attends, self.rounded = isinstance(mixer, SelfAttention), mixer.rounded
+        self.row_widths = (mixer.row_width,) * spec.layers
         self.records = spec.local is None  # where a window begins is computed outside of operations
-        self.memory_width = 2 * spec.attention.key_width if spec.cross_attention else 0
+        self.memory_widths = (2 * spec.attention.key_width,) * spec.layers if spec.cross_attention else ()
         self.layer_weights = spec.layers * spec.width * (2 * inner + 6 * spec.attention.query_width)
 
     def __call__(self, inputs_N: np.ndarray, rows: Rows) -> np.ndarray:
@@ -101,7 +111,7 @@ class AttentionStack(Stack):
             yield x_ND
         yield self._finished(x_ND)
 
-    def project_memory(self, rows_ND: np.ndarray) -> list[np.ndarray]:
+    def project_memory(self, rows_ND: np.ndarray, last_BS: np.ndarray | None = None) -> list[np.ndarray]:
         return [block.cross_attention.key_value(rows_ND) for block in self.blocks if block.cross_attention is not None]
 
     def _embedded(self, inputs_N: np.ndarray, rows: Rows) -> np.ndarray:
@@ -125,13 +135,3 @@ def _block(parameters: Parameters, layer: str, number: int, spec: StackSpec) -> 
         CrossAttention(parameters, layer, number, spec) if spec.cross_attention else None,
         FeedForward(parameters, layer, spec),
     )
-
-
-# Kind of stack -> what makes one of Parameters, the stack's name and its spec.
-STACKS: dict[str, Callable[[Parameters, str, Any], Stack]] = {"attention": AttentionStack}
-
-
-def build_stack(parameters: Parameters, name: str, spec: StackSpec) -> Stack:
-    """The stack of that name; raises CheckpointError for an unknown kind."""
-    check_known("kind of stack", spec.kind, STACKS)
-    return STACKS[spec.kind](parameters, name, spec)

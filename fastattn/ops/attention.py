@@ -125,7 +125,7 @@ class ScoreTerms(NamedTuple):
     bias_BHTS  float32; axes of length one are broadcast; -inf hides a key
     sinks_H    float32, logits that take part in each softmax
     function   a score_mod, compiled; before the bias
-    vector_HK  float32: scores are v . tanh(q + k), without scale and cap
+    vector_HK  float32: scores are v . tanh(q + k), without the scale
     """
 
     bias_BHTS: np.ndarray | None = None

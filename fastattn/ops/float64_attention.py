@@ -155,10 +155,11 @@ class _Head(NamedTuple):
     def _products(self, rows_R: np.ndarray) -> np.ndarray:
         """The scaled and capped products of queries and keys, or what is in their place, [R, S]."""
         query_RK, key_SK, (_, h) = self.query_TK[rows_R].astype(np.float64), self.key_SK.astype(np.float64), self.number
-        if self.terms.vector_HK is not None:
-            return np.tanh(query_RK[:, None] + key_SK) @ self.terms.vector_HK[h].astype(np.float64)
         heads = self.heads
-        scores_RS = query_RK @ key_SK.T * (heads.width**-0.5 if heads.scale is None else heads.scale)
+        if self.terms.vector_HK is not None:
+            scores_RS = np.tanh(query_RK[:, None] + key_SK) @ self.terms.vector_HK[h].astype(np.float64)
+        else:
+            scores_RS = query_RK @ key_SK.T * (heads.width**-0.5 if heads.scale is None else heads.scale)
         return np.tanh(scores_RS / heads.softcap) * heads.softcap if heads.softcap else scores_RS
 
     def _part(self, array_BHTS: np.ndarray, rows_R: np.ndarray) -> np.ndarray:

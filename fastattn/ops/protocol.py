@@ -14,8 +14,8 @@ results     log-probabilities and the ids that they belong to are NumPy arrays
 arrays      of callers, which the last operations here take and return, are NumPy's
 
 An operation allocates what it returns. Written in place are the rows of ``round_rows``, ``rotate`` and
-``normalize_heads``, the tables of ``write_rows``, ``ssru`` and ``running_average``, and attention's weights; callers
-make those tables and weights by ``empty_table`` and ``empty``. No output overlaps an input, except that
+``normalize_heads``, the tables of ``write_rows``, ``ssru``, ``running_average`` and ``recur``, and attention's weights;
+callers make those tables and weights by ``empty_table`` and ``empty``. No output overlaps an input, except that
 ``concatenate_rows`` may return its one part.
 A row's bits depend on its own sentence alone, whatever the other rows and however many threads run; this does not hold
 for the reference, which takes float64 too.
@@ -37,6 +37,7 @@ from fastattn.ops.attention import (
     StridedArrays,
     Visible,
 )
+from fastattn.ops.recurrent import Columns, States
 from fastattn.ops.steps import NO_EDITS, Edits, StepRows, SubsetRows
 from fastattn.spec.quantized import Tensor
 
@@ -182,7 +183,9 @@ class Ops(Protocol):
         bias_NHS: np.ndarray | None = None,
         position_bias: PositionBias | None = None,
         weights_NHS: np.ndarray | None = None,
-    ) -> np.ndarray: ...
+        vector_HK: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """With a vector scores are v . tanh(q + k) (Bahdanau 2015), and no scale, bias or softcap is used."""
 
     def average_heads(self, weights: np.ndarray, heads: int) -> np.ndarray: ...
 
@@ -217,6 +220,34 @@ class Ops(Protocol):
         rows_N: np.ndarray,
         positions_N: np.ndarray,
     ) -> np.ndarray: ...
+
+    # recurrent layers
+
+    def gate_rows(self, gates: int, units: int) -> np.ndarray | None:
+        """The rows of weights [gates * units, D] in the order in which ``recur`` takes products with them, int64.
+
+        -1: a row of zeros; None: the order that they have. Both the product that makes the inputs and ``recur``'s own
+        are packed in that order.
+        """
+
+    def recur(
+        self,
+        inputs_NE: np.ndarray,
+        weights: Sequence[PackedLinear],
+        cell: str,
+        units: int,
+        starts_B1: np.ndarray,
+        states: States,
+    ) -> np.ndarray:
+        """hidden_NH of a recurrent layer (``spec.recurrent`` CELLS): sentence b is rows starts[b] to starts[b + 1].
+
+        inputs_NE  W x + b of each direction, side by side
+        weights    U and its bias of each direction: the first reads forward, the second backward; the rows of both
+                   stand side by side in the result
+        """
+
+    def join_columns(self, parts: Sequence[Columns]) -> np.ndarray:
+        """Rows of all parts side by side."""
 
     # steps of greedy search, recorded or not
 
@@ -269,6 +300,14 @@ class Ops(Protocol):
     ) -> np.ndarray: ...
 
     # on callers' arrays, which are NumPy's, as the results are; no model needs these
+
+    def as_array(self, array: Any) -> Any:
+        """What the caller gave; an array of the device's own memory as a DeviceArray."""
+
+    def on_host(
+        self, arrays: StridedArrays, outputs: SoftmaxOutputs
+    ) -> AbstractContextManager[tuple[StridedArrays, SoftmaxOutputs]]:
+        """The same where the host reads and writes them; what it has written is the device's at the end."""
 
     def reads_float16(self) -> bool:
         """Whether attention reads arrays of float16, and cache tables of its bits (int16), as they are."""

@@ -1,20 +1,22 @@
 """Rows of keys and values, or of states, for caches that hand them out by number."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from fastattn.ops.protocol import Ops
 
 
 class RowPool:
-    """Rows of E numbers for each layer, handed out by number and taken back.
+    """Rows for each layer, as many numbers as its width, handed out by number and taken back.
 
     rows    how many are expected; beyond them the pool doubles. Memory pages are used only once written.
     layers  for each layer a table [M, E] or wider, made by the operations
     """
 
-    def __init__(self, ops: Ops, layers: int, row_width: int, dtype: np.dtype, rows: int):
+    def __init__(self, ops: Ops, widths: Sequence[int], dtype: np.dtype, rows: int):
         self.ops = ops
-        self.layers = [ops.empty_table(rows, row_width, dtype) for _ in range(layers)]
+        self.layers = [ops.empty_table(rows, width, dtype) for width in widths]
         self._free = np.arange(rows, dtype=np.int32)
         self._free_count = rows
 

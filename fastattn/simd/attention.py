@@ -14,11 +14,12 @@ Each p is at least 1, and cut at 2**60, where 2 / p no longer changes a float32:
 from llvmlite import ir
 from numba import types
 
-from fastattn.simd.arguments import SIZE
+from fastattn.simd.arguments import LOG2_E, SIZE
 from fastattn.simd.elementary import accurate_tanh, exp2, tanh
 from fastattn.simd.emit import F32, I64, Emitter
+from fastattn.simd.rows import Element, emit_along, emit_lane_sums, emit_row_address
 from fastattn.simd.target import LANES
-from fastattn.simd.vector import as_intrinsic, make_routine
+from fastattn.simd.vector import as_intrinsic, make_array_routine, make_routine
 
 _I, _BYTE = types.intp, ir.IntType(8)
 _BYTES = ir.VectorType(_BYTE, LANES)
@@ -256,3 +257,20 @@ def make_tanh_tile(rows: int, vectors: int, exponential: bool):
 
     name = f"tanh_tile_{rows}_{vectors}_{'exponential' if exponential else 'plain'}"
     return make_routine(name, (types.intp,) * 8, emit)
+
+
+def _emit_additive(element: Element, emitter: Emitter, query, vector, rows, row_size, index, width, out):
+    """See ``additive_rows``."""
+
+    def add(sums, keys, parts):
+        own, factor = parts
+        return [emitter.fma(factor, tanh(emitter, emitter.add(own, key)), total) for key, total in zip(keys, sums)]
+
+    rows_at = [emit_row_address(emitter, rows, row_size, index, I64(4 * j)) for j in range(LANES)]
+    sums = emit_along(element, emitter, rows_at, [query, vector], width, [emitter.constant(0.0)] * LANES, add)
+    emitter.store(emitter.multiply(emit_lane_sums(emitter, sums, emitter.add), emitter.constant(LOG2_E)), out)
+
+
+# additive_rows(table, query, vector, rows, row_size, index, width, out): ``dot_rows`` of one query for additive
+# attention: v . tanh(query + row), times log2(e).
+additive_rows = make_array_routine("additive_rows", [None] * 7, Element, _emit_additive)

@@ -27,7 +27,7 @@ def check_known(what: str, name: str, known: Iterable[str]) -> None:
         raise CheckpointError(f"unknown {what} {name!r}; known: {', '.join(known)}")
 
 
-def _check_counts(least: int, **counts: int) -> None:
+def check_counts(least: int, **counts: int) -> None:
     wanted = f"be at least {least}" if least else "not be negative"
     for name, count in counts.items():
         if count < least:
@@ -45,7 +45,7 @@ class AttentionSpec:
     head_norms: bool = False  # root mean square norms of each query's and key's head (Henry 2020), before positions
 
     def __post_init__(self) -> None:
-        _check_counts(1, heads=self.heads, key_heads=self.key_heads, head_width=self.head_width)
+        check_counts(1, heads=self.heads, key_heads=self.key_heads, head_width=self.head_width)
         if self.heads % self.key_heads:
             raise CheckpointError(f"{self.heads} heads cannot share {self.key_heads} key heads evenly")
         if self.query_scale is not None and not abs(self.query_scale) < 1e30:
@@ -71,7 +71,7 @@ class FeedForwardSpec:
     gated: bool = False
 
     def __post_init__(self) -> None:
-        _check_counts(1, inner_width=self.inner_width)
+        check_counts(1, inner_width=self.inner_width)
         check_known("activation", self.activation, ACTIVATIONS)
 
 
@@ -153,7 +153,7 @@ class LocalSpec:
     rotary: Rotary | None = None  # their own; None: the stack's
 
     def __post_init__(self) -> None:
-        _check_counts(0, before=self.before, after=self.after, **{"a local layer": min(self.layers, default=0)})
+        check_counts(0, before=self.before, after=self.after, **{"a local layer": min(self.layers, default=0)})
         if max(self.before, self.after) > GREATEST:
             raise CheckpointError(f"local layers should reach at most {GREATEST} keys")
 
@@ -195,7 +195,7 @@ class Convolution:
     activation: str = "tanh"
 
     def __post_init__(self) -> None:
-        _check_counts(1, width_of_the_convolution=self.width)
+        check_counts(1, width_of_the_convolution=self.width)
         check_known("activation", self.activation, ACTIVATIONS)
         if self.width % 2 == 0:
             raise CheckpointError(
@@ -222,7 +222,7 @@ class PositionSpec:
 
     def __post_init__(self) -> None:
         check_known("positions", self.kind, POSITIONS)
-        _check_counts(0, start=self.start)
+        check_counts(0, start=self.start)
         if self.max_distance > GREATEST:
             raise CheckpointError(f"max_distance should be at most {GREATEST}")
         if self.kind == "disentangled" and not (
@@ -266,7 +266,7 @@ class RecurrenceSpec:
     def __post_init__(self) -> None:
         check_known("recurrence", self.kind, RECURRENCES)
         check_known("activation of a recurrence", self.activation, ACTIVATIONS)
-        _check_counts(0, inner_width=self.inner_width)
+        check_counts(0, inner_width=self.inner_width)
 
 
 @dataclass(frozen=True)
@@ -282,7 +282,7 @@ class StackSpec:
     """An encoder's or a decoder's stack of attention blocks, of width D.
 
     A stack of another kind has a class of its own, with kind, a name in the tables ``STACKS`` of ``spec.tensors`` and
-    ``models.stack``, layers, width, vocabulary, max_positions, cross_attention, projection_bias and ``check_role``.
+    ``models.stacks``, layers, width, vocabulary, max_positions, cross_attention, projection_bias and ``check_role``.
     """
 
     kind = "attention"
@@ -309,8 +309,8 @@ class StackSpec:
     alignment: AlignmentSpec = AlignmentSpec()
 
     def __post_init__(self) -> None:
-        _check_counts(1, layers=self.layers, width=self.width)
-        _check_counts(0, vocabulary=self.vocabulary, token_types=self.token_types, embedding_width=self.embedding_width)
+        check_counts(1, layers=self.layers, width=self.width)
+        check_counts(0, vocabulary=self.vocabulary, token_types=self.token_types, embedding_width=self.embedding_width)
         if self.token_types > MOST_TOKEN_TYPES:
             raise CheckpointError(f"token_types should be at most {MOST_TOKEN_TYPES}, is {self.token_types}")
         if self.positions.kind == "disentangled" and (self.attention.heads != self.attention.key_heads or self.causal):
@@ -361,8 +361,8 @@ class HeadSpec:
     def __post_init__(self) -> None:
         check_known("rows of a head", self.rows, HEAD_ROWS)
         check_known("activation of a head", self.activation, ACTIVATIONS)
-        _check_counts(1, outputs=self.outputs)
-        _check_counts(0, inner_width=self.inner_width)
+        check_counts(1, outputs=self.outputs)
+        check_counts(0, inner_width=self.inner_width)
         if self.norm is not None and not self.inner_width:
             raise CheckpointError("a head has a norm after its first layer, not without one")
 
@@ -388,10 +388,9 @@ class ModelSpec:
             return
         if encoder is None:
             raise CheckpointError("cross-attention needs an encoder")
-        if decoder.width != encoder.width:
-            raise CheckpointError(
-                f"the decoder takes rows of its own width {decoder.width}, the encoder gives {encoder.width}"
-            )
+        taken = getattr(decoder, "memory_width", decoder.width)
+        if taken != encoder.width:
+            raise CheckpointError(f"the decoder takes rows of width {taken}, the encoder gives {encoder.width}")
 
     @property
     def stacks(self) -> dict[str, StackSpec]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -50,6 +51,10 @@ class QuantizedTensor:
     def size(self) -> int:
         return self.values_FD.size
 
+    def take(self, rows_F: np.ndarray) -> "QuantizedTensor":
+        """The rows of these numbers; -1: zeros."""
+        return replace(self, values_FD=take(self.values_FD, rows_F), multipliers_F=take(self.multipliers_F, rows_F))
+
     def float32(self) -> np.ndarray:
         """The dequantized matrix, a new array each time."""
         # NumPy converts block by block in its own buffer: no float copy of the whole comes between.
@@ -60,6 +65,15 @@ class QuantizedTensor:
 
 
 Tensor = np.ndarray | QuantizedTensor
+
+
+def take(tensor: Any, rows_F: np.ndarray) -> Any:
+    """The rows of a tensor, or the numbers of a vector; -1: zeros."""
+    if isinstance(tensor, QuantizedTensor):
+        return tensor.take(rows_F)
+    taken = tensor[rows_F]
+    taken[rows_F < 0] = 0
+    return taken
 
 
 def without_input_scales(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

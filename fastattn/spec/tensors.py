@@ -33,6 +33,19 @@ stack follow its name, ``encoder`` or ``decoder``, and a dot; of one of the kind
     layers.N.feed_forward.outer.*          [D, F]
     final_norm.*                           [D]
 
+Of the kind "recurrent", with H units of G gates (``spec.recurrent``)::
+
+    embedding.weight                       [V, E]   vocabulary > 0, unless the decoder points
+    layers.N.input.*                       [directions G H, inputs]   inputs: embedding or rows below, fed rows, context
+    layers.N.state.*                       [G H, H]
+    layers.N.backward.*                    [G H, H]   bidirectional: ``state`` of the other direction
+    attention.query.*, .key.*              [A, H], [A, memory]   additive and multi-head; general has a key, A = H
+    attention.value.*, .output.*           [A, memory], [A, A]   multi-head
+    attention.score.weight                 [1, A]   additive
+    attention.position.*, .position_score.weight   [P, H], [1, P]   predictive
+    bridge.*                               [states, memory_states]   initial "bridge"
+    readout.*                              [D, parts]   readout.width > 0
+
 A decoder of any kind has a projection as well, and an encoder perhaps a head::
 
     decoder.projection.*                   [V, D]
@@ -48,6 +61,7 @@ from fastattn.errors import CheckpointError
 from fastattn.printable import first_of
 from fastattn.spec.architecture import Disentangled, HeadSpec, ModelSpec, RecurrenceSpec, StackSpec, check_known
 from fastattn.spec.quantized import Tensor
+from fastattn.spec.recurrent import MemoryAttention, RecurrentSpec
 
 Shapes = dict[str, tuple[int, ...]]
 
@@ -153,8 +167,41 @@ def _attention_stack(spec: StackSpec) -> Shapes:
     return shapes
 
 
+def _memory_attention(shapes: Shapes, spec: RecurrentSpec, attention: MemoryAttention) -> None:
+    width = attention.width or spec.units
+    if attention.projects_query:
+        _linear(shapes, "attention.query", width, spec.units, True)
+    if attention.score != "dot":
+        _linear(shapes, "attention.key", width, spec.memory, True)
+    if attention.score == "multi-head":
+        _linear(shapes, "attention.value", width, spec.memory, True)
+        _linear(shapes, "attention.output", width, width, True)
+    if attention.score == "additive":
+        _linear(shapes, "attention.score", 1, width, False)
+    if attention.predictive:
+        _linear(shapes, "attention.position", attention.predictive, spec.units, True)
+        _linear(shapes, "attention.position_score", 1, attention.predictive, False)
+
+
+def _recurrent_stack(spec: RecurrentSpec) -> Shapes:
+    table = spec.vocabulary and not spec.points
+    shapes: Shapes = {"embedding.weight": (spec.vocabulary, spec.embedding_width)} if table else {}
+    rows = spec.gates * spec.units
+    for i in range(spec.layers):
+        _linear(shapes, f"layers.{i}.input", spec.directions * rows, spec.inputs(i), True)
+        for name in ("state", "backward")[: spec.directions]:
+            _linear(shapes, f"layers.{i}.{name}", rows, spec.units, True)
+    if spec.attention is not None:
+        _memory_attention(shapes, spec, spec.attention)
+    if spec.initial == "bridge":
+        _linear(shapes, "bridge", spec.states, spec.memory_states, True)
+    if spec.readout.width:
+        _linear(shapes, "readout", spec.readout.width, spec.readout_inputs, True)
+    return shapes
+
+
 # Kind of stack -> the shapes of its tensors, from its spec, by their names within the stack.
-STACKS: dict[str, Callable[[Any], Shapes]] = {"attention": _attention_stack}
+STACKS: dict[str, Callable[[Any], Shapes]] = {"attention": _attention_stack, "recurrent": _recurrent_stack}
 
 
 def head_shapes(head: HeadSpec, width: int) -> Shapes:

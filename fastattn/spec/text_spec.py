@@ -57,7 +57,10 @@ class DecodingSettings:
 
 @dataclass(frozen=True)
 class TranslationText:
-    """How a translation model's text becomes ids: vocabularies, special tokens, sentencepiece files."""
+    """How a translation model's text becomes ids: vocabularies, special tokens, sentencepiece files.
+
+    Of a text, tokens that the source vocabulary lacks are left out where it lacks ``unk_token`` too.
+    """
 
     source_vocabulary: tuple[str, ...]
     target_vocabulary: tuple[str, ...]
@@ -67,6 +70,9 @@ class TranslationText:
     decoder_start_token: str | None = "<s>"  # None: the caller's target prefix begins with it
     add_source_bos: bool = False
     add_source_eos: bool = False
+    source_characters: bool = False  # tokens are characters; they are joined without spaces
+    target_characters: bool = False
+    lowercase: bool = False  # the source
     source_model: bytes | None = None  # a .spm file; None: tokens are separated by spaces
     target_model: bytes | None = None  # None: pieces are joined by the sentencepiece convention
     source_language: str = ""

@@ -55,10 +55,12 @@ class TranslationTokenizer:
         if text.target_model is not None and text.target_model != text.source_model:
             self._target_model = models.get(text.target_model) or SentencePiece(text.target_model, beside=True)
         self.end_id = self._target_ids[text.eos_token]
-        self.unk_id = self._target_ids[text.unk_token]
+        # Where there is none, the start token, which no target has.
+        self.unk_id = self._target_ids.get(text.unk_token, self._target_ids.get(text.decoder_start_token or "", 0))
         self.implicit_tokens = int(text.add_source_bos) + int(text.add_source_eos)
         self.forced = len(text.decoding.forced_tokens)
         self._untold = lacks_sentencepiece(text)
+        self._knows_unknowns = text.unk_token in self._source_ids
 
     def wait(self) -> None:
         """Return once the .spm files are loaded; TokenizerError for one that cannot be followed."""
@@ -80,8 +82,9 @@ class TranslationTokenizer:
                 "put source.spm and target.spm, or sentencepiece.model for both, beside model.bin, or call "
                 "translate_tokens"
             )
-        language, text = self.cut_language(text)
-        return language + _tokens(text, self._source_model)
+        language, text = self.cut_language(text.lower() if self.text.lowercase else text)
+        tokens = language + _tokens(text, self._source_model, self.text.source_characters)
+        return tokens if self._knows_unknowns else [token for token in tokens if token in self._source_ids]
 
     def cut_language(self, text: str) -> tuple[list[str], str]:
         """What a text begins with that tells a model of several target languages which one (``>>de<<``), and the rest.
@@ -94,12 +97,14 @@ class TranslationTokenizer:
         return [], text
 
     def target_tokens(self, text: str) -> list[str]:
-        return _tokens(text, self._target_model)
+        return _tokens(text, self._target_model, self.text.target_characters)
 
     def source_ids(self, tokens: Sequence[str]) -> np.ndarray:
         """int32 ids with the special tokens that the model expects around them."""
-        text, unknown = self.text, self._source_ids[self.text.unk_token]
+        text, unknown = self.text, self._source_ids.get(self.text.unk_token, -1)
         ids = [self._source_ids.get(token, unknown) for token in tokens]
+        if unknown < 0 and unknown in ids:
+            raise InputError(f"{tokens[ids.index(unknown)]!r} is no token of the source vocabulary")
         if text.add_source_bos:
             ids.insert(0, self._source_ids.get(text.bos_token, unknown))
         if text.add_source_eos:
@@ -165,7 +170,7 @@ class TranslationTokenizer:
         if self._target_model is not None:
             return self._target_model.text(tokens)
         if self.text.source_model is None:
-            return " ".join(tokens)
+            return ("" if self.text.target_characters else " ").join(tokens)
         return "".join(tokens).replace(SPACE, " ").strip(" ")
 
     def join_sentences(self, sentences: Sequence[str]) -> str:
@@ -264,8 +269,10 @@ def _parts(
     return [target + part for part in parts]
 
 
-def _tokens(text: str, model: SentencePiece | None) -> list[str]:
+def _tokens(text: str, model: SentencePiece | None, characters: bool) -> list[str]:
     check_text(text)
+    if characters:
+        return list(text)
     return text.split() if model is None else model.pieces(text)
 
 

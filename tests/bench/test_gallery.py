@@ -1,4 +1,4 @@
-"""The pictures of docs/attention.md: each is there, well formed, and what the mechanisms make now."""
+"""The pictures of the documents: each is there, well formed, and the gallery's are what the mechanisms make now."""
 
 import re
 import subprocess
@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from bench import gallery
+from bench.train import pictures as trained
 from tests import ROOT
 
 FOLDER = ROOT / "docs" / "pictures"
-TEXT = (ROOT / "docs" / "attention.md").read_text(encoding="utf-8")
+TEXT = "".join((ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("attention.md", "recurrent.md"))
 SHOWN = re.findall(r"!\[[^]\n]+\]\(pictures/([\w-]+)\.svg\)", TEXT)
 COLOUR, NUMBER = re.compile(r"#[0-9a-f]{6}\b"), re.compile(r"\d+(?:\.\d+)?")
 
@@ -37,7 +38,7 @@ def same(one, other):
 
 
 def test_every_picture_is_shown_and_every_one_shown_is_there():
-    assert set(SHOWN) == {*gallery.PICTURES, "growth"} and len(SHOWN) == len(set(SHOWN))
+    assert set(SHOWN) == {*gallery.PICTURES, *trained.PICTURES, "growth"} and len(SHOWN) == len(set(SHOWN))
     assert {path.name for path in FOLDER.iterdir()} == {f"{name}.svg" for name in SHOWN}
 
 

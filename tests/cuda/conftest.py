@@ -22,11 +22,14 @@ collect_ignore = [
 @pytest.fixture(scope="session", autouse=SIMULATOR)
 def turns() -> Iterator[None]:
     """The simulator's threads take turns, each until its next barrier: as it is, they fight for the interpreter."""
+    from tests.cuda import elsewhere
     from tests.cuda.turns import PLAIN, BlockOfTurns, call
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("numba.cuda.simulator.kernel.BlockManager", BlockOfTurns)
         patch.setattr("numba.cuda.simulator.kernel.FakeCUDAKernel.__call__", call)
+        patch.setattr("numba.cuda.from_cuda_array_interface", elsewhere.borrow, raising=False)
+        patch.setattr(elsewhere.FakeCUDAArray, "__cuda_array_interface__", elsewhere.interface, raising=False)
         for name in [name for name in sys.modules if name.startswith("fastattn.ops.cuda.")]:
             for kind in PLAIN.keys() & vars(sys.modules[name]).keys():
                 patch.setitem(vars(sys.modules[name]), kind, PLAIN[kind])

@@ -6,10 +6,9 @@ from types import SimpleNamespace
 import pytest
 from numba.cuda.dispatcher import CUDACache
 
+from bench.card_kernels import ARCHITECTURES, Compiled, compiling, every_call
 from fastattn.ops import cuda
 from fastattn.ops.cuda import attend, matmul
-from tests.cuda.compiling import ARCHITECTURES, Compiled, compiling
-from tests.kernels.cases import CASES
 
 IN_REGISTERS = "attend", "attention", "matmul", "project"  # files whose kernels keep what they sum in registers
 
@@ -17,9 +16,8 @@ IN_REGISTERS = "attend", "attention", "matmul", "project"  # files whose kernels
 @pytest.fixture(scope="module", params=ARCHITECTURES, ids=lambda pair: "sm_{}{}".format(*pair))
 def compiled(request: pytest.FixtureRequest) -> Iterator[list[Compiled]]:
     with compiling([request.param]) as found:
-        for case in CASES:
-            if hasattr(cuda, case.operation):
-                case.call(cuda, case.arrays)
+        for call in every_call(cuda):
+            call()
         yield list(found.values())
 
 

@@ -230,7 +230,8 @@ def test_peaks_of_sentences(precision):
 @pytest.mark.parametrize("inputs", [8, 11])
 def test_stored_rows_are_the_weights(precision, inputs):
     (weight,) = normal(13, (6, inputs))
-    table, multipliers = map(download, cuda.pack_linear(weight, None, precision).stored_rows())
+    packed = cuda.pack_linear(weight, None, precision)
+    table, multipliers = download(packed.stored_FE), download(packed.weights.factors_F)
     rows = as_floats(table[:, :inputs]) * (multipliers[:, None] if len(multipliers) else 1)
     quantized = quantize(weight, "").float32()
     expected = {"float32": weight, "bfloat16": as_floats(bfloat16_bits(weight)), "int8": quantized}[precision]

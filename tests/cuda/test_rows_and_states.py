@@ -1,7 +1,5 @@
 """Rows, tables and states beyond the table of cases: types, what is no number, tokens of greedy search, threads."""
 
-from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -52,9 +50,8 @@ def test_embeddings_of_each_kind_of_table() -> None:
         expected = reference.embed(ids, plain, 3.5, positions, table_PD)
         np.testing.assert_allclose(download(cuda.embed(ids, table, 3.5, positions, table_PD)), expected, rtol=1e-6)
         np.testing.assert_allclose(download(cuda.embed(ids, table)), reference.embed(ids, plain), rtol=1e-6)
-    wide = np.pad(whole.values_FD, ((0, 0), (0, 1)))  # whole words, as a product stores them
-    for stored, multipliers, plain in [(float32, None, float32), (wide, upload(whole.multipliers_F), whole)]:
-        tied = SimpleNamespace(inputs=THREADS + 3, stored_rows=partial(tuple, (upload(stored), multipliers)))
+    for plain, precision in [(float32, "float32"), (whole, "int8")]:  # whose columns make no whole words
+        tied = cuda.pack_linear(plain, None, precision)
         np.testing.assert_array_equal(download(cuda.embed(ids, tied)), download(cuda.embed(ids, plain)))
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from fastattn.decoding import service, worker
+from fastattn.decoding.candidates import HOPELESS
 from fastattn.decoding.jobs import Hypothesis, Job
 from fastattn.decoding.options import DecodingOptions
 from fastattn.decoding.service import DecodingService, score_plan, search_plan
@@ -85,3 +86,49 @@ def check_scores(model) -> None:
             (log_probs_T,) = score(model, [source], [np.array(target, np.int32)])
             assert hypothesis.log_probability == pytest.approx(log_probs_T.sum(), rel=1e-6)
             assert hypothesis.score == pytest.approx(log_probs_T.sum() / hypothesis.length, rel=1e-6)
+
+
+def naive_beam(log_probs, source, options, prefix=()):
+    """CTranslate2's beam search as one reads it, a sentence at a time with nothing cached or vectorized.
+
+    log_probs  of the source, the tokens from the start on and those that may not come: the next token's (V,)
+    """
+    R = options.beam_size
+    limit = options.limit(len(source), 0)
+    beams, finished, top_finished = [(0.0, [])], [], False
+    for step in range(limit):
+        suppressed = ([END] if step < options.min_decoding_length else []) + ([UNK] if options.disable_unk else [])
+        candidates = []
+        for score_so_far, tokens in beams:
+            log_probs_V = log_probs(source, [START, *tokens], suppressed)
+            candidates += [(score_so_far + log_probs_V[v], tokens, v) for v in range(len(log_probs_V))]
+        candidates = sorted(candidates, key=lambda candidate: -candidate[0])[: 2 * R]
+        if step < len(prefix):
+            candidates = [(0.0 if k == 0 else HOPELESS, beams[0][1], prefix[step]) for k in range(2 * R)]
+        elif step == len(prefix) and prefix:
+            candidates = [
+                (HOPELESS, beams[0][1], 0) if k and candidate[2] == END else candidate
+                for k, candidate in enumerate(candidates)
+            ]
+        last, spare, beams = step + 1 == limit, R, []
+        for k in range(R):
+            score_so_far, tokens, token = candidates[k]
+            chosen = candidates[k]
+            if (token == END and step >= len(prefix)) or last:
+                top_finished |= k == 0
+                full = [*tokens, token]
+                finished.append((score_so_far / len(full) ** options.length_penalty, full))
+                while spare < 2 * R and candidates[spare][2] == END:
+                    spare += 1
+                chosen, spare = candidates[spare] if spare < 2 * R else chosen, spare + 1
+            beams.append((chosen[0], [*chosen[1], chosen[2]]))
+        if last or (
+            top_finished and len(finished) >= options.num_hypotheses
+            if options.length_penalty == 0
+            else len(finished) >= options.wanted
+        ):
+            break
+    finished.sort(key=lambda hypothesis: -hypothesis[0])
+    return [
+        (tokens[:-1] if tokens[-1] == END else tokens, value) for value, tokens in finished[: options.num_hypotheses]
+    ]

@@ -1,6 +1,7 @@
 """The search itself: against brute force, against itself in other company, and its little steps."""
 
 import itertools
+from functools import partial
 
 import numpy as np
 import pytest
@@ -16,60 +17,26 @@ from fastattn.errors import InputError
 from fastattn.layers.key_value_cache import KeyValueCache
 from fastattn.ops import cpu as operations
 from fastattn.ops import reference
-from tests.decoding.searching import check_company, check_scores, decode, little_room, plain, score, search, tokens_of
+from tests.decoding.searching import (
+    check_company,
+    check_scores,
+    decode,
+    little_room,
+    naive_beam,
+    plain,
+    score,
+    search,
+    tokens_of,
+)
 from tests.models.tiny_models import (
     END,
     START,
-    UNK,
     VARIETIES,
     next_log_probs,
     random_model,
     random_sources,
     steady_ops,
 )
-
-
-def _naive_beam(model, source, options, prefix=()):
-    """CTranslate2's beam search as one reads it, a sentence at a time with nothing cached or vectorized."""
-    R = options.beam_size
-    limit = options.limit(len(source), model.sizes.max_positions)
-    beams, finished, top_finished = [(0.0, [])], [], False
-    for step in range(limit):
-        suppressed = ([END] if step < options.min_decoding_length else []) + ([UNK] if options.disable_unk else [])
-        candidates = []
-        for score_so_far, tokens in beams:
-            log_probs_V = next_log_probs(model, source, [START, *tokens], suppressed)
-            candidates += [(score_so_far + log_probs_V[v], tokens, v) for v in range(len(log_probs_V))]
-        candidates = sorted(candidates, key=lambda candidate: -candidate[0])[: 2 * R]
-        if step < len(prefix):
-            candidates = [(0.0 if k == 0 else HOPELESS, beams[0][1], prefix[step]) for k in range(2 * R)]
-        elif step == len(prefix) and prefix:
-            candidates = [
-                (HOPELESS, beams[0][1], 0) if k and candidate[2] == END else candidate
-                for k, candidate in enumerate(candidates)
-            ]
-        last, spare, beams = step + 1 == limit, R, []
-        for k in range(R):
-            score_so_far, tokens, token = candidates[k]
-            chosen = candidates[k]
-            if (token == END and step >= len(prefix)) or last:
-                top_finished |= k == 0
-                full = [*tokens, token]
-                finished.append((score_so_far / len(full) ** options.length_penalty, full))
-                while spare < 2 * R and candidates[spare][2] == END:
-                    spare += 1
-                chosen, spare = candidates[spare] if spare < 2 * R else chosen, spare + 1
-            beams.append((chosen[0], [*chosen[1], chosen[2]]))
-        if last or (
-            top_finished and len(finished) >= options.num_hypotheses
-            if options.length_penalty == 0
-            else len(finished) >= options.wanted
-        ):
-            break
-    finished.sort(key=lambda hypothesis: -hypothesis[0])
-    return [
-        (tokens[:-1] if tokens[-1] == END else tokens, value) for value, tokens in finished[: options.num_hypotheses]
-    ]
 
 
 @pytest.mark.parametrize(
@@ -92,7 +59,7 @@ def test_beams_equal_the_naive_search(options, prefix):
     sources = random_sources(6, seed=12)
     results = search(model, sources, [prefix] * 6, **options)
     for source, hypotheses in zip(sources, results):
-        expected = _naive_beam(model, source, DecodingOptions(**options), prefix)
+        expected = naive_beam(partial(next_log_probs, model), source, DecodingOptions(**options), prefix)
         assert [h.tokens.tolist() for h in hypotheses] == [tokens for tokens, _ in expected]
         np.testing.assert_allclose([h.score for h in hypotheses], [value for _, value in expected], rtol=1e-5)
 

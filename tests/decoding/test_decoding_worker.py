@@ -249,7 +249,7 @@ def test_pools_shrink_when_fewer_sentences_come(least, caches, monkeypatch):
 
 def test_a_memory_pool_that_shrinks_keeps_the_rows_of_those_that_go_on(monkeypatch):
     monkeypatch.setattr(key_value_cache, "LEAST_ROWS", 4)
-    cache = KeyValueCache(reference, replace(SIZES, layers=1, memory_width=3), 8, 64)
+    cache = KeyValueCache(reference, replace(SIZES, memory_widths=(3,)), 8, 64)
     memory_slots, rows = cache.add_memory_slots(np.array([0, 9, 12, 30]))
     slots = [cache.add_slots(memory_slot, 1) for memory_slot in memory_slots]
     values = np.arange(30 * 3, dtype=np.float32).reshape(30, 3)

@@ -27,7 +27,7 @@ from tests.models.tiny_models import END, START, UNK, VARIETIES, random_checkpoi
 
 SOURCES = random_sources(40, seed=2, longest=12)
 # What computes outside of kernels is not recorded.
-IN_NUMPY = ("zero start", "plain average", "local")
+IN_NUMPY = ("zero start", "plain average", "local", "windows", "predicted windows", "hard")
 
 
 @contextmanager

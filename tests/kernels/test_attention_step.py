@@ -166,3 +166,19 @@ def test_a_chunk_of_queries_has_the_bits_of_so_many_steps(before, chunk, threads
         alone = KeyIndex(seen_1S, stops_N[one] - first)
         step = operations.attention_step(query_NE[one], cache_ME, cache_ME, alone, HEADS)
         np.testing.assert_array_equal(out_NF[n], step[0])
+
+
+@pytest.mark.parametrize("width", [7, 64, 100])
+def test_additive_scores_do_not_depend_on_rows_beside(width: int):
+    """Whether rows share keys or not; rows that share some are computed together."""
+    rng = np.random.default_rng(width)
+    query_NE, table_ME = (rng.standard_normal((rows, 2 * width)).astype(np.float32) for rows in (9, 40))
+    index_RS, vector_HK = rng.integers(0, 40, (9, 35)).astype(np.int32), rng.standard_normal((2, width), np.float32)
+    index_RS[:6, :20] = index_RS[0, :20]
+    stops_N, heads = np.array([35, 20, 7, 33, 34, 1, 0, 35, 16]), Heads(2, 1, width, value_column=width)
+    inputs = table_ME, table_ME
+    together = operations.attention_step(query_NE, *inputs, KeyIndex(index_RS, stops_N), heads, vector_HK=vector_HK)
+    for n in range(9):
+        seen = KeyIndex(index_RS[n : n + 1].copy(), stops_N[n : n + 1])
+        alone = operations.attention_step(query_NE[n : n + 1], *inputs, seen, heads, vector_HK=vector_HK)
+        np.testing.assert_array_equal(alone[0], together[n])

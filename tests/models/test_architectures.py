@@ -116,7 +116,7 @@ def test_its_steps_chunks_and_passes_agree(precision, cut):
     nothing, starts_B1 = [NOTHING] * 4, starts_of(targets)
     expected, _ = stepped(model, nothing, targets)
     cache, slots_B, _ = cached(model, nothing)
-    assert model.sizes.memory_width == 0 and model.sizes.row_width == 20
+    assert not model.sizes.memory_widths and set(model.sizes.row_widths) == {20}
     hidden = []
     for firsts_B, parts in (
         (np.zeros(4, np.int64), [target[:cut] for target in targets]),

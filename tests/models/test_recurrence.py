@@ -110,8 +110,8 @@ def test_beams_score_as_a_full_pass_does(variety):
 
 def test_a_state_takes_the_room_of_a_row_and_not_of_keys_and_values():
     recurrent, attending = random_model(**VARIETIES["recurrent"]), random_model()
-    assert (recurrent.sizes.row_width, recurrent.sizes.memory_width) == (16, 32)
-    assert (attending.sizes.row_width, attending.sizes.memory_width) == (32, 32)
+    assert (set(recurrent.sizes.row_widths), set(recurrent.sizes.memory_widths)) == ({16}, {32})
+    assert (set(attending.sizes.row_widths), set(attending.sizes.memory_widths)) == ({32}, {32})
 
 
 def test_the_reference_decodes_recurrent_models_too():

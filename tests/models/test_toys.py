@@ -9,7 +9,7 @@ from fastattn.decoding.jobs import Job
 from fastattn.decoding.options import DecodingOptions
 from fastattn.errors import CheckpointError
 from fastattn.loading.loaded_model import load_model
-from fastattn.models import stack
+from fastattn.models import stacks
 from fastattn.models.kinds import MODELS, build_model
 from fastattn.ops import cpu, reference
 from fastattn.spec import tensors
@@ -26,7 +26,7 @@ from tests.models.tiny_models import BASE, END, START, random_sources, stack_spe
 def added(monkeypatch):
     for toy, kind in ((toy_recurrent, toy_recurrent.RecurrentSpec.kind), (toy_image, toy_image.PatchSpec.kind)):
         monkeypatch.setitem(tensors.STACKS, kind, toy.shapes)
-        monkeypatch.setitem(stack.STACKS, kind, toy.RecurrentStack if toy is toy_recurrent else toy_image.PatchStack)
+        monkeypatch.setitem(stacks.STACKS, kind, toy.RecurrentStack if toy is toy_recurrent else toy_image.PatchStack)
     monkeypatch.setitem(MODELS, "toy-image", toy_image.ImageModel)
 
 
@@ -131,7 +131,9 @@ def test_int8_without_layers_or_tokens_to_balance():
 def test_what_no_table_has():
     spec = ModelSpec("encoder", type("LatticeSpec", (toy_recurrent.RecurrentSpec,), {"kind": "lattice"})(8, 19))
     for build in (lambda: tensors.tensor_shapes(spec), lambda: build_model(Checkpoint(spec, {}, IdsInput()), cpu)):
-        with pytest.raises(CheckpointError, match="unknown kind of stack 'lattice'; known: attention, toy-recurrent"):
+        with pytest.raises(
+            CheckpointError, match="unknown kind of stack 'lattice'; known: attention, recurrent, toy-recurrent"
+        ):
             build()
     with pytest.raises(CheckpointError, match="the model takes token ids, not text"):
         Translator.from_checkpoint(recurrent_checkpoint(IdsInput()))

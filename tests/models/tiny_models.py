@@ -26,6 +26,7 @@ from fastattn.spec.architecture import (
     StackSpec,
 )
 from fastattn.spec.checkpoint import Checkpoint
+from fastattn.spec.recurrent import READOUTS, MemoryAttention, Readout, RecurrentSpec
 from fastattn.spec.tensors import tensor_shapes
 from fastattn.spec.text_spec import TranslationText
 from fastattn.weights.native.config import FIRST_NAMES
@@ -80,6 +81,69 @@ VARIETIES: dict[str, dict] = {
     "local": {"local": LocalSpec((1,), before=4, after=0), "positions": "alibi", "alibi": Alibi()},
 }
 
+
+def recurrent(decoder: dict, **encoder: Any) -> tuple[RecurrentSpec, RecurrentSpec]:
+    """An encoder's spec of these fields, and that of a decoder behind it."""
+    first = RecurrentSpec(**{"cell": "gru", "layers": 1, "units": 6, "vocabulary": 19, "embedding_width": 5} | encoder)
+    fields = {"cell": first.cell, "layers": 1, "units": first.hidden, "vocabulary": 19, "embedding_width": 7}
+    return first, RecurrentSpec(**fields | {"memory": first.width, "memory_states": first.states} | decoder)
+
+
+BOTH = Readout(("context", "hidden"), 9, "tanh")
+VARIETIES |= {  # recurrent stacks are whole specs
+    "gru alone": {"stacks": recurrent({"initial": "encoder"}, backward=True)},
+    "lstm, additive": {
+        "stacks": recurrent(
+            {"initial": "bridge", "initial_activation": "tanh", "attention": MemoryAttention("additive", 0, width=10)},
+            cell="lstm",
+            layers=2,
+            bidirectional=True,
+        )
+    },
+    "lstm, general, fed": {
+        "stacks": recurrent(
+            {
+                "layers": 2,
+                "initial": "encoder",
+                "attention": MemoryAttention("general", 2),
+                "readout": BOTH,
+                "feeds": True,
+            },
+            cell="lstm",
+            layers=2,
+            bidirectional=True,
+        )
+    },
+    "gru, heads between": {
+        "stacks": recurrent(
+            {"layers": 2, "attention": MemoryAttention("multi-head", 1, width=8, heads=4)},
+            bidirectional=True,
+            readout=Readout(width=8, activation="tanh"),
+        )
+    },
+    "lstm that forgets": {
+        "stacks": recurrent(
+            {"initial": "encoder", "carries": False, "attention": MemoryAttention("dot", 0)}, cell="lstm"
+        )
+    },
+    "windows": {
+        "stacks": recurrent(
+            {"attention": MemoryAttention("dot", 1, window=2), "readout": BOTH},
+            cell="gru_reset_before",
+            bidirectional=True,
+        )
+    },
+    "predicted windows": {
+        "stacks": recurrent({"attention": MemoryAttention("general", 1, window=2, predictive=3), "readout": BOTH})
+    },
+    "hard": {
+        "stacks": recurrent(
+            {"attention": MemoryAttention("additive", 1, width=4, hard=True), "readout": Readout(READOUTS)},
+            bidirectional=True,
+        )
+    },
+}
+
 # What only a decoder has.
 DECODERS = ("projection_bias", "start_from_zero_embedding", "output_scale", "alignment_layer", "alignment_heads")
 DECODERS += ("recurrence", "average_inner_width", "average_activation", "average_gates")
@@ -130,8 +194,11 @@ def vocabulary(size: int) -> tuple[str, ...]:
 def random_checkpoint(seed: int = 0, dtype=np.float32, sharpness: float = 3.0, **changes) -> Checkpoint:
     """A two-layer encoder-decoder; ``sharpness`` spreads its probabilities, ``changes`` go to both stacks."""
     rng = np.random.default_rng(seed)
-    encoder = {name: value for name, value in (BASE | changes).items() if name not in DECODERS}
-    spec = ModelSpec("encoder-decoder", stack_spec(**encoder), stack_spec(**(BASE | changes), cross_attention=True))
+    if "stacks" in changes:
+        spec = ModelSpec("encoder-decoder", *changes["stacks"])
+    else:
+        encoder = {name: value for name, value in (BASE | changes).items() if name not in DECODERS}
+        spec = ModelSpec("encoder-decoder", stack_spec(**encoder), stack_spec(**(BASE | changes), cross_attention=True))
     tensors = {}
     for name, shape in tensor_shapes(spec).items():
         if "norm.weight" in name:

@@ -7,6 +7,7 @@ import numpy as np
 
 import fastattn
 from fastattn import mechanisms as m
+from fastattn.array_attention.attention import additive_attention
 from tests.encoders.classifiers import LABELS, TOKENS, write_classifier, write_masked, write_sparse
 from tests.encoders.multi_vector import write_today
 from tests.weights.ctranslate2.writer import write_tiny
@@ -28,6 +29,8 @@ def agree(got: Any, expected: Any) -> None:
     elif isinstance(expected, dict):
         assert got.keys() == expected.keys()
         agree(list(got.values()), list(expected.values()))
+    elif hasattr(expected, "__fields__"):
+        agree(vars(got), vars(expected))
     else:
         assert got == expected
 
@@ -61,6 +64,9 @@ ATTENTION: dict[str, Callable[..., Any]] = {
     ),
     "logits": lambda **o: fastattn.attention(QUERY, KEY, VALUE, sinks=normal(5, H), return_logsumexp=True, **o),
     "float16": lambda **o: fastattn.attention(*(x.astype(np.float16) for x in (QUERY, KEY, VALUE)), **o),
+    "additive": lambda **o: additive_attention(
+        QUERY, KEY, VALUE, normal(10, H, K), lengths=[3, 7], softcap=2.0, return_weights=True, **o
+    ),
     "extreme": lambda **o: fastattn.attention(QUERY, KEY, VALUE, scale=1e32, **o),
     "blocks": lambda **o: fastattn.attention(
         QUERY, KEY, VALUE, block_mask=fastattn.BlockMask.from_mask(BLOCKS, (2, 3)), **o
@@ -90,7 +96,7 @@ SEMANTIC = normal(15, 6, 8), normal(16, 6), normal(17, 6)
 GRAPH = normal(18, S, 5), normal(19, 2, 4, 5)
 MECHANISMS: dict[str, Callable[..., Any]] = {
     "causal": attend(seen=(m.Causal(1), m.Padded([4, 7]))),
-    "additive": attend(score=ADDITIVE, seen=m.Causal()),
+    "additive score": attend(score=ADDITIVE, seen=m.Causal()),
     "content": attend(score=m.Content(2.0)),
     "general": attend(score=m.General(normal(20, K, K)), normalizer=m.Pointer()),
     "hard": attend(normalizer=m.Hard()),

@@ -1,6 +1,7 @@
 """Every public class and function that computes takes its operations from the namespace of its ``device`` alone."""
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -10,6 +11,7 @@ import fastattn
 from fastattn.errors import InputError
 from fastattn.ops import BACKENDS, backend
 from fastattn.runtime.handle import Kernel
+from tests.children import run_child
 from tests.ops import toy_backend
 from tests.ops.computed import COMPUTED, FUNCTIONS, MODELS, agree
 
@@ -68,3 +70,36 @@ def test_a_device_that_is_not_there(device: Any) -> None:
     for name in MODELS:
         with pytest.raises(InputError, match="^expected device 'cpu' or 'cuda' or 'auto', got "):
             getattr(fastattn, name)("nowhere", device=device)
+
+
+UNASKED = """
+import sys
+from pathlib import Path
+
+asked = []
+
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.startswith(("numba_cuda", "numba.cuda")):
+            asked.append(name)
+            raise ImportError(name)
+
+sys.meta_path.insert(0, Refuse())
+import fastattn
+from fastattn.ops import backend
+from tests.ops.computed import COMPUTED, MODELS
+
+folder = Path(sys.argv[1])
+for name in ("Translator", "Encoder"):
+    write, use = MODELS[name]
+    for device in ({}, {"device": "cpu"}):
+        with getattr(fastattn, name)(write(folder / name), "float32", threads=1, **device) as made:
+            use(made)
+COMPUTED["plain"](device="cpu")
+print(asked)
+print(backend("auto") is backend("cpu"), asked)
+"""
+
+
+def test_a_cards_package_is_imported_where_it_is_asked_for_alone(tmp_path: Path) -> None:
+    assert run_child(UNASKED, str(tmp_path)).splitlines() == ["[]", "True ['numba_cuda']"]

@@ -19,7 +19,7 @@ ELSEWHERE += ("recorder", "take_tokens", "pick_tokens")  # test_recorded_steps
 ELSEWHERE += ("as_rows", "packed_layout", "packed_shapes", "packed_of")  # test_packed_weights, test_backends
 # tests of array_attention, mechanisms and vectors
 ELSEWHERE += ("reads_float16", "compile_function", "strided_attention", "block_states", "best_keys", "nearest_rows")
-ELSEWHERE += ("local_attention", "graph_attention", "unit_vectors")
+ELSEWHERE += ("local_attention", "graph_attention", "unit_vectors", "as_array", "on_host")
 
 
 def _parameters(function):

@@ -14,7 +14,7 @@ ROWS = 64
 @pytest.mark.parametrize("dtype", [np.uint16, np.float32, np.float64])
 @pytest.mark.parametrize("width", [1, 48, 1024])
 def test_rows_start_at_a_line_and_lie_an_odd_number_of_lines_apart(width, dtype):
-    pool = RowPool(operations, 2, width, np.dtype(dtype), ROWS)
+    pool = RowPool(operations, [width] * 2, np.dtype(dtype), ROWS)
     for _ in range(2):
         for values_ME in pool.layers:
             assert values_ME.shape[0] == pool.rows and values_ME.shape[1] >= width
@@ -26,7 +26,7 @@ def test_rows_start_at_a_line_and_lie_an_odd_number_of_lines_apart(width, dtype)
 @pytest.mark.parametrize("ops", [operations, reference], ids=["kernels", "reference"])
 def test_growing_keeps_what_rows_hold(ops):
     rng, width = np.random.default_rng(0), 24
-    pool = RowPool(ops, 2, width, np.dtype(np.float32), ROWS)
+    pool = RowPool(ops, [width] * 2, np.dtype(np.float32), ROWS)
     held = {}
     for count in (ROWS - 1, 3, 5 * ROWS, 1):
         rows_N = pool.take(count)
@@ -42,7 +42,7 @@ def test_growing_keeps_what_rows_hold(ops):
 
 
 def test_rows_given_back_are_handed_out_again():
-    pool = RowPool(operations, 1, 8, np.dtype(np.float32), ROWS)
+    pool = RowPool(operations, [8], np.dtype(np.float32), ROWS)
     rows_N = pool.take(ROWS)
     pool.give_back(rows_N[::2])
     assert set(pool.take(ROWS // 2)) == set(rows_N[::2]) and pool.rows == ROWS

@@ -88,6 +88,34 @@ def test_that_kernels_cannot_be_kept_is_told_once_and_fails_a_warmup(tmp_path):
     assert lines[1] == "fastattn: no kernel was kept: the next run will compile again"
 
 
+WARM = """
+import contextlib
+from fastattn.cli.entry import commands
+from fastattn.runtime.compiling import on_compile
+from fastattn.translation.translator import Translator
+from tests.models.recurrent_varieties import RECURRENT, recurrent_checkpoint
+from tests.models.tiny_models import random_checkpoint
+with contextlib.suppress(SystemExit):
+    commands.main(["warmup"])
+on_compile(lambda name: print("compiled", name))
+for checkpoint in (random_checkpoint(), *map(recurrent_checkpoint, RECURRENT)):
+    for precision in ("float32", "bfloat16", "int8"):
+        translator = Translator.from_checkpoint(checkpoint, precision)
+        for beam_size in (1, 2):
+            translator.translate(["w1", "w2 w3"] * 20, beam_size=beam_size, max_decoding_length=8)
+print("translated")
+"""
+
+
+@pytest.mark.slow
+def test_after_a_warmup_translations_compile_nothing(tmp_path):
+    done = run_python(WARM, FASTATTN_CACHE=str(tmp_path), encoding="utf-8")
+    assert done.returncode == 0, done.stderr
+    warmed, *compiled, last = done.stdout.splitlines()
+    assert "kernels compiled in" in warmed and last == "translated"
+    assert compiled == []
+
+
 def test_two_processes_that_compile_at_once_do_no_harm(tmp_path):
     with ThreadPoolExecutor(3) as pool:
         outputs = list(pool.map(lambda code: run_child(code, FASTATTN_CACHE=str(tmp_path)), [NORM] * 3))

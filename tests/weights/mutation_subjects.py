@@ -32,6 +32,7 @@ from tests.encoders.multi_vector import write_original, write_pylate, write_toda
 from tests.weights.containers.shortlist_writer import binary_shortlist
 from tests.weights.marian import writer as marian_writer
 from tests.weights.mutators import Files, mutate
+from tests.weights.recurrent import writer as recurrent_writer
 from tests.weights.sound_files import (
     architecture_files,
     archive_files,
@@ -194,6 +195,11 @@ SUBJECTS: dict[str, Subject] = {
     "marian bin, int8": _checkpoint(
         marian_files("m.marian.bin", marian_writer.BROWSERMT, transformer_decoder_autoreg="rnn", dec_cell="ssru")
     ),
+    "e2k": _checkpoint({"model-c2k.safetensors": recurrent_writer.e2k_bytes(recurrent_writer.e2k())}),
+    "thai2rom": _checkpoint(recurrent_writer.thai2rom_files(recurrent_writer.thai2rom())),
+    "tutorial": _checkpoint(recurrent_writer.tutorial_files(recurrent_writer.tutorial(True), True)),
+    "tutorial apart": _checkpoint(recurrent_writer.tutorial_files(recurrent_writer.tutorial(True), True, apart=True)),
+    "opennmt-py": _checkpoint(recurrent_writer.opennmt_files("LSTM", "general", True, True)),
     "pulled zip": Subject(archive_files("pulled.zip"), _unpack, lambda nothing: None),
     "pulled tar": Subject(archive_files("pulled.tar.gz"), _unpack, lambda nothing: None),
 } | {

@@ -3,8 +3,8 @@
 import dataclasses
 import json
 import sys
-from collections.abc import Iterable, Mapping
-from types import NoneType
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType, NoneType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -182,7 +182,12 @@ def to_plain(value: Any, stored_separately: Mapping[str, object] | None = None) 
 
 
 def from_plain(
-    kind: type[T], values: object, name: str, problems: list[str], stored_separately: Mapping[str, object] | None = None
+    kind: type[T],
+    values: object,
+    name: str,
+    problems: list[str],
+    stored_separately: Mapping[str, object] | None = None,
+    kinds: Mapping[Any, Callable[[Any], Any]] = MappingProxyType({}),
 ) -> T | None:
     """The dataclass ``kind`` from a JSON object; None on failure, with every reason appended to ``problems``.
 
@@ -190,6 +195,7 @@ def from_plain(
 
     name   the object's name in errors ("" for the whole file)
     stored_separately  fields that the object does not have, and their values until they are read
+    kinds  dataclass of a field -> what finds, by the field's value, that in its place
     """
     if not isinstance(values, dict):
         problems.append(f"{name} should be an object, is {shorten(values)}")
@@ -200,7 +206,7 @@ def from_plain(
     problems += [f"{prefix}{field} is missing" for field in hints if field not in values and field in _needed(kind)]
     problems += [f"{shorten(prefix + field)} is unknown" for field in values if field not in hints]
     fields = {
-        field: _convert(hint, values[field], prefix + field, problems)
+        field: _convert(hint, values[field], prefix + field, problems, kinds)
         for field, hint in hints.items()
         if field in values
     }
@@ -222,14 +228,17 @@ def _needed(kind: Any) -> set[str]:
     }
 
 
-def _convert(hint: Any, value: object, name: str, problems: list[str]) -> Any:
+def _convert(
+    hint: Any, value: object, name: str, problems: list[str], kinds: Mapping[Any, Callable[[Any], Any]]
+) -> Any:
     options = [option for option in get_args(hint) if option is not NoneType]
     if NoneType in get_args(hint):
         if value is None:
             return None
         (hint,) = options
     if dataclasses.is_dataclass(hint):
-        return from_plain(hint, value, name, problems)  # type: ignore[arg-type]
+        kind: Any = kinds[hint](value) if hint in kinds else hint
+        return from_plain(kind, value, name, problems, None, kinds)
     what, fits = PLAIN[hint]
     if not fits(value):
         problems.append(f"{name} should be {what}, is {shorten(value)}")

@@ -7,7 +7,7 @@ and strides are checked against the file before anything is allocated.
 
 import math
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from fastattn.errors import CheckpointError
@@ -28,12 +28,32 @@ def read_tensors(folder: Folder, name: str) -> dict[str, StoredTensor]:
     return parse(folder.read(name), folder.where(name))
 
 
+def read_parts(folder: Folder, name: str, parts: Sequence[str]) -> tuple[dict[Any, Any], dict[str, StoredTensor]]:
+    """(a trainer's checkpoint, a dict; the tensors of the state dicts ``parts`` in it, PART.NAME).
+
+    The dict may contain itself: do not print, hash or compare what is in it.
+    """
+    return _parse(folder.read(name), folder.where(name), parts)
+
+
 def parse(data: memoryview, where: str) -> dict[str, StoredTensor]:
     """The tensors of a file's bytes; raises CheckpointError for anything but a state dict of dense tensors."""
+    return _parse(data, where, ())[1]
+
+
+def _parse(data: memoryview, where: str, parts: Sequence[str]) -> tuple[dict[Any, Any], dict[str, StoredTensor]]:
     try:
-        named, find = _read_zip(data) if data[:4] == MAGIC else _read_stream(data)
-        if type(named) is not dict or not all(type(value) is TensorView for value in named.values()):
-            raise PickleError("it should hold a state dict, tensors by name, and nothing else")
+        whole, find = _read_zip(data) if data[:4] == MAGIC else _read_stream(data)
+        held = {f"{part}.": whole.get(part) for part in parts} if parts and type(whole) is dict else {"": whole}
+        states = {start: state for start, state in held.items() if type(state) is dict}
+        if len(states) < max(1, len(parts)) or not all(
+            type(name) is str and type(value) is TensorView
+            for state in states.values()
+            for name, value in state.items()
+        ):
+            inside = f" each as {' and '.join(parts)}" if parts else ", and nothing else"
+            raise PickleError(f"it should hold a state dict, tensors by name{inside}")
+        named = {start + name: value for start, state in states.items() for name, value in state.items()}
         tensors = {}
         for name, view in named.items():
             if not name.isprintable():
@@ -44,7 +64,7 @@ def parse(data: memoryview, where: str) -> dict[str, StoredTensor]:
     total = sum(math.prod(tensor.shape) * TYPES[tensor.dtype][0] for tensor in tensors.values())
     if total > MOST_SHARING * len(data):
         raise CheckpointError(f"{where}: its tensors take {total} bytes, more than {MOST_SHARING} times the file's")
-    return tensors
+    return whole, tensors
 
 
 def _stored(name: str, view: TensorView, data: memoryview, where: str, file_size: int) -> StoredTensor:

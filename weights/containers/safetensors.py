@@ -90,6 +90,12 @@ def read_tensors(folder: Folder, name: str) -> dict[str, StoredTensor]:
     return parse(folder.read(name), folder.where(name))
 
 
+def read_metadata(folder: Folder, name: str) -> JsonObject:
+    """The texts by name that a file has beside its tensors."""
+    header, _ = _split(folder.read(name), folder.where(name))
+    return JsonObject(header, folder.where(name)).nested("__metadata__")
+
+
 def _split(data: memoryview, where: str) -> tuple[dict[str, Any], memoryview]:
     """(the header's JSON object, the bytes of the arrays)."""
     if len(data) < 8:

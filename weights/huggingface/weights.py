@@ -1,13 +1,12 @@
 """The weights of a Hugging Face directory, from any of its formats."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from fastattn.errors import CheckpointError
 from fastattn.weights.containers import pytorch, safetensors
 from fastattn.weights.containers.json_file import read_object, shorten
 from fastattn.weights.containers.safetensors import StoredTensor
 from fastattn.weights.folder import Folder
-from fastattn.weights.tensor_mapping import main_precision
 
 ACTIVATIONS = {
     "gelu": "gelu",
@@ -69,9 +68,3 @@ def _read_shards(folder: Folder, prefix: str, name: str, reader: Reader) -> dict
             )
         tensors[tensor] = files[shard][tensor]
     return tensors
-
-
-def stored_precision(stored: Mapping[str, StoredTensor]) -> str:
-    """The type that holds most of the weights."""
-    names = {"F32": "float32", "F16": "float16", "BF16": "bfloat16", "F64": "float64"}
-    return main_precision((names.get(one.dtype, one.dtype.lower()), len(one.data)) for one in stored.values())

@@ -76,9 +76,10 @@ def _read_text(folder: Folder, config: Config, text: Text, dense: tuple) -> Text
     read = {file: _read_file(folder, file) for file in dict.fromkeys(config.files.values())}
     fields: dict[str, Any] = {field: read[file] for field, file in config.files.items()}
     assert config.model.encoder is not None and config.model.decoder is not None
+    unknown = () if config.model.decoder.kind == "recurrent" else (text.unk_token,)  # those may have none
     for side, rows, tokens in (
-        ("source", config.model.encoder.vocabulary, (text.unk_token,)),
-        ("target", config.model.decoder.vocabulary, (text.unk_token, text.eos_token)),
+        ("source", config.model.encoder.vocabulary, unknown),
+        ("target", config.model.decoder.vocabulary, (*unknown, text.eos_token)),
     ):
         where = folder.where(config.files[f"{side}_vocabulary"])
         vocabulary = fields[f"{side}_vocabulary"]

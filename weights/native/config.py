@@ -5,6 +5,7 @@ from typing import Any
 
 from fastattn.errors import CheckpointError
 from fastattn.spec.architecture import ModelSpec, StackSpec
+from fastattn.spec.recurrent import RecurrentSpec
 from fastattn.spec.text_spec import PROBABILITIES, SCORES, TRUNCATION_SIDES, EncoderText, TranslationText
 from fastattn.weights.containers.json_file import from_plain, read_object, shorten
 from fastattn.weights.folder import Folder
@@ -102,7 +103,7 @@ def read_config(folder: Folder) -> tuple[Config, Text]:
         )
     problems: list[str] = []
     plain = values.values if version == VERSION else _from_first(values.values)
-    config = from_plain(Config, plain, "", problems)
+    config = from_plain(Config, plain, "", problems, None, {StackSpec: _stack_kind})
     kind: type = TranslationText if values.nested("model").has("decoder") else EncoderText
     text = from_plain(kind, values.values.get("text", {}), "text", problems, STORED_SEPARATELY[kind])
     if config is not None:
@@ -112,6 +113,11 @@ def read_config(folder: Folder) -> tuple[Config, Text]:
     if config is None or text is None or problems:
         raise CheckpointError(f"{values.where}: {'; '.join(dict.fromkeys(problems))}")
     return config, text
+
+
+def _stack_kind(values: object) -> type:
+    """The class of a stack with these fields."""
+    return RecurrentSpec if isinstance(values, dict) and "cell" in values else StackSpec
 
 
 def _from_first(config: dict) -> dict:
@@ -155,7 +161,7 @@ def _faults(config: Config) -> list[str]:
         elif file not in (FILES[field], FILES[field.replace("target", "source")]):
             faults.append(f"files.{field} should be {FILES[field]!r}, is {shorten(file)}")
     for name, stack in model.stacks.items():
-        faults += [f"model.{name}.{fault}" for fault in _stack_faults(stack)]
+        faults += [f"model.{name}.{fault}" for fault in _stack_faults(stack)] if isinstance(stack, StackSpec) else []
     return faults
 
 

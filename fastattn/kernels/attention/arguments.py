@@ -192,8 +192,8 @@ ChoiceBlock = namedtuple(
 
 # A step of some rows over tables of keys. Byte offsets in a row's scratch, which starts with its scores, and its size:
 SlotLayout = namedtuple("SlotLayout", "totals sums queries size")
-# HeadRows of all heads; ``like`` is an array of the keys' dtype.
-StepArrays = namedtuple("StepArrays", "like query key value out")
+# HeadRows of all heads; ``like`` is an array of the keys' dtype; ``vector`` additive attention's v, or 0.
+StepArrays = namedtuple("StepArrays", "like query key value out vector")
 # Heads from the first to the last of all: ``group`` to a key head, their scores ``stride`` floats apart.
 StepHeads = namedtuple("StepHeads", "first last heads group width value_width stride")
 # Rows that are processed together, and how many first keys they share.

@@ -101,16 +101,22 @@ def head_outputs(outputs, b, first, h):
 
 
 @inner
-def whole_cost(batch, shape):
+def heads_together(shape, product):
+    """The query heads whose rows share blocks: all of a key head, or one where each has scores of its own."""
+    return shape.heads // shape.key_heads if is_dot(product) else 1
+
+
+@inner
+def whole_cost(batch, shape, together):
     """The cost of all blocks."""
-    group, total = shape.heads // shape.key_heads, 0
+    total = 0
     for b in range(len(batch.query_starts_B1) - 1):
         first_row = batch.query_starts_B1[b]
         queries = batch.query_starts_B1[b + 1] - first_row
         keys, seen = batch.key_starts_B1[b + 1] - batch.key_starts_B1[b], seen_from(batch.seen_N2, first_row)
-        for first in range(0, queries * group, shape.limit):
-            count = min(shape.limit, queries * group - first)
-            total += shape.key_heads * block_cost(first, count, queries, keys, seen)
+        for first in range(0, queries * together, shape.limit):
+            count = min(shape.limit, queries * together - first)
+            total += shape.heads // together * block_cost(first, count, queries, keys, seen)
     return total
 
 
@@ -121,21 +127,21 @@ def attend_share(arrays, steps, batch, shape, mask, scores, outputs, share, scra
     query, key = batch_rows(query_array, *steps[:4]), batch_rows(key_array, *steps[4:8])
     value, out = batch_rows(value_array, *steps[8:12]), batch_rows(out_array, *steps[12:])
     part, parts, everything = share
-    group = shape.heads // shape.key_heads
+    together = heads_together(shape, scores.product)
     places = cut_scratch(aligned(scratch), shape.limit, shape.width, shape.value_width)
     invalid = done = 0
     for b in range(len(batch.query_starts_B1) - 1):
         q, k = batch.query_starts_B1[b], batch.key_starts_B1[b]
         queries, keys = batch.query_starts_B1[b + 1] - q, batch.key_starts_B1[b + 1] - k
         ranges = seen_from(batch.seen_N2, q)
-        for g in range(shape.key_heads):
-            for first in range(0, queries * group, shape.limit):
-                count = min(shape.limit, queries * group - first)
+        for h in range(0, shape.heads, together):
+            g = h // (shape.heads // shape.key_heads)
+            for first in range(0, queries * together, shape.limit):
+                count = min(shape.limit, queries * together - first)
                 owner = min(done * parts // max(everything, 1), parts - 1)
                 done += block_cost(first, count, queries, keys, ranges)
                 if owner != part:
                     continue
-                h = g * group
                 block = RowBlock(
                     query_array,
                     head_rows(query, b, q, h),
@@ -146,7 +152,7 @@ def attend_share(arrays, steps, batch, shape, mask, scores, outputs, share, scra
                     keys,
                     shape.width,
                     shape.value_width,
-                    queries * group <= FEW and is_dot(scores.product),
+                    queries * together <= FEW and is_dot(scores.product),
                     ranges,
                     batch.sinks,
                     head_scores(scores, b, h, product_head(scores.product, scores.details, b, h)),
@@ -169,7 +175,7 @@ def attend(arrays, steps, batch, shape, mask, scores, outputs, scratch_PN, inval
     invalid_P  written: the number of rows of each part that see a key and have a total of 0 or NaN
     """
     sentences = RaggedBatch(*batch)
-    everything = whole_cost(sentences, shape)
+    everything = whole_cost(sentences, shape, heads_together(shape, scores.product))
     for part in prange(0, len(scratch_PN)):
         scratch, _, _ = take_part(scratch_PN, part, 0)
         share = part, len(scratch_PN), everything

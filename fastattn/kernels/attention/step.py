@@ -44,7 +44,7 @@ from fastattn.kernels.attention.scores import (
 from fastattn.ops.attention import KeyIndex
 from fastattn.runtime.jit import inner, kernel, take_part
 from fastattn.simd.arguments import SIZE
-from fastattn.simd.attention import cap_row, make_exponentials, make_row_maxima
+from fastattn.simd.attention import additive_rows, cap_row, make_exponentials, make_row_maxima
 from fastattn.simd.rows import copy_floats, make_add_rows, make_dot_rows, prefetch_row_far
 from fastattn.simd.target import LANES, TARGET
 from fastattn.simd.vector import address, load, load_index, load_scalar, splat, store, store_index, store_scalar
@@ -76,13 +76,13 @@ def prefetch_index_rows(index, first, last, rows, row_bytes, size):
 
 
 @inner
-def score_keys(like, together, query, score, slot, keys, listed, heads):
+def score_keys(arrays, together, query, score, slot, listed, heads):
     """Write the scores of some keys of one row, or of TOGETHER rows whose scratch is ``slot`` apart.
 
     A few scores may be written past the last key.
     """
-    width, size = heads.width, keys.head_step
-    most = LANES // TOGETHER if together else LANES
+    like, keys, width, size = arrays.like, arrays.key, heads.width, arrays.key.head_step
+    most = LANES // TOGETHER if together and arrays.vector == 0 else LANES
     for s in range(listed.first, listed.stop, most):
         index = listed.index + s * 4
         if s + most > listed.stop:
@@ -92,7 +92,11 @@ def score_keys(like, together, query, score, slot, keys, listed, heads):
             rows = keys.address + h // heads.group * size
             row, target = query + h * width * 4, score + (h * heads.stride + s) * 4
             prefetch_index_rows(listed.ahead, s, min(s + most, listed.ahead_stop), rows, keys.row_step, size)
-            if together:
+            if arrays.vector != 0:
+                vector = arrays.vector + h * width * 4
+                for at in range(0, TOGETHER * slot if together else 1, slot):
+                    additive_rows(like, row + at, vector, rows, keys.row_step, index, width, target + at)
+            elif together:
                 dot_rows_together(like, row, slot, rows, keys.row_step, index, width, target, slot)
             else:
                 dot_rows(like, row, slot, rows, keys.row_step, index, width, target, slot)
@@ -189,7 +193,7 @@ def attend_together(arrays, keys, rows, heads, scores, weights, scratch):
     # first the keys that all rows share, then the other keys of each
     for i in range(-1, rows.stop - rows.first):
         mine, listed = scratch + max(i, 0) * slot.size, keys_to_read(keys, rows, i, arrays.key.row_step, tail)
-        score_keys(like, i < 0, mine + slot.queries, mine, slot.size, arrays.key, listed, heads)
+        score_keys(arrays, i < 0, mine + slot.queries, mine, slot.size, listed, heads)
     for i in range(rows.stop - rows.first):
         mine, seen = scratch + i * slot.size, keys_of(keys, rows.first + i)
         biases = head_biases(scores, rows.first + i, 0)
@@ -249,7 +253,7 @@ def count_shared(keys, first, end):
 @inner
 def step_arrays(arrays, columns, width, value_width):
     """The arrays from the first query, key and value on."""
-    query_NE, key_ME, value_ME, out_NF = arrays
+    query_NE, key_ME, value_ME, out_NF, vector_HK = arrays
     query_column, key_column, value_column = columns
     size = key_ME.itemsize
     return StepArrays(
@@ -258,6 +262,7 @@ def step_arrays(arrays, columns, width, value_width):
         HeadRows(address(key_ME) + key_column * size, width * size, key_ME.shape[1] * size),
         HeadRows(address(value_ME) + value_column * size, value_width * size, value_ME.shape[1] * size),
         HeadRows(address(out_NF), value_width * 4, out_NF.shape[1] * 4),
+        address(vector_HK) if vector_HK.size > 0 else 0,
     )
 
 
@@ -298,7 +303,7 @@ def attend_share(arrays, keys, shape, columns, scores, weights_NHS, begin, stop,
 def attend_rows(arrays, keys, shape, columns, scores, weights_NHS, scratch_PN, stride):
     """All (row, head) pairs, divided into P parts of similar cost, one for each thread; see attention_step.
 
-    arrays   query_NE, key_ME, value_ME, out_NF
+    arrays   query_NE, key_ME, value_ME, out_NF, and vector_HK of additive attention, or an empty array
     keys     the members of a KeyIndex; rows_N and firsts_N may be empty
     shape    heads, query heads per key head, widths of keys and values
     columns  of the first query, key and value

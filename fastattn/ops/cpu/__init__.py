@@ -11,6 +11,7 @@ from fastattn.ops.cpu.attention import attention, attention_step, pack_distances
 from fastattn.ops.cpu.matmul import gated, linear, pack_linear, packed_layout, packed_of, packed_shapes
 from fastattn.ops.cpu.norm import layer_norm, normalize_heads, rms_norm, softmax, unit_vectors
 from fastattn.ops.cpu.project import log_probs, pack_rows, project_all, project_peaks, project_top_k, select_outputs
+from fastattn.ops.cpu.recurrent import gate_rows, join_columns, recur
 from fastattn.ops.cpu.rows import (
     add_rows,
     as_rows,
@@ -35,6 +36,7 @@ from fastattn.ops.cpu.steps import (
     take_tokens,
     write_rows,
 )
+from fastattn.ops.device_array import as_array, on_host
 from fastattn.runtime.recording import recorder
 from fastattn.runtime.threads import current_threads, thread_limit, use_threads
 

@@ -272,6 +272,7 @@ attend_rows = kernel_named("attention.step", "attend_rows")
 
 GRAIN = 1 << 17  # products that justify another thread: 10 to 30 us, against 2 to 15 to launch it
 _NOTHING, _NO_WEIGHTS = np.empty(0, np.int64), np.empty((0, 0, 0), np.float32)
+_NO_VECTOR = np.empty((0, 0), np.float32)
 
 
 @lru_cache(256)
@@ -290,6 +291,7 @@ def attention_step(
     bias_NHS: np.ndarray | None = None,
     position_bias: PositionBias | None = None,
     weights_NHS: np.ndarray | None = None,
+    vector_HK: np.ndarray | None = None,
 ) -> np.ndarray:
     """Attention over tables of keys and values, of which each query sees those that a list has for it; out_NF float32.
 
@@ -298,6 +300,7 @@ def attention_step(
     bias_NHS     added after the scale; axes N and H of length one are broadcast; -inf hides a key.
     position_bias  added too; a query's position is that of the last key before its stop.
     weights_NHS  written if given, float32 and C-contiguous: the softmax weights, 0 for a hidden key.
+    vector_HK    scores are v . tanh(q + k) (Bahdanau 2015), without scale and softcap; float32, C-contiguous.
     A query that sees no key yields zeros. Fastest if rows with the same keys are adjacent. Arrays are C-contiguous and
     float32, keys and values also uint16, the bits of bfloat16; nothing is checked here.
     """
@@ -316,6 +319,11 @@ def attention_step(
     size = _scratch_size(heads.query_heads, heads.width, value_width, stride)
     scratch_PN = make_scratch_parts(products // GRAIN + 1, size, dtype=np.float32)
     keys = index_RS, stops_N, _NOTHING if rows_N is None else rows_N, _NOTHING if firsts_N is None else firsts_N
+    if vector_HK is None:
+        vector_HK = _NO_VECTOR
+    else:
+        heads = heads._replace(scale=1 / LOG2_E, softcap=0.0)
     scores = score_arguments(heads, None if bias_NHS is None else bias_NHS[:, :, None], position_bias)
-    attend_rows((query_NE, key_ME, value_ME, out_NF), keys, shape, columns, scores, weights_NHS, scratch_PN, stride)
+    arrays = query_NE, key_ME, value_ME, out_NF, vector_HK
+    attend_rows(arrays, keys, shape, columns, scores, weights_NHS, scratch_PN, stride)
     return out_NF

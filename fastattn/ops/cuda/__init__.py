@@ -2,30 +2,27 @@
 
 The files are those of ``fastattn.ops.cpu``. Rows and tables are arrays of the card; ``np.asarray`` copies them to the
 host. Kernels run one after another in the order of the calls, and the host waits only where a result is NumPy's.
+Attention to a graph or to windows, best keys and unit vectors are the CPU's: no model needs them, and callers' arrays
+lie there.
 """
 
+# First: its error says that numba-cuda is missing.
+from fastattn.ops.cuda.card import check_card, empty
+from fastattn.ops.cuda.card import upload as as_rows
+
+# isort: split
+from fastattn.ops.cpu.norm import unit_vectors
+from fastattn.ops.cpu.on_arrays import best_keys, graph_attention, local_attention
 from fastattn.ops.cuda.attention import attention, pack_distances
 from fastattn.ops.cuda.attention_step import attention_step, average_heads
-from fastattn.ops.cuda.card import check_card
 from fastattn.ops.cuda.greedy import pick_tokens, take_tokens
 from fastattn.ops.cuda.matmul import gated, linear, pack_linear
-from fastattn.ops.cuda.mechanisms import best_keys, graph_attention, local_attention
-from fastattn.ops.cuda.norm import layer_norm, normalize_heads, rms_norm, softmax, unit_vectors
-from fastattn.ops.cuda.on_arrays import block_states, compile_function, strided_attention
+from fastattn.ops.cuda.norm import layer_norm, normalize_heads, rms_norm, softmax
+from fastattn.ops.cuda.on_arrays import as_array, block_states, compile_function, on_host, strided_attention
 from fastattn.ops.cuda.project import log_probs, project_all, project_peaks, project_top_k
-from fastattn.ops.cuda.recording import recorder
-from fastattn.ops.cuda.rows import (
-    add_rows,
-    as_rows,
-    concatenate_rows,
-    embed,
-    empty,
-    neighbours,
-    pool,
-    rotate,
-    scale_rows,
-    take_rows,
-)
+from fastattn.ops.cuda.recording import LaunchRecorder as recorder
+from fastattn.ops.cuda.recurrent import join_columns, recur
+from fastattn.ops.cuda.rows import add_rows, concatenate_rows, embed, neighbours, pool, rotate, scale_rows, take_rows
 from fastattn.ops.cuda.search import nearest_rows
 from fastattn.ops.cuda.steps import (
     empty_table,
@@ -36,8 +33,9 @@ from fastattn.ops.cuda.steps import (
     ssru,
     write_rows,
 )
-from fastattn.ops.cuda.threads import current_threads, thread_limit, use_threads
+from fastattn.ops.cuda.threads import current_threads, thread_limit
 from fastattn.ops.reference import (
+    gate_rows,
     pack_rows,
     packed_layout,
     packed_of,
@@ -45,4 +43,5 @@ from fastattn.ops.reference import (
     reads_float16,
     seen_around,
     select_outputs,
+    use_threads,
 )

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from numba import cuda, float32, int32, int64, uint32, uint64
 
 from fastattn.ops.cuda import card
-from fastattn.ops.cuda.card import MICRO, SIDE, SIMULATED, THREADS, TILE
+from fastattn.ops.cuda.card import MICRO, SIDE, SIMULATED, THREADS, TILE, device
 from fastattn.ops.cuda.scores import (
     INFINITY,
     LaidHeads,
@@ -31,6 +31,7 @@ from fastattn.ops.cuda.scores import (
     seen_range,
     shift_of,
     start_of,
+    writer,
 )
 
 DEPTH = max(SIDE, 8)  # columns of queries and keys in shared memory at a time
@@ -78,14 +79,14 @@ class Outputs(NamedTuple):
     invalid_1: Any
 
 
-@cuda.jit(device=True)
+@device
 def _place(places_X6, x):
     """Row x, as signed numbers of which the compiler knows that they are not negative: so indices need no test."""
     b, first, row = int64(places_X6[x, 0]), int64(places_X6[x, 1]), int64(places_X6[x, 2])
     return b, first, row, int64(places_X6[x, 3]), int64(places_X6[x, 4]), int64(places_X6[x, 5])
 
 
-@cuda.jit(device=True)
+@device
 def _load(read, rows, start, count, first, width, tile_ND):
     """DEPTH columns from ``first`` on of ``count`` rows into shared memory, zeros beyond; ``start`` is row 0's."""
     for i in range(TILE * DEPTH // THREADS):
@@ -97,7 +98,7 @@ def _load(read, rows, start, count, first, width, tile_ND):
         tile_ND[n, d] = number
 
 
-@cuda.jit(device=True)
+@device
 def _load_near(rows_LE, least, column, first, width, tile_MD):
     """Likewise of the rows of NEAR distances from ``least`` on."""
     farthest = len(rows_LE) // 2
@@ -110,12 +111,12 @@ def _load_near(rows_LE, least, column, first, width, tile_MD):
         tile_MD[m, d] = number
 
 
-@cuda.jit(device=True)
+@device
 def _product(query, key, vector):
     return query * key
 
 
-@cuda.jit(device=True)
+@device
 def _additive(query, key, vector):
     return vector * math.tanh(query + key)
 
@@ -125,6 +126,7 @@ class Form(NamedTuple):
 
     columns: int  # of values that a thread has
     dtype: str = "float32"
+    out: str = "float32"
     additive: bool = False
     near_keys: bool = False
     near_queries: bool = False
@@ -147,7 +149,7 @@ def make_attend(form: Form) -> Any:
     OWN, WIDE, KEYS = form.columns, SIDE * form.columns, TILE // form.columns  # a tile of values is KEYS x WIDE
     additive, near_keys, near_queries = form.additive, form.near_keys, form.near_queries
     NEAR_KEYS, NEAR_QUERIES = (NEAR if used else 1 for used in (near_keys, near_queries))
-    read, score_mod, mask_mod = reader(form.dtype), form.score_mod, form.mask_mod
+    read, write, score_mod, mask_mod = reader(form.dtype), writer(form.out), form.score_mod, form.mask_mod
     product = _additive if additive else _product
 
     @_jit(form)
@@ -306,7 +308,8 @@ def make_attend(form: Form) -> Any:
             n = r + SIDE * i
             for v in range(OWN):
                 if n < count and column + c + SIDE * v < V:
-                    rows.out.array_X[uint64(out + n * rows.out.row + c + SIDE * v)] = sum_IV[i, v] * score_RS[n, 0]
+                    place = uint64(out + n * rows.out.row + c + SIDE * v)
+                    rows.out.array_X[place] = write(sum_IV[i, v] * score_RS[n, 0])
         if len(outputs.weights_BHTS) > 0 and part == 0:
             for s0 in range(0, end, TILE):
                 if not is_hidden(seen, b, h, t0, t0 + count - 1, (s0, begin, end)):

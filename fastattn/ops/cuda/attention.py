@@ -9,7 +9,7 @@ from numba import cuda, float32
 from fastattn.ops.attention import Heads, PositionBias, RaggedBatch
 from fastattn.ops.cuda import card
 from fastattn.ops.cuda.attend import Form, NearRows, Outputs, Rows, make_attend
-from fastattn.ops.cuda.card import SIDE, THREADS, TILE
+from fastattn.ops.cuda.card import SIDE, THREADS, TILE, none
 from fastattn.ops.cuda.scores import Broadcast, LaidHeads, Seen, Terms
 
 COLUMNS = 1, 2, 4, 8  # how many value columns a thread may have
@@ -28,15 +28,15 @@ def cleared(array: Any) -> Any:
     return array
 
 
-def none(dimensions: int, dtype: Any = np.float32) -> Any:
-    """What stands for an array that there is not."""
-    return card.optional(None, dimensions, dtype)
-
-
 def flat(array: Any) -> Any:
     """The array on the card with one axis."""
     array = card.upload(array)
     return array.reshape(array.size)
+
+
+def laid(array_NE: Any, column: int, width: int) -> LaidHeads:
+    """Rows whose heads of a width begin at a column."""
+    return LaidHeads(flat(array_NE), column, 0, array_NE.shape[1], width)
 
 
 def broadcast(array: Any, dtype: Any = np.float32) -> Broadcast:
@@ -59,9 +59,8 @@ def terms_of(
     position_bias = position_bias or PositionBias()
     scale = heads.width**-0.5 if heads.scale is None else heads.scale
     if vector_HK is not None:
-        scale, heads = 1.0, heads._replace(softcap=0.0)
-    arrays = (position_bias.slopes_H, 1), (position_bias.table_HL, 2)
-    slopes_H, table_HL = (none(d) if x is None else card.parameter(x) for x, d in arrays)
+        scale = 1.0
+    slopes_H, table_HL = card.parameter(position_bias.slopes_H), card.parameter(position_bias.table_HL, 2)
     callers = card.optional(sinks_H, 1), card.optional(vector_HK, 2)  # which may have changed since the last call
     numbers = np.float32(scale), np.float32(heads.softcap)
     return Terms(*numbers, broadcast(bias_BHTS), slopes_H, table_HL, int(position_bias.from_start), *callers)
@@ -88,7 +87,7 @@ def launch_attend(
 
 def pack_distances(key_LE: np.ndarray | None, query_LE: np.ndarray | None, heads: Heads) -> NearRows:
     """The rows of disentangled attention (He 2021, section 3.1), by distance; as they are."""
-    return NearRows(*(none(2) if x_LE is None else card.upload(x_LE) for x_LE in (key_LE, query_LE)))
+    return NearRows(card.optional(key_LE, 2), card.optional(query_LE, 2))
 
 
 def attention(
@@ -106,23 +105,16 @@ def attention(
     """Multi-head attention (Vaswani 2017) over a ragged batch: out_NF float32, F = query heads * value width."""
     H, G, K, V = heads.query_heads, heads.key_heads, heads.width, heads.value_width or heads.width
     out_NF = card.empty((len(query_NE), H * V), np.float32)
-    starts, seen_N2 = batch[:2], card.optional(batch.seen_N2, 2, np.int64)
-    rows = Rows(
-        LaidHeads(flat(query_NE), heads.query_column, 0, query_NE.shape[1], K),
-        LaidHeads(flat(key_ME), heads.key_column, 0, key_ME.shape[1], K),
-        LaidHeads(flat(value_ME), heads.value_column, 0, value_ME.shape[1], V),
-        LaidHeads(flat(out_NF), 0, 0, H * V, V),
-        card.upload(places_of(*starts)),
-        K,
-        V,
-        H // G,
-    )
-    seen = Seen(seen_N2, batch.sinks, broadcast(None, np.uint8), broadcast(None, np.uint8), 1, 1)
+    query, key = laid(query_NE, heads.query_column, K), laid(key_ME, heads.key_column, K)
+    value, places_X6 = laid(value_ME, heads.value_column, V), card.upload(places_of(*batch[:2]))
+    rows = Rows(query, key, value, laid(out_NF, 0, V), places_X6, K, V, H // G)
+    every = broadcast(None, np.uint8)
+    seen = Seen(card.optional(batch.seen_N2, 2, np.int64), batch.sinks, every, every, 1, 1)
     weights_BHTS = none(4) if weights_BHTS is None else cleared(card.upload(weights_BHTS))
     distances = NearRows(none(2), none(2)) if distances is None else distances
 
     def form(columns: int) -> Form:
-        return Form(columns, "float32", False, len(distances.key_LE) > 0, len(distances.query_LE) > 0)
+        return Form(columns, near_keys=len(distances.key_LE) > 0, near_queries=len(distances.query_LE) > 0)
 
     outputs = Outputs(weights_BHTS, none(1), 0, 0, 0, none(1, np.int32))
     launch_attend(form, rows, seen, terms_of(heads, bias_BHTS, position_bias), distances, outputs, H)

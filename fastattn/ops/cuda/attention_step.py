@@ -13,11 +13,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import cuda, float32, int64, uint32, uint64
 
+from fastattn.ops import reference
 from fastattn.ops.attention import Heads, KeyIndex, PositionBias
 from fastattn.ops.cuda import card
-from fastattn.ops.cuda.attention import cleared, flat, none, terms_of
+from fastattn.ops.cuda.attention import cleared, laid, terms_of
 from fastattn.ops.cuda.blocks import block_max, block_sum
-from fastattn.ops.cuda.card import SIDE, THREADS, TILE
+from fastattn.ops.cuda.card import SIDE, THREADS, TILE, device, none
 from fastattn.ops.cuda.scores import INFINITY, LaidHeads, finished_score, reader, same_score, shift_of, start_of
 
 PIECE = 4 * TILE
@@ -39,7 +40,7 @@ class StepTables(NamedTuple):
     group: int  # query heads of a key head
 
 
-@cuda.jit(device=True)
+@device
 def _first_of(step, n):
     return step.firsts_N[n] if len(step.firsts_N) > 0 else int64(0)
 
@@ -69,7 +70,11 @@ def _make_attend(dtype: Any) -> Any:
             if s < count:
                 key = start_of(step.key, 0, int64(step.index_RS[row, first + s]), g)
                 for d in range(c, step.width, SIDE):
-                    part += step.query.array_X[uint64(query + d)] * read(step.key.array_X[uint64(key + d)])
+                    one, other = step.query.array_X[uint64(query + d)], read(step.key.array_X[uint64(key + d)])
+                    if len(terms.vector_HK) > 0:
+                        part += terms.vector_HK[h, d] * math.tanh(one + other)
+                    else:
+                        part += one * other
             cuda.syncthreads()  # whoever still reads the parts before
             part_RC[r, c] = part
             cuda.syncthreads()
@@ -143,48 +148,30 @@ def attention_step(
     bias_NHS: np.ndarray | None = None,
     position_bias: PositionBias | None = None,
     weights_NHS: np.ndarray | None = None,
+    vector_HK: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Attention over tables of keys and values, of which each query sees those that a list has for it; out_NF."""
+    """Attention over tables of keys and values, of which each query sees those that a list has for it; out_NF.
+
+    With ``vector_HK`` scores are v . tanh(q + k) (Bahdanau 2015).
+    """
     N, H, K, V = len(query_NE), heads.query_heads, heads.width, heads.value_width or heads.width
     pieces = max(-(-seen.index_RS.shape[1] // PIECE), 1)  # not of the stops, which in a recorded step are not known yet
-    step = StepTables(
-        LaidHeads(flat(query_NE), heads.query_column, 0, query_NE.shape[1], K),
-        LaidHeads(flat(key_ME), heads.key_column, 0, key_ME.shape[1], K),
-        LaidHeads(flat(value_ME), heads.value_column, 0, value_ME.shape[1], V),
-        card.upload(seen.index_RS),
-        card.upload(seen.stops_N),
-        card.optional(seen.rows_N, 1, np.int64),
-        card.optional(seen.firsts_N, 1, np.int64),
-        K,
-        V,
-        H // heads.key_heads,
-    )
+    query, key = laid(query_NE, heads.query_column, K), laid(key_ME, heads.key_column, K)
+    value = laid(value_ME, heads.value_column, V)
+    lists = card.upload(seen.index_RS), card.upload(seen.stops_N)
+    parts = card.optional(seen.rows_N, 1, np.int64), card.optional(seen.firsts_N, 1, np.int64)
+    step = StepTables(query, key, value, *lists, *parts, K, V, H // heads.key_heads)
     weights_NHS = none(3) if weights_NHS is None else cleared(card.upload(weights_NHS))
     sums_NHPV, tops_NHP2 = (card.empty((N, H, pieces, last), np.float32) for last in (V, 2))
     out_NHV = card.empty((N, H, V), np.float32)
     bias = None if bias_NHS is None else card.upload(bias_NHS).reshape((*bias_NHS.shape[:2], 1, bias_NHS.shape[2]))
-    terms = terms_of(heads, bias, position_bias)
+    vector_HK = None if vector_HK is None else card.parameter(vector_HK)
+    terms = terms_of(heads, bias, position_bias, vector_HK=vector_HK)
     card.launch(_make_attend(key_ME.dtype), (N, H, pieces), step, terms, weights_NHS, sums_NHPV, tops_NHP2)
     card.launch(_join, (N, H), sums_NHPV, tops_NHP2, step.stops_N, step.firsts_N, weights_NHS, out_NHV)
     return out_NHV.reshape((N, H * V))
 
 
-@card.kernel
-def _average(weights_BHX, heads, mean_BX):
-    for x in range(cuda.grid(1), mean_BX.size, cuda.gridsize(1)):
-        b, place = x // mean_BX.shape[1], x % mean_BX.shape[1]
-        total = float32(0)
-        for h in range(heads):
-            total += weights_BHX[b, h, place]
-        mean_BX[b, place] = total / float32(heads)
-
-
 def average_heads(weights: np.ndarray, heads: int) -> np.ndarray:
-    """The mean of the first ``heads`` heads of attention weights, [B, H, T, S] or [R, H, S]; float32, without H."""
-    (B, H), shape = weights.shape[:2], weights.shape[2:]
-    mean = card.empty((B, *shape), np.float32)
-    X = int(np.prod(shape))
-    if B * X:
-        blocks = min(-(-B * X // THREADS), 1 << 16)
-        card.launch(_average, blocks, card.upload(weights).reshape((B, H, X)), heads, mean.reshape((B, X)))
-    return mean
+    """The mean of the first ``heads`` heads of attention weights, [B, H, T, S] or [R, H, S]: an array of the host."""
+    return reference.average_heads(card.download(weights), heads)

@@ -2,12 +2,12 @@
 
 from numba import cuda
 
-from fastattn.ops.cuda.card import THREADS
+from fastattn.ops.cuda.card import THREADS, device
 
 
-@cuda.jit(device=True)
-def block_sum(value, shared_T):
-    """The sum of the values of a block's threads, in each of them; shared_T float32 [THREADS]."""
+@device
+def _joined(value, shared_T, join):
+    """The values of a block's threads joined by twos, in each of them; shared_T float32 [THREADS]."""
     t = cuda.threadIdx.x
     cuda.syncthreads()  # whoever still reads what was there before
     shared_T[t] = value
@@ -15,23 +15,13 @@ def block_sum(value, shared_T):
     half = THREADS // 2
     while half > 0:
         if t < half:
-            shared_T[t] += shared_T[t + half]
+            shared_T[t] = join(shared_T[t], shared_T[t + half])
         cuda.syncthreads()
         half //= 2
     return shared_T[0]
 
 
-@cuda.jit(device=True)
-def block_max(value, shared_T):
-    """The greatest of the values of a block's threads, in each of them; NaN is not seen."""
-    t = cuda.threadIdx.x
-    cuda.syncthreads()
-    shared_T[t] = value
-    cuda.syncthreads()
-    half = THREADS // 2
-    while half > 0:
-        if t < half and shared_T[t + half] > shared_T[t]:
-            shared_T[t] = shared_T[t + half]
-        cuda.syncthreads()
-        half //= 2
-    return shared_T[0]
+_sum = device(lambda a, b: a + b)
+_greater = device(lambda a, b: b if b > a else a)  # NaN is not seen
+block_sum = device(lambda value, shared_T: _joined(value, shared_T, _sum))
+block_max = device(lambda value, shared_T: _joined(value, shared_T, _greater))

@@ -35,6 +35,8 @@ THREADS = SIDE * SIDE  # of every block
 MICRO = 4  # rows, and columns, of a tile that a thread has in registers
 TILE = SIDE * MICRO  # a tile's rows, and columns
 
+device = cuda.jit(device=True)  # decorates what kernels call
+
 _process = os.getpid()
 _one_at_a_time = threading.RLock()  # of the threads that give the card work, in order; the card works meanwhile
 
@@ -148,6 +150,11 @@ def empty(shape: tuple[int, ...], dtype: Any) -> Any:
     return _guarded(cuda.device_array, shape, np.dtype(dtype))
 
 
+def borrow(interface: dict[str, Any], owner: Any) -> Any:
+    """Another library's memory as an array of the card, once the stream that computes it has, if it names one."""
+    return _guarded(cuda.from_cuda_array_interface, interface, owner)
+
+
 def upload(array: Any) -> Any:
     """A copy on the card of a host's array, C-contiguous; an array of the card is itself."""
     if not isinstance(array, np.ndarray):
@@ -193,8 +200,10 @@ def fetch(copy: Any, array: np.ndarray) -> None:
 _uploaded: dict[int, tuple[Any, Any]] = {}
 
 
-def parameter(array: np.ndarray) -> Any:
+def parameter(array: np.ndarray | None, dimensions: int = 1) -> Any:
     """A copy on the card, made once, of an array that stays as it is: of weights and tables. It goes with the array."""
+    if array is None:
+        return none(dimensions)
     if not isinstance(array, np.ndarray):
         return array
     key = id(array)
@@ -204,6 +213,12 @@ def parameter(array: np.ndarray) -> Any:
     return _uploaded[key][1]
 
 
+@functools.cache
+def none(dimensions: int, dtype: Any = np.float32) -> Any:
+    """What stands for an array that there is not: an empty one, which kernels know by its length."""
+    return upload(np.empty((0,) * dimensions, dtype))
+
+
 def optional(array: np.ndarray | None, dimensions: int, dtype: Any = np.float32) -> Any:
-    """``upload`` of the array; for None an empty one, which kernels know by its length."""
-    return upload(np.empty((0,) * dimensions, dtype) if array is None else array)
+    """``upload`` of the array, or ``none``."""
+    return none(dimensions, dtype) if array is None else upload(array)

@@ -3,6 +3,7 @@
 A tile's rows of x and of W go through shared memory, a slab of SLAB words of 32 bits at a time, and its sums stay in
 the threads' registers until they are outputs. A word is a float32, two bfloat16, which tensor cores multiply, or four
 int8, whose sums are exact. Every sum has one order, whatever the tile, so a row's bits do not depend on the others.
+The output layer (``project``) and the search have their products of tiles from here too.
 """
 
 import math
@@ -15,20 +16,19 @@ from numba import cuda, float32, int32, uint32
 
 from fastattn.ops.cuda import card
 from fastattn.ops.cuda.blocks import block_max, block_sum
-from fastattn.ops.cuda.card import MICRO, SIDE, THREADS, TILE
+from fastattn.ops.cuda.card import MICRO, SIDE, THREADS, TILE, device
 from fastattn.ops.cuda.instructions import GROUPS, QUAD, WARP, WARPS, dp4a, mma, multiply_add
 from fastattn.spec.quantized import QuantizedTensor, Tensor
 from fastattn.spec.rounding import bfloat16_bits, quantize
 
 SLAB = min(16, THREADS)  # words of the inner dimension that are in shared memory at once
 FEW = 2 * SIDE  # so many rows have low tiles, so that there are blocks enough
-_WORDS = {"float32": float32, "bfloat16": uint32, "int8": int32}
+_WORDS = {"float32": float32, "bfloat16": uint32, "int8": int32, "integers": int32, "bits": int32}
 ZERO, HALF, ONE, LARGEST, CUBIC = float32(0), float32(0.5), float32(1), float32(127), float32(0.044715)
-device = cuda.jit(device=True)
 
 
 # Of a linear layer: a row of words an output, as it is stored; what int8's sums are multiplied by, else empty; and the
-# outputs that are wanted, or empty.
+# outputs that are wanted, or empty for all.
 Weights = namedtuple("Weights", "words_FW bias_F factors_F ids_C")
 # Rows in words of a layer's precision, and what a step of int8's integers is worth.
 Rows = namedtuple("Rows", "words_NW factors_N")
@@ -60,11 +60,7 @@ class CardLinear:
         self.input_factors_D = card.optional(input_factors_D, 1)
         bias_F = card.upload(np.zeros(self.outputs, np.float32) if bias_F is None else bias_F)
         words_FW = card.upload(self.stored_FE.view(np.dtype(_WORDS[precision].name)))
-        self.weights = Weights(words_FW, bias_F, card.optional(factors_F, 1), card.optional(None, 1, np.int32))
-
-    def stored_rows(self) -> tuple[Any, Any]:
-        """(table [outputs, inputs or a few zeros more], multipliers of its rows: empty unless it is int8), to embed."""
-        return self.stored_FE, self.weights.factors_F
+        self.weights = Weights(words_FW, bias_F, card.optional(factors_F, 1), card.none(1, np.int32))
 
 
 def pack_linear(weight_FD: Tensor, bias_F: np.ndarray | None = None, precision: str = "float32") -> CardLinear:
@@ -127,7 +123,7 @@ def staged(x_ND: Any, packed: CardLinear) -> Rows:
     """Rows as the layer multiplies them."""
     x_ND, N, words_FW = card.upload(x_ND), len(x_ND), packed.weights.words_FW
     if packed.precision == "float32":
-        return Rows(x_ND, card.optional(None, 1))
+        return Rows(x_ND, card.none(1))
     rows = Rows(card.empty((N, words_FW.shape[1]), words_FW.dtype), card.empty((N,), np.float32))
     if packed.precision == "bfloat16":
         card.launch(_round_rows, N, card.upload(x_ND.view(np.uint32)), rows.words_NW)
@@ -145,10 +141,18 @@ def tile_shape(precision: str, few: bool) -> tuple[int, int, int]:
     return SIDE * down, down, MICRO
 
 
+# What two words add to a sum: products, or of integers minus the number of bits that differ.
+_STEPS = {
+    "float32": multiply_add,
+    "int8": dp4a,
+    "integers": device(lambda a, b, total: total + a * b),
+    "bits": device(lambda a, b, total: total - cuda.popc(a ^ b)),
+}
+
+
 def _by_threads(precision, few):
     """CUDA cores: a thread's rows and columns are SIDE apart, so neighbouring threads have neighbouring columns."""
-    (_, DOWN, ACROSS), word = tile_shape(precision, few), _WORDS[precision]
-    step = dp4a if precision == "int8" else multiply_add
+    (_, DOWN, ACROSS), word, step = tile_shape(precision, few), _WORDS[precision], _STEPS[precision]
 
     @device
     def place(i, j):
@@ -200,16 +204,30 @@ def _by_warps(few):
     return place, accumulate
 
 
+@device
+def output_of(c, weights):
+    """The output at place c of those that are wanted."""
+    return weights.ids_C[c] if len(weights.ids_C) > 0 else c
+
+
+@device
+def affine(total, n, c, rows, weights):
+    """x W' + b, of the sum."""
+    f = output_of(c, weights)
+    if len(weights.factors_F) > 0:
+        return multiply_add(float32(total), rows.factors_N[n] * weights.factors_F[f], weights.bias_F[f])
+    return float32(total) + weights.bias_F[f]
+
+
 @cache
-def tile_product(precision: str, few: bool, finish: Any, listed: bool = False) -> Any:
+def tile_product(precision: str, few: bool, finish: Any) -> Any:
     """The device function compute(rows, weights, first, end, column, stop, target), for all threads of a block.
 
     For rows n from ``first`` on, below ``end``, and outputs from ``column`` on, below ``stop``, as far as a tile goes,
-    it calls finish(x W' + b, n, c, r, s, target), a device function: output c of row n is in the tile at r, s.
-    listed  these are places in weights.ids_C
+    it calls finish(sum, n, c, r, s, (rows, weights, target)), a device function: the sum of output c of row n is in the
+    tile at r, s. Where there are weights.ids_C, the outputs are places there.
     """
-    ROWS, DOWN, ACROSS = tile_shape(precision, few)
-    word, quantized, tensors = _WORDS[precision], precision == "int8", precision == "bfloat16"
+    (ROWS, DOWN, ACROSS), word, tensors = tile_shape(precision, few), _WORDS[precision], precision == "bfloat16"
     place, accumulate = _by_warps(few) if tensors else _by_threads(precision, few)
     total = float32 if tensors else word
     PITCH = SLAB + (4 if tensors else 1)  # so that threads of a warp read from different banks
@@ -227,7 +245,7 @@ def tile_product(precision: str, few: bool, finish: Any, listed: bool = False) -
             c = column + r + i * STEP
             outputs_I[i] = -1
             if c < stop:
-                outputs_I[i] = weights.ids_C[c] if listed else c
+                outputs_I[i] = output_of(c, weights)
         for i in range(DOWN):
             for j in range(ACROSS):
                 sums[i, j] = total(0)
@@ -235,10 +253,10 @@ def tile_product(precision: str, few: bool, finish: Any, listed: bool = False) -
             inside = start + w < weights.words_FW.shape[1]
             for i in range(ROW_LOADS):
                 n = first + r + i * STEP
-                x_RW[r + i * STEP, w] = rows.words_NW[n, start + w] if inside and n < end else word(0)
+                x_RW[r + i * STEP, w] = word(rows.words_NW[n, start + w]) if inside and n < end else word(0)
             for i in range(COLUMN_LOADS):
                 f = outputs_I[i]
-                w_CW[r + i * STEP, w] = weights.words_FW[f, start + w] if inside and f >= 0 else word(0)
+                w_CW[r + i * STEP, w] = word(weights.words_FW[f, start + w]) if inside and f >= 0 else word(0)
             cuda.syncthreads()
             accumulate(x_RW, w_CW, sums)
             cuda.syncthreads()
@@ -247,12 +265,7 @@ def tile_product(precision: str, few: bool, finish: Any, listed: bool = False) -
                 at, beside = place(i, j)
                 n, c = first + at, column + beside
                 if n < end and c < stop:
-                    f, value = weights.ids_C[c] if listed else c, float32(sums[i, j])
-                    if quantized:
-                        value = multiply_add(value, rows.factors_N[n] * weights.factors_F[f], weights.bias_F[f])
-                    else:
-                        value += weights.bias_F[f]
-                    finish(value, n, c, at, beside, target)
+                    finish(sums[i, j], n, c, at, beside, (rows, weights, target))
 
     return compute
 
@@ -282,9 +295,9 @@ def _linear_kernel(precision, few, activation):
     activate, (ROWS, *_) = ACTIVATIONS[activation], tile_shape(precision, few)
 
     @device
-    def finish(value, n, f, at, beside, target):
-        multiply_NF, residual_NF, y_NF = target.multiply_NF, target.residual_NF, target.y_NF
-        y = activate(value)
+    def finish(total, n, f, at, beside, given):
+        rows, weights, (multiply_NF, residual_NF, y_NF) = given
+        y = activate(affine(total, n, f, rows, weights))
         if len(multiply_NF) > 0:
             y *= multiply_NF[n, f]
         y_NF[n, f] = y + residual_NF[n, f] if len(residual_NF) > 0 else y

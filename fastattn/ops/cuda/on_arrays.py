@@ -1,7 +1,9 @@
-"""Attention of callers' arrays, which are NumPy's; users' functions of scores and masks."""
+"""Attention of callers' arrays, NumPy's or the card's own; users' functions of scores and masks."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
-from types import CellType, FunctionType
+from types import CellType, FunctionType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,7 @@ from fastattn.ops.cuda.attend import Form, NearRows, Outputs, Rows
 from fastattn.ops.cuda.attention import broadcast, cleared, flat, launch_attend, none, places_of, terms_of
 from fastattn.ops.cuda.card import THREADS
 from fastattn.ops.cuda.scores import LaidHeads, Seen, every_key, same_score
-from fastattn.spec.rounding import bfloat16_bits
+from fastattn.ops.device_array import DeviceArray
 
 
 def _on_device(function: Any) -> Any:
@@ -68,20 +70,68 @@ def compile_function(function: Any, kind: str) -> Any:
     return _compiled(function, kind, _captured(function))
 
 
+def as_array(array: Any) -> Any:
+    """What the caller gave; memory of the card, whosever it is, as a DeviceArray: no number is copied."""
+    try:
+        interface = getattr(array, "__cuda_array_interface__", None)
+        if interface is None:
+            return array
+        card.borrow(interface, array)  # which waits for it
+    except (RuntimeError, TypeError, ValueError) as error:  # as PyTorch's, of a tensor that requires a gradient
+        raise InputError(f"an array on the card cannot be read: {' '.join(str(error).split())}") from error
+    described = np.asarray(SimpleNamespace(__array_interface__=interface | {"version": 3})).view(DeviceArray)
+    described.owner = array
+    return described
+
+
+def _memory(array: DeviceArray) -> tuple[Any, int]:
+    """The memory of an array of the card that has numbers, with one axis, and the place of its first one there."""
+    size = array.itemsize
+    ends = [(count - 1) * step // size for count, step in zip(array.shape, array.strides)]
+    first = -sum(end for end in ends if end < 0)
+    interface = {"shape": (first + 1 + sum(end for end in ends if end > 0),), "typestr": array.dtype.str}
+    interface |= {"data": (array.ctypes.data - first * size, False), "strides": None, "version": 3}
+    return card.borrow(interface, array.owner), first
+
+
+@contextmanager
+def on_host(arrays: StridedArrays, outputs: SoftmaxOutputs) -> Iterator[tuple[StridedArrays, SoftmaxOutputs]]:
+    """Copies of those of the card; at the end the card has the results."""
+    copies: list[tuple[Any, np.ndarray]] = []
+
+    def fetched(array: Any) -> Any:
+        if not isinstance(array, DeviceArray):
+            return array
+        if array.size == 0:
+            return np.empty(array.shape, array.dtype)
+        memory_X, first = _memory(array)
+        copies.append((memory_X, card.download(memory_X)))
+        return np.lib.stride_tricks.as_strided(copies[-1][1][first:], array.shape, array.strides)
+
+    there, out_BTHV = SoftmaxOutputs(*map(fetched, outputs)), fetched(arrays.out_BTHV)
+    written = list(copies)
+    query_BTHK, key_BSGK, value_BSGV = map(fetched, arrays[:3])
+    yield StridedArrays(query_BTHK, key_BSGK, value_BSGV, out_BTHV, *arrays[4:]), there
+    for memory_X, copy_X in written:
+        card.send(copy_X, memory_X)
+
+
 def strided_attention(
     arrays: StridedArrays, heads: Heads, visible: Visible, terms: ScoreTerms, outputs: SoftmaxOutputs
 ) -> int:
     """Multi-head attention of a caller's arrays; the number of rows that float32 could not hold."""
     (_, H, T, _), K, V = arrays.shape, heads.width, heads.value_width or heads.width
-    out_BTHV = card.empty(arrays.out_BTHV.shape, np.float32)
     weights, logs = outputs
+    out_BTHV = arrays.out_BTHV
+    if not isinstance(out_BTHV, DeviceArray):
+        out_BTHV = card.empty(out_BTHV.shape, out_BTHV.dtype)
     steps = (0, 1, H) if arrays.ragged else ((H - 1) * T, T, 1)
     places_X6 = card.upload(places_of(*arrays.starts))
-    query, key, value, out = map(_laid, (*arrays[:3], out_BTHV))
+    query, key, value, out = (_laid(array, arrays.ragged) for array in (*arrays[:3], out_BTHV))
     rows = Rows(query, key, value, out, places_X6, K, V, H // heads.key_heads)
     written = Outputs(
-        none(4) if weights is None else cleared(card.empty(weights.shape, np.float32)),
-        none(1) if logs is None else card.empty((logs.size,), np.float32),
+        none(4) if weights is None else cleared(_room(weights)),
+        none(1) if logs is None else flat(_room(logs)),
         *steps,
         card.upload(np.zeros(1, np.int32)),
     )
@@ -95,23 +145,31 @@ def strided_attention(
     )
 
     def form(columns: int) -> Form:
-        return Form(columns, str(arrays.query_BTHK.dtype), additive, False, False, *functions)
+        dtypes = str(arrays.query_BTHK.dtype), str(arrays.out_BTHV.dtype)
+        return Form(columns, *dtypes, additive, False, False, *functions)
 
     scores = terms_of(heads, terms.bias_BHTS, None, terms.sinks_H, terms.vector_HK)
     _checked(lambda: launch_attend(form, rows, seen, scores, NearRows(none(2), none(2)), written, H))
-    found = card.download(out_BTHV)
-    arrays.out_BTHV[...] = bfloat16_bits(found) if arrays.out_BTHV.dtype == np.uint16 else found
-    if weights is not None:
-        weights[...] = card.download(written.weights_BHTS)
-    if logs is not None:
-        logs[...] = card.download(written.logs_X).reshape(logs.shape)
+    results = (arrays.out_BTHV, out_BTHV), (weights, written.weights_BHTS), (logs, written.logs_X)
+    for result, found in results:
+        if result is not None and not isinstance(result, DeviceArray):
+            result[...] = card.download(found).reshape(result.shape)
     return int(card.download(written.invalid_1)[0])
 
 
-def _laid(array: Any) -> LaidHeads:
-    """[B, T, H, K], adjacent on the card, whose rows are counted through all sentences."""
-    _, _, H, K = array.shape
-    return LaidHeads(flat(array), 0, 0, H * K, K)
+def _room(array: Any) -> Any:
+    """The card's array for what is written to that one: its own memory, or as much."""
+    return array.owner if isinstance(array, DeviceArray) else card.empty(array.shape, array.dtype)
+
+
+def _laid(array: Any, ragged: bool) -> LaidHeads:
+    """[B, T, H, K], rows counted through all sentences: as it lies on the card, or sent and adjacent there."""
+    _, T, H, K = array.shape
+    if not isinstance(array, DeviceArray):
+        return LaidHeads(flat(array), 0, 0, H * K, K)
+    memory_X, first = _memory(array)
+    batch, row, head = (step // array.itemsize for step in array.strides[:3])
+    return LaidHeads(memory_X, first, 0 if ragged else batch - T * row, row, head)
 
 
 def _checked(call: Any) -> Any:

@@ -16,9 +16,20 @@ from numba import cuda, float32, int32
 
 from fastattn.ops.cuda import card
 from fastattn.ops.cuda.blocks import block_max, block_sum
-from fastattn.ops.cuda.card import THREADS, TILE
-from fastattn.ops.cuda.matmul import FEW, ONE, ZERO, CardLinear, device, linear, staged, tile_product, tile_shape
-from fastattn.ops.reference.project import ReferenceSubset
+from fastattn.ops.cuda.card import THREADS, TILE, device
+from fastattn.ops.cuda.matmul import (
+    FEW,
+    ONE,
+    ZERO,
+    CardLinear,
+    affine,
+    linear,
+    output_of,
+    staged,
+    tile_product,
+    tile_shape,
+)  # fmt: skip
+from fastattn.ops.reference.project import ReferenceSubset, edited, log_softmax
 from fastattn.ops.steps import NO_EDITS, Edits
 
 LOWEST = float32(np.finfo(np.float32).min)  # not -inf: -inf minus -inf is NaN
@@ -37,8 +48,9 @@ Found = namedtuple("Found", "peaks_RP sums_RP values_RPL ids_RPL targets_R logit
 
 
 @device
-def _keep(logit, n, c, r, s, logits_RC):
-    logits_RC[r, s] = logit
+def _keep(total, n, c, r, s, given):
+    rows, weights, logits_RC = given
+    logits_RC[r, s] = affine(total, n, c, rows, weights)
 
 
 @device
@@ -82,10 +94,10 @@ def _insert(value, token, values_L, ids_L):
 
 
 @cache
-def _project_kernel(precision, few, listed):
-    compute, (ROWS, *_) = tile_product(precision, few, _keep, listed), tile_shape(precision, few)
+def _project_kernel(precision, few):
+    compute, (ROWS, *_) = tile_product(precision, few, _keep), tile_shape(precision, few)
 
-    @card.kernel_of(precision, few, listed)
+    @card.kernel_of(precision, few)
     def _project(rows, weights, tasks_G4, edits, found, summed):
         logits_RC = cuda.shared.array((ROWS, LINE), float32)
         t, piece, L, ids_C = cuda.threadIdx.x, cuda.blockIdx.y, found.values_RPL.shape[2], weights.ids_C
@@ -120,7 +132,7 @@ def _project_kernel(precision, few, listed):
                     _add_exponentials(logits_RC[r], width, n, piece, found)
                 for c in range(width if L > 0 else 0):
                     if logits_RC[r, c] > found.values_RPL[n, piece, L - 1]:
-                        token = ids_C[column + c] if listed else column + c
+                        token = output_of(column + c, weights)
                         _insert(logits_RC[r, c], token, found.values_RPL[n, piece], found.ids_RPL[n, piece])
                 if len(found.targets_R) > 0:
                     c = _place_of(found.targets_R[n], ids_C, start, stop) - column
@@ -192,7 +204,7 @@ def choose(
     suppressed_RJ, penalized_RJ = (card.upload(none_RJ if ids_RJ is None else ids_RJ) for ids_RJ in edits[:2])
     given = Edits(suppressed_RJ, penalized_RJ, np.float32(edits.penalty))
     tasks_G4 = card.upload(np.array(tasks, np.int32).reshape(-1, 4))
-    kernel, weights = _project_kernel(precision, few, len(ids_C) > 0), packed.weights._replace(ids_C=card.upload(ids_C))
+    kernel, weights = _project_kernel(precision, few), packed.weights._replace(ids_C=card.upload(ids_C))
     card.launch(kernel, (len(tasks), P), staged(x_RD, packed), weights, tasks_G4, given, found, summed)
     best = card.empty((R, k), np.float32), card.empty((R, k), np.int32)
     log_sums_R = card.empty((R,), np.float32)
@@ -219,19 +231,10 @@ def log_probs(x_ND: np.ndarray, outputs: Outputs, targets_N: np.ndarray, edits: 
     return card.download(logits_N) - card.download(log_sums_N)
 
 
-def project_all(x_RD: np.ndarray, outputs: Outputs, edits: Edits = NO_EDITS) -> np.ndarray:
+def project_all(x_RD: np.ndarray, outputs: Any, edits: Edits = NO_EDITS) -> np.ndarray:
     """All log-probabilities, float32 [R, V], -inf outside a row's subset: the only operation that stores them."""
-    *_, log_sums_R = choose(x_RD, outputs, 0, edits, NO_IDS)
-    packed, ids_C, spans_R2 = _spans(len(x_RD), outputs)
-    logits_RV, penalty = card.download(linear(x_RD, packed)), np.float32(edits.penalty)
-    for r, (start, stop) in enumerate(spans_R2):
-        penalized, suppressed = (NO_IDS if ids_RJ is None else ids_RJ[r][ids_RJ[r] >= 0] for ids_RJ in edits[:2][::-1])
-        before = logits_RV[r, penalized]
-        logits_RV[r, penalized] = np.where(before < 0, before * penalty, before / penalty)
-        logits_RV[r, suppressed] = -np.inf
-        if len(ids_C):
-            logits_RV[r, np.delete(np.arange(packed.outputs), ids_C[start:stop])] = -np.inf
-    return logits_RV - card.download(log_sums_R)[:, None]
+    packed, subsets_R = (outputs, ()) if isinstance(outputs, CardLinear) else (next(iter(outputs)).linear, outputs)
+    return log_softmax(edited(card.download(linear(x_RD, packed)), subsets_R, edits))
 
 
 @cache

@@ -76,8 +76,3 @@ class LaunchRecorder:
         finally:
             card.recording.program = None
         return program
-
-
-def recorder() -> LaunchRecorder:
-    """A new LaunchRecorder."""
-    return LaunchRecorder()

@@ -8,17 +8,8 @@ from numba import cuda, float32
 
 from fastattn.ops.cuda import card
 from fastattn.ops.cuda.card import THREADS
+from fastattn.ops.cuda.matmul import CardLinear
 from fastattn.spec.quantized import QuantizedTensor
-
-
-def empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """An array of that shape, C-contiguous, of any values."""
-    return card.empty(shape, dtype)
-
-
-def as_rows(x: np.ndarray) -> np.ndarray:
-    """A caller's array as rows."""
-    return card.upload(x)
 
 
 @card.kernel
@@ -78,7 +69,7 @@ def add_rows(x_ND: np.ndarray, y_ND: np.ndarray) -> np.ndarray:
 def scale_rows(x_ND: np.ndarray, factor: float) -> np.ndarray:
     """x * factor."""
     y_ND = card.empty(x_ND.shape, np.float32)
-    card.launch(_add_scaled, len(x_ND), card.upload(x_ND), np.float32(factor), card.optional(None, 2), y_ND)
+    card.launch(_add_scaled, len(x_ND), card.upload(x_ND), np.float32(factor), card.none(2), y_ND)
     return y_ND
 
 
@@ -117,21 +108,18 @@ def embed(
 
     table  [V, D], or the packed weights, by rows, of the linear layer that is tied to it
     """
-    stored_rows, multipliers_V = getattr(table, "stored_rows", None), None
-    if stored_rows is not None:
-        table_VD, multipliers_V = stored_rows()
+    if isinstance(table, CardLinear):
+        table_VD, multipliers_V, width = table.stored_FE, table.weights.factors_F, table.inputs
     elif isinstance(table, QuantizedTensor):
-        table_VD, multipliers_V = card.parameter(table.values_FD), card.parameter(table.multipliers_F)
+        table_VD, multipliers_V, width = table.values_FD, table.multipliers_F, table.shape[1]
     else:
-        table_VD = card.parameter(table)
-    width = table_VD.shape[1] if stored_rows is None else table.inputs
-    if position_table_PD is None or positions_N is None:
-        places = card.optional(None, 1, np.int32), card.optional(None, 2)
-    else:
-        places = card.upload(positions_N), card.parameter(position_table_PD)
-    multipliers_V = card.optional(None, 1) if multipliers_V is None else multipliers_V
-    x_ND = card.empty((len(ids_N), width), np.float32)
-    card.launch(_embed, len(ids_N), card.upload(ids_N), table_VD, multipliers_V, np.float32(scale), *places, x_ND)
+        table_VD, multipliers_V, width = table, None, table.shape[1]
+    x_ND, tables = (
+        card.empty((len(ids_N), width), np.float32),
+        (card.parameter(table_VD), card.parameter(multipliers_V)),
+    )
+    places = card.optional(positions_N, 1, np.int32), card.parameter(position_table_PD, 2)
+    card.launch(_embed, len(ids_N), card.upload(ids_N), *tables, np.float32(scale), *places, x_ND)
     return x_ND
 
 

@@ -4,10 +4,11 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import cuda, float32, int32, uint64
+from numba import float32, int32, uint64
 
 from fastattn.ops.attention import ALL, NONE, SOME
-from fastattn.ops.cuda.card import TILE
+from fastattn.ops.cuda.card import TILE, device
+from fastattn.ops.cuda.matmul import nearest_bfloat16
 
 INFINITY = math.inf
 
@@ -56,23 +57,28 @@ class Terms(NamedTuple):
     vector_HK: Any
 
 
-@cuda.jit(device=True)
+@device
 def _float32(number):
     return float32(number)
 
 
-@cuda.jit(device=True)
+@device
 def _of_bfloat16(bits):
     return np.uint32(np.uint32(bits) << np.uint32(16)).view(np.float32)
 
 
-@cuda.jit(device=True)
+@device
+def _to_bfloat16(number):
+    return nearest_bfloat16(int(np.float32(number).view(np.uint32)))
+
+
+@device
 def same_score(score, b, h, t, s):
     """The score_mod where there is none."""
     return score
 
 
-@cuda.jit(device=True)
+@device
 def every_key(b, h, t, s):
     """The mask_mod where there is none."""
     return True
@@ -83,19 +89,24 @@ def reader(dtype: Any) -> Any:
     return _of_bfloat16 if np.dtype(dtype) == np.uint16 else _float32
 
 
-@cuda.jit(device=True)
+def writer(dtype: Any) -> Any:
+    """The device function from float32 to numbers of arrays."""
+    return _to_bfloat16 if np.dtype(dtype) == np.uint16 else _float32
+
+
+@device
 def start_of(laid, b, n, h):
     """Where a row's head begins."""
     return laid.first + b * laid.batch + n * laid.row + h * laid.head
 
 
-@cuda.jit(device=True)
+@device
 def number_of(array, b, h, t, s):
     """What a ``Broadcast`` has there."""
     return array.array_X[uint64(b * array.batch + h * array.head + t * array.row + s * array.key)]
 
 
-@cuda.jit(device=True)
+@device
 def finished_score(score, terms, score_mod, b, h, t, s, position):
     """The score of query t and key s, from the product; ``position`` is the query's for biases by distance."""
     score = score * terms.scale
@@ -111,7 +122,7 @@ def finished_score(score, terms, score_mod, b, h, t, s, position):
     return score
 
 
-@cuda.jit(device=True)
+@device
 def seen_range(seen_N2, n, keys):
     """(first key, stop) of row n; (0, 0) if it sees none."""
     first, stop = int32(0), int32(keys)
@@ -123,7 +134,7 @@ def seen_range(seen_N2, n, keys):
     return first, stop
 
 
-@cuda.jit(device=True)
+@device
 def is_shown(seen, mask_mod, b, h, t, s):
     """Whether mask, blocks and function show key s to query t; the function decides where a block is SOME."""
     if len(seen.mask.array_X) > 0 and number_of(seen.mask, b, h, t, s) == 0:
@@ -136,7 +147,7 @@ def is_shown(seen, mask_mod, b, h, t, s):
     return state == ALL
 
 
-@cuda.jit(device=True)
+@device
 def is_hidden(seen, b, h, t, last_t, keys):
     """Whether none of the TILE keys from s on is seen by a query from t to last_t; keys: s, begin and end of all."""
     s, begin, end = keys
@@ -151,7 +162,7 @@ def is_hidden(seen, b, h, t, last_t, keys):
     return True
 
 
-@cuda.jit(device=True)
+@device
 def shift_of(top):
     """What is subtracted from exponents: a row's greatest score, or 0 where it sees no key."""
     return float32(0) if top == -INFINITY else top

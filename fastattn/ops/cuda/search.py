@@ -9,9 +9,9 @@ from numba import cuda, float32, int32
 
 from fastattn.ops.cuda import card
 from fastattn.ops.cuda.blocks import block_sum
-from fastattn.ops.cuda.card import MICRO, SIDE, THREADS, TILE
+from fastattn.ops.cuda.card import THREADS, TILE, device
+from fastattn.ops.cuda.matmul import FEW, Rows, Weights, tile_product, tile_shape
 
-PITCH = SIDE + 1  # of a tile in shared memory: so neighbouring rows lie in different banks
 PIECE = 8 * THREADS  # rows that a block sorts in shared memory, 16 KiB
 SCORES = 1 << 26  # and numbers of rows, on the card at a time: 256 MiB of each
 QUERIES = 1 << 13  # at a time: the corpus is sent again for more
@@ -32,56 +32,29 @@ def _lengths(corpus_ND, lengths_N):
         lengths_N[n] = max(math.sqrt(total), float32(1e-12)) if total < math.inf else float32(math.nan)
 
 
-@cuda.jit(device=True)
-def _product(a, b):
-    return a * b
-
-
-@cuda.jit(device=True)
-def _differing_bits(a, b):
-    return -cuda.popc(a ^ b)
+@device
+def _finish(total, q, n, r, s, given):
+    _, _, (lengths_N, scores_QN) = given
+    if len(lengths_N) > 0:
+        scores_QN[q, n] = float32(total) / lengths_N[n]
+    else:
+        scores_QN[q, n] = total
 
 
 @lru_cache
-def _scores_of(number: Any, score: Any) -> Any:
-    """A kernel for numbers of that type, whose scores are sums of scores of two numbers; 0 and 0 have none."""
+def _scores_of(kind: str, few: bool) -> Any:
+    """The kernel for numbers of a kind of words; zeros beyond the ends add nothing."""
+    compute, (ROWS, *_) = tile_product(kind, few, _finish), tile_shape(kind, few)
 
-    @card.kernel_of(str(number), score is _product)
-    def scores(queries_QD, corpus_ND, lengths_N, scores_QN):
-        query_RD = cuda.shared.array((TILE, PITCH), number)
-        row_RD = cuda.shared.array((TILE, PITCH), number)
-        sums_MM = cuda.local.array((MICRO, MICRO), number)
-        (Q, D), N = queries_QD.shape, len(corpus_ND)
-        up, across = cuda.threadIdx.x // SIDE, cuda.threadIdx.x % SIDE
-        q0, n0 = cuda.blockIdx.y * TILE, cuda.blockIdx.x * TILE
-        for i in range(MICRO):
-            for j in range(MICRO):
-                sums_MM[i, j] = number(0)
-        for first in range(0, D, SIDE):
-            d = first + across
-            for i in range(MICRO):
-                r = up + i * SIDE
-                query_RD[r, across] = number(queries_QD[q0 + r, d]) if q0 + r < Q and d < D else number(0)
-                row_RD[r, across] = number(corpus_ND[n0 + r, d]) if n0 + r < N and d < D else number(0)
-            cuda.syncthreads()
-            for k in range(SIDE):
-                for i in range(MICRO):
-                    for j in range(MICRO):
-                        sums_MM[i, j] += score(query_RD[up + i * SIDE, k], row_RD[across + j * SIDE, k])
-            cuda.syncthreads()
-        for i in range(MICRO):
-            for j in range(MICRO):
-                q, n = q0 + up + i * SIDE, n0 + across + j * SIDE
-                if q < Q and n < N:
-                    if len(lengths_N) > 0:
-                        scores_QN[q, n] = float32(sums_MM[i, j]) / lengths_N[n]
-                    else:
-                        scores_QN[q, n] = sums_MM[i, j]
+    @card.kernel_of(kind, few)
+    def scores(queries, corpus, target):
+        first, column = cuda.blockIdx.y * ROWS, cuda.blockIdx.x * TILE
+        compute(queries, corpus, first, len(queries.words_NW), column, len(corpus.words_FW), target)
 
     return scores
 
 
-@cuda.jit(device=True)
+@device
 def _sort(score_S, place_S):
     """A bitonic sort (Batcher 1968) by the whole block: greatest scores first, of equal ones the first place."""
     size = 2
@@ -137,9 +110,10 @@ def nearest_rows(
         queries_QD, corpus_ND = queries_QD.view(np.uint8), corpus_ND.view(np.uint8)
     whole = corpus_ND.dtype.kind in "iu"
     exact = whole and not by_length
-    scores_kernel = _scores_of(int32 if whole else float32, _differing_bits if bits else _product)
+    kind, few = "bits" if bits else "integers" if whole else "float32", Q <= FEW
+    scores_kernel, (rows, *_) = _scores_of(kind, few), tile_shape(kind, few)
     best_kernel = _best_of(int32, -(2**31) + 1) if exact else _best_of(float32, -np.inf)
-    dtype, queries_QD = np.int32 if exact else np.float32, card.upload(queries_QD)
+    dtype, queries = np.int32 if exact else np.float32, Rows(card.upload(queries_QD), card.none(1))
     found_QC: np.ndarray = np.empty((Q, 0), dtype)
     ids_QC: np.ndarray = np.empty((Q, 0), np.int64)
     most = max(SCORES // max(Q, corpus_ND.shape[1], 1) // PIECE, 1) * PIECE
@@ -148,7 +122,8 @@ def nearest_rows(
         lengths_N = card.empty((len(part_ND) if by_length else 0,), np.float32)
         card.launch(_lengths, len(lengths_N), part_ND, lengths_N)
         scores_QN, pieces = card.empty((Q, len(part_ND)), dtype), -(-len(part_ND) // PIECE)
-        card.launch(scores_kernel, (-(-len(part_ND) // TILE), -(-Q // TILE)), queries_QD, part_ND, lengths_N, scores_QN)
+        corpus, blocks = Weights(part_ND, *[card.none(1)] * 3), (-(-len(part_ND) // TILE), -(-Q // rows))
+        card.launch(scores_kernel, blocks, queries, corpus, (lengths_N, scores_QN))
         best_QPk, places_QPk = (card.empty((Q, pieces, min(k, PIECE)), kind) for kind in (dtype, np.int64))
         card.launch(best_kernel, (Q, pieces), scores_QN, first, best_QPk, places_QPk)
         found_QC = np.concatenate([found_QC, card.download(best_QPk).reshape(Q, -1)], axis=1)

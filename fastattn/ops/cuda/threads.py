@@ -1,16 +1,9 @@
 """The number of threads of the operations: the card's are no caller's to choose, and one host thread feeds it."""
 
-from contextlib import AbstractContextManager, nullcontext
-
 # By this models choose how many rows go through all layers at a time, 384 a thread (models/encoder.py). A tile of a
 # product is 64 x 64 and a card has some 100 multiprocessors, of a few blocks each: 12,000 rows of 384 columns are
 # 1,150 tiles. Twice the rows fill them no better, and take twice the memory.
 LARGE = 32
-
-
-def use_threads(count: int) -> AbstractContextManager[None]:
-    """Does nothing: kernels have as many threads as they need."""
-    return nullcontext()
 
 
 def current_threads() -> int:

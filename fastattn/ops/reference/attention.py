@@ -162,11 +162,12 @@ def attention_step(
     bias_NHS: np.ndarray | None = None,
     position_bias: PositionBias | None = None,
     weights_NHS: np.ndarray | None = None,
+    vector_HK: np.ndarray | None = None,
 ) -> np.ndarray:
     """Attention over tables of keys and values, of which each query sees those that a list has for it; out_NF.
 
     A query's position is that of the last key before its stop. ``bias_NHS`` and ``weights_NHS`` as in ``attention``,
-    without the query axis.
+    without the query axis. With ``vector_HK`` scores are v . tanh(q + k) (Bahdanau 2015).
     """
     index_RS, stops_N, rows_N, firsts_N = seen
     H, G, K, V = heads.query_heads, heads.key_heads, heads.width, heads.value_width or heads.width
@@ -180,7 +181,11 @@ def attention_step(
         key_GSK = _heads_first(as_floats(key_ME[index_S]), heads.key_column, G, K)
         value_GSV = _heads_first(as_floats(value_ME[index_S]), heads.value_column, G, V)
         # query heads that share a key head are treated as queries of that head
-        scores_HS = scores_of(query_HK.reshape(G, 1, H // G, K), key_GSK, heads).reshape(H, len(index_S))
+        if vector_HK is None:
+            scores_HS = scores_of(query_HK.reshape(G, 1, H // G, K), key_GSK, heads).reshape(H, len(index_S))
+        else:
+            sums_HSK = query_HK.reshape(H, 1, K) + key_GSK.repeat(H // G, axis=0)
+            scores_HS = (np.tanh(sums_HSK) @ vector_HK[:, :, None])[..., 0]
         if bias_NHS is not None:
             scores_HS += bias_NHS[n if bias_NHS.shape[0] > 1 else 0, :, first:stop]
         if position_bias is not None and len(index_S):

@@ -48,8 +48,13 @@ def project_all(x_RD: np.ndarray, outputs: Outputs, edits: Edits = NO_EDITS) -> 
 
 
 def _logits(x_RD: np.ndarray, outputs: Outputs, edits: Edits) -> np.ndarray:
-    subsets_R = () if isinstance(outputs, ReferenceLinear) else outputs
-    logits_RV = linear(x_RD, outputs if isinstance(outputs, ReferenceLinear) else next(iter(outputs)).linear)
+    if isinstance(outputs, ReferenceLinear):
+        return edited(linear(x_RD, outputs), (), edits)
+    return edited(linear(x_RD, next(iter(outputs)).linear), outputs, edits)
+
+
+def edited(logits_RV: np.ndarray, subsets_R: Sequence[ReferenceSubset], edits: Edits) -> np.ndarray:
+    """The logits, changed in place as the edits say, and -inf outside a row's subset if there are any."""
     if edits.penalized_RJ is not None:
         rows, ids = _listed(edits.penalized_RJ)
         before = logits_RV[rows, ids]

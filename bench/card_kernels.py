@@ -1,15 +1,14 @@
-"""Every kernel that the table of cases launches, compiled to PTX and by ptxas, where there is no card.
+"""Every kernel of device "cuda", compiled to PTX and by ptxas where there is no card; what ptxas says of it.
 
-Run as a program it prints a line a kernel: `python -m tests.cuda.compiling [TEXT]`, of cases whose name contains it.
 Arrays are NumPy's and a launch compiles its kernel for their types, so that results are of any values.
 """
 
 import re
 import subprocess
-import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -17,6 +16,9 @@ from unittest import mock
 
 import numpy as np
 from numba import cuda, typeof
+
+from bench.operations import OPERATIONS
+from fastattn.ops.attention import Heads, ScoreTerms, SoftmaxOutputs, StridedArrays, Visible
 
 ARCHITECTURES = (8, 0), (9, 0)
 
@@ -77,6 +79,7 @@ def compile_kernel(kernel: Any, arguments: tuple[Any, ...], architecture: tuple[
 @contextmanager
 def compiling(architectures: Sequence[tuple[int, int]] = ARCHITECTURES) -> Iterator[dict[tuple, Compiled]]:
     """Within, launches of kernels compile them; what they became, by kernel, types and architecture."""
+    from fastattn.ops import cuda as operations
     from fastattn.ops.cuda import card
 
     found: dict[tuple, Compiled] = {}
@@ -87,28 +90,58 @@ def compiling(architectures: Sequence[tuple[int, int]] = ARCHITECTURES) -> Itera
             if key not in found:
                 found[key] = compile_kernel(kernel, arguments, architecture)
 
-    with mock.patch.multiple(
-        card,
-        launch=launch,
-        empty=lambda shape, dtype: np.zeros(shape, dtype),
-        upload=lambda array: np.ascontiguousarray(array),
-        parameter=lambda array: np.ascontiguousarray(array) if isinstance(array, np.ndarray) else array,
-        download=np.asarray,
-    ):
+    def parameter(array: np.ndarray | None, dimensions: int = 1) -> np.ndarray:
+        return card.optional(array, dimensions)
+
+    here = {"launch": launch, "empty": np.zeros, "upload": np.ascontiguousarray, "download": np.asarray}
+    own = mock.patch.multiple(operations, empty=np.zeros, as_rows=np.ascontiguousarray)  # which are card's too
+    with own, mock.patch.multiple(card, parameter=parameter, **here):
         yield found
 
 
-def main(text: str = "") -> None:
+def _above(b: int, h: int, t: int, s: int) -> bool:
+    return s <= t
+
+
+def _halved(score: float, b: int, h: int, t: int, s: int) -> float:
+    return score / 2
+
+
+def _of_arrays(ops: Any) -> Iterator[Callable[[], Any]]:
+    """Calls of the operations on callers' arrays, which the table lacks: one for each form of a kernel."""
+    x_BTHK, vector_HK, starts = np.zeros((1, 3, 2, 4), np.float32), np.zeros((2, 4), np.float32), np.array([0, 3])
+    for dtype in (np.float32, np.float16, np.int8, np.uint8):
+        for form in ({"by_length": True}, {"bits": True} if np.dtype(dtype).kind in "iu" else {}):
+            rows = np.ones((3, 4), dtype)
+            yield partial(ops.nearest_rows, rows, rows, 2, **form)
+    mask_mod, score_mod = ops.compile_function(_above, "mask_mod"), ops.compile_function(_halved, "score_mod")
+    yield partial(ops.block_states, mask_mod, (1, 2, 3, 3), (2, 2))
+    functions = Visible(function=mask_mod), ScoreTerms(function=score_mod)
+    for dtype in (np.float32, np.float16, np.uint16):
+        arrays = StridedArrays(*[x_BTHK.astype(dtype) for _ in range(4)], (1, 2, 3, 3), (starts, starts))
+        for terms in ((Visible(), ScoreTerms()), functions, (Visible(), ScoreTerms(vector_HK=vector_HK))):
+            yield partial(ops.strided_attention, arrays, Heads(2, 2, 4), *terms, SoftmaxOutputs())
+
+
+def every_call(ops: Any) -> Iterator[Callable[[], Any]]:
+    """Calls that launch every kernel: of the table of operations, and of those on callers' arrays."""
+    for operation in OPERATIONS.values():
+        for problem in map(operation.problem, operation.awkward):
+            if hasattr(ops, problem.operation):
+                yield partial(problem.call, ops, problem.arrays)
+    yield from _of_arrays(ops)
+
+
+def lines(text: str = "") -> Iterator[str]:
+    """What ptxas says of each kernel whose name contains the text, and how much of a multiprocessor it may fill."""
     from fastattn.ops import cuda as operations
-    from tests.kernels.cases import CASES
 
     with compiling() as found:
-        for case in CASES:
-            if hasattr(operations, case.operation) and text in case.name:
-                case.call(operations, case.arrays)
-    for one in found.values():
-        sys.stdout.write(f"{one} occupancy={one.occupancy:.2f}\n")
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
+        for call in every_call(operations):
+            call()
+    for one in sorted(found.values()):
+        if text in one.name:
+            yield (
+                f"{one.name} {one.architecture}: {one.registers} registers, {one.shared} bytes shared, "
+                f"{one.spills} of spills, occupancy {one.occupancy:.2f}"
+            )

@@ -1,0 +1,101 @@
+"""Recurrent encoder-decoders of ``bench.train`` against PyTorch; and every variety against its formulas."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from bench.case import OURS
+from bench.checks import Absent, Data, Findings, check
+from bench.checks.compare import THREADS, plural, timed
+from bench.train import tatoeba
+from fastattn import Translator
+
+KINDS = ("attention", "plain")
+MOST = 60  # words of a translation
+BATCH = 64
+
+
+def _folder(data: Data, name: str) -> Path:
+    folder = data.root / "trained" / name
+    if not (folder / "model.pt").exists():
+        raise Absent(f"python -m bench.train {name} --into {folder}")
+    return folder
+
+
+def _held_out(folder: Path) -> list[str]:
+    """The French sentences."""
+    return [line.split("\t")[0] for line in (folder / "held-out.tsv").read_text(encoding="utf-8").splitlines()]
+
+
+class _Torch:
+    """The tutorial's network with a folder's weights."""
+
+    def __init__(self, folder: Path):
+        import torch
+
+        from bench.train import tutorial
+
+        source, self.words = (
+            (folder / name).read_text(encoding="utf-8").split() for name in ("source.txt", "target.txt")
+        )
+        self.numbers = {word: i for i, word in enumerate(source)}
+        self.model = tutorial.Translator(folder.name, len(source), len(self.words))
+        self.model.load_state_dict(torch.load(folder / "model.pt"))
+        self.tensor: Any = torch.tensor
+
+    def translate(self, lines: list[str], batch: int) -> list[str]:
+        """Greedily; the lines of a batch are of like length."""
+        order, made = sorted(range(len(lines)), key=lambda i: len(lines[i].split())), {}
+        for at in range(0, len(lines), batch):
+            chosen = order[at : at + batch]
+            sources = [self.tensor(tatoeba.ids(lines[i].split(), self.numbers)) for i in chosen]
+            made |= dict(zip(chosen, self.model.translate(sources, MOST), strict=True))
+        return [" ".join(self.words[word] for word in made[i]) for i in range(len(lines))]
+
+
+def _ours(folder: Path, threads: int) -> Any:
+    translator = Translator(folder, "float32", threads=threads)
+    return lambda lines: translator.translate(lines, split="never", beam_size=1, max_decoding_length=MOST)
+
+
+@check("trained-greedy", "greedy translations of all held-out lines equal PyTorch's, with attention and without: 99.9%")
+def greedy(data: Data) -> tuple[bool, str]:
+    findings = Findings()
+    for kind in KINDS:
+        folder = _folder(data, kind)
+        lines = _held_out(folder)
+        pairs = zip(_ours(folder, 1)(lines), _Torch(folder).translate(lines, BATCH), strict=True)
+        share = 100 * sum(a == b for a, b in pairs) / len(lines)
+        findings.at_least(f"{kind}:", share, f"% of {len(lines)} lines", 99.9)
+    return findings.verdict
+
+
+@check(
+    "trained-speed", f"greedy, batches of {BATCH} and one line at a time, one thread and two: ahead of PyTorch's eager"
+)
+def speed(data: Data) -> tuple[bool, str]:
+    findings = Findings()
+    for kind in KINDS:
+        folder = _folder(data, kind)
+        lines, torch = _held_out(folder)[:320:5], _Torch(folder)
+        for threads in THREADS:
+            ours = _ours(folder, threads)
+            for batch in (BATCH, 1):
+                some = lines if batch > 1 else lines[::4]
+                calls = {
+                    OURS: lambda: [ours(some[at : at + batch]) for at in range(0, len(some), batch)],  # noqa: B023
+                    "PyTorch": lambda: torch.translate(some, batch),  # noqa: B023
+                }
+                seconds = timed(calls, threads, rounds=5, seconds=4.0)
+                ratio, rate = seconds["PyTorch"] / seconds[OURS], len(some) / seconds[OURS]
+                what = f"{kind}, {plural(threads)}, {'batches' if batch > 1 else 'one at a time'}:"
+                findings.at_least(what, ratio, "x PyTorch", 1.0, f"{rate:,.0f} lines/s")
+    return findings.verdict
+
+
+@check("recurrent-twins", "recurrent models of every variety equal their papers' formulas: passes, steps, searches")
+def twins(data: Data) -> tuple[bool, str]:
+    tests = [sys.executable, "-m", "pytest", "-q", "tests/models/test_recurrent.py"]
+    done = subprocess.run(tests, cwd=Path(__file__).parents[2], capture_output=True, text=True)
+    return done.returncode == 0, done.stdout.strip().splitlines()[-1] if done.stdout.strip() else done.stderr[-200:]

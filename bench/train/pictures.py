@@ -1,0 +1,85 @@
+"""What trained recurrent models do: ``python -m bench.train.pictures DIR [FOLDER]``, for docs/recurrent.md.
+
+DIR has what ``bench.train`` wrote into attention/, plain/ and pointer/; FOLDER is docs/pictures. It needs sacrebleu.
+"""
+
+import argparse
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from bench.gallery.drawing import hulls_picture, weights_picture
+from bench.svg import Panel, Series, plot
+from bench.train.hulls import FEWEST, MOST, examples, hull
+from fastattn import Translator
+from fastattn.translation.pointer import PointerNetwork
+
+KINDS = {"attention": "with attention", "plain": "without attention"}
+LENGTHS = (1, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 15, 18, 100)  # where bins of lengths begin, and the last ends
+FRENCH, ENGLISH = "je ne parle pas très bien français .", "I don't speak French very well."
+
+
+def lengths(trained: Path) -> str:
+    """BLEU of held-out sentences by their words, the end not counted."""
+    import sacrebleu
+
+    pairs = [line.split("\t") for line in (trained / "plain" / "held-out.tsv").read_text(encoding="utf-8").splitlines()]
+    series: Series = {}
+    for kind, name in KINDS.items():
+        made = Translator(trained / kind, "float32").translate([french for french, _ in pairs], split="never")
+        triples = [(len(french.split()), ours, english) for (french, english), ours in zip(pairs, made, strict=True)]
+
+        def bleu(first: int, stop: int, triples: list = triples) -> tuple[int, float, float]:
+            chosen = [triple for triple in triples if first <= triple[0] < stop]
+            words, ours, english = zip(*chosen)
+            score = sacrebleu.corpus_bleu(ours, [english], tokenize="none", force=True).score
+            return len(chosen), float(np.mean(words)), score
+
+        bins = [bleu(first, stop) for first, stop in itertools.pairwise(LENGTHS)]
+        print(f"{name}: BLEU {bleu(0, 1000)[2]:.1f} of {len(pairs)} sentences;", *(f"{n} {b:.1f}" for n, _, b in bins))
+        series[name] = [(words, score) for _, words, score in bins]
+    return plot([Panel("held-out sentences, French to English", "words of the sentence", "BLEU", series)])
+
+
+def alignment(model: Path | str, text: str) -> str:
+    """What each token of a translation looked at."""
+    found = Translator(model, "float32").translate(text, details=True, return_attention=True)
+    (part,) = found.parts
+    print(found.text)
+    return weights_picture(np.array(part.attention[0]), part.tokens, part.source)
+
+
+def hulls(trained: Path) -> str:
+    """The first hulls of points that were not learned, of each number of points from 5 to 10."""
+    network, points = PointerNetwork(trained / "pointer", "float32"), examples(2000, seed=0)
+    found = [one.rows for (one,) in network.point(points)]
+    panels = []
+    for count in range(FEWEST, MOST + 1):
+        of_count = [(array, rows) for array, rows in zip(points, found, strict=True) if len(array) == count]
+        right = np.mean([rows == hull(array) for array, rows in of_count])
+        print(f"{count} points: {right:.1%} of {len(of_count)} hulls are right")
+        panels.append((f"{count} points, {right:.0%} right", *of_count[0]))
+    return hulls_picture(panels)
+
+
+PICTURES: dict[str, Callable[[Path], str]] = {
+    "lengths": lengths,
+    "alignment-recurrent": lambda trained: alignment(trained / "attention", FRENCH),
+    "alignment-transformer": lambda trained: alignment("en-pt", ENGLISH),
+    "hulls": hulls,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.train.pictures", description="Draw what was trained.")
+    parser.add_argument("trained", type=Path, metavar="DIR")
+    parser.add_argument("folder", type=Path, metavar="FOLDER", nargs="?", default=Path("docs/pictures"))
+    options = parser.parse_args()
+    for name, draw in PICTURES.items():
+        (options.folder / f"{name}.svg").write_text(draw(options.trained), encoding="utf-8", newline="\n")
+
+
+if __name__ == "__main__":
+    main()

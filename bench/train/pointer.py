@@ -1,0 +1,87 @@
+"""A pointer network (Vinyals 2015) that learns convex hulls."""
+
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_sequence
+
+from bench.train.hulls import MOST, examples, hull
+
+UNITS = 128
+BATCH, STEPS, RATE = 32, 16000, 1.5e-3
+
+
+class PointerNet(nn.Module):
+    """Row 0 of what it reads, zeros, stands for the end, and is the decoder's first input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder, self.decoder = nn.LSTM(2, UNITS, batch_first=True), nn.LSTM(2, UNITS, batch_first=True)
+        self.query, self.key = nn.Linear(UNITS, UNITS), nn.Linear(UNITS, UNITS)
+        self.score = nn.Linear(UNITS, 1, bias=False)
+
+    def forward(self, read_BS2: Tensor, lengths_B: Tensor, inputs_BT2: Tensor) -> Tensor:
+        """The scores of all rows at each step (B, T, S): u = v . tanh(W1 e + W2 d), equation 3."""
+        packed = pack_padded_sequence(read_BS2, lengths_B, batch_first=True, enforce_sorted=False)
+        rows, state = self.encoder(packed)
+        keys_BSH = self.key(pad_packed_sequence(rows, batch_first=True)[0])
+        queries_BTH = self.query(self.decoder(inputs_BT2, state)[0])
+        scores_BTS = self.score(torch.tanh(keys_BSH[:, None] + queries_BTH[:, :, None])).squeeze(3)
+        there_BS = torch.arange(read_BS2.shape[1]) < lengths_B[:, None]
+        return scores_BTS.masked_fill(~there_BS[:, None], -torch.inf)
+
+
+def padded(points: list[np.ndarray]) -> tuple[Tensor, Tensor]:
+    """What the encoder reads (B, S, 2), and how many rows of each are there."""
+    rows = [torch.from_numpy(np.concatenate([np.zeros((1, 2), np.float32), points_N2])) for points_N2 in points]
+    return pad_sequence(rows, batch_first=True), torch.tensor([len(row) for row in rows])
+
+
+def loss(model: PointerNet, points: list[np.ndarray]) -> Tensor:
+    """The mean cross entropy of the hulls' corners and their ends."""
+    read_BS2, lengths_B = padded(points)
+    targets = [torch.tensor([*(n + 1 for n in hull(points_N2)), 0]) for points_N2 in points]
+    target_BT = pad_sequence(targets, batch_first=True, padding_value=-1)
+    before_BT = torch.cat([torch.zeros(len(points), 1, dtype=torch.int64), target_BT[:, :-1].clamp(min=0)], 1)
+    inputs_BT2 = read_BS2.gather(1, before_BT[:, :, None].expand(-1, -1, 2))
+    learned = target_BT >= 0
+    return nn.functional.cross_entropy(model(read_BS2, lengths_B, inputs_BT2)[learned], target_BT[learned])
+
+
+def canonical(model: PointerNet) -> dict[str, Tensor]:
+    """The tensors by fastattn's names: its keys look at rows of the encoder's states and what it read."""
+    tensors = {}
+    for name in ("encoder", "decoder"):
+        layer = getattr(model, name)
+        for ours, theirs in (("input", "ih"), ("state", "hh")):
+            tensors[f"{name}.layers.0.{ours}.weight"] = getattr(layer, f"weight_{theirs}_l0")
+            tensors[f"{name}.layers.0.{ours}.bias"] = getattr(layer, f"bias_{theirs}_l0")
+    for name, linear in (("query", model.query), ("key", model.key), ("score", model.score)):
+        tensors |= {f"decoder.attention.{name}.{part}": tensor for part, tensor in linear.named_parameters()}
+    unread = torch.zeros(UNITS, 2)
+    tensors["decoder.attention.key.weight"] = torch.cat([tensors["decoder.attention.key.weight"], unread], 1)
+    tensors["decoder.projection.weight"] = torch.eye(MOST + 1)
+    return {name: tensor.detach().clone() for name, tensor in tensors.items()}
+
+
+def train(archive: Path, into: Path) -> None:
+    """Write model.pt and the mapping that reads it; no data is read."""
+    torch.manual_seed(13)
+    model, start = PointerNet(), time.perf_counter()
+    optimizer = torch.optim.Adam(model.parameters(), RATE)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, STEPS, pct_start=0.1)
+    for step in range(1, STEPS + 1):
+        optimizer.zero_grad()
+        lost = loss(model, examples(BATCH, step))
+        lost.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        if step % 500 == 0:
+            print(f"{step} of {STEPS} steps, {time.perf_counter() - start:.0f} s, loss {lost.item():.4f}", flush=True)
+    into.mkdir(parents=True, exist_ok=True)
+    torch.save(canonical(model), into / "model.pt")
+    (into / "fastattn.toml").write_text('like = "pointer"\n', encoding="utf-8", newline="\n")

@@ -1,0 +1,311 @@
+"""Recurrent layers (``spec.recurrent`` CELLS), whose cells follow each step's product at once; joined columns.
+
+Weights have their rows in blocks of NR units, of which each gate has a panel; inputs lie alike. So the panels of a
+block make all gates of its units: their products go to a scratch in L1, from which the cell makes the states.
+
+A part has some sentences of one direction, longest first, so that those that have ended are the last rows of a product,
+which then has fewer; parts wait for nobody. Where each sentence has one row, a decoder's step, parts share rows, and a
+part has some blocks of units. Where no row goes on from a state the product is its bias, and is left out.
+
+A cell whose reset gate multiplies the state before the product (Cho 2014) has two of them: of reset and update, then of
+reset times state.
+"""
+
+from collections import namedtuple
+
+import numpy as np
+from numba import prange
+
+from fastattn.kernels.activation import HALF
+from fastattn.kernels.arguments import GROUP, GRU, GRU_RESET_BEFORE, LSTM, NR
+from fastattn.kernels.matmul import (
+    MOST_ROWS,
+    TileScratch,
+    affine_at,
+    begin_task,
+    clear_zeros,
+    end_task,
+    multiply_tile,
+    skip_columns,
+    step_ahead,
+    zeros_scratch,
+)
+from fastattn.kernels.norm import ROW_BLOCK
+from fastattn.kernels.packing import rows_from, stage_rows, whole_blocks
+from fastattn.runtime.jit import inner, kernel
+from fastattn.simd.arguments import LINE, SIZE, Panels, Rows
+from fastattn.simd.rows import copy_floats, widen_row
+from fastattn.simd.target import LANES
+from fastattn.simd.vector import (
+    address,
+    fma,
+    load,
+    load_integer,
+    load_part,
+    make_scratch,
+    splat,
+    store_integer,
+    store_part,
+    tanh,
+)
+
+AFTER_RESET = GRU_RESET_BEFORE + 1  # the second product of that cell
+PANEL = NR * 4  # bytes of a row's results with a panel
+FEW = 4  # rows that take single panels; fewer take GROUP panels of several blocks at once
+gate_scratch = make_scratch(max(MOST_ROWS, (FEW - 1) * GROUP) * 4 * PANEL)  # of four gates
+
+# A layer in one direction: addresses of all rows of inputs and of the result; the first column of its states in tables,
+# h and c; codes and sizes.
+Layer = namedtuple("Layer", "inputs hidden column cell_column cell gates units backward")
+# Of a part: sentences first, first + step, ... of the order, and blocks of units.
+Share = namedtuple("Share", "first step count block end_block")
+# Addresses in a part's scratch: the number of each sentence's row now; its h before and after a step; c, or r h; rows
+# in the weights' precision.
+Room = namedtuple("Room", "rows now then other staged")
+# Of one row and block of units: addresses of products and inputs of the first gate, of states, and of the result.
+Place = namedtuple("Place", "sums inputs now then other hidden")
+
+
+@inner
+def sigmoid(x):
+    """1 / (1 + e**-x) as (1 + tanh(x / 2)) / 2, to 3e-7 absolute: half the instructions of an exponential."""
+    return fma(splat(HALF), tanh(splat(HALF) * x), splat(HALF))
+
+
+@inner
+def gate(place, number, at):
+    """A gate's product with the state and its inputs."""
+    return load(place.sums + number * PANEL + at) + load(place.inputs + number * PANEL + at)
+
+
+@inner
+def lstm(place, at, left):
+    """c = f c' + i g, h = o tanh(c) (Hochreiter 1997, Gers 2000)."""
+    cell = load_part(place.other + at, left, splat(np.float32(0)))
+    new = sigmoid(gate(place, 0, at)) * tanh(gate(place, 2, at))
+    cell = fma(sigmoid(gate(place, 1, at)), cell, new)
+    hidden = sigmoid(gate(place, 3, at)) * tanh(cell)
+    store_part(cell, place.other + at, left)
+    store_part(hidden, place.then + at, left)
+    store_part(hidden, place.hidden + at, left)
+
+
+@inner
+def finish_gru(place, new, update, at, left):
+    """h = n + z (h' - n)."""
+    before = load_part(place.now + at, left, splat(np.float32(0)))
+    hidden = fma(update, before - new, new)
+    store_part(hidden, place.then + at, left)
+    store_part(hidden, place.hidden + at, left)
+
+
+@inner
+def gru(place, at, left):
+    """n = tanh(W x + r U h') (Cho 2014, in the form of cuDNN)."""
+    reset, update = sigmoid(gate(place, 0, at)), sigmoid(gate(place, 1, at))
+    new = tanh(fma(reset, load(place.sums + 2 * PANEL + at), load(place.inputs + 2 * PANEL + at)))
+    finish_gru(place, new, update, at, left)
+
+
+@inner
+def reset_and_update(place, at, left):
+    """r h', and z in the place of the state to come."""
+    before = load_part(place.now + at, left, splat(np.float32(0)))
+    store_part(sigmoid(gate(place, 0, at)) * before, place.other + at, left)
+    store_part(sigmoid(gate(place, 1, at)), place.then + at, left)
+
+
+@inner
+def after_reset(place, at, left):
+    """n = tanh(W x + U (r h')) (Cho 2014)."""
+    update = load_part(place.then + at, left, splat(np.float32(0)))
+    new = tanh(load(place.sums + at) + load(place.inputs + 2 * PANEL + at))
+    finish_gru(place, new, update, at, left)
+
+
+@inner
+def finish_block(phase, place, left):
+    """The cell of one row's block of units, of which ``left`` are there."""
+    for at in range(0, PANEL, SIZE):
+        units = left - at // 4
+        if units <= 0:
+            break
+        if phase == LSTM:
+            lstm(place, at, units)
+        elif phase == GRU:
+            gru(place, at, units)
+        elif phase == GRU_RESET_BEFORE:
+            reset_and_update(place, at, units)
+        else:
+            after_reset(place, at, units)
+
+
+@inner
+def multiply_gates(weights, affine, rows, left, panels, count, tile):
+    """A tile of at most ``left`` rows times ``count`` panels, side by side; how many rows it took.
+
+    affine  of the first panel; what ``panels`` prefetch lies as far behind each
+    """
+    took = p = 0
+    while p < count:
+        together = GROUP if left < FEW and p + GROUP <= count else 1
+        skip = p * panels.distance
+        mine = Panels(panels.address + skip, panels.distance, panels.ahead + skip, panels.ahead_step)
+        out, columns = Rows(tile.tile + p * PANEL, count * PANEL), skip_columns(affine, p * PANEL)
+        took = multiply_tile(weights, rows, left, mine, together, NR, out, columns, Rows(tile.zeros, 0))
+        p += together
+    return took
+
+
+@inner
+def take_phase(weights, arrays, layer, share, room, count, phase, is_fresh, tile):
+    """A product of the first ``count`` rows with the state, or what is in its place, and what the cell makes of it."""
+    low, high = 2 if phase == AFTER_RESET else 0, 2 if phase == GRU_RESET_BEFORE else layer.gates
+    source, units, gates = room.other if phase == AFTER_RESET else room.now, layer.units, layer.gates
+    rows = stage_rows(weights, arrays, source, count, units, room.staged, share.count)
+    affine, distance, step = affine_at(arrays), weights.strides[0], step_ahead(weights, count)
+    most = GROUP if count < FEW and high - low == gates else 1
+    for block in range(share.block, share.end_block, most):
+        blocks = min(most, share.end_block - block)
+        first, width = block * gates + low, blocks * (high - low)
+        panel, mine, r = address(weights) + first * distance, skip_columns(affine, first * PANEL), 0
+        ahead = panel + blocks * gates * distance
+        while r < count:
+            if is_fresh:
+                took = 1
+                copy_floats(mine.bias, tile.tile, width * NR)
+            else:
+                panels = Panels(panel, distance, ahead, step)
+                took = multiply_gates(weights, mine, rows_from(rows, r), count - r, panels, width, tile)
+            for i in range(took):
+                number, at = load_integer(room.rows + (r + i) * 8), (r + i) * units * 4
+                for j in range(blocks):
+                    skip, unit = (block + j) * gates * PANEL, (block + j) * PANEL
+                    place = Place(
+                        tile.tile + (i * width + j * gates) * PANEL,
+                        layer.inputs.address + number * layer.inputs.distance + skip,
+                        room.now + at + unit,
+                        room.then + at + unit,
+                        room.other + at + unit,
+                        layer.hidden.address + number * layer.hidden.distance + unit,
+                    )
+                    finish_block(phase, place, units - (block + j) * NR)
+            r += took
+            ahead += step * weights.shape[1]
+
+
+@inner
+def sentence_of(share, order_B, k):
+    """The number of a part's k-th sentence."""
+    place = share.first + k * share.step
+    return order_B[place] if order_B.size > 0 else place
+
+
+@inner
+def take_state(table_MW, row, column, target, width):
+    """A part of a row of a table, as float32; zeros where the row is -1."""
+    if row >= 0:
+        size = table_MW.itemsize
+        widen_row(table_MW, address(table_MW) + (row * table_MW.shape[1] + column) * size, target, width)
+    else:
+        for d in range(0, width, LANES):
+            store_part(splat(np.float32(0)), target + d * 4, width - d)
+
+
+@inner
+def begin_share(layer, share, room, sentences, states):
+    """Fetch the states from which a part's sentences go on; whether there are none."""
+    starts_B1, order_B = sentences
+    fresh = True
+    for k in range(share.count):
+        b, at = sentence_of(share, order_B, k), k * layer.units * 4
+        row = np.int64(states.previous_B[b])
+        fresh = fresh and row < 0
+        take_state(states.before_MW, row, layer.column, room.now + at, layer.units)
+        if layer.cell == LSTM:
+            take_state(states.before_MW, row, layer.cell_column, room.other + at, layer.units)
+        store_integer(starts_B1[b + 1] - 1 if layer.backward else starts_B1[b], room.rows + k * 8)
+    return fresh
+
+
+@inner
+def end_sentence(layer, share, room, k, row, after_MW):
+    """The last state of a part's k-th sentence, in the units that are the part's, to a row of a table."""
+    first = share.block * NR
+    width, at = min(share.end_block * NR, layer.units) - first, (k * layer.units + first) * 4
+    target = address(after_MW) + (row * after_MW.shape[1] + first) * 4
+    copy_floats(room.now + at, target + layer.column * 4, width)
+    if layer.cell == LSTM:
+        copy_floats(room.other + at, target + layer.cell_column * 4, width)
+
+
+@inner
+def run_share(weights, arrays, layer, share, room, sentences, states, tile):
+    """All steps of a part's sentences."""
+    starts_B1, order_B = sentences
+    fresh = begin_share(layer, share, room, sentences, states)
+    count, t, step = share.count, 0, -1 if layer.backward else 1
+    while count > 0:
+        b = sentence_of(share, order_B, count - 1)
+        if starts_B1[b + 1] - starts_B1[b] <= t:
+            count -= 1
+            end_sentence(layer, share, room, count, np.int64(states.rows_B[b]), states.after_MW)
+        else:
+            begin_task(weights, count)
+            take_phase(weights, arrays, layer, share, room, count, layer.cell, fresh, tile)
+            if layer.cell == GRU_RESET_BEFORE:
+                take_phase(weights, arrays, layer, share, room, count, AFTER_RESET, fresh, tile)
+            end_task(weights, count)
+            for k in range(count):
+                store_integer(load_integer(room.rows + k * 8) + step, room.rows + k * 8)
+            room = Room(room.rows, room.then, room.now, room.other, room.staged)
+            fresh = False
+            t += 1
+
+
+@kernel
+def _recur(inputs_NE, panels, forward, backward, form, sentences, states, scratch_PB, hidden_NH):
+    """See recur.
+
+    panels     of the weights of both directions, whose other arrays are ``forward`` and ``backward``
+    form       a RecurrentForm
+    sentences  starts_B1; the sentences' order, longest first, or an empty array: as they are
+    scratch    of each part: of direction, sentences and units
+    """
+    starts_B1, order_B = sentences
+    parts, B = form.sentences * form.units_parts, len(starts_B1) - 1
+    gates, units = form.gates, form.units
+    blocks = (units + NR - 1) // NR
+    for part in prange(0, len(scratch_PB)):
+        direction, mine, block = part // parts, part % parts // form.units_parts, part % form.units_parts
+        weights, other = panels
+        arrays = forward
+        if direction > 0:
+            weights, arrays = other, backward
+        layer = Layer(
+            Rows(address(inputs_NE) + direction * blocks * gates * PANEL, inputs_NE.shape[1] * 4),
+            Rows(address(hidden_NH) + direction * units * 4, hidden_NH.shape[1] * 4),
+            states.hidden + direction * units,
+            states.cell + direction * units,
+            form.cell,
+            gates,
+            units,
+            direction > 0,
+        )
+        count = (B - mine + form.sentences - 1) // form.sentences
+        first_block, end_block = blocks * block // form.units_parts, blocks * (block + 1) // form.units_parts
+        share = Share(mine, form.sentences, count, first_block, end_block)
+        rows = whole_blocks(address(scratch_PB) + part * scratch_PB.strides[0], LINE)
+        now, size = rows + whole_blocks(count * 8, LINE), whole_blocks(count * units * 4, LINE)
+        room = Room(rows, now, now + size, now + 2 * size, now + 3 * size)
+        tile = clear_zeros(TileScratch(gate_scratch(), zeros_scratch()))
+        run_share(weights, arrays, layer, share, room, sentences, states, tile)
+
+
+@kernel
+def _join(rows_MW, first, width, rows_N, y_NF, column):
+    """Columns of a table's rows, or of all rows where there are no numbers, to rows of y from a column on."""
+    for block in prange(0, -(-len(y_NF) // ROW_BLOCK)):
+        for n in range(block * ROW_BLOCK, min((block + 1) * ROW_BLOCK, len(y_NF))):
+            row = np.int64(rows_N[n]) if rows_N.size > 0 else n
+            take_state(rows_MW, row, first, address(y_NF) + (n * y_NF.shape[1] + column) * 4, width)

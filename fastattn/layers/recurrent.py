@@ -1,0 +1,141 @@
+"""Recurrent layers, and a recurrent decoder's attention over its memory."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fastattn.layers.blocks import Linear
+from fastattn.layers.parameters import Parameters
+from fastattn.ops.attention import Heads, KeyIndex
+from fastattn.ops.recurrent import States
+from fastattn.spec.recurrent import MemoryAttention, RecurrentSpec
+
+Place = tuple[np.ndarray, np.ndarray]  # a table of states, and numbers of rows in it
+
+
+class RecurrentLayer:
+    """Rows to their hidden states, from ``layer.{input,state,backward}``.
+
+    column  where its states begin in a row of all layers' states: h of all directions, then perhaps c
+    """
+
+    def __init__(self, parameters: Parameters, layer: str, spec: RecurrentSpec, column: int):
+        self.ops, self.cell, self.units = parameters.ops, spec.cell, spec.units
+        order = self.ops.gate_rows(spec.gates, spec.units)
+        orders = order
+        if order is not None and spec.bidirectional:
+            orders = np.concatenate([order, np.where(order < 0, -1, order + spec.gates * spec.units)])
+        self.input = parameters.packed(f"{layer}.input", order_F=orders)
+        names = ("state", "backward")[: spec.directions]
+        self.weights = [parameters.packed(f"{layer}.{name}", order_F=order) for name in names]
+        self.column, self.hidden = column, spec.hidden
+
+    def __call__(self, x_ND: np.ndarray, starts_B1: np.ndarray, before: Place, after: Place) -> np.ndarray:
+        """hidden_NH; ``before`` and ``after`` are tables of states, and the sentences' rows there."""
+        states = States(*before, *after, self.column, self.column + self.hidden)
+        inputs_NE = self.ops.linear(x_ND, self.input)
+        return self.ops.recur(inputs_NE, self.weights, self.cell, self.units, starts_B1, states)
+
+
+class SeenMemory(NamedTuple):
+    """What a step's rows attend to.
+
+    keys_values_ME  a table of what ``StateAttention.keys_values`` made
+    seen            which of its rows each row sees
+    steps_N         the rows' numbers in their sequences
+    """
+
+    keys_values_ME: np.ndarray
+    seen: KeyIndex
+    steps_N: np.ndarray
+
+    def take(self, n_K: np.ndarray) -> "SeenMemory":
+        """Of some rows."""
+        owners_K = n_K if self.seen.rows_N is None else self.seen.rows_N[n_K]
+        seen = KeyIndex(self.seen.index_RS, self.seen.stops_N[n_K], owners_K)
+        return self._replace(seen=seen, steps_N=self.steps_N[n_K])
+
+
+class StateAttention:
+    """Attention of a decoder's hidden states over its memory, from ``name.{query,key,value,output,score,position}``.
+
+    width    of what is cached of a row of the memory: keys, unless they are the rows, then values
+    records  whether it is operations alone
+    """
+
+    def __init__(self, parameters: Parameters, name: str, spec: RecurrentSpec, attention: MemoryAttention):
+        self.ops, self.spec = parameters.ops, attention
+        projects = attention.score == "multi-head"
+        self.query = Linear(parameters, f"{name}.query") if attention.projects_query else None
+        self.key = Linear(parameters, f"{name}.key") if attention.score != "dot" else None
+        self.value = Linear(parameters, f"{name}.value") if projects else None
+        self.output = Linear(parameters, f"{name}.output") if projects else None
+        self.vector_HK = parameters.tensor(f"{name}.score.weight") if attention.score == "additive" else None
+        if attention.predictive:
+            self.position = Linear(parameters, f"{name}.position", "tanh")
+            self.position_score = Linear(parameters, f"{name}.position_score", "sigmoid")
+        width, heads = attention.width or spec.units, attention.heads
+        keys = width if self.key is not None else 0
+        scale = None if projects else 1.0
+        self.heads = Heads(heads, heads, width // heads, spec.context // heads, value_column=keys, scale=scale)
+        self.width, self.records = keys + spec.context, not (attention.window or attention.hard)
+
+    def keys_values(self, rows_ND: np.ndarray) -> list[np.ndarray]:
+        """Parts of what is cached of the encoder's rows, side by side."""
+        keys = [] if self.key is None else [self.key(rows_ND)]
+        return [*keys, rows_ND if self.value is None else self.value(rows_ND)]
+
+    def __call__(
+        self, hidden_NH: np.ndarray, memory: SeenMemory, wants_weights: bool
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        """(context_NC, weights_NS or None)."""
+        query_NK = hidden_NH if self.query is None else self.query(hidden_NH)
+        weights_NHS, centres_N, index = None, None, memory.seen
+        if self.spec.window:
+            centres_N = self._centres(hidden_NH, memory)
+            index = self._window(index, centres_N)
+        if wants_weights or self.spec.hard or self.spec.predictive:
+            shape = len(hidden_NH), self.heads.query_heads, index.index_RS.shape[1]
+            weights_NHS = self.ops.empty(shape, hidden_NH.dtype)
+        context_NC = self.ops.attention_step(
+            query_NK, memory.keys_values_ME, memory.keys_values_ME, index, self.heads,
+            weights_NHS=weights_NHS, vector_HK=self.vector_HK,
+        )  # fmt: skip
+        weights_NS = None
+        if weights_NHS is not None:
+            weights_NS = np.asarray(self.ops.average_heads(weights_NHS, self.heads.query_heads))
+            if self.spec.hard:
+                chosen_N1 = weights_NS.argmax(axis=1)[:, None]
+                weights_NS = (np.arange(weights_NS.shape[1]) == chosen_N1) * (weights_NS > 0).astype(weights_NS.dtype)
+            if self.spec.predictive:
+                assert centres_N is not None
+                distances_NS = np.arange(weights_NS.shape[1]) - centres_N[:, None]
+                gaussian_NS = np.exp(np.square(distances_NS) * (-2 / self.spec.window**2))
+                weights_NS = weights_NS * gaussian_NS.astype(weights_NS.dtype)
+            if self.spec.hard or self.spec.predictive:
+                context_NC = self._weighted(weights_NS, memory.keys_values_ME, index)
+        return context_NC if self.output is None else self.output(context_NC), weights_NS
+
+    def _centres(self, hidden_NH: np.ndarray, memory: SeenMemory) -> np.ndarray:
+        """The positions around which the rows see: their steps, or S s(v . tanh(W h)) (Luong 2015, equation 9)."""
+        if not self.spec.predictive:
+            return memory.steps_N.astype(np.float64)
+        shares_N1 = np.asarray(self.position_score(self.position(hidden_NH)), np.float64)
+        return shares_N1[:, 0] * memory.seen.stops_N
+
+    def _window(self, index: KeyIndex, centres_N: np.ndarray) -> KeyIndex:
+        """The keys within the window; a position that is no number has the first alone, whose weight is NaN then."""
+        centres_N = np.where(np.isfinite(centres_N), centres_N, -self.spec.window)
+        firsts_N = np.ceil(centres_N - self.spec.window).astype(np.int64)
+        stops_N = np.floor(centres_N + self.spec.window).astype(np.int64) + 1
+        stops_N = np.minimum(stops_N, index.stops_N)
+        return index._replace(firsts_N=np.clip(firsts_N, 0, stops_N), stops_N=stops_N)
+
+    def _weighted(self, weights_NS: np.ndarray, keys_values_ME: np.ndarray, index: KeyIndex) -> np.ndarray:
+        """The values times other weights than attention's own, on the host."""
+        owners_N = np.arange(len(weights_NS)) if index.rows_N is None else index.rows_N
+        numbers_NS, column = index.index_RS[owners_N].astype(np.int64), self.heads.value_column
+        rows_KE = np.asarray(self.ops.take_rows(keys_values_ME, numbers_NS.reshape(-1)))
+        values_NSV = rows_KE[:, column : self.width].reshape(*weights_NS.shape, -1)
+        values_NSV = np.where(weights_NS[:, :, None] == 0, 0, values_NSV)  # unused rows hold anything
+        return self.ops.as_rows(np.einsum("ns,nsv->nv", weights_NS, values_NSV).astype(weights_NS.dtype))

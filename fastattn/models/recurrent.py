@@ -1,0 +1,247 @@
+"""Recurrent encoders and decoders (Sutskever 2014, Cho 2014, Bahdanau 2015, Luong 2015), and the two together."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from fastattn.layers.attention_inputs import CachedRows, Memory, RecordedRows, Rows, WholeRows
+from fastattn.layers.blocks import Linear, check_ids
+from fastattn.layers.parameters import Parameters
+from fastattn.layers.recurrent import Place, RecurrentLayer, SeenMemory, StateAttention
+from fastattn.models.stack import Stack
+from fastattn.ops.attention import KeyIndex
+from fastattn.ops.recurrent import Columns
+from fastattn.spec.recurrent import RecurrentSpec
+
+LOWEST = -1e30  # of a logarithm
+
+
+class RecurrentStack(Stack):
+    """Embedding, recurrent layers, readout. A row of states has what is fed back, then each layer's h and c."""
+
+    def __init__(self, parameters: Parameters, name: str, spec: RecurrentSpec):
+        self.ops, self.spec = parameters.ops, spec
+        self.table = None
+        if spec.vocabulary and not spec.points:
+            self.table = parameters.table(f"{name}.embedding.weight")
+        self.dtype = parameters.tensor(f"{name}.layers.0.state.weight").dtype
+        self.input_dtype = np.int32 if spec.vocabulary else np.float32
+        fed, each = spec.feeds * spec.width, spec.states // spec.layers
+        self.layers = [
+            RecurrentLayer(parameters, f"{name}.layers.{i}", spec, fed + i * each) for i in range(spec.layers)
+        ]
+        self.state_width = fed + spec.states
+        self.readout = None
+        if spec.readout.width:
+            self.readout = Linear(parameters, f"{name}.readout", spec.readout.activation)
+        rows = spec.gates * spec.hidden
+        self.layer_weights = sum(rows * (spec.inputs(i) + spec.units) for i in range(spec.layers))
+
+    def _embedded(self, inputs_N: np.ndarray) -> np.ndarray:
+        if self.table is None:
+            return self.ops.as_rows(inputs_N)
+        check_ids(inputs_N, self.spec.vocabulary)
+        return self.ops.embed(inputs_N, self.table)
+
+    def _joined(self, *parts: np.ndarray | Columns) -> np.ndarray:
+        """The parts side by side; rows alone are their own."""
+        if len(parts) == 1 and not isinstance(parts[0], Columns):
+            return parts[0]
+        return self.ops.join_columns([x if isinstance(x, Columns) else Columns(x, 0, x.shape[1]) for x in parts])
+
+    def _read(self, **parts: np.ndarray) -> np.ndarray:
+        """The stack's rows."""
+        x_NE = self._joined(*(parts[name] for name in self.spec.readout.parts))
+        return x_NE if self.readout is None else self.readout(x_NE)
+
+
+class RecurrentEncoder(RecurrentStack):
+    """Whole sentences, in one direction or both."""
+
+    def __call__(self, inputs_N: np.ndarray, rows: Rows) -> np.ndarray:
+        *_, x_ND = self.states(inputs_N, rows)
+        return x_ND
+
+    def states(self, inputs_N: np.ndarray, rows: Rows) -> Iterator[np.ndarray]:
+        assert isinstance(rows, WholeRows)
+        starts_B1, B = rows.starts_B1, len(rows.starts_B1) - 1
+        if self.spec.backward:
+            ends_N = np.repeat(starts_B1[:-1] + starts_B1[1:] - 1, np.diff(starts_B1))
+            reversed_N = ends_N - np.arange(len(inputs_N))
+            inputs_N = inputs_N[reversed_N]
+        x_ND = embedded_NE = self._embedded(inputs_N)
+        yield x_ND
+        last_BS = rows.last_BS = self.ops.empty_table(B, self.state_width, self.dtype)
+        before, after = (last_BS, np.full(B, -1, np.int32)), (last_BS, np.arange(B, dtype=np.int32))
+        for layer in self.layers:
+            x_ND = layer(x_ND, starts_B1, before, after)
+            yield x_ND
+        x_ND = self._read(hidden=x_ND, embedding=embedded_NE)
+        yield self.ops.take_rows(x_ND, reversed_N) if self.spec.backward else x_ND
+
+
+class RecurrentDecoder(RecurrentStack):
+    """Steps of many sequences: a table has the states that each step left, from which a later one goes on."""
+
+    def __init__(self, parameters: Parameters, name: str, spec: RecurrentSpec):
+        super().__init__(parameters, name, spec)
+        self.attention = None
+        if spec.attention is not None:
+            self.attention = StateAttention(parameters, f"{name}.attention", spec, spec.attention)
+        self.bridge = None
+        if spec.initial == "bridge":
+            self.bridge = Linear(parameters, f"{name}.bridge", spec.initial_activation)
+        self.row_widths = (self.state_width,)
+        # First states lie beside keys and values, in the row of their sentence's first key; other rows stay unwritten.
+        kept = () if self.attention is None else (self.attention.width,)
+        self.memory_widths = kept if spec.initial == "zero" else (*kept, self.state_width)
+        self.memory_widths = self.memory_widths or (1,)  # a source is needed all the same
+        self.aligns = self.attention is not None
+        if spec.points:
+            self.projection_precision = "float32"  # its rows are logarithms: outputs already
+        self.records = not spec.points and (self.attention is None or self.attention.records)
+
+    def project_memory(self, rows_ND: np.ndarray, last_BS: np.ndarray | None = None) -> list[np.ndarray]:
+        kept = [] if self.attention is None else [self._joined(*self.attention.keys_values(rows_ND))]
+        if self.spec.initial != "zero":
+            assert last_BS is not None
+            kept.append(self._first_states(last_BS))
+        return kept
+
+    def _first_states(self, last_BS: np.ndarray) -> np.ndarray:
+        """states_BW of sequences, from those that the encoder ended with; nothing has been fed back yet."""
+        states = self._joined(Columns(last_BS, 0, self.spec.memory_states))
+        if self.bridge is not None:
+            states = self.bridge(states)
+        if not self.spec.feeds:
+            return states
+        nothing_BD = self.ops.as_rows(np.zeros((len(states), self.spec.width), self.dtype))
+        return self._joined(nothing_BD, states)
+
+    def __call__(self, ids_N: np.ndarray, rows: Rows) -> np.ndarray:
+        return self._run(ids_N, rows, slice(-1, None))[0]
+
+    def states(self, ids_N: np.ndarray, rows: Rows) -> Iterator[np.ndarray]:
+        yield from self._run(ids_N, rows, slice(None))
+
+    def _run(self, ids_N: np.ndarray, rows: Rows, wanted: slice) -> list[np.ndarray]:
+        """Of the embedding, each layer's rows and the stack's those that are wanted."""
+        memory = self._memory(rows)
+        x_NE = self._pointed(ids_N, memory) if self.spec.points and memory is not None else self._embedded(ids_N)
+        states_MW, previous_N, rows_N = rows.states(0, x_NE, self.state_width)
+        if isinstance(rows, RecordedRows):
+            return self._step(x_NE, (states_MW, previous_N), (states_MW, rows_N), memory, False)[0][wanted]
+        parts, weights, order = [], [], []
+        for depth, n_K in enumerate(_by_depth(rows)):
+            before = states_MW, previous_N[n_K]
+            if not depth and self.spec.initial != "zero":
+                before = self._from_first(rows, *before, n_K)
+            x_KE = x_NE if len(n_K) == len(x_NE) else self.ops.take_rows(x_NE, n_K)
+            seen = None if memory is None else memory.take(n_K)
+            rows_KD, weights_KS = self._step(x_KE, before, (states_MW, rows_N[n_K]), seen, rows.wants_attention)
+            parts.append(rows_KD[wanted])
+            order.append(n_K)
+            weights.append(np.zeros((len(n_K), 0)) if weights_KS is None else weights_KS)
+        if len(parts) == 1:
+            rows.attention_NS = weights_KS
+            return parts[0]
+        back_N = np.argsort(np.concatenate(order)) if order else np.zeros(0, np.int64)
+        if rows.wants_attention and self.attention is not None:
+            rows.attention_NS = np.concatenate(weights)[back_N]
+        parts = parts or [[self.ops.empty((0, self.spec.width), self.dtype)]]
+        return [self.ops.take_rows(self.ops.concatenate_rows(level), back_N) for level in zip(*parts)]
+
+    def _step(
+        self, x_NE: np.ndarray, before: Place, after: Place, memory: SeenMemory | None, wants_weights: bool
+    ) -> tuple[list[np.ndarray], np.ndarray | None]:
+        """(x_NE, each layer's rows, the stack's; weights_NS or None) of a token each, from states to states."""
+        spec, starts_N1 = self.spec, np.arange(len(x_NE) + 1)
+        parts: list[np.ndarray | Columns] = [x_NE]
+        if spec.feeds:
+            parts.append(Columns(before[0], 0, spec.width, before[1]))
+        started = before if spec.carries else (before[0], np.full(len(x_NE), -1, np.int32))
+        read, weights_NS, levels = {"embedding": x_NE}, None, [x_NE]
+        for number, layer in enumerate([*self.layers, None]):
+            if self.attention is not None and spec.attention is not None and spec.attention.after == number:
+                assert memory is not None
+                query = read["hidden"] if number else Columns(before[0], self.layers[-1].column, spec.units, before[1])
+                wanted = wants_weights or spec.points
+                read["context"], weights_NS = self.attention(self._joined(query), memory, wanted)
+                parts.append(read["context"])
+            if layer is not None:
+                read["hidden"] = layer(self._joined(*parts), starts_N1, started, after)
+                parts = [read["hidden"]]
+                levels.append(read["hidden"])
+        y_ND = self._logarithms(weights_NS) if spec.points and weights_NS is not None else self._read(**read)
+        if spec.feeds:
+            self.ops.write_rows(*after, y_ND, 0)
+        return [*levels, y_ND], weights_NS
+
+    def _pointed(self, ids_N: np.ndarray, memory: SeenMemory) -> np.ndarray:
+        """What the encoder read in the places of those numbers; a place that there is not is as good as impossible."""
+        assert self.attention is not None
+        ids_N = np.minimum(ids_N, memory.seen.stops_N - 1)
+        owners_N = np.arange(len(ids_N)) if memory.seen.rows_N is None else memory.seen.rows_N
+        first = self.attention.width - self.spec.embedding_width
+        chosen_N = memory.seen.index_RS[owners_N, ids_N]
+        return self._joined(Columns(memory.keys_values_ME, first, self.spec.embedding_width, chosen_N))
+
+    def _logarithms(self, weights_NS: np.ndarray) -> np.ndarray:
+        """Of weights over the source, as wide as the vocabulary; nothing is so low that a product could not hold it."""
+        logs_NV = np.full((len(weights_NS), self.spec.vocabulary), LOWEST, weights_NS.dtype)
+        np.log(weights_NS, out=logs_NV[:, : weights_NS.shape[1]], where=weights_NS > 0)
+        return self.ops.as_rows(logs_NV)
+
+    def _from_first(
+        self, rows: WholeRows | CachedRows, states_MW: np.ndarray, previous_K: np.ndarray, n_K: np.ndarray
+    ) -> Place:
+        """The states that rows go on from, where sequences that begin go on from their first ones."""
+        begins_K, owners_K = previous_K < 0, _owners(rows)[n_K]
+        if not begins_K.any():
+            return states_MW, previous_K
+        if isinstance(rows, CachedRows):
+            first_MW, numbers_K = rows.cache.memory.layers[-1], rows.memory.index_RS[owners_K, 0]
+        else:
+            first_MW, numbers_K = _memory_of(rows).keys_values[-1], owners_K.astype(np.int32)
+        if begins_K.all():
+            return first_MW, numbers_K
+        numbers_K = np.where(begins_K, numbers_K, np.int32(-1))
+        both = Columns(states_MW, 0, self.state_width, previous_K), Columns(first_MW, 0, self.state_width, numbers_K)
+        return self.ops.add_rows(*map(self._joined, both)), np.arange(len(previous_K), dtype=np.int32)
+
+    def _memory(self, rows: Rows) -> SeenMemory | None:
+        """What the rows attend to."""
+        if self.attention is None:
+            return None
+        if not isinstance(rows, WholeRows):
+            return SeenMemory(rows.cache.memory.layers[0], rows.memory, rows.positions_N)
+        memory, owners_N = _memory_of(rows), _owners(rows)
+        lengths_B = np.diff(memory.starts_B1)
+        columns_S = np.arange(lengths_B.max(initial=0))
+        index_BS = np.where(columns_S < lengths_B[:, None], memory.starts_B1[:-1, None] + columns_S, 0)
+        index = KeyIndex(index_BS.astype(np.int32), lengths_B[owners_N], owners_N)
+        return SeenMemory(memory.keys_values[0], index, rows.positions_N)
+
+
+def _memory_of(rows: WholeRows) -> Memory:
+    assert rows.memory is not None
+    return rows.memory
+
+
+def _owners(rows: WholeRows | CachedRows) -> np.ndarray:
+    """The number of each row's sequence, in order."""
+    if isinstance(rows, WholeRows):
+        return np.repeat(np.arange(len(rows.starts_B1) - 1), np.diff(rows.starts_B1))
+    return np.arange(len(rows.rows_N)) if rows.owners_N is None else rows.owners_N
+
+
+def _by_depth(rows: WholeRows | CachedRows) -> list[np.ndarray]:
+    """The rows that are first in their sequence's part of the pass, those that are second, and so on."""
+    owners_N = _owners(rows)
+    depths_N = np.arange(len(owners_N)) - np.searchsorted(owners_N, owners_N)
+    return [np.flatnonzero(depths_N == depth) for depth in range(depths_N.max(initial=-1) + 1)]
+
+
+def build_recurrent(parameters: Parameters, name: str, spec: RecurrentSpec) -> RecurrentStack:
+    """An encoder's stack, or a decoder's."""
+    return (RecurrentDecoder if spec.cross_attention else RecurrentEncoder)(parameters, name, spec)

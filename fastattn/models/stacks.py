@@ -1,0 +1,18 @@
+"""Every kind of stack, by the name that its spec gives it."""
+
+from collections.abc import Callable
+from typing import Any
+
+from fastattn.layers.parameters import Parameters
+from fastattn.models.recurrent import build_recurrent
+from fastattn.models.stack import AttentionStack, Stack
+from fastattn.spec.architecture import check_known
+
+# Each is made of Parameters, the stack's name and its spec.
+STACKS: dict[str, Callable[[Parameters, str, Any], Stack]] = {"attention": AttentionStack, "recurrent": build_recurrent}
+
+
+def build_stack(parameters: Parameters, name: str, spec: Any) -> Stack:
+    """The stack of that name; raises CheckpointError for an unknown kind."""
+    check_known("kind of stack", spec.kind, STACKS)
+    return STACKS[spec.kind](parameters, name, spec)

@@ -1,0 +1,74 @@
+"""Layers of recurrent cells over whole sentences or a step of each, and columns that become rows."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fastattn.kernels.arguments import MR, NR, RecurrentForm
+from fastattn.ops.cpu.matmul import SMALL, PackedLinear, scratch_bytes
+from fastattn.ops.recurrent import Columns, States
+from fastattn.runtime.arena import empty
+from fastattn.runtime.handle import kernel_named
+from fastattn.runtime.threads import current_threads
+from fastattn.simd.arguments import LINE
+from fastattn.spec.recurrent import CELLS
+
+_recur, _join = kernel_named("recurrent", "_recur"), kernel_named("recurrent", "_join")
+_CODES = {cell: code for code, cell in enumerate(CELLS)}
+_IN_ORDER, _ALL = np.empty(0, np.int64), np.empty(0, np.int32)
+
+
+def gate_rows(gates: int, units: int) -> np.ndarray:
+    """The order of weights' rows for ``recur``: of each NR units all gates, a panel each; -1: a row of zeros."""
+    unit_BGN = np.arange(-(-units // NR) * NR).reshape(-1, 1, NR)
+    rows_BGN = np.arange(gates)[:, None] * units + unit_BGN
+    return np.where(unit_BGN < units, rows_BGN, -1).reshape(-1)
+
+
+def recur(
+    inputs_NE: np.ndarray,
+    weights: Sequence[PackedLinear],
+    cell: str,
+    units: int,
+    starts_B1: np.ndarray,
+    states: States,
+) -> np.ndarray:
+    """hidden_NH of a recurrent layer, float32, H = directions * units; sentence b is rows starts[b] to starts[b + 1].
+
+    inputs_NE  W x + b of each direction, in the order of ``gate_rows``, side by side
+    weights    U and its bias, one of each direction, in that order too; the second reads backward
+    states     tables of float32, or, to go on from, of bfloat16
+    """
+    N, B, threads, (gates, _) = len(inputs_NE), len(starts_B1) - 1, current_threads(), CELLS[cell]
+    forward, backward = (*weights, *weights)[:2]
+    hidden_NH, order_B = empty((N, len(weights) * units)), _IN_ORDER
+    if not B:
+        return hidden_NH
+    if forward.panels_PSN.nbytes * (N + MR) <= SMALL * MR:
+        threads = 1
+    lengths_B = np.diff(starts_B1)
+    if N == B and lengths_B.max() == 1:
+        # nothing is waited for, so parts may share rows; where a product follows on a product they may not
+        cuts = (min(threads, B), 1) if cell == "gru_reset_before" else (1, min(threads, -(-units // NR)))
+    else:
+        order_B, cuts = np.argsort(-lengths_B, kind="stable"), (min(-(-threads // len(weights)), B), 1)
+    form = RecurrentForm(_CODES[cell], gates, units, *cuts)
+    most = -(-B // form.sentences)
+    room = 8 * most + 12 * most * units + 5 * LINE + scratch_bytes(forward.panels_PSN, units, most)
+    scratch_PB = empty((len(weights) * form.sentences * form.units_parts, room), np.uint8)
+    _recur(
+        inputs_NE, (forward.panels_PSN, backward.panels_PSN), forward.kernel_arrays, backward.kernel_arrays, form,
+        (starts_B1, order_B), states, scratch_PB, hidden_NH,
+    )  # fmt: skip
+    return hidden_NH
+
+
+def join_columns(parts: Sequence[Columns]) -> np.ndarray:
+    """Rows of all parts side by side, float32; tables are float32 or uint16, the bits of bfloat16."""
+    one, *_ = parts
+    y_NF = empty((len(one.rows_MW if one.rows_N is None else one.rows_N), sum(part.width for part in parts)))
+    column = 0
+    for rows_MW, first, width, rows_N in parts:
+        _join(rows_MW, first, width, _ALL if rows_N is None else rows_N, y_NF, column)
+        column += width
+    return y_NF

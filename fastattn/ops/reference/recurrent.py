@@ -1,0 +1,93 @@
+"""Layers of recurrent cells over whole sentences or a step of each, and columns that become rows."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
+
+from fastattn.ops.recurrent import Columns, States
+from fastattn.ops.reference.matmul import ReferenceLinear, linear, sigmoid
+from fastattn.spec.recurrent import CELLS
+
+Product = Callable[[np.ndarray], np.ndarray]  # of states with the weights of a direction, plus their bias
+
+
+def gate_rows(gates: int, units: int) -> None:
+    """None: ``recur`` takes weights as they are."""
+
+
+def _lstm(x_BE: np.ndarray, product: Product, h_BU: np.ndarray, c_BU: np.ndarray) -> tuple[np.ndarray, ...]:
+    enter, forget, new, leave = np.split(x_BE + product(h_BU), 4, axis=1)
+    c_BU = sigmoid(forget) * c_BU + sigmoid(enter) * np.tanh(new)
+    return sigmoid(leave) * np.tanh(c_BU), c_BU
+
+
+def _gru(x_BE: np.ndarray, product: Product, h_BU: np.ndarray) -> tuple[np.ndarray, ...]:
+    (reset, update, new), (u_reset, u_update, u_new) = (np.split(y, 3, axis=1) for y in (x_BE, product(h_BU)))
+    new = np.tanh(new + sigmoid(reset + u_reset) * u_new)
+    return (new + sigmoid(update + u_update) * (h_BU - new),)
+
+
+def _gru_reset_before(x_BE: np.ndarray, product: Product, h_BU: np.ndarray) -> tuple[np.ndarray, ...]:
+    (reset, update, new), (u_reset, u_update, _) = (np.split(y, 3, axis=1) for y in (x_BE, product(h_BU)))
+    *_, u_new = np.split(product(sigmoid(reset + u_reset) * h_BU), 3, axis=1)
+    new = np.tanh(new + u_new)
+    return (new + sigmoid(update + u_update) * (h_BU - new),)
+
+
+_STEPS: dict[str, Callable[..., tuple[np.ndarray, ...]]] = {
+    "lstm": _lstm,
+    "gru": _gru,
+    "gru_reset_before": _gru_reset_before,
+}
+
+
+def recur(
+    inputs_NE: np.ndarray,
+    weights: Sequence[ReferenceLinear],
+    cell: str,
+    units: int,
+    starts_B1: np.ndarray,
+    states: States,
+) -> np.ndarray:
+    """hidden_NH of a recurrent layer, H = directions * units."""
+    products = [partial(linear, packed=packed) for packed in weights]
+    return recur_by(products, inputs_NE, cell, units, starts_B1, states)
+
+
+def recur_by(
+    products: Sequence[Product], inputs_NE: np.ndarray, cell: str, units: int, starts_B1: np.ndarray, states: States
+) -> np.ndarray:
+    """``recur`` with a product of each direction; all sentences' steps of a number are one."""
+    (gates, parts), lengths_B = CELLS[cell], np.diff(starts_B1)
+    hidden_NH = np.empty((len(inputs_NE), len(products) * units), inputs_NE.dtype)
+    for d, product in enumerate(products):
+        firsts = [column + d * units for column in (states.hidden, states.cell)[:parts]]
+        state = [_rows(states.before_MW[:, first : first + units], states.previous_B) for first in firsts]
+        for t in range(lengths_B.max(initial=0)):
+            going = np.flatnonzero(lengths_B > t)
+            rows = starts_B1[1:][going] - 1 - t if d else starts_B1[:-1][going] + t
+            x_BE = inputs_NE[rows, d * gates * units : (d + 1) * gates * units]
+            new = _STEPS[cell](x_BE, product, *(part[going] for part in state))
+            for part, value in zip(state, new, strict=True):
+                part[going] = value
+            hidden_NH[rows, d * units : (d + 1) * units] = new[0]
+        for part, first in zip(state, firsts, strict=True):
+            states.after_MW[states.rows_B, first : first + units] = part
+    return hidden_NH
+
+
+def _rows(table_MW: np.ndarray, rows_N: np.ndarray) -> np.ndarray:
+    """A copy of the rows of those numbers; -1: zeros."""
+    rows_NW = table_MW[rows_N]
+    rows_NW[rows_N < 0] = 0
+    return rows_NW
+
+
+def join_columns(parts: Sequence[Columns]) -> np.ndarray:
+    """Rows of all parts side by side."""
+    found = []
+    for rows_MW, first, width, rows_N in parts:
+        columns_MW = rows_MW[:, first : first + width]
+        found.append(columns_MW if rows_N is None else _rows(columns_MW, rows_N))
+    return np.concatenate(found, axis=1)

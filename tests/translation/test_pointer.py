@@ -1,0 +1,189 @@
+"""A pointer network against the formula: every sequence of places scored, the best of them found by the beam."""
+
+from collections.abc import Callable
+from itertools import permutations
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fastattn import weights
+from fastattn.errors import CheckpointError, InputError
+from fastattn.spec.architecture import ModelSpec
+from fastattn.spec.checkpoint import ArrayInput, Checkpoint
+from fastattn.spec.recurrent import MemoryAttention, Readout, RecurrentSpec
+from fastattn.spec.tensors import tensor_shapes
+from fastattn.translation.pointer import PointerNetwork, Pointing
+from tests.models.tiny_models import random_checkpoint
+from tests.weights.containers.pytorch_writer import pytorch_bytes
+
+MOST = 31
+
+
+def checkpoint(cell: str = "lstm") -> Checkpoint:
+    readout = Readout(("hidden", "embedding"))
+    encoder = RecurrentSpec(cell, 1, 6, 0, 2, readout=readout)
+    decoder = RecurrentSpec(
+        cell, 1, 6, MOST + 1, 2, memory=encoder.width, memory_states=encoder.states, initial="encoder", points=True,
+        attention=MemoryAttention("additive", 1, width=7), projection_bias=False,
+    )  # fmt: skip
+    spec, rng = ModelSpec("encoder-decoder", encoder, decoder), np.random.default_rng(3)
+    tensors = {name: rng.normal(0, 0.7, shape).astype(np.float32) for name, shape in tensor_shapes(spec).items()}
+    tensors["decoder.attention.score.weight"] *= 4
+    tensors["decoder.projection.weight"] = np.eye(MOST + 1, dtype=np.float32)
+    return Checkpoint(spec, tensors, ArrayInput("NE", (0, 2)))
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def lstm(t, name, x, h, c):
+    gates = (
+        t[f"{name}.input.weight"] @ x
+        + t[f"{name}.input.bias"]
+        + t[f"{name}.state.weight"] @ h
+        + t[f"{name}.state.bias"]
+    )
+    enter, forget, new, leave = np.split(gates, 4)
+    c = sigmoid(forget) * c + sigmoid(enter) * np.tanh(new)
+    return sigmoid(leave) * np.tanh(c), c
+
+
+def log_probability(t, points, rows) -> float:
+    """Of pointing at these rows and then at the end, in float64 by Vinyals's equations 2 and 3."""
+    read = np.concatenate([np.zeros((1, 2)), points])
+    h = c = np.zeros(6)
+    encoded = []
+    for x in read:
+        h, c = lstm(t, "encoder.layers.0", x, h, c)
+        encoded.append(np.concatenate([h, x]))
+    keys, total, x = (
+        np.array(encoded) @ t["decoder.attention.key.weight"].T + t["decoder.attention.key.bias"],
+        0.0,
+        read[0],
+    )
+    for place in [*(row + 1 for row in rows), 0]:
+        h, c = lstm(t, "decoder.layers.0", x, h, c)
+        query = t["decoder.attention.query.weight"] @ h + t["decoder.attention.query.bias"]
+        scores = np.tanh(keys + query) @ t["decoder.attention.score.weight"][0]
+        total += scores[place] - np.log(np.exp(scores).sum())
+        x = read[place]
+    return total
+
+
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+def test_scores_are_the_formulas(precision):
+    made = checkpoint()
+    exact = {name: tensor.astype(np.float64) for name, tensor in made.tensors.items()}
+    points = [np.random.default_rng(seed).uniform(size=(4, 2)) for seed in range(3)]
+    with PointerNetwork.from_checkpoint(made, precision) as network:
+        for array, found in zip(points, network.point(points, beam_size=16, num_hypotheses=3)):
+            assert found == network.point(array, beam_size=16, num_hypotheses=3)
+            for pointing in found:
+                expected = log_probability(exact, array, pointing.rows)
+                assert pointing.score == pytest.approx(expected, abs=1e-5 if precision == "float32" else 0.05)
+
+
+def test_a_wide_beam_finds_what_trying_all_does():
+    made = checkpoint()
+    exact = {name: tensor.astype(np.float64) for name, tensor in made.tensors.items()}
+    points = np.random.default_rng(9).uniform(size=(3, 2))
+    with PointerNetwork.from_checkpoint(made, "float32") as network:
+        found = network.point(points, beam_size=16, num_hypotheses=16)
+        short = {tuple(one.rows): one.score for one in found if len(one.rows) < 3}
+    tried = [rows for count in (0, 1, 2) for rows in permutations(range(3), count)]
+    scores = {rows: log_probability(exact, points, rows) for rows in tried}
+    best = max(scores, key=lambda rows: scores[rows])
+    assert scores[best] <= max(one.score for one in found) + 1e-5
+    for rows in short.keys() & scores.keys():
+        assert short[rows] == pytest.approx(scores[rows], abs=1e-5)
+    assert short.keys() & scores.keys()
+
+
+def test_threads_and_company_change_no_bit():
+    made, rng = checkpoint(), np.random.default_rng(5)
+    points = [rng.uniform(size=(n, 2)) for n in (1, 8, 3, 5, 8, 2)]
+    with PointerNetwork.from_checkpoint(made, threads=1) as one, PointerNetwork.from_checkpoint(made, threads=2) as two:
+        together = one.point(points)
+        assert together == two.point(points) == [two.point(array) for array in points]
+        assert all(
+            isinstance(found[0], Pointing) and max(found[0].rows, default=0) < len(x)
+            for found, x in zip(together, points)
+        )
+
+
+def saved(folder: Path, tensors: dict[str, np.ndarray]) -> Path:
+    (folder / "fastattn.toml").write_text('like = "pointer"')
+    (folder / "model.pt").write_bytes(pytorch_bytes(tensors))
+    return folder
+
+
+def test_a_folder_with_a_mapping(tmp_path):
+    made, points = checkpoint(), np.random.default_rng(7).uniform(size=(5, 2))
+    with PointerNetwork(saved(tmp_path, made.tensors)) as read, PointerNetwork.from_checkpoint(made) as original:
+        assert read.point(points, num_hypotheses=2) == original.point(points, num_hypotheses=2)
+    found = weights.read(tmp_path)
+    assert (found.spec, found.input) == (made.spec, made.input)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda t: t.pop("decoder.projection.weight"), "missing decoder.projection.weight"),
+        (lambda t: t.pop("decoder.attention.key.weight"), "missing decoder.attention.key.weight"),
+        (lambda t: t.update({"encoder.layers.0.input.weight": np.ones((24, 3), np.float32)}), "should be"),
+        (lambda t: t.update({"decoder.layers.0.input.weight": np.ones(24, np.float32)}), "embedding_width"),
+    ],
+)
+def test_arrays_that_are_no_pointer_networks(tmp_path, change: Callable[[dict[str, np.ndarray]], object], told):
+    tensors = dict(checkpoint().tensors)
+    change(tensors)
+    with pytest.raises(CheckpointError, match=f"^[^\n]*{told}[^\n]*$"):
+        PointerNetwork(saved(tmp_path, tensors))
+
+
+@pytest.mark.parametrize(
+    ("array", "told"),
+    [
+        (np.zeros((3, 3)), "input 0: expected from 1 to 31 rows of 2 finite numbers, got 3 rows of 3"),
+        (np.zeros((32, 2)), "got 32 rows of 2"),
+        (np.zeros((0, 2)), "got 0 rows of 2"),
+        (np.zeros(2), r"got float64 \(2,\)"),
+        (np.full((2, 2), np.nan), "got NaN or infinity"),
+        (np.array([["a", "b"]]), "got <U1"),
+    ],
+)
+def test_other_arrays_are_refused(array, told):
+    with PointerNetwork.from_checkpoint(checkpoint()) as network:
+        with pytest.raises(InputError, match=told):
+            network.point(array)
+        with pytest.raises(InputError, match="input 1: "):
+            network.point([np.zeros((2, 2)), array])
+
+
+def test_beams_have_room():
+    with PointerNetwork.from_checkpoint(checkpoint()) as network:
+        assert len(network.point(np.ones((1, 2)), beam_size=16)) == 1
+        with pytest.raises(InputError, match="^beam_size should be at most 16 for this model, is 17$"):
+            network.point(np.ones((1, 2)), beam_size=17)
+
+
+@pytest.mark.parametrize("options", [{"beam_size": "4"}, {"beam_size": None}, {"num_hypotheses": 9}])
+def test_options_are_checked(options):
+    with PointerNetwork.from_checkpoint(checkpoint()) as network, pytest.raises(InputError, match="^[a-z_]+ "):
+        network.point(np.ones((1, 2)), **options)
+
+
+@pytest.mark.parametrize("inputs", [None, 3, "ab"])
+def test_what_is_no_array_nor_several_is_refused(inputs):
+    with PointerNetwork.from_checkpoint(checkpoint()) as network:
+        with pytest.raises(InputError, match="^inputs must be an array or several, got "):
+            network.point(inputs)
+
+
+def test_other_models_are_refused():
+    with pytest.raises(
+        CheckpointError, match="^expected a pointer network's checkpoint, got one of 'encoder-decoder'$"
+    ):
+        PointerNetwork.from_checkpoint(random_checkpoint())

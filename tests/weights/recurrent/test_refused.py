@@ -1,0 +1,232 @@
+"""Recurrent checkpoints that cannot be read: each is refused in one line that says why."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fastattn import weights
+from tests.weights.containers.pytorch_writer import pytorch_bytes
+from tests.weights.recurrent import writer
+from tests.weights.refusals import refusal
+
+MAPPING = "fastattn.toml"
+
+
+def saved(folder: Path, files: dict[str, bytes]) -> Path:
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
+    return folder
+
+
+def tutorial(folder: Path, **changes: bytes) -> Path:
+    return saved(folder, writer.tutorial_files(writer.tutorial(True), True) | changes)
+
+
+# What stands at the end of a sound mapping, or in its place -> what is said.
+MAPPINGS = {
+    b"[text]\ncolour = 3": "text.colour.* is unknown",
+    b"[paint]": "'paint' is unknown; known: like, format",
+    b"[text": "not TOML: ",
+    b"\xff": "not UTF-8 at byte ",
+    b"x = " + b"[" * 50_000: "not TOML: ",
+    b"#" * (1 << 16): "should have at most 65536 bytes, has ",
+    b"[encoder]\ncell = 'rnn'": "encoder: cell should be one of lstm, gru, gru_reset_before, is 'rnn'",
+    b"[encoder]\nunits = 7\nheads = 2": "encoder.heads.* is unknown",
+    b"[encoder]\nlayers = 1000000000": "layers should be a list of names, is 1000000000",
+    b"[encoder]\nlayers = ['9']": "units should be at least 1, is 0",
+    b"[encoder]\nlayers = []": "none of the arrays is a layer of the encoder",
+    b"[encoder]\ncell = 'lstm'": "first states are 6 numbers, the encoder's last ones 8",
+    b"[encoder]\ncarries = 1": "encoder.carries should be true or false, is 1",
+    b"[encoder]\nfeeds = true": "a recurrent encoder .* feeds nothing back",
+    b"[decoder]\nbackward = true": "a recurrent decoder reads forward",
+    b"[decoder]\nattention = {score = 'cosine', after = 0}": "unknown score of a recurrent decoder's attention",
+    b"[decoder]\nattention = {score = 'multi-head', after = 0, heads = 4}": "attention of 4 heads cannot have",
+    b"[decoder]\nattention = 3": "decoder: attention should be an object, is 3",
+    b"[decoder]\nreadout = {parts = ['memory']}": "unknown part of a readout 'memory'",
+    b"[tensors]\n'encoder.embedding.weight' = 3": "encoder.embedding.weight should be a name, a list of names",
+    b"[tensors]\n'encoder.embedding.weight' = []": "encoder.embedding.weight should be a name, a list of names",
+    b"[tensors]\n'encoder.embedding.weight' = {names = 'x', turned = true}": "'turned' is one of names, transposed",
+    b"[tensors]\n'encoder.embedding.weight' = {names = 'x', piece = [3, 3]}": "'piece' is the number of a piece",
+    b"[tensors]\n'decoder.projection.*' = 'decoder.in.*'": "missing decoder.in.weight",
+    b"[files]\n'' = 'other.*'": "files should name the weights; no such file",
+    b"[files]\n'' = '../*.pt'": "files should name the weights; no such file",
+    b"[files]\n'' = 3": "should be a string, is 3",
+    b"[text]\nsource = {}": "text: source should have one of lines, json, metadata",
+    b"[text]\nsource = {lines = 'source.txt', metadata = 'x'}": "text: source should have one of lines, json, metadata",
+    b"[text]\nsource = {lines = '/etc/hostname'}": "lines should be a file beside the weights, is '/etc/hostname'",
+    b"[text]\nsource = {lines = 'words.txt'}": "words.txt: no such file",
+    b"[text]\nsource = {lines = 'fastattn.toml'}": "the embedding has 13 rows, the vocabulary ",
+    b"[text]\nsource = {metadata = 'x'}": "header says|header length",
+    b"[text]\neos_token = '<end>'": "the target vocabulary lacks '<end>'",
+    b"[text]\nlowercase = 'yes'": "text.lowercase should be true or false, is 'yes'",
+    b"[text]\nsource_model = 'x'": "text.source_model.* is unknown",
+    b"[text]\ndecoding = {beam_size = 'x'}": "text.decoding.beam_size should be an integer of 32 bits, is 'x'",
+    b"unused = 'decoder'": "unused should be a list of strings, is 'decoder'",
+    b"unused = []": "unexpected decoder.attention.Va.bias",
+}
+
+
+@pytest.mark.parametrize("change", MAPPINGS, ids=lambda change: change[:60].decode(errors="replace"))
+def test_mappings(tmp_path: Path, change: bytes) -> None:
+    tokens = [b'bos_token = "<s>"', b'eos_token = "</s>"', b'decoder_start_token = "<s>"']
+    table, _, entries = change.partition(b"\n") if change.startswith(b"[text]") else (b"[text]", b"", b"")
+    tokens = [token for token in tokens if token.split()[0] not in entries]
+    before = b"" if table != b"[text]" or entries else change
+    mapping = b"\n".join([b'like = "pytorch-attention"', before, table, *tokens, entries])
+    refusal(tutorial(tmp_path, **{MAPPING: mapping}), MAPPINGS[change])
+
+
+def test_a_mapping_like_none(tmp_path: Path) -> None:
+    refusal(tutorial(tmp_path, **{MAPPING: b"like = '../x'"}), "like should be one of e2k, .*, thai2rom, is '../x'")
+
+
+def test_files_that_fit_twice(tmp_path: Path) -> None:
+    refusal(tutorial(tmp_path, **{"model.safetensors": b""}), "several files fit, 'model.pt', 'model.safetensors'")
+    for name in ("model-c2k.safetensors", "model-c2k-turbo.safetensors"):
+        (tmp_path / "e2k").mkdir(exist_ok=True)
+        (tmp_path / "e2k" / name).write_bytes(writer.e2k_bytes(writer.e2k()))
+    refusal(tmp_path / "e2k", "several files fit, 'model-c2k-turbo.safetensors', 'model-c2k.safetensors'")
+    assert weights.read(tmp_path / "e2k" / "model-c2k.safetensors").format == "e2k"
+
+
+def test_tensors_of_the_wrong_shape(tmp_path: Path) -> None:
+    net = writer.tutorial(True)
+    for name, value in (("encoder.gru.weight_hh_l0", np.zeros(3)), ("decoder.embedding.weight", np.zeros((2, 3, 4)))):
+        damaged = pytorch_bytes(net | {name: value.astype(np.float32)})
+        refusal(
+            tutorial(tmp_path, **{"model.pt": damaged}), "units should be at least|embedding_width should be|should be"
+        )
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        ({"direction": "reverse"}, "direction should be one of forward, bidirectional, is 'reverse'"),
+        ({"layout": 1}, "an LSTM with 'layout' 1 is not supported"),
+        ({"input_forget": 1}, "an LSTM with 'input_forget' 1 is not supported"),
+        ({"clip": 3}, "an LSTM with 'clip' 3 is not supported"),
+        ({"activations": "Relu"}, "an LSTM with 'activations' 'Relu' is not supported"),
+        ({"hidden_size": 5}, r"an LSTM's W should be \[1, 20, 11\], is \[1, 32, 11\]"),
+        ({"hidden_size": 1 << 40}, "hidden_size should be a size, is 1099511627776"),
+    ],
+)
+def test_nodes(tmp_path: Path, damage: dict, said: str) -> None:
+    refusal(thai2rom(tmp_path, writer.lstm_node(("",), 8, **damage)), said)
+
+
+def test_peepholes_and_inputs(tmp_path: Path) -> None:
+    names = ("238", "239", "237", "", "", "", "238")
+    refusal(thai2rom(tmp_path, writer.lstm_node(("",), 8, names)), "an LSTM with peepholes is not supported")
+    refusal(thai2rom(tmp_path, writer.lstm_node(("",), 8, ("238", "239"))), "weights and biases should be initialisers")
+    refusal(thai2rom(tmp_path, writer.lstm_node(("",), 8, ("238", "239", "x"))), "should be initialisers")
+    both = writer.lstm_node(("",), 8)
+    refusal(thai2rom(tmp_path, both + writer.field(4, "Softmax")), "arrays do not fit|none of the arrays")
+
+
+def thai2rom(folder: Path, node: bytes) -> Path:
+    net = writer.thai2rom()
+    own = {name.removeprefix("decoder."): value for name, value in net.items() if name.startswith("decoder.")}
+    files = writer.thai2rom_files(net) | {"thai2rom_decoder.onnx": writer.onnx_bytes(own, ("",), node=node)}
+    return saved(folder, files)
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"", "should be an ONNX model with one graph, has 0"),
+        (writer.field(7, b"") * 2, "should be an ONNX model with one graph, has 2"),
+        (writer.field(7, 3), "should be an ONNX model with one graph"),
+        (b"\x3a\xff", "expected 1 bytes of an integer"),
+        (b"\x3a\x05ab", "expected 5 bytes of a field, 2 remain"),
+        (b"\x3a" + b"\xff" * 12, "an integer of more than 10 bytes"),
+        (b"\x3b", "a field of kind 3"),
+        (writer.field(7, writer.field(5, 3)), "a field should be bytes, is the number 3"),
+        (writer.field(7, writer.field(5, writer.field(8, "a\nb"))), "a name should be printable"),
+        (writer.field(7, writer.field(5, writer.field(2, 1) + writer.field(1, 9))), "should have as many floats"),
+        (writer.field(7, writer.field(5, writer.field(2, 1) + writer.field(1, 1) * 9)), "should have as many floats"),
+        (
+            writer.field(7, writer.field(5, writer.field(2, 1) + writer.field(1, 0) + writer.field(1, 1 << 60))),
+            "should have as many floats",
+        ),
+        (
+            writer.field(7, writer.field(5, writer.field(2, 1) + writer.field(14, 1) + writer.field(13, b"x"))),
+            "another file",
+        ),
+        (writer.field(7, writer.field(1, writer.lstm_node(("",), 8)) * 2), "has 2 LSTM nodes, one is supported"),
+    ],
+)
+def test_onnx(tmp_path: Path, data: bytes, said: str) -> None:
+    files = writer.thai2rom_files(writer.thai2rom()) | {"thai2rom_encoder.onnx": data}
+    refusal(saved(tmp_path, files), said)
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ({"<PAD>": 0, "<end>": 2}, "should have each id from 0 to 1 once"),
+        ({"<PAD>": 0, "<end>": "x"}, "should be an integer"),
+        ([], "char_to_ix should be an object"),
+        ({"<PAD>": 0, "<end>": 1}, "the embedding has 8 rows, the vocabulary 2 tokens"),
+        ({token: i for i, token in enumerate("abcdefgh")}, "the source vocabulary lacks '<end>'"),
+    ],
+)
+def test_vocabularies(tmp_path: Path, table: object, said: str) -> None:
+    vocabulary = json.dumps(writer.THAI | {"char_to_ix": table}).encode()
+    files = writer.thai2rom_files(writer.thai2rom()) | {"thai2rom_loader_onnx.json": vocabulary}
+    refusal(saved(tmp_path, files), said)
+
+
+def test_metadata(tmp_path: Path) -> None:
+    refusal(saved(tmp_path, {"model-c2k.safetensors": writer.e2k_bytes(writer.e2k(), "ab")}), "the vocabulary 2 tokens")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"encoder_type": "transformer"}, "option encoder_type should be 'rnn' or 'brnn', is 'transformer'"),
+        ({"rnn_type": "SRU"}, "option rnn_type should be 'LSTM' or 'GRU', is 'SRU'"),
+        ({"copy_attn": True}, "option copy_attn should be False, is True"),
+        ({"bridge": True}, "option bridge should be False, is True"),
+        ({"coverage_attn": True}, "option coverage_attn should be False, is True"),
+        ({"context_gate": "both"}, "option context_gate should be None, is 'both'"),
+        ({"global_attention_function": "sparsemax"}, "option global_attention_function should be 'softmax'"),
+        ({"global_attention": ["dot"]}, "option global_attention should be .*, is a list"),
+        ({"dec_layers": 0}, "option dec_layers should be a number of layers"),
+        ({"dec_layers": 3}, "attention after layer 3, but there are 2 layers"),
+        ({"dec_layers": 1}, "arrays do not fit|should be"),
+        ({"global_attention": "mlp"}, "missing|cannot have queries|should be"),
+    ],
+)
+def test_options_of_opennmt(tmp_path: Path, options: dict, said: str) -> None:
+    given = writer.opennmt_options("LSTM", "general", True, True) | options
+    data = writer.opennmt_bytes(writer.opennmt("LSTM", "general", True, True), given)
+    refusal(saved(tmp_path, {"model.pt": data}), said)
+
+
+@pytest.mark.parametrize(
+    ("vocab", "said"),
+    [
+        ([], "vocab should be a dict of lists of tokens"),
+        ({"src": 3, "tgt": writer.WORDS}, "vocab should have a list of tokens as src"),
+        ({"src": writer.WORDS, "tgt": [1]}, "vocab should have a list of tokens as tgt"),
+        ({"src": writer.WORDS, "tgt": writer.WORDS[1:]}, "the embedding has 13 rows, the vocabulary 12 tokens"),
+        ({"src": writer.WORDS, "tgt": writer.WORDS, "decoder_start_token": ""}, "the target vocabulary lacks ''"),
+        (
+            {"src": writer.WORDS, "tgt": writer.WORDS, "decoder_start_token": []},
+            "decoder_start_token should be a token",
+        ),
+    ],
+)
+def test_vocabularies_of_opennmt(tmp_path: Path, vocab: object, said: str) -> None:
+    options = writer.opennmt_options("LSTM", "general", True, True)
+    data = writer.opennmt_bytes(writer.opennmt("LSTM", "general", True, True), options, vocab)
+    refusal(saved(tmp_path, {"model.pt": data}), said)
+
+
+def test_a_pytorch_file_of_another_kind(tmp_path: Path) -> None:
+    said = "it should hold a state dict, tensors by name each as model and generator"
+    refusal(saved(tmp_path, {"model.pt": pytorch_bytes(writer.tutorial(True))}), said)
+    (tmp_path / "second.pt").write_bytes(b"")
+    refusal(tmp_path, "not a checkpoint of a known format")

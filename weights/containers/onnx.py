@@ -1,0 +1,198 @@
+"""ONNX files: the float32 initialisers of a graph by name, those of its LSTM nodes by PyTorch's names. No graph is run.
+
+Protocol buffers (onnx.proto): a field is its number and kind in one integer, then a value; an unknown one is skipped.
+An LSTM's initialisers are W [directions, 4 H, inputs], R [directions, 4 H, H] and B [directions, 8 H] of the gates
+input, output, forget, cell; they become ``lstm.weight_ih_l0``, ``lstm.weight_hh_l0``, ``lstm.bias_ih_l0`` and
+``lstm.bias_hh_l0``, of the other direction with ``_reverse``, in PyTorch's order: input, forget, cell, output.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from fastattn.errors import CheckpointError
+from fastattn.weights.containers import ByteReader
+from fastattn.weights.containers.json_file import shorten
+from fastattn.weights.containers.safetensors import HIGHEST_RANK, StoredTensor, nonzero_product
+from fastattn.weights.folder import Folder
+
+# Kinds of fields: an integer, eight bytes, bytes after their number, four bytes.
+VARINT, EIGHT, BYTES, FOUR = 0, 1, 2, 5
+LONGEST_VARINT = 10
+MODEL_GRAPH = 7
+GRAPH_NODE, GRAPH_INITIALIZER = 1, 5
+NODE_INPUT, NODE_OPERATION, NODE_ATTRIBUTE = 1, 4, 5
+ATTRIBUTE_NAME, ATTRIBUTE_INTEGER, ATTRIBUTE_TEXT = 1, 3, 4
+TENSOR_DIMS, TENSOR_TYPE, TENSOR_FLOATS, TENSOR_NAME, TENSOR_RAW, TENSOR_ELSEWHERE = 1, 2, 4, 8, 9, 13
+FLOAT = 1
+DIRECTIONS = {"forward": 1, "bidirectional": 2}
+# The inputs of an LSTM: rows, W, R, B, lengths, first h, first c, peepholes.
+W, R, B, PEEPHOLES = 1, 2, 3, 7
+# The attributes that an LSTM may have, and the values that are theirs by default.
+ATTRIBUTES: dict[str, tuple[Any, ...]] = {"hidden_size": (), "direction": (), "layout": (0,), "input_forget": (0,)}
+GREATEST_UNITS = 1 << 20
+GATES = (0, 2, 3, 1)  # PyTorch's order of ONNX's gates
+
+Value = int | memoryview
+
+
+def read_tensors(folder: Folder, name: str) -> dict[str, StoredTensor]:
+    """The tensors of one file by name; raises CheckpointError for what is malformed, or an LSTM with more to it."""
+    return parse(folder.read(name), folder.where(name))
+
+
+def parse(data: memoryview, where: str) -> dict[str, StoredTensor]:
+    graphs = [value for number, value in _fields(data, where) if number == MODEL_GRAPH]
+    if len(graphs) != 1 or not isinstance(graphs[0], memoryview):
+        raise CheckpointError(f"{where}: should be an ONNX model with one graph, has {len(graphs)}")
+    tensors: dict[str, StoredTensor] = {}
+    lstms = []
+    for number, value in _fields(graphs[0], where):
+        if number == GRAPH_INITIALIZER:
+            tensors |= _tensor(_bytes(value, where), where, len(data))
+        elif number == GRAPH_NODE:
+            node = list(_fields(_bytes(value, where), where))
+            operations = [_text(text, where) for field, text in node if field == NODE_OPERATION]
+            if operations == ["LSTM"]:
+                lstms.append(node)
+    if len(lstms) > 1:
+        raise CheckpointError(f"{where}: its graph has {len(lstms)} LSTM nodes, one is supported")
+    for node in lstms:
+        tensors = _with_lstm(node, tensors, where)
+    return tensors
+
+
+def _fields(data: memoryview, where: str) -> Iterator[tuple[int, Value]]:
+    """(number, value) of each field of a message."""
+    reader = ByteReader(data, where)
+    while reader.remaining:
+        number, kind = divmod(_varint(reader), 8)
+        if kind == VARINT:
+            yield number, _varint(reader)
+        elif kind == BYTES:
+            yield number, reader.take(_varint(reader), "a field")
+        elif kind in (EIGHT, FOUR):
+            yield number, reader.take(8 if kind == EIGHT else 4, "a number")
+        else:
+            raise reader.error(f"a field of kind {kind}, which ONNX files have none of")
+
+
+def _varint(reader: ByteReader) -> int:
+    value = 0
+    for i in range(LONGEST_VARINT):
+        byte = reader.number("B", "an integer")
+        value |= (byte & 127) << 7 * i
+        if byte < 128:
+            return value
+    raise reader.error(f"an integer of more than {LONGEST_VARINT} bytes")
+
+
+def _bytes(value: Value, where: str) -> memoryview:
+    if isinstance(value, int):
+        raise CheckpointError(f"{where}: a field should be bytes, is the number {value}")
+    return value
+
+
+def _text(value: Value, where: str) -> str:
+    text = bytes(_bytes(value, where)).decode(errors="replace")
+    if not text.isprintable():
+        raise CheckpointError(f"{where}: a name should be printable, is {shorten(text)}")
+    return text
+
+
+def _integers(value: Value, where: str) -> list[int]:
+    """The integers of a repeated field, packed or one of them."""
+    if isinstance(value, int):
+        return [value]
+    reader, found = ByteReader(value, where), []
+    while reader.remaining:
+        found.append(_varint(reader))
+    return found
+
+
+def _tensor(message: memoryview, where: str, file_size: int) -> dict[str, StoredTensor]:
+    """{name: tensor} of an initialiser; {} if it is not float32."""
+    shape: list[int] = []
+    name, kind, elsewhere = "", 0, False
+    floats: list[memoryview] = []
+    for number, value in _fields(message, where):
+        if number == TENSOR_DIMS:
+            shape += _integers(value, where)
+        elif number == TENSOR_NAME:
+            name = _text(value, where)
+        elif number == TENSOR_TYPE and isinstance(value, int):
+            kind = value
+        elif number in (TENSOR_FLOATS, TENSOR_RAW):
+            floats.append(_bytes(value, where))
+        elif number == TENSOR_ELSEWHERE:
+            elsewhere = True
+    if kind != FLOAT:
+        return {}
+    if elsewhere:
+        raise CheckpointError(f"{where}: {name} is stored in another file, which is not supported")
+    size = 4 * math.prod(shape[: HIGHEST_RANK + 1])
+    data = floats[0] if len(floats) == 1 else memoryview(b"".join(floats))
+    if len(shape) > HIGHEST_RANK or size != len(data) or nonzero_product(tuple(shape)) > file_size:
+        raise CheckpointError(
+            f"{where}: {name} of sizes {shorten(shape)} should have as many floats, has {len(data)} bytes"
+        )
+    return {name: StoredTensor("F32", tuple(shape), data, f"{where}: {name}")}
+
+
+def _with_lstm(
+    node: list[tuple[int, Value]], tensors: Mapping[str, StoredTensor], where: str
+) -> dict[str, StoredTensor]:
+    """The tensors, those of the node by PyTorch's names."""
+    attributes = dict(_attribute(_bytes(value, where), where) for field, value in node if field == NODE_ATTRIBUTE)
+    for name, value in attributes.items():
+        if name not in ATTRIBUTES or (ATTRIBUTES[name] and value not in ATTRIBUTES[name]):
+            raise CheckpointError(f"{where}: an LSTM with {shorten(name)} {shorten(value)} is not supported")
+    direction = attributes.get("direction", "forward")
+    if direction not in DIRECTIONS:
+        raise CheckpointError(
+            f"{where}: an LSTM's direction should be one of {', '.join(DIRECTIONS)}, is {shorten(direction)}"
+        )
+    inputs = [_text(value, where) for field, value in node if field == NODE_INPUT]
+    if any(inputs[PEEPHOLES:]):
+        raise CheckpointError(f"{where}: an LSTM with peepholes is not supported")
+    names = inputs[W : B + 1]
+    if len(names) != B or not all(name in tensors for name in names):
+        raise CheckpointError(f"{where}: an LSTM's weights and biases should be initialisers, are {shorten(names)}")
+    count, units = DIRECTIONS[direction], attributes.get("hidden_size")
+    if type(units) is not int or not 0 < units < GREATEST_UNITS:
+        raise CheckpointError(f"{where}: an LSTM's hidden_size should be a size, is {shorten(units)}")
+    inputs_width = tensors[names[0]].shape[2:]
+    expected = {"W": (count, 4 * units, *inputs_width), "R": (count, 4 * units, units), "B": (count, 8 * units)}
+    arrays = {}
+    for (letter, shape), name in zip(expected.items(), names):
+        if tensors[name].shape != shape:
+            raise CheckpointError(
+                f"{where}: an LSTM's {letter} should be {list(shape)}, is {list(tensors[name].shape)}"
+            )
+        arrays[letter] = tensors[name].float32().reshape(count, 1 + (letter == "B"), 4, units, *shape[2:])
+    found = {name: tensor for name, tensor in tensors.items() if name not in names}
+    for d, end in enumerate(("", "_reverse")[:count]):
+        parts = {
+            "weight_ih": arrays["W"][d, 0],
+            "weight_hh": arrays["R"][d, 0],
+            "bias_ih": arrays["B"][d, 0],
+            "bias_hh": arrays["B"][d, 1],
+        }
+        for part, gates in parts.items():
+            name = f"lstm.{part}_l0{end}"
+            ordered = gates[list(GATES)].reshape(4 * gates.shape[1], *gates.shape[2:])
+            found[name] = StoredTensor("F32", ordered.shape, memoryview(ordered).cast("B"), f"{where}: {name}")
+    return found
+
+
+def _attribute(message: memoryview, where: str) -> tuple[str, int | str]:
+    """(name, value) of a node's attribute; "" for a value of another kind."""
+    name, found = "", ""
+    for number, value in _fields(message, where):
+        if number == ATTRIBUTE_NAME:
+            name = _text(value, where)
+        elif number == ATTRIBUTE_INTEGER and isinstance(value, int):
+            found = value  # type: ignore[assignment]
+        elif number == ATTRIBUTE_TEXT:
+            found = _text(value, where)
+    return name, found

@@ -1,0 +1,298 @@
+"""Mapping files, in TOML: what stacks a checkpoint has, the arrays of each of their tensors, how text becomes ids.
+
+::
+
+    like = "pytorch-attention"          # a mapping of ``mappings/``; the entries of this file replace its
+    format = "my networks"              # what `fastattn inspect` says
+    unused = ["decoder.loss.weight"]    # arrays that no tensor is made of
+    [files]                             # what the names of its arrays begin with -> a pattern of the file's name
+    "encoder." = "encoder.*"
+    [encoder]                           # fields of ``spec.recurrent.RecurrentSpec``; its sizes are those of the arrays
+    cell = "gru"
+    [decoder]
+    layers = ["pre", "post"]            # what stands for # in its arrays' names; without it 0, 1, ...
+    context_first = true                # the columns of a context come before an embedding's
+    [tensors]                           # a table of ``weights.tensor_mapping``: a name, names or {names, ...}
+    "STACK.embedding.weight" = "STACK.embedding.weight"
+    [text]                              # none: a model of rows of numbers, that points. Fields of
+                                        # ``spec.text_spec.TranslationText``, and its vocabularies' places:
+    source = {lines = "source.txt"}     # a token a line, {json = FILE, key = NAME} {token: id}, or {metadata = NAME}
+"""
+
+import itertools
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from fastattn.errors import CheckpointError
+from fastattn.spec.architecture import ModelSpec
+from fastattn.spec.checkpoint import ArrayInput, Checkpoint
+from fastattn.spec.recurrent import CELLS, RecurrentSpec
+from fastattn.spec.text_spec import TranslationText
+from fastattn.weights.containers import onnx, pytorch, safetensors
+from fastattn.weights.containers.json_file import JsonObject, from_plain, is_text, shorten
+from fastattn.weights.folder import Folder
+from fastattn.weights.recurrent.vocabulary import read_vocabulary
+from fastattn.weights.tensor_mapping import (
+    Array,
+    TensorSources,
+    check_sources,
+    make_tensors,
+    map_shapes,
+    map_tensors,
+    sources,
+    stored_precision,
+    zeros,
+)
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+LONGEST = 1 << 16  # bytes of a mapping; those here have a thousand
+SHIPPED = Path(__file__).parent / "mappings"
+CONTAINERS: dict[str, Callable[[Folder, str], dict[str, Any]]] = {
+    ".safetensors": safetensors.read_tensors,
+    ".pt": pytorch.read_tensors,
+    ".pth": pytorch.read_tensors,
+    ".bin": pytorch.read_tensors,
+    ".onnx": onnx.read_tensors,
+}
+ENTRIES = ("like", "format", "unused", "files", "encoder", "decoder", "tensors", "text")
+# Option of a tensor's sources -> whether a value is one, what it should be, the value in TensorSources.
+OPTIONS: dict[str, tuple[Callable[[Any], bool], str, Callable[[Any], Any]]] = {
+    "transposed": (lambda value: type(value) is bool, "true or false", bool),
+    "relu": (lambda value: type(value) is bool, "true or false", bool),
+    "absent": (lambda value: value == "zeros", "'zeros'", lambda value: zeros),
+    "piece": (
+        lambda value: isinstance(value, list) and value in [[i, n] for n in range(1, 9) for i in range(n)],
+        "the number of a piece and how many there are, at most 8",
+        tuple,
+    ),
+}
+# Fields of a text that are no entries of [text].
+NO_ENTRIES = {
+    "source_vocabulary": (), "target_vocabulary": (), "source_model": None, "target_model": None, "vocabulary_map": None
+}  # fmt: skip
+
+
+def read_mapping(folder: Folder, name: str) -> JsonObject:
+    """A folder's own mapping."""
+    values = _parse(bytes(folder.read(name)), folder.where(name))
+    return JsonObject(values, folder.where(name))
+
+
+def shipped(name: str) -> dict[str, Any]:
+    """A mapping of ``mappings/``."""
+    file = SHIPPED / f"{name}.toml"
+    return _parse(file.read_bytes(), str(file))
+
+
+def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """``base`` with the entries of ``changes``, of their tables entry by entry."""
+    inner = {name: base[name] | value for name, value in changes.items() if _are_tables(base.get(name), value)}
+    return {**base, **changes, **inner}
+
+
+def _are_tables(*values: object) -> bool:
+    return all(isinstance(value, dict) for value in values)
+
+
+def _parse(data: bytes, where: str) -> dict[str, Any]:
+    if len(data) > LONGEST:
+        raise CheckpointError(f"{where}: should have at most {LONGEST} bytes, has {len(data)}")
+    try:
+        values = tomllib.loads(data.decode())
+    except UnicodeDecodeError as error:
+        raise CheckpointError(f"{where}: not UTF-8 at byte {error.start}") from None
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{where}: not TOML: {str(error).splitlines()[0]}") from None
+    unknown = [name for name in values if name not in ENTRIES]
+    if unknown:
+        raise CheckpointError(f"{where}: {shorten(unknown[0])} is unknown; known: {', '.join(ENTRIES)}")
+    if "like" not in values:
+        return values
+    known = sorted(file.stem for file in SHIPPED.glob("*.toml"))
+    like = JsonObject(values, where).choice("like", known)
+    return merged(shipped(like), values)
+
+
+def read_mapped(mapping: JsonObject, folder: Folder, names: Sequence[str]) -> Checkpoint:
+    """The checkpoint of a folder whose files have these names."""
+    files = _files(mapping, folder, names)
+    stored: dict[str, Any] = {}
+    for start, file in files.items():
+        arrays = CONTAINERS[Path(file).suffix](folder, file)
+        stored |= {start + name: array for name, array in arrays.items()}
+    where = ", ".join(map(folder.where, files.values()))
+    spec, tensors = map_arrays(mapping, stored, where)
+    return Checkpoint(
+        spec=spec,
+        tensors=tensors,
+        input=_read_input(mapping, folder, list(files.values()), spec),
+        precision=stored_precision(stored),
+        format=mapping.string("format", "recurrent"),
+        files=tuple(dict.fromkeys(folder.used)),
+    )
+
+
+def _files(mapping: JsonObject, folder: Folder, names: Sequence[str]) -> dict[str, str]:
+    """What arrays' names begin with -> the file; one pattern may fit no file, none several."""
+    files: dict[str, str] = {}
+    patterns = mapping.nested("files")
+    for start in patterns.values:
+        pattern = patterns.string(start)
+        found = [name for name in names if Path(name).suffix in CONTAINERS and _fits(name, pattern)]
+        if len(found) > 1:
+            raise CheckpointError(
+                f"{folder.where(pattern)}: several files fit, {', '.join(map(ascii, found))}; give one"
+            )
+        if found:
+            files[start] = found[0]
+    if not files:
+        raise CheckpointError(
+            f"{mapping.where}: files should name the weights; no such file: {shorten(patterns.values)}"
+        )
+    return files
+
+
+def _fits(name: str, pattern: str) -> bool:
+    return bool(pattern) and "/" not in pattern and Path(name).match(pattern)
+
+
+class _Arrays:
+    """The arrays of the file, by what the table makes of them."""
+
+    def __init__(self, table: dict[str, TensorSources], stored: Mapping[str, Array]) -> None:
+        self.table, self.stored = table, stored
+
+    def sources(self, name: str, layer: int | str = 0) -> TensorSources | None:
+        """Of a canonical tensor, layer 0 being the one of this number or name in the file; None: they are not there."""
+        numbers = {"encoder": [layer], "decoder": [layer]}
+        try:
+            found = map_shapes(self.table, {name: ()}, numbers)[name]
+        except LookupError:
+            return None
+        return found if all(theirs is None or theirs in self.stored for theirs in found.names) else None
+
+    def size(self, name: str, layer: int | str = 0) -> tuple[int, int]:
+        """The rows and columns of a weight; (0, 0) where there is none."""
+        found = self.sources(name, layer)
+        if found is None:
+            return 0, 0
+        shapes = [self.stored[theirs].shape[:: -1 if found.transposed else 1] for theirs in filter(None, found.names)]
+        if not all(len(shape) == 2 for shape in shapes):
+            return 0, 0
+        return sum(shape[0] for shape in shapes) // found.piece[1], shapes[0][1]
+
+
+def map_arrays(mapping: JsonObject, stored: Mapping[str, Array], where: str) -> tuple[ModelSpec, dict[str, Any]]:
+    """(the architecture, its tensors) of the arrays of a checkpoint."""
+    unused = mapping.values.get("unused", [])
+    if not isinstance(unused, list) or not all(map(is_text, unused)):
+        raise mapping.error("unused", "a list of strings", unused)
+    stored = {name: array for name, array in stored.items() if name not in unused}
+    table = {name: _sources(mapping.nested("tensors"), name) for name in mapping.nested("tensors").values}
+    arrays = _Arrays(table, stored)
+    encoder, of_encoder = _stack(mapping, "encoder", arrays, {})
+    memory = {"memory": encoder.width, "memory_states": encoder.states}
+    decoder, of_decoder = _stack(mapping, "decoder", arrays, memory)
+    try:
+        spec = ModelSpec("encoder-decoder", encoder, decoder)  # type: ignore[arg-type]
+    except CheckpointError as error:
+        raise CheckpointError(f"{mapping.where}: {error}") from None
+    parts = map_tensors(table, spec, {"encoder": of_encoder, "decoder": of_decoder})
+    if mapping.nested("decoder").boolean("context_first", False) and decoder.attention is not None:
+        name = f"decoder.layers.{decoder.attention.after}.input.weight"
+        parts |= {name: replace(parts[name], first=decoder.context)} if name in parts else {}
+    check_sources(parts, stored, where, f"arrays do not fit {mapping.where}")
+    return spec, make_tensors(parts, stored)
+
+
+def _sources(tensors: JsonObject, name: str) -> TensorSources:
+    """An entry of the table."""
+    value = tensors.values[name]
+    options = dict(value) if isinstance(value, dict) else {"names": value}
+    names = options.pop("names", None)
+    names = [names] if isinstance(names, str) else names
+    if not isinstance(names, list) or not names or not all(map(is_text, names)):
+        raise tensors.error(name, "a name, a list of names, or a table with them as names", value)
+    for option, setting in options.items():
+        if option not in OPTIONS or not OPTIONS[option][0](setting):
+            expected = OPTIONS[option][1] if option in OPTIONS else f"one of names, {', '.join(OPTIONS)}"
+            raise tensors.error(name, f"a table whose {shorten(option)} is {expected}", value)
+    return sources(*names, **{option: OPTIONS[option][2](setting) for option, setting in options.items()})
+
+
+def _stack(
+    mapping: JsonObject, name: str, arrays: _Arrays, memory: dict[str, int]
+) -> tuple[RecurrentSpec, Sequence[int | str]]:
+    """(a stack whose sizes are those of its arrays, the numbers or names of its layers in the file)."""
+    table = mapping.nested(name)
+    cell, layers = table.choice("cell", CELLS), table.values.get("layers")
+    if layers is None:
+        there = (i for i in itertools.count() if arrays.sources(f"{name}.layers.0.state.weight", i) is None)
+        layers = range(next(there))
+    if not isinstance(layers, range | list) or not all(type(layer) is int or is_text(layer) for layer in layers):
+        raise table.error("layers", "a list of names", layers)
+    if not layers:
+        raise CheckpointError(f"{mapping.where}: none of the arrays is a layer of the {name}")
+    vocabulary, embedding = arrays.size(f"{name}.embedding.weight")
+    if not mapping.has("text"):  # its inputs are rows of numbers, and a decoder points at some of them
+        vocabulary = arrays.size("decoder.projection.weight")[0] if memory else 0
+        embedding = arrays.size(f"{name}.layers.0.input.weight", layers[0])[1]
+    sizes = {
+        "layers": len(layers),
+        "units": arrays.size(f"{name}.layers.0.state.weight", layers[0])[0] // CELLS[cell][0],
+        "vocabulary": vocabulary,
+        "embedding_width": embedding,
+    }
+    values: dict[str, Any] = {entry: value for entry, value in table.values.items() if entry != "context_first"}
+    for part, field, weight in (
+        ("readout", "width", "readout"),
+        ("attention", "width", "attention.query"),
+        ("attention", "predictive", "attention.position"),
+    ):
+        rows, _ = arrays.size(f"{name}.{weight}.weight")
+        if rows:
+            values[part] = table.nested(part).values | {field: rows}
+    if memory:
+        biased = arrays.sources("decoder.projection.bias") is not None
+        sizes |= memory | {"projection_bias": biased}
+    problems: list[str] = []
+    spec = from_plain(RecurrentSpec, values | sizes, name, problems)
+    if spec is None:
+        raise CheckpointError(f"{mapping.where}: {'; '.join(problems)}")
+    return spec, layers
+
+
+def _read_input(
+    mapping: JsonObject, folder: Folder, weights: list[str], spec: ModelSpec
+) -> TranslationText | ArrayInput:
+    assert spec.encoder is not None and spec.decoder is not None
+    if not mapping.has("text"):
+        return ArrayInput("NE", (0, spec.encoder.embedding_width))
+    text = mapping.nested("text")
+    vocabularies = {
+        "source_vocabulary": read_vocabulary(text.nested("source"), folder, weights, spec.encoder.vocabulary),
+        "target_vocabulary": read_vocabulary(text.nested("target"), folder, weights, spec.decoder.vocabulary),
+    }
+    values = {name: value for name, value in text.values.items() if name not in ("source", "target")}
+    return make_text(values, vocabularies, mapping.where)
+
+
+def make_text(values: dict[str, Any], vocabularies: dict[str, tuple[str, ...]], where: str) -> TranslationText:
+    """The text of a mapping's entries; its special tokens are those of its vocabularies."""
+    problems: list[str] = []
+    text = from_plain(TranslationText, values, "text", problems, {**NO_ENTRIES, **vocabularies})
+    if text is None:
+        raise CheckpointError(f"{where}: {'; '.join(problems)}")
+    needed = [(text.eos_token, "target"), (text.decoder_start_token, "target")]
+    needed += [(text.bos_token, "source")] * text.add_source_bos + [(text.eos_token, "source")] * text.add_source_eos
+    for token, side in needed:
+        if token is not None and token not in vocabularies[f"{side}_vocabulary"]:
+            raise CheckpointError(f"{where}: the {side} vocabulary lacks {shorten(token)}")
+    return text

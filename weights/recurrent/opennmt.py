@@ -1,0 +1,113 @@
+"""OpenNMT-py's recurrent models, of version 3 or later: one .pt file with options, tensors and vocabularies.
+
+Its options choose among the entries of ``mappings/opennmt.toml``; what they ask for and a RecurrentSpec cannot say is
+refused by name. Versions before 3 pickled objects of torchtext, which are refused too.
+"""
+
+from typing import Any
+
+from fastattn.errors import CheckpointError
+from fastattn.spec.checkpoint import Checkpoint
+from fastattn.weights.containers import pytorch
+from fastattn.weights.containers.json_file import JsonObject, is_text, shorten
+from fastattn.weights.containers.torch_pickle import Namespace
+from fastattn.weights.folder import Folder
+from fastattn.weights.recurrent.mapping import make_text, map_arrays, merged, shipped
+from fastattn.weights.recurrent.vocabulary import checked
+from fastattn.weights.tensor_mapping import stored_precision
+
+# Option -> what it may be; without it the first.
+OPTIONS: dict[str, tuple[Any, ...]] = {
+    "model_type": ("text",),
+    "model_task": ("seq2seq",),
+    "encoder_type": ("rnn", "brnn"),
+    "decoder_type": ("rnn",),
+    "brnn": (False, True),
+    "rnn_type": ("LSTM", "GRU"),
+    "input_feed": (True, False),
+    "bridge": (False,),
+    "global_attention": ("general", "dot", "mlp", "none", None),
+    "global_attention_function": ("softmax",),
+    "copy_attn": (False,),
+    "coverage_attn": (False,),
+    "context_gate": (None,),
+    "position_encoding": (False,),
+    "n_src_feats": (0,),
+}
+# Kind of attention -> its score here, what its query and its context become.
+ATTENTIONS = {"general": ("general", "tanh"), "dot": ("dot", "tanh"), "mlp": ("additive", "none")}
+
+
+def read(folder: Folder, name: str) -> Checkpoint:
+    """Read a checkpoint; raises CheckpointError for what is malformed or not supported."""
+    whole, stored = pytorch.read_parts(folder, name, ("model", "generator"))
+    where, vocab = folder.where(name), whole.get("vocab")
+    options, layers = _options(whole.get("opt"), where)
+    if type(vocab) is not dict:
+        raise CheckpointError(f"{where}: vocab should be a dict of lists of tokens")
+    base, changes = shipped("opennmt"), _changes(options, layers, "generator.0.weight" in stored)
+    mapping = JsonObject(merged(base, changes), where)
+    spec, tensors = map_arrays(mapping, stored, where)
+    assert spec.encoder is not None and spec.decoder is not None
+    vocabularies = {
+        "source_vocabulary": checked(_tokens(vocab, "src", where), spec.encoder.vocabulary, where),
+        "target_vocabulary": checked(_tokens(vocab, "tgt", where), spec.decoder.vocabulary, where),
+    }
+    start = vocab.get("decoder_start_token", "<s>")
+    if not is_text(start):
+        raise CheckpointError(f"{where}: vocab's decoder_start_token should be a token")
+    return Checkpoint(
+        spec=spec,
+        tensors=tensors,
+        input=make_text(base["text"] | {"decoder_start_token": start}, vocabularies, where),
+        precision=stored_precision(stored),
+        format="opennmt-py",
+        files=tuple(folder.used),
+    )
+
+
+def _options(given: Any, where: str) -> tuple[dict[str, Any], int]:
+    """(the options that matter, the number of the decoder's layers)."""
+    if type(given) is not Namespace:
+        raise CheckpointError(f"{where}: opt should hold the options of OpenNMT-py's training")
+    options = {name: given.get(name, known[0]) for name, known in OPTIONS.items()}
+    for name, value in options.items():
+        plain = value is None or isinstance(value, str | int)
+        if not plain or value not in OPTIONS[name]:
+            known = " or ".join(map(repr, OPTIONS[name]))
+            said = shorten(value) if plain else f"a {type(value).__name__}"
+            raise CheckpointError(f"{where}: option {name} should be {known}, is {said}")
+    layers = given.get("dec_layers")
+    if type(layers) is not int or layers < 1:
+        raise CheckpointError(f"{where}: option dec_layers should be a number of layers")
+    return options, layers
+
+
+def _changes(options: dict[str, Any], layers: int, is_sequence: bool) -> dict[str, Any]:
+    """The entries of a mapping that depend on the options; whether the generator is a sequence of modules."""
+    cell = options["rnn_type"].lower()
+    decoder: dict[str, Any] = {"cell": cell, "feeds": bool(options["input_feed"])}
+    tensors: dict[str, Any] = {"decoder.projection.*": f"generator.{'0.' * is_sequence}*"}
+    if options["input_feed"]:  # cells, not a stack of layers
+        tensors["decoder.layers.#.input.*"] = "model.decoder.rnn.layers.#.*_ih"
+        tensors["decoder.layers.#.state.*"] = "model.decoder.rnn.layers.#.*_hh"
+    if options["global_attention"] in ATTENTIONS:
+        score, activation = ATTENTIONS[options["global_attention"]]
+        decoder["attention"] = {"score": score, "after": layers}
+        decoder["readout"] = {"parts": ["context", "hidden"], "activation": activation}
+        if score == "general":  # (W h) . s = h . (W' s)
+            tensors["decoder.attention.key.weight"] = {
+                "names": "model.decoder.attn.linear_in.weight",
+                "transposed": True,
+            }
+    encoder = {"cell": cell, "bidirectional": bool(options["brnn"] or options["encoder_type"] == "brnn")}
+    if encoder["bidirectional"]:
+        tensors["encoder.layers.#.input.*"] = ["model.encoder.rnn.*_ih_l#", "model.encoder.rnn.*_ih_l#_reverse"]
+    return {"encoder": encoder, "decoder": decoder, "tensors": tensors}
+
+
+def _tokens(vocab: dict[Any, Any], side: str, where: str) -> list[str]:
+    tokens = vocab.get(side)
+    if type(tokens) is not list or not all(map(is_text, tokens)):
+        raise CheckpointError(f"{where}: vocab should have a list of tokens as {side}")
+    return tokens
