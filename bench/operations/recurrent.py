@@ -63,7 +63,7 @@ def recur(
 
         return call
 
-    title = f"{cell} {B} x {max(lengths, default=0)} x {inputs}, {units} units" + ", both ways" * (directions > 1)
+    title = f"recur {cell} {B} x {max(lengths, default=0)} x {inputs}, {units} units" + ", both ways" * (directions > 1)
     products = directions * gates * units * (inputs + units)
     moved = WEIGHT_BYTES[precision] * products + FLOAT * rows * (inputs + states)
     return Problem(

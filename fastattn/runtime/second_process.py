@@ -6,7 +6,8 @@ import threading
 
 from fastattn.runtime.handle import kernel_named
 
-_ROWS, _TYPES = "(f2C,f2C,f2C,f2C)", "fastattn.kernels.attention.arguments:"
+_ROWS, _STEP_ROWS = "(f2C,f2C,f2C,f2C)", "(f2C,f2C,f2C,f2C,f2C)"
+_TYPES = "fastattn.kernels.attention.arguments:"
 _SCORES = f"{_TYPES}ScoreArguments(F,F,f1C,I,I,I,I,f1C,f2C,I,f1C,I,I,B2C)"
 _MASK = f"{_TYPES}MaskArguments(B1C,I,I,I,I,B1C,I,I,I,I,I,I)"
 _SHAPE, _OUTPUTS = f"{_TYPES}ShapeArguments(I,I,I,I,I)", f"{_TYPES}OutputArguments(f4C,f1C,I,I,I)"
@@ -17,7 +18,7 @@ VARIANTS = (
         "attend",
         f"{_ROWS},({','.join('I' * 16)}),(l1C,l1C,l2C,I),{_SHAPE},{_MASK},{_SCORES},{_OUTPUTS},f2C,l1C",
     ),
-    ("attention.step", "attend_rows", f"{_ROWS},(i2C,l1C,l1C,l1C),(I,I,I,I),(I,I,I),{_SCORES},f3C,f2C,I"),
+    ("attention.step", "attend_rows", f"{_STEP_ROWS},(i2C,l1C,l1C,l1C),(I,I,I,I),(I,I,I),{_SCORES},f3C,f2C,I"),
 )
 
 

@@ -42,8 +42,8 @@ def test_results_hold_every_kernel_with_its_samples(results):
         assert one["peak_flops"] > 0 and one["bandwidth"] > 0
         operations = {row["name"].split()[0] for row in one["rows"]}
         every = {name for name, operation in OPERATIONS.items() if operation.toy}
-        assert every >= {"linear", "attention", "attention_step", "layer_norm", "embed", "project_top_k"}
-        assert operations == (every if one["precision"] == "float32" else {"linear"})
+        assert every >= {"linear", "attention", "attention_step", "layer_norm", "embed", "project_top_k", "recur"}
+        assert operations == (every if one["precision"] == "float32" else {"linear", "recur"})
         for row in one["rows"]:
             for name in ("fastattn", "NumPy"):
                 side = row["sides"][name]
