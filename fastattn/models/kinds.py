@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from fastattn.layers.parameters import NeededTensors, Parameters
-from fastattn.models.decoder import EncoderDecoder
+from fastattn.models.decoder import Decoder, EncoderDecoder
 from fastattn.models.encoder import EncoderModel
 from fastattn.ops.protocol import Ops
 from fastattn.spec.architecture import check_known
@@ -14,6 +14,7 @@ from fastattn.spec.checkpoint import Checkpoint
 
 # Each is made of a checkpoint and its Parameters. One with a decoder is a Decoder, one without an EncoderModel.
 MODELS: dict[str, Callable[[Checkpoint, Parameters], Any]] = {
+    "decoder": Decoder,
     "encoder": EncoderModel,
     "encoder-decoder": EncoderDecoder,
 }

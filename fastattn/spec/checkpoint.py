@@ -9,7 +9,7 @@ import numpy as np
 from fastattn.errors import CheckpointError, InputError, warn
 from fastattn.spec.architecture import ModelSpec
 from fastattn.spec.quantized import Tensor, without_input_scales
-from fastattn.spec.text_spec import EncoderText, TranslationText
+from fastattn.spec.text_spec import EncoderText, GeneratorText, TranslationText
 from fastattn.system.records import dataclass
 
 # "intgemm" is int8 with the checkpoint's static input scales, where it has them, instead of a scale for each row: what
@@ -68,7 +68,7 @@ class ArrayInput:
         return f"an array {'x'.join(self.axes)}"
 
 
-Text = TranslationText | EncoderText
+Text = TranslationText | EncoderText | GeneratorText
 
 
 @dataclass

@@ -153,6 +153,26 @@ class EncoderText:
     multi_vector: MultiVectorText | None = None  # of one that is made for a vector a token
 
 
+@dataclass(frozen=True)
+class GeneratorText:
+    """How a language model's text becomes ids, and its ids text.
+
+    tokenizer       tokenizer.json, whose own rules add the special tokens before a plain text
+    max_length      the model's context in ids, prompt and answer together; 0: no limit
+    end_ids         each ends an answer
+    chat_template   Jinja source that makes one prompt of a conversation; "": none
+    special_tokens  text of those that the template names: bos_token, eos_token, ...
+    decoding        the checkpoint's own settings; limits count the answer's tokens alone
+    """
+
+    tokenizer: bytes
+    max_length: int = 0
+    end_ids: tuple[int, ...] = ()
+    chat_template: str = ""
+    special_tokens: dict[str, str] = field(default_factory=dict)
+    decoding: DecodingSettings = DecodingSettings()
+
+
 def check_poolings(modes: tuple[str, ...]) -> None:
     """Raise an InputError that lists the known poolings unless ``modes`` names some of them."""
     unknown = [mode for mode in modes if mode not in POOLINGS]
