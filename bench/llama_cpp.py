@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from bench.checks import Absent
-
 BATCH = 512
 
 
@@ -16,10 +14,8 @@ class LlamaCpp:
     """A GGUF file's model. Its own sampler is left out: the argmax of its logits is taken here, as it takes it."""
 
     def __init__(self, path: Path, threads: int, sequences: int = 1, context: int = 2048):
-        try:
-            import llama_cpp
-        except ImportError:
-            raise Absent("pip install llama-cpp-python") from None
+        import llama_cpp
+
         self.library: Any = llama_cpp
         llama_cpp.llama_backend_init()
         silent = llama_cpp.llama_log_callback(lambda level, text, data: None)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from bench.case import OURS
-from bench.checks import Data, Findings, check
+from bench.checks import Absent, Data, Findings, check
 from bench.checks.compare import THREADS, plural, timed
 from bench.llama_cpp import LlamaCpp
 from fastattn import Generator
@@ -32,13 +32,20 @@ def _file() -> Path:
     return file
 
 
+def _peer(threads: int, sequences: int = 1, context: int = 2048) -> LlamaCpp:
+    try:
+        return LlamaCpp(_file(), threads, sequences, context)
+    except ImportError:
+        raise Absent("pip install llama-cpp-python") from None
+
+
 def _licence() -> str:
     return (Path(__file__).parents[2] / "LICENSE").read_text(encoding="utf-8")
 
 
 @check("generation-tokens", f"smollm2, {len(PROMPTS)} prompts: the {TOKENS} greedy tokens of llama.cpp")
 def tokens(data: Data) -> tuple[bool, str]:
-    peer, ours, findings = LlamaCpp(_file(), 1), Generator("smollm2"), Findings()
+    peer, ours, findings = _peer(1), Generator("smollm2"), Findings()
     expected = [peer.answer([peer.ids(prompt)], TOKENS)[0] for prompt in PROMPTS]
     found = ours.generate(list(PROMPTS), details=True, max_new_tokens=TOKENS)
     same = [_common(one.tokens, theirs) for one, theirs in zip(found, expected)]
@@ -53,7 +60,7 @@ def _common(one: Any, other: Any) -> int:
 
 @check("generation-perplexity", "smollm2, a licence's text: perplexity within 0.5% of llama.cpp's")
 def perplexity(data: Data) -> tuple[bool, str]:
-    peer, findings = LlamaCpp(_file(), 2, context=4096), Findings()
+    peer, findings = _peer(2, context=4096), Findings()
     text = _licence()[:8000]
     theirs = float(np.exp(-peer.log_probs(peer.ids(text)).mean()))
     for precision in ("auto", "float32"):
@@ -69,7 +76,7 @@ def perplexity(data: Data) -> tuple[bool, str]:
 def speed(data: Data) -> tuple[bool, str]:
     findings = Findings()
     for threads in THREADS:
-        peer = LlamaCpp(_file(), threads, STREAMS)
+        peer = _peer(threads, STREAMS)
         ours = Generator("smollm2", threads=threads)
         ids = peer.ids(_licence())
         long, short = ids[:PROMPT], [ids[i * 40 : i * 40 + 16] for i in range(STREAMS)]
