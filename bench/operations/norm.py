@@ -69,7 +69,8 @@ TABLE = {
     ),
     "rms_norm": Operation(partial(norm, "rms_norm"), AWKWARD),
     "normalize_heads": Operation(
-        normalize_heads, [Size(0, 1, 8), Size(1, 1, 1), Size(33, 3, 7), Size(5, 2, 16), Size(9, 4, 129), Size(4, 1, 35, 12)]
+        normalize_heads,
+        [Size(0, 1, 8), Size(1, 1, 1), Size(33, 3, 7), Size(5, 2, 16), Size(9, 4, 129), Size(4, 1, 35, 12)],
     ),
     "softmax": Operation(
         softmax,

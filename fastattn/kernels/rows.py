@@ -14,6 +14,7 @@ from fastattn.simd.rows import prefetch_row_far
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import address, fma, load_part, splat, store_part
 
+
 @kernel
 def _add(x_ND, y_ND, z_ND):
     N, D = x_ND.shape

@@ -110,9 +110,7 @@ class Checkpoint:
         own = {name: tensor for name, tensor in self.tensors.items() if not name.startswith("decoder.projection.")}
         tensors = {name.replace("decoder.", "encoder.", 1): tensor for name, tensor in own.items()}
         length = text.max_length or stack.max_positions or GREATEST
-        return replace(
-            self, spec=spec, tensors=tensors, input=EncoderText(text.tokenizer, length, token_types=False)
-        )
+        return replace(self, spec=spec, tensors=tensors, input=EncoderText(text.tokenizer, length, token_types=False))
 
     def without_head(self) -> "Checkpoint":
         """The encoder alone."""

@@ -8,6 +8,7 @@ from fastattn.weights.huggingface.decoders import decoder
 from fastattn.weights.huggingface.encoders.architecture import (
     count_layers,
     local_layers,
+    refuse,
     rope_parameters,
     rotary,
 )
@@ -93,6 +94,7 @@ SMOLLM3 = decoder(_smollm3_spec, _llama_table, tied=True)
 
 
 def _hunyuan_spec(config: JsonObject) -> StackSpec:
+    refuse(config, use_cla=False)
     attention = shared_heads(config, head_norms=True, norms_after_positions=True)
     positions, parameters = rotary(config, attention.head_width, 10_000.0), rope_parameters(config)
     # 0 is none, as in transformers
