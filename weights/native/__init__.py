@@ -21,7 +21,7 @@ from fastattn.errors import CheckpointError
 from fastattn.printable import counted
 from fastattn.spec.checkpoint import Checkpoint, Shortlist
 from fastattn.spec.quantized import QuantizedTensor, Tensor
-from fastattn.spec.text_spec import LAYER_NORM, UNIT_LENGTH, EncoderText
+from fastattn.spec.text_spec import LAYER_NORM, UNIT_LENGTH, EncoderText, GeneratorText
 from fastattn.weights.containers.json_file import is_text, read_json, shorten
 from fastattn.weights.containers.safetensors import StoredTensor, read_tensors
 from fastattn.weights.containers.shortlist import check_shortlist
@@ -73,6 +73,8 @@ def _read_text(folder: Folder, config: Config, text: Text, dense: tuple) -> Text
     """``text`` with what its files hold."""
     if isinstance(text, EncoderText):
         return dataclasses.replace(text, tokenizer=bytes(folder.read(config.files["tokenizer"])), dense=dense)
+    if isinstance(text, GeneratorText):
+        return dataclasses.replace(text, tokenizer=bytes(folder.read(config.files["tokenizer"])))
     read = {file: _read_file(folder, file) for file in dict.fromkeys(config.files.values())}
     fields: dict[str, Any] = {field: read[file] for field, file in config.files.items()}
     assert config.model.encoder is not None and config.model.decoder is not None
@@ -128,7 +130,7 @@ def _take_shortlist(stored: dict[str, StoredTensor], config: Config, where: str)
     if not found:
         return None
     if config.model.encoder is None or config.model.decoder is None:
-        raise CheckpointError(f"{where}: an encoder has no shortlist")
+        raise CheckpointError(f"{where}: only a model with an encoder and a decoder has a shortlist")
     for name in SHORTLIST:
         if name not in found or found[name].dtype != "I32" or len(found[name].shape) != 1:
             raise CheckpointError(f"{where}: {name} should be there, I32 of one dimension")
