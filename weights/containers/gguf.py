@@ -13,7 +13,7 @@ import numpy as np
 
 from fastattn.errors import CheckpointError
 from fastattn.weights.containers import ByteReader
-from fastattn.weights.containers.gguf_blocks import BLOCKS, Groups
+from fastattn.weights.containers.gguf_blocks import BLOCKS
 from fastattn.weights.containers.json_file import JsonObject, shorten
 from fastattn.weights.folder import Folder
 

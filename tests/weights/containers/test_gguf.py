@@ -57,8 +57,8 @@ def test_a_file_of_the_gguf_package() -> None:
     numbers_there = file.metadata.values.pop("some.numbers")
     assert numbers_there.tolist() == [1.5, -2.0]
     assert file.metadata.values == {
-        "general.architecture": "llama", "general.alignment": 64, "a.text": "naïve 明天", "a.list": ["one", "", "three"],
-        "a.truth": True, "a.count": 1 << 40,
+        "general.architecture": "llama", "general.alignment": 64, "a.text": "naïve 明天",
+        "a.list": ["one", "", "three"], "a.truth": True, "a.count": 1 << 40,
     }  # fmt: skip
     assert np.array_equal(file.tensors["floats"].matrix(), np.arange(6, dtype=np.float32).reshape(2, 3))
     assert np.shares_memory(file.tensors["floats"].matrix(), data)
@@ -124,7 +124,9 @@ DAMAGED: dict[str, bytes] = {
     "a list should be of numbers or texts, is of values of type 9": listed(9, 1, struct.pack("<IQ", 0, 0)),
     "general.alignment should be a power of 2, is 48": gguf_bytes({"general.alignment": Value("u32", 48)}, {}),
     "general.alignment should be an integer of at least 1": gguf_bytes({"general.alignment": Value("u32", 0)}, {}),
-    "a tensor's name is given twice: a": gguf_bytes({}, {"a": PAIR, "b": PAIR}).replace(writer.text("b"), writer.text("a")),
+    "a tensor's name is given twice: a": gguf_bytes({}, {"a": PAIR, "b": PAIR}).replace(
+        writer.text("b"), writer.text("a")
+    ),
     "a should have from 1 to 4 dimensions, has 5": tensor(shape=(1, 1, 1, 1, 2)),
     "a should have from 1 to 4 dimensions, has 0": tensor(shape=()),
     "a of F32 should have sizes above zero, is [0, 3]": tensor(shape=(0, 3), size=0),
