@@ -125,7 +125,9 @@ class Ops(Protocol):
         self, x_ND: np.ndarray, weight_D: np.ndarray, epsilon: float, residual_ND: np.ndarray | None = None
     ) -> np.ndarray: ...
 
-    def normalize_heads(self, x_NE: np.ndarray, weight_HK: np.ndarray, epsilon: float) -> None: ...
+    def normalize_heads(
+        self, x_NE: np.ndarray, weight_HK: np.ndarray, epsilon: float, column: int = 0
+    ) -> None: ...
 
     def embed(
         self,

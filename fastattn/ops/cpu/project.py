@@ -35,7 +35,8 @@ def prepared(edits: Edits, rows: int, targets_R: np.ndarray) -> EditedLogits:
     none = np.empty((rows, 0), np.int32)
     suppressed_RJ, penalized_RJ = (none if ids is None else ids for ids in (edits.suppressed_RJ, edits.penalized_RJ))
     logits_R = np.full(len(targets_R), -np.inf, np.float32)
-    return EditedLogits(suppressed_RJ, penalized_RJ, np.float32(edits.penalty), targets_R, logits_R)
+    numbers = np.float32(edits.penalty), np.float32(edits.cap)
+    return EditedLogits(suppressed_RJ, penalized_RJ, *numbers, targets_R, logits_R)
 
 
 def empty_lists(*shape: int) -> BestLists:
@@ -231,8 +232,10 @@ def project_all(x_RD: np.ndarray, outputs: Outputs, edits: Edits = NO_EDITS) -> 
 
 def _all_of(x_RD: np.ndarray, packed: PackedLinear, edits: Edits) -> np.ndarray:
     logits_RV = linear(x_RD, packed)
-    suppressed_RJ, penalized_RJ, penalty, _, _ = prepared(edits, len(x_RD), NO_TARGETS)
+    suppressed_RJ, penalized_RJ, penalty, cap, *_ = prepared(edits, len(x_RD), NO_TARGETS)
     for r, logits_V in enumerate(logits_RV):  # one by one, so that a row's bits depend on no other
+        if cap:
+            logits_V[:] = cap * np.tanh(logits_V / cap)
         penalized = penalized_RJ[r][penalized_RJ[r] >= 0]
         before = logits_V[penalized]
         logits_V[penalized] = np.where(before < 0, before * penalty, before / penalty)

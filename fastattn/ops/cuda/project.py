@@ -113,6 +113,10 @@ def _project_kernel(precision, few):
             width = min(TILE, stop - column)
             compute(rows, weights, first, end, column, stop, logits_RC)
             cuda.syncthreads()
+            for at in range(t, (end - first) * width if edits.cap > ZERO else 0, THREADS):
+                r, c = at // width, at % width
+                logits_RC[r, c] = edits.cap * math.tanh(logits_RC[r, c] / edits.cap)
+            cuda.syncthreads()
             for at in range(t, (end - first) * edits.penalized_RJ.shape[1], THREADS):
                 r, j = at // edits.penalized_RJ.shape[1], at % edits.penalized_RJ.shape[1]
                 c = _place_of(edits.penalized_RJ[first + r, j], ids_C, start, stop) - column
@@ -202,7 +206,7 @@ def choose(
     found = Found(peaks_RP, sums_RP, values_RPL, ids_RPL, card.upload(targets_R), logits_R)
     none_RJ = np.empty((R, 0), np.int32)
     suppressed_RJ, penalized_RJ = (card.upload(none_RJ if ids_RJ is None else ids_RJ) for ids_RJ in edits[:2])
-    given = Edits(suppressed_RJ, penalized_RJ, np.float32(edits.penalty))
+    given = Edits(suppressed_RJ, penalized_RJ, np.float32(edits.penalty), np.float32(edits.cap))
     tasks_G4 = card.upload(np.array(tasks, np.int32).reshape(-1, 4))
     kernel, weights = _project_kernel(precision, few), packed.weights._replace(ids_C=card.upload(ids_C))
     card.launch(kernel, (len(tasks), P), staged(x_RD, packed), weights, tasks_G4, given, found, summed)
