@@ -10,7 +10,7 @@ from fastattn.weights.containers.gguf import GGUF, read_gguf
 from fastattn.weights.folder import Directory
 from fastattn.weights.gguf.architecture import ROPE_FACTORS, as_stored, make_config, make_table
 from fastattn.weights.gguf.tokenizer import read_text
-from fastattn.weights.huggingface.decoders import find_architecture
+from fastattn.weights.huggingface.decoders import find_decoder
 from fastattn.weights.tensor_mapping import canonical_tensors, stored_precision
 
 MISFIT = "tensors do not fit the architecture in its metadata"
@@ -21,7 +21,7 @@ def read_model(folder: Directory, names: list[str]) -> Checkpoint:
     file = _joined([read_gguf(folder, name) for name in names])
     where = file.metadata.where
     form, config = make_config(file)
-    spec = as_stored(find_architecture(config).spec(config), form)
+    spec = as_stored(find_decoder(config).spec(config), form)
     stored = {name: tensor for name, tensor in file.tensors.items() if name != ROPE_FACTORS}
     # More layers than tensors are refused before their names fill memory.
     if spec.layers > len(stored):
