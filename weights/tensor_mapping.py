@@ -66,6 +66,8 @@ class TensorSources:
     plus    added to each row
     offset  added to each number
     absent  (shape) -> the tensor if the file has none of the arrays; None: they are required
+    heads   an array has for each of so many heads its rows of queries, of keys and of values, which the tensor has
+            with all queries first
     kernel  a convolution's weight is stored as [outputs, inputs, kernel]; 0: it is none. Its rows become those of a
             linear layer, whose inputs are side by side for each offset of the kernel
     shape   of the canonical tensor
@@ -84,6 +86,7 @@ class TensorSources:
     relu: bool = False
     absent: Callable[[Shape], np.ndarray] | None = None
     kernel: int = 0
+    heads: int = 0
     shape: Shape = ()
 
     @property
@@ -200,7 +203,7 @@ def make_tensors(parts: Mapping[str, TensorSources], stored: Mapping[str, Array]
     for name, part in parts.items():
         arrays = tuple(id(stored[theirs]) if theirs and theirs in stored else theirs for theirs in part.names)
         is_weight = name.endswith(".weight")  # only weights may be int8
-        cut = part.skip, part.piece, part.kernel, part.first, part.relu
+        cut = part.skip, part.piece, part.kernel, part.heads, part.first, part.relu
         key = (arrays, is_weight, part.shape, part.transposed, cut, part.plus, part.offset, part.absent)
         if key not in made:
             made[key] = _make(part, stored, is_weight)
@@ -246,6 +249,9 @@ def _make(part: TensorSources, stored: Mapping[str, Array], is_weight: bool) -> 
         made = _joined([_cut(part, array) for array in arrays])
         if not is_weight:
             made = as_float32(made)
+    if part.heads:
+        rows_HPKD = as_float32(made).reshape(part.heads, 3, -1, *part.shape[1:])
+        made = np.ascontiguousarray(rows_HPKD.swapaxes(0, 1)).reshape(part.shape)
     if part.plus is not None:
         row_D = as_float32(stored[part.plus.name].matrix(transposed=False))[0]
         made = as_float32(made) + row_D * np.float32(part.plus.scale)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from fastattn.errors import CheckpointError, InputError, warn
-from fastattn.spec.architecture import ModelSpec
+from fastattn.spec.architecture import GREATEST, ModelSpec, StackSpec
 from fastattn.spec.quantized import Tensor, without_input_scales
 from fastattn.spec.text_spec import EncoderText, GeneratorText, TranslationText
 from fastattn.system.records import dataclass
@@ -100,6 +100,19 @@ class Checkpoint:
     @text.setter
     def text(self, text: Text) -> None:
         self.input = text
+
+    def as_encoder(self) -> "Checkpoint":
+        """A language model's stack as a causal encoder, without its projection; any other checkpoint as it is."""
+        text, stack = self.input, self.spec.decoder
+        if not isinstance(text, GeneratorText) or not isinstance(stack, StackSpec):
+            return self
+        spec = ModelSpec("encoder", replace(stack, causal=True, projection_bias=False, output_cap=0.0))
+        own = {name: tensor for name, tensor in self.tensors.items() if not name.startswith("decoder.projection.")}
+        tensors = {name.replace("decoder.", "encoder.", 1): tensor for name, tensor in own.items()}
+        length = text.max_length or stack.max_positions or GREATEST
+        return replace(
+            self, spec=spec, tensors=tensors, input=EncoderText(text.tokenizer, length, token_types=False)
+        )
 
     def without_head(self) -> "Checkpoint":
         """The encoder alone."""
