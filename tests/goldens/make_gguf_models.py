@@ -1,4 +1,4 @@
-"""Write gguf_models.npz: small models that transformers makes and llama.cpp's converter writes, with transformers' results.
+"""Write gguf_models.npz: small models of transformers, with its results, that llama.cpp's converter has written.
 
     python -m tests.goldens.make_gguf_models LLAMA_CPP     where torch and transformers are installed
 
@@ -26,6 +26,7 @@ SIZES = {
 TIED = SIZES | {"tie_word_embeddings": True}
 GEMMA = TIED | {"head_dim": 16, "sliding_window": 4}
 STRETCHED = {"rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+LINEAR = {"rope_type": "linear", "rope_theta": 1e4, "factor": 2.0}
 YARN = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 8}
 GROWN = {"rope_type": "dynamic", "rope_theta": 1e4, "alpha": 1000.0, "factor": 1.0}
 NEOX = {name: value for name, value in SIZES.items() if name != "num_key_value_heads"}
@@ -35,14 +36,14 @@ CONFIGS = {
         **TIED | {"max_position_embeddings": 65536},
         rope_parameters=STRETCHED | {"original_max_position_embeddings": 8192},
     ),
-    "llama, biased": hf.LlamaConfig(**SIZES, attention_bias=True, rope_parameters={"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}),
+    "llama, biased": hf.LlamaConfig(**SIZES, attention_bias=True, rope_parameters=LINEAR),
     "mistral": hf.MistralConfig(**SIZES, sliding_window=None, head_dim=16),
     "qwen2": hf.Qwen2Config(**SIZES, rope_parameters=YARN),
     "qwen3": hf.Qwen3Config(**SIZES, head_dim=16),
     "gemma2": hf.Gemma2Config(**GEMMA, query_pre_attn_scalar=16),
     "gemma3": hf.Gemma3TextConfig(**GEMMA | {"num_hidden_layers": 7}, query_pre_attn_scalar=16),
     "phi3": hf.Phi3Config(**SIZES, sliding_window=4),
-    "gpt2": hf.GPT2Config(vocab_size=V, n_positions=32, n_embd=16, n_layer=2, n_head=2, n_ctx=32, bos_token_id=1, eos_token_id=2),
+    "gpt2": hf.GPT2Config(V, 32, n_embd=16, n_layer=2, n_head=2, bos_token_id=1, eos_token_id=2),
     "gptneox": hf.GPTNeoXConfig(**NEOX, rotary_pct=0.25),
     "gptneox, one after another": hf.GPTNeoXConfig(**NEOX, rotary_pct=0.5, use_parallel_residual=False),
     "olmo2": hf.Olmo2Config(**SIZES),

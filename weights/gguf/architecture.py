@@ -22,7 +22,7 @@ LLAMA3_LENGTH, LLAMA3_SLOW, LLAMA3_FAST = 8192, 1.0, 4.0  # of all its models
 
 
 @dataclass(frozen=True)
-class Form:
+class FileForm:
     """How files of an architecture differ from Llama's.
 
     model_type   transformers' name
@@ -101,24 +101,24 @@ def _phi3(keys: JsonObject) -> dict[str, Any]:
 
 # general.architecture -> its form.
 FORMS = {
-    "llama": Form("llama", interleaved=True),
-    "qwen2": Form("qwen2"),
-    "qwen3": Form("qwen3"),
-    "gemma2": Form("gemma2", _gemma2),
-    "gemma3": Form("gemma3_text", _gemma3),
-    "phi3": Form("phi3", _phi3),
-    "gpt2": Form("gpt2", _gpt2, epsilon="layer_norm_epsilon"),
-    "gptneox": Form("gpt_neox", _gptneox, epsilon="layer_norm_epsilon"),
-    "olmo2": Form("olmo2"),
-    "smollm3": Form("smollm3", interleaved=True),
-    "hunyuan-dense": Form("hunyuan_v1_dense"),
+    "llama": FileForm("llama", interleaved=True),
+    "qwen2": FileForm("qwen2"),
+    "qwen3": FileForm("qwen3"),
+    "gemma2": FileForm("gemma2", _gemma2),
+    "gemma3": FileForm("gemma3_text", _gemma3),
+    "phi3": FileForm("phi3", _phi3),
+    "gpt2": FileForm("gpt2", _gpt2, epsilon="layer_norm_epsilon"),
+    "gptneox": FileForm("gpt_neox", _gptneox, epsilon="layer_norm_epsilon"),
+    "olmo2": FileForm("olmo2"),
+    "smollm3": FileForm("smollm3", interleaved=True),
+    "hunyuan-dense": FileForm("hunyuan_v1_dense"),
 }
 # Keys of an architecture that change what is computed -> the value that changes nothing.
 PLAIN = {"expert_count": 0, "rope.scaling.attn_factor": 1.0, "attention.causal": True, "logit_scale": 1.0,
          "embedding_scale": 1.0, "residual_scale": 1.0, "attention.scale": 0.0}  # fmt: skip
 
 
-def make_config(file: GGUF) -> tuple[Form, JsonObject]:
+def make_config(file: GGUF) -> tuple[FileForm, JsonObject]:
     """(the architecture's form, its config.json); CheckpointError for what is not supported."""
     where, metadata = file.metadata.where, file.metadata
     name = metadata.choice("general.architecture", FORMS)
@@ -195,7 +195,7 @@ def _llama3(tensor: BlockTensor, base: float) -> dict[str, Any]:
     raise CheckpointError(f"{tensor.where}: factors of rotary positions should be Llama 3's")
 
 
-def as_stored(spec: StackSpec, form: Form) -> StackSpec:
+def as_stored(spec: StackSpec, form: FileForm) -> StackSpec:
     """The stack, its rotary positions turning the dimensions that the file has side by side."""
     if not form.interleaved or spec.positions.rotary is None:
         return spec

@@ -106,7 +106,9 @@ def _chat_template(folder: Folder, settings: JsonObject) -> str:
             raise CheckpointError(f"{folder.where(TEMPLATE)}: not UTF-8 at byte {error.start}") from None
     found = settings.values.get("chat_template")
     if isinstance(found, list):
-        named = {one.get("name"): one.get("template") for one in found if isinstance(one, dict) and is_text(one.get("name"))}
+        named = {
+            one.get("name"): one.get("template") for one in found if isinstance(one, dict) and is_text(one.get("name"))
+        }
         found = named.get("default", "")
     if found is not None and not is_text(found):
         raise settings.error("chat_template", "a string, or several by name", found)

@@ -152,7 +152,9 @@ def rotary(
         width = int(width * part)
     if width % 2 or not width:
         raise CheckpointError(f"{config.where}: rotary positions need heads of an even width, got {width}")
-    if share is None and form != "default" and part != 1:  # the default type does not ask for it, and the others' models fail
+    if (
+        share is None and form != "default" and part != 1
+    ):  # the default type does not ask for it, and the others' models fail
         raise parameters.error("partial_rotary_factor", f"1 with rope_type {form}", part)
     base = parameters.number("rope_theta", config.number(old, base))
     scale = parameters.number("factor") if form == "linear" else 1.0
