@@ -161,7 +161,10 @@ def test_greedy_search_takes_the_formulas_best(ops, local):
 @pytest.mark.parametrize("stack", ALONE.values(), ids=ALONE)
 def test_its_kernels_agree_with_the_reference_and_its_steps_with_its_passes(stack):
     targets = random_sources(6, seed=3, shortest=5, longest=30)
-    exact, model = build_model(_checkpoint(np.float64, stack), reference), build_model(_checkpoint(stack=stack), operations)
+    exact, model = (
+        build_model(_checkpoint(np.float64, stack), reference),
+        build_model(_checkpoint(stack=stack), operations),
+    )
     nothing = [NOTHING] * len(targets)
     for found_T, expected_T in zip(score(model, nothing, targets), score(exact, nothing, targets)):
         np.testing.assert_allclose(found_T, expected_T, atol=2e-5)
@@ -210,7 +213,9 @@ def test_blocks_are_added_up_as_the_formula_says(change):
 def test_an_unknown_kind_names_the_known_ones():
     checkpoint = _checkpoint()
     checkpoint.spec = ModelSpec("mamba", decoder=SPEC)
-    with pytest.raises(CheckpointError, match="kind of model 'mamba'; known: decoder, encoder, encoder-decoder, decoder on"):
+    with pytest.raises(
+        CheckpointError, match="kind of model 'mamba'; known: decoder, encoder, encoder-decoder, decoder on"
+    ):
         build_model(checkpoint, reference)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from fastattn import weights
 from fastattn.decoding.candidates import allowed_ids
 from fastattn.encoders.cross_encoder import CrossEncoder
 from fastattn.encoders.encoder import Encoder
@@ -18,7 +19,11 @@ from fastattn.encoders.multi_vector_encoder import MultiVectorEncoder
 from fastattn.encoders.sparse_encoder import SparseEncoder
 from fastattn.encoders.token_classifier import TokenClassifier
 from fastattn.errors import DownloadError
+from fastattn.models.decoder import Decoder
+from fastattn.models.kinds import build_model
+from fastattn.ops import cpu as operations
 from fastattn.spec.checkpoint import Shortlist
+from fastattn.text.huggingface import HuggingFaceTokenizer
 from fastattn.text.sentencepiece import SentencePiece
 from fastattn.translation.translator import Translator
 from fastattn.weights.containers.archive import ArchiveError, extract
@@ -30,6 +35,7 @@ from tests.encoders.classifiers import TOKENS as TAGGER
 from tests.encoders.classifiers import write_classifier, write_masked, write_sparse
 from tests.encoders.multi_vector import write_original, write_pylate, write_today
 from tests.weights.containers.shortlist_writer import binary_shortlist
+from tests.weights.gguf import models as gguf_models
 from tests.weights.marian import writer as marian_writer
 from tests.weights.mutators import Files, mutate
 from tests.weights.recurrent import writer as recurrent_writer
@@ -129,6 +135,19 @@ def _choose(shortlist: Shortlist) -> None:
         assert len(allowed) and 0 <= allowed[0] <= allowed[-1] < len(TOKENS)
 
 
+def _language_model(path: Path) -> tuple[HuggingFaceTokenizer, Decoder]:
+    checkpoint = weights.read(path)
+    return HuggingFaceTokenizer(checkpoint.input.tokenizer, 512), build_model(checkpoint, operations)
+
+
+def _predict(held: tuple[HuggingFaceTokenizer, Decoder]) -> None:
+    tokenizer, model = held
+    for text in ("ABC!", "", "x" * 9):
+        ids_N = np.append(tokenizer.encode([text])[0][:12], np.int32(3))
+        rows_ND, _ = model.prefill(ids_N, np.array([0, len(ids_N)]))
+        model.output.top_k(rows_ND, 2)
+
+
 def _spm(path: Path) -> SentencePiece:
     return SentencePiece((path / "spm.model").read_bytes())
 
@@ -200,6 +219,8 @@ SUBJECTS: dict[str, Subject] = {
     "tutorial": _checkpoint(recurrent_writer.tutorial_files(recurrent_writer.tutorial(True), True)),
     "tutorial apart": _checkpoint(recurrent_writer.tutorial_files(recurrent_writer.tutorial(True), True, apart=True)),
     "opennmt-py": _checkpoint(recurrent_writer.opennmt_files("LSTM", "general", True, True)),
+    "gguf": Subject({"model.gguf": gguf_models.file("llama 3")}, _language_model, _predict),  # type: ignore[arg-type]
+    "gguf of blocks": Subject({"model.gguf": gguf_models.of_blocks()}, _language_model, _predict),  # type: ignore[arg-type]
     "pulled zip": Subject(archive_files("pulled.zip"), _unpack, lambda nothing: None),
     "pulled tar": Subject(archive_files("pulled.tar.gz"), _unpack, lambda nothing: None),
 } | {

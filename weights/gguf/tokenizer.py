@@ -8,6 +8,7 @@ a token together, those of the token of the highest score are merged first.
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,9 @@ from fastattn.weights.huggingface.vocabulary_files import assembled, template
 
 KEYS = "tokenizer.ggml."
 NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = range(1, 7)
-LONGEST = 1000  # characters of a token: all ways to cut one in two are tried
+LONGEST = 1000  # characters of a token
+# Of sentencepiece's kind all ways to cut a token in two are tried; real vocabularies have two or three merges a token.
+LONGEST_PIECE, MOST_MERGES = 256, 16
 SPACE = "\u2581"
 # Expressions of pre-tokenizers, which each cut what the one before has left.
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
@@ -182,12 +185,19 @@ def _by_scores(vocabulary: Vocabulary) -> tuple[dict[str, Any], bool]:
     metadata, ids = vocabulary.metadata, vocabulary.ids
     scores = _list(metadata, "scores", len(ids))
     ranked = sorted(vocabulary.of_kind(NORMAL), key=lambda entry: -scores[entry[0]])
-    merges = [
+    cuts = (
         [token[:cut], token[cut:]]
         for _, token in ranked
         for cut in range(1, len(token))
         if token[:cut] in ids and token[cut:] in ids
-    ]
+    )
+    most = MOST_MERGES * len(ids)
+    is_short = all(len(token) <= LONGEST_PIECE for _, token in ranked)
+    merges = list(islice(cuts, most + 1)) if is_short else []
+    if not is_short or len(merges) > most:
+        raise CheckpointError(
+            f"{metadata.where}: its {len(ids)} tokens should have at most {LONGEST_PIECE} characters and {most} merges"
+        )
     unknown = next((token for _, token in vocabulary.of_kind(UNKNOWN)), None)
     model = _model(ids, merges, False) | {
         "unk_token": unknown,

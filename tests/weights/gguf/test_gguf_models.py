@@ -17,22 +17,6 @@ from tests.weights.gguf.writer import Stored, Value, gguf_bytes
 from tests.weights.refusals import refusal
 
 
-def contents(name: str) -> tuple[dict[str, object], dict[str, Stored]]:
-    """The metadata and tensors of a model's file, for the writer."""
-    read = parse_gguf(memoryview(models.file(name)), name)
-    values: dict[str, object] = {}
-    for key, value in read.metadata.values.items():
-        if isinstance(value, np.ndarray):
-            values[key] = Value("i32", value.tolist())
-        elif isinstance(value, (str, list)):
-            values[key] = value
-        else:
-            kind = {bool: "bool", int: "u32", float: "f32"}[type(value)]
-            values[key] = Value(kind, value)
-    tensors = {key: Stored(0, one.shape, bytes(one.data)) for key, one in read.tensors.items()}
-    return values, tensors
-
-
 def written(folder: Path, metadata: dict[str, object], tensors: dict[str, Stored], name: str = "m.gguf") -> Path:
     (folder / name).write_bytes(gguf_bytes(metadata, tensors))
     return folder / name
@@ -52,29 +36,17 @@ def test_a_model_has_the_results_of_transformers(tmp_path: Path, name: str) -> N
 
 
 def test_blocks_in_place_of_floats(tmp_path: Path) -> None:
-    metadata, tensors = contents("llama")
-    metadata |= {"llama.embedding_length": Value("u32", 32), "llama.attention.key_length": Value("u32", 8)}
-    metadata |= {"llama.attention.value_length": Value("u32", 8), "llama.feed_forward_length": Value("u32", 32)}
-    rng = np.random.default_rng(7)
-    shapes = {"attn_k": (8, 32), "attn_v": (8, 32), "attn_q": (16, 32), "attn_output": (32, 16)}
-    made = {}
-    for name, tensor in tensors.items():
-        part = name.split(".")[-2]
-        if len(tensor.shape) == 1:
-            made[name] = writer.stored("F32", np.ones(32))
-        elif part == "attn_output":
-            made[name] = writer.stored("BF16", rng.standard_normal(shapes[part]))
-        else:
-            shape = shapes.get(part, (64 if part in ("token_embd", "output") else 32, 32))
-            made[name] = writer.random_blocks(rng, "Q8_0" if part == "attn_v" else "Q4_1", shape, 0.02)
-    checkpoint = weights.read(written(tmp_path, metadata, made))
+    (tmp_path / "model.gguf").write_bytes(models.of_blocks())
+    checkpoint = weights.read(tmp_path / "model.gguf")
     assert checkpoint.precision == "q4_1"
-    embedding = parse_gguf(memoryview(gguf_bytes({}, made)), "x").tensors["token_embd.weight"]
-    assert np.array_equal(checkpoint.tensors["decoder.embedding.weight"], embedding.matrix())
+    stored = parse_gguf(memoryview(models.of_blocks()), "x").tensors
+    assert {tensor.dtype for tensor in stored.values()} == {"F32", "BF16", "Q8_0", "Q4_1"}
+    for name, theirs in {"embedding": "token_embd", "layers.1.feed_forward.outer": "blk.1.ffn_down"}.items():
+        assert np.array_equal(checkpoint.tensors[f"decoder.{name}.weight"], stored[f"{theirs}.weight"].matrix())
 
 
 def test_a_file_in_parts_is_one_model(tmp_path: Path) -> None:
-    metadata, tensors = contents("qwen2")
+    metadata, tensors = models.contents("qwen2")
     names = list(tensors)
     whole = weights.read(written(tmp_path, metadata, tensors, "whole.gguf"))
     folder = tmp_path / "parts"
@@ -95,7 +67,7 @@ def test_a_file_in_parts_is_one_model(tmp_path: Path) -> None:
 
 
 def test_a_tensor_in_two_parts(tmp_path: Path) -> None:
-    metadata, tensors = contents("qwen2")
+    metadata, tensors = models.contents("qwen2")
     for i in range(2):
         split = {"split.no": Value("u16", i), "split.count": Value("u16", 2)}
         written(tmp_path, metadata | split, tensors, f"x-0000{i + 1}-of-00002.gguf")
@@ -103,7 +75,7 @@ def test_a_tensor_in_two_parts(tmp_path: Path) -> None:
 
 
 def test_several_models_in_a_folder(tmp_path: Path) -> None:
-    metadata, tensors = contents("qwen2")
+    metadata, tensors = models.contents("qwen2")
     first = written(tmp_path, metadata, tensors, "a.gguf")
     written(tmp_path, metadata, tensors, "b.gguf")
     refusal(tmp_path, "several models, 'a.gguf', 'b.gguf'; give one of the files")
@@ -131,14 +103,14 @@ CHANGED = {
 
 @pytest.mark.parametrize("said", CHANGED)
 def test_what_is_not_supported_is_named(tmp_path: Path, said: str) -> None:
-    metadata, tensors = contents("llama")
+    metadata, tensors = models.contents("llama")
     changed = {key: value for key, value in (metadata | CHANGED[said]).items() if value is not None}
     written(tmp_path, changed, tensors)
     refusal(tmp_path, said)
 
 
 def test_tensors_that_are_not_the_architecture_s(tmp_path: Path) -> None:
-    metadata, tensors = contents("llama")
+    metadata, tensors = models.contents("llama")
     written(tmp_path, metadata, tensors | {"blk.0.attn_sinks.weight": writer.stored("F32", [1.0])})
     refusal(tmp_path, r"unexpected blk.0.attn_sinks.weight \[1\]")
     written(tmp_path, metadata, {name: one for name, one in tensors.items() if name != "blk.1.ffn_up.weight"})

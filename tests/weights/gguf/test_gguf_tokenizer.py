@@ -166,10 +166,13 @@ FAULTS: dict[str, dict[str, object]] = {
     "a merge should be two tokens that make a third, is 'h z'": strange("merges", ["h z"]),
     "a merge should be two tokens that make a third, is 'h e x'": strange("merges", ["h e x"]),
     "tokenizer.ggml.scores should be 600 finite numbers": spm_metadata(scores=Value("f32", [float("nan")] * 600)),
+    "1 tokens should have at most 256 characters and 16 merges": {
+        "model": "llama", "tokens": ["a" * 257], "scores": Value("f32", [0.0]),
+    },
     "tokenizer.ggml.add_bos_token should be true or false": strange("add_bos_token", "yes"),
     "tokenizer.chat_template should be a string": strange("tokenizer.chat_template", Value("u8", 1)),
     "tokenizer.ggml.bos_token_id should be an integer of at least -1": strange("bos_token_id", Value("i32", -2)),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("fault", FAULTS)
