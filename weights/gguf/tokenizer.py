@@ -147,10 +147,11 @@ def _list(metadata: JsonObject, name: str, length: int | None) -> list[Any]:
         if not isinstance(values, list) or not values or not isinstance(values[0], str):
             raise metadata.error(KEYS + name, "a list of texts", values)
         return values
-    is_number = isinstance(values, np.ndarray) and values.dtype.kind in "iuf"
-    if not is_number or values.shape != (length,) or not np.isfinite(values).all():
-        raise metadata.error(KEYS + name, f"{length} finite numbers", values)
-    return values.tolist()
+    if isinstance(values, np.ndarray) and values.dtype.kind in "iuf" and values.shape == (length,):
+        if np.isfinite(values).all():
+            numbers: list[Any] = values.tolist()
+            return numbers
+    raise metadata.error(KEYS + name, f"{length} finite numbers", values)
 
 
 def _byte_level(vocabulary: Vocabulary) -> tuple[dict[str, Any], bool]:
@@ -159,12 +160,12 @@ def _byte_level(vocabulary: Vocabulary) -> tuple[dict[str, Any], bool]:
     splitting = SPLITTINGS[metadata.choice(KEYS + "pre", SPLITTINGS)]
     merges = []
     for merge in _list(metadata, "merges", None):
-        parts = merge.split(" ")
-        if len(parts) != 2 or not all(part in ids for part in (*parts, "".join(parts))):
+        first, _, second = merge.partition(" ")
+        if not (first in ids and second in ids and first + second in ids):
             raise CheckpointError(
                 f"{metadata.where}: a merge should be two tokens that make a third, is {shorten(merge)}"
             )
-        merges.append(parts)
+        merges.append([first, second])
     steps: list[dict[str, Any]] = [
         {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
         for pattern in splitting.patterns
