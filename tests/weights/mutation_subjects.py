@@ -25,6 +25,7 @@ from fastattn.models.decoder import Decoder
 from fastattn.models.kinds import build_model
 from fastattn.ops import cpu as operations
 from fastattn.spec.checkpoint import Shortlist
+from fastattn.text.huggingface import HuggingFaceTokenizer
 from fastattn.text.sentencepiece import SentencePiece
 from fastattn.translation.translator import Translator
 from fastattn.weights import read
@@ -38,6 +39,7 @@ from tests.encoders.classifiers import TOKENS as TAGGER
 from tests.encoders.classifiers import write_classifier, write_masked, write_sparse
 from tests.encoders.multi_vector import write_original, write_pylate, write_today
 from tests.weights.containers.shortlist_writer import binary_shortlist
+from tests.weights.gguf import models as gguf_models
 from tests.weights.marian import writer as marian_writer
 from tests.weights.mutators import Files, mutate
 from tests.weights.recurrent import writer as recurrent_writer
@@ -137,15 +139,16 @@ def _choose(shortlist: Shortlist) -> None:
         assert len(allowed) and 0 <= allowed[0] <= allowed[-1] < len(TOKENS)
 
 
-def _language_model(path: Path) -> Decoder:
-    model = build_model(read(path), operations)
-    assert isinstance(model, Decoder)
-    return model
+def _language_model(path: Path) -> tuple[HuggingFaceTokenizer, Decoder]:
+    checkpoint = read(path)
+    return HuggingFaceTokenizer(checkpoint.input.tokenizer, 512), build_model(checkpoint, operations)
 
 
-def _continue(model: Decoder) -> None:
+def _continue(held: tuple[HuggingFaceTokenizer, Decoder]) -> None:
+    tokenizer, model = held
     options = DecodingOptions(beam_size=1, max_decoding_length=5)
-    jobs = [Job(np.zeros(0, np.int32), [0] * length, options=options) for length in (1, 3)]
+    starts = [[*tokenizer.encode([text])[0][:12].tolist(), 3] for text in ("ABC!", "", "x" * 9)]
+    jobs = [Job(np.zeros(0, np.int32), start, options=options) for start in starts]
     DecodingService(model, 0, 0, 1).scheduler(options).run(partial(search_plan, jobs, model.sizes))
 
 
@@ -227,6 +230,8 @@ SUBJECTS: dict[str, Subject] = {
     "tutorial apart": _checkpoint(recurrent_writer.tutorial_files(recurrent_writer.tutorial(True), True, apart=True)),
     "opennmt-py": _checkpoint(recurrent_writer.opennmt_files("LSTM", "general", True, True)),
     "language model": Subject(architecture_files(GEMMA2[0]) | LANGUAGE_MODEL, _language_model, _continue),  # type: ignore[arg-type]
+    "gguf": Subject({"model.gguf": gguf_models.file("llama 3")}, _language_model, _continue),  # type: ignore[arg-type]
+    "gguf of blocks": Subject({"model.gguf": gguf_models.of_blocks()}, _language_model, _continue),  # type: ignore[arg-type]
     "pulled zip": Subject(archive_files("pulled.zip"), _unpack, lambda nothing: None),
     "pulled tar": Subject(archive_files("pulled.tar.gz"), _unpack, lambda nothing: None),
 } | {
