@@ -20,14 +20,14 @@ import numpy as np
 from fastattn.errors import CheckpointError
 from fastattn.printable import counted
 from fastattn.spec.checkpoint import Checkpoint, Shortlist
-from fastattn.spec.quantized import QuantizedTensor, Tensor
+from fastattn.spec.quantized import QuantizedTensor, Tensor, as_float32
 from fastattn.spec.text_spec import LAYER_NORM, UNIT_LENGTH, EncoderText
 from fastattn.weights.containers.json_file import is_text, read_json, shorten
 from fastattn.weights.containers.safetensors import StoredTensor, read_tensors
 from fastattn.weights.containers.shortlist import check_shortlist
 from fastattn.weights.folder import Directory, Folder
 from fastattn.weights.native.config import FORMAT, Config, Text, read_config
-from fastattn.weights.tensor_mapping import as_float32, canonical_sources, check_sources, make_tensors
+from fastattn.weights.tensor_mapping import canonical_sources, check_sources, make_tensors
 
 DESCRIPTION = "fastattn's own folder (written by fastattn convert)"
 WEIGHTS = "model.safetensors"

@@ -10,14 +10,13 @@ from typing import BinaryIO
 import numpy as np
 
 from fastattn.spec.checkpoint import Checkpoint
-from fastattn.spec.quantized import QuantizedTensor, Tensor
+from fastattn.spec.quantized import QuantizedTensor, Tensor, as_float32
 from fastattn.spec.rounding import bfloat16_bits, quantize, row_multipliers
 from fastattn.spec.text_spec import EncoderText
 from fastattn.weights.containers.json_file import to_plain
 from fastattn.weights.containers.safetensors import NewTensor, write_tensors
 from fastattn.weights.native import INPUT_FACTORS, INPUT_SCALE, MULTIPLIER, SHORTLIST, WEIGHTS, is_matrix
 from fastattn.weights.native.config import FILES, FORMAT, STORED_SEPARATELY, VERSION, Config, Text
-from fastattn.weights.tensor_mapping import as_float32
 
 # Precision of a checkpoint -> bytes of a matrix's element.
 WIDTHS = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int16": 2, "int8": 1}
