@@ -21,6 +21,7 @@ import numpy as np
 from fastattn.errors import CheckpointError
 from fastattn.spec.architecture import ModelSpec
 from fastattn.spec.quantized import Int4Tensor, QuantizedTensor, Tensor, as_float32
+from fastattn.spec.rounding import quantize
 from fastattn.spec.tensors import find_misfits, tensor_shapes
 
 Shape = tuple[int, ...]
@@ -264,7 +265,7 @@ def _cut(part: TensorSources, array: Tensor) -> Tensor:
 
 
 def _joined(tensors: Sequence[Tensor]) -> Tensor:
-    """The tensors concatenated by rows; int8 or 4-bit if all are."""
+    """The tensors concatenated by rows; int8 or 4-bit if all are, int8 if some are each, so that none loses more."""
     if len(tensors) == 1:
         return tensors[0]
     groups = [tensor for tensor in tensors if isinstance(tensor, Int4Tensor)]
@@ -273,6 +274,7 @@ def _joined(tensors: Sequence[Tensor]) -> Tensor:
         return Int4Tensor(*map(np.concatenate, parts))
     quantized = [tensor for tensor in tensors if isinstance(tensor, QuantizedTensor)]
     if len(quantized) < len(tensors):
-        return np.concatenate([as_float32(tensor) for tensor in tensors])
+        joined = np.concatenate([as_float32(tensor) for tensor in tensors])
+        return quantize(joined, "a joined tensor") if len(groups) + len(quantized) == len(tensors) else joined
     values = np.concatenate([tensor.values_FD for tensor in quantized])
     return QuantizedTensor(values, np.concatenate([tensor.multipliers_F for tensor in quantized]))

@@ -7,7 +7,7 @@ holds the inputs 4 w + i and 16 + 4 w + i, so that half a byte of a whole vector
 multiplies bytes by fours.
 
 The sum of a group is exact in int32, whoever computes it: at most 32 * 15 * 127. Then each output adds, group after
-group, minimum * (step * sum of the row) and sum * (scale * step), by the same operations in every tile, so its bits
+group, minimum * (step * sum of the row) and (sum * scale) * step, by the same operations in every tile, so its bits
 depend on its row alone. Of twelve operations of a group, eight are products.
 """
 
@@ -133,7 +133,8 @@ def emit_int4_tile(product: NibbleProduct, emitter: Emitter, rows: int, blocks: 
             )
             value = emitter.fma(minimum, row_sum, value)
             floats = builder.sitofp(product.total(emitter, total), emitter.vector)
-            new.append(emitter.fma(floats, emitter.multiply(scale, step), value))
+            # scale * step first would keep a register each from the group's start: LLVM moves it there, and spills
+            new.append(emitter.fma(emitter.multiply(floats, scale), step, value))
         return new
 
     def add(group, values):
@@ -181,6 +182,7 @@ def stage_groups(emitter: Emitter, x, groups, staged):
         peaks = emitter.absolute(values[0])
         for value in values[1:]:
             peaks = emitter.larger_magnitude(emitter.absolute(value), peaks)
+        # in scalars: LLVM 22 takes lanes that are no sums where a sum of all is spread again
         peak, total = emitter.fold(peaks, emitter.larger_magnitude), emitter.integer(0)
         step, inverse = emitter.divide(peak, F32(127.0)), emitter.divide(F32(127.0), peak)
         factor = emitter.splat(b.select(b.fcmp_unordered("une", peak, F32(0.0)), inverse, F32(0.0)))
