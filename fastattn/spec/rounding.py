@@ -50,7 +50,8 @@ def quantize_groups(weight_FD: np.ndarray, name: str) -> Int4Tensor:
         values_NJ[part] = values_NI[:, : GROUP_INPUTS // 2] | values_NI[:, GROUP_INPUTS // 2 :] << 4
     if not (np.isfinite(scales_N).all() and np.isfinite(minima_N).all()):
         raise CheckpointError(f"{name} has values that are not finite, or beyond +-65504; int4 cannot hold them")
-    return Int4Tensor(values_NJ.reshape(F, D // 2), scales_N.reshape(F, -1), minima_N.reshape(F, -1))
+    shape = F, D // GROUP_INPUTS
+    return Int4Tensor(values_NJ.reshape(F, D // 2), scales_N.reshape(shape), minima_N.reshape(shape))
 
 
 @np.errstate(over="ignore", invalid="ignore")

@@ -34,7 +34,8 @@ def quantize_rows(
 
 def quantize_row_groups(x_ND: np.ndarray) -> np.ndarray:
     """Each 32 numbers of a row rounded to steps of 1/127 of their largest magnitude, in the dtype of x."""
-    groups_NGI = x_ND.astype(np.float32).reshape(len(x_ND), -1, GROUP_INPUTS)
+    N, D = x_ND.shape
+    groups_NGI = x_ND.astype(np.float32).reshape(N, D // GROUP_INPUTS, GROUP_INPUTS)
     peaks_NG1 = np.abs(groups_NGI).max(axis=2, keepdims=True, initial=0)
     factors_NG1 = np.divide(np.float32(LARGEST), peaks_NG1, out=np.zeros_like(peaks_NG1), where=peaks_NG1 > 0)
     steps_NG1 = (peaks_NG1 / np.float32(LARGEST)).astype(x_ND.dtype)
