@@ -10,10 +10,9 @@ import numpy as np
 from fastattn.ops.protocol import Ops, PackedLinear
 from fastattn.spec.quantized import GROUP_INPUTS, Int4Tensor, QuantizedTensor, Tensor, as_float32, take
 from fastattn.spec.rounding import quantize, quantize_groups
+from fastattn.spec.tensors import PROJECTIONS
 from fastattn.system.records import dataclass
 
-# Layers that an embedding may be tied to, in the model's precision where it is.
-PROJECTIONS = ("decoder.projection", "head.output")
 # Models' precisions in which an embedding and a projection of the same numbers have one copy, by the table's class.
 _SHARED = {QuantizedTensor: ("int8", "int4"), Int4Tensor: ("float32", "int8", "int4")}
 
