@@ -20,7 +20,8 @@ import numpy as np
 
 from fastattn.errors import CheckpointError
 from fastattn.spec.architecture import ModelSpec
-from fastattn.spec.quantized import QuantizedTensor, Tensor
+from fastattn.spec.quantized import Int4Tensor, QuantizedTensor, Tensor, as_float32
+from fastattn.spec.rounding import quantize
 from fastattn.spec.tensors import find_misfits, tensor_shapes
 
 Shape = tuple[int, ...]
@@ -225,10 +226,6 @@ def stored_precision(stored: Mapping[str, Any]) -> str:
     return main_precision((names.get(one.dtype, one.dtype.lower()), len(one.data)) for one in stored.values())
 
 
-def as_float32(tensor: Tensor) -> np.ndarray:
-    return tensor.float32() if isinstance(tensor, QuantizedTensor) else tensor
-
-
 def _make(part: TensorSources, stored: Mapping[str, Array], is_weight: bool) -> Tensor:
     if part.absent is not None and part.is_absent(stored):
         return part.absent(part.shape)
@@ -274,11 +271,16 @@ def _cut(part: TensorSources, array: Tensor) -> Tensor:
 
 
 def _joined(tensors: Sequence[Tensor]) -> Tensor:
-    """The tensors concatenated by rows; int8 if all are."""
+    """The tensors concatenated by rows; int8 or 4-bit if all are, int8 if some are each, so that none loses more."""
     if len(tensors) == 1:
         return tensors[0]
+    groups = [tensor for tensor in tensors if isinstance(tensor, Int4Tensor)]
+    if len(groups) == len(tensors):
+        parts = zip(*((one.values_FE, one.scales_FG, one.minima_FG) for one in groups))
+        return Int4Tensor(*map(np.concatenate, parts))
     quantized = [tensor for tensor in tensors if isinstance(tensor, QuantizedTensor)]
     if len(quantized) < len(tensors):
-        return np.concatenate([as_float32(tensor) for tensor in tensors])
+        joined = np.concatenate([as_float32(tensor) for tensor in tensors])
+        return quantize(joined, "a joined tensor") if len(groups) + len(quantized) == len(tensors) else joined
     values = np.concatenate([tensor.values_FD for tensor in quantized])
     return QuantizedTensor(values, np.concatenate([tensor.multipliers_F for tensor in quantized]))

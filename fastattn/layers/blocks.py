@@ -90,9 +90,11 @@ class FeedForward(Sublayer):
     def __init__(self, parameters: Parameters, layer: str, spec: StackSpec):
         name = f"{layer}.feed_forward"
         super().__init__(parameters, name, spec.norms)
-        self.inner = Linear(parameters, f"{name}.inner", spec.feed_forward.activation)
+        names = (f"{name}.inner", f"{name}.inner_linear")[: 1 + spec.feed_forward.gated]
+        precision = parameters.usual(*names)
+        self.inner = Linear(parameters, names[0], spec.feed_forward.activation, precision)
         if spec.feed_forward.gated:
-            gate = parameters.packed(f"{name}.inner_linear")
+            gate = parameters.packed(names[1], precision)
             self.inner = partial(parameters.ops.gated, gate=gate, **self.inner.keywords)
         self.outer = Linear(parameters, f"{name}.outer")
 

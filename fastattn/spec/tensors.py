@@ -1,7 +1,7 @@
 """The tensors that a checkpoint of an architecture must hold, and checks of those that it has.
 
-Canonical tensor names; all are float32 (or a QuantizedTensor, for matrices), weights [outputs, inputs]. Those of a
-stack follow its name, ``encoder`` or ``decoder``, and a dot; of one of the kind "attention" they are::
+Canonical tensor names; all are float32 (or a QuantizedTensor or Int4Tensor, for matrices), weights [outputs, inputs].
+Those of a stack follow its name, ``encoder`` or ``decoder``, and a dot; of one of the kind "attention" they are::
 
     embedding.weight                       [V, E]   E: embedding_width, or D; vocabulary > 0
     positions                              [P, E]   positions "table", or "relative" with learned ones;
@@ -63,6 +63,9 @@ from fastattn.printable import first_of
 from fastattn.spec.architecture import Disentangled, HeadSpec, ModelSpec, RecurrenceSpec, StackSpec, check_known
 from fastattn.spec.quantized import Tensor
 from fastattn.spec.recurrent import MemoryAttention, RecurrentSpec
+
+# Layers that an embedding may be tied to, in the model's precision where it is.
+PROJECTIONS = ("decoder.projection", "head.output")
 
 Shapes = dict[str, tuple[int, ...]]
 

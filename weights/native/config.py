@@ -44,7 +44,7 @@ FIRST_NAMES = {
 }
 # Kind of model -> its stacks.
 STACKS = {"encoder": ("encoder",), "decoder": ("decoder",), "encoder-decoder": ("encoder", "decoder")}
-PRECISIONS = ("float32", "bfloat16", "int8")
+PRECISIONS = ("float32", "bfloat16", "int8", "int4")
 # Field of a text -> its file; source and target may share one.
 FILES = {
     "source_vocabulary": "source_vocabulary.json",

@@ -16,7 +16,7 @@ from fastattn.kernels.arguments import (
     BestLists,
     EditedLogits,
 )
-from fastattn.ops.cpu.matmul import PackedLinear, as_float32, as_int8, linear, scratch_bytes
+from fastattn.ops.cpu.matmul import PackedLinear, as_int8, linear, scratch_bytes
 from fastattn.ops.steps import NO_EDITS, Edits, SubsetRows
 from fastattn.runtime.arena import empty, make_scratch_parts
 from fastattn.runtime.handle import kernel_named
@@ -24,7 +24,7 @@ from fastattn.runtime.recording import unrecordable
 from fastattn.runtime.threads import current_threads
 from fastattn.simd.arguments import format_for
 from fastattn.simd.target import LANES
-from fastattn.spec.quantized import Tensor
+from fastattn.spec.quantized import Tensor, as_float32
 from fastattn.spec.rounding import bfloat16_bits
 
 NO_TARGETS = np.empty(0, np.int32)
