@@ -20,8 +20,7 @@ import numpy as np
 
 from fastattn.errors import CheckpointError
 from fastattn.spec.architecture import ModelSpec
-from fastattn.spec.quantized import Int4Tensor, QuantizedTensor, Tensor, as_float32
-from fastattn.spec.rounding import quantize
+from fastattn.spec.quantized import BlockedTensor, Int4Tensor, QuantizedTensor, Tensor, as_float32
 from fastattn.spec.tensors import find_misfits, tensor_shapes
 
 Shape = tuple[int, ...]
@@ -271,7 +270,7 @@ def _cut(part: TensorSources, array: Tensor) -> Tensor:
 
 
 def _joined(tensors: Sequence[Tensor]) -> Tensor:
-    """The tensors concatenated by rows; int8 or 4-bit if all are, int8 if some are each, so that none loses more."""
+    """The tensors concatenated by rows; int8 or of 4 bits if all are, blocked if all are of few bits."""
     if len(tensors) == 1:
         return tensors[0]
     groups = [tensor for tensor in tensors if isinstance(tensor, Int4Tensor)]
@@ -280,7 +279,12 @@ def _joined(tensors: Sequence[Tensor]) -> Tensor:
         return Int4Tensor(*map(np.concatenate, parts))
     quantized = [tensor for tensor in tensors if isinstance(tensor, QuantizedTensor)]
     if len(quantized) < len(tensors):
-        joined = np.concatenate([as_float32(tensor) for tensor in tensors])
-        return quantize(joined, "a joined tensor") if len(groups) + len(quantized) == len(tensors) else joined
+
+        def join() -> np.ndarray:
+            return np.concatenate([as_float32(tensor) for tensor in tensors])
+
+        if any(isinstance(tensor, np.ndarray) for tensor in tensors):
+            return join()
+        return BlockedTensor((sum(tensor.shape[0] for tensor in tensors), *tensors[0].shape[1:]), join)
     values = np.concatenate([tensor.values_FD for tensor in quantized])
     return QuantizedTensor(values, np.concatenate([tensor.multipliers_F for tensor in quantized]))

@@ -71,7 +71,7 @@ def perplexity(data: Data) -> tuple[bool, str]:
 
 @check(
     "generation-speed",
-    f"smollm2, one thread and two: a prompt of {PROMPT} tokens 1.2 x llama.cpp, one stream 0.95 x, {STREAMS} streams 2 x",
+    f"smollm2 and llama.cpp, one thread and two: a prompt of {PROMPT} tokens 1.2 x, one stream 0.95 x, {STREAMS} 2 x",
 )
 def speed(data: Data) -> tuple[bool, str]:
     findings = Findings()

@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 
 from fastattn.ops.protocol import Ops, PackedLinear
-from fastattn.spec.quantized import GROUP_INPUTS, Int4Tensor, QuantizedTensor, Tensor, as_float32, take
+from fastattn.spec.quantized import GROUP_INPUTS, BlockedTensor, Int4Tensor, QuantizedTensor, Tensor, as_float32, take
 from fastattn.spec.rounding import quantize, quantize_groups
 from fastattn.spec.tensors import PROJECTIONS
 from fastattn.system.records import dataclass
 
 # Models' precisions in which an embedding and a projection of the same numbers have one copy, by the table's class.
 _SHARED = {QuantizedTensor: ("int8", "int4"), Int4Tensor: ("float32", "int8", "int4")}
+_SHARED[BlockedTensor] = _SHARED[Int4Tensor]
 
 
 @dataclass
@@ -75,8 +76,8 @@ class Parameters:
     def usual(self, *names: str) -> str:
         """The precision of linear layers of which all have one: the model's, but for int4.
 
-        There projections, which choose tokens, are int8, and so is what the checkpoint has in int8 or has no whole
-        groups of inputs.
+        There projections, which choose tokens, are int8, and so is what the checkpoint has in 5 to 8 bits or has no
+        whole groups of inputs.
         """
         if self.precision != "int4":
             return self.precision
@@ -84,7 +85,7 @@ class Parameters:
             if all((name, precision) in self._needed.layers for name in names):
                 return precision
         weights = [self._tensors[f"{name}.weight"] for name in names]
-        grouped = all(one.shape[1] % GROUP_INPUTS == 0 and not isinstance(one, QuantizedTensor) for one in weights)
+        grouped = all(one.shape[1] % GROUP_INPUTS == 0 and isinstance(one, np.ndarray | Int4Tensor) for one in weights)
         return "int4" if grouped and set(names).isdisjoint(PROJECTIONS) else "int8"
 
     def _packed_once(self, name: str, precision: str, order_F: np.ndarray | None) -> PackedLinear:
@@ -113,14 +114,14 @@ class Parameters:
     def table(self, name: str) -> Tensor | PackedLinear:
         """An embedding's table; if a projection is tied to it, with the same numbers, its packed weights.
 
-        So the table is in memory once. An int8 table without a tied projection stays a view of the file; one of 4 bits
-        becomes int8.
+        So the table is in memory once. An int8 table without a tied projection stays a view of the file; one of other
+        bits becomes int8.
         """
         table_VD = self.tensor(name)
         tied = [name for name in PROJECTIONS if self._tensors.get(f"{name}.weight") is table_VD]
         self._needed.tensors |= {f"{name}.weight": table_VD for name in tied}
         if tied and self.precision in _SHARED.get(type(table_VD), ("float32",)):
             return self.packed(tied[0])
-        if isinstance(table_VD, Int4Tensor):
+        if isinstance(table_VD, Int4Tensor | BlockedTensor):
             table_VD = self._needed.tensors[name] = quantize(table_VD.float32(), name)
         return table_VD

@@ -1,6 +1,7 @@
 """int8 and 4-bit weights, from a checkpoint or from ``rounding``."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -109,7 +110,35 @@ class Int4Tensor:
         return weight_FGI.reshape(self.shape)
 
 
-Tensor = np.ndarray | QuantizedTensor | Int4Tensor
+@dataclass(frozen=True, eq=False)
+class BlockedTensor:
+    """A weight matrix that a file holds in blocks of 5 to 8 bits a number, or parts of which differ in their bits.
+
+    It becomes float32 when that is asked for; products of int8 and int4 models have it in int8, with a scale a row.
+
+    shape  [F, D]
+    make   returns the float32 matrix, a new one each time
+    """
+
+    shape: tuple[int, ...]
+    make: Callable[[], np.ndarray]
+    dtype = np.dtype(np.float32)
+    ndim = 2
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    def take(self, rows_F: np.ndarray) -> np.ndarray:
+        """The rows of these numbers; -1: zeros."""
+        taken: np.ndarray = take(self.make(), rows_F)
+        return taken
+
+    def float32(self) -> np.ndarray:
+        return self.make()
+
+
+Tensor = np.ndarray | QuantizedTensor | Int4Tensor | BlockedTensor
 
 
 def as_float32(tensor: Tensor) -> np.ndarray:

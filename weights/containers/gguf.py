@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from fastattn.errors import CheckpointError
+from fastattn.spec.quantized import GROUP_INPUTS, BlockedTensor, Int4Tensor, Tensor
 from fastattn.weights.containers import ByteReader
 from fastattn.weights.containers.gguf_blocks import BLOCKS
 from fastattn.weights.containers.json_file import JsonObject, shorten
@@ -31,6 +32,7 @@ TYPES = {
     20: "IQ4_NL", 21: "IQ3_S", 22: "IQ2_S", 23: "IQ4_XS", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64",
     29: "IQ1_M", 30: "BF16", 34: "TQ1_0", 35: "TQ2_0", 39: "MXFP4", 40: "NVFP4", 41: "Q1_0",
 }  # fmt: skip
+FOUR_BITS = ("Q4_0", "Q4_1", "Q4_K")
 FLOATS = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 AT_ONCE = 1 << 20  # numbers that are made of blocks at a time: what lies between the file and the result stays small
 
@@ -45,13 +47,22 @@ class BlockTensor:
     where: str
 
     @property
+    def precision(self) -> str:
+        """The nearest of this engine's: other blocks than those of 4 bits run in int8."""
+        return {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}.get(self.dtype) or (
+            "int4" if self.dtype in FOUR_BITS else "int8"
+        )
+
+    @property
     def vector(self) -> np.ndarray:
         """The values flattened, float32."""
         return self.float32().reshape(-1)
 
-    def matrix(self, transposed: bool = False) -> np.ndarray:
-        """``float32``, transposed if ``transposed``."""
-        return np.ascontiguousarray(self.float32().T) if transposed else self.float32()
+    def matrix(self, transposed: bool = False) -> Tensor:
+        """Of 4 bits or other blocks as they are stored, else float32; float32 transposed if ``transposed``."""
+        if transposed or self.dtype not in BLOCKS:
+            return np.ascontiguousarray(self.float32().T) if transposed else self.float32()
+        return self._four_bits() if self.dtype in FOUR_BITS else BlockedTensor(self.shape, self.float32)
 
     @np.errstate(over="ignore", invalid="ignore")
     def float32(self) -> np.ndarray:
@@ -74,20 +85,16 @@ class BlockTensor:
         size = BLOCKS[self.dtype].size
         return np.ndarray((len(self.data) // size, size), np.uint8, self.data)
 
-    def four_bits(self) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-        """(values uint8 [F, D] below 16, scales float32 [F, D/32], minima float32 [F, D/32]) of a matrix of 4 bits.
-
-        It stands for values * scales + minima, each scale and minimum of 32 columns. None for other types.
-        """
-        if self.dtype not in ("Q4_0", "Q4_1", "Q4_K") or len(self.shape) != 2:
-            return None
+    @np.errstate(over="ignore", invalid="ignore")
+    def _four_bits(self) -> Int4Tensor:
         groups = BLOCKS[self.dtype].unpack(self.blocks())
-        F, D = self.shape
-        scales_FG = groups.scales_BG.reshape(F, D // 32)
-        if groups.minima_BG is None:  # from -8 to 7
-            values_FD = (groups.values_BGW.reshape(F, D) + np.int8(8)).view(np.uint8)
-            return values_FD, scales_FG, scales_FG * np.float32(-8)
-        return groups.values_BGW.reshape(F, D), scales_FG, groups.minima_BG.reshape(F, D // 32)
+        (F, D), scales_BG, minima_BG = self.shape, groups.scales_BG, groups.minima_BG
+        values_FGI = groups.values_BGW.reshape(F, -1, GROUP_INPUTS)
+        if minima_BG is None:  # from -8 to 7
+            values_FGI, minima_BG = (values_FGI + np.int8(8)).view(np.uint8), scales_BG * np.float32(-8)
+        low_FGJ, high_FGJ = np.split(values_FGI, 2, axis=2)
+        rounded = (array_BG.reshape(F, -1).astype(np.float16) for array_BG in (scales_BG, minima_BG))
+        return Int4Tensor((low_FGJ | high_FGJ << np.uint8(4)).reshape(F, D // 2), *rounded)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from fastattn.weights.folder import Directory
 from fastattn.weights.gguf.architecture import ROPE_FACTORS, as_stored, make_config, make_table
 from fastattn.weights.gguf.tokenizer import read_text
 from fastattn.weights.huggingface.decoders import find_decoder
-from fastattn.weights.tensor_mapping import canonical_tensors, stored_precision
+from fastattn.weights.tensor_mapping import canonical_tensors, main_precision
 
 MISFIT = "tensors do not fit the architecture in its metadata"
 
@@ -34,7 +34,7 @@ def read_model(folder: Directory, names: list[str]) -> Checkpoint:
         spec=model,
         tensors=canonical_tensors(make_table(spec, stored), model, stored, where, MISFIT),
         input=text,
-        precision=stored_precision(stored),
+        precision=main_precision((tensor.precision, len(tensor.data)) for tensor in stored.values()),
         format="gguf",
         details={"architecture": file.metadata.string("general.architecture")},
         files=tuple(folder.used),

@@ -141,7 +141,9 @@ def _bfloat16(tensor: Tensor) -> NewTensor:
 def _has_groups(checkpoint: Checkpoint, name: str, tensor: Tensor) -> bool:
     """Whether a matrix is a linear layer that runs in int4: as Parameters has it, no table, nor of recurrent layers."""
     stack, layer = checkpoint.spec.stacks.get(name.split(".")[0]), name.removesuffix(".weight")
-    linear = layer not in PROJECTIONS and not layer.endswith("embedding") and not isinstance(tensor, QuantizedTensor)
+    linear = (
+        layer not in PROJECTIONS and not layer.endswith("embedding") and isinstance(tensor, np.ndarray | Int4Tensor)
+    )
     return linear and stack is not None and stack.kind == "attention" and tensor.shape[1] % GROUP_INPUTS == 0
 
 

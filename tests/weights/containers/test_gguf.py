@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 
 from fastattn.errors import CheckpointError
+from fastattn.spec.quantized import BlockedTensor, Int4Tensor
 from fastattn.weights.containers.gguf import AT_ONCE, BlockTensor, parse_gguf
 from tests import GOLDENS
 from tests.weights.gguf import writer
@@ -24,8 +25,8 @@ def test_blocks_become_the_numbers_of_the_gguf_package(kind: str) -> None:
         blocks, numbers = goldens[f"{kind} blocks"], goldens[f"{kind} numbers"]
     tensor = parse(gguf_bytes({}, {"a": Stored(writer.TENSOR_KINDS[kind][0], numbers.shape, blocks.tobytes())}))["a"]
     assert (tensor.dtype, tensor.shape) == (kind, numbers.shape)
-    assert tensor.matrix().dtype == np.float32
-    assert np.array_equal(tensor.matrix().view(np.uint32), numbers.view(np.uint32))
+    assert tensor.float32().dtype == np.float32
+    assert np.array_equal(tensor.float32().view(np.uint32), numbers.view(np.uint32))
     assert np.array_equal(tensor.matrix(transposed=True), numbers.T)
     assert np.array_equal(tensor.vector, numbers.reshape(-1))
 
@@ -33,21 +34,31 @@ def test_blocks_become_the_numbers_of_the_gguf_package(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["Q4_0", "Q4_1", "Q4_K"])
 def test_four_bits_with_scales_and_minima_of_32_columns(kind: str) -> None:
     tensor = parse(gguf_bytes({}, {"a": writer.random_blocks(np.random.default_rng(4), kind, (3, 512))}))["a"]
-    values_FD, scales_FG, minima_FG = tensor.four_bits()
-    assert values_FD.dtype == np.uint8 and values_FD.max() < 16
-    made = values_FD.reshape(3, 16, 32) * scales_FG[..., None] + minima_FG[..., None]
-    assert np.array_equal(made.reshape(3, 512), tensor.matrix())
-    others = {"a": writer.random_blocks(np.random.default_rng(4), "Q5_K", (1, 256)), "b": writer.stored("F32", [1.0])}
-    assert all(tensor.four_bits() is None for tensor in parse(gguf_bytes({}, others)).values())
+    matrix, whole = tensor.matrix(), tensor.float32()
+    assert isinstance(matrix, Int4Tensor) and tensor.precision == "int4"
+    if kind == "Q4_K":  # its scales and minima are products that become float16
+        greatest = np.abs(matrix.minima_FG.astype(np.float32)).max() + 15 * matrix.scales_FG.astype(np.float32).max()
+        assert np.abs(matrix.float32() - whole).max() <= greatest * 2.0**-11
+    else:
+        assert np.array_equal(matrix.float32(), whole)
+
+
+@pytest.mark.parametrize("kind", ["Q5_0", "Q5_1", "Q5_K", "Q6_K", "Q8_0"])
+def test_other_blocks_become_float32_when_that_is_asked_for(kind: str) -> None:
+    tensor = parse(gguf_bytes({}, {"a": writer.random_blocks(np.random.default_rng(4), kind, (3, 512))}))["a"]
+    matrix = tensor.matrix()
+    assert isinstance(matrix, BlockedTensor) and (matrix.shape, matrix.size) == ((3, 512), 1536)
+    assert np.array_equal(matrix.float32(), tensor.float32()) and tensor.precision == "int8"
+    assert np.array_equal(matrix.take(np.array([2, -1])), np.stack([tensor.float32()[2], np.zeros(512, np.float32)]))
 
 
 def test_a_tensor_of_many_blocks_is_that_of_its_parts() -> None:
     stored = writer.random_blocks(np.random.default_rng(5), "Q8_0", (3, AT_ONCE // 2 + 32))
-    whole = parse(gguf_bytes({}, {"a": stored}))["a"].matrix()
+    whole = parse(gguf_bytes({}, {"a": stored}))["a"].float32()
     half = len(stored.data) // 3
     for i in range(3):
         row = Stored(stored.kind, (1, stored.shape[1]), stored.data[i * half : (i + 1) * half])
-        assert np.array_equal(parse(gguf_bytes({}, {"a": row}))["a"].matrix()[0], whole[i])
+        assert np.array_equal(parse(gguf_bytes({}, {"a": row}))["a"].float32()[0], whole[i])
 
 
 def test_a_file_of_the_gguf_package() -> None:
@@ -62,7 +73,7 @@ def test_a_file_of_the_gguf_package() -> None:
     }  # fmt: skip
     assert np.array_equal(file.tensors["floats"].matrix(), np.arange(6, dtype=np.float32).reshape(2, 3))
     assert np.shares_memory(file.tensors["floats"].matrix(), data)
-    assert np.array_equal(file.tensors["blocks"].matrix(), numbers)
+    assert np.array_equal(file.tensors["blocks"].float32(), numbers)
 
 
 @pytest.mark.parametrize("version", [2, 3])
