@@ -211,8 +211,8 @@ class DistanceRows:
 
 def cached_heads(spec: AttentionSpec) -> Heads:
     """Heads of cached rows: keys and values side by side; queries are separate, or first in fused rows."""
-    columns, scores = {"value_column": spec.key_width}, {"scale": spec.query_scale, "softcap": spec.softcap}
-    return Heads(spec.heads, spec.key_heads, spec.head_width, **columns, **scores)
+    shape = spec.heads, spec.key_heads, spec.head_width
+    return Heads(*shape, value_column=spec.key_width, scale=spec.query_scale, softcap=spec.softcap)
 
 
 def fused_heads(spec: AttentionSpec) -> Heads:

@@ -66,13 +66,18 @@ def shared_heads(
 
 
 def llama_stack(config: JsonObject, attention: AttentionSpec, positions: Rotary, **parts: Any) -> StackSpec:
-    """A stack with the names of Llama's sizes; ``parts``: its other fields, or others in place of these."""
-    width = count_columns(config)
-    rows, limit = count_columns(config, "vocab_size"), config.integer("max_position_embeddings", minimum=1)
-    inner = FeedForwardSpec(config.integer("intermediate_size", minimum=1), activation(config, default="silu"), True)
-    norms = NormSpec("rms", config.number("rms_norm_eps", 1e-6))
-    own = {"feed_forward": inner, "norms": norms, "positions": PositionSpec("rotary", limit=limit, rotary=positions)}
-    return StackSpec(count_layers(config), width, rows, attention, **own | parts)
+    """A stack with the names of Llama's sizes; ``parts``: its other fields."""
+    inner, act = config.integer("intermediate_size", minimum=1), activation(config, default="silu")
+    return StackSpec(
+        layers=count_layers(config),
+        width=count_columns(config),
+        vocabulary=count_columns(config, "vocab_size"),
+        attention=attention,
+        feed_forward=FeedForwardSpec(inner, act, gated=True),
+        norms=NormSpec("rms", config.number("rms_norm_eps", 1e-6)),
+        positions=PositionSpec("rotary", config.integer("max_position_embeddings", minimum=1), rotary=positions),
+        **parts,
+    )
 
 
 def llama_table(spec: StackSpec, feed_biases: bool = False) -> dict[str, TensorSources]:
