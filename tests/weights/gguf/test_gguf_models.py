@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 from fastattn import weights
+from fastattn.cli.inspect import model_facts
 from fastattn.models.kinds import build_model
 from fastattn.ops import reference
+from fastattn.spec.quantized import as_float32
 from fastattn.spec.text_spec import GeneratorText
 from fastattn.weights.containers.gguf import parse_gguf
 from fastattn.weights.gguf import recognize
@@ -45,6 +47,12 @@ def test_blocks_in_place_of_floats(tmp_path: Path) -> None:
         assert np.array_equal(
             as_float32(checkpoint.tensors[f"decoder.{name}.weight"]), stored[f"{theirs}.weight"].float32()
         )
+
+
+def test_inspect_describes_a_model_of_4_bits(tmp_path: Path) -> None:
+    (tmp_path / "model.gguf").write_bytes(models.of_blocks())
+    facts = dict(model_facts(weights.read(tmp_path)))
+    assert facts["format"] == "gguf" and facts["precision"].startswith("int4 in the file; auto is int4, about 0.0 MB")
 
 
 def test_a_file_in_parts_is_one_model(tmp_path: Path) -> None:
