@@ -161,7 +161,7 @@ def _describe_head(head: "HeadSpec", labels: Sequence[str]) -> str:
     return ", ".join([rows, *inner, outputs])
 
 
-_BYTES = {"float32": 4, "bfloat16": 2, "int8": 1}
+_BYTES = {"float32": 4, "bfloat16": 2, "int8": 1, "int4": 0.625}
 
 
 def _weight_facts(checkpoint: "Checkpoint") -> Facts:
