@@ -22,6 +22,7 @@ from tests.architectures.drawing import draw_all
 from tests.architectures.folders import write_folder
 from tests.architectures.goldens import read_continuations, read_goldens, write_golden
 from tests.decoding.test_recorded_steps import counted_runs, steps_by_themselves
+from tests.weights.containers.safetensors_writer import write_json
 from tests.weights.native.folders import converted
 from tests.weights.refusals import refusal
 
@@ -207,7 +208,8 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
 def test_a_setting_that_is_not_followed_is_named(
     name: str, change: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
-    write_golden(_case(name), tmp_path, change)
+    write_golden(_case(name), tmp_path)
+    write_json(tmp_path / "config.json", _case(name).config | change)
     assert message in refusal(tmp_path, names_path=False)
 
 
