@@ -69,7 +69,7 @@ MISTRAL = _three(
     {"architectures": ["MistralForCausalLM"], "rms_norm_eps": 1e-5, "sliding_window": 9, "tie_word_embeddings": False},
     GROUPED,
     ONE | {"sliding_window": None, "tie_word_embeddings": True},
-    {"num_attention_heads": 6, "num_key_value_heads": 3, "sliding_window": 1},
+    {"num_attention_heads": 6, "num_key_value_heads": 3, "sliding_window": 2},
 )
 QWEN2 = _three(
     "qwen2",
@@ -106,7 +106,8 @@ HUNYUAN = _three(
     {"architectures": ["HunYuanDenseV1ForCausalLM"], "tie_word_embeddings": True, "use_cla": False},
     GROUPED | {"rope_scaling": {"type": "dynamic", "alpha": 1000.0, "factor": 1.0}},
     ONE | {"tie_word_embeddings": False},
-    GROUPED | {"attention_bias": True, "rope_scaling": {"type": "dynamic", "alpha": 3.5}, "rope_theta": 500.0},
+    GROUPED
+    | {"attention_bias": True, "rope_scaling": {"type": "dynamic", "alpha": 3.5, "factor": 1.0}, "rope_theta": 500.0},
 )
 OLMO2 = _three(
     "olmo2",
