@@ -1,9 +1,9 @@
 """Architectures as plain data, which loaders write and models read; ``spec.tensors`` has their tensors."""
 
-from collections.abc import Iterable
 from dataclasses import field
 
 from fastattn.errors import CheckpointError
+from fastattn.spec.checks import check_cap, check_counts, check_known, check_layers
 from fastattn.system.records import dataclass
 
 ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "gelu_sigmoid", "swish", "tanh", "sigmoid", "relu_squared", "mish")
@@ -19,24 +19,6 @@ HEAD_ROWS = ("first", "last", "mean", "each")
 # Beyond any model's. Sums of all positions and token types are one table, which takes as many times the file's bytes.
 MOST_TOKEN_TYPES = 16
 GREATEST = 2**31 - 1  # of a distance
-
-
-def check_known(what: str, name: str, known: Iterable[str]) -> None:
-    """Raise a CheckpointError that lists the known names unless ``name`` is one of them."""
-    if name not in known:
-        raise CheckpointError(f"unknown {what} {name!r}; known: {', '.join(known)}")
-
-
-def check_counts(least: int, **counts: int) -> None:
-    wanted = f"be at least {least}" if least else "not be negative"
-    for name, count in counts.items():
-        if count < least:
-            raise CheckpointError(f"{name} should {wanted}, is {count}")
-
-
-def check_cap(name: str, cap: float) -> None:
-    if not (cap == 0 or 1e-30 < cap < 1e30):
-        raise CheckpointError(f"{name} should be 0 or between 1e-30 and 1e30, is {cap:g}")
 
 
 @dataclass(frozen=True)
@@ -331,14 +313,8 @@ class StackSpec:
         if self.positions.kind == "disentangled" and (self.attention.heads != self.attention.key_heads or self.causal):
             raise CheckpointError("disentangled attention looks both ways, and each of its heads has keys of its own")
         check_cap("output_cap", self.output_cap)
-        named = {
-            "be local": self.local.layers if self.local is not None else (),
-            "have no positions": self.positions.layers_without,
-        }
-        for what, layers in named.items():
-            if not 0 <= min(layers, default=0) <= max(layers, default=0) < self.layers:
-                wrong = max(layers) if min(layers) >= 0 else min(layers)
-                raise CheckpointError(f"layer {wrong} should {what}, but there are {self.layers} layers")
+        check_layers("be local", self.local.layers if self.local is not None else (), self.layers)
+        check_layers("have no positions", self.positions.layers_without, self.layers)
         if self.parallel and (not self.norms.before or self.norms.output or self.cross_attention):
             raise CheckpointError("parallel sublayers have norms before them alone, and no cross-attention")
         if self.norms.output and (self.cross_attention or self.recurrence is not None):
