@@ -60,7 +60,7 @@ def pack_linear(weight_FD: Tensor, bias_F: np.ndarray | None = None, precision: 
             weight_FD = quantize_groups(as_float32(weight_FD), "a linear layer")
         return ReferenceLinear(weight_FD.float32(), bias_F, quantize_row_groups)
     if precision == "int8" and not isinstance(weight_FD, QuantizedTensor):
-        weight_FD = quantize(weight_FD.float32() if isinstance(weight_FD, Int4Tensor) else weight_FD, "a linear layer")
+        weight_FD = quantize(weight_FD if isinstance(weight_FD, np.ndarray) else weight_FD.float32(), "a linear layer")
     if isinstance(weight_FD, QuantizedTensor):
         inputs = {"input_scale": weight_FD.input_scale, "input_factors_D": weight_FD.input_factors_D}
     if not isinstance(weight_FD, np.ndarray):
