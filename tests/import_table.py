@@ -92,7 +92,7 @@ OUTSIDE = {
     "kernels": {"numba", "llvmlite"},
     "ops.cuda": {"numba", "numba_cuda", "llvmlite"},  # where it is installed
     "vectors": {"scipy"},  # for a caller who asks for it
-    "text": {"tokenizers", "sentencepiece"},
+    "text": {"tokenizers", "sentencepiece", "jinja2"},
     "weights": {"huggingface_hub", "tomli"},
     "cli": {"click", "numba", "llvmlite"},
     "distributed": {"pyarrow", "ray"},
