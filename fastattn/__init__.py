@@ -30,6 +30,8 @@ if TYPE_CHECKING:  # by these very names: a checker takes others for private
     from fastattn.encoders.text_classifier import TextClassifier as TextClassifier
     from fastattn.encoders.token_classifier import TokenClassifier as TokenClassifier
     from fastattn.errors import FastattnError as FastattnError
+    from fastattn.generation.calls import Generation as Generation, TextScore as TextScore
+    from fastattn.generation.generator import Generator as Generator
     from fastattn.plot import AttentionPlot as AttentionPlot, plot_attention as plot_attention
     from fastattn.runtime.threads import set_threading as set_threading, use_threads as use_threads
     from fastattn.translation.calls import (
@@ -62,6 +64,8 @@ _NAMES = {
     "encoders.text_classifier": "TextClassifier",
     "encoders.token_classifier": "TokenClassifier",
     "errors": "FastattnError",
+    "generation.calls": "Generation TextScore",
+    "generation.generator": "Generator",
     "plot": "AttentionPlot plot_attention",
     "runtime.threads": "set_threading use_threads",
     "translation.calls": "ExecutionStats Score TokenTranslation Translation",

@@ -174,3 +174,11 @@ def warn(message: str) -> None:
 
 
 warn_once = functools.cache(warn)  # a message a process
+
+
+def without_errors(results: list[Any]) -> list[Any]:
+    """The results; the first error among them is raised, of a text that cannot be read before others."""
+    failed = [result for result in results if isinstance(result, FastattnError)]
+    for error in sorted(failed, key=lambda error: not isinstance(error, InputError)):
+        raise error
+    return results

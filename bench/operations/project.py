@@ -14,7 +14,13 @@ def _edits(rng: np.random.Generator, rows: int, vocabulary: int, edited: bool) -
         return {}
     penalized = np.stack([rng.permutation(vocabulary)[:5] for _ in range(rows)]).astype(np.int32)
     penalized[:, 3] = -1
-    return {"suppressed": rng.integers(-1, vocabulary, (rows, 3)).astype(np.int32), "penalized": penalized}
+    amounts = rng.integers(-2, 3, penalized.shape).astype(np.float32)
+    suppressed = rng.integers(-1, vocabulary, (rows, 3)).astype(np.int32)
+    return {"suppressed": suppressed, "penalized": penalized, "amounts": amounts}
+
+
+def _given(a: Arrays, penalty: float) -> Edits:
+    return Edits(a.get("suppressed"), a.get("penalized"), penalty, a.get("amounts"))
 
 
 def project_top_k(rows: int, width: int, vocabulary: int, k: int, edited: bool = False, whole: bool = True) -> Problem:
@@ -32,7 +38,7 @@ def project_top_k(rows: int, width: int, vocabulary: int, k: int, edited: bool =
     }
 
     def bind(ops: Any, a: Arrays) -> Any:
-        packed, edits = ops.pack_linear(a["weight"], a["bias"]), Edits(a.get("suppressed"), a.get("penalized"), 2.0)
+        packed, edits = ops.pack_linear(a["weight"], a["bias"]), _given(a, 2.0)
         return lambda: ops.project_top_k(a["x"], packed, k, edits)
 
     name = f"project_top_k-{rows}x{width}x{vocabulary}-{k}-{edited}"
@@ -55,7 +61,7 @@ def log_probs(rows: int, width: int, vocabulary: int, size: float = 1.0, edited:
     }
 
     def bind(ops: Any, a: Arrays) -> Any:
-        packed, edits = ops.pack_linear(a["weight"]), Edits(a.get("suppressed"), a.get("penalized"), 1.7)
+        packed, edits = ops.pack_linear(a["weight"]), _given(a, 1.7)
         return lambda: (ops.log_probs(a["x"], packed, a["targets"], edits), ops.project_all(a["x"], packed, edits))
 
     return Problem(f"log_probs-{rows}x{width}x{vocabulary}-{size}-{edited}", "log_probs", arrays, bind)

@@ -1,6 +1,7 @@
 """A batch: sentences in progress under the same options, and their decoding steps."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from fastattn.decoding.candidates import (
     normalized,
     sentence_key,
 )
-from fastattn.decoding.jobs import Beams, Hypothesis, Job, Sentence
+from fastattn.decoding.jobs import Beams, Hypothesis, Job, Sentence, traced
 from fastattn.decoding.options import DecodingOptions, Step
 from fastattn.decoding.recorded_steps import RecordedSteps
 from fastattn.layers.key_value_cache import KeyValueCache
@@ -44,7 +45,7 @@ class DecodingBatch:
         self.beams: Beams | None = None
         self.recorded = self._recorded_steps(model)
         self._last_match = self.options  # the last that were found to be as these
-        self._calls_back = False
+        self._calls_back = self._stops = self._traces = False  # whether some sentence wants it
 
     def takes(self, job: Job) -> bool:
         """Whether the sentence is decoded under the same options as those of this batch."""
@@ -63,16 +64,18 @@ class DecodingBatch:
         """The sentences in progress."""
         return [] if self.beams is None else self.beams.sentences_B.tolist()
 
-    def sentence(self, ticket: Ticket, memory_slot: int) -> Sentence:
+    def sentence(self, ticket: Ticket, memory_slot: int, slots_R: np.ndarray | None = None) -> Sentence:
         """A new sentence of this batch, with slots of its own in the cache."""
         job: Job = ticket.job
         key = sentence_key(job.source, [*job.start, *job.prefix], job.salt) if self.options.sampled else 0
-        slots_R = self.cache.add_slots(memory_slot, self.beam)
+        if slots_R is None:
+            slots_R = self.cache.add_slots(memory_slot, self.beam)
         return Sentence(ticket, memory_slot, slots_R, key, self.choice.select_outputs(job))
 
     def taken_up(self, scheduler: WorkerSlot) -> "DecodingBatch":
         """The batch, which is empty, for another worker of the same model."""
-        self.scheduler, self._calls_back = scheduler, False
+        self.scheduler = scheduler
+        self._calls_back = self._stops = self._traces = False
         return self
 
     # steps
@@ -89,10 +92,11 @@ class DecodingBatch:
         """Steps of this batch alone, until a sentence ends; False if they cannot be recorded now, so none was made."""
         beams, recorded = self.beams, self.recorded
         assert beams is not None
-        if recorded is None or self._calls_back or int(beams.steps_B.min()) < self.options.min_decoding_length:
+        if recorded is None or int(beams.steps_B.min()) < self.options.min_decoding_length:
             return False
         subset = beams.sentences_B[0].subset
-        ran = recorded.run(beams, None if subset is None else subset.linear)
+        each = self._calls_back or self._stops or self._traces
+        ran = recorded.run(beams, None if subset is None else subset.linear, 1 if each else None)
         if ran is None:
             self.recorded = None
             return False
@@ -116,6 +120,8 @@ class DecodingBatch:
         prefixed_B = np.array([len(job.prefix) > max(job.context, job.forced) for job in jobs])
         steps_B = np.array([min(len(job.prefix), limit - 1) for job, limit in zip(jobs, limits_B)], np.int64)
         self._calls_back |= any(job.options.callback is not None for job in jobs)
+        self._stops |= any(job.stop is not None for job in jobs)
+        self._traces |= any(job.traced for job in jobs)
         B = len(sentences)
         sentences_B = np.empty(B, object)
         sentences_B[:] = sentences
@@ -135,7 +141,7 @@ class DecodingBatch:
         # Always with scores: NaN in the projection's weights shows here.
         candidates = self._continuations(hidden_BD, beams, 1, scored=True)
         apply_prefix(*candidates[:2], self.end_ids, forced_B, prefixed_B)
-        started = self._move_on(beams, *candidates, self._show(beams, *candidates[:2], forced_B >= 0))
+        started = self._move_on(beams, *candidates, forced_B >= 0)
         if started is not None:
             self.beams = started if self.beams is None else self.beams.joined(started)
 
@@ -143,7 +149,7 @@ class DecodingBatch:
         """One token for every beam, from the hidden states of a step."""
         assert self.beams is not None
         candidates = self._continuations(hidden_RD, self.beams, self.beam, self.options.scored)
-        self.beams = self._move_on(self.beams, *candidates, self._show(self.beams, *candidates[:2]))
+        self.beams = self._move_on(self.beams, *candidates)
 
     def _continuations(
         self, hidden_RD: np.ndarray, beams: Beams, width: int, scored: bool
@@ -161,7 +167,8 @@ class DecodingBatch:
             rows.subsets_R = [sentence.subset for sentence in sentences for _ in range(width)]
         if self.choice.needs_past:
             contexts_B = np.array([sentence.job.context for sentence in sentences])
-            rows.lengths_R = rows.steps_R - np.repeat(contexts_B, width)
+            rows.produced_R = rows.steps_R - np.repeat(contexts_B, width)
+            rows.lengths_R = rows.produced_R + np.repeat([sentence.recalled for sentence in sentences], width)
             ends_R = np.repeat(beams.positions_B, width) + 1
             rows.past_RT = self.cache.past(beams.slots_BR[:, :width].ravel(), ends_R - rows.lengths_R, rows.lengths_R)
         if self.options.biased:
@@ -183,29 +190,43 @@ class DecodingBatch:
         scores_BC: np.ndarray,
         ids_BC: np.ndarray,
         parents_BC: np.ndarray,
-        stopped_B: np.ndarray | None = None,
+        shown_B: np.ndarray | None = None,
     ) -> Beams | None:
         """The beams after this step: record hypotheses that end, close sentences that are done, advance the others.
 
         parents_BC  the beam that each candidate continues
+        shown_B     sentences whose callbacks know their tokens
         None when no sentence is left.
         """
         R, options = self.beam, self.options
         last_B = beams.steps_B + 1 >= beams.limits_B
-        if stopped_B is not None:
-            last_B |= stopped_B
-        ended_BR = are_ends(ids_BC[:, :R], self.end_ids) | last_B[:, None]
+        ends_BC = are_ends(ids_BC, self.end_ids)
+        if self._stops:
+            ends_BC = ends_BC | self._stopped(beams, ids_BC, parents_BC)
+        if self._calls_back:
+            last_B |= self._show(beams, scores_BC, ids_BC, ends_BC[:, 0] | last_B, shown_B)
+        if self._traces:
+            self._trace(beams, scores_BC, parents_BC)
+        ended_BR = ends_BC[:, :R] | last_B[:, None]
         done_B: np.ndarray | None = None
         continued: Any = np.s_[:, :R]
+        kept_BR: np.ndarray | None = None
         finished_B, top_finished_B = beams.finished_B, beams.top_finished_B
         if ended_BR.any():
             for b, r in np.argwhere(ended_BR):
-                self._record(beams, b, int(parents_BC[b, r]), int(ids_BC[b, r]), float(scores_BC[b, r]))
+                sentence: Sentence = beams.sentences_B[b]
+                found = self._hypothesis(beams, b, int(parents_BC[b, r]), int(ids_BC[b, r]), float(scores_BC[b, r]))
+                if sentence.job.traced:
+                    found = replace(found, log_probs=traced(sentence.traces[r])[: len(found.tokens)])
+                sentence.hypotheses.append(found)
             finished_B = finished_B + ended_BR.sum(axis=1)
             top_finished_B = top_finished_B | ended_BR[:, 0]
             done_B = self._are_done(last_B, finished_B, top_finished_B)
             if ids_BC.shape[1] > R:
-                continued = np.arange(len(ids_BC))[:, None], keep_beams(ids_BC, ended_BR, self.end_ids)
+                kept_BR = keep_beams(ends_BC, R)
+                continued = np.arange(len(ids_BC))[:, None], kept_BR
+        if self._traces:
+            self._keep_traces(beams, kept_BR)
         diverged_BR = beams.diverged_BR
         if options.biased:  # by the beam's number, not by ancestry, as CTranslate2 has it
             diverged_BR = diverged_BR | (ids_BC[:, :R] != self._wished(beams)[:, None])
@@ -245,8 +266,34 @@ class DecodingBatch:
 
     # hypotheses
 
-    def _record(self, beams: Beams, b: int, parent: int, token: int, log_probability: float) -> None:
-        """Add the parent's tokens and the one that ends them to the sentence's hypotheses."""
+    def _stopped(self, beams: Beams, ids_BC: np.ndarray, parents_BC: np.ndarray) -> np.ndarray:
+        """Which candidates end by what else ends their sentences' targets."""
+        stopped_BC = np.zeros(ids_BC.shape, bool)
+        for b, sentence in enumerate(beams.sentences_B.tolist()):
+            stop = sentence.job.stop
+            for c in range(ids_BC.shape[1] if stop is not None else 0):
+                end = int(beams.positions_B[b]) + 1
+                first = max(sentence.before + 1, end + 1 - stop.tokens)
+                past = self.cache.tokens(int(sentence.slots_R[parents_BC[b, c]]), first, end)
+                stopped_BC[b, c] = stop.found([*past.tolist(), int(ids_BC[b, c])])
+        return stopped_BC
+
+    def _trace(self, beams: Beams, scores_BC: np.ndarray, parents_BC: np.ndarray) -> None:
+        """Put the candidates' traces in the place of the beams'."""
+        own_BC = scores_BC - np.take_along_axis(beams.scores_BR, parents_BC, axis=1)
+        for sentence, own_C, parents_C in zip(beams.sentences_B.tolist(), own_BC.tolist(), parents_BC.tolist()):
+            if sentence.job.traced:
+                sentence.traces = [(own, sentence.traces[parent]) for own, parent in zip(own_C, parents_C)]
+
+    def _keep_traces(self, beams: Beams, kept_BR: np.ndarray | None) -> None:
+        """Leave the traces of the candidates that continue; None: the first."""
+        for b, sentence in enumerate(beams.sentences_B.tolist()):
+            if sentence.job.traced:
+                kept = range(self.beam) if kept_BR is None else kept_BR[b].tolist()
+                sentence.traces = [sentence.traces[c] for c in kept]
+
+    def _hypothesis(self, beams: Beams, b: int, parent: int, token: int, log_probability: float) -> Hypothesis:
+        """The parent's tokens and the one that ends them."""
         sentence: Sentence = beams.sentences_B[b]
         options = self.options
         slot, end = int(sentence.slots_R[parent]), int(beams.positions_B[b]) + 1
@@ -264,12 +311,15 @@ class DecodingBatch:
         while length and not options.return_end_token and tokens[length - 1] in self.end_ids:
             length -= 1
         attention_TS = None if attention_TS is None else attention_TS[:length]
-        sentence.hypotheses.append(Hypothesis(tokens[:length], log_probability, counted, score, attention_TS))
+        return Hypothesis(tokens[:length], log_probability, counted, score, attention_TS)
 
     def _close(self, sentence: Sentence) -> None:
         """Return the sentence's best hypotheses and free its slots."""
         wanted = self.options.num_hypotheses
         best = sorted(sentence.hypotheses, key=lambda hypothesis: -hypothesis.score)[:wanted]
+        if self.cache.keeps and self.beam == 1:  # a conversation goes on with it
+            slot = int(sentence.slots_R[0])
+            self.cache.keep(slot, self.cache.length(slot))
         self.cache.release(sentence.memory_slot, sentence.slots_R)
         # Greedy search has one hypothesis, which is repeated; a beam may end with fewer than were asked for.
         self.scheduler.finish(sentence.ticket, best * wanted if self.options.greedy else best)
@@ -282,11 +332,7 @@ class DecodingBatch:
         for b, sentence in enumerate(self.beams.sentences_B.tolist()):
             if sentence in left:
                 staying_B[b] = False
-                self.cache.release(sentence.memory_slot, sentence.slots_R)
-                if sentence.ticket.is_over:
-                    self.scheduler.leave(sentence.ticket)
-                else:
-                    self.scheduler.finish(sentence.ticket, [])
+                leave(sentence, self.cache, self.scheduler)
         self.beams = self.beams.select(staying_B) if staying_B.any() else None
 
     # callbacks
@@ -300,20 +346,24 @@ class DecodingBatch:
         return limit
 
     def _show(
-        self, beams: Beams, scores_BC: np.ndarray, ids_BC: np.ndarray, shown_B: np.ndarray | None = None
-    ) -> np.ndarray | None:
-        """Pass the new tokens to the callbacks, except those ``shown_B`` before; returns which sentences are to end."""
-        if not self._calls_back:
-            return None
-        stopped_B: np.ndarray | None = None
+        self,
+        beams: Beams,
+        scores_BC: np.ndarray,
+        ids_BC: np.ndarray,
+        last_B: np.ndarray,
+        shown_B: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """Pass the new tokens to the callbacks, except those ``shown_B`` before; returns which sentences are to end.
+
+        last_B  whose token is the last
+        """
+        stopped_B = np.zeros(len(ids_BC), bool)
         for b, sentence in enumerate(beams.sentences_B.tolist()):
             if sentence.job.options.callback is not None and (shown_B is None or not shown_B[b]):
                 token = int(ids_BC[b, 0])
-                is_last = token in self.end_ids or int(beams.steps_B[b]) + 1 >= beams.limits_B[b]
                 log_probability = float(scores_BC[b, 0] - beams.scores_BR[b, 0])
-                if self._call_back(sentence.ticket, int(beams.steps_B[b]), token, log_probability, is_last):
-                    stopped_B = np.zeros(len(ids_BC), bool) if stopped_B is None else stopped_B
-                    stopped_B[b] = True
+                step = int(beams.steps_B[b])
+                stopped_B[b] = self._call_back(sentence.ticket, step, token, log_probability, bool(last_B[b]))
         return stopped_B
 
     def _call_back(self, ticket: Ticket, position: int, token: int, log_probability: float, is_last: bool) -> bool:
@@ -327,6 +377,15 @@ class DecodingBatch:
         except Exception as error:  # noqa: BLE001  the caller's own
             self.scheduler.fail(ticket, error)
             return False
+
+
+def leave(sentence: Any, cache: KeyValueCache, scheduler: WorkerSlot) -> None:
+    """Free what a sentence or a prompt has; it has no hypotheses."""
+    cache.release(sentence.memory_slot, sentence.slots_R)
+    if sentence.ticket.is_over:
+        scheduler.leave(sentence.ticket)
+    else:
+        scheduler.finish(sentence.ticket, [])
 
 
 def _shared(options: DecodingOptions) -> dict[str, Any]:

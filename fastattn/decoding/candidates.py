@@ -101,10 +101,29 @@ def _mixed(bits_R: np.ndarray) -> np.ndarray:
     return bits_R ^ (bits_R >> np.uint64(31))
 
 
-def draw(log_probs_Rk: np.ndarray, uniform_R: np.ndarray, temperature: float, top_p: float) -> np.ndarray:
+def produced_amounts(
+    past_RT: np.ndarray, produced_R2: np.ndarray, ids_RJ: np.ndarray, presence: float, each: float
+) -> np.ndarray:
+    """amounts_RJ float32: what an id's logit loses for having been produced, and for each time that it was.
+
+    produced_R2  where in a row's past the tokens that were produced begin, and end
+    vLLM's presence and frequency penalties.
+    """
+    amounts_RJ = np.zeros(ids_RJ.shape, np.float32)
+    for r, (first, end) in enumerate(produced_R2.tolist()):
+        tokens_T = np.sort(past_RT[r, first:end])
+        times_J = tokens_T.searchsorted(ids_RJ[r], "right") - tokens_T.searchsorted(ids_RJ[r], "left")
+        amounts_RJ[r] = presence * (times_J > 0) + each * times_J
+    return amounts_RJ
+
+
+def draw(
+    log_probs_Rk: np.ndarray, uniform_R: np.ndarray, temperature: float, top_p: float, min_p: float = 0.0
+) -> np.ndarray:
     """columns_R int64, sampled from softmax(log_probs / temperature).
 
-    top_p  keeps the most probable columns, up to and with the one that makes their sum reach it (Holtzman 2019)
+    min_p  drops columns less probable than this times the best one (Nguyen 2025)
+    top_p  keeps the most probable of the others, up to and with the one that makes their sum reach it (Holtzman 2019)
     """
     columns_R = np.zeros(len(log_probs_Rk), np.int64)
     for r, row_k in enumerate(log_probs_Rk):  # one by one, so that a row's bits depend on no other
@@ -113,6 +132,7 @@ def draw(log_probs_Rk: np.ndarray, uniform_R: np.ndarray, temperature: float, to
             continue
         with np.errstate(over="ignore"):  # the smallest temperatures leave only the best
             weights_k = np.exp((row_k.astype(np.float64) - best) / temperature)
+        weights_k[weights_k < min_p] = 0  # the best one's is 1
         if top_p < 1:
             order_k = np.argsort(-weights_k, kind="stable")
             before_k = np.cumsum(weights_k[order_k]) - weights_k[order_k]
@@ -192,17 +212,14 @@ def apply_prefix(
     scores_BC[early], ids_BC[early] = HOPELESS, 0
 
 
-def keep_beams(ids_BC: np.ndarray, ended_BR: np.ndarray, end_ids: Sequence[int]) -> np.ndarray:
-    """kept_BR: the candidate that continues each beam.
+def keep_beams(ended_BC: np.ndarray, R: int) -> np.ndarray:
+    """kept_BR: the candidate that continues each of R beams.
 
     Beam r continues with candidate r, or, if that has ended, with the next candidate after the first R that does not
     end.
     """
-    R = ended_BR.shape[1]
+    ended_BR, alive = ended_BC[:, :R], ~ended_BC[:, R:]
     kept_BR = np.broadcast_to(np.arange(R), ended_BR.shape).copy()
-    if ids_BC.shape[1] == R:
-        return kept_BR
-    alive = ~are_ends(ids_BC[:, R:], end_ids)
     spare_BA = R + np.argsort(~alive, axis=1, kind="stable")
     rank_BR = np.cumsum(ended_BR, axis=1) - 1
     replaced = ended_BR & (rank_BR < alive.sum(axis=1)[:, None])
@@ -253,6 +270,7 @@ class CandidateRows:
 
     steps_R       tokens of the target so far
     past_RT       those that penalties look back on: int32, -1 after the first ``lengths_R``
+    produced_R    how many of the last of these the target has produced, and not its start
     wished_R      int32: the next token of a favoured prefix, or -1; None: no row has one
     seeds_R, keys_R, hypotheses_R   uint64 keys of the random samples
     subsets_R     the outputs that each row chooses from, where sentences have shortlists of their own
@@ -262,6 +280,7 @@ class CandidateRows:
         R = len(steps_R)
         self.steps_R = steps_R
         self.past_RT, self.lengths_R = np.empty((R, 0), np.int32), np.zeros(R, np.int64)
+        self.produced_R = self.lengths_R
         self.wished_R: np.ndarray | None = None
         self.seeds_R = self.keys_R = self.hypotheses_R = np.zeros(R, np.uint64)
         self.subsets_R: Sequence[OutputSubset] | None = None
@@ -277,7 +296,9 @@ class Candidates:
         never = {sequence[0] for sequence in options.suppress_sequences if len(sequence) == 1}
         self.never_1J = np.array([sorted(never | ({unk_id} if options.disable_unk else set()))], np.int32)
         self.shortlist = model.output.shortlist if options.shortlist else None
-        self.needs_past = options.repetition_penalty != 1 or options.no_repeat_ngram_size > 0 or bool(self.sequences)
+        self.counts = bool(options.presence_penalty or options.frequency_penalty)
+        self.penalizes = self.counts or options.repetition_penalty != 1
+        self.needs_past = self.penalizes or options.no_repeat_ngram_size > 0 or bool(self.sequences)
 
     def select_outputs(self, job: Job) -> OutputSubset | None:
         """The subset of outputs that a sentence chooses from; None: all tokens."""
@@ -347,9 +368,19 @@ class Candidates:
         if self.sequences:
             suppressed.append(completed_sequences(rows.past_RT, rows.lengths_R, self.sequences))
         suppressed = [ids_RJ for ids_RJ in suppressed if ids_RJ.shape[1]]
-        penalized_RJ = without_repeats(rows.past_RT) if options.repetition_penalty != 1 else None
         suppressed_RJ = np.concatenate(suppressed, axis=1) if suppressed else None
-        return Edits(suppressed_RJ, penalized_RJ, options.repetition_penalty)
+        if not self.penalizes:
+            return Edits(suppressed_RJ)
+        if not self.counts:
+            return Edits(suppressed_RJ, without_repeats(rows.past_RT), options.repetition_penalty)
+        produced_R2, past_RT = np.stack([rows.lengths_R - rows.produced_R, rows.lengths_R], axis=1), rows.past_RT
+        if options.repetition_penalty == 1:  # a long start concerns nothing
+            past_RT = np.where(np.arange(past_RT.shape[1]) < produced_R2[:, :1], np.int32(PADDING), past_RT)
+        penalized_RJ = without_repeats(past_RT)
+        amounts_RJ = produced_amounts(
+            past_RT, produced_R2, penalized_RJ, options.presence_penalty, options.frequency_penalty
+        )
+        return Edits(suppressed_RJ, penalized_RJ, options.repetition_penalty, amounts_RJ)
 
     def _drawn(self, hidden_RD: np.ndarray, rows: CandidateRows, edits: Edits) -> tuple[np.ndarray, np.ndarray]:
         options = self.options
@@ -359,7 +390,8 @@ class Candidates:
             log_probs_Rk = self.model.output.all_log_probs(hidden_RD, edits, rows.subsets_R)
             ids_Rk = np.broadcast_to(np.arange(log_probs_Rk.shape[1], dtype=np.int32), log_probs_Rk.shape)
         uniform_R = uniform(rows.seeds_R, rows.keys_R, rows.hypotheses_R, rows.steps_R)
-        columns_R1 = draw(log_probs_Rk, uniform_R, options.sampling_temperature, options.sampling_topp)[:, None]
+        kept = options.sampling_topp, options.sampling_minp
+        columns_R1 = draw(log_probs_Rk, uniform_R, options.sampling_temperature, *kept)[:, None]
         drawn = (np.take_along_axis(values_Rk, columns_R1, axis=1) for values_Rk in (log_probs_Rk, ids_Rk))
         log_probs_R1, ids_R1 = drawn
         return log_probs_R1, np.maximum(ids_R1, 0)

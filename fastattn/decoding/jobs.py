@@ -1,9 +1,9 @@
-"""Jobs: sentences to translate, the time that they may take, their beams and hypotheses; and passes."""
+"""Jobs: sentences to translate or continue, the time that they may take, their beams and hypotheses; and passes."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -20,6 +20,11 @@ class Allowance:
     """The seconds of search that all sentences of a text have ``left`` together."""
 
     left: float
+
+
+def allowances(texts: Iterable[int], options: DecodingOptions) -> dict[int, Allowance]:
+    """An allowance for each text, by its number; {} without a timeout."""
+    return {} if options.timeout is None else {number: Allowance(options.timeout) for number in texts}
 
 
 def charge(jobs: Sequence["Job"], seconds: float) -> None:
@@ -42,12 +47,23 @@ def late_search(options: DecodingOptions) -> SearchTimeout:
     return SearchTimeout(f"the search took longer than the timeout of {options.timeout:g} s")
 
 
+class Stop(NamedTuple):
+    """What ends a target beside end tokens.
+
+    tokens  how many of its last tokens ``found`` is given, at most
+    found   (the ids) -> whether the target ends with the last of them; any thread may call it
+    """
+
+    tokens: int
+    found: Callable[[Sequence[int]], bool]
+
+
 @dataclass(frozen=True)
 class Job:
-    """A sentence to translate.
+    """A sentence to translate, or a prompt to continue.
 
     source      its ids; empty for a model without an encoder
-    start       first inputs of the decoder that are not part of the target: a start token, a language token, ...
+    start       first inputs of the decoder that are not part of the target: a start token, a language token, a prompt
     prefix      the target's first tokens
     options     its own, perhaps other than its neighbours'
     context     how many tokens of the prefix are left out of the score and of what penalties look back on
@@ -59,6 +75,11 @@ class Job:
     number      the sentence's number for the callback
     salt        distinguishes the samples of equal sentences
     allowed     returns the ids that it may choose from, int32; None: the model's shortlist, if it has one
+    recalled    whether penalties, n-grams and suppressed sequences look back on the start too
+    stop        what else ends it
+    traced      whether the log-probability of each token is wanted
+    scored      nothing is searched for: the result is the log-probability of each token of ``start`` behind the first,
+                float32; for a model without an encoder
     allowance   its text's remaining time; at zero the sentence is given up, with no hypotheses; None: no limit
     """
 
@@ -74,13 +95,17 @@ class Job:
     number: int = 0
     salt: int = 0
     allowed: Callable[[], np.ndarray] | None = None
+    recalled: bool = False
+    stop: Stop | None = None
+    traced: bool = False
+    scored: bool = False
     allowance: Allowance | None = None
 
     weight = 1  # as a Scheduler knows it
 
     @property
     def length(self) -> int:
-        return len(self.source)
+        return len(self.source) or len(self.start)
 
     def limit(self, max_positions: int) -> int:
         """The most tokens of its target, for a decoder with this many positions (0: no limit)."""
@@ -90,9 +115,15 @@ class Job:
         return self.options.limit(len(self.source), room, prefix)
 
 
+EXPECTED_ANSWER = 128  # tokens of a continuation: nothing tells
+
+
 def expected_rows(job: Job) -> int:
     """About how many rows of the cache a sentence will fill."""
     beam = job.options.beam_size
+    if not len(job.source):  # the beams share what they begin with
+        answer = 0 if job.scored else min(job.options.max_decoding_length or EXPECTED_ANSWER, EXPECTED_ANSWER)
+        return len(job.start) + len(job.prefix) + beam * answer
     return beam * (len(job.source) * 5 // 4 + 16 + len(job.start) + len(job.prefix))
 
 
@@ -122,6 +153,7 @@ class Hypothesis:
     log_probability  the sum over ``length`` tokens, the end token counted and a target prefix counting 0
     score            (log_probability - length * word_penalty) / length ** length_penalty, and the coverage penalty
     attention_TS     each token's attention over the source ids, if the options need it
+    log_probs        of each of ``tokens``, float32, if the job is traced
     """
 
     tokens: np.ndarray
@@ -129,6 +161,7 @@ class Hypothesis:
     length: int
     score: float
     attention_TS: np.ndarray | None = None
+    log_probs: np.ndarray | None = None
 
 
 def check_jobs(jobs: Sequence[Job], sizes: DecoderSizes) -> None:
@@ -151,6 +184,19 @@ def check_jobs(jobs: Sequence[Job], sizes: DecoderSizes) -> None:
             raise InputError("a target should begin with a start token, got none")
 
 
+# A list that grows at its end, of which several may share a beginning: (the last, those before), or ().
+Trace: TypeAlias = tuple[float, "Trace"] | tuple[()]
+
+
+def traced(trace: Trace) -> np.ndarray:
+    """The numbers of a trace, first ones first, float32."""
+    numbers: list[float] = []
+    while trace:
+        number, trace = trace
+        numbers.append(number)
+    return np.array(numbers[::-1], np.float32)
+
+
 class Sentence:
     """A job in progress.
 
@@ -160,6 +206,8 @@ class Sentence:
     subset, subset_offsets  the outputs that it chooses from, and where they lie; None: all tokens
     expected  rows of the cache that it will about fill
     before   the input position before the target's first token
+    recalled  how many of the start's tokens penalties look back on
+    traces   of a traced job, for each beam: the log-probability of its last token, and the trace before that
     """
 
     def __init__(self, ticket: Ticket, memory_slot: int, slots_R: np.ndarray, key: int, subset: OutputSubset | None):
@@ -167,6 +215,8 @@ class Sentence:
         self.job: Job = ticket.job
         self.expected, self.before = expected_rows(self.job), len(self.job.start) - 1
         self.subset_offsets = (0, 0, 0) if subset is None else subset.place
+        self.recalled = len(self.job.start) if self.job.recalled else 0
+        self.traces: list[Trace] = [()]
         self.hypotheses: list[Hypothesis] = []
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fastattn.errors import CheckpointError, InputError, check_bool, described, warn
-from fastattn.spec.text_spec import TranslationText
+from fastattn.spec.text_spec import GeneratorText, TranslationText
 
 
 @dataclass(frozen=True)
@@ -76,16 +76,19 @@ _NUMBERS: dict[str, tuple[str, ...]] = {
     "word_penalty": ("from -10000 to 10000",),
     "coverage_penalty": ("from -10000 to 10000",),
     "repetition_penalty": ("greater than 0", "from 1e-30 to 1e+30"),
+    "presence_penalty": ("from -10000 to 10000",),
+    "frequency_penalty": ("from -10000 to 10000",),
     "prefix_bias_beta": ("at least 0", "less than 1"),
     "min_alternative_expansion_prob": ("at least 0", "at most 1"),
     "sampling_topp": ("greater than 0", "at most 1"),
+    "sampling_minp": ("at least 0", "at most 1"),
     "sampling_temperature": ("at least 0",),
     "max_length_factor": ("greater than 0",),
     "timeout": ("greater than 0",),
 }
 _OPEN = ("max_decoding_length", "max_input_length", "seed", "max_length_factor", "timeout")  # which may be None
 # The checkpoint's own settings that give way to a beam or a bias, and to another limit.
-_SAMPLING = ("sampling_topk", "sampling_topp", "sampling_temperature")
+_SAMPLING = ("sampling_topk", "sampling_topp", "sampling_minp", "sampling_temperature")
 _LIMITS = ("max_decoding_length", "max_length_factor")
 
 
@@ -109,6 +112,8 @@ class DecodingOptions:
                          a weight, 0 for none (Wu 2016, section 7)
     repetition_penalty   logits of tokens already produced are divided by it where they are positive and multiplied by
                          it where negative; above 1 discourages them, 1 is none (Keskar 2019, section 4.1)
+    presence_penalty     then subtracted from the logits of tokens already produced; 0 is none. As in vLLM
+    frequency_penalty    likewise, as many times as a token was produced
     no_repeat_ngram_size  never produce an n-gram of this size twice; 0: no such rule (Paulus 2017, section 2.5)
     word_penalty         subtracted from the log-probability for each token, before the length penalty; below 0 it
                          rewards length
@@ -143,6 +148,8 @@ class DecodingOptions:
     sampling_topk        with beam_size=1, sample each token from this many most probable ones; 1: take the best;
                          0: sample from all (Fan 2018)
     sampling_topp        sample from the fewest tokens that together reach this probability, 0 to 1 (Holtzman 2019)
+    sampling_minp        before that, leave out tokens less probable than this times the best one's probability, 0 to 1
+                         (Nguyen 2025); both are of the probabilities at the temperature, as in vLLM
     sampling_temperature  divides the log-probabilities before sampling: above 1 flattens them, 0 takes the best.
                          Scores are the model's, at temperature 1
     seed                 of the samples, a whole number; the same seed, source and prefix give the same samples in any
@@ -163,6 +170,8 @@ class DecodingOptions:
     word_penalty: float = 0.0
     coverage_penalty: float = 0.0
     repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
     no_repeat_ngram_size: int = 0
     min_decoding_length: int = 1
     max_decoding_length: int | None = None
@@ -181,6 +190,7 @@ class DecodingOptions:
     replace_unknowns: bool = False
     sampling_topk: int = 1
     sampling_topp: float = 1.0
+    sampling_minp: float = 0.0
     sampling_temperature: float = 1.0
     seed: int | None = None
     timeout: float | None = None
@@ -326,10 +336,14 @@ def resolve_options(settings: Mapping[str, Any], given: Mapping[str, Any]) -> De
     return DecodingOptions(**chosen | dict(given))
 
 
-def checkpoint_settings(text: TranslationText) -> dict[str, Any]:
+def checkpoint_settings(text: TranslationText | GeneratorText) -> dict[str, Any]:
     """The checkpoint's own decoding settings by option; warns of those that cannot be followed."""
-    settings = text.decoding.options() | ({} if text.writes_unknowns else {"disable_unk": True})
-    if text.vocabulary_map is not None:
+    settings = text.decoding.options()
+    if isinstance(text, GeneratorText):
+        settings = {"beam_size": 1, "min_decoding_length": 0, **settings, "end_token": text.end_ids}
+    elif not text.writes_unknowns:
+        settings["disable_unk"] = True
+    if isinstance(text, TranslationText) and text.vocabulary_map is not None:
         settings["shortlist"] = False  # CTranslate2's default
     try:
         resolve_options(settings, {})

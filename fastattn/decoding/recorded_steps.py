@@ -45,15 +45,16 @@ class RecordedSteps:
         """About its bytes."""
         return self.recorder.size
 
-    def run(self, beams: Beams, linear: Any) -> tuple[Beams, np.ndarray, np.ndarray] | None:
+    def run(self, beams: Beams, linear: Any, most: int | None = None) -> tuple[Beams, np.ndarray, np.ndarray] | None:
         """One step or several: (beams before the last step of each, scores_B1 and ids_B1 that it gave).
 
         linear  that of the sentences' OutputSubsets; None: they choose from all outputs
+        most    steps; None: as many as fit the time
         Stops where a sentence ends. None if the step cannot be recorded. Raises CheckpointError as ``Output.top_k``.
         """
         B, first = len(beams.steps_B), int(beams.positions_B.max())
         R, cache = padded(B), self.cache
-        steps = self._steps_at_once(beams, R)
+        steps = most or self._steps_at_once(beams, R)
         fresh_F = cache.take_rows(B * steps, first + steps - 1)
         columns = 0 if linear is None else int(beams.subsets_B3[:, 1].max())
         program = self._program(R, columns, linear)

@@ -199,7 +199,8 @@ class DecodingService:
         self.model = model
         self._make_worker = partial(DecodingWorker, model, end_id, unk_id, left=[])
         self.threads = threads
-        self._scheduler = self._make_scheduler(threads)
+        # Steps of a model without an encoder are bound by reading its weights, which one slot does once for all.
+        self._scheduler = self._make_scheduler(threads if model.sizes.memory_widths else 1)
 
     def _make_scheduler(self, slots: int) -> Scheduler:
         enough = SENTENCES_A_THREAD

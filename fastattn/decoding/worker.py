@@ -1,21 +1,31 @@
 """A decoding worker, with continuous batching: sentences join and leave between steps.
 
-A sentence enters by one pass over its start and target prefix, which fills the cache and chooses its first beams. Then
+A sentence enters by one pass over its start and target prefix, which fills the cache and chooses its first beams; where
+there is no encoder, its prompt is read in chunks, one between two steps (``prompts.py``). Then
 it takes part in every step until it ends, and its room goes to one that waits. Each row has its own position, and each
 batch its own options, so sentences of any age and any options share a step.
 """
 
-from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
-from itertools import accumulate, chain
+from itertools import accumulate
 from time import monotonic, perf_counter
+from typing import TypeAlias
 
 import numpy as np
 
-from fastattn.decoding.batch import DecodingBatch
+from fastattn.decoding.batch import DecodingBatch, leave
+from fastattn.decoding.entering import begin
 from fastattn.decoding.jobs import Job, Pass, Sentence, charge, expected_rows, is_over
-from fastattn.layers.attention_inputs import Memory
+from fastattn.decoding.prompts import (
+    CHUNK_SECONDS,
+    FIRST_GUESS,
+    LEAST_CHUNK,
+    MOST_CHUNK,
+    Prompt,
+    begin_prompts,
+    read_chunk,
+)
 from fastattn.layers.key_value_cache import DecoderSizes, KeyValueCache
 from fastattn.models.decoder import Decoder
 from fastattn.scheduling.request import Ticket
@@ -62,128 +72,27 @@ def _scale(sizes: DecoderSizes) -> int:
     return LIGHT if sizes.layer_weights <= LIGHT_WEIGHTS else 1
 
 
-class _Entry:
-    """A sentence that enters.
-
-    head, tail  its inputs: those that sentences with the same ``key`` share, and the others
-    memory_slot  of the cache, which keeps a beginning with that key
-    head_row, tail_row  of their last inputs, among all hidden states
-    """
-
-    sentence: Sentence
-
-    def __init__(self, ticket: Ticket, batch: DecodingBatch, max_positions: int):
-        job: Job = ticket.job
-        self.ticket, self.job, self.batch = ticket, job, batch
-        self.limit = batch.show_prefix(ticket, job.limit(max_positions))
-        inputs = [*job.start, *job.prefix][: len(job.start) + self.limit - 1]
-        shared = job.shared or len(inputs)
-        self.head, self.tail = tuple(inputs[:shared]), inputs[shared:]
-        self.key = job.source.tobytes(), self.head, job.options.needs_attention
-        self.memory_slot: int | None = None
-        self.head_row = self.tail_row = 0
-
-
-def begin(model: Decoder, cache: KeyValueCache, tickets: Sequence[Ticket], batches: Sequence[DecodingBatch]) -> None:
-    """Start each ticket's sentence in its batch."""
-    entries = [_Entry(ticket, batch, model.sizes.max_positions) for ticket, batch in zip(tickets, batches)]
-    leaders: dict[Hashable, _Entry] = {}  # the first with each key whose beginning the cache does not have
-    for entry in entries:
-        entry.memory_slot = cache.memory_slot_of(entry.key) if entry.job.shared else None
-        if entry.memory_slot is None:
-            leaders.setdefault(entry.key, entry)
-    first = list(leaders.values())
-    attention = any(entry.job.options.needs_attention for entry in entries)
-    parts: list[np.ndarray] = []
-    memory = model.encode([entry.job.source for entry in first]) if first else None
-    if memory is not None:
-        memory_slots_B, rows_N = cache.add_memory_slots(memory.starts_B1)
-        model.keep_memory(cache, rows_N, memory)
-        for entry, memory_slot in zip(first, memory_slots_B.tolist()):
-            entry.memory_slot = memory_slot
-    for entry in entries:
-        if entry.memory_slot is None:
-            entry.memory_slot = leaders[entry.key].memory_slot
-        assert entry.memory_slot is not None
-        entry.sentence = entry.batch.sentence(entry.ticket, entry.memory_slot)
-    if first:
-        parts.append(_run(model, cache, first, [entry.head for entry in first], attention, memory))
-    _share_heads(cache, entries, leaders)
-    longer = [entry for entry in entries if entry.tail]
-    if longer:
-        parts.append(_run(model, cache, longer, [entry.tail for entry in longer], attention, None))
-    ends = accumulate(chain((len(entry.head) for entry in first), (len(entry.tail) for entry in longer)))
-    for entry in first:
-        entry.head_row = next(ends) - 1
-    for entry in longer:
-        entry.tail_row = next(ends) - 1
-    hidden_ND = model.ops.concatenate_rows(parts)
-    for batch in dict.fromkeys(batches):
-        chosen = [entry for entry in entries if entry.batch is batch]
-        rows = [entry.tail_row if entry.tail else leaders[entry.key].head_row for entry in chosen]
-        hidden_BD = model.ops.take_rows(hidden_ND, np.array(rows, np.int64))
-        limits_B = np.array([entry.limit for entry in chosen], np.int64)
-        batch.begin([entry.sentence for entry in chosen], limits_B, hidden_BD)
-
-
-def _share_heads(cache: KeyValueCache, entries: list[_Entry], leaders: dict[Hashable, _Entry]) -> None:
-    """Have the cache keep heads that several sentences have, and the others' histories begin with them."""
-    count = Counter(entry.key for entry in entries)
-    for entry in entries:
-        slot = int(entry.sentence.slots_R[0])
-        if entry is not leaders.get(entry.key):
-            cache.begin_like(slot, entry.sentence.memory_slot)
-        elif count[entry.key] > 1 or entry.job.shared:
-            cache.keep_beginning(entry.sentence.memory_slot, slot, entry.key)
-
-
-def _run(
-    model: Decoder,
-    cache: KeyValueCache,
-    entries: list[_Entry],
-    tokens: Sequence[Sequence[int]],
-    attention: bool,
-    memory: Memory | None,
-) -> np.ndarray:
-    """hidden_ND of the entries' next tokens; with a memory, the first ones of whole sentences."""
-    starts_B1 = np.cumsum([0, *map(len, tokens)])
-    tokens_N = np.array([token for sequence in tokens for token in sequence], np.int32)
-    slots_B = np.array([entry.sentence.slots_R[0] for entry in entries], np.int64)
-    firsts_B = np.array([cache.length(slot) for slot in slots_B], np.int64)
-    hidden_ND, attention_NS = model.prefill(
-        tokens_N,
-        starts_B1,
-        memory,
-        attention=attention,
-        cache=cache,
-        slots_B=slots_B,
-        firsts_B=None if memory is not None else firsts_B,
-    )
-    if attention_NS is not None:
-        lengths_B = np.diff(starts_B1)
-        positions_N = np.arange(len(tokens_N)) + np.repeat(firsts_B - starts_B1[:-1], lengths_B)
-        cache.keep_attention(np.repeat(slots_B, lengths_B), positions_N, attention_NS)
-    return hidden_ND
+Left: TypeAlias = tuple[KeyValueCache, DecodingBatch | None]
 
 
 class DecodingWorker:
     """Decodes Jobs, and does Passes.
 
     end_id, unk_id  of the model's vocabulary
-    left            empty batches with their caches, which workers of the model leave to one another
+    left            caches, each with an empty batch perhaps, which workers of the model leave to one another
     """
 
-    def __init__(
-        self, model: Decoder, end_id: int, unk_id: int, scheduler: WorkerSlot, left: list[DecodingBatch] | None = None
-    ):
+    def __init__(self, model: Decoder, end_id: int, unk_id: int, scheduler: WorkerSlot, left: list[Left] | None = None):
         self.model, self.end_id, self.unk_id, self.scheduler = model, end_id, unk_id, scheduler
-        self._left: list[DecodingBatch] = [] if left is None else left
+        self._left: list[Left] = [] if left is None else left
         self._found: DecodingBatch | None = None  # of those, with this worker's cache
         self.batches: list[DecodingBatch] = []
         self.cache: KeyValueCache | None = None
         self._admitted = 0.0  # when sentences were last admitted
         self._is_timed = False  # whether some may have an allowance
         self._passing = 0.0  # seconds that passes took in this call, which are no sentence's
+        self.prompts: list[Prompt] = []  # that are being read
+        self._seconds_a_row = FIRST_GUESS * model.sizes.layer_weights  # of a chunk
 
     def advance(self) -> bool:
         """Admit waiting sentences, then one token for all in progress; False if there was nothing to do."""
@@ -192,17 +101,24 @@ class DecodingWorker:
         for tickets in self._arrivals() if self.scheduler.waiting() else ():
             came = True
             if tickets:
-                begin(self.model, self._cache_for(tickets), tickets, [self._batch_of(ticket.job) for ticket in tickets])
+                cache = self._cache_for(tickets)
+                if self.model.sizes.memory_widths:
+                    begin(self.model, cache, tickets, [self._batch_of(ticket.job) for ticket in tickets])
+                else:
+                    self.prompts += [self._prompt(ticket, cache) for ticket in tickets]
                 self._leave_empty()
-        if not self.batches:
+        if not self.batches and not self.prompts:
             return came
-        self._step()
+        if self.prompts:
+            self._read_on()
+        if self.batches:
+            self._step()
         self._give_up_late(start)
         return True
 
-    def sentences(self) -> list[Sentence]:
-        """All sentences in progress."""
-        return [sentence for batch in self.batches for sentence in batch.sentences()]
+    def sentences(self) -> list[Sentence | Prompt]:
+        """All sentences in progress, and prompts that are to be."""
+        return [*self.prompts, *(sentence for batch in self.batches for sentence in batch.sentences())]
 
     def drop(self) -> None:
         """Leave the sentences whose requests are over."""
@@ -232,32 +148,72 @@ class DecodingWorker:
     def _take(self) -> list[Ticket]:
         """Take tickets that there is room for."""
         used = sum(len(batch.sentences()) / self._most_sentences(batch.beam) for batch in self.batches)
+        used += sum(1 / self._most_sentences(prompt.beam) for prompt in self.prompts)
         # Admitting few sentences at a time would make small products; so room is filled a quarter at a time.
         crowded = used > 0.75
         if crowded and (perf_counter() < self._admitted + PATIENCE or not self.scheduler.newcomers()):
             return []
-        expected = sum(sentence.expected for sentence in self.sentences())
+        rows_of_each = [sentence.expected for sentence in self.sentences()]
+        expected, longest = sum(rows_of_each), max(rows_of_each, default=0)
         tokens, most_tokens, rows = 0, admitted_at_once(self.model.sizes), 0
 
         def has_room(ticket: Ticket, newcomer: bool) -> bool:
-            nonlocal used, expected, tokens, rows
+            nonlocal used, expected, longest, tokens, rows
             job = ticket.job
             if isinstance(job, Pass):
                 fits = not rows or rows + job.length <= PASS_ROWS
                 rows += job.length
                 return fits
             needed, part = expected_rows(job), 1 / self._most_sentences(job.options.beam_size)
-            if expected and expected + needed > TOKENS or tokens and tokens + len(job.source) > most_tokens:
+            # The longest does not count, which shall not keep others out.
+            if expected and expected + needed - max(longest, needed) > TOKENS:
+                return False
+            if tokens and tokens + len(job.source) > most_tokens:
                 return False
             if used and used + part > (2 if newcomer else 1) + 1e-9 or crowded and not newcomer:
                 return False
             used, expected, tokens = used + part, expected + needed, tokens + len(job.source)
+            longest = max(longest, needed)
             return True
 
         return self.scheduler.take(has_room)
 
     def _most_sentences(self, beam: int) -> int:
         return most_sentences(self.model.sizes, beam)
+
+    def _prompt(self, ticket: Ticket, cache: KeyValueCache) -> Prompt:
+        job, limit = ticket.job, None
+        if job.prefix:
+            limit = self._batch_of(job).show_prefix(ticket, job.limit(self.model.sizes.max_positions))
+        return Prompt(ticket, cache, self.model.sizes.max_positions, limit)
+
+    def _read_on(self) -> None:
+        """Read a chunk of the prompts; the sentences of those that are read whole begin."""
+        cache, start = self.cache, perf_counter()
+        assert cache is not None
+        begun = begin_prompts(cache, self.prompts)
+        most = int(CHUNK_SECONDS / max(self._seconds_a_row, 1e-9))
+        most = min(MOST_CHUNK, max(LEAST_CHUNK, len(begun), most), sum(prompt.left for prompt in begun))
+        hidden_BD = read_chunk(self.model, cache, begun, most)
+        if most >= LEAST_CHUNK:
+            self._seconds_a_row = (perf_counter() - start) / most
+        whole = [prompt for prompt in begun if not prompt.left]
+        self.prompts = [prompt for prompt in self.prompts if prompt.left]
+        batches = [None if prompt.job.scored else self._batch_of(prompt.job) for prompt in whole]
+        for prompt in whole:
+            if prompt.job.scored:
+                cache.release(prompt.memory_slot, prompt.slots_R)
+                self.scheduler.finish(prompt.ticket, np.concatenate(prompt.log_probs))
+            else:
+                cache.keep(int(prompt.slots_R[0]), prompt.done)
+        for batch in dict.fromkeys(batches):
+            if batch is not None:
+                chosen = [b for b in range(len(whole)) if batches[b] is batch]
+                hidden_bD = self.model.ops.take_rows(hidden_BD, np.array(chosen, np.int64))
+                given = [(whole[b].ticket, whole[b].memory_slot, whole[b].slots_R) for b in chosen]
+                limits_b = np.array([whole[b].limit for b in chosen], np.int64)
+                batch.begin([batch.sentence(*each) for each in given], limits_b, hidden_bD)
+        self._leave_empty()
 
     def _do_passes(self, tickets: list[Ticket]) -> None:
         while tickets:
@@ -273,8 +229,7 @@ class DecodingWorker:
         rows, memory_rows = self._expected_rows(tickets)
         if self.cache is None and self._left:
             with suppress(IndexError):  # another worker was quicker
-                self._found = self._left.pop()
-                self.cache = self._found.cache
+                self.cache, self._found = self._left.pop()
         if self.cache is None:
             self.cache = KeyValueCache(self.model.ops, self.model.sizes, rows, memory_rows)
         else:
@@ -338,21 +293,29 @@ class DecodingWorker:
     def _leave(self, left: set[Sentence]) -> None:
         for batch in self.batches if left else ():
             batch.leave(left)
+        for prompt in [prompt for prompt in self.prompts if prompt in left]:
+            self.prompts.remove(prompt)
+            assert self.cache is not None
+            leave(prompt, self.cache, self.scheduler)
         self._leave_empty()
 
     def _leave_empty(self) -> None:
         empty = [batch for batch in self.batches if batch.beams is None]
         if empty:
             self.batches = [batch for batch in self.batches if batch.beams is not None]
-            if not self.batches:
-                self._leave_cache(empty[-1])
+        cache = self.cache
+        if not self.batches and not self.prompts and cache is not None and (empty or cache.keeps):
+            self._leave_cache(cache, empty[-1] if empty else None)
 
-    def _leave_cache(self, batch: DecodingBatch) -> None:
-        """Leave what nothing is in, with its recorded steps, to the next worker."""
-        steps = batch.recorded
-        if steps is not None and len(self._left) < LEFT and batch.cache.size + steps.size <= LEFT_BYTES:
+    def _leave_cache(self, cache: KeyValueCache, batch: DecodingBatch | None) -> None:
+        """Leave what nothing is in, with the beginnings that are kept and recorded steps, to the next worker."""
+        steps = None if batch is None else batch.recorded
+        if cache.keeps:
+            cache.shrink(cache.kept_rows, 0)
+        small = steps is not None and cache.size + steps.size <= LEFT_BYTES
+        if len(self._left) < (1 if cache.keeps else LEFT) and (small or cache.keeps):
             self.cache = self._found = None
-            self._left.append(batch)
+            self._left.append((cache, None if steps is None else batch))
 
 
 def _end_to_end(parts: tuple[np.ndarray, ...]) -> np.ndarray:

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from fastattn.errors import CheckpointError, check_bool, check_texts
-from fastattn.loading.loaded_model import ModelBase
+from fastattn.loading.loaded_model import ModelBase, expected
 from fastattn.models.encoder import EncoderModel, Head
 from fastattn.scheduling.request import Plan, Ticket
 from fastattn.scheduling.scheduler import Scheduler
@@ -33,10 +33,7 @@ class EncoderBase(ModelBase):
     def _check(self, checkpoint: Checkpoint) -> Checkpoint:
         text, spec = checkpoint.text, checkpoint.spec.encoder
         if not isinstance(text, EncoderText):
-            raise CheckpointError(
-                f"an encoder's checkpoint is expected, this one is an {checkpoint.spec.kind} model's: "
-                "use Translator, or fastattn translate"
-            )
+            raise expected("an encoder's", checkpoint)
         if spec is None or checkpoint.spec.decoder is not None:
             raise CheckpointError(f"expected an encoder's checkpoint, got {checkpoint.spec.kind!r}")
         self._text: EncoderText = text

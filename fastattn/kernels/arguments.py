@@ -64,6 +64,7 @@ class EditedLogits(NamedTuple):
     suppressed_RJ: np.ndarray
     penalized_RJ: np.ndarray
     penalty: np.float32
+    amounts_RJ: np.ndarray
     targets_R: np.ndarray
     logits_R: np.ndarray
 

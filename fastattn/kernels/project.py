@@ -60,12 +60,13 @@ def make_edit(find):
 
     @inner
     def edit(line, row, outputs, edits):
-        suppressed_RJ, penalized_RJ, penalty, targets_R, logits_R = edits
+        suppressed_RJ, penalized_RJ, penalty, amounts_RJ, targets_R, logits_R = edits
         for j in range(penalized_RJ.shape[1]):
             at = find(penalized_RJ[row, j], outputs)
             if at >= 0:
                 logit = load_scalar(line + at * 4)
-                store_scalar(logit * penalty if logit < 0 else logit / penalty, line + at * 4)
+                logit = logit * penalty if logit < 0 else logit / penalty
+                store_scalar(logit - amounts_RJ[row, j], line + at * 4)
         for j in range(suppressed_RJ.shape[1]):
             at = find(suppressed_RJ[row, j], outputs)
             if at >= 0:

@@ -5,9 +5,13 @@ several with equal beginnings, share: the rows of its memory, and those of a fir
 slot one row of the pool for its new key and value, and ``history`` lists a slot's rows from its first token on.
 Reordering beams copies lists of row numbers, never keys or values. A sentence that ends returns its rows; rows of beams
 that ended before it are returned once rows are short. So memory follows the tokens in use, whatever the mix of lengths.
+
+Where there is no memory, rows depend on the tokens up to theirs alone: histories may have first rows in common with
+others, in use or over. Such rows are held by each of them, and by the beginnings that are kept for later ones.
 """
 
 from collections.abc import Hashable
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,6 +21,7 @@ from fastattn.system.records import dataclass
 
 FIRST_POSITIONS, FIRST_MEMORY = 64, 32  # columns of the tables; they double
 LEAST_ROWS = 256  # smaller pools do not shrink
+KEPT_BYTES = 1 << 27  # of beginnings for later sequences
 
 
 @dataclass(frozen=True)
@@ -46,6 +51,13 @@ class DecoderSizes:
     aligns: bool
 
 
+class Beginning(NamedTuple):
+    """Tokens that sequences may begin with, and the rows that have them."""
+
+    tokens_T: np.ndarray
+    rows_T: np.ndarray
+
+
 class KeyValueCache:
     """Keys and values of the target positions of slots, and of the memories (encoded sources) of memory slots.
 
@@ -70,6 +82,11 @@ class KeyValueCache:
         self._tokens_M = np.zeros(0, np.int32)
         self._attention_MS: np.ndarray | None = None
         self._attention_dtype = sizes.dtype
+        self._holders_M = np.zeros(0, np.int32)  # of each row that several may hold
+        self._held: dict[int, int] = {}  # how many first rows of a slot's history are such
+        self._kept: list[Beginning] = []  # the oldest first
+        self.keeps = not sizes.memory_widths  # whether there may be some
+        self._most_kept = KEPT_BYTES // max(1, sum(sizes.row_widths) * sizes.row_dtype.itemsize)
 
     # memory slots and slots
 
@@ -122,6 +139,8 @@ class KeyValueCache:
 
     def release(self, memory_slot: int, slots_R: np.ndarray) -> None:
         """Free a sentence's slots and rows, and with its last sentence those of the memory slot."""
+        for slot in slots_R.tolist() if self.keeps else ():
+            self._let_go(self.histories_RS[slot, : self._held.pop(slot, 0)])
         written_RS = self._written_RS[slots_R]
         self.target.give_back(written_RS[written_RS >= 0])
         self._written_RS[slots_R] = -1
@@ -134,6 +153,69 @@ class KeyValueCache:
             self._memory_lengths_P[memory_slot] = 0
             self._free_memory_slots.append(memory_slot)
             self._memory_slots = {key: other for key, other in self._memory_slots.items() if other != memory_slot}
+
+    # beginnings that several sequences have
+
+    def shared_rows(self, slot: int, length: int) -> np.ndarray:
+        """The rows of the slot's first positions, which others may begin with from now on."""
+        held, rows_T = self._held.get(slot, 0), self.histories_RS[slot, :length].copy()
+        if length > held:
+            self._written_RS[slot, held:length] = -1
+            self._hold(rows_T[held:])
+            self._held[slot] = length
+        return rows_T
+
+    def begin_with(self, slot: int, rows_T: np.ndarray) -> None:
+        """Start the slot's history with rows of another's."""
+        self.take_rows(0, len(rows_T))
+        self.histories_RS[slot, : len(rows_T)] = rows_T
+        self._hold(rows_T)
+        self._held[slot] = len(rows_T)
+
+    def longest_beginning(self, tokens_T: np.ndarray) -> np.ndarray:
+        """rows_T of as many first tokens as a kept beginning has in common with these; that is the newest then."""
+        found, newest = np.zeros(0, np.int32), 0
+        for number, beginning in enumerate(self._kept):
+            same = common_beginning(beginning.tokens_T, tokens_T)
+            if same > len(found):
+                found, newest = beginning.rows_T[:same], number
+        if len(found):
+            self._kept.append(self._kept.pop(newest))
+        return found
+
+    def keep(self, slot: int, length: int) -> None:
+        """Keep the slot's first positions for later sequences, and let the oldest go where there is too little room."""
+        tokens_T = self.tokens(slot, 0, length)
+        common = [common_beginning(beginning.tokens_T, tokens_T) for beginning in self._kept]
+        if length in common:  # it is the beginning of a longer one
+            self._kept.append(self._kept.pop(common.index(length)))
+            return
+        rows_T = self.shared_rows(slot, length)
+        self._hold(rows_T)
+        pairs = list(zip(self._kept, common))
+        self._kept = [kept for kept, same in pairs if same < len(kept.tokens_T)] + [Beginning(tokens_T, rows_T)]
+        for kept, same in pairs:
+            if same == len(kept.tokens_T):
+                self._let_go(kept.rows_T)
+        while self.kept_rows > self._most_kept:
+            self._let_go(self._kept.pop(0).rows_T)
+
+    @property
+    def kept_rows(self) -> int:
+        """How many rows the beginnings have together."""
+        kept_M = np.zeros(self.target.rows, bool)
+        for beginning in self._kept:
+            kept_M[beginning.rows_T] = True
+        return int(kept_M.sum())
+
+    def _hold(self, rows_T: np.ndarray) -> None:
+        if len(self._holders_M) < self.target.rows:
+            self._holders_M = _extended(self._holders_M, self.target.rows - len(self._holders_M), 0)
+        self._holders_M[rows_T] += 1
+
+    def _let_go(self, rows_T: np.ndarray) -> None:
+        self._holders_M[rows_T] -= 1
+        self.target.give_back(rows_T[self._holders_M[rows_T] == 0])
 
     def length(self, slot: int) -> int:
         """How many positions the slot's history has."""
@@ -256,7 +338,8 @@ class KeyValueCache:
         inside_RS = self.histories_RS >= 0
         # Not np.unique, whose first call imports a module: a process forked meanwhile would wait for it for ever.
         alive_M = np.zeros(self.target.rows, bool)
-        alive_M[np.concatenate([self.histories_RS[inside_RS], *self._begun.values()])] = True
+        kept = (beginning.rows_T for beginning in self._kept)
+        alive_M[np.concatenate([self.histories_RS[inside_RS], *self._begun.values(), *kept])] = True
         kept_M = np.flatnonzero(alive_M).astype(np.int32)
         rows = max(LEAST_ROWS, len(kept_M), rows)
         renumbered_M = np.zeros(self.target.rows, np.int32)
@@ -265,12 +348,23 @@ class KeyValueCache:
         written_RS = self._written_RS >= 0
         self._written_RS[written_RS] = renumbered_M[self._written_RS[written_RS]]
         self._begun = {memory_slot: renumbered_M[rows_T] for memory_slot, rows_T in self._begun.items()}
+        self._kept = [kept._replace(rows_T=renumbered_M[kept.rows_T]) for kept in self._kept]
+        if len(self._holders_M):
+            self._hold(np.zeros(0, np.int32))  # as long as the pool
+            self._holders_M = _extended(self._holders_M[kept_M], rows - len(kept_M), 0)
         self._tokens_M = _extended(self._tokens_M[kept_M], rows - len(kept_M), 0)
         if self._attention_MS is not None:
             # Rows added since attention was last wanted have none.
             attention_MS = _extended(self._attention_MS, self.target.rows - len(self._attention_MS), 0)
             self._attention_MS = _extended(attention_MS[kept_M], rows - len(kept_M), 0)
         self.target.keep_only(kept_M, rows)
+
+
+def common_beginning(one_T: np.ndarray, other_T: np.ndarray) -> int:
+    """How many first tokens are the same."""
+    length = min(len(one_T), len(other_T))
+    different = np.flatnonzero(one_T[:length] != other_T[:length])
+    return int(different[0]) if len(different) else length
 
 
 def _extended(values: np.ndarray, rows: int, fill: int) -> np.ndarray:

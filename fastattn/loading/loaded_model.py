@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 
-from fastattn.errors import FastattnError, InputError, check_count
+from fastattn.errors import CheckpointError, FastattnError, InputError, check_count
 from fastattn.loading.model_cache import Loading, PackedWeights, load_or_build
 from fastattn.models.kinds import build_model
 from fastattn.ops import backend, check_device
 from fastattn.ops.protocol import Ops
 from fastattn.processes.choice import Sharing, sharing
 from fastattn.spec.checkpoint import Checkpoint, resolve_precision
+from fastattn.spec.text_spec import EncoderText, GeneratorText, TranslationText
 from fastattn.system.option_names import MODEL, explains_options
 from fastattn.system.records import dataclass
 from fastattn.weights import download
@@ -157,6 +158,21 @@ class ModelBase:
             f"this {type(self).__name__} cannot be pickled or copied: give the other process its path, to make one of "
             "its own there; they map the same weights"
         )
+
+
+def expected(wanted: str, checkpoint: Checkpoint) -> CheckpointError:
+    """The error for a checkpoint of another class: which one it is for."""
+    return CheckpointError(
+        f"{wanted} checkpoint is expected, this one is an {checkpoint.spec.kind} model's: "
+        f"use {_CLASSES[type(checkpoint.text)]}"
+    )
+
+
+_CLASSES = {
+    TranslationText: "Translator, or fastattn translate",
+    EncoderText: "Encoder, or fastattn encode",
+    GeneratorText: "Generator, or fastattn generate",
+}
 
 
 def load_model(

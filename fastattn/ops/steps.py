@@ -12,16 +12,19 @@ class Edits(NamedTuple):
     suppressed_RJ  int32 ids whose logits count as -inf.
     penalized_RJ   int32 ids, each once a row, whose logits are divided by ``penalty`` where they are positive and
                    multiplied by it where negative (Keskar 2019, section 4.1), before others are suppressed.
+    amounts_RJ     float32: what is subtracted from each of these logits then; None: nothing.
     """
 
     suppressed_RJ: np.ndarray | None = None
     penalized_RJ: np.ndarray | None = None
     penalty: float = 1.0
+    amounts_RJ: np.ndarray | None = None
 
     def of(self, rows_n: np.ndarray) -> "Edits":
         """The edits of some of the rows."""
-        suppressed_RJ, penalized_RJ = (ids_RJ if ids_RJ is None else ids_RJ[rows_n] for ids_RJ in self[:2])
-        return Edits(suppressed_RJ, penalized_RJ, self.penalty)
+        lists = self.suppressed_RJ, self.penalized_RJ, self.amounts_RJ
+        suppressed_RJ, penalized_RJ, amounts_RJ = (None if list_RJ is None else list_RJ[rows_n] for list_RJ in lists)
+        return Edits(suppressed_RJ, penalized_RJ, self.penalty, amounts_RJ)
 
 
 NO_EDITS = Edits()

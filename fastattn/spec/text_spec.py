@@ -42,6 +42,7 @@ class DecodingSettings:
     max_length_factor: float | None = None
     sampling_topk: int | None = None
     sampling_topp: float | None = None
+    sampling_minp: float | None = None
     sampling_temperature: float | None = None
     suppress_sequences: tuple[tuple[int, ...], ...] = ()
     forced_tokens: tuple[str, ...] = ()

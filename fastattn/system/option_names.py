@@ -62,12 +62,33 @@ SEARCH = (
         "do_sample": "sampling_topk=0, or from how many tokens to sample",
         "top_k": "sampling_topk",
         "top_p": "sampling_topp",
+        "min_p": "sampling_minp",
         "temperature": "sampling_temperature",
         "use_vmap": "shortlist",
         "output_scores": "return_scores, with details=True",
         "output_attentions": "return_attention, with details=True",
     }
 )
+GENERATION = {name: meant for name, meant in SEARCH.items() if name not in ("max_new_tokens", "min_new_tokens")} | {
+    "asynchronous": "submit, or generate_async",
+    "do_sample": "sampling_temperature, or another option of sampling",
+    "max_decoding_length": "max_new_tokens",
+    "max_length": "max_new_tokens, which counts the answer alone",
+    "max_tokens": "max_new_tokens",
+    "n_predict": "max_new_tokens",
+    "min_decoding_length": "min_new_tokens",
+    "min_length": "min_new_tokens",
+    "stop_strings": "stop",
+    "stop_token_ids": "end_token",
+    "eos_token_id": "end_token",
+    "bad_words_ids": "suppress_sequences",
+    "repeat_penalty": "repetition_penalty",
+    "add_special_tokens": "special_tokens",
+    "truncate": 'context="cut"',
+    "logprobs": "return_log_probs",
+    "stream": "stream, a method",
+    "streamer": "stream, a method",
+}
 TEXTS = (
     _OF_CLASS
     | _NO_BATCHES

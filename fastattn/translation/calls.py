@@ -3,17 +3,17 @@
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, zip_longest
-from numbers import Integral
 from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 
 from fastattn.decoding.candidates import normalized
 from fastattn.decoding.jobs import Hypothesis
-from fastattn.decoding.options import DecodingOptions, Step, checkpoint_settings, resolve_options
+from fastattn.decoding.options import DecodingOptions, Step, checkpoint_settings
+from fastattn.decoding.resolving import DecodingResolver
 from fastattn.errors import InputError, check_bool, check_several
 from fastattn.system.files import one_line, open_file
-from fastattn.system.option_names import SEARCH, UnknownOptionError, what_was_meant
+from fastattn.system.option_names import SEARCH
 from fastattn.system.records import dataclass
 from fastattn.text.translation import SPLITS, Line, TranslationTokenizer
 
@@ -30,6 +30,8 @@ class SearchOptions(TypedDict, total=False):
     word_penalty: float
     coverage_penalty: float
     repetition_penalty: float
+    presence_penalty: float
+    frequency_penalty: float
     no_repeat_ngram_size: int
     min_decoding_length: int
     max_decoding_length: int | None
@@ -48,6 +50,7 @@ class SearchOptions(TypedDict, total=False):
     replace_unknowns: bool
     sampling_topk: int
     sampling_topp: float
+    sampling_minp: float
     sampling_temperature: float
     seed: int | None
     timeout: float | None
@@ -80,8 +83,11 @@ class OptionResolver:
     """
 
     def __init__(self, tokenizer: TranslationTokenizer):
-        self._tokenizer, self._settings = tokenizer, checkpoint_settings(tokenizer.text)
-        self.default = resolve_options(self._settings, {})
+        self._tokenizer, text = tokenizer, tokenizer.text
+        names, beside = DecodingOptions.__dataclass_fields__, ("details", "split", "target_prefix")
+        settings, vocabulary = checkpoint_settings(text), len(text.target_vocabulary)
+        self._decoding = DecodingResolver(settings, vocabulary, tokenizer.known_target_ids, names, beside, SEARCH)
+        self.default = self._decoding.default
 
     def of_texts(self, options: TextOptions | SearchOptions, details: bool = False) -> TextCall:
         """A call on texts, whose suppress_sequences are texts too; InputError for what an option cannot be."""
@@ -104,23 +110,7 @@ class OptionResolver:
         return self._resolved(options, _checked_tokens)
 
     def _resolved(self, options: Mapping[str, Any], tokens_of: Callable[[Any], Sequence[str]]) -> DecodingOptions:
-        if not options:
-            return self.default
-        known = DecodingOptions.__dataclass_fields__
-        unknown = [name for name in options if name not in known]
-        if unknown:
-            meant = what_was_meant(unknown[0], (*known, "details", "split", "target_prefix"), SEARCH)
-            raise UnknownOptionError(f"unknown option {unknown[0]!r}" + (meant or f"; known: {', '.join(known)}"))
-        sequences = options.get("suppress_sequences") or ()
-        if isinstance(sequences, str | bytes | Mapping) or not isinstance(sequences, Iterable):
-            raise InputError(f"suppress_sequences should be a list of what to suppress, got {sequences!r}")
-        chosen: dict[str, Any] = {}
-        if "suppress_sequences" in options:
-            chosen["suppress_sequences"] = [self._tokenizer.known_target_ids(tokens_of(each)) for each in sequences]
-        if "end_token" in options:
-            vocabulary = len(self._tokenizer.text.target_vocabulary)
-            chosen["end_token"] = end_ids(options["end_token"], self._tokenizer.known_target_ids, vocabulary)
-        return resolve_options(self._settings, {**options, **chosen})
+        return self._decoding.resolve(options, lambda each: self._tokenizer.known_target_ids(tokens_of(each)))
 
     def _tokens_of_text(self, text: Any) -> Sequence[str]:
         if not isinstance(text, str):
@@ -154,26 +144,6 @@ def token_prefixes(target_prefix: Any, sources: int) -> list[list[str]]:
     if len(prefixes) != sources:
         raise InputError(f"target_prefix should hold one prefix for each source: {sources}, not {len(prefixes)}")
     return prefixes
-
-
-def end_ids(end_token: Any, known_ids: Callable[[Sequence[str]], list[int]], vocabulary: int) -> list[int]:
-    """The ids of a token, an id, or a list of them; [] for None. ``known_ids`` raises for an unknown token."""
-    if end_token is None:
-        return []
-    listed = [end_token] if isinstance(end_token, str | Integral) else end_token
-    if not isinstance(listed, Iterable) or isinstance(listed, bytes | Mapping):
-        raise InputError(f"end_token should be a token, an id, or a list of them, got {end_token!r}")
-    ids: list[int] = []
-    for token in listed:
-        if isinstance(token, str):
-            ids += known_ids([token])
-        elif isinstance(token, Integral) and not isinstance(token, bool) and 0 <= int(token) < vocabulary:
-            ids.append(int(token))
-        else:
-            raise InputError(f"end_token should hold tokens, or ids from 0 to {vocabulary - 1}; got {token!r}")
-    if not ids:
-        raise InputError("end_token should be at least one token")
-    return list(dict.fromkeys(ids))
 
 
 def check_file_options(options: Mapping[str, Any], with_scores: bool) -> None:

@@ -31,7 +31,7 @@ def serve(path: str, precision: str, device: str, threads: int) -> dict[str, Cal
     ) -> Future:
         call = TextCall(split, DecodingOptions(**plain), details)
         documents = [read(text, prefix, call) for text, prefix in zip(texts, prefixes)]
-        return scheduler.submit(partial(pipeline.plan, documents, call), caller)
+        return scheduler.submit(partial(pipeline.plan, documents, call=call), caller)
 
     def tokens(caller: int, sources: list[list[str]], prefixes: list[list[str]], plain: dict[str, Any]) -> Future:
         plan = partial(pipeline.plan_parts, sources, prefixes, DecodingOptions(**plain))

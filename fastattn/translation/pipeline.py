@@ -1,6 +1,5 @@
 """From texts or tokens to translations: split into parts, decoded, joined again."""
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -9,21 +8,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastattn.decoding.jobs import Allowance, Job, late_search
+from fastattn.decoding.jobs import Allowance, Job, allowances, late_search
 from fastattn.decoding.options import DecodingOptions, Step
 from fastattn.decoding.service import DecodingService, score_plan, search_plan
+from fastattn.decoding.windows import in_windows
 from fastattn.errors import FastattnError, InputError, check_text
-from fastattn.scheduling.request import Plan, Request, read_ahead
+from fastattn.scheduling.request import Plan
 from fastattn.text.translation import Document, TranslationTokenizer, split_lines
 from fastattn.translation.calls import Presentation, Score, TextCall, token_lists
 
 # A part's length where the architecture has no limit of its own.
 UNLIMITED = 1024
-# Source tokens that are read ahead of a stream of texts: few at first, so that the first translations come soon.
-FIRST_WINDOW = 1024
-LAST_WINDOW = 16384
-WINDOW_A_THREAD = 8192  # where there are so many threads that this is more in all
-WINDOWS = 2  # in progress at once
 READ_AT_ONCE = 16  # texts, between which others have their turn
 
 
@@ -102,40 +97,10 @@ class Pipeline:
         call: TextCall,
         return_exceptions: bool,
     ) -> Iterator[Any]:
-        """Errors come after the results before them; with return_exceptions a text's error takes its place.
-
-        After the first window, whose translations come as soon as they can, the next one is read and begun before the
-        results of one are given out: neither the search nor the caller waits for the other.
-        """
+        """The translation of each text, as ``in_windows`` yields them."""
         source = self._read(iter(texts), call, return_exceptions)
-        scheduler = self._service.scheduler(call.decoding)
-        window, done, failure = FIRST_WINDOW, 0, None
-        last_window = max(LAST_WINDOW, WINDOW_A_THREAD * self._service.threads)
-        begun: deque[Request] = deque()
-        try:
-            while failure is None or begun:
-                results: list[Any] = []
-                if failure is None:
-                    documents, _, failure = read_ahead(source, window)
-                    plan = partial(self.plan, documents, call, done)
-                    # A callback is this thread's to call, and the only window its own work.
-                    if call.decoding.callback is not None or not done or failure is not None and not begun:
-                        results = scheduler.run(plan)
-                    elif documents:
-                        begun.append(scheduler.start(plan))
-                    window, done = min(2 * window, last_window), done + len(documents)
-                if begun and (failure is not None or len(begun) == WINDOWS):
-                    results = begun[0].result()
-                    begun.popleft()
-                for result in results:
-                    if isinstance(result, FastattnError) and not return_exceptions:
-                        raise result
-                    yield result
-        finally:
-            for request in begun:
-                request.cancel()
-        if not isinstance(failure, StopIteration):
-            raise failure
+        make_plan = partial(self.plan, call=call)
+        return in_windows(self._service, source, make_plan, call.decoding, return_exceptions)
 
     def _read(
         self, pairs: Iterator[tuple[str, str | None]], call: TextCall, return_exceptions: bool
@@ -158,9 +123,9 @@ class Pipeline:
             if documents and not len(documents) % READ_AT_ONCE:
                 yield None
             documents.append(self.read_text(text, prefix, call))
-        return (yield from self.plan(documents, call))
+        return (yield from self.plan(documents, call=call))
 
-    def plan(self, documents: Sequence[Document | FastattnError], call: TextCall, first: int = 0) -> Plan:
+    def plan(self, documents: Sequence[Document | FastattnError], first: int = 0, *, call: TextCall) -> Plan:
         """The translation of each text, or its error.
 
         first  the first text's number, for the callback
@@ -212,10 +177,10 @@ class Pipeline:
         tokenizer = self._tokenizer
         starts = [tokenizer.target_ids(prefix) for prefix in prefixes]
         chosen = [b for b in range(len(sources)) if not tokenizer.is_empty(sources[b])]
-        allowances = _allowances((number.text for number in numbers), options)
+        left = allowances((number.text for number in numbers), options)
         if options.callback is not None:
             options = replace(options, callback=self._shown(options.callback, [numbers[b] for b in chosen]))
-        jobs = [self._job(sources[b], starts[b], options, allowances.get(numbers[b].text)) for b in chosen]
+        jobs = [self._job(sources[b], starts[b], options, left.get(numbers[b].text)) for b in chosen]
         decoded = dict(zip(chosen, (yield from search_plan(jobs, self._service.model.sizes))))
         results: list[Any] = []
         for b, source in enumerate(sources):
@@ -236,7 +201,7 @@ class Pipeline:
         self, sources: list[list[str]], starts: list[list[int]], options: DecodingOptions
     ) -> Iterator[Step]:
         shown: list[Step] = []
-        allowance = _allowances([0], options).get(0)
+        allowance = allowances([0], options).get(0)
         for part, (source, start) in enumerate(zip(sources, starts)):
             if not self._tokenizer.is_empty(source):
                 job = self._job(source, start, options, allowance)
@@ -299,16 +264,3 @@ class Pipeline:
             return callback(replace(step, sentence=sentence, part=part, position=position, token=token))
 
         return call
-
-
-def without_errors(results: list[Any]) -> list[Any]:
-    """The results; the first error among them is raised, of a text that cannot be read before others."""
-    failed = [result for result in results if isinstance(result, FastattnError)]
-    for error in sorted(failed, key=lambda error: not isinstance(error, InputError)):
-        raise error
-    return results
-
-
-def _allowances(texts: Iterable[int], options: DecodingOptions) -> dict[int, Allowance]:
-    """An allowance for each text, by its number; {} without a timeout."""
-    return {} if options.timeout is None else {number: Allowance(options.timeout) for number in texts}

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from fastattn.decoding.options import DecodingOptions, Step
 from fastattn.decoding.service import DecodingService
-from fastattn.errors import CheckpointError, InputError, check_bool, check_several, check_texts
-from fastattn.loading.loaded_model import ModelBase
+from fastattn.errors import CheckpointError, InputError, check_bool, check_several, check_texts, without_errors
+from fastattn.loading.loaded_model import ModelBase, expected
 from fastattn.processes.choice import Sharing
 from fastattn.scheduling.request import Plan, awaited
 from fastattn.scheduling.scheduler import Scheduler
@@ -38,7 +38,7 @@ from fastattn.translation.calls import (
     with_prefixes,
     write_translations,
 )
-from fastattn.translation.pipeline import Pipeline, without_errors
+from fastattn.translation.pipeline import Pipeline
 
 if TYPE_CHECKING:
     from fastattn.translation.worker_processes import TranslationProcesses
@@ -72,10 +72,7 @@ class Translator(ModelBase):
     def _check(self, checkpoint: Checkpoint) -> Checkpoint:
         text = checkpoint.text
         if not isinstance(text, TranslationText):
-            raise CheckpointError(
-                f"a translation model's checkpoint is expected, this one is an {checkpoint.spec.kind} model's: "
-                "use Encoder, or fastattn encode"
-            )
+            raise expected("a translation model's", checkpoint)
         if checkpoint.spec.encoder is None or checkpoint.spec.decoder is None:
             raise CheckpointError(f"expected an encoder-decoder checkpoint, got {checkpoint.spec.kind!r}")
         self._limit = checkpoint.spec.encoder.max_positions
@@ -227,7 +224,7 @@ class Translator(ModelBase):
         else:
             documents = [self._pipeline.read_text(text, prefix, call) for text, prefix in zip(listed, prefixes)]
             scheduler = self._service.scheduler(call.decoding)
-            plan = partial(self._pipeline.plan, documents, call)
+            plan = partial(self._pipeline.plan, documents, call=call)
 
         def make_plan() -> Plan:
             results = without_errors((yield from plan()))

@@ -140,7 +140,7 @@ def edits_of(rng, lists, rows):
         suppressed[r, 0], mine = rng.choice(ids), rng.permutation(ids)[:2]
         penalized[r] = np.r_[mine, np.setdiff1d(penalized[r], mine)[: 9 - len(mine)]]
     penalized[::2, 5] = -1
-    return Edits(suppressed, penalized, 1.7)
+    return Edits(suppressed, penalized, 1.7, rng.normal(size=penalized.shape).astype(np.float32))
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)

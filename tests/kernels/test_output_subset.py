@@ -49,7 +49,7 @@ class Layer:
             penalized[r, :2] = rng.permutation(self.lists[i])[:2] if LENGTHS[i] > 1 else -1
             penalized[r] = [p if p not in penalized[r, :n] else -1 for n, p in enumerate(penalized[r])]
         suppressed[::2, 5] = -1
-        return Edits(suppressed, penalized, 1.7)
+        return Edits(suppressed, penalized, 1.7, rng.normal(size=penalized.shape).astype(np.float32))
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)

@@ -29,7 +29,6 @@ HARMLESS: dict[str, tuple[Any, ...]] = {
     "encoder_repetition_penalty": (1,),
     "num_return_sequences": (1,),
     "typical_p": (1,),
-    "min_p": (0,),
     "top_h": (1,),
     "epsilon_cutoff": (0,),
     "eta_cutoff": (0,),
@@ -59,6 +58,7 @@ IGNORED = frozenset(
 SAMPLING = {
     "top_k": ("sampling_topk", 50),
     "top_p": ("sampling_topp", 1.0),
+    "min_p": ("sampling_minp", 0.0),
     "temperature": ("sampling_temperature", 1.0),
 }
 

@@ -34,8 +34,9 @@ def prepared(edits: Edits, rows: int, targets_R: np.ndarray) -> EditedLogits:
     """Edits and targets, int32 or empty, as the kernels take them."""
     none = np.empty((rows, 0), np.int32)
     suppressed_RJ, penalized_RJ = (none if ids is None else ids for ids in (edits.suppressed_RJ, edits.penalized_RJ))
+    amounts_RJ = np.zeros(penalized_RJ.shape, np.float32) if edits.amounts_RJ is None else edits.amounts_RJ
     logits_R = np.full(len(targets_R), -np.inf, np.float32)
-    return EditedLogits(suppressed_RJ, penalized_RJ, np.float32(edits.penalty), targets_R, logits_R)
+    return EditedLogits(suppressed_RJ, penalized_RJ, np.float32(edits.penalty), amounts_RJ, targets_R, logits_R)
 
 
 def empty_lists(*shape: int) -> BestLists:
@@ -231,11 +232,12 @@ def project_all(x_RD: np.ndarray, outputs: Outputs, edits: Edits = NO_EDITS) -> 
 
 def _all_of(x_RD: np.ndarray, packed: PackedLinear, edits: Edits) -> np.ndarray:
     logits_RV = linear(x_RD, packed)
-    suppressed_RJ, penalized_RJ, penalty, _, _ = prepared(edits, len(x_RD), NO_TARGETS)
+    suppressed_RJ, penalized_RJ, penalty, amounts_RJ, _, _ = prepared(edits, len(x_RD), NO_TARGETS)
     for r, logits_V in enumerate(logits_RV):  # one by one, so that a row's bits depend on no other
-        penalized = penalized_RJ[r][penalized_RJ[r] >= 0]
+        listed_J = penalized_RJ[r] >= 0
+        penalized = penalized_RJ[r][listed_J]
         before = logits_V[penalized]
-        logits_V[penalized] = np.where(before < 0, before * penalty, before / penalty)
+        logits_V[penalized] = np.where(before < 0, before * penalty, before / penalty) - amounts_RJ[r][listed_J]
         logits_V[suppressed_RJ[r][suppressed_RJ[r] >= 0]] = -np.inf
         log_softmax(logits_V)
     return logits_RV

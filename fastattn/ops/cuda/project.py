@@ -118,7 +118,8 @@ def _project_kernel(precision, few):
                 c = _place_of(edits.penalized_RJ[first + r, j], ids_C, start, stop) - column
                 if 0 <= c and c < width:
                     logit = logits_RC[r, c]
-                    logits_RC[r, c] = logit * edits.penalty if logit < ZERO else logit / edits.penalty
+                    logit = logit * edits.penalty if logit < ZERO else logit / edits.penalty
+                    logits_RC[r, c] = logit - edits.amounts_RJ[first + r, j]
             cuda.syncthreads()
             for at in range(t, (end - first) * edits.suppressed_RJ.shape[1], THREADS):
                 r, j = at // edits.suppressed_RJ.shape[1], at % edits.suppressed_RJ.shape[1]
@@ -201,8 +202,11 @@ def choose(
     logits_R = card.upload(np.full(len(targets_R), -np.inf, np.float32))
     found = Found(peaks_RP, sums_RP, values_RPL, ids_RPL, card.upload(targets_R), logits_R)
     none_RJ = np.empty((R, 0), np.int32)
-    suppressed_RJ, penalized_RJ = (card.upload(none_RJ if ids_RJ is None else ids_RJ) for ids_RJ in edits[:2])
-    given = Edits(suppressed_RJ, penalized_RJ, np.float32(edits.penalty))
+    suppressed_RJ, penalized_RJ = (none_RJ if ids_RJ is None else ids_RJ for ids_RJ in edits[:2])
+    amounts_RJ = np.zeros(penalized_RJ.shape, np.float32) if edits.amounts_RJ is None else edits.amounts_RJ
+    lists = (card.upload(list_RJ) for list_RJ in (suppressed_RJ, penalized_RJ, amounts_RJ))
+    suppressed_RJ, penalized_RJ, amounts_RJ = lists
+    given = Edits(suppressed_RJ, penalized_RJ, np.float32(edits.penalty), amounts_RJ)
     tasks_G4 = card.upload(np.array(tasks, np.int32).reshape(-1, 4))
     kernel, weights = _project_kernel(precision, few), packed.weights._replace(ids_C=card.upload(ids_C))
     card.launch(kernel, (len(tasks), P), staged(x_RD, packed), weights, tasks_G4, given, found, summed)

@@ -60,6 +60,8 @@ def edited(logits_RV: np.ndarray, subsets_R: Sequence[ReferenceSubset], edits: E
         before = logits_RV[rows, ids]
         factor = logits_RV.dtype.type(edits.penalty)
         logits_RV[rows, ids] = np.where(before < 0, before * factor, before / factor)
+        if edits.amounts_RJ is not None:
+            logits_RV[rows, ids] -= edits.amounts_RJ[edits.penalized_RJ >= 0]
     if edits.suppressed_RJ is not None:
         logits_RV[_listed(edits.suppressed_RJ)] = -np.inf
     for logits_V, subset in zip(logits_RV, subsets_R):

@@ -1,0 +1,1 @@
+"""Generator: from prompts to what a language model says next."""

@@ -1,0 +1,173 @@
+"""Calls to a Generator: their options, as given and as checked; their results."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from numbers import Integral
+from typing import Any, NamedTuple, TypeAlias, TypedDict
+
+import numpy as np
+
+from fastattn.decoding.options import DecodingOptions, Step, checkpoint_settings
+from fastattn.decoding.resolving import DecodingResolver
+from fastattn.errors import InputError, check_bool, check_known, check_several, check_text
+from fastattn.generation.text import GeneratorTokenizer
+from fastattn.spec.text_spec import GeneratorText
+from fastattn.system.option_names import GENERATION
+from fastattn.system.records import dataclass
+
+Prompt: TypeAlias = str | Sequence[int]  # a text, or ids
+CONTEXTS = ("refuse", "cut")
+MOST_STOPS, LONGEST_STOP = 64, 1024  # strings, and their characters: each is looked for at every token
+
+
+class GenerationSearch(TypedDict, total=False):
+    """Options of ``DecodingOptions``; see there, and ``Generator.generate`` for the differences."""
+
+    beam_size: int
+    patience: float
+    num_hypotheses: int
+    length_penalty: float
+    word_penalty: float
+    repetition_penalty: float
+    presence_penalty: float
+    frequency_penalty: float
+    no_repeat_ngram_size: int
+    min_new_tokens: int
+    max_new_tokens: int | None
+    suppress_sequences: Iterable[str]
+    end_token: str | int | Iterable[str | int] | None
+    sampling_topk: int
+    sampling_topp: float
+    sampling_minp: float
+    sampling_temperature: float
+    seed: int | None
+    timeout: float | None
+    callback: Callable[[Step], Any] | None
+
+
+class GenerationOptions(GenerationSearch, total=False):
+    """The options of ``Generator.generate``, but for ``details``."""
+
+    stop: str | Iterable[str]
+    context: str
+    special_tokens: bool
+    return_log_probs: bool
+
+
+class GenerationCall(NamedTuple):
+    """The checked options of a call."""
+
+    decoding: DecodingOptions
+    stop: tuple[str, ...] = ()
+    context: str = "refuse"
+    special_tokens: bool = True
+    return_log_probs: bool = False
+    details: bool = False
+
+
+_RENAMED = {"max_new_tokens": "max_decoding_length", "min_new_tokens": "min_decoding_length"}
+_SAMPLES = ("sampling_topp", "sampling_minp", "sampling_temperature")  # who gives one wants samples
+
+
+class GenerationResolver:
+    """Resolves the options of calls, for one tokenizer and its checkpoint."""
+
+    def __init__(self, text: GeneratorText, tokenizer: GeneratorTokenizer):
+        self._tokenizer = tokenizer
+        names, beside = GenerationSearch.__annotations__, (*GenerationOptions.__annotations__, "details")
+        given = checkpoint_settings(text), tokenizer.vocabulary, tokenizer.known_ids
+        self._decoding = DecodingResolver(*given, names, beside, GENERATION, _RENAMED)
+        self.default = self._decoding.default
+
+    def call(self, options: GenerationOptions, details: bool = False) -> GenerationCall:
+        """A checked call; InputError for what an option cannot be."""
+        search: dict[str, Any] = {**options}
+        stop, context = _checked_stop(search.pop("stop", ())), search.pop("context", "refuse")
+        check_known("context", context, CONTEXTS)
+        flags = {"special_tokens": search.pop("special_tokens", True)}
+        flags["return_log_probs"] = search.pop("return_log_probs", False)
+        for name, value in (*flags.items(), ("details", details)):
+            check_bool(name, value)
+        if any(name in search for name in _SAMPLES) and self.default.sampling_topk == 1 and "beam_size" not in search:
+            search.setdefault("sampling_topk", 0)
+        decoding = self._decoding.resolve(search, self._ids_of_text)
+        if not details and decoding.num_hypotheses > 1:
+            raise InputError("num_hypotheses above 1 needs details=True: a text alone shows only the best")
+        if not details and flags["return_log_probs"]:
+            raise InputError("return_log_probs needs details=True: a text alone does not show them")
+        decoding = replace(decoding, return_end_token=True, return_scores=details)
+        return GenerationCall(decoding, stop, context, **flags, details=details)
+
+    def _ids_of_text(self, text: Any) -> Sequence[int]:
+        ids: list[int] = self._tokenizer.encode([check_text("suppress_sequences", text)], False)[0].tolist()
+        return ids
+
+
+def _checked_stop(stop: Any) -> tuple[str, ...]:
+    strings = (stop,) if isinstance(stop, str) else tuple(check_several("stop", stop))
+    for string in strings:
+        if not check_text("stop", string):
+            raise InputError("stop should hold texts that are not empty")
+        if len(string) > LONGEST_STOP:
+            raise InputError(f"stop should hold texts of at most {LONGEST_STOP} characters, got one of {len(string)}")
+    if len(strings) > MOST_STOPS:
+        raise InputError(f"stop should hold at most {MOST_STOPS} texts, got {len(strings)}")
+    return strings
+
+
+def is_one_prompt(prompts: Any) -> bool:
+    """Whether this is a single prompt: a text, or a list of whole numbers."""
+    if isinstance(prompts, np.ndarray):
+        return prompts.ndim == 1 and prompts.dtype.kind in "iu"
+    return isinstance(prompts, str) or (isinstance(prompts, list | tuple) and bool(prompts) and _are_ids(prompts))
+
+
+def _are_ids(ids: Sequence[Any]) -> bool:
+    return all(isinstance(number, Integral) and not isinstance(number, bool) for number in ids)
+
+
+def check_prompt(prompt: Any, number: int, vocabulary: int) -> str | np.ndarray:
+    """The prompt, ids as int32; InputError for anything but a text or ids of the vocabulary."""
+    if isinstance(prompt, str):
+        return prompt
+    if not isinstance(prompt, list | tuple | np.ndarray) or not _are_ids(list(prompt)):
+        raise InputError(f"prompt {number} should be a str, or a list of token ids, is {type(prompt).__name__}")
+    wrong = next((index for index in prompt if not 0 <= index < vocabulary), None)
+    if wrong is not None:
+        raise InputError(f"prompt {number} should hold ids from 0 to {vocabulary - 1}, holds {wrong}")
+    return np.array(prompt, np.int32)
+
+
+@dataclass(frozen=True)
+class Generation:
+    """What a model says after a prompt: what ``generate(..., details=True)`` returns.
+
+    text           the answer, without special tokens, and before the stop string that ended it
+    tokens         its ids, without the end token; those of a stop string are here
+    score          log-probability / length ** length_penalty, of the whole answer, the end token counted
+    finish_reason  "stop": an end token, a stop string or the callback; "length": max_new_tokens, or the context
+    prompt_length  the ids of the prompt, as far as it was used
+    log_probs      if asked for: float32, of each of ``tokens``
+    alternatives   the other answers, by rank, where num_hypotheses is above 1
+    """
+
+    text: str
+    tokens: list[int]
+    score: float
+    finish_reason: str
+    prompt_length: int
+    log_probs: np.ndarray | None = None
+    alternatives: "tuple[Generation, ...]" = ()
+
+
+@dataclass(frozen=True)
+class TextScore:
+    """How probable a text is: its ids, and the log-probability of each but the first, float32."""
+
+    tokens: list[int]
+    log_probs: np.ndarray
+
+    @property
+    def perplexity(self) -> float:
+        """exp of the mean of -log-probability; NaN for a text of no or one token."""
+        return float(np.exp(-self.log_probs.mean(dtype=np.float64))) if len(self.log_probs) else float("nan")

@@ -1,0 +1,372 @@
+"""Generator: a prompt in, what a language model says next out."""
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+from functools import partial
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+import numpy as np
+
+from fastattn.decoding.jobs import Hypothesis, Job, allowances, late_search
+from fastattn.decoding.options import DecodingOptions, Step
+from fastattn.decoding.service import DecodingService, search_plan
+from fastattn.decoding.windows import in_windows
+from fastattn.errors import (
+    CheckpointError,
+    FastattnError,
+    InputError,
+    check_bool,
+    check_several,
+    without_errors,
+)
+from fastattn.generation.calls import (
+    Generation,
+    GenerationCall,
+    GenerationOptions,
+    GenerationResolver,
+    Prompt,
+    TextScore,
+    check_prompt,
+    is_one_prompt,
+)
+from fastattn.loading.loaded_model import ModelBase, expected
+from fastattn.scheduling.request import Plan, awaited
+from fastattn.scheduling.scheduler import Scheduler
+from fastattn.spec.checkpoint import Checkpoint
+from fastattn.spec.text_spec import GeneratorText
+from fastattn.system.option_names import Unpack
+
+if TYPE_CHECKING:
+    from fastattn.generation.text import AnswerText
+
+NO_SOURCE = np.zeros(0, np.int32)
+
+
+class Generator(ModelBase):
+    """Continues texts with the checkpoint of a language model: a decoder without an encoder.
+
+    path       a folder, a name from the catalog, or OWNER/NAME on the Hugging Face hub
+    precision  of the matrix products: "float32", "bfloat16", "int8", or "auto" (int8 if the checkpoint holds int8, else
+               float32)
+    threads    the most threads to use; None: all that the process may use
+    device     "cpu", "cuda" or "auto"
+
+    An answer depends on its own prompt alone: the same bits whatever the other prompts, the number of threads, and
+    whether its beginning was computed for another prompt before. One Generator may serve several Python threads at
+    once; what they ask for shares steps. Raises CheckpointError for a path without a valid checkpoint of such a model.
+    """
+
+    def _check(self, checkpoint: Checkpoint) -> Checkpoint:
+        text, spec = checkpoint.text, checkpoint.spec
+        if not isinstance(text, GeneratorText):
+            raise expected("a language model's", checkpoint)
+        if spec.decoder is None or spec.encoder is not None:
+            raise CheckpointError(f"expected a decoder's checkpoint, got {spec.kind!r}")
+        vocabulary, positions = spec.decoder.vocabulary, spec.decoder.max_positions
+        if any(not 0 <= end < vocabulary for end in text.end_ids):
+            raise CheckpointError(f"end tokens should have ids from 0 to {vocabulary - 1}, got {list(text.end_ids)}")
+        # Of the tokenizer's limit and the model's, 0 for none, the nearer.
+        self._most = min(filter(None, (text.max_length, positions)), default=0)
+        from fastattn.generation.text import GeneratorTokenizer  # needs the tokenizers library
+
+        self._tokenizer = GeneratorTokenizer(text, vocabulary)
+        self._resolver = GenerationResolver(text, self._tokenizer)
+        return checkpoint
+
+    def _prepare(self) -> None:
+        loaded = self._loaded
+        self._service = DecodingService(loaded.model, -1, -1, loaded.threads)  # each call names its end tokens
+
+    @property
+    def layer_weights(self) -> int:
+        """About how many weights the layers of a step have."""
+        return self._service.model.sizes.layer_weights
+
+    @property
+    def max_length(self) -> int:
+        """The context: the most ids of a prompt and its answer together; 0: no limit."""
+        return self._most
+
+    @property
+    def default_options(self) -> DecodingOptions:
+        """The options of a call that gives none: greedy search, but for the checkpoint's own settings.
+
+        ``max_decoding_length`` is ``max_new_tokens`` here.
+        """
+        return self._resolver.default
+
+    @overload
+    def generate(  # type: ignore[overload-overlap]
+        self, prompts: str | np.ndarray, *, details: Literal[False] = ..., **options: "Unpack[GenerationOptions]"
+    ) -> str: ...
+    @overload
+    def generate(
+        self, prompts: str | np.ndarray, *, details: Literal[True], **options: "Unpack[GenerationOptions]"
+    ) -> Generation: ...
+    @overload
+    def generate(
+        self, prompts: Iterable[Any], *, details: bool = ..., **options: "Unpack[GenerationOptions]"
+    ) -> Any: ...
+
+    def generate(
+        self, prompts: str | Iterable[Any], *, details: bool = False, **options: "Unpack[GenerationOptions]"
+    ) -> Any:
+        """What the model says after a prompt: a str, or with ``details`` a Generation; of several prompts, a list.
+
+        prompts   a text, a list of token ids, or several of these
+        max_new_tokens  the most tokens of an answer (None: 256); min_new_tokens: end tokens are suppressed for so many
+        stop      texts; an answer ends before the first of them, wherever tokens begin and end
+        context   a prompt without room for an answer within ``max_length`` is an InputError ("refuse"), or is cut at its
+                  beginning: max_new_tokens have room then, but for half the context at most ("cut")
+        special_tokens  False: the prompt has its special tokens already, a template's say; none are added
+        return_log_probs  with details, the log-probability of each token
+        Other options are those of ``DecodingOptions``: greedy search by default, samples if sampling_topk,
+        sampling_topp, sampling_minp or sampling_temperature is given. repetition_penalty, no_repeat_ngram_size and
+        suppress_sequences look back on the prompt too, as in transformers; presence_penalty and frequency_penalty on
+        the answer alone, as in vLLM. Raises InputError for invalid options and prompts, SearchTimeout.
+        """
+        scheduler, make_plan = self._planned(prompts, details, options)
+        return scheduler.run(make_plan)
+
+    def submit(
+        self,
+        prompts: str | Iterable[Any],
+        *,
+        details: bool = False,
+        caller: Hashable = None,
+        **options: "Unpack[GenerationOptions]",
+    ) -> "Future[Any]":
+        """``generate`` as a Future, computed by other threads beside what else was submitted; as ``Translator.submit``.
+
+        caller  who asks, any hashable value: callers get equal shares; None: this thread
+        """
+        scheduler, make_plan = self._planned(prompts, details, options, submitted=True)
+        return scheduler.submit(make_plan, caller)
+
+    async def generate_async(
+        self,
+        prompts: str | Iterable[Any],
+        *,
+        details: bool = False,
+        caller: Hashable = None,
+        **options: "Unpack[GenerationOptions]",
+    ) -> Any:
+        """``generate`` for asyncio: ``submit``, awaited. ``caller`` is by default the task."""
+        return await awaited(partial(self.submit, prompts, details=details, **options), caller)
+
+    def generate_iter(
+        self,
+        prompts: Iterable[Prompt],
+        *,
+        details: bool = False,
+        return_exceptions: bool = False,
+        **options: "Unpack[GenerationOptions]",
+    ) -> Iterator[Any]:
+        """Yield the answer to each prompt in order, as ``generate`` with the same options.
+
+        Reads some thousand tokens ahead, so memory is bounded. An error is raised after the answers before it; with
+        ``return_exceptions`` the FastattnError of a prompt is yielded in the place of its answer.
+        """
+        call = self._resolver.call(options, details)
+        check_bool("return_exceptions", return_exceptions)
+        source = self._read_each(iter(check_several("prompts", prompts, "an iterable of prompts")), call)
+        make_plan = partial(self._plan, call=call)
+        return in_windows(self._service, source, make_plan, call.decoding, return_exceptions)
+
+    def stream(
+        self, prompt: Prompt, *, caller: Hashable = None, **options: "Unpack[GenerationOptions]"
+    ) -> Iterator[str]:
+        """Yield the text of an answer in pieces as it comes: whole characters, nothing of a stop string.
+
+        Options as in ``generate``, for greedy search or sampling. Other callers' answers share the steps; closing the
+        iterator ends the work. Raises InputError for invalid options.
+        """
+        call = self._resolver.call(options, details=True)
+        if not call.decoding.greedy or call.decoding.num_hypotheses > 1:
+            raise InputError("stream needs beam_size=1 and num_hypotheses=1")
+        if call.decoding.callback is not None:
+            raise InputError("stream takes no callback: it yields what comes")
+        (ids,) = self._read([prompt], call)
+        return self._stream(ids, call, caller)
+
+    @overload
+    def score(self, texts: str | np.ndarray, *, special_tokens: bool = ...) -> TextScore: ...  # type: ignore[overload-overlap]
+    @overload
+    def score(self, texts: Iterable[Any], *, special_tokens: bool = ...) -> Any: ...
+
+    def score(self, texts: str | Iterable[Any], *, special_tokens: bool = True) -> Any:
+        """The log-probability of each token of a text, given those before it; of several texts, a list.
+
+        The first token has none. ``TextScore.perplexity`` sums it up. Texts may be lists of ids; one of more ids than
+        ``max_length`` is an InputError.
+        """
+        check_bool("special_tokens", special_tokens)
+        call = GenerationCall(self._resolver.default, special_tokens=special_tokens)
+        alone = is_one_prompt(texts)
+        ids = self._ids([texts] if alone else list(check_several("texts", texts)), call)
+        for number, one in enumerate(ids):
+            if self._most and len(one) > self._most:
+                raise InputError(f"text {number} has {len(one)} tokens, the model's context {self._most}")
+        scores: list[TextScore] = self._service.scheduler().run(partial(self._plan_scores, ids))
+        return scores[0] if alone else scores
+
+    # prompts
+
+    def _planned(
+        self, prompts: Any, details: bool, options: GenerationOptions, submitted: bool = False
+    ) -> tuple[Scheduler, Callable[[], Plan]]:
+        """(scheduler, function that makes the plan for it); arguments are checked here.
+
+        submitted  have the plan read the prompts, which takes a while
+        """
+        call = self._resolver.call(options, details)
+        alone = is_one_prompt(prompts)
+        listed = [prompts] if alone else list(check_several("prompts", prompts))
+        checked = [check_prompt(prompt, number, self._tokenizer.vocabulary) for number, prompt in enumerate(listed)]
+        ids = None if submitted else self._read(checked, call)
+
+        def make_plan() -> Plan:
+            results = without_errors(
+                (yield from self._plan(self._read(checked, call) if ids is None else ids, call=call))
+            )
+            return results[0] if alone else results
+
+        return self._service.scheduler(call.decoding), make_plan
+
+    def _ids(self, prompts: Sequence[Any], call: GenerationCall, first: int = 0) -> list[np.ndarray]:
+        """int32 ids of each prompt; ``first``: the number of the first one, here and below."""
+        vocabulary = self._tokenizer.vocabulary
+        checked = [check_prompt(prompt, number, vocabulary) for number, prompt in enumerate(prompts, first)]
+        texts = [prompt for prompt in checked if isinstance(prompt, str)]
+        encoded = iter(self._tokenizer.encode(texts, call.special_tokens, self._loaded.threads))
+        ids = [next(encoded) if isinstance(prompt, str) else prompt for prompt in checked]
+        for number, one in enumerate(ids, first):
+            if int(one.max(initial=0)) >= vocabulary:
+                raise InputError(f"prompt {number}: the tokenizer gives the id {one.max()}, the model has {vocabulary}")
+        return ids
+
+    def _read(self, prompts: Sequence[Any], call: GenerationCall, first: int = 0) -> list[np.ndarray]:
+        """int32 ids of each prompt, at least one, within the context."""
+        read = []
+        for number, ids in enumerate(self._ids(prompts, call, first), first):
+            if not len(ids):
+                raise InputError(f"prompt {number} should have at least one token, has none")
+            if self._most and call.context == "cut":
+                ids = self._cut(ids, max(self._most - call.decoding.limit(0, 0), self._most - self._most // 2))
+            elif self._most and len(ids) >= self._most:
+                raise InputError(
+                    f"prompt {number} has {len(ids)} tokens, and the model's context {self._most} for it and the "
+                    'answer; context="cut" cuts its beginning'
+                )
+            read.append(ids)
+        return read
+
+    def _cut(self, ids: np.ndarray, most: int) -> np.ndarray:
+        """The last ids, behind the special tokens with which texts begin."""
+        start = self._tokenizer.start_ids
+        if len(ids) <= most:
+            return ids
+        kept = start if ids[: len(start)].tolist() == start and len(start) < most else []
+        return np.concatenate([np.array(kept, np.int32), ids[len(ids) - most + len(kept) :]])
+
+    def _read_each(self, prompts: Iterator[Any], call: GenerationCall) -> Iterator[tuple[int, Any]]:
+        """(tokens, ids or error) of each prompt."""
+        for number, prompt in enumerate(prompts):
+            try:
+                (ids,) = self._read([prompt], call, number)
+            except FastattnError as error:
+                yield 1, error
+            else:
+                yield len(ids), ids
+
+    # plans
+
+    def _plan(self, prompts: Sequence[Any], first: int = 0, *, call: GenerationCall) -> Plan:
+        """The answer to each prompt, or its error; ``first``: the number of the first, for the callback."""
+        chosen = [b for b, ids in enumerate(prompts) if not isinstance(ids, FastattnError)]
+        options, answers = call.decoding, {b: self._answer(prompts[b], call) for b in chosen}
+        if options.callback is not None:
+            options = replace(options, callback=self._shown(options.callback, [first + b for b in chosen]))
+        left = allowances(chosen, options)
+        jobs = [self._job(prompts[b], options, call, answers[b], left.get(b)) for b in chosen]
+        found = dict(zip(chosen, zip(jobs, (yield from search_plan(jobs, self._service.model.sizes)))))
+        results: list[Any] = list(prompts)
+        for b, (job, hypotheses) in found.items():
+            if not hypotheses:
+                results[b] = late_search(options)
+            elif call.details:
+                best, *others = [self._generation(job, one, answers[b]) for one in hypotheses]
+                results[b] = replace(best, alternatives=tuple(others))
+            else:
+                results[b] = self._generation(job, hypotheses[0], answers[b]).text
+        return results
+
+    def _plan_scores(self, texts: Sequence[np.ndarray]) -> Plan:
+        """The TextScore of each text."""
+        options = self._resolver.default
+        chosen = [b for b, ids in enumerate(texts) if len(ids) > 1]
+        jobs = [Job(NO_SOURCE, texts[b].tolist(), options=options, scored=True) for b in chosen]
+        found = dict(zip(chosen, (yield jobs)))
+        nothing = np.zeros(0, np.float32)
+        return [TextScore(ids.tolist(), found.get(b, nothing)) for b, ids in enumerate(texts)]
+
+    def _job(self, ids: np.ndarray, options: DecodingOptions, call: GenerationCall, answer: Any, allowance: Any) -> Job:
+        room = self._most - len(ids)
+        if self._most and options.limit(0, 0) > room:
+            least = min(options.min_decoding_length, room)
+            options = replace(options, max_decoding_length=room, min_decoding_length=least)
+        return Job(
+            NO_SOURCE,
+            ids.tolist(),
+            options=options,
+            recalled=True,
+            stop=answer.stop,
+            traced=call.return_log_probs,
+            allowance=allowance,
+        )
+
+    def _answer(self, ids: np.ndarray, call: GenerationCall) -> "AnswerText":
+        from fastattn.generation.text import AnswerText
+
+        return AnswerText(self._tokenizer, ids, call.stop)
+
+    def _generation(self, job: Job, found: Hypothesis, answer: "AnswerText") -> Generation:
+        tokens, limit = found.tokens.tolist(), job.options.limit(0, 0)
+        reason = "length" if len(tokens) >= limit else "stop"
+        if tokens and tokens[-1] in job.options.end_token:
+            tokens, reason = tokens[:-1], "stop"
+        text, is_cut = answer.text(tokens)
+        log_probs = None if found.log_probs is None else found.log_probs[: len(tokens)]
+        return Generation(text, tokens, found.score, "stop" if is_cut else reason, len(job.start), log_probs)
+
+    def _shown(self, callback: Callable[[Step], Any], numbers: Sequence[int]) -> Callable[[Step], Any]:
+        """``callback`` for the decoder, which knows a job's number and token ids."""
+        token = self._tokenizer.token
+
+        def call(step: Step) -> Any:
+            return callback(replace(step, sentence=numbers[step.sentence], token=token(step.token_id) or ""))
+
+        return call
+
+    def _stream(self, ids: np.ndarray, call: GenerationCall, caller: Hashable) -> Iterator[str]:
+        from fastattn.generation.text import TextStream
+
+        answer, steps = self._answer(ids, call), SimpleQueue[Step | None]()
+        options = replace(call.decoding, callback=steps.put)  # by whoever computes
+        job = self._job(ids, options, call, answer, allowances([0], options).get(0))
+        stream = TextStream(answer)
+        request = self._service.scheduler().submit(partial(search_plan, [job], self._service.model.sizes), caller)
+        request.add_done_callback(lambda _: steps.put(None))
+        try:
+            while (step := steps.get()) is not None:
+                piece = "" if step.token_id in options.end_token else stream.add(step.token_id)
+                if piece:
+                    yield piece
+            if not request.result()[0]:
+                raise late_search(options)
+            if piece := stream.end():
+                yield piece
+        finally:
+            request.cancel()

@@ -1,0 +1,128 @@
+"""Prompts to ids, and ids of answers to text: whole, as far as a stop string, or piece by piece as tokens come."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from fastattn.decoding.jobs import Stop
+from fastattn.errors import InputError
+from fastattn.spec.text_spec import GeneratorText
+from fastattn.text.huggingface import HuggingFaceTokenizer
+
+LONGEST = 2**31 - 1  # ids; what is too long for the model is refused or cut here
+# Tokens before others that decide how these read: a character has four bytes at most.
+CONTEXT = 4
+HALF = "\N{REPLACEMENT CHARACTER}"  # in the place of a character whose bytes are not all there
+
+
+class GeneratorTokenizer:
+    """The tokenizer of a language model with this many ids."""
+
+    def __init__(self, text: GeneratorText, vocabulary: int):
+        self._tokenizer, self.vocabulary = HuggingFaceTokenizer(text.tokenizer, LONGEST), vocabulary
+        before, _ = self._tokenizer.special_ids
+        self.start_ids: list[int] = before.tolist()
+        self.token = self._tokenizer.token
+
+    def encode(self, texts: Sequence[str], special_tokens: bool, threads: int = 1) -> list[np.ndarray]:
+        """int32 ids of each text, with the tokenizer's own special tokens around it or without."""
+        encode: Callable[..., list[np.ndarray]] = self._tokenizer.encode
+        return (encode if special_tokens else self._tokenizer.encode_whole)(texts, threads)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of ids, without special tokens."""
+        return self._tokenizer.decode(ids, skip_special=True)
+
+    def continuation(self, before: Sequence[int], ids: Sequence[int]) -> str:
+        """What ``ids`` add to the text of the ids before them."""
+        head, whole = self.decode(before), self.decode([*before, *ids])
+        return whole[len(head) :] if whole.startswith(head) else self.decode(ids)
+
+    def known_ids(self, tokens: Sequence[str]) -> list[int]:
+        """The ids of tokens; InputError for one that the vocabulary lacks."""
+        ids = [self._tokenizer.index(token) for token in tokens]
+        if None in ids:
+            raise InputError(f"the vocabulary has no token {tokens[ids.index(None)]!r}")
+        return [index for index in ids if index is not None]
+
+
+class AnswerText:
+    """The text of one prompt's answer, which ends before the first of some strings.
+
+    stop  for the search to end there; None where there are no strings
+    """
+
+    def __init__(self, tokenizer: GeneratorTokenizer, prompt: np.ndarray, strings: Sequence[str]):
+        self.tokenizer, self.strings = tokenizer, strings
+        before = prompt[-CONTEXT:].tolist()
+        self.before: list[int] = [] if tokenizer.decode(before).endswith(HALF) else before
+        # A token adds a byte at least, but for special ones, which add nothing.
+        tokens = max((len(string.encode()) for string in strings), default=0) + 2 * CONTEXT
+        self.stop = Stop(tokens, self._is_over) if strings else None
+
+    def _is_over(self, ids: Sequence[int]) -> bool:
+        assert self.stop is not None
+        if len(ids) < self.stop.tokens:  # all of the answer
+            text = self.tokenizer.continuation(self.before, ids)
+        else:
+            text = self.tokenizer.continuation(ids[:CONTEXT], ids[CONTEXT:])
+        return self.cut(text) is not None
+
+    def cut(self, text: str) -> str | None:
+        """The text before the first string in it; None: there is none."""
+        places = [at for at in map(text.find, self.strings) if at >= 0]
+        return text[: min(places)] if places else None
+
+    def text(self, ids: Sequence[int]) -> tuple[str, bool]:
+        """(the text of the answer's ids, whether a string ended it)."""
+        text = self.tokenizer.continuation(self.before, ids)
+        cut = self.cut(text)
+        return (text, False) if cut is None else (cut, True)
+
+
+class TextStream:
+    """An answer's text in pieces, whose sum is the whole: never half a character, never a part of a stop string."""
+
+    def __init__(self, answer: AnswerText):
+        self._answer, self._ids = answer, list(answer.before)
+        self._first, self._shown = 0, len(self._ids)  # ids from the first are decoded anew; those until shown are out
+        self._held = ""
+        self._over = False
+
+    def add(self, token: int) -> str:
+        """The piece that the answer's next id completes, or ""."""
+        self._ids.append(token)
+        piece = self._new()
+        if piece and not piece.endswith(HALF):
+            self._first, self._shown = self._shown, len(self._ids)
+            return self._release(piece)
+        return ""
+
+    def end(self) -> str:
+        """The last piece."""
+        piece = self._release(self._new())
+        held, self._held = ("" if self._over else self._held), ""
+        return piece + held
+
+    def _new(self) -> str:
+        decode = self._answer.tokenizer.decode
+        return decode(self._ids[self._first :])[len(decode(self._ids[self._first : self._shown])) :]
+
+    def _release(self, piece: str) -> str:
+        """What of the text so far is no beginning of a stop string."""
+        if self._over:
+            return ""
+        self._held += piece
+        cut = self._answer.cut(self._held)
+        if cut is not None:
+            self._over = True
+            return cut
+        longest = max((_begun(self._held, string) for string in self._answer.strings), default=0)
+        at = len(self._held) - longest
+        released, self._held = self._held[:at], self._held[at:]
+        return released
+
+
+def _begun(text: str, string: str) -> int:
+    """How many last characters of the text are the first ones of the string."""
+    return next((n for n in range(min(len(text), len(string) - 1), 0, -1) if text.endswith(string[:n])), 0)

@@ -1,0 +1,399 @@
+"""Generator: answers beside the step-by-step formula, the same bits in any company, streams, stop strings, contexts."""
+
+import asyncio
+import threading
+from concurrent.futures import CancelledError
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fastattn
+from fastattn.decoding import prompts as prompts_module
+from fastattn.errors import CheckpointError, InputError, SearchTimeout
+from fastattn.layers import key_value_cache
+from fastattn.models.kinds import build_model
+from fastattn.ops import reference
+from fastattn.spec.architecture import LocalSpec, PositionSpec
+from tests.generation.language_models import END, SPEC, START, VOCABULARY, checkpoint, make, with_stack
+
+PROMPTS = ["the end", "an apple and the", "é", "x", "another thing and the other"]
+STACKS = {
+    "rotary": SPEC,
+    "windows": with_stack(local=LocalSpec((0,), before=3, after=0)),
+    "positions": with_stack(positions=PositionSpec("table", limit=64)),
+}
+
+
+@pytest.fixture(scope="module")
+def generator():
+    return make()
+
+
+def log_probs_of(given, ids):
+    """float64 [T, V] of the token behind each, by the reference operations over the whole sequence."""
+    model = build_model(given, reference)
+    hidden_TD, _ = model.prefill(np.array(ids, np.int32), np.array([0, len(ids)]))
+    return model.output.all_log_probs(hidden_TD)
+
+
+def answers(generator, prompts, **options):
+    found = generator.generate(prompts, details=True, return_log_probs=True, **options)
+    return [(one.text, one.tokens, one.score, one.finish_reason, one.log_probs.tobytes()) for one in found]
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_greedy_search_takes_the_formulas_best(stack):
+    given = checkpoint(stack=STACKS[stack])
+    generator = fastattn.Generator.from_checkpoint(given, "float32")
+    tokenizer = generator._tokenizer
+    for prompt in PROMPTS:
+        ids = tokenizer.encode([prompt], True)[0].tolist()
+        assert ids[0] == START
+        expected = list(ids)
+        while len(expected) < len(ids) + 12:
+            expected.append(int(log_probs_of(given, expected)[-1].argmax()))
+            if expected[-1] == END:
+                break
+        found = generator.generate(prompt, details=True, max_new_tokens=12, return_log_probs=True)
+        ended = expected[-1] == END
+        assert found.tokens == expected[len(ids) : len(expected) - ended]
+        assert (found.finish_reason, found.prompt_length) == ("stop" if ended else "length", len(ids))
+        log_probs_TV = log_probs_of(given, expected[:-1])[len(ids) - 1 :]
+        chosen_T = log_probs_TV[np.arange(len(log_probs_TV)), expected[len(ids) :]]
+        np.testing.assert_allclose(found.log_probs, chosen_T[: len(found.tokens)], atol=1e-4)
+        assert abs(found.score - chosen_T.mean()) < 1e-4
+        assert found.text == tokenizer.decode(found.tokens)
+
+
+OPTIONS = {
+    "greedy": {},
+    "beam": {"beam_size": 3, "num_hypotheses": 2},
+    "samples": {"sampling_temperature": 0.9, "sampling_minp": 0.01, "seed": 5, "num_hypotheses": 3},
+    "penalties": {"repetition_penalty": 1.3, "presence_penalty": 0.5, "frequency_penalty": 0.25},
+    "stopped": {"stop": ["the", "\x00"], "no_repeat_ngram_size": 3},
+}
+
+
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+@pytest.mark.parametrize("options", OPTIONS)
+def test_company_chunks_threads_and_beginnings_change_no_bit(precision, options, monkeypatch):
+    options = OPTIONS[options] | {"max_new_tokens": 15}
+    prompts = [*PROMPTS, *(f"{PROMPTS[4]} {PROMPTS[1]} {prompt} {'and ' * n}" for n, prompt in enumerate(PROMPTS))]
+    alone = [answers(make(precision), [prompt], **options)[0] for prompt in prompts]
+    for threads in (1, 2):
+        generator = make(precision, threads)
+        assert answers(generator, prompts, **options) == alone
+        assert answers(generator, prompts[::-1], **options) == alone[::-1]  # with what is kept now
+    monkeypatch.setattr(prompts_module, "LEAST_CHUNK", 3)
+    monkeypatch.setattr("fastattn.decoding.worker.LEAST_CHUNK", 3)
+    monkeypatch.setattr("fastattn.decoding.worker.MOST_CHUNK", 5)
+    assert answers(make(precision), prompts, **options) == alone
+
+
+def test_beginnings_are_read_once(monkeypatch):
+    read = []
+    real = prompts_module.read_chunk
+
+    def spied(model, cache, prompts, most):
+        before = sum(prompt.left for prompt in prompts)
+        hidden_BD = real(model, cache, prompts, most)
+        read.append(before - sum(prompt.left for prompt in prompts))
+        return hidden_BD
+
+    monkeypatch.setattr("fastattn.decoding.worker.read_chunk", spied)
+    generator, system = make(), "This is what all of them begin with, a system prompt of some length. "
+    shared = len(generator._tokenizer.encode([system], True)[0])
+    generator.generate([system + prompt for prompt in PROMPTS], max_new_tokens=3)
+    together = sum(read)
+    whole = sum(len(ids) for ids in generator._tokenizer.encode([system + prompt for prompt in PROMPTS], True))
+    assert together <= whole - 4 * (shared - 2)
+    read.clear()
+    first = generator.generate(f"{system}Who?", max_new_tokens=8, details=True)
+    assert sum(read) < 10
+    read.clear()  # a conversation goes on: the answer has been read too
+    ids = generator._tokenizer.encode([f"{system}Who?"], True)[0].tolist()
+    generator.generate([*ids, *first.tokens, 5, 6], max_new_tokens=1)
+    assert sum(read) <= 4
+
+
+def test_what_is_kept_is_bounded_by_age(monkeypatch):
+    row = 2 * 2 * 2 * 6 * 4  # bytes: two layers' keys and values, of two heads
+    monkeypatch.setattr(key_value_cache, "KEPT_BYTES", 100 * row)
+    generator = make()
+    for n in range(12):
+        generator.generate(f"{n} {'word ' * 5}", max_new_tokens=3)
+        ((cache, _),) = generator._service._make_worker.keywords["left"]
+        assert 0 < cache.kept_rows <= 100
+        used = cache.target.rows - cache.target.free
+        assert used == cache.kept_rows == int((cache._holders_M > 0).sum())
+    kept = [generator._tokenizer.decode(one.tokens_T.tolist()) for one in cache._kept]
+    assert kept[-1].startswith("11 word") and not any(text.startswith("0 word") for text in kept)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(2, VOCABULARY - 1), min_size=1, max_size=30), st.data())
+def test_pieces_of_a_stream_sum_up_to_the_text(generator, ids, data):
+    from fastattn.generation.text import AnswerText, TextStream
+
+    tokenizer = generator._tokenizer
+    prompt = np.array(data.draw(st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=6)), np.int32)
+    whole = tokenizer.decode(ids)
+    strings = []
+    if whole and data.draw(st.booleans()):
+        first = data.draw(st.integers(0, len(whole) - 1))
+        strings = [whole[first : first + data.draw(st.integers(1, 4))], "never"]
+    answer = AnswerText(tokenizer, prompt, strings)
+    used = list(ids)
+    for n in range(1, len(ids) + 1):
+        if answer.stop and answer.stop.found(ids[max(0, n - answer.stop.tokens) : n]):
+            used = ids[:n]
+            break
+    stream = TextStream(answer)
+    pieces = [stream.add(token) for token in used]
+    text, _ = answer.text(used)
+    assert "".join([*pieces, stream.end()]) == text
+    assert not any(piece.endswith("\N{REPLACEMENT CHARACTER}") for piece in pieces) or strings
+    assert not any(string in text for string in strings if "\N{REPLACEMENT CHARACTER}" not in string)
+
+
+def test_characters_are_streamed_whole(generator):
+    from fastattn.generation.text import AnswerText, TextStream
+
+    ids = generator._tokenizer.encode(["a€😀é!"], False)[0].tolist()
+    stream = TextStream(AnswerText(generator._tokenizer, np.array([START], np.int32), ()))
+    assert len(ids) > 8
+    assert [piece for piece in map(stream.add, ids) if piece] == ["a", "€", "😀", "é", "!"]
+
+
+def test_a_stream_is_the_answer(generator):
+    for options in ({}, {"sampling_temperature": 1.0, "seed": 3}, {"stop": "e"}, {"end_token": 40}):
+        for prompt in PROMPTS:
+            text = generator.generate(prompt, max_new_tokens=20, **options)
+            assert "".join(generator.stream(prompt, max_new_tokens=20, **options)) == text
+
+
+def test_a_stop_string_ends_an_answer_across_tokens():
+    generator = make(seed=4, end_ids=())
+    whole = generator.generate("the", details=True, max_new_tokens=40, sampling_temperature=2.0, seed=1)
+    text = generator._tokenizer.decode(whole.tokens)
+    places = [n for n in range(5, len(text) - 2) if text[n : n + 3].isascii() and text.find(text[n : n + 3]) == n]
+    assert places
+    for place in places[:5]:
+        string = text[place : place + 3]
+        given = {"max_new_tokens": 40, "sampling_temperature": 2.0, "seed": 1, "stop": ["nowhere", string]}
+        found = generator.generate("the", details=True, **given)
+        assert (found.text, found.finish_reason) == (text[:place], "stop")
+        assert 1 <= len(found.tokens) < len(whole.tokens) and found.tokens == whole.tokens[: len(found.tokens)]
+        assert "".join(generator.stream("the", **given)) == text[:place]
+        beam = generator.generate("the", stop=string, beam_size=3, max_new_tokens=40, details=True, num_hypotheses=3)
+        for one in (beam, *beam.alternatives):
+            assert string not in one.text
+
+
+def test_the_n_best_of_a_beam(generator):
+    found = generator.generate("the", details=True, beam_size=4, num_hypotheses=4, max_new_tokens=6, length_penalty=0)
+    ranked = [found, *found.alternatives]
+    assert len({tuple(one.tokens) for one in ranked}) == 4
+    assert [one.score for one in ranked] == sorted((one.score for one in ranked), reverse=True)
+    assert not found.alternatives[0].alternatives
+    prompt = generator._tokenizer.encode(["the"], True)[0].tolist()
+    traced = generator.generate("the", details=True, beam_size=4, max_new_tokens=6, return_log_probs=True)
+    scored = generator.score([[*prompt, *traced.tokens]])[0].log_probs[len(prompt) - 1 :]
+    np.testing.assert_allclose(traced.log_probs, scored, atol=1e-5)
+
+
+def test_samples_and_their_seeds(generator):
+    given = {"sampling_temperature": 1.5, "max_new_tokens": 10}
+    assert generator.generate("the", seed=7, **given) == generator.generate(["x", "the"], seed=7, **given)[1]
+    assert len({generator.generate("the", **given) for _ in range(8)}) > 1
+    found = generator.generate("the", num_hypotheses=5, seed=7, details=True, **given)
+    assert len({one.text for one in (found, *found.alternatives)}) == 5
+    assert generator.generate("the", sampling_temperature=0, seed=7) == generator.generate("the")
+    assert make(sampling_topk=0, sampling_temperature=1.5).default_options.sampled
+    assert not generator.default_options.sampled and generator.default_options.beam_size == 1
+
+
+def test_penalties_by_the_formula():
+    """One step at a time, on logits of the reference operations: vLLM's order, transformers' look at the prompt."""
+    given = checkpoint(seed=2, sharp=2, end_ids=())
+    generator = fastattn.Generator.from_checkpoint(given, "float32")
+    penalties = {"repetition_penalty": 1.4, "presence_penalty": 0.6, "frequency_penalty": 0.3}
+    for chosen in ({"repetition_penalty": 1.4}, {"presence_penalty": 0.6}, {"frequency_penalty": 0.3}, penalties):
+        ids = generator._tokenizer.encode(["the other and"], True)[0].tolist()
+        found = generator.generate("the other and", details=True, max_new_tokens=12, **chosen)
+        for n, token in enumerate(found.tokens):
+            past, made = [*ids, *found.tokens[:n]], np.array(found.tokens[:n], np.int64)
+            logits_V = build_logits(given, past)
+            seen = np.unique(past)
+            factor = chosen.get("repetition_penalty", 1.0)
+            logits_V[seen] = np.where(logits_V[seen] < 0, logits_V[seen] * factor, logits_V[seen] / factor)
+            count_V = np.bincount(made, minlength=VOCABULARY)
+            logits_V -= chosen.get("presence_penalty", 0) * (count_V > 0)
+            logits_V -= chosen.get("frequency_penalty", 0) * count_V
+            assert logits_V.max() - logits_V[token] < 1e-4
+
+
+def build_logits(given, ids):
+    model = build_model(given, reference)
+    hidden_TD, _ = model.prefill(np.array(ids, np.int32), np.array([0, len(ids)]))
+    return np.asarray(hidden_TD[-1], np.float64) @ np.asarray(given.tensors["decoder.projection.weight"], np.float64).T
+
+
+def test_scores_are_sums_of_log_softmax(generator):
+    given = checkpoint()
+    found = generator.score(PROMPTS)
+    for prompt, one in zip(PROMPTS, found):
+        ids = generator._tokenizer.encode([prompt], True)[0].tolist()
+        log_probs_TV = log_probs_of(given, ids[:-1])
+        expected_T = log_probs_TV[np.arange(len(ids) - 1), ids[1:]]
+        assert one.tokens == ids
+        np.testing.assert_allclose(one.log_probs, expected_T, atol=1e-4)
+        assert one.perplexity == pytest.approx(np.exp(-expected_T.mean()), rel=1e-4)
+    assert np.isnan(generator.score([START]).perplexity) and np.isnan(make(adds_start=False).score("").perplexity)
+    greedy = generator.generate("the", details=True, max_new_tokens=9, return_log_probs=True)
+    prompt = generator._tokenizer.encode(["the"], True)[0].tolist()
+    again = generator.score([*prompt, *greedy.tokens]).log_probs[len(prompt) - 1 :]
+    np.testing.assert_allclose(again, greedy.log_probs, atol=2e-6)  # summed up and taken apart there
+
+
+def test_contexts(generator):
+    small = make(max_length=24)
+    assert small.max_length == 24 and make(stack=STACKS["positions"]).max_length == 64
+    fitting = small.generate([START] * 20, details=True, max_new_tokens=50, end_token=263)
+    assert (len(fitting.tokens), fitting.finish_reason) == (4, "length")
+    for size in (24, 30):
+        with pytest.raises(InputError, match=f"prompt 0 has {size} tokens, and the model's context 24 .*cuts"):
+            small.generate([START] * size)
+    long = "x" * 30 + "the end"
+    ids = generator._tokenizer.encode([long], True)[0].tolist()
+    kept = [START, *ids[-15:]]
+    expected = small.generate(kept, details=True, max_new_tokens=8)
+    found = small.generate(long, details=True, max_new_tokens=8, context="cut")
+    assert (found.text, found.prompt_length) == (expected.text, 16)
+    assert small.generate(long, details=True, context="cut").prompt_length == 12
+    with pytest.raises(InputError, match="text 0 has 38 tokens, the model's context 24|text 0 has 3. tokens"):
+        small.score([long])
+
+
+def test_several_and_ids_and_special_tokens(generator):
+    ids = generator._tokenizer.encode(["the end"], True)[0]
+    text = generator.generate("the end", max_new_tokens=5)
+    for same in (ids, ids.tolist(), tuple(ids.tolist())):
+        assert generator.generate(same, max_new_tokens=5) == text
+    assert generator.generate([ids.tolist(), "the end"], max_new_tokens=5) == [text, text]
+    assert generator.generate("<s>the end", special_tokens=False, max_new_tokens=5) == text
+    assert generator.generate([]) == []
+
+
+def test_the_other_ways_to_ask(generator):
+    expected = generator.generate(PROMPTS, max_new_tokens=6)
+    assert generator.submit(PROMPTS, max_new_tokens=6).result() == expected
+    assert asyncio.run(generator.generate_async(PROMPTS, max_new_tokens=6)) == expected
+    assert list(generator.generate_iter(iter(PROMPTS), max_new_tokens=6)) == expected
+    mixed = list(generator.generate_iter(["the end", 5], max_new_tokens=6, return_exceptions=True))
+    assert mixed[0] == expected[0] and isinstance(mixed[1], InputError)
+    with pytest.raises(InputError, match="prompt 1 should be a str, or a list of token ids, is int"):
+        list(generator.generate_iter(["the end", 5]))
+    steps = []
+    found = generator.generate(["x", "the"], max_new_tokens=4, callback=steps.append, details=True)
+    for number, one in enumerate(found):
+        own = [step for step in steps if step.sentence == number]
+        assert [step.token_id for step in own if step.token_id != END] == one.tokens and own[-1].is_last
+    one = generator.generate("x", max_new_tokens=9, callback=lambda step: step.position == 1, details=True)
+    assert len(one.tokens) <= 2 and one.finish_reason == "stop"
+
+
+def test_streams_share_steps_and_can_be_left(generator):
+    expected = generator.generate(PROMPTS, max_new_tokens=12)
+    found = [None] * len(PROMPTS)
+
+    def run(n):
+        found[n] = "".join(generator.stream(PROMPTS[n], max_new_tokens=12))
+
+    threads = [threading.Thread(target=run, args=(n,)) for n in range(len(PROMPTS))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == expected
+    pieces = (
+        generator.stream("the", max_new_tokens=1_000_000, end_token=[], sampling_temperature=3.0) if False else None
+    )
+    assert pieces is None
+    stream = make(end_ids=()).stream("the", max_new_tokens=100_000)
+    next(stream)
+    stream.close()
+    future = make(end_ids=()).submit("the", max_new_tokens=1_000_000)
+    assert future.cancel()
+    with pytest.raises(CancelledError):
+        future.result()
+
+
+def test_a_timeout():
+    generator = make(end_ids=())
+    with pytest.raises(SearchTimeout):
+        generator.generate("the", max_new_tokens=1_000_000, timeout=0.05)
+    with pytest.raises(SearchTimeout):
+        list(generator.stream("the", max_new_tokens=1_000_000, timeout=0.05))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"prompts": 5}, "prompts must be a str or several, got int"),
+        ({"prompts": [5.0]}, "prompt 0 should be a str, or a list of token ids, is float"),
+        ({"prompts": [[1, VOCABULARY]]}, f"prompt 0 should hold ids from 0 to {VOCABULARY - 1}, holds {VOCABULARY}"),
+        ({"prompts": [[]]}, "prompt 0 should have at least one token, has none"),
+        ({"max_length": 5}, "unknown option 'max_length'; here it is max_new_tokens, which counts the answer alone"),
+        ({"max_decoding_length": 5}, "unknown option 'max_decoding_length'; here it is max_new_tokens"),
+        ({"beam_sise": 5}, "unknown option 'beam_sise'; did you mean beam_size?"),
+        ({"max_new_tokens": 0}, "max_new_tokens should be a whole number, at least 1; got 0"),
+        ({"min_new_tokens": 5, "max_new_tokens": 4}, r"min_new_tokens \(5\) is greater than max_new_tokens \(4\)"),
+        ({"sampling_minp": 2}, "sampling_minp should be at most 1, got 2"),
+        ({"presence_penalty": 1e9}, "presence_penalty should be from -10000 to 10000"),
+        ({"stop": [""]}, "stop should hold texts that are not empty"),
+        ({"stop": ["x" * 2000]}, "stop should hold texts of at most 1024 characters, got one of 2000"),
+        ({"stop": ["x"] * 65}, "stop should hold at most 64 texts, got 65"),
+        ({"stop": 5}, "stop must be a str or several, got int"),
+        ({"context": "slide"}, "unknown context 'slide'; known: refuse, cut"),
+        ({"num_hypotheses": 2, "beam_size": 2}, "num_hypotheses above 1 needs details=True"),
+        ({"return_log_probs": True}, "return_log_probs needs details=True"),
+        ({"special_tokens": 1}, "special_tokens must be True or False, got 1"),
+        ({"end_token": "nowhere"}, "the vocabulary has no token 'nowhere'"),
+        ({"suppress_sequences": [5]}, "suppress_sequences must be a str, got int"),
+        ({"beam_size": 2, "sampling_temperature": 2.0, "sampling_topk": 0}, "sampling needs beam_size=1"),
+    ],
+)
+def test_wrong_arguments(generator, arguments, message):
+    arguments = {"prompts": "the", **arguments}
+    with pytest.raises(InputError, match=message) as raised:
+        generator.generate(**arguments)
+    assert "\n" not in str(raised.value)
+
+
+def test_wrong_streams_and_checkpoints(generator):
+    for options, message in (({"beam_size": 2}, "stream needs beam_size=1"), ({"callback": print}, "no callback")):
+        with pytest.raises(InputError, match=message):
+            generator.stream("the", **options)
+    with pytest.raises(CheckpointError, match="use Generator, or fastattn generate"):
+        fastattn.Translator.from_checkpoint(checkpoint())
+    with pytest.raises(CheckpointError, match="use Generator, or fastattn generate"):
+        fastattn.Encoder.from_checkpoint(checkpoint())
+    with pytest.raises(CheckpointError, match=f"ids from 0 to {VOCABULARY - 1}, got"):
+        make(end_ids=(VOCABULARY,))
+
+
+def test_sequences_and_ends(generator):
+    found = generator.generate("the", details=True, max_new_tokens=6)
+    assert (
+        generator.generate("the", max_new_tokens=6, end_token=found.tokens[2], details=True).tokens == found.tokens[:2]
+    )
+    letter = generator._tokenizer.decode(found.tokens[:1])
+    never = generator.generate("the", max_new_tokens=6, suppress_sequences=[letter], details=True)
+    assert found.tokens[0] not in never.tokens
+    ended = make(end_ids=tuple(range(VOCABULARY))).generate("the", details=True)
+    assert (ended.text, ended.tokens, ended.finish_reason) == ("", [], "stop")
+    least = make(end_ids=tuple(range(200)), seed=3).generate("the", details=True, min_new_tokens=5)
+    assert len(least.tokens) >= 5
