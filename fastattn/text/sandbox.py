@@ -302,7 +302,8 @@ class _Environment(ImmutableSandboxedEnvironment):
         method = getattr(__obj, "__wrapped__", __obj)  # the sandbox's own str.format stands around it
         text: Any = getattr(method, "__self__", None)
         name = getattr(method, "__name__", "")
-        if isinstance(text, (str, *_CONTAINERS)):
+        is_data = isinstance(text, (str, *_CONTAINERS))
+        if is_data:
             if name == "join":
                 args = (list(*args),)
                 meter.pay(_join_price(args[0], text))
