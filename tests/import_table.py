@@ -33,7 +33,7 @@ TABLE = {
     "vectors": {"ops"},
     "encoders": {"spec", "ops", "models", "scheduling", "text", "weights", "loading", "processes", "vectors"},
     "translation": {"spec", "ops", "scheduling", "text", "weights", "loading", "decoding", "processes"},
-    "generation": {"spec", "scheduling", "text", "loading", "decoding"},
+    "generation": {"spec", "scheduling", "text", "weights", "loading", "decoding"},
     "array_attention": {"spec", "ops", "weights"},
     "mechanisms": {"ops", "layers", "array_attention"},
     "plot": set(),

@@ -12,14 +12,14 @@ class Conversations:
     """Makes prompts of one model's conversations."""
 
     def __init__(self, text: GeneratorText):
-        self._text = text
+        self.source, self._special_tokens = text.chat_template, text.special_tokens
 
     @lazy
     def template(self) -> ChatTemplate:
         """Raises InputError for a checkpoint without one, CheckpointError for one that is none."""
-        if not self._text.chat_template:
+        if not self.source:
             raise InputError("the checkpoint has no chat template: give prompts, not messages")
-        return ChatTemplate(self._text.chat_template, self._text.special_tokens)
+        return ChatTemplate(self.source, self._special_tokens)
 
     def asked(self, prompts: Any, options: Any) -> tuple[Any, Any]:
         """(prompts, options) of a call, which may have ``messages`` instead of prompts, and ``template_variables``.

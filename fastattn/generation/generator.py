@@ -38,6 +38,7 @@ from fastattn.scheduling.scheduler import Scheduler
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.text_spec import GeneratorText
 from fastattn.system.option_names import Unpack
+from fastattn.text.chat import ChatTemplate
 
 if TYPE_CHECKING:
     from fastattn.generation.text import AnswerText
@@ -92,6 +93,11 @@ class Generator(ModelBase):
         return self._most
 
     @property
+    def chat_template(self) -> ChatTemplate:
+        """What makes a prompt of a conversation; InputError for a checkpoint without one."""
+        return self._conversations.template
+
+    @property
     def default_options(self) -> DecodingOptions:
         """The options of a call that gives none: greedy search, but for the checkpoint's own settings.
 
@@ -126,8 +132,8 @@ class Generator(ModelBase):
                   checkpoint's chat template makes the prompt, with ``template_variables``; needs fastattn[chat]
         max_new_tokens  the most tokens of an answer (None: 256); min_new_tokens: end tokens are suppressed for so many
         stop      texts; an answer ends before the first of them, wherever tokens begin and end
-        context   a prompt without room for an answer within ``max_length`` is an InputError ("refuse"), or is cut at its
-                  beginning: max_new_tokens have room then, but for half the context at most ("cut")
+        context   a prompt without room for an answer within ``max_length`` is an InputError ("refuse"), or is cut
+                  at its beginning: max_new_tokens have room then, but for half the context at most ("cut")
         special_tokens  False: the prompt has its special tokens already, a template's say; none are added
         return_log_probs  with details, the log-probability of each token
         Other options are those of ``DecodingOptions``: greedy search by default, samples if sampling_topk,
