@@ -17,10 +17,12 @@ from fastattn._version import VERSION
 from fastattn.cli.options import Group
 from fastattn.cli.printing import say, say_traceback
 from fastattn.errors import FastattnError
-from fastattn.system.option_names import MODEL, SEARCH, TEXTS
+from fastattn.system.option_names import GENERATION, MODEL, SEARCH, TEXTS
 
 # Each is in a file of its name, which is imported when it is asked for: together they take 15 ms.
-COMMANDS = tuple("translate encode batch search rerank classify pull inspect verify convert warmup cache".split())
+COMMANDS = tuple(
+    "translate encode generate batch search rerank classify pull inspect verify convert warmup cache".split()
+)
 
 INTERRUPTED = 130
 CLOSED_PIPE = 141  # as a shell reports a program ended by SIGPIPE
@@ -86,7 +88,8 @@ def _explain(error: BaseException) -> tuple[str | None, int]:
 
 def _name_here(error: click.NoSuchOption) -> str:
     """The message for an option that another program has, "" for one that is merely unknown."""
-    foreign = (MODEL | SEARCH | TEXTS).get(error.option_name.lstrip("-").replace("-", "_"), "")
+    of_calls = GENERATION if error.ctx is not None and error.ctx.info_name == "generate" else SEARCH | TEXTS
+    foreign = (MODEL | of_calls).get(error.option_name.lstrip("-").replace("-", "_"), "")
     there = {} if error.ctx is None else {option.name: option.opts[-1] for option in error.ctx.command.params}
     here = re.sub(r"^\w+", lambda found: there.get(found[0], found[0]), foreign)
     return f"no option {error.option_name}; here it is {here}" if foreign else ""
@@ -137,6 +140,7 @@ def _empty_standard_output() -> None:
 Examples:
   fastattn translate "Hello world"
   fastattn translate -m zh-en "你好"
+  fastattn generate -m ./my-llm "Once upon a time"
   fastattn encode -m minilm -i sentences.txt -o vectors.npy
   fastattn rerank -m ./my-reranker "Who eats?" -i documents.txt -k 10
   fastattn classify -m ./my-classifier "What a day!"
@@ -158,7 +162,7 @@ Exit codes:
 @click.version_option(VERSION, prog_name="fastattn", message="%(prog)s %(version)s")
 @click.pass_context
 def commands(context: click.Context) -> None:
-    """Attention models on the CPU: translate text, turn sentences into vectors.
+    """Attention models on the CPU: translate text, continue it, turn sentences into vectors.
 
     A MODEL is a name that `fastattn pull` lists, a folder that holds a checkpoint, or OWNER/NAME of the Hugging Face
     hub.

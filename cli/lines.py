@@ -129,6 +129,23 @@ def open_lines(texts: tuple[str, ...], path: str | None, on_error: str = "stop",
     return InputLines(_read(stream, "standard input"), "standard input", _size(stream), on_error)
 
 
+def open_prompts(texts: tuple[str, ...], path: str | None) -> InputLines:
+    """The texts given as arguments, each whole; else all of ``path`` or (None or "-") standard input as one text."""
+    if texts and path is not None:
+        raise click.UsageError("give texts or --input, not both")
+    if texts:
+        return InputLines(map(os.fsencode, texts), "argument")
+    name = "standard input" if path is None or path == "-" else path
+    with contextlib.ExitStack() as opened:
+        stream = _standard_input() if name != path else opened.enter_context(open_bytes(name))
+        if stream.isatty():
+            click.echo("fastattn: type or paste the prompt; Ctrl-D (Windows: Ctrl-Z, Enter) ends it", err=True)
+        try:
+            return InputLines([stream.read(files.LONGEST_LINE + 1)], name)
+        except OSError as error:
+            raise FastattnError(f"cannot read {name}: {error.strerror or error}") from error
+
+
 def _read(file: BinaryIO, name: str) -> Iterator[bytes | None]:
     """The lines of a file; for pipes and the like also None at pauses."""
     with contextlib.suppress(OSError, ValueError):  # no file of the system's

@@ -197,7 +197,7 @@ def open_model(kind: str, model: str | None, progress: Progress, **options: Any)
 
 
 def _imported(kind: str) -> Any:
-    """A class of encoders, which is imported only after its model is found: Numba comes with it."""
+    """A public class, which is imported only after its model is found: Numba comes with it."""
     if kind == "CrossEncoder":
         from fastattn.encoders.cross_encoder import CrossEncoder
 
@@ -206,6 +206,10 @@ def _imported(kind: str) -> Any:
         from fastattn.encoders.text_classifier import TextClassifier
 
         return TextClassifier
+    if kind == "Generator":
+        from fastattn.generation.generator import Generator
+
+        return Generator
     from fastattn.encoders.encoder import Encoder
 
     return Encoder

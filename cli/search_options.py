@@ -1,4 +1,4 @@
-"""The options of a translation's search: those of every command that translates."""
+"""The options of searches: those of every command that translates, and of the one that generates."""
 
 import re
 from functools import partial
@@ -16,7 +16,79 @@ split_option = click.option(
     help="Which lines are split at sentences and joined again: those over the model's length, all, or none (default: "
     "sentences for a Marian checkpoint, else long).",
 )
-# The fields of DecodingOptions, by their names; None for each that is not given.
+# The fields of DecodingOptions, by their names; None for each that is not given. Those of every search come first.
+_scores = (
+    _search("--patience", type=float, help="Go on until beam size x patience hypotheses have ended (default: 1)."),
+    _search(
+        "--length-penalty",
+        type=float,
+        help="Divide scores by the length to this power (default: the checkpoint's own, else 1).",
+    ),
+)
+_repetitions = (
+    _search(
+        "--repetition-penalty",
+        type=float,
+        help="Above 1: discourage tokens produced already (default: the checkpoint's own, else 1).",
+    ),
+    _search(
+        "--presence-penalty",
+        type=float,
+        help="Subtract this from the logits of tokens produced already (default: 0).",
+    ),
+    _search(
+        "--frequency-penalty",
+        type=float,
+        help="Subtract this from a token's logit each time that it was produced (default: 0).",
+    ),
+    _search(
+        "--no-repeat-ngram",
+        "no_repeat_ngram_size",
+        type=int,
+        help="Never produce an n-gram of this size twice (default: the checkpoint's own, else 0, no such rule).",
+    ),
+)
+_limits = (
+    _search(
+        "--timeout",
+        type=float,
+        metavar="SECONDS",
+        help="Give up a line whose search takes longer; lines in one batch share the time (default: no limit but the "
+        "length).",
+    ),
+    _search(
+        "--suppress",
+        "suppress_sequences",
+        type=TEXT,
+        metavar="TEXT",
+        multiple=True,
+        callback=lambda context, param, texts: list(texts) or None,
+        help="Never produce TEXT, as the tokenizer splits it; may be given several times.",
+    ),
+)
+_samples = (
+    _sampling(
+        "--sampling-topk",
+        type=int,
+        help="Sample from this many best tokens; 0: from all (default: the checkpoint's own, else 1).",
+    ),
+    _sampling(
+        "--sampling-topp",
+        type=float,
+        help="Sample from the best tokens with this total probability (default: the checkpoint's own, else 1).",
+    ),
+    _sampling(
+        "--sampling-minp",
+        type=float,
+        help="Leave out tokens less probable than this times the best one (default: the checkpoint's own, else 0).",
+    ),
+    _sampling(
+        "--sampling-temperature",
+        type=float,
+        help="Above 1 flattens the distribution, below 1 sharpens it (default: the checkpoint's own, else 1).",
+    ),
+    _sampling("--seed", type=int, help="The same seed gives the same samples (default: a new one each time)."),
+)
 search_options = with_options(
     _search(
         "-b",
@@ -25,12 +97,7 @@ search_options = with_options(
         help="Hypotheses kept at each step; 1 is greedy search (default: the checkpoint's own, else 2; 1 for sampling, "
         "and never less than -n).",
     ),
-    _search("--patience", type=float, help="Go on until beam size x patience hypotheses have ended (default: 1)."),
-    _search(
-        "--length-penalty",
-        type=float,
-        help="Divide scores by the length to this power (default: the checkpoint's own, else 1).",
-    ),
+    *_scores,
     _search(
         "--word-penalty",
         type=float,
@@ -39,17 +106,7 @@ search_options = with_options(
     _search(
         "--coverage-penalty", type=float, help="Weight of a penalty for untranslated source words (default: 0, none)."
     ),
-    _search(
-        "--repetition-penalty",
-        type=float,
-        help="Above 1: discourage tokens produced already (default: the checkpoint's own, else 1).",
-    ),
-    _search(
-        "--no-repeat-ngram",
-        "no_repeat_ngram_size",
-        type=int,
-        help="Never produce an n-gram of this size twice (default: the checkpoint's own, else 0, no such rule).",
-    ),
+    *_repetitions,
     _search(
         "--min-length",
         "min_decoding_length",
@@ -67,13 +124,6 @@ search_options = with_options(
         "--max-length-factor",
         type=float,
         help="Most tokens of a translation for each source token (default: the checkpoint's own, else no such limit).",
-    ),
-    _search(
-        "--timeout",
-        type=float,
-        metavar="SECONDS",
-        help="Give up a line whose search takes longer; lines in one batch share the time (default: no limit but the "
-        "length).",
     ),
     _search(
         "--target-prefix", type=TEXT, metavar="TEXT", help="The beginning of every translation (default: nothing)."
@@ -106,31 +156,60 @@ search_options = with_options(
     ),
     _search("--disable-unk", is_flag=True, default=None, help="Never produce the unknown token."),
     _search("--replace-unknowns", is_flag=True, default=None, help="Replace unknown tokens by source words."),
+    *_limits,
+    *_samples,
+)
+generation_options = with_options(
     _search(
-        "--suppress",
-        "suppress_sequences",
+        "-b",
+        "--beam-size",
+        type=int,
+        help="Hypotheses kept at each step; 1 is greedy search (default: the checkpoint's own, else 1, and never less "
+        "than -n).",
+    ),
+    *_scores,
+    *_repetitions,
+    _search(
+        "--max-new-tokens",
+        type=int,
+        help="Most tokens of an answer (default: the checkpoint's own, else 256; the context is a limit too).",
+    ),
+    _search(
+        "--min-new-tokens",
+        type=int,
+        help="Suppress end tokens for so many tokens (default: the checkpoint's own, else 0).",
+    ),
+    _search(
+        "--stop",
         type=TEXT,
         metavar="TEXT",
         multiple=True,
         callback=lambda context, param, texts: list(texts) or None,
-        help="Never produce TEXT, as the tokenizer splits it; may be given several times.",
+        help="End an answer before TEXT; may be given several times.",
     ),
-    _sampling(
-        "--sampling-topk",
-        type=int,
-        help="Sample from this many best tokens; 0: from all (default: the checkpoint's own, else 1).",
+    _search(
+        "--end-token",
+        type=TEXT,
+        metavar="TOKEN",
+        multiple=True,
+        callback=lambda context, param, tokens: list(tokens) or None,
+        help="A token that ends an answer, instead of the checkpoint's own; may be given several times.",
     ),
-    _sampling(
-        "--sampling-topp",
-        type=float,
-        help="Sample from the best tokens with this total probability (default: the checkpoint's own, else 1).",
+    _search(
+        "--context",
+        type=click.Choice(["refuse", "cut"]),
+        help="What happens to a prompt that leaves no room in the model's context: refuse it, or cut its beginning "
+        "(default: refuse).",
     ),
-    _sampling(
-        "--sampling-temperature",
-        type=float,
-        help="Above 1 flattens the distribution, below 1 sharpens it (default: the checkpoint's own, else 1).",
+    _search(
+        "--no-special-tokens",
+        "special_tokens",
+        flag_value=False,
+        default=None,
+        help="The prompt has all special tokens already, such as a template's.",
     ),
-    _sampling("--seed", type=int, help="The same seed gives the same samples (default: a new one each time)."),
+    *_limits,
+    *_samples,
 )
 
 

@@ -132,8 +132,8 @@ class Generator(ModelBase):
                   checkpoint's chat template makes the prompt, with ``template_variables``; needs fastattn[chat]
         max_new_tokens  the most tokens of an answer (None: 256); min_new_tokens: end tokens are suppressed for so many
         stop      texts; an answer ends before the first of them, wherever tokens begin and end
-        context   a prompt without room for an answer within ``max_length`` is an InputError ("refuse"), or is cut
-                  at its beginning: max_new_tokens have room then, but for half the context at most ("cut")
+        context   a prompt without room for an answer within ``max_length`` is an InputError ("refuse"), or is cut at
+                  its beginning: max_new_tokens have room then, but for half the context at most ("cut")
         special_tokens  False: the prompt has its special tokens already, a template's say; none are added
         return_log_probs  with details, the log-probability of each token
         Other options are those of ``DecodingOptions``: greedy search by default, samples if sampling_topk,

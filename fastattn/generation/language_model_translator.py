@@ -252,8 +252,8 @@ def _checked_terms(terms: Any) -> dict[str, str] | None:
 def _names(model: str | os.PathLike[str]) -> list[str]:
     """Names by which a checkpoint's family may be known: those it was asked by, and those in its config."""
     folder = download.resolve(model)
-    names = [Path(model).name, str(model), folder.name]
+    names = [Path(model).name, folder.name]
     if folder.is_dir():
         config = read_optional(Directory(folder), "config.json")
         names += [str(config.values.get(name, "")) for name in ("_name_or_path", "model_type")]
-    return names
+    return [*names, *folder.parts[-3:-1]]  # the hub's folders are in one with the model's name

@@ -169,9 +169,10 @@ def expected(wanted: str, checkpoint: Checkpoint) -> CheckpointError:
 
 
 _CLASSES = {
-    TranslationText: "Translator, or fastattn translate",
+    TranslationText: "Translator, or fastattn translate without --from and --to",
     EncoderText: "Encoder, or fastattn encode",
-    GeneratorText: "Generator, or fastattn generate",
+    GeneratorText: "Generator, or fastattn generate; to translate, LanguageModelTranslator, or fastattn translate with "
+    "--from and --to",
 }
 
 

@@ -8,10 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fastattn.decoding.options import DecodingOptions
 from fastattn.encoders.cross_encoder import CrossEncoder as RealCrossEncoder
 from fastattn.encoders.encoder import Encoder as RealEncoder
 from fastattn.encoders.text_classifier import TextClassifier as RealTextClassifier
 from fastattn.errors import InputError
+from fastattn.generation.calls import Generation, TextScore
+from fastattn.generation.generator import Generator as RealGenerator
 from fastattn.translation.calls import Translation
 from fastattn.translation.translator import Translator as RealTranslator
 from fastattn.vectors.search import SearchResult
@@ -51,6 +54,31 @@ def record_all(monkeypatch: pytest.MonkeyPatch) -> Seen:
         def _translated(self, text: str) -> Any:
             seen.setdefault("lines", []).append(text)
             return InputError("refused") if text == BAD else Translation("t", ["t"], [-1.0], [])
+
+    class Generator:
+        default_options = DecodingOptions(beam_size=1)
+
+        def __init__(self, *given: Any, **options: Any):
+            seen.note("Generator", RealGenerator.__init__, self, *given, **options)
+
+        def generate(self, *given: Any, **options: Any) -> str:
+            return ""
+
+        def generate_iter(self, prompts: Iterable[str], **options: Any) -> Iterator[Any]:
+            seen.note("generate_iter", RealGenerator.generate_iter, self, prompts, **options)
+            return map(self._answered, prompts)
+
+        def stream(self, prompt: str, **options: Any) -> Iterator[str]:
+            seen.setdefault("lines", []).append(prompt)
+            yield from ("an", "swer")
+
+        def score(self, text: str, **options: Any) -> TextScore:
+            seen.note("score", RealGenerator.score, self, text, **options)
+            return TextScore([1, 2], np.array([-1.0], np.float32))
+
+        def _answered(self, prompt: str) -> Any:
+            seen.setdefault("lines", []).append(prompt)
+            return Generation("answer", [1], -1.0, "stop", 1)
 
     class Encoder:
         dimension, max_length = WIDTH, 8
@@ -114,6 +142,7 @@ def record_all(monkeypatch: pytest.MonkeyPatch) -> Seen:
 
     for place, stand_in in {
         "fastattn.translation.translator.Translator": Translator,
+        "fastattn.generation.generator.Generator": Generator,
         "fastattn.encoders.encoder.Encoder": Encoder,
         "fastattn.encoders.cross_encoder.CrossEncoder": CrossEncoder,
         "fastattn.encoders.text_classifier.TextClassifier": TextClassifier,

@@ -40,6 +40,11 @@ def searches(name: str, value: Any, *beside: Any) -> Case:
     return option(value, {f"translate_iter.{name}": value}, *beside)
 
 
+def generates(name: str, value: Any, *beside: Any) -> Case:
+    """An option of the search, as Generator has it."""
+    return option(value, {f"generate_iter.{name}": value}, *beside)
+
+
 def has(*words: str) -> Callable[[str], bool]:
     return lambda text: all(word in text for word in words)
 
@@ -63,6 +68,7 @@ def of_models(kind: str) -> dict[str, Case]:
 
 # Command -> the arguments that stand before all cases, standard input, and the cases by the option's (longest) name.
 BEFORE: dict[str, tuple[Any, ...]] = {
+    "generate": ("-m", "tiny"),
     "search": ("-i", "rows.npy"),
     "rerank": ("-m", "tiny", "Who?"),
     "classify": ("-m", "tiny"),
@@ -91,6 +97,8 @@ CASES: dict[str, dict[str, Case]] = {
         "--word-penalty": searches("word_penalty", 0.5),
         "--coverage-penalty": searches("coverage_penalty", 0.5),
         "--repetition-penalty": searches("repetition_penalty", 1.5),
+        "--presence-penalty": searches("presence_penalty", 0.5),
+        "--frequency-penalty": searches("frequency_penalty", 0.5),
         "--no-repeat-ngram": searches("no_repeat_ngram_size", 3),
         "--min-length": searches("min_decoding_length", 3),
         "--max-length": searches("max_decoding_length", 9),
@@ -106,8 +114,42 @@ CASES: dict[str, dict[str, Case]] = {
         "--suppress": Case(("b", "--suppress", "c"), {"translate_iter.suppress_sequences": ["b", "c"]}),
         "--sampling-topk": searches("sampling_topk", 3),
         "--sampling-topp": searches("sampling_topp", 0.5),
+        "--sampling-minp": searches("sampling_minp", 0.5),
         "--sampling-temperature": searches("sampling_temperature", 0.5),
         "--seed": searches("seed", 3),
+    },
+    "generate": {
+        "PROMPTS": option("a", {"lines": ["a"], "stdout": "answer\n"}),
+        **of_models("Generator"),
+        "--model": option("other", {"Generator.path": lambda path: str(path) == "other"}),
+        "--input": option("two.txt", {"lines": ["one\ntwo"]}),
+        "--lines": flag({"lines": ["one", "two"]}, "-i", "two.txt"),
+        "--output": option("o.txt", {"o.txt": b"answer\n"}),
+        "--json": flag({"stdout": is_json}),
+        "--log-probs": flag({"generate_iter.return_log_probs": True}, "--json"),
+        "--num-hypotheses": generates("num_hypotheses", 3),
+        "--score": flag({"score.texts": "line", "stdout": "2.7183\tline\n"}),
+        "--verbose": flag({"stderr": has("1 line, ", " lines/s")}),
+        "--beam-size": generates("beam_size", 3),
+        "--patience": generates("patience", 1.5),
+        "--length-penalty": generates("length_penalty", 0.5),
+        "--repetition-penalty": generates("repetition_penalty", 1.5),
+        "--presence-penalty": generates("presence_penalty", 0.5),
+        "--frequency-penalty": generates("frequency_penalty", 0.5),
+        "--no-repeat-ngram": generates("no_repeat_ngram_size", 3),
+        "--max-new-tokens": generates("max_new_tokens", 9),
+        "--min-new-tokens": generates("min_new_tokens", 3),
+        "--stop": Case(("b", "--stop", "c"), {"generate_iter.stop": ["b", "c"]}),
+        "--end-token": Case(("b", "--end-token", "c"), {"generate_iter.end_token": ["b", "c"]}),
+        "--context": generates("context", "cut"),
+        "--no-special-tokens": flag({"generate_iter.special_tokens": False}),
+        "--timeout": generates("timeout", 2.5),
+        "--suppress": Case(("b", "--suppress", "c"), {"generate_iter.suppress_sequences": ["b", "c"]}),
+        "--sampling-topk": generates("sampling_topk", 3),
+        "--sampling-topp": generates("sampling_topp", 0.5),
+        "--sampling-minp": generates("sampling_minp", 0.5),
+        "--sampling-temperature": generates("sampling_temperature", 0.5),
+        "--seed": generates("seed", 3),
     },
     "encode": {
         "TEXTS": option("a", {"lines": ["a"]}),
@@ -296,6 +338,8 @@ def test_every_parameter_arrives(here: Path, command: str, name: str, ways: list
     ("command", "kind", "options", "expected"),
     [
         ("translate", "Translator", (), {}),
+        ("generate", "Generator", (), {}),
+        ("generate", "Generator", ("--precision", "int8", "-t", 1), {"precision": "int8", "threads": 1}),
         ("encode", "Encoder", (), {}),
         ("encode", "Encoder", ("--precision", "int8"), {"precision": "int8"}),
         ("encode", "Encoder", ("--precision", "auto", "-t", 2), {"precision": "auto", "threads": 2}),

@@ -27,6 +27,7 @@ BESIDE = {
     "seed": [{"beam_size": 1, "sampling_topk": 0, "num_hypotheses": 2}],
     "sampling_topk": [{"beam_size": 1, "seed": 1}],
     "sampling_topp": [{"beam_size": 1, "sampling_topk": 0, "seed": 1}],
+    "sampling_minp": [{"beam_size": 1, "sampling_topk": 0, "seed": 1}],
     "sampling_temperature": [{"beam_size": 1, "sampling_topk": 0, "seed": 1}],
     "patience": [{}, {"beam_size": 1}, {"return_alternatives": True}, {"beam_size": 1, "sampling_topk": 3, "seed": 1}],
     "repetition_penalty": [{}, {"beam_size": 1}, {"beam_size": 1, "sampling_topk": 0, "seed": 1}],
@@ -52,7 +53,7 @@ def outcome(**options):
 
 
 def test_every_numeric_option_is_here():
-    assert len(NUMBERS) == 11 and len(COUNTS) == 8 and len(BOOLEANS) == 7
+    assert len(NUMBERS) == 14 and len(COUNTS) == 8 and len(BOOLEANS) == 7
 
 
 @pytest.mark.parametrize("name", NUMBERS)

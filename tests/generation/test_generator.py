@@ -387,9 +387,9 @@ def test_wrong_streams_and_checkpoints(generator):
 
 def test_sequences_and_ends(generator):
     found = generator.generate("the", details=True, max_new_tokens=6)
-    assert (
-        generator.generate("the", max_new_tokens=6, end_token=found.tokens[2], details=True).tokens == found.tokens[:2]
-    )
+    end = found.tokens[2]
+    ended = generator.generate("the", max_new_tokens=6, end_token=end, details=True)
+    assert (ended.tokens, ended.finish_reason) == (found.tokens[: found.tokens.index(end)], "stop")
     letter = generator._tokenizer.decode(found.tokens[:1])
     never = generator.generate("the", max_new_tokens=6, suppress_sequences=[letter], details=True)
     assert found.tokens[0] not in never.tokens

@@ -1,0 +1,188 @@
+"""``fastattn generate``: prompts in, what a language model says after each out, as it comes."""
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import click
+
+from fastattn.cli.lines import InputLine, InputLines, open_lines, open_output, open_prompts
+from fastattn.cli.options import (
+    TEXT,
+    Command,
+    device_option,
+    given,
+    input_option,
+    model_option,
+    open_model,
+    output_option,
+    precision_option,
+    threads_option,
+    verbose_option,
+)
+from fastattn.cli.printing import Progress, pace, report
+from fastattn.cli.search_options import as_typed, generation_options
+from fastattn.errors import InputError
+from fastattn.system.files import OutputFile, one_line
+
+
+@click.command(
+    cls=Command,
+    epilog="""\b
+Examples:
+  fastattn generate -m ./my-llm "Once upon a time"
+  fastattn generate -m OWNER/NAME --max-new-tokens 50 < prompt.txt
+  fastattn generate -m ./my-llm -i questions.txt --lines -o answers.txt
+  fastattn generate -m ./my-llm --stop Q: --sampling-temperature 0.8 "Q: Who?"
+  fastattn generate -m ./my-llm -n 3 --seed 7 --sampling-minp 0.1 "The"
+  fastattn generate -m ./my-llm --json "Once upon a time"
+  fastattn generate -m ./my-llm --chat --system "Be brief." "Who was Euler?"
+  fastattn generate -m ./my-llm --score -i text.txt
+
+\b
+The prompt is all of standard input or of a file, but for its last line end;
+with --lines every line is one.
+The answer to a single prompt is written as it comes, without the prompt.
+Of several prompts, or with -n 2 ..., each answer is a line.
+
+\b
+  --json   {"prompt", "text", "tokens", "score", "finish_reason",
+           "prompt_length", "alternatives"}; --log-probs adds "log_probs"
+  --score  the perplexity, a tab and the text; with --json
+           {"text", "tokens", "log_probs", "perplexity"}
+""",
+)
+@click.argument("prompts", nargs=-1, metavar="[PROMPT]...")
+@model_option
+@input_option
+@output_option
+@click.option("--lines", "by_line", is_flag=True, help="Every line of the input is a prompt.")
+@click.option("--json", "as_json", is_flag=True, help="Write one JSON object a prompt.")
+@click.option("-n", "--num-hypotheses", type=int, help="How many answers to each prompt, best first (default: 1).")
+@click.option("--log-probs", is_flag=True, help="With --json: the log-probability of each token.")
+@click.option("--chat", is_flag=True, help="Each prompt is a message, for the model's chat template (fastattn[chat]).")
+@click.option("--system", type=TEXT, metavar="TEXT", help="With --chat: what the model is told before.")
+@click.option("--score", is_flag=True, help="Generate nothing: write how probable the texts are.")
+@precision_option("float32", "bfloat16", "int8", "auto")
+@threads_option
+@device_option
+@verbose_option
+@generation_options
+def generate(
+    prompts: tuple[str, ...],
+    model: str | None,
+    by_line: bool,
+    as_json: bool,
+    log_probs: bool,
+    chat: bool,
+    system: str | None,
+    score: bool,
+    verbose: bool,
+    **options: Any,
+) -> None:
+    """Continue PROMPTs, or standard input, with a language model.
+
+    -m names the model.
+    """
+    if model is None:
+        raise click.UsageError("there is no default model to generate with; name one with -m")
+    if log_probs and not as_json:
+        raise click.UsageError("--log-probs needs --json")
+    if system is not None and not chat:
+        raise click.UsageError("--system needs --chat")
+    if score and chat:
+        raise click.UsageError("give --score or --chat, not both")
+    lines = (open_lines if by_line else open_prompts)(prompts, options.pop("input_path"))
+    with open_output(options.pop("output_path")) as output, Progress() as progress:
+        start = time.monotonic()
+        chosen = {name: options.pop(name) for name in ("precision", "threads", "device")}
+        generator, compiling = open_model("Generator", model, progress, **chosen)
+        search, loaded = given(**options), time.monotonic()
+        as_prompt: Callable[[str], str] = str
+        if chat:  # the template writes the special tokens
+            as_prompt, search["special_tokens"] = partial(_conversation, generator.chat_template, system), False
+        progress.enabled &= not output.is_terminal()
+        try:
+            generator.generate_iter((), details=True, **search)  # checks the options before any text is read
+        except InputError as error:
+            raise InputError(as_typed(str(error))) from None
+        if "timeout" in search:  # compiling kernels does not count
+            generator.generate("a", **search | {"timeout": None, "max_new_tokens": 1, "min_new_tokens": 0})
+        one_answer = search.get("num_hypotheses", 1) == 1 and generator.default_options.num_hypotheses == 1
+        if score:
+            _score(generator, lines, output, as_json, search.get("special_tokens", True))
+        elif one_answer and not (by_line or as_json or len(prompts) > 1) and search.get("beam_size", 1) == 1:
+            _stream(generator, lines, output, as_prompt, search)
+        else:
+            for line, found in _answers(generator, lines, as_prompt, search | {"return_log_probs": log_probs}):
+                ranked = [found, *found.alternatives]
+                text = _as_json(line, ranked) if as_json else "\n".join(one_line(one.text) for one in ranked)
+                _write(output, text + "\n")
+                progress.show(pace(lines, time.monotonic() - loaded))
+    if verbose:
+        report(lines, start, loaded, compiling)
+
+
+def _conversation(template: Any, system: str | None, text: str) -> str:
+    """The prompt of a conversation that the text begins."""
+    before = [] if system is None else [{"role": "system", "content": system}]
+    prompt: str = template.render([*before, {"role": "user", "content": text}])
+    return prompt
+
+
+def _stream(
+    generator: Any, lines: InputLines, output: OutputFile, as_prompt: Callable[[str], str], search: dict[str, Any]
+) -> None:
+    """Write the answer to the only prompt piece by piece."""
+    for burst in lines.bursts():
+        for prompt in burst:
+            for piece in generator.stream(as_prompt(prompt), **search):
+                _write(output, piece)
+            lines.finish()
+            _write(output, "\n")
+
+
+def _answers(
+    generator: Any, lines: InputLines, as_prompt: Callable[[str], str], search: dict[str, Any]
+) -> Iterator[tuple[InputLine, Any]]:
+    """(line, Generation) for each line, in order; only what the generator reads ahead is kept."""
+    for burst in lines.bursts():
+        for found in generator.generate_iter(map(as_prompt, burst), details=True, **search):
+            yield lines.finish(), found
+
+
+def _score(generator: Any, lines: InputLines, output: OutputFile, as_json: bool, special_tokens: bool) -> None:
+    for burst in lines.bursts():
+        for text in burst:
+            found = generator.score(text, special_tokens=special_tokens)
+            perplexity = found.perplexity if math.isfinite(found.perplexity) else None
+            lines.finish()
+            if as_json:
+                record = {"text": text, "tokens": found.tokens, "log_probs": found.log_probs.tolist()}
+                _write(output, _json(record | {"perplexity": perplexity}) + "\n")
+            else:
+                _write(output, f"{found.perplexity:.4f}\t{one_line(text)}\n")
+
+
+def _as_json(line: InputLine, ranked: list[Any]) -> str:
+    records = [_record(one) for one in ranked]
+    return _json({"prompt": line.text} | records[0] | {"alternatives": records[1:]})
+
+
+def _record(found: Any) -> dict[str, Any]:
+    record = {name: getattr(found, name) for name in ("text", "tokens", "score", "finish_reason", "prompt_length")}
+    record["score"] = found.score if math.isfinite(found.score) else None
+    return record if found.log_probs is None else record | {"log_probs": found.log_probs.tolist()}
+
+
+def _json(record: dict[str, Any]) -> str:
+    import json  # where it is asked for: 1 ms
+
+    return json.dumps(record, ensure_ascii=False)
+
+
+def _write(output: OutputFile, text: str) -> None:
+    output.write(text.encode("utf-8", "surrogatepass"))
+    output.flush()

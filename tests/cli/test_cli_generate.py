@@ -1,0 +1,121 @@
+"""``fastattn generate``: what it writes, and how it fails."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from fastattn.generation.generator import Generator
+from tests.cli.commands import fail, run, succeed
+from tests.generation.language_models import make
+
+PROMPTS = ["the end", "an é", "x"]
+SIX = ("--max-new-tokens", 6)
+
+
+@pytest.fixture(scope="module")
+def made() -> Generator:
+    return make(max_length=40)
+
+
+@pytest.fixture
+def generator(made: Generator, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Generator:
+    """A random language model, which the command gets for the folder "any"."""
+    (tmp_path / "any").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("fastattn.generation.generator.Generator", lambda name, **options: made)
+    return made
+
+
+def one_line(text: str) -> str:
+    return text.replace("\r", " ").replace("\n", " ")
+
+
+def test_one_prompt_and_several(generator: Generator, tmp_path: Path) -> None:
+    answers = generator.generate(PROMPTS, max_new_tokens=6)
+    for prompt, answer in zip(PROMPTS, answers):
+        for stdin in (prompt, prompt + "\n"):
+            assert succeed("generate", "-m", "any", *SIX, stdin=stdin.encode()) == answer + "\n"
+        assert succeed("generate", "-m", "any", *SIX, prompt) == answer + "\n"
+    lines = [one_line(answer) for answer in answers]
+    assert succeed("generate", "-m", "any", *SIX, *PROMPTS).split("\n") == [*lines, ""]
+    (tmp_path / "prompts.txt").write_text("\n".join(PROMPTS) + "\n", encoding="utf-8")
+    assert succeed("generate", "-m", "any", *SIX, "-i", "prompts.txt", "--lines", "-o", "answers.txt") == ""
+    assert (tmp_path / "answers.txt").read_bytes().decode() == "\n".join([*lines, ""])
+    whole = generator.generate("\n".join(PROMPTS), max_new_tokens=6)
+    assert succeed("generate", "-m", "any", *SIX, "-i", "prompts.txt") == whole + "\n"
+    assert succeed("generate", "-m", "any", *SIX, "--lines", stdin=b"") == ""
+    cut = generator.generate("the end " * 20, max_new_tokens=6, context="cut")
+    assert succeed("generate", "-m", "any", *SIX, "--context", "cut", "the end " * 20) == cut + "\n"
+
+
+def test_the_n_best(generator: Generator) -> None:
+    found = generator.generate("x", max_new_tokens=6, beam_size=3, num_hypotheses=3, details=True)
+    lines = succeed("generate", "-m", "any", *SIX, "-n", 3, "x").split("\n")
+    assert lines == [one_line(one.text) for one in (found, *found.alternatives)] + [""]
+    sampled = ("--seed", 3, "--sampling-minp", "0.01", "--sampling-temperature", "1.2")
+    given = {"seed": 3, "sampling_minp": 0.01, "sampling_temperature": 1.2, "max_new_tokens": 6}
+    assert succeed("generate", "-m", "any", *SIX, *sampled, "x") == generator.generate("x", **given) + "\n"
+
+
+def test_json_lines(generator: Generator) -> None:
+    written = succeed("generate", "-m", "any", *SIX, "--json", "--log-probs", "-b", 2, "-n", 2, *PROMPTS)
+    options = {"max_new_tokens": 6, "beam_size": 2, "num_hypotheses": 2, "details": True, "return_log_probs": True}
+    for prompt, line, found in zip(PROMPTS, written.splitlines(), generator.generate(PROMPTS, **options), strict=True):
+        record = json.loads(line)
+        assert (record["prompt"], record["text"], record["tokens"]) == (prompt, found.text, found.tokens)
+        assert (record["finish_reason"], record["prompt_length"]) == (found.finish_reason, found.prompt_length)
+        assert record["log_probs"] == found.log_probs.tolist() and math.isclose(record["score"], found.score)
+        assert [one["tokens"] for one in record["alternatives"]] == [one.tokens for one in found.alternatives]
+    assert "log_probs" not in succeed("generate", "-m", "any", *SIX, "--json", "x")
+
+
+def test_scores(generator: Generator) -> None:
+    expected = generator.score(PROMPTS)
+    written = succeed("generate", "-m", "any", "--score", *PROMPTS).splitlines()
+    assert written == [f"{one.perplexity:.4f}\t{prompt}" for one, prompt in zip(expected, PROMPTS)]
+    records = [
+        json.loads(line) for line in succeed("generate", "-m", "any", "--score", "--json", *PROMPTS).splitlines()
+    ]
+    for one, record in zip(expected, records, strict=True):
+        assert (record["tokens"], record["log_probs"]) == (one.tokens, one.log_probs.tolist())
+        assert math.isclose(record["perplexity"], one.perplexity)
+    assert json.loads(succeed("generate", "-m", "any", "--score", "--json", ""))["perplexity"] is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("-m", "any", "--max-new-tokens", 0, "x"), "--max-new-tokens should be a whole number, at least 1; got 0"),
+        (("-m", "any", "--sampling-minp", 3, "x"), "--sampling-minp should be at most 1, got 3.0"),
+        (("-m", "any", "--top-k", 3, "x"), "no option --top-k; here it is --sampling-topk"),
+        (("-m", "any", "--max-length", 3), "no option --max-length; here it is --max-new-tokens, which counts"),
+        (("-m", "any", "--log-probs", "x"), "--log-probs needs --json"),
+        (("-m", "any", "x", "-i", "y"), "give texts or --input, not both"),
+        (("x",), "there is no default model to generate with; name one with -m"),
+        (("-m", "any", "x" * 50), "prompt 0 has 51 tokens, and the model's context 40"),
+        (("-m", "any", "--score", "x" * 50), "text 0 has 51 tokens, the model's context 40"),
+        (("-m", "any", "-i", "missing.txt"), "cannot read missing.txt: no such file"),
+        (("-m", "any", "--end-token", "nowhere", "x"), "the vocabulary has no token 'nowhere'"),
+    ],
+)
+def test_failures_are_one_line(generator: Generator, arguments: tuple[object, ...], message: str) -> None:
+    assert fail(2, "generate", *arguments).lower().startswith(message.lower())
+
+
+def test_what_is_not_text(generator: Generator) -> None:
+    assert fail(2, "generate", "-m", "any", stdin=b"\xff").startswith("standard input, line 1: not UTF-8")
+
+
+def test_other_models_are_refused(tmp_path: Path) -> None:
+    from tests.weights.ctranslate2.writer import write_tiny
+
+    write_tiny(tmp_path)
+    message = fail(3, "generate", "-m", tmp_path, "x")
+    assert message.endswith("this one is an encoder-decoder model's: use Translator, or fastattn translate")
+
+
+def test_a_timeout(generator: Generator) -> None:
+    result = run("generate", "-m", "any", "--timeout", "1e-9", "x")
+    assert result.exit_code == 5 and result.stderr == "fastattn: the search took longer than the timeout of 1e-09 s\n"
