@@ -101,10 +101,13 @@ class LanguageModelTranslator:
         self._languages = language(source_lang), language(target_lang)
         if prompt is not None:
             check_prompt(prompt)
-        given = isinstance(model, Generator)
-        self.generator: Generator = model if given else Generator(model, precision, threads, device=device)
-        self.chat_template = self.generator._conversations.source
-        self.prompt = prompt or recognised([] if given else _names(model), self.chat_template)
+        names: list[str] = []
+        if isinstance(model, Generator):
+            self.generator = model
+        else:
+            self.generator, names = Generator(model, precision, threads, device=device), _names(model)
+        self._chat_template = self.generator._conversations.source
+        self.prompt = prompt or recognised(names, self._chat_template)
 
     def translate(self, texts: str | Iterable[str], *, details: bool = False, **options: Any) -> Any:
         """The translation of a text, or a list of those of several: str, or MarkedTranslation with ``details``.
@@ -145,7 +148,7 @@ class LanguageModelTranslator:
 
     def _call(self, options: Mapping[str, Any], details: bool) -> _Call:
         check_bool("details", details)
-        rest = dict(options)
+        rest: Any = dict(options)
         terms, context = _checked_terms(rest.pop("terms", None)), check_text("context", rest.pop("context", ""))
         if rest.get("callback") is not None:
             raise InputError("a translation by a language model takes no callback")
@@ -177,7 +180,7 @@ class LanguageModelTranslator:
 
     def _ids(self, prompt: TranslationPrompt, text: str) -> np.ndarray:
         """The ids of the prompt for a text."""
-        asked = prompt.asked(text, self.chat_template)
+        asked = prompt.asked(text, self._chat_template)
         if isinstance(asked, str):
             return self.generator._tokenizer.encode([asked], True)[0]
         return self.generator._tokenizer.encode([self.generator.chat_template.render(asked)], False)[0]

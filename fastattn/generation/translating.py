@@ -37,7 +37,7 @@ class TrainedPrompt:
 
 
 _HY_CHINESE = "将以下文本翻译为{target}，注意只需要输出翻译后的结果，不要额外解释：\n\n{text}"
-_HY = {
+_HY: dict[str, Any] = {
     "chinese": _HY_CHINESE,
     "terms": "参考下面的翻译：\n{terms}\n\n" + _HY_CHINESE.replace("\n\n", "\n"),
     "term": "{0} 翻译成 {1}",

@@ -285,10 +285,11 @@ class _Environment(ImmutableSandboxedEnvironment):
             trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols], finalize=_whole, cache_size=0
         )
         filters: dict[str, Any] = self.filters
+        tests: dict[str, Any] = self.tests
         self.filters = {name: _priced(filters[name], name in SHALLOW_FILTERS) for name in KEPT}
         self.filters |= {"tojson": _priced(_tojson), "join": _join, "replace": _replace}
         self.filters |= {"price": _price, "whole": _whole, "first level": _first_level, "text": _text}
-        self.tests = {name: _priced(test, name in SHALLOW_TESTS) for name, test in self.tests.items()}
+        self.tests = {name: _priced(test, name in SHALLOW_TESTS) for name, test in tests.items()}
         self.globals = {"range": self.globals["range"], "dict": _DICT, "namespace": _Variables}
         self.globals |= {"raise_exception": _raise_exception, "strftime_now": _strftime_now}
 
