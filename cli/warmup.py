@@ -51,6 +51,7 @@ def warmup() -> None:
         from fastattn.encoders.encoder import Encoder
         from fastattn.encoders.masked_language_model import MaskedLanguageModel
         from fastattn.encoders.sparse_encoder import SparseEncoder
+        from fastattn.generation.generator import Generator
         from fastattn.runtime.compiling import cache_fault
         from fastattn.translation.translator import Translator
 
@@ -68,6 +69,7 @@ def warmup() -> None:
             predicting = _encoder_checkpoint(predicts=True)
             SparseEncoder.from_checkpoint(predicting, precision).encode("word " * _LONG)
             MaskedLanguageModel.from_checkpoint(predicting, precision).fill("[MASK]")
+            _generate(Generator.from_checkpoint(_generator_checkpoint(), precision))
         disentangled = _encoder_checkpoint(positions=PositionSpec("disentangled", max_distance=_LONG))
         Encoder.from_checkpoint(disentangled, "float32").encode("word " * _LONG)
         rotary = {
@@ -103,6 +105,12 @@ def _translate(translator: Any) -> None:
         options: dict[str, Any] = {"beam_size": beam_size, "shortlist": shortlist}
         translator.translate("word", min_decoding_length=2, max_decoding_length=6, **options)
     translator.score(["word"], ["word"])
+
+
+def _generate(generator: Any) -> None:
+    for options in ({}, {"beam_size": 2}, {"sampling_temperature": 1.0}):
+        generator.generate("word " * _LONG, max_new_tokens=4, **options)
+    generator.score("word " * 3)
 
 
 def _search() -> None:
@@ -153,14 +161,30 @@ def _encoder_checkpoint(predicts: bool = False, **variety: Any) -> "Checkpoint":
     """``predicts``: with a head that predicts tokens."""
     from fastattn.spec.text_spec import EncoderText
 
-    model = {"type": "WordLevel", "vocab": {"<unk>": 0, "word": 1, "[MASK]": 2}, "unk_token": "<unk>"}
-    tokenizer = {"version": "1.0", "added_tokens": [], "pre_tokenizer": {"type": "WhitespaceSplit"}, "model": model}
-    text = EncoderText(tokenizer=json.dumps(tokenizer).encode(), max_length=_LONG, mask_token="[MASK]")
+    text = EncoderText(tokenizer=_tokenizer(), max_length=_LONG, mask_token="[MASK]")
     gelu = FeedForwardSpec(inner_width=64, activation="gelu")
     norms = NormSpec(before=False, final=False, embedding=True)
     stack = _stack(**{"feed_forward": gelu, "norms": norms} | variety)
     head = HeadSpec("each", stack.vocabulary, inner_width=64, activation="gelu", norm=NormSpec()) if predicts else None
     return _checkpoint(ModelSpec("encoder", stack, head=head), text)
+
+
+def _generator_checkpoint() -> "Checkpoint":
+    from fastattn.spec.text_spec import GeneratorText
+
+    variety: dict[str, Any] = {
+        "attention": AttentionSpec(heads=2, key_heads=1, head_width=32),
+        "norms": NormSpec("rms"),
+        "positions": PositionSpec("rotary"),
+        "feed_forward": FeedForwardSpec(inner_width=64, activation="swish", gated=True),
+    }
+    return _checkpoint(ModelSpec("decoder", decoder=_stack(**variety)), GeneratorText(_tokenizer()))
+
+
+def _tokenizer() -> bytes:
+    model = {"type": "WordLevel", "vocab": {"<unk>": 0, "word": 1, "[MASK]": 2}, "unk_token": "<unk>"}
+    tokenizer = {"version": "1.0", "added_tokens": [], "pre_tokenizer": {"type": "WhitespaceSplit"}, "model": model}
+    return json.dumps(tokenizer).encode()
 
 
 def _translation_checkpoint(stacks: Iterable[Any], quantized: bool = False) -> "Checkpoint":

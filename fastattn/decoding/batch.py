@@ -324,7 +324,7 @@ class DecodingBatch:
         # Greedy search has one hypothesis, which is repeated; a beam may end with fewer than were asked for.
         self.scheduler.finish(sentence.ticket, best * wanted if self.options.greedy else best)
 
-    def leave(self, left: set[Sentence]) -> None:
+    def leave(self, left: set[Any]) -> None:
         """Remove these sentences, with no hypotheses."""
         if self.beams is None:
             return

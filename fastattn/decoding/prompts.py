@@ -5,14 +5,17 @@ as time allows, and what prompts begin with is read once for all of them. One la
 tokens at once in 0.91 to 1.1 times the seconds of a pass over the whole sequence, which has other bits.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from time import perf_counter
 
 import numpy as np
 
+from fastattn.decoding.batch import DecodingBatch
 from fastattn.decoding.jobs import Job, expected_rows
 from fastattn.layers.key_value_cache import KeyValueCache, common_beginning
 from fastattn.models.decoder import Decoder
 from fastattn.scheduling.request import Ticket
+from fastattn.scheduling.state import WorkerSlot
 
 # Seconds of a chunk, which others wait for; a chunk of fewer rows than the least costs hardly less than that.
 CHUNK_SECONDS = 0.04
@@ -29,11 +32,10 @@ class Prompt:
     done     how many inputs the cache has; -1: not even those that others have read
     """
 
-    def __init__(self, ticket: Ticket, cache: KeyValueCache, max_positions: int, shown: int | None = None):
-        """``shown``: the most tokens of the target, if that is known already."""
-        self.ticket, job = ticket, ticket.job
+    def __init__(self, ticket: Ticket, cache: KeyValueCache, limit: int):
+        """``limit``: the most tokens of the target."""
+        self.ticket, job, self.limit = ticket, ticket.job, limit
         self.job: Job = job
-        self.limit = job.limit(max_positions) if shown is None else shown
         inputs = job.start[:-1] if job.scored else [*job.start, *job.prefix][: len(job.start) + self.limit - 1]
         self.inputs_T, self.done = np.array(inputs, np.int32), -1
         memory_slots, _ = cache.add_memory_slots(np.zeros(2, np.int64))
@@ -46,6 +48,44 @@ class Prompt:
     def left(self) -> int:
         """How many inputs are to be read."""
         return len(self.inputs_T) - max(self.done, 0)
+
+
+class PromptReader:
+    """Reads the prompts of one worker, a chunk at a time.
+
+    prompts  those that are not read whole
+    """
+
+    def __init__(self, model: Decoder):
+        self.model, self.prompts = model, list[Prompt]()
+        self._seconds_a_row = FIRST_GUESS * model.sizes.layer_weights
+
+    def add(self, cache: KeyValueCache, tickets: Sequence[Ticket], batch_of: Callable[[Job], DecodingBatch]) -> None:
+        """Read these, too; a callback is shown a target's prefix first, and may end it there."""
+        for ticket in tickets:
+            limit = ticket.job.limit(self.model.sizes.max_positions)
+            if ticket.job.prefix:
+                limit = batch_of(ticket.job).show_prefix(ticket, limit)
+            self.prompts.append(Prompt(ticket, cache, limit))
+
+    def read_on(self, cache: KeyValueCache, scheduler: WorkerSlot) -> tuple[list[Prompt], np.ndarray]:
+        """Read a chunk: the prompts that are read whole now, and hidden_BD of their last inputs; scores are done."""
+        start, begun = perf_counter(), begin_prompts(cache, self.prompts)
+        most = min(MOST_CHUNK, max(LEAST_CHUNK, len(begun), int(CHUNK_SECONDS / max(self._seconds_a_row, 1e-9))))
+        most = min(most, sum(prompt.left for prompt in begun))
+        hidden_BD = read_chunk(self.model, cache, begun, most)
+        if most >= LEAST_CHUNK:
+            self._seconds_a_row = (perf_counter() - start) / most
+        whole = [prompt for prompt in begun if not prompt.left]
+        self.prompts[:] = [prompt for prompt in self.prompts if prompt.left]
+        for prompt in whole:
+            if prompt.job.scored:
+                cache.release(prompt.memory_slot, prompt.slots_R)
+                scheduler.finish(prompt.ticket, np.concatenate(prompt.log_probs))
+            else:
+                cache.keep(int(prompt.slots_R[0]), prompt.done)
+        searched = [b for b, prompt in enumerate(whole) if not prompt.job.scored]
+        return [whole[b] for b in searched], self.model.ops.take_rows(hidden_BD, np.array(searched, np.int64))
 
 
 def begin_prompts(cache: KeyValueCache, prompts: Sequence[Prompt]) -> list[Prompt]:

@@ -37,8 +37,6 @@ class DecodingResolver:
 
     def resolve(self, options: Mapping[str, Any], ids_of: Callable[[Any], Sequence[int]]) -> DecodingOptions:
         """The options of a call; ``ids_of``: the ids of one of its suppress_sequences."""
-        if not options:
-            return self.default
         unknown = [name for name in options if name not in self._names]
         if unknown:
             meant = what_was_meant(unknown[0], (*self._names, *self._beside), self._foreign)

@@ -6,26 +6,19 @@ it takes part in every step until it ends, and its room goes to one that waits. 
 batch its own options, so sentences of any age and any options share a step.
 """
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import suppress
-from itertools import accumulate
+from itertools import accumulate, chain
 from time import monotonic, perf_counter
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from fastattn.decoding.batch import DecodingBatch, leave
-from fastattn.decoding.entering import begin
 from fastattn.decoding.jobs import Job, Pass, Sentence, charge, expected_rows, is_over
-from fastattn.decoding.prompts import (
-    CHUNK_SECONDS,
-    FIRST_GUESS,
-    LEAST_CHUNK,
-    MOST_CHUNK,
-    Prompt,
-    begin_prompts,
-    read_chunk,
-)
+from fastattn.decoding.prompts import Prompt, PromptReader
+from fastattn.layers.attention_inputs import Memory
 from fastattn.layers.key_value_cache import DecoderSizes, KeyValueCache
 from fastattn.models.decoder import Decoder
 from fastattn.scheduling.request import Ticket
@@ -72,6 +65,110 @@ def _scale(sizes: DecoderSizes) -> int:
     return LIGHT if sizes.layer_weights <= LIGHT_WEIGHTS else 1
 
 
+class _Entry:
+    """A sentence that enters.
+
+    head, tail  its inputs: those that sentences with the same ``key`` share, and the others
+    memory_slot  of the cache, which keeps a beginning with that key
+    head_row, tail_row  of their last inputs, among all hidden states
+    """
+
+    sentence: Sentence
+
+    def __init__(self, ticket: Ticket, batch: DecodingBatch, max_positions: int):
+        job: Job = ticket.job
+        self.ticket, self.job, self.batch = ticket, job, batch
+        self.limit = batch.show_prefix(ticket, job.limit(max_positions))
+        inputs = [*job.start, *job.prefix][: len(job.start) + self.limit - 1]
+        shared = job.shared or len(inputs)
+        self.head, self.tail = tuple(inputs[:shared]), inputs[shared:]
+        self.key = job.source.tobytes(), self.head, job.options.needs_attention
+        self.memory_slot: int | None = None
+        self.head_row = self.tail_row = 0
+
+
+def begin(model: Decoder, cache: KeyValueCache, tickets: Sequence[Ticket], batches: Sequence[DecodingBatch]) -> None:
+    """Start each ticket's sentence in its batch."""
+    entries = [_Entry(ticket, batch, model.sizes.max_positions) for ticket, batch in zip(tickets, batches)]
+    leaders: dict[Hashable, _Entry] = {}  # the first with each key whose beginning the cache does not have
+    for entry in entries:
+        entry.memory_slot = cache.memory_slot_of(entry.key) if entry.job.shared else None
+        if entry.memory_slot is None:
+            leaders.setdefault(entry.key, entry)
+    first = list(leaders.values())
+    attention = any(entry.job.options.needs_attention for entry in entries)
+    parts: list[np.ndarray] = []
+    memory = model.encode([entry.job.source for entry in first]) if first else None
+    if memory is not None:
+        memory_slots_B, rows_N = cache.add_memory_slots(memory.starts_B1)
+        model.keep_memory(cache, rows_N, memory)
+        for entry, memory_slot in zip(first, memory_slots_B.tolist()):
+            entry.memory_slot = memory_slot
+    for entry in entries:
+        if entry.memory_slot is None:
+            entry.memory_slot = leaders[entry.key].memory_slot
+        assert entry.memory_slot is not None
+        entry.sentence = entry.batch.sentence(entry.ticket, entry.memory_slot)
+    if first:
+        parts.append(_run(model, cache, first, [entry.head for entry in first], attention, memory))
+    _share_heads(cache, entries, leaders)
+    longer = [entry for entry in entries if entry.tail]
+    if longer:
+        parts.append(_run(model, cache, longer, [entry.tail for entry in longer], attention, None))
+    ends = accumulate(chain((len(entry.head) for entry in first), (len(entry.tail) for entry in longer)))
+    for entry in first:
+        entry.head_row = next(ends) - 1
+    for entry in longer:
+        entry.tail_row = next(ends) - 1
+    hidden_ND = model.ops.concatenate_rows(parts)
+    for batch in dict.fromkeys(batches):
+        chosen = [entry for entry in entries if entry.batch is batch]
+        rows = [entry.tail_row if entry.tail else leaders[entry.key].head_row for entry in chosen]
+        hidden_BD = model.ops.take_rows(hidden_ND, np.array(rows, np.int64))
+        limits_B = np.array([entry.limit for entry in chosen], np.int64)
+        batch.begin([entry.sentence for entry in chosen], limits_B, hidden_BD)
+
+
+def _share_heads(cache: KeyValueCache, entries: list[_Entry], leaders: dict[Hashable, _Entry]) -> None:
+    """Have the cache keep heads that several sentences have, and the others' histories begin with them."""
+    count = Counter(entry.key for entry in entries)
+    for entry in entries:
+        slot = int(entry.sentence.slots_R[0])
+        if entry is not leaders.get(entry.key):
+            cache.begin_like(slot, entry.sentence.memory_slot)
+        elif count[entry.key] > 1 or entry.job.shared:
+            cache.keep_beginning(entry.sentence.memory_slot, slot, entry.key)
+
+
+def _run(
+    model: Decoder,
+    cache: KeyValueCache,
+    entries: list[_Entry],
+    tokens: Sequence[Sequence[int]],
+    attention: bool,
+    memory: Memory | None,
+) -> np.ndarray:
+    """hidden_ND of the entries' next tokens; with a memory, the first ones of whole sentences."""
+    starts_B1 = np.cumsum([0, *map(len, tokens)])
+    tokens_N = np.array([token for sequence in tokens for token in sequence], np.int32)
+    slots_B = np.array([entry.sentence.slots_R[0] for entry in entries], np.int64)
+    firsts_B = np.array([cache.length(slot) for slot in slots_B], np.int64)
+    hidden_ND, attention_NS = model.prefill(
+        tokens_N,
+        starts_B1,
+        memory,
+        attention=attention,
+        cache=cache,
+        slots_B=slots_B,
+        firsts_B=None if memory is not None else firsts_B,
+    )
+    if attention_NS is not None:
+        lengths_B = np.diff(starts_B1)
+        positions_N = np.arange(len(tokens_N)) + np.repeat(firsts_B - starts_B1[:-1], lengths_B)
+        cache.keep_attention(np.repeat(slots_B, lengths_B), positions_N, attention_NS)
+    return hidden_ND
+
+
 Left: TypeAlias = tuple[KeyValueCache, DecodingBatch | None]
 
 
@@ -91,8 +188,8 @@ class DecodingWorker:
         self._admitted = 0.0  # when sentences were last admitted
         self._is_timed = False  # whether some may have an allowance
         self._passing = 0.0  # seconds that passes took in this call, which are no sentence's
-        self.prompts: list[Prompt] = []  # that are being read
-        self._seconds_a_row = FIRST_GUESS * model.sizes.layer_weights  # of a chunk
+        self.reader = None if model.sizes.memory_widths else PromptReader(model)
+        self.prompts: list[Prompt] = [] if self.reader is None else self.reader.prompts  # that are being read
 
     def advance(self) -> bool:
         """Admit waiting sentences, then one token for all in progress; False if there was nothing to do."""
@@ -102,15 +199,15 @@ class DecodingWorker:
             came = True
             if tickets:
                 cache = self._cache_for(tickets)
-                if self.model.sizes.memory_widths:
+                if self.reader is None:
                     begin(self.model, cache, tickets, [self._batch_of(ticket.job) for ticket in tickets])
                 else:
-                    self.prompts += [self._prompt(ticket, cache) for ticket in tickets]
+                    self.reader.add(cache, tickets, self._batch_of)
                 self._leave_empty()
         if not self.batches and not self.prompts:
             return came
-        if self.prompts:
-            self._read_on()
+        if self.reader is not None and self.prompts:
+            self._read_on(self.reader)
         if self.batches:
             self._step()
         self._give_up_late(start)
@@ -122,7 +219,7 @@ class DecodingWorker:
 
     def drop(self) -> None:
         """Leave the sentences whose requests are over."""
-        self._leave({sentence for sentence in self.sentences() if sentence.ticket.is_over})
+        self._leave({one for one in self.sentences() if one.ticket.is_over})
 
     # admitting sentences
 
@@ -181,38 +278,17 @@ class DecodingWorker:
     def _most_sentences(self, beam: int) -> int:
         return most_sentences(self.model.sizes, beam)
 
-    def _prompt(self, ticket: Ticket, cache: KeyValueCache) -> Prompt:
-        job, limit = ticket.job, None
-        if job.prefix:
-            limit = self._batch_of(job).show_prefix(ticket, job.limit(self.model.sizes.max_positions))
-        return Prompt(ticket, cache, self.model.sizes.max_positions, limit)
-
-    def _read_on(self) -> None:
+    def _read_on(self, reader: PromptReader) -> None:
         """Read a chunk of the prompts; the sentences of those that are read whole begin."""
-        cache, start = self.cache, perf_counter()
-        assert cache is not None
-        begun = begin_prompts(cache, self.prompts)
-        most = int(CHUNK_SECONDS / max(self._seconds_a_row, 1e-9))
-        most = min(MOST_CHUNK, max(LEAST_CHUNK, len(begun), most), sum(prompt.left for prompt in begun))
-        hidden_BD = read_chunk(self.model, cache, begun, most)
-        if most >= LEAST_CHUNK:
-            self._seconds_a_row = (perf_counter() - start) / most
-        whole = [prompt for prompt in begun if not prompt.left]
-        self.prompts = [prompt for prompt in self.prompts if prompt.left]
-        batches = [None if prompt.job.scored else self._batch_of(prompt.job) for prompt in whole]
-        for prompt in whole:
-            if prompt.job.scored:
-                cache.release(prompt.memory_slot, prompt.slots_R)
-                self.scheduler.finish(prompt.ticket, np.concatenate(prompt.log_probs))
-            else:
-                cache.keep(int(prompt.slots_R[0]), prompt.done)
+        assert self.cache is not None
+        whole, hidden_BD = reader.read_on(self.cache, self.scheduler)
+        batches = [self._batch_of(prompt.job) for prompt in whole]
         for batch in dict.fromkeys(batches):
-            if batch is not None:
-                chosen = [b for b in range(len(whole)) if batches[b] is batch]
-                hidden_bD = self.model.ops.take_rows(hidden_BD, np.array(chosen, np.int64))
-                given = [(whole[b].ticket, whole[b].memory_slot, whole[b].slots_R) for b in chosen]
-                limits_b = np.array([whole[b].limit for b in chosen], np.int64)
-                batch.begin([batch.sentence(*each) for each in given], limits_b, hidden_bD)
+            chosen = [b for b in range(len(whole)) if batches[b] is batch]
+            hidden_bD = self.model.ops.take_rows(hidden_BD, np.array(chosen, np.int64))
+            given = [(whole[b].ticket, whole[b].memory_slot, whole[b].slots_R) for b in chosen]
+            limits_b = np.array([whole[b].limit for b in chosen], np.int64)
+            batch.begin([batch.sentence(*each) for each in given], limits_b, hidden_bD)
         self._leave_empty()
 
     def _do_passes(self, tickets: list[Ticket]) -> None:
@@ -290,7 +366,7 @@ class DecodingWorker:
             charge([sentence.job for sentence in sentences], monotonic() - start - self._passing)
             self._leave({sentence for sentence in sentences if is_over(sentence.job)})
 
-    def _leave(self, left: set[Sentence]) -> None:
+    def _leave(self, left: set[Any]) -> None:
         for batch in self.batches if left else ():
             batch.leave(left)
         for prompt in [prompt for prompt in self.prompts if prompt in left]:

@@ -110,6 +110,8 @@ class OptionResolver:
         return self._resolved(options, _checked_tokens)
 
     def _resolved(self, options: Mapping[str, Any], tokens_of: Callable[[Any], Sequence[str]]) -> DecodingOptions:
+        if not options:
+            return self.default
         return self._decoding.resolve(options, lambda each: self._tokenizer.known_target_ids(tokens_of(each)))
 
     def _tokens_of_text(self, text: Any) -> Sequence[str]:

@@ -47,6 +47,7 @@ SKIPPED = {
     "fastattn translate -m Helsinki-NLP/opus-mt-en-de": "the hub",
     "fastattn rerank -m OWNER/NAME": "a model of the reader's; tests/cli/test_cli_rerank.py",
     "fastattn classify -m OWNER/NAME": "a model of the reader's; tests/cli has the command's own",
+    "fastattn generate -m": "a model of the reader's; tests/cli has the command's own",
     "fastattn batch": "Ray, and a corpus of the reader's; tests/distributed",
     "fastattn verify minilm": "sentence-transformers; tests/verification",
     "fastattn translate -m en-pt --processes 8": "a file of the reader's",
@@ -56,6 +57,7 @@ SKIPPED_PYTHON = {
     ("docs/attention.md", ""): "tests/clone/test_attention_doc.py runs them",
     ("docs/architecture.md", "def double("): "two files, in part",
     ("docs/architecture.md", "TABLE = {"): "a table of a made-up format",
+    ("README.md", "Generator("): "a language model of the reader's; tests/generation",
     ("docs/scale.md", "processes=8"): "sixteen cores",
 }
 

@@ -319,3 +319,21 @@ def test_a_translator_takes_the_checkpoints_list():
     assert {*found.hypotheses[0]} <= {*source, "▁w5", "▁w6"} and len(found.hypotheses[0]) >= 3
     whole = Translator.from_checkpoint(checkpoint).translate_tokens([source], beam_size=2)
     assert translator.translate_tokens([source], beam_size=2, shortlist=False)[0].hypotheses == whole[0].hypotheses
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(1, 12), st.floats(0, 1), st.floats(0.1, 3), st.floats(0.05, 1), st.integers(0, 1000))
+def test_min_p_by_the_formula(size, min_p, temperature, top_p, seed):
+    """vLLM's order: the temperature, tokens below min_p times the best one's probability, then top_p of what is left."""
+    rng = np.random.default_rng(seed)
+    log_probs_1k = np.log(rng.dirichlet(np.ones(size)))[None].astype(np.float32)
+    weights_k = np.exp(log_probs_1k[0].astype(np.float64) / temperature)
+    kept_k = weights_k / weights_k.sum() >= min_p * (weights_k / weights_k.sum()).max()
+    order_k = np.argsort(-weights_k * kept_k, kind="stable")
+    share_k = np.cumsum((weights_k * kept_k)[order_k]) / (weights_k * kept_k).sum()
+    allowed = set(order_k[: int(np.searchsorted(share_k, top_p - 1e-9)) + 1].tolist()) & set(np.flatnonzero(kept_k))
+    numbers_N = np.linspace(0, 1, 64, endpoint=False)
+    found = {int(draw(log_probs_1k, np.array([number]), temperature, top_p, min_p)[0]) for number in numbers_N}
+    near = {int(k) for k in np.flatnonzero(np.abs(weights_k / weights_k.max() - min_p) < 1e-6)}
+    assert found <= allowed | near
+    assert min_p < 1 or len(found) == 1

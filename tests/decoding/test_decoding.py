@@ -252,7 +252,7 @@ def test_a_prefix_overrides_and_early_ends_are_hopeless():
 
 def test_ended_beams_go_on_with_the_next_candidates():
     ids_BC = np.array([[END, 4, 5, 6], [END, END, 5, 6], [4, END, END, 6], [4, 5, END, END]])
-    kept_BR = keep_beams(ids_BC, ids_BC[:, :2] == END, [END])
+    kept_BR = keep_beams(ids_BC == END, 2)
     assert kept_BR.tolist() == [[2, 1], [2, 3], [0, 3], [0, 1]]
 
 

@@ -87,8 +87,7 @@ def test_company_chunks_threads_and_beginnings_change_no_bit(precision, options,
         assert answers(generator, prompts, **options) == alone
         assert answers(generator, prompts[::-1], **options) == alone[::-1]  # with what is kept now
     monkeypatch.setattr(prompts_module, "LEAST_CHUNK", 3)
-    monkeypatch.setattr("fastattn.decoding.worker.LEAST_CHUNK", 3)
-    monkeypatch.setattr("fastattn.decoding.worker.MOST_CHUNK", 5)
+    monkeypatch.setattr(prompts_module, "MOST_CHUNK", 5)
     assert answers(make(precision), prompts, **options) == alone
 
 
@@ -102,7 +101,7 @@ def test_beginnings_are_read_once(monkeypatch):
         read.append(before - sum(prompt.left for prompt in prompts))
         return hidden_BD
 
-    monkeypatch.setattr("fastattn.decoding.worker.read_chunk", spied)
+    monkeypatch.setattr(prompts_module, "read_chunk", spied)
     generator, system = make(), "This is what all of them begin with, a system prompt of some length. "
     shared = len(generator._tokenizer.encode([system], True)[0])
     generator.generate([system + prompt for prompt in PROMPTS], max_new_tokens=3)

@@ -69,7 +69,7 @@ ones = np.ones((3, 8), np.float32)
 operations.layer_norm(ones, ones[0], None, 1e-5)
 operations.pack_linear(ones)
 classes = "encoders.encoder.Encoder", "translation.translator.Translator", "encoders.sparse_encoder.SparseEncoder"
-classes += ("encoders.masked_language_model.MaskedLanguageModel",)
+classes += "encoders.masked_language_model.MaskedLanguageModel", "generation.generator.Generator"
 with contextlib.ExitStack() as stack:
     for name in (*(f"{name}.from_checkpoint" for name in classes), "vectors.search.semantic_search"):
         stack.enter_context(mock.patch(f"fastattn.{name}"))
@@ -93,6 +93,7 @@ import contextlib
 from fastattn.cli.entry import commands
 from fastattn.runtime.compiling import on_compile
 from fastattn.translation.translator import Translator
+from tests.generation.language_models import make
 from tests.models.recurrent_varieties import RECURRENT, recurrent_checkpoint
 from tests.models.tiny_models import random_checkpoint
 with contextlib.suppress(SystemExit):
@@ -103,6 +104,10 @@ for checkpoint in (random_checkpoint(), *map(recurrent_checkpoint, RECURRENT)):
         translator = Translator.from_checkpoint(checkpoint, precision)
         for beam_size in (1, 2):
             translator.translate(["w1", "w2 w3"] * 20, beam_size=beam_size, max_decoding_length=8)
+for precision in ("float32", "bfloat16", "int8"):
+    generator = make(precision)
+    for options in ({}, {"beam_size": 2}, {"sampling_topk": 3}):
+        generator.generate(["the end", "the"], max_new_tokens=8, **options)
 print("translated")
 """
 

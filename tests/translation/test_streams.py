@@ -87,7 +87,7 @@ def test_an_interrupt_of_the_source_waits_for_nothing(translator: Translator):
 def short_windows(monkeypatch) -> int:
     """The tokens of a window; texts below have two, and one that stands for themselves."""
     for name, size in (("FIRST_WINDOW", 6), ("LAST_WINDOW", 30), ("WINDOW_A_THREAD", 1)):
-        monkeypatch.setattr(f"fastattn.translation.pipeline.{name}", size)
+        monkeypatch.setattr(f"fastattn.decoding.windows.{name}", size)
     return 30
 
 
