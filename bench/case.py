@@ -14,7 +14,7 @@ from bench.timing import sample
 OURS = "fastattn"
 NOT_INSTALLED = "not installed"
 # Allowed differences, relative to the largest value: far above the engines' rounding, far below any mistake.
-ALLOWED = {"float32": 1e-3, "bfloat16": 2e-2, "int8": 5e-2}
+ALLOWED = {"float32": 1e-3, "bfloat16": 2e-2, "int8": 5e-2, "int4": 5e-2}
 
 
 @dataclass

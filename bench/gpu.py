@@ -113,7 +113,7 @@ def time_kernels(only: str, rounds: int, torch: Any) -> None:
     print(f"a copy moves {limit / 1e9:.0f} GB/s; cuBLAS: {', '.join(f'{n} {p / 1e12:.1f} T' for n, p in peak.items())}")
     for name, operation in OPERATIONS.items():
         for size in operation.large if only in name else ():
-            for precision in operation.precisions:
+            for precision in filter("int4".__ne__, operation.precisions):  # which is the CPU's alone
                 more = {} if operation.precisions == ("float32",) else {"precision": precision}
                 problem = operation.problem(size, **more)
                 if problem.work is None:

@@ -18,8 +18,8 @@ def _side(graph: Graph, output: str, feeds: dict[str, Any]) -> Side:
 
 
 def linear(arrays: Arrays, activation: str, precision: str) -> Side:
-    if precision == "bfloat16":
-        return Side(absent="no bfloat16")
+    if precision in ("bfloat16", "int4"):
+        return Side(absent=f"no {precision}")
     x, weight, bias = (arrays[name] for name in ("x", "weight", "bias"))
     graph = Graph()
     rows = graph.input("x", "float32", list(x.shape))

@@ -28,7 +28,7 @@ class Part:
 def _each(base: Request, counts: list[int]) -> list[Request]:
     """Everything at one and two threads in each precision; with more threads, or in a quick run, only what the plot
     over threads shows."""
-    precisions: tuple[str, ...] = PRECISIONS
+    precisions: tuple[str, ...] = (*PRECISIONS, "int4") if base.part == "kernels" else PRECISIONS
     if base.size == "quick" and base.part != "kernels":
         counts, precisions = counts[-1:], ("float32", "int8")
     most = 1 if base.size == "quick" else 2

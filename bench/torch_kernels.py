@@ -30,6 +30,8 @@ def _tensors(arrays: Arrays, *names: str) -> list[torch.Tensor]:
 
 def linear(arrays: Arrays, activation: str, precision: str) -> Side:
     """In bfloat16, inputs and results are bfloat16 too, as when PyTorch runs a model in it."""
+    if precision == "int4":
+        return Side(absent="no int4 of float32 rows")
     x_t, weight_t, bias_t = _tensors(arrays, "x", "weight", "bias")
     activate = ACTIVATIONS[activation]
     if precision == "int8":

@@ -29,6 +29,8 @@ everything else is float32.
             the size; matrices that are int8 already keep their values; an
             encoder's large columns are balanced (SmoothQuant), by a run on
             random tokens
+  int4      linear layers in groups of 32 inputs, 5 bits a weight; embedding
+            tables and the projection onto a vocabulary as int8
 
 \b
 OUT appears complete or not at all; it must not exist, or be empty. Any
@@ -40,12 +42,12 @@ command takes it as a MODEL. Other programs can read its model.safetensors.
 @click.option(
     "-p",
     "--precision",
-    type=click.Choice(["float32", "bfloat16", "int8"]),
+    type=click.Choice(["float32", "bfloat16", "int8", "int4"]),
     required=True,
     help="Precision of the matrices in OUT.",
 )
 def convert(model: str, out: str, precision: str) -> None:
-    """Write MODEL to the folder OUT, as float32, bfloat16 or int8."""
+    """Write MODEL to the folder OUT, as float32, bfloat16, int8 or int4."""
     with open_folder(out) as folder, Progress() as progress:
         progress.show(f"loading {model}")
         name = located(model, progress)

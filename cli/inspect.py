@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fastattn.spec.architecture import HeadSpec, StackSpec
     from fastattn.spec.checkpoint import Checkpoint
     from fastattn.spec.recurrent import RecurrentSpec
-    from fastattn.spec.text_spec import EncoderText, TranslationText
+    from fastattn.spec.text_spec import DecodingSettings, EncoderText, GeneratorText, TranslationText
 
 _NOTABLE = (
     "sse4.2 avx avx2 fma f16c avxvnni avx512f avx512vl avx512bw avx512vnni avx512bf16 avx512fp16 amx-int8 amx-bf16 "
@@ -63,7 +63,7 @@ def _checkpoint_facts(model: str) -> Facts:
 
 def model_facts(checkpoint: "Checkpoint") -> Facts:
     """The contents of a checkpoint: the architecture, the weights, how text becomes ids."""
-    from fastattn.spec.text_spec import EncoderText, TranslationText
+    from fastattn.spec.text_spec import EncoderText, GeneratorText, TranslationText
 
     spec = checkpoint.spec
     yield "format", checkpoint.format or "unknown"
@@ -81,6 +81,8 @@ def model_facts(checkpoint: "Checkpoint") -> Facts:
             yield "shortlist", f"{always:,} target words, and {added:,} for those of the source"
     elif isinstance(checkpoint.input, EncoderText):
         yield from _encoder_facts(checkpoint.input)
+    elif isinstance(checkpoint.input, GeneratorText):
+        yield from _generator_facts(checkpoint.input)
     else:
         yield "input", checkpoint.input.description
     yield from checkpoint.details.items()
@@ -186,15 +188,25 @@ def _translation_facts(text: "TranslationText") -> Facts:
     lacking = " (no sentencepiece model lies beside this checkpoint)" if lacks_sentencepiece(text) else ""
     own = f"characters{', lower case' * text.lowercase}" if text.source_characters else "tokens separated by spaces"
     yield "tokenizer", f"{own}{lacking}" if text.source_model is None else "sentencepiece"
-    settings = text.decoding.options() | (
-        {"forced_tokens": text.decoding.forced_tokens} if text.decoding.forced_tokens else {}
-    )
+    yield from _decoding_facts(text.decoding)
+
+
+def _decoding_facts(decoding: "DecodingSettings") -> Facts:
+    settings = decoding.options() | ({"forced_tokens": decoding.forced_tokens} if decoding.forced_tokens else {})
     listed = ", ".join(
         f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}" for name, value in settings.items()
     )
     yield "decoding", f"{listed} (the checkpoint's own)" if settings else "the checkpoint asks for nothing of its own"
-    for remark in text.decoding.not_followed:
+    for remark in decoding.not_followed:
         yield "not followed", remark
+
+
+def _generator_facts(text: "GeneratorText") -> Facts:
+    yield "tokenizer", "tokenizer.json"
+    yield "context", f"{text.max_length:,} ids, prompt and answer" if text.max_length else "no limit"
+    yield "ends", ", ".join(map(str, text.end_ids)) or "none"
+    yield "chat template", f"{len(text.chat_template):,} characters" if text.chat_template else "none"
+    yield from _decoding_facts(text.decoding)
 
 
 def _encoder_facts(text: "EncoderText") -> Facts:

@@ -72,13 +72,14 @@ TABLE = {
 }
 # Within weights: room -> the rooms there that it may import, beside itself. An exporter knows no other.
 READING = {"folder", "containers", "tensor_mapping"}
-EXPORTERS = {"ctranslate2", "huggingface", "marian", "native", "recurrent"}
+EXPORTERS = {"ctranslate2", "gguf", "huggingface", "marian", "native", "recurrent"}
 WEIGHTS = {
     "": {"folder", "containers"} | EXPORTERS,
     "folder": set(),
     "containers": {"folder"},
     "tensor_mapping": set(),
     "ctranslate2": READING,
+    "gguf": READING | {"huggingface"},  # whose architectures these are, by other names
     "huggingface": READING,
     "marian": READING,
     "native": READING,

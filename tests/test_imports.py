@@ -18,6 +18,7 @@ FROM_VARIABLES = {
     "fastattn.runtime.handle",
     "fastattn.verification.frameworks",
     "fastattn.weights.download.transport",
+    "fastattn.weights.huggingface.decoders",
     "fastattn.weights.huggingface.encoders",
 }
 

@@ -26,12 +26,13 @@ EXPORTERS: dict[str, Callable[[], Any]] = {
     "argos": lambda: import_module("fastattn.weights.ctranslate2.argos"),
     "marian": lambda: import_module("fastattn.weights.marian"),
     "ctranslate2": lambda: import_module("fastattn.weights.ctranslate2"),
+    "gguf": lambda: import_module("fastattn.weights.gguf"),
     "huggingface": lambda: import_module("fastattn.weights.huggingface"),
 }
 
 
 def read(path: str | Path) -> Checkpoint:
-    """Read a checkpoint, a folder or an .argosmodel file, whichever exporter wrote it.
+    """Read a checkpoint, a folder, an .argosmodel or .gguf file, whichever exporter wrote it.
 
     Raises CheckpointError, on one line, where the path is missing, its format unknown (the known ones are listed),
     a file malformed, or the architecture not supported.

@@ -20,7 +20,7 @@ import numpy as np
 
 from fastattn.errors import CheckpointError
 from fastattn.spec.architecture import ModelSpec
-from fastattn.spec.quantized import QuantizedTensor, Tensor
+from fastattn.spec.quantized import BlockedTensor, Int4Tensor, QuantizedTensor, Tensor, as_float32
 from fastattn.spec.tensors import find_misfits, tensor_shapes
 
 Shape = tuple[int, ...]
@@ -66,6 +66,8 @@ class TensorSources:
     plus    added to each row
     offset  added to each number
     absent  (shape) -> the tensor if the file has none of the arrays; None: they are required
+    heads   an array has for each of so many heads its rows of queries, of keys and of values, which the tensor has
+            with all queries first
     kernel  a convolution's weight is stored as [outputs, inputs, kernel]; 0: it is none. Its rows become those of a
             linear layer, whose inputs are side by side for each offset of the kernel
     shape   of the canonical tensor
@@ -84,6 +86,7 @@ class TensorSources:
     relu: bool = False
     absent: Callable[[Shape], np.ndarray] | None = None
     kernel: int = 0
+    heads: int = 0
     shape: Shape = ()
 
     @property
@@ -200,7 +203,7 @@ def make_tensors(parts: Mapping[str, TensorSources], stored: Mapping[str, Array]
     for name, part in parts.items():
         arrays = tuple(id(stored[theirs]) if theirs and theirs in stored else theirs for theirs in part.names)
         is_weight = name.endswith(".weight")  # only weights may be int8
-        cut = part.skip, part.piece, part.kernel, part.first, part.relu
+        cut = part.skip, part.piece, part.kernel, part.heads, part.first, part.relu
         key = (arrays, is_weight, part.shape, part.transposed, cut, part.plus, part.offset, part.absent)
         if key not in made:
             made[key] = _make(part, stored, is_weight)
@@ -220,10 +223,6 @@ def stored_precision(stored: Mapping[str, Any]) -> str:
     """``main_precision`` of a container's tensors, whose types are those of safetensors."""
     names = {"F32": "float32", "F16": "float16", "BF16": "bfloat16", "F64": "float64"}
     return main_precision((names.get(one.dtype, one.dtype.lower()), len(one.data)) for one in stored.values())
-
-
-def as_float32(tensor: Tensor) -> np.ndarray:
-    return tensor.float32() if isinstance(tensor, QuantizedTensor) else tensor
 
 
 def _make(part: TensorSources, stored: Mapping[str, Array], is_weight: bool) -> Tensor:
@@ -246,6 +245,9 @@ def _make(part: TensorSources, stored: Mapping[str, Array], is_weight: bool) -> 
         made = _joined([_cut(part, array) for array in arrays])
         if not is_weight:
             made = as_float32(made)
+    if part.heads:
+        rows_HPKD = as_float32(made).reshape(part.heads, 3, -1, *part.shape[1:])
+        made = np.ascontiguousarray(rows_HPKD.swapaxes(0, 1)).reshape(part.shape)
     if part.plus is not None:
         row_D = as_float32(stored[part.plus.name].matrix(transposed=False))[0]
         made = as_float32(made) + row_D * np.float32(part.plus.scale)
@@ -268,11 +270,21 @@ def _cut(part: TensorSources, array: Tensor) -> Tensor:
 
 
 def _joined(tensors: Sequence[Tensor]) -> Tensor:
-    """The tensors concatenated by rows; int8 if all are."""
+    """The tensors concatenated by rows; int8 or of 4 bits if all are, blocked if all are of few bits."""
     if len(tensors) == 1:
         return tensors[0]
+    groups = [tensor for tensor in tensors if isinstance(tensor, Int4Tensor)]
+    if len(groups) == len(tensors):
+        parts = zip(*((one.values_FE, one.scales_FG, one.minima_FG) for one in groups))
+        return Int4Tensor(*map(np.concatenate, parts))
     quantized = [tensor for tensor in tensors if isinstance(tensor, QuantizedTensor)]
     if len(quantized) < len(tensors):
-        return np.concatenate([as_float32(tensor) for tensor in tensors])
+
+        def join() -> np.ndarray:
+            return np.concatenate([as_float32(tensor) for tensor in tensors])
+
+        if any(isinstance(tensor, np.ndarray) for tensor in tensors):
+            return join()
+        return BlockedTensor((sum(tensor.shape[0] for tensor in tensors), *tensors[0].shape[1:]), join)
     values = np.concatenate([tensor.values_FD for tensor in quantized])
     return QuantizedTensor(values, np.concatenate([tensor.multipliers_F for tensor in quantized]))

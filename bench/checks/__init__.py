@@ -93,6 +93,7 @@ from bench.checks import (  # noqa: E402, F401
     bergamot,
     callers,
     encoding,
+    generation,
     light,
     precision_memory,
     precision_quality,

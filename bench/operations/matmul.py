@@ -23,6 +23,12 @@ MATRIX_SIZES = (
     (129, 257, 131),
 )
 
+# Whole groups of inputs; rows and outputs around the widths of tiles, of column blocks and of panels taken together.
+INT4_SIZES = (
+    *((0, 32, 8), (1, 32, 1), (2, 64, 16), (3, 32, 193), (4, 96, 17), (5, 32, 47), (7, 64, 48), (11, 96, 49)),
+    *((12, 32, 31), (13, 64, 33), (31, 128, 97), (64, 128, 100), (129, 256, 131)),
+)
+
 
 def linear(
     rows: int,
@@ -61,7 +67,7 @@ def linear(
     products = 2 if gated else 1
     moved = FLOAT * (rows * inputs + outputs + rows * outputs) + products * WEIGHT_BYTES[precision] * outputs * inputs
     return Problem(
-        f"linear-{rows}x{inputs}x{outputs}-{activation}-{bias}-{extras}-{gated}",
+        f"linear-{rows}x{inputs}x{outputs}-{activation}-{bias}-{extras}-{gated}-{precision}",
         "linear",
         arrays,
         bind,
@@ -72,7 +78,7 @@ def linear(
             + ", gated" * gated,
             moved,
             2.0 * products * rows * outputs * inputs,
-            GOPS if precision == "int8" else GFLOPS,
+            GOPS if precision in ("int8", "int4") else GFLOPS,
         ),
     )
 
@@ -85,6 +91,9 @@ TABLE = {
             *(Size(*size, bias=False, extras=True) for size in MATRIX_SIZES[1::3]),
             *(Size(*size, activation="gelu", gated=True) for size in MATRIX_SIZES[1::2]),
             *(Size(7, 19, 37, activation, extras=extras) for activation in ACTIVATIONS for extras in (False, True)),
+            *(Size(*size, precision="int4") for size in INT4_SIZES),
+            *(Size(*size, "swish", bias=False, extras=True, precision="int4") for size in INT4_SIZES[1::3]),
+            *(Size(*size, "swish", gated=True, precision="int4") for size in INT4_SIZES[1::2]),
         ],
         large=[
             Size(1024, 1024, 1024, scaling=True),
@@ -93,7 +102,7 @@ TABLE = {
             Size(1, 2048, 8192),  # 64 MiB of weights: from memory, not from a cache
             Size(4, 2048, 8192),
         ],
-        toy=[Size(16, 16, 16, scaling=True), Size(3, 8, 16, "gelu")],
-        precisions=("float32", "bfloat16", "int8"),
+        toy=[Size(16, 32, 16, scaling=True), Size(3, 32, 16, "gelu")],
+        precisions=("float32", "bfloat16", "int8", "int4"),
     )
 }

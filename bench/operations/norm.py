@@ -28,19 +28,19 @@ def norm(operation: str, rows: int, width: int, residual: bool = False, mean: fl
     return Problem(name, operation, arrays, bind, {"epsilon": epsilon}, work=work)
 
 
-def normalize_heads(rows: int, heads: int, head_width: int) -> Problem:
+def normalize_heads(rows: int, heads: int, head_width: int, column: int = 0) -> Problem:
     rng = np.random.default_rng(rows * 7919 + heads * 31 + head_width)
-    arrays = {"x": normal(rng, rows, heads * head_width + 5), "weight": normal(rng, heads, head_width)}
+    arrays = {"x": normal(rng, rows, column + heads * head_width + 5), "weight": normal(rng, heads, head_width)}
 
     def bind(ops: Any, a: Arrays) -> Any:
         def call() -> tuple[np.ndarray, ...]:
             x = a["x"].copy()
-            ops.normalize_heads(x, a["weight"], 1e-6)
+            ops.normalize_heads(x, a["weight"], 1e-6, column)
             return (x,)
 
         return call
 
-    name = f"normalize_heads-{rows}x{heads}x{head_width}"
+    name = f"normalize_heads-{rows}x{heads}x{head_width}-{column}"
     return Problem(name, "normalize_heads", arrays, bind, {"epsilon": 1e-6})
 
 
@@ -69,7 +69,8 @@ TABLE = {
     ),
     "rms_norm": Operation(partial(norm, "rms_norm"), AWKWARD),
     "normalize_heads": Operation(
-        normalize_heads, [Size(0, 1, 8), Size(1, 1, 1), Size(33, 3, 7), Size(5, 2, 16), Size(9, 4, 129)]
+        normalize_heads,
+        [Size(0, 1, 8), Size(1, 1, 1), Size(33, 3, 7), Size(5, 2, 16), Size(9, 4, 129), Size(4, 1, 35, 12)],
     ),
     "softmax": Operation(
         softmax,

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 FLOAT = 4  # bytes
-WEIGHT_BYTES = {"float32": 4, "bfloat16": 2, "int8": 1}
+WEIGHT_BYTES = {"float32": 4, "bfloat16": 2, "int8": 1, "int4": 0.625}
 GFLOPS, GOPS, GBYTES = "GFLOP/s", "GOP/s", "GB/s"
 
 Arrays = dict[str, np.ndarray]

@@ -31,6 +31,7 @@ class EncoderBase(ModelBase):
     """Base of all encoder classes: loading and running."""
 
     def _check(self, checkpoint: Checkpoint) -> Checkpoint:
+        checkpoint = checkpoint.as_encoder()
         text, spec = checkpoint.text, checkpoint.spec.encoder
         if not isinstance(text, EncoderText):
             raise expected("an encoder's", checkpoint)

@@ -60,7 +60,7 @@ class Encoder(EncoderBase):
     _takes_processes = True
 
     def _check(self, checkpoint: Checkpoint) -> Checkpoint:
-        super()._check(checkpoint)
+        checkpoint = super()._check(checkpoint)
         check_vectors(self._text, self._spec.width)
         return checkpoint.without_head()
 

@@ -25,7 +25,7 @@ class MaskedLanguageModel(EncoderBase):
     """
 
     def _check(self, checkpoint: Checkpoint) -> Checkpoint:
-        super()._check(checkpoint)
+        checkpoint = super()._check(checkpoint)
         if not self._text.mask_token:
             raise CheckpointError("a masked language model is expected: the tokenizer has no mask token")
         self._expect_predictions(checkpoint, "a masked language model")

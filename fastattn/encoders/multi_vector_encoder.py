@@ -30,7 +30,7 @@ class MultiVectorEncoder(EncoderBase):
     """
 
     def _check(self, checkpoint: Checkpoint) -> Checkpoint:
-        super()._check(checkpoint)
+        checkpoint = super()._check(checkpoint)
         if self._text.multi_vector is None:
             raise CheckpointError(
                 "a checkpoint made for a vector a token is expected: sentence-transformers' MultiVectorEncoder, "

@@ -36,7 +36,7 @@ class SparseEncoder(EncoderBase):
     """
 
     def _check(self, checkpoint: Checkpoint) -> Checkpoint:
-        super()._check(checkpoint)
+        checkpoint = super()._check(checkpoint)
         self._expect_predictions(checkpoint, "a masked language model for sparse vectors")
         return checkpoint
 

@@ -18,7 +18,7 @@ class HeadedModel(EncoderBase):
     """An encoder whose head gives each text numbers, one for each label."""
 
     def _check(self, checkpoint: Checkpoint) -> Checkpoint:
-        super()._check(checkpoint)
+        checkpoint = super()._check(checkpoint)
         if self._expect_head(checkpoint, "a classifier").rows == "each":
             raise CheckpointError("a classifier of texts is expected, the checkpoint's head is for each token")
         return checkpoint

@@ -134,7 +134,7 @@ class TokenClassifier(EncoderBase):
     """
 
     def _check(self, checkpoint: Checkpoint) -> Checkpoint:
-        super()._check(checkpoint)
+        checkpoint = super()._check(checkpoint)
         head = self._expect_head(checkpoint, "a classifier of tokens")
         if head.rows != "each" or not self._text.labels:
             raise CheckpointError("a classifier of tokens is expected, the checkpoint's head is another")

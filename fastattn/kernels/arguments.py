@@ -65,6 +65,7 @@ class EditedLogits(NamedTuple):
     penalized_RJ: np.ndarray
     penalty: np.float32
     amounts_RJ: np.ndarray
+    cap: np.float32
     targets_R: np.ndarray
     logits_R: np.ndarray
 

@@ -75,13 +75,14 @@ def _normalise(x_ND, residual_ND, weight_D, bias_D, epsilon, centred, y_ND):
 
 
 @kernel
-def _normalize_heads(x_NE, weight_HK, epsilon):
+def _normalize_heads(x_NE, weight_HK, epsilon, column):
     H, K = weight_HK.shape
     for block in prange(0, -(-len(x_NE) // ROW_BLOCK)):
         zero = splat(np.float32(0))
         for n in range(block * ROW_BLOCK, min((block + 1) * ROW_BLOCK, len(x_NE))):
             for h in range(H):
-                head, weight = x_NE.ctypes.data + n * x_NE.strides[0] + h * K * 4, weight_HK.ctypes.data + h * K * 4
+                head = x_NE.ctypes.data + n * x_NE.strides[0] + (column + h * K) * 4
+                weight = weight_HK.ctypes.data + h * K * 4
                 squares = zero
                 for k in range(0, K, LANES):
                     value = load_part(head + k * 4, K - k, zero)

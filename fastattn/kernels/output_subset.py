@@ -95,6 +95,6 @@ def _choose(x_RD, rows_FD, arrays, runs_G4, edits, lists, log_sums_R, summed, sc
             multiply_words(rows_FD, rows, count, words, Rows(lines, line_row))
             for r in range(count):
                 line, row = lines + r * line_row, first + r
-                edit_words(line, row, words, edits)
+                edit_words(line, row, words, words.columns, edits)
                 if chooses:
                     log_sums_R[row] = scan_line(line, words, state, summed, best_of(lists, row))

@@ -8,7 +8,8 @@ side by side, as the dot product of fastattn.simd.arithmetic reads them.
 Rows of A are staged as they are, rounded to bfloat16, or quantized to int8. int8 is symmetric with one scale a row:
 127 / max |x|, found in a first pass over the row, which fits in L1, so that the second pass is free; or a static scale
 of the weights. Columns may be balanced first, by factors of the weights. So a row's integers depend on nothing but the
-row. Where the instruction takes unsigned bytes, 128 is added; packed weights hold the correction.
+row. Where the instruction takes unsigned bytes, 128 is added; packed weights hold the correction. For
+4-bit weights each group of inputs has its own scale: see fastattn.simd.int4.
 """
 
 import numpy as np
@@ -16,7 +17,16 @@ from numba import prange
 
 from fastattn.kernels.arguments import NR, PACKED_COLUMNS
 from fastattn.runtime.jit import inner, inner_overload, kernel, take_part
-from fastattn.simd.arguments import STAGED_ROWS, STAGED_START, StagedRows, staged_block
+from fastattn.simd.arguments import (
+    GROUP_INPUTS,
+    LINE,
+    STAGED_GROUP,
+    STAGED_ROWS,
+    STAGED_START,
+    StagedRows,
+    staged_block,
+)
+from fastattn.simd.int4 import stage_groups
 from fastattn.simd.rows import transpose
 from fastattn.simd.target import LANES
 from fastattn.simd.tile import BFLOAT16_BYTES, INT8_BYTES, PRECISIONS, store_bfloat16, store_int8
@@ -213,4 +223,12 @@ def stage_rows(weights, staging, x, count, width, scratch, room):
             store_scalar(factor, factors + r * 4)
         return StagedRows(first, row, factors)
 
-    return {"float32": as_it_is, "bfloat16": bfloat16, "int8": int8}[PRECISIONS[weights.dtype]]
+    def int4(weights, staging, x, count, width, scratch, room):
+        groups, first = width // GROUP_INPUTS, whole_blocks(scratch, LINE)
+        row = groups * STAGED_GROUP
+        for r in range(count):
+            stage_groups(x + r * width * 4, groups, first + r * row)
+        return StagedRows(first, row, first)
+
+    forms = {"float32": as_it_is, "bfloat16": bfloat16, "int8": int8, "int4": int4}
+    return forms[PRECISIONS[weights.dtype]]

@@ -41,26 +41,41 @@ from fastattn.simd.vector import (
     make_scratch,
     max_lanes,
     maximum,
+    minimum,
     splat,
     store,
     store_index,
     store_scalar,
     sum_lanes,
+    tanh,
 )
 
+FAR = np.float32(3e38)  # more than a logit's distance from its cap
 STATE = 2 * SIZE  # bytes of a row's running softmax: peaks, and sums of exponentials against them
 
 
-def make_edit(find):
-    """Make the helper ``edit(line, row, outputs, edits)``, which edits a row's logits at an address.
+@inner
+def cap_logits(line, columns, cap):
+    """cap tanh(z / cap) of logits in whole vectors; -inf stays, which is that of columns without an output."""
+    size, inverse, far = splat(cap), splat(np.float32(1) / cap), splat(FAR)
+    for j in range(0, columns, LANES):
+        logit = load(line + j * 4)
+        store(minimum(logit + far, size * tanh(logit * inverse)), line + j * 4)  # in this order NaN stays
 
-    find   (id, outputs) -> its index among the outputs in the line, or negative
-    edits  EditedLogits
+
+def make_edit(find):
+    """Make the helper ``edit(line, row, outputs, columns, edits)``, which edits a row's logits at an address.
+
+    find     (id, outputs) -> its index among the outputs in the line, or negative
+    columns  of the line
+    edits    EditedLogits
     """
 
     @inner
-    def edit(line, row, outputs, edits):
-        suppressed_RJ, penalized_RJ, penalty, amounts_RJ, targets_R, logits_R = edits
+    def edit(line, row, outputs, columns, edits):
+        suppressed_RJ, penalized_RJ, penalty, amounts_RJ, cap, targets_R, logits_R = edits
+        if cap != 0:
+            cap_logits(line, columns, cap)
         for j in range(penalized_RJ.shape[1]):
             at = find(penalized_RJ[row, j], outputs)
             if at >= 0:
@@ -224,7 +239,7 @@ def make_take_group(finish):
 @inner
 def choose_logits(line, r, first, columns, kept):
     """Take a row's logits into its softmax and its k best."""
-    edit_run(line, kept.first_row + r, Run(first, columns), kept.edits)
+    edit_run(line, kept.first_row + r, Run(first, columns), columns, kept.edits)
     best = best_of(kept.lists, kept.first_list + r)
     scan_row(line, columns, first, kept.states + r * STATE, kept.summed, best)
 

@@ -1,4 +1,4 @@
-"""Embedding rows plus their positions, and rotary positions (Su 2021): one pass over rows, bound by memory.
+"""Embedding rows plus their positions, sums, rotary positions (Su 2021): one pass over rows, bound by memory.
 
 Rotary positions turn pairs of a head's values by an angle that grows with the position. The pairs are either the two
 halves of the turned part or neighbours. Halves, which most models have, are turned in vectors, all heads of a row by
@@ -13,6 +13,19 @@ from fastattn.runtime.jit import kernel
 from fastattn.simd.rows import prefetch_row_far
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import address, fma, load_part, splat, store_part
+
+
+@kernel
+def _add(x_ND, y_ND, z_ND):
+    N, D = x_ND.shape
+    for block in prange(0, -(-N // ROW_BLOCK)):
+        zero = splat(np.float32(0))
+        for n in range(block * ROW_BLOCK, min((block + 1) * ROW_BLOCK, N)):
+            for at in range(n * D * 4, (n + 1) * D * 4, 4 * LANES):
+                left = (n + 1) * D - at // 4
+                total = load_part(address(x_ND) + at, left, zero) + load_part(address(y_ND) + at, left, zero)
+                store_part(total, address(z_ND) + at, left)
+
 
 AHEAD = 4  # rows: words lie anywhere in a table that is larger than all caches
 

@@ -211,7 +211,8 @@ class DistanceRows:
 
 def cached_heads(spec: AttentionSpec) -> Heads:
     """Heads of cached rows: keys and values side by side; queries are separate, or first in fused rows."""
-    return Heads(spec.heads, spec.key_heads, spec.head_width, value_column=spec.key_width, scale=spec.query_scale)
+    shape = spec.heads, spec.key_heads, spec.head_width
+    return Heads(*shape, value_column=spec.key_width, scale=spec.query_scale, softcap=spec.softcap)
 
 
 def fused_heads(spec: AttentionSpec) -> Heads:
@@ -227,11 +228,15 @@ class HeadNorms:
         self.ops, self.epsilon = parameters.ops, spec.norms.epsilon
         query_K, key_K = (parameters.tensor(f"{name}.{part}_norm.weight") for part in ("query", "key"))
         counts = spec.attention.heads, spec.attention.key_heads
-        # Queries and keys lie side by side, so one call does them all.
-        self.weight_HK = np.repeat(np.stack([query_K, key_K]), counts, axis=0)
+        # (weights, column): queries and keys lie side by side, so one call does all heads
+        if spec.attention.norms_of_all_heads:
+            self.parts = [(query_K[None], 0), (key_K[None], len(query_K))]
+        else:
+            self.parts = [(np.repeat(np.stack([query_K, key_K]), counts, axis=0), 0)]
 
-    def __call__(self, qkv_NE: np.ndarray) -> None:
-        self.ops.normalize_heads(qkv_NE, self.weight_HK, self.epsilon)
+    def __call__(self, qkv_NE: np.ndarray, positions_N: np.ndarray) -> None:
+        for weight_HK, column in self.parts:
+            self.ops.normalize_heads(qkv_NE, weight_HK, self.epsilon, column)
 
 
 class SelfAttention(Sublayer):
@@ -248,16 +253,19 @@ class SelfAttention(Sublayer):
         self.qkv, self.output = Linear(parameters, f"{name}.qkv"), Linear(parameters, f"{name}.output")
         self.fused_heads, self.cached_heads = fused_heads(spec.attention), cached_heads(spec.attention)
         self.row_width = 2 * spec.attention.key_width
-        self.head_norms = HeadNorms(parameters, name, spec) if spec.attention.head_norms else None
         local = spec.local if spec.local is not None and number in spec.local.layers else None
         self.window = None if local is None else (local.before, local.after)
         self.distances = None
         if spec.positions.kind == "disentangled":
             self.distances = DistanceRows(parameters, name, spec, self.qkv)
-        self.rotary = None
-        if spec.positions.kind == "rotary":
+        # what is done to queries and keys, in place, before they meet
+        self.changes: list[Callable[[np.ndarray, np.ndarray], None]] = []
+        if spec.positions.kind == "rotary" and number not in spec.positions.layers_without:
             rotary = (local and local.rotary) or spec.positions.rotary or Rotary(spec.attention.head_width)
-            self.rotary = RotaryPositions(self.ops, spec.attention, rotary)
+            self.changes.append(RotaryPositions(self.ops, spec.attention, rotary))
+        if spec.attention.head_norms:
+            place = len(self.changes) if spec.attention.norms_after_positions else 0
+            self.changes.insert(place, HeadNorms(parameters, name, spec))
 
     def __call__(self, x_ND: np.ndarray, rows: Rows) -> np.ndarray:
         # No names for intermediate rows: freed ones leave their memory, still in the CPU's caches, to the next.
@@ -266,26 +274,21 @@ class SelfAttention(Sublayer):
         y_ND = self.output(attend(self.qkv(self.entering(x_ND)), rows), residual_NF=self.residual(x_ND))
         return self.leaving(x_ND, y_ND)
 
-    def _add_positions(self, qkv_NE: np.ndarray, positions_N: np.ndarray) -> None:
-        """Norms of heads and rotary positions, in place."""
-        if self.head_norms is not None:
-            self.head_norms(qkv_NE)
-        if self.rotary is not None:
-            self.rotary(qkv_NE, positions_N)
-
     def _attend_cached(self, qkv_NE: np.ndarray, rows: CachedRows | RecordedRows) -> np.ndarray:
-        self._add_positions(qkv_NE, rows.positions_N)
+        for change in self.changes:
+            change(qkv_NE, rows.positions_N)
         keys_values_ME = rows.cache.target.layers[self.number]
         self.ops.write_rows(keys_values_ME, rows.rows_N, qkv_NE, self.fused_heads.key_column)
         seen, bias = rows.history
         if self.window is not None:
-            seen = seen._replace(firsts_N=rows.firsts(self.window))
+            seen = seen._replace(most=self.window[0] + 1)
         return self.ops.attention_step(
             qkv_NE, keys_values_ME, keys_values_ME, seen, self.cached_heads, position_bias=bias
         )
 
     def _attend_whole(self, qkv_NE: np.ndarray, rows: WholeRows) -> np.ndarray:
-        self._add_positions(qkv_NE, rows.positions_N)
+        for change in self.changes:
+            change(qkv_NE, rows.positions_N)
         if self.rounded and rows.causal:  # as a later step reads them
             self.ops.round_rows(qkv_NE, self.fused_heads.key_column)
         if rows.cache is not None:

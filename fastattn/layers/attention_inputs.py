@@ -137,10 +137,6 @@ class CachedRows:
         index_RS = self.cache.index(self.slots_R, int(lengths_N.max()))
         return KeyIndex(index_RS, lengths_N, self.owners_N), self._bias(index_RS.shape[1])
 
-    def firsts(self, window: tuple[int, int]) -> np.ndarray:
-        """firsts_N of a KeyIndex: the first key that each token sees."""
-        return np.maximum(self.positions_N.astype(np.int64) - window[0], 0)
-
     @lazy
     def memory(self) -> KeyIndex:
         """What the tokens see in cross-attention."""
@@ -172,9 +168,6 @@ class RecordedRows:
         histories_RS, memories_PS = cache.histories_RS, cache.memories_PS
         self.history = KeyIndex(histories_RS, rows.lengths_R, rows.slots_R), bias(histories_RS.shape[1])
         self.memory = KeyIndex(memories_PS, rows.memory_lengths_R, rows.memory_slots_R)
-
-    def firsts(self, window: tuple[int, int]) -> np.ndarray:
-        raise NotImplementedError("steps with windows are not recorded")
 
     def states(self, layer: int, x_ND: np.ndarray, width: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """As in WholeRows."""

@@ -50,14 +50,15 @@ def Norm(parameters: Parameters, name: str, spec: NormSpec) -> partial[np.ndarra
 class Sublayer:
     """A part of a block, with its norm ``name.norm``: x + f(norm(x)) if norms come before, else norm(x + f(x)).
 
-    With a norm of its output, ``name.output_norm``, x + output_norm(f(norm(x))).
+    With a norm of its output, ``name.output_norm``, x + output_norm(f(norm(x))), or x + output_norm(f(x)).
     Called with x_ND and what its rows may attend to: ``fastattn.layers.attention_inputs``.
     """
 
     def __init__(self, parameters: Parameters, name: str, spec: NormSpec, first: bool = False):
         """``first``: of the first sublayer of a stack."""
         self.ops, self.pre_norm = parameters.ops, spec.before
-        self.norm = Norm(parameters, f"{name}.norm", spec) if spec.first or not first else None
+        has_norm = spec.input and (spec.first or not first)
+        self.norm = Norm(parameters, f"{name}.norm", spec) if has_norm else None
         self.output_norm = Norm(parameters, f"{name}.output_norm", spec) if spec.output else None
 
     def entering(self, x_ND: np.ndarray) -> np.ndarray:
@@ -89,15 +90,31 @@ class FeedForward(Sublayer):
     def __init__(self, parameters: Parameters, layer: str, spec: StackSpec):
         name = f"{layer}.feed_forward"
         super().__init__(parameters, name, spec.norms)
-        self.inner = Linear(parameters, f"{name}.inner", spec.feed_forward.activation)
+        names = (f"{name}.inner", f"{name}.inner_linear")[: 1 + spec.feed_forward.gated]
+        precision = parameters.usual(*names)
+        self.inner = Linear(parameters, names[0], spec.feed_forward.activation, precision)
         if spec.feed_forward.gated:
-            gate = parameters.packed(f"{name}.inner_linear")
+            gate = parameters.packed(names[1], precision)
             self.inner = partial(parameters.ops.gated, gate=gate, **self.inner.keywords)
         self.outer = Linear(parameters, f"{name}.outer")
 
+    def __call__(self, x_ND: np.ndarray, rows: Rows, residual_ND: np.ndarray | None = None) -> np.ndarray:
+        """``residual_ND``: to which f(x) is added, None: x."""
+        residual_ND = self.residual(x_ND) if residual_ND is None else residual_ND
+        return self.leaving(x_ND, self.outer(self.inner(self.entering(x_ND)), residual_NF=residual_ND))
+
+
+class Parallel:
+    """x + mixer(x) + feed_forward(x), each with a norm of its own before it (Wang and Komatsuzaki 2021).
+
+    mixer  a sublayer that is called as the feed-forward is
+    """
+
+    def __init__(self, mixer: Callable[[np.ndarray, Rows], np.ndarray], feed_forward: FeedForward):
+        self.mixer, self.feed_forward = mixer, feed_forward
+
     def __call__(self, x_ND: np.ndarray, rows: Rows) -> np.ndarray:
-        y_ND = self.outer(self.inner(self.entering(x_ND)), residual_NF=self.residual(x_ND))
-        return self.leaving(x_ND, y_ND)
+        return self.feed_forward(x_ND, rows, self.mixer(x_ND, rows))
 
 
 def sinusoid_table(positions: int, width: int, dtype: Any = np.float32, start: int = 1) -> np.ndarray:

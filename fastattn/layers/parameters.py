@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 
 from fastattn.ops.protocol import Ops, PackedLinear
-from fastattn.spec.quantized import QuantizedTensor, Tensor, take
-from fastattn.spec.rounding import quantize
+from fastattn.spec.quantized import GROUP_INPUTS, BlockedTensor, Int4Tensor, QuantizedTensor, Tensor, as_float32, take
+from fastattn.spec.rounding import quantize, quantize_groups
+from fastattn.spec.tensors import PROJECTIONS
 from fastattn.system.records import dataclass
 
-# Layers that an embedding may be tied to, in the model's precision where it is.
-PROJECTIONS = ("decoder.projection", "head.output")
+# Models' precisions in which an embedding and a projection of the same numbers have one copy, by the table's class.
+_SHARED = {QuantizedTensor: ("int8", "int4"), Int4Tensor: ("float32", "int8", "int4")}
+_SHARED[BlockedTensor] = _SHARED[Int4Tensor]
 
 
 @dataclass
@@ -31,7 +33,7 @@ class NeededTensors:
 class Parameters:
     """A checkpoint's tensors, packed on demand into the operations' layout; tied weights are packed once.
 
-    precision    of the products: "float32", "bfloat16" or "int8"
+    precision    of the products: "float32", "bfloat16", "int8" or "int4"; with int4, some are int8: see ``usual``
     packed_file  the PackedWeights of the cache, or None
     factors      int8 only: returns input factors by tensor name; called once, if a layer has to be quantized here
     needed       filled with what the model asks for; layers that it has already are not packed
@@ -63,13 +65,28 @@ class Parameters:
     def packed(self, name: str, precision: str = "", order_F: np.ndarray | None = None) -> PackedLinear:
         """``name.weight`` and ``name.bias``, if it exists, packed by the operations.
 
-        precision  of these products; "": that of the others
+        precision  of these products; "": the usual one
         order_F    the rows of both that are packed, -1: zeros; None: all in order
         """
-        key = name, precision or self.precision
+        key = name, precision or self.usual(name)
         if key not in self._needed.layers:
             self._needed.layers[key] = self._packed_once(*key, order_F)
         return self._needed.layers[key]
+
+    def usual(self, *names: str) -> str:
+        """The precision of linear layers of which all have one: the model's, but for int4.
+
+        There projections, which choose tokens, are int8, and so is what the checkpoint has in 5 to 8 bits or has no
+        whole groups of inputs.
+        """
+        if self.precision != "int4":
+            return self.precision
+        for precision in ("int4", "int8"):  # of an earlier process, whose weights may not be here
+            if all((name, precision) in self._needed.layers for name in names):
+                return precision
+        weights = [self._tensors[f"{name}.weight"] for name in names]
+        grouped = all(one.shape[1] % GROUP_INPUTS == 0 and isinstance(one, np.ndarray | Int4Tensor) for one in weights)
+        return "int4" if grouped and set(names).isdisjoint(PROJECTIONS) else "int8"
 
     def _packed_once(self, name: str, precision: str, order_F: np.ndarray | None) -> PackedLinear:
         weight_FD: Any = self._tensors[name + ".weight"]
@@ -88,16 +105,23 @@ class Parameters:
         if order_F is not None:
             weight_FD, bias_F = take(weight_FD, order_F), None if bias_F is None else take(bias_F, order_F)
         if precision == "int8" and not isinstance(weight_FD, QuantizedTensor):
-            weight_FD = quantize(weight_FD, name, self._factors().get(name))
+            factors = self._factors() if self.precision == "int8" else {}
+            weight_FD = quantize(as_float32(weight_FD), name, factors.get(name))
+        if precision == "int4" and not isinstance(weight_FD, Int4Tensor):
+            weight_FD = quantize_groups(as_float32(weight_FD), name)
         return self.ops.pack_linear(weight_FD, bias_F, precision)
 
     def table(self, name: str) -> Tensor | PackedLinear:
         """An embedding's table; if a projection is tied to it, with the same numbers, its packed weights.
 
-        So the table is in memory once. An int8 table without a tied projection stays a view of the file.
+        So the table is in memory once. An int8 table without a tied projection stays a view of the file; one of other
+        bits becomes int8.
         """
         table_VD = self.tensor(name)
         tied = [name for name in PROJECTIONS if self._tensors.get(f"{name}.weight") is table_VD]
         self._needed.tensors |= {f"{name}.weight": table_VD for name in tied}
-        is_unrounded = self.precision == ("int8" if isinstance(table_VD, QuantizedTensor) else "float32")
-        return self.packed(tied[0]) if tied and is_unrounded else table_VD
+        if tied and self.precision in _SHARED.get(type(table_VD), ("float32",)):
+            return self.packed(tied[0])
+        if isinstance(table_VD, Int4Tensor | BlockedTensor):
+            table_VD = self._needed.tensors[name] = quantize(table_VD.float32(), name)
+        return table_VD

@@ -25,9 +25,10 @@ class RecurrentLayer:
         orders = order
         if order is not None and spec.bidirectional:
             orders = np.concatenate([order, np.where(order < 0, -1, order + spec.gates * spec.units)])
-        self.input = parameters.packed(f"{layer}.input", order_F=orders)
+        precision = "int8" if parameters.precision == "int4" else ""  # which is for whole products alone
+        self.input = parameters.packed(f"{layer}.input", precision, orders)
         names = ("state", "backward")[: spec.directions]
-        self.weights = [parameters.packed(f"{layer}.{name}", order_F=order) for name in names]
+        self.weights = [parameters.packed(f"{layer}.{name}", precision, order) for name in names]
         self.column, self.hidden = column, spec.hidden
 
     def __call__(self, x_ND: np.ndarray, starts_B1: np.ndarray, before: Place, after: Place) -> np.ndarray:

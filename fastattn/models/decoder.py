@@ -22,6 +22,7 @@ class OutputProjection:
     shortlist     the checkpoint's, or None
     restrictable  whether rows may choose from subsets of the outputs: ``select_outputs`` needs it
     precision     of the product; "": the parameters'
+    cap           of logits; 0: none
     """
 
     def __init__(
@@ -30,12 +31,17 @@ class OutputProjection:
         shortlist: Shortlist | None = None,
         restrictable: bool = False,
         precision: str = "",
+        cap: float = 0.0,
     ):
-        self.ops, self.shortlist = parameters.ops, shortlist
+        self.ops, self.shortlist, self.cap = parameters.ops, shortlist, cap
         self.projection = parameters.packed("decoder.projection", precision)
         if restrictable:
             weight_VD = parameters.tensor("decoder.projection.weight")
             self._rows = cache(partial(self.ops.pack_rows, weight_VD, self.projection))  # made when first used
+
+    def capped(self, edits: Edits) -> Edits:
+        """The edits, after the cap."""
+        return edits._replace(cap=self.cap)
 
     def select_outputs(self, ids: np.ndarray) -> OutputSubset:
         """The subset of the outputs with these ids: int32, ascending."""
@@ -56,7 +62,7 @@ class OutputProjection:
         Raises CheckpointError where the weights give NaN or infinity.
         """
         outputs = self.projection if subsets_R is None else subsets_R
-        log_probs_Rk, ids_Rk = self.ops.project_top_k(hidden_RD, outputs, k, edits, normalized)
+        log_probs_Rk, ids_Rk = self.ops.project_top_k(hidden_RD, outputs, k, self.capped(edits), normalized)
         # A NaN logit shows in its row's sum; among the best logits only infinities show, or NaN in all of them.
         self.check(not (np.isnan(log_probs_Rk) if normalized else ~np.isfinite(log_probs_Rk)).any())
         return log_probs_Rk, ids_Rk
@@ -71,7 +77,8 @@ class OutputProjection:
         self, hidden_RD: np.ndarray, edits: Edits = NO_EDITS, subsets_R: Sequence[OutputSubset] | None = None
     ) -> np.ndarray:
         """log_probs_RV of every next token."""
-        return self.ops.project_all(hidden_RD, self.projection if subsets_R is None else subsets_R, edits)
+        outputs = self.projection if subsets_R is None else subsets_R
+        return self.ops.project_all(hidden_RD, outputs, self.capped(edits))
 
     def log_probs(
         self,
@@ -81,7 +88,8 @@ class OutputProjection:
         subsets_N: Sequence[OutputSubset] | None = None,
     ) -> np.ndarray:
         """The log-probability of each row's target token."""
-        return self.ops.log_probs(hidden_ND, self.projection if subsets_N is None else subsets_N, targets_N, edits)
+        outputs = self.projection if subsets_N is None else subsets_N
+        return self.ops.log_probs(hidden_ND, outputs, targets_N, self.capped(edits))
 
 
 class Decoder:
@@ -98,8 +106,8 @@ class Decoder:
         self.ops, self.width = parameters.ops, spec.width
         self.decoder = build_stack(parameters, "decoder", spec)
         restrictable = checkpoint.shortlist is not None or getattr(checkpoint.input, "vocabulary_map", None) is not None
-        precision = self.decoder.projection_precision
-        self.output = OutputProjection(parameters, checkpoint.shortlist, restrictable, precision)
+        precision, cap = self.decoder.projection_precision, self.decoder.output_cap
+        self.output = OutputProjection(parameters, checkpoint.shortlist, restrictable, precision, cap)
         dtype = self.decoder.dtype
         self.sizes = DecoderSizes(
             max_positions=spec.max_positions,

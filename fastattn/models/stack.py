@@ -14,6 +14,7 @@ from fastattn.layers.blocks import (
     Embedding,
     FeedForward,
     Norm,
+    Parallel,
     SimpleRecurrence,
 )
 from fastattn.layers.parameters import Parameters
@@ -36,6 +37,7 @@ class Stack:
     aligns        whether a decoder attends to its memory
     memory_widths  for each layer of what a decoder caches of a row of its memory; none: it has no memory
     projection_precision  of the projection behind a decoder; "": that of the other products
+    output_cap    of its logits; 0: none
     layer_weights  about how many weights the layers have
     """
 
@@ -43,6 +45,7 @@ class Stack:
     attends = causal = records = rounded = False
     aligns = True
     projection_precision = ""
+    output_cap = 0.0
     row_widths: tuple[int, ...] = ()
     memory_widths: tuple[int, ...] = ()
     layer_weights = 0
@@ -85,6 +88,8 @@ class AttentionStack(Stack):
         self.bias = position_bias(parameters, name, spec)
         self.blocks = [_block(parameters, f"{name}.layers.{i}", i, spec) for i in range(spec.layers)]
         self._parts: list[list[Sublayer]] = [[part for part in block if part is not None] for block in self.blocks]
+        if spec.parallel:
+            self._parts = [[Parallel(block.mixer, block.feed_forward)] for block in self.blocks]
         if spec.convolution is not None:
             self._parts[0] = [Convolved(parameters, name, spec, spec.convolution, self._parts[0])]
         self._sublayers = [sublayer for parts in self._parts for sublayer in parts]
@@ -92,7 +97,7 @@ class AttentionStack(Stack):
         mixer, inner = self.blocks[0].mixer, spec.feed_forward.inner_width
         self.attends, self.rounded = isinstance(mixer, SelfAttention), mixer.rounded
         self.row_widths = (mixer.row_width,) * spec.layers
-        self.records = spec.local is None  # where a window begins is computed outside of operations
+        self.records, self.output_cap = True, spec.output_cap
         self.memory_widths = (2 * spec.attention.key_width,) * spec.layers if spec.cross_attention else ()
         self.layer_weights = spec.layers * spec.width * (2 * inner + 6 * spec.attention.query_width)
 

@@ -60,12 +60,14 @@ class KeyIndex(NamedTuple):
 
     index_RS   int32; beams share and reorder their history through it, and keys are never copied
     stops_N    int64, as are ``rows_N``, None: n, and ``firsts_N``, None: 0
+    most       how many of these a query sees, the last ones; 0: all
     """
 
     index_RS: np.ndarray
     stops_N: np.ndarray
     rows_N: np.ndarray | None = None
     firsts_N: np.ndarray | None = None
+    most: int = 0
 
 
 NONE, SOME, ALL = 0, 1, 2  # how many keys of a block or tile its queries see; SOME may also be unknown

@@ -9,6 +9,7 @@ import numpy as np
 class Edits(NamedTuple):
     """Lists of ids, a row each, padded with -1; None where there is nothing to edit.
 
+    cap            before all else a logit z becomes cap * tanh(z / cap); 0: no cap
     suppressed_RJ  int32 ids whose logits count as -inf.
     penalized_RJ   int32 ids, each once a row, whose logits are divided by ``penalty`` where they are positive and
                    multiplied by it where negative (Keskar 2019, section 4.1), before others are suppressed.
@@ -19,12 +20,13 @@ class Edits(NamedTuple):
     penalized_RJ: np.ndarray | None = None
     penalty: float = 1.0
     amounts_RJ: np.ndarray | None = None
+    cap: float = 0.0
 
     def of(self, rows_n: np.ndarray) -> "Edits":
         """The edits of some of the rows."""
         lists = self.suppressed_RJ, self.penalized_RJ, self.amounts_RJ
         suppressed_RJ, penalized_RJ, amounts_RJ = (None if list_RJ is None else list_RJ[rows_n] for list_RJ in lists)
-        return Edits(suppressed_RJ, penalized_RJ, self.penalty, amounts_RJ)
+        return self._replace(suppressed_RJ=suppressed_RJ, penalized_RJ=penalized_RJ, amounts_RJ=amounts_RJ)
 
 
 NO_EDITS = Edits()

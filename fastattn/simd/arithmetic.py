@@ -204,13 +204,13 @@ def _arithmetic(precision: str, name: str, *instructions: Any) -> Arithmetic:
 FLOAT32 = _arithmetic("float32", "float32", _spread_float, Emitter.load, Emitter.load, Emitter.fma)
 
 # four products of a word's bytes and their sum: with vpdpbusd of unsigned bytes of A and signed ones of B
-_add_unsigned = _by_instruction("x86.avx512.vpdpbusd.{}", I8)
-_add_bytes = _by_instruction("aarch64.neon.sdot.v4i32.v16i8", I8)
+add_unsigned = _by_instruction("x86.avx512.vpdpbusd.{}", I8)
+add_signed = _by_instruction("aarch64.neon.sdot.v4i32.v16i8", I8)
 # 2 rows of 8 bytes times 2 columns of 8
 _add_matrices = _by_instruction("aarch64.neon.smmla.v4i32.v16i8", I8)
-_SDOT = _arithmetic("int8", "sdot", _spread_word, load_words, load_words, _add_bytes)
+_SDOT = _arithmetic("int8", "sdot", _spread_word, load_words, load_words, add_signed)
 INT8 = {
-    "vnni": _arithmetic("int8", "vnni", _spread_word, load_words, load_words, _add_unsigned),
+    "vnni": _arithmetic("int8", "vnni", _spread_word, load_words, load_words, add_unsigned),
     "sdot": _SDOT,
     "smmla": _arithmetic("int8", "smmla", _spread_two_rows, load_words, load_words, _add_matrices, 2, _SDOT),
     "smlal": _arithmetic("int8", "smlal", _spread_parted, _parted_abreast, _widen_parted, _add_long),

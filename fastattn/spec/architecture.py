@@ -34,6 +34,11 @@ def check_counts(least: int, **counts: int) -> None:
             raise CheckpointError(f"{name} should {wanted}, is {count}")
 
 
+def check_cap(name: str, cap: float) -> None:
+    if not (cap == 0 or 1e-30 < cap < 1e30):
+        raise CheckpointError(f"{name} should be 0 or between 1e-30 and 1e30, is {cap:g}")
+
+
 @dataclass(frozen=True)
 class AttentionSpec:
     """Attention, the same in all layers: H heads, G key heads, K the width of a head."""
@@ -43,9 +48,13 @@ class AttentionSpec:
     head_width: int
     query_scale: float | None = None  # of the scores; None: 1 / sqrt(K)
     head_norms: bool = False  # root mean square norms of each query's and key's head (Henry 2020), before positions
+    norms_after_positions: bool = False  # head norms: HunYuan
+    norms_of_all_heads: bool = False  # head norms: one of all queries together, one of all keys (OLMo 2)
+    softcap: float = 0.0  # a scaled score s becomes softcap * tanh(s / softcap) (Gemma Team 2024); 0: no cap
 
     def __post_init__(self) -> None:
         check_counts(1, heads=self.heads, key_heads=self.key_heads, head_width=self.head_width)
+        check_cap("softcap", self.softcap)
         if self.heads % self.key_heads:
             raise CheckpointError(f"{self.heads} heads cannot share {self.key_heads} key heads evenly")
         if self.query_scale is not None and not abs(self.query_scale) < 1e30:
@@ -87,11 +96,14 @@ class NormSpec:
     embedding: bool = False
     first: bool = True  # before: False if the first block's self-attention has none, since the embedding's serves it
     output: bool = False  # before: x + norm(f(norm(x))), a norm of what is added too (Ding 2021)
+    input: bool = True  # output: False: x + norm(f(x)), the norm of what is added alone (OLMo 2)
 
     def __post_init__(self) -> None:
         check_known("norm", self.kind, NORMS)
         if not self.before and (self.output or not self.first):
             raise CheckpointError("norms after each sublayer go with no other norms of sublayers")
+        if not (self.input or self.output):
+            raise CheckpointError("a sublayer has a norm of its input, its output or both")
 
 
 @dataclass(frozen=True)
@@ -211,6 +223,7 @@ class PositionSpec:
     limit: int = 0  # the most positions; 0: no limit
     start: int = 1  # sinusoid: the number that encodes the first position
     rotary: Rotary | None = None  # None: on the whole head
+    layers_without: tuple[int, ...] = ()  # rotary: the layers that have no positions (Yang 2025)
     alibi: Alibi | None = None
     # relative: buckets of distances (T5); all from max_distance on are in the last. disentangled: as many for each
     # direction, 0: a row for each distance
@@ -303,9 +316,11 @@ class StackSpec:
     convolution: Convolution | None = None
     causal: bool = False  # encoder: rows see only themselves and rows before them
     local: LocalSpec | None = None
+    parallel: bool = False  # a block is x + attention(norm(x)) + feed-forward(norm(x)) (Wang and Komatsuzaki 2021)
     cross_attention: bool = False
     projection_bias: bool = False
     output_scale: float = 1.0  # multiplies the hidden state before the projection
+    output_cap: float = 0.0  # a logit z becomes output_cap * tanh(z / output_cap) (Gemma Team 2024); 0: no cap
     alignment: AlignmentSpec = AlignmentSpec()
 
     def __post_init__(self) -> None:
@@ -315,8 +330,17 @@ class StackSpec:
             raise CheckpointError(f"token_types should be at most {MOST_TOKEN_TYPES}, is {self.token_types}")
         if self.positions.kind == "disentangled" and (self.attention.heads != self.attention.key_heads or self.causal):
             raise CheckpointError("disentangled attention looks both ways, and each of its heads has keys of its own")
-        if self.local is not None and max(self.local.layers, default=0) >= self.layers:
-            raise CheckpointError(f"layer {max(self.local.layers)} should be local, but there are {self.layers} layers")
+        check_cap("output_cap", self.output_cap)
+        named = {
+            "be local": self.local.layers if self.local is not None else (),
+            "have no positions": self.positions.layers_without,
+        }
+        for what, layers in named.items():
+            if not 0 <= min(layers, default=0) <= max(layers, default=0) < self.layers:
+                wrong = max(layers) if min(layers) >= 0 else min(layers)
+                raise CheckpointError(f"layer {wrong} should {what}, but there are {self.layers} layers")
+        if self.parallel and (not self.norms.before or self.norms.output or self.cross_attention):
+            raise CheckpointError("parallel sublayers have norms before them alone, and no cross-attention")
         if self.norms.output and (self.cross_attention or self.recurrence is not None):
             raise CheckpointError("norms of outputs go with self-attention alone")
         if self.recurrence is not None and self.positions.inside_attention:

@@ -7,14 +7,16 @@ from pathlib import Path
 import numpy as np
 
 from fastattn.errors import CheckpointError, InputError, warn
-from fastattn.spec.architecture import ModelSpec
+from fastattn.spec.architecture import GREATEST, ModelSpec, StackSpec
 from fastattn.spec.quantized import Tensor, without_input_scales
 from fastattn.spec.text_spec import EncoderText, GeneratorText, TranslationText
 from fastattn.system.records import dataclass
 
 # "intgemm" is int8 with the checkpoint's static input scales, where it has them, instead of a scale for each row: what
-# Marian computes, a little farther from float32. "auto" is int8 where the checkpoint holds int8, else float32.
-PRECISIONS = ("float32", "bfloat16", "int8", "intgemm", "auto")
+# Marian computes, a little farther from float32. "int4" has weights of 4 bits and rows of int8, both by
+# groups; the projection onto a vocabulary stays int8. "auto" is int8 or int4 where the checkpoint holds that, else
+# float32.
+PRECISIONS = ("float32", "bfloat16", "int8", "intgemm", "int4", "auto")
 # CTranslate2's other names -> what they run as, never less exact than what was asked for: bfloat16 has 8 significant
 # bits, float16 has 11. What is not a product is float32 here, so those in _MORE_EXACT are not quite what they say.
 _FOREIGN = {
@@ -75,9 +77,9 @@ Text = TranslationText | EncoderText | GeneratorText
 class Checkpoint:
     """A model as read from files: its architecture, its tensors by canonical name, and what its input is.
 
-    ``tensors`` are float32 arrays, or QuantizedTensors for linear weights and embedding tables; tied weights are one
-    object under both names. ``precision`` is that of the weights in the file. ``headless`` says why an encoder has no
-    head.
+    ``tensors`` are float32 arrays, for linear weights and embedding tables QuantizedTensors or Int4Tensors too; tied
+    weights are one object under both names. ``precision`` is that of the weights in the file. ``headless`` says why an
+    encoder has no head.
     """
 
     spec: ModelSpec
@@ -101,6 +103,17 @@ class Checkpoint:
     def text(self, text: Text) -> None:
         self.input = text
 
+    def as_encoder(self) -> "Checkpoint":
+        """A language model's stack as a causal encoder, without its projection; any other checkpoint as it is."""
+        text, stack = self.input, self.spec.decoder
+        if not isinstance(text, GeneratorText) or not isinstance(stack, StackSpec):
+            return self
+        spec = ModelSpec("encoder", replace(stack, causal=True, projection_bias=False, output_cap=0.0))
+        own = {name: tensor for name, tensor in self.tensors.items() if not name.startswith("decoder.projection.")}
+        tensors = {name.replace("decoder.", "encoder.", 1): tensor for name, tensor in own.items()}
+        length = text.max_length or stack.max_positions or GREATEST
+        return replace(self, spec=spec, tensors=tensors, input=EncoderText(text.tokenizer, length, token_types=False))
+
     def without_head(self) -> "Checkpoint":
         """The encoder alone."""
         if self.spec.head is None:
@@ -114,8 +127,8 @@ class Checkpoint:
 class Precision:
     """The precision of the matrix products.
 
-    name        "float32", "bfloat16", "int8" or "intgemm"
-    arithmetic  its name in the operations: "float32", "bfloat16" or "int8"
+    name        "float32", "bfloat16", "int8", "intgemm" or "int4"
+    arithmetic  its name in the operations: "float32", "bfloat16", "int8" or "int4"
     variety     a suffix for files of packed weights, different for precisions of the same arithmetic
     """
 
@@ -151,7 +164,7 @@ def resolve_precision(precision: str, checkpoint: Checkpoint) -> Precision:
     if precision not in PRECISIONS:
         raise InputError(f"unknown precision {precision!r}; known: {', '.join(PRECISIONS)}")
     if precision == "auto":
-        precision = "int8" if checkpoint.precision == "int8" else "float32"
+        precision = checkpoint.precision if checkpoint.precision in ("int8", "int4") else "float32"
     if precision == "intgemm" and checkpoint.spec.decoder is None:
         precision = "int8"
     return Precision(precision)

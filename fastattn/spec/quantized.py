@@ -1,6 +1,7 @@
-"""int8 weights, from a checkpoint or from ``rounding``."""
+"""int8 and 4-bit weights, from a checkpoint or from ``rounding``."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -64,12 +65,90 @@ class QuantizedTensor:
         return weight_FD
 
 
-Tensor = np.ndarray | QuantizedTensor
+GROUP_INPUTS = 32  # that share a scale and a minimum in 4 bits
+
+
+@dataclass(frozen=True, eq=False)
+class Int4Tensor:
+    """A weight matrix as 4-bit numbers, with a scale and a minimum for each group of 32 inputs: 5 bits a weight.
+
+    A number q, 0 to 15, of row f and group g stands for float32 scales_FG[f, g] * q + minima_FG[f, g]. GGUF's Q4_0 and
+    Q4_1 are of this form exactly, Q4_K but for products that become float16: each 2^-11 off at most, relative.
+
+    values_FE  uint8 [F, D / 2], C-contiguous; byte 16 g + i holds the inputs 32 g + i in its low and 32 g + 16 + i in
+               its high bits
+    scales_FG, minima_FG  float16 [F, D / 32]
+    """
+
+    values_FE: np.ndarray
+    scales_FG: np.ndarray
+    minima_FG: np.ndarray
+    dtype = np.dtype(np.float32)  # of what it stands for
+    ndim = 2
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.values_FE.shape[0], 2 * self.values_FE.shape[1]
+
+    @property
+    def size(self) -> int:
+        return 2 * self.values_FE.size
+
+    def take(self, rows_F: np.ndarray) -> "Int4Tensor":
+        """The rows of these numbers; -1: zeros."""
+        return Int4Tensor(*(take(array, rows_F) for array in (self.values_FE, self.scales_FG, self.minima_FG)))
+
+    def float32(self) -> np.ndarray:
+        """The dequantized matrix, a new array each time; products are rounded before the minimum is added."""
+        F, G = self.scales_FG.shape
+        weight_FGI = np.empty((F, G, GROUP_INPUTS), np.float32)
+        values_FGJ = self.values_FE.reshape(F, G, GROUP_INPUTS // 2)
+        weight_FGI[..., : GROUP_INPUTS // 2] = values_FGJ & 15
+        weight_FGI[..., GROUP_INPUTS // 2 :] = values_FGJ >> 4
+        weight_FGI *= self.scales_FG[..., None]
+        weight_FGI += self.minima_FG[..., None]
+        return weight_FGI.reshape(self.shape)
+
+
+@dataclass(frozen=True, eq=False)
+class BlockedTensor:
+    """A weight matrix that a file holds in blocks of 5 to 8 bits a number, or parts of which differ in their bits.
+
+    It becomes float32 when that is asked for; products of int8 and int4 models have it in int8, with a scale a row.
+
+    shape  [F, D]
+    make   returns the float32 matrix, a new one each time
+    """
+
+    shape: tuple[int, ...]
+    make: Callable[[], np.ndarray]
+    dtype = np.dtype(np.float32)
+    ndim = 2
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    def take(self, rows_F: np.ndarray) -> np.ndarray:
+        """The rows of these numbers; -1: zeros."""
+        taken: np.ndarray = take(self.make(), rows_F)
+        return taken
+
+    def float32(self) -> np.ndarray:
+        return self.make()
+
+
+Tensor = np.ndarray | QuantizedTensor | Int4Tensor | BlockedTensor
+
+
+def as_float32(tensor: Tensor) -> np.ndarray:
+    """The tensor, dequantized if it is not float32."""
+    return np.asarray(tensor, np.float32) if isinstance(tensor, np.ndarray) else tensor.float32()
 
 
 def take(tensor: Any, rows_F: np.ndarray) -> Any:
     """The rows of a tensor, or the numbers of a vector; -1: zeros."""
-    if isinstance(tensor, QuantizedTensor):
+    if not isinstance(tensor, np.ndarray):
         return tensor.take(rows_F)
     taken = tensor[rows_F]
     taken[rows_F < 0] = 0

@@ -1,11 +1,15 @@
-"""Rounding of weights: float32 matrices to int8 by rows, and to bfloat16."""
+"""Rounding of weights: float32 matrices to int8 by rows, to 4 bits by groups, and to bfloat16."""
 
 import numpy as np
 
 from fastattn.errors import CheckpointError
-from fastattn.spec.quantized import QuantizedTensor
+from fastattn.spec.quantized import GROUP_INPUTS, Int4Tensor, QuantizedTensor
 
 LARGEST = 127  # -128 is not used: a row's range is symmetric
+STEPS = 15  # of 4 bits
+# Of a group's range, tried for the least squared error: the whole leaves 10% more error for normal weights.
+SHARES = (1.0, 0.95, 0.9, 0.85, 0.8)
+GROUPS_AT_ONCE = 1 << 14  # that are rounded in NumPy: 2 MB of float32
 
 
 def row_multipliers(weight_FD: np.ndarray, name: str, input_factors_D: np.ndarray | None = None) -> np.ndarray:
@@ -29,6 +33,48 @@ def quantize(weight_FD: np.ndarray, name: str, input_factors_D: np.ndarray | Non
     np.rint(values_FD, out=values_FD)
     np.clip(values_FD, -LARGEST, LARGEST, out=values_FD)
     return QuantizedTensor(values_FD.astype(np.int8), multipliers_F, input_factors_D=input_factors_D)
+
+
+def quantize_groups(weight_FD: np.ndarray, name: str) -> Int4Tensor:
+    """Each group of 32 float32 as the nearest of 16 numbers of even distance, of which the ends may be cut off.
+
+    Raises CheckpointError where a value is not finite, or beyond what a float16 holds.
+    """
+    F, D = weight_FD.shape
+    groups_NI = weight_FD.reshape(-1, GROUP_INPUTS)
+    values_NJ = np.empty((len(groups_NI), GROUP_INPUTS // 2), np.uint8)
+    scales_N, minima_N = np.empty((2, len(groups_NI)), np.float16)
+    for first in range(0, len(groups_NI), GROUPS_AT_ONCE):
+        part = slice(first, first + GROUPS_AT_ONCE)
+        values_NI, scales_N[part], minima_N[part] = _round_groups(groups_NI[part])
+        values_NJ[part] = values_NI[:, : GROUP_INPUTS // 2] | values_NI[:, GROUP_INPUTS // 2 :] << 4
+    if not (np.isfinite(scales_N).all() and np.isfinite(minima_N).all()):
+        raise CheckpointError(f"{name} has values that are not finite, or beyond +-65504; int4 cannot hold them")
+    shape = F, D // GROUP_INPUTS
+    return Int4Tensor(values_NJ.reshape(F, D // 2), scales_N.reshape(shape), minima_N.reshape(shape))
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def _round_groups(groups_NI: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(uint8 values [N, 32], float16 scales and minima [N]) of the least squared error."""
+    least_N, most_N = groups_NI.min(axis=1), groups_NI.max(axis=1)
+    best_N = np.full(len(groups_NI), np.inf, np.float32)
+    values_NI = np.zeros(groups_NI.shape, np.uint8)
+    scales_N = ((most_N - least_N) / np.float32(STEPS)).astype(np.float16)
+    minima_N = least_N.astype(np.float16)
+    for share in SHARES:
+        cut_N = (most_N - least_N) * np.float32((1 - share) / 2)
+        scale_N = ((most_N - least_N - 2 * cut_N) / np.float32(STEPS)).astype(np.float16)
+        minimum_N = (least_N + cut_N).astype(np.float16)
+        # the numbers are those that the rounded scale and minimum give
+        step_N1, low_N1 = scale_N.astype(np.float32)[:, None], minimum_N.astype(np.float32)[:, None]
+        numbers_NI = np.rint((groups_NI - low_N1) / np.where(step_N1 > 0, step_N1, np.float32(np.inf)))
+        np.clip(numbers_NI, 0, STEPS, out=numbers_NI)
+        error_N = np.square(numbers_NI * step_N1 + low_N1 - groups_NI).sum(axis=1)
+        better_N = error_N < best_N
+        best_N[better_N], values_NI[better_N] = error_N[better_N], numbers_NI[better_N]
+        scales_N[better_N], minima_N[better_N] = scale_N[better_N], minimum_N[better_N]
+    return values_NI, scales_N, minima_N
 
 
 def _less_factors(weight_FD: np.ndarray, input_factors_D: np.ndarray | None) -> np.ndarray:

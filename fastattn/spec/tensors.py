@@ -1,7 +1,7 @@
 """The tensors that a checkpoint of an architecture must hold, and checks of those that it has.
 
-Canonical tensor names; all are float32 (or a QuantizedTensor, for matrices), weights [outputs, inputs]. Those of a
-stack follow its name, ``encoder`` or ``decoder``, and a dot; of one of the kind "attention" they are::
+Canonical tensor names; all are float32 (or a QuantizedTensor or Int4Tensor, for matrices), weights [outputs, inputs].
+Those of a stack follow its name, ``encoder`` or ``decoder``, and a dot; of one of the kind "attention" they are::
 
     embedding.weight                       [V, E]   E: embedding_width, or D; vocabulary > 0
     positions                              [P, E]   positions "table", or "relative" with learned ones;
@@ -14,10 +14,11 @@ stack follow its name, ``encoder`` or ``decoder``, and a dot; of one of the kind
     embedding_projection.*                 [D, E]   embedding_width > 0
     convolution.*                          [D, C D]   convolution of width C; columns: rows before, between, after
     convolution_norm.*                     [D]
-    layers.N.self_attention.norm.*         [D]   not in layer 0 if norms.first is False
+    layers.N.self_attention.norm.*         [D]   norms.input; not in layer 0 if norms.first is False
     layers.N.self_attention.qkv.*          [(H + 2 G) K, D]   rows: queries, keys, values
     layers.N.self_attention.distances.*    [H K, D]   disentangled, not shared: queries then keys, or one of them
-    layers.N.self_attention.query_norm.weight, .key_norm.weight   [K]   attention.head_norms
+    layers.N.self_attention.query_norm.weight, .key_norm.weight   [K]   attention.head_norms; [H K] and [G K] if
+                                                    norms_of_all_heads
     layers.N.self_attention.output.*       [D, H K]
     layers.N.self_attention.output_norm.*  [D]   norms.output; likewise of feed_forward
     layers.N.ssru.norm.*                   [D]   recurrence "ssru", in place of self_attention
@@ -27,7 +28,7 @@ stack follow its name, ``encoder`` or ``decoder``, and a dot; of one of the kind
     layers.N.average_attention.outer.*     [D, A]   likewise
     layers.N.average_attention.input_gate.*, .forget_gate.*   [D, D]   recurrence.gates
     layers.N.cross_attention.norm.*, .query.*, .key_value.*, .output.*
-    layers.N.feed_forward.norm.*           [D]
+    layers.N.feed_forward.norm.*           [D]   norms.input
     layers.N.feed_forward.inner.*          [F, D]   the activated product
     layers.N.feed_forward.inner_linear.*   [F, D]   gated only: multiplies the activated one
     layers.N.feed_forward.outer.*          [D, F]
@@ -63,6 +64,9 @@ from fastattn.spec.architecture import Disentangled, HeadSpec, ModelSpec, Recurr
 from fastattn.spec.quantized import Tensor
 from fastattn.spec.recurrent import MemoryAttention, RecurrentSpec
 
+# Layers that an embedding may be tied to, in the model's precision where it is.
+PROJECTIONS = ("decoder.projection", "head.output")
+
 Shapes = dict[str, tuple[int, ...]]
 
 
@@ -80,7 +84,7 @@ def _norm(shapes: Shapes, name: str, spec: StackSpec, width: int = 0) -> None:
 
 def _self_attention(shapes: Shapes, layer: str, spec: StackSpec) -> None:
     name, queries, keys = f"{layer}.self_attention", spec.attention.query_width, spec.attention.key_width
-    if spec.norms.first or not layer == "layers.0":
+    if spec.norms.input and (spec.norms.first or not layer == "layers.0"):
         _norm(shapes, f"{name}.norm", spec)
     _linear(shapes, f"{name}.qkv", queries + 2 * keys, spec.width, spec.biases)
     if spec.positions.kind == "disentangled":
@@ -88,7 +92,9 @@ def _self_attention(shapes: Shapes, layer: str, spec: StackSpec) -> None:
         if not form.shared:
             _linear(shapes, f"{name}.distances", (form.to_position + form.to_content) * keys, spec.width, spec.biases)
     if spec.attention.head_norms:
-        shapes[f"{name}.query_norm.weight"] = shapes[f"{name}.key_norm.weight"] = (spec.attention.head_width,)
+        all_heads, width = spec.attention.norms_of_all_heads, spec.attention.head_width
+        shapes[f"{name}.query_norm.weight"] = (queries if all_heads else width,)
+        shapes[f"{name}.key_norm.weight"] = (keys if all_heads else width,)
     _linear(shapes, f"{name}.output", spec.width, queries, spec.biases)
     if spec.norms.output:
         _norm(shapes, f"{name}.output_norm", spec)
@@ -104,7 +110,8 @@ def _cross_attention(shapes: Shapes, layer: str, spec: StackSpec) -> None:
 
 def _feed_forward(shapes: Shapes, layer: str, spec: StackSpec) -> None:
     name, inner = f"{layer}.feed_forward", spec.feed_forward.inner_width
-    _norm(shapes, f"{name}.norm", spec)
+    if spec.norms.input:
+        _norm(shapes, f"{name}.norm", spec)
     _linear(shapes, f"{name}.inner", inner, spec.width, spec.biases)
     if spec.feed_forward.gated:
         _linear(shapes, f"{name}.inner_linear", inner, spec.width, spec.biases)

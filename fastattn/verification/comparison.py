@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 # Precision -> the largest difference allowed in a row, relative to the largest number of the source's.
-ROWS = {"float32": 1e-4, "bfloat16": 0.05, "int8": 0.2, "intgemm": 0.2}
+ROWS = {"float32": 1e-4, "bfloat16": 0.05, "int8": 0.2, "intgemm": 0.2, "int4": 0.5}
 # Precision -> the largest difference allowed of a token's log-probability.
-LOG_PROBS = {"float32": 1e-3, "bfloat16": 0.2, "int8": 0.5, "intgemm": 0.5}
+LOG_PROBS = {"float32": 1e-3, "bfloat16": 0.2, "int8": 0.5, "intgemm": 0.5, "int4": 1.5}
 
 
 @dataclass(frozen=True)

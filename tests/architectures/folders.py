@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
+from fastattn.weights.huggingface.decoders import DECODERS
+from fastattn.weights.huggingface.encoders import ENCODERS
 from tests.architectures.case import VOCABULARY
 from tests.weights.containers.safetensors_writer import safetensors_bytes, write_json
 
@@ -15,10 +17,12 @@ BERT_LIKE = (("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"), "[CLS] $A [SEP]", "
 ROBERTA_LIKE = (("<s>", "<pad>", "</s>", "<unk>", "<mask>"), "<s> $A </s>", "<s> $A </s> </s> $B </s>")
 T5_LIKE = (("<pad>", "</s>", "<unk>", "<s>", "<mask>"), "$A </s>", "$A </s> $B </s>")
 GEMMA_LIKE = (("<pad>", "<eos>", "<bos>", "<unk>", "<mask>"), "<bos> $A <eos>", "<bos> $A <eos> $B <eos>")
+DECODER_LIKE = (("<pad>", "<s>", "</s>", "<unk>", "<c>"), "<s> $A", "<s> $A $B")
 QWEN_LIKE = (("<|endoftext|>", "<unk>", "<a>", "<b>", "<c>"), "$A <|endoftext|>", "$A $B <|endoftext|>")
 TOKENIZERS = {
     "roberta": ROBERTA_LIKE, "xlm-roberta": ROBERTA_LIKE, "camembert": ROBERTA_LIKE, "mpnet": ROBERTA_LIKE,
     "gemma3_text": GEMMA_LIKE, "qwen2": QWEN_LIKE, "qwen3": QWEN_LIKE, "t5": T5_LIKE, "mt5": T5_LIKE,
+    **dict.fromkeys(sorted(DECODERS.keys() - ENCODERS.keys()), DECODER_LIKE),
 }  # fmt: skip
 
 

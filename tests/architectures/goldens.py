@@ -1,4 +1,4 @@
-"""tests/goldens/architectures.npz: a few rows of each golden case, and the names and shapes of its tensors."""
+"""tests/goldens/architectures.npz and decoders.npz: rows of golden cases, names and shapes of their tensors."""
 
 import json
 from pathlib import Path
@@ -8,10 +8,11 @@ import numpy as np
 
 from tests import GOLDENS
 from tests.architectures.case import Case
+from tests.architectures.decoders import TASK
 from tests.architectures.drawing import draw_all
 from tests.architectures.folders import write_folder
 
-FILE = GOLDENS / "architectures.npz"
+FILE, DECODERS_FILE = GOLDENS / "architectures.npz", GOLDENS / "decoders.npz"
 Shapes = dict[str, tuple[int, ...]]
 
 
@@ -22,9 +23,15 @@ def pack_shapes(shapes: dict[str, Shapes]) -> np.ndarray:
 
 def read_goldens(case: Case) -> tuple[Shapes, np.ndarray]:
     """(shapes of the tensors by name, rows that ``some_rows`` keeps of each sentence, end to end)."""
-    with np.load(FILE) as goldens:
+    with np.load(DECODERS_FILE if case.task == TASK else FILE) as goldens:
         shapes = json.loads(goldens["shapes"].tobytes())[case.name]
         return {name: tuple(shape) for name, shape in shapes.items()}, goldens[case.name]
+
+
+def read_continuations(case: Case) -> np.ndarray:
+    """tokens_BT of a decoder's case."""
+    with np.load(DECODERS_FILE) as goldens:
+        return goldens[f"{case.name} tokens"]
 
 
 def write_golden(case: Case, folder: Path, change: dict[str, Any] | None = None) -> np.ndarray:

@@ -10,6 +10,7 @@ import numpy as np
 
 from tests.architectures import jina
 from tests.architectures.case import Case, make_ids, make_types
+from tests.architectures.continuing import TOKENS, prompts
 from tests.architectures.drawing import FROZEN, draw_all
 from tests.architectures.folders import write_folder, write_tokenizer
 from tests.weights.containers.safetensors_writer import safetensors_bytes, write_json
@@ -20,6 +21,7 @@ CLASSES = {
     "sequence-classification": "AutoModelForSequenceClassification",
     "token-classification": "AutoModelForTokenClassification",
     "fill-mask": "AutoModelForMaskedLM",
+    "decoder": "AutoModelForCausalLM",
 }
 # Of models with a decoder, which AutoModel has as a whole.
 ENCODER_HALVES = {"t5": "T5EncoderModel", "mt5": "MT5EncoderModel"}
@@ -68,7 +70,7 @@ def as_transformers_has_it(config: dict[str, Any]) -> dict[str, Any]:
         dropped = ("rope_theta", "rope_scaling", "auto_map", "position_embedding_type")
         kept = {name: value for name, value in config.items() if name not in dropped}
         return kept | {"model_type": "gte", "rope_parameters": rotary}
-    if "n_embd" in config:
+    if "n_embd" in config and config["model_type"] == "nomic_bert":
         rotary = {"rope_type": "default", "rope_theta": float(config["rotary_emb_base"])}
         named = {ours: config[theirs] for ours, theirs in NOMIC_NAMES.items()}
         return named | {"rope_parameters": rotary, "pad_token_id": 0}
@@ -118,6 +120,20 @@ def _outputs(case: Case, model: Any) -> list[np.ndarray]:
             output = model(input_ids=torch.from_numpy(ids.astype(np.int64))[None], **given)
             found.append((output.last_hidden_state if case.task == "encoder" else output.logits)[0].numpy())
     return found
+
+
+def continuations(case: Case, folder: Path) -> np.ndarray:
+    """tokens_BT that transformers' greedy search puts behind the prompts of a decoder's case, with its own cache."""
+    import torch
+
+    torch.set_num_threads(1)  # more would wait for each other
+    model, found = _load(case, folder), []
+    lengths = {"max_new_tokens": TOKENS, "min_new_tokens": TOKENS}
+    for prompt in prompts(case):
+        ids = torch.tensor([prompt])
+        out = model.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False, eos_token_id=2, **lengths)
+        found.append(out[0, len(prompt) :].numpy())
+    return np.array(found)
 
 
 def _make_jina(case: Case, folder: Path) -> list[np.ndarray]:

@@ -114,7 +114,7 @@ YARN = {
     "mscale": 1.2, "mscale_all_dim": 0.7, "truncate": False,
 }  # fmt: skip
 QWEN3_CONFIG = {
-    "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "num_attention_heads": 4, "num_key_value_heads": 2,
+    "architectures": ["Qwen3Model"], "model_type": "qwen3", "num_attention_heads": 4, "num_key_value_heads": 2,
     "head_dim": 10, "hidden_act": "silu", "max_position_embeddings": 200, "max_window_layers": 3, "rms_norm_eps": 1e-6,
     "rope_scaling": None, "rope_theta": 1000000, "attention_bias": False, "sliding_window": None,
     "use_sliding_window": False, "tie_word_embeddings": True, "bos_token_id": 0, "eos_token_id": 0,
@@ -139,7 +139,7 @@ QWEN3 = three(
 QWEN2_CONFIG = {name: value for name, value in QWEN3_CONFIG.items() if name not in ("head_dim", "attention_bias")}
 QWEN2 = three(
     "qwen2",
-    QWEN2_CONFIG | {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "hidden_size": 40},
+    QWEN2_CONFIG | {"architectures": ["Qwen2Model"], "model_type": "qwen2", "hidden_size": 40},
     {},
     {"hidden_size": 18, "num_hidden_layers": 1, "num_attention_heads": 3, "num_key_value_heads": 1},
     {"num_key_value_heads": 4, "tie_word_embeddings": False, "rope_theta": 10000},

@@ -37,13 +37,13 @@ def test_results_hold_every_kernel_with_its_samples(results):
     data = json.loads((results[0] / "results.json").read_text(encoding="utf-8"))
     kernels = [one for one in data["runs"] if one["part"] == "kernels"]
     runs = [(one["precision"], one["threads"]) for one in kernels]
-    assert runs == [(precision, threads) for precision in ("float32", "bfloat16", "int8") for threads in (1, 2)]
+    assert runs == [(precision, threads) for precision in ("float32", "bfloat16", "int8", "int4") for threads in (1, 2)]
     for one in kernels:
         assert one["peak_flops"] > 0 and one["bandwidth"] > 0
         operations = {row["name"].split()[0] for row in one["rows"]}
         every = {name for name, operation in OPERATIONS.items() if operation.toy}
         assert every >= {"linear", "attention", "attention_step", "layer_norm", "embed", "project_top_k", "recur"}
-        assert operations == (every if one["precision"] == "float32" else {"linear", "recur"})
+        assert operations == {"float32": every, "int4": {"linear"}}.get(one["precision"], {"linear", "recur"})
         for row in one["rows"]:
             for name in ("fastattn", "NumPy"):
                 side = row["sides"][name]

@@ -23,11 +23,13 @@ from fastattn.ops.steps import ENOUGH, FAULT, LIVE, NO_EDITS, OVER, STOP, USED, 
 from fastattn.runtime.recording import StepRecorder
 from fastattn.spec.checkpoint import Shortlist
 from tests.decoding.searching import by_hand, decode, plain
+from tests.models.test_architectures import ALONE
+from tests.models.test_architectures import _checkpoint as decoder_checkpoint
 from tests.models.tiny_models import END, START, UNK, VARIETIES, random_checkpoint, random_model, random_sources
 
 SOURCES = random_sources(40, seed=2, longest=12)
 # What computes outside of kernels is not recorded.
-IN_NUMPY = ("zero start", "plain average", "local", "windows", "predicted windows", "hard")
+IN_NUMPY = ("zero start", "windows", "predicted windows", "hard")
 
 
 @contextmanager
@@ -96,6 +98,20 @@ def test_models_of_every_variety(variety, precision):
         assert found == plain(decode(model, jobs, options))
     assert (sum(made) == 0) == (variety in IN_NUMPY)
     assert not made or max(made) > 1
+
+
+@pytest.mark.parametrize("stack", ALONE.values(), ids=ALONE)
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+def test_decoders_on_their_own(stack, precision):
+    checkpoint = decoder_checkpoint(stack=stack)
+    checkpoint.spec = replace(checkpoint.spec, kind="decoder")
+    model, options = build_model(checkpoint, operations, precision), replace(OPTIONS[0], max_decoding_length=35)
+    jobs = [Job(np.zeros(0, np.int32), [START], source.tolist()) for source in SOURCES[:7]]
+    with counted_runs() as made:
+        found = plain(decode(model, jobs, options))
+    assert made
+    with steps_by_themselves():
+        assert found == plain(decode(model, jobs, options))
 
 
 @pytest.mark.parametrize("name", MODELS)

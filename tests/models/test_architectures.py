@@ -46,6 +46,14 @@ SPEC = StackSpec(
     positions=PositionSpec("table", limit=40), biases=False,
 )  # fmt: skip
 LOCAL = (None, LocalSpec((0,), before=0, after=0), LocalSpec((0, 1), before=3, after=0))
+# What goes with no cross-attention.
+ALONE = {
+    "plain": SPEC,
+    "parallel": replace(SPEC, parallel=True, norms=NormSpec(), biases=True, output_cap=3.0),
+    "parallel, local": replace(SPEC, parallel=True, local=LocalSpec((0,), before=3, after=0)),
+    "norms of outputs": replace(SPEC, norms=NormSpec("rms", output=True, input=False)),
+    "norms around": replace(SPEC, norms=NormSpec("rms", output=True), local=LocalSpec((1,), before=5, after=0)),
+}
 NOTHING = np.zeros(0, np.int32)  # a source that there is not
 
 
@@ -108,11 +116,10 @@ def test_its_log_probabilities_are_the_formulas(ops, tolerance, local):
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
 @pytest.mark.parametrize("cut", [1, 4])
-def test_its_steps_chunks_and_passes_agree(precision, cut):
-    model, targets = (
-        build_model(_checkpoint(), operations, precision),
-        random_sources(4, seed=3, shortest=5, longest=20),
-    )
+@pytest.mark.parametrize("stack", ALONE.values(), ids=ALONE)
+def test_its_steps_chunks_and_passes_agree(stack, precision, cut):
+    model = build_model(_checkpoint(stack=stack), operations, precision)
+    targets = random_sources(4, seed=3, shortest=5, longest=20)
     nothing, starts_B1 = [NOTHING] * 4, starts_of(targets)
     expected, _ = stepped(model, nothing, targets)
     cache, slots_B, _ = cached(model, nothing)
@@ -151,10 +158,64 @@ def test_greedy_search_takes_the_formulas_best(ops, local):
         assert hypothesis.tokens.tolist() == [token for token in tokens[1:] if token != END]
 
 
+@pytest.mark.parametrize("stack", ALONE.values(), ids=ALONE)
+def test_its_kernels_agree_with_the_reference_and_its_steps_with_its_passes(stack):
+    targets = random_sources(6, seed=3, shortest=5, longest=30)
+    exact, model = (
+        build_model(_checkpoint(np.float64, stack), reference),
+        build_model(_checkpoint(stack=stack), operations),
+    )
+    nothing = [NOTHING] * len(targets)
+    for found_T, expected_T in zip(score(model, nothing, targets), score(exact, nothing, targets)):
+        np.testing.assert_allclose(found_T, expected_T, atol=2e-5)
+    hidden, starts_B1 = exact.prefill(np.concatenate(targets), starts_of(targets))[0], starts_of(targets)
+    for b, rows_TD in enumerate(stepped(exact, nothing, targets)[0]):
+        np.testing.assert_allclose(rows_TD, hidden[starts_B1[b] : starts_B1[b + 1]], rtol=1e-10, atol=1e-12)
+
+
+def _parts_by_hand(stack, tensors, x_TD):
+    """The first block's attention and feed-forward of x_TD, each behind its norms, written out."""
+    T, layer = len(x_TD), "decoder.layers.0"
+    weights = {name.removeprefix(layer + "."): value for name, value in tensors.items() if name.startswith(layer)}
+
+    def entering(name):
+        return _rms(x_TD, weights[f"{name}.norm.weight"]) if stack.norms.input else x_TD
+
+    def leaving(name, y_TD):
+        return _rms(y_TD, weights[f"{name}.output_norm.weight"]) if stack.norms.output else y_TD
+
+    heads = (entering("self_attention") @ weights["self_attention.qkv.weight"].T).reshape(T, -1, 5)
+    contexts = []
+    for head in range(4):
+        scores_TS = np.exp(heads[:, head] @ heads[:, 4 + head // 2].T / np.sqrt(5)) * np.tri(T)
+        contexts.append(scores_TS @ heads[:, 6 + head // 2] / scores_TS.sum(axis=1, keepdims=True))
+    inside_TD = entering("feed_forward")
+    inner_TF = inside_TD @ weights["feed_forward.inner.weight"].T
+    gated_TF = inner_TF / (1 + np.exp(-inner_TF)) * (inside_TD @ weights["feed_forward.inner_linear.weight"].T)
+    attended_TD = np.concatenate(contexts, axis=1) @ weights["self_attention.output.weight"].T
+    fed_TD = gated_TF @ weights["feed_forward.outer.weight"].T
+    return leaving("self_attention", attended_TD), leaving("feed_forward", fed_TD)
+
+
+@pytest.mark.parametrize("change", [{"parallel": True}, {"norms": NormSpec("rms", output=True, input=False)}])
+def test_blocks_are_added_up_as_the_formula_says(change):
+    stack = replace(SPEC, layers=1, **change)
+    checkpoint, tokens_T = _checkpoint(np.float64, stack), np.array([1, 7, 5, 9, 3], np.int32)
+    before_TD, found_TD, _ = build_model(checkpoint, reference).states(tokens_T, None)
+    if stack.parallel:
+        expected_TD = before_TD + sum(_parts_by_hand(stack, checkpoint.tensors, before_TD))
+    else:
+        between_TD = before_TD + _parts_by_hand(stack, checkpoint.tensors, before_TD)[0]
+        expected_TD = between_TD + _parts_by_hand(stack, checkpoint.tensors, between_TD)[1]
+    np.testing.assert_allclose(found_TD, expected_TD, rtol=1e-10, atol=1e-12)
+
+
 def test_an_unknown_kind_names_the_known_ones():
     checkpoint = _checkpoint()
     checkpoint.spec = ModelSpec("mamba", decoder=SPEC)
-    with pytest.raises(CheckpointError, match="kind of model 'mamba'; known: encoder, encoder-decoder, decoder on"):
+    with pytest.raises(
+        CheckpointError, match="kind of model 'mamba'; known: decoder, encoder, encoder-decoder, decoder on"
+    ):
         build_model(checkpoint, reference)
 
 

@@ -146,6 +146,19 @@ def test_kernels_agree_with_the_reference_in_each_precision(variety):
         assert 1e-4 < rounding.mean() < 0.1, precision
 
 
+def test_kernels_agree_with_the_reference_in_int4():
+    sources, targets = random_sources(20, seed=1, longest=30), random_sources(20, seed=2, longest=30)
+    sizes = {"width": 64, "inner_width": 96, "gated": True, "norm": "rms", "head_width": 16, "key_heads": 2}
+
+    def log_probs(ops, precision):
+        return np.concatenate(score(random_model(3, ops, precision, **sizes), sources, targets))
+
+    exact, oracle, found = log_probs(reference, "float32"), log_probs(reference, "int4"), log_probs(operations, "int4")
+    rounding = np.abs(oracle - exact).mean()
+    assert np.abs(found - oracle).mean() < rounding / 8 and np.median(np.abs(found - oracle)) < 1e-5
+    assert 3 * np.abs(log_probs(reference, "int8") - exact).mean() < rounding < 1
+
+
 @pytest.mark.parametrize("variety", VARIETIES)
 def test_states_layer_by_layer_are_those_of_the_full_pass(variety):
     model, source, target = random_model(seed=2, **VARIETIES[variety]), random_sources(1), np.arange(7, dtype=np.int32)

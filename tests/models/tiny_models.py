@@ -42,6 +42,11 @@ PARTS = {
 # Keyword -> (the part, its field): what they were called when a stack was flat, and what has come since.
 KEYWORDS = FIRST_NAMES | {
     "head_norms": ("attention", "head_norms"),
+    "norms_after_positions": ("attention", "norms_after_positions"),
+    "norms_of_all_heads": ("attention", "norms_of_all_heads"),
+    "softcap": ("attention", "softcap"),
+    "input_norms": ("norms", "input"),
+    "layers_without": ("positions", "layers_without"),
     "first_norm": ("norms", "first"),
     "output_norms": ("norms", "output"),
     "learned_positions": ("positions", "learned"),
@@ -79,6 +84,12 @@ VARIETIES: dict[str, dict] = {
     "average pre-norm": {"recurrence": "average-attention", "average_inner_width": 7},
     "plain average": {"recurrence": "average-attention", "average_gates": False},
     "local": {"local": LocalSpec((1,), before=4, after=0), "positions": "alibi", "alibi": Alibi()},
+    "all local": {"local": LocalSpec((0, 1), before=2, after=0), "positions": "rotary", "key_heads": 2},
+    "capped scores": {"softcap": 0.7, "query_scale": 1.5},
+    "capped logits": {"output_cap": 4.0},
+    "norms of heads": {"head_norms": True, "positions": "rotary", "key_heads": 2, "layers_without": (1,)},
+    "norms after positions": {"head_norms": True, "norms_after_positions": True, "positions": "rotary"},
+    "norms of all heads": {"head_norms": True, "norms_of_all_heads": True, "positions": "rotary", "key_heads": 2},
 }
 
 
@@ -146,7 +157,7 @@ VARIETIES |= {  # recurrent stacks are whole specs
 
 # What only a decoder has.
 DECODERS = ("projection_bias", "start_from_zero_embedding", "output_scale", "alignment_layer", "alignment_heads")
-DECODERS += ("recurrence", "average_inner_width", "average_activation", "average_gates")
+DECODERS += ("recurrence", "average_inner_width", "average_activation", "average_gates", "output_cap")
 
 
 def _rows_apart(x_ND, packed, activation="none", residual_NF=None, multiply_NF=None):
@@ -229,6 +240,8 @@ def next_log_probs(
     starts_B1 = np.array([0, len(tokens)], np.int64)
     hidden_ND, _ = model.prefill(np.array(tokens, np.int32), starts_B1, model.encode([source]))
     logits_1V = reference.linear(hidden_ND[-1:], model.output.projection)
+    if model.output.cap:
+        logits_1V = model.output.cap * np.tanh(logits_1V / model.output.cap)
     for token in penalized:
         logits_1V[0, token] *= penalty if logits_1V[0, token] < 0 else 1 / penalty
     logits_1V[:, list(suppressed)] = -np.inf

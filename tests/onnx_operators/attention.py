@@ -76,7 +76,7 @@ def scores_of(query_BHTK: np.ndarray, key_BGSK: np.ndarray, mode: int, options: 
             product = operations.linear(scaled, packed, "tanh" if softcap else "none")
             capped = operations.scale_rows(product, softcap or 1)
             scores_BHTS.reshape(B, G, -1, S)[b, g] = capped
-    return scores_BHTS if mode != BIASED else operations.add_rows(scores_BHTS, bias_of((B, H, T, S), options))
+    return scores_BHTS if mode != BIASED else scores_BHTS + bias_of((B, H, T, S), options)
 
 
 def bias_of(shape: tuple[int, int, int, int], options: dict) -> np.ndarray:

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from fastattn.errors import CheckpointError
-from fastattn.spec.rounding import bfloat16_bits, quantize
+from fastattn.spec.quantized import Int4Tensor, take
+from fastattn.spec.rounding import bfloat16_bits, quantize, quantize_groups
 
 
 def test_int8_rounds_each_row_by_its_greatest() -> None:
@@ -22,6 +23,41 @@ def test_int8_rounds_each_row_by_its_greatest() -> None:
     for bad in (np.nan, np.inf, -np.inf):
         with pytest.raises(CheckpointError, match=r"w\.weight has values that are not finite; int8 cannot hold them"):
             quantize(np.array([[1, bad]], np.float32), "w.weight")
+
+
+def test_int4_keeps_what_16_numbers_hold() -> None:
+    rng = np.random.default_rng(1)
+    values_FE = rng.integers(0, 256, (7, 48)).astype(np.uint8)
+    values_FE[:, ::16], values_FE[:, 1::16] = 0xF0, 0x0F  # both ends in each group
+    scales_FG, minima_FG = (rng.integers(1, 9, (7, 3)).astype(np.float16) / 8 for _ in range(2))
+    stored = Int4Tensor(values_FE, scales_FG, -minima_FG)
+    made = quantize_groups(stored.float32(), "x")
+    for one, other in zip(vars(made).values(), vars(stored).values(), strict=True):
+        np.testing.assert_array_equal(one, other)
+    numbers_FGI = np.stack([values_FE.reshape(7, 3, 16) & 15, values_FE.reshape(7, 3, 16) >> 4], axis=2)
+    expected = numbers_FGI.reshape(7, 3, 32) * scales_FG[..., None].astype(np.float32) - minima_FG[..., None]
+    np.testing.assert_array_equal(stored.float32(), expected.reshape(7, 96))
+    np.testing.assert_array_equal(take(stored, np.array([3, -1])).float32(), [expected.reshape(7, 96)[3], np.zeros(96)])
+    assert stored.shape == (7, 96) and stored.size == 7 * 96
+
+
+def test_int4_is_nearer_than_the_whole_range_alone() -> None:
+    weight_FD = np.random.default_rng(2).standard_normal((40, 128)).astype(np.float32)
+    groups_NI = weight_FD.reshape(-1, 32)
+    least, most = groups_NI.min(axis=1, keepdims=True), groups_NI.max(axis=1, keepdims=True)
+    plain = np.rint((groups_NI - least) / (most - least) * 15) / 15 * (most - least) + least
+    errors = [
+        np.square(made - weight_FD).mean()
+        for made in (plain.reshape(40, 128), quantize_groups(weight_FD, "x").float32())
+    ]
+    assert errors[1] < 0.95 * errors[0]
+    np.testing.assert_array_equal(quantize_groups(np.full((2, 32), 0.5, np.float32), "x").float32(), 0.5)
+    assert quantize_groups(np.empty((0, 64), np.float32), "x").shape == (0, 64)
+    for bad in (np.nan, np.inf, -1e5):
+        with pytest.raises(
+            CheckpointError, match=r"w\.weight has values that are not finite, or beyond \+-65504; int4"
+        ):
+            quantize_groups(np.full((1, 32), bad, np.float32), "w.weight")
 
 
 def test_bfloat16_rounds_to_nearest_even() -> None:

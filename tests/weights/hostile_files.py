@@ -9,6 +9,7 @@ import zipfile
 
 from tests.text.spm_bytes import PLAIN, charsmap, field, piece
 from tests.weights.containers import pytorch_writer as torch
+from tests.weights.gguf import models, writer
 
 ORDERED_DICT = torch.name("collections", "OrderedDict")
 
@@ -137,3 +138,24 @@ def vocabulary_map_of_long_line(targets: int) -> bytes:
 
 def vocabulary_map_of_long_ngram(tokens: int) -> bytes:
     return b" ".join([b"a"] * tokens) + b"\tb\n"
+
+
+def gguf_of_texts(count: int) -> bytes:
+    """A list of empty texts."""
+    return writer.gguf_bytes({"a": [""] * count}, {})
+
+
+def gguf_of_keys(count: int) -> bytes:
+    return writer.gguf_bytes({f"{i:x}": writer.Value("u8", 1) for i in range(count)}, {})
+
+
+def gguf_of_long_tokens(count: int, length: int) -> bytes:
+    """A model whose tokens can all be cut in two tokens anywhere."""
+    metadata, tensors = models.contents("llama")
+    tokens = [prefix + "a" * i for prefix in "abcdefgh"[: count // length] for i in range(1, length + 1)]
+    names = {"tokens": tokens, "scores": writer.Value("f32", [0.0] * len(tokens)), "model": "llama"}
+    metadata |= {f"tokenizer.ggml.{name}": value for name, value in names.items()}
+    metadata["tokenizer.ggml.token_type"] = writer.Value("i32", [1] * len(tokens))
+    for name in ("token_embd.weight", "output.weight"):
+        tensors[name] = writer.Stored(0, (len(tokens), 16), bytes(64 * len(tokens)))
+    return writer.gguf_bytes(metadata, tensors)

@@ -11,6 +11,9 @@ from typing import Any
 import numpy as np
 
 from fastattn.decoding.candidates import allowed_ids
+from fastattn.decoding.jobs import Job
+from fastattn.decoding.options import DecodingOptions
+from fastattn.decoding.service import DecodingService, search_plan
 from fastattn.encoders.cross_encoder import CrossEncoder
 from fastattn.encoders.encoder import Encoder
 from fastattn.encoders.masked_language_model import MaskedLanguageModel
@@ -18,18 +21,25 @@ from fastattn.encoders.multi_vector_encoder import MultiVectorEncoder
 from fastattn.encoders.sparse_encoder import SparseEncoder
 from fastattn.encoders.token_classifier import TokenClassifier
 from fastattn.errors import DownloadError
+from fastattn.models.decoder import Decoder
+from fastattn.models.kinds import build_model
+from fastattn.ops import cpu as operations
 from fastattn.spec.checkpoint import Shortlist
+from fastattn.text.huggingface import HuggingFaceTokenizer
 from fastattn.text.sentencepiece import SentencePiece
 from fastattn.translation.translator import Translator
+from fastattn.weights import read
 from fastattn.weights.containers.archive import ArchiveError, extract
 from fastattn.weights.containers.shortlist import read_shortlist
 from fastattn.weights.folder import Directory
 from tests import GOLDENS
 from tests.architectures.cases import GOLDEN_CASES
+from tests.architectures.decoders import GEMMA2
 from tests.encoders.classifiers import TOKENS as TAGGER
 from tests.encoders.classifiers import write_classifier, write_masked, write_sparse
 from tests.encoders.multi_vector import write_original, write_pylate, write_today
 from tests.weights.containers.shortlist_writer import binary_shortlist
+from tests.weights.gguf import models as gguf_models
 from tests.weights.marian import writer as marian_writer
 from tests.weights.mutators import Files, mutate
 from tests.weights.recurrent import writer as recurrent_writer
@@ -129,6 +139,25 @@ def _choose(shortlist: Shortlist) -> None:
         assert len(allowed) and 0 <= allowed[0] <= allowed[-1] < len(TOKENS)
 
 
+def _language_model(path: Path) -> tuple[HuggingFaceTokenizer, Decoder]:
+    checkpoint = read(path)
+    return HuggingFaceTokenizer(checkpoint.input.tokenizer, 512), build_model(checkpoint, operations)
+
+
+def _continue(held: tuple[HuggingFaceTokenizer, Decoder]) -> None:
+    tokenizer, model = held
+    options = DecodingOptions(beam_size=1, max_decoding_length=5)
+    starts = [[*tokenizer.encode([text])[0][:12].tolist(), 3] for text in ("ABC!", "", "x" * 9)]
+    jobs = [Job(np.zeros(0, np.int32), start, options=options) for start in starts]
+    DecodingService(model, 0, 0, 1).scheduler(options).run(partial(search_plan, jobs, model.sizes))
+
+
+LANGUAGE_MODEL = {
+    "tokenizer_config.json": b'{"chat_template": [{"name": "default", "template": "{{ one }}"}], "bos_token": "<s>"}',
+    "generation_config.json": b'{"eos_token_id": [2, 5], "do_sample": true, "top_k": 4, "max_new_tokens": 9}',
+}
+
+
 def _spm(path: Path) -> SentencePiece:
     return SentencePiece((path / "spm.model").read_bytes())
 
@@ -200,6 +229,9 @@ SUBJECTS: dict[str, Subject] = {
     "tutorial": _checkpoint(recurrent_writer.tutorial_files(recurrent_writer.tutorial(True), True)),
     "tutorial apart": _checkpoint(recurrent_writer.tutorial_files(recurrent_writer.tutorial(True), True, apart=True)),
     "opennmt-py": _checkpoint(recurrent_writer.opennmt_files("LSTM", "general", True, True)),
+    "language model": Subject(architecture_files(GEMMA2[0]) | LANGUAGE_MODEL, _language_model, _continue),  # type: ignore[arg-type]
+    "gguf": Subject({"model.gguf": gguf_models.file("llama 3")}, _language_model, _continue),  # type: ignore[arg-type]
+    "gguf of blocks": Subject({"model.gguf": gguf_models.of_blocks()}, _language_model, _continue),  # type: ignore[arg-type]
     "pulled zip": Subject(archive_files("pulled.zip"), _unpack, lambda nothing: None),
     "pulled tar": Subject(archive_files("pulled.tar.gz"), _unpack, lambda nothing: None),
 } | {

@@ -26,6 +26,7 @@ from fastattn.weights.ctranslate2.file import parse as parse_ctranslate2
 from fastattn.weights.download.package_index import PackageIndex
 from fastattn.weights.download.pip_settings import PipSettings
 from fastattn.weights.folder import Directory, map_file
+from fastattn.weights.gguf.model import read_model
 from fastattn.weights.marian import model_file, yml
 
 MEMORY = 200 << 20
@@ -103,6 +104,7 @@ def _float32(tensors: dict[str, safetensors.StoredTensor]) -> None:
 READERS: dict[str, Callable[[Path, str], object]] = {
     "model": lambda path, text: weights.read(path),
     "ctranslate2": lambda path, text: parse_ctranslate2(map_file(path), str(path)),
+    "gguf": lambda path, text: read_model(Directory(path.parent), [path.name]),
     "marian bin": lambda path, text: model_file.parse_bin(map_file(path), str(path)),
     "marian npz": lambda path, text: model_file.parse_npz(map_file(path), str(path)),
     "options": lambda path, text: yml.parse_options(path.read_bytes(), str(path)),

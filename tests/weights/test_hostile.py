@@ -99,6 +99,18 @@ CASES = {
     "an empty tensor of a pickle's": Case(
         "pytorch", lambda: files.pytorch((0, *[1 << 20] * 4), (1,) * 5, 1 << 20), "CheckpointError: .* should lie", 0
     ),
+    "a GGUF file of empty texts": Case(
+        "gguf", lambda: files.gguf_of_texts(100_000), "CheckpointError: .* general.architecture is missing"
+    ),
+    "a GGUF file of keys": Case(
+        "gguf", lambda: files.gguf_of_keys(30_000), "CheckpointError: .* general.architecture is missing"
+    ),
+    "a GGUF file of too many keys": Case(
+        "gguf", lambda: files.gguf_of_keys(150_000), "CheckpointError: .* 150000 keys, more than"
+    ),
+    "a GGUF file of tokens that can be cut anywhere": Case(
+        "gguf", lambda: files.gguf_of_long_tokens(2000, 250), "CheckpointError: .* 2000 tokens should have .* merges"
+    ),
     "a stride that is never taken": Case("pytorch", lambda: files.pytorch((1, 2, 2), (1 << 62, 1, 2)), DONE),
 }  # fmt: skip
 

@@ -31,7 +31,7 @@ TYPES: dict[str, tuple[int, str | None]] = {
     "F8_E5M2": (1, None),
 }
 # Types that can be written -> NumPy's; bfloat16 as its bits.
-WRITTEN = {"F32": "<f4", "BF16": "<u2", "I8": "i1", "I32": "<i4"}
+WRITTEN = {"F32": "<f4", "F16": "<f2", "BF16": "<u2", "I8": "i1", "U8": "u1", "I32": "<i4"}
 ALIGNMENT = 64  # bytes: a cache line, and the widest vector
 
 

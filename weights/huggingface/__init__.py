@@ -8,11 +8,14 @@ from fastattn.spec.checkpoint import Checkpoint
 from fastattn.weights.containers.json_file import read_object, shorten
 from fastattn.weights.folder import Folder
 from fastattn.weights.huggingface import marian
+from fastattn.weights.huggingface.decoder import is_decoder, read_decoder
+from fastattn.weights.huggingface.decoders import DECODERS
 from fastattn.weights.huggingface.encoder import read_encoder
 from fastattn.weights.huggingface.encoders import ENCODERS
 
-DESCRIPTION = "Hugging Face directory of an encoder or a MarianMT model (config.json, weights, a tokenizer)"
+DESCRIPTION = "Hugging Face directory of an encoder, a language model or MarianMT (config.json, weights, a tokenizer)"
 MODEL_TYPES: dict[str, Callable[[Folder], Checkpoint]] = {
+    **dict.fromkeys(DECODERS, read_decoder),
     **dict.fromkeys(ENCODERS, read_encoder),
     "marian": marian.read_translator,
 }
@@ -30,4 +33,4 @@ def read(folder: Folder) -> Checkpoint:
         raise CheckpointError(
             f"{config.where}: model type {shorten(kind)} is not supported; known: {', '.join(MODEL_TYPES)}"
         )
-    return MODEL_TYPES[kind](folder)
+    return read_decoder(folder) if is_decoder(config) else MODEL_TYPES[kind](folder)

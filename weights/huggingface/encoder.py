@@ -53,20 +53,11 @@ def read_described(folder: Folder, prefix: str, config: JsonObject, spec: StackS
     """The encoder of ``describe_encoder``, perhaps with another text, with its weights, and its head if it has one."""
     architecture = find_architecture(config)
     stored, where = read_weights(folder, prefix)
-    stored = _named_as_today(stored, architecture, config)
+    stored = named_as_today(stored, architecture, config)
     if is_original(config) and text.multi_vector is not None:
         text = dataclasses.replace(text, dense=((_projection(stored, spec, where), None, "none"),))
-    own = {name: tensor for name, tensor in stored.items() if architecture.needs(name, config)}
-    # More layers than tensors are refused before their names fill memory; some share theirs.
-    if spec.layers > len(own) and architecture.numbers is None:
-        raise CheckpointError(
-            f"{config.where}: there should be {counted(spec.layers, 'layer')}, but {where} has "
-            f"{counted(len(own), 'tensor')}"
-        )
     model = ModelSpec("encoder", spec)
-    numbers = None if architecture.numbers is None else {"encoder": architecture.numbers(config)}
-    parts = map_tensors(architecture.table(config, spec), model, numbers)
-    check_sources(parts, own, where, MISFIT)
+    parts = stack_sources(architecture, config, model, stored, where)
     headless = ""
     try:
         head, head_parts = read_head(config, architecture.heads, spec, stored, where)
@@ -87,6 +78,28 @@ def read_described(folder: Folder, prefix: str, config: JsonObject, spec: StackS
     )
 
 
+def stack_sources(
+    architecture: Architecture, config: JsonObject, model: ModelSpec, stored: dict[str, StoredTensor], where: str
+) -> dict[str, TensorSources]:
+    """Where the tensors of the model's one stack come from; CheckpointError unless they are all there, and no others.
+
+    stored  the tensors by current names
+    where   their file's name in errors
+    """
+    ((name, spec),) = model.stacks.items()
+    own = {name: tensor for name, tensor in stored.items() if architecture.needs(name, config)}
+    # More layers than tensors are refused before their names fill memory; some share theirs.
+    if spec.layers > len(own) and architecture.numbers is None:
+        raise CheckpointError(
+            f"{config.where}: there should be {counted(spec.layers, 'layer')}, but {where} has "
+            f"{counted(len(own), 'tensor')}"
+        )
+    numbers = None if architecture.numbers is None else {name: architecture.numbers(config)}
+    parts = map_tensors(architecture.table(config, spec), model, numbers)
+    check_sources(parts, own, where, MISFIT)
+    return parts
+
+
 def _projection(stored: dict[str, StoredTensor], spec: StackSpec, where: str) -> np.ndarray:
     """The matrix after a ColBERT's encoder, taken out of ``stored``."""
     tensor = stored.pop(PROJECTION, None)
@@ -96,7 +109,7 @@ def _projection(stored: dict[str, StoredTensor], spec: StackSpec, where: str) ->
     return tensor.float32()
 
 
-def _named_as_today(
+def named_as_today(
     stored: dict[str, StoredTensor], architecture: Architecture, config: JsonObject
 ) -> dict[str, StoredTensor]:
     """The tensors by current names."""

@@ -4,7 +4,7 @@ As in transformers' generate; directories older than that file have the same nam
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any
 
@@ -68,16 +68,19 @@ def generation_values(folder: Folder, config: JsonObject) -> JsonObject:
     return read_object(folder, FILE) if folder.contains(FILE) else config
 
 
-def read_settings(values: JsonObject, vocabulary: tuple[str, ...], alone: bool) -> DecodingSettings:
+def read_settings(
+    values: JsonObject, vocabulary: Sequence[str], alone: bool, continues: bool = False
+) -> DecodingSettings:
     """The settings of ``generation_values``.
 
     vocabulary  the target's tokens, for ids
     alone       whether the values hold only such settings
+    continues   a prompt, as language models do: limits of whole texts are none of answers, and no token is forced
     Raises CheckpointError for values of a wrong type and for invalid ids.
     """
     found: dict[str, Any] = {ours: values.integer(name) for name, ours in COUNTS.items() if values.has(name)}
     found |= {ours: values.number(name) for name, ours in NUMBERS.items() if values.has(name)}
-    for names, special in ((LIMITS, 1), (NEW_LIMITS, 0)):
+    for names, special in ((NEW_LIMITS, 0),) if continues else ((LIMITS, 1), (NEW_LIMITS, 0)):
         for name, (ours, least) in names.items():
             if values.has(name):
                 found[ours] = max(least, values.integer(name) - special)
@@ -92,7 +95,7 @@ def read_settings(values: JsonObject, vocabulary: tuple[str, ...], alone: bool) 
         not_followed.append(f"repetition_penalty {found['repetition_penalty']:g} exactly, with num_beams above 1")
     if found.get("min_decoding_length", 0) > found.get("max_decoding_length", math.inf):
         found["min_decoding_length"] = found["max_decoding_length"]
-    forced = values.integer("forced_bos_token_id") if values.has("forced_bos_token_id") else None
+    forced = values.integer("forced_bos_token_id") if values.has("forced_bos_token_id") and not continues else None
     sequences = [sequence for sequence in id_lists(values, "bad_words_ids") if len(sequence) > 1]
     for number in chain(*sequences, () if forced is None else (forced,)):
         if not 0 <= number < len(vocabulary) or not vocabulary[number]:

@@ -9,7 +9,7 @@ from fastattn.errors import CheckpointError
 from fastattn.printable import counted
 from fastattn.spec.architecture import AttentionSpec, FeedForwardSpec, ModelSpec, NormSpec, PositionSpec, StackSpec
 from fastattn.spec.checkpoint import Checkpoint
-from fastattn.spec.quantized import Tensor
+from fastattn.spec.quantized import Tensor, as_float32
 from fastattn.spec.text_spec import TranslationText
 from fastattn.weights.containers.json_file import JsonObject, read_object, read_optional, shorten
 from fastattn.weights.containers.safetensors import StoredTensor
@@ -17,7 +17,7 @@ from fastattn.weights.folder import Folder
 from fastattn.weights.huggingface.generation import are_ids, generation_values, id_lists, read_settings
 from fastattn.weights.huggingface.vocabulary_files import read_ids
 from fastattn.weights.huggingface.weights import ACTIVATIONS, MISFIT, read_weights
-from fastattn.weights.tensor_mapping import FirstRow, as_float32, canonical_tensors, sources, stored_precision, zeros
+from fastattn.weights.tensor_mapping import FirstRow, canonical_tensors, sources, stored_precision, zeros
 
 NORM_EPSILON = 1e-5
 # The most rows of a position table that is computed, not stored: only the config limits the number.

@@ -83,7 +83,7 @@ def read_text(
     Raises CheckpointError where there is no tokenizer, one that does not fit the embedding, or files that disagree.
     """
     settings = read_optional(folder, prefix + CONFIG)
-    tokenizer, data = _read_tokenizer(folder, prefix, config, settings, spec.vocabulary)
+    tokenizer, data = read_tokenizer(folder, prefix, config, settings, spec.vocabulary)
     stated_side = str(_object(tokenizer.get("truncation")).get("direction", "right")).lower()
     side = settings.string("truncation_side", stated_side)
     if side not in TRUNCATION_SIDES:
@@ -121,7 +121,7 @@ def _stated_length(config: JsonObject, settings: JsonObject) -> int:
     return min(stated, positions) if type(positions) is int and positions > 0 else stated
 
 
-def _read_tokenizer(
+def read_tokenizer(
     folder: Folder, prefix: str, config: JsonObject, settings: JsonObject, rows: int
 ) -> tuple[dict[str, Any], bytes]:
     """(the contents of a tokenizer.json, its bytes)."""

@@ -3,7 +3,9 @@
 config.json          config.Config as JSON
 model.safetensors    tensors by canonical name; an int8 matrix NAME has its float32 factors, one a row, in
                      NAME.multiplier, and perhaps the scale of its inputs, float32 [1], in NAME.input_scale, or their
-                     factors, one a column, in NAME.input_factors, see quantized.QuantizedTensor;
+                     factors, one a column, in NAME.input_factors, see quantized.QuantizedTensor; a 4-bit matrix, uint8,
+                     two inputs a byte, has its groups' float16 scales and minima in NAME.scales and NAME.minima, see
+                     quantized.Int4Tensor;
                      dense layers after an encoder, and norms, are dense.N.weight and perhaps dense.N.bias;
                      a shortlist's arrays are int32, see SHORTLIST
 and those of FILES   that the text needs; what is the same for source and target is there once, as the source's
@@ -20,14 +22,14 @@ import numpy as np
 from fastattn.errors import CheckpointError
 from fastattn.printable import counted
 from fastattn.spec.checkpoint import Checkpoint, Shortlist
-from fastattn.spec.quantized import QuantizedTensor, Tensor
-from fastattn.spec.text_spec import LAYER_NORM, UNIT_LENGTH, EncoderText
+from fastattn.spec.quantized import GROUP_INPUTS, Int4Tensor, QuantizedTensor, Tensor, as_float32
+from fastattn.spec.text_spec import LAYER_NORM, UNIT_LENGTH, EncoderText, GeneratorText
 from fastattn.weights.containers.json_file import is_text, read_json, shorten
 from fastattn.weights.containers.safetensors import StoredTensor, read_tensors
 from fastattn.weights.containers.shortlist import check_shortlist
 from fastattn.weights.folder import Directory, Folder
 from fastattn.weights.native.config import FORMAT, Config, Text, read_config
-from fastattn.weights.tensor_mapping import as_float32, canonical_sources, check_sources, make_tensors
+from fastattn.weights.tensor_mapping import canonical_sources, check_sources, make_tensors
 
 DESCRIPTION = "fastattn's own folder (written by fastattn convert)"
 WEIGHTS = "model.safetensors"
@@ -73,6 +75,8 @@ def _read_text(folder: Folder, config: Config, text: Text, dense: tuple) -> Text
     """``text`` with what its files hold."""
     if isinstance(text, EncoderText):
         return dataclasses.replace(text, tokenizer=bytes(folder.read(config.files["tokenizer"])), dense=dense)
+    if isinstance(text, GeneratorText):
+        return dataclasses.replace(text, tokenizer=bytes(folder.read(config.files["tokenizer"])))
     read = {file: _read_file(folder, file) for file in dict.fromkeys(config.files.values())}
     fields: dict[str, Any] = {field: read[file] for field, file in config.files.items()}
     assert config.model.encoder is not None and config.model.decoder is not None
@@ -128,7 +132,7 @@ def _take_shortlist(stored: dict[str, StoredTensor], config: Config, where: str)
     if not found:
         return None
     if config.model.encoder is None or config.model.decoder is None:
-        raise CheckpointError(f"{where}: an encoder has no shortlist")
+        raise CheckpointError(f"{where}: only a model with an encoder and a decoder has a shortlist")
     for name in SHORTLIST:
         if name not in found or found[name].dtype != "I32" or len(found[name].shape) != 1:
             raise CheckpointError(f"{where}: {name} should be there, I32 of one dimension")
@@ -154,6 +158,8 @@ def _tensors(stored: dict[str, StoredTensor], config: Config, where: str) -> dic
 
 
 MULTIPLIER, INPUT_SCALE, INPUT_FACTORS = ".multiplier", ".input_scale", ".input_factors"
+SCALES, MINIMA = ".scales", ".minima"
+_BESIDE = {"I8": (MULTIPLIER, INPUT_SCALE, INPUT_FACTORS), "U8": (SCALES, MINIMA)}  # what a matrix of a type may have
 
 
 def is_matrix(name: str, shape: tuple[int, ...]) -> bool:
@@ -163,13 +169,16 @@ def is_matrix(name: str, shape: tuple[int, ...]) -> bool:
 
 @dataclass(frozen=True)
 class SavedTensor:
-    """One tensor of the file; ``beside`` has the factors of an int8 matrix by the end of their names."""
+    """One tensor of the file; ``beside`` has what belongs to a quantized matrix by the end of their names."""
 
     stored: StoredTensor
     beside: Mapping[str, StoredTensor] | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
+        if self.beside is not None and self.stored.dtype == "U8":
+            rows, half = self.stored.shape
+            return rows, 2 * half
         return self.stored.shape
 
     @property
@@ -179,7 +188,9 @@ class SavedTensor:
     def matrix(self, transposed: bool = False) -> Tensor:
         if transposed:
             return np.ascontiguousarray(as_float32(self.matrix()).T)
-        return self._float32() if self.beside is None else _quantized(self.stored, self.beside)
+        if self.beside is None:
+            return self._float32()
+        return (_quantized if self.stored.dtype == "I8" else _grouped)(self.stored, self.beside)
 
     def _float32(self) -> np.ndarray:
         if self.stored.dtype not in ("F32", "BF16"):
@@ -188,11 +199,11 @@ class SavedTensor:
 
 
 def pair(stored: Mapping[str, StoredTensor]) -> dict[str, SavedTensor]:
-    """The file's tensors by name; factors are joined to their matrix."""
+    """The file's tensors by name; factors, scales and minima are joined to their matrix."""
     factors = {
-        name: {end: stored[name + end] for end in (MULTIPLIER, INPUT_SCALE, INPUT_FACTORS) if name + end in stored}
+        name: {end: stored[name + end] for end in _BESIDE[tensor.dtype] if name + end in stored}
         for name, tensor in stored.items()
-        if tensor.dtype == "I8" and is_matrix(name, tensor.shape)
+        if tensor.dtype in _BESIDE and is_matrix(name, tensor.shape)
     }
     factor_names = {name + end for name, beside in factors.items() for end in beside}
     return {name: SavedTensor(tensor, factors.get(name)) for name, tensor in stored.items() if name not in factor_names}
@@ -216,3 +227,13 @@ def _quantized(values: StoredTensor, beside: Mapping[str, StoredTensor]) -> Quan
         )
     except CheckpointError as error:
         raise CheckpointError(f"{values.where}: {error}") from None
+
+
+def _grouped(values: StoredTensor, beside: Mapping[str, StoredTensor]) -> Int4Tensor:
+    rows, half = values.shape
+    shape = rows, 2 * half // GROUP_INPUTS
+    for end in (SCALES, MINIMA):
+        tensor = beside.get(end)
+        if tensor is None or tensor.dtype != "F16" or tensor.shape != shape or shape[1] * GROUP_INPUTS != 2 * half:
+            raise CheckpointError(f"{values.where}{end} should be there, F16, one for each group of {GROUP_INPUTS}")
+    return Int4Tensor(values.array(), beside[SCALES].array(), beside[MINIMA].array())

@@ -6,7 +6,7 @@ from typing import Any
 from fastattn.errors import CheckpointError
 from fastattn.spec.architecture import ModelSpec, StackSpec
 from fastattn.spec.recurrent import RecurrentSpec
-from fastattn.spec.text_spec import PROBABILITIES, SCORES, TRUNCATION_SIDES, EncoderText, TranslationText
+from fastattn.spec.text_spec import PROBABILITIES, SCORES, TRUNCATION_SIDES, EncoderText, GeneratorText, TranslationText
 from fastattn.weights.containers.json_file import from_plain, read_object, shorten
 from fastattn.weights.folder import Folder
 
@@ -43,8 +43,8 @@ FIRST_NAMES = {
     "alignment_heads": ("alignment", "heads"),
 }
 # Kind of model -> its stacks.
-STACKS = {"encoder": ("encoder",), "encoder-decoder": ("encoder", "decoder")}
-PRECISIONS = ("float32", "bfloat16", "int8")
+STACKS = {"encoder": ("encoder",), "decoder": ("decoder",), "encoder-decoder": ("encoder", "decoder")}
+PRECISIONS = ("float32", "bfloat16", "int8", "int4")
 # Field of a text -> its file; source and target may share one.
 FILES = {
     "source_vocabulary": "source_vocabulary.json",
@@ -64,16 +64,19 @@ STORED_SEPARATELY: dict[type, dict[str, object]] = {
         "vocabulary_map": None,
     },
     EncoderText: {"tokenizer": b"", "dense": ()},
+    GeneratorText: {"tokenizer": b""},
 }
 
-Text = TranslationText | EncoderText
+Text = TranslationText | EncoderText | GeneratorText
+# Kind of model -> its text's class.
+TEXTS: dict[str, type] = {"encoder": EncoderText, "decoder": GeneratorText}
 
 
 @dataclass(frozen=True)
 class Config:
     """The contents of config.json.
 
-    text   the fields of a TranslationText (a model with a decoder) or of an EncoderText, without STORED_SEPARATELY
+    text   the fields of a TranslationText, or of the kind of model's class in TEXTS, without STORED_SEPARATELY
     files  field of the text -> its file
     dense  the activation of each dense layer after an encoder
     tied   name of a tensor -> name of the tensor stored for both
@@ -104,10 +107,12 @@ def read_config(folder: Folder) -> tuple[Config, Text]:
     problems: list[str] = []
     plain = values.values if version == VERSION else _from_first(values.values)
     config = from_plain(Config, plain, "", problems, None, {StackSpec: _stack_kind})
-    kind: type = TranslationText if values.nested("model").has("decoder") else EncoderText
+    kind = TEXTS.get(str(values.nested("model").values.get("kind")), TranslationText)
     text = from_plain(kind, values.values.get("text", {}), "text", problems, STORED_SEPARATELY[kind])
     if config is not None:
         problems += _faults(config)
+    if isinstance(text, GeneratorText) and config is not None and config.model.decoder is not None:
+        problems += _generator_faults(text, config.model.decoder.vocabulary)
     if isinstance(text, EncoderText):
         problems += _text_faults(text) + (_head_faults(config.model, text) if config is not None else [])
     if config is None or text is None or problems:
@@ -148,12 +153,13 @@ def _faults(config: Config) -> list[str]:
         faults.append(f"precision should be one of {', '.join(PRECISIONS)}, is {shorten(config.precision)}")
     if STACKS.get(model.kind) != tuple(model.stacks):
         faults.append(f"model.kind {shorten(model.kind)} does not go with its stacks")
-    if any(stack.cross_attention != (name == "decoder") for name, stack in model.stacks.items()):
-        faults.append("cross_attention should be the decoder's, and the decoder's alone")
+    both = len(model.stacks) == 2
+    if any(stack.cross_attention != (both and name == "decoder") for name, stack in model.stacks.items()):
+        faults.append("cross_attention should be the decoder's where there is an encoder too, and its alone")
     if config.dense and model.decoder is not None:
         faults.append("dense layers follow an encoder, not an encoder-decoder")
-    needed = {"tokenizer"} if model.decoder is None else {"source_vocabulary", "target_vocabulary"}
-    allowed = needed if model.decoder is None else needed | {"source_model", "target_model", "vocabulary_map"}
+    needed = {"source_vocabulary", "target_vocabulary"} if both else {"tokenizer"}
+    allowed = needed | {"source_model", "target_model", "vocabulary_map"} if both else needed
     faults += [f"files.{field} is missing" for field in sorted(needed) if field not in config.files]
     for field, file in config.files.items():
         if field not in allowed:
@@ -177,6 +183,14 @@ def _stack_faults(stack: StackSpec) -> list[str]:
         width = stack.attention.head_width
         if rotary is not None and (rotary.width % 2 or not 2 <= rotary.width <= width):
             faults.append(f"{name}.rotary.width should be even, from 2 to the head's {width}, is {rotary.width}")
+    return faults
+
+
+def _generator_faults(text: GeneratorText, vocabulary: int) -> list[str]:
+    faults = [] if text.max_length >= 0 else [f"text.max_length should not be negative, is {text.max_length}"]
+    for name, ids in (("end_ids", text.end_ids), *(("decoding", ids) for ids in text.decoding.suppress_sequences)):
+        if not all(0 <= number < vocabulary for number in ids):
+            faults.append(f"text.{name} should hold ids below {vocabulary}, holds {shorten(list(ids))}")
     return faults
 
 

@@ -1,23 +1,32 @@
-"""Any Checkpoint -> fastattn's own folder (``native``), its matrices as float32, bfloat16 or int8."""
+"""Any Checkpoint -> fastattn's own folder (``native``), its matrices as float32, bfloat16, int8 or int4."""
 
 import json
 import os
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
 
 from fastattn.spec.checkpoint import Checkpoint
-from fastattn.spec.quantized import QuantizedTensor, Tensor
-from fastattn.spec.rounding import bfloat16_bits, quantize, row_multipliers
+from fastattn.spec.quantized import GROUP_INPUTS, Int4Tensor, QuantizedTensor, Tensor, as_float32
+from fastattn.spec.rounding import bfloat16_bits, quantize, quantize_groups, row_multipliers
+from fastattn.spec.tensors import PROJECTIONS
 from fastattn.spec.text_spec import EncoderText
 from fastattn.weights.containers.json_file import to_plain
 from fastattn.weights.containers.safetensors import NewTensor, write_tensors
-from fastattn.weights.native import INPUT_FACTORS, INPUT_SCALE, MULTIPLIER, SHORTLIST, WEIGHTS, is_matrix
+from fastattn.weights.native import (
+    INPUT_FACTORS,
+    INPUT_SCALE,
+    MINIMA,
+    MULTIPLIER,
+    SCALES,
+    SHORTLIST,
+    WEIGHTS,
+    is_matrix,
+)
 from fastattn.weights.native.config import FILES, FORMAT, STORED_SEPARATELY, VERSION, Config, Text
-from fastattn.weights.tensor_mapping import as_float32
 
 # Precision of a checkpoint -> bytes of a matrix's element.
 WIDTHS = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int16": 2, "int8": 1}
@@ -34,11 +43,12 @@ def write(
 ) -> None:
     """Write a checkpoint to an empty folder, its matrices at ``precision``, other tensors as float32.
 
-    int8 rounds each row to multiples of its greatest magnitude / 127; a matrix that is already int8 is not changed.
-    Columns are divided by ``factors`` of inputs, by tensor name, first; see quantized.QuantizedTensor.
+    int8 rounds each row to multiples of its greatest magnitude / 127. int4 rounds linear layers by groups of 32 inputs,
+    and what has no whole groups, tables and the projection as int8 does. What is int8 or, for int4, has 4 bits already
+    is not changed. Columns are divided by ``factors`` of inputs, by tensor name, first; see quantized.QuantizedTensor.
     bfloat16 rounds to nearest, ties to even. The files are on disk on return; ``progress`` is called with (bytes of
-    weights written, bytes in all). Raises CheckpointError for values that are not finite and should become int8; an
-    OSError passes through.
+    weights written, bytes in all). Raises CheckpointError for values that are not finite and should become int8 or
+    int4; an OSError passes through.
     """
     tensors, tied = _weights(checkpoint, precision, factors or {})
     dense = checkpoint.text.dense if isinstance(checkpoint.text, EncoderText) else ()
@@ -74,6 +84,8 @@ def weight_bytes(checkpoint: Checkpoint, precision: str) -> int:
     for name, tensor in checkpoint.tensors.items():
         distinct.setdefault(id(tensor), (name, tensor))  # the name that it is stored under
     matrices = [tensor for name, tensor in distinct.values() if is_matrix(name, tensor.shape)]
+    if precision == "int4":
+        return sum(tensor.size for tensor in _weights(checkpoint, precision, {})[0].values())
     rows = sum(tensor.shape[0] for tensor in matrices) if precision == "int8" else 0
     elements = sum(tensor.size for tensor in matrices)
     others = sum(tensor.size for _, tensor in distinct.values()) - elements
@@ -101,6 +113,8 @@ def _weights(
             tensors[name] = _float32(tensor)
         elif precision == "bfloat16":
             tensors[name] = _bfloat16(tensor)
+        elif precision == "int4" and _has_groups(checkpoint, name, tensor):
+            tensors |= _int4(name, tensor)
         else:
             tensors |= _int8(name, tensor, factors.get(name))
     dense = checkpoint.text.dense if isinstance(checkpoint.text, EncoderText) else ()
@@ -124,6 +138,26 @@ def _bfloat16(tensor: Tensor) -> NewTensor:
     return NewTensor("BF16", tensor.shape, lambda: bfloat16_bits(as_float32(tensor)))
 
 
+def _has_groups(checkpoint: Checkpoint, name: str, tensor: Tensor) -> bool:
+    """Whether a matrix is a linear layer that runs in int4: as Parameters has it, no table, nor of recurrent layers."""
+    stack, layer = checkpoint.spec.stacks.get(name.split(".")[0]), name.removesuffix(".weight")
+    linear = (
+        layer not in PROJECTIONS and not layer.endswith("embedding") and isinstance(tensor, np.ndarray | Int4Tensor)
+    )
+    return linear and stack is not None and stack.kind == "attention" and tensor.shape[1] % GROUP_INPUTS == 0
+
+
+def _int4(name: str, tensor: Tensor) -> dict[str, NewTensor]:
+    # Three tensors of one rounding, which is kept: in all a sixth of float32.
+    made = cache(lambda: tensor if isinstance(tensor, Int4Tensor) else quantize_groups(as_float32(tensor), name))
+    (F, D), groups = tensor.shape, (tensor.shape[0], tensor.shape[1] // GROUP_INPUTS)
+    return {
+        name: NewTensor("U8", (F, D // 2), lambda: made().values_FE),
+        name + SCALES: NewTensor("F16", groups, lambda: made().scales_FG),
+        name + MINIMA: NewTensor("F16", groups, lambda: made().minima_FG),
+    }
+
+
 def _int8(name: str, tensor: Tensor, factors_D: np.ndarray | None) -> dict[str, NewTensor]:
     rows, columns = tensor.shape[:1], tensor.shape[1:]
     if isinstance(tensor, QuantizedTensor):
@@ -137,6 +171,7 @@ def _int8(name: str, tensor: Tensor, factors_D: np.ndarray | None) -> dict[str, 
             stored[name + INPUT_SCALE] = NewTensor("F32", (1,), lambda: input_scale)
     else:
         # Quantized twice: the two are not written together, and the matrices should not all be in memory at once.
+        tensor = as_float32(tensor)
         stored = {
             name: NewTensor("I8", tensor.shape, lambda: quantize(tensor, name, factors_D).values_FD),
             name + MULTIPLIER: NewTensor("F32", rows, lambda: row_multipliers(tensor, name, factors_D)),

@@ -151,6 +151,8 @@ def keys_of(keys, n):
     """The KeyList of query n."""
     row = keys.rows_N[n] if keys.rows_N.size > 0 else n
     first = keys.firsts_N[n] if keys.firsts_N.size > 0 else 0
+    if keys.most > 0:
+        first = max(first, keys.stops_N[n] - keys.most)
     index = address(keys.index_RS) + (row * keys.index_RS.shape[1] + first) * 4
     return KeyList(index, first, max(keys.stops_N[n], first))
 

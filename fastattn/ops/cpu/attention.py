@@ -307,7 +307,7 @@ def attention_step(
     value_width = heads.value_width or heads.width
     shape = heads.query_heads, heads.query_heads // heads.key_heads, heads.width, value_width
     columns = heads.query_column, heads.key_column, heads.value_column
-    index_RS, stops_N, rows_N, firsts_N = seen
+    index_RS, stops_N, rows_N, firsts_N, most = seen
     longest, N = index_RS.shape[1], len(query_NE)
     products = N * longest * heads.query_heads * heads.width
     out_NF = empty((N, heads.query_heads * value_width))
@@ -318,7 +318,8 @@ def attention_step(
     stride = (longest // LANES + 2) * LANES  # scores of a few keys at a time may end LANES - 1 too late
     size = _scratch_size(heads.query_heads, heads.width, value_width, stride)
     scratch_PN = make_scratch_parts(products // GRAIN + 1, size, dtype=np.float32)
-    keys = index_RS, stops_N, _NOTHING if rows_N is None else rows_N, _NOTHING if firsts_N is None else firsts_N
+    rows_N, firsts_N = (_NOTHING if array is None else array for array in (rows_N, firsts_N))
+    keys = index_RS, stops_N, rows_N, firsts_N, most
     if vector_HK is None:
         vector_HK = _NO_VECTOR
     else:

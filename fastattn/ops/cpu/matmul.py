@@ -9,10 +9,19 @@ from fastattn.kernels.arguments import ACTIVATION_CODES, MR, NR, PACKED_COLUMNS,
 from fastattn.runtime.arena import empty, make_scratch_parts
 from fastattn.runtime.handle import kernel_named
 from fastattn.runtime.threads import current_threads
-from fastattn.simd.arguments import LINE, STAGED_ROWS, STAGED_START, format_for, staged_block, step_block
-from fastattn.simd.target import LANES
-from fastattn.spec.quantized import QuantizedTensor, Tensor
-from fastattn.spec.rounding import bfloat16_bits, quantize
+from fastattn.simd.arguments import (
+    LINE,
+    PACKED_GROUP,
+    STAGED_GROUP,
+    STAGED_ROWS,
+    STAGED_START,
+    format_for,
+    staged_block,
+    step_block,
+)
+from fastattn.simd.target import LANES, TARGET
+from fastattn.spec.quantized import GROUP_INPUTS, Int4Tensor, QuantizedTensor, Tensor, as_float32
+from fastattn.spec.rounding import bfloat16_bits, quantize, quantize_groups
 from fastattn.system.records import lazy
 
 # (bytes of a value, what a row's bytes are a multiple of), by the type of the panels; rows of float32 stay as they are.
@@ -24,6 +33,8 @@ _FORMS = {
 
 def scratch_bytes(weights: np.ndarray, width: int, rows: int) -> int:
     """Bytes for ``rows`` rows of that width and their factors, staged for weights of that type."""
+    if weights.dtype.char == "B":
+        return rows * width // GROUP_INPUTS * STAGED_GROUP + LINE - 1
     if weights.dtype.char not in _FORMS:
         return 0
     (size, block), room = _FORMS[weights.dtype.char], -(-rows // STAGED_ROWS) * STAGED_ROWS
@@ -40,6 +51,8 @@ class PackedLinear:
     panels_PSN   [panels, steps, group * NR] of float32, uint16 (the bits of bfloat16) or int8: a step takes ``group``
                  values of the inner dimension, a column's side by side; zeros beyond ``outputs`` and ``inputs``.
                  Tile registers need whole blocks of steps.
+                 int4: uint8 [panels, groups, NR * 20], a panel in column blocks of LANES, each of all its groups: see
+                 fastattn.simd.int4.
     bias         float32 [panels * NR]; -inf past ``outputs``, which a softmax over whole panels ignores.
     factors      int8 only: float32 [panels * NR], the scale of a column's integers.
     corrections  int8 only: int32 [panels * NR], minus the offset of staged rows times a column's sum.
@@ -70,7 +83,8 @@ class PackedLinear:
 def pack_linear(weight_FD: Tensor, bias_F: np.ndarray | None = None, precision: str = "float32") -> PackedLinear:
     """Pack float32 or quantized weights [outputs, inputs] and bias [outputs] (none: zero); see spec.PRECISIONS.
 
-    int8 keeps quantized weights as they are; others are quantized here.
+    int8 and int4 keep quantized weights of their kind as they are; others are quantized here. int4 needs whole groups
+    of 32 inputs.
     """
     outputs, inputs = weight_FD.shape
     panels = -(-outputs // NR)
@@ -82,6 +96,8 @@ def pack_linear(weight_FD: Tensor, bias_F: np.ndarray | None = None, precision: 
 
 def packed_layout(precision: str) -> str:
     """The name of ``pack_linear``'s layout on this CPU in this precision."""
+    if precision == "int4":  # with some layers in int8
+        return f"int4-{NR}-{LANES}-{packed_layout('int8')}"
     form, block = format_for(precision), step_block(precision)
     return f"{precision}-{NR}-{form.group}-{form.offset}{f'-{block}' if block > 1 else ''}"
 
@@ -94,11 +110,15 @@ def packed_steps(inputs: int, precision: str) -> int:
 
 def packed_shapes(outputs: int, inputs: int, precision: str, balanced: bool) -> dict[str, tuple[int, ...]]:
     """The shapes of a PackedLinear's arrays; ``balanced``: with input factors."""
-    group, panels = format_for(precision).group, -(-outputs // NR)
+    panels = -(-outputs // NR)
     columns = (panels * NR,)
     int8_columns = columns if precision == "int8" else (0,)
+    if precision == "int4":
+        steps, step = inputs // GROUP_INPUTS, NR * PACKED_GROUP
+    else:
+        steps, step = packed_steps(inputs, precision), format_for(precision).group * NR
     return {
-        "panels_PSN": (panels, packed_steps(inputs, precision), group * NR),
+        "panels_PSN": (panels, steps, step),
         "bias": columns,
         "factors": int8_columns,
         "corrections": int8_columns,
@@ -118,12 +138,8 @@ def _whole(inputs: int) -> int:
     return -(-inputs // size) * size
 
 
-def as_float32(weight_FD: Tensor) -> np.ndarray:
-    return weight_FD.float32() if isinstance(weight_FD, QuantizedTensor) else np.asarray(weight_FD, np.float32)
-
-
 def as_int8(weight_FD: Tensor) -> QuantizedTensor:
-    return weight_FD if isinstance(weight_FD, QuantizedTensor) else quantize(weight_FD, "a linear layer")
+    return weight_FD if isinstance(weight_FD, QuantizedTensor) else quantize(as_float32(weight_FD), "a linear layer")
 
 
 def _pack_float32(weight_FD: Tensor, panels: int) -> tuple:
@@ -155,7 +171,26 @@ def _pack_int8(weight_FD: Tensor, panels: int) -> tuple:
     return panels_PSN, factors, sums * np.int32(-form.offset), input_scale, input_factors
 
 
-_PACK = {"float32": _pack_float32, "bfloat16": _pack_bfloat16, "int8": _pack_int8}
+def _pack_int4(weight_FD: Tensor, panels: int) -> tuple:
+    if not isinstance(weight_FD, Int4Tensor):
+        weight_FD = quantize_groups(as_float32(weight_FD), "a linear layer")
+    (F, G), vectors = weight_FD.scales_FG.shape, TARGET.vectors
+    panels_PSN = empty_on_lines((panels, G, NR * PACKED_GROUP), np.dtype(np.uint8))
+    blocks_BGN = panels_PSN.reshape(panels * vectors, G, LANES * PACKED_GROUP)
+    blocks_BGN[F // LANES :] = 0  # what lies beyond the outputs
+    first = 0
+    for array, width in ((weight_FD.values_FE, 4), (weight_FD.scales_FG, 2), (weight_FD.minima_FG, 2)):
+        words_FGW = np.ascontiguousarray(array).view(f"u{width}").reshape(F, G, -1)
+        size = words_FGW.shape[2] * LANES * width
+        parts_BGWL = blocks_BGN[..., first : first + size].view(f"u{width}").reshape(len(blocks_BGN), G, -1, LANES)
+        for lane in range(LANES):
+            rows_FGW = words_FGW[lane::LANES]
+            parts_BGWL[: len(rows_FGW), ..., lane] = rows_FGW
+        first += size
+    return (panels_PSN,)
+
+
+_PACK = {"float32": _pack_float32, "bfloat16": _pack_bfloat16, "int8": _pack_int8, "int4": _pack_int4}
 
 
 def _interleaved(values_FD: np.ndarray, panels: int, precision: str) -> tuple[np.ndarray, np.ndarray]:

@@ -36,9 +36,9 @@ def rms_norm(
     return _run(x_ND, residual_ND, weight_D, None, epsilon, False)
 
 
-def normalize_heads(x_NE: np.ndarray, weight_HK: np.ndarray, epsilon: float) -> None:
-    """Root mean square normalization, in place, of each of a row's first H heads of width K; float32."""
-    _normalize_heads(x_NE, weight_HK, float(epsilon))
+def normalize_heads(x_NE: np.ndarray, weight_HK: np.ndarray, epsilon: float, column: int = 0) -> None:
+    """Root mean square normalization, in place, of each of a row's H heads of width K from ``column`` on; float32."""
+    _normalize_heads(x_NE, weight_HK, float(epsilon), column)
 
 
 _softmax = kernel_named("norm", "_softmax")

@@ -16,7 +16,7 @@ from fastattn.kernels.arguments import (
     BestLists,
     EditedLogits,
 )
-from fastattn.ops.cpu.matmul import PackedLinear, as_float32, as_int8, linear, scratch_bytes
+from fastattn.ops.cpu.matmul import PackedLinear, as_int8, linear, scratch_bytes
 from fastattn.ops.steps import NO_EDITS, Edits, SubsetRows
 from fastattn.runtime.arena import empty, make_scratch_parts
 from fastattn.runtime.handle import kernel_named
@@ -24,7 +24,7 @@ from fastattn.runtime.recording import unrecordable
 from fastattn.runtime.threads import current_threads
 from fastattn.simd.arguments import format_for
 from fastattn.simd.target import LANES
-from fastattn.spec.quantized import Tensor
+from fastattn.spec.quantized import Tensor, as_float32
 from fastattn.spec.rounding import bfloat16_bits
 
 NO_TARGETS = np.empty(0, np.int32)
@@ -36,7 +36,8 @@ def prepared(edits: Edits, rows: int, targets_R: np.ndarray) -> EditedLogits:
     suppressed_RJ, penalized_RJ = (none if ids is None else ids for ids in (edits.suppressed_RJ, edits.penalized_RJ))
     amounts_RJ = np.zeros(penalized_RJ.shape, np.float32) if edits.amounts_RJ is None else edits.amounts_RJ
     logits_R = np.full(len(targets_R), -np.inf, np.float32)
-    return EditedLogits(suppressed_RJ, penalized_RJ, np.float32(edits.penalty), amounts_RJ, targets_R, logits_R)
+    given = np.float32(edits.penalty), amounts_RJ, np.float32(edits.cap)
+    return EditedLogits(suppressed_RJ, penalized_RJ, *given, targets_R, logits_R)
 
 
 def empty_lists(*shape: int) -> BestLists:
@@ -232,8 +233,10 @@ def project_all(x_RD: np.ndarray, outputs: Outputs, edits: Edits = NO_EDITS) -> 
 
 def _all_of(x_RD: np.ndarray, packed: PackedLinear, edits: Edits) -> np.ndarray:
     logits_RV = linear(x_RD, packed)
-    suppressed_RJ, penalized_RJ, penalty, amounts_RJ, _, _ = prepared(edits, len(x_RD), NO_TARGETS)
+    suppressed_RJ, penalized_RJ, penalty, amounts_RJ, cap, *_ = prepared(edits, len(x_RD), NO_TARGETS)
     for r, logits_V in enumerate(logits_RV):  # one by one, so that a row's bits depend on no other
+        if cap:
+            logits_V[:] = cap * np.tanh(logits_V / cap)
         listed_J = penalized_RJ[r] >= 0
         penalized = penalized_RJ[r][listed_J]
         before = logits_V[penalized]

@@ -42,10 +42,14 @@ def concatenate_rows(parts: Sequence[np.ndarray]) -> np.ndarray:
     return np.concatenate(parts)
 
 
+_add = kernel_named("rows", "_add")
+
+
 def add_rows(x_ND: np.ndarray, y_ND: np.ndarray) -> np.ndarray:
-    """x + y."""
-    unrecordable()
-    return x_ND + y_ND
+    """x + y, float32."""
+    z_ND = arena.empty(x_ND.shape)
+    _add(x_ND, y_ND, z_ND)
+    return z_ND
 
 
 def scale_rows(x_ND: np.ndarray, factor: float) -> np.ndarray:

@@ -35,14 +35,16 @@ class StepTables(NamedTuple):
     stops_N: Any
     rows_N: Any  # empty: n
     firsts_N: Any  # empty: 0
+    most: int
     width: int
     value_width: int
     group: int  # query heads of a key head
 
 
 @device
-def _first_of(step, n):
-    return step.firsts_N[n] if len(step.firsts_N) > 0 else int64(0)
+def _first_of(firsts_N, stops_N, most, n):
+    first = firsts_N[n] if len(firsts_N) > 0 else int64(0)
+    return max(first, stops_N[n] - most) if most > 0 else first
 
 
 @lru_cache(8)
@@ -60,7 +62,7 @@ def _make_attend(dtype: Any) -> Any:
         thread = int64(uint32(cuda.threadIdx.x))
         r, c = thread // SIDE, thread % SIDE
         row = step.rows_N[n] if len(step.rows_N) > 0 else int64(n)
-        first = _first_of(step, n) + p * PIECE
+        first = _first_of(step.firsts_N, step.stops_N, step.most, n) + p * PIECE
         count, g = min(step.stops_N[n] - first, PIECE), h // step.group
         query = start_of(step.query, 0, n, h)
 
@@ -115,7 +117,7 @@ def _make_attend(dtype: Any) -> Any:
 
 
 @card.kernel
-def _join(sums_NHPV, tops_NHP2, stops_N, firsts_N, weights_NHS, out_NHV):
+def _join(sums_NHPV, tops_NHP2, firsts_N, stops_N, most, weights_NHS, out_NHV):
     """A block a query and head: the sums of its pieces, in the scale of the greatest score, over their total."""
     n, h = cuda.blockIdx.x, cuda.blockIdx.y
     thread, pieces = int64(uint32(cuda.threadIdx.x)), sums_NHPV.shape[2]
@@ -133,7 +135,7 @@ def _join(sums_NHPV, tops_NHP2, stops_N, firsts_N, weights_NHS, out_NHV):
             value += sums_NHPV[n, h, p, v] * math.exp(tops_NHP2[n, h, p, 0] - shift_of(top))
         out_NHV[n, h, v] = value * inverse
     if len(weights_NHS) > 0:
-        first = firsts_N[n] if len(firsts_N) > 0 else int64(0)
+        first = _first_of(firsts_N, stops_N, most, n)
         for s in range(first + thread, stops_N[n], THREADS):
             weights_NHS[n, h, s] = math.exp(weights_NHS[n, h, s] - shift_of(top)) * inverse
 
@@ -160,7 +162,7 @@ def attention_step(
     value = laid(value_ME, heads.value_column, V)
     lists = card.upload(seen.index_RS), card.upload(seen.stops_N)
     parts = card.optional(seen.rows_N, 1, np.int64), card.optional(seen.firsts_N, 1, np.int64)
-    step = StepTables(query, key, value, *lists, *parts, K, V, H // heads.key_heads)
+    step = StepTables(query, key, value, *lists, *parts, seen.most, K, V, H // heads.key_heads)
     weights_NHS = none(3) if weights_NHS is None else cleared(card.upload(weights_NHS))
     sums_NHPV, tops_NHP2 = (card.empty((N, H, pieces, last), np.float32) for last in (V, 2))
     out_NHV = card.empty((N, H, V), np.float32)
@@ -168,7 +170,8 @@ def attention_step(
     vector_HK = None if vector_HK is None else card.parameter(vector_HK)
     terms = terms_of(heads, bias, position_bias, vector_HK=vector_HK)
     card.launch(_make_attend(key_ME.dtype), (N, H, pieces), step, terms, weights_NHS, sums_NHPV, tops_NHP2)
-    card.launch(_join, (N, H), sums_NHPV, tops_NHP2, step.stops_N, step.firsts_N, weights_NHS, out_NHV)
+    keys = step.firsts_N, step.stops_N, step.most
+    card.launch(_join, (N, H), sums_NHPV, tops_NHP2, *keys, weights_NHS, out_NHV)
     return out_NHV.reshape((N, H * V))
 
 

@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 from numba import cuda, float32, int32, uint32
 
+from fastattn.errors import InputError
 from fastattn.ops.cuda import card
 from fastattn.ops.cuda.blocks import block_max, block_sum
 from fastattn.ops.cuda.card import MICRO, SIDE, THREADS, TILE, device
 from fastattn.ops.cuda.instructions import GROUPS, QUAD, WARP, WARPS, dp4a, mma, multiply_add
-from fastattn.spec.quantized import QuantizedTensor, Tensor
+from fastattn.spec.quantized import QuantizedTensor, Tensor, as_float32
 from fastattn.spec.rounding import bfloat16_bits, quantize
 
 SLAB = min(16, THREADS)  # words of the inner dimension that are in shared memory at once
@@ -49,12 +50,12 @@ class CardLinear:
         self.input_scale, input_factors_D, factors_F = 0.0, None, None
         if precision == "int8":
             if not isinstance(weight_FD, QuantizedTensor):
-                weight_FD = quantize(weight_FD, "a linear layer")
+                weight_FD = quantize(as_float32(weight_FD), "a linear layer")
             stored_FD, factors_F = weight_FD.values_FD, weight_FD.multipliers_F
             self.input_scale, input_factors_D = weight_FD.input_scale or 0.0, weight_FD.input_factors_D
         else:
-            plain_FD = weight_FD.float32() if isinstance(weight_FD, QuantizedTensor) else weight_FD
-            stored_FD = bfloat16_bits(plain_FD) if precision == "bfloat16" else np.asarray(plain_FD, np.float32)
+            plain_FD = as_float32(weight_FD)
+            stored_FD = bfloat16_bits(plain_FD) if precision == "bfloat16" else plain_FD
         missing = -self.inputs % (4 // stored_FD.itemsize)
         self.stored_FE = card.upload(np.pad(stored_FD, ((0, 0), (0, missing))) if missing else stored_FD)
         self.input_factors_D = card.optional(input_factors_D, 1)
@@ -64,7 +65,12 @@ class CardLinear:
 
 
 def pack_linear(weight_FD: Tensor, bias_F: np.ndarray | None = None, precision: str = "float32") -> CardLinear:
-    """A copy on the card of float32 or quantized weights [outputs, inputs] and bias [outputs] (none: zero)."""
+    """A copy on the card of float32 or quantized weights [outputs, inputs] and bias [outputs] (none: zero).
+
+    Raises InputError for int4.
+    """
+    if precision == "int4":
+        raise InputError('precision "int4" is the CPU\'s alone; on a card ask for "int8" or "bfloat16"')
     return CardLinear(weight_FD, bias_F, precision)
 
 

@@ -11,35 +11,35 @@ from fastattn.ops.cuda.card import THREADS
 
 
 @card.kernel
-def _normalize(x_NE, residual_NE, weight_E, bias_E, epsilon, centred, y_NE):
-    """A block a head of a row: of as many heads as there are blocks side by side. y may be x."""
+def _normalize(x_NE, residual_NE, weight_E, bias_E, epsilon, centred, column, y_NE):
+    """A block a head of a row: of as many heads as there are blocks side by side, from a column on. y may be x."""
     shared_T = cuda.shared.array(THREADS, float32)
     n, D = cuda.blockIdx.x, len(weight_E) // cuda.gridDim.y
     first, stop = cuda.blockIdx.y * D + cuda.threadIdx.x, (cuda.blockIdx.y + 1) * D
     total = float32(0)
     for d in range(first, stop, THREADS):
-        value = x_NE[n, d]
+        value = x_NE[n, column + d]
         if len(residual_NE) > 0:
-            value += residual_NE[n, d]
-        y_NE[n, d] = value  # read below by the thread that wrote it
+            value += residual_NE[n, column + d]
+        y_NE[n, column + d] = value  # read below by the thread that wrote it
         total += value
     mean, rest = float32(0), float32(0)
     if centred:
         mean = block_sum(total, shared_T) / float32(D)
         total = float32(0)
         for d in range(first, stop, THREADS):
-            total += y_NE[n, d] - mean
+            total += y_NE[n, column + d] - mean
         rest = block_sum(total, shared_T) / float32(D)  # what rounding left in the mean
     total = float32(0)
     for d in range(first, stop, THREADS):
-        deviation = y_NE[n, d] - mean - rest
+        deviation = y_NE[n, column + d] - mean - rest
         total += deviation * deviation
     factor = float32(1) / math.sqrt(block_sum(total, shared_T) / float32(D) + epsilon)
     for d in range(first, stop, THREADS):
-        value = (y_NE[n, d] - mean - rest) * factor * weight_E[d]
+        value = (y_NE[n, column + d] - mean - rest) * factor * weight_E[d]
         if len(bias_E) > 0:
             value += bias_E[d]
-        y_NE[n, d] = value
+        y_NE[n, column + d] = value
 
 
 def layer_norm(
@@ -56,7 +56,7 @@ def layer_norm(
     """
     y_ND, parameters = card.empty(x_ND.shape, np.float32), (card.parameter(weight_D), card.parameter(bias_D))
     arrays = card.upload(x_ND), card.optional(residual_ND, 2), *parameters
-    card.launch(_normalize, len(x_ND), *arrays, np.float32(epsilon), centred, y_ND)
+    card.launch(_normalize, len(x_ND), *arrays, np.float32(epsilon), centred, 0, y_ND)
     return y_ND
 
 
@@ -67,11 +67,12 @@ def rms_norm(
     return layer_norm(x_ND, weight_D, None, epsilon, residual_ND, centred=False)
 
 
-def normalize_heads(x_NE: np.ndarray, weight_HK: np.ndarray, epsilon: float) -> None:
-    """Root mean square normalization, in place, of each of a row's first H heads of width K; float32."""
+def normalize_heads(x_NE: np.ndarray, weight_HK: np.ndarray, epsilon: float, column: int = 0) -> None:
+    """Root mean square normalization, in place, of each of a row's H heads of width K from ``column`` on; float32."""
     x_NE, weight_E = card.upload(x_NE), card.parameter(weight_HK).reshape(weight_HK.size)
     blocks = len(x_NE), len(weight_HK)
-    card.launch(_normalize, blocks, x_NE, card.none(2), weight_E, card.none(1), np.float32(epsilon), False, x_NE)
+    arrays = x_NE, card.none(2), weight_E, card.none(1)
+    card.launch(_normalize, blocks, *arrays, np.float32(epsilon), False, column, x_NE)
 
 
 @card.kernel

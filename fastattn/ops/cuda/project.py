@@ -113,6 +113,10 @@ def _project_kernel(precision, few):
             width = min(TILE, stop - column)
             compute(rows, weights, first, end, column, stop, logits_RC)
             cuda.syncthreads()
+            for at in range(t, (end - first) * width if edits.cap > ZERO else 0, THREADS):
+                r, c = at // width, at % width
+                logits_RC[r, c] = edits.cap * math.tanh(logits_RC[r, c] / edits.cap)
+            cuda.syncthreads()
             for at in range(t, (end - first) * edits.penalized_RJ.shape[1], THREADS):
                 r, j = at // edits.penalized_RJ.shape[1], at % edits.penalized_RJ.shape[1]
                 c = _place_of(edits.penalized_RJ[first + r, j], ids_C, start, stop) - column
@@ -206,7 +210,7 @@ def choose(
     amounts_RJ = np.zeros(penalized_RJ.shape, np.float32) if edits.amounts_RJ is None else edits.amounts_RJ
     lists = (card.upload(list_RJ) for list_RJ in (suppressed_RJ, penalized_RJ, amounts_RJ))
     suppressed_RJ, penalized_RJ, amounts_RJ = lists
-    given = Edits(suppressed_RJ, penalized_RJ, np.float32(edits.penalty), amounts_RJ)
+    given = Edits(suppressed_RJ, penalized_RJ, np.float32(edits.penalty), amounts_RJ, np.float32(edits.cap))
     tasks_G4 = card.upload(np.array(tasks, np.int32).reshape(-1, 4))
     kernel, weights = _project_kernel(precision, few), packed.weights._replace(ids_C=card.upload(ids_C))
     card.launch(kernel, (len(tasks), P), staged(x_RD, packed), weights, tasks_G4, given, found, summed)

@@ -169,13 +169,15 @@ def attention_step(
     A query's position is that of the last key before its stop. ``bias_NHS`` and ``weights_NHS`` as in ``attention``,
     without the query axis. With ``vector_HK`` scores are v . tanh(q + k) (Bahdanau 2015).
     """
-    index_RS, stops_N, rows_N, firsts_N = seen
+    index_RS, stops_N, rows_N, firsts_N, most = seen
     H, G, K, V = heads.query_heads, heads.key_heads, heads.width, heads.value_width or heads.width
     out_NF = np.empty((len(query_NE), H * V), query_NE.dtype)
     if weights_NHS is not None:
         weights_NHS[...] = 0
     for n in range(len(query_NE)):
         first, stop = 0 if firsts_N is None else firsts_N[n], stops_N[n]
+        if most:
+            first = max(first, stop - most)
         index_S = index_RS[n if rows_N is None else rows_N[n], first:stop]
         query_HK = query_NE[n, heads.query_column : heads.query_column + H * K]
         key_GSK = _heads_first(as_floats(key_ME[index_S]), heads.key_column, G, K)

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from fastattn.spec.quantized import QuantizedTensor, Tensor
-from fastattn.spec.rounding import bfloat16_bits, quantize
+from fastattn.spec.quantized import GROUP_INPUTS, Int4Tensor, QuantizedTensor, Tensor, as_float32
+from fastattn.spec.rounding import LARGEST, bfloat16_bits, quantize, quantize_groups
 
 
 def round_to_bfloat16(x: np.ndarray) -> np.ndarray:
@@ -32,6 +32,16 @@ def quantize_rows(
     return quantized.values_FD * quantized.multipliers_F[:, None].astype(x_ND.dtype)
 
 
+def quantize_row_groups(x_ND: np.ndarray) -> np.ndarray:
+    """Each 32 numbers of a row rounded to steps of 1/127 of their largest magnitude, in the dtype of x."""
+    N, D = x_ND.shape
+    groups_NGI = x_ND.astype(np.float32).reshape(N, D // GROUP_INPUTS, GROUP_INPUTS)
+    peaks_NG1 = np.abs(groups_NGI).max(axis=2, keepdims=True, initial=0)
+    factors_NG1 = np.divide(np.float32(LARGEST), peaks_NG1, out=np.zeros_like(peaks_NG1), where=peaks_NG1 > 0)
+    steps_NG1 = (peaks_NG1 / np.float32(LARGEST)).astype(x_ND.dtype)
+    return (np.rint(groups_NGI * factors_NG1) * steps_NG1).reshape(x_ND.shape)
+
+
 class ReferenceLinear:
     """The weights of a linear layer, as plain arrays, and the rounding of rows for them."""
 
@@ -45,10 +55,15 @@ class ReferenceLinear:
 def pack_linear(weight_FD: Tensor, bias_F: np.ndarray | None = None, precision: str = "float32") -> ReferenceLinear:
     """The weights for ``linear`` and ``project_top_k``, rounded to ``precision``."""
     inputs: dict[str, Any] = {}
+    if precision == "int4":
+        if not isinstance(weight_FD, Int4Tensor):
+            weight_FD = quantize_groups(as_float32(weight_FD), "a linear layer")
+        return ReferenceLinear(weight_FD.float32(), bias_F, quantize_row_groups)
     if precision == "int8" and not isinstance(weight_FD, QuantizedTensor):
-        weight_FD = quantize(weight_FD, "a linear layer")
+        weight_FD = quantize(weight_FD.float32() if isinstance(weight_FD, Int4Tensor) else weight_FD, "a linear layer")
     if isinstance(weight_FD, QuantizedTensor):
         inputs = {"input_scale": weight_FD.input_scale, "input_factors_D": weight_FD.input_factors_D}
+    if not isinstance(weight_FD, np.ndarray):
         weight_FD = weight_FD.float32()
     if precision == "bfloat16":
         return ReferenceLinear(round_to_bfloat16(weight_FD), bias_F, round_to_bfloat16)

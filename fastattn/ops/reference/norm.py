@@ -30,12 +30,13 @@ def rms_norm(
     return x_ND / np.sqrt(np.square(x_ND).mean(axis=1, keepdims=True) + epsilon) * weight_D
 
 
-def normalize_heads(x_NE: np.ndarray, weight_HK: np.ndarray, epsilon: float) -> None:
-    """Root mean square normalization, in place, of each of a row's first H heads of width K."""
+def normalize_heads(x_NE: np.ndarray, weight_HK: np.ndarray, epsilon: float, column: int = 0) -> None:
+    """Root mean square normalization, in place, of each of a row's H heads of width K from ``column`` on."""
     H, K = weight_HK.shape
-    x_NHK = x_NE[:, : H * K].reshape(-1, H, K)
+    heads_NF = x_NE[:, column : column + H * K]  # written through
+    x_NHK = heads_NF.reshape(-1, H, K)
     y_NHK = x_NHK / np.sqrt(np.square(x_NHK).mean(axis=2, keepdims=True) + epsilon) * weight_HK
-    x_NE[:, : H * K] = y_NHK.reshape(-1, H * K)
+    heads_NF[...] = y_NHK.reshape(-1, H * K)
 
 
 def softmax(x_NS: np.ndarray) -> np.ndarray:

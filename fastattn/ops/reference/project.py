@@ -55,6 +55,9 @@ def _logits(x_RD: np.ndarray, outputs: Outputs, edits: Edits) -> np.ndarray:
 
 def edited(logits_RV: np.ndarray, subsets_R: Sequence[ReferenceSubset], edits: Edits) -> np.ndarray:
     """The logits, changed in place as the edits say, and -inf outside a row's subset if there are any."""
+    if edits.cap:
+        cap = logits_RV.dtype.type(edits.cap)
+        np.multiply(cap, np.tanh(logits_RV / cap), out=logits_RV)
     if edits.penalized_RJ is not None:
         rows, ids = _listed(edits.penalized_RJ)
         before = logits_RV[rows, ids]

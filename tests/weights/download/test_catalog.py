@@ -92,10 +92,12 @@ def test_offline_an_absent_name_says_what_to_run():
     "name", ["no-such-model", "", "a\0b", "x" * 5000, "ZH-EN", os.path.join("no", "such", "folder")]
 )
 def test_anything_else_lists_the_catalog(name):
-    with pytest.raises(CheckpointError, match="en-pt, pt-en, e2k, minilm, splade-tiny, thai2rom, zh-en") as raised:
+    with pytest.raises(
+        CheckpointError, match="en-pt, pt-en, e2k, minilm, smollm2, splade-tiny, thai2rom, zh-en"
+    ) as raised:
         resolve(name)
     assert "\n" not in str(raised.value) and "\0" not in str(raised.value)
-    with pytest.raises(CheckpointError, match="en-pt, pt-en, e2k, minilm, splade-tiny, thai2rom, zh-en"):
+    with pytest.raises(CheckpointError, match="en-pt, pt-en, e2k, minilm, smollm2, splade-tiny, thai2rom, zh-en"):
         lookup(name)
 
 

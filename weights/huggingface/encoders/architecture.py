@@ -1,4 +1,4 @@
-"""The description of an encoder architecture, and readers of config.json that several architectures share."""
+"""The description of an architecture, and readers of config.json that several of them share."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -11,9 +11,9 @@ from fastattn.weights.huggingface.weights import ACTIVATIONS
 from fastattn.weights.tensor_mapping import TensorSources, sources
 
 ROPE_TYPES = ("default", "linear", "dynamic", "yarn", "llama3")
-MOST_LAYERS = 1024  # beyond any encoder: lists of layers are made before the tensors are counted
+MOST_LAYERS = 1024  # beyond any model: lists of layers are made before the tensors are counted
 
-MOST_WIDTH = 1 << 20  # beyond any encoder's: scales are made of widths before the tensors are looked at
+MOST_WIDTH = 1 << 20  # beyond any model's: scales are made of widths before the tensors are looked at
 
 
 @dataclass(frozen=True)
@@ -32,12 +32,13 @@ class HeadSource:
 
 @dataclass(frozen=True)
 class Architecture:
-    """An encoder in a Hugging Face directory.
+    """An encoder or a decoder in a Hugging Face directory.
 
     spec      (config.json) -> its stack; raises CheckpointError for what is not supported
     table     (config.json, the stack) -> where its tensors come from
     prefixes  what may precede all its tensors' names, where a head lies beside the encoder
     ignored   beginnings of the names of tensors that do not affect the last hidden states
+    buffers   ends of the names of what old files hold beside weights
     numbers   (config.json) -> what each layer has in the file in place of its number; None: its number
     renamed   old name's end -> the current one
     heads     the end of a class's name in ``architectures`` -> its head
@@ -54,6 +55,7 @@ class Architecture:
     heads: Mapping[str, HeadSource] = field(default_factory=dict)
     twins: Mapping[str, str] = field(default_factory=dict)
     unused: Callable[[JsonObject], tuple[str, ...]] = lambda config: ()
+    buffers: tuple[str, ...] = ()
 
     def current_name(self, name: str) -> str:
         """A tensor's name without a prefix, old ends replaced."""
@@ -65,8 +67,8 @@ class Architecture:
         return name
 
     def needs(self, name: str, config: JsonObject) -> bool:
-        """Whether the encoder itself needs the tensor of a current name."""
-        return not name.startswith(self.ignored + self.unused(config))
+        """Whether the stack itself needs the tensor of a current name."""
+        return not name.startswith(self.ignored + self.unused(config)) and not name.endswith(self.buffers)
 
 
 def fixed(table: Mapping[str, TensorSources]) -> Callable[[JsonObject, StackSpec], Mapping[str, TensorSources]]:
@@ -112,13 +114,8 @@ def refuse(config: JsonObject, **harmless: object) -> None:
         raise CheckpointError(f"{config.where}: not supported: {'; '.join(problems)}")
 
 
-def rotary(config: JsonObject, width: int, base: float, kind: str = "", old: str = "rope_theta") -> Rotary:
-    """Rotary positions whose halves are paired, of heads of ``width``; transformers' fields of today and before.
-
-    base  where config.json has none
-    kind  the type of layers that they are of, where types differ
-    old   the name of the base before there were ``rope_parameters``
-    """
+def rope_parameters(config: JsonObject, kind: str = "") -> JsonObject:
+    """The settings of rotary positions, by their name of today or before; ``kind`` as in ``rotary``."""
     if config.has("rope_parameters") and config.nested("rope_scaling").values not in (
         {},
         config.values["rope_parameters"],
@@ -127,12 +124,37 @@ def rotary(config: JsonObject, width: int, base: float, kind: str = "", old: str
     parameters = config.nested("rope_parameters" if config.has("rope_parameters") else "rope_scaling")
     if kind and config.has("rope_parameters"):
         parameters = parameters.nested(kind)
+    return parameters
+
+
+def rotary(
+    config: JsonObject,
+    width: int,
+    base: float,
+    kind: str = "",
+    old: str = "rope_theta",
+    share: float | None = None,
+) -> Rotary:
+    """Rotary positions whose halves are paired, of heads of ``width``; transformers' fields of today and before.
+
+    base   where config.json has none
+    kind   the type of layers that they are of, where types differ
+    old    the name of the base before there were ``rope_parameters``
+    share  of a head's dimensions that turn, where config.json has none; None: a model whose heads turn whole
+    """
+    parameters = rope_parameters(config, kind)
     type_name = "rope_type" if parameters.has("rope_type") else "type"
     form = parameters.choice(type_name, ROPE_TYPES, "default")
-    if width % 2:
+    part = parameters.number("partial_rotary_factor", config.number("partial_rotary_factor", share or 1.0))
+    if share is not None:
+        if not 0 < part <= 1:
+            raise parameters.error("partial_rotary_factor", "above 0 and at most 1", part)
+        width = int(width * part)
+    if width % 2 or not width:
         raise CheckpointError(f"{config.where}: rotary positions need heads of an even width, got {width}")
-    part = parameters.number("partial_rotary_factor", config.number("partial_rotary_factor", 1.0))
-    if form != "default" and part != 1:  # the default type does not ask for it, and the others' models fail
+    if (
+        share is None and form != "default" and part != 1
+    ):  # the default type does not ask for it, and the others' models fail
         raise parameters.error("partial_rotary_factor", f"1 with rope_type {form}", part)
     base = parameters.number("rope_theta", config.number(old, base))
     scale = parameters.number("factor") if form == "linear" else 1.0

@@ -1,4 +1,7 @@
-"""Encoders made of decoders whose tensors are named as Llama's: rotary positions, gates, shared key heads."""
+"""Stacks whose tensors are named as Llama's: rotary positions, gates, shared key heads; encoders made of them."""
+
+from dataclasses import replace
+from typing import Any
 
 from fastattn.errors import CheckpointError
 from fastattn.spec.architecture import (
@@ -26,50 +29,66 @@ from fastattn.weights.huggingface.encoders.architecture import (
 )
 from fastattn.weights.tensor_mapping import TensorSources, sources
 
-# Qwen 3 and Qwen 2 (Yang 2025, 2024) as encoders: mostly causal, rotary positions, gates, shared key heads.
-
 TABLE = {
-    "encoder.embedding.weight": sources("embed_tokens.weight"),
-    "encoder.layers.#.self_attention.norm.*": sources("layers.#.input_layernorm.*"),
-    "encoder.layers.#.self_attention.query_norm.*": sources("layers.#.self_attn.q_norm.*"),
-    "encoder.layers.#.self_attention.key_norm.*": sources("layers.#.self_attn.k_norm.*"),
-    "encoder.layers.#.self_attention.output.*": sources("layers.#.self_attn.o_proj.*"),
-    "encoder.layers.#.feed_forward.norm.*": sources("layers.#.post_attention_layernorm.*"),
-    "encoder.layers.#.feed_forward.inner.*": sources("layers.#.mlp.gate_proj.*"),
-    "encoder.layers.#.feed_forward.inner_linear.*": sources("layers.#.mlp.up_proj.*"),
-    "encoder.layers.#.feed_forward.outer.*": sources("layers.#.mlp.down_proj.*"),
-    "encoder.final_norm.*": sources("norm.*"),
+    "STACK.embedding.weight": sources("embed_tokens.weight"),
+    "STACK.layers.#.self_attention.norm.*": sources("layers.#.input_layernorm.*"),
+    "STACK.layers.#.self_attention.query_norm.*": sources("layers.#.self_attn.q_norm.*"),
+    "STACK.layers.#.self_attention.key_norm.*": sources("layers.#.self_attn.k_norm.*"),
+    "STACK.layers.#.self_attention.output.*": sources("layers.#.self_attn.o_proj.*"),
+    "STACK.layers.#.feed_forward.norm.*": sources("layers.#.post_attention_layernorm.*"),
+    "STACK.layers.#.feed_forward.inner.*": sources("layers.#.mlp.gate_proj.*"),
+    "STACK.layers.#.feed_forward.inner_linear.*": sources("layers.#.mlp.up_proj.*"),
+    "STACK.layers.#.feed_forward.outer.*": sources("layers.#.mlp.down_proj.*"),
+    "STACK.final_norm.*": sources("norm.*"),
 }
-# Biases are attention's alone.
-NO_BIASES = {f"encoder.layers.#.feed_forward.{name}.bias": sources(None) for name in ("inner", "inner_linear", "outer")}
-QWEN_NO_OUTPUT_BIAS = {"encoder.layers.#.self_attention.output.bias": sources(None)}
+NO_BIASES = {f"STACK.layers.#.feed_forward.{name}.bias": sources(None) for name in ("inner", "inner_linear", "outer")}
+NO_OUTPUT_BIAS = {"STACK.layers.#.self_attention.output.bias": sources(None)}
 IGNORED = ("lm_head.", "score.", "rotary_emb.")
 QWEN_HEADS = {SEQUENCE: last_head("score"), TOKENS: linear_head("each", "score")}
 
 
 def shared_heads(
-    config: JsonObject, key_heads: int, head_width: int, head_norms: bool, query_scale: float | None = None
+    config: JsonObject, key_heads: int = 0, head_width: int = 0, heads: int | None = None, **more: Any
 ) -> AttentionSpec:
-    """Attention whose key heads may be fewer, and as wide as config.json says.
+    """Attention whose key heads may be fewer, and as wide as config.json says; ``more``: fields of it.
 
     key_heads, head_width  where config.json does not name them; where they are null, as many as the others, and what
                            these share evenly; 0: likewise
+    heads                  likewise; None: config.json has to name them
     """
-    heads = config.integer("num_attention_heads", minimum=1)
+    heads = config.integer("num_attention_heads", heads, minimum=1)
     even = max(count_columns(config) // heads, 1)
     width = count_columns(config, "head_dim", even if "head_dim" in config.values else head_width or even)
     key_heads = config.integer(
-        "num_key_value_heads", heads if "num_key_value_heads" in config.values else key_heads, minimum=1
+        "num_key_value_heads", heads if "num_key_value_heads" in config.values else key_heads or heads, minimum=1
     )
-    return AttentionSpec(heads, key_heads, width, query_scale, head_norms)
+    return AttentionSpec(heads, key_heads, width, **more)
 
 
-def llama_table(spec: StackSpec) -> dict[str, TensorSources]:
-    """The table of files that name their tensors as Llama's do."""
+def llama_stack(config: JsonObject, attention: AttentionSpec, positions: Rotary, **parts: Any) -> StackSpec:
+    """A stack with the names of Llama's sizes; ``parts``: its other fields."""
+    inner, act = config.integer("intermediate_size", minimum=1), activation(config, default="silu")
+    return StackSpec(
+        layers=count_layers(config),
+        width=count_columns(config),
+        vocabulary=count_columns(config, "vocab_size"),
+        attention=attention,
+        feed_forward=FeedForwardSpec(inner, act, gated=True),
+        norms=NormSpec("rms", config.number("rms_norm_eps", 1e-6)),
+        positions=PositionSpec("rotary", config.integer("max_position_embeddings", minimum=1), rotary=positions),
+        **parts,
+    )
+
+
+def llama_table(spec: StackSpec, feed_biases: bool = False) -> dict[str, TensorSources]:
+    """The table of files that name their tensors as Llama's do; ``feed_biases``: feed-forwards have biases too."""
     keys = spec.attention.key_width
     names = (f"layers.#.self_attn.{part}_proj.*" for part in "qkv")
     qkv = sources(*names, rows=(spec.attention.query_width, keys, keys))
-    return TABLE | {"encoder.layers.#.self_attention.qkv.*": qkv} | (NO_BIASES if spec.biases else {})
+    return TABLE | {"STACK.layers.#.self_attention.qkv.*": qkv} | ({} if feed_biases else NO_BIASES)
+
+
+# Qwen 3 and Qwen 2 (Yang 2025, 2024): as encoders mostly causal.
 
 
 def _qwen_is_causal(config: JsonObject) -> bool:
@@ -81,33 +100,19 @@ def _qwen_is_causal(config: JsonObject) -> bool:
     return config.boolean("is_causal", True)
 
 
-def _qwen_spec(config: JsonObject) -> StackSpec:
+def qwen_stack(config: JsonObject) -> StackSpec:
     refuse(config, use_bidirectional_attention=False)  # which transformers ignores, and remote code follows
     second, causal = config.string("model_type") == "qwen2", _qwen_is_causal(config)
     layers, attention = count_layers(config), shared_heads(config, 32, 0 if second else 128, head_norms=not second)
+    positions = rotary(config, attention.head_width, 10_000.0)
     local: tuple[int, ...] = ()
     window = 0
     if config.boolean("use_sliding_window", False) and config.values.get("sliding_window", 4096) is not None:
         full, window = config.integer("max_window_layers", 28), config.integer("sliding_window", 4096, minimum=1)
         local = local_layers(config, layers, lambda i: i >= full)
-    return StackSpec(
-        layers=layers,
-        width=config.integer("hidden_size", minimum=1),
-        vocabulary=config.integer("vocab_size", minimum=1),
-        attention=attention,
-        feed_forward=FeedForwardSpec(
-            config.integer("intermediate_size", minimum=1), activation(config, default="silu"), gated=True
-        ),
-        norms=NormSpec("rms", config.number("rms_norm_eps", 1e-6)),
-        positions=PositionSpec(
-            "rotary",
-            limit=config.integer("max_position_embeddings", minimum=1),
-            rotary=rotary(config, attention.head_width, 10_000.0),
-        ),
-        biases=second or config.boolean("attention_bias", False),
-        causal=causal,
-        local=_qwen_local(local, window, causal),
-    )
+    biases = second or config.boolean("attention_bias", False)
+    side = _qwen_local(local, window, causal)
+    return llama_stack(config, attention, positions, biases=biases, causal=causal, local=side)
 
 
 def _qwen_local(layers: tuple[int, ...], window: int, causal: bool) -> LocalSpec | None:
@@ -117,39 +122,58 @@ def _qwen_local(layers: tuple[int, ...], window: int, causal: bool) -> LocalSpec
     return LocalSpec(layers, before=window - 1, after=0) if causal else LocalSpec(layers, before=window, after=window)
 
 
-def _qwen_table(config: JsonObject, spec: StackSpec) -> dict[str, TensorSources]:
+def qwen_table(config: JsonObject, spec: StackSpec) -> dict[str, TensorSources]:
     # Qwen 2 has biases of queries, keys and values.
-    return llama_table(spec) | (QWEN_NO_OUTPUT_BIAS if spec.biases and not spec.attention.head_norms else {})
+    return llama_table(spec) | ({} if spec.attention.head_norms else NO_OUTPUT_BIAS)
 
 
-QWEN = Architecture(_qwen_spec, _qwen_table, ("model.",), IGNORED, heads=QWEN_HEADS)
+QWEN = Architecture(qwen_stack, qwen_table, ("model.",), IGNORED, heads=QWEN_HEADS)
 
 
-# Gemma 3's text stack (Gemma Team 2025), as EmbeddingGemma has it: norms around each sublayer, local layers.
+# Gemma 3's text stack (Gemma Team 2025), as EmbeddingGemma has it, and Gemma 2's: norms around each sublayer, local
+# layers.
 
-# Its norms multiply by one more than what is stored.
-GEMMA3_NORMS = {
-    "encoder.layers.#.self_attention.norm.*": sources("layers.#.input_layernorm.*", offset=1.0),
-    "encoder.layers.#.self_attention.query_norm.*": sources("layers.#.self_attn.q_norm.*", offset=1.0),
-    "encoder.layers.#.self_attention.key_norm.*": sources("layers.#.self_attn.k_norm.*", offset=1.0),
-    "encoder.layers.#.self_attention.output_norm.*": sources("layers.#.post_attention_layernorm.*", offset=1.0),
-    "encoder.layers.#.feed_forward.norm.*": sources("layers.#.pre_feedforward_layernorm.*", offset=1.0),
-    "encoder.layers.#.feed_forward.output_norm.*": sources("layers.#.post_feedforward_layernorm.*", offset=1.0),
-    "encoder.final_norm.*": sources("norm.*", offset=1.0),
+# Their norms multiply by one more than what is stored.
+GEMMA_NORMS = {
+    "STACK.layers.#.self_attention.norm.*": sources("layers.#.input_layernorm.*", offset=1.0),
+    "STACK.layers.#.self_attention.query_norm.*": sources("layers.#.self_attn.q_norm.*", offset=1.0),
+    "STACK.layers.#.self_attention.key_norm.*": sources("layers.#.self_attn.k_norm.*", offset=1.0),
+    "STACK.layers.#.self_attention.output_norm.*": sources("layers.#.post_attention_layernorm.*", offset=1.0),
+    "STACK.layers.#.feed_forward.norm.*": sources("layers.#.pre_feedforward_layernorm.*", offset=1.0),
+    "STACK.layers.#.feed_forward.output_norm.*": sources("layers.#.post_feedforward_layernorm.*", offset=1.0),
+    "STACK.final_norm.*": sources("norm.*", offset=1.0),
 }
 GEMMA3_HEADS = {SEQUENCE: last_head("score", padding=0), TOKENS: linear_head("each", "score")}
 
 
-def _gemma3_spec(config: JsonObject) -> StackSpec:
-    refuse(config, attn_logit_softcapping=0)
-    layers = count_layers(config)
-    width, scalar = count_columns(config), config.number("query_pre_attn_scalar", 256)
+def gemma_stack(config: JsonObject, attention: AttentionSpec, positions: Rotary, local: LocalSpec) -> StackSpec:
+    """A stack of Gemma 2 or 3."""
+    act = activation(config, "hidden_activation", "gelu_pytorch_tanh")
+    stack = llama_stack(config, attention, positions)
+    return replace(
+        stack,
+        feed_forward=replace(stack.feed_forward, activation=act),
+        norms=replace(stack.norms, output=True),
+        biases=config.boolean("attention_bias", False),
+        embedding_scale=stack.width**0.5,
+        local=local,
+    )
+
+
+def gemma_scale(config: JsonObject) -> float:
+    """What multiplies the scores."""
+    scalar = config.number("query_pre_attn_scalar", 256)
     if scalar <= 0:
         raise config.error("query_pre_attn_scalar", "above zero", scalar)
-    both_sides = config.boolean("use_bidirectional_attention", False)
+    return float(scalar**-0.5)
+
+
+def gemma3_stack(config: JsonObject) -> StackSpec:
+    refuse(config, attn_logit_softcapping=0)
+    layers, both_sides = count_layers(config), config.boolean("use_bidirectional_attention", False)
     if not both_sides:
         refuse(config, is_causal=True)
-    attention = shared_heads(config, 4, 256, head_norms=True, query_scale=scalar**-0.5)
+    attention = shared_heads(config, 4, 256, head_norms=True, query_scale=gemma_scale(config))
     every, window = (
         config.integer("sliding_window_pattern", 6, minimum=1),
         config.integer("sliding_window", 4096, minimum=1),
@@ -158,36 +182,14 @@ def _gemma3_spec(config: JsonObject) -> StackSpec:
     near = rotary(config, attention.head_width, 10_000.0, "sliding_attention", "rope_local_base_freq")
     if not config.has("rope_parameters"):  # the old form's settings are of the global layers alone
         near = Rotary(near.width, config.number("rope_local_base_freq", 10_000.0), interleaved=False)
-    return StackSpec(
-        layers=layers,
-        width=width,
-        vocabulary=config.integer("vocab_size", minimum=1),
-        attention=attention,
-        feed_forward=FeedForwardSpec(
-            config.integer("intermediate_size", minimum=1),
-            activation(config, "hidden_activation", "gelu_pytorch_tanh"),
-            gated=True,
-        ),
-        norms=NormSpec("rms", config.number("rms_norm_eps", 1e-6), output=True),
-        positions=PositionSpec(
-            "rotary",
-            limit=config.integer("max_position_embeddings", minimum=1),
-            rotary=rotary(config, attention.head_width, 1_000_000.0, "full_attention"),
-        ),
-        biases=config.boolean("attention_bias", False),
-        embedding_scale=width**0.5,
-        causal=not both_sides,
-        local=LocalSpec(
-            local_layers(config, layers, lambda i: (i + 1) % every != 0),
-            before=reach,
-            after=reach if both_sides else 0,
-            rotary=near,
-        ),
-    )
+    far = rotary(config, attention.head_width, 1_000_000.0, "full_attention")
+    sliding = local_layers(config, layers, lambda i: (i + 1) % every != 0)
+    local = LocalSpec(sliding, before=reach, after=reach if both_sides else 0, rotary=near)
+    return replace(gemma_stack(config, attention, far, local), causal=not both_sides)
 
 
-def _gemma3_table(config: JsonObject, spec: StackSpec) -> dict[str, TensorSources]:
-    return llama_table(spec) | GEMMA3_NORMS
+def gemma_table(config: JsonObject, spec: StackSpec) -> dict[str, TensorSources]:
+    return llama_table(spec) | GEMMA_NORMS
 
 
-GEMMA3 = Architecture(_gemma3_spec, _gemma3_table, ("model.",), IGNORED, heads=GEMMA3_HEADS)
+GEMMA3 = Architecture(gemma3_stack, gemma_table, ("model.",), IGNORED, heads=GEMMA3_HEADS)

@@ -1,0 +1,99 @@
+"""Language models beside llama.cpp: SmolLM2's real file."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench.case import OURS
+from bench.checks import Absent, Data, Findings, check
+from bench.checks.compare import THREADS, plural, timed
+from bench.llama_cpp import LlamaCpp
+from fastattn import Generator
+from fastattn.weights import download
+
+TOKENS, PROMPT, STREAMS, ALONE = 64, 512, 16, 32
+PROMPTS = (
+    "The capital of France is",
+    "Once upon a time, in a small village by the sea,",
+    "def fibonacci(n):\n",
+    "Water boils at",
+    "1, 2, 3, 4, 5,",
+    "To make a good cup of tea, first",
+    "The three laws of motion are",
+    "Dear Sir or Madam,\n\n",
+    "Il était une fois",
+    "Q: Why is the sky blue?\nA:",
+)
+
+
+def _file() -> Path:
+    (file,) = download.resolve("smollm2").glob("*.gguf")
+    return file
+
+
+def _peer(threads: int, sequences: int = 1, context: int = 2048) -> LlamaCpp:
+    try:
+        return LlamaCpp(_file(), threads, sequences, context)
+    except ImportError:
+        raise Absent("pip install llama-cpp-python") from None
+
+
+def _licence() -> str:
+    return (Path(__file__).parents[2] / "LICENSE").read_text(encoding="utf-8")
+
+
+@check("generation-tokens", f"smollm2, {len(PROMPTS)} prompts: the {TOKENS} greedy tokens of llama.cpp")
+def tokens(data: Data) -> tuple[bool, str]:
+    peer, ours, findings = _peer(1), Generator("smollm2"), Findings()
+    expected = [peer.answer([peer.ids(prompt)], TOKENS)[0] for prompt in PROMPTS]
+    found = ours.generate(list(PROMPTS), details=True, max_new_tokens=TOKENS)
+    same = [_common(one.tokens, theirs) for one, theirs in zip(found, expected)]
+    equal = sum(count == min(len(one.tokens), TOKENS) for count, one in zip(same, found))
+    findings.at_least("equal answers:", equal, f"of {len(PROMPTS)}", len(PROMPTS), f"equal first tokens {same}")
+    return findings.verdict
+
+
+def _common(one: Any, other: Any) -> int:
+    return next((i for i, (a, b) in enumerate(zip(one, other)) if a != b), min(len(one), len(other)))
+
+
+@check("generation-perplexity", "smollm2, a licence's text: perplexity within 0.5% of llama.cpp's")
+def perplexity(data: Data) -> tuple[bool, str]:
+    peer, findings = _peer(2, context=4096), Findings()
+    text = _licence()[:8000]
+    theirs = float(np.exp(-peer.log_probs(peer.ids(text)).mean()))
+    for precision in ("auto", "float32"):
+        ours = Generator("smollm2", precision).score(text).perplexity
+        findings.at_most(f"{precision} {ours:.4f}, llama.cpp {theirs:.4f}:", 100 * abs(ours / theirs - 1), "%", 0.5)
+    return findings.verdict
+
+
+@check(
+    "generation-speed",
+    f"smollm2 and llama.cpp, one thread and two: a prompt of {PROMPT} tokens 1.2 x, one stream 0.95 x, {STREAMS} 2 x",
+)
+def speed(data: Data) -> tuple[bool, str]:
+    findings = Findings()
+    for threads in THREADS:
+        peer = _peer(threads, STREAMS)
+        ours = Generator("smollm2", threads=threads)
+        ids = peer.ids(_licence())
+        long, short = ids[:PROMPT], [ids[i * 40 : i * 40 + 16] for i in range(STREAMS)]
+        cases = (
+            (f"a prompt of {PROMPT} tokens", [long], 1, PROMPT, 1.2),
+            ("one stream", short[:1], ALONE, ALONE, 0.95),
+            (f"{STREAMS} streams", short, ALONE, STREAMS * ALONE, 2.0),
+        )
+        for what, prompts, count, work, wanted in cases:
+            options = {"max_new_tokens": count, "min_new_tokens": count}
+            calls = {
+                OURS: lambda: ours.generate(prompts, details=True, **options),  # noqa: B023
+                "llama.cpp": lambda: peer.answer(prompts, count),  # noqa: B023
+            }
+            seconds = timed(calls, threads, rounds=7, seconds=3.0)
+            remark = ", ".join(f"{side} {work / second:,.0f} tokens/s" for side, second in seconds.items())
+            findings.at_least(
+                f"{plural(threads)}, {what}:", seconds["llama.cpp"] / seconds[OURS], "x llama.cpp", wanted, remark
+            )
+    return findings.verdict

@@ -1,0 +1,198 @@
+"""Products with 4-bit weights in groups of 32 inputs: how rows are staged for them, and the tile.
+
+A staged row has for each group 32 int8, multiples of ``peak / 127`` of the group, that step as float32, and the step
+times the numbers' sum, by which a weight's minimum is multiplied. A panel lies column block by column block, LANES
+outputs each: for each group 4 vectors of words, then the outputs' scales and minima. Byte i of word w of an output
+holds the inputs 4 w + i and 16 + 4 w + i, so that half a byte of a whole vector is one operand of the instruction that
+multiplies bytes by fours.
+
+The sum of a group is exact in int32, whoever computes it: at most 32 * 15 * 127. Then each output adds, group after
+group, minimum * (step * sum of the row) and (sum * scale) * step, by the same operations in every tile, so its bits
+depend on its row alone. Of twelve operations of a group, eight are products.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from llvmlite import ir
+from numba import types
+
+from fastattn.simd.arguments import GROUP_INPUTS, PACKED_GROUP, SIZE, STAGED_GROUP, LinearTile
+from fastattn.simd.arithmetic import I8, I16, MADD, add_signed, add_unsigned
+from fastattn.simd.emit import F32, I32, I64, Emitter
+from fastattn.simd.target import TARGET, Target
+from fastattn.simd.tile import LINEAR_TILE
+from fastattn.simd.vector import as_intrinsic, make_array_routine
+
+WORDS = GROUP_INPUTS // 8  # vectors of words of a group, half a byte an input
+
+
+class NibbleProduct(NamedTuple):
+    """How bytes below 16 meet a row's int8.
+
+    zero    (emitter) -> sums of nothing
+    add     (emitter, LANES words of weights, the row's word, i32, sums) -> the sums plus the products
+    total   (emitter, sums) -> int32 of each lane
+    """
+
+    zero: Callable
+    add: Callable
+    total: Callable
+
+
+def _zero(emitter: Emitter):
+    return emitter.integer(0)
+
+
+def _zero_halves(emitter: Emitter):
+    return ir.Constant(ir.VectorType(I16, 2 * emitter.target.lanes), [0] * 2 * emitter.target.lanes)
+
+
+def _as_bytes(emitter: Emitter, words):
+    return emitter.builder.bitcast(words, ir.VectorType(I8, 4 * emitter.target.lanes))
+
+
+MADD_BYTES = {8: "llvm.x86.avx2.pmadd.ub.sw", 16: "llvm.x86.avx512.pmaddubs.w.512"}
+
+
+def _add_byte_pairs(emitter: Emitter, words, word, sums):
+    """vpmaddubsw, two products and their sum: in a group 16 products of 15 * 127 at most fit an int16."""
+    name = MADD_BYTES[emitter.target.lanes]
+    values = (_as_bytes(emitter, value) for value in (words, emitter.splat(word)))
+    return emitter.builder.add(sums, emitter.call(name, sums.type, *values))
+
+
+def _add_parted(emitter: Emitter, words, word, sums):
+    """The even and the odd bytes as int16, one after the other; their sums fit as above."""
+    b, row = emitter.builder, ir.VectorType(I16, 2)
+    both = b.bitcast(word, row)
+    eight, mask = ir.Constant(row, [8, 8]), emitter.integer(0x00FF00FF)
+    parts = (words, b.ashr(b.shl(both, eight), eight)), (b.lshr(words, emitter.integer(8)), b.ashr(both, eight))
+    for weights, values in parts:
+        spread = b.bitcast(emitter.splat(b.bitcast(values, I32)), sums.type)
+        sums = b.add(sums, b.mul(b.bitcast(b.and_(weights, mask), sums.type), spread))
+    return sums
+
+
+def _total_of_pairs(emitter: Emitter, sums):
+    ones = ir.Constant(sums.type, [1] * 2 * emitter.target.lanes)
+    return emitter.call(MADD[emitter.target.lanes], emitter.integers, sums, ones)
+
+
+def _total_of_halves(emitter: Emitter, sums):
+    b, half = emitter.builder, emitter.integer(16)
+    words = b.bitcast(sums, emitter.integers)
+    return b.add(b.ashr(words, half), b.ashr(b.shl(words, half), half))
+
+
+def _by_fours(add: Callable) -> NibbleProduct:
+    return NibbleProduct(
+        _zero,
+        lambda emitter, words, word, sums: add(emitter, words, emitter.splat(word), sums),
+        lambda emitter, sums: sums,
+    )
+
+
+def product_for(target: Target = TARGET) -> NibbleProduct:
+    """The best of the target's instructions; all give the same sums."""
+    if target.int8 == "vnni":
+        return _by_fours(add_unsigned)
+    if target.int8 in ("sdot", "smmla"):
+        return _by_fours(add_signed)
+    if target.int8 == "pairs" and target.lanes in MADD_BYTES:
+        return NibbleProduct(_zero_halves, _add_byte_pairs, _total_of_pairs)
+    return NibbleProduct(_zero_halves, _add_parted, _total_of_halves)
+
+
+def emit_int4_tile(product: NibbleProduct, emitter: Emitter, rows: int, blocks: int, tile: LinearTile) -> None:
+    """Emit the tile of ``rows`` rows and ``blocks`` adjacent column blocks; ``tile.steps`` are groups."""
+    builder, lanes = emitter.builder, emitter.target.lanes
+    columns = [I64(n * lanes * 4) for n in range(blocks)]
+    a_rows = emitter.row_addresses(tile.rows.address, tile.rows.distance, rows)
+    b_blocks = emitter.row_addresses(tile.panels.address, tile.panels.distance, blocks)
+    low = emitter.integer(0x0F0F0F0F)
+
+    def vectors(address):
+        return [emitter.load(builder.add(address, column)) for column in columns]
+
+    def block_sums(values, b_block, a_group):
+        words = [emitter.read(builder.add(b_block, I64(n * lanes * 4)), emitter.integers) for n in range(WORDS)]
+        operands = [builder.and_(word, low) for word in words]
+        operands += [builder.and_(builder.lshr(word, emitter.integer(4)), low) for word in words]
+        scale, minimum = (
+            emitter.widen_float16(emitter.read(builder.add(b_block, I64(lanes * skip)), emitter.halves, 2))
+            for skip in (4 * WORDS, 4 * WORDS + 2)
+        )
+        new = []
+        for row, value in zip(a_group, values):
+            total = product.zero(emitter)
+            for n, operand in enumerate(operands):
+                total = product.add(emitter, operand, emitter.read(builder.add(row, I64(4 * n)), I32), total)
+            step, row_sum = (
+                emitter.splat(emitter.load_scalar(builder.add(row, I64(GROUP_INPUTS + skip)))) for skip in (0, 4)
+            )
+            value = emitter.fma(minimum, row_sum, value)
+            floats = builder.sitofp(product.total(emitter, total), emitter.vector)
+            # scale * step first would keep a register each from the group's start: LLVM moves it there, and spills
+            new.append(emitter.fma(emitter.multiply(floats, scale), step, value))
+        return new
+
+    def add(group, values):
+        a_group = [builder.add(row, builder.mul(group, I64(STAGED_GROUP))) for row in a_rows]
+        skip, new = builder.mul(group, I64(lanes * PACKED_GROUP)), []
+        for n, block in enumerate(b_blocks):
+            new += block_sums(values[n * rows : (n + 1) * rows], builder.add(block, skip), a_group)
+        return new
+
+    residual_rows = emitter.row_addresses(tile.residual.address, tile.residual.distance, rows)
+    starts = [
+        emitter.add(bias, beside)
+        for column, bias in zip(columns, vectors(tile.affine.bias))
+        for beside in (emitter.load(builder.add(row, column)) for row in residual_rows)
+    ]
+    results = iter(emitter.loop(tile.steps, 1, starts, add))
+    out_rows = emitter.row_addresses(tile.out.address, tile.out.distance, rows)
+    for column in columns:
+        for row in out_rows:
+            emitter.store(next(results), builder.add(row, column))
+
+
+def make_int4_tile(rows: int, blocks: int):
+    """The intrinsic ``tile(weights, rows, panels, groups, out, affine, residual)``.
+
+    panels  Panels: the first of ``blocks`` column blocks, and the distance of the next.
+    The others are make_linear_tile's, of ``blocks`` vectors each.
+    """
+
+    def emit(product, emitter, *values):
+        emit_int4_tile(product, emitter, rows, blocks, LinearTile(*values))
+
+    return make_array_routine(f"int4_{rows}_{blocks}", LINEAR_TILE, lambda weights: product_for(), emit)
+
+
+@as_intrinsic(types.void, types.intp, types.intp, types.intp)
+def stage_groups(emitter: Emitter, x, groups, staged):
+    """Round that many groups of 32 floats to int8; a group with a NaN or an infinity gives NaN."""
+    b = emitter.builder
+
+    def stage(group):
+        source = b.add(x, b.mul(group, I64(4 * GROUP_INPUTS)))
+        target = b.add(staged, b.mul(group, I64(STAGED_GROUP)))
+        values = [emitter.load(b.add(source, I64(at))) for at in range(0, 4 * GROUP_INPUTS, SIZE)]
+        peaks = emitter.absolute(values[0])
+        for value in values[1:]:
+            peaks = emitter.larger_magnitude(emitter.absolute(value), peaks)
+        # in scalars: LLVM 22 takes lanes that are no sums where a sum of all is spread again
+        peak, total = emitter.fold(peaks, emitter.larger_magnitude), emitter.integer(0)
+        step, inverse = emitter.divide(peak, F32(127.0)), emitter.divide(F32(127.0), peak)
+        factor = emitter.splat(b.select(b.fcmp_unordered("une", peak, F32(0.0)), inverse, F32(0.0)))
+        for n, value in enumerate(values):
+            integers = emitter.round_to_integers(emitter.multiply(value, factor))
+            emitter.store_narrow(integers, b.add(target, I64(n * SIZE // 4)), 8)
+            kept = b.ashr(b.shl(integers, emitter.integer(24)), emitter.integer(24))  # as stored, if it is no number
+            total = b.add(total, kept)
+        row_sum = emitter.multiply(b.sitofp(emitter.fold(total, b.add), F32), step)
+        for skip, number in enumerate((step, row_sum)):
+            emitter.store(number, b.add(target, I64(GROUP_INPUTS + 4 * skip)))
+
+    emitter.each(groups, 1, stage)

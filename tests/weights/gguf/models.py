@@ -1,0 +1,63 @@
+"""The small models of gguf_models.npz, as llama.cpp's converter wrote them."""
+
+import numpy as np
+
+from fastattn.weights.containers.gguf import parse_gguf
+from tests import GOLDENS
+from tests.weights.gguf import writer
+from tests.weights.gguf.writer import Stored, Value, gguf_bytes
+
+FILE = GOLDENS / "gguf_models.npz"
+
+
+def names() -> list[str]:
+    with np.load(FILE) as goldens:
+        return [name.removesuffix(": file") for name in goldens.files if name.endswith(": file")]
+
+
+def file(name: str) -> bytes:
+    with np.load(FILE) as goldens:
+        return goldens[f"{name}: file"].tobytes()
+
+
+def expected(name: str) -> tuple[np.ndarray, np.ndarray]:
+    """(ids, log-probabilities after the last ones of them), by transformers."""
+    with np.load(FILE) as goldens:
+        return goldens[f"{name}: ids"], goldens[f"{name}: log probs"]
+
+
+def contents(name: str) -> tuple[dict[str, object], dict[str, Stored]]:
+    """The metadata and tensors of a model's file, for the writer."""
+    read = parse_gguf(memoryview(file(name)), name)
+    values: dict[str, object] = {}
+    for key, value in read.metadata.values.items():
+        if isinstance(value, np.ndarray):
+            values[key] = Value("i32", value.tolist())
+        elif isinstance(value, (str, list)):
+            values[key] = value
+        else:
+            kind = {bool: "bool", int: "u32", float: "f32"}[type(value)]
+            values[key] = Value(kind, value)
+    tensors = {key: Stored(0, one.shape, bytes(one.data)) for key, one in read.tensors.items()}
+    return values, tensors
+
+
+def of_blocks() -> bytes:
+    """A model that is mostly of blocks of 4 bits, at random."""
+    metadata, tensors = contents("llama")
+    sizes = {"embedding_length": 32, "attention.key_length": 8, "attention.value_length": 8, "feed_forward_length": 32}
+    metadata |= {f"llama.{key}": Value("u32", size) for key, size in sizes.items()}
+    metadata["llama.rope.dimension_count"] = Value("u32", 8)
+    rng = np.random.default_rng(7)
+    rows = {"attn_k": 8, "attn_v": 8, "attn_q": 16, "token_embd": 64, "output": 64}
+    made: dict[str, Stored] = {}
+    for name, tensor in tensors.items():
+        part = name.split(".")[-2]
+        if len(tensor.shape) == 1:
+            made[name] = writer.stored("F32", np.ones(32))
+        elif part == "attn_output":
+            made[name] = writer.stored("BF16", rng.standard_normal((32, 16)))
+        else:
+            kind = "Q8_0" if part == "attn_v" else "Q4_1"
+            made[name] = writer.random_blocks(rng, kind, (rows.get(part, 32), 32), 0.02)
+    return gguf_bytes(metadata, made)

@@ -1,0 +1,133 @@
+"""Language models in GGUF files: the results of transformers' own; parts of files; what is not supported, by name."""
+
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fastattn import weights
+from fastattn.models.kinds import build_model
+from fastattn.ops import reference
+from fastattn.spec.text_spec import GeneratorText
+from fastattn.weights.containers.gguf import parse_gguf
+from fastattn.weights.gguf import recognize
+from tests.weights.gguf import models, writer
+from tests.weights.gguf.writer import Stored, Value, gguf_bytes
+from tests.weights.refusals import refusal
+
+
+def written(folder: Path, metadata: dict[str, object], tensors: dict[str, Stored], name: str = "m.gguf") -> Path:
+    (folder / name).write_bytes(gguf_bytes(metadata, tensors))
+    return folder / name
+
+
+@pytest.mark.parametrize("name", models.names())
+def test_a_model_has_the_results_of_transformers(tmp_path: Path, name: str) -> None:
+    (tmp_path / "model.gguf").write_bytes(models.file(name))
+    checkpoint = weights.read(tmp_path)
+    assert isinstance(checkpoint.input, GeneratorText) and checkpoint.input.end_ids == (2,)
+    assert (checkpoint.format, checkpoint.precision) == ("gguf", "float32")
+    ids_N, expected_KV = models.expected(name)
+    model = build_model(checkpoint, reference)
+    rows_ND, _ = model.prefill(ids_N, np.array([0, len(ids_N)]))
+    found_KV = model.output.all_log_probs(rows_ND)[-len(expected_KV) :]
+    np.testing.assert_allclose(found_KV, expected_KV, atol=2e-5 * np.abs(expected_KV).max())
+
+
+def test_blocks_in_place_of_floats(tmp_path: Path) -> None:
+    (tmp_path / "model.gguf").write_bytes(models.of_blocks())
+    checkpoint = weights.read(tmp_path / "model.gguf")
+    assert checkpoint.precision == "int4"
+    stored = parse_gguf(memoryview(models.of_blocks()), "x").tensors
+    assert {tensor.dtype for tensor in stored.values()} == {"F32", "BF16", "Q8_0", "Q4_1"}
+    for name, theirs in {"embedding": "token_embd", "layers.1.feed_forward.outer": "blk.1.ffn_down"}.items():
+        assert np.array_equal(as_float32(checkpoint.tensors[f"decoder.{name}.weight"]), stored[f"{theirs}.weight"].float32())
+
+
+def test_a_file_in_parts_is_one_model(tmp_path: Path) -> None:
+    metadata, tensors = models.contents("qwen2")
+    names = list(tensors)
+    whole = weights.read(written(tmp_path, metadata, tensors, "whole.gguf"))
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    for i, part in enumerate((names[:5], names[5:])):
+        split = {"split.no": Value("u16", i), "split.count": Value("u16", 2)}
+        more = metadata | split if i == 0 else split
+        written(folder, more, {name: tensors[name] for name in part}, f"x-0000{i + 1}-of-00002.gguf")
+    for path in (folder, folder / "x-00001-of-00002.gguf", folder / "x-00002-of-00002.gguf"):
+        found = weights.read(path)
+        assert found.spec == whole.spec and len(found.files) == 2
+        assert all(np.array_equal(found.tensors[name], whole.tensors[name]) for name in whole.tensors)
+    swapped = metadata | {"split.no": Value("u16", 1), "split.count": Value("u16", 2)}
+    written(folder, swapped, {name: tensors[name] for name in names[:5]}, "x-00001-of-00002.gguf")
+    refusal(folder, "split.no and split.count should be 0 and 2, is")
+    (folder / "x-00001-of-00002.gguf").unlink()
+    refusal(folder, "there should be 2 parts of x, there are 1")
+
+
+def test_a_tensor_in_two_parts(tmp_path: Path) -> None:
+    metadata, tensors = models.contents("qwen2")
+    for i in range(2):
+        split = {"split.no": Value("u16", i), "split.count": Value("u16", 2)}
+        written(tmp_path, metadata | split, tensors, f"x-0000{i + 1}-of-00002.gguf")
+    refusal(tmp_path, "is in another part too")
+
+
+def test_several_models_in_a_folder(tmp_path: Path) -> None:
+    metadata, tensors = models.contents("qwen2")
+    first = written(tmp_path, metadata, tensors, "a.gguf")
+    written(tmp_path, metadata, tensors, "b.gguf")
+    refusal(tmp_path, "several models, 'a.gguf', 'b.gguf'; give one of the files")
+    assert weights.read(first).format == "gguf"
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    assert not recognize(tmp_path)
+
+
+CHANGED = {
+    "general.architecture should be one of llama, qwen2, .* is 'mamba'": {"general.architecture": "mamba"},
+    "general.architecture is missing": {"general.architecture": None},
+    "block_count is missing": {"llama.block_count": None},
+    "there should be 1,000 layers, it has 21 tensors": {"llama.block_count": Value("u32", 1000)},
+    "num_hidden_layers should be at most 1024": {"llama.block_count": Value("u32", 1 << 30)},
+    "block_count should be an integer": {"llama.block_count": Value("u32", [1, 2])},
+    "not supported: expert_count": {"llama.expert_count": Value("u32", 8)},
+    "rope.scaling.type should be one of none, linear, yarn, is 'longrope'": {"llama.rope.scaling.type": "longrope"},
+    "attention.value_length should be that of keys, 8, is 4": {
+        "llama.attention.key_length": Value("u32", 8), "llama.attention.value_length": Value("u32", 4),
+    },
+    "tensors do not fit the architecture in its metadata: .* should be": {"llama.feed_forward_length": Value("u32", 5)},
+    "tokenizer.ggml.model should be one of": {"tokenizer.ggml.model": "t5"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("said", CHANGED)
+def test_what_is_not_supported_is_named(tmp_path: Path, said: str) -> None:
+    metadata, tensors = models.contents("llama")
+    changed = {key: value for key, value in (metadata | CHANGED[said]).items() if value is not None}
+    written(tmp_path, changed, tensors)
+    refusal(tmp_path, said)
+
+
+def test_tensors_that_are_not_the_architecture_s(tmp_path: Path) -> None:
+    metadata, tensors = models.contents("llama")
+    written(tmp_path, metadata, tensors | {"blk.0.attn_sinks.weight": writer.stored("F32", [1.0])})
+    refusal(tmp_path, r"unexpected blk.0.attn_sinks.weight \[1\]")
+    written(tmp_path, metadata, {name: one for name, one in tensors.items() if name != "blk.1.ffn_up.weight"})
+    refusal(tmp_path, "missing blk.1.ffn_up.weight")
+    written(tmp_path, metadata, {name: one for name, one in tensors.items() if name != "token_embd.weight"})
+    refusal(tmp_path, "there should be a matrix token_embd.weight")
+    factors = np.array([1, 1, 1.5, 2], np.float32)
+    written(tmp_path, metadata, tensors | {"rope_freqs.weight": writer.stored("F32", factors)})
+    refusal(tmp_path, "factors of rotary positions should be Llama 3's")
+    written(tmp_path, metadata, tensors | {"rope_freqs.weight": writer.stored("F32", [np.nan])})
+    refusal(tmp_path, "factors of rotary positions should be Llama 3's")
+
+
+def test_a_file_that_is_cut(tmp_path: Path) -> None:
+    data = models.file("llama")
+    for size in (0, 3, 24, 500, len(data) - 1):
+        (tmp_path / "m.gguf").write_bytes(data[:size])
+        refusal(tmp_path, "m.gguf")
+    (tmp_path / "m.gguf").write_bytes(data[:8] + struct.pack("<QQ", 1 << 60, 1 << 60))
+    refusal(tmp_path, "keys, more than")

@@ -1,0 +1,248 @@
+"""The GGUF container of llama.cpp: metadata by key, then tensors of floats or of blocks of few bits; files are mapped.
+
+Versions 2 and 3, little-endian. Every count is checked against the bytes that are there before anything is made of it:
+keys, lengths of strings and lists, dimensions, and that the tensors lie aligned within the file and apart.
+"""
+
+import math
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fastattn.errors import CheckpointError
+from fastattn.spec.quantized import GROUP_INPUTS, BlockedTensor, Int4Tensor, Tensor
+from fastattn.weights.containers import ByteReader
+from fastattn.weights.containers.gguf_blocks import BLOCKS
+from fastattn.weights.containers.json_file import JsonObject, shorten
+from fastattn.weights.folder import Folder
+
+MAGIC = b"GGUF"
+VERSIONS = (2, 3)
+HIGHEST_RANK = 4
+MOST = 1 << 17  # keys, and tensors: beyond any file's
+STRING, LIST, BOOLEAN = 8, 9, 7
+# Number of a metadata's value type -> NumPy's, of which struct's letter is the same.
+NUMBERS = {0: "u1", 1: "i1", 2: "u2", 3: "i2", 4: "u4", 5: "i4", 6: "f4", BOOLEAN: "u1", 10: "u8", 11: "i8", 12: "f8"}
+# Number of a tensor's type -> its name. Only those of FLOATS and BLOCKS are read.
+TYPES = {
+    0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 6: "Q5_0", 7: "Q5_1", 8: "Q8_0", 9: "Q8_1", 10: "Q2_K", 11: "Q3_K",
+    12: "Q4_K", 13: "Q5_K", 14: "Q6_K", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S",
+    20: "IQ4_NL", 21: "IQ3_S", 22: "IQ2_S", 23: "IQ4_XS", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64",
+    29: "IQ1_M", 30: "BF16", 34: "TQ1_0", 35: "TQ2_0", 39: "MXFP4", 40: "NVFP4", 41: "Q1_0",
+}  # fmt: skip
+FOUR_BITS = ("Q4_0", "Q4_1", "Q4_K")
+FLOATS = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}
+AT_ONCE = 1 << 20  # numbers that are made of blocks at a time: what lies between the file and the result stays small
+
+
+@dataclass(frozen=True)
+class BlockTensor:
+    """One tensor of a file, not yet converted: of floats, or of rows of blocks (``gguf_blocks``)."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    data: memoryview
+    where: str
+
+    @property
+    def precision(self) -> str:
+        """The nearest of this engine's: other blocks than those of 4 bits run in int8."""
+        return {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}.get(self.dtype) or (
+            "int4" if self.dtype in FOUR_BITS else "int8"
+        )
+
+    @property
+    def vector(self) -> np.ndarray:
+        """The values flattened, float32."""
+        return self.float32().reshape(-1)
+
+    def matrix(self, transposed: bool = False) -> Tensor:
+        """Of 4 bits or other blocks as they are stored, else float32; float32 transposed if ``transposed``."""
+        if transposed or self.dtype not in BLOCKS:
+            return np.ascontiguousarray(self.float32().T) if transposed else self.float32()
+        return self._four_bits() if self.dtype in FOUR_BITS else BlockedTensor(self.shape, self.float32)
+
+    @np.errstate(over="ignore", invalid="ignore")
+    def float32(self) -> np.ndarray:
+        """C-contiguous float32; a view of the file's bytes if they are float32 already."""
+        if self.dtype in FLOATS:
+            stored = np.ndarray(self.shape, FLOATS[self.dtype], self.data)
+            if self.dtype == "BF16":
+                return np.left_shift(stored, 16, dtype=np.uint32).view(np.float32)
+            return np.require(stored, np.float32, ["C", "A", "W"])
+        blocks = self.blocks()
+        made = np.empty((len(blocks), BLOCKS[self.dtype].numbers), np.float32)
+        step = AT_ONCE // BLOCKS[self.dtype].numbers
+        for first in range(0, len(blocks), step):
+            groups = BLOCKS[self.dtype].unpack(blocks[first : first + step])
+            groups.dequantize(made[first : first + step].reshape(groups.values_BGW.shape))
+        return made.reshape(self.shape)
+
+    def blocks(self) -> np.ndarray:
+        """uint8 [blocks, bytes of a block], in the order of the numbers; a view of the file's bytes."""
+        size = BLOCKS[self.dtype].size
+        return np.ndarray((len(self.data) // size, size), np.uint8, self.data)
+
+    @np.errstate(over="ignore", invalid="ignore")
+    def _four_bits(self) -> Int4Tensor:
+        groups = BLOCKS[self.dtype].unpack(self.blocks())
+        (F, D), scales_BG, minima_BG = self.shape, groups.scales_BG, groups.minima_BG
+        values_FGI = groups.values_BGW.reshape(F, -1, GROUP_INPUTS)
+        if minima_BG is None:  # from -8 to 7
+            values_FGI, minima_BG = (values_FGI + np.int8(8)).view(np.uint8), scales_BG * np.float32(-8)
+        low_FGJ, high_FGJ = np.split(values_FGI, 2, axis=2)
+        rounded = (array_BG.reshape(F, -1).astype(np.float16) for array_BG in (scales_BG, minima_BG))
+        return Int4Tensor((low_FGJ | high_FGJ << np.uint8(4)).reshape(F, D // 2), *rounded)
+
+
+@dataclass(frozen=True)
+class GGUF:
+    """A file's metadata (numbers, texts, lists of texts, NumPy arrays of numbers) and its tensors by name."""
+
+    metadata: JsonObject
+    tensors: dict[str, BlockTensor]
+
+
+def read_gguf(folder: Folder, name: str) -> GGUF:
+    """The metadata and tensors of one .gguf file; CheckpointError for one that is damaged or of another kind."""
+    return parse_gguf(folder.read(name), folder.where(name))
+
+
+def parse_gguf(data: memoryview, where: str) -> GGUF:
+    reader = ByteReader(data, where)
+    if bytes(reader.take(4, "a GGUF header")) != MAGIC:
+        raise CheckpointError(f"{where}: not a GGUF file: it begins with {shorten(bytes(data[:4]))}")
+    version = reader.number("I", "version")
+    if version not in VERSIONS:
+        kind = "a big-endian file" if version & 0xFFFF == 0 else f"version {version}"
+        raise CheckpointError(f"{where}: GGUF of versions 2 and 3, little-endian, is read; this is {kind}")
+    tensor_count, key_count = reader.number("Q", "tensors"), reader.number("Q", "metadata")
+    _check_count(reader, key_count, 13, "keys")
+    values: dict[str, Any] = {}
+    for _ in range(key_count):
+        key = _name(reader, "a key", values)
+        values[key] = _value(reader, reader.number("I", "a value's type"))
+    metadata = JsonObject(values, where)
+    alignment = metadata.integer("general.alignment", 32, minimum=1)
+    if alignment & (alignment - 1):
+        raise metadata.error("general.alignment", "a power of 2", alignment)
+    _check_count(reader, tensor_count, 24, "tensors")
+    found: dict[str, tuple[str, tuple[int, ...], int]] = {}
+    for _ in range(tensor_count):
+        name = _name(reader, "a tensor's name", found)
+        found[name] = _tensor_info(reader, name)
+    begin = -(-reader.position // alignment) * alignment
+    return GGUF(metadata, _tensors(found, data[begin:], alignment, where))
+
+
+def _check_count(reader: ByteReader, count: int, least: int, what: str) -> None:
+    """Raise CheckpointError unless the bytes that remain can hold so many of at least ``least`` bytes."""
+    if count > MOST and what in ("keys", "tensors"):
+        raise reader.error(f"{count} {what}, more than {MOST}")
+    if count * least > reader.remaining:
+        raise reader.error(f"expected {count} {what}, {reader.remaining} bytes remain (is the file complete?)")
+
+
+def _name(reader: ByteReader, what: str, known: dict[str, Any]) -> str:
+    name = _string(reader, what)
+    if not name or not name.isprintable() or len(name) > 1000:
+        raise reader.error(f"{what} should be printable, is {shorten(name)}")
+    if name in known:
+        raise reader.error(f"{what} is given twice: {name}")
+    return name
+
+
+def _string(reader: ByteReader, what: str) -> str:
+    length = reader.number("Q", what)
+    try:
+        return str(reader.take(length, what), "utf-8")
+    except UnicodeDecodeError:
+        raise reader.error(f"{what} is not UTF-8") from None
+
+
+def _value(reader: ByteReader, kind: int) -> Any:
+    if kind == STRING:
+        return _string(reader, "a text")
+    if kind == LIST:
+        return _list(reader)
+    if kind not in NUMBERS:
+        raise reader.error(f"a value's type should be from 0 to 12, is {kind}")
+    number = np.frombuffer(reader.take(int(NUMBERS[kind][1]), "a value"), f"<{NUMBERS[kind]}")[0].item()
+    if kind == BOOLEAN and number > 1:
+        raise reader.error(f"a truth value should be 0 or 1, is {number}")
+    return bool(number) if kind == BOOLEAN else number
+
+
+def _list(reader: ByteReader) -> Any:
+    """A list of texts, or an array of numbers, which is not copied."""
+    kind, count = reader.number("I", "a list's type"), reader.number("Q", "a list's length")
+    if kind == STRING:
+        _check_count(reader, count, 8, "texts")
+        return _strings(reader, count)
+    if kind not in NUMBERS:
+        raise reader.error(f"a list should be of numbers or texts, is of values of type {kind}")
+    size = int(NUMBERS[kind][1])
+    _check_count(reader, count, size, "values of a list")
+    numbers = np.ndarray((count,), f"<{NUMBERS[kind]}", reader.take(count * size, "a list") if count else None)
+    return numbers != 0 if kind == BOOLEAN else numbers
+
+
+def _strings(reader: ByteReader, count: int) -> list[str]:
+    """``_string`` again and again, without its calls: a vocabulary has hundreds of thousands."""
+    data, position, end, texts = reader.data, reader.position, len(reader.data), []
+    unpack = struct.Struct("<Q").unpack_from
+    for _ in range(count):
+        if position + 8 > end:
+            break
+        begin = position + 8
+        position = begin + unpack(data, position)[0]
+        try:
+            texts.append(str(data[begin:position], "utf-8"))
+        except UnicodeDecodeError:
+            reader.position = begin
+            raise reader.error("a text is not UTF-8") from None
+        if position > end:
+            break
+    if len(texts) < count or position > end:
+        raise reader.error(f"expected {count} texts, they go beyond the end (is the file complete?)")
+    reader.position = position
+    return texts
+
+
+def _tensor_info(reader: ByteReader, name: str) -> tuple[str, tuple[int, ...], int]:
+    """(type, shape, offset); the file has a shape's last size first."""
+    rank = reader.number("I", "a number of dimensions")
+    if not 1 <= rank <= HIGHEST_RANK:
+        raise reader.error(f"{name} should have from 1 to {HIGHEST_RANK} dimensions, has {rank}")
+    shape = tuple(reader.number("Q", "dimensions") for _ in range(rank))[::-1]
+    number, offset = reader.number("I", "a tensor's type"), reader.number("Q", "an offset")
+    kind = TYPES.get(number, f"type {number}")
+    if kind not in FLOATS and kind not in BLOCKS:
+        raise reader.error(f"{name} is {kind}, which is not supported; known: {', '.join([*FLOATS, *BLOCKS])}")
+    if not all(shape) or (kind in BLOCKS and shape[-1] % BLOCKS[kind].numbers):
+        whole = f", its rows whole blocks of {BLOCKS[kind].numbers}" if kind in BLOCKS else ""
+        raise reader.error(f"{name} of {kind} should have sizes above zero{whole}, is {shorten(list(shape))}")
+    return kind, shape, offset
+
+
+def _tensors(
+    found: dict[str, tuple[str, tuple[int, ...], int]], body: memoryview, alignment: int, where: str
+) -> dict[str, BlockTensor]:
+    tensors, reached, before = {}, 0, ""
+    for name, (kind, shape, offset) in sorted(found.items(), key=lambda entry: entry[1][2]):
+        count = math.prod(shape)
+        size = count // BLOCKS[kind].numbers * BLOCKS[kind].size if kind in BLOCKS else count * int(FLOATS[kind][2])
+        if offset % alignment:
+            raise CheckpointError(f"{where}: {name} should begin at a multiple of {alignment}, begins at {offset}")
+        if offset < reached:
+            raise CheckpointError(f"{where}: {name} should begin after {before}, at {reached}, begins at {offset}")
+        if offset + size > len(body):
+            raise CheckpointError(
+                f"{where}: {name}, {kind} {list(shape)}, takes {size} bytes from {offset} on, the file has {len(body)} "
+                "for tensors (is it complete?)"
+            )
+        tensors[name] = BlockTensor(kind, shape, body[offset : offset + size], f"{where}: {name}")
+        reached, before = offset + size, name
+    return {name: tensors[name] for name in found}

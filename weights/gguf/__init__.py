@@ -1,0 +1,41 @@
+"""Decoder-only language models in GGUF files, llama.cpp's: one file, or one in several that are named as its parts."""
+
+import re
+from pathlib import Path
+
+from fastattn.errors import CheckpointError
+from fastattn.spec.checkpoint import Checkpoint
+from fastattn.weights.folder import Directory
+
+DESCRIPTION = "GGUF language model (a .gguf file, or a folder with one)"
+END = ".gguf"
+PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf")
+# Files of weights in a folder that is another exporter's, whatever else lies there.
+OTHERS = (".safetensors", ".bin")
+
+
+def recognize(path: Path) -> bool:
+    if path.is_file():
+        return path.suffix == END
+    names = [file.name for file in path.iterdir()] if path.is_dir() else []
+    return any(name.endswith(END) for name in names) and not any(name.endswith(OTHERS) for name in names)
+
+
+def read(directory: Directory) -> Checkpoint:
+    """Read a language model; CheckpointError for what is malformed or not supported."""
+    from fastattn.weights.gguf.model import read_model
+
+    path = directory.path
+    folder = Directory(path.parent) if path.is_file() else directory
+    there = [name for name in folder.names() if name.endswith(END)]
+    name = path.name if path.is_file() else there[0]
+    match = PART.fullmatch(name)
+    parts = [name]
+    if match:
+        count = int(match[3])
+        parts = [other for other in there if (same := PART.fullmatch(other)) and same[1] == match[1]]
+        if parts != [f"{match[1]}-{i + 1:05}-of-{match[3]}{END}" for i in range(count)]:
+            raise CheckpointError(f"{path}: there should be {count} parts of {match[1]}, there are {len(parts)}")
+    if not path.is_file() and len(there) > len(parts):
+        raise CheckpointError(f"{path}: several models, {', '.join(map(ascii, there[:4]))}; give one of the files")
+    return read_model(folder, parts)

@@ -1,0 +1,246 @@
+"""From a GGUF file's metadata to the config.json that transformers would have, and the names of its tensors.
+
+A file says less than config.json: what it leaves out is fixed for its architecture, as in llama.cpp, which reads it so.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from fastattn.errors import CheckpointError
+from fastattn.spec.architecture import PositionSpec, StackSpec
+from fastattn.weights.containers.gguf import GGUF, BlockTensor
+from fastattn.weights.containers.json_file import JsonObject
+from fastattn.weights.tensor_mapping import TensorSources, sources
+
+ROPE_FACTORS = "rope_freqs.weight"
+EMBEDDING = "token_embd.weight"
+LLAMA3_LENGTH, LLAMA3_SLOW, LLAMA3_FAST = 8192, 1.0, 4.0  # of all its models
+
+
+@dataclass(frozen=True)
+class FileForm:
+    """How files of an architecture differ from Llama's.
+
+    model_type   transformers' name
+    more         (the architecture's keys) -> more fields of config.json
+    interleaved  whether queries and keys lie so that neighbouring dimensions are turned together
+    epsilon      the end of the norms' key
+    """
+
+    model_type: str
+    more: Callable[[JsonObject], dict[str, Any]] = lambda keys: {}
+    interleaved: bool = False
+    epsilon: str = "layer_norm_rms_epsilon"
+
+
+def _gemma(keys: JsonObject, deepest: int) -> dict[str, Any]:
+    """Attention's scale is not in the file: in the largest model of ``deepest`` layers it is another."""
+    heads, width = keys.integer("attention.head_count", minimum=1), keys.integer("embedding_length", minimum=1)
+    head_width = keys.integer("attention.key_length", 256, minimum=1)
+    scalar = width / heads if keys.integer("block_count") == deepest else head_width
+    window = keys.integer("attention.sliding_window", 4096, minimum=1)
+    return {
+        "head_dim": head_width,
+        "query_pre_attn_scalar": scalar,
+        "sliding_window": window,
+        "hidden_activation": "gelu_pytorch_tanh",
+        "attn_logit_softcapping": keys.number("attn_logit_softcapping", 0.0) or None,
+        "final_logit_softcapping": keys.number("final_logit_softcapping", 0.0) or None,
+    }
+
+
+def _gemma2(keys: JsonObject) -> dict[str, Any]:
+    usual = {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0}
+    stated = _gemma(keys, deepest=46)
+    return stated | {name: stated[name] if keys.has(name) else value for name, value in usual.items()}
+
+
+def _gemma3(keys: JsonObject) -> dict[str, Any]:
+    near = keys.number("rope.freq_base_swa", 10_000.0)
+    return _gemma(keys, deepest=62) | {"rope_local_base_freq": near, "sliding_window_pattern": 6}
+
+
+def _gpt2(keys: JsonObject) -> dict[str, Any]:
+    width = keys.integer("embedding_length", minimum=1)
+    return {
+        "n_embd": width,
+        "n_layer": keys.integer("block_count", minimum=1),
+        "n_head": keys.integer("attention.head_count", minimum=1),
+        "n_inner": keys.integer("feed_forward_length", 4 * width, minimum=1),
+        "n_positions": keys.integer("context_length", minimum=1),
+        "layer_norm_epsilon": keys.number("attention.layer_norm_epsilon"),
+        "activation_function": "gelu_new",
+    }
+
+
+def _gptneox(keys: JsonObject) -> dict[str, Any]:
+    heads, width = keys.integer("attention.head_count", minimum=1), keys.integer("embedding_length", minimum=1)
+    return {
+        "layer_norm_eps": keys.number("attention.layer_norm_epsilon"),
+        "rotary_pct": keys.integer("rope.dimension_count", minimum=1) / (width / heads),
+        "rotary_emb_base": keys.number("rope.freq_base", 10_000.0),
+        "use_parallel_residual": keys.boolean("use_parallel_residual", True),
+        "hidden_act": "gelu",
+    }
+
+
+def _phi3(keys: JsonObject) -> dict[str, Any]:
+    heads, width = keys.integer("attention.head_count", minimum=1), keys.integer("embedding_length", minimum=1)
+    return {
+        "sliding_window": keys.integer("attention.sliding_window", 0) or None,
+        "partial_rotary_factor": keys.integer("rope.dimension_count", width // heads, minimum=1) / (width // heads),
+        "original_max_position_embeddings": keys.integer(
+            "rope.scaling.original_context_length", keys.integer("context_length", minimum=1), minimum=1
+        ),
+    }
+
+
+# general.architecture -> its form.
+FORMS = {
+    "llama": FileForm("llama", interleaved=True),
+    "qwen2": FileForm("qwen2"),
+    "qwen3": FileForm("qwen3"),
+    "gemma2": FileForm("gemma2", _gemma2),
+    "gemma3": FileForm("gemma3_text", _gemma3),
+    "phi3": FileForm("phi3", _phi3),
+    "gpt2": FileForm("gpt2", _gpt2, epsilon="layer_norm_epsilon"),
+    "gptneox": FileForm("gpt_neox", _gptneox, epsilon="layer_norm_epsilon"),
+    "olmo2": FileForm("olmo2"),
+    "smollm3": FileForm("smollm3", interleaved=True),
+    "hunyuan-dense": FileForm("hunyuan_v1_dense"),
+}
+# Keys of an architecture that change what is computed -> the value that changes nothing.
+PLAIN = {"expert_count": 0, "rope.scaling.attn_factor": 1.0, "attention.causal": True, "logit_scale": 1.0,
+         "embedding_scale": 1.0, "residual_scale": 1.0, "attention.scale": 0.0}  # fmt: skip
+
+
+def make_config(file: GGUF) -> tuple[FileForm, JsonObject]:
+    """(the architecture's form, its config.json); CheckpointError for what is not supported."""
+    where, metadata = file.metadata.where, file.metadata
+    name = metadata.choice("general.architecture", FORMS)
+    form, prefix = FORMS[name], name + "."
+    keys = JsonObject(
+        {key.removeprefix(prefix): value for key, value in metadata.values.items() if key.startswith(prefix)},
+        f"{where}: {name}",
+    )
+    others = [key for key, value in PLAIN.items() if keys.has(key) and keys.values[key] != value]
+    if others:
+        raise CheckpointError(f"{keys.where}: not supported: {', '.join(others)}")
+    if EMBEDDING not in file.tensors or len(file.tensors[EMBEDDING].shape) != 2:
+        raise CheckpointError(f"{where}: there should be a matrix {EMBEDDING}")
+    heads = keys.integer("attention.head_count", minimum=1)
+    config: dict[str, Any] = {
+        "model_type": form.model_type,
+        "vocab_size": file.tensors[EMBEDDING].shape[0],
+        "tie_word_embeddings": "output.weight" not in file.tensors,
+        "hidden_size": keys.integer("embedding_length", minimum=1),
+        "num_hidden_layers": keys.integer("block_count", minimum=1),
+        "intermediate_size": keys.integer("feed_forward_length", minimum=1),
+        "num_attention_heads": heads,
+        "num_key_value_heads": keys.integer("attention.head_count_kv", heads, minimum=1),
+        "max_position_embeddings": keys.integer("context_length", minimum=1),
+        "rms_norm_eps": keys.number(f"attention.{form.epsilon}"),
+        "hidden_act": "silu",
+        "rope_theta": keys.number("rope.freq_base", 10_000.0),
+        "rope_scaling": _rope_scaling(file, keys),
+        # Layers have them where the file does.
+        "attention_bias": "blk.0.attn_q.bias" in file.tensors,
+        "mlp_bias": "blk.0.ffn_up.bias" in file.tensors,
+    }
+    width = keys.optional_size("attention.key_length")
+    if width is not None:
+        if keys.integer("attention.value_length", width) != width:
+            raise keys.error("attention.value_length", f"that of keys, {width}", keys.values["attention.value_length"])
+        config["head_dim"] = width
+    return form, JsonObject(config | form.more(keys), keys.where)
+
+
+def _rope_scaling(file: GGUF, keys: JsonObject) -> dict[str, Any] | None:
+    """transformers' rope_scaling; None: positions are not scaled."""
+    kind = keys.choice("rope.scaling.type", ("none", "linear", "yarn"), "none")
+    if ROPE_FACTORS in file.tensors:
+        if kind != "none":
+            raise CheckpointError(f"{keys.where}: {ROPE_FACTORS} and rope.scaling.type {kind} are both there")
+        return _llama3(file.tensors[ROPE_FACTORS], keys.number("rope.freq_base", 10_000.0))
+    if kind == "none":
+        return None
+    scaling: dict[str, Any] = {"rope_type": kind, "factor": keys.number("rope.scaling.factor")}
+    if kind == "yarn":
+        length = keys.integer("rope.scaling.original_context_length", minimum=1)
+        scaling["original_max_position_embeddings"] = length
+        for ours, theirs in (("beta_fast", "yarn_beta_fast"), ("beta_slow", "yarn_beta_slow")):
+            scaling[ours] = keys.number(f"rope.scaling.{theirs}", 0.0) or None
+    return scaling
+
+
+def _llama3(tensor: BlockTensor, base: float) -> dict[str, Any]:
+    """Llama 3's scaling, of which a file has the factor of each pair of dimensions."""
+    factors = tensor.vector.astype(np.float64)
+    factor = float(factors.max())
+    if base > 0 and math.isfinite(factor) and factor >= 1:
+        turns = LLAMA3_LENGTH / (2 * math.pi) * base ** -(np.arange(len(factors)) / len(factors))
+        part = np.clip((turns - LLAMA3_SLOW) / (LLAMA3_FAST - LLAMA3_SLOW), 0, 1)
+        if np.allclose(factors, 1 / ((1 - part) / factor + part), rtol=1e-4):
+            return {
+                "rope_type": "llama3",
+                "factor": factor,
+                "low_freq_factor": LLAMA3_SLOW,
+                "high_freq_factor": LLAMA3_FAST,
+                "original_max_position_embeddings": LLAMA3_LENGTH,
+            }
+    raise CheckpointError(f"{tensor.where}: factors of rotary positions should be Llama 3's")
+
+
+def as_stored(spec: StackSpec, form: FileForm) -> StackSpec:
+    """The stack, its rotary positions turning the dimensions that the file has side by side."""
+    if not form.interleaved or spec.positions.rotary is None:
+        return spec
+    positions: PositionSpec = replace(spec.positions, rotary=replace(spec.positions.rotary, interleaved=True))
+    return replace(spec, positions=positions)
+
+
+# The names are those of all architectures.
+TABLE = {
+    "decoder.embedding.weight": sources(EMBEDDING),
+    "decoder.positions": sources("position_embd.weight"),
+    "decoder.layers.#.self_attention.norm.*": sources("blk.#.attn_norm.*"),
+    "decoder.layers.#.self_attention.query_norm.*": sources("blk.#.attn_q_norm.*"),
+    "decoder.layers.#.self_attention.key_norm.*": sources("blk.#.attn_k_norm.*"),
+    "decoder.layers.#.self_attention.output.*": sources("blk.#.attn_output.*"),
+    "decoder.layers.#.self_attention.output_norm.*": sources("blk.#.post_attention_norm.*"),
+    "decoder.layers.#.feed_forward.norm.*": sources("blk.#.ffn_norm.*"),
+    "decoder.layers.#.feed_forward.inner_linear.*": sources("blk.#.ffn_up.*"),
+    "decoder.layers.#.feed_forward.outer.*": sources("blk.#.ffn_down.*"),
+    "decoder.layers.#.feed_forward.output_norm.*": sources("blk.#.post_ffw_norm.*"),
+    "decoder.final_norm.*": sources("output_norm.*"),
+}
+# Linear layers whose biases a file may lack though the stack has some -> the file's name.
+BIASED = {"self_attention.output": "attn_output", "feed_forward.inner": "ffn_gate",
+          "feed_forward.inner_linear": "ffn_up", "feed_forward.outer": "ffn_down"}  # fmt: skip
+
+
+def make_table(spec: StackSpec, stored: Mapping[str, BlockTensor]) -> dict[str, TensorSources]:
+    """Where the tensors of a decoder come from."""
+    layer, keys = "decoder.layers.#.", spec.attention.key_width
+    table = dict(TABLE)
+    together = "blk.0.attn_qkv.weight" in stored
+    names = ["blk.#.attn_qkv.*"] if together else [f"blk.#.attn_{part}.*" for part in "qkv"]
+    rows = () if together else (spec.attention.query_width, keys, keys)
+    table[layer + "self_attention.qkv.*"] = sources(*names, rows=rows)
+    inner = "ffn_gate" if spec.feed_forward.gated else "ffn_up"
+    table[layer + "feed_forward.inner.*"] = sources(f"blk.#.{inner}.*")
+    if spec.feed_forward.gated and "blk.0.ffn_gate.weight" not in stored:  # both in one matrix
+        for i, part in enumerate(("inner", "inner_linear")):
+            table[f"{layer}feed_forward.{part}.*"] = sources("blk.#.ffn_up.*", piece=(i, 2))
+    for part, name in BIASED.items():
+        name = "ffn_up" if part == "feed_forward.inner" and not spec.feed_forward.gated else name
+        if f"blk.0.{name}.bias" not in stored:
+            table[f"{layer}{part}.bias"] = sources(None)
+    if "blk.0.attn_q.bias" not in stored and not together:
+        table[layer + "self_attention.qkv.bias"] = sources(None)
+    output = "output" if "output.weight" in stored else EMBEDDING.removesuffix(".weight")
+    return table | {"decoder.projection.*": sources(f"{output}.*")}

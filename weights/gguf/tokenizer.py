@@ -1,0 +1,243 @@
+"""A tokenizer.json, and what else a language model's text needs, from a GGUF file's metadata.
+
+Of the kind "gpt2" are byte-level byte-pair encodings with their merges; a name says by which expressions texts are
+split before. Of the kind "llama" are sentencepiece's, whose merges follow from the scores: of all neighbours that make
+a token together, those of the token of the highest score are merged first.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from fastattn.errors import CheckpointError
+from fastattn.spec.text_spec import GeneratorText
+from fastattn.weights.containers.json_file import JsonObject, first_repeated, shorten
+from fastattn.weights.huggingface.vocabulary_files import assembled, template
+
+KEYS = "tokenizer.ggml."
+NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = range(1, 7)
+LONGEST = 1000  # characters of a token
+# Of sentencepiece's kind all ways to cut a token in two are tried; real vocabularies have two or three merges a token.
+LONGEST_PIECE, MOST_MERGES = 256, 16
+SPACE = "\u2581"
+# Expressions of pre-tokenizers, which each cut what the one before has left.
+_GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+_CL100K = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{COUNT}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_TEKKEN = (
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
+    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
+    r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_DEEPSEEK = (
+    r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"
+    r"| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
+
+@dataclass(frozen=True)
+class Splitting:
+    """How a byte-level tokenizer treats a text before its merges.
+
+    patterns  expressions that cut it
+    nfc       whether it is composed first (Unicode's form C)
+    whole     whether a piece that is a token is not put together by merges
+    bos       whether texts begin with the beginning token where the file does not say
+    """
+
+    patterns: tuple[str, ...]
+    nfc: bool = False
+    whole: bool = False
+    bos: bool = False
+
+
+_LLAMA3 = Splitting((_CL100K.replace("COUNT", "1,3"),), whole=True, bos=True)
+_DIGITS = Splitting((r"\p{N}", _GPT2))
+_HUNYUAN = Splitting((r"\p{N}{1,3}", "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+", _DEEPSEEK))
+# The name under tokenizer.ggml.pre -> what it stands for.
+SPLITTINGS = {
+    "gpt-2": Splitting((_GPT2,)),
+    "olmo": Splitting((_GPT2,), nfc=True),  # GPT-NeoX's
+    "smollm": _DIGITS,
+    "starcoder": _DIGITS,
+    "qwen2": Splitting((_CL100K.replace("COUNT", "1"),), nfc=True),
+    "deepseek-r1-qwen": Splitting((_CL100K.replace("COUNT", "1"),)),
+    "hunyuan": Splitting((_CL100K.replace("COUNT", "1"),)),
+    "hunyuan-dense": _HUNYUAN,
+    "deepseek-v3": _HUNYUAN,
+    "llama-bpe": _LLAMA3,
+    "llama3": _LLAMA3,
+    "llama-v3": _LLAMA3,
+    "dbrx": Splitting((_CL100K.replace("COUNT", "1,3"),)),  # OLMo 2's
+    "tekken": Splitting((_TEKKEN,), whole=True, bos=True),
+}
+# Tokens that end an answer, beside those that a file names: models that were tuned for conversations keep the file's
+# end of a text, and end their turns with another.
+ENDS = (
+    "<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "</s>", "<|eom_id|>", "<|end_of_text|>",
+    "<\uff5cend\u2581of\u2581sentence\uff5c>",
+)  # fmt: skip
+NAMES = {"bos": "bos_token", "eos": "eos_token", "unknown": "unk_token", "padding": "pad_token"}
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """The tokens of a file, whose numbers are their ids, with their kinds."""
+
+    metadata: JsonObject
+    ids: dict[str, int]
+    kinds: list[int]
+
+    def of_kind(self, *kinds: int) -> Iterable[tuple[int, str]]:
+        return ((index, token) for token, index in self.ids.items() if self.kinds[index] in kinds)
+
+    def special(self, name: str, default: int = -1) -> int:
+        """The id of the special token of that name; -1: there is none."""
+        index = self.metadata.integer(f"{KEYS}{name}_token_id", default, minimum=-1)
+        return index if index < len(self.kinds) else -1
+
+
+def read_text(metadata: JsonObject, rows: int, max_length: int) -> GeneratorText:
+    """The text of a language model whose embedding has so many rows; CheckpointError for kinds that are not read."""
+    kind = metadata.choice(KEYS + "model", ("gpt2", "llama"))
+    vocabulary = _read_vocabulary(metadata, rows)
+    tokenizer, adds_bos = (_byte_level if kind == "gpt2" else _by_scores)(vocabulary)
+    default_ids = {"bos": 1, "eos": 2, "unknown": 0} if kind == "llama" else {}
+    named = {name: vocabulary.special(name, default_ids.get(name, -1)) for name in (*NAMES, "eot", "eom")}
+    tokens = list(vocabulary.ids)
+    ends = {name: metadata.boolean(f"{KEYS}add_{name}_token", adds_bos and name == "bos") for name in ("bos", "eos")}
+    bos, eos = ([tokens[named[name]]] if ends[name] and named[name] >= 0 else [] for name in ("bos", "eos"))
+    if bos or eos:
+        pair = [*bos, "A", *eos, *bos, "B", *eos]
+        tokenizer["post_processor"] = template([*bos, "A", *eos], pair, vocabulary.ids)
+    listed = {index for index, token in vocabulary.of_kind(CONTROL, USER) if token in ENDS}
+    stated = {named[name] for name in ("eos", "eot", "eom")} - {-1}
+    return GeneratorText(
+        tokenizer=json.dumps(tokenizer).encode(),
+        max_length=max_length,
+        end_ids=tuple(sorted(stated | listed)),
+        chat_template=metadata.string("tokenizer.chat_template", ""),
+        special_tokens={theirs: tokens[named[name]] for name, theirs in NAMES.items() if named[name] >= 0},
+    )
+
+
+def _read_vocabulary(metadata: JsonObject, rows: int) -> Vocabulary:
+    tokens = _list(metadata, "tokens", None)
+    if len(tokens) > rows:
+        raise CheckpointError(f"{metadata.where}: {len(tokens)} tokens, but the embedding has {rows} rows")
+    ids = {token: index for index, token in enumerate(tokens)}
+    if len(ids) < len(tokens):
+        raise CheckpointError(f"{metadata.where}: the token {shorten(first_repeated(tokens))} is given twice")
+    if any(not token or len(token) > LONGEST for token in tokens):
+        raise CheckpointError(f"{metadata.where}: tokens should have from 1 to {LONGEST} characters")
+    kinds = _list(metadata, "token_type", len(tokens)) if metadata.has(KEYS + "token_type") else [NORMAL] * len(tokens)
+    return Vocabulary(metadata, ids, list(kinds))
+
+
+def _list(metadata: JsonObject, name: str, length: int | None) -> list[Any]:
+    """A list of texts if ``length`` is None, else of so many finite numbers."""
+    values = metadata.values.get(KEYS + name)
+    if length is None:
+        if not isinstance(values, list) or not values or not isinstance(values[0], str):
+            raise metadata.error(KEYS + name, "a list of texts", values)
+        return values
+    if isinstance(values, np.ndarray) and values.dtype.kind in "iuf" and values.shape == (length,):
+        if np.isfinite(values).all():
+            numbers: list[Any] = values.tolist()
+            return numbers
+    raise metadata.error(KEYS + name, f"{length} finite numbers", values)
+
+
+def _byte_level(vocabulary: Vocabulary) -> tuple[dict[str, Any], bool]:
+    """(tokenizer.json without a post-processor, whether texts begin with the beginning token by default)."""
+    metadata, ids = vocabulary.metadata, vocabulary.ids
+    splitting = SPLITTINGS[metadata.choice(KEYS + "pre", SPLITTINGS)]
+    merges = []
+    for merge in _list(metadata, "merges", None):
+        first, _, second = merge.partition(" ")
+        if not (first in ids and second in ids and first + second in ids):
+            raise CheckpointError(
+                f"{metadata.where}: a merge should be two tokens that make a third, is {shorten(merge)}"
+            )
+        merges.append([first, second])
+    steps: list[dict[str, Any]] = [
+        {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
+        for pattern in splitting.patterns
+    ]
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+    tokenizer = assembled(
+        _model(ids, merges, splitting.whole),
+        _added(vocabulary),
+        {"type": "NFC"} if splitting.nfc else None,
+        {"type": "Sequence", "pretokenizers": [*steps, byte_level]},
+        byte_level,
+    )
+    return tokenizer, splitting.bos
+
+
+def _by_scores(vocabulary: Vocabulary) -> tuple[dict[str, Any], bool]:
+    """``_byte_level`` of sentencepiece's kind."""
+    metadata, ids = vocabulary.metadata, vocabulary.ids
+    scores = _list(metadata, "scores", len(ids))
+    ranked = sorted(vocabulary.of_kind(NORMAL), key=lambda entry: -scores[entry[0]])
+    cuts = (
+        [token[:cut], token[cut:]]
+        for _, token in ranked
+        for cut in range(1, len(token))
+        if token[:cut] in ids and token[cut:] in ids
+    )
+    most = MOST_MERGES * len(ids)
+    is_short = all(len(token) <= LONGEST_PIECE for _, token in ranked)
+    merges = list(islice(cuts, most + 1)) if is_short else []
+    if not is_short or len(merges) > most:
+        raise CheckpointError(
+            f"{metadata.where}: its {len(ids)} tokens should have at most {LONGEST_PIECE} characters and {most} merges"
+        )
+    unknown = next((token for _, token in vocabulary.of_kind(UNKNOWN)), None)
+    model = _model(ids, merges, False) | {
+        "unk_token": unknown,
+        "fuse_unk": True,
+        "byte_fallback": any(vocabulary.of_kind(BYTE)),
+    }
+    prefix = metadata.boolean(KEYS + "add_space_prefix", True)
+    marks: list[dict[str, Any]] = [{"type": "Prepend", "prepend": SPACE}] if prefix else []
+    decoders: list[dict[str, Any]] = [_replaced(SPACE, " "), {"type": "ByteFallback"}, {"type": "Fuse"}]
+    if prefix:
+        decoders.append({"type": "Strip", "content": " ", "start": 1, "stop": 0})
+    normalizer = {"type": "Sequence", "normalizers": [*marks, _replaced(" ", SPACE)]}
+    decoder = {"type": "Sequence", "decoders": decoders}
+    return assembled(model, _added(vocabulary), normalizer, None, decoder), True
+
+
+def _replaced(old: str, new: str) -> dict[str, Any]:
+    return {"type": "Replace", "pattern": {"String": old}, "content": new}
+
+
+def _model(ids: dict[str, int], merges: list[list[str]], whole: bool) -> dict[str, Any]:
+    return {
+        "type": "BPE",
+        "dropout": None,
+        "unk_token": None,
+        "continuing_subword_prefix": None,
+        "end_of_word_suffix": None,
+        "fuse_unk": False,
+        "byte_fallback": False,
+        "ignore_merges": whole,
+        "vocab": ids,
+        "merges": merges,
+    }
+
+
+def _added(vocabulary: Vocabulary) -> list[dict[str, Any]]:
+    """The tokens that are found in a text before it is split: special ones and the user's."""
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    return [
+        {"id": index, "content": token} | flags | {"special": vocabulary.kinds[index] != USER}
+        for index, token in vocabulary.of_kind(CONTROL, USER, UNKNOWN)
+    ]

@@ -1,0 +1,115 @@
+"""Decoder-only language models in Hugging Face directories: config.json, weights and a tokenizer -> a Checkpoint."""
+
+from fastattn.errors import CheckpointError
+from fastattn.spec.architecture import ModelSpec, StackSpec
+from fastattn.spec.checkpoint import Checkpoint
+from fastattn.spec.text_spec import GeneratorText
+from fastattn.weights.containers.json_file import JsonObject, is_text, read_object, read_optional, shorten
+from fastattn.weights.folder import Folder
+from fastattn.weights.huggingface.decoders import CLASSES, DECODERS, find_decoder
+from fastattn.weights.huggingface.encoder import named_as_today, stack_sources
+from fastattn.weights.huggingface.encoders import ENCODERS
+from fastattn.weights.huggingface.encoders.architecture import refuse
+from fastattn.weights.huggingface.generation import are_ids, generation_values, read_settings
+from fastattn.weights.huggingface.tokenizer import read_tokenizer
+from fastattn.weights.huggingface.vocabulary_files import CONFIG, read_added_tokens
+from fastattn.weights.huggingface.weights import read_weights
+from fastattn.weights.tensor_mapping import make_tensors, stored_precision
+
+TEMPLATE = "chat_template.jinja"
+# What a config.json of several parts says for all of them.
+SHARED = ("architectures", "eos_token_id", "quantization_config", "tie_word_embeddings", "tokenizer_class")
+
+
+def is_decoder(config: JsonObject) -> bool:
+    """Whether the directory is a language model's: not an encoder's made of one, which may look both ways."""
+    kind, names = config.string("model_type"), config.values.get("architectures")
+    if kind not in DECODERS or kind not in ENCODERS:
+        return kind in DECODERS
+    both_sides = config.values.get("is_causal") is False or config.values.get("use_bidirectional_attention") is True
+    named = isinstance(names, list) and bool(names) and is_text(names[0]) and names[0].endswith(CLASSES)
+    return named and not both_sides
+
+
+def read_decoder(folder: Folder) -> Checkpoint:
+    """Read a language model; raises CheckpointError for what is not supported, malformed or incomplete."""
+    config = _text_part(read_object(folder, "config.json"))
+    name = _class_of(config)
+    refuse(config, quantization_config={}, pruned_heads={})
+    architecture = find_decoder(config)
+    spec = architecture.spec(config)
+    text = _read_text(folder, config, spec)
+    stored, where = read_weights(folder)
+    stored, model = named_as_today(stored, architecture, config), ModelSpec("decoder", decoder=spec)
+    parts = stack_sources(architecture, config, model, stored, where)
+    return Checkpoint(
+        spec=model,
+        tensors=make_tensors(parts, stored),
+        input=text,
+        precision=stored_precision(stored),
+        format="huggingface",
+        details={"model type": config.string("model_type")},
+        files=tuple(folder.used),
+        headless=f"{config.where}: {shorten(name)} has no head that classifies",
+    )
+
+
+def _text_part(config: JsonObject) -> JsonObject:
+    """config.json, or its part about text where the model sees images too."""
+    if not config.has("text_config"):
+        return config
+    shared = {name: config.values[name] for name in SHARED if name in config.values}
+    part = config.nested("text_config")
+    kind = {"model_type": config.string("model_type")}
+    return JsonObject(kind | shared | {n: v for n, v in part.values.items() if v is not None}, part.where)
+
+
+def _class_of(config: JsonObject) -> str:
+    """The class that config.json names first; CheckpointError for one without a projection. "": it names none."""
+    names = config.values.get("architectures") or [""]
+    if not isinstance(names, list) or not is_text(names[0]) or not (names[0] == "" or names[0].endswith(CLASSES)):
+        raise config.error("architectures", f"a class that ends in {', '.join(CLASSES)}", names)
+    return str(names[0])
+
+
+def _read_text(folder: Folder, config: JsonObject, spec: StackSpec) -> GeneratorText:
+    settings = read_optional(folder, CONFIG)
+    _, tokenizer = read_tokenizer(folder, "", config, settings, spec.vocabulary)
+    generation = generation_values(folder, config)
+    tokens = ("?",) * spec.vocabulary  # of which an architecture has a bounded number; none is forced
+    return GeneratorText(
+        tokenizer=tokenizer,
+        max_length=spec.max_positions,
+        end_ids=_end_ids(generation if generation.has("eos_token_id") else config, spec.vocabulary),
+        chat_template=_chat_template(folder, settings),
+        special_tokens={name: str(t["content"]) for name, t in read_added_tokens(folder, "", settings).named.items()},
+        decoding=read_settings(generation, tokens, alone=generation is not config, continues=True),
+    )
+
+
+def _end_ids(values: JsonObject, vocabulary: int) -> tuple[int, ...]:
+    """``eos_token_id``: one, several or none."""
+    found = values.values.get("eos_token_id")
+    ids = [] if found is None else found if isinstance(found, list) else [found]
+    if not are_ids(ids) or max(ids, default=0) >= vocabulary:
+        raise values.error("eos_token_id", f"ids below {vocabulary}", found)
+    return tuple(dict.fromkeys(ids))
+
+
+def _chat_template(folder: Folder, settings: JsonObject) -> str:
+    """The template of a file of its own, else that of tokenizer_config.json: a string, or several of which one is the
+    default. "": there is none."""
+    if folder.contains(TEMPLATE):
+        try:
+            return bytes(folder.read(TEMPLATE)).decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise CheckpointError(f"{folder.where(TEMPLATE)}: not UTF-8 at byte {error.start}") from None
+    found = settings.values.get("chat_template")
+    if isinstance(found, list):
+        named = {
+            one.get("name"): one.get("template") for one in found if isinstance(one, dict) and is_text(one.get("name"))
+        }
+        found = named.get("default", "")
+    if found is not None and not is_text(found):
+        raise settings.error("chat_template", "a string, or several by name", found)
+    return str(found or "")

@@ -1,0 +1,166 @@
+"""Decoders whose tensors are named as Llama's: Llama, Mistral, Qwen, SmolLM 3, HunYuan, OLMo 2, Phi-3."""
+
+from dataclasses import replace
+
+from fastattn.spec.architecture import LocalSpec, StackSpec
+from fastattn.weights.containers.json_file import JsonObject
+from fastattn.weights.huggingface.decoders import decoder
+from fastattn.weights.huggingface.encoders.architecture import (
+    count_layers,
+    local_layers,
+    refuse,
+    rope_parameters,
+    rotary,
+)
+from fastattn.weights.huggingface.encoders.llama import (
+    NO_OUTPUT_BIAS,
+    llama_stack,
+    llama_table,
+    qwen_stack,
+    qwen_table,
+    shared_heads,
+)
+from fastattn.weights.tensor_mapping import TensorSources, sources
+
+NO_BIAS = {"STACK.layers.#.self_attention.qkv.bias": sources(None)} | NO_OUTPUT_BIAS
+GREATEST_ALPHA = 1e9  # its power is below 1e30 for heads of 4 dimensions
+
+
+# Llama 2 and 3 (Touvron 2023, Grattafiori 2024), SmolLM 2.
+
+
+def _llama_spec(config: JsonObject) -> StackSpec:
+    attention = shared_heads(config)
+    biases = config.boolean("attention_bias", False) or config.boolean("mlp_bias", False)
+    return llama_stack(config, attention, rotary(config, attention.head_width, 10_000.0), biases=biases)
+
+
+def _llama_table(config: JsonObject, spec: StackSpec) -> dict[str, TensorSources]:
+    table = llama_table(spec, config.boolean("mlp_bias", False))
+    return table | ({} if config.boolean("attention_bias", False) else NO_BIAS)
+
+
+LLAMA = decoder(_llama_spec, _llama_table)
+
+
+# Mistral (Jiang 2023): a window in all layers.
+
+
+def _mistral_spec(config: JsonObject) -> StackSpec:
+    attention = shared_heads(config, 8)
+    stack = llama_stack(config, attention, rotary(config, attention.head_width, 10_000.0), biases=False)
+    return replace(stack, local=_all_local(config, stack.layers, 4096))
+
+
+def _all_local(config: JsonObject, layers: int, usual: int | None) -> LocalSpec | None:
+    """Windows of ``sliding_window`` keys in all layers; none where it is null, ``usual`` where it is not there."""
+    if not config.has("sliding_window") and (usual is None or "sliding_window" in config.values):
+        return None
+    window = config.integer("sliding_window", usual, minimum=1)
+    return LocalSpec(tuple(range(layers)), before=window - 1, after=0)
+
+
+MISTRAL = decoder(_mistral_spec, lambda config, spec: llama_table(spec))
+
+
+# Qwen 2 and 3 (Yang 2024, 2025).
+
+QWEN = decoder(lambda config: replace(qwen_stack(config), causal=False), qwen_table)
+
+
+# SmolLM 3: every fourth layer has no positions, as usual.
+
+
+def _smollm3_spec(config: JsonObject) -> StackSpec:
+    layers, attention = count_layers(config), shared_heads(config, 4)
+    every = config.integer("no_rope_layer_interval", 4, minimum=1)
+    turned = config.values.get("no_rope_layers") or [int((i + 1) % every != 0) for i in range(layers)]
+    if not isinstance(turned, list) or len(turned) != layers or not all(turn in (0, 1) for turn in turned):
+        raise config.error("no_rope_layers", f"0 or 1 for each of {layers} layers", turned)
+    without = tuple(i for i, turn in enumerate(turned) if not turn)
+    biases = config.boolean("attention_bias", False) or config.boolean("mlp_bias", False)
+    stack = llama_stack(config, attention, rotary(config, attention.head_width, 2_000_000.0), biases=biases)
+    local = None
+    if config.boolean("use_sliding_window", False) and config.has("sliding_window"):
+        before = config.integer("sliding_window", minimum=1) - 1
+        local = LocalSpec(local_layers(config, layers, lambda i: i in without), before, after=0)
+    return replace(stack, positions=replace(stack.positions, layers_without=without), local=local)
+
+
+SMOLLM3 = decoder(_smollm3_spec, _llama_table, tied=True)
+
+
+# HunYuan's dense models: norms of heads after positions, whose base grows by a fixed alpha.
+
+
+def _hunyuan_spec(config: JsonObject) -> StackSpec:
+    refuse(config, use_cla=False)
+    attention = shared_heads(config, head_norms=True, norms_after_positions=True)
+    positions, parameters = rotary(config, attention.head_width, 10_000.0), rope_parameters(config)
+    # 0 is none, as in transformers
+    if "dynamic" in (parameters.values.get("rope_type"), parameters.values.get("type")):
+        alpha, width = parameters.number("alpha", 0.0), attention.head_width
+        if alpha and not (0 < alpha < GREATEST_ALPHA and width > 2):
+            raise parameters.error("alpha", f"from 0 to {GREATEST_ALPHA:g}, with heads wider than 2", alpha)
+        if alpha:
+            positions = replace(positions, base=positions.base * alpha ** (width / (width - 2)))
+    biases = config.boolean("attention_bias", False)
+    stack = llama_stack(config, attention, positions, biases=biases)
+    return replace(stack, norms=replace(stack.norms, epsilon=config.number("rms_norm_eps", 1e-5)))
+
+
+def _hunyuan_table(config: JsonObject, spec: StackSpec) -> dict[str, TensorSources]:
+    norms = {
+        f"STACK.layers.#.self_attention.{part}_norm.*": sources(f"layers.#.self_attn.{part}_layernorm.*")
+        for part in ("query", "key")
+    }
+    return llama_table(spec) | norms
+
+
+HUNYUAN = decoder(_hunyuan_spec, _hunyuan_table)
+
+
+# OLMo 2 (2025): norms of what is added alone, and of all queries and all keys.
+
+
+def _olmo2_spec(config: JsonObject) -> StackSpec:
+    attention = shared_heads(config, head_norms=True, norms_of_all_heads=True)
+    biases = config.boolean("attention_bias", False)
+    stack = llama_stack(config, attention, rotary(config, attention.head_width, 10_000.0), biases=biases)
+    norms = replace(stack.norms, epsilon=config.number("rms_norm_eps", 1e-5), output=True, input=False)
+    return replace(stack, norms=norms)
+
+
+def _olmo2_table(config: JsonObject, spec: StackSpec) -> dict[str, TensorSources]:
+    return llama_table(spec) | {
+        "STACK.layers.#.self_attention.output_norm.*": sources("layers.#.post_attention_layernorm.*"),
+        "STACK.layers.#.feed_forward.output_norm.*": sources("layers.#.post_feedforward_layernorm.*"),
+    }
+
+
+OLMO2 = decoder(_olmo2_spec, _olmo2_table)
+
+
+# Phi-3 (Abdin 2024): queries, keys and values in one matrix, the gate and what it multiplies in another.
+
+
+def _phi3_spec(config: JsonObject) -> StackSpec:
+    attention, parameters = shared_heads(config), rope_parameters(config)
+    for name in ("rope_type", "type"):
+        if parameters.values.get(name) == "yarn":  # an old name of longrope
+            raise parameters.error(name, "one that is supported", "yarn")
+    positions = rotary(config, attention.head_width, 10_000.0, share=1.0)
+    stack = llama_stack(config, attention, positions, biases=False)
+    norms = replace(stack.norms, epsilon=config.number("rms_norm_eps", 1e-5))
+    return replace(stack, norms=norms, local=_all_local(config, stack.layers, None))
+
+
+def _phi3_table(config: JsonObject, spec: StackSpec) -> dict[str, TensorSources]:
+    return llama_table(spec) | {
+        "STACK.layers.#.self_attention.qkv.*": sources("layers.#.self_attn.qkv_proj.*"),
+        "STACK.layers.#.feed_forward.inner.*": sources("layers.#.mlp.gate_up_proj.*", piece=(0, 2)),
+        "STACK.layers.#.feed_forward.inner_linear.*": sources("layers.#.mlp.gate_up_proj.*", piece=(1, 2)),
+    }
+
+
+PHI3 = decoder(_phi3_spec, _phi3_table)
