@@ -67,7 +67,7 @@ Such lines are counted on stderr at the end, and the exit code is 5.
 -m with --from and --to is a language model that was trained to translate.
 Answers of it that are no translations, as far as simple rules tell, are
 counted on stderr at the end; --json says in "remarks" what speaks against
-each: empty, echo, prompt, explanation, quotes, script, cut.
+each: empty, echo, prompt, explanation, paragraphs, quotes, script, cut.
 
 \b
 The time of a line depends on its length (long lines are split into parts),

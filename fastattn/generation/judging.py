@@ -10,9 +10,10 @@ from fastattn.generation.languages import Language
 # What can be said of an answer, and what it means.
 REMARKS = {
     "empty": "it has no text",
-    "echo": "it is the source, or nearly so",
+    "echo": "it is the source or nearly so, or has all of it",
     "prompt": "it repeats the prompt",
     "explanation": "it speaks about the translation",
+    "paragraphs": "it has more of them than the source",
     "quotes": "it stands in quotation marks, which the source does not",
     "script": "most of its letters are of another script",
     "cut": "it was cut at the greatest length",
@@ -27,6 +28,7 @@ _AFTER = re.compile(
     r"\n[^\S\n]*(?:[(（\[*]{1,4} ?)?(?:note|explanation|translator'?s note|注|说明|解释|备注)\*{0,2} ?[:：]",
     re.IGNORECASE,
 )
+_BLANK_LINE = r"\n[^\S\n]*\n"
 _QUOTES = ('""', "''", "“”", "‘’", "«»", "„“", "「」", "『』", "《》", "``")
 LEAST_LETTERS, LEAST_WORDS = 8, 5  # of which it can be said in what script they are, or that they were not translated
 NEARLY, COMPARED = 0.9, 500  # how like the source an echo is; characters that are compared
@@ -47,6 +49,8 @@ def remarks(source: str, answer: str, languages: tuple[Language, Language], inst
         found.append("prompt")
     if any(rule.search(answer) and not rule.search(source) for rule in (_BEFORE, _AFTER)):
         found.append("explanation")
+    if re.search(_BLANK_LINE, answer.strip()) and not re.search(_BLANK_LINE, source.strip()):
+        found.append("paragraphs")
     if _is_quoted(answer) and not _is_quoted(source):
         found.append("quotes")
     if _is_foreign(answer, ended):
@@ -58,6 +62,8 @@ def _is_like(source: str, answer: str) -> bool:
     first, second = (re.sub(r"[\W_]+", "", text.casefold()) for text in (source, answer))
     if not first or first == second:
         return bool(first)
+    if len(first) >= LEAST_LETTERS and first in second:
+        return True
     if min(len(first), len(second)) < NEARLY * max(len(first), len(second)) or len(first) < LEAST_LETTERS:
         return False
     return difflib.SequenceMatcher(None, first[:COMPARED], second[:COMPARED], False).ratio() > NEARLY
