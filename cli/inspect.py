@@ -15,8 +15,9 @@ from fastattn.printable import counted
 
 if TYPE_CHECKING:
     from fastattn.simd.target import Target
-    from fastattn.spec.architecture import HeadSpec, StackSpec
+    from fastattn.spec.architecture import StackSpec
     from fastattn.spec.checkpoint import Checkpoint
+    from fastattn.spec.model import HeadSpec
     from fastattn.spec.recurrent import RecurrentSpec
     from fastattn.spec.text_spec import DecodingSettings, EncoderText, GeneratorText, TranslationText
 

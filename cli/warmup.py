@@ -14,15 +14,14 @@ from fastattn.printable import counted
 from fastattn.spec.architecture import (
     AttentionSpec,
     FeedForwardSpec,
-    HeadSpec,
     LocalSpec,
-    ModelSpec,
     NormSpec,
     PositionSpec,
     RecurrenceSpec,
     Rotary,
     StackSpec,
 )
+from fastattn.spec.model import HeadSpec, ModelSpec
 from fastattn.spec.recurrent import MemoryAttention, Readout, RecurrentSpec
 
 if TYPE_CHECKING:

@@ -115,7 +115,7 @@ class Parameters:
         """An embedding's table; if a projection is tied to it, with the same numbers, its packed weights.
 
         So the table is in memory once. An int8 table without a tied projection stays a view of the file; one of other
-        bits becomes int8.
+        bits becomes int8, or float32 in a model of that.
         """
         table_VD = self.tensor(name)
         tied = [name for name in PROJECTIONS if self._tensors.get(f"{name}.weight") is table_VD]
@@ -123,5 +123,7 @@ class Parameters:
         if tied and self.precision in _SHARED.get(type(table_VD), ("float32",)):
             return self.packed(tied[0])
         if isinstance(table_VD, Int4Tensor | BlockedTensor):
-            table_VD = self._needed.tensors[name] = quantize(table_VD.float32(), name)
+            weight_VD = table_VD.float32()
+            table_VD = weight_VD if self.precision == "float32" else quantize(weight_VD, name)
+            self._needed.tensors[name] = table_VD
         return table_VD

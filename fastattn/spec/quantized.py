@@ -137,6 +137,14 @@ class BlockedTensor:
     def float32(self) -> np.ndarray:
         return self.make()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What is kept of a loaded model has its packed products, and no use for the numbers."""
+        return BlockedTensor, (self.shape, _let_go)
+
+
+def _let_go() -> np.ndarray:
+    raise AssertionError("a kept model's weights are packed")
+
 
 Tensor = np.ndarray | QuantizedTensor | Int4Tensor | BlockedTensor
 

@@ -21,6 +21,7 @@ from jinja2 import Template, TemplateError, nodes, pass_context, pass_eval_conte
 from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, loopcontrols
 from jinja2.filters import FILTERS
+from jinja2.runtime import Macro
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 from jinja2.visitor import NodeTransformer
@@ -47,7 +48,7 @@ METHODS = frozenset(
     "rindex rpartition rsplit rstrip split splitlines startswith strip swapcase title upper values".split()
 )
 _CONTAINERS = (list, tuple, set, dict, KeysView, ValuesView, ItemsView)
-_WIDE = re.compile(r"%(\([^)]*\))?[^a-zA-Z%]*?(\d{3}|\*)")  # of the operator %
+_WIDE = re.compile(r"[%).][#0 +-]*\d{3}|%[#0 +.\d-]*\*")  # of the operator %: great or computed
 
 
 class Refused(TemplateError):
@@ -220,10 +221,8 @@ class _Prices(NodeTransformer):
 
     def visit_Compare(self, node: nodes.Compare) -> nodes.Node:
         self.generic_visit(node)
-        node.expr = _filter(node.expr, "whole")
-        for operand in node.ops:
-            if operand.op in ("in", "notin"):
-                operand.expr = _filter(operand.expr, "whole")
+        for operand in (node, *node.ops):
+            operand.expr = _filter(operand.expr, "whole")
         return node
 
     def visit_Getitem(self, node: nodes.Getitem) -> nodes.Node:
@@ -278,7 +277,7 @@ def _text(context: Any, values: list[Any]) -> str:
 class _Environment(ImmutableSandboxedEnvironment):
     """As transformers sets it up, with prices."""
 
-    intercepted_binops = frozenset("+ * ** %".split())
+    intercepted_binops = frozenset("+ - * / // ** %".split())
 
     def __init__(self) -> None:
         super().__init__(
@@ -316,6 +315,7 @@ class _Environment(ImmutableSandboxedEnvironment):
             if name in ("count", "index"):
                 meter.pay_whole(text)
             meter.pay(_size(text))
+        if not isinstance(__obj, Macro):  # which does nothing with its arguments but by way of what is paid for
             meter.pay_whole((args, kwargs))
         result = super().call(__context, __obj, *args, **kwargs)
         meter.pay(_size(result))
@@ -329,8 +329,8 @@ class _Environment(ImmutableSandboxedEnvironment):
                 raise SecurityError("a width in a format should be written out and below 100")
             _pay_places(meter, left.count("%"), right)
         elif isinstance(left, int) and isinstance(right, int):
-            bits = {"*": left.bit_length() + right.bit_length(), "**": left.bit_length() * min(abs(right), MOST_BITS)}
-            if bits.get(operator, 0) > MOST_BITS:
+            times = min(abs(right), MOST_BITS) if operator == "**" else 1
+            if left.bit_length() * times + right.bit_length() > MOST_BITS:
                 raise SecurityError("a number is too great")
         elif operator == "*":
             times, many = (left, right) if isinstance(left, int) else (right, left)

@@ -50,6 +50,9 @@ def test_variables_and_structured_contents_reach_the_template():
     parts = [{"type": "text", "text": " a "}, {"type": "image"}, {"type": "text", "text": "b"}]
     messages = [{"role": "user", "content": parts}]
     assert ChatTemplate(TEMPLATES["turns"], TOKENS).render(messages) == "<s><turn>user\nab<end>\n<turn>model\n"
+    text = "{{ '%s: %5.2f%% (%(a)s)' % ('in 2024', 0.5) if none else 'In 2024: %-9s|%d%%' % ('a', 7) }}"
+    assert ChatTemplate(text).render(HELLO) == "In 2024: a        |7%"
+    assert ChatTemplate("{{ '{:>4}|{a}|{{}}'.format(1, a=2) }}").render(HELLO) == "   1|2|{}"
     assert ChatTemplate("{{ messages[0].name is defined }}").render([HELLO[0] | {"name": None}]) == "False"
 
 
@@ -83,6 +86,7 @@ def test_data_nested_without_end_is_refused():
 MUCH = "does too much"
 DOUBLED = "{% set ns = namespace(x='a', y='a') %}{% for i in range(99) %}{% set ns.x = PAIR %}{% endfor %}"
 LISTS, TUPLES = DOUBLED.replace("PAIR", "[ns.x, ns.x]"), DOUBLED.replace("PAIR", "(ns.x, ns.x)")
+BOTH = LISTS.replace("{% endfor %}", "{% set ns.y = [ns.y, ns.y] %}{% endfor %}")
 LONG = "{% set x = 'a' * 200000 %}"
 HOSTILE = [
     ("{% for a in range(9999) %}{% for b in range(9999) %}x{% endfor %}{% endfor %}", MUCH),
@@ -115,6 +119,9 @@ HOSTILE = [
     (LISTS + "{{ ns.x ~ '' }}", MUCH),
     (LISTS + "{{ ns.x == [1] }}", MUCH),
     (LISTS + "{{ ns.x is eq([1]) }}", MUCH),
+    (BOTH + "{{ 1 != ns.x == ns.y }}", MUCH),
+    (BOTH + "{% for i in [1, 2] %}{{ loop.changed(ns.x if loop.first else ns.y) }}{% endfor %}", MUCH),
+    (LISTS + "{{ raise_exception(ns.x) }}", MUCH),
     (LISTS + "{{ 1 in ns.x }}", MUCH),
     (LISTS + "{{ ns.x.index(1) }}", MUCH),
     (LISTS + "{{ '%s' % ns.x }}", MUCH),
@@ -138,6 +145,9 @@ HOSTILE = [
     ("{{ '{:{}}'.format(1, 9999999999) }}", "a width in a format"),
     ("{{ '%9999999999d' % 1 }}", "a width in a format"),
     ("{{ '%(a)9999999999d' % {'a': 1} }}", "a width in a format"),
+    ("{{ '%(a(b)c)9999999999d' % {'a(b)c': 1} }}", "a width in a format"),
+    ("{{ '%5.9999999999f' % 1.5 }}", "a width in a format"),
+    ("{% set x = ('1' * 200000)|int(0, 2) %}{{ x // (x - 1) }}", "a number is too great"),
     ("{{ '%*d' % (9999999999, 1) }}", "a width in a format"),
     ("{{ messages|tojson(indent=999999999) }}", "tojson takes an indent below 100"),
     ("{{ messages|tojson(separators=('a' * 99999, 'b')) }}", "separators of at most 8 characters"),

@@ -1,8 +1,9 @@
 """Decoder-only language models in Hugging Face directories: config.json, weights and a tokenizer -> a Checkpoint."""
 
 from fastattn.errors import CheckpointError
-from fastattn.spec.architecture import ModelSpec, StackSpec
+from fastattn.spec.architecture import StackSpec
 from fastattn.spec.checkpoint import Checkpoint
+from fastattn.spec.model import ModelSpec
 from fastattn.spec.text_spec import GeneratorText
 from fastattn.weights.containers.json_file import JsonObject, is_text, read_object, read_optional, shorten
 from fastattn.weights.folder import Folder
