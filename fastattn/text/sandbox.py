@@ -221,7 +221,8 @@ class _Prices(NodeTransformer):
 
     def visit_Compare(self, node: nodes.Compare) -> nodes.Node:
         self.generic_visit(node)
-        for operand in (node, *node.ops):
+        compared: list[Any] = [node, *node.ops]
+        for operand in compared:
             operand.expr = _filter(operand.expr, "whole")
         return node
 
