@@ -15,9 +15,8 @@ from fastattn.printable import counted
 
 if TYPE_CHECKING:
     from fastattn.simd.target import Target
-    from fastattn.spec.architecture import StackSpec
+    from fastattn.spec.architecture import HeadSpec, StackSpec
     from fastattn.spec.checkpoint import Checkpoint
-    from fastattn.spec.model import HeadSpec
     from fastattn.spec.recurrent import RecurrentSpec
     from fastattn.spec.text_spec import DecodingSettings, EncoderText, GeneratorText, TranslationText
 
@@ -161,7 +160,7 @@ def _describe_head(head: "HeadSpec", labels: Sequence[str]) -> str:
     return ", ".join([rows, *inner, outputs])
 
 
-_BYTES = {"float32": 4, "bfloat16": 2, "int8": 1}
+_BYTES = {"float32": 4, "bfloat16": 2, "int8": 1, "int4": 0.625}
 
 
 def _weight_facts(checkpoint: "Checkpoint") -> Facts:

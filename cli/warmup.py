@@ -14,14 +14,15 @@ from fastattn.printable import counted
 from fastattn.spec.architecture import (
     AttentionSpec,
     FeedForwardSpec,
+    HeadSpec,
     LocalSpec,
+    ModelSpec,
     NormSpec,
     PositionSpec,
     RecurrenceSpec,
     Rotary,
     StackSpec,
 )
-from fastattn.spec.model import HeadSpec, ModelSpec
 from fastattn.spec.recurrent import MemoryAttention, Readout, RecurrentSpec
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def warmup() -> None:
             "local": LocalSpec((0,), before=64, after=64),
             "feed_forward": FeedForwardSpec(inner_width=64, gated=True),
         }
-        for precision in ("float32", "bfloat16", "int8"):
+        for precision in ("float32", "bfloat16", "int8", "int4"):
             for variety in ({}, normed):
                 Encoder.from_checkpoint(_encoder_checkpoint(**variety), precision).encode("word " * _LONG)
             predicting = _encoder_checkpoint(predicts=True)

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from fastattn.errors import CheckpointError
-from fastattn.spec.model import ModelSpec
+from fastattn.spec.architecture import ModelSpec
 from fastattn.spec.quantized import BlockedTensor, Int4Tensor, QuantizedTensor, Tensor, as_float32
 from fastattn.spec.tensors import find_misfits, tensor_shapes
 

@@ -12,9 +12,8 @@ from fastattn.models.encoder import EncoderModel, Head
 from fastattn.scheduling.request import Plan, Ticket
 from fastattn.scheduling.scheduler import Scheduler
 from fastattn.scheduling.state import WorkerSlot
-from fastattn.spec.architecture import StackSpec
+from fastattn.spec.architecture import HeadSpec, StackSpec
 from fastattn.spec.checkpoint import Checkpoint
-from fastattn.spec.model import HeadSpec
 from fastattn.spec.text_spec import EncoderText
 from fastattn.system.progress import Progress
 

@@ -5,7 +5,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import Any, Literal, overload
 
 import numpy as np
 
@@ -32,6 +32,7 @@ from fastattn.generation.calls import (
     is_one_prompt,
 )
 from fastattn.generation.conversations import Conversations
+from fastattn.generation.text import AnswerText, GeneratorTokenizer, TextStream
 from fastattn.loading.loaded_model import ModelBase, expected
 from fastattn.scheduling.request import Plan, awaited
 from fastattn.scheduling.scheduler import Scheduler
@@ -39,9 +40,6 @@ from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.text_spec import GeneratorText
 from fastattn.system.option_names import Unpack
 from fastattn.text.chat import ChatTemplate
-
-if TYPE_CHECKING:
-    from fastattn.generation.text import AnswerText
 
 NO_SOURCE = np.zeros(0, np.int32)
 
@@ -71,8 +69,6 @@ class Generator(ModelBase):
             raise CheckpointError(f"end tokens should have ids from 0 to {vocabulary - 1}, got {list(text.end_ids)}")
         # Of the tokenizer's limit and the model's, 0 for none, the nearer.
         self._most = min(filter(None, (text.max_length, positions)), default=0)
-        from fastattn.generation.text import GeneratorTokenizer  # needs the tokenizers library
-
         self._tokenizer = GeneratorTokenizer(text, vocabulary)
         self._resolver = GenerationResolver(text, self._tokenizer)
         self._conversations = Conversations(text)
@@ -343,12 +339,10 @@ class Generator(ModelBase):
             allowance=allowance,
         )
 
-    def _answer(self, ids: np.ndarray, call: GenerationCall) -> "AnswerText":
-        from fastattn.generation.text import AnswerText
-
+    def _answer(self, ids: np.ndarray, call: GenerationCall) -> AnswerText:
         return AnswerText(self._tokenizer, ids, call.stop)
 
-    def _generation(self, job: Job, found: Hypothesis, answer: "AnswerText") -> Generation:
+    def _generation(self, job: Job, found: Hypothesis, answer: AnswerText) -> Generation:
         tokens, limit = found.tokens.tolist(), job.options.limit(0, 0)
         reason = "length" if len(tokens) >= limit else "stop"
         if tokens and tokens[-1] in job.options.end_token:
@@ -367,8 +361,6 @@ class Generator(ModelBase):
         return call
 
     def _stream(self, ids: np.ndarray, call: GenerationCall, caller: Hashable) -> Iterator[str]:
-        from fastattn.generation.text import TextStream
-
         answer, steps = self._answer(ids, call), SimpleQueue[Step | None]()
         options = replace(call.decoding, callback=steps.put)  # by whoever computes
         job = self._job(ids, options, call, answer, allowances([0], options).get(0))

@@ -9,9 +9,8 @@ from fastattn.layers.attention_inputs import WholeRows
 from fastattn.layers.blocks import Linear, Norm
 from fastattn.layers.parameters import Parameters
 from fastattn.models.stacks import build_stack
-from fastattn.spec.architecture import StackSpec
+from fastattn.spec.architecture import HeadSpec, StackSpec
 from fastattn.spec.checkpoint import Checkpoint
-from fastattn.spec.model import HeadSpec
 
 # The rows that a head takes -> the pooling that takes them; each row is taken as it is.
 POOLINGS = {"first": "cls", "last": "lasttoken", "mean": "mean"}

@@ -39,7 +39,7 @@ from fastattn.ops.attention import (
 )
 from fastattn.ops.recurrent import Columns, States
 from fastattn.ops.steps import NO_EDITS, Edits, StepRows, SubsetRows
-from fastattn.spec.quantized import Tensor
+from fastattn.spec.quantized import QuantizedTensor, Tensor
 
 # Each implementation has its own types for weights; a PackedLinear has ``outputs`` and ``inputs``.
 PackedLinear: TypeAlias = Any
@@ -130,7 +130,7 @@ class Ops(Protocol):
     def embed(
         self,
         ids_N: np.ndarray,
-        table: Tensor | PackedLinear,
+        table: np.ndarray | QuantizedTensor | PackedLinear,
         scale: float = 1.0,
         positions_N: np.ndarray | None = None,
         position_table_PD: np.ndarray | None = None,

@@ -1,8 +1,9 @@
 """Architectures as plain data, which loaders write and models read; ``spec.tensors`` has their tensors."""
 
-from collections.abc import Iterable
+from dataclasses import field
 
 from fastattn.errors import CheckpointError
+from fastattn.spec.checks import check_cap, check_counts, check_known, check_layers
 from fastattn.system.records import dataclass
 
 ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "gelu_sigmoid", "swish", "tanh", "sigmoid", "relu_squared", "mish")
@@ -13,27 +14,11 @@ STRETCHES = ("yarn", "llama3")
 # Replacements of a decoder's self-attention: a simpler simple recurrent unit (Kim 2019), or the average attention
 # network (Zhang 2018).
 RECURRENCES = ("ssru", "average-attention")
+# The rows that a head takes of a sentence: one of them, their mean, or each.
+HEAD_ROWS = ("first", "last", "mean", "each")
 # Beyond any model's. Sums of all positions and token types are one table, which takes as many times the file's bytes.
 MOST_TOKEN_TYPES = 16
 GREATEST = 2**31 - 1  # of a distance
-
-
-def check_known(what: str, name: str, known: Iterable[str]) -> None:
-    """Raise a CheckpointError that lists the known names unless ``name`` is one of them."""
-    if name not in known:
-        raise CheckpointError(f"unknown {what} {name!r}; known: {', '.join(known)}")
-
-
-def check_counts(least: int, **counts: int) -> None:
-    wanted = f"be at least {least}" if least else "not be negative"
-    for name, count in counts.items():
-        if count < least:
-            raise CheckpointError(f"{name} should {wanted}, is {count}")
-
-
-def check_cap(name: str, cap: float) -> None:
-    if not (cap == 0 or 1e-30 < cap < 1e30):
-        raise CheckpointError(f"{name} should be 0 or between 1e-30 and 1e30, is {cap:g}")
 
 
 @dataclass(frozen=True)
@@ -328,14 +313,8 @@ class StackSpec:
         if self.positions.kind == "disentangled" and (self.attention.heads != self.attention.key_heads or self.causal):
             raise CheckpointError("disentangled attention looks both ways, and each of its heads has keys of its own")
         check_cap("output_cap", self.output_cap)
-        named = {
-            "be local": self.local.layers if self.local is not None else (),
-            "have no positions": self.positions.layers_without,
-        }
-        for what, layers in named.items():
-            if not 0 <= min(layers, default=0) <= max(layers, default=0) < self.layers:
-                wrong = max(layers) if min(layers) >= 0 else min(layers)
-                raise CheckpointError(f"layer {wrong} should {what}, but there are {self.layers} layers")
+        check_layers("be local", self.local.layers if self.local is not None else (), self.layers)
+        check_layers("have no positions", self.positions.layers_without, self.layers)
         if self.parallel and (not self.norms.before or self.norms.output or self.cross_attention):
             raise CheckpointError("parallel sublayers have norms before them alone, and no cross-attention")
         if self.norms.output and (self.cross_attention or self.recurrence is not None):
@@ -364,3 +343,57 @@ class StackSpec:
             raise CheckpointError("an id that does not count among the positions is an encoder's")
         if self.positions.kind == "disentangled" or self.convolution is not None:
             raise CheckpointError("disentangled attention and convolutions are an encoder's")
+
+
+@dataclass(frozen=True)
+class HeadSpec:
+    """The layers behind an encoder's last hidden states: perhaps norm(activation(linear(x))), then a linear one."""
+
+    rows: str  # of a sentence, a name in HEAD_ROWS
+    outputs: int  # labels, a vocabulary, or a vector's width
+    bias: bool = True  # of the last layer
+    inner_width: int = 0  # of the first layer; 0: there is none, so no activation and no norm
+    inner_bias: bool = True
+    activation: str = "tanh"
+    norm: NormSpec | None = None  # where it stands does not matter
+    padding: int = -1  # of the last row: the id that does not count at a text's end
+
+    def __post_init__(self) -> None:
+        check_known("rows of a head", self.rows, HEAD_ROWS)
+        check_known("activation of a head", self.activation, ACTIVATIONS)
+        check_counts(1, outputs=self.outputs)
+        check_counts(0, inner_width=self.inner_width)
+        if self.norm is not None and not self.inner_width:
+            raise CheckpointError("a head has a norm after its first layer, not without one")
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """An architecture: its kind, a name in ``fastattn.models.kinds.MODELS``, its stacks, of any kinds, and a head."""
+
+    kind: str
+    encoder: StackSpec | None = None
+    decoder: StackSpec | None = None
+    head: HeadSpec | None = field(default=None, kw_only=True)  # of an encoder alone
+
+    def __post_init__(self) -> None:
+        encoder, decoder = self.encoder, self.decoder
+        if self.head is not None and (encoder is None or decoder is not None):
+            raise CheckpointError("a head follows an encoder without a decoder")
+        if encoder is None and decoder is None:
+            raise CheckpointError(f"{self.kind} has neither an encoder nor a decoder")
+        for name, stack in self.stacks.items():
+            stack.check_role(name)
+        if decoder is None or not decoder.cross_attention:
+            return
+        if encoder is None:
+            raise CheckpointError("cross-attention needs an encoder")
+        taken = getattr(decoder, "memory_width", decoder.width)
+        if taken != encoder.width:
+            raise CheckpointError(f"the decoder takes rows of width {taken}, the encoder gives {encoder.width}")
+
+    @property
+    def stacks(self) -> dict[str, StackSpec]:
+        """The stacks by name, which is also the prefix of their tensors' names."""
+        both = {"encoder": self.encoder, "decoder": self.decoder}
+        return {name: stack for name, stack in both.items() if stack is not None}

@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from fastattn.errors import CheckpointError, InputError, warn
-from fastattn.spec.architecture import GREATEST, StackSpec
-from fastattn.spec.model import ModelSpec
+from fastattn.spec.architecture import GREATEST, ModelSpec, StackSpec
 from fastattn.spec.quantized import Tensor, without_input_scales
 from fastattn.spec.text_spec import EncoderText, GeneratorText, TranslationText
 from fastattn.system.records import dataclass

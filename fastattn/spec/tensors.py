@@ -60,8 +60,7 @@ from typing import Any
 
 from fastattn.errors import CheckpointError
 from fastattn.printable import first_of
-from fastattn.spec.architecture import Disentangled, RecurrenceSpec, StackSpec, check_known
-from fastattn.spec.model import HeadSpec, ModelSpec
+from fastattn.spec.architecture import Disentangled, HeadSpec, ModelSpec, RecurrenceSpec, StackSpec, check_known
 from fastattn.spec.quantized import Tensor
 from fastattn.spec.recurrent import MemoryAttention, RecurrentSpec
 

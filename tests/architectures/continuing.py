@@ -1,5 +1,6 @@
 """A decoder's case through the product: logits of its sentences by passes and by steps, tokens of greedy search."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -7,12 +8,12 @@ import numpy as np
 
 from fastattn.decoding.jobs import Job
 from fastattn.decoding.options import DecodingOptions
+from fastattn.decoding.service import DecodingService, search_plan
 from fastattn.models.kinds import build_model
 from fastattn.ops import cpu as operations
 from fastattn.weights import read
 from tests.architectures.case import FIRST_WORD, VOCABULARY, Case, make_ids
-from tests.decoding.searching import decode
-from tests.models.tiny_models import starts_of, stepped
+from tests.models.tiny_models import END, starts_of, stepped
 
 NOTHING = np.zeros(0, np.int32)  # a source that there is not
 PROMPTS, TOKENS = 10, 64
@@ -49,7 +50,9 @@ def prompts(case: Case) -> list[list[int]]:
 
 
 def continuations(model: Any, case: Case) -> np.ndarray:
-    """tokens_BT that greedy search puts behind the prompts; the end comes later."""
-    options = DecodingOptions(beam_size=1, min_decoding_length=TOKENS, max_decoding_length=TOKENS)
-    found = decode(model, [Job(NOTHING, prompt) for prompt in prompts(case)], options)
+    """tokens_BT that greedy search puts behind the prompts, the end never."""
+    options = DecodingOptions(beam_size=1, min_decoding_length=0, max_decoding_length=TOKENS, disable_unk=True)
+    jobs = [Job(NOTHING, prompt, options=options) for prompt in prompts(case)]
+    service = DecodingService(model, VOCABULARY, END, threads=1)  # no token ends, and the end is never chosen
+    found = service.scheduler(options).run(partial(search_plan, jobs, model.sizes))
     return np.array([hypothesis.tokens for (hypothesis,) in found])

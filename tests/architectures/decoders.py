@@ -69,7 +69,7 @@ MISTRAL = _three(
     {"architectures": ["MistralForCausalLM"], "rms_norm_eps": 1e-5, "sliding_window": 9, "tie_word_embeddings": False},
     GROUPED,
     ONE | {"sliding_window": None, "tie_word_embeddings": True},
-    {"num_attention_heads": 6, "num_key_value_heads": 3, "sliding_window": 1},
+    {"num_attention_heads": 6, "num_key_value_heads": 3, "sliding_window": 2},
 )
 QWEN2 = _three(
     "qwen2",
@@ -89,7 +89,7 @@ GEMMA = {"hidden_activation": "gelu_pytorch_tanh", "rms_norm_eps": 1e-6, "slidin
 GEMMA2 = _three(
     "gemma2",
     GEMMA | GROUPED | {"architectures": ["Gemma2ForCausalLM"], "query_pre_attn_scalar": 21},
-    {"attn_logit_softcapping": 2.0, "final_logit_softcapping": 3.0},
+    {"attn_logit_softcapping": 2.0, "final_logit_softcapping": 20.0},
     ONE | {"tie_word_embeddings": False},
     {"attn_logit_softcapping": None, "final_logit_softcapping": None, "attention_bias": True, "sliding_window": 20},
 )
@@ -98,7 +98,7 @@ GEMMA3 = _three(
     "gemma3_text",
     GEMMA | GROUPED | {"architectures": ["Gemma3ForCausalLM"], "query_pre_attn_scalar": 21},
     {"layer_types": GEMMA3_LAYERS, "rope_local_base_freq": 5000.0, "rope_theta": 70000.0},
-    ONE | {"final_logit_softcapping": 2.5, "tie_word_embeddings": False},
+    ONE | {"final_logit_softcapping": 8.0, "tie_word_embeddings": False},
     {"num_hidden_layers": 7, "rope_scaling": {"rope_type": "linear", "factor": 8.0}},
 )
 HUNYUAN = _three(
@@ -106,7 +106,8 @@ HUNYUAN = _three(
     {"architectures": ["HunYuanDenseV1ForCausalLM"], "tie_word_embeddings": True, "use_cla": False},
     GROUPED | {"rope_scaling": {"type": "dynamic", "alpha": 1000.0, "factor": 1.0}},
     ONE | {"tie_word_embeddings": False},
-    GROUPED | {"attention_bias": True, "rope_scaling": {"type": "dynamic", "alpha": 3.5}, "rope_theta": 500.0},
+    GROUPED
+    | {"attention_bias": True, "rope_scaling": {"type": "dynamic", "alpha": 3.5, "factor": 1.0}, "rope_theta": 500.0},
 )
 OLMO2 = _three(
     "olmo2",

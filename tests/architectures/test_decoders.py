@@ -12,9 +12,12 @@ from fastattn.encoders.cross_encoder import CrossEncoder
 from fastattn.encoders.encoder import Encoder
 from fastattn.errors import CheckpointError
 from fastattn.ops import cpu as operations
+from fastattn.spec.architecture import Rotary
 from fastattn.spec.text_spec import DecodingSettings, GeneratorText
 from fastattn.weights import read
-from fastattn.weights.huggingface.decoders import DECODERS
+from fastattn.weights.containers.json_file import JsonObject
+from fastattn.weights.huggingface.decoder import text_part
+from fastattn.weights.huggingface.decoders import DECODERS, find_decoder
 from tests.architectures.case import Case, some_rows
 from tests.architectures.continuing import TOKENS, continuations, load, pass_logits, step_logits
 from tests.architectures.decoders import GOLDEN_DECODERS
@@ -22,6 +25,7 @@ from tests.architectures.drawing import draw_all
 from tests.architectures.folders import write_folder
 from tests.architectures.goldens import read_continuations, read_goldens, write_golden
 from tests.decoding.test_recorded_steps import counted_runs, steps_by_themselves
+from tests.weights.containers.safetensors_writer import write_json
 from tests.weights.native.folders import converted
 from tests.weights.refusals import refusal
 
@@ -88,6 +92,19 @@ def test_the_text_of_a_model_that_sees_images_is_read(tmp_path: Path) -> None:
             np.testing.assert_array_equal(found_TV, expected_TV)
         text = read(folder).text
         assert isinstance(text, GeneratorText) and text.end_ids == (2, 7)
+
+
+def test_published_parts_leave_out_what_is_usual() -> None:
+    part = {
+        "model_type": "gemma3_text", "hidden_size": 2560, "intermediate_size": 10240, "num_hidden_layers": 34,
+        "rope_scaling": {"factor": 8.0, "rope_type": "linear"}, "sliding_window": 1024,
+    }  # fmt: skip
+    config = text_part(JsonObject({"model_type": "gemma3", "text_config": part}, "config.json"))
+    stack = find_decoder(config).spec(config)
+    assert (stack.attention.heads, stack.attention.key_heads, stack.attention.head_width) == (8, 4, 256)
+    assert (stack.vocabulary, stack.max_positions) == (262_208, 131_072) and stack.local is not None
+    assert len(stack.local.layers) == 29 and stack.local.rotary == Rotary(256, 10_000.0, interleaved=False)
+    assert stack.positions.rotary == Rotary(256, 1e6, interleaved=False, scale=8.0)
 
 
 def test_old_files_hold_buffers_and_a_tied_projection_too(tmp_path: Path) -> None:
@@ -174,7 +191,7 @@ def test_the_template_is_the_files_own_or_the_default_of_several(
 
 
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
-    ("llama-0", {"model_type": "mixtral"}, "model type 'mixtral' is not supported; known: gemma2"),
+    ("llama-0", {"model_type": "mixtral"}, "model type 'mixtral' is not supported; known: albert"),
     ("llama-0", {"model_type": "deepseek_v3"}, "model type 'deepseek_v3' is not supported"),
     ("llama-0", {"quantization_config": {"quant_method": "gptq"}}, "quantization_config {'quant_method': 'gptq'}"),
     ("llama-0", {"architectures": ["LlamaForSequenceClassification"]}, "architectures should be a class that ends in"),
@@ -207,7 +224,8 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
 def test_a_setting_that_is_not_followed_is_named(
     name: str, change: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
-    write_golden(_case(name), tmp_path, change)
+    write_golden(_case(name), tmp_path)
+    write_json(tmp_path / "config.json", _case(name).config | change)
     assert message in refusal(tmp_path, names_path=False)
 
 

@@ -6,9 +6,8 @@ import pytest
 from fastattn import Translator
 from fastattn.models.kinds import build_model
 from fastattn.ops import cpu, cuda
-from fastattn.spec.architecture import StackSpec
+from fastattn.spec.architecture import ModelSpec, StackSpec
 from fastattn.spec.checkpoint import Checkpoint
-from fastattn.spec.model import ModelSpec
 from fastattn.spec.text_spec import EncoderText
 from tests.models.encoder_cases import make_tensors
 from tests.models.test_models_encoder import VARIETIES as ENCODERS

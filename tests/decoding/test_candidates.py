@@ -324,7 +324,7 @@ def test_a_translator_takes_the_checkpoints_list():
 @settings(max_examples=50, deadline=None)
 @given(st.integers(1, 12), st.floats(0, 1), st.floats(0.1, 3), st.floats(0.05, 1), st.integers(0, 1000))
 def test_min_p_by_the_formula(size, min_p, temperature, top_p, seed):
-    """vLLM's order: the temperature, tokens below min_p times the best one's probability, then top_p of what is left."""
+    """vLLM's order: the temperature, tokens below min_p times the best one's probability, top_p of what is left."""
     rng = np.random.default_rng(seed)
     log_probs_1k = np.log(rng.dirichlet(np.ones(size)))[None].astype(np.float32)
     weights_k = np.exp(log_probs_1k[0].astype(np.float64) / temperature)

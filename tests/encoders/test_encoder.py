@@ -21,9 +21,8 @@ from fastattn.errors import CheckpointError, FastattnError, InputError, Tokenize
 from fastattn.models.kinds import build_model
 from fastattn.ops import cpu as operations
 from fastattn.ops import reference
-from fastattn.spec.architecture import PositionSpec
+from fastattn.spec.architecture import ModelSpec, PositionSpec
 from fastattn.spec.checkpoint import Checkpoint
-from fastattn.spec.model import ModelSpec
 from fastattn.spec.text_spec import EncoderText, TranslationText
 from tests import ROOT
 from tests.models.encoder_cases import CASES, make_tensors

@@ -4,9 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fastattn.spec.architecture import StackSpec
+from fastattn.spec.architecture import ModelSpec, StackSpec
 from fastattn.spec.checkpoint import Checkpoint
-from fastattn.spec.model import ModelSpec
 from fastattn.spec.tensors import tensor_shapes
 from fastattn.spec.text_spec import EncoderText
 from tests.models.tiny_models import stack_spec

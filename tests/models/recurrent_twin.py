@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fastattn.spec.model import ModelSpec
+from fastattn.spec.architecture import ModelSpec
 from fastattn.spec.recurrent import MemoryAttention, RecurrentSpec
 
 Tensors = dict[str, np.ndarray]

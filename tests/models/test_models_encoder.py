@@ -21,13 +21,13 @@ from fastattn.spec.architecture import (
     Alibi,
     Convolution,
     Disentangled,
+    HeadSpec,
     LocalSpec,
     NormSpec,
     Rotary,
     StackSpec,
 )
 from fastattn.spec.checkpoint import Checkpoint
-from fastattn.spec.model import HeadSpec
 from fastattn.spec.tensors import head_shapes
 from tests import GOLDENS
 from tests.models.encoder_cases import CASES, EncoderCase, make_checkpoint, make_ids

@@ -13,8 +13,8 @@ from fastattn.models import stacks
 from fastattn.models.kinds import MODELS, build_model
 from fastattn.ops import cpu, reference
 from fastattn.spec import tensors
+from fastattn.spec.architecture import ModelSpec
 from fastattn.spec.checkpoint import ArrayInput, Checkpoint, IdsInput
-from fastattn.spec.model import ModelSpec
 from fastattn.spec.text_spec import TranslationText
 from tests.decoding.searching import decode, score
 from tests.models import toy_image, toy_recurrent

@@ -18,6 +18,7 @@ from fastattn.spec.architecture import (
     AttentionSpec,
     FeedForwardSpec,
     LocalSpec,
+    ModelSpec,
     NormSpec,
     PositionSpec,
     RecurrenceSpec,
@@ -25,7 +26,6 @@ from fastattn.spec.architecture import (
     StackSpec,
 )
 from fastattn.spec.checkpoint import Checkpoint
-from fastattn.spec.model import ModelSpec
 from fastattn.spec.recurrent import READOUTS, MemoryAttention, Readout, RecurrentSpec
 from fastattn.spec.tensors import tensor_shapes
 from fastattn.spec.text_spec import TranslationText

@@ -5,8 +5,16 @@ from dataclasses import replace
 import pytest
 
 from fastattn.errors import CheckpointError
-from fastattn.spec.architecture import Convolution, Disentangled, LocalSpec, NormSpec, PositionSpec, RecurrenceSpec
-from fastattn.spec.model import HeadSpec, ModelSpec
+from fastattn.spec.architecture import (
+    Convolution,
+    Disentangled,
+    HeadSpec,
+    LocalSpec,
+    ModelSpec,
+    NormSpec,
+    PositionSpec,
+    RecurrenceSpec,
+)
 from tests.models.tiny_models import BASE, stack_spec
 
 STACK, SSRU = stack_spec(**BASE), RecurrenceSpec("ssru")

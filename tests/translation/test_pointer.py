@@ -9,8 +9,8 @@ import pytest
 
 from fastattn import weights
 from fastattn.errors import CheckpointError, InputError
+from fastattn.spec.architecture import ModelSpec
 from fastattn.spec.checkpoint import ArrayInput, Checkpoint
-from fastattn.spec.model import ModelSpec
 from fastattn.spec.recurrent import MemoryAttention, Readout, RecurrentSpec
 from fastattn.spec.tensors import tensor_shapes
 from fastattn.translation.pointer import PointerNetwork, Pointing

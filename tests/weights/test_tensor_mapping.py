@@ -10,7 +10,7 @@ import pytest
 
 from fastattn import weights
 from fastattn.errors import CheckpointError
-from fastattn.spec.model import ModelSpec
+from fastattn.spec.architecture import ModelSpec
 from fastattn.spec.quantized import QuantizedTensor
 from fastattn.spec.tensors import tensor_shapes
 from fastattn.weights.containers.safetensors import StoredTensor

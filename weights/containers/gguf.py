@@ -62,7 +62,8 @@ class BlockTensor:
         """Of 4 bits or other blocks as they are stored, else float32; float32 transposed if ``transposed``."""
         if transposed or self.dtype not in BLOCKS:
             return np.ascontiguousarray(self.float32().T) if transposed else self.float32()
-        return self._four_bits() if self.dtype in FOUR_BITS else BlockedTensor(self.shape, self.float32)
+        kept = self._four_bits() if self.dtype in FOUR_BITS else None
+        return BlockedTensor(self.shape, self.float32) if kept is None else kept
 
     @np.errstate(over="ignore", invalid="ignore")
     def float32(self) -> np.ndarray:
@@ -86,14 +87,17 @@ class BlockTensor:
         return np.ndarray((len(self.data) // size, size), np.uint8, self.data)
 
     @np.errstate(over="ignore", invalid="ignore")
-    def _four_bits(self) -> Int4Tensor:
+    def _four_bits(self) -> Int4Tensor | None:
+        """None for scales or minima that float16 cannot hold: Q4_0's minima are -8 scales, Q4_K's are products."""
         groups = BLOCKS[self.dtype].unpack(self.blocks())
         (F, D), scales_BG, minima_BG = self.shape, groups.scales_BG, groups.minima_BG
         values_FGI = groups.values_BGW.reshape(F, -1, GROUP_INPUTS)
         if minima_BG is None:  # from -8 to 7
             values_FGI, minima_BG = (values_FGI + np.int8(8)).view(np.uint8), scales_BG * np.float32(-8)
         low_FGJ, high_FGJ = np.split(values_FGI, 2, axis=2)
-        rounded = (array_BG.reshape(F, -1).astype(np.float16) for array_BG in (scales_BG, minima_BG))
+        rounded = [array_BG.reshape(F, -1).astype(np.float16) for array_BG in (scales_BG, minima_BG)]
+        if not all(np.isfinite(array_FG).all() for array_FG in rounded):
+            return None
         return Int4Tensor((low_FGJ | high_FGJ << np.uint8(4)).reshape(F, D // 2), *rounded)
 
 

@@ -9,9 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from fastattn.errors import CheckpointError
-from fastattn.spec.architecture import StackSpec
+from fastattn.spec.architecture import ModelSpec, StackSpec
 from fastattn.spec.checkpoint import Checkpoint
-from fastattn.spec.model import ModelSpec
 from fastattn.spec.text_spec import EncoderText, TranslationText
 from fastattn.weights.containers.json_file import JsonObject, read_json, read_object, read_optional, shorten
 from fastattn.weights.ctranslate2.file import ModelFile, Variable, link_scales, parse

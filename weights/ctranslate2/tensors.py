@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 
-from fastattn.spec.model import ModelSpec
+from fastattn.spec.architecture import ModelSpec
 from fastattn.spec.quantized import Tensor
 from fastattn.weights.ctranslate2.file import Variable
 from fastattn.weights.ctranslate2.spec import Attributes

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from fastattn.errors import CheckpointError
 from fastattn.printable import counted
+from fastattn.spec.architecture import ModelSpec
 from fastattn.spec.checkpoint import Checkpoint
-from fastattn.spec.model import ModelSpec
 from fastattn.weights.containers.gguf import GGUF, read_gguf
 from fastattn.weights.folder import Directory
 from fastattn.weights.gguf.architecture import ROPE_FACTORS, as_stored, make_config, make_table

@@ -15,8 +15,8 @@ from fastattn.weights.huggingface.encoders import ENCODERS
 
 DESCRIPTION = "Hugging Face directory of an encoder, a language model or MarianMT (config.json, weights, a tokenizer)"
 MODEL_TYPES: dict[str, Callable[[Folder], Checkpoint]] = {
-    **dict.fromkeys(DECODERS, read_decoder),
     **dict.fromkeys(ENCODERS, read_encoder),
+    **dict.fromkeys(sorted(DECODERS.keys() - ENCODERS.keys()), read_decoder),
     "marian": marian.read_translator,
 }
 

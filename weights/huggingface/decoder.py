@@ -1,9 +1,8 @@
 """Decoder-only language models in Hugging Face directories: config.json, weights and a tokenizer -> a Checkpoint."""
 
 from fastattn.errors import CheckpointError
-from fastattn.spec.architecture import StackSpec
+from fastattn.spec.architecture import ModelSpec, StackSpec
 from fastattn.spec.checkpoint import Checkpoint
-from fastattn.spec.model import ModelSpec
 from fastattn.spec.text_spec import GeneratorText
 from fastattn.weights.containers.json_file import JsonObject, is_text, read_object, read_optional, shorten
 from fastattn.weights.folder import Folder
@@ -21,6 +20,9 @@ TEMPLATE = "chat_template.jinja"
 # What a config.json of several parts says for all of them.
 SHARED = ("architectures", "eos_token_id", "quantization_config", "tie_word_embeddings", "tokenizer_class")
 
+# What the text's part of Gemma 3's published files leaves out, as in transformers.
+USUAL = {"vocab_size": 262_208, "num_attention_heads": 8, "max_position_embeddings": 131_072}
+
 
 def is_decoder(config: JsonObject) -> bool:
     """Whether the directory is a language model's: not an encoder's made of one, which may look both ways."""
@@ -34,7 +36,7 @@ def is_decoder(config: JsonObject) -> bool:
 
 def read_decoder(folder: Folder) -> Checkpoint:
     """Read a language model; raises CheckpointError for what is not supported, malformed or incomplete."""
-    config = _text_part(read_object(folder, "config.json"))
+    config = text_part(read_object(folder, "config.json"))
     name = _class_of(config)
     refuse(config, quantization_config={}, pruned_heads={})
     architecture = find_decoder(config)
@@ -55,14 +57,14 @@ def read_decoder(folder: Folder) -> Checkpoint:
     )
 
 
-def _text_part(config: JsonObject) -> JsonObject:
+def text_part(config: JsonObject) -> JsonObject:
     """config.json, or its part about text where the model sees images too."""
     if not config.has("text_config"):
         return config
     shared = {name: config.values[name] for name in SHARED if name in config.values}
     part = config.nested("text_config")
     kind = {"model_type": config.string("model_type")}
-    return JsonObject(kind | shared | {n: v for n, v in part.values.items() if v is not None}, part.where)
+    return JsonObject(kind | USUAL | shared | {n: v for n, v in part.values.items() if v is not None}, part.where)
 
 
 def _class_of(config: JsonObject) -> str:

@@ -7,9 +7,8 @@ import numpy as np
 
 from fastattn.errors import CheckpointError
 from fastattn.printable import counted
-from fastattn.spec.architecture import StackSpec
+from fastattn.spec.architecture import HeadSpec, ModelSpec, StackSpec
 from fastattn.spec.checkpoint import Checkpoint
-from fastattn.spec.model import HeadSpec, ModelSpec
 from fastattn.spec.tensors import head_shapes
 from fastattn.spec.text_spec import EncoderText
 from fastattn.weights.containers.json_file import JsonObject, is_text, read_object, shorten

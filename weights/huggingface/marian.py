@@ -7,9 +7,8 @@ import numpy as np
 
 from fastattn.errors import CheckpointError
 from fastattn.printable import counted
-from fastattn.spec.architecture import AttentionSpec, FeedForwardSpec, NormSpec, PositionSpec, StackSpec
+from fastattn.spec.architecture import AttentionSpec, FeedForwardSpec, ModelSpec, NormSpec, PositionSpec, StackSpec
 from fastattn.spec.checkpoint import Checkpoint
-from fastattn.spec.model import ModelSpec
 from fastattn.spec.quantized import Tensor, as_float32
 from fastattn.spec.text_spec import TranslationText
 from fastattn.weights.containers.json_file import JsonObject, read_object, read_optional, shorten

@@ -14,8 +14,8 @@ import numpy as np
 
 from fastattn.errors import CheckpointError, TokenizerError
 from fastattn.printable import first_of
+from fastattn.spec.architecture import ModelSpec
 from fastattn.spec.checkpoint import Checkpoint
-from fastattn.spec.model import ModelSpec
 from fastattn.spec.quantized import QuantizedTensor, Tensor
 from fastattn.spec.text_spec import TranslationText
 from fastattn.text.sentencepiece import SentencePiece

@@ -16,12 +16,12 @@ from fastattn.spec.architecture import (
     AlignmentSpec,
     AttentionSpec,
     FeedForwardSpec,
+    ModelSpec,
     NormSpec,
     PositionSpec,
     RecurrenceSpec,
     StackSpec,
 )
-from fastattn.spec.model import ModelSpec
 from fastattn.weights.containers.json_file import shorten
 from fastattn.weights.marian.model_file import Item
 from fastattn.weights.marian.yml import Value

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fastattn.errors import CheckpointError
-from fastattn.spec.architecture import StackSpec
-from fastattn.spec.model import ModelSpec
+from fastattn.spec.architecture import ModelSpec, StackSpec
 from fastattn.spec.recurrent import RecurrentSpec
 from fastattn.spec.text_spec import PROBABILITIES, SCORES, TRUNCATION_SIDES, EncoderText, GeneratorText, TranslationText
 from fastattn.weights.containers.json_file import from_plain, read_object, shorten

@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import Any
 
 from fastattn.errors import CheckpointError
+from fastattn.spec.architecture import ModelSpec
 from fastattn.spec.checkpoint import ArrayInput, Checkpoint
-from fastattn.spec.model import ModelSpec
 from fastattn.spec.recurrent import CELLS, RecurrentSpec
 from fastattn.spec.text_spec import TranslationText
 from fastattn.weights.containers import onnx, pytorch, safetensors

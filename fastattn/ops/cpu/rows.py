@@ -14,7 +14,7 @@ from fastattn.ops.cpu.matmul import PackedLinear
 from fastattn.runtime import arena
 from fastattn.runtime.handle import kernel_named
 from fastattn.runtime.recording import unrecordable
-from fastattn.spec.quantized import QuantizedTensor, Tensor
+from fastattn.spec.quantized import QuantizedTensor
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
@@ -87,7 +87,7 @@ _NO_MULTIPLIERS = np.empty(0, np.float32)
 
 def embed(
     ids_N: np.ndarray,
-    table: Tensor | PackedLinear,
+    table: np.ndarray | QuantizedTensor | PackedLinear,
     scale: float = 1.0,
     positions_N: np.ndarray | None = None,
     position_table_PD: np.ndarray | None = None,

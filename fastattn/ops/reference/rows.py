@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from fastattn.ops.reference.matmul import ReferenceLinear
-from fastattn.spec.quantized import QuantizedTensor, Tensor
+from fastattn.spec.quantized import QuantizedTensor
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
@@ -54,7 +54,7 @@ def neighbours(x_ND: np.ndarray, starts_B1: np.ndarray, before: int, after: int)
 
 def embed(
     ids_N: np.ndarray,
-    table: Tensor | ReferenceLinear,
+    table: np.ndarray | QuantizedTensor | ReferenceLinear,
     scale: float = 1.0,
     positions_N: np.ndarray | None = None,
     position_table_PD: np.ndarray | None = None,

@@ -43,6 +43,14 @@ def test_four_bits_with_scales_and_minima_of_32_columns(kind: str) -> None:
         assert np.array_equal(matrix.float32(), whole)
 
 
+@pytest.mark.parametrize("kind", ["Q4_0", "Q4_K"])
+def test_four_bits_whose_minima_float16_cannot_hold(kind: str) -> None:
+    tensor = parse(gguf_bytes({}, {"a": writer.random_blocks(np.random.default_rng(4), kind, (3, 512), 1e4)}))["a"]
+    matrix = tensor.matrix()
+    assert isinstance(matrix, BlockedTensor) and np.isfinite(matrix.float32()).all()
+    assert np.array_equal(matrix.float32(), tensor.float32())
+
+
 @pytest.mark.parametrize("kind", ["Q5_0", "Q5_1", "Q5_K", "Q6_K", "Q8_0"])
 def test_other_blocks_become_float32_when_that_is_asked_for(kind: str) -> None:
     tensor = parse(gguf_bytes({}, {"a": writer.random_blocks(np.random.default_rng(4), kind, (3, 512))}))["a"]

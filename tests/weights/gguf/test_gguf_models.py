@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from fastattn import weights
+from fastattn.cli.inspect import model_facts
 from fastattn.models.kinds import build_model
 from fastattn.ops import reference
-from fastattn.spec.quantized import as_float32
 from fastattn.spec.text_spec import GeneratorText
 from fastattn.weights.containers.gguf import parse_gguf
 from fastattn.weights.gguf import recognize
@@ -43,8 +43,13 @@ def test_blocks_in_place_of_floats(tmp_path: Path) -> None:
     stored = parse_gguf(memoryview(models.of_blocks()), "x").tensors
     assert {tensor.dtype for tensor in stored.values()} == {"F32", "BF16", "Q8_0", "Q4_1"}
     for name, theirs in {"embedding": "token_embd", "layers.1.feed_forward.outer": "blk.1.ffn_down"}.items():
-        found = as_float32(checkpoint.tensors[f"decoder.{name}.weight"])
-        assert np.array_equal(found, stored[f"{theirs}.weight"].float32())
+        assert np.array_equal(as_float32(checkpoint.tensors[f"decoder.{name}.weight"]), stored[f"{theirs}.weight"].float32())
+
+
+def test_inspect_describes_a_model_of_4_bits(tmp_path: Path) -> None:
+    (tmp_path / "model.gguf").write_bytes(models.of_blocks())
+    facts = dict(model_facts(weights.read(tmp_path)))
+    assert facts["format"] == "gguf" and facts["precision"].startswith("int4 in the file; auto is int4, about 0.0 MB")
 
 
 def test_a_file_in_parts_is_one_model(tmp_path: Path) -> None:

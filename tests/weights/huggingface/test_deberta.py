@@ -9,8 +9,7 @@ import pytest
 from fastattn import weights
 from fastattn.models.kinds import build_model
 from fastattn.ops import cpu as operations
-from fastattn.spec.architecture import Convolution, Disentangled
-from fastattn.spec.model import ModelSpec
+from fastattn.spec.architecture import Convolution, Disentangled, ModelSpec
 from fastattn.spec.tensors import tensor_shapes
 from fastattn.weights.containers.json_file import JsonObject
 from fastattn.weights.huggingface.encoders.deberta import DEBERTA

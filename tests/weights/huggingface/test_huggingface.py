@@ -121,7 +121,7 @@ def test_shards(tmp_path: Path, rng: np.random.Generator) -> None:
 @pytest.mark.parametrize(
     ("changes", "fault"),
     [
-        ({"model_type": "gpt2"}, "model type 'gpt2' is not supported; known: albert, "),
+        ({"model_type": "gptj"}, "model type 'gptj' is not supported; known: albert, "),
         ({"model_type": None}, "model_type is missing"),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type 'relative_key'"),
         ({"is_decoder": True, "add_cross_attention": True}, "is_decoder True; add_cross_attention True"),

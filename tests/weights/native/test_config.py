@@ -107,7 +107,7 @@ def test_all_wrong_fields_are_named_at_once(folder: Path) -> None:
 @pytest.mark.parametrize(
     "place, value, fault",
     [
-        (("precision",), "int4", "precision should be one of float32, bfloat16, int8, is 'int4'"),
+        (("precision",), "int3", "precision should be one of float32, bfloat16, int8, int4, is 'int3'"),
         (("model", "kind"), "encoder", "model.kind 'encoder' does not go with its stacks"),
         (("model", "encoder", "feed_forward", "activation"), "step", "unknown activation 'step'; known: relu"),
         (("model", "encoder", "layers"), 10**9, "1,000,000,000 layers, but "),

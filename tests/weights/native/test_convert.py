@@ -97,7 +97,7 @@ def test_what_cannot_be_done_is_one_line_and_leaves_nothing(model: Path, tmp_pat
     assert run(tmp_path / "none", tmp_path / "out", "-p", "int8")[0] == 3
     code, said = run(model, tmp_path / "out")
     assert code == 2 and "--precision" in said and "float32" in said and "int8" in said
-    assert run(model, tmp_path / "out", "-p", "int4")[0] == 2
+    assert run(model, tmp_path / "out", "-p", "int3")[0] == 2
     infinite = translation_model(tmp_path / "infinite", "float16", scale_embeddings=1.0)
     data = bytearray((infinite / "model.bin").read_bytes())
     place = data.index(b"encoder/layer_0/ffn/linear_0/weight\0") + 36

@@ -8,9 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fastattn.spec.architecture import Convolution, Disentangled, LocalSpec, Rotary
+from fastattn.spec.architecture import Convolution, Disentangled, LocalSpec, ModelSpec, Rotary
 from fastattn.spec.checkpoint import Checkpoint
-from fastattn.spec.model import ModelSpec
 from fastattn.spec.quantized import QuantizedTensor, Tensor
 from fastattn.spec.rounding import bfloat16_bits
 from fastattn.spec.text_spec import EncoderText, TranslationText

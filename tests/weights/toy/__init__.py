@@ -11,9 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from fastattn.errors import CheckpointError
-from fastattn.spec.architecture import AttentionSpec, FeedForwardSpec, StackSpec
+from fastattn.spec.architecture import AttentionSpec, FeedForwardSpec, ModelSpec, StackSpec
 from fastattn.spec.checkpoint import Checkpoint
-from fastattn.spec.model import ModelSpec
 from fastattn.spec.text_spec import TranslationText
 from fastattn.weights.containers.json_file import JsonObject, is_text, read_object
 from fastattn.weights.folder import Directory

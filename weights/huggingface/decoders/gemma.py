@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from fastattn.spec.architecture import LocalSpec, StackSpec
 from fastattn.weights.containers.json_file import JsonObject
-from fastattn.weights.huggingface.decoders import decoder
+from fastattn.weights.huggingface.decoders.architecture import decoder
 from fastattn.weights.huggingface.encoders.architecture import count_layers, local_layers, refuse, rotary
 from fastattn.weights.huggingface.encoders.llama import (
     gemma3_stack,

@@ -3,8 +3,15 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from fastattn.spec.architecture import Convolution, Disentangled, FeedForwardSpec, NormSpec, PositionSpec, StackSpec
-from fastattn.spec.model import HeadSpec
+from fastattn.spec.architecture import (
+    Convolution,
+    Disentangled,
+    FeedForwardSpec,
+    HeadSpec,
+    NormSpec,
+    PositionSpec,
+    StackSpec,
+)
 from fastattn.weights.containers.json_file import JsonObject
 from fastattn.weights.huggingface.encoders.architecture import (
     MASKED,

@@ -65,15 +65,25 @@ def shared_heads(
     return AttentionSpec(heads, key_heads, width, **more)
 
 
-def llama_stack(config: JsonObject, attention: AttentionSpec, positions: Rotary, **parts: Any) -> StackSpec:
-    """A stack with the names of Llama's sizes; ``parts``: its other fields."""
-    inner, act = config.integer("intermediate_size", minimum=1), activation(config, default="silu")
+def llama_stack(
+    config: JsonObject,
+    attention: AttentionSpec,
+    positions: Rotary,
+    act: tuple[str, str] = ("hidden_act", "silu"),
+    **parts: Any,
+) -> StackSpec:
+    """A stack with the names of Llama's sizes.
+
+    act    the activation's name in config.json, and what it is where that is not there
+    parts  other fields
+    """
+    inner = config.integer("intermediate_size", minimum=1)
     return StackSpec(
         layers=count_layers(config),
         width=count_columns(config),
         vocabulary=count_columns(config, "vocab_size"),
         attention=attention,
-        feed_forward=FeedForwardSpec(inner, act, gated=True),
+        feed_forward=FeedForwardSpec(inner, activation(config, *act), gated=True),
         norms=NormSpec("rms", config.number("rms_norm_eps", 1e-6)),
         positions=PositionSpec("rotary", config.integer("max_position_embeddings", minimum=1), rotary=positions),
         **parts,
@@ -148,16 +158,10 @@ GEMMA3_HEADS = {SEQUENCE: last_head("score", padding=0), TOKENS: linear_head("ea
 
 def gemma_stack(config: JsonObject, attention: AttentionSpec, positions: Rotary, local: LocalSpec) -> StackSpec:
     """A stack of Gemma 2 or 3."""
-    act = activation(config, "hidden_activation", "gelu_pytorch_tanh")
-    stack = llama_stack(config, attention, positions)
-    return replace(
-        stack,
-        feed_forward=replace(stack.feed_forward, activation=act),
-        norms=replace(stack.norms, output=True),
-        biases=config.boolean("attention_bias", False),
-        embedding_scale=stack.width**0.5,
-        local=local,
-    )
+    biases = config.boolean("attention_bias", False)
+    act = "hidden_activation", "gelu_pytorch_tanh"
+    stack = llama_stack(config, attention, positions, act, biases=biases, local=local)
+    return replace(stack, norms=replace(stack.norms, output=True), embedding_scale=stack.width**0.5)
 
 
 def gemma_scale(config: JsonObject) -> float:

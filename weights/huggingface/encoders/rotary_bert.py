@@ -1,8 +1,7 @@
 """Encoders as BERT, but with rotary positions and gates."""
 
 from fastattn.errors import CheckpointError
-from fastattn.spec.architecture import FeedForwardSpec, LocalSpec, NormSpec, PositionSpec, Rotary, StackSpec
-from fastattn.spec.model import HeadSpec
+from fastattn.spec.architecture import FeedForwardSpec, HeadSpec, LocalSpec, NormSpec, PositionSpec, Rotary, StackSpec
 from fastattn.weights.containers.json_file import JsonObject
 from fastattn.weights.huggingface.encoders.architecture import (
     MASKED,

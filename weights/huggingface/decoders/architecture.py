@@ -1,0 +1,39 @@
+"""The description of a decoder's architecture: an Architecture with a projection, tied to the embedding or not."""
+
+from collections.abc import Callable, Mapping
+
+from fastattn.spec.architecture import StackSpec
+from fastattn.weights.containers.json_file import JsonObject
+from fastattn.weights.huggingface.encoders.architecture import Architecture
+from fastattn.weights.tensor_mapping import TensorSources, sources
+
+
+def decoder(
+    spec: Callable[[JsonObject], StackSpec],
+    table: Callable[[JsonObject, StackSpec], Mapping[str, TensorSources]],
+    embedding: str = "embed_tokens.weight",
+    tied: bool = False,
+    prefix: str = "model.",
+    **more: object,
+) -> Architecture:
+    """The Architecture of a decoder, whose projection ``lm_head`` is tied to its embedding where config.json says so.
+
+    embedding  the name of its table
+    tied       where config.json does not say it
+    """
+
+    def whole_table(config: JsonObject, stack: StackSpec) -> Mapping[str, TensorSources]:
+        name = embedding if _is_tied(config, tied) else "lm_head.weight"
+        return {**table(config, stack), "decoder.projection.weight": sources(name)}
+
+    def unused(config: JsonObject) -> tuple[str, ...]:
+        return ("lm_head.",) if _is_tied(config, tied) else ()
+
+    # Llama's and GPT-NeoX's masks and frequencies, which old files hold
+    buffers = (".rotary_emb.inv_freq", ".attention.bias", ".masked_bias")
+    fields = {"prefixes": (prefix,), "unused": unused, "buffers": buffers} | more
+    return Architecture(spec, whole_table, **fields)  # type: ignore[arg-type]
+
+
+def _is_tied(config: JsonObject, tied: bool) -> bool:
+    return config.boolean("tie_word_embeddings", tied)
