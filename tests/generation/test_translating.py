@@ -123,7 +123,7 @@ ANSWERS = [
     ((EN, FR), SOURCE, "Le comité se réunira à nouveau lundi pour voter le budget.", ()),
     ((EN, FR), SOURCE, SOURCE, ("echo",)),
     ((EN, FR), SOURCE, " " + SOURCE.replace("budget", "Budgets") + "\n", ("echo",)),
-    ((EN, ZH), "Hello, my friend.", "Hello, my friend.\n\n智慧谈说意想赞赏是你的朋友们最喜欢的", ("echo", "paragraphs")),
+    ((EN, ZH), "Hello, my friend.", "Hello, my friend.\n\n智慧谈说意想赞赏是你的朋友们", ("echo", "paragraphs")),
     ((EN, FR), "Come to Paris", "Viens à « Come to Paris »", ()),
     ((EN, FR), SOURCE, "Le comité.\n \nCela veut dire que tous se réunissent.", ("paragraphs",)),
     ((EN, FR), "One.\n\nTwo.", "Un.\n\nDeux.", ()),
