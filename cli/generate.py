@@ -2,13 +2,15 @@
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import click
 
 from fastattn.cli.lines import InputLine, InputLines, open_lines, open_output, open_prompts
 from fastattn.cli.options import (
+    TEXT,
     Command,
     device_option,
     given,
@@ -36,6 +38,7 @@ Examples:
   fastattn generate -m ./my-llm --stop Q: --sampling-temperature 0.8 "Q: Who?"
   fastattn generate -m ./my-llm -n 3 --seed 7 --sampling-minp 0.1 "The"
   fastattn generate -m ./my-llm --json "Once upon a time"
+  fastattn generate -m ./my-llm --chat --system "Be brief." "Who was Euler?"
   fastattn generate -m ./my-llm --score -i text.txt
 
 \b
@@ -59,6 +62,8 @@ Of several prompts, or with -n 2 ..., each answer is a line.
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON object a prompt.")
 @click.option("-n", "--num-hypotheses", type=int, help="How many answers to each prompt, best first (default: 1).")
 @click.option("--log-probs", is_flag=True, help="With --json: the log-probability of each token.")
+@click.option("--chat", is_flag=True, help="Each prompt is a message, for the model's chat template (fastattn[chat]).")
+@click.option("--system", type=TEXT, metavar="TEXT", help="With --chat: what the model is told before.")
 @click.option("--score", is_flag=True, help="Generate nothing: write how probable the texts are.")
 @precision_option("float32", "bfloat16", "int8", "auto")
 @threads_option
@@ -71,6 +76,8 @@ def generate(
     by_line: bool,
     as_json: bool,
     log_probs: bool,
+    chat: bool,
+    system: str | None,
     score: bool,
     verbose: bool,
     **options: Any,
@@ -83,12 +90,19 @@ def generate(
         raise click.UsageError("there is no default model to generate with; name one with -m")
     if log_probs and not as_json:
         raise click.UsageError("--log-probs needs --json")
+    if system is not None and not chat:
+        raise click.UsageError("--system needs --chat")
+    if score and chat:
+        raise click.UsageError("give --score or --chat, not both")
     lines = (open_lines if by_line else open_prompts)(prompts, options.pop("input_path"))
     with open_output(options.pop("output_path")) as output, Progress() as progress:
         start = time.monotonic()
         chosen = {name: options.pop(name) for name in ("precision", "threads", "device")}
         generator, compiling = open_model("Generator", model, progress, **chosen)
         search, loaded = given(**options), time.monotonic()
+        as_prompt: Callable[[str], str] = str
+        if chat:  # the template writes the special tokens
+            as_prompt, search["special_tokens"] = partial(_conversation, generator.chat_template, system), False
         progress.enabled &= not output.is_terminal()
         try:
             generator.generate_iter((), details=True, **search)  # checks the options before any text is read
@@ -100,9 +114,9 @@ def generate(
         if score:
             _score(generator, lines, output, as_json, search.get("special_tokens", True))
         elif one_answer and not (by_line or as_json or len(prompts) > 1) and search.get("beam_size", 1) == 1:
-            _stream(generator, lines, output, search)
+            _stream(generator, lines, output, as_prompt, search)
         else:
-            for line, found in _answers(generator, lines, search | {"return_log_probs": log_probs}):
+            for line, found in _answers(generator, lines, as_prompt, search | {"return_log_probs": log_probs}):
                 ranked = [found, *found.alternatives]
                 text = _as_json(line, ranked) if as_json else "\n".join(one_line(one.text) for one in ranked)
                 _write(output, text + "\n")
@@ -111,20 +125,31 @@ def generate(
         report(lines, start, loaded, compiling)
 
 
-def _stream(generator: Any, lines: InputLines, output: OutputFile, search: dict[str, Any]) -> None:
+def _conversation(template: Any, system: str | None, text: str) -> str:
+    """The prompt of a conversation that the text begins."""
+    before = [] if system is None else [{"role": "system", "content": system}]
+    prompt: str = template.render([*before, {"role": "user", "content": text}])
+    return prompt
+
+
+def _stream(
+    generator: Any, lines: InputLines, output: OutputFile, as_prompt: Callable[[str], str], search: dict[str, Any]
+) -> None:
     """Write the answer to the only prompt piece by piece."""
     for burst in lines.bursts():
         for prompt in burst:
-            for piece in generator.stream(prompt, **search):
+            for piece in generator.stream(as_prompt(prompt), **search):
                 _write(output, piece)
             lines.finish()
             _write(output, "\n")
 
 
-def _answers(generator: Any, lines: InputLines, search: dict[str, Any]) -> Iterator[tuple[InputLine, Any]]:
+def _answers(
+    generator: Any, lines: InputLines, as_prompt: Callable[[str], str], search: dict[str, Any]
+) -> Iterator[tuple[InputLine, Any]]:
     """(line, Generation) for each line, in order; only what the generator reads ahead is kept."""
     for burst in lines.bursts():
-        for found in generator.generate_iter(burst, details=True, **search):
+        for found in generator.generate_iter(map(as_prompt, burst), details=True, **search):
             yield lines.finish(), found
 
 

@@ -26,9 +26,10 @@ from fastattn.cli.options import (
     threads_option,
     verbose_option,
 )
-from fastattn.cli.printing import Compiling, Progress, pace, report
+from fastattn.cli.printing import Compiling, Progress, pace, report, say
 from fastattn.cli.search_options import as_typed, search_options, split_option
 from fastattn.errors import FastattnError, InputError
+from fastattn.printable import counted
 from fastattn.system.files import OutputFile, one_line
 
 
@@ -44,6 +45,7 @@ Examples:
   fastattn translate -m zh-en --beam-size 5 -n 5 --scores "你好"
   fastattn translate -m zh-en -b 1 --sampling-topk 10 --seed 7 -n 3 "你好"
   fastattn translate -m ./my-model --json < input.txt
+  fastattn translate -m ./my-llm --from zh --to en --prompt hy-mt "你好"
 
 \b
 Without --json an input line gives an output line; an empty one stays empty.
@@ -60,6 +62,12 @@ output, so that input and output stay aligned:
   skip      an empty line; with --json one without hypotheses
   mark      [not translated: REASON]; with --json "error" beside the rest
 Such lines are counted on stderr at the end, and the exit code is 5.
+
+\b
+-m with --from and --to is a language model that was trained to translate.
+Answers of it that are no translations, as far as simple rules tell, are
+counted on stderr at the end; --json says in "remarks" what speaks against
+each: empty, echo, prompt, explanation, paragraphs, quotes, script, cut.
 
 \b
 The time of a line depends on its length (long lines are split into parts),
@@ -80,6 +88,12 @@ the most tokens of each part's translation (--max-length) and the beam;
     "target",
     metavar="LANGUAGE",
     help="Language to translate to, likewise (default, without both: from en to pt).",
+)
+@click.option(
+    "--prompt",
+    metavar="NAME",
+    help="The prompt that a language model was trained with: hy-mt2, hy-mt, hunyuan-mt, translategemma, milmmt, alma, "
+    "x-alma, tower or eurollm (default: by the model's names).",
 )
 @input_option
 @output_option
@@ -104,6 +118,7 @@ def translate(
     model: str | None,
     source: str | None,
     target: str | None,
+    prompt: str | None,
     as_json: bool,
     scores: bool,
     on_error: str,
@@ -112,10 +127,14 @@ def translate(
 ) -> None:
     """Translate TEXTs, the lines of a file, or standard input.
 
-    -m names the model; --from and --to choose one from the catalog. The default is en-pt, English to Portuguese.
+    -m names the model; --from and --to choose one from the catalog, or the languages of -m's language model. The
+    default is en-pt, English to Portuguese.
     """
-    if model is not None and (source is not None or target is not None):
-        raise click.UsageError("give --model, or --from and --to, not both")
+    languages = [language for language in (source, target) if language is not None]
+    if model is not None and len(languages) == 1:
+        raise click.UsageError("give --model, or --from and --to, not both; all three for a language model")
+    if prompt is not None and (model is None or not languages):
+        raise click.UsageError("--prompt is for a language model: give --model, --from and --to")
     name = name_between(source, target) if model is None else model
     if model is None and source is None and target is None:
         announce_default(name, "--from, --to or -m choose another")
@@ -126,12 +145,16 @@ def translate(
             compiling = Compiling(progress)
             progress.show(f"loading {name}")
             path = located_name(name, progress) if model is None else located(model, progress)
-            from fastattn.translation.translator import Translator
+            chosen = given(**{key: options.pop(key) for key in ("precision", "threads", "device", "processes")})
+            translator: Any
+            if model is not None and languages:
+                translator, search = _language_model(path, (*languages, prompt), chosen, given(**options))
+            else:
+                from fastattn.translation.translator import Translator
 
-            chosen = {key: options.pop(key) for key in ("precision", "threads", "device", "processes")}
-            translator = Translator(path, **given(**chosen))
-        # Greedy search is faster without scores.
-        search = given(**options) | {"details": True, "return_scores": scores or as_json}
+                translator = Translator(path, **chosen)
+                # Greedy search is faster without scores.
+                search = given(**options) | {"details": True, "return_scores": scores or as_json}
         loaded = time.monotonic()
         progress.enabled &= not output.is_terminal()
         printing = Printing(output, as_json, scores, options["num_hypotheses"] or 1, on_error == "mark")
@@ -139,7 +162,25 @@ def translate(
             printing.write(*result)
     if verbose:
         report(lines, start, loaded, compiling)
+    if printing.marked:
+        of = counted(printing.lines, "line")
+        say(f"fastattn: {printing.marked} of {of} may be no translation, the first: {printing.first}", err=True)
     lines.check("translated")
+
+
+# What a Generator calls options of a search that count the answer's tokens.
+_RENAMED = {"max_decoding_length": "max_new_tokens", "min_decoding_length": "min_new_tokens"}
+
+
+def _language_model(path: str, how: Any, chosen: dict[str, Any], search: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """(translator, options of its calls). ``how``: the source and target languages and the name of the prompt."""
+    from fastattn.generation.language_model_translator import LanguageModelTranslator
+
+    if "processes" in chosen:
+        raise click.UsageError("a language model translates in this process alone: leave out --processes")
+    source, target, prompt = how
+    translator = LanguageModelTranslator(path, source, target, prompt=prompt, **chosen)
+    return translator, {_RENAMED.get(name, name): value for name, value in search.items()} | {"details": True}
 
 
 def _results(
@@ -166,7 +207,8 @@ class Printing:
     """
 
     def __init__(self, output: OutputFile, as_json: bool, scores: bool, hypotheses: int, marks: bool):
-        self.lines = 0
+        self.lines = self.marked = 0
+        self.first = ""  # of those marked
         self._output = output
         self._as_json = as_json
         self._scores = scores
@@ -175,6 +217,9 @@ class Printing:
 
     def write(self, line: InputLine, result: Any) -> None:
         self.lines += 1
+        if found := getattr(result, "remarks", ()):
+            self.first = self.first or f"{line.location}: {', '.join(found)}"
+            self.marked += 1
         if self._as_json:
             import json  # where it is asked for: 1 ms
 
@@ -194,7 +239,8 @@ class Printing:
             {"text": text, "score": score if math.isfinite(score) else None}
             for text, score in zip(result.hypotheses, result.scores)
         ]
-        return {"source": line.text, "translation": result.text, "hypotheses": hypotheses}
+        remarks = {"remarks": list(result.remarks)} if hasattr(result, "remarks") else {}
+        return {"source": line.text, "translation": result.text, "hypotheses": hypotheses} | remarks
 
     def _line(self, hypothesis: str, score: float) -> str:
         text = one_line(hypothesis)

@@ -32,6 +32,10 @@ if TYPE_CHECKING:  # by these very names: a checker takes others for private
     from fastattn.errors import FastattnError as FastattnError
     from fastattn.generation.calls import Generation as Generation, TextScore as TextScore
     from fastattn.generation.generator import Generator as Generator
+    from fastattn.generation.language_model_translator import (
+        LanguageModelTranslator as LanguageModelTranslator,
+        MarkedTranslation as MarkedTranslation,
+    )
     from fastattn.plot import AttentionPlot as AttentionPlot, plot_attention as plot_attention
     from fastattn.runtime.threads import set_threading as set_threading, use_threads as use_threads
     from fastattn.translation.calls import (
@@ -66,6 +70,7 @@ _NAMES = {
     "errors": "FastattnError",
     "generation.calls": "Generation TextScore",
     "generation.generator": "Generator",
+    "generation.language_model_translator": "LanguageModelTranslator MarkedTranslation",
     "plot": "AttentionPlot plot_attention",
     "runtime.threads": "set_threading use_threads",
     "translation.calls": "ExecutionStats Score TokenTranslation Translation",

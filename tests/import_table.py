@@ -33,7 +33,7 @@ TABLE = {
     "vectors": {"ops"},
     "encoders": {"spec", "ops", "models", "scheduling", "text", "weights", "loading", "processes", "vectors"},
     "translation": {"spec", "ops", "scheduling", "text", "weights", "loading", "decoding", "processes"},
-    "generation": {"spec", "scheduling", "text", "loading", "decoding"},
+    "generation": {"spec", "scheduling", "text", "weights", "loading", "decoding"},
     "array_attention": {"spec", "ops", "weights"},
     "mechanisms": {"ops", "layers", "array_attention"},
     "plot": set(),
@@ -96,7 +96,7 @@ OUTSIDE = {
     "kernels": {"numba", "llvmlite"},
     "ops.cuda": {"numba", "numba_cuda", "llvmlite"},  # where it is installed
     "vectors": {"scipy"},  # for a caller who asks for it
-    "text": {"tokenizers", "sentencepiece"},
+    "text": {"tokenizers", "sentencepiece", "jinja2"},
     "weights": {"huggingface_hub", "tomli"},
     "cli": {"click", "numba", "llvmlite"},
     "distributed": {"pyarrow", "ray"},

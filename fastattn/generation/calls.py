@@ -52,6 +52,8 @@ class GenerationOptions(GenerationSearch, total=False):
     context: str
     special_tokens: bool
     return_log_probs: bool
+    messages: Iterable[Any]
+    template_variables: dict[str, Any]
 
 
 class GenerationCall(NamedTuple):

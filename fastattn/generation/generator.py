@@ -31,6 +31,7 @@ from fastattn.generation.calls import (
     check_prompt,
     is_one_prompt,
 )
+from fastattn.generation.conversations import Conversations
 from fastattn.generation.text import AnswerText, GeneratorTokenizer, TextStream
 from fastattn.loading.loaded_model import ModelBase, expected
 from fastattn.scheduling.request import Plan, awaited
@@ -38,6 +39,7 @@ from fastattn.scheduling.scheduler import Scheduler
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.text_spec import GeneratorText
 from fastattn.system.option_names import Unpack
+from fastattn.text.chat import ChatTemplate
 
 NO_SOURCE = np.zeros(0, np.int32)
 
@@ -69,6 +71,7 @@ class Generator(ModelBase):
         self._most = min(filter(None, (text.max_length, positions)), default=0)
         self._tokenizer = GeneratorTokenizer(text, vocabulary)
         self._resolver = GenerationResolver(text, self._tokenizer)
+        self._conversations = Conversations(text)
         return checkpoint
 
     def _prepare(self) -> None:
@@ -84,6 +87,11 @@ class Generator(ModelBase):
     def max_length(self) -> int:
         """The context: the most ids of a prompt and its answer together; 0: no limit."""
         return self._most
+
+    @property
+    def chat_template(self) -> ChatTemplate:
+        """What makes a prompt of a conversation; InputError for a checkpoint without one."""
+        return self._conversations.template
 
     @property
     def default_options(self) -> DecodingOptions:
@@ -103,15 +111,21 @@ class Generator(ModelBase):
     ) -> Generation: ...
     @overload
     def generate(
-        self, prompts: Iterable[Any], *, details: bool = ..., **options: "Unpack[GenerationOptions]"
+        self, prompts: Iterable[Any] | None = ..., *, details: bool = ..., **options: "Unpack[GenerationOptions]"
     ) -> Any: ...
 
     def generate(
-        self, prompts: str | Iterable[Any], *, details: bool = False, **options: "Unpack[GenerationOptions]"
+        self,
+        prompts: str | Iterable[Any] | None = None,
+        *,
+        details: bool = False,
+        **options: "Unpack[GenerationOptions]",
     ) -> Any:
         """What the model says after a prompt: a str, or with ``details`` a Generation; of several prompts, a list.
 
         prompts   a text, a list of token ids, or several of these
+        messages  instead of prompts, a conversation or several: {"role": str, "content": str} of each message. The
+                  checkpoint's chat template makes the prompt, with ``template_variables``; needs fastattn[chat]
         max_new_tokens  the most tokens of an answer (None: 256); min_new_tokens: end tokens are suppressed for so many
         stop      texts; an answer ends before the first of them, wherever tokens begin and end
         context   a prompt without room for an answer within ``max_length`` is an InputError ("refuse"), or is cut at
@@ -128,7 +142,7 @@ class Generator(ModelBase):
 
     def submit(
         self,
-        prompts: str | Iterable[Any],
+        prompts: str | Iterable[Any] | None = None,
         *,
         details: bool = False,
         caller: Hashable = None,
@@ -143,7 +157,7 @@ class Generator(ModelBase):
 
     async def generate_async(
         self,
-        prompts: str | Iterable[Any],
+        prompts: str | Iterable[Any] | None = None,
         *,
         details: bool = False,
         caller: Hashable = None,
@@ -172,13 +186,14 @@ class Generator(ModelBase):
         return in_windows(self._service, source, make_plan, call.decoding, return_exceptions)
 
     def stream(
-        self, prompt: Prompt, *, caller: Hashable = None, **options: "Unpack[GenerationOptions]"
+        self, prompt: Prompt | None = None, *, caller: Hashable = None, **options: "Unpack[GenerationOptions]"
     ) -> Iterator[str]:
         """Yield the text of an answer in pieces as it comes: whole characters, nothing of a stop string.
 
         Options as in ``generate``, for greedy search or sampling. Other callers' answers share the steps; closing the
         iterator ends the work. Raises InputError for invalid options.
         """
+        prompt, options = self._conversations.asked(prompt, options)
         call = self._resolver.call(options, details=True)
         if not call.decoding.greedy or call.decoding.num_hypotheses > 1:
             raise InputError("stream needs beam_size=1 and num_hypotheses=1")
@@ -217,6 +232,7 @@ class Generator(ModelBase):
 
         submitted  have the plan read the prompts, which takes a while
         """
+        prompts, options = self._conversations.asked(prompts, options)
         call = self._resolver.call(options, details)
         alone = is_one_prompt(prompts)
         listed = [prompts] if alone else list(check_several("prompts", prompts))

@@ -171,7 +171,8 @@ def expected(wanted: str, checkpoint: Checkpoint) -> CheckpointError:
 _CLASSES = {
     TranslationText: "Translator, or fastattn translate",
     EncoderText: "Encoder, or fastattn encode",
-    GeneratorText: "Generator, or fastattn generate",
+    GeneratorText: "Generator, or fastattn generate; to translate, LanguageModelTranslator, or fastattn translate with "
+    "--from and --to",
 }
 
 

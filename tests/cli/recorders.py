@@ -15,6 +15,10 @@ from fastattn.encoders.text_classifier import TextClassifier as RealTextClassifi
 from fastattn.errors import InputError
 from fastattn.generation.calls import Generation, TextScore
 from fastattn.generation.generator import Generator as RealGenerator
+from fastattn.generation.language_model_translator import (
+    LanguageModelTranslator as RealLanguageModelTranslator,
+)
+from fastattn.generation.language_model_translator import MarkedTranslation
 from fastattn.translation.calls import Translation
 from fastattn.translation.translator import Translator as RealTranslator
 from fastattn.vectors.search import SearchResult
@@ -58,6 +62,11 @@ def record_all(monkeypatch: pytest.MonkeyPatch) -> Seen:
     class Generator:
         default_options = DecodingOptions(beam_size=1)
 
+        class chat_template:
+            @staticmethod
+            def render(messages: list[dict[str, str]]) -> str:
+                return " ".join(f"{message['role']}: {message['content']}" for message in messages)
+
         def __init__(self, *given: Any, **options: Any):
             seen.note("Generator", RealGenerator.__init__, self, *given, **options)
 
@@ -79,6 +88,14 @@ def record_all(monkeypatch: pytest.MonkeyPatch) -> Seen:
         def _answered(self, prompt: str) -> Any:
             seen.setdefault("lines", []).append(prompt)
             return Generation("answer", [1], -1.0, "stop", 1)
+
+    class LanguageModelTranslator(Translator):
+        def __init__(self, *given: Any, **options: Any):
+            seen.note("LanguageModelTranslator", RealLanguageModelTranslator.__init__, self, *given, **options)
+
+        def _translated(self, text: str) -> Any:
+            seen.setdefault("lines", []).append(text)
+            return MarkedTranslation("t", ["t"], [-1.0], ("echo",), [])
 
     class Encoder:
         dimension, max_length = WIDTH, 8
@@ -143,6 +160,7 @@ def record_all(monkeypatch: pytest.MonkeyPatch) -> Seen:
     for place, stand_in in {
         "fastattn.translation.translator.Translator": Translator,
         "fastattn.generation.generator.Generator": Generator,
+        "fastattn.generation.language_model_translator.LanguageModelTranslator": LanguageModelTranslator,
         "fastattn.encoders.encoder.Encoder": Encoder,
         "fastattn.encoders.cross_encoder.CrossEncoder": CrossEncoder,
         "fastattn.encoders.text_classifier.TextClassifier": TextClassifier,

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from fastattn.generation.conversations import Conversations
 from fastattn.generation.generator import Generator
+from fastattn.spec.text_spec import GeneratorText
 from tests.cli.commands import fail, run, succeed
 from tests.generation.language_models import make
 
@@ -119,3 +121,17 @@ def test_other_models_are_refused(tmp_path: Path) -> None:
 def test_a_timeout(generator: Generator) -> None:
     result = run("generate", "-m", "any", "--timeout", "1e-9", "x")
     assert result.exit_code == 5 and result.stderr == "fastattn: the search took longer than the timeout of 1e-09 s\n"
+
+
+def test_chats(generator: Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "no chat template" in fail(2, "generate", "-m", "any", "--chat", "x")
+    pytest.importorskip("jinja2")
+    chats = Conversations(GeneratorText(b"", chat_template="{{ messages|map(attribute='content')|join(' ') }}:"))
+    monkeypatch.setattr(generator, "_conversations", chats)
+    alone = generator.generate(["x:", "an é x:"], special_tokens=False, max_new_tokens=6)
+    assert succeed("generate", "-m", "any", *SIX, "--chat", "x") == alone[0] + "\n"
+    assert succeed("generate", "-m", "any", *SIX, "--chat", "--system", "an é", "x") == alone[1] + "\n"
+    record = json.loads(succeed("generate", "-m", "any", *SIX, "--chat", "--json", "x"))
+    assert (record["prompt"], record["text"]) == ("x", alone[0])
+    assert "--system needs --chat" in fail(2, "generate", "-m", "any", "--system", "a", "x")
+    assert "give --score or --chat, not both" in fail(2, "generate", "-m", "any", "--score", "--chat", "x")

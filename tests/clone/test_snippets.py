@@ -48,6 +48,8 @@ SKIPPED = {
     "fastattn rerank -m OWNER/NAME": "a model of the reader's; tests/cli/test_cli_rerank.py",
     "fastattn classify -m OWNER/NAME": "a model of the reader's; tests/cli has the command's own",
     "fastattn generate -m": "a model of the reader's; tests/cli has the command's own",
+    "fastattn translate -m ./my-llm": "a model of the reader's; tests/cli/test_cli_translate_language_model.py",
+    "fastattn generate -m ./my-llm --chat": "a chat template and jinja2; tests/cli/test_cli_generate.py",
     "fastattn batch": "Ray, and a corpus of the reader's; tests/distributed",
     "fastattn verify minilm": "sentence-transformers; tests/verification",
     "fastattn translate -m en-pt --processes 8": "a file of the reader's",
@@ -58,6 +60,7 @@ SKIPPED_PYTHON = {
     ("docs/architecture.md", "def double("): "two files, in part",
     ("docs/architecture.md", "TABLE = {"): "a table of a made-up format",
     ("README.md", "Generator("): "a language model of the reader's; tests/generation",
+    ("README.md", "LanguageModelTranslator("): "a model of the reader's; tests/generation",
     ("docs/scale.md", "processes=8"): "sixteen cores",
 }
 

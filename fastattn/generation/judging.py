@@ -1,0 +1,85 @@
+"""Answers that are no translations: what speaks against one, by simple rules. Nothing is changed."""
+
+import difflib
+import re
+import unicodedata
+from collections import Counter
+
+from fastattn.generation.languages import Language
+
+# What can be said of an answer, and what it means.
+REMARKS = {
+    "empty": "it has no text",
+    "echo": "it is the source or nearly so, or has all of it",
+    "prompt": "it repeats the prompt",
+    "explanation": "it speaks about the translation",
+    "paragraphs": "it has more of them than the source",
+    "quotes": "it stands in quotation marks, which the source does not",
+    "script": "most of its letters are of another script",
+    "cut": "it was cut at the greatest length",
+}
+_BEFORE = re.compile(
+    r"\A\s*(?:(?:sure|certainly|of course|okay)\b[^\n]{0,80}[:!]"
+    r"|(?:here(?:'s| is| are)|this is|the) (?:[\w']+ ){0,4}translat(?:ion|ed)\b[^\n]{0,60}(?::|\bis\b)|translation\s*:"
+    r"|(?:以下|这)是[^\n]{0,20}(?:翻译|译文)|(?:翻译|译文)[^\n]{0,8}[:：])",
+    re.IGNORECASE,
+)
+_AFTER = re.compile(
+    r"\n[^\S\n]*(?:[(（\[*]{1,4} ?)?(?:note|explanation|translator'?s note|注|说明|解释|备注)\*{0,2} ?[:：]",
+    re.IGNORECASE,
+)
+_BLANK_LINE = r"\n[^\S\n]*\n"
+_QUOTES = ('""', "''", "“”", "‘’", "«»", "„“", "「」", "『』", "《》", "``")
+LEAST_LETTERS, LEAST_WORDS = 8, 5  # of which it can be said in what script they are, or that they were not translated
+NEARLY, COMPARED = 0.9, 500  # how like the source an echo is; characters that are compared
+
+
+def remarks(source: str, answer: str, languages: tuple[Language, Language], instruction: str = "") -> tuple[str, ...]:
+    """The names from ``REMARKS`` that hold for an answer. ``instruction``: a line of the prompt beside the source."""
+    begun, ended = languages
+    if not source.strip():
+        return ()
+    if not answer.strip():
+        return ("empty",)
+    found = []
+    differ = not begun.scripts & ended.scripts
+    if begun != ended and _is_like(source, answer) and (differ or len(source.split()) >= LEAST_WORDS):
+        found.append("echo")
+    if len(instruction) >= LEAST_LETTERS and instruction in answer and instruction not in source:
+        found.append("prompt")
+    if any(rule.search(answer) and not rule.search(source) for rule in (_BEFORE, _AFTER)):
+        found.append("explanation")
+    if re.search(_BLANK_LINE, answer.strip()) and not re.search(_BLANK_LINE, source.strip()):
+        found.append("paragraphs")
+    if _is_quoted(answer) and not _is_quoted(source):
+        found.append("quotes")
+    if _is_foreign(answer, ended):
+        found.append("script")
+    return tuple(found)
+
+
+def _is_like(source: str, answer: str) -> bool:
+    first, second = (re.sub(r"[\W_]+", "", text.casefold()) for text in (source, answer))
+    if not first or first == second:
+        return bool(first)
+    if len(first) >= LEAST_LETTERS and first in second:
+        return True
+    if min(len(first), len(second)) < NEARLY * max(len(first), len(second)) or len(first) < LEAST_LETTERS:
+        return False
+    return difflib.SequenceMatcher(None, first[:COMPARED], second[:COMPARED], False).ratio() > NEARLY
+
+
+def _is_quoted(text: str) -> bool:
+    text = text.strip()
+    return (
+        len(text) > 2 and text[0] + text[-1] in _QUOTES and not any(mark in text[1:-1] for mark in text[0] + text[-1])
+    )
+
+
+def _is_foreign(text: str, language: Language) -> bool:
+    letters = Counter(filter(str.isalpha, text))
+    scripts: Counter[str] = Counter()
+    for letter, count in letters.items():
+        scripts[unicodedata.name(letter, "").partition(" ")[0]] += count
+    own = sum(scripts[script] for script in language.scripts)
+    return scripts.total() >= LEAST_LETTERS and 2 * own < scripts.total()

@@ -1,0 +1,262 @@
+"""LanguageModelTranslator: text in, its translation out, by a language model that was trained to translate."""
+
+import os
+import re
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fastattn.decoding.windows import in_windows
+from fastattn.errors import (
+    FastattnError,
+    InputError,
+    check_bool,
+    check_several,
+    check_text,
+    check_texts,
+    without_errors,
+)
+from fastattn.generation.calls import Generation, GenerationCall
+from fastattn.generation.generator import Generator
+from fastattn.generation.judging import remarks
+from fastattn.generation.languages import language
+from fastattn.generation.translating import TranslationPrompt, check_prompt, recognised
+from fastattn.scheduling.request import Plan
+from fastattn.system.records import dataclass
+from fastattn.text import check_text as check_unicode
+from fastattn.text.splitting import split_to_fit
+from fastattn.weights import download
+from fastattn.weights.containers.json_file import read_optional
+from fastattn.weights.folder import Directory
+
+LONGEST_PART = 1024  # tokens of a paragraph that is translated in one; its answer has twice as many at most
+_BLANK = re.compile(r"(\n[^\S\n]*\n\s*)")  # between paragraphs
+
+
+@dataclass(frozen=True)
+class MarkedTranslation:
+    """What ``translate(..., details=True)`` returns.
+
+    text        the best translation, as the model gave it, but for spaces around paragraphs
+    hypotheses  the texts by rank, best first
+    scores      of each: the sum over parts of what ``Generation.score`` is
+    remarks     what speaks against its being a translation, names from ``generation.judging.REMARKS``; (): nothing
+    parts       the answer for each paragraph
+    """
+
+    text: str
+    hypotheses: list[str]
+    scores: list[float]
+    remarks: tuple[str, ...]
+    parts: list[Generation]
+
+
+class _Document(NamedTuple):
+    """A text: what is translated, the prompts for it, and what stands around: one more than there are parts."""
+
+    parts: list[str]
+    prompts: list[np.ndarray]
+    around: list[str]
+
+
+class _Call(NamedTuple):
+    """The checked options of a call."""
+
+    generation: GenerationCall
+    prompt: TranslationPrompt
+    limit: int
+    details: bool
+
+
+class LanguageModelTranslator:
+    """Translates text with a language model that was trained to: Hy-MT, TranslateGemma, MiLMMT, Tower, EuroLLM, ALMA.
+
+    model        a path or name as ``Generator`` takes it, or a Generator, which may serve several pairs of languages
+    source_lang, target_lang   codes (en, eng_Latn) or English names
+    prompt       a name from ``generation.translating.PROMPTS``; None: by the model's names and its chat template
+    precision, threads, device   of the Generator
+
+    Prompts are those the model was trained with. A paragraph is translated in one, unless it has more than 1,024
+    tokens or no room in the context; then it is cut at sentences. An answer that is no translation stays as it is:
+    ``MarkedTranslation.remarks`` says what speaks against it. Raises CheckpointError as Generator does, InputError for
+    an unknown language, and where the prompt is not known.
+    """
+
+    def __init__(
+        self,
+        model: "str | os.PathLike[str] | Generator",
+        source_lang: str,
+        target_lang: str,
+        *,
+        prompt: str | None = None,
+        precision: str = "auto",
+        threads: int | None = None,
+        device: str = "cpu",
+    ):
+        self._languages = language(source_lang), language(target_lang)
+        if prompt is not None:
+            check_prompt(prompt)
+        names: list[str] = []
+        if isinstance(model, Generator):
+            self.generator = model
+        else:
+            self.generator, names = Generator(model, precision, threads, device=device), _names(model)
+        self._chat_template = self.generator._conversations.source
+        self.prompt = prompt or recognised(names, self._chat_template)
+
+    def translate(self, texts: str | Iterable[str], *, details: bool = False, **options: Any) -> Any:
+        """The translation of a text, or a list of those of several: str, or MarkedTranslation with ``details``.
+
+        terms    {term: translation}, where the model was trained with such; context: what stands before the texts
+        options  of ``Generator.generate``; max_new_tokens is twice the longest part's tokens by default
+        Raises InputError for what an option cannot be, SearchTimeout.
+        """
+        scheduler, make_plan = self._planned(texts, details, options)
+        return scheduler.run(make_plan)
+
+    def submit(
+        self, texts: str | Iterable[str], *, details: bool = False, caller: Hashable = None, **options: Any
+    ) -> "Future[Any]":
+        """``translate`` as a Future, computed beside what else was submitted; as ``Translator.submit``."""
+        scheduler, make_plan = self._planned(texts, details, options)
+        return scheduler.submit(make_plan, caller)
+
+    def translate_iter(
+        self, texts: Iterable[str], *, details: bool = False, return_exceptions: bool = False, **options: Any
+    ) -> Iterator[Any]:
+        """Yield the translation of each text in order; as ``Translator.translate_iter``."""
+        call = self._call(options, details)
+        check_bool("return_exceptions", return_exceptions)
+        source = self._read_each(iter(check_several("texts", texts, "an iterable of str")), call)
+        service = self.generator._service
+        return in_windows(service, source, partial(self._plan, call), call.generation.decoding, return_exceptions)
+
+    def close(self) -> None:
+        """Close the Generator."""
+        self.generator.close()
+
+    def __enter__(self) -> "LanguageModelTranslator":
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
+    def _call(self, options: Mapping[str, Any], details: bool) -> _Call:
+        check_bool("details", details)
+        rest: Any = dict(options)
+        terms, context = _checked_terms(rest.pop("terms", None)), check_text("context", rest.pop("context", ""))
+        if rest.get("callback") is not None:
+            raise InputError("a translation by a language model takes no callback")
+        prompt = TranslationPrompt(self.prompt, *self._languages, terms, context)
+        generator = self.generator
+        limit = LONGEST_PART
+        if generator.max_length:
+            limit = min(limit, (generator.max_length - len(self._ids(prompt, "x"))) // 3)
+            if limit < 1:
+                raise InputError(f"the prompt has no room in the model's context of {generator.max_length} tokens")
+        rest.setdefault("max_new_tokens", 2 * limit)
+        stop = rest.get("stop", ())
+        rest["stop"] = [*prompt.stops, *([stop] if isinstance(stop, str) else stop)]
+        generation = generator._resolver.call(rest, True)
+        if not details and generation.decoding.num_hypotheses > 1:
+            raise InputError("num_hypotheses above 1 needs details=True: a text alone shows only the best")
+        return _Call(generation, prompt, limit, details)
+
+    def _planned(self, texts: Any, details: bool, options: Mapping[str, Any]) -> tuple[Any, Callable[[], Plan]]:
+        call = self._call(options, details)
+        listed = [texts] if isinstance(texts, str) else check_texts("texts", texts)
+        documents = [self._read(text, call) for text in listed]
+
+        def make_plan() -> Plan:
+            results = without_errors((yield from self._plan(call, documents)))
+            return results[0] if isinstance(texts, str) else results
+
+        return self.generator._service.scheduler(call.generation.decoding), make_plan
+
+    def _ids(self, prompt: TranslationPrompt, text: str) -> np.ndarray:
+        """The ids of the prompt for a text."""
+        asked = prompt.asked(text, self._chat_template)
+        if isinstance(asked, str):
+            return self.generator._tokenizer.encode([asked], True)[0]
+        return self.generator._tokenizer.encode([self.generator.chat_template.render(asked)], False)[0]
+
+    def _read(self, text: str, call: _Call) -> _Document:
+        check_unicode(text)
+        encode = self.generator._tokenizer.encode
+        parts, around = [], [""]
+        for piece in _BLANK.split(text):
+            around[-1] += piece[: len(piece) - len(piece.lstrip())]
+            for part in self._fitting(piece.lstrip(), encode, call.limit):
+                parts.append(part.rstrip())
+                around.append(part[len(part.rstrip()) :])
+        prompts = [self._ids(call.prompt, part) for part in parts]
+        return _Document(parts, prompts, around)
+
+    def _fitting(self, paragraph: str, encode: Callable[..., list[np.ndarray]], limit: int) -> list[str]:
+        return split_to_fit(paragraph, lambda part: len(encode([part], False)[0]), limit, self._languages[0].code)
+
+    def _read_each(self, texts: Iterator[Any], call: _Call) -> Iterator[tuple[int, Any]]:
+        """(tokens, document or error) of each text."""
+        for text in texts:
+            try:
+                document = self._read(text, call)
+            except FastattnError as error:
+                yield 1, error
+            else:
+                yield 1 + sum(map(len, document.prompts)), document
+
+    def _plan(self, call: _Call, documents: Sequence[Any], first: int = 0) -> Plan:
+        """The translation of each document, or its error."""
+        prompts = [ids for document in documents if isinstance(document, _Document) for ids in document.prompts]
+        answers = iter((yield from self.generator._plan(prompts, first, call=call.generation)))
+        results: list[Any] = []
+        for document in documents:
+            if not isinstance(document, _Document):
+                results.append(document)
+                continue
+            of_parts: list[Any] = list(islice(answers, len(document.parts)))
+            failed = next((answer for answer in of_parts if isinstance(answer, FastattnError)), None)
+            results.append(failed or self._joined(document, of_parts, call))
+        return results
+
+    def _joined(self, document: _Document, answers: list[Generation], call: _Call) -> Any:
+        by_rank = list(zip(*((answer, *answer.alternatives) for answer in answers))) or [()]
+        hypotheses = [
+            document.around[0] + "".join(one.text.strip() + after for one, after in zip(ranked, document.around[1:]))
+            for ranked in by_rank
+        ]
+        if not call.details:
+            return hypotheses[0]
+        found = dict.fromkeys(
+            remark
+            for part, answer in zip(document.parts, answers)
+            for remark in (
+                *remarks(part, answer.text, self._languages, call.prompt.instruction),
+                *(("cut",) if answer.finish_reason == "length" else ()),
+            )
+        )
+        scores = [sum(one.score for one in ranked) for ranked in by_rank]
+        return MarkedTranslation(hypotheses[0], hypotheses, scores, tuple(found), answers)
+
+
+def _checked_terms(terms: Any) -> dict[str, str] | None:
+    if terms is None:
+        return None
+    if not isinstance(terms, Mapping) or not all(isinstance(each, str) for pair in terms.items() for each in pair):
+        raise InputError("terms should be a dict from str to str, a term's translation of each")
+    return dict(terms)
+
+
+def _names(model: str | os.PathLike[str]) -> list[str]:
+    """Names by which a checkpoint's family may be known: those it was asked by, and those in its config."""
+    folder = download.resolve(model)
+    names = [Path(model).name, folder.name]
+    if folder.is_dir():
+        config = read_optional(Directory(folder), "config.json")
+        names += [str(config.values.get(name, "")) for name in ("_name_or_path", "model_type")]
+    return [*names, *folder.parts[-3:-1]]  # the hub's folders are in one with the model's name

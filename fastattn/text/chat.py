@@ -1,0 +1,110 @@
+"""Conversations to prompts, by the chat template of a language model."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fastattn.errors import CheckpointError, FastattnError, InputError, check_bool, check_several, described
+from fastattn.text import check_text
+
+
+class ChatTemplate:
+    """A checkpoint's Jinja template, which makes a prompt of a conversation as transformers does.
+
+    source          the template
+    special_tokens  variables of it beside the messages: bos_token, eos_token, ...
+
+    A template is data from a stranger: it reaches nothing but its variables, and what it may take of time and memory is
+    bounded by a count (``text.sandbox``). Needs the extra: pip install 'fastattn[chat]'.
+    Raises CheckpointError for a template that is none, FastattnError where jinja2 is not installed.
+    """
+
+    def __init__(self, source: str, special_tokens: Mapping[str, str] | None = None):
+        try:
+            from fastattn.text.sandbox import PricedTemplate, Refused
+        except ImportError as error:
+            raise FastattnError(f"conversations need the extra: pip install 'fastattn[chat]' ({error})") from None
+        self.source = source
+        self._special_tokens = dict(special_tokens or {})
+        self._refused = Refused
+        try:
+            self._template = PricedTemplate(source)
+        except Exception as error:  # noqa: BLE001 - jinja2's own, and what Python's parser and compiler raise for its code
+            raise _failure(error) from None
+
+    def render(
+        self, messages: Sequence[Mapping[str, Any]], add_generation_prompt: bool = True, **variables: Any
+    ) -> str:
+        """The prompt of a conversation.
+
+        messages               {"role": str, "content": str} of each; content may be a list of dicts, where the template
+                               takes such. Further items go to the template as they are
+        add_generation_prompt  end with what begins an answer
+        variables              of the template, such as tools; plain data
+        Raises InputError for other messages and where the template refuses them, CheckpointError for a template that
+        fails, or that does too much.
+        """
+        given = {
+            **self._special_tokens,
+            "tools": None,
+            "documents": None,
+            **variables,
+            "messages": checked_messages(messages),
+            "add_generation_prompt": check_bool("add_generation_prompt", add_generation_prompt),
+        }
+        try:
+            plain = {name: _plain(value, name) for name, value in given.items()}
+        except RecursionError:
+            raise InputError("messages and variables are nested too deeply") from None
+        try:
+            return self._template.render(plain)
+        except self._refused as error:
+            raise InputError(f"the chat template refuses these messages: {_shortened(error)}") from None
+        except Exception as error:  # noqa: BLE001 - whatever the template's expressions raise
+            raise _failure(error) from None
+
+
+def checked_messages(messages: Any) -> list[dict[str, Any]]:
+    """The messages without items that are None; InputError unless each has a role and a content."""
+    listed: list[dict[str, Any]] = []
+    for number, message in enumerate(check_several("messages", messages, "a list of messages")):
+        if not isinstance(message, Mapping):
+            raise InputError(
+                f'messages should hold {{"role": ..., "content": ...}}, number {number} is {described(message)}'
+            )
+        listed.append({name: value for name, value in message.items() if value is not None})
+        role, content = (listed[-1].get(name) for name in ("role", "content"))
+        if not isinstance(role, str):
+            raise InputError(f'message {number} should have a str as "role", got {described(role)}')
+        if isinstance(content, str):
+            check_text(content)
+        elif not isinstance(content, list) and "tool_calls" not in message:
+            raise InputError(f'message {number} should have a str as "content", got {described(content)}')
+    if not listed:
+        raise InputError("messages should hold at least one message")
+    return listed
+
+
+def _plain(value: Any, name: str) -> Any:
+    """A copy in Python's own classes; InputError for what JSON has no word for."""
+    if value is None or type(value) in (str, int, float, bool):
+        return value
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, Mapping):
+        return {_plain(key, name): _plain(item, name) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item, name) for item in value]
+    raise InputError(f"{name} should hold plain data, got a {type(value).__name__}")
+
+
+def _failure(error: Exception) -> FastattnError:
+    line = getattr(error, "lineno", None)
+    where = f"line {line}: " if isinstance(line, int) and type(error).__module__.startswith("jinja2") else ""
+    if isinstance(error, RecursionError):
+        return CheckpointError("chat template: it is nested too deeply")
+    return CheckpointError(f"chat template: {where}{_shortened(error)}")
+
+
+def _shortened(error: Exception) -> str:
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= 300 else f"{text[:300]}..."

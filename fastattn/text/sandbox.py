@@ -1,0 +1,381 @@
+"""Jinja templates from strangers, rendered within bounds of time and memory.
+
+jinja2's sandbox keeps a template away from Python's insides, but not from all time and all memory. Here whatever a
+template does has a price, in characters, which is paid before it is done: a pass of a loop, a call, a string, an item
+of a list, and all of a value that is printed or compared. The sum is bounded by what went in, so that a template is
+refused at the same place on every machine: hostile ones took 2 seconds and 50 MB at most. What no such count bounds
+(the width of str.center or of a format, powers) is left out or kept small.
+"""
+
+import functools
+import json
+import re
+from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, ValuesView
+from contextvars import ContextVar
+from datetime import datetime
+from itertools import chain
+from string import Formatter
+from typing import Any
+
+from jinja2 import Template, TemplateError, nodes, pass_context, pass_eval_context
+from jinja2.exceptions import SecurityError
+from jinja2.ext import Extension, loopcontrols
+from jinja2.filters import FILTERS
+from jinja2.runtime import Macro
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.utils import Namespace
+from jinja2.visitor import NodeTransformer
+
+LONGEST_SOURCE = 1 << 16  # characters; published templates have 30,000 at most
+ALLOWED, ALLOWED_EACH = 1 << 23, 64  # the price of a rendering at most: so much, and so much for each character given
+STEP, ITEM = 128, 64  # the price of a call or a pass of a loop, and of an item of a list, in characters
+MOST_BITS = 1 << 14  # of a whole number
+KEPT = frozenset(
+    "abs capitalize count d default dictsort e escape first float int items last length list lower map max min "
+    "reject rejectattr reverse safe select selectattr sort string title trim unique upper".split()
+)
+# What looks at no more than a value's first level.
+SHALLOW_FILTERS = frozenset(
+    "count d default first items last length list map reject rejectattr reverse select selectattr".split()
+)
+SHALLOW_TESTS = frozenset(
+    "boolean callable defined even false float integer iterable mapping none number odd sameas sequence string true "
+    "undefined".split()
+)
+METHODS = frozenset(
+    "capitalize casefold count endswith find format get index isalnum isalpha isascii isdecimal isdigit islower "
+    "isnumeric isspace istitle isupper items join keys lower lstrip partition removeprefix removesuffix replace rfind "
+    "rindex rpartition rsplit rstrip split splitlines startswith strip swapcase title upper values".split()
+)
+_CONTAINERS = (list, tuple, set, dict, KeysView, ValuesView, ItemsView)
+_WIDE = re.compile(r"[%).][#0 +-]*\d{3}|%[#0 +.\d-]*\*")  # of the operator %: great or computed
+
+
+class Refused(TemplateError):
+    """What ``raise_exception`` of a template says."""
+
+
+class _Meter:
+    """What a rendering may still cost."""
+
+    def __init__(self, given: int):
+        self._left = ALLOWED + ALLOWED_EACH * given
+
+    def pay(self, price: int) -> None:
+        self._left -= price
+        if self._left < 0:
+            raise SecurityError("the template makes or does too much")
+
+    def pay_whole(self, value: Any) -> None:
+        """The price of all that a value holds."""
+        waiting = [value]
+        while waiting:
+            value = waiting.pop()
+            self.pay(_size(value))
+            if isinstance(value, Mapping):
+                waiting.extend(chain.from_iterable(value.items()))
+            elif isinstance(value, _CONTAINERS):
+                waiting.extend(value)
+
+
+_METER: ContextVar[_Meter] = ContextVar("meter")  # of the rendering; while jinja2 compiles there is none
+
+
+def _size(value: Any) -> int:
+    """The price of a value, but for what its items hold."""
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, _CONTAINERS):
+        return ITEM * len(value)
+    return 1 + value.bit_length() // 8 if isinstance(value, int) else 1
+
+
+def weight(value: Any) -> int:
+    """The characters of plain data, and ITEM for each item: what renderings are measured by."""
+    items = chain.from_iterable(value.items()) if isinstance(value, dict) else value
+    return _size(value) + (sum(map(weight, items)) if isinstance(value, _CONTAINERS) else 0)
+
+
+def _priced(function: Callable[..., Any], shallow: bool = False) -> Callable[..., Any]:
+    """A filter or test that is paid for. While jinja2 compiles there is no meter, so it computes nothing then."""
+
+    @functools.wraps(function)
+    def paid(*arguments: Any, **options: Any) -> Any:
+        meter = _METER.get()
+        meter.pay(STEP)
+        if not shallow:
+            meter.pay_whole((arguments, options))
+        result = function(*arguments, **options)
+        meter.pay(_size(result))
+        return result
+
+    return paid
+
+
+def _join_price(items: list[Any], separator: str) -> int:
+    return len(items) * len(separator)
+
+
+def _replace_price(text: str, old: str, new: str) -> int:
+    return text.count(old) * len(new)
+
+
+@pass_eval_context
+def _join(context: Any, value: Any, d: str = "", attribute: Any = None) -> str:
+    items = list(value)
+    meter = _METER.get()
+    meter.pay(STEP + _join_price(items, d))
+    meter.pay_whole(items)
+    return str(FILTERS["join"](context, items, d, attribute))
+
+
+@pass_eval_context
+def _replace(context: Any, s: Any, old: str, new: str, count: int | None = None) -> str:
+    meter = _METER.get()
+    meter.pay_whole(s)
+    meter.pay(STEP + _replace_price(str(s), old, new))
+    return str(FILTERS["replace"](context, s, old, new, count))
+
+
+def _tojson(
+    value: Any, ensure_ascii: bool = False, indent: Any = None, separators: Any = None, sort_keys: bool = False
+) -> str:
+    """JSON without escapes for HTML, as transformers has it."""
+    if len(str(indent)) > 2 and indent is not None or any(len(part) > 8 for part in separators or ()):
+        raise SecurityError("tojson takes an indent below 100 and separators of at most 8 characters")
+    encoder = json.JSONEncoder(ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+    meter, parts = _METER.get(), []
+    for part in encoder.iterencode(value):
+        meter.pay(len(part))
+        parts.append(part)
+    return "".join(parts)
+
+
+def _strftime_now(form: str) -> str:
+    if len(form) > 100:
+        raise SecurityError("strftime_now takes a format of at most 100 characters")
+    return datetime.now().strftime(form)
+
+
+def _raise_exception(message: Any) -> None:
+    raise Refused(str(message))
+
+
+class _Dict:
+    """``dict()`` without the class."""
+
+    def __call__(self, *arguments: Any, **items: Any) -> dict[Any, Any]:
+        _METER.get().pay_whole((arguments, items))
+        return dict(*arguments, **items)
+
+
+_DICT = _Dict()
+
+
+class _Variables(Namespace):
+    """``namespace()``, which shows nothing of what it holds, and takes no names of Python's own."""
+
+    def __init__(*arguments: Any, **items: Any) -> None:  # so that a name may be "self"
+        self, *given = arguments
+        Namespace.__init__(self, {})
+        for name, value in _DICT(*given, **items).items():
+            self[name] = value
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        if name.startswith("_"):
+            raise SecurityError(f"a namespace takes no name such as {name!r}")
+        super().__setitem__(name, value)
+
+    def __repr__(self) -> str:
+        return "<Namespace>"
+
+
+class _Generation(Extension):
+    """The tag that marks what a model has written, which is of interest in training alone."""
+
+    tags = {"generation"}
+
+    def parse(self, parser: Any) -> nodes.Node:
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return nodes.CallBlock(self.call_method("_written"), [], [], body).set_lineno(line)
+
+    def _written(self, caller: Any) -> Any:
+        return caller()
+
+
+class _Prices(NodeTransformer):
+    """Puts prices into a template's tree where jinja2 asks nobody."""
+
+    def visit_For(self, node: nodes.For) -> nodes.Node:
+        self.generic_visit(node)
+        written = sum(len(data.data) for part in node.body for data in part.find_all(nodes.TemplateData))
+        node.body.insert(0, nodes.ExprStmt(_filter(nodes.Const(STEP + written), "price")))
+        if node.test is not None:
+            node.test = nodes.And(_filter(nodes.Const(STEP), "price"), node.test)
+        return node
+
+    def visit_Concat(self, node: nodes.Concat) -> nodes.Node:
+        self.generic_visit(node)
+        return _filter(nodes.List(node.nodes), "text")
+
+    def visit_Compare(self, node: nodes.Compare) -> nodes.Node:
+        self.generic_visit(node)
+        compared: list[Any] = [node, *node.ops]
+        for operand in compared:
+            operand.expr = _filter(operand.expr, "whole")
+        return node
+
+    def visit_Getitem(self, node: nodes.Getitem) -> nodes.Node:
+        self.generic_visit(node)
+        if isinstance(node.arg, nodes.Slice):
+            return _filter(node, "first level") if node.ctx == "load" else node
+        if not isinstance(node.arg, nodes.Const):
+            node.arg = _filter(node.arg, "whole")
+        return node
+
+    def _literal(self, node: Any) -> nodes.Node:
+        self.generic_visit(node)
+        return node if getattr(node, "ctx", "load") == "store" else _filter(node, "first level")
+
+    visit_List = visit_Tuple = visit_Dict = _literal
+
+    def visit_Pair(self, node: nodes.Pair) -> nodes.Node:
+        self.generic_visit(node)
+        if not isinstance(node.key, nodes.Const):
+            node.key = _filter(node.key, "whole")
+        return node
+
+
+def _filter(node: nodes.Node, name: str) -> nodes.Filter:
+    return nodes.Filter(node, name, [], [], None, None)
+
+
+@pass_context
+def _price(context: Any, price: int) -> bool:
+    _METER.get().pay(price)
+    return True
+
+
+@pass_context
+def _whole(context: Any, value: Any) -> Any:
+    _METER.get().pay_whole(value)
+    return value
+
+
+@pass_context
+def _first_level(context: Any, value: Any) -> Any:
+    _METER.get().pay(STEP + _size(value))
+    return value
+
+
+@pass_context
+def _text(context: Any, values: list[Any]) -> str:
+    _METER.get().pay_whole(values)
+    return "".join(map(str, values))
+
+
+class _Environment(ImmutableSandboxedEnvironment):
+    """As transformers sets it up, with prices."""
+
+    intercepted_binops = frozenset("+ - * / // ** %".split())
+
+    def __init__(self) -> None:
+        super().__init__(
+            trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols], finalize=_whole, cache_size=0
+        )
+        filters: dict[str, Any] = self.filters
+        tests: dict[str, Any] = self.tests
+        self.filters = {name: _priced(filters[name], name in SHALLOW_FILTERS) for name in KEPT}
+        self.filters |= {"tojson": _priced(_tojson), "join": _join, "replace": _replace}
+        self.filters |= {"price": _price, "whole": _whole, "first level": _first_level, "text": _text}
+        self.tests = {name: _priced(test, name in SHALLOW_TESTS) for name, test in tests.items()}
+        self.globals = {"range": self.globals["range"], "dict": _DICT, "namespace": _Variables}
+        self.globals |= {"raise_exception": _raise_exception, "strftime_now": _strftime_now}
+
+    def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
+        plain = isinstance(obj, (str, int, float, *_CONTAINERS))
+        return (not plain or attr in METHODS) and super().is_safe_attribute(obj, attr, value)
+
+    def call(__self, __context: Any, __obj: Any, *args: Any, **kwargs: Any) -> Any:
+        meter = _METER.get()
+        meter.pay(STEP)
+        method = getattr(__obj, "__wrapped__", __obj)  # the sandbox's own str.format stands around it
+        text: Any = getattr(method, "__self__", None)
+        name = getattr(method, "__name__", "")
+        is_data = isinstance(text, (str, *_CONTAINERS))
+        if is_data:
+            if name == "join":
+                args = (list(*args),)
+                meter.pay(_join_price(args[0], text))
+            elif name == "replace":
+                meter.pay(_replace_price(text, *args[:2]))
+            elif name == "format":
+                _check_format(text)
+                _pay_places(meter, text.count("{"), (args, kwargs))
+            if name in ("count", "index"):
+                meter.pay_whole(text)
+            meter.pay(_size(text))
+        if not isinstance(__obj, Macro):  # which does nothing with its arguments but by way of what is paid for
+            meter.pay_whole((args, kwargs))
+        result = super().call(__context, __obj, *args, **kwargs)
+        meter.pay(_size(result))
+        return result
+
+    def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
+        meter = _METER.get()
+        meter.pay(STEP)
+        if isinstance(left, str) and operator == "%":
+            if _WIDE.search(left):
+                raise SecurityError("a width in a format should be written out and below 100")
+            _pay_places(meter, left.count("%"), right)
+        elif isinstance(left, int) and isinstance(right, int):
+            times = min(abs(right), MOST_BITS) if operator == "**" else 1
+            if left.bit_length() * times + right.bit_length() > MOST_BITS:
+                raise SecurityError("a number is too great")
+        elif operator == "*":
+            times, many = (left, right) if isinstance(left, int) else (right, left)
+            meter.pay(_size(many) * (max(times, 0) if isinstance(times, int) else 1))
+        else:
+            meter.pay(_size(left) + _size(right))
+        return super().call_binop(context, operator, left, right)
+
+
+def _check_format(form: str) -> None:
+    for _, _, width, _ in Formatter().parse(form):
+        if width and re.search(r"\d{3}|{", width):
+            raise SecurityError("a width in a format should be written out and below 100")
+
+
+def _pay_places(meter: _Meter, places: int, values: Any) -> None:
+    """Pay for what a format makes, which may show all values at each of its places."""
+    for _ in range(1 + places):
+        meter.pay_whole(values)
+        meter.pay(STEP)
+
+
+class PricedTemplate:
+    """A compiled template; what its source has wrong, jinja2's and Python's errors say."""
+
+    def __init__(self, source: str):
+        if len(source) > LONGEST_SOURCE:
+            raise SecurityError(f"the template has {len(source):,} characters, more than {LONGEST_SOURCE:,}")
+        environment = _Environment()
+        tree = _Prices().visit(environment.parse(source))
+        tree.set_environment(environment)
+        self._template: Template = environment.from_string(tree)
+
+    def render(self, variables: dict[str, Any]) -> str:
+        """The text, of plain data."""
+        meter = _Meter(weight(variables))
+        token = _METER.set(meter)
+        try:
+            return "".join(_paid(self._template.generate(variables), meter))
+        finally:
+            _METER.reset(token)
+
+
+def _paid(parts: Iterator[str], meter: _Meter) -> Iterator[str]:
+    for part in parts:
+        meter.pay(len(part))
+        yield part
