@@ -33,6 +33,9 @@ LIGHT = 5
 LIGHT_WEIGHTS = 1 << 22  # of its decoder's layers at most
 # Cache rows that the admitted sentences are expected to fill: about 24 KB each for a base Transformer.
 TOKENS = 16384
+# A card takes this many times as many sentences, and cache rows, as far as half of its free memory has room for them:
+# 48 rows fill one tile of 64, and all its multiprocessors together have hundreds of tiles at a time.
+ON_A_CARD = 8
 # Source tokens of sentences that are admitted together: about 50 ms of a base Transformer's encoder. Then the queue is
 # looked at again.
 ADMITTED = 1024
@@ -47,18 +50,28 @@ LEFT_BYTES, LEFT = 1 << 20, 4
 TURN = 0.03
 
 
-def most_sentences(sizes: DecoderSizes, beam: int) -> int:
-    """The most sentences of this beam size that a worker has in progress."""
-    scale = _scale(sizes)
+def most_sentences(sizes: DecoderSizes, beam: int, free: int | None = None) -> int:
+    """The most sentences of this beam size that a worker has in progress; ``free`` bytes of a card."""
+    scale = _scale(sizes, free)
     return max(1, min(scale * SENTENCES, scale * ROWS // beam))
 
 
-def admitted_at_once(sizes: DecoderSizes) -> int:
+def admitted_at_once(sizes: DecoderSizes, free: int | None = None) -> int:
     """The source tokens admitted between two looks at the queue."""
-    return min(_scale(sizes), 2) * ADMITTED
+    return min(_scale(sizes, free), 2 if free is None else ON_A_CARD) * ADMITTED
 
 
-def _scale(sizes: DecoderSizes) -> int:
+def most_tokens(sizes: DecoderSizes, free: int | None) -> int:
+    """The most cache rows that sentences in progress are expected to fill."""
+    if free is None:
+        return TOKENS
+    row_bytes = sum((*sizes.row_widths, *sizes.memory_widths)) * np.dtype(sizes.row_dtype).itemsize
+    return min(ON_A_CARD * TOKENS, free // 2 // max(row_bytes, 1))
+
+
+def _scale(sizes: DecoderSizes, free: int | None) -> int:
+    if free is not None:
+        return max(1, most_tokens(sizes, free) // TOKENS)
     return LIGHT if sizes.layer_weights <= LIGHT_WEIGHTS else 1
 
 
@@ -177,6 +190,7 @@ class DecodingWorker:
         self, model: Decoder, end_id: int, unk_id: int, scheduler: WorkerSlot, left: list[DecodingBatch] | None = None
     ):
         self.model, self.end_id, self.unk_id, self.scheduler = model, end_id, unk_id, scheduler
+        self._free = model.ops.free_memory()  # before its own cache
         self._left: list[DecodingBatch] = [] if left is None else left
         self._found: DecodingBatch | None = None  # of those, with this worker's cache
         self.batches: list[DecodingBatch] = []
@@ -237,7 +251,8 @@ class DecodingWorker:
         if crowded and (perf_counter() < self._admitted + PATIENCE or not self.scheduler.newcomers()):
             return []
         expected = sum(sentence.expected for sentence in self.sentences())
-        tokens, most_tokens, rows = 0, admitted_at_once(self.model.sizes), 0
+        tokens, most_admitted, rows = 0, admitted_at_once(self.model.sizes, self._free), 0
+        room = most_tokens(self.model.sizes, self._free)
 
         def has_room(ticket: Ticket, newcomer: bool) -> bool:
             nonlocal used, expected, tokens, rows
@@ -247,7 +262,7 @@ class DecodingWorker:
                 rows += job.length
                 return fits
             needed, part = expected_rows(job), 1 / self._most_sentences(job.options.beam_size)
-            if expected and expected + needed > TOKENS or tokens and tokens + len(job.source) > most_tokens:
+            if expected and expected + needed > room or tokens and tokens + len(job.source) > most_admitted:
                 return False
             if used and used + part > (2 if newcomer else 1) + 1e-9 or crowded and not newcomer:
                 return False
@@ -257,7 +272,7 @@ class DecodingWorker:
         return self.scheduler.take(has_room)
 
     def _most_sentences(self, beam: int) -> int:
-        return most_sentences(self.model.sizes, beam)
+        return most_sentences(self.model.sizes, beam, self._free)
 
     def _do_passes(self, tickets: list[Ticket]) -> None:
         while tickets:
@@ -288,9 +303,10 @@ class DecodingWorker:
         most = self._most_sentences(jobs[0].options.beam_size)
         factor = max(1, min(most, len(jobs) + self.scheduler.waiting()) // len(jobs))
         in_progress = self.sentences()
-        rows = sum(sentence.expected for sentence in in_progress) + max(rows, min(TOKENS, rows * factor))
+        room = most_tokens(self.model.sizes, self._free)
+        rows = sum(sentence.expected for sentence in in_progress) + max(rows, min(room, rows * factor))
         memory = sum(len(sentence.job.source) for sentence in in_progress)
-        return rows, memory + max(memory_rows, min(TOKENS, memory_rows * factor))
+        return rows, memory + max(memory_rows, min(room, memory_rows * factor))
 
     def _batch_of(self, job: Job) -> DecodingBatch:
         for batch in self.batches:

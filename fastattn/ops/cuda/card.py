@@ -128,6 +128,11 @@ def description() -> str:
     return f"{name}, compute capability {major}.{minor}, {free:.1f} of {total:.1f} GiB free"
 
 
+def free_memory() -> int:
+    """Bytes that are free on the card; many on the simulator, which does not say."""
+    return int(min(_guarded(cuda.current_context().get_memory_info).free, 1 << 40))
+
+
 def _in_one_line(error: Exception) -> str:
     return " ".join(str(error).split()).rstrip(" .:") or type(error).__name__
 
