@@ -90,7 +90,7 @@ OUTSIDE = {
     "runtime": {"numba", "llvmlite"},
     "user_functions": {"numba", "llvmlite"},
     "kernels": {"numba", "llvmlite"},
-    "ops.cuda": {"numba", "numba_cuda", "llvmlite"},  # where it is installed
+    "ops.cuda": {"numba", "numba_cuda", "cuda", "llvmlite"},  # where it is installed
     "vectors": {"scipy"},  # for a caller who asks for it
     "text": {"tokenizers", "sentencepiece"},
     "weights": {"huggingface_hub", "tomli"},

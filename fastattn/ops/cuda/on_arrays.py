@@ -20,6 +20,9 @@ from fastattn.ops.cuda.scores import LaidHeads, Seen, every_key, same_score
 from fastattn.ops.device_array import DeviceArray
 
 
+ON_A_CARD = 2  # DLPack's kDLCUDA
+
+
 def _on_device(function: Any) -> Any:
     """A device function, as are those that it calls."""
 
@@ -70,16 +73,30 @@ def compile_function(function: Any, kind: str) -> Any:
     return _compiled(function, kind, _captured(function))
 
 
+def _by_dlpack(array: Any) -> tuple[dict[str, Any], Any]:
+    """The interface of an array of DLPack's protocol on a card, and what keeps it; bfloat16 as its bits."""
+    from cuda.core.utils import StridedMemoryView  # which numba-cuda needs itself
+
+    view = StridedMemoryView.from_dlpack(array, stream_ptr=1)  # complete for the default stream
+    dtype = np.dtype(np.uint16 if view.dtype.name == "bfloat16" else view.dtype)
+    strides = None if view.strides is None else tuple(step * dtype.itemsize for step in view.strides)
+    interface = {"shape": tuple(view.shape), "typestr": dtype.str, "strides": strides, "version": 3}
+    return interface | {"data": (view.ptr, view.readonly)}, view
+
+
 def as_array(array: Any) -> Any:
     """What the caller gave; memory of the card, whosever it is, as a DeviceArray: no number is copied."""
+    view = None
     try:
         interface = getattr(array, "__cuda_array_interface__", None)
+        if interface is None and getattr(array, "__dlpack_device__", tuple)()[:1] == (ON_A_CARD,):
+            interface, view = _by_dlpack(array)
         if interface is None:
             return array
         card.borrow(interface, array)  # which waits for it
-    except (RuntimeError, TypeError, ValueError) as error:  # as PyTorch's, of a tensor that requires a gradient
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:  # as PyTorch's, of a tensor with a gradient
         raise InputError(f"an array on the card cannot be read: {' '.join(str(error).split())}") from error
-    described = np.asarray(SimpleNamespace(__array_interface__=interface | {"version": 3})).view(DeviceArray)
+    described = np.asarray(SimpleNamespace(__array_interface__=interface | {"version": 3}, view=view)).view(DeviceArray)
     described.owner = array
     return described
 
