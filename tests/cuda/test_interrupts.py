@@ -1,4 +1,4 @@
-"""Ctrl-C while the card works, and several threads on one Translator, or on several: afterwards everything is as before."""
+"""Ctrl-C while the card works, and several threads on one Translator or several: afterwards everything is as before."""
 
 import threading
 from collections.abc import Callable, Iterator

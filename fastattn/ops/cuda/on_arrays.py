@@ -19,7 +19,6 @@ from fastattn.ops.cuda.card import THREADS
 from fastattn.ops.cuda.scores import LaidHeads, Seen, every_key, same_score
 from fastattn.ops.device_array import DeviceArray
 
-
 ON_A_CARD = 2  # DLPack's kDLCUDA
 
 
