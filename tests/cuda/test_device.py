@@ -78,17 +78,24 @@ def test_a_launch_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     cuda.layer_norm(X_ND, WEIGHT_D, None, 1e-5)
 
 
-def _child(sender: Any) -> None:
+def _child(sender: Any, call: Any) -> None:
     try:
-        cuda.layer_norm(X_ND, WEIGHT_D, None, 1e-5)
+        call()
     except FastattnError as error:
         sender.send(str(error))
 
 
-def test_a_process_forked_after_cuda_began() -> None:
-    cuda.layer_norm(X_ND, WEIGHT_D, None, 1e-5)
+@pytest.mark.parametrize("name", ["layer_norm", "free_memory"])
+def test_a_process_forked_after_cuda_began(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which does not so much as ask for the context."""
+
+    def call() -> Any:
+        return cuda.free_memory() if name == "free_memory" else cuda.layer_norm(X_ND, WEIGHT_D, None, 1e-5)
+
+    call()
+    monkeypatch.setattr(card.cuda, "current_context", failing(CudaAPIError("[3] not initialized")))
     receiver, sender = multiprocessing.Pipe(duplex=False)
-    child = multiprocessing.get_context("fork").Process(target=_child, args=(sender,))
+    child = multiprocessing.get_context("fork").Process(target=_child, args=(sender, call))
     child.start()
     assert receiver.poll(60)
     assert receiver.recv() == "this process was forked after device 'cuda' began: start it by 'spawn' instead"

@@ -71,6 +71,8 @@ class BlockOfTurns:
         threads = [
             _Thread(self, place, grid_point, lambda: self.function(*given)) for place in np.ndindex(*self.dimensions)
         ]
+        if sum(grid_point) % 2:  # so that what lacks a barrier is seen, whichever thread should wait
+            threads.reverse()
         for thread in threads:
             thread.start()
         while not all(thread.ended for thread in threads):

@@ -22,7 +22,17 @@ from fastattn.ops.cuda.on_arrays import as_array, block_states, compile_function
 from fastattn.ops.cuda.project import log_probs, project_all, project_peaks, project_top_k, select_outputs
 from fastattn.ops.cuda.recording import LaunchRecorder as recorder
 from fastattn.ops.cuda.recurrent import join_columns, recur
-from fastattn.ops.cuda.rows import add_rows, concatenate_rows, embed, neighbours, pool, rotate, scale_rows, take_rows
+from fastattn.ops.cuda.rows import (
+    add_rows,
+    concatenate_rows,
+    embed,
+    neighbours,
+    pool,
+    rotate,
+    scale_rows,
+    take_rows,
+    write_rows,
+)
 from fastattn.ops.cuda.search import nearest_rows
 from fastattn.ops.cuda.steps import (
     empty_table,
@@ -31,7 +41,6 @@ from fastattn.ops.cuda.steps import (
     round_rows,
     running_average,
     ssru,
-    write_rows,
 )
 from fastattn.ops.cuda.threads import current_threads, thread_limit
 from fastattn.ops.reference import (

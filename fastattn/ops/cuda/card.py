@@ -124,14 +124,13 @@ def description() -> str:
         return "Numba's simulator"
     device = cuda.get_current_device()
     free, total = (size / 2**30 for size in cuda.current_context().get_memory_info())
-    name = device.name.decode() if isinstance(device.name, bytes) else device.name
     major, minor = device.compute_capability
-    return f"{name}, compute capability {major}.{minor}, {free:.1f} of {total:.1f} GiB free"
+    return f"{device.name}, compute capability {major}.{minor}, {free:.1f} of {total:.1f} GiB free"
 
 
 def free_memory() -> int:
     """Bytes that are free on the card; many on the simulator, which does not say."""
-    return int(min(_guarded(cuda.current_context().get_memory_info).free, 1 << 40))
+    return int(min(_guarded(lambda: cuda.current_context().get_memory_info().free), 1 << 40))
 
 
 def _in_one_line(error: Exception) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
-from types import CellType, FunctionType, SimpleNamespace
+from types import CellType, FunctionType, ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -54,8 +54,10 @@ def _compiled(function: Any, kind: str, captured: tuple) -> UserFunction:
 
 def _captured(function: Any) -> tuple:
     """What a function reads of outside, by value: kernels have it as constants."""
+    names = function.__code__.co_names
     cells = [cell.cell_contents for cell in function.__closure__ or ()]
-    found = [function.__globals__.get(name) for name in function.__code__.co_names]
+    found = [function.__globals__.get(name) for name in names]
+    found += [getattr(one, name, None) for one in (*cells, *found) if isinstance(one, ModuleType) for name in names]
     return tuple(
         (one.tobytes(), one.shape, one.dtype.str) if isinstance(one, np.ndarray)
         else _captured(one) if isinstance(one, FunctionType) and one is not function
@@ -154,16 +156,13 @@ def strided_attention(
     bytes_BHTS = None if visible.mask_BHTS is None else visible.mask_BHTS.view(np.uint8)
     mask, states = (broadcast(array, np.uint8) for array in (bytes_BHTS, visible.states_BHTS))
     seen = Seen(card.optional(visible.seen_N2, 2, np.int64), visible.sinks, mask, states, *visible.block)
-    additive = terms.vector_HK is not None
-    functions = (
-        same_score if terms.function is None else terms.function.device,
-        every_key if visible.function is None else visible.function.device,
+    form = Form(
+        dtype=str(arrays.query_BTHK.dtype),
+        out=str(arrays.out_BTHV.dtype),
+        additive=terms.vector_HK is not None,
+        score_mod=same_score if terms.function is None else terms.function.device,
+        mask_mod=every_key if visible.function is None else visible.function.device,
     )
-
-    def form(columns: int) -> Form:
-        dtypes = str(arrays.query_BTHK.dtype), str(arrays.out_BTHV.dtype)
-        return Form(columns, *dtypes, additive, False, False, *functions)
-
     scores = terms_of(heads, terms.bias_BHTS, None, terms.sinks_H, terms.vector_HK)
     _checked(lambda: launch_attend(form, rows, seen, scores, NearRows(none(2), none(2)), written, H))
     results = (arrays.out_BTHV, out_BTHV), (weights, written.weights_BHTS), (logs, written.logs_X)
