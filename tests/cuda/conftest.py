@@ -22,10 +22,12 @@ collect_ignore = [
 @pytest.fixture(scope="session", autouse=SIMULATOR)
 def turns() -> Iterator[None]:
     """The simulator's threads take turns, each until its next barrier: as it is, they fight for the interpreter."""
+    from fastattn.ops.cuda import card
     from tests.cuda import elsewhere
-    from tests.cuda.turns import PLAIN, BlockOfTurns, call
+    from tests.cuda.turns import PLAIN, BlockOfTurns, call, refusing_arrays_of_the_host
 
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(card, "_start", refusing_arrays_of_the_host(card._start))
         patch.setattr("numba.cuda.simulator.kernel.BlockManager", BlockOfTurns)
         patch.setattr("numba.cuda.simulator.kernel.FakeCUDAKernel.__call__", call)
         patch.setattr("numba.cuda.from_cuda_array_interface", elsewhere.borrow, raising=False)
