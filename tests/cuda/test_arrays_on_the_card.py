@@ -103,7 +103,9 @@ def test_dlpack_of_other_types_and_devices() -> None:
     assert fastattn.attention(*map(Exported, ARRAYS), device="cuda", out=out) is out
     np.testing.assert_array_equal(out.array, fastattn.attention(*ARRAYS, device="cuda"))
     with pytest.raises(InputError, match="^query: expected a NumPy array of float32.* got Exported; write "):
-        fastattn.attention(Exported(ARRAYS[0], device=1), *ARRAYS[1:], device="cuda")
+        fastattn.attention(Exported(ARRAYS[0], device=(1, 0)), *ARRAYS[1:], device="cuda")
+    with pytest.raises(InputError, match="^an array lies on card 1, device 'cuda' is card 0$"):
+        fastattn.attention(Exported(ARRAYS[0], device=(2, 1)), *ARRAYS[1:], device="cuda")
 
 
 def test_ragged_and_additive() -> None:

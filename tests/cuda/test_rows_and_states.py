@@ -4,11 +4,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numba import cuda as cuda_of_numba
 
 from fastattn.ops import cuda, reference
+from fastattn.ops.cuda import card
 from fastattn.ops.cuda.card import THREADS, download, upload
+from fastattn.ops.cuda.recording import STEPS
 from fastattn.ops.cuda.steps import runs_of
-from fastattn.ops.steps import ENOUGH, LIVE, NO_EDITS, OVER, STOP, StepRows
+from fastattn.ops.steps import ENOUGH, LIVE, NO_EDITS, OVER, STOP, USED, StepRows
 from fastattn.spec.quantized import QuantizedTensor
 from tests.cuda.test_arrays import normal
 
@@ -127,6 +130,23 @@ def test_tokens_of_greedy_steps(normalized: bool) -> None:
     cuda.pick_tokens(x, packed, NO_EDITS, normalized, ends, rows)
     for now, before in zip((*vars(rows).values(), *tables), stopped, strict=True):
         np.testing.assert_array_equal(now, before)
+
+
+@pytest.mark.parametrize("stop", [99, 1, 4, 5])
+def test_the_host_asks_every_few_recorded_steps_whether_to_stop(stop: int) -> None:
+    counts = np.zeros(6, np.int64)
+
+    @card.kernel
+    def step(counts, stop):
+        if cuda_of_numba.threadIdx.x == 0:
+            counts[USED] += 1
+            counts[STOP] = counts[USED] >= stop
+
+    program = cuda.recorder().record(lambda: card.launch(step, 1, card.written(counts), stop))
+    for _ in range(2):
+        counts[:] = 0
+        program.run(10, counts[STOP:])
+        assert counts[USED] == min(10, -(-stop // STEPS) * STEPS)
 
 
 def test_threads() -> None:

@@ -128,6 +128,11 @@ def description() -> str:
     return f"{device.name}, compute capability {major}.{minor}, {free:.1f} of {total:.1f} GiB free"
 
 
+def number() -> int:
+    """The card's, of several; the simulator has one."""
+    return getattr(cuda.get_current_device(), "id", 0)
+
+
 def free_memory() -> int:
     """Bytes that are free on the card; many on the simulator, which does not say."""
     return int(min(_guarded(lambda: cuda.current_context().get_memory_info().free), 1 << 40))

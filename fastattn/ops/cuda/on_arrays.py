@@ -87,10 +87,13 @@ def _by_dlpack(array: Any) -> tuple[dict[str, Any], Any]:
 
 def as_array(array: Any) -> Any:
     """What the caller gave; memory of the card, whosever it is, as a DeviceArray: no number is copied."""
+    kind, number = getattr(array, "__dlpack_device__", lambda: (None, 0))()
+    if kind == ON_A_CARD and number != card.number():
+        raise InputError(f"an array lies on card {number}, device 'cuda' is card {card.number()}")
     view = None
     try:
         interface = getattr(array, "__cuda_array_interface__", None)
-        if interface is None and getattr(array, "__dlpack_device__", tuple)()[:1] == (ON_A_CARD,):
+        if interface is None and kind == ON_A_CARD:
             interface, view = _by_dlpack(array)
         if interface is None:
             return array
