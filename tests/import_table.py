@@ -37,7 +37,7 @@ TABLE = {
     "mechanisms": {"ops", "layers", "array_attention"},
     "plot": set(),
     "verification": {"spec", "ops", "models", "text", "loading", "encoders", "translation"},
-    "distributed": {"weights", "processes", "encoders", "translation"},
+    "distributed": {"ops", "weights", "processes", "encoders", "translation"},
     "": {
         "runtime",
         "user_functions",

@@ -1,4 +1,4 @@
-"""Arrays of callers in a device's own memory; the operations on them, and on it, where that memory is the host's."""
+"""Arrays of callers in a device's own memory; the two operations on them where that memory is the host's."""
 
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -35,8 +35,3 @@ def on_host(
 ) -> AbstractContextManager[tuple[StridedArrays, SoftmaxOutputs]]:
     """The same arrays."""
     return nullcontext((arrays, outputs))
-
-
-def free_memory() -> int | None:
-    """None: nothing computes in memory of its own."""
-    return None

@@ -11,7 +11,7 @@ from fastattn.ops.cuda import card
 from fastattn.ops.cuda.card import THREADS, download, upload
 from fastattn.ops.cuda.recording import STEPS
 from fastattn.ops.cuda.steps import runs_of
-from fastattn.ops.steps import ENOUGH, LIVE, NO_EDITS, OVER, STOP, USED, StepRows
+from fastattn.ops.steps import ENOUGH, FAULT, LIVE, NO_EDITS, OVER, STOP, USED, StepRows
 from fastattn.spec.quantized import QuantizedTensor
 from tests.cuda.test_arrays import normal
 
@@ -130,6 +130,17 @@ def test_tokens_of_greedy_steps(normalized: bool) -> None:
     cuda.pick_tokens(x, packed, NO_EDITS, normalized, ends, rows)
     for now, before in zip((*vars(rows).values(), *tables), stopped, strict=True):
         np.testing.assert_array_equal(now, before)
+
+
+@pytest.mark.parametrize("normalized", [False, True])
+@pytest.mark.parametrize("bias", [0, np.nan, np.inf, -np.inf])
+def test_faults_of_greedy_steps(bias: float, normalized: bool) -> None:
+    """A best logit that is no number stops the steps; so does an infinite one, where no sum of exponentials tells."""
+    packed, rows = cuda.pack_linear(np.zeros((3, 4), np.float32), np.full(3, bias, np.float32)), StepRows(2, 4)
+    rows.counts[LIVE], rows.counts[ENOUGH], rows.limits_R[:] = 2, 2, 9
+    cuda.pick_tokens(normal(1, 2, 4), packed, NO_EDITS, normalized, np.array([9], np.int32), rows)
+    fault = int(bias != 0 and not (normalized and bias == -np.inf))
+    assert rows.counts[[FAULT, STOP, OVER]].tolist() == [fault, fault, 0]
 
 
 @pytest.mark.parametrize("stop", [99, 1, 4, 5])

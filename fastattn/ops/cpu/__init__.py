@@ -19,6 +19,7 @@ from fastattn.ops.cpu.rows import (
     concatenate_rows,
     embed,
     empty,
+    free_memory,
     neighbours,
     pool,
     rotate,
@@ -36,7 +37,7 @@ from fastattn.ops.cpu.steps import (
     take_tokens,
     write_rows,
 )
-from fastattn.ops.device_array import as_array, free_memory, on_host
+from fastattn.ops.device_array import as_array, on_host
 from fastattn.runtime.recording import recorder
 from fastattn.runtime.threads import current_threads, thread_limit, use_threads
 

@@ -199,7 +199,8 @@ def _tasks(R: int, outputs: Outputs) -> tuple[CardLinear, np.ndarray, np.ndarray
         different = {id(subset): subset.ids for subset in outputs}
         stops = dict(zip(different, np.cumsum([len(ids) for ids in different.values()]).tolist()))
         spans = [(stops[id(subset)] - len(subset.ids), stops[id(subset)]) for subset in outputs]
-        packed, ids_C = next(iter(outputs)).linear, np.concatenate(list(different.values()))
+        first: Any = next(iter(outputs))
+        packed, ids_C = first.linear, np.concatenate(list(different.values()))
     tasks: list[list[int]] = []
     rows, *_ = tile_shape(packed.precision, R <= FEW)
     for r, span in enumerate(spans):
@@ -240,8 +241,9 @@ def choose(
     values_RPL, ids_RPL = (card.empty((R, P, L), dtype) for dtype in (np.float32, np.int32))
     logits_R = card.upload(np.full(len(targets_R), -np.inf, np.float32))
     found = Found(peaks_RP, sums_RP, values_RPL, ids_RPL, card.upload(targets_R), logits_R)
-    edited_RJ = (card.optional(ids_RJ, 2, np.int32) for ids_RJ in edits[:2])
-    given, weights = Edits(*edited_RJ, np.float32(edits.penalty)), packed.weights._replace(ids_C=card.upload(ids_C))
+    suppressed_RJ, penalized_RJ = (card.optional(ids_RJ, 2, np.int32) for ids_RJ in edits[:2])
+    given = Edits(suppressed_RJ, penalized_RJ, np.float32(edits.penalty))
+    weights = packed.weights._replace(ids_C=card.upload(ids_C))
     kernel, blocks = _project_kernel(packed.precision, few), (len(tasks_G4), P)
     card.launch(kernel, blocks, staged(x_RD, packed), weights, card.upload(tasks_G4), given, found, summed)
     best = card.empty((R, k), np.float32), card.empty((R, k), np.int32)

@@ -4,7 +4,7 @@ The files are those of ``fastattn.ops.cpu``. The arithmetic runs in the dtype of
 give a float64 oracle. Nothing is checked here beyond what NumPy checks.
 """
 
-from fastattn.ops.device_array import as_array, free_memory, on_host
+from fastattn.ops.device_array import as_array, on_host
 from fastattn.ops.reference.attention import attention, attention_step, pack_distances, seen_around
 from fastattn.ops.reference.matmul import gated, linear, pack_linear, packed_layout, packed_of, packed_shapes
 from fastattn.ops.reference.norm import layer_norm, normalize_heads, rms_norm, softmax, unit_vectors
@@ -33,6 +33,7 @@ from fastattn.ops.reference.rows import (
     concatenate_rows,
     embed,
     empty,
+    free_memory,
     neighbours,
     pool,
     rotate,
