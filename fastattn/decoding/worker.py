@@ -33,8 +33,9 @@ LIGHT = 5
 LIGHT_WEIGHTS = 1 << 22  # of its decoder's layers at most
 # Cache rows that the admitted sentences are expected to fill: about 24 KB each for a base Transformer.
 TOKENS = 16384
-# A card takes this many times as many sentences, and cache rows, as far as half of its free memory has room for them:
-# 48 rows fill one tile of 64, and all its multiprocessors together have hundreds of tiles at a time.
+# A card takes this many times as many sentences, and cache rows, as far as a quarter of its free memory has room for
+# them: pools that double take half. 48 rows fill one tile of 64, and its multiprocessors together have hundreds of tiles
+# at a time.
 ON_A_CARD = 8
 # Source tokens of sentences that are admitted together: about 50 ms of a base Transformer's encoder. Then the queue is
 # looked at again.
@@ -66,7 +67,7 @@ def most_tokens(sizes: DecoderSizes, free: int | None) -> int:
     if free is None:
         return TOKENS
     row_bytes = sum((*sizes.row_widths, *sizes.memory_widths)) * np.dtype(sizes.row_dtype).itemsize
-    return min(ON_A_CARD * TOKENS, free // 2 // max(row_bytes, 1))
+    return min(ON_A_CARD * TOKENS, free // 4 // max(row_bytes, 1))
 
 
 def _scale(sizes: DecoderSizes, free: int | None) -> int:

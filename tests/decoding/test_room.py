@@ -12,11 +12,11 @@ from tests.models.tiny_models import START, random_model, random_sources
 
 MODEL = random_model(seed=7, ops=operations, sharpness=4.0)
 WIDTHS = (*MODEL.sizes.row_widths, *MODEL.sizes.memory_widths)
-TWICE = 2 * 1000 * sum(WIDTHS) * np.dtype(MODEL.sizes.row_dtype).itemsize  # bytes that TOKENS rows are half of
+ENOUGH = 4 * 1000 * sum(WIDTHS) * np.dtype(MODEL.sizes.row_dtype).itemsize  # bytes that TOKENS rows are a quarter of
 
 
 @pytest.mark.parametrize(
-    ("free", "most"), [(None, 3), (1 << 40, 6), (2 * TWICE, 6), (2 * TWICE - 1, 3), (TWICE, 3), (TWICE // 1000, 1)]
+    ("free", "most"), [(None, 3), (1 << 40, 6), (2 * ENOUGH, 6), (2 * ENOUGH - 1, 3), (ENOUGH, 3), (ENOUGH // 1000, 1)]
 )
 def test_the_free_memory_of_a_card(free: int | None, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     counts: list[int] = []
