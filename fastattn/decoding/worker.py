@@ -34,8 +34,8 @@ LIGHT_WEIGHTS = 1 << 22  # of its decoder's layers at most
 # Cache rows that the admitted sentences are expected to fill: about 24 KB each for a base Transformer.
 TOKENS = 16384
 # A card takes this many times as many sentences, and cache rows, as far as a quarter of its free memory has room for
-# them: pools that double take half. 48 rows fill one tile of 64, and its multiprocessors together have hundreds of tiles
-# at a time.
+# them: pools that double take half. 48 rows fill one tile of 64, and all its multiprocessors together have hundreds of
+# tiles at a time.
 ON_A_CARD = 8
 # Source tokens of sentences that are admitted together: about 50 ms of a base Transformer's encoder. Then the queue is
 # looked at again.
