@@ -5,7 +5,9 @@ import pytest
 
 from bench import cuda_on_host as on_host
 from bench.operations.table import Problem
+from fastattn.ops import cuda
 from tests.kernels.cases import CASES, check
+from tests.ops import test_ops as protocol
 
 MOST_PRODUCTS = 60_000  # multiply-adds of a layer that Python can take
 MOST_SCORES = 15_000  # and of queries with keys; tests of attention have the tiles' edges too
@@ -26,3 +28,9 @@ def fits(case: Problem) -> bool:
 @pytest.mark.parametrize("case", [case for case in CASES if fits(case)], ids=lambda case: case.name)
 def test_agrees_with_reference(case: Problem) -> None:
     check(case, on_host)
+
+
+@pytest.mark.parametrize("name", protocol.OPERATIONS)
+def test_an_operation_takes_what_the_protocol_says(name: str) -> None:
+    _, *expected = protocol.parameters(protocol.OPERATIONS[name])
+    assert protocol.parameters(getattr(cuda, name)) == expected

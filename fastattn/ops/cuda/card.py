@@ -172,13 +172,13 @@ def borrow(interface: dict[str, Any], owner: Any) -> Any:
     return _guarded(cuda.from_cuda_array_interface, interface, owner)
 
 
-def upload(array: Any) -> Any:
+def upload(x: Any) -> Any:
     """A copy on the card of a host's array, C-contiguous; an array of the card is itself."""
-    if not isinstance(array, np.ndarray):
-        return array
-    if recording.program is not None and array.size:
-        return recording.program.copy_of(array)
-    return _guarded(cuda.to_device, np.ascontiguousarray(array))
+    if not isinstance(x, np.ndarray):
+        return x
+    if recording.program is not None and x.size:
+        return recording.program.copy_of(x)
+    return _guarded(cuda.to_device, np.ascontiguousarray(x))
 
 
 def download(array: Any) -> np.ndarray:

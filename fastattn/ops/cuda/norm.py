@@ -1,6 +1,7 @@
 """Normalizations of rows, a block a row: layer and root-mean-square norm."""
 
 import math
+from typing import Any
 
 import numpy as np
 from numba import cuda, float32
@@ -43,29 +44,29 @@ def _normalize(x_NE, residual_NE, weight_E, bias_E, epsilon, centred, y_NE):
         y_NE[n, d] = value
 
 
-def layer_norm(
-    x_ND: np.ndarray,
-    weight_D: np.ndarray,
-    bias_D: np.ndarray | None,
-    epsilon: float,
-    residual_ND: np.ndarray | None = None,
-    centred: bool = True,
-) -> np.ndarray:
-    """Layer normalization (Ba 2016) of x + residual, the variance in a second pass; float32 [N, D].
-
-    centred  False: root mean square normalization
-    """
+def _normalized(x_ND: Any, weight_D: Any, bias_D: Any, epsilon: float, residual_ND: Any, centred: bool) -> Any:
     y_ND, parameters = card.empty(x_ND.shape, np.float32), (card.parameter(weight_D), card.parameter(bias_D))
     arrays = card.upload(x_ND), card.optional(residual_ND, 2), *parameters
     card.launch(_normalize, len(x_ND), *arrays, np.float32(epsilon), centred, y_ND)
     return y_ND
 
 
+def layer_norm(
+    x_ND: np.ndarray,
+    weight_D: np.ndarray,
+    bias_D: np.ndarray | None,
+    epsilon: float,
+    residual_ND: np.ndarray | None = None,
+) -> np.ndarray:
+    """Layer normalization (Ba 2016) of x + residual, the variance in a second pass; float32 [N, D]."""
+    return _normalized(x_ND, weight_D, bias_D, epsilon, residual_ND, True)
+
+
 def rms_norm(
     x_ND: np.ndarray, weight_D: np.ndarray, epsilon: float, residual_ND: np.ndarray | None = None
 ) -> np.ndarray:
     """Root mean square normalization (Zhang and Sennrich 2019) of x + residual; float32 [N, D]."""
-    return layer_norm(x_ND, weight_D, None, epsilon, residual_ND, centred=False)
+    return _normalized(x_ND, weight_D, None, epsilon, residual_ND, False)
 
 
 def normalize_heads(x_NE: np.ndarray, weight_HK: np.ndarray, epsilon: float) -> None:
