@@ -19,6 +19,7 @@ from numba import cuda, typeof
 
 from bench.operations import OPERATIONS
 from fastattn.ops.attention import Heads, ScoreTerms, SoftmaxOutputs, StridedArrays, Visible
+from fastattn.ops.steps import NO_EDITS, StepRows, SubsetRows
 
 ARCHITECTURES = (8, 0), (9, 0)
 
@@ -123,13 +124,29 @@ def _of_arrays(ops: Any) -> Iterator[Callable[[], Any]]:
             yield partial(ops.strided_attention, arrays, Heads(2, 2, 4), *terms, SoftmaxOutputs())
 
 
+def _recorded_step(ops: Any) -> None:
+    """A step of greedy search, among all outputs and among subsets."""
+    rows, tables = StepRows(2, 4), (np.zeros((2, 4), np.int32), np.zeros((2, 4), np.int32), np.zeros(4, np.int32))
+    x_RD, ends_E = np.ones((2, 4), np.float32), np.zeros(1, np.int32)
+    for precision in ("float32", "bfloat16", "int8"):
+        packed = ops.pack_linear(np.ones((3, 4), np.float32), None, precision)
+        for outputs in (packed, SubsetRows(packed, rows.subsets_R4, 3)):
+
+            def step(outputs: Any = outputs) -> None:
+                ops.take_tokens(rows, *tables)
+                ops.pick_tokens(x_RD, outputs, NO_EDITS, True, ends_E, rows)
+
+            assert ops.recorder().record(step) is not None
+
+
 def every_call(ops: Any) -> Iterator[Callable[[], Any]]:
-    """Calls that launch every kernel: of the table of operations, and of those on callers' arrays."""
+    """Calls that launch every kernel: of the table of operations, those on callers' arrays, and greedy search's."""
     for operation in OPERATIONS.values():
         for problem in map(operation.problem, operation.awkward):
             if hasattr(ops, problem.operation):
                 yield partial(problem.call, ops, problem.arrays)
     yield from _of_arrays(ops)
+    yield partial(_recorded_step, ops)
 
 
 def lines(text: str = "") -> Iterator[str]:

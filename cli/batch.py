@@ -13,6 +13,7 @@ from fastattn.cli.options import (
     Command,
     Group,
     Option,
+    device_option,
     given,
     loading,
     located,
@@ -149,6 +150,7 @@ Examples:
 @click.option("--scores", is_flag=True, help="A column of scores.")
 @split_option
 @precision_option("float32", "bfloat16", "int8", "intgemm", "auto")
+@device_option
 @search_options
 def translate(
     model: str | None, source: str | None, target: str | None, scores: bool, precision: str | None, **options: Any
@@ -187,7 +189,8 @@ Examples:
 @_batch_options
 @vector_options
 @precision_option("float32", "bfloat16", "int8", "auto")
-def encode(model: str | None, precision: str | None, **options: Any) -> None:
+@device_option
+def encode(model: str | None, precision: str | None, device: str | None, **options: Any) -> None:
     """Turn a column of IN..., files of text, JSON lines, CSV or Parquet, into vectors.
 
     -m names the model. The default is minilm, for English.
@@ -201,6 +204,7 @@ def encode(model: str | None, precision: str | None, **options: Any) -> None:
         from fastattn.encoders.encoder import Encoder
 
         chosen = chosen_vectors(vectors, vectors_MD, partial(Encoder, path, precision or "auto"))
+        chosen |= given(device=device)
         for name in ("ranges", "pooling"):  # as JSON has them
             if name in chosen:
                 chosen[name] = chosen[name].tolist() if name == "ranges" else list(chosen[name])

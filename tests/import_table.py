@@ -38,7 +38,7 @@ TABLE = {
     "mechanisms": {"ops", "layers", "array_attention"},
     "plot": set(),
     "verification": {"spec", "ops", "models", "text", "loading", "encoders", "translation"},
-    "distributed": {"weights", "processes", "encoders", "translation"},
+    "distributed": {"ops", "weights", "processes", "encoders", "translation"},
     "": {
         "runtime",
         "user_functions",
@@ -94,7 +94,7 @@ OUTSIDE = {
     "runtime": {"numba", "llvmlite"},
     "user_functions": {"numba", "llvmlite"},
     "kernels": {"numba", "llvmlite"},
-    "ops.cuda": {"numba", "numba_cuda", "llvmlite"},  # where it is installed
+    "ops.cuda": {"numba", "numba_cuda", "cuda", "llvmlite"},  # where it is installed
     "vectors": {"scipy"},  # for a caller who asks for it
     "text": {"tokenizers", "sentencepiece", "jinja2"},
     "weights": {"huggingface_hub", "tomli"},

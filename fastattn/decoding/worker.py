@@ -36,6 +36,10 @@ LIGHT = 5
 LIGHT_WEIGHTS = 1 << 22  # of its decoder's layers at most
 # Cache rows that the admitted sentences are expected to fill: about 24 KB each for a base Transformer.
 TOKENS = 16384
+# A card takes this many times as many sentences, and cache rows, as far as a quarter of its free memory has room for
+# them: pools that double take half. 48 rows fill one tile of 64, and all its multiprocessors together have hundreds of
+# tiles at a time.
+ON_A_CARD = 8
 # Source tokens of sentences that are admitted together: about 50 ms of a base Transformer's encoder. Then the queue is
 # looked at again.
 ADMITTED = 1024
@@ -50,18 +54,28 @@ LEFT_BYTES, LEFT = 1 << 20, 4
 TURN = 0.03
 
 
-def most_sentences(sizes: DecoderSizes, beam: int) -> int:
-    """The most sentences of this beam size that a worker has in progress."""
-    scale = _scale(sizes)
+def most_sentences(sizes: DecoderSizes, beam: int, free: int | None = None) -> int:
+    """The most sentences of this beam size that a worker has in progress; ``free`` bytes of a card."""
+    scale = _scale(sizes, free)
     return max(1, min(scale * SENTENCES, scale * ROWS // beam))
 
 
-def admitted_at_once(sizes: DecoderSizes) -> int:
+def admitted_at_once(sizes: DecoderSizes, free: int | None = None) -> int:
     """The source tokens admitted between two looks at the queue."""
-    return min(_scale(sizes), 2) * ADMITTED
+    return min(_scale(sizes, free), 2 if free is None else ON_A_CARD) * ADMITTED
 
 
-def _scale(sizes: DecoderSizes) -> int:
+def most_tokens(sizes: DecoderSizes, free: int | None) -> int:
+    """The most cache rows that sentences in progress are expected to fill."""
+    if free is None:
+        return TOKENS
+    row_bytes = sum((*sizes.row_widths, *sizes.memory_widths)) * np.dtype(sizes.row_dtype).itemsize
+    return min(ON_A_CARD * TOKENS, free // 4 // max(row_bytes, 1))
+
+
+def _scale(sizes: DecoderSizes, free: int | None) -> int:
+    if free is not None:
+        return max(1, most_tokens(sizes, free) // TOKENS)
     return LIGHT if sizes.layer_weights <= LIGHT_WEIGHTS else 1
 
 
@@ -181,6 +195,7 @@ class DecodingWorker:
 
     def __init__(self, model: Decoder, end_id: int, unk_id: int, scheduler: WorkerSlot, left: list[Left] | None = None):
         self.model, self.end_id, self.unk_id, self.scheduler = model, end_id, unk_id, scheduler
+        self._free = model.ops.free_memory()  # before its own cache
         self._left: list[Left] = [] if left is None else left
         self._found: DecodingBatch | None = None  # of those, with this worker's cache
         self.batches: list[DecodingBatch] = []
@@ -252,7 +267,8 @@ class DecodingWorker:
             return []
         rows_of_each = [sentence.expected for sentence in self.sentences()]
         expected, longest = sum(rows_of_each), max(rows_of_each, default=0)
-        tokens, most_tokens, rows = 0, admitted_at_once(self.model.sizes), 0
+        tokens, most_admitted, rows = 0, admitted_at_once(self.model.sizes, self._free), 0
+        room = most_tokens(self.model.sizes, self._free)
 
         def has_room(ticket: Ticket, newcomer: bool) -> bool:
             nonlocal used, expected, longest, tokens, rows
@@ -263,9 +279,9 @@ class DecodingWorker:
                 return fits
             needed, part = expected_rows(job), 1 / self._most_sentences(job.options.beam_size)
             # The longest does not count, which shall not keep others out.
-            if expected and expected + needed - max(longest, needed) > TOKENS:
+            if expected and expected + needed - max(longest, needed) > room:
                 return False
-            if tokens and tokens + len(job.source) > most_tokens:
+            if tokens and tokens + len(job.source) > most_admitted:
                 return False
             if used and used + part > (2 if newcomer else 1) + 1e-9 or crowded and not newcomer:
                 return False
@@ -276,7 +292,7 @@ class DecodingWorker:
         return self.scheduler.take(has_room)
 
     def _most_sentences(self, beam: int) -> int:
-        return most_sentences(self.model.sizes, beam)
+        return most_sentences(self.model.sizes, beam, self._free)
 
     def _read_on(self, reader: PromptReader) -> None:
         """Read a chunk of the prompts; the sentences of those that are read whole begin."""
@@ -319,9 +335,10 @@ class DecodingWorker:
         most = self._most_sentences(jobs[0].options.beam_size)
         factor = max(1, min(most, len(jobs) + self.scheduler.waiting()) // len(jobs))
         in_progress = self.sentences()
-        rows = sum(sentence.expected for sentence in in_progress) + max(rows, min(TOKENS, rows * factor))
+        room = most_tokens(self.model.sizes, self._free)
+        rows = sum(sentence.expected for sentence in in_progress) + max(rows, min(room, rows * factor))
         memory = sum(len(sentence.job.source) for sentence in in_progress)
-        return rows, memory + max(memory_rows, min(TOKENS, memory_rows * factor))
+        return rows, memory + max(memory_rows, min(room, memory_rows * factor))
 
     def _batch_of(self, job: Job) -> DecodingBatch:
         for batch in self.batches:

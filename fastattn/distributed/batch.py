@@ -19,6 +19,7 @@ from fastattn.distributed.model_source import check_reach, digest_of, source_of
 from fastattn.distributed.output_folder import OutputFolder, as_file, names_in, part_name, refuse_twice
 from fastattn.distributed.storage import InputFile, find_files, input_with, public
 from fastattn.errors import FastattnError, InputError
+from fastattn.ops import backend
 from fastattn.system.cpus import default_threads
 from fastattn.system.records import dataclass
 
@@ -29,7 +30,7 @@ class BatchRequest:
     inputs      files, folders, globs, local ones or URLs
     out         the folder of the output, a path or a URL
     model       its name or path as it was given; ``path``: of its folder or file on this machine
-    precision   and ``options``: as a Translator's or an Encoder's
+    precision   and ``options``: as a Translator's or an Encoder's, "device" among the latter
     column      of the texts; ``output`` the one to be made of it
     form        of the output: "parquet" or "jsonl"; ``input_form``: None is by the files' names
     size        bytes of text in a block; None: by the whole input
@@ -195,7 +196,8 @@ class BatchRun:
         on_progress: OnProgress,
     ) -> None:
         with quiet(), joined(options.address) as nodes:
-            pool = pool_of(nodes, self.model.layer_weights, options)
+            device = self.request.options.get("device", "cpu")
+            pool = pool_of(nodes, self.model.layer_weights, options, device)
             source = source_of(self.request.model, self.path, self.digest, options.reach or reach_of(nodes))
             start = time.monotonic()
 
@@ -257,11 +259,12 @@ class Estimate:
 
 def estimate(batch: BatchRun, options: ClusterOptions) -> Estimate:
     """Read and compute a sample; no Ray is needed but to ask a cluster how large it is."""
-    nodes = [Host("", default_threads())]
+    device = batch.request.options.get("device", "cpu")
+    nodes = [Host("", default_threads(), int(backend(device) is not backend("cpu")))]
     if address_of(options.address) != "local":
         with quiet(), joined(options.address) as nodes:
             pass
-    pool = pool_of(nodes, batch.model.layer_weights, options)
+    pool = pool_of(nodes, batch.model.layer_weights, options, device)
     actors, cores, request = min(pool.actors, len(batch.blocks)), pool.cores, batch.request
     model: BlockModel = BLOCK_MODELS[request.kind](
         batch.path, request.precision, cores, request.output, request.options

@@ -24,6 +24,7 @@ from fastattn.distributed.output_folder import OutputFolder, as_file
 from fastattn.distributed.storage import public
 from fastattn.encoders.long_text import TokenLimit
 from fastattn.errors import FastattnError, InputError, SearchTimeout, StorageError
+from fastattn.ops import check_device
 from fastattn.system.records import dataclass
 
 
@@ -48,6 +49,9 @@ class BlockModel(Protocol):
     precision  the model's, never "auto"
     options    those given, without those that say what is the default whatever the model
     layer_weights  of the layers that a step goes through: what ``processes.choice`` asks
+
+    It is made of a path, a precision, its number of threads, the column's name and options, "device" among them; for
+    no number of threads it checks the options, on the CPU, whatever the device.
     """
 
     outputs: tuple[str, ...]
@@ -56,6 +60,13 @@ class BlockModel(Protocol):
     layer_weights: int
 
     def answer(self, texts: Sequence[str | None]) -> Answers: ...
+
+
+def _device(threads: int | None, options: dict[str, Any]) -> str:
+    """The device among the options, which it is taken from."""
+    device = options.pop("device", "cpu")
+    check_device(device)
+    return "cpu" if threads is None else device
 
 
 def _telling(options: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
@@ -71,6 +82,7 @@ class BlockTranslator:
 
     # Of options that no checkpoint sets.
     DEFAULTS = {
+        "device": "cpu",
         "target_prefix": None,
         "split": None,
         "num_hypotheses": 1,
@@ -90,8 +102,8 @@ class BlockTranslator:
     def __init__(self, path: Path, precision: str, threads: int | None, output: str, options: Mapping[str, Any]):
         from fastattn.translation.translator import Translator
 
-        self._translator = Translator(path, precision, threads, processes=1)
-        self.options = _telling(options, self.DEFAULTS)
+        self.options, options = _telling(options, self.DEFAULTS), dict(options)
+        self._translator = Translator(path, precision, threads, 1, _device(threads, options))
         # Greedy search is faster without scores.
         self._options = {"return_scores": False, **options, "details": True, "return_exceptions": True}
         self._translator.translate_iter((), **self._options)  # checks them
@@ -142,7 +154,7 @@ class BlockEncoder:
     """``Encoder.encode`` with the same options. Column: ``output``, a list of fixed size of the vectors' type."""
 
     # Of options that no checkpoint sets; None is as if not given.
-    DEFAULTS = {"long": "truncate", "output_dtype": "float32"} | dict.fromkeys(
+    DEFAULTS = {"device": "cpu", "long": "truncate", "output_dtype": "float32"} | dict.fromkeys(
         ("task", "prompt_name", "prompt", "normalize_embeddings", "truncate_dim", "pooling")
     )
     _SAMPLE = 64  # texts of a block whose tokens are counted
@@ -154,7 +166,7 @@ class BlockEncoder:
         chosen = dict(options)
         if chosen.get("ranges") is not None:
             chosen["ranges"] = np.asarray(chosen["ranges"], np.float32)
-        self._encoder = Encoder(path, precision, threads, processes=1)
+        self._encoder = Encoder(path, precision, threads, 1, _device(threads, chosen))
         self._none_0E = self._encoder.encode([], **chosen)
         self._options = chosen
         self._limit = TokenLimit(self._encoder, chosen)

@@ -28,10 +28,11 @@ _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 
 
 @dataclass(frozen=True)
 class Host:
-    """A node of the cluster: the machine's name, its cores that Ray gives out."""
+    """A node of the cluster: the machine's name, its cores and its NVIDIA cards that Ray gives out."""
 
     name: str
     cpus: int
+    cards: int = 0
 
 
 @dataclass(frozen=True)
@@ -50,10 +51,11 @@ class ClusterOptions:
 
 @dataclass(frozen=True)
 class ActorPool:
-    """actors  how many at most; ``cores`` of each, which are its threads"""
+    """actors  how many at most; ``cores`` of each, which are its threads; ``cards`` of each"""
 
     actors: int
     cores: int
+    cards: int = 0
 
 
 @contextlib.contextmanager
@@ -107,20 +109,31 @@ def _check_answers(address: str) -> None:
 def hosts() -> list[Host]:
     """The nodes that give out cores."""
     nodes = [node for node in import_ray().nodes() if node["Alive"]]
-    found = [Host(node["NodeManagerHostname"], int(node["Resources"].get("CPU", 0))) for node in nodes]
+    given = (
+        (node["NodeManagerHostname"], *(node["Resources"].get(kind, 0) for kind in ("CPU", "GPU"))) for node in nodes
+    )
+    found = [Host(name, int(cpus), int(cards)) for name, cpus, cards in given]
     return [host for host in found if host.cpus]
 
 
-def pool_of(nodes: list[Host], layer_weights: int, options: ClusterOptions) -> ActorPool:
-    """The actors that have room on the nodes, with the cores that the options or ``processes.choice`` give each."""
+def pool_of(nodes: list[Host], layer_weights: int, options: ClusterOptions, device: str = "cpu") -> ActorPool:
+    """The actors that have room on the nodes, with the cores that the options or ``processes.choice`` give each.
+
+    device  "cuda": each has a card of its own, which Ray hides from others; "auto": where any node has one
+    """
     if not nodes:
         raise FastattnError("the cluster has no node that gives out CPUs")
+    cards = int(device == "cuda" or device == "auto" and any(host.cards for host in nodes))
+    if cards:
+        nodes = [host for host in nodes if host.cards]
+        if not nodes:
+            raise FastattnError("device 'cuda' cannot be used: the cluster has no node that gives out a card")
     largest = max(host.cpus for host in nodes)
     cores = options.cores or -(-largest // chosen_processes(largest, layer_weights))
     if cores > largest:
         raise FastattnError(f"an actor with {cores} cores has no place: the largest node has {largest}")
-    room = sum(host.cpus // cores for host in nodes)
-    return ActorPool(min(room, options.actors or room), cores)
+    room = sum(min(host.cpus // cores, host.cards if cards else host.cpus) for host in nodes)
+    return ActorPool(min(room, options.actors or room), cores, cards)
 
 
 def reach_of(nodes: list[Host]) -> str:

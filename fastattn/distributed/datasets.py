@@ -36,7 +36,8 @@ def translate_dataset(
                    through the object store); None: "path" where all nodes are one machine, else "store"
     batch_rows     that an actor is given at once; it batches by tokens itself
     options        as of ``Translator.translate``: beam_size, split, target_prefix, ...; num_hypotheses above 1 adds
-                   the column "hypotheses", return_scores "score" or "scores"
+                   the column "hypotheses", return_scores "score" or "scores"; and device, as a Translator's: each
+                   actor on a card has it alone
     A text that cannot be translated ends the job with Ray's error, which names it; ``fastattn batch`` leaves such texts
     out. A core at least is left for what makes ``ds``.
     Raises InputError for invalid arguments, CheckpointError for no valid model, FastattnError without Ray.
@@ -60,7 +61,7 @@ def encode_dataset(
 ) -> Any:
     """A ``ray.data.Dataset`` with the vectors of a column of texts, lists of fixed size, null where the text is.
 
-    options  as of ``Encoder.encode``: task, prompt, truncate_dim, output_dtype, ...
+    options  as of ``Encoder.encode``: task, prompt, truncate_dim, output_dtype, ...; and device
     Otherwise as ``translate_dataset``.
     """
     cluster = ClusterOptions(None, actors, cores, reach)
@@ -98,7 +99,7 @@ def _mapped(
     loaded: BlockModel = BLOCK_MODELS[kind](path, precision, None, output, options)  # checks the options here
     _check_outputs(loaded, names or [])
     nodes = hosts()
-    pool = pool_of(nodes, loaded.layer_weights, cluster)
+    pool = pool_of(nodes, loaded.layer_weights, cluster, options.get("device", "cpu"))
     most, cores = pool.actors, pool.cores
     source = source_of(model, path, digest, cluster.reach or reach_of(nodes))
     # Where actors had all cores, the tasks that read ``ds`` would wait for one for ever.
@@ -111,6 +112,7 @@ def _mapped(
         batch_format="pyarrow",
         batch_size=batch_rows,
         num_cpus=cores if spare else cores - 1,
+        num_gpus=pool.cards or None,
         compute=ray.data.ActorPoolStrategy(min_size=1, max_size=most, initial_size=most),
     )
 

@@ -93,6 +93,7 @@ def _one_pass(
             fn_constructor_args=(job.without_files().as_json(), out, source, pool.cores),
             batch_size=1,
             num_cpus=pool.cores,
+            num_gpus=pool.cards or None,
             max_restarts=-1,
             max_task_retries=0,
             compute=ray.data.ActorPoolStrategy(

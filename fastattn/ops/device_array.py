@@ -19,6 +19,11 @@ class DeviceArray(np.ndarray):
     def __array_finalize__(self, source: Any) -> None:
         self.owner = getattr(source, "owner", None)
 
+    def __repr__(self) -> str:  # a debugger's, which would read the numbers
+        return f"<{self.dtype} {self.shape} on a card>"
+
+    __str__ = __repr__
+
 
 def as_array(array: Any) -> Any:
     """The caller's array."""

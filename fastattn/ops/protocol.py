@@ -59,6 +59,9 @@ class Ops(Protocol):
 
     def thread_limit(self) -> int: ...
 
+    def free_memory(self) -> int | None:
+        """Bytes that are free on a card, by which batches are sized; None where the host's memory serves."""
+
     # whole rows
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray: ...

@@ -1,6 +1,6 @@
 """Tests of device "cuda": `make test-cuda`, an environment of its own with numba-cuda.
 
-With NUMBA_ENABLE_CUDASIM=1 they run on Numba's simulator, but for those that compile for cards, which cannot there.
+With NUMBA_ENABLE_CUDASIM=1 they run on Numba's simulator, but for those of what the simulator is in place of.
 """
 
 import os
@@ -10,22 +10,24 @@ from importlib.util import find_spec
 
 import pytest
 
-SIMULATOR, COMPILES = os.environ.get("NUMBA_ENABLE_CUDASIM") == "1", "test_compiling.py"
+SIMULATOR, COMPILES = os.environ.get("NUMBA_ENABLE_CUDASIM") == "1", ("test_compiling.py", "test_launching.py")
 HERE = os.path.dirname(__file__)
 collect_ignore = [
     name
     for name in os.listdir(HERE)
-    if name.startswith("test_") and (find_spec("numba_cuda") is None or (name == COMPILES) == SIMULATOR)
+    if name.startswith("test_") and (find_spec("numba_cuda") is None or (name in COMPILES) == SIMULATOR)
 ]
 
 
 @pytest.fixture(scope="session", autouse=SIMULATOR)
 def turns() -> Iterator[None]:
     """The simulator's threads take turns, each until its next barrier: as it is, they fight for the interpreter."""
+    from fastattn.ops.cuda import card
     from tests.cuda import elsewhere
-    from tests.cuda.turns import PLAIN, BlockOfTurns, call
+    from tests.cuda.turns import PLAIN, BlockOfTurns, call, refusing_arrays_of_the_host
 
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(card, "_start", refusing_arrays_of_the_host(card._start))
         patch.setattr("numba.cuda.simulator.kernel.BlockManager", BlockOfTurns)
         patch.setattr("numba.cuda.simulator.kernel.FakeCUDAKernel.__call__", call)
         patch.setattr("numba.cuda.from_cuda_array_interface", elsewhere.borrow, raising=False)

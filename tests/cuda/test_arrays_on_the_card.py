@@ -13,9 +13,10 @@ import pytest
 import fastattn
 from fastattn.array_attention.attention import additive_attention
 from fastattn.errors import InputError
+from fastattn.ops import cuda
 from fastattn.ops.cuda import card
 from fastattn.spec.rounding import bfloat16_bits
-from tests.cuda.elsewhere import FakeCUDAArray, Lent
+from tests.cuda.elsewhere import Exported, FakeCUDAArray, Lent
 from tests.ops.computed import normal
 
 B, T, S, H, G, K, V = 2, 9, 13, 4, 2, 5, 17
@@ -84,6 +85,29 @@ def test_types(change: Any) -> None:
         assert host(one).dtype == other.dtype
 
 
+@pytest.mark.parametrize("name", sorted(STRIDES.keys() - {"broadcast"}))  # of which NumPy makes nothing for DLPack
+def test_dlpack(name: str) -> None:
+    """Complete for the default stream, which is DLPack's 1."""
+    change, options = STRIDES[name]
+    arrays = [Exported(change(x)) for x in ARRAYS]
+    found = fastattn.attention(*arrays, device="cuda", **options)
+    np.testing.assert_array_equal(host(found), fastattn.attention(*map(change, ARRAYS), device="cuda", **options))
+    assert [one.asked for one in arrays] == [{"stream": 1}] * 3
+
+
+def test_dlpack_of_other_types_and_devices() -> None:
+    bits = [bfloat16_bits(x) for x in ARRAYS]
+    found = host(fastattn.attention(*(Exported(x, code=4) for x in bits), device="cuda"))
+    np.testing.assert_array_equal(found, fastattn.attention(*bits, device="cuda"))
+    out = Exported(np.empty((B, T, H, V), np.float32))
+    assert fastattn.attention(*map(Exported, ARRAYS), device="cuda", out=out) is out
+    np.testing.assert_array_equal(out.array, fastattn.attention(*ARRAYS, device="cuda"))
+    with pytest.raises(InputError, match="^query: expected a NumPy array of float32.* got Exported; write "):
+        fastattn.attention(Exported(ARRAYS[0], device=(1, 0)), *ARRAYS[1:], device="cuda")
+    with pytest.raises(InputError, match="^an array lies on card 1, device 'cuda' is card 0$"):
+        fastattn.attention(Exported(ARRAYS[0], device=(2, 1)), *ARRAYS[1:], device="cuda")
+
+
 def test_ragged_and_additive() -> None:
     rows = [x.reshape(-1, *x.shape[2:]) for x in ARRAYS]
     ragged = partial(fastattn.attention_ragged, query_starts=[0, 5, 5, 18], key_starts=[0, 11, 12, 26])
@@ -122,6 +146,10 @@ class Tracked:
     @property
     def __cuda_array_interface__(self) -> Any:
         raise RuntimeError("Can't get __cuda_array_interface__ on Variable\nthat requires grad.")
+
+
+def test_a_traceback_reads_no_number() -> None:
+    assert repr(cuda.as_array(Lent(ARRAYS[0]))) == f"<float32 {ARRAYS[0].shape} on a card>"
 
 
 def test_what_cannot_be_read() -> None:

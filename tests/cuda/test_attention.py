@@ -4,6 +4,8 @@ A tile has 8 queries and keys there, a piece of a step 32 keys, and a block sums
 """
 
 import math
+import sys
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -308,3 +310,43 @@ def test_logits_and_vectors_that_the_caller_changes():
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
         logits += 3
         vector *= -2
+
+
+SETTINGS = ModuleType("settings")
+LIMIT, FACTORS_2 = 3.0, np.array([1.0, 2.0], np.float32)
+
+
+def test_functions_whose_outside_changes(monkeypatch):
+    """Kernels have what a function reads of outside as constants, and are others once it is another."""
+    slope, namespace = 0.5, sys.modules[__name__]
+    SETTINGS.SHIFT = 1.0
+
+    def helper(score):
+        return min(score, LIMIT)
+
+    def score_mod(score, b, h, t, s):
+        return helper(score * slope + SETTINGS.SHIFT) * FACTORS_2[h % 2]
+
+    def agree():
+        found = fastattn.attention(QUERY, KEY, VALUE, score_mod=score_mod, device="cuda")
+        scores = np.einsum("bthk,bshk->bhts", QUERY, np.repeat(KEY, H // KEY.shape[2], axis=2)) / math.sqrt(K)
+        changed = np.minimum(scores * slope + SETTINGS.SHIFT, namespace.LIMIT)
+        changed *= namespace.FACTORS_2[np.arange(H) % 2][:, None, None]
+        weights = np.exp(changed - changed.max(axis=-1, keepdims=True))
+        weights /= weights.sum(axis=-1, keepdims=True)
+        expected = np.einsum("bhts,bshk->bthk", weights, np.repeat(VALUE, H // VALUE.shape[2], axis=2))
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+        kept.append(cuda.compile_function(score_mod, "score_mod"))
+
+    kept = []
+    agree()
+    slope = 2.0
+    agree()
+    monkeypatch.setattr(namespace, "LIMIT", 0.25)
+    agree()
+    SETTINGS.SHIFT = -1.0
+    agree()
+    monkeypatch.setattr(namespace, "FACTORS_2", np.array([3.0, 1.0], np.float32))
+    agree()
+    assert len(set(map(id, kept))) == 5
+    assert cuda.compile_function(score_mod, "score_mod") is kept[-1]

@@ -1,7 +1,8 @@
 """Device "cuda" where something is missing or fails: one line, and the process goes on."""
 
 import multiprocessing
-import threading
+from threading import Thread
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from numba.cuda.cudadrv.error import CudaSupportError
 import fastattn
 from fastattn.errors import FastattnError, InputError, OutOfMemoryError
 from fastattn.ops import backend, cuda
-from fastattn.ops.cuda import card
+from fastattn.ops.cuda import card, threads
 
 X_ND, WEIGHT_D = np.arange(12, dtype=np.float32).reshape(3, 4), np.ones(4, np.float32)
 
@@ -60,6 +61,15 @@ def test_memory_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     assert np.isfinite(np.asarray(cuda.layer_norm(X_ND, WEIGHT_D, None, 1e-5))).all()
 
 
+def test_rows_that_go_together_take_half_of_the_free_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (cuda.free_memory(), cuda.current_threads()) == (1 << 40, threads.LARGE)
+    for shares, expected in ((0, 1), (2.5, 2), (threads.LARGE, threads.LARGE), (1000, threads.LARGE)):
+        memory = SimpleNamespace(free=int(2 * shares * threads.SHARE), total=1 << 40)
+        context = SimpleNamespace(get_memory_info=lambda memory=memory: memory)
+        monkeypatch.setattr(card.cuda, "current_context", lambda context=context: context)
+        assert (cuda.free_memory(), cuda.current_threads()) == (memory.free, expected)
+
+
 def test_a_launch_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(card.cuda, "to_device", failing(CudaAPIError("[CUDA_ERROR_LAUNCH_FAILED] launch failed")))
@@ -68,17 +78,24 @@ def test_a_launch_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     cuda.layer_norm(X_ND, WEIGHT_D, None, 1e-5)
 
 
-def _child(sender: Any) -> None:
+def _child(sender: Any, call: Any) -> None:
     try:
-        cuda.layer_norm(X_ND, WEIGHT_D, None, 1e-5)
+        call()
     except FastattnError as error:
         sender.send(str(error))
 
 
-def test_a_process_forked_after_cuda_began() -> None:
-    cuda.layer_norm(X_ND, WEIGHT_D, None, 1e-5)
+@pytest.mark.parametrize("name", ["layer_norm", "free_memory"])
+def test_a_process_forked_after_cuda_began(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which does not so much as ask for the context."""
+
+    def call() -> Any:
+        return cuda.free_memory() if name == "free_memory" else cuda.layer_norm(X_ND, WEIGHT_D, None, 1e-5)
+
+    call()
+    monkeypatch.setattr(card.cuda, "current_context", failing(CudaAPIError("[3] not initialized")))
     receiver, sender = multiprocessing.Pipe(duplex=False)
-    child = multiprocessing.get_context("fork").Process(target=_child, args=(sender,))
+    child = multiprocessing.get_context("fork").Process(target=_child, args=(sender, call))
     child.start()
     assert receiver.poll(60)
     assert receiver.recv() == "this process was forked after device 'cuda' began: start it by 'spawn' instead"
@@ -100,12 +117,11 @@ def test_a_parameter_is_sent_once_and_goes_with_its_array(monkeypatch: pytest.Mo
 
 def test_two_threads() -> None:
     results: list[np.ndarray] = []
-    threads = [
-        threading.Thread(target=lambda: results.append(np.asarray(cuda.layer_norm(X_ND, WEIGHT_D, None, 1e-5))))
-        for _ in range(2)
+    both = [
+        Thread(target=lambda: results.append(np.asarray(cuda.layer_norm(X_ND, WEIGHT_D, None, 1e-5)))) for _ in range(2)
     ]
-    for thread in threads:
+    for thread in both:
         thread.start()
-    for thread in threads:
+    for thread in both:
         thread.join()
     np.testing.assert_array_equal(*results)

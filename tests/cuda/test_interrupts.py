@@ -1,4 +1,4 @@
-"""Ctrl-C while the card works, and several threads on one Translator: afterwards everything is as before."""
+"""Ctrl-C while the card works, and several threads on one Translator or several: afterwards everything is as before."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -57,12 +57,15 @@ def test_an_interrupt_stops_at_once(options: Any, translator: Translator, monkey
     assert run() > 0
 
 
-def test_threads_on_one_translator(translator: Translator) -> None:
-    texts = [[LINES[0], "▁w3"], ["▁w5 ▁w6", LINES[1]]]
-    expected = [translator.translate(own, **GREEDY) for own in texts]
+@pytest.mark.parametrize("several", [False, True], ids=["one", "several"])
+def test_threads_on_translators(several: bool, translator: Translator) -> None:
+    """Several Translators share the card, as they share its context."""
+    other = Translator.from_checkpoint(random_checkpoint(seed=5, layers=1), ops=cuda) if several else translator
+    texts, using = [[LINES[0], "▁w3"], ["▁w5 ▁w6", LINES[1]]], [translator, other]
+    expected = [using[n].translate(texts[n], **GREEDY) for n in (0, 1)]
     found: dict[int, list[str]] = {}
     threads = [
-        threading.Thread(target=lambda n=n: found.update({n: translator.translate(texts[n], **GREEDY)})) for n in (0, 1)
+        threading.Thread(target=lambda n=n: found.update({n: using[n].translate(texts[n], **GREEDY)})) for n in (0, 1)
     ]
     for thread in threads:
         thread.start()

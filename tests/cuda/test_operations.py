@@ -6,7 +6,9 @@ import pytest
 from bench import cuda_on_host as on_host
 from bench.operations.table import Problem
 from fastattn.errors import InputError
+from fastattn.ops import cuda
 from tests.kernels.cases import CASES, check
+from tests.ops import test_ops as protocol
 
 MOST_PRODUCTS = 60_000  # multiply-adds of a layer that Python can take
 MOST_SCORES = 15_000  # and of queries with keys; tests of attention have the tiles' edges too
@@ -34,3 +36,9 @@ def test_agrees_with_reference(case: Problem) -> None:
 def test_int4_is_refused() -> None:
     with pytest.raises(InputError, match='precision "int4" is the CPU\'s alone'):
         on_host.pack_linear(np.ones((1, 32), np.float32), None, "int4")
+
+
+@pytest.mark.parametrize("name", protocol.OPERATIONS)
+def test_an_operation_takes_what_the_protocol_says(name: str) -> None:
+    _, *expected = protocol.parameters(protocol.OPERATIONS[name])
+    assert protocol.parameters(getattr(cuda, name)) == expected

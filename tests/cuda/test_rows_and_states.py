@@ -4,11 +4,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numba import cuda as cuda_of_numba
 
 from fastattn.ops import cuda, reference
+from fastattn.ops.cuda import card
 from fastattn.ops.cuda.card import THREADS, download, upload
+from fastattn.ops.cuda.recording import STEPS
 from fastattn.ops.cuda.steps import runs_of
-from fastattn.ops.steps import ENOUGH, LIVE, NO_EDITS, OVER, STOP, StepRows
+from fastattn.ops.steps import ENOUGH, FAULT, LIVE, NO_EDITS, OVER, STOP, USED, StepRows
 from fastattn.spec.quantized import QuantizedTensor
 from tests.cuda.test_arrays import normal
 
@@ -71,9 +74,8 @@ def test_pooled_rows_that_are_no_numbers_and_others_that_are() -> None:
         np.testing.assert_allclose(got, chosen.get(mode, x[[0, 3]] if mode == "cls" else x[[2, 5]]), rtol=1e-6)
 
 
-@pytest.mark.parametrize("width", [1, THREADS - 1, THREADS, 3 * THREADS + 1])
-def test_softmax_of_hidden_scores_and_of_what_is_no_number(width: int) -> None:
-    x = normal(8, 6, width)
+def test_softmax_of_hidden_scores_and_of_what_is_no_number() -> None:
+    x = normal(8, 6, 13)
     x[0], x[1], x[1, -1], x[2, 0], x[3, -1] = -np.inf, -np.inf, -3e38, np.nan, np.inf
     with np.errstate(invalid="ignore"):
         expected = reference.softmax(x.astype(np.float64))
@@ -128,6 +130,34 @@ def test_tokens_of_greedy_steps(normalized: bool) -> None:
     cuda.pick_tokens(x, packed, NO_EDITS, normalized, ends, rows)
     for now, before in zip((*vars(rows).values(), *tables), stopped, strict=True):
         np.testing.assert_array_equal(now, before)
+
+
+@pytest.mark.parametrize("normalized", [False, True])
+@pytest.mark.parametrize("bias", [0, np.nan, np.inf, -np.inf])
+def test_faults_of_greedy_steps(bias: float, normalized: bool) -> None:
+    """A best logit that is no number stops the steps; so does an infinite one, where no sum of exponentials tells."""
+    packed, rows = cuda.pack_linear(np.zeros((3, 4), np.float32), np.full(3, bias, np.float32)), StepRows(2, 4)
+    rows.counts[LIVE], rows.counts[ENOUGH], rows.limits_R[:] = 2, 2, 9
+    cuda.pick_tokens(normal(1, 2, 4), packed, NO_EDITS, normalized, np.array([9], np.int32), rows)
+    fault = int(bias != 0 and not (normalized and bias == -np.inf))
+    assert rows.counts[[FAULT, STOP, OVER]].tolist() == [fault, fault, 0]
+
+
+@pytest.mark.parametrize("stop", [99, 1, 4, 5])
+def test_the_host_asks_every_few_recorded_steps_whether_to_stop(stop: int) -> None:
+    counts = np.zeros(6, np.int64)
+
+    @card.kernel
+    def step(counts, stop):
+        if cuda_of_numba.threadIdx.x == 0:
+            counts[USED] += 1
+            counts[STOP] = counts[USED] >= stop
+
+    program = cuda.recorder().record(lambda: card.launch(step, 1, card.written(counts), stop))
+    for _ in range(2):
+        counts[:] = 0
+        program.run(10, counts[STOP:])
+        assert counts[USED] == min(10, -(-stop // STEPS) * STEPS)
 
 
 def test_threads() -> None:

@@ -31,6 +31,20 @@ def bare(argument: Any) -> Any:
     return getattr(argument, "_ary", argument)
 
 
+def refusing_arrays_of_the_host(start: Callable) -> Callable:
+    """``card._start``, which on a card would send such an array at each launch, with a warning, and fetch it back."""
+
+    def has_one(argument: Any) -> bool:
+        return any(map(has_one, argument)) if isinstance(argument, tuple) else isinstance(argument, np.ndarray)
+
+    def checked(kernel: Any, blocks: Any, arguments: tuple) -> None:
+        assert not has_one(arguments), "a kernel is given an array of the host"
+        assert all(type(count) is int for count in (blocks if isinstance(blocks, tuple) else (blocks,))), blocks
+        start(kernel, blocks, arguments)
+
+    return checked
+
+
 class _Thread(threading.Thread):
     """One thread of a block, as kernels in the simulator ask for it: by threading.current_thread()."""
 
@@ -71,6 +85,8 @@ class BlockOfTurns:
         threads = [
             _Thread(self, place, grid_point, lambda: self.function(*given)) for place in np.ndindex(*self.dimensions)
         ]
+        if sum(grid_point) % 2:  # so that what lacks a barrier is seen, whichever thread should wait
+            threads.reverse()
         for thread in threads:
             thread.start()
         while not all(thread.ended for thread in threads):

@@ -14,7 +14,10 @@ from fastattn.cli import batch as command
 from fastattn.cli.entry import commands
 from fastattn.distributed import batch
 from fastattn.distributed.batch import BatchRun, Summary, estimate
-from fastattn.distributed.cluster import ClusterOptions, Host
+from fastattn.distributed.block_worker import BLOCK_MODELS
+from fastattn.distributed.cluster import ActorPool, ClusterOptions, Host, pool_of
+from fastattn.errors import FastattnError, InputError
+from fastattn.ops import backend
 
 # Of a parameter by its name: the arguments, and what the job has of them, by the name of a field or an option.
 JOB = {
@@ -33,6 +36,7 @@ JOB = {
     "cores": (["--cores", "2"], {"cores": 2}),
     "reach": (["--model-by", "name"], {"reach": "name"}),
     "precision": (["--precision", "bfloat16"], {"precision": "bfloat16"}),
+    "device": (["--device", "cuda"], {"device": "cuda"}),
 }
 TRANSLATE = JOB | {
     "source": (["--from", "zh"], {"model": "zh-en"}),
@@ -180,3 +184,30 @@ def test_the_cluster_is_the_one_of_the_job(given, variable, asked, request_for, 
     told = estimate(batch, ClusterOptions(address=given, cores=1))
     assert (found, told.actors) == (asked, 6 if asked else 1)
     assert (told.blocks, told.rows, told.cores) == (10, 40, 1) and told.rate > 0
+
+
+def test_an_actor_on_a_card_has_one_of_its_own():
+    nodes, two = [Host("a", 8, 1), Host("b", 8), Host("c", 4, 4)], ClusterOptions(cores=2)
+    assert pool_of(nodes, 1, two) == ActorPool(10, 2, 0)
+    for device in ("cuda", "auto"):
+        assert pool_of(nodes, 1, two, device) == ActorPool(1 + 2, 2, 1)
+    assert pool_of(nodes[1:2], 1, two, "auto") == ActorPool(4, 2, 0)
+    with pytest.raises(
+        FastattnError, match="^device 'cuda' cannot be used: the cluster has no node that gives out a c"
+    ):
+        pool_of(nodes[1:2], 1, two, "cuda")
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_the_device_is_an_actors_alone(kind, translator, encoder, monkeypatch):
+    """What checks the options has the CPU, and a job on the CPU is the same as one before there were devices."""
+    asked, path = [], {"translate": translator, "encode": encoder}[kind]
+    load = "fastattn.loading.loaded_model.backend"
+    monkeypatch.setattr(load, lambda device: (asked.append(device), backend("cpu"))[1])
+    for threads, expected in ((None, "cpu"), (1, "auto")):
+        made = BLOCK_MODELS[kind](path, "float32", threads, "out", {"device": "auto"})
+        assert (asked.pop(), made.options) == (expected, {"device": "auto"})
+        assert len(made.answer(["w1"]).columns["out"]) == 1
+    assert BLOCK_MODELS[kind](path, "float32", None, "out", {"device": "cpu"}).options == {}
+    with pytest.raises(InputError, match="^expected device 'cpu' or 'cuda' or 'auto', got 'gpu'$"):
+        BLOCK_MODELS[kind](path, "float32", None, "out", {"device": "gpu"})

@@ -19,6 +19,7 @@ from fastattn.ops.cpu.rows import (
     concatenate_rows,
     embed,
     empty,
+    free_memory,
     neighbours,
     pool,
     rotate,

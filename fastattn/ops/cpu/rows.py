@@ -17,6 +17,11 @@ from fastattn.runtime.recording import unrecordable
 from fastattn.spec.quantized import QuantizedTensor
 
 
+def free_memory() -> int | None:
+    """None: rows lie in the host's memory."""
+    return None
+
+
 def empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """An array of that shape, C-contiguous, of any values."""
     return np.empty(shape, dtype)

@@ -7,7 +7,7 @@ lie there.
 """
 
 # First: its error says that numba-cuda is missing.
-from fastattn.ops.cuda.card import check_card, empty
+from fastattn.ops.cuda.card import check_card, empty, free_memory
 from fastattn.ops.cuda.card import upload as as_rows
 
 # isort: split
@@ -19,10 +19,20 @@ from fastattn.ops.cuda.greedy import pick_tokens, take_tokens
 from fastattn.ops.cuda.matmul import gated, linear, pack_linear
 from fastattn.ops.cuda.norm import layer_norm, normalize_heads, rms_norm, softmax
 from fastattn.ops.cuda.on_arrays import as_array, block_states, compile_function, on_host, strided_attention
-from fastattn.ops.cuda.project import log_probs, project_all, project_peaks, project_top_k
+from fastattn.ops.cuda.project import log_probs, project_all, project_peaks, project_top_k, select_outputs
 from fastattn.ops.cuda.recording import LaunchRecorder as recorder
 from fastattn.ops.cuda.recurrent import join_columns, recur
-from fastattn.ops.cuda.rows import add_rows, concatenate_rows, embed, neighbours, pool, rotate, scale_rows, take_rows
+from fastattn.ops.cuda.rows import (
+    add_rows,
+    concatenate_rows,
+    embed,
+    neighbours,
+    pool,
+    rotate,
+    scale_rows,
+    take_rows,
+    write_rows,
+)
 from fastattn.ops.cuda.search import nearest_rows
 from fastattn.ops.cuda.steps import (
     empty_table,
@@ -31,7 +41,6 @@ from fastattn.ops.cuda.steps import (
     round_rows,
     running_average,
     ssru,
-    write_rows,
 )
 from fastattn.ops.cuda.threads import current_threads, thread_limit
 from fastattn.ops.reference import (
@@ -42,6 +51,5 @@ from fastattn.ops.reference import (
     packed_shapes,
     reads_float16,
     seen_around,
-    select_outputs,
     use_threads,
 )

@@ -124,7 +124,7 @@ def _additive(query, key, vector):
 class Form(NamedTuple):
     """What a kernel is compiled for."""
 
-    columns: int  # of values that a thread has
+    columns: int = 1  # of values that a thread has
     dtype: str = "float32"
     out: str = "float32"
     additive: bool = False

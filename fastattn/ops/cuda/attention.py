@@ -1,6 +1,5 @@
 """Attention over whole sentences: its arguments as kernels take them, and the call of the kernel of attend.py."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -77,12 +76,12 @@ def places_of(query_starts_B1: np.ndarray, key_starts_B1: np.ndarray) -> np.ndar
 
 
 def launch_attend(
-    form: Callable[..., Form], rows: Rows, seen: Seen, terms: Terms, distances: NearRows, outputs: Outputs, heads: int
+    form: Form, rows: Rows, seen: Seen, terms: Terms, distances: NearRows, outputs: Outputs, heads: int
 ) -> None:
-    """The kernel of ``form`` with as many value columns for a thread as there are, or the most."""
+    """The kernel of the form, but with as many value columns for a thread as there are, or the most."""
     columns = next((most for most in COLUMNS if most * SIDE >= rows.value_width), COLUMNS[-1])
     blocks = len(rows.places_X6), heads, -(-rows.value_width // (columns * SIDE))
-    card.launch(make_attend(form(columns)), blocks, rows, seen, terms, distances, outputs)
+    card.launch(make_attend(form._replace(columns=columns)), blocks, rows, seen, terms, distances, outputs)
 
 
 def pack_distances(key_LE: np.ndarray | None, query_LE: np.ndarray | None, heads: Heads) -> NearRows:
@@ -112,10 +111,7 @@ def attention(
     seen = Seen(card.optional(batch.seen_N2, 2, np.int64), batch.sinks, every, every, 1, 1)
     weights_BHTS = none(4) if weights_BHTS is None else cleared(card.upload(weights_BHTS))
     distances = NearRows(none(2), none(2)) if distances is None else distances
-
-    def form(columns: int) -> Form:
-        return Form(columns, near_keys=len(distances.key_LE) > 0, near_queries=len(distances.query_LE) > 0)
-
+    form = Form(near_keys=len(distances.key_LE) > 0, near_queries=len(distances.query_LE) > 0)
     outputs = Outputs(weights_BHTS, none(1), 0, 0, 0, none(1, np.int32))
     launch_attend(form, rows, seen, terms_of(heads, bias_BHTS, position_bias), distances, outputs, H)
     return out_NF

@@ -24,8 +24,7 @@ _PACKAGE = "device 'cuda' needs the package numba-cuda: pip install 'fastattn[cu
 try:
     import numba_cuda  # else numba.cuda is Numba's own, which is no longer kept
     from numba import config, cuda
-    from numba.cuda.cudadrv.driver import CudaAPIError
-    from numba.cuda.cudadrv.error import CudaSupportError
+    from numba.cuda.core import config as settings
 except ImportError as error:
     raise InputError(_PACKAGE) from error
 
@@ -113,7 +112,9 @@ def check_card() -> None:
     """InputError that says what is missing, unless there is a card that can be used."""
     try:
         cuda.current_context()
-    except (CudaSupportError, CudaAPIError) as error:
+    except Exception as error:
+        if not _is_the_cards(error):
+            raise
         raise InputError(f"device 'cuda' cannot be used: {_in_one_line(error)}") from error
 
 
@@ -123,13 +124,27 @@ def description() -> str:
         return "Numba's simulator"
     device = cuda.get_current_device()
     free, total = (size / 2**30 for size in cuda.current_context().get_memory_info())
-    name = device.name.decode() if isinstance(device.name, bytes) else device.name
     major, minor = device.compute_capability
-    return f"{name}, compute capability {major}.{minor}, {free:.1f} of {total:.1f} GiB free"
+    return f"{device.name}, compute capability {major}.{minor}, {free:.1f} of {total:.1f} GiB free"
+
+
+def number() -> int:
+    """The card's, of several; the simulator has one."""
+    return getattr(cuda.get_current_device(), "id", 0)
+
+
+def free_memory() -> int:
+    """Bytes that are free on the card; many on the simulator, which does not say."""
+    return int(min(_guarded(lambda: cuda.current_context().get_memory_info().free), 1 << 40))
 
 
 def _in_one_line(error: Exception) -> str:
     return " ".join(str(error).split()).rstrip(" .:") or type(error).__name__
+
+
+def _is_the_cards(error: Exception) -> bool:
+    """Whether the driver or a compiler raised it, or what calls them: by modules, as not all classes are public."""
+    return type(error).__module__.startswith(("cuda.", "numba.cuda.cudadrv.", "numba.cuda.simulator.cudadrv."))
 
 
 def _guarded(call: Callable[..., Any], *arguments: Any) -> Any:
@@ -139,7 +154,9 @@ def _guarded(call: Callable[..., Any], *arguments: Any) -> Any:
     try:
         with _one_at_a_time:
             return call(*arguments)
-    except CudaAPIError as error:
+    except Exception as error:
+        if not _is_the_cards(error):
+            raise
         if "OUT_OF_MEMORY" in str(error):
             raise OutOfMemoryError("the card has not enough memory left: smaller batches need less") from error
         raise FastattnError(f"the card failed: {_in_one_line(error)}") from error
@@ -155,13 +172,13 @@ def borrow(interface: dict[str, Any], owner: Any) -> Any:
     return _guarded(cuda.from_cuda_array_interface, interface, owner)
 
 
-def upload(array: Any) -> Any:
+def upload(x: Any) -> Any:
     """A copy on the card of a host's array, C-contiguous; an array of the card is itself."""
-    if not isinstance(array, np.ndarray):
-        return array
-    if recording.program is not None and array.size:
-        return recording.program.copy_of(array)
-    return _guarded(cuda.to_device, np.ascontiguousarray(array))
+    if not isinstance(x, np.ndarray):
+        return x
+    if recording.program is not None and x.size:
+        return recording.program.copy_of(x)
+    return _guarded(cuda.to_device, np.ascontiguousarray(x))
 
 
 def download(array: Any) -> np.ndarray:
@@ -177,7 +194,17 @@ def launch(kernel: Any, blocks: int | tuple[int, ...], *arguments: Any) -> None:
         if recording.program is not None:
             recording.program.add(kernel, blocks, arguments)
         else:
-            _guarded(kernel[blocks, THREADS], *arguments)
+            _guarded(_start, kernel, blocks, arguments)
+
+
+def _start(kernel: Any, blocks: int | tuple[int, ...], arguments: tuple) -> None:
+    """Launch; a step of few rows has few blocks, of which Numba would warn."""
+    before, settings.CUDA_LOW_OCCUPANCY_WARNINGS = settings.CUDA_LOW_OCCUPANCY_WARNINGS, 0
+    try:
+        configured = kernel[blocks, THREADS]
+    finally:
+        settings.CUDA_LOW_OCCUPANCY_WARNINGS = before
+    configured(*arguments)
 
 
 def written(array: np.ndarray) -> Any:

@@ -24,7 +24,6 @@ from fastattn.ops.steps import (
     StepInputs,
     StepProgress,
     StepRows,
-    SubsetRows,
 )
 
 
@@ -109,15 +108,13 @@ def _pick(values_R1, ids_R1, log_sums_R, normalized, ends_E, progress, counts):
 
 def pick_tokens(
     hidden_RD: np.ndarray,
-    outputs: Outputs | SubsetRows,
+    outputs: Outputs,
     edits: Edits,
     normalized: bool,
     ends_E: np.ndarray,
     rows: StepRows,
 ) -> None:
     """Choose the best next token of each row that is not over, as ``project_top_k`` does, and add it to the score."""
-    if isinstance(outputs, SubsetRows):
-        raise card.HostNeeded  # subsets that change from step to step are known to the host alone
     if card.recording.program is None:
         _at_once(lambda: pick_tokens(hidden_RD, outputs, edits, normalized, ends_E, rows), rows)
         return

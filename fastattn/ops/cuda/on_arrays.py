@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
-from types import CellType, FunctionType, SimpleNamespace
+from types import CellType, FunctionType, ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,8 @@ from fastattn.ops.cuda.attention import broadcast, cleared, flat, launch_attend,
 from fastattn.ops.cuda.card import THREADS
 from fastattn.ops.cuda.scores import LaidHeads, Seen, every_key, same_score
 from fastattn.ops.device_array import DeviceArray
+
+ON_A_CARD = 2  # DLPack's kDLCUDA
 
 
 def _on_device(function: Any) -> Any:
@@ -52,8 +54,10 @@ def _compiled(function: Any, kind: str, captured: tuple) -> UserFunction:
 
 def _captured(function: Any) -> tuple:
     """What a function reads of outside, by value: kernels have it as constants."""
+    names = function.__code__.co_names
     cells = [cell.cell_contents for cell in function.__closure__ or ()]
-    found = [function.__globals__.get(name) for name in function.__code__.co_names]
+    found = [function.__globals__.get(name) for name in names]
+    found += [getattr(one, name, None) for one in (*cells, *found) if isinstance(one, ModuleType) for name in names]
     return tuple(
         (one.tobytes(), one.shape, one.dtype.str) if isinstance(one, np.ndarray)
         else _captured(one) if isinstance(one, FunctionType) and one is not function
@@ -70,16 +74,33 @@ def compile_function(function: Any, kind: str) -> Any:
     return _compiled(function, kind, _captured(function))
 
 
+def _by_dlpack(array: Any) -> tuple[dict[str, Any], Any]:
+    """The interface of an array of DLPack's protocol on a card, and what keeps it; bfloat16 as its bits."""
+    from cuda.core.utils import StridedMemoryView  # which numba-cuda needs itself
+
+    view = StridedMemoryView.from_dlpack(array, stream_ptr=1)  # complete for the default stream
+    dtype = np.dtype(np.uint16 if view.dtype.name == "bfloat16" else view.dtype)
+    strides = None if view.strides is None else tuple(step * dtype.itemsize for step in view.strides)
+    interface = {"shape": tuple(view.shape), "typestr": dtype.str, "strides": strides, "version": 3}
+    return interface | {"data": (view.ptr, view.readonly)}, view
+
+
 def as_array(array: Any) -> Any:
     """What the caller gave; memory of the card, whosever it is, as a DeviceArray: no number is copied."""
+    kind, number = getattr(array, "__dlpack_device__", lambda: (None, 0))()
+    if kind == ON_A_CARD and number != card.number():
+        raise InputError(f"an array lies on card {number}, device 'cuda' is card {card.number()}")
+    view = None
     try:
         interface = getattr(array, "__cuda_array_interface__", None)
+        if interface is None and kind == ON_A_CARD:
+            interface, view = _by_dlpack(array)
         if interface is None:
             return array
         card.borrow(interface, array)  # which waits for it
-    except (RuntimeError, TypeError, ValueError) as error:  # as PyTorch's, of a tensor that requires a gradient
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:  # as PyTorch's, of a tensor with a gradient
         raise InputError(f"an array on the card cannot be read: {' '.join(str(error).split())}") from error
-    described = np.asarray(SimpleNamespace(__array_interface__=interface | {"version": 3})).view(DeviceArray)
+    described = np.asarray(SimpleNamespace(__array_interface__=interface | {"version": 3}, view=view)).view(DeviceArray)
     described.owner = array
     return described
 
@@ -138,16 +159,13 @@ def strided_attention(
     bytes_BHTS = None if visible.mask_BHTS is None else visible.mask_BHTS.view(np.uint8)
     mask, states = (broadcast(array, np.uint8) for array in (bytes_BHTS, visible.states_BHTS))
     seen = Seen(card.optional(visible.seen_N2, 2, np.int64), visible.sinks, mask, states, *visible.block)
-    additive = terms.vector_HK is not None
-    functions = (
-        same_score if terms.function is None else terms.function.device,
-        every_key if visible.function is None else visible.function.device,
+    form = Form(
+        dtype=str(arrays.query_BTHK.dtype),
+        out=str(arrays.out_BTHV.dtype),
+        additive=terms.vector_HK is not None,
+        score_mod=same_score if terms.function is None else terms.function.device,
+        mask_mod=every_key if visible.function is None else visible.function.device,
     )
-
-    def form(columns: int) -> Form:
-        dtypes = str(arrays.query_BTHK.dtype), str(arrays.out_BTHV.dtype)
-        return Form(columns, *dtypes, additive, False, False, *functions)
-
     scores = terms_of(heads, terms.bias_BHTS, None, terms.sinks_H, terms.vector_HK)
     _checked(lambda: launch_attend(form, rows, seen, scores, NearRows(none(2), none(2)), written, H))
     results = (arrays.out_BTHV, out_BTHV), (weights, written.weights_BHTS), (logs, written.logs_X)

@@ -6,6 +6,7 @@ merges the pieces in their order. Pieces are cut by the number of outputs alone,
 """
 
 import math
+import weakref
 from collections import namedtuple
 from collections.abc import Sequence
 from functools import cache
@@ -30,7 +31,7 @@ from fastattn.ops.cuda.matmul import (
     tile_shape,
 )  # fmt: skip
 from fastattn.ops.reference.project import ReferenceSubset, edited, log_softmax
-from fastattn.ops.steps import NO_EDITS, Edits
+from fastattn.ops.steps import NO_EDITS, Edits, SubsetRows
 
 LOWEST = float32(np.finfo(np.float32).min)  # not -inf: -inf minus -inf is NaN
 NOTHING = float32(-np.inf)
@@ -39,7 +40,24 @@ LINE = TILE + 1  # of a row's logits; threads that read a column each then read 
 NO_IDS = np.empty(0, np.int32)
 
 
-Outputs = CardLinear | Sequence[ReferenceSubset]
+_subsets: weakref.WeakValueDictionary[int, "CardSubset"] = weakref.WeakValueDictionary()
+
+
+class CardSubset(ReferenceSubset):
+    """A subset that a recorded step finds again by its number."""
+
+    def __init__(self, linear: Any, ids: np.ndarray):
+        super().__init__(linear, ids)
+        self.place = id(self), len(ids), 0
+        _subsets[id(self)] = self
+
+
+def select_outputs(linear: CardLinear, ids: np.ndarray) -> CardSubset:
+    """The outputs ``ids`` of the layer."""
+    return CardSubset(linear, ids)
+
+
+Outputs = CardLinear | Sequence[CardSubset] | SubsetRows
 
 
 # Of each of P pieces of a row's outputs the greatest logit, the sum of exponentials relative to it, the L best logits
@@ -171,15 +189,46 @@ def _merge(found, values_Rk, ids_Rk, log_sums_R):
             head += 1
 
 
-def _spans(R: int, outputs: Outputs) -> tuple[CardLinear, np.ndarray, np.ndarray]:
-    """(layer, ids of all different subsets end to end, start and stop there of each row); of all outputs no ids."""
+def _tasks(R: int, outputs: Outputs) -> tuple[CardLinear, np.ndarray, np.ndarray, int]:
+    """(layer, ids_C, tasks_G4, most) for R rows.
+
+    ids_C     of all different subsets end to end; of all outputs none
+    tasks_G4  first row, end, and the span there, or of all outputs, from which those rows choose
+    most      no span has more
+    """
+    if isinstance(outputs, SubsetRows):
+        return outputs.linear, *_tasks_of_steps(outputs), outputs.columns
     if isinstance(outputs, CardLinear):
-        return outputs, NO_IDS, np.tile(np.array([0, outputs.outputs], np.int32), (R, 1))
-    different = {id(subset): subset.ids for subset in outputs}
-    stops = dict(zip(different, np.cumsum([len(ids) for ids in different.values()])))
-    spans = [(stops[id(subset)] - len(subset.ids), stops[id(subset)]) for subset in outputs]
-    packed: Any = next(iter(outputs)).linear
-    return packed, np.concatenate(list(different.values())), np.array(spans, np.int32)
+        packed, ids_C, spans = outputs, NO_IDS, [(0, outputs.outputs)] * R
+    else:
+        different = {id(subset): subset.ids for subset in outputs}
+        stops = dict(zip(different, np.cumsum([len(ids) for ids in different.values()]).tolist()))
+        spans = [(stops[id(subset)] - len(subset.ids), stops[id(subset)]) for subset in outputs]
+        first: Any = next(iter(outputs))
+        packed, ids_C = first.linear, np.concatenate(list(different.values()))
+    tasks: list[list[int]] = []
+    rows, *_ = tile_shape(packed.precision, R <= FEW)
+    for r, span in enumerate(spans):
+        if not tasks or tuple(tasks[-1][2:]) != span or r - tasks[-1][0] == rows:
+            tasks.append([r, r, *span])
+        tasks[-1][1] = r + 1
+    tasks_G4 = np.array(tasks, np.int32).reshape(-1, 4)
+    return packed, ids_C, tasks_G4, max((stop - start for start, stop in spans), default=0)
+
+
+def _tasks_of_steps(outputs: SubsetRows) -> tuple[np.ndarray, np.ndarray]:
+    """(ids_C, tasks_R4) of a recorded step's rows, each with room of its own, filled when the step runs."""
+    (R, _), C = outputs.rows_R4.shape, outputs.columns
+    ids_RC, tasks_R4 = np.zeros((R, C), np.int32), np.empty((R, 4), np.int32)
+    tasks_R4[:] = np.arange(R)[:, None] * (1, 1, C, C) + (0, 1, 0, 0)
+
+    def fill() -> None:
+        for r, (number, count) in enumerate(outputs.rows_R4[:, 1:3].tolist()):
+            ids_RC[r, :count] = _subsets[number].ids
+            tasks_R4[r, 3] = tasks_R4[r, 2] + count
+
+    card.recording.program.fillers.append(fill)
+    return ids_RC.reshape(-1), tasks_R4
 
 
 def choose(
@@ -189,31 +238,23 @@ def choose(
 
     targets_R  int32, or empty; log_sums_R are valid only if ``summed``.
     """
-    R = len(x_RD)
-    packed, ids_C, spans_R2 = _spans(R, outputs)
-    precision, few = packed.precision, R <= FEW
-    rows, *_ = tile_shape(precision, few)
-    tasks: list[list[int]] = []  # first row, end, and the span of the outputs from which those rows choose
-    for r, span in enumerate(spans_R2.tolist()):
-        if not tasks or tasks[-1][2:] != span or r - tasks[-1][0] == rows:
-            tasks.append([r, r, *span])
-        tasks[-1][1] = r + 1
-    tiles_R = -(-np.diff(spans_R2).ravel() // TILE)
-    sizes_R = -(-tiles_R // MOST_PIECES)  # of pieces, in tiles
-    P, L = int((-(-tiles_R // sizes_R)).max(initial=1)), min(k, int(sizes_R.max(initial=0)) * TILE)
+    R, few = len(x_RD), len(x_RD) <= FEW
+    packed, ids_C, tasks_G4, most = _tasks(R, outputs)
+    tiles = max(-(-most // TILE), 1)
+    P, L = min(tiles, MOST_PIECES), min(k, -(-tiles // MOST_PIECES) * TILE)  # shorter spans have empty pieces
     peaks_RP, sums_RP = (card.empty((R, P), np.float32) for _ in range(2))
     values_RPL, ids_RPL = (card.empty((R, P, L), dtype) for dtype in (np.float32, np.int32))
     logits_R = card.upload(np.full(len(targets_R), -np.inf, np.float32))
     found = Found(peaks_RP, sums_RP, values_RPL, ids_RPL, card.upload(targets_R), logits_R)
-    none_RJ = np.empty((R, 0), np.int32)
-    suppressed_RJ, penalized_RJ = (none_RJ if ids_RJ is None else ids_RJ for ids_RJ in edits[:2])
-    amounts_RJ = np.zeros(penalized_RJ.shape, np.float32) if edits.amounts_RJ is None else edits.amounts_RJ
-    lists = (card.upload(list_RJ) for list_RJ in (suppressed_RJ, penalized_RJ, amounts_RJ))
-    suppressed_RJ, penalized_RJ, amounts_RJ = lists
-    given = Edits(suppressed_RJ, penalized_RJ, np.float32(edits.penalty), amounts_RJ, np.float32(edits.cap))
-    tasks_G4 = card.upload(np.array(tasks, np.int32).reshape(-1, 4))
-    kernel, weights = _project_kernel(precision, few), packed.weights._replace(ids_C=card.upload(ids_C))
-    card.launch(kernel, (len(tasks), P), staged(x_RD, packed), weights, tasks_G4, given, found, summed)
+    suppressed_RJ, penalized_RJ = (card.optional(ids_RJ, 2, np.int32) for ids_RJ in edits[:2])
+    amounts_RJ = edits.amounts_RJ
+    if amounts_RJ is None and edits.penalized_RJ is not None:
+        amounts_RJ = np.zeros(edits.penalized_RJ.shape, np.float32)
+    numbers = np.float32(edits.penalty), card.optional(amounts_RJ, 2), np.float32(edits.cap)
+    given = Edits(suppressed_RJ, penalized_RJ, *numbers)
+    weights = packed.weights._replace(ids_C=card.upload(ids_C))
+    kernel, blocks = _project_kernel(packed.precision, few), (len(tasks_G4), P)
+    card.launch(kernel, blocks, staged(x_RD, packed), weights, card.upload(tasks_G4), given, found, summed)
     best = card.empty((R, k), np.float32), card.empty((R, k), np.int32)
     log_sums_R = card.empty((R,), np.float32)
     card.launch(_merge, R, found, *best, log_sums_R)

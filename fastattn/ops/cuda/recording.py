@@ -23,9 +23,11 @@ class LaunchProgram:
 
     copies   arrays of the host, which are kept, and their copies on the card, by where they lie
     written  the keys of those that kernels write
+    fillers  are called before each run, to fill such arrays
     """
 
     def __init__(self) -> None:
+        self.fillers: list[Callable[[], None]] = []
         self._launches: list[tuple[Any, Any, tuple]] = []
         self._copies: dict[tuple, tuple[np.ndarray, Any]] = {}
         self._written: set[tuple] = set()
@@ -48,6 +50,8 @@ class LaunchProgram:
     def run(self, most: int, stop_1: np.ndarray) -> None:
         """Make the launches, in order, up to ``most`` times: until ``stop_1[0]``, of a written array, is not 0."""
         counts = np.asarray(stop_1.base)
+        for fill in self.fillers:
+            fill()
         for array, copy in self._copies.values():
             card.send(array, copy)
         for step in range(most):

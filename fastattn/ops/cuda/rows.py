@@ -1,33 +1,56 @@
 """Operations on whole rows, a block a row: copies, sums, neighbours, embeddings, rotary positions, pooling."""
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
 from numba import cuda, float32
 
 from fastattn.ops.cuda import card
-from fastattn.ops.cuda.card import THREADS
-from fastattn.ops.cuda.matmul import CardLinear
+from fastattn.ops.cuda.card import THREADS, device
+from fastattn.ops.cuda.matmul import CardLinear, nearest_bfloat16
 from fastattn.spec.quantized import QuantizedTensor
 
 
-@card.kernel
-def _copy(x_ND, rows_R, first, y_ND):
-    """Row rows[r] of x, of which -1 is zeros, or row r where there are no rows, to row first + r of y."""
-    r, t = cuda.blockIdx.x, cuda.threadIdx.x
-    source = rows_R[r] if len(rows_R) > 0 else r
-    for d in range(t, x_ND.shape[1], THREADS):
-        if source >= 0:
-            y_ND[first + r, d] = x_ND[source, d]
-        else:
-            y_ND[first + r, d] = 0
+@cache
+def _copy(rounds: bool) -> Any:
+    """The kernel that copies numbers as they are, or, of float32 as bits, the nearest bfloat16."""
+    convert = nearest_bfloat16 if rounds else device(lambda x: x)
+
+    @card.kernel_of(rounds)
+    def copy(x_ND, sources_R, first_column, y_ND, targets_R, first):
+        """Row sources[r] of x, of which -1 is zeros, to row targets[r] of y; r and first + r where a list is empty."""
+        r = cuda.blockIdx.x
+        source = sources_R[r] if len(sources_R) > 0 else r
+        target = targets_R[r] if len(targets_R) > 0 else first + r
+        for d in range(cuda.threadIdx.x, x_ND.shape[1] - first_column, THREADS):
+            if source >= 0:
+                y_ND[target, d] = convert(x_ND[source, first_column + d])
+            else:
+                y_ND[target, d] = 0
+
+    return copy
 
 
 def copy_rows(x_ND: np.ndarray, rows_R: np.ndarray | None, y_ND: np.ndarray, first: int = 0) -> None:
     """The rows of those numbers, or all, to rows of y from ``first`` on."""
-    blocks = len(x_ND) if rows_R is None else len(rows_R)
-    card.launch(_copy, blocks, card.upload(x_ND), card.optional(rows_R, 1, np.int64), first, y_ND)
+    count, sources_R = len(x_ND) if rows_R is None else len(rows_R), card.optional(rows_R, 1, np.int64)
+    card.launch(_copy(False), count, card.upload(x_ND), sources_R, 0, y_ND, card.none(1, np.int64), first)
+
+
+def write_rows(table_ME: np.ndarray, rows_N: np.ndarray, values_NE: np.ndarray, first_column: int) -> None:
+    """Copy row n of the values, from ``first_column`` on, to the start of row rows_N[n] of the table.
+
+    A table of uint16 takes the nearest bfloat16, one of int16 the nearest float16. The rows are all different.
+    """
+    table_ME, values_NE, rounds = card.upload(table_ME), card.upload(values_NE), table_ME.dtype == np.uint16
+    if rounds:
+        values_NE = values_NE.view(np.uint32)
+    elif table_ME.dtype == np.int16:
+        table_ME = table_ME.view(np.float16)  # stores round
+    given = values_NE, card.none(1, np.int64), first_column, table_ME, card.upload(rows_N), 0
+    card.launch(_copy(rounds), len(values_NE), *given)
 
 
 def take_rows(x_ND: np.ndarray, rows_R: np.ndarray) -> np.ndarray:

@@ -35,37 +35,10 @@ def gather_table(table_ME: np.ndarray, rows_N: np.ndarray, rows: int) -> np.ndar
 
 
 @card.kernel
-def _write(table_ME, rows_N, values_NE, first_column):
-    n, t = cuda.blockIdx.x, cuda.threadIdx.x
-    for e in range(t, values_NE.shape[1] - first_column, THREADS):
-        table_ME[rows_N[n], e] = values_NE[n, first_column + e]
-
-
-@card.kernel
-def _write_bfloat16(table_ME, rows_N, bits_NE, first_column):
-    n, t = cuda.blockIdx.x, cuda.threadIdx.x
-    for e in range(t, bits_NE.shape[1] - first_column, THREADS):
-        table_ME[rows_N[n], e] = nearest_bfloat16(bits_NE[n, first_column + e])
-
-
-@card.kernel
 def _round(bits_NE, first_column):
     n, t = cuda.blockIdx.x, cuda.threadIdx.x
     for e in range(first_column + t, bits_NE.shape[1], THREADS):
         bits_NE[n, e] = nearest_bfloat16(bits_NE[n, e]) << 16
-
-
-def write_rows(table_ME: np.ndarray, rows_N: np.ndarray, values_NE: np.ndarray, first_column: int) -> None:
-    """Copy row n of the values, from ``first_column`` on, to the start of row rows_N[n] of the table.
-
-    A table of uint16 takes the nearest bfloat16, one of int16 the nearest float16. The rows are all different.
-    """
-    table_ME, values_NE, kernel = card.upload(table_ME), card.upload(values_NE), _write
-    if table_ME.dtype == np.uint16:
-        values_NE, kernel = values_NE.view(np.uint32), _write_bfloat16
-    elif table_ME.dtype == np.int16:
-        table_ME = table_ME.view(np.float16)  # stores round
-    card.launch(kernel, len(values_NE), table_ME, card.upload(rows_N), values_NE, first_column)
 
 
 def round_rows(values_NE: np.ndarray, first_column: int) -> None:

@@ -33,6 +33,7 @@ from fastattn.ops.reference.rows import (
     concatenate_rows,
     embed,
     empty,
+    free_memory,
     neighbours,
     pool,
     rotate,
