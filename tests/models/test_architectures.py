@@ -154,7 +154,9 @@ def test_greedy_search_takes_the_formulas_best(ops, local):
 def test_an_unknown_kind_names_the_known_ones():
     checkpoint = _checkpoint()
     checkpoint.spec = ModelSpec("mamba", decoder=SPEC)
-    with pytest.raises(CheckpointError, match="kind of model 'mamba'; known: decoder, encoder, encoder-decoder, decoder on"):
+    with pytest.raises(
+        CheckpointError, match="kind of model 'mamba'; known: decoder, encoder, encoder-decoder, decoder on"
+    ):
         build_model(checkpoint, reference)
 
 
