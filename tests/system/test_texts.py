@@ -18,6 +18,7 @@ from fastattn.weights import read
 from tests.encoders.classifiers import LABELS, TOKENS, write_classifier, write_masked, write_sparse
 from tests.encoders.multi_vector import write_today
 from tests.encoders.test_encoder import _encoder
+from tests.generation.language_models import make
 from tests.translation.test_translator import _translator
 
 Call = Callable[[Any, Any], Any]
@@ -38,6 +39,11 @@ CALLS: dict[str, Call] = {
     "Encoder.encode_async": lambda made, texts: asyncio.run(made.encode_async(texts)),
     "Encoder.encode_iter": lambda made, texts: made.encode_iter(texts),
     "Encoder.count_tokens": lambda made, texts: made.count_tokens(texts),
+    "Generator.generate": lambda made, texts: made.generate(texts),
+    "Generator.submit": lambda made, texts: made.submit(texts),
+    "Generator.generate_async": lambda made, texts: asyncio.run(made.generate_async(texts)),
+    "Generator.generate_iter": lambda made, texts: made.generate_iter(texts),
+    "Generator.score": lambda made, texts: made.score(texts),
     "CrossEncoder.predict": lambda made, texts: made.predict(texts),
     "CrossEncoder.rank": lambda made, texts: made.rank("w5", texts),
     "TextClassifier.classify": lambda made, texts: made.classify(texts),
@@ -57,7 +63,7 @@ OTHER_PLACES: dict[str, Call] = {
     "Translator.score": lambda made, texts: made.score(["a"], texts),
     "Translator.score_tokens": lambda made, texts: made.score_tokens([["a"]], texts),
 }
-TEXTS = {"texts", "pairs", "documents", "source", "sources"}
+TEXTS = {"texts", "prompts", "pairs", "documents", "source", "sources"}
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +81,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
         kind.__name__: kind.from_checkpoint(read(write(tmp_path_factory.mktemp(kind.__name__))), ops=reference)
         for kind, write in written.items()
     }
-    return SimpleNamespace(Translator=_translator(), Encoder=_encoder(), **made)
+    return SimpleNamespace(Translator=_translator(), Encoder=_encoder(), Generator=make(ops=reference), **made)
 
 
 def test_every_public_method_that_takes_texts_is_here():
