@@ -151,6 +151,7 @@ def test_arrays_that_are_no_pointer_networks(tmp_path, change: Callable[[dict[st
         (np.zeros((0, 2)), "got 0 rows of 2"),
         (np.zeros(2), r"got float64 \(2,\)"),
         (np.full((2, 2), np.nan), "got NaN or infinity"),
+        (np.full((2, 2), 1e300), "got NaN or infinity"),
         (np.array([["a", "b"]]), "got <U1"),
     ],
 )
