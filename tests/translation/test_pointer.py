@@ -113,6 +113,16 @@ def test_threads_and_company_change_no_bit():
         )
 
 
+def test_what_never_points_to_the_end_points_as_often_as_there_are_places():
+    made = checkpoint()
+    made.tensors["decoder.attention.key.weight"][:, 6:] = 5
+    made.tensors["decoder.attention.key.bias"][:] = -5  # of the end, whose row is zeros
+    made.tensors["decoder.attention.score.weight"][:] = 10
+    with PointerNetwork.from_checkpoint(made, "float32") as network:
+        (found,) = network.point(np.ones((1, 2)), beam_size=1)
+    assert found.rows == [0] * (MOST + 1)
+
+
 def saved(folder: Path, tensors: dict[str, np.ndarray]) -> Path:
     (folder / "fastattn.toml").write_text('like = "pointer"')
     (folder / "model.pt").write_bytes(pytorch_bytes(tensors))
@@ -166,6 +176,8 @@ def test_other_arrays_are_refused(array, told):
 def test_beams_have_room():
     with PointerNetwork.from_checkpoint(checkpoint()) as network:
         assert len(network.point(np.ones((1, 2)), beam_size=16)) == 1
+        found = network.point(np.ones((1, 2)), beam_size=16, num_hypotheses=16)
+        assert all(set(one.rows) <= {0} for one in found), "a place that there is not"
         with pytest.raises(InputError, match="^beam_size should be at most 16 for this model, is 17$"):
             network.point(np.ones((1, 2)), beam_size=17)
 

@@ -104,11 +104,11 @@ def test_tensors_of_the_wrong_shape(tmp_path: Path) -> None:
     ("damage", "said"),
     [
         ({"direction": "reverse"}, "direction should be one of forward, bidirectional, is 'reverse'"),
-        ({"layout": 1}, "an LSTM with 'layout' 1 is not supported"),
-        ({"input_forget": 1}, "an LSTM with 'input_forget' 1 is not supported"),
-        ({"clip": 3}, "an LSTM with 'clip' 3 is not supported"),
-        ({"activations": "Relu"}, "an LSTM with 'activations' 'Relu' is not supported"),
-        ({"hidden_size": 5}, r"an LSTM's W should be \[1, 20, 11\], is \[1, 32, 11\]"),
+        ({"layout": 1}, "its LSTM with 'layout' 1 is not supported"),
+        ({"input_forget": 1}, "its LSTM with 'input_forget' 1 is not supported"),
+        ({"clip": 3}, "its LSTM with 'clip' 3 is not supported"),
+        ({"activations": "Relu"}, "its LSTM with 'activations' 'Relu' is not supported"),
+        ({"hidden_size": 5}, r"its LSTM's W should be \[1, 20, 11\], is \[1, 32, 11\]"),
         ({"hidden_size": 1 << 40}, "hidden_size should be a size, is 1099511627776"),
     ],
 )
@@ -118,7 +118,7 @@ def test_nodes(tmp_path: Path, damage: dict, said: str) -> None:
 
 def test_peepholes_and_inputs(tmp_path: Path) -> None:
     names = ("238", "239", "237", "", "", "", "238")
-    refusal(thai2rom(tmp_path, writer.lstm_node(("",), 8, names)), "an LSTM with peepholes is not supported")
+    refusal(thai2rom(tmp_path, writer.lstm_node(("",), 8, names)), "its LSTM with peepholes is not supported")
     refusal(thai2rom(tmp_path, writer.lstm_node(("",), 8, ("238", "239"))), "weights and biases should be initialisers")
     refusal(thai2rom(tmp_path, writer.lstm_node(("",), 8, ("238", "239", "x"))), "should be initialisers")
     both = writer.lstm_node(("",), 8)
@@ -154,7 +154,7 @@ def thai2rom(folder: Path, node: bytes) -> Path:
             writer.field(7, writer.field(5, writer.field(2, 1) + writer.field(14, 1) + writer.field(13, b"x"))),
             "another file",
         ),
-        (writer.field(7, writer.field(1, writer.lstm_node(("",), 8)) * 2), "has 2 LSTM nodes, one is supported"),
+        (writer.field(7, writer.field(1, writer.lstm_node(("",), 8)) * 2), "has 2 recurrent nodes, one is supported"),
     ],
 )
 def test_onnx(tmp_path: Path, data: bytes, said: str) -> None:

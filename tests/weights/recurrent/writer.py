@@ -129,7 +129,8 @@ def thai2rom(seed: int = 3, units: int = 4) -> Weights:
 
 
 def thai2rom_files(weights: Weights) -> dict[str, bytes]:
-    files = {"thai2rom_loader_onnx.json": json.dumps(THAI).encode()}
+    tables = {name: dict(reversed(ids.items())) for name, ids in THAI.items()}  # ids need not be in order
+    files = {"thai2rom_loader_onnx.json": json.dumps(tables).encode()}
     for stack, ends in (("encoder", BOTH), ("decoder", ("",))):
         own = {name.removeprefix(f"{stack}."): value for name, value in weights.items() if name.startswith(stack)}
         files[f"thai2rom_{stack}.onnx"] = onnx_bytes(own, ends, packed=stack == "decoder")
