@@ -15,7 +15,7 @@ from fastattn.spec.recurrent import MemoryAttention, Readout, RecurrentSpec
 from fastattn.spec.tensors import tensor_shapes
 from fastattn.translation.pointer import PointerNetwork, Pointing
 from tests.models.tiny_models import random_checkpoint
-from tests.weights.containers.pytorch_writer import pytorch_bytes
+from tests.weights.recurrent.writer import pointer_files
 
 MOST = 31
 
@@ -124,8 +124,8 @@ def test_what_never_points_to_the_end_points_as_often_as_there_are_places():
 
 
 def saved(folder: Path, tensors: dict[str, np.ndarray]) -> Path:
-    (folder / "fastattn.toml").write_text('like = "pointer"')
-    (folder / "model.pt").write_bytes(pytorch_bytes(tensors))
+    for name, data in pointer_files(tensors).items():
+        (folder / name).write_bytes(data)
     return folder
 
 

@@ -39,6 +39,7 @@ MAPPINGS = {
     b"[encoder]\nlayers = []": "none of the arrays is a layer of the encoder",
     b"[encoder]\ncell = 'lstm'": "first states are 6 numbers, the encoder's last ones 8",
     b"[encoder]\ncarries = 1": "encoder.carries should be true or false, is 1",
+    b"[encoder]\nmemory = 4": "a recurrent encoder has no memory",
     b"[encoder]\nfeeds = true": "a recurrent encoder .* feeds nothing back",
     b"[decoder]\nbackward = true": "a recurrent decoder reads forward",
     b"[decoder]\nattention = {score = 'cosine', after = 0}": "unknown score of a recurrent decoder's attention",
