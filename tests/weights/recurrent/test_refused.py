@@ -50,6 +50,7 @@ MAPPINGS = {
     b"[tensors]\n'encoder.embedding.weight' = []": "encoder.embedding.weight should be a name, a list of names",
     b"[tensors]\n'encoder.embedding.weight' = {names = 'x', turned = true}": "'turned' is one of names, transposed",
     b"[tensors]\n'encoder.embedding.weight' = {names = 'x', piece = [3, 3]}": "'piece' is the number of a piece",
+    b"[decoder]\ninitial = 'bridge'": "tensors: the table has none of decoder.bridge.weight, decoder.bridge",
     b"[tensors]\n'decoder.projection.*' = 'decoder.in.*'": "missing decoder.in.weight",
     b"[files]\n'' = 'other.*'": "files should name the weights; no such file",
     b"[files]\n'' = '../*.pt'": "files should name the weights; no such file",
@@ -64,6 +65,8 @@ MAPPINGS = {
     b"[text]\nlowercase = 'yes'": "text.lowercase should be true or false, is 'yes'",
     b"[text]\nsource_model = 'x'": "text.source_model.* is unknown",
     b"[text]\ndecoding = {beam_size = 'x'}": "text.decoding.beam_size should be an integer of 32 bits, is 'x'",
+    b"[text]\ndecoding = {forced_tokens = ['w1', 'w99']}": "the target vocabulary lacks 'w99'",
+    b'format = "a\\nb"': "format should be printable, is ",
     b"unused = 'decoder'": "unused should be a list of strings, is 'decoder'",
     b"unused = []": "unexpected decoder.attention.Va.bias",
 }
