@@ -165,24 +165,24 @@ def _knows(statuses: list[Status], files: Iterable[Path]) -> bool:
     return {Path(name) for name, *_ in statuses}.issuperset(files)
 
 
-def _below(folder: str, levels: int, ending: str = "") -> Iterator[Status]:
-    """At most one more than MOST_FILES of a folder, whose names have the ending."""
+def _below(folder: str, levels: int, endings: str | tuple[str, ...] = "") -> Iterator[Status]:
+    """At most one more than MOST_FILES of a folder, whose names have one of the endings."""
     with os.scandir(folder) as entries:
         for _, entry in zip(range(MOST_FILES + 1), entries):
             if not entry.is_dir():
-                if entry.name.endswith(ending):
+                if entry.name.endswith(endings):
                     yield _status(entry.path, entry.stat())
             elif levels > 1:
-                yield from _below(entry.path, levels - 1, ending)
+                yield from _below(entry.path, levels - 1, endings)
 
 
 def _readers() -> list[Status]:
-    """The modules on which it depends what is read."""
+    """The modules, and mappings of names, on which it depends what is read."""
     from fastattn import weights
 
     package = os.path.dirname(os.path.dirname(__file__))
     found = [status for room in _READERS for status in _below(os.path.join(package, room), 2, ".py")]
-    return sorted(found + [status for folder in weights.__path__ for status in _below(folder, 9, ".py")])
+    return sorted(found + [status for folder in weights.__path__ for status in _below(folder, 9, (".py", ".toml"))])
 
 
 def _status(name: str, status: os.stat_result) -> Status:

@@ -53,8 +53,8 @@ class PointerNetwork(ModelBase):
         """The ``num_hypotheses`` best Pointings at the rows of an array [n, width]; of several arrays, a list of each.
 
         beam_size  sequences kept at each step; 1: greedy search
-        Raises InputError for arrays of other shapes, longer ones than the model knows, numbers that are not finite, and
-        beams of more than half as many sequences as the model has places.
+        Raises InputError for arrays of other shapes, longer ones than the model knows, numbers that float32 does not
+        hold, and beams of more than half as many sequences as the model has places.
         """
         several = not isinstance(inputs, np.ndarray)
         options = DecodingOptions(
@@ -85,6 +85,8 @@ class PointerNetwork(ModelBase):
             raise InputError(f"input {number}: expected an array of {wanted}, got {found}")
         if rows.shape[1] != self._width or not 0 < len(rows) <= self._most:
             raise InputError(f"input {number}: expected {wanted}, got {len(rows)} rows of {rows.shape[1]}")
-        if not np.isfinite(rows).all():
+        with np.errstate(over="ignore"):  # numbers of float64 that are none of float32
+            read = rows.astype(np.float32)
+        if not np.isfinite(read).all():
             raise InputError(f"input {number}: expected {wanted}, got NaN or infinity")
-        return np.concatenate([np.zeros((1, self._width), np.float32), rows.astype(np.float32)])
+        return np.concatenate([np.zeros((1, self._width), np.float32), read])

@@ -48,12 +48,12 @@ def test_a_pass_is_the_twin_s(variety, device):
 
 @varieties
 @devices
-@pytest.mark.parametrize("prefill", [0, 3])
-def test_steps_are_the_twin_s(variety, device, prefill):
+@pytest.mark.parametrize(("prefill", "apart"), [(0, 0), (3, 0), (0, 2)])
+def test_steps_are_the_twin_s(variety, device, prefill, apart):
     ops, dtype, allowance = DEVICES[device]
     sources, targets = random_sources(5, seed=4), random_sources(5, seed=5, shortest=3, longest=14)
     model = recurrent_model(variety, ops=ops, dtype=dtype)
-    hidden, seen = stepped(model, sources, targets, prefill, model.decoder.attention is not None)
+    hidden, seen = stepped(model, sources, targets, prefill, model.decoder.attention is not None, apart)
     expected = _expected(variety, dtype, sources, targets)
     _check(model, [(rows_TD, None) for rows_TD in hidden], expected, allowance)
     for rows, (_, weights_TS) in zip(seen, expected):

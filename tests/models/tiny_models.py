@@ -271,8 +271,11 @@ def cached(model, sources, attention=False):
     return cache, np.array([slots[int(place)] for place in memory_slots_B]), memory
 
 
-def stepped(model, sources, targets, prefill=0, attention=False):
-    """The same, one step at a time after a pass over the first ``prefill`` tokens; sentences of any length at once."""
+def stepped(model, sources, targets, prefill=0, attention=False, apart=0):
+    """The same, one step at a time after a pass over the first ``prefill`` tokens; sentences of any length at once.
+
+    apart  steps from a sentence's first to the next one's
+    """
     cache, slots_B, memory = cached(model, sources, attention)
     hidden = [[] for _ in sources]
     if prefill:
@@ -281,11 +284,11 @@ def stepped(model, sources, targets, prefill=0, attention=False):
         for b in range(len(sources)):
             hidden[b].extend(hidden_ND[prefill * b : prefill * (b + 1)])
     seen = [[] for _ in sources]
-    for t in range(prefill, max(len(target) for target in targets)):
-        active = [b for b in range(len(sources)) if t < len(targets[b])]
+    for t in range(prefill, max(len(target) + b * apart for b, target in enumerate(targets))):
+        active = [b for b in range(len(sources)) if prefill <= t - b * apart < len(targets[b])]
         slots_R = slots_B[active]
-        positions_R = np.full(len(active), t, np.int32)
-        tokens_R = np.array([targets[b][t] for b in active], np.int32)
+        positions_R = np.array([t - b * apart for b in active], np.int32)
+        tokens_R = np.array([targets[b][t - b * apart] for b in active], np.int32)
         hidden_RD, attention_RS = model.step(cache, slots_R, tokens_R, positions_R, attention)
         for r, b in enumerate(active):
             hidden[b].append(hidden_RD[r])

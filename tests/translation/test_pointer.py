@@ -15,7 +15,7 @@ from fastattn.spec.recurrent import MemoryAttention, Readout, RecurrentSpec
 from fastattn.spec.tensors import tensor_shapes
 from fastattn.translation.pointer import PointerNetwork, Pointing
 from tests.models.tiny_models import random_checkpoint
-from tests.weights.containers.pytorch_writer import pytorch_bytes
+from tests.weights.recurrent.writer import pointer_files
 
 MOST = 31
 
@@ -113,9 +113,19 @@ def test_threads_and_company_change_no_bit():
         )
 
 
+def test_what_never_points_to_the_end_points_as_often_as_there_are_places():
+    made = checkpoint()
+    made.tensors["decoder.attention.key.weight"][:, 6:] = 5
+    made.tensors["decoder.attention.key.bias"][:] = -5  # of the end, whose row is zeros
+    made.tensors["decoder.attention.score.weight"][:] = 10
+    with PointerNetwork.from_checkpoint(made, "float32") as network:
+        (found,) = network.point(np.ones((1, 2)), beam_size=1)
+    assert found.rows == [0] * (MOST + 1)
+
+
 def saved(folder: Path, tensors: dict[str, np.ndarray]) -> Path:
-    (folder / "fastattn.toml").write_text('like = "pointer"')
-    (folder / "model.pt").write_bytes(pytorch_bytes(tensors))
+    for name, data in pointer_files(tensors).items():
+        (folder / name).write_bytes(data)
     return folder
 
 
@@ -151,6 +161,7 @@ def test_arrays_that_are_no_pointer_networks(tmp_path, change: Callable[[dict[st
         (np.zeros((0, 2)), "got 0 rows of 2"),
         (np.zeros(2), r"got float64 \(2,\)"),
         (np.full((2, 2), np.nan), "got NaN or infinity"),
+        (np.full((2, 2), 1e300), "got NaN or infinity"),
         (np.array([["a", "b"]]), "got <U1"),
     ],
 )
@@ -165,6 +176,8 @@ def test_other_arrays_are_refused(array, told):
 def test_beams_have_room():
     with PointerNetwork.from_checkpoint(checkpoint()) as network:
         assert len(network.point(np.ones((1, 2)), beam_size=16)) == 1
+        found = network.point(np.ones((1, 2)), beam_size=16, num_hypotheses=16)
+        assert all(set(one.rows) <= {0} for one in found), "a place that there is not"
         with pytest.raises(InputError, match="^beam_size should be at most 16 for this model, is 17$"):
             network.point(np.ones((1, 2)), beam_size=17)
 

@@ -27,6 +27,7 @@ from fastattn.ops import cpu as operations
 from fastattn.spec.checkpoint import Shortlist
 from fastattn.text.huggingface import HuggingFaceTokenizer
 from fastattn.text.sentencepiece import SentencePiece
+from fastattn.translation.pointer import PointerNetwork
 from fastattn.translation.translator import Translator
 from fastattn.weights import read
 from fastattn.weights.containers.archive import ArchiveError, extract
@@ -110,6 +111,10 @@ def _fill(model: MaskedLanguageModel) -> None:
     model.fill([f"{text} {model.mask_token}" for text in TEXTS[:2]], top_k=2)
 
 
+def _point(network: PointerNetwork) -> None:
+    network.point([np.ones((n, 2)) for n in (1, 5)], num_hypotheses=2)
+
+
 def _segment(model: SentencePiece) -> None:
     for text in TEXTS:
         model.text(model.pieces(text))
@@ -164,7 +169,7 @@ def _spm(path: Path) -> SentencePiece:
 
 USES: dict[type, Callable[[Any], object]] = {
     Translator: _translate, Encoder: _encode, CrossEncoder: _rank, SparseEncoder: _weigh, MultiVectorEncoder: _match,
-    TokenClassifier: _label, MaskedLanguageModel: _fill,
+    TokenClassifier: _label, MaskedLanguageModel: _fill, PointerNetwork: _point,
 }  # fmt: skip
 
 
@@ -228,6 +233,10 @@ SUBJECTS: dict[str, Subject] = {
     "thai2rom": _checkpoint(recurrent_writer.thai2rom_files(recurrent_writer.thai2rom())),
     "tutorial": _checkpoint(recurrent_writer.tutorial_files(recurrent_writer.tutorial(True), True)),
     "tutorial apart": _checkpoint(recurrent_writer.tutorial_files(recurrent_writer.tutorial(True), True, apart=True)),
+    "own e2k": _checkpoint(
+        converted_files({"model-c2k.safetensors": recurrent_writer.e2k_bytes(recurrent_writer.e2k())}, "int8")
+    ),
+    "pointer": _checkpoint(recurrent_writer.pointer_files(recurrent_writer.pointer()), PointerNetwork),
     "opennmt-py": _checkpoint(recurrent_writer.opennmt_files("LSTM", "general", True, True)),
     "language model": Subject(architecture_files(GEMMA2[0]) | LANGUAGE_MODEL, _language_model, _continue),  # type: ignore[arg-type]
     "gguf": Subject({"model.gguf": gguf_models.file("llama 3")}, _language_model, _continue),  # type: ignore[arg-type]

@@ -1,9 +1,10 @@
-"""ONNX files: the float32 initialisers of a graph by name, those of its LSTM nodes by PyTorch's names. No graph is run.
+"""ONNX files: the float32 initialisers of a graph by name, those of a recurrent node by PyTorch's. No graph is run.
 
 Protocol buffers (onnx.proto): a field is its number and kind in one integer, then a value; an unknown one is skipped.
-An LSTM's initialisers are W [directions, 4 H, inputs], R [directions, 4 H, H] and B [directions, 8 H] of the gates
-input, output, forget, cell; they become ``lstm.weight_ih_l0``, ``lstm.weight_hh_l0``, ``lstm.bias_ih_l0`` and
-``lstm.bias_hh_l0``, of the other direction with ``_reverse``, in PyTorch's order: input, forget, cell, output.
+A node's initialisers are W [directions, G H, inputs], R [directions, G H, H] and B [directions, 2 G H] of its gates, in
+an LSTM input, output, forget, cell, in a GRU update, reset, new. They become ``CELL.weight_ih_l0``, ``weight_hh_l0``,
+``bias_ih_l0`` and ``bias_hh_l0``, of the other direction with ``_reverse``, in the order of ``spec.recurrent`` CELLS.
+CELL is the cell's name there: both forms of a GRU have the same weights, and no mapping takes one for the other.
 """
 
 import math
@@ -26,18 +27,20 @@ ATTRIBUTE_NAME, ATTRIBUTE_INTEGER, ATTRIBUTE_TEXT = 1, 3, 4
 TENSOR_DIMS, TENSOR_TYPE, TENSOR_FLOATS, TENSOR_NAME, TENSOR_RAW, TENSOR_ELSEWHERE = 1, 2, 4, 8, 9, 13
 FLOAT = 1
 DIRECTIONS = {"forward": 1, "bidirectional": 2}
-# The inputs of an LSTM: rows, W, R, B, lengths, first h, first c, peepholes.
+# The inputs of a node: rows, W, R, B, lengths, first h, of an LSTM first c and peepholes.
 W, R, B, PEEPHOLES = 1, 2, 3, 7
-# The attributes that an LSTM may have, and the values that are theirs by default.
-ATTRIBUTES: dict[str, tuple[Any, ...]] = {"hidden_size": (), "direction": (), "layout": (0,), "input_forget": (0,)}
+# The attributes that a node may have, and the values that are supported; (): others are looked at later.
+ATTRIBUTES: dict[str, tuple[Any, ...]] = {
+    "hidden_size": (), "direction": (), "layout": (0,), "input_forget": (0,), "linear_before_reset": (0, 1)
+}  # fmt: skip
 GREATEST_UNITS = 1 << 20
-GATES = (0, 2, 3, 1)  # PyTorch's order of ONNX's gates
+GATES = {"LSTM": (0, 2, 3, 1), "GRU": (1, 0, 2)}  # PyTorch's order of ONNX's gates
 
 Value = int | memoryview
 
 
 def read_tensors(folder: Folder, name: str) -> dict[str, StoredTensor]:
-    """The tensors of one file by name; raises CheckpointError for what is malformed, or an LSTM with more to it."""
+    """The tensors of one file by name; raises CheckpointError for what is malformed, or a node with more to it."""
     return parse(folder.read(name), folder.where(name))
 
 
@@ -46,19 +49,18 @@ def parse(data: memoryview, where: str) -> dict[str, StoredTensor]:
     if len(graphs) != 1 or not isinstance(graphs[0], memoryview):
         raise CheckpointError(f"{where}: should be an ONNX model with one graph, has {len(graphs)}")
     tensors: dict[str, StoredTensor] = {}
-    lstms = []
+    recurrent = []
     for number, value in _fields(graphs[0], where):
         if number == GRAPH_INITIALIZER:
             tensors |= _tensor(_bytes(value, where), where, len(data))
         elif number == GRAPH_NODE:
             node = list(_fields(_bytes(value, where), where))
             operations = [_text(text, where) for field, text in node if field == NODE_OPERATION]
-            if operations == ["LSTM"]:
-                lstms.append(node)
-    if len(lstms) > 1:
-        raise CheckpointError(f"{where}: its graph has {len(lstms)} LSTM nodes, one is supported")
-    for node in lstms:
-        tensors = _with_lstm(node, tensors, where)
+            recurrent += [(name, node) for name in operations[-1:] if name in GATES]
+    if len(recurrent) > 1:
+        raise CheckpointError(f"{where}: its graph has {len(recurrent)} recurrent nodes, one is supported")
+    for operation, node in recurrent:
+        tensors = _with_cell(operation, node, tensors, where)
     return tensors
 
 
@@ -139,37 +141,38 @@ def _tensor(message: memoryview, where: str, file_size: int) -> dict[str, Stored
     return {name: StoredTensor("F32", tuple(shape), data, f"{where}: {name}")}
 
 
-def _with_lstm(
-    node: list[tuple[int, Value]], tensors: Mapping[str, StoredTensor], where: str
+def _with_cell(
+    operation: str, node: list[tuple[int, Value]], tensors: Mapping[str, StoredTensor], where: str
 ) -> dict[str, StoredTensor]:
     """The tensors, those of the node by PyTorch's names."""
+    what, gates = f"{where}: its {operation}", len(GATES[operation])
     attributes = dict(_attribute(_bytes(value, where), where) for field, value in node if field == NODE_ATTRIBUTE)
     for name, value in attributes.items():
         if name not in ATTRIBUTES or (ATTRIBUTES[name] and value not in ATTRIBUTES[name]):
-            raise CheckpointError(f"{where}: an LSTM with {shorten(name)} {shorten(value)} is not supported")
+            raise CheckpointError(f"{what} with {shorten(name)} {shorten(value)} is not supported")
     direction = attributes.get("direction", "forward")
     if direction not in DIRECTIONS:
-        raise CheckpointError(
-            f"{where}: an LSTM's direction should be one of {', '.join(DIRECTIONS)}, is {shorten(direction)}"
-        )
+        raise CheckpointError(f"{what}'s direction should be one of {', '.join(DIRECTIONS)}, is {shorten(direction)}")
     inputs = [_text(value, where) for field, value in node if field == NODE_INPUT]
     if any(inputs[PEEPHOLES:]):
-        raise CheckpointError(f"{where}: an LSTM with peepholes is not supported")
+        raise CheckpointError(f"{what} with peepholes is not supported")
     names = inputs[W : B + 1]
     if len(names) != B or not all(name in tensors for name in names):
-        raise CheckpointError(f"{where}: an LSTM's weights and biases should be initialisers, are {shorten(names)}")
+        raise CheckpointError(f"{what}'s weights and biases should be initialisers, are {shorten(names)}")
     count, units = DIRECTIONS[direction], attributes.get("hidden_size")
     if type(units) is not int or not 0 < units < GREATEST_UNITS:
-        raise CheckpointError(f"{where}: an LSTM's hidden_size should be a size, is {shorten(units)}")
+        raise CheckpointError(f"{what}'s hidden_size should be a size, is {shorten(units)}")
     inputs_width = tensors[names[0]].shape[2:]
-    expected = {"W": (count, 4 * units, *inputs_width), "R": (count, 4 * units, units), "B": (count, 8 * units)}
+    rows = gates * units
+    expected = {"W": (count, rows, *inputs_width), "R": (count, rows, units), "B": (count, 2 * rows)}
     arrays = {}
     for (letter, shape), name in zip(expected.items(), names):
         if tensors[name].shape != shape:
-            raise CheckpointError(
-                f"{where}: an LSTM's {letter} should be {list(shape)}, is {list(tensors[name].shape)}"
-            )
-        arrays[letter] = tensors[name].float32().reshape(count, 1 + (letter == "B"), 4, units, *shape[2:])
+            raise CheckpointError(f"{what}'s {letter} should be {list(shape)}, is {list(tensors[name].shape)}")
+        arrays[letter] = tensors[name].float32().reshape(count, 1 + (letter == "B"), gates, units, *shape[2:])
+    cell = operation.lower()
+    if cell == "gru" and not attributes.get("linear_before_reset"):
+        cell = "gru_reset_before"
     found = {name: tensor for name, tensor in tensors.items() if name not in names}
     for d, end in enumerate(("", "_reverse")[:count]):
         parts = {
@@ -178,9 +181,9 @@ def _with_lstm(
             "bias_ih": arrays["B"][d, 0],
             "bias_hh": arrays["B"][d, 1],
         }
-        for part, gates in parts.items():
-            name = f"lstm.{part}_l0{end}"
-            ordered = gates[list(GATES)].reshape(4 * gates.shape[1], *gates.shape[2:])
+        for part, array in parts.items():
+            name = f"{cell}.{part}_l0{end}"
+            ordered = array[list(GATES[operation])].reshape(rows, *array.shape[2:])
             found[name] = StoredTensor("F32", ordered.shape, memoryview(ordered).cast("B"), f"{where}: {name}")
     return found
 

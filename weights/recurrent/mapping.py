@@ -127,14 +127,16 @@ def read_mapped(mapping: JsonObject, folder: Folder, names: Sequence[str]) -> Ch
     for start, file in files.items():
         arrays = CONTAINERS[Path(file).suffix](folder, file)
         stored |= {start + name: array for name, array in arrays.items()}
-    where = ", ".join(map(folder.where, files.values()))
+    where, called = ", ".join(map(folder.where, files.values())), mapping.string("format", "recurrent")
+    if not called.isprintable():
+        raise mapping.error("format", "printable", called)
     spec, tensors = map_arrays(mapping, stored, where)
     return Checkpoint(
         spec=spec,
         tensors=tensors,
         input=_read_input(mapping, folder, list(files.values()), spec),
         precision=stored_precision(stored),
-        format=mapping.string("format", "recurrent"),
+        format=called,
         files=tuple(dict.fromkeys(folder.used)),
     )
 
@@ -204,7 +206,10 @@ def map_arrays(mapping: JsonObject, stored: Mapping[str, Array], where: str) -> 
         spec = ModelSpec("encoder-decoder", encoder, decoder)  # type: ignore[arg-type]
     except CheckpointError as error:
         raise CheckpointError(f"{mapping.where}: {error}") from None
-    parts = map_tensors(table, spec, {"encoder": of_encoder, "decoder": of_decoder})
+    try:
+        parts = map_tensors(table, spec, {"encoder": of_encoder, "decoder": of_decoder})
+    except LookupError as error:
+        raise CheckpointError(f"{mapping.where}: tensors: {error.args[0]}") from None
     if mapping.nested("decoder").boolean("context_first", False) and decoder.attention is not None:
         name = f"decoder.layers.{decoder.attention.after}.input.weight"
         parts |= {name: replace(parts[name], first=decoder.context)} if name in parts else {}
@@ -291,6 +296,7 @@ def make_text(values: dict[str, Any], vocabularies: dict[str, tuple[str, ...]], 
     if text is None:
         raise CheckpointError(f"{where}: {'; '.join(problems)}")
     needed = [(text.eos_token, "target"), (text.decoder_start_token, "target")]
+    needed += [(token, "target") for token in text.decoding.forced_tokens]
     needed += [(text.bos_token, "source")] * text.add_source_bos + [(text.eos_token, "source")] * text.add_source_eos
     for token, side in needed:
         if token is not None and token not in vocabularies[f"{side}_vocabulary"]:

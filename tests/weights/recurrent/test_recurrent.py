@@ -114,6 +114,35 @@ def test_opennmt(tmp_path: Path, cell: str, score: str, feeds: bool, both: bool)
     assert weights.read(path / "model_step_7.pt").spec == weights.read(path).spec
 
 
+def test_opennmt_of_few_options(tmp_path: Path) -> None:
+    """What options are by default, and an older name of an encoder of both directions."""
+    net = writer.opennmt("LSTM", "general", True, True)
+    path = saved(tmp_path, {"model.pt": writer.opennmt_bytes(net, {"dec_layers": 2, "brnn": True})})
+    ids = [WORDS.index(word) for word in ("w1", "w5")]
+    agree(path, ["w1", "w5"], ["w3"], lambda: oracle.opennmt(net, ids), "<s>", "</s>")
+
+
+FILES: dict[str, tuple[Callable[[], writer.Weights], str, int, Callable[[writer.Weights], dict[str, bytes]], str]] = {
+    "e2k": (writer.e2k, "fc.bias", 2, lambda net: {"model-c2k.safetensors": writer.e2k_bytes(net)}, "bad"),
+    "thai2rom": (writer.thai2rom, "decoder.linear.bias", 2, writer.thai2rom_files, "กข"),
+    "tutorial": (
+        lambda: writer.tutorial(True), "decoder.out.bias", 3, lambda net: writer.tutorial_files(net, True), "w1 w2"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "longest"), [("e2k", 16), ("thai2rom", 100), ("tutorial", 256)])
+def test_a_translation_ends_where_its_program_ends_it(tmp_path: Path, name: str, longest: int) -> None:
+    """At once, without a letter, or after as many as there may be."""
+    make, bias, end, files, text = FILES[name]
+    for favour, length in ((200, 0), (-200, longest)):
+        net = make()
+        net[bias][end] = favour
+        translator = Translator(saved(tmp_path / str(length), files(net)), threads=1)
+        (part,) = translator.translate(text, details=True).parts
+        assert len(part.hypotheses[0]) == length
+
+
 @pytest.mark.parametrize("precision", ["float32", "int8"])
 def test_a_folder_of_fastattns_own(tmp_path: Path, precision: str) -> None:
     path = saved(tmp_path / "model", {"model-c2k.safetensors": writer.e2k_bytes(writer.e2k())})

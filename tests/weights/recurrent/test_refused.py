@@ -39,6 +39,7 @@ MAPPINGS = {
     b"[encoder]\nlayers = []": "none of the arrays is a layer of the encoder",
     b"[encoder]\ncell = 'lstm'": "first states are 6 numbers, the encoder's last ones 8",
     b"[encoder]\ncarries = 1": "encoder.carries should be true or false, is 1",
+    b"[encoder]\nmemory = 4": "a recurrent encoder has no memory",
     b"[encoder]\nfeeds = true": "a recurrent encoder .* feeds nothing back",
     b"[decoder]\nbackward = true": "a recurrent decoder reads forward",
     b"[decoder]\nattention = {score = 'cosine', after = 0}": "unknown score of a recurrent decoder's attention",
@@ -49,6 +50,7 @@ MAPPINGS = {
     b"[tensors]\n'encoder.embedding.weight' = []": "encoder.embedding.weight should be a name, a list of names",
     b"[tensors]\n'encoder.embedding.weight' = {names = 'x', turned = true}": "'turned' is one of names, transposed",
     b"[tensors]\n'encoder.embedding.weight' = {names = 'x', piece = [3, 3]}": "'piece' is the number of a piece",
+    b"[decoder]\ninitial = 'bridge'": "tensors: the table has none of decoder.bridge.weight, decoder.bridge",
     b"[tensors]\n'decoder.projection.*' = 'decoder.in.*'": "missing decoder.in.weight",
     b"[files]\n'' = 'other.*'": "files should name the weights; no such file",
     b"[files]\n'' = '../*.pt'": "files should name the weights; no such file",
@@ -63,6 +65,8 @@ MAPPINGS = {
     b"[text]\nlowercase = 'yes'": "text.lowercase should be true or false, is 'yes'",
     b"[text]\nsource_model = 'x'": "text.source_model.* is unknown",
     b"[text]\ndecoding = {beam_size = 'x'}": "text.decoding.beam_size should be an integer of 32 bits, is 'x'",
+    b"[text]\ndecoding = {forced_tokens = ['w1', 'w99']}": "the target vocabulary lacks 'w99'",
+    b'format = "a\\nb"': "format should be printable, is ",
     b"unused = 'decoder'": "unused should be a list of strings, is 'decoder'",
     b"unused = []": "unexpected decoder.attention.Va.bias",
 }
@@ -104,11 +108,11 @@ def test_tensors_of_the_wrong_shape(tmp_path: Path) -> None:
     ("damage", "said"),
     [
         ({"direction": "reverse"}, "direction should be one of forward, bidirectional, is 'reverse'"),
-        ({"layout": 1}, "an LSTM with 'layout' 1 is not supported"),
-        ({"input_forget": 1}, "an LSTM with 'input_forget' 1 is not supported"),
-        ({"clip": 3}, "an LSTM with 'clip' 3 is not supported"),
-        ({"activations": "Relu"}, "an LSTM with 'activations' 'Relu' is not supported"),
-        ({"hidden_size": 5}, r"an LSTM's W should be \[1, 20, 11\], is \[1, 32, 11\]"),
+        ({"layout": 1}, "its LSTM with 'layout' 1 is not supported"),
+        ({"input_forget": 1}, "its LSTM with 'input_forget' 1 is not supported"),
+        ({"clip": 3}, "its LSTM with 'clip' 3 is not supported"),
+        ({"activations": "Relu"}, "its LSTM with 'activations' 'Relu' is not supported"),
+        ({"hidden_size": 5}, r"its LSTM's W should be \[1, 20, 11\], is \[1, 32, 11\]"),
         ({"hidden_size": 1 << 40}, "hidden_size should be a size, is 1099511627776"),
     ],
 )
@@ -118,7 +122,7 @@ def test_nodes(tmp_path: Path, damage: dict, said: str) -> None:
 
 def test_peepholes_and_inputs(tmp_path: Path) -> None:
     names = ("238", "239", "237", "", "", "", "238")
-    refusal(thai2rom(tmp_path, writer.lstm_node(("",), 8, names)), "an LSTM with peepholes is not supported")
+    refusal(thai2rom(tmp_path, writer.lstm_node(("",), 8, names)), "its LSTM with peepholes is not supported")
     refusal(thai2rom(tmp_path, writer.lstm_node(("",), 8, ("238", "239"))), "weights and biases should be initialisers")
     refusal(thai2rom(tmp_path, writer.lstm_node(("",), 8, ("238", "239", "x"))), "should be initialisers")
     both = writer.lstm_node(("",), 8)
@@ -154,7 +158,7 @@ def thai2rom(folder: Path, node: bytes) -> Path:
             writer.field(7, writer.field(5, writer.field(2, 1) + writer.field(14, 1) + writer.field(13, b"x"))),
             "another file",
         ),
-        (writer.field(7, writer.field(1, writer.lstm_node(("",), 8)) * 2), "has 2 LSTM nodes, one is supported"),
+        (writer.field(7, writer.field(1, writer.lstm_node(("",), 8)) * 2), "has 2 recurrent nodes, one is supported"),
     ],
 )
 def test_onnx(tmp_path: Path, data: bytes, said: str) -> None:

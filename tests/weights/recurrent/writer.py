@@ -129,11 +129,28 @@ def thai2rom(seed: int = 3, units: int = 4) -> Weights:
 
 
 def thai2rom_files(weights: Weights) -> dict[str, bytes]:
-    files = {"thai2rom_loader_onnx.json": json.dumps(THAI).encode()}
+    tables = {name: dict(reversed(ids.items())) for name, ids in THAI.items()}  # ids need not be in order
+    files = {"thai2rom_loader_onnx.json": json.dumps(tables).encode()}
     for stack, ends in (("encoder", BOTH), ("decoder", ("",))):
         own = {name.removeprefix(f"{stack}."): value for name, value in weights.items() if name.startswith(stack)}
         files[f"thai2rom_{stack}.onnx"] = onnx_bytes(own, ends, packed=stack == "decoder")
     return files
+
+
+def pointer(seed: int = 5, units: int = 6, places: int = 12) -> Weights:
+    shapes: dict[str, tuple[int, ...]] = {"decoder.attention.score.weight": (1, units)}
+    for stack in ("encoder", "decoder"):
+        for part, inputs in (("input", 2), ("state", units)):
+            layer = f"{stack}.layers.0.{part}"
+            shapes |= {f"{layer}.weight": (4 * units, inputs), f"{layer}.bias": (4 * units,)}
+    for part, inputs in (("query", units), ("key", units + 2)):
+        linear = f"decoder.attention.{part}"
+        shapes |= {f"{linear}.weight": (units, inputs), f"{linear}.bias": (units,)}
+    return shaped(shapes, seed) | {"decoder.projection.weight": np.eye(places, dtype=np.float32)}
+
+
+def pointer_files(weights: Weights) -> dict[str, bytes]:
+    return {"fastattn.toml": b'like = "pointer"', "model.pt": pytorch_bytes(weights)}
 
 
 # Protocol buffers, as much as ONNX's writers need.
