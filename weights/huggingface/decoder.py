@@ -79,7 +79,7 @@ def _read_text(folder: Folder, config: JsonObject, spec: StackSpec) -> Generator
     settings = read_optional(folder, CONFIG)
     _, tokenizer = read_tokenizer(folder, "", config, settings, spec.vocabulary)
     generation = generation_values(folder, config)
-    tokens = ("?",) * spec.vocabulary  # of which an architecture has a bounded number; none is forced
+    tokens = range(1, spec.vocabulary + 1)  # only their number is asked for
     return GeneratorText(
         tokenizer=tokenizer,
         max_length=spec.max_positions,

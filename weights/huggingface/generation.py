@@ -69,7 +69,7 @@ def generation_values(folder: Folder, config: JsonObject) -> JsonObject:
 
 
 def read_settings(
-    values: JsonObject, vocabulary: Sequence[str], alone: bool, continues: bool = False
+    values: JsonObject, vocabulary: Sequence[Any], alone: bool, continues: bool = False
 ) -> DecodingSettings:
     """The settings of ``generation_values``.
 
