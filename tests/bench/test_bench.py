@@ -85,7 +85,7 @@ def test_report_is_a_table_of_all_and_its_plots_are_xml(results):
     written = (folder / "RESULTS.md").read_text(encoding="utf-8")
     for text in (printed, written):
         assert (
-            "| linear 16 x 16 x 16 " in text
+            "| linear 16 x 32 x 16 " in text
             and "**float32, 2 threads**; peak" in text
             and "**int8, 1 thread**; peak" in text
         )

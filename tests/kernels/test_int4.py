@@ -19,7 +19,8 @@ from tests.kernels.test_precision import LIMITS
 
 SHAPES = [
     (1, 1, 32), (1, NR, 64), (1, GROUP * NR + 1, 96), (2, NR + 1, 32), (3, GROUP * NR, 64), (4, 2 * NR - 1, 96),
-    (INT4_ROWS - 1, NR - 1, 160), (INT4_ROWS, NR + 7, 32), (INT4_ROWS + 1, 3 * NR + 5, 64), (97, 5, 32),
+    (INT4_ROWS - 1, NR - 1, 160), (INT4_ROWS, NR + 7, 32), (INT4_ROWS + 1, 3 * NR + 5, 64), (97, 5, 32), (8, NR, 64),
+    (16, NR + 1, 32),
 ]  # fmt: skip
 
 
@@ -67,7 +68,7 @@ def test_a_row_does_not_depend_on_its_neighbours_or_the_threads():
     packed = operations.pack_linear(rng.standard_normal((4 * GROUP * NR + 9, 96), np.float32), None, "int4")
     x, residual = rng.standard_normal((101, 96), np.float32), rng.standard_normal((101, packed.outputs), np.float32)
     whole = operations.linear(x, packed, "none", residual)
-    for first, last in ((0, 1), (1, 3), (3, 7), (7, 15), (15, 28), (28, 101)):
+    for first, last in ((0, 1), (1, 3), (3, 7), (7, 15), (15, 28), (28, 44), (44, 101)):
         with operations.use_threads(1 + first % 2):
             part = operations.linear(x[first:last].copy(), packed, "none", residual[first:last].copy())
         np.testing.assert_array_equal(part, whole[first:last])

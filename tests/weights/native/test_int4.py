@@ -7,13 +7,16 @@ import pytest
 
 from fastattn import Translator
 from fastattn.errors import CheckpointError
+from fastattn.layers.parameters import Parameters
 from fastattn.loading.model_cache import PackedWeights
+from fastattn.ops import reference
 from fastattn.spec.quantized import Int4Tensor, QuantizedTensor
 from fastattn.spec.rounding import quantize, quantize_groups
 from fastattn.weights import read
 from fastattn.weights.containers.safetensors import NewTensor, read_tensors, write_tensors
 from fastattn.weights.folder import Directory
 from fastattn.weights.native import convert
+from fastattn.weights.tensor_mapping import _joined
 from tests.loading.caches import empty_cache
 from tests.models.tiny_models import random_checkpoint
 from tests.weights.native.folders import converted
@@ -116,3 +119,29 @@ def test_values_beyond_float16_are_refused(tmp_path):
     checkpoint.tensors["encoder.layers.0.feed_forward.inner.weight"][0, 0] = 1e7
     with pytest.raises(CheckpointError, match=r"inner\.weight has values that are not finite, or beyond"):
         converted(checkpoint, tmp_path / "folder", "int4")
+
+
+def test_4_bits_beside_8_become_8_and_tables_do():
+    """As GGUF files mix them: what is joined, a gate and its layer, an embedding table, tied or not."""
+    rng = np.random.default_rng(0)
+    weights = [rng.standard_normal((48, 64), np.float32) for _ in range(3)]
+    four, eight = quantize_groups(weights[0], ""), quantize(weights[1], "")
+    joined = _joined([four, four])
+    assert isinstance(joined, Int4Tensor)
+    np.testing.assert_array_equal(joined.float32(), np.concatenate([four.float32()] * 2))
+    mixed = _joined([four, eight])
+    assert isinstance(mixed, QuantizedTensor)
+    np.testing.assert_array_equal(mixed.values_FD[48:], eight.values_FD)
+    np.testing.assert_array_equal(_joined([four, weights[2]]), np.concatenate([four.float32(), weights[2]]))
+
+    names = ("a", "b", "c", "decoder.projection", "decoder.embedding", "encoder.embedding")
+    tensors = dict(zip((f"{name}.weight" for name in names), (four, eight, weights[2], four, four, joined)))
+    parameters = Parameters(tensors, reference, "int4")
+    assert [parameters.usual(*each) for each in ("a", "b", "c", "ac", "ab")] == ["int4", "int8", "int4", "int4", "int8"]
+    assert parameters.usual("decoder.projection") == "int8"
+    table = parameters.table("decoder.embedding.weight")
+    assert table is parameters.packed("decoder.projection")
+    np.testing.assert_array_equal(table.weight_FD, quantize(four.float32(), "").float32())
+    alone = parameters.table("encoder.embedding.weight")
+    assert isinstance(alone, QuantizedTensor)
+    np.testing.assert_array_equal(alone.float32(), quantize(joined.float32(), "").float32())
