@@ -284,14 +284,14 @@ class _Environment(ImmutableSandboxedEnvironment):
         super().__init__(
             trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols], finalize=_whole, cache_size=0
         )
-        filters: dict[str, Any] = self.filters
-        tests: dict[str, Any] = self.tests
-        self.filters = {name: _priced(filters[name], name in SHALLOW_FILTERS) for name in KEPT}
-        self.filters |= {"tojson": _priced(_tojson), "join": _join, "replace": _replace}
-        self.filters |= {"price": _price, "whole": _whole, "first level": _first_level, "text": _text}
-        self.tests = {name: _priced(test, name in SHALLOW_TESTS) for name, test in tests.items()}
-        self.globals = {"range": self.globals["range"], "dict": _DICT, "namespace": _Variables}
-        self.globals |= {"raise_exception": _raise_exception, "strftime_now": _strftime_now}
+        own: Any = self  # whose tables a checker takes for the library's
+        filters, tests, given = own.filters, own.tests, own.globals
+        own.filters = {name: _priced(filters[name], name in SHALLOW_FILTERS) for name in KEPT}
+        own.filters |= {"tojson": _priced(_tojson), "join": _join, "replace": _replace}
+        own.filters |= {"price": _price, "whole": _whole, "first level": _first_level, "text": _text}
+        own.tests = {name: _priced(test, name in SHALLOW_TESTS) for name, test in tests.items()}
+        own.globals = {"range": given["range"], "dict": _DICT, "namespace": _Variables}
+        own.globals |= {"raise_exception": _raise_exception, "strftime_now": _strftime_now}
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
         plain = isinstance(obj, (str, int, float, *_CONTAINERS))

@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from fastattn.decoding import service, worker
+from fastattn.decoding import jobs, service, worker
 from fastattn.decoding.candidates import HOPELESS
 from fastattn.decoding.jobs import Hypothesis, Job
 from fastattn.decoding.options import DecodingOptions
@@ -58,7 +58,8 @@ def plain(results: list[list[Hypothesis]]) -> list[list[tuple]]:
 def little_room(monkeypatch: pytest.MonkeyPatch, sentences: int, **others: float) -> None:
     """A worker takes no more sentences at once, and of other bounds no more than these."""
     for name, value in {"SENTENCES": sentences, "LIGHT": 1, **others}.items():
-        monkeypatch.setattr(worker if hasattr(worker, name) else service, name, value)
+        (module,) = (module for module in (jobs, worker, service) if hasattr(module, name))
+        monkeypatch.setattr(module, name, value)
 
 
 def check_company(model, order, count: int, beam: int, room: int, threads: int) -> None:

@@ -1,7 +1,7 @@
 """Prompts: read once where they begin alike, in chunks between others' steps, and what is kept of them."""
 
+from fastattn.decoding import jobs, worker
 from fastattn.decoding import prompts as prompts_module
-from fastattn.decoding import worker
 from fastattn.layers import key_value_cache
 from tests.generation.language_models import make
 
@@ -64,7 +64,7 @@ def test_a_long_prompt_never_stops_others(monkeypatch):
 
 
 def test_a_prompt_that_fills_the_room_keeps_nobody_out(monkeypatch):
-    monkeypatch.setattr(worker, "TOKENS", 300)
+    monkeypatch.setattr(jobs, "TOKENS", 300)
     generator = make(end_ids=())
     long = generator.submit([5] * 1000, max_new_tokens=1_000_000, caller="one")
     short = generator.submit("the", max_new_tokens=3, details=True, caller="other").result(timeout=120)
