@@ -149,7 +149,7 @@ Examples:
 @click.option("-n", "--num-hypotheses", type=int, help="Above 1: a column of so many translations, best first.")
 @click.option("--scores", is_flag=True, help="A column of scores.")
 @split_option
-@precision_option("float32", "bfloat16", "int8", "intgemm", "auto")
+@precision_option("float32", "bfloat16", "int8", "intgemm", "int4", "auto")
 @device_option
 @search_options
 def translate(

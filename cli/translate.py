@@ -107,7 +107,7 @@ the most tokens of each part's translation (--max-length) and the beam;
 @click.option("--scores", is_flag=True, help="Write each translation's score before it.")
 @split_option
 @on_error_option
-@precision_option("float32", "bfloat16", "int8", "intgemm", "auto")
+@precision_option("float32", "bfloat16", "int8", "intgemm", "int4", "auto")
 @threads_option
 @device_option
 @processes_option

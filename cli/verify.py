@@ -60,7 +60,7 @@ compare with, 3 a checkpoint that one of the two sides cannot read.
 )
 @click.argument("model")
 @click.argument("texts", nargs=-1, metavar="[TEXT]...", type=TEXT)
-@precision_option("float32", "bfloat16", "int8", "intgemm", "auto")
+@precision_option("float32", "bfloat16", "int8", "intgemm", "int4", "auto")
 @click.option(
     "--bound",
     type=click.FloatRange(min=0),

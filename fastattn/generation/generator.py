@@ -38,7 +38,7 @@ from fastattn.scheduling.request import Plan, awaited
 from fastattn.scheduling.scheduler import Scheduler
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.text_spec import GeneratorText
-from fastattn.system.option_names import Unpack
+from fastattn.system.option_names import GENERATION, Unpack, explains_options
 from fastattn.text.chat import ChatTemplate
 
 NO_SOURCE = np.zeros(0, np.int32)
@@ -207,6 +207,7 @@ class Generator(ModelBase):
     @overload
     def score(self, texts: Iterable[Any], *, special_tokens: bool = ...) -> Any: ...
 
+    @explains_options(GENERATION)
     def score(self, texts: str | Iterable[Any], *, special_tokens: bool = True) -> Any:
         """The log-probability of each token of a text, given those before it; of several texts, a list.
 

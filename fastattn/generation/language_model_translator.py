@@ -27,6 +27,7 @@ from fastattn.generation.judging import remarks
 from fastattn.generation.languages import language
 from fastattn.generation.translating import TranslationPrompt, check_prompt, recognised
 from fastattn.scheduling.request import Plan
+from fastattn.system.option_names import MODEL, explains_options
 from fastattn.system.records import dataclass
 from fastattn.text import check_text as check_unicode
 from fastattn.text.splitting import split_to_fit
@@ -87,6 +88,7 @@ class LanguageModelTranslator:
     an unknown language, and where the prompt is not known.
     """
 
+    @explains_options(MODEL)
     def __init__(
         self,
         model: "str | os.PathLike[str] | Generator",
@@ -135,6 +137,9 @@ class LanguageModelTranslator:
         source = self._read_each(iter(check_several("texts", texts, "an iterable of str")), call)
         service = self.generator._service
         return in_windows(service, source, partial(self._plan, call), call.generation.decoding, return_exceptions)
+
+    def __reduce_ex__(self, protocol: Any = None) -> Any:
+        return self.generator.__reduce_ex__(protocol)  # a TypeError that says what to do instead
 
     def close(self) -> None:
         """Close the Generator."""

@@ -8,9 +8,17 @@ from typing import Any
 import numpy as np
 
 from fastattn.ops.protocol import Ops, PackedLinear
-from fastattn.spec.quantized import GROUP_INPUTS, BlockedTensor, Int4Tensor, QuantizedTensor, Tensor, as_float32, take
+from fastattn.spec.quantized import (
+    GROUP_INPUTS,
+    PROJECTIONS,
+    BlockedTensor,
+    Int4Tensor,
+    QuantizedTensor,
+    Tensor,
+    as_float32,
+    take,
+)
 from fastattn.spec.rounding import quantize, quantize_groups
-from fastattn.spec.tensors import PROJECTIONS
 from fastattn.system.records import dataclass
 
 # Models' precisions in which an embedding and a projection of the same numbers have one copy, by the table's class.

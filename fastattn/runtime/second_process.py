@@ -18,7 +18,7 @@ VARIANTS = (
         "attend",
         f"{_ROWS},({','.join('I' * 16)}),(l1C,l1C,l2C,I),{_SHAPE},{_MASK},{_SCORES},{_OUTPUTS},f2C,l1C",
     ),
-    ("attention.step", "attend_rows", f"{_STEP_ROWS},(i2C,l1C,l1C,l1C),(I,I,I,I),(I,I,I),{_SCORES},f3C,f2C,I"),
+    ("attention.step", "attend_rows", f"{_STEP_ROWS},(i2C,l1C,l1C,l1C,I),(I,I,I,I),(I,I,I),{_SCORES},f3C,f2C,I"),
 )
 
 

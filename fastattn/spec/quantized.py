@@ -65,6 +65,8 @@ class QuantizedTensor:
         return weight_FD
 
 
+# Layers that an embedding may be tied to, in the model's precision where it is; but int8 in models of 4 bits.
+PROJECTIONS = ("decoder.projection", "head.output")
 GROUP_INPUTS = 32  # that share a scale and a minimum in 4 bits
 
 

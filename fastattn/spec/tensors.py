@@ -64,9 +64,6 @@ from fastattn.spec.architecture import Disentangled, HeadSpec, ModelSpec, Recurr
 from fastattn.spec.quantized import Tensor
 from fastattn.spec.recurrent import MemoryAttention, RecurrentSpec
 
-# Layers that an embedding may be tied to, in the model's precision where it is.
-PROJECTIONS = ("decoder.projection", "head.output")
-
 Shapes = dict[str, tuple[int, ...]]
 
 

@@ -168,7 +168,12 @@ def test_the_text_is_that_of_the_files(tmp_path: Path) -> None:
     assert text.special_tokens == {"bos_token": "<s>", "eos_token": "</s>"}
     assert json.loads(text.tokenizer)["model"]["vocab"]["w9"] == 9
     assert text.decoding == DecodingSettings(
-        beam_size=1, max_decoding_length=50, sampling_topk=20, sampling_topp=1.0, sampling_temperature=0.7
+        beam_size=1,
+        max_decoding_length=50,
+        sampling_topk=20,
+        sampling_topp=1.0,
+        sampling_minp=0.0,
+        sampling_temperature=0.7,
     )
 
 

@@ -70,7 +70,7 @@ def test_translate_in_a_precision(model):
         options = {"max_decoding_length": 5, "beam_size": 3, "num_hypotheses": 3, "details": True}
         assert values == pytest.approx(Translator(model, precision).translate("▁w1 ▁w2", **options).scores)
     assert scores() == found.pop("auto") == found["float32"], "the model holds float32"
-    assert len({str(values) for values in found.values()}) == 3
+    assert len({str(values) for values in found.values()}) == 4
 
 
 def test_translate_prints_scores_and_n_best_lists(model):
@@ -177,7 +177,7 @@ def test_bad_usage(model, tmp_path):
     assert unwritable == f"cannot write {none / 'out'}: the folder {none} does not exist"
     assert "cannot tell the format" in fail(2, "encode", "-m", model, "-o", "out.txt", "▁w1")
     assert "no command 'sing'" in fail(2, "sing")
-    for command, known in (("translate", "'int8', 'intgemm', 'auto'"), ("encode", "'int8', 'auto'")):
+    for command, known in (("translate", "'int8', 'intgemm', 'int4', 'auto'"), ("encode", "'int8', 'auto'")):
         assert f"'float16' is not one of 'float32', 'bfloat16', {known}" in fail(
             2, command, "-m", model, "--precision", "float16", "▁w1"
         )

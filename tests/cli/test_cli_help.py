@@ -72,7 +72,7 @@ def test_help_of_translate_tells_the_defaults():
 
 
 def test_help_names_the_precisions():
-    for command, more in (("translate", "intgemm|"), ("encode", "")):
+    for command, more in (("translate", "intgemm|int4|"), ("encode", "")):
         told = " ".join(" ".join(help_of(command)).split())
         assert f"[float32|bfloat16|int8|{more}auto]" in told
         assert "int8 where the checkpoint holds int8, else float32" in told

@@ -24,6 +24,8 @@ SEARCHES = [
     [(("--word-penalty", 1.5), {"word_penalty": 1.5})],
     [(("--coverage-penalty", 0.9), {"coverage_penalty": 0.9})],
     [(("--repetition-penalty", 2), {"repetition_penalty": 2})],
+    [(("--presence-penalty", 3), {"presence_penalty": 3.0})],
+    [(("--frequency-penalty", 3), {"frequency_penalty": 3.0})],
     [(("--no-repeat-ngram", 1), {"no_repeat_ngram_size": 1})],
     [(("--min-length", 7), {"min_decoding_length": 7})],
     [(("--max-length", 4), {"max_decoding_length": 4})],
@@ -39,6 +41,7 @@ SEARCHES = [
     [GREEDY, DRAWN, (("--sampling-topk", 2), {"sampling_topk": 2})],
     [GREEDY, DRAWN, (("--seed", 5), {"seed": 5})],
     [GREEDY, DRAWN, (("--sampling-topp", 0.5), {"sampling_topp": 0.5})],
+    [GREEDY, DRAWN, (("--sampling-minp", 0.5), {"sampling_minp": 0.5})],
     [GREEDY, DRAWN, (("--sampling-temperature", 3), {"sampling_temperature": 3})],
     [(("--split", "sentences"), {"split": "sentences"})],
 ]

@@ -337,8 +337,6 @@ def test_wrong_streams_and_checkpoints(generator):
             generator.stream("the", **options)
     with pytest.raises(CheckpointError, match="use Generator, or fastattn generate"):
         fastattn.Translator.from_checkpoint(checkpoint())
-    with pytest.raises(CheckpointError, match="use Generator, or fastattn generate"):
-        fastattn.Encoder.from_checkpoint(checkpoint())
     with pytest.raises(CheckpointError, match=f"ids from 0 to {VOCABULARY - 1}, got"):
         make(end_ids=(VOCABULARY,))
 

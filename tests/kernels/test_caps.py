@@ -9,7 +9,7 @@ from fastattn.ops.steps import NO_EDITS, Edits
 
 V, D, CAP = 301, 24, 5.0  # the last panel and the last vector have columns without an output
 PENALIZED, SUPPRESSED = np.array([[3, 7], [300, -1], [5, 6]], np.int32), np.array([[9, -1], [4, 8], [300, 2]], np.int32)
-EDITS = Edits(SUPPRESSED, PENALIZED, 1.7, CAP)
+EDITS = Edits(SUPPRESSED, PENALIZED, 1.7, cap=CAP)
 
 
 def _drawn() -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -54,6 +54,6 @@ class RecurrentStack(Stack):
         if isinstance(rows, WholeRows):
             b = np.searchsorted(rows.starts_B1, n, side="right") - 1
             return rows.memory.keys_values[0][rows.memory.starts_B1[b] : rows.memory.starts_B1[b + 1]]
-        index_RS, lengths_N, owners_N, _ = rows.memory
+        index_RS, lengths_N, owners_N, *_ = rows.memory
         index_S = index_RS[n if owners_N is None else owners_N[n], : lengths_N[n]]
         return rows.cache.memory.layers[0][index_S, : self.memory_widths[0]]

@@ -44,6 +44,9 @@ CALLS: dict[str, Call] = {
     "Generator.generate_async": lambda made, texts: asyncio.run(made.generate_async(texts)),
     "Generator.generate_iter": lambda made, texts: made.generate_iter(texts),
     "Generator.score": lambda made, texts: made.score(texts),
+    "LanguageModelTranslator.translate": lambda made, texts: made.translate(texts),
+    "LanguageModelTranslator.submit": lambda made, texts: made.submit(texts),
+    "LanguageModelTranslator.translate_iter": lambda made, texts: made.translate_iter(texts),
     "CrossEncoder.predict": lambda made, texts: made.predict(texts),
     "CrossEncoder.rank": lambda made, texts: made.rank("w5", texts),
     "TextClassifier.classify": lambda made, texts: made.classify(texts),
@@ -81,7 +84,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
         kind.__name__: kind.from_checkpoint(read(write(tmp_path_factory.mktemp(kind.__name__))), ops=reference)
         for kind, write in written.items()
     }
-    return SimpleNamespace(Translator=_translator(), Encoder=_encoder(), Generator=make(ops=reference), **made)
+    generator = make(ops=reference)
+    made |= {"LanguageModelTranslator": fastattn.LanguageModelTranslator(generator, "de", "en", prompt="alma")}
+    return SimpleNamespace(Translator=_translator(), Encoder=_encoder(), Generator=generator, **made)
 
 
 def test_every_public_method_that_takes_texts_is_here():
@@ -152,6 +157,6 @@ def test_single_tokens_that_end_are_a_list_in_any_order_but_no_bytes(made):
 def test_what_is_pickled_says_what_to_do_instead(made, kind):
     for attempt in (pickle.dumps, copy.copy, copy.deepcopy):
         with pytest.raises(
-            TypeError, match=f"^this {kind} cannot be pickled or copied: give the other process its path"
+            TypeError, match=f"^this ({kind}|Generator) cannot be pickled or copied: give the other process its path"
         ):
             attempt(getattr(made, kind))

@@ -10,9 +10,8 @@ from typing import BinaryIO
 import numpy as np
 
 from fastattn.spec.checkpoint import Checkpoint
-from fastattn.spec.quantized import GROUP_INPUTS, Int4Tensor, QuantizedTensor, Tensor, as_float32
+from fastattn.spec.quantized import GROUP_INPUTS, PROJECTIONS, Int4Tensor, QuantizedTensor, Tensor, as_float32
 from fastattn.spec.rounding import bfloat16_bits, quantize, quantize_groups, row_multipliers
-from fastattn.spec.tensors import PROJECTIONS
 from fastattn.spec.text_spec import EncoderText
 from fastattn.weights.containers.json_file import to_plain
 from fastattn.weights.containers.safetensors import NewTensor, write_tensors
