@@ -88,6 +88,8 @@ class BlockTranslator:
         "num_hypotheses": 1,
         "patience": 1.0,
         "coverage_penalty": 0.0,
+        "presence_penalty": 0.0,
+        "frequency_penalty": 0.0,
         "max_input_length": None,
         "prefix_bias_beta": 0.0,
         "return_alternatives": False,

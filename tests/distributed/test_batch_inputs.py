@@ -247,7 +247,7 @@ def test_an_option_that_says_what_is_the_default_of_every_model_makes_no_other_j
 def test_the_defaults_of_every_model_are_the_translator_s_and_no_setting_of_a_checkpoint():
     settings = {*DecodingSettings.__dataclass_fields__, "disable_unk", "shortlist"}
     assert not settings & BlockTranslator.DEFAULTS.keys()
-    given = vars(DecodingOptions()) | {"target_prefix": None, "split": None, "return_scores": False}
+    given = vars(DecodingOptions()) | {"target_prefix": None, "split": None, "return_scores": False, "device": "cpu"}
     assert {name: given[name] for name in BlockTranslator.DEFAULTS} == BlockTranslator.DEFAULTS
 
 

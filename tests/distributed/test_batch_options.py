@@ -65,6 +65,9 @@ TRANSLATE = JOB | {
     "suppress_sequences": (["--suppress", "a", "--suppress", "b c"], {"suppress_sequences": ["a", "b c"]}),
     "sampling_topk": (["--sampling-topk", "5"], {"sampling_topk": 5}),
     "sampling_topp": (["--sampling-topp", "0.5"], {"sampling_topp": 0.5}),
+    "sampling_minp": (["--sampling-minp", "0.1"], {"sampling_minp": 0.1}),
+    "presence_penalty": (["--presence-penalty", "0.3"], {"presence_penalty": 0.3}),
+    "frequency_penalty": (["--frequency-penalty", "0.2"], {"frequency_penalty": 0.2}),
     "sampling_temperature": (["--sampling-temperature", "0.8"], {"sampling_temperature": 0.8}),
     "seed": (["--seed", "11"], {"seed": 11}),
 }
