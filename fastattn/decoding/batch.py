@@ -225,6 +225,8 @@ class DecodingBatch:
             if ids_BC.shape[1] > R:
                 kept_BR = keep_beams(ends_BC, R)
                 continued = np.arange(len(ids_BC))[:, None], kept_BR
+                scores_BC = np.where(ends_BC, -np.inf, scores_BC) if self.cache.keeps else scores_BC
+                done_B |= np.isneginf(scores_BC[continued]).all(axis=1)
         if self._traces:
             self._keep_traces(beams, kept_BR)
         diverged_BR = beams.diverged_BR

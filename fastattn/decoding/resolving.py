@@ -50,6 +50,8 @@ class DecodingResolver:
         if "end_token" in options:
             chosen["end_token"] = end_ids(options["end_token"], self._known_ids, self._vocabulary)
         given = {self._renamed.get(name, name): value for name, value in {**options, **chosen}.items()}
+        if given.get("end_token", True) == []:  # the checkpoint's
+            del given["end_token"]
         try:
             return resolve_options(self.settings, given)
         except InputError as error:

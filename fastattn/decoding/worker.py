@@ -370,7 +370,7 @@ class DecodingWorker:
         """Leave what nothing is in, with the beginnings that are kept and recorded steps, to the next worker."""
         steps = None if batch is None else batch.recorded
         if cache.keeps:
-            cache.shrink(cache.kept_rows, 0)
+            cache.shrink(0, 0)
         small = steps is not None and cache.size + steps.size <= LEFT_BYTES
         if len(self._left) < (1 if cache.keeps else LEFT) and (small or cache.keeps):
             self.cache = self._found = None

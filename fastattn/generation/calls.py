@@ -90,7 +90,7 @@ class GenerationResolver:
         flags["return_log_probs"] = search.pop("return_log_probs", False)
         for name, value in (*flags.items(), ("details", details)):
             check_bool(name, value)
-        if any(name in search for name in _SAMPLES) and self.default.sampling_topk == 1 and "beam_size" not in search:
+        if any(name in search for name in _SAMPLES) and self.default.sampling_topk == 1:
             search.setdefault("sampling_topk", 0)
         decoding = self._decoding.resolve(search, self._ids_of_text)
         if not details and decoding.num_hypotheses > 1:

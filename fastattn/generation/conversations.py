@@ -24,7 +24,7 @@ class Conversations:
     def asked(self, prompts: Any, options: Any) -> tuple[Any, Any]:
         """(prompts, options) of a call, which may have ``messages`` instead of prompts, and ``template_variables``.
 
-        A template writes the special tokens itself, so that none are added.
+        A template writes the special tokens itself, so that none are added but if they are asked for.
         """
         messages, variables = options.get("messages"), options.get("template_variables")
         rest = {name: value for name, value in options.items() if name not in ("messages", "template_variables")}
@@ -38,4 +38,4 @@ class Conversations:
             raise InputError(f"template_variables should be a dict, got {type(variables).__name__}")
         several = isinstance(messages, list | tuple) and bool(messages) and isinstance(messages[0], list | tuple)
         rendered = [self.template.render(each, **variables or {}) for each in (messages if several else [messages])]
-        return rendered if several else rendered[0], {**rest, "special_tokens": False}
+        return rendered if several else rendered[0], {"special_tokens": False, **rest}

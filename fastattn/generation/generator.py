@@ -365,11 +365,14 @@ class Generator(ModelBase):
         answer, steps = self._answer(ids, call), SimpleQueue[Step | None]()
         options = replace(call.decoding, callback=steps.put)  # by whoever computes
         job = self._job(ids, options, call, answer, allowances([0], options).get(0))
-        stream = TextStream(answer)
+        stream, known = TextStream(answer), 0
         request = self._service.scheduler().submit(partial(search_plan, [job], self._service.model.sizes), caller)
         request.add_done_callback(lambda _: steps.put(None))
         try:
             while (step := steps.get()) is not None:
+                if step.position < known:  # told again: another's fault, or an interrupt, had the search begin anew
+                    continue
+                known += 1
                 piece = "" if step.token_id in options.end_token else stream.add(step.token_id)
                 if piece:
                     yield piece

@@ -184,7 +184,11 @@ class KeyValueCache:
         return found
 
     def keep(self, slot: int, length: int) -> None:
-        """Keep the slot's first positions for later sequences, and let the oldest go where there is too little room."""
+        """Keep the slot's first positions for later sequences, and let the oldest go where there is too little room.
+
+        Of more than there is room for at all, the first ones are kept.
+        """
+        length = min(length, self._most_kept)
         tokens_T = self.tokens(slot, 0, length)
         common = [common_beginning(beginning.tokens_T, tokens_T) for beginning in self._kept]
         if length in common:  # it is the beginning of a longer one
@@ -324,7 +328,8 @@ class KeyValueCache:
         self._written_RS[dead_RS] = -1
 
     def shrink(self, rows: int, memory_rows: int) -> None:
-        """Shrink a pool that is more than four times as large as expected to be needed."""
+        """Shrink a pool that is more than four times as large as expected to be needed, besides what is kept."""
+        rows += self.kept_rows if self._kept else 0
         if self.target.rows > max(LEAST_ROWS, 4 * rows):
             self._collect()
             self._shrink_target(rows)

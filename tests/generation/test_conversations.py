@@ -57,3 +57,9 @@ def test_wrong_calls_are_refused(generator, arguments, message):
 def test_a_checkpoint_without_a_template_takes_no_messages():
     with pytest.raises(InputError, match="the checkpoint has no chat template: give prompts, not messages"):
         Generator.from_checkpoint(checkpoint()).generate(messages=HELLO)
+
+
+def test_special_tokens_that_are_asked_for_are_added(generator):
+    once = generator.generate(messages=HELLO, max_new_tokens=1, details=True).prompt_length
+    twice = generator.generate(messages=HELLO, max_new_tokens=1, details=True, special_tokens=True).prompt_length
+    assert twice == once + 1

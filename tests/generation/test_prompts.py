@@ -3,6 +3,7 @@
 from fastattn.decoding import jobs, worker
 from fastattn.decoding import prompts as prompts_module
 from fastattn.layers import key_value_cache
+from fastattn.ops.row_pool import RowPool
 from tests.generation.language_models import make
 
 PROMPTS = ["the end", "an apple and the", "é", "x", "another thing and the other"]
@@ -87,3 +88,20 @@ def test_cancelled_prompts_leave_no_rows(monkeypatch):
     ((cache, _),) = generator._service._make_worker.keywords["left"]
     assert cache.target.rows - cache.target.free == cache.kept_rows
     assert not cache._held
+
+
+def test_a_pool_of_kept_rows_stays_where_it_is(monkeypatch):
+    copied, real = [], RowPool.keep_only
+    monkeypatch.setattr(RowPool, "keep_only", lambda self, *given: copied.append(1) or real(self, *given))
+    generator = make()
+    for n in range(20):
+        generator.generate([2 + (7 * n + i * i) % 200 for i in range(100)], max_new_tokens=10)
+    assert len(copied) <= 2
+
+
+def test_the_first_tokens_of_a_prompt_over_the_bound_are_kept(monkeypatch):
+    monkeypatch.setattr(key_value_cache, "KEPT_BYTES", 100 * 2 * 2 * 2 * 6 * 4)
+    generator = make()
+    generator.generate([5] * 250, max_new_tokens=3)
+    ((cache, _),) = generator._service._make_worker.keywords["left"]
+    assert cache.kept_rows == 100 == cache.target.rows - cache.target.free

@@ -1,0 +1,53 @@
+"""Options of a Generator that say the same in other words, or meet one another."""
+
+import numpy as np
+import pytest
+
+from fastattn.errors import InputError
+from fastattn.generation.generator import Generator
+from tests.generation.language_models import checkpoint, make
+
+
+def ranked(found):
+    return [found, *found.alternatives]
+
+
+def test_no_end_token_is_the_checkpoints():
+    first = make().generate("the end", details=True, max_new_tokens=9).tokens[0]
+    generator = make(end_ids=(first,))
+    found = generator.generate("the end", max_new_tokens=9, end_token=None, details=True)
+    assert (found.tokens, found.finish_reason) == ([], "stop")
+
+
+def test_a_temperature_samples_whatever_the_beam():
+    generator, given = make(), {"sampling_temperature": 2.0, "seed": 3, "max_new_tokens": 20}
+    assert generator.generate("the end", beam_size=1, **given) == generator.generate("the end", **given)
+    assert generator.generate("the end", **given) != generator.generate("the end", max_new_tokens=20)
+    with pytest.raises(InputError, match="sampling needs beam_size=1"):
+        generator.generate("the end", beam_size=2, **given)
+
+
+def test_a_beam_that_ended_goes_on_no_more():
+    """Where so many candidates end that too few are left to take their places."""
+    rng = np.random.default_rng(0)
+    for seed in range(1, 6):
+        generator = make(seed=seed)
+        decode = generator._tokenizer.decode
+        for _ in range(3):
+            strings = [chr(c) for c in rng.choice(np.arange(32, 127), 60, replace=False)]
+            options = {"beam_size": 4, "num_hypotheses": 4, "max_new_tokens": 12, "return_log_probs": True}
+            for patience in (1.0, 2.0):
+                found = generator.generate("the end", details=True, stop=strings, patience=patience, **options)
+                for one in ranked(found):
+                    assert np.isfinite(one.score)
+                    assert not any(string in decode(one.tokens[:-1]) for string in strings)
+
+
+def test_a_beam_goes_on_behind_none_of_several_end_tokens():
+    rng = np.random.default_rng(0)
+    for seed in range(1, 6):
+        ends = tuple(rng.choice(np.arange(2, 250), 150, replace=False).tolist())
+        generator = Generator.from_checkpoint(checkpoint(seed=seed, end_ids=ends))
+        found = generator.generate("the end", details=True, beam_size=4, num_hypotheses=4, max_new_tokens=12)
+        for one in ranked(found):
+            assert not set(one.tokens) & set(ends)
