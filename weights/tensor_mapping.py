@@ -266,7 +266,12 @@ def _cut(part: TensorSources, array: Tensor) -> Tensor:
         return array
     number, count = part.piece
     rows = (array.shape[0] - part.skip) // count
-    return as_float32(array)[part.skip + number * rows : part.skip + (number + 1) * rows]
+    cut = slice(part.skip + number * rows, part.skip + (number + 1) * rows)
+    if isinstance(array, Int4Tensor):
+        return Int4Tensor(array.values_FE[cut], array.scales_FG[cut], array.minima_FG[cut])
+    if isinstance(array, BlockedTensor):
+        return BlockedTensor((rows, *array.shape[1:]), lambda: array.float32()[cut])
+    return as_float32(array)[cut]
 
 
 def _joined(tensors: Sequence[Tensor]) -> Tensor:

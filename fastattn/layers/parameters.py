@@ -63,8 +63,7 @@ class Parameters:
 
     def tensor(self, name: str) -> Any:
         """An array; for linear weights and embedding tables perhaps a QuantizedTensor."""
-        tensor = self._needed.tensors[name] = self._tensors[name]
-        return tensor
+        return self._needed.tensors.setdefault(name, self._tensors[name])  # of a table perhaps what it has become
 
     def optional(self, name: str) -> Any:
         """``tensor``, or None if there is none of that name."""

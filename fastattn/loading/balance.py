@@ -16,7 +16,7 @@ from fastattn.models.encoder import EncoderStack
 from fastattn.ops.protocol import Ops, PackedLinear
 from fastattn.spec.architecture import StackSpec
 from fastattn.spec.checkpoint import Checkpoint
-from fastattn.spec.quantized import QuantizedTensor
+from fastattn.spec.quantized import QuantizedTensor, as_float32
 
 # 64 sequences of 32 tokens give no better vectors than these 8, nor does a run in float32, whose kernels a model in
 # int8 does not need otherwise.
@@ -68,7 +68,7 @@ def input_factors(checkpoint: Checkpoint, ops: Ops) -> dict[str, np.ndarray]:
     stack.encode(list(np.random.default_rng(0).integers(0, spec.vocabulary, (SEQUENCES, length), np.int32)))
     peaks = {name: recorder.peaks[id(parameters.packed(name))] for name in layers}
     return {
-        f"{name}.weight": _factors(peaks_D, _weight(checkpoint, name))
+        f"{name}.weight": _factors(peaks_D, as_float32(_weight(checkpoint, name)))
         for name, peaks_D in peaks.items()
         if np.isfinite(peaks_D).all()
     }

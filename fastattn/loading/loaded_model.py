@@ -162,8 +162,9 @@ class ModelBase:
 
 def expected(wanted: str, checkpoint: Checkpoint) -> CheckpointError:
     """The error for a checkpoint of another class: which one it is for."""
+    kind = checkpoint.spec.kind
     return CheckpointError(
-        f"{wanted} checkpoint is expected, this one is an {checkpoint.spec.kind} model's: "
+        f"{wanted} checkpoint is expected, this one is {'a' if kind == 'decoder' else 'an'} {kind} model's: "
         f"use {_CLASSES[type(checkpoint.text)]}"
     )
 
@@ -194,6 +195,7 @@ def load_model(
     packed = None
     if loading is not None and not loading.known and ops.packed_layout(resolved.arithmetic) is not None:
         variety = resolved.variety + ("-head" if checkpoint.spec.head is not None else "")
+        variety += "-decoder" if checkpoint.spec.kind == "decoder" else ""  # its encoder's layers have other names
         packed = PackedWeights(checkpoint.files, resolved.arithmetic, variety, ops)
     factors = partial(_input_factors, checkpoint, ops)
     needed = None if loading is None else loading.needed

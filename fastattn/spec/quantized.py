@@ -141,11 +141,15 @@ class BlockedTensor:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """What is kept of a loaded model has its packed products, and no use for the numbers."""
-        return BlockedTensor, (self.shape, _let_go)
+        return BlockedTensor, (self.shape, LetGo())
 
 
-def _let_go() -> np.ndarray:
-    raise AssertionError("a kept model's weights are packed")
+@dataclass(frozen=True)
+class LetGo:
+    """In place of a BlockedTensor's ``make`` in the cache, which holds objects of dataclasses alone."""
+
+    def __call__(self) -> np.ndarray:
+        raise AssertionError("a kept model's weights are packed")
 
 
 Tensor = np.ndarray | QuantizedTensor | Int4Tensor | BlockedTensor

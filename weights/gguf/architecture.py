@@ -29,12 +29,16 @@ class FileForm:
     more         (the architecture's keys) -> more fields of config.json
     interleaved  whether queries and keys lie so that neighbouring dimensions are turned together
     epsilon      the end of the norms' key
+    windowed     whether layers may have a window
+    partial      whether a part of a head's dimensions may be turned
     """
 
     model_type: str
     more: Callable[[JsonObject], dict[str, Any]] = lambda keys: {}
     interleaved: bool = False
     epsilon: str = "layer_norm_rms_epsilon"
+    windowed: bool = False
+    partial: bool = False
 
 
 def _gemma(keys: JsonObject, deepest: int) -> dict[str, Any]:
@@ -104,17 +108,18 @@ FORMS = {
     "llama": FileForm("llama", interleaved=True),
     "qwen2": FileForm("qwen2"),
     "qwen3": FileForm("qwen3"),
-    "gemma2": FileForm("gemma2", _gemma2),
-    "gemma3": FileForm("gemma3_text", _gemma3),
-    "phi3": FileForm("phi3", _phi3),
+    "gemma2": FileForm("gemma2", _gemma2, windowed=True),
+    "gemma3": FileForm("gemma3_text", _gemma3, windowed=True),
+    "phi3": FileForm("phi3", _phi3, windowed=True, partial=True),
     "gpt2": FileForm("gpt2", _gpt2, epsilon="layer_norm_epsilon"),
-    "gptneox": FileForm("gpt_neox", _gptneox, epsilon="layer_norm_epsilon"),
+    "gptneox": FileForm("gpt_neox", _gptneox, epsilon="layer_norm_epsilon", partial=True),
     "olmo2": FileForm("olmo2"),
     "smollm3": FileForm("smollm3", interleaved=True),
     "hunyuan-dense": FileForm("hunyuan_v1_dense"),
 }
 # Keys of an architecture that change what is computed -> the value that changes nothing.
-PLAIN = {"expert_count": 0, "rope.scaling.attn_factor": 1.0, "attention.causal": True, "logit_scale": 1.0,
+PLAIN = {"expert_count": 0, "rope.scaling.attn_factor": 1.0, "rope.scaling.yarn_attn_factor": 1.0,
+         "rope.scaling.yarn_ext_factor": 1.0, "attention.causal": True, "logit_scale": 1.0,
          "embedding_scale": 1.0, "residual_scale": 1.0, "attention.scale": 0.0}  # fmt: skip
 
 
@@ -127,7 +132,8 @@ def make_config(file: GGUF) -> tuple[FileForm, JsonObject]:
         {key.removeprefix(prefix): value for key, value in metadata.values.items() if key.startswith(prefix)},
         f"{where}: {name}",
     )
-    others = [key for key, value in PLAIN.items() if keys.has(key) and keys.values[key] != value]
+    plain = PLAIN if form.windowed else PLAIN | {"attention.sliding_window": 0}
+    others = [key for key, value in plain.items() if keys.has(key) and not _is(keys.values[key], value)]
     if others:
         raise CheckpointError(f"{keys.where}: not supported: {', '.join(others)}")
     if EMBEDDING not in file.tensors or len(file.tensors[EMBEDDING].shape) != 2:
@@ -156,19 +162,29 @@ def make_config(file: GGUF) -> tuple[FileForm, JsonObject]:
         if keys.integer("attention.value_length", width) != width:
             raise keys.error("attention.value_length", f"that of keys, {width}", keys.values["attention.value_length"])
         config["head_dim"] = width
+    whole = width or config["hidden_size"] // heads
+    if not form.partial and keys.integer("rope.dimension_count", whole) != whole:
+        raise keys.error("rope.dimension_count", f"a head's width, {whole}", keys.values["rope.dimension_count"])
     return form, JsonObject(config | form.more(keys), keys.where)
+
+
+def _is(found: object, value: float) -> bool:
+    return isinstance(found, int | float) and found == value
 
 
 def _rope_scaling(file: GGUF, keys: JsonObject) -> dict[str, Any] | None:
     """transformers' rope_scaling; None: positions are not scaled."""
-    kind = keys.choice("rope.scaling.type", ("none", "linear", "yarn"), "none")
+    # A factor, perhaps by its old name, is of linear scaling where no type is given.
+    factor = keys.number("rope.scaling.factor", keys.number("rope.scale_linear", 0.0))
+    usual = "linear" if factor not in (0, 1) else "none"
+    kind = keys.choice("rope.scaling.type", ("none", "linear", "yarn"), usual)
     if ROPE_FACTORS in file.tensors:
         if kind != "none":
             raise CheckpointError(f"{keys.where}: {ROPE_FACTORS} and rope.scaling.type {kind} are both there")
         return _llama3(file.tensors[ROPE_FACTORS], keys.number("rope.freq_base", 10_000.0))
     if kind == "none":
         return None
-    scaling: dict[str, Any] = {"rope_type": kind, "factor": keys.number("rope.scaling.factor")}
+    scaling: dict[str, Any] = {"rope_type": kind, "factor": factor or keys.number("rope.scaling.factor")}
     if kind == "yarn":
         length = keys.integer("rope.scaling.original_context_length", minimum=1)
         scaling["original_max_position_embeddings"] = length

@@ -170,10 +170,9 @@ def _int8(name: str, tensor: Tensor, factors_D: np.ndarray | None) -> dict[str, 
             stored[name + INPUT_SCALE] = NewTensor("F32", (1,), lambda: input_scale)
     else:
         # Quantized twice: the two are not written together, and the matrices should not all be in memory at once.
-        tensor = as_float32(tensor)
         stored = {
-            name: NewTensor("I8", tensor.shape, lambda: quantize(tensor, name, factors_D).values_FD),
-            name + MULTIPLIER: NewTensor("F32", rows, lambda: row_multipliers(tensor, name, factors_D)),
+            name: NewTensor("I8", tensor.shape, lambda: quantize(as_float32(tensor), name, factors_D).values_FD),
+            name + MULTIPLIER: NewTensor("F32", rows, lambda: row_multipliers(as_float32(tensor), name, factors_D)),
         }
     if factors_D is not None:
         stored[name + INPUT_FACTORS] = NewTensor("F32", columns, partial(np.asarray, factors_D))

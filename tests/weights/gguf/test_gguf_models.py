@@ -102,6 +102,10 @@ CHANGED = {
     "num_hidden_layers should be at most 1024": {"llama.block_count": Value("u32", 1 << 30)},
     "block_count should be an integer": {"llama.block_count": Value("u32", [1, 2])},
     "not supported: expert_count": {"llama.expert_count": Value("u32", 8)},
+    "not supported: logit_scale": {"llama.logit_scale": Value("f32", [1.0, 2.0])},
+    "not supported: attention.sliding_window": {"llama.attention.sliding_window": Value("u32", 4)},
+    "not supported: rope.scaling.yarn_attn_factor": {"llama.rope.scaling.yarn_attn_factor": Value("f32", 2.0)},
+    "rope.dimension_count should be a head's width, 8, is 4": {"llama.rope.dimension_count": Value("u32", 4)},
     "rope.scaling.type should be one of none, linear, yarn, is 'longrope'": {"llama.rope.scaling.type": "longrope"},
     "attention.value_length should be that of keys, 8, is 4": {
         "llama.attention.key_length": Value("u32", 8), "llama.attention.value_length": Value("u32", 4),
@@ -117,6 +121,20 @@ def test_what_is_not_supported_is_named(tmp_path: Path, said: str) -> None:
     changed = {key: value for key, value in (metadata | CHANGED[said]).items() if value is not None}
     written(tmp_path, changed, tensors)
     refusal(tmp_path, said)
+
+
+@pytest.mark.parametrize("key", ["rope.scaling.factor", "rope.scale_linear"])
+def test_a_factor_without_a_type_is_of_linear_scaling(tmp_path: Path, key: str) -> None:
+    """As in llama.cpp, which knows the older name too."""
+    metadata, tensors = models.contents("llama")
+    scales = {}
+    for kind in (None, "none", "linear"):
+        stated = {} if kind is None else {"llama.rope.scaling.type": kind}
+        decoder = weights.read(
+            written(tmp_path, metadata | {f"llama.{key}": Value("f32", 4.0)} | stated, tensors)
+        ).spec.decoder
+        scales[kind] = decoder.positions.rotary.scale
+    assert scales == {None: 4.0, "none": 1.0, "linear": 4.0}
 
 
 def test_tensors_that_are_not_the_architecture_s(tmp_path: Path) -> None:

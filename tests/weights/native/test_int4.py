@@ -16,7 +16,7 @@ from fastattn.weights import read
 from fastattn.weights.containers.safetensors import NewTensor, read_tensors, write_tensors
 from fastattn.weights.folder import Directory
 from fastattn.weights.native import convert
-from fastattn.weights.tensor_mapping import _joined
+from fastattn.weights.tensor_mapping import _cut, _joined, sources
 from tests.loading.caches import empty_cache
 from tests.models.tiny_models import random_checkpoint
 from tests.weights.native.folders import converted
@@ -145,3 +145,15 @@ def test_4_bits_beside_8_become_8_and_tables_do():
     alone = parameters.table("encoder.embedding.weight")
     assert isinstance(alone, QuantizedTensor)
     np.testing.assert_array_equal(alone.float32(), quantize(joined.float32(), "").float32())
+
+
+def test_pieces_of_few_bits_keep_their_bits():
+    """As Phi-3's files have a gate and what it multiplies in one matrix."""
+    four = quantize_groups(np.random.default_rng(0).standard_normal((6, 64), np.float32), "")
+    blocked = BlockedTensor(four.shape, four.float32)
+    for number in range(2):
+        part, expected = sources("a", piece=(number, 2)), four.float32()[3 * number : 3 * number + 3]
+        for whole in (four, blocked):
+            piece = _cut(part, whole)
+            assert type(piece) is type(whole) and piece.shape == (3, 64)
+            np.testing.assert_array_equal(piece.float32(), expected)
