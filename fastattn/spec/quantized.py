@@ -156,8 +156,10 @@ Tensor = np.ndarray | QuantizedTensor | Int4Tensor | BlockedTensor
 
 
 def as_float32(tensor: Tensor) -> np.ndarray:
-    """The tensor, dequantized if it is not float32."""
-    return np.asarray(tensor, np.float32) if isinstance(tensor, np.ndarray) else tensor.float32()
+    """The tensor, dequantized if it is not float32; an array of a card too."""
+    if isinstance(tensor, QuantizedTensor | Int4Tensor | BlockedTensor):
+        return tensor.float32()
+    return np.asarray(tensor, np.float32)
 
 
 def take(tensor: Any, rows_F: np.ndarray) -> Any:
