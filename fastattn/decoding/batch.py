@@ -226,7 +226,7 @@ class DecodingBatch:
                 kept_BR = keep_beams(ends_BC, R)
                 continued = np.arange(len(ids_BC))[:, None], kept_BR
                 scores_BC = np.where(ends_BC, -np.inf, scores_BC) if self.cache.keeps else scores_BC
-                done_B |= np.isneginf(scores_BC[continued]).all(axis=1)
+                done_B |= ended_BR.any(axis=1) & np.isneginf(scores_BC[continued]).all(axis=1)
         if self._traces:
             self._keep_traces(beams, kept_BR)
         diverged_BR = beams.diverged_BR
@@ -282,7 +282,8 @@ class DecodingBatch:
 
     def _trace(self, beams: Beams, scores_BC: np.ndarray, parents_BC: np.ndarray) -> None:
         """Put the candidates' traces in the place of the beams'."""
-        own_BC = scores_BC - np.take_along_axis(beams.scores_BR, parents_BC, axis=1)
+        with np.errstate(invalid="ignore"):  # behind what is impossible: NaN
+            own_BC = scores_BC - np.take_along_axis(beams.scores_BR, parents_BC, axis=1)
         for sentence, own_C, parents_C in zip(beams.sentences_B.tolist(), own_BC.tolist(), parents_BC.tolist()):
             if sentence.job.traced:
                 sentence.traces = [(own, sentence.traces[parent]) for own, parent in zip(own_C, parents_C)]

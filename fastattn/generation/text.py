@@ -54,8 +54,9 @@ class AnswerText:
 
     def __init__(self, tokenizer: GeneratorTokenizer, prompt: np.ndarray, strings: Sequence[str]):
         self.tokenizer, self.strings = tokenizer, strings
-        before = prompt[-CONTEXT:].tolist()
-        self.before: list[int] = [] if tokenizer.decode(before).endswith(HALF) else before
+        # Some decoders make nothing of a run of bytes that begins within a character.
+        last = (prompt[-count:].tolist() for count in range(CONTEXT, 2 * CONTEXT))
+        self.before: list[int] = next((before for before in last if HALF not in tokenizer.decode(before)), [])
         # A token adds a byte at least, but for special ones, which add nothing.
         tokens = max((len(string.encode()) for string in strings), default=0) + 2 * CONTEXT
         self.stop = Stop(tokens, self._is_over) if strings else None
@@ -63,10 +64,10 @@ class AnswerText:
     def _is_over(self, ids: Sequence[int]) -> bool:
         assert self.stop is not None
         if len(ids) < self.stop.tokens:  # all of the answer
-            text = self.tokenizer.continuation(self.before, ids)
-        else:
-            text = self.tokenizer.continuation(ids[:CONTEXT], ids[CONTEXT:])
-        return self.cut(text) is not None
+            return self.cut(self.tokenizer.continuation(self.before, ids)) is not None
+        texts = (self.tokenizer.decode(ids[first:]) for first in range(CONTEXT))
+        text = next((text for text in texts if not text.startswith(HALF)), "")  # from a whole character on
+        return self.cut(text or self.tokenizer.decode(ids)) is not None
 
     def cut(self, text: str) -> str | None:
         """The text before the first string in it; None: there is none."""

@@ -51,3 +51,14 @@ def test_a_beam_goes_on_behind_none_of_several_end_tokens():
         found = generator.generate("the end", details=True, beam_size=4, num_hypotheses=4, max_new_tokens=12)
         for one in ranked(found):
             assert not set(one.tokens) & set(ends)
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_what_is_impossible_ends_in_company_as_alone(beam):
+    """More tokens than there are, each once."""
+    options = {"no_repeat_ngram_size": 1, "max_new_tokens": 280, "beam_size": beam, "details": True}
+    generator = make(end_ids=())
+    alone = generator.generate("the", return_log_probs=True, **options)
+    assert len(alone.tokens) == 280
+    together = generator.generate(["the", "an apple"], return_log_probs=True, **options)[0]
+    assert (together.tokens, together.log_probs.tobytes()) == (alone.tokens, alone.log_probs.tobytes())
