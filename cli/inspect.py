@@ -160,17 +160,20 @@ def _describe_head(head: "HeadSpec", labels: Sequence[str]) -> str:
     return ", ".join([rows, *inner, outputs])
 
 
-_BYTES = {"float32": 4, "bfloat16": 2, "int8": 1, "int4": 0.625}
+_BYTES = {"float32": 4, "bfloat16": 2, "int8": 1}
 
 
 def _weight_facts(checkpoint: "Checkpoint") -> Facts:
     from fastattn.spec.checkpoint import resolve_precision
+    from fastattn.weights.native.convert import weight_bytes
 
     distinct = {id(tensor): tensor for tensor in checkpoint.tensors.values()}  # tied weights count once
     parameters = sum(tensor.size for tensor in distinct.values())
     yield "parameters", f"{parameters:,}"
     precision = resolve_precision("auto", checkpoint).name
-    size = f"{_BYTES[precision] * parameters / 1e6:,.1f} MB"
+    # models of 4 bits have tables and projections of 8
+    count = weight_bytes(checkpoint, precision) if precision == "int4" else _BYTES[precision] * parameters
+    size = f"{count / 1e6:,.1f} MB"
     held = checkpoint.precision
     if any(getattr(tensor, "input_scale", None) is not None for tensor in distinct.values()):
         held += " with scales for its inputs (intgemm)"

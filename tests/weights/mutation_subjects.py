@@ -241,6 +241,11 @@ SUBJECTS: dict[str, Subject] = {
     "language model": Subject(architecture_files(GEMMA2[0]) | LANGUAGE_MODEL, _language_model, _continue),  # type: ignore[arg-type]
     "gguf": Subject({"model.gguf": gguf_models.file("llama 3")}, _language_model, _continue),  # type: ignore[arg-type]
     "gguf of blocks": Subject({"model.gguf": gguf_models.of_blocks()}, _language_model, _continue),  # type: ignore[arg-type]
+    "own language model of blocks": Subject(
+        converted_files({"model.gguf": gguf_models.of_blocks()}, "int4"),  # type: ignore[arg-type]
+        _language_model,
+        _continue,
+    ),
     "pulled zip": Subject(archive_files("pulled.zip"), _unpack, lambda nothing: None),
     "pulled tar": Subject(archive_files("pulled.tar.gz"), _unpack, lambda nothing: None),
 } | {

@@ -94,9 +94,10 @@ def _gptneox(keys: JsonObject) -> dict[str, Any]:
 
 def _phi3(keys: JsonObject) -> dict[str, Any]:
     heads, width = keys.integer("attention.head_count", minimum=1), keys.integer("embedding_length", minimum=1)
+    head_width = max(width // heads, 1)
     return {
         "sliding_window": keys.integer("attention.sliding_window", 0) or None,
-        "partial_rotary_factor": keys.integer("rope.dimension_count", width // heads, minimum=1) / (width // heads),
+        "partial_rotary_factor": keys.integer("rope.dimension_count", head_width, minimum=1) / head_width,
         "original_max_position_embeddings": keys.integer(
             "rope.scaling.original_context_length", keys.integer("context_length", minimum=1), minimum=1
         ),

@@ -137,6 +137,32 @@ def test_a_factor_without_a_type_is_of_linear_scaling(tmp_path: Path, key: str) 
     assert scales == {None: 4.0, "none": 1.0, "linear": 4.0}
 
 
+def test_more_heads_than_columns(tmp_path: Path) -> None:
+    metadata, tensors = models.contents("phi3")
+    written(tmp_path, metadata | {"phi3.embedding_length": Value("u32", 1)}, tensors)
+    refusal(tmp_path, "m.gguf")
+
+
+def test_inspect_counts_what_is_not_of_4_bits(tmp_path: Path) -> None:
+    """A table of 4 bits, as long as the rest, that is the projection too: both are int8 in the model."""
+    metadata, tensors = models.contents("llama")
+    tensors = {name: one for name, one in tensors.items() if name != "output.weight"}
+    rng = np.random.default_rng(1)
+    table = writer.random_blocks(rng, "Q4_1", (20_000, 32))
+    metadata |= {"llama.embedding_length": Value("u32", 32), "llama.attention.head_count": Value("u32", 4)}
+    del metadata["llama.attention.key_length"], metadata["llama.attention.value_length"]
+    shapes = {"attn_q": (32, 32), "attn_k": (8, 32), "attn_v": (8, 32), "attn_output": (32, 32),
+              "ffn_gate": (24, 32), "ffn_up": (24, 32), "ffn_down": (32, 24)}  # fmt: skip
+    made = {"token_embd.weight": table}
+    for name in tensors:
+        part = name.split(".")[-2]
+        if name not in made:
+            made[name] = writer.stored("F32", np.ones(shapes.get(part, (32,))))
+    written(tmp_path, metadata, made)
+    facts = dict(model_facts(weights.read(tmp_path)))
+    assert facts["precision"].endswith("auto is int4, about 0.7 MB in memory")
+
+
 def test_tensors_that_are_not_the_architecture_s(tmp_path: Path) -> None:
     metadata, tensors = models.contents("llama")
     written(tmp_path, metadata, tensors | {"blk.0.attn_sinks.weight": writer.stored("F32", [1.0])})
