@@ -1,18 +1,16 @@
 """A language model of blocks, as a generator and as an encoder: each finds what it was packed as, and keeps it."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from fastattn import weights
 from fastattn.encoders.encoder import Encoder
 from fastattn.generation.generator import Generator
-from fastattn.loading import model_cache
-from tests.loading.caches import empty_cache
 from tests.weights.gguf import models, writer
 from tests.weights.gguf.writer import Value, gguf_bytes
+
+pytestmark = pytest.mark.usefixtures("cache")
 
 
 def tied_blocks() -> bytes:
@@ -32,22 +30,6 @@ def tied_blocks() -> bytes:
             kind = {"token_embd": "Q6_K", "ffn_up": "Q4_K"}.get(part, "Q4_1")
             made[name] = writer.random_blocks(rng, kind, (rows.get(part, 256), 256), 0.0005)
     return gguf_bytes(metadata, made)
-
-
-@pytest.fixture
-def reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """The files that are read from now on, with an empty cache where files are kept however new they are."""
-    monkeypatch.setattr(model_cache, "SETTLED", -1_000_000_000)
-    empty_cache(tmp_path / "cache", monkeypatch)
-    found: list[Path] = []
-    read = weights.read
-
-    def noted(path: Path) -> Any:
-        found.append(path)
-        return read(path)
-
-    monkeypatch.setattr(weights, "read", noted)
-    return found
 
 
 @pytest.fixture

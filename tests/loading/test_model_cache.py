@@ -20,36 +20,15 @@ from fastattn.encoders.encoder import Encoder
 from fastattn.loading import cache_file, model_cache
 from fastattn.translation.translator import Translator
 from tests.encoders.classifiers import some_pairs, some_texts, write_classifier
-from tests.loading.caches import empty_cache
 from tests.weights.ctranslate2.writer import write_tiny
 
+pytestmark = pytest.mark.usefixtures("cache")
 TEXTS = ["w5 w7 w9", "", *some_texts(3)]
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty one, where files are kept however new they are."""
-    monkeypatch.setattr(model_cache, "SETTLED", -1_000_000_000)
-    return empty_cache(tmp_path / "cache", monkeypatch)
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return write_classifier(tmp_path / "model")
-
-
-@pytest.fixture
-def reads(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """The folders that are read from now on."""
-    found: list[Path] = []
-    read = weights.read
-
-    def noted(path: Path) -> Any:
-        found.append(path)
-        return read(path)
-
-    monkeypatch.setattr(weights, "read", noted)
-    return found
 
 
 def vectors(folder: Path, precision: str = "float32") -> bytes:
