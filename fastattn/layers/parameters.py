@@ -22,8 +22,7 @@ from fastattn.spec.rounding import quantize, quantize_groups
 from fastattn.system.records import dataclass
 
 # Models' precisions in which an embedding and a projection of the same numbers have one copy, by the table's class.
-_SHARED = {QuantizedTensor: ("int8", "int4"), Int4Tensor: ("float32", "int8", "int4")}
-_SHARED[BlockedTensor] = _SHARED[Int4Tensor]
+_SHARED = {QuantizedTensor: ("int8", "int4")} | dict.fromkeys((Int4Tensor, BlockedTensor), ("float32", "int8", "int4"))
 
 
 @dataclass

@@ -118,12 +118,12 @@ class BlockedTensor:
 
     It becomes float32 when that is asked for; products of int8 and int4 models have it in int8, with a scale a row.
 
-    shape  [F, D]
-    make   returns the float32 matrix, a new one each time
+    shape    [F, D]
+    float32  returns the matrix, a new one each time
     """
 
     shape: tuple[int, ...]
-    make: Callable[[], np.ndarray]
+    float32: Callable[[], np.ndarray]
     dtype = np.dtype(np.float32)
     ndim = 2
 
@@ -133,11 +133,8 @@ class BlockedTensor:
 
     def take(self, rows_F: np.ndarray) -> np.ndarray:
         """The rows of these numbers; -1: zeros."""
-        taken: np.ndarray = take(self.make(), rows_F)
+        taken: np.ndarray = take(self.float32(), rows_F)
         return taken
-
-    def float32(self) -> np.ndarray:
-        return self.make()
 
     def __reduce__(self) -> tuple[Any, ...]:
         """What is kept of a loaded model has its packed products, and no use for the numbers."""
@@ -146,7 +143,7 @@ class BlockedTensor:
 
 @dataclass(frozen=True)
 class LetGo:
-    """In place of a BlockedTensor's ``make`` in the cache, which holds objects of dataclasses alone."""
+    """In place of a BlockedTensor's ``float32`` in the cache, which holds objects of dataclasses alone."""
 
     def __call__(self) -> np.ndarray:
         raise AssertionError("a kept model's weights are packed")
