@@ -2,11 +2,33 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral
-from typing import Any
+from typing import Any, TypedDict
 
-from fastattn.decoding.options import DecodingOptions, resolve_options
+from fastattn.decoding.options import DecodingOptions, Step, resolve_options
 from fastattn.errors import InputError
 from fastattn.system.option_names import NONE, UnknownOptionError, what_was_meant
+
+
+class DecoderOptions(TypedDict, total=False):
+    """Fields of ``DecodingOptions`` that calls of all kinds have by these names, as a caller gives them."""
+
+    beam_size: int
+    patience: float
+    num_hypotheses: int
+    length_penalty: float
+    word_penalty: float
+    repetition_penalty: float
+    presence_penalty: float
+    frequency_penalty: float
+    no_repeat_ngram_size: int
+    end_token: str | int | Iterable[str | int] | None
+    sampling_topk: int
+    sampling_topp: float
+    sampling_minp: float
+    sampling_temperature: float
+    seed: int | None
+    timeout: float | None
+    callback: Callable[[Step], Any] | None
 
 
 class DecodingResolver:

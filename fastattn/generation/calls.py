@@ -1,14 +1,14 @@
 """Calls to a Generator: their options, as given and as checked; their results."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from numbers import Integral
-from typing import Any, NamedTuple, TypeAlias, TypedDict
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from fastattn.decoding.options import DecodingOptions, Step, checkpoint_settings
-from fastattn.decoding.resolving import DecodingResolver
+from fastattn.decoding.options import DecodingOptions, checkpoint_settings
+from fastattn.decoding.resolving import DecoderOptions, DecodingResolver
 from fastattn.errors import InputError, check_bool, check_known, check_several, check_text
 from fastattn.generation.text import GeneratorTokenizer
 from fastattn.spec.text_spec import GeneratorText
@@ -20,29 +20,12 @@ CONTEXTS = ("refuse", "cut")
 MOST_STOPS, LONGEST_STOP = 64, 1024  # strings, and their characters: each is looked for at every token
 
 
-class GenerationSearch(TypedDict, total=False):
+class GenerationSearch(DecoderOptions, total=False):
     """Options of ``DecodingOptions``; see there, and ``Generator.generate`` for the differences."""
 
-    beam_size: int
-    patience: float
-    num_hypotheses: int
-    length_penalty: float
-    word_penalty: float
-    repetition_penalty: float
-    presence_penalty: float
-    frequency_penalty: float
-    no_repeat_ngram_size: int
     min_new_tokens: int
     max_new_tokens: int | None
     suppress_sequences: Iterable[str]
-    end_token: str | int | Iterable[str | int] | None
-    sampling_topk: int
-    sampling_topp: float
-    sampling_minp: float
-    sampling_temperature: float
-    seed: int | None
-    timeout: float | None
-    callback: Callable[[Step], Any] | None
 
 
 class GenerationOptions(GenerationSearch, total=False):

@@ -3,14 +3,14 @@
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, zip_longest
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fastattn.decoding.candidates import normalized
 from fastattn.decoding.jobs import Hypothesis
-from fastattn.decoding.options import DecodingOptions, Step, checkpoint_settings
-from fastattn.decoding.resolving import DecodingResolver
+from fastattn.decoding.options import DecodingOptions, checkpoint_settings
+from fastattn.decoding.resolving import DecoderOptions, DecodingResolver
 from fastattn.errors import InputError, check_bool, check_several
 from fastattn.system.files import one_line, open_file
 from fastattn.system.option_names import SEARCH
@@ -20,19 +20,10 @@ from fastattn.text.translation import SPLITS, Line, TranslationTokenizer
 Prefixes = str | Iterable[str | None] | None  # one for all texts, or one each
 
 
-class SearchOptions(TypedDict, total=False):
+class SearchOptions(DecoderOptions, total=False):
     """The fields of ``DecodingOptions``, as a caller gives them: tokens are texts, or lists of tokens."""
 
-    beam_size: int
-    patience: float
-    num_hypotheses: int
-    length_penalty: float
-    word_penalty: float
     coverage_penalty: float
-    repetition_penalty: float
-    presence_penalty: float
-    frequency_penalty: float
-    no_repeat_ngram_size: int
     min_decoding_length: int
     max_decoding_length: int | None
     max_length_factor: float | None
@@ -43,18 +34,10 @@ class SearchOptions(TypedDict, total=False):
     return_alternatives: bool
     min_alternative_expansion_prob: float
     shortlist: bool
-    end_token: str | int | Iterable[str | int] | None
     return_end_token: bool
     return_scores: bool
     return_attention: bool
     replace_unknowns: bool
-    sampling_topk: int
-    sampling_topp: float
-    sampling_minp: float
-    sampling_temperature: float
-    seed: int | None
-    timeout: float | None
-    callback: Callable[[Step], Any] | None
 
 
 class TextOptions(SearchOptions, total=False):
