@@ -1,7 +1,7 @@
 """Streams of texts: some thousand tokens are read ahead, so that memory is bounded however many texts there are."""
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -59,3 +59,13 @@ def in_windows(
             request.cancel()
     if not isinstance(failure, StopIteration):
         raise failure
+
+
+def read_each(texts: Iterable[Any], read: Callable[[int, Any], tuple[int, Any]]) -> Iterator[tuple[int, Any]]:
+    """A source for ``in_windows``: what ``read`` makes of (number, text), (tokens, text), or its error for the text."""
+    for number, text in enumerate(texts):
+        try:
+            found: tuple[int, Any] = read(number, text)
+        except FastattnError as error:
+            found = 1, error
+        yield found

@@ -12,7 +12,7 @@ import numpy as np
 from fastattn.decoding.jobs import Hypothesis, Job, allowances, late_search
 from fastattn.decoding.options import DecodingOptions, Step
 from fastattn.decoding.service import DecodingService, search_plan
-from fastattn.decoding.windows import in_windows
+from fastattn.decoding.windows import in_windows, read_each
 from fastattn.errors import (
     CheckpointError,
     FastattnError,
@@ -48,8 +48,8 @@ class Generator(ModelBase):
     """Continues texts with the checkpoint of a language model: a decoder without an encoder.
 
     path       a folder, a name from the catalog, or OWNER/NAME on the Hugging Face hub
-    precision  of the matrix products: "float32", "bfloat16", "int8", or "auto" (int8 if the checkpoint holds int8, else
-               float32)
+    precision  of the matrix products: "float32", "bfloat16", "int8", "int4", or "auto" (int8 or int4 if the checkpoint
+               holds that, else float32)
     threads    the most threads to use; None: all that the process may use
     device     "cpu", "cuda" or "auto"
 
@@ -181,7 +181,7 @@ class Generator(ModelBase):
         """
         call = self._resolver.call(options, details)
         check_bool("return_exceptions", return_exceptions)
-        source = self._read_each(iter(check_several("prompts", prompts, "an iterable of prompts")), call)
+        source = read_each(check_several("prompts", prompts, "an iterable of prompts"), partial(self._read_one, call))
         make_plan = partial(self._plan, call=call)
         return in_windows(self._service, source, make_plan, call.decoding, return_exceptions)
 
@@ -199,7 +199,7 @@ class Generator(ModelBase):
             raise InputError("stream needs beam_size=1 and num_hypotheses=1")
         if call.decoding.callback is not None:
             raise InputError("stream takes no callback: it yields what comes")
-        (ids,) = self._read([prompt], call)
+        (ids,) = self._read(self._checked([prompt]), call)
         return self._stream(ids, call, caller)
 
     @overload
@@ -217,7 +217,7 @@ class Generator(ModelBase):
         check_bool("special_tokens", special_tokens)
         call = GenerationCall(self._resolver.default, special_tokens=special_tokens)
         alone = is_one_prompt(texts)
-        ids = self._ids([texts] if alone else list(check_several("texts", texts)), call)
+        ids = self._ids(self._checked([texts] if alone else check_several("texts", texts)), call)
         for number, one in enumerate(ids):
             if self._most and len(one) > self._most:
                 raise InputError(f"text {number} has {len(one)} tokens, the model's context {self._most}")
@@ -236,8 +236,7 @@ class Generator(ModelBase):
         prompts, options = self._conversations.asked(prompts, options)
         call = self._resolver.call(options, details)
         alone = is_one_prompt(prompts)
-        listed = [prompts] if alone else list(check_several("prompts", prompts))
-        checked = [check_prompt(prompt, number, self._tokenizer.vocabulary) for number, prompt in enumerate(listed)]
+        checked = self._checked([prompts] if alone else check_several("prompts", prompts))
         ids = None if submitted else self._read(checked, call)
 
         def make_plan() -> Plan:
@@ -248,20 +247,24 @@ class Generator(ModelBase):
 
         return self._service.scheduler(call.decoding), make_plan
 
-    def _ids(self, prompts: Sequence[Any], call: GenerationCall, first: int = 0) -> list[np.ndarray]:
-        """int32 ids of each prompt; ``first``: the number of the first one, here and below."""
+    def _checked(self, prompts: Iterable[Any], first: int = 0) -> list[str | np.ndarray]:
+        """Texts, and ids as int32; ``first``: the number of the first one, here and below."""
         vocabulary = self._tokenizer.vocabulary
-        checked = [check_prompt(prompt, number, vocabulary) for number, prompt in enumerate(prompts, first)]
-        texts = [prompt for prompt in checked if isinstance(prompt, str)]
+        return [check_prompt(prompt, number, vocabulary) for number, prompt in enumerate(prompts, first)]
+
+    def _ids(self, prompts: Sequence[str | np.ndarray], call: GenerationCall, first: int = 0) -> list[np.ndarray]:
+        """int32 ids of each checked prompt."""
+        vocabulary = self._tokenizer.vocabulary
+        texts = [prompt for prompt in prompts if isinstance(prompt, str)]
         encoded = iter(self._tokenizer.encode(texts, call.special_tokens, self._loaded.threads))
-        ids = [next(encoded) if isinstance(prompt, str) else prompt for prompt in checked]
+        ids = [next(encoded) if isinstance(prompt, str) else prompt for prompt in prompts]
         for number, one in enumerate(ids, first):
             if int(one.max(initial=0)) >= vocabulary:
                 raise InputError(f"prompt {number}: the tokenizer gives the id {one.max()}, the model has {vocabulary}")
         return ids
 
-    def _read(self, prompts: Sequence[Any], call: GenerationCall, first: int = 0) -> list[np.ndarray]:
-        """int32 ids of each prompt, at least one, within the context."""
+    def _read(self, prompts: Sequence[str | np.ndarray], call: GenerationCall, first: int = 0) -> list[np.ndarray]:
+        """int32 ids of each checked prompt, at least one, within the context."""
         read = []
         for number, ids in enumerate(self._ids(prompts, call, first), first):
             if not len(ids):
@@ -284,15 +287,10 @@ class Generator(ModelBase):
         kept = start if ids[: len(start)].tolist() == start and len(start) < most else []
         return np.concatenate([np.array(kept, np.int32), ids[len(ids) - most + len(kept) :]])
 
-    def _read_each(self, prompts: Iterator[Any], call: GenerationCall) -> Iterator[tuple[int, Any]]:
-        """(tokens, ids or error) of each prompt."""
-        for number, prompt in enumerate(prompts):
-            try:
-                (ids,) = self._read([prompt], call, number)
-            except FastattnError as error:
-                yield 1, error
-            else:
-                yield len(ids), ids
+    def _read_one(self, call: GenerationCall, number: int, prompt: Any) -> tuple[int, np.ndarray]:
+        """(tokens, ids)."""
+        (ids,) = self._read(self._checked([prompt], number), call, number)
+        return len(ids), ids
 
     # plans
 

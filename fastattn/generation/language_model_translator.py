@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastattn.decoding.windows import in_windows
+from fastattn.decoding.windows import in_windows, read_each
 from fastattn.errors import (
     FastattnError,
     InputError,
@@ -134,7 +134,7 @@ class LanguageModelTranslator:
         """Yield the translation of each text in order; as ``Translator.translate_iter``."""
         call = self._call(options, details)
         check_bool("return_exceptions", return_exceptions)
-        source = self._read_each(iter(check_several("texts", texts, "an iterable of str")), call)
+        source = read_each(check_several("texts", texts, "an iterable of str"), partial(self._read_one, call))
         service = self.generator._service
         return in_windows(service, source, partial(self._plan, call), call.generation.decoding, return_exceptions)
 
@@ -205,15 +205,10 @@ class LanguageModelTranslator:
     def _fitting(self, paragraph: str, encode: Callable[..., list[np.ndarray]], limit: int) -> list[str]:
         return split_to_fit(paragraph, lambda part: len(encode([part], False)[0]), limit, self._languages[0].code)
 
-    def _read_each(self, texts: Iterator[Any], call: _Call) -> Iterator[tuple[int, Any]]:
-        """(tokens, document or error) of each text."""
-        for text in texts:
-            try:
-                document = self._read(text, call)
-            except FastattnError as error:
-                yield 1, error
-            else:
-                yield 1 + sum(map(len, document.prompts)), document
+    def _read_one(self, call: _Call, number: int, text: Any) -> tuple[int, _Document]:
+        """(tokens, document)."""
+        document = self._read(text, call)
+        return 1 + sum(map(len, document.prompts)), document
 
     def _plan(self, call: _Call, documents: Sequence[Any], first: int = 0) -> Plan:
         """The translation of each document, or its error."""
