@@ -9,6 +9,8 @@ from fastattn.cli.options import TEXT, Option, with_options
 
 _search = partial(click.option, cls=Option, heading="Search options")
 _sampling = partial(click.option, cls=Option, heading="Sampling options")
+# Texts, of an option that may be given several times; None: it is not given.
+_texts = partial(_search, type=TEXT, multiple=True, callback=lambda context, param, texts: list(texts) or None)
 
 split_option = click.option(
     "--split",
@@ -56,13 +58,10 @@ _limits = (
         help="Give up a line whose search takes longer; lines in one batch share the time (default: no limit but the "
         "length).",
     ),
-    _search(
+    _texts(
         "--suppress",
         "suppress_sequences",
-        type=TEXT,
         metavar="TEXT",
-        multiple=True,
-        callback=lambda context, param, texts: list(texts) or None,
         help="Never produce TEXT, as the tokenizer splits it; may be given several times.",
     ),
 )
@@ -179,20 +178,14 @@ generation_options = with_options(
         type=int,
         help="Suppress end tokens for so many tokens (default: the checkpoint's own, else 0).",
     ),
-    _search(
+    _texts(
         "--stop",
-        type=TEXT,
         metavar="TEXT",
-        multiple=True,
-        callback=lambda context, param, texts: list(texts) or None,
         help="End an answer before TEXT; may be given several times.",
     ),
-    _search(
+    _texts(
         "--end-token",
-        type=TEXT,
         metavar="TOKEN",
-        multiple=True,
-        callback=lambda context, param, tokens: list(tokens) or None,
         help="A token that ends an answer, instead of the checkpoint's own; may be given several times.",
     ),
     _search(
