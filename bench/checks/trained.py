@@ -8,8 +8,9 @@ from typing import Any
 from bench.case import OURS
 from bench.checks import Absent, Data, Findings, check
 from bench.checks.compare import THREADS, plural, timed
-from bench.train import tatoeba
+from bench.train import hulls, tatoeba
 from fastattn import Translator
+from fastattn.translation.pointer import PointerNetwork
 
 KINDS = ("attention", "plain")
 MOST = 60  # words of a translation
@@ -68,6 +69,24 @@ def greedy(data: Data) -> tuple[bool, str]:
         pairs = zip(_ours(folder, 1)(lines), _Torch(folder).translate(lines, BATCH), strict=True)
         share = 100 * sum(a == b for a, b in pairs) / len(lines)
         findings.at_least(f"{kind}:", share, f"% of {len(lines)} lines", 99.9)
+    return findings.verdict
+
+
+@check("trained-pointer", "hulls of 2,000 sets of points that were not learned, greedily: as many right as in PyTorch")
+def pointing(data: Data) -> tuple[bool, str]:
+    folder, points = _folder(data, "pointer"), hulls.examples(2000, seed=0)  # training's seeds begin at 1
+    import torch
+
+    from bench.train import pointer
+
+    theirs = pointer.point(pointer.restored(torch.load(folder / "model.pt")), points, hulls.MOST + 1)
+    with PointerNetwork(folder, "float32", threads=1) as network:
+        ours = [one.rows for (one,) in network.point(points, beam_size=1)]
+    wanted, findings = [hulls.hull(array) for array in points], Findings()
+    right = [sum(rows == hull for rows, hull in zip(found, wanted, strict=True)) for found in (ours, theirs)]
+    findings.at_least("right:", right[0], f"of {len(points)} hulls", right[1], "the bound is PyTorch's")
+    findings.at_most("right:", right[0], f"of {len(points)} hulls", right[1])
+    findings.at_least("same places:", sum(a == b for a, b in zip(ours, theirs)), "hulls", 0.999 * len(points))
     return findings.verdict
 
 

@@ -12,6 +12,22 @@ from bench.train.hulls import MOST, examples, hull
 
 UNITS = 128
 BATCH, STEPS, RATE = 32, 16000, 1.5e-3
+PARTS = {
+    "weight_ih_l0": "input.weight",
+    "bias_ih_l0": "input.bias",
+    "weight_hh_l0": "state.weight",
+    "bias_hh_l0": "state.bias",
+}
+# PyTorch's names -> fastattn's.
+NAMES = {
+    f"{stack}.{theirs}": f"{stack}.layers.0.{ours}"
+    for stack in ("encoder", "decoder")
+    for theirs, ours in PARTS.items()
+} | {
+    name: f"decoder.attention.{name}"
+    for name in ("query.weight", "query.bias", "key.weight", "key.bias", "score.weight")
+}
+KEY = "decoder.attention.key.weight"
 
 
 class PointerNet(nn.Module):
@@ -53,18 +69,28 @@ def loss(model: PointerNet, points: list[np.ndarray]) -> Tensor:
 
 def canonical(model: PointerNet) -> dict[str, Tensor]:
     """The tensors by fastattn's names: its keys look at rows of the encoder's states and what it read."""
-    tensors = {}
-    for name in ("encoder", "decoder"):
-        layer = getattr(model, name)
-        for ours, theirs in (("input", "ih"), ("state", "hh")):
-            tensors[f"{name}.layers.0.{ours}.weight"] = getattr(layer, f"weight_{theirs}_l0")
-            tensors[f"{name}.layers.0.{ours}.bias"] = getattr(layer, f"bias_{theirs}_l0")
-    for name, linear in (("query", model.query), ("key", model.key), ("score", model.score)):
-        tensors |= {f"decoder.attention.{name}.{part}": tensor for part, tensor in linear.named_parameters()}
-    unread = torch.zeros(UNITS, 2)
-    tensors["decoder.attention.key.weight"] = torch.cat([tensors["decoder.attention.key.weight"], unread], 1)
-    tensors["decoder.projection.weight"] = torch.eye(MOST + 1)
-    return {name: tensor.detach().clone() for name, tensor in tensors.items()}
+    tensors = {NAMES[name]: tensor.clone() for name, tensor in model.state_dict().items()}
+    tensors[KEY] = torch.cat([tensors[KEY], torch.zeros(UNITS, 2)], 1)
+    return tensors | {"decoder.projection.weight": torch.eye(MOST + 1)}
+
+
+def restored(tensors: dict[str, Tensor]) -> PointerNet:
+    """The network of ``canonical`` tensors."""
+    model, kept = PointerNet(), tensors | {KEY: tensors[KEY][:, :UNITS]}
+    model.load_state_dict({theirs: kept[ours] for theirs, ours in NAMES.items()})
+    return model
+
+
+@torch.inference_mode()
+def point(model: PointerNet, points: list[np.ndarray], most: int) -> list[list[int]]:
+    """Greedily: the rows pointed at in at most ``most`` steps, up to the end."""
+    read_BS2, lengths_B = padded(points)
+    made_BT = torch.zeros(len(points), 1, dtype=torch.int64)
+    for _ in range(most):
+        inputs_BT2 = read_BS2.gather(1, made_BT[:, :, None].expand(-1, -1, 2))
+        made_BT = torch.cat([made_BT, model(read_BS2, lengths_B, inputs_BT2)[:, -1:].argmax(2)], 1)
+    rows = [[place - 1 for place in places] for places in made_BT[:, 1:].tolist()]
+    return [row[: row.index(-1)] if -1 in row else row for row in rows]
 
 
 def train(archive: Path, into: Path) -> None:
