@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from fastattn import weights
+from fastattn.decoding.jobs import Hypothesis
 from fastattn.errors import CheckpointError, InputError
 from fastattn.spec.architecture import ModelSpec
 from fastattn.spec.checkpoint import ArrayInput, Checkpoint
@@ -180,6 +181,22 @@ def test_beams_have_room():
         assert all(set(one.rows) <= {0} for one in found), "a place that there is not"
         with pytest.raises(InputError, match="^beam_size should be at most 16 for this model, is 17$"):
             network.point(np.ones((1, 2)), beam_size=17)
+
+
+def test_what_a_search_finds_beyond_the_input_is_left_out(monkeypatch):
+    """The last row is the last place; a search whose beams are short of places takes any of those behind it."""
+    found = [Hypothesis(np.array(places, np.int32), -1.0, 2, -1.0) for places in ([1, 3], [1, 4], [5], [])]
+    with PointerNetwork.from_checkpoint(checkpoint()) as network:
+        monkeypatch.setattr(type(network._service.scheduler()), "run", lambda self, plan: [found])
+        best = network.point(np.ones((3, 2)), num_hypotheses=2)
+        assert best == [Pointing([0, 2], -1.0), Pointing([], -1.0)]
+
+
+def test_the_longest_input():
+    points = np.random.default_rng(2).uniform(size=(MOST, 2))
+    with PointerNetwork.from_checkpoint(checkpoint()) as network:
+        (found,) = network.point(points, beam_size=1)
+        assert all(0 <= row < MOST for row in found.rows)
 
 
 @pytest.mark.parametrize("options", [{"beam_size": "4"}, {"beam_size": None}, {"num_hypotheses": 9}])
