@@ -22,6 +22,7 @@ SIGNS = {
 }
 # A folder with one of them is another exporter's, whatever else lies there.
 OTHERS = ("config.json", "model.bin", "metadata.json")
+OPTIONS = b"argparse"  # whose Namespace has OpenNMT-py's options: it stands so in the pickle
 
 
 def recognize(path: Path) -> bool:
@@ -31,8 +32,9 @@ def recognize(path: Path) -> bool:
         return True
     if not path.is_dir() or any((path / name).exists() for name in OTHERS):
         return False
-    names = [file.name for file in path.iterdir()]
-    return _sign(names) != "" or _is_opennmt(names)
+    folder = Directory(path)
+    names = folder.names()
+    return _sign(names) != "" or _is_opennmt(folder, names)
 
 
 def read(directory: Directory) -> Checkpoint:
@@ -48,9 +50,7 @@ def read(directory: Directory) -> Checkpoint:
     if sign := _sign(names):
         values = JsonObject(mapping.shipped(sign), f"{path} as {sign}")
         return mapping.read_mapped(values, folder, names)
-    if _is_opennmt(names):
-        return opennmt.read(folder, next(name for name in names if name.endswith(".pt")))
-    raise CheckpointError(f"{path}: should have one .pt file, or {MAPPING} beside its weights")
+    return opennmt.read(folder, next(name for name in names if name.endswith(".pt")))
 
 
 def _sign(names: list[str]) -> str:
@@ -58,5 +58,7 @@ def _sign(names: list[str]) -> str:
     return next((mapping for sign, mapping in SIGNS.items() if any(Path(name).match(sign) for name in names)), "")
 
 
-def _is_opennmt(names: list[str]) -> bool:
-    return sum(name.endswith(".pt") for name in names) == 1
+def _is_opennmt(folder: Directory, names: list[str]) -> bool:
+    """Whether a lone .pt file has such options, beside its tensors or what is left of them."""
+    found = [name for name in names if name.endswith(".pt")]
+    return len(found) == 1 and folder.read(found[0]).obj.find(OPTIONS) >= 0  # type: ignore[attr-defined]

@@ -8,6 +8,7 @@ import pytest
 
 from fastattn import weights
 from tests.weights.containers.pytorch_writer import pytorch_bytes
+from tests.weights.marian import writer as marian
 from tests.weights.recurrent import writer
 from tests.weights.refusals import refusal
 
@@ -231,6 +232,20 @@ def test_vocabularies_of_opennmt(tmp_path: Path, vocab: object, said: str) -> No
 
 def test_a_pytorch_file_of_another_kind(tmp_path: Path) -> None:
     said = "it should hold a state dict, tensors by name each as model and generator"
-    refusal(saved(tmp_path, {"model.pt": pytorch_bytes(writer.tutorial(True))}), said)
+    path = saved(tmp_path, {"model.pt": pytorch_bytes(writer.tutorial(True))})
+    refusal(path / "model.pt", said)
+    refusal(path, "not a checkpoint of a known format.*'model.pt'")
+    saved(tmp_path, {"model.pt": writer.opennmt_files("LSTM", "dot", False, False)["model_step_7.pt"][:-99]})
+    refusal(path, "model.pt: not a sound zip archive")
     (tmp_path / "second.pt").write_bytes(b"")
-    refusal(tmp_path, "not a checkpoint of a known format")
+    refusal(path, "not a checkpoint of a known format")
+
+
+def test_a_folder_of_others_with_a_pytorch_file(tmp_path: Path) -> None:
+    arrays, options = marian.random_model()
+    marian.write(tmp_path, marian.files(arrays, options))
+    saved(tmp_path, {"optimizer.pt": pytorch_bytes(writer.tutorial(True))})
+    assert weights.read(tmp_path).format == "marian"
+    (tmp_path / "argos").mkdir()
+    files = {"en_de.argosmodel": b"PK", "optimizer.pt": pytorch_bytes(writer.tutorial(True))}
+    refusal(saved(tmp_path / "argos", files), "not a checkpoint of a known format.*'en_de.argosmodel', 'optimizer.pt'")
