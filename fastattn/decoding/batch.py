@@ -20,6 +20,7 @@ from fastattn.decoding.candidates import (
 from fastattn.decoding.jobs import Beams, Hypothesis, Job, Sentence, traced
 from fastattn.decoding.options import DecodingOptions, Step
 from fastattn.decoding.recorded_steps import RecordedSteps
+from fastattn.layers.draws import sample_key
 from fastattn.layers.key_value_cache import KeyValueCache
 from fastattn.models.decoder import Decoder
 from fastattn.scheduling.request import Ticket
@@ -67,9 +68,12 @@ class DecodingBatch:
     def sentence(self, ticket: Ticket, memory_slot: int, slots_R: np.ndarray | None = None) -> Sentence:
         """A new sentence of this batch, with slots of its own in the cache."""
         job: Job = ticket.job
-        key = sentence_key(job.source, [*job.start, *job.prefix], job.salt) if self.options.sampled else 0
+        key = 0
+        if self.options.sampled:
+            own = sentence_key(job.source, [*job.start, *job.prefix], job.salt)
+            key = sample_key(job.options.seed or 0, own, job.hypothesis)
         if slots_R is None:
-            slots_R = self.cache.add_slots(memory_slot, self.beam)
+            slots_R = self.cache.add_slots(memory_slot, self.beam, key)
         return Sentence(ticket, memory_slot, slots_R, key, self.choice.select_outputs(job))
 
     def taken_up(self, scheduler: WorkerSlot) -> "DecodingBatch":
@@ -175,8 +179,6 @@ class DecodingBatch:
             rows.wished_R = np.where(beams.diverged_BR, -1, self._wished(beams)[:, None]).ravel()
         if self.options.sampled:
             rows.keys_R = np.array([sentence.key for sentence in sentences], np.uint64)
-            rows.hypotheses_R = np.array([sentence.job.hypothesis for sentence in sentences], np.uint64)
-            rows.seeds_R = np.array([(sentence.job.options.seed or 0) % 2**64 for sentence in sentences], np.uint64)
         return rows
 
     def _wished(self, beams: Beams) -> np.ndarray:

@@ -11,13 +11,13 @@ import numpy as np
 
 from fastattn.decoding.jobs import Job
 from fastattn.decoding.options import DecodingOptions
+from fastattn.layers.draws import uniform
 from fastattn.models.decoder import Decoder
 from fastattn.ops.protocol import OutputSubset
 from fastattn.ops.steps import Edits
 from fastattn.spec.checkpoint import Shortlist
 
 PADDING = -1
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 HOPELESS = -1e10  # CTranslate2's score of a beam that is only a placeholder
 
 # Tokens that the tokens so far forbid or penalize. past_RT holds the lengths_R tokens that each of R rows has produced,
@@ -68,11 +68,6 @@ def early_ends(steps_R: np.ndarray, min_length: int, end_ids: Sequence[int]) -> 
     return np.where(early_R[:, None], np.array(end_ids, np.int32), np.int32(PADDING))
 
 
-# Sampling. There is no generator with a state: the number for a token is a hash of the seed, the sentence, the sample's
-# number and the position (counter-based: Salmon 2011; the mixing is SplitMix64's, Steele 2014). So neither the batch
-# nor the order of threads matters.
-
-
 def sentence_key(source: np.ndarray, start: Sequence[int], number: int = 0) -> int:
     """A 64-bit hash of the ids or rows of a sentence's source, and of its target's start token and prefix.
 
@@ -82,23 +77,6 @@ def sentence_key(source: np.ndarray, start: Sequence[int], number: int = 0) -> i
     content = np.concatenate([[len(source)], words, start]).astype("<i8").tobytes()
     salt = number.to_bytes(8, "little")
     return int.from_bytes(hashlib.blake2b(content, digest_size=8, salt=salt).digest(), "little")
-
-
-def uniform(
-    seed: int | np.ndarray, keys_R: np.ndarray, hypotheses_R: np.ndarray, positions_R: np.ndarray
-) -> np.ndarray:
-    """float64 in [0, 1), one for each of (seed, key, hypothesis, position), uint64; seed may be one for all."""
-    bits_R = _mixed(np.broadcast_to(np.uint64(seed), keys_R.shape))
-    for values_R in (keys_R, hypotheses_R, positions_R):
-        bits_R = _mixed(bits_R ^ values_R.astype(np.uint64))
-    return (bits_R >> np.uint64(11)) * 2.0**-53
-
-
-def _mixed(bits_R: np.ndarray) -> np.ndarray:
-    bits_R = bits_R + _GOLDEN
-    bits_R = (bits_R ^ (bits_R >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    bits_R = (bits_R ^ (bits_R >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return bits_R ^ (bits_R >> np.uint64(31))
 
 
 def produced_amounts(
@@ -272,7 +250,7 @@ class CandidateRows:
     past_RT       those that penalties look back on: int32, -1 after the first ``lengths_R``
     produced_R    how many of the last of these the target has produced, and not its start
     wished_R      int32: the next token of a favoured prefix, or -1; None: no row has one
-    seeds_R, keys_R, hypotheses_R   uint64 keys of the random samples
+    keys_R        uint64 keys of the random samples
     subsets_R     the outputs that each row chooses from, where sentences have shortlists of their own
     """
 
@@ -282,7 +260,7 @@ class CandidateRows:
         self.past_RT, self.lengths_R = np.empty((R, 0), np.int32), np.zeros(R, np.int64)
         self.produced_R = self.lengths_R
         self.wished_R: np.ndarray | None = None
-        self.seeds_R = self.keys_R = self.hypotheses_R = np.zeros(R, np.uint64)
+        self.keys_R = np.zeros(R, np.uint64)
         self.subsets_R: Sequence[OutputSubset] | None = None
 
 
@@ -389,7 +367,7 @@ class Candidates:
         else:
             log_probs_Rk = self.model.output.all_log_probs(hidden_RD, edits, rows.subsets_R)
             ids_Rk = np.broadcast_to(np.arange(log_probs_Rk.shape[1], dtype=np.int32), log_probs_Rk.shape)
-        uniform_R = uniform(rows.seeds_R, rows.keys_R, rows.hypotheses_R, rows.steps_R)
+        uniform_R = uniform(rows.keys_R, rows.steps_R)
         kept = options.sampling_topp, options.sampling_minp
         columns_R1 = draw(log_probs_Rk, uniform_R, options.sampling_temperature, *kept)[:, None]
         drawn = (np.take_along_axis(values_Rk, columns_R1, axis=1) for values_Rk in (log_probs_Rk, ids_Rk))

@@ -55,21 +55,22 @@ class _Entry:
 
     sentence: Sentence
 
-    def __init__(self, ticket: Ticket, batch: DecodingBatch, max_positions: int):
+    def __init__(self, ticket: Ticket, batch: DecodingBatch, model: Decoder):
         job: Job = ticket.job
         self.ticket, self.job, self.batch = ticket, job, batch
-        self.limit = batch.show_prefix(ticket, job.limit(max_positions))
+        self.limit = batch.show_prefix(ticket, job.limit(model.sizes.max_positions))
         inputs = [*job.start, *job.prefix][: len(job.start) + self.limit - 1]
         shared = job.shared or len(inputs)
         self.head, self.tail = tuple(inputs[:shared]), inputs[shared:]
-        self.key = job.source.tobytes(), self.head, job.options.needs_attention
+        own = (job.options.seed, job.salt, job.hypothesis) if model.decoder.draws and job.options.sampled else ()
+        self.key = job.source.tobytes(), self.head, job.options.needs_attention, own
         self.memory_slot: int | None = None
         self.head_row = self.tail_row = 0
 
 
 def begin(model: Decoder, cache: KeyValueCache, tickets: Sequence[Ticket], batches: Sequence[DecodingBatch]) -> None:
     """Start each ticket's sentence in its batch."""
-    entries = [_Entry(ticket, batch, model.sizes.max_positions) for ticket, batch in zip(tickets, batches)]
+    entries = [_Entry(ticket, batch, model) for ticket, batch in zip(tickets, batches)]
     leaders: dict[Hashable, _Entry] = {}  # the first with each key whose beginning the cache does not have
     for entry in entries:
         entry.memory_slot = cache.memory_slot_of(entry.key) if entry.job.shared else None

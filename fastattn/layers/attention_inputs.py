@@ -40,6 +40,7 @@ class WholeRows:
     wants_attention  whether to set ``attention_NS``: each row's attention over the memory
     types_N   the rows' token types; None: 0
     seen_B    how many first rows of a sequence its rows may attend to at most, int64; None: all
+    shares_N  by which rows draw what they attend to, as ``KeyValueCache.shares`` has them; None: none does
     last_BS   set by recurrent encoders: the states that the sequences end with
     begins    whether rows may be the first of their sequence; here and below
     """
@@ -55,6 +56,7 @@ class WholeRows:
     wants_attention: bool = False
     types_N: np.ndarray | None = None
     seen_B: np.ndarray | None = None
+    shares_N: np.ndarray | None = None
     attention_NS: np.ndarray | None = None  # by cross-attention
     last_BS: np.ndarray | None = None
     _batches: dict[tuple[int, int] | None, RaggedBatch] = field(default_factory=dict)
@@ -143,6 +145,10 @@ class CachedRows:
         index_RS, lengths_R = self.cache.memory_index(self.slots_R)
         lengths_N = lengths_R if self.owners_N is None else lengths_R[self.owners_N]
         return KeyIndex(index_RS, lengths_N, self.owners_N)
+
+    @lazy
+    def shares_N(self) -> np.ndarray:
+        return self.cache.shares(self.slots_N, self.positions_N)
 
     @lazy
     def previous_N(self) -> np.ndarray:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fastattn.layers.draws import uniform
 from fastattn.ops.protocol import Ops
 from fastattn.ops.row_pool import RowPool
 from fastattn.system.records import dataclass
@@ -72,6 +73,7 @@ class KeyValueCache:
         self.histories_RS = np.full((0, FIRST_POSITIONS), -1, np.int32)  # -1 after each history
         self._written_RS = np.full((0, FIRST_POSITIONS), -1, np.int32)  # rows that the slot wrote itself; -1: none
         self._memory_slots_R = np.zeros(0, np.int64)
+        self._keys_R = np.zeros(0, np.uint64)  # of samples; 0: none
         self._free_slots: list[int] = []
         self.memories_PS = np.zeros((0, FIRST_MEMORY), np.int32)
         self._memory_lengths_P = np.zeros(0, np.int64)
@@ -108,16 +110,17 @@ class KeyValueCache:
         self._memory_lengths_P[memory_slots_B] = lengths_B
         return memory_slots_B, rows_N
 
-    def add_slots(self, memory_slot: int, count: int) -> np.ndarray:
-        """slots_R: ``count`` slots for one more sentence that uses the memory slot."""
+    def add_slots(self, memory_slot: int, count: int, key: int = 0) -> np.ndarray:
+        """slots_R: ``count`` slots for one more sentence that uses the memory slot; ``key`` of a sample."""
         if len(self._free_slots) < count:
             old, more = len(self.histories_RS), max(count, len(self.histories_RS))
             self.histories_RS = _extended(self.histories_RS, more, -1)
             self._written_RS = _extended(self._written_RS, more, -1)
             self._memory_slots_R = _extended(self._memory_slots_R, more, 0)
+            self._keys_R = _extended(self._keys_R, more, 0)
             self._free_slots.extend(range(old + more - 1, old - 1, -1))
         slots_R = np.array([self._free_slots.pop() for _ in range(count)], np.int64)
-        self._memory_slots_R[slots_R] = memory_slot
+        self._memory_slots_R[slots_R], self._keys_R[slots_R] = memory_slot, key
         self._users_P[memory_slot] += 1
         return slots_R
 
@@ -278,6 +281,12 @@ class KeyValueCache:
     def previous(self, slots_R: np.ndarray, positions_R: np.ndarray) -> np.ndarray:
         """previous_R int32: the row of the position before; -1 for the first position."""
         return np.where(positions_R > 0, self.histories_RS[slots_R, positions_R - 1], np.int32(-1))
+
+    def shares(self, slots_N: np.ndarray, positions_N: np.ndarray) -> np.ndarray:
+        """shares_N in [0, 1), by which a sample's tokens draw what they attend to; NaN: no sample's."""
+        keys_N = self._keys_R[slots_N]
+        # complements: the search draws tokens by the positions themselves
+        return np.where(keys_N == 0, np.nan, uniform(keys_N, ~positions_N.astype(np.int64)))
 
     def memory_index(self, slots_R: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(index_RS, lengths_R): the memory rows of each slot's sentence."""

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastattn.layers.blocks import Linear
+from fastattn.layers.draws import drawn_keys
 from fastattn.layers.parameters import Parameters
 from fastattn.ops.attention import Heads, KeyIndex
 from fastattn.ops.recurrent import States
@@ -44,17 +45,20 @@ class SeenMemory(NamedTuple):
     keys_values_ME  a table of what ``StateAttention.keys_values`` made
     seen            which of its rows each row sees
     steps_N         the rows' numbers in their sequences
+    shares_N        by which hard attention draws, as ``KeyValueCache.shares`` has them; None: it never does
     """
 
     keys_values_ME: np.ndarray
     seen: KeyIndex
     steps_N: np.ndarray
+    shares_N: np.ndarray | None
 
     def take(self, n_K: np.ndarray) -> "SeenMemory":
         """Of some rows."""
         owners_K = n_K if self.seen.rows_N is None else self.seen.rows_N[n_K]
         seen = KeyIndex(self.seen.index_RS, self.seen.stops_N[n_K], owners_K)
-        return self._replace(seen=seen, steps_N=self.steps_N[n_K])
+        shares_K = None if self.shares_N is None else self.shares_N[n_K]
+        return self._replace(seen=seen, steps_N=self.steps_N[n_K], shares_N=shares_K)
 
 
 class StateAttention:
@@ -106,8 +110,12 @@ class StateAttention:
         if weights_NHS is not None:
             weights_NS = np.asarray(self.ops.average_heads(weights_NHS, self.heads.query_heads))
             if self.spec.hard:
-                chosen_N1 = weights_NS.argmax(axis=1)[:, None]
-                weights_NS = (np.arange(weights_NS.shape[1]) == chosen_N1) * (weights_NS > 0).astype(weights_NS.dtype)
+                chosen_N, shares_N = weights_NS.argmax(axis=1), memory.shares_N
+                if shares_N is not None:
+                    chosen_N = np.where(np.isnan(shares_N), chosen_N, drawn_keys(weights_NS, shares_N))
+                weights_NS = (np.arange(weights_NS.shape[1]) == chosen_N[:, None]) * (weights_NS > 0).astype(
+                    weights_NS.dtype
+                )
             if self.spec.predictive:
                 assert centres_N is not None
                 distances_NS = np.arange(weights_NS.shape[1]) - centres_N[:, None]

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal, TypeAlias, TypedDict, overload
 import numpy as np
 
 from fastattn.errors import InputError, check_bool, check_count
+from fastattn.layers.draws import drawn_keys
 from fastattn.mechanisms.arrays import check_integers
 from fastattn.mechanisms.scores import ScaledDot, Score
 from fastattn.mechanisms.seen import Everything, Seen
@@ -56,7 +57,7 @@ class Hard:
             seed = int(check_integers("seed", self.seed, (), 0, np.iinfo(np.int64).max))
             shares_BHT = np.random.default_rng(seed).random((B, H, T))
             for b, h in np.ndindex(B, H):
-                best_BHT[b, h] = _drawn(weights_BHTS[b, h], shares_BHT[b, h])
+                best_BHT[b, h] = drawn_keys(weights_BHTS[b, h], shares_BHT[b, h])
         if S:
             weight_BHT = np.take_along_axis(weights_BHTS, best_BHT[..., None], axis=3)[..., 0]
             best_BHT = np.where(weight_BHT == 0, NOWHERE, np.where(np.isnan(weight_BHT), UNKNOWN, best_BHT))
@@ -78,13 +79,6 @@ class Hard:
             if S:
                 np.put_along_axis(weights_BHTS, key_BHT[..., None], factor_BHT[..., None], axis=3)
         return Soft().finish(inputs, out_BTHV, weights_BHTS)
-
-
-def _drawn(weights_TS: np.ndarray, shares_T: np.ndarray) -> np.ndarray:
-    """For each row the first key up to which the weights add up to more than its share of them."""
-    sums_TS = np.cumsum(weights_TS, axis=1, dtype=np.float64)
-    bounds_T = shares_T * sums_TS[:, -1]  # below the total, as shares are below 1
-    return np.minimum((sums_TS <= bounds_T[:, None]).sum(axis=1), weights_TS.shape[1] - 1)
 
 
 @dataclass(frozen=True)

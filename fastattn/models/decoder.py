@@ -166,6 +166,8 @@ class Decoder:
             rows = WholeRows(
                 self.ops, starts_B1, positions_N, bias, self.decoder.attends, memory, filled, rows_N, attention
             )
+            if filled is not None and self.decoder.draws:
+                rows.shares_N = filled.shares(np.repeat(slots_B, lengths_B), positions_N)
         return self.decoder(tokens_N, rows), rows.attention_NS
 
     def states(self, tokens_T: np.ndarray, memory: Memory) -> Iterator[np.ndarray]:

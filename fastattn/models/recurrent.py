@@ -99,6 +99,7 @@ class RecurrentDecoder(RecurrentStack):
         self.aligns = self.attention is not None
         if spec.points:
             self.projection_precision = "float32"  # its rows are logarithms: outputs already
+        self.draws = spec.attention is not None and spec.attention.hard
         self.records = not spec.points and (self.attention is None or self.attention.records)
 
     def project_memory(self, rows_ND: np.ndarray, last_BS: np.ndarray | None = None) -> list[np.ndarray]:
@@ -214,13 +215,14 @@ class RecurrentDecoder(RecurrentStack):
         if self.attention is None:
             return None
         if not isinstance(rows, WholeRows):
-            return SeenMemory(rows.cache.memory.layers[0], rows.memory, rows.positions_N)
+            shares_N = rows.shares_N if self.draws and isinstance(rows, CachedRows) else None
+            return SeenMemory(rows.cache.memory.layers[0], rows.memory, rows.positions_N, shares_N)
         memory, owners_N = _memory_of(rows), _owners(rows)
         lengths_B = np.diff(memory.starts_B1)
         columns_S = np.arange(lengths_B.max(initial=0))
         index_BS = np.where(columns_S < lengths_B[:, None], memory.starts_B1[:-1, None] + columns_S, 0)
         index = KeyIndex(index_BS.astype(np.int32), lengths_B[owners_N], owners_N)
-        return SeenMemory(memory.keys_values[0], index, rows.positions_N)
+        return SeenMemory(memory.keys_values[0], index, rows.positions_N, rows.shares_N)
 
 
 def _memory_of(rows: WholeRows) -> Memory:

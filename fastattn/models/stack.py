@@ -33,6 +33,7 @@ class Stack:
     causal        whether an encoder's do so backwards alone
     records       whether all of a decoder's step is operations that can be recorded
     row_widths    for each layer of what a decoder caches of a row: keys and values, or a state
+    draws         whether a decoder's samples draw what they attend to
     rounded       whether that is bfloat16
     aligns        whether a decoder attends to its memory
     memory_widths  for each layer of what a decoder caches of a row of its memory; none: it has no memory
@@ -42,7 +43,7 @@ class Stack:
     """
 
     input_dtype: type = np.int32
-    attends = causal = records = rounded = False
+    attends = causal = records = rounded = draws = False
     aligns = True
     projection_precision = ""
     output_cap = 0.0

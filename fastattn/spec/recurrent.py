@@ -29,7 +29,8 @@ class MemoryAttention:
     width      of queries and keys: additive and multi-head alone
     window     D > 0: local attention (Luong 2015, section 3.2), to keys at most D from the step's number
     predictive  from a position that the state predicts instead, with a Gaussian of deviation D / 2; of that width
-    hard       the context is the value of the most probable key alone (Xu 2015)
+    hard       the context is the value of one key alone (Xu 2015, section 4.1): where tokens are sampled one that is
+               drawn by its weight, else the most probable
     """
 
     score: str

@@ -76,6 +76,19 @@ def check_company(model, order, count: int, beam: int, room: int, threads: int) 
     assert plain(together) == [alone[b] for b in chosen]
 
 
+def improbable(counts, probabilities):
+    """Whether chi-square says p < 0.001 (Wilson and Hilferty's approximation); bins expecting under 5 are joined."""
+    expected = np.asarray(probabilities) * np.sum(counts)
+    assert not np.any(np.asarray(counts)[expected == 0]), "what cannot be was drawn"
+    rare = expected < 5
+    counts = np.append(np.asarray(counts)[~rare], np.sum(np.asarray(counts)[rare]))
+    expected = np.append(expected[~rare], expected[rare].sum())
+    counts, expected = counts[expected > 0], expected[expected > 0]
+    statistic = ((counts - expected) ** 2 / expected).sum()
+    freedom = len(expected) - 1
+    return statistic > freedom * (1 - 2 / (9 * freedom) + 3.09 * np.sqrt(2 / (9 * freedom))) ** 3
+
+
 def check_scores(model) -> None:
     """Each hypothesis has the log-probability that its tokens have by a full pass."""
     sources = random_sources(8, seed=10)

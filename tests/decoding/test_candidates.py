@@ -8,13 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastattn import Translator
-from fastattn.decoding.candidates import allowed_ids, draw, sentence_key, uniform
+from fastattn.decoding.candidates import allowed_ids, draw, sentence_key
+from fastattn.layers.draws import sample_key, uniform
 from fastattn.models.decoder import EncoderDecoder
 from fastattn.models.kinds import build_model
 from fastattn.ops import cpu as operations
 from fastattn.ops import reference
 from fastattn.spec.checkpoint import Shortlist
-from tests.decoding.searching import little_room, plain, score, search
+from tests.decoding.searching import improbable, little_room, plain, score, search
 from tests.models.tiny_models import (
     END,
     START,
@@ -31,19 +32,6 @@ SAMPLES = 3000
 
 def _decode(model, sources, threads=1, prefix=(), **options):
     return search(model, sources, [prefix] * len(sources), threads, beam_size=1, **options)
-
-
-def _improbable(counts, probabilities):
-    """Whether chi-square says p < 0.001 (Wilson and Hilferty's approximation); bins expecting under 5 are joined."""
-    expected = np.asarray(probabilities) * np.sum(counts)
-    assert not np.any(np.asarray(counts)[expected == 0]), "what cannot be was drawn"
-    rare = expected < 5
-    counts = np.append(np.asarray(counts)[~rare], np.sum(np.asarray(counts)[rare]))
-    expected = np.append(expected[~rare], expected[rare].sum())
-    counts, expected = counts[expected > 0], expected[expected > 0]
-    statistic = ((counts - expected) ** 2 / expected).sum()
-    freedom = len(expected) - 1
-    return statistic > freedom * (1 - 2 / (9 * freedom) + 3.09 * np.sqrt(2 / (9 * freedom))) ** 3
 
 
 def _exact(log_probs_V, top_k=0, top_p=1.0, temperature=1.0):
@@ -63,8 +51,8 @@ def _exact(log_probs_V, top_k=0, top_p=1.0, temperature=1.0):
 def test_the_statistic_tells_two_distributions_apart():
     rng = np.random.default_rng(1)
     even, odd = np.full(10, 0.1), np.array([0.13, 0.07] * 5)
-    assert not _improbable(rng.multinomial(SAMPLES, even), even)
-    assert _improbable(rng.multinomial(SAMPLES, odd), even)
+    assert not improbable(rng.multinomial(SAMPLES, even), even)
+    assert improbable(rng.multinomial(SAMPLES, odd), even)
 
 
 CHOICES = [(0, 1.0, 1.0), (5, 1.0, 1.0), (0, 0.7, 1.0), (8, 0.8, 1.6), (0, 1.0, 0.6), (19, 0.95, 1.0)]
@@ -80,11 +68,11 @@ def test_first_tokens_follow_the_distribution(top_k, top_p, temperature):
     )
     log_probs_V = next_log_probs(random_model(seed=41, dtype=np.float64, sharpness=2.0), source, [START], [UNK, END])
     counts = np.bincount([h.tokens[0] for h in hypotheses], minlength=19)
-    assert not _improbable(counts, _exact(log_probs_V, top_k, top_p, temperature))
+    assert not improbable(counts, _exact(log_probs_V, top_k, top_p, temperature))
     if top_p < 1 or temperature != 1 or 0 < top_k < 19:
         restricted = np.flatnonzero(counts)
         plain = np.exp(log_probs_V[restricted]) / np.exp(log_probs_V[restricted]).sum()
-        assert len(restricted) < 17 or _improbable(counts[restricted], plain), "the option changes nothing"
+        assert len(restricted) < 17 or improbable(counts[restricted], plain), "the option changes nothing"
     scores = [h.score for h in hypotheses]
     assert scores == sorted(scores, reverse=True)
     np.testing.assert_allclose(scores, [log_probs_V[h.tokens[0]] for h in hypotheses], rtol=1e-4, atol=1e-5)
@@ -109,7 +97,7 @@ def test_sequences_follow_the_distribution():
     for hypothesis in hypotheses:
         counts[tuple(hypothesis.tokens)] += 1  # a KeyError: what cannot be was drawn
     assert sum(probabilities.values()) == pytest.approx(1)
-    assert not _improbable(list(counts.values()), list(probabilities.values()))
+    assert not improbable(list(counts.values()), list(probabilities.values()))
 
 
 def test_samples_repeat_from_their_seed_in_any_company(monkeypatch):
@@ -178,19 +166,18 @@ def test_samples_stream_by_their_number():
 
 
 def test_uniform_numbers_are_uniform_and_apart():
-    keys = np.array([sentence_key(np.array([i], np.int32), [START]) for i in range(50)], np.uint64)
-    same = np.zeros(50, np.uint64)
+    sentences = [sentence_key(np.array([i], np.int32), [START]) for i in range(50)]
     table = [
-        uniform(seed, keys, same + np.uint64(h), same + np.uint64(t))
+        uniform(np.array([sample_key(seed, key, h) for key in sentences], np.uint64), np.full(50, t))
         for seed in (0, 1)
         for h in (0, 1)
         for t in range(30)
     ]
     numbers = np.concatenate(table)
     assert len(np.unique(numbers)) == len(numbers) and 0 <= numbers.min() and numbers.max() < 1
-    assert not _improbable(np.bincount((numbers * 50).astype(int), minlength=50), np.full(50, 0.02))
+    assert not improbable(np.bincount((numbers * 50).astype(int), minlength=50), np.full(50, 0.02))
     pairs = (numbers[:-1] * 8).astype(int) * 8 + (numbers[1:] * 8).astype(int)
-    assert not _improbable(np.bincount(pairs, minlength=64), np.full(64, 1 / 64))
+    assert not improbable(np.bincount(pairs, minlength=64), np.full(64, 1 / 64))
     assert sentence_key(np.array([1, 2]), [3]) != sentence_key(np.array([1]), [2, 3])
     assert sentence_key(np.array([1, 2]), [3, 4]) != sentence_key(np.array([1, 2]), [3, 5])
 

@@ -62,6 +62,9 @@ class Twin:
         assert isinstance(spec.encoder, RecurrentSpec) and isinstance(spec.decoder, RecurrentSpec)
         self.encoder, self.decoder = spec.encoder, spec.decoder
         self.tensors = {name: np.float64(tensor) for name, tensor in tensors.items()}
+        # of hard attention: the keys of the steps, the most probable ones where there are none; what each is drawn by
+        self.drawn: list[int] = []
+        self.laws: list[np.ndarray] = []
 
     def linear(self, name: str, x_D: np.ndarray) -> np.ndarray:
         return self.tensors[name + ".weight"] @ x_D + self.tensors.get(name + ".bias", 0.0)
@@ -160,7 +163,8 @@ class Twin:
         if near.any():
             weights_S[near] = softmax(scores_S[near])
         if attention.hard:
-            weights_S = np.where(S == weights_S.argmax(), 1.0 * near, 0.0)
+            self.laws.append(weights_S)
+            weights_S = np.where(S == (self.drawn[t] if self.drawn else weights_S.argmax()), 1.0 * near, 0.0)
         if attention.predictive:
             weights_S *= np.exp(-((S - p) ** 2) / (2 * (attention.window / 2) ** 2))
         return weights_S @ rows_SD, weights_S

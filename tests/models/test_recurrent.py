@@ -1,5 +1,8 @@
 """Recurrent encoder-decoders against their twins, which are the papers' formulas; and the promises of every model."""
 
+from collections import Counter
+from itertools import product
+
 import numpy as np
 import pytest
 
@@ -7,7 +10,17 @@ from fastattn.decoding.options import DecodingOptions
 from fastattn.ops import cpu as operations
 from fastattn.ops import reference
 from fastattn.ops.reference.project import log_softmax
-from tests.decoding.searching import check_company, check_scores, naive_beam, score, search, tokens_of
+from tests.decoding.searching import (
+    check_company,
+    check_scores,
+    improbable,
+    little_room,
+    naive_beam,
+    plain,
+    score,
+    search,
+    tokens_of,
+)
 from tests.models.recurrent_varieties import RECURRENT, recurrent_model, twin
 from tests.models.tiny_models import END, START, full_pass, random_sources, stepped
 
@@ -112,6 +125,49 @@ def test_company_and_threads_change_no_bit(variety, precision, beam):
     model = recurrent_model(variety, ops=operations, precision=precision)
     for threads in (1, 2):
         check_company(model, [3, 0, 4, 1, 5, 2], 6, beam, 2, threads)
+
+
+DRAWING = {
+    "beam_size": 1,
+    "sampling_topk": 0,
+    "min_decoding_length": 2,
+    "max_decoding_length": 2,
+    "return_attention": True,
+}
+
+
+def test_samples_of_hard_attention_follow_its_law():
+    """The place, the token and the place behind it, each given those before (Xu 2015, section 4.1)."""
+    model, oracle, source = recurrent_model("hard", ops=operations), twin("hard"), random_sources(1, seed=12)[0][:5]
+    (found,) = search(model, [source], num_hypotheses=2000, seed=3, **DRAWING)
+    counts = Counter((*h.attention_TS.argmax(axis=1).tolist(), int(h.tokens[0])) for h in found)
+    assert all((np.sort(h.attention_TS)[:, :-1] == 0).all() and (h.attention_TS.max(axis=1) == 1).all() for h in found)
+    law = {}
+    for first, token in product(range(len(source)), range(model.sizes.vocabulary)):
+        oracle.drawn, oracle.laws = [first, 0], []
+        logits_TV, _ = oracle.decode(source, [START, token])
+        logits_TV[:, END] = -np.inf
+        both = oracle.laws[0][first] * np.exp(log_softmax(logits_TV[:1])[0, token])
+        law |= {(first, second, token): both * share for second, share in enumerate(oracle.laws[1])}
+    assert sum(law.values()) == pytest.approx(1) and sum(share > 0.02 for share in law.values()) > 5
+    assert not improbable([counts[case] for case in law], list(law.values()))
+    oracle.drawn, case = list(found[0].attention_TS.argmax(axis=1)), found[0].tokens.tolist()
+    logits_TV, _ = oracle.decode(source, [START, case[0]])
+    logits_TV[:, END] = -np.inf
+    expected = log_softmax(logits_TV)[[0, 1], case].sum()
+    assert found[0].log_probability == pytest.approx(expected, abs=1e-4)
+
+
+def test_samples_of_hard_attention_are_their_seed_s_in_any_company(monkeypatch):
+    model, sources = recurrent_model("hard", ops=operations), random_sources(6, seed=8)
+    options = DRAWING | {"max_decoding_length": 8, "num_hypotheses": 3}
+    alone = [plain(search(model, [source], [[5, 6]], seed=4, **options))[0] for source in sources]
+    little_room(monkeypatch, 2, TOKENS=60)
+    for threads in (1, 2):
+        together = search(model, sources[::-1], [[5, 6]] * 6, threads, seed=4, **options)
+        assert plain(together) == alone[::-1]
+    assert plain(search(model, sources, [[5, 6]] * 6, seed=5, **options)) != alone
+    assert len({hypothesis[-1] for hypothesis in alone[0]}) > 1, "the start is each sample's own"
 
 
 def test_the_search_is_no_repetition():

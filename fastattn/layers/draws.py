@@ -1,0 +1,36 @@
+"""Random draws of samples. There is no generator with a state: a number is a hash of what it is for.
+
+That is the seed, the sentence, the sample's number and the position (counter-based: Salmon 2011; the mixing is
+SplitMix64's, Steele 2014). So neither the batch nor the order of threads matters.
+"""
+
+import numpy as np
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+
+def sample_key(seed: int, sentence: int, hypothesis: int) -> int:
+    """The key, 64 bits, of one sample of a sentence, whose own number has as many."""
+    bits_1 = _mixed(np.array([seed % 2**64], np.uint64))
+    for number in (sentence, hypothesis):
+        bits_1 = _mixed(bits_1 ^ np.uint64(number))
+    return int(bits_1[0])
+
+
+def uniform(keys_R: np.ndarray, positions_R: np.ndarray) -> np.ndarray:
+    """float64 in [0, 1), one for each key, uint64, and position."""
+    return (_mixed(keys_R ^ positions_R.astype(np.uint64)) >> np.uint64(11)) * 2.0**-53
+
+
+def _mixed(bits_R: np.ndarray) -> np.ndarray:
+    bits_R = bits_R + _GOLDEN
+    bits_R = (bits_R ^ (bits_R >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    bits_R = (bits_R ^ (bits_R >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return bits_R ^ (bits_R >> np.uint64(31))
+
+
+def drawn_keys(weights_TS: np.ndarray, shares_T: np.ndarray) -> np.ndarray:
+    """For each row the first key up to which the weights add up to more than its share, below 1, of them."""
+    sums_TS = np.cumsum(weights_TS, axis=1, dtype=np.float64)
+    bounds_T = shares_T * sums_TS[:, -1]  # below the total, as shares are below 1
+    return np.minimum((sums_TS <= bounds_T[:, None]).sum(axis=1), weights_TS.shape[1] - 1)
