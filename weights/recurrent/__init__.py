@@ -6,7 +6,6 @@ thai2rom's files are known by their names, and OpenNMT-py's checkpoints by their
 
 from pathlib import Path
 
-from fastattn.errors import CheckpointError
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.weights.folder import Directory
 
