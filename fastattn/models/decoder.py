@@ -155,19 +155,20 @@ class Decoder:
         lengths_B = np.diff(starts_B1)
         begins_B = -starts_B1[:-1] if firsts_B is None else firsts_B - starts_B1[:-1]
         positions_N = (np.arange(len(tokens_N)) + np.repeat(begins_B, lengths_B)).astype(np.int32)
-        bias, filled, rows_N = self.decoder.bias, None, None
+        bias, filled, rows_N, shares_N = self.decoder.bias, None, None, None
         rows: Rows
         if firsts_B is not None:
             assert cache is not None and slots_B is not None
             rows = CachedRows(cache, slots_B, tokens_N, positions_N, bias, lengths_B, attention)
         else:
             if cache is not None and slots_B is not None:
-                filled, rows_N = cache, cache.append(np.repeat(slots_B, lengths_B), positions_N, tokens_N)
+                slots_N = np.repeat(slots_B, lengths_B)
+                filled, rows_N = cache, cache.append(slots_N, positions_N, tokens_N)
+                shares_N = cache.shares(slots_N, positions_N) if self.decoder.draws else None
             rows = WholeRows(
-                self.ops, starts_B1, positions_N, bias, self.decoder.attends, memory, filled, rows_N, attention
-            )
-            if filled is not None and self.decoder.draws:
-                rows.shares_N = filled.shares(np.repeat(slots_B, lengths_B), positions_N)
+                self.ops, starts_B1, positions_N, bias, self.decoder.attends, memory, filled, rows_N, attention,
+                shares_N=shares_N,
+            )  # fmt: skip
         return self.decoder(tokens_N, rows), rows.attention_NS
 
     def states(self, tokens_T: np.ndarray, memory: Memory) -> Iterator[np.ndarray]:
