@@ -388,7 +388,7 @@ class ModelSpec:
             return
         if encoder is None:
             raise CheckpointError("cross-attention needs an encoder")
-        taken = getattr(decoder, "memory_width", decoder.width)
+        taken = getattr(decoder, "memory", decoder.width)
         if taken != encoder.width:
             raise CheckpointError(f"the decoder takes rows of width {taken}, the encoder gives {encoder.width}")
 

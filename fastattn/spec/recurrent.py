@@ -137,11 +137,6 @@ class RecurrentSpec:
         return self.memory > 0
 
     @property
-    def memory_width(self) -> int:
-        """The width of the encoder's rows."""
-        return self.memory
-
-    @property
     def gates(self) -> int:
         return CELLS[self.cell][0]
 

@@ -8,7 +8,7 @@ CELL is the cell's name there: both forms of a GRU have the same weights, and no
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from fastattn.errors import CheckpointError
@@ -29,11 +29,10 @@ FLOAT = 1
 DIRECTIONS = {"forward": 1, "bidirectional": 2}
 # The inputs of a node: rows, W, R, B, lengths, first h, of an LSTM first c and peepholes.
 W, R, B, PEEPHOLES = 1, 2, 3, 7
-# The attributes that a node may have, and the values that are supported; (): others are looked at later.
-ATTRIBUTES: dict[str, tuple[Any, ...]] = {
-    "hidden_size": (), "direction": (), "layout": (0,), "input_forget": (0,), "linear_before_reset": (0, 1)
+# The attributes that a node may have beside its hidden_size, and their values that are supported.
+ATTRIBUTES: dict[str, Sequence[Any]] = {
+    "direction": [*DIRECTIONS], "layout": [0], "input_forget": [0], "linear_before_reset": [0, 1]
 }  # fmt: skip
-GREATEST_UNITS = 1 << 20
 GATES = {"LSTM": (0, 2, 3, 1), "GRU": (1, 0, 2)}  # PyTorch's order of ONNX's gates
 
 Value = int | memoryview
@@ -146,25 +145,19 @@ def _with_cell(
 ) -> dict[str, StoredTensor]:
     """The tensors, those of the node by PyTorch's names."""
     what, gates = f"{where}: its {operation}", len(GATES[operation])
-    attributes = dict(_attribute(_bytes(value, where), where) for field, value in node if field == NODE_ATTRIBUTE)
-    for name, value in attributes.items():
-        if name not in ATTRIBUTES or (ATTRIBUTES[name] and value not in ATTRIBUTES[name]):
-            raise CheckpointError(f"{what} with {shorten(name)} {shorten(value)} is not supported")
-    direction = attributes.get("direction", "forward")
-    if direction not in DIRECTIONS:
-        raise CheckpointError(f"{what}'s direction should be one of {', '.join(DIRECTIONS)}, is {shorten(direction)}")
     inputs = [_text(value, where) for field, value in node if field == NODE_INPUT]
     if any(inputs[PEEPHOLES:]):
         raise CheckpointError(f"{what} with peepholes is not supported")
     names = inputs[W : B + 1]
-    if len(names) != B or not all(name in tensors for name in names):
+    if len(names) != B or not all(name in tensors and tensors[name].shape for name in names):
         raise CheckpointError(f"{what}'s weights and biases should be initialisers, are {shorten(names)}")
-    count, units = DIRECTIONS[direction], attributes.get("hidden_size")
-    if type(units) is not int or not 0 < units < GREATEST_UNITS:
-        raise CheckpointError(f"{what}'s hidden_size should be a size, is {shorten(units)}")
-    inputs_width = tensors[names[0]].shape[2:]
-    rows = gates * units
-    expected = {"W": (count, rows, *inputs_width), "R": (count, rows, units), "B": (count, 2 * rows)}
+    units = tensors[names[R - W]].shape[-1]
+    attributes = dict(_attribute(_bytes(value, where), where) for field, value in node if field == NODE_ATTRIBUTE)
+    for name, value in attributes.items():
+        if value not in (ATTRIBUTES | {"hidden_size": [units]}).get(name, []):
+            raise CheckpointError(f"{what} with {shorten(name)} {shorten(value)} is not supported")
+    count, rows = DIRECTIONS[str(attributes.get("direction", "forward"))], gates * units
+    expected = {"W": (count, rows, *tensors[names[0]].shape[2:]), "R": (count, rows, units), "B": (count, 2 * rows)}
     arrays = {}
     for (letter, shape), name in zip(expected.items(), names):
         if tensors[name].shape != shape:
@@ -175,12 +168,8 @@ def _with_cell(
         cell = "gru_reset_before"
     found = {name: tensor for name, tensor in tensors.items() if name not in names}
     for d, end in enumerate(("", "_reverse")[:count]):
-        parts = {
-            "weight_ih": arrays["W"][d, 0],
-            "weight_hh": arrays["R"][d, 0],
-            "bias_ih": arrays["B"][d, 0],
-            "bias_hh": arrays["B"][d, 1],
-        }
+        (weight_ih,), (weight_hh,), (bias_ih, bias_hh) = (arrays[letter][d] for letter in "WRB")
+        parts = {"weight_ih": weight_ih, "weight_hh": weight_hh, "bias_ih": bias_ih, "bias_hh": bias_hh}
         for part, array in parts.items():
             name = f"{cell}.{part}_l0{end}"
             ordered = array[list(GATES[operation])].reshape(rows, *array.shape[2:])
@@ -188,14 +177,10 @@ def _with_cell(
     return found
 
 
-def _attribute(message: memoryview, where: str) -> tuple[str, int | str]:
+def _attribute(message: memoryview, where: str) -> tuple[str, Any]:
     """(name, value) of a node's attribute; "" for a value of another kind."""
-    name, found = "", ""
-    for number, value in _fields(message, where):
-        if number == ATTRIBUTE_NAME:
-            name = _text(value, where)
-        elif number == ATTRIBUTE_INTEGER and isinstance(value, int):
-            found = value  # type: ignore[assignment]
-        elif number == ATTRIBUTE_TEXT:
-            found = _text(value, where)
-    return name, found
+    fields = dict(_fields(message, where))
+    name = _text(fields.get(ATTRIBUTE_NAME, memoryview(b"")), where)
+    if ATTRIBUTE_TEXT in fields:
+        return name, _text(fields[ATTRIBUTE_TEXT], where)
+    return name, fields.get(ATTRIBUTE_INTEGER, "")

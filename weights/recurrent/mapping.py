@@ -93,12 +93,8 @@ def shipped(name: str) -> dict[str, Any]:
 
 def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """``base`` with the entries of ``changes``, of their tables entry by entry."""
-    inner = {name: base[name] | value for name, value in changes.items() if _are_tables(base.get(name), value)}
-    return {**base, **changes, **inner}
-
-
-def _are_tables(*values: object) -> bool:
-    return all(isinstance(value, dict) for value in values)
+    both = [name for name in changes if isinstance(changes[name], dict) and isinstance(base.get(name), dict)]
+    return {**base, **changes, **{name: base[name] | changes[name] for name in both}}
 
 
 def _parse(data: bytes, where: str) -> dict[str, Any]:
@@ -147,7 +143,8 @@ def _files(mapping: JsonObject, folder: Folder, names: Sequence[str]) -> dict[st
     patterns = mapping.nested("files")
     for start in patterns.values:
         pattern = patterns.string(start)
-        found = [name for name in names if Path(name).suffix in CONTAINERS and _fits(name, pattern)]
+        fitting = names if pattern and "/" not in pattern else ()
+        found = [name for name in fitting if Path(name).suffix in CONTAINERS and Path(name).match(pattern)]
         if len(found) > 1:
             raise CheckpointError(
                 f"{folder.where(pattern)}: several files fit, {', '.join(map(ascii, found))}; give one"
@@ -159,10 +156,6 @@ def _files(mapping: JsonObject, folder: Folder, names: Sequence[str]) -> dict[st
             f"{mapping.where}: files should name the weights; no such file: {shorten(patterns.values)}"
         )
     return files
-
-
-def _fits(name: str, pattern: str) -> bool:
-    return bool(pattern) and "/" not in pattern and Path(name).match(pattern)
 
 
 class _Arrays:

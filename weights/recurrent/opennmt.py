@@ -50,8 +50,8 @@ def read(folder: Folder, name: str) -> Checkpoint:
     spec, tensors = map_arrays(mapping, stored, where)
     assert spec.encoder is not None and spec.decoder is not None
     vocabularies = {
-        "source_vocabulary": checked(_tokens(vocab, "src", where), spec.encoder.vocabulary, where),
-        "target_vocabulary": checked(_tokens(vocab, "tgt", where), spec.decoder.vocabulary, where),
+        "source_vocabulary": _tokens(vocab, "src", spec.encoder.vocabulary, where),
+        "target_vocabulary": _tokens(vocab, "tgt", spec.decoder.vocabulary, where),
     }
     start = vocab.get("decoder_start_token", "<s>")
     if not is_text(start):
@@ -96,18 +96,16 @@ def _changes(options: dict[str, Any], layers: int, is_sequence: bool) -> dict[st
         decoder["attention"] = {"score": score, "after": layers}
         decoder["readout"] = {"parts": ["context", "hidden"], "activation": activation}
         if score == "general":  # (W h) . s = h . (W' s)
-            tensors["decoder.attention.key.weight"] = {
-                "names": "model.decoder.attn.linear_in.weight",
-                "transposed": True,
-            }
+            turned = {"names": "model.decoder.attn.linear_in.weight", "transposed": True}
+            tensors["decoder.attention.key.weight"] = turned
     encoder = {"cell": cell, "bidirectional": bool(options["brnn"] or options["encoder_type"] == "brnn")}
     if encoder["bidirectional"]:
         tensors["encoder.layers.#.input.*"] = ["model.encoder.rnn.*_ih_l#", "model.encoder.rnn.*_ih_l#_reverse"]
     return {"encoder": encoder, "decoder": decoder, "tensors": tensors}
 
 
-def _tokens(vocab: dict[Any, Any], side: str, where: str) -> list[str]:
+def _tokens(vocab: dict[Any, Any], side: str, rows: int, where: str) -> tuple[str, ...]:
     tokens = vocab.get(side)
     if type(tokens) is not list or not all(map(is_text, tokens)):
         raise CheckpointError(f"{where}: vocab should have a list of tokens as {side}")
-    return tokens
+    return checked(tokens, rows, where)

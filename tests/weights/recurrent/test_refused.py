@@ -108,13 +108,13 @@ def test_tensors_of_the_wrong_shape(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        ({"direction": "reverse"}, "direction should be one of forward, bidirectional, is 'reverse'"),
+        ({"direction": "reverse"}, "its LSTM with 'direction' 'reverse' is not supported"),
         ({"layout": 1}, "its LSTM with 'layout' 1 is not supported"),
         ({"input_forget": 1}, "its LSTM with 'input_forget' 1 is not supported"),
         ({"clip": 3}, "its LSTM with 'clip' 3 is not supported"),
         ({"activations": "Relu"}, "its LSTM with 'activations' 'Relu' is not supported"),
-        ({"hidden_size": 5}, r"its LSTM's W should be \[1, 20, 11\], is \[1, 32, 11\]"),
-        ({"hidden_size": 1 << 40}, "hidden_size should be a size, is 1099511627776"),
+        ({"hidden_size": 5}, "its LSTM with 'hidden_size' 5 is not supported"),
+        ({"direction": "bidirectional"}, r"its LSTM's W should be \[2, 32, 11\], is \[1, 32, 11\]"),
     ],
 )
 def test_nodes(tmp_path: Path, damage: dict, said: str) -> None:
