@@ -5,11 +5,11 @@ block make all gates of its units: their products go to a scratch in L1, from wh
 
 A part has some sentences of one direction, longest first, so that those that have ended are the last rows of a product,
 which then has fewer; parts wait for nobody. Where each sentence has one row, a decoder's step, parts share rows, and a
-part has some blocks of units. So it is with fewer sentences than threads: each step is a call then, and a part's scratch
-knows which. Where no row goes on from a state the product is its bias, and is left out.
+part has some blocks of units. So it is with fewer sentences than threads: each step is a call then, and its number is
+in a part's scratch. Where no row goes on from a state the product is its bias, and is left out.
 
-Steps of few rows go through the blocks by turns forward and backward: the last ones are in L2 still. 512 units, one row,
-SERPENTINE
+Steps of few rows go through the blocks by turns forward and backward, as the last ones are in L2 still: 50 steps of one
+row of 512 units in int8 with the product of their inputs 0.91 -> 0.86 ms, on two threads 0.75 -> 0.53.
 
 A cell whose reset gate multiplies the state before the product (Cho 2014) has two of them: of reset and update, then of
 reset times state.
@@ -63,8 +63,8 @@ gate_scratch = make_scratch(max(MOST_ROWS, (FEW - 1) * GROUP) * 4 * PANEL)  # of
 Layer = namedtuple("Layer", "inputs hidden column cell_column cell gates units backward")
 # Of a part: sentences first, first + step, ... of the order, and blocks of units.
 Share = namedtuple("Share", "first step count block end_block")
-# Addresses in a part's scratch: how many steps earlier calls did; the number of each sentence's row now; its h before and
-# after a step; c, or r h; rows in the weights' precision.
+# Addresses in a part's scratch: how many steps earlier calls did; the number of each sentence's row now; its h before
+# and after a step; c, or r h; rows in the weights' precision.
 Room = namedtuple("Room", "steps rows now then other staged")
 # Of one row and block of units: addresses of products and inputs of the first gate, of states, and of the result.
 Place = namedtuple("Place", "sums inputs now then other hidden")

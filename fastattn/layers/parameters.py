@@ -68,9 +68,7 @@ class Parameters:
         """``tensor``, or None if there is none of that name."""
         return self.tensor(name) if name in self._tensors else None
 
-    def packed(
-        self, name: str, precision: str = "", order_F: np.ndarray | None = None, first: int = 0
-    ) -> PackedLinear:
+    def packed(self, name: str, precision: str = "", order_F: np.ndarray | None = None, first: int = 0) -> PackedLinear:
         """``name.weight`` and ``name.bias``, if it exists, packed by the operations.
 
         precision  of these products; "": the usual one

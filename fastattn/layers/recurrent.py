@@ -32,7 +32,11 @@ class RecurrentLayer:
             orders = np.concatenate([order, np.where(order < 0, -1, order + spec.gates * spec.units)])
         precision = "int8" if parameters.precision == "int4" else ""  # which is for whole products alone
         self.words_VF, weight_FD = None, parameters.tensor(f"{layer}.input.weight")
-        if isinstance(table_VE, np.ndarray) and isinstance(weight_FD, np.ndarray) and len(table_VE) <= table_VE.shape[1]:
+        if (
+            isinstance(table_VE, np.ndarray)
+            and isinstance(weight_FD, np.ndarray)
+            and len(table_VE) <= table_VE.shape[1]
+        ):
             first = table_VE.shape[1]
             words_VF = table_VE @ weight_FD[:, :first].T + parameters.tensor(f"{layer}.input.bias")
             self.words_VF = words_VF if orders is None else np.ascontiguousarray(take(words_VF.T, orders).T)
@@ -46,7 +50,12 @@ class RecurrentLayer:
         self.column, self.hidden = column, spec.hidden
 
     def __call__(
-        self, x_ND: np.ndarray | None, starts_B1: np.ndarray, before: Place, after: Place, ids_N: np.ndarray | None = None
+        self,
+        x_ND: np.ndarray | None,
+        starts_B1: np.ndarray,
+        before: Place,
+        after: Place,
+        ids_N: np.ndarray | None = None,
     ) -> np.ndarray:
         """hidden_NH; ``before`` and ``after`` are tables of states, and the sentences' rows there.
 
