@@ -31,19 +31,15 @@ class RecurrentLayer:
         if order is not None and spec.bidirectional:
             orders = np.concatenate([order, np.where(order < 0, -1, order + spec.gates * spec.units)])
         precision = "int8" if parameters.precision == "int4" else ""  # which is for whole products alone
-        self.words_VF, weight_FD = None, parameters.tensor(f"{layer}.input.weight")
-        if (
-            isinstance(table_VE, np.ndarray)
-            and isinstance(weight_FD, np.ndarray)
-            and len(table_VE) <= table_VE.shape[1]
-        ):
+        first, self.words_VF, self.input = 0, None, None
+        are_few = isinstance(table_VE, np.ndarray) and len(table_VE) <= table_VE.shape[1]
+        weight_FD = parameters.tensor(f"{layer}.input.weight") if are_few else None
+        if isinstance(table_VE, np.ndarray) and isinstance(weight_FD, np.ndarray):
             first = table_VE.shape[1]
-            words_VF = table_VE @ weight_FD[:, :first].T + parameters.tensor(f"{layer}.input.bias")
+            with np.errstate(all="ignore"):  # the search says that weights are no numbers
+                words_VF = table_VE @ weight_FD[:, :first].T + parameters.tensor(f"{layer}.input.bias")
             self.words_VF = words_VF if orders is None else np.ascontiguousarray(take(words_VF.T, orders).T)
-        else:
-            first = 0
-        self.input = None
-        if first < weight_FD.shape[1]:
+        if not first or first < spec.inputs(0):
             self.input = parameters.packed(f"{layer}.input", precision, orders, first)
         names = ("state", "backward")[: spec.directions]
         self.weights = [parameters.packed(f"{layer}.{name}", precision, order) for name in names]
