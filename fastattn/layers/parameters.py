@@ -101,7 +101,7 @@ class Parameters:
         key = id(weight_FD), id(bias_F), precision
         if key not in self._packed:
             make = partial(self._pack, f"{name}.weight", bias_F, precision, order_F, first)
-            shape = len(weight_FD if order_F is None else order_F), weight_FD.shape[1] - first
+            shape = weight_FD.shape[0] if order_F is None else len(order_F), weight_FD.shape[1] - first
             self._packed[key] = (
                 make() if self._packed_file is None else self._packed_file.linear(name, shape, make, precision)
             )

@@ -61,6 +61,7 @@ class RecurrentLayer:
         inputs_NE = None if ids_N is None else self.ops.embed(ids_N, self.words_VF)
         if x_ND is not None:
             inputs_NE = self.ops.linear(x_ND, self.input, residual_NF=inputs_NE)
+        assert inputs_NE is not None
         return self.ops.recur(inputs_NE, self.weights, self.cell, self.units, starts_B1, states)
 
 
