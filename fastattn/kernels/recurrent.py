@@ -9,8 +9,8 @@ part has some blocks of units. So it is with fewer sentences than threads: each 
 in a part's scratch. Where no row goes on from a state the product is its bias, and is left out.
 
 Steps of few rows go through the blocks by turns forward and backward, as the last ones are in L2 still: 50 steps of one
-row of 512 units in int8 with the product of their inputs 0.91 -> 0.86 ms, on two threads 0.75 -> 0.53; in float32, whose
-4 MB are not there, no difference beyond noise (one run each, on a busy machine).
+row of 512 units in int8 with the product of their inputs 0.91 -> 0.86 ms, on two threads 0.75 -> 0.53; in float32,
+whose 4 MB are not there, no difference beyond noise (one run each, on a busy machine).
 
 A cell whose reset gate multiplies the state before the product (Cho 2014) has two of them: of reset and update, then of
 reset times state.
