@@ -40,7 +40,7 @@ PASS_ROWS = 2048
 # costs about as much as over many.
 PATIENCE = 0.03
 # What a worker leaves to the next one: a cache and recorded steps of so many bytes at most, of so many workers.
-LEFT_BYTES, LEFT = 1 << 20, 4
+LEFT_BYTES, LEFT = 1 << 23, 4
 # Seconds after which, with several callers, sentences in progress get a step though there is room for more.
 TURN = 0.03
 

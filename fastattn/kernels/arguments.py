@@ -70,8 +70,9 @@ class EditedLogits(NamedTuple):
     logits_R: np.ndarray
 
 
-# A recurrent layer's cell and sizes; how many parts its sentences are cut into, and how many the units of each.
-RecurrentForm = namedtuple("RecurrentForm", "cell gates units sentences units_parts")
+# A recurrent layer's cell and sizes; how many parts its sentences are cut into, and how many the units of each; whether
+# a call does one step.
+RecurrentForm = namedtuple("RecurrentForm", "cell gates units sentences units_parts by_steps")
 # How the tasks of a product are cut: rows of a task, and into how many blocks the panels.
 Blocks = namedtuple("Blocks", "rows columns")
 # The k best logits of rows and their ids, float32 and int32 [..., k], best first, then -inf and -1.

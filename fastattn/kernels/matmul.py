@@ -308,8 +308,9 @@ def clear_zeros(scratch):
 
 @inner
 def find_task(task, blocks, rows, panels):
-    """The Task of that number."""
-    first, block = task // blocks.columns * blocks.rows, task % blocks.columns
+    """The Task of that number: all rows by a column block, then by the next, of which each thread has one."""
+    row_blocks = (rows + blocks.rows - 1) // blocks.rows
+    first, block = task % row_blocks * blocks.rows, task // row_blocks
     count = min(rows - first, blocks.rows)
     return Task(first, count, block * panels // blocks.columns, (block + 1) * panels // blocks.columns)
 

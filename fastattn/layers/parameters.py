@@ -68,15 +68,16 @@ class Parameters:
         """``tensor``, or None if there is none of that name."""
         return self.tensor(name) if name in self._tensors else None
 
-    def packed(self, name: str, precision: str = "", order_F: np.ndarray | None = None) -> PackedLinear:
+    def packed(self, name: str, precision: str = "", order_F: np.ndarray | None = None, first: int = 0) -> PackedLinear:
         """``name.weight`` and ``name.bias``, if it exists, packed by the operations.
 
         precision  of these products; "": the usual one
         order_F    the rows of both that are packed, -1: zeros; None: all in order
+        first      input of those that are packed; behind others, which have the bias too
         """
         key = name, precision or self.usual(name)
         if key not in self._needed.layers:
-            self._needed.layers[key] = self._packed_once(*key, order_F)
+            self._needed.layers[key] = self._packed_once(*key, order_F, first)
         return self._needed.layers[key]
 
     def usual(self, *names: str) -> str:
@@ -94,20 +95,23 @@ class Parameters:
         grouped = all(one.shape[1] % GROUP_INPUTS == 0 and isinstance(one, np.ndarray | Int4Tensor) for one in weights)
         return "int4" if grouped and set(names).isdisjoint(PROJECTIONS) else "int8"
 
-    def _packed_once(self, name: str, precision: str, order_F: np.ndarray | None) -> PackedLinear:
+    def _packed_once(self, name: str, precision: str, order_F: np.ndarray | None, first: int) -> PackedLinear:
         weight_FD: Any = self._tensors[name + ".weight"]
-        bias_F: Any = self._tensors.get(name + ".bias")
+        bias_F: Any = None if first else self._tensors.get(name + ".bias")
         key = id(weight_FD), id(bias_F), precision
         if key not in self._packed:
-            make = partial(self._pack, f"{name}.weight", bias_F, precision, order_F)
-            shape = weight_FD.shape if order_F is None else (len(order_F), *weight_FD.shape[1:])
+            make = partial(self._pack, f"{name}.weight", bias_F, precision, order_F, first)
+            shape = weight_FD.shape[0] if order_F is None else len(order_F), weight_FD.shape[1] - first
             self._packed[key] = (
                 make() if self._packed_file is None else self._packed_file.linear(name, shape, make, precision)
             )
         return self._packed[key]
 
-    def _pack(self, name: str, bias_F: np.ndarray | None, precision: str, order_F: np.ndarray | None) -> PackedLinear:
-        weight_FD = self._tensors[name]
+    def _pack(
+        self, name: str, bias_F: np.ndarray | None, precision: str, order_F: np.ndarray | None, first: int
+    ) -> PackedLinear:
+        weight_FD: Any = self._tensors[name]
+        weight_FD = weight_FD[:, first:] if first else weight_FD
         if order_F is not None:
             weight_FD, bias_F = take(weight_FD, order_F), None if bias_F is None else take(bias_F, order_F)
         if precision == "int8" and not isinstance(weight_FD, QuantizedTensor):

@@ -9,6 +9,7 @@ from fastattn.layers.draws import drawn_keys
 from fastattn.layers.parameters import Parameters
 from fastattn.ops.attention import Heads, KeyIndex
 from fastattn.ops.recurrent import States
+from fastattn.spec.quantized import Tensor, take
 from fastattn.spec.recurrent import MemoryAttention, RecurrentSpec
 
 Place = tuple[np.ndarray, np.ndarray]  # a table of states, and numbers of rows in it
@@ -17,25 +18,51 @@ Place = tuple[np.ndarray, np.ndarray]  # a table of states, and numbers of rows 
 class RecurrentLayer:
     """Rows to their hidden states, from ``layer.{input,state,backward}``.
 
-    column  where its states begin in a row of all layers' states: h of all directions, then perhaps c
+    column    where its states begin in a row of all layers' states: h of all directions, then perhaps c
+    table_VE  of ids, whose rows are its first inputs; None: they are rows
+    words_VF  what it makes of that table, where that is no larger than the weights that do
     """
 
-    def __init__(self, parameters: Parameters, layer: str, spec: RecurrentSpec, column: int):
+    def __init__(
+        self, parameters: Parameters, layer: str, spec: RecurrentSpec, column: int, table_VE: Tensor | None = None
+    ):
         self.ops, self.cell, self.units = parameters.ops, spec.cell, spec.units
         order = self.ops.gate_rows(spec.gates, spec.units)
         orders = order
         if order is not None and spec.bidirectional:
             orders = np.concatenate([order, np.where(order < 0, -1, order + spec.gates * spec.units)])
         precision = "int8" if parameters.precision == "int4" else ""  # which is for whole products alone
-        self.input = parameters.packed(f"{layer}.input", precision, orders)
+        first, self.words_VF, self.input = 0, None, None
+        are_few = isinstance(table_VE, np.ndarray) and len(table_VE) <= table_VE.shape[1]
+        weight_FD = parameters.tensor(f"{layer}.input.weight") if are_few else None
+        if isinstance(table_VE, np.ndarray) and isinstance(weight_FD, np.ndarray):
+            first = table_VE.shape[1]
+            with np.errstate(all="ignore"):  # the search says that weights are no numbers
+                words_VF = table_VE @ weight_FD[:, :first].T + parameters.tensor(f"{layer}.input.bias")
+            self.words_VF = words_VF if orders is None else np.ascontiguousarray(take(words_VF.T, orders).T)
+        if not first or first < spec.inputs(0):
+            self.input = parameters.packed(f"{layer}.input", precision, orders, first)
         names = ("state", "backward")[: spec.directions]
         self.weights = [parameters.packed(f"{layer}.{name}", precision, order) for name in names]
         self.column, self.hidden = column, spec.hidden
 
-    def __call__(self, x_ND: np.ndarray, starts_B1: np.ndarray, before: Place, after: Place) -> np.ndarray:
-        """hidden_NH; ``before`` and ``after`` are tables of states, and the sentences' rows there."""
+    def __call__(
+        self,
+        x_ND: np.ndarray | None,
+        starts_B1: np.ndarray,
+        before: Place,
+        after: Place,
+        ids_N: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """hidden_NH; ``before`` and ``after`` are tables of states, and the sentences' rows there.
+
+        ids_N  of the table; x_ND are the other inputs then, None: there are none
+        """
         states = States(*before, *after, self.column, self.column + self.hidden)
-        inputs_NE = self.ops.linear(x_ND, self.input)
+        inputs_NE = None if ids_N is None else self.ops.embed(ids_N, self.words_VF)
+        if x_ND is not None:
+            inputs_NE = self.ops.linear(x_ND, self.input, residual_NF=inputs_NE)
+        assert inputs_NE is not None
         return self.ops.recur(inputs_NE, self.weights, self.cell, self.units, starts_B1, states)
 
 

@@ -28,7 +28,8 @@ class RecurrentStack(Stack):
         self.input_dtype = np.int32 if spec.vocabulary else np.float32
         fed, each = spec.feeds * spec.width, spec.states // spec.layers
         self.layers = [
-            RecurrentLayer(parameters, f"{name}.layers.{i}", spec, fed + i * each) for i in range(spec.layers)
+            RecurrentLayer(parameters, f"{name}.layers.{i}", spec, fed + i * each, None if i else self.table)
+            for i in range(spec.layers)
         ]
         self.state_width = fed + spec.states
         self.readout = None
@@ -73,8 +74,9 @@ class RecurrentEncoder(RecurrentStack):
         yield x_ND
         last_BS = rows.last_BS = self.ops.empty_table(B, self.state_width, self.dtype)
         before, after = (last_BS, np.full(B, -1, np.int32)), (last_BS, np.arange(B, dtype=np.int32))
-        for layer in self.layers:
-            x_ND = layer(x_ND, starts_B1, before, after)
+        for number, layer in enumerate(self.layers):
+            given = (x_ND, None) if number or layer.words_VF is None else (None, inputs_N)
+            x_ND = layer(given[0], starts_B1, before, after, given[1])
             yield x_ND
         x_ND = self._read(hidden=x_ND, embedding=embedded_NE)
         yield self.ops.take_rows(x_ND, reversed_N) if self.spec.backward else x_ND
@@ -131,7 +133,7 @@ class RecurrentDecoder(RecurrentStack):
         x_NE = self._pointed(ids_N, memory) if self.spec.points and memory is not None else self._embedded(ids_N)
         states_MW, previous_N, rows_N = rows.states(0, x_NE, self.state_width)
         if isinstance(rows, RecordedRows):
-            return self._step(x_NE, (states_MW, previous_N), (states_MW, rows_N), memory, False)[0][wanted]
+            return self._step(x_NE, ids_N, (states_MW, previous_N), (states_MW, rows_N), memory, False)[0][wanted]
         parts, weights, order = [], [], []
         for depth, n_K in enumerate(_by_depth(rows)):
             before = states_MW, previous_N[n_K]
@@ -139,7 +141,8 @@ class RecurrentDecoder(RecurrentStack):
                 before = self._from_first(rows, *before, n_K)
             x_KE = x_NE if len(n_K) == len(x_NE) else self.ops.take_rows(x_NE, n_K)
             seen = None if memory is None else memory.take(n_K)
-            rows_KD, weights_KS = self._step(x_KE, before, (states_MW, rows_N[n_K]), seen, rows.wants_attention)
+            after = states_MW, rows_N[n_K]
+            rows_KD, weights_KS = self._step(x_KE, ids_N[n_K], before, after, seen, rows.wants_attention)
             parts.append(rows_KD[wanted])
             order.append(n_K)
             weights.append(np.zeros((len(n_K), 0)) if weights_KS is None else weights_KS)
@@ -153,11 +156,18 @@ class RecurrentDecoder(RecurrentStack):
         return [self.ops.take_rows(self.ops.concatenate_rows(level), back_N) for level in zip(*parts)]
 
     def _step(
-        self, x_NE: np.ndarray, before: Place, after: Place, memory: SeenMemory | None, wants_weights: bool
+        self,
+        x_NE: np.ndarray,
+        ids_N: np.ndarray,
+        before: Place,
+        after: Place,
+        memory: SeenMemory | None,
+        wants_weights: bool,
     ) -> tuple[list[np.ndarray], np.ndarray | None]:
         """(x_NE, each layer's rows, the stack's; weights_NS or None) of a token each, from states to states."""
         spec, starts_N1 = self.spec, np.arange(len(x_NE) + 1)
-        parts: list[np.ndarray | Columns] = [x_NE]
+        folds = self.layers[0].words_VF is not None
+        parts: list[np.ndarray | Columns] = [] if folds else [x_NE]
         if spec.feeds:
             parts.append(Columns(before[0], 0, spec.width, before[1]))
         started = before if spec.carries else (before[0], np.full(len(x_NE), -1, np.int32))
@@ -170,7 +180,8 @@ class RecurrentDecoder(RecurrentStack):
                 read["context"], weights_NS = self.attention(self._joined(query), memory, wanted)
                 parts.append(read["context"])
             if layer is not None:
-                read["hidden"] = layer(self._joined(*parts), starts_N1, started, after)
+                x_ND, given_N = self._joined(*parts) if parts else None, None if number or not folds else ids_N
+                read["hidden"] = layer(x_ND, starts_N1, started, after, given_N)
                 parts = [read["hidden"]]
                 levels.append(read["hidden"])
         y_ND = self._logarithms(weights_NS) if spec.points and weights_NS is not None else self._read(**read)

@@ -11,6 +11,7 @@ from fastattn.kernels.arguments import MR, NR
 from fastattn.ops import cpu as operations
 from fastattn.ops import reference
 from fastattn.ops.recurrent import Columns, States
+from fastattn.runtime import recording
 from fastattn.spec.quantized import take
 from fastattn.spec.recurrent import CELLS
 from tests import ROOT
@@ -65,9 +66,12 @@ class Layer:
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("cell", CELLS)
-@pytest.mark.parametrize("units", [5, NR + 3, 5 * NR])
-def test_a_sentence_does_not_depend_on_the_others_or_the_threads(units: int, cell: str, precision: str) -> None:
-    layer, lengths = Layer(cell, precision, units), [3, 0, 1, 9, 9, 2, 1] + [4] * (2 * MR + 1)
+@pytest.mark.parametrize(("units", "directions"), [(5, 2), (NR + 3, 2), (5 * NR, 2), (5 * NR, 1)])
+def test_a_sentence_does_not_depend_on_the_others_or_the_threads(
+    units: int, directions: int, cell: str, precision: str
+) -> None:
+    layer = Layer(cell, precision, units, directions)
+    lengths = [3, 0, 1, 9, 9, 2, 1] + [4] * (2 * MR + 1)
     starts, previous = starts_of(tuple(lengths)), layer.rng.integers(-1, 9, len(lengths))
     inputs_NE = normal(layer.rng, int(starts[-1]), layer.inputs)
     with operations.use_threads(1):
@@ -80,6 +84,23 @@ def test_a_sentence_does_not_depend_on_the_others_or_the_threads(units: int, cel
             alone, state = layer(inputs_NE[mine], [length], previous[b : b + 1])
             np.testing.assert_array_equal(alone, rows[mine])
             np.testing.assert_array_equal(state[0], states[b])
+
+
+@pytest.mark.parametrize("is_recorded", [True, False])
+def test_threads_share_the_steps_of_one_sentence(is_recorded: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls, run = [], recording.run_program
+    monkeypatch.setattr(recording, "run_program", lambda *given: calls.append(given) or run(*given))
+    if not is_recorded:  # as where only Numba's public interface compiles
+        monkeypatch.setattr(recording.StepRecorder, "record", lambda self, function: None)
+    layer, T = Layer("lstm", "float32", 5 * NR, directions=1), 7
+    inputs_NE = normal(layer.rng, T, layer.inputs)
+    with operations.use_threads(1):
+        expected = layer(inputs_NE, [T], [3])
+    assert not calls
+    with operations.use_threads(2):
+        for found, own in zip(layer(inputs_NE, [T], [3]), expected, strict=True):
+            np.testing.assert_array_equal(found, own)
+    assert len(calls) == is_recorded
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)

@@ -31,6 +31,10 @@ RECURRENT: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "bahdanau": ({**CHO, **BOTH}, {**BAHDANAU, "attention": MemoryAttention("additive", 0, 9)}),
     "tutorial": ({}, {**FROM_ENCODER, "attention": MemoryAttention("additive", 0, 12)}),
     "luong dot": (LSTM, luong("dot")),
+    "few words": (
+        {**LSTM, **BOTH, "units": 8, "embedding_width": 19},
+        luong("general") | {"embedding_width": 20, **BRIDGE},
+    ),
     "luong general": ({**LSTM, "backward": True}, luong("general")),
     "luong concat": (LSTM, luong("additive", width=12)),
     "luong local-m": (LSTM, luong("general", window=2)),

@@ -144,6 +144,22 @@ VARIETIES |= {  # recurrent stacks are whole specs
             bidirectional=True,
         )
     },
+    "few words": {  # whose embeddings are folded with the first layers' weights
+        "stacks": recurrent(
+            {
+                "embedding_width": 20,
+                "layers": 2,
+                "attention": MemoryAttention("general", 0),
+                "readout": BOTH,
+                "feeds": True,
+            },
+            embedding_width=23,
+            bidirectional=True,
+        )
+    },
+    "few words, alone": {
+        "stacks": recurrent({"embedding_width": 20, "initial": "encoder"}, embedding_width=23, backward=True)
+    },
     "predicted windows": {
         "stacks": recurrent({"attention": MemoryAttention("general", 1, window=2, predictive=3), "readout": BOTH})
     },

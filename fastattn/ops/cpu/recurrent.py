@@ -9,13 +9,14 @@ from fastattn.ops.cpu.matmul import SMALL, PackedLinear, scratch_bytes
 from fastattn.ops.recurrent import Columns, States
 from fastattn.runtime.arena import empty
 from fastattn.runtime.handle import kernel_named
+from fastattn.runtime.recording import recorder
 from fastattn.runtime.threads import current_threads
 from fastattn.simd.arguments import LINE
 from fastattn.spec.recurrent import CELLS
 
 _recur, _join = kernel_named("recurrent", "_recur"), kernel_named("recurrent", "_join")
 _CODES = {cell: code for code, cell in enumerate(CELLS)}
-_IN_ORDER, _ALL = np.empty(0, np.int64), np.empty(0, np.int32)
+_IN_ORDER, _ALL, _GO_ON = np.empty(0, np.int64), np.empty(0, np.int32), np.zeros(1, np.int64)
 
 
 def gate_rows(gates: int, units: int) -> np.ndarray:
@@ -41,25 +42,38 @@ def recur(
     """
     N, B, threads, (gates, _) = len(inputs_NE), len(starts_B1) - 1, current_threads(), CELLS[cell]
     forward, backward = (*weights, *weights)[:2]
-    hidden_NH, order_B = empty((N, len(weights) * units)), _IN_ORDER
+    hidden_NH = empty((N, len(weights) * units))
     if not B:
         return hidden_NH
     if forward.panels_PSN.nbytes * (N + MR) <= SMALL * MR:
         threads = 1
     lengths_B = np.diff(starts_B1)
-    if N == B and lengths_B.max() == 1:
-        # nothing is waited for, so parts may share rows; where a product follows on a product they may not
+    order_B = np.argsort(-lengths_B, kind="stable")
+    steps, parts = int(lengths_B[order_B[0]]), -(-threads // len(weights))
+    record, cuts = None, (min(parts, B), 1)
+    # where a product follows on a product, parts may not share rows
+    if N == B and steps == 1:
+        order_B = _IN_ORDER  # nothing is waited for
         cuts = (min(threads, B), 1) if cell == "gru_reset_before" else (1, min(threads, -(-units // NR)))
-    else:
-        order_B, cuts = np.argsort(-lengths_B, kind="stable"), (min(-(-threads // len(weights)), B), 1)
-    form = RecurrentForm(_CODES[cell], gates, units, *cuts)
+    elif B < parts and steps > 1 and cell != "gru_reset_before" and (record := recorder()):
+        cuts = 1, min(parts, -(-units // NR))
+    form = RecurrentForm(_CODES[cell], gates, units, *cuts, record is not None)
     most = -(-B // form.sentences)
-    room = 8 * most + 12 * most * units + 5 * LINE + scratch_bytes(forward.panels_PSN, units, most)
+    room = 8 * most + 12 * most * units + 6 * LINE + scratch_bytes(forward.panels_PSN, units, most)
     scratch_PB = empty((len(weights) * form.sentences * form.units_parts, room), np.uint8)
-    _recur(
+    arguments = (
         inputs_NE, (forward.panels_PSN, backward.panels_PSN), forward.kernel_arrays, backward.kernel_arrays, form,
         (starts_B1, order_B), states, scratch_PB, hidden_NH,
     )  # fmt: skip
+    if record is None:
+        _recur(*arguments)
+        return hidden_NH
+    scratch_PB[:, : 2 * LINE] = 0
+    if program := record.record(lambda: _recur(*arguments)):
+        program.run(steps, _GO_ON)
+    else:
+        for _ in range(steps):
+            _recur(*arguments)
     return hidden_NH
 
 
