@@ -75,8 +75,7 @@ class ConstrainedBatch(DecodingBatch):
         return sentence
 
     def _recorded_steps(self, model: Decoder) -> None:
-        """Each step waits for what its tokens allow."""
-        return None
+        """None: each step waits for what its tokens allow."""
 
     def _rows(self, beams: Beams, width: int) -> CandidateRows:
         rows, output = super()._rows(beams, width), self.choice.model.output
@@ -92,9 +91,7 @@ class ConstrainedBatch(DecodingBatch):
             return nothing_V
         slot, end = int(sentence.slots_R[r]), int(beams.positions_B[b]) + 1
         try:
-            allowed_V: np.ndarray = sentence.matcher.allowed(
-                self.cache.tokens(slot, sentence.before + 1, end).tolist()
-            )
+            allowed_V: np.ndarray = sentence.matcher.allowed(self.cache.tokens(slot, sentence.before + 1, end).tolist())
         except InputError as error:
             self.scheduler.fail(sentence.ticket, error)
             return nothing_V

@@ -1,6 +1,6 @@
 """What an answer has to match, a regular expression or a JSON schema, as the tokens that may come next.
 
-llguidance runs a grammar over the trie of all tokens: some ten microseconds a mask, and a bound on what a grammar takes.
+llguidance runs a grammar over the trie of all tokens: from ten microseconds a mask, and what a grammar takes is bounded.
 """
 
 import json
@@ -16,6 +16,7 @@ from fastattn.errors import FastattnError, InputError
 # until its tokens are spent. A schema's own "x-guidance" comes before this.
 BLANKS = {"whitespace_pattern": "( |\n[ \t]{0,20})?"}
 KEPT = 8  # compiled grammars
+LONGEST = 1 << 16  # characters of a schema: names as many as that holds take two seconds to compile, at worst
 
 
 class Constraints:
@@ -95,9 +96,13 @@ class Matcher:
     def allowed(self, ids: list[int]) -> np.ndarray:
         """bool [vocabulary]: end ids where an answer may end; nothing behind ids that no answer begins with.
 
+        Where the next characters are certain, they come in the tokens in which the tokenizer splits them.
+
         Raises InputError for a grammar that takes too much, or that nothing matches.
         """
-        known = next((n for n, (old, new) in enumerate(zip(self._ids, ids)) if old != new), min(len(self._ids), len(ids)))
+        known = next(
+            (n for n, (old, new) in enumerate(zip(self._ids, ids)) if old != new), min(len(self._ids), len(ids))
+        )
         if known < len(self._ids):
             self._matcher.rollback(len(self._ids) - known)
         taken = known + self._matcher.try_consume_tokens(ids[known:])
@@ -112,14 +117,15 @@ class Matcher:
 
 
 def _schema_text(schema: Any) -> str:
-    if isinstance(schema, str):
-        return schema
-    if not isinstance(schema, Mapping):
+    if not isinstance(schema, str | Mapping):
         raise InputError(f"json_schema should be a dict or its JSON text, got {type(schema).__name__}")
     try:
-        return json.dumps(schema)
+        text = schema if isinstance(schema, str) else json.dumps(schema)
     except (TypeError, ValueError, RecursionError) as error:
         raise InputError(f"json_schema is no JSON: {_first_line(error)}") from None
+    if len(text) > LONGEST:
+        raise InputError(f"json_schema should have at most {LONGEST} characters, has {len(text)}")
+    return text
 
 
 def _first_line(error: object) -> str:
