@@ -361,7 +361,8 @@ class Candidates:
     def edits(self, rows: CandidateRows) -> Edits:
         """The edits of the logits that the options ask for."""
         options = self.options
-        suppressed = []
+        begin = options.begin_suppress_tokens
+        suppressed = [early_ends(rows.steps_R, 1, begin)] if begin else []
         if rows.steps_R.min() < options.min_decoding_length:
             suppressed.append(early_ends(rows.steps_R, options.min_decoding_length, self.end_ids))
         if self.never_1J.size:

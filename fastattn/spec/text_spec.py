@@ -27,7 +27,7 @@ TRUNCATION_SIDES = ("right", "left")
 class DecodingSettings:
     """A checkpoint's own decoding settings, by the names of DecodingOptions; None: not in its files.
 
-    suppress_sequences  ids
+    suppress_sequences, begin_suppress_tokens  ids
     forced_tokens       every target begins with these, after the start token; they are not part of the translation
     not_followed        settings in the files that are not supported, as messages for the user
     """
@@ -45,6 +45,7 @@ class DecodingSettings:
     sampling_minp: float | None = None
     sampling_temperature: float | None = None
     suppress_sequences: tuple[tuple[int, ...], ...] = ()
+    begin_suppress_tokens: tuple[int, ...] = ()
     forced_tokens: tuple[str, ...] = ()
     not_followed: tuple[str, ...] = ()
 

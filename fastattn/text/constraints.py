@@ -1,6 +1,6 @@
 """What an answer has to match, a regular expression or a JSON schema, as the tokens that may come next.
 
-llguidance runs a grammar over the trie of all tokens: from ten microseconds a mask, and what a grammar takes is bounded.
+llguidance runs a grammar over the trie of all tokens: from ten microseconds a mask, within bounds of what it may take.
 """
 
 import json
