@@ -130,6 +130,17 @@ class MultiVectorText:
 
 
 @dataclass(frozen=True)
+class PairPrompt:
+    """What stands around the texts of a pair in the prompt of a language model that judges it."""
+
+    before: str
+    instruction: str
+    query: str
+    document: str
+    after: str
+
+
+@dataclass(frozen=True)
 class EncoderText:
     """How an encoder's text becomes ids, and its hidden states vectors (sentence-transformers' modules)."""
 
@@ -153,6 +164,7 @@ class EncoderText:
     mask_token: str = ""  # in whose place a head predicts tokens; "": there is none
     sparse: SparseText | None = None  # of a checkpoint that is made for sparse vectors
     multi_vector: MultiVectorText | None = None  # of one that is made for a vector a token
+    pair: PairPrompt | None = None  # of a language model that judges pairs
 
 
 @dataclass(frozen=True)
