@@ -1,14 +1,12 @@
-"""Language models as rerankers: Qwen 3's, which say yes or no to a query, a document and an instruction (Zhang 2025)."""
+"""Language models as rerankers: Qwen 3's, which say yes or no to a query, a document, an instruction (Zhang 2025)."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from fastattn.spec.architecture import HeadSpec
 from fastattn.spec.checkpoint import Checkpoint
-from fastattn.spec.quantized import as_float32, take
-from fastattn.spec.text_spec import GeneratorText, PairPrompt
+from fastattn.spec.text_spec import EncoderText, GeneratorText, PairPrompt
 from fastattn.text.huggingface import HuggingFaceTokenizer
 
 LONGEST = 8192  # ids of a pair with all that is around it, as in Qwen's card
@@ -23,7 +21,6 @@ PROMPT = PairPrompt(
 )
 INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
 TOKENS = (b'"<|im_start|>"', b'"<think>"', b'"yes"', b'"no"')  # that its tokenizer.json has
-PROJECTION = "decoder.projection.weight"
 
 
 def as_reranker(checkpoint: Checkpoint) -> Checkpoint:
@@ -34,25 +31,17 @@ def as_reranker(checkpoint: Checkpoint) -> Checkpoint:
     text = checkpoint.input
     if not isinstance(text, GeneratorText) or not all(token in bytes(text.tokenizer) for token in TOKENS):
         return checkpoint
-    made, tensors = checkpoint.as_encoder(), {}
-    if PROJECTION in checkpoint.tensors:  # a kept model has the head's own
+    yes = no = 0
+    if (projection := checkpoint.tensors.get("decoder.projection.weight")) is not None:  # else the head is kept
         tokenizer = HuggingFaceTokenizer(text.tokenizer, LONGEST)
-        ids = np.array([-1 if (index := tokenizer.index(token)) is None else index for token in ("yes", "no")])
-        if (ids < 0).any() or (ids >= checkpoint.tensors[PROJECTION].shape[0]).any():
+        found = [tokenizer.index(token) for token in ("yes", "no")]
+        if any(index is None or index >= projection.shape[0] for index in found):
             return checkpoint
-        yes_D, no_D = as_float32(take(checkpoint.tensors[PROJECTION], ids))
-        tensors["head.output.weight"] = (yes_D - no_D)[None]
-    read = replace(
-        made.text,
-        max_length=min(made.text.max_length, LONGEST),
-        prompts={"query": INSTRUCTION},
-        default_prompt="query",
-        labels=("yes",),
-        scores="sigmoid",
-        pair=PROMPT,
-    )
-    head = HeadSpec("last", 1, bias=False)
-    return replace(made, spec=replace(made.spec, head=head), tensors={**made.tensors, **tensors}, input=read)
+        yes, no = found  # type: ignore[assignment]
+    made = checkpoint.as_reranker(yes, no, PROMPT)
+    assert isinstance(made.input, EncoderText)
+    most, prompts = min(made.input.max_length, LONGEST), {"query": INSTRUCTION}
+    return replace(made, input=replace(made.input, max_length=most, prompts=prompts, default_prompt="query"))
 
 
 def prompts_of(
