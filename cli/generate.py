@@ -36,6 +36,7 @@ Examples:
   fastattn generate -m OWNER/NAME --max-new-tokens 50 < prompt.txt
   fastattn generate -m ./my-llm -i questions.txt --lines -o answers.txt
   fastattn generate -m ./my-llm --stop Q: --sampling-temperature 0.8 "Q: Who?"
+  fastattn generate -m ./my-llm --regex "yes|no" "Is water wet?"
   fastattn generate -m ./my-llm -n 3 --seed 7 --sampling-minp 0.1 "The"
   fastattn generate -m ./my-llm --json "Once upon a time"
   fastattn generate -m ./my-llm --chat --system "Be brief." "Who was Euler?"

@@ -2,10 +2,27 @@
 
 import re
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 import click
 
 from fastattn.cli.options import TEXT, Option, with_options
+
+
+class _TextFile(click.ParamType):
+    """The text of a file."""
+
+    name = "file"
+
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> str:
+        try:
+            return Path(value).read_text(encoding="utf-8")
+        except OSError as error:
+            self.fail(f"{value}: {error.strerror}", param, context)
+        except UnicodeDecodeError:
+            self.fail(f"{value}: expected UTF-8", param, context)
+
 
 _search = partial(click.option, cls=Option, heading="Search options")
 _sampling = partial(click.option, cls=Option, heading="Sampling options")
@@ -187,6 +204,13 @@ generation_options = with_options(
         "--end-token",
         metavar="TOKEN",
         help="A token that ends an answer, instead of the checkpoint's own; may be given several times.",
+    ),
+    _search("--regex", type=TEXT, metavar="REGEX", help="The answer matches REGEX as a whole (fastattn[constrain])."),
+    _search(
+        "--json-schema",
+        type=_TextFile(),
+        metavar="FILE",
+        help="The answer is JSON by the schema in FILE (fastattn[constrain]).",
     ),
     _search(
         "--context",

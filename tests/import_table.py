@@ -96,7 +96,7 @@ OUTSIDE = {
     "kernels": {"numba", "llvmlite"},
     "ops.cuda": {"numba", "numba_cuda", "cuda", "llvmlite"},  # where it is installed
     "vectors": {"scipy"},  # for a caller who asks for it
-    "text": {"tokenizers", "sentencepiece", "jinja2"},
+    "text": {"tokenizers", "sentencepiece", "jinja2", "llguidance"},
     "weights": {"huggingface_hub", "tomli"},
     "cli": {"click", "numba", "llvmlite"},
     "distributed": {"pyarrow", "ray"},

@@ -33,6 +33,8 @@ _PER_SENTENCE = ("callback", "timeout", "seed", "max_decoding_length", "max_leng
 class DecodingBatch:
     """The batch of one worker, whose model, cache and scheduler it uses."""
 
+    constrains = False  # whether its sentences have constraints
+
     def __init__(
         self, model: Decoder, cache: KeyValueCache, scheduler: WorkerSlot, first: Job, end_id: int, unk_id: int
     ):
@@ -54,7 +56,7 @@ class DecodingBatch:
             if _shared(job.options) != _shared(self.options):
                 return False
             self._last_match = job.options
-        return self.has_lists == (job.allowed is not None)
+        return self.has_lists == (job.allowed is not None) and self.constrains == (job.constraint is not None)
 
     @property
     def rows(self) -> int:

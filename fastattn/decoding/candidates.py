@@ -6,6 +6,7 @@ many candidates end, one a beam, so there are always R to continue.
 
 import hashlib
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -252,6 +253,7 @@ class CandidateRows:
     wished_R      int32: the next token of a favoured prefix, or -1; None: no row has one
     keys_R        uint64 keys of the random samples
     subsets_R     the outputs that each row chooses from, where sentences have shortlists of their own
+    output        in place of the model's, where sentences have constraints
     """
 
     def __init__(self, steps_R: np.ndarray):
@@ -262,6 +264,7 @@ class CandidateRows:
         self.wished_R: np.ndarray | None = None
         self.keys_R = np.zeros(R, np.uint64)
         self.subsets_R: Sequence[OutputSubset] | None = None
+        self.output: Any = None
 
 
 class Candidates:
@@ -300,7 +303,7 @@ class Candidates:
         if self.options.sampled:
             return self._drawn(hidden_RD, rows, edits)
         count, subsets_R = min(count, self.model.sizes.vocabulary), rows.subsets_R
-        log_probs_Rk, ids_Rk = self.model.output.top_k(
+        log_probs_Rk, ids_Rk = (rows.output or self.model.output).top_k(
             hidden_RD, count, edits, subsets_R, normalized=scored or edits.suppressed_RJ is not None
         )
         if rows.wished_R is not None:
@@ -336,7 +339,8 @@ class Candidates:
     def edits(self, rows: CandidateRows) -> Edits:
         """The edits of the logits that the options ask for."""
         options = self.options
-        suppressed = []
+        begin = options.begin_suppress_tokens
+        suppressed = [early_ends(rows.steps_R, 1, begin)] if begin else []
         if rows.steps_R.min() < options.min_decoding_length:
             suppressed.append(early_ends(rows.steps_R, options.min_decoding_length, self.end_ids))
         if self.never_1J.size:
@@ -361,15 +365,14 @@ class Candidates:
         return Edits(suppressed_RJ, penalized_RJ, options.repetition_penalty, amounts_RJ)
 
     def _drawn(self, hidden_RD: np.ndarray, rows: CandidateRows, edits: Edits) -> tuple[np.ndarray, np.ndarray]:
-        options = self.options
+        options, output = self.options, rows.output or self.model.output
         if options.sampling_topk:
-            log_probs_Rk, ids_Rk = self.model.output.top_k(hidden_RD, options.sampling_topk, edits, rows.subsets_R)
+            log_probs_Rk, ids_Rk = output.top_k(hidden_RD, options.sampling_topk, edits, rows.subsets_R)
         else:
-            log_probs_Rk = self.model.output.all_log_probs(hidden_RD, edits, rows.subsets_R)
+            log_probs_Rk = output.all_log_probs(hidden_RD, edits, rows.subsets_R)
             ids_Rk = np.broadcast_to(np.arange(log_probs_Rk.shape[1], dtype=np.int32), log_probs_Rk.shape)
         uniform_R = uniform(rows.keys_R, rows.steps_R)
         kept = options.sampling_topp, options.sampling_minp
         columns_R1 = draw(log_probs_Rk, uniform_R, options.sampling_temperature, *kept)[:, None]
-        drawn = (np.take_along_axis(values_Rk, columns_R1, axis=1) for values_Rk in (log_probs_Rk, ids_Rk))
-        log_probs_R1, ids_R1 = drawn
+        log_probs_R1, ids_R1 = (np.take_along_axis(of_Rk, columns_R1, axis=1) for of_Rk in (log_probs_Rk, ids_Rk))
         return log_probs_R1, np.maximum(ids_R1, 0)

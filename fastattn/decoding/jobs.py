@@ -95,6 +95,7 @@ class Job:
     number      the sentence's number for the callback
     salt        distinguishes the samples of equal sentences
     allowed     returns the ids that it may choose from, int32; None: the model's shortlist, if it has one
+    constraint  makes what says of the target's ids so far which may be next, ``allowed(ids)``; None: any may
     recalled    whether penalties, n-grams and suppressed sequences look back on the start too
     stop        what else ends it
     traced      whether the log-probability of each token is wanted
@@ -115,6 +116,7 @@ class Job:
     number: int = 0
     salt: int = 0
     allowed: Callable[[], np.ndarray] | None = None
+    constraint: Callable[[], Any] | None = None
     recalled: bool = False
     stop: Stop | None = None
     traced: bool = False
@@ -252,8 +254,11 @@ class Sentence:
     expected  rows of the cache that it will about fill
     before   the input position before the target's first token
     recalled  how many of the start's tokens penalties look back on
+    matcher  what the job's constraint has made
     traces   of a traced job, for each beam: the log-probability of its last token, and the trace before that
     """
+
+    matcher: Any = None
 
     def __init__(self, ticket: Ticket, memory_slot: int, slots_R: np.ndarray, key: int, subset: OutputSubset | None):
         self.ticket, self.memory_slot, self.slots_R, self.key, self.subset = ticket, memory_slot, slots_R, key, subset

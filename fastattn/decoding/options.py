@@ -128,6 +128,7 @@ class DecodingOptions:
     suppress_sequences   never produce these sequences of tokens. Here they are ids; a Translator takes texts, or lists
                          of tokens in ``translate_tokens``. A text stands for its tokens as the tokenizer splits it;
                          the same letters in other tokens may still be produced
+    begin_suppress_tokens  ids that are not the target's first; a checkpoint's own, not an option of calls
     prefix_bias_beta     0: the target begins with its prefix. Above 0, below 1: the prefix is only favoured, with
                          probabilities (1 - beta) p + beta [is the prefix's next token] as long as the beam has
                          followed it (Dabre and Fujita 2019, section 4.2)
@@ -179,6 +180,7 @@ class DecodingOptions:
     max_input_length: int | None = None
     disable_unk: bool = False
     suppress_sequences: Sequence[Sequence[int]] = ()
+    begin_suppress_tokens: Sequence[int] = ()
     prefix_bias_beta: float = 0.0
     return_alternatives: bool = False
     min_alternative_expansion_prob: float = 0.0

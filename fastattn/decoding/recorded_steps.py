@@ -124,7 +124,7 @@ class RecordedSteps:
 
     def _record(self, rows: StepRows, linear: Any) -> Any:
         model, ops = self.model, self.model.ops
-        edits = self.choice.edits(CandidateRows(np.full(len(rows), self.choice.options.min_decoding_length)))
+        edits = self.choice.edits(CandidateRows(np.full(len(rows), max(1, self.choice.options.min_decoding_length))))
         edits = model.output.capped(edits)
         outputs = model.output.projection if linear is None else SubsetRows(linear, rows.subsets_R4, self._columns)
         normalized = self.scored or edits.suppressed_RJ is not None

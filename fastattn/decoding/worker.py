@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from fastattn.decoding.batch import DecodingBatch, leave
+from fastattn.decoding.constrained import ConstrainedBatch
 from fastattn.decoding.jobs import (
     Job,
     Pass,
@@ -316,7 +317,8 @@ class DecodingWorker:
         if found is not None and found.takes(job):
             batch = found.taken_up(self.scheduler)
         else:
-            batch = DecodingBatch(self.model, self.cache, self.scheduler, job, self.end_id, self.unk_id)
+            kind = DecodingBatch if job.constraint is None else ConstrainedBatch
+            batch = kind(self.model, self.cache, self.scheduler, job, self.end_id, self.unk_id)
         self.batches.append(batch)
         return batch
 

@@ -10,9 +10,13 @@ import numpy as np
 from fastattn.encoders.base import progress_bar
 from fastattn.encoders.text_classifier import HeadedModel, activated
 from fastattn.encoders.vector_head import find_prompt
+from fastattn.encoders.yes_or_no import as_reranker, prompts_of
 from fastattn.errors import InputError, check_bool, check_count, check_known, check_several, check_texts, described
+from fastattn.scheduling.request import Plan
+from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.text_spec import SCORES
 from fastattn.system.option_names import TEXTS, explains_options
+from fastattn.system.progress import Progress
 
 
 class CrossEncoder(HeadedModel):
@@ -25,9 +29,20 @@ class CrossEncoder(HeadedModel):
 
     Both texts of a pair are read together; a pair of more than ``max_length`` ids is cut, the longer text first. A
     score depends on its own pair alone: the same bits whatever the other pairs and the number of threads. One
-    CrossEncoder may serve several Python threads at once.
-    Raises CheckpointError for a path without a valid checkpoint of an encoder with a head that classifies.
+    CrossEncoder may serve several Python threads at once. A language model with Qwen 3's tokens is read as a
+    Qwen3-Reranker: a score is the probability of "yes" against "no" behind its card's prompt, whose instruction
+    ``prompt`` replaces; of a pair that is too long the document's end is cut.
+    Raises CheckpointError for a path without a valid checkpoint of either.
     """
+
+    def _check(self, checkpoint: Checkpoint) -> Checkpoint:
+        return super()._check(as_reranker(checkpoint))
+
+    def _plan_pairs(self, pairs: Sequence[tuple[str, str]], progress: Progress | None = None) -> Plan:
+        if self._text.pair is None:
+            return (yield from super()._plan_pairs(pairs, progress))
+        ids_B = prompts_of(pairs, self._text.pair, self._tokenizer, self._loaded.threads)
+        return (yield from self._plan(ids_B, None, progress, "pairs"))
 
     @property
     def num_labels(self) -> int:
@@ -50,7 +65,8 @@ class CrossEncoder(HeadedModel):
         """float32 scores of ``pairs``, in their order: [len(pairs)], or [len(pairs), num_labels] for several labels.
 
         A single pair of texts, in place of several, gets [] or [num_labels].
-        prompt_name, prompt  put before the first text of each pair, as ``Encoder.encode`` has them
+        prompt_name, prompt  put before the first text of each pair, as ``Encoder.encode`` has them; the instruction
+                             for a language model
         activation_fn        what makes scores of the head's numbers: "none", "sigmoid", "tanh" or "relu"; None: what
                              the checkpoint says, else "sigmoid" for one label and "none" for several
         apply_softmax        True: of several labels, whose scores become probabilities that sum to 1
@@ -67,7 +83,10 @@ class CrossEncoder(HeadedModel):
         if not check_bool("convert_to_numpy", convert_to_numpy):
             raise InputError("convert_to_numpy must be True: scores are NumPy arrays")
         listed, single = _checked_pairs(pairs)
-        listed = [(before + first, second) for first, second in listed]
+        between = ""
+        if self._text.pair is not None:
+            before, between = f"{self._text.pair.instruction}{before}{self._text.pair.query}", self._text.pair.document
+        listed = [(before + first, between + second) for first, second in listed]
         if single:
             numbers_BF = self._run_alone(partial(self._plan_pairs, listed))
         else:

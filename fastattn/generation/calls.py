@@ -14,6 +14,7 @@ from fastattn.generation.text import GeneratorTokenizer
 from fastattn.spec.text_spec import GeneratorText
 from fastattn.system.option_names import GENERATION
 from fastattn.system.records import dataclass
+from fastattn.text.constraints import Constraint, Constraints
 
 Prompt: TypeAlias = str | Sequence[int]  # a text, or ids
 CONTEXTS = ("refuse", "cut")
@@ -35,6 +36,8 @@ class GenerationOptions(GenerationSearch, total=False):
     context: str
     special_tokens: bool
     return_log_probs: bool
+    regex: str | None
+    json_schema: dict[str, Any] | str | None
     messages: Iterable[Any]
     template_variables: dict[str, Any]
 
@@ -48,6 +51,7 @@ class GenerationCall(NamedTuple):
     special_tokens: bool = True
     return_log_probs: bool = False
     details: bool = False
+    constraint: Constraint | None = None
 
 
 _RENAMED = {"max_new_tokens": "max_decoding_length", "min_new_tokens": "min_decoding_length"}
@@ -63,12 +67,14 @@ class GenerationResolver:
         given = checkpoint_settings(text), tokenizer.vocabulary, tokenizer.known_ids
         self._decoding = DecodingResolver(*given, names, beside, GENERATION, _RENAMED)
         self.default = self._decoding.default
+        self._constraints = Constraints(text.tokenizer, tokenizer.vocabulary)
 
     def call(self, options: GenerationOptions, details: bool = False) -> GenerationCall:
         """A checked call; InputError for what an option cannot be."""
         search: dict[str, Any] = {**options}
         stop, context = _checked_stop(search.pop("stop", ())), search.pop("context", "refuse")
         check_known("context", context, CONTEXTS)
+        matched = search.pop("regex", None), search.pop("json_schema", None)
         flags = {"special_tokens": search.pop("special_tokens", True)}
         flags["return_log_probs"] = search.pop("return_log_probs", False)
         for name, value in (*flags.items(), ("details", details)):
@@ -81,7 +87,8 @@ class GenerationResolver:
         if not details and flags["return_log_probs"]:
             raise InputError("return_log_probs needs details=True: a text alone does not show them")
         decoding = replace(decoding, return_end_token=True, return_scores=details)
-        return GenerationCall(decoding, stop, context, **flags, details=details)
+        constraint = self._constraints.constraint(*matched, decoding.end_token)
+        return GenerationCall(decoding, stop, context, **flags, details=details, constraint=constraint)
 
     def _ids_of_text(self, text: Any) -> Sequence[int]:
         ids: list[int] = self._tokenizer.encode([check_text("suppress_sequences", text)], False)[0].tolist()

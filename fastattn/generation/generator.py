@@ -132,6 +132,10 @@ class Generator(ModelBase):
                   its beginning: max_new_tokens have room then, but for half the context at most ("cut")
         special_tokens  False: the prompt has its special tokens already, a template's say; none are added
         return_log_probs  with details, the log-probability of each token
+        regex, json_schema  what an answer matches as a whole: an expression of Rust's regex crate; a schema, as a dict
+                  or its text. End tokens may come only where it does, and probabilities are those among what may
+                  come; max_new_tokens still cuts an answer, which then only begins such a text, and its finish_reason
+                  is "length". Needs fastattn[constrain]
         Other options are those of ``DecodingOptions``: greedy search by default, samples if sampling_topk,
         sampling_topp, sampling_minp or sampling_temperature is given. repetition_penalty, no_repeat_ngram_size and
         suppress_sequences look back on the prompt too, as in transformers; presence_penalty and frequency_penalty on
@@ -332,6 +336,7 @@ class Generator(ModelBase):
             NO_SOURCE,
             ids.tolist(),
             options=options,
+            constraint=call.constraint,
             recalled=True,
             stop=answer.stop,
             traced=call.return_log_probs,

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from fastattn.errors import CheckpointError, InputError, warn
-from fastattn.spec.architecture import GREATEST, ModelSpec, StackSpec
-from fastattn.spec.quantized import Tensor, without_input_scales
-from fastattn.spec.text_spec import EncoderText, GeneratorText, TranslationText
+from fastattn.spec.architecture import GREATEST, HeadSpec, ModelSpec, StackSpec
+from fastattn.spec.quantized import Tensor, as_float32, take, without_input_scales
+from fastattn.spec.text_spec import EncoderText, GeneratorText, PairPrompt, TranslationText
 from fastattn.system.records import dataclass
 
 # "intgemm" is int8 with the checkpoint's static input scales, where it has them, instead of a scale for each row: what
@@ -113,6 +113,18 @@ class Checkpoint:
         tensors = {name.replace("decoder.", "encoder.", 1): tensor for name, tensor in own.items()}
         length = text.max_length or stack.max_positions or GREATEST
         return replace(self, spec=spec, tensors=tensors, input=EncoderText(text.tokenizer, length, token_types=False))
+
+    def as_reranker(self, yes: int, no: int, prompt: PairPrompt) -> "Checkpoint":
+        """A language model's stack as an encoder whose head gives the logit of the id ``yes`` less that of ``no``."""
+        made = self.as_encoder()
+        assert isinstance(made.input, EncoderText)
+        tensors, projection_VD = dict(made.tensors), self.tensors.get("decoder.projection.weight")
+        if projection_VD is not None:  # a kept model has the head's own
+            yes_D, no_D = as_float32(take(projection_VD, np.array([yes, no])))
+            tensors["head.output.weight"] = (yes_D - no_D)[None]
+        spec = replace(made.spec, head=HeadSpec("last", 1, bias=False))
+        text = replace(made.input, labels=("yes",), scores="sigmoid", pair=prompt)
+        return replace(made, spec=spec, tensors=tensors, input=text)
 
     def without_head(self) -> "Checkpoint":
         """The encoder alone."""

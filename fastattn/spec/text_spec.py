@@ -27,7 +27,7 @@ TRUNCATION_SIDES = ("right", "left")
 class DecodingSettings:
     """A checkpoint's own decoding settings, by the names of DecodingOptions; None: not in its files.
 
-    suppress_sequences  ids
+    suppress_sequences, begin_suppress_tokens  ids
     forced_tokens       every target begins with these, after the start token; they are not part of the translation
     not_followed        settings in the files that are not supported, as messages for the user
     """
@@ -45,6 +45,7 @@ class DecodingSettings:
     sampling_minp: float | None = None
     sampling_temperature: float | None = None
     suppress_sequences: tuple[tuple[int, ...], ...] = ()
+    begin_suppress_tokens: tuple[int, ...] = ()
     forced_tokens: tuple[str, ...] = ()
     not_followed: tuple[str, ...] = ()
 
@@ -129,6 +130,17 @@ class MultiVectorText:
 
 
 @dataclass(frozen=True)
+class PairPrompt:
+    """What stands around the texts of a pair in the prompt of a language model that judges it."""
+
+    before: str
+    instruction: str
+    query: str
+    document: str
+    after: str
+
+
+@dataclass(frozen=True)
 class EncoderText:
     """How an encoder's text becomes ids, and its hidden states vectors (sentence-transformers' modules)."""
 
@@ -152,6 +164,7 @@ class EncoderText:
     mask_token: str = ""  # in whose place a head predicts tokens; "": there is none
     sparse: SparseText | None = None  # of a checkpoint that is made for sparse vectors
     multi_vector: MultiVectorText | None = None  # of one that is made for a vector a token
+    pair: PairPrompt | None = None  # of a language model that judges pairs
 
 
 @dataclass(frozen=True)

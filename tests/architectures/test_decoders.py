@@ -161,7 +161,8 @@ def test_the_text_is_that_of_the_files(tmp_path: Path) -> None:
     settings = {"bos_token": "<s>", "eos_token": {"content": "</s>", "special": True}, "chat_template": "{{ one }}"}
     generation = {
         "eos_token_id": [2, 5], "do_sample": True, "temperature": 0.7, "top_k": 20, "max_length": 9,
-        "max_new_tokens": 50, "forced_bos_token_id": 7, "pad_token_id": 0,
+        "max_new_tokens": 50, "forced_bos_token_id": 7, "pad_token_id": 0, "bad_words_ids": [[5], [9], [3, 4]],
+        "suppress_tokens": [8, 2], "begin_suppress_tokens": [11],
     }  # fmt: skip
     text = _text(tmp_path, {"tokenizer_config.json": settings, "generation_config.json": generation})
     assert (text.max_length, text.end_ids, text.chat_template) == (240, (2, 5), "{{ one }}")
@@ -174,6 +175,8 @@ def test_the_text_is_that_of_the_files(tmp_path: Path) -> None:
         sampling_topp=1.0,
         sampling_minp=0.0,
         sampling_temperature=0.7,
+        suppress_sequences=((3, 4), (2,), (8,), (9,)),
+        begin_suppress_tokens=(11,),
     )
 
 
@@ -250,6 +253,8 @@ def test_a_setting_that_is_not_followed_is_named(
             b'{"bad_words_ids": [[2, 99]]}',
             "one of bad_words_ids should be the id of a target",
         ),
+        ("generation_config.json", b'{"suppress_tokens": [-1]}', "suppress_tokens should be a list of ids, is [-1]"),
+        ("generation_config.json", b'{"begin_suppress_tokens": [99]}', "should be the id of a target token, is 99"),
     ],
 )
 def test_a_damaged_file_is_named(file: str, content: bytes, message: str, tmp_path: Path) -> None:

@@ -153,6 +153,8 @@ CASES: dict[str, dict[str, Case]] = {
         "--min-new-tokens": generates("min_new_tokens", 3),
         "--stop": Case(("b", "--stop", "c"), {"generate_iter.stop": ["b", "c"]}),
         "--end-token": Case(("b", "--end-token", "c"), {"generate_iter.end_token": ["b", "c"]}),
+        "--regex": generates("regex", "a|b"),
+        "--json-schema": option("two.txt", {"generate_iter.json_schema": "one\ntwo\n"}),
         "--context": generates("context", "cut"),
         "--no-special-tokens": flag({"generate_iter.special_tokens": False}),
         "--timeout": generates("timeout", 2.5),

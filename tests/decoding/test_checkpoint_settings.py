@@ -305,7 +305,7 @@ def test_converted_folders_keep_the_settings(tmp_path: Path) -> None:
     assert settings_of(weights.read(tmp_path / "b")) == settings_of(checkpoint)
     config = json.loads((tmp_path / "b" / "config.json").read_text(encoding="utf-8"))
     for value, fault in (
-        ([[10**6]], "suppress_sequences should hold target ids"),
+        ([[10**6]], "text.decoding should suppress target ids"),
         ([["1"]], "text.decoding.suppress_sequences should be a list of lists of integers"),
         ([3], "text.decoding.suppress_sequences should be a list of lists of integers"),
     ):

@@ -6,6 +6,7 @@ import pytest
 from fastattn.errors import InputError
 from fastattn.generation.generator import Generator
 from tests.generation.language_models import checkpoint, make
+from tests.generation.test_generator import build_logits
 
 
 def ranked(found):
@@ -62,3 +63,25 @@ def test_what_is_impossible_ends_in_company_as_alone(beam):
     assert len(alone.tokens) == 280
     together = generator.generate(["the", "an apple"], return_log_probs=True, **options)[0]
     assert (together.tokens, together.log_probs.tobytes()) == (alone.tokens, alone.log_probs.tobytes())
+
+
+@pytest.mark.parametrize("options", [{}, {"beam_size": 3}, {"sampling_temperature": 2.0, "seed": 1}])
+def test_what_a_checkpoint_never_produces(options):
+    """Its single tokens at no place, its first ones not at the first: the best of the other logits."""
+    prompts, how = ["the end", "x", "an apple"], {"max_new_tokens": 12, "details": True}
+    free = [make(end_ids=()).generate(prompt, **how, **options).tokens for prompt in prompts]
+    never, first = (free[0][3], free[1][5], free[2][0]), tuple(range(150))
+    settings = {"suppress_sequences": tuple((token,) for token in never), "begin_suppress_tokens": first}
+    given = checkpoint(end_ids=(), **settings)
+    generator = Generator.from_checkpoint(given, "float32")
+    found = generator.generate(prompts, **how, **options)
+    for prompt, one in zip(prompts, found):
+        assert not set(one.tokens) & set(never) and one.tokens[0] not in first
+        assert generator.generate(prompt, **how, **options) == one
+        if not options:
+            ids = generator._tokenizer.encode([prompt], True)[0].tolist()
+            for n, token in enumerate(one.tokens):
+                logits_V = build_logits(given, [*ids, *one.tokens[:n]])
+                logits_V[[*never, *(first if n == 0 else ())]] = -np.inf
+                assert logits_V.max() - logits_V[token] < 1e-4
+        assert set(one.tokens) & set(first)

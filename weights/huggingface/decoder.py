@@ -79,14 +79,15 @@ def _read_text(folder: Folder, config: JsonObject, spec: StackSpec) -> Generator
     settings = read_optional(folder, CONFIG)
     _, tokenizer = read_tokenizer(folder, "", config, settings, spec.vocabulary)
     generation = generation_values(folder, config)
+    ends = _end_ids(generation if generation.has("eos_token_id") else config, spec.vocabulary)
     tokens = range(1, spec.vocabulary + 1)  # only their number is asked for
     return GeneratorText(
         tokenizer=tokenizer,
         max_length=spec.max_positions,
-        end_ids=_end_ids(generation if generation.has("eos_token_id") else config, spec.vocabulary),
+        end_ids=ends,
         chat_template=_chat_template(folder, settings),
         special_tokens={name: str(t["content"]) for name, t in read_added_tokens(folder, "", settings).named.items()},
-        decoding=read_settings(generation, tokens, alone=generation is not config, continues=True),
+        decoding=read_settings(generation, tokens, alone=generation is not config, ends=ends),
     )
 
 

@@ -69,22 +69,23 @@ def generation_values(folder: Folder, config: JsonObject) -> JsonObject:
 
 
 def read_settings(
-    values: JsonObject, vocabulary: Sequence[Any], alone: bool, continues: bool = False
+    values: JsonObject, vocabulary: Sequence[Any], alone: bool, ends: Sequence[int] | None = None
 ) -> DecodingSettings:
     """The settings of ``generation_values``.
 
     vocabulary  the target's tokens, for ids
     alone       whether the values hold only such settings
-    continues   a prompt, as language models do: limits of whole texts are none of answers, and no token is forced
+    ends        of a language model, its end tokens: limits of whole texts are none of answers, and no token is forced.
+                None: of a translation model, whose reader takes what is ``never_produced`` out of the output
     Raises CheckpointError for values of a wrong type and for invalid ids.
     """
     found: dict[str, Any] = {ours: values.integer(name) for name, ours in COUNTS.items() if values.has(name)}
     found |= {ours: values.number(name) for name, ours in NUMBERS.items() if values.has(name)}
-    for names, special in ((NEW_LIMITS, 0),) if continues else ((LIMITS, 1), (NEW_LIMITS, 0)):
+    for names, special in ((LIMITS, 1), (NEW_LIMITS, 0)) if ends is None else ((NEW_LIMITS, 0),):
         for name, (ours, least) in names.items():
             if values.has(name):
                 found[ours] = max(least, values.integer(name) - special)
-    not_followed = _not_followed(values, values.values if alone else (*HARMLESS, "forced_eos_token_id"))
+    not_followed = _not_followed(values, values.values if alone else (*HARMLESS, "forced_eos_token_id"), ends is None)
     if values.boolean("do_sample", False):
         if found.get("beam_size", 1) == 1:
             found |= {"beam_size": 1} | _sampling(values, len(vocabulary))
@@ -95,14 +96,17 @@ def read_settings(
         not_followed.append(f"repetition_penalty {found['repetition_penalty']:g} exactly, with num_beams above 1")
     if found.get("min_decoding_length", 0) > found.get("max_decoding_length", math.inf):
         found["min_decoding_length"] = found["max_decoding_length"]
-    forced = values.integer("forced_bos_token_id") if values.has("forced_bos_token_id") and not continues else None
+    forced = values.integer("forced_bos_token_id") if values.has("forced_bos_token_id") and ends is None else None
     sequences = [sequence for sequence in id_lists(values, "bad_words_ids") if len(sequence) > 1]
-    for number in chain(*sequences, () if forced is None else (forced,)):
+    sequences += [] if ends is None else [[number] for number in never_produced(values, ends)]
+    first = [] if ends is None else id_list(values, "begin_suppress_tokens")
+    for number in chain(*sequences, first, () if forced is None else (forced,)):
         if not 0 <= number < len(vocabulary) or not vocabulary[number]:
             raise values.error("forced_bos_token_id or one of bad_words_ids", "the id of a target token", number)
     return DecodingSettings(
         **found,
         suppress_sequences=tuple(map(tuple, sequences)),
+        begin_suppress_tokens=tuple(first),
         forced_tokens=() if forced is None else (vocabulary[forced],),
         not_followed=tuple(not_followed),
     )
@@ -118,6 +122,20 @@ def id_lists(values: JsonObject, name: str) -> list[list[int]]:
     return lists
 
 
+def never_produced(values: JsonObject, ends: Sequence[int]) -> list[int]:
+    """The ids of suppress_tokens, and those that are a word of bad_words_ids and, as in transformers, end nothing."""
+    words = [ids[0] for ids in id_lists(values, "bad_words_ids") if len(ids) == 1 and ids[0] not in ends]
+    return sorted({*words, *id_list(values, "suppress_tokens")})
+
+
+def id_list(values: JsonObject, name: str) -> list[int]:
+    """A list of ids, empty if absent; CheckpointError for anything else."""
+    ids: list[int] = values.values.get(name) or []
+    if not are_ids(ids):
+        raise values.error(name, "a list of ids", ids)
+    return ids
+
+
 def are_ids(ids: object) -> bool:
     return isinstance(ids, list) and all(type(number) is int and number >= 0 for number in ids)
 
@@ -130,7 +148,7 @@ def _sampling(values: JsonObject, vocabulary: int) -> dict[str, Any]:
     return found
 
 
-def _not_followed(values: JsonObject, names: Iterable[str]) -> list[str]:
+def _not_followed(values: JsonObject, names: Iterable[str], translates: bool) -> list[str]:
     """Settings among ``names`` that change the results, and unknown ones.
 
     A forced end at the greatest length is not among them: here a target is cut off one token later instead.
@@ -138,6 +156,7 @@ def _not_followed(values: JsonObject, names: Iterable[str]) -> list[str]:
     end = values.values.get("eos_token_id")
     followed = {*COUNTS, *NUMBERS, *LIMITS, *NEW_LIMITS, *SAMPLING, *IGNORED}
     followed |= {"do_sample", "bad_words_ids", "suppress_tokens", "forced_bos_token_id"}
+    followed |= set() if translates else {"begin_suppress_tokens"}
     remarks = []
     for name in names:
         value = values.values.get(name)

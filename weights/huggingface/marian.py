@@ -14,7 +14,7 @@ from fastattn.spec.text_spec import TranslationText
 from fastattn.weights.containers.json_file import JsonObject, read_object, read_optional, shorten
 from fastattn.weights.containers.safetensors import StoredTensor
 from fastattn.weights.folder import Folder
-from fastattn.weights.huggingface.generation import are_ids, generation_values, id_lists, read_settings
+from fastattn.weights.huggingface.generation import generation_values, never_produced, read_settings
 from fastattn.weights.huggingface.vocabulary_files import read_ids
 from fastattn.weights.huggingface.weights import ACTIVATIONS, MISFIT, read_weights
 from fastattn.weights.tensor_mapping import FirstRow, canonical_tensors, sources, stored_precision, zeros
@@ -140,13 +140,10 @@ def _find_unsupported(config: JsonObject) -> list[str]:
 
 
 def _never_produced(decoding: JsonObject, generation: JsonObject, spec: ModelSpec) -> list[int]:
-    """The padding token and single tokens of bad_words_ids and suppress_tokens, without the end token."""
+    """What the settings say, and the padding token where it is no end token."""
     assert spec.decoder is not None
-    ids = {word[0] for word in id_lists(generation, "bad_words_ids") if len(word) == 1}
-    suppressed = generation.values.get("suppress_tokens") or []
-    if not are_ids(suppressed):
-        raise generation.error("suppress_tokens", "a list of ids", suppressed)
-    ids |= {*suppressed, decoding.integer("pad_token_id")}
+    end, padding = decoding.integer("eos_token_id"), decoding.integer("pad_token_id")
+    ids = {*never_produced(generation, [end]), *({padding} - {end})}
     for number in ids:
         if not 0 <= number < spec.decoder.vocabulary:
             raise decoding.error(
@@ -154,7 +151,7 @@ def _never_produced(decoding: JsonObject, generation: JsonObject, spec: ModelSpe
                 f"an id below {spec.decoder.vocabulary}",
                 number,
             )
-    return sorted(ids - {decoding.integer("eos_token_id")})
+    return sorted(ids)
 
 
 SHARED, SOURCE, TARGET, HEAD = (

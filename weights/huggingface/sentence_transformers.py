@@ -23,6 +23,7 @@ from fastattn.weights.containers.json_file import JsonObject, is_text, read_json
 from fastattn.weights.containers.safetensors import StoredTensor
 from fastattn.weights.folder import Folder
 from fastattn.weights.huggingface.encoder import describe_encoder, read_described, torch_activation
+from fastattn.weights.huggingface.logit_score import read_reranker
 from fastattn.weights.huggingface.token_vectors import (
     MULTI_VECTOR,
     PYLATE,
@@ -44,6 +45,7 @@ KNOWN_PATHS = (
     "sentence_transformers.sparse_encoder.models.",
     "sentence_transformers.sparse_encoder.modules.",
     "sentence_transformers.multi_vector_encoder.modules.",
+    "sentence_transformers.cross_encoder.modules.",
     "pylate.models.",
 )
 TRANSFORMER_CONFIGS = tuple(
@@ -119,6 +121,9 @@ def read(folder: Folder) -> Checkpoint:
     top = read_optional(folder, TOP)
     config = read_object(folder, prefix + "config.json")
     own = _transformer_settings(folder, prefix)
+    if [module for module, _ in modules] == ["Transformer", "LogitScore"] and not prefix:
+        checkpoint = read_reranker(folder, modules[1][1], own, lambda text: _read_prompts(top, text, CLASSIFIER))
+        return dataclasses.replace(checkpoint, format="sentence-transformers")
     task = own.string("transformer_task", "fill-mask" if modules[0][0] == OLD_MASKED else "feature-extraction")
     if task not in OUTPUTS:
         raise CheckpointError(f"{own.where}: transformer_task {shorten(task)} is not supported")
@@ -177,7 +182,7 @@ def _wrong_order(folder: Folder, modules: list[tuple[str, str]], kind: str) -> C
 def _module_class(entry: JsonObject) -> str:
     path = entry.string("type")
     kind = path.rpartition(".")[2]
-    if not path.startswith(KNOWN_PATHS) or kind not in ("Transformer", OLD_MASKED, *READERS):
+    if not path.startswith(KNOWN_PATHS) or kind not in ("Transformer", OLD_MASKED, "LogitScore", *READERS):
         raise CheckpointError(
             f"{entry.where}: module {shorten(path)} is not supported; supported: Transformer, {', '.join(READERS)}"
         )

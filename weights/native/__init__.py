@@ -92,9 +92,10 @@ def _read_text(folder: Folder, config: Config, text: Text, dense: tuple) -> Text
         for token in tokens:
             if token not in vocabulary:
                 raise CheckpointError(f"{where}: the {side} vocabulary lacks {shorten(token)}")
-    ids = [number for sequence in text.decoding.suppress_sequences for number in sequence]
+    never = (*text.decoding.suppress_sequences, text.decoding.begin_suppress_tokens)
+    ids = [number for sequence in never for number in sequence]
     if not all(0 <= number < config.model.decoder.vocabulary for number in ids):
-        raise CheckpointError(f"{folder.where('config.json')}: text.decoding.suppress_sequences should hold target ids")
+        raise CheckpointError(f"{folder.where('config.json')}: text.decoding should suppress target ids")
     return dataclasses.replace(text, **fields)
 
 

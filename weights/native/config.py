@@ -188,7 +188,8 @@ def _stack_faults(stack: StackSpec) -> list[str]:
 
 def _generator_faults(text: GeneratorText, vocabulary: int) -> list[str]:
     faults = [] if text.max_length >= 0 else [f"text.max_length should not be negative, is {text.max_length}"]
-    for name, ids in (("end_ids", text.end_ids), *(("decoding", ids) for ids in text.decoding.suppress_sequences)):
+    never = (*text.decoding.suppress_sequences, text.decoding.begin_suppress_tokens)
+    for name, ids in (("end_ids", text.end_ids), *(("decoding", ids) for ids in never)):
         if not all(0 <= number < vocabulary for number in ids):
             faults.append(f"text.{name} should hold ids below {vocabulary}, holds {shorten(list(ids))}")
     return faults

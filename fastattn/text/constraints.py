@@ -1,0 +1,133 @@
+"""What an answer has to match, a regular expression or a JSON schema, as the tokens that may come next.
+
+llguidance runs a grammar over the trie of all tokens: from ten microseconds a mask, within bounds of what it may take.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from fastattn.errors import FastattnError, InputError
+
+# Between JSON's tokens: nothing, a space, or a new line with its indentation. With more, a model may write blanks
+# until its tokens are spent. A schema's own "x-guidance" comes before this.
+BLANKS = {"whitespace_pattern": "( |\n[ \t]{0,20})?"}
+KEPT = 8  # compiled grammars
+LONGEST = 1 << 16  # characters of a schema: names as many as that holds take two seconds to compile, at worst
+
+
+class Constraints:
+    """Compiles constraints for the tokens of one tokenizer.json and model.
+
+    vocabulary  the model's ids
+    """
+
+    def __init__(self, tokenizer_json: bytes, vocabulary: int):
+        self._tokenizer_json, self._vocabulary = tokenizer_json, vocabulary
+        self._tokens, self._compiled = lru_cache(1)(self._read_tokens), lru_cache(KEPT)(self._compile)
+
+    def constraint(self, regex: Any, json_schema: Any, end_ids: Sequence[int]) -> "Constraint | None":
+        """That of a call, of which ``end_ids`` end the answers; None without any.
+
+        Raises InputError for what cannot be compiled or followed, FastattnError where llguidance is not installed.
+        """
+        if regex is None and json_schema is None:
+            return None
+        if regex is not None and json_schema is not None:
+            raise InputError("give regex or json_schema, not both")
+        if not end_ids:
+            raise InputError("regex and json_schema need an end token, the checkpoint names none: give end_token")
+        if regex is not None and not isinstance(regex, str):
+            raise InputError(f"regex should be a str, got {type(regex).__name__}")
+        return self._compiled(regex, None if regex is not None else _schema_text(json_schema), tuple(end_ids))
+
+    def _read_tokens(self, end_ids: tuple[int, ...]) -> Any:
+        try:
+            import llguidance
+        except ImportError as error:
+            raise FastattnError(
+                f"regex and json_schema need the extra: pip install 'fastattn[constrain]' ({error})"
+            ) from None
+        text = self._tokenizer_json.decode()
+        try:
+            whole = llguidance.LLTokenizer(text, eos_token=list(end_ids))
+            # with ids that the tokenizer lacks, which no grammar allows
+            return llguidance, llguidance.LLTokenizer(text, max(whole.vocab_size, self._vocabulary), list(end_ids))
+        except ValueError as error:
+            raise InputError(f"this tokenizer cannot be constrained: {_first_line(error)}") from None
+
+    def _compile(self, regex: str | None, schema: str | None, end_ids: tuple[int, ...]) -> "Constraint":
+        llguidance, tokens = self._tokens(end_ids)
+        name, limits = ("regex", "json_schema")[regex is None], llguidance.LLParserLimits(verbose_errors=False)
+        try:
+            if regex is not None:
+                grammar = llguidance.LLMatcher.grammar_from_regex(regex)
+            else:
+                grammar = llguidance.LLMatcher.grammar_from_json_schema(schema, BLANKS)
+            matcher = llguidance.LLMatcher(tokens, grammar, log_level=0, limits=limits)
+        except ValueError as error:
+            raise InputError(f"{name}: {_first_line(error)}") from None
+        made = Constraint(name, matcher, self._vocabulary)
+        made().allowed([])  # what nothing matches shows here
+        return made
+
+
+class Constraint:
+    """A compiled constraint; called, it makes the Matcher of one answer."""
+
+    def __init__(self, name: str, matcher: Any, vocabulary: int):
+        self._made = name, matcher, vocabulary
+
+    def __call__(self) -> "Matcher":
+        name, matcher, vocabulary = self._made
+        return Matcher(name, matcher.deep_copy(), vocabulary)
+
+
+class Matcher:
+    """Says which ids may follow those of one answer, of which there may be several beginnings in turn: a beam's."""
+
+    def __init__(self, name: str, matcher: Any, vocabulary: int):
+        self._name, self._matcher, self._vocabulary = name, matcher, vocabulary
+        self._ids: list[int] = []  # that the library has taken
+
+    def allowed(self, ids: list[int]) -> np.ndarray:
+        """bool [vocabulary]: end ids where an answer may end; nothing behind ids that no answer begins with.
+
+        Where the next characters are certain, they come in the tokens in which the tokenizer splits them.
+
+        Raises InputError for a grammar that takes too much, or that nothing matches.
+        """
+        known = next(
+            (n for n, (old, new) in enumerate(zip(self._ids, ids)) if old != new), min(len(self._ids), len(ids))
+        )
+        if known < len(self._ids):
+            self._matcher.rollback(len(self._ids) - known)
+        taken = known + self._matcher.try_consume_tokens(ids[known:])
+        self._ids = ids[:taken]
+        if taken < len(ids) and not self._matcher.is_error():
+            return np.zeros(self._vocabulary, bool)
+        mask = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
+        if self._matcher.is_error():
+            found = _first_line(self._matcher.get_error())
+            raise InputError(f"{self._name}: {'no text matches it' if found.startswith('NoExtension') else found}")
+        return np.unpackbits(mask, count=self._vocabulary, bitorder="little").view(bool)
+
+
+def _schema_text(schema: Any) -> str:
+    if not isinstance(schema, str | Mapping):
+        raise InputError(f"json_schema should be a dict or its JSON text, got {type(schema).__name__}")
+    try:
+        text = schema if isinstance(schema, str) else json.dumps(schema)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InputError(f"json_schema is no JSON: {_first_line(error)}") from None
+    if len(text) > LONGEST:
+        raise InputError(f"json_schema should have at most {LONGEST} characters, has {len(text)}")
+    return text
+
+
+def _first_line(error: object) -> str:
+    """What an error of the library says, without what it shows around it."""
+    return str(error).rpartition("error: ")[2].partition("\n")[0][:300]
