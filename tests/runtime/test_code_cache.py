@@ -32,7 +32,9 @@ FORM = "f2C,f2C,f1C,f1C,D,B,f2C"  # of the kernel's arguments there
 
 def run(cache: Path, **options) -> subprocess.CompletedProcess:
     environment = {**os.environ, "FASTATTN_CACHE": str(cache)}
-    return subprocess.run([sys.executable, "-c", CHILD + RESULT], env=environment, capture_output=True, text=True, **options)
+    return subprocess.run(
+        [sys.executable, "-c", CHILD + RESULT], env=environment, capture_output=True, text=True, **options
+    )
 
 
 @pytest.fixture(scope="module")
