@@ -8,21 +8,20 @@ import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 import pytest
 
+from fastattn.ops import cpu as operations
 from fastattn.runtime import compiling, handle
 from fastattn.runtime.code_cache import Code, CodeFolder
 from fastattn.runtime.handle import kernel_named
 
 CHILD = """
-from fastattn.runtime.compiling import on_compile
-on_compile(lambda name: print("compiled", name))
-"""
-RESULT = """
 import numpy as np
 from fastattn.ops import cpu as operations
+from fastattn.runtime.compiling import on_compile
+on_compile(lambda name: print("compiled", name))
 x = np.arange(160, dtype=np.float32).reshape(10, 16)
 print("result", operations.rms_norm(x, np.ones(16, np.float32), 1e-5).tobytes().hex()[:64])
 """
@@ -32,9 +31,7 @@ FORM = "f2C,f2C,f1C,f1C,D,B,f2C"  # of the kernel's arguments there
 
 def run(cache: Path, **options) -> subprocess.CompletedProcess:
     environment = {**os.environ, "FASTATTN_CACHE": str(cache)}
-    return subprocess.run(
-        [sys.executable, "-c", CHILD + RESULT], env=environment, capture_output=True, text=True, **options
-    )
+    return subprocess.run([sys.executable, "-c", CHILD], env=environment, capture_output=True, text=True, **options)
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +91,7 @@ def call(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], list[str]]:
     monkeypatch.setattr(kernel, "wrappers", [])
     told: list[str] = []
     monkeypatch.setattr(compiling, "_listeners", [lambda name: told.append(f"compiled {name}")])
-    space: dict[str, Any] = {"print": lambda *words: told.append(" ".join(words))}
+    x = np.arange(160, dtype=np.float32).reshape(10, 16)
 
     def call(folder: Path) -> list[str]:
         kernel.variants, kernel.wrappers = {}, []
@@ -102,8 +99,8 @@ def call(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], list[str]]:
         monkeypatch.setattr(handle, "_folder", CodeFolder(lambda: folder))
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            exec(RESULT, space)
-        return told + [str(warning.message) for warning in caught]
+            result = operations.rms_norm(x, np.ones(16, np.float32), 1e-5).tobytes().hex()[:64]
+        return [*told, f"result {result}"] + [str(warning.message) for warning in caught]
 
     return call
 
