@@ -1,7 +1,6 @@
 """What several tests share: real checkpoints, through the product's own pull."""
 
 import contextlib
-import gc
 import os
 import signal
 import tempfile
@@ -51,11 +50,6 @@ def session_cache() -> Iterator[Path]:
             _link(checkpoint, own)
         with mock.patch.dict(os.environ, {"FASTATTN_CACHE": folder}):
             yield own
-
-
-def pytest_collection_finish() -> None:
-    """Whoever looks for cycles need not look among 10,000 tests each time."""
-    gc.freeze()
 
 
 def _link(checkpoint: Path, cache: Path) -> None:

@@ -5,12 +5,11 @@ Locks: one thread compiles at a time, none while the process forks, few while it
 
 import contextlib
 import functools
-import gc
 import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -109,18 +108,6 @@ def _after_fork() -> None:
 def _after_fork_in_child() -> None:
     _after_fork()
     _of_variants.clear()  # whose threads are not here
-
-
-@contextlib.contextmanager
-def no_collections() -> Iterator[None]:
-    """Numba makes millions of objects that stay: to look for cycles among them took a seventh of the time."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def with_room(work: Callable[[], _Result]) -> _Result:

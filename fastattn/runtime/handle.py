@@ -28,7 +28,6 @@ from fastattn.runtime.compiling import (
     in_turn,
     linking,
     lock_of_variant,
-    no_collections,
     notify_of_compiling,
     with_room,
 )
@@ -123,8 +122,7 @@ class _Compiled:
 
     def _compile_and_save(self, key: str, classes: list[type]) -> Code:
         notify_of_compiling(self.label)
-        with no_collections():
-            code = with_room(lambda: self._compile(key, classes))
+        code = with_room(lambda: self._compile(key, classes))
         if self._is_cached:
             check_sources()  # again: some modules were imported for it
             from fastattn.runtime.internals import reads_settings
