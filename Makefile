@@ -19,6 +19,9 @@ CUDA_STAMP := $(CUDA_VENV)/.installed
 # its own: what a file's tests share, such as a loaded model, is made twice for few files.
 SIDE_BY_SIDE := -n 2 --dist worksteal
 
+# Tests start hundreds of Pythons, each of which would compile all modules of fastattn anew.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: help setup demo test test-distributed test-cuda slow slow-cuda everywhere mutants check bench dist clean
 
 help:

@@ -8,7 +8,7 @@ from bench.gallery.drawing import graph_picture, seen_picture, weights_picture
 from bench.gallery.example import even, normal
 from bench.gallery.weights import weights_of
 from bench.svg import Panel, plot
-from fastattn import attention
+from fastattn import and_masks, attention
 from fastattn import mechanisms as m
 from fastattn.mechanisms import attend
 
@@ -109,21 +109,23 @@ def complexity() -> str:
 
 def functions() -> str:
     """Masks as functions of positions, and a window with sinks, in ``fastattn.attention`` itself."""
-    document, prefix = np.repeat([0, 1, 2], [4, 3, 5]), 4
     query, key = (x[:, :, None] for x in even(12, 12))
-
-    def same_document(b, h, t, s):
-        return (document[t] == document[s]) & (s <= t)
-
-    def prefix_first(b, h, t, s):
-        return (s < prefix) | (s <= t)
 
     def weights(**options: Any) -> np.ndarray:
         return attention(query, key, key, return_weights=True, **options)[1][0, 0]
 
+    def shown(document: np.ndarray, prefix: np.ndarray) -> np.ndarray:
+        def same_document(b, h, t, s):
+            return document[t] == document[s]
+
+        def prefix_first(b, h, t, s):
+            return s < prefix[b] or s <= t
+
+        return weights(mask_mod=and_masks(same_document, prefix_first))
+
     panels = [
-        ("documents", weights(mask_mod=same_document)),
-        ("prefix", weights(mask_mod=prefix_first)),
+        ("documents", shown(np.repeat([0, 1, 2], [4, 3, 5]), np.array([0]))),
+        ("prefix", shown(np.zeros(12, int), np.array([4]))),
         ("window, 2 sinks", weights(causal=True, window=(2, 0), sinks=2)),
     ]
     return seen_picture(panels)

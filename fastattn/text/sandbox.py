@@ -4,7 +4,7 @@ jinja2's sandbox keeps a template away from Python's insides, but not from all t
 template does has a price, in characters, which is paid before it is done: a pass of a loop, a call, a string, an item
 of a list, and all of a value that is printed or compared. The sum is bounded by what went in, so that a template is
 refused at the same place on every machine: hostile ones took 2 seconds and 50 MB at most. What no such count bounds
-(the width of str.center or of a format, powers) is left out or kept small.
+(the width of str.center, str.format or the operator %, powers) is left out or kept small.
 """
 
 import functools
@@ -14,7 +14,6 @@ from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, Va
 from contextvars import ContextVar
 from datetime import datetime
 from itertools import chain
-from string import Formatter
 from typing import Any
 
 from jinja2 import Template, TemplateError, nodes, pass_context, pass_eval_context
@@ -43,7 +42,7 @@ SHALLOW_TESTS = frozenset(
     "undefined".split()
 )
 METHODS = frozenset(
-    "capitalize casefold count endswith find format get index isalnum isalpha isascii isdecimal isdigit islower "
+    "capitalize casefold count endswith find get index isalnum isalpha isascii isdecimal isdigit islower "
     "isnumeric isspace istitle isupper items join keys lower lstrip partition removeprefix removesuffix replace rfind "
     "rindex rpartition rsplit rstrip split splitlines startswith strip swapcase title upper values".split()
 )
@@ -293,6 +292,9 @@ class _Environment(ImmutableSandboxedEnvironment):
         own.globals = {"range": given["range"], "dict": _DICT, "namespace": _Variables}
         own.globals |= {"raise_exception": _raise_exception, "strftime_now": _strftime_now}
 
+    def wrap_str_format(self, value: Any) -> None:
+        """Nothing stands around str.format and format_map, which METHODS leaves out."""
+
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
         plain = isinstance(obj, (str, int, float, *_CONTAINERS))
         return (not plain or attr in METHODS) and super().is_safe_attribute(obj, attr, value)
@@ -300,9 +302,8 @@ class _Environment(ImmutableSandboxedEnvironment):
     def call(__self, __context: Any, __obj: Any, *args: Any, **kwargs: Any) -> Any:
         meter = _METER.get()
         meter.pay(STEP)
-        method = getattr(__obj, "__wrapped__", __obj)  # the sandbox's own str.format stands around it
-        text: Any = getattr(method, "__self__", None)
-        name = getattr(method, "__name__", "")
+        text: Any = getattr(__obj, "__self__", None)
+        name = getattr(__obj, "__name__", "")
         is_data = isinstance(text, (str, *_CONTAINERS))
         if is_data:
             if name == "join":
@@ -310,9 +311,6 @@ class _Environment(ImmutableSandboxedEnvironment):
                 meter.pay(_join_price(args[0], text))
             elif name == "replace":
                 meter.pay(_replace_price(text, *args[:2]))
-            elif name == "format":
-                _check_format(text)
-                _pay_places(meter, text.count("{"), (args, kwargs))
             if name in ("count", "index"):
                 meter.pay_whole(text)
             meter.pay(_size(text))
@@ -328,7 +326,9 @@ class _Environment(ImmutableSandboxedEnvironment):
         if isinstance(left, str) and operator == "%":
             if _WIDE.search(left):
                 raise SecurityError("a width in a format should be written out and below 100")
-            _pay_places(meter, left.count("%"), right)
+            for _ in range(1 + left.count("%")):  # each place may show all values
+                meter.pay_whole(right)
+                meter.pay(STEP)
         elif isinstance(left, int) and isinstance(right, int):
             times = min(abs(right), MOST_BITS) if operator == "**" else 1
             if left.bit_length() * times + right.bit_length() > MOST_BITS:
@@ -339,19 +339,6 @@ class _Environment(ImmutableSandboxedEnvironment):
         else:
             meter.pay(_size(left) + _size(right))
         return super().call_binop(context, operator, left, right)
-
-
-def _check_format(form: str) -> None:
-    for _, _, width, _ in Formatter().parse(form):
-        if width and re.search(r"\d{3}|{", width):
-            raise SecurityError("a width in a format should be written out and below 100")
-
-
-def _pay_places(meter: _Meter, places: int, values: Any) -> None:
-    """Pay for what a format makes, which may show all values at each of its places."""
-    for _ in range(1 + places):
-        meter.pay_whole(values)
-        meter.pay(STEP)
 
 
 class PricedTemplate:

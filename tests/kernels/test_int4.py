@@ -1,10 +1,5 @@
 """Weights of 4 bits in groups: exact sums, the oracle's rounding, bits that depend on the row alone, other CPUs."""
 
-import json
-import os
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
@@ -15,7 +10,7 @@ from fastattn.simd import target
 from fastattn.simd.arguments import INT4_ROWS
 from fastattn.spec.quantized import Int4Tensor
 from fastattn.spec.rounding import quantize_groups
-from tests.kernels.test_precision import LIMITS
+from tests.kernels.test_precision import LIMITS, products
 
 SHAPES = [
     (1, 1, 32), (1, NR, 64), (1, GROUP * NR + 1, 96), (2, NR + 1, 32), (3, GROUP * NR, 64), (4, 2 * NR - 1, 96),
@@ -137,14 +132,8 @@ print(json.dumps([name, *found]))
 @pytest.mark.skipif(not target.TARGET.name.startswith(("avx", "sse")), reason="limits of x86-64")
 @pytest.mark.parametrize("name", LIMITS)
 def test_fewer_instructions_give_the_same_sums(name):
-    def run(**limits):
-        done = subprocess.run(
-            [sys.executable, "-c", CHILD], env={**os.environ, **limits}, capture_output=True, text=True, check=True
-        )
-        return json.loads(done.stdout)
-
     cpu, features = LIMITS[name]
-    limited, native = run(NUMBA_CPU_NAME=cpu, NUMBA_CPU_FEATURES=features), run()
+    limited, native = products(CHILD, NUMBA_CPU_NAME=cpu, NUMBA_CPU_FEATURES=features), products(CHILD)
     assert limited[0] == name and limited[1][:1] == limited[2]
     for found, expected in zip(limited[1:], native[1:], strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)

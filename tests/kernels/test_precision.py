@@ -1,9 +1,7 @@
 """Products in int8 and bfloat16: exact sums, the oracle's rounding, the same on CPUs with fewer instructions."""
 
+import functools
 import json
-import os
-import subprocess
-import sys
 
 import llvmlite.binding as llvm
 import numpy as np
@@ -15,6 +13,7 @@ from fastattn.ops import cpu as operations
 from fastattn.ops import reference
 from fastattn.simd import target
 from fastattn.spec.quantized import QuantizedTensor
+from tests.children import run_child
 
 SHAPES = [
     (1, 1, 1), (1, NR, 4), (2, NR + 1, 5), (3, GROUP * NR, 64), (4, GROUP * NR + 7, 63), (MR - 1, NR - 1, 17),
@@ -182,19 +181,17 @@ print(json.dumps([name, bool((exact == x @ weight.T).all()), *narrow]))
 """
 
 
+@functools.cache
+def products(code, **limits):
+    return json.loads(run_child(code, **limits))
+
+
 @pytest.mark.skipif(not target.TARGET.name.startswith(("avx", "sse")), reason="limits of x86-64")
 @pytest.mark.parametrize("name", LIMITS)
-def test_fewer_instructions_give_the_same_sums(name, tmp_path):
+def test_fewer_instructions_give_the_same_sums(name):
     cpu, features = LIMITS[name]
 
-    def run(**limits):
-        environment = {**os.environ, **limits}
-        done = subprocess.run(
-            [sys.executable, "-c", CHILD], env=environment, capture_output=True, text=True, check=True
-        )
-        return json.loads(done.stdout)
-
-    limited, native = run(NUMBA_CPU_NAME=cpu, NUMBA_CPU_FEATURES=features), run()
+    limited, native = products(CHILD, NUMBA_CPU_NAME=cpu, NUMBA_CPU_FEATURES=features), products(CHILD)
     assert limited[0] == name and limited[1] and native[1]
     for found, expected in zip(limited[2:], native[2:], strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-4)

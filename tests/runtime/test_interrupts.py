@@ -1,5 +1,6 @@
 """Ctrl-C wherever it comes leaves nothing taken: afterwards everything works as before, with as many threads."""
 
+import json
 import threading
 
 import pytest
@@ -18,7 +19,7 @@ def _pool(monkeypatch: pytest.MonkeyPatch) -> None:
 
 # An exception at the n-th line that is run in the files of one part, for every n there is.
 EVERY_LINE = """
-import sys, threading, time
+import json, sys, threading, time
 import numpy as np
 from tests.models.tiny_models import random_checkpoint
 from fastattn import Translator
@@ -26,23 +27,22 @@ from fastattn.ops import cpu as operations
 from fastattn.runtime import handle
 from fastattn.runtime.threads import TAKEN
 
-FILES = tuple(sys.argv[1].split(","))
-translator = Translator.from_checkpoint(random_checkpoint(seed=5), threads=1 if "alone" in sys.argv else 2)
-sources = [["\\u2581w1", "\\u2581w2", f"\\u2581w{n % 9}"] for n in range(24)]
+sources = [["\\u2581w1", "\\u2581w2", f"\\u2581w{n % 9}"] for n in range(9)]
 rng = np.random.default_rng(0)
 x, packed = rng.standard_normal((300, 64)).astype(np.float32), operations.pack_linear(np.ones((200, 64), np.float32))
+translators = {threads: Translator.from_checkpoint(random_checkpoint(seed=5), threads=threads) for threads in (1, 2)}
 
-def work():
+def work(threads):
     with operations.use_threads(2):
         product = operations.linear(x, packed)
-    return product.tobytes(), translator.translate_tokens(sources, beam_size=2, max_decoding_length=4)
+    return product.tobytes(), translators[threads].translate_tokens(sources, beam_size=2, max_decoding_length=4)
 
 class Interrupt(BaseException):
     pass
 
 def trace(frame, event, argument):
     global left
-    if not frame.f_code.co_filename.endswith(FILES):
+    if not frame.f_code.co_filename.endswith(files):
         return None
     if event == "line":
         left -= 1
@@ -50,53 +50,47 @@ def trace(frame, event, argument):
             raise Interrupt
     return trace
 
-expected = work()
-fresh = "fresh" in sys.argv
-at, step, interrupted, waited = 1, int(sys.argv[2]), 0, 0
-while True:
-    if fresh:
-        handle._pool = handle.Pool(handle._serve, 2)
-    left = at
-    sys.settrace(trace)
-    try:
-        work()
-        done = True
-    except Interrupt:
-        done, interrupted = False, interrupted + 1
-    finally:
-        sys.settrace(None)
-    assert work() == expected, at
-    assert handle._pool._words[TAKEN // 8] == 0, at
-    assert len(handle._pool._helpers) == 1, at
-    if done:
-        break
-    at += step
-while threading.active_count() > 2 + fresh * (1 + 2 * interrupted) and (waited := waited + 1) < 100:
-    time.sleep(0.01)  # a thread that has done its work is about to end
-print(interrupted, threading.active_count() <= 2 + fresh * (1 + 2 * interrupted))
+expected = {threads: work(threads) for threads in (1, 2)}
+for names, step, threads, fresh in json.loads(sys.argv[1]):
+    files, at, interrupted, waited = tuple(names.split(",")), 1, 0, 0
+    while True:
+        if fresh:
+            handle._pool = handle.Pool(handle._serve, 2)
+        left = at
+        sys.settrace(trace)
+        try:
+            work(threads)
+            done = True
+        except Interrupt:
+            done, interrupted = False, interrupted + 1
+        finally:
+            sys.settrace(None)
+        assert work(threads) == expected[threads], (names, at)
+        assert handle._pool._words[TAKEN // 8] == 0, (names, at)
+        assert len(handle._pool._helpers) == 1, (names, at)
+        if done:
+            break
+        at += step
+    while threading.active_count() > 2 + fresh * (1 + 2 * interrupted) and (waited := waited + 1) < 100:
+        time.sleep(0.01)  # a thread that has done its work is about to end
+    print(interrupted, threading.active_count() <= 2 + fresh * (1 + 2 * interrupted))
 """
+# (files, every how many lines, threads of the translator, whether each time with a new pool, whose helpers stay).
+PARTS = [
+    ("fastattn/system/worker_threads.py,scheduling/request.py", 1, 2, False),
+    ("scheduling/scheduler.py,scheduling/state.py", 1, 2, False),
+    # The thread that is interrupted does it all: else it depends on the other how much there is for it to do.
+    ("decoding/worker.py,decoding/batch.py", 5, 1, False),
+    ("layers/key_value_cache.py", 2, 1, False),
+    ("runtime/threads.py,runtime/handle.py", 2, 2, True),
+]
 
 
-def run(files: str, step: int, *more: str) -> int:
-    completed = run_child(EVERY_LINE, files, str(step), *more, timeout=200)
-    interrupted, few = completed.split()
-    assert few == "True"
-    return int(interrupted)
-
-
-@pytest.mark.parametrize(
-    ("files", "step", "more"),
-    [
-        ("runtime/threads.py,runtime/handle.py", 2, ["fresh"]),
-        ("fastattn/system/worker_threads.py,scheduling/request.py", 1, []),
-        ("scheduling/scheduler.py,scheduling/state.py", 1, []),
-        # The thread that is interrupted does it all: else it depends on the other how much there is for it to do.
-        ("decoding/worker.py,decoding/batch.py", 5, ["alone"]),
-        ("layers/key_value_cache.py", 2, ["alone"]),
-    ],
-)
-def test_an_exception_at_any_line_leaves_nothing_behind(files: str, step: int, more: list[str]) -> None:
-    assert run(files, step, *more) > 15
+def test_an_exception_at_any_line_leaves_nothing_behind() -> None:
+    found = [line.split() for line in run_child(EVERY_LINE, json.dumps(PARTS)).splitlines()]
+    assert len(found) == len(PARTS)
+    for part, (interrupted, few) in zip(PARTS, found):
+        assert int(interrupted) > 15 and few == "True", part
 
 
 def test_an_interrupt_while_a_thread_starts_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,7 +52,6 @@ def test_variables_and_structured_contents_reach_the_template():
     assert ChatTemplate(TEMPLATES["turns"], TOKENS).render(messages) == "<s><turn>user\nab<end>\n<turn>model\n"
     text = "{{ '%s: %5.2f%% (%(a)s)' % ('in 2024', 0.5) if none else 'In 2024: %-9s|%d%%' % ('a', 7) }}"
     assert ChatTemplate(text).render(HELLO) == "In 2024: a        |7%"
-    assert ChatTemplate("{{ '{:>4}|{a}|{{}}'.format(1, a=2) }}").render(HELLO) == "   1|2|{}"
     assert ChatTemplate("{{ messages[0].name is defined }}").render([HELLO[0] | {"name": None}]) == "False"
 
 
@@ -125,7 +124,6 @@ HOSTILE = [
     (LISTS + "{{ 1 in ns.x }}", MUCH),
     (LISTS + "{{ ns.x.index(1) }}", MUCH),
     (LISTS + "{{ '%s' % ns.x }}", MUCH),
-    (LISTS + "{{ '{0}'.format(ns.x) }}", MUCH),
     (LISTS + "{{ ns.x|replace('a', 'b') }}", MUCH),
     (TUPLES + "{% set d = {ns.x: 1} %}", MUCH),
     (TUPLES + "{% set d = dict([(ns.x, 1)]) %}", MUCH),
@@ -137,12 +135,12 @@ HOSTILE = [
     (LONG + "{{ x|replace(old='', new=x) }}", MUCH),
     (LONG + "{{ x.join(x) }}", MUCH),
     (LONG + "{{ x|join(d=x) }}", MUCH),
-    (LONG + "{{ ('{0}' * 9999).format(x) }}", MUCH),
+    (LONG + "{{ '%(a)s' * 9999 % {'a': x} }}", MUCH),
     (LONG + "{{ (x * 9).split('a')|length }}", MUCH),
     ("{{ 'a'.center(10**10) }}", "attribute 'center' of 'str' object is unsafe"),
     ("{{ 'a'|center(9999999999) }}", "No filter named 'center'"),
-    ("{{ '{:>9999999999}'.format(1) }}", "a width in a format"),
-    ("{{ '{:{}}'.format(1, 9999999999) }}", "a width in a format"),
+    ("{{ '{:>9999999999}'.format(1) }}", "attribute 'format' of 'str' object is unsafe"),
+    ("{{ '{a:>99999999}'.format_map({'a': 1}) }}", "attribute 'format_map' of 'str' object is unsafe"),
     ("{{ '%9999999999d' % 1 }}", "a width in a format"),
     ("{{ '%(a)9999999999d' % {'a': 1} }}", "a width in a format"),
     ("{{ '%(a(b)c)9999999999d' % {'a(b)c': 1} }}", "a width in a format"),
@@ -154,7 +152,7 @@ HOSTILE = [
     ("{{ strftime_now('%c' * 999) }}", "at most 100 characters"),
     ("{{ ''.__class__.__mro__ }}", "attribute '__class__' of 'str' object is unsafe"),
     ("{{ raise_exception.__globals__['sys'] }}", "attribute '__globals__' of 'function' object is unsafe"),
-    ("{{ '{0.__class__.__mro__}'.format('') }}", "attribute '__class__' of 'str' object is unsafe"),
+    ("{{ ('a'|e)['format']('') }}", "attribute 'format' of 'Markup' object is unsafe"),
     ("{{ namespace(__class__=1) }}", "a namespace takes no name such as '__class__'"),
     ("{{ messages.append(1) }}", "attribute 'append' of 'list' object is unsafe"),
     ("{{ cycler(1) }}", "'cycler' is undefined"),

@@ -22,8 +22,11 @@ on_compile(lambda name: "pool_code." in name or print("compiled", name))
 typed = []
 real = function_type.Variants._compile
 function_type.Variants._compile = lambda self, parameters: typed.append(1) or real(self, parameters)
-x = np.random.default_rng(0).standard_normal((1, 40, 2, 8)).astype(np.float32)
-out = fastattn.attention(x, x, x, mask_mod=mask, score_mod=score)
+if "whole" in sys.argv:
+    x = np.random.default_rng(0).standard_normal((1, 40, 2, 8)).astype(np.float32)
+    out = fastattn.attention(x, x, x, mask_mod=mask, score_mod=score)
+else:  # the smallest kernel that calls a function
+    out = fastattn.BlockMask.from_function(mask, 1, 1, 40, 40, (1, 1)).states_BHTS
 print("typed", len(typed) > 0)
 print("result", out.sum(dtype=np.float64))
 print("explained", fastattn.explain_function(mask), fastattn.explain_function(score))
@@ -34,7 +37,7 @@ import numpy as np
 WIDTH = 5
 TABLE = np.linspace(0, 1, 80)
 def mask(b, h, t, s):
-    return abs(t - s) < WIDTH
+    return abs(t - s) + helper(TABLE[t + s]) < WIDTH
 def score(score, b, h, t, s):
     return score * 2 + helper(TABLE[t + s])
 def helper(x):
@@ -42,11 +45,11 @@ def helper(x):
 """
 
 
-def run(folder: Path, masks: str = MASKS, **more: str) -> list[str]:
+def run(folder: Path, masks: str = MASKS, *more: str, **variables: str) -> list[str]:
     (folder / "masks.py").write_text(masks)
     path = os.pathsep.join([str(folder), str(ROOT)])
-    environment = {**os.environ, "FASTATTN_CACHE": str(folder / "cache"), "PYTHONPATH": path, **more}
-    command = [sys.executable, "-B", "-W", "error::UserWarning", "-c", CHILD]
+    environment = {**os.environ, "FASTATTN_CACHE": str(folder / "cache"), "PYTHONPATH": path, **variables}
+    command = [sys.executable, "-B", "-W", "error::UserWarning", "-c", CHILD, *more]
     done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
@@ -54,7 +57,7 @@ def run(folder: Path, masks: str = MASKS, **more: str) -> list[str]:
 
 def test_a_function_is_compiled_once_for_all_processes(tmp_path):
     first = run(tmp_path)
-    assert first[:2] == ["compiled sentences.attend", "typed True"]
+    assert first[:2] == ["compiled masks._states", "typed True"]
     assert first[3] == "explained vectorised vectorised"
     assert run(tmp_path) == ["typed False", *first[2:]]
     # other values, and other lines, are the same code
@@ -62,7 +65,7 @@ def test_a_function_is_compiled_once_for_all_processes(tmp_path):
     assert other[0] == "typed False" and other[1] != first[2]
     # what it calls is a part of it
     found = run(tmp_path, MASKS.replace("x * 3", "x * 4"))
-    assert found[:2] == ["compiled sentences.attend", "typed True"]
+    assert found[:2] == ["compiled masks._states", "typed True"]
 
 
 @pytest.mark.slow
@@ -72,23 +75,24 @@ def test_a_function_is_compiled_once_for_all_processes(tmp_path):
 )
 def test_another_source_or_type_is_another_function(tmp_path, old, new):
     first = run(tmp_path)
-    assert run(tmp_path, MASKS.replace(old, new))[:2] == ["compiled sentences.attend", "typed True"]
+    assert run(tmp_path, MASKS.replace(old, new))[:2] == ["compiled masks._states", "typed True"]
     assert run(tmp_path) == ["typed False", *first[2:]]
 
 
 @pytest.mark.slow
-def test_a_scalar_function_from_the_cache_is_explained(tmp_path):
+def test_functions_of_scores_are_kept_too(tmp_path):
     scalar = MASKS.replace("score * 2", "score * 2 + math.sin(s)")
-    first = run(tmp_path, scalar)
-    again = run(tmp_path, scalar)
+    first = run(tmp_path, scalar, "whole")
+    assert first[:2] == ["compiled sentences.attend", "typed True"]
+    again = run(tmp_path, scalar, "whole")
     assert again == ["typed False", *first[2:]]
     assert again[-1].startswith(f"explained vectorised scalar: {tmp_path}/masks.py:9: a function that only Numba knows")
 
 
 @pytest.mark.slow
 def test_numba_s_own_threads(tmp_path):
-    plain, numbas = run(tmp_path), run(tmp_path, FASTATTN_THREADING="numba")
-    assert plain[2:] == numbas[2:]
+    plain, numbas = run(tmp_path, MASKS, "whole"), run(tmp_path, MASKS, "whole", FASTATTN_THREADING="numba")
+    assert plain[-2:] == numbas[-2:]
 
 
 def test_all_that_functions_are_made_of_is_in_the_caches_name():

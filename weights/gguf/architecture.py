@@ -235,9 +235,9 @@ TABLE = {
     "decoder.layers.#.feed_forward.output_norm.*": sources("blk.#.post_ffw_norm.*"),
     "decoder.final_norm.*": sources("output_norm.*"),
 }
-# Linear layers whose biases a file may lack though the stack has some -> the file's name.
-BIASED = {"self_attention.output": "attn_output", "feed_forward.inner": "ffn_gate",
-          "feed_forward.inner_linear": "ffn_up", "feed_forward.outer": "ffn_down"}  # fmt: skip
+# Whose biases a file may lack, in all layers, though the stack has some.
+LINEAR = ("self_attention.qkv", "self_attention.output", "feed_forward.inner", "feed_forward.inner_linear",
+          "feed_forward.outer")  # fmt: skip
 
 
 def make_table(spec: StackSpec, stored: Mapping[str, BlockTensor]) -> dict[str, TensorSources]:
@@ -253,11 +253,9 @@ def make_table(spec: StackSpec, stored: Mapping[str, BlockTensor]) -> dict[str, 
     if spec.feed_forward.gated and "blk.0.ffn_gate.weight" not in stored:  # both in one matrix
         for i, part in enumerate(("inner", "inner_linear")):
             table[f"{layer}feed_forward.{part}.*"] = sources("blk.#.ffn_up.*", piece=(i, 2))
-    for part, name in BIASED.items():
-        name = "ffn_up" if part == "feed_forward.inner" and not spec.feed_forward.gated else name
-        if f"blk.0.{name}.bias" not in stored:
+    for part in LINEAR:
+        first = str(table[f"{layer}{part}.*"].names[0])
+        if first.replace("#", "0").replace("*", "bias") not in stored:
             table[f"{layer}{part}.bias"] = sources(None)
-    if "blk.0.attn_q.bias" not in stored and not together:
-        table[layer + "self_attention.qkv.bias"] = sources(None)
     output = "output" if "output.weight" in stored else EMBEDDING.removesuffix(".weight")
     return table | {"decoder.projection.*": sources(f"{output}.*")}

@@ -13,8 +13,8 @@ from fastattn.weights.huggingface.encoders.architecture import refuse
 from fastattn.weights.huggingface.generation import are_ids, generation_values, read_settings
 from fastattn.weights.huggingface.tokenizer import read_tokenizer
 from fastattn.weights.huggingface.vocabulary_files import CONFIG, read_added_tokens
-from fastattn.weights.huggingface.weights import read_weights
-from fastattn.weights.tensor_mapping import make_tensors, stored_precision
+from fastattn.weights.huggingface.weights import as_checkpoint, read_weights
+from fastattn.weights.tensor_mapping import make_tensors
 
 TEMPLATE = "chat_template.jinja"
 # What a config.json of several parts says for all of them.
@@ -45,16 +45,8 @@ def read_decoder(folder: Folder) -> Checkpoint:
     stored, where = read_weights(folder)
     stored, model = named_as_today(stored, architecture, config), ModelSpec("decoder", decoder=spec)
     parts = stack_sources(architecture, config, model, stored, where)
-    return Checkpoint(
-        spec=model,
-        tensors=make_tensors(parts, stored),
-        input=text,
-        precision=stored_precision(stored),
-        format="huggingface",
-        details={"model type": config.string("model_type")},
-        files=tuple(folder.used),
-        headless=f"{config.where}: {shorten(name)} has no head that classifies",
-    )
+    tensors, headless = make_tensors(parts, stored), f"{config.where}: {shorten(name)} has no head that classifies"
+    return as_checkpoint(folder, config, stored, spec=model, tensors=tensors, input=text, headless=headless)
 
 
 def text_part(config: JsonObject) -> JsonObject:

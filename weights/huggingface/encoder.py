@@ -18,14 +18,13 @@ from fastattn.weights.huggingface.encoders import find_architecture
 from fastattn.weights.huggingface.encoders.architecture import Architecture, HeadSource
 from fastattn.weights.huggingface.token_vectors import PROJECTION, complete, is_original, read_original
 from fastattn.weights.huggingface.tokenizer import read_text
-from fastattn.weights.huggingface.weights import MISFIT, read_weights
+from fastattn.weights.huggingface.weights import MISFIT, as_checkpoint, read_weights
 from fastattn.weights.tensor_mapping import (
     TensorSources,
     check_sources,
     make_tensors,
     map_shapes,
     map_tensors,
-    stored_precision,
 )
 
 
@@ -66,16 +65,8 @@ def read_described(folder: Folder, prefix: str, config: JsonObject, spec: StackS
         headless = str(error)
     else:
         model, parts = dataclasses.replace(model, head=head), parts | head_parts
-    return Checkpoint(
-        spec=model,
-        tensors=make_tensors(parts, stored),
-        input=text,
-        precision=stored_precision(stored),
-        format="huggingface",
-        details={"model type": config.string("model_type")},
-        files=tuple(folder.used),
-        headless=headless,
-    )
+    tensors = make_tensors(parts, stored)
+    return as_checkpoint(folder, config, stored, spec=model, tensors=tensors, input=text, headless=headless)
 
 
 def stack_sources(

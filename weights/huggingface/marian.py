@@ -16,8 +16,8 @@ from fastattn.weights.containers.safetensors import StoredTensor
 from fastattn.weights.folder import Folder
 from fastattn.weights.huggingface.generation import generation_values, never_produced, read_settings
 from fastattn.weights.huggingface.vocabulary_files import read_ids
-from fastattn.weights.huggingface.weights import ACTIVATIONS, MISFIT, read_weights
-from fastattn.weights.tensor_mapping import FirstRow, canonical_tensors, sources, stored_precision, zeros
+from fastattn.weights.huggingface.weights import ACTIVATIONS, MISFIT, as_checkpoint, read_weights
+from fastattn.weights.tensor_mapping import FirstRow, canonical_tensors, sources, zeros
 
 NORM_EPSILON = 1e-5
 # The most rows of a position table that is computed, not stored: only the config limits the number.
@@ -55,15 +55,7 @@ def read_translator(folder: Folder) -> Checkpoint:
     shared, tied = (config.boolean(f"{name}_embeddings", True) for name in ("share_encoder_decoder", "tie_word"))
     tensors = read_translator_tensors(stored, spec, shared, tied, where)
     tensors["decoder.projection.bias"][never_produced] = -np.inf
-    return Checkpoint(
-        spec=spec,
-        tensors=tensors,
-        input=text,
-        precision=stored_precision(stored),
-        format="huggingface",
-        details={"model type": config.string("model_type")},
-        files=tuple(folder.used),
-    )
+    return as_checkpoint(folder, config, stored, spec=spec, tensors=tensors, input=text)
 
 
 def _special_ids(config: JsonObject, generation: JsonObject) -> JsonObject:

@@ -1,12 +1,15 @@
 """The weights of a Hugging Face directory, from any of its formats."""
 
 from collections.abc import Callable
+from typing import Any
 
 from fastattn.errors import CheckpointError
+from fastattn.spec.checkpoint import Checkpoint
 from fastattn.weights.containers import pytorch, safetensors
-from fastattn.weights.containers.json_file import read_object, shorten
+from fastattn.weights.containers.json_file import JsonObject, read_object, shorten
 from fastattn.weights.containers.safetensors import StoredTensor
 from fastattn.weights.folder import Folder
+from fastattn.weights.tensor_mapping import stored_precision
 
 ACTIVATIONS = {
     "gelu": "gelu",
@@ -47,6 +50,17 @@ def read_weights(folder: Folder, prefix: str = "") -> tuple[dict[str, StoredTens
         if folder.contains(prefix + name):
             raise CheckpointError(f"{folder.where(prefix + name)}: not supported; save the model as safetensors")
     raise CheckpointError(f"{folder.where(prefix + 'model.safetensors')}: no such file, nor {', '.join([*FILES][1:])}")
+
+
+def as_checkpoint(folder: Folder, config: JsonObject, stored: dict[str, StoredTensor], **parts: Any) -> Checkpoint:
+    """The checkpoint of a directory; ``parts``: its other fields."""
+    return Checkpoint(
+        precision=stored_precision(stored),
+        format="huggingface",
+        details={"model type": config.string("model_type")},
+        files=tuple(folder.used),
+        **parts,
+    )
 
 
 def _read_shards(folder: Folder, prefix: str, name: str, reader: Reader) -> dict[str, StoredTensor]:
