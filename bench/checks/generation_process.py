@@ -62,7 +62,9 @@ def start(data: Data) -> tuple[bool, str]:
     _check_installed()
     findings = Findings()
     for shape in SHAPES:
-        commands = {name: ("-c", script, str(shape.path), "1") for name, script in (("ours", OURS), ("llama.cpp", THEIRS))}
+        commands = {
+            name: ("-c", script, str(shape.path), "1") for name, script in (("ours", OURS), ("llama.cpp", THEIRS))
+        }
         for _ in range(2):
             for command in commands.values():
                 python(*command)
@@ -98,7 +100,5 @@ def first_token(data: Data) -> tuple[bool, str]:
             if trial and long.done():
                 raise RuntimeError("the long prompt was read before")
             long.result()
-        findings.at_most(
-            f"{plural(threads)}:", max(waits[1:]), "ms", 100, f"median {np.median(waits[1:]):.0f} ms"
-        )
+        findings.at_most(f"{plural(threads)}:", max(waits[1:]), "ms", 100, f"median {np.median(waits[1:]):.0f} ms")
     return findings.verdict

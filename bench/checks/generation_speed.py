@@ -48,7 +48,9 @@ def _speed(shape: Shape, threads: int) -> tuple[bool, str]:
     memory = bandwidth(threads)
     for what, streams, length, count, wanted in CASES:
 
-        def call(answer: Callable[[list[list[int]], int], Any], of: tuple[int, int, int] = (streams, length, count)) -> None:
+        def call(
+            answer: Callable[[list[list[int]], int], Any], of: tuple[int, int, int] = (streams, length, count)
+        ) -> None:
             # Prompts that begin as no other has begun, since we keep what was read before.
             answer(rng.integers(256, shape.words, of[:2]).tolist(), of[2])
 

@@ -72,9 +72,6 @@ class PromptReader:
         """Read a chunk: the prompts that are read whole now, and hidden_BD of their last inputs; scores are done."""
         start, begun = perf_counter(), begin_prompts(cache, self.prompts)
         most = min(MOST_CHUNK, max(LEAST_CHUNK, len(begun), int(CHUNK_SECONDS / max(self._seconds_a_row, 1e-9))))
-        ends = [prompt.left for prompt in begun if prompt.left <= most // len(begun)]
-        if ends:  # their first tokens do not wait for more of the others
-            most = max(LEAST_CHUNK, sum(ends))
         most = min(most, sum(prompt.left for prompt in begun))
         hidden_BD = read_chunk(self.model, cache, begun, most)
         if most >= LEAST_CHUNK:
