@@ -36,7 +36,7 @@ def _tokenizer() -> Any:
 
 
 def genai_folder(source: Path, precision: str = "int4") -> Path:
-    """What GenAI's builder makes of a folder for the CPU; products of int4 have int8 inputs, as its documents advise."""
+    """What GenAI's builder makes of a folder for the CPU; with int4, inputs are int8, as its documents advise."""
     folder = source.with_name(f"{source.name}-genai-{precision}")
     if not folder.exists():
         part = folder.with_suffix(".part")

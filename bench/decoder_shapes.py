@@ -1,7 +1,7 @@
 """GGUF files of published decoders' shapes with random weights: speed does not depend on their values.
 
-Their types are those that llama.cpp's own quantizer gives a model with tied embeddings, Q4_K for the layers and Q6_K for
-the embedding; their vocabulary is as large as the model's, and so are its merges.
+Their types are those that llama.cpp's own quantizer gives a model with tied embeddings, Q4_K for the layers and Q6_K
+for the embedding; their vocabulary is as large as the model's, and so are its merges.
 """
 
 from dataclasses import dataclass
@@ -23,7 +23,8 @@ CONTEXT = 8192
 class Shape:
     """A decoder with gated feed-forward layers and tied embeddings.
 
-    type  transformers' name of the architecture; ``form`` is that of GGUF, "": the file is the catalog's, of real weights
+    type  transformers' name of the architecture
+    form  that of GGUF; "": the file is the catalog's, of real weights
     pre   how GGUF files call its tokenizer
     """
 

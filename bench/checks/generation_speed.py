@@ -70,8 +70,8 @@ def _speed(shape: Shape, threads: int) -> tuple[bool, str]:
 def _register(shape: Shape, threads: int, what: str) -> None:
     @check(
         f"generation-speed-{shape.name}-{threads}",
-        f"{what}, beside llama.cpp, ONNX Runtime GenAI and transformers on {plural(threads)}: a prompt of {PROMPT} tokens "
-        f"1.2 x the best, one stream 0.95 x and {SHARE:.0%} of the memory's bandwidth, {STREAMS} streams 2 x",
+        f"{what}, beside llama.cpp, ONNX Runtime GenAI and transformers on {plural(threads)}: a prompt of {PROMPT} "
+        f"tokens 1.2 x the best, one stream 0.95 x and {SHARE:.0%} of the memory's bandwidth, {STREAMS} streams 2 x",
     )
     def speed(data: Data) -> tuple[bool, str]:
         return _speed(shape, threads)
