@@ -27,7 +27,7 @@ from llama_cpp import Llama
 model = Llama(sys.argv[1], n_ctx=512, n_threads=2, n_threads_batch=2, verbose=False)
 print(model("Once upon a time", max_tokens=int(sys.argv[2]), temperature=0.0)["choices"][0]["text"])
 """
-LONG, SHORT, TRIALS = 4000, 16, 9
+LONG, SHORT, TRIALS = 2000, 16, 7
 
 
 def _check_installed() -> None:
