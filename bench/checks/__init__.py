@@ -94,6 +94,8 @@ from bench.checks import (  # noqa: E402, F401
     callers,
     encoding,
     generation,
+    generation_process,
+    generation_speed,
     light,
     precision_memory,
     precision_quality,

@@ -1,19 +1,16 @@
 """Language models beside llama.cpp: SmolLM2's real file."""
 
-import itertools
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bench.case import OURS
 from bench.checks import Absent, Data, Findings, check
-from bench.checks.compare import THREADS, plural, timed
+from bench.decoder_shapes import SMOLLM2
 from bench.llama_cpp import LlamaCpp
 from fastattn import Generator
-from fastattn.weights import download
 
-TOKENS, PROMPT, STREAMS, ALONE, SHORT = 64, 512, 16, 32, 16
+TOKENS = 64
 PROMPTS = (
     "The capital of France is",
     "Once upon a time, in a small village by the sea,",
@@ -28,28 +25,15 @@ PROMPTS = (
 )
 
 
-def _file() -> Path:
-    (file,) = download.resolve("smollm2").glob("*.gguf")
-    return file
-
-
-def _peer(threads: int, sequences: int = 1, context: int = 2048) -> LlamaCpp:
+def _peer(threads: int, context: int = 2048) -> LlamaCpp:
     try:
-        return LlamaCpp(_file(), threads, sequences, context)
+        return LlamaCpp(SMOLLM2.path, threads, 1, context)
     except ImportError:
         raise Absent("pip install llama-cpp-python") from None
 
 
 def _licence() -> str:
     return (Path(__file__).parents[2] / "LICENSE").read_text(encoding="utf-8")
-
-
-def _new(peer: LlamaCpp, count: int, length: int) -> list[list[int]]:
-    """Prompts that begin as no other has begun, since we keep what was read before."""
-    return np.random.default_rng(next(_SEEDS)).integers(100, peer.words, (count, length)).tolist()
-
-
-_SEEDS = itertools.count()
 
 
 @check("generation-tokens", f"smollm2, {len(PROMPTS)} prompts: the {TOKENS} greedy tokens of llama.cpp")
@@ -75,32 +59,4 @@ def perplexity(data: Data) -> tuple[bool, str]:
     for precision in ("auto", "float32"):
         ours = Generator("smollm2", precision).score(text).perplexity
         findings.at_most(f"{precision} {ours:.4f}, llama.cpp {theirs:.4f}:", 100 * abs(ours / theirs - 1), "%", 0.5)
-    return findings.verdict
-
-
-@check(
-    "generation-speed",
-    f"smollm2 and llama.cpp, one thread and two: a prompt of {PROMPT} tokens 1.2 x, one stream 0.95 x, {STREAMS} 2 x",
-)
-def speed(data: Data) -> tuple[bool, str]:
-    findings = Findings()
-    for threads in THREADS:
-        peer = _peer(threads, STREAMS)
-        ours = Generator("smollm2", threads=threads)
-        cases = (
-            (f"a prompt of {PROMPT} tokens", 1, PROMPT, 1, PROMPT, 1.2),
-            ("one stream", 1, SHORT, ALONE, ALONE, 0.95),
-            (f"{STREAMS} streams", STREAMS, SHORT, ALONE, STREAMS * ALONE, 2.0),
-        )
-        for what, streams, length, count, work, wanted in cases:
-            options = {"max_new_tokens": count, "min_new_tokens": count}
-            calls = {
-                OURS: lambda: ours.generate(_new(peer, streams, length), details=True, **options),  # noqa: B023
-                "llama.cpp": lambda: peer.answer(_new(peer, streams, length), count),  # noqa: B023
-            }
-            seconds = timed(calls, threads, rounds=7, seconds=3.0)
-            remark = ", ".join(f"{side} {work / second:,.0f} tokens/s" for side, second in seconds.items())
-            findings.at_least(
-                f"{plural(threads)}, {what}:", seconds["llama.cpp"] / seconds[OURS], "x llama.cpp", wanted, remark
-            )
     return findings.verdict

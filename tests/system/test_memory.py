@@ -1,5 +1,6 @@
 """Memory comes back when an engine is dropped: resident memory of a child process, in which nothing else happens."""
 
+import ctypes
 import json
 import os
 import subprocess
@@ -83,3 +84,34 @@ def test_a_dropped_translator_gives_its_memory_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("kind", "name", "weights"), [("Translator", "zh-en", 79e6), ("Encoder", "minilm", 42e6)])
 def test_a_real_one_too(pulled, kind: str, name: str, weights: float) -> None:
     check(*sample(kind, pulled(name), "你好 world"), int(weights))
+
+
+# Objects lie below one that stays, so that the heap does not shrink by itself.
+FREED = """
+import os, sys
+from fastattn.loading import loaded_model
+
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+def load(*given):
+    objects = [bytes(1000) for _ in range(40_000)]
+    stays.append(bytes(1000))
+
+stays = []
+if sys.argv[1] == "load":
+    loaded_model.load_or_build = load
+    loaded_model.ModelBase(os.getcwd())
+else:
+    load()
+print(resident())
+"""
+
+
+@pytest.mark.skipif(not hasattr(ctypes.pythonapi, "malloc_trim"), reason="glibc's")
+def test_what_loading_frees_is_the_systems_again() -> None:
+    kept, given_back = (
+        int(subprocess.run([sys.executable, "-c", FREED, how], capture_output=True, check=True).stdout)
+        for how in ("control", "load")
+    )
+    assert kept - given_back > 20e6

@@ -1,0 +1,83 @@
+"""The speed of language models beside llama.cpp, transformers and ONNX Runtime GenAI."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from bench.case import OURS, installed
+from bench.checks import Absent, Data, Findings, check
+from bench.checks.compare import plural, timed
+from bench.decoder_peers import GenAI, Transformers, genai_folder, transformers_folder
+from bench.decoder_shapes import HY_MT, QWEN3, SMOLLM2, Shape
+from bench.llama_cpp import LlamaCpp
+from bench.measure import bandwidth
+from fastattn import Generator
+
+PROMPT, STREAMS, ALONE, SHORT = 512, 16, 24, 16
+SHARE = 0.85  # of the memory's bandwidth, by the bytes of the file
+# (what, streams, tokens of a prompt, tokens of an answer, times the best peer's speed)
+CASES = (
+    (f"a prompt of {PROMPT} tokens", 1, PROMPT, 1, 1.2),
+    ("one stream", 1, SHORT, ALONE, 0.95),
+    (f"{STREAMS} streams", STREAMS, SHORT, ALONE, 2.0),
+)
+
+
+def _engines(shape: Shape, threads: int) -> dict[str, Callable[[list[list[int]], int], Any]]:
+    """name -> a function that continues prompts by a number of tokens."""
+    if not installed(("llama_cpp", "onnxruntime_genai", "torch", "transformers", "gguf")):
+        raise Absent("pip install llama-cpp-python onnxruntime-genai torch transformers gguf")
+    ours = Generator(shape.path, threads=threads)
+
+    def answer(prompts: list[list[int]], count: int) -> Any:
+        return ours.generate(prompts, details=True, max_new_tokens=count, min_new_tokens=count)
+
+    folder = transformers_folder(shape)
+    return {
+        OURS: answer,
+        "llama.cpp": LlamaCpp(shape.path, threads, STREAMS, PROMPT + 64).answer,
+        "GenAI int4": GenAI(genai_folder(folder), threads).answer,
+        "transformers bfloat16": Transformers(folder).answer,
+    }
+
+
+def _speed(shape: Shape, threads: int) -> tuple[bool, str]:
+    findings, rng = Findings(), np.random.default_rng(0)
+    engines = _engines(shape, threads)
+    memory = bandwidth(threads)
+    for what, streams, length, count, wanted in CASES:
+
+        def call(
+            answer: Callable[[list[list[int]], int], Any], of: tuple[int, int, int] = (streams, length, count)
+        ) -> None:
+            # Prompts that begin as no other has begun, since we keep what was read before.
+            answer(rng.integers(256, shape.words, of[:2]).tolist(), of[2])
+
+        calls = {name: lambda answer=answer, call=call: call(answer) for name, answer in engines.items()}
+        seconds = timed(calls, threads, rounds=5, seconds=3.0)
+        work = streams * (count if count > 1 else length)
+        best = min((name for name in seconds if name != OURS), key=lambda name: seconds[name])
+        remark = ", ".join(f"{side} {work / second:,.0f}" for side, second in seconds.items())
+        ratio = seconds[best] / seconds[OURS]
+        findings.at_least(f"{what}:", ratio, f"x {best}", wanted, f"tokens/s: {remark}")
+        if what == "one stream":
+            read = shape.path.stat().st_size * count / seconds[OURS]
+            findings.at_least("", read / memory, f"of {memory / 1e9:.1f} GB/s", SHARE)
+    return findings.verdict
+
+
+def _register(shape: Shape, threads: int, what: str) -> None:
+    @check(
+        f"generation-speed-{shape.name}-{threads}",
+        f"{what}, beside llama.cpp, ONNX Runtime GenAI and transformers on {plural(threads)}: a prompt of {PROMPT} "
+        f"tokens 1.2 x the best, one stream 0.95 x and {SHARE:.0%} of the memory's bandwidth, {STREAMS} streams 2 x",
+    )
+    def speed(data: Data) -> tuple[bool, str]:
+        return _speed(shape, threads)
+
+
+for _threads in (1, 2):
+    _register(SMOLLM2, _threads, "SmolLM2-135M's file")
+    _register(QWEN3, _threads, "Qwen3-0.6B's shape")
+    _register(HY_MT, _threads, "Hy-MT-1.8B's shape")
