@@ -22,7 +22,8 @@ from fastattn.simd.rows import emit_lane_sums, emit_row_address
 from fastattn.simd.target import LANES, TARGET
 from fastattn.simd.vector import VECTOR, as_intrinsic, make_array_routine, make_routine
 
-PRECISIONS = {types.float32: "float32", types.uint16: "bfloat16", types.int8: "int8", types.uint8: "int4"}
+GROUPED = {types.uint8: "int4", types.int16: "int8_groups"}  # see fastattn.simd.grouped
+PRECISIONS = {types.float32: "float32", types.uint16: "bfloat16", types.int8: "int8"} | GROUPED
 
 
 LINEAR_TILE = StagedRows, Panels, None, Rows, Affine, Rows  # classes of the fields of LinearTile
