@@ -152,8 +152,7 @@ def emit_grouped_tile(
     def vectors(address):
         return [emitter.load(builder.add(address, column)) for column in columns]
 
-    # One row's weights come from memory, and the hardware loses the blocks at each end: of a Zen 4 core 27 GB/s come with
-    # the next tile's blocks asked for meanwhile, 20 without.
+    # One row's weights come from memory: 27 GB/s of a Zen 4 core with the next tile's blocks asked for, 20 without.
     beyond = builder.mul(tile.panels.distance, I64(blocks))
 
     def row_total(row, operands):
