@@ -78,6 +78,19 @@ def perplexity(data: Data) -> tuple[bool, str]:
     return findings.verdict
 
 
+@check("generation-cache", "smollm2, a licence's text: perplexity with caches of bfloat16 within 0.1%, of int8 0.5%")
+def cache(data: Data) -> tuple[bool, str]:
+    text, findings = _licence()[:8000], Findings()
+    exact = 0.0
+    for precision, most in (("float32", 0.0), ("bfloat16", 0.1), ("int8", 0.5)):
+        ours = Generator("smollm2", cache_precision=precision)
+        sizes, found = ours._service.model.sizes, ours.score(text).perplexity
+        exact = exact or found
+        remark = f"perplexity {found:.4f}, {sum(sizes.row_widths) * sizes.row_dtype.itemsize:,} bytes a token"
+        findings.at_most(f"{precision}:", 100 * abs(found / exact - 1), "% off float32", most, remark)
+    return findings.verdict
+
+
 @check(
     "generation-speed",
     f"smollm2 and llama.cpp, one thread and two: a prompt of {PROMPT} tokens 1.2 x, one stream 0.95 x, {STREAMS} 2 x",

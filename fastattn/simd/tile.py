@@ -13,6 +13,7 @@ until the end, so integer sums equal a tile's, and float sums differ only in the
 only. Operands are written from float32 in the form that the arithmetic of the target defines.
 """
 
+from llvmlite import ir
 from numba import types
 
 from fastattn.simd.arguments import Affine, LinearTile, Panels, Rows, StagedRow, StagedRows
@@ -250,6 +251,13 @@ def store_first_bfloat16(emitter: Emitter, value, address, count):
     """Write the first ``count`` lanes as the nearest bfloat16."""
     upper = emitter.builder.lshr(emitter.round_to_bfloat16(value), emitter.integer(16))
     emitter.store_first(emitter.builder.trunc(upper, emitter.halves), address, count, 2)
+
+
+@as_intrinsic(types.void, VECTOR, types.intp, types.intp)
+def store_first_int8(emitter: Emitter, value, address, count):
+    """Write the first ``count`` lanes as the nearest integers, int8."""
+    kind = ir.VectorType(ir.IntType(8), emitter.target.lanes)
+    emitter.store_first(emitter.builder.trunc(emitter.round_to_integers(value), kind), address, count, 1)
 
 
 @as_intrinsic(VECTOR, VECTOR)
