@@ -78,11 +78,11 @@ def perplexity(data: Data) -> tuple[bool, str]:
     return findings.verdict
 
 
-@check("generation-cache", "smollm2, a licence's text: perplexity with caches of bfloat16 within 0.1%, of int8 0.5%")
+@check("generation-cache", "smollm2, a licence's text: perplexity with caches of bfloat16 within 0.2%, of int8 0.5%")
 def cache(data: Data) -> tuple[bool, str]:
     text, findings = _licence()[:8000], Findings()
     exact = 0.0
-    for precision, most in (("float32", 0.0), ("bfloat16", 0.1), ("int8", 0.5)):
+    for precision, most in (("float32", 0.0), ("bfloat16", 0.2), ("int8", 0.5)):
         ours = Generator("smollm2", cache_precision=precision)
         sizes, found = ours._service.model.sizes, ours.score(text).perplexity
         exact = exact or found

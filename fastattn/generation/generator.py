@@ -94,8 +94,7 @@ class Generator(ModelBase):
 
     def _prepare(self) -> None:
         self._loaded.model.cache_in(self._cache_precision)
-        # each call names its end tokens
-        self._service = DecodingService(self._loaded.model, -1, -1, self._loaded.threads)
+        self._service = DecodingService(self._loaded.model, -1, -1, self._loaded.threads)  # calls name their end tokens
 
     @property
     def layer_weights(self) -> int:
