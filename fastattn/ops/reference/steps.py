@@ -1,6 +1,6 @@
 """What a decoder keeps between steps: tables of keys and values, recurrent states, the tokens of greedy search."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
@@ -36,7 +36,8 @@ def write_rows(
     A table of uint16 takes bfloat16, one of int16 float16, one of int8 heads with their scales.
     """
     values_NE = values_NE[:, first_column:]
-    bits = {np.uint16: bfloat16_bits, np.int16: float16_bits, np.int8: partial(_int8_heads, head_width=head_width)}
+    bits: dict[type, Callable] = {np.uint16: bfloat16_bits, np.int16: float16_bits}
+    bits[np.int8] = partial(_int8_heads, head_width=head_width)
     stored_NE = bits.get(table_ME.dtype.type, np.asarray)(values_NE)
     table_ME[rows_N, : stored_NE.shape[1]] = stored_NE
 
