@@ -67,6 +67,12 @@ Of several prompts, or with -n 2 ..., each answer is a line.
 @click.option("--system", type=TEXT, metavar="TEXT", help="With --chat: what the model is told before.")
 @click.option("--score", is_flag=True, help="Generate nothing: write how probable the texts are.")
 @precision_option("float32", "bfloat16", "int8", "auto")
+@click.option(
+    "--cache-precision",
+    type=click.Choice(["float32", "bfloat16", "int8", "auto"]),
+    help="Precision of the keys and values that are kept of each token (default: auto, which is float32 where "
+    "--precision is, else bfloat16).",
+)
 @threads_option
 @device_option
 @verbose_option
@@ -98,7 +104,7 @@ def generate(
     lines = (open_lines if by_line else open_prompts)(prompts, options.pop("input_path"))
     with open_output(options.pop("output_path")) as output, Progress() as progress:
         start = time.monotonic()
-        chosen = {name: options.pop(name) for name in ("precision", "threads", "device")}
+        chosen = {name: options.pop(name) for name in ("precision", "cache_precision", "threads", "device")}
         generator, compiling = open_model("Generator", model, progress, **chosen)
         search, loaded = given(**options), time.monotonic()
         as_prompt: Callable[[str], str] = str

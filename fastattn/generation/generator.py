@@ -1,5 +1,6 @@
 """Generator: a prompt in, what a language model says next out."""
 
+import os
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
@@ -38,7 +39,7 @@ from fastattn.scheduling.request import Plan, awaited
 from fastattn.scheduling.scheduler import Scheduler
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.text_spec import GeneratorText
-from fastattn.system.option_names import GENERATION, Unpack, explains_options
+from fastattn.system.option_names import GENERATION, MODEL, Unpack, explains_options
 from fastattn.text.chat import ChatTemplate
 
 NO_SOURCE = np.zeros(0, np.int32)
@@ -52,11 +53,28 @@ class Generator(ModelBase):
                holds that, else float32)
     threads    the most threads to use; None: all that the process may use
     device     "cpu", "cuda" or "auto"
+    cache_precision  of each token's keys and values: "float32", "bfloat16", "int8" (with a scale a head), or "auto"
+               (float32 where precision is, else bfloat16)
 
     An answer depends on its own prompt alone: the same bits whatever the other prompts, the number of threads, and
-    whether its beginning was computed for another prompt before. One Generator may serve several Python threads at
-    once; what they ask for shares steps. Raises CheckpointError for a path without a valid checkpoint of such a model.
+    whether its beginning was computed before. One Generator may serve several Python threads at once; what they ask for
+    shares steps. Raises CheckpointError for a path without a valid checkpoint of such a model.
     """
+
+    _cache_precision = "auto"
+
+    @explains_options(MODEL)
+    def __init__(
+        self,
+        path: str | os.PathLike,
+        precision: str = "auto",
+        threads: int | None = None,
+        processes: int | None = None,
+        device: str = "cpu",
+        cache_precision: str = "auto",
+    ):
+        self._cache_precision = cache_precision
+        super().__init__(path, precision, threads, processes, device)
 
     def _check(self, checkpoint: Checkpoint) -> Checkpoint:
         text, spec = checkpoint.text, checkpoint.spec
@@ -75,8 +93,8 @@ class Generator(ModelBase):
         return checkpoint
 
     def _prepare(self) -> None:
-        loaded = self._loaded
-        self._service = DecodingService(loaded.model, -1, -1, loaded.threads)  # each call names its end tokens
+        self._loaded.model.cache_in(self._cache_precision)
+        self._service = DecodingService(self._loaded.model, -1, -1, self._loaded.threads)  # calls name their end tokens
 
     @property
     def layer_weights(self) -> int:

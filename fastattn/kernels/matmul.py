@@ -10,7 +10,7 @@ first, where the epilogue finds it.
 A tile is computed by vectors, or in the CPU's tile registers (AMX). With tile registers every row of bfloat16 takes
 them, since they have an order of sums of their own: bits never depend on how many rows there are. Sums of int8 are
 exact whoever computes them, so there few rows go by vectors, which take no longer for one row than it needs. Weights
-of 4 bits have tiles of their own (fastattn.simd.int4), of one column block for many rows.
+in groups have tiles of their own (fastattn.simd.grouped), of one column block for many rows.
 
 AVX2 (6x16), one core: 96 GFLOP/s at 1024 cubed, 98 at 96x384x1536; OpenBLAS 92 and 87 in the same run.
 344 -> 377  GOP/s in int8 of 48 rows whose weights, 1 MB, are not in L2: the next panel asked for
@@ -28,13 +28,13 @@ from fastattn.kernels.packing import rows_from, stage_rows
 from fastattn.runtime.jit import inner, inner_overload, kernel, take_part
 from fastattn.simd.amx import MOST_ROWS as AMX_ROWS
 from fastattn.simd.amx import configure_tiles, make_amx_linear_tile, release_tiles
-from fastattn.simd.arguments import INT4_ROWS, LINE, PACKED_GROUP, SIZE, TILE_ROWS, Affine, Panels, Rows
-from fastattn.simd.int4 import make_int4_tile
+from fastattn.simd.arguments import GROUPED_ROWS, LINE, SIZE, TILE_ROWS, Affine, Panels, Rows
+from fastattn.simd.grouped import make_grouped_tile
 from fastattn.simd.target import LANES, TARGET
-from fastattn.simd.tile import PRECISIONS, make_linear_tile
+from fastattn.simd.tile import GROUPED, PRECISIONS, make_linear_tile
 from fastattn.simd.vector import address, load, load_part, make_scratch, splat, store, store_part
 
-MOST_ROWS = AMX_ROWS if TARGET.tiles else max(MR, INT4_ROWS)  # that one tile takes
+MOST_ROWS = AMX_ROWS if TARGET.tiles else max(MR, GROUPED_ROWS)  # that one tile takes
 # In int8 a row by vectors takes 24 cycles for 16 steps of a panel at best, a register of rows 48, however many it has.
 LEAST_AMX_ROWS = 8
 
@@ -42,10 +42,10 @@ tile_full, tile_4, tile_2, tile_1 = (make_linear_tile(rows) for rows in (MR, 4, 
 tile_2_pair, tile_1_group = make_linear_tile(2, groups=2), make_linear_tile(1, groups=GROUP)
 # A layer's last panel may hold less than half of its columns.
 tile_narrow = make_linear_tile(MR, vectors=1)
-int4_tile, int4_tile_8 = make_int4_tile(INT4_ROWS, 1), make_int4_tile(8, 1)
-int4_tile_4, int4_tile_2, int4_tile_1 = (make_int4_tile(rows, TARGET.vectors) for rows in (4, 2, 1))
+grouped_tile, grouped_tile_8 = make_grouped_tile(GROUPED_ROWS, 1), make_grouped_tile(8, 1)
+grouped_tile_4, grouped_tile_2, grouped_tile_1 = (make_grouped_tile(rows, TARGET.vectors) for rows in (4, 2, 1))
 # One row's weights come from memory: 55 GB/s with six column blocks at once, 47 with three, 44 with twelve.
-int4_tile_1_pair = make_int4_tile(1, 2 * TARGET.vectors)
+grouped_tile_1_pair = make_grouped_tile(1, 2 * TARGET.vectors)
 amx_tile, amx_tile_narrow = make_amx_linear_tile(), make_amx_linear_tile(vectors=1)
 
 
@@ -111,7 +111,7 @@ def step_ahead(weights, rows):
         tiles = (rows + AMX_ROWS - 1) // AMX_ROWS
         return weights.strides[0] // (weights.shape[1] * tiles) if rows > TILE_ROWS else 0
 
-    if PRECISIONS[weights.dtype] == "int4":
+    if weights.dtype in GROUPED:
         return nothing
     return by_tiles if _least_rows(weights) else by_vectors
 
@@ -160,7 +160,7 @@ def _in_registers(weights, rows, left, panels, count, columns, out, affine, star
 @inner
 def block_of(panels, weights, j):
     """The Panels of a panel's column block ``j``, at the distance of the next."""
-    distance = weights.shape[1] * LANES * PACKED_GROUP
+    distance = weights.strides[0] // (NR // LANES)
     return Panels(panels.address + j * distance, distance, panels.ahead, panels.ahead_step)
 
 
@@ -170,9 +170,9 @@ def rows_of_block(left):
 
     8 in two tiles of 4 take 18% longer than in one, 16 as 12 and 4 take 5% longer than as 8 and 8.
     """
-    if INT4_ROWS > 8 and (8 <= left < INT4_ROWS or left == 16):
+    if GROUPED_ROWS > 8 and (8 <= left < GROUPED_ROWS or left == 16):
         return 8
-    return INT4_ROWS if left >= INT4_ROWS else 0
+    return GROUPED_ROWS if left >= GROUPED_ROWS else 0
 
 
 def _by_groups(weights, rows, left, panels, count, columns, out, affine, start):
@@ -182,23 +182,23 @@ def _by_groups(weights, rows, left, panels, count, columns, out, affine, start):
         for j in range(blocks):
             skip, block = j * SIZE, block_of(panels, weights, j)
             place, beside, column = skip_bytes(out, skip), skip_bytes(start, skip), skip_columns(affine, skip)
-            if most == INT4_ROWS:
-                int4_tile(weights, rows, block, groups, place, column, beside)
+            if most == GROUPED_ROWS:
+                grouped_tile(weights, rows, block, groups, place, column, beside)
             else:
-                int4_tile_8(weights, rows, block, groups, place, column, beside)
+                grouped_tile_8(weights, rows, block, groups, place, column, beside)
         return most
     together = 2 if left < 2 and count == GROUP else 1
     for q in range(0, count, together):
         skip, block = q * NR * 4, block_of(panels, weights, q * NR // LANES)
         place, beside, column = skip_bytes(out, skip), skip_bytes(start, skip), skip_columns(affine, skip)
         if left >= 4:
-            int4_tile_4(weights, rows, block, groups, place, column, beside)
+            grouped_tile_4(weights, rows, block, groups, place, column, beside)
         elif left >= 2:
-            int4_tile_2(weights, rows, block, groups, place, column, beside)
+            grouped_tile_2(weights, rows, block, groups, place, column, beside)
         elif together == 2:
-            int4_tile_1_pair(weights, rows, block, groups, place, column, beside)
+            grouped_tile_1_pair(weights, rows, block, groups, place, column, beside)
         else:
-            int4_tile_1(weights, rows, block, groups, place, column, beside)
+            grouped_tile_1(weights, rows, block, groups, place, column, beside)
     return 4 if left >= 4 else 2 if left >= 2 else 1
 
 
@@ -212,7 +212,7 @@ def multiply_tile(weights, rows, left, panels, count, columns, out, affine, star
     Of each row at least ``columns`` results are written. Weights are the array of panels, the rest is what
     ``make_linear_tile`` takes: rows, panels, out, affine and the residual, from which the sums start.
     """
-    if PRECISIONS[weights.dtype] == "int4":
+    if weights.dtype in GROUPED:
         return _by_groups
     least = _least_rows(weights)
 

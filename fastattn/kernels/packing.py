@@ -9,7 +9,7 @@ Rows of A are staged as they are, rounded to bfloat16, or quantized to int8. int
 127 / max |x|, found in a first pass over the row, which fits in L1, so that the second pass is free; or a static scale
 of the weights. Columns may be balanced first, by factors of the weights. So a row's integers depend on nothing but the
 row. Where the instruction takes unsigned bytes, 128 is added; packed weights hold the correction. For
-4-bit weights each group of inputs has its own scale: see fastattn.simd.int4.
+4-bit weights each group of inputs has its own scale: see fastattn.simd.grouped.
 """
 
 import numpy as np
@@ -26,10 +26,10 @@ from fastattn.simd.arguments import (
     StagedRows,
     staged_block,
 )
-from fastattn.simd.int4 import stage_groups
+from fastattn.simd.grouped import stage_groups
 from fastattn.simd.rows import transpose
 from fastattn.simd.target import LANES
-from fastattn.simd.tile import BFLOAT16_BYTES, INT8_BYTES, PRECISIONS, store_bfloat16, store_int8
+from fastattn.simd.tile import BFLOAT16_BYTES, GROUPED, INT8_BYTES, PRECISIONS, store_bfloat16, store_int8
 from fastattn.simd.vector import (
     absolute,
     fma,
@@ -223,12 +223,12 @@ def stage_rows(weights, staging, x, count, width, scratch, room):
             store_scalar(factor, factors + r * 4)
         return StagedRows(first, row, factors)
 
-    def int4(weights, staging, x, count, width, scratch, room):
+    def grouped(weights, staging, x, count, width, scratch, room):
         groups, first = width // GROUP_INPUTS, whole_blocks(scratch, LINE)
         row = groups * STAGED_GROUP
         for r in range(count):
             stage_groups(x + r * width * 4, groups, first + r * row)
         return StagedRows(first, row, first)
 
-    forms = {"float32": as_it_is, "bfloat16": bfloat16, "int8": int8, "int4": int4}
+    forms = {"float32": as_it_is, "bfloat16": bfloat16, "int8": int8} | dict.fromkeys(GROUPED.values(), grouped)
     return forms[PRECISIONS[weights.dtype]]

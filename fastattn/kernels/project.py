@@ -226,7 +226,8 @@ def make_take_group(finish):
                 some, skip = Panels(start + q * distance, distance, place, step), q * NR * 4
                 out, zeros = Rows(scratch.tile + skip, columns * 4), Rows(scratch.zeros, 0)
                 column = skip_columns(affine, first * NR * 4 + skip)
-                took = multiply_tile(weights, rows_from(rows, r), count - r, some, width, columns, out, column, zeros)
+                left, mine = count - r, width * NR
+                took = multiply_tile(weights, rows_from(rows, r), left, some, width, mine, out, column, zeros)
                 place += step * steps
             for i in range(took):
                 finish(scratch.tile + i * columns * 4, r + i, first * NR, columns, kept)

@@ -10,6 +10,8 @@ from numba import prange
 
 from fastattn.kernels.norm import ROW_BLOCK
 from fastattn.runtime.jit import kernel
+from fastattn.simd.arguments import GROUP_INPUTS
+from fastattn.simd.grouped import float16_of
 from fastattn.simd.rows import prefetch_row_far
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import address, fma, load_part, splat, store_part
@@ -31,14 +33,16 @@ AHEAD = 4  # rows: words lie anywhere in a table that is larger than all caches
 
 
 @kernel
-def _embed(ids_N, table, as_it_is, multipliers_V, scale, positions_N, position_table_PD, x_ND):
+def _embed(ids_N, table, as_it_is, multipliers_V, scales_BGL, scale, positions_N, position_table_PD, x_ND):
     """table: [V / panel, D / group, panel, group], float32 or int8, read down a column of a panel; both 1: of rows.
 
-    as_it_is  the rows are float32, each in one piece
+    as_it_is    the rows are float32, each in one piece
+    scales_BGL  int16, the bits of float16, of groups of GROUP_INPUTS numbers, to which 128 was added then; or empty
     """
     D, panel, group, row_bytes = x_ND.shape[1], table.shape[2], table.shape[3], table.strides[0]
     positions, x = position_table_PD.ctypes.data, x_ND.ctypes.data
-    has_positions, has_multipliers = positions_N.size > 0, multipliers_V.size > 0
+    has_positions, has_multipliers, has_scales = positions_N.size > 0, multipliers_V.size > 0, scales_BGL.size > 0
+    offset = np.float32(128 if has_scales else 0)
     for block in prange(0, -(-len(ids_N) // ROW_BLOCK)):
         zero, factor = splat(np.float32(0)), splat(np.float32(scale))
         for n in range(block * ROW_BLOCK, min((block + 1) * ROW_BLOCK, len(ids_N))):
@@ -51,10 +55,13 @@ def _embed(ids_N, table, as_it_is, multipliers_V, scale, positions_N, position_t
                 # multiplied by itself first, as the table would have been, then by the scale
                 multiplier = multipliers_V[word] if has_multipliers else np.float32(1)
                 column_SG, x_D = table[word // panel, :, word % panel], x_ND[n]
+                scales = address(scales_BGL) + word // panel * scales_BGL.strides[0]
                 for d in range(0, D, group):
+                    if has_scales and d % GROUP_INPUTS == 0:
+                        multiplier = float16_of(scales + d // GROUP_INPUTS * scales_BGL.strides[1], word % panel)
                     step_G = column_SG[d // group]
                     for g in range(min(group, D - d)):
-                        x_D[d + g] = np.float32(step_G[g]) * multiplier
+                        x_D[d + g] = (np.float32(step_G[g]) - offset) * multiplier
             for d in range(0, D, LANES):
                 value, place = zero, x + (n * D + d) * 4
                 if has_positions:

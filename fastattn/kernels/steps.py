@@ -18,8 +18,17 @@ from fastattn.ops.steps import ENOUGH, FAULT, LIVE, OVER, STOP, USED
 from fastattn.runtime.jit import inner, inner_overload, kernel
 from fastattn.simd.rows import copy_floats
 from fastattn.simd.target import LANES
-from fastattn.simd.tile import nearest_bfloat16, store_first_bfloat16, store_first_float16
-from fastattn.simd.vector import fma, load_part, splat, store_part
+from fastattn.simd.tile import nearest_bfloat16, store_first_bfloat16, store_first_float16, store_first_int8
+from fastattn.simd.vector import (
+    absolute,
+    fma,
+    larger_magnitude,
+    largest_magnitude,
+    load_part,
+    splat,
+    store_part,
+    store_scalar,
+)
 
 ROW_BLOCK = 32  # rows of a task: 32 of 1,024 floats are 10 us
 
@@ -45,14 +54,40 @@ def write_row(table, values, target, width):
     return lambda table, values, target, width: write(values, target, width)
 
 
+@inner
+def write_heads(values, target, width, head_width):
+    """``width`` floats as int8 heads, multiples of the greatest magnitude / 127 of each, which follows it."""
+    zero = splat(np.float32(0))
+    for first in range(0, width, head_width):
+        head, place, peaks = values + first * 4, target + first + first // head_width * 4, zero
+        for d in range(0, head_width, LANES):
+            peaks = larger_magnitude(absolute(load_part(head + d * 4, head_width - d, zero)), peaks)
+        peak = largest_magnitude(peaks)
+        scale = peak / np.float32(127)
+        inverse = splat(np.float32(1) / scale if scale > 0 else np.float32(0))
+        for d in range(0, head_width, LANES):
+            value = load_part(head + d * 4, head_width - d, zero) * inverse
+            store_first_int8(value, place + d, min(LANES, head_width - d))
+        store_scalar(scale, place + head_width)
+
+
+@inner_overload
+def write_row_of_heads(table, values, target, width, head_width):
+    """``write_row``, or of int8 ``write_heads``."""
+    if table.dtype == types.int8:
+        return lambda table, values, target, width, head_width: write_heads(values, target, width, head_width)
+    return lambda table, values, target, width, head_width: write_row(table, values, target, width)
+
+
 @kernel
-def _write(table_ME, rows_N, values_NE, first_column):
+def _write(table_ME, rows_N, values_NE, first_column, head_width):
     N, E = values_NE.shape
     values, table = values_NE.ctypes.data + first_column * 4, table_ME.ctypes.data
     row = table_ME.shape[1] * table_ME.itemsize
     for block in prange(0, -(-N // ROW_BLOCK)):
         for n in range(block * ROW_BLOCK, min(N, (block + 1) * ROW_BLOCK)):
-            write_row(table_ME, values + n * E * 4, table + rows_N[n] * row, E - first_column)
+            source, target = values + n * E * 4, table + rows_N[n] * row
+            write_row_of_heads(table_ME, source, target, E - first_column, head_width)
 
 
 @kernel

@@ -278,7 +278,8 @@ class SelfAttention(Sublayer):
         for change in self.changes:
             change(qkv_NE, rows.positions_N)
         keys_values_ME = rows.cache.target.layers[self.number]
-        self.ops.write_rows(keys_values_ME, rows.rows_N, qkv_NE, self.fused_heads.key_column)
+        heads = self.fused_heads
+        self.ops.write_rows(keys_values_ME, rows.rows_N, qkv_NE, heads.key_column, heads.width)
         seen, bias = rows.history
         if self.window is not None:
             seen = seen._replace(most=self.window[0] + 1)

@@ -35,7 +35,7 @@ class DecoderSizes:
     row_widths     of each layer E of a cached target position
     memory_widths  of each layer E of a cached memory position: its keys, then its values; none: no memory
     row_dtype      of both: uint16, the bits of bfloat16, if products are narrower than float32 and rows are keys and
-                   values, since a step is bound by reading them
+                   values, since a step is bound by reading them; or as ``Decoder.cache_in`` has it
     dtype          of hidden states and attention weights
     records        whether its steps can be recorded
     aligns         whether it attends to its memory, so that its attention can be asked for

@@ -40,7 +40,7 @@ class NeededTensors:
 class Parameters:
     """A checkpoint's tensors, packed on demand into the operations' layout; tied weights are packed once.
 
-    precision    of the products: "float32", "bfloat16", "int8" or "int4"; with int4, some are int8: see ``usual``
+    precision    of the products: "float32", "bfloat16", "int8" or "int4", with which some are int8: see ``usual``
     packed_file  the PackedWeights of the cache, or None
     factors      int8 only: returns input factors by tensor name; called once, if a layer has to be quantized here
     needed       filled with what the model asks for; layers that it has already are not packed
@@ -83,17 +83,20 @@ class Parameters:
     def usual(self, *names: str) -> str:
         """The precision of linear layers of which all have one: the model's, but for int4.
 
-        There projections, which choose tokens, are int8, and so is what the checkpoint has in 5 to 8 bits or has no
-        whole groups of inputs.
+        There projections, which choose tokens, are int8, and so is what has no whole groups of inputs; what the
+        checkpoint has in 5 to 8 bits is int8 with a scale for each group.
         """
         if self.precision != "int4":
             return self.precision
-        for precision in ("int4", "int8"):  # of an earlier process, whose weights may not be here
+        for precision in ("int4", "int8_groups", "int8"):  # of an earlier process, whose weights may not be here
             if all((name, precision) in self._needed.layers for name in names):
                 return precision
         weights = [self._tensors[f"{name}.weight"] for name in names]
-        grouped = all(one.shape[1] % GROUP_INPUTS == 0 and isinstance(one, np.ndarray | Int4Tensor) for one in weights)
-        return "int4" if grouped and set(names).isdisjoint(PROJECTIONS) else "int8"
+        if any(one.shape[1] % GROUP_INPUTS != 0 or isinstance(one, QuantizedTensor) for one in weights):
+            return "int8"
+        if any(isinstance(one, BlockedTensor) for one in weights):
+            return "int8_groups"
+        return "int4" if set(names).isdisjoint(PROJECTIONS) else "int8"
 
     def _packed_once(self, name: str, precision: str, order_F: np.ndarray | None, first: int) -> PackedLinear:
         weight_FD: Any = self._tensors[name + ".weight"]

@@ -1,11 +1,12 @@
 """A decoder, with its output projection; and an encoder-decoder."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cache, partial
 
 import numpy as np
 
-from fastattn.errors import CheckpointError
+from fastattn.errors import CheckpointError, InputError
 from fastattn.layers.attention_inputs import CachedRows, Memory, RecordedRows, Rows, WholeRows
 from fastattn.layers.key_value_cache import DecoderSizes, KeyValueCache
 from fastattn.layers.parameters import Parameters
@@ -14,6 +15,10 @@ from fastattn.models.stacks import build_stack
 from fastattn.ops.protocol import OutputSubset
 from fastattn.ops.steps import NO_EDITS, Edits, StepRows
 from fastattn.spec.checkpoint import Checkpoint, Shortlist
+
+# Precisions of a cache of keys and values: "auto" is bfloat16 if the products are narrower than float32.
+CACHES = {"auto": None, "float32": np.float32, "bfloat16": np.uint16, "int8": np.int8}
+SCALE_BYTES = 4  # behind each head of int8
 
 
 class OutputProjection:
@@ -120,6 +125,22 @@ class Decoder:
             records=self.decoder.records,
             aligns=self.decoder.aligns,
         )
+
+    def cache_in(self, precision: str) -> None:
+        """Have caches of keys and values in a precision of CACHES; int8 has a scale for each head and position.
+
+        Not for a decoder with a memory or of states. Raises InputError for another, and for one the device has not.
+        """
+        if precision not in CACHES:
+            raise InputError(f"unknown cache_precision {precision!r}; known: {', '.join(CACHES)}")
+        if precision != "auto":
+            dtype, head, widths = np.dtype(CACHES[precision]), self.decoder.head_width, self.decoder.row_widths
+            if not head:
+                raise InputError("this model keeps no keys and values: leave cache_precision at auto")
+            if dtype == np.int8:
+                widths = tuple(width // head * (head + SCALE_BYTES) for width in widths)
+            self.ops.empty_table(1, 1, dtype)  # or it says why not
+            self.sizes = replace(self.sizes, row_dtype=dtype, row_widths=widths)
 
     def encode(self, ids_B: Sequence[np.ndarray]) -> Memory:
         """The sources' memory; without rows, as there is no encoder."""

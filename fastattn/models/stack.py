@@ -34,6 +34,7 @@ class Stack:
     records       whether all of a decoder's step is operations that can be recorded
     row_widths    for each layer of what a decoder caches of a row: keys and values, or a state
     draws         whether a decoder's samples draw what they attend to
+    head_width    of cached keys and values; 0: it caches states
     rounded       whether that is bfloat16
     aligns        whether a decoder attends to its memory
     memory_widths  for each layer of what a decoder caches of a row of its memory; none: it has no memory
@@ -47,6 +48,7 @@ class Stack:
     aligns = True
     projection_precision = ""
     output_cap = 0.0
+    head_width = 0
     row_widths: tuple[int, ...] = ()
     memory_widths: tuple[int, ...] = ()
     layer_weights = 0
@@ -97,6 +99,7 @@ class AttentionStack(Stack):
         self.final_norm = Norm(parameters, f"{name}.final_norm", spec.norms) if spec.norms.final else None
         mixer, inner = self.blocks[0].mixer, spec.feed_forward.inner_width
         self.attends, self.rounded = isinstance(mixer, SelfAttention), mixer.rounded
+        self.head_width = spec.attention.head_width if self.attends else 0
         self.row_widths = (mixer.row_width,) * spec.layers
         self.records, self.output_cap = True, spec.output_cap
         self.memory_widths = (2 * spec.attention.key_width,) * spec.layers if spec.cross_attention else ()

@@ -6,7 +6,7 @@ device. A model takes one, and nothing else makes rows or computes on them, so t
 
 rows        float32 [N, D], C-contiguous, N perhaps 0, made by operations of the same namespace. Nobody else reads more
             of them than length, shape and dtype, except by ``np.asarray(rows)``, which copies them to the host.
-tables      rows addressed by number, [M, E] or wider: float32, or uint16, the bits of bfloat16
+tables      rows addressed by number, [M, E] or wider: float32, uint16, the bits of bfloat16, or int8 (``write_rows``)
 indices     NumPy arrays, C-contiguous, in range: ids, positions and rows of tables are int32; all others (starts,
             lengths, offsets, seen keys, the rows of ``take_rows``) are int64
 parameters  NumPy arrays, the same objects call after call: norms' weights, embedding tables, tables of positions
@@ -201,7 +201,7 @@ class Ops(Protocol):
     def gather_table(self, table_ME: np.ndarray, rows_N: np.ndarray, rows: int) -> np.ndarray: ...
 
     def write_rows(
-        self, table_ME: np.ndarray, rows_N: np.ndarray, values_NE: np.ndarray, first_column: int
+        self, table_ME: np.ndarray, rows_N: np.ndarray, values_NE: np.ndarray, first_column: int, head_width: int = 0
     ) -> None: ...
 
     def round_rows(self, values_NE: np.ndarray, first_column: int) -> None: ...

@@ -24,10 +24,11 @@ TILE_ROWS, TILE_BYTES, TILE_STEPS = 16, 64, 16
 # it has, and is loaded in half the time where each lies on one cache line.
 STAGED_ROWS, STAGED_START = (TILE_ROWS, TILE_BYTES) if TARGET.tiles else (1, 1)
 
-# Of 4-bit weights: inputs that share a scale; bytes of a group in a staged row, 32 int8 and two float32, and of one
-# output in a panel, 16 of numbers and two float16; rows of a tile, whose sums of floats stay in registers.
-GROUP_INPUTS, STAGED_GROUP, PACKED_GROUP = 32, 40, 20
-INT4_ROWS = 12 if TARGET.registers == 32 else 6
+# Of weights in groups: inputs that share a scale; bytes of a group in a staged row, 32 int8 and two float32, and of one
+# output in a panel, of 4 bits 16 of numbers and two float16, of 8 bits 32 and one; rows of a tile, whose sums of floats
+# stay in registers.
+GROUP_INPUTS, STAGED_GROUP, PACKED_GROUP, PACKED_GROUP_8 = 32, 40, 20, 34
+GROUPED_ROWS = 12 if TARGET.registers == 32 else 6
 
 
 # rows of float32, or of weights; with a distance of 0 one row, repeated

@@ -191,6 +191,15 @@ class Emitter:
         wide = self.builder.zext(self._load_halves(address, count), self.integers)
         return self.builder.bitcast(self.builder.shl(wide, self.integer(16)), self.vector)
 
+    def load_int8(self, address, count=None):
+        """As ``load_bfloat16``, of int8."""
+        kind = ir.VectorType(ir.IntType(8), self.target.lanes)
+        if count is None:
+            value = self.read(address, kind, 1)
+        else:
+            value = self.load_first(address, count, ir.Constant(kind, [0] * self.target.lanes), 1)
+        return self.builder.sitofp(value, self.vector)
+
     def load_float16(self, address, count=None):
         """As ``load_bfloat16``, of float16."""
         value = self.builder.bitcast(self._load_halves(address, count), self.float16)

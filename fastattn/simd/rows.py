@@ -8,7 +8,7 @@ from functools import partial
 from numba import types
 
 from fastattn.simd.arguments import LINE, SIZE
-from fastattn.simd.emit import I32, I64, Emitter
+from fastattn.simd.emit import F32, I32, I64, Emitter
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import as_intrinsic, make_array_routine, make_routine
 
@@ -112,16 +112,21 @@ transpose_first = _make_transpose(whole=False)
 class Element:
     """Reads a table's values, ``size`` bytes each, as float32 vectors, whole or in part.
 
-    A table is an array of float32, of uint16 for bfloat16, or of int16 for float16, which Numba lacks.
+    A table is an array of float32, of uint16 for bfloat16, of int16 for float16, which Numba lacks, or of int8, a
+    row of which has its scale behind it, a float32.
     """
 
     def __init__(self, table):
-        narrow = {"uint16": "load_bfloat16", "int16": "load_float16"}.get(str(table.dtype))
-        self.size, self._narrow = 2 if narrow else 4, narrow
+        self._narrow = {"uint16": "load_bfloat16", "int16": "load_float16", "int8": "load_int8"}.get(str(table.dtype))
+        self.size, self.scaled = (table.dtype.bitwidth // 8 if self._narrow else 4), str(table.dtype) == "int8"
 
     def at(self, emitter: Emitter, row, offset):
         """The address of the value whose float32 would be ``offset`` bytes from a row's start."""
-        return emitter.builder.add(row, offset if self.size == 4 else emitter.builder.lshr(offset, I64(1)))
+        return emitter.builder.add(row, emitter.builder.lshr(offset, I64({4: 0, 2: 1, 1: 2}[self.size])))
+
+    def scale(self, emitter: Emitter, row, width):
+        """The scale of a row of int8."""
+        return emitter.read(emitter.builder.add(row, width), F32, 1)
 
     def load(self, emitter: Emitter, address):
         return getattr(emitter, self._narrow)(address) if self._narrow else emitter.load(address)
@@ -178,6 +183,11 @@ def make_dot_rows(queries: int):
         rows_at = [emit_row_address(emitter, rows, row_size, index, I64(4 * j)) for j in range(keys)]
         sums = emit_along(element, emitter, rows_at, queries_at, width, [emitter.constant(0.0)] * LANES, add)
         result = emit_lane_sums(emitter, sums, emitter.add)
+        if element.scaled:
+            scales = emitter.constant(0.0)
+            for n, row in enumerate(rows_at * queries):
+                scales = emitter.builder.insert_element(scales, element.scale(emitter, row, width), I32(n))
+            result = emitter.multiply(result, scales)
         for q, place in enumerate(emitter.row_addresses(out, out_row, queries)):
             emitter.store(emitter.pick(result, range(q * keys, (q + 1) * keys)), place)
 
@@ -203,11 +213,15 @@ def make_add_rows(sums: int, vectors: int):
             places = [builder.add(at, builder.add(offset, I64(n * SIZE))) for at in out_at for n in range(number)]
 
             def body(s, values):
-                row = element.at(emitter, emit_row_address(emitter, rows, row_size, index, s), offset)
+                start = emit_row_address(emitter, rows, row_size, index, s)
+                row = element.at(emitter, start, offset)
                 parts = [load(emitter, builder.add(row, I64(n * LANES * element.size))) for n in range(number)]
                 new = []
                 for at in weights_at:
-                    factor = emitter.splat(emitter.load_scalar(builder.add(at, s)))
+                    factor = emitter.load_scalar(builder.add(at, s))
+                    if element.scaled:
+                        factor = emitter.multiply(factor, element.scale(emitter, start, width))
+                    factor = emitter.splat(factor)
                     new += [emitter.fma(factor, part, values[len(new) + n]) for n, part in enumerate(parts)]
                 return new
 

@@ -13,6 +13,7 @@ until the end, so integer sums equal a tile's, and float sums differ only in the
 only. Operands are written from float32 in the form that the arithmetic of the target defines.
 """
 
+from llvmlite import ir
 from numba import types
 
 from fastattn.simd.arguments import Affine, LinearTile, Panels, Rows, StagedRow, StagedRows
@@ -22,7 +23,8 @@ from fastattn.simd.rows import emit_lane_sums, emit_row_address
 from fastattn.simd.target import LANES, TARGET
 from fastattn.simd.vector import VECTOR, as_intrinsic, make_array_routine, make_routine
 
-PRECISIONS = {types.float32: "float32", types.uint16: "bfloat16", types.int8: "int8", types.uint8: "int4"}
+GROUPED = {types.uint8: "int4", types.int16: "int8_groups"}  # see fastattn.simd.grouped
+PRECISIONS = {types.float32: "float32", types.uint16: "bfloat16", types.int8: "int8"} | GROUPED
 
 
 LINEAR_TILE = StagedRows, Panels, None, Rows, Affine, Rows  # classes of the fields of LinearTile
@@ -249,6 +251,13 @@ def store_first_bfloat16(emitter: Emitter, value, address, count):
     """Write the first ``count`` lanes as the nearest bfloat16."""
     upper = emitter.builder.lshr(emitter.round_to_bfloat16(value), emitter.integer(16))
     emitter.store_first(emitter.builder.trunc(upper, emitter.halves), address, count, 2)
+
+
+@as_intrinsic(types.void, VECTOR, types.intp, types.intp)
+def store_first_int8(emitter: Emitter, value, address, count):
+    """Write the first ``count`` lanes as the nearest integers, int8."""
+    kind = ir.VectorType(ir.IntType(8), emitter.target.lanes)
+    emitter.store_first(emitter.builder.trunc(emitter.round_to_integers(value), kind), address, count, 1)
 
 
 @as_intrinsic(VECTOR, VECTOR)

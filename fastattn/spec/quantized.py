@@ -116,7 +116,8 @@ class Int4Tensor:
 class BlockedTensor:
     """A weight matrix that a file holds in blocks of 5 to 8 bits a number, or parts of which differ in their bits.
 
-    It becomes float32 when that is asked for; products of int8 and int4 models have it in int8, with a scale a row.
+    It becomes float32 when that is asked for; products of int8 models have it in int8 with a scale a row, of
+    int4 models with one for each group of 32 inputs.
 
     shape    [F, D]
     float32  returns the matrix, a new one each time

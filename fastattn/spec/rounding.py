@@ -55,6 +55,24 @@ def quantize_groups(weight_FD: np.ndarray, name: str) -> Int4Tensor:
 
 
 @np.errstate(over="ignore", invalid="ignore")
+def round_groups(weight_FD: np.ndarray, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """(int8 values [F, D], float16 scales [F, D / 32]): each group as the nearest multiples of its greatest / 127.
+
+    Q8_0's are found again exactly. Raises CheckpointError where a value is not finite, or beyond what these hold.
+    """
+    groups_NI = weight_FD.reshape(-1, GROUP_INPUTS)
+    values_NI, scales_N = np.empty(groups_NI.shape, np.int8), np.empty(len(groups_NI), np.float16)
+    for first in range(0, len(groups_NI), GROUPS_AT_ONCE):
+        part = slice(first, first + GROUPS_AT_ONCE)
+        scales_N[part] = np.abs(groups_NI[part]).max(axis=1) / np.float32(LARGEST)
+        divisors_N = np.where(scales_N[part] > 0, scales_N[part].astype(np.float32), np.float32(np.inf))
+        values_NI[part] = np.clip(np.rint(groups_NI[part] / divisors_N[:, None]), -LARGEST, LARGEST)
+    if not np.isfinite(scales_N).all():
+        raise CheckpointError(f"{name} has values that are not finite, or too great for int8 in groups")
+    return values_NI.reshape(weight_FD.shape), scales_N.reshape(len(weight_FD), -1)
+
+
+@np.errstate(over="ignore", invalid="ignore")
 def _round_groups(groups_NI: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(uint8 values [N, 32], float16 scales and minima [N]) of the least squared error."""
     least_N, most_N = groups_NI.min(axis=1), groups_NI.max(axis=1)

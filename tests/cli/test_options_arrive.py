@@ -133,6 +133,7 @@ CASES: dict[str, dict[str, Case]] = {
         **of_models("Generator"),
         "--model": option("other", {"Generator.path": lambda path: str(path) == "other"}),
         "--input": option("two.txt", {"lines": ["one\ntwo"]}),
+        "--cache-precision": option("int8", {"Generator.cache_precision": "int8"}),
         "--lines": flag({"lines": ["one", "two"]}, "-i", "two.txt"),
         "--output": option("o.txt", {"o.txt": b"answer\n"}),
         "--json": flag({"stdout": is_json}),

@@ -34,6 +34,8 @@ def test_agrees_with_reference(case: Problem) -> None:
 
 
 def test_int4_is_refused() -> None:
+    with pytest.raises(InputError, match='cache_precision "int8" is the CPU\'s alone'):
+        on_host.empty_table(1, 1, np.dtype(np.int8))
     with pytest.raises(InputError, match='precision "int4" is the CPU\'s alone'):
         on_host.pack_linear(np.ones((1, 32), np.float32), None, "int4")
 

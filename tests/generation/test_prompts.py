@@ -1,8 +1,13 @@
 """Prompts: read once where they begin alike, in chunks between others' steps, and what is kept of them."""
 
+import numpy as np
+import pytest
+
 from fastattn.decoding import jobs, worker
 from fastattn.decoding import prompts as prompts_module
+from fastattn.errors import InputError
 from fastattn.layers import key_value_cache
+from fastattn.ops import reference
 from fastattn.ops.row_pool import RowPool
 from tests.generation.language_models import make
 
@@ -33,6 +38,26 @@ def test_beginnings_are_read_once(monkeypatch):
     ids = generator._tokenizer.encode([f"{system}Who?"], True)[0].tolist()
     generator.generate([*ids, *first.tokens, 5, 6], max_new_tokens=1)
     assert sum(read) <= 4
+
+
+def test_a_cache_of_int8_has_the_same_bits_whatever_is_shared():
+    def answers(generator, prompts):
+        generator._service.model.cache_in("int8")
+        found = generator.generate(prompts, max_new_tokens=6, details=True, return_log_probs=True)
+        return [(one.tokens, one.log_probs.tolist()) for one in found]
+
+    prompts = ["This is what all of them begin with: " + prompt for prompt in PROMPTS]
+    together = make()
+    expected = answers(together, prompts)
+    assert answers(together, prompts) == expected  # of what is kept
+    assert [answers(make(threads=1), [prompt])[0] for prompt in prompts] == expected
+    oracle = answers(make(ops=reference), prompts[:2])
+    exact = make().generate(prompts[:2], max_new_tokens=6, details=True, return_log_probs=True)
+    for found, near, other in zip(expected, oracle, exact):
+        np.testing.assert_allclose(found[1][:1], near[1][:1], atol=1e-4)
+        assert 0 < np.abs(found[1][0] - other.log_probs[0]) < 0.1
+    with pytest.raises(InputError, match="unknown cache_precision 'int4'; known: auto, float32, bfloat16, int8"):
+        together._service.model.cache_in("int4")
 
 
 def test_what_is_kept_is_bounded_by_age(monkeypatch):

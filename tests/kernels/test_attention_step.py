@@ -123,6 +123,38 @@ def test_rows_that_see_the_same_memory(rows):
     np.testing.assert_allclose(operations.attention_step(*arrays, seen, HEADS), expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("width", [3, 16, 64])
+def test_heads_of_int8_with_their_scales(width):
+    """As the oracle reads and writes them, and a row's bits are its own, whatever rows are beside it."""
+    heads, rows = Heads(4, 2, width, value_column=2 * width), TOGETHER + 1
+    values_NE, query_RE = normal(1, 40, 5 * width), normal(2, rows, 4 * width)
+    values_NE[3, width : 2 * width] = 0
+    places = np.random.default_rng(3).permutation(50)[:40].astype(np.int32)
+    tables = [ops.empty_table(50, 4 * (width + 4), np.dtype(np.int8)) for ops in (operations, reference)]
+    for ops, table_ME in zip((operations, reference), tables):
+        ops.write_rows(table_ME, places, values_NE, width, width)
+    seen = KeyIndex(np.tile(places, (rows, 1)), np.array([40, 39, 17, 0, 40], np.int64))
+    found, expected = (
+        ops.attention_step(query_RE, table_ME, table_ME, seen, heads)
+        for ops, table_ME in zip((operations, reference), tables)
+    )
+    np.testing.assert_allclose(found, expected, atol=2e-5)
+    table_ME = values_NE[np.argsort(places), width:]
+    exact = reference.attention_step(query_RE, table_ME, table_ME, seen._replace(index_RS=_ranks(seen.index_RS)), heads)
+    assert 0 < np.abs(found - exact).max() < 0.05
+    for r in range(rows):
+        alone = KeyIndex(seen.index_RS[r : r + 1], seen.stops_N[r : r + 1])
+        got = operations.attention_step(query_RE[r : r + 1], tables[0], tables[0], alone, heads)
+        np.testing.assert_array_equal(got[0], found[r])
+    values_NE[7, 2 * width] = np.nan
+    operations.write_rows(tables[0], places, values_NE, width, width)
+    assert np.isnan(operations.attention_step(query_RE, tables[0], tables[0], seen, heads)[0]).any()
+
+
+def _ranks(index_RS):
+    return np.argsort(np.argsort(index_RS)).astype(np.int32)
+
+
 def test_a_row_that_sees_no_key_gives_zeros():
     query_RE, cache_ME = normal(1, 2, 44), normal(2, 9, 44)
     bias_RHS = np.full((1, 1, 5), -np.inf, np.float32)

@@ -258,11 +258,15 @@ def step_arrays(arrays, columns, width, value_width):
     query_NE, key_ME, value_ME, out_NF, vector_HK = arrays
     query_column, key_column, value_column = columns
     size = key_ME.itemsize
+    scale = 4 if size == 1 else 0  # bytes behind each head of int8
+    first_key, first_value = key_column // width * scale, value_column // value_width * scale
     return StepArrays(
         key_ME,
         HeadRows(address(query_NE) + query_column * 4, width * 4, query_NE.shape[1] * 4),
-        HeadRows(address(key_ME) + key_column * size, width * size, key_ME.shape[1] * size),
-        HeadRows(address(value_ME) + value_column * size, value_width * size, value_ME.shape[1] * size),
+        HeadRows(address(key_ME) + key_column * size + first_key, width * size + scale, key_ME.shape[1] * size),
+        HeadRows(
+            address(value_ME) + value_column * size + first_value, value_width * size + scale, value_ME.shape[1] * size
+        ),
         HeadRows(address(out_NF), value_width * 4, out_NF.shape[1] * 4),
         address(vector_HK) if vector_HK.size > 0 else 0,
     )

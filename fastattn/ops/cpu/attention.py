@@ -302,7 +302,8 @@ def attention_step(
     weights_NHS  written if given, float32 and C-contiguous: the softmax weights, 0 for a hidden key.
     vector_HK    scores are v . tanh(q + k) (Bahdanau 2015), without scale and softcap; float32, C-contiguous.
     A query that sees no key yields zeros. Fastest if rows with the same keys are adjacent. Arrays are C-contiguous and
-    float32, keys and values also uint16, the bits of bfloat16; nothing is checked here.
+    float32, keys and values also uint16, the bits of bfloat16, or int8 as ``write_rows`` has it, of one head width;
+    nothing is checked here.
     """
     value_width = heads.value_width or heads.width
     shape = heads.query_heads, heads.query_heads // heads.key_heads, heads.width, value_width

@@ -12,6 +12,7 @@ from fastattn.runtime.threads import current_threads
 from fastattn.simd.arguments import (
     LINE,
     PACKED_GROUP,
+    PACKED_GROUP_8,
     STAGED_GROUP,
     STAGED_ROWS,
     STAGED_START,
@@ -21,7 +22,7 @@ from fastattn.simd.arguments import (
 )
 from fastattn.simd.target import LANES, TARGET
 from fastattn.spec.quantized import GROUP_INPUTS, Int4Tensor, QuantizedTensor, Tensor, as_float32
-from fastattn.spec.rounding import bfloat16_bits, quantize, quantize_groups
+from fastattn.spec.rounding import bfloat16_bits, quantize, quantize_groups, round_groups
 from fastattn.system.records import lazy
 
 # (bytes of a value, what a row's bytes are a multiple of), by the type of the panels; rows of float32 stay as they are.
@@ -33,7 +34,7 @@ _FORMS = {
 
 def scratch_bytes(weights: np.ndarray, width: int, rows: int) -> int:
     """Bytes for ``rows`` rows of that width and their factors, staged for weights of that type."""
-    if weights.dtype.char == "B":
+    if weights.dtype.char in "Bh":
         return rows * width // GROUP_INPUTS * STAGED_GROUP + LINE - 1
     if weights.dtype.char not in _FORMS:
         return 0
@@ -51,8 +52,8 @@ class PackedLinear:
     panels_PSN   [panels, steps, group * NR] of float32, uint16 (the bits of bfloat16) or int8: a step takes ``group``
                  values of the inner dimension, a column's side by side; zeros beyond ``outputs`` and ``inputs``.
                  Tile registers need whole blocks of steps.
-                 int4: uint8 [panels, groups, NR * 20], a panel in column blocks of LANES, each of all its groups: see
-                 fastattn.simd.int4.
+                 int4: uint8 [panels, groups, NR * 20], a panel in column blocks of LANES, each of all its groups;
+                 int8_groups: int16 [panels, groups, NR * 17], likewise: see fastattn.simd.grouped.
     bias         float32 [panels * NR]; -inf past ``outputs``, which a softmax over whole panels ignores.
     factors      int8 only: float32 [panels * NR], the scale of a column's integers.
     corrections  int8 only: int32 [panels * NR], minus the offset of staged rows times a column's sum.
@@ -83,8 +84,8 @@ class PackedLinear:
 def pack_linear(weight_FD: Tensor, bias_F: np.ndarray | None = None, precision: str = "float32") -> PackedLinear:
     """Pack float32 or quantized weights [outputs, inputs] and bias [outputs] (none: zero); see spec.PRECISIONS.
 
-    int8 and int4 keep quantized weights of their kind as they are; others are quantized here. int4 needs whole groups
-    of 32 inputs.
+    int8 and int4 keep quantized weights of their kind as they are; others are quantized here. int4 and int8_groups need
+    whole groups of 32 inputs.
     """
     outputs, inputs = weight_FD.shape
     panels = -(-outputs // NR)
@@ -96,8 +97,8 @@ def pack_linear(weight_FD: Tensor, bias_F: np.ndarray | None = None, precision: 
 
 def packed_layout(precision: str) -> str:
     """The name of ``pack_linear``'s layout on this CPU in this precision."""
-    if precision == "int4":  # with some layers in int8
-        return f"int4-{NR}-{LANES}-{packed_layout('int8')}"
+    if precision in ("int4", "int8_groups"):  # with some layers in int8
+        return f"int4-{NR}-{LANES}-groups-{packed_layout('int8')}"
     form, block = format_for(precision), step_block(precision)
     return f"{precision}-{NR}-{form.group}-{form.offset}{f'-{block}' if block > 1 else ''}"
 
@@ -113,8 +114,8 @@ def packed_shapes(outputs: int, inputs: int, precision: str, balanced: bool) -> 
     panels = -(-outputs // NR)
     columns = (panels * NR,)
     int8_columns = columns if precision == "int8" else (0,)
-    if precision == "int4":
-        steps, step = inputs // GROUP_INPUTS, NR * PACKED_GROUP
+    if precision in ("int4", "int8_groups"):
+        steps, step = inputs // GROUP_INPUTS, NR * (PACKED_GROUP if precision == "int4" else PACKED_GROUP_8 // 2)
     else:
         steps, step = packed_steps(inputs, precision), format_for(precision).group * NR
     return {
@@ -190,7 +191,34 @@ def _pack_int4(weight_FD: Tensor, panels: int) -> tuple:
     return (panels_PSN,)
 
 
-_PACK = {"float32": _pack_float32, "bfloat16": _pack_bfloat16, "int8": _pack_int8, "int4": _pack_int4}
+def _pack_int8_groups(weight_FD: Tensor, panels: int) -> tuple:
+    values_FD, scales_FG = round_groups(as_float32(weight_FD), "a linear layer")
+    panels_PSN = empty_on_lines((panels, scales_FG.shape[1], NR * PACKED_GROUP_8 // 2), np.dtype(np.int16))
+    panels_PSN[len(values_FD) // NR :] = 0  # what lies beyond the outputs
+    values_BWL4, scales_BGL = grouped_parts(panels_PSN)
+    words_FW = (values_FD.view(np.uint8) ^ np.uint8(128)).view(np.uint32)
+    for given_FX, stored_BXL in (
+        (words_FW, values_BWL4.view(np.uint32)[..., 0]),
+        (scales_FG.view(np.int16), scales_BGL),
+    ):
+        for lane in range(LANES):
+            stored_BXL[: len(given_FX[lane::LANES]), :, lane] = given_FX[lane::LANES]
+    return (panels_PSN,)
+
+
+def grouped_parts(panels_PSN: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(uint8 values [column blocks, words, LANES, 4], float16 scales [column blocks, groups, LANES], as int16) of
+    int8_groups, both views."""
+    groups = panels_PSN.shape[1]
+    blocks_BN = panels_PSN.reshape(-1, groups * LANES * PACKED_GROUP_8 // 2)
+    values_BN, scales_BN = np.split(blocks_BN, [groups * LANES * GROUP_INPUTS // 2], axis=1)
+    return values_BN.view(np.uint8).reshape(len(blocks_BN), -1, LANES, 4), scales_BN.reshape(-1, groups, LANES)
+
+
+_PACK = {
+    "float32": _pack_float32, "bfloat16": _pack_bfloat16, "int8": _pack_int8, "int4": _pack_int4,
+    "int8_groups": _pack_int8_groups,
+}  # fmt: skip
 
 
 def _interleaved(values_FD: np.ndarray, panels: int, precision: str) -> tuple[np.ndarray, np.ndarray]:

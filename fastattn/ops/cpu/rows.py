@@ -10,7 +10,7 @@ import numpy as np
 
 from fastattn.kernels.arguments import NR
 from fastattn.ops.cpu.attention import writeable
-from fastattn.ops.cpu.matmul import PackedLinear
+from fastattn.ops.cpu.matmul import PackedLinear, grouped_parts
 from fastattn.runtime import arena
 from fastattn.runtime.handle import kernel_named
 from fastattn.runtime.recording import unrecordable
@@ -87,7 +87,7 @@ def neighbours(x_ND: np.ndarray, starts_B1: np.ndarray, before: int, after: int)
 _embed = kernel_named("rows", "_embed")
 
 _NO_TABLE, _NO_POSITIONS = np.empty((0, 0), np.float32), np.empty(0, np.int32)
-_NO_MULTIPLIERS = np.empty(0, np.float32)
+_NO_MULTIPLIERS, _NO_SCALES = np.empty(0, np.float32), np.empty((0, 0, 0), np.int16)
 
 
 def embed(
@@ -99,12 +99,14 @@ def embed(
 ) -> np.ndarray:
     """table[ids] * scale + position_table[positions], float32 [N, D]; the id -1 stands for a row of zeros.
 
-    table           [V, D], or the packed weights, float32 or int8, of the linear layer that is tied to it: reading a
-                    column of those costs microseconds a token, a second copy V D numbers
+    table           [V, D], or the packed weights, float32, int8 or int8_groups, of the linear layer that is tied to
+                    it: reading a column of those costs microseconds a token, a second copy V D numbers
     ids, positions  int32; the caller has checked that they are inside their tables
     """
-    multipliers_V = _NO_MULTIPLIERS
-    if isinstance(table, PackedLinear):
+    multipliers_V, scales_BGL = _NO_MULTIPLIERS, _NO_SCALES
+    if isinstance(table, PackedLinear) and table.panels_PSN.dtype == np.int16:
+        stored, scales_BGL, width = *grouped_parts(table.panels_PSN), table.inputs
+    elif isinstance(table, PackedLinear):
         panels, steps, _ = table.panels_PSN.shape
         stored = table.panels_PSN.reshape(panels, steps, NR, -1)
         multipliers_V, width = table.factors, table.inputs
@@ -116,7 +118,7 @@ def embed(
     if position_table_PD is None or positions_N is None:
         positions_N, position_table_PD = _NO_POSITIONS, _NO_TABLE
     as_it_is = isinstance(table, np.ndarray) and table.dtype == np.float32 and table.strides[1] == 4
-    _embed(ids_N, stored, as_it_is, multipliers_V, float(scale), positions_N, position_table_PD, x_ND)
+    _embed(ids_N, stored, as_it_is, multipliers_V, scales_BGL, float(scale), positions_N, position_table_PD, x_ND)
     return x_ND
 
 

@@ -45,14 +45,17 @@ def round_rows(values_NE: np.ndarray, first_column: int) -> None:
     _round_in_place(values_NE, first_column)
 
 
-def write_rows(table_ME: np.ndarray, rows_N: np.ndarray, values_NE: np.ndarray, first_column: int) -> None:
+def write_rows(
+    table_ME: np.ndarray, rows_N: np.ndarray, values_NE: np.ndarray, first_column: int, head_width: int = 0
+) -> None:
     """Copy row n of the values, from ``first_column`` on, to the start of row rows_N[n] of the table.
 
     table_ME   written, C-contiguous like values_NE, float32: float32; uint16, which takes the nearest bfloat16; or, on
-               targets that convert float16, int16, which takes the nearest of these.
+               targets that convert float16, int16, which takes the nearest of these; or int8, which takes each head
+               of ``head_width`` values as multiples of its greatest magnitude / 127, a float32 that lies behind it.
     rows_N     int32, inside the table and all different; nothing is checked here.
     """
-    _write(table_ME, rows_N, values_NE, first_column)
+    _write(table_ME, rows_N, values_NE, first_column, head_width)
 
 
 _ssru, _running_average = kernel_named("steps", "_ssru"), kernel_named("steps", "_running_average")

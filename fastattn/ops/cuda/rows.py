@@ -39,7 +39,9 @@ def copy_rows(x_ND: np.ndarray, rows_R: np.ndarray | None, y_ND: np.ndarray, fir
     card.launch(_copy(False), count, card.upload(x_ND), sources_R, 0, y_ND, card.none(1, np.int64), first)
 
 
-def write_rows(table_ME: np.ndarray, rows_N: np.ndarray, values_NE: np.ndarray, first_column: int) -> None:
+def write_rows(
+    table_ME: np.ndarray, rows_N: np.ndarray, values_NE: np.ndarray, first_column: int, head_width: int = 0
+) -> None:
     """Copy row n of the values, from ``first_column`` on, to the start of row rows_N[n] of the table.
 
     A table of uint16 takes the nearest bfloat16, one of int16 the nearest float16. The rows are all different.

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numba import cuda, float32
 
+from fastattn.errors import InputError
 from fastattn.ops.cuda import card
 from fastattn.ops.cuda.card import THREADS
 from fastattn.ops.cuda.matmul import nearest_bfloat16, relu, sigmoid
@@ -16,7 +17,9 @@ from fastattn.ops.cuda.rows import copy_rows
 
 
 def empty_table(rows: int, width: int, dtype: np.dtype) -> np.ndarray:
-    """A table [rows, width], C-contiguous, of any values."""
+    """A table [rows, width], C-contiguous, of any values. Raises InputError for int8."""
+    if dtype == np.int8:
+        raise InputError('cache_precision "int8" is the CPU\'s alone; on a card ask for "bfloat16"')
     return card.empty((rows, width), dtype)
 
 

@@ -152,6 +152,16 @@ def attention(
     return out_NF
 
 
+def _read(rows_SE: np.ndarray, width: int) -> np.ndarray:
+    """Rows of a table, as floats; of int8 heads of that width have their scales behind them."""
+    if rows_SE.dtype != np.int8:
+        return as_floats(rows_SE)
+    heads = rows_SE.shape[1] // (width + 4)
+    rows_SHK = rows_SE[:, : heads * (width + 4)].reshape(len(rows_SE), heads, width + 4)
+    scales_SH1 = np.ascontiguousarray(rows_SHK[..., width:]).view(np.float32)
+    return (rows_SHK[..., :width] * scales_SH1).reshape(len(rows_SE), heads * width)
+
+
 def attention_step(
     query_NE: np.ndarray,
     key_ME: np.ndarray,
@@ -180,8 +190,8 @@ def attention_step(
             first = max(first, stop - most)
         index_S = index_RS[n if rows_N is None else rows_N[n], first:stop]
         query_HK = query_NE[n, heads.query_column : heads.query_column + H * K]
-        key_GSK = _heads_first(as_floats(key_ME[index_S]), heads.key_column, G, K)
-        value_GSV = _heads_first(as_floats(value_ME[index_S]), heads.value_column, G, V)
+        key_GSK = _heads_first(_read(key_ME[index_S], K), heads.key_column, G, K)
+        value_GSV = _heads_first(_read(value_ME[index_S], V), heads.value_column, G, V)
         # query heads that share a key head are treated as queries of that head
         if vector_HK is None:
             scores_HS = scores_of(query_HK.reshape(G, 1, H // G, K), key_GSK, heads).reshape(H, len(index_S))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fastattn.spec.quantized import GROUP_INPUTS, Int4Tensor, QuantizedTensor, Tensor, as_float32
-from fastattn.spec.rounding import LARGEST, bfloat16_bits, quantize, quantize_groups
+from fastattn.spec.rounding import LARGEST, bfloat16_bits, quantize, quantize_groups, round_groups
 
 
 def round_to_bfloat16(x: np.ndarray) -> np.ndarray:
@@ -59,6 +59,10 @@ def pack_linear(weight_FD: Tensor, bias_F: np.ndarray | None = None, precision: 
         if not isinstance(weight_FD, Int4Tensor):
             weight_FD = quantize_groups(as_float32(weight_FD), "a linear layer")
         return ReferenceLinear(weight_FD.float32(), bias_F, quantize_row_groups)
+    if precision == "int8_groups":
+        values_FD, scales_FG = round_groups(as_float32(weight_FD), "a linear layer")
+        scales_FD = np.repeat(scales_FG.astype(np.float32), GROUP_INPUTS, axis=1)
+        return ReferenceLinear(values_FD * scales_FD, bias_F, quantize_row_groups)
     if precision == "int8" and not isinstance(weight_FD, QuantizedTensor):
         weight_FD = quantize(weight_FD if isinstance(weight_FD, np.ndarray) else weight_FD.float32(), "a linear layer")
     if isinstance(weight_FD, QuantizedTensor):

@@ -1,13 +1,14 @@
 """What a decoder keeps between steps: tables of keys and values, recurrent states, the tokens of greedy search."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
 from fastattn.ops.reference.matmul import ReferenceLinear, sigmoid
 from fastattn.ops.reference.project import ReferenceSubset, project_top_k
 from fastattn.ops.steps import ENOUGH, FAULT, LIVE, OVER, STOP, USED, Edits, StepRows, SubsetRows
-from fastattn.spec.rounding import as_floats, bfloat16_bits, float16_bits
+from fastattn.spec.rounding import as_floats, bfloat16_bits, float16_bits, quantize
 
 
 def empty_table(rows: int, width: int, dtype: np.dtype) -> np.ndarray:
@@ -27,14 +28,26 @@ def gather_table(table_ME: np.ndarray, rows_N: np.ndarray, rows: int) -> np.ndar
     return gathered_ME
 
 
-def write_rows(table_ME: np.ndarray, rows_N: np.ndarray, values_NE: np.ndarray, first_column: int) -> None:
+def write_rows(
+    table_ME: np.ndarray, rows_N: np.ndarray, values_NE: np.ndarray, first_column: int, head_width: int = 0
+) -> None:
     """Copy row n of the values, from ``first_column`` on, to row rows_N[n] of the table.
 
-    A table of uint16 takes bfloat16, one of int16 float16.
+    A table of uint16 takes bfloat16, one of int16 float16, one of int8 heads with their scales.
     """
-    values_NE, bits = values_NE[:, first_column:], {np.uint16: bfloat16_bits, np.int16: float16_bits}
-    rounded = bits.get(table_ME.dtype.type, np.asarray)
-    table_ME[rows_N, : values_NE.shape[1]] = rounded(values_NE)
+    values_NE = values_NE[:, first_column:]
+    bits: dict[type, Callable] = {np.uint16: bfloat16_bits, np.int16: float16_bits}
+    bits[np.int8] = partial(_int8_heads, head_width=head_width)
+    stored_NE = bits.get(table_ME.dtype.type, np.asarray)(values_NE)
+    table_ME[rows_N, : stored_NE.shape[1]] = stored_NE
+
+
+def _int8_heads(values_NE: np.ndarray, head_width: int) -> np.ndarray:
+    """int8 [N, heads * (head width + 4)]: the multiples of each head's scale, and its bytes."""
+    heads_MK = values_NE.astype(np.float32).reshape(-1, head_width)
+    quantized = quantize(heads_MK, "a head")
+    scales_M4 = quantized.multipliers_F[:, None].view(np.int8)
+    return np.concatenate([quantized.values_FD, scales_M4], axis=1).reshape(len(values_NE), -1)
 
 
 def round_rows(values_NE: np.ndarray, first_column: int) -> None:

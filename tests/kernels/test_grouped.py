@@ -1,21 +1,22 @@
-"""Weights of 4 bits in groups: exact sums, the oracle's rounding, bits that depend on the row alone, other CPUs."""
+"""Weights of 4 and 8 bits in groups: exact sums, the oracle's rounding, bits of the row alone, other CPUs."""
 
 import numpy as np
 import pytest
 
+from fastattn.errors import CheckpointError
 from fastattn.kernels.arguments import GROUP, NR
 from fastattn.ops import cpu as operations
 from fastattn.ops import reference
 from fastattn.simd import target
-from fastattn.simd.arguments import INT4_ROWS
+from fastattn.simd.arguments import GROUPED_ROWS
 from fastattn.spec.quantized import Int4Tensor
-from fastattn.spec.rounding import quantize_groups
+from fastattn.spec.rounding import quantize_groups, round_groups
 from tests.kernels.test_precision import LIMITS, products
 
 SHAPES = [
     (1, 1, 32), (1, NR, 64), (1, GROUP * NR + 1, 96), (2, NR + 1, 32), (3, GROUP * NR, 64), (4, 2 * NR - 1, 96),
-    (INT4_ROWS - 1, NR - 1, 160), (INT4_ROWS, NR + 7, 32), (INT4_ROWS + 1, 3 * NR + 5, 64), (97, 5, 32), (8, NR, 64),
-    (16, NR + 1, 32),
+    (GROUPED_ROWS - 1, NR - 1, 160), (GROUPED_ROWS, NR + 7, 32), (GROUPED_ROWS + 1, 3 * NR + 5, 64), (97, 5, 32),
+    (8, NR, 64), (16, NR + 1, 32),
 ]  # fmt: skip
 
 
@@ -33,34 +34,69 @@ def whole_rows(rng, rows, inputs):
     return x
 
 
+PRECISIONS = pytest.mark.parametrize("precision", ["int4", "int8_groups"])
+
+
+@PRECISIONS
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize(("rows", "outputs", "inputs"), SHAPES)
-def test_sums_of_integers_are_exact(rows, outputs, inputs, threads):
+def test_sums_of_integers_are_exact(precision, rows, outputs, inputs, threads):
     rng = np.random.default_rng(rows * outputs + inputs)
     tensor, x = grouped(rng, outputs, inputs, 2, -7), whole_rows(rng, rows, inputs)
     tensor.values_FE[0], x[0] = 255, np.copysign(127, x[0])  # the greatest sums
+    weight = tensor.float32()
+    if precision == "int8_groups":
+        weight = 2 * whole_rows(rng, outputs, inputs)
+        weight[0] = 254
     with operations.use_threads(threads):
-        found = operations.linear(x, operations.pack_linear(tensor, None, "int4"))
-    np.testing.assert_array_equal(found, x @ tensor.float32().T)
+        found = operations.linear(x, operations.pack_linear(tensor if precision == "int4" else weight, None, precision))
+    np.testing.assert_array_equal(found, x @ weight.T)
 
 
+@pytest.mark.parametrize("rows", [1, 5, GROUPED_ROWS])
+def test_a_projection_and_an_embedding_of_8_bits(rows):
+    """Panels in groups once ran over their end there."""
+    rng = np.random.default_rng(rows)
+    x, weight = (rng.standard_normal((count, 64), np.float32) for count in (rows, 3 * NR - 5))
+    packed, oracle = (ops.pack_linear(weight, None, "int8_groups") for ops in (operations, reference))
+    targets = np.arange(rows, dtype=np.int32)
+    found, expected = (ops.log_probs(x, one, targets) for ops, one in ((operations, packed), (reference, oracle)))
+    np.testing.assert_allclose(found, expected, rtol=3e-5, atol=3e-5)
+    ids = np.array([0, -1, NR, len(weight) - 1], np.int32)
+    np.testing.assert_array_equal(operations.embed(ids, packed), oracle.weight_FD[ids] * (ids >= 0)[:, None])
+
+
+def test_groups_of_8_bits_are_found_again_and_no_faults_are_kept():
+    rng = np.random.default_rng(2)
+    scales = np.repeat(rng.choice([0, 1e-6, 0.0123, 3], (7, 3)).astype(np.float16), 32, axis=1).astype(np.float32)
+    weight = whole_rows(rng, 7, 96) * scales
+    values, found = round_groups(weight, "w")
+    np.testing.assert_array_equal(values * np.repeat(found.astype(np.float32), 32, axis=1), weight)
+    for fault in (np.nan, np.inf, 1e9):
+        weight[3, 40] = fault
+        with pytest.raises(CheckpointError, match="w has values that are not finite, or too great"):
+            round_groups(weight, "w")
+
+
+@PRECISIONS
 @pytest.mark.parametrize(("rows", "outputs", "inputs"), SHAPES)
-def test_bias_activation_factor_and_residual_follow_the_oracle(rows, outputs, inputs):
+def test_bias_activation_factor_and_residual_follow_the_oracle(precision, rows, outputs, inputs):
     rng = np.random.default_rng(rows + outputs + inputs)
     x, weight, bias, factor, residual = (
         rng.standard_normal(shape, np.float32)
         for shape in ((rows, inputs), (outputs, inputs), outputs, (rows, outputs), (rows, outputs))
     )
-    packed, oracle = (ops.pack_linear(weight, bias, "int4") for ops in (operations, reference))
+    packed, oracle = (ops.pack_linear(weight, bias, precision) for ops in (operations, reference))
     for arguments in (("none",), ("gelu",), ("none", residual), ("swish", residual, factor)):
         found = operations.linear(x, packed, *arguments)
         expected = reference.linear(x.astype(np.float64), oracle, *arguments)
         np.testing.assert_allclose(found, expected, rtol=3e-5, atol=3e-5)
 
 
-def test_a_row_does_not_depend_on_its_neighbours_or_the_threads():
+@PRECISIONS
+def test_a_row_does_not_depend_on_its_neighbours_or_the_threads(precision):
     rng = np.random.default_rng(9)
-    packed = operations.pack_linear(rng.standard_normal((4 * GROUP * NR + 9, 96), np.float32), None, "int4")
+    packed = operations.pack_linear(rng.standard_normal((4 * GROUP * NR + 9, 96), np.float32), None, precision)
     x, residual = rng.standard_normal((101, 96), np.float32), rng.standard_normal((101, packed.outputs), np.float32)
     whole = operations.linear(x, packed, "none", residual)
     for first, last in ((0, 1), (1, 3), (3, 7), (7, 15), (15, 28), (28, 44), (44, 101)):
@@ -105,13 +141,14 @@ def test_other_precisions_take_what_the_numbers_stand_for():
             np.testing.assert_array_equal(one, other)
 
 
-def test_packed_arrays_have_the_shapes_that_files_are_checked_against():
+@PRECISIONS
+def test_packed_arrays_have_the_shapes_that_files_are_checked_against(precision):
     rng = np.random.default_rng(3)
     for outputs, inputs in ((1, 32), (NR + 1, 96)):
-        packed = operations.pack_linear(rng.standard_normal((outputs, inputs), np.float32), None, "int4")
+        packed = operations.pack_linear(rng.standard_normal((outputs, inputs), np.float32), None, precision)
         arrays = packed.arrays()
         shapes = {name: array.shape for name, array in arrays.items()}
-        assert shapes == operations.packed_shapes(outputs, inputs, "int4", False)
+        assert shapes == operations.packed_shapes(outputs, inputs, precision, False)
         x = rng.standard_normal((2, inputs), np.float32)
         again = operations.packed_of(outputs, inputs, arrays)
         np.testing.assert_array_equal(operations.linear(x, again), operations.linear(x, packed))
@@ -123,7 +160,8 @@ from fastattn.ops import cpu as operations
 from fastattn.simd.target import TARGET
 rng = np.random.default_rng(0)
 x, weight = rng.standard_normal((31, 160), np.float32), rng.standard_normal((150, 160), np.float32)
-found = [operations.linear(x[:n], operations.pack_linear(weight, None, "int4")).tolist() for n in (31, 1)]
+packed = [operations.pack_linear(weight, None, precision) for precision in ("int4", "int8_groups")]
+found = [operations.linear(x[:n], one).tolist() for one in packed for n in (31, 1)]
 name = TARGET.name + " with vnni" * (TARGET.name == "avx2" and TARGET.int8 == "vnni")
 print(json.dumps([name, *found]))
 """
@@ -134,6 +172,6 @@ print(json.dumps([name, *found]))
 def test_fewer_instructions_give_the_same_sums(name):
     cpu, features = LIMITS[name]
     limited, native = products(CHILD, NUMBA_CPU_NAME=cpu, NUMBA_CPU_FEATURES=features), products(CHILD)
-    assert limited[0] == name and limited[1][:1] == limited[2]
+    assert limited[0] == name and limited[1][:1] == limited[2] and limited[3][:1] == limited[4]
     for found, expected in zip(limited[1:], native[1:], strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
