@@ -225,6 +225,17 @@ class KeyValueCache:
         """How many positions the slot's history has."""
         return int(np.count_nonzero(self.histories_RS[slot] >= 0))
 
+    def cut(self, slot: int, length: int) -> None:
+        """Forget the slot's positions from there on, whose rows it wrote itself."""
+        written_T = self._written_RS[slot, length:]
+        self.target.give_back(written_T[written_T >= 0])
+        self._written_RS[slot, length:] = self.histories_RS[slot, length:] = -1
+
+    @property
+    def slots(self) -> int:
+        """How many slots are in use."""
+        return len(self.histories_RS) - len(self._free_slots)
+
     # what models and the search do
 
     def append(self, slots_N: np.ndarray, positions_N: np.ndarray, tokens_N: np.ndarray) -> np.ndarray:
