@@ -8,8 +8,7 @@ is not as proposed, and their log-probabilities, are those of steps, whoever pro
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,17 +26,34 @@ MOST_ROWS = 8
 LEAST_MATCH, LONGEST_MATCH = 2, 8  # last tokens that are looked up
 
 
-def look_up(tokens_T: np.ndarray, least: int, most: int) -> np.ndarray:
+def look_up(tokens_T: np.ndarray, most: int) -> np.ndarray:
     """``most`` tokens from behind the last place where the last tokens stand before: as many of them as possible.
 
-    Where they reach the end, they go on with what was proposed. None if fewer than ``least`` tokens stand there.
+    Where they reach the end, they go on with what was proposed. None if fewer than ``LEAST_MATCH`` stand there.
     """
     places_P, length = np.flatnonzero(tokens_T[:-1] == tokens_T[-1]), 0
     while len(places_P) and length < LONGEST_MATCH:
         length += 1
         last, places_P = int(places_P[-1]), places_P[places_P >= length]
         places_P = places_P[tokens_T[places_P - length] == tokens_T[-1 - length]] if len(places_P) else places_P
-    return np.resize(tokens_T[last + 1 :], most) if length >= least else tokens_T[:0]
+    return np.resize(tokens_T[last + 1 :], most) if length >= LEAST_MATCH else tokens_T[:0]
+
+
+def choose_behind(batch: DecodingBatch, inputs: Beams, counts_B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(log_probs_N1, ids_N1): what goes behind each input, by one step of this batch alone.
+
+    inputs    beams so many tokens later, with a token each; ``counts_B`` of each sentence, one behind the other
+    The rows of a recorded step may be of one sentence, too: it takes them in order.
+    """
+    if batch.recorded is not None and int(inputs.steps_B.min()) >= batch.options.min_decoding_length:
+        ran = batch.recorded.run(replace(inputs, scores_BR=np.zeros_like(inputs.scores_BR)), None, 1)
+        if ran is not None:
+            return ran[1:]
+        batch.recorded = None
+    positions_N, firsts_B = inputs.positions_B.astype(np.int32), np.cumsum(counts_B) - counts_B
+    slots_B, tokens_N = inputs.slots_BR[firsts_B, 0], inputs.tokens_BR[:, 0]
+    hidden_ND, _ = batch.choice.model.step(batch.cache, slots_B, tokens_N, positions_N, False, counts_B)
+    return batch.choice.best(hidden_ND, batch._rows(inputs, 1), 1, batch.options.scored)
 
 
 class Draft:
@@ -53,27 +69,24 @@ class Draft:
 
     def propose(self, beams: Beams, tokens: Sequence[np.ndarray], most: Sequence[int]) -> list[list[int]]:
         """``most[b]`` tokens to go behind the sentence's, or fewer: none while these are being read."""
-        model, proposed, wanted_B = self.model, [list[int]() for _ in tokens], np.array(most)
-        if model.sizes.max_positions:  # what is chosen behind the last one has none
-            wanted_B = np.minimum(wanted_B, model.sizes.max_positions - beams.positions_B)
+        proposed, wanted_B = [list[int]() for _ in tokens], np.array(most)
+        if limit := self.model.sizes.max_positions:  # what is chosen behind the last one has none
+            wanted_B = np.minimum(wanted_B, limit - beams.positions_B)
         if wanted_B.max() <= 0:
             return proposed
-        slots_B = self._slots_of(beams.sentences_B.tolist())
-        beams = replace(beams, slots_BR=slots_B[:, None])
-        hidden_BD, is_whole_B = self._read(slots_B, tokens)
-        going_b, ahead = np.flatnonzero((wanted_B > 0) & is_whole_B), 0
-        hidden_bD = model.ops.take_rows(hidden_BD, going_b)
-        while len(going_b):
-            rows = self._batch._rows(beams.select(going_b).later(ahead), 1)
-            ids_b = self._batch.choice.best(hidden_bD, rows, 1, scored=False)[1][:, 0]
-            for b, token in zip(going_b.tolist(), ids_b.tolist()):
+        beams = replace(beams, slots_BR=self._slots_of(beams.sentences_B.tolist())[:, None])
+        hidden_BD, is_whole_B = self._read(beams.slots_BR[:, 0], tokens)
+        going_b = np.flatnonzero((wanted_B > 0) & is_whole_B)
+        ids_b1 = self._batch.choice.best(hidden_BD, self._batch._rows(beams, 1), 1, False)[1][going_b]
+        for ahead in range(1, int(wanted_B.max()) + 1):
+            for b, token in zip(going_b.tolist(), ids_b1[:, 0].tolist()):
                 proposed[b].append(token)
-            ahead += 1
             goes_b = wanted_B[going_b] > ahead
-            going_b, ids_b = going_b[goes_b], ids_b[goes_b]
-            if len(going_b):
-                positions_b = (beams.positions_B[going_b] + ahead).astype(np.int32)
-                hidden_bD, _ = model.step(self.cache, slots_B[going_b], ids_b, positions_b)
+            if not goes_b.any():
+                break
+            going_b = going_b[goes_b]
+            inputs = replace(beams.select(going_b).later(ahead), tokens_BR=ids_b1[goes_b])
+            _, ids_b1 = choose_behind(self._batch, inputs, np.ones(len(going_b), np.int64))
         return proposed
 
     def _slots_of(self, sentences: Sequence[Sentence]) -> np.ndarray:
@@ -103,8 +116,19 @@ class Draft:
         return self.model.ops.take_rows(hidden_ND, starts_B1[1:] - 1), np.equal(counts, left)
 
 
+class _Asked(NamedTuple):
+    """The inputs of a step, as ``choose_behind`` has them; how far ahead each is; what is proposed behind it, or -1."""
+
+    inputs: Beams
+    counts_B: np.ndarray
+    ahead_N: np.ndarray
+    behind_N: np.ndarray
+
+
 class SpeculativeBatch(DecodingBatch):
     """A batch of sentences, one beam each, that have tokens proposed: found in their own, or by a draft model."""
+
+    _asked: _Asked
 
     def __init__(
         self, model: Decoder, cache: KeyValueCache, scheduler: WorkerSlot, first: Job, end_id: int, unk_id: int
@@ -112,56 +136,60 @@ class SpeculativeBatch(DecodingBatch):
         super().__init__(model, cache, scheduler, first, end_id, unk_id)
         draft = first.speculate
         self._draft = Draft(draft, scheduler, first, end_id, unk_id) if isinstance(draft, Decoder) else None
-        self._proposed: Sequence[Sequence[int]] | None = None  # for the next step
-        self._asked = np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int32)
 
     def run(self) -> bool:
-        """As for other batches; False, too, where something is proposed."""
-        self._proposed = self._propose()
-        if any(map(len, self._proposed)) or not super().run():
-            return False
-        self._proposed = None
+        """A step of this batch alone."""
+        asked = self._ask()
+        if len(asked.ahead_N) > len(asked.counts_B) or not super().run():
+            self._take(asked, *choose_behind(self, asked.inputs, asked.counts_B))
         return True
 
-    def _propose(self) -> Sequence[Sequence[int]]:
-        """Tokens to go behind each sentence's next input."""
+    def inputs(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """As for other batches, with what is proposed behind each token."""
+        self._asked = asked = self._ask()
+        positions_N, tokens_N = asked.inputs.positions_B.astype(np.int32), asked.inputs.tokens_BR[:, 0]
+        return asked.inputs.slots_BR[asked.ahead_N == 0, 0], tokens_N, positions_N, asked.counts_B
+
+    def advance(self, hidden_ND: np.ndarray) -> None:
+        """As for other batches, perhaps by several tokens."""
+        self._take(self._asked, *self.choice.best(hidden_ND, self._rows(self._asked.inputs, 1), 1, self.options.scored))
+
+    def _ask(self) -> _Asked:
         beams = self.beams
         assert beams is not None
-        sentences: list[Sentence] = beams.sentences_B.tolist()
-        left_B = beams.limits_B - beams.steps_B - 1
-        wanted = [min(one.ahead, left) for one, left in zip(sentences, left_B.tolist())]
+        proposed = self._propose(beams)
+        counts_B = np.array([1 + len(ids) for ids in proposed])
+        owners_N = np.repeat(np.arange(len(counts_B)), counts_B)
+        ahead_N = np.arange(len(owners_N)) - (np.cumsum(counts_B) - counts_B)[owners_N]
+        behind_N = np.concatenate([[*ids, -1] for ids in proposed]).astype(np.int32)
+        inputs = beams.select(owners_N).later(ahead_N)
+        inputs.tokens_BR[ahead_N > 0, 0] = behind_N[behind_N >= 0]
+        return _Asked(inputs, counts_B, ahead_N, behind_N)
+
+    def _propose(self, beams: Beams) -> Sequence[Sequence[int]]:
+        """Tokens to go behind each sentence's next input."""
+        left_B = (beams.limits_B - beams.steps_B - 1).tolist()
+        wanted = [min(one.ahead, left) for one, left in zip(beams.sentences_B.tolist(), left_B)]
         most = fair_shares(wanted, max(0, MOST_ROWS - self.cache.slots))
         tokens = [
             np.append(self.cache.tokens(slot, 0, position), token)
             for (slot,), position, (token,) in zip(beams.slots_BR, beams.positions_B, beams.tokens_BR)
         ]
-        if self._draft is not None:
-            return self._draft.propose(beams, tokens, most)
-        return [look_up(*each) for each in zip(tokens, [LEAST_MATCH] * len(most), most)]
+        return (
+            [look_up(*each) for each in zip(tokens, most)]
+            if self._draft is None
+            else self._draft.propose(beams, tokens, most)
+        )
 
-    def inputs(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """As for other batches, with what is proposed behind each token."""
-        proposed, self._proposed = self._propose() if self._proposed is None else self._proposed, None
-        slots_B, tokens_B, positions_B, _ = super().inputs()
-        counts_B = np.array([1 + len(ids) for ids in proposed])
-        firsts_B, owners_N = np.cumsum(counts_B) - counts_B, np.repeat(np.arange(len(counts_B)), counts_B)
-        ahead_N = np.arange(len(owners_N)) - firsts_B[owners_N]
-        behind_N = np.concatenate([[*ids, -1] for ids in proposed]).astype(np.int32)
-        self._asked = owners_N, ahead_N, behind_N
-        tokens_N = np.where(ahead_N == 0, tokens_B[owners_N], np.roll(behind_N, 1))
-        return slots_B, tokens_N, positions_B[owners_N] + ahead_N.astype(np.int32), counts_B
-
-    def advance(self, hidden_ND: np.ndarray) -> None:
-        """Every sentence's tokens as far as they are as proposed, and the one behind."""
+    def _take(self, asked: _Asked, log_probs_N1: np.ndarray, ids_N1: np.ndarray) -> None:
+        """Go on by what is chosen behind each input, as far as the inputs are what was chosen."""
         beams = self.beams
         assert beams is not None
-        owners_N, ahead_N, behind_N = self._asked
-        inputs = self._rows(beams.select(owners_N).later(ahead_N), 1)
-        log_probs_N1, ids_N1 = self.choice.best(hidden_ND, inputs, 1, self.options.scored)
+        ahead_N, behind_N = asked.ahead_N, asked.behind_N
         row_of = dict(zip(beams.sentences_B.tolist(), np.flatnonzero(ahead_N == 0).tolist()))
-        for one, count in zip(row_of, np.bincount(owners_N).tolist()):
+        for one, count in zip(row_of, asked.counts_B.tolist()):
             one.proposed += count - 1
-        waiting: list[Beams] = []
+        waiting: Beams | None = None
         while len(beams.steps_B):
             rows_B = [row_of[one] for one in beams.sentences_B.tolist()]
             found = log_probs_N1[rows_B][:, None], ids_N1[rows_B][:, None]
@@ -169,21 +197,20 @@ class SpeculativeBatch(DecodingBatch):
             if moved is None:
                 break
             right_B = moved.tokens_BR[:, 0] == [behind_N[row_of[one]] for one in moved.sentences_B.tolist()]
-            beams = moved.select(right_B)
+            beams, wait = moved.select(right_B), moved.select(~right_B)
             for one in beams.sentences_B.tolist():
                 row_of[one] += 1
                 one.accepted += 1
-            waiting.append(moved.select(~right_B))
-        stay = [beams for beams in waiting if len(beams.steps_B)]
-        self.beams = reduce(Beams.joined, stay) if stay else None
-        for beams in stay:
-            for one, position in zip(beams.sentences_B.tolist(), beams.positions_B.tolist()):
+            for one, position in zip(wait.sentences_B.tolist(), wait.positions_B.tolist()):
                 self.cache.cut(int(one.slots_R[0]), position)
                 right, row = int(ahead_N[row_of[one]]), row_of[one]
-                if behind_N[row] >= 0:  # there are wrong ones
+                if behind_N[row] >= 0:  # this one is wrong
                     one.ahead = max(1, right)
                 elif right:
                     one.ahead = 2 * right + 1
+            if len(wait.steps_B):
+                waiting = wait if waiting is None else waiting.joined(wait)
+        self.beams = waiting
 
     def _hypothesis(self, *found: Any) -> Hypothesis:
         sentence: Sentence = found[0].sentences_B[found[1]]
