@@ -26,7 +26,7 @@ MOST_ROWS = 8
 LEAST_MATCH, LONGEST_MATCH = 2, 8  # last tokens that are looked up
 
 
-def look_up(tokens_T: np.ndarray, most: int) -> np.ndarray:
+def look_up(tokens_T: np.ndarray, most: int) -> list[int]:
     """``most`` tokens from behind the last place where the last tokens stand before: as many of them as possible.
 
     Where they reach the end, they go on with what was proposed. None if fewer than ``LEAST_MATCH`` stand there.
@@ -36,7 +36,7 @@ def look_up(tokens_T: np.ndarray, most: int) -> np.ndarray:
         length += 1
         last, places_P = int(places_P[-1]), places_P[places_P >= length]
         places_P = places_P[tokens_T[places_P - length] == tokens_T[-1 - length]] if len(places_P) else places_P
-    return np.resize(tokens_T[last + 1 :], most) if length >= LEAST_MATCH else tokens_T[:0]
+    return np.resize(tokens_T[last + 1 :], most).tolist() if length >= LEAST_MATCH else []
 
 
 def choose_behind(batch: DecodingBatch, inputs: Beams, counts_B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -333,8 +333,7 @@ class DecodingWorker:
         inputs = [batch.inputs() for batch in batches]
         slots_R, tokens_N, positions_N, counts_R = (_end_to_end(parts) for parts in zip(*inputs))
         wants_attention = any(batch.wants_attention for batch in batches)
-        several_R = counts_R if len(tokens_N) > len(slots_R) else None
-        hidden_ND, attention_NS = self.model.step(cache, slots_R, tokens_N, positions_N, wants_attention, several_R)
+        hidden_ND, attention_NS = self.model.step(cache, slots_R, tokens_N, positions_N, wants_attention, counts_R)
         if attention_NS is not None:
             cache.keep_attention(slots_R, positions_N, attention_NS)
         ends = [0, *accumulate(len(tokens) for _, tokens, *_ in inputs)]

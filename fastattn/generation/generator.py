@@ -134,7 +134,7 @@ class Generator(ModelBase):
         return_log_probs  with details, the log-probability of each token
         speculate  "prompt": propose what followed the last tokens where they stood before, in the prompt or the answer;
                   a Generator with the same vocabulary: what that smaller model says. The same bits in fewer steps, and
-                  in less time where proposals are right: docs/generation.md has figures; needs beam_size=1
+                  in less time where proposals are right: docs/speculation.md has figures; needs beam_size=1
         Other options are those of ``DecodingOptions``: greedy search by default, samples if sampling_topk,
         sampling_topp, sampling_minp or sampling_temperature is given. repetition_penalty, no_repeat_ngram_size and
         suppress_sequences look back on the prompt too, as in transformers; presence_penalty and frequency_penalty on
@@ -352,8 +352,8 @@ class Generator(ModelBase):
             tokens, reason = tokens[:-1], "stop"
         text, is_cut = answer.text(tokens)
         log_probs = None if found.log_probs is None else found.log_probs[: len(tokens)]
-        counts = {"proposed": found.proposed, "accepted": found.accepted}
-        return Generation(text, tokens, found.score, "stop" if is_cut else reason, len(job.start), log_probs, **counts)
+        of_job = "stop" if is_cut else reason, len(job.start), log_probs
+        return Generation(text, tokens, found.score, *of_job, proposed=found.proposed, accepted=found.accepted)
 
     def _shown(self, callback: Callable[[Step], Any], numbers: Sequence[int]) -> Callable[[Step], Any]:
         """``callback`` for the decoder, which knows a job's number and token ids."""

@@ -185,6 +185,7 @@ class Decoder:
         counts_R: np.ndarray | None = None,
     ) -> tuple[np.ndarray, np.ndarray | None]:
         """One token for each slot, or ``counts_R``: (hidden_ND, attention_NS or None); adds a row each to the cache."""
+        counts_R = None if len(tokens_N) == len(slots_R) else counts_R
         rows = CachedRows(cache, slots_R, tokens_N, positions_N, self.decoder.bias, counts_R, attention)
         return self.decoder(tokens_N, rows), rows.attention_NS
 

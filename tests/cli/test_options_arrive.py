@@ -155,6 +155,14 @@ CASES: dict[str, dict[str, Case]] = {
         "--end-token": Case(("b", "--end-token", "c"), {"generate_iter.end_token": ["b", "c"]}),
         "--context": generates("context", "cut"),
         "--no-special-tokens": flag({"generate_iter.special_tokens": False}),
+        "--speculate": flag({"generate_iter.speculate": "prompt"}),
+        "--draft-model": option(
+            "other",
+            {
+                "Generator.path": lambda path: str(path) == "other",
+                "generate_iter.speculate": lambda made: made is not None,
+            },
+        ),
         "--timeout": generates("timeout", 2.5),
         "--suppress": Case(("b", "--suppress", "c"), {"generate_iter.suppress_sequences": ["b", "c"]}),
         "--sampling-topk": generates("sampling_topk", 3),

@@ -88,13 +88,13 @@ def test_what_is_repeated_is_found():
 
 def test_look_up():
     tokens_T = np.array([5, 1, 2, 3, 9, 7, 2, 3, 8, 1, 2, 3], np.int32)
-    assert look_up(tokens_T, 3).tolist() == [9, 7, 2]  # [1, 2, 3] stood there, behind the later [2, 3] another
-    assert look_up(tokens_T[:8], 2).tolist() == [9, 7]
-    assert look_up(tokens_T[:7], 2).tolist() == []  # one token is too little
-    assert look_up(np.array([4, 4, 4], np.int32), 5).tolist() == [4, 4, 4, 4, 4]
-    assert look_up(np.array([1, 2, 1, 2], np.int32), 3).tolist() == [1, 2, 1]
-    assert all(look_up(tokens_T[:n], 2).tolist() == [] for n in (1, 2))
-    assert look_up(tokens_T, 0).tolist() == []
+    assert look_up(tokens_T, 3) == [9, 7, 2]  # [1, 2, 3] stood there, behind the later [2, 3] another
+    assert look_up(tokens_T[:8], 2) == [9, 7]
+    assert look_up(tokens_T[:7], 2) == []  # one token is too little
+    assert look_up(np.array([4, 4, 4], np.int32), 5) == [4, 4, 4, 4, 4]
+    assert look_up(np.array([1, 2, 1, 2], np.int32), 3) == [1, 2, 1]
+    assert all(look_up(tokens_T[:n], 2) == [] for n in (1, 2))
+    assert look_up(tokens_T, 0) == []
 
 
 @pytest.mark.parametrize("draft", ["itself", "prompt"])
