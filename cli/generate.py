@@ -39,6 +39,7 @@ Examples:
   fastattn generate -m ./my-llm --regex "yes|no" "Is water wet?"
   fastattn generate -m ./my-llm -n 3 --seed 7 --sampling-minp 0.1 "The"
   fastattn generate -m ./my-llm --json "Once upon a time"
+  fastattn generate -m ./my-llm --speculate -i code-to-edit.txt
   fastattn generate -m ./my-llm --chat --system "Be brief." "Who was Euler?"
   fastattn generate -m ./my-llm --score -i text.txt
 
@@ -101,11 +102,15 @@ def generate(
         raise click.UsageError("--system needs --chat")
     if score and chat:
         raise click.UsageError("give --score or --chat, not both")
+    if options["speculate"] and options["draft_model"]:
+        raise click.UsageError("give --speculate or --draft-model, not both")
     lines = (open_lines if by_line else open_prompts)(prompts, options.pop("input_path"))
     with open_output(options.pop("output_path")) as output, Progress() as progress:
         start = time.monotonic()
         chosen = {name: options.pop(name) for name in ("precision", "cache_precision", "threads", "device")}
         generator, compiling = open_model("Generator", model, progress, **chosen)
+        if (draft := options.pop("draft_model")) is not None:
+            options["speculate"], _ = open_model("Generator", draft, progress, **chosen)
         search, loaded = given(**options), time.monotonic()
         as_prompt: Callable[[str], str] = str
         if chat:  # the template writes the special tokens

@@ -225,6 +225,17 @@ generation_options = with_options(
         default=None,
         help="The prompt has all special tokens already, such as a template's.",
     ),
+    _search(
+        "--speculate",
+        flag_value="prompt",
+        default=None,
+        help="Propose what stood behind the last tokens before: the same answer, sooner where it repeats the prompt.",
+    ),
+    _search(
+        "--draft-model",
+        metavar="MODEL",
+        help="Propose what this smaller model with the same vocabulary says: the same answer, sooner where they agree.",
+    ),
     *_limits,
     *_samples,
 )

@@ -33,14 +33,12 @@ _PER_SENTENCE = ("callback", "timeout", "seed", "max_decoding_length", "max_leng
 class DecodingBatch:
     """The batch of one worker, whose model, cache and scheduler it uses."""
 
-    constrains = False  # whether its sentences have constraints
-
     def __init__(
         self, model: Decoder, cache: KeyValueCache, scheduler: WorkerSlot, first: Job, end_id: int, unk_id: int
     ):
         self.cache, self.scheduler, self.options = cache, scheduler, first.options
         self.choice = Candidates(model, first.options, end_id, unk_id)
-        self.has_lists = first.allowed is not None
+        self.has_lists, self.speculate, self.kind = first.allowed is not None, first.speculate, first.kind
         self.end_ids = self.choice.end_ids
         self.beam = self.options.beam_size
         self.candidates = 1 if self.options.greedy else 2 * self.beam
@@ -56,7 +54,7 @@ class DecodingBatch:
             if _shared(job.options) != _shared(self.options):
                 return False
             self._last_match = job.options
-        return self.has_lists == (job.allowed is not None) and self.constrains == (job.constraint is not None)
+        return self.kind == job.kind
 
     @property
     def rows(self) -> int:
@@ -70,10 +68,8 @@ class DecodingBatch:
     def sentence(self, ticket: Ticket, memory_slot: int, slots_R: np.ndarray | None = None) -> Sentence:
         """A new sentence of this batch, with slots of its own in the cache."""
         job: Job = ticket.job
-        key = 0
-        if self.options.sampled:
-            own = sentence_key(job.source, [*job.start, *job.prefix], job.salt)
-            key = sample_key(job.options.seed or 0, own, job.hypothesis)
+        own = sentence_key(job.source, [*job.start, *job.prefix], job.salt) if self.options.sampled else 0
+        key = sample_key(job.options.seed or 0, own, job.hypothesis) if self.options.sampled else 0
         if slots_R is None:
             slots_R = self.cache.add_slots(memory_slot, self.beam, key)
         return Sentence(ticket, memory_slot, slots_R, key, self.choice.select_outputs(job))
@@ -101,7 +97,7 @@ class DecodingBatch:
         if recorded is None or int(beams.steps_B.min()) < self.options.min_decoding_length:
             return False
         subset = beams.sentences_B[0].subset
-        each = self._calls_back or self._stops or self._traces
+        each = self._calls_back or self._stops or self._traces or self.speculate is not None
         ran = recorded.run(beams, None if subset is None else subset.linear, 1 if each else None)
         if ran is None:
             self.recorded = None
@@ -109,12 +105,13 @@ class DecodingBatch:
         self.beams = self._move_on(*ran, np.zeros((len(beams.steps_B), 1), np.int64))
         return True
 
-    def inputs(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(slots_R, tokens_R, positions_R int32) of the next step."""
+    def inputs(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """(slots_R, tokens_N, positions_N int32, counts_R) of the next step: each row's token, or several."""
         assert self.beams is not None
         positions_B = self.beams.positions_B.astype(np.int32)
         positions_R = positions_B if self.beam == 1 else np.repeat(positions_B, self.beam)
-        return self.beams.slots_BR.ravel(), self.beams.tokens_BR.ravel(), positions_R
+        slots_R = self.beams.slots_BR.ravel()
+        return slots_R, self.beams.tokens_BR.ravel(), positions_R, np.ones(len(slots_R), np.int64)
 
     def begin(self, sentences: list[Sentence], limits_B: np.ndarray, hidden_BD: np.ndarray) -> None:
         """The first step after start and prefix: one row a sentence, the last hidden state of its prefix."""

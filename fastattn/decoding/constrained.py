@@ -67,8 +67,6 @@ class ConstrainedBatch(DecodingBatch):
     hypotheses.
     """
 
-    constrains = True
-
     def sentence(self, ticket: Ticket, memory_slot: int, slots_R: np.ndarray | None = None) -> Sentence:
         sentence = super().sentence(ticket, memory_slot, slots_R)
         sentence.matcher = ticket.job.constraint()

@@ -2,14 +2,14 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from fastattn.decoding.options import DecodingOptions
 from fastattn.errors import InputError, SearchTimeout
-from fastattn.layers.key_value_cache import DecoderSizes
+from fastattn.layers.decoder_sizes import DecoderSizes
 from fastattn.models.decoder import Decoder
 from fastattn.ops.protocol import OutputSubset
 from fastattn.scheduling.request import Ticket
@@ -33,6 +33,7 @@ ON_A_CARD = 8
 # Source tokens of sentences that are admitted together: about 50 ms of a base Transformer's encoder. Then the queue is
 # looked at again.
 ADMITTED = 1024
+FIRST_AHEAD = 3  # tokens that speculation proposes at first
 
 
 @dataclass
@@ -99,6 +100,7 @@ class Job:
     recalled    whether penalties, n-grams and suppressed sequences look back on the start too
     stop        what else ends it
     traced      whether the log-probability of each token is wanted
+    speculate   where tokens are proposed from (``speculation.py``): "prompt", or a draft model; None: nowhere
     scored      nothing is searched for: the result is the log-probability of each token of ``start`` behind the first,
                 float32; for a model without an encoder
     allowance   its text's remaining time; at zero the sentence is given up, with no hypotheses; None: no limit
@@ -120,6 +122,7 @@ class Job:
     recalled: bool = False
     stop: Stop | None = None
     traced: bool = False
+    speculate: Decoder | str | None = None
     scored: bool = False
     allowance: Allowance | None = None
 
@@ -128,6 +131,11 @@ class Job:
     @property
     def length(self) -> int:
         return len(self.source) or len(self.start)
+
+    @property
+    def kind(self) -> tuple[Any, ...]:
+        """What all jobs of a batch have in common beside their options."""
+        return self.allowed is not None, self.constraint is not None, self.speculate
 
     def limit(self, max_positions: int) -> int:
         """The most tokens of its target, for a decoder with this many positions (0: no limit)."""
@@ -201,6 +209,7 @@ class Hypothesis:
     score            (log_probability - length * word_penalty) / length ** length_penalty, and the coverage penalty
     attention_TS     each token's attention over the source ids, if the options need it
     log_probs        of each of ``tokens``, float32, if the job is traced
+    proposed, accepted  how many tokens speculation proposed, and how many of them are here
     """
 
     tokens: np.ndarray
@@ -209,6 +218,8 @@ class Hypothesis:
     score: float
     attention_TS: np.ndarray | None = None
     log_probs: np.ndarray | None = None
+    proposed: int = 0
+    accepted: int = 0
 
 
 def check_jobs(jobs: Sequence[Job], sizes: DecoderSizes) -> None:
@@ -256,6 +267,7 @@ class Sentence:
     recalled  how many of the start's tokens penalties look back on
     matcher  what the job's constraint has made
     traces   of a traced job, for each beam: the log-probability of its last token, and the trace before that
+    ahead    how many tokens to propose next; proposed, accepted: as in Hypothesis
     """
 
     matcher: Any = None
@@ -268,6 +280,7 @@ class Sentence:
         self.recalled = len(self.job.start) if self.job.recalled else 0
         self.traces: list[Trace] = [()]
         self.hypotheses: list[Hypothesis] = []
+        self.ahead, self.proposed, self.accepted = FIRST_AHEAD, 0, 0
 
 
 @dataclass
@@ -288,6 +301,10 @@ class Beams:
 
     def select(self, chosen_B: np.ndarray) -> "Beams":
         return Beams(*(getattr(self, f.name)[chosen_B] for f in fields(self)))
+
+    def later(self, tokens: int | np.ndarray) -> "Beams":
+        """So many tokens later, as far as rows and random numbers go."""
+        return replace(self, steps_B=self.steps_B + tokens, positions_B=self.positions_B + tokens)
 
     def joined(self, other: "Beams") -> "Beams":
         return Beams(*(np.concatenate([getattr(self, f.name), getattr(other, f.name)]) for f in fields(self)))

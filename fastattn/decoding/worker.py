@@ -29,6 +29,7 @@ from fastattn.decoding.jobs import (
     most_tokens,
 )
 from fastattn.decoding.prompts import Prompt, PromptReader
+from fastattn.decoding.speculation import SpeculativeBatch
 from fastattn.layers.attention_inputs import Memory
 from fastattn.layers.key_value_cache import KeyValueCache
 from fastattn.models.decoder import Decoder
@@ -317,7 +318,8 @@ class DecodingWorker:
         if found is not None and found.takes(job):
             batch = found.taken_up(self.scheduler)
         else:
-            kind = DecodingBatch if job.constraint is None else ConstrainedBatch
+            kind = SpeculativeBatch if job.speculate is not None else DecodingBatch
+            kind = ConstrainedBatch if job.constraint is not None else kind
             batch = kind(self.model, self.cache, self.scheduler, job, self.end_id, self.unk_id)
         self.batches.append(batch)
         return batch
@@ -331,15 +333,16 @@ class DecodingWorker:
         if len(batches) == 1 and batches[0].run():
             self._leave_empty()
             return
-        slots_R, tokens_R, positions_R = (_end_to_end(parts) for parts in zip(*(batch.inputs() for batch in batches)))
+        inputs = [batch.inputs() for batch in batches]
+        slots_R, tokens_N, positions_N, counts_R = (_end_to_end(parts) for parts in zip(*inputs))
         wants_attention = any(batch.wants_attention for batch in batches)
-        hidden_RD, attention_RS = self.model.step(cache, slots_R, tokens_R, positions_R, wants_attention)
-        if attention_RS is not None:
-            cache.keep_attention(slots_R, positions_R, attention_RS)
-        ends = [0, *accumulate(batch.rows for batch in batches)]
+        hidden_ND, attention_NS = self.model.step(cache, slots_R, tokens_N, positions_N, wants_attention, counts_R)
+        if attention_NS is not None:
+            cache.keep_attention(slots_R, positions_N, attention_NS)
+        ends = [0, *accumulate(len(tokens) for _, tokens, *_ in inputs)]
         for batch, first, end in zip(batches, ends, ends[1:]):
-            rows_RD = hidden_RD if len(batches) == 1 else self.model.ops.take_rows(hidden_RD, np.arange(first, end))
-            batch.advance(rows_RD)
+            rows_ND = hidden_ND if len(batches) == 1 else self.model.ops.take_rows(hidden_ND, np.arange(first, end))
+            batch.advance(rows_ND)
         self._leave_empty()
 
     # leaving early

@@ -38,6 +38,7 @@ class GenerationOptions(GenerationSearch, total=False):
     return_log_probs: bool
     regex: str | None
     json_schema: dict[str, Any] | str | None
+    speculate: Any
     messages: Iterable[Any]
     template_variables: dict[str, Any]
 
@@ -52,6 +53,7 @@ class GenerationCall(NamedTuple):
     return_log_probs: bool = False
     details: bool = False
     constraint: Constraint | None = None
+    speculate: Any = None
 
 
 _RENAMED = {"max_new_tokens": "max_decoding_length", "min_new_tokens": "min_decoding_length"}
@@ -75,6 +77,7 @@ class GenerationResolver:
         stop, context = _checked_stop(search.pop("stop", ())), search.pop("context", "refuse")
         check_known("context", context, CONTEXTS)
         matched = search.pop("regex", None), search.pop("json_schema", None)
+        draft = self._draft_of(search.pop("speculate", None))
         flags = {"special_tokens": search.pop("special_tokens", True)}
         flags["return_log_probs"] = search.pop("return_log_probs", False)
         for name, value in (*flags.items(), ("details", details)):
@@ -82,13 +85,29 @@ class GenerationResolver:
         if any(name in search for name in _SAMPLES) and self.default.sampling_topk == 1:
             search.setdefault("sampling_topk", 0)
         decoding = self._decoding.resolve(search, self._ids_of_text)
+        if draft is not None and not decoding.greedy:
+            raise InputError("speculate needs beam_size=1")
         if not details and decoding.num_hypotheses > 1:
             raise InputError("num_hypotheses above 1 needs details=True: a text alone shows only the best")
         if not details and flags["return_log_probs"]:
             raise InputError("return_log_probs needs details=True: a text alone does not show them")
         decoding = replace(decoding, return_end_token=True, return_scores=details)
         constraint = self._constraints.constraint(*matched, decoding.end_token)
-        return GenerationCall(decoding, stop, context, **flags, details=details, constraint=constraint)
+        if draft is not None and constraint is not None:
+            raise InputError("speculate goes with no regex and no json_schema: what may come is not what is proposed")
+        more = {"constraint": constraint, "speculate": draft}
+        return GenerationCall(decoding, stop, context, **flags, details=details, **more)
+
+    def _draft_of(self, speculate: Any) -> Any:
+        """``Job.speculate`` of a call's; InputError for what it cannot be."""
+        tokenizer = getattr(speculate, "_tokenizer", None)
+        if not isinstance(tokenizer, GeneratorTokenizer):
+            if speculate is not None:
+                check_known("speculate", speculate, ("prompt",))
+            return speculate
+        if tokenizer.ids_of_tokens != self._tokenizer.ids_of_tokens:
+            raise InputError("speculate: the draft model's vocabulary should be the model's, is another")
+        return speculate._service.model
 
     def _ids_of_text(self, text: Any) -> Sequence[int]:
         ids: list[int] = self._tokenizer.encode([check_text("suppress_sequences", text)], False)[0].tolist()
@@ -140,6 +159,7 @@ class Generation:
     finish_reason  "stop": an end token, a stop string or the callback; "length": max_new_tokens, or the context
     prompt_length  the ids of the prompt, as far as it was used
     log_probs      if asked for: float32, of each of ``tokens``
+    proposed, accepted  with ``speculate``: how many tokens were proposed, and how many of the answer were among them
     alternatives   the other answers, by rank, where num_hypotheses is above 1
     """
 
@@ -150,6 +170,8 @@ class Generation:
     prompt_length: int
     log_probs: np.ndarray | None = None
     alternatives: "tuple[Generation, ...]" = ()
+    proposed: int = 0
+    accepted: int = 0
 
 
 @dataclass(frozen=True)

@@ -29,10 +29,10 @@ from fastattn.generation.calls import (
     GenerationResolver,
     Prompt,
     TextScore,
-    check_prompt,
     is_one_prompt,
 )
 from fastattn.generation.conversations import Conversations
+from fastattn.generation.reading import PromptReader
 from fastattn.generation.text import AnswerText, GeneratorTokenizer, TextStream
 from fastattn.loading.loaded_model import ModelBase, expected
 from fastattn.scheduling.request import Plan, awaited
@@ -88,12 +88,14 @@ class Generator(ModelBase):
         # Of the tokenizer's limit and the model's, 0 for none, the nearer.
         self._most = min(filter(None, (text.max_length, positions)), default=0)
         self._tokenizer = GeneratorTokenizer(text, vocabulary)
+        self._reader = PromptReader(self._tokenizer, self._most)
         self._resolver = GenerationResolver(text, self._tokenizer)
         self._conversations = Conversations(text)
         return checkpoint
 
     def _prepare(self) -> None:
         self._loaded.model.cache_in(self._cache_precision)
+        self._reader.threads = self._loaded.threads
         self._service = DecodingService(self._loaded.model, -1, -1, self._loaded.threads)  # calls name their end tokens
 
     @property
@@ -154,6 +156,9 @@ class Generator(ModelBase):
                   or its text. End tokens may come only where it does, and probabilities are those among what may
                   come; max_new_tokens still cuts an answer, which then only begins such a text, and its finish_reason
                   is "length". Needs fastattn[constrain]
+        speculate  "prompt": propose what followed the last tokens where they stood before, in the prompt or the answer;
+                  a Generator with the same vocabulary: what that smaller model says. The same bits in fewer steps, and
+                  in less time where proposals are right: docs/speculation.md has figures; needs beam_size=1
         Other options are those of ``DecodingOptions``: greedy search by default, samples if sampling_topk,
         sampling_topp, sampling_minp or sampling_temperature is given. repetition_penalty, no_repeat_ngram_size and
         suppress_sequences look back on the prompt too, as in transformers; presence_penalty and frequency_penalty on
@@ -203,7 +208,9 @@ class Generator(ModelBase):
         """
         call = self._resolver.call(options, details)
         check_bool("return_exceptions", return_exceptions)
-        source = read_each(check_several("prompts", prompts, "an iterable of prompts"), partial(self._read_one, call))
+        source = read_each(
+            check_several("prompts", prompts, "an iterable of prompts"), partial(self._reader.read_one, call)
+        )
         make_plan = partial(self._plan, call=call)
         return in_windows(self._service, source, make_plan, call.decoding, return_exceptions)
 
@@ -221,7 +228,7 @@ class Generator(ModelBase):
             raise InputError("stream needs beam_size=1 and num_hypotheses=1")
         if call.decoding.callback is not None:
             raise InputError("stream takes no callback: it yields what comes")
-        (ids,) = self._read(self._checked([prompt]), call)
+        (ids,) = self._reader.read(self._reader.checked([prompt]), call)
         return self._stream(ids, call, caller)
 
     @overload
@@ -239,7 +246,7 @@ class Generator(ModelBase):
         check_bool("special_tokens", special_tokens)
         call = GenerationCall(self._resolver.default, special_tokens=special_tokens)
         alone = is_one_prompt(texts)
-        ids = self._ids(self._checked([texts] if alone else check_several("texts", texts)), call)
+        ids = self._reader.ids(self._reader.checked([texts] if alone else check_several("texts", texts)), call)
         for number, one in enumerate(ids):
             if self._most and len(one) > self._most:
                 raise InputError(f"text {number} has {len(one)} tokens, the model's context {self._most}")
@@ -258,61 +265,16 @@ class Generator(ModelBase):
         prompts, options = self._conversations.asked(prompts, options)
         call = self._resolver.call(options, details)
         alone = is_one_prompt(prompts)
-        checked = self._checked([prompts] if alone else check_several("prompts", prompts))
-        ids = None if submitted else self._read(checked, call)
+        checked = self._reader.checked([prompts] if alone else check_several("prompts", prompts))
+        ids = None if submitted else self._reader.read(checked, call)
 
         def make_plan() -> Plan:
             results = without_errors(
-                (yield from self._plan(self._read(checked, call) if ids is None else ids, call=call))
+                (yield from self._plan(self._reader.read(checked, call) if ids is None else ids, call=call))
             )
             return results[0] if alone else results
 
         return self._service.scheduler(call.decoding), make_plan
-
-    def _checked(self, prompts: Iterable[Any], first: int = 0) -> list[str | np.ndarray]:
-        """Texts, and ids as int32; ``first``: the number of the first one, here and below."""
-        vocabulary = self._tokenizer.vocabulary
-        return [check_prompt(prompt, number, vocabulary) for number, prompt in enumerate(prompts, first)]
-
-    def _ids(self, prompts: Sequence[str | np.ndarray], call: GenerationCall, first: int = 0) -> list[np.ndarray]:
-        """int32 ids of each checked prompt."""
-        vocabulary = self._tokenizer.vocabulary
-        texts = [prompt for prompt in prompts if isinstance(prompt, str)]
-        encoded = iter(self._tokenizer.encode(texts, call.special_tokens, self._loaded.threads))
-        ids = [next(encoded) if isinstance(prompt, str) else prompt for prompt in prompts]
-        for number, one in enumerate(ids, first):
-            if int(one.max(initial=0)) >= vocabulary:
-                raise InputError(f"prompt {number}: the tokenizer gives the id {one.max()}, the model has {vocabulary}")
-        return ids
-
-    def _read(self, prompts: Sequence[str | np.ndarray], call: GenerationCall, first: int = 0) -> list[np.ndarray]:
-        """int32 ids of each checked prompt, at least one, within the context."""
-        read = []
-        for number, ids in enumerate(self._ids(prompts, call, first), first):
-            if not len(ids):
-                raise InputError(f"prompt {number} should have at least one token, has none")
-            if self._most and call.context == "cut":
-                ids = self._cut(ids, max(self._most - call.decoding.limit(0, 0), self._most - self._most // 2))
-            elif self._most and len(ids) >= self._most:
-                raise InputError(
-                    f"prompt {number} has {len(ids)} tokens, and the model's context {self._most} for it and the "
-                    'answer; context="cut" cuts its beginning'
-                )
-            read.append(ids)
-        return read
-
-    def _cut(self, ids: np.ndarray, most: int) -> np.ndarray:
-        """The last ids, behind the special tokens with which texts begin."""
-        start = self._tokenizer.start_ids
-        if len(ids) <= most:
-            return ids
-        kept = start if ids[: len(start)].tolist() == start and len(start) < most else []
-        return np.concatenate([np.array(kept, np.int32), ids[len(ids) - most + len(kept) :]])
-
-    def _read_one(self, call: GenerationCall, number: int, prompt: Any) -> tuple[int, np.ndarray]:
-        """(tokens, ids)."""
-        (ids,) = self._read(self._checked([prompt], number), call, number)
-        return len(ids), ids
 
     # plans
 
@@ -358,6 +320,7 @@ class Generator(ModelBase):
             recalled=True,
             stop=answer.stop,
             traced=call.return_log_probs,
+            speculate=call.speculate,
             allowance=allowance,
         )
 
@@ -371,7 +334,8 @@ class Generator(ModelBase):
             tokens, reason = tokens[:-1], "stop"
         text, is_cut = answer.text(tokens)
         log_probs = None if found.log_probs is None else found.log_probs[: len(tokens)]
-        return Generation(text, tokens, found.score, "stop" if is_cut else reason, len(job.start), log_probs)
+        of_job = "stop" if is_cut else reason, len(job.start), log_probs
+        return Generation(text, tokens, found.score, *of_job, proposed=found.proposed, accepted=found.accepted)
 
     def _shown(self, callback: Callable[[Step], Any], numbers: Sequence[int]) -> Callable[[Step], Any]:
         """``callback`` for the decoder, which knows a job's number and token ids."""

@@ -24,6 +24,11 @@ class GeneratorTokenizer:
         self.start_ids: list[int] = before.tolist()
         self.token = self._tokenizer.token
 
+    @property
+    def ids_of_tokens(self) -> tuple[int, bytes]:
+        """Equal for the same ids of the same tokens: how many the model has, and a hash of the tokenizer's."""
+        return self.vocabulary, self._tokenizer.fingerprint
+
     def encode(self, texts: Sequence[str], special_tokens: bool, threads: int = 1) -> list[np.ndarray]:
         """int32 ids of each text, with the tokenizer's own special tokens around it or without."""
         encode: Callable[..., list[np.ndarray]] = self._tokenizer.encode

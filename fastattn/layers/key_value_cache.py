@@ -15,41 +15,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fastattn.layers.decoder_sizes import DecoderSizes
 from fastattn.layers.draws import uniform
 from fastattn.ops.protocol import Ops
 from fastattn.ops.row_pool import RowPool
-from fastattn.system.records import dataclass
 
 FIRST_POSITIONS, FIRST_MEMORY = 64, 32  # columns of the tables; they double
 LEAST_ROWS = 256  # smaller pools do not shrink
 KEPT_BYTES = 1 << 27  # of beginnings for later sequences
-
-
-@dataclass(frozen=True)
-class DecoderSizes:
-    """Sizes of the key-value cache, and limits of sequences.
-
-    max_positions  how many tokens it has positions for; 0: no limit
-    vocabulary     its number of tokens
-    layer_weights  about how many weights its layers have, without the projection
-    row_widths     of each layer E of a cached target position
-    memory_widths  of each layer E of a cached memory position: its keys, then its values; none: no memory
-    row_dtype      of both: uint16, the bits of bfloat16, if products are narrower than float32 and rows are keys and
-                   values, since a step is bound by reading them; or as ``Decoder.cache_in`` has it
-    dtype          of hidden states and attention weights
-    records        whether its steps can be recorded
-    aligns         whether it attends to its memory, so that its attention can be asked for
-    """
-
-    max_positions: int
-    vocabulary: int
-    layer_weights: int
-    row_widths: tuple[int, ...]
-    memory_widths: tuple[int, ...]
-    row_dtype: np.dtype
-    dtype: np.dtype
-    records: bool
-    aligns: bool
 
 
 class Beginning(NamedTuple):
@@ -227,6 +200,17 @@ class KeyValueCache:
     def length(self, slot: int) -> int:
         """How many positions the slot's history has."""
         return int(np.count_nonzero(self.histories_RS[slot] >= 0))
+
+    def cut(self, slot: int, length: int) -> None:
+        """Forget the slot's positions from there on, whose rows it wrote itself."""
+        written_T = self._written_RS[slot, length:]
+        self.target.give_back(written_T[written_T >= 0])
+        self._written_RS[slot, length:] = self.histories_RS[slot, length:] = -1
+
+    @property
+    def slots(self) -> int:
+        """How many slots are in use."""
+        return len(self.histories_RS) - len(self._free_slots)
 
     # what models and the search do
 

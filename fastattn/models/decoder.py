@@ -8,7 +8,8 @@ import numpy as np
 
 from fastattn.errors import CheckpointError, InputError
 from fastattn.layers.attention_inputs import CachedRows, Memory, RecordedRows, Rows, WholeRows
-from fastattn.layers.key_value_cache import DecoderSizes, KeyValueCache
+from fastattn.layers.decoder_sizes import DecoderSizes
+from fastattn.layers.key_value_cache import KeyValueCache
 from fastattn.layers.parameters import Parameters
 from fastattn.models.encoder import EncoderStack
 from fastattn.models.stacks import build_stack
@@ -203,13 +204,15 @@ class Decoder:
         self,
         cache: KeyValueCache,
         slots_R: np.ndarray,
-        tokens_R: np.ndarray,
-        positions_R: np.ndarray,
+        tokens_N: np.ndarray,
+        positions_N: np.ndarray,
         attention: bool = False,
+        counts_R: np.ndarray | None = None,
     ) -> tuple[np.ndarray, np.ndarray | None]:
-        """One token for each slot: (hidden_RD, attention_RS or None); adds a row a slot to the cache."""
-        rows = CachedRows(cache, slots_R, tokens_R, positions_R, self.decoder.bias, None, attention)
-        return self.decoder(tokens_R, rows), rows.attention_NS
+        """One token for each slot, or ``counts_R``: (hidden_ND, attention_NS or None); adds a row each to the cache."""
+        counts_R = None if len(tokens_N) == len(slots_R) else counts_R
+        rows = CachedRows(cache, slots_R, tokens_N, positions_N, self.decoder.bias, counts_R, attention)
+        return self.decoder(tokens_N, rows), rows.attention_NS
 
     def step_of(self, cache: KeyValueCache, rows: StepRows) -> np.ndarray:
         """hidden_RD of a step to be recorded: one token for each row, none the first of its sequence.

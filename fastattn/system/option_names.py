@@ -86,6 +86,9 @@ GENERATION = {name: meant for name, meant in SEARCH.items() if name not in ("max
     "add_special_tokens": "special_tokens",
     "truncate": 'context="cut"',
     "logprobs": "return_log_probs",
+    "assistant_model": "speculate, a Generator",
+    "draft_model": "speculate, a Generator",
+    "prompt_lookup_num_tokens": 'speculate="prompt"',
     "stream": "stream, a method",
     "streamer": "stream, a method",
 }

@@ -2,6 +2,7 @@
 
 import base64
 import contextlib
+import hashlib
 import json
 import math
 import os
@@ -78,6 +79,12 @@ class HuggingFaceTokenizer:
     def vocabulary_size(self) -> int:
         """The number of ids, added tokens included."""
         return int(self._tokenizer.get_vocab_size(with_added_tokens=True))
+
+    @lazy
+    def fingerprint(self) -> bytes:
+        """A hash of the tokens and their ids."""
+        ids = sorted(self._tokenizer.get_vocab().items())
+        return hashlib.blake2b(repr(ids).encode(), digest_size=16).digest()
 
     def token(self, index: int) -> str | None:
         """The token of an id, or None."""

@@ -158,6 +158,14 @@ CASES: dict[str, dict[str, Case]] = {
         "--json-schema": option("two.txt", {"generate_iter.json_schema": "one\ntwo\n"}),
         "--context": generates("context", "cut"),
         "--no-special-tokens": flag({"generate_iter.special_tokens": False}),
+        "--speculate": flag({"generate_iter.speculate": "prompt"}),
+        "--draft-model": option(
+            "other",
+            {
+                "Generator.path": lambda path: str(path) == "other",
+                "generate_iter.speculate": lambda made: made is not None,
+            },
+        ),
         "--timeout": generates("timeout", 2.5),
         "--suppress": Case(("b", "--suppress", "c"), {"generate_iter.suppress_sequences": ["b", "c"]}),
         "--sampling-topk": generates("sampling_topk", 3),

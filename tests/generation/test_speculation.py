@@ -1,0 +1,195 @@
+"""Speculation: the bits of an answer without it, whoever proposes, in fewer steps."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fastattn.decoding import speculation
+from fastattn.decoding.speculation import look_up
+from fastattn.errors import FastattnError, InputError
+from fastattn.models.decoder import Decoder
+from fastattn.spec.architecture import LocalSpec, PositionSpec
+from tests.generation.language_models import SPEC, VOCABULARY, make, with_stack
+
+STACKS = {
+    "rotary": SPEC,
+    "windows": with_stack(local=LocalSpec((0,), before=3, after=0)),
+    "circles": with_stack(local=LocalSpec((0, 1), before=0, after=0)),  # the next token depends on the last one alone
+    "positions": with_stack(positions=PositionSpec("table", limit=64)),
+}
+OPTIONS = {
+    "greedy": {},
+    "traced": {"return_log_probs": True},
+    "samples": {"sampling_temperature": 0.7, "seed": 5, "num_hypotheses": 2},
+    "penalties": {"repetition_penalty": 1.1, "presence_penalty": 0.1, "no_repeat_ngram_size": 6},
+    "least": {"min_new_tokens": 5, "return_log_probs": True},
+}
+AGAIN = "the end and the end and the end"
+
+
+@cache
+def generator_of(stack="rotary", seed=1, precision="float32"):
+    return make(precision, stack=STACKS[stack], seed=seed)
+
+
+def told(found):
+    """All that an answer says, but for how it was found."""
+    log_probs = None if found.log_probs is None else found.log_probs.tobytes()
+    scores = np.array(found.score).tobytes()  # of samples; NaN is itself
+    return found.text, found.tokens, scores, found.finish_reason, log_probs, list(map(told, found.alternatives))
+
+
+def answers(generator, prompts, **options):
+    return list(map(told, generator.generate(prompts, details=True, **options)))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_answers_are_those_without(data):
+    stack, options = data.draw(st.sampled_from(list(STACKS))), data.draw(st.sampled_from(list(OPTIONS.values())))
+    precision = data.draw(st.sampled_from(["float32", "int8"]))
+    few = st.sampled_from(data.draw(st.lists(st.integers(2, VOCABULARY - 1), min_size=1, max_size=5)))
+    prompts = data.draw(st.lists(st.lists(few, min_size=1, max_size=30), min_size=1, max_size=4))
+    generator = generator_of(stack, data.draw(st.integers(1, 3)), precision)
+    draft = data.draw(st.sampled_from(["prompt", generator, generator_of("rotary", 2), generator_of("positions")]))
+    options = options | {"max_new_tokens": data.draw(st.integers(5, 40))}
+    expected = answers(generator, prompts, **options)
+    assert answers(generator, prompts, speculate=draft, **options) == expected
+
+
+@pytest.fixture
+def steps(monkeypatch):
+    """The rows of every step that was not recorded."""
+    rows, real = [], Decoder.step
+    monkeypatch.setattr(Decoder, "step", lambda self, *given: rows.append(len(given[2])) or real(self, *given))
+    return rows
+
+
+@pytest.mark.parametrize("options", ["samples", "penalties"])
+def test_the_model_is_its_own_best_draft(options, steps):
+    generator = make(end_ids=())
+    options = OPTIONS[options] | {"num_hypotheses": 1, "max_new_tokens": 40, "details": True}
+    found = generator.generate(AGAIN, speculate=generator, **options)
+    assert found.proposed == found.accepted == 33  # 3, then 7 at a time, 2 at last
+    assert sum(rows > 1 for rows in steps) == 6
+
+
+def test_what_is_repeated_is_found():
+    """A model that goes round in circles is found to, in its answer itself."""
+    generator = generator_of("circles")
+    plain = generator.generate(AGAIN, max_new_tokens=150, details=True, min_new_tokens=150)
+    found = generator.generate(AGAIN, max_new_tokens=150, details=True, min_new_tokens=150, speculate="prompt")
+    assert found.tokens == plain.tokens
+    assert found.accepted > 100 and found.proposed < 150 and plain.proposed == plain.accepted == 0
+
+
+def test_look_up():
+    tokens_T = np.array([5, 1, 2, 3, 9, 7, 2, 3, 8, 1, 2, 3], np.int32)
+    assert look_up(tokens_T, 3) == [9, 7, 2]  # [1, 2, 3] stood there, behind the later [2, 3] another
+    assert look_up(tokens_T[:8], 2) == [9, 7]
+    assert look_up(tokens_T[:7], 2) == []  # one token is too little
+    assert look_up(np.array([4, 4, 4], np.int32), 5) == [4, 4, 4, 4, 4]
+    assert look_up(np.array([1, 2, 1, 2], np.int32), 3) == [1, 2, 1]
+    assert all(look_up(tokens_T[:n], 2) == [] for n in (1, 2))
+    assert look_up(tokens_T, 0) == []
+
+
+@pytest.mark.parametrize("draft", ["itself", "prompt"])
+def test_ends_inside_a_run(draft):
+    generator = generator_of("circles" if draft == "prompt" else "rotary")
+    draft = generator if draft == "itself" else draft
+    whole = generator.generate(AGAIN, max_new_tokens=60, min_new_tokens=60, details=True)
+    accepted = 0
+    for n in range(1, 40, 3):
+        for options in (
+            {"max_new_tokens": n},
+            {"end_token": whole.tokens[n], "max_new_tokens": 60},
+            {"stop": [generator._tokenizer.decode(whole.tokens[n : n + 2]) or "x", "é"], "max_new_tokens": 60},
+        ):
+            found = generator.generate(AGAIN, details=True, speculate=draft, **options)
+            assert told(found) == told(generator.generate(AGAIN, details=True, **options))
+            assert found.accepted <= len(found.tokens)
+            accepted += found.accepted
+    assert accepted > 50
+
+
+def test_the_context_ends_inside_a_run():
+    generator, short = generator_of("positions"), make(stack=with_stack(positions=PositionSpec("table", limit=24)))
+    for draft in (generator, short, "prompt"):
+        for length in (3, 20, 50, 63):
+            prompt = ([7, 8, 9] * 21)[:length]
+            found = generator.generate(prompt, max_new_tokens=100, min_new_tokens=64, details=True, speculate=draft)
+            plain = generator.generate(prompt, max_new_tokens=100, min_new_tokens=64, details=True)
+            assert told(found) == told(plain) and len(found.tokens) == 64 - length
+            assert length > 24 or draft is not generator or found.accepted
+
+
+def test_streams_and_callbacks():
+    generator, steps = generator_of(), []
+    for options in ({}, {"sampling_temperature": 0.8, "seed": 3}, {"stop": "e"}):
+        plain = generator.generate(AGAIN, max_new_tokens=30, **options)
+        for draft in ("prompt", generator):
+            assert "".join(generator.stream(AGAIN, max_new_tokens=30, speculate=draft, **options)) == plain
+    given = {"max_new_tokens": 30, "details": True, "callback": lambda step: steps.append(step) or len(steps) % 18 == 0}
+    plain = generator.generate(AGAIN, **given)
+    found = generator.generate(AGAIN, speculate=generator, **given)
+    assert told(found) == told(plain) and len(found.tokens) == 18
+    assert steps[:18] == steps[18:] and found.accepted
+
+
+def test_callers_of_all_kinds_share_steps():
+    generator, prompts = make(), [AGAIN, "x", "an apple and an apple and", "é", "the"]
+    kinds = [
+        {"speculate": draft, **options}
+        for draft in (None, "prompt", generator, generator_of(seed=2))
+        for options in ({"max_new_tokens": 25}, {"max_new_tokens": 30, "repetition_penalty": 1.2})
+    ]
+    expected = [answers(make(), prompts, **given | {"speculate": None}) for given in kinds]
+    for _ in range(2):
+        asked = [generator.submit(prompts, details=True, caller=n, **given) for n, given in enumerate(kinds)]
+        assert [list(map(told, one.result(timeout=120))) for one in asked] == expected
+    assert generator.generate([AGAIN] * 16, max_new_tokens=25, speculate=generator) == [expected[0][0][0]] * 16
+
+
+@pytest.mark.parametrize("options", ["greedy", "penalties"])
+def test_rows_of_what_was_wrong_are_free_again(options, monkeypatch):
+    monkeypatch.setattr(speculation, "MOST_CHUNK", 4)  # the draft reads prompts in pieces
+    generator, drafts = make(end_ids=()), []
+    real = speculation.Draft.__init__
+    monkeypatch.setattr(speculation.Draft, "__init__", lambda self, *given: drafts.append(self) or real(self, *given))
+    given = OPTIONS[options] | {"max_new_tokens": 60, "details": True}
+    plain = generator.generate([AGAIN, "x"], **given)
+    found = generator.generate([AGAIN, "x"], speculate=generator_of(seed=2), **given)
+    assert list(map(told, found)) == list(map(told, plain))
+    assert sum(one.proposed - one.accepted for one in found) > 20
+    ((cache, _),) = generator._service._make_worker.keywords["left"]
+    assert cache.target.rows - cache.target.free == cache.kept_rows and cache.slots == 0
+    (draft,) = drafts
+    assert draft.cache.target.rows - draft.cache.target.free <= sum(one.prompt_length + 60 for one in found)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"speculate": "prompt", "beam_size": 2}, "speculate needs beam_size=1"),
+        ({"speculate": "draft"}, "unknown speculate 'draft'; known: prompt"),
+        ({"speculate": 3}, "unknown speculate 3"),
+        ({"prompt_lookup_num_tokens": 3}, 'here it is speculate="prompt"'),
+    ],
+)
+def test_wrong_speculation(options, message):
+    with pytest.raises(InputError, match=message):
+        generator_of().generate("x", **options)
+
+
+def test_drafts_that_cannot_be():
+    other = make(stack=with_stack(vocabulary=VOCABULARY + 7))
+    with pytest.raises(InputError, match="the draft model's vocabulary should be the model's"):
+        generator_of().generate("x", speculate=other)
+    closed = make()
+    closed.close()
+    with pytest.raises(FastattnError, match="this Generator is closed"):
+        generator_of().generate("x", speculate=closed)
