@@ -32,7 +32,7 @@ from fastattn.generation.calls import (
     is_one_prompt,
 )
 from fastattn.generation.conversations import Conversations
-from fastattn.generation.reading import PromptReader
+from fastattn.generation.reading import ContextReader
 from fastattn.generation.text import AnswerText, GeneratorTokenizer, TextStream
 from fastattn.loading.loaded_model import ModelBase, expected
 from fastattn.scheduling.request import Plan, awaited
@@ -88,7 +88,7 @@ class Generator(ModelBase):
         # Of the tokenizer's limit and the model's, 0 for none, the nearer.
         self._most = min(filter(None, (text.max_length, positions)), default=0)
         self._tokenizer = GeneratorTokenizer(text, vocabulary)
-        self._reader = PromptReader(self._tokenizer, self._most)
+        self._reader = ContextReader(self._tokenizer, self._most)
         self._resolver = GenerationResolver(text, self._tokenizer)
         self._conversations = Conversations(text)
         return checkpoint

@@ -10,7 +10,7 @@ from fastattn.generation.calls import GenerationCall, check_prompt
 from fastattn.generation.text import GeneratorTokenizer
 
 
-class PromptReader:
+class ContextReader:
     """Reads prompts for a model of ``most`` ids, prompt and answer together; 0: no limit.
 
     first  in its methods: the number of the first prompt, for errors
