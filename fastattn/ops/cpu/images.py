@@ -29,7 +29,7 @@ def convolve(
 
     groups  each of one size and precision; it takes its part of each tap's channels, tap after tap
     """
-    out, packed, (height, width) = window.over(grid), groups[0], window.size
+    out, (packed, *_), (height, width) = window.over(grid), groups, window.size
     y_NF = empty((out.rows, packed.outputs * len(groups)))
     if not out.rows:
         return y_NF
