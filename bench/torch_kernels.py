@@ -153,7 +153,8 @@ def convolve(
     tensors = _images(arrays["x"], grid), torch.from_numpy(weight_FYXC).permute(0, 3, 1, 2), *_tensors(arrays, "bias")
     activate, (_, *steps) = ACTIVATIONS[activation], window
     return _image_side(
-        lambda *given: activate(F.conv2d(*given, *steps, groups)), *(one.to(getattr(torch, precision)) for one in tensors)
+        lambda *given: activate(F.conv2d(*given, *steps, groups)),
+        *(one.to(getattr(torch, precision)) for one in tensors),
     )
 
 

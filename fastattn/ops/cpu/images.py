@@ -4,17 +4,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fastattn.kernels.arguments import ACTIVATION_CODES, MR, ConvolutionPart
+from fastattn.kernels.arguments import ACTIVATION_CODES, MR, NR, PLACES, ConvolutionPart
 from fastattn.ops.cpu.matmul import ROW_BLOCK, SMALL, PackedLinear, scratch_bytes
 from fastattn.ops.images import PixelGrid, Window
 from fastattn.runtime.arena import empty
 from fastattn.runtime.handle import kernel_named
 from fastattn.runtime.threads import current_threads
 
-_convolve = kernel_named("convolution", "_convolve")
-_convolve_depthwise, _pool = kernel_named("images", "_convolve_depthwise"), kernel_named("images", "_pool")
-_sample, _gate = kernel_named("images", "_sample"), kernel_named("images", "_gate")
-_NONE, _NO_BIAS = np.empty((0, 0), np.float32), np.empty(0, np.float32)
+_convolve, _convolve_depthwise = (kernel_named("convolution", name) for name in ("_convolve", "_convolve_depthwise"))
+_pool, _sample, _gate = (kernel_named("images", name) for name in ("_pool", "_sample", "_gate"))
+_NONE = np.empty((0, 0), np.float32)
 
 
 def convolve(
@@ -33,24 +32,30 @@ def convolve(
     y_NF = empty((out.rows, packed.outputs * len(groups)))
     if not out.rows:
         return y_NF
-    channels, panels = packed.inputs // (height * width), packed.panels_PSN
-    threads = 1 if panels.nbytes * (out.rows + MR) <= SMALL * MR else current_threads()
-    tasks = -(-out.rows // (ROW_BLOCK * threads)) * threads
-    rows = -(-out.rows // (tasks * MR)) * MR
+    code, residual_NF = ACTIVATION_CODES[activation], _NONE if residual_NF is None else residual_NF
+    channels = packed.inputs // (height * width)
     # taps side by side are numbers side by side where nothing lies between them
     taps = width if window.dilation[1] == 1 and len(groups) == 1 else 1
-    addresses = 8 * height * width // taps
-    room = rows * (4 * packed.inputs + addresses) + scratch_bytes(panels, packed.inputs, rows)
-    scratch_PB = empty((min(threads, -(-out.rows // rows)), -(-room // 8) * 8), np.uint8)
+    rows, threads = _cut(out.rows, packed.panels_PSN.nbytes)
+    room = 4 * rows * packed.inputs + scratch_bytes(packed.panels_PSN, packed.inputs, rows)
+    scratch_PB = _scratch(threads, room, taps * channels, rows * height * width)
     for number, group in enumerate(groups):
-        part = ConvolutionPart(
-            number * channels, channels, number * group.outputs, group.outputs, taps, rows, ACTIVATION_CODES[activation]
-        )
-        residual = _NONE if residual_NF is None else residual_NF
-        _convolve(
-            x_ND, grid, window, out, group.panels_PSN, group.kernel_arrays, part, residual, scratch_PB, y_NF
-        )  # fmt: skip
+        part = ConvolutionPart(number * channels, channels, number * group.outputs, group.outputs, taps, rows, code)
+        _convolve(x_ND, grid, window, out, group.panels_PSN, group.kernel_arrays, part, residual_NF, scratch_PB, y_NF)
     return y_NF
+
+
+def _cut(rows: int, weight_bytes: int) -> tuple[int, int]:
+    """(rows of a task, threads), which are as many tasks or a multiple of it."""
+    threads = 1 if weight_bytes * (rows + MR) <= SMALL * MR else current_threads()
+    tasks = -(-rows // (ROW_BLOCK * threads)) * threads
+    block = -(-rows // (tasks * MR)) * MR
+    return block, min(threads, -(-rows // block))
+
+
+def _scratch(parts: int, room: int, run: int, runs: int) -> np.ndarray:
+    """Scratch of each part: a run of so many numbers, the addresses of runs, and more room, of bytes."""
+    return empty((parts, 4 * (-(-run // NR) * NR) + 8 * runs + -(-room // 8) * 8), np.uint8)
 
 
 def convolve_depthwise(
@@ -63,12 +68,15 @@ def convolve_depthwise(
     residual_ND: np.ndarray | None = None,
 ) -> np.ndarray:
     """activation(W * x + b + residual) with one filter a channel, float32 [rows of the window's grid, D]."""
-    out = window.over(grid)
-    y_ND = empty((out.rows, x_ND.shape[1]))
-    _convolve_depthwise(
-        x_ND, grid, window, out, weight_TD, _NO_BIAS if bias_D is None else bias_D, ACTIVATION_CODES[activation],
-        _NONE if residual_ND is None else residual_ND, y_ND,
-    )  # fmt: skip
+    out, (T, D) = window.over(grid), weight_TD.shape
+    y_ND = empty((out.rows, D))
+    if out.rows:
+        rows, threads = _cut(out.rows, weight_TD.nbytes)
+        part = ConvolutionPart(0, D, 0, D, 1, rows, ACTIVATION_CODES[activation])
+        bias_D = np.zeros(D, np.float32) if bias_D is None else bias_D
+        residual_ND = _NONE if residual_ND is None else residual_ND
+        scratch_PB = _scratch(threads, 0, D, PLACES * T)
+        _convolve_depthwise(x_ND, grid, window, out, weight_TD, bias_D, part, residual_ND, scratch_PB, y_ND)
     return y_ND
 
 
