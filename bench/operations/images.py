@@ -190,6 +190,17 @@ TABLE = {
                 for i, (grid, window) in enumerate(PLACES[3::2])
                 for groups in (2, 5)
             ),
+            # by patches: odd and even sides, one place, more than a task's
+            *(
+                Size(grid, 16 * channels, 16 * outputs, _square(3, padding=padding), activation, padding != 1)
+                for grid, channels, outputs, padding, activation in (
+                    ((1, 1, 1), 1, 1, 1, "none"),
+                    ((2, 7, 6), 2, 3, 1, "relu"),
+                    ((3, 5, 4), 1, 4, 0, "none"),
+                    ((1, 4, 23), 3, 7, 2, "gelu"),
+                    ((5, 12, 11), 1, 2, 1, "none"),
+                )
+            ),
         ],
         large=[
             Size((1, 56, 56), 64, 64, _square(3, padding=1)),

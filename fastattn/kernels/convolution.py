@@ -24,11 +24,13 @@ from fastattn.kernels.matmul import (
     zeros_scratch,
 )
 from fastattn.kernels.packing import rows_from, stage_rows
+from fastattn.ops.images import PixelGrid
 from fastattn.runtime.jit import inner, inner_overload, kernel, take_part
-from fastattn.simd.arguments import SIZE, Panels, Rows, StagedRows
+from fastattn.simd.arguments import SIZE, Affine, Panels, Rows, StagedRows
 from fastattn.simd.target import LANES
 from fastattn.simd.tile import PRECISIONS, make_filter_tile, make_run_tile
 from fastattn.simd.vector import address, load, load_integer, load_part, splat, store, store_integer, store_part
+from fastattn.simd.winograd import patch_tile, place_tile
 
 ZERO = np.float32(0)
 filter_tile = make_filter_tile(PLACES)
@@ -213,3 +215,49 @@ def _convolve_depthwise(x_ND, grid, window, out, weight_TD, bias_D, part, residu
                 )
                 if not direct:
                     finish_places(tile, count, columns, part.activation, residual + at, has_residual, y, D * 4)
+
+
+@kernel
+def _convolve_patches(x_ND, grid, patches, out, panels_PSN, bias, part, residual_NF, scratch_PB, y_NF):
+    """3x3 convolutions of stride 1 by patches of 4x4 pixels, the window ``patches``: see fastattn.simd.winograd.
+
+    panels_PSN  those of all 16 products, one after another; channels and outputs are whole vectors
+    part        part.rows patches are a task's
+    """
+    D, F, P = x_ND.shape[1], y_NF.shape[1], len(panels_PSN) // 16
+    tiles = PixelGrid(out.images, (out.height + 1) // 2, (out.width + 1) // 2)
+    N, distance, room = tiles.images * tiles.height * tiles.width, panels_PSN.strides[0], part.rows * D * 4
+    tasks = (N + part.rows - 1) // part.rows
+    for number in prange(0, len(scratch_PB)):
+        spare, first_task, last_task = take_part(scratch_PB, number, tasks)
+        scratch, (zeros, table) = clear_zeros(TileScratch(tile_scratch(), zeros_scratch())), clear_run(part, spare)
+        nothing, affine = Rows(scratch.zeros, 0), Affine(scratch.zeros, 0, 0)
+        residual, has_residual = address(residual_NF), residual_NF.size > 0
+        values = table + 16 * 8
+        products = values + 16 * room
+        for task in range(first_task, last_task):
+            first, count = task * part.rows, min(part.rows, N - task * part.rows)
+            for r in range(count):
+                address_runs(x_ND, grid, patches, tiles, part, first + r, zeros, zeros, Rows(table, 8))
+                patch_tile(table, D * 4, values + r * D * 4, room)
+            step = step_ahead(panels_PSN, count)
+            for p in range(P):
+                columns = min(NR, F - p * NR)
+                for k in range(16):
+                    panel, r = address(panels_PSN) + (k * P + p) * distance, 0
+                    rows, ahead = StagedRows(values + k * room, D * 4, values), panel + P * distance
+                    while r < count:
+                        sums, at = Rows(products + (k * part.rows + r) * NR * 4, NR * 4), rows_from(rows, r)
+                        panels = Panels(panel, distance, ahead, step)
+                        r += multiply_tile(panels_PSN, at, count - r, panels, 1, columns, sums, affine, nothing)
+                        ahead += step * D
+                for r in range(count):
+                    start = address(bias) + p * NR * 4
+                    place_tile(products + r * NR * 4, part.rows * NR * 4, columns * 4, start, scratch.tile, NR * 4)
+                    line, x = (first + r) // tiles.width, (first + r) % tiles.width * 2
+                    y, line, width = line % tiles.height * 2, line // tiles.height * out.height, min(2, out.width - x)
+                    for i in range(min(2, out.height - y)):
+                        tile = Rows(scratch.tile + 2 * i * NR * 4, NR * 4)
+                        at = (((line + y + i) * out.width + x) * F + p * NR) * 4
+                        beside, place = residual + at, address(y_NF) + at
+                        finish_places(tile, width, columns, part.activation, beside, has_residual, place, F * 4)

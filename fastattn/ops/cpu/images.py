@@ -10,9 +10,13 @@ from fastattn.ops.images import PixelGrid, Window
 from fastattn.runtime.arena import empty
 from fastattn.runtime.handle import kernel_named
 from fastattn.runtime.threads import current_threads
+from fastattn.simd.target import LANES
 
-_convolve, _convolve_depthwise = (kernel_named("convolution", name) for name in ("_convolve", "_convolve_depthwise"))
+_convolve, _convolve_patches, _convolve_depthwise = (
+    kernel_named("convolution", name) for name in ("_convolve", "_convolve_patches", "_convolve_depthwise")
+)
 _pool, _sample, _gate = (kernel_named("images", name) for name in ("_pool", "_sample", "_gate"))
+PATCH_BYTES = 1 << 19  # of a task's patches, which stay in L2
 _NONE = np.empty((0, 0), np.float32)
 
 
@@ -34,6 +38,16 @@ def convolve(
         return y_NF
     code, residual_NF = ACTIVATION_CODES[activation], _NONE if residual_NF is None else residual_NF
     channels = packed.inputs // (height * width)
+    if packed.panels_PSN.dtype == np.float32 and _by_patches(window, channels, packed.outputs, len(groups)):
+        patches = Window((4, 4), (2, 2), window.padding)
+        tiles = grid.images * -(-out.height // 2) * -(-out.width // 2)
+        most = max(MR, min(ROW_BLOCK, PATCH_BYTES // (64 * channels)) // MR * MR)
+        rows, threads = _cut(tiles, packed.panels_PSN.nbytes, most)
+        part = ConvolutionPart(0, channels, 0, packed.outputs, 1, rows, code)
+        scratch_PB = _scratch(threads, 64 * rows * (channels + NR), channels, 16)
+        arrays = packed.patch_panels, packed.bias, part, residual_NF
+        _convolve_patches(x_ND, grid, patches, out, *arrays, scratch_PB, y_NF)
+        return y_NF
     # taps side by side are numbers side by side where nothing lies between them
     taps = width if window.dilation[1] == 1 and len(groups) == 1 else 1
     rows, threads = _cut(out.rows, packed.panels_PSN.nbytes)
@@ -45,10 +59,15 @@ def convolve(
     return y_NF
 
 
-def _cut(rows: int, weight_bytes: int) -> tuple[int, int]:
+def _by_patches(window: Window, channels: int, outputs: int, groups: int) -> bool:
+    same = groups == 1 and window == Window((3, 3), padding=window.padding)
+    return same and channels % LANES == 0 and outputs % LANES == 0
+
+
+def _cut(rows: int, weight_bytes: int, most: int = ROW_BLOCK) -> tuple[int, int]:
     """(rows of a task, threads), which are as many tasks or a multiple of it."""
     threads = 1 if weight_bytes * (rows + MR) <= SMALL * MR else current_threads()
-    tasks = -(-rows // (ROW_BLOCK * threads)) * threads
+    tasks = -(-rows // (most * threads)) * threads
     block = -(-rows // (tasks * MR)) * MR
     return block, min(threads, -(-rows // block))
 
