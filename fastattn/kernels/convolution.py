@@ -27,6 +27,7 @@ from fastattn.kernels.packing import rows_from, stage_rows
 from fastattn.ops.images import PixelGrid
 from fastattn.runtime.jit import inner, inner_overload, kernel, take_part
 from fastattn.simd.arguments import SIZE, Affine, Panels, Rows, StagedRows
+from fastattn.simd.rows import prefetch_row_far
 from fastattn.simd.target import LANES
 from fastattn.simd.tile import PRECISIONS, make_filter_tile, make_run_tile
 from fastattn.simd.vector import address, load, load_integer, load_part, splat, store, store_integer, store_part
@@ -206,6 +207,8 @@ def _convolve_depthwise(x_ND, grid, window, out, weight_TD, bias_D, part, residu
             for r in range(PLACES):
                 found = Rows(table + r * 8, PLACES * 8)
                 address_runs(x_ND, grid, window, out, part, first + min(r, count - 1), zeros, spare, found)
+                last = load_integer(table + ((runs - 1) * PLACES + r) * 8)
+                prefetch_row_far(last + PLACES * window.stride[1] * D * 4, D * 4)
             for d in range(0, D, NR):
                 columns, at = min(NR, D - d), (first * D + d) * 4
                 y, direct = address(y_ND) + at, plain and columns == NR and count == PLACES
