@@ -10,7 +10,7 @@ import numpy as np
 from numba import prange
 
 from fastattn.kernels.activation import activate_all
-from fastattn.kernels.arguments import MR, NR, PLACES
+from fastattn.kernels.arguments import MR, NR
 from fastattn.kernels.matmul import (
     TileScratch,
     affine_at,
@@ -34,7 +34,7 @@ from fastattn.simd.vector import address, load, load_integer, load_part, splat, 
 from fastattn.simd.winograd import patch_tile, place_tile
 
 ZERO = np.float32(0)
-filter_tile = make_filter_tile(PLACES)
+filter_tile = make_filter_tile(MR)
 run_tile, run_tile_narrow = make_run_tile(MR), make_run_tile(MR, vectors=1)
 
 
@@ -52,10 +52,10 @@ def address_runs(x_ND, grid, window, out, part, n, zeros, spare, table):
     row = address(x_ND) + (((line // out.height * grid.height + y) * grid.width + left) * D + part.channel) * 4
     in_width = left >= 0 and left + (width - 1) * across < grid.width
     whole = in_width and y >= 0 and y + (height - 1) * down < grid.height
-    size, place = part.taps * part.channels * 4, table.address
+    runs, size, place = width // part.taps, part.taps * part.channels * 4, table.address
     for i in range(height):
         in_height = 0 <= y + i * down and y + i * down < grid.height
-        for j in range(width // part.taps):
+        for j in range(runs):
             x, found = left + j * across, row + j * across * D * 4
             if not whole:
                 if not in_height or x + part.taps <= 0 or x >= grid.width:
@@ -202,16 +202,18 @@ def _convolve_depthwise(x_ND, grid, window, out, weight_TD, bias_D, part, residu
         plain = part.activation == 0 and not has_residual
         zeros, table = clear_run(part, spare)
         end = min(last_task * part.rows, N)
-        for first in range(first_task * part.rows, end, PLACES):
-            count = min(PLACES, end - first)
-            for r in range(PLACES):
-                found = Rows(table + r * 8, PLACES * 8)
+        for first in range(first_task * part.rows, end, MR):
+            count = min(MR, end - first)
+            for r in range(MR):
+                found = Rows(table + r * 8, MR * 8)
                 address_runs(x_ND, grid, window, out, part, first + min(r, count - 1), zeros, spare, found)
-                last = load_integer(table + ((runs - 1) * PLACES + r) * 8)
-                prefetch_row_far(last + PLACES * window.stride[1] * D * 4, D * 4)
+                # of the places that follow: what they see last, and where they go
+                last = load_integer(table + ((runs - 1) * MR + r) * 8)
+                prefetch_row_far(last + MR * window.stride[1] * D * 4, D * 4)
+                prefetch_row_far(address(y_ND) + (first + MR + r) * D * 4, D * 4)
             for d in range(0, D, NR):
                 columns, at = min(NR, D - d), (first * D + d) * 4
-                y, direct = address(y_ND) + at, plain and columns == NR and count == PLACES
+                y, direct = address(y_ND) + at, plain and columns == NR and count == MR
                 sums = Rows(y, D * 4) if direct else tile
                 filter_tile(
                     weight_TD, table, runs, d * 4, columns, Rows(address(weight_TD), D * 4), address(bias_D), sums
