@@ -10,7 +10,7 @@ import numpy as np
 from numba import prange
 
 from fastattn.kernels.activation import activate_all
-from fastattn.kernels.arguments import MR, NR
+from fastattn.kernels.arguments import MR, NR, PLACES
 from fastattn.kernels.matmul import (
     TileScratch,
     affine_at,
@@ -34,7 +34,7 @@ from fastattn.simd.vector import address, load, load_integer, load_part, splat, 
 from fastattn.simd.winograd import patch_tile, place_tile
 
 ZERO = np.float32(0)
-filter_tile = make_filter_tile(MR)
+filter_tile = make_filter_tile(PLACES)
 run_tile, run_tile_narrow = make_run_tile(MR), make_run_tile(MR, vectors=1)
 
 
@@ -193,31 +193,30 @@ def _convolve(x_ND, grid, window, out, panels_PSN, arrays, part, residual_NF, sc
 
 @kernel
 def _convolve_depthwise(x_ND, grid, window, out, weight_TD, bias_D, part, residual_ND, scratch_PB, y_ND):
-    """``_convolve`` with a filter a channel: ``part`` has all channels, its rows are whole tiles."""
+    """``_convolve`` with a filter a channel: ``part`` has all channels."""
     N, D = y_ND.shape
     runs, tasks = len(weight_TD), (N + part.rows - 1) // part.rows
     for number in prange(0, len(scratch_PB)):
         spare, first_task, last_task = take_part(scratch_PB, number, tasks)
         tile, residual, has_residual = Rows(tile_scratch(), NR * 4), address(residual_ND), residual_ND.size > 0
         plain = part.activation == 0 and not has_residual
-        zeros, table = clear_run(part, spare)
-        end = min(last_task * part.rows, N)
-        for first in range(first_task * part.rows, end, MR):
-            count = min(MR, end - first)
-            for r in range(MR):
-                found = Rows(table + r * 8, MR * 8)
+        (zeros, table), across = clear_run(part, spare), window.stride[1] * D * 4
+        filters, end = Rows(address(weight_TD), D * 4), min(last_task * part.rows, N)
+        for first in range(first_task * part.rows, end, PLACES):
+            count = min(PLACES, end - first)
+            for r in range(PLACES):
+                found = Rows(table + r * 8, PLACES * 8)
                 address_runs(x_ND, grid, window, out, part, first + min(r, count - 1), zeros, spare, found)
                 # of the places that follow: what they see last, and where they go
-                last = load_integer(table + ((runs - 1) * MR + r) * 8)
-                prefetch_row_far(last + MR * window.stride[1] * D * 4, D * 4)
-                prefetch_row_far(address(y_ND) + (first + MR + r) * D * 4, D * 4)
+                last = load_integer(found.address + (runs - 1) * found.distance) + PLACES * across
+                for i in range(window.stride[0]):
+                    prefetch_row_far(last - i * grid.width * D * 4, across)
+                prefetch_row_far(address(y_ND) + (first + PLACES + r) * D * 4, D * 4)
             for d in range(0, D, NR):
                 columns, at = min(NR, D - d), (first * D + d) * 4
-                y, direct = address(y_ND) + at, plain and columns == NR and count == MR
+                y, direct = address(y_ND) + at, plain and columns == NR and count == PLACES
                 sums = Rows(y, D * 4) if direct else tile
-                filter_tile(
-                    weight_TD, table, runs, d * 4, columns, Rows(address(weight_TD), D * 4), address(bias_D), sums
-                )
+                filter_tile(weight_TD, table, runs, d * 4, columns, filters, address(bias_D), sums)
                 if not direct:
                     finish_places(tile, count, columns, part.activation, residual + at, has_residual, y, D * 4)
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fastattn.kernels.arguments import ACTIVATION_CODES, MR, NR, ConvolutionPart
+from fastattn.kernels.arguments import ACTIVATION_CODES, MR, NR, PLACES, ConvolutionPart
 from fastattn.ops.cpu.matmul import ROW_BLOCK, SMALL, PackedLinear, scratch_bytes
 from fastattn.ops.images import PixelGrid, Window
 from fastattn.runtime.arena import empty
@@ -94,7 +94,7 @@ def convolve_depthwise(
         part = ConvolutionPart(0, D, 0, D, 1, rows, ACTIVATION_CODES[activation])
         bias_D = np.zeros(D, np.float32) if bias_D is None else bias_D
         residual_ND = _NONE if residual_ND is None else residual_ND
-        scratch_PB = _scratch(threads, 0, D, MR * T)
+        scratch_PB = _scratch(threads, 0, D, PLACES * T)
         _convolve_depthwise(x_ND, grid, window, out, weight_TD, bias_D, part, residual_ND, scratch_PB, y_ND)
     return y_ND
 
