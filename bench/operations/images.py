@@ -92,7 +92,7 @@ def convolve_depthwise(
         arrays,
         bind,
         {"grid": grid, "window": window, "activation": activation},
-        work=Work(_title("depthwise", grid, channels, window), moved, work),
+        work=Work(_title("convolve_depthwise", grid, channels, window), moved, work),
     )
 
 
@@ -103,7 +103,7 @@ def pool_windows(grid: Grid, channels: int, window: Window, mode: str) -> Proble
         return lambda: (ops.pool_windows(a["x"], PixelGrid(*grid), window, mode),)
 
     moved = FLOAT * (arrays["x"].size + window.over(PixelGrid(*grid)).rows * channels)
-    work = Work(_title(f"pool {mode}", grid, channels, window), moved, unit=GBYTES)
+    work = Work(_title(f"pool_windows {mode}", grid, channels, window), moved, unit=GBYTES)
     form = {"grid": grid, "window": window, "mode": mode}
     name = _name("pool_windows", grid, channels, *window, mode)
     return Problem(name, "pool_windows", arrays, bind, form, (0,) if mode == "max" else (), work)
