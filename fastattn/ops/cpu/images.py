@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fastattn.kernels.arguments import ACTIVATION_CODES, MR, NR, PLACES, ConvolutionPart
-from fastattn.ops.cpu.matmul import ROW_BLOCK, SMALL, PackedLinear, scratch_bytes
+from fastattn.ops.cpu.matmul import ROW_BLOCK, SMALL, PackedLinear, empty_on_lines, scratch_bytes
 from fastattn.ops.images import PixelGrid, Window
 from fastattn.runtime.arena import empty
 from fastattn.runtime.handle import kernel_named
@@ -18,6 +18,11 @@ _convolve, _convolve_patches, _convolve_depthwise = (
 _pool, _sample, _gate = (kernel_named("images", name) for name in ("_pool", "_sample", "_gate"))
 PATCH_BYTES = 1 << 19  # of a task's patches, which stay in L2
 _NONE = np.empty((0, 0), np.float32)
+
+
+def _pixels(rows: int, channels: int) -> np.ndarray:
+    """Rows that start on a cache line: filters of vectors that lie on two take 15 to 25% longer."""
+    return empty_on_lines((rows, channels), np.dtype(np.float32))
 
 
 def convolve(
@@ -33,7 +38,7 @@ def convolve(
     groups  each of one size and precision; it takes its part of each tap's channels, tap after tap
     """
     out, (packed, *_), (height, width) = window.over(grid), groups, window.size
-    y_NF = empty((out.rows, packed.outputs * len(groups)))
+    y_NF = _pixels(out.rows, packed.outputs * len(groups))
     if not out.rows:
         return y_NF
     code, residual_NF = ACTIVATION_CODES[activation], _NONE if residual_NF is None else residual_NF
@@ -88,7 +93,7 @@ def convolve_depthwise(
 ) -> np.ndarray:
     """activation(W * x + b + residual) with one filter a channel, float32 [rows of the window's grid, D]."""
     out, (T, D) = window.over(grid), weight_TD.shape
-    y_ND = empty((out.rows, D))
+    y_ND = _pixels(out.rows, D)
     if out.rows:
         rows, threads = _cut(out.rows, weight_TD.nbytes)
         part = ConvolutionPart(0, D, 0, D, 1, rows, ACTIVATION_CODES[activation])
@@ -125,7 +130,7 @@ def _pooled(
     x_ND: np.ndarray, grid: PixelGrid, out: PixelGrid, edges: list[np.ndarray], mode: str, taps: int
 ) -> np.ndarray:
     """taps: what a sum is divided by; 0: the number of pixels that are there."""
-    y_ND = empty((out.rows, x_ND.shape[1]))
+    y_ND = _pixels(out.rows, x_ND.shape[1])
     _pool(x_ND, grid, out, *edges, mode == "max", taps, y_ND)
     return y_ND
 
@@ -136,7 +141,7 @@ def sample_pixels(x_ND: np.ndarray, grid: PixelGrid, points_BP2: np.ndarray, bey
     beyond  what lies outside: "zeros", or the nearest "edge"
     """
     points_N2 = points_BP2.reshape(-1, 2)
-    y_ND = empty((len(points_N2), x_ND.shape[1]))
+    y_ND = _pixels(len(points_N2), x_ND.shape[1])
     if len(points_N2):
         _sample(x_ND, grid, points_N2, beyond == "edge", y_ND)
     return y_ND
@@ -150,7 +155,7 @@ def gate_pixels(
     added: float = 0.0,
 ) -> np.ndarray:
     """x times the gates of its image's channels and of its pixels, either or both, plus ``added`` x."""
-    y_ND = empty(x_ND.shape)
+    y_ND = _pixels(*x_ND.shape)
     channels, pixels = (_NONE if gates is None else gates for gates in (channels_BD, pixels_N1))
     _gate(x_ND, grid.height * grid.width, channels, pixels, float(added), y_ND)
     return y_ND
