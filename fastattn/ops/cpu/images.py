@@ -7,9 +7,9 @@ import numpy as np
 from fastattn.kernels.arguments import ACTIVATION_CODES, MR, NR, PLACES, ConvolutionPart
 from fastattn.ops.cpu.matmul import ROW_BLOCK, SMALL, PackedLinear, empty_on_lines, scratch_bytes
 from fastattn.ops.images import PixelGrid, Window
-from fastattn.runtime.arena import empty
 from fastattn.runtime.handle import kernel_named
 from fastattn.runtime.threads import current_threads
+from fastattn.simd.arguments import LINE
 from fastattn.simd.target import LANES
 
 _convolve, _convolve_patches, _convolve_depthwise = (
@@ -79,7 +79,8 @@ def _cut(rows: int, weight_bytes: int, most: int = ROW_BLOCK) -> tuple[int, int]
 
 def _scratch(parts: int, room: int, run: int, runs: int) -> np.ndarray:
     """Scratch of each part: a run of so many numbers, the addresses of runs, and more room, of bytes."""
-    return empty((parts, 4 * (-(-run // NR) * NR) + 8 * runs + -(-room // 8) * 8), np.uint8)
+    size = 4 * (-(-run // NR) * NR) + 8 * runs + room
+    return empty_on_lines((parts, -(-size // LINE) * LINE), np.dtype(np.uint8))
 
 
 def convolve_depthwise(

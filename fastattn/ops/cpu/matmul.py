@@ -81,8 +81,10 @@ class PackedLinear:
         taps_43 = np.array([[2, 0, 0], [1, 1, 1], [1, -1, 1], [0, 0, 2]]) / 2
         panels, _, columns = self.panels_PSN.shape
         weight_PYXCN = self.panels_PSN.reshape(panels, 3, 3, -1, columns)
-        patches = np.einsum("iy,jx,pyxcn->ijpcn", taps_43, taps_43, weight_PYXCN, optimize=True)
-        return np.ascontiguousarray(patches.reshape(16 * panels, -1, columns), np.float32)
+        found = np.einsum("iy,jx,pyxcn->ijpcn", taps_43, taps_43, weight_PYXCN, optimize=True)
+        patches_PCN = empty_on_lines((16 * panels, found.shape[3], columns), np.dtype(np.float32))
+        patches_PCN[...] = found.reshape(patches_PCN.shape)
+        return patches_PCN
 
     def arrays(self) -> dict[str, np.ndarray]:
         """The arrays that a file stores."""
