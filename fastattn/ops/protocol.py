@@ -37,6 +37,7 @@ from fastattn.ops.attention import (
     StridedArrays,
     Visible,
 )
+from fastattn.ops.images import ImageOps
 from fastattn.ops.recurrent import Columns, States
 from fastattn.ops.steps import NO_EDITS, Edits, StepRows, SubsetRows
 from fastattn.spec.quantized import QuantizedTensor, Tensor
@@ -48,7 +49,7 @@ RowLinear: TypeAlias = Any
 OutputSubset: TypeAlias = Any
 
 
-class Ops(Protocol):
+class Ops(ImageOps, Protocol):
     """A namespace of operations: a module, or anything else with these names and signatures."""
 
     # threads

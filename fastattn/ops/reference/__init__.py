@@ -6,6 +6,14 @@ give a float64 oracle. Nothing is checked here beyond what NumPy checks.
 
 from fastattn.ops.device_array import as_array, on_host
 from fastattn.ops.reference.attention import attention, attention_step, pack_distances, seen_around
+from fastattn.ops.reference.images import (
+    convolve,
+    convolve_depthwise,
+    gate_pixels,
+    pool_areas,
+    pool_windows,
+    sample_pixels,
+)
 from fastattn.ops.reference.matmul import gated, linear, pack_linear, packed_layout, packed_of, packed_shapes
 from fastattn.ops.reference.norm import layer_norm, normalize_heads, rms_norm, softmax, unit_vectors
 from fastattn.ops.reference.on_arrays import (

@@ -1,0 +1,120 @@
+"""Operations on images, whose pixels are rows (``fastattn.ops.images``): each by its definition."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from fastattn.ops.images import PixelGrid, Window
+from fastattn.ops.reference.matmul import ACTIVATIONS, ReferenceLinear, linear
+
+
+def _taps(x_ND: np.ndarray, grid: PixelGrid, window: Window, beyond: float) -> np.ndarray:
+    """What each place of the window sees: [rows of the result, taps, D]; ``beyond`` outside the image."""
+    (top, left), (down, right), (step_y, step_x) = window.padding, window.stride, window.dilation
+    padding = ((0, 0), (top, top), (left, left), (0, 0))
+    padded_BYXD = np.pad(x_ND.reshape(*grid, x_ND.shape[1]), padding, constant_values=beyond)
+    out = window.over(grid)
+    last_y, last_x = (out.height - 1) * down + 1, (out.width - 1) * right + 1
+    taps = [
+        padded_BYXD[:, y : y + last_y : down, x : x + last_x : right]
+        for y in range(0, window.size[0] * step_y, step_y)
+        for x in range(0, window.size[1] * step_x, step_x)
+    ]
+    return np.stack(taps, axis=3).reshape(out.rows, len(taps), x_ND.shape[1])
+
+
+def _finished(y_NF: np.ndarray, activation: str, residual_NF: np.ndarray | None) -> np.ndarray:
+    return ACTIVATIONS[activation](y_NF if residual_NF is None else y_NF + residual_NF)
+
+
+def convolve(
+    x_ND: np.ndarray,
+    grid: PixelGrid,
+    window: Window,
+    groups: Sequence[ReferenceLinear],
+    activation: str = "none",
+    residual_NF: np.ndarray | None = None,
+) -> np.ndarray:
+    """activation(W * x + b + residual); each group's layer takes its part of each tap's channels, tap after tap."""
+    taps_NTD = _taps(x_ND, grid, window, 0)
+    parts = zip(np.split(taps_NTD, len(groups), axis=2), groups)
+    y_NF = np.concatenate([linear(part_NTC.reshape(-1, group.inputs), group) for part_NTC, group in parts], axis=1)
+    return _finished(y_NF, activation, residual_NF)
+
+
+def convolve_depthwise(
+    x_ND: np.ndarray,
+    grid: PixelGrid,
+    window: Window,
+    weight_TD: np.ndarray,
+    bias_D: np.ndarray | None = None,
+    activation: str = "none",
+    residual_ND: np.ndarray | None = None,
+) -> np.ndarray:
+    """activation(W * x + b + residual) with one filter a channel."""
+    y_ND = np.einsum("ntd,td->nd", _taps(x_ND, grid, window, 0), weight_TD)
+    return _finished(y_ND if bias_D is None else y_ND + bias_D, activation, residual_ND)
+
+
+def pool_windows(x_ND: np.ndarray, grid: PixelGrid, window: Window, mode: str) -> np.ndarray:
+    """The maximum or mean of each place of the window; "mean_inside" leaves padding out of the count."""
+    if mode == "max":
+        peaks_ND: np.ndarray = _taps(x_ND, grid, window, -np.inf).max(axis=1)
+        return peaks_ND
+    counts_N1 = np.array(window.size[0] * window.size[1], x_ND.dtype)
+    if mode == "mean_inside":
+        counts_N1 = _taps(np.ones((grid.rows, 1), x_ND.dtype), grid, window, 0).sum(axis=1)
+    means_ND: np.ndarray = _taps(x_ND, grid, window, 0).sum(axis=1) / counts_N1
+    return means_ND
+
+
+def pool_areas(x_ND: np.ndarray, grid: PixelGrid, out: PixelGrid, mode: str) -> np.ndarray:
+    """The maximum or mean of each of ``out``'s areas, which cut an image into equal parts, as near as pixels allow."""
+    x_BYXD = x_ND.reshape(*grid, x_ND.shape[1])
+    pools: dict[str, Callable] = {"max": np.max, "mean": np.mean}
+    edges = [
+        [(i * length // parts, -(-(i + 1) * length // parts)) for i in range(parts)]
+        for length, parts in zip(grid[1:], out[1:])
+    ]
+    areas = [
+        pools[mode](x_BYXD[:, top:end, left:right], axis=(1, 2)) for top, end in edges[0] for left, right in edges[1]
+    ]
+    return np.stack(areas, axis=1).reshape(out.rows, x_ND.shape[1])
+
+
+def sample_pixels(x_ND: np.ndarray, grid: PixelGrid, points_BP2: np.ndarray, beyond: str) -> np.ndarray:
+    """Bilinear samples at points (y, x) of each image, in pixels from the middle of the first: [B P, D].
+
+    beyond  what lies outside: "zeros", or the nearest "edge"
+    """
+    B, P, _ = points_BP2.shape
+    x_BYXD, limits_2 = x_ND.reshape(*grid, x_ND.shape[1]), np.array(grid[1:]) - 1
+    outside = 0 if beyond == "edge" else 1  # a pixel outside all is zero
+    points_BP2 = np.clip(points_BP2, -outside, limits_2 + outside)
+    corner_BP2 = np.floor(points_BP2)
+    part_BP2 = (points_BP2 - corner_BP2).astype(x_ND.dtype)
+    result_BPD = np.zeros((B, P, x_ND.shape[1]), x_ND.dtype)
+    for corner in ((0, 0), (0, 1), (1, 0), (1, 1)):
+        at_BP2 = corner_BP2 + corner
+        share_BP = np.where(corner, part_BP2, 1 - part_BP2).prod(axis=2)
+        inside_BP1 = ((at_BP2 >= 0) & (at_BP2 <= limits_2)).all(axis=2, keepdims=True)
+        share_BP = np.where(inside_BP1[..., 0], share_BP, 0)
+        y_BP, x_BP = np.moveaxis(np.where(inside_BP1, at_BP2, 0).astype(np.int64), 2, 0)
+        result_BPD += share_BP[..., None] * x_BYXD[np.arange(B)[:, None], y_BP, x_BP]
+    return result_BPD.reshape(B * P, x_ND.shape[1])
+
+
+def gate_pixels(
+    x_ND: np.ndarray,
+    grid: PixelGrid,
+    channels_BD: np.ndarray | None = None,
+    pixels_N1: np.ndarray | None = None,
+    added: float = 0.0,
+) -> np.ndarray:
+    """x times the gates of its image's channels and of its pixels, either or both, plus ``added`` x."""
+    gates = np.asarray(1, x_ND.dtype)
+    if channels_BD is not None:
+        gates = gates * np.repeat(channels_BD, grid.height * grid.width, axis=0)
+    if pixels_N1 is not None:
+        gates = gates * pixels_N1
+    return x_ND * (gates + x_ND.dtype.type(added))
