@@ -73,11 +73,11 @@ CHUNK = 384
 
 
 class EncoderStack:
-    """Runs sequences through the stack of ``encoder.*``."""
+    """Runs sequences through the stack of ``name.*``."""
 
-    def __init__(self, parameters: Parameters, spec: StackSpec):
+    def __init__(self, parameters: Parameters, spec: StackSpec, name: str = "encoder"):
         self.ops, self.spec, self.limit = parameters.ops, spec, spec.max_positions
-        self.stack = build_stack(parameters, "encoder", spec)
+        self.stack = build_stack(parameters, name, spec)
 
     def encode(
         self,
@@ -153,14 +153,18 @@ class EncoderStack:
 class EncoderModel:
     """An encoder on its own. Raises CheckpointError for a checkpoint without one.
 
-    head  what follows its last hidden states, or None
+    head    what follows its last hidden states, or None
+    images  the EncoderStack that images go through, whose inputs are their patches; None: there is none
     """
 
     def __init__(self, checkpoint: Checkpoint, parameters: Parameters):
         if checkpoint.spec.encoder is None:
             raise CheckpointError(f"expected a checkpoint with an encoder, got {checkpoint.spec.kind!r}")
         self.encoder = EncoderStack(parameters, checkpoint.spec.encoder)
-        self.encode = self.encoder.encode
+        self.encode, images = self.encoder.encode, checkpoint.spec.images
+        self.images = None if images is None else EncoderStack(parameters, images, "images")
+        if checkpoint.spec.encoder.kind == "patches":
+            self.images = self.encoder
         head = checkpoint.spec.head
         # a projection onto the vocabulary is as large as several layers of the encoder
         predicts = head is not None and head.outputs == checkpoint.spec.encoder.vocabulary

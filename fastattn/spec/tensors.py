@@ -1,7 +1,7 @@
 """The tensors that a checkpoint of an architecture must hold, and checks of those that it has.
 
 Canonical tensor names; all are float32 (or a QuantizedTensor or Int4Tensor, for matrices), weights [outputs, inputs].
-Those of a stack follow its name, ``encoder`` or ``decoder``, and a dot; of one of the kind "attention" they are::
+Those of a stack follow its name, ``encoder``, ``decoder`` or ``images``, and a dot; of the kind "attention" they are::
 
     embedding.weight                       [V, E]   E: embedding_width, or D; vocabulary > 0
     positions                              [P, E]   positions "table", or "relative" with learned ones;
@@ -34,6 +34,10 @@ Those of a stack follow its name, ``encoder`` or ``decoder``, and a dot; of one 
     layers.N.feed_forward.outer.*          [D, F]
     final_norm.*                           [D]
 
+Of the kind "patches" the same, with positions [1 + P, D] and, in place of an embedding::
+
+    patches.*                              [D, C height width]
+
 Of the kind "recurrent", with H units of G gates (``spec.recurrent``)::
 
     embedding.weight                       [V, E]   vocabulary > 0, unless the decoder points
@@ -61,6 +65,7 @@ from typing import Any
 from fastattn.errors import CheckpointError
 from fastattn.printable import first_of
 from fastattn.spec.architecture import Disentangled, HeadSpec, ModelSpec, RecurrenceSpec, StackSpec, check_known
+from fastattn.spec.images import PatchSpec
 from fastattn.spec.quantized import Tensor
 from fastattn.spec.recurrent import MemoryAttention, RecurrentSpec
 
@@ -204,8 +209,18 @@ def _recurrent_stack(spec: RecurrentSpec) -> Shapes:
     return shapes
 
 
+def _patch_stack(spec: PatchSpec) -> Shapes:
+    shapes = _attention_stack(spec.blocks)
+    _linear(shapes, "patches", spec.width, spec.patch_values, True)
+    return shapes
+
+
 # Kind of stack -> the shapes of its tensors, from its spec, by their names within the stack.
-STACKS: dict[str, Callable[[Any], Shapes]] = {"attention": _attention_stack, "recurrent": _recurrent_stack}
+STACKS: dict[str, Callable[[Any], Shapes]] = {
+    "attention": _attention_stack,
+    "patches": _patch_stack,
+    "recurrent": _recurrent_stack,
+}
 
 
 def head_shapes(head: HeadSpec, width: int) -> Shapes:

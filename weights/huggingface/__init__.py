@@ -7,7 +7,7 @@ from fastattn.errors import CheckpointError
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.weights.containers.json_file import read_object, shorten
 from fastattn.weights.folder import Folder
-from fastattn.weights.huggingface import marian
+from fastattn.weights.huggingface import images, marian
 from fastattn.weights.huggingface.decoder import is_decoder, read_decoder
 from fastattn.weights.huggingface.decoders import DECODERS
 from fastattn.weights.huggingface.encoder import read_encoder
@@ -17,7 +17,9 @@ DESCRIPTION = "Hugging Face directory of an encoder, a language model or MarianM
 MODEL_TYPES: dict[str, Callable[[Folder], Checkpoint]] = {
     **dict.fromkeys(ENCODERS, read_encoder),
     **dict.fromkeys(sorted(DECODERS.keys() - ENCODERS.keys()), read_decoder),
+    "clip": images.read_clip,
     "marian": marian.read_translator,
+    "vit": images.read_vit,
 }
 
 
