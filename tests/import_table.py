@@ -95,6 +95,7 @@ OUTSIDE = {
     "user_functions": {"numba", "llvmlite"},
     "kernels": {"numba", "llvmlite"},
     "ops.cuda": {"numba", "numba_cuda", "cuda", "llvmlite"},  # where it is installed
+    "encoders": {"PIL"},  # for a caller who has pictures
     "vectors": {"scipy"},  # for a caller who asks for it
     "text": {"tokenizers", "sentencepiece", "jinja2"},
     "weights": {"huggingface_hub", "tomli"},

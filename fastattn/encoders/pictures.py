@@ -3,6 +3,7 @@
 import os
 import struct
 from collections.abc import Iterable
+from contextlib import nullcontext
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -49,9 +50,9 @@ def open_picture(picture: Any, what: str) -> "Image":
     elif not isinstance(picture, (str, os.PathLike, Image.Image)):
         raise InputError(f"{what}: expected a path, Pillow's image or an array, got {type(picture).__name__}")
     try:
-        opened = picture if isinstance(picture, Image.Image) else Image.open(picture)
-        _check_pixels(opened.size, what)
-        turned = ImageOps.exif_transpose(opened)
+        with nullcontext(picture) if isinstance(picture, Image.Image) else Image.open(picture) as opened:
+            _check_pixels(opened.size, what)
+            turned = ImageOps.exif_transpose(opened)
         if turned.mode.startswith("I;16"):
             turned = Image.fromarray((np.asarray(turned) >> 8).astype(np.uint8))
         if turned.mode in ("I", "F"):

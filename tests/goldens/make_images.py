@@ -1,0 +1,65 @@
+"""Writes images.npz: what transformers makes of pictures and texts with the models of tests/images/cases.py.
+
+Run from the root, in an environment with torch, transformers and Pillow: python -m tests.goldens.make_images
+"""
+
+import os
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import torch
+import transformers
+from PIL import Image
+from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
+from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
+
+from tests.architectures.goldens import pack_shapes
+from tests.architectures.oracle import shapes_of
+from tests.images.cases import CASES, TEXTS, PictureCase, pictures, write_case
+from tests.images.goldens import FILE
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+
+def outputs(case: PictureCase, folder: Path) -> tuple[dict[str, np.ndarray], dict[str, tuple[int, ...]]]:
+    """({what: float32}, shapes of the tensors): images, hidden states, vectors, and those of texts."""
+    clip = case.config["model_type"] == "clip"
+    kind = transformers.CLIPModel if clip else transformers.ViTModel
+    config = (transformers.CLIPConfig if clip else transformers.ViTConfig)(**case.config)
+    kind(config).save_pretrained(folder)
+    shapes = shapes_of(folder)
+    write_case(folder, case, shapes)
+    model = kind.from_pretrained(folder).eval()
+    processor = (CLIPImageProcessorPil if clip else ViTImageProcessorPil).from_pretrained(folder)
+    images = processor([Image.fromarray(one) for one in pictures()], return_tensors="pt")["pixel_values"]
+    found = {"images": images}
+    with torch.no_grad():
+        if clip:
+            rows = model.vision_model(images).last_hidden_state
+            found |= {"rows": model.vision_model.post_layernorm(rows)}
+            found |= {"vectors": model.get_image_features(images).pooler_output}
+            tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"))
+            length = case.config["text_config"]["max_position_embeddings"]
+            ids = [torch.tensor([tokenizer(text, truncation=True, max_length=length)["input_ids"]]) for text in TEXTS]
+            found |= {"texts": torch.cat([model.get_text_features(one).pooler_output for one in ids])}
+        else:
+            rows = model(images).last_hidden_state
+            found |= {"rows": rows, "vectors": rows[:, 0]}
+    return {what: one.numpy() for what, one in found.items()}, shapes
+
+
+def main() -> None:
+    versions = f"transformers {transformers.__version__}, torch {torch.__version__}, Pillow {Image.__version__}"
+    written, shapes = {"versions": np.array(versions)}, {}
+    for case in CASES:
+        with tempfile.TemporaryDirectory() as folder:
+            found, shapes[case.name] = outputs(case, Path(folder))
+        # of the images every seventh number, of the rows every third: enough to find whatever is wrong
+        found["images"], found["rows"] = found["images"].reshape(-1)[::7], found["rows"][:, ::3]
+        written |= {f"{case.name}: {what}": one for what, one in found.items()}
+    np.savez_compressed(FILE, shapes=pack_shapes(shapes), **written)
+
+
+if __name__ == "__main__":
+    main()
