@@ -95,6 +95,7 @@ from bench.checks import (  # noqa: E402, F401
     encoding,
     generation,
     light,
+    pictures,
     precision_memory,
     precision_quality,
     precision_speed,

@@ -2,7 +2,7 @@
 
 import os
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from functools import partial
 from itertools import islice
@@ -122,16 +122,21 @@ class PictureVectors:
         """float32 [pictures, dimension], neither truncated nor of unit length."""
         parts, numbered = [np.empty((0, self.dimension), np.float32)], enumerate(pictures)
         while window := list(islice(numbered, WINDOW)):
-            rows = [self._rows(picture, number) for number, picture in window]
-            plan = partial(plan_batches, rows, lambda _: self._vectors, self._threads, width=self.dimension)
-            parts.append(self._scheduler.run(plan))
+            parts.append(self.of_images([self._image(picture, number) for number, picture in window]))
             progress.show(f"{window[-1][0] + 1:,} pictures")
         return np.concatenate(parts)
 
-    def _rows(self, picture: Any, number: int) -> np.ndarray:
+    def of_images(self, images: Sequence[np.ndarray]) -> np.ndarray:
+        """``encode`` of what ``prepare`` has made."""
+        rows = [cut_patches(image_CYX, self._patches) for image_CYX in images]
+        plan = partial(plan_batches, rows, lambda _: self._vectors, self._threads, width=self.dimension)
+        found_BE: np.ndarray = self._scheduler.run(plan)
+        return found_BE
+
+    def _image(self, picture: Any, number: int) -> np.ndarray:
         named = isinstance(picture, (str, os.PathLike))
         what = f"picture {number}{f', {os.fspath(picture)!r}' if named else ''}"
-        return cut_patches(prepare(open_picture(picture, what), self._pictures, what), self._patches)
+        return prepare(open_picture(picture, what), self._pictures, what)
 
     def _vectors(self, rows_ND: np.ndarray, starts_B1: np.ndarray) -> np.ndarray:
         first_BD = self._ops.pool(rows_ND, starts_B1, ["cls"])
