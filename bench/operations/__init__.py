@@ -5,12 +5,13 @@ One file for each file of fastattn.ops.cpu. The tests compare every operation wi
 and not in tests/ because tests may import everything, and nothing imports tests.
 """
 
-from bench.operations import attention, matmul, norm, project, recurrent, rows, steps
+from bench.operations import attention, images, matmul, norm, project, recurrent, rows, steps
 from bench.operations.table import Operation
 
 OPERATIONS: dict[str, Operation] = {
     **matmul.TABLE,
     **attention.TABLE,
+    **images.TABLE,
     **norm.TABLE,
     **project.TABLE,
     **recurrent.TABLE,

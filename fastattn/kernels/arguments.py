@@ -74,6 +74,9 @@ class EditedLogits(NamedTuple):
 RecurrentForm = namedtuple("RecurrentForm", "cell gates units sentences units_parts")
 # How the tasks of a product are cut: rows of a task, and into how many blocks the panels.
 Blocks = namedtuple("Blocks", "rows columns")
+# What a group of a convolution takes and makes: its first channel and output and their numbers, adjacent taps that are
+# read at once, places of a task, the code of the activation.
+ConvolutionPart = namedtuple("ConvolutionPart", "channel channels output outputs taps rows activation")
 # The k best logits of rows and their ids, float32 and int32 [..., k], best first, then -inf and -1.
 BestLists = namedtuple("BestLists", "values ids")
 # Rows that are searched; those from the address ``end`` on are read from a copy, since a whole word is read.

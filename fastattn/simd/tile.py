@@ -155,6 +155,34 @@ def emit_linear_tile(emitter: Emitter, arithmetic: Arithmetic, rows: int, groups
             emitter.store(value, builder.add(row, column))
 
 
+def make_run_tile(rows: int, vectors: int = TARGET.vectors):
+    """The intrinsic ``tile(table, runs, steps, panel, ahead, ahead_step, out, out_row, bias)`` in float32.
+
+    table   addresses of runs of ``steps`` numbers, int64 [runs, rows]: of each row of A those that it is made of
+    panel   of runs * steps steps; ahead, ahead_step: memory to prefetch meanwhile
+    out     written: rows out_row apart, ``vectors`` vectors each, which start from the bias
+    """
+
+    def emit(emitter, table, runs, steps, panel, ahead, ahead_step, out, out_row, bias):
+        builder, columns = emitter.builder, [I64(j * emitter.target.lanes * 4) for j in range(vectors)]
+        b_step = I64(emitter.target.columns * 4)
+
+        def add(run, values):
+            place, b, fetched, *sums = values
+            a_rows = [emitter.read(builder.add(place, I64(8 * n)), I64) for n in range(rows)]
+            sums = emit_sums(emitter, FLOAT32, a_rows, [b], b_step, steps, sums, vectors, (fetched, ahead_step))
+            places = builder.add(place, I64(8 * rows)), builder.add(b, builder.mul(steps, b_step))
+            return [*places, builder.add(fetched, builder.mul(steps, ahead_step)), *sums]
+
+        starts = [emitter.load(builder.add(bias, column)) for column in columns] * rows
+        _, _, _, *sums = emitter.loop(runs, 1, [table, panel, ahead, *starts], add)
+        outs = [builder.add(row, column) for row in emitter.row_addresses(out, out_row, rows) for column in columns]
+        for value, place in zip(sums, outs, strict=True):
+            emitter.store(value, place)
+
+    return make_routine(f"run_{rows}_{vectors}", (types.intp,) * 9, emit)
+
+
 def add_affine(emitter: Emitter, sums, factor, factors, biases, residuals) -> list:
     """A row's integer sums times their factors, plus bias and residual: the outputs of every tile of integers."""
     values = []

@@ -7,6 +7,7 @@ from bench import cuda_on_host as on_host
 from bench.operations.table import Problem
 from fastattn.errors import InputError
 from fastattn.ops import cuda
+from fastattn.ops.images import ImageOps, PixelGrid, Window
 from tests.kernels.cases import CASES, check
 from tests.ops import test_ops as protocol
 
@@ -16,7 +17,7 @@ MOST_SCORES = 15_000  # and of queries with keys; tests of attention have the ti
 
 def fits(case: Problem) -> bool:
     """Whether there is such an operation, and the simulator takes about a second or less."""
-    if case.form.get("precision") == "int4":  # which cards have not
+    if case.form.get("precision") == "int4" or case.operation in vars(ImageOps):  # which cards have not
         return False
     arrays, longest = case.arrays, 0
     if case.operation in ("attention", "pack_distances"):
@@ -36,6 +37,13 @@ def test_agrees_with_reference(case: Problem) -> None:
 def test_int4_is_refused() -> None:
     with pytest.raises(InputError, match='precision "int4" is the CPU\'s alone'):
         on_host.pack_linear(np.ones((1, 32), np.float32), None, "int4")
+
+
+def test_images_are_refused() -> None:
+    x_ND, grid = np.ones((4, 1), np.float32), PixelGrid(1, 2, 2)
+    for name, arguments in (("convolve", (Window((1, 1)), [])), ("gate_pixels", ()), ("pool_areas", (grid, "max"))):
+        with pytest.raises(InputError, match='^images are computed on device "cpu" alone$'):
+            getattr(cuda, name)(x_ND, grid, *arguments)
 
 
 @pytest.mark.parametrize("name", protocol.OPERATIONS)

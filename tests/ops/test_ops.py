@@ -11,7 +11,7 @@ from fastattn.ops.protocol import Ops
 from tests.kernels.cases import CASES
 
 NAMESPACES = pytest.mark.parametrize("namespace", [operations, reference], ids=["kernels", "reference"])
-OPERATIONS = {name: member for name, member in vars(Ops).items() if inspect.isfunction(member) and name[0] != "_"}
+OPERATIONS = {name: member for name, member in inspect.getmembers(Ops, inspect.isfunction) if name[0] != "_"}
 
 # What test_jit and test_picked test.
 ELSEWHERE = ("use_threads", "current_threads", "thread_limit", "pack_rows", "select_outputs")

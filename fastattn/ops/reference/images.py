@@ -1,7 +1,6 @@
 """Operations on images, whose pixels are rows (``fastattn.ops.images``): each by its definition."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -13,7 +12,7 @@ def _taps(x_ND: np.ndarray, grid: PixelGrid, window: Window, beyond: float) -> n
     """What each place of the window sees: [rows of the result, taps, D]; ``beyond`` outside the image."""
     (top, left), (down, right), (step_y, step_x) = window.padding, window.stride, window.dilation
     padding = ((0, 0), (top, top), (left, left), (0, 0))
-    padded_BYXD = np.pad(x_ND.reshape(*grid, -1), padding, constant_values=beyond)
+    padded_BYXD = np.pad(x_ND.reshape(*grid, x_ND.shape[1]), padding, constant_values=beyond)
     out = window.over(grid)
     last_y, last_x = (out.height - 1) * down + 1, (out.width - 1) * right + 1
     taps = [
@@ -21,7 +20,7 @@ def _taps(x_ND: np.ndarray, grid: PixelGrid, window: Window, beyond: float) -> n
         for y in range(0, window.size[0] * step_y, step_y)
         for x in range(0, window.size[1] * step_x, step_x)
     ]
-    return np.stack(taps, axis=3).reshape(out.rows, len(taps), -1)
+    return np.stack(taps, axis=3).reshape(out.rows, len(taps), x_ND.shape[1])
 
 
 def _finished(y_NF: np.ndarray, activation: str, residual_NF: np.ndarray | None) -> np.ndarray:
@@ -39,7 +38,7 @@ def convolve(
     """activation(W * x + b + residual); each group's layer takes its part of each tap's channels, tap after tap."""
     taps_NTD = _taps(x_ND, grid, window, 0)
     parts = zip(np.split(taps_NTD, len(groups), axis=2), groups)
-    y_NF = np.concatenate([linear(part_NTC.reshape(len(taps_NTD), -1), group) for part_NTC, group in parts], axis=1)
+    y_NF = np.concatenate([linear(part_NTC.reshape(-1, group.inputs), group) for part_NTC, group in parts], axis=1)
     return _finished(y_NF, activation, residual_NF)
 
 
@@ -71,14 +70,14 @@ def pool_windows(x_ND: np.ndarray, grid: PixelGrid, window: Window, mode: str) -
 
 def pool_areas(x_ND: np.ndarray, grid: PixelGrid, out: PixelGrid, mode: str) -> np.ndarray:
     """The maximum or mean of each of ``out``'s areas, which cut an image into equal parts, as near as pixels allow."""
-    x_BYXD = x_ND.reshape(*grid, -1)
-    pool: Any = {"max": np.max, "mean": np.mean}[mode]
+    x_BYXD = x_ND.reshape(*grid, x_ND.shape[1])
+    pool = {"max": np.max, "mean": np.mean}[mode]
     edges = [
         [(i * length // parts, -(-(i + 1) * length // parts)) for i in range(parts)]
         for length, parts in zip(grid[1:], out[1:])
     ]
     areas = [pool(x_BYXD[:, top:end, left:right], axis=(1, 2)) for top, end in edges[0] for left, right in edges[1]]
-    return np.stack(areas, axis=1).reshape(out.rows, -1)
+    return np.stack(areas, axis=1).reshape(out.rows, x_ND.shape[1])
 
 
 def sample_pixels(x_ND: np.ndarray, grid: PixelGrid, points_BP2: np.ndarray, beyond: str) -> np.ndarray:
@@ -87,19 +86,20 @@ def sample_pixels(x_ND: np.ndarray, grid: PixelGrid, points_BP2: np.ndarray, bey
     beyond  what lies outside: "zeros", or the nearest "edge"
     """
     B, P, _ = points_BP2.shape
-    x_BYXD, limits_2 = x_ND.reshape(*grid, -1), np.array(grid[1:]) - 1
-    if beyond == "edge":
-        points_BP2 = np.clip(points_BP2, 0, limits_2)
+    x_BYXD, limits_2 = x_ND.reshape(*grid, x_ND.shape[1]), np.array(grid[1:]) - 1
+    outside = 0 if beyond == "edge" else 1  # a pixel outside all is zero
+    points_BP2 = np.clip(points_BP2, -outside, limits_2 + outside)
     corner_BP2 = np.floor(points_BP2)
     part_BP2 = (points_BP2 - corner_BP2).astype(x_ND.dtype)
     result_BPD = np.zeros((B, P, x_ND.shape[1]), x_ND.dtype)
     for corner in ((0, 0), (0, 1), (1, 0), (1, 1)):
         at_BP2 = corner_BP2 + corner
         share_BP = np.where(corner, part_BP2, 1 - part_BP2).prod(axis=2)
-        share_BP = np.where(((at_BP2 >= 0) & (at_BP2 <= limits_2)).all(axis=2), share_BP, 0)
-        y_BP, x_BP = np.moveaxis(np.clip(at_BP2, 0, limits_2).astype(np.int64), 2, 0)
+        inside_BP1 = ((at_BP2 >= 0) & (at_BP2 <= limits_2)).all(axis=2, keepdims=True)
+        share_BP = np.where(inside_BP1[..., 0], share_BP, 0)
+        y_BP, x_BP = np.moveaxis(np.where(inside_BP1, at_BP2, 0).astype(np.int64), 2, 0)
         result_BPD += share_BP[..., None] * x_BYXD[np.arange(B)[:, None], y_BP, x_BP]
-    return result_BPD.reshape(B * P, -1)
+    return result_BPD.reshape(B * P, x_ND.shape[1])
 
 
 def gate_pixels(
