@@ -27,7 +27,7 @@ from fastattn.processes.choice import Sharing
 from fastattn.scheduling.request import Plan, awaited, read_ahead
 from fastattn.scheduling.scheduler import Scheduler
 from fastattn.spec.checkpoint import Checkpoint
-from fastattn.spec.images import PatchSpec
+from fastattn.spec.images import PatchSpec, ResidualSpec
 from fastattn.system.option_names import TEXTS, Unpack, explains_options
 from fastattn.system.progress import Progress
 from fastattn.vectors.search import similarity, similarity_pairwise, unit_length
@@ -63,9 +63,9 @@ class Encoder(EncoderBase):
 
     def _check(self, checkpoint: Checkpoint) -> Checkpoint:
         self._image_spec, spec = checkpoint.pictures, checkpoint.spec.encoder
-        self._patches, self._takes_texts = checkpoint.spec.images, not isinstance(spec, PatchSpec)
-        if isinstance(spec, PatchSpec):
-            self._patches, self._spec = spec, spec.blocks
+        self._image_stack, self._takes_texts = checkpoint.spec.images, not isinstance(spec, PatchSpec | ResidualSpec)
+        if not self._takes_texts:
+            self._image_stack = spec
             return checkpoint
         checkpoint = super()._check(checkpoint)
         check_vectors(self._text, self._spec.width)
@@ -73,7 +73,7 @@ class Encoder(EncoderBase):
 
     def _prepare(self) -> None:
         if self._image_spec is not None:
-            self._pictures = PictureVectors(self._image_spec, self._patches, self._loaded)
+            self._pictures = PictureVectors(self._image_spec, self._image_stack, self._loaded)
         if self._takes_texts:
             super()._prepare()
             self._vectors = VectorHead(self._text, self._spec.width, self._loaded.ops)
@@ -102,6 +102,8 @@ class Encoder(EncoderBase):
     @property
     def layer_weights(self) -> int:
         """About how many weights the layers have: what ``processes.choice`` asks."""
+        if not self._takes_texts:
+            return 0  # texts alone are shared among processes
         stack = self._spec
         return stack.layers * stack.width * (2 * stack.feed_forward.inner_width + 4 * stack.attention.query_width)
 

@@ -14,7 +14,7 @@ from fastattn.encoders.base import LEAST_ROWS, EncodingWorker, plan_batches
 from fastattn.errors import InputError, described
 from fastattn.loading.loaded_model import LoadedModel
 from fastattn.scheduling.scheduler import Scheduler
-from fastattn.spec.images import PatchSpec, PictureSpec
+from fastattn.spec.images import PatchSpec, PictureSpec, ResidualSpec
 from fastattn.system.progress import Progress
 
 if TYPE_CHECKING:
@@ -97,8 +97,10 @@ def _middle(values: np.ndarray, axis: int, size: int) -> np.ndarray:
     return np.pad(values, widths)
 
 
-def cut_patches(image_CYX: np.ndarray, spec: PatchSpec) -> np.ndarray:
-    """The rows that a stack of patches takes, float32 [1 + P, C height width]; the first is zeros."""
+def pixel_rows(image_CYX: np.ndarray, spec: PatchSpec | ResidualSpec) -> np.ndarray:
+    """The rows that an encoder takes, float32: [Y X, C], or patches [1 + P, C height width], the first being zeros."""
+    if isinstance(spec, ResidualSpec):
+        return np.ascontiguousarray(image_CYX.reshape(len(image_CYX), -1).T)
     (C, Y, X), (height, width) = spec.image, spec.patch
     inside = image_CYX[:, : Y - Y % height, : X - X % width]
     cut = inside.reshape(C, Y // height, height, X // width, width).transpose(1, 3, 0, 2, 4)
@@ -110,13 +112,13 @@ def cut_patches(image_CYX: np.ndarray, spec: PatchSpec) -> np.ndarray:
 class PictureVectors:
     """Makes the vectors of pictures, for one checkpoint's model; pictures of all callers share passes."""
 
-    def __init__(self, pictures: PictureSpec, patches: Any, loaded: LoadedModel):
-        self._pictures, self._patches, self._ops, self._threads = pictures, patches, loaded.ops, loaded.threads
+    def __init__(self, pictures: PictureSpec, spec: Any, loaded: LoadedModel):
+        self._pictures, self._spec, self._ops, self._threads = pictures, spec, loaded.ops, loaded.threads
         worker = partial(EncodingWorker, loaded.model.images)
         self._scheduler = Scheduler(worker, loaded.threads, loaded.ops.use_threads, 2 * LEAST_ROWS, loaded.threads)
         matrix_ED = pictures.projection_ED
         self._projection = None if matrix_ED is None else loaded.ops.pack_linear(matrix_ED)
-        self.dimension = patches.width if matrix_ED is None else len(matrix_ED)
+        self.dimension = spec.width if matrix_ED is None else len(matrix_ED)
 
     def encode(self, pictures: Iterable[Any], progress: Progress) -> np.ndarray:
         """float32 [pictures, dimension], neither truncated nor of unit length."""
@@ -128,7 +130,7 @@ class PictureVectors:
 
     def of_images(self, images: Sequence[np.ndarray]) -> np.ndarray:
         """``encode`` of what ``prepare`` has made."""
-        rows = [cut_patches(image_CYX, self._patches) for image_CYX in images]
+        rows = [pixel_rows(image_CYX, self._spec) for image_CYX in images]
         plan = partial(plan_batches, rows, lambda _: self._vectors, self._threads, width=self.dimension)
         found_BE: np.ndarray = self._scheduler.run(plan)
         return found_BE
@@ -139,5 +141,5 @@ class PictureVectors:
         return prepare(open_picture(picture, what), self._pictures, what)
 
     def _vectors(self, rows_ND: np.ndarray, starts_B1: np.ndarray) -> np.ndarray:
-        first_BD = self._ops.pool(rows_ND, starts_B1, ["cls"])
-        return np.asarray(first_BD if self._projection is None else self._ops.linear(first_BD, self._projection))
+        pooled_BD = self._ops.pool(rows_ND, starts_B1, [self._spec.pooling])
+        return np.asarray(pooled_BD if self._projection is None else self._ops.linear(pooled_BD, self._projection))

@@ -9,7 +9,7 @@ from fastattn.errors import CheckpointError
 from fastattn.layers.attention_inputs import CachedRows, Memory, RecordedRows, Rows, WholeRows
 from fastattn.layers.key_value_cache import DecoderSizes, KeyValueCache
 from fastattn.layers.parameters import Parameters
-from fastattn.models.encoder import EncoderStack
+from fastattn.models.encoder import build_encoder
 from fastattn.models.stacks import build_stack
 from fastattn.ops.protocol import OutputSubset
 from fastattn.ops.steps import NO_EDITS, Edits, StepRows
@@ -202,7 +202,7 @@ class EncoderDecoder(Decoder):
         encoder, decoder = checkpoint.spec.encoder, checkpoint.spec.decoder
         if encoder is None or decoder is None or not decoder.cross_attention:
             raise CheckpointError(f"expected an encoder-decoder checkpoint, got {checkpoint.spec.kind!r}")
-        self.encoder = EncoderStack(parameters, encoder)
+        self.encoder = build_encoder(parameters, encoder)
         super().__init__(checkpoint, parameters)
 
     def encode(self, ids_B: Sequence[np.ndarray]) -> Memory:

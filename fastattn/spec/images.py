@@ -1,9 +1,11 @@
 """Encoders of images as plain data: patches before attention, and how a picture becomes an image."""
 
+from typing import NamedTuple
+
 import numpy as np
 
 from fastattn.errors import CheckpointError
-from fastattn.spec.architecture import StackSpec, check_counts
+from fastattn.spec.architecture import StackSpec, check_counts, check_known
 from fastattn.system.records import dataclass
 
 
@@ -18,6 +20,7 @@ class PatchSpec:
     """
 
     kind = "patches"
+    pooling = "cls"  # of its rows, for a vector
     cross_attention = False
     projection_bias = False
     vocabulary = 0  # its inputs are no ids
@@ -64,6 +67,129 @@ class PatchSpec:
             raise CheckpointError("patches are an encoder's")
 
 
+# What weighs a block's result before it is added: channels (Hu 2018), or channels, then places (Woo 2018).
+GATES = ("none", "squeeze-excitation", "cbam")
+
+
+class BlockPlace(NamedTuple):
+    """A residual block: channels before it, in its convolutions and behind it; stride; the inner width of its gate."""
+
+    inputs: int
+    width: int
+    outputs: int
+    stride: int
+    squeezed: int
+
+    @property
+    def has_shortcut(self) -> bool:
+        """Whether what is added goes through a convolution."""
+        return self.stride > 1 or self.inputs != self.outputs
+
+
+@dataclass(frozen=True)
+class ResidualSpec:
+    """A residual network (He 2016, version 1.5), its batch norms in its weights: its rows are the last grid's places.
+
+    image       channels, height and width
+    stem        the width of the first convolution
+    stem_size, stem_stride  of its window; it is padded as "same"
+    stem_pool   whether a maximum of 3 x 3 at stride 2 follows
+    blocks      of each stage; a stage but the first halves its grid
+    widths      of the stages' inner convolutions
+    expansion   the width of a stage's rows over that; above 1 its blocks are 1x1, 3x3, 1x1, else 3x3, 3x3
+    groups      of the 3x3 convolutions of blocks of three (Xie 2017)
+    gate        a name in GATES
+    squeezed    the inner width of the gates of each stage
+    """
+
+    kind = "convolutional"
+    pooling = "mean"
+    cross_attention = False
+    projection_bias = False
+    vocabulary = 0
+    max_positions = 0
+    image: tuple[int, int, int]
+    stem: int
+    blocks: tuple[int, ...]
+    widths: tuple[int, ...]
+    stem_size: int = 7
+    stem_stride: int = 2
+    stem_pool: bool = True
+    expansion: int = 1
+    groups: int = 1
+    gate: str = "none"
+    squeezed: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_counts(1, stem=self.stem, stem_size=self.stem_size, stem_stride=self.stem_stride)
+        check_counts(1, expansion=self.expansion, groups=self.groups, stages=len(self.blocks))
+        check_counts(1, **dict(zip(("channels", "height", "width"), self.image)))
+        check_counts(1, **{"a stage's blocks": min(self.blocks), "a stage's width": min(self.widths, default=0)})
+        check_known("gate of blocks", self.gate, GATES)
+        if len(self.widths) != len(self.blocks) or any(width % self.groups for width in self.widths):
+            raise CheckpointError(f"{len(self.blocks)} stages in {self.groups} groups cannot have widths {self.widths}")
+        if len(self.squeezed) != (self.gate != "none") * len(self.blocks):
+            raise CheckpointError(f"{len(self.blocks)} stages with gate {self.gate} cannot squeeze to {self.squeezed}")
+
+    @property
+    def layers(self) -> int:
+        """Blocks of all stages."""
+        return sum(self.blocks)
+
+    @property
+    def width(self) -> int:
+        """Of the last rows."""
+        return self.widths[-1] * self.expansion
+
+    states = width  # the numbers of what a decoder begins with: the mean of the rows
+
+    @property
+    def places(self) -> list["BlockPlace"]:
+        """Where each block stands."""
+        found, inputs = [], self.stem
+        for stage, (blocks, width) in enumerate(zip(self.blocks, self.widths)):
+            for block in range(blocks):
+                outputs, stride = width * self.expansion, 2 if stage and not block else 1
+                found.append(BlockPlace(inputs, width, outputs, stride, self.squeezed[stage] if self.squeezed else 0))
+                inputs = outputs
+        return found
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """The height and width of the last grid."""
+        halvings = [self.stem_stride, *[2] * self.stem_pool, *[place.stride for place in self.places]]
+        height, width = self.image[1:]
+        for stride in halvings:
+            height, width = -(-height // stride), -(-width // stride)
+        return height, width
+
+    def check_role(self, name: str) -> None:
+        """Raise CheckpointError for a decoder."""
+        if name == "decoder":
+            raise CheckpointError("convolutions of images are an encoder's")
+
+
+def tap_rows(weight_FCYX: np.ndarray) -> np.ndarray:
+    """A convolution's weight as the rows [F, taps C] that ``convolve`` takes: tap after tap, channels side by side."""
+    return np.ascontiguousarray(weight_FCYX.transpose(0, 2, 3, 1)).reshape(len(weight_FCYX), -1)
+
+
+class BatchNorm(NamedTuple):
+    """The statistics of a batch norm, and its weights, [F] each (Ioffe 2015)."""
+
+    mean: np.ndarray
+    variance: np.ndarray
+    weight: np.ndarray
+    bias: np.ndarray
+    epsilon: float = 1e-5
+
+    def folded(self, weight_FE: np.ndarray, bias_F: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Weight and bias of the layer whose outputs are the norm of those of a layer of rows."""
+        factor_F = self.weight / np.sqrt(self.variance + np.float32(self.epsilon))
+        shift_F = -self.mean if bias_F is None else bias_F - self.mean
+        return weight_FE * factor_F[:, None], shift_F * factor_F + self.bias
+
+
 @dataclass(frozen=True, eq=False)
 class PictureSpec:
     """How a picture becomes an image [C, Y, X], in this order, and what its vector is.
@@ -73,7 +199,7 @@ class PictureSpec:
     crop      (height, width) of the middle that is kept, zeros around a smaller one; (0, 0): all
     factor    by which values from 0 to 255 are multiplied
     mean, deviation   of each channel: (x - mean) / deviation
-    projection_ED     of the first row of the last hidden states, float32 without a bias; None: the row itself
+    projection_ED     of the pooled rows, float32 without a bias; None: they are the vector
     """
 
     size: tuple[int, int]

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from fastattn import Encoder, TextClassifier, Translator
-from fastattn.encoders.pictures import MOST_PIXELS, cut_patches, open_picture, prepare
+from fastattn.encoders.pictures import MOST_PIXELS, open_picture, pixel_rows, prepare
 from fastattn.errors import CheckpointError, InputError
 from fastattn.models.kinds import build_model
 from fastattn.ops import cpu, reference
@@ -64,7 +64,7 @@ def test_hidden_states_are_those_of_transformers(case: PictureCase, ops: Any, tm
     checkpoint = read(write_golden_images(case, tmp_path))
     stack = checkpoint.spec.images or checkpoint.spec.encoder
     assert isinstance(stack, PatchSpec) and checkpoint.pictures is not None
-    rows = [cut_patches(prepare(open_picture(one, ""), checkpoint.pictures, ""), stack) for one in pictures()]
+    rows = [pixel_rows(prepare(open_picture(one, ""), checkpoint.pictures, ""), stack) for one in pictures()]
     rows_ND, _ = build_model(checkpoint, ops).images.encode(rows)
     found_BPD = np.asarray(rows_ND).reshape(len(rows), -1, stack.width)[:, ::3]
     expected_BPD = read_golden(case.name, "rows")

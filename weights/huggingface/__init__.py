@@ -12,6 +12,7 @@ from fastattn.weights.huggingface.decoder import is_decoder, read_decoder
 from fastattn.weights.huggingface.decoders import DECODERS
 from fastattn.weights.huggingface.encoder import read_encoder
 from fastattn.weights.huggingface.encoders import ENCODERS
+from fastattn.weights.huggingface.residual import is_residual, read_residual
 
 DESCRIPTION = "Hugging Face directory of an encoder, a language model or MarianMT (config.json, weights, a tokenizer)"
 MODEL_TYPES: dict[str, Callable[[Folder], Checkpoint]] = {
@@ -30,6 +31,8 @@ def recognize(path: Path) -> bool:
 def read(folder: Folder) -> Checkpoint:
     """Read a directory; raises CheckpointError for a model type that is not known, and for what its reader refuses."""
     config = read_object(folder, "config.json")
+    if is_residual(config):
+        return read_residual(folder)
     kind = config.string("model_type")
     if kind not in MODEL_TYPES:
         raise CheckpointError(

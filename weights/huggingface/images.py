@@ -148,13 +148,18 @@ def _patches(config: JsonObject, embedding_norm: bool = False) -> PatchSpec:
     return PatchSpec(_blocks(config, positions, embedding_norm=embedding_norm), image, patch)
 
 
+def check_side(value: object) -> bool:
+    """Whether this may be the side of an image."""
+    return type(value) is int and 0 < value <= MOST_SIDE
+
+
 def _pair(config: JsonObject, name: str) -> tuple[int, int]:
     """A size: height and width, or a number that is both; as a list or by name, too."""
     value = config.values.get(name)
     if isinstance(value, dict):
         value = [value.get("height"), value.get("width")]
     both = value if isinstance(value, list) else [value, value]
-    if len(both) != 2 or not all(type(one) is int and 0 < one <= MOST_SIDE for one in both):
+    if len(both) != 2 or not all(map(check_side, both)):
         raise config.error(name, f"a height and a width from 1 to {MOST_SIDE}", config.values.get(name))
     return both[0], both[1]
 
@@ -191,16 +196,17 @@ def _read_pictures(folder: Folder, spec: PatchSpec, usual: dict[str, Any]) -> Pi
         resample,
         crop,
         config.number("rescale_factor", 1 / 255) if config.boolean("do_rescale", True) else 1.0,
-        _channels(config, "image_mean") if normal else (0.0,) * 3,
-        _channels(config, "image_std") if normal else (1.0,) * 3,
+        channel_numbers(config, "image_mean") if normal else (0.0,) * 3,
+        channel_numbers(config, "image_std") if normal else (1.0,) * 3,
     )
 
 
-def _channels(config: JsonObject, name: str) -> tuple[float, ...]:
-    value = config.values[name]
+def channel_numbers(config: JsonObject, name: str, usual: float | None = None) -> tuple[float, ...]:
+    """A number for each of three channels, none of a deviation being 0."""
+    value = config.values.get(name, usual)
     given = value if isinstance(value, list) else [value] * 3
     numbers = tuple(JsonObject({name: one}, config.where).number(name) for one in given)
-    if len(numbers) != 3 or (name == "image_std" and not all(abs(one) > 1e-30 for one in numbers)):
+    if len(numbers) != 3 or (name.endswith("std") and not all(abs(one) > 1e-30 for one in numbers)):
         raise config.error(name, "a number for each of 3 channels", value)
     return numbers
 

@@ -1,6 +1,7 @@
 """Operations on images, whose pixels are rows (``fastattn.ops.images``): each by its definition."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -71,7 +72,7 @@ def pool_windows(x_ND: np.ndarray, grid: PixelGrid, window: Window, mode: str) -
 def pool_areas(x_ND: np.ndarray, grid: PixelGrid, out: PixelGrid, mode: str) -> np.ndarray:
     """The maximum or mean of each of ``out``'s areas, which cut an image into equal parts, as near as pixels allow."""
     x_BYXD = x_ND.reshape(*grid, x_ND.shape[1])
-    pool = {"max": np.max, "mean": np.mean}[mode]
+    pool: Any = {"max": np.max, "mean": np.mean}[mode]
     edges = [
         [(i * length // parts, -(-(i + 1) * length // parts)) for i in range(parts)]
         for length, parts in zip(grid[1:], out[1:])
