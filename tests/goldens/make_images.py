@@ -14,10 +14,12 @@ from PIL import Image
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 
+from bench.torch_residual import ResidualNetwork
 from tests.architectures.goldens import pack_shapes
 from tests.architectures.oracle import shapes_of
 from tests.images.cases import CASES, TEXTS, PictureCase, pictures, write_case
 from tests.images.goldens import FILE
+from tests.images.residual_cases import RESIDUAL_CASES, STEM, ResidualCase, draw_state, image_of
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
@@ -49,6 +51,16 @@ def outputs(case: PictureCase, folder: Path) -> tuple[dict[str, np.ndarray], dic
     return {what: one.numpy() for what, one in found.items()}, shapes
 
 
+def residual(case: ResidualCase) -> tuple[np.ndarray, dict[str, tuple[int, ...]]]:
+    """(the last grid of two images [2, D, y, x], shapes of the tensors)."""
+    network = ResidualNetwork(case.blocks, case.widths, case.expansion, case.groups, case.gate, STEM).eval()
+    shapes = {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
+    drawn = {name: torch.from_numpy(array) for name, array in draw_state(shapes).items()}
+    network.load_state_dict(drawn, strict=False)  # not the counts of batches
+    with torch.no_grad():
+        return network(torch.from_numpy(image_of(case))).numpy(), shapes
+
+
 def main() -> None:
     versions = f"transformers {transformers.__version__}, torch {torch.__version__}, Pillow {Image.__version__}"
     written, shapes = {"versions": np.array(versions)}, {}
@@ -58,6 +70,8 @@ def main() -> None:
         # of the images every seventh number, of the rows every third: enough to find whatever is wrong
         found["images"], found["rows"] = found["images"].reshape(-1)[::7], found["rows"][:, ::3]
         written |= {f"{case.name}: {what}": one for what, one in found.items()}
+    for plain in RESIDUAL_CASES:
+        written[f"{plain.name}: grid"], shapes[plain.name] = residual(plain)
     np.savez_compressed(FILE, shapes=pack_shapes(shapes), **written)
 
 

@@ -28,7 +28,7 @@ from fastattn.weights.tensor_mapping import (
     zeros,
 )
 
-MOST_SIDE = 1 << 14  # pixels, beyond any model's
+MOST_SIDE = 1 << 11  # pixels, beyond any model's
 # What files leave out, as in transformers.
 USUAL_VIT = {"image_size": 224, "patch_size": 16, "num_channels": 3, "hidden_act": "gelu", "layer_norm_eps": 1e-12}
 USUAL_CLIP = {"hidden_act": "quick_gelu", "layer_norm_eps": 1e-5, "num_hidden_layers": 12}
