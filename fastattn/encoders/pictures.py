@@ -98,9 +98,12 @@ def _middle(values: np.ndarray, axis: int, size: int) -> np.ndarray:
 
 
 def pixel_rows(image_CYX: np.ndarray, spec: PatchSpec | ResidualSpec) -> np.ndarray:
-    """The rows that an encoder takes, float32: [Y X, C], or patches [1 + P, C height width], the first being zeros."""
+    """What an encoder takes, float32: of patches [1 + P, C height width], the first row being zeros; else as many rows
+    as its last grid has places, which hold the image's pixels in order, and zeros at the end."""
     if isinstance(spec, ResidualSpec):
-        return np.ascontiguousarray(image_CYX.reshape(len(image_CYX), -1).T)
+        rows_PE = np.zeros((spec.grid[0] * spec.grid[1], spec.row_values), np.float32)
+        rows_PE.reshape(-1)[: image_CYX.size] = image_CYX.transpose(1, 2, 0).reshape(-1)
+        return rows_PE
     (C, Y, X), (height, width) = spec.image, spec.patch
     inside = image_CYX[:, : Y - Y % height, : X - X % width]
     cut = inside.reshape(C, Y // height, height, X // width, width).transpose(1, 3, 0, 2, 4)

@@ -44,10 +44,11 @@ class ResidualBlock:
 
 
 class ResidualEncoder:
-    """Runs images, as rows of their pixels, through the network of ``name.*``."""
+    """Runs images through the network of ``name.*``: each as rows [places of the last grid, ``row_values``], in which
+    its pixels lie in order, channels side by side, so that a source has as many rows as what is attended to."""
 
     def __init__(self, parameters: Parameters, spec: ResidualSpec, name: str = "encoder"):
-        self.ops, self.spec, side = parameters.ops, spec, spec.stem_size
+        self.ops, self.spec, side, self.limit = parameters.ops, spec, spec.stem_size, 0
         window = Window((side, side), (spec.stem_stride,) * 2, (side // 2,) * 2)
         self.stem = Convolution(parameters, f"{name}.stem", window, "relu")
         self.pool = Window((3, 3), (2, 2), (1, 1)) if spec.stem_pool else None
@@ -58,21 +59,24 @@ class ResidualEncoder:
     def encode(
         self, pixels_B: Sequence[np.ndarray], types_B: object = None, seen_B: object = None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """(rows_ND, starts_B1): the places of each image's last grid, in order; pixels are float32 [Y X, C]."""
+        """(rows_ND, starts_B1): the places of each image's last grid, in order."""
         rows_ND, starts_B1, _ = self.encode_to_states(pixels_B)
         return rows_ND, starts_B1
 
     def encode_to_states(self, pixels_B: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """``encode``, and the mean of each image's rows, [B, D], from which a decoder begins."""
-        parts = [self._run(pixels_ND) for pixels_ND in pixels_B]  # one by one: an image is rows enough for all threads
+        parts = [self._run(pixels_PE) for pixels_PE in pixels_B]  # one by one: an image is rows enough for all threads
         height, width = self.spec.grid
         starts_B1 = np.arange(len(parts) + 1, dtype=np.int64) * (height * width)
         none_ND = self.ops.empty((0, self.spec.width), np.dtype(np.float32))
         rows_ND = self.ops.concatenate_rows(parts or [none_ND])
         return rows_ND, starts_B1, self.ops.pool(rows_ND, starts_B1, ["mean"])
 
-    def _run(self, pixels_ND: np.ndarray) -> np.ndarray:
-        x_ND, grid = self.stem(self.ops.as_rows(pixels_ND), PixelGrid(1, *self.spec.image[1:]))
+    def _run(self, pixels_PE: np.ndarray) -> np.ndarray:
+        channels, *sides = self.spec.image
+        grid = PixelGrid(1, *sides)
+        pixels_NC = pixels_PE.reshape(-1)[: grid.rows * channels].reshape(grid.rows, channels)
+        x_ND, grid = self.stem(self.ops.as_rows(pixels_NC), grid)
         if self.pool is not None:
             x_ND, grid = self.ops.pool_windows(x_ND, grid, self.pool, "max"), self.pool.over(grid)
         for block in self.blocks:

@@ -163,6 +163,12 @@ class ResidualSpec:
             height, width = -(-height // stride), -(-width // stride)
         return height, width
 
+    @property
+    def row_values(self) -> int:
+        """The numbers of an input's row, of which there is one for each place of the last grid."""
+        channels, height, width = self.image
+        return -(-channels * height * width // (self.grid[0] * self.grid[1]))
+
     def check_role(self, name: str) -> None:
         """Raise CheckpointError for a decoder."""
         if name == "decoder":
