@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fastattn.encoders.base import EncoderBase, progress_bar
+from fastattn.encoders.image_vectors import PictureVectors
 from fastattn.encoders.long_text import TextTooLongError
-from fastattn.encoders.pictures import PictureVectors, is_picture
 from fastattn.encoders.vector_head import (
     EncodeOptions,
     OptionChecker,
@@ -31,6 +31,7 @@ from fastattn.spec.images import PatchSpec, ResidualSpec
 from fastattn.system.option_names import TEXTS, Unpack, explains_options
 from fastattn.system.progress import Progress
 from fastattn.vectors.search import similarity, similarity_pairwise, unit_length
+from fastattn.vision.pictures import is_picture
 
 if TYPE_CHECKING:
     from fastattn.encoders.worker_processes import EncodingProcesses

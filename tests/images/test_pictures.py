@@ -11,11 +11,11 @@ import pytest
 from PIL import Image
 
 from fastattn import Encoder, TextClassifier, Translator
-from fastattn.encoders.pictures import MOST_PIXELS, open_picture, pixel_rows, prepare
 from fastattn.errors import CheckpointError, InputError
 from fastattn.models.kinds import build_model
 from fastattn.ops import cpu, reference
 from fastattn.spec.images import PatchSpec
+from fastattn.vision.pictures import MOST_PIXELS, open_picture, pixel_rows, prepare
 from fastattn.weights import read
 from tests.images.cases import CASES, TEXTS, PictureCase, pictures
 from tests.images.goldens import read_golden, write_golden_images

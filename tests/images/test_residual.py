@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from fastattn import Encoder
-from fastattn.encoders.pictures import pixel_rows
 from fastattn.errors import CheckpointError
 from fastattn.models.kinds import build_model
 from fastattn.ops import cpu, reference
 from fastattn.spec.images import ResidualSpec
+from fastattn.vision.pictures import pixel_rows
 from fastattn.weights import read
 from tests.images.cases import pictures
 from tests.images.goldens import read_golden, read_shapes
