@@ -34,7 +34,7 @@ TABLE = {
     "encoders": {"spec", "ops", "models", "scheduling", "text", "weights", "loading", "processes", "vectors", "vision"},
     "translation": {"spec", "ops", "scheduling", "text", "weights", "loading", "decoding", "processes"},
     "generation": {"spec", "scheduling", "text", "weights", "loading", "decoding"},
-    "vision": {"spec", "loading", "decoding"},
+    "vision": {"spec", "loading", "decoding", "plot"},
     "array_attention": {"spec", "ops", "weights"},
     "mechanisms": {"ops", "layers", "array_attention"},
     "plot": set(),

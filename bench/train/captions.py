@@ -15,8 +15,8 @@ EMBEDDED, UNITS, WIDTH, READ = 24, 64, 48, 48
 BLOCKS, WIDTHS, STEM = (1, 1), (24, 48), 16
 COLOURS = {"red": (220, 40, 40), "green": (40, 170, 60), "blue": (50, 80, 220), "yellow": (230, 200, 40)}
 SHAPES = ("circle", "square", "triangle")
-RELATIONS = {"above": (0, -1), "below": (0, 1), "left of": (-1, 0), "right of": (1, 0)}
-WORDS = ["</s>", "<s>", "a", *COLOURS, *SHAPES, "above", "below", "left", "right", "of"]
+RELATIONS = {"above": (0, -1), "left of": (-1, 0)}
+WORDS = ["</s>", "<s>", "a", *COLOURS, *SHAPES, "above", "left", "of"]
 MOST = 12  # tokens of a caption, its end among them
 MEAN, DEVIATION = 0.5, 0.25
 MAPPING = f"""like = "captioner"

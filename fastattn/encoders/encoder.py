@@ -5,7 +5,7 @@ from concurrent.futures import Future
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from fastattn.processes.choice import Sharing
 from fastattn.scheduling.request import Plan, awaited, read_ahead
 from fastattn.scheduling.scheduler import Scheduler
 from fastattn.spec.checkpoint import Checkpoint
-from fastattn.spec.images import PatchSpec, ResidualSpec
+from fastattn.spec.images import PatchSpec, PictureSpec, ResidualSpec
 from fastattn.system.option_names import TEXTS, Unpack, explains_options
 from fastattn.system.progress import Progress
 from fastattn.vectors.search import similarity, similarity_pairwise, unit_length
@@ -226,6 +226,17 @@ class Encoder(EncoderBase):
             vectors_BE = self._pictures.encode([images] if one else images, progress)[:, :width]
         vectors_BE = unit_length(vectors_BE) if normalize else vectors_BE
         return vectors_BE[0] if one else vectors_BE
+
+    @property
+    def image_spec(self) -> PictureSpec:
+        """How a picture becomes an image; InputError for a model that takes texts alone."""
+        self._expect("pictures", self._image_spec is not None)
+        return cast(PictureSpec, self._image_spec)
+
+    def image_changes(self, image_CYX: np.ndarray, covered: list[np.ndarray]) -> np.ndarray:
+        """float32 [covered]: 1 less the cosine of each image's vector and the first's; see ``vision.saliency``."""
+        whole_1E, covered_BE = np.split(unit_length(self._pictures.of_images([image_CYX, *covered])), [1])
+        return np.asarray(1 - covered_BE @ whole_1E[0], np.float32)
 
     @explains_options(TEXTS, PromptOptions)
     def count_tokens(self, texts: str | Iterable[str], **options: "Unpack[PromptOptions]") -> np.ndarray:

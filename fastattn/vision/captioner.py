@@ -7,7 +7,7 @@ import numpy as np
 
 from fastattn.decoding.jobs import Hypothesis, Job
 from fastattn.decoding.options import DecodingOptions, resolve_options
-from fastattn.decoding.service import DecodingService, search_plan
+from fastattn.decoding.service import DecodingService, score_plan, search_plan
 from fastattn.errors import CheckpointError, check_count
 from fastattn.loading.loaded_model import ModelBase
 from fastattn.spec.checkpoint import Checkpoint
@@ -67,8 +67,7 @@ class Captioner(ModelBase):
         Raises InputError for what is no sound picture.
         """
         check_count("beam_size", beam_size)
-        given = {"beam_size": beam_size, "num_hypotheses": num_hypotheses, "return_attention": True}
-        options = resolve_options(self._text.decoding.options(), given)
+        options = self._options(beam_size, num_hypotheses)
         one = is_picture(images)
         pictures: Iterable[Any] = [images] if one else images
         loaded = [load_image(picture, number, self._pictures) for number, picture in enumerate(pictures)]
@@ -76,15 +75,33 @@ class Captioner(ModelBase):
         results: Any = [captions if num_hypotheses > 1 else captions[0] for captions in found]
         return results[0] if one else results
 
+    def _options(self, beam_size: int, num_hypotheses: int) -> DecodingOptions:
+        given = {"beam_size": beam_size, "num_hypotheses": num_hypotheses, "return_attention": True}
+        return resolve_options(self._text.decoding.options(), given)
+
     def of_images(self, images: Iterable[np.ndarray], options: DecodingOptions) -> list[list[Caption]]:
         """The Captions of images as ``load_image`` makes them, float32 [3, Y, X]."""
         jobs = [Job(pixel_rows(image_CYX, self._spec), [self._start], options=options) for image_CYX in images]
         found = self._service.scheduler().run(lambda: search_plan(jobs, self._service.model.sizes))
         return [[self._caption(one) for one in best] for best in found]
 
+    @property
+    def image_spec(self) -> PictureSpec:
+        """How a picture becomes an image."""
+        return self._pictures
+
+    def image_changes(self, image_CYX: np.ndarray, covered: list[np.ndarray]) -> np.ndarray:
+        """float32 [covered]: how much of its log-probability, a word, the image's caption loses with each of them."""
+        ((best,),) = self.of_images([image_CYX], self._options(1, 1))
+        ids = [self._start, *(self._words.index(word) for word in best.words), self._end]
+        sources = [pixel_rows(one, self._spec) for one in (image_CYX, *covered)]
+        targets = [np.array(ids, np.int32)] * len(sources)
+        means = [float(one.mean()) for one in self._service.scheduler().run(lambda: score_plan(sources, targets))]
+        return np.float32(means[0]) - np.array(means[1:], np.float32)
+
     def _caption(self, found: Hypothesis) -> Caption:
         words = [self._words[token] for token in found.tokens]
-        weights = np.zeros((len(words), 0), np.float32) if found.attention_TS is None else found.attention_TS
-        maps_WYX = np.asarray(weights, np.float32)[: len(words)].reshape(len(words), *self._spec.grid)
+        assert found.attention_TS is not None  # the options ask for it
+        maps_WYX = np.asarray(found.attention_TS, np.float32).reshape(len(words), *self._spec.grid)
         joined = "" if self._text.target_characters else " "
         return Caption(joined.join(words), words, found.score, maps_WYX)
