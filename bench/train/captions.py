@@ -116,16 +116,15 @@ class CaptionNet(nn.Module):
         return sentences, weights
 
 
-def canonical(model: CaptionNet) -> dict[str, Tensor]:
-    """The tensors by fastattn's names."""
+def named(model: CaptionNet) -> dict[str, Tensor]:
+    """The model's own tensors by fastattn's names."""
     tensors = {f"encoder.{name}": tensor for name, tensor in model.encoder.state_dict().items()}
     parts = {"bridge": model.bridge, "readout": model.readout, "projection": model.projection}
     parts |= {f"attention.{name}": getattr(model, name) for name in ("query", "key", "score")}
     tensors |= {f"decoder.{name}.{end}": one for name, part in parts.items() for end, one in part.named_parameters()}
     for (ours, theirs), end in product((("input", "ih"), ("state", "hh")), ("weight", "bias")):
         tensors[f"decoder.layers.0.{ours}.{end}"] = getattr(model.cell, f"{end}_{theirs}")
-    tensors["decoder.embedding.weight"] = model.embedding.weight
-    return {name: tensor.detach().clone() for name, tensor in tensors.items()}
+    return tensors | {"decoder.embedding.weight": model.embedding.weight}
 
 
 def load(folder: Path) -> CaptionNet:
@@ -170,7 +169,7 @@ def train(archive: Path, into: Path) -> None:
     right = np.mean([said == sentence for said, sentence in zip(model.caption(as_tensor(images))[0], sentences)])
     print(f"{100 * right:.1f}% of 500 unseen pictures described exactly")
     into.mkdir(parents=True, exist_ok=True)
-    torch.save(canonical(model), into / "model.pt")
+    torch.save({name: tensor.detach().clone() for name, tensor in named(model).items()}, into / "model.pt")
     torch.save(model.state_dict(), into / "torch.pth")
     (into / "words.txt").write_text("".join(f"{word}\n" for word in WORDS), encoding="utf-8")
     (into / "fastattn.toml").write_text(MAPPING, encoding="utf-8")

@@ -15,8 +15,10 @@ from transformers.models.clip.image_processing_pil_clip import CLIPImageProcesso
 from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 
 from bench.torch_residual import ResidualNetwork
+from bench.train import captions
 from tests.architectures.goldens import pack_shapes
 from tests.architectures.oracle import shapes_of
+from tests.images.captioners import caption_pictures, draw_captioner
 from tests.images.cases import CASES, TEXTS, PictureCase, pictures, write_case
 from tests.images.goldens import FILE
 from tests.images.residual_cases import RESIDUAL_CASES, STEM, ResidualCase, draw_state, image_of
@@ -61,6 +63,19 @@ def residual(case: ResidualCase) -> tuple[np.ndarray, dict[str, tuple[int, ...]]
         return network(torch.from_numpy(image_of(case))).numpy(), shapes
 
 
+def captioner() -> tuple[dict[str, np.ndarray], dict[str, tuple[int, ...]]]:
+    """({what: what the network of bench.train says of pictures and where it looks}, shapes of the tensors)."""
+    model = captions.CaptionNet().eval()
+    tensors = captions.named(model)
+    shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    with torch.no_grad():
+        for name, array in draw_captioner(shapes).items():
+            tensors[name].copy_(torch.from_numpy(array))
+    sentences, weights = model.caption(captions.as_tensor(caption_pictures()))
+    found = {f"captioner: weights {i}": one for i, one in enumerate(weights)}
+    return found | {"captioner: sentences": np.array(sentences)}, shapes
+
+
 def main() -> None:
     versions = f"transformers {transformers.__version__}, torch {torch.__version__}, Pillow {Image.__version__}"
     written, shapes = {"versions": np.array(versions)}, {}
@@ -72,6 +87,8 @@ def main() -> None:
         written |= {f"{case.name}: {what}": one for what, one in found.items()}
     for plain in RESIDUAL_CASES:
         written[f"{plain.name}: grid"], shapes[plain.name] = residual(plain)
+    found, shapes["captioner"] = captioner()
+    written |= found
     np.savez_compressed(FILE, shapes=pack_shapes(shapes), **written)
 
 

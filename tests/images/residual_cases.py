@@ -44,8 +44,8 @@ def draw_state(shapes: Shapes) -> dict[str, np.ndarray]:
         if len(shape) == 4:
             state[name] = draw(name, (shape[0], shape[1] * shape[2] * shape[3]), 3).reshape(shape)
         elif shape:
-            drawn = draw(name, shape, 3)
-            state[name] = np.abs(drawn) + np.float32(0.5) if name.endswith(("running_var", "weight")) else drawn
+            drawn, positive = draw(name, shape, 3), len(shape) == 1 and name.endswith(("running_var", "weight"))
+            state[name] = np.abs(drawn) + np.float32(0.5) if positive else drawn
     return state
 
 
