@@ -9,6 +9,7 @@ from bench.onnx_graph import MICROSOFT, Graph
 from bench.onnx_session import session
 from bench.operations.table import Arrays
 from fastattn.ops.cpu import current_threads
+from fastattn.ops.images import Window
 from fastattn.spec.rounding import quantize
 
 
@@ -98,3 +99,34 @@ def recur(arrays: Arrays, cell: str, precision: str) -> Side:
         {"": lambda: runner.run(None, {"x": x_TBD})[0]},
         view=lambda out: out.transpose(2, 0, 1, 3).reshape(len(arrays["x"]), -1),
     )
+
+
+def pixels(images_BCYX: np.ndarray) -> np.ndarray:
+    """The rows of images."""
+    return images_BCYX.transpose(0, 2, 3, 1).reshape(-1, images_BCYX.shape[1])
+
+
+def convolution(arrays: Arrays, grid: tuple[int, int, int], window: Window, groups: int) -> tuple[bytes, np.ndarray]:
+    """(the model of a convolution, its images BCYX)."""
+    images_BCYX = np.ascontiguousarray(arrays["x"].reshape(*grid, -1).transpose(0, 3, 1, 2))
+    weight_FCYX = arrays["weight"].reshape(len(arrays["weight"]), *window.size, -1).transpose(0, 3, 1, 2)
+    graph = Graph()
+    given = graph.input("x", "float32", list(images_BCYX.shape)), *map(graph.weight, (weight_FCYX, arrays["bias"]))
+    options = {"strides": [*window.stride], "pads": [*window.padding] * 2, "dilations": [*window.dilation]}
+    return graph.model(graph.add("Conv", *given, group=groups, **options)), images_BCYX
+
+
+def convolve(
+    arrays: Arrays, grid: tuple[int, int, int], window: Window, groups: int, activation: str, precision: str
+) -> Side:
+    """Channels first; the blocks that it computes in, and their order before and after, are its own affair."""
+    if precision != "float32" or activation != "none":
+        return Side(absent=f"no {precision}, {activation}")
+    model, images_BCYX = convolution(arrays, grid, window, groups)
+    runner = session(model, current_threads())
+    return Side({"": lambda: runner.run(None, {"x": images_BCYX})[0]}, view=pixels)
+
+
+def convolve_depthwise(arrays: Arrays, grid: tuple[int, int, int], window: Window, activation: str) -> Side:
+    form = {"grid": grid, "window": window, "groups": arrays["x"].shape[1], "activation": activation}
+    return convolve(arrays | {"weight": arrays["weight"].T}, **form, precision="float32")

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 
 from bench.case import Side
 from bench.operations.table import Arrays
+from fastattn.ops.images import Window
 
 ACTIVATIONS = {"none": lambda x: x, "gelu": F.gelu}
 
@@ -113,3 +114,55 @@ def recur(arrays: Arrays, cell: str, precision: str) -> Side:
         model = torch.ao.quantization.quantize_dynamic(model, {make})
     x_t = torch.from_numpy(arrays["x"]).reshape(B, -1, width)
     return _side(lambda: model(x_t), lambda result: result[0].numpy().reshape(len(arrays["x"]), -1))
+
+
+def _images(rows_ND: np.ndarray, grid: tuple[int, int, int]) -> torch.Tensor:
+    """Images BCYX, channels last in memory, of pixels that are rows."""
+    return torch.from_numpy(rows_ND.reshape(*grid, rows_ND.shape[1])).permute(0, 3, 1, 2)
+
+
+def _pixels(images_BCYX: Any) -> np.ndarray:
+    """The rows of images."""
+    if isinstance(images_BCYX, torch.Tensor):
+        dense = images_BCYX.to_dense() if images_BCYX.layout == torch._mkldnn else images_BCYX
+        images_BCYX = dense.float().numpy()
+    return images_BCYX.transpose(0, 2, 3, 1).reshape(-1, images_BCYX.shape[1])
+
+
+def _image_side(call: Callable[..., torch.Tensor], *tensors: torch.Tensor) -> Side:
+    """Channels last, or channels first, in memory, or in the blocks of oneDNN (its name there), where it has such."""
+    calls = {}
+    for layout in ("channels last", "channels first", "blocked"):
+        form = torch.channels_last if layout == "channels last" else torch.contiguous_format
+        given = [one.contiguous(memory_format=form) if one.dim() == 4 else one for one in tensors]
+        if layout == "blocked":
+            if tensors[0].dtype != torch.float32:
+                continue
+            given = [one.to_mkldnn() for one in given]
+        calls[layout] = torch.inference_mode()(lambda given=given: call(*given))
+    return Side(calls, view=_pixels)
+
+
+def convolve(
+    arrays: Arrays, grid: tuple[int, int, int], window: Window, groups: int, activation: str, precision: str
+) -> Side:
+    """In bfloat16, images and results are bfloat16 too."""
+    if precision == "int8":
+        return Side(absent="no dynamic int8")
+    weight_FYXC = arrays["weight"].reshape(len(arrays["weight"]), *window.size, -1)
+    tensors = _images(arrays["x"], grid), torch.from_numpy(weight_FYXC).permute(0, 3, 1, 2), *_tensors(arrays, "bias")
+    activate, (_, *steps) = ACTIVATIONS[activation], window
+    return _image_side(
+        lambda *given: activate(F.conv2d(*given, *steps, groups)),
+        *(one.to(getattr(torch, precision)) for one in tensors),
+    )
+
+
+def convolve_depthwise(arrays: Arrays, grid: tuple[int, int, int], window: Window, activation: str) -> Side:
+    weight_DT = np.ascontiguousarray(arrays["weight"].T)
+    form = {"grid": grid, "window": window, "groups": len(weight_DT), "activation": activation}
+    return convolve(arrays | {"weight": weight_DT}, **form, precision="float32")
+
+
+def pool_windows(arrays: Arrays, grid: tuple[int, int, int], window: Window, mode: str) -> Side:
+    return _image_side(lambda x: F.max_pool2d(x, *window), _images(arrays["x"], grid))

@@ -93,6 +93,7 @@ def warmup() -> None:
         for precision, recurrent in product(("float32", "bfloat16", "int8"), (_lstm_stacks(), _gru_stacks())):
             _translate(Translator.from_checkpoint(_translation_checkpoint(recurrent), precision))
         _search()
+        _images()
     if cache_fault():
         raise FastattnError("no kernel was kept: the next run will compile again")
     seconds = time.monotonic() - start
@@ -122,6 +123,25 @@ def _search() -> None:
     for dtype, function in ((np.float32, "dot"), (np.int8, "dot"), (np.uint8, "dot"), (np.uint8, "hamming")):
         vectors_ND = np.ones((1, 8), dtype)
         semantic_search(vectors_ND, vectors_ND, 1, function)
+
+
+def _images() -> None:
+    """Operations on images, convolutions in each precision and in each way."""
+    import numpy as np
+
+    from fastattn.ops import cpu as operations
+    from fastattn.ops.images import PixelGrid, Window
+
+    grid, x_ND, filters_TD = PixelGrid(1, 2, 2), np.ones((4, 32), np.float32), np.ones((9, 32), np.float32)
+    window, smaller = Window((3, 3), padding=(1, 1)), Window((1, 1))
+    ways = ("float32", smaller), ("float32", window), ("bfloat16", window), ("int8", window), ("int4", window)
+    for precision, taken in ways:
+        weight_FD = np.ones((32, 32 * taken.size[0] * taken.size[1]), np.float32)
+        operations.convolve(x_ND, grid, taken, [operations.pack_linear(weight_FD, None, precision)])
+    operations.convolve_depthwise(x_ND, grid, window, filters_TD)
+    operations.pool_windows(x_ND, grid, window, "max")
+    operations.sample_pixels(x_ND, grid, np.zeros((1, 1, 2), np.float32), "edge")
+    operations.gate_pixels(x_ND, grid)
 
 
 def _stack(**variety: Any) -> StackSpec:

@@ -26,6 +26,15 @@ def _name(*parts: Any) -> str:
     return "-".join(str(part).replace(" ", "") for part in parts)
 
 
+def _pixels(rng: np.random.Generator, rows: int, channels: int) -> np.ndarray:
+    """Rows as operations make them, on whole cache lines, which peers see too."""
+    room = np.empty(rows * channels + 16, np.float32)
+    first = -room.ctypes.data % 64 // 4
+    pixels_ND = room[first : first + rows * channels].reshape(rows, channels)
+    pixels_ND[...] = normal(rng, rows, channels)
+    return pixels_ND
+
+
 def _title(operation: str, grid: Grid, channels: int, window: Window) -> str:
     images, height, width = grid
     return f"{operation} {images} x {channels} x {height} x {width}, {'x'.join(map(str, window.size))}" + (
@@ -46,7 +55,7 @@ def convolve(
     rng, over = np.random.default_rng(sum(grid) * 31 + channels + outputs), window.over(PixelGrid(*grid))
     inputs = window.size[0] * window.size[1] * channels // groups
     arrays = {
-        "x": normal(rng, PixelGrid(*grid).rows, channels),
+        "x": _pixels(rng, PixelGrid(*grid).rows, channels),
         "weight": normal(rng, outputs, inputs) / np.float32(inputs) ** 0.5,
         "bias": normal(rng, outputs),
     }
@@ -75,7 +84,7 @@ def convolve_depthwise(
 ) -> Problem:
     rng, over = np.random.default_rng(sum(grid) * 31 + channels), window.over(PixelGrid(*grid))
     taps = window.size[0] * window.size[1]
-    arrays = {"x": normal(rng, PixelGrid(*grid).rows, channels), "weight": normal(rng, taps, channels)}
+    arrays = {"x": _pixels(rng, PixelGrid(*grid).rows, channels), "weight": normal(rng, taps, channels)}
     if bias:
         arrays["bias"] = normal(rng, channels)
     if residual:
@@ -92,25 +101,25 @@ def convolve_depthwise(
         arrays,
         bind,
         {"grid": grid, "window": window, "activation": activation},
-        work=Work(_title("depthwise", grid, channels, window), moved, work),
+        work=Work(_title("convolve_depthwise", grid, channels, window), moved, work),
     )
 
 
 def pool_windows(grid: Grid, channels: int, window: Window, mode: str) -> Problem:
-    arrays = {"x": normal(np.random.default_rng(sum(grid)), PixelGrid(*grid).rows, channels)}
+    arrays = {"x": _pixels(np.random.default_rng(sum(grid)), PixelGrid(*grid).rows, channels)}
 
     def bind(ops: Any, a: Arrays) -> Any:
         return lambda: (ops.pool_windows(a["x"], PixelGrid(*grid), window, mode),)
 
     moved = FLOAT * (arrays["x"].size + window.over(PixelGrid(*grid)).rows * channels)
-    work = Work(_title(f"pool {mode}", grid, channels, window), moved, unit=GBYTES)
+    work = Work(_title(f"pool_windows {mode}", grid, channels, window), moved, unit=GBYTES)
     form = {"grid": grid, "window": window, "mode": mode}
     name = _name("pool_windows", grid, channels, *window, mode)
     return Problem(name, "pool_windows", arrays, bind, form, (0,) if mode == "max" else (), work)
 
 
 def pool_areas(grid: Grid, channels: int, areas: tuple[int, int]) -> Problem:
-    arrays = {"x": normal(np.random.default_rng(sum(grid)), PixelGrid(*grid).rows, channels)}
+    arrays = {"x": _pixels(np.random.default_rng(sum(grid)), PixelGrid(*grid).rows, channels)}
 
     def bind(ops: Any, a: Arrays) -> Any:
         given = a["x"], PixelGrid(*grid), PixelGrid(grid[0], *areas)
@@ -125,7 +134,7 @@ def sample_pixels(grid: Grid, channels: int, points: int, beyond: str) -> Proble
     points_BP2 = rng.uniform(-2, 2 + np.array(grid[1:]), (grid[0], points, 2)).astype(np.float32)
     points_BP2[:, 1::4] = np.rint(points_BP2[:, 1::4])
     points_BP2[:, 9::10, 1] = (np.nan, np.inf, -1e30)[points % 3]
-    arrays = {"x": normal(rng, PixelGrid(*grid).rows, channels), "points": points_BP2}
+    arrays = {"x": _pixels(rng, PixelGrid(*grid).rows, channels), "points": points_BP2}
 
     def bind(ops: Any, a: Arrays) -> Any:
         return lambda: (ops.sample_pixels(a["x"], PixelGrid(*grid), a["points"], beyond),)
@@ -135,7 +144,7 @@ def sample_pixels(grid: Grid, channels: int, points: int, beyond: str) -> Proble
 
 def gate_pixels(grid: Grid, channels: int, of_channels: bool, of_pixels: bool, added: float = 0.0) -> Problem:
     rng, rows = np.random.default_rng(sum(grid)), PixelGrid(*grid).rows
-    arrays = {"x": normal(rng, rows, channels)}
+    arrays = {"x": _pixels(rng, rows, channels)}
     if of_channels:
         arrays["channels"] = normal(rng, grid[0], channels)
     if of_pixels:
@@ -189,6 +198,17 @@ TABLE = {
                 Size(grid, 4 * groups, (5, 16)[i % 2] * groups, window, ("relu", "none")[i % 2], i % 3 > 0, groups)
                 for i, (grid, window) in enumerate(PLACES[3::2])
                 for groups in (2, 5)
+            ),
+            # by patches: odd and even sides, one place, more than a task's
+            *(
+                Size(grid, 16 * channels, 16 * outputs, _square(3, padding=padding), activation, padding != 1)
+                for grid, channels, outputs, padding, activation in (
+                    ((1, 1, 1), 1, 1, 1, "none"),
+                    ((2, 7, 6), 2, 3, 1, "relu"),
+                    ((3, 5, 4), 1, 4, 0, "none"),
+                    ((1, 4, 23), 3, 7, 2, "gelu"),
+                    ((5, 12, 11), 1, 2, 1, "none"),
+                )
             ),
         ],
         large=[

@@ -74,6 +74,7 @@ class EditedLogits(NamedTuple):
 RecurrentForm = namedtuple("RecurrentForm", "cell gates units sentences units_parts")
 # How the tasks of a product are cut: rows of a task, and into how many blocks the panels.
 Blocks = namedtuple("Blocks", "rows columns")
+PLACES = 4  # of a tile of filters of single channels, for which each weight is read once: with 8 it is slower
 # What a group of a convolution takes and makes: its first channel and output and their numbers, adjacent taps that are
 # read at once, places of a task, the code of the activation.
 ConvolutionPart = namedtuple("ConvolutionPart", "channel channels output outputs taps rows activation")

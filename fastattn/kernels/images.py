@@ -1,134 +1,17 @@
-"""Filters of single channels, pooling, sampling and gates of images whose pixels are rows (fastattn.ops.images).
+"""Pooling, sampling and gates of images whose pixels are rows (fastattn.ops.images), all bound by memory.
 
-Vectors go over channels, which lie side by side, so no shuffle is needed for any size, stride or dilation. All are
-bound by memory, but for filters, which hold four places of a channel in registers: each weight is read once for them.
+Vectors go over channels, which lie side by side, so no shuffle is needed for any size, stride or dilation.
 """
-
-from collections import namedtuple
 
 import numpy as np
 from numba import prange
 
-from fastattn.kernels.activation import activate_all
 from fastattn.kernels.norm import ROW_BLOCK
-from fastattn.runtime.jit import inner, kernel
-from fastattn.simd.arguments import SIZE, Rows
+from fastattn.runtime.jit import kernel
 from fastattn.simd.target import LANES
-from fastattn.simd.vector import (
-    address,
-    fma,
-    load_first,
-    load_part,
-    make_scratch,
-    maximum,
-    splat,
-    store,
-    store_first,
-    store_part,
-)
+from fastattn.simd.vector import address, fma, load_part, maximum, splat, store_part
 
 ZERO, ONE = np.float32(0), np.float32(1)
-TOGETHER = 4  # places whose sums are in registers at once
-vector_scratch = make_scratch(SIZE)
-
-# Addresses of the first tap of a place and of its weights, of bias, residual and result; the last two 0: none.
-Place = namedtuple("Place", "x weight bias residual y")
-# Bytes to the next row of taps, to the next tap in it, to the next row of its weights, to the next place.
-Steps = namedtuple("Steps", "down across weight_row place")
-
-
-@inner
-def filter_one(place, steps, rows, taps, D):
-    """One place with ``rows`` x ``taps`` taps inside the image."""
-    zero = splat(ZERO)
-    for d in range(0, D, LANES):
-        left, at = D - d, d * 4
-        total = load_part(place.bias + at, left, zero) if place.bias != 0 else zero
-        for i in range(rows):
-            for j in range(taps):
-                weight = load_part(place.weight + at + i * steps.weight_row + j * D * 4, left, zero)
-                pixel = load_part(place.x + at + i * steps.down + j * steps.across, left, zero)
-                total = fma(weight, pixel, total)
-        if place.residual != 0:
-            total = total + load_part(place.residual + at, left, zero)
-        store_part(total, place.y + at, left)
-
-
-@inner
-def filter_together(place, steps, rows, taps, D):
-    """TOGETHER places side by side, ``steps.place`` apart: each sum is that of ``filter_one``."""
-    zero = splat(ZERO)
-    for d in range(0, D, LANES):
-        left, at = D - d, d * 4
-        first = load_part(place.bias + at, left, zero) if place.bias != 0 else zero
-        second, third, fourth = first, first, first
-        for i in range(rows):
-            for j in range(taps):
-                weight = load_part(place.weight + at + i * steps.weight_row + j * D * 4, left, zero)
-                x = place.x + at + i * steps.down + j * steps.across
-                first = fma(weight, load_part(x, left, zero), first)
-                second = fma(weight, load_part(x + steps.place, left, zero), second)
-                third = fma(weight, load_part(x + 2 * steps.place, left, zero), third)
-                fourth = fma(weight, load_part(x + 3 * steps.place, left, zero), fourth)
-        if place.residual != 0:
-            beside = place.residual + at
-            first = first + load_part(beside, left, zero)
-            second = second + load_part(beside + D * 4, left, zero)
-            third = third + load_part(beside + 2 * D * 4, left, zero)
-            fourth = fourth + load_part(beside + 3 * D * 4, left, zero)
-        store_part(first, place.y + at, left)
-        store_part(second, place.y + at + D * 4, left)
-        store_part(third, place.y + at + 2 * D * 4, left)
-        store_part(fourth, place.y + at + 3 * D * 4, left)
-
-
-@inner
-def activate_numbers(activation, y, count):
-    """The activation of ``count`` adjacent numbers, in place."""
-    whole = count // LANES * SIZE
-    line = Rows(y, 0)
-    activate_all(activation, line, line, 1, whole)
-    if activation != 0 and whole < count * 4:
-        scratch = Rows(vector_scratch(), 0)
-        store(load_first(y + whole, count - whole // 4, splat(ZERO)), scratch.address)
-        activate_all(activation, scratch, scratch, 1, SIZE)
-        store_first(load_first(scratch.address, LANES, splat(ZERO)), y + whole, count - whole // 4)
-
-
-@inner
-def taps_inside(start, size, step, length):
-    """(first, end) of a window's taps, ``step`` apart from ``start`` on, that are inside 0 to ``length``."""
-    first = min(size, max(0, (-start + step - 1) // step))
-    return first, max(first, min(size, (length - start + step - 1) // step))
-
-
-@kernel
-def _convolve_depthwise(x_ND, grid, window, out, weight_TD, bias_D, activation, residual_ND, y_ND):
-    """A task is a row of an image's places."""
-    D = x_ND.shape[1]
-    pixel, taps = D * 4, window.size[1]
-    stride, step = window.stride[1], window.dilation[1]
-    steps = Steps(window.dilation[0] * grid.width * pixel, step * pixel, taps * pixel, stride * pixel)
-    bias = address(bias_D) if bias_D.size > 0 else 0
-    for line in prange(0, out.images * out.height):
-        top = line % out.height * window.stride[0] - window.padding[0]
-        first_row, end_row = taps_inside(top, window.size[0], window.dilation[0], grid.height)
-        above = (line // out.height * grid.height + top + first_row * window.dilation[0]) * grid.width
-        weight, x = address(weight_TD) + first_row * steps.weight_row, 0
-        while x < out.width:
-            left, at = x * stride - window.padding[1], (line * out.width + x) * pixel
-            residual = address(residual_ND) + at if residual_ND.size > 0 else 0
-            y, last = address(y_ND) + at, left + (TOGETHER - 1) * stride + (taps - 1) * step
-            if left >= 0 and last < grid.width and x + TOGETHER <= out.width:
-                place, took = Place(address(x_ND) + (above + left) * pixel, weight, bias, residual, y), TOGETHER
-                filter_together(place, steps, end_row - first_row, taps, D)
-            else:
-                first, end = taps_inside(left, taps, step, grid.width)
-                pixels, took = address(x_ND) + (above + left + first * step) * pixel, 1
-                place = Place(pixels, weight + first * pixel, bias, residual, y)
-                filter_one(place, steps, end_row - first_row, end - first, D)
-            activate_numbers(activation, y, took * D)
-            x += took
 
 
 @kernel

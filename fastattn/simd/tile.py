@@ -156,31 +156,78 @@ def emit_linear_tile(emitter: Emitter, arithmetic: Arithmetic, rows: int, groups
 
 
 def make_run_tile(rows: int, vectors: int = TARGET.vectors):
-    """The intrinsic ``tile(table, runs, steps, panel, ahead, ahead_step, out, out_row, bias)`` in float32.
+    """The intrinsic ``tile(weights, table, runs, steps, panels, out, bias)`` of rows that lie in runs; float32 alone.
 
-    table   addresses of runs of ``steps`` numbers, int64 [runs, rows]: of each row of A those that it is made of
-    panel   of runs * steps steps; ahead, ahead_step: memory to prefetch meanwhile
-    out     written: rows out_row apart, ``vectors`` vectors each, which start from the bias
+    weights  an array of packed weights, for its dtype only.
+    table    addresses, int64 [runs, rows]: a row of A is made of ``runs`` runs of ``steps`` numbers each.
+    panels   Panels: one.
+    out      Rows, written: ``vectors`` vectors each, whose sums start from the bias.
     """
 
-    def emit(emitter, table, runs, steps, panel, ahead, ahead_step, out, out_row, bias):
+    def emit(arithmetic, emitter, table, runs, steps, panels, out, bias):
         builder, columns = emitter.builder, [I64(j * emitter.target.lanes * 4) for j in range(vectors)]
-        b_step = I64(emitter.target.columns * 4)
+        b_step = I64(emitter.target.columns * arithmetic.b_bytes)
 
-        def add(run, values):
-            place, b, fetched, *sums = values
+        def add(_, values):
+            place, b, ahead, *sums = values
             a_rows = [emitter.read(builder.add(place, I64(8 * n)), I64) for n in range(rows)]
-            sums = emit_sums(emitter, FLOAT32, a_rows, [b], b_step, steps, sums, vectors, (fetched, ahead_step))
-            places = builder.add(place, I64(8 * rows)), builder.add(b, builder.mul(steps, b_step))
-            return [*places, builder.add(fetched, builder.mul(steps, ahead_step)), *sums]
+            sums = emit_sums(emitter, arithmetic, a_rows, [b], b_step, steps, sums, vectors, (ahead, panels.ahead_step))
+            b, ahead = (
+                builder.add(b, builder.mul(steps, b_step)),
+                builder.add(ahead, builder.mul(steps, panels.ahead_step)),
+            )
+            return [builder.add(place, I64(8 * rows)), b, ahead, *sums]
 
         starts = [emitter.load(builder.add(bias, column)) for column in columns] * rows
-        _, _, _, *sums = emitter.loop(runs, 1, [table, panel, ahead, *starts], add)
-        outs = [builder.add(row, column) for row in emitter.row_addresses(out, out_row, rows) for column in columns]
-        for value, place in zip(sums, outs, strict=True):
+        _, _, _, *sums = emitter.loop(runs, 1, [table, panels.address, panels.ahead, *starts], add)
+        places = [builder.add(row, column) for row in emitter.row_addresses(*out, rows) for column in columns]
+        for value, place in zip(sums, places, strict=True):
             emitter.store(value, place)
 
-    return make_routine(f"run_{rows}_{vectors}", (types.intp,) * 9, emit)
+    return make_array_routine(f"run_{rows}_{vectors}", [None, None, None, Panels, Rows, None], arithmetic_of, emit)
+
+
+def make_filter_tile(rows: int):
+    """The intrinsic ``tile(weights, table, taps, skip, left, filters, bias, out)`` of filters of single channels.
+
+    weights  an array of float32, for its dtype only.
+    table    addresses of pixels, int64 [taps, rows].
+    skip     bytes of the first channel in a pixel, in a row of filters and in the bias.
+    left     how many channels there are from it on; of those of a panel that are not there, zeros are made.
+    filters  Rows: one a tap.
+    out      Rows, written: a panel's columns each.
+    """
+
+    def emit(_, emitter, table, taps, skip, left, filters, bias, out):
+        builder, lanes, vectors = emitter.builder, emitter.target.lanes, emitter.target.vectors
+        zero = emitter.constant(0.0)
+
+        def line(address, load):
+            return [load(builder.add(address, I64(j * lanes * 4)), j) for j in range(vectors)]
+
+        def sums_by(load):
+            def add(_, values):
+                place, row, *sums = values
+                weights = line(row, load) * rows
+                pixels = [builder.add(emitter.read(builder.add(place, I64(8 * n)), I64), skip) for n in range(rows)]
+                pixels = [value for pixel in pixels for value in line(pixel, load)]
+                sums = [emitter.fma(*operands) for operands in zip(pixels, weights, sums, strict=True)]
+                return [builder.add(place, I64(8 * rows)), builder.add(row, filters.distance), *sums]
+
+            starts = line(builder.add(bias, skip), load) * rows
+            _, _, *sums = emitter.loop(taps, 1, [table, builder.add(filters.address, skip), *starts], add)
+            for n, row in enumerate(emitter.row_addresses(*out, rows)):
+                for j, value in enumerate(sums[n * vectors : (n + 1) * vectors]):
+                    emitter.store(value, builder.add(row, I64(j * lanes * 4)))
+
+        with builder.if_else(builder.icmp_signed(">=", left, I64(emitter.target.columns))) as (whole, part):
+            with whole:
+                sums_by(lambda address, _: emitter.load(address))
+            with part:
+                sums_by(lambda address, j: emitter.load_first(address, builder.sub(left, I64(j * lanes)), zero))
+
+    forms = [None, None, None, None, Rows, None, Rows]
+    return make_array_routine(f"filter_{rows}", forms, arithmetic_of, emit)
 
 
 def add_affine(emitter: Emitter, sums, factor, factors, biases, residuals) -> list:

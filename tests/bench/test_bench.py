@@ -43,7 +43,9 @@ def test_results_hold_every_kernel_with_its_samples(results):
         operations = {row["name"].split()[0] for row in one["rows"]}
         every = {name for name, operation in OPERATIONS.items() if operation.toy}
         assert every >= {"linear", "attention", "attention_step", "layer_norm", "embed", "project_top_k", "recur"}
-        assert operations == {"float32": every, "int4": {"linear"}}.get(one["precision"], {"linear", "recur"})
+        assert operations == {"float32": every, "int4": {"linear"}}.get(
+            one["precision"], {"convolve", "linear", "recur"}
+        )
         for row in one["rows"]:
             for name in ("fastattn", "NumPy"):
                 side = row["sides"][name]

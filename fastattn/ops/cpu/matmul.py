@@ -75,6 +75,17 @@ class PackedLinear:
         """The arrays beside the panels."""
         return LinearArrays(self.bias, self.factors, self.corrections, self.input_scale, self.input_factors)
 
+    @lazy
+    def patch_panels(self) -> np.ndarray:
+        """Of a 3x3 convolution in float32: the panels of its 16 products (fastattn.simd.winograd)."""
+        taps_43 = np.array([[2, 0, 0], [1, 1, 1], [1, -1, 1], [0, 0, 2]]) / 2
+        panels, _, columns = self.panels_PSN.shape
+        weight_PYXCN = self.panels_PSN.reshape(panels, 3, 3, -1, columns)
+        found = np.einsum("iy,jx,pyxcn->ijpcn", taps_43, taps_43, weight_PYXCN, optimize=True)
+        patches_PCN = empty_on_lines((16 * panels, found.shape[3], columns), np.dtype(np.float32))
+        patches_PCN[...] = found.reshape(patches_PCN.shape)
+        return patches_PCN
+
     def arrays(self) -> dict[str, np.ndarray]:
         """The arrays that a file stores."""
         return {"panels_PSN": self.panels_PSN, **self.kernel_arrays._asdict()}

@@ -1,7 +1,6 @@
 """Operations on images, whose pixels are rows (``fastattn.ops.images``): each by its definition."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -72,12 +71,14 @@ def pool_windows(x_ND: np.ndarray, grid: PixelGrid, window: Window, mode: str) -
 def pool_areas(x_ND: np.ndarray, grid: PixelGrid, out: PixelGrid, mode: str) -> np.ndarray:
     """The maximum or mean of each of ``out``'s areas, which cut an image into equal parts, as near as pixels allow."""
     x_BYXD = x_ND.reshape(*grid, x_ND.shape[1])
-    pool: Any = {"max": np.max, "mean": np.mean}[mode]
+    pools: dict[str, Callable] = {"max": np.max, "mean": np.mean}
     edges = [
         [(i * length // parts, -(-(i + 1) * length // parts)) for i in range(parts)]
         for length, parts in zip(grid[1:], out[1:])
     ]
-    areas = [pool(x_BYXD[:, top:end, left:right], axis=(1, 2)) for top, end in edges[0] for left, right in edges[1]]
+    areas = [
+        pools[mode](x_BYXD[:, top:end, left:right], axis=(1, 2)) for top, end in edges[0] for left, right in edges[1]
+    ]
     return np.stack(areas, axis=1).reshape(out.rows, x_ND.shape[1])
 
 
