@@ -206,6 +206,10 @@ def _imported(kind: str) -> Any:
         from fastattn.encoders.text_classifier import TextClassifier
 
         return TextClassifier
+    if kind == "Captioner":
+        from fastattn.vision.captioner import Captioner
+
+        return Captioner
     if kind == "Generator":
         from fastattn.generation.generator import Generator
 

@@ -31,9 +31,10 @@ TABLE = {
     "loading": {"spec", "ops", "layers", "models", "processes", "weights"},
     "decoding": {"spec", "ops", "layers", "models", "scheduling"},
     "vectors": {"ops"},
-    "encoders": {"spec", "ops", "models", "scheduling", "text", "weights", "loading", "processes", "vectors"},
+    "encoders": {"spec", "ops", "models", "scheduling", "text", "weights", "loading", "processes", "vectors", "vision"},
     "translation": {"spec", "ops", "scheduling", "text", "weights", "loading", "decoding", "processes"},
     "generation": {"spec", "scheduling", "text", "weights", "loading", "decoding"},
+    "vision": {"spec", "loading", "decoding", "plot"},
     "array_attention": {"spec", "ops", "weights"},
     "mechanisms": {"ops", "layers", "array_attention"},
     "plot": set(),
@@ -50,6 +51,7 @@ TABLE = {
         "array_attention",
         "mechanisms",
         "plot",
+        "vision",
     },
     "cli": {
         "simd",
@@ -67,16 +69,19 @@ TABLE = {
         "generation",
         "verification",
         "distributed",
+        "vision",
+        "plot",
     },
     "__main__": {"cli"},
 }
 # Within weights: room -> the rooms there that it may import, beside itself. An exporter knows no other.
-READING = {"folder", "containers", "tensor_mapping"}
+READING = {"folder", "containers", "residual_state", "tensor_mapping"}
 EXPORTERS = {"ctranslate2", "gguf", "huggingface", "marian", "native", "recurrent"}
 WEIGHTS = {
     "": {"folder", "containers"} | EXPORTERS,
     "folder": set(),
     "containers": {"folder"},
+    "residual_state": {"tensor_mapping"},
     "tensor_mapping": set(),
     "ctranslate2": READING,
     "gguf": READING | {"huggingface"},  # whose architectures these are, by other names
@@ -95,6 +100,7 @@ OUTSIDE = {
     "user_functions": {"numba", "llvmlite"},
     "kernels": {"numba", "llvmlite"},
     "ops.cuda": {"numba", "numba_cuda", "cuda", "llvmlite"},  # where it is installed
+    "vision": {"PIL"},  # for a caller who has pictures
     "vectors": {"scipy"},  # for a caller who asks for it
     "text": {"tokenizers", "sentencepiece", "jinja2", "llguidance"},
     "weights": {"huggingface_hub", "tomli"},

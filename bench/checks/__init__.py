@@ -98,6 +98,7 @@ from bench.checks import (  # noqa: E402, F401
     generation_speed,
     images,
     light,
+    pictures,
     precision_memory,
     precision_quality,
     precision_speed,

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import torch
 
-from bench.train import pointer, translation
+from bench.train import captions, pointer, translation
 
-MODELS = {name: partial(translation.train, name) for name in ("attention", "plain")} | {"pointer": pointer.train}
+MODELS = {name: partial(translation.train, name) for name in ("attention", "plain")}
+MODELS |= {"captions": captions.train, "pointer": pointer.train}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.train", description="Train a small recurrent model.")
+    parser = argparse.ArgumentParser(prog="python -m bench.train", description="Train a small model.")
     parser.add_argument("name", choices=MODELS)
     parser.add_argument("--into", type=Path, required=True, metavar="DIR")
     parser.add_argument("--data", type=Path, default=Path("fra-eng.zip"), help="sentences (default fra-eng.zip)")

@@ -5,11 +5,12 @@ from concurrent.futures import Future
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from fastattn.encoders.base import EncoderBase, progress_bar
+from fastattn.encoders.image_vectors import PictureVectors
 from fastattn.encoders.long_text import TextTooLongError
 from fastattn.encoders.vector_head import (
     EncodeOptions,
@@ -26,9 +27,11 @@ from fastattn.processes.choice import Sharing
 from fastattn.scheduling.request import Plan, awaited, read_ahead
 from fastattn.scheduling.scheduler import Scheduler
 from fastattn.spec.checkpoint import Checkpoint
+from fastattn.spec.images import PatchSpec, PictureSpec, ResidualSpec
 from fastattn.system.option_names import TEXTS, Unpack, explains_options
 from fastattn.system.progress import Progress
-from fastattn.vectors.search import similarity, similarity_pairwise
+from fastattn.vectors.search import similarity, similarity_pairwise, unit_length
+from fastattn.vision.pictures import is_picture
 
 if TYPE_CHECKING:
     from fastattn.encoders.worker_processes import EncodingProcesses
@@ -60,15 +63,32 @@ class Encoder(EncoderBase):
     _takes_processes = True
 
     def _check(self, checkpoint: Checkpoint) -> Checkpoint:
+        self._image_spec, spec = checkpoint.pictures, checkpoint.spec.encoder
+        self._image_stack, self._takes_texts = checkpoint.spec.images, not isinstance(spec, PatchSpec | ResidualSpec)
+        if not self._takes_texts:
+            self._image_stack = spec
+            return checkpoint
         checkpoint = super()._check(checkpoint)
         check_vectors(self._text, self._spec.width)
         return checkpoint.without_head()
 
     def _prepare(self) -> None:
-        super()._prepare()
-        self._vectors = VectorHead(self._text, self._spec.width, self._loaded.ops)
-        self._options = OptionChecker(self._text, self._vectors, self._tokenizer)
-        self._plans = VectorPlans(self._tokenizer, self._vectors, self._loaded.threads)
+        if self._image_spec is not None:
+            self._pictures = PictureVectors(self._image_spec, self._image_stack, self._loaded)
+        if self._takes_texts:
+            super()._prepare()
+            self._vectors = VectorHead(self._text, self._spec.width, self._loaded.ops)
+            self._options = OptionChecker(self._text, self._vectors, self._tokenizer)
+            self._plans = VectorPlans(self._tokenizer, self._vectors, self._loaded.threads)
+
+    def _expect(self, what: str, there: bool) -> None:
+        if not there:
+            raise InputError(f"this model takes no {what}: see Encoder.encode{'' if what == 'pictures' else '_images'}")
+
+    def _checked(self, **options: Any) -> VectorOptions:
+        """The options of a call with texts."""
+        self._expect("texts", self._takes_texts)
+        return self._options.checked(**options)
 
     def _make_pool(self, folder: Path, precision: str, device: str, sharing: Sharing) -> "EncodingProcesses":
         from fastattn.encoders.worker_processes import EncodingProcesses
@@ -78,11 +98,13 @@ class Encoder(EncoderBase):
     @property
     def dimension(self) -> int:
         """The width of a vector."""
-        return self._vectors.width(self._text.pooling)
+        return self._vectors.width(self._text.pooling) if self._takes_texts else self._pictures.dimension
 
     @property
     def layer_weights(self) -> int:
         """About how many weights the layers have: what ``processes.choice`` asks."""
+        if not self._takes_texts:
+            return 0  # texts alone are shared among processes
         stack = self._spec
         return stack.layers * stack.width * (2 * stack.feed_forward.inner_width + 4 * stack.attention.query_width)
 
@@ -118,7 +140,7 @@ class Encoder(EncoderBase):
         batch_size, convert_to_numpy=True   accepted for sentence-transformers' callers, without effect
         Raises InputError for other values.
         """
-        checked = self._options.checked(**options)
+        checked = self._checked(**options)
         if batch_size is not None:
             check_count("batch_size", batch_size)
         if not check_bool("convert_to_numpy", convert_to_numpy):
@@ -152,7 +174,7 @@ class Encoder(EncoderBase):
         Raises as ``encode`` does, and QueueFullError where too much waits. A text that is too long is the future's
         error.
         """
-        checked = self._options.checked(**options)
+        checked = self._checked(**options)
         scheduler, plan = self._planned(check_texts("texts", [texts] if isinstance(texts, str) else texts), checked)
 
         def make_plan() -> Plan:
@@ -172,7 +194,7 @@ class Encoder(EncoderBase):
         Reads at most a thousand texts ahead, so memory is bounded however many there are. An error, of a text or of the
         iterable itself, is raised after the vectors of all texts before it. int8 and uint8 need ``ranges``.
         """
-        checked = self._options.checked(**options)
+        checked = self._checked(**options)
         check_several("texts", texts, "an iterable of str")
         if checked.output_dtype in ("int8", "uint8") and checked.ranges_2E is None:
             raise InputError(
@@ -182,6 +204,40 @@ class Encoder(EncoderBase):
             return self._encode_shared(self._pool, texts, checked)
         return self._encode_windows(enumerate(texts), checked)
 
+    def encode_images(
+        self,
+        images: Any,
+        *,
+        normalize_embeddings: bool = False,
+        truncate_dim: int | None = None,
+        show_progress_bar: bool | None = None,
+    ) -> np.ndarray:
+        """Vectors of pictures, of a model that takes some (ViT, CLIP): [pictures, dimension], or [dimension] of one.
+
+        images  a path, an image of Pillow, an array of uint8 [Y, X, 3] or [Y, X]; or an iterable of these. They are
+                turned, resized, cropped and scaled as the checkpoint says
+        CLIP's are in the space of its texts' (``similarity``); of a ViT it is the row for the whole image.
+        Raises InputError for what is no sound picture, or has more than 67 million pixels.
+        """
+        self._expect("pictures", self._image_spec is not None)
+        width = self.dimension if truncate_dim is None else check_count("truncate_dim", truncate_dim)
+        normalize, one = check_bool("normalize_embeddings", normalize_embeddings), is_picture(images)
+        with progress_bar(show_progress_bar) as progress:
+            vectors_BE = self._pictures.encode([images] if one else images, progress)[:, :width]
+        vectors_BE = unit_length(vectors_BE) if normalize else vectors_BE
+        return vectors_BE[0] if one else vectors_BE
+
+    @property
+    def image_spec(self) -> PictureSpec:
+        """How a picture becomes an image; InputError for a model that takes texts alone."""
+        self._expect("pictures", self._image_spec is not None)
+        return cast(PictureSpec, self._image_spec)
+
+    def image_changes(self, image_CYX: np.ndarray, covered: list[np.ndarray]) -> np.ndarray:
+        """float32 [covered]: 1 less the cosine of each image's vector and the first's; see ``vision.saliency``."""
+        whole_1E, covered_BE = np.split(unit_length(self._pictures.of_images([image_CYX, *covered])), [1])
+        return np.asarray(1 - covered_BE @ whole_1E[0], np.float32)
+
     @explains_options(TEXTS, PromptOptions)
     def count_tokens(self, texts: str | Iterable[str], **options: "Unpack[PromptOptions]") -> np.ndarray:
         """How many tokens each text has, uncut, int64 [len(texts)]; [] for a single str.
@@ -189,6 +245,7 @@ class Encoder(EncoderBase):
         Those of the prompt that ``encode`` would put before it, and the special ones, are counted too: a text with more
         than ``max_length`` is too long, and is cut by as many as it has more.
         """
+        self._expect("texts", self._takes_texts)
         before = find_prompt(self._text, **options)
         listed = [before + text for text in check_texts("texts", [texts] if isinstance(texts, str) else texts)]
         tokenizer = self._tokenizer
@@ -203,11 +260,11 @@ class Encoder(EncoderBase):
 
         Cosine or dot product; or the negative Euclidean or Manhattan distance.
         """
-        return similarity(a, b, self._text.similarity)
+        return similarity(a, b, self._text.similarity if self._takes_texts else "cosine")
 
     def similarity_pairwise(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """similarity_N float32 of each vector of a [N, D] or [D] and that of its number in b, as ``similarity``."""
-        return similarity_pairwise(a, b, self._text.similarity)
+        return similarity_pairwise(a, b, self._text.similarity if self._takes_texts else "cosine")
 
     def _planned(self, texts: list[str], options: VectorOptions) -> tuple[Scheduler, Callable[..., Plan]]:
         """(scheduler, function of a Progress that makes the plan for it) of the vectors of texts."""

@@ -164,10 +164,11 @@ class ModelBase:
 
 def expected(wanted: str, checkpoint: Checkpoint) -> CheckpointError:
     """The error for a checkpoint of another class: which one it is for."""
-    kind = checkpoint.spec.kind
+    kind, other = checkpoint.spec.kind, _CLASSES[type(checkpoint.text)]
+    if checkpoint.pictures is not None and checkpoint.spec.decoder is not None:
+        other = "vision.Captioner, or fastattn caption"
     return CheckpointError(
-        f"{wanted} checkpoint is expected, this one is {'a' if kind == 'decoder' else 'an'} {kind} model's: "
-        f"use {_CLASSES[type(checkpoint.text)]}"
+        f"{wanted} checkpoint is expected, this one is {'a' if kind == 'decoder' else 'an'} {kind} model's: use {other}"
     )
 
 

@@ -37,7 +37,7 @@ from fastattn.weights.folder import map_file, map_opened
 
 SETTLED = 2_000_000_000  # ns; no file system's times are coarser: what is older has not changed since without a trace
 MOST_FILES = 250  # of a checkpoint's folder; one that has more is used for something else too
-_FIELDS = ("spec", "input", "precision", "format", "details", "shortlist", "headless")
+_FIELDS = tuple(name for name in Checkpoint.__annotations__ if name not in ("tensors", "files"))
 # Rooms whose modules decide what is read, beside fastattn.weights; those of devices among them, whose classes of packed
 # layers are in the file.
 _READERS = ("system", "spec", "ops", "loading", "text", "layers", "models")

@@ -11,7 +11,7 @@ from fastattn.layers.attention_inputs import CachedRows, Memory, RecordedRows, R
 from fastattn.layers.decoder_sizes import DecoderSizes
 from fastattn.layers.key_value_cache import KeyValueCache
 from fastattn.layers.parameters import Parameters
-from fastattn.models.encoder import EncoderStack
+from fastattn.models.encoder import build_encoder
 from fastattn.models.stacks import build_stack
 from fastattn.ops.protocol import OutputSubset
 from fastattn.ops.steps import NO_EDITS, Edits, StepRows
@@ -229,7 +229,7 @@ class EncoderDecoder(Decoder):
         encoder, decoder = checkpoint.spec.encoder, checkpoint.spec.decoder
         if encoder is None or decoder is None or not decoder.cross_attention:
             raise CheckpointError(f"expected an encoder-decoder checkpoint, got {checkpoint.spec.kind!r}")
-        self.encoder = EncoderStack(parameters, encoder)
+        self.encoder = build_encoder(parameters, encoder)
         super().__init__(checkpoint, parameters)
 
     def encode(self, ids_B: Sequence[np.ndarray]) -> Memory:

@@ -1,6 +1,7 @@
 """The Transformer encoder (Vaswani 2017, section 3.1) in every variety of a StackSpec, and heads behind it."""
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -8,9 +9,11 @@ from fastattn.errors import CheckpointError, InputError
 from fastattn.layers.attention_inputs import WholeRows
 from fastattn.layers.blocks import Linear, Norm
 from fastattn.layers.parameters import Parameters
+from fastattn.models.residual import ResidualEncoder
 from fastattn.models.stacks import build_stack
 from fastattn.spec.architecture import HeadSpec, StackSpec
 from fastattn.spec.checkpoint import Checkpoint
+from fastattn.spec.images import ResidualSpec
 
 # The rows that a head takes -> the pooling that takes them; each row is taken as it is.
 POOLINGS = {"first": "cls", "last": "lasttoken", "mean": "mean"}
@@ -73,11 +76,11 @@ CHUNK = 384
 
 
 class EncoderStack:
-    """Runs sequences through the stack of ``encoder.*``."""
+    """Runs sequences through the stack of ``name.*``."""
 
-    def __init__(self, parameters: Parameters, spec: StackSpec):
+    def __init__(self, parameters: Parameters, spec: StackSpec, name: str = "encoder"):
         self.ops, self.spec, self.limit = parameters.ops, spec, spec.max_positions
-        self.stack = build_stack(parameters, "encoder", spec)
+        self.stack = build_stack(parameters, name, spec)
 
     def encode(
         self,
@@ -150,17 +153,26 @@ class EncoderStack:
             raise InputError(f"the model has {self.limit} positions, the sequence needs {longest}")
 
 
+def build_encoder(parameters: Parameters, spec: Any, name: str = "encoder") -> Any:
+    """What runs the stack of ``name.*``: an EncoderStack, or a ResidualEncoder, which has the same calls."""
+    return (ResidualEncoder if spec.kind == ResidualSpec.kind else EncoderStack)(parameters, spec, name)
+
+
 class EncoderModel:
     """An encoder on its own. Raises CheckpointError for a checkpoint without one.
 
-    head  what follows its last hidden states, or None
+    head    what follows its last hidden states, or None
+    images  the encoder that images go through, whose inputs are rows of pixels; None: there is none
     """
 
     def __init__(self, checkpoint: Checkpoint, parameters: Parameters):
         if checkpoint.spec.encoder is None:
             raise CheckpointError(f"expected a checkpoint with an encoder, got {checkpoint.spec.kind!r}")
-        self.encoder = EncoderStack(parameters, checkpoint.spec.encoder)
-        self.encode = self.encoder.encode
+        self.encoder = build_encoder(parameters, checkpoint.spec.encoder)
+        self.encode, images = self.encoder.encode, checkpoint.spec.images
+        self.images = None if images is None else build_encoder(parameters, images, "images")
+        if checkpoint.pictures is not None:
+            self.images = self.images or self.encoder
         head = checkpoint.spec.head
         # a projection onto the vocabulary is as large as several layers of the encoder
         predicts = head is not None and head.outputs == checkpoint.spec.encoder.vocabulary

@@ -4,12 +4,17 @@ from collections.abc import Callable
 from typing import Any
 
 from fastattn.layers.parameters import Parameters
+from fastattn.models.patches import PatchStack
 from fastattn.models.recurrent import build_recurrent
 from fastattn.models.stack import AttentionStack, Stack
 from fastattn.spec.architecture import check_known
 
 # Each is made of Parameters, the stack's name and its spec.
-STACKS: dict[str, Callable[[Parameters, str, Any], Stack]] = {"attention": AttentionStack, "recurrent": build_recurrent}
+STACKS: dict[str, Callable[[Parameters, str, Any], Stack]] = {
+    "attention": AttentionStack,
+    "patches": PatchStack,
+    "recurrent": build_recurrent,
+}
 
 
 def build_stack(parameters: Parameters, name: str, spec: Any) -> Stack:

@@ -375,6 +375,7 @@ class ModelSpec:
     encoder: StackSpec | None = None
     decoder: StackSpec | None = None
     head: HeadSpec | None = field(default=None, kw_only=True)  # of an encoder alone
+    images: StackSpec | None = field(default=None, kw_only=True)  # beside an encoder of texts (Radford 2021)
 
     def __post_init__(self) -> None:
         encoder, decoder = self.encoder, self.decoder
@@ -395,5 +396,5 @@ class ModelSpec:
     @property
     def stacks(self) -> dict[str, StackSpec]:
         """The stacks by name, which is also the prefix of their tensors' names."""
-        both = {"encoder": self.encoder, "decoder": self.decoder}
-        return {name: stack for name, stack in both.items() if stack is not None}
+        stacks = {"encoder": self.encoder, "decoder": self.decoder, "images": self.images}
+        return {name: stack for name, stack in stacks.items() if stack is not None}

@@ -8,6 +8,7 @@ import numpy as np
 
 from fastattn.errors import CheckpointError, InputError, warn
 from fastattn.spec.architecture import GREATEST, HeadSpec, ModelSpec, StackSpec
+from fastattn.spec.images import PictureSpec
 from fastattn.spec.quantized import Tensor, as_float32, take, without_input_scales
 from fastattn.spec.text_spec import EncoderText, GeneratorText, PairPrompt, TranslationText
 from fastattn.system.records import dataclass
@@ -91,6 +92,7 @@ class Checkpoint:
     files: tuple[Path, ...] = ()  # that it was read from
     shortlist: Shortlist | None = None
     headless: str = ""
+    pictures: PictureSpec | None = None
 
     @property
     def text(self) -> Text:

@@ -1,7 +1,7 @@
 """The tensors that a checkpoint of an architecture must hold, and checks of those that it has.
 
 Canonical tensor names; all are float32 (or a QuantizedTensor or Int4Tensor, for matrices), weights [outputs, inputs].
-Those of a stack follow its name, ``encoder`` or ``decoder``, and a dot; of one of the kind "attention" they are::
+Those of a stack follow its name, ``encoder``, ``decoder`` or ``images``, and a dot; of the kind "attention" they are::
 
     embedding.weight                       [V, E]   E: embedding_width, or D; vocabulary > 0
     positions                              [P, E]   positions "table", or "relative" with learned ones;
@@ -34,6 +34,18 @@ Those of a stack follow its name, ``encoder`` or ``decoder``, and a dot; of one 
     layers.N.feed_forward.outer.*          [D, F]
     final_norm.*                           [D]
 
+Of the kind "patches" the same, with positions [1 + P, D] and, in place of an embedding::
+
+    patches.*                              [D, C height width]
+
+Of the kind "convolutional", whose weights have the channels of each tap of a window side by side, tap after tap::
+
+    stem.*                                 [W, taps C]
+    layers.N.1.*, .2.*, .3.*               convolutions of a block, batch norms in them
+    layers.N.shortcut.*                    [outputs, inputs]   where a block changes the width or the grid
+    layers.N.gate.fc1.*, .fc2.*            gate "squeeze-excitation" or "cbam"
+    layers.N.gate.spatial.*                [1, 98]   gate "cbam"
+
 Of the kind "recurrent", with H units of G gates (``spec.recurrent``)::
 
     embedding.weight                       [V, E]   vocabulary > 0, unless the decoder points
@@ -61,6 +73,7 @@ from typing import Any
 from fastattn.errors import CheckpointError
 from fastattn.printable import first_of
 from fastattn.spec.architecture import Disentangled, HeadSpec, ModelSpec, RecurrenceSpec, StackSpec, check_known
+from fastattn.spec.images import PatchSpec, ResidualSpec
 from fastattn.spec.quantized import Tensor
 from fastattn.spec.recurrent import MemoryAttention, RecurrentSpec
 
@@ -204,8 +217,41 @@ def _recurrent_stack(spec: RecurrentSpec) -> Shapes:
     return shapes
 
 
+def _patch_stack(spec: PatchSpec) -> Shapes:
+    shapes = _attention_stack(spec.blocks)
+    _linear(shapes, "patches", spec.width, spec.patch_values, True)
+    return shapes
+
+
+def _residual_stack(spec: ResidualSpec) -> Shapes:
+    shapes: Shapes = {}
+    _linear(shapes, "stem", spec.stem, spec.stem_size**2 * spec.image[0], True)
+    for i, place in enumerate(spec.places):
+        layer, width = f"layers.{i}", place.width
+        if spec.expansion == 1:
+            _linear(shapes, f"{layer}.1", width, 9 * place.inputs, True)
+            _linear(shapes, f"{layer}.2", width, 9 * width, True)
+        else:
+            _linear(shapes, f"{layer}.1", width, place.inputs, True)
+            _linear(shapes, f"{layer}.2", width, 9 * width // spec.groups, True)
+            _linear(shapes, f"{layer}.3", place.outputs, width, True)
+        if place.has_shortcut:
+            _linear(shapes, f"{layer}.shortcut", place.outputs, place.inputs, True)
+        if spec.gate != "none":
+            _linear(shapes, f"{layer}.gate.fc1", place.squeezed, place.outputs, True)
+            _linear(shapes, f"{layer}.gate.fc2", place.outputs, place.squeezed, True)
+        if spec.gate == "cbam":
+            _linear(shapes, f"{layer}.gate.spatial", 1, 2 * 49, True)
+    return shapes
+
+
 # Kind of stack -> the shapes of its tensors, from its spec, by their names within the stack.
-STACKS: dict[str, Callable[[Any], Shapes]] = {"attention": _attention_stack, "recurrent": _recurrent_stack}
+STACKS: dict[str, Callable[[Any], Shapes]] = {
+    "attention": _attention_stack,
+    "convolutional": _residual_stack,
+    "patches": _patch_stack,
+    "recurrent": _recurrent_stack,
+}
 
 
 def head_shapes(head: HeadSpec, width: int) -> Shapes:

@@ -71,7 +71,7 @@ class Translator(ModelBase):
 
     def _check(self, checkpoint: Checkpoint) -> Checkpoint:
         text = checkpoint.text
-        if not isinstance(text, TranslationText):
+        if not isinstance(text, TranslationText) or checkpoint.pictures is not None:
             raise expected("a translation model's", checkpoint)
         if checkpoint.spec.encoder is None or checkpoint.spec.decoder is None:
             raise CheckpointError(f"expected an encoder-decoder checkpoint, got {checkpoint.spec.kind!r}")

@@ -18,10 +18,11 @@ ROBERTA_LIKE = (("<s>", "<pad>", "</s>", "<unk>", "<mask>"), "<s> $A </s>", "<s>
 T5_LIKE = (("<pad>", "</s>", "<unk>", "<s>", "<mask>"), "$A </s>", "$A </s> $B </s>")
 GEMMA_LIKE = (("<pad>", "<eos>", "<bos>", "<unk>", "<mask>"), "<bos> $A <eos>", "<bos> $A <eos> $B <eos>")
 DECODER_LIKE = (("<pad>", "<s>", "</s>", "<unk>", "<c>"), "<s> $A", "<s> $A $B")
+CLIP_LIKE = (("<pad>", "<s>", "<unk>", "<c>", "</s>"), "<s> $A </s>", "<s> $A </s> $B </s>")
 QWEN_LIKE = (("<|endoftext|>", "<unk>", "<a>", "<b>", "<c>"), "$A <|endoftext|>", "$A $B <|endoftext|>")
 TOKENIZERS = {
     "roberta": ROBERTA_LIKE, "xlm-roberta": ROBERTA_LIKE, "camembert": ROBERTA_LIKE, "mpnet": ROBERTA_LIKE,
-    "gemma3_text": GEMMA_LIKE, "qwen2": QWEN_LIKE, "qwen3": QWEN_LIKE, "t5": T5_LIKE, "mt5": T5_LIKE,
+    "clip": CLIP_LIKE, "gemma3_text": GEMMA_LIKE, "qwen2": QWEN_LIKE, "qwen3": QWEN_LIKE, "t5": T5_LIKE, "mt5": T5_LIKE,
     **dict.fromkeys(sorted(DECODERS.keys() - ENCODERS.keys()), DECODER_LIKE),
 }  # fmt: skip
 

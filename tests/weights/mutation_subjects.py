@@ -39,6 +39,10 @@ from tests.architectures.decoders import GEMMA2
 from tests.encoders.classifiers import TOKENS as TAGGER
 from tests.encoders.classifiers import write_classifier, write_masked, write_sparse
 from tests.encoders.multi_vector import write_original, write_pylate, write_today
+from tests.images.cases import CASES as IMAGE_CASES
+from tests.images.cases import pictures
+from tests.images.goldens import read_shapes, write_golden_images
+from tests.images.residual_cases import RESIDUAL_CASES, write_residual
 from tests.weights.containers.shortlist_writer import binary_shortlist
 from tests.weights.gguf import models as gguf_models
 from tests.weights.marian import writer as marian_writer
@@ -86,6 +90,14 @@ def _translate(translator: Translator) -> None:
 def _encode(encoder: Encoder) -> None:
     encoder.encode(TEXTS)
     encoder.encode(TEXTS[:2], prompt="query: ", normalize_embeddings=True)
+
+
+def _look(encoder: Encoder) -> None:
+    encoder.encode_images(pictures()[:2])
+
+
+def write_plain(folder: Path) -> Path:
+    return write_residual(RESIDUAL_CASES[2], read_shapes(RESIDUAL_CASES[2].name), folder)
 
 
 def _rank(encoder: CrossEncoder) -> None:
@@ -203,6 +215,9 @@ SUBJECTS: dict[str, Subject] = {
     "bert, merges.txt": _checkpoint(older_files("RobertaTokenizer"), Encoder),
     "bert, sentencepiece.bpe.model": _checkpoint(older_files("XLMRobertaTokenizer"), Encoder),
     "bert, spiece.model": _checkpoint(older_files("AlbertTokenizer"), Encoder),
+    "vit": Subject(written(partial(write_golden_images, IMAGE_CASES[0])), partial(Encoder, threads=1), _look),  # type: ignore[arg-type]
+    "clip": Subject(written(partial(write_golden_images, IMAGE_CASES[3])), partial(Encoder, threads=1), _look),  # type: ignore[arg-type]
+    "residual": Subject(written(write_plain), partial(Encoder, threads=1), _look),  # type: ignore[arg-type]
     "marianmt": _checkpoint(marian_mt_files("shared", "model.safetensors")),
     "marianmt of pytorch": _checkpoint(marian_mt_files("separate", "pytorch_model.bin")),
     "sentence-transformers": _checkpoint(sentence_transformer_files(), Encoder),

@@ -7,17 +7,20 @@ from fastattn.errors import CheckpointError
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.weights.containers.json_file import read_object, shorten
 from fastattn.weights.folder import Folder
-from fastattn.weights.huggingface import marian
+from fastattn.weights.huggingface import images, marian
 from fastattn.weights.huggingface.decoder import is_decoder, read_decoder
 from fastattn.weights.huggingface.decoders import DECODERS
 from fastattn.weights.huggingface.encoder import read_encoder
 from fastattn.weights.huggingface.encoders import ENCODERS
+from fastattn.weights.huggingface.residual import is_residual, read_residual
 
 DESCRIPTION = "Hugging Face directory of an encoder, a language model or MarianMT (config.json, weights, a tokenizer)"
 MODEL_TYPES: dict[str, Callable[[Folder], Checkpoint]] = {
     **dict.fromkeys(ENCODERS, read_encoder),
     **dict.fromkeys(sorted(DECODERS.keys() - ENCODERS.keys()), read_decoder),
+    "clip": images.read_clip,
     "marian": marian.read_translator,
+    "vit": images.read_vit,
 }
 
 
@@ -28,6 +31,8 @@ def recognize(path: Path) -> bool:
 def read(folder: Folder) -> Checkpoint:
     """Read a directory; raises CheckpointError for a model type that is not known, and for what its reader refuses."""
     config = read_object(folder, "config.json")
+    if is_residual(config):
+        return read_residual(folder)
     kind = config.string("model_type")
     if kind not in MODEL_TYPES:
         raise CheckpointError(

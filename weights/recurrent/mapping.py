@@ -14,6 +14,8 @@
     context_first = true                # the columns of a context come before an embedding's
     [tensors]                           # a table of ``weights.tensor_mapping``: a name, names or {names, ...}
     "STACK.embedding.weight" = "STACK.embedding.weight"
+    [pictures]                          # in place of an encoder's table: it is a residual network, whose arrays have
+                                        # timm's names behind "encoder."; side, mean and std of an image
     [text]                              # none: a model of rows of numbers, that points. Fields of
                                         # ``spec.text_spec.TranslationText``, and its vocabularies' places:
     source = {lines = "source.txt"}     # a token a line, {json = FILE, key = NAME} {token: id}, or {metadata = NAME}
@@ -29,19 +31,21 @@ from typing import Any
 from fastattn.errors import CheckpointError
 from fastattn.spec.architecture import ModelSpec
 from fastattn.spec.checkpoint import ArrayInput, Checkpoint
+from fastattn.spec.images import PictureSpec, ResidualSpec
 from fastattn.spec.recurrent import CELLS, RecurrentSpec
+from fastattn.spec.tensors import check_tensors, tensor_shapes
 from fastattn.spec.text_spec import TranslationText
 from fastattn.weights.containers import onnx, pytorch, safetensors
 from fastattn.weights.containers.json_file import JsonObject, from_plain, is_text, shorten
 from fastattn.weights.folder import Folder
 from fastattn.weights.recurrent.vocabulary import read_vocabulary
+from fastattn.weights.residual_state import ResidualState
 from fastattn.weights.tensor_mapping import (
     Array,
     TensorSources,
     check_sources,
     make_tensors,
     map_shapes,
-    map_tensors,
     sources,
     stored_precision,
     zeros,
@@ -61,7 +65,8 @@ CONTAINERS: dict[str, Callable[[Folder, str], dict[str, Any]]] = {
     ".bin": pytorch.read_tensors,
     ".onnx": onnx.read_tensors,
 }
-ENTRIES = ("like", "format", "unused", "files", "encoder", "decoder", "tensors", "text")
+ENTRIES = ("like", "format", "unused", "files", "pictures", "encoder", "decoder", "tensors", "text")
+MOST_SIDE, BILINEAR = 1 << 11, 2  # pixels of an image's side; Pillow's number of the filter
 # Option of a tensor's sources -> whether a value is one, what it should be, the value in TensorSources.
 OPTIONS: dict[str, tuple[Callable[[Any], bool], str, Callable[[Any], Any]]] = {
     "transposed": (lambda value: type(value) is bool, "true or false", bool),
@@ -134,6 +139,7 @@ def read_mapped(mapping: JsonObject, folder: Folder, names: Sequence[str]) -> Ch
         precision=stored_precision(stored),
         format=called,
         files=tuple(dict.fromkeys(folder.used)),
+        pictures=_read_pictures(mapping),
     )
 
 
@@ -192,7 +198,13 @@ def map_arrays(mapping: JsonObject, stored: Mapping[str, Array], where: str) -> 
     stored = {name: array for name, array in stored.items() if name not in unused}
     table = {name: _sources(mapping.nested("tensors"), name) for name in mapping.nested("tensors").values}
     arrays = _Arrays(table, stored)
-    encoder, of_encoder = _stack(mapping, "encoder", arrays, {})
+    encoder: Any
+    if mapping.has("pictures"):
+        state = ResidualState(stored, where, "encoder.")
+        encoder, of_encoder = state.spec((3, *_side(mapping.nested("pictures")))), ()
+        stored = {name: array for name, array in stored.items() if not name.startswith("encoder.")}
+    else:
+        encoder, of_encoder = _stack(mapping, "encoder", arrays, {})
     memory = {"memory": encoder.width, "memory_states": encoder.states}
     decoder, of_decoder = _stack(mapping, "decoder", arrays, memory)
     try:
@@ -200,14 +212,41 @@ def map_arrays(mapping: JsonObject, stored: Mapping[str, Array], where: str) -> 
     except CheckpointError as error:
         raise CheckpointError(f"{mapping.where}: {error}") from None
     try:
-        parts = map_tensors(table, spec, {"encoder": of_encoder, "decoder": of_decoder})
+        shapes = tensor_shapes(spec)
+        if isinstance(encoder, ResidualSpec):
+            shapes = {name: shape for name, shape in shapes.items() if name.startswith("decoder.")}
+        parts = map_shapes(table, shapes, {"encoder": of_encoder, "decoder": of_decoder})
     except LookupError as error:
         raise CheckpointError(f"{mapping.where}: tensors: {error.args[0]}") from None
     if mapping.nested("decoder").boolean("context_first", False) and decoder.attention is not None:
         name = f"decoder.layers.{decoder.attention.after}.input.weight"
         parts |= {name: replace(parts[name], first=decoder.context)} if name in parts else {}
     check_sources(parts, stored, where, f"arrays do not fit {mapping.where}")
-    return spec, make_tensors(parts, stored)
+    tensors = make_tensors(parts, stored)
+    if isinstance(encoder, ResidualSpec):
+        tensors |= state.tensors(encoder)
+        state.check_rest()
+        check_tensors(spec, tensors, where)
+    return spec, tensors
+
+
+def _side(pictures: JsonObject) -> tuple[int, int]:
+    """The height and width of an image."""
+    side = pictures.integer("side", minimum=1)
+    if side > MOST_SIDE:
+        raise pictures.error("side", f"at most {MOST_SIDE} pixels", side)
+    return side, side
+
+
+def _read_pictures(mapping: JsonObject) -> PictureSpec | None:
+    """How a picture becomes an image: resized, and (x / 255 - mean) / std."""
+    if not mapping.has("pictures"):
+        return None
+    pictures = mapping.nested("pictures")
+    mean, deviation = pictures.number("mean", 0.0), pictures.number("std", 1.0)
+    if abs(deviation) < 1e-30:
+        raise pictures.error("std", "a number that is not 0", deviation)
+    return PictureSpec(_side(pictures), BILINEAR, (0, 0), 1 / 255, (mean,) * 3, (deviation,) * 3)
 
 
 def _sources(tensors: JsonObject, name: str) -> TensorSources:
@@ -274,10 +313,10 @@ def _read_input(
     if not mapping.has("text"):
         return ArrayInput("NE", (0, spec.encoder.embedding_width))
     text = mapping.nested("text")
-    vocabularies = {
-        "source_vocabulary": read_vocabulary(text.nested("source"), folder, weights, spec.encoder.vocabulary),
-        "target_vocabulary": read_vocabulary(text.nested("target"), folder, weights, spec.decoder.vocabulary),
-    }
+    vocabularies: dict[str, tuple[str, ...]] = {"source_vocabulary": ()}  # of pictures
+    stacks = {"target": spec.decoder} | ({} if mapping.has("pictures") else {"source": spec.encoder})
+    for side, stack in stacks.items():
+        vocabularies[f"{side}_vocabulary"] = read_vocabulary(text.nested(side), folder, weights, stack.vocabulary)
     values = {name: value for name, value in text.values.items() if name not in ("source", "target")}
     return make_text(values, vocabularies, mapping.where)
 

@@ -1,0 +1,94 @@
+"""``fastattn caption``: pictures in, a sentence about each out, and a picture of where its words looked."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import click
+
+from fastattn.cli.lines import open_output
+from fastattn.cli.options import model_option, open_model, output_option, precision_option, threads_option
+from fastattn.cli.printing import Progress, quoted
+from fastattn.printable import json_decimals, printable
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  fastattn caption -m ./my-captioner picture.png
+  fastattn caption -m ./my-captioner --map where.svg picture.png
+  fastattn caption -m ./my-captioner -n 3 --json *.jpg > captions.jsonl
+
+\b
+One line for each picture: its caption; of several pictures, the path and a
+tab before it. With -n, a line for each caption, the best first. --json writes
+JSON lines instead, with each word's map, a grid over the whole image:
+  {"path": ..., "captions": [{"text": ..., "score": ..., "words": [...],
+   "attention": [[[...]]]}, ...]}
+"""
+)
+@click.argument("pictures", nargs=-1, required=True, metavar="PICTURE...", type=click.Path(allow_dash=False))
+@model_option
+@output_option
+@click.option("--beam-size", type=click.IntRange(min=1), help="Sentences kept at each step (default: 3).")
+@click.option("-n", "--num-hypotheses", type=click.IntRange(min=1), help="Captions of each picture (default: 1).")
+@click.option(
+    "--map", "map_path", type=click.Path(dir_okay=False), help="Draw where the words looked: .svg, .html or .png."
+)
+@click.option("--json", "as_json", is_flag=True, help="Write JSON lines.")
+@precision_option("float32", "bfloat16", "int8", "auto")
+@threads_option
+def caption(
+    pictures: tuple[str, ...],
+    model: str | None,
+    output_path: str | None,
+    beam_size: int | None,
+    num_hypotheses: int | None,
+    map_path: str | None,
+    as_json: bool,
+    precision: str | None,
+    threads: int | None,
+) -> None:
+    """Describe PICTUREs in a sentence each.
+
+    -m names a folder with a convolutional encoder and a recurrent decoder that attends to its grid.
+    """
+    if model is None:
+        raise click.UsageError("there is no default model to describe pictures with; name one with -m")
+    if map_path is not None and len(pictures) > 1:
+        raise click.UsageError("--map draws one picture; give one")
+    beams, count = beam_size or max(3, num_hypotheses or 1), num_hypotheses or 1
+    with open_output(output_path) as output, Progress() as progress:
+        captioner, _ = open_model("Captioner", model, progress, precision=precision, threads=threads)
+        progress.enabled &= not output.is_terminal()
+        for number, path in enumerate(pictures):
+            found = captioner.caption(path, beam_size=beams, num_hypotheses=count)
+            captions = found if count > 1 else [found]
+            if map_path is not None:
+                from fastattn.vision.maps import plot_image_attention
+
+                best = captions[0]
+                plot_image_attention(path, best.attention_WYX, best.words, title=best.text).save(map_path)
+            named = f"{printable(path)}\t" if len(pictures) > 1 else ""
+            lines = [_as_json(path, captions)] if as_json else [named + printable(one.text) for one in captions]
+            output.write("".join(f"{line}\n" for line in lines).encode())
+            output.flush()
+            progress.show(f"{number + 1:,} of {len(pictures):,} pictures")
+
+
+def _as_json(path: str, captions: list[Any]) -> str:
+    from numpy import float32
+
+    found = []
+    for one in captions:
+        (score,) = json_decimals([float32(one.score)])
+        words, maps = _listed(map(quoted, one.words)), _listed(map(_grid, one.attention_WYX))
+        found.append(f'{{"text": {quoted(one.text)}, "score": {score}, "words": {words}, "attention": {maps}}}')
+    return f'{{"path": {quoted(path)}, "captions": {_listed(found)}}}'
+
+
+def _grid(map_YX: Any) -> str:
+    return _listed(_listed(json_decimals(row)) for row in map_YX)
+
+
+def _listed(parts: Iterable[str]) -> str:
+    return f"[{', '.join(parts)}]"

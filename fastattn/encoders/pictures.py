@@ -1,0 +1,148 @@
+"""Vectors of pictures: from files, Pillow's images or arrays to an image as the checkpoint's model takes it."""
+
+import os
+import struct
+from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fastattn.encoders.base import LEAST_ROWS, EncodingWorker, plan_batches
+from fastattn.errors import InputError, described
+from fastattn.loading.loaded_model import LoadedModel
+from fastattn.scheduling.scheduler import Scheduler
+from fastattn.spec.images import PatchSpec, PictureSpec, ResidualSpec
+from fastattn.system.progress import Progress
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+MOST_PIXELS = 1 << 26  # of a picture, also after its resizing: 200 MB
+WINDOW = 64  # pictures whose patches are in memory at once
+# What a damaged file makes Pillow's readers run into.
+FAULTS = (OSError, ValueError, TypeError, SyntaxError, LookupError, ArithmeticError, AttributeError, struct.error)
+
+
+def is_picture(given: Any) -> bool:
+    """Whether this is one picture, not several."""
+    return isinstance(given, (str, os.PathLike, np.ndarray)) or hasattr(given, "convert")
+
+
+def open_picture(picture: Any, what: str) -> "Image":
+    """A picture as Pillow's image in RGB, turned as its EXIF says.
+
+    picture  a path, Pillow's image, or uint8 [Y, X, 3] or [Y, X]
+    what     its name in errors
+    Raises InputError for anything else, for a damaged file, and for more than MOST_PIXELS. Transparency is left out; of
+    16 bits a pixel 8 are used.
+    """
+    try:
+        from PIL import Image, ImageOps
+    except ImportError:
+        raise InputError("pictures need Pillow: pip install 'fastattn[images]'") from None
+    if isinstance(picture, np.ndarray):
+        if picture.dtype != np.uint8 or picture.ndim < 2 or picture.shape[2:] not in ((3,), ()) or 0 in picture.shape:
+            raise InputError(f"{what}: an array should be uint8 [Y, X, 3] or [Y, X], is {described(picture)}")
+        picture = Image.fromarray(np.ascontiguousarray(picture))
+    elif not isinstance(picture, (str, os.PathLike, Image.Image)):
+        raise InputError(f"{what}: expected a path, Pillow's image or an array, got {type(picture).__name__}")
+    try:
+        with nullcontext(picture) if isinstance(picture, Image.Image) else Image.open(picture) as opened:
+            _check_pixels(opened.size, what)
+            turned = ImageOps.exif_transpose(opened)
+        if turned.mode.startswith("I;16"):
+            turned = Image.fromarray((np.asarray(turned) >> 8).astype(np.uint8))
+        if turned.mode in ("I", "F"):
+            raise InputError(f"{what}: nobody knows the range of pixels of 32 bits: convert them to 8")
+        return turned.convert("RGB")
+    except InputError:
+        raise
+    except (*FAULTS, Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise InputError(f"{what}: {' '.join(str(error).split()) or type(error).__name__}") from None
+
+
+def _check_pixels(size: tuple[int, int], what: str) -> None:
+    if size[0] * size[1] > MOST_PIXELS:
+        raise InputError(f"{what}: {size[0]:,} x {size[1]:,} pixels are more than {MOST_PIXELS:,}")
+
+
+def prepare(picture: "Image", spec: PictureSpec, what: str) -> np.ndarray:
+    """The image float32 [3, Y, X] of a picture in RGB, as transformers' image processors make it."""
+    height, width = spec.size
+    if width:
+        if not height:
+            long = int(width * max(picture.size) / min(picture.size))
+            height, width = (width, long) if picture.height < picture.width else (long, width)
+        _check_pixels((width, height), f"{what}, resized")
+        picture = picture.resize((width, height), spec.resample)
+    values_YXC = np.asarray(picture)
+    for axis, size in enumerate(spec.crop):
+        if size:
+            values_YXC = _middle(values_YXC, axis, size)
+    scaled_YXC = (values_YXC * spec.factor).astype(np.float32)
+    normal_YXC = (scaled_YXC - np.array(spec.mean, np.float32)) / np.array(spec.deviation, np.float32)
+    return np.ascontiguousarray(normal_YXC.transpose(2, 0, 1))
+
+
+def _middle(values: np.ndarray, axis: int, size: int) -> np.ndarray:
+    """So many of an axis, from its middle; fewer have zeros around them, the odd one before them."""
+    spare = values.shape[axis] - size
+    if spare >= 0:
+        return values.take(range(spare // 2, spare // 2 + size), axis)
+    widths = [(0, 0)] * values.ndim
+    widths[axis] = (-(spare // 2), -spare + spare // 2)
+    return np.pad(values, widths)
+
+
+def pixel_rows(image_CYX: np.ndarray, spec: PatchSpec | ResidualSpec) -> np.ndarray:
+    """What an encoder takes, float32: of patches [1 + P, C height width], the first row being zeros; else as many rows
+    as its last grid has places, which hold the image's pixels in order, and zeros at the end."""
+    if isinstance(spec, ResidualSpec):
+        rows_PE = np.zeros((spec.grid[0] * spec.grid[1], spec.row_values), np.float32)
+        rows_PE.reshape(-1)[: image_CYX.size] = image_CYX.transpose(1, 2, 0).reshape(-1)
+        return rows_PE
+    (C, Y, X), (height, width) = spec.image, spec.patch
+    inside = image_CYX[:, : Y - Y % height, : X - X % width]
+    cut = inside.reshape(C, Y // height, height, X // width, width).transpose(1, 3, 0, 2, 4)
+    rows_PE = np.zeros((1 + spec.patches, spec.patch_values), np.float32)
+    rows_PE[1:] = cut.reshape(spec.patches, spec.patch_values)
+    return rows_PE
+
+
+class PictureVectors:
+    """Makes the vectors of pictures, for one checkpoint's model; pictures of all callers share passes."""
+
+    def __init__(self, pictures: PictureSpec, spec: Any, loaded: LoadedModel):
+        self._pictures, self._spec, self._ops, self._threads = pictures, spec, loaded.ops, loaded.threads
+        worker = partial(EncodingWorker, loaded.model.images)
+        self._scheduler = Scheduler(worker, loaded.threads, loaded.ops.use_threads, 2 * LEAST_ROWS, loaded.threads)
+        matrix_ED = pictures.projection_ED
+        self._projection = None if matrix_ED is None else loaded.ops.pack_linear(matrix_ED)
+        self.dimension = spec.width if matrix_ED is None else len(matrix_ED)
+
+    def encode(self, pictures: Iterable[Any], progress: Progress) -> np.ndarray:
+        """float32 [pictures, dimension], neither truncated nor of unit length."""
+        parts, numbered = [np.empty((0, self.dimension), np.float32)], enumerate(pictures)
+        while window := list(islice(numbered, WINDOW)):
+            parts.append(self.of_images([self._image(picture, number) for number, picture in window]))
+            progress.show(f"{window[-1][0] + 1:,} pictures")
+        return np.concatenate(parts)
+
+    def of_images(self, images: Sequence[np.ndarray]) -> np.ndarray:
+        """``encode`` of what ``prepare`` has made."""
+        rows = [pixel_rows(image_CYX, self._spec) for image_CYX in images]
+        plan = partial(plan_batches, rows, lambda _: self._vectors, self._threads, width=self.dimension)
+        found_BE: np.ndarray = self._scheduler.run(plan)
+        return found_BE
+
+    def _image(self, picture: Any, number: int) -> np.ndarray:
+        named = isinstance(picture, (str, os.PathLike))
+        what = f"picture {number}{f', {os.fspath(picture)!r}' if named else ''}"
+        return prepare(open_picture(picture, what), self._pictures, what)
+
+    def _vectors(self, rows_ND: np.ndarray, starts_B1: np.ndarray) -> np.ndarray:
+        pooled_BD = self._ops.pool(rows_ND, starts_B1, [self._spec.pooling])
+        return np.asarray(pooled_BD if self._projection is None else self._ops.linear(pooled_BD, self._projection))

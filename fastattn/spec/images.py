@@ -1,0 +1,217 @@
+"""Encoders of images as plain data: patches before attention, and how a picture becomes an image."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fastattn.errors import CheckpointError
+from fastattn.spec.architecture import StackSpec, check_counts, check_known
+from fastattn.system.records import dataclass
+
+
+@dataclass(frozen=True)
+class PatchSpec:
+    """Attention over the patches of an image, a row each, behind a row for the whole (Dosovitskiy 2021, section 3.1).
+
+    blocks  behind the patches' linear layer; their positions are a table whose first row is that of the whole: the
+            class's embedding plus its position, less the bias that patches have
+    image   channels, height and width
+    patch   height and width
+    """
+
+    kind = "patches"
+    pooling = "cls"  # of its rows, for a vector
+    cross_attention = False
+    projection_bias = False
+    vocabulary = 0  # its inputs are no ids
+    blocks: StackSpec
+    image: tuple[int, int, int]
+    patch: tuple[int, int]
+
+    def __post_init__(self) -> None:
+        names = ("channels", "height", "width", "patch_height", "patch_width")
+        check_counts(1, **dict(zip(names, (*self.image, *self.patch))))
+        if self.blocks.vocabulary or self.blocks.positions.limit != 1 + self.patches:
+            raise CheckpointError(f"the image has {self.patches} patches, which need a position each and one before")
+
+    @property
+    def layers(self) -> int:
+        """Those of the blocks, as the next three."""
+        return self.blocks.layers
+
+    @property
+    def width(self) -> int:
+        return self.blocks.width
+
+    @property
+    def positions(self) -> object:
+        return self.blocks.positions
+
+    @property
+    def max_positions(self) -> int:
+        return self.blocks.max_positions
+
+    @property
+    def patches(self) -> int:
+        """How many an image has; what is left over at its right and lower edge is none."""
+        return (self.image[1] // self.patch[0]) * (self.image[2] // self.patch[1])
+
+    @property
+    def patch_values(self) -> int:
+        """The numbers of a patch: each channel's, row by row."""
+        return self.image[0] * self.patch[0] * self.patch[1]
+
+    def check_role(self, name: str) -> None:
+        """Raise CheckpointError for a decoder."""
+        if name == "decoder":
+            raise CheckpointError("patches are an encoder's")
+
+
+# What weighs a block's result before it is added: channels (Hu 2018), or channels, then places (Woo 2018).
+GATES = ("none", "squeeze-excitation", "cbam")
+
+
+class BlockPlace(NamedTuple):
+    """A residual block: channels before it, in its convolutions and behind it; stride; the inner width of its gate."""
+
+    inputs: int
+    width: int
+    outputs: int
+    stride: int
+    squeezed: int
+
+    @property
+    def has_shortcut(self) -> bool:
+        """Whether what is added goes through a convolution."""
+        return self.stride > 1 or self.inputs != self.outputs
+
+
+@dataclass(frozen=True)
+class ResidualSpec:
+    """A residual network (He 2016, version 1.5), its batch norms in its weights: its rows are the last grid's places.
+
+    image       channels, height and width
+    stem        the width of the first convolution
+    stem_size, stem_stride  of its window; it is padded as "same"
+    stem_pool   whether a maximum of 3 x 3 at stride 2 follows
+    blocks      of each stage; a stage but the first halves its grid
+    widths      of the stages' inner convolutions
+    expansion   the width of a stage's rows over that; above 1 its blocks are 1x1, 3x3, 1x1, else 3x3, 3x3
+    groups      of the 3x3 convolutions of blocks of three (Xie 2017)
+    gate        a name in GATES
+    squeezed    the inner width of the gates of each stage
+    """
+
+    kind = "convolutional"
+    pooling = "mean"
+    cross_attention = False
+    projection_bias = False
+    vocabulary = 0
+    max_positions = 0
+    image: tuple[int, int, int]
+    stem: int
+    blocks: tuple[int, ...]
+    widths: tuple[int, ...]
+    stem_size: int = 7
+    stem_stride: int = 2
+    stem_pool: bool = True
+    expansion: int = 1
+    groups: int = 1
+    gate: str = "none"
+    squeezed: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_counts(1, stem=self.stem, stem_size=self.stem_size, stem_stride=self.stem_stride)
+        check_counts(1, expansion=self.expansion, groups=self.groups, stages=len(self.blocks))
+        check_counts(1, **dict(zip(("channels", "height", "width"), self.image)))
+        check_counts(1, **{"a stage's blocks": min(self.blocks), "a stage's width": min(self.widths, default=0)})
+        check_known("gate of blocks", self.gate, GATES)
+        if len(self.widths) != len(self.blocks) or any(width % self.groups for width in self.widths):
+            raise CheckpointError(f"{len(self.blocks)} stages in {self.groups} groups cannot have widths {self.widths}")
+        if len(self.squeezed) != (self.gate != "none") * len(self.blocks):
+            raise CheckpointError(f"{len(self.blocks)} stages with gate {self.gate} cannot squeeze to {self.squeezed}")
+
+    @property
+    def layers(self) -> int:
+        """Blocks of all stages."""
+        return sum(self.blocks)
+
+    @property
+    def width(self) -> int:
+        """Of the last rows."""
+        return self.widths[-1] * self.expansion
+
+    states = width  # the numbers of what a decoder begins with: the mean of the rows
+
+    @property
+    def places(self) -> list["BlockPlace"]:
+        """Where each block stands."""
+        found, inputs = [], self.stem
+        for stage, (blocks, width) in enumerate(zip(self.blocks, self.widths)):
+            for block in range(blocks):
+                outputs, stride = width * self.expansion, 2 if stage and not block else 1
+                found.append(BlockPlace(inputs, width, outputs, stride, self.squeezed[stage] if self.squeezed else 0))
+                inputs = outputs
+        return found
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """The height and width of the last grid."""
+        halvings = [self.stem_stride, *[2] * self.stem_pool, *[place.stride for place in self.places]]
+        height, width = self.image[1:]
+        for stride in halvings:
+            height, width = -(-height // stride), -(-width // stride)
+        return height, width
+
+    @property
+    def row_values(self) -> int:
+        """The numbers of an input's row, of which there is one for each place of the last grid."""
+        channels, height, width = self.image
+        return -(-channels * height * width // (self.grid[0] * self.grid[1]))
+
+    def check_role(self, name: str) -> None:
+        """Raise CheckpointError for a decoder."""
+        if name == "decoder":
+            raise CheckpointError("convolutions of images are an encoder's")
+
+
+def tap_rows(weight_FCYX: np.ndarray) -> np.ndarray:
+    """A convolution's weight as the rows [F, taps C] that ``convolve`` takes: tap after tap, channels side by side."""
+    return np.ascontiguousarray(weight_FCYX.transpose(0, 2, 3, 1)).reshape(len(weight_FCYX), -1)
+
+
+class BatchNorm(NamedTuple):
+    """The statistics of a batch norm, and its weights, [F] each (Ioffe 2015)."""
+
+    mean: np.ndarray
+    variance: np.ndarray
+    weight: np.ndarray
+    bias: np.ndarray
+    epsilon: float = 1e-5
+
+    def folded(self, weight_FE: np.ndarray, bias_F: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Weight and bias of the layer whose outputs are the norm of those of a layer of rows."""
+        factor_F = self.weight / np.sqrt(self.variance + np.float32(self.epsilon))
+        shift_F = -self.mean if bias_F is None else bias_F - self.mean
+        return weight_FE * factor_F[:, None], shift_F * factor_F + self.bias
+
+
+@dataclass(frozen=True, eq=False)
+class PictureSpec:
+    """How a picture becomes an image [C, Y, X], in this order, and what its vector is.
+
+    size      (height, width) it is resized to; (0, n): its shorter side to n, the other in proportion; (0, 0): not
+    resample  the number of Pillow's filter
+    crop      (height, width) of the middle that is kept, zeros around a smaller one; (0, 0): all
+    factor    by which values from 0 to 255 are multiplied
+    mean, deviation   of each channel: (x - mean) / deviation
+    projection_ED     of the pooled rows, float32 without a bias; None: they are the vector
+    """
+
+    size: tuple[int, int]
+    resample: int
+    crop: tuple[int, int]
+    factor: float
+    mean: tuple[float, ...]
+    deviation: tuple[float, ...]
+    projection_ED: np.ndarray | None = None

@@ -1,0 +1,107 @@
+"""Captioner: pictures in, sentences out, and where each word looked."""
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fastattn.decoding.jobs import Hypothesis, Job
+from fastattn.decoding.options import DecodingOptions, resolve_options
+from fastattn.decoding.service import DecodingService, score_plan, search_plan
+from fastattn.errors import CheckpointError, check_count
+from fastattn.loading.loaded_model import ModelBase
+from fastattn.spec.checkpoint import Checkpoint
+from fastattn.spec.images import PictureSpec, ResidualSpec
+from fastattn.spec.text_spec import TranslationText
+from fastattn.vision.pictures import is_picture, load_image, pixel_rows
+
+
+class Caption(NamedTuple):
+    """A sentence about a picture.
+
+    words           of it
+    score           the sum of their log-probabilities, the end's counted, over their number to the power of the length
+                    penalty
+    attention_WYX   where each word looked: float32, shares of a grid over the whole image, whose sum is 1
+    """
+
+    text: str
+    words: list[str]
+    score: float
+    attention_WYX: np.ndarray
+
+
+class Captioner(ModelBase):
+    """Describes pictures by a convolutional encoder and a recurrent decoder that attends to its grid (Xu 2015).
+
+    path, precision, threads, device  as a Translator's
+    A caption depends on its own picture alone. Raises CheckpointError for a path without a checkpoint of such a model.
+    """
+
+    _text: TranslationText
+    _pictures: PictureSpec
+    _spec: ResidualSpec
+
+    def _check(self, checkpoint: Checkpoint) -> Checkpoint:
+        spec, text, pictures = checkpoint.spec.encoder, checkpoint.input, checkpoint.pictures
+        if not isinstance(spec, ResidualSpec) or not isinstance(text, TranslationText) or pictures is None:
+            raise CheckpointError(f"expected a checkpoint that describes pictures, got one of {checkpoint.spec.kind!r}")
+        self._spec, self._text, self._pictures = spec, text, pictures
+        return checkpoint
+
+    def _prepare(self) -> None:
+        self._words = self._text.target_vocabulary
+        self._start, self._end = (
+            self._words.index(str(token)) for token in (self._text.bos_token, self._text.eos_token)
+        )
+        self._service = DecodingService(self._loaded.model, self._end, -1, self._loaded.threads)
+
+    def caption(
+        self, images: Any, *, beam_size: int = 3, num_hypotheses: int = 1
+    ) -> Caption | list[Caption] | list[list[Caption]]:
+        """The Caption of a picture, or a list of those of several; of ``num_hypotheses``, if they are more than one, a
+        list of each's, the best first.
+
+        images     a path, an image of Pillow, an array of uint8 [Y, X, 3] or [Y, X]; or an iterable of these
+        beam_size  sentences kept at each step; 1: greedy search
+        Raises InputError for what is no sound picture.
+        """
+        check_count("beam_size", beam_size)
+        options = self._options(beam_size, num_hypotheses)
+        one = is_picture(images)
+        pictures: Iterable[Any] = [images] if one else images
+        loaded = [load_image(picture, number, self._pictures) for number, picture in enumerate(pictures)]
+        found = self.of_images(loaded, options)
+        results: Any = [captions if num_hypotheses > 1 else captions[0] for captions in found]
+        return results[0] if one else results
+
+    def _options(self, beam_size: int, num_hypotheses: int) -> DecodingOptions:
+        given = {"beam_size": beam_size, "num_hypotheses": num_hypotheses, "return_attention": True}
+        return resolve_options(self._text.decoding.options(), given)
+
+    def of_images(self, images: Iterable[np.ndarray], options: DecodingOptions) -> list[list[Caption]]:
+        """The Captions of images as ``load_image`` makes them, float32 [3, Y, X]."""
+        jobs = [Job(pixel_rows(image_CYX, self._spec), [self._start], options=options) for image_CYX in images]
+        found = self._service.scheduler().run(lambda: search_plan(jobs, self._service.model.sizes))
+        return [[self._caption(one) for one in best] for best in found]
+
+    @property
+    def image_spec(self) -> PictureSpec:
+        """How a picture becomes an image."""
+        return self._pictures
+
+    def image_changes(self, image_CYX: np.ndarray, covered: list[np.ndarray]) -> np.ndarray:
+        """float32 [covered]: how much of its log-probability, a word, the image's caption loses with each of them."""
+        ((best,),) = self.of_images([image_CYX], self._options(1, 1))
+        ids = [self._start, *(self._words.index(word) for word in best.words), self._end]
+        sources = [pixel_rows(one, self._spec) for one in (image_CYX, *covered)]
+        targets = [np.array(ids, np.int32)] * len(sources)
+        means = [float(one.mean()) for one in self._service.scheduler().run(lambda: score_plan(sources, targets))]
+        return np.float32(means[0]) - np.array(means[1:], np.float32)
+
+    def _caption(self, found: Hypothesis) -> Caption:
+        words = [self._words[token] for token in found.tokens]
+        assert found.attention_TS is not None  # the options ask for it
+        maps_WYX = np.asarray(found.attention_TS, np.float32).reshape(len(words), *self._spec.grid)
+        joined = "" if self._text.target_characters else " "
+        return Caption(joined.join(words), words, found.score, maps_WYX)

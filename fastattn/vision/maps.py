@@ -1,0 +1,136 @@
+"""Maps of attention or of saliency drawn over the picture that was looked at."""
+
+import base64
+import io
+import os
+from collections.abc import Iterable
+from html import escape
+from typing import Any
+
+import numpy as np
+
+from fastattn.errors import InputError, described
+from fastattn.plot.labels import checked_labels, cut, printable_text
+from fastattn.plot.page import page
+from fastattn.system.files import checked_path, open_file
+from fastattn.vision.pictures import open_picture
+
+SIDE, GAP, LINE = 160, 8, 20  # pixels: the longer side of a panel, between panels, of a label
+MOST_MAPS, MOST_PLACES = 256, 1 << 20  # of a picture; of a map
+DARK = 0.2  # of a place that nobody looks at
+BILINEAR = 2  # Pillow's number of the filter
+
+
+def plot_image_attention(
+    image: Any, maps: Any, labels: Iterable[str | int] | None = None, *, title: str | None = None, columns: int = 4
+) -> "ImageMaps":
+    """A picture beside what each map shows of it: bright where the map is large, dark where it is 0.
+
+    image   a path, an image of Pillow, an array of uint8 [Y, X, 3] or [Y, X]
+    maps    floating point numbers at least 0, (W, y, x) or (y, x): grids over the whole image, such as a
+            Caption's ``attention_WYX`` or ``saliency``; each is a share of its own largest number
+    labels  one for each map: words; None: 0, 1, 2, ...
+    InputError for anything else, and for more than 256 maps.
+    """
+    maps_WYX = np.asarray(maps)
+    if maps_WYX.dtype.kind != "f" or maps_WYX.ndim not in (2, 3) or 0 in maps_WYX.shape:
+        raise InputError(f"maps should be floating point numbers (W, y, x) or (y, x), got {described(maps)}")
+    maps_WYX = maps_WYX.reshape(-1, *maps_WYX.shape[-2:])
+    if len(maps_WYX) > MOST_MAPS or maps_WYX[0].size > MOST_PLACES:
+        raise InputError(f"at most {MOST_MAPS} maps of {MOST_PLACES:,} places are drawn, got {maps_WYX.shape}")
+    if not (np.isfinite(maps_WYX) & (maps_WYX >= 0)).all():
+        raise InputError("maps should be numbers of at least 0, some are not")
+    if title is not None and not isinstance(title, str):
+        raise InputError(f"title should be a str, got {described(title)}")
+    if type(columns) is not int or columns < 1:
+        raise InputError(f"columns should be a number of at least 1, got {described(columns)}")
+    names = checked_labels("labels", labels, len(maps_WYX))
+    return ImageMaps(open_picture(image, "image"), maps_WYX, names, printable_text(title or ""), columns)
+
+
+class ImageMaps:
+    """Panels made by ``plot_image_attention``: the picture, then one for each map. A notebook shows the SVG."""
+
+    def __init__(self, picture: Any, maps_WYX: np.ndarray, labels: list[str], title: str, columns: int):
+        self._title, self._columns = title, columns
+        scale = SIDE / max(picture.size)
+        self._size = tuple(max(1, round(side * scale)) for side in picture.size)
+        shown = picture.resize(self._size, BILINEAR)
+        self._panels = [("", shown), *((label, _lit(shown, one_YX)) for label, one_YX in zip(labels, maps_WYX))]
+
+    def __repr__(self) -> str:
+        return f"<ImageMaps: {len(self._panels) - 1} maps{f' of {self._title}' if self._title else ''}>"
+
+    def _repr_svg_(self) -> str:
+        return self.svg
+
+    @property
+    def svg(self) -> str:
+        """The panels in rows, with their labels; it loads nothing."""
+        width, height = self._size
+        columns = min(self._columns, len(self._panels))
+        rows, top = -(-len(self._panels) // columns), LINE * bool(self._title)
+        wide, high = columns * (width + GAP) + GAP, rows * (height + LINE + GAP) + GAP + top
+        parts = [
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{wide}" height="{high}" viewBox="0 0 {wide} {high}" '
+            'font-family="sans-serif" font-size="13" fill="currentColor" role="img">',
+            "<style>@media (prefers-color-scheme: dark) { svg { color: #ddd } }</style>",
+        ]
+        if self._title:
+            parts.append(f'<text x="{GAP}" y="{LINE - 4}">{escape(cut(self._title, wide // 7))}</text>')
+        for i, (label, panel) in enumerate(self._panels):
+            x, y = GAP + i % columns * (width + GAP), GAP + top + i // columns * (height + LINE + GAP)
+            data = base64.b64encode(_png(panel)).decode()
+            parts.append(
+                f'<image x="{x}" y="{y}" width="{width}" height="{height}" href="data:image/png;base64,{data}"/>'
+            )
+            named = f'<text x="{x + width / 2:g}" y="{y + height + 15}" text-anchor="middle">'
+            parts.append(f"{named}{escape(cut(label, width // 7))}</text>")
+        return "\n".join([*parts, "</svg>\n"])
+
+    @property
+    def html(self) -> str:
+        """A whole page with the SVG."""
+        return page(self.svg, self._title or "Attention over a picture")
+
+    @property
+    def png(self) -> bytes:
+        """The panels in rows, with their labels, as the bytes of a PNG."""
+        from PIL import Image, ImageDraw
+
+        width, height = self._size
+        columns = min(self._columns, len(self._panels))
+        rows = -(-len(self._panels) // columns)
+        sheet = Image.new("RGB", (columns * (width + GAP) + GAP, rows * (height + LINE + GAP) + GAP), "white")
+        pen = ImageDraw.Draw(sheet)
+        for i, (label, panel) in enumerate(self._panels):
+            x, y = GAP + i % columns * (width + GAP), GAP + i // columns * (height + LINE + GAP)
+            sheet.paste(panel, (x, y))
+            pen.text((x + width // 2, y + height + LINE // 2), cut(label, width // 7), "black", anchor="mm")
+        return _png(sheet)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write ``svg``, ``html`` or ``png``, as the path's suffix says; the file is there whole or not at all."""
+        name = checked_path(path)
+        suffix = os.path.splitext(name)[1].lower()
+        if suffix not in (".svg", ".html", ".png"):
+            raise InputError(f"a picture's path should end in .svg, .html or .png, got {described(name)}")
+        content = self.png if suffix == ".png" else (self.svg if suffix == ".svg" else self.html).encode()
+        with open_file(name) as output:
+            output.write(content)
+
+
+def _lit(picture: Any, map_YX: np.ndarray) -> Any:
+    """The picture, as bright as a map's share of its largest number says."""
+    from PIL import Image
+
+    share_YX = (map_YX / (map_YX.max() or 1)).astype(np.float32)
+    shares = np.asarray(Image.fromarray(share_YX).resize(picture.size, BILINEAR)).clip(0, 1)
+    lit = np.asarray(picture) * (DARK + (1 - DARK) * shares[..., None])
+    return Image.fromarray(lit.round().astype(np.uint8))
+
+
+def _png(picture: Any) -> bytes:
+    held = io.BytesIO()
+    picture.save(held, "PNG")
+    return held.getvalue()

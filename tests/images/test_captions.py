@@ -1,0 +1,167 @@
+"""Captions against PyTorch's goldens; maps over pictures; saliency; the command."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from fastattn import Encoder, Translator
+from fastattn.errors import CheckpointError, InputError
+from fastattn.loading import model_cache
+from fastattn.spec.images import PictureSpec
+from fastattn.vision import Captioner, plot_image_attention, saliency
+from fastattn.weights import read
+from tests.cli.commands import fail, succeed
+from tests.images.captioners import MAPPING, WORDS, caption_pictures, write_captioner
+from tests.images.cases import CASES
+from tests.images.goldens import read_golden, write_golden_images
+from tests.loading.caches import empty_cache
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: Any) -> Path:
+    return write_captioner(tmp_path_factory.mktemp("captioner"))
+
+
+@pytest.fixture(scope="module")
+def captioner(folder: Path) -> Captioner:
+    return Captioner(folder)
+
+
+def test_captions_and_where_they_look_are_those_of_pytorch(captioner: Captioner) -> None:
+    captions: Any = captioner.caption(caption_pictures(), beam_size=1)
+    expected = read_golden("captioner", "sentences").tolist()
+    assert len(set(expected)) > 1
+    for number, (caption, sentence) in enumerate(zip(captions, expected)):
+        words = caption.words[: len(sentence.split())]  # the golden's are 12 at most
+        assert " ".join(words) == sentence and caption.text == " ".join(caption.words)
+        weights_WS = read_golden("captioner", f"weights {number}")
+        found_WS = caption.attention_WYX.reshape(len(caption.words), -1)[: len(words)]
+        np.testing.assert_allclose(found_WS, weights_WS[: len(words)], atol=1e-5)
+        assert caption.attention_WYX.shape[1:] == (8, 8)
+
+
+def test_a_caption_depends_on_its_own_picture(captioner: Captioner, folder: Path) -> None:
+    several: Any = captioner.caption(caption_pictures() * 3, num_hypotheses=2)
+    for threads, number in ((1, 1), (2, 2)):
+        alone: Any = Captioner(folder, threads=threads).caption(caption_pictures()[number], num_hypotheses=2)
+        for one, other in zip(alone, several[number + 3]):
+            assert one[:3] == other[:3]
+            np.testing.assert_array_equal(one.attention_WYX, other.attention_WYX)
+
+
+@pytest.mark.usefixtures("cache")
+def test_a_later_process_finds_how_pictures_are_read(folder: Path) -> None:
+    captions: Any = [Captioner(folder).caption(caption_pictures()[0]) for _ in range(3)]
+    assert captions[0].text == captions[1].text == captions[2].text
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty one, where files are kept however new they are."""
+    monkeypatch.setattr(model_cache, "SETTLED", -1_000_000_000)
+    return empty_cache(tmp_path / "cache", monkeypatch)
+
+
+def test_saliency_is_where_covering_changes_the_answer(captioner: Captioner, tmp_path: Path) -> None:
+    for model in (captioner, Encoder(write_golden_images(CASES[0], tmp_path))):
+        picture = np.full((64, 64, 3), 128, np.uint8)
+        picture[:16, 40:56] = [255, 0, 0]  # all that there is to see
+        found_YX = saliency(model, picture, size=16, stride=8)
+        assert found_YX.dtype == np.float32 and (found_YX >= 0).all()
+        y, x = np.unravel_index(found_YX.argmax(), found_YX.shape)
+        height, width = found_YX.shape
+        assert y / height < 0.4 and 0.5 < (x + 0.5) / width < 0.95
+    with pytest.raises(InputError, match="squares are more than 4,096"):
+        saliency(_Large(), picture, size=1, stride=1)
+
+
+class _Large:
+    """A model of images of 128 x 128."""
+
+    @property
+    def image_spec(self) -> Any:
+        return PictureSpec((128, 128), 2, (0, 0), 1 / 255, (0.0,) * 3, (1.0,) * 3)
+
+    def image_changes(self, image_CYX: np.ndarray, covered: list[np.ndarray]) -> np.ndarray:
+        raise AssertionError
+
+
+def test_maps_are_bright_where_weights_are_large(tmp_path: Path) -> None:
+    picture, maps_WYX = np.full((20, 40, 3), 200, np.uint8), np.zeros((2, 2, 4))
+    maps_WYX[0, 0, 0], maps_WYX[1, 1, 3] = 0.3, 0.9
+    plot = plot_image_attention(picture, maps_WYX, ["first", "<last>"], title="a & b", columns=2)
+    assert plot.svg.count("<image") == 3 and "&lt;last&gt;" in plot.svg and "a &amp; b" in plot.svg
+    assert plot._repr_svg_() == plot.svg and plot.svg in plot.html
+    for suffix in ("svg", "html", "png"):
+        plot.save(tmp_path / f"maps.{suffix}")
+    assert (tmp_path / "maps.svg").read_text(encoding="utf-8") == plot.svg
+    with Image.open(tmp_path / "maps.png") as sheet:
+        pixels = np.asarray(sheet).mean(axis=2)
+    assert pixels[12, 180] > 190 and pixels[80, 320] < 60  # the first map's panel: bright at its left top, else dark
+
+
+@pytest.mark.parametrize(
+    ("maps", "more", "message"),
+    [
+        (np.ones((2, 2), int), {}, "maps should be floating point"),
+        (np.ones(3), {}, "maps should be floating point"),
+        (-np.ones((2, 2)), {}, "at least 0"),
+        (np.full((2, 2), np.nan), {}, "at least 0"),
+        (np.ones((300, 1, 1)), {}, "at most 256 maps"),
+        (np.ones((2, 2)), {"labels": ["a", "b"]}, "labels should be 1"),
+        (np.ones((2, 2)), {"columns": 0}, "columns should be"),
+        (np.ones((2, 2)), {"title": 3}, "title should be"),
+    ],
+)
+def test_maps_that_cannot_be_drawn(maps: np.ndarray, more: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        plot_image_attention(np.zeros((4, 4, 3), np.uint8), maps, **more)
+
+
+def test_the_command(folder: Path, captioner: Captioner, tmp_path: Path) -> None:
+    paths = [tmp_path / f"{n}.png" for n in range(2)]
+    for path, picture in zip(paths, caption_pictures()):
+        Image.fromarray(picture).save(path)
+    expected: Any = [captioner.caption(path) for path in paths]
+    assert succeed("caption", "-m", folder, paths[0]) == f"{expected[0].text}\n"
+    assert succeed("caption", "-m", folder, *paths) == "".join(
+        f"{path}\t{one.text}\n" for path, one in zip(paths, expected)
+    )
+    shown = json.loads(succeed("caption", "-m", folder, "--json", "-n", "2", paths[0]))
+    assert shown["path"] == str(paths[0]) and len(shown["captions"]) == 2
+    best = shown["captions"][0]
+    assert best["words"] == best["text"].split() and np.array(best["attention"]).shape == (len(best["words"]), 8, 8)
+    succeed("caption", "-m", folder, "--map", tmp_path / "map.svg", paths[0])
+    assert (tmp_path / "map.svg").read_text(encoding="utf-8").count("<image") == 1 + len(expected[0].words)
+
+
+def test_the_command_refuses(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "bad.png").write_bytes(b"no picture")
+    assert "cannot identify image file" in fail(2, "caption", "-m", folder, tmp_path / "bad.png")
+    assert "give one" in fail(2, "caption", "-m", folder, "--map", "a.svg", "a.png", "b.png")
+    assert "no default model" in fail(2, "caption", "a.png")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ('side = 64', "side = 0"), ("side = 64", "side = 99999"), ("std = 0.25", "std = 0"),
+    ],
+)  # fmt: skip
+def test_mappings_of_pictures_that_are_none(change: str, message: str, tmp_path: Path) -> None:
+    write_captioner(tmp_path)
+    (tmp_path / "fastattn.toml").write_text(MAPPING.replace(change, message), encoding="utf-8")
+    with pytest.raises(CheckpointError, match="side should be|std should be"):
+        read(tmp_path)
+
+
+def test_other_classes_say_what_it_is_for(folder: Path, tmp_path: Path) -> None:
+    assert len(WORDS) == 13
+    with pytest.raises(CheckpointError, match="describes pictures"):
+        Captioner(write_golden_images(CASES[0], tmp_path))
+    with pytest.raises(CheckpointError, match="use vision.Captioner, or fastattn caption"):
+        Translator(folder)

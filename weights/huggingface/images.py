@@ -1,0 +1,279 @@
+"""Encoders of images in Hugging Face directories: ViT (Dosovitskiy 2021), and CLIP (Radford 2021), of texts too."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from fastattn.errors import CheckpointError
+from fastattn.printable import counted
+from fastattn.spec.architecture import FeedForwardSpec, ModelSpec, NormSpec, PositionSpec, StackSpec
+from fastattn.spec.checkpoint import ArrayInput, Checkpoint
+from fastattn.spec.images import PatchSpec, PictureSpec
+from fastattn.weights.containers.json_file import JsonObject, read_object, read_optional
+from fastattn.weights.containers.safetensors import StoredTensor
+from fastattn.weights.folder import Folder
+from fastattn.weights.huggingface.encoders.architecture import activation, count_layers, even_heads, refuse
+from fastattn.weights.huggingface.tokenizer import read_text
+from fastattn.weights.huggingface.weights import MISFIT, read_weights
+from fastattn.weights.tensor_mapping import (
+    TensorSources,
+    check_sources,
+    make_tensors,
+    map_tensors,
+    sources,
+    stored_precision,
+    zeros,
+)
+
+MOST_SIDE = 1 << 11  # pixels, beyond any model's
+# What files leave out, as in transformers.
+USUAL_VIT = {"image_size": 224, "patch_size": 16, "num_channels": 3, "hidden_act": "gelu", "layer_norm_eps": 1e-12}
+USUAL_CLIP = {"hidden_act": "quick_gelu", "layer_norm_eps": 1e-5, "num_hidden_layers": 12}
+USUAL_VISION = USUAL_CLIP | {
+    "hidden_size": 768, "intermediate_size": 3072, "num_attention_heads": 12,
+    "image_size": 224, "patch_size": 32, "num_channels": 3,
+}  # fmt: skip
+USUAL_TEXT = USUAL_CLIP | {
+    "hidden_size": 512, "intermediate_size": 2048, "num_attention_heads": 8,
+    "max_position_embeddings": 77, "vocab_size": 49408,
+}  # fmt: skip
+HALVES = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3, "resample": 2, "size": 224, "do_center_crop": False}
+OPENAI = {
+    "image_mean": [0.48145466, 0.4578275, 0.40821073], "image_std": [0.26862954, 0.26130258, 0.27577711],
+    "resample": 3, "size": {"shortest_edge": 224}, "crop_size": 224,
+}  # fmt: skip
+
+_QKV = tuple(f"encoder.layer.#.attention.attention.{part}.*" for part in ("query", "key", "value"))
+VIT = {
+    "encoder.patches.*": sources("embeddings.patch_embeddings.projection.*"),
+    "encoder.positions": sources("embeddings.position_embeddings"),
+    "encoder.layers.#.self_attention.norm.*": sources("encoder.layer.#.layernorm_before.*"),
+    "encoder.layers.#.self_attention.qkv.weight": sources(*_QKV),
+    "encoder.layers.#.self_attention.qkv.bias": sources(*_QKV, absent=zeros),
+    "encoder.layers.#.self_attention.output.*": sources("encoder.layer.#.attention.output.dense.*"),
+    "encoder.layers.#.feed_forward.norm.*": sources("encoder.layer.#.layernorm_after.*"),
+    "encoder.layers.#.feed_forward.inner.*": sources("encoder.layer.#.intermediate.dense.*"),
+    "encoder.layers.#.feed_forward.outer.*": sources("encoder.layer.#.output.dense.*"),
+    "encoder.final_norm.*": sources("layernorm.*"),
+}
+
+
+def _tower(stack: str, theirs: str) -> dict[str, TensorSources]:
+    layer, ours = f"{theirs}.encoder.layers.#", f"{stack}.layers.#"
+    return {
+        f"{ours}.self_attention.norm.*": sources(f"{layer}.layer_norm1.*"),
+        f"{ours}.self_attention.qkv.*": sources(*(f"{layer}.self_attn.{part}_proj.*" for part in "qkv")),
+        f"{ours}.self_attention.output.*": sources(f"{layer}.self_attn.out_proj.*"),
+        f"{ours}.feed_forward.norm.*": sources(f"{layer}.layer_norm2.*"),
+        f"{ours}.feed_forward.inner.*": sources(f"{layer}.mlp.fc1.*"),
+        f"{ours}.feed_forward.outer.*": sources(f"{layer}.mlp.fc2.*"),
+    }
+
+
+CLIP = {
+    "encoder.embedding.weight": sources("text_model.embeddings.token_embedding.weight"),
+    "encoder.positions": sources("text_model.embeddings.position_embedding.weight"),
+    "encoder.final_norm.*": sources("text_model.final_layer_norm.*"),
+    **_tower("encoder", "text_model"),
+    "images.patches.weight": sources("vision_model.embeddings.patch_embedding.weight"),
+    "images.patches.bias": sources(None),
+    "images.positions": sources("vision_model.embeddings.position_embedding.weight"),
+    "images.embedding_norm.*": sources("vision_model.pre_layrnorm.*"),
+    "images.final_norm.*": sources("vision_model.post_layernorm.*"),
+    **_tower("images", "vision_model"),
+}
+
+
+def read_vit(folder: Folder) -> Checkpoint:
+    """Read a ViT, without its head; an image's vector is the first row of the last hidden states."""
+    config = read_object(folder, "config.json")
+    spec = _patches(_with(USUAL_VIT, config))
+    pictures = _read_pictures(folder, spec, HALVES)
+    stored, where = read_weights(folder)
+    stored = {name.removeprefix("vit."): one for name, one in stored.items()}
+    stored = {name: one for name, one in stored.items() if not name.startswith(("pooler.", "classifier."))}
+    tensors = _read(ModelSpec("encoder", spec), VIT, stored, "encoder", "embeddings.cls_token", where)
+    return _checkpoint(folder, ModelSpec("encoder", spec), tensors, stored, pictures, ArrayInput("CYX", spec.image))
+
+
+def read_clip(folder: Folder) -> Checkpoint:
+    """Read a CLIP: an encoder of texts by their last token and one of images, both projected to the same width."""
+    config = read_object(folder, "config.json")
+    images = _patches(_with(USUAL_VISION, config.nested("vision_config")), embedding_norm=True)
+    of_text = _with(USUAL_TEXT, config.nested("text_config"))
+    text_spec = _blocks(of_text, of_text.integer("max_position_embeddings", minimum=1), causal=True)
+    text = read_text(folder, "", of_text, text_spec)
+    pictures = _read_pictures(folder, images, OPENAI)
+    stored, where = read_weights(folder)
+    project_text, project_images = (
+        _projection(stored, f"{name}_projection.weight", width, where)
+        for name, width in (("text", text_spec.width), ("visual", images.width))
+    )
+    ignored = ("logit_scale", "text_model.embeddings.position_ids", "vision_model.embeddings.position_ids")
+    stored = {name: one for name, one in stored.items() if name not in ignored}
+    spec = ModelSpec("encoder", text_spec, images=images)
+    tensors = _read(spec, CLIP, stored, "images", "vision_model.embeddings.class_embedding", where)
+    text = replace(text, pooling=("lasttoken",), dense=((project_text, None, "none"),), token_types=False)
+    pictures = replace(pictures, projection_ED=project_images)
+    return _checkpoint(folder, spec, tensors, stored, pictures, text)
+
+
+def _with(usual: dict[str, Any], config: JsonObject) -> JsonObject:
+    return JsonObject(usual | {name: value for name, value in config.values.items() if value is not None}, config.where)
+
+
+def _blocks(config: JsonObject, positions: int, causal: bool = False, embedding_norm: bool = False) -> StackSpec:
+    inner = FeedForwardSpec(config.integer("intermediate_size", minimum=1), activation(config))
+    attention = even_heads(config)
+    return StackSpec(
+        layers=count_layers(config),
+        width=attention.query_width,
+        vocabulary=config.integer("vocab_size", minimum=1) if causal else 0,
+        attention=attention,
+        feed_forward=inner,
+        norms=NormSpec("layer", config.number("layer_norm_eps"), embedding=embedding_norm),
+        positions=PositionSpec("table", limit=positions),
+        causal=causal,
+    )
+
+
+def _patches(config: JsonObject, embedding_norm: bool = False) -> PatchSpec:
+    height, width = _pair(config, "image_size")
+    patch = _pair(config, "patch_size")
+    positions = 1 + (height // patch[0]) * (width // patch[1])
+    image = (config.integer("num_channels", minimum=1), height, width)
+    return PatchSpec(_blocks(config, positions, embedding_norm=embedding_norm), image, patch)
+
+
+def check_side(value: object) -> bool:
+    """Whether this may be the side of an image."""
+    return type(value) is int and 0 < value <= MOST_SIDE
+
+
+def _pair(config: JsonObject, name: str) -> tuple[int, int]:
+    """A size: height and width, or a number that is both; as a list or by name, too."""
+    value = config.values.get(name)
+    if isinstance(value, dict):
+        value = [value.get("height"), value.get("width")]
+    both = value if isinstance(value, list) else [value, value]
+    if len(both) != 2 or not all(map(check_side, both)):
+        raise config.error(name, f"a height and a width from 1 to {MOST_SIDE}", config.values.get(name))
+    return both[0], both[1]
+
+
+def _read_pictures(folder: Folder, spec: PatchSpec, usual: dict[str, Any]) -> PictureSpec:
+    """What the directory's image processor does, in transformers' steps, each of which it may leave out."""
+    config = read_optional(folder, "preprocessor_config.json")
+    if not config.values:
+        config = read_optional(folder, "processor_config.json").nested("image_processor")
+    refuse(config, do_pad=False, pad_size={})
+    config = _with(usual, config)
+    size, crop = (0, 0), (0, 0)
+    if config.boolean("do_resize", True):
+        stated = config.values["size"]
+        shortest = stated.get("shortest_edge") if isinstance(stated, dict) else None
+        if shortest is None and type(stated) is int and "crop_size" in usual:  # of files before there were names
+            shortest = stated
+        size = (
+            (0, _pair(JsonObject({"size": shortest}, config.where), "size")[0]) if shortest else _pair(config, "size")
+        )
+    if config.boolean("do_center_crop", True):
+        crop = _pair(config, "crop_size")
+    fits = crop if crop != (0, 0) else size
+    if fits != spec.image[1:]:
+        raise CheckpointError(f"{config.where}: pictures become {list(fits)}, the model takes {list(spec.image[1:])}")
+    if spec.image[0] != 3:
+        raise CheckpointError(f"{config.where}: pictures have 3 channels, the model takes {spec.image[0]}")
+    resample = config.integer("resample")
+    if resample > 5:
+        raise config.error("resample", "the number of a filter from 0 to 5", resample)
+    normal = config.boolean("do_normalize", True)
+    return PictureSpec(
+        size,
+        resample,
+        crop,
+        config.number("rescale_factor", 1 / 255) if config.boolean("do_rescale", True) else 1.0,
+        channel_numbers(config, "image_mean") if normal else (0.0,) * 3,
+        channel_numbers(config, "image_std") if normal else (1.0,) * 3,
+    )
+
+
+def channel_numbers(config: JsonObject, name: str, usual: float | None = None) -> tuple[float, ...]:
+    """A number for each of three channels, none of a deviation being 0."""
+    value = config.values.get(name, usual)
+    given = value if isinstance(value, list) else [value] * 3
+    numbers = tuple(JsonObject({name: one}, config.where).number(name) for one in given)
+    if len(numbers) != 3 or (name.endswith("std") and not all(abs(one) > 1e-30 for one in numbers)):
+        raise config.error(name, "a number for each of 3 channels", value)
+    return numbers
+
+
+def _projection(stored: dict[str, StoredTensor], name: str, width: int, where: str) -> np.ndarray:
+    """The matrix of that name, taken out of ``stored``."""
+    tensor = stored.pop(name, None)
+    if tensor is None or len(tensor.shape) != 2 or tensor.shape[1] != width:
+        raise CheckpointError(
+            f"{where}: {name} should be [outputs, {width}], is {'missing' if tensor is None else list(tensor.shape)}"
+        )
+    return tensor.float32()
+
+
+def _read(
+    spec: ModelSpec,
+    table: Mapping[str, TensorSources],
+    stored: dict[str, StoredTensor],
+    stack: str,
+    whole: str,
+    where: str,
+) -> dict[str, Any]:
+    """The tensors of an architecture whose ``stack`` takes patches; ``whole``: the first row's embedding's name."""
+    patches, layers = spec.stacks[stack], sum(one.layers for one in spec.stacks.values())
+    assert isinstance(patches, PatchSpec)
+    if layers > len(stored):  # before their names fill memory
+        raise CheckpointError(f"{where}: {counted(len(stored), 'tensor')}, fewer than the {layers:,} layers")
+    parts = map_tensors(table, spec)
+    rows = {"whole": TensorSources((whole,), shape=(patches.width,))}
+    shapes = {f"{stack}.patches.weight": (patches.image[0], *patches.patch), f"{stack}.positions": ()}
+    for name, inner in shapes.items():
+        (theirs,) = parts[name].names
+        stored = stored | _flat(stored, str(theirs), parts[name].shape, inner)
+    stored = stored | _flat(stored, whole, (patches.width,), ())
+    check_sources(parts | rows, stored, where, MISFIT)
+    tensors: dict[str, Any] = make_tensors(parts, stored)
+    positions_PD = tensors[f"{stack}.positions"].copy()
+    positions_PD[0] += stored[whole].vector - tensors[f"{stack}.patches.bias"]
+    return tensors | {f"{stack}.positions": positions_PD}
+
+
+def _flat(
+    stored: Mapping[str, StoredTensor], name: str, shape: tuple[int, ...], inner: tuple[int, ...]
+) -> dict[str, StoredTensor]:
+    """The tensor of that name in ``shape``, where it has that but for leading ones, or its columns' ``inner`` shape."""
+    tensor = stored.get(name)
+    if tensor is None or tensor.strides is not None or prod(tensor.shape) != prod(shape):
+        return {}
+    found = tensor.shape[1:] if inner else tuple(size for size in tensor.shape if size > 1)
+    wanted = inner or tuple(size for size in shape if size > 1)
+    return {name: replace(tensor, shape=shape)} if found == wanted else {}
+
+
+def _checkpoint(
+    folder: Folder,
+    spec: ModelSpec,
+    tensors: Mapping[str, Any],
+    stored: Mapping[str, StoredTensor],
+    pictures: PictureSpec,
+    given: Any,
+) -> Checkpoint:
+    return Checkpoint(
+        spec=spec,
+        tensors=tensors,
+        input=given,
+        precision=stored_precision(stored),
+        format="huggingface",
+        files=tuple(folder.used),
+        pictures=pictures,
+    )

@@ -1,0 +1,111 @@
+"""Residual networks in state dicts by timm's names: plain, in groups, with gates; the shapes say which.
+
+Batch norms are folded into the convolutions before them.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from fastattn.errors import CheckpointError
+from fastattn.printable import first_of
+from fastattn.spec.images import BatchNorm, ResidualSpec, tap_rows
+from fastattn.weights.tensor_mapping import Array
+
+NORM = {"mean": "running_mean", "variance": "running_var", "weight": "weight", "bias": "bias"}
+
+
+class ResidualState:
+    """A state dict by timm's names. What is not taken of it is left over."""
+
+    def __init__(self, stored: Mapping[str, Array], where: str, prefix: str = ""):
+        self._arrays = {name.removeprefix(prefix): one for name, one in stored.items() if name.startswith(prefix)}
+        self._left = {name for name in self._arrays if not name.startswith("fc.")}
+        self.where = where
+
+    def _shape(self, name: str, sizes: int = 4) -> tuple[int, ...]:
+        """The shape of a tensor of so many axes; of one that is not there zeros."""
+        shape = self._arrays[name].shape if name in self._arrays else (0,) * sizes
+        if len(shape) != sizes:
+            raise CheckpointError(f"{self.where}: {name} should have {sizes} axes, is {list(shape)}")
+        return tuple(shape)
+
+    def _take(self, name: str) -> np.ndarray:
+        if name not in self._arrays:
+            raise CheckpointError(f"{self.where}: tensors do not fit a residual network: missing {name}")
+        self._left.discard(name)
+        return self._arrays[name].vector.reshape(self._arrays[name].shape)
+
+    def spec(self, image: tuple[int, int, int]) -> ResidualSpec:
+        """The architecture, by the shapes."""
+        blocks: list[int] = []
+        while f"layer{len(blocks) + 1}.0.conv1.weight" in self._arrays:
+            stage = f"layer{len(blocks) + 1}"
+            blocks.append(sum(name.startswith(f"{stage}.") and name.endswith(".conv1.weight") for name in self._arrays))
+        stages = [f"layer{i + 1}.0" for i in range(len(blocks))]
+        if not stages or "conv1.weight" not in self._arrays:
+            raise CheckpointError(
+                f"{self.where}: neither conv1.weight nor layer1.0.conv1.weight, or not both, are there"
+            )
+        widths = tuple(self._shape(f"{stage}.conv2.weight")[0] for stage in stages)
+        bottleneck = "layer1.0.conv3.weight" in self._arrays
+        outputs = self._shape("layer1.0.conv3.weight")[0] if bottleneck else widths[0]
+        inner = max(1, self._shape("layer1.0.conv2.weight")[1])
+        gate, squeezed = "none", ""
+        for name, sign in (("squeeze-excitation", "se.fc1.weight"), ("cbam", "se.channel.fc1.weight")):
+            if f"layer1.0.{sign}" in self._arrays:
+                gate, squeezed = name, sign
+        stem, _, side, _ = self._shape("conv1.weight")
+        return ResidualSpec(
+            image=image,
+            stem=stem,
+            stem_size=side,
+            blocks=tuple(blocks),
+            widths=widths,
+            expansion=outputs // max(1, widths[0]) if bottleneck else 1,
+            groups=max(1, widths[0] // inner) if bottleneck else 1,
+            gate=gate,
+            squeezed=tuple(self._shape(f"{stage}.{squeezed}")[0] for stage in stages) if squeezed else (),
+        )
+
+    def tensors(self, spec: ResidualSpec, name: str = "encoder") -> dict[str, np.ndarray]:
+        """The tensors by canonical name, batch norms folded."""
+        found: dict[str, np.ndarray] = {}
+
+        def add(ours: str, conv: str, norm: str) -> None:
+            statistics = BatchNorm(**{ours: self._take(f"{norm}.{theirs}") for ours, theirs in NORM.items()})
+            self._left.discard(f"{norm}.num_batches_tracked")
+            weight_FCYX = self._take(conv)
+            if weight_FCYX.ndim != 4 or any(one.shape != weight_FCYX.shape[:1] for one in statistics[:4]):
+                raise CheckpointError(f"{self.where}: {conv} {list(weight_FCYX.shape)} and {norm} do not fit")
+            with np.errstate(all="ignore"):  # weights of any size are data
+                weight_FE, found[f"{name}.{ours}.bias"] = statistics.folded(tap_rows(weight_FCYX))
+            found[f"{name}.{ours}.weight"] = weight_FE
+
+        add("stem", "conv1.weight", "bn1")
+        numbers = [(stage + 1, block) for stage, blocks in enumerate(spec.blocks) for block in range(blocks)]
+        for i, (place, (stage, block)) in enumerate(zip(spec.places, numbers)):
+            theirs, ours = f"layer{stage}.{block}", f"layers.{i}"
+            for k in range(1, 3 + (spec.expansion > 1)):
+                add(f"{ours}.{k}", f"{theirs}.conv{k}.weight", f"{theirs}.bn{k}")
+            if place.has_shortcut:
+                add(f"{ours}.shortcut", f"{theirs}.downsample.0.weight", f"{theirs}.downsample.1")
+            if spec.gate != "none":
+                inner = f"{theirs}.se" + ".channel" * (spec.gate == "cbam")
+                for fc, outputs in (("fc1", place.squeezed), ("fc2", place.outputs)):
+                    weight = self._take(f"{inner}.{fc}.weight")
+                    found[f"{name}.{ours}.gate.{fc}.weight"] = weight.reshape(len(weight), -1)
+                    bias = f"{inner}.{fc}.bias"
+                    bias_F = self._take(bias) if bias in self._arrays else np.zeros(outputs, np.float32)
+                    # CBAM adds an MLP's two results
+                    found[f"{name}.{ours}.gate.{fc}.bias"] = bias_F * (1 + (spec.gate == "cbam" and fc == "fc2"))
+            if spec.gate == "cbam":
+                add(f"{ours}.gate.spatial", f"{theirs}.se.spatial.conv.conv.weight", f"{theirs}.se.spatial.conv.bn")
+        return found
+
+    def check_rest(self) -> None:
+        """Raise CheckpointError for tensors that no one has taken: of a variant that is not known."""
+        if self._left:
+            listed = [f"unexpected {name} {list(self._arrays[name].shape)}" for name in sorted(self._left)]
+            problems = "; ".join(first_of(listed, "unexpected"))
+            raise CheckpointError(f"{self.where}: tensors do not fit a plain residual network: {problems}")
