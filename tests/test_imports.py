@@ -17,6 +17,7 @@ FROM_VARIABLES = {
     "fastattn.processes.child",
     "fastattn.runtime.handle",
     "fastattn.verification.frameworks",
+    "fastattn.vision",
     "fastattn.weights.download.transport",
     "fastattn.weights.huggingface.decoders",
     "fastattn.weights.huggingface.encoders",

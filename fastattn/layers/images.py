@@ -8,7 +8,7 @@ from fastattn.ops.images import PixelGrid, Window
 from fastattn.spec.quantized import as_float32
 
 
-class Convolution:
+class ImageConvolution:
     """activation(W * x + b [+ residual]), from ``name.weight`` [F, taps * C / groups] and ``name.bias``.
 
     groups  of the channels; as many as there are: one filter a channel (depthwise)
@@ -71,7 +71,7 @@ class Cbam:
     def __init__(self, parameters: Parameters, name: str):
         self.ops = parameters.ops
         self.inner, self.outer = Linear(parameters, f"{name}.fc1", "relu"), Linear(parameters, f"{name}.fc2", "sigmoid")
-        self.spatial = Convolution(parameters, f"{name}.spatial", Window((7, 7), padding=(3, 3)), "sigmoid")
+        self.spatial = ImageConvolution(parameters, f"{name}.spatial", Window((7, 7), padding=(3, 3)), "sigmoid")
 
     def channels(self, x_ND: np.ndarray, grid: PixelGrid) -> np.ndarray:
         """The gates of each image's channels, [images, D]."""

@@ -1,7 +1,27 @@
-"""Images: captions, maps of attention and of saliency drawn over pictures."""
+"""Images: captions, maps of attention and of saliency drawn over pictures.
 
-from fastattn.vision.captioner import Caption, Captioner
-from fastattn.vision.maps import ImageMaps, plot_image_attention
-from fastattn.vision.saliency import saliency
+The public names are imported when first used: an Encoder needs none of them.
+"""
 
-__all__ = ["Caption", "Captioner", "ImageMaps", "plot_image_attention", "saliency"]
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+# isort: off
+if TYPE_CHECKING:  # by these very names: a checker takes others for private
+    from fastattn.vision.captioner import Caption as Caption, Captioner as Captioner
+    from fastattn.vision.maps import ImageMaps as ImageMaps, plot_image_attention as plot_image_attention
+    from fastattn.vision.saliency import saliency as saliency
+# isort: on
+
+_NAMES = {"captioner": "Caption Captioner", "maps": "ImageMaps plot_image_attention", "saliency": "saliency"}
+_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
+
+if not TYPE_CHECKING:
+    __all__ = sorted(_HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'fastattn.vision' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"fastattn.vision.{_HOMES[name]}"), name)
+    return value

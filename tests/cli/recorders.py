@@ -25,6 +25,8 @@ from fastattn.vectors.search import SearchResult
 from fastattn.vectors.search import semantic_search as real_search
 from fastattn.verification import Verification
 from fastattn.verification.comparison import Bounds, Comparison
+from fastattn.vision.captioner import Caption
+from fastattn.vision.captioner import Captioner as RealCaptioner
 from fastattn.weights.native import convert
 
 WIDTH = 16
@@ -138,6 +140,16 @@ def record_all(monkeypatch: pytest.MonkeyPatch) -> Seen:
             seen.note("classify", RealTextClassifier.classify, self, texts, *given, **options)
             return [[{"label": "l", "score": 0.5}] for _ in texts]
 
+    class Captioner:
+        def __init__(self, *given: Any, **options: Any):
+            seen.note("Captioner", RealCaptioner.__init__, self, *given, **options)
+
+        def caption(self, images: Any, **options: Any) -> Any:
+            seen.setdefault("lines", []).append(images)
+            seen.note("caption", RealCaptioner.caption, self, images, **options)
+            found = Caption("w", ["w"], -1.0, np.ones((1, 2, 2), np.float32))
+            return [found] if options["num_hypotheses"] > 1 else found
+
     class Verified:
         source, precision, bounds = "nothing", "float32", Bounds(1.0, 1.0)
 
@@ -164,6 +176,7 @@ def record_all(monkeypatch: pytest.MonkeyPatch) -> Seen:
         "fastattn.encoders.encoder.Encoder": Encoder,
         "fastattn.encoders.cross_encoder.CrossEncoder": CrossEncoder,
         "fastattn.encoders.text_classifier.TextClassifier": TextClassifier,
+        "fastattn.vision.captioner.Captioner": Captioner,
         "fastattn.verification.Verification": Verified,
         "fastattn.vectors.search.semantic_search": semantic_search,
         "fastattn.weights.native.convert.write": write,

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import click
 import numpy as np
 import pytest
+from PIL import Image
 
 from fastattn.cli.entry import COMMANDS, commands
 from fastattn.system.cache_folder import CacheEntry
@@ -68,6 +69,7 @@ def of_models(kind: str) -> dict[str, Case]:
 
 # Command -> the arguments that stand before all cases, standard input, and the cases by the option's (longest) name.
 BEFORE: dict[str, tuple[Any, ...]] = {
+    "caption": ("-m", "tiny", "one.png"),
     "generate": ("-m", "tiny"),
     "search": ("-i", "rows.npy"),
     "rerank": ("-m", "tiny", "Who?"),
@@ -229,6 +231,17 @@ CASES: dict[str, dict[str, Case]] = {
         "--all": flag({"classify.top_k": None}),
         "--json": flag({"stdout": is_json}),
     },
+    "caption": {
+        "PICTURES": Case(("two.png",), {"lines": ["one.png", "two.png"]}),
+        "--model": option("other", {"Captioner.path": lambda path: str(path) == "other"}),
+        "--output": option("o.txt", {"o.txt": b"w\n"}),
+        "--beam-size": option(5, {"caption.beam_size": 5}),
+        "--num-hypotheses": option(4, {"caption.num_hypotheses": 4, "caption.beam_size": 4}),
+        "--map": option("map.svg", {"map.svg": lambda written: written.count(b"<image") == 2}),
+        "--json": flag({"stdout": is_json}),
+        "--precision": option("int8", {"Captioner.precision": "int8"}),
+        "--threads": option(3, {"Captioner.threads": 3}),
+    },
     "pull": {"NAMES": Case(("minilm", "some/model"), {"lines": ["minilm", "some/model"]})},
     "inspect": {"MODEL": option("tiny", {"stdout": has("checkpoint     tiny\n")})},
     "verify": {
@@ -288,6 +301,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_tiny(folder / "tiny")
     (folder / "other").mkdir()
     (folder / "two.txt").write_text("one\ntwo\n", encoding="utf-8")
+    Image.new("RGB", (4, 4)).save(folder / "one.png")
     (folder / "bad.txt").write_text(f"{BAD}\n", encoding="utf-8")
     (folder / "bytes.txt").write_bytes(b"\xff\n")
     np.save(folder / "rows.npy", np.array(RANGES, np.float32))
