@@ -12,7 +12,7 @@ from fastattn.printable import first_of
 from fastattn.spec.images import BatchNorm, ResidualSpec, tap_rows
 from fastattn.weights.tensor_mapping import Array
 
-NORM = {"mean": "running_mean", "variance": "running_var", "weight": "weight", "bias": "bias"}
+NORM = ("running_mean", "running_var", "weight", "bias")  # a BatchNorm's fields
 
 
 class ResidualState:
@@ -73,7 +73,7 @@ class ResidualState:
         found: dict[str, np.ndarray] = {}
 
         def add(ours: str, conv: str, norm: str) -> None:
-            statistics = BatchNorm(**{ours: self._take(f"{norm}.{theirs}") for ours, theirs in NORM.items()})
+            statistics = BatchNorm(*(self._take(f"{norm}.{name}") for name in NORM))
             self._left.discard(f"{norm}.num_batches_tracked")
             weight_FCYX = self._take(conv)
             if weight_FCYX.ndim != 4 or any(one.shape != weight_FCYX.shape[:1] for one in statistics[:4]):

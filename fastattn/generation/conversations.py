@@ -1,5 +1,7 @@
 """Conversations in the place of prompts, by the checkpoint's chat template."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from fastattn.errors import InputError
@@ -26,6 +28,20 @@ class Conversations:
 
         A template writes the special tokens itself, so that none are added but if they are asked for.
         """
+        messages, render, rest = self._split(prompts, options)
+        if messages is None:
+            return prompts, rest
+        several = isinstance(messages, list | tuple) and bool(messages) and isinstance(messages[0], list | tuple)
+        rendered = [render(each) for each in (messages if several else [messages])]
+        return rendered if several else rendered[0], rest
+
+    def each(self, prompts: Any, options: Any) -> tuple[Any, Callable[[Any], Any], Any]:
+        """(prompts, what is made of each, options) of a call with an iterable of prompts or of conversations."""
+        messages, render, rest = self._split(prompts, options)
+        return prompts if messages is None else messages, render, rest
+
+    def _split(self, prompts: Any, options: Any) -> tuple[Any, Callable[[Any], Any], Any]:
+        """(messages, or None where there are prompts; what renders a conversation; the other options)."""
         messages, variables = options.get("messages"), options.get("template_variables")
         rest = {name: value for name, value in options.items() if name not in ("messages", "template_variables")}
         if (messages is None) == (prompts is None):
@@ -33,9 +49,7 @@ class Conversations:
         if messages is None:
             if variables is not None:
                 raise InputError("template_variables need messages")
-            return prompts, rest
+            return None, lambda prompt: prompt, rest
         if not isinstance(variables, dict | None):
             raise InputError(f"template_variables should be a dict, got {type(variables).__name__}")
-        several = isinstance(messages, list | tuple) and bool(messages) and isinstance(messages[0], list | tuple)
-        rendered = [self.template.render(each, **variables or {}) for each in (messages if several else [messages])]
-        return rendered if several else rendered[0], {"special_tokens": False, **rest}
+        return messages, partial(self.template.render, **variables or {}), {"special_tokens": False, **rest}

@@ -195,7 +195,7 @@ class Generator(ModelBase):
 
     def generate_iter(
         self,
-        prompts: Iterable[Prompt],
+        prompts: Iterable[Prompt] | None = None,
         *,
         details: bool = False,
         return_exceptions: bool = False,
@@ -204,13 +204,17 @@ class Generator(ModelBase):
         """Yield the answer to each prompt in order, as ``generate`` with the same options.
 
         Reads some thousand tokens ahead, so memory is bounded. An error is raised after the answers before it; with
-        ``return_exceptions`` the FastattnError of a prompt is yielded in the place of its answer.
+        ``return_exceptions`` the FastattnError of a prompt is yielded in the place of its answer. ``messages``: an
+        iterable of conversations instead.
         """
+        prompts, render, options = self._conversations.each(prompts, options)
         call = self._resolver.call(options, details)
         check_bool("return_exceptions", return_exceptions)
-        source = read_each(
-            check_several("prompts", prompts, "an iterable of prompts"), partial(self._reader.read_one, call)
-        )
+
+        def read_one(number: int, prompt: Any) -> tuple[int, np.ndarray]:
+            return self._reader.read_one(call, number, render(prompt))
+
+        source = read_each(check_several("prompts", prompts, "an iterable of prompts"), read_one)
         make_plan = partial(self._plan, call=call)
         return in_windows(self._service, source, make_plan, call.decoding, return_exceptions)
 

@@ -63,3 +63,13 @@ def test_special_tokens_that_are_asked_for_are_added(generator):
     once = generator.generate(messages=HELLO, max_new_tokens=1, details=True).prompt_length
     twice = generator.generate(messages=HELLO, max_new_tokens=1, details=True, special_tokens=True).prompt_length
     assert twice == once + 1
+
+
+def test_conversations_are_read_one_after_another():
+    generator = Generator.from_checkpoint(checkpoint(TEMPLATE))
+    alone = [generator.generate(messages=each, max_new_tokens=8) for each in (HELLO, OTHER)]
+    assert list(generator.generate_iter(messages=iter([HELLO, OTHER]), max_new_tokens=8)) == alone
+    bad = generator.generate_iter(messages=[HELLO, 5], max_new_tokens=8, return_exceptions=True)
+    assert next(bad) == alone[0] and isinstance(next(bad), InputError)
+    with pytest.raises(InputError, match="give either prompts or messages"):
+        generator.generate_iter(["a"], messages=[HELLO])

@@ -95,8 +95,9 @@ def read_vit(folder: Folder) -> Checkpoint:
     stored, where = read_weights(folder)
     stored = {name.removeprefix("vit."): one for name, one in stored.items()}
     stored = {name: one for name, one in stored.items() if not name.startswith(("pooler.", "classifier."))}
-    tensors = _read(ModelSpec("encoder", spec), VIT, stored, "encoder", "embeddings.cls_token", where)
-    return _checkpoint(folder, ModelSpec("encoder", spec), tensors, stored, pictures, ArrayInput("CYX", spec.image))
+    model = ModelSpec("encoder", spec)  # type: ignore[arg-type]
+    tensors = _read(model, VIT, stored, "encoder", "embeddings.cls_token", where)
+    return _checkpoint(folder, model, tensors, stored, pictures, ArrayInput("CYX", spec.image))
 
 
 def read_clip(folder: Folder) -> Checkpoint:
@@ -114,7 +115,7 @@ def read_clip(folder: Folder) -> Checkpoint:
     )
     ignored = ("logit_scale", "text_model.embeddings.position_ids", "vision_model.embeddings.position_ids")
     stored = {name: one for name, one in stored.items() if name not in ignored}
-    spec = ModelSpec("encoder", text_spec, images=images)
+    spec = ModelSpec("encoder", text_spec, images=images)  # type: ignore[arg-type]
     tensors = _read(spec, CLIP, stored, "images", "vision_model.embeddings.class_embedding", where)
     text = replace(text, pooling=("lasttoken",), dense=((project_text, None, "none"),), token_types=False)
     pictures = replace(pictures, projection_ED=project_images)
@@ -161,7 +162,8 @@ def _pair(config: JsonObject, name: str) -> tuple[int, int]:
     both = value if isinstance(value, list) else [value, value]
     if len(both) != 2 or not all(map(check_side, both)):
         raise config.error(name, f"a height and a width from 1 to {MOST_SIDE}", config.values.get(name))
-    return both[0], both[1]
+    height, width = map(int, both)
+    return height, width
 
 
 def _read_pictures(folder: Folder, spec: PatchSpec, usual: dict[str, Any]) -> PictureSpec:

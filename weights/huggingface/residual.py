@@ -55,6 +55,6 @@ def _read_pictures(config: JsonObject) -> tuple[PictureSpec, tuple[int, int, int
     if config.string("crop_mode", "center") != "center" or height != width:
         raise CheckpointError(f"{config.where}: only squares from the middle of pictures are supported")
     resample = FILTERS[config.choice("interpolation", FILTERS, "bicubic")]
-    numbers = [channel_numbers(config, name, usual) for name, usual in (("mean", 0.5), ("std", 0.5))]
+    mean, deviation = (channel_numbers(config, name, 0.5) for name in ("mean", "std"))
     shorter = int(height / share)
-    return PictureSpec((0, shorter), resample, (height, width), 1 / 255, *numbers), (3, height, width)
+    return PictureSpec((0, shorter), resample, (height, width), 1 / 255, mean, deviation), (3, height, width)

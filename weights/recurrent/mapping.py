@@ -199,9 +199,10 @@ def map_arrays(mapping: JsonObject, stored: Mapping[str, Array], where: str) -> 
     table = {name: _sources(mapping.nested("tensors"), name) for name in mapping.nested("tensors").values}
     arrays = _Arrays(table, stored)
     encoder: Any
+    of_encoder: Sequence[int | str] = ()
     if mapping.has("pictures"):
         state = ResidualState(stored, where, "encoder.")
-        encoder, of_encoder = state.spec((3, *_side(mapping.nested("pictures")))), ()
+        encoder = state.spec((3, *_side(mapping.nested("pictures"))))
         stored = {name: array for name, array in stored.items() if not name.startswith("encoder.")}
     else:
         encoder, of_encoder = _stack(mapping, "encoder", arrays, {})
