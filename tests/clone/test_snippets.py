@@ -62,6 +62,7 @@ SKIPPED_PYTHON = {
     ("README.md", "Generator("): "a language model of the reader's; tests/generation",
     ("README.md", "LanguageModelTranslator("): "a model of the reader's; tests/generation",
     ("docs/scale.md", "processes=8"): "sixteen cores",
+    ("docs/speculation.md", "Generator("): "language models of the reader's; tests/generation/test_speculation.py",
 }
 
 
