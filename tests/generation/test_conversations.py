@@ -65,8 +65,7 @@ def test_special_tokens_that_are_asked_for_are_added(generator):
     assert twice == once + 1
 
 
-def test_conversations_are_read_one_after_another():
-    generator = Generator.from_checkpoint(checkpoint(TEMPLATE))
+def test_conversations_are_read_one_after_another(generator):
     alone = [generator.generate(messages=each, max_new_tokens=8) for each in (HELLO, OTHER)]
     assert list(generator.generate_iter(messages=iter([HELLO, OTHER]), max_new_tokens=8)) == alone
     bad = generator.generate_iter(messages=[HELLO, 5], max_new_tokens=8, return_exceptions=True)
