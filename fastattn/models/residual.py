@@ -4,13 +4,16 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from fastattn.layers.images import Cbam, Convolution, SqueezeExcitation
+from fastattn.layers.images import ChannelAndPlaceGate, ChannelGate, ImageConvolution
 from fastattn.layers.parameters import Parameters
 from fastattn.ops.images import PixelGrid, Window
 from fastattn.spec.images import BlockPlace, ResidualSpec
 
 Gate = Callable[[np.ndarray, PixelGrid], np.ndarray]
-GATES: dict[str, Callable[[Parameters, str], Gate]] = {"squeeze-excitation": SqueezeExcitation, "cbam": Cbam}
+GATES: dict[str, Callable[[Parameters, str], Gate]] = {
+    "squeeze-excitation": ChannelGate,
+    "cbam": ChannelAndPlaceGate,
+}
 
 
 class ResidualBlock:
@@ -25,12 +28,12 @@ class ResidualBlock:
         self.gate = None if spec.gate == "none" else GATES[spec.gate](parameters, f"{name}.gate")
         acts = ["relu"] * (len(windows) - 1) + ["relu" if self.gate is None else "none"]
         self.convolutions = [
-            Convolution(parameters, f"{name}.{i + 1}", window, act, groups)
+            ImageConvolution(parameters, f"{name}.{i + 1}", window, act, groups)
             for i, ((window, groups), act) in enumerate(zip(windows, acts))
         ]
         self.shortcut = None
         if place.has_shortcut:
-            self.shortcut = Convolution(parameters, f"{name}.shortcut", Window((1, 1), strides))
+            self.shortcut = ImageConvolution(parameters, f"{name}.shortcut", Window((1, 1), strides))
 
     def __call__(self, x_ND: np.ndarray, grid: PixelGrid) -> tuple[np.ndarray, PixelGrid]:
         beside_ND = x_ND if self.shortcut is None else self.shortcut(x_ND, grid)[0]
@@ -50,7 +53,7 @@ class ResidualEncoder:
     def __init__(self, parameters: Parameters, spec: ResidualSpec, name: str = "encoder"):
         self.ops, self.spec, side, self.limit = parameters.ops, spec, spec.stem_size, 0
         window = Window((side, side), (spec.stem_stride,) * 2, (side // 2,) * 2)
-        self.stem = Convolution(parameters, f"{name}.stem", window, "relu")
+        self.stem = ImageConvolution(parameters, f"{name}.stem", window, "relu")
         self.pool = Window((3, 3), (2, 2), (1, 1)) if spec.stem_pool else None
         self.blocks = [
             ResidualBlock(parameters, f"{name}.layers.{i}", spec, place) for i, place in enumerate(spec.places)
