@@ -94,6 +94,7 @@ from bench.checks import (  # noqa: E402, F401
     callers,
     encoding,
     generation,
+    image_modules,
     images,
     light,
     pictures,
