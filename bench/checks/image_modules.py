@@ -58,7 +58,7 @@ def _size(rng: np.random.Generator, least: int) -> tuple[int, int]:
 
 @check(
     "images-modules",
-    f"every module of fastattn.vision equals its twin in PyTorch to 1e-4 of its largest number, at {SIZES} random sizes",
+    f"every module of fastattn.vision equals its twin in PyTorch to 1e-4 of the largest number, {SIZES} random sizes",
 )
 def modules(data: Data) -> tuple[bool, str]:
     import torch

@@ -163,8 +163,8 @@ class ImageModule:
     def _pixels(self, x: np.ndarray) -> tuple[np.ndarray, PixelGrid]:
         """The images as rows, channels last: a pixel's channels are what products and gates take together."""
         check_dtype("x", x, np.float32)
-        if x.ndim != 4 or x.shape[1] != self.channels or 0 in x.shape[2:]:
-            raise InputError(f"x: expected shape (batch, {self.channels}, height, width), got {x.shape}")
+        if x.ndim != 4 or x.shape[1] != self.channels or not x.size:
+            raise InputError(f"x: expected images, shape (batch, {self.channels}, height, width), got {x.shape}")
         rows_ND = np.ascontiguousarray(x.transpose(0, 2, 3, 1)).reshape(-1, self.channels)
         return self.ops.as_rows(rows_ND), PixelGrid(len(x), *x.shape[2:])
 

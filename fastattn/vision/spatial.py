@@ -84,6 +84,8 @@ class DynamicCapacity(ImageModule):
     ):
         super().__init__(state)
         self._patches, self._side = check_count("patches", patches), check_count("side", side)
+        if side % 2 == 0:
+            raise InputError(f"side: expected an odd number, got {side}")
         self.channels, strides = state.size("coarse.0", 1), {"coarse": coarse_stride, "fine": fine_stride}
         self._networks, outputs = {}, 0
         for name, stride in strides.items():
