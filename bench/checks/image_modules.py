@@ -1,7 +1,6 @@
 """Modules of ``fastattn.vision`` against their twins in PyTorch; what was trained of images against PyTorch."""
 
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np

@@ -160,13 +160,12 @@ class PatchAttention(ImageModule):
             feed_forward=FeedForwardSpec(inner, "gelu"),
             norms=NormSpec(epsilon=number("epsilon", epsilon)),
         )
-        self._parts = [SelfAttention(state.parameters, "block", 0, spec), FeedForward(state.parameters, "block", spec)]
+        self._attention = SelfAttention(state.parameters, "block", 0, spec)
+        self._feed_forward = FeedForward(state.parameters, "block", spec)
 
     def _run(self, x_ND: np.ndarray, grid: PixelGrid) -> tuple[np.ndarray, PixelGrid]:
         if self._embedding is not None:
             check_window(self._embedding.window, grid)
             x_ND, grid = self._embedding(x_ND, grid)
         rows = WholeRows(self.ops, image_starts(grid), np.zeros(grid.rows, np.int32), lambda longest: None)
-        for part in self._parts:
-            x_ND = part(x_ND, rows)
-        return x_ND, grid
+        return self._feed_forward(self._attention(x_ND, rows), rows), grid

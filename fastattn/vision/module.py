@@ -18,7 +18,7 @@ from fastattn.ops.images import PixelGrid, Window
 from fastattn.spec.images import BatchNorm, tap_rows
 
 T = TypeVar("T", bound="ImageModule")
-NORM = {"mean": "running_mean", "variance": "running_var", "weight": "weight", "bias": "bias"}
+NORM = ("running_mean", "running_var", "weight", "bias")  # BatchNorm's fields
 
 
 class StateReader:
@@ -60,8 +60,9 @@ class StateReader:
         """Keep the tensors of a layer of rows, with the bias of this name if it is there, and a batch norm folded."""
         outputs, bias_F = len(weight_FE), self.take(bias, len(weight_FE)) if self.has(bias) else None
         if norm:
-            parts = {part: self.take(f"{norm}.{theirs}", outputs) for part, theirs in NORM.items()}
-            weight_FE, bias_F = BatchNorm(**parts).folded(weight_FE, bias_F)
+            mean, variance, weight, shift = (self.take(f"{norm}.{part}", outputs) for part in NORM)
+            with np.errstate(all="ignore"):  # weights of any size are data
+                weight_FE, bias_F = BatchNorm(mean, variance, weight, shift).folded(weight_FE, bias_F)
         self._tensors[f"{ours}.weight"] = weight_FE
         if bias_F is not None:
             self._tensors[f"{ours}.bias"] = bias_F
@@ -172,7 +173,7 @@ class ImageModule:
         """Bilinear, from edge to edge, as torch's interpolate."""
         if out == grid:
             return x_ND
-        places_2 = np.stack(np.mgrid[: out.height, : out.width], axis=-1).reshape(1, -1, 2) + 0.5
+        places_2 = np.moveaxis(np.mgrid[: out.height, : out.width], 0, -1).reshape(1, -1, 2) + 0.5
         points_P2 = places_2 * np.array([grid.height / out.height, grid.width / out.width]) - 0.5
         points_BP2 = np.repeat(points_P2.astype(np.float32), grid.images, axis=0)
         return self.ops.sample_pixels(x_ND, grid, points_BP2, "edge")

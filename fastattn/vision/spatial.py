@@ -133,7 +133,7 @@ class DynamicCapacity(ImageModule):
         saliency_BP = self._saliency(c_ND, out)
         chosen_BK = np.argsort(-saliency_BP, axis=1, kind="stable")[:, : self._patches]
         middles_BK2 = np.stack([chosen_BK // out.width, chosen_BK % out.width], axis=-1) * self._step
-        around_P2 = np.stack(np.mgrid[: self._side, : self._side], axis=-1).reshape(-1, 2) - self._side // 2
+        around_P2 = np.moveaxis(np.mgrid[: self._side, : self._side], 0, -1).reshape(-1, 2) - self._side // 2
         points_BP2 = (middles_BK2[:, :, None] + around_P2).reshape(grid.images, -1, 2).astype(np.float32)
         patches_ND = self.ops.sample_pixels(x_ND, grid, points_BP2, "zeros")
         fine_ND, small = self._features("fine", patches_ND, PixelGrid(chosen_BK.size, self._side, self._side))
