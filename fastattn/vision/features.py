@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fastattn.array_attention.arguments import MAX_HEAD_WIDTH, number
-from fastattn.errors import InputError, check_count
+from fastattn.errors import InputError, check_count, described
 from fastattn.layers.attention import SelfAttention
 from fastattn.layers.attention_inputs import WholeRows
 from fastattn.layers.blocks import FeedForward
@@ -87,8 +87,10 @@ class MultiScaleAttention(ImageModule):
 
     def __init__(self, state: StateReader, scales: Sequence[float] = (1.0, 0.5)):
         super().__init__(state)
+        if not isinstance(scales, (tuple, list)) or not scales:
+            raise InputError(f"scales: expected several numbers, got {described(scales)}")
         self._scales = [number("scales", scale) for scale in scales]
-        if not self._scales or not all(0 < scale <= MOST_SCALE for scale in self._scales):
+        if not all(0 < scale <= MOST_SCALE for scale in self._scales):
             raise InputError(f"scales: expected numbers above 0 and at most {MOST_SCALE:g}, got {self._scales}")
         numbers = state.numbers("network") or [0]
         self.channels = inputs = state.size(f"network.{numbers[0]}", 1)

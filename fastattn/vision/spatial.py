@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from fastattn.errors import InputError, check_count
+from fastattn.errors import InputError, check_count, described
 from fastattn.ops.images import PixelGrid, Window
 from fastattn.vision.module import ImageModule, StateReader, check_window
 
@@ -21,6 +21,8 @@ class SpatialTransformer(ImageModule):
         super().__init__(state)
         self._size = None
         if size is not None:
+            if not isinstance(size, (tuple, list)) or len(size) != 2:
+                raise InputError(f"size: expected (height, width), got {described(size)}")
             self._size = check_count("size's height", size[0]), check_count("size's width", size[1])
         numbers = state.numbers("localization") or [0]
         self.channels = state.size(f"localization.{numbers[0]}", 1)
