@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from sklearn.datasets import load_digits
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -33,10 +32,18 @@ def canvas(digits_BYX: np.ndarray, seed: int) -> np.ndarray:
     return sampled
 
 
+def scanned() -> tuple[np.ndarray, np.ndarray]:
+    """(scikit-learn's digits [B, 8, 8], which they are)."""
+    from sklearn.datasets import load_digits  # the other networks are trained without it
+
+    digits = load_digits()
+    return digits.images, digits.target
+
+
 def held_out() -> tuple[np.ndarray, np.ndarray]:
     """(images [B, 1, SIDE, SIDE], which digits) that are not learned."""
-    digits = load_digits()
-    return canvas(digits.images[-HELD_OUT:], 0), digits.target[-HELD_OUT:]
+    digits_BYX, labels_B = scanned()
+    return canvas(digits_BYX[-HELD_OUT:], 0), labels_B[-HELD_OUT:]
 
 
 class DigitNet(nn.Module):
@@ -70,8 +77,8 @@ def load(folder: Path) -> DigitNet:
 def train(archive: Path, into: Path) -> None:
     """Write torch.pth; no data is read but scikit-learn's."""
     torch.manual_seed(32)
-    digits, model, start = load_digits(), DigitNet().train(), time.perf_counter()
-    images, labels = digits.images[:-HELD_OUT], torch.tensor(digits.target[:-HELD_OUT])
+    (digits_BYX, labels_B), model, start = scanned(), DigitNet().train(), time.perf_counter()
+    images, labels = digits_BYX[:-HELD_OUT], torch.tensor(labels_B[:-HELD_OUT])
     optimizer = torch.optim.Adam(model.parameters(), RATE)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, STEPS, pct_start=0.1)
     for step in range(1, STEPS + 1):
