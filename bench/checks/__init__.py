@@ -96,6 +96,7 @@ from bench.checks import (  # noqa: E402, F401
     generation,
     generation_process,
     generation_speed,
+    image_modules,
     images,
     light,
     pictures,

@@ -17,9 +17,10 @@ MOST = 60  # words of a translation
 BATCH = 64
 
 
-def _folder(data: Data, name: str) -> Path:
+def trained_folder(data: Data, name: str, file: str = "model.pt") -> Path:
+    """What ``bench.train`` wrote; Absent where it has not."""
     folder = data.root / "trained" / name
-    if not (folder / "model.pt").exists():
+    if not (folder / file).exists():
         raise Absent(f"python -m bench.train {name} --into {folder}")
     return folder
 
@@ -64,7 +65,7 @@ def _ours(folder: Path, threads: int) -> Any:
 def greedy(data: Data) -> tuple[bool, str]:
     findings = Findings()
     for kind in KINDS:
-        folder = _folder(data, kind)
+        folder = trained_folder(data, kind)
         lines = _held_out(folder)
         pairs = zip(_ours(folder, 1)(lines), _Torch(folder).translate(lines, BATCH), strict=True)
         share = 100 * sum(a == b for a, b in pairs) / len(lines)
@@ -74,7 +75,7 @@ def greedy(data: Data) -> tuple[bool, str]:
 
 @check("trained-pointer", "hulls of 2,000 sets of points that were not learned, greedily: as many right as in PyTorch")
 def pointing(data: Data) -> tuple[bool, str]:
-    folder, points = _folder(data, "pointer"), hulls.examples(2000, seed=0)  # training's seeds begin at 1
+    folder, points = trained_folder(data, "pointer"), hulls.examples(2000, seed=0)  # training's seeds begin at 1
     import torch
 
     from bench.train import pointer
@@ -96,7 +97,7 @@ def pointing(data: Data) -> tuple[bool, str]:
 def speed(data: Data) -> tuple[bool, str]:
     findings = Findings()
     for kind in KINDS:
-        folder = _folder(data, kind)
+        folder = trained_folder(data, kind)
         lines, torch = _held_out(folder)[:320:5], _Torch(folder)
         for threads in THREADS:
             ours = _ours(folder, threads)

@@ -1,6 +1,6 @@
-"""Recurrent models that are small enough to train in minutes: what the product reads, equals and is timed on.
+"""Models that are small enough to train in minutes: what the product reads, equals and is timed on.
 
     python -m bench.train NAME --into DIR
 
-It needs PyTorch alone. Weights are never committed.
+It needs PyTorch alone, for digits scikit-learn too. Weights are never committed.
 """

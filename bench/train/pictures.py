@@ -1,21 +1,26 @@
-"""What trained recurrent models do: ``python -m bench.train.pictures DIR [FOLDER]``, for docs/recurrent.md.
+"""What trained models do: ``python -m bench.train.pictures DIR [FOLDER]``, for the pages of docs.
 
-DIR has what ``bench.train`` wrote into attention/, plain/ and pointer/; FOLDER is docs/pictures. It needs sacrebleu.
+DIR has what ``bench.train`` wrote into attention/, plain/, pointer/, digits/ and captions/; FOLDER is docs/pictures. It
+needs sacrebleu and Pillow.
 """
 
 import argparse
+import base64
+import io
 import itertools
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from PIL import Image
 
 from bench.gallery.drawing import hulls_picture, weights_picture
 from bench.svg import Panel, Series, plot
 from bench.train.hulls import FEWEST, MOST, examples, hull
-from fastattn import Translator
+from fastattn import Translator, vision
 from fastattn.translation.pointer import PointerNetwork
 
+SHOWN, CELL, LABEL = 10, 56, 100  # digits of a row; pixels: a digit's side, the room for a row's name
 KINDS = {"attention": "with attention", "plain": "without attention"}
 LENGTHS = (1, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 15, 18, 100)  # where bins of lengths begin, and the last ends
 FRENCH, ENGLISH = "je ne parle pas très bien français .", "I don't speak French very well."
@@ -64,11 +69,53 @@ def hulls(trained: Path) -> str:
     return hulls_picture(panels)
 
 
+def digits(trained: Path) -> str:
+    """Held-out digits as given, as straightened, and where CBAM looked: a row of the drawing each."""
+    import torch
+
+    from bench.train import digits as network
+
+    net, images = network.load(trained / "digits"), network.held_out()[0][:SHOWN]
+    state = net.state_dict()
+    straight = vision.SpatialTransformer.from_torch(state, "straighten.")(images)
+    with torch.inference_mode():
+        features = net.features(torch.from_numpy(straight)).numpy()
+    _, places_BYX = vision.CBAM.from_torch(state, "cbam.").weights(features)
+    spread_BYX = places_BYX - places_BYX.min((1, 2), keepdims=True)  # gates are never 0: what differs is shown
+    rows_3 = {"as given": images[:, 0], "straightened": straight[:, 0], "CBAM's gates": spread_BYX}
+    parts = []
+    for row, (name, row_BYX) in enumerate(rows_3.items()):
+        strip = Image.fromarray(np.uint8(255 * np.concatenate([one / one.max() for one in row_BYX.clip(0)], axis=1)))
+        held = io.BytesIO()
+        strip.resize((SHOWN * CELL, CELL), Image.Resampling.NEAREST).save(held, "PNG")
+        data, y = base64.b64encode(held.getvalue()).decode(), row * (CELL + 4)
+        parts.append(f'<text x="4" y="{y + CELL / 2 + 4:g}">{name}</text><image x="{LABEL}" y="{y}" ')
+        parts.append(f'width="{SHOWN * CELL}" height="{CELL}" href="data:image/png;base64,{data}"/>')
+    width, height = LABEL + SHOWN * CELL, 3 * (CELL + 4)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif" '
+        f'font-size="13" fill="#888">{"".join(parts)}</svg>\n'
+    )
+
+
+def caption(trained: Path) -> str:
+    """Where each word of an unseen picture's caption looked."""
+    from bench.train.captions import examples
+
+    images, sentences = examples(50, 0)
+    number = next(i for i, sentence in enumerate(sentences) if "above" in sentence)
+    found = vision.Captioner(trained / "captions", "float32").caption(images[number])
+    print(found.text)
+    return vision.plot_image_attention(images[number], found.attention_WYX, found.words, columns=4).svg
+
+
 PICTURES: dict[str, Callable[[Path], str]] = {
     "lengths": lengths,
     "alignment-recurrent": lambda trained: alignment(trained / "attention", FRENCH),
     "alignment-transformer": lambda trained: alignment("en-pt", ENGLISH),
     "hulls": hulls,
+    "digits": digits,
+    "caption": caption,
 }
 
 
@@ -76,8 +123,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.train.pictures", description="Draw what was trained.")
     parser.add_argument("trained", type=Path, metavar="DIR")
     parser.add_argument("folder", type=Path, metavar="FOLDER", nargs="?", default=Path("docs/pictures"))
+    parser.add_argument("--only", choices=PICTURES, action="append", metavar="NAME", help="draw this one, or several")
     options = parser.parse_args()
     for name, draw in PICTURES.items():
+        if name not in (options.only or PICTURES):
+            continue
         (options.folder / f"{name}.svg").write_text(draw(options.trained), encoding="utf-8", newline="\n")
 
 

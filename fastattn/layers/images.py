@@ -45,7 +45,7 @@ def image_starts(grid: PixelGrid) -> np.ndarray:
     return np.arange(grid.images + 1, dtype=np.int64) * (grid.height * grid.width)
 
 
-class SqueezeExcitation:
+class ChannelGate:
     """x times sigmoid(fc2(relu(fc1(mean of the image)))) (Hu 2018), from ``name.fc1`` and ``name.fc2``."""
 
     def __init__(self, parameters: Parameters, name: str):
@@ -61,7 +61,7 @@ class SqueezeExcitation:
         return self.ops.gate_pixels(x_ND, grid, self.gates(x_ND, grid))
 
 
-class Cbam:
+class ChannelAndPlaceGate:
     """Channels, then places (Woo 2018), from ``name.fc1``, ``name.fc2`` and ``name.spatial``, a convolution of 7 x 7.
 
     Channels: sigmoid(fc2(relu(fc1(mean)) + relu(fc1(max)))), whose bias is twice that of an MLP of each; places:

@@ -4,13 +4,16 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from fastattn.layers.images import Cbam, ImageConvolution, SqueezeExcitation
+from fastattn.layers.images import ChannelAndPlaceGate, ChannelGate, ImageConvolution
 from fastattn.layers.parameters import Parameters
 from fastattn.ops.images import PixelGrid, Window
 from fastattn.spec.images import BlockPlace, ResidualSpec
 
 Gate = Callable[[np.ndarray, PixelGrid], np.ndarray]
-GATES: dict[str, Callable[[Parameters, str], Gate]] = {"squeeze-excitation": SqueezeExcitation, "cbam": Cbam}
+GATES: dict[str, Callable[[Parameters, str], Gate]] = {
+    "squeeze-excitation": ChannelGate,
+    "cbam": ChannelAndPlaceGate,
+}
 
 
 class ResidualBlock:

@@ -57,6 +57,8 @@ SKIPPED = {
 # Blocks of Python, by the document and words in them -> why they are not run here.
 SKIPPED_PYTHON = {
     ("docs/attention.md", ""): "tests/clone/test_attention_doc.py runs them",
+    ("docs/vision.md", 'Encoder("./'): "models of the reader's; tests/images/test_pictures.py",
+    ("docs/vision.md", "Captioner("): "a model of the reader's; tests/images/test_captions.py",
     ("docs/architecture.md", "def double("): "two files, in part",
     ("docs/architecture.md", "TABLE = {"): "a table of a made-up format",
     ("README.md", "Generator("): "a language model of the reader's; tests/generation",

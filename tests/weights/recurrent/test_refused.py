@@ -84,7 +84,9 @@ def test_mappings(tmp_path: Path, change: bytes) -> None:
 
 
 def test_a_mapping_like_none(tmp_path: Path) -> None:
-    refusal(tutorial(tmp_path, **{MAPPING: b"like = '../x'"}), "like should be one of captioner, .*, thai2rom, is '../x'")
+    refusal(
+        tutorial(tmp_path, **{MAPPING: b"like = '../x'"}), "like should be one of captioner, .*, thai2rom, is '../x'"
+    )
 
 
 def test_files_that_fit_twice(tmp_path: Path) -> None:

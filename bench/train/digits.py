@@ -1,0 +1,99 @@
+"""Digits, shifted and turned on a larger canvas: a small network with a spatial transformer and CBAM reads them."""
+
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from bench.torch_residual import Cbam
+from bench.torch_vision import SpatialTransformer
+
+SIDE, BATCH, STEPS, RATE = 28, 64, 3000, 2e-3
+HELD_OUT = 397  # of 1,797 digits
+SIZE = 16  # pixels of a digit on the canvas
+TURN = 60  # degrees to both sides, at most
+CHANNELS, SQUEEZED = 32, 8
+
+
+def canvas(digits_BYX: np.ndarray, seed: int) -> np.ndarray:
+    """The digits, 8 x 8 from 0 to 16, somewhere on a canvas [B, 1, SIDE, SIDE], turned: float32 from 0 to 1."""
+    rng, B = np.random.default_rng([32, seed]), len(digits_BYX)
+    angle_B = np.deg2rad(rng.uniform(-TURN, TURN, B))
+    shift_B2 = rng.uniform(SIZE / SIDE - 1, 1 - SIZE / SIDE, (B, 2))
+    cos_B, sin_B = np.cos(angle_B) * SIDE / SIZE, np.sin(angle_B) * SIDE / SIZE
+    turn_B22 = np.array([[cos_B, -sin_B], [sin_B, cos_B]]).transpose(2, 0, 1)
+    maps_B23 = np.concatenate([turn_B22, -turn_B22 @ shift_B2[:, :, None]], 2)
+    grid = functional.affine_grid(torch.tensor(maps_B23).float(), [B, 1, SIDE, SIDE], align_corners=False)
+    images = torch.tensor(digits_BYX / 16)[:, None].float()
+    sampled: np.ndarray = functional.grid_sample(images, grid, align_corners=False).numpy()
+    return sampled
+
+
+def scanned() -> tuple[np.ndarray, np.ndarray]:
+    """(scikit-learn's digits [B, 8, 8], which they are)."""
+    from sklearn.datasets import load_digits  # the other networks are trained without it
+
+    digits = load_digits()
+    return digits.images, digits.target
+
+
+def held_out() -> tuple[np.ndarray, np.ndarray]:
+    """(images [B, 1, SIDE, SIDE], which digits) that are not learned."""
+    digits_BYX, labels_B = scanned()
+    return canvas(digits_BYX[-HELD_OUT:], 0), labels_B[-HELD_OUT:]
+
+
+class DigitNet(nn.Module):
+    """Straightened, two convolutions, CBAM, a linear layer of each channel's maximum."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.straighten = SpatialTransformer([1, 8, 16], [7, 5], 16 * 3 * 3, 32)
+        last: nn.Linear = self.straighten.fc_loc[2]  # type: ignore[assignment]
+        last.weight.data.zero_()
+        last.bias.data = torch.tensor([1.0, 0, 0, 0, 1, 0])  # the image as it is
+        self.features = nn.Sequential(
+            nn.Conv2d(1, CHANNELS // 2, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+            nn.Conv2d(CHANNELS // 2, CHANNELS, 3, padding=1), nn.ReLU(),
+        )  # fmt: skip
+        self.cbam, self.top = Cbam(CHANNELS, SQUEEZED), nn.Linear(CHANNELS * 49, 10)
+
+    def forward(self, images: Tensor) -> Tensor:
+        looked = self.cbam(self.features(self.straighten(images)))
+        logits: Tensor = self.top(functional.max_pool2d(looked, 2).flatten(1))
+        return logits
+
+
+def load(folder: Path) -> DigitNet:
+    """The trained network."""
+    model = DigitNet()
+    model.load_state_dict(torch.load(folder / "torch.pth"))
+    return model.eval()
+
+
+def train(archive: Path, into: Path) -> None:
+    """Write torch.pth; no data is read but scikit-learn's."""
+    torch.manual_seed(32)
+    (digits_BYX, labels_B), model, start = scanned(), DigitNet().train(), time.perf_counter()
+    images, labels = digits_BYX[:-HELD_OUT], torch.tensor(labels_B[:-HELD_OUT])
+    optimizer = torch.optim.Adam(model.parameters(), RATE)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, STEPS, pct_start=0.1)
+    for step in range(1, STEPS + 1):
+        chosen = np.random.default_rng([32, 1, step]).integers(0, len(images), BATCH)
+        lost = functional.cross_entropy(model(torch.from_numpy(canvas(images[chosen], step))), labels[chosen])
+        optimizer.zero_grad()
+        lost.backward()
+        optimizer.step()
+        schedule.step()
+        if step % 500 == 0:
+            print(f"{step} steps, loss {lost.item():.3f}, {time.perf_counter() - start:.0f} s", flush=True)
+    model.eval()
+    given, wanted = held_out()
+    with torch.inference_mode():
+        right = (model(torch.from_numpy(given)).argmax(1).numpy() == wanted).mean()
+    print(f"{right:.1%} of {len(wanted)} unseen digits are read")
+    into.mkdir(parents=True, exist_ok=True)
+    torch.save(model.state_dict(), into / "torch.pth")

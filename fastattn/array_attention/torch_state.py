@@ -1,0 +1,63 @@
+"""State dicts of PyTorch as arrays: tensors by name, or a file that has them."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fastattn.array_attention.arguments import as_float32
+from fastattn.errors import InputError, described
+
+
+def torch_state(state: Mapping[str, Any] | str | os.PathLike[str], prefix: str) -> dict[str, Any]:
+    """The tensors with this prefix, for ``float32_array``, by what follows it in their names.
+
+    state  tensors or arrays by name; or the path of a .safetensors file, or of one that torch.save wrote
+    Raises InputError for what is no state dict, CheckpointError for a file that is missing or unsound.
+    """
+    if not isinstance(prefix, str):
+        raise InputError(f"prefix: expected the beginning of names, got {type(prefix).__name__}")
+    if isinstance(state, (str, os.PathLike)):
+        state = _read(Path(state))
+    if not isinstance(state, Mapping):
+        raise InputError(f"state: expected a mapping or a path, got {type(state).__name__}")
+    for name in state:
+        if not isinstance(name, str):
+            raise InputError(f"state: expected tensors by name, got one by {described(name)}")
+    return {name[len(prefix) :]: value for name, value in state.items() if name.startswith(prefix)}
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    from fastattn.weights.containers import pytorch, safetensors
+    from fastattn.weights.folder import Directory
+
+    container = safetensors if path.suffix == ".safetensors" else pytorch
+    return container.read_tensors(Directory(path.parent), path.name)
+
+
+def float32_array(name: str, value: Any) -> np.ndarray:
+    """An array, a tensor of torch's or of a file, as float32."""
+    if hasattr(value, "float32"):  # a file's
+        stored: np.ndarray = value.float32()
+        return stored
+    if hasattr(value, "detach"):  # one of torch's, perhaps with a gradient, or on another device
+        value = value.detach().cpu()
+        value = value.float() if str(value.dtype) == "torch.bfloat16" else value
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError, RuntimeError) as error:  # a tensor of a type or layout that NumPy lacks
+        raise InputError(f"state: {name} cannot be read as an array: {error}") from None
+    if array.dtype == np.float64:
+        with np.errstate(over="ignore"):
+            return array.astype(np.float32)
+    if array.dtype not in (np.float32, np.float16) and array.dtype.name != "bfloat16":
+        raise InputError(f"state: expected {name} of float32, float16, bfloat16 or float64, got {array.dtype}")
+    return as_float32(array)
+
+
+def listed(prefix: str, names: list[str]) -> str:
+    """The first names."""
+    shown = ", ".join(prefix + name for name in names[:5])
+    return shown + (f" and {len(names) - 5} more" if len(names) > 5 else "")

@@ -1,0 +1,187 @@
+"""Modules of images: what they are made of, a state dict of PyTorch, and what they take, images [B, C, Y, X]."""
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import numpy as np
+
+from fastattn.array_attention.arguments import check_dtype
+from fastattn.array_attention.multi_head import PRECISIONS
+from fastattn.array_attention.torch_state import float32_array, listed, torch_state
+from fastattn.errors import InputError, check_known
+from fastattn.layers.blocks import Linear
+from fastattn.layers.images import ImageConvolution
+from fastattn.layers.parameters import Parameters
+from fastattn.ops import backend
+from fastattn.ops.images import PixelGrid, Window
+from fastattn.spec.images import BatchNorm, tap_rows
+
+T = TypeVar("T", bound="ImageModule")
+NORM = ("running_mean", "running_var", "weight", "bias")  # BatchNorm's fields
+
+
+class StateReader:
+    """A state dict's tensors, read once each into a module's layers. Errors are InputErrors of one line."""
+
+    def __init__(self, found: Mapping[str, Any], prefix: str, device: str, precision: str):
+        self.ops, self._found, self._prefix = backend(device), found, prefix
+        self._left = {name for name in found if not name.endswith(".num_batches_tracked")}
+        self._tensors: dict[str, np.ndarray] = {}
+        self.parameters = Parameters(self._tensors, self.ops, precision)
+
+    def has(self, name: str) -> bool:
+        return name in self._found
+
+    def take(self, name: str, *shape: int) -> np.ndarray:
+        """The tensor of this name, of this shape, where 0 is any number."""
+        if name not in self._found:
+            raise InputError(f"state: missing {self._prefix}{name}")
+        self._left.discard(name)
+        array = float32_array(self._prefix + name, self._found[name])
+        fits = array.ndim == len(shape) and all(a == b or (a and not b) for a, b in zip(array.shape, shape))
+        if not fits or not array.size:
+            expected = ", ".join(str(size or "any") for size in shape)
+            raise InputError(f"state: expected {self._prefix}{name} of shape ({expected}), got {array.shape}")
+        if self.parameters.precision == "int8" and not np.isfinite(array).all():
+            raise InputError(f"state: expected finite numbers in {self._prefix}{name}, which int8 can hold")
+        return array
+
+    def size(self, name: str, axis: int = 0) -> int:
+        """Of a convolution's weight."""
+        return self.take(f"{name}.weight", 0, 0, 0, 0).shape[axis]
+
+    def numbers(self, name: str) -> list[int]:
+        """The numbers that follow this in names, ascending."""
+        starts = [found.removeprefix(f"{name}.").split(".")[0] for found in self._found if found.startswith(f"{name}.")]
+        return sorted({int(start) for start in starts if start.isdecimal() and start.isascii()})
+
+    def add(self, ours: str, weight_FE: np.ndarray, bias: str = "", norm: str = "") -> None:
+        """Keep the tensors of a layer of rows, with the bias of this name if it is there, and a batch norm folded."""
+        outputs, bias_F = len(weight_FE), self.take(bias, len(weight_FE)) if self.has(bias) else None
+        if norm:
+            mean, variance, weight, shift = (self.take(f"{norm}.{part}", outputs) for part in NORM)
+            with np.errstate(all="ignore"):  # weights of any size are data
+                weight_FE, bias_F = BatchNorm(mean, variance, weight, shift).folded(weight_FE, bias_F)
+        self._tensors[f"{ours}.weight"] = weight_FE
+        if bias_F is not None:
+            self._tensors[f"{ours}.bias"] = bias_F
+
+    def gate(self, name: str, channels: int, factor: int = 1) -> None:
+        """Keep the tensors of an MLP of 1 x 1 convolutions, ``name.fc1`` and ``.fc2``; the last bias is multiplied."""
+        inner = self.size(f"{name}fc1")
+        for fc, outputs, inputs in (("fc1", inner, channels), ("fc2", channels, inner)):
+            weight_FD = self.take(f"{name}{fc}.weight", outputs, inputs, 1, 1)[:, :, 0, 0]
+            self.add(f"gate.{fc}", weight_FD, f"{name}{fc}.bias")
+        if "gate.fc2.bias" in self._tensors:
+            self._tensors["gate.fc2.bias"] = self._tensors["gate.fc2.bias"] * factor
+
+    def linear(self, name: str, inputs: int, outputs: int = 0, activation: str = "none") -> Callable[..., np.ndarray]:
+        """From ``name.weight`` [outputs, inputs] and ``name.bias``, if it is there."""
+        self.add(name, self.take(f"{name}.weight", outputs, inputs), f"{name}.bias")
+        return Linear(self.parameters, name, activation)
+
+    def convolution(
+        self,
+        name: str,
+        inputs: int,
+        outputs: int = 0,
+        activation: str = "none",
+        *,
+        norm: str = "",
+        stride: int = 1,
+        dilation: int = 1,
+        groups: int = 1,
+        padded: bool = True,
+    ) -> ImageConvolution:
+        """From ``name.weight`` [outputs, inputs / groups, k, k], ``name.bias``, if there, and the batch norm ``norm``.
+
+        padded  by as much as keeps the size at stride 1; k is odd then
+        """
+        if inputs % groups:
+            raise InputError(f"groups: expected a number that divides {inputs} channels, got {groups}")
+        weight_FCYX = self.take(f"{name}.weight", outputs, inputs // groups, 0, 0)
+        side, width = weight_FCYX.shape[2:]
+        if side != width or (padded and side % 2 == 0) or len(weight_FCYX) % groups:
+            whole = f"{groups} whole groups of square filters{' of odd sides' if padded else ''}"
+            raise InputError(f"state: expected {whole} in {self._prefix}{name}.weight, got {weight_FCYX.shape}")
+        self.add(name, tap_rows(weight_FCYX), f"{name}.bias", norm)
+        padding = side // 2 * dilation if padded else 0
+        window = Window((side, side), (stride, stride), (padding, padding), (dilation, dilation))
+        return ImageConvolution(self.parameters, name, window, activation, groups)
+
+    def check_rest(self) -> None:
+        """InputError for tensors that nobody has taken."""
+        if self._left:
+            raise InputError(f"state: unknown tensors {listed(self._prefix, sorted(self._left))}")
+
+
+class ImageModule:
+    """Base of the modules: images float32 [B, C, Y, X] in and out; made by ``from_torch``.
+
+    channels  of the images that it takes
+    """
+
+    channels: int
+
+    def __init__(self, state: StateReader):
+        self.ops = state.ops
+
+    @classmethod
+    def from_torch(
+        cls: type[T],
+        state: Mapping[str, Any] | str | os.PathLike[str],
+        prefix: str = "",
+        *,
+        precision: str = "float32",
+        device: str = "cpu",
+        **settings: Any,
+    ) -> T:
+        """That of a PyTorch module whose tensors have the names that the class says.
+
+        state      tensors or arrays by name; or the path of a .safetensors file, or of one that torch.save wrote
+        prefix     of the names, such as "layer1.0.se."; all tensors with it belong to the module
+        precision  of products with weights: "float32", "bfloat16" or "int8" (rows rounded by their own scales)
+        device     "cpu", which computes
+        settings   the class's own
+        Batch norms are as in evaluation. InputError for tensors that are missing, misshapen or left over;
+        CheckpointError for a file that is missing or unsound, of which nothing is run.
+        """
+        check_known("precision", precision, PRECISIONS)
+        reader = StateReader(torch_state(state, prefix), prefix, device, precision)
+        module = cls(reader, **settings)
+        reader.check_rest()
+        return module
+
+    def __call__(self, x: np.ndarray) -> np.ndarray:
+        """Of images float32 [B, C, Y, X]; InputError for anything else."""
+        rows_ND, grid = self._run(*self._pixels(x))
+        return np.ascontiguousarray(np.asarray(rows_ND).reshape(*grid, rows_ND.shape[1]).transpose(0, 3, 1, 2))
+
+    def _run(self, x_ND: np.ndarray, grid: PixelGrid) -> tuple[np.ndarray, PixelGrid]:
+        raise NotImplementedError
+
+    def _pixels(self, x: np.ndarray) -> tuple[np.ndarray, PixelGrid]:
+        """The images as rows, channels last: a pixel's channels are what products and gates take together."""
+        check_dtype("x", x, np.float32)
+        if x.ndim != 4 or x.shape[1] != self.channels or not x.size:
+            raise InputError(f"x: expected images, shape (batch, {self.channels}, height, width), got {x.shape}")
+        rows_ND = np.ascontiguousarray(x.transpose(0, 2, 3, 1)).reshape(-1, self.channels)
+        return self.ops.as_rows(rows_ND), PixelGrid(len(x), *x.shape[2:])
+
+    def _resized(self, x_ND: np.ndarray, grid: PixelGrid, out: PixelGrid) -> np.ndarray:
+        """Bilinear, from edge to edge, as torch's interpolate."""
+        if out == grid:
+            return x_ND
+        places_2 = np.moveaxis(np.mgrid[: out.height, : out.width], 0, -1).reshape(1, -1, 2) + 0.5
+        points_P2 = places_2 * np.array([grid.height / out.height, grid.width / out.width]) - 0.5
+        points_BP2 = np.repeat(points_P2.astype(np.float32), grid.images, axis=0)
+        return self.ops.sample_pixels(x_ND, grid, points_BP2, "edge")
+
+
+def check_window(window: Window, grid: PixelGrid) -> PixelGrid:
+    """The grid of its places; InputError where there are none."""
+    out = window.over(grid)
+    if min(out[1:]) < 1:
+        raise InputError(f"x: expected larger images: {window.size} does not fit into {grid[1:]}")
+    return out

@@ -1,0 +1,164 @@
+"""Modules of attention to images against what their twins in PyTorch made of the same weights; and bad input."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fastattn.ops
+from fastattn import use_threads, vision
+from fastattn.errors import InputError
+from fastattn.vision.module import ImageModule
+from tests.images.module_cases import MODULE_CASES, ModuleCase, golden, images_of, state_of
+from tests.weights.containers.safetensors_writer import safetensors_bytes
+
+CASES = pytest.mark.parametrize("case", MODULE_CASES, ids=lambda case: f"{case.name}-{MODULE_CASES.index(case)}")
+
+
+def module_of(case: ModuleCase, **more: Any) -> ImageModule:
+    state = {f"a.b.{name}": array for name, array in state_of(case).items()} | {"other": np.zeros(3)}
+    kind: type[ImageModule] = getattr(vision, case.name)
+    return kind.from_torch(state, "a.b.", **case.settings, **more)
+
+
+def near(found: np.ndarray, expected: np.ndarray, share: float = 1e-5) -> None:
+    assert found.dtype == np.float32 and found.shape == expected.shape
+    np.testing.assert_allclose(found, expected, atol=share * np.abs(expected).max())
+
+
+@CASES
+@pytest.mark.parametrize("device", ["cpu", "reference"])
+def test_is_its_twin(case: ModuleCase, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(fastattn.ops.BACKENDS, "reference", ".reference")
+    module = module_of(case, device=device)
+    near(module(images_of(case)), golden(case))
+    for view in case.views:
+        near(getattr(module, view)(images_of(case)), golden(case, view))
+    fastattn.ops._loaded.pop("reference", None)
+
+
+@CASES
+def test_an_image_has_the_same_bits_alone_and_on_two_threads(case: ModuleCase) -> None:
+    module, x = module_of(case), images_of(case)
+    all_BCYX = module(x)
+    for b in range(len(x)):
+        np.testing.assert_array_equal(module(x[b : b + 1])[0], all_BCYX[b])
+    with use_threads(2):
+        np.testing.assert_array_equal(module(x), all_BCYX)
+
+
+# Of the two others other products choose other places.
+ROUNDED = [case for case in MODULE_CASES if case.name not in ("DynamicCapacity", "SpatialTransformer")]
+
+
+@pytest.mark.parametrize("case", ROUNDED, ids=lambda case: f"{case.name}-{MODULE_CASES.index(case)}")
+@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
+def test_other_precisions_are_close(case: ModuleCase, precision: str) -> None:
+    found, expected = module_of(case, precision=precision)(images_of(case)), golden(case)
+    near(found, expected, 0.05)
+    assert (found != module_of(case)(images_of(case))).any()
+
+
+def case_of(name: str) -> ModuleCase:
+    return next(case for case in MODULE_CASES if case.name == name)
+
+
+def test_what_they_look_at() -> None:
+    case = case_of("CBAM")
+    cbam: Any = module_of(case)
+    x = images_of(case)
+    channels_BC, places_BYX = cbam.weights(x)
+    np.testing.assert_allclose(x * channels_BC[:, :, None, None] * places_BYX[:, None], cbam(x), atol=1e-5)
+    case = case_of("SqueezeExcitation")
+    squeeze: Any = module_of(case)
+    np.testing.assert_allclose(
+        images_of(case) * squeeze.weights(images_of(case))[:, :, None, None], golden(case), atol=1e-5
+    )
+    for name in ("SelectiveKernel", "MultiScaleAttention"):
+        some: Any = module_of(case_of(name))
+        np.testing.assert_allclose(some.weights(images_of(case_of(name))).sum(axis=1), 1, atol=1e-5)
+    residual: Any = module_of(case_of("ResidualAttention"))
+    mask_BYX = residual.mask(images_of(case_of("ResidualAttention")))
+    assert mask_BYX.shape == (2, 9, 7) and ((mask_BYX > 0) & (mask_BYX < 1)).all()
+
+
+def test_a_map_that_changes_nothing_gives_the_image() -> None:
+    case = case_of("SpatialTransformer")
+    state = state_of(case)
+    state["fc_loc.2.weight"] *= 0
+    state["fc_loc.2.bias"] = np.float32([1, 0, 0, 0, 1, 0])
+    module = vision.SpatialTransformer.from_torch(state)
+    np.testing.assert_allclose(module(images_of(case)), images_of(case), atol=1e-5)
+    np.testing.assert_array_equal(module.maps(images_of(case))[0], [[1, 0, 0], [0, 1, 0]])
+
+
+def test_probabilities_are_those_of_the_features() -> None:
+    case = case_of("DynamicCapacity")
+    module, state = vision.DynamicCapacity.from_torch(state_of(case), **case.settings), state_of(case)
+    scores = golden(case).max(axis=(2, 3)) @ state["top.weight"].T + state["top.bias"]
+    powers = np.exp(scores - scores.max(axis=1, keepdims=True))
+    np.testing.assert_allclose(module.probabilities(images_of(case)), powers / powers.sum(1, keepdims=True), atol=1e-5)
+
+
+def test_a_file_is_read(tmp_path: Any) -> None:
+    case = MODULE_CASES[0]
+    path = tmp_path / "se.safetensors"
+    path.write_bytes(safetensors_bytes(state_of(case)))
+    near(vision.SqueezeExcitation.from_torch(path)(images_of(case)), golden(case))
+
+
+BAD_STATES = [
+    ("SqueezeExcitation", {"fc2.weight": None}, {}, r"missing fc2.weight"),
+    ("SqueezeExcitation", {"fc3.weight": 1}, {}, r"unknown tensors fc3.weight"),
+    ("SqueezeExcitation", {"fc2.weight": (5, 3, 1, 1)}, {}, r"expected fc2.weight of shape \(6, 3, 1, 1\)"),
+    ("SqueezeExcitation", {"fc1.bias": (2,)}, {}, r"expected fc1.bias of shape \(3\)"),
+    ("SqueezeExcitation", {"fc1.weight": (0, 6, 1, 1)}, {}, "expected fc1.weight of shape"),
+    ("SqueezeExcitation", {}, {"precision": "int4"}, "unknown precision 'int4'"),
+    ("SqueezeExcitation", {"fc1.bias": np.float32([np.nan] * 3)}, {"precision": "int8"}, "finite numbers in fc1.bias"),
+    ("CBAM", {"spatial.conv.conv.weight": (1, 2, 3, 3)}, {}, r"of shape \(1, 2, 7, 7\)"),
+    ("SelectiveKernel", {"paths.7.conv.weight": (1,)}, {}, r"got paths \[0, 1, 7\]"),
+    ("SelectiveKernel", {"paths.0.conv.weight": (6, 2, 2, 2)}, {}, "odd sides in paths.0.conv.weight"),
+    ("SelectiveKernel", {}, {"groups": 4}, "whole groups"),
+    ("SelectiveKernel", {}, {"stride": 0}, "stride must be at least 1"),
+    ("SpatialTransformer", {"fc_loc.0.weight": (5, 17)}, {}, "multiple of 4 inputs"),
+    ("SpatialTransformer", {}, {"size": (0, 3)}, "size's height must be"),
+    ("DynamicCapacity", {"fine.0.weight": (4, 2, 3, 3)}, {}, r"expected fine.0.weight of shape \(5, 2, any, any\)"),
+    ("DynamicCapacity", {}, {"side": 4}, "side: expected an odd number"),
+    ("ResidualAttention", {"down.1.conv1.weight": (4, 4, 1, 1)}, {}, r"of shape \(4, 4, 3, 3\)"),
+    ("MultiScaleAttention", {}, {"scales": (1.0, 0.0)}, "scales: expected numbers above 0"),
+    ("MultiScaleAttention", {}, {"scales": 0.5}, "scales: expected several numbers, got 0.5"),
+    ("SpatialTransformer", {}, {"size": 5}, r"size: expected \(height, width\), got 5"),
+    ("PatchAttention", {}, {"heads": 4}, "divides the width 6"),
+]
+
+
+@pytest.mark.parametrize(("name", "changes", "settings", "message"), BAD_STATES)
+def test_states_and_settings_that_do_not_fit(name: str, changes: Any, settings: Any, message: str) -> None:
+    case, state = case_of(name), state_of(case_of(name))
+    for tensor, change in changes.items():
+        state[tensor] = change if isinstance(change, np.ndarray) else np.ones(change or 1, np.float32)
+        if change is None:
+            del state[tensor]
+    with pytest.raises(InputError, match=message) as raised:
+        getattr(vision, name).from_torch(state, **case.settings | settings)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "message"),
+    [
+        ("CBAM", (2, 5, 4, 4), r"expected images, shape \(batch, 6, height, width\), got \(2, 5, 4, 4\)"),
+        ("CBAM", (6, 4, 4), "expected images"),
+        ("CBAM", (1, 6, 0, 4), "expected images"),
+        ("CBAM", (0, 6, 4, 4), "expected images"),
+        ("SpatialTransformer", (1, 2, 3, 3), "expected larger images"),
+        ("SpatialTransformer", (1, 2, 20, 13), "expected images that leave 4 places"),
+        ("PatchAttention", (1, 2, 2, 2), "expected larger images"),
+    ],
+)
+def test_images_that_do_not_fit(name: str, shape: tuple[int, ...], message: str) -> None:
+    module = module_of(case_of(name))
+    with pytest.raises(InputError, match=message):
+        module(np.zeros(shape, np.float32))
+    with pytest.raises(InputError, match="x: expected a NumPy array of float32, got float64"):
+        module(np.zeros(shape))
