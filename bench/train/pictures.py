@@ -8,11 +8,12 @@ import argparse
 import base64
 import io
 import itertools
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageFilter
 
 from bench.gallery.drawing import hulls_picture, weights_picture
 from bench.svg import Panel, Series, plot
@@ -21,6 +22,7 @@ from fastattn import Translator, vision
 from fastattn.translation.pointer import PointerNetwork
 
 SHOWN, CELL, LABEL = 10, 56, 100  # digits of a row; pixels: a digit's side, the room for a row's name
+COLOURS = 32  # of a map's panel
 KINDS = {"attention": "with attention", "plain": "without attention"}
 LENGTHS = (1, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 15, 18, 100)  # where bins of lengths begin, and the last ends
 FRENCH, ENGLISH = "je ne parle pas très bien français .", "I don't speak French very well."
@@ -86,9 +88,7 @@ def digits(trained: Path) -> str:
     parts = []
     for row, (name, row_BYX) in enumerate(rows_3.items()):
         strip = Image.fromarray(np.uint8(255 * np.concatenate([one / one.max() for one in row_BYX.clip(0)], axis=1)))
-        held = io.BytesIO()
-        strip.resize((SHOWN * CELL, CELL), Image.Resampling.NEAREST).save(held, "PNG")
-        data, y = base64.b64encode(held.getvalue()).decode(), row * (CELL + 4)
+        data, y = _png(strip.resize((SHOWN * CELL, CELL), Image.Resampling.NEAREST)), row * (CELL + 4)
         parts.append(f'<text x="4" y="{y + CELL / 2 + 4:g}">{name}</text><image x="{LABEL}" y="{y}" ')
         parts.append(f'width="{SHOWN * CELL}" height="{CELL}" href="data:image/png;base64,{data}"/>')
     width, height = LABEL + SHOWN * CELL, 3 * (CELL + 4)
@@ -96,6 +96,12 @@ def digits(trained: Path) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif" '
         f'font-size="13" fill="#888">{"".join(parts)}</svg>\n'
     )
+
+
+def _png(picture: Image.Image) -> str:
+    held = io.BytesIO()
+    picture.save(held, "PNG", optimize=True)
+    return base64.b64encode(held.getvalue()).decode()
 
 
 def caption(trained: Path) -> str:
@@ -106,7 +112,16 @@ def caption(trained: Path) -> str:
     number = next(i for i, sentence in enumerate(sentences) if "above" in sentence)
     found = vision.Captioner(trained / "captions", "float32").caption(images[number])
     print(found.text)
-    return vision.plot_image_attention(images[number], found.attention_WYX, found.words, columns=4).svg
+    smooth = Image.fromarray(images[number]).filter(ImageFilter.MedianFilter(3))  # its noise would be most of the file
+    svg = vision.plot_image_attention(smooth, found.attention_WYX, found.words, columns=4).svg
+
+    def fewer_colours(match: re.Match) -> str:
+        panel = Image.open(io.BytesIO(base64.b64decode(match[1]))).quantize(
+            COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE
+        )
+        return f"base64,{_png(panel)}"
+
+    return re.sub(r"base64,([^\"]+)", fewer_colours, svg)
 
 
 PICTURES: dict[str, Callable[[Path], str]] = {

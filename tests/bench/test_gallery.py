@@ -13,7 +13,8 @@ from bench.train import pictures as trained
 from tests import ROOT
 
 FOLDER = ROOT / "docs" / "pictures"
-TEXT = "".join((ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("attention.md", "recurrent.md"))
+PAGES = ("attention.md", "recurrent.md", "vision.md")
+TEXT = "".join((ROOT / "docs" / name).read_text(encoding="utf-8") for name in PAGES)
 SHOWN = re.findall(r"!\[[^]\n]+\]\(pictures/([\w-]+)\.svg\)", TEXT)
 COLOUR, NUMBER = re.compile(r"#[0-9a-f]{6}\b"), re.compile(r"\d+(?:\.\d+)?")
 
