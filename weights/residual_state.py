@@ -73,7 +73,8 @@ class ResidualState:
         found: dict[str, np.ndarray] = {}
 
         def add(ours: str, conv: str, norm: str) -> None:
-            statistics = BatchNorm(*(self._take(f"{norm}.{name}") for name in NORM))
+            mean, variance, weight, bias = (self._take(f"{norm}.{part}") for part in NORM)
+            statistics = BatchNorm(mean, variance, weight, bias)
             self._left.discard(f"{norm}.num_batches_tracked")
             weight_FCYX = self._take(conv)
             if weight_FCYX.ndim != 4 or any(one.shape != weight_FCYX.shape[:1] for one in statistics[:4]):
