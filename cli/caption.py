@@ -56,6 +56,8 @@ def caption(
         raise click.UsageError("there is no default model to describe pictures with; name one with -m")
     if map_path is not None and len(pictures) > 1:
         raise click.UsageError("--map draws one picture; give one")
+    if map_path is not None and not map_path.lower().endswith((".svg", ".html", ".png")):
+        raise click.UsageError(f"--map should end in .svg, .html or .png, got {map_path!r}")
     beams, count = beam_size or max(3, num_hypotheses or 1), num_hypotheses or 1
     with open_output(output_path) as output, Progress() as progress:
         captioner, _ = open_model("Captioner", model, progress, precision=precision, threads=threads)
@@ -63,15 +65,15 @@ def caption(
         for number, path in enumerate(pictures):
             found = captioner.caption(path, beam_size=beams, num_hypotheses=count)
             captions = found if count > 1 else [found]
+            named = f"{printable(path)}\t" if len(pictures) > 1 else ""
+            lines = [_as_json(path, captions)] if as_json else [named + printable(one.text) for one in captions]
+            output.write("".join(f"{line}\n" for line in lines).encode())
+            output.flush()
             if map_path is not None:
                 from fastattn.vision.maps import plot_image_attention
 
                 best = captions[0]
                 plot_image_attention(path, best.attention_WYX, best.words, title=best.text).save(map_path)
-            named = f"{printable(path)}\t" if len(pictures) > 1 else ""
-            lines = [_as_json(path, captions)] if as_json else [named + printable(one.text) for one in captions]
-            output.write("".join(f"{line}\n" for line in lines).encode())
-            output.flush()
             progress.show(f"{number + 1:,} of {len(pictures):,} pictures")
 
 

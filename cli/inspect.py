@@ -68,7 +68,7 @@ def model_facts(checkpoint: "Checkpoint") -> Facts:
     spec = checkpoint.spec
     yield "format", checkpoint.format or "unknown"
     kinds = {stack.kind for stack in spec.stacks.values()}
-    yield "model", f"{'recurrent' if kinds == {'recurrent'} else 'Transformer'} {spec.kind}"
+    yield "model", f"{_family(kinds)} {spec.kind}"
     for name, stack in spec.stacks.items():
         yield name, _STACKS.get(stack.kind, _describe_other)(stack)
     if spec.head is not None:
@@ -86,6 +86,10 @@ def model_facts(checkpoint: "Checkpoint") -> Facts:
     else:
         yield "input", checkpoint.input.description
     yield from checkpoint.details.items()
+
+
+def _family(kinds: set[str]) -> str:
+    return "Transformer" if kinds & {"attention", "patches"} else " and ".join(sorted(kinds))
 
 
 def _origin_facts(path: Path) -> Facts:

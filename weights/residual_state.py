@@ -30,6 +30,11 @@ class ResidualState:
             raise CheckpointError(f"{self.where}: {name} should have {sizes} axes, is {list(shape)}")
         return tuple(shape)
 
+    @property
+    def stem_side(self) -> int:
+        """The side of the first convolution's window; 0: there is none."""
+        return self._shape("conv1.weight")[2]
+
     def _take(self, name: str) -> np.ndarray:
         if name not in self._arrays:
             raise CheckpointError(f"{self.where}: tensors do not fit a residual network: missing {name}")

@@ -23,6 +23,7 @@ from fastattn.encoders.vector_head import (
     find_prompt,
 )
 from fastattn.errors import InputError, check_bool, check_count, check_several, check_text, check_texts
+from fastattn.loading.loaded_model import expected
 from fastattn.processes.choice import Sharing
 from fastattn.scheduling.request import Plan, awaited, read_ahead
 from fastattn.scheduling.scheduler import Scheduler
@@ -66,6 +67,8 @@ class Encoder(EncoderBase):
         self._image_spec, spec = checkpoint.pictures, checkpoint.spec.encoder
         self._image_stack, self._takes_texts = checkpoint.spec.images, not isinstance(spec, PatchSpec | ResidualSpec)
         if not self._takes_texts:
+            if checkpoint.spec.decoder is not None:
+                raise expected("an encoder's", checkpoint)
             self._image_stack = spec
             return checkpoint
         checkpoint = super()._check(checkpoint)
@@ -80,6 +83,17 @@ class Encoder(EncoderBase):
             self._vectors = VectorHead(self._text, self._spec.width, self._loaded.ops)
             self._options = OptionChecker(self._text, self._vectors, self._tokenizer)
             self._plans = VectorPlans(self._tokenizer, self._vectors, self._loaded.threads)
+
+    @property
+    def max_length(self) -> int:
+        """The most ids of a text, special ones included; longer texts are cut."""
+        self._expect("texts", self._takes_texts)
+        return super().max_length
+
+    @property
+    def prompts(self) -> dict[str, str]:
+        """The checkpoint's prompts by name."""
+        return super().prompts if self._takes_texts else {}
 
     def _expect(self, what: str, there: bool) -> None:
         if not there:
@@ -223,7 +237,8 @@ class Encoder(EncoderBase):
         width = self.dimension if truncate_dim is None else check_count("truncate_dim", truncate_dim)
         normalize, one = check_bool("normalize_embeddings", normalize_embeddings), is_picture(images)
         with progress_bar(show_progress_bar) as progress:
-            vectors_BE = self._pictures.encode([images] if one else images, progress)[:, :width]
+            several = [images] if one else check_several("images", images, "a picture or several")
+            vectors_BE = self._pictures.encode(several, progress)[:, :width]
         vectors_BE = unit_length(vectors_BE) if normalize else vectors_BE
         return vectors_BE[0] if one else vectors_BE
 

@@ -25,8 +25,9 @@ class ImageConvolution:
             self.filters_TD = np.ascontiguousarray(weight_FE.T)
             return
         biases = [None] * groups if self.bias is None else np.split(self.bias, groups)
-        pairs = zip(np.split(weight_FE, groups), biases)
-        self.groups = [self.ops.pack_linear(weight, bias, parameters.precision) for weight, bias in pairs]
+        pairs, wanted = zip(np.split(weight_FE, groups), biases), parameters.precision
+        precision = "int8" if wanted == "int4" else wanted  # a group's inputs are few, seldom whole groups of int4
+        self.groups = [self.ops.pack_linear(weight, bias, precision) for weight, bias in pairs]
 
     def __call__(
         self, x_ND: np.ndarray, grid: PixelGrid, residual_NF: np.ndarray | None = None

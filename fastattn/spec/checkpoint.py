@@ -98,7 +98,8 @@ class Checkpoint:
     def text(self) -> Text:
         """How text becomes ids. Raises CheckpointError for a model whose input is no text."""
         if not isinstance(self.input, Text):
-            raise CheckpointError(f"the model takes {self.input.description}, not text")
+            use = ": use Encoder.encode_images" if self.pictures is not None else ""
+            raise CheckpointError(f"the model takes {self.input.description}, not text{use}")
         return self.input
 
     @text.setter

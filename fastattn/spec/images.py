@@ -126,6 +126,8 @@ class ResidualSpec:
         check_counts(1, **dict(zip(("channels", "height", "width"), self.image)))
         check_counts(1, **{"a stage's blocks": min(self.blocks), "a stage's width": min(self.widths, default=0)})
         check_known("gate of blocks", self.gate, GATES)
+        if self.stem_size % 2 == 0:
+            raise CheckpointError(f"the first convolution's side should be odd, is {self.stem_size}")
         if len(self.widths) != len(self.blocks) or any(width % self.groups for width in self.widths):
             raise CheckpointError(f"{len(self.blocks)} stages in {self.groups} groups cannot have widths {self.widths}")
         if len(self.squeezed) != (self.gate != "none") * len(self.blocks):
@@ -203,6 +205,7 @@ class PictureSpec:
     size      (height, width) it is resized to; (0, n): its shorter side to n, the other in proportion; (0, 0): not
     resample  the number of Pillow's filter
     crop      (height, width) of the middle that is kept, zeros around a smaller one; (0, 0): all
+    rounds    whether the crop's beginning is rounded to the nearest even pixel, as by torchvision, else down
     factor    by which values from 0 to 255 are multiplied
     mean, deviation   of each channel: (x - mean) / deviation
     projection_ED     of the pooled rows, float32 without a bias; None: they are the vector
@@ -215,3 +218,4 @@ class PictureSpec:
     mean: tuple[float, ...]
     deviation: tuple[float, ...]
     projection_ED: np.ndarray | None = None
+    rounds: bool = False

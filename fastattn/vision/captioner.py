@@ -8,12 +8,14 @@ import numpy as np
 from fastattn.decoding.jobs import Hypothesis, Job
 from fastattn.decoding.options import DecodingOptions, resolve_options
 from fastattn.decoding.service import DecodingService, score_plan, search_plan
-from fastattn.errors import CheckpointError, check_count
+from fastattn.errors import CheckpointError, check_count, check_several
 from fastattn.loading.loaded_model import ModelBase
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.images import PictureSpec, ResidualSpec
 from fastattn.spec.text_spec import TranslationText
 from fastattn.vision.pictures import is_picture, load_image, pixel_rows
+
+BEAMS = 3
 
 
 class Caption(NamedTuple):
@@ -51,13 +53,12 @@ class Captioner(ModelBase):
 
     def _prepare(self) -> None:
         self._words = self._text.target_vocabulary
-        self._start, self._end = (
-            self._words.index(str(token)) for token in (self._text.bos_token, self._text.eos_token)
-        )
+        ends = self._text.decoder_start_token, self._text.eos_token
+        self._start, self._end = (self._words.index(str(token)) for token in ends)
         self._service = DecodingService(self._loaded.model, self._end, -1, self._loaded.threads)
 
     def caption(
-        self, images: Any, *, beam_size: int = 3, num_hypotheses: int = 1
+        self, images: Any, *, beam_size: int = BEAMS, num_hypotheses: int = 1
     ) -> Caption | list[Caption] | list[list[Caption]]:
         """The Caption of a picture, or a list of those of several; of ``num_hypotheses``, if they are more than one, a
         list of each's, the best first.
@@ -69,7 +70,7 @@ class Captioner(ModelBase):
         check_count("beam_size", beam_size)
         options = self._options(beam_size, num_hypotheses)
         one = is_picture(images)
-        pictures: Iterable[Any] = [images] if one else images
+        pictures = [images] if one else check_several("images", images, "a picture or several")
         loaded = [load_image(picture, number, self._pictures) for number, picture in enumerate(pictures)]
         found = self.of_images(loaded, options)
         results: Any = [captions if num_hypotheses > 1 else captions[0] for captions in found]
@@ -92,8 +93,9 @@ class Captioner(ModelBase):
 
     def image_changes(self, image_CYX: np.ndarray, covered: list[np.ndarray]) -> np.ndarray:
         """float32 [covered]: how much of its log-probability, a word, the image's caption loses with each of them."""
-        ((best,),) = self.of_images([image_CYX], self._options(1, 1))
-        ids = [self._start, *(self._words.index(word) for word in best.words), self._end]
+        job = Job(pixel_rows(image_CYX, self._spec), [self._start], options=self._options(BEAMS, 1))
+        ((best,),) = self._service.scheduler().run(lambda: search_plan([job], self._service.model.sizes))
+        ids = [self._start, *best.tokens.tolist(), self._end]
         sources = [pixel_rows(one, self._spec) for one in (image_CYX, *covered)]
         targets = [np.array(ids, np.int32)] * len(sources)
         means = [float(one.mean()) for one in self._service.scheduler().run(lambda: score_plan(sources, targets))]

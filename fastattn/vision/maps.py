@@ -28,15 +28,15 @@ def plot_image_attention(
 
     image   a path, an image of Pillow, an array of uint8 [Y, X, 3] or [Y, X]
     maps    floating point numbers at least 0, (W, y, x) or (y, x): grids over the whole image, such as a
-            Caption's ``attention_WYX`` or ``saliency``; each is a share of its own largest number
+            Caption's ``attention_WYX``; each is a share of its own largest number
     labels  one for each map: words; None: 0, 1, 2, ...
     InputError for anything else, and for more than 256 maps.
     """
     maps_WYX = np.asarray(maps)
-    if maps_WYX.dtype.kind != "f" or maps_WYX.ndim not in (2, 3) or 0 in maps_WYX.shape:
+    if maps_WYX.dtype.kind != "f" or maps_WYX.ndim not in (2, 3) or 0 in maps_WYX.shape[-2:]:
         raise InputError(f"maps should be floating point numbers (W, y, x) or (y, x), got {described(maps)}")
-    maps_WYX = maps_WYX.reshape(-1, *maps_WYX.shape[-2:])
-    if len(maps_WYX) > MOST_MAPS or maps_WYX[0].size > MOST_PLACES:
+    maps_WYX = maps_WYX[None] if maps_WYX.ndim == 2 else maps_WYX
+    if len(maps_WYX) > MOST_MAPS or maps_WYX.shape[1] * maps_WYX.shape[2] > MOST_PLACES:
         raise InputError(f"at most {MOST_MAPS} maps of {MOST_PLACES:,} places are drawn, got {maps_WYX.shape}")
     if not (np.isfinite(maps_WYX) & (maps_WYX >= 0)).all():
         raise InputError("maps should be numbers of at least 0, some are not")

@@ -9,6 +9,7 @@ from fastattn.spec.images import PictureSpec
 from fastattn.vision.pictures import load_image
 
 MOST_COVERS = 1 << 12
+TOGETHER = 64  # covered images in memory at once
 
 
 class ImageScorer(Protocol):
@@ -24,6 +25,7 @@ class ImageScorer(Protocol):
 
 def saliency(model: ImageScorer, image: Any, *, size: int = 32, stride: int = 16) -> np.ndarray:
     """How much each place matters: float32 [y, x], a grid over the image as the model sees it, numbers of at least 0.
+    A model that crops sees the middle of the picture alone: draw the map over that part.
 
     model  an Encoder: the cosine distance by which the vector moves; or a Captioner: the log-probability that its
            caption loses, a word
@@ -36,18 +38,20 @@ def saliency(model: ImageScorer, image: Any, *, size: int = 32, stride: int = 16
     check_count("stride", stride)
     image_CYX = load_image(image, 0, model.image_spec)
     _, height, width = image_CYX.shape
+    size, stride = min(size, max(height, width)), min(stride, max(height, width))
     tops, lefts = (range(0, max(1, side - size + stride), stride) for side in (height, width))
     places = [(top, left) for top in tops for left in lefts]
     if len(places) > MOST_COVERS:
         raise InputError(f"{len(places):,} squares are more than {MOST_COVERS:,}: a longer stride has fewer")
     grey_C11 = image_CYX.mean(axis=(1, 2), keepdims=True)
     sums_YX, counts_YX = np.zeros((height, width)), np.zeros((height, width))
-    covered = []
-    for top, left in places:
-        one_CYX = image_CYX.copy()
-        one_CYX[:, top : top + size, left : left + size] = grey_C11
-        covered.append(one_CYX)
-    for (top, left), change in zip(places, model.image_changes(image_CYX, covered)):
+    changes: list[float] = []
+    for first in range(0, len(places), TOGETHER):
+        covered = [image_CYX.copy() for _ in places[first : first + TOGETHER]]
+        for one_CYX, (top, left) in zip(covered, places[first:]):
+            one_CYX[:, top : top + size, left : left + size] = grey_C11
+        changes += model.image_changes(image_CYX, covered).tolist()
+    for (top, left), change in zip(places, changes):
         sums_YX[top : top + size, left : left + size] += max(float(change), 0.0)
         counts_YX[top : top + size, left : left + size] += 1
     means_YX = sums_YX / np.maximum(counts_YX, 1)

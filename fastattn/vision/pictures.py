@@ -2,6 +2,7 @@
 
 import os
 import struct
+import zlib
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,10 @@ if TYPE_CHECKING:
 
 MOST_PIXELS = 1 << 26  # of a picture, also after its resizing: 200 MB
 # What a damaged file makes Pillow's readers run into.
-FAULTS = (OSError, ValueError, TypeError, SyntaxError, LookupError, ArithmeticError, AttributeError, struct.error)
+FAULTS: tuple[type[Exception], ...] = (OSError, ValueError, TypeError, SyntaxError, LookupError, ArithmeticError)
+FAULTS += (AttributeError, RuntimeError, EOFError, MemoryError, struct.error, zlib.error)
+# Formats that are read: Pillow knows others, for one of which it would start Ghostscript.
+FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TGA", "TIFF", "WEBP")
 
 
 def is_picture(given: Any) -> bool:
@@ -42,7 +46,9 @@ def open_picture(picture: Any, what: str) -> "Image":
     elif not isinstance(picture, (str, os.PathLike, Image.Image)):
         raise InputError(f"{what}: expected a path, Pillow's image or an array, got {type(picture).__name__}")
     try:
-        with nullcontext(picture) if isinstance(picture, Image.Image) else Image.open(picture) as opened:
+        with (
+            nullcontext(picture) if isinstance(picture, Image.Image) else Image.open(picture, formats=FORMATS) as opened
+        ):
             _check_pixels(opened.size, what)
             turned = ImageOps.exif_transpose(opened)
         if turned.mode.startswith("I;16"):
@@ -52,7 +58,7 @@ def open_picture(picture: Any, what: str) -> "Image":
         return turned.convert("RGB")
     except InputError:
         raise
-    except (*FAULTS, Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+    except FAULTS + (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise InputError(f"{what}: {' '.join(str(error).split()) or type(error).__name__}") from None
 
 
@@ -73,17 +79,18 @@ def prepare(picture: "Image", spec: PictureSpec, what: str) -> np.ndarray:
     values_YXC = np.asarray(picture)
     for axis, size in enumerate(spec.crop):
         if size:
-            values_YXC = _middle(values_YXC, axis, size)
+            values_YXC = _middle(values_YXC, axis, size, spec.rounds)
     scaled_YXC = (values_YXC * spec.factor).astype(np.float32)
     normal_YXC = (scaled_YXC - np.array(spec.mean, np.float32)) / np.array(spec.deviation, np.float32)
     return np.ascontiguousarray(normal_YXC.transpose(2, 0, 1))
 
 
-def _middle(values: np.ndarray, axis: int, size: int) -> np.ndarray:
+def _middle(values: np.ndarray, axis: int, size: int, rounds: bool) -> np.ndarray:
     """So many of an axis, from its middle; fewer have zeros around them, the odd one before them."""
     spare = values.shape[axis] - size
     if spare >= 0:
-        return values.take(range(spare // 2, spare // 2 + size), axis)
+        first = round(spare / 2) if rounds else spare // 2
+        return values.take(range(first, first + size), axis)
     widths = [(0, 0)] * values.ndim
     widths[axis] = (-(spare // 2), -spare + spare // 2)
     return np.pad(values, widths)

@@ -112,6 +112,7 @@ def test_maps_are_bright_where_weights_are_large(tmp_path: Path) -> None:
         (-np.ones((2, 2)), {}, "at least 0"),
         (np.full((2, 2), np.nan), {}, "at least 0"),
         (np.ones((300, 1, 1)), {}, "at most 256 maps"),
+        (np.ones((1, 0, 2)), {}, "maps should be floating point"),
         (np.ones((2, 2)), {"labels": ["a", "b"]}, "labels should be 1"),
         (np.ones((2, 2)), {"columns": 0}, "columns should be"),
         (np.ones((2, 2)), {"title": 3}, "title should be"),
@@ -143,6 +144,8 @@ def test_the_command_refuses(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "bad.png").write_bytes(b"no picture")
     assert "cannot identify image file" in fail(2, "caption", "-m", folder, tmp_path / "bad.png")
     assert "give one" in fail(2, "caption", "-m", folder, "--map", "a.svg", "a.png", "b.png")
+    assert "--map should end in" in fail(2, "caption", "-m", folder, "--map", "a.txt", "a.png")
+    assert "a picture or several" in fail_of(lambda: Captioner(folder).caption(None))
     assert "no default model" in fail(2, "caption", "a.png")
 
 
@@ -164,4 +167,25 @@ def test_other_classes_say_what_it_is_for(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="describes pictures"):
         Captioner(write_golden_images(CASES[0], tmp_path))
     with pytest.raises(CheckpointError, match="use vision.Captioner, or fastattn caption"):
+        Encoder(folder)
+    with pytest.raises(CheckpointError, match="use vision.Captioner, or fastattn caption"):
         Translator(folder)
+
+
+def fail_of(call: Any) -> str:
+    with pytest.raises(InputError) as raised:
+        call()
+    return str(raised.value)
+
+
+def test_the_start_is_the_decoder_s(tmp_path: Path) -> None:
+    write_captioner(tmp_path)
+    usual: Any = Captioner(tmp_path).caption(caption_pictures())
+    (tmp_path / "fastattn.toml").write_text(f'{MAPPING}[text]\ndecoder_start_token = "red"\n', encoding="utf-8")
+    other: Any = Captioner(tmp_path).caption(caption_pictures())
+    assert [one.score for one in usual] != [one.score for one in other]
+
+
+def test_a_caption_without_words_is_drawn_as_the_picture_alone() -> None:
+    plot = plot_image_attention(caption_pictures()[0], np.zeros((0, 8, 8), np.float32), [])
+    assert plot.svg.count("<image") == 1

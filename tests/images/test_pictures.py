@@ -186,7 +186,8 @@ def test_what_is_no_picture(vit: Encoder, clip: Encoder, tmp_path: Path) -> None
 
 
 def test_a_model_takes_what_it_was_trained_for(vit: Encoder, clip: Encoder, tmp_path: Path) -> None:
-    for call in (vit.encode, vit.encode_iter, vit.submit, vit.count_tokens):
+    assert vit.prompts == {}
+    for call in (vit.encode, vit.encode_iter, vit.submit, vit.count_tokens, lambda texts: vit.max_length):
         with pytest.raises(InputError, match="^this model takes no texts: see Encoder.encode_images$"):
             call(["a text"])
     for name, content in bert_files().items():
@@ -221,3 +222,13 @@ def test_directories_that_do_not_fit(file: str, change: dict[str, Any], message:
     (tmp_path / file).write_text(json.dumps(settings | change))
     with pytest.raises(CheckpointError, match=message):
         Encoder(tmp_path)
+
+
+def test_old_files_have_parts_of_clip_under_another_name(clip: Encoder, tmp_path: Path) -> None:
+    write_golden_images(CLIP, tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    for part in ("text_config", "vision_config"):
+        config[f"{part}_dict"] = config[part]
+        config[part] = config[part] | {"hidden_act": "relu"}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    np.testing.assert_array_equal(Encoder(tmp_path).encode_images(pictures()), clip.encode_images(pictures()))

@@ -103,8 +103,8 @@ def read_vit(folder: Folder) -> Checkpoint:
 def read_clip(folder: Folder) -> Checkpoint:
     """Read a CLIP: an encoder of texts by their last token and one of images, both projected to the same width."""
     config = read_object(folder, "config.json")
-    images = _patches(_with(USUAL_VISION, config.nested("vision_config")), embedding_norm=True)
-    of_text = _with(USUAL_TEXT, config.nested("text_config"))
+    images = _patches(_part(USUAL_VISION, config, "vision_config"), embedding_norm=True)
+    of_text = _part(USUAL_TEXT, config, "text_config")
     text_spec = _blocks(of_text, of_text.integer("max_position_embeddings", minimum=1), causal=True)
     text = read_text(folder, "", of_text, text_spec)
     pictures = _read_pictures(folder, images, OPENAI)
@@ -124,6 +124,13 @@ def read_clip(folder: Folder) -> Checkpoint:
 
 def _with(usual: dict[str, Any], config: JsonObject) -> JsonObject:
     return JsonObject(usual | {name: value for name, value in config.values.items() if value is not None}, config.where)
+
+
+def _part(usual: dict[str, Any], config: JsonObject, name: str) -> JsonObject:
+    """A part of config.json; what old files have as ``name_dict`` goes before it, as in transformers."""
+    older = config.nested(f"{name}_dict").values
+    part = config.nested(name)
+    return _with(usual, JsonObject(older or part.values, part.where))
 
 
 def _blocks(config: JsonObject, positions: int, causal: bool = False, embedding_norm: bool = False) -> StackSpec:
@@ -197,15 +204,22 @@ def _read_pictures(folder: Folder, spec: PatchSpec, usual: dict[str, Any]) -> Pi
         size,
         resample,
         crop,
-        config.number("rescale_factor", 1 / 255) if config.boolean("do_rescale", True) else 1.0,
+        _factor(config) if config.boolean("do_rescale", True) else 1.0,
         channel_numbers(config, "image_mean") if normal else (0.0,) * 3,
         channel_numbers(config, "image_std") if normal else (1.0,) * 3,
     )
 
 
+def _factor(config: JsonObject) -> float:
+    factor = config.number("rescale_factor", 1 / 255)
+    if not 1e-6 < abs(factor) < 1e6:
+        raise config.error("rescale_factor", "a factor of pixels from 0 to 255", factor)
+    return factor
+
+
 def channel_numbers(config: JsonObject, name: str, usual: float | None = None) -> tuple[float, ...]:
     """A number for each of three channels, none of a deviation being 0."""
-    value = config.values.get(name, usual)
+    value = config.values[name] if config.has(name) else usual
     given = value if isinstance(value, list) else [value] * 3
     numbers = tuple(JsonObject({name: one}, config.where).number(name) for one in given)
     if len(numbers) != 3 or (name.endswith("std") and not all(abs(one) > 1e-30 for one in numbers)):

@@ -9,6 +9,7 @@ from typing import BinaryIO
 
 import numpy as np
 
+from fastattn.errors import CheckpointError
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.quantized import GROUP_INPUTS, PROJECTIONS, Int4Tensor, QuantizedTensor, Tensor, as_float32
 from fastattn.spec.rounding import bfloat16_bits, quantize, quantize_groups, row_multipliers
@@ -49,6 +50,8 @@ def write(
     weights written, bytes in all). Raises CheckpointError for values that are not finite and should become int8 or
     int4; an OSError passes through.
     """
+    if checkpoint.pictures is not None:
+        raise CheckpointError("models of pictures have no form in this format: they are loaded from where they are")
     tensors, tied = _weights(checkpoint, precision, factors or {})
     dense = checkpoint.text.dense if isinstance(checkpoint.text, EncoderText) else ()
     files, contents = _text_files(checkpoint.text)

@@ -311,6 +311,8 @@ def _read_input(
     mapping: JsonObject, folder: Folder, weights: list[str], spec: ModelSpec
 ) -> TranslationText | ArrayInput:
     assert spec.encoder is not None and spec.decoder is not None
+    if mapping.has("pictures") and not mapping.has("text"):
+        raise CheckpointError(f"{mapping.where}: pictures need a text, whose words describe them")
     if not mapping.has("text"):
         return ArrayInput("NE", (0, spec.encoder.embedding_width))
     text = mapping.nested("text")
