@@ -61,7 +61,8 @@ class DecodingResolver:
         """The options of a call; ``ids_of``: the ids of one of its suppress_sequences."""
         unknown = [name for name in options if name not in self._names]
         if unknown:
-            meant = what_was_meant(unknown[0], (*self._names, *self._beside), self._foreign)
+            others = (name for name in self._beside if name != unknown[0])
+            meant = what_was_meant(unknown[0], (*self._names, *others), self._foreign)
             raise UnknownOptionError(f"unknown option {unknown[0]!r}" + (meant or f"; known: {', '.join(self._names)}"))
         sequences = options.get("suppress_sequences") or ()
         if isinstance(sequences, str | bytes | Mapping) or not isinstance(sequences, Iterable):

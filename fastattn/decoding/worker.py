@@ -380,7 +380,8 @@ class DecodingWorker:
         small = steps is not None and cache.size + steps.size <= LEFT_BYTES
         if len(self._left) < (1 if cache.keeps else LEFT) and (small or cache.keeps):
             self.cache = self._found = None
-            self._left.append((cache, None if steps is None else batch))
+            lets_go = batch is None or isinstance(batch.speculate, Decoder)  # of the draft model, which may be closed
+            self._left.append((cache, None if steps is None or lets_go else batch))
 
 
 def _end_to_end(parts: tuple[np.ndarray, ...]) -> np.ndarray:

@@ -115,7 +115,8 @@ class LanguageModelTranslator:
         """The translation of a text, or a list of those of several: str, or MarkedTranslation with ``details``.
 
         terms    {term: translation}, where the model was trained with such; context: what stands before the texts
-        options  of ``Generator.generate``; max_new_tokens is twice the longest part's tokens by default
+        options  of ``Generator.generate``, for the answer to each paragraph; max_new_tokens is twice the longest part's
+                 tokens by default
         Raises InputError for what an option cannot be, SearchTimeout.
         """
         scheduler, make_plan = self._planned(texts, details, options)

@@ -250,10 +250,11 @@ class PackedWeights:
         return not self._made
 
     def save(self) -> None:
-        """Write the layers that were made."""
+        """Write the layers that were made, beside those that were there."""
         if self._made:
             arrays = cache_file.CachedArrays()
-            contents = arrays.pickled({name: packed.arrays() for name, packed in self._made.items()})
+            made = {name: packed.arrays() for name, packed in self._made.items()}
+            contents = arrays.pickled(self._cached | made)
             with contextlib.suppress(OSError):
                 arrays.write(self.path, self._origin, contents)
             self._made = {}

@@ -6,7 +6,7 @@ from functools import cache, partial
 
 import numpy as np
 
-from fastattn.errors import CheckpointError, InputError
+from fastattn.errors import CheckpointError, InputError, check_known
 from fastattn.layers.attention_inputs import CachedRows, Memory, RecordedRows, Rows, WholeRows
 from fastattn.layers.decoder_sizes import DecoderSizes
 from fastattn.layers.key_value_cache import KeyValueCache
@@ -132,8 +132,7 @@ class Decoder:
 
         Not for a decoder with a memory or of states. Raises InputError for another, and for one the device has not.
         """
-        if precision not in CACHES:
-            raise InputError(f"unknown cache_precision {precision!r}; known: {', '.join(CACHES)}")
+        check_known("cache_precision", precision, tuple(CACHES))
         if precision != "auto":
             dtype, head, widths = np.dtype(CACHES[precision]), self.decoder.head_width, self.decoder.row_widths
             if not head:

@@ -129,6 +129,11 @@ def test_sentence_transformers_modules_with_their_template(
             "{{ messages[0].content }}",
             "the chat template should have instruction, query and document once, in order",
         ),
+        (
+            {"true_token_id": 1, "false_token_id": 0},
+            "{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}",
+            "the chat template has no instruction of its own, nor is a prompt named",
+        ),
     ],
 )
 def test_modules_that_are_refused(

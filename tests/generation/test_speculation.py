@@ -1,5 +1,7 @@
 """Speculation: the bits of an answer without it, whoever proposes, in fewer steps."""
 
+import gc
+import weakref
 from functools import cache
 
 import numpy as np
@@ -193,3 +195,13 @@ def test_drafts_that_cannot_be():
     closed.close()
     with pytest.raises(FastattnError, match="this Generator is closed"):
         generator_of().generate("x", speculate=closed)
+
+
+def test_a_closed_draft_is_let_go():
+    generator, draft = make(stack=STACKS["rotary"], seed=1), make(stack=STACKS["rotary"], seed=2)
+    generator.generate([2, 3, 4], speculate=draft, max_new_tokens=8)
+    held = weakref.ref(draft._service.model)
+    draft.close()
+    del draft
+    gc.collect()
+    assert held() is None

@@ -50,6 +50,18 @@ def assert_equal(one, other):
         assert a.dtype == b.dtype
 
 
+def test_what_is_packed_anew_leaves_the_other_layers(source):
+    """A layer of another shape is made and written; what was there beside it need not be made again."""
+    for shape in ((70, 33), (70, 17), (70, 17)):
+        packed = PackedWeights([source], "int8")
+        rng = np.random.default_rng(0)
+        packed.linear("a", (70, 33), layer("int8"))
+        packed.linear("b", shape, lambda: operations.pack_linear(rng.standard_normal(shape, np.float32), None, "int8"))  # noqa: B023
+        made = not packed.is_whole
+        packed.save()
+    assert not made
+
+
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
 def test_the_second_load_maps_what_the_first_wrote(source, precision):
     first = PackedWeights([source], precision)

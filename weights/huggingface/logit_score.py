@@ -41,20 +41,24 @@ def read_reranker(
     assert isinstance(made.input, EncoderText)
     read = with_prompts(made.input)
     if read.default_prompt is None:
+        if instruction is None:
+            where = tokens.where
+            raise CheckpointError(f"{where}: the chat template has no instruction of its own, nor is a prompt named")
         read = dataclasses.replace(read, prompts={**read.prompts, "": instruction}, default_prompt="")
     most = own.optional_size("max_seq_length") or read.max_length
     scores = read.scores or "sigmoid"
     return dataclasses.replace(made, input=dataclasses.replace(read, max_length=most, scores=scores))
 
 
-def _prompt_of(template: ChatTemplate, where: str) -> tuple[PairPrompt, str]:
-    """(what the template puts around an instruction and a pair, its own instruction)."""
+def _prompt_of(template: ChatTemplate, where: str) -> tuple[PairPrompt, str | None]:
+    """(what the template puts around an instruction and a pair, its own instruction or None)."""
     asked = [{"role": role, "content": mark} for role, mark in MARKS.items()]
     whole, usual = template.render(asked, False), template.render(asked[1:], False)
     marks = "".join(MARKS.values())
     if "".join(re.findall(f"[{marks}]", whole)) != marks:
         raise CheckpointError(f"{where}: the chat template should have instruction, query and document once, in order")
     before, query, document, after = re.split(f"[{marks}]", whole)
-    instruction = usual.removeprefix(before).partition(query + MARKS["query"])[0]
+    ending = "".join((query, MARKS["query"], document, MARKS["document"], after))
+    own = usual.startswith(before) and usual.endswith(ending) and len(usual) >= len(before) + len(ending)
     # Where texts meet, their tokens may span both: all but what is behind stays one text.
-    return PairPrompt("", before, query, document, after), instruction
+    return PairPrompt("", before, query, document, after), usual[len(before) : -len(ending)] if own else None
