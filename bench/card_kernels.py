@@ -19,6 +19,7 @@ from numba import cuda, typeof
 
 from bench.operations import OPERATIONS
 from fastattn.ops.attention import Heads, ScoreTerms, SoftmaxOutputs, StridedArrays, Visible
+from fastattn.ops.images import ImageOps
 from fastattn.ops.steps import NO_EDITS, StepRows, SubsetRows
 
 ARCHITECTURES = (8, 0), (9, 0)
@@ -143,8 +144,9 @@ def every_call(ops: Any) -> Iterator[Callable[[], Any]]:
     """Calls that launch every kernel: of the table of operations, those on callers' arrays, and greedy search's."""
     for operation in OPERATIONS.values():
         for problem in map(operation.problem, operation.awkward):
-            is_ours = problem.form.get("precision") != "int4"  # which is the CPU's alone
-            if is_ours and hasattr(ops, problem.operation):
+            # weights of 4 bits and images are the CPU's alone
+            is_here = problem.form.get("precision") != "int4"
+            if is_here and hasattr(ops, problem.operation) and not hasattr(ImageOps, problem.operation):
                 yield partial(problem.call, ops, problem.arrays)
     yield from _of_arrays(ops)
     yield partial(_recorded_step, ops)
