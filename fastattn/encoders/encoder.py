@@ -248,10 +248,14 @@ class Encoder(EncoderBase):
         self._expect("pictures", self._image_spec is not None)
         return cast(PictureSpec, self._image_spec)
 
-    def image_changes(self, image_CYX: np.ndarray, covered: list[np.ndarray]) -> np.ndarray:
-        """float32 [covered]: 1 less the cosine of each image's vector and the first's; see ``vision.saliency``."""
-        whole_1E, covered_BE = np.split(unit_length(self._pictures.of_images([image_CYX, *covered])), [1])
-        return np.asarray(1 - covered_BE @ whole_1E[0], np.float32)
+    def image_changes(self, image_CYX: np.ndarray) -> Callable[[list[np.ndarray]], np.ndarray]:
+        """For ``vision.saliency``: of images, 1 less the cosines of their vectors and this one's, float32 [images]."""
+        (whole_E,) = unit_length(self._pictures.of_images([image_CYX]))
+
+        def changes(images: list[np.ndarray]) -> np.ndarray:
+            return np.asarray(1 - unit_length(self._pictures.of_images(images)) @ whole_E, np.float32)
+
+        return changes
 
     @explains_options(TEXTS, PromptOptions)
     def count_tokens(self, texts: str | Iterable[str], **options: "Unpack[PromptOptions]") -> np.ndarray:

@@ -1,6 +1,6 @@
 """Captioner: pictures in, sentences out, and where each word looked."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -91,15 +91,19 @@ class Captioner(ModelBase):
         """How a picture becomes an image."""
         return self._pictures
 
-    def image_changes(self, image_CYX: np.ndarray, covered: list[np.ndarray]) -> np.ndarray:
-        """float32 [covered]: how much of its log-probability, a word, the image's caption loses with each of them."""
+    def image_changes(self, image_CYX: np.ndarray) -> Callable[[list[np.ndarray]], np.ndarray]:
+        """For ``saliency``: of images, what they lose of this one's caption's log-probability, a word: float32 [images]."""
         job = Job(pixel_rows(image_CYX, self._spec), [self._start], options=self._options(BEAMS, 1))
         ((best,),) = self._service.scheduler().run(lambda: search_plan([job], self._service.model.sizes))
-        ids = [self._start, *best.tokens.tolist(), self._end]
-        sources = [pixel_rows(one, self._spec) for one in (image_CYX, *covered)]
-        targets = [np.array(ids, np.int32)] * len(sources)
-        means = [float(one.mean()) for one in self._service.scheduler().run(lambda: score_plan(sources, targets))]
-        return np.float32(means[0]) - np.array(means[1:], np.float32)
+        target = np.array([self._start, *best.tokens.tolist(), self._end], np.int32)
+
+        def means(images: list[np.ndarray]) -> np.ndarray:
+            sources = [pixel_rows(one, self._spec) for one in images]
+            found = self._service.scheduler().run(lambda: score_plan(sources, [target] * len(sources)))
+            return np.array([one.mean() for one in found], np.float32)
+
+        (whole,) = means([image_CYX])
+        return lambda images: np.asarray(whole - means(images))
 
     def _caption(self, found: Hypothesis) -> Caption:
         words = [self._words[token] for token in found.tokens]

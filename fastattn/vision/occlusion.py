@@ -1,5 +1,6 @@
 """Saliency of a picture's places, by occlusion (Zeiler and Fergus 2014): whatever the model, and without gradients."""
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,8 +20,8 @@ class ImageScorer(Protocol):
     def image_spec(self) -> PictureSpec:
         """How a picture becomes an image; InputError for a model that takes none."""
 
-    def image_changes(self, image_CYX: np.ndarray, covered: list[np.ndarray]) -> np.ndarray:
-        """float [covered]: how far the model's answer for each is from that for the image."""
+    def image_changes(self, image_CYX: np.ndarray) -> Callable[[list[np.ndarray]], np.ndarray]:
+        """A function of images: float [images], how far the model's answer for each is from that for this one."""
 
 
 def saliency(model: ImageScorer, image: Any, *, size: int = 32, stride: int = 16) -> np.ndarray:
@@ -45,12 +46,12 @@ def saliency(model: ImageScorer, image: Any, *, size: int = 32, stride: int = 16
         raise InputError(f"{len(places):,} squares are more than {MOST_COVERS:,}: a longer stride has fewer")
     grey_C11 = image_CYX.mean(axis=(1, 2), keepdims=True)
     sums_YX, counts_YX = np.zeros((height, width)), np.zeros((height, width))
-    changes: list[float] = []
+    changes_of, changes = model.image_changes(image_CYX), []
     for first in range(0, len(places), TOGETHER):
         covered = [image_CYX.copy() for _ in places[first : first + TOGETHER]]
         for one_CYX, (top, left) in zip(covered, places[first:]):
             one_CYX[:, top : top + size, left : left + size] = grey_C11
-        changes += model.image_changes(image_CYX, covered).tolist()
+        changes += changes_of(covered).tolist()
     for (top, left), change in zip(places, changes):
         sums_YX[top : top + size, left : left + size] += max(float(change), 0.0)
         counts_YX[top : top + size, left : left + size] += 1
