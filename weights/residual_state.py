@@ -9,10 +9,8 @@ import numpy as np
 
 from fastattn.errors import CheckpointError
 from fastattn.printable import first_of
-from fastattn.spec.images import BatchNorm, ResidualSpec, tap_rows
+from fastattn.spec.images import NORM_TENSORS, BatchNorm, ResidualSpec, tap_rows
 from fastattn.weights.tensor_mapping import Array
-
-NORM = ("running_mean", "running_var", "weight", "bias")  # a BatchNorm's fields
 
 
 class ResidualState:
@@ -78,7 +76,7 @@ class ResidualState:
         found: dict[str, np.ndarray] = {}
 
         def add(ours: str, conv: str, norm: str) -> None:
-            mean, variance, weight, bias = (self._take(f"{norm}.{part}") for part in NORM)
+            mean, variance, weight, bias = (self._take(f"{norm}.{part}") for part in NORM_TENSORS)
             statistics = BatchNorm(mean, variance, weight, bias)
             self._left.discard(f"{norm}.num_batches_tracked")
             weight_FCYX = self._take(conv)

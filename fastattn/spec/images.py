@@ -36,16 +36,12 @@ class PatchSpec:
 
     @property
     def layers(self) -> int:
-        """Those of the blocks, as the next three."""
+        """Those of the blocks, as the next two."""
         return self.blocks.layers
 
     @property
     def width(self) -> int:
         return self.blocks.width
-
-    @property
-    def positions(self) -> object:
-        return self.blocks.positions
 
     @property
     def max_positions(self) -> int:
@@ -67,6 +63,7 @@ class PatchSpec:
             raise CheckpointError("patches are an encoder's")
 
 
+MOST_SIDE = 1 << 11  # of an image, in pixels: beyond any model's
 # What weighs a block's result before it is added: channels (Hu 2018), or channels, then places (Woo 2018).
 GATES = ("none", "squeeze-excitation", "cbam")
 
@@ -180,6 +177,9 @@ class ResidualSpec:
 def tap_rows(weight_FCYX: np.ndarray) -> np.ndarray:
     """A convolution's weight as the rows [F, taps C] that ``convolve`` takes: tap after tap, channels side by side."""
     return np.ascontiguousarray(weight_FCYX.transpose(0, 2, 3, 1)).reshape(len(weight_FCYX), -1)
+
+
+NORM_TENSORS = ("running_mean", "running_var", "weight", "bias")  # PyTorch's names of the first four fields below
 
 
 class BatchNorm(NamedTuple):

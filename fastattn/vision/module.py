@@ -15,10 +15,9 @@ from fastattn.layers.images import ImageConvolution
 from fastattn.layers.parameters import Parameters
 from fastattn.ops import backend
 from fastattn.ops.images import PixelGrid, Window
-from fastattn.spec.images import BatchNorm, tap_rows
+from fastattn.spec.images import NORM_TENSORS, BatchNorm, tap_rows
 
 T = TypeVar("T", bound="ImageModule")
-NORM = ("running_mean", "running_var", "weight", "bias")  # BatchNorm's fields
 
 
 class StateReader:
@@ -60,7 +59,7 @@ class StateReader:
         """Keep the tensors of a layer of rows, with the bias of this name if it is there, and a batch norm folded."""
         outputs, bias_F = len(weight_FE), self.take(bias, len(weight_FE)) if self.has(bias) else None
         if norm:
-            mean, variance, weight, shift = (self.take(f"{norm}.{part}", outputs) for part in NORM)
+            mean, variance, weight, shift = (self.take(f"{norm}.{part}", outputs) for part in NORM_TENSORS)
             with np.errstate(all="ignore"):  # weights of any size are data
                 weight_FE, bias_F = BatchNorm(mean, variance, weight, shift).folded(weight_FE, bias_F)
         self._tensors[f"{ours}.weight"] = weight_FE

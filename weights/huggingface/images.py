@@ -11,7 +11,7 @@ from fastattn.errors import CheckpointError
 from fastattn.printable import counted
 from fastattn.spec.architecture import FeedForwardSpec, ModelSpec, NormSpec, PositionSpec, StackSpec
 from fastattn.spec.checkpoint import ArrayInput, Checkpoint
-from fastattn.spec.images import PatchSpec, PictureSpec
+from fastattn.spec.images import MOST_SIDE, PatchSpec, PictureSpec
 from fastattn.weights.containers.json_file import JsonObject, read_object, read_optional
 from fastattn.weights.containers.safetensors import StoredTensor
 from fastattn.weights.folder import Folder
@@ -28,7 +28,6 @@ from fastattn.weights.tensor_mapping import (
     zeros,
 )
 
-MOST_SIDE = 1 << 11  # pixels, beyond any model's
 # What files leave out, as in transformers.
 USUAL_VIT = {"image_size": 224, "patch_size": 16, "num_channels": 3, "hidden_act": "gelu", "layer_norm_eps": 1e-12}
 USUAL_CLIP = {"hidden_act": "quick_gelu", "layer_norm_eps": 1e-5, "num_hidden_layers": 12}

@@ -31,7 +31,7 @@ from typing import Any
 from fastattn.errors import CheckpointError
 from fastattn.spec.architecture import ModelSpec
 from fastattn.spec.checkpoint import ArrayInput, Checkpoint
-from fastattn.spec.images import PictureSpec, ResidualSpec
+from fastattn.spec.images import MOST_SIDE, PictureSpec, ResidualSpec
 from fastattn.spec.recurrent import CELLS, RecurrentSpec
 from fastattn.spec.tensors import check_tensors, tensor_shapes
 from fastattn.spec.text_spec import TranslationText
@@ -66,7 +66,7 @@ CONTAINERS: dict[str, Callable[[Folder, str], dict[str, Any]]] = {
     ".onnx": onnx.read_tensors,
 }
 ENTRIES = ("like", "format", "unused", "files", "pictures", "encoder", "decoder", "tensors", "text")
-MOST_SIDE, BILINEAR = 1 << 11, 2  # pixels of an image's side; Pillow's number of the filter
+BILINEAR = 2  # Pillow's number of the filter
 # Option of a tensor's sources -> whether a value is one, what it should be, the value in TensorSources.
 OPTIONS: dict[str, tuple[Callable[[Any], bool], str, Callable[[Any], Any]]] = {
     "transposed": (lambda value: type(value) is bool, "true or false", bool),
