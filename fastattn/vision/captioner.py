@@ -92,7 +92,7 @@ class Captioner(ModelBase):
         return self._pictures
 
     def image_changes(self, image_CYX: np.ndarray) -> Callable[[list[np.ndarray]], np.ndarray]:
-        """For ``saliency``: of images, what they lose of this one's caption's log-probability, a word: float32 [images]."""
+        """For ``saliency``: what images lose of this one's caption's log-probability, a word; float32 [images]."""
         job = Job(pixel_rows(image_CYX, self._spec), [self._start], options=self._options(BEAMS, 1))
         ((best,),) = self._service.scheduler().run(lambda: search_plan([job], self._service.model.sizes))
         target = np.array([self._start, *best.tokens.tolist(), self._end], np.int32)
