@@ -57,6 +57,34 @@ class DecodingSettings:
         }
 
 
+# Where the token of a text's language stands, and that of its translation's.
+SOURCE_PLACES = ("", "before", "after")
+TARGET_PLACES = ("", "first", "start")
+
+
+@dataclass(frozen=True)
+class LanguageTokens:
+    """How a model of many languages is told which one a text is in, and which it is to be translated to.
+
+    tokens  code, as the checkpoint has it -> a token of the vocabularies, or what ``prefix`` calls the language
+    source  where the token of the text's language stands: "before" the text's tokens (M2M100, NLLB, mBART-50), "after"
+            the end token behind them (mBART, NLLB's legacy behaviour); "": nowhere
+    target  where that of the translation's stands: "first" in the target, behind the start token; "start": it is the
+            start token, and ``decoder_start_token`` is None (mBART); "": nowhere
+    prefix  what the source begins with: a token or words, with {source} and {target} for those of ``tokens``
+            ("{target}" for MADLAD's <2xx> and Marian's >>xx<<, "translate {source} to {target}:" for T5); "": nothing
+
+    ``source_language`` and ``target_language`` of the text, codes of ``tokens`` or "", serve where a call names none;
+    so does the language of the first forced token. Sources given as tokens have all of these themselves, as CTranslate2
+    wants it, with the end token where ``add_source_eos`` is False.
+    """
+
+    tokens: dict[str, str]
+    source: str = ""
+    target: str = ""
+    prefix: str = ""
+
+
 @dataclass(frozen=True)
 class TranslationText:
     """How a translation model's text becomes ids: vocabularies, special tokens, sentencepiece files.
@@ -82,6 +110,7 @@ class TranslationText:
     writes_unknowns: bool = True  # else <unk> is never chosen unless the caller wants it
     vocabulary_map: bytes | None = None  # CTranslate2's vmap.txt: source n-grams and the target tokens they make likely
     single_sentences: bool = False  # trained on single ones: by default text is split at sentences
+    languages: LanguageTokens | None = None  # of a model of many languages
     decoding: DecodingSettings = DecodingSettings()
 
 
