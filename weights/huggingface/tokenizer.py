@@ -60,6 +60,7 @@ CLASSES = {
     "albert": "AlbertTokenizer",
     "t5": "T5Tokenizer",
     "mt5": "T5Tokenizer",
+    "umt5": "T5Tokenizer",
     "deberta-v2": "DebertaV2Tokenizer",
 }
 # Classes that give the model token types, as transformers 5 has it, where tokenizer_config.json does not say.
