@@ -194,7 +194,8 @@ def _translation_facts(text: "TranslationText") -> Facts:
     yield "vocabulary", f"{len(text.source_vocabulary):,}, shared" if shared else sizes
     lacking = " (no sentencepiece model lies beside this checkpoint)" if lacks_sentencepiece(text) else ""
     own = f"characters{', lower case' * text.lowercase}" if text.source_characters else "tokens separated by spaces"
-    yield "tokenizer", f"{own}{lacking}" if text.source_model is None else "sentencepiece"
+    files = {"sentencepiece": text.source_model, "tokenizer.json": text.tokenizer}
+    yield "tokenizer", next((kind for kind, data in files.items() if data is not None), f"{own}{lacking}")
     yield from _decoding_facts(text.decoding)
 
 
