@@ -35,7 +35,7 @@ def train_spm(kind: str, size: int = 150, **ids: int) -> bytes:
     model = io.BytesIO()
     SentencePieceTrainer.train(
         sentence_iterator=iter(make_texts(400, 7)), model_writer=model, vocab_size=size, model_type=kind,
-        character_coverage=1.0, minloglevel=2, **ids,
+        character_coverage=1.0, minloglevel=2, normalization_rule_name="identity", **ids,
     )  # fmt: skip
     return model.getvalue()
 
@@ -64,7 +64,7 @@ class TranslatorCase:
     settings: dict[str, Any] = field(default_factory=dict)
     source: str = ""
     target: str = ""
-    spare: int = 0  # rows of the embedding without a token
+    rows: int = 0  # of the embedding at least
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,7 @@ def ids_of(case: TranslatorCase, files: TextFiles) -> dict[str, Any]:
 
 
 def build(folder: Path, case: TranslatorCase, seed: int = 0) -> None:
-    """The whole folder, the model's weights as transformers initializes them, but larger."""
+    """The whole folder, the model's weights as transformers draws them."""
     import torch
     import transformers
 
@@ -192,20 +192,37 @@ def build(folder: Path, case: TranslatorCase, seed: int = 0) -> None:
     kind = getattr(transformers, case.model_class)
     files = write_text_files(folder, case)
     generation = (folder / "generation_config.json").read_bytes()
-    ids = ids_of(case, files)
-    sizes = {"vocab_size": files.rows + case.spare} | ids | case.config
+    sizes = {"vocab_size": max(files.rows, case.rows)} | ids_of(case, files) | case.config
     model = kind(kind.config_class(**sizes))
     with torch.no_grad():
-        for name, tensor in model.named_parameters():
+        for tensor in model.parameters():
             if tensor.dim() == 1:
                 tensor += 0.2 * torch.randn_like(tensor)
-        # or few sentences would end
-        model.get_output_embeddings().weight[files.ids["eos"]] *= 3.0
-        if hasattr(model, "final_logits_bias"):
-            model.final_logits_bias[0, files.ids["eos"]] = 4.0
+    calibrate(model, files.rows)
     model.generation_config = transformers.GenerationConfig()
     model.save_pretrained(folder)
     (folder / "generation_config.json").write_bytes(generation)
+
+
+def calibrate(model: Any, tokens: int) -> tuple[str, np.ndarray]:
+    """Have about a tenth of a target's tokens be the end token; returns the name and values of what was changed."""
+    import torch
+
+    end = model.config.eos_token_id
+    end_weight_D = model.get_output_embeddings().weight[end].detach()
+    with torch.no_grad():
+        ids = torch.randint(0, tokens, (2, 8, 40))
+        logits_NV = model(input_ids=ids[0], decoder_input_ids=ids[1]).logits.flatten(0, 1)
+        ends_N = logits_NV[:, end].clone()
+        logits_NV[:, end] = -torch.inf
+        lacking = float((logits_NV.max(dim=1).values - ends_N).quantile(0.1))
+        if hasattr(model, "final_logits_bias"):
+            name, changed = "final_logits_bias", model.final_logits_bias
+            changed[0, end] += lacking
+        else:
+            name, changed = "model.decoder.layer_norm.bias", model.model.decoder.layer_norm.bias
+            changed += lacking * end_weight_D / (end_weight_D**2).sum()
+    return name, changed.detach().numpy().copy()
 
 
 class Oracle:
