@@ -6,7 +6,7 @@ from bench.translator_models import TranslatorCase
 
 WIDE = {
     "d_model": 36, "encoder_layers": 3, "decoder_layers": 2, "encoder_attention_heads": 3, "decoder_attention_heads": 4,
-    "encoder_ffn_dim": 53, "decoder_ffn_dim": 47, "max_position_embeddings": 64, "init_std": 0.3,
+    "encoder_ffn_dim": 53, "decoder_ffn_dim": 47, "max_position_embeddings": 64, "init_std": 0.5,
 }  # fmt: skip
 ONE_LAYER = WIDE | {
     "d_model": 20, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 4, "decoder_attention_heads": 5,

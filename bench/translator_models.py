@@ -18,8 +18,8 @@ from fastattn.weights.huggingface.sentencepiece_files import MBART_LANGUAGES
 from fastattn.weights.huggingface.translators.m2m100 import LANGUAGES
 
 WORDS = (
-    "the a river garden market teacher window bridge quiet old small opens crosses sees finds near under tomorrow never "
-    "and but of with its green stone house water light writes reads letter morning evening people walk slowly"
+    "the a river garden market teacher window bridge quiet old small opens crosses sees finds near under tomorrow "
+    "never and but of with its green stone house water light writes reads letter morning evening people walk slowly"
 ).split()
 NLLB_LANGUAGES = ("eng_Latn", "fra_Latn", "deu_Latn", "zho_Hans", "arb_Arab")
 FIRST = ("<s>", "<pad>", "</s>", "<unk>")
@@ -267,14 +267,10 @@ class Oracle:
         skipped += forced is not None
         with self.torch.no_grad():
             rows = self.model.generate(**self._padded(ids), **given).tolist()
-        end, pad = config.eos_token_id, config.pad_token_id
-        found = []
+        end, found = config.eos_token_id, []
         for row in rows:
-            row = row[skipped:]
-            row = row[: row.index(end)] if end in row else row
-            while row and row[-1] == pad:
-                row.pop()
-            found.append(row)
+            produced = row[skipped:]
+            found.append(produced[: produced.index(end)] if end in produced else produced)
         return found
 
     def text(self, ids: list[int]) -> str:

@@ -1,4 +1,4 @@
-"""Encoder-decoders of random weights beside transformers and CTranslate2: ids, logits, greedy and beam search, texts."""
+"""Encoder-decoders of random weights beside transformers and CTranslate2: ids, logits, searches, texts."""
 
 import tempfile
 from collections.abc import Sequence
@@ -42,7 +42,9 @@ def published(data: Data) -> tuple[bool, str]:
     return _compared(PUBLISHED)
 
 
-@check("translators-ctranslate2", "their folders of ct2-transformers-converter: CTranslate2's tokens, greedy and beam 4")
+@check(
+    "translators-ctranslate2", "their folders of ct2-transformers-converter: CTranslate2's tokens, greedy and beam 4"
+)
 def ctranslate2(data: Data) -> tuple[bool, str]:
     try:
         from bench.translator_ctranslate2 import converted, tokens_of_both

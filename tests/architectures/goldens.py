@@ -50,8 +50,15 @@ def translators() -> dict[str, dict[str, Any]]:
         return told
 
 
-def write_translator(name: str, folder: Path) -> np.ndarray:
-    """Write the folder of a golden encoder-decoder; returns its logits [V] behind the target that is told."""
+def translator_logits(name: str) -> np.ndarray:
+    """A golden encoder-decoder's logits [V] behind the target that is told."""
+    with np.load(TRANSLATORS_FILE) as goldens:
+        logits_V: np.ndarray = goldens[f"{name} logits"]
+        return logits_V
+
+
+def write_translator(name: str, folder: Path) -> Path:
+    """Write the folder of a golden encoder-decoder."""
     told = translators()[name]
     tensors = draw_all({theirs: tuple(shape) for theirs, shape in told["shapes"].items()}, 0)
     folder.mkdir(parents=True, exist_ok=True)
@@ -60,6 +67,5 @@ def write_translator(name: str, folder: Path) -> np.ndarray:
         for key in goldens.files:
             if key.startswith(f"{name}/"):
                 (folder / key.partition("/")[2]).write_bytes(goldens[key].tobytes())
-        (folder / "model.safetensors").write_bytes(safetensors_bytes(tensors))
-        logits_V: np.ndarray = goldens[f"{name} logits"]
-        return logits_V
+    (folder / "model.safetensors").write_bytes(safetensors_bytes(tensors))
+    return folder
