@@ -1,11 +1,13 @@
 """Languages by their codes and names: as prompts of translation models call them, and as models of many have them."""
 
 import difflib
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 
 from fastattn.errors import InputError, check_text
-from fastattn.spec.text_spec import TranslationText
+from fastattn.spec.text_spec import LanguageTokens, TranslationText
 from fastattn.system.records import dataclass
 
 # ISO 639-1 and 639-3, English name, Chinese name, and the scripts by the first word of their letters' Unicode names.
@@ -263,9 +265,32 @@ def language_pair(
     after = (*[text.eos_token] * (not text.add_source_eos), *[spoken] * (told.source == "after"))
     begun = (wished,) if told.target else begun
     forced = 0 if told.target == "start" else len(begun)
-    return LanguagePair(*map(_iso, codes), before, after, begun, forced, told.prefix == "{target}" != prefix)
+    source, target = map(_iso, codes)
+    return LanguagePair(source, target, before, after, begun, forced, told.prefix == "{target}" != prefix)
 
 
 def _iso(code: str) -> str:
     found = _find(_plain(code))
     return code if found is None else found.code
+
+
+# What language tokens look like -> what the models that have them are told by; (code) is a group of its own.
+_TOLD = {
+    "__([a-z]{2,3})__": LanguageTokens({}, "before", "first"),  # M2M100
+    "([a-z]{3}_[A-Z][a-z]{3})": LanguageTokens({}, "before", "first"),  # NLLB
+    "([a-z]{2}_[A-Z]{2})": LanguageTokens({}, "before", "first"),  # mBART-50
+    r"<2([a-z]{2,3}(?:_[A-Z]\w+)*)>": LanguageTokens({}, prefix="{target}"),  # MADLAD
+    r">>(\w{2,}(?:[-_]\w+)*)<<": LanguageTokens({}, prefix="{target}"),  # OPUS-MT's models of several targets
+}
+
+
+def language_tokens(vocabulary: Sequence[str]) -> LanguageTokens | None:
+    """What a vocabulary's language tokens, by their forms, say of the model; None where there are not two."""
+    likely = [token for token in vocabulary if token[:1] in ("<", ">") or "_" in token[1:4]]
+    found = LanguageTokens({})
+    for form, told in _TOLD.items():
+        matches = filter(None, map(re.compile(form).fullmatch, likely))
+        tokens = {match[1]: match[0] for match in matches}
+        if len(tokens) > len(found.tokens):
+            found = replace(told, tokens=tokens)
+    return found if len(found.tokens) > 1 else None

@@ -30,9 +30,9 @@ class ScoringTranslator(ModelBase):
         return asked
 
     @overload
-    def score(
+    def score(  # type: ignore[overload-overlap]  # a str is Iterable[str]
         self, source: str, target: str, source_lang: str | None = ..., target_lang: str | None = ...
-    ) -> Score: ...  # type: ignore[overload-overlap]  # a str is Iterable[str]
+    ) -> Score: ...
     @overload
     def score(
         self, source: Iterable[str], target: Iterable[str], source_lang: EachText = ..., target_lang: EachText = ...
@@ -56,8 +56,8 @@ class ScoringTranslator(ModelBase):
         targets = [target] if isinstance(target, str) else check_texts("target", target)
         besides = beside_each(sources, self._beside({"source_lang": source_lang, "target_lang": target_lang}))
         pairs = [self._pipeline.check_text(text, beside) for text, beside in zip(sources, besides)]
-        sources = [self._tokenizer.surrounded_tokens(text, pair) for text, pair in zip(sources, pairs)]
-        scores = self._scored(sources, [self._tokenizer.target_tokens(text) for text in targets], besides)
+        tokens = [self._tokenizer.surrounded_tokens(text, pair) for text, pair in zip(sources, pairs)]
+        scores = self._scored(tokens, [self._tokenizer.target_tokens(text) for text in targets], besides)
         return scores[0] if isinstance(source, str) else scores
 
     def score_tokens(self, sources: Iterable[Sequence[str]], targets: Iterable[Sequence[str]]) -> list[Score]:

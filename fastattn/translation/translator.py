@@ -371,10 +371,10 @@ class Translator(ScoringTranslator):
         """
         options.setdefault("beam_size", 1)
         if isinstance(source, str):
-            beside = Beside(**self._beside(options) | {"target_prefix": target_prefix})
+            beside: Any = self._beside(options) | {"target_prefix": target_prefix}
             call = self._resolver.of_texts({**options, "split": split}, details=True)
             check_stream(call.decoding)
-            document = self._pipeline.read_text(source, beside, call)
+            document = self._pipeline.read_text(source, Beside(**beside), call)
             sources, prefixes = [part for line in document.lines for part in line.parts], document.prefixes()
             return self._pipeline.stream(sources, prefixes, call.decoding, document.pair)
         decoding = self._resolver.of_tokens(options)

@@ -173,7 +173,7 @@ def test_a_model_without_a_start_token_takes_it_from_the_prefix():
         (lambda t: t.translate("a", beam_size=0), "beam_size"),
         (lambda t: t.translate(["a", 3]), "texts must be str, number 1 is int"),
         (lambda t: t.translate("a \ud800"), "surrogate"),
-        (lambda t: t.translate(["a"], target_prefix=["b", "c"]), "one for each text: 1, not 2"),
+        (lambda t: t.translate(["a"], target_prefix=["b", "c"]), "one for each text: 1 texts, but more values"),
         (lambda t: t.translate_iter("abc"), "texts must be an iterable of str, got str"),
         (lambda t: t.translate_iter(["a"], beam=3), "unknown option 'beam'; here it is beam_size"),
         (lambda t: t.translate_iter(["a"], num_hypotheses=2), "details=True"),

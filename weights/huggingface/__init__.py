@@ -14,9 +14,11 @@ from fastattn.weights.huggingface.encoder import read_encoder
 from fastattn.weights.huggingface.encoders import ENCODERS
 from fastattn.weights.huggingface.residual import is_residual, read_residual
 from fastattn.weights.huggingface.translator import is_translator, read_translator
-from fastattn.weights.huggingface.translators import TRANSLATORS
+from fastattn.weights.huggingface.translators import REFUSED, TRANSLATORS
 
-DESCRIPTION = "Hugging Face directory of an encoder, a language model or MarianMT (config.json, weights, a tokenizer)"
+DESCRIPTION = (
+    "Hugging Face directory of an encoder, a language model or an encoder-decoder (config.json, weights, a tokenizer)"
+)
 MODEL_TYPES: dict[str, Callable[[Folder], Checkpoint]] = {
     **dict.fromkeys(ENCODERS, read_encoder),
     **dict.fromkeys(sorted(DECODERS.keys() - ENCODERS.keys()), read_decoder),
@@ -36,6 +38,8 @@ def read(folder: Folder) -> Checkpoint:
     if is_residual(config):
         return read_residual(folder)
     kind = config.string("model_type")
+    if kind in REFUSED:
+        raise CheckpointError(f"{config.where}: model type {shorten(kind)} is not supported: {REFUSED[kind]}")
     if kind not in MODEL_TYPES:
         raise CheckpointError(
             f"{config.where}: model type {shorten(kind)} is not supported; known: {', '.join(MODEL_TYPES)}"

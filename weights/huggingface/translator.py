@@ -18,6 +18,9 @@ from fastattn.weights.huggingface.translators.architecture import MOST_POSITIONS
 from fastattn.weights.huggingface.weights import MISFIT, as_checkpoint, read_weights
 from fastattn.weights.tensor_mapping import canonical_tensors
 
+# Ends of the names of what old files hold beside weights.
+BUFFERS = (".version", ".embed_positions.weights", ".embed_positions._float_tensor")
+
 
 def is_translator(config: JsonObject) -> bool:
     """Whether the directory is an encoder-decoder's: not that of its encoder alone, which may have the same type."""
@@ -40,13 +43,20 @@ def read_translator(folder: Folder) -> Checkpoint:
     spec = architecture.spec(config)
     text = architecture.text(folder, config, decoding, spec)
     settings = read_settings(generation, text.target_vocabulary, alone=generation is not config)
+    never = _never_produced(decoding, generation, spec)
+    if architecture.never is None:
+        suppressed = (*settings.suppress_sequences, *((number,) for number in never))
+        settings, never = replace(settings, suppress_sequences=suppressed), []
+    else:
+        never += architecture.never(decoding, spec)
     text = replace(text, decoding=settings)
-    never = _never_produced(architecture, decoding, generation, spec)
     stored, where = read_weights(folder)
     stored = {name.removeprefix("model."): tensor for name, tensor in stored.items()}
+    stored = {name: tensor for name, tensor in stored.items() if not name.endswith(BUFFERS)}
     _check_positions(config, spec, stored)
     tensors = read_tensors(architecture, config, spec, stored, where)
-    tensors["decoder.projection.bias"][never] = -np.inf
+    if never:
+        tensors["decoder.projection.bias"][never] = -np.inf
     return as_checkpoint(folder, config, stored, spec=spec, tensors=tensors, input=text)
 
 
@@ -59,19 +69,15 @@ def _special_ids(config: JsonObject, generation: JsonObject) -> JsonObject:
     return JsonObject(merged, config.where)
 
 
-def _never_produced(
-    architecture: TranslatorArchitecture, decoding: JsonObject, generation: JsonObject, spec: ModelSpec
-) -> list[int]:
+def _never_produced(decoding: JsonObject, generation: JsonObject, spec: ModelSpec) -> list[int]:
+    """The ids that the settings rule out."""
     assert spec.decoder is not None
-    ids = {*never_produced(generation, [decoding.integer("eos_token_id")]), *architecture.never(decoding)}
+    ids = never_produced(generation, [decoding.integer("eos_token_id")])
     for number in ids:
-        if not 0 <= number < spec.decoder.vocabulary:
-            raise decoding.error(
-                "suppress_tokens, pad_token_id or one of bad_words_ids",
-                f"an id below {spec.decoder.vocabulary}",
-                number,
-            )
-    return sorted(ids)
+        if number >= spec.decoder.vocabulary:
+            expected = f"an id below {spec.decoder.vocabulary}"
+            raise decoding.error("suppress_tokens or one of bad_words_ids", expected, number)
+    return ids
 
 
 def _check_positions(config: JsonObject, spec: ModelSpec, stored: dict[str, StoredTensor]) -> None:

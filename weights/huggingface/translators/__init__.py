@@ -7,8 +7,14 @@ from fastattn.weights.containers.json_file import JsonObject, shorten
 from fastattn.weights.huggingface.translators.architecture import TranslatorArchitecture
 
 # model_type -> a module and its TranslatorArchitecture; only the one that is needed is imported.
+# model_type -> why there is none.
+REFUSED = {"nllb-moe": "a mixture of experts", "whisper": "its input is sound, not text"}
 TRANSLATORS = {
+    "bart": "bart.BART",
+    "m2m_100": "m2m100.M2M100",  # NLLB too
     "marian": "marian.MARIAN",
+    "mbart": "bart.MBART",
+    "pegasus": "bart.PEGASUS",
 }
 
 

@@ -30,7 +30,9 @@ class TranslatorArchitecture:
              may not be downloaded yet
     tied     (config.json) -> names of tensors that are one tensor, which the file may have under any of them. One that
              it has under its own name is kept, as in transformers
-    never    (the special ids of generation) -> ids that are never produced, beside those that its settings name
+    never    (the special ids of generation, its stacks) -> ids that are never produced. They and those that the
+             settings name are out of the output layer, so that the others share the whole probability; None: a search
+             leaves out what the settings name, as in transformers
     """
 
     classes: tuple[str, ...]
@@ -38,7 +40,7 @@ class TranslatorArchitecture:
     table: Callable[[JsonObject, ModelSpec], Mapping[str, TensorSources]]
     text: Callable[[Folder, JsonObject, JsonObject, ModelSpec], TranslationText]
     tied: Callable[[JsonObject], tuple[str, ...]]
-    never: Callable[[JsonObject], set[int]] = lambda decoding: set()
+    never: Callable[[JsonObject, ModelSpec], list[int]] | None = None
 
     def names_class(self, config: JsonObject) -> bool:
         """Whether config.json names a class that is read here, or none."""
@@ -76,18 +78,18 @@ def count_tokens(config: JsonObject, name: str = "vocab_size", default: int | No
 
 
 def bart_stack(
-    config: JsonObject, name: str, vocabulary: int, norms: NormSpec, positions: PositionSpec, act: str = "gelu"
+    config: JsonObject, name: str, norms: NormSpec, positions: PositionSpec, vocabulary: int | None = None
 ) -> StackSpec:
-    """The encoder or decoder that BART's names of settings describe; ``act``: where config.json names no activation."""
+    """The encoder or decoder that BART's names of settings describe; of ``vocabulary`` tokens, None: of vocab_size."""
     attention = even_heads(config, "d_model", f"{name}_attention_heads")
     width = attention.query_width
     inner = config.integer(f"{name}_ffn_dim", minimum=1)
     return StackSpec(
         layers=count_layers(config, f"{name}_layers"),
         width=width,
-        vocabulary=vocabulary,
+        vocabulary=count_tokens(config) if vocabulary is None else vocabulary,
         attention=attention,
-        feed_forward=FeedForwardSpec(inner, activation(config, "activation_function", act)),
+        feed_forward=FeedForwardSpec(inner, activation(config, "activation_function")),
         norms=norms,
         positions=positions,
         embedding_scale=math.sqrt(width) if config.boolean("scale_embedding", False) else 1.0,
@@ -96,10 +98,17 @@ def bart_stack(
     )
 
 
+def tied(config: JsonObject) -> tuple[str, ...]:
+    """Embeddings that are one tensor, and the output layer where config.json does not say otherwise."""
+    return (SHARED, TARGET, SOURCE, *((HEAD,) * config.boolean("tie_word_embeddings", True)))
+
+
 # The names that BART gave, and Marian and many others have.
 TABLE = {
     "STACK.embedding.weight": sources("STACK.embed_tokens.weight"),
     "STACK.positions": sources("STACK.embed_positions.weight", absent=sinusoids),
+    "STACK.embedding_norm.*": sources("STACK.layernorm_embedding.*"),
+    "STACK.final_norm.*": sources("STACK.layer_norm.*"),
     "STACK.layers.#.self_attention.qkv.*": sources(
         "STACK.layers.#.self_attn.q_proj.*", "STACK.layers.#.self_attn.k_proj.*", "STACK.layers.#.self_attn.v_proj.*"
     ),

@@ -39,7 +39,9 @@ def _spec(config: JsonObject) -> ModelSpec:
         target = count_tokens(config, "decoder_vocab_size", source)
     norms = NormSpec(before=False, final=False)
     positions = PositionSpec("table", limit=config.integer("max_position_embeddings", minimum=1))
-    stacks = (bart_stack(config, *stack, norms, positions) for stack in (("encoder", source), ("decoder", target)))
+    stacks = (
+        bart_stack(config, name, norms, positions, rows) for name, rows in (("encoder", source), ("decoder", target))
+    )
     return ModelSpec("encoder-decoder", *stacks)
 
 
@@ -48,9 +50,13 @@ def _tied(config: JsonObject) -> tuple[str, ...]:
     return (*((SHARED,) * shared), TARGET, *((SOURCE,) * shared), *((HEAD,) * tied))
 
 
-def _never(decoding: JsonObject) -> set[int]:
+def _never(decoding: JsonObject, spec: ModelSpec) -> list[int]:
     """The padding token where it is no end token: those who made the models search without it."""
-    return {decoding.integer("pad_token_id")} - {decoding.integer("eos_token_id")}
+    end, padding = decoding.integer("eos_token_id"), decoding.integer("pad_token_id")
+    assert spec.decoder is not None
+    if padding >= spec.decoder.vocabulary:
+        raise decoding.error("pad_token_id", f"an id below {spec.decoder.vocabulary}", padding)
+    return [] if padding == end else [padding]
 
 
 def _text(folder: Folder, config: JsonObject, decoding: JsonObject, spec: ModelSpec) -> TranslationText:
