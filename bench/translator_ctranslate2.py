@@ -6,6 +6,7 @@ from pathlib import Path
 
 import ctranslate2
 from ctranslate2.converters import TransformersConverter
+from transformers import T5Tokenizer
 
 from bench.translator_models import Oracle, TranslatorCase, write_json
 from fastattn import Translator
@@ -24,6 +25,8 @@ def converted(folder: Path, out: Path) -> Path:
         folder / "config.json",
         config | {"normalize_before": before, "normalize_embedding": embedding, "tokenizer_class": kind},
     )
+    if kind == "T5Tokenizer":  # or UMT5's is not found
+        T5Tokenizer.from_pretrained(folder).save_pretrained(folder)
     TransformersConverter(str(folder)).convert(str(out))
     return out
 
@@ -33,7 +36,7 @@ def tokens_of_both(out: Path, folder: Path, case: TranslatorCase, texts: Sequenc
     oracle = Oracle(folder, case)
     sources = [oracle.tokenizer.convert_ids_to_tokens(ids) for ids in oracle.ids(texts)]
     token = f"__{case.target}__" if case.tokenizer == "m2m100" else case.target
-    prefixes = [[token] if token else [] for _ in texts]
+    prefixes = [[token] if token and not case.prefix else [] for _ in texts]
     theirs, ours, same = ctranslate2.Translator(str(out)), Translator(out), {}
     for name, beams in (("greedy", 1), ("beam 4", 4)):
         expected = theirs.translate_batch(
