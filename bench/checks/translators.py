@@ -47,13 +47,14 @@ def published(data: Data) -> tuple[bool, str]:
 )
 def ctranslate2(data: Data) -> tuple[bool, str]:
     try:
-        from bench.translator_ctranslate2 import converted, tokens_of_both
+        from bench.translator_ctranslate2 import converted, tokens_of_both, with_equal_heads
     except ImportError:
         raise Absent("pip install ctranslate2 torch transformers") from None
     findings, texts = Findings(), make_texts(TEXTS, 3)
     for seed, case in enumerate(CASES):
         with tempfile.TemporaryDirectory() as folder:
-            build(Path(folder) / "model", case, seed)
+            (Path(folder) / "model").mkdir()
+            build(Path(folder) / "model", with_equal_heads(case), seed)
             out = converted(Path(folder) / "model", Path(folder) / "converted")
             same: dict[str, Any] = tokens_of_both(out, Path(folder) / "model", case, texts)
         findings.at_least(f"{case.name}:", min(same.values()), f"of {TEXTS} the same", TEXTS, str(same))
