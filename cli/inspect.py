@@ -199,7 +199,8 @@ def _translation_facts(text: "TranslationText") -> Facts:
     yield "vocabulary", f"{len(text.source_vocabulary):,}, shared" if shared else sizes
     lacking = " (no sentencepiece model lies beside this checkpoint)" if lacks_sentencepiece(text) else ""
     own = f"characters{', lower case' * text.lowercase}" if text.source_characters else "tokens separated by spaces"
-    yield "tokenizer", f"{own}{lacking}" if text.source_model is None else "sentencepiece"
+    files = {"sentencepiece": text.source_model, "tokenizer.json": text.tokenizer}
+    yield "tokenizer", next((kind for kind, data in files.items() if data is not None), f"{own}{lacking}")
     yield from _decoding_facts(text.decoding)
 
 
@@ -212,7 +213,9 @@ def _describe_languages(told: "LanguageTokens") -> str:
 
 
 def _decoding_facts(decoding: "DecodingSettings") -> Facts:
-    settings = decoding.options() | ({"forced_tokens": decoding.forced_tokens} if decoding.forced_tokens else {})
+    rules = {} if decoding.rules is None else vars(decoding.rules)
+    settings = {name: value for name, value in decoding.options().items() if name != "rules"} | rules
+    settings |= {"forced_tokens": decoding.forced_tokens} if decoding.forced_tokens else {}
     listed = ", ".join(
         f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}" for name, value in settings.items()
     )

@@ -23,6 +23,29 @@ NORM_EPSILON = 1e-5  # of that norm
 TRUNCATION_SIDES = ("right", "left")
 
 
+# When transformers ends a search of beams, by its early_stopping; see SearchRules.
+EARLY_STOPPING = ("true", "false", "never")
+
+
+@dataclass(frozen=True)
+class SearchRules:
+    """How transformers searches, where CTranslate2 does otherwise.
+
+    early_stopping  the search ends with as many ended hypotheses as there are beams; "false": only if the best that
+                    goes on is also no better than the worst of these, at its present length; "never": at the greatest
+                    length, if the length penalty is above 0
+    forced_end      the last token within the greatest length is the end token, whose log-probability is 0
+    renormalized    penalties and suppressed tokens change the logits; else log-probabilities, in a search of beams, so
+                    that those of the other tokens stay
+
+    Penalties and n-grams look back on the start token too.
+    """
+
+    early_stopping: str = "false"
+    forced_end: bool = False
+    renormalized: bool = False
+
+
 @dataclass(frozen=True)
 class DecodingSettings:
     """A checkpoint's own decoding settings, by the names of DecodingOptions; None: not in its files.
@@ -47,6 +70,7 @@ class DecodingSettings:
     suppress_sequences: tuple[tuple[int, ...], ...] = ()
     begin_suppress_tokens: tuple[int, ...] = ()
     forced_tokens: tuple[str, ...] = ()
+    rules: SearchRules | None = None
     not_followed: tuple[str, ...] = ()
 
     def options(self) -> dict[str, Any]:
@@ -105,6 +129,7 @@ class TranslationText:
     lowercase: bool = False  # the source
     source_model: bytes | None = None  # a .spm file; None: tokens are separated by spaces
     target_model: bytes | None = None  # None: pieces are joined by the sentencepiece convention
+    tokenizer: bytes | None = None  # a tokenizer.json for both sides, in place of .spm files
     source_language: str = ""
     target_language: str = ""
     writes_unknowns: bool = True  # else <unk> is never chosen unless the caller wants it

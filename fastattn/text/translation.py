@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,6 +16,9 @@ from fastattn.text import check_text
 from fastattn.text.languages import LanguagePair, Languages, language_pair
 from fastattn.text.sentencepiece import SPACE, SentencePiece
 from fastattn.text.splitting import split_sentences, split_to_fit
+
+if TYPE_CHECKING:
+    from fastattn.text.huggingface import HuggingFaceTokenizer
 
 SPLITS = ("long", "sentences", "never")
 # A vocabulary with more tokens that begin with it is sentencepiece's; of few any may have been written by hand.
@@ -49,7 +53,13 @@ class TranslationTokenizer:
         self._source_ids = _by_token(text.source_vocabulary)
         shared = text.target_vocabulary is text.source_vocabulary
         self._target_ids = self._source_ids if shared else _by_token(text.target_vocabulary)
-        self._source_model = self._target_model = None
+        self._source_model: SentencePiece | HuggingFaceTokenizer | None = None
+        self._target_model: SentencePiece | HuggingFaceTokenizer | None = None
+        if text.tokenizer is not None:
+            from fastattn.text import huggingface  # whose library few models need
+
+            model = huggingface.HuggingFaceTokenizer(text.tokenizer, huggingface.NO_LIMIT)
+            self._source_model = self._target_model = model
         if text.source_model is not None:
             self._source_model = models.get(text.source_model) or SentencePiece(text.source_model, beside=True)
             self._target_model = self._source_model
@@ -69,7 +79,7 @@ class TranslationTokenizer:
     def wait(self) -> None:
         """Return once the .spm files are loaded; TokenizerError for one that cannot be followed."""
         for model in (self._source_model, self._target_model):
-            if model is not None:
+            if isinstance(model, SentencePiece):
                 model.wait()
 
     @lazy
@@ -109,7 +119,7 @@ class TranslationTokenizer:
         return self._pairs[asked]
 
     def _prefix_tokens(self, words: str) -> list[str]:
-        return [words] if words in self._source_ids else self.source_tokens(words)
+        return [] if not words else [words] if words in self._source_ids else self.source_tokens(words)
 
     def around(self, told: list[str], pair: LanguagePair) -> tuple[list[str], list[str]]:
         """What stands before and after a text's source tokens; ``told``: what it begins with by itself."""
@@ -196,7 +206,7 @@ class TranslationTokenizer:
             tokens = [token for token in tokens if token != self.text.eos_token]
         if self._target_model is not None:
             return self._target_model.text(tokens)
-        if self.text.source_model is None:
+        if self._source_model is None:
             return ("" if self.text.target_characters else " ").join(tokens)
         return "".join(tokens).replace(SPACE, " ").strip(" ")
 
@@ -219,7 +229,7 @@ def _is_spaceless(character: str) -> bool:
 
 def lacks_sentencepiece(text: TranslationText) -> bool:
     """Whether the source vocabulary is clearly a sentencepiece one, but the sentencepiece model is missing."""
-    if text.source_model is not None:
+    if text.source_model is not None or text.tokenizer is not None:
         return False
     return sum(token.startswith(SPACE) for token in text.source_vocabulary) > PLAIN_TOKENS
 
@@ -306,7 +316,7 @@ def _parts(
     return [[*before, *part, *after] for part in parts]
 
 
-def _tokens(text: str, model: SentencePiece | None, characters: bool) -> list[str]:
+def _tokens(text: str, model: "SentencePiece | HuggingFaceTokenizer | None", characters: bool) -> list[str]:
     check_text(text)
     if characters:
         return list(text)

@@ -273,6 +273,7 @@ class Pipeline:
             options,
             forced=forced,
             allowed=allowed,
+            recalled=options.rules is not None,
             allowance=allowance,
         )
 
