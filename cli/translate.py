@@ -65,11 +65,11 @@ output, so that input and output stay aligned:
 Such lines are counted on stderr at the end, and the exit code is 5.
 
 \b
--m with --from and --to is a model of many languages (NLLB, M2M100, MADLAD):
-a code in any usual form (en, eng_Latn, en_XX) or an English name, of those
-that fastattn inspect shows; or a language model that was trained to translate.
-Answers of this that are no translations, as far as simple rules tell, are
-counted on stderr at the end; --json says in "remarks" what speaks against
+-m with --from and --to is a model of many languages (NLLB, M2M100, MADLAD),
+which takes codes in any usual form (en, eng_Latn, en_XX) and English names;
+fastattn inspect shows some. Or it is a language model that was trained to
+translate. Its answers that are no translations, as far as simple rules tell,
+are counted on stderr at the end; --json says in "remarks" what speaks against
 each: empty, echo, prompt, explanation, paragraphs, quotes, script, cut.
 
 \b

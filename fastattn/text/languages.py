@@ -141,7 +141,7 @@ SHOWN = 6  # languages in a message
 
 
 def _plain(code: str) -> str:
-    return code.strip().lower().replace("_", "-")
+    return code.lower().replace("_", "-").strip(" -")
 
 
 def _find(plain: str) -> Language | None:
