@@ -17,7 +17,8 @@ LONGEST = 24
 
 def with_equal_heads(case: TranslatorCase) -> TranslatorCase:
     """The case with as many heads in both stacks: the converter's folders name one number."""
-    return replace(case, config=case.config | {"decoder_attention_heads": case.config["encoder_attention_heads"]})
+    heads = case.config.get("encoder_attention_heads")
+    return replace(case, config=case.config | {"decoder_attention_heads": heads}) if heads else case
 
 
 # What published files say, and the converter asks for: norms before sublayers, a norm of the embedding.

@@ -1,4 +1,4 @@
-"""The encoders of T5 (Raffel 2020), mT5 and UMT5: relative buckets instead of positions, no biases, no scaled scores."""
+"""The encoders of T5 (Raffel 2020), mT5, UMT5: relative buckets instead of positions, no biases, no scaled scores."""
 
 from fastattn.spec.architecture import AttentionSpec, FeedForwardSpec, NormSpec, PositionSpec, StackSpec
 from fastattn.weights.containers.json_file import JsonObject
@@ -59,7 +59,9 @@ def _feed_forward(config: JsonObject) -> FeedForwardSpec:
 
 
 def _table(config: JsonObject, spec: StackSpec) -> dict[str, TensorSources]:
-    return TABLE | {"encoder.embedding.weight": sources("shared.weight")} | feed_forward_sources(spec.feed_forward.gated)
+    return (
+        TABLE | {"encoder.embedding.weight": sources("shared.weight")} | feed_forward_sources(spec.feed_forward.gated)
+    )
 
 
 T5 = Architecture(
