@@ -19,10 +19,11 @@ TASKS = {
 GERMAN = {"source": "en", "target": "de", "prefix": "translate English to German: "}
 TO_GERMAN = {"source": "en", "target": "de", "prefix": "<2de> "}
 PLAIN = {"max_length": 20, "num_beams": 4}
+LONG = {"max_length": 24, "num_beams": 4, "min_length": 4, "length_penalty": 2.0, "no_repeat_ngram_size": 2}
 EARLY_T5 = EARLY | {"forced_eos_token_id": 1}
 SILU = {"feed_forward_proj": "gated-silu"}
 T5_CASES = [
-    *cases("t5", "T5", (T5 | {"task_specific_params": TASKS}, LATE), rows=140, **GERMAN),
+    *cases("t5", "T5", (T5 | {"task_specific_params": TASKS}, LONG), rows=140, **GERMAN),
     *cases("t5-plain", "T5", (T5 | T5_ONE_LAYER, LATE), (T5 | T5_ODD, NEVER), tokenizer="t5"),
     *cases(
         "flan-t5", "T5", (GATED, EARLY_T5), (GATED | T5_ONE_LAYER, PENALTIES), (GATED | T5_ODD, LATE), tokenizer="t5"

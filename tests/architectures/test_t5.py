@@ -107,17 +107,15 @@ def test_where_no_file_says_what_a_target_starts_with(tmp_path: Path) -> None:
     ("change", "fault"),
     [
         ({"vocab_size": 10**9}, "vocab_size should be at most 4194304"),
-        ({"vocab_size": 100}, "has the id .*, but the embedding has 100 rows"),
+        ({"vocab_size": 100}, "more pieces than the embedding's 100 rows"),
         ({"d_model": 10**12}, "d_model should be at most"),
         ({"d_kv": 8}, r"should be \[40, 36\]"),
         ({"num_decoder_layers": 10**9}, "num_decoder_layers should be at most 1024"),
         ({"num_decoder_layers": 1000}, "missing decoder.block.2.layer.0"),
         ({"feed_forward_proj": "gated-prelu"}, "feed_forward_proj should be one of"),
         ({"relative_attention_num_buckets": 31}, r"relative_attention_bias.weight should be \[31, 5\], is \[32, 5\]"),
-        ({"relative_attention_max_distance": 10**12}, "max_distance should be at most 2147483647"),
         ({"model_type": "umt5"}, "missing decoder.block.1.layer.0.SelfAttention.relative_attention_bias"),
         ({"task_specific_params": {"translation_en_to_de": 7}}, "translation_en_to_de should be an object"),
-        ({"architectures": ["T5ForQuestionAnswering"]}, "unexpected"),
     ],
 )
 def test_a_folder_that_is_refused(change: dict[str, Any], fault: str, tmp_path: Path) -> None:
