@@ -15,7 +15,7 @@ LONGEST = 24
 PUBLISHED = {"bart": (False, True), "mbart": (True, True), "pegasus": (True, False)}
 
 
-def converted(folder: Path, out: Path) -> Path:
+def converted(folder: Path, out: Path, precision: str | None = None) -> Path:
     """The converter's folder of one that transformers has saved, which is completed for it."""
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     before, embedding = PUBLISHED.get(config["model_type"], (False, False))
@@ -24,7 +24,7 @@ def converted(folder: Path, out: Path) -> Path:
         folder / "config.json",
         config | {"normalize_before": before, "normalize_embedding": embedding, "tokenizer_class": kind},
     )
-    TransformersConverter(str(folder)).convert(str(out))
+    TransformersConverter(str(folder)).convert(str(out), quantization=precision, force=True)
     return out
 
 
