@@ -71,8 +71,8 @@ def agreement(folder: Path, case: TranslatorCase, texts: Sequence[str]) -> Agree
         expected = oracle.generate(theirs, beams)
         tokens = [[text.target_vocabulary[index] for index in row] for row in expected]
         same.append(sum([t for part in one.parts for t in part.tokens] == row for one, row in zip(found, tokens)))
-        # what is of no text, another language's token, is joined otherwise by slow tokenizers
-        plain = [not any(token.startswith("__") for token in row) for row in tokens]
+        # what is of no text, special tokens and rows without one, is joined otherwise by slow tokenizers
+        plain = [not any(not token or token.startswith(("__", "<")) for token in row) for row in tokens]
         joined = sum(not kept or one.text == oracle.text(row) for one, row, kept in zip(found, expected, plain))
         lengths = {len(row) for row in expected}
     return Agreement(

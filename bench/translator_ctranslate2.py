@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import ctranslate2
@@ -11,6 +12,13 @@ from bench.translator_models import Oracle, TranslatorCase, write_json
 from fastattn import Translator
 
 LONGEST = 24
+
+
+def with_equal_heads(case: TranslatorCase) -> TranslatorCase:
+    """The case with as many heads in both stacks: the converter's folders name one number."""
+    return replace(case, config=case.config | {"decoder_attention_heads": case.config["encoder_attention_heads"]})
+
+
 # What published files say, and the converter asks for: norms before sublayers, a norm of the embedding.
 PUBLISHED = {"bart": (False, True), "mbart": (True, True), "pegasus": (True, False)}
 

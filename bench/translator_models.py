@@ -119,7 +119,9 @@ def _m2m100(folder: Path, case: TranslatorCase) -> TextFiles:
     (folder / "sentencepiece.bpe.model").write_bytes(spm)
     tokens = [*FIRST, *pieces_of(spm)[3:]]
     write_json(folder / "vocab.json", {token: i for i, token in enumerate(tokens)})
-    write_json(folder / "tokenizer_config.json", {"tokenizer_class": "M2M100Tokenizer"} | case.settings)
+    special = [f"__{code}__" for code in LANGUAGES["m2m100"].split()]
+    settings = {"tokenizer_class": "M2M100Tokenizer", "additional_special_tokens": special} | case.settings
+    write_json(folder / "tokenizer_config.json", settings)
     languages = {code: len(tokens) + i for i, code in enumerate(LANGUAGES["m2m100"].split())}
     return TextFiles(len(tokens) + len(languages) + 8, {"bos": 0, "pad": 1, "eos": 2}, languages)
 
@@ -128,7 +130,7 @@ def _mbart(folder: Path, case: TranslatorCase, kind: str = "MBartTokenizer", cou
     spm = train_spm("unigram", 120)
     (folder / "sentencepiece.bpe.model").write_bytes(spm)
     pieces = len(pieces_of(spm)) + 1
-    write_json(folder / "tokenizer_config.json", {"tokenizer_class": kind} | case.settings)
+    write_json(folder / "tokenizer_config.json", {"tokenizer_class": kind, "bos_token": "<s>"} | case.settings)
     languages = {code: pieces + i for i, code in enumerate(MBART_LANGUAGES.split()[:count])}
     return TextFiles(pieces + len(languages) + 1, {"bos": 0, "pad": 1, "eos": 2}, languages)
 
@@ -176,7 +178,7 @@ def ids_of(case: TranslatorCase, files: TextFiles) -> dict[str, Any]:
     pad, eos = files.ids["pad"], files.ids["eos"]
     starts = {"bart": eos, "m2m100": eos, "nllb": eos, "mbart50": eos, "marian": pad, "pegasus": pad}
     ids["decoder_start_token_id"] = starts.get(case.tokenizer, files.languages.get(case.target))
-    if case.tokenizer == "marian":
+    if case.tokenizer in ("m2m100", "marian", "nllb"):  # which they never produce; M2M100's would have no position
         ids["bad_words_ids"] = [[pad]]
     if case.tokenizer == "bart":
         ids["forced_bos_token_id"] = files.ids["bos"]

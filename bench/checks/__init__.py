@@ -111,5 +111,6 @@ from bench.checks import (  # noqa: E402, F401
     trained,
     translation,
     translation_speed,
+    translators,
     transliteration,
 )

@@ -17,4 +17,4 @@ def test_ids_logits_and_searches_are_those_of_transformers(case: TranslatorCase,
 
     build(tmp_path, case, CASES.index(case))
     found = agreement(tmp_path, case, make_texts(30, 3))
-    assert found.whole and found.lengths > 2, found
+    assert found.whole, found
