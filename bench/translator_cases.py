@@ -26,7 +26,7 @@ SHORT = {"max_length": 7, "num_beams": 4, "length_penalty": 0.8, "forced_eos_tok
 TC_BIG = {"max_length": 24, "num_beams": 4, "forced_eos_token_id": 82, "renormalize_logits": True}
 
 
-def _cases(
+def cases(
     name: str, model_class: str, *cases: tuple[dict[str, Any], dict[str, Any]], tokenizer: str = "", **more: Any
 ) -> list[TranslatorCase]:
     """Cases of one kind, each a config.json and a generation_config.json."""
@@ -40,18 +40,18 @@ SCALED = {"scale_embedding": True, "activation_function": "relu"}
 ENGLISH_FRENCH = {"source": "eng_Latn", "target": "fra_Latn"}
 MARIAN = {"scale_embedding": True, "activation_function": "relu"}
 CASES = [
-    *_cases(
+    *cases(
         "m2m100", "M2M100", (WIDE | SCALED, EARLY), (ONE_LAYER | SCALED, LATE), (ODD, NEVER), source="en", target="fr"
     ),
-    *_cases("nllb", "M2M100", (WIDE | SCALED, LATE), (ONE_LAYER, PENALTIES), (ODD | SCALED, EARLY), **ENGLISH_FRENCH),
-    *_cases(
+    *cases("nllb", "M2M100", (WIDE | SCALED, LATE), (ONE_LAYER, PENALTIES), (ODD | SCALED, EARLY), **ENGLISH_FRENCH),
+    *cases(
         "legacy", "M2M100", (WIDE | SCALED, NEVER), tokenizer="nllb", settings={"legacy_behaviour": True},
         source="zho_Hans", target="deu_Latn",
     ),
-    *_cases("mbart", "MBart", (WIDE, EARLY), (ONE_LAYER, LATE), (ODD, PENALTIES), source="en_XX", target="ro_RO"),
-    *_cases("mbart50", "MBart", (WIDE, EARLY), (ONE_LAYER, NEVER), (ODD, LATE), source="en_XX", target="uk_UA"),
-    *_cases("bart", "Bart", (WIDE, SUMMARY), (ONE_LAYER, NEVER), (ODD | {"scale_embedding": True}, PENALTIES)),
-    *_cases("pegasus", "Pegasus", (WIDE | SCALED, SHORT), (ONE_LAYER, LATE), (ODD, NEVER | {"forced_eos_token_id": 1})),
+    *cases("mbart", "MBart", (WIDE, EARLY), (ONE_LAYER, LATE), (ODD, PENALTIES), source="en_XX", target="ro_RO"),
+    *cases("mbart50", "MBart", (WIDE, EARLY), (ONE_LAYER, NEVER), (ODD, LATE), source="en_XX", target="uk_UA"),
+    *cases("bart", "Bart", (WIDE, SUMMARY), (ONE_LAYER, NEVER), (ODD | {"scale_embedding": True}, PENALTIES)),
+    *cases("pegasus", "Pegasus", (WIDE | SCALED, SHORT), (ONE_LAYER, LATE), (ODD, NEVER | {"forced_eos_token_id": 1})),
     TranslatorCase("tc-big-0", "MarianMTModel", "marian", WIDE | MARIAN, TC_BIG),
     TranslatorCase("tc-big-1", "MarianMTModel", "marian", ONE_LAYER | MARIAN, TC_BIG | {"early_stopping": True}),
     TranslatorCase("tc-big-2", "MarianMTModel", "marian", ODD, TC_BIG | {"no_repeat_ngram_size": 2, "max_length": 9}),
@@ -64,20 +64,20 @@ LARGE = {
 NLLB = LARGE | SCALED
 # The published sizes but for the number of layers, and the published search.
 PUBLISHED = [
-    *_cases("nllb", "M2M100", (NLLB, {"max_length": 24}), rows=256_206, **ENGLISH_FRENCH),
-    *_cases(
+    *cases("nllb", "M2M100", (NLLB, {"max_length": 24}), rows=256_206, **ENGLISH_FRENCH),
+    *cases(
         "nllb", "M2M100", (NLLB | {"encoder_ffn_dim": 8192, "decoder_ffn_dim": 8192}, {"max_length": 24}),
         rows=256_206, **ENGLISH_FRENCH,
     ),
-    *_cases(
+    *cases(
         "m2m100", "M2M100", (NLLB, {"max_length": 24, "num_beams": 5, "early_stopping": True}), rows=128_112,
         source="en", target="fr",
     ),
-    *_cases(
+    *cases(
         "mbart50", "MBart", (LARGE | {"scale_embedding": True, "activation_function": "relu"}, EARLY), rows=250_054,
         source="en_XX", target="uk_UA",
     ),
     TranslatorCase("tc-big", "MarianMTModel", "marian", NLLB, TC_BIG, rows=53_017),
-    *_cases("bart", "Bart", (LARGE | {"activation_function": "gelu"}, SUMMARY), rows=50_264),
-    *_cases("pegasus", "Pegasus", (NLLB | {"max_position_embeddings": 512}, SHORT), rows=96_103),
+    *cases("bart", "Bart", (LARGE | {"activation_function": "gelu"}, SUMMARY), rows=50_264),
+    *cases("pegasus", "Pegasus", (NLLB | {"max_position_embeddings": 512}, SHORT), rows=96_103),
 ]  # fmt: skip

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import ctranslate2
 from ctranslate2.converters import TransformersConverter
+from transformers import T5Tokenizer
 
 from bench.translator_models import Oracle, TranslatorCase, write_json
 from fastattn import Translator
@@ -16,7 +17,8 @@ LONGEST = 24
 
 def with_equal_heads(case: TranslatorCase) -> TranslatorCase:
     """The case with as many heads in both stacks: the converter's folders name one number."""
-    return replace(case, config=case.config | {"decoder_attention_heads": case.config["encoder_attention_heads"]})
+    heads = case.config.get("encoder_attention_heads")
+    return replace(case, config=case.config | {"decoder_attention_heads": heads}) if heads else case
 
 
 # What published files say, and the converter asks for: norms before sublayers, a norm of the embedding.
@@ -32,6 +34,8 @@ def converted(folder: Path, out: Path, precision: str | None = None) -> Path:
         folder / "config.json",
         config | {"normalize_before": before, "normalize_embedding": embedding, "tokenizer_class": kind},
     )
+    if kind == "T5Tokenizer":  # or UMT5's is not found
+        T5Tokenizer.from_pretrained(folder).save_pretrained(folder)
     TransformersConverter(str(folder)).convert(str(out), quantization=precision, force=True)
     return out
 
@@ -41,7 +45,7 @@ def tokens_of_both(out: Path, folder: Path, case: TranslatorCase, texts: Sequenc
     oracle = Oracle(folder, case)
     sources = [oracle.tokenizer.convert_ids_to_tokens(ids) for ids in oracle.ids(texts)]
     token = f"__{case.target}__" if case.tokenizer == "m2m100" else case.target
-    prefixes = [[token] if token else [] for _ in texts]
+    prefixes = [[token] if token and not case.prefix else [] for _ in texts]
     theirs, ours, same = ctranslate2.Translator(str(out)), Translator(out), {}
     for name, beams in (("greedy", 1), ("beam 4", 4)):
         expected = theirs.translate_batch(

@@ -21,6 +21,7 @@ WORDS = (
     "the a river garden market teacher window bridge quiet old small opens crosses sees finds near under tomorrow "
     "never and but of with its green stone house water light writes reads letter morning evening people walk slowly"
 ).split()
+MADLAD_LANGUAGES = ("de", "fr", "zh", "ber_Latn")
 NLLB_LANGUAGES = ("eng_Latn", "fra_Latn", "deu_Latn", "zho_Hans", "arb_Arab")
 FIRST = ("<s>", "<pad>", "</s>", "<unk>")
 
@@ -30,12 +31,12 @@ def make_texts(count: int, seed: int = 0, longest: int = 14) -> list[str]:
     return [" ".join(rng.choice(WORDS, rng.integers(1, longest))).capitalize() + "." for _ in range(count)]
 
 
-def train_spm(kind: str, size: int = 150, **ids: int) -> bytes:
+def train_spm(kind: str, size: int = 150, **more: Any) -> bytes:
     """A sentencepiece model of made-up texts."""
     model = io.BytesIO()
     SentencePieceTrainer.train(
         sentence_iterator=iter(make_texts(400, 7)), model_writer=model, vocab_size=size, model_type=kind,
-        character_coverage=1.0, minloglevel=2, normalization_rule_name="identity", **ids,
+        character_coverage=1.0, minloglevel=2, normalization_rule_name="identity", **more,
     )  # fmt: skip
     return model.getvalue()
 
@@ -65,6 +66,7 @@ class TranslatorCase:
     source: str = ""
     target: str = ""
     rows: int = 0  # of the embedding at least
+    prefix: str = ""  # what a text begins with in transformers, where that tells the languages
 
 
 @dataclass(frozen=True)
@@ -146,6 +148,24 @@ def _pegasus(folder: Path, case: TranslatorCase) -> TextFiles:
     return TextFiles(len(pieces_of(spm)) + 103, {"pad": 0, "eos": 1}, {})
 
 
+def _t5(folder: Path, case: TranslatorCase) -> TextFiles:
+    spm = train_spm("unigram", 120, pad_id=0, eos_id=1, unk_id=2, bos_id=-1)
+    (folder / "spiece.model").write_bytes(spm)
+    write_json(folder / "tokenizer_config.json", {"tokenizer_class": "T5Tokenizer", "extra_ids": 5} | case.settings)
+    return TextFiles(len(pieces_of(spm)) + 5, {"pad": 0, "eos": 1}, {})
+
+
+def _madlad(folder: Path, case: TranslatorCase) -> TextFiles:
+    """A target starts with the unknown token, and padding is the token of a text's beginning."""
+    told = [f"<2{code}>" for code in MADLAD_LANGUAGES]
+    spm = train_spm("unigram", 120, unk_id=0, bos_id=1, eos_id=2, pad_id=-1, user_defined_symbols=told)
+    (folder / "spiece.model").write_bytes(spm)
+    settings = {"tokenizer_class": "T5Tokenizer", "extra_ids": 0, "pad_token": "<s>", "bos_token": "<s>"}
+    write_json(folder / "tokenizer_config.json", settings | case.settings)
+    pieces = pieces_of(spm)
+    return TextFiles(len(pieces), {"pad": 1, "eos": 2}, {token: pieces.index(token) for token in told})
+
+
 def _marian(folder: Path, case: TranslatorCase) -> TextFiles:
     """As the models of tc-big have it: the end token is among the others, the padding is the last."""
     spm = train_spm("unigram", 120)
@@ -160,8 +180,8 @@ def _marian(folder: Path, case: TranslatorCase) -> TextFiles:
 
 
 TOKENIZERS = {
-    "bart": _bart, "m2m100": _m2m100, "marian": _marian, "mbart": _mbart, "mbart50": _mbart50, "nllb": _nllb,
-    "pegasus": _pegasus,
+    "bart": _bart, "m2m100": _m2m100, "madlad": _madlad, "marian": _marian, "mbart": _mbart, "mbart50": _mbart50,
+    "nllb": _nllb, "pegasus": _pegasus, "t5": _t5,
 }  # fmt: skip
 
 
@@ -177,6 +197,7 @@ def ids_of(case: TranslatorCase, files: TextFiles) -> dict[str, Any]:
     ids = {f"{name}_token_id": index for name, index in files.ids.items()}
     pad, eos = files.ids["pad"], files.ids["eos"]
     starts = {"bart": eos, "m2m100": eos, "nllb": eos, "mbart50": eos, "marian": pad, "pegasus": pad}
+    starts |= {"t5": pad, "madlad": 0}
     ids["decoder_start_token_id"] = starts.get(case.tokenizer, files.languages.get(case.target))
     if case.tokenizer in ("m2m100", "marian", "nllb"):  # which they never produce; M2M100's would have no position
         ids["bad_words_ids"] = [[pad]]
@@ -196,6 +217,8 @@ def build(folder: Path, case: TranslatorCase, seed: int = 0) -> None:
     generation = (folder / "generation_config.json").read_bytes()
     sizes = {"vocab_size": max(files.rows, case.rows)} | ids_of(case, files) | case.config
     model = kind(kind.config_class(**sizes))
+    if case.tokenizer in ("t5", "madlad") and not case.config.get("tie_word_embeddings", True):
+        model.lm_head.weight = torch.nn.Parameter(torch.randn_like(model.lm_head.weight))  # as published, if not there
     with torch.no_grad():
         for tensor in model.parameters():
             if tensor.dim() == 1:
@@ -214,13 +237,19 @@ def calibrate(model: Any, tokens: int) -> tuple[str, np.ndarray]:
     end_weight_D = model.get_output_embeddings().weight[end].detach()
     with torch.no_grad():
         ids = torch.randint(0, tokens, (2, 8, 40))
-        logits_NV = model(input_ids=ids[0], decoder_input_ids=ids[1]).logits.flatten(0, 1)
+        found = model(input_ids=ids[0], decoder_input_ids=ids[1], output_hidden_states=True)
+        logits_NV = found.logits.flatten(0, 1)
         ends_N = logits_NV[:, end].clone()
         logits_NV[:, end] = -torch.inf
         lacking = float((logits_NV.max(dim=1).values - ends_N).quantile(0.1))
         if hasattr(model, "final_logits_bias"):
             name, changed = "final_logits_bias", model.final_logits_bias
             changed[0, end] += lacking
+        elif not hasattr(model, "model"):  # T5 has no biases
+            name = "shared.weight" if model.lm_head.weight is model.shared.weight else "lm_head.weight"
+            changed, mean_D = model.lm_head.weight, found.decoder_hidden_states[-1].mean(dim=(0, 1))
+            scaled = getattr(model.config, "scale_decoder_outputs", False)
+            changed[end] += lacking * mean_D / (mean_D**2).sum() * (len(mean_D) ** 0.5 if scaled else 1.0)
         else:
             name, changed = "model.decoder.layer_norm.bias", model.model.decoder.layer_norm.bias
             changed += lacking * end_weight_D / (end_weight_D**2).sum()
@@ -238,12 +267,14 @@ class Oracle:
         self.torch, self.case = torch, case
         kind = getattr(transformers, case.model_class)
         self.model = kind.from_pretrained(folder, attn_implementation="eager", dtype=torch.float32).eval()
-        self.tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-        if case.source:
+        # UMT5's is not found by its model's type
+        reader = transformers.T5Tokenizer if case.tokenizer == "t5" else transformers.AutoTokenizer
+        self.tokenizer = reader.from_pretrained(folder)
+        if case.source and not case.prefix:
             self.tokenizer.src_lang = case.source
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
-        return [list(self.tokenizer(text)["input_ids"]) for text in texts]
+        return [list(self.tokenizer(self.case.prefix + text)["input_ids"]) for text in texts]
 
     def _padded(self, ids: Iterable[list[int]]) -> dict[str, Any]:
         ids = list(ids)
@@ -263,7 +294,7 @@ class Oracle:
         given: dict[str, Any] = {"num_beams": beams, "do_sample": False}
         config, skipped = self.model.generation_config, 1
         forced = config.forced_bos_token_id
-        if self.case.target and self.case.tokenizer != "mbart":
+        if self.case.target and self.case.tokenizer != "mbart" and not self.case.prefix:
             token = f"__{self.case.target}__" if self.case.tokenizer == "m2m100" else self.case.target
             forced = given["forced_bos_token_id"] = self.tokenizer.convert_tokens_to_ids(token)
         skipped += forced is not None

@@ -108,6 +108,7 @@ from bench.checks import (  # noqa: E402, F401
     scaling,
     search,
     start,
+    t5,
     trained,
     translation,
     translation_speed,

@@ -12,7 +12,8 @@ from bench.translator_models import TranslatorCase, build, make_texts
 TEXTS = 30
 
 
-def _compared(cases: Sequence[TranslatorCase], count: int = TEXTS) -> tuple[bool, str]:
+def compared(cases: Sequence[TranslatorCase], count: int = TEXTS) -> tuple[bool, str]:
+    """Ids, logits, searches and texts here and in transformers."""
     try:
         import transformers
 
@@ -34,24 +35,29 @@ def _compared(cases: Sequence[TranslatorCase], count: int = TEXTS) -> tuple[bool
 
 @check("translators-transformers", "NLLB, M2M100, mBART, BART, Pegasus, tc-big: three small ones each, as transformers")
 def small(data: Data) -> tuple[bool, str]:
-    return _compared(CASES)
+    return compared(CASES)
 
 
 @check("translators-published", "the same kinds at published sizes with two layers a side: as transformers")
 def published(data: Data) -> tuple[bool, str]:
-    return _compared(PUBLISHED, 10)
+    return compared(PUBLISHED, 10)
 
 
 @check(
     "translators-ctranslate2", "their folders of ct2-transformers-converter: CTranslate2's tokens, greedy and beam 4"
 )
 def ctranslate2(data: Data) -> tuple[bool, str]:
+    return tokens_compared(CASES)
+
+
+def tokens_compared(cases: Sequence[TranslatorCase]) -> tuple[bool, str]:
+    """The tokens here and in CTranslate2, of its own folders."""
     try:
         from bench.translator_ctranslate2 import converted, tokens_of_both, with_equal_heads
     except ImportError:
         raise Absent("pip install ctranslate2 torch transformers") from None
     findings, texts = Findings(), make_texts(TEXTS, 3)
-    for seed, case in enumerate(CASES):
+    for seed, case in enumerate(cases):
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / "model").mkdir()
             build(Path(folder) / "model", with_equal_heads(case), seed)

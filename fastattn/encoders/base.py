@@ -30,6 +30,8 @@ MakeFor: TypeAlias = Callable[[list[int]], Make]
 class EncoderBase(ModelBase):
     """Base of all encoder classes: loading and running."""
 
+    _part = "encoder"
+
     def _check(self, checkpoint: Checkpoint) -> Checkpoint:
         checkpoint = checkpoint.as_encoder()
         text, spec = checkpoint.text, checkpoint.spec.encoder

@@ -105,7 +105,9 @@ def relative_buckets(distance: np.ndarray, buckets: int, max_distance: int, bidi
     else:
         distance = np.maximum(-distance, 0)
     exact = buckets // 2
-    far = np.log(np.maximum(distance, exact) / exact) / np.log(max_distance / exact) * (buckets - exact)
+    # In float32, as it is everywhere: where a bucket begins at a distance that has an exact logarithm, that decides.
+    log, whole = np.float32(np.log(np.maximum(distance, exact) / exact)), np.float32(np.log(max_distance / exact))
+    far = log / whole * np.float32(buckets - exact)
     return bucket + np.where(distance < exact, distance, np.minimum(exact + far.astype(np.int64), buckets - 1))
 
 
@@ -119,15 +121,15 @@ def _alibi(parameters: Parameters, stack: str, spec: StackSpec) -> Bias:
     return lambda longest: bias
 
 
-def _relative(parameters: Parameters, stack: str, spec: StackSpec) -> Bias:
-    positions, bidirectional = spec.positions, stack == "encoder"
+def _relative(parameters: Parameters, scope: str, spec: StackSpec) -> Bias:
+    positions, bidirectional = spec.positions, scope.startswith("encoder")
     least = 4 if bidirectional else 2
     if not 0 < positions.buckets // least < positions.max_distance:
         raise CheckpointError(
             f"relative positions need {least} buckets or more and a maximum distance beyond the exact ones, got "
             f"{positions.buckets} buckets and distance {positions.max_distance}"
         )
-    bias_HU = parameters.tensor(f"{stack}.relative_bias").T
+    bias_HU = parameters.tensor(f"{scope}.relative_bias").T
 
     def make(distance_L: np.ndarray) -> np.ndarray:
         return bias_HU[:, relative_buckets(distance_L, positions.buckets, positions.max_distance, bidirectional)]
@@ -139,8 +141,8 @@ _BIASES: dict[str, Callable[[Parameters, str, StackSpec], Bias]] = {"alibi": _al
 
 
 def position_bias(parameters: Parameters, stack: str, spec: StackSpec) -> Bias:
-    """The bias of a stack's self-attention by ALiBi (Press 2022), by T5's relative positions, or none."""
-    make = _BIASES.get(spec.positions.kind)
+    """The bias of all layers' self-attention by ALiBi (Press 2022), by T5's relative positions, or none."""
+    make = None if spec.positions.of_each_layer else _BIASES.get(spec.positions.kind)
     return make(parameters, stack, spec) if make else lambda longest: None
 
 
@@ -255,6 +257,7 @@ class SelfAttention(Sublayer):
         self.row_width = 2 * spec.attention.key_width
         local = spec.local if spec.local is not None and number in spec.local.layers else None
         self.window = None if local is None else (local.before, local.after)
+        self.own_bias = _relative(parameters, name, spec) if spec.positions.of_each_layer else None
         self.distances = None
         if spec.positions.kind == "disentangled":
             self.distances = DistanceRows(parameters, name, spec, self.qkv)
@@ -281,6 +284,8 @@ class SelfAttention(Sublayer):
         heads = self.fused_heads
         self.ops.write_rows(keys_values_ME, rows.rows_N, qkv_NE, heads.key_column, heads.width)
         seen, bias = rows.history
+        if self.own_bias is not None:
+            bias = self.own_bias(seen.index_RS.shape[1])
         if self.window is not None:
             seen = seen._replace(most=self.window[0] + 1)
         return self.ops.attention_step(
@@ -300,7 +305,7 @@ class SelfAttention(Sublayer):
             qkv_NE,
             rows.batch(self.window),
             self.fused_heads,
-            position_bias=rows.bias,
+            position_bias=rows.bias if self.own_bias is None else self.own_bias(rows.longest),
             distances=None if self.distances is None else self.distances(rows.longest),
         )
 

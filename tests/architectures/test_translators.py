@@ -57,10 +57,11 @@ def test_ids_logits_tokens_and_texts_are_the_goldens(name: str, tmp_path: Path) 
 def test_there_is_a_golden_of_every_kind() -> None:
     kinds = {str(GOLDEN[name]["changed"]): name for name in GOLDEN}
     assert len(kinds) > 1 and {"m2m100-0", "nllb-0", "legacy-0", "mbart-0", "mbart50-0", "bart-0"} <= set(GOLDEN)
+    assert {"t5-0", "flan-t5-0", "mt5-0", "umt5-0", "madlad-0"} <= set(GOLDEN)
     assert set(TRANSLATORS) >= {"bart", "m2m_100", "marian", "mbart", "pegasus"}
 
 
-@pytest.mark.parametrize("name", ["nllb-0", "bart-0", "mbart-0"])
+@pytest.mark.parametrize("name", ["nllb-0", "bart-0", "mbart-0", "umt5-0"])
 def test_what_is_converted_comes_back(name: str, tmp_path: Path) -> None:
     write_translator(name, tmp_path / "model")
     checkpoint = read(tmp_path / "model")

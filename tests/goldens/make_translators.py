@@ -12,6 +12,7 @@ import numpy as np
 import torch
 import transformers
 
+from bench.t5_cases import T5_CASES
 from bench.translator_cases import CASES
 from bench.translator_comparison import FORCED
 from bench.translator_models import Oracle, TranslatorCase, build, calibrate, make_texts
@@ -26,7 +27,7 @@ TEXTS = 8
 def main() -> None:
     versions = f"transformers {transformers.__version__}, torch {torch.__version__}, numpy {np.__version__}"
     written, told = {"versions": np.array(versions)}, {}
-    for case in CASES:
+    for case in CASES + T5_CASES:
         if case.name.endswith("-0"):
             with tempfile.TemporaryDirectory() as folder:
                 told[case.name] = make(case, Path(folder), written)

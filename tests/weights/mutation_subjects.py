@@ -233,6 +233,8 @@ SUBJECTS: dict[str, Subject] = {
     "marianmt of pytorch": _checkpoint(marian_mt_files("separate", "pytorch_model.bin")),
     "bart": _checkpoint(written(lambda folder: write_translator("bart-0", folder))),
     "pegasus": _checkpoint(written(lambda folder: write_translator("pegasus-0", folder))),
+    "t5": _checkpoint(written(lambda folder: write_translator("flan-t5-0", folder))),
+    "umt5": _checkpoint(written(lambda folder: write_translator("umt5-0", folder))),
     "nllb": _of_languages("nllb-0", "eng_Latn", "fra_Latn"),
     "m2m100": _of_languages("m2m100-0", "en", "fr"),
     "mbart": _of_languages("mbart-0", "en_XX", "ro_RO"),

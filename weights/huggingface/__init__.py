@@ -44,6 +44,6 @@ def read(folder: Folder) -> Checkpoint:
         raise CheckpointError(
             f"{config.where}: model type {shorten(kind)} is not supported; known: {', '.join(MODEL_TYPES)}"
         )
-    if is_translator(config):
+    if is_translator(config) and not (folder.part == "encoder" and kind in ENCODERS):
         return read_translator(folder)
     return read_decoder(folder) if is_decoder(config) else MODEL_TYPES[kind](folder)

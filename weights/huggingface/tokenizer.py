@@ -70,6 +70,7 @@ CLASSES = {
     "albert": "AlbertTokenizer",
     "t5": "T5Tokenizer",
     "mt5": "T5Tokenizer",
+    "umt5": "T5Tokenizer",
     "deberta-v2": "DebertaV2Tokenizer",
     "bart": "BartTokenizer",
     "m2m_100": "M2M100Tokenizer",
