@@ -11,6 +11,7 @@ from fastattn.cli.lines import InputLine, InputLines, open_lines, open_output
 from fastattn.cli.options import (
     Command,
     announce_default,
+    cache_precision_option,
     device_option,
     given,
     input_option,
@@ -108,6 +109,7 @@ the most tokens of each part's translation (--max-length) and the beam;
 @split_option
 @on_error_option
 @precision_option("float32", "bfloat16", "int8", "intgemm", "int4", "auto")
+@cache_precision_option
 @threads_option
 @device_option
 @processes_option
@@ -133,8 +135,9 @@ def translate(
     languages = [language for language in (source, target) if language is not None]
     if model is not None and len(languages) == 1:
         raise click.UsageError("give --model, or --from and --to, not both; all three for a language model")
-    if prompt is not None and (model is None or not languages):
-        raise click.UsageError("--prompt is for a language model: give --model, --from and --to")
+    for option, value in (("--prompt", prompt), ("--cache-precision", options["cache_precision"])):
+        if value is not None and (model is None or not languages):
+            raise click.UsageError(f"{option} is for a language model: give --model, --from and --to")
     name = name_between(source, target) if model is None else model
     if model is None and source is None and target is None:
         announce_default(name, "--from, --to or -m choose another")
@@ -145,7 +148,8 @@ def translate(
             compiling = Compiling(progress)
             progress.show(f"loading {name}")
             path = located_name(name, progress) if model is None else located(model, progress)
-            chosen = given(**{key: options.pop(key) for key in ("precision", "threads", "device", "processes")})
+            named = ("precision", "cache_precision", "threads", "device", "processes")
+            chosen = given(**{key: options.pop(key) for key in named})
             translator: Any
             if model is not None and languages:
                 translator, search = _language_model(path, (*languages, prompt), chosen, given(**options))

@@ -1,4 +1,4 @@
-"""The text of an encoder in a Hugging Face directory: tokenizer.json, or one made of older files, and its settings."""
+"""The text of a model in a Hugging Face directory: tokenizer.json, or one made of older files, and its settings."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -13,6 +13,7 @@ from fastattn.weights.huggingface.sentencepiece_files import (
     albert_tokenizer,
     camembert_tokenizer,
     deberta_tokenizer,
+    llama_tokenizer,
     t5_tokenizer,
     xlm_roberta_tokenizer,
 )
@@ -21,7 +22,9 @@ from fastattn.weights.huggingface.vocabulary_files import (
     AddedTokens,
     OlderFiles,
     bert_tokenizer,
+    gpt2_tokenizer,
     mpnet_tokenizer,
+    qwen2_tokenizer,
     read_added_tokens,
     read_lines,
     roberta_tokenizer,
@@ -38,6 +41,9 @@ BUILDERS: dict[str, tuple[Builder, tuple[str, ...]]] = {
     "ElectraTokenizer": (bert_tokenizer, ("vocab.txt",)),
     "MPNetTokenizer": (mpnet_tokenizer, ("vocab.txt",)),
     "RobertaTokenizer": (roberta_tokenizer, ("vocab.json", "merges.txt")),
+    "GPT2Tokenizer": (gpt2_tokenizer, ("vocab.json", "merges.txt")),
+    "Qwen2Tokenizer": (qwen2_tokenizer, ("vocab.json", "merges.txt")),
+    "LlamaTokenizer": (llama_tokenizer, ("tokenizer.model",)),
     "XLMRobertaTokenizer": (xlm_roberta_tokenizer, ("sentencepiece.bpe.model",)),
     "CamembertTokenizer": (camembert_tokenizer, ("sentencepiece.bpe.model",)),
     "AlbertTokenizer": (albert_tokenizer, ("spiece.model",)),
@@ -52,6 +58,11 @@ CLASSES = {
     "distilbert": "BertTokenizer",
     "electra": "BertTokenizer",
     "gte": "XLMRobertaTokenizer",
+    "gpt2": "GPT2Tokenizer",
+    "qwen2": "Qwen2Tokenizer",
+    "qwen3": "Qwen2Tokenizer",
+    "llama": "LlamaTokenizer",
+    "mistral": "LlamaTokenizer",
     "nomic_bert": "BertTokenizer",
     "mpnet": "MPNetTokenizer",
     "roberta": "RobertaTokenizer",
@@ -140,6 +151,7 @@ def read_tokenizer(
         if builder is not None and all(folder.contains(top + file) for file in files):
             tokens = read_added_tokens(folder, prefix, settings)
             tokenizer = builder(OlderFiles(folder, top, settings, tokens, rows))
+            _add_ends(tokenizer, settings, tokens)
             _fit(tokenizer, rows, folder.where(top + files[0]))
             return tokenizer, json.dumps(tokenizer).encode()
     other = f", nor {' and '.join(files)} of a {kind}" if files else ""
