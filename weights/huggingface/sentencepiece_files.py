@@ -158,23 +158,22 @@ def t5_tokenizer(files: OlderFiles) -> dict[str, Any]:
 
 
 def llama_tokenizer(files: OlderFiles) -> dict[str, Any]:
-    """Pairs and bytes; texts begin with <s> where tokenizer_config.json does not say otherwise."""
+    """Pairs and bytes, without special tokens around, which tokenizer_config.json asks for."""
     spm = read_spm(files.folder, files.prefix + "tokenizer.model", files.rows, PAIRS)
     vocabulary = {piece: index for index, (piece, _) in enumerate(spm.pieces)}
     normal = [entry for entry, kind in zip(spm.pieces, spm.types) if kind == NORMAL]
     merges = merges_by_scores([piece for piece, _ in sorted(normal, key=lambda one: -one[1])], vocabulary, spm.where)
-    added, ids = added_with_ids(files.tokens.and_extra(spm.symbols), vocabulary, LLAMA, ("bos_token",), spm.where)
+    added, ids = added_with_ids(files.tokens.and_extra(spm.symbols), vocabulary, LLAMA, (), spm.where)
     model = pairs_model(vocabulary, merges) | {"fuse_unk": True, "byte_fallback": True}
     space = files.config.boolean("add_prefix_space", True)
     scheme = ("always" if files.config.boolean("legacy", False) else "first") if space else "never"
     before, after = (
-        [_content(files.tokens, LLAMA, f"{name}_token")] if files.config.boolean(f"add_{name}_token", usual) else []
-        for name, usual in (("bos", True), ("eos", False))
+        [_content(files.tokens, LLAMA, f"{name}_token")] * files.config.boolean(f"add_{name}_token", False)
+        for name in ("bos", "eos")
     )
-    around = [*before, "A", *after]
-    return assembled(model, added, None, _metaspace(scheme) | {"split": False}, spaces_decoder(space)) | {
-        "post_processor": template(around, [*around, *before, "B", *after], ids)
-    }
+    ends = template([*before, "A", *after], [*before, "A", *after, *before, "B", *after], ids)
+    made = assembled(model, added, None, _metaspace(scheme) | {"split": False}, spaces_decoder(space))
+    return made | {"post_processor": ends}
 
 
 def merges_by_scores(pieces: list[str], ids: dict[str, int], where: str) -> list[list[str]]:

@@ -62,7 +62,6 @@ CLASSES = {
     "qwen2": "Qwen2Tokenizer",
     "qwen3": "Qwen2Tokenizer",
     "llama": "LlamaTokenizer",
-    "mistral": "LlamaTokenizer",
     "nomic_bert": "BertTokenizer",
     "mpnet": "MPNetTokenizer",
     "roberta": "RobertaTokenizer",
