@@ -69,7 +69,12 @@ CASES: dict[str, tuple[dict, dict, dict, str]] = {
         {},
         "llama",
     ),
-    "llama bare": ({"model_type": "llama"}, {"add_prefix_space": False}, {}, "llama"),
+    "llama bare": (
+        {"model_type": "llama"},
+        {"tokenizer_class": "LlamaTokenizer", "add_prefix_space": False},
+        {},
+        "llama",
+    ),
     "xlm-roberta": ({"model_type": "xlm-roberta"}, {}, {}, UNIGRAM),
     "camembert": ({"model_type": "camembert"}, {}, {}, UNIGRAM),
     "albert": ({"model_type": "albert"}, {}, {}, "albert"),

@@ -61,7 +61,6 @@ CLASSES = {
     "gpt2": "GPT2Tokenizer",
     "qwen2": "Qwen2Tokenizer",
     "qwen3": "Qwen2Tokenizer",
-    "llama": "LlamaTokenizer",
     "nomic_bert": "BertTokenizer",
     "mpnet": "MPNetTokenizer",
     "roberta": "RobertaTokenizer",
