@@ -32,8 +32,8 @@ class CrossEncoder(HeadedModel):
     Both texts of a pair are read together; a pair of more than ``max_length`` ids is cut, the longer text first. A
     score depends on its own pair alone: the same bits whatever the other pairs and the number of threads. One
     CrossEncoder may serve several Python threads at once. A language model with Qwen 3's tokens, and "rerank" in the
-    name of its file or folder, is read as a Qwen3-Reranker: a score is the probability of "yes" against "no" behind its card's prompt, whose instruction
-    ``prompt`` replaces; of a pair that is too long the document's end is cut.
+    name of its file or folder, is read as a Qwen3-Reranker: a score is the probability of "yes" against "no" behind its
+    card's prompt, whose instruction ``prompt`` replaces; of a pair that is too long the document's end is cut.
     Raises CheckpointError for a path without a valid checkpoint of either.
     """
 

@@ -38,8 +38,8 @@ def as_reranker(checkpoint: Checkpoint, asked: bool = False) -> Checkpoint:
         return checkpoint
     if not asked and not any(NAMED in part.lower() for path in checkpoint.files for part in path.parts[-4:]):
         raise CheckpointError(
-            f'a reranker is expected: nothing in the names of this language model says "{NAMED}"; where it is one, name '
-            "its folder so, or give CrossEncoder(..., yes_or_no=True)"
+            f'a reranker is expected: nothing in the names of this language model says "{NAMED}"; where it is one, '
+            "name its folder so, or give CrossEncoder(..., yes_or_no=True)"
         )
     yes = no = 0
     if (projection := checkpoint.tensors.get("decoder.projection.weight")) is not None:  # else the head is kept

@@ -43,7 +43,7 @@ def contents(name: str) -> tuple[dict[str, object], dict[str, Stored]]:
 
 
 def of_blocks(table: str = "Q4_1") -> bytes:
-    """A model that is mostly of blocks of 4 bits, at random; the embedding, and what is tied to it, of type ``table``."""
+    """A model that is mostly of blocks of 4 bits, at random; the embedding, perhaps a tied one, of type ``table``."""
     metadata, tensors = contents("llama")
     sizes = {"embedding_length": 32, "attention.key_length": 8, "attention.value_length": 8, "feed_forward_length": 32}
     metadata |= {f"llama.{key}": Value("u32", size) for key, size in sizes.items()}
