@@ -10,7 +10,8 @@ from tokenizers import Tokenizer
 
 from fastattn.encoders.cross_encoder import CrossEncoder
 from fastattn.encoders.encoder import Encoder
-from fastattn.errors import CheckpointError
+from fastattn.errors import CheckpointError, InputError
+from fastattn.generation.generator import Generator
 from fastattn.ops import cpu as operations
 from fastattn.spec.architecture import Rotary
 from fastattn.spec.text_spec import DecodingSettings, GeneratorText
@@ -180,6 +181,13 @@ def test_the_text_is_that_of_the_files(tmp_path: Path) -> None:
         suppress_sequences=((3, 4), (2,), (8,), (9,)),
         begin_suppress_tokens=(11,),
     )
+
+
+def test_the_context_of_longrope_ends_where_that_of_training_did(tmp_path: Path) -> None:
+    """Longer texts have other factors from their first token on, so that a cache cannot grow beyond."""
+    write_golden(_case("phi3-long-0"), tmp_path)
+    with pytest.raises(InputError, match="prompt 0 has 120 tokens, and the model's context 120 for it and the answer"):
+        Generator(tmp_path).generate([5] * 120)
 
 
 SEVERAL = [{"name": "tool", "template": "a"}, {"name": "default", "template": "b"}]
