@@ -50,6 +50,7 @@ BUILDERS: dict[str, tuple[Builder, tuple[str, ...]]] = {
     "T5Tokenizer": (t5_tokenizer, ("spiece.model",)),
     "DebertaV2Tokenizer": (deberta_tokenizer, ("spm.model",)),
 }
+WITHOUT_PAIRS = ("GPT2Tokenizer", "Qwen2Tokenizer", "LlamaTokenizer")  # language models, whose texts have no cls_token
 # What a mask is called where no file says it.
 USUAL_MASKS = ("[MASK]", "<mask>")
 # Model type -> class, where no file names one.
@@ -270,7 +271,7 @@ def _check_agreement(folder: Folder, prefix: str, tokenizer: dict[str, Any], set
                 raise CheckpointError(
                     f"{where}: puts {shorten(token)} around a text as id {index}, in {other} it is {ids[token]}"
                 )
-    if kind in BUILDERS and around:
+    if kind in BUILDERS and kind not in WITHOUT_PAIRS and around:
         for name in ("cls_token", "sep_token"):
             stated = tokens.named.get(name, {}).get("content")
             if stated is not None and known.get(stated) not in around.values():
