@@ -24,10 +24,10 @@ class GeneratorTokenizer:
         self.start_ids: list[int] = before.tolist()
         self.token = self._tokenizer.token
 
-    @property
-    def ids_of_tokens(self) -> tuple[int, bytes]:
-        """Equal for the same ids of the same tokens: how many the model has, and a hash of the tokenizer's."""
-        return self.vocabulary, self._tokenizer.fingerprint
+    def agrees(self, other: "GeneratorTokenizer") -> bool:
+        """Whether the ids that both models have are the same tokens': one may have more rows, padding."""
+        rows = min(self.vocabulary, other.vocabulary)
+        return self._tokenizer.fingerprint(rows) == other._tokenizer.fingerprint(rows)
 
     def encode(self, texts: Sequence[str], special_tokens: bool, threads: int = 1) -> list[np.ndarray]:
         """int32 ids of each text, with the tokenizer's own special tokens around it or without."""

@@ -27,13 +27,18 @@ def rotary_tables(rotary: Rotary, positions: int, dtype: Any) -> tuple[np.ndarra
     frequency_K = rotary.base ** (-np.arange(0, rotary.width, 2) / rotary.width)
     size = 1.0
     if rotary.stretch is not None:
-        kept_K, size = _KEPT[rotary.stretch.kind](rotary, rotary.stretch, frequency_K), rotary.stretch.size
-        frequency_K = frequency_K * (kept_K + (1 - kept_K) / rotary.stretch.factor)
+        frequency_K, size = _STRETCHED[rotary.stretch.kind](rotary, rotary.stretch, frequency_K), rotary.stretch.size
     angle_PK = (np.arange(positions) / rotary.scale)[:, None] * frequency_K
     return (np.cos(angle_PK) * size).astype(dtype), (np.sin(angle_PK) * size).astype(dtype)
 
 
-def _kept_by_pairs(rotary: Rotary, stretch: Stretch, frequency_K: np.ndarray) -> np.ndarray:
+def _slowed(kept_K: np.ndarray, stretch: Stretch, frequency_K: np.ndarray) -> np.ndarray:
+    """kept_K: how much of each frequency is kept as it is, from 0 to 1."""
+    slowed_K: np.ndarray = frequency_K * (kept_K + (1 - kept_K) / stretch.factor)
+    return slowed_K
+
+
+def _by_pairs(rotary: Rotary, stretch: Stretch, frequency_K: np.ndarray) -> np.ndarray:
     """YaRN's ramp along the numbers of the pairs, from the one with the fast turns to the one with the slow ones."""
 
     def pair(turns: float) -> float:
@@ -44,17 +49,20 @@ def _kept_by_pairs(rotary: Rotary, stretch: Stretch, frequency_K: np.ndarray) ->
         first, last = math.floor(first), math.ceil(last)
     first, last = max(first, 0), min(last, rotary.width - 1)
     ramp_K = (np.arange(len(frequency_K)) - first) / ((last - first) or 0.001)
-    return 1 - np.clip(ramp_K, 0, 1)
+    return _slowed(1 - np.clip(ramp_K, 0, 1), stretch, frequency_K)
 
 
-def _kept_by_turns(rotary: Rotary, stretch: Stretch, frequency_K: np.ndarray) -> np.ndarray:
+def _by_turns(rotary: Rotary, stretch: Stretch, frequency_K: np.ndarray) -> np.ndarray:
     """Llama 3's ramp along the turns."""
     turns_K = stretch.length / (2 * np.pi) * frequency_K
-    return np.clip((turns_K - stretch.slow) / (stretch.fast - stretch.slow), 0, 1)
+    return _slowed(np.clip((turns_K - stretch.slow) / (stretch.fast - stretch.slow), 0, 1), stretch, frequency_K)
 
 
-# How much of each frequency is kept as it is, from 0 to 1.
-_KEPT = {"yarn": _kept_by_pairs, "llama3": _kept_by_turns}
+_STRETCHED = {
+    "yarn": _by_pairs,
+    "llama3": _by_turns,
+    "longrope": lambda rotary, stretch, frequency_K: frequency_K / stretch.divisors,
+}
 
 
 class RotaryPositions:
