@@ -252,8 +252,9 @@ class SelfAttention(Sublayer):
         self.number, self.rounded = number, parameters.precision != "float32" and not spec.causal
         self.qkv, self.output = Linear(parameters, f"{name}.qkv"), Linear(parameters, f"{name}.output")
         self.fused_heads, self.cached_heads = fused_heads(spec.attention), cached_heads(spec.attention)
-        self.row_width, self.last = 2 * spec.attention.key_width, number == spec.layers - 1 and not spec.parallel
-        self.products = "float32" if parameters.precision == "float32" else "bfloat16"
+        self.row_width = 2 * spec.attention.key_width
+        # whether nothing but the feed-forward follows
+        self.last = number == spec.layers - 1 and not spec.parallel and (number > 0 or spec.convolution is None)
         local = spec.local if spec.local is not None and number in spec.local.layers else None
         self.window = None if local is None else (local.before, local.after)
         self.distances = None
@@ -310,7 +311,7 @@ class SelfAttention(Sublayer):
             self.fused_heads,
             position_bias=rows.bias,
             distances=None if self.distances is None else self.distances(rows.longest),
-            precision="float32" if rows.causal else self.products,
+            precision=rows.products,
         )
 
 

@@ -76,7 +76,12 @@ CHUNK = 384
 
 
 class EncoderStack:
-    """Runs sequences through the stack of ``name.*``."""
+    """Runs sequences through the stack of ``name.*``.
+
+    products  the precision of those of attention
+    """
+
+    products = "float32"
 
     def __init__(self, parameters: Parameters, spec: StackSpec, name: str = "encoder"):
         self.ops, self.spec, self.limit = parameters.ops, spec, spec.max_positions
@@ -108,8 +113,11 @@ class EncoderStack:
         """``encode`` of sentences, none of them empty, that keeps of each the first row, with the same bits in float32:
         behind the last layer's keys and values nothing else is computed."""
         starts_B1 = _starts(ids_B)
-        rows = [rows_BD for rows_BD, _ in self._passes(ids_B, starts_B1, types_B, seen_B, first_only=True)]
-        return self.ops.concatenate_rows(rows), np.arange(len(starts_B1))
+        parts = []
+        for rows_ND, rows in self._passes(ids_B, starts_B1, types_B, seen_B, first_only=True):
+            alone = len(rows_ND) == len(rows.starts_B1) - 1
+            parts.append(rows_ND if alone else self.ops.take_rows(rows_ND, rows.starts_B1[:-1]))
+        return self.ops.concatenate_rows(parts), np.arange(len(starts_B1))
 
     def encode_to_states(
         self,
@@ -146,7 +154,7 @@ class EncoderStack:
                 seen = None if seen_B is None else np.array(seen_B[first:end], np.int64)
                 rows = WholeRows(
                     self.ops, within_B1, positions_N, self.stack.bias, self.stack.causal,
-                    types_N=types_N, seen_B=seen, first_only=first_only,
+                    types_N=types_N, seen_B=seen, products=self.products, first_only=first_only,
                 )  # fmt: skip
                 yield self.stack(ids_N, rows), rows
             first = end
@@ -159,7 +167,10 @@ class EncoderStack:
         self._check_length(len(ids_T))
         starts_B1 = np.array([0, len(ids_T)], np.int64)
         positions_T = np.arange(len(ids_T), dtype=np.int32)
-        return self.stack.states(ids_T, WholeRows(self.ops, starts_B1, positions_T, self.stack.bias, self.stack.causal))
+        bias, causal = self.stack.bias, self.stack.causal
+        return self.stack.states(
+            ids_T, WholeRows(self.ops, starts_B1, positions_T, bias, causal, products=self.products)
+        )
 
     def _check_length(self, longest: int) -> None:
         if 0 < self.limit < longest:
@@ -193,6 +204,9 @@ class EncoderModel:
         self.images = None if images is None else build_encoder(parameters, images, "images")
         if checkpoint.pictures is not None:
             self.images = self.images or self.encoder
+        if parameters.precision != "float32":  # not where a decoder attends to the rows, whose tokens it may change
+            for encoder in filter(None, (self.encoder, self.images)):
+                encoder.products = "bfloat16"
         head = checkpoint.spec.head
         # a projection onto the vocabulary is as large as several layers of the encoder
         predicts = head is not None and head.outputs == checkpoint.spec.encoder.vocabulary
