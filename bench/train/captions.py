@@ -25,7 +25,7 @@ side = {SIDE}
 mean = {MEAN}
 std = {DEVIATION}
 """
-HARD = "[decoder]\nattention = {score = \"additive\", after = 0, hard = true}\n"
+HARD = '[decoder]\nattention = {score = "additive", after = 0, hard = true}\n'
 
 
 def paint(image_YXC: np.ndarray, shape: str, colour: str, x: float, y: float, size: float) -> None:
