@@ -308,10 +308,9 @@ class SelfAttention(Sublayer):
             qkv_NE,
             qkv_NE,
             batch,
-            self.fused_heads,
+            self.fused_heads._replace(narrow=rows.narrow),
             position_bias=rows.bias,
             distances=None if self.distances is None else self.distances(rows.longest),
-            precision=rows.products,
         )
 
 

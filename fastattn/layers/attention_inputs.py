@@ -42,7 +42,7 @@ class WholeRows:
     seen_B    how many first rows of a sequence its rows may attend to at most, int64; None: all
     shares_N  by which rows draw what they attend to, as ``KeyValueCache.shares`` has them; None: none does
     last_BS   set by recurrent encoders: the states that the sequences end with
-    products  the precision of those of attention
+    narrow    whether attention's products may be in bfloat16
     first_only  whether of the last layer's results the first row of each sequence is all that is wanted; none is empty
     begins    whether rows may be the first of their sequence; here and below
     """
@@ -59,7 +59,7 @@ class WholeRows:
     types_N: np.ndarray | None = None
     seen_B: np.ndarray | None = None
     shares_N: np.ndarray | None = None
-    products: str = "float32"
+    narrow: bool = False
     first_only: bool = False
     attention_NS: np.ndarray | None = None  # by cross-attention
     last_BS: np.ndarray | None = None

@@ -78,10 +78,10 @@ CHUNK = 384
 class EncoderStack:
     """Runs sequences through the stack of ``name.*``.
 
-    products  the precision of those of attention
+    narrow  whether attention's products may be in bfloat16
     """
 
-    products = "float32"
+    narrow = False
 
     def __init__(self, parameters: Parameters, spec: StackSpec, name: str = "encoder"):
         self.ops, self.spec, self.limit = parameters.ops, spec, spec.max_positions
@@ -154,7 +154,7 @@ class EncoderStack:
                 seen = None if seen_B is None else np.array(seen_B[first:end], np.int64)
                 rows = WholeRows(
                     self.ops, within_B1, positions_N, self.stack.bias, self.stack.causal,
-                    types_N=types_N, seen_B=seen, products=self.products, first_only=first_only,
+                    types_N=types_N, seen_B=seen, narrow=self.narrow, first_only=first_only,
                 )  # fmt: skip
                 yield self.stack(ids_N, rows), rows
             first = end
@@ -168,9 +168,7 @@ class EncoderStack:
         starts_B1 = np.array([0, len(ids_T)], np.int64)
         positions_T = np.arange(len(ids_T), dtype=np.int32)
         bias, causal = self.stack.bias, self.stack.causal
-        return self.stack.states(
-            ids_T, WholeRows(self.ops, starts_B1, positions_T, bias, causal, products=self.products)
-        )
+        return self.stack.states(ids_T, WholeRows(self.ops, starts_B1, positions_T, bias, causal, narrow=self.narrow))
 
     def _check_length(self, longest: int) -> None:
         if 0 < self.limit < longest:
@@ -206,7 +204,7 @@ class EncoderModel:
             self.images = self.images or self.encoder
         if parameters.precision != "float32":  # not where a decoder attends to the rows, whose tokens it may change
             for encoder in filter(None, (self.encoder, self.images)):
-                encoder.products = "bfloat16"
+                encoder.narrow = True
         head = checkpoint.spec.head
         # a projection onto the vocabulary is as large as several layers of the encoder
         predicts = head is not None and head.outputs == checkpoint.spec.encoder.vocabulary

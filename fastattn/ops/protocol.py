@@ -170,9 +170,7 @@ class Ops(ImageOps, Protocol):
         position_bias: PositionBias | None = None,
         distances: PackedDistances | None = None,
         weights_BHTS: np.ndarray | None = None,
-        precision: str = "float32",
-    ) -> np.ndarray:
-        """precision: "bfloat16": products may take operands rounded to it."""
+    ) -> np.ndarray: ...
 
     def pack_distances(
         self, key_LE: np.ndarray | None, query_LE: np.ndarray | None, heads: Heads

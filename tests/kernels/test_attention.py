@@ -253,13 +253,13 @@ def test_read_only_arrays_compile_nothing():
 @pytest.mark.parametrize("length", EDGES)
 def test_products_in_bfloat16(length):
     """Off by no more than that rounds, and a sentence has the same bits alone, in a batch and on two threads."""
-    heads = Heads(4, 2, 2 * COLUMNS, key_column=8 * COLUMNS, value_column=12 * COLUMNS, value_width=21)
+    heads = Heads(4, 2, 2 * COLUMNS, key_column=8 * COLUMNS, value_column=12 * COLUMNS, value_width=21, narrow=True)
     sentences = [normal(n, count, 12 * COLUMNS + 42) for n, count in enumerate((length, 9, 40))]
 
-    def run(chosen, precision="bfloat16"):
+    def run(chosen):
         starts = np.cumsum([0, *map(len, chosen)])
         rows = np.concatenate(chosen)
-        out = operations.attention(rows, rows, rows, RaggedBatch(starts, starts), heads, precision=precision)
+        out = operations.attention(rows, rows, rows, RaggedBatch(starts, starts), heads)
         return np.split(out, starts[1:-1])
 
     together = run(sentences)

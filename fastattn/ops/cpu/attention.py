@@ -243,7 +243,6 @@ def attention(
     position_bias: PositionBias | None = None,
     distances: PackedDistances | None = None,
     weights_BHTS: np.ndarray | None = None,
-    precision: str = "float32",
 ) -> np.ndarray:
     """Multi-head attention (Vaswani 2017) over a ragged batch: out_NF float32, F = query heads * value width.
 
@@ -252,7 +251,6 @@ def attention(
     position_bias  added too; a query's position is its index in its sentence. Arrays are C-contiguous.
     distances     disentangled attention (He 2021), see ``pack_distances``; each query head has a key head of its own.
     weights_BHTS  written if given, float32 and C-contiguous: the softmax weights, 0 for a hidden key.
-    precision     "bfloat16": of products, where it is quicker; sums and the softmax are float32
     A query that sees no key yields zeros. Arrays are float32 and C-contiguous; nothing is checked here.
     """
     N = len(query_NE)
@@ -266,7 +264,7 @@ def attention(
     seen = query_starts_B1, key_starts_B1, NO_RANGES if seen_N2 is None else seen_N2, sinks
     # A CPU without an instruction for pairs of bfloat16 would widen them.
     plain = seen_N2 is None and weights_BHTS is None and heads.width % LANES == 0
-    narrow = precision == "bfloat16" and TARGET.bfloat16 == "dot" and plain
+    narrow = heads.narrow and TARGET.bfloat16 == "dot" and plain
     dot = NARROW_DOT if narrow else DOT
     scores = score_arguments(heads, bias_BHTS, position_bias, product=dot if distances is None else distances)
     more = 0 if distances is None else scratch_floats(heads.width)

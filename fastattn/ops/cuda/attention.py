@@ -100,7 +100,6 @@ def attention(
     position_bias: PositionBias | None = None,
     distances: NearRows | None = None,
     weights_BHTS: np.ndarray | None = None,
-    precision: str = "float32",
 ) -> np.ndarray:
     """Multi-head attention (Vaswani 2017) over a ragged batch: out_NF float32, F = query heads * value width."""
     H, G, K, V = heads.query_heads, heads.key_heads, heads.width, heads.value_width or heads.width

@@ -110,7 +110,6 @@ def attention(
     position_bias: PositionBias | None = None,
     distances: Distances | None = None,
     weights_BHTS: np.ndarray | None = None,
-    precision: str = "float32",
 ) -> np.ndarray:
     """Multi-head attention (Vaswani 2017) over a ragged batch, a sentence at a time: out_NF, F = heads * value width.
 
