@@ -8,7 +8,7 @@ import numpy as np
 
 from fastattn.errors import CheckpointError, check_bool, check_texts
 from fastattn.loading.loaded_model import ModelBase, expected
-from fastattn.models.encoder import EncoderModel, Head
+from fastattn.models.encoder import Head
 from fastattn.scheduling.request import Plan, Ticket
 from fastattn.scheduling.scheduler import Scheduler
 from fastattn.scheduling.state import WorkerSlot
@@ -45,7 +45,7 @@ class EncoderBase(ModelBase):
 
     def _prepare(self) -> None:
         loaded, text, limit = self._loaded, self._text, self._spec.max_positions
-        make_worker = partial(EncodingWorker, loaded.model)
+        make_worker = partial(EncodingWorker, loaded.model.encode)
         self._scheduler = Scheduler(make_worker, loaded.threads, loaded.ops.use_threads, 2 * LEAST_ROWS, loaded.threads)
         from fastattn.text.huggingface import HuggingFaceTokenizer  # needs the tokenizers library
 
@@ -131,8 +131,9 @@ class EncodingBatch:
 class EncodingWorker:
     """Encodes waiting batches, as many as fit into a pass together."""
 
-    def __init__(self, model: EncoderModel, slot: WorkerSlot):
-        self.model, self.slot = model, slot
+    def __init__(self, encode: Callable[..., tuple[np.ndarray, np.ndarray]], slot: WorkerSlot):
+        """``encode``: a model's, see ``EncoderStack.encode``."""
+        self.encode, self.slot = encode, slot
 
     def advance(self) -> bool:
         rows = 0
@@ -146,7 +147,7 @@ class EncodingWorker:
         if not tickets:
             return False
         ids_B, types_B, seen_B = (_joined(tickets, name) for name in ("ids_B", "types_B", "seen_B"))
-        rows_ND, starts_B1 = self.model.encode(ids_B, types_B, seen_B)
+        rows_ND, starts_B1 = self.encode(ids_B, types_B, seen_B)
         first = 0
         for ticket in tickets:
             end = first + len(ticket.job.ids_B)
