@@ -8,12 +8,14 @@ import numpy as np
 
 from bench.case import OURS, installed
 from bench.checks import Absent, Data, Findings, check
-from bench.checks.compare import plural, timed
+from bench.checks.compare import pause, plural
 from bench.decoder_peers import GenAI, Transformers, genai_folder, transformers_folder
 from bench.decoder_shapes import HY_MT, QWEN3, SMOLLM2, Shape
 from bench.llama_cpp import LlamaCpp
 from bench.measure import LEAST_BYTES, reader
+from bench.timing import library_threads, once, sample
 from fastattn import Generator
+from fastattn.ops.cpu import use_threads
 
 PROMPT, STREAMS, ALONE, SHORT = 512, 16, 24, 16
 SHARE = 0.85  # of the memory's bandwidth, by the bytes of the file
@@ -47,6 +49,8 @@ def _engines(shape: Shape, threads: int) -> dict[str, Callable[[list[list[int]],
 def _speed(shape: Shape, threads: int) -> tuple[bool, str]:
     findings, rng = Findings(), np.random.default_rng(0)
     engines = _engines(shape, threads)
+    for answer in engines.values():
+        answer([list(range(SHORT))], 2)
     read = reader([np.ones(LEAST_BYTES // 8, np.int64)], threads)
     for what, streams, length, count, wanted in CASES:
         is_alone = what == "one stream"
@@ -58,7 +62,7 @@ def _speed(shape: Shape, threads: int) -> tuple[bool, str]:
         calls = {name: partial(call, answer, streams, length, count) for name, answer in engines.items()}
         if is_alone:  # the same memory is faster or slower from minute to minute, where others use it too
             calls |= {FIRST: partial(call, engines[OURS], 1, length, 1), MEMORY: read}
-        seconds = timed(calls, threads, rounds=5, seconds=3.0)
+        seconds = _seconds(calls, threads)
         first, memory = (seconds.pop(FIRST), LEAST_BYTES / seconds.pop(MEMORY)) if is_alone else (0.0, 0.0)
         work = streams * (count if count > 1 else length)
         best = min((name for name in seconds if name != OURS), key=lambda name: seconds[name])
@@ -69,6 +73,13 @@ def _speed(shape: Shape, threads: int) -> tuple[bool, str]:
             share = shape.path.stat().st_size * (count - 1) / (seconds[OURS] - first) / memory
             findings.at_least("its steps:", share, f"of {memory / 1e9:.1f} GB/s", SHARE)
     return findings.verdict
+
+
+def _seconds(calls: dict[str, Callable[[], None]], threads: int) -> dict[str, float]:
+    """Median seconds of each call, in alternation: of a slow one the only sample, since all have run before."""
+    with use_threads(threads), library_threads(threads):
+        times = sample(calls, {name: once(call) for name, call in calls.items()}, 5, 3.0, pause(threads))
+    return {name: float(np.median(values)) for name, values in times.items()}
 
 
 def _register(shape: Shape, threads: int, what: str) -> None:

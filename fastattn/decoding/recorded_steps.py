@@ -55,7 +55,8 @@ class RecordedSteps:
 
         linear  that of the sentences' OutputSubsets; None: they choose from all outputs
         most    steps; None: as many as fit the time
-        Stops where a sentence ends, and before the first step at which one may. None if the step cannot be recorded. Raises CheckpointError as ``Output.top_k``.
+        Stops where a sentence ends, and before the first step at which one may. None if the step cannot be recorded.
+        Raises CheckpointError as ``Output.top_k``.
         """
         B, first = len(beams.steps_B), int(beams.positions_B.max())
         R, cache = padded(B), self.cache

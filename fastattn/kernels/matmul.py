@@ -28,7 +28,17 @@ from fastattn.kernels.packing import rows_from, stage_rows
 from fastattn.runtime.jit import inner, inner_overload, kernel, take_part
 from fastattn.simd.amx import MOST_ROWS as AMX_ROWS
 from fastattn.simd.amx import configure_tiles, make_amx_linear_tile, release_tiles
-from fastattn.simd.arguments import GROUP_INPUTS, GROUPED_ROWS, LINE, SIZE, TILE_ROWS, Affine, GroupedPanel, Panels, Rows
+from fastattn.simd.arguments import (
+    GROUP_INPUTS,
+    GROUPED_ROWS,
+    LINE,
+    SIZE,
+    TILE_ROWS,
+    Affine,
+    GroupedPanel,
+    Panels,
+    Rows,
+)
 from fastattn.simd.grouped import make_grouped_tile
 from fastattn.simd.target import LANES, TARGET
 from fastattn.simd.tile import GROUPED, PRECISIONS, make_linear_tile
@@ -166,8 +176,7 @@ def first_halves(weights):
 @inner
 def grouped_panel(weights, panel, j):
     """The GroupedPanel of the panel at an address, from its vector ``j`` on."""
-    numbers = first_halves(weights)
-    return GroupedPanel(panel + j * SIZE, panel + numbers + j * LANES * 2)
+    return GroupedPanel(panel + j * SIZE, panel + first_halves(weights) + j * LANES * 2)
 
 
 @inner
@@ -327,6 +336,16 @@ def panels_together(count, p, end, outputs):
     return GROUP if count < 4 and p + GROUP <= end and (p + GROUP) * NR <= outputs else 1
 
 
+@inner
+def multiply_task(weights, rows, task, affine, activation, target, scratch):
+    """``multiply_panels`` of all panels of a Task."""
+    p = task.panel
+    while p < task.end_panel:
+        width = panels_together(task.rows, p, task.end_panel, target.distance // 4)
+        multiply_panels(weights, rows, task.rows, p, width, affine, activation, target, scratch)
+        p += width
+
+
 @kernel
 def _linear(x_ND, panels_PSN, arrays, activation, multiply_NF, residual_NF, blocks, scratch_PB, y_NF):
     """The tasks, a row block times a column block each, cut into runs, one a part; see linear."""
@@ -344,11 +363,8 @@ def _linear(x_ND, panels_PSN, arrays, activation, multiply_NF, residual_NF, bloc
             begin_task(panels_PSN, task.rows)
             times = multiply + at if multiply_NF.size > 0 else 0
             plus = residual + at if residual_NF.size > 0 else 0
-            target, p = Destination(y + at, times, plus, F * 4), task.panel
-            while p < task.end_panel:
-                width = panels_together(task.rows, p, task.end_panel, F)
-                multiply_panels(panels_PSN, rows, task.rows, p, width, affine, activation, target, scratch)
-                p += width
+            target = Destination(y + at, times, plus, F * 4)
+            multiply_task(panels_PSN, rows, task, affine, activation, target, scratch)
             end_task(panels_PSN, task.rows)
 
 
@@ -368,10 +384,11 @@ def _gated(x_ND, panels_PSN, arrays, gate_PSN, gate_arrays, activation, blocks, 
             rows = stage_rows(panels_PSN, arrays, x, task.rows, D, staged, blocks.rows)
             gate_rows = stage_rows(gate_PSN, gate_arrays, x, task.rows, D, staged + half, blocks.rows)
             begin_task(panels_PSN, task.rows)
-            first, product, p = Destination(y, 0, 0, F * 4), Destination(y, y, 0, F * 4), task.panel
-            while p < task.end_panel:
-                width = panels_together(task.rows, p, task.end_panel, F)
-                multiply_panels(gate_PSN, gate_rows, task.rows, p, width, gate_affine, 0, first, scratch)
-                multiply_panels(panels_PSN, rows, task.rows, p, width, affine, activation, product, scratch)
-                p += width
+            first, product = Destination(y, 0, 0, F * 4), Destination(y, y, 0, F * 4)
+            # Few rows read both in order: 28 GB/s of a Zen 4 core, 23 where a few panels of each alternate.
+            run = max(1, task.end_panel - task.panel) if task.rows < 4 else 1
+            for p in range(task.panel, task.end_panel, run):
+                some = Task(task.first, task.rows, p, p + run)
+                multiply_task(gate_PSN, gate_rows, some, gate_affine, 0, first, scratch)
+                multiply_task(panels_PSN, rows, some, affine, activation, product, scratch)
             end_task(panels_PSN, task.rows)

@@ -13,7 +13,7 @@ depend on its row alone. Of twelve operations of a group, eight are products.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from llvmlite import ir
 from numba import types
@@ -121,46 +121,62 @@ def product_for(target: Target = TARGET) -> NibbleProduct:
     return NibbleProduct(_zero_halves, _add_parted, _total_of_halves)
 
 
-def _words_of_4_bits(product: NibbleProduct, emitter: Emitter, panel: GroupedPanel, column: int, group):
-    """(operands by their places in the sums, each with a row's word; scales; minima) of a group of LANES columns."""
-    builder, columns = emitter.builder, emitter.target.columns
-    at = builder.mul(group, I64(columns * PACKED_GROUP))
-    words = _read_words(emitter, builder.add(panel.numbers, at), column, WORDS)
-    scale, minimum = (
-        _read_halves(emitter, builder.add(panel.halves, at), n * columns + column) for n in range(2)
-    )
-    return {0: _halves_of(emitter, words, 0) + _halves_of(emitter, words, 4)}, scale, minimum
+class GroupedNumbers(NamedTuple):
+    """How a panel holds the numbers of a group.
+
+    words   vectors of words of a column block
+    group   bytes of a group, of all columns, that are read in order
+    split   (product, emitter, the n-th vector of words) -> [(the operand's place in the sums, which of the row's words
+            it meets, operand)]
+    halves  (emitter, GroupedPanel, column, group) -> (scales, minima) of LANES columns
+    """
+
+    words: int
+    group: int
+    split: Callable
+    halves: Callable
 
 
-def _words_of_8_bits(product: NibbleProduct, emitter: Emitter, panel: GroupedPanel, column: int, group):
-    builder, columns = emitter.builder, emitter.target.columns
-    at = builder.mul(group, I64(columns * GROUP_INPUTS))
-    words = _read_words(emitter, builder.add(panel.numbers, at), column, 2 * WORDS)
-    scale = _read_halves(emitter, builder.add(panel.halves, builder.mul(group, I64(2 * columns))), column)
-    parts = {0: words} if product.whole else {place: _halves_of(emitter, words, place) for place in (0, 4)}
-    return parts, scale, emitter.multiply(scale, emitter.constant(-128.0))
+def _split_4_bits(product: NibbleProduct, emitter: Emitter, n: int, word) -> list:
+    return [(0, n, _half_of(emitter, word, 0)), (0, n + WORDS, _half_of(emitter, word, 4))]
 
 
-def _read_words(emitter: Emitter, address, column: int, count: int) -> list:
-    places = (4 * (n * emitter.target.columns + column) for n in range(count))
-    return [emitter.read(emitter.builder.add(address, I64(place)), emitter.integers) for place in places]
+def _halves_of_4_bits(emitter: Emitter, panel: GroupedPanel, column: int, group):
+    columns = emitter.target.columns
+    at = emitter.builder.mul(group, I64(columns * PACKED_GROUP))
+    return tuple(_read_halves(emitter, panel.halves, at, n * columns + column) for n in range(2))
 
 
-def _read_halves(emitter: Emitter, address, column: int):
-    return emitter.widen_float16(emitter.read(emitter.builder.add(address, I64(2 * column)), emitter.halves, 2))
+def _split_8_bits(product: NibbleProduct, emitter: Emitter, n: int, word) -> list:
+    return [(0, n, word)] if product.whole else [(place, n, _half_of(emitter, word, place)) for place in (0, 4)]
 
 
-def _halves_of(emitter: Emitter, words: list, place: int) -> list:
+def _halves_of_8_bits(emitter: Emitter, panel: GroupedPanel, column: int, group):
+    at = emitter.builder.mul(group, I64(2 * emitter.target.columns))
+    scale = _read_halves(emitter, panel.halves, at, column)
+    return scale, emitter.multiply(scale, emitter.constant(-128.0))
+
+
+def _read_halves(emitter: Emitter, address, skip, column: int):
+    place = emitter.builder.add(emitter.builder.add(address, skip), I64(2 * column))
+    return emitter.widen_float16(emitter.read(place, emitter.halves, 2))
+
+
+def _half_of(emitter: Emitter, word, place: int):
     """The four bits of each byte from that place on."""
-    b, low = emitter.builder, emitter.integer(0x0F0F0F0F)
-    return [b.and_(b.lshr(word, emitter.integer(place)) if place else word, low) for word in words]
+    b = emitter.builder
+    return b.and_(b.lshr(word, emitter.integer(place)) if place else word, emitter.integer(0x0F0F0F0F))
 
 
-WEIGHTS = {types.uint8: _words_of_4_bits, types.int16: _words_of_8_bits}  # by the type of the panels
+# by the type of the panels
+NUMBERS = {
+    types.uint8: GroupedNumbers(WORDS, TARGET.columns * PACKED_GROUP, _split_4_bits, _halves_of_4_bits),
+    types.int16: GroupedNumbers(2 * WORDS, TARGET.columns * GROUP_INPUTS, _split_8_bits, _halves_of_8_bits),
+}
 
 
 def emit_grouped_tile(
-    read: Callable, product: NibbleProduct, emitter: Emitter, rows: int, blocks: int, tile: LinearTile
+    numbers: GroupedNumbers, product: NibbleProduct, emitter: Emitter, rows: int, blocks: int, tile: LinearTile
 ) -> None:
     """Emit the tile of ``rows`` rows and ``blocks`` vectors of columns; ``tile.steps`` are groups."""
     builder, lanes = emitter.builder, emitter.target.lanes
@@ -170,38 +186,49 @@ def emit_grouped_tile(
     def vectors(address):
         return [emitter.load(builder.add(address, column)) for column in columns]
 
-    def row_total(row, operands):
-        total = product.zero(emitter)
-        for n, operand in enumerate(operands):
-            total = product.add(emitter, operand, emitter.read(builder.add(row, I64(4 * n)), I32), total)
-        return product.total(emitter, total)
+    def operands(n, block, group):
+        at = builder.add(tile.panels.numbers, builder.mul(group, I64(numbers.group)))
+        place = builder.add(at, I64(4 * (n * emitter.target.columns + block * lanes)))
+        return numbers.split(product, emitter, n, emitter.read(place, emitter.integers))
 
-    def block_sums(values, column, group, a_group):
-        parts, scale, minimum = read(product, emitter, tile.panels, column, group)
-        new = []
-        for row, value in zip(a_group, values):
-            total = row_total(row, parts[0])
-            if 4 in parts:
-                total = builder.add(total, builder.shl(row_total(row, parts[4]), emitter.integer(4)))
-            step, row_sum = (
-                emitter.splat(emitter.load_scalar(builder.add(row, I64(GROUP_INPUTS + skip)))) for skip in (0, 4)
-            )
-            value = emitter.fma(minimum, row_sum, value)
-            floats = builder.sitofp(total, emitter.vector)
-            # scale * step first would keep a register each from the group's start: LLVM moves it there, and spills
-            new.append(emitter.fma(emitter.multiply(floats, scale), step, value))
-        return new
+    def add_products(row, parts, sums):
+        for place, n, operand in parts:
+            word = emitter.read(builder.add(row, I64(4 * n)), I32)
+            sums[place] = product.add(emitter, operand, word, sums.get(place, product.zero(emitter)))
+
+    def add_floats(row, sums, scale, minimum, value):
+        total = product.total(emitter, sums[0])
+        if 4 in sums:
+            total = builder.add(total, builder.shl(product.total(emitter, sums[4]), emitter.integer(4)))
+        step, row_sum = (
+            emitter.splat(emitter.load_scalar(builder.add(row, I64(GROUP_INPUTS + skip)))) for skip in (0, 4)
+        )
+        value = emitter.fma(minimum, row_sum, value)
+        # scale * step first would keep a register each from the group's start: LLVM moves it there, and spills
+        return emitter.fma(emitter.multiply(builder.sitofp(total, emitter.vector), scale), step, value)
+
+    def add_one(group, values):
+        """Of one row, word by word, so that memory is read in order."""
+        row, sums = builder.add(a_rows[0], builder.mul(group, I64(STAGED_GROUP))), [{} for _ in range(blocks)]
+        ahead = builder.add(tile.panels.numbers, builder.mul(group, I64(numbers.group)))
+        for line in range(0, numbers.group, LINE):
+            emitter.prefetch(builder.add(ahead, I64(AHEAD + line)))
+        for n in range(numbers.words):
+            for block in range(blocks):
+                add_products(row, operands(n, block, group), sums[block])
+        halves = [numbers.halves(emitter, tile.panels, block * lanes, group) for block in range(blocks)]
+        return [add_floats(row, *each) for each in zip(sums, *zip(*halves), values)]
 
     def add(group, values):
         a_group = [builder.add(row, builder.mul(group, I64(STAGED_GROUP))) for row in a_rows]
         new = []
-        if rows == 1:
-            size = emitter.target.columns * (PACKED_GROUP if read is _words_of_4_bits else GROUP_INPUTS)
-            ahead = builder.add(tile.panels.numbers, builder.mul(group, I64(size)))
-            for line in range(0, size, LINE):
-                emitter.prefetch(builder.add(ahead, I64(AHEAD + line)))
-        for n in range(blocks):
-            new += block_sums(values[n * rows : (n + 1) * rows], n * lanes, group, a_group)
+        for block in range(blocks):
+            parts = [part for n in range(numbers.words) for part in operands(n, block, group)]
+            scale, minimum = numbers.halves(emitter, tile.panels, block * lanes, group)
+            for row, value in zip(a_group, values[block * rows : (block + 1) * rows]):
+                sums: dict[int, Any] = {}
+                add_products(row, parts, sums)
+                new.append(add_floats(row, sums, scale, minimum, value))
         return new
 
     residual_rows = emitter.row_addresses(tile.residual.address, tile.residual.distance, rows)
@@ -210,7 +237,7 @@ def emit_grouped_tile(
         for column, bias in zip(columns, vectors(tile.affine.bias))
         for beside in (emitter.load(builder.add(row, column)) for row in residual_rows)
     ]
-    results = iter(emitter.loop(tile.steps, 1, starts, add))
+    results = iter(emitter.loop(tile.steps, 1, starts, add_one if rows == 1 else add))
     out_rows = emitter.row_addresses(tile.out.address, tile.out.distance, rows)
     for column in columns:
         for row in out_rows:
@@ -224,10 +251,10 @@ def make_grouped_tile(rows: int, blocks: int):
     The others are make_linear_tile's, of ``blocks`` vectors each.
     """
 
-    def emit(read, emitter, *values):
-        emit_grouped_tile(read, product_for(), emitter, rows, blocks, LinearTile(*values))
+    def emit(numbers, emitter, *values):
+        emit_grouped_tile(numbers, product_for(), emitter, rows, blocks, LinearTile(*values))
 
-    return make_array_routine(f"grouped_{rows}_{blocks}", GROUPED_TILE, lambda weights: WEIGHTS[weights.dtype], emit)
+    return make_array_routine(f"grouped_{rows}_{blocks}", GROUPED_TILE, lambda weights: NUMBERS[weights.dtype], emit)
 
 
 @as_intrinsic(types.float32, types.intp, types.intp)

@@ -216,7 +216,7 @@ def _pack_int8_groups(weight_FD: Tensor, panels: int) -> tuple:
 
 
 def grouped_parts(panels_PSN: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(uint8 values [panels, words, NR, 4], float16 scales [panels, groups, NR], as int16) of int8_groups, both views."""
+    """(uint8 values [panels, words, NR, 4], float16 scales [panels, groups, NR], as int16), views of int8_groups."""
     panels, groups, _ = panels_PSN.shape
     values_PN, scales_PN = np.split(panels_PSN.reshape(panels, -1), [groups * NR * GROUP_INPUTS // 2], axis=1)
     return values_PN.view(np.uint8).reshape(panels, -1, NR, 4), scales_PN.reshape(panels, groups, NR)
