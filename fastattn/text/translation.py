@@ -14,6 +14,8 @@ from fastattn.system.records import lazy
 from fastattn.text import check_text
 from fastattn.text.sentencepiece import SPACE, SentencePiece
 from fastattn.text.splitting import split_sentences, split_to_fit
+from fastattn.text.subword_units import SubwordUnits
+from fastattn.text.words import WordsAndUnits
 
 SPLITS = ("long", "sentences", "never")
 # A vocabulary with more tokens that begin with it is sentencepiece's; of few any may have been written by hand.
@@ -33,6 +35,8 @@ SPACELESS_SCRIPTS = (
     ("\uff00", "\uff65"),
 )
 
+Pieces = SentencePiece | SubwordUnits | WordsAndUnits
+
 
 class TranslationTokenizer:
     """Tokens of source and target, by the model's vocabularies.
@@ -48,11 +52,16 @@ class TranslationTokenizer:
         self._source_ids = _by_token(text.source_vocabulary)
         shared = text.target_vocabulary is text.source_vocabulary
         self._target_ids = self._source_ids if shared else _by_token(text.target_vocabulary)
-        self._source_model = self._target_model = None
-        if text.source_model is not None:
+        self._source_model: Pieces | None = None
+        self._target_model: Pieces | None = None
+        if text.codes is not None:
+            units = SubwordUnits(text.codes)
+            words = WordsAndUnits(units, text) if text.words else units
+            self._source_model = self._target_model = words
+        elif text.source_model is not None:
             self._source_model = models.get(text.source_model) or SentencePiece(text.source_model, beside=True)
             self._target_model = self._source_model
-        if text.target_model is not None and text.target_model != text.source_model:
+        if text.codes is None and text.target_model is not None and text.target_model != text.source_model:
             self._target_model = models.get(text.target_model) or SentencePiece(text.target_model, beside=True)
         self.end_id = self._target_ids[text.eos_token]
         # Where there is none, the start token, which no target has.
@@ -192,7 +201,7 @@ def _is_spaceless(character: str) -> bool:
 
 def lacks_sentencepiece(text: TranslationText) -> bool:
     """Whether the source vocabulary is clearly a sentencepiece one, but the sentencepiece model is missing."""
-    if text.source_model is not None:
+    if text.source_model is not None or text.codes is not None:
         return False
     return sum(token.startswith(SPACE) for token in text.source_vocabulary) > PLAIN_TOKENS
 
@@ -269,7 +278,7 @@ def _parts(
     return [target + part for part in parts]
 
 
-def _tokens(text: str, model: SentencePiece | None, characters: bool) -> list[str]:
+def _tokens(text: str, model: Pieces | None, characters: bool) -> list[str]:
     check_text(text)
     if characters:
         return list(text)
