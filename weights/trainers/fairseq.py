@@ -59,7 +59,10 @@ OPTIONS: dict[str, tuple[Any, ...]] = {
 }
 DICTIONARY = re.compile(r"(?:.*/)?dict\.(.+)\.txt")
 PAIR = re.compile(r"[./]([^./-]+)-([^./-]+)$")
-UNUSED = re.compile(r"(en|de)coder\.(version|embed_positions\._float_tensor)")
+# The last are copies that PyTorch's own encoder layer takes; training changes what they were copied from.
+UNUSED = re.compile(
+    r"(en|de)coder\.(version|embed_positions\._float_tensor|layers\.\d+\.(in_proj|out_proj|fc[12])_(weight|bias))"
+)
 OLD_NORMS = re.compile(r"(encoder|decoder)(\.layers\.\d+)\.layer_norms\.(\d)")
 OLD_NORM_NAMES = {
     "encoder": ("self_attn_layer_norm", "final_layer_norm"),
