@@ -12,21 +12,23 @@ from typing import Any
 from fastattn.errors import CheckpointError
 from fastattn.spec.architecture import AttentionSpec, FeedForwardSpec, ModelSpec, NormSpec, PositionSpec, StackSpec
 from fastattn.spec.checkpoint import Checkpoint
-from fastattn.spec.text_spec import DecodingSettings, TranslationText
+from fastattn.spec.text_spec import DecodingSettings, SearchRules, TranslationText
 from fastattn.weights.containers.json_file import is_text, shorten
 from fastattn.weights.containers.pytorch import TrainerFile
 from fastattn.weights.containers.safetensors import StoredTensor
 from fastattn.weights.folder import Folder
-from fastattn.weights.huggingface.marian import HEAD, SOURCE, TABLE, TARGET
+from fastattn.weights.huggingface.translators.architecture import HEAD, SOURCE, TARGET
+from fastattn.weights.huggingface.translators.bart import LEARNED
 from fastattn.weights.recurrent.opennmt import count, known_options, read_options
 from fastattn.weights.recurrent.vocabulary import checked
-from fastattn.weights.tensor_mapping import canonical_tensors, sources, stored_precision
+from fastattn.weights.tensor_mapping import canonical_tensors, stored_precision
 from fastattn.weights.trainers.text import tokenizer_files
 
 SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
 PADDING = SPECIAL.index("<pad>")
 FIRST_POSITION = PADDING + 1
 BEAM = 5  # of fairseq's own translate
+RULES = SearchRules(early_stopping="true")
 ACTIVATIONS = {
     "relu": "relu",
     "gelu": "gelu",
@@ -83,12 +85,7 @@ def read(folder: Folder, names: list[str], whole: TrainerFile) -> Checkpoint:
     spec = ModelSpec(
         "encoder-decoder", *(_stack(name, given, options, stored, where) for name in ("encoder", "decoder"))
     )
-    table = TABLE | {
-        "STACK.positions": sources("STACK.embed_positions.weight", skip=FIRST_POSITION),
-        "STACK.final_norm.*": sources("STACK.layer_norm.*"),
-        "STACK.embedding_norm.*": sources("STACK.layernorm_embedding.*"),
-    }
-    tensors = canonical_tensors(table, spec, stored, where, "tensors do not fit the options")
+    tensors = canonical_tensors(LEARNED, spec, stored, where, "tensors do not fit the options")
     source, target, languages = _vocabularies(folder, names, given, spec, where)
     text = TranslationText(
         source_vocabulary=source,
@@ -98,7 +95,7 @@ def read(folder: Folder, names: list[str], whole: TrainerFile) -> Checkpoint:
         source_language=languages[0],
         target_language=languages[1],
         words="fairseq" if options["tokenizer"] == "moses" else "",
-        decoding=DecodingSettings(beam_size=BEAM, suppress_sequences=((PADDING,),)),
+        decoding=DecodingSettings(beam_size=BEAM, suppress_sequences=((PADDING,),), rules=RULES),
         **tokenizer_files(folder, names, source),
     )
     return Checkpoint(
