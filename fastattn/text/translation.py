@@ -41,6 +41,7 @@ SPACELESS_SCRIPTS = (
     ("\uff00", "\uff65"),
 )
 
+
 class TranslationTokenizer:
     """Tokens of source and target, by the model's vocabularies.
 
@@ -55,8 +56,8 @@ class TranslationTokenizer:
         self._source_ids = _by_token(text.source_vocabulary)
         shared = text.target_vocabulary is text.source_vocabulary
         self._target_ids = self._source_ids if shared else _by_token(text.target_vocabulary)
-        self._source_model: "Pieces | None" = None
-        self._target_model: "Pieces | None" = None
+        self._source_model: Pieces | None = None
+        self._target_model: Pieces | None = None
         if text.tokenizer is not None:
             from fastattn.text import huggingface  # whose library few models need
 

@@ -48,4 +48,3 @@ def read(directory: Directory) -> Checkpoint:
 def _sign(names: list[str]) -> str:
     """The mapping that is known by one of these names; "": none is."""
     return next((mapping for sign, mapping in SIGNS.items() if any(Path(name).match(sign) for name in names)), "")
-

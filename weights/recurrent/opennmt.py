@@ -98,8 +98,7 @@ def read_vocabularies(whole: TrainerFile, spec: ModelSpec) -> tuple[dict[str, tu
     if not is_text(start):
         raise CheckpointError(f"{where}: vocab's decoder_start_token should be a token")
     source, target = (
-        _tokens(vocab, side, stack.vocabulary, where)
-        for side, stack in (("src", spec.encoder), ("tgt", spec.decoder))
+        _tokens(vocab, side, stack.vocabulary, where) for side, stack in (("src", spec.encoder), ("tgt", spec.decoder))
     )
     return {"source_vocabulary": source, "target_vocabulary": target}, start
 

@@ -122,9 +122,7 @@ def _given(whole: TrainerFile) -> dict[str, Any]:
 def _todays(stored: dict[str, StoredTensor], options: dict[str, Any]) -> dict[str, StoredTensor]:
     """The tensors under today's names, those of options of the state dict's versions, and those that are shared."""
     stored = {name.removeprefix("model."): one for name, one in stored.items()}
-    stored = {
-        OLD_NORMS.sub(_todays_norm, name): one for name, one in stored.items() if not UNUSED.fullmatch(name)
-    }
+    stored = {OLD_NORMS.sub(_todays_norm, name): one for name, one in stored.items() if not UNUSED.fullmatch(name)}
     for name in [name for name in stored if ".in_proj_" in name]:
         whole = stored[name]
         if whole.strides is not None or not whole.shape or whole.shape[0] % 3:
@@ -211,7 +209,9 @@ def _languages(
             return pair
     if None not in said and all(map(is_text, said)):
         lacking = next(one for one in said if one not in tokens)
-        raise CheckpointError(f"{where}: dict.{shorten(lacking)}.txt should lie beside it or in data/ there, is missing")
+        raise CheckpointError(
+            f"{where}: dict.{shorten(lacking)}.txt should lie beside it or in data/ there, is missing"
+        )
     fitting = [
         (one, other)
         for one in tokens
