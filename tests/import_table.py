@@ -76,7 +76,7 @@ TABLE = {
 }
 # Within weights: room -> the rooms there that it may import, beside itself. An exporter knows no other.
 READING = {"folder", "containers", "residual_state", "tensor_mapping"}
-EXPORTERS = {"ctranslate2", "gguf", "huggingface", "marian", "native", "recurrent"}
+EXPORTERS = {"ctranslate2", "gguf", "huggingface", "marian", "native", "recurrent", "trainers"}
 WEIGHTS = {
     "": {"folder", "containers"} | EXPORTERS,
     "folder": set(),
@@ -89,6 +89,7 @@ WEIGHTS = {
     "marian": READING,
     "native": READING,
     "recurrent": READING,
+    "trainers": READING | {"huggingface", "recurrent"},  # the names of BART's tensors, OpenNMT-py's recurrent models
     "download": {"", "folder", "containers", "marian"},  # of the hub's many files those that the exporters read
 }
 # Room -> the packages from outside that it may import; NumPy and the standard library are everybody's.
@@ -102,7 +103,7 @@ OUTSIDE = {
     "ops.cuda": {"numba", "numba_cuda", "cuda", "llvmlite"},  # where it is installed
     "vision": {"PIL"},  # for a caller who has pictures
     "vectors": {"scipy"},  # for a caller who asks for it
-    "text": {"tokenizers", "sentencepiece", "jinja2", "llguidance"},
+    "text": {"tokenizers", "sentencepiece", "jinja2", "llguidance", "sacremoses"},
     "weights": {"huggingface_hub", "tomli"},
     "cli": {"click", "numba", "llvmlite"},
     "distributed": {"pyarrow", "ray"},
