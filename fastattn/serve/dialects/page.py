@@ -14,7 +14,7 @@ from fastattn.serve.service import AUTO, MOST_ALTERNATIVES, language_name
 router = APIRouter()
 # Nothing from elsewhere, in either direction.
 POLICY = (
-    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; "
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; img-src data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 
