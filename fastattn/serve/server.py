@@ -1,11 +1,13 @@
 """uvicorn with the application: a process, or several behind one port."""
 
 import os
+import socket
 import tempfile
 from dataclasses import replace
 from typing import Any
 
 import uvicorn
+from uvicorn.supervisors import Multiprocess
 
 from fastattn.errors import FastattnError
 from fastattn.serve.models import kind_at
@@ -44,10 +46,16 @@ def run_server(settings: ServerSettings, host: str, port: int) -> None:
     if settings.processes > 1 and settings.threads is None:
         settings = replace(settings, threads=max(1, default_threads() // settings.processes))
     settings.publish()
-    with tempfile.TemporaryDirectory(prefix="fastattn-serve-") as folder:
-        if settings.processes > 1:
+    config = uvicorn.Config("fastattn.serve.app:make_app", factory=True, **uvicorn_options(settings, host, port))
+    try:
+        if settings.processes == 1:
+            uvicorn.Server(config).run()
+            return
+        with tempfile.TemporaryDirectory(prefix="fastattn-serve-") as folder:
             os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
-        try:
-            uvicorn.run("fastattn.serve.app:make_app", factory=True, **uvicorn_options(settings, host, port))
-        except SystemExit:
-            raise FastattnError(f"the server on {host}:{port} has ended: the line above says why") from None
+            listening = config.bind_socket()
+            # An answer is written in two parts. What is accepted inherits this; one process has it from asyncio.
+            listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            Multiprocess(config, sockets=[listening]).run()
+    except SystemExit:
+        raise FastattnError(f"the server on {host}:{port} has ended: the line above says why") from None
