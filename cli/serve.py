@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from fastattn.cli.interrupt import leave_signals
 from fastattn.cli.options import Command, precision_option, threads_option
 from fastattn.errors import FastattnError, InputError
 
@@ -95,6 +96,7 @@ def serve(models: tuple[str, ...], host: str, port: int, idle: float, **options:
         raise InputError("two models have one name: give them others, NAME=PATH")
     renamed = {"max_characters": "characters", "max_items": "items", "max_requests": "requests", "cors": "origins"}
     given = {renamed.get(name, name): value for name, value in options.items() if value is not None}
+    leave_signals()
     run_server(ServerSettings(named, idle=60 * idle, **given), host, port)
 
 

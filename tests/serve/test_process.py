@@ -27,7 +27,7 @@ def test_what_runs_is_finished_when_it_is_told_to_end(pulled):
         time.sleep(0.25)
         process.send_signal(signal.SIGTERM)
         thread.join(60)
-        assert process.wait(30) in (0, 128 + signal.SIGTERM) and [status for status, _ in answers] == [200]
+        assert process.wait(30) in (0, -signal.SIGTERM) and [status for status, _ in answers] == [200]
         with pytest.raises(OSError):
             asked.raw("GET", "/health")
 
@@ -53,6 +53,10 @@ def test_a_worker_that_dies_is_replaced(pulled):
             if good >= 20:
                 break
         assert good >= 20
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+        left = subprocess.run(["ps", "-o", "args=", "-g", str(process.pid)], capture_output=True, text=True).stdout
+        assert "spawn_main" not in left
 
 
 @pytest.mark.parametrize(
