@@ -21,6 +21,7 @@ FROM_VARIABLES = {
     "fastattn.weights.download.transport",
     "fastattn.weights.huggingface.decoders",
     "fastattn.weights.huggingface.encoders",
+    "fastattn.weights.huggingface.translators",
 }
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 
-from fastattn.errors import CheckpointError, FastattnError, InputError, check_count
+from fastattn.errors import FastattnError, InputError, WrongModelError, check_count
 from fastattn.loading.model_cache import Loading, PackedWeights, load_or_build
 from fastattn.models.kinds import build_model
 from fastattn.ops import backend, check_device
@@ -162,12 +162,12 @@ class ModelBase:
         )
 
 
-def expected(wanted: str, checkpoint: Checkpoint) -> CheckpointError:
+def expected(wanted: str, checkpoint: Checkpoint) -> WrongModelError:
     """The error for a checkpoint of another class: which one it is for."""
     kind, other = checkpoint.spec.kind, _CLASSES[type(checkpoint.text)]
     if checkpoint.pictures is not None and checkpoint.spec.decoder is not None:
         other = "vision.Captioner, or fastattn caption"
-    return CheckpointError(
+    return WrongModelError(
         f"{wanted} checkpoint is expected, this one is {'a' if kind == 'decoder' else 'an'} {kind} model's: use {other}"
     )
 

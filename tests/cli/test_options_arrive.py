@@ -82,7 +82,7 @@ CASES: dict[str, dict[str, Case]] = {
     "translate": {
         "TEXTS": option("a", {"lines": ["a"]}),
         **of_models("Translator"),
-        "--from": option("zh", {"Translator.path": "catalog zh-en"}),
+        "--from": option("zh", {"translate_iter.source_lang": "zh"}, "-m", "tiny"),
         "--to": option("fr", {"stderr": has("translates to fr"), "code": 2}),
         "--input": option("two.txt", {"lines": ["one", "two"]}),
         "--output": option("o.txt", {"o.txt": b"t\n"}),

@@ -61,6 +61,7 @@ STORED_SEPARATELY: dict[type, dict[str, object]] = {
         "target_vocabulary": (),
         "source_model": None,
         "target_model": None,
+        "tokenizer": None,
         "vocabulary_map": None,
     },
     EncoderText: {"tokenizer": b"", "dense": ()},
@@ -159,7 +160,7 @@ def _faults(config: Config) -> list[str]:
     if config.dense and model.decoder is not None:
         faults.append("dense layers follow an encoder, not an encoder-decoder")
     needed = {"source_vocabulary", "target_vocabulary"} if both else {"tokenizer"}
-    allowed = needed | {"source_model", "target_model", "vocabulary_map"} if both else needed
+    allowed = needed | {"source_model", "target_model", "tokenizer", "vocabulary_map"} if both else needed
     faults += [f"files.{field} is missing" for field in sorted(needed) if field not in config.files]
     for field, file in config.files.items():
         if field not in allowed:
