@@ -13,8 +13,9 @@ from fastattn.errors import FastattnError
 from fastattn.generation.generator import Generator
 from fastattn.serve.settings import Refusal, ServerSettings
 from fastattn.spec.checkpoint import Checkpoint
-from fastattn.spec.text_spec import EncoderText, GeneratorText
+from fastattn.spec.text_spec import EncoderText, GeneratorText, TranslationText
 from fastattn.system.memory import available_memory
+from fastattn.text.languages import iso_code
 from fastattn.translation.translator import Translator
 from fastattn.weights import download, read
 
@@ -27,18 +28,19 @@ class ServedModel:
     def __init__(self, name: str, path: str):
         self.name, self.path = name, path
         self.model: Any = None
-        self.kind: type | None = None  # None: not known before it was loaded
+        self.kind: type = object  # until the checkpoint was looked at
+        self.pairs: tuple[tuple[str, str], ...] = ()  # of languages, ISO 639-1, that a translator has
+        self.names_languages = False  # whether a call tells it the languages
         self.users, self.used = 0, time.monotonic()
         self.loading = asyncio.Lock()
 
-    @property
-    def languages(self) -> tuple[str, str] | None:
-        """(source, target) of a translator's: those of its name, such as de-en, else of its files."""
-        source, found, target = self.name.partition("-")
-        if found and 2 <= len(source) <= 3 and 2 <= len(target) <= 3:
-            return source, target
-        text: Any = getattr(getattr(self.model, "_tokenizer", None), "text", None)
-        return (text.source_language, text.target_language) if getattr(text, "source_language", "") else None
+    def look(self) -> None:
+        """See what the checkpoint is; raises what loading it would."""
+        checkpoint = read(download.resolve(self.path))
+        self.kind, text = _kind_of(checkpoint), checkpoint.text
+        if isinstance(text, TranslationText):
+            self.names_languages = text.languages is not None
+            self.pairs = _pairs(self.name, text)
 
 
 class ModelStore:
@@ -49,11 +51,10 @@ class ModelStore:
         self.served = {name: ServedModel(name, path) for name, path in settings.models}
 
     async def load_all(self) -> None:
-        """Load what is loaded at the start: everything, or of a lazy server the kinds alone."""
+        """Look at all models, and load them unless the server is lazy."""
         for one in self.served.values():
-            if self._settings.lazy:
-                one.kind = await asyncio.to_thread(kind_at, one.path)
-            else:
+            await asyncio.to_thread(one.look)
+            if not self._settings.lazy:
                 async with self.use(one.name):
                     pass
 
@@ -90,15 +91,14 @@ class ModelStore:
         if available_memory() < SCARCE:
             self.put_away(older_than=0.0)
         try:
-            one.model = await asyncio.to_thread(self._open, one.path)
+            one.model = await asyncio.to_thread(self._open, one)
         except FastattnError as error:
             raise Refusal(503, f"{one.name} cannot be loaded: {error}") from None
-        one.kind = type(one.model)
 
-    def _open(self, path: str) -> Any:
-        kind = kind_at(path)
+    def _open(self, one: ServedModel) -> Any:
+        kind: Any = one.kind
         more = {"processes": 1} if kind in (Translator, Encoder) else {}
-        return kind(path, self._settings.precision, self._settings.threads, **more)
+        return kind(one.path, self._settings.precision, self._settings.threads, **more)
 
     def put_away(self, older_than: float) -> None:
         """Close models that nobody uses nor has used for so many seconds."""
@@ -114,9 +114,15 @@ class ModelStore:
             self.put_away(self._settings.idle)
 
 
-def kind_at(path: str) -> Any:
-    """The class of the model at a path, or of a name; raises what loading it would."""
-    return _kind_of(read(download.resolve(path)))
+def _pairs(name: str, text: TranslationText) -> tuple[tuple[str, str], ...]:
+    """The languages, source and target, that a model's name says, such as de-en, else its files."""
+    if text.languages is not None:
+        codes = sorted({iso_code(code) for code in text.languages.tokens})
+        return tuple((source, target) for source in codes for target in codes if source != target)
+    source, found, target = name.partition("-")
+    if found and 2 <= len(source) <= 3 and 2 <= len(target) <= 3:
+        return ((source, target),)
+    return ((iso_code(text.source_language), iso_code(text.target_language)),) if text.source_language else ()
 
 
 def _kind_of(checkpoint: Checkpoint) -> Any:

@@ -10,7 +10,7 @@ import uvicorn
 from uvicorn.supervisors import Multiprocess
 
 from fastattn.errors import FastattnError
-from fastattn.serve.models import kind_at
+from fastattn.serve.models import ServedModel
 from fastattn.serve.settings import ServerSettings, read_keys
 from fastattn.system.cpus import default_threads
 
@@ -41,8 +41,8 @@ def run_server(settings: ServerSettings, host: str, port: int) -> None:
     """
     if settings.keys:
         read_keys(settings.keys)
-    for _, path in settings.models:
-        kind_at(path)  # what is wrong with it is said before anything starts
+    for name, path in settings.models:
+        ServedModel(name, path).look()  # what is wrong with it is said before anything starts
     if settings.processes > 1 and settings.threads is None:
         settings = replace(settings, threads=max(1, default_threads() // settings.processes))
     settings.publish()

@@ -14,12 +14,12 @@ from fastattn.encoders.text_classifier import TextClassifier
 from fastattn.errors import InputError
 from fastattn.generation.calls import Generation
 from fastattn.generation.generator import Generator
-from fastattn.generation.languages import language
 from fastattn.serve.alignment import WordLink, word_links
 from fastattn.serve.models import ModelStore
 from fastattn.serve.settings import Refusal, ServerSettings
 from fastattn.system.records import dataclass
 from fastattn.text.huggingface import TextToken
+from fastattn.text.languages import iso_code
 from fastattn.translation.translator import Translator
 
 # Who asks, for shares of the work: a key or an address. Set by the gate for all that a request awaits.
@@ -60,9 +60,8 @@ class Service:
         """(source, target) -> the name of the first model that translates so."""
         found: dict[tuple[str, str], str] = {}
         for name in self.models.named((Translator,)):
-            languages = self.models.served[name].languages
-            if languages is not None:
-                found.setdefault(languages, name)
+            for pair in self.models.served[name].pairs:
+                found.setdefault(pair, name)
         return found
 
     async def translate(
@@ -79,14 +78,14 @@ class Service:
         self.check_size(texts)
         if not 0 <= alternatives <= MOST_ALTERNATIVES:
             raise Refusal(400, f"alternatives should be 0 to {MOST_ALTERNATIVES}, are {alternatives}")
-        target, pairs = primary(target), self.pairs()
+        target, pairs = iso_code(primary(target)), self.pairs()
         sources = sorted({one for one, other in pairs if other == target})
         if not sources:
             raise Refusal(400, f"no model translates to {target!r}; to {listed(other for _, other in pairs)}")
         detected: list[Detected | None] = [None] * len(texts)
         if source == AUTO:
             detected = [(await self.detect(text, sources))[0] for text in texts]
-        codes = [primary(source) if one is None else one.language for one in detected]
+        codes = [iso_code(primary(source)) if one is None else one.language for one in detected]
         for code in codes:
             if (code, target) not in pairs:
                 raise Refusal(400, f"no model translates from {code!r} to {target!r}; from {listed(sources)}")
@@ -98,7 +97,10 @@ class Service:
             chosen = [b for b, one in enumerate(codes) if one == code]
             async with self.models.use(pairs[code, target]) as model:
                 options["beam_size"] = options.get("beam_size", model.default_options.beam_size)
-                asked = partial(model.translate_async, details=True, caller=CALLER.get(), return_attention=with_links)
+                how = {"details": True, "caller": CALLER.get(), "return_attention": with_links}
+                if self.models.served[pairs[code, target]].names_languages:
+                    how |= {"source_lang": code, "target_lang": target}
+                asked = partial(model.translate_async, **how)
                 for b, one in zip(chosen, await asked([texts[b] for b in chosen], **options)):
                     links = tuple(word_links(texts[b], one)) if with_links else ()
                     found[b] = Translated(one.text, code, target, tuple(one.hypotheses[1:]), detected[b], links)
@@ -190,14 +192,6 @@ def _check_lengths(model: Any, texts: Sequence[str], truncate: bool) -> None:
             raise Refusal(
                 413, f"text {number} has {tokens} tokens, the model reads {model.max_length}: ask for truncate, or less"
             )
-
-
-def language_name(code: str) -> str:
-    """A language's English name, or its code where that is not known."""
-    try:
-        return language(code).name
-    except InputError:
-        return code
 
 
 def primary(code: str) -> str:

@@ -6,7 +6,8 @@ from fastapi import APIRouter
 from pydantic import Field
 
 from fastattn.serve.dialects.asked import Body, Serving, several
-from fastattn.serve.service import AUTO, language_name
+from fastattn.serve.service import AUTO
+from fastattn.text.languages import name_of
 
 router = APIRouter(prefix="/v2")
 
@@ -44,7 +45,7 @@ async def translate(body: DeepLBody, service: Serving) -> dict[str, Any]:
 async def languages(service: Serving, type: Literal["source", "target"] = "source") -> list[dict[str, Any]]:
     codes = sorted({pair[type == "target"] for pair in service.pairs()})
     more = {"supports_formality": False} if type == "target" else {}
-    return [{"language": code.upper(), "name": language_name(code), **more} for code in codes]
+    return [{"language": code.upper(), "name": name_of(code), **more} for code in codes]
 
 
 @router.get("/usage")

@@ -6,7 +6,8 @@ from fastapi import APIRouter
 from pydantic import Discriminator, Field, Tag
 
 from fastattn.serve.dialects.asked import Body, Serving, several
-from fastattn.serve.service import AUTO, MOST_ALTERNATIVES, language_name
+from fastattn.serve.service import AUTO, MOST_ALTERNATIVES
+from fastattn.text.languages import name_of
 
 router = APIRouter()
 
@@ -101,7 +102,7 @@ async def translate_batch(body: MTranServerBatch, service: Serving) -> dict[str,
 async def languages(service: Serving) -> list[dict[str, Any]]:
     pairs = sorted(service.pairs())
     return [
-        {"code": code, "name": language_name(code), "targets": [target for one, target in pairs if one == code]}
+        {"code": code, "name": name_of(code), "targets": [target for one, target in pairs if one == code]}
         for code in dict.fromkeys(source for source, _ in pairs)
     ]
 

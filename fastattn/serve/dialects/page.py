@@ -9,7 +9,8 @@ from pydantic import Field
 
 from fastattn.encoders.encoder import Encoder
 from fastattn.serve.dialects.asked import Body, Serving
-from fastattn.serve.service import AUTO, MOST_ALTERNATIVES, language_name
+from fastattn.serve.service import AUTO, MOST_ALTERNATIVES
+from fastattn.text.languages import name_of
 
 router = APIRouter()
 # Nothing from elsewhere, in either direction.
@@ -37,7 +38,7 @@ async def models(service: Serving) -> dict[str, Any]:
     """The pairs of languages, their names, and the encoders."""
     pairs = sorted(service.pairs())
     codes = sorted({code for pair in pairs for code in pair})
-    names = {code: language_name(code) for code in codes}
+    names = {code: name_of(code) for code in codes}
     return {"pairs": pairs, "names": names, "encoders": service.models.named((Encoder,))}
 
 
