@@ -41,6 +41,15 @@ class TokenSpans(NamedTuple):
     words_T: np.ndarray
 
 
+class TextToken(NamedTuple):
+    """A token: whether it is a special one, and where it stands in the text, [start, end) in characters."""
+
+    id: int
+    token: str
+    special: bool
+    span: tuple[int, int]
+
+
 class HuggingFaceTokenizer:
     """Texts to ids, special tokens added, at most ``max_length`` of them.
 
@@ -221,6 +230,14 @@ class HuggingFaceTokenizer:
         return [
             self._spans(encoding, len(prompt))
             for encoding in self._encodings(joined, threads, special=True, offsets=True)
+        ]
+
+    def whole_tokens(self, text: str, special: bool) -> list[TextToken]:
+        """The tokens of a text, however many."""
+        (found,) = self._encodings([text], 1, special)
+        return [
+            TextToken(number, token, bool(special), span)
+            for number, token, special, span in zip(found.ids, found.tokens, found.special_tokens_mask, found.offsets)
         ]
 
     @lazy

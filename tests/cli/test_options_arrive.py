@@ -16,7 +16,7 @@ from tests.cli.commands import run
 from tests.cli.recorders import BAD, WIDTH, record_all
 from tests.weights.ctranslate2.writer import write_tiny
 
-ELSEWHERE = ("batch",)  # its options have tests of their own
+ELSEWHERE = ("batch", "serve")  # their options have tests of their own
 Expected = dict[str, Any]  # what is seen -> its value, or a function that says whether it is right
 
 
