@@ -25,7 +25,7 @@ def with_equal_heads(case: TranslatorCase) -> TranslatorCase:
 PUBLISHED = {"bart": (False, True), "mbart": (True, True), "pegasus": (True, False)}
 
 
-def converted(folder: Path, out: Path) -> Path:
+def converted(folder: Path, out: Path, precision: str | None = None) -> Path:
     """The converter's folder of one that transformers has saved, which is completed for it."""
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     before, embedding = PUBLISHED.get(config["model_type"], (False, False))
@@ -36,7 +36,7 @@ def converted(folder: Path, out: Path) -> Path:
     )
     if kind == "T5Tokenizer":  # or UMT5's is not found
         T5Tokenizer.from_pretrained(folder).save_pretrained(folder)
-    TransformersConverter(str(folder)).convert(str(out))
+    TransformersConverter(str(folder)).convert(str(out), quantization=precision, force=True)
     return out
 
 

@@ -23,6 +23,7 @@ EXPORTERS: dict[str, Callable[[], Any]] = {
     "fastattn": lambda: import_module("fastattn.weights.native"),
     "sentence-transformers": lambda: import_module("fastattn.weights.huggingface.sentence_transformers"),
     "recurrent": lambda: import_module("fastattn.weights.recurrent"),
+    "trainers": lambda: import_module("fastattn.weights.trainers"),
     "argos": lambda: import_module("fastattn.weights.ctranslate2.argos"),
     "marian": lambda: import_module("fastattn.weights.marian"),
     "ctranslate2": lambda: import_module("fastattn.weights.ctranslate2"),

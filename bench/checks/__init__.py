@@ -107,6 +107,7 @@ from bench.checks import (  # noqa: E402, F401
     recurrent,
     scaling,
     search,
+    serving,
     start,
     t5,
     trained,

@@ -27,13 +27,18 @@ def rotary_tables(rotary: Rotary, positions: int, dtype: Any) -> tuple[np.ndarra
     frequency_K = rotary.base ** (-np.arange(0, rotary.width, 2) / rotary.width)
     size = 1.0
     if rotary.stretch is not None:
-        kept_K, size = _KEPT[rotary.stretch.kind](rotary, rotary.stretch, frequency_K), rotary.stretch.size
-        frequency_K = frequency_K * (kept_K + (1 - kept_K) / rotary.stretch.factor)
+        frequency_K, size = _STRETCHED[rotary.stretch.kind](rotary, rotary.stretch, frequency_K), rotary.stretch.size
     angle_PK = (np.arange(positions) / rotary.scale)[:, None] * frequency_K
     return (np.cos(angle_PK) * size).astype(dtype), (np.sin(angle_PK) * size).astype(dtype)
 
 
-def _kept_by_pairs(rotary: Rotary, stretch: Stretch, frequency_K: np.ndarray) -> np.ndarray:
+def _slowed(kept_K: np.ndarray, stretch: Stretch, frequency_K: np.ndarray) -> np.ndarray:
+    """kept_K: how much of each frequency is kept as it is, from 0 to 1."""
+    slowed_K: np.ndarray = frequency_K * (kept_K + (1 - kept_K) / stretch.factor)
+    return slowed_K
+
+
+def _by_pairs(rotary: Rotary, stretch: Stretch, frequency_K: np.ndarray) -> np.ndarray:
     """YaRN's ramp along the numbers of the pairs, from the one with the fast turns to the one with the slow ones."""
 
     def pair(turns: float) -> float:
@@ -44,17 +49,20 @@ def _kept_by_pairs(rotary: Rotary, stretch: Stretch, frequency_K: np.ndarray) ->
         first, last = math.floor(first), math.ceil(last)
     first, last = max(first, 0), min(last, rotary.width - 1)
     ramp_K = (np.arange(len(frequency_K)) - first) / ((last - first) or 0.001)
-    return 1 - np.clip(ramp_K, 0, 1)
+    return _slowed(1 - np.clip(ramp_K, 0, 1), stretch, frequency_K)
 
 
-def _kept_by_turns(rotary: Rotary, stretch: Stretch, frequency_K: np.ndarray) -> np.ndarray:
+def _by_turns(rotary: Rotary, stretch: Stretch, frequency_K: np.ndarray) -> np.ndarray:
     """Llama 3's ramp along the turns."""
     turns_K = stretch.length / (2 * np.pi) * frequency_K
-    return np.clip((turns_K - stretch.slow) / (stretch.fast - stretch.slow), 0, 1)
+    return _slowed(np.clip((turns_K - stretch.slow) / (stretch.fast - stretch.slow), 0, 1), stretch, frequency_K)
 
 
-# How much of each frequency is kept as it is, from 0 to 1.
-_KEPT = {"yarn": _kept_by_pairs, "llama3": _kept_by_turns}
+_STRETCHED = {
+    "yarn": _by_pairs,
+    "llama3": _by_turns,
+    "longrope": lambda rotary, stretch, frequency_K: frequency_K / stretch.divisors,
+}
 
 
 class RotaryPositions:
@@ -255,6 +263,8 @@ class SelfAttention(Sublayer):
         self.qkv, self.output = Linear(parameters, f"{name}.qkv"), Linear(parameters, f"{name}.output")
         self.fused_heads, self.cached_heads = fused_heads(spec.attention), cached_heads(spec.attention)
         self.row_width = 2 * spec.attention.key_width
+        # whether nothing but the feed-forward follows
+        self.last = number == spec.layers - 1 and not spec.parallel and (number > 0 or spec.convolution is None)
         local = spec.local if spec.local is not None and number in spec.local.layers else None
         self.window = None if local is None else (local.before, local.after)
         self.own_bias = _relative(parameters, name, spec) if spec.positions.of_each_layer else None
@@ -274,8 +284,10 @@ class SelfAttention(Sublayer):
         # No names for intermediate rows: freed ones leave their memory, still in the CPU's caches, to the next.
         # MiniLM in int8 takes 5 to 10% longer if queries and keys live until the norm is done.
         attend: Callable = self._attend_whole if isinstance(rows, WholeRows) else self._attend_cached
-        y_ND = self.output(attend(self.qkv(self.entering(x_ND)), rows), residual_NF=self.residual(x_ND))
-        return self.leaving(x_ND, y_ND)
+        context_NF = attend(self.qkv(self.entering(x_ND)), rows)
+        if len(context_NF) < len(x_ND):
+            x_ND = self.ops.take_rows(x_ND, rows.starts_B1[:-1])
+        return self.leaving(x_ND, self.output(context_NF, residual_NF=self.residual(x_ND)))
 
     def _attend_cached(self, qkv_NE: np.ndarray, rows: CachedRows | RecordedRows) -> np.ndarray:
         for change in self.changes:
@@ -299,12 +311,17 @@ class SelfAttention(Sublayer):
             self.ops.round_rows(qkv_NE, self.fused_heads.key_column)
         if rows.cache is not None:
             self.ops.write_rows(rows.cache.target.layers[self.number], rows.rows_N, qkv_NE, self.fused_heads.key_column)
+        query_NE, batch = qkv_NE, rows.batch(self.window)
+        if self.last and rows.first_only:
+            query_NE, seen_N2 = self.ops.take_rows(qkv_NE, batch.query_starts_B1[:-1]), batch.seen_N2
+            seen_N2 = None if seen_N2 is None else seen_N2[batch.query_starts_B1[:-1]]
+            batch = batch._replace(query_starts_B1=np.arange(len(rows.starts_B1)), seen_N2=seen_N2)
         return self.ops.attention(
+            query_NE,
             qkv_NE,
             qkv_NE,
-            qkv_NE,
-            rows.batch(self.window),
-            self.fused_heads,
+            batch,
+            self.fused_heads._replace(narrow=rows.narrow),
             position_bias=rows.bias if self.own_bias is None else self.own_bias(rows.longest),
             distances=None if self.distances is None else self.distances(rows.longest),
         )

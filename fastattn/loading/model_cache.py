@@ -39,8 +39,8 @@ SETTLED = 2_000_000_000  # ns; no file system's times are coarser: what is older
 MOST_FILES = 250  # of a checkpoint's folder; one that has more is used for something else too
 _FIELDS = tuple(name for name in Checkpoint.__annotations__ if name not in ("tensors", "files"))
 # Rooms whose modules decide what is read, beside fastattn.weights; those of devices among them, whose classes of packed
-# layers are in the file.
-_READERS = ("system", "spec", "ops", "loading", "text", "layers", "models")
+# layers are in the file, and of encoders, which a language model may become.
+_READERS = ("system", "spec", "ops", "loading", "text", "layers", "models", "encoders")
 
 # A file's name, size, times of modification and of change in ns, and number.
 Status = tuple[str, int, int, int, int]

@@ -19,6 +19,8 @@ SPARSE_ACTIVATIONS = ("relu", "log1p_relu")
 # What a layer after the pooling may be but a linear one with an activation: a layer norm, a division by the length.
 LAYER_NORM, UNIT_LENGTH = "layer_norm", "unit_length"
 NORM_EPSILON = 1e-5  # of that norm
+# Moses' rules as fairseq applies them, or Argos Translate, which makes punctuation uniform too; "": spaces alone.
+WORDS = ("", "fairseq", "argos")
 # The end from which a text that is too long is cut.
 TRUNCATION_SIDES = ("right", "left")
 
@@ -129,6 +131,8 @@ class TranslationText:
     lowercase: bool = False  # the source
     source_model: bytes | None = None  # a .spm file; None: tokens are separated by spaces
     target_model: bytes | None = None  # None: pieces are joined by the sentencepiece convention
+    codes: bytes | None = None  # BPE codes of both sides, in place of .spm files
+    words: str = ""  # how a text becomes words before codes are applied, from WORDS
     tokenizer: bytes | None = None  # a tokenizer.json for both sides, in place of .spm files
     source_language: str = ""
     target_language: str = ""

@@ -19,6 +19,9 @@ from fastattn.text.splitting import split_sentences, split_to_fit
 
 if TYPE_CHECKING:
     from fastattn.text.huggingface import HuggingFaceTokenizer
+    from fastattn.text.words import SubwordUnits, WordsAndUnits
+
+    Pieces = SentencePiece | HuggingFaceTokenizer | SubwordUnits | WordsAndUnits
 
 SPLITS = ("long", "sentences", "never")
 # A vocabulary with more tokens that begin with it is sentencepiece's; of few any may have been written by hand.
@@ -53,17 +56,22 @@ class TranslationTokenizer:
         self._source_ids = _by_token(text.source_vocabulary)
         shared = text.target_vocabulary is text.source_vocabulary
         self._target_ids = self._source_ids if shared else _by_token(text.target_vocabulary)
-        self._source_model: SentencePiece | HuggingFaceTokenizer | None = None
-        self._target_model: SentencePiece | HuggingFaceTokenizer | None = None
+        self._source_model: Pieces | None = None
+        self._target_model: Pieces | None = None
         if text.tokenizer is not None:
             from fastattn.text import huggingface  # whose library few models need
 
             model = huggingface.HuggingFaceTokenizer(text.tokenizer, huggingface.NO_LIMIT)
             self._source_model = self._target_model = model
-        if text.source_model is not None:
+        if text.codes is not None:
+            from fastattn.text import words
+
+            units = words.SubwordUnits(text.codes)
+            self._source_model = self._target_model = words.WordsAndUnits(units, text) if text.words else units
+        elif text.source_model is not None:
             self._source_model = models.get(text.source_model) or SentencePiece(text.source_model, beside=True)
             self._target_model = self._source_model
-        if text.target_model is not None and text.target_model != text.source_model:
+        if text.codes is None and text.target_model is not None and text.target_model != text.source_model:
             self._target_model = models.get(text.target_model) or SentencePiece(text.target_model, beside=True)
         self.end_id = self._target_ids[text.eos_token]
         # Where there is none, the start token, which no target has.
@@ -229,7 +237,7 @@ def _is_spaceless(character: str) -> bool:
 
 def lacks_sentencepiece(text: TranslationText) -> bool:
     """Whether the source vocabulary is clearly a sentencepiece one, but the sentencepiece model is missing."""
-    if text.source_model is not None or text.tokenizer is not None:
+    if any(model is not None for model in (text.source_model, text.tokenizer, text.codes)):
         return False
     return sum(token.startswith(SPACE) for token in text.source_vocabulary) > PLAIN_TOKENS
 
@@ -316,7 +324,7 @@ def _parts(
     return [[*before, *part, *after] for part in parts]
 
 
-def _tokens(text: str, model: "SentencePiece | HuggingFaceTokenizer | None", characters: bool) -> list[str]:
+def _tokens(text: str, model: "Pieces | None", characters: bool) -> list[str]:
     check_text(text)
     if characters:
         return list(text)

@@ -55,8 +55,8 @@ def test_wrong_options_are_told_in_one_line(translator: LanguageModelTranslator)
     assert "unknown prompt 'none'; known: hy-mt2" in fail(2, *ASKED, "--prompt", "none", "a")
     assert "leave out --processes" in fail(2, *ASKED, "--processes", 2, "a")
     assert "unknown option 'split'" in fail(2, *ASKED, "--split", "long", "a")
-    assert "--prompt is for a language model" in fail(
-        2, "translate", "--from", "en", "--to", "pt", "--prompt", "alma", "a"
-    )
+    for option, value in (("--prompt", "alma"), ("--cache-precision", "int8")):
+        asked = ("translate", "--from", "en", "--to", "pt", option, value, "a")
+        assert f"{option} is for a language model" in fail(2, *asked)
     assert "this one is a decoder model's" in fail(3, "translate", "-m", "any", "--to", "fr", "a")
     assert "not known with which prompt" in fail(2, "translate", "-m", "any", "--from", "en", "--to", "fr", "a")

@@ -207,9 +207,14 @@ def translation_text(
         add_source_eos=eos,
         source_model=models[0],
         target_model=models[1],
-        vocabulary_map=bytes(folder.read(prefix + "vmap.txt")) if folder.contains(prefix + "vmap.txt") else None,
+        vocabulary_map=_optional(folder, prefix + "vmap.txt"),
+        codes=_optional(folder, prefix + "bpe.codes"),
         **_languages(folder, prefix, source, start),
     )
+
+
+def _optional(folder: Folder, name: str) -> bytes | None:
+    return bytes(folder.read(name)) if folder.contains(name) else None
 
 
 def _languages(folder: Folder, prefix: str, vocabulary: tuple[str, ...], start: str | None) -> dict[str, Any]:
