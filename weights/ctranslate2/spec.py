@@ -136,7 +136,11 @@ def read_stack(attributes: Attributes, prefix: str, epsilon: float | None, probl
         raise CheckpointError(f"{prefix}/num_heads should be at least 1, is {heads}")
     attentions = [f"{prefix}/layer_{i}/self_attention" for i in range(layers)]
     crosses = [f"{prefix}/layer_{i}/attention" for i in range(layers)] if prefix == "decoder" else []
-    head_width = int(_uniform(attributes, attentions + crosses, "head_dim", width // heads, problems))
+    key_heads = _read_key_heads(attributes, attentions + crosses, heads, problems)
+    fused, usual = variables.get(f"{prefix}/layer_0/self_attention/linear_0/weight"), width // heads
+    if fused is not None and len(fused.shape) == 2:  # T5's heads together may be wider than rows, or narrower
+        usual = fused.shape[0] // max(1, heads + 2 * key_heads)
+    head_width = int(_uniform(attributes, attentions + crosses, "head_dim", usual, problems))
     if not 1 <= head_width <= width:
         raise CheckpointError(f"{prefix}: {heads} heads of width {head_width} do not fit a model of width {width}")
     norm = "layer" if any(name.endswith("/beta") for name in names) else "rms"
@@ -153,7 +157,7 @@ def read_stack(attributes: Attributes, prefix: str, epsilon: float | None, probl
         vocabulary=vocabulary,
         attention=AttentionSpec(
             heads,
-            _read_key_heads(attributes, attentions + crosses, heads, problems),
+            key_heads,
             head_width,
             None if _close(query_scale, head_width**-0.5) else query_scale,
         ),

@@ -190,6 +190,14 @@ def test_every_variety_is_honoured(tmp_path: Path, rng: np.random.Generator) -> 
     assert decoder.cross_attention and not decoder.projection_bias
 
 
+def test_heads_whose_width_no_attribute_says(tmp_path: Path, rng: np.random.Generator) -> None:
+    """Of mT5 and MADLAD they are not as wide together as a row."""
+    variables = writer.random_transformer(rng, heads=3, head_width=7)
+    plain = {name: value for name, value in variables.items() if not name.endswith("/head_dim")}
+    stacks = weights.read(writer.write_folder(tmp_path, plain)).spec.stacks.values()
+    assert [(stack.attention.heads, stack.attention.head_width) for stack in stacks] == [(3, 7), (3, 7)]
+
+
 def test_relative_biases_alibi_tables_and_scales(tmp_path: Path, rng: np.random.Generator) -> None:
     variables = writer.random_transformer(rng, relative_buckets=8, scale_embeddings=2.5)
     own = weights.read(writer.write_folder(tmp_path / "own", variables))  # UMT5's
