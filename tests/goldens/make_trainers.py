@@ -93,12 +93,7 @@ def make_fairseq(name: str, options: dict) -> dict:
     model = TransformerModel.build_model(args, task).eval()
     for parameter in model.parameters():
         parameter.data.uniform_(-0.3, 0.3)
-    state = {
-        "args": args,
-        "model": model.state_dict(),
-        "extra_state": {"best": np.float64(1.5)},
-        "optimizer_history": [],
-    }
+    state = {"args": args, "model": model.state_dict(), "extra_state": {"best": np.float64(1.5)}, "optimizer_history": []}
     torch.save(state, folder / "model.pt")
     codes = BPE((folder / "bpecodes").open(encoding="utf-8"))
     answers = []
