@@ -23,9 +23,9 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     found: list[Path] = []
     read = weights.read
 
-    def noted(path: Path) -> Any:
+    def noted(path: Path, part: str = "") -> Any:
         found.append(path)
-        return read(path)
+        return read(path, part)
 
     monkeypatch.setattr(weights, "read", noted)
     return found
