@@ -16,10 +16,10 @@ from fastattn.decoding.candidates import (
     keep_beams,
     sentence_key,
 )
-from fastattn.decoding.jobs import Beams, Hypothesis, Job, Sentence, add_traces, keep_traces, traced
+from fastattn.decoding.jobs import Beams, Hypothesis, Job, Sentence, add_traces, keep_traces, normalized, traced
 from fastattn.decoding.options import DecodingOptions, Step
 from fastattn.decoding.recorded_steps import RecordedSteps
-from fastattn.decoding.scores import may_improve, normalized
+from fastattn.decoding.scores import may_improve
 from fastattn.layers.draws import sample_key
 from fastattn.layers.key_value_cache import KeyValueCache
 from fastattn.models.decoder import Decoder
