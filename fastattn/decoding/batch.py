@@ -236,7 +236,7 @@ class DecodingBatch:
             if self.rules is not None:
                 asked_B = done_B & (closed_B | ~last_B)
                 done_B &= ~may_improve(options, beams, asked_B, scores_BC[continued], self._forces_end)
-            for b, r in np.argwhere((closed_B & ~done_B)[:, None] & np.isfinite(scores_BC[continued])):
+            for b, r in np.argwhere(np.repeat((closed_B & ~done_B)[:, None], R, axis=1)).tolist():
                 c = int(r if kept_BR is None else kept_BR[b, r])
                 token, score = int(ids_BC[b, c]), float(scores_BC[b, c])
                 found = self._hypothesis(beams, b, int(parents_BC[b, c]), token, score, forced=1)
