@@ -16,10 +16,10 @@ from fastattn.decoding.candidates import (
     keep_beams,
     sentence_key,
 )
-from fastattn.decoding.jobs import Beams, Hypothesis, Job, Sentence, add_traces, keep_traces, traced
+from fastattn.decoding.jobs import Beams, Hypothesis, Job, Sentence, add_traces, keep_traces, normalized, traced
 from fastattn.decoding.options import DecodingOptions, Step
 from fastattn.decoding.recorded_steps import RecordedSteps
-from fastattn.decoding.scores import may_improve, normalized
+from fastattn.decoding.scores import may_improve
 from fastattn.layers.draws import sample_key
 from fastattn.layers.key_value_cache import KeyValueCache
 from fastattn.models.decoder import Decoder
@@ -236,7 +236,7 @@ class DecodingBatch:
             if self.rules is not None:
                 asked_B = done_B & (closed_B | ~last_B)
                 done_B &= ~may_improve(options, beams, asked_B, scores_BC[continued], self._forces_end)
-            for b, r in np.argwhere((closed_B & ~done_B)[:, None] & np.isfinite(scores_BC[continued])):
+            for b, r in np.argwhere(np.repeat((closed_B & ~done_B)[:, None], R, axis=1)).tolist():
                 c = int(r if kept_BR is None else kept_BR[b, r])
                 token, score = int(ids_BC[b, c]), float(scores_BC[b, c])
                 found = self._hypothesis(beams, b, int(parents_BC[b, c]), token, score, forced=1)

@@ -222,6 +222,20 @@ class Hypothesis:
     accepted: int = 0
 
 
+def normalized(log_probability: float, length: int, length_penalty: float, word_penalty: float = 0.0) -> float:
+    """(log_probability - length * word_penalty) / length ** length_penalty, in float32; 0 where nothing was produced.
+
+    Marian's History::add; CTranslate2's without the word penalty.
+    """
+    if not length:
+        return 0.0
+    if length_penalty == word_penalty == 0:
+        return float(np.float32(log_probability))
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):  # huge penalties make scores 0, infinite or NaN
+        penalized = np.float32(log_probability) - np.float32(length) * np.float32(word_penalty)
+        return float(penalized / np.float32(length) ** np.float32(length_penalty))
+
+
 def check_jobs(jobs: Sequence[Job], sizes: DecoderSizes) -> None:
     """Raise InputError for invalid jobs, before others share steps with them.
 

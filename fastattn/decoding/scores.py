@@ -1,24 +1,10 @@
-"""Scores of hypotheses, when they can still be improved, and edited log-probabilities, as transformers has them."""
+"""When hypotheses can still be improved on, and edits of log-probabilities, as transformers has them."""
 
 import numpy as np
 
-from fastattn.decoding.jobs import Beams
+from fastattn.decoding.jobs import Beams, normalized
 from fastattn.decoding.options import DecodingOptions
 from fastattn.ops.steps import Edits
-
-
-def normalized(log_probability: float, length: int, length_penalty: float, word_penalty: float = 0.0) -> float:
-    """(log_probability - length * word_penalty) / length ** length_penalty, in float32; 0 where nothing was produced.
-
-    Marian's History::add; CTranslate2's without the word penalty.
-    """
-    if not length:
-        return 0.0
-    if length_penalty == word_penalty == 0:
-        return float(np.float32(log_probability))
-    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):  # huge penalties make scores 0, infinite or NaN
-        penalized = np.float32(log_probability) - np.float32(length) * np.float32(word_penalty)
-        return float(penalized / np.float32(length) ** np.float32(length_penalty))
 
 
 def may_improve(

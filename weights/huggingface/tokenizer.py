@@ -319,9 +319,16 @@ def around_text(tokenizer: dict[str, Any]) -> tuple[tuple[str, ...], tuple[str, 
     """The tokens that a tokenizer.json puts before a text and behind it."""
     match tokenizer.get("post_processor"):
         case {"type": "TemplateProcessing", "single": list(pieces)}:
-            tokens = [piece.get("SpecialToken", {}).get("id") for piece in pieces if isinstance(piece, dict)]
+            tokens = [_object(_object(piece).get("SpecialToken")).get("id") for piece in pieces]
             at = tokens.index(None) if None in tokens else len(tokens)
             return tuple(map(str, tokens[:at])), tuple(map(str, tokens[at + 1 :]))
         case {"sep": [str(sep), int()], "cls": [str(cls), int()]}:
             return (cls,), (sep,)
     return (), ()
+
+
+def unknown_token(tokenizer: dict[str, Any]) -> str:
+    """The token of what a tokenizer.json's vocabulary lacks; <unk> where it names none."""
+    model = _object(tokenizer.get("model"))
+    index, token = model.get("unk_id"), model.get("unk_token")
+    return str(token) if is_text(token) else tokens_by_id(tokenizer).get(index if type(index) is int else -1, "<unk>")

@@ -39,8 +39,9 @@ def _text(folder: Folder, config: JsonObject, decoding: JsonObject, spec: ModelS
     settings = read_optional(folder, CONFIG)
     known = read_ids(folder, VOCABULARY, spec.encoder.vocabulary)
     codes = LANGUAGES[settings.choice("language_codes", LANGUAGES, "m2m100")].split()
-    ids = {f"__{code}__": max(known, default=-1) + 1 + i for i, code in enumerate(codes)}
-    tokens = Tokens({index: token for token, index in ids.items()} | known, "<unk>", folder.where(VOCABULARY))
+    first, rows = max(known, default=-1) + 1, spec.encoder.vocabulary
+    languages = {first + i: f"__{code}__" for i, code in enumerate(codes) if first + i < rows}
+    tokens = Tokens(languages | known, "<unk>", folder.where(VOCABULARY))
     text = translator_text(folder, config, decoding, spec, tokens)
     pieces = bytes(folder.read(PIECES))
     return replace(text, source_model=pieces, target_model=pieces)

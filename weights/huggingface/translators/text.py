@@ -8,7 +8,14 @@ from fastattn.spec.text_spec import TranslationText
 from fastattn.text.languages import language_tokens
 from fastattn.weights.containers.json_file import JsonObject, read_optional, shorten
 from fastattn.weights.folder import Folder
-from fastattn.weights.huggingface.tokenizer import FILE, around_text, read_tokenizer, tokenizer_class, tokens_by_id
+from fastattn.weights.huggingface.tokenizer import (
+    FILE,
+    around_text,
+    read_tokenizer,
+    tokenizer_class,
+    tokens_by_id,
+    unknown_token,
+)
 from fastattn.weights.huggingface.vocabulary_files import CONFIG
 
 
@@ -34,10 +41,8 @@ class Tokens:
 def _read_tokens(folder: Folder, config: JsonObject, spec: ModelSpec) -> Tokens:
     assert spec.encoder is not None
     tokenizer, data = read_tokenizer(folder, "", config, read_optional(folder, CONFIG), spec.encoder.vocabulary)
-    known = tokens_by_id(tokenizer)
-    before, after = around_text(tokenizer)
-    unknown = tokenizer["model"].get("unk_token") or known.get(tokenizer["model"].get("unk_id"), "<unk>")
-    return Tokens(known, str(unknown), folder.where(FILE), before, after, data)
+    known = {index: token for index, token in tokens_by_id(tokenizer).items() if index < spec.encoder.vocabulary}
+    return Tokens(known, unknown_token(tokenizer), folder.where(FILE), *around_text(tokenizer), data)
 
 
 def tokenizer_text(
