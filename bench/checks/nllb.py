@@ -10,7 +10,10 @@ import numpy as np
 
 from bench.checks import Absent, Data, Findings, check
 from bench.checks.compare import plural
+from bench.measure import bandwidth
+from bench.operations.table import WEIGHT_BYTES
 from bench.timing import library_threads, once, sample
+from fastattn.ops import cpu
 
 PEERS = {"float32": ("CTranslate2", "transformers"), "int8": ("CTranslate2",)}
 CLAIM = "NLLB-600M's shape, greedy and beam 4, 32 sentences and one: ahead in float32, 1.5 x CTranslate2 in int8"
@@ -65,4 +68,23 @@ def memory(data: Data) -> tuple[bool, str]:
         command = [sys.executable, "-m", "bench.nllb", name, "int8", "1"]
         found[name] = int(subprocess.run(command, check=True, capture_output=True, text=True).stdout) / 1e6
     findings.at_most("peak", found["fastattn"], "MB", found["CTranslate2"], "the limit is CTranslate2's")
+    return findings.verdict
+
+
+@check(
+    "nllb-projection", "the best 8 of 256,206 for a row and for four, float32 and int8: 85% of the bandwidth of memory"
+)
+def projection(data: Data) -> tuple[bool, str]:
+    findings, shape = Findings(), (256_206, 1024)
+    weight_VD = np.random.default_rng(0).standard_normal(shape, np.float32)
+    for precision, threads in product(("float32", "int8"), (1, 2)):
+        packed = cpu.pack_linear(weight_VD, None, precision)
+        for rows in (1, 4):
+            x_RD = np.random.default_rng(1).standard_normal((rows, shape[1]), np.float32)
+            call = partial(cpu.project_top_k, x_RD, packed, 8)
+            with cpu.use_threads(threads):
+                call()
+                read = weight_VD.size * WEIGHT_BYTES[precision] / min(once(call) for _ in range(15))
+            share = read / bandwidth(threads)
+            findings.at_least(f"{precision}, {plural(threads)}, {rows} x:", share, "of the bandwidth", 0.85)
     return findings.verdict

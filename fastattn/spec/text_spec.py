@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from fastattn.errors import InputError
+from fastattn.errors import CheckpointError, InputError
 from fastattn.system.records import dataclass
 
 # From a sentence's rows to one vector, by sentence-transformers' names; mean_sqrt_len has two.
@@ -109,6 +109,11 @@ class LanguageTokens:
     source: str = ""
     target: str = ""
     prefix: str = ""
+
+    def __post_init__(self) -> None:
+        if self.source not in SOURCE_PLACES or self.target not in TARGET_PLACES:
+            where = f"{self.source!r} and {self.target!r}"
+            raise CheckpointError(f"places of languages should be of {SOURCE_PLACES} and {TARGET_PLACES}, are {where}")
 
 
 @dataclass(frozen=True)

@@ -64,6 +64,8 @@ SEARCH = (
         "top_p": "sampling_topp",
         "min_p": "sampling_minp",
         "temperature": "sampling_temperature",
+        "src_lang": "source_lang",
+        "tgt_lang": "target_lang",
         "use_vmap": "shortlist",
         "output_scores": "return_scores, with details=True",
         "output_attentions": "return_attention, with details=True",

@@ -77,7 +77,11 @@ class TranslationTokenizer:
         # Where there is none, the start token, which no target has.
         self.unk_id = self._target_ids.get(text.unk_token, self._target_ids.get(text.decoder_start_token or "", 0))
         self.implicit_tokens = int(text.add_source_bos) + int(text.add_source_eos)
-        self.languages = None if text.languages is None else Languages(text.languages.tokens)
+        told = text.languages
+        self.languages = None if told is None else Languages(told.tokens)
+        for token in told.tokens.values() if told is not None and (told.source or told.target) else ():
+            if token not in self._source_ids or token not in self._target_ids:
+                raise CheckpointError(f"the vocabularies should have the language token {token!r}, and lack it")
         self._pairs: dict[tuple[str | None, str | None], LanguagePair] = {}
         forced = text.decoding.forced_tokens
         self.plain = LanguagePair("", "", begun=forced, forced=len(forced))  # around sources given as tokens

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fastattn.errors import InputError
+from fastattn.errors import CheckpointError, InputError
 from fastattn.spec.text_spec import DecodingSettings, LanguageTokens
 from fastattn.translation.translator import Translator
 from fastattn.weights import read
@@ -155,6 +155,20 @@ def test_languages_that_are_not_known_or_not_named(tmp_path: Path) -> None:
         )
     )
     assert isinstance(results[0], InputError) and results[1]
+
+
+def test_folders_whose_languages_cannot_be_are_refused(tmp_path: Path) -> None:
+    native = converted(read(write_folder(tmp_path / "model", "m2m100")), tmp_path / "native", "float32")
+    config = (native / "config.json").read_text()
+    for old, new, fault in (
+        ('"source": "before"', '"source": "amid"', "places of languages should be of .* are 'amid' and 'first'"),
+        ('"fr": "__fr__"', '"fr": "__xx__"', "should have the language token '__xx__', and lack it"),
+        ('"fr": "__fr__"', '"fr": 5', "text.languages.tokens should be an object of strings"),
+    ):
+        assert old in config
+        (native / "config.json").write_text(config.replace(old, new))
+        with pytest.raises(CheckpointError, match=fault):
+            Translator(native)
 
 
 def test_models_of_one_pair_take_its_languages_alone() -> None:
