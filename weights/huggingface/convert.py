@@ -6,7 +6,7 @@ architecture's reader takes.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -157,6 +157,11 @@ def _plain(model: ModelSpec) -> ModelSpec:
     return replace(model, **stacks)
 
 
+def _own_first(kinds: Iterable[str], checkpoint: Checkpoint) -> list[str]:
+    """The architectures, first the one that the model was read as."""
+    return sorted(kinds, key=lambda kind: kind != checkpoint.details.get("model type"))
+
+
 def _read(find: Callable[[JsonObject], Any], config: dict[str, Any]) -> tuple[Any, JsonObject, Any] | None:
     """(the architecture, the settings, what they say); None: it refuses them."""
     values = JsonObject(config, "config.json")
@@ -194,7 +199,7 @@ def _translators(checkpoint: Checkpoint) -> Iterator[tuple[Form, ModelSpec]]:
     for name, stack in (("encoder", encoder), ("decoder", decoder)):
         sizes = (stack.layers, stack.attention.heads, stack.feed_forward.inner_width)
         common |= dict(zip((f"{name}_layers", f"{name}_attention_heads", f"{name}_ffn_dim"), sizes))
-    for kind in TRANSLATORS:
+    for kind in _own_first(TRANSLATORS, checkpoint):
         found = _read(find_translator, common | {"model_type": kind})
         if found is not None:
             architecture, values, said = found
@@ -233,7 +238,7 @@ def _sizes(stack: StackSpec) -> Iterator[dict[str, Any]]:
 def _encoders(checkpoint: Checkpoint) -> Iterator[tuple[Form, ModelSpec]]:
     stack = checkpoint.spec.encoder
     assert isinstance(stack, StackSpec)
-    for kind in ENCODERS:
+    for kind in _own_first(ENCODERS, checkpoint):
         for sizes in _sizes(stack):
             found = _read(find_architecture, sizes | {"model_type": kind})
             if found is not None and found[0].numbers is None:
@@ -246,7 +251,7 @@ def _decoders(checkpoint: Checkpoint) -> Iterator[tuple[Form, ModelSpec]]:
     stack, tensors = checkpoint.spec.decoder, checkpoint.tensors
     assert isinstance(stack, StackSpec)
     tied = tensors["decoder.projection.weight"] is tensors["decoder.embedding.weight"]
-    for kind in DECODERS:
+    for kind in _own_first(DECODERS, checkpoint):
         for sizes in _sizes(stack):
             named = {"model_type": kind, "architectures": [f"{kind.capitalize()}ForCausalLM"]}
             found = _read(find_decoder, sizes | named | {"tie_word_embeddings": tied})

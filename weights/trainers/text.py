@@ -12,7 +12,7 @@ SENTENCEPIECE = (
     ("source.spm", "target.spm"),
     *((name, name) for name in ("sentencepiece.bpe.model", "sentencepiece.model", "spm.model")),
 )
-SEVERAL = 8  # units that do not end their words: of fewer, any may be a word
+SEVERAL = 2  # units that do not end their words: of fewer, any may be a word
 
 
 def tokenizer_files(folder: Folder, names: list[str], vocabulary: tuple[str, ...]) -> dict[str, Any]:
