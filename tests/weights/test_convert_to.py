@@ -17,12 +17,13 @@ from tests import GOLDENS
 from tests.architectures.cases import GOLDEN_CASES
 from tests.architectures.decoders import GOLDEN_DECODERS
 from tests.cli.commands import fail, succeed
-from tests.weights.native.folders import translation_model
 from tests.weights.mutators import Files
+from tests.weights.native.folders import translation_model
 from tests.weights.sound_files import architecture_files, marian_mt_files, sentence_transformer_files
 
 TRAINERS = GOLDENS / "trainers"
-SAID = {"layer": {}, "relative": {"relative_buckets": 8, "encoder_layers": 1, "decoder_layers": 1}, "rms": {"rms_norm": True}, "gated": {"gated": True},
+SAID = {"layer": {}, "relative": {"relative_buckets": 8, "encoder_layers": 1, "decoder_layers": 1},
+        "rms": {"rms_norm": True}, "gated": {"gated": True},
         "table": {"position_table": 12}, "norm": {"embedding_norm": True, "pre_norm": False}}  # fmt: skip
 
 
@@ -93,7 +94,9 @@ def test_architectures_for_transformers(tmp_path: Path, case) -> None:
     try:
         huggingface.write(tmp_path / "to", checkpoint.without_head(), "float32")
     except CheckpointError as error:
-        assert "\n" not in str(error) and ("cannot say" in str(error) or "inverse" in str(error) or "written of" in str(error))
+        assert "\n" not in str(error) and (
+            "cannot say" in str(error) or "inverse" in str(error) or "written of" in str(error)
+        )
         return
     found = read(tmp_path / "to").without_head()
     assert found.spec == checkpoint.without_head().spec

@@ -82,7 +82,7 @@ def write(
 
 
 def _with_table(name: str, stack: StackSpec, tensors: dict[str, Tensor]) -> StackSpec:
-    """The stack; sinusoids that do not count from 1 become a table, and so do those of a model with a greatest length."""
+    """The stack; sinusoids that do not count from 1 become a table, and so do those that have a greatest length."""
     if stack.positions.kind != "sinusoid" or (stack.positions.start, stack.positions.limit) == (1, 0):
         return stack
     rows = stack.positions.limit or MOST_POSITIONS
