@@ -169,9 +169,8 @@ def _attributes(name: str, stack: StackSpec) -> list[Entry]:
         if stack.cross_attention:
             values |= {f"layer_{i}/attention/{attribute}": value for attribute, value in inside.items()}
     return [
-        Entry(f"{name}/{attribute}", dtype, (), lambda value=value: value)
-        for attribute, (dtype, value) in values.items()
-    ]  # type: ignore[misc]
+        Entry(f"{name}/{attribute}", dtype, (), partial(float, value)) for attribute, (dtype, value) in values.items()
+    ]
 
 
 def _check(stacks: Mapping[str, StackSpec], entries: list[Entry], aliases: dict[str, str]) -> None:

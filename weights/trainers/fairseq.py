@@ -203,7 +203,7 @@ def _languages(
     said = (given.get("source_lang"), given.get("target_lang"))
     for pair in (said, named.groups() if named else said):
         if all(is_text(one) and one in tokens for one in pair):
-            return pair
+            return str(pair[0]), str(pair[1])
     if None not in said and all(map(is_text, said)):
         lacking = next(one for one in said if one not in tokens)
         raise CheckpointError(
