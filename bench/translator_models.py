@@ -18,9 +18,10 @@ from fastattn.weights.huggingface.sentencepiece_files import MBART_LANGUAGES
 from fastattn.weights.huggingface.translators.m2m100 import LANGUAGES
 
 WORDS = (
-    "the a river garden market teacher window bridge quiet old small opens crosses sees finds near under tomorrow never "
-    "and but of with its green stone house water light writes reads letter morning evening people walk slowly"
+    "the a river garden market teacher window bridge quiet old small opens crosses sees finds near under tomorrow "
+    "never and but of with its green stone house water light writes reads letter morning evening people walk slowly"
 ).split()
+MADLAD_LANGUAGES = ("de", "fr", "zh", "ber_Latn")
 NLLB_LANGUAGES = ("eng_Latn", "fra_Latn", "deu_Latn", "zho_Hans", "arb_Arab")
 FIRST = ("<s>", "<pad>", "</s>", "<unk>")
 
@@ -30,12 +31,12 @@ def make_texts(count: int, seed: int = 0, longest: int = 14) -> list[str]:
     return [" ".join(rng.choice(WORDS, rng.integers(1, longest))).capitalize() + "." for _ in range(count)]
 
 
-def train_spm(kind: str, size: int = 150, **ids: int) -> bytes:
+def train_spm(kind: str, size: int = 150, **more: Any) -> bytes:
     """A sentencepiece model of made-up texts."""
     model = io.BytesIO()
     SentencePieceTrainer.train(
         sentence_iterator=iter(make_texts(400, 7)), model_writer=model, vocab_size=size, model_type=kind,
-        character_coverage=1.0, minloglevel=2, **ids,
+        character_coverage=1.0, minloglevel=2, normalization_rule_name="identity", **more,
     )  # fmt: skip
     return model.getvalue()
 
@@ -64,7 +65,8 @@ class TranslatorCase:
     settings: dict[str, Any] = field(default_factory=dict)
     source: str = ""
     target: str = ""
-    spare: int = 0  # rows of the embedding without a token
+    rows: int = 0  # of the embedding at least
+    prefix: str = ""  # what a text begins with in transformers, where that tells the languages
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,9 @@ def _m2m100(folder: Path, case: TranslatorCase) -> TextFiles:
     (folder / "sentencepiece.bpe.model").write_bytes(spm)
     tokens = [*FIRST, *pieces_of(spm)[3:]]
     write_json(folder / "vocab.json", {token: i for i, token in enumerate(tokens)})
-    write_json(folder / "tokenizer_config.json", {"tokenizer_class": "M2M100Tokenizer"} | case.settings)
+    special = [f"__{code}__" for code in LANGUAGES["m2m100"].split()]
+    settings = {"tokenizer_class": "M2M100Tokenizer", "additional_special_tokens": special} | case.settings
+    write_json(folder / "tokenizer_config.json", settings)
     languages = {code: len(tokens) + i for i, code in enumerate(LANGUAGES["m2m100"].split())}
     return TextFiles(len(tokens) + len(languages) + 8, {"bos": 0, "pad": 1, "eos": 2}, languages)
 
@@ -128,7 +132,7 @@ def _mbart(folder: Path, case: TranslatorCase, kind: str = "MBartTokenizer", cou
     spm = train_spm("unigram", 120)
     (folder / "sentencepiece.bpe.model").write_bytes(spm)
     pieces = len(pieces_of(spm)) + 1
-    write_json(folder / "tokenizer_config.json", {"tokenizer_class": kind} | case.settings)
+    write_json(folder / "tokenizer_config.json", {"tokenizer_class": kind, "bos_token": "<s>"} | case.settings)
     languages = {code: pieces + i for i, code in enumerate(MBART_LANGUAGES.split()[:count])}
     return TextFiles(pieces + len(languages) + 1, {"bos": 0, "pad": 1, "eos": 2}, languages)
 
@@ -142,6 +146,24 @@ def _pegasus(folder: Path, case: TranslatorCase) -> TextFiles:
     (folder / "spiece.model").write_bytes(spm)
     write_json(folder / "tokenizer_config.json", {"tokenizer_class": "PegasusTokenizer"} | case.settings)
     return TextFiles(len(pieces_of(spm)) + 103, {"pad": 0, "eos": 1}, {})
+
+
+def _t5(folder: Path, case: TranslatorCase) -> TextFiles:
+    spm = train_spm("unigram", 120, pad_id=0, eos_id=1, unk_id=2, bos_id=-1)
+    (folder / "spiece.model").write_bytes(spm)
+    write_json(folder / "tokenizer_config.json", {"tokenizer_class": "T5Tokenizer", "extra_ids": 5} | case.settings)
+    return TextFiles(len(pieces_of(spm)) + 5, {"pad": 0, "eos": 1}, {})
+
+
+def _madlad(folder: Path, case: TranslatorCase) -> TextFiles:
+    """A target starts with the unknown token, and padding is the token of a text's beginning."""
+    told = [f"<2{code}>" for code in MADLAD_LANGUAGES]
+    spm = train_spm("unigram", 120, unk_id=0, bos_id=1, eos_id=2, pad_id=-1, user_defined_symbols=told)
+    (folder / "spiece.model").write_bytes(spm)
+    settings = {"tokenizer_class": "T5Tokenizer", "extra_ids": 0, "pad_token": "<s>", "bos_token": "<s>"}
+    write_json(folder / "tokenizer_config.json", settings | case.settings)
+    pieces = pieces_of(spm)
+    return TextFiles(len(pieces), {"pad": 1, "eos": 2}, {token: pieces.index(token) for token in told})
 
 
 def _marian(folder: Path, case: TranslatorCase) -> TextFiles:
@@ -158,8 +180,8 @@ def _marian(folder: Path, case: TranslatorCase) -> TextFiles:
 
 
 TOKENIZERS = {
-    "bart": _bart, "m2m100": _m2m100, "marian": _marian, "mbart": _mbart, "mbart50": _mbart50, "nllb": _nllb,
-    "pegasus": _pegasus,
+    "bart": _bart, "m2m100": _m2m100, "madlad": _madlad, "marian": _marian, "mbart": _mbart, "mbart50": _mbart50,
+    "nllb": _nllb, "pegasus": _pegasus, "t5": _t5,
 }  # fmt: skip
 
 
@@ -175,8 +197,9 @@ def ids_of(case: TranslatorCase, files: TextFiles) -> dict[str, Any]:
     ids = {f"{name}_token_id": index for name, index in files.ids.items()}
     pad, eos = files.ids["pad"], files.ids["eos"]
     starts = {"bart": eos, "m2m100": eos, "nllb": eos, "mbart50": eos, "marian": pad, "pegasus": pad}
+    starts |= {"t5": pad, "madlad": 0}
     ids["decoder_start_token_id"] = starts.get(case.tokenizer, files.languages.get(case.target))
-    if case.tokenizer == "marian":
+    if case.tokenizer in ("m2m100", "marian", "nllb"):  # which they never produce; M2M100's would have no position
         ids["bad_words_ids"] = [[pad]]
     if case.tokenizer == "bart":
         ids["forced_bos_token_id"] = files.ids["bos"]
@@ -184,7 +207,7 @@ def ids_of(case: TranslatorCase, files: TextFiles) -> dict[str, Any]:
 
 
 def build(folder: Path, case: TranslatorCase, seed: int = 0) -> None:
-    """The whole folder, the model's weights as transformers initializes them, but larger."""
+    """The whole folder, the model's weights as transformers draws them."""
     import torch
     import transformers
 
@@ -192,20 +215,45 @@ def build(folder: Path, case: TranslatorCase, seed: int = 0) -> None:
     kind = getattr(transformers, case.model_class)
     files = write_text_files(folder, case)
     generation = (folder / "generation_config.json").read_bytes()
-    ids = ids_of(case, files)
-    sizes = {"vocab_size": files.rows + case.spare} | ids | case.config
+    sizes = {"vocab_size": max(files.rows, case.rows)} | ids_of(case, files) | case.config
     model = kind(kind.config_class(**sizes))
+    if case.tokenizer in ("t5", "madlad") and not case.config.get("tie_word_embeddings", True):
+        model.lm_head.weight = torch.nn.Parameter(torch.randn_like(model.lm_head.weight))  # as published, if not there
     with torch.no_grad():
-        for name, tensor in model.named_parameters():
+        for tensor in model.parameters():
             if tensor.dim() == 1:
                 tensor += 0.2 * torch.randn_like(tensor)
-        # or few sentences would end
-        model.get_output_embeddings().weight[files.ids["eos"]] *= 3.0
-        if hasattr(model, "final_logits_bias"):
-            model.final_logits_bias[0, files.ids["eos"]] = 4.0
+    calibrate(model, files.rows)
     model.generation_config = transformers.GenerationConfig()
     model.save_pretrained(folder)
     (folder / "generation_config.json").write_bytes(generation)
+
+
+def calibrate(model: Any, tokens: int) -> tuple[str, np.ndarray]:
+    """Have about a tenth of a target's tokens be the end token; returns the name and values of what was changed."""
+    import torch
+
+    end = model.config.eos_token_id
+    end_weight_D = model.get_output_embeddings().weight[end].detach()
+    with torch.no_grad():
+        ids = torch.randint(0, tokens, (2, 8, 40))
+        found = model(input_ids=ids[0], decoder_input_ids=ids[1], output_hidden_states=True)
+        logits_NV = found.logits.flatten(0, 1)
+        ends_N = logits_NV[:, end].clone()
+        logits_NV[:, end] = -torch.inf
+        lacking = float((logits_NV.max(dim=1).values - ends_N).quantile(0.1))
+        if hasattr(model, "final_logits_bias"):
+            name, changed = "final_logits_bias", model.final_logits_bias
+            changed[0, end] += lacking
+        elif not hasattr(model, "model"):  # T5 has no biases
+            name = "shared.weight" if model.lm_head.weight is model.shared.weight else "lm_head.weight"
+            changed, mean_D = model.lm_head.weight, found.decoder_hidden_states[-1].mean(dim=(0, 1))
+            scaled = getattr(model.config, "scale_decoder_outputs", False)
+            changed[end] += lacking * mean_D / (mean_D**2).sum() * (len(mean_D) ** 0.5 if scaled else 1.0)
+        else:
+            name, changed = "model.decoder.layer_norm.bias", model.model.decoder.layer_norm.bias
+            changed += lacking * end_weight_D / (end_weight_D**2).sum()
+    return name, changed.detach().numpy().copy()
 
 
 class Oracle:
@@ -219,12 +267,14 @@ class Oracle:
         self.torch, self.case = torch, case
         kind = getattr(transformers, case.model_class)
         self.model = kind.from_pretrained(folder, attn_implementation="eager", dtype=torch.float32).eval()
-        self.tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-        if case.source:
+        # UMT5's is not found by its model's type
+        reader = transformers.T5Tokenizer if case.tokenizer == "t5" else transformers.AutoTokenizer
+        self.tokenizer = reader.from_pretrained(folder)
+        if case.source and not case.prefix:
             self.tokenizer.src_lang = case.source
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
-        return [list(self.tokenizer(text)["input_ids"]) for text in texts]
+        return [list(self.tokenizer(self.case.prefix + text)["input_ids"]) for text in texts]
 
     def _padded(self, ids: Iterable[list[int]]) -> dict[str, Any]:
         ids = list(ids)
@@ -244,20 +294,16 @@ class Oracle:
         given: dict[str, Any] = {"num_beams": beams, "do_sample": False}
         config, skipped = self.model.generation_config, 1
         forced = config.forced_bos_token_id
-        if self.case.target and self.case.tokenizer != "mbart":
+        if self.case.target and self.case.tokenizer != "mbart" and not self.case.prefix:
             token = f"__{self.case.target}__" if self.case.tokenizer == "m2m100" else self.case.target
             forced = given["forced_bos_token_id"] = self.tokenizer.convert_tokens_to_ids(token)
         skipped += forced is not None
         with self.torch.no_grad():
             rows = self.model.generate(**self._padded(ids), **given).tolist()
-        end, pad = config.eos_token_id, config.pad_token_id
-        found = []
+        end, found = config.eos_token_id, []
         for row in rows:
-            row = row[skipped:]
-            row = row[: row.index(end)] if end in row else row
-            while row and row[-1] == pad:
-                row.pop()
-            found.append(row)
+            produced = row[skipped:]
+            found.append(produced[: produced.index(end)] if end in produced else produced)
         return found
 
     def text(self, ids: list[int]) -> str:

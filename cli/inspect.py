@@ -213,7 +213,9 @@ def _describe_languages(told: "LanguageTokens") -> str:
 
 
 def _decoding_facts(decoding: "DecodingSettings") -> Facts:
-    settings = decoding.options() | ({"forced_tokens": decoding.forced_tokens} if decoding.forced_tokens else {})
+    rules = {} if decoding.rules is None else vars(decoding.rules)
+    settings = {name: value for name, value in decoding.options().items() if name != "rules"} | rules
+    settings |= {"forced_tokens": decoding.forced_tokens} if decoding.forced_tokens else {}
     listed = ", ".join(
         f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}" for name, value in settings.items()
     )

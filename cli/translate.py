@@ -11,6 +11,7 @@ from fastattn.cli.lines import InputLine, InputLines, open_lines, open_output
 from fastattn.cli.options import (
     Command,
     announce_default,
+    cache_precision_option,
     device_option,
     given,
     input_option,
@@ -65,11 +66,11 @@ output, so that input and output stay aligned:
 Such lines are counted on stderr at the end, and the exit code is 5.
 
 \b
--m with --from and --to is a model of many languages (NLLB, M2M100, MADLAD):
-a code in any usual form (en, eng_Latn, en_XX) or an English name, of those
-that fastattn inspect shows; or a language model that was trained to translate.
-Answers of this that are no translations, as far as simple rules tell, are
-counted on stderr at the end; --json says in "remarks" what speaks against
+-m with --from and --to is a model of many languages (NLLB, M2M100, MADLAD),
+which takes codes in any usual form (en, eng_Latn, en_XX) and English names;
+fastattn inspect shows some. Or it is a language model that was trained to
+translate. Its answers that are no translations, as far as simple rules tell,
+are counted on stderr at the end; --json says in "remarks" what speaks against
 each: empty, echo, prompt, explanation, paragraphs, quotes, script, cut.
 
 \b
@@ -111,6 +112,7 @@ the most tokens of each part's translation (--max-length) and the beam;
 @split_option
 @on_error_option
 @precision_option("float32", "bfloat16", "int8", "intgemm", "int4", "auto")
+@cache_precision_option
 @threads_option
 @device_option
 @processes_option
@@ -133,8 +135,9 @@ def translate(
     -m names the model; --from and --to choose one from the catalog, or languages of -m's. The default is en-pt, English
     to Portuguese.
     """
-    if prompt is not None and (model is None or source is None or target is None):
-        raise click.UsageError("--prompt is for a language model: give --model, --from and --to")
+    for option, value in (("--prompt", prompt), ("--cache-precision", options["cache_precision"])):
+        if value is not None and (model is None or source is None or target is None):
+            raise click.UsageError(f"{option} is for a language model: give --model, --from and --to")
     name = name_between(source, target) if model is None else model
     if model is None and source is None and target is None:
         announce_default(name, "--from, --to or -m choose another")
@@ -145,7 +148,8 @@ def translate(
             compiling = Compiling(progress)
             progress.show(f"loading {name}")
             path = located_name(name, progress) if model is None else located(model, progress)
-            chosen = given(**{key: options.pop(key) for key in ("precision", "threads", "device", "processes")})
+            named = ("precision", "cache_precision", "threads", "device", "processes")
+            chosen = given(**{key: options.pop(key) for key in named})
             languages = {} if model is None else given(source_lang=source, target_lang=target)
             translator, search = _opened(path, languages, prompt, chosen, given(**options))
             if "return_scores" in search:  # greedy search is faster without scores
@@ -171,7 +175,7 @@ def _opened(
     path: str, languages: dict[str, Any], prompt: str | None, chosen: dict[str, Any], search: dict[str, Any]
 ) -> tuple[Any, dict[str, Any]]:
     """(translator, options of its calls): a Translator, or with both languages one by a language model."""
-    if prompt is None:
+    if prompt is None and "cache_precision" not in chosen:
         from fastattn.translation.translator import Translator
 
         try:

@@ -40,6 +40,7 @@ TABLE = {
     "mechanisms": {"ops", "layers", "array_attention"},
     "verification": {"spec", "ops", "models", "text", "loading", "encoders", "translation"},
     "distributed": {"ops", "weights", "processes", "encoders", "translation"},
+    "serve": {"spec", "text", "weights", "encoders", "translation", "generation"},
     "": {
         "runtime",
         "user_functions",
@@ -71,6 +72,7 @@ TABLE = {
         "distributed",
         "vision",
         "plot",
+        "serve",
     },
     "__main__": {"cli"},
 }
@@ -107,6 +109,7 @@ OUTSIDE = {
     "weights": {"huggingface_hub", "tomli"},
     "cli": {"click", "numba", "llvmlite"},
     "distributed": {"pyarrow", "ray"},
+    "serve": {"fastapi", "prometheus_client", "py3langid", "pydantic", "starlette", "uvicorn"},
     "verification": {"torch"},  # where it is installed, as all that frameworks.py imports
 }
 

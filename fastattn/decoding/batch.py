@@ -96,7 +96,7 @@ class DecodingBatch:
         """Steps of this batch alone, until a sentence ends; False if they cannot be recorded now, so none was made."""
         beams, recorded = self.beams, self.recorded
         assert beams is not None
-        if recorded is None or int(beams.steps_B.min()) < self.options.min_decoding_length:
+        if recorded is None or not recorded.takes(beams.steps_B):
             return False
         subset = beams.sentences_B[0].subset
         each = self._calls_back or self._stops or self._traces or self.speculate is not None

@@ -47,6 +47,7 @@ class ModelBase:
     """
 
     _takes_processes: ClassVar[bool] = False
+    _part: ClassVar[str] = ""  # of a checkpoint: what ``fastattn.weights.read`` takes
     _pool: Any = None  # of worker processes, where it has some
     _loaded: LoadedModel
 
@@ -68,7 +69,7 @@ class ModelBase:
         def build(checkpoint: Checkpoint, loading: Loading) -> None:
             self._build(precision, threads, backend(device), checkpoint, loading)
 
-        load_or_build(folder, precision, type(self).__qualname__, build, device)
+        load_or_build(folder, precision, type(self).__qualname__, build, device, self._part)
         give_back_freed()
         if self._takes_processes:
             shared = sharing(processes, threads, self._loaded.threads, self.layer_weights)

@@ -141,7 +141,7 @@ SHOWN = 6  # languages in a message
 
 
 def _plain(code: str) -> str:
-    return code.strip().lower().replace("_", "-")
+    return code.lower().replace("_", "-").strip(" -")
 
 
 def _find(plain: str) -> Language | None:
@@ -249,7 +249,7 @@ def language_pair(
             if code is not None and (not known or language(code) != _find(_plain(known))):
                 takes = f"takes {name_of(known)} ({known}) alone" if known else "does not say its languages"
                 raise InputError(f"{name} {code!r} does not go with this model, which {takes}")
-        return LanguagePair(_iso(own[0]), _iso(own[1]), begun=begun, forced=len(begun))
+        return LanguagePair(iso_code(own[0]), iso_code(own[1]), begun=begun, forced=len(begun))
     if told.target == "first":  # generation_config.json may force one
         own[1] = next((code for code, token in told.tokens.items() if (token,) == begun[:1]), own[1])
     named = [known if code is None else code for code, known in zip(asked, own)]
@@ -265,11 +265,12 @@ def language_pair(
     after = (*[text.eos_token] * (not text.add_source_eos), *[spoken] * (told.source == "after"))
     begun = (wished,) if told.target else begun
     forced = 0 if told.target == "start" else len(begun)
-    source, target = map(_iso, codes)
+    source, target = map(iso_code, codes)
     return LanguagePair(source, target, before, after, begun, forced, told.prefix == "{target}" != prefix)
 
 
-def _iso(code: str) -> str:
+def iso_code(code: str) -> str:
+    """ISO 639-1 of a code, where the table has it; else the code."""
     found = _find(_plain(code))
     return code if found is None else found.code
 

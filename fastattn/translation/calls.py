@@ -40,12 +40,17 @@ class SearchOptions(DecoderOptions, total=False):
     replace_unknowns: bool
 
 
-class TextOptions(SearchOptions, total=False):
+class LanguageOptions(SearchOptions, total=False):
+    """Those of a call that gives the languages of its texts."""
+
+    source_lang: EachText
+    target_lang: EachText
+
+
+class TextOptions(LanguageOptions, total=False):
     """The options of ``Translator.translate``, but for ``details``."""
 
     target_prefix: EachText
-    source_lang: EachText
-    target_lang: EachText
     split: str | None
 
 
@@ -55,6 +60,13 @@ class Beside(NamedTuple):
     target_prefix: str | None = None
     source_lang: str | None = None
     target_lang: str | None = None
+
+
+class Asked(NamedTuple):
+    """What a call says beside texts: of ``all``, and by the same names of ``each``, whose None is what all have."""
+
+    all: Beside
+    each: Mapping[str, Iterable[str | None]]
 
 
 class TextCall(NamedTuple):
@@ -73,7 +85,10 @@ class OptionResolver:
     """Resolves the options of calls, for one tokenizer and its checkpoint.
 
     default  the options of a call that gives none
+    own      the languages of a call that names none
     """
+
+    own = Beside()
 
     def __init__(self, tokenizer: TranslationTokenizer):
         self._tokenizer, text = tokenizer, tokenizer.text
@@ -97,6 +112,15 @@ class OptionResolver:
         if not details and decoding.return_attention:
             raise InputError("return_attention needs details=True: a text alone does not show it")
         return TextCall(split, decoding, details)
+
+    def beside(self, options: Any) -> Asked:
+        """What ``options`` say beside texts, which is taken out of them; InputError for languages of all texts."""
+        given = {name: value for name in Beside._fields if (value := options.pop(name, None)) is not None}
+        several = {name: check_several(name, value) for name, value in given.items() if not isinstance(value, str)}
+        beside = self.own._replace(**{name: value for name, value in given.items() if name not in several})
+        if not several.keys() - {"target_prefix"}:  # else the texts' own are looked at when they are read
+            self._tokenizer.pair(*beside[1:])
+        return Asked(beside, several)
 
     def of_tokens(self, options: Mapping[str, Any]) -> DecodingOptions:
         """The options of a call on lists of tokens, whose suppress_sequences are lists of tokens too."""
@@ -160,32 +184,24 @@ def check_stream(options: DecodingOptions) -> None:
         raise InputError("generate_tokens takes no callback: it yields what a callback would get")
 
 
-def beside_each(texts: Sequence[str], asked: Mapping[str, EachText]) -> list[Beside]:
-    """What is ``asked`` beside each text, by the names of Beside; InputError unless there are as many as texts."""
+def beside_each(texts: Sequence[str], asked: Asked) -> list[Beside]:
+    """What is ``asked`` beside each text; InputError unless there is as much as there are texts."""
     return [beside for _, beside in with_beside(texts, asked)]
 
 
-def with_beside(texts: Iterable[str], asked: Mapping[str, EachText]) -> Iterator[tuple[str, Beside]]:
+def with_beside(texts: Iterable[str], asked: Asked) -> Iterator[tuple[str, Beside]]:
     """(text, what is asked beside it); the iterator raises InputError if texts and what is asked differ in number."""
-    several = {
-        name: check_several(name, value)
-        for name, value in asked.items()
-        if value is not None and not isinstance(value, str)
-    }
-    beside = Beside(**{name: value for name, value in asked.items() if name not in several})  # type: ignore[arg-type]
-    return _paired(texts, several, beside) if several else ((text, beside) for text in texts)
-
-
-def _paired(
-    texts: Iterable[str], several: Mapping[str, Iterable[str | None]], beside: Beside
-) -> Iterator[tuple[str, Beside]]:
     missing: Any = object()
-    for count, (text, *each) in enumerate(zip_longest(texts, *several.values(), fillvalue=missing)):
-        for name, value in zip(several, each):
+    if not asked.each:
+        yield from ((text, asked.all) for text in texts)
+        return
+    for count, (text, *values) in enumerate(zip_longest(texts, *asked.each.values(), fillvalue=missing)):
+        each = dict(zip(asked.each, values))
+        for name, value in each.items():
             if (text is missing) != (value is missing):
                 fewer, more = ("texts", "values") if text is missing else ("values", "texts")
                 raise InputError(f"{name} should be one str, or one for each text: {count} {fewer}, but more {more}")
-        yield text, beside._replace(**dict(zip(several, each)))
+        yield text, asked.all._replace(**{name: value for name, value in each.items() if value is not None})
 
 
 @dataclass(frozen=True)

@@ -2,32 +2,23 @@
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Any, overload
+from typing import overload
 
 from fastattn.decoding.service import DecodingService
 from fastattn.errors import InputError, check_texts, without_errors
 from fastattn.loading.loaded_model import ModelBase
 from fastattn.text.translation import TranslationTokenizer
-from fastattn.translation.calls import Beside, EachText, Score, beside_each
+from fastattn.translation.calls import Beside, EachText, OptionResolver, Score, beside_each
 from fastattn.translation.pipeline import Pipeline
 
 
 class ScoringTranslator(ModelBase):
-    """The base of Translator: its languages, and its scores of given translations."""
+    """The base of Translator: its scores of given translations."""
 
-    _own = Beside()
+    _resolver: OptionResolver
     _tokenizer: TranslationTokenizer
     _pipeline: Pipeline
     _service: DecodingService
-
-    def _beside(self, options: Any) -> dict[str, EachText]:
-        """What ``options`` say beside each text; it is taken out of them."""
-        asked = {name: options.pop(name, None) for name in Beside._fields}
-        asked = {name: own if asked[name] is None else asked[name] for name, own in self._own._asdict().items()}
-        languages = asked["source_lang"], asked["target_lang"]
-        if all(one is None or isinstance(one, str) for one in languages):  # else the texts' own, when they are read
-            self._tokenizer.pair(*languages)
-        return asked
 
     @overload
     def score(  # type: ignore[overload-overlap]  # a str is Iterable[str]
@@ -54,7 +45,7 @@ class ScoringTranslator(ModelBase):
             raise InputError("score should be given two texts, or two lists of texts")
         sources = [source] if isinstance(source, str) else check_texts("source", source)
         targets = [target] if isinstance(target, str) else check_texts("target", target)
-        besides = beside_each(sources, self._beside({"source_lang": source_lang, "target_lang": target_lang}))
+        besides = beside_each(sources, self._resolver.beside({"source_lang": source_lang, "target_lang": target_lang}))
         pairs = [self._pipeline.check_text(text, beside) for text, beside in zip(sources, besides)]
         tokens = [self._tokenizer.surrounded_tokens(text, pair) for text, pair in zip(sources, pairs)]
         scores = self._scored(tokens, [self._tokenizer.target_tokens(text) for text in targets], besides)

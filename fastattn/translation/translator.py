@@ -26,6 +26,7 @@ from fastattn.text.translation import TranslationTokenizer
 from fastattn.translation.calls import (
     Beside,
     ExecutionStats,
+    LanguageOptions,
     OptionResolver,
     SearchOptions,
     TextOptions,
@@ -81,7 +82,7 @@ class Translator(ScoringTranslator):
         target_lang: str | None = None,
     ):
         super().__init__(path, precision, threads, processes, device)
-        self._own = Beside(None, source_lang, target_lang)
+        self._resolver.own = Beside(None, source_lang, target_lang)
 
     def _begin(self, folder: Path) -> None:
         self._models = begin_models(folder)
@@ -236,7 +237,7 @@ class Translator(ScoringTranslator):
 
         submitted  have the plan read the texts, which takes a while
         """
-        beside = self._beside(options)
+        beside = self._resolver.beside(options)
         call = self._resolver.of_texts(options, details)
         listed = [texts] if isinstance(texts, str) else check_texts("texts", texts)
         besides = beside_each(listed, beside)
@@ -301,7 +302,7 @@ class Translator(ScoringTranslator):
         ``target_prefix`` may be an iterable too, read in step with the texts. Lines of a file keep their ends, so that
         ``print(line, end="")`` or ``writelines`` writes the lines of the translation.
         """
-        beside = self._beside(options)
+        beside = self._resolver.beside(options)
         call = self._resolver.of_texts(options, details)
         pairs = with_beside(check_several("texts", texts, "an iterable of str"), beside)
         if self._pool is None or call.decoding.callback is not None:
@@ -316,7 +317,7 @@ class Translator(ScoringTranslator):
         *,
         with_scores: bool = False,
         split: str | None = None,
-        **options: "Unpack[SearchOptions]",
+        **options: "Unpack[LanguageOptions]",
     ) -> ExecutionStats:
         """Translate the lines of a UTF-8 file, in bounded memory, to a file that appears complete or not at all.
 
@@ -360,7 +361,7 @@ class Translator(ScoringTranslator):
         target_prefix: str | Sequence[str] | None = None,
         *,
         split: str | None = None,
-        **options: "Unpack[SearchOptions]",
+        **options: "Unpack[LanguageOptions]",
     ) -> Iterator[Step]:
         """Yield a Step for each token of a translation as it is produced, by greedy search or sampling.
 
@@ -371,10 +372,10 @@ class Translator(ScoringTranslator):
         """
         options.setdefault("beam_size", 1)
         if isinstance(source, str):
-            beside: Any = self._beside(options) | {"target_prefix": target_prefix}
+            (beside,) = beside_each([source], self._resolver.beside(options))
             call = self._resolver.of_texts({**options, "split": split}, details=True)
             check_stream(call.decoding)
-            document = self._pipeline.read_text(source, Beside(**beside), call)
+            document = self._pipeline.read_text(source, beside._replace(target_prefix=target_prefix), call)
             sources, prefixes = [part for line in document.lines for part in line.parts], document.prefixes()
             return self._pipeline.stream(sources, prefixes, call.decoding, document.pair)
         decoding = self._resolver.of_tokens(options)

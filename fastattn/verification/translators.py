@@ -274,8 +274,6 @@ class MarianTranslator:
                 input_ids=self._given(source),
                 num_beams=beam_size,
                 do_sample=False,
-                early_stopping=beam_size > 1,
-                forced_eos_token_id=None,
                 max_length=None,
                 min_length=0,
                 min_new_tokens=least + forced,

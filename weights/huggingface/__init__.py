@@ -16,7 +16,9 @@ from fastattn.weights.huggingface.residual import is_residual, read_residual
 from fastattn.weights.huggingface.translator import is_translator, read_translator
 from fastattn.weights.huggingface.translators import REFUSED, TRANSLATORS
 
-DESCRIPTION = "Hugging Face directory of an encoder, a language model or MarianMT (config.json, weights, a tokenizer)"
+DESCRIPTION = (
+    "Hugging Face directory of an encoder, a language model or an encoder-decoder (config.json, weights, a tokenizer)"
+)
 MODEL_TYPES: dict[str, Callable[[Folder], Checkpoint]] = {
     **dict.fromkeys(ENCODERS, read_encoder),
     **dict.fromkeys(sorted(DECODERS.keys() - ENCODERS.keys()), read_decoder),
@@ -42,6 +44,6 @@ def read(folder: Folder) -> Checkpoint:
         raise CheckpointError(
             f"{config.where}: model type {shorten(kind)} is not supported; known: {', '.join(MODEL_TYPES)}"
         )
-    if is_translator(config):
+    if is_translator(config) and not (folder.part == "encoder" and kind in ENCODERS):
         return read_translator(folder)
     return read_decoder(folder) if is_decoder(config) else MODEL_TYPES[kind](folder)

@@ -1,4 +1,4 @@
-"""The text of an encoder in a Hugging Face directory: tokenizer.json, or one made of older files, and its settings."""
+"""The text of a model in a Hugging Face directory: tokenizer.json, or one made of older files, and its settings."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -13,6 +13,7 @@ from fastattn.weights.huggingface.sentencepiece_files import (
     albert_tokenizer,
     camembert_tokenizer,
     deberta_tokenizer,
+    llama_tokenizer,
     mbart50_tokenizer,
     mbart_tokenizer,
     pegasus_tokenizer,
@@ -24,7 +25,9 @@ from fastattn.weights.huggingface.vocabulary_files import (
     AddedTokens,
     OlderFiles,
     bert_tokenizer,
+    gpt2_tokenizer,
     mpnet_tokenizer,
+    qwen2_tokenizer,
     read_added_tokens,
     read_lines,
     roberta_tokenizer,
@@ -42,6 +45,9 @@ BUILDERS: dict[str, tuple[Builder, tuple[str, ...]]] = {
     "MPNetTokenizer": (mpnet_tokenizer, ("vocab.txt",)),
     "BartTokenizer": (roberta_tokenizer, ("vocab.json", "merges.txt")),
     "RobertaTokenizer": (roberta_tokenizer, ("vocab.json", "merges.txt")),
+    "GPT2Tokenizer": (gpt2_tokenizer, ("vocab.json", "merges.txt")),
+    "Qwen2Tokenizer": (qwen2_tokenizer, ("vocab.json", "merges.txt")),
+    "LlamaTokenizer": (llama_tokenizer, ("tokenizer.model",)),
     "XLMRobertaTokenizer": (xlm_roberta_tokenizer, ("sentencepiece.bpe.model",)),
     "CamembertTokenizer": (camembert_tokenizer, ("sentencepiece.bpe.model",)),
     "AlbertTokenizer": (albert_tokenizer, ("spiece.model",)),
@@ -54,6 +60,7 @@ TRANSLATORS: dict[str, tuple[Builder, tuple[str, ...]]] = {
     "MBart50Tokenizer": (mbart50_tokenizer, ("sentencepiece.bpe.model",)),
     "PegasusTokenizer": (pegasus_tokenizer, ("spiece.model",)),
 }
+WITHOUT_PAIRS = ("GPT2Tokenizer", "Qwen2Tokenizer", "LlamaTokenizer")  # language models, whose texts have no cls_token
 # What a mask is called where no file says it.
 USUAL_MASKS = ("[MASK]", "<mask>")
 # Model type -> class, where no file names one.
@@ -62,6 +69,9 @@ CLASSES = {
     "distilbert": "BertTokenizer",
     "electra": "BertTokenizer",
     "gte": "XLMRobertaTokenizer",
+    "gpt2": "GPT2Tokenizer",
+    "qwen2": "Qwen2Tokenizer",
+    "qwen3": "Qwen2Tokenizer",
     "nomic_bert": "BertTokenizer",
     "mpnet": "MPNetTokenizer",
     "roberta": "RobertaTokenizer",
@@ -70,6 +80,7 @@ CLASSES = {
     "albert": "AlbertTokenizer",
     "t5": "T5Tokenizer",
     "mt5": "T5Tokenizer",
+    "umt5": "T5Tokenizer",
     "deberta-v2": "DebertaV2Tokenizer",
     "bart": "BartTokenizer",
     "m2m_100": "M2M100Tokenizer",
@@ -156,6 +167,7 @@ def read_tokenizer(
         if builder is not None and all(folder.contains(top + file) for file in files):
             tokens = read_added_tokens(folder, prefix, settings)
             tokenizer = builder(OlderFiles(folder, top, settings, tokens, rows))
+            _add_ends(tokenizer, settings, tokens)
             _fit(tokenizer, rows, folder.where(top + files[0]))
             return tokenizer, json.dumps(tokenizer).encode()
     other = f", nor {' and '.join(files)} of a {kind}" if files else ""
@@ -276,7 +288,7 @@ def _check_agreement(folder: Folder, prefix: str, tokenizer: dict[str, Any], set
                 raise CheckpointError(
                     f"{where}: puts {shorten(token)} around a text as id {index}, in {other} it is {ids[token]}"
                 )
-    if kind in BUILDERS and around:
+    if kind in BUILDERS and kind not in WITHOUT_PAIRS and around:
         for name in ("cls_token", "sep_token"):
             stated = tokens.named.get(name, {}).get("content")
             if stated is not None and known.get(stated) not in around.values():

@@ -10,6 +10,7 @@ from fastattn.spec.quantized import Tensor, as_float32
 from fastattn.weights.containers.json_file import JsonObject, read_object
 from fastattn.weights.containers.safetensors import StoredTensor
 from fastattn.weights.folder import Folder
+from fastattn.weights.huggingface.encoder import read_encoder
 from fastattn.weights.huggingface.encoders import ENCODERS
 from fastattn.weights.huggingface.encoders.architecture import refuse
 from fastattn.weights.huggingface.generation import generation_values, never_produced, read_settings
@@ -19,7 +20,12 @@ from fastattn.weights.huggingface.weights import MISFIT, as_checkpoint, read_wei
 from fastattn.weights.tensor_mapping import canonical_tensors
 
 # Ends of the names of what old files hold beside weights.
-BUFFERS = (".version", ".embed_positions.weights", ".embed_positions._float_tensor")
+BUFFERS = (
+    ".version",
+    ".embed_positions.weights",
+    ".embed_positions._float_tensor",
+    ".EncDecAttention.relative_attention_bias.weight",  # which T5 never looked at
+)
 
 
 def is_translator(config: JsonObject) -> bool:
@@ -51,6 +57,8 @@ def read_translator(folder: Folder) -> Checkpoint:
         never += architecture.never(decoding, spec)
     text = replace(text, decoding=settings)
     stored, where = read_weights(folder)
+    if config.string("model_type") in ENCODERS and not any(name.startswith("decoder.") for name in stored):
+        return read_encoder(folder)  # of which not all say it
     stored = {name.removeprefix("model."): tensor for name, tensor in stored.items()}
     stored = {name: tensor for name, tensor in stored.items() if not name.endswith(BUFFERS)}
     _check_positions(config, spec, stored)

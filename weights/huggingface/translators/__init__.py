@@ -14,7 +14,10 @@ TRANSLATORS = {
     "m2m_100": "m2m100.M2M100",  # NLLB too
     "marian": "marian.MARIAN",
     "mbart": "bart.MBART",
+    "mt5": "t5.T5",
     "pegasus": "bart.PEGASUS",
+    "t5": "t5.T5",  # flan-T5 and MADLAD too
+    "umt5": "t5.T5",
 }
 
 

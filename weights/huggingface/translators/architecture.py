@@ -30,9 +30,9 @@ class TranslatorArchitecture:
              may not be downloaded yet
     tied     (config.json) -> names of tensors that are one tensor, which the file may have under any of them. One that
              it has under its own name is kept, as in transformers
-    never    (the special ids of generation, its stacks) -> ids that are never produced. They and those that its settings
-             name are out of the output layer, so that the others share the whole probability; None: a search leaves out
-             what the settings name, as in transformers
+    never    (the special ids of generation, its stacks) -> ids that are never produced. They and those that the
+             settings name are out of the output layer, so that the others share the whole probability; None: a search
+             leaves out what the settings name, as in transformers
     """
 
     classes: tuple[str, ...]

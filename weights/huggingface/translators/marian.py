@@ -3,6 +3,7 @@
 from fastattn.errors import CheckpointError
 from fastattn.spec.architecture import ModelSpec, NormSpec, PositionSpec
 from fastattn.spec.text_spec import TranslationText
+from fastattn.text.languages import language_tokens
 from fastattn.weights.containers.json_file import JsonObject, read_optional, shorten
 from fastattn.weights.folder import Folder
 from fastattn.weights.huggingface.translators.architecture import (
@@ -83,6 +84,7 @@ def _text(folder: Folder, config: JsonObject, decoding: JsonObject, spec: ModelS
     start_id = decoding.integer("decoder_start_token_id", decoding.integer("pad_token_id"))
     if start_id >= len(target) or not target[start_id]:
         raise decoding.error("decoder_start_token_id", f"the id of a token in {target_name}", start_id)
+    told = language_tokens([token for token in source if token.startswith(">>")])  # of several targets
     return TranslationText(
         source_vocabulary=source,
         target_vocabulary=target,
@@ -93,7 +95,8 @@ def _text(folder: Folder, config: JsonObject, decoding: JsonObject, spec: ModelS
         source_model=bytes(folder.read("source.spm")),
         target_model=bytes(folder.read("target.spm")),
         source_language=settings.string("source_lang", ""),
-        target_language=settings.string("target_lang", ""),
+        target_language="" if told else settings.string("target_lang", ""),
+        languages=told,
     )
 
 
