@@ -23,6 +23,7 @@ from tests.weights.sound_files import architecture_files, marian_mt_files, sente
 
 TRAINERS = GOLDENS / "trainers"
 SAID = {"layer": {}, "relative": {"relative_buckets": 8, "encoder_layers": 1, "decoder_layers": 1},
+        "each": {"relative_buckets": 8},
         "rms": {"rms_norm": True}, "gated": {"gated": True},
         "table": {"position_table": 12}, "norm": {"embedding_norm": True, "pre_norm": False}}  # fmt: skip
 
