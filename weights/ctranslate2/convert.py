@@ -197,7 +197,7 @@ def _check(stacks: Mapping[str, StackSpec], entries: list[Entry], aliases: dict[
 
 
 def _stand_in(entry: Entry) -> np.ndarray:
-    """An array of a variable's shape without its values, which take memory; an attribute and a small table with them."""
+    """An array of a variable's shape without its values, which take memory; an attribute or a small table has them."""
     if entry.shape and not entry.name.endswith(RELATIVE):
         return np.broadcast_to(np.zeros((), STORED_AS[entry.dtype]), entry.shape)
     return np.array(entry.values(), STORED_AS[entry.dtype])
