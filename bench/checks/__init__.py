@@ -92,6 +92,7 @@ from bench.checks import (  # noqa: E402, F401
     batch_memory,
     bergamot,
     callers,
+    conversion,
     encoding,
     generation,
     generation_process,

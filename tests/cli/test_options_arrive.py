@@ -252,6 +252,7 @@ CASES: dict[str, dict[str, Case]] = {
         "MODEL": Case((), {"stderr": has("tiny: ")}),
         "OUT": Case((), {"stderr": has("out: "), "out": True}),
         "--precision": option("bfloat16", {"write.precision": "bfloat16"}),
+        "--to": option("ctranslate2", {"write.to": "ctranslate2"}),
     },
     "warmup": {},
     "cache": {

@@ -1,9 +1,9 @@
-"""Makes trainers/: small checkpoints of random weights as fairseq 0.12.2 and OpenNMT-py 3.5.1 save them, what they answer,
-and what fairseq answers with the weights of nqo.
+"""Makes trainers/: small checkpoints of random weights as fairseq 0.12.2 and OpenNMT-py 3.5.1 save them, what they
+answer, and what fairseq answers with the weights of nqo.
 
 Neither installs beside a torch of today, so both are imported from their unpacked sources, which stay as they are:
-python -m tests.goldens.make_trainers FAIRSEQ_SOURCE ONMT_SOURCE NQO, from the repository's root, where torch, hydra-core,
-omegaconf, bitarray, configargparse and subword-nmt are installed.
+python -m tests.goldens.make_trainers FAIRSEQ_SOURCE ONMT_SOURCE NQO, from the repository's root, where torch,
+hydra-core, omegaconf, bitarray, configargparse and subword-nmt are installed.
 """
 
 import copy
@@ -53,8 +53,9 @@ class Stand:
 def prepare(fairseq: str, onmt: str) -> None:
     """What both expect of Python 3.9, NumPy 1 and torch 1."""
     source = inspect.getsource(dataclasses._get_field).replace("f.default.__class__.__hash__ is None", "False")
-    exec(source, dataclasses.__dict__)
-    np.float, np.int, np.bool = float, int, bool
+    exec(source, dataclasses.__dict__)  # noqa: S102
+    for name, kind in (("float", float), ("int", int), ("bool", bool)):
+        setattr(np, name, kind)
     load = torch.load
     torch.load = lambda *given, **named: load(*given, **(named | {"weights_only": False}))
     sys.meta_path.append(Stand())
@@ -93,7 +94,12 @@ def make_fairseq(name: str, options: dict) -> dict:
     model = TransformerModel.build_model(args, task).eval()
     for parameter in model.parameters():
         parameter.data.uniform_(-0.3, 0.3)
-    state = {"args": args, "model": model.state_dict(), "extra_state": {"best": np.float64(1.5)}, "optimizer_history": []}
+    state = {
+        "args": args,
+        "model": model.state_dict(),
+        "extra_state": {"best": np.float64(1.5)},
+        "optimizer_history": [],
+    }
     torch.save(state, folder / "model.pt")
     codes = BPE((folder / "bpecodes").open(encoding="utf-8"))
     answers = []

@@ -59,6 +59,7 @@ from tests.weights.sound_files import (
     converted_files,
     ctranslate2_files,
     encoder_files,
+    folder_files,
     marian_files,
     marian_mt_files,
     older_files,
@@ -270,6 +271,8 @@ SUBJECTS: dict[str, Subject] = {
         converted_files({"model-c2k.safetensors": recurrent_writer.e2k_bytes(recurrent_writer.e2k())}, "int8")
     ),
     "pointer": _checkpoint(recurrent_writer.pointer_files(recurrent_writer.pointer()), PointerNetwork),
+    "fairseq": _checkpoint(folder_files(GOLDENS / "trainers" / "fairseq_shared")),
+    "opennmt-py's transformer": _checkpoint(folder_files(GOLDENS / "trainers" / "opennmt_gated")),
     "opennmt-py": _checkpoint(recurrent_writer.opennmt_files("LSTM", "general", True, True)),
     "language model": Subject(architecture_files(GEMMA2[0]) | LANGUAGE_MODEL, _language_model, _continue),  # type: ignore[arg-type]
     "gguf": Subject({"model.gguf": gguf_models.file("llama 3")}, _language_model, _continue),  # type: ignore[arg-type]

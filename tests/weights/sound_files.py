@@ -155,6 +155,11 @@ def written(write: Callable[[Path], Path]) -> Files:
         return {file.relative_to(path).as_posix(): file.read_bytes() for file in files}
 
 
+def folder_files(folder: Path) -> Files:
+    """Those of a folder."""
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
 def older_files(kind: str) -> Files:
     """A BERT with the tokenizer of another class, of that class's own files."""
     made: dict[str, dict[str, bytes]] = {

@@ -41,7 +41,7 @@ class TrainerFile:
     def tensors(self, *parts: str) -> dict[str, StoredTensor]:
         """The tensors of the state dicts ``parts`` in it, by PART.NAME; raises CheckpointError for anything else."""
         try:
-            states = {f"{part}.": self.entries.get(part) for part in parts}
+            states: dict[str, Any] = {f"{part}.": self.entries.get(part) for part in parts}
             if not all(type(state) is dict for state in states.values()):
                 raise PickleError(f"it should hold a state dict, tensors by name each as {' and '.join(parts)}")
             named = {start + name: view for start, state in states.items() for name, view in _views(state)}

@@ -3,6 +3,7 @@
 import dataclasses
 import zipfile
 from pathlib import Path
+from typing import Any
 
 from fastattn.errors import CheckpointError
 from fastattn.spec.checkpoint import Checkpoint
@@ -37,7 +38,7 @@ def read(directory: Directory) -> Checkpoint:
     text = checkpoint.text
     if not isinstance(text, TranslationText):
         raise CheckpointError(f"{folder.where('model/model.bin')}: should be a translation model, is an encoder alone")
-    how: dict[str, object] = {"codes": bytes(folder.read(pieces)), "words": "argos"}
+    how: dict[str, Any] = {"codes": bytes(folder.read(pieces)), "words": "argos"}
     if pieces == PIECES[0]:
         how = dict.fromkeys(("source_model", "target_model"), how["codes"])
     prefix = metadata.string("target_prefix", "")

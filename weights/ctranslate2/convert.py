@@ -30,6 +30,7 @@ SPECIFICATION, REVISION = "TransformerSpec", 7
 PRECISIONS = ("float32", "int8")
 CODES = {dtype: code for code, dtype in TYPES.items()}
 MOST_POSITIONS = 4096  # rows of a table of positions that the format cannot count as this model does
+RELATIVE = "self_attention/relative_attention_bias"
 _LAYER = {ours: theirs for theirs, ours in LAYER_PARTS.items()}
 _STACK = {ours: theirs for theirs, ours in STACK_PARTS.items()}  # an encoder has several embeddings, numbered
 _OTHERS = {ours: theirs for theirs, ours in OTHERS.items()}
@@ -82,7 +83,7 @@ def write(
 
 
 def _with_table(name: str, stack: StackSpec, tensors: dict[str, Tensor]) -> StackSpec:
-    """The stack; sinusoids that do not count from 1 become a table, and so do those of a model with a greatest length."""
+    """The stack; sinusoids that do not count from 1 become a table, and so do those that have a greatest length."""
     if stack.positions.kind != "sinusoid" or (stack.positions.start, stack.positions.limit) == (1, 0):
         return stack
     rows = stack.positions.limit or MOST_POSITIONS
@@ -113,6 +114,8 @@ def _name(ours: str) -> str:
     if ours in _OTHERS:
         return _OTHERS[ours]
     stack, layer, number, part, end = NAME.fullmatch(ours).groups()  # type: ignore[union-attr]
+    if part.endswith("relative_bias"):  # of a layer's own, or of the first, which all share
+        return f"{stack}/layer_{number or 0}/{RELATIVE}"
     theirs = (_LAYER if layer else _STACK).get(part)
     if theirs is None or end is None:
         raise CheckpointError(f"CTranslate2's format has no place for {ours}")
@@ -169,18 +172,16 @@ def _attributes(name: str, stack: StackSpec) -> list[Entry]:
         if stack.cross_attention:
             values |= {f"layer_{i}/attention/{attribute}": value for attribute, value in inside.items()}
     return [
-        Entry(f"{name}/{attribute}", dtype, (), lambda value=value: value)
-        for attribute, (dtype, value) in values.items()
-    ]  # type: ignore[misc]
+        Entry(f"{name}/{attribute}", dtype, (), partial(float, value)) for attribute, (dtype, value) in values.items()
+    ]
 
 
 def _check(stacks: Mapping[str, StackSpec], entries: list[Entry], aliases: dict[str, str]) -> None:
     """Raise CheckpointError unless the reader would find the same stacks; aliases of all layers' relative biases."""
     for name, stack in stacks.items():
-        if stack.positions.kind == "relative":
+        if stack.positions.kind == "relative" and not stack.positions.of_each_layer:
             for i in range(1, stack.layers):
-                end = "self_attention/relative_attention_bias"
-                aliases[f"{name}/layer_{i}/{end}"] = f"{name}/layer_0/{end}"
+                aliases[f"{name}/layer_{i}/{RELATIVE}"] = f"{name}/layer_0/{RELATIVE}"
     variables = {entry.name: Variable(entry.name, entry.dtype, _stand_in(entry)) for entry in entries}
     variables |= {alias: variables[target] for alias, target in aliases.items()}
     attributes, problems = Attributes(variables, "CTranslate2's format"), list[str]()
@@ -196,8 +197,8 @@ def _check(stacks: Mapping[str, StackSpec], entries: list[Entry], aliases: dict[
 
 
 def _stand_in(entry: Entry) -> np.ndarray:
-    """An array of a variable's shape without its values, which take memory; an attribute with them."""
-    if entry.shape:
+    """An array of a variable's shape without its values, which take memory; an attribute or a small table has them."""
+    if entry.shape and not entry.name.endswith(RELATIVE):
         return np.broadcast_to(np.zeros((), STORED_AS[entry.dtype]), entry.shape)
     return np.array(entry.values(), STORED_AS[entry.dtype])
 

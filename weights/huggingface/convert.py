@@ -6,7 +6,7 @@ architecture's reader takes.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -44,7 +44,7 @@ SETTINGS = {
 
 
 @dataclass(frozen=True)
-class Form:
+class WrittenForm:
     """How a model is said: the settings, where the tensors of which names go, and the names that are one tensor."""
 
     config: dict[str, Any]
@@ -88,7 +88,7 @@ def _values(made: Callable[[], np.ndarray], precision: str) -> np.ndarray:
     return made() if precision == "float32" else bfloat16_bits(made())
 
 
-def _form(checkpoint: Checkpoint) -> Form:
+def _form(checkpoint: Checkpoint) -> WrittenForm:
     """The first form that its reader reads as this model."""
     model, where = checkpoint.spec, "config.json"
     if model.head is not None or not all(isinstance(stack, StackSpec) for stack in model.stacks.values()):
@@ -128,11 +128,12 @@ def _starting_from_padding(checkpoint: Checkpoint) -> Checkpoint:
         tensors[name] = made[id(table)]
     bias = tensors.get("decoder.projection.bias", np.zeros(decoder.vocabulary, np.float32))
     tensors["decoder.projection.bias"] = np.append(as_float32(bias), np.float32(-np.inf))
-    grown = {"vocabulary": encoder.vocabulary + 1}, {"vocabulary": decoder.vocabulary + 1, "projection_bias": True}
     spec = replace(
         checkpoint.spec,
-        encoder=replace(encoder, **grown[0]),
-        decoder=replace(decoder, start_from_zero_embedding=False, **grown[1]),
+        encoder=replace(encoder, vocabulary=encoder.vocabulary + 1),
+        decoder=replace(
+            decoder, start_from_zero_embedding=False, vocabulary=decoder.vocabulary + 1, projection_bias=True
+        ),
     )
     same = text.source_vocabulary == text.target_vocabulary
     target = (*text.target_vocabulary, PADS[0])
@@ -149,12 +150,17 @@ def _pad(text: TranslationText) -> int:
 
 def _plain(model: ModelSpec) -> ModelSpec:
     """The model but for numbers that float32 rounds, and a projection's bias, which may be zeros."""
-    stacks = {
+    stacks: dict[str, Any] = {
         name: replace(stack, embedding_scale=round(stack.embedding_scale, 4), projection_bias=False)
         for name, stack in model.stacks.items()
         if isinstance(stack, StackSpec)
     }
     return replace(model, **stacks)
+
+
+def _own_first(kinds: Iterable[str], checkpoint: Checkpoint) -> list[str]:
+    """The architectures, first the one that the model was read as."""
+    return sorted(kinds, key=lambda kind: kind != checkpoint.details.get("model type"))
 
 
 def _read(find: Callable[[JsonObject], Any], config: dict[str, Any]) -> tuple[Any, JsonObject, Any] | None:
@@ -167,7 +173,7 @@ def _read(find: Callable[[JsonObject], Any], config: dict[str, Any]) -> tuple[An
         return None
 
 
-def _translators(checkpoint: Checkpoint) -> Iterator[tuple[Form, ModelSpec]]:
+def _translators(checkpoint: Checkpoint) -> Iterator[tuple[WrittenForm, ModelSpec]]:
     text, (encoder, decoder) = checkpoint.input, checkpoint.spec.stacks.values()
     assert isinstance(text, TranslationText) and isinstance(encoder, StackSpec) and isinstance(decoder, StackSpec)
     tensors = checkpoint.tensors
@@ -194,14 +200,14 @@ def _translators(checkpoint: Checkpoint) -> Iterator[tuple[Form, ModelSpec]]:
     for name, stack in (("encoder", encoder), ("decoder", decoder)):
         sizes = (stack.layers, stack.attention.heads, stack.feed_forward.inner_width)
         common |= dict(zip((f"{name}_layers", f"{name}_attention_heads", f"{name}_ffn_dim"), sizes))
-    for kind in TRANSLATORS:
+    for kind in _own_first(TRANSLATORS, checkpoint):
         found = _read(find_translator, common | {"model_type": kind})
         if found is not None:
             architecture, values, said = found
             one = architecture.tied(values)
             if (SHARED in one) == shared and (HEAD in one) == tied:
                 config = values.values | {"architectures": [architecture.classes[0]]}
-                yield Form(config, map_tensors(architecture.table(values, said), said), "model.", one), said
+                yield WrittenForm(config, map_tensors(architecture.table(values, said), said), "model.", one), said
 
 
 def _sizes(stack: StackSpec) -> Iterator[dict[str, Any]]:
@@ -230,36 +236,36 @@ def _sizes(stack: StackSpec) -> Iterator[dict[str, Any]]:
         }
 
 
-def _encoders(checkpoint: Checkpoint) -> Iterator[tuple[Form, ModelSpec]]:
+def _encoders(checkpoint: Checkpoint) -> Iterator[tuple[WrittenForm, ModelSpec]]:
     stack = checkpoint.spec.encoder
     assert isinstance(stack, StackSpec)
-    for kind in ENCODERS:
+    for kind in _own_first(ENCODERS, checkpoint):
         for sizes in _sizes(stack):
             found = _read(find_architecture, sizes | {"model_type": kind})
             if found is not None and found[0].numbers is None:
                 architecture, values, said = found
                 model = ModelSpec("encoder", said)
-                yield Form(values.values, map_tensors(architecture.table(values, said), model)), model
+                yield WrittenForm(values.values, map_tensors(architecture.table(values, said), model)), model
 
 
-def _decoders(checkpoint: Checkpoint) -> Iterator[tuple[Form, ModelSpec]]:
+def _decoders(checkpoint: Checkpoint) -> Iterator[tuple[WrittenForm, ModelSpec]]:
     stack, tensors = checkpoint.spec.decoder, checkpoint.tensors
     assert isinstance(stack, StackSpec)
     tied = tensors["decoder.projection.weight"] is tensors["decoder.embedding.weight"]
-    for kind in DECODERS:
+    for kind in _own_first(DECODERS, checkpoint):
         for sizes in _sizes(stack):
             named = {"model_type": kind, "architectures": [f"{kind.capitalize()}ForCausalLM"]}
             found = _read(find_decoder, sizes | named | {"tie_word_embeddings": tied})
             if found is not None:
                 architecture, values, said = found
                 model = ModelSpec("decoder", decoder=said)
-                yield Form(values.values, map_tensors(architecture.table(values, said), model), "model."), model
+                yield WrittenForm(values.values, map_tensors(architecture.table(values, said), model), "model."), model
 
 
 Stored = dict[str, tuple[tuple[int, ...], Callable[[], np.ndarray]]]
 
 
-def _stored(form: Form, tensors: Mapping[str, Tensor]) -> Stored:
+def _stored(form: WrittenForm, tensors: Mapping[str, Tensor]) -> Stored:
     """Name in the file -> (shape, a function that makes the values), each the part of a tensor that the table takes."""
     stored: Stored = {}
     pieces: dict[str, dict[int, Tensor]] = {}

@@ -88,8 +88,8 @@ def count(given: dict[str, Any], name: str, where: str) -> int:
     return value
 
 
-def read_vocabularies(whole: TrainerFile, spec: ModelSpec) -> tuple[dict[str, tuple[str, ...]], str]:
-    """({source_vocabulary: tokens, target_vocabulary: tokens}, the decoder's start token) of OpenNMT-py's checkpoint."""
+def read_vocabularies(whole: TrainerFile, spec: ModelSpec) -> tuple[dict[str, Any], str]:
+    """({source_vocabulary: tokens, target_vocabulary: tokens}, the decoder's start token) of a checkpoint."""
     vocab, where = whole.entries.get("vocab"), whole.where
     if type(vocab) is not dict:
         raise CheckpointError(f"{where}: vocab should be a dict of lists of tokens")

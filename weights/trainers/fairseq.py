@@ -136,10 +136,7 @@ def _todays(stored: dict[str, StoredTensor], options: dict[str, Any]) -> dict[st
         if name in stored:
             stored[HEAD] = stored.pop(name)
     shared = options["share_all_embeddings"]
-    for name, other, is_one in (
-        (HEAD, TARGET, shared or options["share_decoder_input_output_embed"]),
-        (SOURCE, TARGET, shared),
-    ):
+    for name, is_one in ((HEAD, shared or options["share_decoder_input_output_embed"]), (SOURCE, shared)):
         if is_one and TARGET in stored:
             stored[name] = stored[TARGET]
     return stored
@@ -158,8 +155,8 @@ def _stack(
     table = stored.get(f"{name}.embed_tokens.weight")
     if table is None or len(table.shape) != 2 or layers > len(stored) or width % heads:
         raise CheckpointError(
-            f"{where}: {name}.embed_tokens.weight should be a table, {name}_layers {layers} at most the number of tensors"
-            f" and {name}_embed_dim {width} a multiple of {name}_attention_heads {heads}"
+            f"{where}: {name}.embed_tokens.weight should be a table, {name}_layers {layers} at most the number of"
+            f" tensors and {name}_embed_dim {width} a multiple of {name}_attention_heads {heads}"
         )
     kind = "table" if options[f"{name}_learned_pos"] else "sinusoid"
     longest = "max_source_positions" if name == "encoder" else "max_target_positions"
@@ -206,7 +203,7 @@ def _languages(
     said = (given.get("source_lang"), given.get("target_lang"))
     for pair in (said, named.groups() if named else said):
         if all(is_text(one) and one in tokens for one in pair):
-            return pair
+            return str(pair[0]), str(pair[1])
     if None not in said and all(map(is_text, said)):
         lacking = next(one for one in said if one not in tokens)
         raise CheckpointError(

@@ -12,7 +12,7 @@ SENTENCEPIECE = (
     ("source.spm", "target.spm"),
     *((name, name) for name in ("sentencepiece.bpe.model", "sentencepiece.model", "spm.model")),
 )
-SEVERAL = 8  # units that do not end their words: of fewer, any may be a word
+SEVERAL = 2  # units that do not end their words: of fewer, any may be a word
 
 
 def tokenizer_files(folder: Folder, names: list[str], vocabulary: tuple[str, ...]) -> dict[str, Any]:
@@ -26,8 +26,8 @@ def tokenizer_files(folder: Folder, names: list[str], vocabulary: tuple[str, ...
         return {"codes": bytes(folder.read(codes))}
     if sum(token.endswith(CONTINUED) for token in vocabulary) > SEVERAL:
         raise CheckpointError(
-            f"{folder.where(CODES[0])}: no such file (nor {', '.join(CODES[1:])}): the vocabulary has units of words such"
-            f" as {shorten(next(token for token in vocabulary if token.endswith(CONTINUED)))}, which codes make"
+            f"{folder.where(CODES[0])}: no such file (nor {', '.join(CODES[1:])}): the vocabulary has units of words"
+            f" such as {shorten(next(token for token in vocabulary if token.endswith(CONTINUED)))}, which codes make"
         )
     for pair in SENTENCEPIECE:
         if all(name in found for name in pair):

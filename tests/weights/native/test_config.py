@@ -126,7 +126,7 @@ def test_all_wrong_fields_are_named_at_once(folder: Path) -> None:
         (("files", "source_model"), "target.spm", "files.source_model should be 'source.spm', is 'target.spm'"),
         (("files", "source_model"), "/etc/passwd", "files.source_model should be 'source.spm', is '/etc/passwd'"),
         (("files", "tokenizer"), "x.json", "files.tokenizer should be 'tokenizer.json', is 'x.json'"),
-        (("files", "merges"), "merges.txt", "files.'merges' is unknown"),
+        (("files", "words"), "words.txt", "files.'words' is unknown"),
         (("files",), {}, "files.source_vocabulary is missing; files.target_vocabulary is missing"),
         (("dense",), ["none"], "dense layers follow an encoder"),
         (("tied",), {"decoder.projection.weight": "x"}, "'decoder.projection.weight' cannot be tied to 'x'"),

@@ -241,6 +241,8 @@ def test_a_pytorch_file_of_another_kind(tmp_path: Path) -> None:
     saved(tmp_path, {"model.pt": writer.opennmt_files("LSTM", "dot", False, False)["model_step_7.pt"][:-99]})
     refusal(path, "model.pt: not a sound zip archive")
     (tmp_path / "second.pt").write_bytes(b"")
+    refusal(path, "model.pt: not a sound zip archive")  # the usual name
+    (tmp_path / "model.pt").rename(tmp_path / "first.pt")
     refusal(path, "not a checkpoint of a known format")
 
 

@@ -22,7 +22,8 @@ def _fairseq(width: int, heads: int, layers: int, inner: int, **options: object)
 
 FAIRSEQ = {
     "fairseq_before": _fairseq(
-        12, 3, 2, 20, encoder_normalize_before=True, decoder_normalize_before=True, share_decoder_input_output_embed=True
+        12, 3, 2, 20, encoder_normalize_before=True, decoder_normalize_before=True,
+        share_decoder_input_output_embed=True,
     ),
     "fairseq_after": _fairseq(
         8, 2, 1, 10, encoder_learned_pos=True, decoder_learned_pos=True, layernorm_embedding=True, activation_fn="gelu"
@@ -42,7 +43,8 @@ def _opennmt(**options: object) -> dict[str, object]:
         "position_encoding": True, "position_encoding_type": "SinusoidalInterleaved", "max_relative_positions": 0,
         "relative_positions_buckets": 0, "pos_ffn_activation_fn": "relu", "add_qkvbias": False, "num_kv": 0,
         "add_ffnbias": True, "parallel_residual": False, "shared_layer_norm": False, "layer_norm": "standard",
-        "norm_eps": 1e-6, "use_ckpting": [], "world_size": 1, "parallel_mode": "data_parallel", "rotary_interleave": True,
+        "norm_eps": 1e-6, "use_ckpting": [], "world_size": 1, "parallel_mode": "data_parallel",
+        "rotary_interleave": True,
         "rotary_theta": 10000, "rotary_dim": 0, "share_embeddings": False, "share_decoder_embeddings": False,
         "copy_attn": False, "self_attn_type": "scaled-dot", "aan_useffn": False, "full_context_alignment": False,
         "alignment_layer": -3, "alignment_heads": 0, "sliding_window": 0, "num_experts": 0, "num_experts_per_tok": 2,

@@ -38,7 +38,9 @@ def test_scores_and_tokens(name: str) -> None:
         np.testing.assert_allclose(found[: len(target)], answer["scores"], atol=2e-5)
         greedy = answer["greedy"] if "greedy" in answer else answer["found"]["1"]["ids"]
         best = translator.translate_tokens([source], beam_size=1, max_decoding_length=10)[0].hypotheses[0]
-        assert best == [text.target_vocabulary[number] for number in greedy[: len(best)] if number != 2 or "opennmt" in name]  # type: ignore[union-attr]
+        assert best == [
+            text.target_vocabulary[number] for number in greedy[: len(best)] if number != 2 or "opennmt" in name
+        ]  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("name", FAIRSEQ)
@@ -60,7 +62,10 @@ def test_embeddings_that_are_one_tensor() -> None:
 def test_fairseqs_own_layout(folder: Path) -> None:
     """The checkpoint in checkpoints/, the data in data/; also by the file."""
     whole = read(folder)
-    for name, place in (("model.pt", "checkpoints/checkpoint_best.pt"), *((f"dict.{x}.txt",) * 2 for x in ("xx", "yy"))):
+    for name, place in (
+        ("model.pt", "checkpoints/checkpoint_best.pt"),
+        *((f"dict.{x}.txt",) * 2 for x in ("xx", "yy")),
+    ):
         target = folder / (place if place.endswith(".pt") else f"data/{place}")
         target.parent.mkdir(exist_ok=True)
         (folder / name).rename(target)
@@ -99,7 +104,10 @@ def _options(**options: object) -> bytes:
         ({"adaptive_input": True}, "option adaptive_input should be False, is True"),
         ({"activation_fn": "linear"}, "option activation_fn should be 'relu' or"),
         ({}, "encoder_embed_dim should be a number from 1 on"),
-        ({"encoder_embed_dim": 4, "encoder_attention_heads": 2, "encoder_layers": 1}, "encoder_ffn_embed_dim should be"),
+        (
+            {"encoder_embed_dim": 4, "encoder_attention_heads": 2, "encoder_layers": 1},
+            "encoder_ffn_embed_dim should be",
+        ),
         (FAIRSEQ["fairseq_before"], "encoder.embed_tokens.weight should be a table"),
     ],
 )
@@ -131,7 +139,8 @@ def test_old_names_of_fairseq(tmp_path: Path, folder: Path) -> None:
         shape = (3 * parts[0].shape[0], *parts[0].shape[1:])
         old[name.replace("q_proj.", "in_proj_")] = type(parts[0])("F32", shape, data, "old", None)
     for i, norm in enumerate(("self_attn", "encoder_attn", "final")):
-        old = {name.replace(f"decoder.layers.0.{norm}_layer_norm", f"decoder.layers.0.layer_norms.{i}"): one for name, one in old.items()}
+        now_named = f"decoder.layers.0.{norm}_layer_norm"
+        old = {name.replace(now_named, f"decoder.layers.0.layer_norms.{i}"): one for name, one in old.items()}
     old["model.decoder.embed_out"] = old.pop("model.decoder.output_projection.weight")
     made = fairseq._todays(old, dict.fromkeys(fairseq.OPTIONS, False))
     assert made.keys() == now.keys()

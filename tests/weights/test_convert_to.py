@@ -1,0 +1,139 @@
+"""What is written for other programs comes back: the same numbers, tokens and architecture."""
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fastattn.errors import CheckpointError
+from fastattn.spec.checkpoint import Checkpoint
+from fastattn.spec.quantized import QuantizedTensor, as_float32
+from fastattn.spec.text_spec import TranslationText
+from fastattn.weights import read
+from fastattn.weights.ctranslate2 import convert as ctranslate2
+from fastattn.weights.huggingface import convert as huggingface
+from tests import GOLDENS
+from tests.architectures.cases import GOLDEN_CASES
+from tests.architectures.decoders import GOLDEN_DECODERS
+from tests.cli.commands import fail, succeed
+from tests.weights.mutators import Files
+from tests.weights.native.folders import translation_model
+from tests.weights.sound_files import architecture_files, marian_mt_files, sentence_transformer_files
+
+TRAINERS = GOLDENS / "trainers"
+SAID = {"layer": {}, "relative": {"relative_buckets": 8, "encoder_layers": 1, "decoder_layers": 1},
+        "each": {"relative_buckets": 8},
+        "rms": {"rms_norm": True}, "gated": {"gated": True},
+        "table": {"position_table": 12}, "norm": {"embedding_norm": True, "pre_norm": False}}  # fmt: skip
+
+
+def unpacked(files: Files, folder: Path) -> Path:
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+    return folder
+
+
+def same(found: Checkpoint, expected: Checkpoint) -> None:
+    assert found.tensors.keys() == expected.tensors.keys()
+    for name, tensor in expected.tensors.items():
+        np.testing.assert_array_equal(as_float32(found.tensors[name]), as_float32(tensor), name)
+
+
+@pytest.mark.parametrize("shape", SAID)
+def test_ctranslate2_float32(tmp_path: Path, shape: str) -> None:
+    checkpoint = read(translation_model(tmp_path / "from", tied=True, **SAID[shape]))
+    (tmp_path / "to").mkdir()
+    ctranslate2.write(tmp_path / "to", checkpoint, "float32")
+    found = read(tmp_path / "to")
+    assert (found.spec, found.text) == (checkpoint.spec, checkpoint.text)
+    assert found.tensors["decoder.embedding.weight"] is found.tensors["decoder.projection.weight"]
+    same(found, checkpoint)
+
+
+def test_ctranslate2_int8(tmp_path: Path) -> None:
+    """What is int8 keeps its values; what is not is rounded by rows."""
+    checkpoint = read(translation_model(tmp_path / "from", "int8"))
+    whole = dataclasses.replace(checkpoint, tensors={n: as_float32(t) for n, t in checkpoint.tensors.items()})
+    for name, one in (("kept", checkpoint), ("rounded", whole)):
+        (tmp_path / name).mkdir()
+        ctranslate2.write(tmp_path / name, one, "int8")
+        found = read(tmp_path / name)
+        assert found.precision == "int8"
+        for canonical, tensor in checkpoint.tensors.items():
+            if isinstance(tensor, QuantizedTensor):
+                np.testing.assert_array_equal(found.tensors[canonical].values_FD, tensor.values_FD)  # type: ignore[union-attr]
+            np.testing.assert_allclose(as_float32(found.tensors[canonical]), as_float32(tensor), rtol=3e-7)
+
+
+def test_a_fairseq_model_for_ctranslate2(tmp_path: Path) -> None:
+    """Its positions, which count from 2, become a table; its codes lie beside the model."""
+    checkpoint = read(TRAINERS / "fairseq_before")
+    ctranslate2.write(tmp_path, checkpoint, "float32")
+    found = read(tmp_path)
+    assert found.spec.encoder.positions.kind == "table" and found.text.codes == checkpoint.text.codes  # type: ignore[union-attr]
+    assert found.text.source_vocabulary == checkpoint.text.source_vocabulary  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("name", ["shared", "separate"])
+def test_marian_for_transformers(tmp_path: Path, name: str) -> None:
+    checkpoint = read(unpacked(marian_mt_files(name, "model.safetensors"), tmp_path / "from"))
+    (tmp_path / "to").mkdir()
+    huggingface.write(tmp_path / "to", checkpoint, "float32")
+    found = read(tmp_path / "to")
+    assert found.spec == checkpoint.spec
+    assert dataclasses.replace(found.text, decoding=checkpoint.text.decoding) == checkpoint.text  # type: ignore[type-var]
+    same(found, checkpoint)
+
+
+@pytest.mark.parametrize("case", [*GOLDEN_CASES, *GOLDEN_DECODERS], ids=lambda case: case.name)
+def test_architectures_for_transformers(tmp_path: Path, case) -> None:
+    """Either the whole model comes back, or config.json is said not to have what it has."""
+    checkpoint = read(unpacked(architecture_files(case), tmp_path / "from"))
+    (tmp_path / "to").mkdir()
+    try:
+        huggingface.write(tmp_path / "to", checkpoint.without_head(), "float32")
+    except CheckpointError as error:
+        assert "\n" not in str(error) and (
+            "cannot say" in str(error) or "inverse" in str(error) or "written of" in str(error)
+        )
+        return
+    found = read(tmp_path / "to").without_head()
+    assert found.spec == checkpoint.without_head().spec
+    same(found, checkpoint.without_head())
+
+
+def test_an_encoder_with_its_pooling(tmp_path: Path) -> None:
+    checkpoint = read(unpacked(sentence_transformer_files(), tmp_path / "from"))
+    plain = dataclasses.replace(checkpoint, input=dataclasses.replace(checkpoint.text, dense=()))  # type: ignore[type-var]
+    (tmp_path / "to").mkdir()
+    huggingface.write(tmp_path / "to", plain, "float32")
+    found = read(tmp_path / "to")
+    assert (found.spec, found.text) == (plain.spec, plain.text)
+    with pytest.raises(CheckpointError, match="with a pooling alone"):
+        huggingface.write(tmp_path / "to", checkpoint, "float32")
+
+
+def test_what_cannot_be_said(tmp_path: Path) -> None:
+    checkpoint = read(translation_model(tmp_path / "from"))
+    assert isinstance(checkpoint.text, TranslationText)
+    with pytest.raises(CheckpointError, match="written as float32 or int8, not as int4"):
+        ctranslate2.write(tmp_path, checkpoint, "int4")
+    with pytest.raises(CheckpointError, match="written as float32 or bfloat16, not as int8"):
+        huggingface.write(tmp_path, checkpoint, "int8")
+    decoder = dataclasses.replace(checkpoint.spec.decoder, output_cap=3.0)  # type: ignore[type-var]
+    other = dataclasses.replace(checkpoint, spec=dataclasses.replace(checkpoint.spec, decoder=decoder))
+    with pytest.raises(CheckpointError, match="CTranslate2's format cannot say the decoder's output cap of this model"):
+        ctranslate2.write(tmp_path, other, "float32")
+    with pytest.raises(CheckpointError, match="config.json cannot say the .*architectures tried: marian"):
+        huggingface.write(tmp_path, other, "float32")
+
+
+def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    translation_model(tmp_path / "from")
+    succeed("convert", "from", "to", "-p", "int8", "--to", "ctranslate2")
+    assert read(tmp_path / "to").format == "ctranslate2"
+    fail(3, "convert", "from", "other", "-p", "int4", "--to", "ctranslate2")
+    assert not (tmp_path / "other").exists()
