@@ -50,7 +50,7 @@ BUILDERS: dict[str, tuple[Builder, tuple[str, ...]]] = {
     "T5Tokenizer": (t5_tokenizer, ("spiece.model",)),
     "DebertaV2Tokenizer": (deberta_tokenizer, ("spm.model",)),
 }
-WITHOUT_PAIRS = ("GPT2Tokenizer", "Qwen2Tokenizer", "LlamaTokenizer")  # language models, whose texts have no cls_token
+WITHOUT_PAIRS = ("GPT2Tokenizer", "Qwen2Tokenizer", "LlamaTokenizer")  # language models: no cls_token
 # What a mask is called where no file says it.
 USUAL_MASKS = ("[MASK]", "<mask>")
 # Model type -> class, where no file names one.
