@@ -46,7 +46,7 @@ def choose_behind(batch: DecodingBatch, inputs: Beams, counts_B: np.ndarray) -> 
     inputs    beams so many tokens later, with a token each; ``counts_B`` of each sentence, one behind the other
     The rows of a recorded step may be of one sentence, too: it takes them in order.
     """
-    if batch.recorded is not None and int(inputs.steps_B.min()) >= batch.options.min_decoding_length:
+    if batch.recorded is not None and batch.recorded.takes(inputs.steps_B):
         ran = batch.recorded.run(replace(inputs, scores_BR=np.zeros_like(inputs.scores_BR)), None, 1)
         if ran is not None:
             return ran[1:]

@@ -24,12 +24,12 @@ from fastattn.errors import (
 from fastattn.generation.calls import Generation, GenerationCall
 from fastattn.generation.generator import Generator
 from fastattn.generation.judging import remarks
-from fastattn.generation.languages import language
 from fastattn.generation.translating import TranslationPrompt, check_prompt, recognised
 from fastattn.scheduling.request import Plan
 from fastattn.system.option_names import MODEL, explains_options
 from fastattn.system.records import dataclass
 from fastattn.text import check_text as check_unicode
+from fastattn.text.languages import language
 from fastattn.text.splitting import split_to_fit
 from fastattn.weights import download
 from fastattn.weights.containers.json_file import read_optional

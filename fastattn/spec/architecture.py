@@ -193,9 +193,7 @@ class Convolution:
         check_counts(1, width_of_the_convolution=self.width)
         check_known("activation", self.activation, ACTIVATIONS)
         if self.width % 2 == 0:
-            raise CheckpointError(
-                f"a convolution sees as many rows before as after, which a width of {self.width} is not"
-            )
+            raise CheckpointError(f"a convolution sees as many rows before as after: not of a width of {self.width}")
 
 
 @dataclass(frozen=True)
@@ -208,10 +206,10 @@ class PositionSpec:
     rotary: Rotary | None = None  # None: on the whole head
     layers_without: tuple[int, ...] = ()  # rotary: the layers that have no positions (Yang 2025)
     alibi: Alibi | None = None
-    # relative: buckets of distances (T5); all from max_distance on are in the last. disentangled: as many for each
-    # direction, 0: a row for each distance
+    # relative: of distances, the last of all from max_distance on (T5); disentangled: each way, 0: a row a distance
     buckets: int = 0
     max_distance: int = 0
+    of_each_layer: bool = False  # relative: each layer has buckets of its own (UMT5), not all the same
     learned: bool = False  # relative, disentangled: a table is added to the embedding too (MPNet)
     padding: int = -1  # an encoder's id that has the table's first row and does not count (RoBERTa); -1: none
     disentangled: Disentangled | None = None  # None: its defaults
@@ -221,6 +219,8 @@ class PositionSpec:
         check_counts(0, start=self.start)
         if self.max_distance > GREATEST:
             raise CheckpointError(f"max_distance should be at most {GREATEST}")
+        if self.of_each_layer and self.kind != "relative":
+            raise CheckpointError(f"each layer has buckets of its own where positions are relative, not {self.kind}")
         if self.kind == "disentangled" and not (
             self.buckets + 2 < 2 * self.max_distance and (self.buckets > 1 or self.buckets == 0)
         ):

@@ -16,7 +16,7 @@ from tests.cli.commands import run
 from tests.cli.recorders import BAD, WIDTH, record_all
 from tests.weights.ctranslate2.writer import write_tiny
 
-ELSEWHERE = ("batch",)  # its options have tests of their own
+ELSEWHERE = ("batch", "serve")  # their options have tests of their own
 Expected = dict[str, Any]  # what is seen -> its value, or a function that says whether it is right
 
 
@@ -83,7 +83,7 @@ CASES: dict[str, dict[str, Case]] = {
     "translate": {
         "TEXTS": option("a", {"lines": ["a"]}),
         **of_models("Translator"),
-        "--from": option("zh", {"Translator.path": "catalog zh-en"}),
+        "--from": option("zh", {"translate_iter.source_lang": "zh"}, "-m", "tiny"),
         "--to": option("fr", {"stderr": has("translates to fr"), "code": 2}),
         "--input": option("two.txt", {"lines": ["one", "two"]}),
         "--output": option("o.txt", {"o.txt": b"t\n"}),

@@ -42,6 +42,14 @@ T5: dict[str, str | Token] = {"eos_token": "</s>", "unk_token": "<unk>", "pad_to
 DEBERTA: dict[str, str | Token] = {"bos_token": "[CLS]", "eos_token": "[SEP]", **BERT}
 ALBERT = DEBERTA | {"unk_token": "<unk>", "pad_token": "<pad>"}
 
+# mBART's languages, in the order of their ids, and behind them those of mBART-50 alone.
+MBART_LANGUAGES = (
+    "ar_AR cs_CZ de_DE en_XX es_XX et_EE fi_FI fr_XX gu_IN hi_IN it_IT ja_XX kk_KZ ko_KR lt_LT lv_LV my_MM ne_NP nl_XX "
+    "ro_RO ru_RU si_LK tr_TR vi_VN zh_CN af_ZA az_AZ bn_IN fa_IR he_IL hr_HR id_ID ka_GE km_KH mk_MK ml_IN mn_MN mr_IN "
+    "pl_PL ps_AF pt_XX sv_SE sw_KE ta_IN te_IN th_TH tl_XX uk_UA ur_PK xh_ZA gl_ES sl_SI"
+)
+MBART_FIRST = 25
+
 _FLOAT = struct.Struct("<f")
 
 Scores = list[tuple[str, float]]
@@ -104,6 +112,39 @@ def _fairseq(spm: Spm, scores: Scores, files: OlderFiles, defaults: dict[str, st
     bos, eos = (_content(files.tokens, ROBERTA, name) for name in ("bos_token", "eos_token"))
     processor = template([bos, "A", eos], [bos, "A", eos, eos, "B", eos], ids, second_type=0)
     return tokenizer | {"post_processor": processor}
+
+
+def mbart_tokenizer(files: OlderFiles, languages: int = MBART_FIRST) -> dict[str, Any]:
+    """As XLM-RoBERTa's, with languages before the mask; what stands around a text is left to the model's reader."""
+    spm = read_spm(files.folder, files.prefix + "sentencepiece.bpe.model", files.rows)
+    first = [("<s>", 0.0), ("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)]
+    codes = MBART_LANGUAGES.split()[:languages]
+    symbols = [{"content": code, "special": True} for code in codes]
+    scores = [*first, *spm.pieces[3:], *((token, 0.0) for token in (*codes, "<mask>"))]
+    steps = [*spm.normalizers(), _replaced({"Regex": " {2,}"}, " ")]
+    needed = ("unk_token", "eos_token")
+    return _assembled(spm, scores, 3, files.tokens, XLM_ROBERTA, needed, steps, [_metaspace("always")], symbols)[0]
+
+
+def mbart50_tokenizer(files: OlderFiles) -> dict[str, Any]:
+    return mbart_tokenizer(files, len(MBART_LANGUAGES.split()))
+
+
+def pegasus_tokenizer(files: OlderFiles) -> dict[str, Any]:
+    """Two masks and tokens of training before the pieces, of which the first two are the padding and the end."""
+    spm = read_spm(files.folder, files.prefix + "spiece.model", files.rows)
+    offset = files.config.integer("offset", 103, minimum=2)
+    if offset + len(spm.pieces) > files.rows:
+        most = files.rows - len(spm.pieces)
+        raise files.config.error("offset", f"at most {most}, the embedding's rows without a piece", offset)
+    special = ["<pad>", "</s>", "<mask_1>", "<mask_2>", *(f"<unk_{i}>" for i in range(2, offset))]
+    scores = [*((token, 0.0 if i < 4 else UNLIKELY) for i, token in enumerate(special)), *spm.pieces[2:]]
+    symbols = [{"content": token, "special": True} for token in special]
+    steps = [*spm.normalizers(), _replaced({"Regex": " {2,}"}, " ")]
+    tokenizer, ids = _assembled(
+        spm, scores, spm.unknown + offset, files.tokens, T5, ("eos_token",), steps, [_metaspace("always")], symbols
+    )
+    return tokenizer | {"post_processor": template(["A", "</s>"], ["A", "B", "</s>"], ids, second_type=0)}
 
 
 def albert_tokenizer(files: OlderFiles) -> dict[str, Any]:

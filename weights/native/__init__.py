@@ -101,8 +101,8 @@ def _read_text(folder: Folder, config: Config, text: Text, dense: tuple) -> Text
 
 
 def _read_file(folder: Folder, name: str) -> bytes | tuple[str, ...]:
-    """A .spm file's bytes, or the tokens of a vocabulary."""
-    if not name.endswith(".json"):
+    """A tokenizer's bytes, or the tokens of a vocabulary."""
+    if not name.endswith("vocabulary.json"):
         return bytes(folder.read(name))
     tokens = read_json(folder, name)
     if not isinstance(tokens, list) or not all(map(is_text, tokens)):
