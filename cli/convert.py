@@ -40,7 +40,7 @@ everything else is float32.
 OUT appears complete or not at all; it must not exist, or be empty. Any
 command takes it as a MODEL. Other programs read what --to makes for them:
   fastattn     any model; its model.safetensors can be read elsewhere
-  huggingface  what transformers loads: translators named as Marian's, M2M100's
+  huggingface  what transformers loads: translators like Marian's, M2M100's
                or BART's, encoders and language models; float32 or bfloat16
   ctranslate2  what CTranslate2 loads: translators; float32 or int8
 A model that the other format cannot say is refused.
