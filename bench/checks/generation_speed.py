@@ -50,8 +50,9 @@ def _speed(shape: Shape, threads: int) -> tuple[bool, str]:
     findings, rng = Findings(), np.random.default_rng(0)
     engines = _engines(shape, threads)
     for answer in engines.values():
-        answer([list(range(SHORT))], 2)
+        answer([rng.integers(256, shape.words, PROMPT).tolist()], 2)
     read = reader([np.ones(LEAST_BYTES // 8, np.int64)], threads)
+    read()
     for what, streams, length, count, wanted in CASES:
         is_alone = what == "one stream"
 

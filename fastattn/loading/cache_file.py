@@ -8,6 +8,7 @@ checked that nobody else may have written the file, and its digest; of classes n
 import contextlib
 import hashlib
 import io
+import mmap
 import pickle
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -144,6 +145,7 @@ def read(path: Path) -> CachedObjects:
     try:
         with opened() as stream:
             data = map_opened(stream, path)
+        _ask_for_huge_pages(data)
         end = len(data) - _DIGEST_BYTES
         if end < _HEADER.size or data[end:] != file_digest([opened], [end], _sums):
             raise CheckpointError(f"packed weights in the cache, {path}, are damaged")
@@ -152,6 +154,15 @@ def read(path: Path) -> CachedObjects:
     _, name, size = _HEADER.unpack(data[: _HEADER.size])
     start = len(_padded(bytes(_HEADER.size + name)))
     return CachedObjects(io.BytesIO(data[start + size : end]), [data[start : start + size]])
+
+
+def _ask_for_huge_pages(data: memoryview) -> None:
+    """Have Linux read a mapped file into huge pages, where it has not read it yet: 0.1 s more for 400 MB on a disk."""
+    advice = getattr(mmap, "MADV_HUGEPAGE", None)
+    if advice is not None and isinstance(data.obj, FileMap) and len(data) > _HUGE:
+        with contextlib.suppress(OSError):  # of a Linux without them
+            data.obj.madvise(advice)
+            bytes(data[::_HUGE])
 
 
 def _huge_pieces(parts: Iterable[bytes | memoryview]) -> Iterator[memoryview]:
