@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.text_spec import EncoderText
 from fastattn.system.progress import Progress
 
+if TYPE_CHECKING:
+    from fastattn.text.huggingface import TextToken
+
 # Rows of a pass: enough for the matrix products to run at full speed, few enough to bound memory and for the cores
 # to finish together. From 256 to 4096 rows the speed differs by less than its noise (MiniLM, two cores).
 MOST_ROWS = 1024
@@ -29,6 +32,8 @@ MakeFor: TypeAlias = Callable[[list[int]], Make]
 
 class EncoderBase(ModelBase):
     """Base of all encoder classes: loading and running."""
+
+    _part = "encoder"
 
     def _check(self, checkpoint: Checkpoint) -> Checkpoint:
         checkpoint = checkpoint.as_encoder()
@@ -54,6 +59,10 @@ class EncoderBase(ModelBase):
     def max_length(self) -> int:
         """The most ids of a text, special ones included; longer texts are cut."""
         return self._tokenizer.max_length
+
+    def tokenize(self, text: str, *, special_tokens: bool = True) -> "list[TextToken]":
+        """The tokens of a text, uncut; those that the model adds have no place in it."""
+        return self._tokenizer.whole_tokens(text, special_tokens)
 
     @property
     def prompts(self) -> dict[str, str]:

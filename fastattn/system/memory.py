@@ -1,6 +1,10 @@
-"""Memory that this process has freed, and the system does not know of."""
+"""The system's memory: what it has left, and what this process has freed without its knowing."""
 
 import ctypes
+import math
+import re
+from contextlib import suppress
+from pathlib import Path
 
 
 def give_back_freed() -> None:
@@ -11,3 +15,15 @@ def give_back_freed() -> None:
     trim = getattr(ctypes.pythonapi, "malloc_trim", None)
     if trim is not None:
         trim(ctypes.c_size_t(0))
+
+
+def available_memory() -> float:
+    """Bytes that processes may still take, of the machine and of a container's limit; infinite where no Linux tells."""
+    left = [math.inf]
+    with suppress(OSError, ValueError, AttributeError):
+        stated = re.search(r"MemAvailable:\s+(\d+)", Path("/proc/meminfo").read_text())
+        left.append(1024 * int(stated[1]))  # type: ignore[index]
+    with suppress(OSError, ValueError):  # "max" where there is no limit
+        limit = int(Path("/sys/fs/cgroup/memory.max").read_text())
+        left.append(limit - int(Path("/sys/fs/cgroup/memory.current").read_text()))
+    return min(left)
