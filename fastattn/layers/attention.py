@@ -262,6 +262,7 @@ class SelfAttention(Sublayer):
         self.number, self.rounded = number, parameters.precision != "float32" and not spec.causal
         self.qkv, self.output = Linear(parameters, f"{name}.qkv"), Linear(parameters, f"{name}.output")
         self.fused_heads, self.cached_heads = fused_heads(spec.attention), cached_heads(spec.attention)
+        self.narrow_heads = self.fused_heads._replace(narrow=True)
         self.row_width = 2 * spec.attention.key_width
         # whether nothing but the feed-forward follows
         self.last = number == spec.layers - 1 and not spec.parallel and (number > 0 or spec.convolution is None)
@@ -321,7 +322,7 @@ class SelfAttention(Sublayer):
             qkv_NE,
             qkv_NE,
             batch,
-            self.fused_heads._replace(narrow=rows.narrow),
+            self.narrow_heads if rows.narrow else self.fused_heads,
             position_bias=rows.bias if self.own_bias is None else self.own_bias(rows.longest),
             distances=None if self.distances is None else self.distances(rows.longest),
         )

@@ -328,10 +328,12 @@ def store_bfloat16(emitter: Emitter, value, address):
 
 @as_intrinsic(VECTOR, VECTOR, VECTOR)
 def pair_bfloat16(emitter: Emitter, first, second):
-    """The nearest bfloat16 of both, side by side in each lane."""
-    builder = emitter.builder
-    lower = builder.lshr(emitter.round_to_bfloat16(first), emitter.integer(16))
-    return builder.bitcast(builder.or_(lower, emitter.round_to_bfloat16(second)), emitter.vector)
+    """The nearest bfloat16 of both, side by side in each lane; for CPUs that have instructions for them."""
+    builder, lanes = emitter.builder, emitter.target.lanes
+    kinds = ir.VectorType(BFloat(), lanes), ir.VectorType(ir.IntType(16), lanes)
+    one, other = (builder.bitcast(builder.fptrunc(value, kinds[0]), kinds[1]) for value in (first, second))
+    pairs = emitter.pick(one, [n + skip for n in range(lanes) for skip in (0, lanes)], other)
+    return builder.bitcast(pairs, emitter.vector)
 
 
 @as_intrinsic(types.void, VECTOR, types.intp, types.intp)

@@ -19,6 +19,7 @@ from fastattn.generation.language_model_translator import (
     LanguageModelTranslator as RealLanguageModelTranslator,
 )
 from fastattn.generation.language_model_translator import MarkedTranslation
+from fastattn.spec.images import PictureSpec
 from fastattn.translation.calls import Translation
 from fastattn.translation.translator import Translator as RealTranslator
 from fastattn.vectors.search import SearchResult
@@ -143,6 +144,7 @@ def record_all(monkeypatch: pytest.MonkeyPatch) -> Seen:
     class Captioner:
         def __init__(self, *given: Any, **options: Any):
             seen.note("Captioner", RealCaptioner.__init__, self, *given, **options)
+            self.image_spec = PictureSpec((8, 8), 2, (0, 0), 1.0, (0.0,) * 3, (1.0,) * 3)
 
         def caption(self, images: Any, **options: Any) -> Any:
             seen.setdefault("lines", []).append(images)

@@ -116,7 +116,7 @@ def start_rows(block):
                 h, t = h + 1, 0
     for k in range(0, padded * columns_of(block.value_width), LANES):
         store(splat(np.float32(0)), scratch.sums + k * 4)
-    if not block.few:
+    if not block.few:  # which read their queries as they are
         prepare_queries(scores.product, scores.head, scratch.queries, padded * width)
     return least, last
 

@@ -17,6 +17,7 @@ Reached on one Zen 3 core (AVX2), of 102 GFLOP/s for a tile alone: 78 at (8, 12,
 76 -> 79  one tile's scores in a buffer of 6 KiB instead of 48 rows' in 48 KiB, which did not stay in L1
 52 -> 54  (at the third, which is bound by memory: 62 if each head is contiguous) prefetching two heads ahead
 No gain: prefetching the next keys of a long sentence, blocks of 1024 rows.
+One Zen 4 core (AVX-512), 197 x 197 of 64, 12 heads: 89 in float32, 140 with products in bfloat16.
 """
 
 from numba import prange

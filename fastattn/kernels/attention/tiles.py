@@ -105,7 +105,7 @@ def narrow_row(row, count):
 
 @inner
 def narrow_panels(panels, count, size, steps):
-    """Make pairs of ``count`` panels' first ``steps`` rows, in place; panels are ``size`` bytes."""
+    """Make pairs of ``count`` panels' first ``steps`` rows, in place; panels are ``size`` bytes apart."""
     for panel in range(panels, panels + count * size, size):
         for k in range(0, steps, 2):
             source, target = panel + k * COLUMNS * 4, panel + k * COLUMNS * 2

@@ -85,9 +85,10 @@ def score_arguments(
     product: tuple[Any, np.ndarray] = DOT,
 ) -> ScoreArguments:
     """What kernels take. product: see products.py, with its details; of additive attention the scale is 1 / log2(e)."""
-    plain = _plain_scores(heads.width, heads.scale, heads.softcap)
+    narrow = product is NARROW_DOT
+    plain = _plain_scores(heads.width, heads.scale, heads.softcap, narrow)
     others = bias_BHTS is not None or position_bias is not None or sinks_H is not None
-    if not others and function is NO_FUNCTION and product is DOT:
+    if not others and function is NO_FUNCTION and (narrow or product is DOT):
         return plain
     position_bias = position_bias or _NO_POSITION_BIAS
     bias, steps = (NO_ARRAY, NO_STEPS) if bias_BHTS is None else steps_of(bias_BHTS)
@@ -99,11 +100,11 @@ def score_arguments(
 
 
 @lru_cache(256)  # a model needs the same thousands of times a second
-def _plain_scores(width: int, scale: float | None, softcap: float) -> ScoreArguments:
+def _plain_scores(width: int, scale: float | None, softcap: float, narrow: bool) -> ScoreArguments:
     factor = np.float32((width**-0.5 if scale is None else scale) * LOG2_E)
     cap = np.float32(softcap * LOG2_E)
     biases = NO_ARRAY, *NO_STEPS, NO_ARRAY, _NO_TABLE, 0
-    return ScoreArguments._make((factor, cap, *biases, NO_ARRAY, NO_FUNCTION, *DOT))
+    return ScoreArguments._make((factor, cap, *biases, NO_ARRAY, NO_FUNCTION, *(NARROW_DOT if narrow else DOT)))
 
 
 def scratch_size(limit: int, width: int, value_width: int, narrow: bool) -> int:
