@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from time import perf_counter
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, cast, overload
 
 from fastattn.decoding.options import DecodingOptions, Step
 from fastattn.decoding.service import DecodingService
@@ -372,10 +372,10 @@ class Translator(ScoringTranslator):
         """
         options.setdefault("beam_size", 1)
         if isinstance(source, str):
-            (beside,) = beside_each([source], self._resolver.beside(options))
+            (beside,), begun = beside_each([source], self._resolver.beside(options)), cast(str | None, target_prefix)
             call = self._resolver.of_texts({**options, "split": split}, details=True)
             check_stream(call.decoding)
-            document = self._pipeline.read_text(source, beside._replace(target_prefix=target_prefix), call)
+            document = self._pipeline.read_text(source, beside._replace(target_prefix=begun), call)
             sources, prefixes = [part for line in document.lines for part in line.parts], document.prefixes()
             return self._pipeline.stream(sources, prefixes, call.decoding, document.pair)
         decoding = self._resolver.of_tokens(options)
