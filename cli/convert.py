@@ -61,7 +61,7 @@ def convert(model: str, out: str, precision: str) -> None:
             progress.show(f"writing {out}: {done / 1e6:,.1f} of {total / 1e6:,.1f} MB")
 
         path = download.resolve(name)
-        checkpoint = read(path)
+        checkpoint = read(path, later=True)
         factors = _input_factors(checkpoint, progress) if precision == "int8" else {}
         write(Path(folder), checkpoint, precision, wrote, factors)
         if (path / SOURCE_FILE).is_file():

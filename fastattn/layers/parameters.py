@@ -8,21 +8,12 @@ from typing import Any
 import numpy as np
 
 from fastattn.ops.protocol import Ops, PackedLinear
-from fastattn.spec.quantized import (
-    GROUP_INPUTS,
-    PROJECTIONS,
-    BlockedTensor,
-    Int4Tensor,
-    QuantizedTensor,
-    Tensor,
-    as_float32,
-    take,
-)
-from fastattn.spec.rounding import quantize, quantize_groups
+from fastattn.spec.quantized import GROUP_INPUTS, PROJECTIONS, Tensor, as_float32, form_of, in_memory, take
+from fastattn.spec.rounding import quantize, rounded
 from fastattn.system.records import dataclass
 
-# Models' precisions in which an embedding and a projection of the same numbers have one copy, by the table's class.
-_SHARED = {QuantizedTensor: ("int8", "int4")} | dict.fromkeys((Int4Tensor, BlockedTensor), ("float32", "int8", "int4"))
+# Models' precisions in which an embedding and a projection of the same numbers have one copy, by the table's form.
+_SHARED = {"float32": ("float32",), "int8": ("int8", "int4")}
 
 
 @dataclass
@@ -56,13 +47,20 @@ class Parameters:
         needed: NeededTensors | None = None,
     ):
         self.ops, self.precision, self._packed_file, self._factors = ops, precision, packed_file, cache(factors)
-        self._tensors = tensors
+        self._tensors = dict(tensors)
         self._needed = needed or NeededTensors()
         self._packed: dict[tuple[int, int, str], PackedLinear] = {}
 
     def tensor(self, name: str) -> Any:
         """An array; for linear weights and embedding tables perhaps a QuantizedTensor."""
-        return self._needed.tensors.setdefault(name, self._tensors[name])  # of a table perhaps what it has become
+        found = self._needed.tensors.get(name)  # of a table perhaps what it has become
+        if found is None:
+            found = self._needed.tensors[name] = self._tensors[name]
+        read = in_memory(found)
+        if read is not found:  # as all that are tied to it
+            for tensors in (self._tensors, self._needed.tensors):
+                tensors |= {other: read for other, tensor in tensors.items() if tensor is found}
+        return read
 
     def optional(self, name: str) -> Any:
         """``tensor``, or None if there is none of that name."""
@@ -92,9 +90,9 @@ class Parameters:
             if all((name, precision) in self._needed.layers for name in names):
                 return precision
         weights = [self._tensors[f"{name}.weight"] for name in names]
-        if any(one.shape[1] % GROUP_INPUTS != 0 or isinstance(one, QuantizedTensor) for one in weights):
+        if any(one.shape[1] % GROUP_INPUTS != 0 or form_of(one) == "int8" for one in weights):
             return "int8"
-        if any(isinstance(one, BlockedTensor) for one in weights):
+        if any(form_of(one) == "blocks" for one in weights):
             return "int8_groups"
         return "int4" if set(names).isdisjoint(PROJECTIONS) else "int8"
 
@@ -114,14 +112,12 @@ class Parameters:
         self, name: str, bias_F: np.ndarray | None, precision: str, order_F: np.ndarray | None, first: int
     ) -> PackedLinear:
         weight_FD: Any = self._tensors[name]
-        weight_FD = weight_FD[:, first:] if first else weight_FD
+        weight_FD = as_float32(weight_FD)[:, first:] if first else weight_FD
         if order_F is not None:
             weight_FD, bias_F = take(weight_FD, order_F), None if bias_F is None else take(bias_F, order_F)
-        if precision == "int8" and not isinstance(weight_FD, QuantizedTensor):
-            factors = self._factors() if self.precision == "int8" else {}
-            weight_FD = quantize(as_float32(weight_FD), name, factors.get(name))
-        if precision == "int4" and not isinstance(weight_FD, Int4Tensor):
-            weight_FD = quantize_groups(as_float32(weight_FD), name)
+        if precision in ("int8", "int4") and form_of(weight_FD) != precision:
+            factors = self._factors() if precision == self.precision == "int8" else {}
+            weight_FD = rounded(weight_FD, precision, name, factors.get(name))
         return self.ops.pack_linear(weight_FD, bias_F, precision)
 
     def table(self, name: str) -> Tensor | PackedLinear:
@@ -130,13 +126,14 @@ class Parameters:
         So the table is in memory once. An int8 table without a tied projection stays a view of the file; one of other
         bits becomes int8, or float32 in a model of that.
         """
-        table_VD = self.tensor(name)
+        table_VD = self._needed.tensors.get(name, self._tensors[name])
+        form = form_of(table_VD)
         tied = [name for name in PROJECTIONS if self._tensors.get(f"{name}.weight") is table_VD]
         self._needed.tensors |= {f"{name}.weight": table_VD for name in tied}
-        if tied and self.precision in _SHARED.get(type(table_VD), ("float32",)):
-            return self.packed(tied[0])
-        if isinstance(table_VD, Int4Tensor | BlockedTensor):
-            weight_VD = table_VD.float32()
-            table_VD = weight_VD if self.precision == "float32" else quantize(weight_VD, name)
+        if tied and self.precision in _SHARED.get(form, ("float32", "int8", "int4")):
             self._needed.tensors[name] = table_VD
-        return table_VD
+            return self.packed(tied[0])
+        if form not in _SHARED:
+            weight_VD = as_float32(table_VD)
+            self._needed.tensors[name] = weight_VD if self.precision == "float32" else quantize(weight_VD, name)
+        return self.tensor(name)

@@ -8,18 +8,20 @@ checked that nobody else may have written the file, and its digest; of classes n
 import contextlib
 import hashlib
 import io
+import os
 import pickle
 import struct
 from collections.abc import Callable, Sequence
 from functools import partial
 from io import FileIO
+from mmap import ACCESS_COPY, ALLOCATIONGRANULARITY
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
 from fastattn.errors import CheckpointError
-from fastattn.system.atomic_files import NotTrusted, make_folder, open_trusted, write_whole
+from fastattn.system.atomic_files import WINDOWS, NotTrusted, abandon, begin, finish, make_folder, open_trusted
 from fastattn.system.cache_folder import remove_unused
 from fastattn.system.cpus import default_threads
 from fastattn.system.worker_threads import map_in_threads
@@ -29,6 +31,7 @@ VERSION = 8  # of the format and of what the files hold
 _HEADER = struct.Struct("<16sQQ")  # _MAGIC, bytes of the origin, which follows, and of the arrays
 _MAGIC, _DIGEST_BYTES, _ALIGNMENT = b"fastattn cached\0", 32, 64
 _PIECE, _BLOCK = 1 << 23, 1 << 18  # bytes that one thread hashes, and reads at a time
+LARGE = 1 << 16  # bytes of an array that is kept in the file at once
 _WORDS = 4096  # of 8 bytes, for each sum
 
 
@@ -44,6 +47,35 @@ class CachedArrays:
         self._locations: dict[int, tuple[Any, ...]] = {}
         self._given: list[np.ndarray] = []  # so that no other object takes an id among _locations
         self._stored: list[np.ndarray] = []
+        self._begun: tuple[BinaryIO, str] | None = None  # the file, and its path until it is whole
+
+    def keep(self, array: np.ndarray, path: Path, origin: str) -> np.ndarray:
+        """A large array, mapped from the file that ``write`` will finish, so that what was given may be let go.
+
+        Raises OSError.
+        """
+        if array.nbytes < LARGE or WINDOWS:
+            return array
+        if self._begun is None:
+            self._begun = _begin(path, origin)
+        stream, part = self._begun
+        location = self._to_be_stored(array)
+        self._write_stored(stream)
+        stream.flush()
+        begun = len(_head(origin, 0)) + location[1]
+        first = begun // ALLOCATIONGRANULARITY * ALLOCATIONGRANULARITY
+        data = FileMap(stream.fileno(), begun - first + array.nbytes, access=ACCESS_COPY, offset=first)
+        data.path = Path(part)
+        kept = np.ndarray(array.shape, array.dtype, data, begun - first)
+        self._given.append(kept)
+        self._locations[id(kept)] = location
+        return kept
+
+    def abandon(self) -> None:
+        """Delete what was begun; arrays that are kept there stay as they are."""
+        if self._begun is not None:
+            abandon(*self._begun)
+            self._begun = None
 
     def pickled(self, contents: object) -> bytes:
         """The pickle of an object, to be written after the arrays."""
@@ -58,20 +90,26 @@ class CachedArrays:
 
         origin  which checkpoint it is of, for people
         """
-        name = origin.encode("utf-8", "surrogatepass")
-
-        def write(stream: BinaryIO) -> None:
-            stream.write(_padded(_HEADER.pack(_MAGIC, len(name), self.size) + name))
-            for array in self._stored:
-                stream.write(array.reshape(-1).view(np.uint8).data)
-                stream.write(bytes(-array.nbytes % _ALIGNMENT))
+        stream, part = self._begun or _begin(path, origin)
+        try:
+            self._write_stored(stream)
             stream.write(pickles)
+            stream.seek(0)
+            stream.write(_head(origin, self.size))
+            stream.seek(0, os.SEEK_END)
             stream.flush()
             stream.write(file_digest([partial(FileIO, stream.name)], [stream.tell()], _sums))
-
-        make_folder(path.parent)
-        write_whole(path, write)
+            finish(stream, part, str(path))
+        finally:
+            abandon(stream, part)
+            self._begun = None
         remove_unused("packed", path)
+
+    def _write_stored(self, stream: BinaryIO) -> None:
+        for array in self._stored:
+            stream.write(array.reshape(-1).view(np.uint8).data)
+            stream.write(bytes(-array.nbytes % _ALIGNMENT))
+        self._stored = []
 
     def _location(self, value: object) -> tuple[Any, ...] | None:
         if not isinstance(value, np.ndarray):
@@ -156,6 +194,18 @@ def read_origin(path: Path) -> str:
         if len(head) == _HEADER.size and head.startswith(_MAGIC):
             return stream.read(min(_HEADER.unpack(head)[1], _BLOCK)).decode("utf-8", "replace")
     return ""
+
+
+def _begin(path: Path, origin: str) -> tuple[BinaryIO, str]:
+    make_folder(path.parent)
+    stream, part = begin(f"{path.with_suffix('')}.", 0o644)
+    stream.write(_head(origin, 0))
+    return stream, part
+
+
+def _head(origin: str, size: int) -> bytes:
+    name = origin.encode("utf-8", "surrogatepass")
+    return _padded(_HEADER.pack(_MAGIC, len(name), size) + name)
 
 
 def _padded(head: bytes) -> bytes:

@@ -95,7 +95,7 @@ def load_or_build(
 def _read(path: Path) -> Checkpoint:
     from fastattn.weights import read  # with what all exporters need
 
-    return read(path)
+    return read(path, later=True)
 
 
 def _find(file: Path, statuses: list[Status], device: str) -> tuple[Checkpoint, Loading] | None:
@@ -218,6 +218,7 @@ class PackedWeights:
         name = f"{content_hash(files)[:40]}-{layout}{variety}-{cache_file.VERSION}.packed"
         self.path = cache_root() / "packed" / name
         self._made: dict[str, PackedLinear] = {}
+        self._arrays = cache_file.CachedArrays()
         self._cached: dict[str, dict[str, np.ndarray]] = {}
         sweep(self.path.parent)
         try:
@@ -241,8 +242,18 @@ class PackedWeights:
         shapes = self._ops.packed_shapes(*shape, precision or self._precision, balanced)
         if {field: array.shape for field, array in arrays.items()} == shapes:
             return self._ops.packed_of(*shape, arrays)
-        self._made[name] = made = make()
+        self._made[name] = made = self._kept(make(), shape)
         return made
+
+    def _kept(self, made: PackedLinear, shape: tuple[int, int]) -> PackedLinear:
+        """A layer in the file that ``save`` will finish, so that it need not stay in memory; as it is, if it cannot."""
+        try:
+            arrays = {name: self._arrays.keep(one, self.path, self._origin) for name, one in made.arrays().items()}
+        except OSError:
+            self._arrays.abandon()
+            self._arrays = cache_file.CachedArrays()
+            return made
+        return self._ops.packed_of(*shape, arrays)
 
     @property
     def is_whole(self) -> bool:
@@ -252,9 +263,12 @@ class PackedWeights:
     def save(self) -> None:
         """Write the layers that were made, beside those that were there."""
         if self._made:
-            arrays = cache_file.CachedArrays()
             made = {name: packed.arrays() for name, packed in self._made.items()}
-            contents = arrays.pickled(self._cached | made)
+            contents = self._arrays.pickled(self._cached | made)
             with contextlib.suppress(OSError):
-                arrays.write(self.path, self._origin, contents)
+                self._arrays.write(self.path, self._origin, contents)
             self._made = {}
+
+    def abandon(self) -> None:
+        """Instead of ``save``: nothing is written."""
+        self._arrays.abandon()

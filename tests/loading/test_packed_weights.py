@@ -221,7 +221,7 @@ def test_a_full_disk_costs_only_time(source, monkeypatch):
     def full(*arguments, **options):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("fastattn.loading.cache_file.write_whole", full)
+    monkeypatch.setattr("fastattn.loading.cache_file.finish", full)
     packed = with_a_layer(source)
     packed.save()
     assert not list(packed.path.parent.iterdir())

@@ -9,7 +9,7 @@ from fastattn.errors import CheckpointError
 from fastattn.printable import counted
 from fastattn.spec.architecture import AttentionSpec, FeedForwardSpec, ModelSpec, NormSpec, PositionSpec, StackSpec
 from fastattn.spec.checkpoint import Checkpoint
-from fastattn.spec.quantized import Tensor, as_float32
+from fastattn.spec.quantized import Tensor, equal
 from fastattn.spec.text_spec import TranslationText
 from fastattn.weights.containers.json_file import JsonObject, read_object, read_optional, shorten
 from fastattn.weights.containers.safetensors import StoredTensor
@@ -216,16 +216,15 @@ def _tie(stored: dict[str, StoredTensor], shared: bool, tied: bool) -> None:
         stored.pop(SHARED, None)
 
 
-def _with_equal_tables_tied(tensors: dict[str, Tensor]) -> dict[str, np.ndarray]:
+def _with_equal_tables_tied(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """The tensors; embeddings and output layer of equal values, which files may store separately, share one array."""
-    arrays = {name: as_float32(tensor) for name, tensor in tensors.items()}
     first, *others = ("decoder.embedding.weight", "decoder.projection.weight", "encoder.embedding.weight")
-    known = [arrays[first]]
+    known = [tensors[first]]
     for name in others:
-        array_VD = arrays[name]
-        arrays[name] = next((one for one in known if one is array_VD or np.array_equal(one, array_VD)), array_VD)
-        known.append(arrays[name])
-    return arrays
+        table_VD = tensors[name]
+        tensors[name] = next((one for one in known if one is table_VD or equal(one, table_VD)), table_VD)
+        known.append(tensors[name])
+    return tensors
 
 
 def translation_text(folder: Folder, decoding: JsonObject, spec: ModelSpec) -> TranslationText:

@@ -13,7 +13,7 @@ and those of FILES   that the text needs; what is the same for source and target
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,9 @@ import numpy as np
 from fastattn.errors import CheckpointError
 from fastattn.printable import counted
 from fastattn.spec.checkpoint import Checkpoint, Shortlist
-from fastattn.spec.quantized import GROUP_INPUTS, Int4Tensor, QuantizedTensor, Tensor, as_float32
+from fastattn.spec.quantized import GROUP_INPUTS, Int4Tensor, QuantizedTensor, Tensor, UnreadTensor, as_float32, unread
 from fastattn.spec.text_spec import LAYER_NORM, UNIT_LENGTH, EncoderText, GeneratorText
+from fastattn.system.memory import let_go
 from fastattn.weights.containers.json_file import is_text, read_json, shorten
 from fastattn.weights.containers.safetensors import StoredTensor, read_tensors
 from fastattn.weights.containers.shortlist import check_shortlist
@@ -192,6 +193,20 @@ class SavedTensor:
         if self.beside is None:
             return self._float32()
         return (_quantized if self.stored.dtype == "I8" else _grouped)(self.stored, self.beside)
+
+    def unread(self) -> UnreadTensor:
+        """``matrix``, to be read by rows."""
+        if self.beside is None:
+            SavedTensor(self.stored.part(0, 0))._float32()
+            return self.stored.unread()
+        found, kept = self.matrix(), (self.stored, *self.beside.values())
+
+        def forget(first: int, last: int) -> None:
+            for tensor in kept:
+                if len(tensor.shape) == 2:
+                    let_go(tensor.part(first, last).data)
+
+        return replace(unread(found), forget=forget)
 
     def _float32(self) -> np.ndarray:
         if self.stored.dtype not in ("F32", "BF16"):
