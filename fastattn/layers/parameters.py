@@ -47,7 +47,8 @@ class Parameters:
         needed: NeededTensors | None = None,
     ):
         self.ops, self.precision, self._packed_file, self._factors = ops, precision, packed_file, cache(factors)
-        self._tensors = dict(tensors)
+        self._tensors = tensors
+        self._read: dict[int, tuple[Tensor, Tensor]] = {}  # what was read of a tensor, which keeps its id
         self._needed = needed or NeededTensors()
         self._packed: dict[tuple[int, int, str], PackedLinear] = {}
 
@@ -55,11 +56,12 @@ class Parameters:
         """An array; for linear weights and embedding tables perhaps a QuantizedTensor."""
         found = self._needed.tensors.get(name)  # of a table perhaps what it has become
         if found is None:
-            found = self._needed.tensors[name] = self._tensors[name]
-        read = in_memory(found)
-        if read is not found:  # as all that are tied to it
-            for tensors in (self._tensors, self._needed.tensors):
-                tensors |= {other: read for other, tensor in tensors.items() if tensor is found}
+            found = self._tensors[name]
+        if id(found) not in self._read:
+            self._read[id(found)] = in_memory(found), found
+        read = self._read[id(found)][0]
+        self._needed.tensors |= {other: read for other, one in self._needed.tensors.items() if one is found}
+        self._needed.tensors[name] = read
         return read
 
     def optional(self, name: str) -> Any:
@@ -126,14 +128,15 @@ class Parameters:
         So the table is in memory once. An int8 table without a tied projection stays a view of the file; one of other
         bits becomes int8, or float32 in a model of that.
         """
-        table_VD = self._needed.tensors.get(name, self._tensors[name])
-        form = form_of(table_VD)
-        tied = [name for name in PROJECTIONS if self._tensors.get(f"{name}.weight") is table_VD]
-        self._needed.tensors |= {f"{name}.weight": table_VD for name in tied}
+        found = self._tensors[name]
+        form, tied = form_of(found), [name for name in PROJECTIONS if self._tensors.get(f"{name}.weight") is found]
+        kept = found
+        for other in tied:
+            kept = self._needed.tensors.setdefault(f"{other}.weight", kept)
         if tied and self.precision in _SHARED.get(form, ("float32", "int8", "int4")):
-            self._needed.tensors[name] = table_VD
+            self._needed.tensors[name] = kept
             return self.packed(tied[0])
-        if form not in _SHARED:
-            weight_VD = as_float32(table_VD)
+        if form not in _SHARED and name not in self._needed.tensors:
+            weight_VD = as_float32(found)
             self._needed.tensors[name] = weight_VD if self.precision == "float32" else quantize(weight_VD, name)
         return self.tensor(name)
