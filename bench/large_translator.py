@@ -5,7 +5,6 @@ Speed and memory do not depend on the values, nor on the names of the tensors.
 
 import json
 import math
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -37,13 +36,14 @@ def write(folder: Path, layers: int = LAYERS) -> Path:
             shapes |= dict.fromkeys((f"{layer}.final_layer_norm.{end}" for end in ("weight", "bias")), (WIDTH,))
     numbers = np.random.default_rng(0).standard_normal(_DRAWN, np.float32) * np.float32(0.03)
 
-    def drawn(size: int) -> Iterator[np.ndarray]:
-        return (numbers[: min(_DRAWN, size - first)] for first in range(0, size, _DRAWN))
+    def tensor(shape: tuple[int, ...]) -> NewTensor:
+        size = math.prod(shape)
+        return NewTensor(
+            "F32", shape, lambda: (numbers[: min(_DRAWN, size - first)] for first in range(0, size, _DRAWN))
+        )
 
     with open(folder / "model.safetensors", "xb") as stream:
-        write_tensors(
-            stream, {name: NewTensor("F32", shape, lambda n=math.prod(shape): drawn(n)) for name, shape in shapes.items()}
-        )
+        write_tensors(stream, {name: tensor(shape) for name, shape in shapes.items()})
     words = ["</s>", "<unk>", *(f"word{i}" for i in range(WORDS - 3)), "<pad>"]
     pad = WORDS - 1
     config = {

@@ -8,7 +8,8 @@ stands for the name of the stack, # for a layer's number, * for weight and bias:
     "STACK.layers.#.feed_forward.inner.*": sources("STACK.#.fc1.*", transposed=True),
 
 The expected shapes of the arrays follow from the canonical ones. An array that needs no change is not copied; an array
-that a file stores once under several names becomes one tensor. Of containers that can, weight matrices are UnreadTensors.
+that a file stores once under several names becomes one tensor. Weight matrices are UnreadTensors, of containers that
+have these.
 """
 
 import re
@@ -322,6 +323,8 @@ def _joined(pieces: Sequence[UnreadTensor]) -> UnreadTensor:
     ends = list(accumulate(piece.shape[0] for piece in pieces))
 
     def each(first: int, last: int) -> list[tuple[UnreadTensor, int, int]]:
+        if first == last:
+            return [(piece, 0, 0) for piece in pieces]
         placed = [(piece, end - piece.shape[0], end) for piece, end in zip(pieces, ends)]
         return [
             (piece, max(first, begin) - begin, min(last, end) - begin)

@@ -48,8 +48,8 @@ def _scratch() -> Iterator[tuple[Path, Path]]:
 
 @check(
     "large-load",
-    f"{SHAPE}, in int8: the first load, which packs it, and a sentence in at most 1.2 x the packed weights' bytes at the "
-    "peak; later loads in a second",
+    f"{SHAPE}, in int8: the first load, which packs it, and a sentence in at most 1.2 x the packed weights' bytes at "
+    "the peak; later loads in a second",
 )
 def load(data: Data) -> tuple[bool, str]:
     findings = Findings()
@@ -83,7 +83,7 @@ def convert(data: Data) -> tuple[bool, str]:
 
 @check(
     "large-projection",
-    f"the best of {WORDS} words for one row of {WIDTH}, int8, one thread and two: at least 85% of the memory's bandwidth",
+    f"the best of {WORDS} words for a row of {WIDTH}, int8, one thread and two: at least 85% of the memory's bandwidth",
 )
 def projection(data: Data) -> tuple[bool, str]:
     rng, findings = np.random.default_rng(0), Findings()

@@ -190,9 +190,7 @@ def form_of(tensor: "Tensor") -> str:
 def rows_of(tensor: Any, first: int, last: int) -> Any:
     """Adjacent rows of a matrix in memory, views."""
     if isinstance(tensor, QuantizedTensor):
-        return replace(
-            tensor, values_FD=tensor.values_FD[first:last], multipliers_F=tensor.multipliers_F[first:last]
-        )
+        return replace(tensor, values_FD=tensor.values_FD[first:last], multipliers_F=tensor.multipliers_F[first:last])
     if isinstance(tensor, Int4Tensor):
         arrays = tensor.values_FE, tensor.scales_FG, tensor.minima_FG
         return Int4Tensor(*(array[first:last] for array in arrays))

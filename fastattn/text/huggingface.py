@@ -25,7 +25,9 @@ BATCH = 1024
 # and a replacement or two of runs of spaces double that in this reckoning.
 GREATEST_GROWTH = 1024
 # The name of a normalizer's table, any of its characters perhaps escaped: to parse 20 MB for it takes 0.2 s.
-_CHARSMAP = re.compile('"' + "".join(f"(?:{one}|\\\\u{ord(one):04x})" for one in "precompiled_charsmap") + '"', re.IGNORECASE)
+_CHARSMAP = re.compile(
+    '"' + "".join(f"(?:{one}|\\\\u{ord(one):04x})" for one in "precompiled_charsmap") + '"', re.IGNORECASE
+)
 # The library's own threads do not survive a fork, and it waits for them for ever.
 _IMPORTED_BY = os.getpid()
 

@@ -2,6 +2,7 @@
 
 import ctypes
 import json
+import mmap
 import os
 import subprocess
 import sys
@@ -10,6 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fastattn.system.memory import let_go
+from fastattn.weights.folder import map_file
 from tests.weights.ctranslate2.writer import (
     random_transformer,
     vocabulary,
@@ -84,6 +87,23 @@ def test_a_dropped_translator_gives_its_memory_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("kind", "name", "weights"), [("Translator", "zh-en", 79e6), ("Encoder", "minilm", 42e6)])
 def test_a_real_one_too(pulled, kind: str, name: str, weights: float) -> None:
     check(*sample(kind, pulled(name), "你好 world"), int(weights))
+
+
+@pytest.mark.skipif(not hasattr(mmap, "MADV_DONTNEED"), reason="the system has no such advice")
+def test_pages_of_a_file_are_let_go_and_found_again(tmp_path: Path) -> None:
+    """What was written to pages that leave memory is lost; it is not in what is not whole pages, nor elsewhere."""
+    page, path = mmap.PAGESIZE, tmp_path / "file"
+    path.write_bytes(bytes(range(256)) * (page // 64))
+    data = map_file(path)
+    data[:] = bytes(len(data))
+    let_go(data[page - 1 : 3 * page + 1])
+    found = np.frombuffer(data, np.uint8)
+    assert found[page : 3 * page].tobytes() == path.read_bytes()[page : 3 * page]
+    assert not found[:page].any() and not found[3 * page :].any()
+    let_go(found[3 * page :].reshape(2, -1)[1:])
+    assert not found[3 * page :].any()
+    for nothing in (memoryview(b"abc"), np.zeros(9), data[:0]):
+        let_go(nothing)
 
 
 # Objects lie below one that stays, so that the heap does not shrink by itself.

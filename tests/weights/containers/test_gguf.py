@@ -55,7 +55,8 @@ def test_four_bits_whose_minima_float16_cannot_hold(kind: str) -> None:
 def test_other_blocks_become_float32_when_that_is_asked_for(kind: str) -> None:
     tensor = parse(gguf_bytes({}, {"a": writer.random_blocks(np.random.default_rng(4), kind, (3, 512))}))["a"]
     matrix = tensor.matrix()
-    assert isinstance(matrix, UnreadTensor) and matrix.form == "blocks" and (matrix.shape, matrix.size) == ((3, 512), 1536)
+    assert isinstance(matrix, UnreadTensor) and matrix.form == "blocks"
+    assert (matrix.shape, matrix.size) == ((3, 512), 1536)
     assert np.array_equal(matrix.float32(), tensor.float32()) and tensor.precision == "int8"
     assert np.array_equal(matrix.take(np.array([2, -1])), np.stack([tensor.float32()[2], np.zeros(512, np.float32)]))
 
