@@ -31,12 +31,12 @@ VERSION = 8  # of the format and of what the files hold
 _HEADER = struct.Struct("<16sQQ")  # _MAGIC, bytes of the origin, which follows, and of the arrays
 _MAGIC, _DIGEST_BYTES, _ALIGNMENT = b"fastattn cached\0", 32, 64
 _PIECE, _BLOCK = 1 << 23, 1 << 18  # bytes that one thread hashes, and reads at a time
-LARGE = 1 << 16  # bytes of an array that is kept in the file at once
+LARGE = 1 << 16  # bytes of an array that is worth a mapping
 _WORDS = 4096  # of 8 bytes, for each sum
 
 
 class CachedArrays:
-    """Pickles objects for a cache file, and collects their arrays that do not lie in one of the mapped files ``paths``.
+    """Pickles objects for a cache file, and collects arrays that are small or in none of the mapped files ``paths``.
 
     size  bytes of the arrays that the file will hold
     """
@@ -123,7 +123,8 @@ class CachedArrays:
         owner: Any = array
         while isinstance(owner, np.ndarray | memoryview):
             owner = owner.base if isinstance(owner, np.ndarray) else owner.obj
-        if not isinstance(owner, FileMap) or owner.path not in self.paths or not array.size:
+        # Small ones are together in this file: of others the system maps as much around each as it read at once.
+        if not isinstance(owner, FileMap) or owner.path not in self.paths or array.nbytes < LARGE:
             return None
         start = np.frombuffer(owner, np.uint8).ctypes.data
         return self.paths.index(owner.path) + 1, array.ctypes.data - start, array.dtype.str, array.shape, array.strides
