@@ -8,7 +8,16 @@ from typing import Any
 import numpy as np
 
 from fastattn.ops.protocol import Ops, PackedLinear
-from fastattn.spec.quantized import GROUP_INPUTS, PROJECTIONS, Tensor, as_float32, form_of, in_memory, take
+from fastattn.spec.quantized import (
+    GROUP_INPUTS,
+    PROJECTIONS,
+    Tensor,
+    UnreadTensor,
+    as_float32,
+    form_of,
+    in_memory,
+    take,
+)
 from fastattn.spec.rounding import quantize, rounded
 from fastattn.system.records import dataclass
 
@@ -58,7 +67,8 @@ class Parameters:
         if found is None:
             found = self._tensors[name]
         if id(found) not in self._read:
-            self._read[id(found)] = in_memory(found), found
+            is_table = self._packed_file is not None and isinstance(found, UnreadTensor) and found.form == "float32"
+            self._read[id(found)] = self._packed_file.table(name, found) if is_table else in_memory(found), found
         read = self._read[id(found)][0]
         self._needed.tensors |= {other: read for other, one in self._needed.tensors.items() if one is found}
         self._needed.tensors[name] = read

@@ -85,9 +85,8 @@ def _weight(checkpoint: Checkpoint, name: str) -> Any:
 
 def _factors(peaks_D: np.ndarray, weight_FD: Tensor) -> np.ndarray:
     """sqrt(largest weight / largest input) of each column, relative to the median; clipped."""
-    weight, weight_peaks_D = unread(weight_FD), np.full(len(peaks_D), _TINY, np.float32)
-    for first, last in weight.parts():
-        np.maximum(weight_peaks_D, np.abs(as_float32(weight.read(first, last))).max(axis=0), out=weight_peaks_D)
-        weight.forget(first, last)
+    weight_peaks_D = np.full(len(peaks_D), _TINY, np.float32)
+    for rows_RD in unread(weight_FD).rows():
+        np.maximum(weight_peaks_D, np.abs(as_float32(rows_RD)).max(axis=0), out=weight_peaks_D)
     factors_D = np.sqrt(weight_peaks_D.astype(np.float64) / np.maximum(peaks_D, _TINY))
     return np.clip(factors_D / np.median(factors_D), LEAST, MOST).astype(np.float32)

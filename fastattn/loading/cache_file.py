@@ -8,10 +8,11 @@ checked that nobody else may have written the file, and its digest; of classes n
 import contextlib
 import hashlib
 import io
+import math
 import os
 import pickle
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from io import FileIO
 from mmap import ACCESS_COPY, ALLOCATIONGRANULARITY
@@ -21,9 +22,10 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 
 from fastattn.errors import CheckpointError
-from fastattn.system.atomic_files import WINDOWS, NotTrusted, abandon, begin, finish, make_folder, open_trusted
+from fastattn.system.atomic_files import NotTrusted, abandon, begin, finish, make_folder, open_trusted
 from fastattn.system.cache_folder import remove_unused
 from fastattn.system.cpus import default_threads
+from fastattn.system.memory import mapped_by
 from fastattn.system.worker_threads import map_in_threads
 from fastattn.weights.folder import FileMap, map_opened
 
@@ -49,26 +51,24 @@ class CachedArrays:
         self._stored: list[np.ndarray] = []
         self._begun: tuple[BinaryIO, str] | None = None  # the file, and its path until it is whole
 
-    def keep(self, array: np.ndarray, path: Path, origin: str) -> np.ndarray:
-        """A large array, mapped from the file that ``write`` will finish, so that what was given may be let go.
-
-        Raises OSError.
-        """
-        if array.nbytes < LARGE or WINDOWS:
-            return array
-        if self._begun is None:
-            self._begun = _begin(path, origin)
-        stream, part = self._begun
-        location = self._to_be_stored(array)
+    def keep(
+        self, shape: tuple[int, ...], dtype: np.dtype, parts: Iterable[np.ndarray], path: Path, origin: str
+    ) -> np.ndarray:
+        """An array that is made part by part, mapped from the file that ``write`` will finish. Raises OSError."""
+        stream, part = self._begun = self._begun or _begin(path, origin)
         self._write_stored(stream)
-        stream.flush()
-        begun = len(_head(origin, 0)) + location[1]
+        for array in parts:
+            stream.write(array.reshape(-1).view(np.uint8).data)
+        begun, size = len(_head(origin, 0)) + self.size, math.prod(shape) * dtype.itemsize
         first = begun // ALLOCATIONGRANULARITY * ALLOCATIONGRANULARITY
-        data = FileMap(stream.fileno(), begun - first + array.nbytes, access=ACCESS_COPY, offset=first)
+        stream.write(bytes(-size % _ALIGNMENT))
+        stream.flush()
+        data = FileMap(stream.fileno(), begun - first + size, access=ACCESS_COPY, offset=first)
         data.path = Path(part)
-        kept = np.ndarray(array.shape, array.dtype, data, begun - first)
+        kept = np.ndarray(shape, dtype, data, begun - first)
         self._given.append(kept)
-        self._locations[id(kept)] = location
+        self._locations[id(kept)] = 0, self.size, dtype.str, shape, kept.strides
+        self.size += size + -size % _ALIGNMENT
         return kept
 
     def abandon(self) -> None:
@@ -120,9 +120,7 @@ class CachedArrays:
         return self._locations[id(value)]
 
     def _mapped(self, array: np.ndarray) -> tuple[Any, ...] | None:
-        owner: Any = array
-        while isinstance(owner, np.ndarray | memoryview):
-            owner = owner.base if isinstance(owner, np.ndarray) else owner.obj
+        owner = mapped_by(array)
         # Small ones are together in this file: of others the system maps as much around each as it read at once.
         if not isinstance(owner, FileMap) or owner.path not in self.paths or array.nbytes < LARGE:
             return None

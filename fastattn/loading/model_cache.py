@@ -30,8 +30,10 @@ from fastattn.loading import cache_file
 from fastattn.ops import backend
 from fastattn.ops.protocol import Ops, PackedLinear
 from fastattn.spec.checkpoint import Checkpoint
-from fastattn.system.atomic_files import open_trusted, sweep
+from fastattn.spec.quantized import UnreadTensor
+from fastattn.system.atomic_files import WINDOWS, open_trusted, sweep
 from fastattn.system.cache_folder import A_DAY, cache_root, mark_used
+from fastattn.system.memory import mapped_by
 from fastattn.system.records import dataclass
 from fastattn.weights.folder import map_file, map_opened
 
@@ -217,7 +219,7 @@ class PackedWeights:
         layout = self._ops.packed_layout(precision)
         name = f"{content_hash(files)[:40]}-{layout}{variety}-{cache_file.VERSION}.packed"
         self.path = cache_root() / "packed" / name
-        self._made: dict[str, PackedLinear] = {}
+        self._made: dict[str, dict[str, np.ndarray]] = {}
         self._arrays = cache_file.CachedArrays()
         self._cached: dict[str, dict[str, np.ndarray]] = {}
         sweep(self.path.parent)
@@ -242,18 +244,40 @@ class PackedWeights:
         shapes = self._ops.packed_shapes(*shape, precision or self._precision, balanced)
         if {field: array.shape for field, array in arrays.items()} == shapes:
             return self._ops.packed_of(*shape, arrays)
-        self._made[name] = made = self._kept(make(), shape)
-        return made
+        made = make()
+        self._made[name] = arrays = {field: self._kept(array) for field, array in made.arrays().items()}
+        return self._ops.packed_of(*shape, arrays)
 
-    def _kept(self, made: PackedLinear, shape: tuple[int, int]) -> PackedLinear:
-        """A layer in the file that ``save`` will finish, so that it need not stay in memory; as it is, if it cannot."""
+    def table(self, name: str, tensor: UnreadTensor) -> np.ndarray:
+        """A table in float32: as the checkpoint's file has it, else from this file like a layer."""
+        first: np.ndarray = tensor.read(0, 1)
+        if mapped_by(first) is not None or first.itemsize * tensor.size < cache_file.LARGE:
+            return tensor.float32()
+        array = self._cached.get(name, {}).get("float32")
+        if array is None or array.shape != tensor.shape:
+            array = self._keep(tensor.shape, first.dtype, tensor.rows(), tensor.float32)
+            self._made[name] = {"float32": array}
+        return array
+
+    def _kept(self, array: np.ndarray) -> np.ndarray:
+        """An array of a layer, if it is large in the file, so that it need not stay in memory."""
+        if array.nbytes < cache_file.LARGE:
+            return array
+        return self._keep(array.shape, array.dtype, [array], lambda: array)
+
+    def _keep(
+        self, shape: tuple[int, ...], dtype: np.dtype, parts: Iterable[np.ndarray], otherwise: Callable[[], np.ndarray]
+    ) -> np.ndarray:
+        """An array in the file that ``save`` will finish; where there is no room for it, or no file can be renamed
+        that is mapped, in memory."""
+        if WINDOWS:
+            return otherwise()
         try:
-            arrays = {name: self._arrays.keep(one, self.path, self._origin) for name, one in made.arrays().items()}
+            return self._arrays.keep(shape, dtype, parts, self.path, self._origin)
         except OSError:
             self._arrays.abandon()
             self._arrays = cache_file.CachedArrays()
-            return made
-        return self._ops.packed_of(*shape, arrays)
+            return otherwise()
 
     @property
     def is_whole(self) -> bool:
@@ -263,8 +287,7 @@ class PackedWeights:
     def save(self) -> None:
         """Write the layers that were made, beside those that were there."""
         if self._made:
-            made = {name: packed.arrays() for name, packed in self._made.items()}
-            contents = self._arrays.pickled(self._cached | made)
+            contents = self._arrays.pickled(self._cached | self._made)
             with contextlib.suppress(OSError):
                 self._arrays.write(self.path, self._origin, contents)
             self._made = {}

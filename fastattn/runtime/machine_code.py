@@ -15,6 +15,7 @@ import llvmlite.binding as llvm
 import numpy as np
 
 from fastattn.runtime.code_cache import Code
+from fastattn.system.memory import code_of, let_go_of_code
 
 # Functions of Python's C interface and objects whose addresses a wrapper's table holds, in this order; the classes that
 # the kernel's signature names come after them.
@@ -69,6 +70,9 @@ class _Process:
         self.table = struct.pack(f"{len(FUNCTIONS) + len(OBJECTS)}q", *addresses, *map(id, OBJECTS))
         # For good, as the process ends too: threads of the pool may be in its code until the last moment.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.linker))
+        # Of the linker's code 45 MB come into memory with the first kernel, whatever of it runs: a system maps as much
+        # of a file around a page as it has read at once. To let it go after each kernel takes 0.3 ms.
+        self.linkers_code = code_of("libllvmlite")
         self.definitions: list[_MethodDefinition] = []
         self.object_files: list[bytes] = []  # the linker may look at them later
 
@@ -121,6 +125,7 @@ def load(code: Code, classes: list[type]) -> tuple[Any, dict[str, int]]:
     linker.add_object_file(llvm.ObjectFileRef.from_data(code.object_file))
     linker.finalize_object()
     addresses = {role: linker.get_function_address(symbol) for role, symbol in code.exports.items()}
+    let_go_of_code(_process.linkers_code)
     if not all(addresses.values()):
         raise OSError("the object file lacks what it should define")
     table = _process.table + struct.pack(f"{len(classes)}q", *map(id, classes))

@@ -1,7 +1,7 @@
 """int8 and 4-bit weights, from a checkpoint or from ``rounding``."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -152,6 +152,12 @@ class UnreadTensor:
         F = self.shape[0]
         step = max(1, AT_ONCE // max(1, self.shape[1]) // multiple) * multiple if self.by_rows else F
         return [(first, min(first + step, F)) for first in range(0, F, step or 1)]
+
+    def rows(self) -> Iterator[Any]:
+        """``parts``, read, each forgotten when the next is asked for."""
+        for first, last in self.parts():
+            yield self.read(first, last)
+            self.forget(first, last)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """What is kept of a loaded model has its packed products, and no use for the numbers."""

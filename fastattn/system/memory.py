@@ -22,13 +22,40 @@ def let_go(data: "memoryview | np.ndarray") -> None:
 
     Of a file mapped copy on write what was written there is lost.
     """
-    owner: Any = data
-    while isinstance(owner, np.ndarray | memoryview):
-        owner = owner.base if isinstance(owner, np.ndarray) else owner.obj
-    if not isinstance(owner, mmap.mmap) or not hasattr(mmap, "MADV_DONTNEED"):  # Windows has none
+    owner = mapped_by(data)
+    if owner is None or not hasattr(mmap, "MADV_DONTNEED"):  # Windows has none
         return
     bytes_N = np.asarray(data)
     first = bytes_N.ctypes.data - np.frombuffer(owner, np.uint8).ctypes.data
     begin, end = -(-first // mmap.PAGESIZE) * mmap.PAGESIZE, (first + bytes_N.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
     if begin < end:
         owner.madvise(mmap.MADV_DONTNEED, begin, end - begin)
+
+
+def mapped_by(data: "memoryview | np.ndarray") -> mmap.mmap | None:
+    """The mapping that the bytes lie in, where it is the view's or the array's own base."""
+    owner: Any = data
+    while isinstance(owner, np.ndarray | memoryview):
+        owner = owner.base if isinstance(owner, np.ndarray) else owner.obj
+    return owner if isinstance(owner, mmap.mmap) else None
+
+
+def code_of(library: str) -> list[tuple[int, int]]:
+    """(address, bytes) of the code of loaded libraries whose files' names begin so; none where Linux does not tell."""
+    try:
+        with open("/proc/self/maps", encoding="utf-8", errors="replace") as stream:
+            lines = [line.rstrip("\n").split(maxsplit=5) for line in stream]
+    except OSError:
+        return []
+    ranges = [
+        [int(place, 16) for place in fields[0].split("-")]
+        for fields in lines
+        if len(fields) == 6 and fields[1] == "r-xp" and fields[5].rpartition("/")[2].startswith(library)
+    ]
+    return [(begin, end - begin) for begin, end in ranges]
+
+
+def let_go_of_code(ranges: list[tuple[int, int]]) -> None:
+    """Have code leave this process's memory until it runs again: the system has it from its file, as it ever was."""
+    for address, size in ranges:
+        ctypes.pythonapi.madvise(ctypes.c_void_p(address), ctypes.c_size_t(size), mmap.MADV_DONTNEED)

@@ -4,14 +4,16 @@ import ctypes
 import json
 import mmap
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
-from fastattn.system.memory import let_go
+from fastattn.system.memory import code_of, let_go, let_go_of_code
 from fastattn.weights.folder import map_file
 from tests.weights.ctranslate2.writer import (
     random_transformer,
@@ -104,6 +106,22 @@ def test_pages_of_a_file_are_let_go_and_found_again(tmp_path: Path) -> None:
     assert not found[3 * page :].any()
     for nothing in (memoryview(b"abc"), np.zeros(9), data[:0]):
         let_go(nothing)
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/smaps"), reason="Linux tells")
+def test_the_code_of_a_library_is_let_go_and_runs_again() -> None:
+    (code,) = code_of("libllvmlite")
+
+    def resident() -> int:
+        text = Path("/proc/self/smaps").read_text()
+        (found,) = re.findall(rf"(?m)^{code[0]:x}-.*\n(?:\w+:.*\n)*?Rss: +(\d+) kB", text)
+        return int(found)
+
+    before = llvm.get_process_triple(), resident()
+    let_go_of_code([code])
+    assert resident() < before[1]
+    assert llvm.get_process_triple() == before[0]
+    assert not code_of("no such library")
 
 
 # Objects lie below one that stays, so that the heap does not shrink by itself.

@@ -1,6 +1,7 @@
 """Matrices that are read when they are packed: the numbers of those read at once, a few rows at a time, none twice."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,15 @@ from fastattn.ops import cpu
 from fastattn.spec import quantized
 from fastattn.spec.quantized import Tensor, UnreadTensor, as_float32, form_of, unread
 from fastattn.spec.rounding import quantize, quantize_groups, rounded
+from fastattn.system.memory import mapped_by
 from fastattn.weights import read
 from fastattn.weights.containers.safetensors import StoredTensor
 from fastattn.weights.native import convert
 from fastattn.weights.tensor_mapping import make_tensors, sources
 from tests.loading.caches import empty_cache
+from tests.weights.containers.safetensors_writer import safetensors_bytes
 from tests.weights.huggingface.marian_cases import CASES, write_model
+from tests.weights.huggingface.marian_cases import make_tensors as make_marian
 
 ROWS = 3000  # of 64 numbers, more than are read at once
 
@@ -128,6 +132,21 @@ def test_a_folder_read_later_translates_and_converts_like_one_read_at_once(
         expected = Translator.from_checkpoint(now, precision).translate(texts)
         for _ in range(3):  # packs, maps what is packed, reads nothing
             assert Translator(folder, precision).translate(texts) == expected
+
+
+@pytest.mark.skipif(os.name == "nt", reason="POSIX renames what is mapped")
+def test_a_table_of_float16_is_mapped_as_float32(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write_model(model_folder(tmp_path), CASES["shared"])
+    halves = {name: array.astype(np.float16) for name, array in make_marian(CASES["shared"]).items()}
+    (folder / "model.safetensors").write_bytes(safetensors_bytes(halves))
+    expected = Translator.from_checkpoint(read(folder), "int8").translate(["The bridge crosses the river."])
+    monkeypatch.setattr("fastattn.loading.cache_file.LARGE", 1)
+    empty_cache(tmp_path / "cache", monkeypatch)
+    for _ in range(3):
+        translator = Translator(folder, "int8")
+        table_VD = translator._loaded.model.encoder.stack.embedding.table
+        assert table_VD.dtype == np.float32 and mapped_by(table_VD) is not None
+        assert translator.translate(["The bridge crosses the river."]) == expected
 
 
 def test_a_type_that_no_matrix_has_is_refused_when_a_folder_is_read(tmp_path: Path) -> None:

@@ -143,13 +143,7 @@ def _bfloat16(tensor: Tensor) -> NewTensor:
 def _by_rows(tensor: Tensor, made: Callable[[Any], np.ndarray]) -> Callable[[], Iterable[np.ndarray]]:
     """What is made of a tensor's rows, some at a time: no more of an UnreadTensor is in memory."""
 
-    def parts() -> Iterable[np.ndarray]:
-        found = unread(tensor)
-        for first, last in found.parts():
-            yield made(found.read(first, last))
-            found.forget(first, last)
-
-    return parts if tensor.ndim == 2 else lambda: made(tensor)
+    return (lambda: map(made, unread(tensor).rows())) if tensor.ndim == 2 else (lambda: made(tensor))
 
 
 def _has_groups(checkpoint: Checkpoint, name: str, tensor: Tensor) -> bool:
