@@ -11,9 +11,12 @@ BATCH = 512
 
 
 class LlamaCpp:
-    """A GGUF file's model. Its own sampler is left out: the argmax of its logits is taken here, as it takes it."""
+    """A GGUF file's model. Its own sampler is left out: the argmax of its logits is taken here, as it takes it.
 
-    def __init__(self, path: Path, threads: int, sequences: int = 1, context: int = 2048):
+    flash  False: attention in other steps, with float32 between them: what llama.cpp differs from itself by
+    """
+
+    def __init__(self, path: Path, threads: int, sequences: int = 1, context: int = 2048, flash: bool = True):
         import llama_cpp
 
         self.library: Any = llama_cpp
@@ -25,6 +28,8 @@ class LlamaCpp:
         wanted = llama_cpp.llama_context_default_params()
         wanted.n_ctx, wanted.n_batch, wanted.n_ubatch, wanted.n_seq_max = sequences * context, BATCH, BATCH, sequences
         wanted.n_threads = wanted.n_threads_batch = threads
+        if not flash:
+            wanted.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_DISABLED
         self.context = llama_cpp.llama_init_from_model(self.model, wanted)
         vocabulary = llama_cpp.llama_model_get_vocab(self.model)
         self.words = llama_cpp.llama_vocab_n_tokens(vocabulary)
@@ -73,6 +78,13 @@ class LlamaCpp:
             for row, one in enumerate(found):
                 one.append(int(self.logits(row).argmax()))
         return found
+
+    def gap(self, tokens: Sequence[int], other: int) -> float:
+        """How far the best token behind at most BATCH others has its logit above another one's."""
+        self.clear()
+        best = self.read(tokens)
+        row = self.logits(len(tokens) - 1)
+        return float(row[best] - row[other])
 
     def log_probs(self, tokens: Sequence[int]) -> np.ndarray:
         """Of each token behind the first."""

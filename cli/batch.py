@@ -140,7 +140,7 @@ Examples:
 """,
 )
 @model_option
-@click.option("--from", "source", metavar="LANGUAGE", help="Language of the texts: chooses a model from the catalog.")
+@click.option("--from", "source", metavar="LANGUAGE", help="Language of the texts: as in fastattn translate.")
 @click.option("--to", "target", metavar="LANGUAGE", help="Language to translate to, likewise (default: en to pt).")
 @click.option(
     "--output-column", "output", type=TEXT, default="translation", show_default=True, help="The translations' column."
@@ -157,15 +157,15 @@ def translate(
 ) -> None:
     """Translate a column of IN..., files of text, JSON lines, CSV or Parquet.
 
-    -m names the model; --from and --to choose one from the catalog. The default is en-pt, English to Portuguese.
+    -m names the model; --from and --to choose one from the catalog, or languages of -m's. The default is en-pt, English
+    to Portuguese.
     """
-    if model is not None and (source is not None or target is not None):
-        raise click.UsageError("give --model, or --from and --to, not both")
     job, search = _divided(options)
     with Progress() as progress, loading():
         name = model or name_between(source, target)
         path = located_name(name, progress) if model is None else located(name, progress)
         chosen = given(**search, return_scores=scores or None)
+        chosen |= {} if model is None else given(source_lang=source, target_lang=target)
         try:
             made = _made("translate", name, path, precision, chosen, job)
         except InputError as error:

@@ -73,7 +73,8 @@ def caption(
                 from fastattn.vision.maps import plot_image_attention
 
                 best = captions[0]
-                plot_image_attention(path, best.attention_WYX, best.words, title=best.text).save(map_path)
+                maps = plot_image_attention(path, best.attention_WYX, best.words, title=best.text, model=captioner)
+                maps.save(map_path)
             progress.show(f"{number + 1:,} of {len(pictures):,} pictures")
 
 

@@ -1,4 +1,4 @@
-"""``fastattn convert``: any checkpoint into a folder of fastattn's own, at the precision that is asked for."""
+"""``fastattn convert``: any checkpoint into a folder of fastattn's own or of another program's, at a precision."""
 
 import shutil
 from typing import TYPE_CHECKING, Any
@@ -12,12 +12,16 @@ from fastattn.system.files import open_folder
 if TYPE_CHECKING:
     from fastattn.spec.checkpoint import Checkpoint
 
+# Whose folder OUT is -> the package of weights/ that writes it.
+WRITERS = {"fastattn": "native", "huggingface": "huggingface", "ctranslate2": "ctranslate2"}
+
 
 @click.command(
     epilog="""\b
 Examples:
   fastattn convert minilm ./minilm-int8 --precision int8
   fastattn convert ./my-model.argosmodel ./my-model --precision bfloat16
+  fastattn convert zh-en ./zh-en-marian --to huggingface --precision float32
   fastattn translate -m ./my-model "你好"
 
 \b
@@ -34,7 +38,12 @@ everything else is float32.
 
 \b
 OUT appears complete or not at all; it must not exist, or be empty. Any
-command takes it as a MODEL. Other programs can read its model.safetensors.
+command takes it as a MODEL. Other programs read what --to makes for them:
+  fastattn     any model; its model.safetensors can be read elsewhere
+  huggingface  what transformers loads: translators named as Marian's, M2M100's
+               or BART's, encoders and language models; float32 or bfloat16
+  ctranslate2  what CTranslate2 loads: translators; float32 or int8
+A model that the other format cannot say is refused.
 """
 )
 @click.argument("model")
@@ -46,24 +55,34 @@ command takes it as a MODEL. Other programs can read its model.safetensors.
     required=True,
     help="Precision of the matrices in OUT.",
 )
-def convert(model: str, out: str, precision: str) -> None:
+@click.option(
+    "--to",
+    type=click.Choice([*WRITERS]),
+    default="fastattn",
+    show_default=True,
+    help="The program whose folder OUT is.",
+)
+def convert(model: str, out: str, precision: str, to: str) -> None:
     """Write MODEL to the folder OUT, as float32, bfloat16, int8 or int4."""
     with open_folder(out) as folder, Progress() as progress:
         progress.show(f"loading {model}")
         name = located(model, progress)
+        from importlib import import_module
         from pathlib import Path
 
         from fastattn.weights import download, read
         from fastattn.weights.download.pull import SOURCE_FILE
-        from fastattn.weights.native.convert import weight_bytes, write
+        from fastattn.weights.native.convert import weight_bytes
 
         def wrote(done: int, total: int) -> None:
             progress.show(f"writing {out}: {done / 1e6:,.1f} of {total / 1e6:,.1f} MB")
 
         path = download.resolve(name)
         checkpoint = read(path, later=True)
-        factors = _input_factors(checkpoint, progress) if precision == "int8" else {}
-        write(Path(folder), checkpoint, precision, wrote, factors)
+        factors = _input_factors(checkpoint, progress) if precision == "int8" and to == "fastattn" else {}
+        import_module(f"fastattn.weights.{WRITERS[to]}.convert").write(
+            Path(folder), checkpoint, precision, wrote, factors
+        )
         if (path / SOURCE_FILE).is_file():
             shutil.copyfile(path / SOURCE_FILE, Path(folder) / SOURCE_FILE)  # keeps licence and origin
     before, after = (weight_bytes(checkpoint, kind) / 1e6 for kind in (checkpoint.precision, precision))

@@ -12,6 +12,7 @@ from fastattn.cli.lines import InputLine, InputLines, open_lines, open_output, o
 from fastattn.cli.options import (
     TEXT,
     Command,
+    cache_precision_option,
     device_option,
     given,
     input_option,
@@ -68,12 +69,7 @@ Of several prompts, or with -n 2 ..., each answer is a line.
 @click.option("--system", type=TEXT, metavar="TEXT", help="With --chat: what the model is told before.")
 @click.option("--score", is_flag=True, help="Generate nothing: write how probable the texts are.")
 @precision_option("float32", "bfloat16", "int8", "auto")
-@click.option(
-    "--cache-precision",
-    type=click.Choice(["float32", "bfloat16", "int8", "auto"]),
-    help="Precision of the keys and values that are kept of each token (default: auto, which is float32 where "
-    "--precision is, else bfloat16).",
-)
+@cache_precision_option
 @threads_option
 @device_option
 @verbose_option

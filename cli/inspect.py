@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fastattn.spec.architecture import HeadSpec, StackSpec
     from fastattn.spec.checkpoint import Checkpoint
     from fastattn.spec.recurrent import RecurrentSpec
-    from fastattn.spec.text_spec import DecodingSettings, EncoderText, GeneratorText, TranslationText
+    from fastattn.spec.text_spec import DecodingSettings, EncoderText, GeneratorText, LanguageTokens, TranslationText
 
 _NOTABLE = (
     "sse4.2 avx avx2 fma f16c avxvnni avx512f avx512vl avx512bw avx512vnni avx512bf16 avx512fp16 amx-int8 amx-bf16 "
@@ -187,6 +187,11 @@ def _weight_facts(checkpoint: "Checkpoint") -> Facts:
 def _translation_facts(text: "TranslationText") -> Facts:
     from fastattn.text.translation import lacks_sentencepiece
 
+    if text.languages is not None:
+        from fastattn.text.languages import Languages
+
+        yield "languages", str(Languages(text.languages.tokens))
+        yield "told by", _describe_languages(text.languages)
     if text.source_language or text.target_language:
         yield "languages", f"{text.source_language or '?'} to {text.target_language or '?'}"
     shared = text.source_vocabulary == text.target_vocabulary
@@ -194,12 +199,23 @@ def _translation_facts(text: "TranslationText") -> Facts:
     yield "vocabulary", f"{len(text.source_vocabulary):,}, shared" if shared else sizes
     lacking = " (no sentencepiece model lies beside this checkpoint)" if lacks_sentencepiece(text) else ""
     own = f"characters{', lower case' * text.lowercase}" if text.source_characters else "tokens separated by spaces"
-    yield "tokenizer", f"{own}{lacking}" if text.source_model is None else "sentencepiece"
+    files = {"sentencepiece": text.source_model, "tokenizer.json": text.tokenizer}
+    yield "tokenizer", next((kind for kind, data in files.items() if data is not None), f"{own}{lacking}")
     yield from _decoding_facts(text.decoding)
 
 
+def _describe_languages(told: "LanguageTokens") -> str:
+    """How such a model is told the languages, with its first one's token."""
+    code, token = next(iter(told.tokens.items()))
+    source = {"before": f"{token} ... </s>", "after": f"... </s> {token}", "": f"{told.prefix} ..."}[told.source]
+    target = {"first": f", the target begins with {token}", "start": f", the target starts from {token}", "": ""}
+    return f"{source.replace('{target}', token)}{target[told.target]} (for {code})"
+
+
 def _decoding_facts(decoding: "DecodingSettings") -> Facts:
-    settings = decoding.options() | ({"forced_tokens": decoding.forced_tokens} if decoding.forced_tokens else {})
+    rules = {} if decoding.rules is None else vars(decoding.rules)
+    settings = {name: value for name, value in decoding.options().items() if name != "rules"} | rules
+    settings |= {"forced_tokens": decoding.forced_tokens} if decoding.forced_tokens else {}
     listed = ", ".join(
         f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}" for name, value in settings.items()
     )

@@ -37,6 +37,15 @@ def exit_on_signals() -> None:
         signal.signal(number, lambda number, frame: None)
 
 
+def leave_signals() -> None:
+    """Undo that, for a server, which finishes what runs when a signal tells it to end."""
+    signal.set_wakeup_fd(-1)
+    for name in _SIGNALS:
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) not in (signal.SIG_IGN, None):
+            signal.signal(number, signal.default_int_handler if name == "SIGINT" else signal.SIG_DFL)
+
+
 @contextlib.contextmanager
 def last_words(words: Callable[[], str]) -> Iterator[None]:
     """Where a signal ends the process inside the block, a line with ``words()`` is written to what is stderr now."""

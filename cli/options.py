@@ -142,6 +142,12 @@ def precision_option(*precisions: str) -> Callable[[_Command], _Command]:
     )
 
 
+cache_precision_option = click.option(
+    "--cache-precision",
+    type=click.Choice(["float32", "bfloat16", "int8", "auto"]),
+    help="Precision of the keys and values that a language model keeps of each token (default: auto, which is float32 "
+    "where --precision is, else bfloat16).",
+)
 verbose_option = click.option("-v", "--verbose", is_flag=True, help="Print times and speed to stderr at the end.")
 
 

@@ -245,6 +245,6 @@ def as_typed(message: str) -> str:
     """An error message of the API with the command line's names of the options."""
     known = click.get_current_context().command.params
     typed = {option.name: option.opts[-1] for option in known if isinstance(option, Option)}
-    typed["num_hypotheses"] = "--num-hypotheses"
+    typed |= {"num_hypotheses": "--num-hypotheses", "source_lang": "--from", "target_lang": "--to"}
     names = "|".join(map(str, typed))
     return re.sub(rf"\b({names})\b(=?)", lambda found: typed[found[1]] + found[2].replace("=", " "), message)

@@ -11,6 +11,7 @@ from fastattn.cli.lines import InputLine, InputLines, open_lines, open_output
 from fastattn.cli.options import (
     Command,
     announce_default,
+    cache_precision_option,
     device_option,
     given,
     input_option,
@@ -28,7 +29,7 @@ from fastattn.cli.options import (
 )
 from fastattn.cli.printing import Compiling, Progress, pace, report, say
 from fastattn.cli.search_options import as_typed, search_options, split_option
-from fastattn.errors import FastattnError, InputError
+from fastattn.errors import FastattnError, InputError, WrongModelError
 from fastattn.printable import counted
 from fastattn.system.files import OutputFile, one_line
 
@@ -45,6 +46,7 @@ Examples:
   fastattn translate -m zh-en --beam-size 5 -n 5 --scores "你好"
   fastattn translate -m zh-en -b 1 --sampling-topk 10 --seed 7 -n 3 "你好"
   fastattn translate -m ./my-model --json < input.txt
+  fastattn translate -m ./my-nllb --from English --to ckb "Hello"
   fastattn translate -m ./my-llm --from zh --to en --prompt hy-mt "你好"
 
 \b
@@ -64,9 +66,11 @@ output, so that input and output stay aligned:
 Such lines are counted on stderr at the end, and the exit code is 5.
 
 \b
--m with --from and --to is a language model that was trained to translate.
-Answers of it that are no translations, as far as simple rules tell, are
-counted on stderr at the end; --json says in "remarks" what speaks against
+-m with --from and --to is a model of many languages (NLLB, M2M100, MADLAD),
+which takes codes in any usual form (en, eng_Latn, en_XX) and English names;
+fastattn inspect shows some. Or it is a language model that was trained to
+translate. Its answers that are no translations, as far as simple rules tell,
+are counted on stderr at the end; --json says in "remarks" what speaks against
 each: empty, echo, prompt, explanation, paragraphs, quotes, script, cut.
 
 \b
@@ -81,7 +85,7 @@ the most tokens of each part's translation (--max-length) and the beam;
     "--from",
     "source",
     metavar="LANGUAGE",
-    help="Language of the texts, a code such as en: chooses a model from the catalog.",
+    help="Language of the texts, a code such as en: chooses a model from the catalog, or is one of -m's.",
 )
 @click.option(
     "--to",
@@ -108,6 +112,7 @@ the most tokens of each part's translation (--max-length) and the beam;
 @split_option
 @on_error_option
 @precision_option("float32", "bfloat16", "int8", "intgemm", "int4", "auto")
+@cache_precision_option
 @threads_option
 @device_option
 @processes_option
@@ -127,14 +132,12 @@ def translate(
 ) -> None:
     """Translate TEXTs, the lines of a file, or standard input.
 
-    -m names the model; --from and --to choose one from the catalog, or the languages of -m's language model. The
-    default is en-pt, English to Portuguese.
+    -m names the model; --from and --to choose one from the catalog, or languages of -m's. The default is en-pt, English
+    to Portuguese.
     """
-    languages = [language for language in (source, target) if language is not None]
-    if model is not None and len(languages) == 1:
-        raise click.UsageError("give --model, or --from and --to, not both; all three for a language model")
-    if prompt is not None and (model is None or not languages):
-        raise click.UsageError("--prompt is for a language model: give --model, --from and --to")
+    for option, value in (("--prompt", prompt), ("--cache-precision", options["cache_precision"])):
+        if value is not None and (model is None or source is None or target is None):
+            raise click.UsageError(f"{option} is for a language model: give --model, --from and --to")
     name = name_between(source, target) if model is None else model
     if model is None and source is None and target is None:
         announce_default(name, "--from, --to or -m choose another")
@@ -145,19 +148,15 @@ def translate(
             compiling = Compiling(progress)
             progress.show(f"loading {name}")
             path = located_name(name, progress) if model is None else located(model, progress)
-            chosen = given(**{key: options.pop(key) for key in ("precision", "threads", "device", "processes")})
-            translator: Any
-            if model is not None and languages:
-                translator, search = _language_model(path, (*languages, prompt), chosen, given(**options))
-            else:
-                from fastattn.translation.translator import Translator
-
-                translator = Translator(path, **chosen)
-                # Greedy search is faster without scores.
-                search = given(**options) | {"details": True, "return_scores": scores or as_json}
+            named = ("precision", "cache_precision", "threads", "device", "processes")
+            chosen = given(**{key: options.pop(key) for key in named})
+            languages = {} if model is None else given(source_lang=source, target_lang=target)
+            translator, search = _opened(path, languages, prompt, chosen, given(**options))
+            if "return_scores" in search:  # greedy search is faster without scores
+                search["return_scores"] = scores or as_json
         loaded = time.monotonic()
         progress.enabled &= not output.is_terminal()
-        printing = Printing(output, as_json, scores, options["num_hypotheses"] or 1, on_error == "mark")
+        printing = Printing(output, as_json, scores, options["num_hypotheses"] or 1, on_error == "mark", languages)
         for result in _results(translator, lines, search, progress, loaded):
             printing.write(*result)
     if verbose:
@@ -172,14 +171,23 @@ def translate(
 _RENAMED = {"max_decoding_length": "max_new_tokens", "min_decoding_length": "min_new_tokens"}
 
 
-def _language_model(path: str, how: Any, chosen: dict[str, Any], search: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """(translator, options of its calls). ``how``: the source and target languages and the name of the prompt."""
+def _opened(
+    path: str, languages: dict[str, Any], prompt: str | None, chosen: dict[str, Any], search: dict[str, Any]
+) -> tuple[Any, dict[str, Any]]:
+    """(translator, options of its calls): a Translator, or with both languages one by a language model."""
+    if prompt is None and "cache_precision" not in chosen:
+        from fastattn.translation.translator import Translator
+
+        try:
+            return Translator(path, **chosen), search | languages | {"details": True, "return_scores": False}
+        except WrongModelError:
+            if len(languages) < 2:
+                raise
     from fastattn.generation.language_model_translator import LanguageModelTranslator
 
     if "processes" in chosen:
         raise click.UsageError("a language model translates in this process alone: leave out --processes")
-    source, target, prompt = how
-    translator = LanguageModelTranslator(path, source, target, prompt=prompt, **chosen)
+    translator = LanguageModelTranslator(path, **languages, prompt=prompt, **chosen)
     return translator, {_RENAMED.get(name, name): value for name, value in search.items()} | {"details": True}
 
 
@@ -203,17 +211,20 @@ def _results(
 class Printing:
     """Writes results one by one, as text or as JSON lines, and flushes each.
 
-    marks  write the reason in the place of a line that failed
+    marks      write the reason in the place of a line that failed
+    languages  that were asked for, for JSON
     """
 
-    def __init__(self, output: OutputFile, as_json: bool, scores: bool, hypotheses: int, marks: bool):
+    def __init__(
+        self, output: OutputFile, as_json: bool, scores: bool, hypotheses: int, marks: bool, languages: dict[str, str]
+    ):
         self.lines = self.marked = 0
         self.first = ""  # of those marked
         self._output = output
         self._as_json = as_json
         self._scores = scores
         self._numbered = hypotheses > 1
-        self._marks = marks
+        self._marks, self._languages = marks, languages
 
     def write(self, line: InputLine, result: Any) -> None:
         self.lines += 1
@@ -240,7 +251,7 @@ class Printing:
             for text, score in zip(result.hypotheses, result.scores)
         ]
         remarks = {"remarks": list(result.remarks)} if hasattr(result, "remarks") else {}
-        return {"source": line.text, "translation": result.text, "hypotheses": hypotheses} | remarks
+        return {"source": line.text, "translation": result.text, "hypotheses": hypotheses} | self._languages | remarks
 
     def _line(self, hypothesis: str, score: float) -> str:
         text = one_line(hypothesis)

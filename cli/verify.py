@@ -93,7 +93,7 @@ def verify(
             Compiling(progress)
             from fastattn.verification import Verification
 
-            checkpoint = read(path)
+            checkpoint = read(path, "encoder")  # of T5; whole, no encoder-decoder but MarianMT is compared
             verification = Verification(path, checkpoint, precision or "auto", bound)
         chosen = texts or _default_texts(checkpoint)
         progress.show(f"comparing {counted(len(chosen), 'text')}")

@@ -30,6 +30,10 @@ class CheckpointError(FastattnError):
     exit_code = 3
 
 
+class WrongModelError(CheckpointError):
+    """A checkpoint of another kind of model than is asked for."""
+
+
 class TokenizerError(FastattnError):
     """A tokenizer file that cannot be read, or whose tokenization cannot be reproduced exactly."""
 

@@ -40,6 +40,7 @@ TABLE = {
     "mechanisms": {"ops", "layers", "array_attention"},
     "verification": {"spec", "ops", "models", "text", "loading", "encoders", "translation"},
     "distributed": {"ops", "weights", "processes", "encoders", "translation"},
+    "serve": {"spec", "text", "weights", "encoders", "translation", "generation"},
     "": {
         "runtime",
         "user_functions",
@@ -71,12 +72,13 @@ TABLE = {
         "distributed",
         "vision",
         "plot",
+        "serve",
     },
     "__main__": {"cli"},
 }
 # Within weights: room -> the rooms there that it may import, beside itself. An exporter knows no other.
 READING = {"folder", "containers", "residual_state", "tensor_mapping"}
-EXPORTERS = {"ctranslate2", "gguf", "huggingface", "marian", "native", "recurrent"}
+EXPORTERS = {"ctranslate2", "gguf", "huggingface", "marian", "native", "recurrent", "trainers"}
 WEIGHTS = {
     "": {"folder", "containers"} | EXPORTERS,
     "folder": set(),
@@ -89,6 +91,7 @@ WEIGHTS = {
     "marian": READING,
     "native": READING,
     "recurrent": READING,
+    "trainers": READING | {"huggingface", "recurrent"},  # the names of BART's tensors, OpenNMT-py's recurrent models
     "download": {"", "folder", "containers", "marian"},  # of the hub's many files those that the exporters read
 }
 # Room -> the packages from outside that it may import; NumPy and the standard library are everybody's.
@@ -102,10 +105,11 @@ OUTSIDE = {
     "ops.cuda": {"numba", "numba_cuda", "cuda", "llvmlite"},  # where it is installed
     "vision": {"PIL"},  # for a caller who has pictures
     "vectors": {"scipy"},  # for a caller who asks for it
-    "text": {"tokenizers", "sentencepiece", "jinja2", "llguidance"},
+    "text": {"tokenizers", "sentencepiece", "jinja2", "llguidance", "sacremoses"},
     "weights": {"huggingface_hub", "tomli"},
     "cli": {"click", "numba", "llvmlite"},
     "distributed": {"pyarrow", "ray"},
+    "serve": {"fastapi", "prometheus_client", "py3langid", "pydantic", "starlette", "uvicorn"},
     "verification": {"torch"},  # where it is installed, as all that frameworks.py imports
 }
 

@@ -11,6 +11,7 @@ from tests.import_table import ANYBODY, OUTSIDE, ROOMS, TABLE, WEIGHTS, modules,
 NAMES = {name for name, _ in modules()}
 # Modules that import what a variable says, of a table of strings, which is read here as well, or from outside.
 FROM_VARIABLES = {
+    "fastattn.cli.convert",
     "fastattn.cli.entry",
     "fastattn",
     "fastattn.ops",
@@ -21,6 +22,7 @@ FROM_VARIABLES = {
     "fastattn.weights.download.transport",
     "fastattn.weights.huggingface.decoders",
     "fastattn.weights.huggingface.encoders",
+    "fastattn.weights.huggingface.translators",
 }
 
 

@@ -25,6 +25,7 @@ EXPORTERS: dict[str, Callable[[], Any]] = {
     "fastattn": lambda: import_module("fastattn.weights.native"),
     "sentence-transformers": lambda: import_module("fastattn.weights.huggingface.sentence_transformers"),
     "recurrent": lambda: import_module("fastattn.weights.recurrent"),
+    "trainers": lambda: import_module("fastattn.weights.trainers"),
     "argos": lambda: import_module("fastattn.weights.ctranslate2.argos"),
     "marian": lambda: import_module("fastattn.weights.marian"),
     "ctranslate2": lambda: import_module("fastattn.weights.ctranslate2"),
@@ -33,8 +34,8 @@ EXPORTERS: dict[str, Callable[[], Any]] = {
 }
 
 
-def read(path: str | Path, later: bool = False) -> Checkpoint:
-    """Read a checkpoint, a folder, an .argosmodel or .gguf file, whichever exporter wrote it.
+def read(path: str | Path, part: str = "", later: bool = False) -> Checkpoint:
+    """Read a checkpoint, a folder, an .argosmodel or .gguf file, whichever exporter wrote it; ``part`` as a Folder's.
 
     later  whether weight matrices may be UnreadTensors, which are read when they are needed
     Raises CheckpointError, on one line, where the path is missing, its format unknown (the known ones are listed),
@@ -48,7 +49,7 @@ def read(path: str | Path, later: bool = False) -> Checkpoint:
     try:
         exporter = _exporter_of(path, EXPORTERS)
         if exporter is not None:
-            checkpoint = exporter.read(Directory(path))
+            checkpoint = exporter.read(Directory(path, part=part))
             check_tensors(checkpoint.spec, checkpoint.tensors, str(path))
             _check_sharing(checkpoint, path)
             return checkpoint if later else _in_memory(checkpoint)

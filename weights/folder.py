@@ -12,7 +12,12 @@ from fastattn.errors import CheckpointError, OutOfMemoryError
 
 
 class Folder(Protocol):
-    """The files of one checkpoint. A name is relative and has forward slashes."""
+    """The files of one checkpoint. A name is relative and has forward slashes.
+
+    part  "encoder": that is wanted alone, where it is a model by itself beside a decoder (T5); "": all
+    """
+
+    part: str
 
     @property
     def used(self) -> list[Path]:
@@ -37,8 +42,8 @@ class Directory:
     awaited  names of files still to be downloaded, which count as existing; reading one raises Awaited
     """
 
-    def __init__(self, path: Path, awaited: Collection[str] = ()) -> None:
-        self.path = path
+    def __init__(self, path: Path, awaited: Collection[str] = (), part: str = "") -> None:
+        self.path, self.part = path, part
         self.awaited = frozenset(awaited)
         self._used: list[Path] = []
 

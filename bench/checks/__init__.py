@@ -108,9 +108,12 @@ from bench.checks import (  # noqa: E402, F401
     recurrent,
     scaling,
     search,
+    serving,
     start,
+    t5,
     trained,
     translation,
     translation_speed,
+    translators,
     transliteration,
 )

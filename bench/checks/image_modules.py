@@ -132,12 +132,21 @@ def digits_read(data: Data) -> tuple[bool, str]:
 
 
 @check("trained-captions", "captions of 500 unseen pictures, greedily, equal PyTorch's, and where each word looked")
-def captions_equal(data: Data) -> tuple[bool, str]:
+def soft_captions(data: Data) -> tuple[bool, str]:
+    return _captions_equal(data, hard=False)
+
+
+@check("trained-captions-hard", "likewise of a captioner that was trained to look at one place for each word")
+def hard_captions(data: Data) -> tuple[bool, str]:
+    return _captions_equal(data, hard=True)
+
+
+def _captions_equal(data: Data, hard: bool) -> tuple[bool, str]:
     from bench.train import captions
 
-    folder = trained_folder(data, "captions", "torch.pth")
+    folder = trained_folder(data, "captions-hard" if hard else "captions", "torch.pth")
     images, sentences = captions.examples(500, 0)
-    said, weights = captions.load(folder).caption(captions.as_tensor(images))
+    said, weights = captions.load(folder, hard).caption(captions.as_tensor(images))
     found: Any = vision.Captioner(folder, "float32").caption(images, beam_size=1)
     same = [(one, looked) for one, sentence, looked in zip(found, said, weights, strict=True) if one.text == sentence]
     far = max(float(np.abs(one.attention_WYX.reshape(looked.shape) - looked).max()) for one, looked in same)

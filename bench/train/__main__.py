@@ -10,6 +10,7 @@ from bench.train import captions, digits, pointer, translation
 
 MODELS = {name: partial(translation.train, name) for name in ("attention", "plain")}
 MODELS |= {"captions": captions.train, "digits": digits.train, "pointer": pointer.train}
+MODELS["captions-hard"] = partial(captions.train, hard=True)
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""A captioner of drawn shapes (Xu 2015): a residual network, an LSTM with soft attention to its grid."""
+"""A captioner of drawn shapes (Xu 2015): a residual network, an LSTM with soft or hard attention to its grid."""
 
 import time
 from itertools import product
@@ -25,6 +25,7 @@ side = {SIDE}
 mean = {MEAN}
 std = {DEVIATION}
 """
+HARD = '[decoder]\nattention = {score = "additive", after = 0, hard = true}\n'
 
 
 def paint(image_YXC: np.ndarray, shape: str, colour: str, x: float, y: float, size: float) -> None:
@@ -68,10 +69,15 @@ def as_tensor(images: list[np.ndarray]) -> Tensor:
 
 
 class CaptionNet(nn.Module):
-    """The decoder's first state is made of the grid's mean; the context joins the cell's input and the readout."""
+    """The decoder's first state is made of the grid's mean; the context joins the cell's input and the readout.
 
-    def __init__(self) -> None:
+    hard  the context is one place's row: the most probable's, in training one that is drawn, whose gradient is that of
+          the softmax (Jang 2017, straight-through)
+    """
+
+    def __init__(self, hard: bool = False) -> None:
         super().__init__()
+        self.hard = hard
         self.encoder = ResidualNetwork(BLOCKS, WIDTHS, stem=STEM)
         memory = WIDTHS[-1]
         self.embedding, self.bridge = nn.Embedding(len(WORDS), EMBEDDED), nn.Linear(memory, 2 * UNITS)
@@ -92,6 +98,10 @@ class CaptionNet(nn.Module):
         """(logits_BV, weights_BS, the next state)."""
         scores_BS = self.score(torch.tanh(self.query(state[0])[:, None] + self.key(rows_BSD))).squeeze(2)
         weights_BS = scores_BS.softmax(1)
+        if self.hard and self.training:
+            weights_BS = nn.functional.gumbel_softmax(scores_BS, hard=True)
+        elif self.hard:
+            weights_BS = nn.functional.one_hot(weights_BS.argmax(1), weights_BS.shape[1]).float()
         context_BD = (weights_BS[:, :, None] * rows_BSD).sum(1)
         embedded_BE = self.embedding(words_B)
         state = self.cell(torch.cat([embedded_BE, context_BD], 1), state)
@@ -127,9 +137,9 @@ def named(model: CaptionNet) -> dict[str, Tensor]:
     return tensors | {"decoder.embedding.weight": model.embedding.weight}
 
 
-def load(folder: Path) -> CaptionNet:
+def load(folder: Path, hard: bool = False) -> CaptionNet:
     """The trained network."""
-    model = CaptionNet()
+    model = CaptionNet(hard)
     model.load_state_dict(torch.load(folder / "torch.pth"))
     return model.eval()
 
@@ -149,10 +159,10 @@ def loss(model: CaptionNet, images: list[np.ndarray], sentences: list[str]) -> T
     return lost / (target_BT >= 0).sum()
 
 
-def train(archive: Path, into: Path) -> None:
+def train(archive: Path, into: Path, hard: bool = False) -> None:
     """Write model.pt, the words and the mapping that reads them, and torch.pth; no data is read."""
     torch.manual_seed(13)
-    model, start = CaptionNet().train(), time.perf_counter()
+    model, start = CaptionNet(hard).train(), time.perf_counter()
     optimizer = torch.optim.Adam(model.parameters(), RATE)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, STEPS, pct_start=0.1)
     for step in range(1, STEPS + 1):
@@ -172,4 +182,4 @@ def train(archive: Path, into: Path) -> None:
     torch.save({name: tensor.detach().clone() for name, tensor in named(model).items()}, into / "model.pt")
     torch.save(model.state_dict(), into / "torch.pth")
     (into / "words.txt").write_text("".join(f"{word}\n" for word in WORDS), encoding="utf-8")
-    (into / "fastattn.toml").write_text(MAPPING, encoding="utf-8")
+    (into / "fastattn.toml").write_text(MAPPING + hard * HARD, encoding="utf-8")

@@ -14,12 +14,12 @@ from fastattn.decoding.candidates import (
     best_candidates,
     coverage,
     keep_beams,
-    normalized,
     sentence_key,
 )
-from fastattn.decoding.jobs import Beams, Hypothesis, Job, Sentence, traced
+from fastattn.decoding.jobs import Beams, Hypothesis, Job, Sentence, add_traces, keep_traces, traced
 from fastattn.decoding.options import DecodingOptions, Step
 from fastattn.decoding.recorded_steps import RecordedSteps
+from fastattn.decoding.scores import may_improve, normalized
 from fastattn.layers.draws import sample_key
 from fastattn.layers.key_value_cache import KeyValueCache
 from fastattn.models.decoder import Decoder
@@ -45,6 +45,8 @@ class DecodingBatch:
         self.wants_attention = self.options.needs_attention
         self.beams: Beams | None = None
         self.recorded = self._recorded_steps(model)
+        self.rules = self.options.rules if self.beam > 1 else None
+        self._forces_end = self.options.rules is not None and self.options.rules.forced_end
         self._last_match = self.options  # the last that were found to be as these
         self._calls_back = self._stops = self._traces = False  # whether some sentence wants it
 
@@ -94,7 +96,7 @@ class DecodingBatch:
         """Steps of this batch alone, until a sentence ends; False if they cannot be recorded now, so none was made."""
         beams, recorded = self.beams, self.recorded
         assert beams is not None
-        if recorded is None or int(beams.steps_B.min()) < self.options.min_decoding_length:
+        if recorded is None or not recorded.takes(beams.steps_B):
             return False
         subset = beams.sentences_B[0].subset
         each = self._calls_back or self._stops or self._traces or self.speculate is not None
@@ -116,6 +118,8 @@ class DecodingBatch:
     def begin(self, sentences: list[Sentence], limits_B: np.ndarray, hidden_BD: np.ndarray) -> None:
         """The first step after start and prefix: one row a sentence, the last hidden state of its prefix."""
         jobs = [sentence.job for sentence in sentences]
+        if self._forces_end:
+            limits_B = np.maximum(limits_B - 1, 1)
         # Where the limit falls inside the prefix, the last token is the prefix's, whatever the model says.
         forced_B = np.array(
             [job.prefix[limit - 1] if limit <= len(job.prefix) else -1 for job, limit in zip(jobs, limits_B)]
@@ -207,13 +211,14 @@ class DecodingBatch:
         if self._calls_back:
             last_B |= self._show(beams, scores_BC, ids_BC, ends_BC[:, 0] | last_B, shown_B)
         if self._traces:
-            self._trace(beams, scores_BC, parents_BC)
-        ended_BR = ends_BC[:, :R] | last_B[:, None]
+            add_traces(beams, scores_BC, parents_BC)
+        closed_B = last_B & (self._forces_end and R > 1)  # those that go on get a forced end now
+        ended_BR = ends_BC[:, :R] | (last_B & ~closed_B)[:, None]
         done_B: np.ndarray | None = None
         continued: Any = np.s_[:, :R]
         kept_BR: np.ndarray | None = None
         finished_B, top_finished_B = beams.finished_B, beams.top_finished_B
-        if ended_BR.any():
+        if ended_BR.any() or closed_B.any():
             for b, r in np.argwhere(ended_BR):
                 sentence: Sentence = beams.sentences_B[b]
                 found = self._hypothesis(beams, b, int(parents_BC[b, r]), int(ids_BC[b, r]), float(scores_BC[b, r]))
@@ -222,14 +227,23 @@ class DecodingBatch:
                 sentence.hypotheses.append(found)
             finished_B = finished_B + ended_BR.sum(axis=1)
             top_finished_B = top_finished_B | ended_BR[:, 0]
-            done_B = self._are_done(last_B, finished_B, top_finished_B)
+            done_B = self._are_done(last_B & ~closed_B, finished_B, top_finished_B)
             if ids_BC.shape[1] > R:
                 kept_BR = keep_beams(ends_BC, R)
                 continued = np.arange(len(ids_BC))[:, None], kept_BR
                 scores_BC = np.where(ends_BC, -np.inf, scores_BC) if self.cache.keeps else scores_BC
                 done_B |= ended_BR.any(axis=1) & np.isneginf(scores_BC[continued]).all(axis=1)
+            if self.rules is not None:
+                asked_B = done_B & (closed_B | ~last_B)
+                done_B &= ~may_improve(options, beams, asked_B, scores_BC[continued], self._forces_end)
+            for b, r in np.argwhere((closed_B & ~done_B)[:, None] & np.isfinite(scores_BC[continued])):
+                c = int(r if kept_BR is None else kept_BR[b, r])
+                token, score = int(ids_BC[b, c]), float(scores_BC[b, c])
+                found = self._hypothesis(beams, b, int(parents_BC[b, c]), token, score, forced=1)
+                beams.sentences_B[b].hypotheses.append(found)
+            done_B |= closed_B
         if self._traces:
-            self._keep_traces(beams, kept_BR)
+            keep_traces(beams, range(R) if kept_BR is None else kept_BR)
         diverged_BR = beams.diverged_BR
         if options.biased:  # by the beam's number, not by ancestry, as CTranslate2 has it
             diverged_BR = diverged_BR | (ids_BC[:, :R] != self._wished(beams)[:, None])
@@ -263,7 +277,7 @@ class DecodingBatch:
         """Which sentences need go on no more."""
         if self.options.greedy:
             return finished_B > 0
-        if self.options.longer_is_worse:  # later beams cannot overtake
+        if self.options.longer_is_worse and self.rules is None:  # later beams cannot overtake
             return last_B | (top_finished_B & (finished_B >= self.options.num_hypotheses))
         return last_B | (finished_B >= self.options.wanted)
 
@@ -281,23 +295,10 @@ class DecodingBatch:
                 stopped_BC[b, c] = stop.found([*past.tolist(), int(ids_BC[b, c])])
         return stopped_BC
 
-    def _trace(self, beams: Beams, scores_BC: np.ndarray, parents_BC: np.ndarray) -> None:
-        """Put the candidates' traces in the place of the beams'."""
-        with np.errstate(invalid="ignore"):  # behind what is impossible: NaN
-            own_BC = scores_BC - np.take_along_axis(beams.scores_BR, parents_BC, axis=1)
-        for sentence, own_C, parents_C in zip(beams.sentences_B.tolist(), own_BC.tolist(), parents_BC.tolist()):
-            if sentence.job.traced:
-                sentence.traces = [(own, sentence.traces[parent]) for own, parent in zip(own_C, parents_C)]
-
-    def _keep_traces(self, beams: Beams, kept_BR: np.ndarray | None) -> None:
-        """Leave the traces of the candidates that continue; None: the first."""
-        for b, sentence in enumerate(beams.sentences_B.tolist()):
-            if sentence.job.traced:
-                kept = range(self.beam) if kept_BR is None else kept_BR[b].tolist()
-                sentence.traces = [sentence.traces[c] for c in kept]
-
-    def _hypothesis(self, beams: Beams, b: int, parent: int, token: int, log_probability: float) -> Hypothesis:
-        """The parent's tokens and the one that ends them."""
+    def _hypothesis(
+        self, beams: Beams, b: int, parent: int, token: int, log_probability: float, forced: int = 0
+    ) -> Hypothesis:
+        """The parent's tokens and the one that ends them; ``forced``: end tokens behind it, of probability 1."""
         sentence: Sentence = beams.sentences_B[b]
         options = self.options
         slot, end = int(sentence.slots_R[parent]), int(beams.positions_B[b]) + 1
@@ -306,7 +307,7 @@ class DecodingBatch:
         tokens[:-1], tokens[-1] = past, token
         if not options.scored:
             log_probability = math.nan
-        counted = len(tokens) - sentence.job.context
+        counted = len(tokens) - sentence.job.context + forced
         score = normalized(log_probability, counted, options.length_penalty, options.word_penalty)
         attention_TS = self.cache.attention(slot, sentence.before, end) if self.wants_attention else None
         if attention_TS is not None and options.coverage_penalty and counted:

@@ -12,6 +12,7 @@ import numpy as np
 
 from fastattn.decoding.jobs import Job
 from fastattn.decoding.options import DecodingOptions
+from fastattn.decoding.scores import edited
 from fastattn.layers.draws import uniform
 from fastattn.models.decoder import Decoder
 from fastattn.ops.protocol import OutputSubset
@@ -206,20 +207,6 @@ def keep_beams(ended_BC: np.ndarray, R: int) -> np.ndarray:
     return kept_BR
 
 
-def normalized(log_probability: float, length: int, length_penalty: float, word_penalty: float = 0.0) -> float:
-    """(log_probability - length * word_penalty) / length ** length_penalty, in float32; 0 where nothing was produced.
-
-    Marian's History::add; CTranslate2's without the word penalty.
-    """
-    if not length:
-        return 0.0
-    if length_penalty == word_penalty == 0:
-        return float(np.float32(log_probability))
-    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):  # huge penalties make scores 0, infinite or NaN
-        penalized = np.float32(log_probability) - np.float32(length) * np.float32(word_penalty)
-        return float(penalized / np.float32(length) ** np.float32(length_penalty))
-
-
 def biased(
     log_probs_Rk: np.ndarray, ids_Rk: np.ndarray, wished_R: np.ndarray, wished_log_probs_R: np.ndarray, beta: float
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -279,6 +266,8 @@ class Candidates:
         self.shortlist = model.output.shortlist if options.shortlist else None
         self.counts = bool(options.presence_penalty or options.frequency_penalty)
         self.penalizes = self.counts or options.repetition_penalty != 1
+        rules = options.rules
+        self.edits_after = rules is not None and not rules.renormalized and not options.greedy
         self.needs_past = self.penalizes or options.no_repeat_ngram_size > 0 or bool(self.sequences)
 
     def select_outputs(self, job: Job) -> OutputSubset | None:
@@ -303,9 +292,17 @@ class Candidates:
         if self.options.sampled:
             return self._drawn(hidden_RD, rows, edits)
         count, subsets_R = min(count, self.model.sizes.vocabulary), rows.subsets_R
+        lists = [ids_RJ for ids_RJ in edits[:2] if ids_RJ is not None] if self.edits_after else []
+        most = min(count + sum(ids_RJ.shape[1] for ids_RJ in lists), self.model.sizes.vocabulary)
         log_probs_Rk, ids_Rk = (rows.output or self.model.output).top_k(
-            hidden_RD, count, edits, subsets_R, normalized=scored or edits.suppressed_RJ is not None
+            hidden_RD,
+            most,
+            Edits() if lists else edits,
+            subsets_R,
+            normalized=scored or edits.suppressed_RJ is not None,
         )
+        if lists:
+            log_probs_Rk, ids_Rk = edited(log_probs_Rk, ids_Rk, edits, count)
         if rows.wished_R is not None:
             self._wish(hidden_RD, rows.wished_R, edits, subsets_R, log_probs_Rk, ids_Rk)
         # If fewer are left than asked for, the others have id -1: token 0 stands for them, at -inf.

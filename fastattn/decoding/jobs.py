@@ -308,3 +308,20 @@ class Beams:
 
     def joined(self, other: "Beams") -> "Beams":
         return Beams(*(np.concatenate([getattr(self, f.name), getattr(other, f.name)]) for f in fields(self)))
+
+
+def add_traces(beams: Beams, scores_BC: np.ndarray, parents_BC: np.ndarray) -> None:
+    """Put the candidates' traces in the place of the beams'."""
+    with np.errstate(invalid="ignore"):  # behind what is impossible: NaN
+        own_BC = scores_BC - np.take_along_axis(beams.scores_BR, parents_BC, axis=1)
+    for sentence, own_C, parents_C in zip(beams.sentences_B.tolist(), own_BC.tolist(), parents_BC.tolist()):
+        if sentence.job.traced:
+            sentence.traces = [(own, sentence.traces[parent]) for own, parent in zip(own_C, parents_C)]
+
+
+def keep_traces(beams: Beams, kept_BR: np.ndarray | range) -> None:
+    """Leave the traces of the candidates that continue; of all sentences the same, if that is a range."""
+    for b, sentence in enumerate(beams.sentences_B.tolist()):
+        if sentence.job.traced:
+            kept = kept_BR if isinstance(kept_BR, range) else kept_BR[b].tolist()
+            sentence.traces = [sentence.traces[c] for c in kept]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fastattn.errors import CheckpointError, InputError, check_bool, described, warn
-from fastattn.spec.text_spec import GeneratorText, TranslationText
+from fastattn.spec.text_spec import GeneratorText, SearchRules, TranslationText
 
 
 @dataclass(frozen=True)
@@ -129,6 +129,7 @@ class DecodingOptions:
                          of tokens in ``translate_tokens``. A text stands for its tokens as the tokenizer splits it;
                          the same letters in other tokens may still be produced
     begin_suppress_tokens  ids that are not the target's first; a checkpoint's own, not an option of calls
+    rules                transformers' own, of a checkpoint; None: CTranslate2's. Likewise no option of calls
     prefix_bias_beta     0: the target begins with its prefix. Above 0, below 1: the prefix is only favoured, with
                          probabilities (1 - beta) p + beta [is the prefix's next token] as long as the beam has
                          followed it (Dabre and Fujita 2019, section 4.2)
@@ -181,6 +182,7 @@ class DecodingOptions:
     disable_unk: bool = False
     suppress_sequences: Sequence[Sequence[int]] = ()
     begin_suppress_tokens: Sequence[int] = ()
+    rules: SearchRules | None = None
     prefix_bias_beta: float = 0.0
     return_alternatives: bool = False
     min_alternative_expansion_prob: float = 0.0

@@ -34,7 +34,7 @@ class RecordedSteps:
     def __init__(self, model: Decoder, cache: KeyValueCache, choice: Candidates, scored: bool, recorder: Any):
         self.model, self.cache, self.choice, self.scored, self.recorder = model, cache, choice, scored, recorder
         self._rows = StepRows(0, 0)
-        self._programs: dict[tuple[int, int], Any] = {}
+        self._programs: dict[tuple[int, int, bool], Any] = {}
         self._tables: tuple[np.ndarray, ...] = ()
         self._columns = 0
         self._seconds: dict[int, float] = {}  # of a step, by the number of rows
@@ -45,19 +45,25 @@ class RecordedSteps:
         """About its bytes."""
         return self.recorder.size
 
+    def takes(self, steps_B: np.ndarray) -> bool:
+        """Whether sentences at these steps have one recording: all may end by now, or none."""
+        early_B = steps_B < self.choice.options.min_decoding_length
+        return bool(early_B.all() or not early_B.any())
+
     def run(self, beams: Beams, linear: Any, most: int | None = None) -> tuple[Beams, np.ndarray, np.ndarray] | None:
         """One step or several: (beams before the last step of each, scores_B1 and ids_B1 that it gave).
 
         linear  that of the sentences' OutputSubsets; None: they choose from all outputs
         most    steps; None: as many as fit the time
-        Stops where a sentence ends. None if the step cannot be recorded. Raises CheckpointError as ``Output.top_k``.
+        Stops where a sentence ends, and before the first step at which one may. None if the step cannot be recorded.
+        Raises CheckpointError as ``Output.top_k``.
         """
         B, first = len(beams.steps_B), int(beams.positions_B.max())
         R, cache = padded(B), self.cache
         steps = most or self._steps_at_once(beams, R)
         fresh_F = cache.take_rows(B * steps, first + steps - 1)
         columns = 0 if linear is None else int(beams.subsets_B3[:, 1].max())
-        program = self._program(R, columns, linear)
+        program = self._program(R, columns, linear, self._is_early(beams))
         if program is None:
             cache.target.give_back(fresh_F)
             return None
@@ -77,7 +83,12 @@ class RecordedSteps:
         seconds = self._seconds.get(R, FIRST_GUESS * sizes.layer_weights * R)
         room = self.cache.histories_RS.shape[1] - int(beams.positions_B.max())
         longest = int((beams.limits_B - beams.steps_B).max())
+        if self._is_early(beams):
+            longest = min(longest, self.choice.options.min_decoding_length - int(beams.steps_B.max()))
         return max(1, min(int(AT_ONCE / seconds), MOST_TOKENS // B, self.cache.target.free // B, room, longest))
+
+    def _is_early(self, beams: Beams) -> bool:
+        return int(beams.steps_B[0]) < self.choice.options.min_decoding_length
 
     def _load(self, beams: Beams, fresh_F: np.ndarray) -> StepRows:
         """Take over where the sentences are. ``take_tokens`` moves each on, at the beginning of a step."""
@@ -98,7 +109,7 @@ class RecordedSteps:
 
     # recording
 
-    def _program(self, R: int, columns: int, linear: Any) -> Any:
+    def _program(self, R: int, columns: int, linear: Any, is_early: bool) -> Any:
         """The program for R rows; None if there can be none."""
         tables = self.cache.tables
         if (
@@ -112,19 +123,20 @@ class RecordedSteps:
             self._columns = max(self._columns, -(-columns // COLUMNS) * COLUMNS)
             if R > len(self._rows):
                 self._rows = StepRows(padded(2 * R), max(padded(2 * R), MOST_TOKENS))
-        key = R, self.model.ops.current_threads()
+        key = R, self.model.ops.current_threads(), is_early
         program = self._programs.pop(key, None)
         if program is None:
-            program = self._record(self._rows.first(R), linear)
+            program = self._record(self._rows.first(R), linear, is_early)
             while len(self._programs) >= PROGRAMS:
                 del self._programs[next(iter(self._programs))]
         if program is not None:
             self._programs[key] = program  # the last to be dropped
         return program
 
-    def _record(self, rows: StepRows, linear: Any) -> Any:
+    def _record(self, rows: StepRows, linear: Any, is_early: bool) -> Any:
         model, ops = self.model, self.model.ops
-        edits = self.choice.edits(CandidateRows(np.full(len(rows), max(1, self.choice.options.min_decoding_length))))
+        steps = 1 if is_early else max(1, self.choice.options.min_decoding_length)
+        edits = self.choice.edits(CandidateRows(np.full(len(rows), steps)))
         edits = model.output.capped(edits)
         outputs = model.output.projection if linear is None else SubsetRows(linear, rows.subsets_R4, self._columns)
         normalized = self.scored or edits.suppressed_RJ is not None

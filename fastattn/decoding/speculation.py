@@ -8,6 +8,7 @@ is not as proposed, and their log-probabilities, are those of steps, whoever pro
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,7 +46,7 @@ def choose_behind(batch: DecodingBatch, inputs: Beams, counts_B: np.ndarray) -> 
     inputs    beams so many tokens later, with a token each; ``counts_B`` of each sentence, one behind the other
     The rows of a recorded step may be of one sentence, too: it takes them in order.
     """
-    if batch.recorded is not None and int(inputs.steps_B.min()) >= batch.options.min_decoding_length:
+    if batch.recorded is not None and batch.recorded.takes(inputs.steps_B):
         ran = batch.recorded.run(replace(inputs, scores_BR=np.zeros_like(inputs.scores_BR)), None, 1)
         if ran is not None:
             return ran[1:]
@@ -59,10 +60,12 @@ def choose_behind(batch: DecodingBatch, inputs: Beams, counts_B: np.ndarray) -> 
 class Draft:
     """Proposes what a smaller model with the same vocabulary chooses, by the options and random numbers of a batch.
 
-    Its cache has a slot for each sentence.
+    Its cache has a slot for each sentence. Its vocabulary may have more or fewer rows of padding than the ``rows`` of
+    the model that it drafts for: such tokens are not proposed, and nothing behind them.
     """
 
-    def __init__(self, model: Decoder, scheduler: WorkerSlot, first: Job, end_id: int, unk_id: int):
+    def __init__(self, model: Decoder, rows: int, scheduler: WorkerSlot, first: Job, end_id: int, unk_id: int):
+        self._rows = rows
         self.model, self.cache = model, KeyValueCache(model.ops, model.sizes, LEAST_ROWS, 0)
         self._batch = DecodingBatch(model, self.cache, scheduler, first, end_id, unk_id)
         self._slots: dict[Sentence, tuple[int, np.ndarray]] = {}
@@ -72,6 +75,10 @@ class Draft:
         proposed, wanted_B = [list[int]() for _ in tokens], np.array(most)
         if limit := self.model.sizes.max_positions:  # what is chosen behind the last one has none
             wanted_B = np.minimum(wanted_B, limit - beams.positions_B)
+        vocabulary = self.model.sizes.vocabulary
+        if vocabulary < self._rows:
+            wanted_B = np.where([tokens_T.max() < vocabulary for tokens_T in tokens], wanted_B, 0)
+            tokens = [np.minimum(tokens_T, vocabulary - 1) for tokens_T in tokens]
         if wanted_B.max() <= 0:
             return proposed
         beams = replace(beams, slots_BR=self._slots_of(beams.sentences_B.tolist())[:, None])
@@ -87,7 +94,7 @@ class Draft:
             going_b = going_b[goes_b]
             inputs = replace(beams.select(going_b).later(ahead), tokens_BR=ids_b1[goes_b])
             _, ids_b1 = choose_behind(self._batch, inputs, np.ones(len(going_b), np.int64))
-        return proposed
+        return [list(takewhile(self._rows.__gt__, ids)) for ids in proposed]
 
     def _slots_of(self, sentences: Sequence[Sentence]) -> np.ndarray:
         """slots_B of the sentences; those of all others are free."""
@@ -134,8 +141,8 @@ class SpeculativeBatch(DecodingBatch):
         self, model: Decoder, cache: KeyValueCache, scheduler: WorkerSlot, first: Job, end_id: int, unk_id: int
     ):
         super().__init__(model, cache, scheduler, first, end_id, unk_id)
-        draft = first.speculate
-        self._draft = Draft(draft, scheduler, first, end_id, unk_id) if isinstance(draft, Decoder) else None
+        draft, rows = first.speculate, model.sizes.vocabulary
+        self._draft = Draft(draft, rows, scheduler, first, end_id, unk_id) if isinstance(draft, Decoder) else None
 
     def run(self) -> bool:
         """A step of this batch alone."""

@@ -84,6 +84,8 @@ class BlockTranslator:
     DEFAULTS = {
         "device": "cpu",
         "target_prefix": None,
+        "source_lang": None,
+        "target_lang": None,
         "split": None,
         "num_hypotheses": 1,
         "patience": 1.0,

@@ -35,7 +35,7 @@ def translate_dataset(
     reach          how the model gets to the hosts: "path" (it is there), "name" (each pulls it), "store" (shipped
                    through the object store); None: "path" where all nodes are one machine, else "store"
     batch_rows     that an actor is given at once; it batches by tokens itself
-    options        as of ``Translator.translate``: beam_size, split, target_prefix, ...; num_hypotheses above 1 adds
+    options        as of ``Translator.translate``: beam_size, split, target_lang, ...; num_hypotheses above 1 adds
                    the column "hypotheses", return_scores "score" or "scores"; and device, as a Translator's: each
                    actor on a card has it alone
     A text that cannot be translated ends the job with Ray's error, which names it; ``fastattn batch`` leaves such texts

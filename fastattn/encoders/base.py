@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from fastattn.errors import CheckpointError, check_bool, check_texts
 from fastattn.loading.loaded_model import ModelBase, expected
-from fastattn.models.encoder import EncoderModel, Head
+from fastattn.models.encoder import Head
 from fastattn.scheduling.request import Plan, Ticket
 from fastattn.scheduling.scheduler import Scheduler
 from fastattn.scheduling.state import WorkerSlot
@@ -16,6 +16,9 @@ from fastattn.spec.architecture import HeadSpec, StackSpec
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.text_spec import EncoderText
 from fastattn.system.progress import Progress
+
+if TYPE_CHECKING:
+    from fastattn.text.huggingface import TextToken
 
 # Rows of a pass: enough for the matrix products to run at full speed, few enough to bound memory and for the cores
 # to finish together. From 256 to 4096 rows the speed differs by less than its noise (MiniLM, two cores).
@@ -30,6 +33,8 @@ MakeFor: TypeAlias = Callable[[list[int]], Make]
 class EncoderBase(ModelBase):
     """Base of all encoder classes: loading and running."""
 
+    _part = "encoder"
+
     def _check(self, checkpoint: Checkpoint) -> Checkpoint:
         checkpoint = checkpoint.as_encoder()
         text, spec = checkpoint.text, checkpoint.spec.encoder
@@ -43,7 +48,7 @@ class EncoderBase(ModelBase):
 
     def _prepare(self) -> None:
         loaded, text, limit = self._loaded, self._text, self._spec.max_positions
-        make_worker = partial(EncodingWorker, loaded.model)
+        make_worker = partial(EncodingWorker, loaded.model.encode)
         self._scheduler = Scheduler(make_worker, loaded.threads, loaded.ops.use_threads, 2 * LEAST_ROWS, loaded.threads)
         from fastattn.text.huggingface import HuggingFaceTokenizer  # needs the tokenizers library
 
@@ -54,6 +59,10 @@ class EncoderBase(ModelBase):
     def max_length(self) -> int:
         """The most ids of a text, special ones included; longer texts are cut."""
         return self._tokenizer.max_length
+
+    def tokenize(self, text: str, *, special_tokens: bool = True) -> "list[TextToken]":
+        """The tokens of a text, uncut; those that the model adds have no place in it."""
+        return self._tokenizer.whole_tokens(text, special_tokens)
 
     @property
     def prompts(self) -> dict[str, str]:
@@ -129,8 +138,9 @@ class EncodingBatch:
 class EncodingWorker:
     """Encodes waiting batches, as many as fit into a pass together."""
 
-    def __init__(self, model: EncoderModel, slot: WorkerSlot):
-        self.model, self.slot = model, slot
+    def __init__(self, encode: Callable[..., tuple[np.ndarray, np.ndarray]], slot: WorkerSlot):
+        """``encode``: a model's, see ``EncoderStack.encode``."""
+        self.encode, self.slot = encode, slot
 
     def advance(self) -> bool:
         rows = 0
@@ -144,7 +154,7 @@ class EncodingWorker:
         if not tickets:
             return False
         ids_B, types_B, seen_B = (_joined(tickets, name) for name in ("ids_B", "types_B", "seen_B"))
-        rows_ND, starts_B1 = self.model.encode(ids_B, types_B, seen_B)
+        rows_ND, starts_B1 = self.encode(ids_B, types_B, seen_B)
         first = 0
         for ticket in tickets:
             end = first + len(ticket.job.ids_B)

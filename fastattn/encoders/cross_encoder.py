@@ -1,6 +1,7 @@
 """CrossEncoder: pairs of texts in, scores out."""
 
 import math
+import os
 from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
@@ -15,7 +16,7 @@ from fastattn.errors import InputError, check_bool, check_count, check_known, ch
 from fastattn.scheduling.request import Plan
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.text_spec import SCORES
-from fastattn.system.option_names import TEXTS, explains_options
+from fastattn.system.option_names import MODEL, TEXTS, explains_options
 from fastattn.system.progress import Progress
 
 
@@ -26,17 +27,33 @@ class CrossEncoder(HeadedModel):
     precision  of the encoder's matrix products: "float32", "bfloat16", "int8", or "auto" (int8 if the checkpoint holds
                int8, else float32)
     threads    the most threads to use; None: all that the process may use
+    yes_or_no  True: read any language model with Qwen 3's tokens as a Qwen3-Reranker
 
     Both texts of a pair are read together; a pair of more than ``max_length`` ids is cut, the longer text first. A
     score depends on its own pair alone: the same bits whatever the other pairs and the number of threads. One
-    CrossEncoder may serve several Python threads at once. A language model with Qwen 3's tokens is read as a
-    Qwen3-Reranker: a score is the probability of "yes" against "no" behind its card's prompt, whose instruction
-    ``prompt`` replaces; of a pair that is too long the document's end is cut.
+    CrossEncoder may serve several Python threads at once. A language model with Qwen 3's tokens, and "rerank" in the
+    name of its file or folder, is read as a Qwen3-Reranker: a score is the probability of "yes" against "no" behind its
+    card's prompt, whose instruction ``prompt`` replaces; of a pair that is too long the document's end is cut.
     Raises CheckpointError for a path without a valid checkpoint of either.
     """
 
+    _yes_or_no = False
+
+    @explains_options(MODEL)
+    def __init__(
+        self,
+        path: str | os.PathLike,
+        precision: str = "auto",
+        threads: int | None = None,
+        processes: int | None = None,
+        device: str = "cpu",
+        yes_or_no: bool = False,
+    ):
+        self._yes_or_no = check_bool("yes_or_no", yes_or_no)
+        super().__init__(path, precision, threads, processes, device)
+
     def _check(self, checkpoint: Checkpoint) -> Checkpoint:
-        return super()._check(as_reranker(checkpoint))
+        return super()._check(as_reranker(checkpoint, self._yes_or_no))
 
     def _plan_pairs(self, pairs: Sequence[tuple[str, str]], progress: Progress | None = None) -> Plan:
         if self._text.pair is None:

@@ -1,6 +1,6 @@
 """Encoder: texts in, vectors out."""
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from functools import partial
 from itertools import islice
@@ -273,6 +273,13 @@ class Encoder(EncoderBase):
             [len(ids) + special for ids in tokenizer.encode_whole(listed, self._loaded.threads)], np.int64
         )
         return counts_B.reshape(()) if isinstance(texts, str) else counts_B
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of token ids, without special ones; InputError for numbers that are none."""
+        for number in ids:
+            if not 0 <= number < self._tokenizer.vocabulary_size:
+                raise InputError(f"token ids should be below {self._tokenizer.vocabulary_size}, got {number}")
+        return self._tokenizer.decode(ids, skip_special=True)
 
     def similarity(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """similarity_AB float32 of vectors a [A, D] or [D] and b [B, D] or [D], by the checkpoint's function.

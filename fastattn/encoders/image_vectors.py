@@ -22,7 +22,8 @@ class PictureVectors:
 
     def __init__(self, pictures: PictureSpec, spec: Any, loaded: LoadedModel):
         self._pictures, self._spec, self._ops, self._threads = pictures, spec, loaded.ops, loaded.threads
-        worker = partial(EncodingWorker, loaded.model.images)
+        images = loaded.model.images
+        worker = partial(EncodingWorker, images.encode_first if spec.pooling == "cls" else images.encode)
         self._scheduler = Scheduler(worker, loaded.threads, loaded.ops.use_threads, 2 * LEAST_ROWS, loaded.threads)
         matrix_ED = pictures.projection_ED
         self._projection = None if matrix_ED is None else loaded.ops.pack_linear(matrix_ED)

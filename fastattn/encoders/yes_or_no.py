@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from fastattn.errors import CheckpointError
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.text_spec import EncoderText, GeneratorText, PairPrompt
 from fastattn.text.huggingface import HuggingFaceTokenizer
@@ -23,14 +24,23 @@ INSTRUCTION = "Given a web search query, retrieve relevant passages that answer 
 TOKENS = (b'"<|im_start|>"', b'"<think>"', b'"yes"', b'"no"')  # that its tokenizer.json has
 
 
-def as_reranker(checkpoint: Checkpoint) -> Checkpoint:
+NAMED = "rerank"  # by which a model says that it is one: its tokens and its template are those of Qwen's chat models
+
+
+def as_reranker(checkpoint: Checkpoint, asked: bool = False) -> Checkpoint:
     """A language model with Qwen 3's tokens as an encoder with a head; any other checkpoint as it is.
 
-    What the head gives of a prompt's last row is the logit of "yes" less that of "no".
+    What the head gives of a prompt's last row is the logit of "yes" less that of "no". Raises CheckpointError where
+    nobody asked, and no name of its files and their last folders has ``NAMED`` in it.
     """
     text = checkpoint.input
     if not isinstance(text, GeneratorText) or not all(token in bytes(text.tokenizer) for token in TOKENS):
         return checkpoint
+    if not asked and not any(NAMED in part.lower() for path in checkpoint.files for part in path.parts[-4:]):
+        raise CheckpointError(
+            f'a reranker is expected: nothing in the names of this language model says "{NAMED}"; where it is one, '
+            "name its folder so, or give CrossEncoder(..., yes_or_no=True)"
+        )
     yes = no = 0
     if (projection := checkpoint.tensors.get("decoder.projection.weight")) is not None:  # else the head is kept
         tokenizer = HuggingFaceTokenizer(text.tokenizer, LONGEST)

@@ -105,7 +105,7 @@ class GenerationResolver:
             if speculate is not None:
                 check_known("speculate", speculate, ("prompt",))
             return speculate
-        if tokenizer.ids_of_tokens != self._tokenizer.ids_of_tokens:
+        if not tokenizer.agrees(self._tokenizer):
             raise InputError("speculate: the draft model's vocabulary should be the model's, is another")
         return speculate._service.model
 

@@ -1,7 +1,7 @@
 """Generator: a prompt in, what a language model says next out."""
 
 import os
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
@@ -33,7 +33,7 @@ from fastattn.generation.calls import (
 )
 from fastattn.generation.conversations import Conversations
 from fastattn.generation.reading import ContextReader
-from fastattn.generation.text import AnswerText, GeneratorTokenizer, TextStream
+from fastattn.generation.text import AnswerText, GeneratorTokenizer, RunningAnswer
 from fastattn.loading.loaded_model import ModelBase, expected
 from fastattn.scheduling.request import Plan, awaited
 from fastattn.scheduling.scheduler import Scheduler
@@ -226,6 +226,31 @@ class Generator(ModelBase):
         Options as in ``generate``, for greedy search or sampling. Other callers' answers share the steps; closing the
         iterator ends the work. Raises InputError for invalid options.
         """
+        return self._stream(*self._streamed(prompt, options), caller)
+
+    async def stream_async(
+        self, prompt: Prompt | None = None, *, caller: Hashable = None, **options: "Unpack[GenerationOptions]"
+    ) -> AsyncIterator[str | Generation]:
+        """``stream`` for asyncio; behind the last piece comes the whole answer as a Generation."""
+        import asyncio  # 30 ms
+
+        steps, loop = asyncio.Queue[Step | None](), asyncio.get_running_loop()
+
+        def put(step: Step | None) -> None:
+            loop.call_soon_threadsafe(steps.put_nowait, step)
+
+        running = self._begin_answer(*await asyncio.to_thread(self._streamed, prompt, options), caller, put)
+        try:
+            while (step := await steps.get()) is not None:
+                if piece := running.piece(step):
+                    yield piece
+            if piece := running.end():
+                yield piece
+            yield self._generation(running.job, running.found, running.answer)
+        finally:
+            running.request.cancel()
+
+    def _streamed(self, prompt: Prompt | None, options: GenerationOptions) -> tuple[np.ndarray, GenerationCall]:
         prompt, options = self._conversations.asked(prompt, options)
         call = self._resolver.call(options, details=True)
         if not call.decoding.greedy or call.decoding.num_hypotheses > 1:
@@ -233,7 +258,7 @@ class Generator(ModelBase):
         if call.decoding.callback is not None:
             raise InputError("stream takes no callback: it yields what comes")
         (ids,) = self._reader.read(self._reader.checked([prompt]), call)
-        return self._stream(ids, call, caller)
+        return ids, call
 
     @overload
     def score(self, texts: str | np.ndarray, *, special_tokens: bool = ...) -> TextScore: ...  # type: ignore[overload-overlap]
@@ -351,23 +376,23 @@ class Generator(ModelBase):
         return call
 
     def _stream(self, ids: np.ndarray, call: GenerationCall, caller: Hashable) -> Iterator[str]:
-        answer, steps = self._answer(ids, call), SimpleQueue[Step | None]()
-        options = replace(call.decoding, callback=steps.put)  # by whoever computes
-        job = self._job(ids, options, call, answer, allowances([0], options).get(0))
-        stream, known = TextStream(answer), 0
-        request = self._service.scheduler().submit(partial(search_plan, [job], self._service.model.sizes), caller)
-        request.add_done_callback(lambda _: steps.put(None))
+        steps = SimpleQueue[Step | None]()
+        running = self._begin_answer(ids, call, caller, steps.put)
         try:
             while (step := steps.get()) is not None:
-                if step.position < known:  # told again: another's fault, or an interrupt, had the search begin anew
-                    continue
-                known += 1
-                piece = "" if step.token_id in options.end_token else stream.add(step.token_id)
-                if piece:
+                if piece := running.piece(step):
                     yield piece
-            if not request.result()[0]:
-                raise late_search(options)
-            if piece := stream.end():
+            if piece := running.end():
                 yield piece
         finally:
-            request.cancel()
+            running.request.cancel()
+
+    def _begin_answer(
+        self, ids: np.ndarray, call: GenerationCall, caller: Hashable, put: Callable[[Step | None], Any]
+    ) -> RunningAnswer:
+        """An answer that is computed by others, who call ``put`` with each step, and with None behind the last."""
+        answer, options = self._answer(ids, call), replace(call.decoding, callback=put)
+        job = self._job(ids, options, call, answer, allowances([0], options).get(0))
+        request = self._service.scheduler().submit(partial(search_plan, [job], self._service.model.sizes), caller)
+        request.add_done_callback(lambda _: put(None))
+        return RunningAnswer(job, answer, request)

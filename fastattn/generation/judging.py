@@ -5,7 +5,7 @@ import re
 import unicodedata
 from collections import Counter
 
-from fastattn.generation.languages import Language
+from fastattn.text.languages import Language
 
 # What can be said of an answer, and what it means.
 REMARKS = {

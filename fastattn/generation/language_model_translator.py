@@ -24,12 +24,12 @@ from fastattn.errors import (
 from fastattn.generation.calls import Generation, GenerationCall
 from fastattn.generation.generator import Generator
 from fastattn.generation.judging import remarks
-from fastattn.generation.languages import language
 from fastattn.generation.translating import TranslationPrompt, check_prompt, recognised
 from fastattn.scheduling.request import Plan
 from fastattn.system.option_names import MODEL, explains_options
 from fastattn.system.records import dataclass
 from fastattn.text import check_text as check_unicode
+from fastattn.text.languages import language
 from fastattn.text.splitting import split_to_fit
 from fastattn.weights import download
 from fastattn.weights.containers.json_file import read_optional
@@ -80,7 +80,7 @@ class LanguageModelTranslator:
     model        a path or name as ``Generator`` takes it, or a Generator, which may serve several pairs of languages
     source_lang, target_lang   codes (en, eng_Latn) or English names
     prompt       a name from ``generation.translating.PROMPTS``; None: by the model's names and its chat template
-    precision, threads, device   of the Generator
+    precision, threads, device, cache_precision   of the Generator, where none is given
 
     Prompts are those the model was trained with. A paragraph is translated in one, unless it has more than 1,024
     tokens or no room in the context; then it is cut at sentences. An answer that is no translation stays as it is:
@@ -99,6 +99,7 @@ class LanguageModelTranslator:
         precision: str = "auto",
         threads: int | None = None,
         device: str = "cpu",
+        cache_precision: str = "auto",
     ):
         self._languages = language(source_lang), language(target_lang)
         if prompt is not None:
@@ -107,7 +108,8 @@ class LanguageModelTranslator:
         if isinstance(model, Generator):
             self.generator = model
         else:
-            self.generator, names = Generator(model, precision, threads, device=device), _names(model)
+            made = Generator(model, precision, threads, device=device, cache_precision=cache_precision)
+            self.generator, names = made, _names(model)
         self._chat_template = self.generator._conversations.source
         self.prompt = prompt or recognised(names, self._chat_template)
 

@@ -1,10 +1,13 @@
 """Prompts to ids, and ids of answers to text: whole, as far as a stop string, or piece by piece as tokens come."""
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any
 
 import numpy as np
 
-from fastattn.decoding.jobs import Stop
+from fastattn.decoding.jobs import Hypothesis, Job, Stop, late_search
+from fastattn.decoding.options import Step
 from fastattn.errors import InputError
 from fastattn.spec.text_spec import GeneratorText
 from fastattn.text.huggingface import HuggingFaceTokenizer
@@ -24,10 +27,10 @@ class GeneratorTokenizer:
         self.start_ids: list[int] = before.tolist()
         self.token = self._tokenizer.token
 
-    @property
-    def ids_of_tokens(self) -> tuple[int, bytes]:
-        """Equal for the same ids of the same tokens: how many the model has, and a hash of the tokenizer's."""
-        return self.vocabulary, self._tokenizer.fingerprint
+    def agrees(self, other: "GeneratorTokenizer") -> bool:
+        """Whether the ids that both models have are the same tokens': one may have more rows, padding."""
+        rows = min(self.vocabulary, other.vocabulary)
+        return self._tokenizer.fingerprint(rows) == other._tokenizer.fingerprint(rows)
 
     def encode(self, texts: Sequence[str], special_tokens: bool, threads: int = 1) -> list[np.ndarray]:
         """int32 ids of each text, with the tokenizer's own special tokens around it or without."""
@@ -127,6 +130,35 @@ class TextStream:
         at = len(self._held) - longest
         released, self._held = self._held[:at], self._held[at:]
         return released
+
+
+class RunningAnswer:
+    """An answer while it is computed, in pieces of its text.
+
+    request  of the job's hypotheses, of which there is one
+    found    it, after ``end``
+    """
+
+    found: Hypothesis
+
+    def __init__(self, job: Job, answer: AnswerText, request: "Future[Any]"):
+        self.job, self.answer, self.request = job, answer, request
+        self._stream, self._known = TextStream(answer), 0
+
+    def piece(self, step: Step) -> str:
+        """The piece that a step completes, or ""."""
+        if step.position < self._known:  # told again: another's fault, or an interrupt, had the search begin anew
+            return ""
+        self._known += 1
+        return "" if step.token_id in self.job.options.end_token else self._stream.add(step.token_id)
+
+    def end(self) -> str:
+        """The last piece; raises what ended the request, or SearchTimeout."""
+        hypotheses = self.request.result()[0]
+        if not hypotheses:
+            raise late_search(self.job.options)
+        (self.found,) = hypotheses
+        return self._stream.end()
 
 
 def _begun(text: str, string: str) -> int:

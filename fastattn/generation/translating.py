@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fastattn.errors import InputError, check_known
-from fastattn.generation.languages import Language
 from fastattn.system.records import dataclass
+from fastattn.text.languages import Language
 
 
 @dataclass(frozen=True)

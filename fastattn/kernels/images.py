@@ -9,7 +9,17 @@ from numba import prange
 from fastattn.kernels.norm import ROW_BLOCK
 from fastattn.runtime.jit import kernel
 from fastattn.simd.target import LANES
-from fastattn.simd.vector import address, fma, load_part, maximum, splat, store_part
+from fastattn.simd.vector import (
+    absolute,
+    address,
+    fma,
+    larger_magnitude,
+    load_part,
+    maximum,
+    minimum,
+    splat,
+    store_part,
+)
 
 ZERO, ONE = np.float32(0), np.float32(1)
 
@@ -31,13 +41,15 @@ def _pool(x_ND, grid, out, rows_Y3, columns_X3, maximal, taps, y_ND):
             divisor = splat(np.float32(taps if taps > 0 else count))
             for d in range(0, D, LANES):
                 zero = splat(ZERO)
-                total = splat(np.float32(-np.inf)) if maximal else zero
+                total, peak = splat(np.float32(-np.inf)) if maximal else zero, zero
                 for i in range(top, bottom, down):
                     row = address(x_ND) + (image + i) * grid.width * pixel + d * 4
                     for j in range(left, right, across):
                         value = load_part(row + j * pixel, D - d, zero)
                         total = maximum(total, value) if maximal else total + value
-                store_part(total if maximal else total / divisor, y + d * 4, D - d)
+                        peak = larger_magnitude(absolute(value), peak) if maximal else peak
+                # a maximum forgets a NaN before its last number, no magnitude is less than it
+                store_part(minimum(total, peak) if maximal else total / divisor, y + d * 4, D - d)
 
 
 @kernel

@@ -33,15 +33,15 @@ AHEAD = 4  # rows: words lie anywhere in a table that is larger than all caches
 
 
 @kernel
-def _embed(ids_N, table, as_it_is, multipliers_V, scales_BGL, scale, positions_N, position_table_PD, x_ND):
+def _embed(ids_N, table, as_it_is, multipliers_V, scales_PGN, scale, positions_N, position_table_PD, x_ND):
     """table: [V / panel, D / group, panel, group], float32 or int8, read down a column of a panel; both 1: of rows.
 
     as_it_is    the rows are float32, each in one piece
-    scales_BGL  int16, the bits of float16, of groups of GROUP_INPUTS numbers, to which 128 was added then; or empty
+    scales_PGN  int16, the bits of float16, of groups of GROUP_INPUTS numbers, to which 128 was added then; or empty
     """
     D, panel, group, row_bytes = x_ND.shape[1], table.shape[2], table.shape[3], table.strides[0]
     positions, x = position_table_PD.ctypes.data, x_ND.ctypes.data
-    has_positions, has_multipliers, has_scales = positions_N.size > 0, multipliers_V.size > 0, scales_BGL.size > 0
+    has_positions, has_multipliers, has_scales = positions_N.size > 0, multipliers_V.size > 0, scales_PGN.size > 0
     offset = np.float32(128 if has_scales else 0)
     for block in prange(0, -(-len(ids_N) // ROW_BLOCK)):
         zero, factor = splat(np.float32(0)), splat(np.float32(scale))
@@ -55,10 +55,11 @@ def _embed(ids_N, table, as_it_is, multipliers_V, scales_BGL, scale, positions_N
                 # multiplied by itself first, as the table would have been, then by the scale
                 multiplier = multipliers_V[word] if has_multipliers else np.float32(1)
                 column_SG, x_D = table[word // panel, :, word % panel], x_ND[n]
-                scales = address(scales_BGL) + word // panel * scales_BGL.strides[0]
+                lane = word % panel % LANES
+                scales = address(scales_PGN) + word // panel * scales_PGN.strides[0] + (word % panel - lane) * 2
                 for d in range(0, D, group):
                     if has_scales and d % GROUP_INPUTS == 0:
-                        multiplier = float16_of(scales + d // GROUP_INPUTS * scales_BGL.strides[1], word % panel)
+                        multiplier = float16_of(scales + d // GROUP_INPUTS * scales_PGN.strides[1], lane)
                     step_G = column_SG[d // group]
                     for g in range(min(group, D - d)):
                         x_D[d + g] = (np.float32(step_G[g]) - offset) * multiplier

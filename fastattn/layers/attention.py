@@ -27,13 +27,18 @@ def rotary_tables(rotary: Rotary, positions: int, dtype: Any) -> tuple[np.ndarra
     frequency_K = rotary.base ** (-np.arange(0, rotary.width, 2) / rotary.width)
     size = 1.0
     if rotary.stretch is not None:
-        kept_K, size = _KEPT[rotary.stretch.kind](rotary, rotary.stretch, frequency_K), rotary.stretch.size
-        frequency_K = frequency_K * (kept_K + (1 - kept_K) / rotary.stretch.factor)
+        frequency_K, size = _STRETCHED[rotary.stretch.kind](rotary, rotary.stretch, frequency_K), rotary.stretch.size
     angle_PK = (np.arange(positions) / rotary.scale)[:, None] * frequency_K
     return (np.cos(angle_PK) * size).astype(dtype), (np.sin(angle_PK) * size).astype(dtype)
 
 
-def _kept_by_pairs(rotary: Rotary, stretch: Stretch, frequency_K: np.ndarray) -> np.ndarray:
+def _slowed(kept_K: np.ndarray, stretch: Stretch, frequency_K: np.ndarray) -> np.ndarray:
+    """kept_K: how much of each frequency is kept as it is, from 0 to 1."""
+    slowed_K: np.ndarray = frequency_K * (kept_K + (1 - kept_K) / stretch.factor)
+    return slowed_K
+
+
+def _by_pairs(rotary: Rotary, stretch: Stretch, frequency_K: np.ndarray) -> np.ndarray:
     """YaRN's ramp along the numbers of the pairs, from the one with the fast turns to the one with the slow ones."""
 
     def pair(turns: float) -> float:
@@ -44,17 +49,20 @@ def _kept_by_pairs(rotary: Rotary, stretch: Stretch, frequency_K: np.ndarray) ->
         first, last = math.floor(first), math.ceil(last)
     first, last = max(first, 0), min(last, rotary.width - 1)
     ramp_K = (np.arange(len(frequency_K)) - first) / ((last - first) or 0.001)
-    return 1 - np.clip(ramp_K, 0, 1)
+    return _slowed(1 - np.clip(ramp_K, 0, 1), stretch, frequency_K)
 
 
-def _kept_by_turns(rotary: Rotary, stretch: Stretch, frequency_K: np.ndarray) -> np.ndarray:
+def _by_turns(rotary: Rotary, stretch: Stretch, frequency_K: np.ndarray) -> np.ndarray:
     """Llama 3's ramp along the turns."""
     turns_K = stretch.length / (2 * np.pi) * frequency_K
-    return np.clip((turns_K - stretch.slow) / (stretch.fast - stretch.slow), 0, 1)
+    return _slowed(np.clip((turns_K - stretch.slow) / (stretch.fast - stretch.slow), 0, 1), stretch, frequency_K)
 
 
-# How much of each frequency is kept as it is, from 0 to 1.
-_KEPT = {"yarn": _kept_by_pairs, "llama3": _kept_by_turns}
+_STRETCHED = {
+    "yarn": _by_pairs,
+    "llama3": _by_turns,
+    "longrope": lambda rotary, stretch, frequency_K: frequency_K / stretch.divisors,
+}
 
 
 class RotaryPositions:
@@ -105,7 +113,9 @@ def relative_buckets(distance: np.ndarray, buckets: int, max_distance: int, bidi
     else:
         distance = np.maximum(-distance, 0)
     exact = buckets // 2
-    far = np.log(np.maximum(distance, exact) / exact) / np.log(max_distance / exact) * (buckets - exact)
+    # In float32, as it is everywhere: where a bucket begins at a distance that has an exact logarithm, that decides.
+    log, whole = np.float32(np.log(np.maximum(distance, exact) / exact)), np.float32(np.log(max_distance / exact))
+    far = log / whole * np.float32(buckets - exact)
     return bucket + np.where(distance < exact, distance, np.minimum(exact + far.astype(np.int64), buckets - 1))
 
 
@@ -119,15 +129,15 @@ def _alibi(parameters: Parameters, stack: str, spec: StackSpec) -> Bias:
     return lambda longest: bias
 
 
-def _relative(parameters: Parameters, stack: str, spec: StackSpec) -> Bias:
-    positions, bidirectional = spec.positions, stack == "encoder"
+def _relative(parameters: Parameters, scope: str, spec: StackSpec) -> Bias:
+    positions, bidirectional = spec.positions, scope.startswith("encoder")
     least = 4 if bidirectional else 2
     if not 0 < positions.buckets // least < positions.max_distance:
         raise CheckpointError(
             f"relative positions need {least} buckets or more and a maximum distance beyond the exact ones, got "
             f"{positions.buckets} buckets and distance {positions.max_distance}"
         )
-    bias_HU = parameters.tensor(f"{stack}.relative_bias").T
+    bias_HU = parameters.tensor(f"{scope}.relative_bias").T
 
     def make(distance_L: np.ndarray) -> np.ndarray:
         return bias_HU[:, relative_buckets(distance_L, positions.buckets, positions.max_distance, bidirectional)]
@@ -139,8 +149,8 @@ _BIASES: dict[str, Callable[[Parameters, str, StackSpec], Bias]] = {"alibi": _al
 
 
 def position_bias(parameters: Parameters, stack: str, spec: StackSpec) -> Bias:
-    """The bias of a stack's self-attention by ALiBi (Press 2022), by T5's relative positions, or none."""
-    make = _BIASES.get(spec.positions.kind)
+    """The bias of all layers' self-attention by ALiBi (Press 2022), by T5's relative positions, or none."""
+    make = None if spec.positions.of_each_layer else _BIASES.get(spec.positions.kind)
     return make(parameters, stack, spec) if make else lambda longest: None
 
 
@@ -253,8 +263,11 @@ class SelfAttention(Sublayer):
         self.qkv, self.output = Linear(parameters, f"{name}.qkv"), Linear(parameters, f"{name}.output")
         self.fused_heads, self.cached_heads = fused_heads(spec.attention), cached_heads(spec.attention)
         self.row_width = 2 * spec.attention.key_width
+        # whether nothing but the feed-forward follows
+        self.last = number == spec.layers - 1 and not spec.parallel and (number > 0 or spec.convolution is None)
         local = spec.local if spec.local is not None and number in spec.local.layers else None
         self.window = None if local is None else (local.before, local.after)
+        self.own_bias = _relative(parameters, name, spec) if spec.positions.of_each_layer else None
         self.distances = None
         if spec.positions.kind == "disentangled":
             self.distances = DistanceRows(parameters, name, spec, self.qkv)
@@ -271,8 +284,10 @@ class SelfAttention(Sublayer):
         # No names for intermediate rows: freed ones leave their memory, still in the CPU's caches, to the next.
         # MiniLM in int8 takes 5 to 10% longer if queries and keys live until the norm is done.
         attend: Callable = self._attend_whole if isinstance(rows, WholeRows) else self._attend_cached
-        y_ND = self.output(attend(self.qkv(self.entering(x_ND)), rows), residual_NF=self.residual(x_ND))
-        return self.leaving(x_ND, y_ND)
+        context_NF = attend(self.qkv(self.entering(x_ND)), rows)
+        if len(context_NF) < len(x_ND):
+            x_ND = self.ops.take_rows(x_ND, rows.starts_B1[:-1])
+        return self.leaving(x_ND, self.output(context_NF, residual_NF=self.residual(x_ND)))
 
     def _attend_cached(self, qkv_NE: np.ndarray, rows: CachedRows | RecordedRows) -> np.ndarray:
         for change in self.changes:
@@ -281,6 +296,8 @@ class SelfAttention(Sublayer):
         heads = self.fused_heads
         self.ops.write_rows(keys_values_ME, rows.rows_N, qkv_NE, heads.key_column, heads.width)
         seen, bias = rows.history
+        if self.own_bias is not None:
+            bias = self.own_bias(seen.index_RS.shape[1])
         if self.window is not None:
             seen = seen._replace(most=self.window[0] + 1)
         return self.ops.attention_step(
@@ -294,13 +311,18 @@ class SelfAttention(Sublayer):
             self.ops.round_rows(qkv_NE, self.fused_heads.key_column)
         if rows.cache is not None:
             self.ops.write_rows(rows.cache.target.layers[self.number], rows.rows_N, qkv_NE, self.fused_heads.key_column)
+        query_NE, batch = qkv_NE, rows.batch(self.window)
+        if self.last and rows.first_only:
+            query_NE, seen_N2 = self.ops.take_rows(qkv_NE, batch.query_starts_B1[:-1]), batch.seen_N2
+            seen_N2 = None if seen_N2 is None else seen_N2[batch.query_starts_B1[:-1]]
+            batch = batch._replace(query_starts_B1=np.arange(len(rows.starts_B1)), seen_N2=seen_N2)
         return self.ops.attention(
+            query_NE,
             qkv_NE,
             qkv_NE,
-            qkv_NE,
-            rows.batch(self.window),
-            self.fused_heads,
-            position_bias=rows.bias,
+            batch,
+            self.fused_heads._replace(narrow=rows.narrow),
+            position_bias=rows.bias if self.own_bias is None else self.own_bias(rows.longest),
             distances=None if self.distances is None else self.distances(rows.longest),
         )
 

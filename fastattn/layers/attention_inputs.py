@@ -42,6 +42,8 @@ class WholeRows:
     seen_B    how many first rows of a sequence its rows may attend to at most, int64; None: all
     shares_N  by which rows draw what they attend to, as ``KeyValueCache.shares`` has them; None: none does
     last_BS   set by recurrent encoders: the states that the sequences end with
+    narrow    whether attention's products may be in bfloat16
+    first_only  whether of the last layer's results the first row of each sequence is all that is wanted; none is empty
     begins    whether rows may be the first of their sequence; here and below
     """
 
@@ -57,6 +59,8 @@ class WholeRows:
     types_N: np.ndarray | None = None
     seen_B: np.ndarray | None = None
     shares_N: np.ndarray | None = None
+    narrow: bool = False
+    first_only: bool = False
     attention_NS: np.ndarray | None = None  # by cross-attention
     last_BS: np.ndarray | None = None
     _batches: dict[tuple[int, int] | None, RaggedBatch] = field(default_factory=dict)

@@ -10,6 +10,7 @@ from fastattn.errors import InputError
 from fastattn.layers.attention_inputs import Rows, WholeRows
 from fastattn.layers.parameters import Parameters
 from fastattn.spec.architecture import Convolution, NormSpec, StackSpec
+from fastattn.spec.positions import sinusoid_table
 
 T = TypeVar("T")
 
@@ -115,20 +116,6 @@ class Parallel:
 
     def __call__(self, x_ND: np.ndarray, rows: Rows) -> np.ndarray:
         return self.feed_forward(x_ND, rows, self.mixer(x_ND, rows))
-
-
-def sinusoid_table(positions: int, width: int, dtype: Any = np.float32, start: int = 1) -> np.ndarray:
-    """Position p as q = p + start: sines of q exp(-i ln 10000 / (width / 2 - 1)), then cosines; table_PD.
-
-    tensor2tensor's form of Vaswani 2017, section 3.5; an odd width ends in a column of zeros.
-    """
-    half = width // 2
-    timescale_K = np.exp(-np.log(10000.0) / max(half - 1, 1) * np.arange(half))
-    angle_PK = np.arange(start, start + positions)[:, None] * timescale_K
-    table_PD = np.zeros((positions, width), dtype)
-    table_PD[:, :half] = np.sin(angle_PK)
-    table_PD[:, half : 2 * half] = np.cos(angle_PK)
-    return table_PD
 
 
 def counted_rows(ids_N: np.ndarray, positions_N: np.ndarray, padding: int) -> np.ndarray:

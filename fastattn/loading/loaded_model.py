@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 
-from fastattn.errors import CheckpointError, FastattnError, InputError, check_count
+from fastattn.errors import FastattnError, InputError, WrongModelError, check_count
 from fastattn.loading.model_cache import Loading, PackedWeights, load_or_build
 from fastattn.models.kinds import build_model
 from fastattn.ops import backend, check_device
@@ -47,6 +47,7 @@ class ModelBase:
     """
 
     _takes_processes: ClassVar[bool] = False
+    _part: ClassVar[str] = ""  # of a checkpoint: what ``fastattn.weights.read`` takes
     _pool: Any = None  # of worker processes, where it has some
     _loaded: LoadedModel
 
@@ -68,7 +69,7 @@ class ModelBase:
         def build(checkpoint: Checkpoint, loading: Loading) -> None:
             self._build(precision, threads, backend(device), checkpoint, loading)
 
-        load_or_build(folder, precision, type(self).__qualname__, build, device)
+        load_or_build(folder, precision, type(self).__qualname__, build, device, self._part)
         give_back_freed()
         if self._takes_processes:
             shared = sharing(processes, threads, self._loaded.threads, self.layer_weights)
@@ -162,12 +163,12 @@ class ModelBase:
         )
 
 
-def expected(wanted: str, checkpoint: Checkpoint) -> CheckpointError:
+def expected(wanted: str, checkpoint: Checkpoint) -> WrongModelError:
     """The error for a checkpoint of another class: which one it is for."""
     kind, other = checkpoint.spec.kind, _CLASSES[type(checkpoint.text)]
     if checkpoint.pictures is not None and checkpoint.spec.decoder is not None:
         other = "vision.Captioner, or fastattn caption"
-    return CheckpointError(
+    return WrongModelError(
         f"{wanted} checkpoint is expected, this one is {'a' if kind == 'decoder' else 'an'} {kind} model's: use {other}"
     )
 

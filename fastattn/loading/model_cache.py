@@ -41,8 +41,8 @@ SETTLED = 2_000_000_000  # ns; no file system's times are coarser: what is older
 MOST_FILES = 250  # of a checkpoint's folder; one that has more is used for something else too
 _FIELDS = tuple(name for name in Checkpoint.__annotations__ if name not in ("tensors", "files"))
 # Rooms whose modules decide what is read, beside fastattn.weights; those of devices among them, whose classes of packed
-# layers are in the file.
-_READERS = ("system", "spec", "ops", "loading", "text", "layers", "models")
+# layers are in the file, and of encoders, which a language model may become.
+_READERS = ("system", "spec", "ops", "loading", "text", "layers", "models", "encoders")
 
 # A file's name, size, times of modification and of change in ns, and number.
 Status = tuple[str, int, int, int, int]
@@ -63,17 +63,23 @@ class Loading:
 
 
 def load_or_build(
-    path: Path, precision: str, use: str, build: Callable[[Checkpoint, Loading], None], device: str = "cpu"
+    path: Path,
+    precision: str,
+    use: str,
+    build: Callable[[Checkpoint, Loading], None],
+    device: str = "cpu",
+    part: str = "",
 ) -> None:
     """Have ``build`` make a model of the checkpoint at ``path``: as it was cached, else as it is read and then cached.
 
     use     what it is made for: others may ask for other tensors
     device  of the model's operations, which pack its weights
+    part    of the checkpoint, as ``fastattn.weights.read`` takes it; the same for all of a use
     Raises what ``fastattn.weights.read`` raises, and what ``build`` does.
     """
     statuses = _statuses(path)
     if statuses is None:
-        build(_read(path), Loading())
+        build(_read(path, part), Loading())
         return
     key = repr((os.path.abspath(path), precision, use, device, __file__)).encode("utf-8", "surrogatepass")
     file = cache_root() / "packed" / f"{hashlib.sha256(key).hexdigest()[:40]}-{cache_file.VERSION}.checkpoint"
@@ -87,17 +93,17 @@ def load_or_build(
                 mark_used(path)
             return
     settled = _are_older(statuses, time.time_ns())
-    checkpoint, loading = _read(path), Loading()
+    checkpoint, loading = _read(path, part), Loading()
     build(checkpoint, loading)
     if settled and statuses == _statuses(path) and (not path.is_dir() or _knows(statuses, checkpoint.files)):
         with contextlib.suppress(OSError):
             _write(file, checkpoint, loading, statuses, device)
 
 
-def _read(path: Path) -> Checkpoint:
+def _read(path: Path, part: str) -> Checkpoint:
     from fastattn.weights import read  # with what all exporters need
 
-    return read(path, later=True)
+    return read(path, part, later=True)
 
 
 def _find(file: Path, statuses: list[Status], device: str) -> tuple[Checkpoint, Loading] | None:
@@ -273,7 +279,7 @@ class PackedWeights:
         if WINDOWS:
             return otherwise()
         try:
-            return self._arrays.keep(shape, dtype, parts, self.path, self._origin)
+            return self._arrays.keep(shape, dtype, parts, self.path)
         except OSError:
             self._arrays.abandon()
             self._arrays = cache_file.CachedArrays()

@@ -76,7 +76,12 @@ CHUNK = 384
 
 
 class EncoderStack:
-    """Runs sequences through the stack of ``name.*``."""
+    """Runs sequences through the stack of ``name.*``.
+
+    narrow  whether attention's products may be in bfloat16
+    """
+
+    narrow = False
 
     def __init__(self, parameters: Parameters, spec: StackSpec, name: str = "encoder"):
         self.ops, self.spec, self.limit = parameters.ops, spec, spec.max_positions
@@ -99,6 +104,21 @@ class EncoderStack:
         rows_ND, starts_B1, _ = self.encode_to_states(ids_B, types_B, seen_B)
         return rows_ND, starts_B1
 
+    def encode_first(
+        self,
+        ids_B: Sequence[np.ndarray],
+        types_B: Sequence[np.ndarray] | None = None,
+        seen_B: Sequence[int] | None = None,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """``encode`` of sentences, none of them empty, that keeps of each the first row, with the same bits in float32:
+        behind the last layer's keys and values nothing else is computed."""
+        starts_B1 = _starts(ids_B)
+        parts = []
+        for rows_ND, rows in self._passes(ids_B, starts_B1, types_B, seen_B, first_only=True):
+            alone = len(rows_ND) == len(rows.starts_B1) - 1
+            parts.append(rows_ND if alone else self.ops.take_rows(rows_ND, rows.starts_B1[:-1]))
+        return self.ops.concatenate_rows(parts), np.arange(len(starts_B1))
+
     def encode_to_states(
         self,
         ids_B: Sequence[np.ndarray],
@@ -106,8 +126,7 @@ class EncoderStack:
         seen_B: Sequence[int] | None = None,
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
         """``encode``, and the states last_BS that a recurrent stack ends the sentences with; None: of another kind."""
-        starts_B1 = np.zeros(len(ids_B) + 1, np.int64)
-        np.cumsum([len(ids) for ids in ids_B], out=starts_B1[1:])
+        starts_B1 = _starts(ids_B)
         passes = list(self._passes(ids_B, starts_B1, types_B, seen_B))
         none_ND = self.ops.empty((0, self.spec.width), self.stack.dtype)
         rows_ND = self.ops.concatenate_rows([rows_ND for rows_ND, _ in passes] or [none_ND])
@@ -120,6 +139,7 @@ class EncoderStack:
         starts_B1: np.ndarray,
         types_B: Sequence[np.ndarray] | None,
         seen_B: Sequence[int] | None,
+        first_only: bool = False,
     ) -> Iterator[tuple[np.ndarray, WholeRows]]:
         """Passes over some sentences each, whose starts are known: (rows_ND, what the stack was called with)."""
         self._check_length(int(np.diff(starts_B1).max(initial=0)))
@@ -133,8 +153,9 @@ class EncoderStack:
                 within_B1 = starts_B1[first : end + 1] - starts_B1[first]
                 seen = None if seen_B is None else np.array(seen_B[first:end], np.int64)
                 rows = WholeRows(
-                    self.ops, within_B1, positions_N, self.stack.bias, self.stack.causal, types_N=types_N, seen_B=seen
-                )
+                    self.ops, within_B1, positions_N, self.stack.bias, self.stack.causal,
+                    types_N=types_N, seen_B=seen, narrow=self.narrow, first_only=first_only,
+                )  # fmt: skip
                 yield self.stack(ids_N, rows), rows
             first = end
 
@@ -146,11 +167,19 @@ class EncoderStack:
         self._check_length(len(ids_T))
         starts_B1 = np.array([0, len(ids_T)], np.int64)
         positions_T = np.arange(len(ids_T), dtype=np.int32)
-        return self.stack.states(ids_T, WholeRows(self.ops, starts_B1, positions_T, self.stack.bias, self.stack.causal))
+        bias, causal = self.stack.bias, self.stack.causal
+        return self.stack.states(ids_T, WholeRows(self.ops, starts_B1, positions_T, bias, causal, narrow=self.narrow))
 
     def _check_length(self, longest: int) -> None:
         if 0 < self.limit < longest:
             raise InputError(f"the model has {self.limit} positions, the sequence needs {longest}")
+
+
+def _starts(ids_B: Sequence[np.ndarray]) -> np.ndarray:
+    """Where each sentence's rows start, and where the last one's end."""
+    starts_B1 = np.zeros(len(ids_B) + 1, np.int64)
+    np.cumsum([len(ids) for ids in ids_B], out=starts_B1[1:])
+    return starts_B1
 
 
 def build_encoder(parameters: Parameters, spec: Any, name: str = "encoder") -> Any:
@@ -173,6 +202,9 @@ class EncoderModel:
         self.images = None if images is None else build_encoder(parameters, images, "images")
         if checkpoint.pictures is not None:
             self.images = self.images or self.encoder
+        if parameters.precision != "float32":  # not where a decoder attends to the rows, whose tokens it may change
+            for encoder in filter(None, (self.encoder, self.images)):
+                encoder.narrow = True
         head = checkpoint.spec.head
         # a projection onto the vocabulary is as large as several layers of the encoder
         predicts = head is not None and head.outputs == checkpoint.spec.encoder.vocabulary

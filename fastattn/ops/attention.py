@@ -16,6 +16,7 @@ class Heads(NamedTuple):
     softcap        a scaled score s becomes softcap * tanh(s / softcap); 0: no cap. Before bias and mask, as Gemma 2
                    (Gemma Team 2024) and FlashAttention have it, and ONNX's Attention since its order was mended: a
                    hidden key stays hidden
+    narrow         whether products may take operands in bfloat16, where that is quicker; sums and the softmax never are
     """
 
     query_heads: int
@@ -27,6 +28,7 @@ class Heads(NamedTuple):
     value_column: int = 0
     scale: float | None = None
     softcap: float = 0.0
+    narrow: bool = False
 
 
 class PositionBias(NamedTuple):

@@ -38,6 +38,8 @@ StagedRows = namedtuple("StagedRows", "address distance factors")
 StagedRow = namedtuple("StagedRow", "address factor")
 # packed weights, and memory to prefetch into L2 meanwhile, ``ahead_step`` bytes a step: if there is one panel
 Panels = namedtuple("Panels", "address distance ahead ahead_step")
+# packed weights in groups: a panel's numbers and float16, from a column on
+GroupedPanel = namedtuple("GroupedPanel", "numbers halves")
 # what makes outputs of sums, one number a column; factors and corrections for integers only
 Affine = namedtuple("Affine", "bias factors corrections")
 # what emitters of linear tiles take: StagedRows, Panels, the number of steps, Rows, Affine, Rows; see make_linear_tile

@@ -1,11 +1,11 @@
 """Products with 4-bit or 8-bit weights in groups of 32 inputs: how rows are staged for them, and the tile.
 
 A staged row has for each group 32 int8, multiples of ``peak / 127`` of the group, that step as float32, and the step
-times the numbers' sum, by which a weight's minimum is multiplied. A panel lies column block by column block, LANES
-outputs each: for each group 4 vectors of words, then the outputs' scales and minima. Byte i of word w of an output
-holds the inputs 4 w + i and 16 + 4 w + i, so that half a byte of a whole vector is one operand of the instruction that
-multiplies bytes by fours. Of 8 bits a column block has for each group 8 vectors of words, byte i of word w being the
-weight of input 4 w + i plus 128, and after all groups the outputs' scales; a minimum is -128 scales.
+times the numbers' sum, by which a weight's minimum is multiplied. A panel holds group after group, so that memory is
+read in order: 4 vectors of words for all its columns, then their scales and minima. Byte i of word w of a column holds
+the inputs 4 w + i and 16 + 4 w + i, so that half a byte of a whole vector is one operand of the instruction that
+multiplies bytes by fours. Of 8 bits each group has 8 vectors of words, byte i of word w being the weight of input
+4 w + i plus 128, and the scales lie behind all groups; a minimum is -128 scales.
 
 The sum of a group is exact in int32, whoever computes it: at most 32 * 255 * 127. Then each output adds, group after
 group, minimum * (step * sum of the row) and (sum * scale) * step, by the same operations in every tile, so its bits
@@ -13,19 +13,33 @@ depend on its row alone. Of twelve operations of a group, eight are products.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from llvmlite import ir
 from numba import types
 
-from fastattn.simd.arguments import GROUP_INPUTS, LINE, PACKED_GROUP, SIZE, STAGED_GROUP, LinearTile
+from fastattn.simd.arguments import (
+    GROUP_INPUTS,
+    LINE,
+    PACKED_GROUP,
+    SIZE,
+    STAGED_GROUP,
+    Affine,
+    GroupedPanel,
+    LinearTile,
+    Rows,
+    StagedRows,
+)
 from fastattn.simd.arithmetic import I8, I16, MADD, add_signed, add_unsigned
 from fastattn.simd.emit import F32, I32, I64, Emitter
 from fastattn.simd.target import TARGET, Target
-from fastattn.simd.tile import LINEAR_TILE
 from fastattn.simd.vector import as_intrinsic, make_array_routine
 
 WORDS = GROUP_INPUTS // 8  # vectors of words of a group, half a byte an input
+GROUPED_TILE = StagedRows, GroupedPanel, None, Rows, Affine, Rows
+# Bytes ahead of which one row asks for weights. A Zen 4 core reads 30 GB/s of huge pages in order, by its prefetchers;
+# 22 where six column blocks lie apart, or where all is asked for 4 KB ahead, 32 with 2 KB.
+AHEAD = 2048
 
 
 class NibbleProduct(NamedTuple):
@@ -107,87 +121,114 @@ def product_for(target: Target = TARGET) -> NibbleProduct:
     return NibbleProduct(_zero_halves, _add_parted, _total_of_halves)
 
 
-def _words_of_4_bits(product: NibbleProduct, emitter: Emitter, b_block, group, groups):
-    """(operands by their places in the sums, each with a row's word; scales; minima) of a group of a column block."""
-    builder, lanes = emitter.builder, emitter.target.lanes
-    words_at = builder.add(b_block, builder.mul(group, I64(lanes * PACKED_GROUP)))
-    words = [emitter.read(builder.add(words_at, I64(n * lanes * 4)), emitter.integers) for n in range(WORDS)]
-    scale, minimum = (
-        emitter.widen_float16(emitter.read(builder.add(words_at, I64(lanes * skip)), emitter.halves, 2))
-        for skip in (4 * WORDS, 4 * WORDS + 2)
-    )
-    return {0: _halves_of(emitter, words, 0) + _halves_of(emitter, words, 4)}, scale, minimum
+class GroupedNumbers(NamedTuple):
+    """How a panel holds the numbers of a group.
+
+    words   vectors of words of a column block
+    group   bytes of a group, of all columns, that are read in order
+    split   (product, emitter, the n-th vector of words) -> [(the operand's place in the sums, which of the row's words
+            it meets, operand)]
+    halves  (emitter, GroupedPanel, column, group) -> (scales, minima) of LANES columns
+    """
+
+    words: int
+    group: int
+    split: Callable
+    halves: Callable
 
 
-def _words_of_8_bits(product: NibbleProduct, emitter: Emitter, b_block, group, groups):
-    builder, lanes = emitter.builder, emitter.target.lanes
-    words_at = builder.add(b_block, builder.mul(group, I64(lanes * GROUP_INPUTS)))
-    words = [emitter.read(builder.add(words_at, I64(n * lanes * 4)), emitter.integers) for n in range(2 * WORDS)]
-    scales_at = builder.add(b_block, builder.mul(groups, I64(lanes * GROUP_INPUTS)))
-    scale = emitter.widen_float16(
-        emitter.read(builder.add(scales_at, builder.mul(group, I64(lanes * 2))), emitter.halves, 2)
-    )
-    parts = {0: words} if product.whole else {place: _halves_of(emitter, words, place) for place in (0, 4)}
-    return parts, scale, emitter.multiply(scale, emitter.constant(-128.0))
+def _split_4_bits(product: NibbleProduct, emitter: Emitter, n: int, word) -> list:
+    return [(0, n, _half_of(emitter, word, 0)), (0, n + WORDS, _half_of(emitter, word, 4))]
 
 
-def _halves_of(emitter: Emitter, words: list, place: int) -> list:
+def _halves_of_4_bits(emitter: Emitter, panel: GroupedPanel, column: int, group):
+    columns = emitter.target.columns
+    at = emitter.builder.mul(group, I64(columns * PACKED_GROUP))
+    return tuple(_read_halves(emitter, panel.halves, at, n * columns + column) for n in range(2))
+
+
+def _split_8_bits(product: NibbleProduct, emitter: Emitter, n: int, word) -> list:
+    return [(0, n, word)] if product.whole else [(place, n, _half_of(emitter, word, place)) for place in (0, 4)]
+
+
+def _halves_of_8_bits(emitter: Emitter, panel: GroupedPanel, column: int, group):
+    at = emitter.builder.mul(group, I64(2 * emitter.target.columns))
+    scale = _read_halves(emitter, panel.halves, at, column)
+    return scale, emitter.multiply(scale, emitter.constant(-128.0))
+
+
+def _read_halves(emitter: Emitter, address, skip, column: int):
+    place = emitter.builder.add(emitter.builder.add(address, skip), I64(2 * column))
+    return emitter.widen_float16(emitter.read(place, emitter.halves, 2))
+
+
+def _half_of(emitter: Emitter, word, place: int):
     """The four bits of each byte from that place on."""
-    b, low = emitter.builder, emitter.integer(0x0F0F0F0F)
-    return [b.and_(b.lshr(word, emitter.integer(place)) if place else word, low) for word in words]
+    b = emitter.builder
+    return b.and_(b.lshr(word, emitter.integer(place)) if place else word, emitter.integer(0x0F0F0F0F))
 
 
-WEIGHTS = {types.uint8: _words_of_4_bits, types.int16: _words_of_8_bits}  # by the type of the panels
+# by the type of the panels
+NUMBERS = {
+    types.uint8: GroupedNumbers(WORDS, TARGET.columns * PACKED_GROUP, _split_4_bits, _halves_of_4_bits),
+    types.int16: GroupedNumbers(2 * WORDS, TARGET.columns * GROUP_INPUTS, _split_8_bits, _halves_of_8_bits),
+}
 
 
 def emit_grouped_tile(
-    read: Callable, product: NibbleProduct, emitter: Emitter, rows: int, blocks: int, tile: LinearTile
+    numbers: GroupedNumbers, product: NibbleProduct, emitter: Emitter, rows: int, blocks: int, tile: LinearTile
 ) -> None:
-    """Emit the tile of ``rows`` rows and ``blocks`` adjacent column blocks; ``tile.steps`` are groups."""
+    """Emit the tile of ``rows`` rows and ``blocks`` vectors of columns; ``tile.steps`` are groups."""
     builder, lanes = emitter.builder, emitter.target.lanes
     columns = [I64(n * lanes * 4) for n in range(blocks)]
     a_rows = emitter.row_addresses(tile.rows.address, tile.rows.distance, rows)
-    b_blocks = emitter.row_addresses(tile.panels.address, tile.panels.distance, blocks)
 
     def vectors(address):
         return [emitter.load(builder.add(address, column)) for column in columns]
 
-    # One row's weights come from memory: 27 GB/s of a Zen 4 core with the next tile's blocks asked for, 20 without.
-    beyond = builder.mul(tile.panels.distance, I64(blocks))
+    def operands(n, block, group):
+        at = builder.add(tile.panels.numbers, builder.mul(group, I64(numbers.group)))
+        place = builder.add(at, I64(4 * (n * emitter.target.columns + block * lanes)))
+        return numbers.split(product, emitter, n, emitter.read(place, emitter.integers))
 
-    def row_total(row, operands):
-        total = product.zero(emitter)
-        for n, operand in enumerate(operands):
-            total = product.add(emitter, operand, emitter.read(builder.add(row, I64(4 * n)), I32), total)
-        return product.total(emitter, total)
+    def add_products(row, parts, sums):
+        for place, n, operand in parts:
+            word = emitter.read(builder.add(row, I64(4 * n)), I32)
+            sums[place] = product.add(emitter, operand, word, sums.get(place, product.zero(emitter)))
 
-    def block_sums(values, b_block, group, a_group):
-        parts, scale, minimum = read(product, emitter, b_block, group, tile.steps)
-        new = []
-        for row, value in zip(a_group, values):
-            total = row_total(row, parts[0])
-            if 4 in parts:
-                total = builder.add(total, builder.shl(row_total(row, parts[4]), emitter.integer(4)))
-            step, row_sum = (
-                emitter.splat(emitter.load_scalar(builder.add(row, I64(GROUP_INPUTS + skip)))) for skip in (0, 4)
-            )
-            value = emitter.fma(minimum, row_sum, value)
-            floats = builder.sitofp(total, emitter.vector)
-            # scale * step first would keep a register each from the group's start: LLVM moves it there, and spills
-            new.append(emitter.fma(emitter.multiply(floats, scale), step, value))
-        return new
+    def add_floats(row, sums, scale, minimum, value):
+        total = product.total(emitter, sums[0])
+        if 4 in sums:
+            total = builder.add(total, builder.shl(product.total(emitter, sums[4]), emitter.integer(4)))
+        step, row_sum = (
+            emitter.splat(emitter.load_scalar(builder.add(row, I64(GROUP_INPUTS + skip)))) for skip in (0, 4)
+        )
+        value = emitter.fma(minimum, row_sum, value)
+        # scale * step first would keep a register each from the group's start: LLVM moves it there, and spills
+        return emitter.fma(emitter.multiply(builder.sitofp(total, emitter.vector), scale), step, value)
+
+    def add_one(group, values):
+        """Of one row, word by word, so that memory is read in order."""
+        row, sums = builder.add(a_rows[0], builder.mul(group, I64(STAGED_GROUP))), [{} for _ in range(blocks)]
+        ahead = builder.add(tile.panels.numbers, builder.mul(group, I64(numbers.group)))
+        for line in range(0, numbers.group, LINE):
+            emitter.prefetch(builder.add(ahead, I64(AHEAD + line)))
+        for n in range(numbers.words):
+            for block in range(blocks):
+                add_products(row, operands(n, block, group), sums[block])
+        halves = [numbers.halves(emitter, tile.panels, block * lanes, group) for block in range(blocks)]
+        return [add_floats(row, *each) for each in zip(sums, *zip(*halves), values)]
 
     def add(group, values):
         a_group = [builder.add(row, builder.mul(group, I64(STAGED_GROUP))) for row in a_rows]
         new = []
-        if rows == 1:
-            for block in b_blocks:
-                size = lanes * (PACKED_GROUP if read is _words_of_4_bits else GROUP_INPUTS)
-                ahead = builder.add(builder.add(block, beyond), builder.mul(group, I64(size)))
-                for line in range(0, size, LINE):
-                    emitter.prefetch(builder.add(ahead, I64(line)))
-        for n, block in enumerate(b_blocks):
-            new += block_sums(values[n * rows : (n + 1) * rows], block, group, a_group)
+        for block in range(blocks):
+            parts = [part for n in range(numbers.words) for part in operands(n, block, group)]
+            scale, minimum = numbers.halves(emitter, tile.panels, block * lanes, group)
+            for row, value in zip(a_group, values[block * rows : (block + 1) * rows]):
+                sums: dict[int, Any] = {}
+                add_products(row, parts, sums)
+                new.append(add_floats(row, sums, scale, minimum, value))
         return new
 
     residual_rows = emitter.row_addresses(tile.residual.address, tile.residual.distance, rows)
@@ -196,7 +237,7 @@ def emit_grouped_tile(
         for column, bias in zip(columns, vectors(tile.affine.bias))
         for beside in (emitter.load(builder.add(row, column)) for row in residual_rows)
     ]
-    results = iter(emitter.loop(tile.steps, 1, starts, add))
+    results = iter(emitter.loop(tile.steps, 1, starts, add_one if rows == 1 else add))
     out_rows = emitter.row_addresses(tile.out.address, tile.out.distance, rows)
     for column in columns:
         for row in out_rows:
@@ -204,16 +245,16 @@ def emit_grouped_tile(
 
 
 def make_grouped_tile(rows: int, blocks: int):
-    """The intrinsic ``tile(weights, rows, panels, groups, out, affine, residual)``.
+    """The intrinsic ``tile(weights, rows, panel, groups, out, affine, residual)``.
 
-    panels  Panels: the first of ``blocks`` column blocks, and the distance of the next.
+    panel  GroupedPanel
     The others are make_linear_tile's, of ``blocks`` vectors each.
     """
 
-    def emit(read, emitter, *values):
-        emit_grouped_tile(read, product_for(), emitter, rows, blocks, LinearTile(*values))
+    def emit(numbers, emitter, *values):
+        emit_grouped_tile(numbers, product_for(), emitter, rows, blocks, LinearTile(*values))
 
-    return make_array_routine(f"grouped_{rows}_{blocks}", LINEAR_TILE, lambda weights: WEIGHTS[weights.dtype], emit)
+    return make_array_routine(f"grouped_{rows}_{blocks}", GROUPED_TILE, lambda weights: NUMBERS[weights.dtype], emit)
 
 
 @as_intrinsic(types.float32, types.intp, types.intp)

@@ -17,7 +17,7 @@ from llvmlite import ir
 from numba import types
 
 from fastattn.simd.arguments import Affine, LinearTile, Panels, Rows, StagedRow, StagedRows
-from fastattn.simd.arithmetic import FLOAT32, Arithmetic, arithmetic_for
+from fastattn.simd.arithmetic import Arithmetic, BFloat, arithmetic_for
 from fastattn.simd.emit import I64, Emitter
 from fastattn.simd.rows import emit_lane_sums, emit_row_address
 from fastattn.simd.target import LANES, TARGET
@@ -99,23 +99,24 @@ def _exchange_halves(emitter: Emitter, one, other) -> list:
     return [emitter.pick(one, order, other) for order in (lower, [n + lanes // 2 for n in lower])]
 
 
-def make_tile(rows: int, vectors: int = TARGET.vectors, accumulate: bool = False):
-    """The intrinsic ``tile(a, a_row, b, b_step, steps, c, c_row)`` in float32; all are addresses or strides in bytes.
+def make_tile(rows: int, vectors: int = TARGET.vectors, accumulate: bool = False, precision: str = "float32"):
+    """The intrinsic ``tile(a, a_row, b, b_step, steps, c, c_row)``; all are addresses or strides in bytes.
 
     a        first row of A; rows a_row apart; elements of a row are adjacent.
     b        first row of B; rows b_step apart.
     steps    the length of the sums; 0 sets c to zero (or leaves it if ``accumulate``).
-    c        written (added to if ``accumulate``); rows c_row apart, ``vectors`` vectors each.
+    c        written (added to if ``accumulate``), float32; rows c_row apart, ``vectors`` vectors each.
     """
+    arithmetic = arithmetic_for(precision)
 
     def emit(emitter, a, a_row, b, b_step, steps, c, c_row):
         a_rows, c_rows = emitter.row_addresses(a, a_row, rows), emitter.row_addresses(c, c_row, rows)
         places = [emitter.builder.add(row, I64(j * emitter.target.lanes * 4)) for row in c_rows for j in range(vectors)]
         starts = [emitter.load(place) if accumulate else emitter.constant(0.0) for place in places]
-        for value, place in zip(emit_sums(emitter, FLOAT32, a_rows, [b], b_step, steps, starts, vectors), places):
+        for value, place in zip(emit_sums(emitter, arithmetic, a_rows, [b], b_step, steps, starts, vectors), places):
             emitter.store(value, place)
 
-    name = f"tile_{rows}_{vectors}_{'sums' if accumulate else 'zero'}"
+    name = f"tile_{rows}_{vectors}_{'sums' if accumulate else 'zero'}_{precision}"
     return make_routine(name, (types.intp,) * 7, emit)
 
 
@@ -314,11 +315,23 @@ def store_int8(emitter: Emitter, value, address):
 @as_intrinsic(types.void, VECTOR, types.intp)
 def store_bfloat16(emitter: Emitter, value, address):
     """Write the nearest bfloat16 operands."""
+    if emitter.target.bfloat16 == "dot":  # whose CPUs have an instruction
+        halves = ir.VectorType(BFloat(), emitter.target.lanes)
+        emitter.store(emitter.builder.fptrunc(value, halves), address, 2)
+        return
     upper = emitter.round_to_bfloat16(value)
     if BFLOAT16_BYTES == 4:
         emitter.store(emitter.builder.bitcast(upper, emitter.vector), address)
     else:
         emitter.store_narrow(emitter.builder.lshr(upper, emitter.integer(16)), address, 16)
+
+
+@as_intrinsic(VECTOR, VECTOR, VECTOR)
+def pair_bfloat16(emitter: Emitter, first, second):
+    """The nearest bfloat16 of both, side by side in each lane."""
+    builder = emitter.builder
+    lower = builder.lshr(emitter.round_to_bfloat16(first), emitter.integer(16))
+    return builder.bitcast(builder.or_(lower, emitter.round_to_bfloat16(second)), emitter.vector)
 
 
 @as_intrinsic(types.void, VECTOR, types.intp, types.intp)

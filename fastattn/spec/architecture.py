@@ -10,7 +10,7 @@ ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "gelu_sigmoid", "swish", "tanh", "si
 NORMS = ("layer", "rms")
 # "sinusoid": position p is encoded as p + start, sines then cosines, exponent d/2 - 1 (tensor2tensor).
 POSITIONS = ("none", "table", "sinusoid", "rotary", "alibi", "relative", "disentangled")
-STRETCHES = ("yarn", "llama3")
+STRETCHES = ("yarn", "llama3", "longrope")
 # Replacements of a decoder's self-attention: a simpler simple recurrent unit (Kim 2019), or the average attention
 # network (Zhang 2018).
 RECURRENCES = ("ssru", "average-attention")
@@ -92,7 +92,7 @@ class NormSpec:
 class Stretch:
     """Scaled rotary positions, for texts longer than those of training: slow pairs of dimensions turn slower still.
 
-    kind     from STRETCHES: YaRN (Peng 2023, section 3.2), or Llama 3's form of it
+    kind     from STRETCHES: YaRN (Peng 2023, section 3.2), Llama 3's form, LongRoPE (Ding 2024): a divisor a pair
     factor   by which the slow pairs are slowed
     length   of the longest texts of training
     slow, fast  turns within this length: pairs with fewer get the whole factor, with more none, between a part of it
@@ -107,16 +107,14 @@ class Stretch:
     fast: float
     whole: bool = True
     size: float = 1.0
+    divisors: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         check_known("stretch of rotary positions", self.kind, STRETCHES)
-        numbers = (self.factor, self.length, self.slow, self.fast, self.size)
+        numbers = (self.factor, self.length, self.slow, self.fast, self.size, *self.divisors)
         if not (all(1e-30 < number < 1e30 for number in numbers) and self.slow < self.fast):
-            raise CheckpointError(
-                f"stretched rotary positions need numbers above zero and below 1e30, the slow turns fewer than the "
-                f"fast, got factor {self.factor:g}, length {self.length:g}, turns {self.slow:g} and {self.fast:g}, "
-                f"size {self.size:g}"
-            )
+            found = ", ".join(f"{number:g}" for number in numbers)
+            raise CheckpointError(f"stretched rotary positions: numbers above 0, slow turns below fast, got {found}")
 
 
 @dataclass(frozen=True)
@@ -130,11 +128,14 @@ class Rotary:
     stretch: Stretch | None = None
 
     def __post_init__(self) -> None:
-        if self.stretch is not None and self.stretch.kind == "yarn" and self.base <= 1:
+        kind, found = ("", ()) if self.stretch is None else (self.stretch.kind, self.stretch.divisors)
+        if kind == "longrope" and len(found) != self.width // 2:
+            raise CheckpointError(f"LongRoPE needs {self.width // 2} factors, got {len(found)}")
+        if kind == "yarn" and self.base <= 1:
             raise CheckpointError(f"stretched rotary positions need a base above 1, got {self.base:g}")
         if not all(1e-30 < number < 1e30 for number in (self.base, self.scale)):
-            found = f"{self.base:g} and {self.scale:g}"
-            raise CheckpointError(f"rotary positions need a base and a scale above zero and below 1e30, got {found}")
+            pair = f"{self.base:g} and {self.scale:g}"
+            raise CheckpointError(f"rotary positions need a base and a scale above zero and below 1e30, got {pair}")
 
 
 @dataclass(frozen=True)
@@ -192,9 +193,7 @@ class Convolution:
         check_counts(1, width_of_the_convolution=self.width)
         check_known("activation", self.activation, ACTIVATIONS)
         if self.width % 2 == 0:
-            raise CheckpointError(
-                f"a convolution sees as many rows before as after, which a width of {self.width} is not"
-            )
+            raise CheckpointError(f"a convolution sees as many rows before as after: not of a width of {self.width}")
 
 
 @dataclass(frozen=True)
@@ -207,10 +206,10 @@ class PositionSpec:
     rotary: Rotary | None = None  # None: on the whole head
     layers_without: tuple[int, ...] = ()  # rotary: the layers that have no positions (Yang 2025)
     alibi: Alibi | None = None
-    # relative: buckets of distances (T5); all from max_distance on are in the last. disentangled: as many for each
-    # direction, 0: a row for each distance
+    # relative: of distances, the last of all from max_distance on (T5); disentangled: each way, 0: a row a distance
     buckets: int = 0
     max_distance: int = 0
+    of_each_layer: bool = False  # relative: each layer has buckets of its own (UMT5), not all the same
     learned: bool = False  # relative, disentangled: a table is added to the embedding too (MPNet)
     padding: int = -1  # an encoder's id that has the table's first row and does not count (RoBERTa); -1: none
     disentangled: Disentangled | None = None  # None: its defaults
@@ -220,6 +219,8 @@ class PositionSpec:
         check_counts(0, start=self.start)
         if self.max_distance > GREATEST:
             raise CheckpointError(f"max_distance should be at most {GREATEST}")
+        if self.of_each_layer and self.kind != "relative":
+            raise CheckpointError(f"each layer has buckets of its own where positions are relative, not {self.kind}")
         if self.kind == "disentangled" and not (
             self.buckets + 2 < 2 * self.max_distance and (self.buckets > 1 or self.buckets == 0)
         ):
@@ -320,9 +321,8 @@ class StackSpec:
         if self.norms.output and (self.cross_attention or self.recurrence is not None):
             raise CheckpointError("norms of outputs go with self-attention alone")
         if self.recurrence is not None and self.positions.inside_attention:
-            raise CheckpointError(
-                f"{self.positions.kind} positions act inside an attention, {self.recurrence.kind} has none"
-            )
+            kind = self.recurrence.kind
+            raise CheckpointError(f"{self.positions.kind} positions act inside an attention, {kind} has none")
 
     @property
     def max_positions(self) -> int:

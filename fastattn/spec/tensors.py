@@ -7,7 +7,7 @@ Those of a stack follow its name, ``encoder``, ``decoder`` or ``images``, and a 
     positions                              [P, E]   positions "table", or "relative" with learned ones;
                                                     the first row is positions.padding's, if there is one
     token_types                            [U, E]   token_types > 0
-    relative_bias                          [buckets, H]   positions "relative"
+    relative_bias                          [buckets, H]   positions "relative"; of_each_layer: layers.N.self_attention's
     distances                              [2 buckets, D]   positions "disentangled"; or 2 max_distance rows
     distance_norm.*                        [D]   likewise, disentangled.norm
     embedding_norm.{weight,bias}           [E]   [D] if norm_after_projection
@@ -97,6 +97,8 @@ def _self_attention(shapes: Shapes, layer: str, spec: StackSpec) -> None:
     if spec.norms.input and (spec.norms.first or not layer == "layers.0"):
         _norm(shapes, f"{name}.norm", spec)
     _linear(shapes, f"{name}.qkv", queries + 2 * keys, spec.width, spec.biases)
+    if spec.positions.of_each_layer:
+        shapes[f"{name}.relative_bias"] = (spec.positions.buckets, spec.attention.heads)
     if spec.positions.kind == "disentangled":
         form = spec.positions.disentangled or Disentangled()
         if not form.shared:
@@ -156,7 +158,7 @@ def _attention_stack(spec: StackSpec) -> Shapes:
         shapes["positions"] = (spec.positions.table_rows, width)
     if spec.token_types:
         shapes["token_types"] = (spec.token_types, width)
-    if spec.positions.kind == "relative":
+    if spec.positions.kind == "relative" and not spec.positions.of_each_layer:
         shapes["relative_bias"] = (spec.positions.buckets, spec.attention.heads)
     if spec.positions.kind == "disentangled":
         shapes["distances"] = (spec.positions.distance_rows, spec.width)

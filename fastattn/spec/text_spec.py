@@ -19,8 +19,33 @@ SPARSE_ACTIVATIONS = ("relu", "log1p_relu")
 # What a layer after the pooling may be but a linear one with an activation: a layer norm, a division by the length.
 LAYER_NORM, UNIT_LENGTH = "layer_norm", "unit_length"
 NORM_EPSILON = 1e-5  # of that norm
+# Moses' rules as fairseq applies them, or Argos Translate, which makes punctuation uniform too; "": spaces alone.
+WORDS = ("", "fairseq", "argos")
 # The end from which a text that is too long is cut.
 TRUNCATION_SIDES = ("right", "left")
+
+
+# When transformers ends a search of beams, by its early_stopping; see SearchRules.
+EARLY_STOPPING = ("true", "false", "never")
+
+
+@dataclass(frozen=True)
+class SearchRules:
+    """How transformers searches, where CTranslate2 does otherwise.
+
+    early_stopping  the search ends with as many ended hypotheses as there are beams; "false": only if the best that
+                    goes on is also no better than the worst of these, at its present length; "never": at the greatest
+                    length, if the length penalty is above 0
+    forced_end      the last token within the greatest length is the end token, whose log-probability is 0
+    renormalized    penalties and suppressed tokens change the logits; else log-probabilities, in a search of beams, so
+                    that those of the other tokens stay
+
+    Penalties and n-grams look back on the start token too.
+    """
+
+    early_stopping: str = "false"
+    forced_end: bool = False
+    renormalized: bool = False
 
 
 @dataclass(frozen=True)
@@ -47,6 +72,7 @@ class DecodingSettings:
     suppress_sequences: tuple[tuple[int, ...], ...] = ()
     begin_suppress_tokens: tuple[int, ...] = ()
     forced_tokens: tuple[str, ...] = ()
+    rules: SearchRules | None = None
     not_followed: tuple[str, ...] = ()
 
     def options(self) -> dict[str, Any]:
@@ -55,6 +81,34 @@ class DecodingSettings:
         return {
             name: value for name, value in vars(self).items() if name not in not_options and value not in (None, ())
         }
+
+
+# Where the token of a text's language stands, and that of its translation's.
+SOURCE_PLACES = ("", "before", "after")
+TARGET_PLACES = ("", "first", "start")
+
+
+@dataclass(frozen=True)
+class LanguageTokens:
+    """How a model of many languages is told which one a text is in, and which it is to be translated to.
+
+    tokens  code, as the checkpoint has it -> a token of the vocabularies, or what ``prefix`` calls the language
+    source  where the token of the text's language stands: "before" the text's tokens (M2M100, NLLB, mBART-50), "after"
+            the end token behind them (mBART, NLLB's legacy behaviour); "": nowhere
+    target  where that of the translation's stands: "first" in the target, behind the start token; "start": it is the
+            start token, and ``decoder_start_token`` is None (mBART); "": nowhere
+    prefix  what the source begins with: a token or words, with {source} and {target} for those of ``tokens``
+            ("{target}" for MADLAD's <2xx> and Marian's >>xx<<, "translate {source} to {target}:" for T5); "": nothing
+
+    ``source_language`` and ``target_language`` of the text, codes of ``tokens`` or "", serve where a call names none;
+    so does the language of the first forced token. Sources given as tokens have all of these themselves, as CTranslate2
+    wants it, with the end token where ``add_source_eos`` is False.
+    """
+
+    tokens: dict[str, str]
+    source: str = ""
+    target: str = ""
+    prefix: str = ""
 
 
 @dataclass(frozen=True)
@@ -77,11 +131,15 @@ class TranslationText:
     lowercase: bool = False  # the source
     source_model: bytes | None = None  # a .spm file; None: tokens are separated by spaces
     target_model: bytes | None = None  # None: pieces are joined by the sentencepiece convention
+    codes: bytes | None = None  # BPE codes of both sides, in place of .spm files
+    words: str = ""  # how a text becomes words before codes are applied, from WORDS
+    tokenizer: bytes | None = None  # a tokenizer.json for both sides, in place of .spm files
     source_language: str = ""
     target_language: str = ""
     writes_unknowns: bool = True  # else <unk> is never chosen unless the caller wants it
     vocabulary_map: bytes | None = None  # CTranslate2's vmap.txt: source n-grams and the target tokens they make likely
     single_sentences: bool = False  # trained on single ones: by default text is split at sentences
+    languages: LanguageTokens | None = None  # of a model of many languages
     decoding: DecodingSettings = DecodingSettings()
 
 

@@ -1,7 +1,11 @@
-"""Memory that this process needs no more, and the system does not know of."""
+"""The system's memory: what it has left, and what this process needs no more without its knowing."""
 
 import ctypes
+import math
 import mmap
+import re
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -59,3 +63,15 @@ def let_go_of_code(ranges: list[tuple[int, int]]) -> None:
     """Have code leave this process's memory until it runs again: the system has it from its file, as it ever was."""
     for address, size in ranges:
         ctypes.pythonapi.madvise(ctypes.c_void_p(address), ctypes.c_size_t(size), mmap.MADV_DONTNEED)
+
+
+def available_memory() -> float:
+    """Bytes that processes may still take, of the machine and of a container's limit; infinite where no Linux tells."""
+    left = [math.inf]
+    with suppress(OSError, ValueError, AttributeError):
+        stated = re.search(r"MemAvailable:\s+(\d+)", Path("/proc/meminfo").read_text())
+        left.append(1024 * int(stated[1]))  # type: ignore[index]
+    with suppress(OSError, ValueError):  # "max" where there is no limit
+        limit = int(Path("/sys/fs/cgroup/memory.max").read_text())
+        left.append(limit - int(Path("/sys/fs/cgroup/memory.current").read_text()))
+    return min(left)

@@ -28,6 +28,7 @@ GREATEST_GROWTH = 1024
 _CHARSMAP = re.compile(
     '"' + "".join(f"(?:{one}|\\\\u{ord(one):04x})" for one in "precompiled_charsmap") + '"', re.IGNORECASE
 )
+NO_LIMIT = 2**31 - 1  # of a text's length
 # The library's own threads do not survive a fork, and it waits for them for ever.
 _IMPORTED_BY = os.getpid()
 
@@ -43,6 +44,15 @@ class TokenSpans(NamedTuple):
     ids_T: np.ndarray
     offsets_T2: np.ndarray
     words_T: np.ndarray
+
+
+class TextToken(NamedTuple):
+    """A token: whether it is a special one, and where it stands in the text, [start, end) in characters."""
+
+    id: int
+    token: str
+    special: bool
+    span: tuple[int, int]
 
 
 class HuggingFaceTokenizer:
@@ -79,17 +89,19 @@ class HuggingFaceTokenizer:
         self._special = {index for index, token in tokenizer.get_added_tokens_decoder().items() if token.special}
         self.max_length = max_length
         self.truncation_side = truncation_side
+        self._fingerprints: dict[int, bytes] = {}
 
     @property
     def vocabulary_size(self) -> int:
         """The number of ids, added tokens included."""
         return int(self._tokenizer.get_vocab_size(with_added_tokens=True))
 
-    @lazy
-    def fingerprint(self) -> bytes:
-        """A hash of the tokens and their ids."""
-        ids = sorted(self._tokenizer.get_vocab().items())
-        return hashlib.blake2b(repr(ids).encode(), digest_size=16).digest()
+    def fingerprint(self, rows: int) -> bytes:
+        """A hash of the tokens whose ids are below ``rows``, and their ids."""
+        if rows not in self._fingerprints:  # of 150,000 tokens it takes 150 ms
+            ids = sorted(entry for entry in self._tokenizer.get_vocab().items() if entry[1] < rows)
+            self._fingerprints[rows] = hashlib.blake2b(repr(ids).encode(), digest_size=16).digest()
+        return self._fingerprints[rows]
 
     def token(self, index: int) -> str | None:
         """The token of an id, or None."""
@@ -121,6 +133,16 @@ class HuggingFaceTokenizer:
         decoder = self._tokenizer.decoder
         with _library_errors():
             return " ".join(tokens) if decoder is None else str(decoder.decode(list(tokens)))
+
+    def pieces(self, text: str) -> list[str]:
+        """The tokens of a text, without special ones around it; those that are not known keep their letters."""
+        (encoding,) = self._encodings([text], 1, special=False)
+        return list(encoding.tokens)
+
+    def text(self, pieces: Sequence[str]) -> str:
+        """The text of tokens, without special ones."""
+        ids = [index for piece in pieces if (index := self.index(piece)) is not None]
+        return self.decode(ids, skip_special=True)
 
     def decode(self, ids: Sequence[int], skip_special: bool) -> str:
         """The text of ids, perhaps without the special tokens."""
@@ -213,6 +235,14 @@ class HuggingFaceTokenizer:
         return [
             self._spans(encoding, len(prompt))
             for encoding in self._encodings(joined, threads, special=True, offsets=True)
+        ]
+
+    def whole_tokens(self, text: str, special: bool) -> list[TextToken]:
+        """The tokens of a text, however many."""
+        (found,) = self._encodings([text], 1, special)
+        return [
+            TextToken(number, token, bool(special), span)
+            for number, token, special, span in zip(found.ids, found.tokens, found.special_tokens_mask, found.offsets)
         ]
 
     @lazy

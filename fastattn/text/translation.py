@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,8 +13,15 @@ from fastattn.errors import CheckpointError, InputError, warn
 from fastattn.spec.text_spec import TranslationText
 from fastattn.system.records import lazy
 from fastattn.text import check_text
+from fastattn.text.languages import LanguagePair, Languages, language_pair
 from fastattn.text.sentencepiece import SPACE, SentencePiece
 from fastattn.text.splitting import split_sentences, split_to_fit
+
+if TYPE_CHECKING:
+    from fastattn.text.huggingface import HuggingFaceTokenizer
+    from fastattn.text.words import SubwordUnits, WordsAndUnits
+
+    Pieces = SentencePiece | HuggingFaceTokenizer | SubwordUnits | WordsAndUnits
 
 SPLITS = ("long", "sentences", "never")
 # A vocabulary with more tokens that begin with it is sentencepiece's; of few any may have been written by hand.
@@ -48,24 +56,38 @@ class TranslationTokenizer:
         self._source_ids = _by_token(text.source_vocabulary)
         shared = text.target_vocabulary is text.source_vocabulary
         self._target_ids = self._source_ids if shared else _by_token(text.target_vocabulary)
-        self._source_model = self._target_model = None
-        if text.source_model is not None:
+        self._source_model: Pieces | None = None
+        self._target_model: Pieces | None = None
+        if text.tokenizer is not None:
+            from fastattn.text import huggingface  # whose library few models need
+
+            model = huggingface.HuggingFaceTokenizer(text.tokenizer, huggingface.NO_LIMIT)
+            self._source_model = self._target_model = model
+        if text.codes is not None:
+            from fastattn.text import words
+
+            units = words.SubwordUnits(text.codes)
+            self._source_model = self._target_model = words.WordsAndUnits(units, text) if text.words else units
+        elif text.source_model is not None:
             self._source_model = models.get(text.source_model) or SentencePiece(text.source_model, beside=True)
             self._target_model = self._source_model
-        if text.target_model is not None and text.target_model != text.source_model:
+        if text.codes is None and text.target_model is not None and text.target_model != text.source_model:
             self._target_model = models.get(text.target_model) or SentencePiece(text.target_model, beside=True)
         self.end_id = self._target_ids[text.eos_token]
         # Where there is none, the start token, which no target has.
         self.unk_id = self._target_ids.get(text.unk_token, self._target_ids.get(text.decoder_start_token or "", 0))
         self.implicit_tokens = int(text.add_source_bos) + int(text.add_source_eos)
-        self.forced = len(text.decoding.forced_tokens)
+        self.languages = None if text.languages is None else Languages(text.languages.tokens)
+        self._pairs: dict[tuple[str | None, str | None], LanguagePair] = {}
+        forced = text.decoding.forced_tokens
+        self.plain = LanguagePair("", "", begun=forced, forced=len(forced))  # around sources given as tokens
         self._untold = lacks_sentencepiece(text)
         self._knows_unknowns = text.unk_token in self._source_ids
 
     def wait(self) -> None:
         """Return once the .spm files are loaded; TokenizerError for one that cannot be followed."""
         for model in (self._source_model, self._target_model):
-            if model is not None:
+            if isinstance(model, SentencePiece):
                 model.wait()
 
     @lazy
@@ -87,14 +109,37 @@ class TranslationTokenizer:
         return tokens if self._knows_unknowns else [token for token in tokens if token in self._source_ids]
 
     def cut_language(self, text: str) -> tuple[list[str], str]:
-        """What a text begins with that tells a model of several target languages which one (``>>de<<``), and the rest.
+        """What a text begins with that tells a model of several target languages which one, and the rest.
 
-        No piece of the .spm's, but a token of the source vocabulary.
+        (``>>de<<``, ``<2de>``.) No piece of the .spm's, but a token of the source vocabulary.
         """
-        end = text.find("<<") + 2
-        if text.startswith(">>") and text[:end] in self._source_ids:
-            return [text[:end]], text[end:]
+        for first, last in ((">>", "<<"), ("<2", ">")):
+            end = text.find(last) + len(last)
+            if text.startswith(first) and text[:end] in self._source_ids:
+                return [text[:end]], text[end:]
         return [], text
+
+    def pair(self, source: str | None = None, target: str | None = None) -> LanguagePair:
+        """What stands around texts of these languages, None: the checkpoint's own; InputError as ``language_pair``."""
+        asked = source, target
+        if asked not in self._pairs:
+            self._pairs[asked] = language_pair(self.text, self.languages, asked, self._prefix_tokens)
+        return self._pairs[asked]
+
+    def _prefix_tokens(self, words: str) -> list[str]:
+        return [] if not words else [words] if words in self._source_ids else self.source_tokens(words)
+
+    def around(self, told: list[str], pair: LanguagePair) -> tuple[list[str], list[str]]:
+        """What stands before and after a text's source tokens; ``told``: what it begins with by itself."""
+        if pair.untold and not told:
+            raise InputError(f"target_lang should be given; this model knows {self.languages}")
+        return told or list(pair.before), list(pair.after)
+
+    def surrounded_tokens(self, text: str, pair: LanguagePair) -> list[str]:
+        """The tokens of a text, and what its languages have around them."""
+        told, rest = self.cut_language(text)
+        before, after = self.around(told, pair)
+        return [*before, *self.source_tokens(rest), *after]
 
     def target_tokens(self, text: str) -> list[str]:
         return _tokens(text, self._target_model, self.text.target_characters)
@@ -125,12 +170,12 @@ class TranslationTokenizer:
         ends = ends if ends <= room else 0
         return [*tokens[: room - ends], *tokens[len(tokens) - ends :]]
 
-    def target_ids(self, tokens: Sequence[str]) -> list[int]:
-        """Ids after the decoder's start token and the forced ones.
+    def target_ids(self, tokens: Sequence[str], pair: LanguagePair | None = None) -> list[int]:
+        """Ids after the decoder's start token and what a pair of languages begins with; None: the forced ones.
 
-        Where the model leaves the start token to the caller, ``tokens`` begins with it.
+        Where the model leaves the start token to the caller, ``tokens`` or the pair begins with it.
         """
-        ids = [self._target_ids.get(token, self.unk_id) for token in (*self.text.decoding.forced_tokens, *tokens)]
+        ids = [self._target_ids.get(token, self.unk_id) for token in (*(pair or self.plain).begun, *tokens)]
         start = self.text.decoder_start_token
         if start is not None:
             # Marian's models have no such token in their vocabulary, and need none: they start from a zero embedding.
@@ -169,13 +214,13 @@ class TranslationTokenizer:
             tokens = [token for token in tokens if token != self.text.eos_token]
         if self._target_model is not None:
             return self._target_model.text(tokens)
-        if self.text.source_model is None:
+        if self._source_model is None:
             return ("" if self.text.target_characters else " ").join(tokens)
         return "".join(tokens).replace(SPACE, " ").strip(" ")
 
-    def join_sentences(self, sentences: Sequence[str]) -> str:
+    def join_sentences(self, sentences: Sequence[str], language: str | None = None) -> str:
         """Join the translations of a line's sentences, with spaces if the target language uses them."""
-        language = re.split("[-_@]", self.text.target_language.lower())[0]
+        language = re.split("[-_@]", (self.text.target_language if language is None else language).lower())[0]
         joined: list[str] = []
         for sentence in filter(None, sentences):
             if language:
@@ -192,7 +237,7 @@ def _is_spaceless(character: str) -> bool:
 
 def lacks_sentencepiece(text: TranslationText) -> bool:
     """Whether the source vocabulary is clearly a sentencepiece one, but the sentencepiece model is missing."""
-    if text.source_model is not None:
+    if any(model is not None for model in (text.source_model, text.tokenizer, text.codes)):
         return False
     return sum(token.startswith(SPACE) for token in text.source_vocabulary) > PLAIN_TOKENS
 
@@ -208,10 +253,11 @@ class Line:
 
 @dataclass(frozen=True)
 class Document:
-    """A text in lines and parts, and the target prefix of its first part."""
+    """A text in lines and parts, the target prefix of its first part, and what its languages have around each."""
 
     lines: list[Line]
     prefix: list[str]
+    pair: LanguagePair
 
     def prefixes(self) -> list[list[str]]:
         """The target prefix of each part."""
@@ -220,56 +266,65 @@ class Document:
 
 
 def split_lines(
-    text: str, tokenizer: TranslationTokenizer, limit: int, split: str, longest: int | None = None
+    text: str,
+    tokenizer: TranslationTokenizer,
+    limit: int,
+    split: str,
+    longest: int | None = None,
+    pair: LanguagePair | None = None,
 ) -> list[Line]:
     """The lines of a text, each cut after ``longest`` source tokens, in parts of at most ``limit``.
 
-    A language token counts once a line in ``longest``, and begins each part; alone it makes none.
+    What a pair of languages, by default the checkpoint's, has around text counts once a line in ``longest``, and stands
+    around each part; so does a language token that the line begins with. Alone they make none.
 
     "long" splits only a line over the limit, at its sentences; "sentences" splits every line; a sentence over the limit
     is split again by ``split_to_fit``. "never" raises InputError for a line over the limit. A line of nothing but
     spaces is kept as it is.
     """
+    pair = pair or tokenizer.pair()
     pieces = LINE_ENDS.split(text)
     lines = []
     for content, end in zip(pieces[::2], [*pieces[1::2], ""]):
         if not content.strip():
             lines.append(Line(untranslated=content, end=end))
         else:
-            lines.append(Line(parts=_parts(content, tokenizer, limit, split, longest), end=end))
+            lines.append(Line(parts=_parts(content, tokenizer, limit, split, longest, pair), end=end))
     return lines
 
 
 def _parts(
-    content: str, tokenizer: TranslationTokenizer, limit: int, split: str, longest: int | None
+    content: str, tokenizer: TranslationTokenizer, limit: int, split: str, longest: int | None, pair: LanguagePair
 ) -> list[list[str]]:
-    target, rest = tokenizer.cut_language(content)
+    told, rest = tokenizer.cut_language(content)
+    before, after = tokenizer.around(told, pair)
+    added = len(before) + len(after)
     if split != "sentences":
-        tokens = tokenizer.cut(tokenizer.source_tokens(content), longest)
-        if target and len(tokens) <= len(target):
+        tokens = tokenizer.cut(tokenizer.surrounded_tokens(content, pair), longest)
+        if added and len(tokens) <= added:
             return []
         if len(tokens) <= limit:
             return [tokens]
         if split == "never":
             raise InputError(f"a line has {len(tokens)} tokens, the model takes {limit}; split it, or use split='long'")
-    language, room = tokenizer.text.source_language, limit - len(target)
+    room = limit - added
     parts: list[list[str]] = []
-    for sentence in split_sentences(rest, language):
+    for sentence in split_sentences(rest, pair.source):
         tokens = tokenizer.source_tokens(sentence)
         if len(tokens) <= room:
             parts.append(tokens)
         else:
-            fitting = split_to_fit(sentence, lambda text: len(tokenizer.source_tokens(text)), room, language)
+            fitting = split_to_fit(sentence, lambda text: len(tokenizer.source_tokens(text)), room, pair.source)
             parts += map(tokenizer.source_tokens, fitting)
     parts = list(filter(None, parts))
     if longest:
-        before = [0, *accumulate(map(len, parts))]
-        room = longest - tokenizer.implicit_tokens - len(target)
-        parts = [part[: room - count] for part, count in zip(parts, before) if count < room]
-    return [target + part for part in parts]
+        counts = [0, *accumulate(map(len, parts))]
+        room = longest - tokenizer.implicit_tokens - added
+        parts = [part[: room - count] for part, count in zip(parts, counts) if count < room]
+    return [[*before, *part, *after] for part in parts]
 
 
-def _tokens(text: str, model: SentencePiece | None, characters: bool) -> list[str]:
+def _tokens(text: str, model: "Pieces | None", characters: bool) -> list[str]:
     check_text(text)
     if characters:
         return list(text)

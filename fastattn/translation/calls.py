@@ -7,17 +7,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastattn.decoding.candidates import normalized
 from fastattn.decoding.jobs import Hypothesis
 from fastattn.decoding.options import DecodingOptions, checkpoint_settings
 from fastattn.decoding.resolving import DecoderOptions, DecodingResolver
+from fastattn.decoding.scores import normalized
 from fastattn.errors import InputError, check_bool, check_several
 from fastattn.system.files import one_line, open_file
 from fastattn.system.option_names import SEARCH
 from fastattn.system.records import dataclass
-from fastattn.text.translation import SPLITS, Line, TranslationTokenizer
+from fastattn.text.translation import SPLITS, Document, TranslationTokenizer
 
-Prefixes = str | Iterable[str | None] | None  # one for all texts, or one each
+EachText = str | Iterable[str | None] | None  # one for all texts, or one each
 
 
 class SearchOptions(DecoderOptions, total=False):
@@ -40,11 +40,33 @@ class SearchOptions(DecoderOptions, total=False):
     replace_unknowns: bool
 
 
-class TextOptions(SearchOptions, total=False):
+class LanguageOptions(SearchOptions, total=False):
+    """Those of a call that gives the languages of its texts."""
+
+    source_lang: EachText
+    target_lang: EachText
+
+
+class TextOptions(LanguageOptions, total=False):
     """The options of ``Translator.translate``, but for ``details``."""
 
-    target_prefix: Prefixes
+    target_prefix: EachText
     split: str | None
+
+
+class Beside(NamedTuple):
+    """What a call says of each text, by the names of the options."""
+
+    target_prefix: str | None = None
+    source_lang: str | None = None
+    target_lang: str | None = None
+
+
+class Asked(NamedTuple):
+    """What a call says beside texts: of ``all``, and by the same names of ``each``, whose None is what all have."""
+
+    all: Beside
+    each: Mapping[str, Iterable[str | None]]
 
 
 class TextCall(NamedTuple):
@@ -63,11 +85,14 @@ class OptionResolver:
     """Resolves the options of calls, for one tokenizer and its checkpoint.
 
     default  the options of a call that gives none
+    own      the languages of a call that names none
     """
+
+    own = Beside()
 
     def __init__(self, tokenizer: TranslationTokenizer):
         self._tokenizer, text = tokenizer, tokenizer.text
-        names, beside = DecodingOptions.__dataclass_fields__, ("details", "split", "target_prefix")
+        names, beside = DecodingOptions.__dataclass_fields__, ("details", "split", *Beside._fields)
         settings, vocabulary = checkpoint_settings(text), len(text.target_vocabulary)
         self._decoding = DecodingResolver(settings, vocabulary, tokenizer.known_target_ids, names, beside, SEARCH)
         self.default = self._decoding.default
@@ -87,6 +112,15 @@ class OptionResolver:
         if not details and decoding.return_attention:
             raise InputError("return_attention needs details=True: a text alone does not show it")
         return TextCall(split, decoding, details)
+
+    def beside(self, options: Any) -> Asked:
+        """What ``options`` say beside texts, which is taken out of them; InputError for languages of all texts."""
+        given = {name: value for name in Beside._fields if (value := options.pop(name, None)) is not None}
+        several = {name: check_several(name, value) for name, value in given.items() if not isinstance(value, str)}
+        beside = self.own._replace(**{name: value for name, value in given.items() if name not in several})
+        if not several.keys() - {"target_prefix"}:  # else the texts' own are looked at when they are read
+            self._tokenizer.pair(*beside[1:])
+        return Asked(beside, several)
 
     def of_tokens(self, options: Mapping[str, Any]) -> DecodingOptions:
         """The options of a call on lists of tokens, whose suppress_sequences are lists of tokens too."""
@@ -150,30 +184,24 @@ def check_stream(options: DecodingOptions) -> None:
         raise InputError("generate_tokens takes no callback: it yields what a callback would get")
 
 
-def prefix_of_each(target_prefix: Prefixes, texts: Sequence[str]) -> Sequence[str | None]:
-    """One prefix for each text."""
-    if target_prefix is None or isinstance(target_prefix, str):
-        return [target_prefix] * len(texts)
-    prefixes = list(check_several("target_prefix", target_prefix))
-    if len(prefixes) != len(texts):
-        raise InputError(f"target_prefix should be one str, or one for each text: {len(texts)}, not {len(prefixes)}")
-    return prefixes
+def beside_each(texts: Sequence[str], asked: Asked) -> list[Beside]:
+    """What is ``asked`` beside each text; InputError unless there is as much as there are texts."""
+    return [beside for _, beside in with_beside(texts, asked)]
 
 
-def with_prefixes(texts: Iterable[str], target_prefix: Prefixes) -> Iterator[tuple[str, str | None]]:
-    """(text, prefix) pairs; the iterator raises InputError if texts and prefixes differ in number."""
-    if target_prefix is None or isinstance(target_prefix, str):
-        return ((text, target_prefix) for text in texts)
-    return _paired(texts, check_several("target_prefix", target_prefix))
-
-
-def _paired(texts: Iterable[str], prefixes: Iterable[str | None]) -> Iterator[tuple[str, str | None]]:
+def with_beside(texts: Iterable[str], asked: Asked) -> Iterator[tuple[str, Beside]]:
+    """(text, what is asked beside it); the iterator raises InputError if texts and what is asked differ in number."""
     missing: Any = object()
-    for count, (text, prefix) in enumerate(zip_longest(texts, prefixes, fillvalue=missing)):
-        if text is missing or prefix is missing:
-            fewer, more = ("texts", "prefixes") if text is missing else ("prefixes", "texts")
-            raise InputError(f"target_prefix should be one str, or one for each text: {count} {fewer}, but more {more}")
-        yield text, prefix
+    if not asked.each:
+        yield from ((text, asked.all) for text in texts)
+        return
+    for count, (text, *values) in enumerate(zip_longest(texts, *asked.each.values(), fillvalue=missing)):
+        each = dict(zip(asked.each, values))
+        for name, value in each.items():
+            if (text is missing) != (value is missing):
+                fewer, more = ("texts", "values") if text is missing else ("values", "texts")
+                raise InputError(f"{name} should be one str, or one for each text: {count} {fewer}, but more {more}")
+        yield text, asked.all._replace(**{name: value for name, value in each.items() if value is not None})
 
 
 @dataclass(frozen=True)
@@ -241,27 +269,31 @@ class Presentation:
         self._tokenizer = tokenizer
         self._max_positions = max_positions
 
-    def join(self, lines: list[Line], translated: list[list[TokenTranslation]], rank: int) -> str:
-        texts = []
-        for line, parts in zip(lines, translated):
+    def join(self, document: Document, translated: list[list[TokenTranslation]], rank: int) -> str:
+        texts, language = [], document.pair.target
+        for line, parts in zip(document.lines, translated):
             sentences = [self._tokenizer.join(part.hypotheses[rank]) for part in parts]
-            texts.append((self._tokenizer.join_sentences(sentences) if sentences else line.untranslated) + line.end)
+            joined = self._tokenizer.join_sentences(sentences, language) if sentences else line.untranslated
+            texts.append(joined + line.end)
         return "".join(texts)
 
     def detail(
-        self, lines: list[Line], translated: list[list[TokenTranslation]], options: DecodingOptions
+        self, document: Document, translated: list[list[TokenTranslation]], options: DecodingOptions
     ) -> Translation:
         parts = list(chain.from_iterable(translated))
         ranks = range(min((len(part.hypotheses) for part in parts), default=options.num_hypotheses))
-        hypotheses = [self.join(lines, translated, rank) for rank in ranks]
+        hypotheses = [self.join(document, translated, rank) for rank in ranks]
         if len(parts) == 1:
             scores = parts[0].scores
         else:
             scores = [_total_score(parts, rank, options) for rank in ranks]
         return Translation(hypotheses[0], hypotheses, scores, parts)
 
-    def tokens(self, source: list[str], hypotheses: list[Hypothesis], options: DecodingOptions) -> TokenTranslation:
-        first, forced = int(self._tokenizer.text.add_source_bos), self._tokenizer.forced
+    def tokens(
+        self, source: list[str], hypotheses: list[Hypothesis], options: DecodingOptions, forced: int
+    ) -> TokenTranslation:
+        """The translation that a search found; its first ``forced`` tokens are no part of it."""
+        first = int(self._tokenizer.text.add_source_bos)
         attention = [
             np.ascontiguousarray(h.attention_TS[forced:, first : first + len(source)])
             for h in hypotheses
@@ -283,11 +315,11 @@ class Presentation:
             attention if options.return_attention else None,
         )
 
-    def empty(self, source: list[str], start: list[int], options: DecodingOptions) -> TokenTranslation:
+    def empty(self, source: list[str], start: list[int], options: DecodingOptions, forced: int) -> TokenTranslation:
         """The translation of an empty source: the target prefix alone."""
         count = options.num_hypotheses
         last = 1 + options.limit(0, self._max_positions)
-        tokens = self._tokenizer.target_surfaces(start[1 + self._tokenizer.forced : last])
+        tokens = self._tokenizer.target_surfaces(start[1 + forced : last])
         attention = [np.zeros((len(tokens), len(source)), np.float32)] * count if options.return_attention else None
         return TokenTranslation(source, [tokens] * count, [0.0] * count, [0.0] * count, [0] * count, attention)
 

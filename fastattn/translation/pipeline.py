@@ -14,8 +14,9 @@ from fastattn.decoding.service import DecodingService, score_plan, search_plan
 from fastattn.decoding.windows import in_windows
 from fastattn.errors import FastattnError, InputError, check_text
 from fastattn.scheduling.request import Plan
+from fastattn.text.languages import LanguagePair
 from fastattn.text.translation import Document, TranslationTokenizer, split_lines
-from fastattn.translation.calls import Presentation, Score, TextCall, token_lists
+from fastattn.translation.calls import Beside, Presentation, Score, TextCall, token_lists
 
 # A part's length where the architecture has no limit of its own.
 UNLIMITED = 1024
@@ -23,10 +24,11 @@ READ_AT_ONCE = 16  # texts, between which others have their turn
 
 
 class PartNumber(NamedTuple):
-    """Which part of which text, from 0."""
+    """Which part of which text, from 0, and what languages that has."""
 
     text: int
     part: int
+    pair: LanguagePair
 
 
 class Pipeline:
@@ -44,26 +46,32 @@ class Pipeline:
     def max_source_length(self) -> int:
         return (self._max_positions or UNLIMITED) - self._tokenizer.implicit_tokens
 
-    def check_text(self, text: Any, prefix: Any) -> None:
-        """Raise InputError for what is no text to translate, or no prefix."""
-        if self._tokenizer.text.decoder_start_token is None:
+    def check_text(self, text: Any, beside: Beside) -> LanguagePair:
+        """The languages of a text; InputError for what is no text to translate, no prefix, or no language."""
+        told, prefix = self._tokenizer.text.languages, beside.target_prefix
+        if self._tokenizer.text.decoder_start_token is None and (told is None or told.target != "start"):
             raise InputError(
                 "this model's targets begin with a token of the caller's choice; use translate_tokens and target_prefix"
             )
         check_text("a text", text)
         if prefix is not None and not isinstance(prefix, str):
             raise InputError(f"a target prefix should be a str or None, not {type(prefix).__name__}")
+        for code in beside[1:]:
+            if code is not None:
+                check_text("a language", code)
+        return self._tokenizer.pair(*beside[1:])
 
-    def check_texts(self, texts: Sequence[Any], prefixes: Sequence[Any]) -> None:
-        """Raise InputError for the first that is no text to translate, or no prefix."""
-        for text, prefix in zip(texts, prefixes):
-            self.check_text(text, prefix)
+    def check_texts(self, texts: Sequence[Any], besides: Sequence[Beside]) -> None:
+        """Raise InputError for the first for which ``check_text`` does."""
+        for text, beside in zip(texts, besides):
+            self.check_text(text, beside)
 
-    def read_text(self, text: Any, prefix: Any, call: TextCall) -> Document:
-        self.check_text(text, prefix)
-        prefix_tokens = self._tokenizer.target_tokens(prefix) if prefix else []
+    def read_text(self, text: Any, beside: Beside, call: TextCall) -> Document:
+        pair = self.check_text(text, beside)
+        prefix_tokens = self._tokenizer.target_tokens(beside.target_prefix) if beside.target_prefix else []
         longest = call.decoding.max_input_length
-        return Document(split_lines(text, self._tokenizer, self.max_source_length, call.split, longest), prefix_tokens)
+        lines = split_lines(text, self._tokenizer, self.max_source_length, call.split, longest, pair)
+        return Document(lines, prefix_tokens, pair)
 
     def read_tokens(self, sources: Iterable[Sequence[str]], options: DecodingOptions) -> list[list[str]]:
         listed = token_lists("sources", sources)
@@ -79,21 +87,21 @@ class Pipeline:
                     "translate() splits long text"
                 )
 
-    def checked(self, pairs: Iterable[tuple[Any, Any]], return_exceptions: bool) -> Iterator[tuple[int, Any]]:
-        """(length, pair) of each text and prefix; an InputError is raised, or is in the place of a pair."""
-        for text, prefix in pairs:
+    def checked(self, texts: Iterable[tuple[Any, Beside]], return_exceptions: bool) -> Iterator[tuple[int, Any]]:
+        """(length, pair) of each text and what is beside it; an InputError is raised, or is in the place of a pair."""
+        for text, beside in texts:
             try:
-                self.check_text(text, prefix)
+                self.check_text(text, beside)
             except InputError as error:
                 if not return_exceptions:
                     raise
                 yield 0, error
             else:
-                yield len(text), (text, prefix)
+                yield len(text), (text, beside)
 
     def translate_windows(
         self,
-        texts: Iterable[tuple[str, str | None]],
+        texts: Iterable[tuple[str, Beside]],
         call: TextCall,
         return_exceptions: bool,
     ) -> Iterator[Any]:
@@ -103,12 +111,12 @@ class Pipeline:
         return in_windows(self._service, source, make_plan, call.decoding, return_exceptions)
 
     def _read(
-        self, pairs: Iterator[tuple[str, str | None]], call: TextCall, return_exceptions: bool
+        self, texts: Iterator[tuple[str, Beside]], call: TextCall, return_exceptions: bool
     ) -> Iterator[tuple[int, Document | FastattnError]]:
-        """(tokens, text) of each text and prefix; with ``return_exceptions`` errors too."""
-        for text, prefix in pairs:
+        """(tokens, text) of each text and what is beside it; with ``return_exceptions`` errors too."""
+        for text, beside in texts:
             try:
-                document = self.read_text(text, prefix, call)
+                document = self.read_text(text, beside, call)
             except FastattnError as error:
                 if not return_exceptions:
                     raise
@@ -116,13 +124,13 @@ class Pipeline:
             else:  # empty texts count too, or a stream of them would never end a window
                 yield 1 + sum(len(part) for line in document.lines for part in line.parts), document
 
-    def plan_texts(self, texts: Sequence[str], prefixes: Sequence[str | None], call: TextCall) -> Plan:
+    def plan_texts(self, texts: Sequence[str], besides: Sequence[Beside], call: TextCall) -> Plan:
         """``plan`` of texts that it reads itself."""
         documents: list[Document | FastattnError] = []
-        for text, prefix in zip(texts, prefixes):
+        for text, beside in zip(texts, besides):
             if documents and not len(documents) % READ_AT_ONCE:
                 yield None
-            documents.append(self.read_text(text, prefix, call))
+            documents.append(self.read_text(text, beside, call))
         return (yield from self.plan(documents, call=call))
 
     def plan(self, documents: Sequence[Document | FastattnError], first: int = 0, *, call: TextCall) -> Plan:
@@ -134,8 +142,11 @@ class Pipeline:
         read = [(n, document) for n, document in enumerate(documents, first) if isinstance(document, Document)]
         sources = [part for _, document in read for line in document.lines for part in line.parts]
         prefixes = chain.from_iterable(document.prefixes() for _, document in read)
-        counts = ((number, sum(len(line.parts) for line in document.lines)) for number, document in read)
-        numbers = [PartNumber(number, part) for number, count in counts for part in range(count)]
+        numbers = [
+            PartNumber(number, part, document.pair)
+            for number, document in read
+            for part in range(sum(len(line.parts) for line in document.lines))
+        ]
         translated = iter((yield from self.plan_parts(sources, list(prefixes), options, numbers)))
         results: list[Any] = []
         for document in documents:
@@ -147,9 +158,9 @@ class Pipeline:
             if late is not None:
                 results.append(late)
             elif call.details:
-                results.append(self._presentation.detail(document.lines, lines, options))
+                results.append(self._presentation.detail(document, lines, options))
             else:
-                results.append(self._presentation.join(document.lines, lines, 0))
+                results.append(self._presentation.join(document, lines, 0))
         return results
 
     def _without_scores(self, options: DecodingOptions) -> DecodingOptions:
@@ -170,42 +181,52 @@ class Pipeline:
     ) -> Plan:
         """The TokenTranslation of each source, or a SearchTimeout.
 
-        numbers  of each source, for the callback and the time that a text has; None: each source is a text
+        numbers  of each source, for the callback and the time that a text has; None: each source is a text of tokens
         """
-        if numbers is None:
-            numbers = [PartNumber(text, 0) for text in range(len(sources))]
         tokenizer = self._tokenizer
-        starts = [tokenizer.target_ids(prefix) for prefix in prefixes]
+        if numbers is None:
+            numbers = [PartNumber(text, 0, tokenizer.plain) for text in range(len(sources))]
+        starts = [tokenizer.target_ids(prefix, number.pair) for prefix, number in zip(prefixes, numbers)]
         chosen = [b for b in range(len(sources)) if not tokenizer.is_empty(sources[b])]
         left = allowances((number.text for number in numbers), options)
         if options.callback is not None:
             options = replace(options, callback=self._shown(options.callback, [numbers[b] for b in chosen]))
-        jobs = [self._job(sources[b], starts[b], options, left.get(numbers[b].text)) for b in chosen]
+        jobs = [
+            self._job(sources[b], starts[b], options, left.get(numbers[b].text), numbers[b].pair.forced) for b in chosen
+        ]
         decoded = dict(zip(chosen, (yield from search_plan(jobs, self._service.model.sizes))))
         results: list[Any] = []
         for b, source in enumerate(sources):
+            forced = numbers[b].pair.forced
             if b not in decoded:
-                results.append(self._presentation.empty(source, starts[b], options))
+                results.append(self._presentation.empty(source, starts[b], options, forced))
             elif decoded[b]:
-                results.append(self._presentation.tokens(source, decoded[b], options))
+                results.append(self._presentation.tokens(source, decoded[b], options, forced))
             else:
                 results.append(late_search(options))
         return results
 
-    def stream(self, sources: list[list[str]], prefixes: list[list[str]], options: DecodingOptions) -> Iterator[Step]:
-        """Yield the tokens of the parts of one text, part after part, as they are asked for."""
-        starts = [self._tokenizer.target_ids(prefix) for prefix in prefixes]
-        return self._stream_parts(sources, starts, options)
+    def stream(
+        self,
+        sources: list[list[str]],
+        prefixes: list[list[str]],
+        options: DecodingOptions,
+        pair: LanguagePair | None = None,
+    ) -> Iterator[Step]:
+        """Yield the tokens of the parts of one text, part after part, as they are asked for; of tokens without pair."""
+        pair = pair or self._tokenizer.plain
+        starts = [self._tokenizer.target_ids(prefix, pair) for prefix in prefixes]
+        return self._stream_parts(sources, starts, options, pair)
 
     def _stream_parts(
-        self, sources: list[list[str]], starts: list[list[int]], options: DecodingOptions
+        self, sources: list[list[str]], starts: list[list[int]], options: DecodingOptions, pair: LanguagePair
     ) -> Iterator[Step]:
         shown: list[Step] = []
         allowance = allowances([0], options).get(0)
         for part, (source, start) in enumerate(zip(sources, starts)):
             if not self._tokenizer.is_empty(source):
-                job = self._job(source, start, options, allowance)
-                show = self._shown(shown.append, [PartNumber(0, part)])
+                job = self._job(source, start, options, allowance, pair.forced)
+                show = self._shown(shown.append, [PartNumber(0, part, pair)])
                 for step in self._service.stream(job):
                     show(step)
                     yield from shown
@@ -221,22 +242,28 @@ class Pipeline:
         self.check_sources(read[0])
         return read
 
-    def plan_scores(self, listed: list[list[str]], targets: list[list[str]]) -> Plan:
-        """The Score of each target for its source; for an empty source the model does not run, and all is 0."""
+    def plan_scores(self, listed: list[list[str]], targets: list[list[str]], besides: Sequence[Beside] = ()) -> Plan:
+        """The Score of each target for its source; for an empty source the model does not run, and all is 0.
+
+        besides  the languages of each, where they were given as texts
+        """
         tokenizer = self._tokenizer
-        ids = [[*tokenizer.target_ids(tokens), tokenizer.end_id] for tokens in targets]
+        pairs = [tokenizer.pair(*beside[1:]) for beside in besides] or [tokenizer.plain] * len(targets)
+        ids = [[*tokenizer.target_ids(tokens, pair), tokenizer.end_id] for tokens, pair in zip(targets, pairs)]
         source_ids = [tokenizer.source_ids(tokens) for tokens in listed]
         log_probs = [np.zeros(len(target) - 1, np.float32) for target in ids]
         chosen = [b for b in range(len(listed)) if len(source_ids[b])]
         given = [source_ids[b] for b in chosen], [np.array(ids[b], np.int32) for b in chosen]
         for b, log_probs_T in zip(chosen, (yield from score_plan(*given))):
             log_probs[b] = log_probs_T
-        first = tokenizer.forced  # what is forced has no probability of its own
-        return [
-            Score(tokenizer.target_surfaces(target[1 + first :]), row[first:]) for target, row in zip(ids, log_probs)
+        return [  # what is forced has no probability of its own
+            Score(tokenizer.target_surfaces(target[1 + pair.forced :]), row[pair.forced :])
+            for target, row, pair in zip(ids, log_probs, pairs)
         ]
 
-    def _job(self, source: list[str], start: list[int], options: DecodingOptions, allowance: Allowance | None) -> Job:
+    def _job(
+        self, source: list[str], start: list[int], options: DecodingOptions, allowance: Allowance | None, forced: int
+    ) -> Job:
         vocabulary_map = self._tokenizer.vocabulary_map if options.shortlist else None
         allowed = None if vocabulary_map is None else partial(vocabulary_map.candidates, source)
         return Job(
@@ -244,8 +271,9 @@ class Pipeline:
             start[:1],
             start[1:],
             options,
-            forced=self._tokenizer.forced,
+            forced=forced,
             allowed=allowed,
+            recalled=options.rules is not None,
             allowance=allowance,
         )
 
@@ -254,13 +282,14 @@ class Pipeline:
 
         numbers  of each job. Forced tokens are left out.
         """
-        forced, vocabulary = self._tokenizer.forced, self._tokenizer.text.target_vocabulary
+        vocabulary = self._tokenizer.text.target_vocabulary
 
         def call(step: Step) -> Any:
-            if step.position < forced:
+            sentence, part, pair = numbers[step.sentence]
+            position = step.position - pair.forced
+            if position < 0:
                 return False
-            sentence, part = numbers[step.sentence]
-            position, token = step.position - forced, vocabulary[step.token_id]
+            token = vocabulary[step.token_id]
             return callback(replace(step, sentence=sentence, part=part, position=position, token=token))
 
         return call

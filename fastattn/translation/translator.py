@@ -12,39 +12,41 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from fastattn.decoding.options import DecodingOptions, Step
 from fastattn.decoding.service import DecodingService
-from fastattn.errors import CheckpointError, InputError, check_bool, check_several, check_texts, without_errors
-from fastattn.loading.loaded_model import ModelBase, expected
+from fastattn.errors import CheckpointError, check_bool, check_several, check_texts, without_errors
+from fastattn.loading.loaded_model import expected
 from fastattn.processes.choice import Sharing
 from fastattn.scheduling.request import Plan, awaited
 from fastattn.scheduling.scheduler import Scheduler
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.text_spec import TranslationText
 from fastattn.system.files import open_text
-from fastattn.system.option_names import Unpack
+from fastattn.system.option_names import MODEL, Unpack, explains_options
 from fastattn.text.sentencepiece import SentencePiece, begin_models
 from fastattn.text.translation import TranslationTokenizer
 from fastattn.translation.calls import (
+    Beside,
     ExecutionStats,
+    LanguageOptions,
     OptionResolver,
-    Score,
     SearchOptions,
     TextOptions,
     TokenTranslation,
     Translation,
+    beside_each,
     check_file_options,
     check_stream,
-    prefix_of_each,
     token_prefixes,
-    with_prefixes,
+    with_beside,
     write_translations,
 )
 from fastattn.translation.pipeline import Pipeline
+from fastattn.translation.scoring import ScoringTranslator
 
 if TYPE_CHECKING:
     from fastattn.translation.worker_processes import TranslationProcesses
 
 
-class Translator(ModelBase):
+class Translator(ScoringTranslator):
     """Translates text with an encoder-decoder checkpoint.
 
     path       a folder, an .argosmodel file, a name from the catalog, or OWNER/NAME on the Hugging Face hub
@@ -57,6 +59,7 @@ class Translator(ModelBase):
                below 8 threads, else as many as ``processes.choice`` finds, started with the first large call; then
                ``threads`` is the total. Calls with a callback and ``generate_tokens`` stay here
     device     "cpu", which computes
+    source_lang, target_lang  for calls that name none: a code (en, eng_Latn, en_XX) or an English name of ``languages``
 
     A translation depends on its own text alone: the same bits whatever the other texts and the number of threads. One
     Translator may serve several Python threads at once. Raises CheckpointError for a path without a valid checkpoint
@@ -65,6 +68,21 @@ class Translator(ModelBase):
 
     _takes_processes = True
     _models: Mapping[bytes, SentencePiece] = MappingProxyType({})  # that load beside the reading of the checkpoint
+
+    @explains_options(MODEL)
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        precision: str = "auto",
+        threads: int | None = None,
+        processes: int | None = None,
+        device: str = "cpu",
+        *,
+        source_lang: str | None = None,
+        target_lang: str | None = None,
+    ):
+        super().__init__(path, precision, threads, processes, device)
+        self._resolver.own = Beside(None, source_lang, target_lang)
 
     def _begin(self, folder: Path) -> None:
         self._models = begin_models(folder)
@@ -110,6 +128,11 @@ class Translator(ModelBase):
         return self._resolver.default
 
     @property
+    def languages(self) -> dict[str, str]:
+        """The languages of a model of many, by its own codes, with their English names; {} for other models."""
+        return {} if self._tokenizer.languages is None else dict(self._tokenizer.languages.names)
+
+    @property
     def max_source_length(self) -> int:
         """The most source tokens of one sentence; longer text is split. 1024 if the model has no limit."""
         return self._pipeline.max_source_length
@@ -133,6 +156,8 @@ class Translator(ModelBase):
         """The translation of a text, or a list of translations of several: str, or Translation with ``details``.
 
         target_prefix  the beginning of the translation: one str for all texts, or one for each, None for none
+        source_lang, target_lang  of ``languages``, in any usual form (en, eng, eng_Latn, en_XX, "English"): one str for
+                       all texts, or one for each, None for the default: the class's, else the checkpoint's
         split          "long": split text over ``max_source_length``, at sentences, then at clauses or words;
                        "sentences": always split at sentences; "never": InputError for text that is too long; None:
                        "sentences" for Marian checkpoints, which are trained on single ones, else "long"
@@ -212,17 +237,17 @@ class Translator(ModelBase):
 
         submitted  have the plan read the texts, which takes a while
         """
-        target_prefix = options.pop("target_prefix", None)
+        beside = self._resolver.beside(options)
         call = self._resolver.of_texts(options, details)
         listed = [texts] if isinstance(texts, str) else check_texts("texts", texts)
-        prefixes = prefix_of_each(target_prefix, listed)
+        besides = beside_each(listed, beside)
         pool = self._processes_for(len(listed), call.decoding)
         if pool is not None or submitted:
-            self._pipeline.check_texts(listed, prefixes)
+            self._pipeline.check_texts(listed, besides)
             scheduler = self._service.scheduler() if pool is None else pool.scheduler
-            plan = partial((pool or self._pipeline).plan_texts, listed, prefixes, call)
+            plan = partial((pool or self._pipeline).plan_texts, listed, besides, call)
         else:
-            documents = [self._pipeline.read_text(text, prefix, call) for text, prefix in zip(listed, prefixes)]
+            documents = [self._pipeline.read_text(text, beside, call) for text, beside in zip(listed, besides)]
             scheduler = self._service.scheduler(call.decoding)
             plan = partial(self._pipeline.plan, documents, call=call)
 
@@ -277,9 +302,9 @@ class Translator(ModelBase):
         ``target_prefix`` may be an iterable too, read in step with the texts. Lines of a file keep their ends, so that
         ``print(line, end="")`` or ``writelines`` writes the lines of the translation.
         """
-        target_prefix = options.pop("target_prefix", None)
+        beside = self._resolver.beside(options)
         call = self._resolver.of_texts(options, details)
-        pairs = with_prefixes(check_several("texts", texts, "an iterable of str"), target_prefix)
+        pairs = with_beside(check_several("texts", texts, "an iterable of str"), beside)
         if self._pool is None or call.decoding.callback is not None:
             return self._pipeline.translate_windows(pairs, call, return_exceptions)
         return self._pool.translate(self._pipeline, pairs, call, return_exceptions)
@@ -292,7 +317,7 @@ class Translator(ModelBase):
         *,
         with_scores: bool = False,
         split: str | None = None,
-        **options: "Unpack[SearchOptions]",
+        **options: "Unpack[LanguageOptions]",
     ) -> ExecutionStats:
         """Translate the lines of a UTF-8 file, in bounded memory, to a file that appears complete or not at all.
 
@@ -336,7 +361,7 @@ class Translator(ModelBase):
         target_prefix: str | Sequence[str] | None = None,
         *,
         split: str | None = None,
-        **options: "Unpack[SearchOptions]",
+        **options: "Unpack[LanguageOptions]",
     ) -> Iterator[Step]:
         """Yield a Step for each token of a translation as it is produced, by greedy search or sampling.
 
@@ -347,43 +372,13 @@ class Translator(ModelBase):
         """
         options.setdefault("beam_size", 1)
         if isinstance(source, str):
+            (beside,) = beside_each([source], self._resolver.beside(options))
             call = self._resolver.of_texts({**options, "split": split}, details=True)
             check_stream(call.decoding)
-            document = self._pipeline.read_text(source, target_prefix, call)
+            document = self._pipeline.read_text(source, beside._replace(target_prefix=target_prefix), call)
             sources, prefixes = [part for line in document.lines for part in line.parts], document.prefixes()
-            return self._pipeline.stream(sources, prefixes, call.decoding)
+            return self._pipeline.stream(sources, prefixes, call.decoding, document.pair)
         decoding = self._resolver.of_tokens(options)
         check_stream(decoding)
         sources, prefixes = self._pipeline.read_tokens([source], decoding), token_prefixes([target_prefix], 1)
         return self._pipeline.stream(sources, prefixes, decoding)
-
-    @overload
-    def score(self, source: str, target: str) -> Score: ...  # type: ignore[overload-overlap]  # a str is Iterable[str]
-    @overload
-    def score(self, source: Iterable[str], target: Iterable[str]) -> list[Score]: ...
-
-    def score(self, source: str | Iterable[str], target: str | Iterable[str]) -> Score | list[Score]:
-        """The model's log-probability of each token of a given translation, the end token included.
-
-        Two texts give a Score, two lists of texts a list of them. Nothing is split: text that is longer than the model
-        has positions for is an InputError.
-        """
-        if isinstance(source, str) != isinstance(target, str):
-            raise InputError("score should be given two texts, or two lists of texts")
-        sources = [source] if isinstance(source, str) else check_texts("source", source)
-        targets = [target] if isinstance(target, str) else check_texts("target", target)
-        scores = self.score_tokens(
-            [self._tokenizer.source_tokens(text) for text in sources],
-            [self._tokenizer.target_tokens(text) for text in targets],
-        )
-        return scores[0] if isinstance(source, str) else scores
-
-    def score_tokens(self, sources: Iterable[Sequence[str]], targets: Iterable[Sequence[str]]) -> list[Score]:
-        """``score`` of tokens instead of texts; the end token is added to each target.
-
-        For an empty source the model does not run, and every token scores 0.
-        """
-        read = self._pipeline.read_pairs(sources, targets)
-        if pool := self._pool_for(len(read[0])):
-            return without_errors(pool.scheduler.run(partial(pool.plan_scores, *read)))
-        return self._service.scheduler().run(partial(self._pipeline.plan_scores, *read))

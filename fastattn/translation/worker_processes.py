@@ -13,7 +13,7 @@ from fastattn.processes.choice import Sharing
 from fastattn.processes.messages import may_return
 from fastattn.processes.pool import Chunk, ProcessPool, plan_dealt, pool_scheduler, stream
 from fastattn.scheduling.request import Plan
-from fastattn.translation.calls import Score, TextCall, TokenTranslation, Translation
+from fastattn.translation.calls import Beside, Score, TextCall, TokenTranslation, Translation
 from fastattn.translation.pipeline import Pipeline
 
 may_return(Score, TokenTranslation, Translation)
@@ -32,25 +32,25 @@ class TranslationProcesses:
         self.scheduler = pool_scheduler(self._pool)
         self.start, self.close = self._pool.start, self._pool.close
 
-    def plan_texts(self, texts: Sequence[str], prefixes: Sequence[str | None], call: TextCall) -> Plan:
+    def plan_texts(self, texts: Sequence[str], besides: Sequence[Beside], call: TextCall) -> Plan:
         """As ``Pipeline.plan``."""
 
         def make_chunk(numbers: list[int]) -> Chunk:
-            return _text_chunk([(texts[b], prefixes[b]) for b in numbers], call)
+            return _text_chunk([(texts[b], besides[b]) for b in numbers], call)
 
         return plan_dealt([len(text) for text in texts], self._pool.count, make_chunk)
 
     def translate(
         self,
         pipeline: Pipeline,
-        pairs: Iterator[tuple[str, str | None]],
+        texts: Iterator[tuple[str, Beside]],
         call: TextCall,
         return_exceptions: bool,
     ) -> Iterator[Any]:
         """As ``Pipeline.translate_windows``, which translates the few texts of a short call here."""
-        few = islice(pairs, self.least - 1)
+        few = islice(texts, self.least - 1)
         yield from pipeline.translate_windows(few, call, return_exceptions)
-        checked = pipeline.checked(pairs, return_exceptions)
+        checked = pipeline.checked(texts, return_exceptions)
         for result in stream(self.scheduler, self._pool.count, checked, partial(_text_chunk, call=call)):
             if isinstance(result, FastattnError) and not return_exceptions:
                 raise result
@@ -65,19 +65,23 @@ class TranslationProcesses:
 
         return plan_dealt([len(source) for source in sources], self._pool.count, make_chunk)
 
-    def plan_scores(self, sources: list[list[str]], targets: list[list[str]]) -> Plan:
+    def plan_scores(self, sources: list[list[str]], targets: list[list[str]], besides: Sequence[Beside] = ()) -> Plan:
         """The Score of each target."""
 
         def make_chunk(numbers: list[int]) -> Chunk:
-            given = [sources[b] for b in numbers], [targets[b] for b in numbers]
+            given = (
+                [sources[b] for b in numbers],
+                [targets[b] for b in numbers],
+                [besides[b] for b in numbers if besides],
+            )
             return _chunk("scores", [*given], given[1])
 
         return plan_dealt([len(target) for target in targets], self._pool.count, make_chunk)
 
 
-def _text_chunk(pairs: list[tuple[str, str | None]], call: TextCall) -> Chunk:
-    texts, prefixes = [text for text, _ in pairs], [prefix for _, prefix in pairs]
-    return _chunk("texts", [texts, prefixes, call.split, _plain(call.decoding), call.details], texts)
+def _text_chunk(pairs: list[tuple[str, Beside]], call: TextCall) -> Chunk:
+    texts, besides = [text for text, _ in pairs], [beside for _, beside in pairs]
+    return _chunk("texts", [texts, besides, call.split, _plain(call.decoding), call.details], texts)
 
 
 def _chunk(what: str, content: list[Any], texts: Sequence[Any]) -> Chunk:

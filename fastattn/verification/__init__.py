@@ -29,6 +29,9 @@ from fastattn.verification.translators import (
 
 
 def _transformers_side(path: Path, checkpoint: Checkpoint) -> EncoderSide | TranslatorSide:
+    model_type = checkpoint.details.get("model type", "")
+    if isinstance(checkpoint.text, TranslationText) and model_type != "marian":
+        raise InputError(f"{path}: verify compares encoder-decoders of MarianMT alone, this is {model_type}")
     kind = MarianTranslator if isinstance(checkpoint.text, TranslationText) else TransformersEncoder
     return kind(path, checkpoint)
 

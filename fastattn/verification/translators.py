@@ -75,7 +75,7 @@ class FastattnTranslator:
     def _lengths(self, positions: int) -> tuple[int, int]:
         own = self._translator.default_options
         most = own.max_decoding_length or LONGEST
-        most = min(most, positions - 1 - self._tokenizer.forced) if positions else most
+        most = min(most, positions - 1 - self._tokenizer.plain.forced) if positions else most
         return min(own.min_decoding_length, most), most
 
     @property
@@ -274,8 +274,6 @@ class MarianTranslator:
                 input_ids=self._given(source),
                 num_beams=beam_size,
                 do_sample=False,
-                early_stopping=beam_size > 1,
-                forced_eos_token_id=None,
                 max_length=None,
                 min_length=0,
                 min_new_tokens=least + forced,

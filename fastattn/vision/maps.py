@@ -13,7 +13,7 @@ from fastattn.errors import InputError, described
 from fastattn.plot.labels import checked_labels, cut, printable_text
 from fastattn.plot.page import page
 from fastattn.system.files import checked_path, open_file
-from fastattn.vision.pictures import open_picture
+from fastattn.vision.pictures import open_picture, seen_area
 
 SIDE, GAP, LINE = 160, 8, 20  # pixels: the longer side of a panel, between panels, of a label
 MOST_MAPS, MOST_PLACES = 256, 1 << 20  # of a picture; of a map
@@ -22,14 +22,22 @@ BILINEAR = 2  # Pillow's number of the filter
 
 
 def plot_image_attention(
-    image: Any, maps: Any, labels: Iterable[str | int] | None = None, *, title: str | None = None, columns: int = 4
+    image: Any,
+    maps: Any,
+    labels: Iterable[str | int] | None = None,
+    *,
+    title: str | None = None,
+    columns: int = 4,
+    model: Any = None,
 ) -> "ImageMaps":
     """A picture beside what each map shows of it: bright where the map is large, dark where it is 0.
 
     image   a path, an image of Pillow, an array of uint8 [Y, X, 3] or [Y, X]
-    maps    floating point numbers at least 0, (W, y, x) or (y, x): grids over the whole image, such as a
-            Caption's ``attention_WYX``; each is a share of its own largest number
+    maps    floating point numbers at least 0, (W, y, x) or (y, x): grids over the image, such as a Caption's
+            ``attention_WYX``; each is a share of its own largest number
     labels  one for each map: words; None: 0, 1, 2, ...
+    model   the Encoder or Captioner whose maps they are: of a picture that it crops they lie over what it sees; None:
+            over the whole
     InputError for anything else, and for more than 256 maps.
     """
     maps_WYX = np.asarray(maps)
@@ -45,18 +53,30 @@ def plot_image_attention(
     if type(columns) is not int or columns < 1:
         raise InputError(f"columns should be a number of at least 1, got {described(columns)}")
     names = checked_labels("labels", labels, len(maps_WYX))
-    return ImageMaps(open_picture(image, "image"), maps_WYX, names, printable_text(title or ""), columns)
+    if model is not None and not hasattr(model, "image_spec"):
+        raise InputError(f"model should be an Encoder or a Captioner, got {described(model)}")
+    picture = open_picture(image, "image")
+    area = [(0.0, 1.0)] * 2 if model is None else seen_area(picture.size, model.image_spec)
+    return ImageMaps(picture, area, maps_WYX, names, printable_text(title or ""), columns)
 
 
 class ImageMaps:
     """Panels made by ``plot_image_attention``: the picture, then one for each map. A notebook shows the SVG."""
 
-    def __init__(self, picture: Any, maps_WYX: np.ndarray, labels: list[str], title: str, columns: int):
+    def __init__(
+        self,
+        picture: Any,
+        area: list[tuple[float, float]],
+        maps_WYX: np.ndarray,
+        labels: list[str],
+        title: str,
+        columns: int,
+    ):
         self._title, self._columns = title, columns
         scale = SIDE / max(picture.size)
         self._size = tuple(max(1, round(side * scale)) for side in picture.size)
         shown = picture.resize(self._size, BILINEAR)
-        self._panels = [("", shown), *((label, _lit(shown, one_YX)) for label, one_YX in zip(labels, maps_WYX))]
+        self._panels = [("", shown), *((label, _lit(shown, area, one_YX)) for label, one_YX in zip(labels, maps_WYX))]
 
     def __repr__(self) -> str:
         return f"<ImageMaps: {len(self._panels) - 1} maps{f' of {self._title}' if self._title else ''}>"
@@ -120,12 +140,15 @@ class ImageMaps:
             output.write(content)
 
 
-def _lit(picture: Any, map_YX: np.ndarray) -> Any:
-    """The picture, as bright as a map's share of its largest number says."""
+def _lit(picture: Any, area: list[tuple[float, float]], map_YX: np.ndarray) -> Any:
+    """The picture, as bright as a map's share of its largest number says; area: where the map lies, see seen_area."""
     from PIL import Image
 
     share_YX = (map_YX / (map_YX.max() or 1)).astype(np.float32)
-    shares = np.asarray(Image.fromarray(share_YX).resize(picture.size, BILINEAR)).clip(0, 1)
+    edges = [[round(share * side) for share in part] for part, side in zip(area, picture.size)]
+    whole, size = Image.new("F", picture.size), [max(1, end - first) for first, end in edges]
+    whole.paste(Image.fromarray(share_YX).resize(size, BILINEAR), [first for first, _ in edges])
+    shares = np.asarray(whole).clip(0, 1)
     lit = np.asarray(picture) * (DARK + (1 - DARK) * shares[..., None])
     return Image.fromarray(lit.round().astype(np.uint8))
 

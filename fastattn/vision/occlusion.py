@@ -26,7 +26,7 @@ class ImageScorer(Protocol):
 
 def saliency(model: ImageScorer, image: Any, *, size: int = 32, stride: int = 16) -> np.ndarray:
     """How much each place matters: float32 [y, x], a grid over the image as the model sees it, numbers of at least 0.
-    A model that crops sees the middle of the picture alone: draw the map over that part.
+    A model that crops sees the middle of the picture alone: ``plot_image_attention`` with that model draws it there.
 
     model  an Encoder: the cosine distance by which the vector moves; or a Captioner: the log-probability that its
            caption loses, a word

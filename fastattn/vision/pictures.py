@@ -69,13 +69,10 @@ def _check_pixels(size: tuple[int, int], what: str) -> None:
 
 def prepare(picture: "Image", spec: PictureSpec, what: str) -> np.ndarray:
     """The image float32 [3, Y, X] of a picture in RGB, as transformers' image processors make it."""
-    height, width = spec.size
-    if width:
-        if not height:
-            long = int(width * max(picture.size) / min(picture.size))
-            height, width = (width, long) if picture.height < picture.width else (long, width)
-        _check_pixels((width, height), f"{what}, resized")
-        picture = picture.resize((width, height), spec.resample)
+    size = _resized(picture.size, spec)
+    if spec.size[1]:
+        _check_pixels(size, f"{what}, resized")
+        picture = picture.resize(size, spec.resample)
     values_YXC = np.asarray(picture)
     for axis, size in enumerate(spec.crop):
         if size:
@@ -85,14 +82,35 @@ def prepare(picture: "Image", spec: PictureSpec, what: str) -> np.ndarray:
     return np.ascontiguousarray(normal_YXC.transpose(2, 0, 1))
 
 
+def _resized(size: tuple[int, int], spec: PictureSpec) -> tuple[int, int]:
+    """(width, height) of a picture of that size when it is cropped."""
+    height, width = spec.size
+    if width and not height:
+        long = int(width * max(size) / min(size))
+        height, width = (width, long) if size[1] < size[0] else (long, width)
+    return (width, height) if width else size
+
+
+def _first(spare: int, rounds: bool) -> int:
+    """Of a crop from the middle, which leaves so many; below 0: so many zeros are before the picture."""
+    return round(spare / 2) if rounds and spare >= 0 else spare // 2
+
+
+def seen_area(size: tuple[int, int], spec: PictureSpec) -> list[tuple[float, float]]:
+    """What a model sees of a picture of that (width, height): from and to which share of each; beyond 0 to 1 zeros."""
+    sides = zip(_resized(size, spec), spec.crop[::-1])
+    firsts = [(_first(side - kept, spec.rounds), kept, side) if kept else (0, side, side) for side, kept in sides]
+    return [(first / side, (first + kept) / side) for first, kept, side in firsts]
+
+
 def _middle(values: np.ndarray, axis: int, size: int, rounds: bool) -> np.ndarray:
     """So many of an axis, from its middle; fewer have zeros around them, the odd one before them."""
     spare = values.shape[axis] - size
+    first = _first(spare, rounds)
     if spare >= 0:
-        first = round(spare / 2) if rounds else spare // 2
         return values.take(range(first, first + size), axis)
     widths = [(0, 0)] * values.ndim
-    widths[axis] = (-(spare // 2), -spare + spare // 2)
+    widths[axis] = (-first, first - spare)
     return np.pad(values, widths)
 
 

@@ -49,6 +49,7 @@ T5 = [
     Case("t5-0", T5_CONFIG, golden=True),
     Case("t5-1", T5_CONFIG | _GATED | {"num_layers": 1, "d_kv": 16}, lengths=LONG, golden=True, seed=1),
     Case("mt5", T5_CONFIG | _GATED | {"architectures": ["MT5EncoderModel"], "model_type": "mt5"}),
+    Case("umt5", T5_CONFIG | _GATED | {"architectures": ["UMT5EncoderModel"], "model_type": "umt5"}),
     Case("t5-2", T5_CONFIG | {"relative_attention_num_buckets": 8, "relative_attention_max_distance": 20}, seed=2),
 ]
 

@@ -123,6 +123,19 @@ PHI3 = _three(
     {"num_hidden_layers": 1, "sliding_window": 7, "tie_word_embeddings": True},
     {"partial_rotary_factor": 0.5, "rope_theta": 700.0},
 )
+# LongRoPE within the length of training, as Phi-3 mini's and, with a part of a head, Phi-4 mini's files have it
+LONG = {"type": "longrope", "long_factor": [4.0] * 6, "short_factor": [1.0, 1.1, 1.3, 1.6, 2.0, 3.0]}
+PHI3_LONG = [
+    replace(case, name=case.name.replace("-", "-long-"))
+    for case in _three(
+        "phi3",
+        PHI3[0].config | {"original_max_position_embeddings": 120, "rope_scaling": LONG},
+        {},
+        {"original_max_position_embeddings": 200, "rope_scaling": LONG | {"type": "su", "attention_factor": 1.5}},
+        {"partial_rotary_factor": 0.5, "rope_scaling": LONG | {"long_factor": [4] * 3, "short_factor": [1.0, 1.5, 2]}},
+        golden=(0, 2),
+    )
+]
 SMOLLM3 = _three(
     "smollm3",
     {"architectures": ["SmolLM3ForCausalLM"], "num_attention_heads": 6, "num_key_value_heads": 2},
@@ -132,6 +145,6 @@ SMOLLM3 = _three(
     golden=(0, 2),
 )
 DECODER_CASES: list[Case] = [
-    *GPT2, *GPT_NEOX, *LLAMA, *MISTRAL, *QWEN2, *QWEN3, *GEMMA2, *GEMMA3, *HUNYUAN, *OLMO2, *PHI3, *SMOLLM3,
+    *GPT2, *GPT_NEOX, *LLAMA, *MISTRAL, *QWEN2, *QWEN3, *GEMMA2, *GEMMA3, *HUNYUAN, *OLMO2, *PHI3, *PHI3_LONG, *SMOLLM3,
 ]  # fmt: skip
 GOLDEN_DECODERS = [case for case in DECODER_CASES if case.golden]

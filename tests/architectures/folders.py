@@ -22,7 +22,8 @@ CLIP_LIKE = (("<pad>", "<s>", "<unk>", "<c>", "</s>"), "<s> $A </s>", "<s> $A </
 QWEN_LIKE = (("<|endoftext|>", "<unk>", "<a>", "<b>", "<c>"), "$A <|endoftext|>", "$A $B <|endoftext|>")
 TOKENIZERS = {
     "roberta": ROBERTA_LIKE, "xlm-roberta": ROBERTA_LIKE, "camembert": ROBERTA_LIKE, "mpnet": ROBERTA_LIKE,
-    "clip": CLIP_LIKE, "gemma3_text": GEMMA_LIKE, "qwen2": QWEN_LIKE, "qwen3": QWEN_LIKE, "t5": T5_LIKE, "mt5": T5_LIKE,
+    "clip": CLIP_LIKE, "gemma3_text": GEMMA_LIKE, "qwen2": QWEN_LIKE, "qwen3": QWEN_LIKE, "t5": T5_LIKE,
+    "mt5": T5_LIKE, "umt5": T5_LIKE,
     **dict.fromkeys(sorted(DECODERS.keys() - ENCODERS.keys()), DECODER_LIKE),
 }  # fmt: skip
 

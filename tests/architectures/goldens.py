@@ -11,8 +11,10 @@ from tests.architectures.case import Case
 from tests.architectures.decoders import TASK
 from tests.architectures.drawing import draw_all
 from tests.architectures.folders import write_folder
+from tests.weights.containers.safetensors_writer import safetensors_bytes
 
 FILE, DECODERS_FILE = GOLDENS / "architectures.npz", GOLDENS / "decoders.npz"
+TRANSLATORS_FILE = GOLDENS / "translators.npz"
 Shapes = dict[str, tuple[int, ...]]
 
 
@@ -39,3 +41,31 @@ def write_golden(case: Case, folder: Path, change: dict[str, Any] | None = None)
     shapes, expected = read_goldens(case)
     write_folder(folder, case.config | (change or {}), draw_all(shapes, case.seed))
     return expected
+
+
+def translators() -> dict[str, dict[str, Any]]:
+    """name -> what goldens/make_translators.py tells of an encoder-decoder."""
+    with np.load(TRANSLATORS_FILE) as goldens:
+        told: dict[str, dict[str, Any]] = json.loads(goldens["told"].tobytes())
+        return told
+
+
+def translator_logits(name: str) -> np.ndarray:
+    """A golden encoder-decoder's logits [V] behind the target that is told."""
+    with np.load(TRANSLATORS_FILE) as goldens:
+        logits_V: np.ndarray = goldens[f"{name} logits"]
+        return logits_V
+
+
+def write_translator(name: str, folder: Path) -> Path:
+    """Write the folder of a golden encoder-decoder."""
+    told = translators()[name]
+    tensors = draw_all({theirs: tuple(shape) for theirs, shape in told["shapes"].items()}, 0)
+    folder.mkdir(parents=True, exist_ok=True)
+    with np.load(TRANSLATORS_FILE) as goldens:
+        tensors[told["changed"]] = goldens[f"{name} {told['changed']}"]
+        for key in goldens.files:
+            if key.startswith(f"{name}/"):
+                (folder / key.partition("/")[2]).write_bytes(goldens[key].tobytes())
+    (folder / "model.safetensors").write_bytes(safetensors_bytes(tensors))
+    return folder

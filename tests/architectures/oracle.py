@@ -24,7 +24,7 @@ CLASSES = {
     "decoder": "AutoModelForCausalLM",
 }
 # Of models with a decoder, which AutoModel has as a whole.
-ENCODER_HALVES = {"t5": "T5EncoderModel", "mt5": "MT5EncoderModel"}
+ENCODER_HALVES = {"t5": "T5EncoderModel", "mt5": "MT5EncoderModel", "umt5": "UMT5EncoderModel"}
 # NomicBertConfig's names -> those of its authors' configuration, after GPT-2.
 NOMIC_NAMES = {
     "hidden_size": "n_embd", "num_hidden_layers": "n_layer", "num_attention_heads": "n_head",

@@ -10,7 +10,8 @@ from tokenizers import Tokenizer
 
 from fastattn.encoders.cross_encoder import CrossEncoder
 from fastattn.encoders.encoder import Encoder
-from fastattn.errors import CheckpointError
+from fastattn.errors import CheckpointError, InputError
+from fastattn.generation.generator import Generator
 from fastattn.ops import cpu as operations
 from fastattn.spec.architecture import Rotary
 from fastattn.spec.text_spec import DecodingSettings, GeneratorText
@@ -55,7 +56,9 @@ def test_there_is_a_golden_of_every_architecture() -> None:
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
-@pytest.mark.parametrize("name", ["gpt2-0", "gpt_neox-0", "gemma2-0", "hunyuan_v1_dense-0", "olmo2-0", "smollm3-2"])
+@pytest.mark.parametrize(
+    "name", ["gpt2-0", "gpt_neox-0", "gemma2-0", "hunyuan_v1_dense-0", "olmo2-0", "phi3-long-2", "smollm3-2"]
+)
 def test_what_is_converted_comes_back(name: str, precision: str, tmp_path: Path) -> None:
     case = _case(name)
     (tmp_path / "model").mkdir()
@@ -180,6 +183,13 @@ def test_the_text_is_that_of_the_files(tmp_path: Path) -> None:
     )
 
 
+def test_the_context_of_longrope_ends_where_that_of_training_did(tmp_path: Path) -> None:
+    """Longer texts have other factors from their first token on, so that a cache cannot grow beyond."""
+    write_golden(_case("phi3-long-0"), tmp_path)
+    with pytest.raises(InputError, match="prompt 0 has 120 tokens, and the model's context 120 for it and the answer"):
+        Generator(tmp_path).generate([5] * 120)
+
+
 SEVERAL = [{"name": "tool", "template": "a"}, {"name": "default", "template": "b"}]
 
 
@@ -209,8 +219,10 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("llama-0", {"num_hidden_layers": 900}, "there should be 900 layers, but"),
     ("llama-0", {"num_key_value_heads": 2}, "3 heads cannot share 2 key heads evenly"),
     ("llama-0", {"rope_scaling": {"rope_type": "longrope", "factor": 2.0}}, "rope_type should be one of default"),
-    ("phi3-0", {"rope_scaling": {"type": "longrope", "short_factor": [1.0]}}, "type should be one of default"),
-    ("phi3-0", {"rope_scaling": {"type": "yarn", "factor": 4.0}}, "type should be one that is supported, is 'yarn'"),
+    ("phi3-0", {"rope_scaling": {"type": "longrope", "short_factor": [1.0]}}, "LongRoPE needs 6 factors, got 1"),
+    ("phi3-0", {"rope_scaling": {"type": "yarn", "factor": 4.0}}, "short_factor should be a list of numbers"),
+    ("phi3-0", {"rope_scaling": {"type": "su", "short_factor": [0] * 6}}, "rotary positions: numbers above 0, slow"),
+    ("phi3-0", {"rope_scaling": {"type": "su", "short_factor": [True] * 6}}, "short_factor should be a list of"),
     ("phi3-0", {"partial_rotary_factor": 1.5}, "partial_rotary_factor should be above 0 and at most 1"),
     ("gpt2-0", {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx True"),
     ("gpt2-0", {"add_cross_attention": True}, "add_cross_attention True"),

@@ -180,6 +180,7 @@ def record_all(monkeypatch: pytest.MonkeyPatch) -> Seen:
         "fastattn.verification.Verification": Verified,
         "fastattn.vectors.search.semantic_search": semantic_search,
         "fastattn.weights.native.convert.write": write,
+        "fastattn.weights.ctranslate2.convert.write": lambda *given: log.append(("write", {"to": "ctranslate2"})),
         "fastattn.cli.pull._pull": lambda name: seen.setdefault("lines", []).append(name),
         "fastattn.cli.pull._pull_from_hub": lambda name: seen.setdefault("lines", []).append(name),
     }.items():

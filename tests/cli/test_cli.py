@@ -167,7 +167,7 @@ def test_bad_usage(model, tmp_path):
         assert said in fail(2, "translate", "-m", model, *options, "▁w1")
     assert "not both" in fail(2, "translate", "-m", model, "-i", "file", "▁w1")
     for side in ("--from", "--to"):
-        assert "not both" in fail(2, "translate", "-m", model, side, "pt", "▁w1")
+        assert "does not say its languages" in fail(2, "translate", "-m", model, side, "pt", "▁w1")
     wrong = fail(2, "translate", "--from", "fr", "--to", "de", "▁w1")
     assert "no model of the catalog translates from fr to de; there are: from en to pt (en-pt), " in wrong
     assert wrong.endswith("; the Hugging Face hub may have one, try -m Helsinki-NLP/opus-mt-fr-de")

@@ -2,9 +2,11 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from fastattn.errors import WrongModelError
 from fastattn.generation.generator import Generator
 from fastattn.generation.language_model_translator import LanguageModelTranslator
 from tests.cli.commands import fail, run, succeed
@@ -25,7 +27,12 @@ def translator(made: Generator, monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     (tmp_path / "any").mkdir()
     monkeypatch.chdir(tmp_path)
     place = "fastattn.generation.language_model_translator.LanguageModelTranslator"
-    monkeypatch.setattr(place, lambda path, source, target, **how: LanguageModelTranslator(made, source, target, **how))
+    monkeypatch.setattr(place, lambda path, **how: LanguageModelTranslator(made, **how))
+
+    def refuse(path: str, **how: Any) -> None:
+        raise WrongModelError("this one is a decoder model's")
+
+    monkeypatch.setattr("fastattn.translation.translator.Translator", refuse)
     return LanguageModelTranslator(made, "en", "fr", prompt="alma")
 
 
@@ -48,7 +55,8 @@ def test_wrong_options_are_told_in_one_line(translator: LanguageModelTranslator)
     assert "unknown prompt 'none'; known: hy-mt2" in fail(2, *ASKED, "--prompt", "none", "a")
     assert "leave out --processes" in fail(2, *ASKED, "--processes", 2, "a")
     assert "unknown option 'split'" in fail(2, *ASKED, "--split", "long", "a")
-    assert "--prompt is for a language model" in fail(
-        2, "translate", "--from", "en", "--to", "pt", "--prompt", "alma", "a"
-    )
-    assert "all three for a language model" in fail(2, "translate", "-m", "any", "--to", "fr", "a")
+    for option, value in (("--prompt", "alma"), ("--cache-precision", "int8")):
+        asked = ("translate", "--from", "en", "--to", "pt", option, value, "a")
+        assert f"{option} is for a language model" in fail(2, *asked)
+    assert "this one is a decoder model's" in fail(3, "translate", "-m", "any", "--to", "fr", "a")
+    assert "not known with which prompt" in fail(2, "translate", "-m", "any", "--from", "en", "--to", "fr", "a")

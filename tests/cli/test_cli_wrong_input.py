@@ -150,7 +150,10 @@ def test_numbers_of_a_search(option):
         (("translate", "--from", "xx", "a"), "no model of the catalog translates from xx; "),
         (("translate", "--from", "english", "a"), "no model of the catalog translates from english; "),
         (("translate", "--from", "en", "--to", "xx", "a"), "no model of the catalog translates from en to xx; "),
-        (("translate", "--from", "en", "-m", "tiny", "a"), "give --model, or --from and --to, not both"),
+        (
+            ("translate", "--from", "en", "-m", "tiny", "a"),
+            "--from 'en' does not go with this model, which does not say",
+        ),
         (("encode", "-o", "a.txt", "a"), "a.txt: cannot tell the format from '.txt'; give --format"),
         (("search", "-i", "nan.npy", "-k", 0, "a"), "Invalid value for '-k' / '--top-k'"),
         (("search", "-i", "nan.npy", "--texts", "empty", "a"), "empty has 0 lines, nan.npy 2 vectors: "),

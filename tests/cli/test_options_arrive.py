@@ -16,7 +16,7 @@ from tests.cli.commands import run
 from tests.cli.recorders import BAD, WIDTH, record_all
 from tests.weights.ctranslate2.writer import write_tiny
 
-ELSEWHERE = ("batch",)  # its options have tests of their own
+ELSEWHERE = ("batch", "serve")  # their options have tests of their own
 Expected = dict[str, Any]  # what is seen -> its value, or a function that says whether it is right
 
 
@@ -67,6 +67,7 @@ def of_models(kind: str) -> dict[str, Case]:
     }
 
 
+LANGUAGES = ("-m", "tiny", "--from", "en", "--to", "fr")  # of a language model that translates
 # Command -> the arguments that stand before all cases, standard input, and the cases by the option's (longest) name.
 BEFORE: dict[str, tuple[Any, ...]] = {
     "caption": ("-m", "tiny", "one.png"),
@@ -82,20 +83,16 @@ CASES: dict[str, dict[str, Case]] = {
     "translate": {
         "TEXTS": option("a", {"lines": ["a"]}),
         **of_models("Translator"),
-        "--from": option("zh", {"Translator.path": "catalog zh-en"}),
+        "--from": option("zh", {"translate_iter.source_lang": "zh"}, "-m", "tiny"),
         "--to": option("fr", {"stderr": has("translates to fr"), "code": 2}),
         "--input": option("two.txt", {"lines": ["one", "two"]}),
         "--output": option("o.txt", {"o.txt": b"t\n"}),
         "--prompt": option(
             "alma",
             {"LanguageModelTranslator.prompt": "alma", "LanguageModelTranslator.target_lang": "fr", "stdout": "t\n"},
-            "-m",
-            "tiny",
-            "--from",
-            "en",
-            "--to",
-            "fr",
+            *LANGUAGES,
         ),
+        "--cache-precision": option("int8", {"LanguageModelTranslator.cache_precision": "int8"}, *LANGUAGES),
         "--json": flag({"stdout": is_json, "translate_iter.return_scores": True}),
         "--num-hypotheses": option(3, {"translate_iter.num_hypotheses": 3, "stdout": "1\tt\n"}),
         "--scores": flag({"stdout": "-1.000000\tt\n", "translate_iter.return_scores": True}),

@@ -11,17 +11,18 @@ from click.testing import CliRunner
 
 from fastattn import Translator, weights
 from fastattn.cli.entry import commands
-from fastattn.decoding.candidates import normalized
 from fastattn.decoding.options import DecodingOptions, resolve_options
+from fastattn.decoding.scores import normalized
 from fastattn.errors import CheckpointError, InputError
 from fastattn.spec.checkpoint import Checkpoint
-from fastattn.spec.text_spec import DecodingSettings, TranslationText
+from fastattn.spec.text_spec import DecodingSettings, SearchRules, TranslationText
 from fastattn.weights.native.convert import write
 from tests import GOLDENS
 from tests.decoding.generation_cases import CASE, PAD, SETTINGS, generation_config
 from tests.weights.huggingface.marian_cases import TEXTS, write_model
 from tests.weights.marian import writer
 
+NO_SETTINGS = DecodingSettings(min_decoding_length=0, rules=SearchRules())  # of a generation_config.json
 GOLDEN = json.loads((GOLDENS / "generation.json").read_text())
 
 
@@ -203,17 +204,22 @@ def test_settings_of_config_json_hold_where_there_is_no_generation_config(tmp_pa
     write_model(tmp_path, CASE, num_beams=5, max_length=33, length_penalty=0.8, diversity_penalty=0.5)
     found = settings_of(weights.read(tmp_path))
     assert found == DecodingSettings(
-        beam_size=5, max_decoding_length=32, length_penalty=0.8, not_followed=("diversity_penalty 0.5",)
+        beam_size=5,
+        min_decoding_length=0,
+        max_decoding_length=32,
+        length_penalty=0.8,
+        rules=SearchRules("true", forced_end=True, renormalized=True),
+        not_followed=("diversity_penalty 0.5",),
     )
     (tmp_path / "generation_config.json").write_text(json.dumps({"bad_words_ids": [[PAD]]}))
-    assert settings_of(weights.read(tmp_path)) == DecodingSettings()
+    assert settings_of(weights.read(tmp_path)) == NO_SETTINGS
 
 
 def test_settings_of_config_json_count_for_nothing_beside_a_generation_config(tmp_path: Path) -> None:
     write_model(tmp_path, CASE, num_beams=5, bad_words_ids=[[PAD], [9], [17, 33]], suppress_tokens=[21])
     (tmp_path / "generation_config.json").write_text("{}")
     checkpoint = weights.read(tmp_path)
-    assert settings_of(checkpoint) == DecodingSettings()
+    assert settings_of(checkpoint) == NO_SETTINGS
     bias_V = checkpoint.tensors["decoder.projection.bias"]
     assert isinstance(bias_V, np.ndarray)
     assert np.isneginf(bias_V).nonzero()[0].tolist() == [PAD]
@@ -223,7 +229,9 @@ def test_lengths_and_penalties_that_transformers_has_otherwise(tmp_path: Path) -
     generation = {"min_length": 60, "max_length": 30, "num_beams": 3, "repetition_penalty": 1.5, "eos_token_id": [0]}
     found = settings_of(weights.read(huggingface(tmp_path, generation)))
     assert (found.min_decoding_length, found.max_decoding_length) == (29, 29)
-    assert found.not_followed == ("repetition_penalty 1.5 exactly, with num_beams above 1",)
+    assert found.not_followed == ()
+    found = settings_of(weights.read(huggingface(tmp_path, generation | {"repetition_penalty": 0.5})))
+    assert found.not_followed == ("repetition_penalty 0.5 exactly, with num_beams above 1",)
 
 
 def test_alternatives_are_no_longer_than_the_factor_allows(tmp_path: Path) -> None:
@@ -240,12 +248,13 @@ def test_alternatives_are_no_longer_than_the_factor_allows(tmp_path: Path) -> No
 
 def test_generation_settings_that_are_not_followed(tmp_path: Path) -> None:
     generation = {
-        "num_beams": 4, "do_sample": True, "early_stopping": "never", "encoder_repetition_penalty": 1.0,
+        "num_beams": 4, "do_sample": True, "early_stopping": "often", "encoder_repetition_penalty": 1.0,
         "forced_eos_token_id": 0, "eos_token_id": 0, "new_in_2031": [1], "guidance_scale": 3, "use_cache": True,
     }  # fmt: skip
     found = settings_of(weights.read(huggingface(tmp_path, generation)))
-    told = ("early_stopping 'never'", "new_in_2031 [1]", "guidance_scale 3", "do_sample with num_beams 4")
-    assert found == DecodingSettings(beam_size=4, not_followed=told)
+    told = ("early_stopping 'often'", "new_in_2031 [1]", "guidance_scale 3", "do_sample with num_beams 4")
+    rules = SearchRules(forced_end=True)
+    assert found == DecodingSettings(beam_size=4, min_decoding_length=0, rules=rules, not_followed=told)
 
 
 def test_sampling_as_the_checkpoint_wants_it(tmp_path: Path) -> None:
@@ -266,7 +275,7 @@ def test_sampling_as_the_checkpoint_wants_it(tmp_path: Path) -> None:
         ({"bad_words_ids": [[]]}, r"bad_words_ids should be lists of ids, is \[\[\]\]"),
         ({"bad_words_ids": 7}, "bad_words_ids should be lists of ids, is 7"),
         ({"suppress_tokens": [-1]}, r"suppress_tokens should be a list of ids, is \[-1\]"),
-        ({"suppress_tokens": [10**9]}, "suppress_tokens, pad_token_id or one of bad_words_ids should be an id below"),
+        ({"suppress_tokens": [10**9]}, "suppress_tokens or one of bad_words_ids should be an id below"),
         ({"forced_bos_token_id": 10**9}, "forced_bos_token_id or one of bad_words_ids should be the id of a target"),
     ],
 )

@@ -165,6 +165,19 @@ def alone(name: str, number: int, options: DecodingOptions):
     return ALONE[key]
 
 
+@pytest.mark.parametrize("least", [9, 20])
+def test_steps_that_may_not_end_yet(least):
+    """Which they may do before others here, whose prefixes are longer."""
+    jobs = [Job(source, [START], [5, 6][: b % 3]) for b, source in enumerate(SOURCES[:9])]
+    options = DecodingOptions(beam_size=1, min_decoding_length=least, max_decoding_length=20)
+    model = MODELS["attention, float32"]
+    with counted_runs() as made:
+        found = plain(decode(model, jobs, options))
+    with steps_by_themselves():
+        assert found == plain(decode(model, jobs, options))
+    assert max(made) > 5 and sum(made) > 14
+
+
 def test_sentences_that_end_at_their_limit_end_there():
     jobs = [Job(source, [START]) for source in SOURCES[:9]]
     for limit in (1, 2, 31, 32, 33):

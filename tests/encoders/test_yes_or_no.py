@@ -11,7 +11,7 @@ import pytest
 from fastattn.encoders.cross_encoder import CrossEncoder
 from fastattn.encoders.text_classifier import TextClassifier
 from fastattn.encoders.yes_or_no import PROMPT
-from fastattn.errors import CheckpointError
+from fastattn.errors import CheckpointError, InputError
 from fastattn.generation.generator import Generator
 from fastattn.weights import read
 from tests import GOLDENS
@@ -48,7 +48,7 @@ def test_scores_are_those_of_the_card(golden: dict[str, np.ndarray], folder: Pat
     again = CrossEncoder(folder)  # perhaps as it was kept
     assert again.predict(PAIRS).tolist() == scores.tolist()
     own = converted(read(folder), folder.parent / "own", "float32")
-    assert CrossEncoder(own).predict(PAIRS).tolist() == scores.tolist()
+    assert CrossEncoder(own, yes_or_no=True).predict(PAIRS).tolist() == scores.tolist()
 
 
 def test_a_score_is_the_odds_of_yes_in_the_language_model(folder: Path) -> None:
@@ -72,6 +72,18 @@ def test_another_language_model_is_no_reranker(folder: Path) -> None:
         CrossEncoder.from_checkpoint(checkpoint())
     with pytest.raises(CheckpointError, match=r"Qwen3ForCausalLM.* has no head that classifies"):
         TextClassifier(folder)
+
+
+def test_a_language_model_that_says_nothing_of_it_is_a_reranker_where_asked(folder: Path, tmp_path: Path) -> None:
+    plain = shutil.copytree(folder, tmp_path / "x" / "y" / "z" / "w" / "chat")
+    with pytest.raises(CheckpointError, match='a reranker is expected: nothing in the names .* says "rerank"; where'):
+        CrossEncoder(plain)
+    scores = CrossEncoder(plain, yes_or_no=True).predict(PAIRS)
+    assert scores.tolist() == CrossEncoder(shutil.copytree(plain, tmp_path / "My-ReRanker")).predict(PAIRS).tolist()
+    with pytest.raises(CheckpointError, match="a reranker is expected"):  # as it was kept
+        CrossEncoder(plain)
+    with pytest.raises(InputError, match="yes_or_no must be True or False"):
+        CrossEncoder(plain, yes_or_no=1)
 
 
 OF_ROLE = 'messages | selectattr("role", "eq", "{}") | map(attribute="content") | first'.format

@@ -2,12 +2,14 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from fastattn.errors import InputError
 from fastattn.generation.generator import Generator
 from fastattn.generation.language_model_translator import LanguageModelTranslator, MarkedTranslation
 from tests.generation.language_models import checkpoint
+from tests.weights.native.folders import converted
 
 TEMPLATE = "{{ bos_token }}{% for m in messages %}{{ m.content }}{% endfor %}|"
 STRUCTURED = (
@@ -42,6 +44,12 @@ def test_a_paragraph_is_one_prompt_and_its_answer_the_translation(generator, tra
     found = translator.translate("the end\nand the", max_new_tokens=9, details=True)
     assert isinstance(found, MarkedTranslation) and found.text == alone.strip() == found.hypotheses[0]
     assert "cut" in found.remarks and len(found.parts) == 1 and found.scores == [found.parts[0].score]
+
+
+def test_a_folder_is_opened_with_the_precision_of_the_cache(tmp_path):
+    folder = converted(checkpoint(), tmp_path / "alma", "float32")
+    translator = LanguageModelTranslator(folder, "en", "fr", cache_precision="int8")
+    assert translator.prompt == "alma" and translator.generator._service.model.sizes.row_dtype == np.int8
 
 
 def test_blank_lines_part_paragraphs_and_stay(generator, translator):

@@ -2,6 +2,7 @@
 
 import gc
 import weakref
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -12,9 +13,10 @@ from hypothesis import strategies as st
 from fastattn.decoding import speculation
 from fastattn.decoding.speculation import look_up
 from fastattn.errors import FastattnError, InputError
+from fastattn.generation.generator import Generator
 from fastattn.models.decoder import Decoder
 from fastattn.spec.architecture import LocalSpec, PositionSpec
-from tests.generation.language_models import SPEC, VOCABULARY, make, with_stack
+from tests.generation.language_models import SPEC, VOCABULARY, checkpoint, make, with_stack
 
 STACKS = {
     "rotary": SPEC,
@@ -188,13 +190,24 @@ def test_wrong_speculation(options, message):
 
 
 def test_drafts_that_cannot_be():
-    other = make(stack=with_stack(vocabulary=VOCABULARY + 7))
+    given = checkpoint()
+    text = replace(given.text, tokenizer=given.text.tokenizer.replace(b'"nd"', b'"dn"').replace(b'"n","d"', b'"d","n"'))
     with pytest.raises(InputError, match="the draft model's vocabulary should be the model's"):
-        generator_of().generate("x", speculate=other)
+        generator_of().generate("x", speculate=Generator.from_checkpoint(replace(given, input=text)))
     closed = make()
     closed.close()
     with pytest.raises(FastattnError, match="this Generator is closed"):
         generator_of().generate("x", speculate=closed)
+
+
+@pytest.mark.parametrize("more", [-2, 7])
+def test_a_draft_may_have_more_or_fewer_rows_of_padding(more):
+    rows = VOCABULARY + 2
+    generator, draft = (make(stack=with_stack(vocabulary=count), end_ids=()) for count in (rows, rows + more))
+    prompts, given = [[2, rows - 1], [5, 6], [7, 8], [9, 10]], {"max_new_tokens": 60}
+    assert answers(generator, prompts, speculate=draft, **given) == answers(generator, prompts, **given)
+    chosen = max(max(tokens) for _, tokens, *_ in answers(draft, prompts[1:], **given))
+    assert chosen >= rows or more < 0  # padding is chosen here as often as anything
 
 
 def test_a_closed_draft_is_let_go():

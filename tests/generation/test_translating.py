@@ -6,8 +6,8 @@ import pytest
 
 from fastattn.errors import InputError
 from fastattn.generation.judging import REMARKS, remarks
-from fastattn.generation.languages import language
 from fastattn.generation.translating import PROMPTS, TranslationPrompt, recognised
+from fastattn.text.languages import language
 
 EN, ZH, FR, JA, RU = map(language, ("en", "zh", "fr", "ja", "ru"))
 

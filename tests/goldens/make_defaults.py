@@ -20,7 +20,7 @@ MODULES = (Dense, Dropout, LayerNorm, MultiVectorMask, Normalize, Pooling, Splad
 # Those of fastattn.weights.huggingface.encoders.ENCODERS that transformers has code for.
 MODEL_TYPES = (
     "albert", "bert", "camembert", "deberta-v2", "distilbert", "electra", "gemma3_text", "gte", "modernbert", "mpnet",
-    "mt5", "nomic_bert", "qwen2", "qwen3", "roberta", "t5", "xlm-roberta",
+    "mt5", "nomic_bert", "qwen2", "qwen3", "roberta", "t5", "umt5", "xlm-roberta",
 )  # fmt: skip
 
 

@@ -58,6 +58,23 @@ CASES: dict[str, tuple[dict, dict, dict, str]] = {
         {},
         "bytes",
     ),
+    "gpt2": ({"model_type": "gpt2"}, {}, {}, "bytes"),
+    "gpt2 prefixed": ({"model_type": "gpt2"}, {"add_prefix_space": True, "unk_token": "<unk>"}, {}, "bytes"),
+    "qwen2": ({"model_type": "qwen2"}, {"tokenizer_class": "Qwen2Tokenizer"}, {}, "bytes"),
+    "qwen3": ({"model_type": "qwen3"}, {"pad_token": "<pad>"}, {}, "bytes"),
+    "llama": ({"model_type": "llama"}, {"tokenizer_class": "LlamaTokenizer", "add_bos_token": True}, {}, "llama"),
+    "llama legacy": (
+        {"model_type": "llama"},
+        {"tokenizer_class": "LlamaTokenizer", "legacy": True, "add_bos_token": False, "add_eos_token": True},
+        {},
+        "llama",
+    ),
+    "llama bare": (
+        {"model_type": "llama"},
+        {"tokenizer_class": "LlamaTokenizer", "add_prefix_space": False},
+        {},
+        "llama",
+    ),
     "xlm-roberta": ({"model_type": "xlm-roberta"}, {}, {}, UNIGRAM),
     "camembert": ({"model_type": "camembert"}, {}, {}, UNIGRAM),
     "albert": ({"model_type": "albert"}, {}, {}, "albert"),
@@ -68,6 +85,7 @@ CASES: dict[str, tuple[dict, dict, dict, str]] = {
 }
 SPM = {
     "albert": ("spiece.model", {"pad_id": 0, "unk_id": 1, "bos_id": -1, "eos_id": -1, "control_symbols": CONTROL}),
+    "llama": ("tokenizer.model", {"model_type": "bpe", "byte_fallback": True, "vocab_size": 500}),
     "t5": ("spiece.model", {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}),
     "deberta": (
         "spm.model",
@@ -107,8 +125,9 @@ def vocabulary_files(kind: str) -> dict[str, bytes]:
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "rules.tsv").write_text(rules(), encoding="utf-8")
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(corpus()), model_writer=model, minloglevel=2, num_threads=1, vocab_size=200,
-            character_coverage=1.0, hard_vocab_limit=False, normalization_rule_tsv=f"{folder}/rules.tsv", **settings,
+            sentence_iterator=iter(corpus()), model_writer=model, minloglevel=2, num_threads=1,
+            character_coverage=1.0, hard_vocab_limit=settings.get("model_type") == "bpe",
+            **{"vocab_size": 200, "normalization_rule_tsv": f"{folder}/rules.tsv"} | settings,
         )  # fmt: skip
     return {name: model.getvalue()}
 

@@ -1,5 +1,6 @@
 """Captions against PyTorch's goldens; maps over pictures; saliency; the command."""
 
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -80,11 +81,14 @@ def test_saliency_is_where_covering_changes_the_answer(captioner: Captioner, tmp
 
 
 class _Large:
-    """A model of images of 128 x 128."""
+    """A model of images of 128 x 128, or of such a crop."""
+
+    def __init__(self, size: tuple[int, int] = (128, 128), crop: tuple[int, int] = (0, 0)):
+        self._shape = size, 2, crop
 
     @property
     def image_spec(self) -> Any:
-        return PictureSpec((128, 128), 2, (0, 0), 1 / 255, (0.0,) * 3, (1.0,) * 3)
+        return PictureSpec(*self._shape, 1 / 255, (0.0,) * 3, (1.0,) * 3)
 
     def image_changes(self, image_CYX: np.ndarray) -> Any:
         raise AssertionError
@@ -105,6 +109,22 @@ def test_maps_are_bright_where_weights_are_large(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("model", "seen"),
+    [
+        (None, (0, 160)), (_Large(), (0, 160)),
+        (_Large((0, 128), (128, 128)), (40, 120)),  # its shorter side to 128, so the middle half is seen
+        (_Large((0, 0), (20, 30)), (20, 140)), (_Large((0, 0), (20, 80)), (0, 160)),
+    ],
+)  # fmt: skip
+def test_a_map_lies_where_the_model_looked(model: Any, seen: tuple[int, int]) -> None:
+    picture = np.full((20, 40, 3), 200, np.uint8)
+    plot = plot_image_attention(picture, np.ones((1, 8)), model=model)
+    with Image.open(io.BytesIO(plot.png)) as sheet:
+        lit_X = np.asarray(sheet).mean(axis=2)[48, 176:336] > 110
+    np.testing.assert_array_equal(np.flatnonzero(lit_X)[[0, -1]] + [0, 1], seen)
+
+
+@pytest.mark.parametrize(
     ("maps", "more", "message"),
     [
         (np.ones((2, 2), int), {}, "maps should be floating point"),
@@ -116,6 +136,7 @@ def test_maps_are_bright_where_weights_are_large(tmp_path: Path) -> None:
         (np.ones((2, 2)), {"labels": ["a", "b"]}, "labels should be 1"),
         (np.ones((2, 2)), {"columns": 0}, "columns should be"),
         (np.ones((2, 2)), {"title": 3}, "title should be"),
+        (np.ones((2, 2)), {"model": "vit"}, "model should be an Encoder or a Captioner"),
     ],
 )
 def test_maps_that_cannot_be_drawn(maps: np.ndarray, more: dict[str, Any], message: str) -> None:

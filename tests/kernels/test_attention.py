@@ -248,3 +248,27 @@ def test_read_only_arrays_compile_nothing():
         array.flags.writeable = False
     np.testing.assert_array_equal(fastattn.attention(*arrays, bias=bias), expected)
     assert len(attend_kernel.variants) == forms
+
+
+@pytest.mark.parametrize("length", EDGES)
+def test_products_in_bfloat16(length):
+    """Off by no more than that rounds, and a sentence has the same bits alone, in a batch and on two threads."""
+    heads = Heads(4, 2, 2 * COLUMNS, key_column=8 * COLUMNS, value_column=12 * COLUMNS, value_width=21, narrow=True)
+    sentences = [normal(n, count, 12 * COLUMNS + 42) for n, count in enumerate((length, 9, 40))]
+
+    def run(chosen):
+        starts = np.cumsum([0, *map(len, chosen)])
+        rows = np.concatenate(chosen)
+        out = operations.attention(rows, rows, rows, RaggedBatch(starts, starts), heads)
+        return np.split(out, starts[1:-1])
+
+    together = run(sentences)
+    for one, out in zip(sentences, together):
+        starts = np.array([0, len(one)])
+        exact = reference.attention(*3 * [one.astype(float)], RaggedBatch(starts, starts), heads)
+        np.testing.assert_allclose(out, exact, atol=0.03)
+        with operations.use_threads(1):
+            np.testing.assert_array_equal(run([one])[0], out)
+    hidden = sentences[0].copy()
+    hidden[-1, heads.key_column] = np.nan
+    assert np.isnan(run([hidden, sentences[1]])[0]).any() and np.isfinite(run([hidden, sentences[1]])[1]).all()

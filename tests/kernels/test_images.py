@@ -83,3 +83,15 @@ def test_what_is_no_number_stays_within_its_windows():
     far = np.ones((12, 12), bool)
     far[4:8, 4:8] = False
     assert np.isfinite(found_YXF[far]).all()
+
+
+@pytest.mark.parametrize("ops", [operations, reference], ids=["kernels", "reference"])
+def test_a_maximum_keeps_nan_wherever_it_lies(ops: Any) -> None:
+    x_BND = np.repeat(normal(3, 9, 5)[None], 9, axis=0)
+    x_BND[np.arange(9), np.arange(9), 2] = np.nan
+    x_BND[:, 4, 3] = np.inf
+    rows_ND, grid = x_BND.reshape(81, 5), PixelGrid(9, 3, 3)
+    whole = ops.pool_windows(rows_ND, grid, Window((3, 3)), "max")
+    for found in (whole, ops.pool_areas(rows_ND, grid, PixelGrid(9, 1, 1), "max")):
+        np.testing.assert_array_equal(np.isnan(found), np.arange(5)[None] == 2 + np.zeros((9, 1)))
+        np.testing.assert_array_equal(found[:, 3], np.inf)

@@ -186,6 +186,7 @@ def readers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 READERS = (
+    "encoders/yes_or_no.py",
     "layers/parameters.py",
     "loading/balance.py",
     "models/stack.py",

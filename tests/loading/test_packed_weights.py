@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from fastattn import Encoder
+from fastattn.loading import cache_file
 from fastattn.loading.model_cache import PackedWeights, content_hash
 from fastattn.ops import cpu as operations
 from fastattn.spec.quantized import QuantizedTensor
@@ -198,6 +199,31 @@ def test_who_may_read_the_file_is_for_the_umask_to_say(source):
         packed.path.unlink()
 
 
+def test_it_is_written_in_pieces_that_lie_in_huge_pages(source, monkeypatch):
+    sizes, write_whole = [], cache_file.write_whole
+
+    class Counted:
+        def __init__(self, stream):
+            self.stream = stream
+
+        def __getattr__(self, name):
+            return getattr(self.stream, name)
+
+        def write(self, data):
+            sizes.append(len(data))
+            return self.stream.write(data)
+
+    monkeypatch.setattr(
+        cache_file, "write_whole", lambda path, write: write_whole(path, lambda stream: write(Counted(stream)))
+    )
+    packed = PackedWeights([source], "float32")
+    packed.linear("a", (1030, 1030), lambda: operations.pack_linear(np.ones((1030, 1030), np.float32)))
+    packed.save()
+    *pieces, last, digest = sizes
+    assert pieces == [2 << 20] * 2 and digest == 32
+    assert packed.path.stat().st_size == sum(sizes) and last < 2 << 20
+
+
 def test_other_content_another_precision_another_file(source):
     names = {PackedWeights([source], precision).path for precision in ("float32", "bfloat16", "int8")}
     source.write_bytes(source.read_bytes() + b"x")
@@ -222,7 +248,7 @@ def test_a_full_disk_costs_only_time(source, monkeypatch):
     def full(*arguments, **options):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("fastattn.loading.cache_file.finish", full)
+    monkeypatch.setattr("fastattn.loading.cache_file.write_whole", full)
     packed = with_a_layer(source)
     packed.save()
     assert not list(packed.path.parent.iterdir())

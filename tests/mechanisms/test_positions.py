@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from fastattn import mechanisms as m
+from fastattn.layers.attention import relative_buckets
 from fastattn.ops.reference.mechanisms import positions
 from tests.mechanisms.oracle import normal, refuses
 
@@ -81,6 +82,12 @@ def test_t5(bidirectional, buckets, max_distance):
         for s in range(60):
             bucket = positions.t5_bucket(s - t - 3, buckets, max_distance, bidirectional)
             np.testing.assert_array_equal(bias[:, t, s], table[bucket])
+
+
+def test_a_bucket_that_begins_where_a_logarithm_is_exact():
+    """As float32 has it, in which models were trained: in float64 log(2) / log(32) * 5 is below 1."""
+    found = relative_buckets(-np.array([7, 8, 15, 16, 64]), 9, 128, bidirectional=False)
+    np.testing.assert_array_equal(found, [4, 5, 5, 6, 8])
 
 
 def test_what_does_not_fit():

@@ -18,7 +18,7 @@ from fastattn.layers.attention import (
     rotary_tables,
 )
 from fastattn.layers.attention_inputs import WholeRows
-from fastattn.layers.blocks import Embedding, FeedForward, Linear, Norm, sinusoid_table
+from fastattn.layers.blocks import Embedding, FeedForward, Linear, Norm
 from fastattn.layers.parameters import Parameters
 from fastattn.models.kinds import build_model
 from fastattn.ops import cpu as operations
@@ -26,6 +26,7 @@ from fastattn.ops import reference
 from fastattn.ops.attention import Heads, KeyIndex, RaggedBatch
 from fastattn.ops.reference.attention import bias_values
 from fastattn.spec.architecture import Alibi, PositionSpec, Rotary, StackSpec, Stretch
+from fastattn.spec.positions import sinusoid_table
 from fastattn.spec.quantized import QuantizedTensor
 from tests.models.encoder_cases import EncoderCase, make_checkpoint
 from tests.models.tiny_models import stack_spec

@@ -162,6 +162,16 @@ def test_states_layer_by_layer_have_the_bits_of_a_whole_pass(spec: StackSpec) ->
         assert states[-1] is states[-2]
 
 
+@pytest.mark.parametrize("spec", VARIETIES.values(), ids=VARIETIES)
+def test_first_rows_alone_have_the_bits_of_a_whole_pass(spec: StackSpec, ops: ModuleType) -> None:
+    model, ids_B = build_model(_checkpoint(spec), ops), _sentences([5, 17, 1, 30])
+    rows_ND, starts_B1 = model.encode(ids_B)
+    first_BD, first_B1 = model.encoder.encode_first(ids_B)
+    np.testing.assert_array_equal(first_B1, np.arange(5))
+    difference = np.abs(first_BD - rows_ND[starts_B1[:-1]]).max()
+    assert difference == 0 if ops is operations else difference < 1e-5
+
+
 def test_no_sentences_and_empty_ones(ops: ModuleType) -> None:
     model = build_model(_checkpoint(VARIETIES["none-False"]), ops)
     for ids_B in ([], [np.zeros(0, np.int32)] * 3):

@@ -50,6 +50,7 @@ KEYWORDS = FIRST_NAMES | {
     "first_norm": ("norms", "first"),
     "output_norms": ("norms", "output"),
     "learned_positions": ("positions", "learned"),
+    "each": ("positions", "of_each_layer"),
     "disentangled": ("positions", "disentangled"),
     "recurrence": ("recurrence", "kind"),
 }
@@ -76,6 +77,12 @@ VARIETIES: dict[str, dict] = {
     "rotary": {"positions": "rotary", "rotary": Rotary(4, interleaved=False), "norm": "rms", "gated": True},
     "alibi": {"positions": "alibi", "alibi": Alibi(), "biases": False},
     "relative": {"positions": "relative", "relative_buckets": 8, "relative_max_distance": 12, "query_scale": 1.0},
+    "relative, each layer's": {
+        "positions": "relative",
+        "relative_buckets": 7,
+        "relative_max_distance": 9,
+        "each": True,
+    },
     "fewer key heads": {"key_heads": 2, "head_width": 3, "projection_bias": True},
     "zero start": {"start_from_zero_embedding": True, "output_scale": 0.25, "positions": "none"},
     "recurrent": {"recurrence": "ssru", "pre_norm": False, "final_norm": False, "sinusoid_start": 0},

@@ -69,7 +69,7 @@ def test_prefixes_that_fail_and_that_run_out(translator: Translator):
     given, raised = drain(translator.translate_iter(texts, target_prefix=source(3, error), **SHORT))
     assert len(given) == 3 and raised is error
     given, raised = drain(translator.translate_iter(texts, target_prefix=[None, "", WORDS[2]], **SHORT))
-    assert len(given) == 3 and "3 prefixes, but more texts" in str(raised)
+    assert len(given) == 3 and "3 values, but more texts" in str(raised)
 
 
 def test_an_interrupt_of_the_source_waits_for_nothing(translator: Translator):

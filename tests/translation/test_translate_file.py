@@ -74,8 +74,8 @@ def test_an_empty_file_gives_an_empty_file(translator: Translator, tmp_path: Pat
     [
         (b"a\nb\xff\n", None, "source.txt, line 2: not UTF-8"),
         (b"a\nb\0\n", None, "source.txt, line 2: a NUL byte"),
-        (b"a\nb\nc\n", b"a\nb\n", "2 prefixes, but more texts"),
-        (b"a\n", b"a\nb\n", "1 texts, but more prefixes"),
+        (b"a\nb\nc\n", b"a\nb\n", "2 values, but more texts"),
+        (b"a\n", b"a\nb\n", "1 texts, but more values"),
         (b"a\n", b"\xfe\n", "prefixes.txt, line 1: not UTF-8"),
     ],
 )

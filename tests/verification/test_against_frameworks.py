@@ -10,7 +10,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from fastattn.layers import blocks
-from fastattn.weights.huggingface import marian
+from fastattn.weights.huggingface import translator
 from tests.architectures import oracle
 from tests.architectures.cases import CASES as ENCODERS
 from tests.cli.commands import fail, run, succeed
@@ -148,14 +148,14 @@ def test_marian(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.usefixtures("transformers")
 def test_damage_in_marian(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    read = marian.read_translator_tensors
+    read = translator.read_tensors
 
     def damaged(*arguments: Any) -> Any:
         tensors = read(*arguments)
         name = "decoder.layers.0.feed_forward.outer.bias"
         return tensors | {name: tensors[name] + np.float32(0.1) * np.arange(16, dtype=np.float32)}
 
-    monkeypatch.setattr(marian, "read_translator_tensors", damaged)
+    monkeypatch.setattr(translator, "read_tensors", damaged)
     # the field makes the files others than those of the undamaged model, whose packed weights may be kept
     folder = write_model(tmp_path / "model", CASES["shared"], _name_or_path="damaged")
     result = run("verify", folder, "The quiet teacher opens a window near the river.")

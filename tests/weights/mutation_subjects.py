@@ -36,6 +36,7 @@ from fastattn.weights.folder import Directory
 from tests import GOLDENS
 from tests.architectures.cases import GOLDEN_CASES
 from tests.architectures.decoders import GEMMA2
+from tests.architectures.goldens import write_translator
 from tests.encoders.classifiers import TOKENS as TAGGER
 from tests.encoders.classifiers import write_classifier, write_masked, write_sparse
 from tests.encoders.multi_vector import write_original, write_pylate, write_today
@@ -189,6 +190,16 @@ def _checkpoint(files: Files, kind: type = Translator, folder: str = "") -> Subj
     return Subject(files, lambda path: kind(path / folder, threads=1), USES[kind])
 
 
+def _of_languages(name: str, source: str, target: str) -> Subject:
+    """A golden encoder-decoder of many languages."""
+    files = written(lambda folder: write_translator(name, folder))
+
+    def load(path: Path) -> Translator:
+        return Translator(path, threads=1, source_lang=source, target_lang=target)
+
+    return Subject(files, load, USES[Translator])
+
+
 TOKENS = ("</s>", "<unk>", *(f"▁w{i}" for i in range(18)))
 LISTS = [[s % 7, 19 - s, s] if s % 3 else [] for s in range(len(TOKENS))]
 LEXICON = "".join(f"{TOKENS[t]} {TOKENS[s]} {1 / (t + 2):.3f}\n" for s, targets in enumerate(LISTS) for t in targets)
@@ -220,6 +231,13 @@ SUBJECTS: dict[str, Subject] = {
     "residual": Subject(written(write_plain), partial(Encoder, threads=1), _look),  # type: ignore[arg-type]
     "marianmt": _checkpoint(marian_mt_files("shared", "model.safetensors")),
     "marianmt of pytorch": _checkpoint(marian_mt_files("separate", "pytorch_model.bin")),
+    "bart": _checkpoint(written(lambda folder: write_translator("bart-0", folder))),
+    "pegasus": _checkpoint(written(lambda folder: write_translator("pegasus-0", folder))),
+    "t5": _checkpoint(written(lambda folder: write_translator("flan-t5-0", folder))),
+    "umt5": _checkpoint(written(lambda folder: write_translator("umt5-0", folder))),
+    "nllb": _of_languages("nllb-0", "eng_Latn", "fra_Latn"),
+    "m2m100": _of_languages("m2m100-0", "en", "fr"),
+    "mbart": _of_languages("mbart-0", "en_XX", "ro_RO"),
     "sentence-transformers": _checkpoint(sentence_transformer_files(), Encoder),
     "reranker": _checkpoint(classifier_files(), CrossEncoder),
     "own reranker": _checkpoint(classifier_files("int8"), CrossEncoder),

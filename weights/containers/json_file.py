@@ -160,6 +160,10 @@ PLAIN: dict[Any, tuple[str, Any]] = {
         lambda value: isinstance(value, list) and all(map(_is_integers, value)),
     ),
     tuple[int, ...]: ("a list of integers of 32 bits", lambda value: _is_integers(value)),
+    tuple[float, ...]: (
+        "a list of numbers of float32",
+        lambda value: isinstance(value, list) and all(map(PLAIN[float][1], value)),
+    ),
     tuple[str, ...]: ("a list of strings", lambda value: isinstance(value, list) and all(map(is_text, value))),
     dict[str, str]: (
         "an object of strings",

@@ -7,7 +7,8 @@ and strides are checked against the file before anything is allocated.
 
 import math
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from fastattn.errors import CheckpointError
@@ -28,43 +29,72 @@ def read_tensors(folder: Folder, name: str) -> dict[str, StoredTensor]:
     return parse(folder.read(name), folder.where(name))
 
 
-def read_parts(folder: Folder, name: str, parts: Sequence[str]) -> tuple[dict[Any, Any], dict[str, StoredTensor]]:
-    """(a trainer's checkpoint, a dict; the tensors of the state dicts ``parts`` in it, PART.NAME).
+@dataclass
+class TrainerFile:
+    """A trainer's checkpoint: its ``entries``, a dict that may contain itself: do not print, hash or compare it."""
 
-    The dict may contain itself: do not print, hash or compare what is in it.
-    """
-    return _parse(folder.read(name), folder.where(name), parts)
+    entries: dict[Any, Any]
+    where: str
+    size: int
+    find: Find
+
+    def tensors(self, *parts: str) -> dict[str, StoredTensor]:
+        """The tensors of the state dicts ``parts`` in it, by PART.NAME; raises CheckpointError for anything else."""
+        try:
+            states = {f"{part}.": self.entries.get(part) for part in parts}
+            if not all(type(state) is dict for state in states.values()):
+                raise PickleError(f"it should hold a state dict, tensors by name each as {' and '.join(parts)}")
+            named = {start + name: view for start, state in states.items() for name, view in _views(state)}
+            return _stored_tensors(named, self.find, self.where, self.size)
+        except PickleError as error:
+            raise CheckpointError(f"{self.where}: {error}") from None
+
+
+def read_whole(folder: Folder, name: str) -> TrainerFile:
+    """A trainer's checkpoint, whose state dicts are entries among others; raises CheckpointError."""
+    data, where = folder.read(name), folder.where(name)
+    whole, find = _unpickled(data, where)
+    if type(whole) is not dict:
+        raise CheckpointError(f"{where}: it should hold a dict of options and tensors")
+    return TrainerFile(whole, where, len(data), find)
 
 
 def parse(data: memoryview, where: str) -> dict[str, StoredTensor]:
     """The tensors of a file's bytes; raises CheckpointError for anything but a state dict of dense tensors."""
-    return _parse(data, where, ())[1]
-
-
-def _parse(data: memoryview, where: str, parts: Sequence[str]) -> tuple[dict[Any, Any], dict[str, StoredTensor]]:
+    state, find = _unpickled(data, where)
     try:
-        whole, find = _read_zip(data) if data[:4] == MAGIC else _read_stream(data)
-        held = {f"{part}.": whole.get(part) for part in parts} if parts and type(whole) is dict else {"": whole}
-        states = {start: state for start, state in held.items() if type(state) is dict}
-        if len(states) < max(1, len(parts)) or not all(
-            type(name) is str and type(value) is TensorView
-            for state in states.values()
-            for name, value in state.items()
-        ):
-            inside = f" each as {' and '.join(parts)}" if parts else ", and nothing else"
-            raise PickleError(f"it should hold a state dict, tensors by name{inside}")
-        named = {start + name: value for start, state in states.items() for name, value in state.items()}
-        tensors = {}
-        for name, view in named.items():
-            if not name.isprintable():
-                raise PickleError(f"a tensor's name should be printable, is {shorten(name)}")
-            tensors[name] = _stored(name, view, find(view.storage), where, len(data))
+        if type(state) is not dict:
+            raise PickleError("it should hold a state dict, tensors by name, and nothing else")
+        return _stored_tensors(dict(_views(state)), find, where, len(data))
     except PickleError as error:
         raise CheckpointError(f"{where}: {error}") from None
+
+
+def _unpickled(data: memoryview, where: str) -> tuple[Any, Find]:
+    try:
+        return _read_zip(data) if data[:4] == MAGIC else _read_stream(data)
+    except PickleError as error:
+        raise CheckpointError(f"{where}: {error}") from None
+
+
+def _views(state: dict[Any, Any]) -> Iterable[tuple[str, TensorView]]:
+    if not all(type(name) is str and type(value) is TensorView for name, value in state.items()):
+        raise PickleError("it should hold a state dict, tensors by name, and nothing else")
+    return state.items()
+
+
+def _stored_tensors(named: dict[str, TensorView], find: Find, where: str, size: int) -> dict[str, StoredTensor]:
+    tensors, made = {}, dict[TensorView, StoredTensor]()
+    for name, view in named.items():
+        if not name.isprintable():
+            raise PickleError(f"a tensor's name should be printable, is {shorten(name)}")
+        if view not in made:  # one that has several names is one
+            made[view] = _stored(name, view, find(view.storage), where, size)
+        tensors[name] = made[view]
     total = sum(math.prod(tensor.shape) * TYPES[tensor.dtype][0] for tensor in tensors.values())
-    if total > MOST_SHARING * len(data):
-        raise CheckpointError(f"{where}: its tensors take {total} bytes, more than {MOST_SHARING} times the file's")
-    return whole, tensors
+    if total > MOST_SHARING * size:
+        raise PickleError(f"its tensors take {total} bytes, more than {MOST_SHARING} times the file's")
+    return tensors
 
 
 def _stored(name: str, view: TensorView, data: memoryview, where: str, file_size: int) -> StoredTensor:
@@ -126,7 +156,7 @@ def _read_zip(data: memoryview) -> tuple[Any, Find]:
             )
         return found
 
-    return unpickle(Stream(_member(data, members[pickles[0]]))), find
+    return unpickle(Stream(_member(data, members[pickles[0]]), len(data))), find
 
 
 def _member(data: memoryview, entry: zipfile.ZipInfo) -> memoryview:
@@ -150,9 +180,9 @@ def _read_stream(data: memoryview) -> tuple[Any, Find]:
     machine = unpickle(stream)
     if type(machine) is not dict or machine.get("little_endian") is not True:
         raise PickleError("its byte order should be little")
-    named, keys = unpickle(stream), unpickle(stream)
-    views = named.values() if type(named) is dict else ()
-    storages = {view.storage.key: view.storage for view in views if type(view) is TensorView}
+    named = unpickle(stream)
+    storages = stream.storages
+    keys = unpickle(stream)
     is_list = type(keys) is list and all(type(key) is str for key in keys)
     if not is_list or len(keys) != len(storages) or set(keys) != set(storages):
         raise PickleError("its list of storages does not fit its tensors")
@@ -165,9 +195,4 @@ def _read_stream(data: memoryview) -> tuple[Any, Find]:
     if stream.position != len(data):
         raise PickleError(f"{len(data) - stream.position} bytes follow its last storage")
 
-    def find(storage: Storage) -> memoryview:
-        if storage != storages[storage.key]:
-            raise PickleError(f"its storage {shorten(storage.key)} is given with two types or sizes")
-        return found[storage.key]
-
-    return named, find
+    return named, lambda storage: found[storage.key]

@@ -188,6 +188,7 @@ def write_tensors(
     stream: BinaryIO,
     tensors: Mapping[str, NewTensor],
     progress: Callable[[int, int], None] | None = None,
+    metadata: Mapping[str, str] | None = None,
 ) -> None:
     """Write a .safetensors file; ``progress`` is called with (bytes so far, bytes in all).
 
@@ -195,7 +196,7 @@ def write_tensors(
     the others follow by descending item size, each aligned to its own.
     """
     order = sorted(tensors, key=lambda name: (tensors[name].size % ALIGNMENT > 0, -TYPES[tensors[name].dtype][0]))
-    header: dict[str, Any] = {}
+    header: dict[str, Any] = {} if metadata is None else {"__metadata__": dict(metadata)}
     total = 0
     for name in order:
         begin, total = total, total + tensors[name].size

@@ -12,6 +12,7 @@ from typing import Any
 from fastattn.weights.containers.json_file import shorten
 
 LONGEST = 1 << 21  # bytes of one pickle, some 15,000 tensors; an opcode of one byte may take a hundred of memory
+FILE_SHARE = 64  # or this part of a file: a large model's checkpoint may hold vocabularies too
 HIGHEST_PROTOCOL = 5
 LONGEST_LINE = 256
 LONGEST_INTEGER = 16  # bytes
@@ -69,11 +70,20 @@ class Namespace(dict):
     """The attributes of an argparse.Namespace."""
 
 
-class Stream:
-    """Bytes with a position, from which pickles are read."""
+class Opaque:
+    """An object whose contents do not matter, such as a number of NumPy's among a trainer's records."""
 
-    def __init__(self, data: memoryview) -> None:
+
+class Stream:
+    """Bytes with a position, from which pickles are read; ``storages`` by key, as the pickles name them.
+
+    ``file_size`` is that of the whole file, if the bytes are part of one.
+    """
+
+    def __init__(self, data: memoryview, file_size: int = 0) -> None:
         self.data, self.position = data, 0
+        self.longest = max(LONGEST, (file_size or len(data)) // FILE_SHARE)
+        self.storages: dict[str, Storage] = {}
 
     def take(self, count: int) -> memoryview:
         """The next ``count`` bytes, not copied; PickleError if there are fewer."""
@@ -95,7 +105,7 @@ class Stream:
 
 def unpickle(stream: Stream) -> Any:
     """The object of the pickle at the stream's position: None, bool, int, float, str, tuple, list, dict, Global,
-    Storage, TensorView and Namespace. A dict's keys are texts or integers.
+    Storage, TensorView, Namespace and Opaque. A dict's keys are texts or integers.
 
     The object may contain itself: do not print, hash or compare it. Raises PickleError for a pickle with anything else.
     """
@@ -119,8 +129,8 @@ class _Machine:
             if code not in OPCODES:
                 raise PickleError(f"its pickle at byte {begin} has the opcode {code!r}, which no tensor needs")
             OPCODES[code](self)
-            if self.stream.position - begin > LONGEST:
-                raise PickleError(f"its pickle at byte {begin} should have at most {LONGEST} bytes")
+            if self.stream.position - begin > self.stream.longest:
+                raise PickleError(f"its pickle at byte {begin} should have at most {self.stream.longest} bytes")
         return self.pop()
 
     def push(self, value: Any) -> None:
@@ -207,6 +217,9 @@ class _Machine:
 
     def reduce(self) -> None:
         arguments, function = self.pop(), self.pop()
+        if type(function) is Global and function.name in OPAQUE:
+            self.push(Opaque())
+            return
         if type(function) is not Global or function.name not in CALLS or type(arguments) is not tuple:
             raise PickleError("its pickle calls what is no function on tensors")
         least, most = ARGUMENTS[function.name]
@@ -227,6 +240,8 @@ class _Machine:
     def build(self) -> None:
         """Attributes: a Namespace's, or a state dict's, its modules' versions, which are ignored."""
         attributes = self.pop()
+        if self.stack and type(self.stack[-1]) is Opaque:
+            return
         if type(attributes) is not dict:
             raise PickleError("its pickle has attributes that are no dict")
         if self.stack and type(self.stack[-1]) is Namespace:
@@ -240,7 +255,10 @@ class _Machine:
             case ("storage", Global(name=name), str(key), str(_), int(count), *rest) if name in STORAGES and (
                 type(count) is int and count >= 0 and rest in ([], [None]) and len(key) <= LONGEST_KEY
             ):
-                self.push(Storage(STORAGES[name], key, count))
+                storage = Storage(STORAGES[name], key, count)
+                if self.stream.storages.setdefault(key, storage) != storage:
+                    raise PickleError(f"its storage {shorten(key)} is given with two types or sizes")
+                self.push(storage)
             case _:
                 raise PickleError("its pickle has a persistent id that is no storage's")
 
@@ -305,7 +323,12 @@ ARGUMENTS = {
     "torch._utils._rebuild_parameter": (3, 3),
 }
 NAMESPACE = "argparse.Namespace"
-GLOBALS = frozenset((*CALLS, *STORAGES, *DTYPES, NAMESPACE))
+# What makes NumPy's numbers and arrays: a trainer's records of its progress have some. None is made.
+OPAQUE = frozenset(
+    ("_codecs.encode", "numpy.dtype", "numpy.ndarray")
+    + tuple(f"numpy.{core}.multiarray.{name}" for core in ("core", "_core") for name in ("_reconstruct", "scalar"))
+)
+GLOBALS = frozenset((*CALLS, *STORAGES, *DTYPES, NAMESPACE)) | OPAQUE
 OPCODES: dict[bytes, Callable[[_Machine], None]] = {
     b"\x80": _Machine.protocol,
     b"\x95": _Machine.frame,

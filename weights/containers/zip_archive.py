@@ -74,6 +74,8 @@ class ZipFolder:
     ``check_members``.
     """
 
+    part = ""
+
     def __init__(self, path: Path, landmark: str) -> None:
         self.path = path
         try:

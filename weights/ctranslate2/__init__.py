@@ -4,7 +4,9 @@ Transformers of both stacks (TransformerSpec and its forerunners) and encoders a
 What the file says and a StackSpec cannot is refused by name, all of it in one error.
 """
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +14,7 @@ from fastattn.errors import CheckpointError
 from fastattn.spec.architecture import ModelSpec, StackSpec
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.text_spec import EncoderText, TranslationText
+from fastattn.text.languages import language_tokens
 from fastattn.weights.containers.json_file import JsonObject, read_json, read_object, read_optional, shorten
 from fastattn.weights.ctranslate2.file import ModelFile, Variable, link_scales, parse
 from fastattn.weights.ctranslate2.spec import Attributes, find_unsupported, read_stack
@@ -204,8 +207,27 @@ def translation_text(
         add_source_eos=eos,
         source_model=models[0],
         target_model=models[1],
-        vocabulary_map=bytes(folder.read(prefix + "vmap.txt")) if folder.contains(prefix + "vmap.txt") else None,
+        vocabulary_map=_optional(folder, prefix + "vmap.txt"),
+        codes=_optional(folder, prefix + "bpe.codes"),
+        **_languages(folder, prefix, source, start),
     )
+
+
+def _optional(folder: Folder, name: str) -> bytes | None:
+    return bytes(folder.read(name)) if folder.contains(name) else None
+
+
+def _languages(folder: Folder, prefix: str, vocabulary: tuple[str, ...], start: str | None) -> dict[str, Any]:
+    """Fields of the text of a model of many languages, by the tokens of the vocabulary: the file does not say."""
+    told = language_tokens(vocabulary)
+    if told is None or (start is None and not told.target):
+        return {}
+    if start is None:  # mBART begins a target with its language
+        told = replace(told, source="after", target="start")
+    elif told.target:  # NLLB was told the source's in two ways
+        tokenizer = read_optional(folder, prefix + "tokenizer_config.json")
+        told = replace(told, source="after") if tokenizer.boolean("legacy_behaviour", False) else told
+    return {"languages": told, "single_sentences": bool(told.target)}
 
 
 def encoder_text(folder: Folder, prefix: str, spec: StackSpec) -> EncoderText:

@@ -14,6 +14,7 @@ from fastattn.weights.folder import Directory, Folder
 
 DESCRIPTION = "Argos package (.argosmodel, or its folder with metadata.json and model/)"
 METADATA = "metadata.json"
+PIECES = ("sentencepiece.model", "bpe.model")  # the second has subword-nmt's codes
 
 
 def recognize(path: Path) -> bool:
@@ -29,23 +30,25 @@ def read(directory: Directory) -> Checkpoint:
     kind = metadata.string("type", "translate")
     if kind != "translate":
         raise CheckpointError(f"{metadata.where}: type should be 'translate', is {shorten(kind)}")
-    if metadata.string("target_prefix", ""):
-        raise CheckpointError(f"{metadata.where}: target_prefix {metadata.string('target_prefix')!r} is not supported")
-    if not folder.contains("sentencepiece.model"):
-        if folder.contains("bpe.model"):
-            raise CheckpointError(f"{folder.where('bpe.model')}: packages with a subword-nmt model are not supported")
-        raise CheckpointError(f"{folder.where('sentencepiece.model')}: no such file")
+    pieces = next((name for name in PIECES if folder.contains(name)), "")
+    if not pieces:
+        raise CheckpointError(f"{folder.where(PIECES[0])}: no such file, nor {PIECES[1]}")
     checkpoint = ctranslate2.read(folder, "model/")
     text = checkpoint.text
     if not isinstance(text, TranslationText):
         raise CheckpointError(f"{folder.where('model/model.bin')}: should be a translation model, is an encoder alone")
-    pieces = bytes(folder.read("sentencepiece.model"))
+    how: dict[str, object] = {"codes": bytes(folder.read(pieces)), "words": "argos"}
+    if pieces == PIECES[0]:
+        how = dict.fromkeys(("source_model", "target_model"), how["codes"])
+    prefix = metadata.string("target_prefix", "")
+    if prefix and prefix not in text.target_vocabulary:
+        raise metadata.error("target_prefix", "a token of the target vocabulary", prefix)
     checkpoint.text = dataclasses.replace(
         text,
-        source_model=pieces,
-        target_model=pieces,
         source_language=metadata.string("from_code", ""),
         target_language=metadata.string("to_code", ""),
+        decoding=dataclasses.replace(text.decoding, forced_tokens=(prefix,) if prefix else ()),
+        **how,
     )
     checkpoint.format = "argos"
     for name in ("from_name", "to_name", "package_version", "argos_version"):

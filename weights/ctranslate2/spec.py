@@ -275,12 +275,9 @@ def _read_rotary(attributes: Attributes, scopes: list[str], head_width: int, pro
 
 
 def _read_relative(attributes: Attributes, scopes: list[str], problems: list[str]) -> PositionSpec:
-    first = attributes.variables.get(f"{scopes[0]}/relative_attention_bias")
-    for scope in scopes[1:]:
-        other = attributes.variables.get(f"{scope}/relative_attention_bias")
-        if first is not None and other is not None and other is not first:
-            if not np.array_equal(first.float32, other.float32):
-                problems.append("relative_attention_bias that differs between layers")
+    found = (attributes.variables.get(f"{scope}/relative_attention_bias") for scope in scopes)
+    first, *others = {id(table): table.float32 for table in found if table is not None}.values()
+    own = not all(np.array_equal(table, first) for table in others)
     buckets = attributes.shape(f"{scopes[0]}/relative_attention_bias", 2)[0]
     distance = int(_uniform(attributes, scopes, "relative_attention_max_distance", 0, problems))
     if buckets < 4 or distance <= buckets // 2:
@@ -288,4 +285,4 @@ def _read_relative(attributes: Attributes, scopes: list[str], problems: list[str
             f"relative_attention_bias should have at least 4 buckets and relative_attention_max_distance exceed half of"
             f" them, they are {buckets} and {distance}"
         )
-    return PositionSpec("relative", buckets=buckets, max_distance=distance)
+    return PositionSpec("relative", buckets=buckets, max_distance=distance, of_each_layer=own)

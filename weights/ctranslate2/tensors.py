@@ -39,15 +39,7 @@ LAYER_PARTS = {
     "ffn/linear_0_noact": "feed_forward.inner_linear",
     "ffn/linear_1": "feed_forward.outer",
 }
-OTHERS = {
-    f"{stack}/{theirs}": f"{stack}.{ours}"
-    for stack in ("encoder", "decoder")
-    for theirs, ours in {
-        "position_encodings/encodings": "positions",
-        # All layers use the first layer's table, as in T5.
-        "layer_0/self_attention/relative_attention_bias": "relative_bias",
-    }.items()
-}
+OTHERS = {f"{stack}/position_encodings/encodings": f"{stack}.positions" for stack in ("encoder", "decoder")}
 TYPES = "encoder/embeddings_1/weight"
 AROUND_ONE = "layer_norm_use_residual"  # beside a norm's gamma
 # Last parts of the names of variables that are read elsewhere or belong to another variable.
@@ -57,6 +49,11 @@ NO_TENSORS = Attributes.NAMES | {"weight_scale", "relative_attention_bias", "rel
 def read_tensors(variables: Mapping[str, Variable], spec: ModelSpec, where: str) -> dict[str, Tensor]:
     """The canonical tensors; raises one CheckpointError for all that are missing, left over or misshapen."""
     named = _named(variables)
+    for stack, its in spec.stacks.items():
+        own = its.positions.of_each_layer  # else all use the first layer's table, as in T5
+        for i in range((its.layers if own else 1) if its.positions.kind == "relative" else 0):
+            scope = f"{stack}.layers.{i}.self_attention" if own else stack
+            named[f"{scope}.relative_bias"] = variables[f"{stack}/layer_{i}/self_attention/relative_attention_bias"]
     parts = {name: _with_bias_of_zeros(name, part) for name, part in canonical_sources(spec).items()}
     for name in _norms_around_one(variables):
         if name in parts:

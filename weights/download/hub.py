@@ -38,6 +38,7 @@ OTHERS = re.compile(
     rf"{CARDS}|config\.json|generation_config\.json|tokenizer\.json|tokenizer_config\.json"
     r"|vocab\.json|target_vocab\.json|source\.spm|target\.spm|sentencepiece(\.bpe)?\.model"
     r"|chat_template\.jinja|special_tokens_map\.json|added_tokens\.json|vocab\.txt|merges\.txt|spiece\.model|spm\.model"
+    r"|tokenizer\.model"
     r"|(shared|source|source_1|target)_vocabulary\.(json|txt)|vmap\.txt"
     r"|modules\.json|sentence_[\w-]+_config\.json|config_sentence_transformers\.json|artifact\.metadata",
     re.ASCII,

@@ -8,7 +8,6 @@ a token together, those of the token of the highest score are merged first.
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -16,20 +15,14 @@ import numpy as np
 from fastattn.errors import CheckpointError
 from fastattn.spec.text_spec import GeneratorText
 from fastattn.weights.containers.json_file import JsonObject, first_repeated, shorten
-from fastattn.weights.huggingface.vocabulary_files import assembled, template
+from fastattn.weights.huggingface.sentencepiece_files import SPACE, merges_by_scores, spaces_decoder
+from fastattn.weights.huggingface.vocabulary_files import CL100K, assembled, pairs_model, template
 
 KEYS = "tokenizer.ggml."
 NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = range(1, 7)
 LONGEST = 1000  # characters of a token
-# Of sentencepiece's kind all ways to cut a token in two are tried; real vocabularies have two or three merges a token.
-LONGEST_PIECE, MOST_MERGES = 256, 16
-SPACE = "\u2581"
 # Expressions of pre-tokenizers, which each cut what the one before has left.
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
-_CL100K = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{COUNT}| ?[^\s\p{L}\p{N}]+[\r\n]*"
-    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
 _TEKKEN = (
     r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
     r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
@@ -57,7 +50,7 @@ class Splitting:
     bos: bool = False
 
 
-_LLAMA3 = Splitting((_CL100K.replace("COUNT", "1,3"),), whole=True, bos=True)
+_LLAMA3 = Splitting((CL100K.replace("COUNT", "1,3"),), whole=True, bos=True)
 _DIGITS = Splitting((r"\p{N}", _GPT2))
 _HUNYUAN = Splitting((r"\p{N}{1,3}", "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+", _DEEPSEEK))
 # The name under tokenizer.ggml.pre -> what it stands for.
@@ -66,15 +59,15 @@ SPLITTINGS = {
     "olmo": Splitting((_GPT2,), nfc=True),  # GPT-NeoX's
     "smollm": _DIGITS,
     "starcoder": _DIGITS,
-    "qwen2": Splitting((_CL100K.replace("COUNT", "1"),), nfc=True),
-    "deepseek-r1-qwen": Splitting((_CL100K.replace("COUNT", "1"),)),
-    "hunyuan": Splitting((_CL100K.replace("COUNT", "1"),)),
+    "qwen2": Splitting((CL100K.replace("COUNT", "1"),), nfc=True),
+    "deepseek-r1-qwen": Splitting((CL100K.replace("COUNT", "1"),)),
+    "hunyuan": Splitting((CL100K.replace("COUNT", "1"),)),
     "hunyuan-dense": _HUNYUAN,
     "deepseek-v3": _HUNYUAN,
     "llama-bpe": _LLAMA3,
     "llama3": _LLAMA3,
     "llama-v3": _LLAMA3,
-    "dbrx": Splitting((_CL100K.replace("COUNT", "1,3"),)),  # OLMo 2's
+    "dbrx": Splitting((CL100K.replace("COUNT", "1,3"),)),  # OLMo 2's
     "tekken": Splitting((_TEKKEN,), whole=True, bos=True),
 }
 # Tokens that end an answer, beside those that a file names: models that were tuned for conversations keep the file's
@@ -172,7 +165,7 @@ def _byte_level(vocabulary: Vocabulary) -> tuple[dict[str, Any], bool]:
     ]
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
     tokenizer = assembled(
-        _model(ids, merges, splitting.whole),
+        pairs_model(ids, merges, splitting.whole),
         _added(vocabulary),
         {"type": "NFC"} if splitting.nfc else None,
         {"type": "Sequence", "pretokenizers": [*steps, byte_level]},
@@ -186,52 +179,21 @@ def _by_scores(vocabulary: Vocabulary) -> tuple[dict[str, Any], bool]:
     metadata, ids = vocabulary.metadata, vocabulary.ids
     scores = _list(metadata, "scores", len(ids))
     ranked = sorted(vocabulary.of_kind(NORMAL), key=lambda entry: -scores[entry[0]])
-    cuts = (
-        [token[:cut], token[cut:]]
-        for _, token in ranked
-        for cut in range(1, len(token))
-        if token[:cut] in ids and token[cut:] in ids
-    )
-    most = MOST_MERGES * len(ids)
-    is_short = all(len(token) <= LONGEST_PIECE for _, token in ranked)
-    merges = list(islice(cuts, most + 1)) if is_short else []
-    if not is_short or len(merges) > most:
-        raise CheckpointError(
-            f"{metadata.where}: its {len(ids)} tokens should have at most {LONGEST_PIECE} characters and {most} merges"
-        )
+    merges = merges_by_scores([token for _, token in ranked], ids, metadata.where)
     unknown = next((token for _, token in vocabulary.of_kind(UNKNOWN)), None)
-    model = _model(ids, merges, False) | {
+    model = pairs_model(ids, merges) | {
         "unk_token": unknown,
         "fuse_unk": True,
         "byte_fallback": any(vocabulary.of_kind(BYTE)),
     }
     prefix = metadata.boolean(KEYS + "add_space_prefix", True)
     marks: list[dict[str, Any]] = [{"type": "Prepend", "prepend": SPACE}] if prefix else []
-    decoders: list[dict[str, Any]] = [_replaced(SPACE, " "), {"type": "ByteFallback"}, {"type": "Fuse"}]
-    if prefix:
-        decoders.append({"type": "Strip", "content": " ", "start": 1, "stop": 0})
     normalizer = {"type": "Sequence", "normalizers": [*marks, _replaced(" ", SPACE)]}
-    decoder = {"type": "Sequence", "decoders": decoders}
-    return assembled(model, _added(vocabulary), normalizer, None, decoder), True
+    return assembled(model, _added(vocabulary), normalizer, None, spaces_decoder(prefix)), True
 
 
 def _replaced(old: str, new: str) -> dict[str, Any]:
     return {"type": "Replace", "pattern": {"String": old}, "content": new}
-
-
-def _model(ids: dict[str, int], merges: list[list[str]], whole: bool) -> dict[str, Any]:
-    return {
-        "type": "BPE",
-        "dropout": None,
-        "unk_token": None,
-        "continuing_subword_prefix": None,
-        "end_of_word_suffix": None,
-        "fuse_unk": False,
-        "byte_fallback": False,
-        "ignore_merges": whole,
-        "vocab": ids,
-        "merges": merges,
-    }
 
 
 def _added(vocabulary: Vocabulary) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any
 
-from fastattn.spec.text_spec import DecodingSettings
+from fastattn.spec.text_spec import EARLY_STOPPING, DecodingSettings, SearchRules
 from fastattn.weights.containers.json_file import JsonObject, read_object, shorten
 from fastattn.weights.folder import Folder
 
@@ -20,7 +20,7 @@ NUMBERS = {"length_penalty": "length_penalty", "repetition_penalty": "repetition
 LIMITS = {"max_length": ("max_decoding_length", 1), "min_length": ("min_decoding_length", 0)}
 NEW_LIMITS = {"max_new_tokens": ("max_decoding_length", 1), "min_new_tokens": ("min_decoding_length", 0)}
 # Settings that no search here follows -> the values that need no warning: most have no effect. Without early stopping,
-# transformers may still find a better hypothesis after as many have ended as there are beams, when a search here ends.
+# transformers may still find a better answer after as many have ended as there are beams, when a search here ends.
 HARMLESS: dict[str, tuple[Any, ...]] = {
     "early_stopping": (False, True),
     "num_beam_groups": (1,),
@@ -91,9 +91,12 @@ def read_settings(
             found |= {"beam_size": 1} | _sampling(values, len(vocabulary))
         else:
             not_followed.append(f"do_sample with num_beams {found['beam_size']}")
-    if found.get("beam_size", 1) > 1 and found.get("repetition_penalty", 1) != 1:
-        # transformers applies it to a beam's log-probabilities, we to the logits, as CTranslate2 does.
-        not_followed.append(f"repetition_penalty {found['repetition_penalty']:g} exactly, with num_beams above 1")
+    if ends is None:
+        found.setdefault("min_decoding_length", 0)
+    penalty = found.get("repetition_penalty", 1)
+    if found.get("beam_size", 1) > 1 and (penalty < 1 or (penalty > 1 and ends is not None)):
+        # transformers applies it to a beam's log-probabilities, for language models we to the logits, as CTranslate2.
+        not_followed.append(f"repetition_penalty {penalty:g} exactly, with num_beams above 1")
     if found.get("min_decoding_length", 0) > found.get("max_decoding_length", math.inf):
         found["min_decoding_length"] = found["max_decoding_length"]
     forced = values.integer("forced_bos_token_id") if values.has("forced_bos_token_id") and ends is None else None
@@ -105,11 +108,27 @@ def read_settings(
             raise values.error("forced_bos_token_id or one of bad_words_ids", "the id of a target token", number)
     return DecodingSettings(
         **found,
+        rules=None if ends is not None else _read_rules(values),
         suppress_sequences=tuple(map(tuple, sequences)),
         begin_suppress_tokens=tuple(first),
         forced_tokens=() if forced is None else (vocabulary[forced],),
         not_followed=tuple(not_followed),
     )
+
+
+def _read_rules(values: JsonObject) -> SearchRules:
+    stopping, end = str(values.values.get("early_stopping")).lower(), values.values.get("forced_eos_token_id")
+    return SearchRules(
+        early_stopping=stopping if stopping in EARLY_STOPPING else EARLY_STOPPING[1],
+        forced_end=end is not None and end in _end(values),
+        renormalized=values.boolean("renormalize_logits", False),
+    )
+
+
+def _end(values: JsonObject) -> tuple[object, ...]:
+    """The end token, also as a list of it."""
+    end = values.values.get("eos_token_id")
+    return (*end, end) if isinstance(end, list) and len(end) == 1 else (end, [end])
 
 
 def id_lists(values: JsonObject, name: str) -> list[list[int]]:
@@ -149,18 +168,17 @@ def _sampling(values: JsonObject, vocabulary: int) -> dict[str, Any]:
 
 
 def _not_followed(values: JsonObject, names: Iterable[str], translates: bool) -> list[str]:
-    """Settings among ``names`` that change the results, and unknown ones.
-
-    A forced end at the greatest length is not among them: here a target is cut off one token later instead.
-    """
-    end = values.values.get("eos_token_id")
+    """Settings among ``names`` that change the results, and unknown ones."""
     followed = {*COUNTS, *NUMBERS, *LIMITS, *NEW_LIMITS, *SAMPLING, *IGNORED}
     followed |= {"do_sample", "bad_words_ids", "suppress_tokens", "forced_bos_token_id"}
     followed |= set() if translates else {"begin_suppress_tokens"}
+    harmless_here = {"forced_eos_token_id": _end(values)}
+    if translates:
+        harmless_here["early_stopping"] = (False, True, "never")
     remarks = []
     for name in names:
         value = values.values.get(name)
-        harmless = HARMLESS.get(name, (end,) if name == "forced_eos_token_id" else ())
+        harmless = harmless_here.get(name, HARMLESS.get(name, ()))
         if value is not None and name not in followed and value not in harmless:
             remarks.append(f"{shorten(name)[1:-1]} {shorten(value)}")
     return remarks

@@ -17,16 +17,8 @@ from fastattn.weights.containers.safetensors import StoredTensor
 from fastattn.weights.folder import Folder
 from fastattn.weights.huggingface.encoders.architecture import activation, count_layers, even_heads, refuse
 from fastattn.weights.huggingface.tokenizer import read_text
-from fastattn.weights.huggingface.weights import MISFIT, read_weights
-from fastattn.weights.tensor_mapping import (
-    TensorSources,
-    check_sources,
-    make_tensors,
-    map_tensors,
-    sources,
-    stored_precision,
-    zeros,
-)
+from fastattn.weights.huggingface.weights import MISFIT, as_checkpoint, read_weights
+from fastattn.weights.tensor_mapping import TensorSources, check_sources, make_tensors, map_tensors, sources, zeros
 
 # What files leave out, as in transformers.
 USUAL_VIT = {"image_size": 224, "patch_size": 16, "num_channels": 3, "hidden_act": "gelu", "layer_norm_eps": 1e-12}
@@ -96,7 +88,8 @@ def read_vit(folder: Folder) -> Checkpoint:
     stored = {name: one for name, one in stored.items() if not name.startswith(("pooler.", "classifier."))}
     model = ModelSpec("encoder", spec)  # type: ignore[arg-type]
     tensors = _read(model, VIT, stored, "encoder", "embeddings.cls_token", where)
-    return _checkpoint(folder, model, tensors, stored, pictures, ArrayInput("CYX", spec.image))
+    given = ArrayInput("CYX", spec.image)
+    return as_checkpoint(folder, config, stored, spec=model, tensors=tensors, input=given, pictures=pictures)
 
 
 def read_clip(folder: Folder) -> Checkpoint:
@@ -118,7 +111,7 @@ def read_clip(folder: Folder) -> Checkpoint:
     tensors = _read(spec, CLIP, stored, "images", "vision_model.embeddings.class_embedding", where)
     text = replace(text, pooling=("lasttoken",), dense=((project_text, None, "none"),), token_types=False)
     pictures = replace(pictures, projection_ED=project_images)
-    return _checkpoint(folder, spec, tensors, stored, pictures, text)
+    return as_checkpoint(folder, config, stored, spec=spec, tensors=tensors, input=text, pictures=pictures)
 
 
 def _with(usual: dict[str, Any], config: JsonObject) -> JsonObject:
@@ -273,22 +266,3 @@ def _flat(
     found = tensor.shape[1:] if inner else tuple(size for size in tensor.shape if size > 1)
     wanted = inner or tuple(size for size in shape if size > 1)
     return {name: replace(tensor, shape=shape)} if found == wanted else {}
-
-
-def _checkpoint(
-    folder: Folder,
-    spec: ModelSpec,
-    tensors: Mapping[str, Any],
-    stored: Mapping[str, StoredTensor],
-    pictures: PictureSpec,
-    given: Any,
-) -> Checkpoint:
-    return Checkpoint(
-        spec=spec,
-        tensors=tensors,
-        input=given,
-        precision=stored_precision(stored),
-        format="huggingface",
-        files=tuple(folder.used),
-        pictures=pictures,
-    )

@@ -1,4 +1,4 @@
-"""A tokenizer.json from a sentencepiece model of unigrams: sentencepiece.bpe.model, spiece.model or spm.model.
+"""A tokenizer.json from a sentencepiece model: sentencepiece.bpe.model, spiece.model, spm.model or tokenizer.model.
 
 Each is what transformers builds from the same file. DeBERTa's is that of its converter (convert_slow_tokenizer), which
 normalizes as sentencepiece does; the class that replaces it in transformers 5 leaves out the file's own rules.
@@ -8,6 +8,7 @@ import base64
 import math
 import struct
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from fastattn.errors import CheckpointError, TokenizerError
@@ -23,19 +24,31 @@ from fastattn.weights.huggingface.vocabulary_files import (
     Token,
     added_with_ids,
     assembled,
+    pairs_model,
     template,
 )
 
-UNIGRAM = 1
+UNIGRAM, PAIRS = 1, 2
 NORMAL, UNKNOWN, CONTROL, USER = 1, 2, 3, 4
 SPACE = "\u2581"
+# Of pairs all ways to cut a piece in two are tried; real vocabularies have two or three merges a piece.
+LONGEST_PIECE, MOST_MERGES = 256, 16
 # Of a piece that no text should become.
 UNLIKELY = -100.0
 XLM_ROBERTA: dict[str, str | Token] = {**ROBERTA}
 CAMEMBERT = XLM_ROBERTA | {"mask_token": {"content": "<mask>", "lstrip": True}}
+LLAMA: dict[str, str | Token] = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
 T5: dict[str, str | Token] = {"eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
 DEBERTA: dict[str, str | Token] = {"bos_token": "[CLS]", "eos_token": "[SEP]", **BERT}
 ALBERT = DEBERTA | {"unk_token": "<unk>", "pad_token": "<pad>"}
+
+# mBART's languages, in the order of their ids, and behind them those of mBART-50 alone.
+MBART_LANGUAGES = (
+    "ar_AR cs_CZ de_DE en_XX es_XX et_EE fi_FI fr_XX gu_IN hi_IN it_IT ja_XX kk_KZ ko_KR lt_LT lv_LV my_MM ne_NP nl_XX "
+    "ro_RO ru_RU si_LK tr_TR vi_VN zh_CN af_ZA az_AZ bn_IN fa_IR he_IL hr_HR id_ID ka_GE km_KH mk_MK ml_IN mn_MN mr_IN "
+    "pl_PL ps_AF pt_XX sv_SE sw_KE ta_IN te_IN th_TH tl_XX uk_UA ur_PK xh_ZA gl_ES sl_SI"
+)
+MBART_FIRST = 25
 
 _FLOAT = struct.Struct("<f")
 
@@ -101,6 +114,39 @@ def _fairseq(spm: Spm, scores: Scores, files: OlderFiles, defaults: dict[str, st
     return tokenizer | {"post_processor": processor}
 
 
+def mbart_tokenizer(files: OlderFiles, languages: int = MBART_FIRST) -> dict[str, Any]:
+    """As XLM-RoBERTa's, with languages before the mask; what stands around a text is left to the model's reader."""
+    spm = read_spm(files.folder, files.prefix + "sentencepiece.bpe.model", files.rows)
+    first = [("<s>", 0.0), ("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)]
+    codes = MBART_LANGUAGES.split()[:languages]
+    symbols = [{"content": code, "special": True} for code in codes]
+    scores = [*first, *spm.pieces[3:], *((token, 0.0) for token in (*codes, "<mask>"))]
+    steps = [*spm.normalizers(), _replaced({"Regex": " {2,}"}, " ")]
+    needed = ("unk_token", "eos_token")
+    return _assembled(spm, scores, 3, files.tokens, XLM_ROBERTA, needed, steps, [_metaspace("always")], symbols)[0]
+
+
+def mbart50_tokenizer(files: OlderFiles) -> dict[str, Any]:
+    return mbart_tokenizer(files, len(MBART_LANGUAGES.split()))
+
+
+def pegasus_tokenizer(files: OlderFiles) -> dict[str, Any]:
+    """Two masks and tokens of training before the pieces, of which the first two are the padding and the end."""
+    spm = read_spm(files.folder, files.prefix + "spiece.model", files.rows)
+    offset = files.config.integer("offset", 103, minimum=2)
+    if offset + len(spm.pieces) > files.rows:
+        most = files.rows - len(spm.pieces)
+        raise files.config.error("offset", f"at most {most}, the embedding's rows without a piece", offset)
+    special = ["<pad>", "</s>", "<mask_1>", "<mask_2>", *(f"<unk_{i}>" for i in range(2, offset))]
+    scores = [*((token, 0.0 if i < 4 else UNLIKELY) for i, token in enumerate(special)), *spm.pieces[2:]]
+    symbols = [{"content": token, "special": True} for token in special]
+    steps = [*spm.normalizers(), _replaced({"Regex": " {2,}"}, " ")]
+    tokenizer, ids = _assembled(
+        spm, scores, spm.unknown + offset, files.tokens, T5, ("eos_token",), steps, [_metaspace("always")], symbols
+    )
+    return tokenizer | {"post_processor": template(["A", "</s>"], ["A", "B", "</s>"], ids, second_type=0)}
+
+
 def albert_tokenizer(files: OlderFiles) -> dict[str, Any]:
     spm = read_spm(files.folder, files.prefix + "spiece.model", files.rows)
     steps: list[dict[str, Any]] = [_replaced({"String": quotes}, '"') for quotes in ("``", "''")]
@@ -152,6 +198,50 @@ def t5_tokenizer(files: OlderFiles) -> dict[str, Any]:
     return tokenizer | {"post_processor": template(["A", eos], ["A", eos, "B", eos], ids, second_type=0)}
 
 
+def llama_tokenizer(files: OlderFiles) -> dict[str, Any]:
+    """Pairs and bytes, without special tokens around, which tokenizer_config.json asks for."""
+    spm = read_spm(files.folder, files.prefix + "tokenizer.model", files.rows, PAIRS)
+    vocabulary = {piece: index for index, (piece, _) in enumerate(spm.pieces)}
+    normal = [entry for entry, kind in zip(spm.pieces, spm.types) if kind == NORMAL]
+    merges = merges_by_scores([piece for piece, _ in sorted(normal, key=lambda one: -one[1])], vocabulary, spm.where)
+    added, ids = added_with_ids(files.tokens.and_extra(spm.symbols), vocabulary, LLAMA, (), spm.where)
+    model = pairs_model(vocabulary, merges) | {"fuse_unk": True, "byte_fallback": True}
+    space = files.config.boolean("add_prefix_space", True)
+    scheme = ("always" if files.config.boolean("legacy", False) else "first") if space else "never"
+    before, after = (
+        [_content(files.tokens, LLAMA, f"{name}_token")] * files.config.boolean(f"add_{name}_token", False)
+        for name in ("bos", "eos")
+    )
+    ends = template([*before, "A", *after], [*before, "A", *after, *before, "B", *after], ids)
+    made = assembled(model, added, None, _metaspace(scheme) | {"split": False}, spaces_decoder(space))
+    return made | {"post_processor": ends}
+
+
+def merges_by_scores(pieces: list[str], ids: dict[str, int], where: str) -> list[list[str]]:
+    """The merges that make these pieces, which are in order: every cut of one into two that there are."""
+    most = MOST_MERGES * len(ids)
+    cuts = (
+        [piece[:cut], piece[cut:]]
+        for piece in pieces
+        for cut in range(1, len(piece))
+        if piece[:cut] in ids and piece[cut:] in ids
+    )
+    is_short = all(len(piece) <= LONGEST_PIECE for piece in pieces)
+    merges = list(islice(cuts, most + 1)) if is_short else []
+    if not is_short or len(merges) > most:
+        raise CheckpointError(
+            f"{where}: its {len(ids)} tokens should have at most {LONGEST_PIECE} characters and {most} merges"
+        )
+    return merges
+
+
+def spaces_decoder(prefix: bool) -> dict[str, Any]:
+    """Marks become spaces, bytes characters; the first space goes where a text was given one."""
+    decoders: list[dict[str, Any]] = [_replaced({"String": SPACE}, " "), {"type": "ByteFallback"}, {"type": "Fuse"}]
+    strip: list[dict[str, Any]] = [{"type": "Strip", "content": " ", "start": 1, "stop": 0}] if prefix else []
+    return {"type": "Sequence", "decoders": decoders + strip}
+
+
 def _assembled(
     spm: Spm,
     scores: Scores,
@@ -195,12 +285,12 @@ def _content(tokens: AddedTokens, defaults: dict[str, Any], name: str) -> str:
     return tokens.content(name, defaults[name])
 
 
-def read_spm(folder: Folder, name: str, rows: int) -> Spm:
-    """A sentencepiece model of unigrams with at most as many pieces as the embedding has rows."""
+def read_spm(folder: Folder, name: str, rows: int, form: int = UNIGRAM) -> Spm:
+    """A sentencepiece model of unigrams, or of pairs, with at most as many pieces as the embedding has rows."""
     data, where = bytes(folder.read(name)), folder.where(name)
     try:
         check_spm(data)
-        spm = _parsed(data, where, rows)
+        spm = _parsed(data, where, rows, form)
     except TokenizerError as error:
         raise CheckpointError(f"{where}: {error}") from None
     if len({piece for piece, _ in spm.pieces}) != len(spm.pieces):
@@ -209,7 +299,7 @@ def read_spm(folder: Folder, name: str, rows: int) -> Spm:
     return spm
 
 
-def _parsed(data: bytes, where: str, rows: int) -> Spm:
+def _parsed(data: bytes, where: str, rows: int, form: int) -> Spm:
     pieces: Scores = []
     types: list[int] = []
     rules = b""
@@ -222,8 +312,9 @@ def _parsed(data: bytes, where: str, rows: int) -> Spm:
                 raise CheckpointError(f"{where}: more pieces than the embedding's {rows} rows")
         elif number == 2:
             fields = read_fields(read_bytes(value, wire, where), where)
-            if any(field == 3 and read_int(value, where) != UNIGRAM for field, _, value in fields):
-                raise CheckpointError(f"{where}: a sentencepiece model of unigrams is expected here")
+            if {read_int(value, where) for field, _, value in fields if field == 3} - {form}:
+                wanted = {UNIGRAM: "unigrams", PAIRS: "pairs (BPE)"}[form]
+                raise CheckpointError(f"{where}: a sentencepiece model of {wanted} is expected here")
         elif number == 3:
             fields = read_fields(read_bytes(value, wire, where), where)
             rules = next((read_bytes(value, kind, where) for field, kind, value in fields if field == 2), b"")

@@ -1,4 +1,4 @@
-"""The text of an encoder in a Hugging Face directory: tokenizer.json, or one made of older files, and its settings."""
+"""The text of a model in a Hugging Face directory: tokenizer.json, or one made of older files, and its settings."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -13,6 +13,10 @@ from fastattn.weights.huggingface.sentencepiece_files import (
     albert_tokenizer,
     camembert_tokenizer,
     deberta_tokenizer,
+    llama_tokenizer,
+    mbart50_tokenizer,
+    mbart_tokenizer,
+    pegasus_tokenizer,
     t5_tokenizer,
     xlm_roberta_tokenizer,
 )
@@ -21,7 +25,9 @@ from fastattn.weights.huggingface.vocabulary_files import (
     AddedTokens,
     OlderFiles,
     bert_tokenizer,
+    gpt2_tokenizer,
     mpnet_tokenizer,
+    qwen2_tokenizer,
     read_added_tokens,
     read_lines,
     roberta_tokenizer,
@@ -37,13 +43,24 @@ BUILDERS: dict[str, tuple[Builder, tuple[str, ...]]] = {
     "DistilBertTokenizer": (bert_tokenizer, ("vocab.txt",)),
     "ElectraTokenizer": (bert_tokenizer, ("vocab.txt",)),
     "MPNetTokenizer": (mpnet_tokenizer, ("vocab.txt",)),
+    "BartTokenizer": (roberta_tokenizer, ("vocab.json", "merges.txt")),
     "RobertaTokenizer": (roberta_tokenizer, ("vocab.json", "merges.txt")),
+    "GPT2Tokenizer": (gpt2_tokenizer, ("vocab.json", "merges.txt")),
+    "Qwen2Tokenizer": (qwen2_tokenizer, ("vocab.json", "merges.txt")),
+    "LlamaTokenizer": (llama_tokenizer, ("tokenizer.model",)),
     "XLMRobertaTokenizer": (xlm_roberta_tokenizer, ("sentencepiece.bpe.model",)),
     "CamembertTokenizer": (camembert_tokenizer, ("sentencepiece.bpe.model",)),
     "AlbertTokenizer": (albert_tokenizer, ("spiece.model",)),
     "T5Tokenizer": (t5_tokenizer, ("spiece.model",)),
     "DebertaV2Tokenizer": (deberta_tokenizer, ("spm.model",)),
 }
+# Likewise of translators, whose texts have other tokens around them than those that these classes call theirs.
+TRANSLATORS: dict[str, tuple[Builder, tuple[str, ...]]] = {
+    "MBartTokenizer": (mbart_tokenizer, ("sentencepiece.bpe.model",)),
+    "MBart50Tokenizer": (mbart50_tokenizer, ("sentencepiece.bpe.model",)),
+    "PegasusTokenizer": (pegasus_tokenizer, ("spiece.model",)),
+}
+WITHOUT_PAIRS = ("GPT2Tokenizer", "Qwen2Tokenizer", "LlamaTokenizer")  # language models, whose texts have no cls_token
 # What a mask is called where no file says it.
 USUAL_MASKS = ("[MASK]", "<mask>")
 # Model type -> class, where no file names one.
@@ -52,6 +69,9 @@ CLASSES = {
     "distilbert": "BertTokenizer",
     "electra": "BertTokenizer",
     "gte": "XLMRobertaTokenizer",
+    "gpt2": "GPT2Tokenizer",
+    "qwen2": "Qwen2Tokenizer",
+    "qwen3": "Qwen2Tokenizer",
     "nomic_bert": "BertTokenizer",
     "mpnet": "MPNetTokenizer",
     "roberta": "RobertaTokenizer",
@@ -60,7 +80,12 @@ CLASSES = {
     "albert": "AlbertTokenizer",
     "t5": "T5Tokenizer",
     "mt5": "T5Tokenizer",
+    "umt5": "T5Tokenizer",
     "deberta-v2": "DebertaV2Tokenizer",
+    "bart": "BartTokenizer",
+    "m2m_100": "M2M100Tokenizer",
+    "mbart": "MBartTokenizer",
+    "pegasus": "PegasusTokenizer",
 }
 # Classes that give the model token types, as transformers 5 has it, where tokenizer_config.json does not say.
 TYPED_CLASSES = ("BertTokenizer", "ElectraTokenizer", "DebertaTokenizer", "DebertaV2Tokenizer")
@@ -111,7 +136,9 @@ def _mask_token(folder: Folder, prefix: str, settings: JsonObject, tokenizer: di
 def _gives_types(config: JsonObject, settings: JsonObject) -> bool:
     """Whether the tokenizer gives the model token types."""
     inputs = settings.values.get("model_input_names")
-    return "token_type_ids" in inputs if isinstance(inputs, list) else _class(config, settings) in TYPED_CLASSES
+    return (
+        "token_type_ids" in inputs if isinstance(inputs, list) else tokenizer_class(config, settings) in TYPED_CLASSES
+    )
 
 
 def _stated_length(config: JsonObject, settings: JsonObject) -> int:
@@ -125,8 +152,8 @@ def read_tokenizer(
     folder: Folder, prefix: str, config: JsonObject, settings: JsonObject, rows: int
 ) -> tuple[dict[str, Any], bytes]:
     """(the contents of a tokenizer.json, its bytes)."""
-    kind = _class(config, settings)
-    builder, files = BUILDERS.get(kind, (None, ()))
+    kind = tokenizer_class(config, settings)
+    builder, files = (BUILDERS | TRANSLATORS).get(kind, (None, ()))
     # sentence-transformers stores it in the transformer module's folder, old versions sometimes only at the top.
     for top in dict.fromkeys((prefix, "")):
         if folder.contains(top + FILE):
@@ -140,13 +167,14 @@ def read_tokenizer(
         if builder is not None and all(folder.contains(top + file) for file in files):
             tokens = read_added_tokens(folder, prefix, settings)
             tokenizer = builder(OlderFiles(folder, top, settings, tokens, rows))
+            _add_ends(tokenizer, settings, tokens)
             _fit(tokenizer, rows, folder.where(top + files[0]))
             return tokenizer, json.dumps(tokenizer).encode()
     other = f", nor {' and '.join(files)} of a {kind}" if files else ""
     raise CheckpointError(f"{folder.where(prefix + FILE)}: no such file{other}; save the model with a fast tokenizer")
 
 
-def _class(config: JsonObject, settings: JsonObject) -> str:
+def tokenizer_class(config: JsonObject, settings: JsonObject) -> str:
     """The class of the tokenizer by its name in transformers."""
     of_model = config.string("tokenizer_class", CLASSES.get(config.string("model_type", ""), ""))
     return settings.string("tokenizer_class", of_model).removesuffix("Fast")
@@ -260,7 +288,7 @@ def _check_agreement(folder: Folder, prefix: str, tokenizer: dict[str, Any], set
                 raise CheckpointError(
                     f"{where}: puts {shorten(token)} around a text as id {index}, in {other} it is {ids[token]}"
                 )
-    if kind in BUILDERS and around:
+    if kind in BUILDERS and kind not in WITHOUT_PAIRS and around:
         for name in ("cls_token", "sep_token"):
             stated = tokens.named.get(name, {}).get("content")
             if stated is not None and known.get(stated) not in around.values():
@@ -277,3 +305,23 @@ def _special_ids(tokenizer: dict[str, Any]) -> dict[str, int]:
     added = [token for token in listed if isinstance(token, dict)] if isinstance(listed, list) else []
     ids = {str(token["content"]): token.get("id") for token in added if is_text(token.get("content"))}
     return {token: index for token, index in (vocabulary | ids).items() if type(index) is int}
+
+
+def tokens_by_id(tokenizer: dict[str, Any]) -> dict[int, str]:
+    """id -> token of a tokenizer.json, added tokens too."""
+    vocabulary = _object(tokenizer.get("model")).get("vocab")
+    listed = vocabulary if isinstance(vocabulary, list) else []
+    known = {i: str(entry[0]) for i, entry in enumerate(listed) if isinstance(entry, (list, tuple)) and entry}
+    return known | {index: token for token, index in _special_ids(tokenizer).items()}
+
+
+def around_text(tokenizer: dict[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The tokens that a tokenizer.json puts before a text and behind it."""
+    match tokenizer.get("post_processor"):
+        case {"type": "TemplateProcessing", "single": list(pieces)}:
+            tokens = [piece.get("SpecialToken", {}).get("id") for piece in pieces if isinstance(piece, dict)]
+            at = tokens.index(None) if None in tokens else len(tokens)
+            return tuple(map(str, tokens[:at])), tuple(map(str, tokens[at + 1 :]))
+        case {"sep": [str(sep), int()], "cls": [str(cls), int()]}:
+            return (cls,), (sep,)
+    return (), ()

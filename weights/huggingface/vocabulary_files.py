@@ -122,6 +122,11 @@ def _token(value: object, where: str, special: bool = True) -> Token:
     return {"content": content} | {name: bool(stated.get(name, default)) for name, default in flags.items()}
 
 
+END_OF_TEXT = "<|endoftext|>"
+CL100K = (  # words, with COUNT numerals at once
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{COUNT}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 LONGEST_WORD = 100  # characters, beyond which a word is unknown
 BERT = dict(zip(NAMES[2:], ("[UNK]", "[SEP]", "[PAD]", "[CLS]", "[MASK]")))
 ROBERTA = dict(zip(NAMES, ("<s>", "</s>", "<unk>", "</s>", "<pad>", "<s>", "<mask>")))
@@ -158,27 +163,49 @@ def mpnet_tokenizer(files: OlderFiles) -> dict[str, Any]:
 
 
 def roberta_tokenizer(files: OlderFiles) -> dict[str, Any]:
-    name = files.prefix + "vocab.json"
-    vocabulary = {token: index for index, token in read_ids(files.folder, name, files.rows).items()}
     needed = ("unk_token", "cls_token", "sep_token")
-    added, ids = added_with_ids(files.tokens, vocabulary, ROBERTA, needed, files.folder.where(name))
+    model, added, ids = _byte_pairs(files, ROBERTA, needed)
     space, trim = files.config.boolean("add_prefix_space", False), files.config.boolean("trim_offsets", True)
-    model = {
-        "type": "BPE",
-        "dropout": None,
-        "unk_token": None,
-        "continuing_subword_prefix": "",
-        "end_of_word_suffix": "",
-        "fuse_unk": False,
-        "byte_fallback": False,
-        "ignore_merges": False,
-        "vocab": vocabulary,
-        "merges": _read_merges(files.folder, files.prefix + "merges.txt", vocabulary),
-    }
-    byte_level = {"type": "ByteLevel", "add_prefix_space": space, "trim_offsets": True, "use_regex": True}
+    byte_level = _byte_level(space)
     return assembled(model, added, None, byte_level, byte_level) | {
         "post_processor": _roberta_processing(files.tokens, ids, trim, space)
     }
+
+
+def gpt2_tokenizer(files: OlderFiles) -> dict[str, Any]:
+    model, added, _ = _byte_pairs(files, dict.fromkeys(NAMES[:3], END_OF_TEXT))
+    byte_level = _byte_level(files.config.boolean("add_prefix_space", False))
+    return assembled(model, added, None, byte_level, byte_level)
+
+
+def qwen2_tokenizer(files: OlderFiles) -> dict[str, Any]:
+    """The tokenizer of Qwen 2 and 3."""
+    model, added, _ = _byte_pairs(files, dict.fromkeys(("eos_token", "unk_token", "pad_token"), END_OF_TEXT))
+    words = {"Regex": CL100K.replace("COUNT", "1")}
+    split = {"type": "Split", "pattern": words, "behavior": "Isolated", "invert": False}
+    steps = [split, _byte_level(files.config.boolean("add_prefix_space", False)) | {"use_regex": False}]
+    return assembled(model, added, {"type": "NFC"}, {"type": "Sequence", "pretokenizers": steps}, _byte_level(True))
+
+
+def _byte_level(space: bool) -> dict[str, Any]:
+    return {"type": "ByteLevel", "add_prefix_space": space, "trim_offsets": True, "use_regex": True}
+
+
+def _byte_pairs(
+    files: OlderFiles, defaults: dict[str, str], needed: tuple[str, ...] = ()
+) -> tuple[dict[str, Any], list[Token], dict[str, int]]:
+    """(model of byte pairs, added tokens, the ids of all tokens) of a vocab.json and a merges.txt."""
+    name = files.prefix + "vocab.json"
+    vocabulary = {token: index for index, token in read_ids(files.folder, name, files.rows).items()}
+    added, ids = added_with_ids(files.tokens, vocabulary, defaults, needed, files.folder.where(name))
+    return pairs_model(vocabulary, _read_merges(files.folder, files.prefix + "merges.txt", vocabulary)), added, ids
+
+
+def pairs_model(vocabulary: dict[str, int], merges: list[list[str]], whole: bool = False) -> dict[str, Any]:
+    """The model of a tokenizer.json of byte pairs; ``whole``: a piece that is a token is not put together by merges."""
+    usual = {"dropout": None, "unk_token": None, "continuing_subword_prefix": "", "end_of_word_suffix": ""}
+    flags = {"fuse_unk": False, "byte_fallback": False, "ignore_merges": whole}
+    return {"type": "BPE"} | usual | flags | {"vocab": vocabulary, "merges": merges}
 
 
 def assembled(

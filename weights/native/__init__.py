@@ -5,7 +5,8 @@ model.safetensors    tensors by canonical name; an int8 matrix NAME has its floa
                      NAME.multiplier, and perhaps the scale of its inputs, float32 [1], in NAME.input_scale, or their
                      factors, one a column, in NAME.input_factors, see quantized.QuantizedTensor; a 4-bit matrix, uint8,
                      two inputs a byte, has its groups' float16 scales and minima in NAME.scales and NAME.minima, see
-                     quantized.Int4Tensor;
+                     quantized.Int4Tensor; an int8 matrix with NAME.scales in place of factors has a float16 for each
+                     group of 32 inputs, and runs so in models of int4;
                      dense layers after an encoder, and norms, are dense.N.weight and perhaps dense.N.bias;
                      a shortlist's arrays are int32, see SHORTLIST
 and those of FILES   that the text needs; what is the same for source and target is there once, as the source's
@@ -101,8 +102,8 @@ def _read_text(folder: Folder, config: Config, text: Text, dense: tuple) -> Text
 
 
 def _read_file(folder: Folder, name: str) -> bytes | tuple[str, ...]:
-    """A .spm file's bytes, or the tokens of a vocabulary."""
-    if not name.endswith(".json"):
+    """A tokenizer's bytes, or the tokens of a vocabulary."""
+    if not name.endswith("vocabulary.json"):
         return bytes(folder.read(name))
     tokens = read_json(folder, name)
     if not isinstance(tokens, list) or not all(map(is_text, tokens)):
@@ -161,7 +162,8 @@ def _tensors(stored: dict[str, StoredTensor], config: Config, where: str) -> dic
 
 MULTIPLIER, INPUT_SCALE, INPUT_FACTORS = ".multiplier", ".input_scale", ".input_factors"
 SCALES, MINIMA = ".scales", ".minima"
-_BESIDE = {"I8": (MULTIPLIER, INPUT_SCALE, INPUT_FACTORS), "U8": (SCALES, MINIMA)}  # what a matrix of a type may have
+# What a matrix of a type may have.
+_BESIDE = {"I8": (MULTIPLIER, INPUT_SCALE, INPUT_FACTORS, SCALES), "U8": (SCALES, MINIMA)}
 
 
 def is_matrix(name: str, shape: tuple[int, ...]) -> bool:
@@ -192,7 +194,9 @@ class SavedTensor:
             return np.ascontiguousarray(as_float32(self.matrix()).T)
         if self.beside is None:
             return self._float32()
-        return (_quantized if self.stored.dtype == "I8" else _grouped)(self.stored, self.beside)
+        if self.stored.dtype == "U8":
+            return _grouped(self.stored, self.beside)
+        return (_grouped_int8 if SCALES in self.beside else _quantized)(self.stored, self.beside)
 
     def unread(self) -> UnreadTensor:
         """``matrix``, to be read by rows."""
@@ -246,10 +250,25 @@ def _quantized(values: StoredTensor, beside: Mapping[str, StoredTensor]) -> Quan
 
 
 def _grouped(values: StoredTensor, beside: Mapping[str, StoredTensor]) -> Int4Tensor:
-    rows, half = values.shape
-    shape = rows, 2 * half // GROUP_INPUTS
-    for end in (SCALES, MINIMA):
-        tensor = beside.get(end)
-        if tensor is None or tensor.dtype != "F16" or tensor.shape != shape or shape[1] * GROUP_INPUTS != 2 * half:
-            raise CheckpointError(f"{values.where}{end} should be there, F16, one for each group of {GROUP_INPUTS}")
+    _check_groups(values, beside, 2 * values.shape[1], (SCALES, MINIMA))
     return Int4Tensor(values.array(), beside[SCALES].array(), beside[MINIMA].array())
+
+
+def _grouped_int8(values: StoredTensor, beside: Mapping[str, StoredTensor]) -> UnreadTensor:
+    _check_groups(values, beside, values.shape[1], (SCALES,))
+    values_FD, scales_FG = values.array(), beside[SCALES].array()
+
+    def read(first: int, last: int) -> np.ndarray:
+        values_FGI = values_FD[first:last].reshape(last - first, scales_FG.shape[1], GROUP_INPUTS)
+        weight_FGI = np.multiply(values_FGI, scales_FG[first:last, :, None], dtype=np.float32)
+        return weight_FGI.reshape(last - first, values.shape[1])
+
+    return UnreadTensor(values.shape, read, "blocks")
+
+
+def _check_groups(values: StoredTensor, beside: Mapping[str, StoredTensor], inputs: int, ends: tuple[str, ...]) -> None:
+    shape = values.shape[0], inputs // GROUP_INPUTS
+    for end in ends:
+        tensor = beside.get(end)
+        if tensor is None or tensor.dtype != "F16" or tensor.shape != shape or inputs % GROUP_INPUTS:
+            raise CheckpointError(f"{values.where}{end} should be there, F16, one for each group of {GROUP_INPUTS}")

@@ -52,6 +52,7 @@ FILES = {
     "source_model": "source.spm",
     "target_model": "target.spm",
     "vocabulary_map": "vmap.txt",
+    "codes": "bpe.codes",
     "tokenizer": "tokenizer.json",
 }
 # Fields of a text outside config.json -> their values until they are read.
@@ -61,7 +62,9 @@ STORED_SEPARATELY: dict[type, dict[str, object]] = {
         "target_vocabulary": (),
         "source_model": None,
         "target_model": None,
+        "tokenizer": None,
         "vocabulary_map": None,
+        "codes": None,
     },
     EncoderText: {"tokenizer": b"", "dense": ()},
     GeneratorText: {"tokenizer": b""},
@@ -159,7 +162,8 @@ def _faults(config: Config) -> list[str]:
     if config.dense and model.decoder is not None:
         faults.append("dense layers follow an encoder, not an encoder-decoder")
     needed = {"source_vocabulary", "target_vocabulary"} if both else {"tokenizer"}
-    allowed = needed | {"source_model", "target_model", "vocabulary_map"} if both else needed
+    others = {"source_model", "target_model", "tokenizer", "vocabulary_map", "codes"}
+    allowed = needed | others if both else needed
     faults += [f"files.{field} is missing" for field in sorted(needed) if field not in config.files]
     for field, file in config.files.items():
         if field not in allowed:

@@ -12,7 +12,7 @@ import numpy as np
 from fastattn.errors import CheckpointError
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.quantized import GROUP_INPUTS, PROJECTIONS, Tensor, as_float32, form_of, unread
-from fastattn.spec.rounding import bfloat16_bits, rounded, row_multipliers
+from fastattn.spec.rounding import bfloat16_bits, round_groups, rounded, row_multipliers
 from fastattn.spec.text_spec import EncoderText
 from fastattn.weights.containers.json_file import to_plain
 from fastattn.weights.containers.safetensors import NewTensor, write_tensors
@@ -45,10 +45,10 @@ def write(
 
     int8 rounds each row to multiples of its greatest magnitude / 127. int4 rounds linear layers by groups of 32 inputs,
     and what has no whole groups, tables and the projection as int8 does. What is int8 or, for int4, has 4 bits already
-    is not changed. Columns are divided by ``factors`` of inputs, by tensor name, first; see quantized.QuantizedTensor.
-    bfloat16 rounds to nearest, ties to even. The files are on disk on return; ``progress`` is called with (bytes of
-    weights written, bytes in all). Raises CheckpointError for values that are not finite and should become int8 or
-    int4; an OSError passes through.
+    is not changed; blocks of 5 to 8 bits become int8 with a scale for each group of 32 inputs then. Columns are divided
+    by ``factors`` of inputs, by tensor name, first; see quantized.QuantizedTensor. bfloat16 rounds to nearest, ties to
+    even. The files are on disk on return; ``progress`` is called with (bytes of weights written, bytes in all). Raises
+    CheckpointError for values that are not finite and should become int8 or int4; an OSError passes through.
     """
     if checkpoint.pictures is not None:
         raise CheckpointError("models of pictures have no form in this format: they are loaded from where they are")
@@ -117,6 +117,8 @@ def _weights(
             tensors[name] = _bfloat16(tensor)
         elif precision == "int4" and _has_groups(checkpoint, name, tensor):
             tensors |= _int4(name, tensor)
+        elif precision == "int4" and form_of(tensor) == "blocks" and tensor.shape[1] % GROUP_INPUTS == 0:
+            tensors |= _int8_groups(name, tensor)
         else:
             tensors |= _int8(name, tensor, factors.get(name))
     dense = checkpoint.text.dense if isinstance(checkpoint.text, EncoderText) else ()
@@ -161,6 +163,15 @@ def _int4(name: str, tensor: Tensor) -> dict[str, NewTensor]:
         name: NewTensor("U8", (F, D // 2), lambda: made().values_FE),
         name + SCALES: NewTensor("F16", groups, lambda: made().scales_FG),
         name + MINIMA: NewTensor("F16", groups, lambda: made().minima_FG),
+    }
+
+
+def _int8_groups(name: str, tensor: Tensor) -> dict[str, NewTensor]:
+    made = cache(lambda: round_groups(as_float32(tensor), name))
+    rows, inputs = tensor.shape
+    return {
+        name: NewTensor("I8", tensor.shape, lambda: made()[0]),
+        name + SCALES: NewTensor("F16", (rows, inputs // GROUP_INPUTS), lambda: made()[1]),
     }
 
 

@@ -80,7 +80,8 @@ OPTIONS: dict[str, tuple[Callable[[Any], bool], str, Callable[[Any], Any]]] = {
 }
 # Fields of a text that are no entries of [text].
 NO_ENTRIES = {
-    "source_vocabulary": (), "target_vocabulary": (), "source_model": None, "target_model": None, "vocabulary_map": None
+    "source_vocabulary": (), "target_vocabulary": (), "source_model": None, "target_model": None,
+    "vocabulary_map": None, "tokenizer": None, "codes": None,
 }  # fmt: skip
 
 

@@ -4,12 +4,14 @@ Its options choose among the entries of ``mappings/opennmt.toml``; what they ask
 refused by name. Versions before 3 pickled objects of torchtext, which are refused too.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from fastattn.errors import CheckpointError
+from fastattn.spec.architecture import GREATEST, ModelSpec
 from fastattn.spec.checkpoint import Checkpoint
-from fastattn.weights.containers import pytorch
 from fastattn.weights.containers.json_file import JsonObject, is_text, shorten
+from fastattn.weights.containers.pytorch import TrainerFile
 from fastattn.weights.containers.torch_pickle import Namespace
 from fastattn.weights.folder import Folder
 from fastattn.weights.recurrent.mapping import make_text, map_arrays, merged, shipped
@@ -38,24 +40,17 @@ OPTIONS: dict[str, tuple[Any, ...]] = {
 ATTENTIONS = {"general": ("general", "tanh"), "dot": ("dot", "tanh"), "mlp": ("additive", "none")}
 
 
-def read(folder: Folder, name: str) -> Checkpoint:
+def read(folder: Folder, whole: TrainerFile) -> Checkpoint:
     """Read a checkpoint; raises CheckpointError for what is malformed or not supported."""
-    whole, stored = pytorch.read_parts(folder, name, ("model", "generator"))
-    where, vocab = folder.where(name), whole.get("vocab")
-    options, layers = _options(whole.get("opt"), where)
-    if type(vocab) is not dict:
-        raise CheckpointError(f"{where}: vocab should be a dict of lists of tokens")
+    where = whole.where
+    stored = whole.tensors("model", "generator")
+    given = read_options(whole, "opt")
+    options, layers = known_options(given, OPTIONS, where), count(given, "dec_layers", where)
     base, changes = shipped("opennmt"), _changes(options, layers, "generator.0.weight" in stored)
     mapping = JsonObject(merged(base, changes), where)
     spec, tensors = map_arrays(mapping, stored, where)
     assert spec.encoder is not None and spec.decoder is not None
-    vocabularies = {
-        "source_vocabulary": _tokens(vocab, "src", spec.encoder.vocabulary, where),
-        "target_vocabulary": _tokens(vocab, "tgt", spec.decoder.vocabulary, where),
-    }
-    start = vocab.get("decoder_start_token", "<s>")
-    if not is_text(start):
-        raise CheckpointError(f"{where}: vocab's decoder_start_token should be a token")
+    vocabularies, start = read_vocabularies(whole, spec)
     return Checkpoint(
         spec=spec,
         tensors=tensors,
@@ -66,21 +61,46 @@ def read(folder: Folder, name: str) -> Checkpoint:
     )
 
 
-def _options(given: Any, where: str) -> tuple[dict[str, Any], int]:
-    """(the options that matter, the number of the decoder's layers)."""
+def read_options(whole: TrainerFile, name: str) -> dict[str, Any]:
+    """The options of a training, which a trainer's checkpoint has as ``name``."""
+    given = whole.entries.get(name)
     if type(given) is not Namespace:
-        raise CheckpointError(f"{where}: opt should hold the options of OpenNMT-py's training")
-    options = {name: given.get(name, known[0]) for name, known in OPTIONS.items()}
+        raise CheckpointError(f"{whole.where}: {name} should hold the options of a training")
+    return given
+
+
+def known_options(given: dict[str, Any], known: Mapping[str, tuple[Any, ...]], where: str) -> dict[str, Any]:
+    """The options that matter; ``known``: what each may be, first what it is where it is not given."""
+    options = {name: given.get(name, values[0]) for name, values in known.items()}
     for name, value in options.items():
         plain = value is None or isinstance(value, str | int)
-        if not plain or value not in OPTIONS[name]:
-            known = " or ".join(map(repr, OPTIONS[name]))
+        if not plain or value not in known[name]:
             said = shorten(value) if plain else f"a {type(value).__name__}"
-            raise CheckpointError(f"{where}: option {name} should be {known}, is {said}")
-    layers = given.get("dec_layers")
-    if type(layers) is not int or layers < 1:
-        raise CheckpointError(f"{where}: option dec_layers should be a number of layers")
-    return options, layers
+            raise CheckpointError(f"{where}: option {name} should be {' or '.join(map(repr, known[name]))}, is {said}")
+    return options
+
+
+def count(given: dict[str, Any], name: str, where: str) -> int:
+    """An option that is a number of layers, heads or units."""
+    value = given.get(name)
+    if type(value) is not int or not 1 <= value <= GREATEST:
+        raise CheckpointError(f"{where}: option {name} should be a number from 1 on")
+    return value
+
+
+def read_vocabularies(whole: TrainerFile, spec: ModelSpec) -> tuple[dict[str, tuple[str, ...]], str]:
+    """({source_vocabulary: tokens, target_vocabulary: tokens}, the decoder's start token) of OpenNMT-py's checkpoint."""
+    vocab, where = whole.entries.get("vocab"), whole.where
+    if type(vocab) is not dict:
+        raise CheckpointError(f"{where}: vocab should be a dict of lists of tokens")
+    assert spec.encoder is not None and spec.decoder is not None
+    start = vocab.get("decoder_start_token", "<s>")
+    if not is_text(start):
+        raise CheckpointError(f"{where}: vocab's decoder_start_token should be a token")
+    source, target = (
+        _tokens(vocab, side, stack.vocabulary, where) for side, stack in (("src", spec.encoder), ("tgt", spec.decoder))
+    )
+    return {"source_vocabulary": source, "target_vocabulary": target}, start
 
 
 def _changes(options: dict[str, Any], layers: int, is_sequence: bool) -> dict[str, Any]:

@@ -17,7 +17,14 @@ from fastattn.kernels.attention.masks import (
     seen_here,
     state_of_tile,
 )
-from fastattn.kernels.attention.products import prepare_keys, prepare_queries, prepare_rows, score_keys
+from fastattn.kernels.attention.products import (
+    add_values,
+    prepare_keys,
+    prepare_queries,
+    prepare_rows,
+    prepare_values,
+    score_keys,
+)
 from fastattn.kernels.attention.scores import (
     LN_2,
     add_biases,
@@ -31,7 +38,6 @@ from fastattn.kernels.attention.scores import (
 from fastattn.kernels.attention.tiles import (
     columns_of,
     multiply_keys_of_few,
-    multiply_values,
     multiply_values_of_few,
     pack_keys,
     pack_values,
@@ -110,7 +116,8 @@ def start_rows(block):
                 h, t = h + 1, 0
     for k in range(0, padded * columns_of(block.value_width), LANES):
         store(splat(np.float32(0)), scratch.sums + k * 4)
-    prepare_queries(scores.product, scores.head, scratch.queries, padded * width)
+    if not block.few:
+        prepare_queries(scores.product, scores.head, scratch.queries, padded * width)
     return least, last
 
 
@@ -206,7 +213,7 @@ def attend_tile(block, tile, s, count, masked, finishing):
             like, scratch.scores, length, block.value, s, block.value_width, span, sums, scratch.indices
         )
     else:
-        multiply_values(scratch.scores, scratch.values, span, sums, columns)
+        add_values(scores.product, scratch.scores, scratch.values, span, sums, columns)
 
 
 @inner
@@ -286,6 +293,7 @@ def attend_block(block, ahead):
             like, value.address + s * value.row_step, value.row_step, count, block.value_width, scratch.spare
         )
         pack_values(rows, step, count, block.value_width, scratch.values)
+        prepare_values(scores.product, scratch.values, count, columns_of(block.value_width))
         for i in range(0, block.rows.length, ROWS):
             if s + KEYS >= last:
                 prefetch_ahead(block, ahead, i)

@@ -1,6 +1,6 @@
 """What a score is made of, known when the kernel is compiled by the type of ``product`` and ``details``:
 
-dot products            0, which are multiplied by the scale's factor
+dot products            0, which are multiplied by the scale's factor; uint16 [0]: in bfloat16, values as well
 additive attention      [H, D + 1] of ``vector_factors``; flags_BH: whether a head's queries and keys are exponentials
 disentangled attention  the tables and the layout of ``PackedDistances``: dot products, and more of them
 
@@ -39,7 +39,19 @@ from fastattn.kernels.attention.arguments import (
     DistanceHead,
 )
 from fastattn.kernels.attention.scores import vectors_of
-from fastattn.kernels.attention.tiles import half_score_tile, multiply_keys, score_tile, tiles_of
+from fastattn.kernels.attention.tiles import (
+    columns_of,
+    half_score_tile,
+    multiply_keys,
+    multiply_narrow_keys,
+    multiply_narrow_values,
+    multiply_values,
+    narrow_panels,
+    narrow_row,
+    narrow_values,
+    score_tile,
+    tiles_of,
+)
 from fastattn.runtime.jit import inner, inner_overload
 from fastattn.simd.arguments import SIZE
 from fastattn.simd.attention import make_tanh_tile
@@ -184,8 +196,12 @@ def add_distances(head, position, query, span, score, scratch):
             store(total, line + c * 4)
 
 
+def _is_narrow(product):
+    return not isinstance(product, types.Integer) and product.ndim == 1
+
+
 def _is_dot(product):
-    return isinstance(product, types.Integer)
+    return isinstance(product, types.Integer) or _is_narrow(product)
 
 
 def _is_disentangled(product):
@@ -217,7 +233,9 @@ def product_head(product, details, b, h):
 
 @inner_overload
 def prepare_queries(product, head, rows, count):
-    """Make exponentials of ``count`` floats of queries, where the head's are."""
+    """Make exponentials of ``count`` floats of queries, where the head's are; or round them."""
+    if _is_narrow(product):
+        return lambda product, head, rows, count: narrow_row(rows, count)
     if not _is_additive(product):
         return lambda product, head, rows, count: None
     from fastattn.kernels.attention.products import exponentiate
@@ -231,7 +249,11 @@ def prepare_queries(product, head, rows, count):
 
 @inner_overload
 def prepare_keys(product, head, keys, count, width):
-    """Make exponentials of packed keys, where the head's are."""
+    """Make exponentials of packed keys, where the head's are; or round them."""
+    if _is_narrow(product):
+        return lambda product, head, keys, count, width: narrow_panels(
+            keys, columns_of(count) // COLUMNS, width * COLUMNS * 4, width
+        )
     if not _is_additive(product):
         return lambda product, head, keys, count, width: None
     from fastattn.kernels.attention.products import exponentiate_keys
@@ -241,6 +263,24 @@ def prepare_keys(product, head, keys, count, width):
             exponentiate_keys(keys, count, width)
 
     return run
+
+
+@inner_overload
+def prepare_values(product, values, count, columns):
+    """Round packed values, where products are narrow."""
+    if _is_narrow(product):
+        return lambda product, values, count, columns: narrow_values(values, count, columns)
+    return lambda product, values, count, columns: None
+
+
+@inner_overload
+def add_values(product, score, values, span, sums, columns):
+    """Add the packed values of a span, weighted by a tile's exponentials, to the rows' sums."""
+    if _is_narrow(product):
+        return lambda product, score, values, span, sums, columns: multiply_narrow_values(
+            score, values, span, sums, columns
+        )
+    return lambda product, score, values, span, sums, columns: multiply_values(score, values, span, sums, columns)
 
 
 @inner_overload
@@ -259,6 +299,10 @@ def prepare_rows(product, block, i, s, count):
 @inner_overload
 def score_keys(product, head, query, keys, width, span, scores, position, spare):
     """Write the scores of a tile's rows and the packed keys of a span, as ``multiply_keys`` does."""
+    if _is_narrow(product):
+        return lambda product, head, query, keys, width, span, scores, position, spare: multiply_narrow_keys(
+            query - position.row * width * 2, keys, width, span, scores
+        )
     if _is_dot(product):
         return lambda product, head, query, keys, width, span, scores, position, spare: multiply_keys(
             query, keys, width, span, scores

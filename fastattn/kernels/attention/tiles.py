@@ -26,12 +26,14 @@ from fastattn.simd.rows import (
     widen_row,
 )
 from fastattn.simd.target import LANES, TARGET
-from fastattn.simd.tile import make_tile, store_first_bfloat16, store_first_float16
+from fastattn.simd.tile import make_tile, pair_bfloat16, store_bfloat16, store_first_bfloat16, store_first_float16
 from fastattn.simd.vector import exp2, lane, load, load_first, load_scalar, splat, store, store_index, store_scalar
 
 score_tile = make_tile(ROWS, VECTORS)
 half_score_tile = make_tile(ROWS, 1)  # for the last keys if they fit
 value_tile = make_tile(ROWS, VECTORS, accumulate=True)
+narrow_score_tile, half_narrow_score_tile = (make_tile(ROWS, n, precision="bfloat16") for n in (VECTORS, 1))
+narrow_value_tile = make_tile(ROWS, VECTORS, accumulate=True, precision="bfloat16")
 TOGETHER = ROWS if ROWS * 2 + 8 <= TARGET.registers else 1  # rows whose exponentials are taken at once
 row_maxima, row_maximum = make_row_maxima(ROWS), make_row_maxima(1)
 exponentials, exponentials_of_one = make_exponentials(TOGETHER), make_exponentials(1)
@@ -89,6 +91,57 @@ def multiply_values(score, values, span, sums, columns):
         panel = values + (c * KEYS + span.front * COLUMNS) * 4
         count = span.stop - span.front
         value_tile(score + span.front * 4, KEYS * 4, panel, COLUMNS * 4, count, sums + c * 4, columns * 4)
+
+
+# Products in bfloat16, whose operands take the first half of the room that those in float32 had.
+
+
+@inner
+def narrow_row(row, count):
+    """Round ``count`` floats, whole vectors, in place."""
+    for k in range(0, count, LANES):
+        store_bfloat16(load(row + k * 4), row + k * 2)
+
+
+@inner
+def narrow_panels(panels, count, size, steps):
+    """Make pairs of ``count`` panels' first ``steps`` rows, in place; panels are ``size`` bytes."""
+    for panel in range(panels, panels + count * size, size):
+        for k in range(0, steps, 2):
+            source, target = panel + k * COLUMNS * 4, panel + k * COLUMNS * 2
+            for j in range(0, COLUMNS, LANES):
+                store(pair_bfloat16(load(source + j * 4), load(source + (COLUMNS + j) * 4)), target + j * 4)
+
+
+@inner
+def narrow_values(values, count, columns):
+    """``narrow_panels`` of ``count`` packed values; behind an odd one is a row of zeros."""
+    for c in range(0, columns, COLUMNS):
+        if count % 2 == 1:
+            for j in range(0, COLUMNS, LANES):
+                store(splat(np.float32(0)), values + (c * KEYS + count * COLUMNS + j) * 4)
+    narrow_panels(values, columns // COLUMNS, KEYS * COLUMNS * 4, count)
+
+
+@inner
+def multiply_narrow_keys(query, keys, width, span, score):
+    """``multiply_keys`` of whole vectors."""
+    for c in range(span.front, span.stop, COLUMNS):
+        panel, target = keys + c * width * 4, score + c * 4
+        if span.stop - c > LANES:
+            narrow_score_tile(query, width * 2, panel, COLUMNS * 4, width // 2, target, KEYS * 4)
+        else:
+            half_narrow_score_tile(query, width * 2, panel, COLUMNS * 4, width // 2, target, KEYS * 4)
+
+
+@inner
+def multiply_narrow_values(score, values, span, sums, columns):
+    """``multiply_values`` of a span of all packed keys; the exponentials are rounded in place."""
+    for n in range(ROWS):
+        narrow_row(score + n * KEYS * 4, span.whole)
+    for c in range(0, columns, COLUMNS):
+        steps = (span.stop + 1) // 2
+        narrow_value_tile(score, KEYS * 4, values + c * KEYS * 4, COLUMNS * 4, steps, sums + c * 4, columns * 4)
 
 
 @inner

@@ -29,7 +29,7 @@ from fastattn.runtime.arena import empty, make_scratch_parts
 from fastattn.runtime.handle import kernel_named
 from fastattn.runtime.threads import current_threads
 from fastattn.simd.arguments import LOG2_E
-from fastattn.simd.target import LANES
+from fastattn.simd.target import LANES, TARGET
 
 NO_STEPS = (0, 0, 0, 0)
 NO_ARRAY = np.empty(0, np.float32)
@@ -73,6 +73,7 @@ def writeable(array: np.ndarray) -> np.ndarray:
 _NO_POSITION_BIAS = PositionBias()
 _NO_TABLE = np.empty((0, 1), np.float32)
 DOT = 0, np.empty((0, 0), np.uint8)
+NARROW_DOT = np.empty(0, np.uint16), DOT[1]
 
 
 def score_arguments(
@@ -261,7 +262,11 @@ def attention(
         outputs = NO_OUTPUTS._replace(weights_BHTS=weights_BHTS)
     query_starts_B1, key_starts_B1, seen_N2, sinks = batch
     seen = query_starts_B1, key_starts_B1, NO_RANGES if seen_N2 is None else seen_N2, sinks
-    scores = score_arguments(heads, bias_BHTS, position_bias, product=DOT if distances is None else distances)
+    # A CPU without an instruction for pairs of bfloat16 would widen them.
+    plain = seen_N2 is None and weights_BHTS is None and heads.width % LANES == 0
+    narrow = heads.narrow and TARGET.bfloat16 == "dot" and plain
+    dot = NARROW_DOT if narrow else DOT
+    scores = score_arguments(heads, bias_BHTS, position_bias, product=dot if distances is None else distances)
     more = 0 if distances is None else scratch_floats(heads.width)
     shape, scratch_PN, invalid_P = _shape_and_scratch(N, heads, False, more)
     attend((query_NE, key_ME, value_ME, out_NF), steps, seen, shape, NO_MASK, scores, outputs, scratch_PN, invalid_P)

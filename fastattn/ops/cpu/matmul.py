@@ -20,7 +20,7 @@ from fastattn.simd.arguments import (
     staged_block,
     step_block,
 )
-from fastattn.simd.target import LANES, TARGET
+from fastattn.simd.target import LANES
 from fastattn.spec.quantized import GROUP_INPUTS, Int4Tensor, QuantizedTensor, Tensor, as_float32, unread
 from fastattn.spec.rounding import bfloat16_bits, quantize, quantize_groups, round_groups
 from fastattn.system.records import lazy
@@ -53,8 +53,8 @@ class PackedLinear:
     panels_PSN   [panels, steps, group * NR] of float32, uint16 (the bits of bfloat16) or int8: a step takes ``group``
                  values of the inner dimension, a column's side by side; zeros beyond ``outputs`` and ``inputs``.
                  Tile registers need whole blocks of steps.
-                 int4: uint8 [panels, groups, NR * 20], a panel in column blocks of LANES, each of all its groups;
-                 int8_groups: int16 [panels, groups, NR * 17], likewise: see fastattn.simd.grouped.
+                 int4: uint8 [panels, groups, NR * 20]; int8_groups: int16 [panels, groups, NR * 17]: see
+                 fastattn.simd.grouped.
     bias         float32 [panels * NR]; -inf past ``outputs``, which a softmax over whole panels ignores.
     factors      int8 only: float32 [panels * NR], the scale of a column's integers.
     corrections  int8 only: int32 [panels * NR], minus the offset of staged rows times a column's sum.
@@ -132,7 +132,7 @@ def _empty(outputs: int, inputs: int, precision: str) -> PackedLinear:
 def packed_layout(precision: str) -> str:
     """The name of ``pack_linear``'s layout on this CPU in this precision."""
     if precision in ("int4", "int8_groups"):  # with some layers in int8
-        return f"int4-{NR}-{LANES}-groups-{packed_layout('int8')}"
+        return f"int4-{NR}-groups-{packed_layout('int8')}"
     form, block = format_for(precision), step_block(precision)
     return f"{precision}-{NR}-{form.group}-{form.offset}{f'-{block}' if block > 1 else ''}"
 
@@ -209,40 +209,38 @@ def _pack_int8(weight_FD: Tensor, made: PackedLinear) -> PackedLinear:
 def _pack_int4(weight_FD: Tensor, made: PackedLinear) -> PackedLinear:
     if not isinstance(weight_FD, Int4Tensor):
         weight_FD = quantize_groups(as_float32(weight_FD), "a linear layer")
-    (F, G), vectors, panels = weight_FD.scales_FG.shape, TARGET.vectors, len(made.panels_PSN)
-    blocks_BGN = made.panels_PSN.reshape(panels * vectors, G, LANES * PACKED_GROUP)
+    (F, G), panels_PSN = weight_FD.scales_FG.shape, made.panels_PSN
     first = 0
     for array, width in ((weight_FD.values_FE, 4), (weight_FD.scales_FG, 2), (weight_FD.minima_FG, 2)):
         words_FGW = np.ascontiguousarray(array).view(f"u{width}").reshape(F, G, -1)
-        size = words_FGW.shape[2] * LANES * width
-        parts_BGWL = blocks_BGN[..., first : first + size].view(f"u{width}").reshape(len(blocks_BGN), G, -1, LANES)
-        for lane in range(LANES):
-            rows_FGW = words_FGW[lane::LANES]
-            parts_BGWL[: len(rows_FGW), ..., lane] = rows_FGW
+        size = words_FGW.shape[2] * NR * width
+        _put_columns(
+            words_FGW, panels_PSN[..., first : first + size].view(f"u{width}").reshape(len(panels_PSN), G, -1, NR)
+        )
         first += size
     return made
 
 
+def _put_columns(rows_FGW: np.ndarray, panels_PGWN: np.ndarray) -> None:
+    for column in range(NR):
+        rows = rows_FGW[column::NR]
+        panels_PGWN[: len(rows), ..., column] = rows
+
+
 def _pack_int8_groups(weight_FD: Tensor, made: PackedLinear) -> PackedLinear:
     values_FD, scales_FG = round_groups(as_float32(weight_FD), "a linear layer")
-    values_BWL4, scales_BGL = grouped_parts(made.panels_PSN)
-    words_FW = (values_FD.view(np.uint8) ^ np.uint8(128)).view(np.uint32)
-    for given_FX, stored_BXL in (
-        (words_FW, values_BWL4.view(np.uint32)[..., 0]),
-        (scales_FG.view(np.int16), scales_BGL),
-    ):
-        for lane in range(LANES):
-            stored_BXL[: len(given_FX[lane::LANES]), :, lane] = given_FX[lane::LANES]
+    values_PSN4, scales_PGN = grouped_parts(made.panels_PSN)
+    words_FS = (values_FD.view(np.uint8) ^ np.uint8(128)).view(np.uint32)
+    _put_columns(words_FS, values_PSN4.view(np.uint32)[..., 0])
+    _put_columns(scales_FG.view(np.int16), scales_PGN)
     return made
 
 
 def grouped_parts(panels_PSN: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(uint8 values [column blocks, words, LANES, 4], float16 scales [column blocks, groups, LANES], as int16) of
-    int8_groups, both views."""
-    groups = panels_PSN.shape[1]
-    blocks_BN = panels_PSN.reshape(-1, groups * LANES * PACKED_GROUP_8 // 2)
-    values_BN, scales_BN = np.split(blocks_BN, [groups * LANES * GROUP_INPUTS // 2], axis=1)
-    return values_BN.view(np.uint8).reshape(len(blocks_BN), -1, LANES, 4), scales_BN.reshape(-1, groups, LANES)
+    """(uint8 values [panels, words, NR, 4], float16 scales [panels, groups, NR], as int16), views of int8_groups."""
+    panels, groups, _ = panels_PSN.shape
+    values_PN, scales_PN = np.split(panels_PSN.reshape(panels, -1), [groups * NR * GROUP_INPUTS // 2], axis=1)
+    return values_PN.view(np.uint8).reshape(panels, -1, NR, 4), scales_PN.reshape(panels, groups, NR)
 
 
 _PACK = {

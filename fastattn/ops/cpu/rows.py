@@ -103,9 +103,9 @@ def embed(
                     it: reading a column of those costs microseconds a token, a second copy V D numbers
     ids, positions  int32; the caller has checked that they are inside their tables
     """
-    multipliers_V, scales_BGL = _NO_MULTIPLIERS, _NO_SCALES
+    multipliers_V, scales_PGN = _NO_MULTIPLIERS, _NO_SCALES
     if isinstance(table, PackedLinear) and table.panels_PSN.dtype == np.int16:
-        stored, scales_BGL, width = *grouped_parts(table.panels_PSN), table.inputs
+        stored, scales_PGN, width = *grouped_parts(table.panels_PSN), table.inputs
     elif isinstance(table, PackedLinear):
         panels, steps, _ = table.panels_PSN.shape
         stored = table.panels_PSN.reshape(panels, steps, NR, -1)
@@ -118,7 +118,7 @@ def embed(
     if position_table_PD is None or positions_N is None:
         positions_N, position_table_PD = _NO_POSITIONS, _NO_TABLE
     as_it_is = isinstance(table, np.ndarray) and table.dtype == np.float32 and table.strides[1] == 4
-    _embed(ids_N, stored, as_it_is, multipliers_V, scales_BGL, float(scale), positions_N, position_table_PD, x_ND)
+    _embed(ids_N, stored, as_it_is, multipliers_V, scales_PGN, float(scale), positions_N, position_table_PD, x_ND)
     return x_ND
 
 

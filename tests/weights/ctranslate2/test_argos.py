@@ -48,16 +48,25 @@ def test_an_archive_reads_like_its_folder(package: Path, top: str, method: int) 
 def test_packages_that_are_refused_by_name(package: Path) -> None:
     for metadata, fault in {
         '{"type": "sbd"}': "type should be 'translate', is 'sbd'",
-        '{"target_prefix": "__fr__"}': "target_prefix '__fr__' is not supported",
+        '{"target_prefix": "__fr__"}': "target_prefix should be a token of the target vocabulary, is '__fr__'",
         "[]": "should hold a JSON object",
     }.items():
         (package / "metadata.json").write_text(metadata)
         refusal(package, fault)
     (package / "metadata.json").write_text(METADATA)
-    (package / "sentencepiece.model").rename(package / "bpe.model")
-    refusal(package, r"bpe\.model: packages with a subword-nmt model are not supported")
-    (package / "bpe.model").unlink()
-    refusal(package, r"sentencepiece\.model: no such file")
+    (package / "sentencepiece.model").unlink()
+    refusal(package, r"sentencepiece\.model: no such file, nor bpe\.model")
+
+
+def test_codes_and_a_prefix(package: Path) -> None:
+    """As in Argos Translate: words by Moses' rules, then codes; the prefix is no part of the translation."""
+    (package / "sentencepiece.model").unlink()
+    (package / "bpe.model").write_bytes(b"#version: 0.2\nl o\n")
+    (package / "metadata.json").write_text('{"target_prefix": "\u2581w4", "from_code": "ar", "to_code": "en"}')
+    text = weights.read(package).text
+    assert isinstance(text, TranslationText)
+    assert (text.codes, text.words, text.source_model) == (b"#version: 0.2\nl o\n", "argos", None)
+    assert text.decoding.forced_tokens == ("▁w4",)
 
 
 def test_archives_without_the_files(package: Path) -> None:

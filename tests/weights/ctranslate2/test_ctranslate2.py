@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fastattn import weights
-from fastattn.spec.architecture import Alibi, Rotary
+from fastattn.spec.architecture import Alibi, PositionSpec, Rotary
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.quantized import QuantizedTensor
 from fastattn.spec.text_spec import EncoderText, TranslationText
@@ -192,6 +192,12 @@ def test_every_variety_is_honoured(tmp_path: Path, rng: np.random.Generator) -> 
 
 def test_relative_biases_alibi_tables_and_scales(tmp_path: Path, rng: np.random.Generator) -> None:
     variables = writer.random_transformer(rng, relative_buckets=8, scale_embeddings=2.5)
+    own = weights.read(writer.write_folder(tmp_path / "own", variables))  # UMT5's
+    for stack, spec in own.spec.stacks.items():
+        assert spec.positions == PositionSpec("relative", buckets=8, max_distance=20, of_each_layer=True)
+        for i in range(2):
+            theirs = variables[f"{stack}/layer_{i}/self_attention/relative_attention_bias"]
+            np.testing.assert_array_equal(own.tensors[f"{stack}.layers.{i}.self_attention.relative_bias"], theirs)
     for name in list(variables):
         if name.endswith("relative_attention_bias"):
             variables[name] = variables[name.split("/")[0] + "/layer_0/self_attention/relative_attention_bias"]

@@ -42,8 +42,8 @@ def contents(name: str) -> tuple[dict[str, object], dict[str, Stored]]:
     return values, tensors
 
 
-def of_blocks() -> bytes:
-    """A model that is mostly of blocks of 4 bits, at random."""
+def of_blocks(table: str = "Q4_1") -> bytes:
+    """A model that is mostly of blocks of 4 bits, at random; the embedding, perhaps a tied one, of type ``table``."""
     metadata, tensors = contents("llama")
     sizes = {"embedding_length": 32, "attention.key_length": 8, "attention.value_length": 8, "feed_forward_length": 32}
     metadata |= {f"llama.{key}": Value("u32", size) for key, size in sizes.items()}
@@ -53,11 +53,13 @@ def of_blocks() -> bytes:
     made: dict[str, Stored] = {}
     for name, tensor in tensors.items():
         part = name.split(".")[-2]
+        if part == "output" and table != "Q4_1":
+            continue
         if len(tensor.shape) == 1:
             made[name] = writer.stored("F32", np.ones(32))
         elif part == "attn_output":
             made[name] = writer.stored("BF16", rng.standard_normal((32, 16)))
         else:
-            kind = "Q8_0" if part == "attn_v" else "Q4_1"
+            kind = "Q8_0" if part == "attn_v" else table if part == "token_embd" else "Q4_1"
             made[name] = writer.random_blocks(rng, kind, (rows.get(part, 32), 32), 0.02)
     return gguf_bytes(metadata, made)

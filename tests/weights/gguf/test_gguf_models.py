@@ -6,16 +6,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fastattn import weights
+from fastattn import Generator, weights
 from fastattn.cli.inspect import model_facts
 from fastattn.models.kinds import build_model
 from fastattn.ops import reference
-from fastattn.spec.quantized import as_float32
+from fastattn.spec.quantized import as_float32, form_of
 from fastattn.spec.text_spec import GeneratorText
 from fastattn.weights.containers.gguf import parse_gguf
 from fastattn.weights.gguf import recognize
 from tests.weights.gguf import models, writer
 from tests.weights.gguf.writer import Stored, Value, gguf_bytes
+from tests.weights.native.folders import converted
 from tests.weights.refusals import refusal
 
 
@@ -47,6 +48,20 @@ def test_blocks_in_place_of_floats(tmp_path: Path) -> None:
         assert np.array_equal(
             as_float32(checkpoint.tensors[f"decoder.{name}.weight"]), stored[f"{theirs}.weight"].float32()
         )
+
+
+def test_a_converted_folder_has_the_bits_of_its_file(tmp_path: Path) -> None:
+    """The table, which is the projection too, in groups as in the file, and what has parts of 4 and of 8 bits."""
+    path = tmp_path / "model.gguf"
+    path.write_bytes(models.of_blocks(table="Q8_0"))
+    folder = converted(weights.read(path), tmp_path / "folder", "int4")
+    found, ids = weights.read(folder).tensors, np.arange(5, 30, dtype=np.int32)
+    for name in ("embedding.weight", "projection.weight", "layers.0.self_attention.qkv.weight"):
+        assert form_of(found[f"decoder.{name}"]) == "blocks", name
+    scores = [Generator(each).score(ids) for each in (path, folder)]
+    assert scores[0].log_probs.tobytes() == scores[1].log_probs.tobytes()
+    again = weights.read(converted(weights.read(folder), tmp_path / "again", "int4"))
+    assert all(np.array_equal(as_float32(found[name]), as_float32(again.tensors[name])) for name in found)
 
 
 def test_inspect_describes_a_model_of_4_bits(tmp_path: Path) -> None:

@@ -87,6 +87,7 @@ def make_config(case: MarianCase) -> dict[str, Any]:
         "pad_token_id": pad, "decoder_start_token_id": pad, "bad_words_ids": [[pad]], "eos_token_id": 0,
         "bos_token_id": 0, "forced_eos_token_id": 0, "normalize_before": False, "normalize_embedding": False,
         "static_position_embeddings": True, "num_beams": 6,
+        "early_stopping": True, "renormalize_logits": True,
     } | case.config  # fmt: skip
 
 

@@ -72,6 +72,8 @@ def test_ids_types_and_places_equal_transformers(name, tmp_path):
     for b, text in enumerate(TEXTS):
         assert spans[b].ids_T.tolist() == np.split(golden["ids"], single)[b].tolist(), text
         assert spans[b].offsets_T2.tolist() == np.split(golden["offsets"], single)[b].tolist(), text
+        if "llama" in CASES[name]:  # whose model takes no pairs
+            continue
         assert pair_ids[b].tolist() == np.split(golden["pair_ids"], pairs)[b].tolist(), text
         assert pair_types[b].tolist() == np.split(golden["pair_types"], pairs)[b].tolist(), text
 

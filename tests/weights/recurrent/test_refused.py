@@ -192,7 +192,8 @@ def test_metadata(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"encoder_type": "transformer"}, "option encoder_type should be 'rnn' or 'brnn', is 'transformer'"),
+        ({"encoder_type": "cnn"}, "option encoder_type should be 'transformer', is 'cnn'"),
+        ({"decoder_type": "cnn"}, "option decoder_type should be 'rnn', is 'cnn'"),
         ({"rnn_type": "SRU"}, "option rnn_type should be 'LSTM' or 'GRU', is 'SRU'"),
         ({"copy_attn": True}, "option copy_attn should be False, is True"),
         ({"bridge": True}, "option bridge should be False, is True"),
@@ -200,7 +201,7 @@ def test_metadata(tmp_path: Path) -> None:
         ({"context_gate": "both"}, "option context_gate should be None, is 'both'"),
         ({"global_attention_function": "sparsemax"}, "option global_attention_function should be 'softmax'"),
         ({"global_attention": ["dot"]}, "option global_attention should be .*, is a list"),
-        ({"dec_layers": 0}, "option dec_layers should be a number of layers"),
+        ({"dec_layers": 0}, "option dec_layers should be a number from 1 on"),
         ({"dec_layers": 3}, "attention after layer 3, but there are 2 layers"),
         ({"dec_layers": 1}, "arrays do not fit|should be"),
         ({"global_attention": "mlp"}, "missing|cannot have queries|should be"),
@@ -233,7 +234,7 @@ def test_vocabularies_of_opennmt(tmp_path: Path, vocab: object, said: str) -> No
 
 
 def test_a_pytorch_file_of_another_kind(tmp_path: Path) -> None:
-    said = "it should hold a state dict, tensors by name each as model and generator"
+    said = "args should hold the options of a training"
     path = saved(tmp_path, {"model.pt": pytorch_bytes(writer.tutorial(True))})
     refusal(path / "model.pt", said)
     refusal(path, "not a checkpoint of a known format.*'model.pt'")

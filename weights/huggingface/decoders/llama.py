@@ -1,8 +1,9 @@
 """Decoders whose tensors are named as Llama's: Llama, Mistral, Qwen, SmolLM 3, HunYuan, OLMo 2, Phi-3."""
 
+import math
 from dataclasses import replace
 
-from fastattn.spec.architecture import LocalSpec, StackSpec
+from fastattn.spec.architecture import LocalSpec, PositionSpec, Rotary, StackSpec, Stretch
 from fastattn.weights.containers.json_file import JsonObject
 from fastattn.weights.huggingface.decoders.architecture import decoder
 from fastattn.weights.huggingface.encoders.architecture import (
@@ -11,6 +12,7 @@ from fastattn.weights.huggingface.encoders.architecture import (
     refuse,
     rope_parameters,
     rotary,
+    trained_length,
 )
 from fastattn.weights.huggingface.encoders.llama import (
     NO_OUTPUT_BIAS,
@@ -23,6 +25,7 @@ from fastattn.weights.huggingface.encoders.llama import (
 from fastattn.weights.tensor_mapping import TensorSources, sources
 
 NO_BIAS = {"STACK.layers.#.self_attention.qkv.bias": sources(None)} | NO_OUTPUT_BIAS
+LONGROPE = ("longrope", "su", "yarn")  # its names in Phi-3's files
 GREATEST_ALPHA = 1e9  # its power is below 1e30 for heads of 4 dimensions
 
 
@@ -146,13 +149,34 @@ OLMO2 = decoder(_olmo2_spec, _olmo2_table)
 
 def _phi3_spec(config: JsonObject) -> StackSpec:
     attention, parameters = shared_heads(config), rope_parameters(config)
-    for name in ("rope_type", "type"):
-        if parameters.values.get(name) == "yarn":  # an old name of longrope
-            raise parameters.error(name, "one that is supported", "yarn")
-    positions = rotary(config, attention.head_width, 10_000.0, share=1.0)
+    is_long = parameters.values.get("rope_type", parameters.values.get("type")) in LONGROPE
+    plain = {name: value for name, value in config.values.items() if name not in ("rope_parameters", "rope_scaling")}
+    turned = {name: value for name, value in parameters.values.items() if not name.endswith("type")}
+    stated = JsonObject(plain | {"rope_parameters": turned}, config.where) if is_long else config
+    positions = rotary(stated, attention.head_width, 10_000.0, share=1.0)
     stack = llama_stack(config, attention, positions, biases=False)
     norms = replace(stack.norms, epsilon=config.number("rms_norm_eps", 1e-5))
-    return replace(stack, norms=norms, local=_all_local(config, stack.layers, None))
+    stack = replace(stack, norms=norms, local=_all_local(config, stack.layers, None))
+    return replace(stack, positions=_long(config, parameters, stack.positions, positions)) if is_long else stack
+
+
+def _long(config: JsonObject, parameters: JsonObject, positions: PositionSpec, rotary: Rotary) -> PositionSpec:
+    """LongRoPE (Ding 2024) with its short factors, which texts within the length of training have.
+
+    Longer ones have other factors, from their first token on: an answer that grows beyond would have its whole prompt
+    read again, as in transformers. So the context ends there.
+    """
+    limit = positions.limit
+    length = trained_length(config, parameters)
+    factor = parameters.number("factor", limit / length)
+    usual = math.sqrt(1 + math.log(factor) / math.log(length)) if factor > 1 and length > 1 else 1.0
+    size = parameters.number("attention_factor", usual)
+    divisors = parameters.values.get("short_factor")
+    if not isinstance(divisors, list) or not all(type(each) in (int, float) for each in divisors):
+        raise parameters.error("short_factor", "a list of numbers", divisors)
+    # of its ramp nothing is used
+    stretch = Stretch("longrope", 1.0, length, 1.0, 2.0, size=size, divisors=tuple(map(float, divisors)))
+    return replace(positions, limit=min(limit, length), rotary=replace(rotary, stretch=stretch))
 
 
 def _phi3_table(config: JsonObject, spec: StackSpec) -> dict[str, TensorSources]:

@@ -25,6 +25,7 @@ ENCODERS = {
     "qwen3": "llama.QWEN",
     "roberta": "bert.ROBERTA",
     "t5": "t5.T5",
+    "umt5": "t5.T5",
     "xlm-roberta": "bert.ROBERTA",
 }
 JINA = "bert.JINA"  # which calls itself BERT

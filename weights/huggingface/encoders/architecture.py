@@ -159,11 +159,12 @@ def rotary(
     base = parameters.number("rope_theta", config.number(old, base))
     scale = parameters.number("factor") if form == "linear" else 1.0
     # "dynamic" changes nothing within max_position_embeddings, beyond which no text goes here
-    stretch = _STRETCHES[form](parameters, _trained_length(config, parameters, kind)) if form in _STRETCHES else None
+    stretch = _STRETCHES[form](parameters, trained_length(config, parameters, kind)) if form in _STRETCHES else None
     return Rotary(width, base, interleaved=False, scale=scale, stretch=stretch)
 
 
-def _trained_length(config: JsonObject, parameters: JsonObject, kind: str) -> int:
+def trained_length(config: JsonObject, parameters: JsonObject, kind: str = "") -> int:
+    """The positions of the longest texts of training."""
     name = "original_max_position_embeddings"
     stated = config if config.has(name) and not kind else parameters
     return stated.integer(name, config.integer("max_position_embeddings", minimum=1), minimum=1)

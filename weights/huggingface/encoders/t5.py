@@ -1,36 +1,39 @@
-"""The encoder of T5 and mT5 (Raffel 2020): relative buckets instead of positions, no biases, no scaled scores."""
+"""The encoders of T5 (Raffel 2020), mT5, UMT5: relative buckets instead of positions, no biases, no scaled scores."""
 
 from fastattn.spec.architecture import AttentionSpec, FeedForwardSpec, NormSpec, PositionSpec, StackSpec
 from fastattn.weights.containers.json_file import JsonObject
-from fastattn.weights.huggingface.encoders.architecture import Architecture, count_layers
+from fastattn.weights.huggingface.encoders.architecture import Architecture, count_columns, count_layers
 from fastattn.weights.huggingface.weights import ACTIVATIONS
 from fastattn.weights.tensor_mapping import TensorSources, sources
 
-BLOCK = "encoder.block.#.layer"
+BLOCK = "STACK.block.#.layer"
+BIAS = f"{BLOCK}.0.SelfAttention.relative_attention_bias.weight"
 TABLE = {
-    "encoder.embedding.weight": sources("shared.weight"),
-    "encoder.relative_bias": sources("encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight"),
-    "encoder.layers.#.self_attention.norm.*": sources(f"{BLOCK}.0.layer_norm.*"),
-    "encoder.layers.#.self_attention.qkv.*": sources(
-        f"{BLOCK}.0.SelfAttention.q.*", f"{BLOCK}.0.SelfAttention.k.*", f"{BLOCK}.0.SelfAttention.v.*"
-    ),
-    "encoder.layers.#.self_attention.output.*": sources(f"{BLOCK}.0.SelfAttention.o.*"),
-    "encoder.layers.#.feed_forward.norm.*": sources(f"{BLOCK}.1.layer_norm.*"),
-    "encoder.layers.#.feed_forward.outer.*": sources(f"{BLOCK}.1.DenseReluDense.wo.*"),
-    "encoder.final_norm.*": sources("encoder.final_layer_norm.*"),
-}
-PLAIN = {"encoder.layers.#.feed_forward.inner.*": sources(f"{BLOCK}.1.DenseReluDense.wi.*")}
-GATED = {
-    "encoder.layers.#.feed_forward.inner.*": sources(f"{BLOCK}.1.DenseReluDense.wi_0.*"),
-    "encoder.layers.#.feed_forward.inner_linear.*": sources(f"{BLOCK}.1.DenseReluDense.wi_1.*"),
+    "STACK.relative_bias": sources(BIAS.replace("#", "0")),
+    "STACK.layers.#.self_attention.relative_bias": sources(BIAS),
+    "STACK.layers.#.self_attention.norm.*": sources(f"{BLOCK}.0.layer_norm.*"),
+    "STACK.layers.#.self_attention.qkv.*": sources(*(f"{BLOCK}.0.SelfAttention.{part}.*" for part in "qkv")),
+    "STACK.layers.#.self_attention.output.*": sources(f"{BLOCK}.0.SelfAttention.o.*"),
+    "STACK.final_norm.*": sources("STACK.final_layer_norm.*"),
 }
 
 
-def _spec(config: JsonObject) -> StackSpec:
+def feed_forward_sources(gated: bool, stack: str = "encoder", number: int = 1) -> dict[str, TensorSources]:
+    """Where a stack's feed-forwards come from, which are the sublayers of this number."""
+    ours, theirs = f"{stack}.layers.#.feed_forward", f"{stack}.block.#.layer.{number}"
+    return {
+        f"{ours}.norm.*": sources(f"{theirs}.layer_norm.*"),
+        f"{ours}.inner.*": sources(f"{theirs}.DenseReluDense.{'wi_0' if gated else 'wi'}.*"),
+        f"{ours}.inner_linear.*": sources(f"{theirs}.DenseReluDense.wi_1.*"),
+        f"{ours}.outer.*": sources(f"{theirs}.DenseReluDense.wo.*"),
+    }
+
+
+def t5_stack(config: JsonObject) -> StackSpec:
     heads, head_width = config.integer("num_heads", minimum=1), config.integer("d_kv", minimum=1)
     return StackSpec(
         layers=count_layers(config, "num_layers"),
-        width=config.integer("d_model", minimum=1),
+        width=count_columns(config, "d_model"),
         vocabulary=config.integer("vocab_size", minimum=1),
         attention=AttentionSpec(heads, heads, head_width, query_scale=1.0),
         feed_forward=_feed_forward(config),
@@ -39,13 +42,14 @@ def _spec(config: JsonObject) -> StackSpec:
             "relative",
             buckets=config.integer("relative_attention_num_buckets", 32, minimum=1),
             max_distance=config.integer("relative_attention_max_distance", 128, minimum=1),
+            of_each_layer=config.string("model_type") == "umt5",
         ),
         biases=False,
     )
 
 
 def _feed_forward(config: JsonObject) -> FeedForwardSpec:
-    name = config.string("feed_forward_proj", "gated-gelu" if config.string("model_type") == "mt5" else "relu")
+    name = config.string("feed_forward_proj", "relu" if config.string("model_type") == "t5" else "gated-gelu")
     gated, theirs = name.startswith("gated-"), name.removeprefix("gated-")
     # By their gated gelu they mean the tanh form.
     theirs = "gelu_new" if name == "gated-gelu" else theirs
@@ -55,11 +59,13 @@ def _feed_forward(config: JsonObject) -> FeedForwardSpec:
 
 
 def _table(config: JsonObject, spec: StackSpec) -> dict[str, TensorSources]:
-    return TABLE | (GATED if spec.feed_forward.gated else PLAIN)
+    return (
+        TABLE | {"encoder.embedding.weight": sources("shared.weight")} | feed_forward_sources(spec.feed_forward.gated)
+    )
 
 
 T5 = Architecture(
-    _spec,
+    t5_stack,
     _table,
     ("transformer.",),
     ("decoder.", "lm_head.", "classification_head."),

@@ -1,0 +1,92 @@
+"""The server asked by other people's clients, as they are: their answers are the API's."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from bench.case import installed
+from bench.checks import Absent, Data, Findings, check
+from bench.decoder_shapes import SMOLLM2
+from fastattn import Encoder, Generator, Translator
+
+TEXTS = ["Good morning, my friend.", "Where is the station? It is late."]
+ASKED = [{"role": "user", "content": "What is the capital of France?"}]
+START = 120.0  # seconds, for loading and compiling
+
+
+@contextlib.contextmanager
+def server(*arguments: str) -> Iterator[str]:
+    """``fastattn serve`` in a process of its own; its address, once it answers."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    address = f"http://127.0.0.1:{port}"
+    command = [sys.executable, "-m", "fastattn", "serve", "--port", str(port), *arguments]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True)
+    try:
+        until = time.monotonic() + START
+        while True:
+            with contextlib.suppress(OSError), urllib.request.urlopen(f"{address}/health"):
+                break
+            if process.poll() is not None or time.monotonic() > until:
+                raise RuntimeError("the server did not start")
+            time.sleep(0.1)
+        yield address
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+@check(
+    "serve-clients",
+    "the packages openai (vectors in both encodings, a conversation whole and streamed), deepl, libretranslatepy and "
+    "langchain-openai, unmodified: their answers are the API's",
+)
+def clients(data: Data) -> tuple[bool, str]:
+    if not installed(("openai", "deepl", "libretranslatepy", "langchain_openai", "fastapi", "py3langid")):
+        raise Absent("pip install openai deepl libretranslatepy langchain-openai fastattn[serve]")
+    findings = Findings()
+    wanted = Translator("en-pt").translate(TEXTS), Encoder("minilm").encode(TEXTS)
+    answer = Generator(SMOLLM2.path).generate(messages=ASKED, max_new_tokens=24)
+    with server("-m", "en-pt", "-m", "minilm", "-m", f"lm={SMOLLM2.path}") as address:
+        for name, alike in _answers(address, *wanted, answer):
+            findings.at_least(f"{name}:", int(alike), "", 1, "")
+    return findings.verdict
+
+
+def _answers(address: str, translated: list[str], vectors_BD: np.ndarray, answer: str) -> Iterator[tuple[str, bool]]:
+    """(what was asked, whether it is what the API says)."""
+    import deepl
+    import openai
+    from langchain_openai import ChatOpenAI, OpenAIEmbeddings
+    from libretranslatepy import LibreTranslateAPI
+
+    client = openai.OpenAI(base_url=f"{address}/v1", api_key="none")
+    for encoding in ({"encoding_format": "float"}, {}):  # without it the client asks for base64, and unpacks that
+        found = client.embeddings.create(model="minilm", input=TEXTS, **encoding)
+        found_BD = np.array([one.embedding for one in found.data], np.float32)
+        yield f"openai {'float' if encoding else 'base64'}", np.array_equal(found_BD, vectors_BD)
+    asked: dict[str, Any] = {"model": "lm", "messages": ASKED, "max_tokens": 24}
+    yield "openai chat", client.chat.completions.create(**asked).choices[0].message.content == answer
+    pieces = [one.choices[0].delta.content or "" for one in client.chat.completions.create(**asked, stream=True)]
+    yield "openai stream", "".join(pieces) == answer
+    found = deepl.Translator("none", server_url=address).translate_text(TEXTS, source_lang="EN", target_lang="PT-PT")
+    yield "deepl", [one.text for one in found] == translated
+    libre = LibreTranslateAPI(f"{address}/")
+    yield "libretranslatepy", [libre.translate(text, "en", "pt") for text in TEXTS] == translated
+    known = {"model": "minilm", "base_url": f"{address}/v1", "api_key": "none"}
+    # LangChain counts tokens by OpenAI's vocabulary unless it is told not to.
+    found = OpenAIEmbeddings(check_embedding_ctx_length=False, **known).embed_documents(TEXTS)
+    yield "langchain vectors", np.array_equal(np.array(found, np.float32), vectors_BD)
+    chat = ChatOpenAI(model="lm", base_url=f"{address}/v1", api_key="none", max_tokens=24)
+    yield "langchain chat", chat.invoke(ASKED[0]["content"]).content == answer

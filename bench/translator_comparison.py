@@ -1,0 +1,80 @@
+"""An encoder-decoder's folder here and in transformers: ids, logits, greedy and beam search, texts."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bench.translator_models import Oracle, TranslatorCase
+from fastattn import Translator
+from fastattn.spec.text_spec import TranslationText
+from fastattn.text.translation import TranslationTokenizer
+from fastattn.weights import read
+
+FORCED = (5, 6, 7, 8)  # a target whose logits are compared
+
+
+class Agreement(NamedTuple):
+    """How many of the texts have the same on both sides.
+
+    logits  the largest difference, relative to the largest logit
+    lengths how many different lengths of the beams' translations there are
+    """
+
+    texts: int
+    ids: int
+    logits: float
+    greedy: int
+    beam: int
+    joined: int
+    lengths: int
+
+    @property
+    def whole(self) -> bool:
+        """Whether all is the same."""
+        return {self.ids, self.greedy, self.beam, self.joined} == {self.texts} and self.logits <= 1e-4
+
+
+def logits_of(translator: Translator, source: Sequence[int], target: Sequence[int]) -> np.ndarray:
+    """[T, V], each behind the target's ids so far."""
+    model: Any = translator._service.model
+    ids, starts = np.array(target, np.int32), np.array([0, len(target)], np.int64)
+    hidden_TD, _ = model.prefill(ids, starts, model.encode([np.array(source, np.int32)]))
+    return np.asarray(model.output.all_log_probs(hidden_TD))
+
+
+def log_softmax(logits_TV: np.ndarray) -> np.ndarray:
+    shifted_TV = logits_TV - logits_TV.max(axis=1, keepdims=True)
+    return np.asarray(shifted_TV - np.log(np.exp(shifted_TV).sum(axis=1, keepdims=True)))
+
+
+def agreement(folder: Path, case: TranslatorCase, texts: Sequence[str]) -> Agreement:
+    oracle, checkpoint = Oracle(folder, case), read(folder)
+    text = checkpoint.text
+    assert isinstance(text, TranslationText)
+    languages: dict[str, Any] = {"source_lang": case.source, "target_lang": case.target} if case.source else {}
+    tokenizer, translator = TranslationTokenizer(text), Translator.from_checkpoint(checkpoint)
+    pair = tokenizer.pair(*languages.values())
+    ours = [tokenizer.source_ids(tokenizer.surrounded_tokens(one, pair)).tolist() for one in texts]
+    theirs = oracle.ids(texts)
+    target = [oracle.model.generation_config.decoder_start_token_id, *FORCED]
+    logits_TV = oracle.logits(theirs[0], target)
+    if case.tokenizer == "marian":
+        logits_TV[:, oracle.model.config.pad_token_id] = -np.inf
+    here_TV, there_TV = logits_of(translator, theirs[0], target), log_softmax(logits_TV)
+    is_finite = np.isfinite(there_TV)
+    difference = float(np.abs(here_TV[is_finite] - there_TV[is_finite]).max() / np.abs(logits_TV[is_finite]).max())
+    same, joined, lengths = [], 0, set()
+    for beams in (1, 4):
+        found = translator.translate(list(texts), details=True, beam_size=beams, split="never", **languages)
+        expected = oracle.generate(theirs, beams)
+        tokens = [[text.target_vocabulary[index] for index in row] for row in expected]
+        same.append(sum([t for part in one.parts for t in part.tokens] == row for one, row in zip(found, tokens)))
+        # what is of no text, special tokens and rows without one, is joined otherwise by slow tokenizers
+        plain = [not any(not token or token.startswith(("__", "<")) for token in row) for row in tokens]
+        joined = sum(not kept or one.text == oracle.text(row) for one, row, kept in zip(found, expected, plain))
+        lengths = {len(row) for row in expected}
+    return Agreement(
+        len(texts), sum(a == b for a, b in zip(ours, theirs)), difference, *same, joined=joined, lengths=len(lengths)
+    )

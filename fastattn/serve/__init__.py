@@ -1,0 +1,1 @@
+"""An HTTP server in the dialects that clients of other servers speak: ``fastattn serve`` (``fastattn[serve]``)."""

@@ -1,0 +1,105 @@
+"""The ASGI application: the dialects' routes behind the gate."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, MutableMapping
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest, multiprocess
+from prometheus_client.registry import REGISTRY
+from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from fastattn._version import VERSION
+from fastattn.errors import FastattnError, InputError, QueueFullError
+from fastattn.serve.dialects import ROUTERS, error_body
+from fastattn.serve.gate import Gate
+from fastattn.serve.service import Service
+from fastattn.serve.settings import Refusal, ServerSettings
+
+# What any route may answer beside what it is for.
+STATUSES = {
+    400: "what is wrong with the request",
+    403: "no key, or one that is not known",
+    404: "no such model or route",
+    408: "the request came too slowly",
+    413: "more text than a request may have",
+    429: "too much is going on, or a key's quota is used up: Retry-After says when to come again",
+    503: "a model cannot be loaded",
+    504: "no answer in time",
+}
+
+
+def make_app(settings: ServerSettings | None = None) -> Any:
+    """The application of settings, or of those that this process was started with."""
+    settings = settings or ServerSettings.published()
+    service = Service(settings)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        await service.models.load_all()
+        tidying = asyncio.create_task(service.models.put_away_idle())
+        yield
+        tidying.cancel()
+        with suppress(asyncio.CancelledError):
+            await tidying
+        service.models.put_away(older_than=0.0)
+
+    described: dict[int | str, dict[str, Any]] = {
+        status: {"description": description} for status, description in STATUSES.items()
+    }
+    app = FastAPI(title="fastattn", version=VERSION, lifespan=lifespan, responses=described, redoc_url=None)
+    app.state.service = service
+    for router in ROUTERS:
+        app.include_router(router)
+    app.add_api_route("/metrics", _metrics, include_in_schema=False)
+    for kind in (FastattnError, RequestValidationError, HTTPException):
+        app.add_exception_handler(kind, _explain)
+    if settings.origins:
+        app.add_middleware(
+            CORSMiddleware, allow_origins=settings.origins, allow_methods=["*"], allow_headers=["*"], max_age=600
+        )
+    paths = {route.path for router in (app, *ROUTERS) for route in router.routes if isinstance(route, Route)}
+
+    def known_path(scope: MutableMapping[str, Any]) -> str:
+        found = getattr(scope.get("route"), "path", scope["path"])
+        return found if found in paths else "other"
+
+    return Gate(app, settings, error_body, known_path)
+
+
+def _explain(request: Request, error: Exception) -> Response:
+    """An error as its path's dialect has it."""
+    status, message, headers = 500, str(error), dict[str, str]()
+    if isinstance(error, RequestValidationError):
+        status, message = 400, "; ".join(_told(one) for one in error.errors()[:3])
+    elif isinstance(error, HTTPException):
+        status, message, headers = error.status_code, str(error.detail), dict(error.headers or {})
+    elif isinstance(error, Refusal):
+        status, retry = error.status, error.retry_after
+        headers = {} if retry is None else {"Retry-After": str(retry)}
+    elif isinstance(error, QueueFullError):
+        status, headers = 429, {"Retry-After": "1"}
+    elif isinstance(error, InputError):
+        status = 400
+    return JSONResponse(error_body(request.url.path, status, message), status, headers)
+
+
+def _told(problem: Any) -> str:
+    """A problem of pydantic's: where, and what."""
+    where = ".".join(str(part) for part in problem["loc"][1:])
+    return f"{where}: {problem['msg']}" if where else str(problem["msg"])
+
+
+async def _metrics() -> Response:
+    """Prometheus' text; of all worker processes, where there are several."""
+    registry = REGISTRY
+    if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
+        registry = CollectorRegistry()
+        multiprocess.MultiProcessCollector(registry)
+    return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)

@@ -1,0 +1,35 @@
+"""Which route comes from whom; each dialect is a file.
+
+| routes | whose |
+| --- | --- |
+| /translate {q, source, target}, /languages, /detect, /frontend/settings, /health | LibreTranslate |
+| /v2/translate, /v2/languages, /v2/usage | DeepL |
+| /translate {text, source_lang, target_lang}, /TOKEN/translate | DeepLX |
+| /translate {text, from, to}, /translate/batch | MTranServer |
+| /v1/embeddings, /v1/models, /v1/chat/completions | OpenAI |
+| /embed, /rerank, /predict, /tokenize, /info | text-embeddings-inference |
+| /api/translate, / | ours: what the page asks, and the page |
+| /metrics | Prometheus |
+| /docs, /openapi.json | OpenAPI |
+"""
+
+from typing import Any
+
+from fastattn.serve.dialects import deepl, embeddings_inference, libretranslate, openai, page
+
+# DeepLX has any first part of a path, so it comes last.
+ROUTERS = (deepl.router, openai.router, embeddings_inference.router, page.router, libretranslate.router)
+# The beginnings of a dialect's paths, and what its errors look like; LibreTranslate's for the rest.
+_ERRORS = {
+    "/v1/": openai.error_body,
+    "/v2/": deepl.error_body,
+    **dict.fromkeys(embeddings_inference.PATHS, embeddings_inference.error_body),
+}
+
+
+def error_body(path: str, status: int, message: str) -> dict[str, Any]:
+    """What an answer says that is an error, in the dialect of its path."""
+    for beginning, body in _ERRORS.items():
+        if path.startswith(beginning):
+            return body(status, message)
+    return {"error": message}

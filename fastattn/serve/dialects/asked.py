@@ -1,0 +1,27 @@
+"""What dialects' bodies have in common."""
+
+from typing import Annotated, Any
+
+from fastapi import Depends, Request
+from pydantic import BaseModel, ConfigDict
+
+from fastattn.serve.service import Service
+
+
+class Body(BaseModel):
+    """A request's body: a field that is not known is refused, since nothing would follow it."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+def _of_request(request: Request) -> Service:
+    service: Service = request.app.state.service
+    return service
+
+
+Serving = Annotated[Service, Depends(_of_request)]
+
+
+def several(value: Any) -> list[Any]:
+    """A list of what is one or several."""
+    return value if isinstance(value, list) else [value]

@@ -1,0 +1,57 @@
+"""DeepL's routes, as its own client asks them, and its clones."""
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter
+from pydantic import Field
+
+from fastattn.serve.dialects.asked import Body, Serving, several
+from fastattn.serve.service import AUTO
+from fastattn.text.languages import name_of
+
+router = APIRouter(prefix="/v2")
+
+
+class DeepLBody(Body):
+    """Options that would change a translation and cannot be followed are refused; those that prefer, are not."""
+
+    text: Annotated[str | list[str], Field(min_length=1)]
+    target_lang: str
+    source_lang: str | None = None
+    split_sentences: Literal["0", "1", "nonewlines"] = "1"
+    preserve_formatting: bool = True
+    formality: Literal["default", "prefer_more", "prefer_less"] = "default"
+    context: str | None = None  # for models that read it
+    show_billed_characters: bool = False
+    model_type: str | None = None
+    auth_key: str = ""
+
+
+@router.post("/translate")
+async def translate(body: DeepLBody, service: Serving) -> dict[str, Any]:
+    source = AUTO if body.source_lang is None else body.source_lang
+    options: dict[str, Any] = {"split": "never"} if body.split_sentences == "0" else {}
+    texts = several(body.text)
+    found = await service.translate(texts, source, body.target_lang, **options)
+    answers: list[dict[str, Any]] = []
+    for text, one in zip(texts, found):
+        answers.append({"detected_source_language": one.source.upper(), "text": one.text})
+        if body.show_billed_characters:
+            answers[-1]["billed_characters"] = len(text)
+    return {"translations": answers}
+
+
+@router.get("/languages")
+async def languages(service: Serving, type: Literal["source", "target"] = "source") -> list[dict[str, Any]]:
+    codes = sorted({pair[type == "target"] for pair in service.pairs()})
+    more = {"supports_formality": False} if type == "target" else {}
+    return [{"language": code.upper(), "name": name_of(code), **more} for code in codes]
+
+
+@router.get("/usage")
+async def usage() -> dict[str, int]:
+    return {"character_count": 0, "character_limit": 1_000_000_000_000}
+
+
+def error_body(status: int, message: str) -> dict[str, Any]:
+    return {"message": message}

@@ -1,0 +1,97 @@
+"""The routes of Hugging Face's text-embeddings-inference."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter
+from pydantic import Field
+
+from fastattn._version import VERSION
+from fastattn.encoders.cross_encoder import CrossEncoder
+from fastattn.encoders.encoder import Encoder
+from fastattn.encoders.text_classifier import TextClassifier
+from fastattn.serve.dialects.asked import Body, Serving, several
+from fastattn.serve.settings import Refusal
+
+router = APIRouter()
+PATHS = ("/embed", "/rerank", "/predict", "/tokenize", "/info")
+Texts = str | Annotated[list[str], Field(min_length=1)]
+
+
+class EmbedBody(Body):
+    inputs: Texts
+    normalize: bool = True
+    truncate: bool = False
+    prompt_name: str | None = None
+    dimensions: Annotated[int, Field(ge=1)] | None = None
+
+
+class RerankBody(Body):
+    query: str
+    texts: Annotated[list[str], Field(min_length=1)]
+    raw_scores: bool = False
+    return_text: bool = False
+    truncate: bool = False
+
+
+class PredictBody(Body):
+    inputs: Texts
+    truncate: bool = False
+
+
+class TokenizeBody(Body):
+    inputs: Texts
+    add_special_tokens: bool = True
+    prompt_name: None = None
+
+
+@router.post("/embed")
+async def embed(body: EmbedBody, service: Serving) -> list[list[float]]:
+    options: dict[str, Any] = {"normalize_embeddings": body.normalize, "truncate_dim": body.dimensions}
+    if body.prompt_name is not None:
+        options["prompt_name"] = body.prompt_name
+    vectors_BD, _, _ = await service.embed(several(body.inputs), None, truncate=body.truncate, **options)
+    vectors: list[list[float]] = vectors_BD.tolist()
+    return vectors
+
+
+@router.post("/rerank")
+async def rerank(body: RerankBody, service: Serving) -> list[dict[str, Any]]:
+    ranked = await service.rank(body.query, body.texts, body.raw_scores, body.truncate)
+    answers = [{"index": one["corpus_id"], "score": one["score"]} for one in ranked]
+    if body.return_text:
+        for one in answers:
+            one["text"] = body.texts[one["index"]]
+    return answers
+
+
+@router.post("/predict")
+async def predict(body: PredictBody, service: Serving) -> list[Any]:
+    labels = await service.classify(several(body.inputs), body.truncate)
+    return labels if isinstance(body.inputs, list) else labels[0]
+
+
+@router.post("/tokenize")
+async def tokenize(body: TokenizeBody, service: Serving) -> list[list[dict[str, Any]]]:
+    read = await service.tokenize(several(body.inputs), body.add_special_tokens)
+    return [
+        [
+            {"id": one.id, "text": one.token, "special": one.special, "start": one.span[0], "stop": one.span[1]}
+            for one in tokens
+        ]
+        for tokens in read
+    ]
+
+
+@router.get("/info")
+async def info(service: Serving) -> dict[str, Any]:
+    names = service.models.named((Encoder, CrossEncoder, TextClassifier))
+    if not names:
+        raise Refusal(404, "this server has no encoder")
+    settings = service.settings
+    limits = {"max_concurrent_requests": settings.requests, "max_client_batch_size": settings.items}
+    return {"model_id": names[0], "version": VERSION, **limits}
+
+
+def error_body(status: int, message: str) -> dict[str, Any]:
+    kinds = {413: "Validation", 422: "Validation", 400: "Validation", 429: "Overloaded", 503: "Unhealthy"}
+    return {"error": message, "error_type": kinds.get(status, "Backend")}

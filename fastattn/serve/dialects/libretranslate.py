@@ -1,0 +1,135 @@
+"""LibreTranslate's routes, and MTranServer's and DeepLX's, which share its /translate and are told by their fields."""
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter
+from pydantic import Discriminator, Field, Tag
+
+from fastattn.serve.dialects.asked import Body, Serving, several
+from fastattn.serve.service import AUTO, MOST_ALTERNATIVES
+from fastattn.text.languages import name_of
+
+router = APIRouter()
+
+
+class LibreTranslateBody(Body):
+    q: str | list[str]
+    source: str = AUTO
+    target: str
+    format: Literal["text"] = "text"
+    alternatives: Annotated[int, Field(ge=0, le=MOST_ALTERNATIVES)] = 0
+    api_key: str = ""
+
+
+class MTranServerBody(Body):
+    source: Annotated[str, Field(alias="from")]
+    target: Annotated[str, Field(alias="to")]
+    text: str
+    html: Literal[False] = False
+
+
+class MTranServerBatch(Body):
+    source: Annotated[str, Field(alias="from")]
+    target: Annotated[str, Field(alias="to")]
+    texts: list[str]
+    html: Literal[False] = False
+
+
+class DeepLXBody(Body):
+    text: str
+    source_lang: str = AUTO
+    target_lang: str
+
+
+class DetectBody(Body):
+    q: str
+    api_key: str = ""
+
+
+def _whose(body: Any) -> str:
+    fields = body if isinstance(body, dict) else getattr(body, "__dict__", {})
+    if "target_lang" in fields:
+        return "DeepLX"
+    return "MTranServer" if "text" in fields else "LibreTranslate"
+
+
+AnyBody = Annotated[
+    Annotated[LibreTranslateBody, Tag("LibreTranslate")]
+    | Annotated[MTranServerBody, Tag("MTranServer")]
+    | Annotated[DeepLXBody, Tag("DeepLX")],
+    Discriminator(_whose),
+]
+
+
+@router.post("/translate", summary="LibreTranslate's, MTranServer's and DeepLX's")
+async def translate(body: AnyBody, service: Serving) -> dict[str, Any]:
+    if isinstance(body, DeepLXBody):
+        return await deeplx(body, service)
+    if isinstance(body, MTranServerBody):
+        (one,) = await service.translate([body.text], body.source, body.target)
+        return {"result": one.text}
+    found = await service.translate(several(body.q), body.source, body.target, alternatives=body.alternatives)
+    answer: dict[str, Any] = {"translatedText": [one.text for one in found]}
+    if body.alternatives:
+        answer["alternatives"] = [list(one.alternatives) for one in found]
+    if body.source == AUTO:
+        answer["detectedLanguage"] = [vars_of(one.detected) for one in found]
+    return answer if isinstance(body.q, list) else {name: values[0] for name, values in answer.items()}
+
+
+@router.post("/{token}/translate", summary="DeepLX's, with a key in the path")
+async def deeplx(body: DeepLXBody, service: Serving) -> dict[str, Any]:
+    source = body.source_lang or AUTO
+    (one,) = await service.translate([body.text], source.lower(), body.target_lang, alternatives=3)
+    return {
+        "code": 200,
+        "id": 0,
+        "data": one.text,
+        "alternatives": list(one.alternatives),
+        "source_lang": one.source.upper(),
+        "target_lang": one.target.upper(),
+        "method": "Free",
+    }
+
+
+@router.post("/translate/batch", summary="MTranServer's")
+async def translate_batch(body: MTranServerBatch, service: Serving) -> dict[str, Any]:
+    found = await service.translate(body.texts, body.source, body.target)
+    return {"results": [one.text for one in found]}
+
+
+@router.get("/languages")
+async def languages(service: Serving) -> list[dict[str, Any]]:
+    pairs = sorted(service.pairs())
+    return [
+        {"code": code, "name": name_of(code), "targets": [target for one, target in pairs if one == code]}
+        for code in dict.fromkeys(source for source, _ in pairs)
+    ]
+
+
+@router.post("/detect")
+async def detect(body: DetectBody, service: Serving) -> list[dict[str, Any]]:
+    service.check_size([body.q])
+    return [vars_of(one) for one in await service.detect(body.q)]
+
+
+@router.get("/frontend/settings")
+async def frontend_settings(service: Serving) -> dict[str, Any]:
+    return {
+        "apiKeys": bool(service.settings.keys),
+        "charLimit": service.settings.characters,
+        "batchLimit": service.settings.items,
+        "keyRequired": bool(service.settings.keys),
+        "suggestions": False,
+        "supportedFilesFormat": [],
+        "language": {"source": {"code": AUTO, "name": "Auto"}, "target": {"code": "", "name": ""}},
+    }
+
+
+@router.get("/health")
+async def health() -> dict[str, str]:
+    return {"status": "ok"}
+
+
+def vars_of(detected: Any) -> dict[str, Any]:
+    return {"confidence": detected.confidence, "language": detected.language}

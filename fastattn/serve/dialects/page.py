@@ -1,0 +1,55 @@
+"""The page at /, and what it asks beside the other dialects' routes."""
+
+from importlib.resources import files
+from typing import Annotated, Any
+
+from fastapi import APIRouter
+from fastapi.responses import HTMLResponse
+from pydantic import Field
+
+from fastattn.encoders.encoder import Encoder
+from fastattn.serve.dialects.asked import Body, Serving
+from fastattn.serve.service import AUTO, MOST_ALTERNATIVES
+from fastattn.text.languages import name_of
+
+router = APIRouter()
+# Nothing from elsewhere, in either direction.
+POLICY = (
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; img-src data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+
+
+class PageBody(Body):
+    text: str
+    source: str = AUTO
+    target: str
+    alternatives: Annotated[int, Field(ge=0, le=MOST_ALTERNATIVES)] = 0
+
+
+@router.get("/", include_in_schema=False)
+async def page() -> HTMLResponse:
+    text = files("fastattn.serve").joinpath("page.html").read_text(encoding="utf-8")
+    return HTMLResponse(text, headers={"Content-Security-Policy": POLICY, "Referrer-Policy": "no-referrer"})
+
+
+@router.get("/api/models")
+async def models(service: Serving) -> dict[str, Any]:
+    """The pairs of languages, their names, and the encoders."""
+    pairs = sorted(service.pairs())
+    codes = sorted({code for pair in pairs for code in pair})
+    names = {code: name_of(code) for code in codes}
+    return {"pairs": pairs, "names": names, "encoders": service.models.named((Encoder,))}
+
+
+@router.post("/api/translate")
+async def translate(body: PageBody, service: Serving) -> dict[str, Any]:
+    """A translation, others, and which words of the text its words look at: [start, end) in characters of both."""
+    asked = [body.text], body.source, body.target
+    (one,) = await service.translate(*asked, alternatives=body.alternatives, with_links=True)
+    return {
+        "text": one.text,
+        "source": one.source,
+        "alternatives": one.alternatives,
+        "links": [{"source": link.source, "target": link.target} for link in one.links],
+    }

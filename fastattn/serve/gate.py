@@ -1,0 +1,260 @@
+"""What every request passes before its dialect sees it, and every answer behind it.
+
+Limits, keys, forms, a clock, ids, the log and the metrics. An ASGI middleware of its own, since it reads the body and
+watches whether the client is still there: one that goes away ends its work.
+"""
+
+import asyncio
+import hmac
+import json
+import math
+import re
+import sys
+import time
+import uuid
+from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
+from typing import Any
+from urllib.parse import parse_qs
+
+from prometheus_client import Counter, Gauge, Histogram
+from starlette.responses import JSONResponse
+
+from fastattn.printable import printable
+from fastattn.serve.service import CALLER
+from fastattn.serve.settings import Refusal, ServerSettings, read_keys
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+# Who asks for these needs no key: a page for people, and what supervisors ask.
+OPEN = ("/", "/health", "/frontend/settings")
+# These are answered however much goes on.
+ALWAYS = ("/health", "/metrics")
+FORM = b"application/x-www-form-urlencoded"
+REQUEST_ID = re.compile(r"[\w.-]{1,64}")
+AUTHORIZATION = re.compile(rb"(?:bearer|deepl-auth-key)\s+(\S+)", re.IGNORECASE)
+CLOSED = 499  # of a client that went away, in the log alone: nginx's number
+
+REQUESTS = Counter("fastattn_requests", "Requests answered.", ["path", "status"])
+SECONDS = Histogram("fastattn_request_seconds", "From a request's first byte to the last of its answer.", ["path"])
+ACTIVE = Gauge("fastattn_requests_active", "Requests in progress.", multiprocess_mode="livesum")
+
+
+class KeyQuota:
+    """Characters that a key may have translated a minute; what it has not used comes back bit by bit."""
+
+    def __init__(self, most: int):
+        self._most, self._left, self._at = most, float(most), time.monotonic()
+
+    def take(self, characters: int) -> None:
+        """Take so many; a Refusal says when there will be as many, if ever."""
+        if not self._most:
+            return
+        now = time.monotonic()
+        self._left = min(self._most, self._left + (now - self._at) * self._most / 60)
+        self._at = now
+        if characters > self._most:
+            raise Refusal(413, f"this key may have {self._most} characters a minute, the request has {characters}")
+        if characters > self._left:
+            wait = math.ceil((characters - self._left) * 60 / self._most)
+            raise Refusal(429, f"this key's characters of this minute are used up; again in {wait} s", wait)
+        self._left -= characters
+
+
+class Gate:
+    """The middleware.
+
+    error_body  of a path, a status and a message, what the answer says in the path's dialect
+    known_path  of a path, the route that metrics count it as
+    """
+
+    def __init__(
+        self,
+        app: Any,
+        settings: ServerSettings,
+        error_body: Callable[[str, int, str], dict[str, Any]],
+        known_path: Callable[[Scope], str],
+    ):
+        self._app, self._settings = app, settings
+        self._error_body, self._known_path = error_body, known_path
+        keys = read_keys(settings.keys) if settings.keys else {}
+        self._keys = {key: KeyQuota(-(-most // settings.processes)) for key, most in keys.items()}
+        self._active = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        begun, answer = time.perf_counter(), Answer(scope, send)
+        self._active += 1
+        ACTIVE.set(self._active)
+        try:
+            await self._answer(scope, receive, answer)
+        except Refusal as refusal:
+            await self._refuse(scope, answer, refusal)
+        finally:
+            self._active -= 1
+            ACTIVE.set(self._active)
+            self._note(scope, answer, time.perf_counter() - begun)
+
+    async def _answer(self, scope: Scope, receive: Receive, answer: "Answer") -> None:
+        if self._active > self._settings.requests and scope["path"] not in ALWAYS:
+            raise Refusal(429, f"{self._settings.requests} requests are in progress, as many as may be", 1)
+        try:
+            body = await asyncio.wait_for(self._body(receive), self._settings.timeout)
+        except asyncio.TimeoutError:
+            raise Refusal(408, f"the request did not come within {self._settings.timeout:g} s") from None
+        if body is None:
+            answer.status = CLOSED
+            return
+        scope, body = _as_json(scope, body)
+        answer.scope, answer.body = scope, body
+        CALLER.set(self._check_key(scope, body))
+        await self._compute(scope, body, receive, answer)
+
+    async def _body(self, receive: Receive) -> bytes | None:
+        """The request's body, checked for its size and encoding; None: the client went away."""
+        parts, size, more = list[bytes](), 0, True
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return None
+            parts.append(message.get("body", b""))
+            size, more = size + len(parts[-1]), message.get("more_body", False)
+            if size > self._settings.body_bytes:
+                raise Refusal(413, f"a request may have {self._settings.body_bytes} bytes, this one has more")
+        body = b"".join(parts)
+        try:
+            body.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise Refusal(400, f"the request is not UTF-8 text: byte {error.start} is {body[error.start]:#x}") from None
+        return body
+
+    def _check_key(self, scope: Scope, body: bytes) -> Any:
+        """Who asks: the number of a key, or an address; a Refusal for who may not."""
+        client = scope.get("client")
+        if not self._keys or scope["path"] in OPEN or scope["method"] == "OPTIONS":
+            return client[0] if client else None
+        given, found = _given_key(scope, body), -1
+        for number, key in enumerate(self._keys):  # all of them, in a time that does not tell how near a guess is
+            if hmac.compare_digest(key, given):
+                found = number
+        if found < 0:
+            raise Refusal(403, "this key is not known" if given else "a key is needed")
+        list(self._keys.values())[found].take(len(body.decode()))
+        return found
+
+    async def _compute(self, scope: Scope, body: bytes, receive: Receive, answer: "Answer") -> None:
+        """Have the dialects answer, for as long as the client waits and the clock runs."""
+        unread = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def receive_read() -> MutableMapping[str, Any]:
+            if unread:
+                return unread.pop()
+            await asyncio.Event().wait()  # the client's going away is watched below
+            raise AssertionError
+
+        work = asyncio.ensure_future(self._app(scope, receive_read, answer.send))
+        gone = asyncio.ensure_future(_disconnected(receive))
+        try:
+            await asyncio.wait({work, gone}, timeout=self._settings.timeout, return_when=asyncio.FIRST_COMPLETED)
+            if work.done():
+                work.result()
+            elif gone.done():
+                answer.status = CLOSED
+            else:
+                raise Refusal(504, f"no answer within {self._settings.timeout:g} s")
+        finally:
+            for task in (work, gone):
+                task.cancel()
+            with suppress(asyncio.CancelledError, Exception):
+                await work
+
+    async def _refuse(self, scope: Scope, answer: "Answer", refusal: Refusal) -> None:
+        if answer.status is not None:  # it has begun, and can only be cut
+            raise ConnectionAbortedError(str(refusal))
+        headers = {} if refusal.retry_after is None else {"Retry-After": str(refusal.retry_after)}
+        body = self._error_body(scope["path"], refusal.status, str(refusal))
+        await JSONResponse(body, refusal.status, headers)(scope, _no_more, answer.send)
+
+    def _note(self, scope: Scope, answer: "Answer", seconds: float) -> None:
+        """A line of the log, and the metrics."""
+        status = answer.status or 500
+        path = self._known_path(answer.scope)
+        REQUESTS.labels(path, status).inc()
+        SECONDS.labels(path).observe(seconds)
+        line = {
+            "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "id": answer.id,
+            "method": scope["method"],
+            "path": path,
+            "status": status,
+            "ms": round(1000 * seconds, 1),
+            "bytes": len(answer.body),
+        }
+        if self._settings.log_texts:
+            line["body"] = answer.body.decode()
+        sys.stderr.write(json.dumps(line) + "\n")
+
+
+class Answer:
+    """What goes to the client: its status, and a header with the request's id, the client's own if it has one."""
+
+    def __init__(self, scope: Scope, send: Send):
+        self._send = send
+        self.scope, self.body = scope, b""  # of the request, as it was read
+        self.status: int | None = None
+        given = _header(scope, b"x-request-id").decode("latin-1")
+        self.id = given if REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
+
+    async def send(self, message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            message["headers"] = [*message.get("headers", ()), (b"x-request-id", self.id.encode())]
+        await self._send(message)
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _no_more() -> MutableMapping[str, Any]:
+    return {"type": "http.disconnect"}
+
+
+def _header(scope: Scope, name: bytes) -> bytes:
+    return next((bytes(value) for key, value in scope["headers"] if key == name), b"")
+
+
+def _as_json(scope: Scope, body: bytes) -> tuple[Scope, bytes]:
+    """The request, a form as JSON: a field given several times is a list."""
+    if not _header(scope, b"content-type").lower().startswith(FORM):
+        return scope, body
+    try:
+        fields = parse_qs(body.decode(), keep_blank_values=True, errors="strict", max_num_fields=10_000)
+    except ValueError as error:
+        raise Refusal(400, f"the form cannot be read: {printable(str(error))}") from None
+    read = json.dumps({name: values[0] if len(values) == 1 else values for name, values in fields.items()}).encode()
+    others = [(key, value) for key, value in scope["headers"] if key not in (b"content-type", b"content-length")]
+    headers = [*others, (b"content-type", b"application/json"), (b"content-length", str(len(read)).encode())]
+    return {**scope, "headers": headers}, read
+
+
+def _given_key(scope: Scope, body: bytes) -> bytes:
+    """The key that a request has: in its Authorization, query, path or body, as each dialect has it; b"" if none."""
+    if found := AUTHORIZATION.fullmatch(_header(scope, b"authorization").strip()):
+        return found[1]
+    query = parse_qs(scope["query_string"].decode("latin-1"))
+    for name in ("token", "api_key"):
+        if name in query:
+            return query[name][0].encode()
+    path = scope["path"].split("/")
+    if len(path) == 3 and path[2] == "translate" and path[1] != "v2":  # DeepLX's /TOKEN/translate
+        return str(path[1]).encode()
+    with suppress(ValueError, RecursionError):
+        fields = json.loads(body)
+        if isinstance(fields, dict) and isinstance(fields.get("api_key"), str):
+            return str(fields["api_key"]).encode()
+    return b""

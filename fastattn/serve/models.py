@@ -1,0 +1,137 @@
+"""The models of a server: loaded at its start or when they are first asked for, and put away again."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastattn.encoders.cross_encoder import CrossEncoder
+from fastattn.encoders.encoder import Encoder
+from fastattn.encoders.text_classifier import TextClassifier
+from fastattn.errors import FastattnError
+from fastattn.generation.generator import Generator
+from fastattn.serve.settings import Refusal, ServerSettings
+from fastattn.spec.checkpoint import Checkpoint
+from fastattn.spec.text_spec import EncoderText, GeneratorText, TranslationText
+from fastattn.system.memory import available_memory
+from fastattn.text.languages import iso_code
+from fastattn.translation.translator import Translator
+from fastattn.weights import download, read
+
+SCARCE = 1 << 29  # bytes of memory that are left: then models that nobody uses go
+
+
+class ServedModel:
+    """A model by its name, and who uses it."""
+
+    def __init__(self, name: str, path: str):
+        self.name, self.path = name, path
+        self.model: Any = None
+        self.kind: type = object  # until the checkpoint was looked at
+        self.pairs: tuple[tuple[str, str], ...] = ()  # of languages, ISO 639-1, that a translator has
+        self.names_languages = False  # whether a call tells it the languages
+        self.users, self.used = 0, time.monotonic()
+        self.loading = asyncio.Lock()
+
+    def look(self) -> None:
+        """See what the checkpoint is; raises what loading it would."""
+        checkpoint = read(download.resolve(self.path))
+        self.kind, text = _kind_of(checkpoint), checkpoint.text
+        if isinstance(text, TranslationText):
+            self.names_languages = text.languages is not None
+            self.pairs = _pairs(self.name, text)
+
+
+class ModelStore:
+    """Models by name, each loaded once whoever asks for it first."""
+
+    def __init__(self, settings: ServerSettings):
+        self._settings = settings
+        self.served = {name: ServedModel(name, path) for name, path in settings.models}
+
+    async def load_all(self) -> None:
+        """Look at all models, and load them unless the server is lazy."""
+        for one in self.served.values():
+            await asyncio.to_thread(one.look)
+            if not self._settings.lazy:
+                async with self.use(one.name):
+                    pass
+
+    def named(self, kinds: Sequence[type]) -> list[str]:
+        """The names of models of these kinds."""
+        return [one.name for one in self.served.values() if one.kind in kinds]
+
+    def find(self, name: str | None, *kinds: type) -> str:
+        """The name of a model of one of the kinds: the one asked for, or where there is but one, that one."""
+        names = self.named(kinds)
+        if not names:
+            raise Refusal(404, f"this server has no model for that: {' or '.join(kind.__name__ for kind in kinds)}")
+        if name is None and len(names) > 1:
+            raise Refusal(400, f"name a model: {', '.join(names)}")
+        if name is not None and name not in names:
+            raise Refusal(404, f"no such model; there are {', '.join(names)}")
+        return name or names[0]
+
+    @asynccontextmanager
+    async def use(self, name: str) -> AsyncIterator[Any]:
+        """The model of that name, for as long as it is used."""
+        one = self.served[name]
+        one.users += 1
+        try:
+            async with one.loading:
+                if one.model is None:
+                    await self._load(one)
+            yield one.model
+        finally:
+            one.users -= 1
+            one.used = time.monotonic()
+
+    async def _load(self, one: ServedModel) -> None:
+        if available_memory() < SCARCE:
+            self.put_away(older_than=0.0)
+        try:
+            one.model = await asyncio.to_thread(self._open, one)
+        except FastattnError as error:
+            raise Refusal(503, f"{one.name} cannot be loaded: {error}") from None
+
+    def _open(self, one: ServedModel) -> Any:
+        kind: Any = one.kind
+        more = {"processes": 1} if kind in (Translator, Encoder) else {}
+        return kind(one.path, self._settings.precision, self._settings.threads, **more)
+
+    def put_away(self, older_than: float) -> None:
+        """Close models that nobody uses nor has used for so many seconds."""
+        for one in self.served.values():
+            if one.model is not None and not one.users and time.monotonic() - one.used >= older_than:
+                one.model.close()
+                one.model = None
+
+    async def put_away_idle(self) -> None:
+        """Do so as long as the server runs."""
+        while self._settings.idle:
+            await asyncio.sleep(self._settings.idle / 4)
+            self.put_away(self._settings.idle)
+
+
+def _pairs(name: str, text: TranslationText) -> tuple[tuple[str, str], ...]:
+    """The languages, source and target, that a model's name says, such as de-en, else its files."""
+    if text.languages is not None:
+        codes = sorted({iso_code(code) for code in text.languages.tokens})
+        return tuple((source, target) for source in codes for target in codes if source != target)
+    source, found, target = name.partition("-")
+    if found and 2 <= len(source) <= 3 and 2 <= len(target) <= 3:
+        return ((source, target),)
+    return ((iso_code(text.source_language), iso_code(text.target_language)),) if text.source_language else ()
+
+
+def _kind_of(checkpoint: Checkpoint) -> Any:
+    """The class for a checkpoint."""
+    text = checkpoint.text
+    if isinstance(text, GeneratorText):
+        return Generator
+    if not isinstance(text, EncoderText):
+        return Translator
+    if checkpoint.spec.head is None or not text.scores:
+        return Encoder
+    return CrossEncoder if checkpoint.spec.head.outputs == 1 else TextClassifier

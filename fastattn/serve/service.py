@@ -1,0 +1,207 @@
+"""The few calls that all dialects are made of: they find a model, check a request's size, and wait for answers."""
+
+import asyncio
+from collections.abc import AsyncIterator, Hashable, Sequence
+from contextvars import ContextVar
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from fastattn.encoders.cross_encoder import CrossEncoder
+from fastattn.encoders.encoder import Encoder
+from fastattn.encoders.text_classifier import TextClassifier
+from fastattn.errors import InputError
+from fastattn.generation.calls import Generation
+from fastattn.generation.generator import Generator
+from fastattn.serve.alignment import WordLink, word_links
+from fastattn.serve.models import ModelStore
+from fastattn.serve.settings import Refusal, ServerSettings
+from fastattn.system.records import dataclass
+from fastattn.text.huggingface import TextToken
+from fastattn.text.languages import iso_code
+from fastattn.translation.translator import Translator
+
+# Who asks, for shares of the work: a key or an address. Set by the gate for all that a request awaits.
+CALLER: ContextVar[Hashable] = ContextVar("caller", default=None)
+MOST_ALTERNATIVES = 16
+AUTO = "auto"
+
+
+@dataclass(frozen=True)
+class Detected:
+    """A language by its code, and how sure that is, 0 to 100."""
+
+    language: str
+    confidence: float
+
+
+@dataclass(frozen=True)
+class Translated:
+    """A text's translation; ``detected`` where its language was asked to be found, ``links`` if they were asked for."""
+
+    text: str
+    source: str
+    target: str
+    alternatives: tuple[str, ...] = ()
+    detected: Detected | None = None
+    links: tuple[WordLink, ...] = ()
+
+
+class Service:
+    """What a server can do with its models, for several requests at once."""
+
+    def __init__(self, settings: ServerSettings):
+        self.settings, self.models = settings, ModelStore(settings)
+
+    # translation
+
+    def pairs(self) -> dict[tuple[str, str], str]:
+        """(source, target) -> the name of the first model that translates so."""
+        found: dict[tuple[str, str], str] = {}
+        for name in self.models.named((Translator,)):
+            for pair in self.models.served[name].pairs:
+                found.setdefault(pair, name)
+        return found
+
+    async def translate(
+        self,
+        texts: Sequence[str],
+        source: str,
+        target: str,
+        *,
+        alternatives: int = 0,
+        with_links: bool = False,
+        **options: Any,
+    ) -> list[Translated]:
+        """Each text's translation; ``source`` may be AUTO. Refuses pairs of languages without a model."""
+        self.check_size(texts)
+        if not 0 <= alternatives <= MOST_ALTERNATIVES:
+            raise Refusal(400, f"alternatives should be 0 to {MOST_ALTERNATIVES}, are {alternatives}")
+        target, pairs = iso_code(primary(target)), self.pairs()
+        sources = sorted({one for one, other in pairs if other == target})
+        if not sources:
+            raise Refusal(400, f"no model translates to {target!r}; to {listed(other for _, other in pairs)}")
+        detected: list[Detected | None] = [None] * len(texts)
+        if source == AUTO:
+            detected = [(await self.detect(text, sources))[0] for text in texts]
+        codes = [iso_code(primary(source)) if one is None else one.language for one in detected]
+        for code in codes:
+            if (code, target) not in pairs:
+                raise Refusal(400, f"no model translates from {code!r} to {target!r}; from {listed(sources)}")
+        if alternatives:
+            options["num_hypotheses"] = alternatives + 1
+            options["beam_size"] = max(alternatives + 1, 2)
+        found: list[Any] = [None] * len(texts)
+        for code in dict.fromkeys(codes):
+            chosen = [b for b, one in enumerate(codes) if one == code]
+            async with self.models.use(pairs[code, target]) as model:
+                options["beam_size"] = options.get("beam_size", model.default_options.beam_size)
+                how = {"details": True, "caller": CALLER.get(), "return_attention": with_links}
+                if self.models.served[pairs[code, target]].names_languages:
+                    how |= {"source_lang": code, "target_lang": target}
+                asked = partial(model.translate_async, **how)
+                for b, one in zip(chosen, await asked([texts[b] for b in chosen], **options)):
+                    links = tuple(word_links(texts[b], one)) if with_links else ()
+                    found[b] = Translated(one.text, code, target, tuple(one.hypotheses[1:]), detected[b], links)
+        return found
+
+    async def detect(self, text: str, among: Sequence[str] = ()) -> list[Detected]:
+        """The likely languages of a text, most likely first; ``among`` these alone, of which one is taken untried."""
+        if len(among) == 1:
+            return [Detected(among[0], 100.0)]
+        from fastattn.serve.detecting import likely_languages
+
+        ranked = await asyncio.to_thread(likely_languages, text, tuple(among))
+        return [Detected(code, round(100 * probability, 1)) for code, probability in ranked]
+
+    # vectors and scores
+
+    async def embed(
+        self, texts: Sequence[Any], model: str | None, *, truncate: bool, count: bool = False, **options: Any
+    ) -> tuple[np.ndarray, int, str]:
+        """(float32 vectors [texts, dimension], tokens of all, 0 unless counted, the model's name).
+
+        texts     or lists of token ids of the model's vocabulary
+        truncate  whether a longer text is cut; else it is refused
+        """
+        name = self.models.find(model, Encoder)
+        async with self.models.use(name) as encoder:
+            read = [one if isinstance(one, str) else encoder.decode(one) for one in texts]
+            self.check_size(read)
+            how = {"long": "truncate" if truncate else "error", **options}
+            vectors_BD = await encoder.encode_async(read, caller=CALLER.get(), **how)
+            tokens = int((await asyncio.to_thread(encoder.count_tokens, read)).sum()) if count else 0
+        return vectors_BD, tokens, name
+
+    async def rank(self, query: str, texts: Sequence[str], raw: bool, truncate: bool) -> list[dict[str, Any]]:
+        """The texts' numbers and scores for the query, best first."""
+        self.check_size([query, *texts])
+        async with self.models.use(self.models.find(None, CrossEncoder)) as model:
+            await asyncio.to_thread(_check_lengths, model, [query + text for text in texts], truncate)
+            options = {"activation_fn": "none"} if raw else {}
+            ranked: list[dict[str, Any]] = await asyncio.to_thread(model.rank, query, texts, **options)
+            return ranked
+
+    async def classify(self, texts: Sequence[str], truncate: bool) -> list[list[dict[str, Any]]]:
+        """Each text's labels and their probabilities, most probable first."""
+        self.check_size(texts)
+        async with self.models.use(self.models.find(None, TextClassifier)) as model:
+            await asyncio.to_thread(_check_lengths, model, texts, truncate)
+            labels: list[list[dict[str, Any]]] = await asyncio.to_thread(model.classify, list(texts))
+            return labels
+
+    async def tokenize(self, texts: Sequence[str], special: bool) -> list[list[TextToken]]:
+        """Each text's tokens, uncut."""
+        self.check_size(texts)
+        name = self.models.find(None, Encoder, CrossEncoder, TextClassifier)
+        async with self.models.use(name) as model:
+            read = partial(model.tokenize, special_tokens=special)
+            return await asyncio.to_thread(lambda: list(map(read, texts)))
+
+    # conversations
+
+    async def answer(self, model: str | None, messages: Sequence[Any], **options: Any) -> tuple[list[Generation], str]:
+        """(the answers to a conversation, best first or as drawn, the model's name)."""
+        self.check_size([str(message.get("content", "")) for message in messages])
+        name = self.models.find(model, Generator)
+        async with self.models.use(name) as generator:
+            best = await generator.generate_async(messages=messages, details=True, caller=CALLER.get(), **options)
+        return [best, *best.alternatives], name
+
+    async def stream(self, model: str | None, messages: Sequence[Any], **options: Any) -> AsyncIterator[Any]:
+        """The pieces of an answer as they come, then the Generation."""
+        self.check_size([str(message.get("content", "")) for message in messages])
+        async with self.models.use(self.models.find(model, Generator)) as generator:
+            async for piece in generator.stream_async(messages=messages, caller=CALLER.get(), **options):
+                yield piece
+
+    def check_size(self, texts: Sequence[str]) -> None:
+        """Raise a Refusal for more texts, or more characters, than one request may have."""
+        if len(texts) > self.settings.items:
+            raise Refusal(413, f"a request may have {self.settings.items} texts, this one has {len(texts)}")
+        characters = sum(map(len, texts))
+        if characters > self.settings.characters:
+            raise Refusal(413, f"a request may have {self.settings.characters} characters, this one has {characters}")
+
+
+def _check_lengths(model: Any, texts: Sequence[str], truncate: bool) -> None:
+    """Raise a Refusal for a text, or a pair's two together, that the model would cut, unless that is asked for."""
+    for number, text in enumerate(texts):
+        if not truncate and (tokens := len(model.tokenize(text))) > model.max_length:
+            raise Refusal(
+                413, f"text {number} has {tokens} tokens, the model reads {model.max_length}: ask for truncate, or less"
+            )
+
+
+def primary(code: str) -> str:
+    """A language's code without country and script: "PT-BR" is "pt"."""
+    first = code.strip().lower().replace("_", "-").partition("-")[0]
+    if not first.isascii() or not 0 < len(first) <= 32:
+        raise InputError("a language should be a code such as en")
+    return first
+
+
+def listed(codes: Any) -> str:
+    """Codes as an error lists them."""
+    return ", ".join(sorted(set(codes))) or "nothing: this server has no translation model"

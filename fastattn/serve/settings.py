@@ -1,0 +1,87 @@
+"""What a server is told when it starts, as plain data that its worker processes get too."""
+
+import json
+import os
+from dataclasses import asdict
+
+from fastattn.errors import FastattnError, InputError
+from fastattn.system.files import open_text
+from fastattn.system.records import dataclass
+
+VARIABLE = "FASTATTN_SERVE"  # where worker processes find it
+
+
+class Refusal(FastattnError):
+    """A request that is answered by an HTTP status, one of 4xx or 5xx, and a line.
+
+    retry_after  seconds after which it may be tried again; None: it is of no use
+    """
+
+    def __init__(self, status: int, message: str, retry_after: int | None = None):
+        super().__init__(message)
+        self.status, self.retry_after = status, retry_after
+
+
+@dataclass(frozen=True)
+class ServerSettings:
+    """The options of ``fastattn serve``; times in seconds.
+
+    models      (name, path) of each
+    lazy        whether they are loaded when first used
+    idle        after how long a model that nobody uses is put away; 0: never
+    threads     of each process; None: all
+    characters  the most of all texts of a request together; items: the most texts
+    requests    the most in progress at once, those that wait for a model included
+    timeout     for a request, from its first byte to the last of its answer
+    origins     that browsers may ask from (CORS)
+    keys        a file of API keys; "": nobody needs one
+    log_texts   whether the log has what is translated
+    """
+
+    models: tuple[tuple[str, str], ...]
+    lazy: bool = False
+    idle: float = 0.0
+    precision: str = "auto"
+    threads: int | None = None
+    processes: int = 1
+    characters: int = 50_000
+    items: int = 1_000
+    requests: int = 256
+    timeout: float = 120.0
+    origins: tuple[str, ...] = ()
+    keys: str = ""
+    log_texts: bool = False
+
+    @property
+    def body_bytes(self) -> int:
+        """The most bytes of a request's body: characters as JSON may write them, and what stands around each text."""
+        return 6 * self.characters + 64 * self.items + 4096
+
+    def publish(self) -> None:
+        """Put them where ``published`` finds them, in this process and those that it starts."""
+        os.environ[VARIABLE] = json.dumps(asdict(self))
+
+    @classmethod
+    def published(cls) -> "ServerSettings":
+        found = json.loads(os.environ[VARIABLE])
+        found["models"], found["origins"] = tuple(map(tuple, found["models"])), tuple(found["origins"])
+        return cls(**found)
+
+
+def read_keys(path: str) -> dict[bytes, int]:
+    """key -> characters a minute, 0 without a quota, of a file with a key a line, perhaps a blank and its quota.
+
+    Empty lines and those that begin with # are none. Raises InputError for a file that cannot be read, or other lines.
+    """
+    found: dict[bytes, int] = {}
+    with open_text(path) as lines:
+        for number, line in enumerate(lines, 1):
+            words = line.split()
+            if not words or words[0].startswith("#"):
+                continue
+            if len(words) > 2 or not all(word.isascii() and word.isdecimal() for word in words[1:]):
+                raise InputError(f"{path}, line {number}: expected a key, perhaps a blank and its characters a minute")
+            found[words[0].encode()] = int(words[1]) if len(words) == 2 else 0
+    if not found:
+        raise InputError(f"{path}: has no key")
+    return found

@@ -1,0 +1,297 @@
+"""Languages by their codes and names: as prompts of translation models call them, and as models of many have them."""
+
+import difflib
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+
+from fastattn.errors import InputError, check_text
+from fastattn.spec.text_spec import LanguageTokens, TranslationText
+from fastattn.system.records import dataclass
+
+# ISO 639-1 and 639-3, English name, Chinese name, and the scripts by the first word of their letters' Unicode names.
+_TABLE = """
+af afr Afrikaans 南非荷兰语 LATIN
+ar arb,ara Arabic 阿拉伯语 ARABIC
+bg bul Bulgarian 保加利亚语 CYRILLIC
+bn ben Bengali 孟加拉语 BENGALI
+bo bod Tibetan 藏语 TIBETAN
+ca cat Catalan 加泰罗尼亚语 LATIN
+cs ces Czech 捷克语 LATIN
+da dan Danish 丹麦语 LATIN
+de deu,ger German 德语 LATIN
+el ell Greek 希腊语 GREEK
+en eng English 英语 LATIN
+es spa Spanish 西班牙语 LATIN
+et est,ekk Estonian 爱沙尼亚语 LATIN
+fa fas,pes Persian 波斯语 ARABIC
+fi fin Finnish 芬兰语 LATIN
+fr fra,fre French 法语 LATIN
+ga gle Irish 爱尔兰语 LATIN
+gl glg Galician 加利西亚语 LATIN
+gu guj Gujarati 古吉拉特语 GUJARATI
+he heb,iw Hebrew 希伯来语 HEBREW
+hi hin Hindi 印地语 DEVANAGARI
+hr hrv Croatian 克罗地亚语 LATIN
+hu hun Hungarian 匈牙利语 LATIN
+id ind,in Indonesian 印尼语 LATIN
+is isl Icelandic 冰岛语 LATIN
+it ita Italian 意大利语 LATIN
+ja jpn Japanese 日语 CJK,HIRAGANA,KATAKANA
+kk kaz Kazakh 哈萨克语 CYRILLIC
+km khm Khmer 高棉语 KHMER
+ko kor Korean 韩语 HANGUL,CJK
+lt lit Lithuanian 立陶宛语 LATIN
+lv lav,lvs Latvian 拉脱维亚语 LATIN
+mn mon,khk Mongolian 蒙古语 CYRILLIC,MONGOLIAN
+mr mar Marathi 马拉地语 DEVANAGARI
+ms msa,zsm Malay 马来语 LATIN
+mt mlt Maltese 马耳他语 LATIN
+my mya Burmese 缅甸语 MYANMAR
+nl nld,dut Dutch 荷兰语 LATIN
+no nor,nob,nb Norwegian 挪威语 LATIN
+pl pol Polish 波兰语 LATIN
+pt por Portuguese 葡萄牙语 LATIN
+ro ron Romanian 罗马尼亚语 LATIN
+ru rus Russian 俄语 CYRILLIC
+sk slk Slovak 斯洛伐克语 LATIN
+sl slv Slovenian 斯洛文尼亚语 LATIN
+sr srp Serbian 塞尔维亚语 CYRILLIC,LATIN
+sv swe Swedish 瑞典语 LATIN
+sw swh,swa Swahili 斯瓦希里语 LATIN
+ta tam Tamil 泰米尔语 TAMIL
+te tel Telugu 泰卢固语 TELUGU
+th tha Thai 泰语 THAI
+tl tgl,fil Filipino 菲律宾语 LATIN
+tr tur Turkish 土耳其语 LATIN
+ug uig Uyghur 维吾尔语 ARABIC
+uk ukr Ukrainian 乌克兰语 CYRILLIC
+ur urd Urdu 乌尔都语 ARABIC
+vi vie Vietnamese 越南语 LATIN
+yue zh-yue,yue-hant Cantonese 粤语 CJK
+zh zho,chi,cmn,zh-hans,zh-cn,zh-sg,zho-hans,cmn-hans Chinese 中文 CJK
+zh-Hant zh-tw,zh-hk,zho-hant,cmn-hant Traditional_Chinese 繁体中文 CJK
+"""
+# Those beside that models of many languages know: codes and English names.
+_OTHERS = """
+ace Acehnese; acm Mesopotamian Arabic; acq Ta'izzi-Adeni Arabic; aeb Tunisian Arabic; ajp South Levantine Arabic;
+ak,aka Akan; am,amh Amharic; apc North Levantine Arabic; ars Najdi Arabic; ary Moroccan Arabic; arz Egyptian Arabic;
+as,asm Assamese; ast Asturian; awa Awadhi; ay,ayr,aym Aymara; azb South Azerbaijani; az,azj,aze Azerbaijani;
+ba,bak Bashkir; bm,bam Bambara; ban Balinese; be,bel Belarusian; bem Bemba; bho Bhojpuri; bjn Banjar; br,bre Breton;
+bs,bos Bosnian; bug Buginese; ceb Cebuano; cjk Chokwe; ckb Central Kurdish; co,cos Corsican; crh Crimean Tatar;
+cv,chv Chuvash; cy,cym,wel Welsh; dik Southwestern Dinka; dv,div Dhivehi; dyu Dyula; dz,dzo Dzongkha; ee,ewe Ewe;
+eo,epo Esperanto; eu,eus,baq Basque; fj,fij Fijian; fo,fao Faroese; fon Fon; fur Friulian; ff,fuv,ful Fulah;
+fy,fry Western Frisian; gd,gla Scottish Gaelic; gn,grn Guarani; ha,hau Hausa; haw Hawaiian; hmn Hmong;
+hne Chhattisgarhi; ht,hat Haitian Creole; hy,hye,arm Armenian; ig,ibo Igbo; ilo Ilocano; jv,jav,jw Javanese;
+ka,kat,geo Georgian; kab Kabyle; kac Jingpho; kam Kamba; kbp Kabiye; kea Kabuverdianu; kg,kon Kikongo; ki,kik Kikuyu;
+kmb Kimbundu; kn,kan Kannada; kr,knc,kau Kanuri; ks,kas Kashmiri; ku,kmr,kur Northern Kurdish; ky,kir Kyrgyz;
+la,lat Latin; lb,ltz Luxembourgish; lg,lug Ganda; li,lim Limburgish; lij Ligurian; lmo Lombard; ln,lin Lingala;
+lo,lao Lao; ltg Latgalian; lua Luba-Kasai; luo Luo; lus Mizo; mag Magahi; mai Maithili; mg,plt,mlg Malagasy;
+mi,mri,mao Maori; min Minangkabau; mk,mkd,mac Macedonian; ml,mal Malayalam; mni Meitei; mos Mossi;
+ne,npi,nep Nepali; nn,nno Norwegian Nynorsk; ns,nso Northern Sotho; nus Nuer; ny,nya Nyanja; oc,oci Occitan;
+om,gaz,orm Oromo; or,ory,ori Odia; os,oss Ossetian; pa,pan Punjabi; pag Pangasinan; pap Papiamento; prs Dari;
+ps,pbt,pus Pashto; qu,quy,que Quechua; rn,run Rundi; rw,kin Kinyarwanda; sa,san Sanskrit; sat Santali; sc,srd Sardinian;
+scn Sicilian; sd,snd Sindhi; sg,sag Sango; shn Shan; si,sin Sinhala; sm,smo Samoan; sn,sna Shona; so,som Somali;
+sq,als,sqi,alb Albanian; ss,ssw Swati; st,sot Southern Sotho; su,sun Sundanese; szl Silesian; taq Tamasheq;
+tg,tgk Tajik; ti,tir Tigrinya; tk,tuk Turkmen; tn,tsn Tswana; to,ton Tongan; tpi Tok Pisin; ts,tso Tsonga;
+tt,tat Tatar; tum Tumbuka; tw,twi Twi; tzm Central Atlas Tamazight; umb Umbundu; uz,uzn,uzb Uzbek; vec Venetian;
+war Waray; wo,wol Wolof; xh,xho Xhosa; yi,ydd,yid,ji Yiddish; yo,yor Yoruba; zu,zul Zulu
+"""
+
+
+@dataclass(frozen=True)
+class Language:
+    """A language.
+
+    code     ISO 639-1 where there is one, with a script where that matters
+    name     in English
+    chinese  its name in Chinese, else in English
+    scripts  the first words of its letters' Unicode names; none: not known here
+    """
+
+    code: str
+    name: str
+    chinese: str
+    scripts: frozenset[str] = frozenset()
+
+    @property
+    def is_chinese(self) -> bool:
+        """Whether prompts in Chinese are meant for it."""
+        return self.code in ("zh", "zh-Hant", "yue")
+
+
+def _read_table() -> dict[str, Language]:
+    known = {}
+    for line in _TABLE.split("\n")[1:-1]:
+        code, others, name, chinese, scripts = line.split()
+        language = Language(code, name.replace("_", " "), chinese, frozenset(scripts.split(",")))
+        for each in (code, *others.split(","), language.name):
+            known[each.lower()] = language
+    for entry in " ".join(_OTHERS.split()).split("; "):
+        codes, _, name = entry.partition(" ")
+        language = Language(codes.split(",")[0], name, name)
+        known |= dict.fromkeys((*codes.split(","), name.lower()), language)
+    return known
+
+
+_KNOWN = _read_table()
+SCRIPT = 4  # letters of its code: Latn
+SHOWN = 6  # languages in a message
+
+
+def _plain(code: str) -> str:
+    return code.lower().replace("_", "-").strip(" -")
+
+
+def _find(plain: str) -> Language | None:
+    return _KNOWN.get(plain) or _KNOWN.get(plain.partition("-")[0])
+
+
+def name_of(code: str) -> str:
+    """The English name of a code's language; of one that is not known the code."""
+    found = _find(_plain(code))
+    return code if found is None else found.name
+
+
+def language(name: str) -> Language:
+    """The language of a code (en, eng, eng_Latn, en-GB) or an English name; InputError that lists near ones."""
+    if (found := _find(_plain(check_text("a language", name)))) is not None:
+        return found
+    near = {each: f"{_KNOWN[each].name} ({_KNOWN[each].code})" for each in _KNOWN}
+    raise InputError(_unknown(name, near, "use a code such as en"))
+
+
+def _unknown(name: str, known: Mapping[str, str], otherwise: str) -> str:
+    near = difflib.get_close_matches(_plain(name), known, n=4, cutoff=0.5)
+    meant = ", ".join(dict.fromkeys(known[each] for each in near))
+    return f"unknown language {name!r}; {f'near ones: {meant}' if meant else otherwise}"
+
+
+class Languages:
+    """The languages of a model, by whatever a caller calls them.
+
+    tokens  code, as the model has it -> its token
+    names   code -> English name, or the code again where that is not known
+    """
+
+    def __init__(self, tokens: Mapping[str, str]):
+        self.names = {code: name_of(code) for code in tokens}
+        self._exact = {_plain(token): code for code, token in tokens.items()} | {_plain(code): code for code in tokens}
+        self._described = {code: f"{code} ({name})" if name != code else code for code, name in self.names.items()}
+
+    def code(self, asked: str) -> str:
+        """The model's code for a language in any usual form, also its token; InputError that lists near ones.
+
+        A script (Latn) should be the model's where both name one; a region (GB) may be another.
+        """
+        plain = _plain(check_text("a language", asked))
+        if plain in self._exact:
+            return self._exact[plain]
+        found, part = _find(plain), plain.partition("-")[2]
+        # of the same language: code -> script or region
+        codes = {code: _plain(code).partition("-")[2] for code in self.names if found and _find(_plain(code)) == found}
+        if len(part) == SCRIPT:
+            fitting = [code for code, has in codes.items() if has == part]
+            fitting = fitting or [code for code, has in codes.items() if len(has) != SCRIPT]
+        else:
+            fitting = [code for code, has in codes.items() if not has][:1] or list(codes)
+        if len(fitting) == 1:
+            return fitting[0]
+        if codes:
+            raise InputError(f"language {asked!r} should be one of {self._some(fitting or codes)}")
+        near = {_plain(name): self._described[code] for code, name in self.names.items()}
+        near |= {_plain(code): described for code, described in self._described.items()}
+        raise InputError(_unknown(asked, near, f"this model knows {self}"))
+
+    def __str__(self) -> str:
+        return f"{len(self.names)}: {self._some(self.names)}"
+
+    def _some(self, codes: Collection[str]) -> str:
+        return ", ".join(self._described[code] for code in islice(codes, SHOWN)) + ", ..." * (len(codes) > SHOWN)
+
+
+@dataclass(frozen=True)
+class LanguagePair:
+    """What texts of two languages have around them.
+
+    source, target  the languages, by ISO 639-1 where the table has them; "" where nothing is known
+    before, after   what stands before and after a part's own source tokens
+    begun           the target's first tokens, behind the start token or with it
+    forced          how many of them are no part of a translation
+    untold          whether a text should itself begin with what tells the target language
+    """
+
+    source: str
+    target: str
+    before: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+    begun: tuple[str, ...] = ()
+    forced: int = 0
+    untold: bool = False
+
+
+def language_pair(
+    text: TranslationText,
+    languages: Languages | None,
+    asked: tuple[str | None, str | None],
+    tokens_of: Callable[[str], Sequence[str]],
+) -> LanguagePair:
+    """The pair of a model's ``languages`` that a caller asked for; None: the checkpoint's own.
+
+    tokens_of  the source tokens of a prefix
+    Raises InputError for a language that the model does not know, or needs and is not told.
+    """
+    names, own, told = ("source_lang", "target_lang"), [text.source_language, text.target_language], text.languages
+    begun = text.decoding.forced_tokens
+    if told is None or languages is None:
+        for name, code, known in zip(names, asked, own):
+            if code is not None and (not known or language(code) != _find(_plain(known))):
+                takes = f"takes {name_of(known)} ({known}) alone" if known else "does not say its languages"
+                raise InputError(f"{name} {code!r} does not go with this model, which {takes}")
+        return LanguagePair(iso_code(own[0]), iso_code(own[1]), begun=begun, forced=len(begun))
+    if told.target == "first":  # generation_config.json may force one
+        own[1] = next((code for code, token in told.tokens.items() if (token,) == begun[:1]), own[1])
+    named = [known if code is None else code for code, known in zip(asked, own)]
+    prefix = told.prefix if named[1] or any(code is not None for code in asked) else ""
+    needed = bool(told.source) or "{source}" in prefix, bool(told.target) or "{target}" in prefix
+    for name, code, wanted in zip(names, named, needed):
+        if wanted and not code:
+            raise InputError(f"{name} should be given; this model knows {languages}")
+    codes = [languages.code(code) if wanted else code for code, wanted in zip(named, needed)]
+    spoken, wished = (told.tokens[code] if wanted else "" for code, wanted in zip(codes, needed))
+    words = prefix.replace("{source}", spoken).replace("{target}", wished)
+    before = (*tokens_of(words), *[spoken] * (told.source == "before"))
+    after = (*[text.eos_token] * (not text.add_source_eos), *[spoken] * (told.source == "after"))
+    begun = (wished,) if told.target else begun
+    forced = 0 if told.target == "start" else len(begun)
+    source, target = map(iso_code, codes)
+    return LanguagePair(source, target, before, after, begun, forced, told.prefix == "{target}" != prefix)
+
+
+def iso_code(code: str) -> str:
+    """ISO 639-1 of a code, where the table has it; else the code."""
+    found = _find(_plain(code))
+    return code if found is None else found.code
+
+
+# What language tokens look like -> what the models that have them are told by; (code) is a group of its own.
+_TOLD = {
+    "__([a-z]{2,3})__": LanguageTokens({}, "before", "first"),  # M2M100
+    "([a-z]{3}_[A-Z][a-z]{3})": LanguageTokens({}, "before", "first"),  # NLLB
+    "([a-z]{2}_[A-Z]{2})": LanguageTokens({}, "before", "first"),  # mBART-50
+    r"<2([a-z]{2,3}(?:_[A-Z]\w+)*)>": LanguageTokens({}, prefix="{target}"),  # MADLAD
+    r">>(\w{2,}(?:[-_]\w+)*)<<": LanguageTokens({}, prefix="{target}"),  # OPUS-MT's models of several targets
+}
+
+
+def language_tokens(vocabulary: Sequence[str]) -> LanguageTokens | None:
+    """What a vocabulary's language tokens, by their forms, say of the model; None where there are not two."""
+    likely = [token for token in vocabulary if token[:1] in ("<", ">") or "_" in token[1:4]]
+    found = LanguageTokens({})
+    for form, told in _TOLD.items():
+        matches = filter(None, map(re.compile(form).fullmatch, likely))
+        tokens = {match[1]: match[0] for match in matches}
+        if len(tokens) > len(found.tokens):
+            found = replace(told, tokens=tokens)
+    return found if len(found.tokens) > 1 else None

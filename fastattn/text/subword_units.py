@@ -1,0 +1,101 @@
+"""Words to units by byte pair encoding and back, by a file of merges as subword-nmt and fastBPE write it.
+
+Sennrich 2016, section 3.2. A unit that does not end its word ends in "@@".
+"""
+
+import heapq
+from collections.abc import Iterable
+from itertools import pairwise
+
+from fastattn.errors import TokenizerError
+from fastattn.text import check_text
+
+FILE = "BPE codes"
+CONTINUED, END = "@@", "</w>"
+VERSION = "#version: "
+MOST_KEPT = 1 << 16  # words whose units are remembered
+LONGEST_LINE = 80  # characters of a line that an error shows
+
+
+class SubwordUnits:
+    """``pieces`` of a text whose words have spaces between them, ``text`` of pieces. Any number of threads may call.
+
+    Raises TokenizerError where the bytes are no such file.
+    """
+
+    def __init__(self, codes: bytes):
+        try:
+            lines = bytes(codes).decode().replace("\r\n", "\n").rstrip("\n").split("\n")
+        except UnicodeDecodeError as error:
+            raise TokenizerError(f"{FILE}: not UTF-8 at byte {error.start}") from None
+        version = lines.pop(0).removeprefix(VERSION).strip() if lines[0].startswith(VERSION) else ""
+        if version not in ("", "0.1", "0.2"):
+            raise TokenizerError(f"{FILE}: version {version[:LONGEST_LINE]!r} is not known; known: 0.1, 0.2")
+        self._ranks: dict[tuple[str, ...], int] = {}
+        counted = len(lines[0].split(" ")) == 3  # fastBPE's, with how often each pair was seen
+        for number, line in enumerate(lines):
+            pair = tuple(line.strip("\r\n ").split(" "))
+            if len(pair) != 2 + counted:
+                shown = line[:LONGEST_LINE]
+                raise TokenizerError(f"{FILE}: line {number + 1 + bool(version)} should be two units, is {shown!r}")
+            self._ranks.setdefault(pair[:2], number)
+        self._end_apart = version != "0.2" and not counted  # subword-nmt's first form: the end is a symbol of its own
+        self._kept: dict[str, tuple[str, ...]] = {}
+
+    def wait(self) -> None:
+        """As of a SentencePiece: there is nothing to wait for."""
+
+    def pieces(self, text: str) -> list[str]:
+        """The units of a text; InputError where it holds a lone surrogate."""
+        check_text(text)
+        units: list[str] = []
+        for word in filter(None, text.strip("\r\n ").split(" ")):
+            own = self._kept.get(word)
+            if own is None:
+                own = self._units(word)
+                if len(self._kept) < MOST_KEPT:
+                    self._kept[word] = own
+            units += own
+        return " ".join(units).split()  # other spaces than " " are parts of words until here, as in fairseq
+
+    def text(self, pieces: Iterable[str]) -> str:
+        """The text of units."""
+        return " ".join([*pieces, ""]).replace(CONTINUED + " ", "").rstrip()
+
+    def _units(self, word: str) -> tuple[str, ...]:
+        if len(word) == 1:
+            return (word,)
+        units = self._merged([*word, END] if self._end_apart else [*word[:-1], word[-1] + END])
+        if units[-1] == END:
+            units.pop()
+        units[-1] = units[-1].removesuffix(END)
+        return (*(unit + CONTINUED for unit in units[:-1]), units[-1])
+
+    def _merged(self, symbols: list[str]) -> list[str]:
+        """Merge the pair that comes first in the file wherever it is, then the next, until there is none.
+
+        A heap of pairs, so that a word of any length takes n log n.
+        """
+        ranks, count = self._ranks, len(symbols)
+        after, before = list(range(1, count + 1)), list(range(-1, count - 1))
+        heap = [(ranks[pair], i) for i, pair in enumerate(pairwise(symbols)) if pair in ranks]
+        heapq.heapify(heap)
+        while heap:
+            rank = heap[0][0]
+            places = []
+            while heap and heap[0][0] == rank:
+                places.append(heapq.heappop(heap)[1])
+            for i in places:
+                j = after[i]
+                if not symbols[i] or j == count or ranks.get((symbols[i], symbols[j])) != rank:
+                    continue  # merged since, as the middle of three equal symbols is
+                symbols[i] += symbols[j]
+                symbols[j], after[i] = "", after[j]
+                if after[i] < count:
+                    before[after[i]] = i
+                for left in (before[i], i):
+                    if left >= 0 and after[left] < count:
+                        new = ranks.get((symbols[left], symbols[after[left]]))
+                        if new is not None:
+                            heapq.heappush(heap, (new, left))
+        return [symbol for symbol in symbols if symbol]

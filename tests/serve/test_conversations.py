@@ -1,0 +1,79 @@
+"""OpenAI's conversations, whole and as a stream of events."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from fastattn import Generator
+from tests.generation.language_models import checkpoint
+from tests.serve.serving import serving
+from tests.weights.native.folders import converted
+
+pytest.importorskip("jinja2")
+HELLO = [{"role": "user", "content": "the end"}]
+ASKED = {"model": "lm", "messages": HELLO, "max_tokens": 12}
+TEMPLATE = "{% for m in messages %}{{ m.role[0] }}: {{ m.content }}\n{% endfor %}a:"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    made = checkpoint()
+    made = replace(made, input=replace(made.text, chat_template=TEMPLATE))
+    return converted(made, tmp_path_factory.mktemp("served") / "lm", "float32")
+
+
+@pytest.fixture(scope="module")
+def talking(folder):
+    with serving(models=(("lm", str(folder)),)) as asked:
+        yield asked
+
+
+def events(asked, body):
+    status, content, headers = asked.raw("POST", "/v1/chat/completions", {**body, "stream": True})
+    assert status == 200 and headers["content-type"].startswith("text/event-stream")
+    lines = [line.removeprefix("data: ") for line in content.decode().split("\n\n")[:-1]]
+    assert lines[-1] == "[DONE]"
+    return [json.loads(line) for line in lines[:-1]]
+
+
+def test_an_answer_is_the_apis(talking, folder):
+    wanted = Generator(folder).generate(messages=HELLO, max_new_tokens=12, details=True)
+    status, answer = talking.post("/v1/chat/completions", ASKED)
+    (choice,) = answer["choices"]
+    assert (status, choice["message"]["content"], choice["finish_reason"]) == (200, wanted.text, wanted.finish_reason)
+    assert answer["usage"]["completion_tokens"] == len(wanted.tokens)
+    streamed = events(talking, {**ASKED, "stream_options": {"include_usage": True}})
+    pieces = [one["choices"][0]["delta"].get("content", "") for one in streamed[:-1]]
+    assert "".join(pieces) == wanted.text and len(pieces) > 3
+    assert streamed[-2]["choices"][0]["finish_reason"] == wanted.finish_reason
+    assert streamed[-1]["usage"] == answer["usage"]
+
+
+def test_options_reach_the_search(talking, folder):
+    options = {"temperature": 0.8, "top_p": 0.9, "seed": 5, "n": 2, "frequency_penalty": 0.5}
+    _, answer = talking.post("/v1/chat/completions", {**ASKED, **options})
+    wanted = Generator(folder).generate(
+        messages=HELLO, max_new_tokens=12, details=True, num_hypotheses=2, seed=5,
+        sampling_temperature=0.8, sampling_topp=0.9, frequency_penalty=0.5,
+    )  # fmt: skip
+    assert [one["message"]["content"] for one in answer["choices"]] == [
+        one.text for one in (wanted, *wanted.alternatives)
+    ]
+    _, plain = talking.post("/v1/chat/completions", ASKED)
+    text = plain["choices"][0]["message"]["content"]
+    _, cut = talking.post("/v1/chat/completions", {**ASKED, "stop": [text[2:4]]})
+    assert cut["choices"][0]["message"]["content"] == text[: text.index(text[2:4])]
+    assert cut["choices"][0]["finish_reason"] == "stop"
+
+
+@pytest.mark.parametrize(
+    "change, status",
+    [({"messages": []}, 400), ({"n": 0}, 400), ({"tools": []}, 400), ({"model": "gpt"}, 404), ({"n": 2}, 400)],
+)
+@pytest.mark.parametrize("stream", [False, True])
+def test_wrong_requests_have_their_status(talking, change, status, stream):
+    if change == {"n": 2} and not stream:
+        pytest.skip("several answers go, but not as a stream")
+    found, answer = talking.post("/v1/chat/completions", {**ASKED, **change, "stream": stream})
+    assert found == status and answer["error"]["type"] == "invalid_request_error"

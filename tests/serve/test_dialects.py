@@ -1,0 +1,155 @@
+"""Each dialect's requests and answers; what they say is what the API says."""
+
+import base64
+
+import numpy as np
+import pytest
+
+from fastattn import Encoder, Translator
+
+TEXT = "Good morning, my friend. How are you?"
+
+
+@pytest.fixture(scope="module")
+def translated(pulled):
+    return Translator(pulled("en-pt")).translate(TEXT)
+
+
+@pytest.fixture(scope="module")
+def encoder(pulled):
+    return Encoder(pulled("minilm"))
+
+
+@pytest.mark.parametrize(
+    "path, body, answer",
+    [
+        ("/translate", {"q": TEXT, "source": "en", "target": "pt"}, lambda one: {"translatedText": one}),
+        ("/translate", {"q": [TEXT], "source": "en", "target": "pt"}, lambda one: {"translatedText": [one]}),
+        ("/translate", {"from": "en", "to": "pt-BR", "text": TEXT}, lambda one: {"result": one}),
+        ("/translate/batch", {"from": "en", "to": "pt", "texts": [TEXT, ""]}, lambda one: {"results": [one, ""]}),
+        (
+            "/v2/translate",
+            {"text": [TEXT], "target_lang": "PT-BR", "source_lang": "EN"},
+            lambda one: {"translations": [{"detected_source_language": "EN", "text": one}]},
+        ),
+    ],
+)
+def test_a_translation_is_the_apis(asked, translated, path, body, answer):
+    assert asked.post(path, body) == (200, answer(translated))
+
+
+def test_a_form_is_read_as_json_is(asked, translated):
+    form = b"q=Good+morning%2C+my+friend.+How+are+you%3F&source=en&target=pt"
+    status, content, _ = asked.raw("POST", "/translate", form, content_type="application/x-www-form-urlencoded")
+    assert status == 200 and translated.encode() in content
+
+
+def test_the_language_is_found_and_named(asked, translated):
+    status, answer = asked.post("/translate", {"q": TEXT, "source": "auto", "target": "pt", "alternatives": 2})
+    assert (status, answer["translatedText"], len(answer["alternatives"])) == (200, translated, 2)
+    assert answer["detectedLanguage"] == {"confidence": 100.0, "language": "en"}  # the only one that goes to pt
+    (first, *_) = asked.post("/detect", {"q": TEXT})[1]
+    assert first["language"] == "en" and first["confidence"] > 80
+
+
+@pytest.mark.parametrize("path", ["/translate", "/anything/translate"])
+def test_deeplx_has_alternatives(asked, translated, path):
+    status, answer = asked.post(path, {"text": TEXT, "source_lang": "EN", "target_lang": "PT"})
+    assert (status, answer["code"], answer["data"], len(answer["alternatives"])) == (200, 200, translated, 3)
+
+
+def test_languages_are_those_of_the_models(asked):
+    assert [(one["code"], one["targets"]) for one in asked.get("/languages")[1]] == [("en", ["pt"]), ("pt", ["en"])]
+    assert asked.get("/v2/languages?type=target")[1][1] == {
+        "language": "PT",
+        "name": "Portuguese",
+        "supports_formality": False,
+    }
+
+
+def test_vectors_are_the_apis_in_both_encodings(asked, encoder):
+    wanted_BD = encoder.encode(["a cat", "two dogs"])
+    body = {"model": "minilm", "input": ["a cat", "two dogs"]}
+    status, answer = asked.post("/v1/embeddings", body)
+    assert status == 200 and answer["usage"] == {"prompt_tokens": 8, "total_tokens": 8}
+    assert np.array_equal(np.array([one["embedding"] for one in answer["data"]], np.float32), wanted_BD)
+    _, packed = asked.post("/v1/embeddings", {**body, "encoding_format": "base64"})
+    found = [np.frombuffer(base64.b64decode(one["embedding"]), "<f4") for one in packed["data"]]
+    assert np.array_equal(found, wanted_BD)
+    assert np.array_equal(np.array(asked.post("/embed", {"inputs": ["a cat", "two dogs"]})[1], np.float32), wanted_BD)
+
+
+def test_vectors_of_ids_and_of_fewer_dimensions(asked, encoder):
+    ids = [one.id for one in encoder.tokenize("a cat", special_tokens=False)]
+    body = {"model": "minilm", "input": ids, "dimensions": 16}
+    (one,) = asked.post("/v1/embeddings", body)[1]["data"]
+    assert np.array_equal(
+        np.array(one["embedding"], np.float32), encoder.encode("a cat", truncate_dim=16, normalize_embeddings=True)
+    )
+
+
+def test_tokens_stand_where_they_are(asked):
+    (tokens,) = asked.post("/tokenize", {"inputs": "two cats"})[1]
+    assert [(one["text"], one["special"], one["start"], one["stop"]) for one in tokens] == [
+        ("[CLS]", True, 0, 0),
+        ("two", False, 0, 3),
+        ("cats", False, 4, 8),
+        ("[SEP]", True, 0, 0),
+    ]
+
+
+def test_long_text_is_cut_only_where_that_is_asked_for(asked):
+    text = "word " * 400
+    status, answer = asked.post("/embed", {"inputs": text})
+    assert status == 400 and "402 tokens" in answer["error"]
+    assert asked.post("/embed", {"inputs": text, "truncate": True})[0] == 200
+    status, answer = asked.post("/v1/embeddings", {"model": "minilm", "input": text})
+    assert status == 400 and "402 tokens" in answer["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    "path, body, status, words",
+    [
+        ("/translate", {"q": "a", "source": "en", "target": "de"}, 400, "no model translates to 'de'; to en, pt"),
+        ("/translate", {"q": "a", "source": "de", "target": "pt"}, 400, "from 'de' to 'pt'; from en"),
+        ("/translate", {"q": "a", "source": "en", "target": "pt", "format": "html"}, 400, "format"),
+        ("/translate", {"q": "a", "source": "en", "target": "pt", "wished": 1}, 400, "wished: Extra inputs"),
+        ("/translate", {"q": "\ud800", "source": "en", "target": "pt"}, 400, "U+D800"),
+        ("/translate", {"q": 7, "source": "en", "target": "pt"}, 400, "q"),
+        ("/v2/translate", {"text": "a", "target_lang": "PT", "formality": "more"}, 400, "formality"),
+        ("/v1/embeddings", {"model": "other", "input": "a"}, 404, "no such model; there are minilm"),
+        ("/v1/embeddings", {"model": "minilm", "input": [[99999999]]}, 400, "token ids should be below"),
+        ("/v1/chat/completions", {"model": "x", "messages": [{"role": "user", "content": "a"}]}, 404, "Generator"),
+        ("/rerank", {"query": "a", "texts": ["b"]}, 404, "CrossEncoder"),
+        ("/embed", {"inputs": []}, 400, "inputs"),
+    ],
+)
+def test_what_cannot_be_is_one_line_in_the_dialects_form(asked, path, body, status, words):
+    found, answer = asked.post(path, body)
+    told = {"/v1": lambda: answer["error"]["message"], "/v2": lambda: answer["message"]}.get(
+        path[:3], lambda: answer["error"]
+    )()
+    assert found == status and words in told and "\n" not in told
+
+
+def test_the_page_asks_nobody_else(asked):
+    status, content, headers = asked.raw("GET", "/")
+    assert status == 200 and b"http" not in content.replace(b"http-equiv", b"")
+    assert headers["content-security-policy"].startswith("default-src 'none'")
+    _, found = asked.get("/api/models")
+    assert found["pairs"] == [["en", "pt"], ["pt", "en"]] and found["encoders"] == ["minilm"]
+
+
+def test_words_are_linked_to_those_they_look_at(asked):
+    body = {"text": "The red house is old.", "source": "en", "target": "pt"}
+    _, found = asked.post("/api/translate", body)
+    words = {
+        found["text"][slice(*link["target"])]: body["text"][slice(*link["source"])].strip(".")
+        for link in found["links"]
+    }
+    assert words["casa"] == "house" and words["antiga."] == "old"
+
+
+def test_every_route_is_described(asked):
+    _, described = asked.get("/openapi.json")
+    assert set(described["paths"]) >= {"/translate", "/v2/translate", "/v1/embeddings", "/embed", "/rerank"}

@@ -1,0 +1,139 @@
+"""Checkpoints as fairseq and OpenNMT-py save them: what these answer, and what is refused in one line."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fastattn import Translator
+from fastattn.weights import read
+from tests import GOLDENS
+from tests.weights.containers import pytorch_writer as pickles
+from tests.weights.recurrent.writer import plain
+from tests.weights.refusals import refusal
+from tests.weights.trainers.cases import FAIRSEQ, LINES, OPENNMT, dictionary
+
+FOLDER = GOLDENS / "trainers"
+ANSWERS = json.loads((FOLDER / "answers.json").read_text(encoding="utf-8"))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(FOLDER / "fairseq_before", tmp_path / "model"))
+
+
+@pytest.mark.parametrize("name", [*FAIRSEQ, *OPENNMT])
+def test_scores_and_tokens(name: str) -> None:
+    translator = Translator(FOLDER / name, "float32")
+    text = read(FOLDER / name).text
+    for answer in ANSWERS[name]["answers"]:
+        ids = answer["source"][: -1 if text.add_source_eos else None]  # type: ignore[union-attr]
+        source = [text.source_vocabulary[number] for number in ids]  # type: ignore[union-attr]
+        target = [text.target_vocabulary[number] for number in answer["target"]]  # type: ignore[union-attr]
+        if not source:
+            continue
+        found = translator.score_tokens([source], [target])[0].log_probs
+        np.testing.assert_allclose(found[: len(target)], answer["scores"], atol=2e-5)
+        greedy = answer["greedy"] if "greedy" in answer else answer["found"]["1"]["ids"]
+        best = translator.translate_tokens([source], beam_size=1, max_decoding_length=10)[0].hypotheses[0]
+        assert best == [text.target_vocabulary[number] for number in greedy[: len(best)] if number != 2 or "opennmt" in name]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("name", FAIRSEQ)
+def test_texts_become_fairseqs_ids(name: str) -> None:
+    from fastattn.text.translation import TranslationTokenizer
+
+    tokenizer = TranslationTokenizer(read(FOLDER / name).text)  # type: ignore[arg-type]
+    for line, answer in zip(LINES, ANSWERS[name]["answers"]):
+        assert tokenizer.source_ids(tokenizer.source_tokens(line)).tolist() == answer["source"]
+
+
+def test_embeddings_that_are_one_tensor() -> None:
+    tensors = read(FOLDER / "fairseq_shared").tensors
+    assert tensors["encoder.embedding.weight"] is tensors["decoder.projection.weight"]
+    tensors = read(FOLDER / "opennmt_gated").tensors
+    assert tensors["decoder.embedding.weight"] is tensors["decoder.projection.weight"]
+
+
+def test_fairseqs_own_layout(folder: Path) -> None:
+    """The checkpoint in checkpoints/, the data in data/; also by the file."""
+    whole = read(folder)
+    for name, place in (("model.pt", "checkpoints/checkpoint_best.pt"), *((f"dict.{x}.txt",) * 2 for x in ("xx", "yy"))):
+        target = folder / (place if place.endswith(".pt") else f"data/{place}")
+        target.parent.mkdir(exist_ok=True)
+        (folder / name).rename(target)
+    (folder / "checkpoints" / "checkpoint_last.pt").write_bytes(b"")
+    for path in (folder, folder / "checkpoints" / "checkpoint_best.pt"):
+        found = read(path)
+        assert (found.spec, found.text, found.format) == (whole.spec, whole.text, "fairseq")
+
+
+def test_files_of_fairseq_that_do_not_fit(folder: Path) -> None:
+    (folder / "bpecodes").rename(folder / "other")
+    refusal(folder, r"bpecodes: no such file \(nor code, .*the vocabulary has units of words such as 'lo@@'")
+    (folder / "other").rename(folder / "code")
+    (folder / "dict.yy.txt").write_text(dictionary(["a", "b"]))
+    refusal(folder, r"dict\.yy\.txt: the embedding has 15 rows, the vocabulary 6 tokens")
+    (folder / "dict.yy.txt").write_text("a 1\na 2\n")
+    refusal(folder, r"dict\.yy\.txt: line 2 should be, once, a token, a space and how often it was seen")
+    (folder / "dict.yy.txt").write_bytes(b"\xff 1\n")
+    refusal(folder, r"dict\.yy\.txt: not UTF-8")
+    (folder / "dict.yy.txt").unlink()
+    refusal(folder, "its options do not say its languages: dict.SOURCE.txt and dict.TARGET.txt of 21 and 15 tokens")
+
+
+def _saved(path: Path, **entries: bytes) -> Path:
+    path.write_bytes(pickles.zip_bytes(pickles.pickled(pickles.dict_of(entries)), {}))
+    return path
+
+
+def _options(**options: object) -> bytes:
+    return pickles.name("argparse", "Namespace") + b")\x81" + plain(options) + b"b"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"adaptive_input": True}, "option adaptive_input should be False, is True"),
+        ({"activation_fn": "linear"}, "option activation_fn should be 'relu' or"),
+        ({}, "encoder_embed_dim should be a number from 1 on"),
+        ({"encoder_embed_dim": 4, "encoder_attention_heads": 2, "encoder_layers": 1}, "encoder_ffn_embed_dim should be"),
+        (FAIRSEQ["fairseq_before"], "encoder.embed_tokens.weight should be a table"),
+    ],
+)
+def test_options_of_fairseq(tmp_path: Path, options: dict, said: str) -> None:
+    refusal(_saved(tmp_path / "model.pt", args=_options(**options), model=plain({})), said)
+
+
+def test_pickles_that_would_run_something(tmp_path: Path) -> None:
+    evil = pickles.call(pickles.name("posix", "system"), pickles.text("touch /tmp/evil"))
+    refusal(_saved(tmp_path / "model.pt", args=evil, model=plain({})), "names 'posix.system'.*nothing of it was run")
+    opaque = pickles.call(pickles.name("numpy.core.multiarray", "scalar"), pickles.text("x"))
+    path = _saved(tmp_path / "model.pt", args=_options(), model=plain({}), best=opaque)
+    refusal(path, "encoder_embed_dim should be a number")
+    refusal(_saved(path, args=opaque, model=plain({})), "args should hold the options of a training")
+
+
+def test_old_names_of_fairseq(tmp_path: Path, folder: Path) -> None:
+    """Joined projections, numbered norms and a head of another name, as version 0.6 saved them."""
+    from fastattn.weights.containers.pytorch import read_whole
+    from fastattn.weights.folder import Directory
+    from fastattn.weights.trainers import fairseq
+
+    stored = read_whole(Directory(folder), "model.pt").tensors("model")
+    now = fairseq._todays(stored, dict.fromkeys(fairseq.OPTIONS, False))
+    old = {name: one for name, one in stored.items() if "_proj." not in name or "out_proj" in name}
+    for name in [name for name in stored if ".q_proj." in name]:
+        parts = [stored[name.replace("q_proj", f"{part}_proj")] for part in "qkv"]
+        data = memoryview(bytearray(b"".join(bytes(part.data) for part in parts)))
+        shape = (3 * parts[0].shape[0], *parts[0].shape[1:])
+        old[name.replace("q_proj.", "in_proj_")] = type(parts[0])("F32", shape, data, "old", None)
+    for i, norm in enumerate(("self_attn", "encoder_attn", "final")):
+        old = {name.replace(f"decoder.layers.0.{norm}_layer_norm", f"decoder.layers.0.layer_norms.{i}"): one for name, one in old.items()}
+    old["model.decoder.embed_out"] = old.pop("model.decoder.output_projection.weight")
+    made = fairseq._todays(old, dict.fromkeys(fairseq.OPTIONS, False))
+    assert made.keys() == now.keys()
+    for name in now:
+        np.testing.assert_array_equal(made[name].float32(), now[name].float32())

@@ -1,0 +1,259 @@
+"""A translator's Checkpoint -> a CTranslate2 folder (``model.bin`` of binary version 6), by the tables that read one.
+
+What the format can say is decided by its reader: the attributes to be written are read as those of a file would be, and
+a stack that is not what it was is refused.
+"""
+
+import json
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from fastattn.errors import CheckpointError
+from fastattn.spec.architecture import PositionSpec, StackSpec
+from fastattn.spec.checkpoint import Checkpoint
+from fastattn.spec.positions import sinusoid_table
+from fastattn.spec.quantized import QuantizedTensor, Tensor, as_float32
+from fastattn.spec.rounding import quantize, row_multipliers
+from fastattn.spec.text_spec import TranslationText
+from fastattn.weights.ctranslate2.file import NEWEST_VERSION, STORED_AS, TYPES, Variable
+from fastattn.weights.ctranslate2.spec import ACTIVATIONS, Attributes, read_stack
+from fastattn.weights.ctranslate2.tensors import ENDS, LAYER_PARTS, OTHERS, STACK_PARTS
+from fastattn.weights.tensor_mapping import NAME
+
+SPECIFICATION, REVISION = "TransformerSpec", 7
+PRECISIONS = ("float32", "int8")
+CODES = {dtype: code for code, dtype in TYPES.items()}
+MOST_POSITIONS = 4096  # rows of a table of positions that the format cannot count as this model does
+_LAYER = {ours: theirs for theirs, ours in LAYER_PARTS.items()}
+_STACK = {ours: theirs for theirs, ours in STACK_PARTS.items()}  # an encoder has several embeddings, numbered
+_OTHERS = {ours: theirs for theirs, ours in OTHERS.items()}
+_NORM_ENDS = {ours: theirs for theirs, ours in ENDS.items() if theirs in ("gamma", "beta")}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A variable to be written, and a function that returns its values when it is."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    values: Callable[[], Any]
+
+    @property
+    def size(self) -> int:
+        """The size in bytes."""
+        return int(np.prod(self.shape, dtype=np.int64)) * np.dtype(STORED_AS[self.dtype]).itemsize
+
+
+def write(
+    path: Path,
+    checkpoint: Checkpoint,
+    precision: str,
+    progress: Callable[[int, int], None] | None = None,
+    factors: Mapping[str, np.ndarray] | None = None,
+) -> None:
+    """Write a translator to an empty folder, its matrices as float32 or int8, a scale for each row.
+
+    The files are on disk on return; as native.convert's ``write``. Raises CheckpointError for what CTranslate2's format
+    cannot say; decoding settings are left out, as its callers give them.
+    """
+    if precision not in PRECISIONS:
+        raise CheckpointError(f"CTranslate2's folder is written as {' or '.join(PRECISIONS)}, not as {precision}")
+    text, stacks = checkpoint.input, checkpoint.spec.stacks
+    if not isinstance(text, TranslationText) or not all(isinstance(stack, StackSpec) for stack in stacks.values()):
+        raise CheckpointError("CTranslate2's folder is written of translators with attention, which this model is not")
+    tensors = dict(checkpoint.tensors)
+    stacks = {name: _with_table(name, stack, tensors) for name, stack in stacks.items()}
+    entries, aliases = _entries(tensors, precision)
+    for name, stack in stacks.items():
+        entries += _attributes(name, stack)
+    _check(stacks, entries, aliases)
+    files = _text_files(text, stacks["encoder"])
+    for name, content in files.items():
+        (path / name).write_bytes(content)
+    with open(path / "model.bin", "xb") as stream:
+        _write_model(stream, entries, aliases, progress)
+
+
+def _with_table(name: str, stack: StackSpec, tensors: dict[str, Tensor]) -> StackSpec:
+    """The stack; sinusoids that do not count from 1 become a table, and so do those of a model with a greatest length."""
+    if stack.positions.kind != "sinusoid" or (stack.positions.start, stack.positions.limit) == (1, 0):
+        return stack
+    rows = stack.positions.limit or MOST_POSITIONS
+    tensors[f"{name}.positions"] = sinusoid_table(rows, stack.width, start=stack.positions.start)
+    return replace(stack, positions=PositionSpec("table", limit=rows))
+
+
+def _entries(tensors: Mapping[str, Tensor], precision: str) -> tuple[list[Entry], dict[str, str]]:
+    """(the weights, alias -> name of a tied tensor)."""
+    first: dict[int, str] = {}
+    entries, aliases = [], {}
+    for ours, tensor in tensors.items():
+        name = _name(ours)
+        if id(tensor) in first:
+            aliases[name] = first[id(tensor)]
+            continue
+        first[id(tensor)] = name
+        if precision == "float32" or len(tensor.shape) != 2 or not name.endswith("/weight"):
+            entries.append(Entry(name, "float32", tensor.shape, partial(as_float32, tensor)))
+        else:
+            entries.append(Entry(name, "int8", tensor.shape, partial(_int8, tensor, ours)))
+            entries.append(Entry(f"{name}_scale", "float32", tensor.shape[:1], partial(_scales, tensor, ours)))
+    return entries, aliases
+
+
+def _name(ours: str) -> str:
+    """The variable's name of a canonical one; CheckpointError for a tensor that the format does not have."""
+    if ours in _OTHERS:
+        return _OTHERS[ours]
+    stack, layer, number, part, end = NAME.fullmatch(ours).groups()  # type: ignore[union-attr]
+    theirs = (_LAYER if layer else _STACK).get(part)
+    if theirs is None or end is None:
+        raise CheckpointError(f"CTranslate2's format has no place for {ours}")
+    if ours == "decoder.embedding.weight":
+        theirs = "embeddings"
+    scope = f"{stack}/layer_{number}" if layer else stack
+    return f"{scope}/{theirs}/{_NORM_ENDS[end] if part.endswith('norm') else end}"
+
+
+def _int8(tensor: Tensor, name: str) -> np.ndarray:
+    kept = _kept(tensor)
+    return kept.values_FD if kept is not None else quantize(as_float32(tensor), name).values_FD
+
+
+def _scales(tensor: Tensor, name: str) -> np.ndarray:
+    kept = _kept(tensor)
+    return np.float32(1) / (kept.multipliers_F if kept is not None else row_multipliers(as_float32(tensor), name))
+
+
+def _kept(tensor: Tensor) -> QuantizedTensor | None:
+    """A tensor that is int8 already, unless its columns were scaled, which the format cannot say."""
+    return tensor if isinstance(tensor, QuantizedTensor) and tensor.input_factors_D is None else None
+
+
+def _attributes(name: str, stack: StackSpec) -> list[Entry]:
+    """A stack's numbers, as CTranslate2 names them."""
+    attention, positions = stack.attention, stack.positions
+    codes = {activation: code for code, activation in ACTIVATIONS.items()}
+    values: dict[str, tuple[str, float]] = {
+        "num_heads": ("int16", attention.heads),
+        "pre_norm": ("int8", stack.norms.before),
+        "activation": ("int8", codes.get(stack.feed_forward.activation, -1)),
+        "scale_embeddings": ("float32", stack.embedding_scale),
+    }
+    if name == "decoder":
+        values |= {
+            "alignment_layer": ("int16", stack.alignment.layer),
+            "alignment_heads": ("int16", stack.alignment.heads),
+            "start_from_zero_embedding": ("int8", stack.start_from_zero_embedding),
+        }
+        if stack.output_scale != 1:
+            values["scale_outputs"] = ("float32", stack.output_scale)
+    inside: dict[str, tuple[str, float]] = {}
+    if attention.query_scale is not None:
+        inside["queries_scale"] = ("float32", attention.query_scale)
+    if attention.key_heads != attention.heads:
+        inside["num_heads_kv"] = ("int32", attention.key_heads)
+    if attention.query_width != stack.width:
+        inside["head_dim"] = ("int32", attention.head_width)
+    own = {"relative_attention_max_distance": ("int32", positions.max_distance)} if positions.kind == "relative" else {}
+    for i in range(stack.layers):
+        layer = f"layer_{i}/self_attention"
+        values |= {f"{layer}/{attribute}": value for attribute, value in (inside | own).items()}
+        if stack.cross_attention:
+            values |= {f"layer_{i}/attention/{attribute}": value for attribute, value in inside.items()}
+    return [
+        Entry(f"{name}/{attribute}", dtype, (), lambda value=value: value)
+        for attribute, (dtype, value) in values.items()
+    ]  # type: ignore[misc]
+
+
+def _check(stacks: Mapping[str, StackSpec], entries: list[Entry], aliases: dict[str, str]) -> None:
+    """Raise CheckpointError unless the reader would find the same stacks; aliases of all layers' relative biases."""
+    for name, stack in stacks.items():
+        if stack.positions.kind == "relative":
+            for i in range(1, stack.layers):
+                end = "self_attention/relative_attention_bias"
+                aliases[f"{name}/layer_{i}/{end}"] = f"{name}/layer_0/{end}"
+    variables = {entry.name: Variable(entry.name, entry.dtype, _stand_in(entry)) for entry in entries}
+    variables |= {alias: variables[target] for alias, target in aliases.items()}
+    attributes, problems = Attributes(variables, "CTranslate2's format"), list[str]()
+    for name, stack in stacks.items():
+        found = read_stack(attributes, name, stack.norms.epsilon, problems)
+        found = replace(found, embedding_scale=stack.embedding_scale)  # float32 there
+        differing = [one.name for one in fields(stack) if getattr(found, one.name) != getattr(stack, one.name)]
+        problems += [f"the {name}'s {field.replace('_', ' ')}" for field in differing]
+    if len({stack.norms.epsilon for stack in stacks.values()}) > 1:
+        problems.append("norms of two epsilons")
+    if problems:
+        raise CheckpointError(f"CTranslate2's format cannot say {', '.join(problems)} of this model")
+
+
+def _stand_in(entry: Entry) -> np.ndarray:
+    """An array of a variable's shape without its values, which take memory; an attribute with them."""
+    if entry.shape:
+        return np.broadcast_to(np.zeros((), STORED_AS[entry.dtype]), entry.shape)
+    return np.array(entry.values(), STORED_AS[entry.dtype])
+
+
+def _text_files(text: TranslationText, encoder: StackSpec) -> dict[str, bytes]:
+    """File -> content: the settings, the vocabularies, and what cuts texts, which CTranslate2's callers use."""
+    config = {
+        "unk_token": text.unk_token,
+        "bos_token": text.bos_token,
+        "eos_token": text.eos_token,
+        "decoder_start_token": text.decoder_start_token,
+        "add_source_bos": text.add_source_bos,
+        "add_source_eos": text.add_source_eos,
+        "layer_norm_epsilon": encoder.norms.epsilon,
+        "multi_query_attention": encoder.attention.key_heads != encoder.attention.heads,
+    }
+    vocabularies = {"source_vocabulary": text.source_vocabulary, "target_vocabulary": text.target_vocabulary}
+    if text.source_vocabulary == text.target_vocabulary:
+        vocabularies = {"shared_vocabulary": text.source_vocabulary}
+    files = {"config.json": _json(config)}
+    for name, tokens in vocabularies.items():
+        spare = [token or f"<unused{i}>" for i, token in enumerate(tokens)]  # a row that no token has
+        files[f"{name}.json"] = _json(spare)
+    source, target = text.source_model, text.target_model
+    others = {
+        "source.spm": source,
+        "target.spm": target or source,
+        "vmap.txt": text.vocabulary_map,
+        "bpe.codes": text.codes,
+        "tokenizer.json": text.tokenizer,
+    }
+    return files | {name: content for name, content in others.items() if content is not None}
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, ensure_ascii=False, indent=1).encode()
+
+
+def _write_model(
+    stream: BinaryIO, entries: list[Entry], aliases: Mapping[str, str], progress: Callable[[int, int], None] | None
+) -> None:
+    total, done = sum(entry.size for entry in entries), 0
+    stream.write(struct.pack("<I", NEWEST_VERSION) + _text(SPECIFICATION) + struct.pack("<II", REVISION, len(entries)))
+    for entry in entries:
+        stream.write(_text(entry.name) + struct.pack(f"<B{len(entry.shape)}I", len(entry.shape), *entry.shape))
+        stream.write(struct.pack("<BI", CODES[entry.dtype], entry.size))
+        values = np.require(np.asarray(entry.values()), STORED_AS[entry.dtype], "C")
+        stream.write(values.reshape(-1).view(np.uint8).data)
+        done += entry.size
+        if progress is not None:
+            progress(done, total)
+    stream.write(struct.pack("<I", len(aliases)))
+    for alias, target in aliases.items():
+        stream.write(_text(alias) + _text(target))
+
+
+def _text(text: str) -> bytes:
+    data = text.encode() + b"\0"
+    return struct.pack("<H", len(data)) + data

@@ -1,0 +1,391 @@
+"""A Checkpoint -> a Hugging Face directory that transformers loads, by the tables that read one.
+
+Which architecture it is, and whether config.json can say it, is decided by its reader: settings are made of the model's
+sizes, and the first architecture that reads them as the same model is written. The files of its text are those that the
+architecture's reader takes.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fastattn.errors import CheckpointError
+from fastattn.spec.architecture import ModelSpec, StackSpec
+from fastattn.spec.checkpoint import Checkpoint
+from fastattn.spec.quantized import Tensor, as_float32
+from fastattn.spec.rounding import bfloat16_bits
+from fastattn.spec.text_spec import EncoderText, GeneratorText, TranslationText
+from fastattn.weights.containers.json_file import JsonObject
+from fastattn.weights.containers.safetensors import NewTensor, write_tensors
+from fastattn.weights.huggingface.decoders import find_decoder
+from fastattn.weights.huggingface.encoders import ENCODERS, find_architecture
+from fastattn.weights.huggingface.generation import FILE as GENERATION
+from fastattn.weights.huggingface.translators import find_translator
+from fastattn.weights.huggingface.translators.architecture import HEAD, SHARED, TARGET
+from fastattn.weights.huggingface.weights import ACTIVATIONS
+from fastattn.weights.tensor_mapping import TensorSources, map_tensors
+
+TYPES = {"float32": "F32", "bfloat16": "BF16"}
+# Tried in this order; each with BART's names of settings, or with Llama's.
+TRANSLATORS = ("marian", "m2m_100", "mbart", "bart", "pegasus")
+DECODERS = ("llama", "mistral", "qwen2", "qwen3", "olmo2")
+PADS = ("<pad>", "<blank>")
+_NAMES = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
+SETTINGS = {
+    "beam_size": "num_beams",
+    "length_penalty": "length_penalty",
+    "no_repeat_ngram_size": "no_repeat_ngram_size",
+}
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a model is said: the settings, where the tensors of which names go, and the names that are one tensor."""
+
+    config: dict[str, Any]
+    parts: Mapping[str, TensorSources]
+    prefix: str = ""
+    tied: tuple[str, ...] = ()
+
+
+def write(
+    path: Path,
+    checkpoint: Checkpoint,
+    precision: str,
+    progress: Callable[[int, int], None] | None = None,
+    factors: Mapping[str, np.ndarray] | None = None,
+) -> None:
+    """Write a model to an empty folder, as float32 or bfloat16; the files are on disk on return.
+
+    As native.convert's ``write``. Raises CheckpointError for a model that no architecture here says.
+    """
+    if precision not in TYPES:
+        raise CheckpointError(f"a Hugging Face folder is written as {' or '.join(TYPES)}, not as {precision}")
+    checkpoint = _starting_from_padding(checkpoint)
+    form = _form(checkpoint)
+    stored = _stored(form, checkpoint.tensors)
+    files = _text_files(checkpoint, form.config)
+    form.config["dtype"] = precision
+    for name, content in (files | {"config.json": _json(form.config)}).items():
+        (path / name).parent.mkdir(exist_ok=True)
+        (path / name).write_bytes(content)
+    tensors = {
+        form.prefix * (not name.startswith(("lm_head", "final_logits"))) + name: NewTensor(
+            TYPES[precision], shape, partial(_values, made, precision)
+        )
+        for name, (shape, made) in stored.items()
+    }
+    with open(path / "model.safetensors", "xb") as stream:
+        write_tensors(stream, tensors, progress, {"format": "pt"})
+
+
+def _values(made: Callable[[], np.ndarray], precision: str) -> np.ndarray:
+    return made() if precision == "float32" else bfloat16_bits(made())
+
+
+def _form(checkpoint: Checkpoint) -> Form:
+    """The first form that its reader reads as this model."""
+    model, where = checkpoint.spec, "config.json"
+    if model.head is not None or not all(isinstance(stack, StackSpec) for stack in model.stacks.values()):
+        raise CheckpointError(
+            "a Hugging Face folder is written of Transformers without a head, which this model is not"
+        )
+    forms = {"encoder-decoder": _translators, "encoder": _encoders, "decoder": _decoders}
+    kinds, problem = [], ""
+    for form, said in forms[model.kind](checkpoint) if model.kind in forms else ():
+        kinds.append(form.config["model_type"])
+        if _plain(said) == _plain(model):
+            return form
+        differing = [
+            f"{name}'s {field.replace('_', ' ')}"
+            for name, stack in _plain(model).stacks.items()
+            for field, value in vars(stack).items()
+            if name in said.stacks and getattr(_plain(said).stacks[name], field) != value
+        ]
+        if not problem or len(differing) < problem.count(",") + 1:
+            problem = ", ".join(differing)
+    tried = ", ".join(dict.fromkeys(kinds)) or "none"
+    raise CheckpointError(f"{where} cannot say the {problem or 'kind'} of this model; architectures tried: {tried}")
+
+
+def _starting_from_padding(checkpoint: Checkpoint) -> Checkpoint:
+    """The model; one that starts from zeros, as Marian's do, with a padding token that it starts from: the last one, of
+    zeros, which is never produced."""
+    (encoder, decoder), text = [*checkpoint.spec.stacks.values(), None][:2], checkpoint.input
+    if not (isinstance(decoder, StackSpec) and decoder.start_from_zero_embedding and isinstance(text, TranslationText)):
+        return checkpoint
+    assert isinstance(encoder, StackSpec)
+    tensors, made = dict(checkpoint.tensors), dict[int, Tensor]()
+    for name in ("encoder.embedding.weight", "decoder.embedding.weight", "decoder.projection.weight"):
+        table = tensors[name]
+        if id(table) not in made:
+            made[id(table)] = np.pad(as_float32(table), ((0, 1), (0, 0)))
+        tensors[name] = made[id(table)]
+    bias = tensors.get("decoder.projection.bias", np.zeros(decoder.vocabulary, np.float32))
+    tensors["decoder.projection.bias"] = np.append(as_float32(bias), np.float32(-np.inf))
+    grown = {"vocabulary": encoder.vocabulary + 1}, {"vocabulary": decoder.vocabulary + 1, "projection_bias": True}
+    spec = replace(
+        checkpoint.spec,
+        encoder=replace(encoder, **grown[0]),
+        decoder=replace(decoder, start_from_zero_embedding=False, **grown[1]),
+    )
+    same = text.source_vocabulary == text.target_vocabulary
+    target = (*text.target_vocabulary, PADS[0])
+    source = target if same else (*text.source_vocabulary, PADS[0])
+    text = replace(text, source_vocabulary=source, target_vocabulary=target, decoder_start_token=PADS[0])
+    return replace(checkpoint, spec=spec, tensors=tensors, input=text)
+
+
+def _pad(text: TranslationText) -> int:
+    """The id of the padding token, which in a Marian model's folder is also the start token."""
+    names = (*PADS, text.decoder_start_token, text.eos_token)
+    return next(text.target_vocabulary.index(name) for name in names if name in text.target_vocabulary)
+
+
+def _plain(model: ModelSpec) -> ModelSpec:
+    """The model but for numbers that float32 rounds, and a projection's bias, which may be zeros."""
+    stacks = {
+        name: replace(stack, embedding_scale=round(stack.embedding_scale, 4), projection_bias=False)
+        for name, stack in model.stacks.items()
+        if isinstance(stack, StackSpec)
+    }
+    return replace(model, **stacks)
+
+
+def _read(find: Callable[[JsonObject], Any], config: dict[str, Any]) -> tuple[Any, JsonObject, Any] | None:
+    """(the architecture, the settings, what they say); None: it refuses them."""
+    values = JsonObject(config, "config.json")
+    try:
+        architecture = find(values)
+        return architecture, values, architecture.spec(values)
+    except CheckpointError:
+        return None
+
+
+def _translators(checkpoint: Checkpoint) -> Iterator[tuple[Form, ModelSpec]]:
+    text, (encoder, decoder) = checkpoint.input, checkpoint.spec.stacks.values()
+    assert isinstance(text, TranslationText) and isinstance(encoder, StackSpec) and isinstance(decoder, StackSpec)
+    tensors = checkpoint.tensors
+    embedding = tensors["decoder.embedding.weight"]
+    shared, tied = tensors["encoder.embedding.weight"] is embedding, tensors["decoder.projection.weight"] is embedding
+    ids = {token: number for number, token in reversed(list(enumerate(text.target_vocabulary)))}
+    pad = _pad(text)
+    start = ids.get(text.decoder_start_token or text.eos_token, pad)
+    common = {
+        "is_encoder_decoder": True,
+        "vocab_size": encoder.vocabulary,
+        "decoder_vocab_size": decoder.vocabulary,
+        "d_model": encoder.width,
+        "activation_function": _NAMES.get(encoder.feed_forward.activation),
+        "scale_embedding": encoder.embedding_scale != 1,
+        "max_position_embeddings": encoder.positions.limit or 1024,
+        "share_encoder_decoder_embeddings": shared,
+        "tie_word_embeddings": tied,
+        "bos_token_id": ids.get(text.bos_token, 0),
+        "eos_token_id": ids[text.eos_token],
+        "pad_token_id": pad,
+        "decoder_start_token_id": start,
+    }
+    for name, stack in (("encoder", encoder), ("decoder", decoder)):
+        sizes = (stack.layers, stack.attention.heads, stack.feed_forward.inner_width)
+        common |= dict(zip((f"{name}_layers", f"{name}_attention_heads", f"{name}_ffn_dim"), sizes))
+    for kind in TRANSLATORS:
+        found = _read(find_translator, common | {"model_type": kind})
+        if found is not None:
+            architecture, values, said = found
+            one = architecture.tied(values)
+            if (SHARED in one) == shared and (HEAD in one) == tied:
+                config = values.values | {"architectures": [architecture.classes[0]]}
+                yield Form(config, map_tensors(architecture.table(values, said), said), "model.", one), said
+
+
+def _sizes(stack: StackSpec) -> Iterator[dict[str, Any]]:
+    """The settings by BERT's and by Llama's names, with the greatest length as several count it."""
+    attention, positions, rotary = stack.attention, stack.positions, stack.positions.rotary
+    biases = stack.biases
+    for more in dict.fromkeys((0, 1 + positions.padding)):
+        yield {
+            "vocab_size": stack.vocabulary,
+            "hidden_size": stack.width,
+            "num_hidden_layers": stack.layers,
+            "num_attention_heads": attention.heads,
+            "num_key_value_heads": attention.key_heads,
+            "head_dim": attention.head_width,
+            "intermediate_size": stack.feed_forward.inner_width,
+            "hidden_act": _NAMES.get(stack.feed_forward.activation),
+            "max_position_embeddings": positions.limit + more,
+            "rms_norm_eps": stack.norms.epsilon,
+            "layer_norm_eps": stack.norms.epsilon,
+            "type_vocab_size": stack.token_types or 1,
+            "attention_bias": biases,
+            "mlp_bias": biases,
+            "sliding_window": None,
+            **({"pad_token_id": positions.padding} if positions.padding >= 0 else {}),
+            **({"rope_parameters": {"rope_type": "default", "rope_theta": rotary.base}} if rotary is not None else {}),
+        }
+
+
+def _encoders(checkpoint: Checkpoint) -> Iterator[tuple[Form, ModelSpec]]:
+    stack = checkpoint.spec.encoder
+    assert isinstance(stack, StackSpec)
+    for kind in ENCODERS:
+        for sizes in _sizes(stack):
+            found = _read(find_architecture, sizes | {"model_type": kind})
+            if found is not None and found[0].numbers is None:
+                architecture, values, said = found
+                model = ModelSpec("encoder", said)
+                yield Form(values.values, map_tensors(architecture.table(values, said), model)), model
+
+
+def _decoders(checkpoint: Checkpoint) -> Iterator[tuple[Form, ModelSpec]]:
+    stack, tensors = checkpoint.spec.decoder, checkpoint.tensors
+    assert isinstance(stack, StackSpec)
+    tied = tensors["decoder.projection.weight"] is tensors["decoder.embedding.weight"]
+    for kind in DECODERS:
+        for sizes in _sizes(stack):
+            named = {"model_type": kind, "architectures": [f"{kind.capitalize()}ForCausalLM"]}
+            found = _read(find_decoder, sizes | named | {"tie_word_embeddings": tied})
+            if found is not None:
+                architecture, values, said = found
+                model = ModelSpec("decoder", decoder=said)
+                yield Form(values.values, map_tensors(architecture.table(values, said), model), "model."), model
+
+
+Stored = dict[str, tuple[tuple[int, ...], Callable[[], np.ndarray]]]
+
+
+def _stored(form: Form, tensors: Mapping[str, Tensor]) -> Stored:
+    """Name in the file -> (shape, a function that makes the values), each the part of a tensor that the table takes."""
+    stored: Stored = {}
+    pieces: dict[str, dict[int, Tensor]] = {}
+    for ours, part in form.parts.items():
+        tensor = tensors.get(ours)
+        if (
+            part.kernel
+            or part.heads
+            or part.first
+            or part.relu
+            or part.offset
+            or (tensor is None and part.plus is None)
+        ):
+            raise CheckpointError(f"{ours} has no inverse in this architecture's table")
+        if part.piece != (0, 1):
+            pieces.setdefault(str(part.names[0]), {})[part.piece[0]] = tensor  # type: ignore[assignment]
+            continue
+        if part.plus is not None:
+            made = np.zeros(part.shape, np.float32) if tensor is None else as_float32(tensor)
+            stored[part.plus.name] = ((1, *part.shape), partial(np.reshape, made, (1, *part.shape)))
+            continue
+        assert tensor is not None
+        begin = 0
+        for name, rows in zip(part.names, part.row_counts):
+            cut = slice(begin, begin + rows)
+            begin += rows
+            if name is None:
+                if as_float32(tensor)[cut].any():
+                    raise CheckpointError(f"{ours} is not zero, and this architecture has none")
+            elif name not in form.tied:
+                stored[name] = (part.source_shapes[name], partial(_cut, tensor, cut, part))
+            else:
+                stored[SHARED if SHARED in form.tied else TARGET] = (
+                    part.source_shapes[name],
+                    partial(as_float32, tensor),
+                )
+    for name, found in pieces.items():
+        shapes = [found[i].shape for i in sorted(found)]
+        shape = (sum(shape[0] for shape in shapes), *shapes[0][1:])
+        stored[name] = (shape, lambda found=found: np.concatenate([as_float32(found[i]) for i in sorted(found)]))  # type: ignore[misc]
+    return stored
+
+
+def _cut(tensor: Tensor, rows: slice, part: TensorSources) -> np.ndarray:
+    values = as_float32(tensor)[rows]
+    if part.skip:  # rows of ids that have no position
+        values = np.concatenate([np.zeros((part.skip, *values.shape[1:]), np.float32), values])
+    return np.ascontiguousarray(values.T) if part.transposed else values
+
+
+def _text_files(checkpoint: Checkpoint, config: dict[str, Any]) -> dict[str, bytes]:
+    """File -> content: a tokenizer's, and the settings of generation."""
+    text = checkpoint.text
+    if isinstance(text, TranslationText):
+        return _translation_files(text, config)
+    files = {"tokenizer.json": text.tokenizer}
+    if isinstance(text, GeneratorText):
+        config["eos_token_id"] = list(text.end_ids) or None
+        settings = {"eos_token_id": config["eos_token_id"]}
+        tokens: dict[str, Any] = {"model_max_length": text.max_length or 1 << 30, **text.special_tokens}
+        if text.chat_template:
+            files["chat_template.jinja"] = text.chat_template.encode()
+        return files | {"tokenizer_config.json": _json(tokens), GENERATION: _json(settings)}
+    return files | _encoder_files(text, config)
+
+
+def _encoder_files(text: EncoderText, config: dict[str, Any]) -> dict[str, bytes]:
+    """sentence-transformers' modules: the encoder, the pooling, a division by the length."""
+    if text.dense or text.sparse is not None or text.multi_vector is not None or text.pair is not None:
+        raise CheckpointError("a Hugging Face folder is written of encoders with a pooling alone, which this is not")
+    kind = "sentence_transformers.models."
+    modules = ["Transformer", "Pooling", *(["Normalize"] if text.normalize else [])]
+    pooling = {"word_embedding_dimension": config["hidden_size"], "include_prompt": text.include_prompt}
+    pooling |= {"pooling_mode": text.pooling[0] if len(text.pooling) == 1 else list(text.pooling)}
+    prompts = {
+        "prompts": text.prompts,
+        "default_prompt_name": text.default_prompt,
+        "similarity_fn_name": text.similarity,
+    }
+    listed = [
+        {"idx": i, "name": str(i), "path": f"{i}_{name}" * (i > 0), "type": kind + name}
+        for i, name in enumerate(modules)
+    ]
+    return {
+        "modules.json": _json(listed),
+        "1_Pooling/config.json": _json(pooling),
+        "config_sentence_transformers.json": _json(prompts),
+        "sentence_bert_config.json": _json({"max_seq_length": text.max_length, "do_lower_case": text.lowercase}),
+        "tokenizer_config.json": _json({"model_max_length": text.max_length}),
+    }
+
+
+def _translation_files(text: TranslationText, config: dict[str, Any]) -> dict[str, bytes]:
+    found = text.decoding
+    settings = {theirs: getattr(found, ours) for ours, theirs in SETTINGS.items() if getattr(found, ours) is not None}
+    settings |= {name: number for name, number in config.items() if name.endswith("_token_id")}
+    ids = {token: number for number, token in reversed(list(enumerate(text.target_vocabulary)))}
+    if found.forced_tokens:
+        settings["forced_bos_token_id"] = ids[found.forced_tokens[0]]
+    if found.suppress_sequences:
+        settings["bad_words_ids"] = [list(sequence) for sequence in found.suppress_sequences]
+    if found.beam_size not in (None, 1):
+        settings["early_stopping"] = found.rules is None or found.rules.early_stopping == "true"
+    tokens = {
+        "unk_token": text.unk_token,
+        "eos_token": text.eos_token,
+        "pad_token": text.target_vocabulary[config["pad_token_id"]],
+        "source_lang": text.source_language,
+        "target_lang": text.target_language,
+    }
+    files = {GENERATION: _json(settings)}
+    if text.tokenizer is not None:
+        return files | {"tokenizer.json": text.tokenizer, "tokenizer_config.json": _json(tokens)}
+    if config["model_type"] != "marian" or text.source_model is None:
+        raise CheckpointError(
+            f"a Hugging Face folder of {config['model_type']} holds a tokenizer.json, and marian's two sentencepiece"
+            " models, which this model does not have"
+        )
+    separate = text.source_vocabulary != text.target_vocabulary
+    tokens |= {"separate_vocabs": True} if separate else {}
+    names = ("vocab.json", "target_vocab.json") if separate else ("vocab.json",)
+    for name, vocabulary in zip(names, (text.source_vocabulary, text.target_vocabulary)):
+        files[name] = _json({token: number for number, token in enumerate(vocabulary) if token})
+    models = {"source.spm": text.source_model, "target.spm": text.target_model or text.source_model}
+    return files | models | {"tokenizer_config.json": _json(tokens)}
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, ensure_ascii=False, indent=1).encode()

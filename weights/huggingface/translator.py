@@ -1,0 +1,128 @@
+"""Encoder-decoders in Hugging Face directories: config.json, weights and a tokenizer's files -> a Checkpoint."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from fastattn.spec.architecture import ModelSpec
+from fastattn.spec.checkpoint import Checkpoint
+from fastattn.spec.quantized import Tensor, equal
+from fastattn.weights.containers.json_file import JsonObject, read_object
+from fastattn.weights.containers.safetensors import StoredTensor
+from fastattn.weights.folder import Folder
+from fastattn.weights.huggingface.encoder import read_encoder
+from fastattn.weights.huggingface.encoders import ENCODERS
+from fastattn.weights.huggingface.encoders.architecture import refuse
+from fastattn.weights.huggingface.generation import generation_values, never_produced, read_settings
+from fastattn.weights.huggingface.translators import TRANSLATORS, find_translator
+from fastattn.weights.huggingface.translators.architecture import MOST_POSITIONS, SHARED, TranslatorArchitecture
+from fastattn.weights.huggingface.weights import MISFIT, as_checkpoint, read_weights
+from fastattn.weights.tensor_mapping import canonical_tensors
+
+# Ends of the names of what old files hold beside weights.
+BUFFERS = (
+    ".version",
+    ".embed_positions.weights",
+    ".embed_positions._float_tensor",
+    ".EncDecAttention.relative_attention_bias.weight",  # which T5 never looked at
+)
+
+
+def is_translator(config: JsonObject) -> bool:
+    """Whether the directory is an encoder-decoder's: not that of its encoder alone, which may have the same type."""
+    kind = config.string("model_type")
+    return kind in TRANSLATORS and (kind not in ENCODERS or find_translator(config).names_class(config))
+
+
+def read_translator(folder: Folder) -> Checkpoint:
+    """Read a directory; raises CheckpointError if it is malformed, incomplete or not supported.
+
+    Everything else is read before the weights, which may not be downloaded yet (``hub``).
+    """
+    config = read_object(folder, "config.json")
+    architecture = find_translator(config)
+    generation = generation_values(folder, config)
+    decoding = _special_ids(config, generation)
+    if not architecture.names_class(config):
+        raise config.error("architectures", f"one of {', '.join(architecture.classes)}", config.values["architectures"])
+    refuse(config, quantization_config={}, pruned_heads={})
+    spec = architecture.spec(config)
+    text = architecture.text(folder, config, decoding, spec)
+    settings = read_settings(generation, text.target_vocabulary, alone=generation is not config)
+    never = _never_produced(decoding, generation, spec)
+    if architecture.never is None:
+        suppressed = (*settings.suppress_sequences, *((number,) for number in never))
+        settings, never = replace(settings, suppress_sequences=suppressed), []
+    else:
+        never += architecture.never(decoding, spec)
+    text = replace(text, decoding=settings)
+    stored, where = read_weights(folder)
+    if config.string("model_type") in ENCODERS and not any(name.startswith("decoder.") for name in stored):
+        return read_encoder(folder)  # of which not all say it
+    stored = {name.removeprefix("model."): tensor for name, tensor in stored.items()}
+    stored = {name: tensor for name, tensor in stored.items() if not name.endswith(BUFFERS)}
+    _check_positions(config, spec, stored)
+    tensors = read_tensors(architecture, config, spec, stored, where)
+    if never:
+        tensors["decoder.projection.bias"][never] = -np.inf
+    return as_checkpoint(folder, config, stored, spec=spec, tensors=tensors, input=text)
+
+
+def _special_ids(config: JsonObject, generation: JsonObject) -> JsonObject:
+    """The special tokens with which transformers decodes: of generation_config.json, else of config.json."""
+    merged = config.values | {name: value for name, value in generation.values.items() if value is not None}
+    end = merged.get("eos_token_id")
+    if isinstance(end, list) and len(end) == 1:
+        merged["eos_token_id"] = end[0]
+    return JsonObject(merged, config.where)
+
+
+def _never_produced(decoding: JsonObject, generation: JsonObject, spec: ModelSpec) -> list[int]:
+    """The ids that the settings rule out."""
+    assert spec.decoder is not None
+    ids = never_produced(generation, [decoding.integer("eos_token_id")])
+    for number in ids:
+        if number >= spec.decoder.vocabulary:
+            expected = f"an id below {spec.decoder.vocabulary}"
+            raise decoding.error("suppress_tokens or one of bad_words_ids", expected, number)
+    return ids
+
+
+def _check_positions(config: JsonObject, spec: ModelSpec, stored: dict[str, StoredTensor]) -> None:
+    assert spec.encoder is not None
+    positions = spec.encoder.positions.limit
+    if positions > MOST_POSITIONS and any(f"{stack}.embed_positions.weight" not in stored for stack in spec.stacks):
+        raise config.error("max_position_embeddings", f"at most {MOST_POSITIONS}", positions)
+
+
+def read_tensors(
+    architecture: TranslatorArchitecture,
+    config: JsonObject,
+    spec: ModelSpec,
+    stored: dict[str, StoredTensor],
+    where: str,
+) -> dict[str, Tensor]:
+    """The tensors of a file, names without ``model.``; embeddings of equal values share one array."""
+    _tie(stored, architecture.tied(config))
+    return _with_equal_tables_tied(canonical_tensors(architecture.table(config, spec), spec, stored, where, MISFIT))
+
+
+def _tie(stored: dict[str, StoredTensor], names: tuple[str, ...]) -> None:
+    """Add those of the names of one tensor that the file does not have, in place."""
+    found = next((stored[name] for name in names if name in stored), None)
+    for name in names:
+        if name != SHARED and found is not None:
+            stored.setdefault(name, found)
+    if SHARED in names:
+        stored.pop(SHARED, None)
+
+
+def _with_equal_tables_tied(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors; embeddings and output layer of equal values, which files may store separately, share one array."""
+    first, *others = ("decoder.embedding.weight", "decoder.projection.weight", "encoder.embedding.weight")
+    known = [tensors[first]]
+    for name in others:
+        table_VD = tensors[name]
+        tensors[name] = next((one for one in known if one is table_VD or equal(one, table_VD)), table_VD)
+        known.append(tensors[name])
+    return tensors

@@ -1,0 +1,51 @@
+"""M2M100 (Fan 2021) and NLLB (NLLB Team 2022) in Hugging Face directories."""
+
+from dataclasses import replace
+
+from fastattn.spec.architecture import ModelSpec, NormSpec, PositionSpec
+from fastattn.spec.text_spec import TranslationText
+from fastattn.weights.containers.json_file import JsonObject, read_optional
+from fastattn.weights.folder import Folder
+from fastattn.weights.huggingface.tokenizer import FILE
+from fastattn.weights.huggingface.translators.architecture import TABLE, TranslatorArchitecture, bart_stack, tied
+from fastattn.weights.huggingface.translators.text import Tokens, translator_text
+from fastattn.weights.huggingface.vocabulary_files import CONFIG, read_ids
+
+VOCABULARY, PIECES = "vocab.json", "sentencepiece.bpe.model"
+# M2M100's languages in the order of their ids, which follow the vocabulary's, by what a tokenizer calls the lists.
+LANGUAGES = {
+    "m2m100": (
+        "af am ar ast az ba be bg bn br bs ca ceb cs cy da de el en es et fa ff fi fr fy ga gd gl gu ha he hi hr ht hu "
+        "hy id ig ilo is it ja jv ka kk km kn ko lb lg ln lo lt lv mg mk ml mn mr ms my ne nl no ns oc or pa pl ps pt "
+        "ro ru sd si sk sl so sq sr ss su sv sw ta th tl tn tr uk ur uz vi wo xh yi yo zh zu"
+    ),
+    "wmt21": "en ha is ja cs ru zh de",
+}
+
+
+def _spec(config: JsonObject) -> ModelSpec:
+    config = JsonObject({"activation_function": "relu", "scale_embedding": True} | config.values, config.where)
+    limit, padding = config.integer("max_position_embeddings", minimum=1), config.integer("pad_token_id", 1)
+    positions = PositionSpec("sinusoid", limit=limit, start=padding + 1)
+    stacks = (bart_stack(config, name, NormSpec(), positions) for name in ("encoder", "decoder"))
+    return ModelSpec("encoder-decoder", *(replace(stack, projection_bias=False) for stack in stacks))
+
+
+def _text(folder: Folder, config: JsonObject, decoding: JsonObject, spec: ModelSpec) -> TranslationText:
+    """NLLB's tokenizer.json, or the pieces of M2M100's sentencepiece model, looked up in its vocab.json."""
+    if folder.contains(FILE) or not folder.contains(VOCABULARY):
+        return translator_text(folder, config, decoding, spec)
+    assert spec.encoder is not None
+    settings = read_optional(folder, CONFIG)
+    known = read_ids(folder, VOCABULARY, spec.encoder.vocabulary)
+    codes = LANGUAGES[settings.choice("language_codes", LANGUAGES, "m2m100")].split()
+    ids = {f"__{code}__": max(known, default=-1) + 1 + i for i, code in enumerate(codes)}
+    tokens = Tokens({index: token for token, index in ids.items()} | known, "<unk>", folder.where(VOCABULARY))
+    text = translator_text(folder, config, decoding, spec, tokens)
+    pieces = bytes(folder.read(PIECES))
+    return replace(text, source_model=pieces, target_model=pieces)
+
+
+M2M100 = TranslatorArchitecture(
+    ("M2M100ForConditionalGeneration", "M2M100Model"), _spec, lambda config, spec: TABLE, _text, tied
+)

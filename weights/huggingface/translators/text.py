@@ -1,0 +1,108 @@
+"""How an encoder-decoder's text becomes ids, by a tokenizer.json or what can be made one."""
+
+from dataclasses import dataclass, replace
+
+from fastattn.errors import CheckpointError
+from fastattn.spec.architecture import ModelSpec
+from fastattn.spec.text_spec import TranslationText
+from fastattn.text.languages import language_tokens
+from fastattn.weights.containers.json_file import JsonObject, read_optional, shorten
+from fastattn.weights.folder import Folder
+from fastattn.weights.huggingface.tokenizer import FILE, around_text, read_tokenizer, tokenizer_class, tokens_by_id
+from fastattn.weights.huggingface.vocabulary_files import CONFIG
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """A vocabulary.
+
+    known          id -> token
+    unknown        the token of what it lacks
+    where          its file in errors
+    before, after  the tokens that a tokenizer puts around a text
+    tokenizer      its tokenizer.json
+    """
+
+    known: dict[int, str]
+    unknown: str
+    where: str
+    before: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+    tokenizer: bytes | None = None
+
+
+def _read_tokens(folder: Folder, config: JsonObject, spec: ModelSpec) -> Tokens:
+    assert spec.encoder is not None
+    tokenizer, data = read_tokenizer(folder, "", config, read_optional(folder, CONFIG), spec.encoder.vocabulary)
+    known = tokens_by_id(tokenizer)
+    before, after = around_text(tokenizer)
+    unknown = tokenizer["model"].get("unk_token") or known.get(tokenizer["model"].get("unk_id"), "<unk>")
+    return Tokens(known, str(unknown), folder.where(FILE), before, after, data)
+
+
+def tokenizer_text(
+    folder: Folder, config: JsonObject, decoding: JsonObject, spec: ModelSpec, tokens: Tokens | None = None
+) -> TranslationText:
+    """The text of a model without languages; CheckpointError where the ids of ``decoding`` and the tokens disagree.
+
+    tokens  None: the folder's tokenizer's, which says what stands around a text
+    """
+    assert spec.encoder is not None
+    tokens = tokens or _read_tokens(folder, config, spec)
+    vocabulary = tuple(tokens.known.get(index, "") for index in range(spec.encoder.vocabulary))
+    end = _token(decoding, "eos_token_id", vocabulary, tokens.where)
+    start = _token(decoding, "decoder_start_token_id", vocabulary, tokens.where)
+    if len(tokens.before) > 1 or tokens.after not in ((), (end,)):
+        around = " ".join((*tokens.before, "...", *tokens.after))
+        raise CheckpointError(f"{tokens.where}: should put {shorten(end)} behind a text, puts {shorten(around)}")
+    return TranslationText(
+        source_vocabulary=vocabulary,
+        target_vocabulary=vocabulary,
+        unk_token=tokens.unknown,
+        bos_token=tokens.before[0] if tokens.before else "<s>",
+        eos_token=end,
+        decoder_start_token=start,
+        add_source_bos=bool(tokens.before),
+        add_source_eos=bool(tokens.after),
+        tokenizer=tokens.tokenizer,
+    )
+
+
+def translator_text(
+    folder: Folder, config: JsonObject, decoding: JsonObject, spec: ModelSpec, tokens: Tokens | None = None
+) -> TranslationText:
+    """The text of a model of many languages, whose tokens tell them; CheckpointError where there are none, and so on.
+
+    A target begins with its language where that is the start token, or there is none (mBART), else has it behind.
+    """
+    settings = read_optional(folder, CONFIG)
+    tokens = replace(tokens or _read_tokens(folder, config, spec), before=(), after=())
+    told = language_tokens(tuple(tokens.known.values()))
+    if told is None or not told.target:
+        raise CheckpointError(f"{tokens.where}: has no tokens of languages, such as __en__, eng_Latn and en_XX")
+    codes = {token: code for code, token in told.tokens.items()}
+    begins = tokens.known.get(decoding.integer("decoder_start_token_id", -1, minimum=-1), "")
+    if not begins or begins in codes:
+        told = replace(told, target="start")
+        decoding = JsonObject(
+            decoding.values | {"decoder_start_token_id": decoding.integer("eos_token_id")}, decoding.where
+        )
+    behind = settings.boolean("legacy_behaviour", False) or tokenizer_class(config, settings) == "MBartTokenizer"
+    text = tokenizer_text(folder, config, decoding, spec, tokens)
+    language = {"source": settings.string("src_lang", ""), "target": settings.string("tgt_lang", "")}
+    return replace(
+        text,
+        decoder_start_token=None if told.target == "start" else text.decoder_start_token,
+        add_source_eos=not behind,
+        source_language=language["source"],
+        target_language=language["target"] or codes.get(begins, ""),
+        languages=replace(told, source="after" if behind else "before"),
+        single_sentences=True,
+    )
+
+
+def _token(decoding: JsonObject, name: str, vocabulary: tuple[str, ...], where: str) -> str:
+    index = decoding.integer(name)
+    if index >= len(vocabulary) or not vocabulary[index]:
+        raise decoding.error(name, f"the id of a token in {where}", index)
+    return vocabulary[index]

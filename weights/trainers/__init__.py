@@ -1,0 +1,62 @@
+"""Checkpoints as their trainers save them, one .pt file and what lies around it: fairseq's and OpenNMT-py's.
+
+Both pickle an argparse.Namespace of options beside the tensors; the parser makes a dict of it, and imports nothing.
+"""
+
+from pathlib import Path
+
+from fastattn.spec.checkpoint import Checkpoint
+from fastattn.weights.folder import Directory
+
+DESCRIPTION = "a trainer's .pt file: OpenNMT-py, or fairseq with dict.LANGUAGE.txt (the file or its folder)"
+# A folder with one of them is another exporter's, whatever else lies there.
+OTHERS = ("config.json", "model.bin", "metadata.json")
+OPTIONS = b"argparse"  # so the class of the options stands in the pickle
+# The folder's own files come first, then those of fairseq's usual folders in it.
+FOLDERS = ("", "checkpoints/", "data/", "data-bin/")
+# Of several checkpoints the first of these.
+PREFERRED = ("model.pt", "checkpoint_best.pt", "checkpoint_last.pt")
+
+
+def recognize(path: Path) -> bool:
+    if path.is_file():
+        return path.suffix == ".pt"
+    if not path.is_dir() or any((path / name).exists() for name in OTHERS):
+        return False
+    folder = Directory(path)
+    found = find_checkpoint(_names(folder))
+    return found != "" and folder.read(found).obj.find(OPTIONS) >= 0  # type: ignore[attr-defined]
+
+
+def read(directory: Directory) -> Checkpoint:
+    """Read a folder, or the file; raises CheckpointError for what is malformed or not supported."""
+    from fastattn.weights.containers import pytorch
+    from fastattn.weights.trainers import fairseq, opennmt
+
+    path = directory.path
+    folder, file = (Directory(path.parent), path.name) if path.is_file() else (directory, "")
+    names = _names(folder)
+    if file and path.parent.name == "checkpoints" and not fairseq.dictionaries(names):
+        folder, file = Directory(path.parent.parent), f"{path.parent.name}/{file}"
+        names = _names(folder)
+    file = file or find_checkpoint(names)
+    whole = pytorch.read_whole(folder, file)
+    if "vocab" in whole.entries or "opt" in whole.entries:
+        return opennmt.read(folder, names, whole)
+    return fairseq.read(folder, names, whole)
+
+
+def find_checkpoint(names: list[str]) -> str:
+    """The .pt file among a folder's files: the only one, or one of the usual name; "": there is none, or many."""
+    found = [name for name in names if name.endswith(".pt")]
+    preferred = (name for one in PREFERRED for name in found if name.rpartition("/")[2] == one)
+    return found[0] if len(found) == 1 else next(preferred, "")
+
+
+def _names(folder: Directory) -> list[str]:
+    return [
+        place + name
+        for place in FOLDERS
+        if (folder.path / place).is_dir()
+        for name in Directory(folder.path / place).names()
+    ]

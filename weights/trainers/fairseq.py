@@ -1,0 +1,245 @@
+"""fairseq's Transformers: a .pt file with options and tensors, dict.LANGUAGE.txt of both languages, and BPE codes.
+
+The options say what a StackSpec needs to know (fairseq/models/transformer of 0.6 to 0.12); what they ask for and it
+cannot say is refused by name. The decoder starts with the end token; positions count from 2.
+"""
+
+import math
+import re
+from dataclasses import replace
+from typing import Any
+
+from fastattn.errors import CheckpointError
+from fastattn.spec.architecture import AttentionSpec, FeedForwardSpec, ModelSpec, NormSpec, PositionSpec, StackSpec
+from fastattn.spec.checkpoint import Checkpoint
+from fastattn.spec.text_spec import DecodingSettings, SearchRules, TranslationText
+from fastattn.weights.containers.json_file import is_text, shorten
+from fastattn.weights.containers.pytorch import TrainerFile
+from fastattn.weights.containers.safetensors import StoredTensor
+from fastattn.weights.folder import Folder
+from fastattn.weights.huggingface.translators.architecture import HEAD, SOURCE, TARGET
+from fastattn.weights.huggingface.translators.bart import LEARNED
+from fastattn.weights.recurrent.opennmt import count, known_options, read_options
+from fastattn.weights.recurrent.vocabulary import checked
+from fastattn.weights.tensor_mapping import canonical_tensors, stored_precision
+from fastattn.weights.trainers.text import tokenizer_files
+
+SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
+PADDING = SPECIAL.index("<pad>")
+FIRST_POSITION = PADDING + 1
+BEAM = 5  # of fairseq's own translate
+RULES = SearchRules(early_stopping="true")
+ACTIVATIONS = {
+    "relu": "relu",
+    "gelu": "gelu",
+    "gelu_accurate": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "swish": "swish",
+    "tanh": "tanh",
+}
+_YES_NO: tuple[Any, ...] = (False, True)
+# Option -> what it may be; without it the first.
+OPTIONS: dict[str, tuple[Any, ...]] = {
+    "activation_fn": tuple(ACTIVATIONS),
+    "adaptive_input": (False,),
+    "adaptive_softmax_cutoff": (None,),
+    "char_inputs": (False,),
+    "cross_self_attention": (False,),
+    "decoder_layers_to_keep": (None,),
+    "decoder_learned_pos": _YES_NO,
+    "decoder_normalize_before": _YES_NO,
+    "encoder_layers_to_keep": (None,),
+    "encoder_learned_pos": _YES_NO,
+    "encoder_normalize_before": _YES_NO,
+    "lang_tok_replacing_bos_eos": (False,),
+    "no_cross_attention": (False,),
+    "no_scale_embedding": _YES_NO,
+    "no_token_positional_embeddings": _YES_NO,
+    "share_all_embeddings": _YES_NO,
+    "share_decoder_input_output_embed": _YES_NO,
+    "tokenizer": (None, "moses", "space"),
+}
+DICTIONARY = re.compile(r"(?:.*/)?dict\.(.+)\.txt")
+PAIR = re.compile(r"[./]([^./-]+)-([^./-]+)$")
+# The last are copies that PyTorch's own encoder layer takes; training changes what they were copied from.
+UNUSED = re.compile(
+    r"(en|de)coder\.(version|embed_positions\._float_tensor|layers\.\d+\.(in_proj|out_proj|fc[12])_(weight|bias))"
+)
+OLD_NORMS = re.compile(r"(encoder|decoder)(\.layers\.\d+)\.layer_norms\.(\d)")
+OLD_NORM_NAMES = {
+    "encoder": ("self_attn_layer_norm", "final_layer_norm"),
+    "decoder": ("self_attn_layer_norm", "encoder_attn_layer_norm", "final_layer_norm"),
+}
+
+
+def dictionaries(names: list[str]) -> dict[str, str]:
+    """{language: the file of its vocabulary} among a folder's files."""
+    return {match[1]: name for name in reversed(names) if (match := DICTIONARY.fullmatch(name))}
+
+
+def read(folder: Folder, names: list[str], whole: TrainerFile) -> Checkpoint:
+    """Read a checkpoint; raises CheckpointError for what is malformed or not supported."""
+    given, where = _given(whole), whole.where
+    options = known_options(given, OPTIONS, where)
+    stored = _todays(whole.tensors("model"), options)
+    spec = ModelSpec(
+        "encoder-decoder", *(_stack(name, given, options, stored, where) for name in ("encoder", "decoder"))
+    )
+    tensors = canonical_tensors(LEARNED, spec, stored, where, "tensors do not fit the options")
+    source, target, languages = _vocabularies(folder, names, given, spec, where)
+    text = TranslationText(
+        source_vocabulary=source,
+        target_vocabulary=target,
+        decoder_start_token="</s>",
+        add_source_eos=True,
+        source_language=languages[0],
+        target_language=languages[1],
+        words="fairseq" if options["tokenizer"] == "moses" else "",
+        decoding=DecodingSettings(beam_size=BEAM, suppress_sequences=((PADDING,),), rules=RULES),
+        **tokenizer_files(folder, names, source),
+    )
+    return Checkpoint(
+        spec=spec,
+        tensors=tensors,
+        input=text,
+        precision=stored_precision(stored),
+        format="fairseq",
+        files=tuple(folder.used),
+    )
+
+
+def _given(whole: TrainerFile) -> dict[str, Any]:
+    """The options: args, or since version 0.10 those of the task and of the model in cfg."""
+    if type(whole.entries.get("cfg")) is not dict:
+        return read_options(whole, "args")
+    parts = [whole.entries["cfg"].get(part) for part in ("task", "model")]
+    if not isinstance(parts[1], dict):
+        raise CheckpointError(f"{whole.where}: cfg should hold the options of a model")
+    given = {name: value for part in parts if isinstance(part, dict) for name, value in part.items()}
+    return given
+
+
+def _todays(stored: dict[str, StoredTensor], options: dict[str, Any]) -> dict[str, StoredTensor]:
+    """The tensors under today's names, those of options of the state dict's versions, and those that are shared."""
+    stored = {name.removeprefix("model."): one for name, one in stored.items()}
+    stored = {OLD_NORMS.sub(_todays_norm, name): one for name, one in stored.items() if not UNUSED.fullmatch(name)}
+    for name in [name for name in stored if ".in_proj_" in name]:
+        whole = stored[name]
+        if whole.strides is not None or not whole.shape or whole.shape[0] % 3:
+            continue  # which is reported as not expected
+        del stored[name]
+        rows, size = whole.shape[0] // 3, len(whole.data) // 3
+        for i, part in enumerate("qkv"):
+            cut = whole.data[i * size : (i + 1) * size]
+            stored[name.replace("in_proj_", f"{part}_proj.")] = replace(whole, shape=(rows, *whole.shape[1:]), data=cut)
+    for name in ("decoder.embed_out", "decoder.output_projection.weight"):
+        if name in stored:
+            stored[HEAD] = stored.pop(name)
+    shared = options["share_all_embeddings"]
+    for name, other, is_one in (
+        (HEAD, TARGET, shared or options["share_decoder_input_output_embed"]),
+        (SOURCE, TARGET, shared),
+    ):
+        if is_one and TARGET in stored:
+            stored[name] = stored[TARGET]
+    return stored
+
+
+def _todays_norm(match: re.Match) -> str:
+    names = OLD_NORM_NAMES[match[1]]
+    return f"{match[1]}{match[2]}.{names[int(match[3])]}" if int(match[3]) < len(names) else match[0]
+
+
+def _stack(
+    name: str, given: dict[str, Any], options: dict[str, Any], stored: dict[str, StoredTensor], where: str
+) -> StackSpec:
+    sizes = ("embed_dim", "attention_heads", "layers", "ffn_embed_dim")
+    width, heads, layers, inner = (count(given, f"{name}_{size}", where) for size in sizes)
+    table = stored.get(f"{name}.embed_tokens.weight")
+    if table is None or len(table.shape) != 2 or layers > len(stored) or width % heads:
+        raise CheckpointError(
+            f"{where}: {name}.embed_tokens.weight should be a table, {name}_layers {layers} at most the number of tensors"
+            f" and {name}_embed_dim {width} a multiple of {name}_attention_heads {heads}"
+        )
+    kind = "table" if options[f"{name}_learned_pos"] else "sinusoid"
+    longest = "max_source_positions" if name == "encoder" else "max_target_positions"
+    before = bool(options[f"{name}_normalize_before"])
+    return StackSpec(
+        layers=layers,
+        width=width,
+        vocabulary=table.shape[0],
+        attention=AttentionSpec(heads, heads, width // heads),
+        feed_forward=FeedForwardSpec(inner, ACTIVATIONS[options["activation_fn"]]),
+        norms=NormSpec(
+            before=before,
+            final=before and f"{name}.layer_norm.weight" in stored,
+            embedding=f"{name}.layernorm_embedding.weight" in stored,
+        ),
+        positions=PositionSpec("none")
+        if options["no_token_positional_embeddings"]
+        else PositionSpec(kind, limit=count(given, longest, where), start=FIRST_POSITION),
+        embedding_scale=1.0 if options["no_scale_embedding"] else math.sqrt(width),
+        cross_attention=name == "decoder",
+    )
+
+
+def _vocabularies(
+    folder: Folder, names: list[str], given: dict[str, Any], spec: ModelSpec, where: str
+) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, str]]:
+    """(source tokens, target tokens, their languages)."""
+    files = dictionaries(names)
+    tokens = {language: _tokens(folder, file) for language, file in files.items()}
+    assert spec.encoder is not None and spec.decoder is not None
+    rows = spec.encoder.vocabulary, spec.decoder.vocabulary
+    source, target = _languages(given, tokens, rows, where)
+    both = [checked(tokens[one], count, folder.where(files[one])) for one, count in zip((source, target), rows)]
+    return both[0], both[1], (source, target)
+
+
+def _languages(
+    given: dict[str, Any], tokens: dict[str, list[str]], rows: tuple[int, int], where: str
+) -> tuple[str, str]:
+    """The languages of source and target: what the options say, else what the folder of the training's data is named,
+    else the only order in which the vocabularies fit."""
+    data = given.get("data")
+    named = PAIR.search(data[0] if type(data) is list and data else data if type(data) is str else "")
+    said = (given.get("source_lang"), given.get("target_lang"))
+    for pair in (said, named.groups() if named else said):
+        if all(is_text(one) and one in tokens for one in pair):
+            return pair
+    if None not in said and all(map(is_text, said)):
+        lacking = next(one for one in said if one not in tokens)
+        raise CheckpointError(
+            f"{where}: dict.{shorten(lacking)}.txt should lie beside it or in data/ there, is missing"
+        )
+    fitting = [
+        (one, other)
+        for one in tokens
+        for other in tokens
+        if one != other and (len(tokens[one]), len(tokens[other])) == rows
+    ]
+    if len(tokens) != 2 or len(fitting) != 1:
+        raise CheckpointError(
+            f"{where}: its options do not say its languages: dict.SOURCE.txt and dict.TARGET.txt of {rows[0]} and"
+            f" {rows[1]} tokens should lie beside it or in data/ there, and no other; found {shorten(sorted(tokens))}"
+        )
+    return fitting[0]
+
+
+def _tokens(folder: Folder, name: str) -> list[str]:
+    """The special tokens, then those of a file: a token, a space and a number a line, perhaps a flag."""
+    where = folder.where(name)
+    try:
+        lines = bytes(folder.read(name)).decode().split("\n")
+    except UnicodeDecodeError as error:
+        raise CheckpointError(f"{where}: not UTF-8 at byte {error.start}") from None
+    tokens, seen = list(SPECIAL), set(SPECIAL)
+    for number, line in enumerate(lines if lines[-1] else lines[:-1], 1):
+        again = line.rstrip().endswith(" #fairseq:overwrite")
+        token, _, amount = line.rstrip().removesuffix(" #fairseq:overwrite").rpartition(" ")
+        if not amount.isdecimal() or (token in seen and not again):
+            expected = "once, a token, a space and how often it was seen"
+            raise CheckpointError(f"{where}: line {number} should be, {expected}; is {shorten(line)}")
+        tokens.append(token)
+        seen.add(token)
+    return tokens

@@ -1,0 +1,172 @@
+"""OpenNMT-py's Transformers, of version 3 or later: one .pt file with options, tensors and vocabularies.
+
+Norms come before each sublayer, and positions are a table in the file. What the options ask for and a StackSpec cannot
+say is refused by name. Versions before 3 pickled objects of torchtext, which are refused too.
+"""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+from fastattn.errors import CheckpointError
+from fastattn.spec.architecture import AttentionSpec, FeedForwardSpec, ModelSpec, NormSpec, PositionSpec, StackSpec
+from fastattn.spec.checkpoint import Checkpoint
+from fastattn.spec.text_spec import DecodingSettings, TranslationText
+from fastattn.weights.containers.pytorch import TrainerFile
+from fastattn.weights.containers.safetensors import StoredTensor
+from fastattn.weights.folder import Folder
+from fastattn.weights.recurrent import opennmt as recurrent
+from fastattn.weights.recurrent.opennmt import count, known_options, read_options, read_vocabularies
+from fastattn.weights.tensor_mapping import canonical_tensors, sources, stored_precision, zeros
+from fastattn.weights.trainers.text import tokenizer_files
+
+BEAM = 5  # of OpenNMT-py's own translate
+# Activation -> its name here, whether a third layer multiplies it.
+ACTIVATIONS = {
+    "relu": ("relu", False),
+    "gelu": ("gelu", False),
+    "fast_gelu": ("gelu_tanh", False),
+    "silu": ("swish", True),
+    "gated-gelu": ("gelu", True),
+}
+NORMS = {"standard": "layer", "rms": "rms"}
+_YES_NO: tuple[Any, ...] = (False, True)
+# Option -> what it may be; without it the first.
+OPTIONS: dict[str, tuple[Any, ...]] = {
+    "model_type": ("text",),
+    "model_task": ("seq2seq",),
+    "encoder_type": ("transformer",),
+    "decoder_type": ("transformer",),
+    "copy_attn": (False,),
+    "layer_norm": tuple(NORMS),
+    "max_relative_positions": (0,),
+    "n_src_feats": (0,),
+    "num_experts": (0,),
+    "num_kv": (0,),
+    "parallel_residual": (False,),
+    "pos_ffn_activation_fn": tuple(ACTIVATIONS),
+    "position_encoding": _YES_NO,
+    "self_attn_type": ("scaled-dot", "scaled-dot-flash"),
+    "share_decoder_embeddings": _YES_NO,
+    "share_embeddings": _YES_NO,
+    "sliding_window": (0,),
+}
+EPSILON = 1e-6
+WORDS = "model.STACK.embeddings.make_embedding.emb_luts.0.weight"
+POSITIONS = "model.STACK.embeddings.make_embedding.pe.pe"
+BLOCKS = {"encoder": "model.encoder.transformer.#", "decoder": "model.decoder.transformer_layers.#"}
+# The end of a canonical name of a layer -> those of the file's. A bias that the options leave out is zeros.
+LINEAR = {
+    "self_attention.qkv": ("self_attn.linear_query", "self_attn.linear_keys", "self_attn.linear_values"),
+    "self_attention.output": ("self_attn.final_linear",),
+    "cross_attention.query": ("context_attn.linear_query",),
+    "cross_attention.key_value": ("context_attn.linear_keys", "context_attn.linear_values"),
+    "cross_attention.output": ("context_attn.final_linear",),
+    "feed_forward.inner": ("feed_forward.w_1",),
+    "feed_forward.inner_linear": ("feed_forward.w_3",),
+    "feed_forward.outer": ("feed_forward.w_2",),
+}
+NORM_NAMES = {
+    "encoder": {"self_attention": "layer_norm", "feed_forward": "feed_forward.layer_norm"},
+    "decoder": {
+        "self_attention": "layer_norm_1",
+        "cross_attention": "layer_norm_2",
+        "feed_forward": "feed_forward.layer_norm",
+    },
+}
+
+
+def read(folder: Folder, names: list[str], whole: TrainerFile) -> Checkpoint:
+    """Read a checkpoint, recurrent or not; raises CheckpointError for what is malformed or not supported."""
+    given, where = read_options(whole, "opt"), whole.where
+    if given.get("encoder_type", "rnn") in recurrent.OPTIONS["encoder_type"]:
+        return recurrent.read(folder, whole)
+    options = known_options(given, OPTIONS, where)
+    stored = _todays(whole.tensors("model", "generator"), options)
+    spec = ModelSpec(
+        "encoder-decoder", *(_stack(name, given, options, stored, where) for name in ("encoder", "decoder"))
+    )
+    tensors = canonical_tensors(_table(stored), spec, stored, where, "tensors do not fit the options")
+    vocabularies, start = read_vocabularies(whole, spec)
+    text = TranslationText(
+        **vocabularies,
+        decoder_start_token=start,
+        decoding=DecodingSettings(beam_size=BEAM),
+        **tokenizer_files(folder, names, vocabularies["source_vocabulary"]),
+    )
+    return Checkpoint(
+        spec=spec,
+        tensors=tensors,
+        input=text,
+        precision=stored_precision(stored),
+        format="opennmt-py",
+        files=tuple(folder.used),
+    )
+
+
+def _todays(stored: dict[str, StoredTensor], options: dict[str, Any]) -> dict[str, StoredTensor]:
+    """The tensors, position tables without their axis of length one, those that are shared under all their names."""
+    stored = {name.replace("generator.0.", "generator."): one for name, one in stored.items()}
+    for name, one in stored.items():
+        if name.endswith(".pe.pe") and len(one.shape) == 3 and one.shape[1] == 1 and one.strides is None:
+            stored[name] = replace(one, shape=one.shape[::2])
+    source, target = (WORDS.replace("STACK", name) for name in ("encoder", "decoder"))
+    if options["share_embeddings"] and source in stored:
+        stored[target] = stored[source]
+    if options["share_decoder_embeddings"] and target in stored:
+        stored["generator.weight"] = stored[target]
+    return stored
+
+
+def _stack(
+    name: str, given: dict[str, Any], options: dict[str, Any], stored: dict[str, StoredTensor], where: str
+) -> StackSpec:
+    sizes = (f"{name[:3]}_hid_size", "heads", f"{name[:3]}_layers", "transformer_ff")
+    if sizes[0] not in given:  # version 3 has both, or one for both stacks
+        sizes = ("hidden_size" if "hidden_size" in given else "rnn_size", *sizes[1:])
+    width, heads, layers, inner = (count(given, size, where) for size in sizes)
+    table = stored.get(WORDS.replace("STACK", name))
+    positions = stored.get(POSITIONS.replace("STACK", name))
+    if table is None or len(table.shape) != 2 or layers > len(stored) or width % heads:
+        raise CheckpointError(
+            f"{where}: {WORDS.replace('STACK', name)} should be a table, {sizes[2]} {layers} at most the number of"
+            f" tensors and {sizes[0]} {width} a multiple of heads {heads}"
+        )
+    encoded = options["position_encoding"]
+    if encoded and (positions is None or len(positions.shape) != 2):
+        raise CheckpointError(f"{where}: {POSITIONS.replace('STACK', name)} should be a table of positions")
+    activation, gated = ACTIVATIONS[options["pos_ffn_activation_fn"]]
+    epsilon = given.get("norm_eps", EPSILON)
+    if type(epsilon) is not float or not 0 < epsilon < 1:
+        raise CheckpointError(f"{where}: option norm_eps should be a number above 0 and below 1")
+    return StackSpec(
+        layers=layers,
+        width=width,
+        vocabulary=table.shape[0],
+        attention=AttentionSpec(heads, heads, width // heads),
+        feed_forward=FeedForwardSpec(inner, activation, gated),
+        norms=NormSpec(NORMS[options["layer_norm"]], epsilon),
+        positions=PositionSpec("table", limit=positions.shape[0]) if encoded and positions else PositionSpec("none"),
+        embedding_scale=math.sqrt(width) if encoded else 1.0,
+        cross_attention=name == "decoder",
+        projection_bias="generator.bias" in stored,
+    )
+
+
+def _table(stored: dict[str, StoredTensor]) -> dict[str, Any]:
+    """Where the tensors come from; early versions had norms of their own, whose tensors are a_2 and b_2."""
+    ends = ("a_2", "b_2") if "model.encoder.layer_norm.a_2" in stored else ("weight", "bias")
+    table = {
+        "STACK.embedding.weight": sources(WORDS),
+        "STACK.positions": sources(POSITIONS),
+        "STACK.final_norm.*": sources("model.STACK.layer_norm.*", ends=ends),
+        "decoder.projection.*": sources("generator.*"),
+    }
+    for stack, block in BLOCKS.items():
+        for ours, theirs in LINEAR.items():
+            layer = f"{stack}.layers.#.{ours}"
+            table[f"{layer}.weight"] = sources(*(f"{block}.{one}.weight" for one in theirs))
+            table[f"{layer}.bias"] = sources(*(f"{block}.{one}.bias" for one in theirs), absent=zeros)
+        for ours, one in NORM_NAMES[stack].items():
+            table[f"{stack}.layers.#.{ours}.norm.*"] = sources(f"{block}.{one}.*", ends=ends)
+    return table
