@@ -274,7 +274,7 @@ def test_a_large_layer_is_in_the_file_before_the_next_is_made(source):
     made = [packed.linear(str(seed), LARGE, large(seed)) for seed in range(2)]
     assert all(is_mapped(one.panels_PSN) and not is_mapped(one.bias) for one in made)
     (part,) = packed.path.parent.iterdir()
-    assert part.stat().st_size > 2 * made[0].panels_PSN.nbytes
+    assert part.stat().st_size >= 2 * made[0].panels_PSN.nbytes
     packed.save()
     again = PackedWeights([source], "int8")
     for seed, one in enumerate(made):
