@@ -38,6 +38,7 @@ from fastattn.system.records import dataclass
 from fastattn.weights.folder import map_file, map_opened
 
 SETTLED = 2_000_000_000  # ns; no file system's times are coarser: what is older has not changed since without a trace
+LITTLE = 1 << 20  # bytes, which a read checkpoint may take however small its files are
 MOST_FILES = 250  # of a checkpoint's folder; one that has more is used for something else too
 _FIELDS = tuple(name for name in Checkpoint.__annotations__ if name not in ("tensors", "files"))
 # Rooms whose modules decide what is read, beside fastattn.weights; those of devices among them, whose classes of packed
@@ -142,7 +143,7 @@ def _write(file: Path, checkpoint: Checkpoint, loading: Loading, statuses: list[
     arrays = cache_file.CachedArrays([packed, *checkpoint.files])
     fields = {name: getattr(checkpoint, name) for name in _FIELDS}
     contents = arrays.pickled((fields, [str(path) for path in checkpoint.files], needed.tensors, needed.layers))
-    if arrays.size <= sum(path.stat().st_size for path in checkpoint.files):
+    if arrays.size <= max(LITTLE, sum(path.stat().st_size for path in checkpoint.files)):
         head = pickle.dumps((conditions, [str(path) for path in arrays.paths]), pickle.HIGHEST_PROTOCOL)
         arrays.write(file, _origin(checkpoint.files), head + contents)
 
