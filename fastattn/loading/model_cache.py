@@ -267,7 +267,7 @@ class PackedWeights:
         return array
 
     def _kept(self, array: np.ndarray) -> np.ndarray:
-        """An array of a layer, if it is large in the file, so that it need not stay in memory."""
+        """An array of a layer; a large one in a file, so that it need not stay in memory."""
         if array.nbytes < cache_file.LARGE:
             return array
         return self._keep(array.shape, array.dtype, [array], lambda: array)
@@ -275,8 +275,7 @@ class PackedWeights:
     def _keep(
         self, shape: tuple[int, ...], dtype: np.dtype, parts: Iterable[np.ndarray], otherwise: Callable[[], np.ndarray]
     ) -> np.ndarray:
-        """An array in the file that ``save`` will finish; where there is no room for it, or no file can be renamed
-        that is mapped, in memory."""
+        """An array in a file; where there is no room for one, or Windows, which deletes none that is mapped, in memory."""
         if WINDOWS:
             return otherwise()
         try:

@@ -47,6 +47,7 @@ class StoredTensor:
     where: str
     strides: tuple[int, ...] | None = None
 
+    @np.errstate(over="ignore", invalid="ignore")  # weights that become infinite are data
     def float32(self) -> np.ndarray:
         """Aligned, C-contiguous float32; a view of the file's bytes if they are float32 already."""
         form = TYPES[self.dtype][1]
