@@ -275,7 +275,7 @@ class PackedWeights:
     def _keep(
         self, shape: tuple[int, ...], dtype: np.dtype, parts: Iterable[np.ndarray], otherwise: Callable[[], np.ndarray]
     ) -> np.ndarray:
-        """An array in a file; where there is no room for one, or Windows, which deletes none that is mapped, in memory."""
+        """An array in a file; in memory where there is no room for one, and on Windows, which deletes none in use."""
         if WINDOWS:
             return otherwise()
         try:

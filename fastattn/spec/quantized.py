@@ -224,7 +224,8 @@ def equal(one: Tensor, other: Tensor) -> bool:
         return False
     pair = unread(one), unread(other)
     for first, last in pair[0].parts():
-        same = np.array_equal(*(as_float32(each.read(first, last)) for each in pair))
+        rows, others = (as_float32(each.read(first, last)) for each in pair)
+        same = np.array_equal(rows, others)
         for each in pair:
             each.forget(first, last)
         if not same:
