@@ -1,6 +1,7 @@
 """Encoder-decoders in Hugging Face directories: config.json, weights and a tokenizer's files -> a Checkpoint."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -101,7 +102,7 @@ def read_tensors(
     spec: ModelSpec,
     stored: dict[str, StoredTensor],
     where: str,
-) -> dict[str, Tensor]:
+) -> dict[str, Any]:
     """The tensors of a file, names without ``model.``; embeddings of equal values share one array."""
     _tie(stored, architecture.tied(config))
     return _with_equal_tables_tied(canonical_tensors(architecture.table(config, spec), spec, stored, where, MISFIT))

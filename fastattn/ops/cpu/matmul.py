@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -109,7 +110,9 @@ def pack_linear(weight_FD: Tensor, bias_F: np.ndarray | None = None, precision: 
         first, last = rows
         panels = slice(first // NR, -(-last // NR))
         columns = slice(panels.start * NR, panels.stop * NR)
-        fields = {name: array[columns] for name, array in made.arrays().items() if array.shape == made.bias.shape}
+        fields: dict[str, Any] = {
+            name: array[columns] for name, array in made.arrays().items() if array.shape == made.bias.shape
+        }
         part = replace(made, outputs=last - first, panels_PSN=made.panels_PSN[panels], **fields)
         with use_threads(1):
             part = _PACK[precision](tensor.read(first, last), part)
