@@ -7,6 +7,7 @@ file is of one process.
 """
 
 import ctypes
+import mmap
 import struct
 import sys
 from typing import Any
@@ -15,7 +16,6 @@ import llvmlite.binding as llvm
 import numpy as np
 
 from fastattn.runtime.code_cache import Code
-from fastattn.system.memory import code_of, let_go_of_code
 
 # Functions of Python's C interface and objects whose addresses a wrapper's table holds, in this order; the classes that
 # the kernel's signature names come after them.
@@ -78,6 +78,27 @@ class _Process:
 
 
 _process: _Process | None = None
+
+
+def code_of(library: str) -> list[tuple[int, int]]:
+    """(address, bytes) of the code of loaded libraries whose files' names begin so; none where Linux does not tell."""
+    try:
+        with open("/proc/self/maps", encoding="utf-8", errors="replace") as stream:
+            lines = [line.rstrip("\n").split(maxsplit=5) for line in stream]
+    except OSError:
+        return []
+    ranges = [
+        [int(place, 16) for place in fields[0].split("-")]
+        for fields in lines
+        if len(fields) == 6 and fields[1] == "r-xp" and fields[5].rpartition("/")[2].startswith(library)
+    ]
+    return [(begin, end - begin) for begin, end in ranges]
+
+
+def let_go_of_code(ranges: list[tuple[int, int]]) -> None:
+    """Have code leave this process's memory until it runs again: the system has it from its file, as it ever was."""
+    for address, size in ranges:
+        ctypes.pythonapi.madvise(ctypes.c_void_p(address), ctypes.c_size_t(size), mmap.MADV_DONTNEED)
 
 
 def _address(function: Any) -> int:

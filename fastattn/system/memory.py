@@ -44,27 +44,6 @@ def mapped_by(data: "memoryview | np.ndarray") -> mmap.mmap | None:
     return owner if isinstance(owner, mmap.mmap) else None
 
 
-def code_of(library: str) -> list[tuple[int, int]]:
-    """(address, bytes) of the code of loaded libraries whose files' names begin so; none where Linux does not tell."""
-    try:
-        with open("/proc/self/maps", encoding="utf-8", errors="replace") as stream:
-            lines = [line.rstrip("\n").split(maxsplit=5) for line in stream]
-    except OSError:
-        return []
-    ranges = [
-        [int(place, 16) for place in fields[0].split("-")]
-        for fields in lines
-        if len(fields) == 6 and fields[1] == "r-xp" and fields[5].rpartition("/")[2].startswith(library)
-    ]
-    return [(begin, end - begin) for begin, end in ranges]
-
-
-def let_go_of_code(ranges: list[tuple[int, int]]) -> None:
-    """Have code leave this process's memory until it runs again: the system has it from its file, as it ever was."""
-    for address, size in ranges:
-        ctypes.pythonapi.madvise(ctypes.c_void_p(address), ctypes.c_size_t(size), mmap.MADV_DONTNEED)
-
-
 def available_memory() -> float:
     """Bytes that processes may still take, of the machine and of a container's limit; infinite where no Linux tells."""
     left = [math.inf]

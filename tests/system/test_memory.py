@@ -13,7 +13,8 @@ import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
-from fastattn.system.memory import code_of, let_go, let_go_of_code
+from fastattn.runtime.machine_code import code_of, let_go_of_code
+from fastattn.system.memory import let_go
 from fastattn.weights.folder import map_file
 from tests.weights.ctranslate2.writer import (
     random_transformer,
