@@ -78,7 +78,7 @@ def convert(model: str, out: str, precision: str, to: str) -> None:
             progress.show(f"writing {out}: {done / 1e6:,.1f} of {total / 1e6:,.1f} MB")
 
         path = download.resolve(name)
-        checkpoint = read(path)
+        checkpoint = read(path, later=True)
         factors = _input_factors(checkpoint, progress) if precision == "int8" and to == "fastattn" else {}
         import_module(f"fastattn.weights.{WRITERS[to]}.convert").write(
             Path(folder), checkpoint, precision, wrote, factors

@@ -7,12 +7,14 @@ import contextlib
 import math
 import os
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from fastattn.errors import CheckpointError
 from fastattn.spec.checkpoint import Checkpoint
+from fastattn.spec.quantized import in_memory
 from fastattn.system.cache_folder import cache_root, mark_used
 from fastattn.weights.folder import Awaited, Directory, check_memory, kind_of
 
@@ -32,9 +34,10 @@ EXPORTERS: dict[str, Callable[[], Any]] = {
 }
 
 
-def read(path: str | Path, part: str = "") -> Checkpoint:
+def read(path: str | Path, part: str = "", later: bool = False) -> Checkpoint:
     """Read a checkpoint, a folder, an .argosmodel or .gguf file, whichever exporter wrote it; ``part`` as a Folder's.
 
+    later  whether weight matrices may be UnreadTensors, which are read when they are needed
     Raises CheckpointError, on one line, where the path is missing, its format unknown (the known ones are listed),
     a file malformed, or the architecture not supported.
     """
@@ -49,7 +52,7 @@ def read(path: str | Path, part: str = "") -> Checkpoint:
             checkpoint = exporter.read(Directory(path, part=part))
             check_tensors(checkpoint.spec, checkpoint.tensors, str(path))
             _check_sharing(checkpoint, path)
-            return checkpoint
+            return checkpoint if later else _in_memory(checkpoint)
         raise CheckpointError(_explain(path))
     except OSError as error:
         check_memory(error, path)
@@ -65,6 +68,12 @@ def check(path: Path, awaited: Collection[str]) -> None:
     if exporter is not None:
         with contextlib.suppress(Awaited):
             exporter.read(Directory(path, awaited))
+
+
+def _in_memory(checkpoint: Checkpoint) -> Checkpoint:
+    """With all its tensors read; tied ones stay tied."""
+    read = {id(tensor): in_memory(tensor) for tensor in checkpoint.tensors.values()}
+    return replace(checkpoint, tensors={name: read[id(tensor)] for name, tensor in checkpoint.tensors.items()})
 
 
 def _exporter_of(path: Path, names: Iterable[str]) -> Any:

@@ -8,19 +8,21 @@ stands for the name of the stack, # for a layer's number, * for weight and bias:
     "STACK.layers.#.feed_forward.inner.*": sources("STACK.#.fc1.*", transposed=True),
 
 The expected shapes of the arrays follow from the canonical ones. An array that needs no change is not copied; an array
-that a file stores once under several names becomes one tensor.
+that a file stores once under several names becomes one tensor. Weight matrices are UnreadTensors, of containers that
+have these.
 """
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any, Protocol
 
 import numpy as np
 
 from fastattn.errors import CheckpointError
 from fastattn.spec.architecture import ModelSpec
-from fastattn.spec.quantized import BlockedTensor, Int4Tensor, QuantizedTensor, Tensor, as_float32
+from fastattn.spec.quantized import Int4Tensor, QuantizedTensor, Tensor, UnreadTensor, as_float32, in_memory, unread
 from fastattn.spec.tensors import find_misfits, tensor_shapes
 
 Shape = tuple[int, ...]
@@ -28,7 +30,10 @@ NAME = re.compile(r"([a-z_]+)(\.layers\.(\d+))?\.(.+?)(?:\.(weight|bias))?")
 
 
 class Array(Protocol):
-    """An array of a file, of any container; converted only when it is read."""
+    """An array of a file, of any container; converted only when it is read.
+
+    One whose matrix need not be read at once has a method ``unread`` too, which returns its UnreadTensor.
+    """
 
     @property
     def shape(self) -> Shape: ...
@@ -206,7 +211,8 @@ def make_tensors(parts: Mapping[str, TensorSources], stored: Mapping[str, Array]
         cut = part.skip, part.piece, part.kernel, part.heads, part.first, part.relu
         key = (arrays, is_weight, part.shape, part.transposed, cut, part.plus, part.offset, part.absent)
         if key not in made:
-            made[key] = _make(part, stored, is_weight)
+            found = _unread(part, stored) if is_weight and len(part.shape) == 2 else None
+            made[key] = _make(part, stored, is_weight) if found is None else found
         tensors[name] = made[key]
     return tensors
 
@@ -230,19 +236,20 @@ def _make(part: TensorSources, stored: Mapping[str, Array], is_weight: bool) -> 
         return part.absent(part.shape)
     made: Tensor
     if len(part.shape) == 1:
-        made = _joined(
-            [
-                zeros((rows,)) if name is None else _cut(part, stored[name].vector)
-                for name, rows in zip(part.names, part.row_counts)
-            ]
-        )
+        vectors = [
+            zeros((rows,)) if name is None else stored[name].vector for name, rows in zip(part.names, part.row_counts)
+        ]
+        cut = [
+            vector if name is None else vector[_rows(part, len(vector))] for name, vector in zip(part.names, vectors)
+        ]
+        made = cut[0] if len(cut) == 1 else np.concatenate(cut)
     elif part.kernel:
         (name,) = part.source_shapes
         weight_OIC = stored[name].vector.reshape(part.source_shapes[name])
         made = np.ascontiguousarray(weight_OIC.transpose(0, 2, 1)).reshape(part.shape)
     else:
-        arrays = [stored[name].matrix(part.transposed) for name in part.names if name is not None]
-        made = _joined([_cut(part, array) for array in arrays])
+        arrays = [unread(stored[name].matrix(part.transposed)) for name in part.names if name is not None]
+        made = in_memory(_joined([_cut(part, array) for array in arrays]))
         if not is_weight:
             made = as_float32(made)
     if part.heads:
@@ -260,36 +267,83 @@ def _make(part: TensorSources, stored: Mapping[str, Array], is_weight: bool) -> 
     return made
 
 
-def _cut(part: TensorSources, array: Tensor) -> Tensor:
-    """The rows of an array that go into a tensor."""
-    if not part.skip and part.piece == (0, 1):
-        return array
+def _unread(part: TensorSources, stored: Mapping[str, Array]) -> UnreadTensor | None:
+    """What ``_make`` makes of a matrix, to be read by rows, or whole where they are not those of the arrays.
+
+    None: some of its arrays cannot.
+    """
+    found = [getattr(stored.get(name), "unread", None) for name in part.source_shapes]
+    if part.kernel or not found or None in found:
+        return None
+    arrays = [call() for call in found if call is not None]
+
+    def forget(first: int, last: int) -> None:
+        for array in arrays:
+            array.forget(0, array.shape[0])
+
+    def read(first: int, last: int) -> np.ndarray:
+        return as_float32(_make(part, stored, True))[first:last]
+
+    if part.transposed or part.heads or part.plus or part.offset or part.first or part.relu or None in part.names:
+        return UnreadTensor(part.shape, read, "float32", forget, by_rows=False)
+    return _joined([_cut(part, array) for array in arrays])
+
+
+def _rows(part: TensorSources, rows: int) -> slice:
+    """Those of an array with so many that go into a tensor."""
     number, count = part.piece
-    rows = (array.shape[0] - part.skip) // count
-    cut = slice(part.skip + number * rows, part.skip + (number + 1) * rows)
-    if isinstance(array, Int4Tensor):
-        return Int4Tensor(array.values_FE[cut], array.scales_FG[cut], array.minima_FG[cut])
-    if isinstance(array, BlockedTensor):
-        return BlockedTensor((rows, *array.shape[1:]), lambda: array.float32()[cut])
-    return as_float32(array)[cut]
+    rows = (rows - part.skip) // count
+    return slice(part.skip + number * rows, part.skip + (number + 1) * rows)
 
 
-def _joined(tensors: Sequence[Tensor]) -> Tensor:
-    """The tensors concatenated by rows; int8 or of 4 bits if all are, blocked if all are of few bits."""
-    if len(tensors) == 1:
-        return tensors[0]
-    groups = [tensor for tensor in tensors if isinstance(tensor, Int4Tensor)]
-    if len(groups) == len(tensors):
-        parts = zip(*((one.values_FE, one.scales_FG, one.minima_FG) for one in groups))
-        return Int4Tensor(*map(np.concatenate, parts))
-    quantized = [tensor for tensor in tensors if isinstance(tensor, QuantizedTensor)]
-    if len(quantized) < len(tensors):
+def _cut(part: TensorSources, array: UnreadTensor) -> UnreadTensor:
+    """The rows of a matrix that go into a tensor."""
+    rows = _rows(part, array.shape[0])
+    if rows == slice(0, array.shape[0]):
+        return array
+    int8, begin = array.form == "int8", rows.start
 
-        def join() -> np.ndarray:
-            return np.concatenate([as_float32(tensor) for tensor in tensors])
+    def read(first: int, last: int) -> Tensor:
+        found: Tensor = array.read(begin + first, begin + last)
+        return as_float32(found) if int8 else found
 
-        if any(isinstance(tensor, np.ndarray) for tensor in tensors):
-            return join()
-        return BlockedTensor((sum(tensor.shape[0] for tensor in tensors), *tensors[0].shape[1:]), join)
-    values = np.concatenate([tensor.values_FD for tensor in quantized])
-    return QuantizedTensor(values, np.concatenate([tensor.multipliers_F for tensor in quantized]))
+    def forget(first: int, last: int) -> None:
+        array.forget(begin + first, begin + last)
+
+    shape = rows.stop - begin, *array.shape[1:]
+    return UnreadTensor(shape, read, "float32" if int8 else array.form, forget, array.by_rows)
+
+
+def _joined(pieces: Sequence[UnreadTensor]) -> UnreadTensor:
+    """The matrices concatenated by rows; int8 or of 4 bits if all are, of blocks if all are of few bits."""
+    if len(pieces) == 1:
+        return pieces[0]
+    forms = {piece.form for piece in pieces}
+    form = "float32" if "float32" in forms else min(forms) if len(forms) == 1 else "blocks"
+    ends = list(accumulate(piece.shape[0] for piece in pieces))
+
+    def each(first: int, last: int) -> list[tuple[UnreadTensor, int, int]]:
+        if first == last:
+            return [(piece, 0, 0) for piece in pieces]
+        placed = [(piece, end - piece.shape[0], end) for piece, end in zip(pieces, ends)]
+        return [
+            (piece, max(first, begin) - begin, min(last, end) - begin)
+            for piece, begin, end in placed
+            if first < end and begin < last
+        ]
+
+    def read(first: int, last: int) -> Tensor:
+        found: list[Any] = [piece.read(start, stop) for piece, start, stop in each(first, last)]
+        if form == "int4":
+            return Int4Tensor(*map(np.concatenate, zip(*((a.values_FE, a.scales_FG, a.minima_FG) for a in found))))
+        if form == "int8":
+            values_FD = np.concatenate([one.values_FD for one in found])
+            return QuantizedTensor(values_FD, np.concatenate([one.multipliers_F for one in found]))
+        return np.concatenate([as_float32(one) for one in found])
+
+    def forget(first: int, last: int) -> None:
+        for piece, start, stop in each(first, last):
+            piece.forget(start, stop)
+
+    shape = ends[-1], *pieces[0].shape[1:]
+    return UnreadTensor(shape, read, form, forget, by_rows=all(piece.by_rows for piece in pieces))

@@ -99,6 +99,7 @@ from bench.checks import (  # noqa: E402, F401
     generation_speed,
     image_modules,
     images,
+    large_models,
     light,
     pictures,
     precision_memory,

@@ -11,18 +11,18 @@ from fastattn.ops.protocol import Ops, PackedLinear
 from fastattn.spec.quantized import (
     GROUP_INPUTS,
     PROJECTIONS,
-    BlockedTensor,
-    Int4Tensor,
-    QuantizedTensor,
     Tensor,
+    UnreadTensor,
     as_float32,
+    form_of,
+    in_memory,
     take,
 )
-from fastattn.spec.rounding import quantize, quantize_groups
+from fastattn.spec.rounding import quantize, rounded
 from fastattn.system.records import dataclass
 
-# Models' precisions in which an embedding and a projection of the same numbers have one copy, by the table's class.
-_SHARED = {QuantizedTensor: ("int8", "int4")} | dict.fromkeys((Int4Tensor, BlockedTensor), ("float32", "int8", "int4"))
+# Models' precisions in which an embedding and a projection of the same numbers have one copy, by the table's form.
+_SHARED = {"float32": ("float32",), "int8": ("int8", "int4")}
 
 
 @dataclass
@@ -57,12 +57,22 @@ class Parameters:
     ):
         self.ops, self.precision, self._packed_file, self._factors = ops, precision, packed_file, cache(factors)
         self._tensors = tensors
+        self._read: dict[int, tuple[Tensor, Tensor]] = {}  # what was read of a tensor, which keeps its id
         self._needed = needed or NeededTensors()
         self._packed: dict[tuple[int, int, str], PackedLinear] = {}
 
     def tensor(self, name: str) -> Any:
         """An array; for linear weights and embedding tables perhaps a QuantizedTensor."""
-        return self._needed.tensors.setdefault(name, self._tensors[name])  # of a table perhaps what it has become
+        found = self._needed.tensors.get(name)  # of a table perhaps what it has become
+        if found is None:
+            found = self._tensors[name]
+        if id(found) not in self._read:
+            is_table = self._packed_file is not None and isinstance(found, UnreadTensor) and found.form == "float32"
+            self._read[id(found)] = self._packed_file.table(name, found) if is_table else in_memory(found), found
+        read = self._read[id(found)][0]
+        self._needed.tensors |= {other: read for other, one in self._needed.tensors.items() if one is found}
+        self._needed.tensors[name] = read
+        return read
 
     def optional(self, name: str) -> Any:
         """``tensor``, or None if there is none of that name."""
@@ -92,9 +102,9 @@ class Parameters:
             if all((name, precision) in self._needed.layers for name in names):
                 return precision
         weights = [self._tensors[f"{name}.weight"] for name in names]
-        if any(one.shape[1] % GROUP_INPUTS != 0 or isinstance(one, QuantizedTensor) for one in weights):
+        if any(one.shape[1] % GROUP_INPUTS != 0 or form_of(one) == "int8" for one in weights):
             return "int8"
-        if any(isinstance(one, BlockedTensor) for one in weights):
+        if any(form_of(one) == "blocks" for one in weights):
             return "int8_groups"
         return "int4" if set(names).isdisjoint(PROJECTIONS) else "int8"
 
@@ -114,14 +124,12 @@ class Parameters:
         self, name: str, bias_F: np.ndarray | None, precision: str, order_F: np.ndarray | None, first: int
     ) -> PackedLinear:
         weight_FD: Any = self._tensors[name]
-        weight_FD = weight_FD[:, first:] if first else weight_FD
+        weight_FD = as_float32(weight_FD)[:, first:] if first else weight_FD
         if order_F is not None:
             weight_FD, bias_F = take(weight_FD, order_F), None if bias_F is None else take(bias_F, order_F)
-        if precision == "int8" and not isinstance(weight_FD, QuantizedTensor):
-            factors = self._factors() if self.precision == "int8" else {}
-            weight_FD = quantize(as_float32(weight_FD), name, factors.get(name))
-        if precision == "int4" and not isinstance(weight_FD, Int4Tensor):
-            weight_FD = quantize_groups(as_float32(weight_FD), name)
+        if precision in ("int8", "int4") and form_of(weight_FD) != precision:
+            factors = self._factors() if precision == self.precision == "int8" else {}
+            weight_FD = rounded(weight_FD, precision, name, factors.get(name))
         return self.ops.pack_linear(weight_FD, bias_F, precision)
 
     def table(self, name: str) -> Tensor | PackedLinear:
@@ -130,13 +138,15 @@ class Parameters:
         So the table is in memory once. An int8 table without a tied projection stays a view of the file; one of other
         bits becomes int8, or float32 in a model of that.
         """
-        table_VD = self.tensor(name)
-        tied = [name for name in PROJECTIONS if self._tensors.get(f"{name}.weight") is table_VD]
-        self._needed.tensors |= {f"{name}.weight": table_VD for name in tied}
-        if tied and self.precision in _SHARED.get(type(table_VD), ("float32",)):
+        found = self._tensors[name]
+        form, tied = form_of(found), [name for name in PROJECTIONS if self._tensors.get(f"{name}.weight") is found]
+        kept = found
+        for other in tied:
+            kept = self._needed.tensors.setdefault(f"{other}.weight", kept)
+        if tied and self.precision in _SHARED.get(form, ("float32", "int8", "int4")):
+            self._needed.tensors[name] = kept
             return self.packed(tied[0])
-        if isinstance(table_VD, Int4Tensor | BlockedTensor):
-            weight_VD = table_VD.float32()
-            table_VD = weight_VD if self.precision == "float32" else quantize(weight_VD, name)
-            self._needed.tensors[name] = table_VD
-        return table_VD
+        if form not in _SHARED and name not in self._needed.tensors:
+            weight_VD = as_float32(found)
+            self._needed.tensors[name] = weight_VD if self.precision == "float32" else quantize(weight_VD, name)
+        return self.tensor(name)

@@ -16,7 +16,7 @@ from fastattn.models.encoder import EncoderStack
 from fastattn.ops.protocol import Ops, PackedLinear
 from fastattn.spec.architecture import StackSpec
 from fastattn.spec.checkpoint import Checkpoint
-from fastattn.spec.quantized import QuantizedTensor, as_float32
+from fastattn.spec.quantized import Tensor, as_float32, form_of, unread
 
 # 64 sequences of 32 tokens give no better vectors than these 8, nor does a run in float32, whose kernels a model in
 # int8 does not need otherwise.
@@ -58,7 +58,7 @@ def input_factors(checkpoint: Checkpoint, ops: Ops) -> dict[str, np.ndarray]:
     spec = checkpoint.spec.encoder
     if not isinstance(spec, StackSpec) or not spec.vocabulary:
         return {}
-    layers = [name for name in _behind_norms(spec) if not isinstance(_weight(checkpoint, name), QuantizedTensor)]
+    layers = [name for name in _behind_norms(spec) if form_of(_weight(checkpoint, name)) != "int8"]
     if not layers:
         return {}
     recorder = InputRecorder(ops)
@@ -68,7 +68,7 @@ def input_factors(checkpoint: Checkpoint, ops: Ops) -> dict[str, np.ndarray]:
     stack.encode(list(np.random.default_rng(0).integers(0, spec.vocabulary, (SEQUENCES, length), np.int32)))
     peaks = {name: recorder.peaks[id(parameters.packed(name))] for name in layers}
     return {
-        f"{name}.weight": _factors(peaks_D, as_float32(_weight(checkpoint, name)))
+        f"{name}.weight": _factors(peaks_D, _weight(checkpoint, name))
         for name, peaks_D in peaks.items()
         if np.isfinite(peaks_D).all()
     }
@@ -83,8 +83,10 @@ def _weight(checkpoint: Checkpoint, name: str) -> Any:
     return checkpoint.tensors[f"{name}.weight"]
 
 
-def _factors(peaks_D: np.ndarray, weight_FD: np.ndarray) -> np.ndarray:
+def _factors(peaks_D: np.ndarray, weight_FD: Tensor) -> np.ndarray:
     """sqrt(largest weight / largest input) of each column, relative to the median; clipped."""
-    weight_peaks_D = np.maximum(np.abs(weight_FD).max(axis=0), _TINY).astype(np.float64)
-    factors_D = np.sqrt(weight_peaks_D / np.maximum(peaks_D, _TINY))
+    weight_peaks_D = np.full(len(peaks_D), _TINY, np.float32)
+    for rows_RD in unread(weight_FD).rows():
+        np.maximum(weight_peaks_D, np.abs(as_float32(rows_RD)).max(axis=0), out=weight_peaks_D)
+    factors_D = np.sqrt(weight_peaks_D.astype(np.float64) / np.maximum(peaks_D, _TINY))
     return np.clip(factors_D / np.median(factors_D), LEAST, MOST).astype(np.float32)

@@ -8,21 +8,24 @@ checked that nobody else may have written the file, and its digest; of classes n
 import contextlib
 import hashlib
 import io
+import math
 import mmap
 import pickle
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from io import FileIO
+from mmap import ACCESS_COPY, ALLOCATIONGRANULARITY
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
 from fastattn.errors import CheckpointError
-from fastattn.system.atomic_files import NotTrusted, make_folder, open_trusted, write_whole
+from fastattn.system.atomic_files import NotTrusted, abandon, begin, make_folder, open_trusted, write_whole
 from fastattn.system.cache_folder import remove_unused
 from fastattn.system.cpus import default_threads
+from fastattn.system.memory import mapped_by
 from fastattn.system.worker_threads import map_in_threads
 from fastattn.weights.folder import FileMap, map_opened
 
@@ -30,12 +33,13 @@ VERSION = 8  # of the format and of what the files hold
 _HEADER = struct.Struct("<16sQQ")  # _MAGIC, bytes of the origin, which follows, and of the arrays
 _MAGIC, _DIGEST_BYTES, _ALIGNMENT = b"fastattn cached\0", 32, 64
 _PIECE, _BLOCK = 1 << 23, 1 << 18  # bytes that one thread hashes, and reads at a time
+LARGE = 1 << 16  # bytes of an array that is worth a mapping
 _HUGE = 1 << 21  # a huge page of most CPUs
 _WORDS = 4096  # of 8 bytes, for each sum
 
 
 class CachedArrays:
-    """Pickles objects for a cache file, and collects their arrays that do not lie in one of the mapped files ``paths``.
+    """Pickles objects for a cache file, and collects arrays that are small or in none of the mapped files ``paths``.
 
     size  bytes of the arrays that the file will hold
     """
@@ -46,6 +50,36 @@ class CachedArrays:
         self._locations: dict[int, tuple[Any, ...]] = {}
         self._given: list[np.ndarray] = []  # so that no other object takes an id among _locations
         self._stored: list[np.ndarray] = []
+        self._begun: tuple[BinaryIO, str] | None = None  # the file, and its path until it is whole
+
+    def keep(self, shape: tuple[int, ...], dtype: np.dtype, parts: Iterable[np.ndarray], path: Path) -> np.ndarray:
+        """An array that is made part by part, mapped from a file beside ``path``, which ``write`` has the bytes from.
+
+        It is as good as deleted then, but for those who map it. Before other arrays. Raises OSError.
+        """
+        if self._begun is None:
+            make_folder(path.parent)
+            self._begun = begin(f"{path.with_suffix('')}.", 0o644)
+        stream, part = self._begun
+        for array in parts:
+            stream.write(array.reshape(-1).view(np.uint8).data)
+        size = math.prod(shape) * dtype.itemsize
+        stream.write(bytes(-size % _ALIGNMENT))
+        stream.flush()
+        first = self.size // ALLOCATIONGRANULARITY * ALLOCATIONGRANULARITY
+        data = FileMap(stream.fileno(), self.size - first + size, access=ACCESS_COPY, offset=first)
+        data.path = Path(part)
+        kept = np.ndarray(shape, dtype, data, self.size - first)
+        self._given.append(kept)
+        self._locations[id(kept)] = 0, self.size, dtype.str, shape, kept.strides
+        self.size += size + -size % _ALIGNMENT
+        return kept
+
+    def abandon(self) -> None:
+        """Delete what was begun; arrays that are kept there stay as they are."""
+        if self._begun is not None:
+            abandon(*self._begun)
+            self._begun = None
 
     def pickled(self, contents: object) -> bytes:
         """The pickle of an object, to be written after the arrays."""
@@ -60,10 +94,10 @@ class CachedArrays:
 
         origin  which checkpoint it is of, for people
         """
-        name = origin.encode("utf-8", "surrogatepass")
 
         def parts() -> Iterator[bytes | memoryview]:
-            yield _padded(_HEADER.pack(_MAGIC, len(name), self.size) + name)
+            yield _head(origin, self.size)
+            yield from self._kept_so_far()
             for array in self._stored:
                 yield array.reshape(-1).view(np.uint8).data
                 yield bytes(-array.nbytes % _ALIGNMENT)
@@ -76,8 +110,18 @@ class CachedArrays:
             stream.write(file_digest([partial(FileIO, stream.name)], [stream.tell()], _sums))
 
         make_folder(path.parent)
-        write_whole(path, write)
+        try:
+            write_whole(path, write)
+        finally:
+            self.abandon()
         remove_unused("packed", path)
+
+    def _kept_so_far(self) -> Iterator[bytes]:
+        """The bytes of the arrays of ``keep``, which come before all others."""
+        if self._begun is not None:
+            with open(self._begun[0].name, "rb") as stream:
+                while piece := stream.read(_HUGE):
+                    yield piece
 
     def _location(self, value: object) -> tuple[Any, ...] | None:
         if not isinstance(value, np.ndarray):
@@ -88,10 +132,9 @@ class CachedArrays:
         return self._locations[id(value)]
 
     def _mapped(self, array: np.ndarray) -> tuple[Any, ...] | None:
-        owner: Any = array
-        while isinstance(owner, np.ndarray | memoryview):
-            owner = owner.base if isinstance(owner, np.ndarray) else owner.obj
-        if not isinstance(owner, FileMap) or owner.path not in self.paths or not array.size:
+        owner = mapped_by(array)
+        # Small ones are together in this file: of others the system maps as much around each as it read at once.
+        if not isinstance(owner, FileMap) or owner.path not in self.paths or array.nbytes < LARGE:
             return None
         start = np.frombuffer(owner, np.uint8).ctypes.data
         return self.paths.index(owner.path) + 1, array.ctypes.data - start, array.dtype.str, array.shape, array.strides
@@ -191,6 +234,11 @@ def read_origin(path: Path) -> str:
         if len(head) == _HEADER.size and head.startswith(_MAGIC):
             return stream.read(min(_HEADER.unpack(head)[1], _BLOCK)).decode("utf-8", "replace")
     return ""
+
+
+def _head(origin: str, size: int) -> bytes:
+    name = origin.encode("utf-8", "surrogatepass")
+    return _padded(_HEADER.pack(_MAGIC, len(name), size) + name)
 
 
 def _padded(head: bytes) -> bytes:

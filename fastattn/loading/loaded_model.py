@@ -203,7 +203,12 @@ def load_model(
         packed = PackedWeights(checkpoint.files, resolved.arithmetic, variety, ops)
     factors = partial(_input_factors, checkpoint, ops)
     needed = None if loading is None else loading.needed
-    model = build_model(checkpoint, ops, resolved.arithmetic, packed, factors, needed)
+    try:
+        model = build_model(checkpoint, ops, resolved.arithmetic, packed, factors, needed)
+    except BaseException:
+        if packed is not None:
+            packed.abandon()
+        raise
     if loading is not None and packed is not None:
         loading.packed = packed.path if packed.is_whole else None
         packed.save()

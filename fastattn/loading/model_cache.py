@@ -30,12 +30,15 @@ from fastattn.loading import cache_file
 from fastattn.ops import backend
 from fastattn.ops.protocol import Ops, PackedLinear
 from fastattn.spec.checkpoint import Checkpoint
-from fastattn.system.atomic_files import open_trusted, sweep
+from fastattn.spec.quantized import UnreadTensor
+from fastattn.system.atomic_files import WINDOWS, open_trusted, sweep
 from fastattn.system.cache_folder import A_DAY, cache_root, mark_used
+from fastattn.system.memory import mapped_by
 from fastattn.system.records import dataclass
 from fastattn.weights.folder import map_file, map_opened
 
 SETTLED = 2_000_000_000  # ns; no file system's times are coarser: what is older has not changed since without a trace
+LITTLE = 1 << 20  # bytes, which a read checkpoint may take however small its files are
 MOST_FILES = 250  # of a checkpoint's folder; one that has more is used for something else too
 _FIELDS = tuple(name for name in Checkpoint.__annotations__ if name not in ("tensors", "files"))
 # Rooms whose modules decide what is read, beside fastattn.weights; those of devices among them, whose classes of packed
@@ -101,7 +104,7 @@ def load_or_build(
 def _read(path: Path, part: str) -> Checkpoint:
     from fastattn.weights import read  # with what all exporters need
 
-    return read(path, part)
+    return read(path, part, later=True)
 
 
 def _find(file: Path, statuses: list[Status], device: str) -> tuple[Checkpoint, Loading] | None:
@@ -140,7 +143,7 @@ def _write(file: Path, checkpoint: Checkpoint, loading: Loading, statuses: list[
     arrays = cache_file.CachedArrays([packed, *checkpoint.files])
     fields = {name: getattr(checkpoint, name) for name in _FIELDS}
     contents = arrays.pickled((fields, [str(path) for path in checkpoint.files], needed.tensors, needed.layers))
-    if arrays.size <= sum(path.stat().st_size for path in checkpoint.files):
+    if arrays.size <= max(LITTLE, sum(path.stat().st_size for path in checkpoint.files)):
         head = pickle.dumps((conditions, [str(path) for path in arrays.paths]), pickle.HIGHEST_PROTOCOL)
         arrays.write(file, _origin(checkpoint.files), head + contents)
 
@@ -223,7 +226,8 @@ class PackedWeights:
         layout = self._ops.packed_layout(precision)
         name = f"{content_hash(files)[:40]}-{layout}{variety}-{cache_file.VERSION}.packed"
         self.path = cache_root() / "packed" / name
-        self._made: dict[str, PackedLinear] = {}
+        self._made: dict[str, dict[str, np.ndarray]] = {}
+        self._arrays = cache_file.CachedArrays()
         self._cached: dict[str, dict[str, np.ndarray]] = {}
         sweep(self.path.parent)
         try:
@@ -247,8 +251,39 @@ class PackedWeights:
         shapes = self._ops.packed_shapes(*shape, precision or self._precision, balanced)
         if {field: array.shape for field, array in arrays.items()} == shapes:
             return self._ops.packed_of(*shape, arrays)
-        self._made[name] = made = make()
-        return made
+        made = make()
+        self._made[name] = arrays = {field: self._kept(array) for field, array in made.arrays().items()}
+        return self._ops.packed_of(*shape, arrays)
+
+    def table(self, name: str, tensor: UnreadTensor) -> np.ndarray:
+        """A table in float32: as the checkpoint's file has it, else from this file like a layer."""
+        first: np.ndarray = tensor.read(0, 1)
+        if mapped_by(first) is not None or first.itemsize * tensor.size < cache_file.LARGE:
+            return tensor.float32()
+        array = self._cached.get(name, {}).get("float32")
+        if array is None or array.shape != tensor.shape:
+            array = self._keep(tensor.shape, first.dtype, tensor.rows(), tensor.float32)
+            self._made[name] = {"float32": array}
+        return array
+
+    def _kept(self, array: np.ndarray) -> np.ndarray:
+        """An array of a layer; a large one in a file, so that it need not stay in memory."""
+        if array.nbytes < cache_file.LARGE:
+            return array
+        return self._keep(array.shape, array.dtype, [array], lambda: array)
+
+    def _keep(
+        self, shape: tuple[int, ...], dtype: np.dtype, parts: Iterable[np.ndarray], otherwise: Callable[[], np.ndarray]
+    ) -> np.ndarray:
+        """An array in a file; in memory where there is no room for one, and on Windows, which deletes none in use."""
+        if WINDOWS:
+            return otherwise()
+        try:
+            return self._arrays.keep(shape, dtype, parts, self.path)
+        except OSError:
+            self._arrays.abandon()
+            self._arrays = cache_file.CachedArrays()
+            return otherwise()
 
     @property
     def is_whole(self) -> bool:
@@ -258,9 +293,11 @@ class PackedWeights:
     def save(self) -> None:
         """Write the layers that were made, beside those that were there."""
         if self._made:
-            arrays = cache_file.CachedArrays()
-            made = {name: packed.arrays() for name, packed in self._made.items()}
-            contents = arrays.pickled(self._cached | made)
+            contents = self._arrays.pickled(self._cached | self._made)
             with contextlib.suppress(OSError):
-                arrays.write(self.path, self._origin, contents)
+                self._arrays.write(self.path, self._origin, contents)
             self._made = {}
+
+    def abandon(self) -> None:
+        """Instead of ``save``: nothing is written."""
+        self._arrays.abandon()

@@ -1,7 +1,7 @@
 """int8 and 4-bit weights, from a checkpoint or from ``rounding``."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -113,18 +113,23 @@ class Int4Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class BlockedTensor:
-    """A weight matrix that a file holds in blocks of 5 to 8 bits a number, or parts of which differ in their bits.
-
-    It becomes float32 when that is asked for; products of int8 models have it in int8 with a scale a row, of
-    int4 models with one for each group of 32 inputs.
+class UnreadTensor:
+    """A weight matrix in a file, read when it is asked for, whole or by rows.
 
     shape    [F, D]
-    float32  returns the matrix, a new one each time
+    read     (first, last) -> these rows: an array or a tensor of the form's class
+    form     "float32"; "int8" for a QuantizedTensor, "int4" for an Int4Tensor; "blocks": float32, which the file holds
+             in blocks of 5 to 8 bits a number, or parts of which differ in their bits: products of int8 models have it
+             in int8 with a scale a row, of int4 models with one for each group of 32 inputs
+    forget   (first, last): these rows are not needed any more, the file's pages of them may leave memory
+    by_rows  whether some rows are read for themselves, else all
     """
 
     shape: tuple[int, ...]
-    float32: Callable[[], np.ndarray]
+    read: Callable[[int, int], Any]
+    form: str = "float32"
+    forget: Callable[[int, int], None] = lambda first, last: None
+    by_rows: bool = True
     dtype = np.dtype(np.float32)
     ndim = 2
 
@@ -132,32 +137,100 @@ class BlockedTensor:
     def size(self) -> int:
         return math.prod(self.shape)
 
-    def take(self, rows_F: np.ndarray) -> np.ndarray:
+    def whole(self) -> Any:
+        return self.read(0, self.shape[0])
+
+    def float32(self) -> np.ndarray:
+        return as_float32(self.whole())
+
+    def take(self, rows_F: np.ndarray) -> Any:
         """The rows of these numbers; -1: zeros."""
-        taken: np.ndarray = take(self.float32(), rows_F)
-        return taken
+        return take(self.whole(), rows_F)
+
+    def parts(self, multiple: int = 1) -> list[tuple[int, int]]:
+        """The rows in ranges to be read one after the other, each but the last so many or a multiple of them."""
+        F = self.shape[0]
+        step = max(1, AT_ONCE // max(1, self.shape[1]) // multiple) * multiple if self.by_rows else F
+        return [(first, min(first + step, F)) for first in range(0, F, step or 1)]
+
+    def rows(self) -> Iterator[Any]:
+        """``parts``, read, each forgotten when the next is asked for."""
+        for first, last in self.parts():
+            yield self.read(first, last)
+            self.forget(first, last)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """What is kept of a loaded model has its packed products, and no use for the numbers."""
-        return BlockedTensor, (self.shape, LetGo())
+        return UnreadTensor, (self.shape, LetGo(), self.form)
 
 
 @dataclass(frozen=True)
 class LetGo:
-    """In place of a BlockedTensor's ``float32`` in the cache, which holds objects of dataclasses alone."""
+    """In place of an UnreadTensor's ``read`` in the cache, which holds objects of dataclasses alone."""
 
-    def __call__(self) -> np.ndarray:
+    def __call__(self, first: int, last: int) -> np.ndarray:
         raise AssertionError("a kept model's weights are packed")
 
 
-Tensor = np.ndarray | QuantizedTensor | Int4Tensor | BlockedTensor
+AT_ONCE = 1 << 20  # numbers that are read at a time: 4 MB of float32 lie between the file and the result
+
+
+def unread(tensor: "Tensor") -> UnreadTensor:
+    """A tensor in memory, a matrix, as one that is read by rows."""
+    if isinstance(tensor, UnreadTensor):
+        return tensor
+
+    def read(first: int, last: int) -> Tensor:
+        return tensor if (first, last) == (0, tensor.shape[0]) else rows_of(tensor, first, last)
+
+    return UnreadTensor(tensor.shape, read, form_of(tensor))
+
+
+def form_of(tensor: "Tensor") -> str:
+    """What an UnreadTensor calls its form."""
+    if isinstance(tensor, UnreadTensor):
+        return tensor.form
+    return {QuantizedTensor: "int8", Int4Tensor: "int4"}.get(type(tensor), "float32")
+
+
+def rows_of(tensor: Any, first: int, last: int) -> Any:
+    """Adjacent rows of a matrix in memory, views."""
+    if isinstance(tensor, QuantizedTensor):
+        return replace(tensor, values_FD=tensor.values_FD[first:last], multipliers_F=tensor.multipliers_F[first:last])
+    if isinstance(tensor, Int4Tensor):
+        arrays = tensor.values_FE, tensor.scales_FG, tensor.minima_FG
+        return Int4Tensor(*(array[first:last] for array in arrays))
+    return tensor[first:last]
+
+
+def in_memory(tensor: "Tensor") -> "Tensor":
+    """The tensor, read; one of blocks as it is."""
+    return tensor.whole() if isinstance(tensor, UnreadTensor) and tensor.form != "blocks" else tensor
+
+
+Tensor = np.ndarray | QuantizedTensor | Int4Tensor | UnreadTensor
 
 
 def as_float32(tensor: Tensor) -> np.ndarray:
     """The tensor, dequantized if it is not float32; an array of a card too."""
-    if isinstance(tensor, QuantizedTensor | Int4Tensor | BlockedTensor):
+    if isinstance(tensor, QuantizedTensor | Int4Tensor | UnreadTensor):
         return tensor.float32()
     return np.asarray(tensor, np.float32)
+
+
+def equal(one: Tensor, other: Tensor) -> bool:
+    """Whether two matrices stand for the same numbers; no more is read than the first rows that differ."""
+    if one.shape != other.shape:
+        return False
+    pair = unread(one), unread(other)
+    for first, last in pair[0].parts():
+        rows, others = (as_float32(each.read(first, last)) for each in pair)
+        same = np.array_equal(rows, others)
+        for each in pair:
+            each.forget(first, last)
+        if not same:
+            return False
+    return True
 
 
 def take(tensor: Any, rows_F: np.ndarray) -> Any:
@@ -173,6 +246,12 @@ def without_input_scales(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The tensors without their input scales; tied ones stay tied."""
     plain: dict[int, Tensor] = {}
     for tensor in tensors.values():
-        scaled = isinstance(tensor, QuantizedTensor) and tensor.input_scale is not None
-        plain[id(tensor)] = replace(tensor, input_scale=None) if scaled else tensor  # type: ignore[type-var]
+        plain[id(tensor)] = _without_input_scale(tensor)
     return {name: plain[id(tensor)] for name, tensor in tensors.items()}
+
+
+def _without_input_scale(tensor: Tensor) -> Tensor:
+    if isinstance(tensor, UnreadTensor) and tensor.form == "int8":
+        return replace(tensor, read=lambda first, last: _without_input_scale(tensor.read(first, last)))
+    scaled = isinstance(tensor, QuantizedTensor) and tensor.input_scale is not None
+    return replace(tensor, input_scale=None) if scaled else tensor  # type: ignore[type-var]

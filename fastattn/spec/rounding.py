@@ -3,7 +3,7 @@
 import numpy as np
 
 from fastattn.errors import CheckpointError
-from fastattn.spec.quantized import GROUP_INPUTS, Int4Tensor, QuantizedTensor
+from fastattn.spec.quantized import GROUP_INPUTS, Int4Tensor, QuantizedTensor, Tensor, UnreadTensor, as_float32, unread
 
 LARGEST = 127  # -128 is not used: a row's range is symmetric
 STEPS = 15  # of 4 bits
@@ -33,6 +33,17 @@ def quantize(weight_FD: np.ndarray, name: str, input_factors_D: np.ndarray | Non
     np.rint(values_FD, out=values_FD)
     np.clip(values_FD, -LARGEST, LARGEST, out=values_FD)
     return QuantizedTensor(values_FD.astype(np.int8), multipliers_F, input_factors_D=input_factors_D)
+
+
+def rounded(tensor: Tensor, form: str, name: str, input_factors_D: np.ndarray | None = None) -> UnreadTensor:
+    """``quantize`` or, for the form "int4", ``quantize_groups``, of rows when they are read."""
+    found = unread(tensor)
+
+    def read(first: int, last: int) -> QuantizedTensor | Int4Tensor:
+        weight_FD = as_float32(found.read(first, last))
+        return quantize_groups(weight_FD, name) if form == "int4" else quantize(weight_FD, name, input_factors_D)
+
+    return UnreadTensor(found.shape, read, form, found.forget, found.by_rows)
 
 
 def quantize_groups(weight_FD: np.ndarray, name: str) -> Int4Tensor:

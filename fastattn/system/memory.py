@@ -1,10 +1,14 @@
-"""The system's memory: what it has left, and what this process has freed without its knowing."""
+"""The system's memory: what it has left, and what this process needs no more without its knowing."""
 
 import ctypes
 import math
+import mmap
 import re
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 
 def give_back_freed() -> None:
@@ -15,6 +19,29 @@ def give_back_freed() -> None:
     trim = getattr(ctypes.pythonapi, "malloc_trim", None)
     if trim is not None:
         trim(ctypes.c_size_t(0))
+
+
+def let_go(data: "memoryview | np.ndarray") -> None:
+    """Have the whole pages of a mapped file's bytes leave this process's memory; what reads them again finds them.
+
+    Of a file mapped copy on write what was written there is lost.
+    """
+    owner = mapped_by(data)
+    if owner is None or not hasattr(mmap, "MADV_DONTNEED"):  # Windows has none
+        return
+    bytes_N = np.asarray(data)
+    first = bytes_N.ctypes.data - np.frombuffer(owner, np.uint8).ctypes.data
+    begin, end = -(-first // mmap.PAGESIZE) * mmap.PAGESIZE, (first + bytes_N.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
+    if begin < end:
+        owner.madvise(mmap.MADV_DONTNEED, begin, end - begin)
+
+
+def mapped_by(data: "memoryview | np.ndarray") -> mmap.mmap | None:
+    """The mapping that the bytes lie in, where it is the view's or the array's own base."""
+    owner: Any = data
+    while isinstance(owner, np.ndarray | memoryview):
+        owner = owner.base if isinstance(owner, np.ndarray) else owner.obj
+    return owner if isinstance(owner, mmap.mmap) else None
 
 
 def available_memory() -> float:

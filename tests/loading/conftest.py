@@ -23,9 +23,9 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     found: list[Path] = []
     read = weights.read
 
-    def noted(path: Path, part: str = "") -> Any:
+    def noted(path: Path, *given: Any, **how: Any) -> Any:
         found.append(path)
-        return read(path, part)
+        return read(path, *given, **how)
 
     monkeypatch.setattr(weights, "read", noted)
     return found

@@ -1,5 +1,6 @@
 """Packed weights in the cache: mapped when they are there, made again when they are not what they should be."""
 
+import mmap
 import os
 import subprocess
 import sys
@@ -250,6 +251,61 @@ def test_a_full_disk_costs_only_time(source, monkeypatch):
     monkeypatch.setattr("fastattn.loading.cache_file.write_whole", full)
     packed = with_a_layer(source)
     packed.save()
+    assert not list(packed.path.parent.iterdir())
+
+
+LARGE = (4096, 33)  # of which the panels are large
+
+
+def large(seed=0):
+    weight_FD = np.random.default_rng(seed).standard_normal(LARGE, np.float32)
+    return lambda: operations.pack_linear(weight_FD, None, "int8")
+
+
+def is_mapped(array):
+    while isinstance(array, np.ndarray) and array.base is not None:
+        array = array.base
+    return isinstance(array, mmap.mmap)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="POSIX renames what is mapped")
+def test_a_large_layer_is_in_the_file_before_the_next_is_made(source):
+    packed = PackedWeights([source], "int8")
+    made = [packed.linear(str(seed), LARGE, large(seed)) for seed in range(2)]
+    assert all(is_mapped(one.panels_PSN) and not is_mapped(one.bias) for one in made)
+    (part,) = packed.path.parent.iterdir()
+    assert part.stat().st_size >= 2 * made[0].panels_PSN.nbytes
+    packed.save()
+    again = PackedWeights([source], "int8")
+    for seed, one in enumerate(made):
+        assert_equal(one, large(seed)())
+        assert_equal(again.linear(str(seed), LARGE, lambda: pytest.fail("packed a second time")), one)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="POSIX renames what is mapped")
+def test_a_disk_that_is_full_after_a_layer_costs_only_time(source, monkeypatch):
+    packed = PackedWeights([source], "int8")
+    first = packed.linear("0", LARGE, large(0))
+
+    def full(*arguments, **options):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("fastattn.loading.cache_file.FileMap", full)
+        second = packed.linear("1", LARGE, large(1))
+    assert is_mapped(first.panels_PSN) and not is_mapped(second.panels_PSN)
+    assert not list(packed.path.parent.iterdir())
+    packed.save()  # there is room again
+    again = PackedWeights([source], "int8")
+    for seed, one in enumerate((first, second)):
+        assert_equal(one, large(seed)())
+        assert_equal(again.linear(str(seed), LARGE, lambda: pytest.fail("packed a second time")), one)
+
+
+def test_a_model_that_cannot_be_made_leaves_no_file(source):
+    packed = PackedWeights([source], "int8")
+    packed.linear("0", LARGE, large(0))
+    packed.abandon()
     assert not list(packed.path.parent.iterdir())
 
 

@@ -2,14 +2,20 @@
 
 import ctypes
 import json
+import mmap
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
+from fastattn.runtime.machine_code import code_of, let_go_of_code
+from fastattn.system.memory import let_go
+from fastattn.weights.folder import map_file
 from tests.weights.ctranslate2.writer import (
     random_transformer,
     vocabulary,
@@ -84,6 +90,39 @@ def test_a_dropped_translator_gives_its_memory_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("kind", "name", "weights"), [("Translator", "zh-en", 79e6), ("Encoder", "minilm", 42e6)])
 def test_a_real_one_too(pulled, kind: str, name: str, weights: float) -> None:
     check(*sample(kind, pulled(name), "你好 world"), int(weights))
+
+
+@pytest.mark.skipif(not hasattr(mmap, "MADV_DONTNEED"), reason="the system has no such advice")
+def test_pages_of_a_file_are_let_go_and_found_again(tmp_path: Path) -> None:
+    """What was written to pages that leave memory is lost; it is not in what is not whole pages, nor elsewhere."""
+    page, path = mmap.PAGESIZE, tmp_path / "file"
+    path.write_bytes(bytes(range(256)) * (page // 64))
+    data = map_file(path)
+    data[:] = bytes(len(data))
+    let_go(data[page - 1 : 3 * page + 1])
+    found = np.frombuffer(data, np.uint8)
+    assert found[page : 3 * page].tobytes() == path.read_bytes()[page : 3 * page]
+    assert not found[:page].any() and not found[3 * page :].any()
+    let_go(found[3 * page :].reshape(2, -1)[1:])
+    assert not found[3 * page :].any()
+    for nothing in (memoryview(b"abc"), np.zeros(9), data[:0]):
+        let_go(nothing)
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/smaps"), reason="Linux tells")
+def test_the_code_of_a_library_is_let_go_and_runs_again() -> None:
+    (code,) = code_of("libllvmlite")
+
+    def resident() -> int:
+        text = Path("/proc/self/smaps").read_text()
+        (found,) = re.findall(rf"(?m)^{code[0]:x}-.*\n(?:\w+:.*\n)*?Rss: +(\d+) kB", text)
+        return int(found)
+
+    before = llvm.get_process_triple(), resident()
+    let_go_of_code([code])
+    assert resident() < before[1]
+    assert llvm.get_process_triple() == before[0]
+    assert not code_of("no such library")
 
 
 # Objects lie below one that stays, so that the heap does not shrink by itself.

@@ -242,6 +242,12 @@ def test_a_table_that_says_it_is_large_is_refused(escaped):
         HuggingFaceTokenizer(data.encode(), 8)
 
 
+def test_a_file_without_such_a_table_is_not_parsed_for_it(monkeypatch):
+    data = json.dumps(GOLDEN["tokenizer"]).replace('"[UNK]"', '"\\u005bUNK]"').encode()
+    monkeypatch.setattr("fastattn.text.huggingface._check_pairs", lambda pairs: pytest.fail("parsed"))
+    HuggingFaceTokenizer(data, 8)
+
+
 def test_what_a_file_lacks_for_a_text_is_a_tokenizer_error():
     words = Tokenizer(models.WordLevel({"known": 0}, unk_token="[UNK]"))  # the unknown token has no id
     tokenizer = HuggingFaceTokenizer(words.to_str().encode(), 8)

@@ -6,13 +6,14 @@ keys, lengths of strings and lists, dimensions, and that the tensors lie aligned
 
 import math
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from fastattn.errors import CheckpointError
-from fastattn.spec.quantized import GROUP_INPUTS, BlockedTensor, Int4Tensor, Tensor
+from fastattn.spec.quantized import GROUP_INPUTS, Int4Tensor, Tensor, UnreadTensor, in_memory
+from fastattn.system.memory import let_go
 from fastattn.weights.containers import ByteReader
 from fastattn.weights.containers.gguf_blocks import BLOCKS
 from fastattn.weights.containers.json_file import JsonObject, shorten
@@ -33,6 +34,7 @@ TYPES = {
     29: "IQ1_M", 30: "BF16", 34: "TQ1_0", 35: "TQ2_0", 39: "MXFP4", 40: "NVFP4", 41: "Q1_0",
 }  # fmt: skip
 FOUR_BITS = ("Q4_0", "Q4_1", "Q4_K")
+GREATEST_HALF = 65504
 FLOATS = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 AT_ONCE = 1 << 20  # numbers that are made of blocks at a time: what lies between the file and the result stays small
 
@@ -60,10 +62,24 @@ class BlockTensor:
 
     def matrix(self, transposed: bool = False) -> Tensor:
         """Of 4 bits or other blocks as they are stored, else float32; float32 transposed if ``transposed``."""
-        if transposed or self.dtype not in BLOCKS:
-            return np.ascontiguousarray(self.float32().T) if transposed else self.float32()
-        kept = self._four_bits() if self.dtype in FOUR_BITS else None
-        return BlockedTensor(self.shape, self.float32) if kept is None else kept
+        return np.ascontiguousarray(self.float32().T) if transposed else in_memory(self.unread())
+
+    def unread(self) -> UnreadTensor:
+        """``matrix``, to be read by rows."""
+        row = len(self.data) // self.shape[0]
+
+        def part(first: int, last: int) -> BlockTensor:
+            return replace(self, shape=(last - first, *self.shape[1:]), data=self.data[first * row : last * row])
+
+        def read(first: int, last: int) -> Tensor:
+            rows = part(first, last)
+            return rows._four_bits() if form == "int4" else rows.float32()
+
+        def forget(first: int, last: int) -> None:
+            let_go(self.data[first * row : last * row])
+
+        form = "int4" if self._is_of_four_bits() else "blocks" if self.dtype in BLOCKS else "float32"
+        return UnreadTensor(self.shape, read, form, forget)
 
     @np.errstate(over="ignore", invalid="ignore")
     def float32(self) -> np.ndarray:
@@ -87,8 +103,21 @@ class BlockTensor:
         return np.ndarray((len(self.data) // size, size), np.uint8, self.data)
 
     @np.errstate(over="ignore", invalid="ignore")
-    def _four_bits(self) -> Int4Tensor | None:
-        """None for scales or minima that float16 cannot hold: Q4_0's minima are -8 scales, Q4_K's are products."""
+    def _is_of_four_bits(self) -> bool:
+        """Whether float16 can hold scales and minima: Q4_0's minima are -8 scales, Q4_K's are products."""
+        if self.dtype not in FOUR_BITS:
+            return False
+        blocks = self.blocks()
+        scales = np.ascontiguousarray(blocks[:, :4] if self.dtype != "Q4_0" else blocks[:, :2]).view("<f2")
+        let_go(self.data)
+        most = {"Q4_0": 8, "Q4_1": 1, "Q4_K": 63}[self.dtype]
+        if (np.abs(scales.astype(np.float32)) * np.float32(most) <= GREATEST_HALF).all():
+            return True
+        groups = BLOCKS[self.dtype].unpack(blocks)
+        minima_BG = groups.scales_BG * np.float32(8) if groups.minima_BG is None else groups.minima_BG
+        return all(np.isfinite(array_BG.astype(np.float16)).all() for array_BG in (groups.scales_BG, minima_BG))
+
+    def _four_bits(self) -> Int4Tensor:
         groups = BLOCKS[self.dtype].unpack(self.blocks())
         (F, D), scales_BG, minima_BG = self.shape, groups.scales_BG, groups.minima_BG
         values_FGI = groups.values_BGW.reshape(F, -1, GROUP_INPUTS)
@@ -96,8 +125,6 @@ class BlockTensor:
             values_FGI, minima_BG = (values_FGI + np.int8(8)).view(np.uint8), scales_BG * np.float32(-8)
         low_FGJ, high_FGJ = np.split(values_FGI, 2, axis=2)
         rounded = [array_BG.reshape(F, -1).astype(np.float16) for array_BG in (scales_BG, minima_BG)]
-        if not all(np.isfinite(array_FG).all() for array_FG in rounded):
-            return None
         return Int4Tensor((low_FGJ | high_FGJ << np.uint8(4)).reshape(F, D // 2), *rounded)
 
 

@@ -7,13 +7,15 @@ that the arrays cover the data without overlap or gap, as the format demands.
 import json
 import math
 import struct
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, BinaryIO
 
 import numpy as np
 
 from fastattn.errors import CheckpointError
+from fastattn.spec.quantized import UnreadTensor
+from fastattn.system.memory import let_go
 from fastattn.weights.containers.json_file import JsonObject, parse_json, shorten
 from fastattn.weights.folder import Folder
 
@@ -45,6 +47,7 @@ class StoredTensor:
     where: str
     strides: tuple[int, ...] | None = None
 
+    @np.errstate(over="ignore", invalid="ignore")  # weights that become infinite are data
     def float32(self) -> np.ndarray:
         """Aligned, C-contiguous float32; a view of the file's bytes if they are float32 already."""
         form = TYPES[self.dtype][1]
@@ -64,6 +67,23 @@ class StoredTensor:
         """``float32``, transposed if ``transposed``."""
         return np.ascontiguousarray(self.float32().T) if transposed else self.float32()
 
+    def unread(self) -> UnreadTensor:
+        """``matrix``, to be read by rows. Raises CheckpointError as that does."""
+        row = TYPES[self.dtype][0] * math.prod(self.shape[1:])
+        if self.strides is not None:
+            return UnreadTensor(self.shape, lambda first, last: self.float32()[first:last], by_rows=False)
+        self.part(0, 0).float32()
+        return UnreadTensor(
+            self.shape,
+            lambda first, last: self.part(first, last).float32(),
+            forget=lambda first, last: let_go(self.data[first * row : last * row]),
+        )
+
+    def part(self, first: int, last: int) -> "StoredTensor":
+        """Some rows of a C-contiguous array."""
+        row = TYPES[self.dtype][0] * math.prod(self.shape[1:])
+        return replace(self, shape=(last - first, *self.shape[1:]), data=self.data[first * row : last * row])
+
     def array(self) -> np.ndarray:
         """The array as stored, of a type of WRITTEN; a view of the file's bytes."""
         if self.dtype not in WRITTEN:
@@ -73,11 +93,14 @@ class StoredTensor:
 
 @dataclass(frozen=True)
 class NewTensor:
-    """One array to be written: a type of WRITTEN, and a function that returns its values when they are written."""
+    """One array to be written: a type of WRITTEN, and a function that returns its values when they are written.
+
+    values  of one array, or of some that follow each other
+    """
 
     dtype: str
     shape: tuple[int, ...]
-    values: Callable[[], np.ndarray]
+    values: Callable[[], np.ndarray | Iterable[np.ndarray]]
 
     @property
     def size(self) -> int:
@@ -188,8 +211,10 @@ def write_tensors(
     stream.write(struct.pack("<Q", len(text)) + text)
     done = 0
     for name in order:
-        values = np.require(tensors[name].values(), WRITTEN[tensors[name].dtype], "C")
-        stream.write(values.reshape(-1).view(np.uint8).data)
+        found = tensors[name].values()
+        for values in [found] if isinstance(found, np.ndarray) else found:
+            values = np.require(values, WRITTEN[tensors[name].dtype], "C")
+            stream.write(values.reshape(-1).view(np.uint8).data)
         done += tensors[name].size
         if progress is not None:
             progress(done, total)

@@ -1,12 +1,13 @@
 """Encoder-decoders in Hugging Face directories: config.json, weights and a tokenizer's files -> a Checkpoint."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from fastattn.spec.architecture import ModelSpec
 from fastattn.spec.checkpoint import Checkpoint
-from fastattn.spec.quantized import Tensor, as_float32
+from fastattn.spec.quantized import Tensor, equal
 from fastattn.weights.containers.json_file import JsonObject, read_object
 from fastattn.weights.containers.safetensors import StoredTensor
 from fastattn.weights.folder import Folder
@@ -101,7 +102,7 @@ def read_tensors(
     spec: ModelSpec,
     stored: dict[str, StoredTensor],
     where: str,
-) -> dict[str, np.ndarray]:
+) -> dict[str, Any]:
     """The tensors of a file, names without ``model.``; embeddings of equal values share one array."""
     _tie(stored, architecture.tied(config))
     return _with_equal_tables_tied(canonical_tensors(architecture.table(config, spec), spec, stored, where, MISFIT))
@@ -117,13 +118,12 @@ def _tie(stored: dict[str, StoredTensor], names: tuple[str, ...]) -> None:
         stored.pop(SHARED, None)
 
 
-def _with_equal_tables_tied(tensors: dict[str, Tensor]) -> dict[str, np.ndarray]:
+def _with_equal_tables_tied(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """The tensors; embeddings and output layer of equal values, which files may store separately, share one array."""
-    arrays = {name: as_float32(tensor) for name, tensor in tensors.items()}
     first, *others = ("decoder.embedding.weight", "decoder.projection.weight", "encoder.embedding.weight")
-    known = [arrays[first]]
+    known = [tensors[first]]
     for name in others:
-        array_VD = arrays[name]
-        arrays[name] = next((one for one in known if one is array_VD or np.array_equal(one, array_VD)), array_VD)
-        known.append(arrays[name])
-    return arrays
+        table_VD = tensors[name]
+        tensors[name] = next((one for one in known if one is table_VD or equal(one, table_VD)), table_VD)
+        known.append(tensors[name])
+    return tensors

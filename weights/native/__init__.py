@@ -14,7 +14,7 @@ and those of FILES   that the text needs; what is the same for source and target
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,9 @@ import numpy as np
 from fastattn.errors import CheckpointError
 from fastattn.printable import counted
 from fastattn.spec.checkpoint import Checkpoint, Shortlist
-from fastattn.spec.quantized import GROUP_INPUTS, BlockedTensor, Int4Tensor, QuantizedTensor, Tensor, as_float32
+from fastattn.spec.quantized import GROUP_INPUTS, Int4Tensor, QuantizedTensor, Tensor, UnreadTensor, as_float32, unread
 from fastattn.spec.text_spec import LAYER_NORM, UNIT_LENGTH, EncoderText, GeneratorText
+from fastattn.system.memory import let_go
 from fastattn.weights.containers.json_file import is_text, read_json, shorten
 from fastattn.weights.containers.safetensors import StoredTensor, read_tensors
 from fastattn.weights.containers.shortlist import check_shortlist
@@ -197,6 +198,20 @@ class SavedTensor:
             return _grouped(self.stored, self.beside)
         return (_grouped_int8 if SCALES in self.beside else _quantized)(self.stored, self.beside)
 
+    def unread(self) -> UnreadTensor:
+        """``matrix``, to be read by rows."""
+        if self.beside is None:
+            SavedTensor(self.stored.part(0, 0))._float32()
+            return self.stored.unread()
+        found, kept = self.matrix(), (self.stored, *self.beside.values())
+
+        def forget(first: int, last: int) -> None:
+            for tensor in kept:
+                if len(tensor.shape) == 2:
+                    let_go(tensor.part(first, last).data)
+
+        return replace(unread(found), forget=forget)
+
     def _float32(self) -> np.ndarray:
         if self.stored.dtype not in ("F32", "BF16"):
             raise CheckpointError(f"{self.stored.where} should be F32 or BF16, is {self.stored.dtype}")
@@ -239,14 +254,16 @@ def _grouped(values: StoredTensor, beside: Mapping[str, StoredTensor]) -> Int4Te
     return Int4Tensor(values.array(), beside[SCALES].array(), beside[MINIMA].array())
 
 
-def _grouped_int8(values: StoredTensor, beside: Mapping[str, StoredTensor]) -> BlockedTensor:
+def _grouped_int8(values: StoredTensor, beside: Mapping[str, StoredTensor]) -> UnreadTensor:
     _check_groups(values, beside, values.shape[1], (SCALES,))
+    values_FD, scales_FG = values.array(), beside[SCALES].array()
 
-    def float32() -> np.ndarray:
-        values_FGI, scales_FG = values.array().reshape(len(values.array()), -1, GROUP_INPUTS), beside[SCALES].array()
-        return np.multiply(values_FGI, scales_FG[..., None], dtype=np.float32).reshape(values.shape)
+    def read(first: int, last: int) -> np.ndarray:
+        values_FGI = values_FD[first:last].reshape(last - first, scales_FG.shape[1], GROUP_INPUTS)
+        weight_FGI = np.multiply(values_FGI, scales_FG[first:last, :, None], dtype=np.float32)
+        return weight_FGI.reshape(last - first, values.shape[1])
 
-    return BlockedTensor(values.shape, float32)
+    return UnreadTensor(values.shape, read, "blocks")
 
 
 def _check_groups(values: StoredTensor, beside: Mapping[str, StoredTensor], inputs: int, ends: tuple[str, ...]) -> None:

@@ -2,25 +2,17 @@
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache, partial
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from fastattn.errors import CheckpointError
 from fastattn.spec.checkpoint import Checkpoint
-from fastattn.spec.quantized import (
-    GROUP_INPUTS,
-    PROJECTIONS,
-    BlockedTensor,
-    Int4Tensor,
-    QuantizedTensor,
-    Tensor,
-    as_float32,
-)
-from fastattn.spec.rounding import bfloat16_bits, quantize, quantize_groups, round_groups, row_multipliers
+from fastattn.spec.quantized import GROUP_INPUTS, PROJECTIONS, Tensor, as_float32, form_of, unread
+from fastattn.spec.rounding import bfloat16_bits, round_groups, rounded, row_multipliers
 from fastattn.spec.text_spec import EncoderText
 from fastattn.weights.containers.json_file import to_plain
 from fastattn.weights.containers.safetensors import NewTensor, write_tensors
@@ -125,7 +117,7 @@ def _weights(
             tensors[name] = _bfloat16(tensor)
         elif precision == "int4" and _has_groups(checkpoint, name, tensor):
             tensors |= _int4(name, tensor)
-        elif precision == "int4" and isinstance(tensor, BlockedTensor) and tensor.shape[1] % GROUP_INPUTS == 0:
+        elif precision == "int4" and form_of(tensor) == "blocks" and tensor.shape[1] % GROUP_INPUTS == 0:
             tensors |= _int8_groups(name, tensor)
         else:
             tensors |= _int8(name, tensor, factors.get(name))
@@ -143,25 +135,29 @@ def _weights(
 
 
 def _float32(tensor: Tensor) -> NewTensor:
-    return NewTensor("F32", tensor.shape, lambda: as_float32(tensor))
+    return NewTensor("F32", tensor.shape, _by_rows(tensor, as_float32))
 
 
 def _bfloat16(tensor: Tensor) -> NewTensor:
-    return NewTensor("BF16", tensor.shape, lambda: bfloat16_bits(as_float32(tensor)))
+    return NewTensor("BF16", tensor.shape, _by_rows(tensor, lambda rows: bfloat16_bits(as_float32(rows))))
+
+
+def _by_rows(tensor: Tensor, made: Callable[[Any], np.ndarray]) -> Callable[[], Iterable[np.ndarray]]:
+    """What is made of a tensor's rows, some at a time: no more of an UnreadTensor is in memory."""
+
+    return (lambda: map(made, unread(tensor).rows())) if tensor.ndim == 2 else (lambda: made(tensor))
 
 
 def _has_groups(checkpoint: Checkpoint, name: str, tensor: Tensor) -> bool:
     """Whether a matrix is a linear layer that runs in int4: as Parameters has it, no table, nor of recurrent layers."""
     stack, layer = checkpoint.spec.stacks.get(name.split(".")[0]), name.removesuffix(".weight")
-    linear = (
-        layer not in PROJECTIONS and not layer.endswith("embedding") and isinstance(tensor, np.ndarray | Int4Tensor)
-    )
+    linear = layer not in PROJECTIONS and not layer.endswith("embedding") and form_of(tensor) in ("float32", "int4")
     return linear and stack is not None and stack.kind == "attention" and tensor.shape[1] % GROUP_INPUTS == 0
 
 
 def _int4(name: str, tensor: Tensor) -> dict[str, NewTensor]:
     # Three tensors of one rounding, which is kept: in all a sixth of float32.
-    made = cache(lambda: tensor if isinstance(tensor, Int4Tensor) else quantize_groups(as_float32(tensor), name))
+    made = cache((unread(tensor) if form_of(tensor) == "int4" else rounded(tensor, "int4", name)).whole)
     (F, D), groups = tensor.shape, (tensor.shape[0], tensor.shape[1] // GROUP_INPUTS)
     return {
         name: NewTensor("U8", (F, D // 2), lambda: made().values_FE),
@@ -181,21 +177,23 @@ def _int8_groups(name: str, tensor: Tensor) -> dict[str, NewTensor]:
 
 def _int8(name: str, tensor: Tensor, factors_D: np.ndarray | None) -> dict[str, NewTensor]:
     rows, columns = tensor.shape[:1], tensor.shape[1:]
-    if isinstance(tensor, QuantizedTensor):
-        values, multipliers, factors_D = tensor.values_FD, tensor.multipliers_F, tensor.input_factors_D
-        stored = {
-            name: NewTensor("I8", tensor.shape, lambda: values),
-            name + MULTIPLIER: NewTensor("F32", rows, lambda: multipliers),
-        }
-        if tensor.input_scale is not None:
-            input_scale = np.array([tensor.input_scale], np.float32)
+    is_int8 = form_of(tensor) == "int8"
+    found = unread(tensor) if is_int8 else rounded(tensor, "int8", name, factors_D)
+
+    def multipliers(rows: Any) -> np.ndarray:
+        return rows.multipliers_F if is_int8 else row_multipliers(as_float32(rows), name, factors_D)
+
+    # Read twice: the two are not written together, and the matrices should not all be in memory at once.
+    stored = {
+        name: NewTensor("I8", tensor.shape, _by_rows(found, lambda rows: rows.values_FD)),
+        name + MULTIPLIER: NewTensor("F32", rows, _by_rows(tensor, multipliers)),
+    }
+    if is_int8:
+        kept = found.read(0, 0)
+        factors_D = kept.input_factors_D
+        if kept.input_scale is not None:
+            input_scale = np.array([kept.input_scale], np.float32)
             stored[name + INPUT_SCALE] = NewTensor("F32", (1,), lambda: input_scale)
-    else:
-        # Quantized twice: the two are not written together, and the matrices should not all be in memory at once.
-        stored = {
-            name: NewTensor("I8", tensor.shape, lambda: quantize(as_float32(tensor), name, factors_D).values_FD),
-            name + MULTIPLIER: NewTensor("F32", rows, lambda: row_multipliers(as_float32(tensor), name, factors_D)),
-        }
     if factors_D is not None:
         stored[name + INPUT_FACTORS] = NewTensor("F32", columns, partial(np.asarray, factors_D))
     return stored

@@ -1,14 +1,15 @@
 """Linear layers: weights packed into panels of NR columns; y = activation(x W' + b) * multiply + residual."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
 from fastattn.kernels.arguments import ACTIVATION_CODES, MR, NR, PACKED_COLUMNS, Blocks, LinearArrays
 from fastattn.runtime.arena import empty, make_scratch_parts
 from fastattn.runtime.handle import kernel_named
-from fastattn.runtime.threads import current_threads
+from fastattn.runtime.threads import current_threads, use_threads
 from fastattn.simd.arguments import (
     LINE,
     PACKED_GROUP,
@@ -21,9 +22,10 @@ from fastattn.simd.arguments import (
     step_block,
 )
 from fastattn.simd.target import LANES
-from fastattn.spec.quantized import GROUP_INPUTS, Int4Tensor, QuantizedTensor, Tensor, as_float32
+from fastattn.spec.quantized import GROUP_INPUTS, Int4Tensor, QuantizedTensor, Tensor, as_float32, unread
 from fastattn.spec.rounding import bfloat16_bits, quantize, quantize_groups, round_groups
 from fastattn.system.records import lazy
+from fastattn.system.worker_threads import map_in_threads
 
 # (bytes of a value, what a row's bytes are a multiple of), by the type of the panels; rows of float32 stay as they are.
 _FORMS = {
@@ -98,12 +100,36 @@ def pack_linear(weight_FD: Tensor, bias_F: np.ndarray | None = None, precision: 
     int8 and int4 keep quantized weights of their kind as they are; others are quantized here. int4 and int8_groups need
     whole groups of 32 inputs.
     """
-    outputs, inputs = weight_FD.shape
-    panels = -(-outputs // NR)
-    bias = np.full(panels * NR, -np.inf, np.float32)
-    bias[:outputs] = 0 if bias_F is None else bias_F
-    panels_PSN, *rest = _PACK[precision](weight_FD, panels)
-    return PackedLinear(outputs, inputs, panels_PSN, bias, *rest)
+    tensor, (outputs, inputs) = unread(weight_FD), weight_FD.shape
+    made = _empty(outputs, inputs, precision)
+    made.bias[:] = -np.inf
+    made.bias[:outputs] = 0 if bias_F is None else bias_F
+    made.panels_PSN[outputs // NR :] = 0  # what lies beyond the outputs
+
+    def pack(rows: tuple[int, int]) -> PackedLinear:
+        first, last = rows
+        panels = slice(first // NR, -(-last // NR))
+        columns = slice(panels.start * NR, panels.stop * NR)
+        fields: dict[str, Any] = {
+            name: array[columns] for name, array in made.arrays().items() if array.shape == made.bias.shape
+        }
+        part = replace(made, outputs=last - first, panels_PSN=made.panels_PSN[panels], **fields)
+        with use_threads(1):
+            part = _PACK[precision](tensor.read(first, last), part)
+        tensor.forget(first, last)
+        return part
+
+    parts = map_in_threads(pack, tensor.parts(NR), current_threads())
+    return replace(made, input_scale=parts[0].input_scale, input_factors=parts[0].input_factors) if parts else made
+
+
+def _empty(outputs: int, inputs: int, precision: str) -> PackedLinear:
+    """A layer of any values."""
+    types = {"float32": "f4", "bfloat16": "u2", "int8": "i1", "int4": "u1", "int8_groups": "i2"}
+    shapes = packed_shapes(outputs, inputs, precision, balanced=False)
+    panels_PSN = empty_on_lines(shapes["panels_PSN"], np.dtype(types[precision]))
+    factors, corrections = (np.zeros(shapes["factors"], dtype) for dtype in (np.float32, np.int32))
+    return PackedLinear(outputs, inputs, panels_PSN, np.empty(shapes["bias"], np.float32), factors, corrections)
 
 
 def packed_layout(precision: str) -> str:
@@ -154,48 +180,48 @@ def as_int8(weight_FD: Tensor) -> QuantizedTensor:
     return weight_FD if isinstance(weight_FD, QuantizedTensor) else quantize(as_float32(weight_FD), "a linear layer")
 
 
-def _pack_float32(weight_FD: Tensor, panels: int) -> tuple:
-    outputs, inputs = weight_FD.shape
-    panels_PDN = np.empty((panels, inputs, NR), np.float32)
-    blocks_TJC = make_scratch_parts(panels, NR, PACKED_COLUMNS, dtype=np.float32)
+def _pack_float32(weight_FD: Tensor, made: PackedLinear) -> PackedLinear:
+    blocks_TJC = make_scratch_parts(len(made.panels_PSN), NR, PACKED_COLUMNS, dtype=np.float32)
     if isinstance(weight_FD, QuantizedTensor) and weight_FD.input_factors_D is None:
-        _pack(weight_FD.values_FD, weight_FD.multipliers_F, blocks_TJC, panels_PDN)
+        _pack(weight_FD.values_FD, weight_FD.multipliers_F, blocks_TJC, made.panels_PSN)
     else:
         values_FD = np.ascontiguousarray(as_float32(weight_FD))
-        _pack(values_FD, np.ones(outputs, np.float32), blocks_TJC, panels_PDN)
-    return (panels_PDN,)
+        _pack(values_FD, np.ones(made.outputs, np.float32), blocks_TJC, made.panels_PSN)
+    return made
 
 
-def _pack_bfloat16(weight_FD: Tensor, panels: int) -> tuple:
-    return _interleaved(bfloat16_bits(as_float32(weight_FD)), panels, "bfloat16")[:1]
+def _pack_bfloat16(weight_FD: Tensor, made: PackedLinear) -> PackedLinear:
+    sums = np.empty(len(made.bias), np.int32)
+    _interleave(bfloat16_bits(as_float32(weight_FD)), format_for("bfloat16").group, made.panels_PSN, sums)
+    return made
 
 
-def _pack_int8(weight_FD: Tensor, panels: int) -> tuple:
+def _pack_int8(weight_FD: Tensor, made: PackedLinear) -> PackedLinear:
     form, quantized = format_for("int8"), as_int8(weight_FD)
-    panels_PSN, sums = _interleaved(quantized.values_FD, panels, "int8")
-    factors = np.zeros(panels * NR, np.float32)
-    factors[: len(quantized.multipliers_F)] = quantized.multipliers_F
+    _interleave(quantized.values_FD, form.group, made.panels_PSN, made.corrections)
+    made.corrections[:] *= np.int32(-form.offset)
+    made.factors[: made.outputs] = quantized.multipliers_F
     input_scale = np.array([quantized.input_scale or 0], np.float32)
     input_factors = np.empty(0, np.float32)
     if quantized.input_factors_D is not None:
-        input_factors = np.ones(_whole(weight_FD.shape[1]), np.float32)
-        input_factors[: weight_FD.shape[1]] = quantized.input_factors_D
-    return panels_PSN, factors, sums * np.int32(-form.offset), input_scale, input_factors
+        input_factors = np.ones(_whole(made.inputs), np.float32)
+        input_factors[: made.inputs] = quantized.input_factors_D
+    return replace(made, input_scale=input_scale, input_factors=input_factors)
 
 
-def _pack_int4(weight_FD: Tensor, panels: int) -> tuple:
+def _pack_int4(weight_FD: Tensor, made: PackedLinear) -> PackedLinear:
     if not isinstance(weight_FD, Int4Tensor):
         weight_FD = quantize_groups(as_float32(weight_FD), "a linear layer")
-    F, G = weight_FD.scales_FG.shape
-    panels_PSN = empty_on_lines((panels, G, NR * PACKED_GROUP), np.dtype(np.uint8))
-    panels_PSN[F // NR :] = 0  # what lies beyond the outputs
+    (F, G), panels_PSN = weight_FD.scales_FG.shape, made.panels_PSN
     first = 0
     for array, width in ((weight_FD.values_FE, 4), (weight_FD.scales_FG, 2), (weight_FD.minima_FG, 2)):
         words_FGW = np.ascontiguousarray(array).view(f"u{width}").reshape(F, G, -1)
         size = words_FGW.shape[2] * NR * width
-        _put_columns(words_FGW, panels_PSN[..., first : first + size].view(f"u{width}").reshape(panels, G, -1, NR))
+        _put_columns(
+            words_FGW, panels_PSN[..., first : first + size].view(f"u{width}").reshape(len(panels_PSN), G, -1, NR)
+        )
         first += size
-    return (panels_PSN,)
+    return made
 
 
 def _put_columns(rows_FGW: np.ndarray, panels_PGWN: np.ndarray) -> None:
@@ -204,15 +230,13 @@ def _put_columns(rows_FGW: np.ndarray, panels_PGWN: np.ndarray) -> None:
         panels_PGWN[: len(rows), ..., column] = rows
 
 
-def _pack_int8_groups(weight_FD: Tensor, panels: int) -> tuple:
+def _pack_int8_groups(weight_FD: Tensor, made: PackedLinear) -> PackedLinear:
     values_FD, scales_FG = round_groups(as_float32(weight_FD), "a linear layer")
-    panels_PSN = empty_on_lines((panels, scales_FG.shape[1], NR * PACKED_GROUP_8 // 2), np.dtype(np.int16))
-    panels_PSN[len(values_FD) // NR :] = 0  # what lies beyond the outputs
-    values_PSN4, scales_PGN = grouped_parts(panels_PSN)
+    values_PSN4, scales_PGN = grouped_parts(made.panels_PSN)
     words_FS = (values_FD.view(np.uint8) ^ np.uint8(128)).view(np.uint32)
     _put_columns(words_FS, values_PSN4.view(np.uint32)[..., 0])
     _put_columns(scales_FG.view(np.int16), scales_PGN)
-    return (panels_PSN,)
+    return made
 
 
 def grouped_parts(panels_PSN: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -226,14 +250,6 @@ _PACK = {
     "float32": _pack_float32, "bfloat16": _pack_bfloat16, "int8": _pack_int8, "int4": _pack_int4,
     "int8_groups": _pack_int8_groups,
 }  # fmt: skip
-
-
-def _interleaved(values_FD: np.ndarray, panels: int, precision: str) -> tuple[np.ndarray, np.ndarray]:
-    group, steps = format_for(precision).group, packed_steps(values_FD.shape[1], precision)
-    panels_PSN = empty_on_lines((panels, steps, group * NR), values_FD.dtype)
-    sums = np.zeros(panels * NR, np.int32)
-    _interleave(values_FD, group, panels_PSN, sums)
-    return panels_PSN, sums
 
 
 def empty_on_lines(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:

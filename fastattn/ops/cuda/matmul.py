@@ -19,7 +19,7 @@ from fastattn.ops.cuda import card
 from fastattn.ops.cuda.blocks import block_max, block_sum
 from fastattn.ops.cuda.card import MICRO, SIDE, THREADS, TILE, device
 from fastattn.ops.cuda.instructions import GROUPS, QUAD, WARP, WARPS, dp4a, mma, multiply_add
-from fastattn.spec.quantized import QuantizedTensor, Tensor, as_float32
+from fastattn.spec.quantized import QuantizedTensor, Tensor, as_float32, unread
 from fastattn.spec.rounding import bfloat16_bits, quantize
 
 SLAB = min(16, THREADS)  # words of the inner dimension that are in shared memory at once
@@ -71,7 +71,7 @@ def pack_linear(weight_FD: Tensor, bias_F: np.ndarray | None = None, precision: 
     """
     if precision == "int4":
         raise InputError('precision "int4" is the CPU\'s alone; on a card ask for "int8" or "bfloat16"')
-    return CardLinear(weight_FD, bias_F, precision)
+    return CardLinear(unread(weight_FD).whole(), bias_F, precision)
 
 
 @device

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fastattn.spec.quantized import GROUP_INPUTS, Int4Tensor, QuantizedTensor, Tensor, as_float32
+from fastattn.spec.quantized import GROUP_INPUTS, Int4Tensor, QuantizedTensor, Tensor, as_float32, unread
 from fastattn.spec.rounding import LARGEST, bfloat16_bits, quantize, quantize_groups, round_groups
 
 
@@ -55,6 +55,7 @@ class ReferenceLinear:
 def pack_linear(weight_FD: Tensor, bias_F: np.ndarray | None = None, precision: str = "float32") -> ReferenceLinear:
     """The weights for ``linear`` and ``project_top_k``, rounded to ``precision``."""
     inputs: dict[str, Any] = {}
+    weight_FD = unread(weight_FD).whole()
     if precision == "int4":
         if not isinstance(weight_FD, Int4Tensor):
             weight_FD = quantize_groups(as_float32(weight_FD), "a linear layer")

@@ -10,7 +10,7 @@ from fastattn.errors import CheckpointError
 from fastattn.layers.parameters import Parameters
 from fastattn.loading.model_cache import PackedWeights
 from fastattn.ops import reference
-from fastattn.spec.quantized import BlockedTensor, Int4Tensor, QuantizedTensor
+from fastattn.spec.quantized import Int4Tensor, QuantizedTensor, UnreadTensor, form_of, in_memory, unread
 from fastattn.spec.rounding import quantize, quantize_groups
 from fastattn.weights import read
 from fastattn.weights.containers.safetensors import NewTensor, read_tensors, write_tensors
@@ -126,13 +126,17 @@ def test_4_bits_beside_8_become_8_and_tables_do():
     rng = np.random.default_rng(0)
     weights = [rng.standard_normal((48, 64), np.float32) for _ in range(3)]
     four, eight = quantize_groups(weights[0], ""), quantize(weights[1], "")
-    joined = _joined([four, four])
+
+    def join(*tensors):
+        return in_memory(_joined([unread(tensor) for tensor in tensors]))
+
+    joined = join(four, four)
     assert isinstance(joined, Int4Tensor)
     np.testing.assert_array_equal(joined.float32(), np.concatenate([four.float32()] * 2))
-    mixed = _joined([four, eight])
-    assert isinstance(mixed, BlockedTensor)  # which becomes int8
+    mixed = join(four, eight)
+    assert form_of(mixed) == "blocks"  # which becomes int8
     np.testing.assert_array_equal(mixed.float32(), np.concatenate([four.float32(), eight.float32()]))
-    np.testing.assert_array_equal(_joined([four, weights[2]]), np.concatenate([four.float32(), weights[2]]))
+    np.testing.assert_array_equal(join(four, weights[2]), np.concatenate([four.float32(), weights[2]]))
 
     names = ("a", "b", "c", "decoder.projection", "decoder.embedding", "encoder.embedding")
     tensors = dict(zip((f"{name}.weight" for name in names), (four, eight, weights[2], four, four, joined)))
@@ -150,10 +154,10 @@ def test_4_bits_beside_8_become_8_and_tables_do():
 def test_pieces_of_few_bits_keep_their_bits():
     """As Phi-3's files have a gate and what it multiplies in one matrix."""
     four = quantize_groups(np.random.default_rng(0).standard_normal((6, 64), np.float32), "")
-    blocked = BlockedTensor(four.shape, four.float32)
+    blocked = UnreadTensor(four.shape, lambda first, last: four.float32()[first:last], "blocks")
     for number in range(2):
         part, expected = sources("a", piece=(number, 2)), four.float32()[3 * number : 3 * number + 3]
         for whole in (four, blocked):
-            piece = _cut(part, whole)
-            assert type(piece) is type(whole) and piece.shape == (3, 64)
+            piece = _cut(part, unread(whole))
+            assert piece.form == form_of(whole) and piece.shape == (3, 64)
             np.testing.assert_array_equal(piece.float32(), expected)
