@@ -147,7 +147,7 @@ def _lit(picture: Any, area: list[tuple[float, float]], map_YX: np.ndarray) -> A
     share_YX = (map_YX / (map_YX.max() or 1)).astype(np.float32)
     edges = [[round(share * side) for share in part] for part, side in zip(area, picture.size)]
     whole, size = Image.new("F", picture.size), [max(1, end - first) for first, end in edges]
-    whole.paste(Image.fromarray(share_YX).resize(size, BILINEAR), [first for first, _ in edges])
+    whole.paste(Image.fromarray(share_YX).resize(size, BILINEAR), (edges[0][0], edges[1][0]))
     shares = np.asarray(whole).clip(0, 1)
     lit = np.asarray(picture) * (DARK + (1 - DARK) * shares[..., None])
     return Image.fromarray(lit.round().astype(np.uint8))

@@ -74,9 +74,9 @@ def prepare(picture: "Image", spec: PictureSpec, what: str) -> np.ndarray:
         _check_pixels(size, f"{what}, resized")
         picture = picture.resize(size, spec.resample)
     values_YXC = np.asarray(picture)
-    for axis, size in enumerate(spec.crop):
-        if size:
-            values_YXC = _middle(values_YXC, axis, size, spec.rounds)
+    for axis, kept in enumerate(spec.crop):
+        if kept:
+            values_YXC = _middle(values_YXC, axis, kept, spec.rounds)
     scaled_YXC = (values_YXC * spec.factor).astype(np.float32)
     normal_YXC = (scaled_YXC - np.array(spec.mean, np.float32)) / np.array(spec.deviation, np.float32)
     return np.ascontiguousarray(normal_YXC.transpose(2, 0, 1))
