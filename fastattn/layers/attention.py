@@ -286,7 +286,8 @@ class SelfAttention(Sublayer):
         # MiniLM in int8 takes 5 to 10% longer if queries and keys live until the norm is done.
         attend: Callable = self._attend_whole if isinstance(rows, WholeRows) else self._attend_cached
         context_NF = attend(self.qkv(self.entering(x_ND)), rows)
-        if isinstance(rows, WholeRows) and len(context_NF) < len(x_ND):
+        if len(context_NF) < len(x_ND):
+            assert isinstance(rows, WholeRows)
             x_ND = self.ops.take_rows(x_ND, rows.starts_B1[:-1])
         return self.leaving(x_ND, self.output(context_NF, residual_NF=self.residual(x_ND)))
 
