@@ -15,7 +15,6 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from io import FileIO
-from mmap import ACCESS_COPY, ALLOCATIONGRANULARITY
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -66,8 +65,8 @@ class CachedArrays:
         size = math.prod(shape) * dtype.itemsize
         stream.write(bytes(-size % _ALIGNMENT))
         stream.flush()
-        first = self.size // ALLOCATIONGRANULARITY * ALLOCATIONGRANULARITY
-        data = FileMap(stream.fileno(), self.size - first + size, access=ACCESS_COPY, offset=first)
+        first = self.size // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
+        data = FileMap(stream.fileno(), self.size - first + size, access=mmap.ACCESS_COPY, offset=first)
         data.path = Path(part)
         kept = np.ndarray(shape, dtype, data, self.size - first)
         self._given.append(kept)

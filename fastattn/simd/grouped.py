@@ -40,6 +40,7 @@ GROUPED_TILE = StagedRows, GroupedPanel, None, Rows, Affine, Rows
 # Bytes ahead of which one row asks for weights. A Zen 4 core reads 30 GB/s of huge pages in order, by its prefetchers;
 # 22 where six column blocks lie apart, or where all is asked for 4 KB ahead, 32 with 2 KB.
 AHEAD = 2048
+LOW, HIGH = 0, 4  # bits below each half of a byte
 
 
 class NibbleProduct(NamedTuple):
@@ -138,7 +139,7 @@ class GroupedNumbers(NamedTuple):
 
 
 def _split_4_bits(product: NibbleProduct, emitter: Emitter, n: int, word) -> list:
-    return [(0, n, _half_of(emitter, word, 0)), (0, n + WORDS, _half_of(emitter, word, 4))]
+    return [(LOW, n, _half_of(emitter, word, LOW)), (LOW, n + WORDS, _half_of(emitter, word, HIGH))]
 
 
 def _halves_of_4_bits(emitter: Emitter, panel: GroupedPanel, column: int, group):
@@ -148,7 +149,7 @@ def _halves_of_4_bits(emitter: Emitter, panel: GroupedPanel, column: int, group)
 
 
 def _split_8_bits(product: NibbleProduct, emitter: Emitter, n: int, word) -> list:
-    return [(0, n, word)] if product.whole else [(place, n, _half_of(emitter, word, place)) for place in (0, 4)]
+    return [(0, n, word)] if product.whole else [(place, n, _half_of(emitter, word, place)) for place in (LOW, HIGH)]
 
 
 def _halves_of_8_bits(emitter: Emitter, panel: GroupedPanel, column: int, group):
@@ -197,9 +198,9 @@ def emit_grouped_tile(
             sums[place] = product.add(emitter, operand, word, sums.get(place, product.zero(emitter)))
 
     def add_floats(row, sums, scale, minimum, value):
-        total = product.total(emitter, sums[0])
-        if 4 in sums:
-            total = builder.add(total, builder.shl(product.total(emitter, sums[4]), emitter.integer(4)))
+        total = product.total(emitter, sums[LOW])
+        if HIGH in sums:
+            total = builder.add(total, builder.shl(product.total(emitter, sums[HIGH]), emitter.integer(HIGH)))
         step, row_sum = (
             emitter.splat(emitter.load_scalar(builder.add(row, I64(GROUP_INPUTS + skip)))) for skip in (0, 4)
         )
