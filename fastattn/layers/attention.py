@@ -13,7 +13,8 @@ from fastattn.layers.blocks import GrowingTable, Linear, Norm, Sublayer
 from fastattn.layers.parameters import Parameters
 from fastattn.ops.attention import Heads, PositionBias, RaggedBatch
 from fastattn.ops.protocol import Ops
-from fastattn.spec.architecture import Alibi, AttentionSpec, Disentangled, PositionSpec, Rotary, StackSpec, Stretch
+from fastattn.spec.architecture import Alibi, AttentionSpec, Disentangled, PositionSpec, Rotary, StackSpec
+from fastattn.spec.stretch import Stretch
 
 # The bias of queries and keys at positions below a number.
 Bias = Callable[[int], PositionBias | None]

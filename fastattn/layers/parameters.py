@@ -124,7 +124,9 @@ class Parameters:
         self, name: str, bias_F: np.ndarray | None, precision: str, order_F: np.ndarray | None, first: int
     ) -> PackedLinear:
         weight_FD: Any = self._tensors[name]
-        weight_FD = as_float32(weight_FD)[:, first:] if first else weight_FD
+        if first:
+            whole_FD = in_memory(weight_FD)
+            weight_FD = (whole_FD if isinstance(whole_FD, np.ndarray) else as_float32(whole_FD))[:, first:]
         if order_F is not None:
             weight_FD, bias_F = take(weight_FD, order_F), None if bias_F is None else take(bias_F, order_F)
         if precision in ("int8", "int4") and form_of(weight_FD) != precision:

@@ -4,13 +4,13 @@ from dataclasses import field
 
 from fastattn.errors import CheckpointError
 from fastattn.spec.checks import check_cap, check_counts, check_known, check_layers
+from fastattn.spec.stretch import Stretch
 from fastattn.system.records import dataclass
 
 ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "gelu_sigmoid", "swish", "tanh", "sigmoid", "relu_squared", "mish")
 NORMS = ("layer", "rms")
 # "sinusoid": position p is encoded as p + start, sines then cosines, exponent d/2 - 1 (tensor2tensor).
 POSITIONS = ("none", "table", "sinusoid", "rotary", "alibi", "relative", "disentangled")
-STRETCHES = ("yarn", "llama3", "longrope")
 # Replacements of a decoder's self-attention: a simpler simple recurrent unit (Kim 2019), or the average attention
 # network (Zhang 2018).
 RECURRENCES = ("ssru", "average-attention")
@@ -89,35 +89,6 @@ class NormSpec:
 
 
 @dataclass(frozen=True)
-class Stretch:
-    """Scaled rotary positions, for texts longer than those of training: slow pairs of dimensions turn slower still.
-
-    kind     from STRETCHES: YaRN (Peng 2023, section 3.2), Llama 3's form, LongRoPE (Ding 2024): a divisor a pair
-    factor   by which the slow pairs are slowed
-    length   of the longest texts of training
-    slow, fast  turns within this length: pairs with fewer get the whole factor, with more none, between a part of it
-    whole    yarn: whether the part begins and ends at a pair
-    size     multiplies sines and cosines
-    """
-
-    kind: str
-    factor: float
-    length: int
-    slow: float
-    fast: float
-    whole: bool = True
-    size: float = 1.0
-    divisors: tuple[float, ...] = ()
-
-    def __post_init__(self) -> None:
-        check_known("stretch of rotary positions", self.kind, STRETCHES)
-        numbers = (self.factor, self.length, self.slow, self.fast, self.size, *self.divisors)
-        if not (all(1e-30 < number < 1e30 for number in numbers) and self.slow < self.fast):
-            found = ", ".join(f"{number:g}" for number in numbers)
-            raise CheckpointError(f"stretched rotary positions: numbers above 0, slow turns below fast, got {found}")
-
-
-@dataclass(frozen=True)
 class Rotary:
     """Rotary positions (Su 2021) on the first ``width`` of a head's dimensions."""
 
@@ -193,7 +164,9 @@ class Convolution:
         check_counts(1, width_of_the_convolution=self.width)
         check_known("activation", self.activation, ACTIVATIONS)
         if self.width % 2 == 0:
-            raise CheckpointError(f"a convolution sees as many rows before as after: not of a width of {self.width}")
+            raise CheckpointError(
+                f"a convolution sees as many rows before as after, which a width of {self.width} is not"
+            )
 
 
 @dataclass(frozen=True)

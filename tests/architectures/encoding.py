@@ -13,7 +13,7 @@ from tests.architectures.case import Case, make_ids, make_types
 
 def outputs(folder: Path, case: Case, precision: str = "float32") -> list[np.ndarray]:
     """The last hidden states [T, D] of each sentence, or what the head gives of it: [labels], [T, labels] or [T, V]."""
-    checkpoint, ids_B, types_B = read(folder), make_ids(case), make_types(case)
+    checkpoint, ids_B, types_B = read(folder, "encoder"), make_ids(case), make_types(case)
     model: Any = build_model(checkpoint, operations, precision)
     rows_ND, starts_B1 = model.encode(ids_B, *(() if types_B is None else (types_B,)))
     if case.task != "encoder":

@@ -111,10 +111,10 @@ def test_vectors_keep_their_places(encoder, tmp_path):
 
 
 def test_a_line_over_its_time(model, monkeypatch):
-    """Each step takes a second of the clock's here."""
+    """Each step takes a second of the clock's here; with a beam, since greedy ones may run several at once."""
     ticks = iter(range(1_000_000))
     monkeypatch.setattr("fastattn.decoding.worker.monotonic", lambda: float(next(ticks)))
-    common = ("translate", "-m", model, "-b", 1, "--min-length", 9, "--max-length", 9, "--timeout", 2)
+    common = ("translate", "-m", model, "-b", 2, "--min-length", 9, "--max-length", 9, "--timeout", 2)
     lines, told = run_out(*common, "--on-error", "mark", "▁w1", "")
     message = "argument, line 1: the search took longer than the timeout of 2 s"
     assert lines == [f"[not translated: {message}]", ""]

@@ -51,6 +51,8 @@ SKIPPED = {
     "fastattn translate -m ./my-llm": "a model of the reader's; tests/cli/test_cli_translate_language_model.py",
     "fastattn generate -m ./my-llm --chat": "a chat template and jinja2; tests/cli/test_cli_generate.py",
     "fastattn batch": "Ray, and a corpus of the reader's; tests/distributed",
+    "fastattn serve": "serves until it is told to end; tests/serve",
+    "curl ": "asks that server; tests/serve/test_dialects.py",
     "fastattn verify minilm": "sentence-transformers; tests/verification",
     "fastattn translate -m en-pt --processes 8": "a file of the reader's",
 }

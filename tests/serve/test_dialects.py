@@ -1,11 +1,17 @@
 """Each dialect's requests and answers; what they say is what the API says."""
 
 import base64
+import json
+import re
+import shlex
+import shutil
+import subprocess
 
 import numpy as np
 import pytest
 
 from fastattn import Encoder, Translator
+from tests import ROOT
 
 TEXT = "Good morning, my friend. How are you?"
 
@@ -153,3 +159,14 @@ def test_words_are_linked_to_those_they_look_at(asked):
 def test_every_route_is_described(asked):
     _, described = asked.get("/openapi.json")
     assert set(described["paths"]) >= {"/translate", "/v2/translate", "/v1/embeddings", "/embed", "/rerank"}
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
+@pytest.mark.parametrize("document", ["README.md", "docs/serving.md"])
+def test_the_documents_curl_lines_are_answered(asked, document):
+    lines = re.findall(r"^curl .*$", (ROOT / document).read_text(encoding="utf-8"), re.MULTILINE)
+    assert lines
+    for line in lines:
+        command = ["curl", "-sf", *shlex.split(line.replace(":5000", f":{asked.port}"))[1:]]
+        answer = json.loads(subprocess.run(command, capture_output=True, check=True, timeout=60).stdout)
+        assert answer.keys() & {"translatedText", "data"}

@@ -65,7 +65,7 @@ def test_heads(fields, message):
 def test_parts():
     with pytest.raises(CheckpointError, match="from content to positions, or from positions to content"):
         Disentangled(to_position=False, to_content=False)
-    with pytest.raises(CheckpointError, match="as many rows before as after: not of a width of 4"):
+    with pytest.raises(CheckpointError, match="as many rows before as after, which a width of 4 is not"):
         Convolution(4)
     with pytest.raises(CheckpointError, match="buckets of its own where positions are relative, not alibi"):
         PositionSpec("alibi", of_each_layer=True)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from fastattn.spec.quantized import as_float32
 from fastattn.weights.huggingface import encoder
 from tests.architectures.cases import GOLDEN_CASES
 from tests.architectures.drawing import draw_all
@@ -38,7 +39,7 @@ def damage(monkeypatch: pytest.MonkeyPatch, folder: Path, name: str) -> None:
 
     def damaged(*arguments: Any) -> Any:
         tensors = dict(make_tensors(*arguments))
-        tensors[name] = tensors[name].copy()
+        tensors[name] = as_float32(tensors[name]).copy()
         tensors[name].flat[3] += 4.0
         return tensors
 

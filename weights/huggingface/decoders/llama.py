@@ -3,7 +3,8 @@
 import math
 from dataclasses import replace
 
-from fastattn.spec.architecture import LocalSpec, PositionSpec, Rotary, StackSpec, Stretch
+from fastattn.spec.architecture import LocalSpec, PositionSpec, Rotary, StackSpec
+from fastattn.spec.stretch import Stretch
 from fastattn.weights.containers.json_file import JsonObject
 from fastattn.weights.huggingface.decoders.architecture import decoder
 from fastattn.weights.huggingface.encoders.architecture import (

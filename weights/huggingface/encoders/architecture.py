@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from fastattn.errors import CheckpointError
-from fastattn.spec.architecture import AttentionSpec, HeadSpec, NormSpec, Rotary, StackSpec, Stretch
+from fastattn.spec.architecture import AttentionSpec, HeadSpec, NormSpec, Rotary, StackSpec
+from fastattn.spec.stretch import Stretch
 from fastattn.weights.containers.json_file import JsonObject, shorten
 from fastattn.weights.huggingface.weights import ACTIVATIONS
 from fastattn.weights.tensor_mapping import TensorSources, sources
