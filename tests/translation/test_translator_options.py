@@ -159,9 +159,7 @@ def test_a_precision_follows_the_file():
 
 
 def test_every_decoding_option_is_one_of_a_call():
-    fields = {field.name for field in dataclasses.fields(DecodingOptions)} - {
-        "begin_suppress_tokens",
-        "rules",
-    }  # a checkpoint's
+    of_checkpoints = {"begin_suppress_tokens", "rules"}
+    fields = {field.name for field in dataclasses.fields(DecodingOptions)} - of_checkpoints
     assert set(SearchOptions.__annotations__) == fields
     assert set(TextOptions.__annotations__) == fields | {"target_prefix", "source_lang", "target_lang", "split"}
