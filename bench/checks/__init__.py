@@ -101,6 +101,7 @@ from bench.checks import (  # noqa: E402, F401
     images,
     large_models,
     light,
+    nllb,
     pictures,
     precision_memory,
     precision_quality,
