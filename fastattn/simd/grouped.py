@@ -20,7 +20,6 @@ from numba import types
 
 from fastattn.simd.arguments import (
     GROUP_INPUTS,
-    LINE,
     PACKED_GROUP,
     SIZE,
     STAGED_GROUP,
@@ -37,9 +36,6 @@ from fastattn.simd.vector import as_intrinsic, make_array_routine
 
 WORDS = GROUP_INPUTS // 8  # vectors of words of a group, half a byte an input
 GROUPED_TILE = StagedRows, GroupedPanel, None, Rows, Affine, Rows
-# Bytes ahead of which one row asks for weights. A Zen 4 core reads 30 GB/s of huge pages in order, by its prefetchers;
-# 22 where six column blocks lie apart, or where all is asked for 4 KB ahead, 32 with 2 KB.
-AHEAD = 2048
 LOW, HIGH = 0, 4  # bits below each half of a byte
 
 
@@ -209,11 +205,11 @@ def emit_grouped_tile(
         return emitter.fma(emitter.multiply(builder.sitofp(total, emitter.vector), scale), step, value)
 
     def add_one(group, values):
-        """Of one row, word by word, so that memory is read in order."""
+        """Of one row, word by word, so that memory is read in order: 24 to 27 GB/s of a Zen 4 core by its prefetchers.
+
+        Asking for what comes 2 KB later, it is 19 to 21 of 4 bits, and 26 instead of 24 of 8; block by block 28 and 15.
+        """
         row, sums = builder.add(a_rows[0], builder.mul(group, I64(STAGED_GROUP))), [{} for _ in range(blocks)]
-        ahead = builder.add(tile.panels.numbers, builder.mul(group, I64(numbers.group)))
-        for line in range(0, numbers.group, LINE):
-            emitter.prefetch(builder.add(ahead, I64(AHEAD + line)))
         for n in range(numbers.words):
             for block in range(blocks):
                 add_products(row, operands(n, block, group), sums[block])
