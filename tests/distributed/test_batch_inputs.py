@@ -248,6 +248,7 @@ def test_the_defaults_of_every_model_are_the_translator_s_and_no_setting_of_a_ch
     settings = {*DecodingSettings.__dataclass_fields__, "disable_unk", "shortlist"}
     assert not settings & BlockTranslator.DEFAULTS.keys()
     given = vars(DecodingOptions()) | {"target_prefix": None, "split": None, "return_scores": False, "device": "cpu"}
+    given |= {"source_lang": None, "target_lang": None}
     assert {name: given[name] for name in BlockTranslator.DEFAULTS} == BlockTranslator.DEFAULTS
 
 
