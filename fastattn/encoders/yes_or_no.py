@@ -36,7 +36,7 @@ def as_reranker(checkpoint: Checkpoint, asked: bool = False) -> Checkpoint:
     text = checkpoint.input
     if not isinstance(text, GeneratorText) or not all(token in bytes(text.tokenizer) for token in TOKENS):
         return checkpoint
-    if not asked and not any(NAMED in part.lower() for path in checkpoint.files for part in path.parts[-4:]):
+    if not asked and not any(NAMED in part.lower() for path in checkpoint.files for part in path.absolute().parts[-4:]):
         raise CheckpointError(
             f'a reranker is expected: nothing in the names of this language model says "{NAMED}"; where it is one, '
             "name its folder so, or give CrossEncoder(..., yes_or_no=True)"

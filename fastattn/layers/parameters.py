@@ -146,7 +146,7 @@ class Parameters:
         for other in tied:
             kept = self._needed.tensors.setdefault(f"{other}.weight", kept)
         if tied and self.precision in _SHARED.get(form, ("float32", "int8", "int4")):
-            self._needed.tensors[name] = kept
+            self._needed.tensors.setdefault(name, kept)
             return self.packed(tied[0])
         if form not in _SHARED and name not in self._needed.tensors:
             weight_VD = as_float32(found)

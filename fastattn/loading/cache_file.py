@@ -10,6 +10,7 @@ import hashlib
 import io
 import math
 import mmap
+import os
 import pickle
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -32,6 +33,7 @@ VERSION = 8  # of the format and of what the files hold
 _HEADER = struct.Struct("<16sQQ")  # _MAGIC, bytes of the origin, which follows, and of the arrays
 _MAGIC, _DIGEST_BYTES, _ALIGNMENT = b"fastattn cached\0", 32, 64
 _PIECE, _BLOCK = 1 << 23, 1 << 18  # bytes that one thread hashes, and reads at a time
+WINDOW = 1 << 28  # bytes of a file, which may not be there yet, that are mapped at once
 LARGE = 1 << 16  # bytes of an array that is worth a mapping
 _HUGE = 1 << 21  # a huge page of most CPUs
 _WORDS = 4096  # of 8 bytes, for each sum
@@ -50,6 +52,9 @@ class CachedArrays:
         self._given: list[np.ndarray] = []  # so that no other object takes an id among _locations
         self._stored: list[np.ndarray] = []
         self._begun: tuple[BinaryIO, str] | None = None  # the file, and its path until it is whole
+        self._window: FileMap | None = None  # of that file, where it is written now and later
+        self._window_begin = self._window_end = 0  # in bytes of the file
+        self._kept = 0  # bytes of the arrays there
 
     def keep(self, shape: tuple[int, ...], dtype: np.dtype, parts: Iterable[np.ndarray], path: Path) -> np.ndarray:
         """An array that is made part by part, mapped from a file beside ``path``, which ``write`` has the bytes from.
@@ -65,13 +70,18 @@ class CachedArrays:
         size = math.prod(shape) * dtype.itemsize
         stream.write(bytes(-size % _ALIGNMENT))
         stream.flush()
-        first = self.size // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
-        data = FileMap(stream.fileno(), self.size - first + size, access=mmap.ACCESS_COPY, offset=first)
-        data.path = Path(part)
-        kept = np.ndarray(shape, dtype, data, self.size - first)
+        if self._window is None or self.size + size > self._window_end:  # a mapping holds a file descriptor
+            self._window_begin = self.size // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
+            room = max(WINDOW, self.size - self._window_begin + size)
+            self._window_end = self._window_begin + room
+            os.ftruncate(stream.fileno(), self._window_end)
+            self._window = FileMap(stream.fileno(), room, access=mmap.ACCESS_COPY, offset=self._window_begin)
+            self._window.path = Path(part)
+        kept = np.ndarray(shape, dtype, self._window, self.size - self._window_begin)
         self._given.append(kept)
         self._locations[id(kept)] = 0, self.size, dtype.str, shape, kept.strides
         self.size += size + -size % _ALIGNMENT
+        self._kept = self.size
         return kept
 
     def abandon(self) -> None:
@@ -118,8 +128,10 @@ class CachedArrays:
     def _kept_so_far(self) -> Iterator[bytes]:
         """The bytes of the arrays of ``keep``, which come before all others."""
         if self._begun is not None:
+            left = self._kept
             with open(self._begun[0].name, "rb") as stream:
-                while piece := stream.read(_HUGE):
+                while left and (piece := stream.read(min(left, _HUGE))):
+                    left -= len(piece)
                     yield piece
 
     def _location(self, value: object) -> tuple[Any, ...] | None:

@@ -96,7 +96,9 @@ def load_or_build(
     settled = _are_older(statuses, time.time_ns())
     checkpoint, loading = _read(path, part), Loading()
     build(checkpoint, loading)
-    if settled and statuses == _statuses(path) and (not path.is_dir() or _knows(statuses, checkpoint.files)):
+    # Beside a single file lie others, a fairseq model's dictionaries say, which are not looked at again.
+    known = _knows(statuses, checkpoint.files) if path.is_dir() else {*checkpoint.files} <= {path}
+    if settled and statuses == _statuses(path) and known:
         with contextlib.suppress(OSError):
             _write(file, checkpoint, loading, statuses, device)
 
@@ -227,6 +229,7 @@ class PackedWeights:
         name = f"{content_hash(files)[:40]}-{layout}{variety}-{cache_file.VERSION}.packed"
         self.path = cache_root() / "packed" / name
         self._made: dict[str, dict[str, np.ndarray]] = {}
+        self._has_no_room = False
         self._arrays = cache_file.CachedArrays()
         self._cached: dict[str, dict[str, np.ndarray]] = {}
         sweep(self.path.parent)
@@ -276,11 +279,12 @@ class PackedWeights:
         self, shape: tuple[int, ...], dtype: np.dtype, parts: Iterable[np.ndarray], otherwise: Callable[[], np.ndarray]
     ) -> np.ndarray:
         """An array in a file; in memory where there is no room for one, and on Windows, which deletes none in use."""
-        if WINDOWS:
+        if WINDOWS or self._has_no_room:
             return otherwise()
         try:
             return self._arrays.keep(shape, dtype, parts, self.path)
         except OSError:
+            self._has_no_room = True  # what is mapped there still takes it
             self._arrays.abandon()
             self._arrays = cache_file.CachedArrays()
             return otherwise()

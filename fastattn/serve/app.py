@@ -60,17 +60,17 @@ def make_app(settings: ServerSettings | None = None) -> Any:
     app.add_api_route("/metrics", _metrics, include_in_schema=False)
     for kind in (FastattnError, RequestValidationError, HTTPException):
         app.add_exception_handler(kind, _explain)
-    if settings.origins:
-        app.add_middleware(
-            CORSMiddleware, allow_origins=settings.origins, allow_methods=["*"], allow_headers=["*"], max_age=600
-        )
     paths = {route.path for router in (app, *ROUTERS) for route in router.routes if isinstance(route, Route)}
 
     def known_path(scope: MutableMapping[str, Any]) -> str:
         found = getattr(scope.get("route"), "path", scope["path"])
         return found if found in paths else "other"
 
-    return Gate(app, settings, error_body, known_path)
+    gate = Gate(app, settings, error_body, known_path)
+    if not settings.origins:
+        return gate
+    any_of, told = ["*"], ["Retry-After", "X-Request-ID"]
+    return CORSMiddleware(gate, settings.origins, any_of, any_of, expose_headers=told, max_age=600)
 
 
 def _explain(request: Request, error: Exception) -> Response:

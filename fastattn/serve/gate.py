@@ -33,7 +33,9 @@ OPEN = ("/", "/health", "/frontend/settings")
 ALWAYS = ("/health", "/metrics")
 FORM = b"application/x-www-form-urlencoded"
 REQUEST_ID = re.compile(r"[\w.-]{1,64}")
-AUTHORIZATION = re.compile(rb"(?:bearer|deepl-auth-key)\s+(\S+)", re.IGNORECASE)
+AUTHORIZATION = re.compile(rb"(?:(?:bearer|deepl-auth-key)\s+)?(\S+)", re.IGNORECASE)
+FIELDS = ("token", "api_key", "auth_key")  # of a query or a body, that hold a key
+KEY_FIELD = re.compile(rf'("(?:{"|".join(FIELDS)})"\s*:\s*")[^"]*')
 CLOSED = 499  # of a client that went away, in the log alone: nginx's number
 
 REQUESTS = Counter("fastattn_requests", "Requests answered.", ["path", "status"])
@@ -194,7 +196,7 @@ class Gate:
             "bytes": len(answer.body),
         }
         if self._settings.log_texts:
-            line["body"] = answer.body.decode()
+            line["body"] = KEY_FIELD.sub(r"\1...", answer.body.decode())
         sys.stderr.write(json.dumps(line) + "\n")
 
 
@@ -232,11 +234,15 @@ def _as_json(scope: Scope, body: bytes) -> tuple[Scope, bytes]:
     """The request, a form as JSON: a field given several times is a list."""
     if not _header(scope, b"content-type").lower().startswith(FORM):
         return scope, body
+    if scope["method"] == "GET":  # the deepl package's
+        return {**scope, "query_string": b"&".join(filter(None, (scope["query_string"], body)))}, b""
     try:
         fields = parse_qs(body.decode(), keep_blank_values=True, errors="strict", max_num_fields=10_000)
     except ValueError as error:
         raise Refusal(400, f"the form cannot be read: {printable(str(error))}") from None
-    read = json.dumps({name: values[0] if len(values) == 1 else values for name, values in fields.items()}).encode()
+    read = json.dumps(
+        {name: values[0] if len(values) == 1 else values for name, values in fields.items()}, ensure_ascii=False
+    ).encode()
     others = [(key, value) for key, value in scope["headers"] if key not in (b"content-type", b"content-length")]
     headers = [*others, (b"content-type", b"application/json"), (b"content-length", str(len(read)).encode())]
     return {**scope, "headers": headers}, read
@@ -247,14 +253,14 @@ def _given_key(scope: Scope, body: bytes) -> bytes:
     if found := AUTHORIZATION.fullmatch(_header(scope, b"authorization").strip()):
         return found[1]
     query = parse_qs(scope["query_string"].decode("latin-1"))
-    for name in ("token", "api_key"):
-        if name in query:
-            return query[name][0].encode()
+    for name in filter(query.__contains__, FIELDS):
+        return query[name][0].encode()
     path = scope["path"].split("/")
-    if len(path) == 3 and path[2] == "translate" and path[1] != "v2":  # DeepLX's /TOKEN/translate
+    if len(path) == 3 and path[2] == "translate" and path[1] not in ("v1", "v2", "api"):  # DeepLX's /TOKEN/translate
         return str(path[1]).encode()
     with suppress(ValueError, RecursionError):
         fields = json.loads(body)
-        if isinstance(fields, dict) and isinstance(fields.get("api_key"), str):
-            return str(fields["api_key"]).encode()
+        for name in FIELDS if isinstance(fields, dict) else ():
+            if isinstance(fields.get(name), str):
+                return str(fields[name]).encode("utf-8", "surrogatepass")
     return b""

@@ -32,7 +32,7 @@ class ServedModel:
         self.pairs: tuple[tuple[str, str], ...] = ()  # of languages, ISO 639-1, that a translator has
         self.names_languages = False  # whether a call tells it the languages
         self.users, self.used = 0, time.monotonic()
-        self.loading = asyncio.Lock()
+        self.loading: asyncio.Future[None] | None = None
 
     def look(self) -> None:
         """See what the checkpoint is; raises what loading it would."""
@@ -79,9 +79,10 @@ class ModelStore:
         one = self.served[name]
         one.users += 1
         try:
-            async with one.loading:
-                if one.model is None:
-                    await self._load(one)
+            while one.model is None:  # loading goes on where a client that asked first goes away
+                if one.loading is None:
+                    one.loading = asyncio.ensure_future(self._load(one))
+                await asyncio.shield(one.loading)
             yield one.model
         finally:
             one.users -= 1
@@ -94,6 +95,8 @@ class ModelStore:
             one.model = await asyncio.to_thread(self._open, one)
         except FastattnError as error:
             raise Refusal(503, f"{one.name} cannot be loaded: {error}") from None
+        finally:
+            one.loading = None
 
     def _open(self, one: ServedModel) -> Any:
         kind: Any = one.kind
@@ -121,7 +124,7 @@ def _pairs(name: str, text: TranslationText) -> tuple[tuple[str, str], ...]:
         return tuple((source, target) for source in codes for target in codes if source != target)
     source, found, target = name.partition("-")
     if found and 2 <= len(source) <= 3 and 2 <= len(target) <= 3:
-        return ((source, target),)
+        return ((iso_code(source.lower()), iso_code(target.lower())),)
     return ((iso_code(text.source_language), iso_code(text.target_language)),) if text.source_language else ()
 
 

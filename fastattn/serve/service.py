@@ -91,13 +91,12 @@ class Service:
                 raise Refusal(400, f"no model translates from {code!r} to {target!r}; from {listed(sources)}")
         if alternatives:
             options["num_hypotheses"] = alternatives + 1
-            options["beam_size"] = max(alternatives + 1, 2)
         found: list[Any] = [None] * len(texts)
         for code in dict.fromkeys(codes):
             chosen = [b for b, one in enumerate(codes) if one == code]
             async with self.models.use(pairs[code, target]) as model:
-                options["beam_size"] = options.get("beam_size", model.default_options.beam_size)
-                how = {"details": True, "caller": CALLER.get(), "return_attention": with_links}
+                beam = max(model.default_options.beam_size, alternatives + 1)
+                how = {"beam_size": beam, "details": True, "caller": CALLER.get(), "return_attention": with_links}
                 if self.models.served[pairs[code, target]].names_languages:
                     how |= {"source_lang": code, "target_lang": target}
                 asked = partial(model.translate_async, **how)
@@ -130,6 +129,8 @@ class Service:
             read = [one if isinstance(one, str) else encoder.decode(one) for one in texts]
             self.check_size(read)
             how = {"long": "truncate" if truncate else "error", **options}
+            if (wanted := options.get("truncate_dim") or 0) > encoder.dimension:
+                raise Refusal(400, f"dimensions should be at most {encoder.dimension}, are {wanted}")
             vectors_BD = await encoder.encode_async(read, caller=CALLER.get(), **how)
             tokens = int((await asyncio.to_thread(encoder.count_tokens, read)).sum()) if count else 0
         return vectors_BD, tokens, name

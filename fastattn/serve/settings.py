@@ -55,7 +55,7 @@ class ServerSettings:
     @property
     def body_bytes(self) -> int:
         """The most bytes of a request's body: characters as JSON may write them, and what stands around each text."""
-        return 6 * self.characters + 64 * self.items + 4096
+        return 12 * self.characters + 64 * self.items + 4096
 
     def publish(self) -> None:
         """Put them where ``published`` finds them, in this process and those that it starts."""

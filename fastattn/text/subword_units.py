@@ -29,6 +29,7 @@ class SubwordUnits:
         except UnicodeDecodeError as error:
             raise TokenizerError(f"{FILE}: not UTF-8 at byte {error.start}") from None
         version = lines.pop(0).removeprefix(VERSION).strip() if lines[0].startswith(VERSION) else ""
+        lines = lines or [""]
         if version not in ("", "0.1", "0.2"):
             raise TokenizerError(f"{FILE}: version {version[:LONGEST_LINE]!r} is not known; known: 0.1, 0.2")
         self._ranks: dict[tuple[str, ...], int] = {}

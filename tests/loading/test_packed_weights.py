@@ -16,6 +16,7 @@ from fastattn.loading.model_cache import PackedWeights, content_hash
 from fastattn.ops import cpu as operations
 from fastattn.spec.quantized import QuantizedTensor
 from fastattn.system.cache_folder import cache_root
+from fastattn.system.memory import mapped_by
 from tests.loading.caches import empty_cache
 
 
@@ -284,6 +285,7 @@ def test_a_large_layer_is_in_the_file_before_the_next_is_made(source):
 
 @pytest.mark.skipif(os.name == "nt", reason="POSIX renames what is mapped")
 def test_a_disk_that_is_full_after_a_layer_costs_only_time(source, monkeypatch):
+    monkeypatch.setattr(cache_file, "WINDOW", 0)  # each array is mapped by itself
     packed = PackedWeights([source], "int8")
     first = packed.linear("0", LARGE, large(0))
 
@@ -345,3 +347,15 @@ def test_processes_share_the_pages(pulled):
         assert total > 8_000 and copied == 0  # KB
     for child in children:
         child.communicate()
+
+
+def test_arrays_of_one_file_share_its_mappings(tmp_path):
+    """Each mapping holds a file descriptor."""
+    arrays, path = cache_file.CachedArrays(), tmp_path / "some.packed"
+    made = [np.full((n, 7), n, np.int32) for n in range(1, 40)]
+    kept = [arrays.keep(array.shape, array.dtype, [array], path) for array in made]
+    assert len({id(mapped_by(array)) for array in kept}) == 1
+    contents = arrays.pickled(kept)
+    arrays.write(path, "here", contents)
+    for found in (kept, cache_file.read(path).load()):
+        assert all(np.array_equal(one, array) for one, array in zip(found, made, strict=True))

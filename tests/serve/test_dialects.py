@@ -170,3 +170,17 @@ def test_the_documents_curl_lines_are_answered(asked, document):
         command = ["curl", "-sf", *shlex.split(line.replace(":5000", f":{asked.port}"))[1:]]
         answer = json.loads(subprocess.run(command, capture_output=True, check=True, timeout=60).stdout)
         assert answer.keys() & {"translatedText", "data"}
+
+
+def test_numbers_as_texts_are_texts(asked):
+    body = {"model": "minilm", "input": ["2023", "1984"]}
+    assert len(asked.post("/v1/embeddings", body)[1]["data"]) == 2
+    assert asked.post("/v1/embeddings", {**body, "input": [True]})[0] == 400
+    status, answer = asked.post("/v1/embeddings", {**body, "dimensions": 385})
+    assert status == 400 and "at most 384" in answer["error"]["message"]
+
+
+def test_a_form_of_a_get_is_its_query(asked):
+    kind = {"content_type": "application/x-www-form-urlencoded"}
+    status, content, _ = asked.raw("GET", "/v2/languages", b"type=target", **kind)
+    assert status == 200 and all("supports_formality" in one for one in json.loads(content))

@@ -31,7 +31,7 @@ def test_more_than_a_request_may_have_is_refused(models):
         )
         assert asked.post("/translate", ask(["a"] * 4))[0] == 413
         status, answer = asked.post("/translate", ask("a" * 10_000))
-        assert status == 413 and "4888 bytes" in answer["error"]
+        assert status == 413 and "5488 bytes" in answer["error"]
         assert asked.post("/v2/translate", {"text": "a" * 101, "target_lang": "PT"})[1] == {
             "message": "a request may have 100 characters, this one has 101"
         }

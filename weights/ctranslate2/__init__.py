@@ -207,6 +207,7 @@ def translation_text(
         add_source_eos=eos,
         source_model=models[0],
         target_model=models[1],
+        tokenizer=_optional(folder, prefix + "tokenizer.json") if models[0] is None else None,
         vocabulary_map=_optional(folder, prefix + "vmap.txt"),
         codes=_optional(folder, prefix + "bpe.codes"),
         **_languages(folder, prefix, source, start),

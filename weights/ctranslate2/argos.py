@@ -48,6 +48,8 @@ def read(directory: Directory) -> Checkpoint:
         text,
         source_language=metadata.string("from_code", ""),
         target_language=metadata.string("to_code", ""),
+        languages=None,  # a package has one pair, which target_prefix may tell the model
+        single_sentences=False,
         decoding=dataclasses.replace(text.decoding, forced_tokens=(prefix,) if prefix else ()),
         **how,
     )

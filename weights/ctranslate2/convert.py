@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from fastattn.errors import CheckpointError
+from fastattn.errors import CheckpointError, warn
 from fastattn.spec.architecture import PositionSpec, StackSpec
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.positions import sinusoid_table
@@ -205,6 +205,11 @@ def _stand_in(entry: Entry) -> np.ndarray:
 
 def _text_files(text: TranslationText, encoder: StackSpec) -> dict[str, bytes]:
     """File -> content: the settings, the vocabularies, and what cuts texts, which CTranslate2's callers use."""
+    lost = [name for name in ("lowercase", "source_characters", "target_characters") if getattr(text, name)]
+    if lost:
+        raise CheckpointError(f"CTranslate2's folder cannot say this of a model's text: {', '.join(lost)}")
+    if text.words:
+        warn("CTranslate2's folder does not say how words are cut before their codes: cut them as before")
     config = {
         "unk_token": text.unk_token,
         "bos_token": text.bos_token,
@@ -230,6 +235,8 @@ def _text_files(text: TranslationText, encoder: StackSpec) -> dict[str, bytes]:
         "bpe.codes": text.codes,
         "tokenizer.json": text.tokenizer,
     }
+    if text.languages is not None and text.languages.source == "after" and text.decoder_start_token is not None:
+        others["tokenizer_config.json"] = _json({"legacy_behaviour": True})
     return files | {name: content for name, content in others.items() if content is not None}
 
 

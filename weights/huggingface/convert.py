@@ -5,7 +5,6 @@ sizes, and the first architecture that reads them as the same model is written. 
 architecture's reader takes.
 """
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,15 +18,15 @@ from fastattn.spec.architecture import ModelSpec, StackSpec
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.quantized import Tensor, as_float32
 from fastattn.spec.rounding import bfloat16_bits
-from fastattn.spec.text_spec import EncoderText, GeneratorText, TranslationText
+from fastattn.spec.text_spec import TranslationText
 from fastattn.weights.containers.json_file import JsonObject
 from fastattn.weights.containers.safetensors import NewTensor, write_tensors
 from fastattn.weights.huggingface.decoders import find_decoder
 from fastattn.weights.huggingface.encoders import ENCODERS, find_architecture
-from fastattn.weights.huggingface.generation import FILE as GENERATION
 from fastattn.weights.huggingface.translators import find_translator
 from fastattn.weights.huggingface.translators.architecture import HEAD, SHARED, TARGET
 from fastattn.weights.huggingface.weights import ACTIVATIONS
+from fastattn.weights.huggingface.written_text import as_json, text_files
 from fastattn.weights.tensor_mapping import TensorSources, map_tensors
 
 TYPES = {"float32": "F32", "bfloat16": "BF16"}
@@ -36,11 +35,6 @@ TRANSLATORS = ("marian", "m2m_100", "mbart", "bart", "pegasus")
 DECODERS = ("llama", "mistral", "qwen2", "qwen3", "olmo2")
 PADS = ("<pad>", "<blank>")
 _NAMES = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
-SETTINGS = {
-    "beam_size": "num_beams",
-    "length_penalty": "length_penalty",
-    "no_repeat_ngram_size": "no_repeat_ngram_size",
-}
 
 
 @dataclass(frozen=True)
@@ -69,9 +63,9 @@ def write(
     checkpoint = _starting_from_padding(checkpoint)
     form = _form(checkpoint)
     stored = _stored(form, checkpoint.tensors)
-    files = _text_files(checkpoint, form.config)
+    files = text_files(checkpoint, form.config)
     form.config["dtype"] = precision
-    for name, content in (files | {"config.json": _json(form.config)}).items():
+    for name, content in (files | {"config.json": as_json(form.config)}).items():
         (path / name).parent.mkdir(exist_ok=True)
         (path / name).write_bytes(content)
     tensors = {
@@ -302,6 +296,9 @@ def _stored(form: WrittenForm, tensors: Mapping[str, Tensor]) -> Stored:
                     part.source_shapes[name],
                     partial(as_float32, tensor),
                 )
+    for ours in tensors.keys() - form.parts.keys():
+        if as_float32(tensors[ours]).any():
+            raise CheckpointError(f"{ours} has no place in this architecture")
     for name, found in pieces.items():
         shapes = [found[i].shape for i in sorted(found)]
         shape = (sum(shape[0] for shape in shapes), *shapes[0][1:])
@@ -314,84 +311,3 @@ def _cut(tensor: Tensor, rows: slice, part: TensorSources) -> np.ndarray:
     if part.skip:  # rows of ids that have no position
         values = np.concatenate([np.zeros((part.skip, *values.shape[1:]), np.float32), values])
     return np.ascontiguousarray(values.T) if part.transposed else values
-
-
-def _text_files(checkpoint: Checkpoint, config: dict[str, Any]) -> dict[str, bytes]:
-    """File -> content: a tokenizer's, and the settings of generation."""
-    text = checkpoint.text
-    if isinstance(text, TranslationText):
-        return _translation_files(text, config)
-    files = {"tokenizer.json": text.tokenizer}
-    if isinstance(text, GeneratorText):
-        config["eos_token_id"] = list(text.end_ids) or None
-        settings = {"eos_token_id": config["eos_token_id"]}
-        tokens: dict[str, Any] = {"model_max_length": text.max_length or 1 << 30, **text.special_tokens}
-        if text.chat_template:
-            files["chat_template.jinja"] = text.chat_template.encode()
-        return files | {"tokenizer_config.json": _json(tokens), GENERATION: _json(settings)}
-    return files | _encoder_files(text, config)
-
-
-def _encoder_files(text: EncoderText, config: dict[str, Any]) -> dict[str, bytes]:
-    """sentence-transformers' modules: the encoder, the pooling, a division by the length."""
-    if text.dense or text.sparse is not None or text.multi_vector is not None or text.pair is not None:
-        raise CheckpointError("a Hugging Face folder is written of encoders with a pooling alone, which this is not")
-    kind = "sentence_transformers.models."
-    modules = ["Transformer", "Pooling", *(["Normalize"] if text.normalize else [])]
-    pooling = {"word_embedding_dimension": config["hidden_size"], "include_prompt": text.include_prompt}
-    pooling |= {"pooling_mode": text.pooling[0] if len(text.pooling) == 1 else list(text.pooling)}
-    prompts = {
-        "prompts": text.prompts,
-        "default_prompt_name": text.default_prompt,
-        "similarity_fn_name": text.similarity,
-    }
-    listed = [
-        {"idx": i, "name": str(i), "path": f"{i}_{name}" * (i > 0), "type": kind + name}
-        for i, name in enumerate(modules)
-    ]
-    return {
-        "modules.json": _json(listed),
-        "1_Pooling/config.json": _json(pooling),
-        "config_sentence_transformers.json": _json(prompts),
-        "sentence_bert_config.json": _json({"max_seq_length": text.max_length, "do_lower_case": text.lowercase}),
-        "tokenizer_config.json": _json({"model_max_length": text.max_length}),
-    }
-
-
-def _translation_files(text: TranslationText, config: dict[str, Any]) -> dict[str, bytes]:
-    found = text.decoding
-    settings = {theirs: getattr(found, ours) for ours, theirs in SETTINGS.items() if getattr(found, ours) is not None}
-    settings |= {name: number for name, number in config.items() if name.endswith("_token_id")}
-    ids = {token: number for number, token in reversed(list(enumerate(text.target_vocabulary)))}
-    if found.forced_tokens:
-        settings["forced_bos_token_id"] = ids[found.forced_tokens[0]]
-    if found.suppress_sequences:
-        settings["bad_words_ids"] = [list(sequence) for sequence in found.suppress_sequences]
-    if found.beam_size not in (None, 1):
-        settings["early_stopping"] = found.rules is None or found.rules.early_stopping == "true"
-    tokens = {
-        "unk_token": text.unk_token,
-        "eos_token": text.eos_token,
-        "pad_token": text.target_vocabulary[config["pad_token_id"]],
-        "source_lang": text.source_language,
-        "target_lang": text.target_language,
-    }
-    files = {GENERATION: _json(settings)}
-    if text.tokenizer is not None:
-        return files | {"tokenizer.json": text.tokenizer, "tokenizer_config.json": _json(tokens)}
-    if config["model_type"] != "marian" or text.source_model is None:
-        raise CheckpointError(
-            f"a Hugging Face folder of {config['model_type']} holds a tokenizer.json, and marian's two sentencepiece"
-            " models, which this model does not have"
-        )
-    separate = text.source_vocabulary != text.target_vocabulary
-    tokens |= {"separate_vocabs": True} if separate else {}
-    names = ("vocab.json", "target_vocab.json") if separate else ("vocab.json",)
-    for name, vocabulary in zip(names, (text.source_vocabulary, text.target_vocabulary)):
-        files[name] = _json({token: number for number, token in enumerate(vocabulary) if token})
-    models = {"source.spm": text.source_model, "target.spm": text.target_model or text.source_model}
-    return files | models | {"tokenizer_config.json": _json(tokens)}
-
-
-def _json(value: object) -> bytes:
-    return json.dumps(value, ensure_ascii=False, indent=1).encode()

@@ -237,11 +237,13 @@ def _all_of(x_RD: np.ndarray, packed: PackedLinear, edits: Edits) -> np.ndarray:
     for r, logits_V in enumerate(logits_RV):  # one by one, so that a row's bits depend on no other
         if cap:
             logits_V[:] = cap * np.tanh(logits_V / cap)
-        listed_J = penalized_RJ[r] >= 0
+        # Ids that the logits lack, those of a larger vocabulary's model, change nothing.
+        listed_J = (penalized_RJ[r] >= 0) & (penalized_RJ[r] < len(logits_V))
         penalized = penalized_RJ[r][listed_J]
         before = logits_V[penalized]
         logits_V[penalized] = np.where(before < 0, before * penalty, before / penalty) - amounts_RJ[r][listed_J]
-        logits_V[suppressed_RJ[r][suppressed_RJ[r] >= 0]] = -np.inf
+        suppressed_J = suppressed_RJ[r]
+        logits_V[suppressed_J[(suppressed_J >= 0) & (suppressed_J < len(logits_V))]] = -np.inf
         log_softmax(logits_V)
     return logits_RV
 

@@ -18,7 +18,7 @@ class DeepLBody(Body):
     text: Annotated[str | list[str], Field(min_length=1)]
     target_lang: str
     source_lang: str | None = None
-    split_sentences: Literal["0", "1", "nonewlines"] = "1"
+    split_sentences: Literal["0", "1"] = "1"
     preserve_formatting: bool = True
     formality: Literal["default", "prefer_more", "prefer_less"] = "default"
     context: str | None = None  # for models that read it
@@ -29,7 +29,7 @@ class DeepLBody(Body):
 
 @router.post("/translate")
 async def translate(body: DeepLBody, service: Serving) -> dict[str, Any]:
-    source = AUTO if body.source_lang is None else body.source_lang
+    source = body.source_lang or AUTO
     options: dict[str, Any] = {"split": "never"} if body.split_sentences == "0" else {}
     texts = several(body.text)
     found = await service.translate(texts, source, body.target_lang, **options)

@@ -18,7 +18,7 @@ class LibreTranslateBody(Body):
     target: str
     format: Literal["text"] = "text"
     alternatives: Annotated[int, Field(ge=0, le=MOST_ALTERNATIVES)] = 0
-    api_key: str = ""
+    api_key: str | None = None
 
 
 class MTranServerBody(Body):
@@ -43,7 +43,7 @@ class DeepLXBody(Body):
 
 class DetectBody(Body):
     q: str
-    api_key: str = ""
+    api_key: str | None = None
 
 
 def _whose(body: Any) -> str:

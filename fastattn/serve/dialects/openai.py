@@ -20,7 +20,7 @@ from fastattn.serve.dialects.asked import Body, Serving
 
 router = APIRouter(prefix="/v1")
 MOST_STOPS, MOST_ANSWERS = 4, 16
-Ids = Annotated[list[int], Field(min_length=1)]
+Ids = Annotated[list[Annotated[int, Field(strict=True)]], Field(min_length=1)]
 
 
 class EmbeddingsBody(Body):

@@ -7,7 +7,13 @@ from fastattn.spec.text_spec import TranslationText
 from fastattn.weights.containers.json_file import JsonObject, read_optional
 from fastattn.weights.folder import Folder
 from fastattn.weights.huggingface.tokenizer import FILE
-from fastattn.weights.huggingface.translators.architecture import TABLE, TranslatorArchitecture, bart_stack, tied
+from fastattn.weights.huggingface.translators.architecture import (
+    TABLE,
+    TranslatorArchitecture,
+    bart_stack,
+    count_tokens,
+    tied,
+)
 from fastattn.weights.huggingface.translators.text import Tokens, translator_text
 from fastattn.weights.huggingface.vocabulary_files import CONFIG, read_ids
 
@@ -26,6 +32,8 @@ LANGUAGES = {
 def _spec(config: JsonObject) -> ModelSpec:
     config = JsonObject({"activation_function": "relu", "scale_embedding": True} | config.values, config.where)
     limit, padding = config.integer("max_position_embeddings", minimum=1), config.integer("pad_token_id", 1)
+    if padding >= count_tokens(config):
+        raise config.error("pad_token_id", "an id below vocab_size", padding)
     positions = PositionSpec("sinusoid", limit=limit, start=padding + 1)
     stacks = (bart_stack(config, name, NormSpec(), positions) for name in ("encoder", "decoder"))
     return ModelSpec("encoder-decoder", *(replace(stack, projection_bias=False) for stack in stacks))
