@@ -20,9 +20,7 @@ FROM_VARIABLES = {
     "fastattn.verification.frameworks",
     "fastattn.vision",
     "fastattn.weights.download.transport",
-    "fastattn.weights.huggingface.decoders",
-    "fastattn.weights.huggingface.encoders",
-    "fastattn.weights.huggingface.translators",
+    "fastattn.weights.huggingface.families",
 }
 
 

@@ -178,6 +178,11 @@ def _is_integers(value: object) -> bool:
     return isinstance(value, list) and all(type(item) is int and abs(item) <= GREATEST_INTEGER for item in value)
 
 
+def as_json(value: object) -> bytes:
+    """The text of a new file, for people to read too."""
+    return json.dumps(value, ensure_ascii=False, indent=1).encode()
+
+
 def to_plain(value: Any, stored_separately: Mapping[str, object] | None = None) -> dict[str, Any]:
     """The fields of a dataclass, nested ones too, for ``json.dumps``; without those ``stored_separately``."""
     names = [field.name for field in dataclasses.fields(value) if field.name not in (stored_separately or {})]

@@ -4,7 +4,6 @@ What the format can say is decided by its reader: the attributes to be written a
 a stack that is not what it was is refused.
 """
 
-import json
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
@@ -21,6 +20,7 @@ from fastattn.spec.positions import sinusoid_table
 from fastattn.spec.quantized import QuantizedTensor, Tensor, as_float32
 from fastattn.spec.rounding import quantize, row_multipliers
 from fastattn.spec.text_spec import TranslationText
+from fastattn.weights.containers.json_file import as_json
 from fastattn.weights.ctranslate2.file import NEWEST_VERSION, STORED_AS, TYPES, Variable
 from fastattn.weights.ctranslate2.spec import ACTIVATIONS, Attributes, read_stack
 from fastattn.weights.ctranslate2.tensors import ENDS, LAYER_PARTS, OTHERS, STACK_PARTS
@@ -223,10 +223,10 @@ def _text_files(text: TranslationText, encoder: StackSpec) -> dict[str, bytes]:
     vocabularies = {"source_vocabulary": text.source_vocabulary, "target_vocabulary": text.target_vocabulary}
     if text.source_vocabulary == text.target_vocabulary:
         vocabularies = {"shared_vocabulary": text.source_vocabulary}
-    files = {"config.json": _json(config)}
+    files = {"config.json": as_json(config)}
     for name, tokens in vocabularies.items():
         spare = [token or f"<unused{i}>" for i, token in enumerate(tokens)]  # a row that no token has
-        files[f"{name}.json"] = _json(spare)
+        files[f"{name}.json"] = as_json(spare)
     source, target = text.source_model, text.target_model
     others = {
         "source.spm": source,
@@ -236,12 +236,8 @@ def _text_files(text: TranslationText, encoder: StackSpec) -> dict[str, bytes]:
         "tokenizer.json": text.tokenizer,
     }
     if text.languages is not None and text.languages.source == "after" and text.decoder_start_token is not None:
-        others["tokenizer_config.json"] = _json({"legacy_behaviour": True})
+        others["tokenizer_config.json"] = as_json({"legacy_behaviour": True})
     return files | {name: content for name, content in others.items() if content is not None}
-
-
-def _json(value: object) -> bytes:
-    return json.dumps(value, ensure_ascii=False, indent=1).encode()
 
 
 def _write_model(

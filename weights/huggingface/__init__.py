@@ -12,6 +12,7 @@ from fastattn.weights.huggingface.decoder import is_decoder, read_decoder
 from fastattn.weights.huggingface.decoders import DECODERS
 from fastattn.weights.huggingface.encoder import read_encoder
 from fastattn.weights.huggingface.encoders import ENCODERS
+from fastattn.weights.huggingface.families import known_type
 from fastattn.weights.huggingface.residual import is_residual, read_residual
 from fastattn.weights.huggingface.translator import is_translator, read_translator
 from fastattn.weights.huggingface.translators import REFUSED, TRANSLATORS
@@ -40,10 +41,7 @@ def read(folder: Folder) -> Checkpoint:
     kind = config.string("model_type")
     if kind in REFUSED:
         raise CheckpointError(f"{config.where}: model type {shorten(kind)} is not supported: {REFUSED[kind]}")
-    if kind not in MODEL_TYPES:
-        raise CheckpointError(
-            f"{config.where}: model type {shorten(kind)} is not supported; known: {', '.join(MODEL_TYPES)}"
-        )
+    known_type(config, MODEL_TYPES)
     if is_translator(config) and not (folder.part == "encoder" and kind in ENCODERS):
         return read_translator(folder)
     return read_decoder(folder) if is_decoder(config) else MODEL_TYPES[kind](folder)

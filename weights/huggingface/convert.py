@@ -19,14 +19,14 @@ from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.quantized import Tensor, as_float32
 from fastattn.spec.rounding import bfloat16_bits
 from fastattn.spec.text_spec import TranslationText
-from fastattn.weights.containers.json_file import JsonObject
+from fastattn.weights.containers.json_file import JsonObject, as_json
 from fastattn.weights.containers.safetensors import NewTensor, write_tensors
 from fastattn.weights.huggingface.decoders import find_decoder
 from fastattn.weights.huggingface.encoders import ENCODERS, find_architecture
 from fastattn.weights.huggingface.translators import find_translator
 from fastattn.weights.huggingface.translators.architecture import HEAD, SHARED, TARGET
 from fastattn.weights.huggingface.weights import ACTIVATIONS
-from fastattn.weights.huggingface.written_text import as_json, text_files
+from fastattn.weights.huggingface.written_text import text_files
 from fastattn.weights.tensor_mapping import TensorSources, map_tensors
 
 TYPES = {"float32": "F32", "bfloat16": "BF16"}
@@ -90,16 +90,17 @@ def _form(checkpoint: Checkpoint) -> WrittenForm:
             "a Hugging Face folder is written of Transformers without a head, which this model is not"
         )
     forms = {"encoder-decoder": _translators, "encoder": _encoders, "decoder": _decoders}
-    kinds, problem = [], ""
+    kinds, problem, wanted = [], "", _plain(model)
     for form, said in forms[model.kind](checkpoint) if model.kind in forms else ():
         kinds.append(form.config["model_type"])
-        if _plain(said) == _plain(model):
+        plain = _plain(said)
+        if plain == wanted:
             return form
         differing = [
             f"{name}'s {field.replace('_', ' ')}"
-            for name, stack in _plain(model).stacks.items()
+            for name, stack in wanted.stacks.items()
             for field, value in vars(stack).items()
-            if name in said.stacks and getattr(_plain(said).stacks[name], field) != value
+            if name in plain.stacks and getattr(plain.stacks[name], field) != value
         ]
         if not problem or len(differing) < problem.count(",") + 1:
             problem = ", ".join(differing)

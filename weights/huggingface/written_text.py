@@ -1,11 +1,11 @@
 """The files of a Hugging Face directory that say how text becomes ids, and how a model searches."""
 
-import json
 from typing import Any
 
 from fastattn.errors import CheckpointError
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.text_spec import EncoderText, GeneratorText, TranslationText
+from fastattn.weights.containers.json_file import as_json
 from fastattn.weights.huggingface.generation import FILE as GENERATION
 
 SETTINGS = {
@@ -113,7 +113,3 @@ def _language_settings(text: TranslationText, source: str, kind: str) -> dict[st
     if kind == "m2m_100":
         return found | {"tokenizer_class": "NllbTokenizer", "legacy_behaviour": source == "after"}
     return found | {"tokenizer_class": "MBartTokenizer" if source == "after" else "MBart50Tokenizer"}
-
-
-def as_json(value: object) -> bytes:
-    return json.dumps(value, ensure_ascii=False, indent=1).encode()

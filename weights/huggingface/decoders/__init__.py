@@ -1,10 +1,8 @@
 """Architectures of decoders in Hugging Face directories, a file for each family, found by config.json's model_type."""
 
-from importlib import import_module
-
-from fastattn.errors import CheckpointError
-from fastattn.weights.containers.json_file import JsonObject, shorten
+from fastattn.weights.containers.json_file import JsonObject
 from fastattn.weights.huggingface.encoders.architecture import Architecture
+from fastattn.weights.huggingface.families import found_in
 
 # model_type -> a module and its Architecture; only the one that is needed is imported.
 DECODERS = {
@@ -28,11 +26,5 @@ CLASSES = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
 
 def find_decoder(config: JsonObject) -> Architecture:
     """The architecture of a config.json, or of as much; raises CheckpointError that lists the known ones."""
-    kind = config.string("model_type")
-    if kind not in DECODERS:
-        raise CheckpointError(
-            f"{config.where}: model type {shorten(kind)} is not supported; known: {', '.join(DECODERS)}"
-        )
-    module, name = DECODERS[kind].split(".")
-    architecture: Architecture = getattr(import_module(f"{__name__}.{module}"), name)
+    architecture: Architecture = found_in(DECODERS, config, __name__)
     return architecture

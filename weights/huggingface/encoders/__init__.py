@@ -1,10 +1,8 @@
 """Architectures of encoders in Hugging Face directories, a file for each family, found by config.json's model_type."""
 
-from importlib import import_module
-
-from fastattn.errors import CheckpointError
-from fastattn.weights.containers.json_file import JsonObject, shorten
+from fastattn.weights.containers.json_file import JsonObject
 from fastattn.weights.huggingface.encoders.architecture import Architecture
+from fastattn.weights.huggingface.families import found_in
 
 # model_type -> a module and its Architecture; only the one that is needed is imported.
 ENCODERS = {
@@ -33,12 +31,6 @@ JINA = "bert.JINA"  # which calls itself BERT
 
 def find_architecture(config: JsonObject) -> Architecture:
     """The architecture of a config.json; raises CheckpointError that lists the known ones."""
-    kind = config.string("model_type")
-    if kind not in ENCODERS:
-        raise CheckpointError(
-            f"{config.where}: model type {shorten(kind)} is not supported; known: {', '.join(ENCODERS)}"
-        )
-    is_jina = kind == "bert" and config.values.get("position_embedding_type") == "alibi"
-    module, name = (JINA if is_jina else ENCODERS[kind]).split(".")
-    architecture: Architecture = getattr(import_module(f"{__name__}.{module}"), name)
+    is_jina = config.values.get("model_type") == "bert" and config.values.get("position_embedding_type") == "alibi"
+    architecture: Architecture = found_in(ENCODERS | ({"bert": JINA} if is_jina else {}), config, __name__)
     return architecture

@@ -94,13 +94,12 @@ def translator_text(
         )
     behind = settings.boolean("legacy_behaviour", False) or tokenizer_class(config, settings) == "MBartTokenizer"
     text = tokenizer_text(folder, config, decoding, spec, tokens)
-    language = {"source": settings.string("src_lang", ""), "target": settings.string("tgt_lang", "")}
     return replace(
         text,
         decoder_start_token=None if told.target == "start" else text.decoder_start_token,
         add_source_eos=not behind,
-        source_language=language["source"],
-        target_language=language["target"] or codes.get(begins, ""),
+        source_language=settings.string("src_lang", ""),
+        target_language=settings.string("tgt_lang", "") or codes.get(begins, ""),
         languages=replace(told, source="after" if behind else "before"),
         single_sentences=True,
     )
