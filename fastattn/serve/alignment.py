@@ -5,10 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastattn.text.translation import SPACELESS_SCRIPTS
+from fastattn.text.sentencepiece import SPACE
+from fastattn.text.translation import is_spaceless
 from fastattn.translation.calls import TokenTranslation, Translation
-
-SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
 
 
 class WordLink(NamedTuple):
@@ -48,7 +47,7 @@ def _words(tokens: Sequence[str], text: str, start: int) -> tuple[list[Word], in
     """(the words that tokens are pieces of, where the text goes on)."""
     words, first = list[Word](), 0
     for end in range(1, len(tokens) + 1):
-        if end < len(tokens) and not tokens[end].startswith(SPACE) and not _is_spaceless(tokens[end]):
+        if end < len(tokens) and not tokens[end].startswith(SPACE) and not is_spaceless(tokens[end][:1]):
             continue
         surface = "".join(tokens[first:end]).replace(SPACE, " ").strip()
         at = text.find(surface, start)
@@ -57,7 +56,3 @@ def _words(tokens: Sequence[str], text: str, start: int) -> tuple[list[Word], in
             words.append(Word(range(first, end), (at, start)))
         first = end
     return words, start
-
-
-def _is_spaceless(token: str) -> bool:
-    return any(low <= token[0] <= high for low, high in SPACELESS_SCRIPTS)

@@ -81,8 +81,7 @@ def _explain(request: Request, error: Exception) -> Response:
     elif isinstance(error, HTTPException):
         status, message, headers = error.status_code, str(error.detail), dict(error.headers or {})
     elif isinstance(error, Refusal):
-        status, retry = error.status, error.retry_after
-        headers = {} if retry is None else {"Retry-After": str(retry)}
+        status, headers = error.status, error.headers
     elif isinstance(error, QueueFullError):
         status, headers = 429, {"Retry-After": "1"}
     elif isinstance(error, InputError):

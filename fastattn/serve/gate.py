@@ -176,9 +176,8 @@ class Gate:
     async def _refuse(self, scope: Scope, answer: "Answer", refusal: Refusal) -> None:
         if answer.status is not None:  # it has begun, and can only be cut
             raise ConnectionAbortedError(str(refusal))
-        headers = {} if refusal.retry_after is None else {"Retry-After": str(refusal.retry_after)}
         body = self._error_body(scope["path"], refusal.status, str(refusal))
-        await JSONResponse(body, refusal.status, headers)(scope, _no_more, answer.send)
+        await JSONResponse(body, refusal.status, refusal.headers)(scope, _no_more, answer.send)
 
     def _note(self, scope: Scope, answer: "Answer", seconds: float) -> None:
         """A line of the log, and the metrics."""

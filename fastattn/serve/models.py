@@ -36,7 +36,7 @@ class ServedModel:
 
     def look(self) -> None:
         """See what the checkpoint is; raises what loading it would."""
-        checkpoint = read(download.resolve(self.path))
+        checkpoint = read(download.resolve(self.path), later=True)
         self.kind, text = _kind_of(checkpoint), checkpoint.text
         if isinstance(text, TranslationText):
             self.names_languages = text.languages is not None

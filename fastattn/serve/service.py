@@ -17,7 +17,7 @@ from fastattn.generation.generator import Generator
 from fastattn.serve.alignment import WordLink, word_links
 from fastattn.serve.models import ModelStore
 from fastattn.serve.settings import Refusal, ServerSettings
-from fastattn.system.records import dataclass
+from fastattn.system.records import dataclass, lazy
 from fastattn.text.huggingface import TextToken
 from fastattn.text.languages import iso_code
 from fastattn.translation.translator import Translator
@@ -56,12 +56,21 @@ class Service:
 
     # translation
 
+    @lazy
     def pairs(self) -> dict[tuple[str, str], str]:
-        """(source, target) -> the name of the first model that translates so."""
+        """(source, target) -> the name of the first model that translates so; asked for when all were looked at."""
         found: dict[tuple[str, str], str] = {}
         for name in self.models.named((Translator,)):
             for pair in self.models.served[name].pairs:
                 found.setdefault(pair, name)
+        return found
+
+    @lazy
+    def sources(self) -> dict[str, list[str]]:
+        """target -> the languages that are translated to it."""
+        found: dict[str, list[str]] = {}
+        for source, target in sorted(self.pairs):
+            found.setdefault(target, []).append(source)
         return found
 
     async def translate(
@@ -76,12 +85,10 @@ class Service:
     ) -> list[Translated]:
         """Each text's translation; ``source`` may be AUTO. Refuses pairs of languages without a model."""
         self.check_size(texts)
-        if not 0 <= alternatives <= MOST_ALTERNATIVES:
-            raise Refusal(400, f"alternatives should be 0 to {MOST_ALTERNATIVES}, are {alternatives}")
-        target, pairs = iso_code(primary(target)), self.pairs()
-        sources = sorted({one for one, other in pairs if other == target})
+        target, pairs = iso_code(primary(target)), self.pairs
+        sources = self.sources.get(target)
         if not sources:
-            raise Refusal(400, f"no model translates to {target!r}; to {listed(other for _, other in pairs)}")
+            raise Refusal(400, f"no model translates to {target!r}; to {listed(self.sources)}")
         detected: list[Detected | None] = [None] * len(texts)
         if source == AUTO:
             detected = [(await self.detect(text, sources))[0] for text in texts]

@@ -19,7 +19,8 @@ class Refusal(FastattnError):
 
     def __init__(self, status: int, message: str, retry_after: int | None = None):
         super().__init__(message)
-        self.status, self.retry_after = status, retry_after
+        self.status = status
+        self.headers = {} if retry_after is None else {"Retry-After": str(retry_after)}
 
 
 @dataclass(frozen=True)

@@ -230,12 +230,13 @@ class TranslationTokenizer:
             if language:
                 spaceless = language in SPACELESS_LANGUAGES
             else:
-                spaceless = _is_spaceless(sentence[:1]) or bool(joined) and _is_spaceless(joined[-1][-1:])
+                spaceless = is_spaceless(sentence[:1]) or bool(joined) and is_spaceless(joined[-1][-1:])
             joined.append(sentence if spaceless or not joined else " " + sentence)
         return "".join(joined)
 
 
-def _is_spaceless(character: str) -> bool:
+def is_spaceless(character: str) -> bool:
+    """Whether a character's script has no spaces between words."""
     return any(first <= character <= last for first, last in SPACELESS_SCRIPTS)
 
 

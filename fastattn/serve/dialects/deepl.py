@@ -43,7 +43,7 @@ async def translate(body: DeepLBody, service: Serving) -> dict[str, Any]:
 
 @router.get("/languages")
 async def languages(service: Serving, type: Literal["source", "target"] = "source") -> list[dict[str, Any]]:
-    codes = sorted({pair[type == "target"] for pair in service.pairs()})
+    codes = sorted({pair[type == "target"] for pair in service.pairs})
     more = {"supports_formality": False} if type == "target" else {}
     return [{"language": code.upper(), "name": name_of(code), **more} for code in codes]
 

@@ -100,7 +100,7 @@ async def translate_batch(body: MTranServerBatch, service: Serving) -> dict[str,
 
 @router.get("/languages")
 async def languages(service: Serving) -> list[dict[str, Any]]:
-    pairs = sorted(service.pairs())
+    pairs = sorted(service.pairs)
     return [
         {"code": code, "name": name_of(code), "targets": [target for one, target in pairs if one == code]}
         for code in dict.fromkeys(source for source, _ in pairs)

@@ -124,24 +124,18 @@ async def chat(body: ChatBody, service: Serving) -> dict[str, Any] | StreamingRe
 
 async def _events(head: dict[str, Any], first: Any, pieces: AsyncIterator[Any], with_usage: bool) -> AsyncIterator[str]:
     """Server-sent events: the pieces of an answer, its end, perhaps its tokens."""
-    delta, reason, answer = {"role": "assistant", "content": ""}, None, None
+    delta, piece = {"role": "assistant", "content": ""}, first
     yield _event({**head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]})
-    piece, error = first, None
-    while answer is None and error is None:
-        if isinstance(piece, Generation):
-            answer, reason = piece, piece.finish_reason
-        else:
-            yield _event({**head, "choices": [{"index": 0, "delta": {"content": piece}, "finish_reason": None}]})
-            try:
-                piece = await anext(pieces)
-            except FastattnError as raised:
-                error = raised
-    if answer is None:
-        yield _event(error_body(500, str(error)))
-        return
-    yield _event({**head, "choices": [{"index": 0, "delta": {}, "finish_reason": reason}]})
+    while not isinstance(piece, Generation):
+        yield _event({**head, "choices": [{"index": 0, "delta": {"content": piece}, "finish_reason": None}]})
+        try:
+            piece = await anext(pieces)
+        except FastattnError as error:
+            yield _event(error_body(500, str(error)))
+            return
+    yield _event({**head, "choices": [{"index": 0, "delta": {}, "finish_reason": piece.finish_reason}]})
     if with_usage:
-        yield _event({**head, "choices": [], "usage": _usage(answer)})
+        yield _event({**head, "choices": [], "usage": _usage(piece)})
     yield "data: [DONE]\n\n"
 
 

@@ -36,7 +36,7 @@ async def page() -> HTMLResponse:
 @router.get("/api/models")
 async def models(service: Serving) -> dict[str, Any]:
     """The pairs of languages, their names, and the encoders."""
-    pairs = sorted(service.pairs())
+    pairs = sorted(service.pairs)
     codes = sorted({code for pair in pairs for code in pair})
     names = {code: name_of(code) for code in codes}
     return {"pairs": pairs, "names": names, "encoders": service.models.named((Encoder,))}
