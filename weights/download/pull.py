@@ -41,29 +41,44 @@ def pull(name: str, progress: Progress | None = None) -> Path:
 
 def pull_entry(entry: CatalogEntry, progress: Progress | None = None) -> Path:
     """``pull`` for any entry, in the catalog or not."""
-    folder = entry.folder
+
+    def fill(staging: Path, contents: Path) -> None:
+        archive = staging / entry.file
+        _download(entry, archive, progress)
+        _unpack(entry, archive, contents)
+        (contents / SOURCE_FILE).write_text(_source(entry), encoding="utf-8")
+
+    return placed(entry.folder, entry.name, entry.file_size + entry.size, fill)
+
+
+def placed(folder: Path, name: str, size: int, fill: Callable[[Path, Path], None]) -> Path:
+    """The ``folder`` of the cache's checkpoints, made first if it is not there, whole or not at all.
+
+    fill  called with two folders: one for what it needs meanwhile, one that it fills and that takes the name
+    size  bytes that it takes while it is made, for the error of a full disk
+    """
     if folder.is_dir():
         return folder
     if is_offline():
         raise DownloadError(
-            f"{entry.name} is not in the cache ({folder.parent}) and FASTATTN_OFFLINE forbids the network; "
-            f"when online, run: fastattn pull {entry.name}"
+            f"{name} is not in the cache ({folder.parent}) and FASTATTN_OFFLINE forbids the network; "
+            f"when online, run: fastattn pull {name}"
         )
     if folder.is_relative_to(NOWHERE):
         raise DownloadError(
-            f"{entry.name} needs a place to be kept, and this user has no home folder; FASTATTN_CACHE names one"
+            f"{name} needs a place to be kept, and this user has no home folder; FASTATTN_CACHE names one"
         )
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with _lock(folder.parent / f".lock-{entry.name}") as alone:
+        with _lock(folder.parent / f".lock-{name}") as alone:
             if not folder.is_dir():
                 if alone:
-                    _sweep(entry)
-                _pull_into(folder, entry, progress)
+                    _sweep(folder.parent, name)
+                _fill(folder, name, fill)
     except OSError as error:
         raise DownloadError(
-            f"cannot write {entry.name} to the cache {folder.parent}: {error.strerror or error}; it needs "
-            f"{(entry.file_size + entry.size) / 1e6:.0f} MB while it unpacks; FASTATTN_CACHE names another folder"
+            f"cannot write {name} to the cache {folder.parent}: {error.strerror or error}; it needs "
+            f"{size / 1e6:.0f} MB while it unpacks; FASTATTN_CACHE names another folder"
         ) from None
     return folder
 
@@ -73,25 +88,23 @@ def is_offline() -> bool:
     return os.environ.get("FASTATTN_OFFLINE", "").strip().lower() not in ("", "0", "no", "off", "false")
 
 
-def _temporary_prefix(entry: CatalogEntry) -> str:
-    return f".pull-{entry.name}~"  # no name has a tilde, so no prefix is another's prefix
+def _temporary_prefix(name: str) -> str:
+    return f".pull-{name}~"  # no name has a tilde, so no prefix is another's prefix
 
 
-def _sweep(entry: CatalogEntry) -> None:
+def _sweep(folder: Path, name: str) -> None:
     """Removes the files of killed pulls of this name; only for the holder of its lock."""
-    for left in entry.folder.parent.iterdir():
-        if left.name.startswith(_temporary_prefix(entry)):
+    for left in folder.iterdir():
+        if left.name.startswith(_temporary_prefix(name)):
             shutil.rmtree(left, ignore_errors=True)
 
 
-def _pull_into(folder: Path, entry: CatalogEntry, progress: Progress | None) -> None:
-    staging = Path(tempfile.mkdtemp(prefix=_temporary_prefix(entry), dir=folder.parent))
+def _fill(folder: Path, name: str, fill: Callable[[Path, Path], None]) -> None:
+    staging = Path(tempfile.mkdtemp(prefix=_temporary_prefix(name), dir=folder.parent))
     try:
-        archive, contents = staging / entry.file, staging / "contents"
+        contents = staging / "contents"
         contents.mkdir()
-        _download(entry, archive, progress)
-        _unpack(entry, archive, contents)
-        (contents / SOURCE_FILE).write_text(_source(entry), encoding="utf-8")
+        fill(staging, contents)
         try:
             os.replace(contents, folder)
         except OSError:

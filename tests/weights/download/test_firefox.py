@@ -1,0 +1,243 @@
+"""Mozilla's list of models and what it leads to, from a server here that speaks its form, whole and broken."""
+
+import gzip
+import hashlib
+import json
+import os
+import time
+
+import pytest
+
+from fastattn.errors import CheckpointError, DownloadError, InputError
+from fastattn.weights import download
+from fastattn.weights.download import firefox
+from fastattn.weights.download.firefox import listed_models, models_between, pull_model
+from tests.weights.download.test_pull import files_below
+
+WEIGHTS, SHORTLIST, VOCABULARY = b"weights" * 999, b"shortlist" * 20, b"vocabulary" * 20
+
+
+def entry(source, target, architecture="tiny", status="Release", **changes):
+    """An entry of the list, as Mozilla's has them."""
+    pair, folder = f"{source}{target}", f"models/{source}-{target}/{architecture}"
+    files = {
+        "model": {
+            "path": f"{folder}/model.{pair}.intgemm.alphas.bin.gz",
+            "uncompressedSize": len(WEIGHTS),
+            "uncompressedHash": hashlib.sha256(WEIGHTS).hexdigest(),
+        },
+        "lexicalShortlist": {"path": f"{folder}/lex.50.50.{pair}.s2t.bin.gz"},
+        "vocab": {"path": f"{folder}/vocab.{pair}.spm.gz"},
+    }
+    return {
+        "architecture": architecture,
+        "releaseStatus": status,
+        "sourceLanguage": source,
+        "targetLanguage": target,
+        "files": files | changes,
+        "modelStatistics": {"parameters": 1},
+    }
+
+
+class Mozilla:
+    def __init__(self, server):
+        self.server, self.models = server, {}
+
+    def offer(self, *entries, contents=(WEIGHTS, SHORTLIST, VOCABULARY)):
+        for each in entries:
+            self.models.setdefault(f"{each['sourceLanguage']}-{each['targetLanguage']}", []).append(each)
+            for file, content in zip(each["files"].values(), contents):
+                self.server.answers[f"/base/{file['path']}"] = ("application/gzip", gzip.compress(content))
+        self.publish({"generated": "2026-11-01T00:00:00Z", "baseUrl": self.server.url + "/base", "models": self.models})
+
+    def publish(self, values):
+        body = values if isinstance(values, bytes) else json.dumps(values).encode()
+        self.server.answers["/models.json"] = ("application/json", body)
+
+    def weights(self, answer):
+        self.server.answers["/base/models/de-en/tiny/model.deen.intgemm.alphas.bin.gz"] = answer
+
+
+@pytest.fixture
+def mozilla(server, monkeypatch):
+    monkeypatch.setenv("FASTATTN_FIREFOX_MODELS", server.url + "/models.json")
+    found = Mozilla(server)
+    found.offer(entry("de", "en"))
+    return found
+
+
+def aged(days):
+    """Make the list that is kept so old."""
+    (kept,) = firefox.checkpoints_folder().glob("firefox-models-*/models.json")
+    then = time.time() - days * 86400
+    os.utime(kept, (then, then))
+    return kept
+
+
+def test_a_model_of_the_list(mozilla):
+    (model,) = models_between("de", "en")
+    seen = []
+    folder = pull_model(model, lambda done, total: seen.append((done, total)))
+    names = {"lex.50.50.deen.s2t.bin", "model.deen.intgemm.alphas.bin", "vocab.deen.spm"}
+    assert files_below(folder) == names | {"config.yml", "SOURCE.txt"}
+    assert (folder / "model.deen.intgemm.alphas.bin").read_bytes() == WEIGHTS and seen[-1] == (len(WEIGHTS),) * 2
+    configuration = (folder / "config.yml").read_text()
+    assert "vocabs: [vocab.deen.spm, vocab.deen.spm]" in configuration and "[lex.50.50.deen.s2t.bin, " in configuration
+    requests = len(mozilla.server.requests)
+    assert download.resolve("de-en") == folder and len(mozilla.server.requests) == requests
+
+
+def test_two_vocabularies_and_no_shortlist(mozilla):
+    told = entry("en", "ja")
+    del told["files"]["vocab"], told["files"]["lexicalShortlist"]
+    told["files"] |= {side: {"path": f"m/{side.lower()}.enja.spm.gz"} for side in ("srcVocab", "trgVocab")}
+    mozilla.offer(told, contents=(WEIGHTS, b"source", b"target"))
+    folder = pull_model(models_between("en", "ja")[0])
+    assert (folder / "trgvocab.enja.spm").read_bytes() == b"target"
+    configuration = (folder / "config.yml").read_text()
+    assert "vocabs: [srcvocab.enja.spm, trgvocab.enja.spm]" in configuration and "shortlist" not in configuration
+
+
+def test_what_is_released_comes_first_then_the_quality(mozilla):
+    mozilla.offer(entry("en", "fr", "tiny"), entry("en", "fr", "base"), entry("en", "fr", "base-memory", "Nightly"))
+    mozilla.offer(
+        entry("fr", "en", "base", None), entry("fr", "en", "odd"), entry("fr", "en", "tiny", "Release Android")
+    )
+
+    def chosen(source, target, quality=None):
+        return [f"{each.name} {each.architecture}" for each in models_between(source, target, quality)]
+
+    assert chosen("en", "fr") == ["en-fr base"]
+    assert chosen("en", "fr", "tiny") == ["en-fr tiny"]
+    assert chosen("en", "fr", "base-memory") == ["en-fr base"]  # tiny is as near, and worse
+    assert chosen("fr", "en") == ["fr-en tiny"]
+    assert chosen("de", "fr") == ["de-en tiny", "en-fr base"]
+    for source, target, quality in (("de", "xx", None), ("xx", "en", None), ("de", "de", None), ("de", "en", "large")):
+        with pytest.raises(InputError, match="xx|de to de|quality should be one of tiny, base-memory, base"):
+            models_between(source, target, quality)
+
+
+def test_the_list_is_kept_for_a_day_and_longer_without_the_network(mozilla, monkeypatch):
+    assert len(listed_models()) == 1
+    mozilla.offer(entry("en", "de"))
+    assert len(listed_models()) == 1
+    aged(1.5)
+    assert len(listed_models()) == 2
+    kept = aged(3)
+    mozilla.publish(b"<html>")
+    with pytest.warns(UserWarning, match="3 days old and stays in use: cannot read the list.*not JSON"):
+        assert len(listed_models()) == 2
+    monkeypatch.setenv("FASTATTN_OFFLINE", "1")
+    assert len(listed_models()) == 2
+    kept.write_bytes(b"cut")
+    with pytest.raises(DownloadError, match="FASTATTN_OFFLINE"):
+        listed_models()
+
+
+def test_a_damaged_list_that_is_kept_is_fetched_again(mozilla):
+    listed_models()
+    aged(0.1).write_bytes(b"{")
+    assert len(listed_models()) == 1
+
+
+WRONG_LISTS = {
+    "not JSON": b"<html>",
+    "an array": b"[]",
+    "no address": b'{"models": {}}',
+    "models that are none": b'{"baseUrl": "http://127.0.0.1/", "models": {"de-en": 3}}',
+    "endless": b"[" * (33 << 20),
+}
+
+
+@pytest.mark.parametrize("what", WRONG_LISTS)
+def test_wrong_lists(mozilla, what):
+    mozilla.publish(WRONG_LISTS[what])
+    with pytest.raises(DownloadError, match="cannot read the list of models http") as raised:
+        listed_models()
+    assert "\n" not in str(raised.value) and len(str(raised.value)) < 300
+    assert not list(firefox.checkpoints_folder().glob("firefox*"))
+
+
+ODD = {
+    "an absolute path": {"vocab": {"path": "/etc/passwd.gz"}},
+    "a path upwards": {"vocab": {"path": "a/../../b.gz"}},
+    "an odd name": {"vocab": {"path": "a/.gz"}},
+    "a hidden file": {"vocab": {"path": "a/.bashrc.gz"}},
+    "no hash": {"model": {"path": "a/model.bin.gz", "uncompressedSize": 5}},
+    "a hash that is none": {"model": {"path": "a/model.bin.gz", "uncompressedHash": "../../x"}},
+    "a size below one": {"model": {"path": "a/m.bin.gz", "uncompressedSize": -1, "uncompressedHash": "0" * 64}},
+    "one name twice": {"lexicalShortlist": {"path": "a/vocab.frit.spm.gz"}},
+    "half of two vocabularies": {"vocab": None, "srcVocab": {"path": "a/s.spm.gz"}},
+    "files that are none": {"vocab": 7},
+}
+
+
+@pytest.mark.parametrize("what", ODD)
+def test_an_odd_entry_hides_itself_alone(mozilla, what):
+    mozilla.offer(entry("fr", "it"))
+    mozilla.models["fr-it"][0]["files"] |= ODD[what]
+    mozilla.models |= {"odd": [7, None, {}, entry("../x", "en"), entry("de", "en", "../tiny")]}
+    mozilla.offer()
+    assert [model.name for model in listed_models()] == ["de-en"]
+
+
+def cut(handler):
+    handler.reply(gzip.compress(WEIGHTS)[:30], length=60)
+
+
+def busy_once():
+    answers = [lambda handler: handler.send_error(503), lambda handler: handler.reply(gzip.compress(WEIGHTS))]
+    return lambda handler: answers.pop(0)(handler)
+
+
+BROKEN = {
+    "missing": (None, "HTTP 404"),
+    "busy for good": (lambda handler: handler.send_error(503), "HTTP 503"),
+    "cut by the connection": (cut, "expected|IncompleteRead|ends too early"),
+    "cut gzip": (("application/gzip", gzip.compress(WEIGHTS)[:40]), "ends too early"),
+    "not gzip": (("application/gzip", b"<html>"), "not gzip"),
+    "too short": (("application/gzip", gzip.compress(WEIGHTS[:-1])), "expected 6993 bytes unpacked, got 6992"),
+    "another": (("application/gzip", gzip.compress(WEIGHTS[:-1] + b"x")), "expected SHA-256"),
+    "a bomb": (("application/gzip", gzip.compress(bytes(64 << 20))), "more bytes than expected"),
+    "another protocol": (lambda handler: handler.redirect("file:///etc/passwd"), "cannot fetch"),
+    "to plain http": (lambda handler: handler.redirect("http://example.invalid/x"), "cannot fetch"),
+    "round and round": (lambda handler: handler.redirect(handler.path), "cannot fetch"),
+}
+
+
+@pytest.mark.parametrize("what", BROKEN)
+def test_a_broken_download_leaves_nothing(mozilla, what, monkeypatch):
+    monkeypatch.setattr("fastattn.weights.download.transport.WAITS", (0.01, 0.01, 0.01))
+    answer, match = BROKEN[what]
+    mozilla.weights(answer)
+    (model,) = models_between("de", "en")
+    with pytest.raises(DownloadError, match=match) as raised:
+        pull_model(model)
+    assert "\n" not in str(raised.value) and "de-en" in str(raised.value)
+    assert not model.folder.exists() and files_below(model.folder.parent) == {
+        ".lock-de-en", ".lock-firefox-models", *files_of_the_list()
+    }  # fmt: skip
+
+
+def files_of_the_list():
+    (folder,) = firefox.checkpoints_folder().glob("firefox-models-*")
+    return {f"{folder.name}/{name}" for name in ("models.json", "SOURCE.txt")}
+
+
+def test_a_server_that_is_busy_once_and_a_redirect(mozilla, monkeypatch):
+    monkeypatch.setattr("fastattn.weights.download.transport.WAITS", (0.01, 0.01, 0.01))
+    mozilla.weights(busy_once())
+    mozilla.server.answers["/there"] = ("application/json", mozilla.server.answers["/models.json"][1])
+    mozilla.server.answers["/models.json"] = lambda handler: handler.redirect("/there")
+    assert pull_model(models_between("de", "en")[0]).is_dir()
+
+
+def test_plain_http_from_afar_is_refused(mozilla, monkeypatch):
+    monkeypatch.setenv("FASTATTN_FIREFOX_MODELS", "http://example.invalid/models.json")
+    with pytest.raises(DownloadError, match="plain http"):
+        listed_models()
+
+
+def test_a_list_over_https_leads_to_https_alone():
+    with pytest.raises(CheckpointError, match="baseUrl should begin with https:"):
+        firefox._parse(b'{"baseUrl": "http://x", "models": {}}', "https://x/models.json")

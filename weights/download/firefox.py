@@ -1,0 +1,291 @@
+"""Firefox's translation models by language: Mozilla's list of them, and the folder of one, downloaded and checked.
+
+The list is one JSON file, kept for a day; db/updater.py of github.com/mozilla/translations writes it. Every model goes
+from or to English, so any other pair of languages takes two (``models_between``).
+"""
+
+import hashlib
+import os
+import re
+import time
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from pathlib import Path, PurePosixPath
+
+from fastattn.errors import CheckpointError, DownloadError, InputError, warn
+from fastattn.system.atomic_files import write_whole
+from fastattn.system.cache_folder import A_DAY
+from fastattn.system.records import dataclass
+from fastattn.weights.containers.json_file import JsonObject, parse_json
+from fastattn.weights.download.catalog import checkpoints_folder
+from fastattn.weights.download.pip_settings import read_settings
+from fastattn.weights.download.pull import SOURCE_FILE, Progress, is_offline, placed
+from fastattn.weights.download.transport import Transport, TransportError
+
+LIST = "https://storage.googleapis.com/moz-fx-translations-data--303e-prod-translations-data/db/models.json"
+LIST_FILE, LIST_NAME = "models.json", "firefox-models"
+LONGEST_LIST = 32 << 20  # bytes; there are 110 pairs of a kilobyte each
+LARGEST_FILE = 1 << 30  # of a model; the list tells the size of the weights, and no other file's
+QUALITIES = ("tiny", "base-memory", "base")  # from the fastest to the best
+# The list's names of a model's files; it has one vocabulary or two, and perhaps no shortlist.
+PARTS = ("model", "lexicalShortlist", "vocab", "srcVocab", "trgVocab")
+PLAIN_NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,120}\.gz", re.ASCII)
+CODE = re.compile(r"[a-z]{2,3}([-_][A-Za-z]{2,8})?", re.ASCII)
+HASH = re.compile(r"[0-9a-f]{64}")
+_CHUNK = 1 << 18
+
+
+@dataclass(frozen=True)
+class FirefoxFile:
+    """A gzipped file of a model. size, sha256: of its contents, where the list tells them."""
+
+    url: str
+    size: int | None = None
+    sha256: str | None = None
+
+    @property
+    def name(self) -> str:
+        return PurePosixPath(self.url).name.removesuffix(".gz")
+
+
+@dataclass(frozen=True)
+class FirefoxModel:
+    """A model of the list: codes of its languages, its architecture, whether Firefox has released it, its files."""
+
+    source: str
+    target: str
+    architecture: str
+    released: bool
+    files: dict[str, FirefoxFile]
+
+    @property
+    def name(self) -> str:
+        """``de-en``, as -m and ``pull`` take it."""
+        return f"{self.source}-{self.target}"
+
+    @property
+    def folder(self) -> Path:
+        """Where it is kept, whether it is there yet or not."""
+        told = repr(sorted(self.files.items()))
+        digest = hashlib.sha256(told.encode()).hexdigest()[:8]
+        return checkpoints_folder() / f"firefox-{self.name}-{self.architecture}-{digest}"
+
+    @property
+    def size(self) -> int:
+        """Bytes of the weights."""
+        return self.files["model"].size or 0
+
+
+def models_between(source: str, target: str, quality: str | None = None) -> list[FirefoxModel]:
+    """The models that translate from one language to another, by their codes: one, or two by way of English.
+
+    quality  the architecture that is preferred, of QUALITIES (None: the best); what Firefox has released comes first
+    Raises InputError where there are none, DownloadError where the list cannot be read.
+    """
+    if quality is not None and quality not in QUALITIES:
+        raise InputError(f"quality should be one of {', '.join(QUALITIES)}, is {quality!r}")
+    if source == target:
+        raise InputError(f"a translation should be from one language to another, is from {source} to {target}")
+    models = listed_models()
+    pairs = [(source, target)] if "en" in (source, target) else [(source, "en"), ("en", target)]
+    found = [_best([each for each in models if (each.source, each.target) == pair], quality) for pair in pairs]
+    chosen = [each for each in found if each is not None]
+    if len(chosen) < len(pairs):
+        missing = ", ".join("-".join(pair) for pair, each in zip(pairs, found) if each is None)
+        raise InputError(f"Firefox has no model {missing}; fastattn languages shows what there is")
+    return chosen
+
+
+def _best(models: list[FirefoxModel], quality: str | None) -> FirefoxModel | None:
+    """The first by release, then by how near its architecture is to the one asked for."""
+    wanted = QUALITIES.index(quality or QUALITIES[-1])
+
+    def rank(model: FirefoxModel) -> tuple[bool, int, int]:
+        quality = QUALITIES.index(model.architecture) if model.architecture in QUALITIES else -len(QUALITIES)
+        return not model.released, abs(quality - wanted), -quality
+
+    return min(models, key=rank, default=None)
+
+
+def listed_models() -> list[FirefoxModel]:
+    """All models of Mozilla's list, or of the one that FASTATTN_FIREFOX_MODELS names: today's, where it can be had.
+
+    Without the network the list that is there is used, whatever its age. Raises DownloadError where there is none.
+    """
+    url = os.environ.get("FASTATTN_FIREFOX_MODELS") or LIST
+    folder = checkpoints_folder() / f"{LIST_NAME}-{hashlib.sha256(url.encode()).hexdigest()[:8]}"
+    kept, age = _kept_list(folder / LIST_FILE, url)
+    if kept is not None and (is_offline() or 0 <= age < A_DAY):
+        return kept
+    if is_offline():
+        raise DownloadError(
+            "no list of Firefox's models is kept here, and FASTATTN_OFFLINE forbids the network; when online, run: "
+            "fastattn languages"
+        )
+    try:
+        data, models = _fetch_list(url)
+    except DownloadError as error:
+        if kept is None:
+            raise
+        warn(f"the list of models here is {age / A_DAY:.0f} days old and stays in use: {error}")
+        return kept
+    told = f"name: {LIST_NAME}\nwhat: list of models\norigin: {url}\n"
+    placed(
+        folder, LIST_NAME, len(data), lambda _, contents: (contents / SOURCE_FILE).write_text(told, "utf-8") and None
+    )
+    write_whole(folder / LIST_FILE, lambda stream: stream.write(data) and None)
+    return models
+
+
+def _kept_list(path: Path, url: str) -> tuple[list[FirefoxModel] | None, float]:
+    """(the list that is kept, its age in seconds); None where there is none, or it is damaged."""
+    try:
+        return _parse(path.read_bytes(), url), time.time() - path.stat().st_mtime
+    except (OSError, CheckpointError):
+        return None, 0.0
+
+
+def _fetch_list(url: str) -> tuple[bytes, list[FirefoxModel]]:
+    try:
+        with _opened(Transport(read_settings()), url) as chunks:
+            data = b"".join(_bounded(chunks, LONGEST_LIST))
+        return data, _parse(data, url)
+    except (TransportError, CheckpointError) as error:
+        raise DownloadError(f"cannot read the list of models {url}: {error}") from None
+
+
+def _parse(data: bytes, url: str) -> list[FirefoxModel]:
+    values = parse_json(data, "the list")
+    if not isinstance(values, dict):
+        raise CheckpointError("the list should be a JSON object")
+    whole = JsonObject(values, "the list")
+    base = whole.string("baseUrl").rstrip("/")
+    if url.startswith("https:") and not base.startswith("https:"):
+        raise CheckpointError(f"the list's baseUrl should begin with https:, is {base!r}")
+    pairs = whole.nested("models").values.items()
+    if not all(isinstance(entries, list) for _, entries in pairs):
+        raise CheckpointError("the list: models should be an object of lists")
+    return [model for pair, entries in pairs for each in entries if (model := _model(each, pair, base)) is not None]
+
+
+def _model(values: object, pair: str, base: str) -> FirefoxModel | None:
+    """An entry of the list; None for one without what is needed, which keeps no other from being used."""
+    try:
+        entry = JsonObject(values if isinstance(values, dict) else {}, pair)
+        source, target = entry.string("sourceLanguage"), entry.string("targetLanguage")
+        files = entry.nested("files")
+        found = {part: _file(files.nested(part), base) for part in PARTS if files.has(part)}
+        architecture, status = entry.string("architecture"), entry.string("releaseStatus", "")
+    except CheckpointError:
+        return None
+    vocabularies = "vocab" in found or {"srcVocab", "trgVocab"} <= found.keys()
+    whole = "model" in found and found["model"].sha256 is not None and vocabularies
+    plain = all(map(CODE.fullmatch, (source, target))) and re.fullmatch(r"[a-z][a-z-]{0,30}", architecture)
+    if not whole or not plain or len({file.name for file in found.values()}) < len(found):
+        return None
+    return FirefoxModel(source, target, architecture, status.startswith("Release"), found)
+
+
+def _file(entry: JsonObject, base: str) -> FirefoxFile:
+    path = PurePosixPath(entry.string("path"))
+    if path.is_absolute() or ".." in path.parts or not PLAIN_NAME.fullmatch(path.name):
+        raise entry.error("path", "a path of plain names that ends in .gz", str(path))
+    sha256 = entry.string("uncompressedHash", "") or None
+    if sha256 is not None and not HASH.fullmatch(sha256):
+        raise entry.error("uncompressedHash", "a SHA-256", sha256)
+    return FirefoxFile(f"{base}/{path}", entry.optional_size("uncompressedSize"), sha256)
+
+
+def pull_model(model: FirefoxModel, progress: Progress | None = None) -> Path:
+    """The folder of a model in the cache, fetched first if it is not there.
+
+    progress  called with (bytes so far, bytes in all) of the weights
+    Raises DownloadError if downloading or checking fails; nothing stays in the cache then.
+    """
+
+    def fill(staging: Path, contents: Path) -> None:
+        transport = Transport(read_settings())
+        for file in model.files.values():
+            try:
+                _fetch(transport, file, contents / file.name, progress if file is model.files["model"] else None)
+            except TransportError as error:
+                raise DownloadError(f"cannot fetch {model.name} ({file.url}): {error}") from None
+        (contents / "config.yml").write_text(_configuration(model), encoding="utf-8")
+        (contents / SOURCE_FILE).write_text(_source(model), encoding="utf-8")
+
+    return placed(model.folder, model.name, 2 * model.size, fill)
+
+
+def _fetch(transport: Transport, file: FirefoxFile, path: Path, progress: Progress | None) -> None:
+    limit, size, digest = min(file.size or LARGEST_FILE, LARGEST_FILE), 0, hashlib.sha256()
+    with _opened(transport, file.url) as chunks, open(path, "wb") as output:
+        for part in _bounded(_gunzipped(chunks), limit):
+            output.write(part)
+            digest.update(part)
+            size += len(part)
+            if progress is not None:
+                progress(size, file.size or size)
+    if file.size not in (None, size):
+        raise TransportError(f"expected {file.size} bytes unpacked, got {size}")
+    if file.sha256 not in (None, digest.hexdigest()):
+        raise TransportError(f"expected SHA-256 {file.sha256}, got {digest.hexdigest()}")
+
+
+@contextmanager
+def _opened(transport: Transport, url: str) -> Iterator[Iterator[bytes]]:
+    """The parts of a body, of which none came over plain http from afar."""
+    if transport.is_secure(url):
+        with transport.open(url) as response:
+            if transport.is_secure(response.url):
+                yield iter(lambda: response.read(_CHUNK), b"")
+                return
+    raise TransportError("plain http from a host that is not among pip's trusted-host")
+
+
+def _bounded(parts: Iterable[bytes], limit: int) -> Iterator[bytes]:
+    for part in parts:
+        limit -= len(part)
+        if limit < 0:
+            raise TransportError("more bytes than expected")
+        yield part
+
+
+def _gunzipped(parts: Iterable[bytes]) -> Iterator[bytes]:
+    """The contents of one gzip file, a bounded part at a time, however much a byte of it unpacks to."""
+    unpacker = zlib.decompressobj(wbits=31)
+    try:
+        for part in parts:
+            while part and not unpacker.eof:
+                yield unpacker.decompress(part, _CHUNK)
+                part = unpacker.unconsumed_tail
+        while rest := unpacker.decompress(unpacker.unconsumed_tail, _CHUNK):
+            yield rest
+    except zlib.error as error:
+        raise TransportError(f"not gzip: {error}") from None
+    if not unpacker.eof:
+        raise TransportError("the gzip file ends too early")
+
+
+def _configuration(model: FirefoxModel) -> str:
+    """What Bergamot's config.yml says of such a model; Firefox has it in its code."""
+    names = {part: file.name for part, file in model.files.items()}
+    source, target = (names.get(part) or names["vocab"] for part in ("srcVocab", "trgVocab"))
+    lines = ["relative-paths: true", f"models: [{names['model']}]", f"vocabs: [{source}, {target}]"]
+    if "lexicalShortlist" in names:
+        lines.append(f"shortlist: [{names['lexicalShortlist']}, false]")
+    lines += ["beam-size: 1", "normalize: 1.0", "word-penalty: 0", "max-length-factor: 2.0"]
+    return "\n".join([*lines, "gemm-precision: int8shiftAlphaAll", ""])
+
+
+def _source(model: FirefoxModel) -> str:
+    lines = {
+        "name": model.name,
+        "what": f"translation; Firefox Translations {model.name}, {model.architecture}",
+        "licence": "MPL-2.0",
+        "origin": model.files["model"].url,
+        "sha256": model.files["model"].sha256,
+        "pulled": datetime.now(timezone.utc).date().isoformat(),
+    }
+    return "".join(f"{key}: {value}\n" for key, value in lines.items())
