@@ -39,14 +39,14 @@ from fastattn.translation.calls import (
     with_beside,
     write_translations,
 )
+from fastattn.translation.chain import TranslatorByLanguage
 from fastattn.translation.pipeline import Pipeline
-from fastattn.translation.scoring import ScoringTranslator
 
 if TYPE_CHECKING:
     from fastattn.translation.worker_processes import TranslationProcesses
 
 
-class Translator(ScoringTranslator):
+class Translator(TranslatorByLanguage):
     """Translates text with an encoder-decoder checkpoint.
 
     path       a folder, an .argosmodel file, a name from the catalog, or OWNER/NAME on the Hugging Face hub

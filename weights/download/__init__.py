@@ -1,11 +1,16 @@
-"""From a name to a checkpoint's folder: the catalog, the Hugging Face hub, and what is pulled from them."""
+"""From a name, or two languages, to a checkpoint's folder: the catalog, Firefox's models, the Hugging Face hub."""
 
 import os
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fastattn.errors import CheckpointError, DownloadError, InputError, warn
-from fastattn.weights.download.catalog import CATALOG, PAIR, what_was_meant
+from fastattn.weights.download.catalog import CATALOG, PAIR, CatalogEntry, translation_between, what_was_meant
+
+if TYPE_CHECKING:
+    from fastattn.weights.download.firefox import FirefoxModel
+    from fastattn.weights.download.pull import Progress
 
 
 def resolve(name_or_path: str | os.PathLike[str]) -> Path:
@@ -27,31 +32,66 @@ def resolve(name_or_path: str | os.PathLike[str]) -> Path:
 
         if isinstance(name_or_path, str) and hub.is_hub_name(name):
             return hub.fetch(name)
+        reason = ""
         if pair := re.fullmatch(PAIR, name):
-            return _of_firefox(*pair.groups())
+            try:
+                return fetch(_of_firefox(*pair.groups()))
+            except (InputError, DownloadError) as error:
+                reason = f"; {error}"
         raise CheckpointError(
-            f"no checkpoint {name!r}: neither an existing path nor in the catalog ({', '.join(CATALOG)})"
+            f"no checkpoint {name!r}: neither an existing path nor in the catalog ({', '.join(CATALOG)}){reason}"
             + what_was_meant(name)
         )
-    folder = CATALOG[name].folder
-    if folder.is_dir():
-        return folder
-    from fastattn.weights.download.pull import pull  # a checkpoint on disk does not need the network's modules
-
-    return pull(name)
+    return fetch(CATALOG[name])
 
 
-def _of_firefox(source: str, target: str) -> Path:
+def models_between(
+    source: str | None, target: str | None, quality: str | None = None
+) -> "list[CatalogEntry | FirefoxModel]":
+    """The models that translate from one language to another, codes or English names: one, or two by way of English.
+
+    quality  of Firefox's models, where the catalog has none: "tiny", "base-memory" or "base" (None: the best)
+    None for a language: any, if one model of the catalog alone has the other; for both: the catalog's default.
+    Raises InputError that says which models there are.
+    """
+    if source is None or target is None:
+        return [translation_between(source, target)]
+    from fastattn.text.languages import iso_code  # a path or a name needs none of its table
+
+    source, target = iso_code(source), iso_code(target)
+    if source == target:
+        raise InputError(f"a translation should be from one language to another, is from {source} to {target}")
+    try:
+        return [translation_between(source, target)]
+    except InputError as error:
+        hops = [(source, target)] if "en" in (source, target) else [(source, "en"), ("en", target)]
+        found: list[CatalogEntry | FirefoxModel] = []
+        for hop in hops:
+            entry = next((entry for entry in CATALOG.values() if entry.languages == hop), None)
+            try:
+                found.append(entry or _of_firefox(*hop, quality))
+            except (InputError, DownloadError) as reason:
+                raise InputError(f"{error}; {reason}") from None
+        return found
+
+
+def _of_firefox(source: str, target: str, quality: str | None = None) -> "FirefoxModel":
     from fastattn.weights.download import firefox  # with the network's modules
 
-    try:
-        models = firefox.models_between(source, target)
-    except (InputError, DownloadError) as error:
-        raise CheckpointError(
-            f"no checkpoint '{source}-{target}': neither an existing path nor in the catalog ({', '.join(CATALOG)}), "
-            f"and {error}" + what_was_meant(f"{source}-{target}")
-        ) from None
-    if len(models) > 1:
-        names = " and ".join(model.name for model in models)
-        raise CheckpointError(f"from {source} to {target} there are two models, {names}: Translator.for_languages")
-    return firefox.pull_model(models[0])
+    model = firefox.best_model(source, target, quality)
+    if model is None:
+        raise InputError(f"Firefox has no model {source}-{target} (fastattn languages shows what there is)")
+    return model
+
+
+def fetch(model: "CatalogEntry | FirefoxModel", progress: "Progress | None" = None) -> Path:
+    """The folder of a model in the cache, pulled first if it is not there; ``progress`` as for ``pull.pull``."""
+    if model.folder.is_dir():
+        return model.folder
+    if isinstance(model, CatalogEntry):
+        from fastattn.weights.download.pull import pull_entry  # what is on disk needs none of the network's modules
+
+        return pull_entry(model, progress)
+    from fastattn.weights.download.firefox import pull_model
+
+    return pull_model(model, progress)

@@ -1,7 +1,7 @@
 """Firefox's translation models by language: Mozilla's list of them, and the folder of one, downloaded and checked.
 
 The list is one JSON file, kept for a day; db/updater.py of github.com/mozilla/translations writes it. Every model goes
-from or to English, so any other pair of languages takes two (``models_between``).
+from or to English, so any other pair of languages takes two.
 """
 
 import hashlib
@@ -18,6 +18,7 @@ from fastattn.errors import CheckpointError, DownloadError, InputError, warn
 from fastattn.system.atomic_files import write_whole
 from fastattn.system.cache_folder import A_DAY
 from fastattn.system.records import dataclass
+from fastattn.text.languages import iso_code, name_of
 from fastattn.weights.containers.json_file import JsonObject, parse_json
 from fastattn.weights.download.catalog import checkpoints_folder
 from fastattn.weights.download.pip_settings import read_settings
@@ -59,11 +60,21 @@ class FirefoxModel:
     architecture: str
     released: bool
     files: dict[str, FirefoxFile]
+    kind = "translation"
+    licence = "MPL-2.0"
+
+    @property
+    def origin(self) -> str:
+        return self.files["model"].url
 
     @property
     def name(self) -> str:
         """``de-en``, as -m and ``pull`` take it."""
         return f"{self.source}-{self.target}"
+
+    @property
+    def title(self) -> str:
+        return f"Firefox Translations {name_of(self.source)} to {name_of(self.target)} ({self.architecture})"
 
     @property
     def folder(self) -> Path:
@@ -73,40 +84,27 @@ class FirefoxModel:
         return checkpoints_folder() / f"firefox-{self.name}-{self.architecture}-{digest}"
 
     @property
-    def size(self) -> int:
-        """Bytes of the weights."""
+    def file_size(self) -> int:
+        """Bytes of the weights, unpacked."""
         return self.files["model"].size or 0
 
 
-def models_between(source: str, target: str, quality: str | None = None) -> list[FirefoxModel]:
-    """The models that translate from one language to another, by their codes: one, or two by way of English.
+def best_model(source: str, target: str, quality: str | None = None) -> FirefoxModel | None:
+    """The model that translates from one language to another, by ISO 639-1 codes, or None.
 
     quality  the architecture that is preferred, of QUALITIES (None: the best); what Firefox has released comes first
-    Raises InputError where there are none, DownloadError where the list cannot be read.
+    Raises InputError for an unknown quality, DownloadError where the list cannot be read.
     """
     if quality is not None and quality not in QUALITIES:
         raise InputError(f"quality should be one of {', '.join(QUALITIES)}, is {quality!r}")
-    if source == target:
-        raise InputError(f"a translation should be from one language to another, is from {source} to {target}")
-    models = listed_models()
-    pairs = [(source, target)] if "en" in (source, target) else [(source, "en"), ("en", target)]
-    found = [_best([each for each in models if (each.source, each.target) == pair], quality) for pair in pairs]
-    chosen = [each for each in found if each is not None]
-    if len(chosen) < len(pairs):
-        missing = ", ".join("-".join(pair) for pair, each in zip(pairs, found) if each is None)
-        raise InputError(f"Firefox has no model {missing}; fastattn languages shows what there is")
-    return chosen
-
-
-def _best(models: list[FirefoxModel], quality: str | None) -> FirefoxModel | None:
-    """The first by release, then by how near its architecture is to the one asked for."""
     wanted = QUALITIES.index(quality or QUALITIES[-1])
 
     def rank(model: FirefoxModel) -> tuple[bool, int, int]:
         quality = QUALITIES.index(model.architecture) if model.architecture in QUALITIES else -len(QUALITIES)
         return not model.released, abs(quality - wanted), -quality
 
-    return min(models, key=rank, default=None)
+    fitting = (each for each in listed_models() if (iso_code(each.source), iso_code(each.target)) == (source, target))
+    return min(fitting, key=rank, default=None)
 
 
 def listed_models() -> list[FirefoxModel]:
@@ -215,7 +213,7 @@ def pull_model(model: FirefoxModel, progress: Progress | None = None) -> Path:
         (contents / "config.yml").write_text(_configuration(model), encoding="utf-8")
         (contents / SOURCE_FILE).write_text(_source(model), encoding="utf-8")
 
-    return placed(model.folder, model.name, 2 * model.size, fill)
+    return placed(model.folder, model.name, 2 * model.file_size, fill)
 
 
 def _fetch(transport: Transport, file: FirefoxFile, path: Path, progress: Progress | None) -> None:
@@ -282,9 +280,9 @@ def _configuration(model: FirefoxModel) -> str:
 def _source(model: FirefoxModel) -> str:
     lines = {
         "name": model.name,
-        "what": f"translation; Firefox Translations {model.name}, {model.architecture}",
-        "licence": "MPL-2.0",
-        "origin": model.files["model"].url,
+        "what": f"{model.kind}; {model.title}",
+        "licence": model.licence,
+        "origin": model.origin,
         "sha256": model.files["model"].sha256,
         "pulled": datetime.now(timezone.utc).date().isoformat(),
     }

@@ -78,7 +78,9 @@ def test_a_pulled_name_is_its_folder_without_a_network(tmp_path):
 
 
 def test_an_absent_name_is_pulled(monkeypatch, tmp_path):
-    monkeypatch.setattr("fastattn.weights.download.pull.pull", lambda name: tmp_path / f"pulled {name}")
+    monkeypatch.setattr(
+        "fastattn.weights.download.pull.pull_entry", lambda entry, progress: tmp_path / f"pulled {entry.name}"
+    )
     assert resolve("zh-en") == tmp_path / "pulled zh-en"
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from fastattn.errors import CheckpointError, DownloadError, InputError
 from fastattn.weights import download
-from fastattn.weights.download import firefox
-from fastattn.weights.download.firefox import listed_models, models_between, pull_model
+from fastattn.weights.download import firefox, models_between
+from fastattn.weights.download.firefox import listed_models, pull_model
 from tests.weights.download.test_pull import files_below
 
 WEIGHTS, SHORTLIST, VOCABULARY = b"weights" * 999, b"shortlist" * 20, b"vocabulary" * 20
@@ -111,9 +111,12 @@ def test_what_is_released_comes_first_then_the_quality(mozilla):
     assert chosen("en", "fr", "tiny") == ["en-fr tiny"]
     assert chosen("en", "fr", "base-memory") == ["en-fr base"]  # tiny is as near, and worse
     assert chosen("fr", "en") == ["fr-en tiny"]
-    assert chosen("de", "fr") == ["de-en tiny", "en-fr base"]
+    assert chosen("de", "fr") == chosen("German", "fra") == ["de-en tiny", "en-fr base"]
+    assert [each.name for each in models_between("zh", "fr")] == ["zh-en", "en-fr"]  # the catalog's first
     for source, target, quality in (("de", "xx", None), ("xx", "en", None), ("de", "de", None), ("de", "en", "large")):
-        with pytest.raises(InputError, match="xx|de to de|quality should be one of tiny, base-memory, base"):
+        with pytest.raises(
+            InputError, match=r"no model (xx-en|en-xx) \(|de to de|quality should be one of tiny, base-memory, base"
+        ):
             models_between(source, target, quality)
 
 

@@ -1,0 +1,132 @@
+"""Translators by their languages, and TranslatorChain: two models, where none goes from one language to the other."""
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Any
+
+from fastattn.errors import FastattnError, InputError, check_bool, check_texts
+from fastattn.system.records import dataclass
+from fastattn.translation.calls import Translation
+from fastattn.translation.scoring import ScoringTranslator
+from fastattn.weights import download
+
+# What concerns the source text, and what concerns its translation; both models search as the other options say.
+OF_SOURCE = frozenset({"source_lang", "split"})
+OF_TARGET = frozenset({"target_lang", "target_prefix", "suppress_sequences", "callback", "return_alternatives"})
+
+
+@dataclass(frozen=True)
+class ChainedTranslation(Translation):
+    """A translation by way of another language.
+
+    scores   the sums of both models' scores
+    through  of each hypothesis, the text in the language between
+    parts    those of the second model's translation of ``through[0]``
+    """
+
+    through: list[str]
+
+
+class TranslatorByLanguage(ScoringTranslator):
+    """The base of Translator: models found by their languages, and one behind another."""
+
+    @staticmethod
+    def chain(first: Any, second: Any) -> "TranslatorChain":
+        """A translator by way of a language between: ``second`` translates what ``first`` makes."""
+        return TranslatorChain(first, second)
+
+    @classmethod
+    def for_languages(cls, source: str, target: str, *, quality: str | None = None, **options: Any) -> Any:
+        """A Translator, or a TranslatorChain by way of English, between two languages: codes or English names.
+
+        Models are the catalog's, else Firefox's, which are downloaded if they are not here yet.
+        quality  which of Firefox's models is preferred: "tiny", "base-memory" or "base" (None: the best)
+        options  of Translator
+        Raises InputError where no model is known, DownloadError where one cannot be had.
+        """
+        made = [cls(download.fetch(model), **options) for model in download.models_between(source, target, quality)]
+        return made[0] if len(made) == 1 else cls.chain(*made)
+
+
+class TranslatorChain:
+    """Two translators, the second of which translates what the first makes; ``Translator.chain`` makes it.
+
+    A text has the bits that both models give one after the other. With ``num_hypotheses`` above 1 the first model's
+    hypotheses are each translated so often, and the best pairs are kept by the sum of their scores.
+    """
+
+    def __init__(self, first: Any, second: Any):
+        self.first, self.second = first, second
+
+    def translate(self, texts: str | Iterable[str], *, details: bool = False, **options: Any) -> Any:
+        """As ``Translator.translate``, with ChainedTranslations as details.
+
+        source_lang and split are the first model's, target_lang, target_prefix, suppress_sequences and callback the
+        second's; every other option is both's.
+        """
+        listed = [texts] if isinstance(texts, str) else check_texts("texts", texts)
+        results = list(self.translate_iter(listed, details=details, **options))
+        return results[0] if isinstance(texts, str) else results
+
+    def translate_iter(
+        self, texts: Iterable[str], *, details: bool = False, return_exceptions: bool = False, **options: Any
+    ) -> Iterator[Any]:
+        """As ``Translator.translate_iter``: the second model works at what the first has done so far."""
+        check_bool("details", details)
+        count = options.get("num_hypotheses", 1)
+        if not details and count != 1:
+            raise InputError("num_hypotheses above 1 needs details=True: a text alone shows only the best")
+        made: deque[Any] = deque()
+        first = {name: value for name, value in options.items() if name not in OF_TARGET}
+        second = {name: value for name, value in options.items() if name not in OF_SOURCE}
+        told = {"details": True, "return_exceptions": return_exceptions}
+        between = self._between(self.first.translate_iter(texts, **told, **first), made)
+        return self._pairs(self.second.translate_iter(between, **told, **second), made, count, details)
+
+    @staticmethod
+    def _between(results: Iterator[Any], made: "deque[Any]") -> Iterator[str]:
+        for result in results:
+            made.append(result)
+            yield from [""] if isinstance(result, FastattnError) else result.hypotheses
+
+    @staticmethod
+    def _pairs(results: Iterator[Any], made: "deque[Any]", count: int, details: bool) -> Iterator[Any]:
+        for result in results:
+            first = made.popleft()
+            if isinstance(first, FastattnError):
+                yield first
+                continue
+            answers = [result, *islice(results, len(first.hypotheses) - 1)]
+            failed = next((answer for answer in answers if isinstance(answer, FastattnError)), None)
+            if failed is not None:
+                yield failed
+            else:
+                yield _best(first, answers, count) if details else result.text
+
+    def close(self) -> None:
+        """Close both translators."""
+        self.first.close()
+        self.second.close()
+
+    def __enter__(self) -> "TranslatorChain":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+def _best(first: Translation, answers: list[Translation], count: int) -> ChainedTranslation:
+    """The ``count`` best of all pairs, each text once."""
+    pairs = [
+        (score + further, text, through)
+        for through, score, answer in zip(first.hypotheses, first.scores, answers)
+        for text, further in zip(answer.hypotheses, answer.scores)
+    ]
+    best: dict[str, tuple[float, str, str]] = {}
+    for pair in sorted(pairs, key=lambda pair: -pair[0]):
+        best.setdefault(pair[1], pair)
+    chosen = list(best.values())[:count]
+    scores, texts, through = map(list, zip(*chosen))
+    parts = answers[first.hypotheses.index(through[0])].parts
+    return ChainedTranslation(texts[0], texts, scores, parts, through)
