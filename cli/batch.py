@@ -18,9 +18,8 @@ from fastattn.cli.options import (
     loading,
     located,
     located_encoder,
-    located_name,
+    located_entry,
     model_option,
-    name_between,
     precision_option,
     with_options,
 )
@@ -162,8 +161,7 @@ def translate(
     """
     job, search = _divided(options)
     with Progress() as progress, loading():
-        name = model or name_between(source, target)
-        path = located_name(name, progress) if model is None else located(name, progress)
+        name, path = _found(source, target, progress) if model is None else (model, located(model, progress))
         chosen = given(**search, return_scores=scores or None)
         chosen |= {} if model is None else given(source_lang=source, target_lang=target)
         try:
@@ -171,6 +169,16 @@ def translate(
         except InputError as error:
             raise InputError(as_typed(str(error))) from None
     _run(made, job)
+
+
+def _found(source: str | None, target: str | None, progress: Progress) -> tuple[str, str]:
+    """(name, folder) of the one model between two languages."""
+    from fastattn.weights.download import models_between
+
+    models = models_between(source, target)
+    if len(models) > 1:
+        raise click.UsageError(f"from {source} to {target} takes two models, and a batch has one: run it twice")
+    return models[0].name, located_entry(models[0], progress)
 
 
 @batch.command(

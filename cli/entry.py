@@ -22,7 +22,7 @@ from fastattn.system.option_names import GENERATION, MODEL, SEARCH, TEXTS
 # Each is in a file of its name, which is imported when it is asked for: together they take 15 ms.
 COMMANDS = (
     *"translate encode generate caption batch search rerank classify serve".split(),
-    *"pull inspect verify convert warmup cache".split(),
+    *"pull languages inspect verify convert warmup cache".split(),
 )
 
 INTERRUPTED = 130

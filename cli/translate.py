@@ -17,13 +17,12 @@ from fastattn.cli.options import (
     input_option,
     loading,
     located,
-    located_name,
-    model_option,
-    name_between,
+    located_entry,
     on_error_option,
     output_option,
     precision_option,
     processes_option,
+    quality_option,
     threads_option,
     verbose_option,
 )
@@ -32,6 +31,7 @@ from fastattn.cli.search_options import as_typed, search_options, split_option
 from fastattn.errors import FastattnError, InputError, WrongModelError
 from fastattn.printable import counted
 from fastattn.system.files import OutputFile, one_line
+from fastattn.weights.download import models_between
 
 
 @click.command(
@@ -45,6 +45,8 @@ Examples:
   zcat big.gz | fastattn translate -m zh-en --beam-size 1 | head
   fastattn translate -m zh-en --beam-size 5 -n 5 --scores "你好"
   fastattn translate -m zh-en -b 1 --sampling-topk 10 --seed 7 -n 3 "你好"
+  fastattn translate --from de --to fr "Guten Morgen"
+  fastattn translate -m zh-en -m en-pt "你好"
   fastattn translate -m ./my-model --json < input.txt
   fastattn translate -m ./my-nllb --from English --to ckb "Hello"
   fastattn translate -m ./my-llm --from zh --to en --prompt hy-mt "你好"
@@ -80,12 +82,20 @@ the most tokens of each part's translation (--max-length) and the beam;
 """,
 )
 @click.argument("texts", nargs=-1, metavar="[TEXT]...")
-@model_option
+@click.option(
+    "-m",
+    "--model",
+    "models",
+    metavar="MODEL",
+    multiple=True,
+    help="A name that `fastattn pull` lists, a pair such as de-en, a folder, or OWNER/NAME on the Hugging Face hub; a "
+    "second one translates what the first makes.",
+)
 @click.option(
     "--from",
     "source",
     metavar="LANGUAGE",
-    help="Language of the texts, a code such as en: chooses a model from the catalog, or is one of -m's.",
+    help="Language of the texts, a code such as en: chooses models, or is one of -m's.",
 )
 @click.option(
     "--to",
@@ -93,6 +103,7 @@ the most tokens of each part's translation (--max-length) and the beam;
     metavar="LANGUAGE",
     help="Language to translate to, likewise (default, without both: from en to pt).",
 )
+@quality_option
 @click.option(
     "--prompt",
     metavar="NAME",
@@ -120,9 +131,10 @@ the most tokens of each part's translation (--max-length) and the beam;
 @search_options
 def translate(
     texts: tuple[str, ...],
-    model: str | None,
+    models: tuple[str, ...],
     source: str | None,
     target: str | None,
+    quality: str | None,
     prompt: str | None,
     as_json: bool,
     scores: bool,
@@ -132,26 +144,28 @@ def translate(
 ) -> None:
     """Translate TEXTs, the lines of a file, or standard input.
 
-    -m names the model; --from and --to choose one from the catalog, or languages of -m's. The default is en-pt, English
-    to Portuguese.
+    -m names the model; --from and --to choose one, or two by way of English, from the catalog and Firefox's, or
+    languages of -m's. The default is en-pt, English to Portuguese.
     """
     for option, value in (("--prompt", prompt), ("--cache-precision", options["cache_precision"])):
-        if value is not None and (model is None or source is None or target is None):
+        if value is not None and (len(models) != 1 or source is None or target is None):
             raise click.UsageError(f"{option} is for a language model: give --model, --from and --to")
-    name = name_between(source, target) if model is None else model
-    if model is None and source is None and target is None:
-        announce_default(name, "--from, --to or -m choose another")
+    if len(models) > 2 or (models and quality):
+        raise click.UsageError("--model names one model or two" if len(models) > 2 else "--quality is for --from, --to")
+    entries = [] if models else models_between(source, target, quality)
+    if not models and source is None and target is None:
+        announce_default(entries[0].name, "--from, --to or -m choose another")
     lines = open_lines(texts, options.pop("input_path"), on_error)
     with open_output(options.pop("output_path")) as output, Progress() as progress:
         start = time.monotonic()
         with loading():
             compiling = Compiling(progress)
-            progress.show(f"loading {name}")
-            path = located_name(name, progress) if model is None else located(model, progress)
+            progress.show(f"loading {' and '.join([*models, *(entry.name for entry in entries)])}")
+            paths = [located_entry(each, progress) for each in entries] or [located(each, progress) for each in models]
             named = ("precision", "cache_precision", "threads", "device", "processes")
             chosen = given(**{key: options.pop(key) for key in named})
-            languages = {} if model is None else given(source_lang=source, target_lang=target)
-            translator, search = _opened(path, languages, prompt, chosen, given(**options))
+            languages = given(source_lang=source, target_lang=target) if models else {}
+            translator, search = _opened(paths, languages, prompt, chosen, given(**options))
             if "return_scores" in search:  # greedy search is faster without scores
                 search["return_scores"] = scores or as_json
         loaded = time.monotonic()
@@ -172,22 +186,24 @@ _RENAMED = {"max_decoding_length": "max_new_tokens", "min_decoding_length": "min
 
 
 def _opened(
-    path: str, languages: dict[str, Any], prompt: str | None, chosen: dict[str, Any], search: dict[str, Any]
+    paths: list[str], languages: dict[str, Any], prompt: str | None, chosen: dict[str, Any], search: dict[str, Any]
 ) -> tuple[Any, dict[str, Any]]:
-    """(translator, options of its calls): a Translator, or with both languages one by a language model."""
+    """(translator, options of its calls): a Translator, a chain of two, or with both languages a language model's."""
     if prompt is None and "cache_precision" not in chosen:
         from fastattn.translation.translator import Translator
 
+        told = search | languages | {"details": True, "return_scores": False}
         try:
-            return Translator(path, **chosen), search | languages | {"details": True, "return_scores": False}
+            opened = [Translator(path, **chosen) for path in paths]
+            return opened[0] if len(opened) == 1 else Translator.chain(*opened), told
         except WrongModelError:
-            if len(languages) < 2:
+            if len(languages) < 2 or len(paths) > 1:
                 raise
     from fastattn.generation.language_model_translator import LanguageModelTranslator
 
     if "processes" in chosen:
         raise click.UsageError("a language model translates in this process alone: leave out --processes")
-    translator = LanguageModelTranslator(path, **languages, prompt=prompt, **chosen)
+    translator = LanguageModelTranslator(paths[0], **languages, prompt=prompt, **chosen)
     return translator, {_RENAMED.get(name, name): value for name, value in search.items()} | {"details": True}
 
 
@@ -251,6 +267,7 @@ class Printing:
             for text, score in zip(result.hypotheses, result.scores)
         ]
         remarks = {"remarks": list(result.remarks)} if hasattr(result, "remarks") else {}
+        remarks |= {"through": result.through[0]} if hasattr(result, "through") else {}
         return {"source": line.text, "translation": result.text, "hypotheses": hypotheses} | self._languages | remarks
 
     def _line(self, hypothesis: str, score: float) -> str:

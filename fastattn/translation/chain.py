@@ -7,7 +7,7 @@ from typing import Any
 
 from fastattn.errors import FastattnError, InputError, check_bool, check_texts
 from fastattn.system.records import dataclass
-from fastattn.translation.calls import Translation
+from fastattn.translation.calls import TokenTranslation, Translation
 from fastattn.translation.scoring import ScoringTranslator
 from fastattn.weights import download
 
@@ -17,14 +17,18 @@ OF_TARGET = frozenset({"target_lang", "target_prefix", "suppress_sequences", "ca
 
 
 @dataclass(frozen=True)
-class ChainedTranslation(Translation):
-    """A translation by way of another language.
+class ChainedTranslation:
+    """A text's translation by way of another language, with what a Translation has.
 
     scores   the sums of both models' scores
-    through  of each hypothesis, the text in the language between
     parts    those of the second model's translation of ``through[0]``
+    through  of each hypothesis, the text in the language between
     """
 
+    text: str
+    hypotheses: list[str]
+    scores: list[float]
+    parts: list[TokenTranslation]
     through: list[str]
 
 

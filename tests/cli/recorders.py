@@ -28,6 +28,8 @@ from fastattn.verification import Verification
 from fastattn.verification.comparison import Bounds, Comparison
 from fastattn.vision.captioner import Caption
 from fastattn.vision.captioner import Captioner as RealCaptioner
+from fastattn.weights.download import models_between as between
+from fastattn.weights.download.catalog import CATALOG
 from fastattn.weights.native import convert
 
 WIDTH = 16
@@ -183,15 +185,23 @@ def record_all(monkeypatch: pytest.MonkeyPatch) -> Seen:
         "fastattn.vectors.search.semantic_search": semantic_search,
         "fastattn.weights.native.convert.write": write,
         "fastattn.weights.ctranslate2.convert.write": lambda *given: seen.update({"write.to": "ctranslate2"}),
-        "fastattn.cli.pull._pull": lambda name: seen.setdefault("lines", []).append(name),
+        "fastattn.cli.pull._pull": lambda entry: seen.setdefault("lines", []).append(entry.name),
         "fastattn.cli.pull._pull_from_hub": lambda name: seen.setdefault("lines", []).append(name),
     }.items():
         monkeypatch.setattr(place, stand_in)
 
-    def located_name(name: str, progress: Any) -> str:
-        Path(f"catalog {name}").mkdir(exist_ok=True)
-        return f"catalog {name}"
+    def models_between(source: str | None, target: str | None, quality: str | None = None) -> Any:
+        seen["models_between.quality"] = quality
+        return [CATALOG["en-pt"]] if quality else between(source, target)
 
-    monkeypatch.setattr("fastattn.cli.options.located_name", located_name)
-    monkeypatch.setattr("fastattn.cli.translate.located_name", located_name)
+    monkeypatch.setattr("fastattn.cli.translate.models_between", models_between)
+    monkeypatch.setattr("fastattn.weights.download.models_between", models_between)
+    monkeypatch.setattr("fastattn.weights.download.firefox.listed_models", list)
+
+    def located_entry(entry: Any, progress: Any) -> str:
+        Path(f"catalog {entry.name}").mkdir(exist_ok=True)
+        return f"catalog {entry.name}"
+
+    monkeypatch.setattr("fastattn.cli.options.located_entry", located_entry)
+    monkeypatch.setattr("fastattn.cli.translate.located_entry", located_entry)
     return seen

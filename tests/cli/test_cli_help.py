@@ -153,7 +153,7 @@ def test_a_folder_that_hides_a_name(tmp_path, monkeypatch):
 
 def test_languages_in_upper_case(monkeypatch):
     named = []
-    monkeypatch.setattr("fastattn.cli.translate.located_name", lambda name, progress: named.append(name) or "nowhere")
+    monkeypatch.setattr("fastattn.cli.translate.located_entry", lambda entry, _: named.append(entry.name) or "nowhere")
     fail(3, "translate", "--from", "EN", "--to", "Pt", "a")
     assert named == ["en-pt"]
     assert "translates from EN to fr; " in fail(2, "translate", "--from", "EN", "--to", "fr", "a")

@@ -87,6 +87,7 @@ CASES: dict[str, dict[str, Case]] = {
         "--to": option("fr", {"stderr": has("translates to fr"), "code": 2}),
         "--input": option("two.txt", {"lines": ["one", "two"]}),
         "--output": option("o.txt", {"o.txt": b"t\n"}),
+        "--quality": option("tiny", {"models_between.quality": "tiny"}, "--from", "en", "--to", "de"),
         "--prompt": option(
             "alma",
             {"LanguageModelTranslator.prompt": "alma", "LanguageModelTranslator.target_lang": "fr", "stdout": "t\n"},
@@ -239,7 +240,11 @@ CASES: dict[str, dict[str, Case]] = {
         "--precision": option("int8", {"Captioner.precision": "int8"}),
         "--threads": option(3, {"Captioner.threads": 3}),
     },
-    "pull": {"NAMES": Case(("minilm", "some/model"), {"lines": ["minilm", "some/model"]})},
+    "pull": {
+        "NAMES": Case(("minilm", "some/model"), {"lines": ["minilm", "some/model"]}),
+        "--quality": option("tiny", {"models_between.quality": "tiny"}, "en-de"),
+    },
+    "languages": {"--json": flag({"stdout": is_json})},
     "inspect": {"MODEL": option("tiny", {"stdout": has("checkpoint     tiny\n")})},
     "verify": {
         "MODEL": Case((), {"Verification.path": Path("tiny")}),

@@ -32,17 +32,33 @@ def resolve(name_or_path: str | os.PathLike[str]) -> Path:
 
         if isinstance(name_or_path, str) and hub.is_hub_name(name):
             return hub.fetch(name)
-        reason = ""
-        if pair := re.fullmatch(PAIR, name):
-            try:
-                return fetch(_of_firefox(*pair.groups()))
-            except (InputError, DownloadError) as error:
-                reason = f"; {error}"
+    entry = named(name)
+    if entry is None:
         raise CheckpointError(
-            f"no checkpoint {name!r}: neither an existing path nor in the catalog ({', '.join(CATALOG)}){reason}"
+            f"no checkpoint {name!r}: neither an existing path nor in the catalog ({', '.join(CATALOG)})"
             + what_was_meant(name)
         )
-    return fetch(CATALOG[name])
+    return fetch(entry)
+
+
+def named(name: str) -> "CatalogEntry | FirefoxModel | None":
+    """The catalog's model of that name, or Firefox's of a pair such as de-en; None where there is none.
+
+    Raises CheckpointError where Firefox's models are not known here and cannot be asked for.
+    """
+    if name in CATALOG:
+        return CATALOG[name]
+    pair = re.fullmatch(PAIR, name)
+    if pair is None:
+        return None
+    try:
+        return _of_firefox(*pair.groups())
+    except InputError:
+        return None
+    except DownloadError as error:
+        raise CheckpointError(
+            f"no checkpoint {name!r}: neither an existing path nor in the catalog, and {error}{what_was_meant(name)}"
+        ) from None
 
 
 def models_between(

@@ -1,0 +1,58 @@
+"""``fastattn languages``: between which languages models translate, the catalog's and Firefox's."""
+
+import click
+
+from fastattn.cli.printing import say
+from fastattn.printable import counted
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  fastattn languages
+  fastattn languages --json | jq -r .source
+  fastattn translate --from de --to fr "Guten Morgen"
+
+\b
+A line is a pair of codes, the languages, and which models there are: the
+catalog's, or Firefox's by their qualities, with * for those that Firefox has
+not released. What is on this machine is marked "here". Every other pair of
+these languages goes through English, by two models.
+
+\b
+Firefox's models are Mozilla's list, which is kept for a day;
+FASTATTN_FIREFOX_MODELS is the address of another one of its form.
+"""
+)
+@click.option("--json", "as_json", is_flag=True, help="Write one JSON object a line: source, target, models, here.")
+def languages(as_json: bool) -> None:
+    """List the languages that models translate between."""
+    from fastattn.errors import DownloadError
+    from fastattn.text.languages import name_of
+    from fastattn.weights.download.catalog import CATALOG
+    from fastattn.weights.download.firefox import listed_models
+
+    failure = None
+    pairs: dict[tuple[str, str], list[tuple[str, bool]]] = {}
+    for entry in CATALOG.values():
+        if entry.languages:
+            pairs.setdefault(entry.languages, []).append(("catalog", entry.folder.is_dir()))
+    try:
+        for model in listed_models():
+            name = model.architecture + "*" * (not model.released)
+            pairs.setdefault((model.source, model.target), []).append((name, model.folder.is_dir()))
+    except DownloadError as error:
+        failure = error
+    for (source, target), models in sorted(pairs.items()):
+        names, here = [name for name, _ in models], any(is_here for _, is_here in models)
+        if as_json:
+            import json
+
+            say(json.dumps({"source": source, "target": target, "models": names, "here": here}))
+        else:
+            what = f"{name_of(source)} to {name_of(target)}"
+            say(f"{f'{source}-{target}':<12} {what:<40} {', '.join(names)}{', here' * here}")
+    if failure is not None:
+        raise failure
+    known = {code for pair in pairs for code in pair}
+    say(f"{counted(len(known), 'language')}, {counted(len(pairs), 'pair')}; others go through English", err=True)

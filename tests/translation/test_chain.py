@@ -1,0 +1,102 @@
+"""Two translators, the second of which translates what the first makes."""
+
+import numpy as np
+import pytest
+
+from fastattn.errors import InputError
+from fastattn.translation.translator import Translator
+from tests.translation.test_translator_kernels import WORDS
+from tests.weights.ctranslate2 import writer
+
+TEXTS = ["a b", "", "c", "d a\n\nb\n"]
+BAD = "\ud800"
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    made = []
+    for seed in (5, 7):
+        folder = tmp_path_factory.mktemp("model")
+        model = writer.random_transformer(np.random.default_rng(seed), source_vocabulary=19, target_vocabulary=19)
+        writer.write_model(folder, model)
+        writer.write_vocabularies(folder, ("<unk>", "<s>", "</s>", *WORDS))
+        writer.write_config(folder)
+        made.append(Translator(folder, "float32", threads=1))
+    return made
+
+
+def test_a_chain_is_one_after_the_other(pair):
+    first, second = pair
+    expected = second.translate(first.translate(TEXTS))
+    with_both = Translator.chain(first, second)
+    assert with_both.translate(TEXTS) == list(with_both.translate_iter(iter(TEXTS))) == expected
+    assert with_both.translate(TEXTS[0]) == expected[0]
+    assert expected[1] == "" and expected[3].count("\n") == 3
+    again = Translator.chain(with_both, first)
+    assert again.translate(TEXTS) == first.translate(expected)
+
+
+def test_details_have_the_text_between_and_the_sum_of_scores(pair):
+    first, second = pair
+    for text in TEXTS:
+        one = first.translate(text, details=True, beam_size=2)
+        two = second.translate(one.text, details=True, beam_size=2)
+        both = Translator.chain(first, second).translate(text, details=True, beam_size=2)
+        assert (both.text, both.through) == (two.text, [one.text])
+        assert both.scores == [one.scores[0] + two.scores[0]]
+
+
+def test_of_several_hypotheses_the_best_pairs_are_kept(pair):
+    first, second = pair
+    options = {"beam_size": 3, "num_hypotheses": 3, "details": True}
+    found = Translator.chain(first, second).translate(TEXTS[0], **options)
+    pairs = [
+        (score + more, text)
+        for middle, score in zip(*vars_of(first.translate(TEXTS[0], **options)))
+        for text, more in zip(*vars_of(second.translate(middle, **options)))
+    ]
+    best = {}
+    for score, text in sorted(pairs, reverse=True):
+        best.setdefault(text, score)
+    assert list(best.items())[:3] == list(zip(found.hypotheses, found.scores)) and found.text == found.hypotheses[0]
+    assert len(found.through) == 3 and second.translate(found.through[0], beam_size=3) in found.hypotheses
+
+
+def vars_of(translation):
+    return translation.hypotheses, translation.scores
+
+
+def test_errors_keep_their_places(pair):
+    both = Translator.chain(*pair)
+    results = list(both.translate_iter(["a", BAD, "c"], return_exceptions=True))
+    assert (
+        isinstance(results[1], InputError) and results[0] == both.translate("a") and results[2] == both.translate("c")
+    )
+    stream = both.translate_iter(["a", BAD, "c"])
+    assert next(stream) == results[0]
+    with pytest.raises(InputError):
+        next(stream)
+    with pytest.raises(InputError, match="details=True"):
+        both.translate("a", num_hypotheses=2)
+    with pytest.raises(InputError, match="beam_siz"):
+        both.translate("a", beam_siz=2)
+
+
+def test_what_concerns_one_side_goes_to_one(pair):
+    both = Translator.chain(*pair)
+    begun = both.translate("a", target_prefix="c")
+    assert begun == pair[1].translate(pair[0].translate("a"), target_prefix="c")
+
+
+def test_the_first_is_read_as_the_second_needs_it(pair):
+    read = []
+
+    def texts():
+        for number in range(5000):
+            read.append(number)
+            yield "a b c"
+
+    stream = Translator.chain(*pair).translate_iter(texts())
+    next(stream)
+    assert len(read) < 5000
+    stream.close()
