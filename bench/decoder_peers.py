@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from bench.decoder_shapes import Shape
+from fastattn.simd.target import compiled_features
 from fastattn.system.cache_folder import cache_root
 
 
@@ -52,12 +53,16 @@ def genai_folder(source: Path, precision: str = "int4") -> Path:
 
 
 class Transformers:
+    """``name`` has the dtype: bfloat16 where the CPU multiplies it, else float32, which is several times as fast."""
+
     def __init__(self, folder: Path):
         import torch
         from transformers import AutoModelForCausalLM
 
         self._torch: Any = torch
-        self._model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).eval()
+        kind = "bfloat16" if {"avx512bf16", "amx-bf16", "bf16"} & compiled_features() else "float32"
+        self.name = f"transformers {kind}"
+        self._model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, kind)).eval()
 
     def answer(self, prompts: list[list[int]], count: int) -> Any:
         """Greedy tokens behind prompts of one length; its threads are torch's."""

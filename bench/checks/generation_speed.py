@@ -38,11 +38,12 @@ def _engines(shape: Shape, threads: int) -> dict[str, Callable[[list[list[int]],
         return ours.generate(prompts, details=True, max_new_tokens=count, min_new_tokens=count)
 
     folder = transformers_folder(shape)
+    source = Transformers(folder)
     return {
         OURS: answer,
         "llama.cpp": LlamaCpp(shape.path, threads, STREAMS, PROMPT + 64).answer,
         "GenAI int4": GenAI(genai_folder(folder), threads).answer,
-        "transformers bfloat16": Transformers(folder).answer,
+        source.name: source.answer,
     }
 
 

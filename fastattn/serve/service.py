@@ -85,14 +85,14 @@ class Service:
     ) -> list[Translated]:
         """Each text's translation; ``source`` may be AUTO. Refuses pairs of languages without a model."""
         self.check_size(texts)
-        target, pairs = iso_code(primary(target)), self.pairs
+        target, pairs = known_code(target), self.pairs
         sources = self.sources.get(target)
         if not sources:
             raise Refusal(400, f"no model translates to {target!r}; to {listed(self.sources)}")
         detected: list[Detected | None] = [None] * len(texts)
         if source == AUTO:
             detected = [(await self.detect(text, sources))[0] for text in texts]
-        codes = [iso_code(primary(source)) if one is None else one.language for one in detected]
+        codes = [known_code(source, sources) if one is None else one.language for one in detected]
         for code in codes:
             if (code, target) not in pairs:
                 raise Refusal(400, f"no model translates from {code!r} to {target!r}; from {listed(sources)}")
@@ -202,12 +202,15 @@ def _check_lengths(model: Any, texts: Sequence[str], truncate: bool) -> None:
             )
 
 
-def primary(code: str) -> str:
-    """A language's code without country and script: "PT-BR" is "pt"."""
-    first = code.strip().lower().replace("_", "-").partition("-")[0]
-    if not first.isascii() or not 0 < len(first) <= 32:
+def known_code(code: str, among: Sequence[str] = ()) -> str:
+    """A language by the code that models here have: "PT-BR" is "pt", "zh-TW" is "zh-Hant".
+
+    among  codes that it may be: of a source in a script that no model names, the language without it
+    """
+    if not code.isascii() or not 0 < len(code.strip()) <= 32:
         raise InputError("a language should be a code such as en")
-    return first
+    found = iso_code(code.strip().lower())
+    return found if found in among else next((one for one in among if one == found.partition("-")[0]), found)
 
 
 def listed(codes: Any) -> str:

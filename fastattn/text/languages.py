@@ -137,6 +137,8 @@ def _read_table() -> dict[str, Language]:
 
 _KNOWN = _read_table()
 SCRIPT = 4  # letters of its code: Latn
+TRADITIONAL = "hant"
+IN_TRADITIONAL = frozenset({"tw", "hk", "mo"})  # where Chinese is written so
 SHOWN = 6  # languages in a message
 
 
@@ -145,7 +147,17 @@ def _plain(code: str) -> str:
 
 
 def _find(plain: str) -> Language | None:
-    return _KNOWN.get(plain) or _KNOWN.get(plain.partition("-")[0])
+    """The language of a code with or without script and region, of which the script, or what implies it, counts."""
+    first, *parts = plain.split("-")
+    found = _KNOWN.get(plain) or _KNOWN.get(first)
+    if found is None or plain in _KNOWN:
+        return found
+    return _KNOWN.get(f"{found.code}-{_script(plain) or TRADITIONAL * bool(IN_TRADITIONAL & {*parts})}", found)
+
+
+def _script(plain: str) -> str:
+    """The script that a code names (latn), or ""."""
+    return next((part for part in plain.split("-")[1:] if len(part) == SCRIPT and part.isalpha()), "")
 
 
 def name_of(code: str) -> str:
@@ -188,12 +200,12 @@ class Languages:
         plain = _plain(check_text("a language", asked))
         if plain in self._exact:
             return self._exact[plain]
-        found, part = _find(plain), plain.partition("-")[2]
-        # of the same language: code -> script or region
+        found, script = _find(plain), _script(plain)
+        # of the same language: code -> script and region
         codes = {code: _plain(code).partition("-")[2] for code in self.names if found and _find(_plain(code)) == found}
-        if len(part) == SCRIPT:
-            fitting = [code for code, has in codes.items() if has == part]
-            fitting = fitting or [code for code, has in codes.items() if len(has) != SCRIPT]
+        if script:
+            fitting = [code for code in codes if _script(_plain(code)) == script]
+            fitting = fitting or [code for code in codes if not _script(_plain(code))]
         else:
             fitting = [code for code, has in codes.items() if not has][:1] or list(codes)
         if len(fitting) == 1:
@@ -253,11 +265,14 @@ def language_pair(
     if told.target == "first":  # generation_config.json may force one
         own[1] = next((code for code, token in told.tokens.items() if (token,) == begun[:1]), own[1])
     named = [known if code is None else code for code, known in zip(asked, own)]
-    prefix = told.prefix if named[1] or any(code is not None for code in asked) else ""
+    by_text = told.prefix == "{target}" and not named[1]  # a text's own <2xx> may tell it
+    prefix = told.prefix if named[1] or (not by_text and any(code is not None for code in asked)) else ""
     needed = bool(told.source) or "{source}" in prefix, bool(told.target) or "{target}" in prefix
     for name, code, wanted in zip(names, named, needed):
         if wanted and not code:
             raise InputError(f"{name} should be given; this model knows {languages}")
+    if asked[0] is not None and not needed[0] and asked[0] not in told.tokens:
+        language(asked[0])  # which no token tells the model
     codes = [languages.code(code) if wanted else code for code, wanted in zip(named, needed)]
     spoken, wished = (told.tokens[code] if wanted else "" for code, wanted in zip(codes, needed))
     words = prefix.replace("{source}", spoken).replace("{target}", wished)

@@ -152,11 +152,12 @@ def test_a_folder_that_hides_a_name(tmp_path, monkeypatch):
 
 
 def test_languages_in_upper_case(monkeypatch):
+    monkeypatch.setenv("FASTATTN_OFFLINE", "1")
     named = []
     monkeypatch.setattr("fastattn.cli.translate.located_entry", lambda entry, _: named.append(entry.name) or "nowhere")
     fail(3, "translate", "--from", "EN", "--to", "Pt", "a")
     assert named == ["en-pt"]
-    assert "translates from EN to fr; " in fail(2, "translate", "--from", "EN", "--to", "fr", "a")
+    assert "translates from en to fr; " in fail(2, "translate", "--from", "EN", "--to", "fr", "a")
 
 
 def test_a_files_name_as_text(model, tmp_path, monkeypatch):

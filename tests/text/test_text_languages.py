@@ -16,7 +16,10 @@ MBART = "en_XX fr_XX zh_CN he_IL pt_XX"
     [
         (NLLB, "en eng eng_Latn ENG_LATN en_XX en-GB English english __en__", "eng_Latn"),
         (NLLB, "zh zho Chinese zh_CN zho_Hans cmn_Hans", "zho_Hans"),
-        (NLLB, "zh-TW zh-Hant zho_Hant", "zho_Hant"),
+        (NLLB, "zh-TW zh-Hant zho_Hant zh-Hant-TW zh-MO chi_HK ZHO-HANT-hk", "zho_Hant"),
+        (NLLB, "zh-Hans-CN zh-SG", "zho_Hans"),
+        ("srp_Cyrl srp_Latn", "sr-Latn-RS sr_Latn", "srp_Latn"),
+        ("srp_Cyrl srp_Latn", "sr-Cyrl-RS srp_Cyrl", "srp_Cyrl"),
         (NLLB, "ks_Deva kas_Deva", "kas_Deva"),
         (NLLB, "iw he Hebrew", "heb_Hebr"),
         (NLLB, "sq Albanian alb", "als_Latn"),

@@ -128,8 +128,12 @@ def test_prefixes_of_words_and_texts_that_tell_their_language_themselves(tmp_pat
     by_itself = opus.translate(">>fr<< a b", details=True, **SHORT)
     assert by_itself == opus.translate("a b", target_lang="fr", details=True, **SHORT)
     assert by_itself == opus.translate(">>fr<<a b", target_lang="zh", source_lang="de", details=True, **SHORT)
-    with pytest.raises(InputError, match="target_lang should be given; this model knows 3: en .English.,"):
-        opus.translate("a b")
+    assert by_itself == opus.translate(">>fr<< a b", source_lang="de", details=True, **SHORT)
+    with pytest.raises(InputError, match="unknown language 'germn'; near ones: German"):
+        opus.translate(">>fr<< a b", source_lang="germn")
+    for options in ({}, {"source_lang": "de"}):
+        with pytest.raises(InputError, match="target_lang should be given; this model knows 3: en .English.,"):
+            opus.translate("a b", **options)
 
 
 def test_languages_that_are_not_known_or_not_named(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """Checkpoints as their trainers save them, one .pt file and what lies around it: fairseq's and OpenNMT-py's.
 
-Both pickle an argparse.Namespace of options beside the tensors; the parser makes a dict of it, and imports nothing.
+Both pickle their options beside the tensors, as an argparse.Namespace or a dict; the parser imports nothing.
 """
 
 from pathlib import Path
@@ -11,7 +11,8 @@ from fastattn.weights.folder import Directory
 DESCRIPTION = "a trainer's .pt file: OpenNMT-py, or fairseq with dict.LANGUAGE.txt (the file or its folder)"
 # A folder with one of them is another exporter's, whatever else lies there.
 OTHERS = ("config.json", "model.bin", "metadata.json")
-OPTIONS = b"argparse"  # so the class of the options stands in the pickle
+# What stands in the pickle: the class of the options, or of fairseq's in a plain dict one of them.
+OPTIONS = (b"argparse", b"encoder_embed_dim")
 # The folder's own files come first, then those of fairseq's usual folders in it.
 FOLDERS = ("", "checkpoints/", "data/", "data-bin/")
 # Of several checkpoints the first of these.
@@ -25,7 +26,7 @@ def recognize(path: Path) -> bool:
         return False
     folder = Directory(path)
     found = find_checkpoint(_names(folder))
-    return found != "" and folder.read(found).obj.find(OPTIONS) >= 0  # type: ignore[attr-defined]
+    return found != "" and any(folder.read(found).obj.find(words) >= 0 for words in OPTIONS)  # type: ignore[attr-defined]
 
 
 def read(directory: Directory) -> Checkpoint:

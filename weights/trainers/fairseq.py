@@ -45,12 +45,15 @@ OPTIONS: dict[str, tuple[Any, ...]] = {
     "adaptive_softmax_cutoff": (None,),
     "char_inputs": (False,),
     "cross_self_attention": (False,),
+    "decoder_langtok": (False, None),
     "decoder_layers_to_keep": (None,),
     "decoder_learned_pos": _YES_NO,
     "decoder_normalize_before": _YES_NO,
+    "encoder_langtok": (None, ""),  # of translation_multi_simple_epoch, as all three of these
     "encoder_layers_to_keep": (None,),
     "encoder_learned_pos": _YES_NO,
     "encoder_normalize_before": _YES_NO,
+    "lang_pairs": (None,),
     "lang_tok_replacing_bos_eos": (False,),
     "no_cross_attention": (False,),
     "no_scale_embedding": _YES_NO,
@@ -111,7 +114,8 @@ def read(folder: Folder, names: list[str], whole: TrainerFile) -> Checkpoint:
 def _given(whole: TrainerFile) -> dict[str, Any]:
     """The options: args, or since version 0.10 those of the task and of the model in cfg."""
     if type(whole.entries.get("cfg")) is not dict:
-        return read_options(whole, "args")
+        args = whole.entries.get("args")
+        return args if type(args) is dict else read_options(whole, "args")
     parts = [whole.entries["cfg"].get(part) for part in ("task", "model")]
     if not isinstance(parts[1], dict):
         raise CheckpointError(f"{whole.where}: cfg should hold the options of a model")

@@ -102,6 +102,9 @@ def _options(**options: object) -> bytes:
     ("options", "said"),
     [
         ({"adaptive_input": True}, "option adaptive_input should be False, is True"),
+        ({"encoder_langtok": "src"}, "option encoder_langtok should be None or '', is 'src'"),
+        ({"decoder_langtok": True}, "option decoder_langtok should be False or None, is True"),
+        ({"lang_pairs": "en-de,de-en"}, "option lang_pairs should be None, is 'en-de,de-en'"),
         ({"activation_fn": "linear"}, "option activation_fn should be 'relu' or"),
         ({}, "encoder_embed_dim should be a number from 1 on"),
         (
@@ -113,6 +116,15 @@ def _options(**options: object) -> bytes:
 )
 def test_options_of_fairseq(tmp_path: Path, options: dict, said: str) -> None:
     refusal(_saved(tmp_path / "model.pt", args=_options(**options), model=plain({})), said)
+
+
+@pytest.mark.parametrize("entries", [("args",), ("cfg", "model")], ids="-".join)
+def test_options_in_plain_dicts(tmp_path: Path, entries: tuple[str, ...]) -> None:
+    options = plain({"encoder_embed_dim": 4, "adaptive_input": True})
+    for entry in entries[:0:-1]:
+        options = pickles.dict_of({entry: options})
+    _saved(tmp_path / "model.pt", **{entries[0]: options, "model": plain({})})
+    refusal(tmp_path, "option adaptive_input should be False, is True")  # so the folder is known to be fairseq's
 
 
 def test_pickles_that_would_run_something(tmp_path: Path) -> None:
