@@ -61,7 +61,7 @@ def _entries(name: str, quality: str | None) -> "list[CatalogEntry | FirefoxMode
     if pair is None or name in CATALOG:
         return [lookup(name)]
     try:
-        return models_between(*pair.groups(), quality)
+        return models_between(pair[1], pair[2], quality)
     except InputError as error:
         raise CheckpointError(f"no {name!r} in the catalog; {error}") from None
 

@@ -51,7 +51,7 @@ def _speed(shape: Shape, threads: int) -> tuple[bool, str]:
     findings, rng = Findings(), np.random.default_rng(0)
     engines = _engines(shape, threads)
     for answer in engines.values():
-        answer([rng.integers(256, shape.words, PROMPT).tolist()], 2)
+        answer([rng.integers(256, shape.words, PROMPT // 4).tolist()], 2)
     read = reader([np.ones(LEAST_BYTES // 8, np.int64)], threads)
     read()
     for what, streams, length, count, wanted in CASES:

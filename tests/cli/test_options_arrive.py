@@ -338,10 +338,7 @@ def see(here: Path, command: str, *arguments: Any) -> dict[str, Any]:
     written: dict[str, Any] = {}
     for path in set(here.iterdir()) - before:
         written[path.name] = path.read_bytes() if path.is_file() else True
-        if path.is_file():
-            path.unlink()
-        else:
-            path.rmdir()
+        path.unlink() if path.is_file() else path.rmdir()
     outcome = {"stdout": result.stdout, "stderr": result.stderr, "code": result.exit_code, "removed": removed}
     assert "Traceback" not in result.stderr
     return {**seen, **written, **outcome}

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path, PurePosixPath
+from typing import BinaryIO
 
 from fastattn.errors import CheckpointError, DownloadError, InputError, warn
 from fastattn.system.atomic_files import write_whole
@@ -129,11 +130,16 @@ def listed_models() -> list[FirefoxModel]:
             raise
         warn(f"the list of models here is {age / A_DAY:.0f} days old and stays in use: {error}")
         return kept
-    told = f"name: {LIST_NAME}\nwhat: list of models\norigin: {url}\n"
-    placed(
-        folder, LIST_NAME, len(data), lambda _, contents: (contents / SOURCE_FILE).write_text(told, "utf-8") and None
-    )
-    write_whole(folder / LIST_FILE, lambda stream: stream.write(data) and None)
+    told = f"name: {LIST_NAME}\nwhat: list of models\norigin: {url}\n".encode()
+
+    def fill(staging: Path, contents: Path) -> None:
+        (contents / SOURCE_FILE).write_bytes(told)
+
+    def write(stream: BinaryIO) -> None:
+        stream.write(data)
+
+    placed(folder, LIST_NAME, len(data), fill)
+    write_whole(folder / LIST_FILE, write)
     return models
 
 
