@@ -77,11 +77,16 @@ def load(folder: Path) -> DigitNet:
 def train(archive: Path, into: Path) -> None:
     """Write torch.pth; no data is read but scikit-learn's."""
     torch.manual_seed(32)
-    (digits_BYX, labels_B), model, start = scanned(), DigitNet().train(), time.perf_counter()
+    learn(DigitNet(), STEPS, into / "torch.pth")
+
+
+def learn(model: nn.Module, steps: int, path: Path) -> None:
+    """Have a network read digits that were not held out, say how many of the others it reads, and keep its state."""
+    (digits_BYX, labels_B), start = scanned(), time.perf_counter()
     images, labels = digits_BYX[:-HELD_OUT], torch.tensor(labels_B[:-HELD_OUT])
-    optimizer = torch.optim.Adam(model.parameters(), RATE)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, STEPS, pct_start=0.1)
-    for step in range(1, STEPS + 1):
+    optimizer = torch.optim.Adam(model.train().parameters(), RATE)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, steps, pct_start=0.1)
+    for step in range(1, steps + 1):
         chosen = np.random.default_rng([32, 1, step]).integers(0, len(images), BATCH)
         lost = functional.cross_entropy(model(torch.from_numpy(canvas(images[chosen], step))), labels[chosen])
         optimizer.zero_grad()
@@ -92,8 +97,8 @@ def train(archive: Path, into: Path) -> None:
             print(f"{step} steps, loss {lost.item():.3f}, {time.perf_counter() - start:.0f} s", flush=True)
     model.eval()
     given, wanted = held_out()
-    with torch.inference_mode():
+    with torch.no_grad():
         right = (model(torch.from_numpy(given)).argmax(1).numpy() == wanted).mean()
-    print(f"{right:.1%} of {len(wanted)} unseen digits are read")
-    into.mkdir(parents=True, exist_ok=True)
-    torch.save(model.state_dict(), into / "torch.pth")
+    print(f"{path.stem}: {right:.1%} of {len(wanted)} unseen digits are read", flush=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    torch.save(model.state_dict(), path)

@@ -1,7 +1,7 @@
 """What trained models do: ``python -m bench.train.pictures DIR [FOLDER]``, for the pages of docs.
 
-DIR has what ``bench.train`` wrote into attention/, plain/, pointer/, digits/ and captions/; FOLDER is docs/pictures. It
-needs sacrebleu and Pillow.
+DIR has what ``bench.train`` wrote into folders of its models' names; FOLDER is docs/pictures. It needs sacrebleu and
+Pillow.
 """
 
 import argparse
@@ -85,13 +85,61 @@ def digits(trained: Path) -> str:
     _, places_BYX = vision.CBAM.from_torch(state, "cbam.").weights(features)
     spread_BYX = places_BYX - places_BYX.min((1, 2), keepdims=True)  # gates are never 0: what differs is shown
     rows_3 = {"as given": images[:, 0], "straightened": straight[:, 0], "CBAM's gates": spread_BYX}
-    parts = []
-    for row, (name, row_BYX) in enumerate(rows_3.items()):
+    return _strips(rows_3)
+
+
+def looks(trained: Path) -> str:
+    """What each other module looks at in held-out digits: places, or channels as a square of cells each."""
+    import torch
+
+    from bench.train import digits as given
+    from bench.train import looks as networks
+
+    images = given.held_out()[0][:SHOWN]
+    rows = {"as given": images[:, 0]}
+    for name in networks.NETWORKS:
+        net = networks.load(trained / "looks", name)
+        state, settings = net.state_dict(), networks.SETTINGS.get(name, {})
+        module = getattr(vision, name).from_torch(state, "look.", **settings)
+        with torch.no_grad():
+            rows |= _LOOKS[name](module, net.features(torch.from_numpy(images)).numpy())
+    return _strips(rows)
+
+
+def _square(x_BC: np.ndarray) -> np.ndarray:
+    side = round(x_BC.shape[1] ** 0.5)
+    return x_BC.reshape(-1, side, side)
+
+
+def _spread(x_BYX: np.ndarray) -> np.ndarray:
+    return x_BYX - x_BYX.min((1, 2), keepdims=True)
+
+
+# Module -> the rows of its drawing, by what its network gives it.
+_LOOKS: dict[str, Callable[..., dict[str, np.ndarray]]] = {
+    "SqueezeExcitation": lambda one, x: {"squeeze and excitation: gates of 16 channels": _square(one.weights(x))},
+    "SelectiveKernel": lambda one, x: {
+        "selective kernels: the larger filter's share in 16 channels": _square(one.weights(x)[:, 1])
+    },
+    "ResidualAttention": lambda one, x: {"residual attention: the mask": _spread(one.mask(x))},
+    "MultiScaleAttention": lambda one, x: {
+        "multi-scale: the share of the full size": one.weights(x)[:, 0],
+        "multi-scale: the share of the half size": one.weights(x)[:, 1],
+    },
+    "DynamicCapacity": lambda one, x: {"dynamic capacity: where entropy leans": one.saliency(x)},
+    "PatchAttention": lambda one, x: {"patches: how much each is looked at": _square(one.weights(x).mean((1, 2)))},
+}
+
+
+def _strips(rows: dict[str, np.ndarray]) -> str:
+    """A row of pictures for each name, the row's greatest number white."""
+    label, parts = max(LABEL, 7 * max(map(len, rows)) + 8), []
+    for row, (name, row_BYX) in enumerate(rows.items()):
         strip = Image.fromarray(np.uint8(255 * np.concatenate([one / one.max() for one in row_BYX.clip(0)], axis=1)))
         data, y = _png(strip.resize((SHOWN * CELL, CELL), Image.Resampling.NEAREST)), row * (CELL + 4)
-        parts.append(f'<text x="4" y="{y + CELL / 2 + 4:g}">{name}</text><image x="{LABEL}" y="{y}" ')
+        parts.append(f'<text x="4" y="{y + CELL / 2 + 4:g}">{name}</text><image x="{label}" y="{y}" ')
         parts.append(f'width="{SHOWN * CELL}" height="{CELL}" href="data:image/png;base64,{data}"/>')
-    width, height = LABEL + SHOWN * CELL, 3 * (CELL + 4)
+    width, height = label + SHOWN * CELL, len(rows) * (CELL + 4)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif" '
         f'font-size="13" fill="#888">{"".join(parts)}</svg>\n'
@@ -130,6 +178,7 @@ PICTURES: dict[str, Callable[[Path], str]] = {
     "alignment-transformer": lambda trained: alignment("en-pt", ENGLISH),
     "hulls": hulls,
     "digits": digits,
+    "looks": looks,
     "caption": caption,
 }
 

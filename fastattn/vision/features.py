@@ -162,12 +162,26 @@ class PatchAttention(ImageModule):
             feed_forward=FeedForwardSpec(inner, "gelu"),
             norms=NormSpec(epsilon=number("epsilon", epsilon)),
         )
+        self._heads = spec.attention
         self._attention = SelfAttention(state.parameters, "block", 0, spec)
         self._feed_forward = FeedForward(state.parameters, "block", spec)
 
+    def weights(self, x: np.ndarray) -> np.ndarray:
+        """How much each patch, row after row, looks at each of its image: float32 [B, heads, P, P]."""
+        x_ND, grid = self._patches(*self._pixels(x))
+        qkv_NE = np.asarray(self._attention.qkv(self._attention.entering(x_ND)))
+        K = self._heads.head_width
+        query, key, _ = qkv_NE.reshape(grid.images, -1, 3, self._heads.heads, K).transpose(2, 0, 3, 1, 4)
+        scores_BHPP = query @ key.swapaxes(2, 3) / np.float32(K**0.5)
+        return np.asarray(self.ops.softmax(scores_BHPP.reshape(-1, scores_BHPP.shape[3]))).reshape(scores_BHPP.shape)
+
+    def _patches(self, x_ND: np.ndarray, grid: PixelGrid) -> tuple[np.ndarray, PixelGrid]:
+        if self._embedding is None:
+            return x_ND, grid
+        check_window(self._embedding.window, grid)
+        return self._embedding(x_ND, grid)
+
     def _run(self, x_ND: np.ndarray, grid: PixelGrid) -> tuple[np.ndarray, PixelGrid]:
-        if self._embedding is not None:
-            check_window(self._embedding.window, grid)
-            x_ND, grid = self._embedding(x_ND, grid)
+        x_ND, grid = self._patches(x_ND, grid)
         rows = WholeRows(self.ops, image_starts(grid), np.zeros(grid.rows, np.int32), lambda longest: None)
         return self._feed_forward(self._attention(x_ND, rows), rows), grid

@@ -82,6 +82,29 @@ def test_what_they_look_at() -> None:
     assert mask_BYX.shape == (2, 9, 7) and ((mask_BYX > 0) & (mask_BYX < 1)).all()
 
 
+def test_patches_look_at_each_other_by_their_weights() -> None:
+    case = case_of("PatchAttention")
+    state, x = state_of(case), images_of(case)
+    state["mlp.fc2.weight"] *= 0  # so that nothing follows the attention
+    state["mlp.fc2.bias"] *= 0
+    block, heads = vision.PatchAttention.from_torch(state, **case.settings), case.settings["heads"]
+    weights_BHPP = block.weights(x)
+    kernel = state["patch_embed.proj.weight"]
+    B, size, D = len(x), kernel.shape[2], len(kernel)
+    Y, X = x.shape[2] // size, x.shape[3] // size
+    cut = x[:, :, : Y * size, : X * size].reshape(B, -1, Y, size, X, size).transpose(0, 2, 4, 1, 3, 5)
+    rows = cut.reshape(B, Y * X, -1) @ kernel.reshape(D, -1).T + state["patch_embed.proj.bias"]
+    normed = (rows - rows.mean(2, keepdims=True)) / np.sqrt(rows.var(2, keepdims=True) + 1e-6)
+    normed = normed * state["norm1.weight"] + state["norm1.bias"]
+    value = (normed @ state["attn.qkv.weight"][2 * D :].T + state["attn.qkv.bias"][2 * D :]).reshape(
+        B, Y * X, heads, -1
+    )
+    context = np.einsum("bhps,bshk->bphk", weights_BHPP, value).reshape(B, Y * X, D)
+    expected = rows + context @ state["attn.proj.weight"].T + state["attn.proj.bias"]
+    np.testing.assert_allclose(weights_BHPP.sum(3), 1, atol=1e-5)
+    near(block(x), expected.transpose(0, 2, 1).reshape(B, D, Y, X))
+
+
 def test_a_map_that_changes_nothing_gives_the_image() -> None:
     case = case_of("SpatialTransformer")
     state = state_of(case)
