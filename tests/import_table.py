@@ -109,7 +109,7 @@ OUTSIDE = {
     "weights": {"huggingface_hub", "tomli"},
     "cli": {"click", "numba", "llvmlite"},
     "distributed": {"pyarrow", "ray"},
-    "serve": {"fastapi", "prometheus_client", "py3langid", "pydantic", "starlette", "uvicorn"},
+    "serve": {"fastapi", "h11", "prometheus_client", "py3langid", "pydantic", "starlette", "uvicorn"},
     "verification": {"torch"},  # where it is installed, as all that frameworks.py imports
 }
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from fastattn.encoders.base import progress_bar
-from fastattn.encoders.text_classifier import HeadedModel, activated
+from fastattn.encoders.text_classifier import HeadedModel, activated, checked_pairs
 from fastattn.encoders.vector_head import find_prompt
 from fastattn.encoders.yes_or_no import as_reranker, prompts_of
-from fastattn.errors import InputError, check_bool, check_count, check_known, check_several, check_texts, described
+from fastattn.errors import InputError, check_bool, check_count, check_known, check_several, check_texts
 from fastattn.scheduling.request import Plan
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.text_spec import SCORES
@@ -99,7 +99,7 @@ class CrossEncoder(HeadedModel):
             check_count("batch_size", batch_size)
         if not check_bool("convert_to_numpy", convert_to_numpy):
             raise InputError("convert_to_numpy must be True: scores are NumPy arrays")
-        listed, single = _checked_pairs(pairs)
+        listed, single = checked_pairs(pairs)
         between = ""
         if self._text.pair is not None:
             before, between = f"{self._text.pair.instruction}{before}{self._text.pair.query}", self._text.pair.document
@@ -146,21 +146,3 @@ class CrossEncoder(HeadedModel):
             for entry in ranked:
                 entry["text"] = texts[entry["corpus_id"]]
         return ranked
-
-
-def _checked_pairs(pairs: Iterable[Sequence[str]] | Sequence[str]) -> tuple[list[tuple[str, str]], bool]:
-    """(the pairs, whether it is a single one)."""
-    rows = list(pairs) if isinstance(pairs, np.ndarray) and pairs.ndim == 2 else pairs
-    listed: list[Any] = list(check_several("pairs", rows, "a pair of str or several"))
-    single = bool(listed) and isinstance(listed[0], str)
-    if single:
-        listed = [listed]
-    checked = []
-    for number, pair in enumerate(listed):
-        if isinstance(pair, str) or not isinstance(pair, Sequence | np.ndarray) or len(pair) != 2:
-            raise InputError(f"a pair must be two str, number {number} is {described(pair)}")
-        for text in pair:
-            if not isinstance(text, str):
-                raise InputError(f"a pair must be two str, number {number} holds a {type(text).__name__}")
-        checked.append((str(pair[0]), str(pair[1])))
-    return checked, single

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from fastattn.encoders.base import EncoderBase, Make, plan_batches
-from fastattn.errors import CheckpointError, check_count
+from fastattn.encoders.base import EncoderBase, Make, plan_batches, progress_bar
+from fastattn.errors import CheckpointError, InputError, check_count, check_several, described
 from fastattn.scheduling.request import Plan
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.system.option_names import TEXTS, explains_options
@@ -75,9 +75,15 @@ class TextClassifier(HeadedModel):
 
     @explains_options(TEXTS)
     def classify(
-        self, texts: str | Iterable[str], *, top_k: int | None = None, show_progress_bar: bool | None = None
+        self,
+        texts: str | Iterable[str] | Iterable[tuple[str, str]],
+        *,
+        top_k: int | None = None,
+        show_progress_bar: bool | None = None,
     ) -> list[Any]:
         """Each text's labels, most probable first: {"label": str, "score": float} of each; one such list for a str.
+
+        Pairs of texts, such as a premise and a hypothesis, are read together.
 
         Probabilities sum to 1, unless the checkpoint says that each label is true or not by itself; those of a single
         label are the sigmoid of its number.
@@ -87,8 +93,13 @@ class TextClassifier(HeadedModel):
         """
         if top_k is not None:
             check_count("top_k", top_k)
-        named = self._named(self._run(self._plan_texts, texts, show_progress_bar), top_k)
-        return named[0] if isinstance(texts, str) else named
+        listed: Any = texts if isinstance(texts, str) else list(check_several("texts", texts, "str or pairs of str"))
+        if isinstance(listed, str) or not listed or isinstance(listed[0], str):
+            named = self._named(self._run(self._plan_texts, listed, show_progress_bar), top_k)
+            return named[0] if isinstance(texts, str) else named
+        pairs, _ = checked_pairs(listed)
+        with progress_bar(show_progress_bar) as progress:
+            return self._named(self._scheduler.run(partial(self._plan_pairs, pairs, progress)), top_k)
 
     def _named(self, numbers_BF: np.ndarray, top_k: int | None) -> list[list[dict[str, Any]]]:
         likely_BF = activated(self._text.probabilities, numbers_BF)
@@ -125,3 +136,21 @@ _ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "tanh": np.tanh,
     "relu": lambda numbers_BF: np.maximum(numbers_BF, 0.0),
 }
+
+
+def checked_pairs(pairs: Iterable[Sequence[str]] | Sequence[str]) -> tuple[list[tuple[str, str]], bool]:
+    """(the pairs, whether it is a single one)."""
+    rows = list(pairs) if isinstance(pairs, np.ndarray) and pairs.ndim == 2 else pairs
+    listed: list[Any] = list(check_several("pairs", rows, "a pair of str or several"))
+    single = bool(listed) and isinstance(listed[0], str)
+    if single:
+        listed = [listed]
+    checked = []
+    for number, pair in enumerate(listed):
+        if isinstance(pair, str) or not isinstance(pair, Sequence | np.ndarray) or len(pair) != 2:
+            raise InputError(f"a pair must be two str, number {number} is {described(pair)}")
+        for text in pair:
+            if not isinstance(text, str):
+                raise InputError(f"a pair must be two str, number {number} holds a {type(text).__name__}")
+        checked.append((str(pair[0]), str(pair[1])))
+    return checked, single

@@ -42,7 +42,7 @@ def make_app(settings: ServerSettings | None = None) -> Any:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        await service.models.load_all()
+        await service.models.load_all(keep_going=settings.processes > 1)
         tidying = asyncio.create_task(service.models.put_away_idle())
         yield
         tidying.cancel()
@@ -53,7 +53,9 @@ def make_app(settings: ServerSettings | None = None) -> Any:
     described: dict[int | str, dict[str, Any]] = {
         status: {"description": description} for status, description in STATUSES.items()
     }
-    app = FastAPI(title="fastattn", version=VERSION, lifespan=lifespan, responses=described, redoc_url=None)
+    app = FastAPI(
+        title="fastattn", version=VERSION, lifespan=lifespan, responses=described, docs_url=None, redoc_url=None
+    )
     app.state.service = service
     for router in ROUTERS:
         app.include_router(router)

@@ -13,14 +13,13 @@ def _identifier() -> Any:
 
 
 def likely_languages(text: str, among: Sequence[str] = (), most: int = 5) -> list[tuple[str, float]]:
-    """(ISO 639-1 code, probability) of the likeliest languages, most likely first, ``among`` these alone if given.
+    """(ISO 639-1 code, probability) of the likeliest languages, most likely first.
 
-    Of languages that are not known, and of text without letters, nothing is likelier than the rest.
+    among  these alone, if given, each with its probability among all: a text in none of them has low ones; a language
+           that the model does not know has 0
     """
     ranked = [(str(code), float(share)) for code, share in _identifier().rank(text)]
     if among:
         shares = dict(ranked)
-        total = sum(shares.get(code, 0.0) for code in among)
-        ranked = [(code, shares.get(code, 0.0) / total if total else 1 / len(among)) for code in among]
-        ranked.sort(key=lambda one: -one[1])
+        ranked = sorted(((code, shares.get(code, 0.0)) for code in among), key=lambda one: -one[1])
     return ranked[:most]

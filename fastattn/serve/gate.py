@@ -12,8 +12,8 @@ import re
 import sys
 import time
 import uuid
-from collections.abc import Awaitable, Callable, MutableMapping
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -21,7 +21,7 @@ from prometheus_client import Counter, Gauge, Histogram
 from starlette.responses import JSONResponse
 
 from fastattn.printable import printable
-from fastattn.serve.service import CALLER
+from fastattn.serve.service import CALLER, CHARACTERS
 from fastattn.serve.settings import Refusal, ServerSettings, read_keys
 
 Scope = MutableMapping[str, Any]
@@ -31,6 +31,8 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 OPEN = ("/", "/health", "/frontend/settings")
 # These are answered however much goes on.
 ALWAYS = ("/health", "/metrics")
+SHARE_OF_STRANGERS = 4
+EVENTS = b"text/event-stream"
 FORM = b"application/x-www-form-urlencoded"
 REQUEST_ID = re.compile(r"[\w.-]{1,64}")
 AUTHORIZATION = re.compile(rb"(?:(?:bearer|deepl-auth-key)\s+)?(\S+)", re.IGNORECASE)
@@ -44,24 +46,36 @@ ACTIVE = Gauge("fastattn_requests_active", "Requests in progress.", multiprocess
 
 
 class KeyQuota:
-    """Characters that a key may have translated a minute; what it has not used comes back bit by bit."""
+    """Characters of texts that a key may have answered a minute; what it has not used comes back bit by bit.
 
-    def __init__(self, most: int):
-        self._most, self._left, self._at = most, float(most), time.monotonic()
+    most   0: any number
+    share  of what comes back, for this process
+    """
+
+    def __init__(self, most: int = 0, share: float = 1.0):
+        self._most, self._back = most, most * share / 60
+        self._left, self._at, self._taken = float(most), time.monotonic(), 0
+
+    def used(self) -> tuple[int, int]:
+        """(characters used of those of a minute, how many those are), or (all that were taken, 0)."""
+        self._come_back()
+        return (math.ceil(self._most - self._left), self._most) if self._most else (self._taken, 0)
 
     def take(self, characters: int) -> None:
         """Take so many; a Refusal says when there will be as many, if ever."""
-        if not self._most:
-            return
-        now = time.monotonic()
-        self._left = min(self._most, self._left + (now - self._at) * self._most / 60)
-        self._at = now
-        if characters > self._most:
+        self._come_back()
+        if self._most and characters > self._most:
             raise Refusal(413, f"this key may have {self._most} characters a minute, the request has {characters}")
-        if characters > self._left:
-            wait = math.ceil((characters - self._left) * 60 / self._most)
+        if self._most and characters > self._left:
+            wait = math.ceil((characters - self._left) / self._back)
             raise Refusal(429, f"this key's characters of this minute are used up; again in {wait} s", wait)
         self._left -= characters
+        self._taken += characters
+
+    def _come_back(self) -> None:
+        now = time.monotonic()
+        self._left = min(self._most, self._left + (now - self._at) * self._back) if self._most else 0.0
+        self._at = now
 
 
 class Gate:
@@ -81,39 +95,58 @@ class Gate:
         self._app, self._settings = app, settings
         self._error_body, self._known_path = error_body, known_path
         keys = read_keys(settings.keys) if settings.keys else {}
-        self._keys = {key: KeyQuota(-(-most // settings.processes)) for key, most in keys.items()}
-        self._active = 0
+        self._keys = {key: KeyQuota(most, 1 / settings.processes) for key, most in keys.items()}
+        self._everybody = KeyQuota()
+        # Requests in progress, and those among them of which nobody knows yet who sends them.
+        self._active, self._strangers = 0, 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         begun, answer = time.perf_counter(), Answer(scope, send)
-        self._active += 1
-        ACTIVE.set(self._active)
+        ACTIVE.inc()
         try:
-            await self._answer(scope, receive, answer)
+            await self._answer(scope, receive, answer, begun + self._settings.timeout)
         except Refusal as refusal:
-            await self._refuse(scope, answer, refusal)
+            await answer.refuse(refusal, self._error_body(scope["path"], refusal.status, str(refusal)))
         finally:
-            self._active -= 1
-            ACTIVE.set(self._active)
+            ACTIVE.dec()
             self._note(scope, answer, time.perf_counter() - begun)
 
-    async def _answer(self, scope: Scope, receive: Receive, answer: "Answer") -> None:
-        if self._active > self._settings.requests and scope["path"] not in ALWAYS:
-            raise Refusal(429, f"{self._settings.requests} requests are in progress, as many as may be", 1)
-        try:
-            body = await asyncio.wait_for(self._body(receive), self._settings.timeout)
-        except asyncio.TimeoutError:
-            raise Refusal(408, f"the request did not come within {self._settings.timeout:g} s") from None
+    async def _answer(self, scope: Scope, receive: Receive, answer: "Answer", ends: float) -> None:
+        """``ends``: when the clock has run down, by ``time.perf_counter``."""
+        with self._place(scope, self._is_stranger(scope)):
+            try:
+                body = await asyncio.wait_for(self._body(receive), self._settings.timeout)
+            except asyncio.TimeoutError:
+                raise Refusal(408, f"the request did not come within {self._settings.timeout:g} s") from None
         if body is None:
             answer.status = CLOSED
             return
         scope, body = _as_json(scope, body)
         answer.scope, answer.body = scope, body
-        CALLER.set(self._check_key(scope, body))
-        await self._compute(scope, body, receive, answer)
+        with self._place(scope, False):
+            caller, quota = self._check_key(scope, body)
+            CALLER.set(caller)
+            CHARACTERS.set(quota)
+            await self._compute(scope, body, receive, answer, ends)
+
+    @contextmanager
+    def _place(self, scope: Scope, is_stranger: bool) -> Iterator[None]:
+        """A place among the requests in progress; those who send a key in the body get a few until it is read."""
+        most = self._settings.requests
+        if scope["path"] not in ALWAYS and (
+            self._active >= most or (is_stranger and self._strangers >= max(1, most // SHARE_OF_STRANGERS))
+        ):
+            raise Refusal(429, f"{most} requests are in progress, as many as may be", 1)
+        self._active += 1
+        self._strangers += is_stranger
+        try:
+            yield
+        finally:
+            self._active -= 1
+            self._strangers -= is_stranger
 
     async def _body(self, receive: Receive) -> bytes | None:
         """The request's body, checked for its size and encoding; None: the client went away."""
@@ -133,21 +166,33 @@ class Gate:
             raise Refusal(400, f"the request is not UTF-8 text: byte {error.start} is {body[error.start]:#x}") from None
         return body
 
-    def _check_key(self, scope: Scope, body: bytes) -> Any:
-        """Who asks: the number of a key, or an address; a Refusal for who may not."""
-        client = scope.get("client")
-        if not self._keys or scope["path"] in OPEN or scope["method"] == "OPTIONS":
-            return client[0] if client else None
-        given, found = _given_key(scope, body), -1
+    def _needs_key(self, scope: Scope) -> bool:
+        return bool(self._keys) and scope["path"] not in OPEN and scope["method"] != "OPTIONS"
+
+    def _is_stranger(self, scope: Scope) -> bool:
+        """Whether a key is needed and the request's head has none that is known."""
+        return self._needs_key(scope) and self._number(_given_key(scope, b"")) < 0
+
+    def _number(self, given: bytes) -> int:
+        """The number of a key, or -1."""
+        found = -1
         for number, key in enumerate(self._keys):  # all of them, in a time that does not tell how near a guess is
             if hmac.compare_digest(key, given):
                 found = number
-        if found < 0:
-            raise Refusal(403, "this key is not known" if given else "a key is needed")
-        list(self._keys.values())[found].take(len(body.decode()))
         return found
 
-    async def _compute(self, scope: Scope, body: bytes, receive: Receive, answer: "Answer") -> None:
+    def _check_key(self, scope: Scope, body: bytes) -> tuple[Any, KeyQuota]:
+        """(who asks, the number of a key or an address, whose characters these are); a Refusal for who may not."""
+        client = scope.get("client")
+        if not self._needs_key(scope):
+            return client[0] if client else None, self._everybody
+        given = _given_key(scope, body)
+        found = self._number(given)
+        if found < 0:
+            raise Refusal(403, "this key is not known" if given else "a key is needed")
+        return found, list(self._keys.values())[found]
+
+    async def _compute(self, scope: Scope, body: bytes, receive: Receive, answer: "Answer", ends: float) -> None:
         """Have the dialects answer, for as long as the client waits and the clock runs."""
         unread = [{"type": "http.request", "body": body, "more_body": False}]
 
@@ -160,7 +205,8 @@ class Gate:
         work = asyncio.ensure_future(self._app(scope, receive_read, answer.send))
         gone = asyncio.ensure_future(_disconnected(receive))
         try:
-            await asyncio.wait({work, gone}, timeout=self._settings.timeout, return_when=asyncio.FIRST_COMPLETED)
+            left = max(0.0, ends - time.perf_counter())
+            await asyncio.wait({work, gone}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
             if work.done():
                 work.result()
             elif gone.done():
@@ -172,12 +218,6 @@ class Gate:
                 task.cancel()
             with suppress(asyncio.CancelledError, Exception):
                 await work
-
-    async def _refuse(self, scope: Scope, answer: "Answer", refusal: Refusal) -> None:
-        if answer.status is not None:  # it has begun, and can only be cut
-            raise ConnectionAbortedError(str(refusal))
-        body = self._error_body(scope["path"], refusal.status, str(refusal))
-        await JSONResponse(body, refusal.status, refusal.headers)(scope, _no_more, answer.send)
 
     def _note(self, scope: Scope, answer: "Answer", seconds: float) -> None:
         """A line of the log, and the metrics."""
@@ -206,14 +246,26 @@ class Answer:
         self._send = send
         self.scope, self.body = scope, b""  # of the request, as it was read
         self.status: int | None = None
+        self._streams = False
         given = _header(scope, b"x-request-id").decode("latin-1")
         self.id = given if REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
 
     async def send(self, message: MutableMapping[str, Any]) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
+            self._streams = any(value.startswith(EVENTS) for _, value in message.get("headers", ()))
             message["headers"] = [*message.get("headers", ()), (b"x-request-id", self.id.encode())]
         await self._send(message)
+
+    async def refuse(self, refusal: Refusal, body: dict[str, Any]) -> None:
+        """Answer with a refusal; a stream that has begun gets it as its last event, anything else can only be cut."""
+        if self.status is None:
+            await JSONResponse(body, refusal.status, refusal.headers)(self.scope, _no_more, self.send)
+        elif self._streams:
+            event = f"data: {json.dumps(body)}\n\n".encode()
+            await self._send({"type": "http.response.body", "body": event, "more_body": False})
+        else:
+            raise ConnectionAbortedError(str(refusal))
 
 
 async def _disconnected(receive: Receive) -> None:

@@ -1,6 +1,8 @@
 """The models of a server: loaded at its start or when they are first asked for, and put away again."""
 
 import asyncio
+import os
+import sys
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -50,13 +52,22 @@ class ModelStore:
         self._settings = settings
         self.served = {name: ServedModel(name, path) for name, path in settings.models}
 
-    async def load_all(self) -> None:
-        """Look at all models, and load them unless the server is lazy."""
+    async def load_all(self, keep_going: bool) -> None:
+        """Look at all models, and load them unless the server is lazy.
+
+        keep_going  without a model that has gone since the server began: a worker that takes another's place serves the
+                    rest, where one that cannot start would end the server
+        """
         for one in self.served.values():
-            await asyncio.to_thread(one.look)
-            if not self._settings.lazy:
-                async with self.use(one.name):
-                    pass
+            try:
+                await asyncio.to_thread(one.look)
+                if not self._settings.lazy:
+                    async with self.use(one.name):
+                        pass
+            except FastattnError as error:
+                if not keep_going:
+                    raise
+                sys.stderr.write(f"fastattn: {one.name} is not served by process {os.getpid()}: {error}\n")
 
     def named(self, kinds: Sequence[type]) -> list[str]:
         """The names of models of these kinds."""

@@ -1,12 +1,16 @@
 """uvicorn with the application: a process, or several behind one port."""
 
+import asyncio
 import os
 import socket
 import tempfile
 from dataclasses import replace
 from typing import Any
 
+import h11
 import uvicorn
+from prometheus_client import multiprocess
+from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.supervisors import Multiprocess
 
 from fastattn.errors import FastattnError
@@ -15,6 +19,55 @@ from fastattn.serve.settings import ServerSettings, read_keys
 from fastattn.system.cpus import default_threads
 
 HEADERS = 16 << 10  # bytes of a request's line and headers
+HEAD_SECONDS = 10.0  # in which they should come
+LATE = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+
+
+class ClockedHeads(H11Protocol):
+    """uvicorn's h11, which bounds headers, and a clock for each: a head that takes longer gets a 408."""
+
+    _clock: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._run_clock()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._run_clock()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_clock()
+        super().connection_lost(exc)
+
+    def _run_clock(self) -> None:
+        """Let it run as long as a head is awaited, from its first byte on or from the connection's beginning."""
+        if self.conn.their_state is not h11.IDLE:
+            self._stop_clock()
+        elif self._clock is None:
+            self._clock = self.loop.call_later(HEAD_SECONDS, self._give_up)
+
+    def _stop_clock(self) -> None:
+        if self._clock is not None:
+            self._clock.cancel()
+            self._clock = None
+
+    def _give_up(self) -> None:
+        self._clock = None
+        if self.conn.their_state is h11.IDLE and not self.transport.is_closing():
+            self.transport.write(LATE)
+            self.transport.close()
+
+
+class Workers(Multiprocess):
+    """uvicorn's worker processes; what one that died was at is no longer counted."""
+
+    def keep_subprocess_alive(self) -> None:
+        before = {process.pid: process for process in self.processes}
+        super().keep_subprocess_alive()
+        for pid, process in before.items():
+            if process not in self.processes:
+                multiprocess.mark_process_dead(pid)
 
 
 def uvicorn_options(settings: ServerSettings, host: str, port: int) -> dict[str, Any]:
@@ -23,7 +76,7 @@ def uvicorn_options(settings: ServerSettings, host: str, port: int) -> dict[str,
         "host": host,
         "port": port,
         "workers": settings.processes,
-        "http": "h11",  # which bounds headers
+        "http": ClockedHeads,
         "ws": "none",
         "h11_max_incomplete_event_size": HEADERS,
         "log_level": "warning",
@@ -56,6 +109,6 @@ def run_server(settings: ServerSettings, host: str, port: int) -> None:
             listening = config.bind_socket()
             # An answer is written in two parts. What is accepted inherits this; one process has it from asyncio.
             listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            Multiprocess(config, sockets=[listening]).run()
+            Workers(config, sockets=[listening]).run()
     except SystemExit:
         raise FastattnError(f"the server on {host}:{port} has ended: the line above says why") from None

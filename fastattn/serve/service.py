@@ -1,6 +1,7 @@
 """The few calls that all dialects are made of: they find a model, check a request's size, and wait for answers."""
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Hashable, Sequence
 from contextvars import ContextVar
 from functools import partial
@@ -24,7 +25,10 @@ from fastattn.translation.translator import Translator
 
 # Who asks, for shares of the work: a key or an address. Set by the gate for all that a request awaits.
 CALLER: ContextVar[Hashable] = ContextVar("caller", default=None)
+# Whose characters the texts are, in the same way: ``gate.KeyQuota``.
+CHARACTERS: ContextVar[Any] = ContextVar("characters")
 MOST_ALTERNATIVES = 16
+TOGETHER = 16  # texts that are scored between two looks at whether the client is still there
 AUTO = "auto"
 
 
@@ -113,9 +117,7 @@ class Service:
         return found
 
     async def detect(self, text: str, among: Sequence[str] = ()) -> list[Detected]:
-        """The likely languages of a text, most likely first; ``among`` these alone, of which one is taken untried."""
-        if len(among) == 1:
-            return [Detected(among[0], 100.0)]
+        """The likely languages of a text, most likely first; ``among`` these, each as sure as it is among all."""
         from fastattn.serve.detecting import likely_languages
 
         ranked = await asyncio.to_thread(likely_languages, text, tuple(among))
@@ -147,16 +149,26 @@ class Service:
         self.check_size([query, *texts])
         async with self.models.use(self.models.find(None, CrossEncoder)) as model:
             await asyncio.to_thread(_check_lengths, model, [query + text for text in texts], truncate)
-            options = {"activation_fn": "none"} if raw else {}
-            ranked: list[dict[str, Any]] = await asyncio.to_thread(model.rank, query, texts, **options)
-            return ranked
+            score = partial(model.rank, query, **{"activation_fn": "none"} if raw else {})
+            ranked = []
+            for at in range(0, len(texts), TOGETHER):
+                part = await asyncio.to_thread(score, texts[at : at + TOGETHER])
+                ranked += [one | {"corpus_id": one["corpus_id"] + at} for one in part]
+            return sorted(ranked, key=lambda one: (math.isnan(one["score"]), -one["score"], one["corpus_id"]))
 
-    async def classify(self, texts: Sequence[str], truncate: bool) -> list[list[dict[str, Any]]]:
-        """Each text's labels and their probabilities, most probable first."""
-        self.check_size(texts)
+    async def classify(self, texts: Sequence[tuple[str, ...]], truncate: bool) -> list[list[dict[str, Any]]]:
+        """The labels of each text or pair and their probabilities, most probable first."""
+        self.check_size(["".join(one) for one in texts])
         async with self.models.use(self.models.find(None, TextClassifier)) as model:
-            await asyncio.to_thread(_check_lengths, model, texts, truncate)
-            labels: list[list[dict[str, Any]]] = await asyncio.to_thread(model.classify, list(texts))
+            await asyncio.to_thread(_check_lengths, model, ["".join(one) for one in texts], truncate)
+            labels: list[Any] = [None] * len(texts)
+            for alone in (True, False):
+                chosen = [b for b, one in enumerate(texts) if (len(one) == 1) == alone]
+                for at in range(0, len(chosen), TOGETHER):
+                    part = chosen[at : at + TOGETHER]
+                    read = [texts[b][0] if alone else texts[b] for b in part]
+                    for b, found in zip(part, await asyncio.to_thread(model.classify, read)):
+                        labels[b] = found
             return labels
 
     async def tokenize(self, texts: Sequence[str], special: bool) -> list[list[TextToken]]:
@@ -191,6 +203,7 @@ class Service:
         characters = sum(map(len, texts))
         if characters > self.settings.characters:
             raise Refusal(413, f"a request may have {self.settings.characters} characters, this one has {characters}")
+        CHARACTERS.get().take(characters)
 
 
 def _check_lengths(model: Any, texts: Sequence[str], truncate: bool) -> None:

@@ -1,5 +1,6 @@
 """OpenAI's conversations, whole and as a stream of events."""
 
+import asyncio
 import json
 from dataclasses import replace
 
@@ -77,3 +78,17 @@ def test_wrong_requests_have_their_status(talking, change, status, stream):
         pytest.skip("several answers go, but not as a stream")
     found, answer = talking.post("/v1/chat/completions", {**ASKED, **change, "stream": stream})
     assert found == status and answer["error"]["type"] == "invalid_request_error"
+
+
+def test_a_stream_that_takes_too_long_ends_with_an_error(folder, monkeypatch):
+    async def endless(self, model, messages, **options):
+        for number in range(1000):
+            yield f"{number} "
+            await asyncio.sleep(0.02)
+
+    monkeypatch.setattr("fastattn.serve.service.Service.stream", endless)
+    with serving(models=(("lm", str(folder)),), timeout=0.3) as asked:
+        status, content, _ = asked.raw("POST", "/v1/chat/completions", {**ASKED, "stream": True})
+    *pieces, last, end = content.decode().split("\n\n")
+    assert status == 200 and len(pieces) > 3 and end == ""
+    assert json.loads(last.removeprefix("data: "))["error"]["message"] == "no answer within 0.3 s"

@@ -53,9 +53,16 @@ def test_a_form_is_read_as_json_is(asked, translated):
 def test_the_language_is_found_and_named(asked, translated):
     status, answer = asked.post("/translate", {"q": TEXT, "source": "auto", "target": "pt", "alternatives": 2})
     assert (status, answer["translatedText"], len(answer["alternatives"])) == (200, translated, 2)
-    assert answer["detectedLanguage"] == {"confidence": 100.0, "language": "en"}  # the only one that goes to pt
+    assert answer["detectedLanguage"]["language"] == "en" and answer["detectedLanguage"]["confidence"] > 80
+    unsure = asked.post("/translate", {"q": "Добрый день, дорогие друзья.", "source": "auto", "target": "pt"})[1]
+    assert unsure["detectedLanguage"] == {"confidence": 0.0, "language": "en"}  # the only one that goes to pt
     (first, *_) = asked.post("/detect", {"q": TEXT})[1]
     assert first["language"] == "en" and first["confidence"] > 80
+
+
+def test_immersive_translates_pages_of_texts(asked, translated):
+    body = {"source_lang": "auto", "target_lang": "pt", "text_list": [TEXT, TEXT]}
+    assert asked.post("/imme", body)[1]["translations"] == [{"detected_source_lang": "en", "text": translated}] * 2
 
 
 @pytest.mark.parametrize("path", ["/translate", "/anything/translate"])

@@ -8,7 +8,8 @@ import time
 import pytest
 
 from fastattn.errors import InputError
-from fastattn.serve.settings import read_keys
+from fastattn.serve.gate import KeyQuota
+from fastattn.serve.settings import Refusal, read_keys
 from tests.serve.serving import serving
 
 LONG = "The committee discussed the proposal at length and postponed the vote. " * 60
@@ -73,10 +74,43 @@ def test_only_who_has_a_key_is_answered(models, tmp_path):
         assert [asked.raw("GET", path)[0] for path in ("/", "/health", "/frontend/settings")] == [200] * 3
         assert asked.raw("GET", "/metrics")[0] == 403
         bounded = {"authorization": "Bearer bounded"}
-        assert asked.post("/translate", ask("a" * 40), **bounded)[0] == 200  # of 120: body and all
+        asked.post("/translate", ask("a" * 40), **bounded)
+        assert asked.get("/v2/usage", **bounded)[1] == {"character_count": 40, "character_limit": 120}
+        assert asked.post("/translate", ask(["b" * 40, "c" * 39]), **bounded)[0] == 200
         status, _, headers = asked.raw("POST", "/translate", ask("a" * 40), **bounded)
         assert status == 429 and 1 <= int(headers["retry-after"]) <= 60
-        assert asked.post("/translate", ask("a" * 200), **bounded)[0] == 413
+        assert asked.post("/translate", ask("a" * 121), **bounded)[0] == 413
+        unbounded = asked.get("/v2/usage", authorization="Bearer secret")[1]
+        assert unbounded["character_count"] == 2 * len("Good morning.") + len("Good morning.") + 2
+
+
+def test_a_process_gives_back_its_share_of_a_quota(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr("fastattn.serve.gate.time.monotonic", lambda: now[0])
+    quota = KeyQuota(120, 1 / 4)
+    quota.take(120)
+    for wait, characters in ((1, 1), (0, 1)):
+        now[0] += wait
+        with pytest.raises(Refusal, match="again in"):
+            quota.take(characters)
+    now[0] += 1
+    quota.take(1)
+    with pytest.raises(Refusal, match="may have 120 characters a minute, the request has 121"):
+        quota.take(121)
+
+
+def test_senders_without_a_key_leave_places_to_those_with_one(models, tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text("secret\n")
+    with serving(models=models, keys=str(keys), requests=4) as asked:
+        held = socket.create_connection(("127.0.0.1", asked.port))
+        held.sendall(b"POST /translate HTTP/1.1\r\nhost: a\r\ncontent-length: 9\r\n\r\n")
+        time.sleep(0.1)
+        assert asked.post("/translate", {**ask(), "api_key": "secret"})[0] == 429
+        assert asked.post("/translate", ask(), authorization="Bearer secret")[0] == 200
+        held.close()
+        time.sleep(0.1)
+        assert asked.post("/translate", {**ask(), "api_key": "secret"})[0] == 200
 
 
 def test_keys_are_read_strictly(tmp_path):
@@ -114,6 +148,35 @@ def test_a_slow_sender_and_a_slow_answer_have_a_clock(models):
         assert b" 408 " in slow.recv(1000)
         slow.close()
         assert asked.post("/translate", ask(LONG * 20))[0] == 504
+
+
+def test_the_clock_of_a_request_runs_once(models):
+    with serving(models=models, timeout=0.8, characters=10**7) as asked:
+        body, begun = json.dumps(ask(LONG * 300)).encode(), time.perf_counter()
+        with socket.create_connection(("127.0.0.1", asked.port)) as slow:
+            slow.sendall(b"POST /translate HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\n")
+            slow.sendall(b"content-length: %d\r\n\r\n" % len(body))
+            time.sleep(0.6)
+            slow.sendall(body)
+            assert b" 504 " in slow.recv(1000)
+        assert time.perf_counter() - begun < 1.3
+
+
+def test_a_head_has_a_clock_too(models, monkeypatch):
+    monkeypatch.setattr("fastattn.serve.server.HEAD_SECONDS", 0.2)
+    with serving(models=models) as asked:
+        with socket.create_connection(("127.0.0.1", asked.port)) as slow:
+            slow.sendall(b"GET /health HTTP/1.1\r\nhost:")
+            assert slow.recv(100).startswith(b"HTTP/1.1 408 ") and slow.recv(100) == b""
+        with socket.create_connection(("127.0.0.1", asked.port)) as kept:  # also of a second request
+            kept.sendall(b"GET /health HTTP/1.1\r\nhost: a\r\n\r\n")
+            assert b" 200 " in kept.recv(1000)
+            kept.sendall(b"GET /hea")
+            while part := kept.recv(1000):
+                last = part
+            assert last.startswith(b"HTTP/1.1 408 ")
+        slow_answer = asked.post("/translate", ask(LONG * 5))
+        assert slow_answer[0] == 200
 
 
 def test_a_client_that_goes_away_ends_its_work(models, capfd):

@@ -1,6 +1,9 @@
 """The command as a process: what it says, how it ends, workers that die."""
 
+import contextlib
+import http.client
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -32,31 +35,45 @@ def test_what_runs_is_finished_when_it_is_told_to_end(pulled):
             asked.raw("GET", "/health")
 
 
-def test_a_worker_that_dies_is_replaced(pulled):
-    with serving_process("-m", f"en-pt={pulled('en-pt')}", "--processes", "2") as (asked, process):
-        children = subprocess.run(["ps", "-o", "pid=", "--ppid", str(process.pid)], capture_output=True, text=True)
-        pids = [int(pid) for pid in children.stdout.split()]
-        killed = 0
-        for pid in pids:
-            with open(f"/proc/{pid}/cmdline", "rb") as file:
-                if b"spawn_main" in file.read():
-                    os.kill(pid, signal.SIGKILL)
-                    killed += 1
-                    break
-        assert killed == 1
+def workers(process):
+    """The process ids of its workers."""
+    found = subprocess.run(
+        ["ps", "-ww", "-o", "pid=", "-o", "args=", "--ppid", str(process.pid)], capture_output=True, text=True
+    )
+    return [int(line.split()[0]) for line in found.stdout.splitlines() if "spawn_main" in line]
+
+
+def test_a_worker_that_dies_is_replaced_without_a_model_that_has_gone(pulled, tmp_path):
+    shutil.copytree(pulled("en-pt"), tmp_path / "copy")
+    models = ("-m", f"en-pt={pulled('en-pt')}", "-m", f"pt-en={tmp_path / 'copy'}")
+    with serving_process(*models, "--processes", "2") as (asked, process):
+        busy = [threading.Thread(target=quietly, args=(asked, ask([LONG * 8] * 40))) for _ in range(6)]
+        for thread in busy:
+            thread.start()
+        shutil.rmtree(tmp_path / "copy")
+        time.sleep(0.3)
+        os.kill(workers(process)[0], signal.SIGKILL)
         good = 0
         for _ in range(200):
-            try:
+            with contextlib.suppress(OSError, http.client.HTTPException):
                 good += asked.post("/translate", ask())[0] == 200
-            except OSError:
-                time.sleep(0.05)
-            if good >= 20:
+            if good >= 20 and len(workers(process)) == 2:
                 break
-        assert good >= 20
+            time.sleep(0.05)
+        assert good >= 20 and len(workers(process)) == 2
+        for thread in busy:
+            thread.join()
+        active = [line for line in asked.raw("GET", "/metrics")[1].decode().splitlines() if "s_active" in line][-1]
+        assert active.endswith(" 1.0")  # this request; what the dead one was at is over
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0
         left = subprocess.run(["ps", "-o", "args=", "-g", str(process.pid)], capture_output=True, text=True).stdout
         assert "spawn_main" not in left
+
+
+def quietly(asked, body):
+    with contextlib.suppress(OSError, http.client.HTTPException):
+        asked.post("/translate", body)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@
 | /v2/translate, /v2/languages, /v2/usage | DeepL |
 | /translate {text, source_lang, target_lang}, /TOKEN/translate | DeepLX |
 | /translate {text, from, to}, /translate/batch | MTranServer |
+| /imme {text_list, source_lang, target_lang} | Immersive Translate, of a custom server |
 | /v1/embeddings, /v1/models, /v1/chat/completions | OpenAI |
 | /embed, /rerank, /predict, /tokenize, /info | text-embeddings-inference |
 | /api/translate, / | ours: what the page asks, and the page |

@@ -6,10 +6,11 @@ from fastapi import APIRouter
 from pydantic import Field
 
 from fastattn.serve.dialects.asked import Body, Serving, several
-from fastattn.serve.service import AUTO
+from fastattn.serve.service import AUTO, CHARACTERS
 from fastattn.text.languages import name_of
 
 router = APIRouter(prefix="/v2")
+UNLIMITED = 10**12  # what DeepL says where there is no limit
 
 
 class DeepLBody(Body):
@@ -50,7 +51,9 @@ async def languages(service: Serving, type: Literal["source", "target"] = "sourc
 
 @router.get("/usage")
 async def usage() -> dict[str, int]:
-    return {"character_count": 0, "character_limit": 1_000_000_000_000}
+    """Of a key with a quota, what it has used of this minute's; else all characters since this process began."""
+    used, most = CHARACTERS.get().used()
+    return {"character_count": used, "character_limit": most or UNLIMITED}
 
 
 def error_body(status: int, message: str) -> dict[str, Any]:

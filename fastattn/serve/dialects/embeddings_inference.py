@@ -15,6 +15,7 @@ from fastattn.serve.settings import Refusal
 router = APIRouter()
 PATHS = ("/embed", "/rerank", "/predict", "/tokenize", "/info")
 Texts = str | Annotated[list[str], Field(min_length=1)]
+OneOrTwo = Annotated[list[str], Field(min_length=1, max_length=2)]
 
 
 class EmbedBody(Body):
@@ -34,7 +35,9 @@ class RerankBody(Body):
 
 
 class PredictBody(Body):
-    inputs: Texts
+    """A text, or two that are read together; or a list of lists of one text or two."""
+
+    inputs: str | OneOrTwo | Annotated[list[OneOrTwo], Field(min_length=1)]
     truncate: bool = False
 
 
@@ -66,8 +69,10 @@ async def rerank(body: RerankBody, service: Serving) -> list[dict[str, Any]]:
 
 @router.post("/predict")
 async def predict(body: PredictBody, service: Serving) -> list[Any]:
-    labels = await service.classify(several(body.inputs), body.truncate)
-    return labels if isinstance(body.inputs, list) else labels[0]
+    if isinstance(body.inputs, list) and isinstance(body.inputs[0], list):
+        return await service.classify([tuple(one) for one in body.inputs], body.truncate)
+    (labels,) = await service.classify([tuple(several(body.inputs))], body.truncate)
+    return labels
 
 
 @router.post("/tokenize")

@@ -1,4 +1,5 @@
-"""LibreTranslate's routes, and MTranServer's and DeepLX's, which share its /translate and are told by their fields."""
+"""LibreTranslate's routes, and MTranServer's and DeepLX's, which share its /translate and are told by their fields;
+Immersive Translate's of its own custom servers."""
 
 from typing import Annotated, Any, Literal
 
@@ -39,6 +40,12 @@ class DeepLXBody(Body):
     text: str
     source_lang: str = AUTO
     target_lang: str
+
+
+class ImmersiveBody(Body):
+    source_lang: str = AUTO
+    target_lang: str
+    text_list: Annotated[list[str], Field(min_length=1)]
 
 
 class DetectBody(Body):
@@ -96,6 +103,12 @@ async def deeplx(body: DeepLXBody, service: Serving) -> dict[str, Any]:
 async def translate_batch(body: MTranServerBatch, service: Serving) -> dict[str, Any]:
     found = await service.translate(body.texts, body.source, body.target)
     return {"results": [one.text for one in found]}
+
+
+@router.post("/imme", summary="Immersive Translate's")
+async def translate_page(body: ImmersiveBody, service: Serving) -> dict[str, Any]:
+    found = await service.translate(body.text_list, body.source_lang or AUTO, body.target_lang)
+    return {"translations": [{"detected_source_lang": one.source, "text": one.text} for one in found]}
 
 
 @router.get("/languages")

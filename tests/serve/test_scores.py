@@ -1,0 +1,58 @@
+"""Scores and labels: pairs, and clients that go away."""
+
+import asyncio
+import time
+
+import pytest
+
+from fastattn import CrossEncoder, TextClassifier
+from fastattn.serve.gate import KeyQuota
+from fastattn.serve.service import CHARACTERS, TOGETHER, Service
+from fastattn.serve.settings import ServerSettings
+from tests.encoders.classifiers import LABELS, some_pairs, some_texts, write_classifier
+from tests.serve.serving import serving
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    root = tmp_path_factory.mktemp("scores")
+    return write_classifier(root / "reranker"), write_classifier(root / "labels", LABELS)
+
+
+def test_scores_and_labels_are_the_apis(folders):
+    texts, pairs = some_texts(40), some_pairs(3)
+    with serving(models=tuple((folder.name, str(folder)) for folder in folders)) as asked:
+        ranked = asked.post("/rerank", {"query": "w7 w9", "texts": texts, "raw_scores": True})[1]
+        wanted = CrossEncoder(folders[0]).rank("w7 w9", texts, activation_fn="none")
+        assert [(one["index"], one["score"]) for one in ranked] == [(one["corpus_id"], one["score"]) for one in wanted]
+        classifier = TextClassifier(folders[1])
+        for inputs, answer in (
+            ("w5 w6", classifier.classify("w5 w6")),
+            (["w5 w6", "w8"], classifier.classify([("w5 w6", "w8")])[0]),
+            ([["w5"], ["w5", "w8"]], [classifier.classify("w5"), classifier.classify([("w5", "w8")])[0]]),
+            ([list(pair) for pair in pairs], classifier.classify(pairs)),
+        ):
+            assert asked.post("/predict", {"inputs": inputs}) == (200, answer)
+        assert asked.post("/predict", {"inputs": ["a", "b", "c"]})[0] == 400
+
+
+def test_a_client_that_went_away_has_no_more_scored():
+    class Slow:
+        tokenize, max_length, seen = staticmethod(str.split), 100, 0
+
+        def rank(self, query, texts):
+            Slow.seen += len(texts)
+            time.sleep(0.05)
+            return [{"corpus_id": b, "score": 1.0} for b in range(len(texts))]
+
+    async def leave():
+        CHARACTERS.set(KeyQuota())
+        service = Service(ServerSettings((("slow", "nowhere"),)))
+        service.models.served["slow"].kind, service.models.served["slow"].model = CrossEncoder, Slow()
+        work = asyncio.ensure_future(service.rank("a", ["b"] * 20 * TOGETHER, False, False))
+        await asyncio.sleep(0.12)
+        work.cancel()
+        await asyncio.sleep(0.2)
+
+    asyncio.run(leave())
+    assert TOGETHER <= Slow.seen <= 4 * TOGETHER
