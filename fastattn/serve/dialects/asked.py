@@ -14,7 +14,7 @@ class Body(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-def _of_request(request: Request) -> Service:
+async def _of_request(request: Request) -> Service:  # not a plain function, which would get a thread for each request
     service: Service = request.app.state.service
     return service
 
