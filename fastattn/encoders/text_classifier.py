@@ -93,7 +93,7 @@ class TextClassifier(HeadedModel):
         """
         if top_k is not None:
             check_count("top_k", top_k)
-        listed: Any = texts if isinstance(texts, str) else list(check_several("texts", texts, "str or pairs of str"))
+        listed: Any = texts if isinstance(texts, str) else list(check_several("texts", texts, "a str or several"))
         if isinstance(listed, str) or not listed or isinstance(listed[0], str):
             named = self._named(self._run(self._plan_texts, listed, show_progress_bar), top_k)
             return named[0] if isinstance(texts, str) else named

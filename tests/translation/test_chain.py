@@ -10,6 +10,7 @@ from tests.weights.ctranslate2 import writer
 
 TEXTS = ["a b", "", "c", "d a\n\nb\n"]
 BAD = "\ud800"
+SHORT = {"max_decoding_length": 12}  # models at random seldom end a sentence
 
 
 @pytest.fixture(scope="module")
@@ -27,28 +28,28 @@ def pair(tmp_path_factory):
 
 def test_a_chain_is_one_after_the_other(pair):
     first, second = pair
-    expected = second.translate(first.translate(TEXTS))
+    expected = second.translate(first.translate(TEXTS, **SHORT), **SHORT)
     with_both = Translator.chain(first, second)
-    assert with_both.translate(TEXTS) == list(with_both.translate_iter(iter(TEXTS))) == expected
-    assert with_both.translate(TEXTS[0]) == expected[0]
+    assert with_both.translate(TEXTS, **SHORT) == list(with_both.translate_iter(iter(TEXTS), **SHORT)) == expected
+    assert with_both.translate(TEXTS[0], **SHORT) == expected[0]
     assert expected[1] == "" and expected[3].count("\n") == 3
     again = Translator.chain(with_both, first)
-    assert again.translate(TEXTS) == first.translate(expected)
+    assert again.translate(TEXTS, **SHORT) == first.translate(expected, **SHORT)
 
 
 def test_details_have_the_text_between_and_the_sum_of_scores(pair):
     first, second = pair
     for text in TEXTS:
-        one = first.translate(text, details=True, beam_size=2)
-        two = second.translate(one.text, details=True, beam_size=2)
-        both = Translator.chain(first, second).translate(text, details=True, beam_size=2)
+        one = first.translate(text, details=True, beam_size=2, **SHORT)
+        two = second.translate(one.text, details=True, beam_size=2, **SHORT)
+        both = Translator.chain(first, second).translate(text, details=True, beam_size=2, **SHORT)
         assert (both.text, both.through) == (two.text, [one.text])
         assert both.scores == [one.scores[0] + two.scores[0]]
 
 
 def test_of_several_hypotheses_the_best_pairs_are_kept(pair):
     first, second = pair
-    options = {"beam_size": 3, "num_hypotheses": 3, "details": True}
+    options = SHORT | {"beam_size": 3, "num_hypotheses": 3, "details": True}
     found = Translator.chain(first, second).translate(TEXTS[0], **options)
     pairs = [
         (score + more, text)
@@ -59,7 +60,7 @@ def test_of_several_hypotheses_the_best_pairs_are_kept(pair):
     for score, text in sorted(pairs, reverse=True):
         best.setdefault(text, score)
     assert list(best.items())[:3] == list(zip(found.hypotheses, found.scores)) and found.text == found.hypotheses[0]
-    assert len(found.through) == 3 and second.translate(found.through[0], beam_size=3) in found.hypotheses
+    assert len(found.through) == 3 and second.translate(found.through[0], beam_size=3, **SHORT) in found.hypotheses
 
 
 def vars_of(translation):
@@ -68,11 +69,13 @@ def vars_of(translation):
 
 def test_errors_keep_their_places(pair):
     both = Translator.chain(*pair)
-    results = list(both.translate_iter(["a", BAD, "c"], return_exceptions=True))
+    results = list(both.translate_iter(["a", BAD, "c"], return_exceptions=True, **SHORT))
     assert (
-        isinstance(results[1], InputError) and results[0] == both.translate("a") and results[2] == both.translate("c")
+        isinstance(results[1], InputError)
+        and results[0] == both.translate("a", **SHORT)
+        and results[2] == both.translate("c", **SHORT)
     )
-    stream = both.translate_iter(["a", BAD, "c"])
+    stream = both.translate_iter(["a", BAD, "c"], **SHORT)
     assert next(stream) == results[0]
     with pytest.raises(InputError):
         next(stream)
@@ -84,8 +87,8 @@ def test_errors_keep_their_places(pair):
 
 def test_what_concerns_one_side_goes_to_one(pair):
     both = Translator.chain(*pair)
-    begun = both.translate("a", target_prefix="c")
-    assert begun == pair[1].translate(pair[0].translate("a"), target_prefix="c")
+    begun = both.translate("a", target_prefix="c", **SHORT)
+    assert begun == pair[1].translate(pair[0].translate("a", **SHORT), target_prefix="c", **SHORT)
 
 
 def test_the_first_is_read_as_the_second_needs_it(pair):
@@ -96,7 +99,7 @@ def test_the_first_is_read_as_the_second_needs_it(pair):
             read.append(number)
             yield "a b c"
 
-    stream = Translator.chain(*pair).translate_iter(texts())
+    stream = Translator.chain(*pair).translate_iter(texts(), **SHORT)
     next(stream)
     assert len(read) < 5000
     stream.close()
