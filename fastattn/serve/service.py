@@ -15,12 +15,12 @@ from fastattn.encoders.text_classifier import TextClassifier
 from fastattn.errors import InputError
 from fastattn.generation.calls import Generation
 from fastattn.generation.generator import Generator
-from fastattn.serve.alignment import WordLink, word_links
 from fastattn.serve.models import ModelStore
 from fastattn.serve.settings import Refusal, ServerSettings
 from fastattn.system.records import dataclass, lazy
 from fastattn.text.huggingface import TextToken
 from fastattn.text.languages import iso_code
+from fastattn.translation.alignment import WordLink, word_links
 from fastattn.translation.translator import Translator
 
 # Who asks, for shares of the work: a key or an address. Set by the gate for all that a request awaits.

@@ -8,7 +8,7 @@
 | /translate {text, from, to}, /translate/batch | MTranServer |
 | /imme {text_list, source_lang, target_lang} | Immersive Translate, of a custom server |
 | /v1/embeddings, /v1/models, /v1/chat/completions | OpenAI |
-| /embed, /rerank, /predict, /tokenize, /info | text-embeddings-inference |
+| /embed, /rerank, /predict, /tokenize | text-embeddings-inference |
 | /api/translate, / | ours: what the page asks, and the page |
 | /metrics | Prometheus |
 | /docs, /openapi.json | OpenAPI |

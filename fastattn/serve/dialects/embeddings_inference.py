@@ -5,15 +5,10 @@ from typing import Annotated, Any
 from fastapi import APIRouter
 from pydantic import Field
 
-from fastattn._version import VERSION
-from fastattn.encoders.cross_encoder import CrossEncoder
-from fastattn.encoders.encoder import Encoder
-from fastattn.encoders.text_classifier import TextClassifier
 from fastattn.serve.dialects.asked import Body, Serving, several
-from fastattn.serve.settings import Refusal
 
 router = APIRouter()
-PATHS = ("/embed", "/rerank", "/predict", "/tokenize", "/info")
+PATHS = ("/embed", "/rerank", "/predict", "/tokenize")
 Texts = str | Annotated[list[str], Field(min_length=1)]
 OneOrTwo = Annotated[list[str], Field(min_length=1, max_length=2)]
 
@@ -85,16 +80,6 @@ async def tokenize(body: TokenizeBody, service: Serving) -> list[list[dict[str, 
         ]
         for tokens in read
     ]
-
-
-@router.get("/info")
-async def info(service: Serving) -> dict[str, Any]:
-    names = service.models.named((Encoder, CrossEncoder, TextClassifier))
-    if not names:
-        raise Refusal(404, "this server has no encoder")
-    settings = service.settings
-    limits = {"max_concurrent_requests": settings.requests, "max_client_batch_size": settings.items}
-    return {"model_id": names[0], "version": VERSION, **limits}
 
 
 def error_body(status: int, message: str) -> dict[str, Any]:
