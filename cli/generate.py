@@ -68,7 +68,7 @@ Of several prompts, or with -n 2 ..., each answer is a line.
 @click.option("--chat", is_flag=True, help="Each prompt is a message, for the model's chat template (fastattn[chat]).")
 @click.option("--system", type=TEXT, metavar="TEXT", help="With --chat: what the model is told before.")
 @click.option("--score", is_flag=True, help="Generate nothing: write how probable the texts are.")
-@precision_option("float32", "bfloat16", "int8", "auto")
+@precision_option("float32", "bfloat16", "int8", "int4", "auto")
 @cache_precision_option
 @threads_option
 @device_option

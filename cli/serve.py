@@ -52,7 +52,7 @@ Every request is a line of JSON on stderr, without its texts.
     "--processes", type=click.IntRange(min=1), default=1, show_default=True, help="Worker processes behind the port."
 )
 @threads_option
-@precision_option("float32", "bfloat16", "int8", "auto")
+@precision_option("float32", "bfloat16", "int8", "int4", "auto")
 @click.option("--keys", metavar="FILE", help="Answer only those who have an API key of this file.")
 @click.option(
     "--max-characters",

@@ -376,7 +376,7 @@ def test_every_parameter_arrives(here: Path, command: str, name: str, ways: list
     [
         ("translate", "Translator", (), {}),
         ("generate", "Generator", (), {}),
-        ("generate", "Generator", ("--precision", "int8", "-t", 1), {"precision": "int8", "threads": 1}),
+        ("generate", "Generator", ("--precision", "int4", "-t", 1), {"precision": "int4", "threads": 1}),
         ("encode", "Encoder", (), {}),
         ("encode", "Encoder", ("--precision", "int8"), {"precision": "int8"}),
         ("encode", "Encoder", ("--precision", "auto", "-t", 2), {"precision": "auto", "threads": 2}),
