@@ -123,8 +123,7 @@ _LOOKS: dict[str, Callable[..., dict[str, np.ndarray]]] = {
     },
     "ResidualAttention": lambda one, x: {"residual attention: the mask": _spread(one.mask(x))},
     "MultiScaleAttention": lambda one, x: {
-        "multi-scale: the share of the full size": one.weights(x)[:, 0],
-        "multi-scale: the share of the half size": one.weights(x)[:, 1],
+        "multi-scale: the full size against the half": _spread(np.log(one.weights(x)[:, 0] / one.weights(x)[:, 1]))
     },
     "DynamicCapacity": lambda one, x: {"dynamic capacity: where entropy leans": one.saliency(x)},
     "PatchAttention": lambda one, x: {"patches: how much each is looked at": _square(one.weights(x).mean((1, 2)))},
