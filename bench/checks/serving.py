@@ -49,12 +49,17 @@ def server(*arguments: str) -> Iterator[str]:
 
 @check(
     "serve-clients",
-    "the packages openai (vectors in both encodings, a conversation whole and streamed), deepl, libretranslatepy and "
-    "langchain-openai, unmodified: their answers are the API's",
+    "the packages openai (vectors in both encodings, a conversation whole and streamed), deepl, libretranslatepy, "
+    "langchain-openai and LlamaIndex' for servers like OpenAI's, unmodified: their answers are the API's",
 )
 def clients(data: Data) -> tuple[bool, str]:
-    if not installed(("openai", "deepl", "libretranslatepy", "langchain_openai", "fastapi", "py3langid")):
-        raise Absent("pip install openai deepl libretranslatepy langchain-openai fastattn[serve]")
+    if not installed(
+        ("openai", "deepl", "libretranslatepy", "langchain_openai", "llama_index", "fastapi", "py3langid")
+    ):
+        raise Absent(
+            "pip install openai deepl libretranslatepy langchain-openai llama-index-embeddings-openai-like "
+            "llama-index-llms-openai-like fastattn[serve]"
+        )
     findings = Findings()
     wanted = Translator("en-pt").translate(TEXTS), Encoder("minilm").encode(TEXTS)
     answer = Generator(SMOLLM2.path).generate(messages=ASKED, max_new_tokens=24)
@@ -90,3 +95,12 @@ def _answers(address: str, translated: list[str], vectors_BD: np.ndarray, answer
     yield "langchain vectors", np.array_equal(np.array(found, np.float32), vectors_BD)
     chat = ChatOpenAI(model="lm", base_url=f"{address}/v1", api_key="none", max_tokens=24)
     yield "langchain chat", chat.invoke(ASKED[0]["content"]).content == answer
+    from llama_index.core.llms import ChatMessage
+    from llama_index.embeddings.openai_like import OpenAILikeEmbedding
+    from llama_index.llms.openai_like import OpenAILike
+
+    known = {"api_base": f"{address}/v1", "api_key": "none"}
+    found = OpenAILikeEmbedding(model_name="minilm", **known).get_text_embedding_batch(TEXTS)
+    yield "LlamaIndex vectors", np.array_equal(np.array(found, np.float32), vectors_BD)
+    talker = OpenAILike(model="lm", is_chat_model=True, max_tokens=24, **known)
+    yield "LlamaIndex chat", talker.chat([ChatMessage(**ASKED[0])]).message.content == answer
