@@ -47,6 +47,7 @@ Examples:
   fastattn translate -m zh-en -b 1 --sampling-topk 10 --seed 7 -n 3 "你好"
   fastattn translate --from de --to fr "Guten Morgen"
   fastattn translate -m zh-en -m en-pt "你好"
+  fastattn translate --from auto --to pt < english.txt
   fastattn translate -m ./my-model --json < input.txt
   fastattn translate -m ./my-nllb --from English --to ckb "Hello"
   fastattn translate -m ./my-llm --from zh --to en --prompt hy-mt "你好"
@@ -66,6 +67,11 @@ output, so that input and output stay aligned:
   skip      an empty line; with --json one without hypotheses
   mark      [not translated: REASON]; with --json "error" beside the rest
 Such lines are counted on stderr at the end, and the exit code is 5.
+
+\b
+--from auto finds the language of each line (fastattn[detect]) and the model
+from it; lines in --to's stay. Those whose language is unsure are counted on
+stderr at the end; --json says in "detected" what was found, and how probable.
 
 \b
 -m with --from and --to is a model of many languages (NLLB, M2M100, MADLAD),
@@ -95,7 +101,7 @@ the most tokens of each part's translation (--max-length) and the beam;
     "--from",
     "source",
     metavar="LANGUAGE",
-    help="Language of the texts, a code such as en: chooses models, or is one of -m's.",
+    help="Language of the texts, a code such as en: chooses models, or is one of -m's; auto: each line's own.",
 )
 @click.option(
     "--to",
@@ -152,7 +158,9 @@ def translate(
             raise click.UsageError(f"{option} is for a language model: give --model, --from and --to")
     if len(models) > 2 or (models and quality):
         raise click.UsageError("--model names one model or two" if len(models) > 2 else "--quality is for --from, --to")
-    entries = [] if models else models_between(source, target, quality)
+    if source == AUTO and (models or target is None):
+        raise click.UsageError("--from auto finds models itself: give --to, and no --model")
+    entries = [] if models or source == AUTO else models_between(source, target, quality)
     if not models and source is None and target is None:
         announce_default(entries[0].name, "--from, --to or -m choose another")
     lines = open_lines(texts, options.pop("input_path"), on_error)
@@ -165,7 +173,10 @@ def translate(
             named = ("precision", "cache_precision", "threads", "device", "processes")
             chosen = given(**{key: options.pop(key) for key in named})
             languages = given(source_lang=source, target_lang=target) if models else {}
-            translator, search = _opened(paths, languages, prompt, chosen, given(**options))
+            if source == AUTO:
+                translator, search = _detecting(target, quality, chosen, progress), given(**options) | DETAILS
+            else:
+                translator, search = _opened(paths, languages, prompt, chosen, given(**options))
             if "return_scores" in search:  # greedy search is faster without scores
                 search["return_scores"] = scores or as_json
         loaded = time.monotonic()
@@ -178,9 +189,17 @@ def translate(
     if printing.marked:
         of = counted(printing.lines, "line")
         say(f"fastattn: {printing.marked} of {of} may be no translation, the first: {printing.first}", err=True)
+    if printing.unsure:
+        of = counted(printing.lines, "line")
+        say(
+            f"fastattn: the language of {printing.unsure} of {of} is unsure, the first: {printing.first_unsure}",
+            err=True,
+        )
     lines.check("translated")
 
 
+AUTO = "auto"
+DETAILS = {"details": True, "return_scores": False}
 # What a Generator calls options of a search that count the answer's tokens.
 _RENAMED = {"max_decoding_length": "max_new_tokens", "min_decoding_length": "min_new_tokens"}
 
@@ -192,10 +211,9 @@ def _opened(
     if prompt is None and "cache_precision" not in chosen:
         from fastattn.translation.translator import Translator
 
-        told = search | languages | {"details": True, "return_scores": False}
         try:
             opened = [Translator(path, **chosen) for path in paths]
-            return opened[0] if len(opened) == 1 else Translator.chain(*opened), told
+            return opened[0] if len(opened) == 1 else Translator.chain(*opened), search | languages | DETAILS
         except WrongModelError:
             if len(languages) < 2 or len(paths) > 1:
                 raise
@@ -205,6 +223,18 @@ def _opened(
         raise click.UsageError("a language model translates in this process alone: leave out --processes")
     translator = LanguageModelTranslator(paths[0], **languages, prompt=prompt, **chosen)
     return translator, {_RENAMED.get(name, name): value for name, value in search.items()} | {"details": True}
+
+
+def _detecting(target: str | None, quality: str | None, chosen: dict[str, Any], progress: Progress) -> Any:
+    """A translator from any language."""
+    from fastattn.text.languages import iso_code
+    from fastattn.translation.detecting import DetectingTranslator
+
+    def open_from(code: str) -> Any:
+        paths = [located_entry(each, progress) for each in models_between(code, target, quality)]
+        return _opened(paths, {}, None, chosen, {})[0]
+
+    return DetectingTranslator(iso_code(target or ""), open_from)
 
 
 def _results(
@@ -224,6 +254,11 @@ def _results(
             yield line, result
 
 
+def result_is_unsure(result: Any) -> bool:
+    """Whether a line's language was found, and may be another."""
+    return bool(getattr(result, "language", "")) and not result.sure
+
+
 class Printing:
     """Writes results one by one, as text or as JSON lines, and flushes each.
 
@@ -234,8 +269,8 @@ class Printing:
     def __init__(
         self, output: OutputFile, as_json: bool, scores: bool, hypotheses: int, marks: bool, languages: dict[str, str]
     ):
-        self.lines = self.marked = 0
-        self.first = ""  # of those marked
+        self.lines = self.marked = self.unsure = 0
+        self.first = self.first_unsure = ""  # of those marked, and of those whose language is
         self._output = output
         self._as_json = as_json
         self._scores = scores
@@ -244,6 +279,9 @@ class Printing:
 
     def write(self, line: InputLine, result: Any) -> None:
         self.lines += 1
+        if result_is_unsure(result):
+            self.first_unsure = self.first_unsure or f"{line.location}: {result.language} ({result.confidence:.0%})"
+            self.unsure += 1
         if found := getattr(result, "remarks", ()):
             self.first = self.first or f"{line.location}: {', '.join(found)}"
             self.marked += 1
@@ -268,6 +306,8 @@ class Printing:
         ]
         remarks = {"remarks": list(result.remarks)} if hasattr(result, "remarks") else {}
         remarks |= {"through": result.through[0]} if hasattr(result, "through") else {}
+        if hasattr(result, "language"):
+            remarks["detected"] = {"language": result.language, "confidence": round(result.confidence, 3)}
         return {"source": line.text, "translation": result.text, "hypotheses": hypotheses} | self._languages | remarks
 
     def _line(self, hypothesis: str, score: float) -> str:

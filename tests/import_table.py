@@ -105,11 +105,11 @@ OUTSIDE = {
     "ops.cuda": {"numba", "numba_cuda", "cuda", "llvmlite"},  # where it is installed
     "vision": {"PIL"},  # for a caller who has pictures
     "vectors": {"scipy"},  # for a caller who asks for it
-    "text": {"tokenizers", "sentencepiece", "jinja2", "llguidance", "sacremoses"},
+    "text": {"py3langid", "tokenizers", "sentencepiece", "jinja2", "llguidance", "sacremoses"},
     "weights": {"huggingface_hub", "tomli"},
     "cli": {"click", "numba", "llvmlite"},
     "distributed": {"pyarrow", "ray"},
-    "serve": {"fastapi", "h11", "prometheus_client", "py3langid", "pydantic", "starlette", "uvicorn"},
+    "serve": {"fastapi", "h11", "prometheus_client", "pydantic", "starlette", "uvicorn"},
     "verification": {"torch"},  # where it is installed, as all that frameworks.py imports
 }
 

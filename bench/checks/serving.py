@@ -102,5 +102,5 @@ def _answers(address: str, translated: list[str], vectors_BD: np.ndarray, answer
     known = {"api_base": f"{address}/v1", "api_key": "none"}
     found = OpenAILikeEmbedding(model_name="minilm", **known).get_text_embedding_batch(TEXTS)
     yield "LlamaIndex vectors", np.array_equal(np.array(found, np.float32), vectors_BD)
-    talker = OpenAILike(model="lm", is_chat_model=True, max_tokens=24, **known)
+    talker = OpenAILike(model="lm", is_chat_model=True, max_tokens=24, temperature=0.0, **known)
     yield "LlamaIndex chat", talker.chat([ChatMessage(**ASKED[0])]).message.content == answer

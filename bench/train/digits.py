@@ -80,11 +80,11 @@ def train(archive: Path, into: Path) -> None:
     learn(DigitNet(), STEPS, into / "torch.pth")
 
 
-def learn(model: nn.Module, steps: int, path: Path) -> None:
+def learn(model: nn.Module, steps: int, path: Path, decay: float = 0.0) -> None:
     """Have a network read digits that were not held out, say how many of the others it reads, and keep its state."""
     (digits_BYX, labels_B), start = scanned(), time.perf_counter()
     images, labels = digits_BYX[:-HELD_OUT], torch.tensor(labels_B[:-HELD_OUT])
-    optimizer = torch.optim.Adam(model.train().parameters(), RATE)
+    optimizer = torch.optim.Adam(model.train().parameters(), RATE, weight_decay=decay)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, steps, pct_start=0.1)
     for step in range(1, steps + 1):
         chosen = np.random.default_rng([32, 1, step]).integers(0, len(images), BATCH)

@@ -5,12 +5,15 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
 
-from fastattn.errors import FastattnError, InputError, check_bool, check_texts
+from fastattn.errors import FastattnError
 from fastattn.system.records import dataclass
+from fastattn.text.languages import iso_code
 from fastattn.translation.calls import TokenTranslation, Translation
 from fastattn.translation.scoring import ScoringTranslator
+from fastattn.translation.streamed import StreamedTranslator, check_details
 from fastattn.weights import download
 
+AUTO = "auto"
 # What concerns the source text, and what concerns its translation; both models search as the other options say.
 OF_SOURCE = frozenset({"source_lang", "split"})
 OF_TARGET = frozenset({"target_lang", "target_prefix", "suppress_sequences", "callback", "return_alternatives"})
@@ -44,16 +47,23 @@ class TranslatorByLanguage(ScoringTranslator):
     def for_languages(cls, source: str, target: str, *, quality: str | None = None, **options: Any) -> Any:
         """A Translator, or a TranslatorChain by way of English, between two languages: codes or English names.
 
-        Models are the catalog's, else Firefox's, which are downloaded if they are not here yet.
+        Models are the catalog's, else Firefox's, which are downloaded if they are not here yet. From "auto" it is a
+        DetectingTranslator, which opens them as it finds texts' languages.
         quality  which of Firefox's models is preferred: "tiny", "base-memory" or "base" (None: the best)
         options  of Translator
         Raises InputError where no model is known, DownloadError where one cannot be had.
         """
+        if source == AUTO:
+            from fastattn.translation.detecting import DetectingTranslator
+
+            return DetectingTranslator(
+                iso_code(target), lambda code: cls.for_languages(code, target, quality=quality, **options)
+            )
         made = [cls(download.fetch(model), **options) for model in download.models_between(source, target, quality)]
         return made[0] if len(made) == 1 else cls.chain(*made)
 
 
-class TranslatorChain:
+class TranslatorChain(StreamedTranslator):
     """Two translators, the second of which translates what the first makes; ``Translator.chain`` makes it.
 
     A text has the bits that both models give one after the other. With ``num_hypotheses`` above 1 the first model's
@@ -63,24 +73,17 @@ class TranslatorChain:
     def __init__(self, first: Any, second: Any):
         self.first, self.second = first, second
 
-    def translate(self, texts: str | Iterable[str], *, details: bool = False, **options: Any) -> Any:
-        """As ``Translator.translate``, with ChainedTranslations as details.
+    def translate_iter(
+        self, texts: Iterable[str], *, details: bool = False, return_exceptions: bool = False, **options: Any
+    ) -> Iterator[Any]:
+        """As ``Translator.translate_iter``, with ChainedTranslations as details; the second model works at what the
+        first has done so far.
 
         source_lang and split are the first model's, target_lang, target_prefix, suppress_sequences and callback the
         second's; every other option is both's.
         """
-        listed = [texts] if isinstance(texts, str) else check_texts("texts", texts)
-        results = list(self.translate_iter(listed, details=details, **options))
-        return results[0] if isinstance(texts, str) else results
-
-    def translate_iter(
-        self, texts: Iterable[str], *, details: bool = False, return_exceptions: bool = False, **options: Any
-    ) -> Iterator[Any]:
-        """As ``Translator.translate_iter``: the second model works at what the first has done so far."""
-        check_bool("details", details)
+        check_details(details, options)
         count = options.get("num_hypotheses", 1)
-        if not details and count != 1:
-            raise InputError("num_hypotheses above 1 needs details=True: a text alone shows only the best")
         made: deque[Any] = deque()
         first = {name: value for name, value in options.items() if name not in OF_TARGET}
         second = {name: value for name, value in options.items() if name not in OF_SOURCE}
@@ -112,12 +115,6 @@ class TranslatorChain:
         """Close both translators."""
         self.first.close()
         self.second.close()
-
-    def __enter__(self) -> "TranslatorChain":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
 
 def _best(first: Translation, answers: list[Translation], count: int) -> ChainedTranslation:

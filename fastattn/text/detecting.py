@@ -4,10 +4,15 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
+from fastattn.errors import InputError
+
 
 @cache
 def _identifier() -> Any:
-    from py3langid.langid import MODEL_FILE, LanguageIdentifier
+    try:
+        from py3langid.langid import MODEL_FILE, LanguageIdentifier
+    except ImportError:
+        raise InputError("finding a text's language needs py3langid: pip install 'fastattn[detect]'") from None
 
     return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
 

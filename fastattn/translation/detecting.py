@@ -1,0 +1,113 @@
+"""DetectingTranslator: texts in any language, each of which goes to the model for the one that it is found to be in."""
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import Any
+
+from fastattn.errors import FastattnError, InputError, check_bool
+from fastattn.system.records import dataclass
+from fastattn.text import check_text
+from fastattn.text.detecting import likely_languages
+from fastattn.translation.calls import TokenTranslation, Translation
+from fastattn.translation.streamed import StreamedTranslator, check_details
+
+SURE = 0.8  # a probability from which on a language is taken as certain
+WINDOW = 64  # texts that are looked at together
+
+
+@dataclass(frozen=True)
+class DetectedTranslation:
+    """A text's translation with its language, and what a Translation has.
+
+    language    ISO 639-1; "" of a text without letters, which stays as it is
+    confidence  the probability of that language, 0 to 1
+    """
+
+    text: str
+    hypotheses: list[str]
+    scores: list[float]
+    parts: list[TokenTranslation]
+    language: str
+    confidence: float
+
+    @property
+    def sure(self) -> bool:
+        """Whether the language can be taken as certain."""
+        return self.confidence >= SURE
+
+
+class DetectingTranslator(StreamedTranslator):
+    """Translates texts of any language to one; ``Translator.for_languages("auto", target)`` makes it.
+
+    target     ISO 639-1; texts in it stay as they are
+    open_from  of a language's code, the translator from it; an InputError where there is none is that of its texts
+
+    Languages are found by py3langid (Lui and Baldwin 2012), of 97. A translator is opened for the first text that needs
+    it, and stays open.
+    """
+
+    def __init__(self, target: str, open_from: Callable[[str], Any]):
+        self._target, self._open_from = target, open_from
+        self._open: dict[str, Any] = {}
+
+    def translate_iter(
+        self, texts: Iterable[str], *, details: bool = False, return_exceptions: bool = False, **options: Any
+    ) -> Iterator[Any]:
+        """As ``Translator.translate_iter``, with DetectedTranslations as details; so many as WINDOW are read ahead."""
+        check_details(details, options)
+        return self._translated(iter(texts), details, check_bool("return_exceptions", return_exceptions), options)
+
+    def _translated(
+        self, texts: Iterator[str], details: bool, return_exceptions: bool, options: dict[str, Any]
+    ) -> Iterator[Any]:
+        while window := list(islice(texts, WINDOW)):
+            for result in self._together(window, options):
+                if isinstance(result, FastattnError) and not return_exceptions:
+                    raise result
+                yield result if details or isinstance(result, FastattnError) else result.text
+
+    def _together(self, texts: list[str], options: dict[str, Any]) -> list[Any]:
+        """A DetectedTranslation of each text, or its error."""
+        results: list[Any] = [None] * len(texts)
+        found: dict[str, dict[int, float]] = {}  # language -> number of a text -> how probable that is
+        for b, text in enumerate(texts):
+            try:
+                code, probability = _language(text)
+                found.setdefault(code, {})[b] = probability
+            except InputError as error:
+                results[b] = error
+        for code, numbers in found.items():
+            for b, answer in zip(numbers, self._from(code, [texts[b] for b in numbers], options)):
+                if not isinstance(answer, FastattnError):
+                    known = answer.text, answer.hypotheses, answer.scores, answer.parts
+                    answer = DetectedTranslation(*known, code, numbers[b])
+                results[b] = answer
+        return results
+
+    def _from(self, code: str, texts: list[str], options: dict[str, Any]) -> Iterator[Any]:
+        """Each text's translation from a language, or its error."""
+        if code in ("", self._target):
+            return (Translation(text, [text], [0.0], []) for text in texts)
+        try:
+            if code not in self._open:
+                self._open[code] = self._open_from(code)
+        except InputError as error:
+            return (error for _ in texts)
+        translated: Iterator[Any] = self._open[code].translate_iter(
+            texts, details=True, return_exceptions=True, **options
+        )
+        return translated
+
+    def close(self) -> None:
+        """Close all translators that are open."""
+        for translator in self._open.values():
+            translator.close()
+
+
+def _language(text: str) -> tuple[str, float]:
+    """(the likeliest language of a text, its probability); ("", 0) where it has no letters."""
+    check_text(text)
+    if not any(map(str.isalpha, text)):
+        return "", 0.0
+    ((code, probability),) = likely_languages(text, most=1)
+    return code, probability
