@@ -122,9 +122,7 @@ _LOOKS: dict[str, Callable[..., dict[str, np.ndarray]]] = {
         "selective kernels: the larger filter's share in 16 channels": _square(one.weights(x)[:, 1])
     },
     "ResidualAttention": lambda one, x: {"residual attention: the mask": _spread(one.mask(x))},
-    "MultiScaleAttention": lambda one, x: {
-        "multi-scale: the full size against the half": _spread(np.log(one.weights(x)[:, 0] / one.weights(x)[:, 1]))
-    },
+    "MultiScaleAttention": lambda one, x: {"multi-scale: the share of the full size": one.weights(x)[:, 0]},
     "DynamicCapacity": lambda one, x: {"dynamic capacity: where entropy leans": one.saliency(x)},
     "PatchAttention": lambda one, x: {"patches: how much each is looked at": _square(one.weights(x).mean((1, 2)))},
 }

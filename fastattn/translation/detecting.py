@@ -92,7 +92,7 @@ class DetectingTranslator(StreamedTranslator):
             if code not in self._open:
                 self._open[code] = self._open_from(code)
         except InputError as error:
-            return (error for _ in texts)
+            return iter([error] * len(texts))
         translated: Iterator[Any] = self._open[code].translate_iter(
             texts, details=True, return_exceptions=True, **options
         )
