@@ -1,5 +1,6 @@
 """DetectingTranslator: texts in any language, each of which goes to the model for the one that it is found to be in."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any
@@ -43,7 +44,8 @@ class DetectingTranslator(StreamedTranslator):
     open_from  of a language's code, the translator from it; an InputError where there is none is that of its texts
 
     Languages are found by py3langid (Lui and Baldwin 2012), of 97. A translator is opened for the first text that needs
-    it, and stays open.
+    it, and stays open. A text whose language is unsure, such as two words, is taken to be in the one that most texts
+    before it, or with it, are certainly in.
     """
 
     def __init__(self, target: str, open_from: Callable[[str], Any]):
@@ -60,22 +62,28 @@ class DetectingTranslator(StreamedTranslator):
     def _translated(
         self, texts: Iterator[str], details: bool, return_exceptions: bool, options: dict[str, Any]
     ) -> Iterator[Any]:
+        seen: Counter[str] = Counter()
         while window := list(islice(texts, WINDOW)):
-            for result in self._together(window, options):
+            for result in self._together(window, seen, options):
                 if isinstance(result, FastattnError) and not return_exceptions:
                     raise result
                 yield result if details or isinstance(result, FastattnError) else result.text
 
-    def _together(self, texts: list[str], options: dict[str, Any]) -> list[Any]:
-        """A DetectedTranslation of each text, or its error."""
+    def _together(self, texts: list[str], seen: "Counter[str]", options: dict[str, Any]) -> list[Any]:
+        """A DetectedTranslation of each text, or its error; ``seen`` counts the languages that are certain."""
         results: list[Any] = [None] * len(texts)
-        found: dict[str, dict[int, float]] = {}  # language -> number of a text -> how probable that is
+        likely: dict[int, tuple[str, float]] = {}
         for b, text in enumerate(texts):
             try:
-                code, probability = _language(text)
-                found.setdefault(code, {})[b] = probability
+                likely[b] = _language(text)
             except InputError as error:
                 results[b] = error
+        seen.update(code for code, probability in likely.values() if probability >= SURE)
+        found: dict[str, dict[int, float]] = {}  # language -> number of a text -> how probable that is
+        for b, (code, probability) in likely.items():
+            if code and probability < SURE and seen:  # it is taken for what most others are
+                ((code, probability),) = likely_languages(texts[b], seen.most_common(1)[0][:1])
+            found.setdefault(code, {})[b] = probability
         for code, numbers in found.items():
             for b, answer in zip(numbers, self._from(code, [texts[b] for b in numbers], options)):
                 if not isinstance(answer, FastattnError):

@@ -49,8 +49,10 @@ def test_each_text_goes_to_the_model_for_its_language():
     assert [one.text for one in found[2:5]] == texts[2:5] and not found[2].sure and found[0].sure
     assert found[0].text == f"de {{'beam_size': 2}}: {GERMAN}" and opened["de"].calls == [[GERMAN, GERMAN]]
     assert translator.translate(FRENCH) == f"fr {{}}: {FRENCH}" and set(opened) == {"de", "fr"}
-    (unsure,) = translator.translate(["ok pizza"], details=True)
-    assert not unsure.sure and 0 < unsure.confidence < 0.8
+    (unsure,) = translator.translate(["Good morning"], details=True)
+    assert not unsure.sure and unsure.language == "en"
+    _, unsure = translator.translate([GERMAN, "Hello Maria"], details=True)
+    assert not unsure.sure and unsure.language == "de" and unsure.confidence < 0.1  # as the text before it
 
 
 def test_errors_are_of_their_texts():
@@ -77,9 +79,10 @@ def test_real_models_by_themselves(pulled, monkeypatch):
     pulled("en-pt"), pulled("zh-en")
     found = Translator.for_languages("auto", "Portuguese").translate([ENGLISH, "Bom dia a todos os meus amigos."])
     assert found == [Translator("en-pt").translate(ENGLISH), "Bom dia a todos os meus amigos."]
-    result = run("translate", "--from", "auto", "--to", "pt", "--json", stdin=f"{ENGLISH}\nok pizza\n".encode())
+    result = run("translate", "--from", "auto", "--to", "pt", "--json", stdin=f"{ENGLISH}\nHello Maria\n".encode())
     first, second = map(json.loads, result.stdout.splitlines())
     assert first["translation"] == found[0] and first["detected"]["language"] == "en"
-    assert "unsure, the first: standard input, line 2: " in result.stderr or second["detected"]["confidence"] >= 0.8
+    assert "the language of 1 of 2 lines is unsure, the first: standard input, line 2: en (" in result.stderr
+    assert second["detected"]["language"] == "en" and second["detected"]["confidence"] < 0.8
     for arguments in (("--from", "auto"), ("--from", "auto", "--to", "pt", "-m", "en-pt")):
         assert "--from auto finds models itself" in fail(2, "translate", *arguments, "a")
