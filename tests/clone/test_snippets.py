@@ -46,8 +46,6 @@ SKIPPED = {
     "grep -c zmm norm.s": "the slow test below reads the file",
     "fastattn translate --from de --to fr": "Mozilla's server; tests/weights/download/test_firefox.py",
     "fastattn languages": "the same",
-    "fastattn pull de-fr": "the same",
-    "fastattn pull --quality": "the same",
     "fastattn translate -m Helsinki-NLP/opus-mt-en-de": "the hub",
     "fastattn rerank -m OWNER/NAME": "a model of the reader's; tests/cli/test_cli_rerank.py",
     "fastattn classify -m OWNER/NAME": "a model of the reader's; tests/cli has the command's own",
