@@ -12,6 +12,7 @@ from fastattn.errors import CheckpointError, DownloadError, InputError
 from fastattn.weights import download
 from fastattn.weights.download import firefox, models_between
 from fastattn.weights.download.firefox import listed_models, pull_model
+from tests.cli.commands import fail, succeed
 from tests.weights.download.test_pull import files_below
 
 WEIGHTS, SHORTLIST, VOCABULARY = b"weights" * 999, b"shortlist" * 20, b"vocabulary" * 20
@@ -244,3 +245,18 @@ def test_plain_http_from_afar_is_refused(mozilla, monkeypatch):
 def test_a_list_over_https_leads_to_https_alone():
     with pytest.raises(CheckpointError, match="baseUrl should begin with https:"):
         firefox._parse(b'{"baseUrl": "http://x", "models": {}}', "https://x/models.json")
+
+
+def test_the_commands_list_and_pull_by_languages(mozilla):
+    mozilla.offer(entry("en", "fr", "base"), entry("en", "fr", "tiny", "Nightly"))
+    said = succeed("pull", "de-fr").splitlines()
+    assert [line for line in said if line.startswith("folder")] == [
+        f"folder:  {model.folder}" for model in models_between("de", "fr")
+    ]
+    listed = {line.split()[0]: line for line in succeed("languages").splitlines()}
+    assert listed.keys() == {"de-en", "en-fr", "en-pt", "pt-en", "zh-en"}
+    assert "German to English" in listed["de-en"] and listed["de-en"].endswith("tiny, here")
+    assert listed["en-fr"].endswith("base, tiny*, here") and listed["zh-en"].endswith("catalog")
+    pairs = [json.loads(line) for line in succeed("languages", "--json").splitlines()]
+    assert pairs[0] == {"source": "de", "target": "en", "models": ["tiny"], "here": True}
+    assert "Firefox has no model xx-en" in fail(3, "pull", "xx-en")
