@@ -304,7 +304,7 @@ class Printing:
             {"text": text, "score": score if math.isfinite(score) else None}
             for text, score in zip(result.hypotheses, result.scores)
         ]
-        remarks = {"remarks": list(result.remarks)} if hasattr(result, "remarks") else {}
+        remarks: dict[str, Any] = {"remarks": list(result.remarks)} if hasattr(result, "remarks") else {}
         remarks |= {"through": result.through[0]} if hasattr(result, "through") else {}
         if hasattr(result, "language"):
             remarks["detected"] = {"language": result.language, "confidence": round(result.confidence, 3)}
