@@ -61,6 +61,21 @@ class CrossEncoder(HeadedModel):
         ids_B = prompts_of(pairs, self._text.pair, self._tokenizer, self._loaded.threads)
         return (yield from self._plan(ids_B, None, progress, "pairs"))
 
+    def _prompted(self, pairs: Sequence[tuple[str, str]], before: str) -> list[tuple[str, str]]:
+        """The pairs with a prompt before the first text, and a language model's words around both."""
+        between = ""
+        if self._text.pair is not None:
+            before, between = f"{self._text.pair.instruction}{before}{self._text.pair.query}", self._text.pair.document
+        return [(before + first, between + second) for first, second in pairs]
+
+    def _pair_lengths(self, pairs: Sequence[tuple[str, str]]) -> list[int]:
+        pairs = self._prompted(pairs, find_prompt(self._text, None, None))
+        if self._text.pair is None:
+            return super()._pair_lengths(pairs)
+        around = sum(map(len, self._tokenizer.encode_whole([self._text.pair.before, self._text.pair.after])))
+        whole = self._tokenizer.encode_whole([first + second for first, second in pairs], self._loaded.threads)
+        return [around + len(ids) for ids in whole]
+
     @property
     def num_labels(self) -> int:
         """How many numbers a pair gets; one: a score."""
@@ -100,10 +115,7 @@ class CrossEncoder(HeadedModel):
         if not check_bool("convert_to_numpy", convert_to_numpy):
             raise InputError("convert_to_numpy must be True: scores are NumPy arrays")
         listed, single = checked_pairs(pairs)
-        between = ""
-        if self._text.pair is not None:
-            before, between = f"{self._text.pair.instruction}{before}{self._text.pair.query}", self._text.pair.document
-        listed = [(before + first, between + second) for first, second in listed]
+        listed = self._prompted(listed, before)
         if single:
             numbers_BF = self._run_alone(partial(self._plan_pairs, listed))
         else:

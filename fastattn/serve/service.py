@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Hashable, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Sequence
 from contextvars import ContextVar
 from functools import partial
 from typing import Any
@@ -88,7 +88,7 @@ class Service:
         **options: Any,
     ) -> list[Translated]:
         """Each text's translation; ``source`` may be AUTO. Refuses pairs of languages without a model."""
-        self.check_size(texts)
+        charge = self.check_size(texts)
         target, pairs = known_code(target), self.pairs
         sources = self.sources.get(target)
         if not sources:
@@ -100,6 +100,7 @@ class Service:
         for code in codes:
             if (code, target) not in pairs:
                 raise Refusal(400, f"no model translates from {code!r} to {target!r}; from {listed(sources)}")
+        charge()
         if alternatives:
             options["num_hypotheses"] = alternatives + 1
         found: list[Any] = [None] * len(texts)
@@ -136,19 +137,21 @@ class Service:
         name = self.models.find(model, Encoder)
         async with self.models.use(name) as encoder:
             read = [one if isinstance(one, str) else encoder.decode(one) for one in texts]
-            self.check_size(read)
+            charge = self.check_size(read)
             how = {"long": "truncate" if truncate else "error", **options}
             if (wanted := options.get("truncate_dim") or 0) > encoder.dimension:
                 raise Refusal(400, f"dimensions should be at most {encoder.dimension}, are {wanted}")
+            charge()
             vectors_BD = await encoder.encode_async(read, caller=CALLER.get(), **how)
             tokens = int((await asyncio.to_thread(encoder.count_tokens, read)).sum()) if count else 0
         return vectors_BD, tokens, name
 
     async def rank(self, query: str, texts: Sequence[str], raw: bool, truncate: bool) -> list[dict[str, Any]]:
         """The texts' numbers and scores for the query, best first."""
-        self.check_size([query, *texts])
+        charge = self.check_size([query, *texts])
         async with self.models.use(self.models.find(None, CrossEncoder)) as model:
-            await asyncio.to_thread(_check_lengths, model, [query + text for text in texts], truncate)
+            await asyncio.to_thread(_check_lengths, model, [(query, text) for text in texts], truncate)
+            charge()
             score = partial(model.rank, query, **{"activation_fn": "none"} if raw else {})
             ranked = []
             for at in range(0, len(texts), TOGETHER):
@@ -158,9 +161,10 @@ class Service:
 
     async def classify(self, texts: Sequence[tuple[str, ...]], truncate: bool) -> list[list[dict[str, Any]]]:
         """The labels of each text or pair and their probabilities, most probable first."""
-        self.check_size(["".join(one) for one in texts])
+        charge = self.check_size(["".join(one) for one in texts])
         async with self.models.use(self.models.find(None, TextClassifier)) as model:
-            await asyncio.to_thread(_check_lengths, model, ["".join(one) for one in texts], truncate)
+            await asyncio.to_thread(_check_lengths, model, texts, truncate)
+            charge()
             labels: list[Any] = [None] * len(texts)
             for alone in (True, False):
                 chosen = [b for b, one in enumerate(texts) if (len(one) == 1) == alone]
@@ -173,8 +177,9 @@ class Service:
 
     async def tokenize(self, texts: Sequence[str], special: bool) -> list[list[TextToken]]:
         """Each text's tokens, uncut."""
-        self.check_size(texts)
+        charge = self.check_size(texts)
         name = self.models.find(None, Encoder, CrossEncoder, TextClassifier)
+        charge()
         async with self.models.use(name) as model:
             read = partial(model.tokenize, special_tokens=special)
             return await asyncio.to_thread(lambda: list(map(read, texts)))
@@ -183,33 +188,39 @@ class Service:
 
     async def answer(self, model: str | None, messages: Sequence[Any], **options: Any) -> tuple[list[Generation], str]:
         """(the answers to a conversation, best first or as drawn, the model's name)."""
-        self.check_size([str(message.get("content", "")) for message in messages])
+        charge = self.check_size([str(message.get("content", "")) for message in messages])
         name = self.models.find(model, Generator)
+        charge()
         async with self.models.use(name) as generator:
             best = await generator.generate_async(messages=messages, details=True, caller=CALLER.get(), **options)
         return [best, *best.alternatives], name
 
     async def stream(self, model: str | None, messages: Sequence[Any], **options: Any) -> AsyncIterator[Any]:
         """The pieces of an answer as they come, then the Generation."""
-        self.check_size([str(message.get("content", "")) for message in messages])
+        charge = self.check_size([str(message.get("content", "")) for message in messages])
         async with self.models.use(self.models.find(model, Generator)) as generator:
+            charge()
             async for piece in generator.stream_async(messages=messages, caller=CALLER.get(), **options):
                 yield piece
 
-    def check_size(self, texts: Sequence[str]) -> None:
-        """Raise a Refusal for more texts, or more characters, than one request may have."""
+    def check_size(self, texts: Sequence[str]) -> Callable[[], None]:
+        """What takes the texts from the quota of who asks, when all else is checked.
+
+        Raises a Refusal for more texts, or more characters, than one request may have.
+        """
         if len(texts) > self.settings.items:
             raise Refusal(413, f"a request may have {self.settings.items} texts, this one has {len(texts)}")
         characters = sum(map(len, texts))
         if characters > self.settings.characters:
             raise Refusal(413, f"a request may have {self.settings.characters} characters, this one has {characters}")
-        CHARACTERS.get().take(characters)
+        return partial(CHARACTERS.get().take, characters)
 
 
-def _check_lengths(model: Any, texts: Sequence[str], truncate: bool) -> None:
-    """Raise a Refusal for a text, or a pair's two together, that the model would cut, unless that is asked for."""
-    for number, text in enumerate(texts):
-        if not truncate and (tokens := len(model.tokenize(text))) > model.max_length:
+def _check_lengths(model: Any, texts: Sequence[tuple[str, ...]], truncate: bool) -> None:
+    """Raise a Refusal for a text, or a pair, that the model would cut, unless that is asked for."""
+    for number, text in enumerate(() if truncate else texts):
+        tokens = len(model.tokenize(text[0])) if len(text) == 1 else model.count_pair_tokens([text])[0]
+        if tokens > model.max_length:
             raise Refusal(
                 413, f"text {number} has {tokens} tokens, the model reads {model.max_length}: ask for truncate, or less"
             )

@@ -197,6 +197,11 @@ class HuggingFaceTokenizer:
         """The token types of a single text that has ``length`` ids, special ones included, int32."""
         return self._single.join_types([length - self._single.count])
 
+    def pair_lengths(self, pairs: Sequence[tuple[str, str]], threads: int = 1) -> list[int]:
+        """How many ids each pair of texts has before it is cut, special ones included."""
+        ids = self.encode_whole([text for pair in pairs for text in pair], threads)
+        return [self._pair.count + len(first) + len(second) for first, second in zip(ids[::2], ids[1::2])]
+
     def encode_pairs(
         self, pairs: Sequence[tuple[str, str]], threads: int = 1
     ) -> tuple[list[np.ndarray], list[np.ndarray]]:

@@ -10,7 +10,7 @@ import pytest
 
 from fastattn.encoders.cross_encoder import CrossEncoder
 from fastattn.encoders.text_classifier import TextClassifier
-from fastattn.encoders.yes_or_no import PROMPT
+from fastattn.encoders.yes_or_no import PROMPT, prompts_of
 from fastattn.errors import CheckpointError, InputError
 from fastattn.generation.generator import Generator
 from fastattn.weights import read
@@ -45,6 +45,9 @@ def test_scores_are_those_of_the_card(golden: dict[str, np.ndarray], folder: Pat
     assert [encoder.predict(pair) for pair in PAIRS] == scores.tolist()
     ranked = encoder.rank(PAIRS[0][0], [document for _, document in PAIRS])
     assert [entry["score"] for entry in ranked] == sorted((entry["score"] for entry in ranked), reverse=True)
+    prompted = encoder._prompted(PAIRS, encoder.prompts["query"])
+    read_ids = prompts_of(prompted, PROMPT, encoder._tokenizer, 1)
+    assert [min(count, 400) for count in encoder.count_pair_tokens(PAIRS)] == [len(ids) for ids in read_ids]
     again = CrossEncoder(folder)  # perhaps as it was kept
     assert again.predict(PAIRS).tolist() == scores.tolist()
     own = converted(read(folder), folder.parent / "own", "float32")

@@ -34,11 +34,17 @@ def test_scores_and_labels_are_the_apis(folders):
         ):
             assert asked.post("/predict", {"inputs": inputs}) == (200, answer)
         assert asked.post("/predict", {"inputs": ["a", "b", "c"]})[0] == 400
+        fits = classifier.max_length - 5  # [CLS] w9 w7 [SEP] ... [SEP]
+        for words, status in ((fits, 200), (fits + 1, 413)):
+            pair = "w9 w7", " ".join(["w5"] * words)
+            for path, body in (("/rerank", {"query": pair[0], "texts": [pair[1]]}), ("/predict", {"inputs": [*pair]})):
+                assert asked.post(path, body)[0] == status
+                assert asked.post(path, body | {"truncate": True})[0] == 200
 
 
 def test_a_client_that_went_away_has_no_more_scored():
     class Slow:
-        tokenize, max_length, seen = staticmethod(str.split), 100, 0
+        count_pair_tokens, max_length, seen = staticmethod(lambda pairs: [1]), 100, 0
 
         def rank(self, query, texts):
             Slow.seen += len(texts)

@@ -122,7 +122,7 @@ async def languages(service: Serving) -> list[dict[str, Any]]:
 
 @router.post("/detect")
 async def detect(body: DetectBody, service: Serving) -> list[dict[str, Any]]:
-    service.check_size([body.q])
+    service.check_size([body.q])()
     return [vars_of(one) for one in await service.detect(body.q)]
 
 
