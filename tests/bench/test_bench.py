@@ -33,6 +33,7 @@ def results(tmp_path_factory):
     return folder, done.stdout
 
 
+@pytest.mark.slow
 def test_results_hold_every_kernel_with_its_samples(results):
     data = json.loads((results[0] / "results.json").read_text(encoding="utf-8"))
     kernels = [one for one in data["runs"] if one["part"] == "kernels"]
@@ -81,6 +82,7 @@ def test_a_precision_is_held_to_a_peak_of_its_own(monkeypatch, precision):
     assert peak == 2 * repeats * 2 * rows * columns * steps * arithmetic_for(precision).group / 0.25
 
 
+@pytest.mark.slow
 def test_report_is_a_table_of_all_and_its_plots_are_xml(results):
     folder, printed = results
     assert {path.name for path in folder.iterdir()} == FILES
@@ -100,6 +102,7 @@ def test_report_is_a_table_of_all_and_its_plots_are_xml(results):
         assert f"({name})" in written
 
 
+@pytest.mark.slow
 def test_report_needs_the_json_alone(results, tmp_path):
     done = run("report", results[0] / "results.json", "--out", tmp_path)
     assert done.returncode == 0, done.stderr

@@ -84,6 +84,7 @@ translator.precision = "int8"  # wrong
 """
 
 
+@pytest.mark.slow
 def test_mypy_sees_what_a_reader_sees(tmp_path: Path) -> None:
     """The package is laid out as it is installed, in a copy: a clone's rooms lie elsewhere."""
     package = tmp_path / "path" / "fastattn"

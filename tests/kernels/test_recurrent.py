@@ -92,7 +92,7 @@ def test_threads_share_the_steps_of_one_sentence(is_recorded: bool, monkeypatch:
     monkeypatch.setattr(recording, "run_program", lambda *given: calls.append(given) or run(*given))
     if not is_recorded:  # as where only Numba's public interface compiles
         monkeypatch.setattr(recording.StepRecorder, "record", lambda self, function: None)
-    layer, T = Layer("lstm", "float32", 5 * NR, directions=1), 7
+    layer, T = Layer("lstm", "float32", 240 // NR * NR, directions=1), 7  # enough for two, whatever a panel has
     inputs_NE = normal(layer.rng, T, layer.inputs)
     with operations.use_threads(1):
         expected = layer(inputs_NE, [T], [3])

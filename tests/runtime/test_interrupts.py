@@ -86,6 +86,7 @@ PARTS = [
 ]
 
 
+@pytest.mark.slow
 def test_an_exception_at_any_line_leaves_nothing_behind() -> None:
     found = [line.split() for line in run_child(EVERY_LINE, json.dumps(PARTS)).splitlines()]
     assert len(found) == len(PARTS)

@@ -287,6 +287,7 @@ print(y.tobytes().hex(), z.tobytes().hex(), hits, *(warning.message for warning 
 """
 
 
+@pytest.mark.slow
 def test_a_numba_of_another_version_runs_kernels_by_itself(tmp_path):
     """By its public interface alone, with one warning; kept in its own cache, which lies where this variable says."""
     *expected, hits = run_child(ANY_NUMBA, "68").splitlines()

@@ -62,7 +62,7 @@ print(numba.threading_layer(), len(found) > 40, different, helpers)
 """
 
 
-@pytest.mark.parametrize("layer", ["omp", "workqueue"])
+@pytest.mark.parametrize("layer", ["omp", pytest.param("workqueue", marks=pytest.mark.slow)])
 def test_every_case_and_a_model_of_each_kind_have_the_same_bits(layer):
     if layer == "omp":
         pytest.importorskip("numba.np.ufunc.omppool", reason="this Numba has no OpenMP layer")

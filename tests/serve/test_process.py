@@ -43,6 +43,7 @@ def workers(process):
     return [int(line.split()[0]) for line in found.stdout.splitlines() if "spawn_main" in line]
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_is_replaced_without_a_model_that_has_gone(pulled, tmp_path):
     shutil.copytree(pulled("en-pt"), tmp_path / "copy")
     models = ("-m", f"en-pt={pulled('en-pt')}", "-m", f"pt-en={tmp_path / 'copy'}")

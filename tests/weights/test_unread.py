@@ -84,7 +84,8 @@ def test_packing_reads_each_row_once_and_has_the_same_bits(precision: str, few_a
     bias_F = np.arange(ROWS, dtype=np.float32)
     tensor, seen = noted(unread(weight_FD))
     packed = cpu.pack_linear(tensor, bias_F, precision)
-    assert max(last - first for first, last in seen) <= 2 * NR and sum(last - first for first, last in seen) == ROWS
+    assert max(last - first for first, last in seen) <= max(100, 2 * NR)  # so many are 64 * 100 numbers
+    assert sum(last - first for first, last in seen) == ROWS
     for panel in range(0, ROWS // NR, 20):  # as it is packed of these rows alone
         rows = slice(panel * NR, (panel + 20) * NR)
         alone = cpu.pack_linear(weight_FD[rows], bias_F[rows], precision).arrays()
