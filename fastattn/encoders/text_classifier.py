@@ -37,6 +37,7 @@ class HeadedModel(EncoderBase):
         ids_B, types_B = self._tokenizer.encode_pairs(pairs, self._loaded.threads)
         return (yield from self._plan(ids_B, types_B if self._typed else None, progress, "pairs"))
 
+    @explains_options(TEXTS)
     def count_pair_tokens(self, pairs: Iterable[Sequence[str]] | Sequence[str]) -> list[int]:
         """How many ids each pair of texts has, special ones and a prompt's included; over ``max_length`` it is cut."""
         return self._pair_lengths(checked_pairs(pairs)[0])
