@@ -101,6 +101,7 @@ from bench.checks import (  # noqa: E402, F401
     images,
     large_models,
     light,
+    load,
     nllb,
     pictures,
     precision_memory,

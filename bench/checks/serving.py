@@ -1,13 +1,5 @@
 """The server asked by other people's clients, as they are: their answers are the API's."""
 
-import contextlib
-import os
-import signal
-import socket
-import subprocess
-import sys
-import time
-import urllib.request
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,35 +8,11 @@ import numpy as np
 from bench.case import installed
 from bench.checks import Absent, Data, Findings, check
 from bench.decoder_shapes import SMOLLM2
+from bench.load import SERVE, running
 from fastattn import Encoder, Generator, Translator
 
 TEXTS = ["Good morning, my friend.", "Where is the station? It is late."]
 ASKED = [{"role": "user", "content": "What is the capital of France?"}]
-START = 120.0  # seconds, for loading and compiling
-
-
-@contextlib.contextmanager
-def server(*arguments: str) -> Iterator[str]:
-    """``fastattn serve`` in a process of its own; its address, once it answers."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    address = f"http://127.0.0.1:{port}"
-    command = [sys.executable, "-m", "fastattn", "serve", "--port", str(port), *arguments]
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True)
-    try:
-        until = time.monotonic() + START
-        while True:
-            with contextlib.suppress(OSError), urllib.request.urlopen(f"{address}/health"):
-                break
-            if process.poll() is not None or time.monotonic() > until:
-                raise RuntimeError("the server did not start")
-            time.sleep(0.1)
-        yield address
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
 
 
 @check(
@@ -63,8 +31,8 @@ def clients(data: Data) -> tuple[bool, str]:
     findings = Findings()
     wanted = Translator("en-pt").translate(TEXTS), Encoder("minilm").encode(TEXTS)
     answer = Generator(SMOLLM2.path).generate(messages=ASKED, max_new_tokens=24)
-    with server("-m", "en-pt", "-m", "minilm", "-m", f"lm={SMOLLM2.path}") as address:
-        for name, alike in _answers(address, *wanted, answer):
+    with running([*SERVE, "-m", "en-pt", "-m", "minilm", "-m", f"lm={SMOLLM2.path}"]) as server:
+        for name, alike in _answers(server.address, *wanted, answer):
             findings.at_least(f"{name}:", int(alike), "", 1, "")
     return findings.verdict
 
