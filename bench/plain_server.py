@@ -3,13 +3,14 @@
     python -m bench.plain_server fxtranslate FOLDER --port 5001
     python -m bench.plain_server sentence-transformers FOLDER --port 5001
 
-FastAPI's threads call the engine: fxtranslate's are THREADS, each with its own, since one serves one thread; torch has
-its own beneath sentence-transformers. It answers POST / with {"texts": [...]} -> {"answers": [...]}.
+fxtranslate has a thread for each processor, with an engine each, since one serves one thread; sentence-transformers is
+called by FastAPI's threads, and torch has its own beneath them. It answers POST / with {"texts": [...]} -> {"answers": [...]}.
 """
 
 import argparse
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -27,15 +28,14 @@ class Body(BaseModel):
 def fxtranslate(folder: Path) -> Callable[[list[str]], list[str]]:
     from bench.fx_translate import FxTranslate
 
-    own, free = threading.local(), threading.Semaphore(processors())
+    own, pool = threading.local(), ThreadPoolExecutor(processors())
 
-    def translate(texts: list[str]) -> list[str]:
-        with free:
-            if not hasattr(own, "engine"):
-                own.engine = FxTranslate(folder)
-            return [own.engine.translate(text) for text in texts]
+    def work(texts: list[str]) -> list[str]:
+        if not hasattr(own, "engine"):
+            own.engine = FxTranslate(folder)
+        return [own.engine.translate(text) for text in texts]
 
-    return translate
+    return lambda texts: pool.submit(work, texts).result()
 
 
 def sentence_transformers(folder: Path) -> Callable[[list[str]], list[list[float]]]:

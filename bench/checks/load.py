@@ -10,6 +10,7 @@ from typing import Any
 from bench.case import installed
 from bench.checks import Absent, Data, Findings, check
 from bench.load import SERVE, Server, load, running
+from bench.machine import processors
 from fastattn.weights import download
 
 CLIENTS = (1, 8, 64)
@@ -46,7 +47,12 @@ def compare(
             findings.at_most("errors", ours.failed, "", 0)
             findings.at_most("answers that differ", ours.different, f"of {ours.compared}", 0)
             rates.append(ours.rate)
-    findings.at_least(f"{CLIENTS[-1]} clients:", rates[-1] / rates[0], "x one", SCALE)
+    findings.say(f"{CLIENTS[-1]} clients: {rates[-1] / rates[0]:.2f} x one")
+    with running([*own, "--processes", str(processors())]) as server:
+        asked_of_several = requests(server, *ask, texts)
+        one, *_, most = (load(server, asked_of_several, clients, SECONDS) for clients in (CLIENTS[0], CLIENTS[-1]))
+        memory = f"{one}; {most}; {server.memory() / 1e6:.0f} MB"
+    findings.at_least(f"{processors()} processes, {CLIENTS[-1]} clients:", most.rate / one.rate, "x one", SCALE, memory)
     return findings.verdict
 
 

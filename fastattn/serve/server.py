@@ -3,6 +3,7 @@
 import asyncio
 import os
 import socket
+import sys
 import tempfile
 from dataclasses import replace
 from typing import Any
@@ -60,14 +61,63 @@ class ClockedHeads(H11Protocol):
 
 
 class Workers(Multiprocess):
-    """uvicorn's worker processes; what one that died was at is no longer counted."""
+    """uvicorn's worker processes; what one that died was at is no longer counted.
+
+    On Linux each listens at a socket of its own, among which the system shares connections: at one that all share, the
+    first to wake takes them all.
+    """
+
+    def __init__(self, config: uvicorn.Config, listening: socket.socket):
+        self._given: list[socket.socket] = []
+        self._family, self._address = listening.family, listening.getsockname()
+        if sys.platform == "linux":
+            listening.close()  # it has shown that nobody else listens there
+            listening = self._bound()  # and this one holds the port
+        self._listening = listening
+        super().__init__(config, [listening])
+
+    @property
+    def sockets(self) -> list[socket.socket]:
+        """For the worker that asks."""
+        if sys.platform != "linux":
+            return [self._listening]
+        self._given.append(self._bound())
+        return self._given[-1:]
+
+    @sockets.setter
+    def sockets(self, sockets: list[socket.socket]) -> None:
+        pass
+
+    def _bound(self) -> socket.socket:
+        made = socket.socket(self._family)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        made.bind(self._address)
+        without_delay(made)
+        made.set_inheritable(True)
+        return made
+
+    def _leave_to_workers(self) -> None:
+        """Close the sockets here: one that stayed open would go on listening when its worker dies."""
+        while self._given:
+            self._given.pop().close()
+
+    def init_processes(self) -> None:
+        super().init_processes()
+        self._leave_to_workers()
 
     def keep_subprocess_alive(self) -> None:
         before = {process.pid: process for process in self.processes}
         super().keep_subprocess_alive()
+        self._leave_to_workers()
         for pid, process in before.items():
             if process not in self.processes:
                 multiprocess.mark_process_dead(pid)
+
+
+def without_delay(listening: socket.socket) -> None:
+    """An answer is written in two parts. What is accepted inherits this; one process has it from asyncio."""
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 def uvicorn_options(settings: ServerSettings, host: str, port: int) -> dict[str, Any]:
@@ -107,8 +157,7 @@ def run_server(settings: ServerSettings, host: str, port: int) -> None:
         with tempfile.TemporaryDirectory(prefix="fastattn-serve-") as folder:
             os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
             listening = config.bind_socket()
-            # An answer is written in two parts. What is accepted inherits this; one process has it from asyncio.
-            listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            Workers(config, sockets=[listening]).run()
+            without_delay(listening)
+            Workers(config, listening).run()
     except SystemExit:
         raise FastattnError(f"the server on {host}:{port} has ended: the line above says why") from None
