@@ -4,7 +4,9 @@
     python -m bench.plain_server sentence-transformers FOLDER --port 5001
 
 fxtranslate has a thread for each processor, with an engine each, since one serves one thread; sentence-transformers is
-called by FastAPI's threads, and torch has its own beneath them. It answers POST / with {"texts": [...]} -> {"answers": [...]}.
+called by FastAPI's threads, and torch has its own beneath them.
+
+It answers POST / with {"texts": [...]} -> {"answers": [...]}.
 """
 
 import argparse

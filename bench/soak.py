@@ -1,6 +1,7 @@
 """Translate and encode from many Python threads for a given time; nothing may differ, fail or grow.
 
     python bench/soak.py --minutes 20
+    python bench/soak.py --minutes 30 --server      # the HTTP server: bench.soak_server
 
 First, one thread computes each text's result in each precision with each set of options. Then THREADS Python threads,
 sharing engines that use one thread and engines that use all, take a random precision, random batches of texts and a
@@ -21,6 +22,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+if not __package__:  # run as a file: what it imports is in this folder's package
+    sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 THREADS = 8
 LARGEST_BATCH = 6
@@ -187,6 +191,15 @@ def verdict(tally: Tally, kinds: int, samples: list[int], what: str) -> bool:
     return passed
 
 
+def serve_and_soak(minutes: float, seed: int) -> int:
+    """The server's soak; 0 if it passed."""
+    from bench.soak_server import CLIENTS, soak_server
+
+    tally = Tally()
+    kinds, samples = soak_server(minutes, seed, texts_of(ENGLISH, " ", 40, 40)[1:], tally.add)
+    return 0 if verdict(tally, kinds, samples, f"server, {minutes:g} min, {CLIENTS} clients") else 1
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=20.0)
@@ -194,9 +207,12 @@ def main() -> int:
     parser.add_argument("--encoding", default="minilm", metavar="MODEL")
     parser.add_argument("--precisions", nargs="+", default=["float32", "bfloat16", "int8"], metavar="PRECISION")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--server", action="store_true", help="the HTTP server instead, by clients good and bad")
     options = parser.parse_args()
     if not 0 < options.minutes < 1e6:
         parser.error(f"--minutes should be above 0, got {options.minutes}")
+    if options.server:
+        return serve_and_soak(options.minutes, options.seed)
     works = [
         (translation_work(options.translation, precision), encoding_work(options.encoding, precision))
         for precision in options.precisions

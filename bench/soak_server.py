@@ -1,0 +1,144 @@
+"""The server's soak: clients that ask, go away half way, or send what is no request, for a given time.
+
+Every answer has to be the one given alone, every fault its status; ``bench/soak.py --server`` runs it.
+"""
+
+import contextlib
+import http.client
+import json
+import random
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+from bench.load import SERVE, Server, running
+
+CLIENTS = 8
+HUGE = 100 << 20  # bytes of a body
+TRANSLATED, ENCODED = "/translate", "/embed"
+
+
+class Clients:
+    """What clients do to a server.
+
+    add  counts a request: its name, how many answers differ, whether it failed
+    """
+
+    def __init__(self, server: Server, sentences: list[str], add: Callable[[str, int, bool], None]):
+        self._address, self._add = urlsplit(server.address), add
+        self._bodies = [(TRANSLATED, {"q": text, "source": "en", "target": "pt"}) for text in sentences]
+        self._bodies += [(ENCODED, {"inputs": [text]}) for text in sentences]
+        self._expected = [server.ask(path, body) for path, body in self._bodies]
+        self.kinds: dict[str, Callable[[random.Random], None]] = {
+            "answers": self._ask,
+            "clients that go away": self._leave,
+            "bodies of 100 MB": self._huge,
+            "bodies that are no UTF-8": lambda rng: self._refused(b'{"q": "\xff"}', 400),
+            "bodies that are no JSON": lambda rng: self._refused(b'{"q": ', 400),
+            "lists of 10,000 texts": lambda rng: self._refused(
+                json.dumps({"q": ["a"] * 10_000, "source": "en", "target": "pt"}).encode(), 413
+            ),
+            "floods of headers": self._flood,
+        }
+        self._shares = [100, 20, 0.2, 5, 5, 1, 5]
+
+    def run(self, seed: str, over: threading.Event) -> None:
+        """Do one thing after the other until it is over."""
+        rng = random.Random(seed)
+        while not over.is_set():
+            (name,) = rng.choices(list(self.kinds), self._shares)
+            try:
+                self.kinds[name](rng)
+            except Exception as error:  # noqa: BLE001  counted and shown; the others go on
+                print(f"{name}: {type(error).__name__}: {error}", flush=True)
+                self._add(name, 0, True)
+            else:
+                self._add(name, 0, False)
+
+    def _connection(self) -> http.client.HTTPConnection:
+        return http.client.HTTPConnection(self._address.hostname or "", self._address.port, timeout=120)
+
+    def _post(self, path: str, body: bytes) -> tuple[int, bytes]:
+        with contextlib.closing(self._connection()) as connection:
+            connection.request("POST", path, body, {"content-type": "application/json"})
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+
+    def _ask(self, rng: random.Random) -> None:
+        number = rng.randrange(len(self._bodies))
+        path, body = self._bodies[number]
+        found = self._post(path, json.dumps(body).encode())
+        if found[0] != 200:
+            raise RuntimeError(f"status {found[0]}")
+        if found[1] != self._expected[number]:
+            self._add("answers", 1, False)
+
+    def _socket(self) -> socket.socket:
+        return socket.create_connection((self._address.hostname or "", self._address.port or 0), timeout=120)
+
+    def _leave(self, rng: random.Random) -> None:
+        """Send a part of a request, or all, wait for a moment, and go: half of them by a reset."""
+        path, body = rng.choice(self._bodies)
+        content = json.dumps(body).encode()
+        head = f"POST {path} HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\n"
+        whole = f"{head}content-length: {len(content)}\r\n\r\n".encode() + content
+        with self._socket() as client:
+            client.sendall(whole[: rng.choice((rng.randrange(len(whole)), len(whole)))])
+            time.sleep(rng.choice((0.0, 0.002, 0.02)))
+            if rng.random() < 0.5:
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+    def _huge(self, rng: random.Random) -> None:
+        part = b"a" * (1 << 16)
+        with self._socket() as client:
+            client.sendall(f"POST {TRANSLATED} HTTP/1.1\r\nhost: a\r\ncontent-length: {HUGE}\r\n\r\n".encode())
+            with contextlib.suppress(ConnectionError):  # it need not read on once it has refused
+                for _ in range(HUGE // len(part)):
+                    client.sendall(part)
+            self._expect(client, 413)
+
+    def _flood(self, rng: random.Random) -> None:
+        with self._socket() as client:
+            with contextlib.suppress(ConnectionError):
+                client.sendall(
+                    b"GET /health HTTP/1.1\r\n" + b"".join(b"h%d: %s\r\n" % (n, b"x" * 100) for n in range(2000))
+                )
+            self._expect(client, 431, 400)
+
+    @staticmethod
+    def _expect(client: socket.socket, *statuses: int) -> None:
+        found = b""
+        with contextlib.suppress(ConnectionError):  # a reset may overtake the answer
+            found = client.recv(4096)
+        if found and int(found.split()[1]) not in statuses:
+            raise RuntimeError(f"status {found.split()[1].decode()}, expected {statuses[0]}")
+
+    def _refused(self, body: bytes, status: int) -> None:
+        found, _ = self._post(TRANSLATED, body)
+        if found != status:
+            raise RuntimeError(f"status {found}, expected {status}")
+
+
+def soak_server(
+    minutes: float, seed: int, sentences: list[str], add: Callable[[str, int, bool], None]
+) -> tuple[int, list[int]]:
+    """(how many kinds of requests there are, the server's memory each second)."""
+    samples: list[int] = []
+    with running([*SERVE, "-m", "en-pt", "-m", "minilm"]) as server:
+        clients, over = Clients(server, sentences, add), threading.Event()
+        threads = [
+            threading.Thread(target=clients.run, args=(f"{seed} {n}", over), daemon=True) for n in range(CLIENTS)
+        ]
+        for thread in threads:
+            thread.start()
+        end = time.monotonic() + 60 * minutes
+        while time.monotonic() < end:
+            samples.append(server.memory())
+            time.sleep(min(1, max(0.0, end - time.monotonic())))
+        over.set()
+        for thread in threads:
+            thread.join()
+    return len(clients.kinds), samples
