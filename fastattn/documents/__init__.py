@@ -1,0 +1,1 @@
+"""Documents: their texts out, translations in, everything else as it was."""

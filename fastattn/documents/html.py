@@ -1,0 +1,223 @@
+"""HTML and XHTML: tags stay around the words that they enclose, what nobody reads stays as it is, byte for byte."""
+
+import html
+import re
+
+from html.parser import HTMLParser
+from typing import Any, NamedTuple
+
+from fastattn.documents.marks import Mark, Marked
+from fastattn.documents.texts import Steps, decoded
+
+# These stand in a sentence; any other tag ends one. <br> ends one too.
+INLINE = frozenset(
+    "a abbr acronym b bdi bdo big button cite data del dfn em font i img ins label mark meter output progress q rb rp rt "
+    "rtc ruby s small span strike strong sub sup time u wbr".split()
+)
+VOID = frozenset("area base br col embed hr img input link meta param source track wbr".split())
+# What these have stays as it is: their text in a sentence of its own place, or nothing that a sentence has.
+WORDS = frozenset("code kbd samp tt var".split())
+HIDDEN = frozenset("iframe math noscript object script select style svg template".split())
+WHOLE = frozenset("listing plaintext pre textarea xmp".split())
+READ = frozenset(("alt", "title", "placeholder", "aria-label", "aria-description"))
+METAS = frozenset("description keywords og:title og:description twitter:title twitter:description".split())
+BUTTONS = frozenset(("button", "reset", "submit"))
+_VALUE = r"(?<![\w-]){}\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s\"'=<>`]+))"
+_CHARSET = re.compile(rb"<(?:meta|\?xml)[^>]*?(?:charset|encoding)\s*=\s*[\"']?([\w.:-]+)", re.IGNORECASE)
+
+
+class Token(NamedTuple):
+    """A piece of the source: "open", "close", "alone" (a tag that encloses nothing), "text", or "other"."""
+
+    kind: str
+    name: str
+    source: str
+    attributes: dict[str, str]
+    text: str
+
+
+class Tokens(HTMLParser):
+    """The pieces of a page, which joined are the page."""
+
+    def __init__(self, page: str):
+        super().__init__(convert_charrefs=False)
+        self._lines = [0, *(match.end() for match in re.finditer("\n", page))]
+        self._begun: list[tuple[int, str, str, dict[str, str], str]] = []
+        self.feed(page)
+        self.close()
+        ends = [*(begin for begin, *_ in self._begun[1:]), len(page)]
+        self.found = [
+            Token(kind, name, page[begin:end], attributes, text)
+            for (begin, kind, name, attributes, text), end in zip(self._begun, ends)
+        ]
+        if self._begun and self._begun[0][0]:
+            self.found.insert(0, Token("other", "", page[: self._begun[0][0]], {}, ""))
+
+    def _add(self, kind: str, name: str = "", attributes: Any = (), text: str = "") -> None:
+        line, column = self.getpos()
+        self._begun.append((self._lines[line - 1] + column, kind, name, {k: v or "" for k, v in attributes}, text))
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        self._add("alone" if tag in VOID else "open", tag, attrs)
+
+    def handle_startendtag(self, tag: str, attrs: Any) -> None:
+        self._add("alone", tag, attrs)
+
+    def handle_endtag(self, tag: str) -> None:
+        self._add("close", tag)
+
+    def handle_data(self, data: str) -> None:
+        self._add("text", text=data)
+
+    def handle_entityref(self, name: str) -> None:
+        self._add("text", text=html.unescape(f"&{name};"))
+
+    def handle_charref(self, name: str) -> None:
+        self._add("text", text=html.unescape(f"&#{name};"))
+
+    def handle_comment(self, data: str) -> None:
+        self._add("other")
+
+    handle_decl = handle_pi = unknown_decl = handle_comment
+
+
+class Page:
+    """A page's sentences, and where they go."""
+
+    def __init__(self, source: str):
+        self.texts: list[Marked] = []
+        self._parts: list[str | int | Token] = []  # as they are, the number of a text, or a tag
+        self._values: dict[int, list[tuple[int, int, int]]] = {}  # of a tag: where a value is, the number of its text
+        self._held: list[Token] = []  # of a sentence
+        tokens = Tokens(source).found
+        at = 0
+        while at < len(tokens):
+            token, end = tokens[at], _end_of_kept(tokens, at)
+            if end > at:
+                self._keep(token, tokens[at:end])
+            elif token.kind == "text" or token.name in INLINE:
+                self._held.append(token)
+            else:
+                self._end_sentence()
+                self._parts.append(token)
+            self._read_values(token)
+            at = max(end, at + 1)
+        self._end_sentence()
+
+    def _keep(self, token: Token, kept: list[Token]) -> None:
+        source = "".join(one.source for one in kept)
+        if token.name in WHOLE:
+            self._end_sentence()
+            self._parts.append(source)
+        else:
+            text = "" if token.name in HIDDEN else "".join(one.text for one in kept)
+            self._held.append(Token("kept", token.name, source, {}, text))
+
+    def _end_sentence(self) -> None:
+        held, self._held = self._held, []
+        whole = "".join(token.text for token in held)
+        if not any(map(str.isalpha, "".join(token.text for token in held if token.kind == "text"))):
+            self._parts += [token if token.kind in ("open", "alone") else token.source for token in held]
+            return
+        lead = whole[: len(whole) - len(whole.lstrip())]
+        self._parts += [lead, len(self.texts), whole[len(whole.rstrip()) :]]
+        self.texts.append(_marked(held))
+
+    def _read_values(self, token: Token) -> None:
+        """Find what people read in a tag's attributes."""
+        if token.kind not in ("open", "alone"):
+            return
+        names = READ & token.attributes.keys()
+        named = token.attributes.get("name", token.attributes.get("property", ""))
+        if token.name == "meta":
+            names = {"content"} if named.lower() in METAS else frozenset()
+        elif token.name == "input" and token.attributes.get("type", "").lower() in BUTTONS:
+            names |= {"value"} & token.attributes.keys()
+        for name in sorted(names):
+            match = re.search(_VALUE.format(name), token.source, re.IGNORECASE)
+            if match and any(map(str.isalpha, match[match.lastindex or 0])):
+                text = " ".join(html.unescape(match[match.lastindex or 0]).split())
+                self._values.setdefault(id(token), []).append((*match.span(match.lastindex or 0), len(self.texts)))
+                self.texts.append(Marked(text))
+
+    def written(self, answers: list[Marked]) -> str:
+        """The page with its texts' translations."""
+        return "".join(
+            part if isinstance(part, str) else self._text(answers[part], answers) if isinstance(part, int) else self._tag(part, answers)
+            for part in self._parts
+        )
+
+    def _tag(self, token: Token, answers: list[Marked]) -> str:
+        source = token.source
+        for start, end, number in sorted(self._values.get(id(token), ()), reverse=True):
+            value = html.escape(answers[number].text)
+            quoted = value if source[start - 1] in "\"'" else f'"{value}"'
+            source = source[:start] + quoted + source[end:]
+        return source
+
+    def _text(self, answer: Marked, answers: list[Marked]) -> str:
+        written = ""
+        for kind, text, tags in answer.pieces():
+            if kind == "open":
+                written += self._tag(tags[0], answers)
+            elif kind == "close":
+                written += tags[1].source if tags[1] else ""
+            elif kind == "kept" and tags:
+                written += tags[0].source
+            else:
+                written += html.escape(text, quote=False)
+        return written
+
+
+def _end_of_kept(tokens: list[Token], at: int) -> int:
+    """Where what stays as it is ends that begins at a token; ``at``: nothing begins."""
+    token = tokens[at]
+    untranslated = token.attributes.get("translate") == "no" or "notranslate" in token.attributes.get("class", "").split()
+    if token.kind != "open" or not (untranslated or token.name in WORDS | HIDDEN | WHOLE):
+        return at
+    depth = 0
+    for end in range(at, len(tokens)):
+        if tokens[end].name == token.name:
+            depth += {"open": 1, "close": -1}.get(tokens[end].kind, 0)
+            if not depth:
+                return end + 1
+    return at + 1
+
+
+def _marked(held: list[Token]) -> Marked:
+    """A sentence, blanks as a browser shows them. A tag without its other end marks a place."""
+    closers, begun = dict[int, int](), list[int]()  # the closing tag of each opening one
+    for number, token in enumerate(held):
+        if token.kind == "open":
+            begun.append(number)
+        elif token.kind == "close":
+            same = next((one for one in reversed(begun) if held[one].name == token.name), None)
+            if same is not None:
+                del begun[begun.index(same) :]
+                closers[same] = number
+    text, marks, around = "", list[Mark](), list[int]()  # the marks that have begun, by number
+    for number, token in enumerate(held):
+        shown = re.sub(r"\s+", " ", token.text)
+        ends = not text or (text.endswith(" ") and not (marks and marks[-1].start == len(text)))
+        shown = shown[1:] if shown.startswith(" ") and ends else shown
+        if token.kind == "text":
+            text += shown
+        elif number in closers.values():
+            mark = around.pop()
+            marks[mark] = marks[mark]._replace(end=len(text))
+        else:
+            marks.append(Mark(len(text), len(text) + len(shown), (token, None), bool(shown), len(around)))
+            text += shown
+            if number in closers:
+                marks[-1] = marks[-1]._replace(what=(token, held[closers[number]]))
+                around.append(len(marks) - 1)
+    end = len(text.rstrip())
+    return Marked(text[:end], tuple(mark._replace(start=min(mark.start, end), end=min(mark.end, end)) for mark in marks))
+
+
+def translate_html(data: bytes, name: str) -> Steps:
+    """A page; in the charset that it names, else UTF-8."""
+    declared = _CHARSET.search(data[:2048])
+    charset = declared[1].decode() if declared else "utf-8"
+    page = Page(decoded(data, name, charset))
+    return page.written((yield page.texts)).encode(charset, "xmlcharrefreplace")

@@ -1,0 +1,156 @@
+"""Markdown: sentences are translated where they stand; code, links, tables and front matter keep their form."""
+
+import re
+from bisect import bisect_right
+from typing import Any, NamedTuple
+
+from fastattn.documents.marks import Mark, Marked
+from fastattn.documents.texts import Steps, decoded, in_lines, library, replaced
+
+_TITLE = r"\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|\((?:[^()\\]|\\.)*\)"
+_ADDRESS = r"<[^<>\n]*>|(?:[^\s()\\<]|\\.|\((?:[^\s()\\]|\\.|\([^\s()]*\))*\))*"
+_LINK_END = re.compile(rf"\]\(\s*(?:{_ADDRESS})(?:\s+(?:{_TITLE}))?\s*\)|\]\[[^\[\]]*\]|\]")
+_FRONT_MATTER = re.compile(r"\A\ufeff?(---|\+\+\+)[ \t]*\n.*?\n\1[ \t]*(?:\n|\Z)", re.DOTALL)
+# A line that begins so would be a list, a heading, a quotation, a table or a rule.
+_BLOCK = re.compile(r"[-+*#>|=~]|\d+[.)]")
+
+
+class Piece(NamedTuple):
+    """A piece of a paragraph's source; ``text`` is what a sentence has of it."""
+
+    kind: str
+    source: str
+    text: str = ""
+
+
+class Sentence(NamedTuple):
+    """A text, the characters that were escaped in it, and where its lines stand in the document."""
+
+    text: Marked
+    escaped: str
+    spans: list[tuple[int, int]]
+
+
+def translate_markdown(data: bytes, name: str) -> Steps:
+    """A page of Markdown: CommonMark with tables and strikethrough."""
+    page = decoded(data, name)
+    sentences = list(_sentences(page))
+    edits: list[tuple[int, int, str]] = []
+    for sentence, answer in zip(sentences, (yield [one.text for one in sentences])):
+        lines = in_lines(_written(answer, sentence.escaped), [end - start for start, end in sentence.spans], _BLOCK)
+        edits += [(*span, line) for span, line in zip(sentence.spans, lines)]
+    return replaced(page, edits).encode()
+
+
+def _sentences(page: str) -> Any:
+    markdown_it = library("markdown_it", "Markdown")
+    parser = markdown_it.MarkdownIt("commonmark").enable(["table", "strikethrough"]).disable("text_join")
+    front = _FRONT_MATTER.match(page)
+    lines_before = page.count("\n", 0, front.end()) if front else 0
+    starts = [0, *(match.end() for match in re.finditer("\n", page))]
+    at = 0
+    for token in parser.parse(page[front.end() :] if front else page):
+        if token.type != "inline" or not token.children:
+            continue
+        at = max(at, starts[min(lines_before + token.map[0], len(starts) - 1)])
+        spans = list[tuple[int, int, int]]()  # of each line: where it begins in the paragraph, and in the page
+        place, begin = at, 0
+        for line in token.content.split("\n"):
+            found = page.find(line, place)
+            if found < 0:
+                break
+            spans.append((begin, found, found + len(line)))
+            place, begin = found + len(line), begin + len(line) + 1
+        else:
+            at = place
+            yield from _of_paragraph(_pieces(token.children, token.content), spans)
+
+
+def _of_paragraph(pieces: list[Piece], lines: list[tuple[int, int, int]]) -> Any:
+    """The sentences between hard breaks."""
+    begin, held = 0, list[Piece]()
+    for piece in [*pieces, Piece("hard", "")]:
+        if piece.kind != "hard":
+            held.append(piece)
+            continue
+        end = begin + sum(len(one.source) for one in held)
+        first = bisect_right([start for start, *_ in lines], begin) - 1
+        last = bisect_right([start for start, *_ in lines], max(begin, end - 1)) - 1
+        spans = [[start, stop] for _, start, stop in lines[first : last + 1]]
+        if held:
+            spans[0][0] += begin - lines[first][0]
+            spans[-1][1] = lines[last][1] + end - lines[last][0]
+            escaped = "".join(one.text for one in held if one.kind == "escaped")
+            yield Sentence(_marked(held), escaped, [(start, stop) for start, stop in spans])
+        begin, held = end + len(piece.source), []
+
+
+def _pieces(children: list[Any], content: str) -> list[Piece]:
+    """The source of each of a paragraph's tokens; [] where they cannot be told apart, so that it stays as it is."""
+    pieces, at, skipped = list[Piece](), 0, 0
+    for token in children:
+        if skipped:
+            skipped -= 1
+            continue
+        kind, pattern, text = _form(token)
+        match = re.compile(pattern, re.DOTALL).match(content, at)
+        if match is None:
+            return []
+        if token.markup == "autolink":
+            skipped = 2
+        pieces.append(Piece(kind, match[0], text))
+        at = match.end()
+    return pieces if at == len(content) else []
+
+
+def _form(token: Any) -> tuple[str, str, str]:
+    """(a piece's kind, a pattern of its source, its text)."""
+    if token.type == "text":
+        return "text", re.escape(token.content), token.content
+    if token.type == "text_special":
+        return "escaped", re.escape(token.markup), token.content
+    if token.type == "softbreak":
+        return "text", r"[ \t]*\n[ \t]*", " "
+    if token.type == "hardbreak":
+        return "hard", r"(?: {2,}|\\)\n[ \t]*", ""
+    if token.type == "code_inline":
+        return "kept", rf"(?<!`){token.markup}(?!`).*?(?<!`){token.markup}(?!`)", token.content
+    if token.type == "html_inline":
+        return "point", re.escape(token.content), ""
+    if token.type == "image":
+        return "point", rf"!\[{re.escape(token.content)}(?:{_LINK_END.pattern})", ""
+    if token.markup == "autolink":
+        return "kept", r"<[^<>]*>", token.attrGet("href") or ""
+    if token.type == "link_open":
+        return "open", r"\[", ""
+    if token.type == "link_close":
+        return "close", _LINK_END.pattern, ""
+    return "open" if token.nesting > 0 else "close", re.escape(token.markup), ""
+
+
+def _marked(pieces: list[Piece]) -> Marked:
+    text, marks, begun = "", list[Mark](), list[int]()
+    for kind, source, shown in pieces:
+        if kind in ("text", "escaped"):
+            text += shown
+        elif kind == "close" and begun:
+            mark = marks[begun[-1]]
+            marks[begun.pop()] = mark._replace(end=len(text), what=(mark.what[0], source))
+        else:
+            marks.append(Mark(len(text), len(text) + len(shown), (source, ""), bool(shown), len(begun)))
+            text += shown
+            if kind == "open":
+                begun.append(len(marks) - 1)
+    return Marked(text, tuple(marks))
+
+
+def _written(answer: Marked, escaped: str) -> str:
+    written = ""
+    for kind, text, sources in answer.pieces():
+        if kind in ("open", "close"):
+            written += sources[kind == "close"]
+        elif kind == "kept" and sources:
+            written += sources[0]
+        else:
+            written += "".join(f"\\{one}" if one in escaped and one in "\\`*_[]<>" else one for one in text)
+    return written

@@ -1,0 +1,62 @@
+"""SubRip and WebVTT: times stay; a sentence that goes over several lines or cues is translated whole."""
+
+import re
+
+from fastattn.documents.marks import Mark, Marked
+from fastattn.documents.texts import Steps, decoded, in_lines, replaced
+from fastattn.errors import InputError
+
+_TIMES = re.compile(r"[ \t]*(?:\d+:)?\d+:\d+[.,]\d+[ \t]*-->[ \t]*(?:\d+:)?\d+:\d+[.,]\d+")
+_TAG = re.compile(r"</?[A-Za-z][^<>\n]*>|<[\d:.]+>|\{\\[^{}\n]*\}")
+_ENDS = re.compile(r"(?:[.!?…。！？♪#♫][\"'»”’)\]]*|[)\]])\s*$")
+_SPEAKS = re.compile(r"\s*(?:[-–—‐]\s*\w|[(\[♪#♫]|[A-Z][\w .]{0,20}:\s)")
+TOGETHER = 12  # lines, the most of a sentence: what has no full stops is no sentence
+
+Span = tuple[int, int]  # of a line, in the file
+
+
+def translate_subtitles(data: bytes, name: str) -> Steps:
+    """SubRip or WebVTT, told by their times."""
+    page = decoded(data, name)
+    sentences = list(_sentences(page, name))
+    answers = yield [_marked(" ".join(page[start:end].strip() for start, end in spans)) for spans in sentences]
+    edits = list[tuple[int, int, str]]()
+    for spans, answer in zip(sentences, answers):
+        text = "".join(tag if kind == "open" else text for kind, text, tag in answer.pieces())
+        lines = in_lines(text, [end - start for start, end in spans])
+        edits += [(*span, line) for span, line in zip(spans, lines)]
+    return replaced(page, edits).encode()
+
+
+def _sentences(page: str, name: str) -> "list[list[Span]]":
+    """The lines of each sentence. Lines that have tags, or begin with who speaks, begin one; those with tags are one."""
+    found, held, at, spoken, any_times = list[list[Span]](), list[Span](), 0, False, False
+    for line in page.splitlines(keepends=True):
+        text, span = line.rstrip("\r\n"), (at, at + len(line.rstrip("\r\n")))
+        at += len(line)
+        if _TIMES.match(line):
+            spoken = any_times = True
+        elif not text.strip():
+            spoken = False
+        elif spoken:
+            tagged = bool(_TAG.search(text))
+            if held and (tagged or _SPEAKS.match(text) or len(held) == TOGETHER):
+                found.append(held)
+                held = []
+            held.append(span)
+            if tagged or _ENDS.search(text):
+                found.append(held)
+                held = []
+    if not any_times:
+        raise InputError(f"{name}: expected subtitles, which have lines such as 00:00:01,000 --> 00:00:02,500")
+    return [*found, held] if held else found
+
+
+def _marked(shown: str) -> Marked:
+    """The text of a sentence, its tags as marks of places."""
+    text, marks, at = "", list[Mark](), 0
+    for tag in _TAG.finditer(shown):
+        text += shown[at : tag.start()]
+        marks.append(Mark(len(text), len(text), tag[0]))
+        at = tag.end()
+    return Marked(text + shown[at:], tuple(marks))

@@ -1,0 +1,60 @@
+"""Bytes of documents as text, and text in lines."""
+
+import importlib
+import re
+from collections.abc import Generator, Sequence
+from itertools import accumulate
+from typing import Any
+
+from fastattn.documents.marks import Marked
+from fastattn.errors import FastattnError, InputError
+
+# What reads a document: it yields texts, gets their translations, and returns the translated document.
+Steps = Generator[list[Marked], list[Marked], bytes]
+
+
+def decoded(data: bytes, name: str, charset: str = "utf-8") -> str:
+    """The text of a document; InputError where it is not in its charset."""
+    try:
+        text = data.decode(charset)
+    except LookupError:
+        raise InputError(f"{name}: says that it is in {charset!r}, which is not known") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{name}: not {charset.upper()} at byte {error.start}, {data[error.start]:#04x}") from None
+    if "\0" in text:
+        raise InputError(f"{name}: a NUL byte, so this is not text")
+    return text
+
+
+def library(module: str, what: str) -> Any:
+    """A library that one form of documents needs."""
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        raise FastattnError(f"{what} needs {module.partition('.')[0]}: pip install 'fastattn[documents]'") from None
+
+
+def in_lines(text: str, lengths: Sequence[int], not_first: "re.Pattern[str]" = re.compile("(?!)")) -> list[str]:
+    """The text in as many lines as there are lengths, whose shares they have as nearly as words allow.
+
+    not_first  how no line but the first may begin
+    """
+    total, lines, at = max(1, sum(lengths)), list[str](), 0
+    for share in list(accumulate(lengths))[:-1]:
+        wanted = round(len(text) * share / total)
+        places = [match.end() for match in re.finditer(r"\s+(?=\S)", text) if match.end() > at]
+        places = places if " " in text else list(range(at + 1, len(text)))
+        places = [place for place in places if not not_first.match(text, place)]
+        end = min(places, key=lambda place: abs(place - wanted), default=len(text))
+        lines.append(text[at:end].rstrip())
+        at = end
+    return [*lines, text[at:]]
+
+
+def replaced(page: str, edits: Sequence[tuple[int, int, str]]) -> str:
+    """The page with other text at [start, end) of each edit; none overlaps another."""
+    at, parts = 0, list[str]()
+    for start, end, text in sorted(edits):
+        parts += [page[at:start], text]
+        at = end
+    return "".join([*parts, page[at:]])

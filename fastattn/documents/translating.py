@@ -1,0 +1,100 @@
+"""Documents through a translator, by their form."""
+
+import os
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import PurePath
+from typing import Any
+
+from fastattn.documents.catalogs import translate_po, translate_xliff
+from fastattn.documents.html import translate_html
+from fastattn.documents.markdown import translate_markdown
+from fastattn.documents.marks import Marked, moved, stripped, unstripped, with_kept
+from fastattn.documents.office import translate_docx, translate_epub, translate_odt
+from fastattn.documents.subtitles import translate_subtitles
+from fastattn.documents.tables import translate_json_lines, translate_table
+from fastattn.documents.texts import Steps, decoded
+from fastattn.errors import InputError, check_known
+from fastattn.translation.alignment import word_links
+
+# A form's name is the end of its files' names.
+FORMS: dict[str, Callable[..., Steps]] = {
+    "html": translate_html,
+    "md": translate_markdown,
+    "srt": translate_subtitles,
+    "po": translate_po,
+    "xliff": translate_xliff,
+    "docx": translate_docx,
+    "odt": translate_odt,
+    "epub": translate_epub,
+    "csv": partial(translate_table, delimiter=","),
+    "tsv": partial(translate_table, delimiter="\t"),
+    "jsonl": translate_json_lines,
+}
+OTHER_NAMES = {"htm": "html", "xhtml": "html", "markdown": "md", "vtt": "srt", "pot": "po", "xlf": "xliff", "ndjson": "jsonl"}
+WITH_FIELDS = ("csv", "tsv", "jsonl")
+
+
+def translate_text(data: bytes, name: str) -> Steps:
+    """Plain text: its lines one by one, their ends and blanks as they were."""
+    (answer,) = yield [Marked(decoded(data, name))]
+    return answer.text.encode()
+
+
+FORMS["txt"] = translate_text
+
+
+def form_of(path: str | os.PathLike[str]) -> str | None:
+    """The form that a file's name tells, or None."""
+    suffix = PurePath(path).suffix.lower().removeprefix(".")
+    form = OTHER_NAMES.get(suffix, suffix)
+    return form if form in FORMS else None
+
+
+def translate_document(
+    translator: Any, data: bytes, form: str, *, name: str = "the document", fields: Sequence[str] = (), **options: Any
+) -> bytes:
+    """A document's translation: its texts through the translator, everything else as it was.
+
+    translator  a Translator, or what has its ``translate_iter``
+    form        one of FORMS: "html", "md", "srt" (WebVTT too), "po", "xliff", "docx", "odt", "epub", "csv", "tsv",
+                "jsonl" or "txt"
+    name        of the document, for errors
+    fields      of a table or of records: which are translated
+    options     of ``Translator.translate``, but for details
+
+    What marks words, such as a tag, goes where the model's alignment says; addresses, code, formatting directives and
+    emoji stay. Raises InputError for data that is damaged or not of that form, FastattnError for one whose library is
+    absent (``fastattn[documents]``).
+    """
+    check_known("form of document", form, tuple(FORMS))
+    if bool(fields) != (form in WITH_FIELDS):
+        raise InputError(f"{name}: {'name the fields to translate' if not fields else f'{form} has no fields'}")
+    steps = FORMS[form](data, name, fields=fields) if fields else FORMS[form](data, name)
+    texts = next(steps)
+    while True:
+        try:
+            texts = steps.send(_translated(translator, texts, options))
+        except StopIteration as end:
+            return bytes(end.value)
+
+
+def _translated(translator: Any, texts: Sequence[Marked], options: dict[str, Any]) -> list[Marked]:
+    """Each text's translation, with its marks and the blanks around it; texts without a letter stay as they are."""
+    read = [stripped(one) for one in texts]
+    inner = [with_kept(one) for _, one, _ in read]
+    plain = list(dict.fromkeys(one.text for one in inner if not one.marks and _has_letters(one)))
+    translated = dict(zip(plain, translator.translate_iter(plain, **options)))
+    marked = [one for one in inner if one.marks and _has_letters(one)]
+    told = {"details": True, "return_attention": True}
+    answers = translator.translate_iter([one.text for one in marked], **told, **options)
+    with_marks = (moved(one, answer.text, word_links(one.text, answer)) for one, answer in zip(marked, answers))
+    results = [
+        (next(with_marks) if _has_letters(one) else one) if one.marks else Marked(translated.get(one.text, one.text))
+        for one in inner
+    ]
+    return [unstripped(before, one, behind) for (before, _, behind), one in zip(read, results)]
+
+
+def _has_letters(marked: Marked) -> bool:
+    return any(map(str.isalpha, marked.text))

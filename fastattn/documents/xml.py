@@ -1,0 +1,81 @@
+"""Elements with text in them, as marked texts and back: what XLIFF, OpenDocument and Word's files have in common."""
+
+from collections.abc import Callable
+from typing import Any
+
+from fastattn.documents.marks import Mark, Marked
+from fastattn.documents.texts import library
+from fastattn.errors import InputError
+
+Element = Any  # lxml's, which has no types
+
+
+def parsed(data: bytes, name: str) -> Element:
+    """The root of an XML file; entities and what lies elsewhere are not read."""
+    etree = library("lxml.etree", "XML")
+    parser = etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False)
+    try:
+        root = etree.fromstring(data, parser)
+    except (etree.XMLSyntaxError, ValueError) as error:
+        raise InputError(f"{name}: not XML: {error}") from None
+    if root.getroottree().docinfo.internalDTD is not None and any(root.getroottree().docinfo.internalDTD.iterentities()):
+        raise InputError(f"{name}: declares entities, which are not read")
+    return root
+
+
+def serialized(root: Element) -> bytes:
+    """A whole file, declaration and all."""
+    tree = root.getroottree()
+    written: bytes = library("lxml.etree", "XML").tostring(
+        tree, xml_declaration=True, encoding=tree.docinfo.encoding or "UTF-8", standalone=tree.docinfo.standalone or None
+    )
+    return written
+
+
+def local(element: Element) -> str:
+    """An element's name without its namespace; "" for comments and the like."""
+    return element.tag.rpartition("}")[2] if isinstance(element.tag, str) else ""
+
+
+def take_text(element: Element, encloses: Callable[[Element], bool]) -> Marked:
+    """The text of an element, and a mark for each element within, which is taken out of it.
+
+    encloses  whether an element's text is a part of the sentence; others stay as they are
+    """
+    text, marks = element.text or "", list[Mark]()
+
+    def take(parent: Element, depth: int) -> None:
+        nonlocal text
+        for child in list(parent):
+            number = len(marks)
+            marks.append(Mark(len(text), len(text), child, depth=depth))
+            if encloses(child):
+                text += child.text or ""
+                take(child, depth + 1)
+                child.text = None
+                marks[number] = marks[number]._replace(end=len(text))
+            text += child.tail or ""
+            child.tail = None
+            parent.remove(child)
+
+    take(element, 0)
+    element.text = None
+    return Marked(text, tuple(marks))
+
+
+def give_text(element: Element, answer: Marked) -> None:
+    """Put a text and what its marks have into an element that ``take_text`` emptied."""
+    path, last = [element], None  # the elements that are open; the one that has closed, which text follows
+    for kind, text, child in answer.pieces():
+        if kind == "open":
+            path[-1].append(child)
+            path.append(child)
+            last = None
+        elif kind == "close":
+            last = path.pop()
+        elif not text:
+            continue
+        elif last is not None:
+            last.tail = (last.tail or "") + text
+        else:
+            path[-1].text = (path[-1].text or "") + text
