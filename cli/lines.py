@@ -123,7 +123,7 @@ def open_lines(texts: tuple[str, ...], path: str | None, on_error: str = "stop",
     if path is not None and path != "-":
         file = open_bytes(path)
         return InputLines(_closing(file, _read(file, path)), path, _size(file), on_error)
-    stream = _standard_input()
+    stream = standard_input()
     if stream.isatty():
         click.echo("fastattn: type or paste lines; Ctrl-D (Windows: Ctrl-Z, Enter) ends", err=True)
     return InputLines(_read(stream, "standard input"), "standard input", _size(stream), on_error)
@@ -137,7 +137,7 @@ def open_prompts(texts: tuple[str, ...], path: str | None) -> InputLines:
         return InputLines(map(os.fsencode, texts), "argument")
     name = "standard input" if path is None or path == "-" else path
     with contextlib.ExitStack() as opened:
-        stream = _standard_input() if name != path else opened.enter_context(open_bytes(name))
+        stream = standard_input() if name != path else opened.enter_context(open_bytes(name))
         if stream.isatty():
             click.echo("fastattn: type or paste the prompt; Ctrl-D (Windows: Ctrl-Z, Enter) ends it", err=True)
         try:
@@ -168,7 +168,8 @@ def _closing(file: BinaryIO, lines: Iterator[bytes | None]) -> Iterator[bytes | 
         yield from lines
 
 
-def _standard_input() -> BinaryIO:
+def standard_input() -> BinaryIO:
+    """The bytes of standard input; InputError where it is closed."""
     if sys.stdin is None:
         raise InputError("standard input is closed; give texts or --input FILE")
     return sys.stdin.buffer

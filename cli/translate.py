@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from fastattn.cli.documents import planned, translate_documents
 from fastattn.cli.lines import InputLine, InputLines, open_lines, open_output
 from fastattn.cli.options import (
     Command,
@@ -28,6 +29,7 @@ from fastattn.cli.options import (
 )
 from fastattn.cli.printing import Compiling, Progress, pace, report, say
 from fastattn.cli.search_options import as_typed, search_options, split_option
+from fastattn.documents.forms import FORMS
 from fastattn.errors import FastattnError, InputError, WrongModelError
 from fastattn.printable import counted
 from fastattn.system.files import OutputFile, one_line
@@ -48,6 +50,9 @@ Examples:
   fastattn translate --from de --to fr "Guten Morgen"
   fastattn translate -m zh-en -m en-pt "你好"
   fastattn translate --from auto --to pt < english.txt
+  fastattn translate --from en --to pt -i page.html -o pagina.html
+  fastattn translate --from en --to pt -i site/ --out-dir site-pt
+  fastattn translate --from en --to pt -i table.csv --fields text,3
   fastattn translate -m ./my-model --json < input.txt
   fastattn translate -m ./my-nllb --from English --to ckb "Hello"
   fastattn translate -m ./my-llm --from zh --to en --prompt hy-mt "你好"
@@ -124,6 +129,22 @@ the most tokens of each part's translation (--max-length) and the beam;
     is_flag=True,
     help='Write one JSON object a line: "source", "translation", "hypotheses": [{"text", "score"}].',
 )
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(FORMS),
+    help="The form of the document (default: as the end of its name says; without a file, lines of text).",
+)
+@click.option(
+    "--fields",
+    metavar="NAME,...",
+    help="Which fields of a table or of JSON lines are translated: names, inner ones as a.b, or numbers of columns.",
+)
+@click.option(
+    "--out-dir",
+    metavar="FOLDER",
+    help="Translate all documents of the folder that -i names into FOLDER, those that are there already left out.",
+)
 @click.option("-n", "--num-hypotheses", type=int, help="How many translations of each line, best first (default: 1).")
 @click.option("--scores", is_flag=True, help="Write each translation's score before it.")
 @split_option
@@ -163,8 +184,14 @@ def translate(
     entries = [] if models or source == AUTO else models_between(source, target, quality)
     if not models and source is None and target is None:
         announce_default(entries[0].name, "--from, --to or -m choose another")
-    lines = open_lines(texts, options.pop("input_path"), on_error)
-    with open_output(options.pop("output_path")) as output, Progress() as progress:
+    input_path, output_path, out_dir = options.pop("input_path"), options.pop("output_path"), options.pop("out_dir")
+    form, fields = options.pop("form"), (options.pop("fields") or "").split(",")
+    as_lines = as_json or scores or (options["num_hypotheses"] or 1) > 1 or bool(texts)
+    documents = planned(input_path, output_path, out_dir, form, as_lines)
+    if documents is None and fields != [""]:
+        raise click.UsageError("--fields is for csv, tsv and jsonl")
+    lines = open_lines(texts, input_path, on_error) if documents is None else None
+    with open_output(output_path) as output, Progress() as progress:
         start = time.monotonic()
         with loading():
             compiling = Compiling(progress)
@@ -181,6 +208,13 @@ def translate(
                 search["return_scores"] = scores or as_json
         loaded = time.monotonic()
         progress.enabled &= not output.is_terminal()
+        if lines is None:
+            search.pop("details", None)
+            told = output, tuple(filter(None, fields)), on_error == "stop", progress
+            done = translate_documents(translator, documents or [], *told, **search)
+            if verbose:
+                say(f"{done} in {time.monotonic() - loaded:.2f} s (loaded in {loaded - start:.2f} s)", err=True)
+            return
         printing = Printing(output, as_json, scores, options["num_hypotheses"] or 1, on_error == "mark", languages)
         for result in _results(translator, lines, search, progress, loaded):
             printing.write(*result)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # by these very names: a checker takes others for private
         multi_head_attention as multi_head_attention,
     )
     from fastattn.decoding.options import DecodingOptions as DecodingOptions, Step as Step
+    from fastattn.documents.translating import translate_document as translate_document
     from fastattn.encoders.cross_encoder import CrossEncoder as CrossEncoder
     from fastattn.encoders.encoder import Encoder as Encoder
     from fastattn.encoders.masked_language_model import MaskedLanguageModel as MaskedLanguageModel
@@ -60,6 +61,7 @@ _NAMES = {
     "array_attention.cache": "KVCache",
     "array_attention.multi_head": "MultiHeadAttention ProjectionWeights multi_head_attention",
     "decoding.options": "DecodingOptions Step",
+    "documents.translating": "translate_document",
     "encoders.cross_encoder": "CrossEncoder",
     "encoders.encoder": "Encoder",
     "encoders.masked_language_model": "MaskedLanguageModel",

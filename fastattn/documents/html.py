@@ -2,7 +2,7 @@
 
 import html
 import re
-
+from collections.abc import Collection, Sequence
 from html.parser import HTMLParser
 from typing import Any, NamedTuple
 
@@ -11,8 +11,8 @@ from fastattn.documents.texts import Steps, decoded
 
 # These stand in a sentence; any other tag ends one. <br> ends one too.
 INLINE = frozenset(
-    "a abbr acronym b bdi bdo big button cite data del dfn em font i img ins label mark meter output progress q rb rp rt "
-    "rtc ruby s small span strike strong sub sup time u wbr".split()
+    "a abbr acronym b bdi bdo big button cite data del dfn em font i img ins label mark meter output progress q rb rp "
+    "rt rtc ruby s small span strike strong sub sup time u wbr".split()
 )
 VOID = frozenset("area base br col embed hr img input link meta param source track wbr".split())
 # What these have stays as it is: their text in a sentence of its own place, or nothing that a sentence has.
@@ -78,7 +78,14 @@ class Tokens(HTMLParser):
     def handle_comment(self, data: str) -> None:
         self._add("other")
 
-    handle_decl = handle_pi = unknown_decl = handle_comment
+    def handle_decl(self, decl: str) -> None:
+        self._add("other")
+
+    def handle_pi(self, data: str) -> None:
+        self._add("other")
+
+    def unknown_decl(self, data: str) -> None:
+        self._add("other")
 
 
 class Page:
@@ -127,12 +134,12 @@ class Page:
         """Find what people read in a tag's attributes."""
         if token.kind not in ("open", "alone"):
             return
-        names = READ & token.attributes.keys()
+        names: Collection[str] = READ & token.attributes.keys()
         named = token.attributes.get("name", token.attributes.get("property", ""))
         if token.name == "meta":
-            names = {"content"} if named.lower() in METAS else frozenset()
+            names = ("content",) if named.lower() in METAS else ()
         elif token.name == "input" and token.attributes.get("type", "").lower() in BUTTONS:
-            names |= {"value"} & token.attributes.keys()
+            names = {*names, *({"value"} & token.attributes.keys())}
         for name in sorted(names):
             match = re.search(_VALUE.format(name), token.source, re.IGNORECASE)
             if match and any(map(str.isalpha, match[match.lastindex or 0])):
@@ -143,7 +150,11 @@ class Page:
     def written(self, answers: list[Marked]) -> str:
         """The page with its texts' translations."""
         return "".join(
-            part if isinstance(part, str) else self._text(answers[part], answers) if isinstance(part, int) else self._tag(part, answers)
+            part
+            if isinstance(part, str)
+            else self._text(answers[part], answers)
+            if isinstance(part, int)
+            else self._tag(part, answers)
             for part in self._parts
         )
 
@@ -172,7 +183,9 @@ class Page:
 def _end_of_kept(tokens: list[Token], at: int) -> int:
     """Where what stays as it is ends that begins at a token; ``at``: nothing begins."""
     token = tokens[at]
-    untranslated = token.attributes.get("translate") == "no" or "notranslate" in token.attributes.get("class", "").split()
+    untranslated = (
+        token.attributes.get("translate") == "no" or "notranslate" in token.attributes.get("class", "").split()
+    )
     if token.kind != "open" or not (untranslated or token.name in WORDS | HIDDEN | WHOLE):
         return at
     depth = 0
@@ -184,17 +197,23 @@ def _end_of_kept(tokens: list[Token], at: int) -> int:
     return at + 1
 
 
-def _marked(held: list[Token]) -> Marked:
-    """A sentence, blanks as a browser shows them. A tag without its other end marks a place."""
-    closers, begun = dict[int, int](), list[int]()  # the closing tag of each opening one
-    for number, token in enumerate(held):
-        if token.kind == "open":
+def partners(tags: Sequence[tuple[str, str]]) -> dict[int, int]:
+    """The number of the closing tag of each opening one of (kind, name) that has one."""
+    found, begun = dict[int, int](), list[int]()
+    for number, (kind, name) in enumerate(tags):
+        if kind == "open":
             begun.append(number)
-        elif token.kind == "close":
-            same = next((one for one in reversed(begun) if held[one].name == token.name), None)
+        elif kind == "close":
+            same = next((one for one in reversed(begun) if tags[one][1] == name), None)
             if same is not None:
                 del begun[begun.index(same) :]
-                closers[same] = number
+                found[same] = number
+    return found
+
+
+def _marked(held: list[Token]) -> Marked:
+    """A sentence, blanks as a browser shows them. A tag without its other end marks a place."""
+    closers = partners([(token.kind, token.name) for token in held])
     text, marks, around = "", list[Mark](), list[int]()  # the marks that have begun, by number
     for number, token in enumerate(held):
         shown = re.sub(r"\s+", " ", token.text)
@@ -212,12 +231,16 @@ def _marked(held: list[Token]) -> Marked:
                 marks[-1] = marks[-1]._replace(what=(token, held[closers[number]]))
                 around.append(len(marks) - 1)
     end = len(text.rstrip())
-    return Marked(text[:end], tuple(mark._replace(start=min(mark.start, end), end=min(mark.end, end)) for mark in marks))
+    return Marked(
+        text[:end], tuple(mark._replace(start=min(mark.start, end), end=min(mark.end, end)) for mark in marks)
+    )
 
 
 def translate_html(data: bytes, name: str) -> Steps:
     """A page; in the charset that it names, else UTF-8."""
     declared = _CHARSET.search(data[:2048])
     charset = declared[1].decode() if declared else "utf-8"
-    page = Page(decoded(data, name, charset))
+    text = decoded(data, name, charset)
+    charset = "utf-16" if text and not data.startswith(text[0].encode(charset)) else charset
+    page = Page(text)
     return page.written((yield page.texts)).encode(charset, "xmlcharrefreplace")

@@ -4,6 +4,7 @@ import re
 from bisect import bisect_right
 from typing import Any, NamedTuple
 
+from fastattn.documents.html import VOID, partners
 from fastattn.documents.marks import Mark, Marked
 from fastattn.documents.texts import Steps, decoded, in_lines, library, replaced
 
@@ -11,16 +12,18 @@ _TITLE = r"\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|\((?:[^()\\]|\\.)*\)"
 _ADDRESS = r"<[^<>\n]*>|(?:[^\s()\\<]|\\.|\((?:[^\s()\\]|\\.|\([^\s()]*\))*\))*"
 _LINK_END = re.compile(rf"\]\(\s*(?:{_ADDRESS})(?:\s+(?:{_TITLE}))?\s*\)|\]\[[^\[\]]*\]|\]")
 _FRONT_MATTER = re.compile(r"\A\ufeff?(---|\+\+\+)[ \t]*\n.*?\n\1[ \t]*(?:\n|\Z)", re.DOTALL)
+_LINE_END = re.compile(r"[ \t]*\n[ \t]*")
 # A line that begins so would be a list, a heading, a quotation, a table or a rule.
-_BLOCK = re.compile(r"[-+*#>|=~]|\d+[.)]")
+BLOCK = re.compile(r"[-+*#>|=~<]|`{3}|\d+[.)]|\[[^\]]*\]:")
 
 
 class Piece(NamedTuple):
-    """A piece of a paragraph's source; ``text`` is what a sentence has of it."""
+    """A piece of a paragraph's source; ``text`` is what a sentence has of it, ``name`` a tag's."""
 
     kind: str
     source: str
     text: str = ""
+    name: str = ""
 
 
 class Sentence(NamedTuple):
@@ -37,7 +40,9 @@ def translate_markdown(data: bytes, name: str) -> Steps:
     sentences = list(_sentences(page))
     edits: list[tuple[int, int, str]] = []
     for sentence, answer in zip(sentences, (yield [one.text for one in sentences])):
-        lines = in_lines(_written(answer, sentence.escaped), [end - start for start, end in sentence.spans], _BLOCK)
+        lines = in_lines(
+            _written(answer, sentence.escaped).strip(), [end - start for start, end in sentence.spans], BLOCK
+        )
         edits += [(*span, line) for span, line in zip(sentence.spans, lines)]
     return replaced(page, edits).encode()
 
@@ -98,7 +103,7 @@ def _pieces(children: list[Any], content: str) -> list[Piece]:
             return []
         if token.markup == "autolink":
             skipped = 2
-        pieces.append(Piece(kind, match[0], text))
+        pieces.append(Piece(kind, match[0], text, _name(token)))
         at = match.end()
     return pieces if at == len(content) else []
 
@@ -116,7 +121,9 @@ def _form(token: Any) -> tuple[str, str, str]:
     if token.type == "code_inline":
         return "kept", rf"(?<!`){token.markup}(?!`).*?(?<!`){token.markup}(?!`)", token.content
     if token.type == "html_inline":
-        return "point", re.escape(token.content), ""
+        alone = token.content.endswith("/>") or _name(token) in VOID or token.content[1] in "!?"
+        kind = "point" if alone else "close" if token.content.startswith("</") else "open"
+        return kind, re.escape(token.content), ""
     if token.type == "image":
         return "point", rf"!\[{re.escape(token.content)}(?:{_LINK_END.pattern})", ""
     if token.markup == "autolink":
@@ -128,19 +135,28 @@ def _form(token: Any) -> tuple[str, str, str]:
     return "open" if token.nesting > 0 else "close", re.escape(token.markup), ""
 
 
+def _name(token: Any) -> str:
+    """What a token's other end has too."""
+    tag = re.match(r"</?([A-Za-z][\w-]*)", token.content) if token.type == "html_inline" else None
+    return tag[1].lower() if tag else str(token.type.removesuffix("_open").removesuffix("_close"))
+
+
 def _marked(pieces: list[Piece]) -> Marked:
-    text, marks, begun = "", list[Mark](), list[int]()
-    for kind, source, shown in pieces:
-        if kind in ("text", "escaped"):
-            text += shown
-        elif kind == "close" and begun:
-            mark = marks[begun[-1]]
-            marks[begun.pop()] = mark._replace(end=len(text), what=(mark.what[0], source))
+    closers = partners([(piece.kind, piece.name) for piece in pieces])
+    text, marks, around = "", list[Mark](), list[int]()
+    for number, piece in enumerate(pieces):
+        if piece.kind in ("text", "escaped"):
+            text += piece.text
+        elif number in closers.values():
+            mark = around.pop()
+            marks[mark] = marks[mark]._replace(end=len(text))
         else:
-            marks.append(Mark(len(text), len(text) + len(shown), (source, ""), bool(shown), len(begun)))
+            shown, kept = piece.text, bool(piece.text)
+            closer = pieces[closers[number]].source if number in closers else ""
+            marks.append(Mark(len(text), len(text) + len(shown), (piece.source, closer), kept, len(around)))
             text += shown
-            if kind == "open":
-                begun.append(len(marks) - 1)
+            if number in closers:
+                around.append(len(marks) - 1)
     return Marked(text, tuple(marks))
 
 
@@ -148,9 +164,9 @@ def _written(answer: Marked, escaped: str) -> str:
     written = ""
     for kind, text, sources in answer.pieces():
         if kind in ("open", "close"):
-            written += sources[kind == "close"]
+            written += _LINE_END.sub(" ", sources[kind == "close"])
         elif kind == "kept" and sources:
-            written += sources[0]
+            written += _LINE_END.sub(" ", sources[0])
         else:
             written += "".join(f"\\{one}" if one in escaped and one in "\\`*_[]<>" else one for one in text)
     return written

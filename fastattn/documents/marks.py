@@ -104,8 +104,8 @@ def unstripped(before: str, marked: Marked, behind: str) -> Marked:
 
 def moved(marked: Marked, translation: str, links: Iterable[WordLink]) -> Marked:
     """The translation of a marked text with its marks; without links words are taken to stay in order."""
-    if not marked.marks:
-        return Marked(translation)
+    if not marked.marks or translation == marked.text:
+        return Marked(translation, marked.marks)
     links = list(links) or _in_order(marked.text, translation)
     words = [WordLink(_core(marked.text, link.source), _core(translation, link.target)) for link in links]
     words.sort(key=lambda link: link.target)
@@ -139,7 +139,9 @@ class Moving:
             at = inner.end
             if inner.start == inner.end and self._lacks_blank(inner.mark, text):
                 text += " "
-                at += not self._source.startswith(" ", inner.mark.end) and self._translation.startswith(" ", at, node.end)
+                at += not self._source.startswith(" ", inner.mark.end) and self._translation.startswith(
+                    " ", at, node.end
+                )
             if inner.mark.keeps:
                 within = Marked(self._source[inner.mark.start : inner.mark.end])
             else:
@@ -161,7 +163,9 @@ class Moving:
                 self._find_kept(inner, node)
         placed = [inner for inner in node.inner if inner.start >= 0]
         owners = [self._owner(word, node.inner) for word in words]
-        runs = [(owner, [word for _, word in run]) for owner, run in groupby(zip(owners, words), key=lambda one: one[0])]
+        runs = [
+            (owner, [word for _, word in run]) for owner, run in groupby(zip(owners, words), key=lambda one: one[0])
+        ]
         for inner in node.inner:
             if inner in placed or inner.mark.start == inner.mark.end:
                 continue
@@ -175,13 +179,15 @@ class Moving:
                 inner.start = inner.end = self._behind(inner.mark, node, words)
 
     def _find_kept(self, inner: Node, node: Node) -> None:
-        """Place what is kept where the translation has it as it was."""
+        """Place what is kept where the translation has it as it was: the next that no mark before it has."""
         text = self._source[inner.mark.start : inner.mark.end]
-        at = self._translation.find(text, node.start, node.end)
-        while at >= 0 and any(other.start < at + len(text) and at < other.end for other in node.inner):
-            at = self._translation.find(text, at + 1, node.end)
-        if at >= 0:
-            inner.start, inner.end = at, at + len(text)
+        whole = re.compile(
+            rf"(?<!\w){re.escape(text)}(?!\w)" if text[0].isalnum() and text[-1].isalnum() else re.escape(text)
+        )
+        for match in whole.finditer(self._translation, node.start, node.end):
+            if not any(other.start < match.end() and match.start() < other.end for other in node.inner):
+                inner.start, inner.end = match.span()
+                return
 
     @staticmethod
     def _owner(word: WordLink, nodes: Sequence[Node]) -> Node | None:
@@ -200,12 +206,19 @@ class Moving:
             if not alike and not any(map(str.isalnum, text)):
                 return
             run = run[alike[0] : alike[-1] + 1] if alike else run[: len(text.split())]
+        else:
+            run = self._without_signs(run) or run
         start, end = run[0].target[0], run[-1].target[1]
         while not text[0].isalnum() and start > node.start and _is_sign(self._translation[start - 1]):
             start -= 1
         while not text[-1].isalnum() and end < node.end and _is_sign(self._translation[end]):
             end += 1
         inner.start, inner.end = start, end
+
+    def _without_signs(self, run: list[WordLink]) -> list[WordLink]:
+        """Words without the signs at their ends, such as a comma that looks at the next word."""
+        words = [n for n, word in enumerate(run) if any(map(str.isalnum, self._translation[slice(*word.target)]))]
+        return run[words[0] : words[-1] + 1] if words else []
 
     def _is_part(self, word: WordLink, kept: str) -> bool:
         """Whether a translated word is a piece of what is kept, or stands for it without being a word."""

@@ -5,7 +5,6 @@ import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from fastattn.documents.html import translate_html
 from fastattn.documents.marks import Mark, Marked
@@ -37,7 +36,9 @@ def translate_docx(data: bytes, name: str) -> Steps:
 
 def translate_odt(data: bytes, name: str) -> Steps:
     """An OpenDocument text."""
-    return _archive(data, name, lambda part: _open_part if part in ("content.xml", "styles.xml") else None, "content.xml")
+    return _archive(
+        data, name, lambda part: _open_part if part in ("content.xml", "styles.xml") else None, "content.xml"
+    )
 
 
 def translate_epub(data: bytes, name: str) -> Steps:
@@ -109,7 +110,9 @@ class Paragraph:
             if (text := _text_of(run)) is not None:
                 lengths[_format_of(run)] += len(text)
         self._usual = lengths.most_common(1)[0][0] if lengths else b""
-        self._sample = next((run for run, _ in runs if _text_of(run) is not None and _format_of(run) == self._usual), None)
+        self._sample = next(
+            (run for run, _ in runs if _text_of(run) is not None and _format_of(run) == self._usual), None
+        )
         self.text = self._taken()
 
     @staticmethod

@@ -9,7 +9,9 @@ from fastattn.errors import InputError
 _TIMES = re.compile(r"[ \t]*(?:\d+:)?\d+:\d+[.,]\d+[ \t]*-->[ \t]*(?:\d+:)?\d+:\d+[.,]\d+")
 _TAG = re.compile(r"</?[A-Za-z][^<>\n]*>|<[\d:.]+>|\{\\[^{}\n]*\}")
 _ENDS = re.compile(r"(?:[.!?…。！？♪#♫][\"'»”’)\]]*|[)\]])\s*$")
-_SPEAKS = re.compile(r"\s*(?:[-–—‐]\s*\w|[(\[♪#♫]|[A-Z][\w .]{0,20}:\s)")
+_DASHES = ("-", "–", "—", "‐")
+_DASH = re.compile(r"\s*[-–—‐]\s*(?=\w)")
+_SPEAKS = re.compile(rf"{_DASH.pattern}|\s*(?:[(\[♪#♫]|[A-Z][\w .]{0, 20}:\s)")
 TOGETHER = 12  # lines, the most of a sentence: what has no full stops is no sentence
 
 Span = tuple[int, int]  # of a line, in the file
@@ -29,7 +31,7 @@ def translate_subtitles(data: bytes, name: str) -> Steps:
 
 
 def _sentences(page: str, name: str) -> "list[list[Span]]":
-    """The lines of each sentence. Lines that have tags, or begin with who speaks, begin one; those with tags are one."""
+    """The lines of each sentence. A line with tags is one; one that says who speaks begins one."""
     found, held, at, spoken, any_times = list[list[Span]](), list[Span](), 0, False, False
     for line in page.splitlines(keepends=True):
         text, span = line.rstrip("\r\n"), (at, at + len(line.rstrip("\r\n")))
@@ -38,12 +40,16 @@ def _sentences(page: str, name: str) -> "list[list[Span]]":
             spoken = any_times = True
         elif not text.strip():
             spoken = False
+            if held and page[: held[0][0]].rstrip(" \t").endswith(_DASHES):  # a speaker's words end with the cue
+                found.append(held)
+                held = []
         elif spoken:
             tagged = bool(_TAG.search(text))
             if held and (tagged or _SPEAKS.match(text) or len(held) == TOGETHER):
                 found.append(held)
                 held = []
-            held.append(span)
+            dash = _DASH.match(text)
+            held.append((span[0] + dash.end(), span[1]) if dash else span)
             if tagged or _ENDS.search(text):
                 found.append(held)
                 held = []

@@ -63,7 +63,10 @@ def translate_json_lines(data: bytes, name: str, fields: Sequence[str]) -> Steps
     for (holder, key), answer in zip(places, (yield [Marked(holder[key]) for holder, key in places])):
         holder[key] = answer.text
     ends = [line[len(line.rstrip("\r\n")) :] for line in lines]
-    written = [line if one is None else json.dumps(one, ensure_ascii=False) + end for line, one, end in zip(lines, records, ends)]
+    written = [
+        line if one is None else json.dumps(one, ensure_ascii=False) + end
+        for line, one, end in zip(lines, records, ends)
+    ]
     return "".join(written).encode("utf-8", "surrogatepass")
 
 

@@ -1,5 +1,6 @@
 """Bytes of documents as text, and text in lines."""
 
+import codecs
 import importlib
 import re
 from collections.abc import Generator, Sequence
@@ -8,13 +9,16 @@ from typing import Any
 
 from fastattn.documents.marks import Marked
 from fastattn.errors import FastattnError, InputError
+from fastattn.text.translation import is_spaceless
 
 # What reads a document: it yields texts, gets their translations, and returns the translated document.
 Steps = Generator[list[Marked], list[Marked], bytes]
 
 
 def decoded(data: bytes, name: str, charset: str = "utf-8") -> str:
-    """The text of a document; InputError where it is not in its charset."""
+    """The text of a document; InputError where it is not in its charset, which a byte order mark tells first."""
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        charset = "utf-16"
     try:
         text = data.decode(charset)
     except LookupError:
@@ -43,7 +47,8 @@ def in_lines(text: str, lengths: Sequence[int], not_first: "re.Pattern[str]" = r
     for share in list(accumulate(lengths))[:-1]:
         wanted = round(len(text) * share / total)
         places = [match.end() for match in re.finditer(r"\s+(?=\S)", text) if match.end() > at]
-        places = places if " " in text else list(range(at + 1, len(text)))
+        if any(map(is_spaceless, text)):
+            places = [*places, *range(at + 1, len(text))]
         places = [place for place in places if not not_first.match(text, place)]
         end = min(places, key=lambda place: abs(place - wanted), default=len(text))
         lines.append(text[at:end].rstrip())

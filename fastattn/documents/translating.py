@@ -1,12 +1,11 @@
 """Documents through a translator, by their form."""
 
-import os
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import PurePath
 from typing import Any
 
 from fastattn.documents.catalogs import translate_po, translate_xliff
+from fastattn.documents.forms import FORMS, WITH_FIELDS
 from fastattn.documents.html import translate_html
 from fastattn.documents.markdown import translate_markdown
 from fastattn.documents.marks import Marked, moved, stripped, unstripped, with_kept
@@ -17,8 +16,15 @@ from fastattn.documents.texts import Steps, decoded
 from fastattn.errors import InputError, check_known
 from fastattn.translation.alignment import word_links
 
-# A form's name is the end of its files' names.
-FORMS: dict[str, Callable[..., Steps]] = {
+
+def translate_text(data: bytes, name: str) -> Steps:
+    """Plain text: its lines one by one, their ends and the blanks around them as they were."""
+    answers = yield [Marked(line) for line in decoded(data, name).splitlines(keepends=True)]
+    return "".join(answer.text for answer in answers).encode()
+
+
+_READERS: dict[str, Callable[..., Steps]] = {
+    "txt": translate_text,
     "html": translate_html,
     "md": translate_markdown,
     "srt": translate_subtitles,
@@ -31,24 +37,6 @@ FORMS: dict[str, Callable[..., Steps]] = {
     "tsv": partial(translate_table, delimiter="\t"),
     "jsonl": translate_json_lines,
 }
-OTHER_NAMES = {"htm": "html", "xhtml": "html", "markdown": "md", "vtt": "srt", "pot": "po", "xlf": "xliff", "ndjson": "jsonl"}
-WITH_FIELDS = ("csv", "tsv", "jsonl")
-
-
-def translate_text(data: bytes, name: str) -> Steps:
-    """Plain text: its lines one by one, their ends and blanks as they were."""
-    (answer,) = yield [Marked(decoded(data, name))]
-    return answer.text.encode()
-
-
-FORMS["txt"] = translate_text
-
-
-def form_of(path: str | os.PathLike[str]) -> str | None:
-    """The form that a file's name tells, or None."""
-    suffix = PurePath(path).suffix.lower().removeprefix(".")
-    form = OTHER_NAMES.get(suffix, suffix)
-    return form if form in FORMS else None
 
 
 def translate_document(
@@ -67,10 +55,10 @@ def translate_document(
     emoji stay. Raises InputError for data that is damaged or not of that form, FastattnError for one whose library is
     absent (``fastattn[documents]``).
     """
-    check_known("form of document", form, tuple(FORMS))
+    check_known("form of document", form, FORMS)
     if bool(fields) != (form in WITH_FIELDS):
         raise InputError(f"{name}: {'name the fields to translate' if not fields else f'{form} has no fields'}")
-    steps = FORMS[form](data, name, fields=fields) if fields else FORMS[form](data, name)
+    steps = _READERS[form](data, name, fields=fields) if fields else _READERS[form](data, name)
     texts = next(steps)
     while True:
         try:

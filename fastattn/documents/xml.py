@@ -18,7 +18,9 @@ def parsed(data: bytes, name: str) -> Element:
         root = etree.fromstring(data, parser)
     except (etree.XMLSyntaxError, ValueError) as error:
         raise InputError(f"{name}: not XML: {error}") from None
-    if root.getroottree().docinfo.internalDTD is not None and any(root.getroottree().docinfo.internalDTD.iterentities()):
+    if root.getroottree().docinfo.internalDTD is not None and any(
+        root.getroottree().docinfo.internalDTD.iterentities()
+    ):
         raise InputError(f"{name}: declares entities, which are not read")
     return root
 
@@ -27,7 +29,10 @@ def serialized(root: Element) -> bytes:
     """A whole file, declaration and all."""
     tree = root.getroottree()
     written: bytes = library("lxml.etree", "XML").tostring(
-        tree, xml_declaration=True, encoding=tree.docinfo.encoding or "UTF-8", standalone=tree.docinfo.standalone or None
+        tree,
+        xml_declaration=True,
+        encoding=tree.docinfo.encoding or "UTF-8",
+        standalone=tree.docinfo.standalone or None,
     )
     return written
 

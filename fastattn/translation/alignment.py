@@ -47,7 +47,7 @@ def _words(tokens: Sequence[str], text: str, start: int) -> tuple[list[Word], in
     """(the words that tokens are pieces of, where the text goes on)."""
     words, first = list[Word](), 0
     for end in range(1, len(tokens) + 1):
-        if end < len(tokens) and not tokens[end].startswith(SPACE) and not is_spaceless(tokens[end][:1]):
+        if end < len(tokens) and not _begins_word(tokens[end - 1], tokens[end]):
             continue
         surface = "".join(tokens[first:end]).replace(SPACE, " ").strip()
         at = text.find(surface, start)
@@ -56,3 +56,12 @@ def _words(tokens: Sequence[str], text: str, start: int) -> tuple[list[Word], in
             words.append(Word(range(first, end), (at, start)))
         first = end
     return words, start
+
+
+def _begins_word(before: str, token: str) -> bool:
+    """Whether a token begins a word; signs are words of their own, which look at signs."""
+    return token.startswith(SPACE) or is_spaceless(token[:1]) or _is_sign(token) or _is_sign(before)
+
+
+def _is_sign(token: str) -> bool:
+    return token != SPACE and not any(map(str.isalnum, token))

@@ -58,7 +58,8 @@ def record_all(monkeypatch: pytest.MonkeyPatch) -> Seen:
 
         def translate_iter(self, texts: Iterable[str], **options: Any) -> Iterator[Any]:
             seen.note("translate_iter", RealTranslator.translate_iter, self, texts, **options)
-            return map(self._translated, texts)
+            found = map(self._translated, texts)
+            return found if options.get("details") else (one.text for one in found)
 
         def _translated(self, text: str) -> Any:
             seen.setdefault("lines", []).append(text)

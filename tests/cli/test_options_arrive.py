@@ -87,6 +87,9 @@ CASES: dict[str, dict[str, Case]] = {
         "--to": option("fr", {"stderr": has("translates to fr"), "code": 2}),
         "--input": option("two.txt", {"lines": ["one", "two"]}),
         "--output": option("o.txt", {"o.txt": b"t\n"}),
+        "--format": option("html", {"stdout": "t\n"}, "-i", "two.txt"),
+        "--fields": option("a", {"stdout": "a,b\nt,y\n"}, "-i", "table.csv"),
+        "--out-dir": option("out", {"stderr": has("0 files translated already")}, "-i", "other"),
         "--quality": option("tiny", {"models_between.quality": "tiny"}, "--from", "en", "--to", "de"),
         "--prompt": option(
             "alma",
@@ -304,6 +307,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_tiny(folder / "tiny")
     (folder / "other").mkdir()
     (folder / "two.txt").write_text("one\ntwo\n", encoding="utf-8")
+    (folder / "table.csv").write_text("a,b\nx,y\n", encoding="utf-8")
     Image.new("RGB", (4, 4)).save(folder / "one.png")
     (folder / "bad.txt").write_text(f"{BAD}\n", encoding="utf-8")
     (folder / "bytes.txt").write_bytes(b"\xff\n")

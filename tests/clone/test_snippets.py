@@ -52,6 +52,7 @@ SKIPPED = {
     "fastattn generate -m smollm2": "98 MB to fetch; tests/cli has the command's own",
     "fastattn translate -m ./my-llm": "a model of the reader's; tests/cli/test_cli_translate_language_model.py",
     "fastattn generate -m ./my-llm --chat": "a chat template and jinja2; tests/cli/test_cli_generate.py",
+    "fastattn translate --from en --to pt -i": "documents of the reader's; tests/documents",
     "fastattn batch": "Ray, and a corpus of the reader's; tests/distributed",
     "fastattn serve": "serves until it is told to end; tests/serve",
     "curl ": "asks that server; tests/serve/test_dialects.py",

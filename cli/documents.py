@@ -1,0 +1,151 @@
+"""``fastattn translate`` of documents: a file by its form, or a folder of them, each whole or not at all."""
+
+import os
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+
+from fastattn.cli.lines import standard_input
+from fastattn.cli.printing import Progress, duration, say
+from fastattn.documents.forms import WITH_FIELDS, form_of
+from fastattn.errors import FastattnError, InputError, LineError
+from fastattn.printable import counted
+from fastattn.system.files import OutputFile, open_bytes, open_file
+
+ARCHIVES = ("docx", "odt", "epub")
+
+
+class Document(NamedTuple):
+    """A file to translate, "-": standard input; ``target`` None: where -o says."""
+
+    source: str
+    target: str | None
+    form: str
+    size: int
+
+
+def planned(
+    source: str | None, target: str | None, folder: str | None, form: str | None, as_lines: bool
+) -> list[Document] | None:
+    """What to translate; None where it is lines.
+
+    folder    --out-dir: for all files of the folder ``source`` whose form is known and that are not translated yet
+    as_lines  whether options ask for what lines alone have
+    """
+    if folder is None:
+        found = form or (form_of(source) if source not in (None, "-") else None)
+        if found in (None, "txt") or (as_lines and form is None):
+            return None
+        if as_lines:
+            raise click.UsageError("--json, --scores and several hypotheses are for lines: leave out --format")
+        size = os.path.getsize(source) if source and os.path.isfile(source) else 0
+        return [Document(source or "-", None, str(found), size)]
+    if source is None or target is not None or as_lines:
+        raise click.UsageError("--out-dir takes a folder by -i, and no -o, --json, --scores or several hypotheses")
+    if not os.path.isdir(source):
+        raise InputError(f"--out-dir is for a folder, and {source} is none")
+    return _of_folder(Path(source), Path(folder), form)
+
+
+def _of_folder(source: Path, target: Path, form: str | None) -> list[Document]:
+    documents, done, other = list[Document](), 0, 0
+    for path in _files(source, target):
+        found, goal = form or form_of(path), target / path.relative_to(source)
+        if found is None:
+            other += 1
+        elif goal.exists() and goal.stat().st_mtime_ns >= path.stat().st_mtime_ns:
+            done += 1
+        else:
+            documents.append(Document(str(path), str(goal), found, path.stat().st_size))
+    say(f"fastattn: {counted(done, 'file')} translated already, {other:,} of other forms left out", err=True)
+    return documents
+
+
+def _files(folder: Path, but: Path) -> Iterator[Path]:
+    """The files of a folder and its folders, in order, without hidden ones and those of another folder."""
+    for root, folders, files in os.walk(folder):
+        here = Path(root)
+        folders[:] = sorted(one for one in folders if not one.startswith(".") and not _same(here / one, but))
+        yield from (here / one for one in sorted(files) if not one.startswith(".") and (here / one).is_file())
+
+
+def _same(first: Path, second: Path) -> bool:
+    return second.exists() and first.samefile(second)
+
+
+def translate_documents(
+    translator: Any,
+    documents: Sequence[Document],
+    output: OutputFile,
+    fields: Sequence[str],
+    stops: bool,
+    progress: Progress,
+    **options: Any,
+) -> str:
+    """Translate them one after the other, and say how many; LineError where some could not be and not ``stops``."""
+    from fastattn.documents.translating import translate_document
+
+    if fields and not any(one.form in WITH_FIELDS for one in documents):
+        raise click.UsageError("--fields is for csv, tsv and jsonl")
+    if output.is_terminal() and any(one.target is None and one.form in ARCHIVES for one in documents):
+        raise click.UsageError("this would be no text: give -o FILE")
+    failed, first, watched = 0, "", Watched(translator, progress, sum(one.size for one in documents))
+    for document in documents:
+        try:
+            name = "standard input" if document.source == "-" else document.source
+            given = fields if document.form in WITH_FIELDS else ()
+            written = translate_document(watched, _read(document), document.form, name=name, fields=given, **options)
+            if document.target is None:
+                output.write(written)
+            else:
+                os.makedirs(os.path.dirname(document.target) or os.curdir, exist_ok=True)
+                with open_file(document.target) as file:
+                    file.write(written)
+        except FastattnError as error:
+            if stops:
+                raise
+            failed, first = failed + 1, first or str(error)
+        watched.finish(document.size)
+    if failed:
+        raise LineError(f"{failed:,} of {counted(len(documents), 'file')} could not be translated, the first: {first}")
+    return counted(len(documents), "file")
+
+
+def _read(document: Document) -> bytes:
+    if document.source == "-":
+        return standard_input().read()
+    with open_bytes(document.source) as file:
+        try:
+            return file.read()
+        except OSError as error:
+            raise FastattnError(f"cannot read {document.source}: {error.strerror}") from error
+
+
+class Watched:
+    """A translator whose progress through documents of so many bytes is shown."""
+
+    def __init__(self, translator: Any, progress: Progress, size: int):
+        self._translator, self._progress, self._size = translator, progress, size
+        self._begun, self._done, self._files = time.monotonic(), 0, 0
+        self._share = 0.0  # of the file's texts that are translated
+
+    def translate_iter(self, texts: Iterable[str], **options: Any) -> Iterator[Any]:
+        """The translator's, counted."""
+        listed = list(texts)
+        for number, result in enumerate(self._translator.translate_iter(listed, **options), 1):
+            self._share = number / len(listed)
+            self._show()
+            yield result
+
+    def finish(self, size: int) -> None:
+        """Count a file."""
+        self._done, self._files, self._share = self._done + size, self._files + 1, 0.0
+        self._show()
+
+    def _show(self) -> None:
+        done, seconds = self._done / max(1, self._size), time.monotonic() - self._begun
+        left = f", {duration(seconds / done - seconds)} left" if 0 < done < 1 else ""
+        self._progress.show(f"{counted(self._files, 'file')}, {done:.0%}{left}; {self._share:.0%} of this one")

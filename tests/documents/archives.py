@@ -1,0 +1,58 @@
+"""Small documents of Word, OpenDocument and EPUB, of the parts that the formats demand."""
+
+import io
+import zipfile
+
+W = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
+TEXT = "urn:oasis:names:tc:opendocument:xmlns:text:1.0"
+OFFICE = "urn:oasis:names:tc:opendocument:xmlns:office:1.0"
+HEAD = '<?xml version="1.0" encoding="UTF-8" standalone="yes"?>\n'
+CONTAINER = (
+    '<container version="1.0" xmlns="urn:oasis:names:tc:opendocument:xmlns:container"><rootfiles>'
+    '<rootfile full-path="book.opf" media-type="application/oebps-package+xml"/></rootfiles></container>'
+)
+
+
+def archive(parts: dict[str, str | bytes], stored: str = "") -> bytes:
+    """A zip of parts; ``stored`` comes first and is not packed."""
+    written = io.BytesIO()
+    with zipfile.ZipFile(written, "w") as made:
+        for name in sorted(parts, key=lambda name: name != stored):
+            packing = zipfile.ZIP_STORED if name == stored else zipfile.ZIP_DEFLATED
+            made.writestr(name, parts[name], packing)
+    return written.getvalue()
+
+
+def parts_of(data: bytes) -> dict[str, str]:
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        assert archive.testzip() is None
+        return {name: archive.read(name).decode("utf-8", "surrogateescape") for name in archive.namelist()}
+
+
+def run(text: str, *formats: str) -> str:
+    """A run of a Word document's; formats such as b and i."""
+    properties = f"<w:rPr>{''.join(f'<w:{one}/>' for one in formats)}</w:rPr>" if formats else ""
+    return f'<w:r>{properties}<w:t xml:space="preserve">{text}</w:t></w:r>'
+
+
+def docx(body: str, **more: str) -> bytes:
+    parts: dict[str, str | bytes] = {
+        "[Content_Types].xml": '<Types xmlns="http://schemas.openxmlformats.org/package/2006/content-types"/>',
+        "word/document.xml": f"{HEAD}<w:document {W}><w:body>{body}</w:body></w:document>",
+        "word/media/image1.png": b"\x89PNG one two",
+        "docProps/app.xml": "<a>one two</a>",
+    }
+    return archive(parts | {f"word/{name}.xml": f"{HEAD}<w:x {W}>{text}</w:x>" for name, text in more.items()})
+
+
+def odt(body: str) -> bytes:
+    content = f'<office:document-content xmlns:office="{OFFICE}" xmlns:text="{TEXT}">{body}</office:document-content>'
+    kind = "application/vnd.oasis.opendocument.text"
+    return archive({"mimetype": kind, "content.xml": HEAD + content, "meta.xml": "<a>one two</a>"}, "mimetype")
+
+
+def epub(**pages: str) -> bytes:
+    parts: dict[str, str | bytes] = {f"{name}.xhtml": page for name, page in pages.items()}
+    table = "<ncx><navMap><navPoint><navLabel><text>one two</text></navLabel></navPoint></navMap></ncx>"
+    parts |= {"META-INF/container.xml": CONTAINER, "book.opf": "<package>one two</package>", "toc.ncx": table}
+    return archive(parts | {"mimetype": "application/epub+zip"}, "mimetype")

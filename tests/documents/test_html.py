@@ -1,0 +1,121 @@
+"""Pages: tags around their words, what nobody reads as it is."""
+
+import re
+from pathlib import Path
+
+import html5lib
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fastattn.documents.html import Tokens
+from fastattn.documents.translating import translate_document
+from fastattn.errors import InputError
+from tests.documents.backwards import Backwards, Unchanged
+
+
+def backwards(page: str) -> str:
+    return translate_document(Backwards(), page.encode(), "html").decode()
+
+
+@pytest.mark.parametrize(
+    "page, expected",
+    [
+        ("<p>one <b>two</b> three</p>", "<p>three <b>two</b> one</p>"),
+        ("<p>one <a href='x'><i>two</i> three</a> four</p>", "<p>four <a href='x'>three <i>two</i></a> one</p>"),
+        ("<h1>one two</h1>\n <p>  three\n four </p>", "<h1>two one</h1>\n <p>  four three </p>"),
+        ("one two<br>three four", "two one<br>four three"),
+        ("<li>one two<li>three four", "<li>two one<li>four three"),
+        ("<p>a &lt; b &amp; c&nbsp;d &eacute;</p>", "<p>\u00e9 d c &amp; b &lt; a</p>"),
+        ("<p>run <code>a <i>b</i></code> now</p>", "<p>now <code>a <i>b</i></code> run</p>"),
+        ("<p>one <span translate=no>two <b>x</b></span> three", "<p>three <span translate=no>two <b>x</b></span> one"),
+        ("<p>one <span class='a notranslate'>two</span></p>", "<p><span class='a notranslate'>two</span> one</p>"),
+        ("<p>see http://a.org/x&amp;y=1 now</p>", "<p>now http://a.org/x&amp;y=1 see</p>"),
+        ("<pre>one two</pre><textarea>one two</textarea>", "<pre>one two</pre><textarea>one two</textarea>"),
+        ("<script>one two</script><style>one two</style>", "<script>one two</script><style>one two</style>"),
+        ("<p>one <svg><text>in it</text></svg> two</p>", "<p>two one <svg><text>in it</text></svg></p>"),
+        ("<!-- one two --><!doctype html><?php one two ?>", "<!-- one two --><!doctype html><?php one two ?>"),
+        ("<p>12 + 3 = 15</p>", "<p>12 + 3 = 15</p>"),
+        ("<p>one </b> two <i>three</p>", "<p>three two <i>one </b></p>"),
+        ("<p>one<p>", "<p>one<p>"),
+        ("<title>one two</title>", "<title>two one</title>"),
+        ('<img alt="one two" src="one two">', '<img alt="two one" src="one two">'),
+        ("<img alt=one src=x title='one \"two\"'>", "<img alt=\"one\" src=x title='&quot;two&quot; one'>"),
+        ('<a title="one two">three four</a>', '<a title="two one">four three</a>'),
+        ('<meta name="Description" content="one two">', '<meta name="Description" content="two one">'),
+        ('<meta name="viewport" content="one two">', '<meta name="viewport" content="one two">'),
+        ('<input type=submit value="one two">', '<input type=submit value="two one">'),
+        ('<input value="one two">', '<input value="one two">'),
+        ('<input data-title="one two" title="one two">', '<input data-title="one two" title="two one">'),
+        ("", ""),
+        ("one two", "two one"),
+        ("<p>one\r\ntwo</p>\r\n", "<p>two one</p>\r\n"),
+        ("<p>one <", "<p>&lt; one"),
+    ],
+)  # fmt: skip
+def test_a_page(page, expected):
+    assert backwards(page) == expected
+
+
+def test_the_charset_that_it_names():
+    page = "<meta charset=iso-8859-1><p>caf\u00e9 one</p>"
+    assert translate_document(Backwards(), page.encode("latin-1"), "html") == page.replace(
+        "caf\u00e9 one", "one caf\u00e9"
+    ).encode("latin-1")
+    japanese = '<meta http-equiv="Content-Type" content="text/html; charset=Shift_JIS"><p>\u65e5\u672c \u8a9e</p>'
+    found = translate_document(Backwards(), japanese.encode("shift_jis"), "html").decode("shift_jis")
+    assert "\u8a9e \u65e5\u672c" in found
+    wide = translate_document(Backwards(), "<p>one two</p>".encode("utf-16"), "html")
+    assert wide.decode("utf-16") == "<p>two one</p>" and wide.startswith((b"\xff\xfe", b"\xfe\xff"))
+
+
+@pytest.mark.parametrize(
+    "data, message",
+    [
+        (b"<p>\xff", r"^page: not UTF-8 at byte 3, 0xff$"),
+        (b"<meta charset=klingon>", "klingon"),
+        (b"<p>a\0b", "NUL byte"),
+    ],
+)
+def test_what_is_no_page(data, message):
+    with pytest.raises(InputError, match=message):
+        translate_document(Backwards(), data, "html", name="page")
+
+
+TAGS = ["<p>", "</p>", "<b>", "</b>", "<i x='>'>", "</i>", "<br/>", "<img alt='a b'>", "<td>", "<code>", "</code>"]
+TAGS += ["<script>", "</script>"]
+TEXT = ["one ", " two", "&amp;", "&#65;", "&nosuch;", "\n", ">"]
+BROKEN = ["<!--", "-->", "<", "</", "&"]
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.sampled_from(TAGS + TEXT + BROKEN), max_size=25).map("".join))
+def test_the_pieces_of_any_page_are_the_page(page):
+    assert "".join(token.source for token in Tokens(page).found) == page
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.sampled_from(TAGS + TEXT), max_size=25).map("".join))
+def test_no_tag_is_lost(page):
+    found = translate_document(Backwards(), page.encode(), "html").decode()
+    assert sorted(re.findall("</?\\w+", found)) == sorted(re.findall("</?\\w+", page))
+
+
+def real_pages():
+    """Pages that come with what is installed."""
+    import sysconfig
+
+    return sorted(Path(sysconfig.get_path("stdlib")).rglob("*.html"))[:12]
+
+
+@pytest.mark.parametrize("path", real_pages(), ids=lambda path: path.name)
+def test_real_pages_keep_their_tree(path):
+    data = path.read_bytes()
+    if data.startswith(b"$"):
+        pytest.skip("a template")
+    found = translate_document(Unchanged(), data, "html")
+    assert _tree(found) == _tree(data)
+
+
+def _tree(data: bytes) -> list[str]:
+    return sorted(str(one.tag) for one in html5lib.parse(data, namespaceHTMLElements=False).iter())

@@ -1,0 +1,95 @@
+"""Markdown: sentences where they stand, everything else as it was."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
+from fastattn.documents.markdown import BLOCK
+from fastattn.documents.texts import in_lines
+from fastattn.documents.translating import translate_document
+from tests.documents.backwards import Backwards, Unchanged
+
+
+def backwards(page: str) -> str:
+    return translate_document(Backwards(), page.encode(), "md").decode()
+
+
+@pytest.mark.parametrize(
+    "page, expected",
+    [
+        ("# one two\n", "# two one\n"),
+        ("one two\n=======\n", "two one\n=======\n"),
+        ("one *two* __three__\n", "__three__ *two* one\n"),
+        ("one **two *three***\n", "***three* two** one\n"),
+        ("see [one two](http://a.org/b_(c) 'one \"two\"') now", "now [two one](http://a.org/b_(c) 'one \"two\"') see"),
+        ("a [one two][ref]\n\n[ref]: http://a.org 'one two'\n", "[two one][ref] a\n\n[ref]: http://a.org 'one two'\n"),
+        ("see [ref] now\n\n[ref]: x\n", "now [ref] see\n\n[ref]: x\n"),
+        ("run `a b` or ``c ` d`` now", "now ``c ` d`` or `a b` run"),
+        ("go to <https://a.org/x> now", "now <https://a.org/x> to go"),
+        ("one ![two three](x.png) four", "four one ![two three](x.png)"),
+        ("one <kbd>two</kbd> three<br/>", "three <kbd>two</kbd> one<br/>"),
+        ("one two three four\nfive six\n", "six five four three\ntwo one\n"),
+        ("> one two three\n> four\n", "> four three two\n> one\n"),
+        ("- one two\n  three four\n- five six\n", "- four\n  three two one\n- six five\n"),
+        ("1. one two\n\n   three four\n", "1. two one\n\n   four three\n"),
+        ("one two\\\nthree four  \nfive six\n", "two one\\\nfour three  \nsix five\n"),
+        ("| one two | b |\n|---|:-:|\n| c d | e `f g` h |\n", "| two one | b |\n|---|:-:|\n| d c | h `f g` e |\n"),
+        ("```\none two\n```\n\n    one two\n", "```\none two\n```\n\n    one two\n"),
+        ("<div>\none two\n</div>\n", "<div>\none two\n</div>\n"),
+        ("---\ntitle: one two\n---\none two\n", "---\ntitle: one two\n---\ntwo one\n"),
+        ("+++\ntitle = 'one two'\n+++\none two\n", "+++\ntitle = 'one two'\n+++\ntwo one\n"),
+        ("2 \\* 3 one\n", "one 3 \\* 2\n"),
+        ("one &amp; two\n", "two & one\n"),
+        ("~~one two~~ three\n", "three ~~two one~~\n"),
+        ("one\n\n\n\ntwo three\n\n", "one\n\n\n\nthree two\n\n"),
+        ("one two\r\nthree four\r\n", "four\r\nthree two one\r\n"),
+        ("", ""),
+    ],
+)  # fmt: skip
+def test_a_page(page, expected):
+    assert backwards(page) == expected
+
+
+def test_no_line_begins_like_a_list():
+    assert in_lines("aa - bb", [3, 3]) == ["aa", "- bb"]
+    assert in_lines("aa - bb", [3, 3], BLOCK) == ["aa -", "bb"] and in_lines("aa 1. bb", [3, 3], BLOCK) == [
+        "aa 1.",
+        "bb",
+    ]
+
+
+TABLE = "| a | b |\n|-|-|\n"
+PIECES = [
+    "one",
+    " two",
+    "*",
+    "**",
+    "_",
+    "`",
+    "[",
+    "](x)",
+    "![",
+    "<b>",
+    "\n",
+    "\n\n",
+    "> ",
+    "- ",
+    "# ",
+    TABLE,
+    "\\*",
+    "&lt;",
+]
+PIECES += ["  \n", "    ", "```\n", "<http://a.b>", "[r]: x\n", "1. ", "\t"]
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(st.sampled_from(PIECES), max_size=20).map("".join))
+def test_any_page_keeps_its_blocks_and_lines(page):
+    found = translate_document(Unchanged(), page.encode(), "md").decode()
+    assert found.count("\n") == page.count("\n")
+    assert _blocks(found) == _blocks(page)
+
+
+def _blocks(page: str) -> list[str]:
+    return [one.type for one in MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(page)]

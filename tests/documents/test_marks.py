@@ -1,0 +1,155 @@
+"""Marks go with the words that they enclose, each once, nested as they were."""
+
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fastattn.documents.marks import KEPT, Mark, Marked, moved, with_kept
+from fastattn.translation.alignment import WordLink
+
+TEXT = "one two three four"
+
+
+def link(source: str, target: str, text: str, translation: str) -> WordLink:
+    begin, there = text.index(source), translation.index(target)
+    return WordLink((begin, begin + len(source)), (there, there + len(target)))
+
+
+def backwards(text: str) -> tuple[str, list[WordLink]]:
+    """The words in the reverse order, and the links."""
+    words = [(match, text.index(match)) for match in dict.fromkeys(text.split())]
+    translation = " ".join(word for word, _ in words[::-1])
+    return translation, [link(word, word, text, translation) for word, _ in words]
+
+
+def shown(marked: Marked) -> list[tuple[str, object, int]]:
+    return [(marked.text[mark.start : mark.end], mark.what, mark.depth) for mark in marked.marks]
+
+
+def test_with_words():
+    marks = Mark(0, 7, "b"), Mark(4, 7, "i", depth=1), Mark(14, 18, "a")
+    found = moved(Marked(TEXT, marks), *backwards(TEXT))
+    assert found.text == "four three two one"
+    assert shown(found) == [("four", "a", 0), ("two one", "b", 0), ("two", "i", 1)]
+
+
+def test_around_everything():
+    found = moved(Marked(TEXT, (Mark(0, 18, "b"),)), "quatro dois", [])
+    assert shown(found) == [("quatro dois", "b", 0)]
+
+
+def test_the_longest_run_where_words_part():
+    text, translation = "a b", "bbb x aaaa y a"
+    links = [
+        WordLink((0, 1), (6, 10)),
+        WordLink((0, 1), (13, 14)),
+        WordLink((2, 3), (0, 3)),
+        WordLink((2, 3), (11, 12)),
+    ]
+    assert shown(moved(Marked(text, (Mark(0, 1, "m"),)), translation, links)) == [("aaaa", "m", 0)]
+
+
+def test_a_place_is_behind_the_word_before_it_and_in_no_other_mark():
+    marks = Mark(3, 3, "br"), Mark(4, 13, "b"), Mark(18, 18, "end")
+    found = moved(Marked(TEXT, marks), *backwards(TEXT))
+    assert found.text == "four three two one"
+    assert [(mark.start, mark.end, mark.what) for mark in found.marks] == [
+        (5, 14, "b"),
+        (18, 18, "br"),
+        (18, 18, "end"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "text, translation, expected",
+    [
+        ("see https://a.org/b now", "ver https://a.org/b agora", "ver https://a.org/b agora"),  # it is there
+        ("see https://a.org/b now", "ver http-a.org/b agora", "ver https://a.org/b agora"),  # written otherwise
+        ("see me@a.org, now", "ver me-a.org, agora", "ver me@a.org, agora"),  # the comma stays
+        ("fine \U0001f600 day", "belo dia dia", "belo \U0001f600 dia dia"),  # left out: no word goes for it
+        ("use %(name)s here", "usar o nome aqui", "usar %(name)s nome aqui"),
+        ("run `x y` now", "rodar x y agora", "rodar `x y` agora"),
+    ],
+)
+def test_what_is_kept(text, translation, expected):
+    words = list(zip(text.split(), range(100)))
+    spans = [(at, at + len(word)) for word, at in zip(translation.split(), _starts(translation))]
+    sources = [(at, at + len(word)) for word, at in zip((word for word, _ in words), _starts(text))]
+    links = [WordLink(sources[min(n, len(sources) - 1)], span) for n, span in enumerate(spans)]
+    assert moved(with_kept(Marked(text)), translation, links).text == expected
+
+
+def _starts(text: str) -> list[int]:
+    return [0, *itertools.accumulate(len(word) + 1 for word in text.split())]
+
+
+@pytest.mark.parametrize(
+    "text, kept",
+    [
+        ("Go to https://example.com/a?b=c#d. Then", ["https://example.com/a?b=c#d"]),
+        ("(www.example.com/x)", ["www.example.com/x"]),
+        ("write to a.b+c@d-e.co.uk!", ["a.b+c@d-e.co.uk"]),
+        ("%s of %d, %(count)d and %1$s, 100% sure", ["%s", "%d", "%(count)d", "%1$s"]),
+        ("{name} has {{count}} and ${HOME}", ["{name}", "{{count}}", "${HOME}"]),
+        (
+            "well \U0001f469\u200d\U0001f52c\U0001f3fd done \u2764\ufe0f",
+            ["\U0001f469\u200d\U0001f52c\U0001f3fd", "\u2764\ufe0f"],
+        ),
+        ("50% of a@ b and co", []),
+    ],
+)
+def test_what_stands_for_itself(text, kept):
+    assert [match[0] for match in KEPT.finditer(text)] == kept
+
+
+def test_marks_that_cut_what_is_kept_leave_it_alone():
+    text = "see http://a.org/b now"
+    assert with_kept(Marked(text, (Mark(4, 10, "b"),))).marks == (Mark(4, 10, "b"),)
+    inside = with_kept(Marked(text, (Mark(0, 22, "b"), Mark(19, 22, "i", depth=1))))
+    assert inside.marks == (Mark(0, 22, "b"), Mark(4, 18, None, True, 1), Mark(19, 22, "i", False, 1))
+
+
+def trees(draw, start, end, depth):
+    """Random marks within [start, end)."""
+    marks, at = [], start
+    for _ in range(draw(st.integers(0, 3))):
+        begin = draw(st.integers(at, end))
+        stop = draw(st.integers(begin, end))
+        marks.append(Mark(begin, stop, len(marks), depth=depth))
+        if depth < 2:
+            marks += trees(draw, begin, stop, depth + 1)
+        at = stop
+    return marks
+
+
+@st.composite
+def marked_texts(draw):
+    text = " ".join(f"w{n}" for n in range(draw(st.integers(1, 8))))
+    return Marked(text, tuple(trees(draw, 0, len(text), 0)))
+
+
+@settings(max_examples=300, deadline=None)
+@given(marked_texts(), st.booleans(), st.randoms(use_true_random=False))
+def test_each_mark_is_there_once_and_nested_as_it_was(marked, with_links, random):
+    translation, links = backwards(marked.text)
+    links = random.sample(links, random.randint(1, len(links))) if with_links else []
+    found = moved(marked, translation, links)
+    assert found.text.split() == translation.split()  # blanks may be added around a place
+    assert sorted((mark.what, mark.depth) for mark in found.marks) == sorted(
+        (mark.what, mark.depth) for mark in marked.marks
+    )
+    pieces = list(found.pieces())
+    assert "".join(text for kind, text, _ in pieces) == found.text
+    around: list[object] = []
+    for kind, _, what in pieces:
+        if kind == "open":
+            around.append(what)
+        elif kind == "close":
+            assert around.pop() == what
+    path = list[Mark]()
+    for mark in found.marks:
+        del path[mark.depth :]
+        assert len(path) == mark.depth and all(one.start <= mark.start <= mark.end <= one.end for one in path)
+        path.append(mark)

@@ -1,0 +1,117 @@
+"""Archives: their paragraphs, formats with their words, every other part as it was."""
+
+import io
+import zipfile
+
+import pytest
+
+from fastattn.documents import office
+from fastattn.documents.translating import translate_document
+from fastattn.errors import InputError
+from tests.documents.archives import archive, docx, epub, odt, parts_of, run
+from tests.documents.backwards import Backwards
+
+
+def body_of(data: bytes, form: str, part: str) -> str:
+    return parts_of(translate_document(Backwards(), data, form))[part]
+
+
+@pytest.mark.parametrize(
+    "paragraph, expected",
+    [
+        (run("one two"), run("two one")),
+        (run("one ") + run("two", "b") + run(" three"), run("three ") + run("two", "b") + run(" one")),
+        (run("one two", "i") + run(" x", "b"), run("x", "b") + run(" two one", "i")),
+        (run("on", "b") + "<w:proofErr/>" + run("e", "b") + run(" two three"), run("three two ") + run("one", "b")),
+        ("<w:pPr><w:b/></w:pPr>" + run("one two"), "<w:pPr><w:b/></w:pPr>" + run("two one")),
+        (
+            run("one ") + f'<w:hyperlink r="x">{run("two three", "u")}</w:hyperlink>' + run(" four, five"),
+            run("five four, ") + f'<w:hyperlink r="x">{run("three two", "u")}</w:hyperlink>' + run(" one"),
+        ),
+        (run("one two") + "<w:r><w:drawing/></w:r>", run("two one") + "<w:r><w:drawing/></w:r>"),
+        (run("12"), run("12")),
+        ("<w:r><w:tab/></w:r>", "<w:r><w:tab/></w:r>"),
+        ("", ""),
+    ],
+)
+def test_docx(paragraph, expected):
+    found = body_of(docx(f"<w:p>{paragraph}</w:p>"), "docx", "word/document.xml")
+    if not expected:
+        assert "<w:p/>" in found
+    else:
+        assert f"<w:p>{expected}</w:p>" in found
+
+
+def test_every_part_of_a_docx():
+    inner = f"<w:p>{run('one two')}</w:p>"
+    box = f"<w:p>{run('three four')}<w:r><w:pict><w:txbxContent>{inner}</w:txbxContent></w:pict></w:r></w:p>"
+    data = docx(
+        f"<w:tbl><w:tr><w:tc>{inner}</w:tc></w:tr></w:tbl>{box}", header1=inner, footnotes=inner, settings=inner
+    )
+    before, after = parts_of(data), parts_of(translate_document(Backwards(), data, "docx"))
+    assert list(before) == list(after)
+    for name in ("word/media/image1.png", "docProps/app.xml", "word/settings.xml", "[Content_Types].xml"):
+        assert before[name] == after[name]
+    assert after["word/document.xml"].count("two one") == 2 and "four three" in after["word/document.xml"]
+    assert "two one" in after["word/header1.xml"] and "two one" in after["word/footnotes.xml"]
+
+
+def test_odt():
+    body = (
+        '<office:text><text:h>one two</text:h><text:p>one <text:span text:style-name="a">two</text:span> three'
+        "<text:note><text:note-body><text:p>five six</text:p></text:note-body></text:note></text:p>"
+        "<text:p>a<text:tab/>b</text:p><text:p/></office:text>"
+    )
+    data = odt(body)
+    found = body_of(data, "odt", "content.xml")
+    assert "<text:h>two one</text:h>" in found and "<text:p>six five</text:p>" in found
+    assert '>three <text:span text:style-name="a">two</text:span> one' in found and found.count("<text:note>") == 1
+    assert found.count("<text:tab/>") == 1 and "<text:p/>" in found
+    written = translate_document(Backwards(), data, "odt")
+    with zipfile.ZipFile(io.BytesIO(written)) as made:
+        first = made.infolist()[0]
+        assert (first.filename, first.compress_type) == ("mimetype", zipfile.ZIP_STORED)
+    assert parts_of(written)["meta.xml"] == "<a>one two</a>"
+
+
+def test_epub():
+    body = "<body><p>one <b>two</b><br/>three four</p></body>"
+    page = f'<?xml version="1.0"?><html xmlns="http://www.w3.org/1999/xhtml">{body}</html>'
+    after = parts_of(translate_document(Backwards(), epub(one=page, two=page), "epub"))
+    assert (
+        after["one.xhtml"]
+        == after["two.xhtml"]
+        == page.replace("one <b>two</b>", "<b>two</b> one").replace("three four", "four three")
+    )
+    assert "<text>two one</text>" in after["toc.ncx"] and after["book.opf"] == "<package>one two</package>"
+    assert list(after)[0] == "mimetype"
+
+
+@pytest.mark.parametrize(
+    "form, data, message",
+    [
+        ("docx", b"PK\x03\x04", "^a: cannot be unpacked: "),
+        ("odt", docx("<w:p/>"), "^a: expected a part content.xml, which it does not have$"),
+        ("docx", archive({"word/document.xml": "<w:p>"}), "^a, word/document.xml: not XML: "),
+        ("epub", b"", "^a: cannot be unpacked: "),
+    ],
+)
+def test_what_is_damaged(form, data, message):
+    with pytest.raises(InputError, match=message):
+        translate_document(Backwards(), data, form, name="a")
+
+
+def test_a_damaged_part(monkeypatch):
+    data = bytearray(docx(f"<w:p>{run('one two three four five six seven')}</w:p>"))
+    at = data.index(b"word/document.xml") + 40
+    data[at : at + 20] = bytes(20)
+    with pytest.raises(InputError, match="^a: cannot be unpacked: "):
+        translate_document(Backwards(), bytes(data), "docx", name="a")
+
+
+def test_what_unpacks_to_too_much(monkeypatch):
+    monkeypatch.setattr(office, "LARGEST", 1 << 20)
+    data = archive({"word/document.xml": b" " * (2 << 20)})
+    assert len(data) < 5000
+    with pytest.raises(InputError, match="^a: unpacked it is larger than 1,048,576 bytes$"):
+        translate_document(Backwards(), data, "docx", name="a")

@@ -1,0 +1,65 @@
+"""Tables and records: chosen fields, everything else as it was."""
+
+import json
+
+import pytest
+
+from fastattn.documents.translating import translate_document
+from fastattn.errors import InputError
+from tests.documents.backwards import Backwards
+
+CSV = 'id,text,more\r\n1,"one, two",x y\r\n2,"three ""four""\nfive",x y\r\n3\r\n'
+
+
+def translated(form, data, *fields):
+    return translate_document(Backwards(), data.encode(), form, name="a", fields=fields).decode()
+
+
+def test_csv():
+    assert translated("csv", CSV, "text") == 'id,text,more\r\n1,"two one,",x y\r\n2,"""four"" three\nfive",x y\r\n3\r\n'
+    assert translated("csv", CSV, "text", "more").count("y x") == 2
+    assert translated("csv", CSV, "3") == CSV.replace("x y", "y x")
+    assert translated("csv", "one two\n", "1") == "two one\n"
+    assert (
+        translated("csv", "", "1") == ""
+        and translated("csv", "\ufefftext\none two\n", "text") == "\ufefftext\ntwo one\n"
+    )
+
+
+def test_tsv():
+    assert translated("tsv", "a\tb\none two\tc d\n", "a") == "a\tb\ntwo one\tc d\n"
+    assert translated("tsv", "a\tb\none, two\tc d\n", "a") == "a\tb\ntwo one,\tc d\n"
+
+
+def test_json_lines():
+    lines = [
+        {"a": "one two", "b": {"c": "three four", "d": 1}},
+        {"a": None, "b": {"c": ["five six", 2]}},
+        {"b.c": "x y"},
+    ]
+    data = "\n".join([json.dumps(lines[0]), "", *map(json.dumps, lines[1:])]) + "\r\n"
+    found = translated("jsonl", data, "a", "b.c")
+    first, empty, second, third, end = found.split("\n")
+    assert json.loads(first) == {"a": "two one", "b": {"c": "four three", "d": 1}} and empty == "" and end == ""
+    assert json.loads(second) == {"a": None, "b": {"c": ["six five", 2]}} and third == '{"b.c": "y x"}\r'
+
+
+@pytest.mark.parametrize(
+    "form, data, fields, message",
+    [
+        ("csv", CSV, ("nothing",), "^a: has no column 'nothing'; it has id, text, more$"),
+        ("csv", CSV, ("4",), "^a: has 3 columns, and no column 4$"),
+        ("csv", CSV, ("0",), "no column 0$"),
+        ("csv", 'a,"b', ("1",), "^a: not a table: "),
+        ("csv", CSV, (), "^a: name the fields to translate$"),
+        ("html", "<p>", ("a",), "^a: html has no fields$"),
+        ("jsonl", "{}\n{", ("a",), "^a, line 2: not JSON: "),
+        ("jsonl", "[]\n", ("a",), "^a, line 1: expected a JSON object$"),
+        ("jsonl", '{"b": "x"}\n', ("a", "c"), "^a: no record has a text in a or c$"),
+        ("jsonl", "[" * 100_000, ("a",), "^a, line 1: not JSON: "),
+        ("doc", "", (), "form of document"),
+    ],
+)
+def test_what_is_wrong(form, data, fields, message):
+    with pytest.raises(InputError, match=message):
+        translated(form, data, *fields)
