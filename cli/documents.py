@@ -18,7 +18,7 @@ from fastattn.system.files import OutputFile, open_bytes, open_file
 ARCHIVES = ("docx", "odt", "epub")
 
 
-class Document(NamedTuple):
+class DocumentFile(NamedTuple):
     """A file to translate, "-": standard input; ``target`` None: where -o says."""
 
     source: str
@@ -29,7 +29,7 @@ class Document(NamedTuple):
 
 def planned(
     source: str | None, target: str | None, folder: str | None, form: str | None, as_lines: bool
-) -> list[Document] | None:
+) -> list[DocumentFile] | None:
     """What to translate; None where it is lines.
 
     folder    --out-dir: for all files of the folder ``source`` whose form is known and that are not translated yet
@@ -42,7 +42,7 @@ def planned(
         if as_lines:
             raise click.UsageError("--json, --scores and several hypotheses are for lines: leave out --format")
         size = os.path.getsize(source) if source and os.path.isfile(source) else 0
-        return [Document(source or "-", None, str(found), size)]
+        return [DocumentFile(source or "-", None, str(found), size)]
     if source is None or target is not None or as_lines:
         raise click.UsageError("--out-dir takes a folder by -i, and no -o, --json, --scores or several hypotheses")
     if not os.path.isdir(source):
@@ -50,8 +50,8 @@ def planned(
     return _of_folder(Path(source), Path(folder), form)
 
 
-def _of_folder(source: Path, target: Path, form: str | None) -> list[Document]:
-    documents, done, other = list[Document](), 0, 0
+def _of_folder(source: Path, target: Path, form: str | None) -> list[DocumentFile]:
+    documents, done, other = list[DocumentFile](), 0, 0
     for path in _files(source, target):
         found, goal = form or form_of(path), target / path.relative_to(source)
         if found is None:
@@ -59,7 +59,7 @@ def _of_folder(source: Path, target: Path, form: str | None) -> list[Document]:
         elif goal.exists() and goal.stat().st_mtime_ns >= path.stat().st_mtime_ns:
             done += 1
         else:
-            documents.append(Document(str(path), str(goal), found, path.stat().st_size))
+            documents.append(DocumentFile(str(path), str(goal), found, path.stat().st_size))
     say(f"fastattn: {counted(done, 'file')} translated already, {other:,} of other forms left out", err=True)
     return documents
 
@@ -78,7 +78,7 @@ def _same(first: Path, second: Path) -> bool:
 
 def translate_documents(
     translator: Any,
-    documents: Sequence[Document],
+    documents: Sequence[DocumentFile],
     output: OutputFile,
     fields: Sequence[str],
     stops: bool,
@@ -114,7 +114,7 @@ def translate_documents(
     return counted(len(documents), "file")
 
 
-def _read(document: Document) -> bytes:
+def _read(document: DocumentFile) -> bytes:
     if document.source == "-":
         return standard_input().read()
     with open_bytes(document.source) as file:

@@ -3,14 +3,16 @@
 import copy
 
 from fastattn.documents.marks import Marked
-from fastattn.documents.texts import Steps, decoded, library
+from fastattn.documents.texts import Steps, decoded, needed
 from fastattn.documents.xml import Element, give_text, local, parsed, serialized, take_text
 from fastattn.errors import InputError
 
 
 def translate_po(data: bytes, name: str) -> Steps:
     """The entries without a translation, fuzzy ones included; plural forms beyond the first get the plural's."""
-    polib = library("polib", "PO")
+    with needed("PO"):
+        import polib
+
     text = decoded(data, name)
     if "msgid" not in text:
         raise InputError(f"{name}: not a PO file: it has no msgid")

@@ -26,7 +26,7 @@ _VALUE = r"(?<![\w-]){}\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s\"'=<>`]+))"
 _CHARSET = re.compile(rb"<(?:meta|\?xml)[^>]*?(?:charset|encoding)\s*=\s*[\"']?([\w.:-]+)", re.IGNORECASE)
 
 
-class Token(NamedTuple):
+class SourceToken(NamedTuple):
     """A piece of the source: "open", "close", "alone" (a tag that encloses nothing), "text", or "other"."""
 
     kind: str
@@ -36,7 +36,7 @@ class Token(NamedTuple):
     text: str
 
 
-class Tokens(HTMLParser):
+class SourceTokens(HTMLParser):
     """The pieces of a page, which joined are the page."""
 
     def __init__(self, page: str):
@@ -47,11 +47,11 @@ class Tokens(HTMLParser):
         self.close()
         ends = [*(begin for begin, *_ in self._begun[1:]), len(page)]
         self.found = [
-            Token(kind, name, page[begin:end], attributes, text)
+            SourceToken(kind, name, page[begin:end], attributes, text)
             for (begin, kind, name, attributes, text), end in zip(self._begun, ends)
         ]
         if self._begun and self._begun[0][0]:
-            self.found.insert(0, Token("other", "", page[: self._begun[0][0]], {}, ""))
+            self.found.insert(0, SourceToken("other", "", page[: self._begun[0][0]], {}, ""))
 
     def _add(self, kind: str, name: str = "", attributes: Any = (), text: str = "") -> None:
         line, column = self.getpos()
@@ -93,10 +93,10 @@ class Page:
 
     def __init__(self, source: str):
         self.texts: list[Marked] = []
-        self._parts: list[str | int | Token] = []  # as they are, the number of a text, or a tag
+        self._parts: list[str | int | SourceToken] = []  # as they are, the number of a text, or a tag
         self._values: dict[int, list[tuple[int, int, int]]] = {}  # of a tag: where a value is, the number of its text
-        self._held: list[Token] = []  # of a sentence
-        tokens = Tokens(source).found
+        self._held: list[SourceToken] = []  # of a sentence
+        tokens = SourceTokens(source).found
         at = 0
         while at < len(tokens):
             token, end = tokens[at], _end_of_kept(tokens, at)
@@ -111,14 +111,14 @@ class Page:
             at = max(end, at + 1)
         self._end_sentence()
 
-    def _keep(self, token: Token, kept: list[Token]) -> None:
+    def _keep(self, token: SourceToken, kept: list[SourceToken]) -> None:
         source = "".join(one.source for one in kept)
         if token.name in WHOLE:
             self._end_sentence()
             self._parts.append(source)
         else:
             text = "" if token.name in HIDDEN else "".join(one.text for one in kept)
-            self._held.append(Token("kept", token.name, source, {}, text))
+            self._held.append(SourceToken("kept", token.name, source, {}, text))
 
     def _end_sentence(self) -> None:
         held, self._held = self._held, []
@@ -130,7 +130,7 @@ class Page:
         self._parts += [lead, len(self.texts), whole[len(whole.rstrip()) :]]
         self.texts.append(_marked(held))
 
-    def _read_values(self, token: Token) -> None:
+    def _read_values(self, token: SourceToken) -> None:
         """Find what people read in a tag's attributes."""
         if token.kind not in ("open", "alone"):
             return
@@ -158,7 +158,7 @@ class Page:
             for part in self._parts
         )
 
-    def _tag(self, token: Token, answers: list[Marked]) -> str:
+    def _tag(self, token: SourceToken, answers: list[Marked]) -> str:
         source = token.source
         for start, end, number in sorted(self._values.get(id(token), ()), reverse=True):
             value = html.escape(answers[number].text)
@@ -180,7 +180,7 @@ class Page:
         return written
 
 
-def _end_of_kept(tokens: list[Token], at: int) -> int:
+def _end_of_kept(tokens: list[SourceToken], at: int) -> int:
     """Where what stays as it is ends that begins at a token; ``at``: nothing begins."""
     token = tokens[at]
     untranslated = (
@@ -211,7 +211,7 @@ def partners(tags: Sequence[tuple[str, str]]) -> dict[int, int]:
     return found
 
 
-def _marked(held: list[Token]) -> Marked:
+def _marked(held: list[SourceToken]) -> Marked:
     """A sentence, blanks as a browser shows them. A tag without its other end marks a place."""
     closers = partners([(token.kind, token.name) for token in held])
     text, marks, around = "", list[Mark](), list[int]()  # the marks that have begun, by number

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from fastattn.documents.html import VOID, partners
 from fastattn.documents.marks import Mark, Marked
-from fastattn.documents.texts import Steps, decoded, in_lines, library, replaced
+from fastattn.documents.texts import Steps, decoded, in_lines, needed, replaced
 
 _TITLE = r"\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|\((?:[^()\\]|\\.)*\)"
 _ADDRESS = r"<[^<>\n]*>|(?:[^\s()\\<]|\\.|\((?:[^\s()\\]|\\.|\([^\s()]*\))*\))*"
@@ -17,7 +17,7 @@ _LINE_END = re.compile(r"[ \t]*\n[ \t]*")
 BLOCK = re.compile(r"[-+*#>|=~<]|`{3}|\d+[.)]|\[[^\]]*\]:")
 
 
-class Piece(NamedTuple):
+class SourcePiece(NamedTuple):
     """A piece of a paragraph's source; ``text`` is what a sentence has of it, ``name`` a tag's."""
 
     kind: str
@@ -26,7 +26,7 @@ class Piece(NamedTuple):
     name: str = ""
 
 
-class Sentence(NamedTuple):
+class MarkdownSentence(NamedTuple):
     """A text, the characters that were escaped in it, and where its lines stand in the document."""
 
     text: Marked
@@ -48,8 +48,10 @@ def translate_markdown(data: bytes, name: str) -> Steps:
 
 
 def _sentences(page: str) -> Any:
-    markdown_it = library("markdown_it", "Markdown")
-    parser = markdown_it.MarkdownIt("commonmark").enable(["table", "strikethrough"]).disable("text_join")
+    with needed("Markdown"):
+        from markdown_it import MarkdownIt
+
+    parser = MarkdownIt("commonmark").enable(["table", "strikethrough"]).disable("text_join")
     front = _FRONT_MATTER.match(page)
     lines_before = page.count("\n", 0, front.end()) if front else 0
     starts = [0, *(match.end() for match in re.finditer("\n", page))]
@@ -71,10 +73,10 @@ def _sentences(page: str) -> Any:
             yield from _of_paragraph(_pieces(token.children, token.content), spans)
 
 
-def _of_paragraph(pieces: list[Piece], lines: list[tuple[int, int, int]]) -> Any:
+def _of_paragraph(pieces: list[SourcePiece], lines: list[tuple[int, int, int]]) -> Any:
     """The sentences between hard breaks."""
-    begin, held = 0, list[Piece]()
-    for piece in [*pieces, Piece("hard", "")]:
+    begin, held = 0, list[SourcePiece]()
+    for piece in [*pieces, SourcePiece("hard", "")]:
         if piece.kind != "hard":
             held.append(piece)
             continue
@@ -86,13 +88,13 @@ def _of_paragraph(pieces: list[Piece], lines: list[tuple[int, int, int]]) -> Any
             spans[0][0] += begin - lines[first][0]
             spans[-1][1] = lines[last][1] + end - lines[last][0]
             escaped = "".join(one.text for one in held if one.kind == "escaped")
-            yield Sentence(_marked(held), escaped, [(start, stop) for start, stop in spans])
+            yield MarkdownSentence(_marked(held), escaped, [(start, stop) for start, stop in spans])
         begin, held = end + len(piece.source), []
 
 
-def _pieces(children: list[Any], content: str) -> list[Piece]:
+def _pieces(children: list[Any], content: str) -> list[SourcePiece]:
     """The source of each of a paragraph's tokens; [] where they cannot be told apart, so that it stays as it is."""
-    pieces, at, skipped = list[Piece](), 0, 0
+    pieces, at, skipped = list[SourcePiece](), 0, 0
     for token in children:
         if skipped:
             skipped -= 1
@@ -103,7 +105,7 @@ def _pieces(children: list[Any], content: str) -> list[Piece]:
             return []
         if token.markup == "autolink":
             skipped = 2
-        pieces.append(Piece(kind, match[0], text, _name(token)))
+        pieces.append(SourcePiece(kind, match[0], text, _name(token)))
         at = match.end()
     return pieces if at == len(content) else []
 
@@ -141,7 +143,7 @@ def _name(token: Any) -> str:
     return tag[1].lower() if tag else str(token.type.removesuffix("_open").removesuffix("_close"))
 
 
-def _marked(pieces: list[Piece]) -> Marked:
+def _marked(pieces: list[SourcePiece]) -> Marked:
     closers = partners([(piece.kind, piece.name) for piece in pieces])
     text, marks, around = "", list[Mark](), list[int]()
     for number, piece in enumerate(pieces):

@@ -1,5 +1,6 @@
 """Archives of XML: Word's documents, OpenDocument's texts and EPUB books."""
 
+import copy
 import io
 import zipfile
 import zlib
@@ -189,10 +190,10 @@ def _text_of(run: Element) -> str | None:
 
 
 def _format_of(run: Element) -> bytes:
-    import lxml.etree
+    from lxml import etree
 
     found = run.find(WORD + "rPr")
-    return b"" if found is None else bytes(lxml.etree.tostring(found, method="c14n"))
+    return b"" if found is None else bytes(etree.tostring(found, method="c14n"))
 
 
 def _set_text(run: Element, text: str) -> None:
@@ -205,8 +206,6 @@ def _set_text(run: Element, text: str) -> None:
 
 def _like(sample: Element, text: str, parent: Element) -> Element:
     """A run with a text and the format of another."""
-    import copy
-
     if sample is None:
         run = parent.makeelement(WORD + "r")
         run.append(run.makeelement(WORD + "t"))

@@ -1,11 +1,10 @@
 """Bytes of documents as text, and text in lines."""
 
 import codecs
-import importlib
+import contextlib
 import re
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from itertools import accumulate
-from typing import Any
 
 from fastattn.documents.marks import Marked
 from fastattn.errors import FastattnError, InputError
@@ -30,12 +29,13 @@ def decoded(data: bytes, name: str, charset: str = "utf-8") -> str:
     return text
 
 
-def library(module: str, what: str) -> Any:
-    """A library that one form of documents needs."""
+@contextlib.contextmanager
+def needed(what: str) -> Iterator[None]:
+    """Around the import of a library that one form of documents needs."""
     try:
-        return importlib.import_module(module)
-    except ImportError:
-        raise FastattnError(f"{what} needs {module.partition('.')[0]}: pip install 'fastattn[documents]'") from None
+        yield
+    except ImportError as error:
+        raise FastattnError(f"{what} needs {error.name}: pip install 'fastattn[documents]'") from None
 
 
 def in_lines(text: str, lengths: Sequence[int], not_first: "re.Pattern[str]" = re.compile("(?!)")) -> list[str]:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fastattn.documents.marks import Mark, Marked
-from fastattn.documents.texts import library
+from fastattn.documents.texts import needed
 from fastattn.errors import InputError
 
 Element = Any  # lxml's, which has no types
@@ -12,7 +12,9 @@ Element = Any  # lxml's, which has no types
 
 def parsed(data: bytes, name: str) -> Element:
     """The root of an XML file; entities and what lies elsewhere are not read."""
-    etree = library("lxml.etree", "XML")
+    with needed("XML"):
+        from lxml import etree
+
     parser = etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False)
     try:
         root = etree.fromstring(data, parser)
@@ -28,7 +30,9 @@ def parsed(data: bytes, name: str) -> Element:
 def serialized(root: Element) -> bytes:
     """A whole file, declaration and all."""
     tree = root.getroottree()
-    written: bytes = library("lxml.etree", "XML").tostring(
+    from lxml import etree
+
+    written: bytes = etree.tostring(
         tree,
         xml_declaration=True,
         encoding=tree.docinfo.encoding or "UTF-8",

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastattn.documents.html import Tokens
+from fastattn.documents.html import SourceTokens
 from fastattn.documents.translating import translate_document
 from fastattn.errors import InputError
 from tests.documents.backwards import Backwards, Unchanged
@@ -91,7 +91,7 @@ BROKEN = ["<!--", "-->", "<", "</", "&"]
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.sampled_from(TAGS + TEXT + BROKEN), max_size=25).map("".join))
 def test_the_pieces_of_any_page_are_the_page(page):
-    assert "".join(token.source for token in Tokens(page).found) == page
+    assert "".join(token.source for token in SourceTokens(page).found) == page
 
 
 @settings(max_examples=200, deadline=None)
