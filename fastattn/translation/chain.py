@@ -1,7 +1,8 @@
 """Translators by their languages, and TranslatorChain: two models, where none goes from one language to the other."""
 
+import os
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -43,6 +44,21 @@ class TranslatorByLanguage(ScoringTranslator):
         """A translator by way of a language between: ``second`` translates what ``first`` makes."""
         return TranslatorChain(first, second)
 
+    def with_glossary(self, glossary: Any = None, keep: Sequence[str] = ()) -> Any:
+        """A translator whose translations have a glossary's terms, and keep what regular expressions find.
+
+        glossary  term -> translation, or a file of them: two columns with a tab between them, or TBX
+        """
+        from fastattn.translation.glossary import GlossaryTranslator
+
+        return GlossaryTranslator(self, _read(glossary, "read_glossary"), keep)
+
+    def with_memory(self, memory: Any) -> Any:
+        """A translator that takes the translations which a memory has: text -> translation, or a file of them (TMX)."""
+        from fastattn.translation.memory import MemoryTranslator
+
+        return MemoryTranslator(self, _read(memory, "read_memory"))
+
     @classmethod
     def for_languages(cls, source: str, target: str, *, quality: str | None = None, **options: Any) -> Any:
         """A Translator, or a TranslatorChain by way of English, between two languages: codes or English names.
@@ -61,6 +77,13 @@ class TranslatorByLanguage(ScoringTranslator):
             )
         made = [cls(download.fetch(model), **options) for model in download.models_between(source, target, quality)]
         return made[0] if len(made) == 1 else cls.chain(*made)
+
+
+def _read(given: Any, reader: str) -> Any:
+    """A mapping, or that of a file."""
+    from fastattn.translation import term_files
+
+    return getattr(term_files, reader)(given) if isinstance(given, str | os.PathLike) else given
 
 
 class TranslatorChain(StreamedTranslator):

@@ -1,0 +1,211 @@
+"""Terminology: words that come out as asked, by decoding with them in place; everything else as without."""
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, NamedTuple
+
+from fastattn.errors import FastattnError, InputError, check_bool
+from fastattn.system.records import dataclass
+from fastattn.text import check_text
+from fastattn.text.splitting import split_sentences
+from fastattn.text.translation import is_spaceless
+from fastattn.translation.alignment import word_links
+from fastattn.translation.calls import TokenTranslation, Translation
+from fastattn.translation.streamed import StreamedTranslator, check_details
+
+WINDOW = 64  # texts whose terms are decoded together
+TOOK = ("target_prefix", "num_hypotheses", "callback")  # what a term's decoding has a use of its own for
+
+
+class Term(NamedTuple):
+    """[start, end) of a text, and what its translation should say there."""
+
+    start: int
+    end: int
+    wanted: str
+
+
+@dataclass
+class Sentence:
+    """A sentence with terms on its way."""
+
+    text: str
+    terms: list[Term]
+    found: Any = None
+    tried: int = 0
+
+
+class GlossaryTranslator(StreamedTranslator):
+    """Translates so that terms come out as asked; ``Translator.with_glossary`` makes it.
+
+    translator  a Translator
+    glossary    term -> translation. A term in lower case is found in any case, as a word of its own
+    keep        regular expressions of what stays as it is
+
+    A sentence whose translation lacks a term's is decoded again: up to where the term's own translation begins, by the
+    model's alignment, the target is what it was, then comes the wanted one, then what the model says next (Hokamp and
+    Liu 2017 constrain a beam so; here the place is known beforehand, and one search a term does). What the vocabulary
+    cannot write is put in afterwards. Texts without terms have the bits that they have without a glossary.
+    """
+
+    def __init__(self, translator: Any, glossary: Mapping[str, str] | None = None, keep: Sequence[str] = ()):
+        self._translator = translator
+        self._wanted: dict[str, str] = {}
+        for term, wanted in (glossary or {}).items():
+            if not check_text("a term", term).strip() or not check_text("a term's translation", wanted).strip():
+                raise InputError("a glossary's terms and their translations should not be empty")
+            self._wanted[term.strip()] = wanted.strip()
+        parts = [_as_word(term) for term in sorted(self._wanted, key=len, reverse=True)]
+        for pattern in keep:
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise InputError(f"what to keep should be a regular expression, {pattern!r} is none: {error}") from None
+        self._pattern = re.compile(
+            "|".join([f"(?P<kept>{'|'.join(f'(?:{one})' for one in keep)})"] * bool(keep) + parts)
+        )
+
+    def translate_iter(
+        self, texts: Iterable[str], *, details: bool = False, return_exceptions: bool = False, **options: Any
+    ) -> Iterator[Any]:
+        """As ``Translator.translate_iter``; without target_prefix, callback and several hypotheses."""
+        check_details(details, options)
+        for name in TOOK:
+            if options.get(name, 1) not in (None, 1):
+                raise InputError(f"{name} cannot be combined with a glossary")
+        return self._translated(iter(texts), details, check_bool("return_exceptions", return_exceptions), options)
+
+    def _translated(
+        self, texts: Iterator[str], details: bool, return_exceptions: bool, options: dict[str, Any]
+    ) -> Iterator[Any]:
+        while window := list(islice(texts, WINDOW)):
+            for result in self._together(window, options):
+                if isinstance(result, FastattnError) and not return_exceptions:
+                    raise result
+                yield result if details or isinstance(result, FastattnError) else result.text
+
+    def _together(self, texts: list[str], options: dict[str, Any]) -> list[Any]:
+        with_terms = {
+            b: self._sentences(text) for b, text in enumerate(texts) if isinstance(text, str) and self._has_terms(text)
+        }
+        plain = [text for b, text in enumerate(texts) if b not in with_terms]
+        told = {"details": True, "return_exceptions": True}
+        answers = iter(self._translator.translate_iter(plain, **told, **options))
+        self._decode([one for found in with_terms.values() for one in found if isinstance(one, Sentence)], options)
+        return [_joined(with_terms[b]) if b in with_terms else next(answers) for b in range(len(texts))]
+
+    def _has_terms(self, text: str) -> bool:
+        return any(match[0] for match in self._pattern.finditer(text))
+
+    def _sentences(self, text: str) -> list[Any]:
+        """The sentences of a text, and the blanks between them."""
+        found: list[Any] = []
+        for sentence in split_sentences(check_text("a text", text)):
+            words = sentence.strip()
+            before = sentence[: len(sentence) - len(sentence.lstrip())]
+            terms = [
+                Term(*match.span(), match[0] if match.groupdict().get("kept") else self._translation_of(match[0]))
+                for match in self._pattern.finditer(words)
+                if match[0]
+            ]
+            found += [before, Sentence(words, terms), sentence[len(before) + len(words) :]]
+        return found
+
+    def _translation_of(self, term: str) -> str:
+        return self._wanted[term] if term in self._wanted else self._wanted[term.lower()]
+
+    def _decode(self, sentences: list[Sentence], options: dict[str, Any]) -> None:
+        """Translate sentences, then each that lacks a term again with it in place, until none does."""
+        told = {"details": True, "return_attention": True, "return_exceptions": True}
+        waiting, prefixes = sentences, [None] * len(sentences)
+        while waiting:
+            prefix = {"target_prefix": prefixes} if any(prefixes) else {}
+            answers = self._translator.translate_iter([one.text for one in waiting], **told, **prefix, **options)
+            for one, answer in zip(waiting, list(answers)):
+                one.found = answer
+            further = []
+            for one in waiting:
+                if not isinstance(one.found, FastattnError) and (cut := self._cut(one)) is not None:
+                    further.append((one, cut))
+            waiting, prefixes = [one for one, _ in further], [cut for _, cut in further]
+
+    @staticmethod
+    def _cut(one: Sentence) -> Any:
+        """What the translation should begin with to have the first term that it lacks; None where it has them all."""
+        written = one.found.text
+        lacking = _lacking(one.terms, written)
+        if not lacking:
+            return None
+        spans = sorted((_span(one, term), term) for term in lacking)
+        (start, end), term = spans[0]
+        if one.tried < 2 * len(one.terms):
+            one.tried += 1
+            return written[:start] + term.wanted
+        for (start, end), term in reversed(spans):
+            written = f"{written[:start]}{term.wanted}{written[end:]}"
+        one.found = Translation(written, [written], one.found.scores, one.found.parts)
+        return None
+
+
+def _as_word(term: str) -> str:
+    """A pattern of a term: where scripts have blanks between words, not as a part of one."""
+    pattern = re.escape(term)
+    if term == term.lower():
+        pattern = f"(?i:{pattern})"
+    before = r"(?<!\w)" if term[0].isalnum() and not is_spaceless(term[0]) else ""
+    behind = r"(?!\w)" if term[-1].isalnum() and not is_spaceless(term[-1]) else ""
+    return before + pattern + behind
+
+
+def _lacking(terms: Sequence[Term], written: str) -> list[Term]:
+    """The terms whose translation is not there so often as it should be."""
+    left: dict[str, int] = {}
+    lacking = []
+    for term in terms:
+        number = left.setdefault(term.wanted, _count(term.wanted, written))
+        left[term.wanted] = number - 1
+        if number < 1:
+            lacking.append(term)
+    return lacking
+
+
+def _count(wanted: str, written: str) -> int:
+    """How often something is written; at the beginning a capital letter will do."""
+    capital = wanted[:1].upper() + wanted[1:]
+    return written.count(wanted) + (capital != wanted and written.startswith(capital))
+
+
+def _span(one: Sentence, term: Term) -> tuple[int, int]:
+    """Where the translation has a term's, by its alignment: the longest run of words that look at the term."""
+    links = sorted(word_links(one.text, one.found), key=lambda link: link.target)
+    runs, before = list[list[int]](), False
+    for link in links:
+        looks = link.source[0] < term.end and term.start < link.source[1]
+        if looks and before:
+            runs[-1][1] = link.target[1]
+        elif looks:
+            runs.append(list(link.target))
+        before = looks
+    if runs:
+        start, end = max(runs, key=lambda run: run[1] - run[0])
+        return start, end
+    behind = [link.target[1] for link in links if link.source[1] <= term.start]
+    at = max(behind, default=0)
+    return at, at
+
+
+def _joined(found: list[Any]) -> Any:
+    """A text's Translation of its sentences', or the first error."""
+    text, score, parts = "", 0.0, list[TokenTranslation]()
+    for one in found:
+        if isinstance(one, str):
+            text += one
+        elif isinstance(one.found, FastattnError):
+            return one.found
+        else:
+            text += one.found.text
+            score += one.found.scores[0] if one.found.scores else 0.0
+            parts += one.found.parts
+    return Translation(text, [text], [score if math.isfinite(score) else -math.inf], parts)

@@ -1,0 +1,195 @@
+"""Translations that are known: a memory of a translator's (TMX), and a cache of what was translated before."""
+
+import difflib
+import hashlib
+import json
+import sqlite3
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any, NamedTuple
+
+from fastattn.errors import FastattnError, InputError, check_bool, check_count
+from fastattn.system.records import dataclass
+from fastattn.translation.calls import TokenTranslation, Translation
+from fastattn.translation.streamed import StreamedTranslator, check_details
+
+WINDOW = 256  # texts that are looked up together
+NEAR, MOST_NEAR = 0.75, 3  # similarity of what is offered, and how many
+# What a result depends on that is not kept: it goes past the cache.
+UNKEPT = ("return_attention", "callback", "return_alternatives", "sampling_topk", "sampling_topp", "sampling_minp")
+
+
+class Near(NamedTuple):
+    """A text of a memory that is like another, its translation, and how alike they are, 0 to 1."""
+
+    source: str
+    translation: str
+    similarity: float
+
+
+@dataclass(frozen=True)
+class RememberedTranslation:
+    """A text's translation, and what a memory has: ``exact`` where it is the memory's, else what is like it."""
+
+    text: str
+    hypotheses: list[str]
+    scores: list[float]
+    parts: list[TokenTranslation]
+    exact: bool
+    near: tuple[Near, ...]
+
+
+class MemoryTranslator(StreamedTranslator):
+    """Translates what a memory does not have; ``Translator.with_memory`` makes it.
+
+    memory  text -> translation; blanks around a text do not count
+    """
+
+    def __init__(self, translator: Any, memory: Mapping[str, str]):
+        self._translator = translator
+        self._memory = {source.strip(): target.strip() for source, target in memory.items()}
+        self._matcher = difflib.SequenceMatcher(autojunk=False)
+
+    def translate_iter(
+        self, texts: Iterable[str], *, details: bool = False, return_exceptions: bool = False, **options: Any
+    ) -> Iterator[Any]:
+        """As ``Translator.translate_iter``, with RememberedTranslations as details."""
+        check_details(details, options)
+        return self._translated(iter(texts), details, return_exceptions, options)
+
+    def _translated(
+        self, texts: Iterator[str], details: bool, return_exceptions: bool, options: dict[str, Any]
+    ) -> Iterator[Any]:
+        told = {"details": details, "return_exceptions": return_exceptions} | options
+        while window := list(islice(texts, WINDOW)):
+            known = {b: self._memory.get(text.strip()) for b, text in enumerate(window) if isinstance(text, str)}
+            unknown = [text for b, text in enumerate(window) if known.get(b) is None]
+            answers = self._translator.translate_iter(unknown, **told)
+            for b, text in enumerate(window):
+                if (translation := known.get(b)) is not None:
+                    core = text.strip()
+                    written = text.replace(core, translation, 1) if core else text
+                    yield RememberedTranslation(written, [written], [0.0], [], True, ()) if details else written
+                    continue
+                answer = next(answers)
+                if details and not isinstance(answer, FastattnError):
+                    told_of = answer.text, answer.hypotheses, answer.scores, answer.parts
+                    answer = RememberedTranslation(*told_of, False, self.near(text))
+                yield answer
+
+    def near(self, text: str) -> tuple[Near, ...]:
+        """The memory's texts that are most like a text, by the longest common pieces (Ratcliff and Metzener 1988)."""
+        self._matcher.set_seq2(text.strip())
+        found = list[Near]()
+        for source, translation in self._memory.items():
+            self._matcher.set_seq1(source)
+            if self._matcher.real_quick_ratio() >= NEAR and self._matcher.quick_ratio() >= NEAR:
+                if (similarity := self._matcher.ratio()) >= NEAR:
+                    found.append(Near(source, translation, similarity))
+        return tuple(sorted(found, key=lambda near: -near.similarity)[:MOST_NEAR])
+
+    def close(self) -> None:
+        """Close the translator."""
+        self._translator.close()
+
+
+class CachedTranslator(StreamedTranslator):
+    """Translates what a file does not know from before; ``Translator.with_cache`` makes it.
+
+    path   of a database of SQLite's, made where it is not there; processes may share it
+    model  what tells the translator from others: translations of another are not taken
+    most   how many translations the file may have: those used longest ago go
+    """
+
+    def __init__(self, translator: Any, path: str, model: str, most: int = 1_000_000):
+        self._translator, self._model, self._most = translator, model, check_count("most", most)
+        try:
+            self._database = sqlite3.connect(path, timeout=60.0, isolation_level=None, check_same_thread=False)
+            self._database.execute("pragma journal_mode = wal")
+            self._database.execute("pragma synchronous = normal")
+            self._database.execute(
+                "create table if not exists translations (key blob primary key, result text, used real) without rowid"
+            )
+            self._database.execute("create index if not exists by_use on translations (used)")
+        except sqlite3.Error as error:
+            raise InputError(f"{path} cannot be a cache of translations: {error}") from None
+
+    def translate_iter(
+        self, texts: Iterable[str], *, details: bool = False, return_exceptions: bool = False, **options: Any
+    ) -> Iterator[Any]:
+        """As ``Translator.translate_iter``, but for parts, which a cache does not have; what is drawn is not kept."""
+        check_details(details, options)
+        check_bool("return_exceptions", return_exceptions)
+        if any(options.get(name) for name in UNKEPT):
+            told = {"details": details, "return_exceptions": return_exceptions}
+            return iter(self._translator.translate_iter(texts, **told, **options))
+        return self._translated(iter(texts), details, return_exceptions, options)
+
+    def _translated(
+        self, texts: Iterator[str], details: bool, return_exceptions: bool, options: dict[str, Any]
+    ) -> Iterator[Any]:
+        asked = json.dumps([self._model, options], sort_keys=True, default=repr)
+        while window := list(islice(texts, WINDOW)):
+            keys = [self._key(asked, text) for text in window]
+            known = self._known(keys)
+            unknown = [text for text, key in zip(window, keys) if key not in known]
+            told = {"details": True, "return_exceptions": True}
+            answers = self._translator.translate_iter(unknown, **told, **options)
+            new: dict[bytes, str] = {}
+            for key in keys:
+                if key in known:
+                    text, hypotheses, scores = json.loads(known[key])
+                    yield Translation(text, hypotheses, scores, []) if details else text
+                    continue
+                answer = next(answers)
+                if isinstance(answer, FastattnError):
+                    if not return_exceptions:
+                        raise answer
+                    yield answer
+                    continue
+                new[key] = json.dumps([answer.text, answer.hypotheses, answer.scores])
+                yield answer if details else answer.text
+            self._keep(new)
+
+    @staticmethod
+    def _key(asked: str, text: Any) -> bytes:
+        return hashlib.sha256(f"{asked}\0{text}".encode("utf-8", "surrogatepass")).digest()
+
+    def _known(self, keys: list[bytes]) -> dict[bytes, str]:
+        marks = ",".join("?" * len(keys))
+        found = dict(self._execute(f"select key, result from translations where key in ({marks})", keys))
+        if found:
+            marks = ",".join("?" * len(found))
+            self._execute(f"update translations set used = ? where key in ({marks})", [time.time(), *found])
+        return found
+
+    def _keep(self, new: Mapping[bytes, str]) -> None:
+        if not new:
+            return
+        now = time.time()
+        try:
+            self._database.execute("begin immediate")
+            self._database.executemany(
+                "insert or replace into translations values (?, ?, ?)", [(key, one, now) for key, one in new.items()]
+            )
+            ((count,),) = self._database.execute("select count(*) from translations")
+            if count > self._most:
+                self._database.execute(
+                    "delete from translations where key in (select key from translations order by used limit ?)",
+                    (count - self._most,),
+                )
+            self._database.execute("commit")
+        except sqlite3.Error as error:
+            raise FastattnError(f"the cache of translations cannot be written: {error}") from None
+
+    def _execute(self, statement: str, values: list[Any]) -> Any:
+        try:
+            return self._database.execute(statement, values).fetchall()
+        except sqlite3.Error as error:
+            raise FastattnError(f"the cache of translations cannot be read: {error}") from None
+
+    def close(self) -> None:
+        """Close the file and the translator."""
+        self._database.close()
+        self._translator.close()

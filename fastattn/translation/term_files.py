@@ -1,0 +1,96 @@
+"""Files of terms and of translations: two columns (TSV), TBX and TMX."""
+
+import os
+from collections.abc import Iterator
+from pathlib import PurePath
+from typing import Any
+from xml.etree import ElementTree
+
+from fastattn.errors import InputError
+from fastattn.system.files import checked_path, open_bytes, open_text
+from fastattn.text.languages import iso_code
+
+LARGEST = 1 << 30  # bytes of a file
+LANG = "{http://www.w3.org/XML/1998/namespace}lang"
+
+
+def read_glossary(path: str | os.PathLike[str], source: str = "", target: str = "") -> dict[str, str]:
+    """term -> translation, of two columns with a tab between them, or of a .tbx file.
+
+    source, target  the languages of a .tbx file's terms: codes; "": the first two of each entry
+    Lines that are empty or begin with # are left out. Raises InputError for what is neither.
+    """
+    if PurePath(path).suffix.lower() == ".tbx":
+        return dict(_pairs(_parsed(path), "termEntry conceptEntry", "langSet langSec", "term", source, target, path))
+    found: dict[str, str] = {}
+    with open_text(path) as lines:
+        for number, line in enumerate(lines, 1):
+            if not line.strip() or line.startswith("#"):
+                continue
+            term, tab, translation = line.partition("\t")
+            if not tab or "\t" in translation or not term.strip() or not translation.strip():
+                raise InputError(f"{path}, line {number}: expected a term, a tab and its translation")
+            found[term.strip()] = translation.strip()
+    return found
+
+
+def read_memory(path: str | os.PathLike[str], source: str = "", target: str = "") -> dict[str, str]:
+    """text -> translation, of a .tmx file or of two columns; else as ``read_glossary``."""
+    if PurePath(path).suffix.lower() != ".tmx":
+        return read_glossary(path, source, target)
+    return dict(_pairs(_parsed(path), "tu", "tuv", "seg", source, target, path))
+
+
+def _parsed(path: str | os.PathLike[str]) -> Any:
+    """The root of an XML file; what declares entities is refused: a few lines of them can fill the memory."""
+    with open_bytes(checked_path(path)) as file:
+        data = file.read(LARGEST + 1)
+    if len(data) > LARGEST:
+        raise InputError(f"{path}: larger than {LARGEST:,} bytes")
+    if b"<!ENTITY" in data.replace(b"\0", b""):  # in UTF-16 too
+        raise InputError(f"{path}: declares entities, which are not read")
+    try:
+        return ElementTree.fromstring(data)
+    except (ElementTree.ParseError, ValueError, LookupError) as error:
+        raise InputError(f"{path}: not XML: {error}") from None
+
+
+def _pairs(
+    root: Any, entries: str, languages: str, texts: str, source: str, target: str, path: Any
+) -> Iterator[tuple[str, str]]:
+    """(text, translation) of each entry that has both languages."""
+    wanted, any_entry = [iso_code(code).partition("-")[0] if code else "" for code in (source, target)], False
+    for entry in root.iter():
+        if _name(entry) not in entries.split():
+            continue
+        any_entry = True
+        said = [(_language(one), _text(one, texts)) for one in entry.iter() if _name(one) in languages.split()]
+        if all(wanted):
+            chosen = [next((text for code, text in said if code == one and text), "") for one in wanted]
+        else:
+            chosen = [text for _, text in said[:2]]
+        if len(chosen) == 2 and all(chosen):
+            yield chosen[0], chosen[1]
+    if not any_entry:
+        raise InputError(f"{path}: has no {entries.replace(' ', ' or ')}")
+
+
+def _name(element: Any) -> str:
+    return str(element.tag).rpartition("}")[2]
+
+
+def _language(element: Any) -> str:
+    code = element.get(LANG) or element.get("lang") or ""
+    try:
+        return iso_code(code.lower()).partition("-")[0]
+    except InputError:
+        return ""
+
+
+def _text(element: Any, name: str) -> str:
+    """The text of the first element of a name within, without inner markup's own."""
+    found = next((one for one in element.iter() if _name(one) == name), None)
+    if found is None:
+        return ""
+    parts = [found.text or "", *(child.tail or "" for child in found)]
+    return " ".join("".join(parts).split())
