@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from fastattn.cli.documents import planned, translate_documents
+from fastattn.cli.known import NAMES, known, known_options
 from fastattn.cli.lines import InputLine, InputLines, open_lines, open_output
 from fastattn.cli.options import (
     Command,
@@ -50,6 +51,9 @@ Examples:
   fastattn translate --from de --to fr "Guten Morgen"
   fastattn translate -m zh-en -m en-pt "你好"
   fastattn translate --from auto --to pt < english.txt
+  fastattn translate -m zh-en --alignments "你好"
+  fastattn translate -m en-pt --keep "Acme [A-Z]+" --glossary terms.tsv < in.txt
+  fastattn translate -m en-pt --memory old.tmx --cache done.db --json < in.txt
   fastattn translate --from en --to pt -i page.html -o pagina.html
   fastattn translate --from en --to pt -i site/ --out-dir site-pt
   fastattn translate --from en --to pt -i table.csv --fields text,3
@@ -148,6 +152,12 @@ the most tokens of each part's translation (--max-length) and the beam;
 @click.option("-n", "--num-hypotheses", type=int, help="How many translations of each line, best first (default: 1).")
 @click.option("--scores", is_flag=True, help="Write each translation's score before it.")
 @split_option
+@click.option(
+    "--alignments",
+    is_flag=True,
+    help="Write which words look at which behind each translation, as 0-0 1-2 (Pharaoh's form); --json too.",
+)
+@known_options
 @on_error_option
 @precision_option("float32", "bfloat16", "int8", "intgemm", "int4", "auto")
 @cache_precision_option
@@ -186,7 +196,8 @@ def translate(
         announce_default(entries[0].name, "--from, --to or -m choose another")
     input_path, output_path, out_dir = options.pop("input_path"), options.pop("output_path"), options.pop("out_dir")
     form, fields = options.pop("form"), (options.pop("fields") or "").split(",")
-    as_lines = as_json or scores or (options["num_hypotheses"] or 1) > 1 or bool(texts)
+    around, alignments = {name: options.pop(name) for name in NAMES}, options.pop("alignments")
+    as_lines = alignments or as_json or scores or (options["num_hypotheses"] or 1) > 1 or bool(texts)
     documents = planned(input_path, output_path, out_dir, form, as_lines)
     if documents is None and fields != [""]:
         raise click.UsageError("--fields is for csv, tsv and jsonl")
@@ -204,6 +215,8 @@ def translate(
                 translator, search = _detecting(target, quality, chosen, progress), given(**options) | DETAILS
             else:
                 translator, search = _opened(paths, languages, prompt, chosen, given(**options))
+            translator = known(translator, paths, chosen | languages, around)
+            search |= {"return_attention": True} if alignments else {}
             if "return_scores" in search:  # greedy search is faster without scores
                 search["return_scores"] = scores or as_json
         loaded = time.monotonic()
@@ -216,6 +229,7 @@ def translate(
                 say(f"{done} in {time.monotonic() - loaded:.2f} s (loaded in {loaded - start:.2f} s)", err=True)
             return
         printing = Printing(output, as_json, scores, options["num_hypotheses"] or 1, on_error == "mark", languages)
+        printing.alignments = alignments
         for result in _results(translator, lines, search, progress, loaded):
             printing.write(*result)
     if verbose:
@@ -293,6 +307,12 @@ def result_is_unsure(result: Any) -> bool:
     return bool(getattr(result, "language", "")) and not result.sure
 
 
+def _links(line: InputLine, result: Any) -> str:
+    from fastattn.translation.alignment import pharaoh, word_links
+
+    return pharaoh(line.text, result.text, word_links(line.text, result))
+
+
 class Printing:
     """Writes results one by one, as text or as JSON lines, and flushes each.
 
@@ -310,6 +330,7 @@ class Printing:
         self._scores = scores
         self._numbered = hypotheses > 1
         self._marks, self._languages = marks, languages
+        self.alignments = False  # whether links of words are written too
 
     def write(self, line: InputLine, result: Any) -> None:
         self.lines += 1
@@ -327,6 +348,7 @@ class Printing:
             text = self._line(f"[not translated: {line.error}]" if self._marks else "", math.nan)
         else:
             text = "\n".join(map(self._line, result.hypotheses, result.scores))
+            text += f" ||| {_links(line, result)}" if self.alignments else ""
         self._output.write((text + "\n").encode("utf-8", "surrogatepass"))
         self._output.flush()
 
@@ -340,6 +362,10 @@ class Printing:
         ]
         remarks: dict[str, Any] = {"remarks": list(result.remarks)} if hasattr(result, "remarks") else {}
         remarks |= {"through": result.through[0]} if hasattr(result, "through") else {}
+        if self.alignments:
+            remarks["alignment"] = _links(line, result)
+        if hasattr(result, "near"):
+            remarks["memory"] = "exact" if result.exact else [one._asdict() for one in result.near]
         if hasattr(result, "language"):
             remarks["detected"] = {"language": result.language, "confidence": round(result.confidence, 3)}
         return {"source": line.text, "translation": result.text, "hypotheses": hypotheses} | self._languages | remarks

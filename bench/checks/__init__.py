@@ -81,6 +81,7 @@ class Findings:
 
 # The modules register their checks.
 from bench.checks import (  # noqa: E402, F401
+    alignment,
     architectures,
     attention,
     attention_accuracy,
@@ -114,6 +115,7 @@ from bench.checks import (  # noqa: E402, F401
     serving,
     start,
     t5,
+    terms,
     trained,
     translation,
     translation_speed,

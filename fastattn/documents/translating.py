@@ -75,7 +75,7 @@ def _translated(translator: Any, texts: Sequence[Marked], options: dict[str, Any
     translated = dict(zip(plain, translator.translate_iter(plain, **options)))
     marked = [one for one in inner if one.marks and _has_letters(one)]
     told = {"details": True, "return_attention": True}
-    answers = translator.translate_iter([one.text for one in marked], **told, **options)
+    answers = translator.translate_iter([one.text for one in marked], **options | told)
     with_marks = (moved(one, answer.text, word_links(one.text, answer)) for one, answer in zip(marked, answers))
     results = [
         (next(with_marks) if _has_letters(one) else one) if one.marks else Marked(translated.get(one.text, one.text))

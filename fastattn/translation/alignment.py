@@ -1,20 +1,24 @@
 """Which words of a text a translation's words look at, by the attention of the model."""
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fastattn.text.sentencepiece import SPACE
 from fastattn.text.translation import is_spaceless
-from fastattn.translation.calls import TokenTranslation, Translation
+from fastattn.translation.calls import TokenTranslation
 
 
 class WordLink(NamedTuple):
-    """A word of the translation and the one of the text that it looks at most: [start, end) in characters of each."""
+    """A word of the translation and the one of the text that it looks at most: [start, end) in characters of each.
+
+    mutual  whether no other word looks more at that one: such links are sure
+    """
 
     source: tuple[int, int]
     target: tuple[int, int]
+    mutual: bool = True
 
 
 class Word(NamedTuple):
@@ -24,23 +28,85 @@ class Word(NamedTuple):
     span: tuple[int, int]
 
 
-def word_links(text: str, translation: Translation) -> Iterator[WordLink]:
-    """The link of each word of the best translation that both texts show as the tokenizer wrote it."""
+def word_links(text: str, translation: Any) -> Iterator[WordLink]:
+    """The link of each word of the best translation that both texts show as the tokenizer wrote it.
+
+    translation  with ``return_attention``; of a chain, whose links are those of both models, one behind the other
+    """
+    first = getattr(translation, "first", None)
+    if first is None:
+        return _links_of(text, translation.text, translation.parts)
+    return _composed(list(word_links(text, first)), _links_of(first.text, translation.text, translation.parts))
+
+
+def _links_of(text: str, translated: str, parts: Sequence[TokenTranslation]) -> Iterator[WordLink]:
     read = written = 0
-    for part in translation.parts:
+    for part in parts:
         sources, read = _words(part.source, text, read)
-        targets, written = _words(part.tokens, translation.text, written)
+        targets, written = _words(part.tokens, translated, written)
         yield from _links(part, sources, targets)
 
 
+def _composed(first: Sequence[WordLink], second: Iterable[WordLink]) -> Iterator[WordLink]:
+    for link in second:
+        between = [(min(one.target[1], link.source[1]) - max(one.target[0], link.source[0]), one) for one in first]
+        common, one = max(between, key=lambda found: found[0], default=(0, None))
+        if one is not None and common > 0:
+            yield WordLink(one.source, link.target, one.mutual and link.mutual)
+
+
+def pharaoh(text: str, translated: str, links: Iterable[WordLink]) -> str:
+    """Mutual links as 0-0 1-2: from 0, numbers of what stands between blanks; of characters in scripts without them."""
+    pairs = {
+        (s, t)
+        for link in links
+        if link.mutual
+        for t in _units_of(translated, link.target)
+        for s in _units_of(text, link.source)
+    }
+    return " ".join(f"{s}-{t}" for s, t in sorted(pairs))
+
+
+def units(text: str) -> list[tuple[int, int]]:
+    """[start, end) of what Pharaoh's form counts in a text."""
+    found: list[tuple[int, int]] = []
+    for at, character in enumerate(text):
+        if character.isspace():
+            continue
+        if found and found[-1][1] == at and not is_spaceless(character) and not is_spaceless(text[at - 1]):
+            found[-1] = found[-1][0], at + 1
+        else:
+            found.append((at, at + 1))
+    return found
+
+
+def _units_of(text: str, span: tuple[int, int]) -> list[int]:
+    """The numbers of a word's units; a sign behind a word is not that word."""
+    sign = not any(map(str.isalnum, text[slice(*span)]))
+    return [
+        number
+        for number, (start, end) in enumerate(units(text))
+        if start < span[1] and span[0] < end and not (sign and any(map(str.isalnum, text[start:end])))
+    ]
+
+
 def _links(part: TokenTranslation, sources: Sequence[Word], targets: Sequence[Word]) -> Iterator[WordLink]:
-    if not part.attention or not sources:
+    """Words look at words, signs at signs. What many words look at counts less for each."""
+    if not part.attention or not sources or not targets:
         return
     attention_TS = part.attention[0]
-    for word in targets:
-        looks_S = attention_TS[word.tokens.start : word.tokens.stop].sum(axis=0)
-        most = max(sources, key=lambda one: float(np.sum(looks_S[one.tokens.start : one.tokens.stop])))
-        yield WordLink(most.span, word.span)
+    looks_WS = np.stack([attention_TS[word.tokens.start : word.tokens.stop].sum(axis=0) for word in targets])
+    looks_WV = np.stack([looks_WS[:, word.tokens.start : word.tokens.stop].sum(axis=1) for word in sources], axis=1)
+    kinds_W, kinds_V = (
+        [_is_sign("".join(tokens[n] for n in word.tokens)) for word in words]
+        for tokens, words in ((part.tokens, targets), (part.source, sources))
+    )
+    looks_WV = np.where(np.equal.outer(kinds_W, kinds_V), looks_WV, 0)
+    shares_WV = looks_WV**2 / np.maximum(looks_WV.sum(axis=0), 1e-9)
+    for w, word in enumerate(targets):
+        v = int(shares_WV[w].argmax())
+        if looks_WV[w, v] > 0:
+            yield WordLink(sources[v].span, word.span, bool(looks_WV[:, v].argmax() == w))
 
 
 def _words(tokens: Sequence[str], text: str, start: int) -> tuple[list[Word], int]:

@@ -27,6 +27,7 @@ class ChainedTranslation:
     scores   the sums of both models' scores
     parts    those of the second model's translation of ``through[0]``
     through  of each hypothesis, the text in the language between
+    first    the first model's translation, if the best is made of its best: what links of words need
     """
 
     text: str
@@ -34,6 +35,7 @@ class ChainedTranslation:
     scores: list[float]
     parts: list[TokenTranslation]
     through: list[str]
+    first: Translation | None = None
 
 
 class TranslatorByLanguage(ScoringTranslator):
@@ -153,4 +155,4 @@ def _best(first: Translation, answers: list[Translation], count: int) -> Chained
     chosen = list(best.values())[:count]
     scores, texts, through = map(list, zip(*chosen))
     parts = answers[first.hypotheses.index(through[0])].parts
-    return ChainedTranslation(texts[0], texts, scores, parts, through)
+    return ChainedTranslation(texts[0], texts, scores, parts, through, first if through[0] == first.text else None)

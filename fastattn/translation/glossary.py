@@ -6,9 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
-from fastattn.errors import FastattnError, InputError, check_bool
+from fastattn.errors import FastattnError, InputError, check_bool, check_text
 from fastattn.system.records import dataclass
-from fastattn.text import check_text
 from fastattn.text.splitting import split_sentences
 from fastattn.text.translation import is_spaceless
 from fastattn.translation.alignment import word_links
@@ -92,7 +91,7 @@ class GlossaryTranslator(StreamedTranslator):
         }
         plain = [text for b, text in enumerate(texts) if b not in with_terms]
         told = {"details": True, "return_exceptions": True}
-        answers = iter(self._translator.translate_iter(plain, **told, **options))
+        answers = iter(self._translator.translate_iter(plain, **options | told))
         self._decode([one for found in with_terms.values() for one in found if isinstance(one, Sentence)], options)
         return [_joined(with_terms[b]) if b in with_terms else next(answers) for b in range(len(texts))]
 
@@ -122,7 +121,7 @@ class GlossaryTranslator(StreamedTranslator):
         waiting, prefixes = sentences, [None] * len(sentences)
         while waiting:
             prefix = {"target_prefix": prefixes} if any(prefixes) else {}
-            answers = self._translator.translate_iter([one.text for one in waiting], **told, **prefix, **options)
+            answers = self._translator.translate_iter([one.text for one in waiting], **options | told | prefix)
             for one, answer in zip(waiting, list(answers)):
                 one.found = answer
             further = []
@@ -142,21 +141,28 @@ class GlossaryTranslator(StreamedTranslator):
         (start, end), term = spans[0]
         if one.tried < 2 * len(one.terms):
             one.tried += 1
-            return written[:start] + term.wanted
+            return _apart(written[:start], term.wanted)
         for (start, end), term in reversed(spans):
-            written = f"{written[:start]}{term.wanted}{written[end:]}"
+            written = _apart(_apart(written[:start], term.wanted), written[end:])
         one.found = Translation(written, [written], one.found.scores, one.found.parts)
         return None
+
+    def close(self) -> None:
+        """Close the translator."""
+        self._translator.close()
 
 
 def _as_word(term: str) -> str:
     """A pattern of a term: where scripts have blanks between words, not as a part of one."""
+    before, behind = _edges(term, r"(?!\w)")
     pattern = re.escape(term)
-    if term == term.lower():
-        pattern = f"(?i:{pattern})"
-    before = r"(?<!\w)" if term[0].isalnum() and not is_spaceless(term[0]) else ""
-    behind = r"(?!\w)" if term[-1].isalnum() and not is_spaceless(term[-1]) else ""
-    return before + pattern + behind
+    return f"{before}(?i:{pattern}){behind}" if term == term.lower() else f"{before}{pattern}{behind}"
+
+
+def _apart(before: str, behind: str) -> str:
+    """Both, with a blank between words that would be one."""
+    joins = before[-1:].isalnum() and behind[:1].isalnum() and not is_spaceless(behind[0])
+    return f"{before} {behind}" if joins else before + behind
 
 
 def _lacking(terms: Sequence[Term], written: str) -> list[Term]:
@@ -172,9 +178,16 @@ def _lacking(terms: Sequence[Term], written: str) -> list[Term]:
 
 
 def _count(wanted: str, written: str) -> int:
-    """How often something is written; at the beginning a capital letter will do."""
-    capital = wanted[:1].upper() + wanted[1:]
-    return written.count(wanted) + (capital != wanted and written.startswith(capital))
+    """How often something is written, perhaps with an ending of two letters; in capitals too if asked for without."""
+    before, behind = _edges(wanted, r"(?!\w{3})")
+    flags = re.IGNORECASE if wanted == wanted.lower() else 0
+    return len(re.findall(before + re.escape(wanted) + behind, written, flags))
+
+
+def _edges(term: str, behind: str) -> tuple[str, str]:
+    """Patterns of what may not stand around a term, where its script has blanks between words."""
+    first, last = (one.isalnum() and not is_spaceless(one) for one in (term[0], term[-1]))
+    return r"(?<!\w)" if first else "", behind if last else ""
 
 
 def _span(one: Sentence, term: Term) -> tuple[int, int]:

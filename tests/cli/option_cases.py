@@ -44,6 +44,10 @@ def is_json(text: str) -> bool:
     return text.startswith("{") and all(isinstance(json.loads(line), dict) for line in text.splitlines())
 
 
+def has_database(content: bytes) -> bool:
+    return content.startswith(b"SQLite format 3")
+
+
 def is_npy(shape: tuple[int, ...]) -> Callable[[bytes], bool]:
     return lambda content: content.startswith(b"\x93NUMPY") and str(shape).encode() in content
 
@@ -91,6 +95,11 @@ CASES: dict[str, dict[str, Case]] = {
         "--num-hypotheses": option(3, {"translate_iter.num_hypotheses": 3, "stdout": "1\tt\n"}),
         "--scores": flag({"stdout": "-1.000000\tt\n", "translate_iter.return_scores": True}),
         "--split": searches("split", "sentences"),
+        "--alignments": flag({"translate_iter.return_attention": True, "stdout": "t ||| \n"}),
+        "--glossary": option("terms.tsv", {"stdout": has("T")}, "-i", "table.csv", "--format", "txt"),
+        "--keep": option("y", {"stdout": has("y")}, "-i", "table.csv", "--format", "txt"),
+        "--memory": option("terms.tsv", {"stdout": has("T")}, "-i", "terms.txt"),
+        "--cache": option("c.db", {"c.db": has_database}),
         "--on-error": option("mark", {"stdout": has("[not translated: "), "code": 5}, "-i", "bad.txt"),
         "--processes": option(2, {"Translator.processes": 2}),
         "--verbose": flag({"stderr": has("1 line, ", " lines/s")}),

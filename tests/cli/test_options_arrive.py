@@ -47,6 +47,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_tiny(folder / "tiny")
     (folder / "other").mkdir()
     (folder / "two.txt").write_text("one\ntwo\n", encoding="utf-8")
+    (folder / "terms.tsv").write_text("y\tT\n", encoding="utf-8")
+    (folder / "terms.txt").write_text("y\n", encoding="utf-8")
     (folder / "table.csv").write_text("a,b\nx,y\n", encoding="utf-8")
     Image.new("RGB", (4, 4)).save(folder / "one.png")
     (folder / "bad.txt").write_text(f"{BAD}\n", encoding="utf-8")

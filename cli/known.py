@@ -1,0 +1,80 @@
+"""Options of ``fastattn translate`` for what is known of translations: terms, memories, a cache."""
+
+import hashlib
+import os
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from fastattn._version import VERSION
+from fastattn.errors import InputError
+
+NAMES = ("glossary", "keep", "memory", "cache")
+
+
+def known_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """--glossary, --keep, --memory and --cache."""
+    for option in (
+        click.option(
+            "--cache", metavar="FILE", help="Take from FILE what was translated before, and keep there what is new."
+        ),
+        click.option(
+            "--memory",
+            metavar="FILE",
+            help="A translation memory (TMX, or two columns with a tab): texts that it has get its translations; "
+            "--json shows what is like them.",
+        ),
+        click.option(
+            "--keep",
+            multiple=True,
+            metavar="PATTERN",
+            help="What this regular expression finds stays as it is. May be given several times.",
+        ),
+        click.option(
+            "--glossary",
+            metavar="FILE",
+            help="Terms and their translations, two columns with a tab between them, or TBX: they come out as it says.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def known(translator: Any, paths: list[str], how: dict[str, Any], given: dict[str, Any]) -> Any:
+    """The translator with what the options name around it.
+
+    paths, how  of its models: their folders and options, which tell cached translations from others
+    """
+    if not any(given[name] for name in NAMES):
+        return translator
+    from fastattn.translation.glossary import GlossaryTranslator
+    from fastattn.translation.memory import CachedTranslator, MemoryTranslator
+    from fastattn.translation.term_files import read_glossary, read_memory
+
+    if not hasattr(translator, "translate_iter") or not paths:
+        raise InputError(
+            "--glossary, --keep, --memory and --cache are for a translation model: name it, or its languages"
+        )
+    languages = [how.get(name, "") for name in ("source_lang", "target_lang")]
+    if given["glossary"] or given["keep"]:
+        terms = read_glossary(given["glossary"], *languages) if given["glossary"] else {}
+        translator = GlossaryTranslator(translator, terms, given["keep"])
+    if given["memory"]:
+        translator = MemoryTranslator(translator, read_memory(given["memory"], *languages))
+    if given["cache"]:
+        files = [given["glossary"], given["memory"]]
+        model = [VERSION, *map(_contents, paths), *(_contents(path) for path in files if path), given["keep"], how]
+        translator = CachedTranslator(translator, given["cache"], repr(model))
+    return translator
+
+
+def _contents(path: str) -> str:
+    """What tells a file or a folder from another, and from what it was before: names, sizes and times."""
+    found = hashlib.sha256()
+    for root, folders, files in os.walk(path) if os.path.isdir(path) else [(os.path.dirname(path), [], [path])]:
+        folders.sort()
+        for name in sorted(files):
+            status = os.stat(os.path.join(root, name))
+            found.update(f"{name} {status.st_size} {status.st_mtime_ns}\n".encode("utf-8", "surrogateescape"))
+    return found.hexdigest()
