@@ -8,13 +8,12 @@ from typing import Any
 import click
 
 from fastattn._version import VERSION
-from fastattn.errors import InputError
 
-NAMES = ("glossary", "keep", "memory", "cache")
+NAMES = ("glossary", "keep", "guard", "memory", "cache")
 
 
 def known_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """--glossary, --keep, --memory and --cache."""
+    """--glossary, --keep, --guard, --memory and --cache."""
     for option in (
         click.option(
             "--cache", metavar="FILE", help="Take from FILE what was translated before, and keep there what is new."
@@ -24,6 +23,9 @@ def known_options(command: Callable[..., Any]) -> Callable[..., Any]:
             metavar="FILE",
             help="A translation memory (TMX, or two columns with a tab): texts that it has get its translations; "
             "--json shows what is like them.",
+        ),
+        click.option(
+            "--guard", is_flag=True, help="Decode loops and what has run away again, without repetitions, and say so."
         ),
         click.option(
             "--keep",
@@ -49,22 +51,28 @@ def known(translator: Any, paths: list[str], how: dict[str, Any], given: dict[st
     if not any(given[name] for name in NAMES):
         return translator
     from fastattn.translation.glossary import GlossaryTranslator
+    from fastattn.translation.guarded import GuardedTranslator
     from fastattn.translation.memory import CachedTranslator, MemoryTranslator
     from fastattn.translation.term_files import read_glossary, read_memory
 
-    if not hasattr(translator, "translate_iter") or not paths:
-        raise InputError(
-            "--glossary, --keep, --memory and --cache are for a translation model: name it, or its languages"
-        )
     languages = [how.get(name, "") for name in ("source_lang", "target_lang")]
     if given["glossary"] or given["keep"]:
         terms = read_glossary(given["glossary"], *languages) if given["glossary"] else {}
         translator = GlossaryTranslator(translator, terms, given["keep"])
+    if given["guard"]:
+        translator = GuardedTranslator(translator)
     if given["memory"]:
         translator = MemoryTranslator(translator, read_memory(given["memory"], *languages))
     if given["cache"]:
         files = [given["glossary"], given["memory"]]
-        model = [VERSION, *map(_contents, paths), *(_contents(path) for path in files if path), given["keep"], how]
+        model = [
+            VERSION,
+            *map(_contents, paths),
+            *(_contents(path) for path in files if path),
+            given["keep"],
+            given["guard"],
+            how,
+        ]
         translator = CachedTranslator(translator, given["cache"], repr(model))
     return translator
 

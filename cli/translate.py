@@ -52,7 +52,7 @@ Examples:
   fastattn translate -m zh-en -m en-pt "你好"
   fastattn translate --from auto --to pt < english.txt
   fastattn translate -m zh-en --alignments "你好"
-  fastattn translate -m en-pt --keep "Acme [A-Z]+" --glossary terms.tsv < in.txt
+  fastattn translate -m en-pt --keep "Acme [A-Z]+" --glossary a.tsv < in.txt
   fastattn translate -m en-pt --memory old.tmx --cache done.db --json < in.txt
   fastattn translate --from en --to pt -i page.html -o pagina.html
   fastattn translate --from en --to pt -i site/ --out-dir site-pt
@@ -212,10 +212,9 @@ def translate(
             chosen = given(**{key: options.pop(key) for key in named})
             languages = given(source_lang=source, target_lang=target) if models else {}
             if source == AUTO:
-                translator, search = _detecting(target, quality, chosen, progress), given(**options) | DETAILS
+                translator, search = _detecting(target, quality, chosen, progress, around), given(**options) | DETAILS
             else:
-                translator, search = _opened(paths, languages, prompt, chosen, given(**options))
-            translator = known(translator, paths, chosen | languages, around)
+                translator, search = _opened(paths, languages, prompt, chosen, given(**options), around)
             search |= {"return_attention": True} if alignments else {}
             if "return_scores" in search:  # greedy search is faster without scores
                 search["return_scores"] = scores or as_json
@@ -253,15 +252,24 @@ _RENAMED = {"max_decoding_length": "max_new_tokens", "min_decoding_length": "min
 
 
 def _opened(
-    paths: list[str], languages: dict[str, Any], prompt: str | None, chosen: dict[str, Any], search: dict[str, Any]
+    paths: list[str],
+    languages: dict[str, Any],
+    prompt: str | None,
+    chosen: dict[str, Any],
+    search: dict[str, Any],
+    around: dict[str, Any],
 ) -> tuple[Any, dict[str, Any]]:
-    """(translator, options of its calls): a Translator, a chain of two, or with both languages a language model's."""
+    """(translator, options of its calls): a Translator, a chain of two, or with both languages a language model's.
+
+    around  what is known of translations: ``known``
+    """
     if prompt is None and "cache_precision" not in chosen:
         from fastattn.translation.translator import Translator
 
         try:
             opened = [Translator(path, **chosen) for path in paths]
-            return opened[0] if len(opened) == 1 else Translator.chain(*opened), search | languages | DETAILS
+            made = opened[0] if len(opened) == 1 else Translator.chain(*opened)
+            return known(made, paths, chosen | languages, around), search | languages | DETAILS
         except WrongModelError:
             if len(languages) < 2 or len(paths) > 1:
                 raise
@@ -269,18 +277,22 @@ def _opened(
 
     if "processes" in chosen:
         raise click.UsageError("a language model translates in this process alone: leave out --processes")
+    if any(around.values()):
+        raise click.UsageError("a language model has no --glossary, --keep, --guard, --memory or --cache")
     translator = LanguageModelTranslator(paths[0], **languages, prompt=prompt, **chosen)
     return translator, {_RENAMED.get(name, name): value for name, value in search.items()} | {"details": True}
 
 
-def _detecting(target: str | None, quality: str | None, chosen: dict[str, Any], progress: Progress) -> Any:
+def _detecting(
+    target: str | None, quality: str | None, chosen: dict[str, Any], progress: Progress, around: dict[str, Any]
+) -> Any:
     """A translator from any language."""
     from fastattn.text.languages import iso_code
     from fastattn.translation.detecting import DetectingTranslator
 
     def open_from(code: str) -> Any:
         paths = [located_entry(each, progress) for each in models_between(code, target, quality)]
-        return _opened(paths, {}, None, chosen, {})[0]
+        return _opened(paths, {}, None, chosen, {}, around)[0]
 
     return DetectingTranslator(iso_code(target or ""), open_from)
 

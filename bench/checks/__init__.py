@@ -103,6 +103,7 @@ from bench.checks import (  # noqa: E402, F401
     large_models,
     light,
     load,
+    loops,
     nllb,
     pictures,
     precision_memory,

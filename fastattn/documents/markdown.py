@@ -57,7 +57,7 @@ def _sentences(page: str) -> Any:
     starts = [0, *(match.end() for match in re.finditer("\n", page))]
     at = 0
     for token in parser.parse(page[front.end() :] if front else page):
-        if token.type != "inline" or not token.children:
+        if token.type != "inline" or not token.children or token.map is None:
             continue
         at = max(at, starts[min(lines_before + token.map[0], len(starts) - 1)])
         spans = list[tuple[int, int, int]]()  # of each line: where it begins in the paragraph, and in the page

@@ -55,6 +55,12 @@ class TranslatorByLanguage(ScoringTranslator):
 
         return GlossaryTranslator(self, _read(glossary, "read_glossary"), keep)
 
+    def guarded(self) -> Any:
+        """A translator that decodes loops again, without repetitions, and marks them."""
+        from fastattn.translation.guarded import GuardedTranslator
+
+        return GuardedTranslator(self)
+
     def with_memory(self, memory: Any) -> Any:
         """A translator that takes the translations which a memory has: text -> translation, or a file of them (TMX)."""
         from fastattn.translation.memory import MemoryTranslator

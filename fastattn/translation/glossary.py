@@ -27,7 +27,7 @@ class Term(NamedTuple):
 
 
 @dataclass
-class Sentence:
+class TermSentence:
     """A sentence with terms on its way."""
 
     text: str
@@ -92,7 +92,7 @@ class GlossaryTranslator(StreamedTranslator):
         plain = [text for b, text in enumerate(texts) if b not in with_terms]
         told = {"details": True, "return_exceptions": True}
         answers = iter(self._translator.translate_iter(plain, **options | told))
-        self._decode([one for found in with_terms.values() for one in found if isinstance(one, Sentence)], options)
+        self._decode([one for found in with_terms.values() for one in found if isinstance(one, TermSentence)], options)
         return [_joined(with_terms[b]) if b in with_terms else next(answers) for b in range(len(texts))]
 
     def _has_terms(self, text: str) -> bool:
@@ -109,13 +109,13 @@ class GlossaryTranslator(StreamedTranslator):
                 for match in self._pattern.finditer(words)
                 if match[0]
             ]
-            found += [before, Sentence(words, terms), sentence[len(before) + len(words) :]]
+            found += [before, TermSentence(words, terms), sentence[len(before) + len(words) :]]
         return found
 
     def _translation_of(self, term: str) -> str:
         return self._wanted[term] if term in self._wanted else self._wanted[term.lower()]
 
-    def _decode(self, sentences: list[Sentence], options: dict[str, Any]) -> None:
+    def _decode(self, sentences: list[TermSentence], options: dict[str, Any]) -> None:
         """Translate sentences, then each that lacks a term again with it in place, until none does."""
         told = {"details": True, "return_attention": True, "return_exceptions": True}
         waiting, prefixes = sentences, [None] * len(sentences)
@@ -131,7 +131,7 @@ class GlossaryTranslator(StreamedTranslator):
             waiting, prefixes = [one for one, _ in further], [cut for _, cut in further]
 
     @staticmethod
-    def _cut(one: Sentence) -> Any:
+    def _cut(one: TermSentence) -> Any:
         """What the translation should begin with to have the first term that it lacks; None where it has them all."""
         written = one.found.text
         lacking = _lacking(one.terms, written)
@@ -190,7 +190,7 @@ def _edges(term: str, behind: str) -> tuple[str, str]:
     return r"(?<!\w)" if first else "", behind if last else ""
 
 
-def _span(one: Sentence, term: Term) -> tuple[int, int]:
+def _span(one: TermSentence, term: Term) -> tuple[int, int]:
     """Where the translation has a term's, by its alignment: the longest run of words that look at the term."""
     links = sorted(word_links(one.text, one.found), key=lambda link: link.target)
     runs, before = list[list[int]](), False

@@ -1,0 +1,99 @@
+"""Loops in translations: found, decoded again without repetitions, and marked."""
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from fastattn.errors import FastattnError
+from fastattn.system.records import dataclass
+from fastattn.translation.calls import TokenTranslation
+from fastattn.translation.streamed import StreamedTranslator, check_details
+
+LOOP, RUNAWAY = "loop", "length"
+# A loop is more than MOST repetitions of up to LONGEST words.
+MOST, LONGEST = 4, 4
+# A translation of more characters than these times its text's, and so many more, has run away.
+TIMES, MORE = 4, 80
+AGAIN = (3, 2, 1)  # no_repeat_ngram_size, one after the other: at last no token comes twice
+
+
+@dataclass(frozen=True)
+class GuardedTranslation:
+    """A text's translation that was a loop or ran away, decoded again; ``remarks`` says which."""
+
+    text: str
+    hypotheses: list[str]
+    scores: list[float]
+    parts: list[TokenTranslation]
+    remarks: tuple[str, ...]
+
+
+class GuardedTranslator(StreamedTranslator):
+    """Translates again, without repetitions, what has become a loop; ``Translator.guarded`` makes it.
+
+    A text that repeats itself may be translated so. All other translations are what they are without.
+    """
+
+    def __init__(self, translator: Any):
+        self._translator = translator
+
+    def translate_iter(
+        self, texts: Iterable[str], *, details: bool = False, return_exceptions: bool = False, **options: Any
+    ) -> Iterator[Any]:
+        """As ``Translator.translate_iter``, with GuardedTranslations among the details."""
+        check_details(details, options)
+        read: list[str] = []
+        told = options | {"details": True, "return_exceptions": return_exceptions}
+        results = self._translator.translate_iter(_noted(texts, read), **told)
+        return self._checked(results, read, details, options)
+
+    def _checked(
+        self, results: Iterator[Any], read: list[str], details: bool, options: dict[str, Any]
+    ) -> Iterator[Any]:
+        for result in results:
+            text = read.pop(0)
+            if not isinstance(result, FastattnError):
+                result = self._again(text, result, options)
+            yield result if details or isinstance(result, FastattnError) else result.text
+
+    def _again(self, text: str, result: Any, options: dict[str, Any]) -> Any:
+        remark = what_is_wrong(text, result.text)
+        if not remark or options.get("no_repeat_ngram_size"):
+            return result
+        better = result
+        for size in AGAIN:
+            found = self._translator.translate(text, **options | {"details": True, "no_repeat_ngram_size": size})
+            if what_is_wrong(text, found.text) != LOOP and len(found.text) <= len(result.text):
+                better = found
+                break
+        return GuardedTranslation(better.text, better.hypotheses, better.scores, better.parts, (remark,))
+
+    def close(self) -> None:
+        """Close the translator."""
+        self._translator.close()
+
+
+def _noted(texts: Iterable[str], read: list[str]) -> Iterator[str]:
+    for text in texts:
+        read.append(text)
+        yield text
+
+
+def what_is_wrong(text: str, translation: str) -> str:
+    """LOOP, RUNAWAY or "" of a text's translation."""
+    if loops(translation) > max(MOST, loops(text)):
+        return LOOP
+    return RUNAWAY if len(translation) > TIMES * len(text) + MORE else ""
+
+
+def loops(text: str) -> int:
+    """How often up to LONGEST words come one behind the other at most; 0 where it is not more than MOST."""
+    words, most = text.lower().split(), 0
+    for length in range(1, LONGEST + 1):
+        run = 0
+        for at in range(length, len(words)):
+            run = run + 1 if words[at] == words[at - length] else 0
+            most = max(most, run // length + 1 if run >= length else 0)
+    for match in re.finditer(rf"([^\W\d_]{{2,8}}?)\1{{{MOST},}}", text):  # within a word, or without blanks
+        most = max(most, len(match[0]) // len(match[1]))
+    return most if most > MOST else 0
