@@ -177,8 +177,10 @@ def translate(
     for option, value in (("--prompt", prompt), ("--cache-precision", options["cache_precision"])):
         if value is not None and (len(models) != 1 or source is None or target is None):
             raise click.UsageError(f"{option} is for a language model: give --model, --from and --to")
-    if len(models) > 2 or (models and quality):
-        raise click.UsageError("--model names one model or two" if len(models) > 2 else "--quality is for --from, --to")
+    if len(models) > 2:
+        raise click.UsageError("--model names one model or two")
+    if quality is not None and (models or source is None or target is None):
+        raise click.UsageError("--quality is for --from and --to, without --model")
     if source == AUTO and (models or target is None):
         raise click.UsageError("--from auto finds models itself: give --to, and no --model")
     entries = [] if models or source == AUTO else models_between(source, target, quality)
@@ -201,11 +203,14 @@ def translate(
             chosen = given(**{key: options.pop(key) for key in named})
             languages = given(source_lang=source, target_lang=target) if models else {}
             if source == AUTO:
-                translator, search = _detecting(target, quality, chosen, progress), given(**options) | DETAILS
+                search = given(**options) | DETAILS
+                translator = _detecting(target, quality, chosen, search, progress)
             else:
                 translator, search = _opened(paths, languages, prompt, chosen, given(**options))
             if "return_scores" in search:  # greedy search is faster without scores
                 search["return_scores"] = scores or as_json
+        if source != AUTO:
+            _begin(translator, search)
         loaded = time.monotonic()
         progress.enabled &= not output.is_terminal()
         if lines is None:
@@ -259,28 +264,39 @@ def _opened(
     return translator, {_RENAMED.get(name, name): value for name, value in search.items()} | {"details": True}
 
 
-def _detecting(target: str | None, quality: str | None, chosen: dict[str, Any], progress: Progress) -> Any:
-    """A translator from any language."""
+def _detecting(
+    target: str | None, quality: str | None, chosen: dict[str, Any], search: dict[str, Any], progress: Progress
+) -> Any:
+    """A translator from any language, each of whose own is begun when it is opened."""
     from fastattn.text.languages import iso_code
     from fastattn.translation.detecting import DetectingTranslator
 
     def open_from(code: str) -> Any:
         paths = [located_entry(each, progress) for each in models_between(code, target, quality)]
-        return _opened(paths, {}, None, chosen, {})[0]
+        translator = _opened(paths, {}, None, chosen, {})[0]
+        try:
+            _begin(translator, search)
+        except InputError as error:
+            raise click.UsageError(str(error)) from None  # not of the text that it is opened for
+        return translator
 
     return DetectingTranslator(iso_code(target or ""), open_from)
+
+
+def _begin(translator: Any, search: dict[str, Any]) -> None:
+    """Check the options before any text is read; with a timeout compile kernels, which does not count."""
+    try:
+        translator.translate_iter((), **search)
+    except InputError as error:
+        raise InputError(as_typed(str(error))) from None
+    if "timeout" in search:
+        translator.translate("a", **search | {"timeout": None})
 
 
 def _results(
     translator: Any, lines: InputLines, options: dict, progress: Progress, start: float
 ) -> Iterator[tuple[InputLine, Any]]:
     """(line, result) for each line, in order; only what the translator reads ahead is kept."""
-    try:
-        translator.translate_iter((), **options)  # checks the options before any text is read
-    except InputError as error:
-        raise InputError(as_typed(str(error))) from None
-    if "timeout" in options:  # compiling kernels does not count
-        translator.translate("a", **options | {"timeout": None})
     for burst in lines.bursts():
         for result in translator.translate_iter(burst, return_exceptions=True, **options):
             line = lines.finish(result if isinstance(result, FastattnError) else None)
@@ -339,7 +355,7 @@ class Printing:
             for text, score in zip(result.hypotheses, result.scores)
         ]
         remarks: dict[str, Any] = {"remarks": list(result.remarks)} if hasattr(result, "remarks") else {}
-        remarks |= {"through": result.through[0]} if hasattr(result, "through") else {}
+        remarks |= {"through": result.through[0]} if getattr(result, "through", None) else {}
         if hasattr(result, "language"):
             remarks["detected"] = {"language": result.language, "confidence": round(result.confidence, 3)}
         return {"source": line.text, "translation": result.text, "hypotheses": hypotheses} | self._languages | remarks
