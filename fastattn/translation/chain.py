@@ -59,7 +59,8 @@ class TranslatorByLanguage(ScoringTranslator):
             from fastattn.translation.detecting import DetectingTranslator
 
             return DetectingTranslator(
-                iso_code(check_text("target", target)), lambda code: cls.for_languages(code, target, quality=quality, **options)
+                iso_code(check_text("target", target)),
+                lambda code: cls.for_languages(code, target, quality=quality, **options),
             )
         made = [cls(download.fetch(model), **options) for model in download.models_between(source, target, quality)]
         return made[0] if len(made) == 1 else cls.chain(*made)

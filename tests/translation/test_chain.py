@@ -101,7 +101,9 @@ def test_what_is_of_each_text_is_of_each_of_its_hypotheses(pair):
         else:
             assert found == both.translate(text, target_prefix=prefix, **options)
     for wrong in (prefixes[:1], prefixes[:3], 3, {"c": 1}):
-        with pytest.raises(InputError, match="target_prefix (should be one str, or one for each text|must be a str or)"):
+        with pytest.raises(
+            InputError, match="target_prefix (should be one str, or one for each text|must be a str or)"
+        ):
             both.translate(["a", "b"], target_prefix=wrong, **options)
     with pytest.raises(InputError, match="return_attention needs details=True"):
         both.translate("a", return_attention=True)

@@ -84,7 +84,10 @@ def test_what_is_in_no_language_stays_and_says_nothing_of_others(monkeypatch):
     found = translator.translate(texts, details=True)
     assert [one.language for one in found] == ["", "", "ns", "", "ns", "fr"]
     assert [found[b].text for b in (0, 3, 5)] == [texts[b] for b in (0, 3, 5)] and set(opened) == {"ns"}
-    assert [one.confidence for one in found] == [0, 0, SURE, 0, 0, SURE] and [one.sure for one in found[2:4]] == [True, False]
+    assert [one.confidence for one in found] == [0, 0, SURE, 0, 0, SURE] and [one.sure for one in found[2:4]] == [
+        True,
+        False,
+    ]
 
 
 def test_a_language_without_a_model_is_looked_for_once_a_stream():
@@ -156,7 +159,9 @@ def test_real_models_by_themselves(pulled, monkeypatch):
     assert first["translation"] == found[0] and first["detected"]["language"] == "en"
     assert "the language of 1 of 2 lines is unsure, the first: standard input, line 2: en (" in result.stderr
     assert second["detected"]["language"] == "en" and second["detected"]["confidence"] < 0.8
-    through = run("translate", "--from", "auto", "--to", "pt", "--timeout", "600", "--json", CHINESE)  # which compiles first
+    through = run(
+        "translate", "--from", "auto", "--to", "pt", "--timeout", "600", "--json", CHINESE
+    )  # which compiles first
     assert json.loads(through.stdout)["through"] == Translator("zh-en").translate(CHINESE), through.stderr
     assert fail(2, "translate", "--from", "auto", "--to", "pt", "-b", "0", ENGLISH).startswith("--beam-size should be")
     for arguments in (("--from", "auto"), ("--from", "auto", "--to", "pt", "-m", "en-pt")):
