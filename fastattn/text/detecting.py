@@ -1,4 +1,4 @@
-"""Which language a text is in, by py3langid (Lui and Baldwin 2012): 97 languages, since its 0.4 139; its package has the model."""
+"""Which language a text is in, by py3langid (Lui and Baldwin 2012): 97 languages, since version 0.4 139."""
 
 from collections.abc import Sequence
 from functools import cache
