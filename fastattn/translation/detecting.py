@@ -6,7 +6,7 @@ from itertools import islice
 from threading import Lock
 from typing import Any, NamedTuple
 
-from fastattn.errors import FastattnError, InputError, check_bool
+from fastattn.errors import FastattnError, InputError, check_bool, check_several
 from fastattn.system.records import dataclass
 from fastattn.text import check_text
 from fastattn.text.detecting import NO_LANGUAGE, likely_languages
@@ -64,17 +64,23 @@ class DetectingTranslator(StreamedTranslator):
         for name in Beside._fields:
             if not isinstance(options.get(name), str | None):
                 raise InputError(f"{name} should be one str for texts whose languages are found")
-        return self._translated(iter(texts), details, check_bool("return_exceptions", return_exceptions), options)
+        read = iter(check_several("texts", texts, "an iterable of str"))
+        return self._translated(read, details, check_bool("return_exceptions", return_exceptions), options)
 
     def _translated(
         self, texts: Iterator[str], details: bool, return_exceptions: bool, options: dict[str, Any]
     ) -> Iterator[Any]:
         stream = _Stream(Counter(), {}, options)
-        while window := list(islice(texts, WINDOW)):
+        while True:
+            window, failure = _window(texts)
             for result in self._together(window, stream):
                 if isinstance(result, FastattnError) and not return_exceptions:
                     raise result
                 yield result if details or isinstance(result, FastattnError) else result.text
+            if failure is not None:
+                raise failure
+            if not window:
+                return
 
     def _together(self, texts: list[str], stream: "_Stream") -> list[Any]:
         """A DetectedTranslation of each text, or its error."""
@@ -137,6 +143,17 @@ class _Stream(NamedTuple):
     seen: "Counter[str]"
     opened: dict[str, Any]
     options: dict[str, Any]
+
+
+def _window(texts: Iterator[str]) -> tuple[list[str], Exception | None]:
+    """(the next texts, the error of the iterable behind them)."""
+    window: list[str] = []
+    try:
+        for text in islice(texts, WINDOW):
+            window.append(text)
+    except Exception as error:
+        return window, error
+    return window, None
 
 
 def _language(text: str) -> tuple[str, float]:

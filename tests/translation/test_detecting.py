@@ -142,6 +142,22 @@ def test_a_chain_says_what_it_went_through():
     assert DetectingTranslator("fr", Named).translate(GERMAN, details=True).through is None
 
 
+def test_what_comes_before_an_error_of_the_iterable_is_translated():
+    def texts():
+        yield from (GERMAN, FRENCH)
+        raise InputError("line 3: not UTF-8")
+
+    stream = named()[0].translate_iter(texts(), return_exceptions=True)
+    assert next(stream).startswith("de") and next(stream).startswith("fr")
+    with pytest.raises(InputError, match="line 3"):
+        next(stream)
+    result = run("translate", "--from", "auto", "--to", "en", stdin=f"{ENGLISH}\n".encode() + b"\xff\n")
+    assert (result.exit_code, result.stdout) == (2, f"{ENGLISH}\n") and "line 2" in result.stderr
+    for wrong in (GERMAN, 5, {GERMAN: 1}):
+        with pytest.raises(InputError, match="texts must be an iterable of str"):
+            named()[0].translate_iter(wrong)
+
+
 def test_few_texts_are_read_ahead():
     read = []
     stream = named()[0].translate_iter(read.append(n) or GERMAN for n in range(10 * WINDOW))
