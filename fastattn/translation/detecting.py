@@ -151,7 +151,7 @@ def _window(texts: Iterator[str]) -> tuple[list[str], Exception | None]:
     try:
         for text in islice(texts, WINDOW):
             window.append(text)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001  whatever it is, it is raised behind the texts before it
         return window, error
     return window, None
 

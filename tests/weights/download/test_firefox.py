@@ -5,13 +5,15 @@ import hashlib
 import json
 import os
 import time
+from dataclasses import replace
 
 import pytest
 
 from fastattn.errors import CheckpointError, DownloadError, InputError
-from fastattn.weights import download
+from fastattn.weights import download, read
 from fastattn.weights.download import firefox, models_between
 from fastattn.weights.download.firefox import listed_models, pull_model
+from fastattn.weights.download.transport import Transport
 from tests.cli.commands import fail, succeed
 from tests.weights.download.test_pull import files_below
 
@@ -246,6 +248,54 @@ def test_plain_http_from_afar_is_refused(mozilla, monkeypatch):
 def test_a_list_over_https_leads_to_https_alone():
     with pytest.raises(CheckpointError, match="baseUrl should begin with https:"):
         firefox._parse(b'{"baseUrl": "http://x", "models": {}}', "https://x/models.json")
+
+
+def test_a_redirect_to_plain_http_is_refused_though_it_answers(mozilla, monkeypatch):
+    (model,) = models_between("de", "en")
+    mozilla.server.answers["/afar"] = ("application/gzip", gzip.compress(WEIGHTS))
+    mozilla.weights(lambda handler: handler.redirect("/afar"))
+    monkeypatch.setattr(Transport, "is_secure", lambda self, url: not url.endswith("/afar"))
+    with pytest.raises(DownloadError, match="plain http from a host"):
+        pull_model(model)
+
+
+def test_a_list_from_the_future_is_fetched_again(mozilla):
+    listed_models()
+    mozilla.offer(entry("en", "de"))
+    aged(-1)
+    assert len(listed_models()) == 2
+
+
+def test_another_release_has_a_folder_of_its_own(mozilla):
+    (first,) = models_between("de", "en")
+    assert pull_model(first) == first.folder
+    weights = WEIGHTS[::-1]
+    changed = entry("de", "en")
+    changed["files"]["model"]["uncompressedHash"] = hashlib.sha256(weights).hexdigest()
+    mozilla.models.clear()
+    mozilla.offer(changed, contents=(weights, SHORTLIST, VOCABULARY))
+    aged(2)
+    again = download.resolve("de-en")
+    assert (again / "model.deen.intgemm.alphas.bin").read_bytes() == weights and again != first.folder
+    assert (first.folder / "model.deen.intgemm.alphas.bin").read_bytes() == WEIGHTS
+
+
+def test_a_model_is_configured_as_firefox_does(mozilla, pulled):
+    folder = pulled("en-pt")
+    names = ("model.enpt.intgemm.alphas.bin", "lex.50.50.enpt.s2t.bin", "vocab.enpt.spm")
+    contents = [(folder / name).read_bytes() for name in names]
+    told = entry("fr", "en")
+    told["files"]["model"] |= {
+        "uncompressedSize": len(contents[0]),
+        "uncompressedHash": hashlib.sha256(contents[0]).hexdigest(),
+    }
+    mozilla.offer(told, contents=contents)
+    both = read(folder), read(download.resolve("fr-en"))
+    expected, found = (replace(each.text, source_language="", target_language="") for each in both)
+    longer = replace(expected.decoding, max_length_factor=2.0)  # as Firefox has it; the catalog's have 2.5
+    assert found == replace(expected, decoding=longer)
+    scales = [{name: getattr(tensor, "input_scale", None) for name, tensor in each.tensors.items()} for each in both]
+    assert scales[0] == scales[1] and any(scales[0].values())
 
 
 BEHIND = {"another member": gzip.compress(b"more"), "anything": bytes(1 << 20)}
