@@ -139,7 +139,9 @@ Examples:
 """,
 )
 @model_option
-@click.option("--from", "source", metavar="LANGUAGE", help="Language of the texts: as in fastattn translate.")
+@click.option(
+    "--from", "source", metavar="LANGUAGE", help="Language of the texts: as in fastattn translate, but not auto."
+)
 @click.option("--to", "target", metavar="LANGUAGE", help="Language to translate to, likewise (default: en to pt).")
 @click.option(
     "--output-column", "output", type=TEXT, default="translation", show_default=True, help="The translations' column."
@@ -156,8 +158,8 @@ def translate(
 ) -> None:
     """Translate a column of IN..., files of text, JSON lines, CSV or Parquet.
 
-    -m names the model; --from and --to choose one from the catalog, or languages of -m's. The default is en-pt, English
-    to Portuguese.
+    -m names the model; --from and --to choose one, from the catalog or Firefox's, or languages of -m's. The default is
+    en-pt, English to Portuguese.
     """
     job, search = _divided(options)
     with Progress() as progress, loading():
@@ -171,10 +173,15 @@ def translate(
     _run(made, job)
 
 
+AUTO = "auto"
+
+
 def _found(source: str | None, target: str | None, progress: Progress) -> tuple[str, str]:
     """(name, folder) of the one model between two languages."""
     from fastattn.weights.download import models_between
 
+    if source == AUTO:
+        raise click.UsageError("a batch has one model: give the language of its texts in place of --from auto")
     models = models_between(source, target)
     if len(models) > 1:
         raise click.UsageError(f"from {source} to {target} takes two models, and a batch has one: run it twice")

@@ -1,6 +1,5 @@
 """``fastattn translate``: lines in, their translations out, in order, each as soon as it is done."""
 
-import math
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -30,10 +29,10 @@ from fastattn.cli.options import (
 )
 from fastattn.cli.printing import Compiling, Progress, pace, report, say
 from fastattn.cli.search_options import as_typed, search_options, split_option
+from fastattn.cli.translations import Printing
 from fastattn.documents.forms import FORMS
 from fastattn.errors import FastattnError, InputError, WrongModelError
 from fastattn.printable import counted
-from fastattn.system.files import OutputFile, one_line
 from fastattn.weights.download import models_between
 
 
@@ -187,8 +186,10 @@ def translate(
     for option, value in (("--prompt", prompt), ("--cache-precision", options["cache_precision"])):
         if value is not None and (len(models) != 1 or source is None or target is None):
             raise click.UsageError(f"{option} is for a language model: give --model, --from and --to")
-    if len(models) > 2 or (models and quality):
-        raise click.UsageError("--model names one model or two" if len(models) > 2 else "--quality is for --from, --to")
+    if len(models) > 2:
+        raise click.UsageError("--model names one model or two")
+    if quality is not None and (models or source is None or target is None):
+        raise click.UsageError("--quality is for --from and --to, without --model")
     if source == AUTO and (models or target is None):
         raise click.UsageError("--from auto finds models itself: give --to, and no --model")
     entries = [] if models or source == AUTO else models_between(source, target, quality)
@@ -212,12 +213,15 @@ def translate(
             chosen = given(**{key: options.pop(key) for key in named})
             languages = given(source_lang=source, target_lang=target) if models else {}
             if source == AUTO:
-                translator, search = _detecting(target, quality, chosen, progress, around), given(**options) | DETAILS
+                search = given(**options) | DETAILS
+                translator = _detecting(target, quality, chosen, search, progress, around)
             else:
                 translator, search = _opened(paths, languages, prompt, chosen, given(**options), around)
             search |= {"return_attention": True} if alignments else {}
             if "return_scores" in search:  # greedy search is faster without scores
                 search["return_scores"] = scores or as_json
+        if source != AUTO:
+            _begin(translator, search)
         loaded = time.monotonic()
         progress.enabled &= not output.is_terminal()
         if lines is None:
@@ -284,106 +288,45 @@ def _opened(
 
 
 def _detecting(
-    target: str | None, quality: str | None, chosen: dict[str, Any], progress: Progress, around: dict[str, Any]
+    target: str | None,
+    quality: str | None,
+    chosen: dict[str, Any],
+    search: dict[str, Any],
+    progress: Progress,
+    around: dict[str, Any],
 ) -> Any:
-    """A translator from any language."""
+    """A translator from any language, each of whose own is begun when it is opened."""
     from fastattn.text.languages import iso_code
     from fastattn.translation.detecting import DetectingTranslator
 
     def open_from(code: str) -> Any:
         paths = [located_entry(each, progress) for each in models_between(code, target, quality)]
-        return _opened(paths, {}, None, chosen, {}, around)[0]
+        translator = _opened(paths, {}, None, chosen, {}, around)[0]
+        try:
+            _begin(translator, search)
+        except InputError as error:
+            raise click.UsageError(str(error)) from None  # not of the text that it is opened for
+        return translator
 
     return DetectingTranslator(iso_code(target or ""), open_from)
+
+
+def _begin(translator: Any, search: dict[str, Any]) -> None:
+    """Check the options before any text is read; with a timeout compile kernels, which does not count."""
+    try:
+        translator.translate_iter((), **search)
+    except InputError as error:
+        raise InputError(as_typed(str(error))) from None
+    if "timeout" in search:
+        translator.translate("a", **search | {"timeout": None})
 
 
 def _results(
     translator: Any, lines: InputLines, options: dict, progress: Progress, start: float
 ) -> Iterator[tuple[InputLine, Any]]:
     """(line, result) for each line, in order; only what the translator reads ahead is kept."""
-    try:
-        translator.translate_iter((), **options)  # checks the options before any text is read
-    except InputError as error:
-        raise InputError(as_typed(str(error))) from None
-    if "timeout" in options:  # compiling kernels does not count
-        translator.translate("a", **options | {"timeout": None})
     for burst in lines.bursts():
         for result in translator.translate_iter(burst, return_exceptions=True, **options):
             line = lines.finish(result if isinstance(result, FastattnError) else None)
             progress.show(pace(lines, time.monotonic() - start))
             yield line, result
-
-
-def result_is_unsure(result: Any) -> bool:
-    """Whether a line's language was found, and may be another."""
-    return bool(getattr(result, "language", "")) and not result.sure
-
-
-def _links(line: InputLine, result: Any) -> str:
-    from fastattn.translation.alignment import pharaoh, word_links
-
-    return pharaoh(line.text, result.text, word_links(line.text, result))
-
-
-class Printing:
-    """Writes results one by one, as text or as JSON lines, and flushes each.
-
-    marks      write the reason in the place of a line that failed
-    languages  that were asked for, for JSON
-    """
-
-    def __init__(
-        self, output: OutputFile, as_json: bool, scores: bool, hypotheses: int, marks: bool, languages: dict[str, str]
-    ):
-        self.lines = self.marked = self.unsure = 0
-        self.first = self.first_unsure = ""  # of those marked, and of those whose language is
-        self._output = output
-        self._as_json = as_json
-        self._scores = scores
-        self._numbered = hypotheses > 1
-        self._marks, self._languages = marks, languages
-        self.alignments = False  # whether links of words are written too
-
-    def write(self, line: InputLine, result: Any) -> None:
-        self.lines += 1
-        if result_is_unsure(result):
-            self.first_unsure = self.first_unsure or f"{line.location}: {result.language} ({result.confidence:.0%})"
-            self.unsure += 1
-        if found := getattr(result, "remarks", ()):
-            self.first = self.first or f"{line.location}: {', '.join(found)}"
-            self.marked += 1
-        if self._as_json:
-            import json  # where it is asked for: 1 ms
-
-            text = json.dumps(self._record(line, result), ensure_ascii=False, allow_nan=False)
-        elif line.error is not None:
-            text = self._line(f"[not translated: {line.error}]" if self._marks else "", math.nan)
-        else:
-            text = "\n".join(map(self._line, result.hypotheses, result.scores))
-            text += f" ||| {_links(line, result)}" if self.alignments else ""
-        self._output.write((text + "\n").encode("utf-8", "surrogatepass"))
-        self._output.flush()
-
-    def _record(self, line: InputLine, result: Any) -> dict[str, Any]:
-        if line.error is not None:
-            reason = {"error": str(line.error)} if self._marks else {}
-            return {"source": line.text, "translation": "", "hypotheses": []} | reason
-        hypotheses = [
-            {"text": text, "score": score if math.isfinite(score) else None}
-            for text, score in zip(result.hypotheses, result.scores)
-        ]
-        remarks: dict[str, Any] = {"remarks": list(result.remarks)} if hasattr(result, "remarks") else {}
-        remarks |= {"through": result.through[0]} if hasattr(result, "through") else {}
-        if self.alignments:
-            remarks["alignment"] = _links(line, result)
-        if hasattr(result, "near"):
-            remarks["memory"] = "exact" if result.exact else [one._asdict() for one in result.near]
-        if hasattr(result, "language"):
-            remarks["detected"] = {"language": result.language, "confidence": round(result.confidence, 3)}
-        return {"source": line.text, "translation": result.text, "hypotheses": hypotheses} | self._languages | remarks
-
-    def _line(self, hypothesis: str, score: float) -> str:
-        text = one_line(hypothesis)
-        if self._scores:
-            text = f"{score:.6f}\t{text}"
-        return f"{self.lines}\t{text}" if self._numbered else text

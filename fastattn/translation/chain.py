@@ -3,10 +3,10 @@
 import os
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import islice, repeat
 from typing import Any
 
-from fastattn.errors import FastattnError
+from fastattn.errors import FastattnError, check_several, check_text
 from fastattn.system.records import dataclass
 from fastattn.text.languages import iso_code
 from fastattn.translation.calls import TokenTranslation, Translation
@@ -18,6 +18,8 @@ AUTO = "auto"
 # What concerns the source text, and what concerns its translation; both models search as the other options say.
 OF_SOURCE = frozenset({"source_lang", "split"})
 OF_TARGET = frozenset({"target_lang", "target_prefix", "suppress_sequences", "callback", "return_alternatives"})
+
+EACH = ("target_lang", "target_prefix")  # of OF_TARGET, what may be given for each text
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,8 @@ class TranslatorByLanguage(ScoringTranslator):
             from fastattn.translation.detecting import DetectingTranslator
 
             return DetectingTranslator(
-                iso_code(target), lambda code: cls.for_languages(code, target, quality=quality, **options)
+                iso_code(check_text("target", target)),
+                lambda code: cls.for_languages(code, target, quality=quality, **options),
             )
         made = [cls(download.fetch(model), **options) for model in download.models_between(source, target, quality)]
         return made[0] if len(made) == 1 else cls.chain(*made)
@@ -119,14 +122,21 @@ class TranslatorChain(StreamedTranslator):
         first = {name: value for name, value in options.items() if name not in OF_TARGET}
         second = {name: value for name, value in options.items() if name not in OF_SOURCE}
         told = {"details": True, "return_exceptions": return_exceptions}
-        between = self._between(self.first.translate_iter(texts, **told, **first), made)
+        several = {name: second[name] for name in EACH if not isinstance(second.get(name), str | None)}
+        counts: list[deque[int]] = [deque() for _ in several]  # of each text's hypotheses, for each option of EACH
+        for (name, values), of_texts in zip(several.items(), counts):
+            second[name] = _repeated(check_several(name, values), of_texts)
+        between = self._between(self.first.translate_iter(texts, **told, **first), made, counts)
         return self._pairs(self.second.translate_iter(between, **told, **second), made, count, details)
 
     @staticmethod
-    def _between(results: Iterator[Any], made: "deque[Any]") -> Iterator[str]:
+    def _between(results: Iterator[Any], made: "deque[Any]", counts: "list[deque[int]]") -> Iterator[str]:
         for result in results:
             made.append(result)
-            yield from [""] if isinstance(result, FastattnError) else result.hypotheses
+            texts = [""] if isinstance(result, FastattnError) else result.hypotheses
+            for each in counts:
+                each.append(len(texts))
+            yield from texts
 
     @staticmethod
     def _pairs(results: Iterator[Any], made: "deque[Any]", count: int, details: bool) -> Iterator[Any]:
@@ -146,6 +156,12 @@ class TranslatorChain(StreamedTranslator):
         """Close both translators."""
         self.first.close()
         self.second.close()
+
+
+def _repeated(values: Iterable[Any], counts: "deque[int]") -> Iterator[Any]:
+    """The value of each text, for each of its hypotheses; ``counts`` has them once they are read."""
+    for value in values:
+        yield from repeat(value, counts.popleft() if counts else 1)
 
 
 def _best(first: Translation, answers: list[Translation], count: int) -> ChainedTranslation:

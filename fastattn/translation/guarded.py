@@ -6,7 +6,7 @@ from typing import Any
 
 from fastattn.errors import FastattnError
 from fastattn.system.records import dataclass
-from fastattn.translation.calls import TokenTranslation
+from fastattn.translation.calls import TokenTranslation, Translation
 from fastattn.translation.streamed import StreamedTranslator, check_details
 
 LOOP, RUNAWAY = "loop", "length"
@@ -19,13 +19,17 @@ AGAIN = (3, 2, 1)  # no_repeat_ngram_size, one after the other: at last no token
 
 @dataclass(frozen=True)
 class GuardedTranslation:
-    """A text's translation that was a loop or ran away, decoded again; ``remarks`` says which."""
+    """A text's translation that was a loop or ran away, decoded again; ``remarks`` says which.
+
+    first  as in ChainedTranslation
+    """
 
     text: str
     hypotheses: list[str]
     scores: list[float]
     parts: list[TokenTranslation]
     remarks: tuple[str, ...]
+    first: Translation | None = None
 
 
 class GuardedTranslator(StreamedTranslator):
@@ -66,7 +70,9 @@ class GuardedTranslator(StreamedTranslator):
             if what_is_wrong(text, found.text) != LOOP and len(found.text) <= len(result.text):
                 better = found
                 break
-        return GuardedTranslation(better.text, better.hypotheses, better.scores, better.parts, (remark,))
+        return GuardedTranslation(
+            better.text, better.hypotheses, better.scores, better.parts, (remark,), getattr(better, "first", None)
+        )
 
     def close(self) -> None:
         """Close the translator."""

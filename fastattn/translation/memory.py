@@ -30,7 +30,10 @@ class Near(NamedTuple):
 
 @dataclass(frozen=True)
 class RememberedTranslation:
-    """A text's translation, and what a memory has: ``exact`` where it is the memory's, else what is like it."""
+    """A text's translation, and what a memory has: ``exact`` where it is the memory's, else what is like it.
+
+    first  as in ChainedTranslation
+    """
 
     text: str
     hypotheses: list[str]
@@ -38,6 +41,7 @@ class RememberedTranslation:
     parts: list[TokenTranslation]
     exact: bool
     near: tuple[Near, ...]
+    first: Translation | None = None
 
 
 class MemoryTranslator(StreamedTranslator):
@@ -75,7 +79,7 @@ class MemoryTranslator(StreamedTranslator):
                 answer = next(answers)
                 if details and not isinstance(answer, FastattnError):
                     told_of = answer.text, answer.hypotheses, answer.scores, answer.parts
-                    answer = RememberedTranslation(*told_of, False, self.near(text))
+                    answer = RememberedTranslation(*told_of, False, self.near(text), getattr(answer, "first", None))
                 yield answer
 
     def near(self, text: str) -> tuple[Near, ...]:

@@ -35,6 +35,10 @@ class StreamedTranslator:
 
 
 def check_details(details: bool, options: dict[str, Any]) -> None:
-    """Raise InputError for several hypotheses of which a text alone would show the best."""
-    if not check_bool("details", details) and options.get("num_hypotheses", 1) != 1:
+    """Raise InputError for what a text alone would not show."""
+    if check_bool("details", details):
+        return
+    if options.get("num_hypotheses", 1) != 1:
         raise InputError("num_hypotheses above 1 needs details=True: a text alone shows only the best")
+    if options.get("return_attention"):
+        raise InputError("return_attention needs details=True: a text alone does not show it")

@@ -4,11 +4,14 @@ import os
 import sys
 from dataclasses import fields
 
+import click
 import pytest
 from click.testing import CliRunner
 
 import fastattn
+from fastattn.cli import batch
 from fastattn.cli.entry import COMMANDS, commands
+from fastattn.cli.printing import Progress
 from fastattn.cli.translate import translate
 from fastattn.decoding.options import DecodingOptions
 from fastattn.errors import CheckpointError
@@ -158,6 +161,18 @@ def test_languages_in_upper_case(monkeypatch):
     fail(3, "translate", "--from", "EN", "--to", "Pt", "a")
     assert named == ["en-pt"]
     assert "translates from en to fr; " in fail(2, "translate", "--from", "EN", "--to", "fr", "a")
+
+
+def test_a_quality_is_of_two_languages():
+    for beside in ((), ("--from", "en"), ("--to", "pt"), ("--from", "en", "--to", "pt", "-m", "en-pt")):
+        assert "--quality is for --from and --to" in fail(2, "translate", "--quality", "tiny", *beside, "a")
+
+
+def test_a_batch_has_one_model():
+    with pytest.raises(click.UsageError, match="in place of --from auto"):
+        batch._found("auto", "pt", Progress())
+    with pytest.raises(click.UsageError, match="from zh to pt takes two models"):
+        batch._found("zh", "pt", Progress())
 
 
 def test_a_files_name_as_text(model, tmp_path, monkeypatch):

@@ -91,6 +91,24 @@ def test_what_concerns_one_side_goes_to_one(pair):
     assert begun == pair[1].translate(pair[0].translate("a", **SHORT), target_prefix="c", **SHORT)
 
 
+def test_what_is_of_each_text_is_of_each_of_its_hypotheses(pair):
+    both, options = Translator.chain(*pair), SHORT | {"beam_size": 3, "num_hypotheses": 3, "details": True}
+    texts, prefixes = ["a b", "", BAD, "c", "d a"], ["c", "d", "e", None, "c"]
+    stream = both.translate_iter(texts, target_prefix=iter(prefixes), return_exceptions=True, **options)
+    for text, prefix, found in zip(texts, prefixes, stream, strict=True):
+        if text == BAD:
+            assert isinstance(found, InputError)
+        else:
+            assert found == both.translate(text, target_prefix=prefix, **options)
+    for wrong in (prefixes[:1], prefixes[:3], 3, {"c": 1}):
+        with pytest.raises(
+            InputError, match="target_prefix (should be one str, or one for each text|must be a str or)"
+        ):
+            both.translate(["a", "b"], target_prefix=wrong, **options)
+    with pytest.raises(InputError, match="return_attention needs details=True"):
+        both.translate("a", return_attention=True)
+
+
 def test_the_first_is_read_as_the_second_needs_it(pair):
     read = []
 

@@ -1,12 +1,14 @@
 """Texts in any language, each to the model for its own."""
 
 import json
+import threading
 
 import pytest
 
 from fastattn.errors import InputError
 from fastattn.translation.calls import Translation
-from fastattn.translation.detecting import WINDOW, DetectingTranslator
+from fastattn.translation.chain import ChainedTranslation
+from fastattn.translation.detecting import SURE, WINDOW, DetectingTranslator
 from fastattn.translation.translator import Translator
 from tests.cli.commands import fail, run
 
@@ -67,6 +69,95 @@ def test_errors_are_of_their_texts():
         translator.translate(GERMAN, num_hypotheses=2)
 
 
+class Ranked:
+    """In place of py3langid's model: texts that begin with a code are of that language, as sure as SURE or not."""
+
+    def rank(self, text):
+        code, share = text.split()[0], SURE if text.endswith("sure") else SURE - 0.01
+        return [(code, share), ("en", 0.05), ("xx", 0.01)]
+
+
+def test_what_is_in_no_language_stays_and_says_nothing_of_others(monkeypatch):
+    monkeypatch.setattr("fastattn.text.detecting._identifier", Ranked)
+    translator, opened = named("fr")
+    texts = ["zxx sure", "zxx sure", "nso sure", "zxx perhaps", "fuv perhaps", "fr sure"]
+    found = translator.translate(texts, details=True)
+    assert [one.language for one in found] == ["", "", "ns", "", "ns", "fr"]
+    assert [found[b].text for b in (0, 3, 5)] == [texts[b] for b in (0, 3, 5)] and set(opened) == {"ns"}
+    assert [one.confidence for one in found] == [0, 0, SURE, 0, 0, SURE] and [one.sure for one in found[2:4]] == [
+        True,
+        False,
+    ]
+
+
+def test_a_language_without_a_model_is_looked_for_once_a_stream():
+    asked = []
+
+    def open_from(code):
+        asked.append(code)
+        raise InputError("the list cannot be read")
+
+    translator = DetectingTranslator("en", open_from)
+    for _ in range(2):
+        found = list(translator.translate_iter([GERMAN] * (2 * WINDOW + 1), return_exceptions=True))
+        assert len(found) == 2 * WINDOW + 1 and all(isinstance(one, InputError) for one in found)
+    assert asked == ["de", "de"]
+
+
+def test_threads_open_one_translator(monkeypatch):
+    opened, second = [], threading.Event()
+
+    def open_from(code):
+        opened.append(code)
+        second.wait(0.2)  # for another that opens too
+        return Named(code)
+
+    translator = DetectingTranslator("en", open_from)
+    threads = [threading.Thread(target=translator.translate, args=(GERMAN,)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert opened == ["de"]
+
+
+def test_options_of_each_text_are_refused():
+    translator, _ = named()
+    for name in ("target_prefix", "source_lang", "target_lang"):
+        with pytest.raises(InputError, match=f"{name} should be one str"):
+            translator.translate([GERMAN, ENGLISH], **{name: ["a", "b"]})
+    assert translator.translate(GERMAN, target_prefix="a") == f"de {{'target_prefix': 'a'}}: {GERMAN}"
+    with pytest.raises(InputError, match="return_attention needs details=True"):
+        translator.translate(GERMAN, return_attention=True)
+    with pytest.raises(InputError, match="target must be a str, got int"):
+        Translator.for_languages("auto", 3)
+
+
+def test_a_chain_says_what_it_went_through():
+    class Chained(Named):
+        def translate_iter(self, texts, **options):
+            return iter([ChainedTranslation("b", ["b"], [0.0], [], ["a"]) for _ in texts])
+
+    assert DetectingTranslator("fr", Chained).translate(GERMAN, details=True).through == ["a"]
+    assert DetectingTranslator("fr", Named).translate(GERMAN, details=True).through is None
+
+
+def test_what_comes_before_an_error_of_the_iterable_is_translated():
+    def texts():
+        yield from (GERMAN, FRENCH)
+        raise InputError("line 3: not UTF-8")
+
+    stream = named()[0].translate_iter(texts(), return_exceptions=True)
+    assert next(stream).startswith("de") and next(stream).startswith("fr")
+    with pytest.raises(InputError, match="line 3"):
+        next(stream)
+    result = run("translate", "--from", "auto", "--to", "en", stdin=f"{ENGLISH}\n".encode() + b"\xff\n")
+    assert (result.exit_code, result.stdout) == (2, f"{ENGLISH}\n") and "line 2" in result.stderr
+    for wrong in (GERMAN, 5, {GERMAN: 1}):
+        with pytest.raises(InputError, match="texts must be an iterable of str"):
+            named()[0].translate_iter(wrong)
+
+
 def test_few_texts_are_read_ahead():
     read = []
     stream = named()[0].translate_iter(read.append(n) or GERMAN for n in range(10 * WINDOW))
@@ -84,5 +175,10 @@ def test_real_models_by_themselves(pulled, monkeypatch):
     assert first["translation"] == found[0] and first["detected"]["language"] == "en"
     assert "the language of 1 of 2 lines is unsure, the first: standard input, line 2: en (" in result.stderr
     assert second["detected"]["language"] == "en" and second["detected"]["confidence"] < 0.8
+    through = run(
+        "translate", "--from", "auto", "--to", "pt", "--timeout", "600", "--json", CHINESE
+    )  # which compiles first
+    assert json.loads(through.stdout)["through"] == Translator("zh-en").translate(CHINESE), through.stderr
+    assert fail(2, "translate", "--from", "auto", "--to", "pt", "-b", "0", ENGLISH).startswith("--beam-size should be")
     for arguments in (("--from", "auto"), ("--from", "auto", "--to", "pt", "-m", "en-pt")):
         assert "--from auto finds models itself" in fail(2, "translate", *arguments, "a")

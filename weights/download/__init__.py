@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fastattn.errors import CheckpointError, DownloadError, InputError, warn
+from fastattn.errors import CheckpointError, DownloadError, InputError, check_text, warn
 from fastattn.weights.download.catalog import CATALOG, PAIR, CatalogEntry, translation_between, what_was_meant
 
 if TYPE_CHECKING:
@@ -51,8 +51,10 @@ def named(name: str) -> "CatalogEntry | FirefoxModel | None":
     pair = re.fullmatch(PAIR, name)
     if pair is None:
         return None
+    from fastattn.text.languages import iso_code
+
     try:
-        return _of_firefox(*pair.groups())
+        return _of_firefox(*map(iso_code, pair.groups()))
     except InputError:
         return None
     except DownloadError as error:
@@ -70,11 +72,17 @@ def models_between(
     None for a language: any, if one model of the catalog alone has the other; for both: the catalog's default.
     Raises InputError that says which models there are.
     """
-    if source is None or target is None:
+    if quality is not None:
+        from fastattn.weights.download.firefox import check_quality
+
+        check_quality(quality)
+    if source is None and target is None:
         return [translation_between(source, target)]
     from fastattn.text.languages import iso_code  # a path or a name needs none of its table
 
-    source, target = iso_code(source), iso_code(target)
+    source, target = (None if each is None else iso_code(check_text("a language", each)) for each in (source, target))
+    if source is None or target is None:
+        return [translation_between(source, target)]
     if source == target:
         raise InputError(f"a translation should be from one language to another, is from {source} to {target}")
     try:

@@ -227,7 +227,8 @@ OWNERS = {
     "Helsinki-NLP": r"opus-mt-[A-Za-z][a-zA-Z0-9_.-]*",
 }
 LANGUAGE = r"[a-z]{2,3}"
-PAIR = rf"({LANGUAGE})-({LANGUAGE})"
+CODE = rf"{LANGUAGE}(?:[-_][A-Za-z]{{4}})?"  # with a script, as Firefox has them
+PAIR = rf"({CODE})-({CODE})"
 
 
 def checkpoints_folder() -> Path:
@@ -271,9 +272,9 @@ def _on_the_hub(source: str | None, target: str | None, before: str = ": ") -> s
     A language that is None is English. The hub is not asked whether it has such a model.
     """
     codes = [code if code is not None else "en" for code in (source, target)]
-    if not all(re.fullmatch(LANGUAGE, code) for code in codes):
+    if not all(re.fullmatch(CODE, code) for code in codes):
         return "; a language is a code of two or three letters, such as en"
-    if codes[0] == codes[1]:
+    if codes[0] == codes[1] or not all(re.fullmatch(LANGUAGE, code) for code in codes):
         return ""
     owner = "Helsinki-NLP/opus-mt"
     hint = f"; the Hugging Face hub may have one{before}{owner}-{'-'.join(codes)}"

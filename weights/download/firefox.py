@@ -24,7 +24,7 @@ from fastattn.weights.containers.json_file import JsonObject, parse_json
 from fastattn.weights.download.catalog import checkpoints_folder
 from fastattn.weights.download.pip_settings import read_settings
 from fastattn.weights.download.pull import SOURCE_FILE, Progress, is_offline, placed
-from fastattn.weights.download.transport import Transport, TransportError
+from fastattn.weights.download.transport import Transport, TransportError, without_password
 
 LIST = "https://storage.googleapis.com/moz-fx-translations-data--303e-prod-translations-data/db/models.json"
 LIST_FILE, LIST_NAME = "models.json", "firefox-models"
@@ -66,7 +66,7 @@ class FirefoxModel:
 
     @property
     def origin(self) -> str:
-        return self.files["model"].url
+        return without_password(self.files["model"].url)
 
     @property
     def name(self) -> str:
@@ -96,8 +96,7 @@ def best_model(source: str, target: str, quality: str | None = None) -> FirefoxM
     quality  the architecture that is preferred, of QUALITIES (None: the best); what Firefox has released comes first
     Raises InputError for an unknown quality, DownloadError where the list cannot be read.
     """
-    if quality is not None and quality not in QUALITIES:
-        raise InputError(f"quality should be one of {', '.join(QUALITIES)}, is {quality!r}")
+    check_quality(quality)
     wanted = QUALITIES.index(quality or QUALITIES[-1])
 
     def rank(model: FirefoxModel) -> tuple[bool, int, int]:
@@ -106,6 +105,12 @@ def best_model(source: str, target: str, quality: str | None = None) -> FirefoxM
 
     fitting = (each for each in listed_models() if (iso_code(each.source), iso_code(each.target)) == (source, target))
     return min(fitting, key=rank, default=None)
+
+
+def check_quality(quality: str | None) -> None:
+    """Raise InputError for anything but one of QUALITIES, or None."""
+    if quality is not None and quality not in QUALITIES:
+        raise InputError(f"quality should be one of {', '.join(QUALITIES)}, is {quality!r}")
 
 
 def listed_models() -> list[FirefoxModel]:
@@ -130,7 +135,7 @@ def listed_models() -> list[FirefoxModel]:
             raise
         warn(f"the list of models here is {age / A_DAY:.0f} days old and stays in use: {error}")
         return kept
-    told = f"name: {LIST_NAME}\nwhat: list of models\norigin: {url}\n".encode()
+    told = f"name: {LIST_NAME}\nwhat: list of models\norigin: {without_password(url)}\n".encode()
 
     def fill(staging: Path, contents: Path) -> None:
         (contents / SOURCE_FILE).write_bytes(told)
@@ -138,8 +143,12 @@ def listed_models() -> list[FirefoxModel]:
     def write(stream: BinaryIO) -> None:
         stream.write(data)
 
-    placed(folder, LIST_NAME, len(data), fill)
-    write_whole(folder / LIST_FILE, write)
+    try:
+        placed(folder, LIST_NAME, len(data), fill)
+        write_whole(folder / LIST_FILE, write)
+    except (DownloadError, OSError) as error:  # models that are here can be found all the same
+        reason = error if isinstance(error, DownloadError) else f"cannot write to {folder}: {error.strerror or error}"
+        warn(f"the list of models is not kept: {reason}")
     return models
 
 
@@ -199,7 +208,10 @@ def _file(entry: JsonObject, base: str) -> FirefoxFile:
     sha256 = entry.string("uncompressedHash", "") or None
     if sha256 is not None and not HASH.fullmatch(sha256):
         raise entry.error("uncompressedHash", "a SHA-256", sha256)
-    return FirefoxFile(f"{base}/{path}", entry.optional_size("uncompressedSize"), sha256)
+    size = entry.optional_size("uncompressedSize")
+    if size is not None and size > LARGEST_FILE:
+        raise entry.error("uncompressedSize", f"at most {LARGEST_FILE}", size)
+    return FirefoxFile(f"{base}/{path}", size, sha256)
 
 
 def pull_model(model: FirefoxModel, progress: Progress | None = None) -> Path:
@@ -219,11 +231,12 @@ def pull_model(model: FirefoxModel, progress: Progress | None = None) -> Path:
         (contents / "config.yml").write_text(_configuration(model), encoding="utf-8")
         (contents / SOURCE_FILE).write_text(_source(model), encoding="utf-8")
 
-    return placed(model.folder, model.name, 2 * model.file_size, fill)
+    chosen = f"--quality {model.architecture} " if model.architecture in QUALITIES else ""
+    return placed(model.folder, model.name, 2 * model.file_size, fill, chosen)
 
 
 def _fetch(transport: Transport, file: FirefoxFile, path: Path, progress: Progress | None) -> None:
-    limit, size, digest = min(file.size or LARGEST_FILE, LARGEST_FILE), 0, hashlib.sha256()
+    limit, size, digest = file.size or LARGEST_FILE, 0, hashlib.sha256()
     with _opened(transport, file.url) as chunks, open(path, "wb") as output:
         for part in _bounded(_gunzipped(chunks), limit):
             output.write(part)
@@ -264,6 +277,8 @@ def _gunzipped(parts: Iterable[bytes]) -> Iterator[bytes]:
             while part and not unpacker.eof:
                 yield unpacker.decompress(part, _CHUNK)
                 part = unpacker.unconsumed_tail
+            if unpacker.eof and (part or unpacker.unused_data):
+                raise TransportError("more behind the gzip file's end")
         while rest := unpacker.decompress(unpacker.unconsumed_tail, _CHUNK):
             yield rest
     except zlib.error as error:

@@ -51,18 +51,19 @@ def pull_entry(entry: CatalogEntry, progress: Progress | None = None) -> Path:
     return placed(entry.folder, entry.name, entry.file_size + entry.size, fill)
 
 
-def placed(folder: Path, name: str, size: int, fill: Callable[[Path, Path], None]) -> Path:
+def placed(folder: Path, name: str, size: int, fill: Callable[[Path, Path], None], chosen: str = "") -> Path:
     """The ``folder`` of the cache's checkpoints, made first if it is not there, whole or not at all.
 
-    fill  called with two folders: one for what it needs meanwhile, one that it fills and that takes the name
-    size  bytes that it takes while it is made, for the error of a full disk
+    fill    called with two folders: one for what it needs meanwhile, one that it fills and that takes the name
+    size    bytes that it takes while it is made, for the error of a full disk
+    chosen  options of ``fastattn pull`` that choose this one among those of the name
     """
     if folder.is_dir():
         return folder
     if is_offline():
         raise DownloadError(
             f"{name} is not in the cache ({folder.parent}) and FASTATTN_OFFLINE forbids the network; "
-            f"when online, run: fastattn pull {name}"
+            f"when online, run: fastattn pull {chosen}{name}"
         )
     if folder.is_relative_to(NOWHERE):
         raise DownloadError(

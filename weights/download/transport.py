@@ -101,8 +101,9 @@ class Transport:
 
     def is_secure(self, url: str) -> bool:
         """Whether pip would accept a listing from there: not over plain http, unless from this machine or trusted."""
-        host = urlsplit(url).hostname or ""
-        return urlsplit(url).scheme != "http" or _is_loopback(host) or self._is_trusted(url)
+        with _as_transport_errors():
+            host = urlsplit(url).hostname or ""
+            return urlsplit(url).scheme != "http" or _is_loopback(host) or self._is_trusted(url)
 
     def _is_trusted(self, url: str) -> bool:
         host, port = urlsplit(url).hostname or "", urlsplit(url).port

@@ -5,13 +5,15 @@ import hashlib
 import json
 import os
 import time
+from dataclasses import replace
 
 import pytest
 
 from fastattn.errors import CheckpointError, DownloadError, InputError
-from fastattn.weights import download
+from fastattn.weights import download, read
 from fastattn.weights.download import firefox, models_between
 from fastattn.weights.download.firefox import listed_models, pull_model
+from fastattn.weights.download.transport import Transport
 from tests.cli.commands import fail, succeed
 from tests.weights.download.test_pull import files_below
 
@@ -169,6 +171,7 @@ ODD = {
     "a hidden file": {"vocab": {"path": "a/.bashrc.gz"}},
     "no hash": {"model": {"path": "a/model.bin.gz", "uncompressedSize": 5}},
     "a hash that is none": {"model": {"path": "a/model.bin.gz", "uncompressedHash": "../../x"}},
+    "a size beyond all": {"model": {"path": "a/m.bin.gz", "uncompressedSize": 10**400, "uncompressedHash": "0" * 64}},
     "a size below one": {"model": {"path": "a/m.bin.gz", "uncompressedSize": -1, "uncompressedHash": "0" * 64}},
     "one name twice": {"lexicalShortlist": {"path": "a/vocab.frit.spm.gz"}},
     "half of two vocabularies": {"vocab": None, "srcVocab": {"path": "a/s.spm.gz"}},
@@ -245,6 +248,131 @@ def test_plain_http_from_afar_is_refused(mozilla, monkeypatch):
 def test_a_list_over_https_leads_to_https_alone():
     with pytest.raises(CheckpointError, match="baseUrl should begin with https:"):
         firefox._parse(b'{"baseUrl": "http://x", "models": {}}', "https://x/models.json")
+
+
+def test_a_redirect_to_plain_http_is_refused_though_it_answers(mozilla, monkeypatch):
+    (model,) = models_between("de", "en")
+    mozilla.server.answers["/afar"] = ("application/gzip", gzip.compress(WEIGHTS))
+    mozilla.weights(lambda handler: handler.redirect("/afar"))
+    monkeypatch.setattr(Transport, "is_secure", lambda self, url: not url.endswith("/afar"))
+    with pytest.raises(DownloadError, match="plain http from a host"):
+        pull_model(model)
+
+
+def test_a_list_from_the_future_is_fetched_again(mozilla):
+    listed_models()
+    mozilla.offer(entry("en", "de"))
+    aged(-1)
+    assert len(listed_models()) == 2
+
+
+def test_another_release_has_a_folder_of_its_own(mozilla):
+    (first,) = models_between("de", "en")
+    assert pull_model(first) == first.folder
+    weights = WEIGHTS[::-1]
+    changed = entry("de", "en")
+    changed["files"]["model"]["uncompressedHash"] = hashlib.sha256(weights).hexdigest()
+    mozilla.models.clear()
+    mozilla.offer(changed, contents=(weights, SHORTLIST, VOCABULARY))
+    aged(2)
+    again = download.resolve("de-en")
+    assert (again / "model.deen.intgemm.alphas.bin").read_bytes() == weights and again != first.folder
+    assert (first.folder / "model.deen.intgemm.alphas.bin").read_bytes() == WEIGHTS
+
+
+def test_a_model_is_configured_as_firefox_does(mozilla, pulled):
+    folder = pulled("en-pt")
+    names = ("model.enpt.intgemm.alphas.bin", "lex.50.50.enpt.s2t.bin", "vocab.enpt.spm")
+    contents = [(folder / name).read_bytes() for name in names]
+    told = entry("fr", "en")
+    told["files"]["model"] |= {
+        "uncompressedSize": len(contents[0]),
+        "uncompressedHash": hashlib.sha256(contents[0]).hexdigest(),
+    }
+    mozilla.offer(told, contents=contents)
+    both = read(folder), read(download.resolve("fr-en"))
+    expected, found = (replace(each.text, source_language="", target_language="") for each in both)
+    longer = replace(expected.decoding, max_length_factor=2.0)  # as Firefox has it; the catalog's have 2.5
+    assert found == replace(expected, decoding=longer)
+    scales = [{name: getattr(tensor, "input_scale", None) for name, tensor in each.tensors.items()} for each in both]
+    assert scales[0] == scales[1] and any(scales[0].values())
+
+
+BEHIND = {"another member": gzip.compress(b"more"), "anything": bytes(1 << 20)}
+
+
+@pytest.mark.parametrize("what", BEHIND)
+def test_nothing_stands_behind_the_gzip_file(mozilla, what):
+    told = mozilla.models["de-en"][0]["files"]["vocab"]["path"]
+    mozilla.server.answers[f"/base/{told}"] = ("application/gzip", gzip.compress(VOCABULARY) + BEHIND[what])
+    with pytest.raises(DownloadError, match="vocab.deen.spm.gz.*more behind the gzip file's end"):
+        pull_model(models_between("de", "en")[0])
+
+
+def test_addresses_that_are_none(mozilla, monkeypatch):
+    mozilla.publish({"baseUrl": "http://[x", "models": mozilla.models})
+    (model,) = models_between("de", "en")
+    with pytest.raises(DownloadError, match="cannot fetch de-en .*Invalid IPv6 URL"):
+        pull_model(model)
+    monkeypatch.setenv("FASTATTN_FIREFOX_MODELS", "http://[x/models.json")
+    with pytest.raises(DownloadError, match="cannot read the list of models .*Invalid IPv6 URL"):
+        listed_models()
+
+
+def test_passwords_are_used_and_not_kept(mozilla, monkeypatch):
+    url = mozilla.server.url.replace("//", "//me:secret@")
+    monkeypatch.setenv("FASTATTN_FIREFOX_MODELS", url + "/models.json")
+    mozilla.publish({"baseUrl": url + "/base", "models": mozilla.models})
+    (model,) = models_between("de", "en")
+    pull_model(model)
+    assert all("Authorization" in headers for _, headers in mozilla.server.requests)
+    kept = list(firefox.checkpoints_folder().glob("firefox-*/SOURCE.txt"))
+    assert len(kept) == 2 and not any("secret" in file.read_text() for file in kept) and "secret" not in model.origin
+
+
+def test_a_list_that_cannot_be_kept_is_used(mozilla, tmp_path, monkeypatch):
+    listed_models()
+    kept = aged(2)
+    kept.unlink()
+    kept.mkdir()
+    with pytest.warns(UserWarning, match="the list of models is not kept: cannot write to .*firefox-models-.*: Is a d"):
+        assert len(listed_models()) == 1
+    assert os.listdir(kept.parent) and not list(kept.parent.glob("*.part"))
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("FASTATTN_CACHE", str(tmp_path / "file"))
+    with pytest.warns(UserWarning, match="is not kept: cannot write firefox-models to the cache"):
+        assert len(listed_models()) == 1
+
+
+def test_models_by_any_code_of_their_languages(mozilla):
+    mozilla.offer(entry("nb", "en"), entry("en", "zh_hant"))
+    assert download.named("nb-en").name == download.named("no-en").name == download.named("nob-eng").name == "nb-en"
+    assert download.named("en-zh_hant") == download.named("en-zh-Hant") == models_between("en", "zh-TW")[0]
+    assert "en-zh_hant" in succeed("pull", "en-zh_hant")
+    with pytest.raises(InputError, match=r"from zh to en \(zh-en\); Firefox has no model zh-Hant-en \("):
+        models_between("zh-TW", "en")
+
+
+def test_languages_and_qualities_that_are_none(mozilla):
+    for source, target in (("German", None), (3, "en"), ("en", b"pt")):
+        with pytest.raises(InputError, match="translates from de; |a language must be a str, got (int|bytes)"):
+            models_between(source, target)
+    assert [each.name for each in models_between(None, "Portuguese")] == ["en-pt"]
+    with pytest.raises(InputError, match="quality should be one of"):
+        models_between("en", "pt", "large")  # which the catalog has in one
+
+
+def test_offline_the_hint_names_the_same_model(mozilla, monkeypatch):
+    mozilla.offer(entry("en", "fr", "tiny"), entry("en", "fr", "base"), entry("fr", "en", "odd"))
+    wanted = [*models_between("en", "fr", "tiny"), *models_between("fr", "en")]
+    monkeypatch.setenv("FASTATTN_OFFLINE", "1")
+    for model, command in zip(wanted, ("pull --quality tiny en-fr", "pull fr-en")):
+        with pytest.raises(DownloadError, match=f"when online, run: fastattn {command}$"):
+            pull_model(model)
+        monkeypatch.delenv("FASTATTN_OFFLINE")
+        succeed(*command.split())
+        monkeypatch.setenv("FASTATTN_OFFLINE", "1")
+        assert pull_model(model).is_dir()
 
 
 def test_the_commands_list_and_pull_by_languages(mozilla):
