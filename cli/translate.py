@@ -33,6 +33,7 @@ from fastattn.cli.translations import Printing
 from fastattn.documents.forms import FORMS
 from fastattn.errors import FastattnError, InputError, WrongModelError
 from fastattn.printable import counted
+from fastattn.system.files import OutputFile
 from fastattn.weights.download import models_between
 
 
@@ -51,6 +52,7 @@ Examples:
   fastattn translate -m zh-en -m en-pt "你好"
   fastattn translate --from auto --to pt < english.txt
   fastattn translate -m zh-en --alignments "你好"
+  fastattn translate -m zh-en --show-attention look.html "你好"
   fastattn translate -m en-pt --keep "Acme [A-Z]+" --glossary a.tsv < in.txt
   fastattn translate -m en-pt --memory old.tmx --cache done.db --json < in.txt
   fastattn translate --from en --to pt -i page.html -o pagina.html
@@ -156,6 +158,12 @@ the most tokens of each part's translation (--max-length) and the beam;
     is_flag=True,
     help="Write which words look at which behind each translation, as 0-0 1-2 (Pharaoh's form); --json too.",
 )
+@click.option(
+    "--show-attention",
+    metavar="FILE",
+    help="Draw what the decoder's layers and heads look at, of one TEXT: a page (.html), a picture (.svg), or lines "
+    "behind the translation ('-').",
+)
 @known_options
 @on_error_option
 @precision_option("float32", "bfloat16", "int8", "intgemm", "int4", "auto")
@@ -198,6 +206,9 @@ def translate(
     input_path, output_path, out_dir = options.pop("input_path"), options.pop("output_path"), options.pop("out_dir")
     form, fields = options.pop("form"), (options.pop("fields") or "").split(",")
     around, alignments = {name: options.pop(name) for name in NAMES}, options.pop("alignments")
+    shown = options.pop("show_attention")
+    if shown is not None:
+        _check_shown(shown, len(texts) == 1 and len(models) < 2 and source != AUTO and not any(around.values()))
     as_lines = alignments or as_json or scores or (options["num_hypotheses"] or 1) > 1 or bool(texts)
     documents = planned(input_path, output_path, out_dir, form, as_lines)
     if documents is None and fields != [""]:
@@ -235,6 +246,8 @@ def translate(
         printing.alignments = alignments
         for result in _results(translator, lines, search, progress, loaded):
             printing.write(*result)
+            if shown is not None and result[0].error is None:
+                _show(translator, shown, result[0].text, result[1].text, languages, output)
     if verbose:
         report(lines, start, loaded, compiling)
     if printing.marked:
@@ -247,6 +260,27 @@ def translate(
             err=True,
         )
     lines.check("translated")
+
+
+def _check_shown(path: str, fits: bool) -> None:
+    """Raise click.UsageError for a place that is no picture's, or for more than there can be a picture of."""
+    if path != "-" and not path.lower().endswith((".html", ".svg")):
+        raise click.UsageError(f"--show-attention wants a name that ends in .html or .svg, or '-', not {path}")
+    if not fits:
+        raise click.UsageError("--show-attention is for one TEXT and one model, without what stands around it")
+
+
+def _show(
+    translator: Any, path: str, text: str, translation: str, languages: dict[str, Any], output: OutputFile
+) -> None:
+    """Draw what the model looks at in a text while it writes its translation."""
+    if not hasattr(translator, "looks"):
+        raise InputError("--show-attention is for an encoder-decoder model")
+    plot = translator.looks(text, translation, **languages).plot()
+    if path == "-":
+        output.write(f"{plot.to_text()}\n".encode("utf-8", "surrogatepass"))
+    else:
+        plot.save(path)
 
 
 AUTO = "auto"

@@ -35,7 +35,7 @@ TABLE = {
     "plot": set(),
     "vision": {"spec", "ops", "layers", "models", "loading", "decoding", "array_attention", "plot"},
     "encoders": {"spec", "ops", "models", "scheduling", "text", "weights", "loading", "processes", "vectors", "vision"},
-    "translation": {"spec", "ops", "scheduling", "text", "weights", "loading", "decoding", "processes"},
+    "translation": {"plot", "spec", "ops", "scheduling", "text", "weights", "loading", "decoding", "processes"},
     "documents": {"text", "translation"},
     "generation": {"spec", "scheduling", "text", "weights", "loading", "decoding"},
     "mechanisms": {"ops", "layers", "array_attention"},

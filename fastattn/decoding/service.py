@@ -46,6 +46,26 @@ class Scoring(Pass):
 
 
 @dataclass(frozen=True, eq=False)
+class Looking(Scoring):
+    """A source and a target; the result is what each layer's heads look at, float32 [layers, heads, T, S].
+
+    Row t is that of the target's token t, from which the next is told. A decoder without heads has no layers there.
+    """
+
+    def fits_with(self, other: Pass) -> bool:
+        return isinstance(other, Looking)
+
+    def run(self, model: Decoder, jobs: Sequence[Scoring], end_id: int, unk_id: int) -> list[np.ndarray]:
+        results = []
+        for job in jobs:
+            looks: list[np.ndarray] = []
+            for _ in model.states(job.target, model.encode([job.source]), looks):
+                pass
+            results.append(np.concatenate(looks) if looks else np.zeros((0, 0, len(job.target), 0), np.float32))
+        return results
+
+
+@dataclass(frozen=True, eq=False)
 class Expansion(Pass):
     """A sentence whose best next tokens are wanted; the result is [(log-probability, id), ...], never empty, no end."""
 

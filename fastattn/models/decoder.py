@@ -192,12 +192,18 @@ class Decoder:
             )  # fmt: skip
         return self.decoder(tokens_N, rows), rows.attention_NS
 
-    def states(self, tokens_T: np.ndarray, memory: Memory) -> Iterator[np.ndarray]:
-        """The rows of one sequence of int32 tokens layer by layer, as ``Stack.states`` has them."""
+    def states(
+        self, tokens_T: np.ndarray, memory: Memory, looks: list[np.ndarray] | None = None
+    ) -> Iterator[np.ndarray]:
+        """The rows of one sequence of int32 tokens layer by layer, as ``Stack.states`` has them.
+
+        looks  gets what each layer's heads look at in the memory, [1, heads, T, S]
+        """
         starts_B1 = np.array([0, len(tokens_T)], np.int64)
         positions_T = np.arange(len(tokens_T), dtype=np.int32)
         bias, attends = self.decoder.bias, self.decoder.attends
-        return self.decoder.states(tokens_T, WholeRows(self.ops, starts_B1, positions_T, bias, attends, memory))
+        rows = WholeRows(self.ops, starts_B1, positions_T, bias, attends, memory, looks=looks)
+        return self.decoder.states(tokens_T, rows)
 
     def step(
         self,

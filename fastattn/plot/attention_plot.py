@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from fastattn.errors import InputError, described
-from fastattn.plot.labels import checked_labels, printable_text
+from fastattn.plot.labels import checked_labels, columns_of, printable_text
 from fastattn.plot.page import fragment, page
 from fastattn.plot.picture import ALONE, BESIDE_OTHERS, Frame, Panel, Picture, draw, frame_of
 from fastattn.system.files import checked_path, open_file
@@ -22,6 +22,7 @@ def plot_attention(
     columns: Iterable[str | int] | None = None,
     *,
     title: str | None = None,
+    names: Iterable[str | int] | None = None,
 ) -> "AttentionPlot":
     """A picture of attention weights, which a notebook shows by itself.
 
@@ -29,16 +30,17 @@ def plot_attention(
                    saliency of the tokens of a text is (1, S)
     rows, columns  T and S labels: tokens, or numbers; None: 0, 1, 2, ...
     title          a line above the picture
+    names          H names of the heads; None: head 0, head 1, ...
     InputError for anything else, NaN and infinity, and for more than 256 heads, 4,096 rows or columns, or 16,777,216
     weights in all.
     """
     weights_HTS = _checked_weights(weights)
     if title is not None and not isinstance(title, str):
         raise InputError(f"title should be a str, got {described(title)}")
-    _, T, S = weights_HTS.shape
-    return AttentionPlot(
-        weights_HTS, checked_labels("rows", rows, T), checked_labels("columns", columns, S), printable_text(title or "")
-    )
+    H, T, S = weights_HTS.shape
+    labels = checked_labels("rows", rows, T), checked_labels("columns", columns, S)
+    heads = [f"head {h}" for h in range(H)] if names is None else checked_labels("names", names, H)
+    return AttentionPlot(weights_HTS, *labels, printable_text(title or ""), heads)
 
 
 class AttentionPlot:
@@ -50,10 +52,10 @@ class AttentionPlot:
     they are given both, and would store the picture twice.
     """
 
-    def __init__(self, weights_HTS: np.ndarray, rows: list[str], columns: list[str], title: str):
+    def __init__(self, weights_HTS: np.ndarray, rows: list[str], columns: list[str], title: str, names: list[str]):
         self._largest = float(weights_HTS.max()) or 1.0
         self._weights_HTS = weights_HTS
-        self._rows, self._columns, self._title = rows, columns, title
+        self._rows, self._columns, self._title, self._names = rows, columns, title, names
 
     def __repr__(self) -> str:
         return f"<AttentionPlot: {self._description}>"
@@ -81,6 +83,19 @@ class AttentionPlot:
         """
         return self._draw(self._panels(head))[0].svg
 
+    def to_text(self, head: int | Literal["mean"] = "mean") -> str:
+        """Lines for a terminal: of one head or of the mean, a shade for each weight, rows and columns by numbers."""
+        (panel,) = self._panels(head)
+        shades = np.array(list(" \u2591\u2592\u2593\u2588"))
+        cells_TS = shades[np.minimum((panel.shares_TS * 5).astype(int), 4)]
+        wide = max(map(columns_of, self._rows))
+        lines = [
+            f"{' ' * wide}  {''.join(f'{s:<2}' if s % 5 == 0 else '  ' for s in range(len(self._columns)))}".rstrip()
+        ]
+        for row, cells_S in zip(self._rows, cells_TS):
+            lines.append(f"{' ' * (wide - columns_of(row))}{row}  {''.join(2 * cell for cell in cells_S)}".rstrip())
+        return "\n".join([*lines, "", *(f"{s:>4} {column}" for s, column in enumerate(self._columns))])
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write ``svg`` or ``html``, as the path's suffix says; the file is there whole or not at all."""
         name = checked_path(path)
@@ -105,7 +120,7 @@ class AttentionPlot:
         if isinstance(head, str) and head == "mean":
             return [self._mean()]
         h = _checked_head(head, H)
-        return [Panel(f"head {h}" if H > 1 else "", self._weights_HTS[h], self._largest)]
+        return [Panel(self._names[h] if H > 1 else "", self._weights_HTS[h], self._largest)]
 
     def _mean(self) -> Panel:
         """Of its own largest weight: where heads look at different places, it would be dark beside theirs."""

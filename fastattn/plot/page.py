@@ -152,7 +152,7 @@ def page(body: str, title: str) -> str:
 def _choice(panels: list[Panel]) -> str:
     if len(panels) == 1:
         return ""
-    options = "".join(f"<option>{panel.name}</option>" for panel in panels)
+    options = "".join(f"<option>{escape(panel.name)}</option>" for panel in panels)
     return f'<label>Head <select autocomplete="off">{options}</select></label>'
 
 

@@ -287,7 +287,9 @@ def _rectangles(panel: Panel, frame: Frame) -> list[str]:
 
 def _image(panel: Panel, frame: Frame) -> str:
     rows, columns = frame.block
-    name = f"{panel.name or 'weights'}: {counted(len(frame.rows), 'row')}, {counted(len(frame.columns), 'column')}"
+    name = (
+        f"{escape(panel.name) or 'weights'}: {counted(len(frame.rows), 'row')}, {counted(len(frame.columns), 'column')}"
+    )
     return (
         f'<image x="{frame.left:.1f}" y="{frame.top:.1f}" width="{frame.cells_width:.1f}" '
         f'height="{frame.cells_height:.1f}" preserveAspectRatio="none" style="image-rendering:pixelated" '

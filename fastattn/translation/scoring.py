@@ -4,12 +4,36 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import overload
 
-from fastattn.decoding.service import DecodingService
+import numpy as np
+
+from fastattn.decoding.service import DecodingService, Looking
 from fastattn.errors import InputError, check_texts, without_errors
 from fastattn.loading.loaded_model import ModelBase
+from fastattn.plot import AttentionPlot, plot_attention
+from fastattn.scheduling.request import Plan
+from fastattn.system.records import dataclass
 from fastattn.text.translation import TranslationTokenizer
 from fastattn.translation.calls import Beside, EachText, OptionResolver, Score, beside_each
 from fastattn.translation.pipeline import Pipeline
+
+
+@dataclass(frozen=True, eq=False)
+class TokenLooks:
+    """A source's S tokens, a target's T with its end, and weights_LHTS, float32: what each layer's heads look at.
+
+    Row t is of the state that tells token t of the target.
+    """
+
+    source: list[str]
+    target: list[str]
+    weights_LHTS: np.ndarray
+
+    def plot(self, title: str | None = None) -> AttentionPlot:
+        """A picture of all layers and heads."""
+        layers, heads, T, S = self.weights_LHTS.shape
+        names = [f"layer {layer}, head {head}" for layer in range(layers) for head in range(heads)]
+        weights_HTS = self.weights_LHTS.reshape(layers * heads, T, S)
+        return plot_attention(weights_HTS, rows=self.target, columns=self.source, title=title, names=names)
 
 
 class ScoringTranslator(ModelBase):
@@ -50,6 +74,31 @@ class ScoringTranslator(ModelBase):
         tokens = [self._tokenizer.surrounded_tokens(text, pair) for text, pair in zip(sources, pairs)]
         scores = self._scored(tokens, [self._tokenizer.target_tokens(text) for text in targets], besides)
         return scores[0] if isinstance(source, str) else scores
+
+    def looks(
+        self, text: str, translation: str, source_lang: str | None = None, target_lang: str | None = None
+    ) -> "TokenLooks":
+        """What each head of each layer of the decoder looks at while it writes a given translation, nothing split.
+
+        source_lang, target_lang: as in ``translate``. Raises InputError for decoders whose layers have no heads, such
+        as recurrent ones.
+        """
+        beside = self._resolver.beside({"source_lang": source_lang, "target_lang": target_lang})
+        pair = self._pipeline.check_text(text, beside_each([text], beside)[0])
+        tokenizer, vocabularies = self._tokenizer, self._tokenizer.text
+        source_ids = tokenizer.source_ids(tokenizer.surrounded_tokens(text, pair))
+        ids = np.array(tokenizer.target_ids(tokenizer.target_tokens(translation), pair), np.int32)
+        if not text.strip() or not translation.strip():
+            raise InputError("what is looked at needs a text and its translation, neither of them empty")
+
+        def plan() -> Plan:
+            return (yield [Looking(source_ids, ids)])
+
+        (looks_LHTS,) = self._service.scheduler().run(plan)
+        if not looks_LHTS.size:
+            raise InputError("this model's decoder has no heads that look at the source")
+        rows = [vocabularies.target_vocabulary[number] for number in [*ids[1:].tolist(), tokenizer.end_id]]
+        return TokenLooks([vocabularies.source_vocabulary[number] for number in source_ids.tolist()], rows, looks_LHTS)
 
     def score_tokens(self, sources: Iterable[Sequence[str]], targets: Iterable[Sequence[str]]) -> list[Score]:
         """``score`` of tokens instead of texts; the end token is added to each target.

@@ -96,6 +96,7 @@ CASES: dict[str, dict[str, Case]] = {
         "--scores": flag({"stdout": "-1.000000\tt\n", "translate_iter.return_scores": True}),
         "--split": searches("split", "sentences"),
         "--alignments": flag({"translate_iter.return_attention": True, "stdout": "t ||| \n"}),
+        "--show-attention": option("-", {"stdout": "t\nlooks\n"}, "a"),
         "--glossary": option("terms.tsv", {"stdout": has("T")}, "-i", "table.csv", "--format", "txt"),
         "--keep": option("y", {"stdout": has("y")}, "-i", "table.csv", "--format", "txt"),
         "--guard": flag({"translate_iter.texts": lambda texts: "_noted" in str(texts)}),

@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -60,6 +61,9 @@ def record_all(monkeypatch: pytest.MonkeyPatch) -> Seen:
             seen.note("translate_iter", RealTranslator.translate_iter, self, texts, **options)
             found = map(self._translated, texts)
             return found if options.get("details") else (one.text for one in found)
+
+        def looks(self, source: str, target: str, **languages: Any) -> Any:
+            return SimpleNamespace(plot=lambda: SimpleNamespace(to_text=lambda: "looks"))
 
         def _translated(self, text: str) -> Any:
             seen.setdefault("lines", []).append(text)
