@@ -131,6 +131,7 @@ class Watched:
         self._translator, self._progress, self._size = translator, progress, size
         self._begun, self._done, self._files = time.monotonic(), 0, 0
         self._share = 0.0  # of the file's texts that are translated
+        self.returns_attention = getattr(translator, "returns_attention", True)
 
     def translate_iter(self, texts: Iterable[str], **options: Any) -> Iterator[Any]:
         """The translator's, counted."""

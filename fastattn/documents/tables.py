@@ -40,9 +40,9 @@ def _column(field: str, head: list[str], numbered: bool, name: str) -> int:
         if not 1 <= number <= max(1, len(head)):
             raise InputError(f"{name}: has {len(head)} columns, and no column {field}")
         return number - 1
-    if field.lstrip("\ufeff") not in [one.lstrip("\ufeff") for one in head]:
+    if field not in head:
         raise InputError(f"{name}: has no column {field!r}; it has {', '.join(head)[:200]}")
-    return [one.lstrip("\ufeff") for one in head].index(field)
+    return head.index(field)
 
 
 def translate_json_lines(data: bytes, name: str, fields: Sequence[str]) -> Steps:

@@ -14,6 +14,7 @@ from fastattn.documents.subtitles import translate_subtitles
 from fastattn.documents.tables import translate_json_lines, translate_table
 from fastattn.documents.texts import Steps, decoded
 from fastattn.errors import InputError, check_known
+from fastattn.system.files import BYTE_ORDER_MARK
 from fastattn.translation.alignment import word_links
 
 
@@ -58,13 +59,15 @@ def translate_document(
     check_known("form of document", form, FORMS)
     if bool(fields) != (form in WITH_FIELDS):
         raise InputError(f"{name}: {'name the fields to translate' if not fields else f'{form} has no fields'}")
-    steps = _READERS[form](data, name, fields=fields) if fields else _READERS[form](data, name)
+    mark = BYTE_ORDER_MARK if data.startswith(BYTE_ORDER_MARK) else b""
+    told = {"fields": fields} if fields else {}
+    steps = _READERS[form](data[len(mark) :], name, **told)
     texts = next(steps)
     while True:
         try:
             texts = steps.send(_translated(translator, texts, options))
         except StopIteration as end:
-            return bytes(end.value)
+            return mark + bytes(end.value)
 
 
 def _translated(translator: Any, texts: Sequence[Marked], options: dict[str, Any]) -> list[Marked]:
@@ -74,9 +77,12 @@ def _translated(translator: Any, texts: Sequence[Marked], options: dict[str, Any
     plain = list(dict.fromkeys(one.text for one in inner if not one.marks and _has_letters(one)))
     translated = dict(zip(plain, translator.translate_iter(plain, **options)))
     marked = [one for one in inner if one.marks and _has_letters(one)]
-    told = {"details": True, "return_attention": True}
+    aligns = getattr(translator, "returns_attention", True)  # else words are taken to stay in order
+    told = {"details": True} | ({"return_attention": True} if aligns else {})
     answers = translator.translate_iter([one.text for one in marked], **options | told)
-    with_marks = (moved(one, answer.text, word_links(one.text, answer)) for one, answer in zip(marked, answers))
+    with_marks = (
+        moved(one, answer.text, word_links(one.text, answer) if aligns else ()) for one, answer in zip(marked, answers)
+    )
     results = [
         (next(with_marks) if _has_letters(one) else one) if one.marks else Marked(translated.get(one.text, one.text))
         for one in inner

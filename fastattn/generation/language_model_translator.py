@@ -88,6 +88,8 @@ class LanguageModelTranslator:
     an unknown language, and where the prompt is not known.
     """
 
+    returns_attention = False  # with a translation, as a Translator's do
+
     @explains_options(MODEL)
     def __init__(
         self,

@@ -3,7 +3,7 @@
 from typing import Annotated, Any
 
 from fastapi import APIRouter
-from pydantic import Field
+from pydantic import Field, StrictBool
 
 from fastattn.serve.dialects.asked import Body, Serving, several
 
@@ -15,8 +15,8 @@ OneOrTwo = Annotated[list[str], Field(min_length=1, max_length=2)]
 
 class EmbedBody(Body):
     inputs: Texts
-    normalize: bool = True
-    truncate: bool = False
+    normalize: StrictBool = True
+    truncate: StrictBool = False
     prompt_name: str | None = None
     dimensions: Annotated[int, Field(ge=1)] | None = None
 
@@ -24,21 +24,21 @@ class EmbedBody(Body):
 class RerankBody(Body):
     query: str
     texts: Annotated[list[str], Field(min_length=1)]
-    raw_scores: bool = False
-    return_text: bool = False
-    truncate: bool = False
+    raw_scores: StrictBool = False
+    return_text: StrictBool = False
+    truncate: StrictBool = False
 
 
 class PredictBody(Body):
     """A text, or two that are read together; or a list of lists of one text or two."""
 
     inputs: str | OneOrTwo | Annotated[list[OneOrTwo], Field(min_length=1)]
-    truncate: bool = False
+    truncate: StrictBool = False
 
 
 class TokenizeBody(Body):
     inputs: Texts
-    add_special_tokens: bool = True
+    add_special_tokens: StrictBool = True
     prompt_name: None = None
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from fastapi import APIRouter
 from fastapi.responses import StreamingResponse
-from pydantic import Field
+from pydantic import Field, StrictBool
 
 from fastattn.encoders.encoder import Encoder
 from fastattn.errors import FastattnError
@@ -38,13 +38,13 @@ class ChatMessage(Body):
 
 
 class StreamOptions(Body):
-    include_usage: bool = False
+    include_usage: StrictBool = False
 
 
 class ChatBody(Body):
     model: str
     messages: Annotated[list[ChatMessage], Field(min_length=1)]
-    stream: bool = False
+    stream: StrictBool = False
     stream_options: StreamOptions | None = None
     max_tokens: Annotated[int, Field(ge=1)] | None = None
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None

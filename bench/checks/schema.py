@@ -1,0 +1,41 @@
+"""The server's own description against what it answers: schemathesis."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from bench.case import installed
+from bench.checks import Absent, Data, Findings, check
+from bench.decoder_shapes import SMOLLM2
+from bench.load import SERVE, running
+
+EXAMPLES = 100  # of each operation
+# A code that is no language fits the description, and is refused in LibreTranslate's way, by 400.
+LEFT_OUT = "positive_data_acceptance"
+
+
+@check(
+    "serve-schema",
+    f"schemathesis over the OpenAPI description of a translator, an encoder and a language model, {EXAMPLES} examples "
+    f"of each operation, all of its checks but {LEFT_OUT}: it finds nothing",
+)
+def schema(data: Data) -> tuple[bool, str]:
+    if not installed(("schemathesis", "fastapi")):
+        raise Absent("pip install schemathesis fastattn[serve]")
+    program = Path(sys.executable).with_name("schemathesis")
+    findings = Findings()
+    with running([*SERVE, "-m", "en-pt", "-m", "minilm", "-m", f"lm={SMOLLM2.path}", "--timeout", "20"]) as server:
+        ended = subprocess.run(
+            [str(program), "run", f"{server.address}/openapi.json", "--max-examples", str(EXAMPLES), "--seed", "1",
+             "-c", "all", "--exclude-checks", LEFT_OUT],
+            capture_output=True,
+            text=True,
+        )  # fmt: skip
+    found = re.findall(r"(\d+) (failures?|errors?)\b", ended.stdout.splitlines()[-1])
+    findings.at_most("failures and errors", sum(int(number) for number, _ in found), "", 0)
+    generated = re.search(r"(\d+) generated", ended.stdout)
+    findings.at_least("requests", int(generated[1]) if generated else 0, "", 1000)
+    if ended.returncode:
+        findings.say(" / ".join(re.findall(r"- (ST\d+ .*)", ended.stdout)[:6]))
+    return findings.verdict

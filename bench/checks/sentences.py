@@ -1,0 +1,71 @@
+"""Sentence splitting: where sentences of FLORES that were joined to paragraphs are cut, beside pysbd."""
+
+import random
+from collections.abc import Callable
+
+from bench.case import installed
+from bench.checks import Absent, Data, Findings, check
+from fastattn.text.splitting import split_sentences
+
+MOST, WANTED = 6, 0.98  # items of a paragraph; a share of the places between them
+
+
+def paragraphs(sentences: list[str], joint: str) -> list[tuple[str, set[int]]]:
+    """(a paragraph, where its sentences begin but for the first), from a fixed seed."""
+    rng, found, at = random.Random(5), [], 0
+    while at < len(sentences):
+        chosen = [one.strip() for one in sentences[at : at + rng.randint(2, MOST)]]
+        at += len(chosen)
+        begins, text = set[int](), chosen[0]
+        for one in chosen[1:]:
+            text += joint
+            begins.add(len(text))
+            text += one
+        found.append((text, begins))
+    return found
+
+
+def f1(found: list[tuple[set[int], set[int]]]) -> float:
+    """Of places that were found and those that are right."""
+    common = sum(len(one & other) for one, other in found)
+    return 2 * common / max(1, sum(len(one) + len(other) for one, other in found))
+
+
+def begins_of(text: str, sentences: list[str]) -> set[int]:
+    """Where sentences but the first begin in a text, blanks before them left out."""
+    begins, at = set(), 0
+    for sentence in sentences:
+        core = sentence.strip()
+        if core and (place := text.find(core, at)) >= 0:
+            begins.add(place)
+            at = place + len(core)
+    return begins - {len(text) - len(text.lstrip())}
+
+
+@check(
+    "sentences-flores",
+    f"paragraphs of 2 to {MOST} items of FLORES dev, en, pt and zh: at least {WANTED} of the places found, "
+    "F1 not below pysbd's; every ninth item is of several sentences, which F1 takes for mistakes",
+)
+def flores(data: Data) -> tuple[bool, str]:
+    if not installed(("pysbd",)):
+        raise Absent("pip install pysbd")
+    import pysbd
+
+    findings = Findings()
+    for language, theirs in (("en", "en"), ("pt", "es"), ("zh", "zh")):  # pysbd has no Portuguese: its nearest
+        joined = paragraphs(data.flores(language), "" if language == "zh" else " ")
+        peer = pysbd.Segmenter(language=theirs, clean=False)
+        splitters: dict[str, Callable[[str], list[str]]] = {
+            "own": lambda text, language=language: split_sentences(text, language),
+            "pysbd": peer.segment,
+        }
+        found = {
+            name: [(begins_of(text, split(text)), begins) for text, begins in joined]
+            for name, split in splitters.items()
+        }
+        scores = {name: f1(pairs) for name, pairs in found.items()}
+        hits = sum(len(one & begins) for one, begins in found["own"]) / sum(len(begins) for _, begins in joined)
+        findings.at_least(f"{language}: found", hits, "", WANTED)
+        findings.at_least("F1", scores["own"], "", scores["pysbd"], "pysbd's")
+    return findings.verdict
