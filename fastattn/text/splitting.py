@@ -19,20 +19,27 @@ BEFORE_NAMES = {
     "apto tel pe d dom sto sta",
     "es": "sr sra srta sres dr dra prof profa gral col cap lic ing av avda c d dña p.ej ej cf vs apdo tel pág sto sta",
     "fr": "m mm mme mlle dr pr me mgr gén st ste cf vs p.ex ex av bd env éd",
-    "de": "hr fr dr prof dipl ing st z.b d.h u.a bzw ca vgl sog inkl evtl ggf str nr mio mrd",
+    "de": "hr fr dr prof dipl ing st fa z d z.b d.h u.a bzw ca vgl sog inkl evtl ggf str nr mio mrd",
     "it": "sig sigg sig.ra dott dr prof avv ing gen col s ss es p.es cfr ecc v vs tel",
     "nl": "dhr mevr dr prof ir ing bijv d.w.z o.a ca vgl st",
+    "ru": "ул д пл пр просп кв корп обл им св проф акад доц тов см рис стр г-н г-жа т т.е т.н",
+    "el": "κ κα κος κκ δρ καθ αγ λεωφ π.χ λ.χ δηλ βλ",
+    "hi": "डॉ प्रो श्री श्रीमती पं सुश्री",
+    "ar": "د أ م",
 }
 
 # A number follows; without one, the sentence ends ("No.").
 BEFORE_NUMBERS = {
-    "en": "no nos p pp vol vols fig figs ch sec art eq ref para pt ed jan feb mar apr jun jul aug sep sept oct nov dec",
+    "en": "no nos rm p pp vol vols fig figs ch sec art eq ref para pt ed jan feb mar apr jun jul aug sep sept oct nov "
+    "dec",
     "pt": "n nº num núm p pp pág págs vol fig cap art arts inc séc fls jan fev mar abr jun jul ago set out nov dez",
     "es": "n nº núm p pp pág págs vol fig cap art arts",
     "fr": "n nº p pp vol fig chap art",
     "de": "nr s bd abb kap art abs",
     "it": "n p pp pag pagg vol fig cap art artt",
     "nl": "nr blz p vol fig art",
+    "ru": "д стр с рис т п гл ст кн",
+    "el": "σελ εικ κεφ αρ τ",
 }
 
 # May end a sentence: it does where a word from SENTENCE_STARTS follows.
@@ -41,9 +48,11 @@ BEFORE_ANYTHING = {
     "pt": "ltda cia s.a jr",
     "es": "ltda cía s.a jr",
     "fr": "s.a cie",
-    "de": "gmbh jr",
+    "de": "gmbh co jr",
     "it": "s.p.a s.r.l jr",
     "nl": "b.v n.v",
+    "ru": "г гг в вв руб коп тыс млн млрд др",
+    "el": "α.ε ε.π.ε",
 }
 
 SENTENCE_STARTS = {
@@ -61,6 +70,9 @@ SENTENCE_STARTS = {
     "it": "il lo la i gli le un una egli lui lei essi questo questa ma e in nel per da quando se come dopo prima chi "
     "che anche non",
     "nl": "de het een hij zij ze wij ik dit dat deze maar en in op voor van als wanneer na wie wat ook niet",
+    "ru": "он она оно они мы я вы ты это этот эта эти тот но и а в на с по из за для от до что кто как когда где если "
+    "потом теперь тогда его её их не",
+    "el": "ο η το οι τα αυτός αυτή αυτό αλλά και με σε στο στη για από όταν αν πού τι ποιος δεν μετά τώρα",
 }
 
 
@@ -103,7 +115,14 @@ OTHERS = ".!?…‼⁇⁈⁉।॥؟۔።။។։"
 CONTINUING = ",;:，、：،"
 NEWLINES = "\n\r\v\f\x85\u2028\u2029"
 
-_CANDIDATE = re.compile(f"(?P<mark>[{FULL_WIDTH}{OTHERS}]+)(?P<close>[{CLOSING}]*)(?P<space>\\s*)|[{NEWLINES}]\\s*")
+_CANDIDATE = re.compile(
+    f"(?P<mark>[{FULL_WIDTH}{OTHERS}]+)(?P<close>[{CLOSING}]*(?:“(?=\\s))?)(?P<space>\\s*)|[{NEWLINES}]\\s*"
+)
+# In Greek a semicolon asks.
+_GREEK_CANDIDATE = re.compile(_CANDIDATE.pattern.replace(OTHERS, f"{OTHERS};"))
+# What goes on behind a quotation: a particle of Japanese, or in a few characters of Chinese who asks or shouts so.
+_GOES_ON = re.compile("[とのがはをにもでや]")
+_ASKED = re.compile("[^。！？；，：“”「」]{0,6}[说问問道喊叫答][^。！？；，：“”「」]{0,3}[。，！]")
 _NEWLINE = re.compile(f"[{NEWLINES}]")
 _NEXT_WORD = re.compile(f"[{OPENING}]{{0,8}}([^\\W_]{{0,24}})")
 _LAST_WORD = re.compile(r"[^\s\"'“‘„«(\[{]+$")
@@ -132,7 +151,8 @@ def split_sentences(text: str, language: str = "") -> list[str]:
     sentences: list[str] = []
     start = 0
     first = len(text) - len(text.lstrip())  # no sentence of spaces alone
-    for match in _CANDIDATE.finditer(text, first):
+    candidate = _GREEK_CANDIDATE if language[:2].lower() == "el" else _CANDIDATE
+    for match in candidate.finditer(text, first):
         end = match.end()
         if end == len(text):
             break
@@ -188,6 +208,9 @@ class _Quotes:
 def _after_full_width(text: str, match: re.Match[str], quotes: _Quotes) -> int:
     """Where the sentence ends after a full-width mark, 0 where it goes on."""
     if text[match.end()] in CONTINUING + FULL_WIDTH + OTHERS:
+        return 0
+    asks = match["mark"][-1] in "！？"
+    if match["close"] and (_GOES_ON.match(text, match.end()) or (asks and _ASKED.match(text, match.end()))):
         return 0
     if '"' in match["close"]:
         still_open = quotes.open_at(match.end("mark"))

@@ -10,8 +10,9 @@ from tests.documents.backwards import Backwards
 
 @pytest.mark.parametrize(
     "name, form",
-    [("a.html", "html"), ("b/a.HTM", "html"), ("a.vtt", "srt"), ("a.xlf", "xliff"), ("a.tar.md", "md"), ("a.text", "txt"),
-     ("html", None), ("a.doc", None), (".md", None), ("a", None), ("", None), ("a.ndjson", "jsonl")],
+    [("a.html", "html"), ("b/a.HTM", "html"), ("a.vtt", "srt"), ("a.xlf", "xliff"), ("a.tar.md", "md"),
+     ("a.text", "txt"), ("html", None), ("a.doc", None), (".md", None), ("a", None), ("", None),
+     ("a.ndjson", "jsonl")],
 )  # fmt: skip
 def test_the_form_of_a_name(name, form):
     assert form_of(name) == form and (form is None or form in FORMS)
@@ -40,12 +41,8 @@ def test_without_attention_words_are_taken_to_stay_in_order():
 
 def test_txt_keeps_blanks_and_line_ends():
     data = b"\xef\xbb\xbfone two\r\n\r\n  three four  \n\tfive\n\n 6 \nseven eight"
-    assert (
-        translate_document(Backwards(), data, "txt")
-        == (b"\xef\xbb\xbftwo one\r\n\r\n  four three  \n\tfive\n\n 6 \neight seven")
-        or translate_document(Backwards(), data[3:], "txt")
-        == b"two one\r\n\r\n  four three  \n\tfive\n\n 6 \neight seven"
-    )
+    expected = b"\xef\xbb\xbftwo one\r\n\r\n  four three  \n\tfive\n\n 6 \neight seven"
+    assert translate_document(Backwards(), data, "txt") == expected
 
 
 def test_a_real_model(pulled):
