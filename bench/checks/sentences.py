@@ -75,8 +75,8 @@ def flores(data: Data) -> tuple[bool, str]:
 
 @check(
     "sentences-table",
-    f"200 hard cases made by hand in nine languages: F1 of the places between sentences at least {WANTED}; pysbd beside "
-    "it, where it has the language",
+    f"200 hard cases made by hand in nine languages: F1 of the places between sentences at least {WANTED}; pysbd "
+    "beside it, where it has the language",
 )
 def table(data: Data) -> tuple[bool, str]:
     if not installed(("pysbd",)):
