@@ -2,6 +2,7 @@
 
 import html
 import re
+from collections import Counter
 from collections.abc import Collection, Sequence
 from html.parser import HTMLParser
 from typing import Any, NamedTuple
@@ -97,9 +98,11 @@ class Page:
         self._values: dict[int, list[tuple[int, int, int]]] = {}  # of a tag: where a value is, the number of its text
         self._held: list[SourceToken] = []  # of a sentence
         tokens = SourceTokens(source).found
+        closers = _closers(tokens)
         at = 0
         while at < len(tokens):
-            token, end = tokens[at], _end_of_kept(tokens, at)
+            token = tokens[at]
+            end = closers.get(at, at) + 1 if _stays(token) else at
             if end > at:
                 self._keep(token, tokens[at:end])
             elif token.kind == "text" or token.name in INLINE:
@@ -180,34 +183,37 @@ class Page:
         return written
 
 
-def _end_of_kept(tokens: list[SourceToken], at: int) -> int:
-    """Where what stays as it is ends that begins at a token; ``at``: nothing begins."""
-    token = tokens[at]
+def _stays(token: SourceToken) -> bool:
+    """Whether an element stays as it is."""
     untranslated = (
         token.attributes.get("translate") == "no" or "notranslate" in token.attributes.get("class", "").split()
     )
-    if token.kind != "open" or not (untranslated or token.name in WORDS | HIDDEN | WHOLE):
-        return at
-    depth = 0
-    for end in range(at, len(tokens)):
-        if tokens[end].name == token.name:
-            depth += {"open": 1, "close": -1}.get(tokens[end].kind, 0)
-            if not depth:
-                return end + 1
-    return at + 1
+    return token.kind == "open" and (untranslated or token.name in WORDS | HIDDEN | WHOLE)
+
+
+def _closers(tokens: Sequence[SourceToken]) -> dict[int, int]:
+    """The number of each opening tag's own closing one, whatever is not closed within."""
+    found, begun = dict[int, int](), dict[str, list[int]]()
+    for number, token in enumerate(tokens):
+        if token.kind == "open":
+            begun.setdefault(token.name, []).append(number)
+        elif token.kind == "close" and begun.get(token.name):
+            found[begun[token.name].pop()] = number
+    return found
 
 
 def partners(tags: Sequence[tuple[str, str]]) -> dict[int, int]:
     """The number of the closing tag of each opening one of (kind, name) that has one."""
-    found, begun = dict[int, int](), list[int]()
+    found, begun, names = dict[int, int](), list[int](), Counter[str]()
     for number, (kind, name) in enumerate(tags):
         if kind == "open":
             begun.append(number)
-        elif kind == "close":
-            same = next((one for one in reversed(begun) if tags[one][1] == name), None)
-            if same is not None:
-                del begun[begun.index(same) :]
-                found[same] = number
+            names[name] += 1
+        elif kind == "close" and names[name]:
+            while tags[begun[-1]][1] != name:
+                names[tags[begun.pop()][1]] -= 1
+            names[name] -= 1
+            found[begun.pop()] = number
     return found
 
 

@@ -43,7 +43,10 @@ def translate_markdown(data: bytes, name: str) -> Steps:
         lines = in_lines(
             _written(answer, sentence.escaped).strip(), [end - start for start, end in sentence.spans], BLOCK
         )
-        edits += [(*span, line) for span, line in zip(sentence.spans, lines)]
+        before = 0
+        for (start, end), line in zip(sentence.spans, lines):  # an empty line would end the paragraph
+            edits.append((start if line or not before else before, end, line))
+            before = end
     return replaced(page, edits).encode()
 
 

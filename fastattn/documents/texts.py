@@ -3,6 +3,7 @@
 import codecs
 import contextlib
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Generator, Iterator, Sequence
 from itertools import accumulate
 
@@ -44,13 +45,14 @@ def in_lines(text: str, lengths: Sequence[int], not_first: "re.Pattern[str]" = r
     not_first  how no line but the first may begin
     """
     total, lines, at = max(1, sum(lengths)), list[str](), 0
+    places = [match.end() for match in re.finditer(r"\s+(?=\S)", text) if not not_first.match(text, match.end())]
+    if any(map(is_spaceless, text)):
+        places = sorted({*places, *range(1, len(text))})
     for share in list(accumulate(lengths))[:-1]:
         wanted = round(len(text) * share / total)
-        places = [match.end() for match in re.finditer(r"\s+(?=\S)", text) if match.end() > at]
-        if any(map(is_spaceless, text)):
-            places = [*places, *range(at + 1, len(text))]
-        places = [place for place in places if not not_first.match(text, place)]
-        end = min(places, key=lambda place: abs(place - wanted), default=len(text))
+        nearest = bisect_left(places, wanted, bisect_right(places, at))
+        around = [place for place in places[max(0, nearest - 1) : nearest + 1] if place > at]
+        end = min(around, key=lambda place: abs(place - wanted), default=len(text))
         lines.append(text[at:end].rstrip())
         at = end
     return [*lines, text[at:]]

@@ -1,6 +1,7 @@
 """Pages: tags around their words, what nobody reads as it is."""
 
 import re
+import time
 from pathlib import Path
 
 import html5lib
@@ -119,3 +120,12 @@ def test_real_pages_keep_their_tree(path):
 
 def _tree(data: bytes) -> list[str]:
     return sorted(str(one.tag) for one in html5lib.parse(data, namespaceHTMLElements=False).iter())
+
+
+@pytest.mark.parametrize(
+    "page", ["<code>" * 60_000, "<b>" * 60_000 + "</i>" * 60_000 + "one two", "<p><i>" * 30_000 + "a"]
+)
+def test_pages_made_to_take_long_do_not(page):
+    start = time.perf_counter()
+    translate_document(Unchanged(), page.encode(), "html")
+    assert time.perf_counter() - start < 20
