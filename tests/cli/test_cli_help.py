@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 import fastattn
 from fastattn.cli import batch
+from fastattn.cli import translate as translating
 from fastattn.cli.entry import COMMANDS, commands
 from fastattn.cli.printing import Progress
 from fastattn.cli.translate import translate
@@ -17,6 +18,7 @@ from fastattn.decoding.options import DecodingOptions
 from fastattn.errors import CheckpointError
 from fastattn.spec.text_spec import DecodingSettings
 from fastattn.translation.translator import Translator
+from fastattn.weights.download.catalog import CATALOG
 from tests.cli.commands import SHORT, fail, run, succeed
 
 
@@ -166,6 +168,33 @@ def test_languages_in_upper_case(monkeypatch):
 def test_a_quality_is_of_two_languages():
     for beside in ((), ("--from", "en"), ("--to", "pt"), ("--from", "en", "--to", "pt", "-m", "en-pt")):
         assert "--quality is for --from and --to" in fail(2, "translate", "--quality", "tiny", *beside, "a")
+
+
+def test_options_come_to_every_model_of_translate(monkeypatch):
+    made, asked, begun = [], [], []
+
+    class Recorded:
+        def __init__(self, path, **options):
+            made.append((path, options))
+
+        def translate_iter(self, texts, **options):
+            begun.append((texts, options))
+
+        def translate(self, texts, **options):
+            begun.append((texts, options))
+
+        chain = staticmethod(lambda first, second: first)
+
+    entries = [CATALOG["zh-en"], CATALOG["en-pt"]]
+    monkeypatch.setattr(translating, "models_between", lambda *languages: asked.append(languages) or entries)
+    monkeypatch.setattr(translating, "located_entry", lambda entry, _: entry.name)
+    monkeypatch.setattr("fastattn.translation.translator.Translator", Recorded)
+    search = {"beam_size": 3, "timeout": 5.0}
+    translating._detecting("pt", "tiny", {"precision": "int8"}, search, Progress())._open_from("zh")
+    assert asked == [("zh", "pt", "tiny")]
+    assert made == [("zh-en", {"precision": "int8"}), ("en-pt", {"precision": "int8"})]
+    assert begun == [((), search), ("a", search | {"timeout": None})]  # compiling is no part of a text's time
+    assert "one model or two" in fail(2, "translate", *["-m", "zh-en"] * 3, "a")
 
 
 def test_a_batch_has_one_model():

@@ -61,6 +61,10 @@ def test_another_language_is_refused_with_those_that_may_be_meant(asked: str, fa
     assert str(caught.value).startswith(fault)
 
 
+def test_four_digits_are_no_script() -> None:
+    assert Languages({"de": "<de>", "de_AT": "<de_AT>"}).code("de-1996") == "de"
+
+
 def test_one_table_serves_prompts_and_models() -> None:
     assert language("ckb").name == "Central Kurdish" and language("zho_Hant").chinese == "繁体中文"
     assert Languages({"kmr_Latn": "", "toki": ""}).names == {"kmr_Latn": "Northern Kurdish", "toki": "toki"}

@@ -4,7 +4,10 @@ import numpy as np
 import pytest
 
 from fastattn.errors import InputError
+from fastattn.translation.calls import TokenTranslation, Translation
+from fastattn.translation.chain import TranslatorByLanguage
 from fastattn.translation.translator import Translator
+from fastattn.weights import download
 from tests.translation.test_translator_kernels import WORDS
 from tests.weights.ctranslate2 import writer
 
@@ -89,6 +92,58 @@ def test_what_concerns_one_side_goes_to_one(pair):
     both = Translator.chain(*pair)
     begun = both.translate("a", target_prefix="c", **SHORT)
     assert begun == pair[1].translate(pair[0].translate("a", **SHORT), target_prefix="c", **SHORT)
+
+
+class Recorded(TranslatorByLanguage):
+    """Says what it was asked, and was made with; its two hypotheses differ from call to call of a text."""
+
+    def __init__(self, path="", **options):
+        self.path, self.made_with, self.asked, self.closed = path, options, {}, 0
+
+    def translate_iter(self, texts, **options):
+        self.asked |= options
+        for number, text in enumerate(texts):
+            parts = [TokenTranslation([], [[f"{number}"]], [0.0], [0.0], [0])]
+            yield Translation(f"{text}+", [f"{text}+", f"{text}-"], [float(number), -0.5], parts)
+
+    def close(self):
+        self.closed += 1
+
+
+def test_each_option_goes_to_the_models_that_it_concerns():
+    of_first = {"source_lang": "de", "split": "never"}
+    of_second = {
+        "target_lang": "fr", "target_prefix": "a", "suppress_sequences": ["b"], "callback": print,
+        "return_alternatives": True,
+    }  # fmt: skip
+    of_both = {"beam_size": 3, "return_scores": False, "timeout": 5.0}
+    first, second = Recorded(), Recorded()
+    with Translator.chain(first, second) as both:
+        both.translate("a", **of_first, **of_second, **of_both)
+    always = {"details": True, "return_exceptions": False}
+    assert first.asked == of_first | of_both | always and second.asked == of_second | of_both | always
+    assert first.closed == second.closed == 1
+
+
+def test_parts_are_those_of_the_text_that_was_chosen():
+    found = Translator.chain(Recorded(), Recorded()).translate("a", details=True, num_hypotheses=2)
+    assert found.text == "a-+" and found.through[0] == "a-" and found.parts[0].tokens == ["1"]
+
+
+def test_options_and_quality_come_to_every_model(monkeypatch):
+    seen = []
+    monkeypatch.setattr(download, "models_between", lambda *asked: seen.append(asked) or ["one", "two"])
+    monkeypatch.setattr(download, "fetch", str)
+    chained = Recorded.for_languages("de", "fr", quality="tiny", precision="int8")
+    found = Recorded.for_languages("auto", "fr", quality="tiny", precision="int8")
+    text = "Das Wetter ist heute sehr schön."
+    assert found.translate(text) == f"{text}++"
+    for both in (chained, found._open["de"]):
+        assert [each.path for each in (both.first, both.second)] == ["one", "two"]
+        assert both.first.made_with == both.second.made_with == {"precision": "int8"}
+    assert seen == [("de", "fr", "tiny")] * 2
+    found.close()
+    assert both.first.closed == both.second.closed == 1
 
 
 def test_what_is_of_each_text_is_of_each_of_its_hypotheses(pair):

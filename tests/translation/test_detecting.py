@@ -6,6 +6,7 @@ import threading
 import pytest
 
 from fastattn.errors import InputError
+from fastattn.text.detecting import likely_languages
 from fastattn.translation.calls import Translation
 from fastattn.translation.chain import ChainedTranslation
 from fastattn.translation.detecting import SURE, WINDOW, DetectingTranslator
@@ -88,6 +89,11 @@ def test_what_is_in_no_language_stays_and_says_nothing_of_others(monkeypatch):
         True,
         False,
     ]
+
+
+def test_among_some_languages_the_likeliest_comes_first(monkeypatch):
+    monkeypatch.setattr("fastattn.text.detecting._identifier", Ranked)
+    assert likely_languages("de sure", ("yy", "xx", "en")) == [("en", 0.05), ("xx", 0.01), ("yy", 0.0)]
 
 
 def test_a_language_without_a_model_is_looked_for_once_a_stream():

@@ -105,6 +105,7 @@ def _options(**options: object) -> bytes:
         ({"encoder_langtok": "src"}, "option encoder_langtok should be None or '', is 'src'"),
         ({"decoder_langtok": True}, "option decoder_langtok should be False or None, is True"),
         ({"lang_pairs": "en-de,de-en"}, "option lang_pairs should be None, is 'en-de,de-en'"),
+        ({"lang_tok_replacing_bos_eos": True}, "option lang_tok_replacing_bos_eos should be False, is True"),
         ({"activation_fn": "linear"}, "option activation_fn should be 'relu' or"),
         ({}, "encoder_embed_dim should be a number from 1 on"),
         (
@@ -125,6 +126,12 @@ def test_options_in_plain_dicts(tmp_path: Path, entries: tuple[str, ...]) -> Non
         options = pickles.dict_of({entry: options})
     _saved(tmp_path / "model.pt", **{entries[0]: options, "model": plain({})})
     refusal(tmp_path, "option adaptive_input should be False, is True")  # so the folder is known to be fairseq's
+
+
+def test_options_of_the_task_count_too(tmp_path: Path) -> None:
+    parts = {"task": plain({"lang_pairs": "en-de"}), "model": plain({"encoder_embed_dim": 4})}
+    _saved(tmp_path / "model.pt", cfg=pickles.dict_of(parts), model=plain({}))
+    refusal(tmp_path, "option lang_pairs should be None, is 'en-de'")
 
 
 def test_pickles_that_would_run_something(tmp_path: Path) -> None:
