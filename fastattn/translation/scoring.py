@@ -2,19 +2,21 @@
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import overload
+from typing import TYPE_CHECKING, overload
 
 import numpy as np
 
 from fastattn.decoding.service import DecodingService, Looking
 from fastattn.errors import InputError, check_texts, without_errors
 from fastattn.loading.loaded_model import ModelBase
-from fastattn.plot import AttentionPlot, plot_attention
 from fastattn.scheduling.request import Plan
 from fastattn.system.records import dataclass
 from fastattn.text.translation import TranslationTokenizer
 from fastattn.translation.calls import Beside, EachText, OptionResolver, Score, beside_each
 from fastattn.translation.pipeline import Pipeline
+
+if TYPE_CHECKING:
+    from fastattn.plot import AttentionPlot
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,8 +30,10 @@ class TokenLooks:
     target: list[str]
     weights_LHTS: np.ndarray
 
-    def plot(self, title: str | None = None) -> AttentionPlot:
+    def plot(self, title: str | None = None) -> "AttentionPlot":
         """A picture of all layers and heads."""
+        from fastattn.plot import plot_attention  # for who asks for one
+
         layers, heads, T, S = self.weights_LHTS.shape
         names = [f"layer {layer}, head {head}" for layer in range(layers) for head in range(heads)]
         weights_HTS = self.weights_LHTS.reshape(layers * heads, T, S)

@@ -12,6 +12,7 @@ import fastattn
 from fastattn.cli import batch
 from fastattn.cli import translate as translating
 from fastattn.cli.entry import COMMANDS, commands
+from fastattn.cli.known import NAMES
 from fastattn.cli.printing import Progress
 from fastattn.cli.translate import translate
 from fastattn.decoding.options import DecodingOptions
@@ -190,7 +191,10 @@ def test_options_come_to_every_model_of_translate(monkeypatch):
     monkeypatch.setattr(translating, "located_entry", lambda entry, _: entry.name)
     monkeypatch.setattr("fastattn.translation.translator.Translator", Recorded)
     search = {"beam_size": 3, "timeout": 5.0}
-    translating._detecting("pt", "tiny", {"precision": "int8"}, search, Progress())._open_from("zh")
+    told = dict.fromkeys(NAMES)
+    translating._detecting("pt", "tiny", {"precision": "int8"}, search, Progress(), told)._open_from("zh")
+        "zh"
+    )
     assert asked == [("zh", "pt", "tiny")]
     assert made == [("zh-en", {"precision": "int8"}), ("en-pt", {"precision": "int8"})]
     assert begun == [((), search), ("a", search | {"timeout": None})]  # compiling is no part of a text's time

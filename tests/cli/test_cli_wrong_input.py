@@ -148,7 +148,7 @@ def test_numbers_of_a_search(option):
     ("arguments", "told"),
     [
         (("translate", "--from", "xx", "a"), "no model of the catalog translates from xx; "),
-        (("translate", "--from", "english", "a"), "no model of the catalog translates from english; "),
+        (("translate", "--from", "klingon", "a"), "no model of the catalog translates from klingon; "),
         (("translate", "--from", "en", "--to", "xx", "a"), "no model of the catalog translates from en to xx; "),
         (
             ("translate", "--from", "en", "-m", "tiny", "a"),

@@ -137,7 +137,7 @@ def test_options_and_quality_come_to_every_model(monkeypatch):
     chained = Recorded.for_languages("de", "fr", quality="tiny", precision="int8")
     found = Recorded.for_languages("auto", "fr", quality="tiny", precision="int8")
     text = "Das Wetter ist heute sehr schön."
-    assert found.translate(text) == f"{text}++"
+    assert found.translate(text) == f"{text}-+"  # the pair of the greatest sum
     for both in (chained, found._open["de"]):
         assert [each.path for each in (both.first, both.second)] == ["one", "two"]
         assert both.first.made_with == both.second.made_with == {"precision": "int8"}

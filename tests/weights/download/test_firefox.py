@@ -13,7 +13,6 @@ from fastattn.errors import CheckpointError, DownloadError, InputError
 from fastattn.weights import download, read
 from fastattn.weights.download import firefox, models_between
 from fastattn.weights.download.firefox import listed_models, pull_model
-from fastattn.weights.download.pull import is_offline
 from fastattn.weights.download.transport import Transport
 from tests.cli.commands import fail, run, succeed
 from tests.weights.download.test_pull import files_below
@@ -258,14 +257,6 @@ def test_a_redirect_to_plain_http_is_refused_though_it_answers(mozilla, monkeypa
     monkeypatch.setattr(Transport, "is_secure", lambda self, url: not url.endswith("/afar"))
     with pytest.raises(DownloadError, match="plain http from a host"):
         pull_model(model)
-
-
-@pytest.mark.parametrize(
-    ("word", "offline"), [("1", True), ("yes", True), *((w, False) for w in ("", "0", "No", "off ", "false"))]
-)
-def test_what_forbids_the_network(word, offline, monkeypatch):
-    monkeypatch.setenv("FASTATTN_OFFLINE", word)
-    assert is_offline() == offline
 
 
 def test_without_a_list_the_catalog_is_shown_and_the_command_fails(isolated, monkeypatch):

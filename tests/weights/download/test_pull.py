@@ -17,7 +17,7 @@ from fastattn.errors import CheckpointError, DownloadError
 from fastattn.weights import download
 from fastattn.weights.download import catalog
 from fastattn.weights.download import pull as pull_module
-from fastattn.weights.download.pull import pull, pull_entry
+from fastattn.weights.download.pull import is_offline, pull, pull_entry
 from tests.weights.download.index_server import FILE, JSON, entry_of, tarred, zipped
 
 pytestmark = pytest.mark.usefixtures("isolated")
@@ -345,3 +345,11 @@ def test_real_checkpoints_are_whole(pulled, name):
     folder, entry = pulled(name), catalog.CATALOG[name]
     assert files_below(folder) == {"SOURCE.txt", *(target for _, target in entry.members)}
     assert sum((folder / target).stat().st_size for _, target in entry.members) == entry.size
+
+
+@pytest.mark.parametrize(
+    ("word", "offline"), [("1", True), ("yes", True), *((w, False) for w in ("", "0", "No", "off ", "false"))]
+)
+def test_what_forbids_the_network(word, offline, monkeypatch):
+    monkeypatch.setenv("FASTATTN_OFFLINE", word)
+    assert is_offline() == offline
