@@ -193,8 +193,6 @@ def test_options_come_to_every_model_of_translate(monkeypatch):
     search = {"beam_size": 3, "timeout": 5.0}
     told = dict.fromkeys(NAMES)
     translating._detecting("pt", "tiny", {"precision": "int8"}, search, Progress(), told)._open_from("zh")
-        "zh"
-    )
     assert asked == [("zh", "pt", "tiny")]
     assert made == [("zh-en", {"precision": "int8"}), ("en-pt", {"precision": "int8"})]
     assert begun == [((), search), ("a", search | {"timeout": None})]  # compiling is no part of a text's time
