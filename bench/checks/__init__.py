@@ -94,6 +94,7 @@ from bench.checks import (  # noqa: E402, F401
     bergamot,
     callers,
     conversion,
+    document_forms,
     documents,
     encoding,
     generation,
