@@ -1,31 +1,35 @@
-# make demo | test | test-distributed | test-cuda | slow | slow-cuda | everywhere | mutants | check | bench | dist | clean. Each sets up what it needs in .venv, once.
+# make demo | quick | test | test-distributed | test-cuda | slow | slow-cuda | everywhere | mutants | check | ci | bench | dist | clean
+# Each sets up what it needs in .venv, once.
 PYTHON ?= python3
 VENV := .venv
-ifeq ($(OS),Windows_NT)
-BIN := $(VENV)/Scripts
-else
-BIN := $(VENV)/bin
-endif
-STAMP := $(VENV)/.installed
 # Ray and pyarrow are half a gigabyte, which .venv does without, as most users do.
 RAY_VENV := .venv-ray
-RAY_BIN := $(patsubst $(VENV)/%,$(RAY_VENV)/%,$(BIN))
-RAY_STAMP := $(RAY_VENV)/.installed
 # Device "cuda" on Numba's simulator, and its kernels through NVIDIA's compilers.
 CUDA_VENV := .venv-cuda
-CUDA_BIN := $(patsubst $(VENV)/%,$(CUDA_VENV)/%,$(BIN))
-CUDA_STAMP := $(CUDA_VENV)/.installed
-# Two processes, each of which begins with half of the files in order, and takes tests from the other when it has done
-# its own: what a file's tests share, such as a loaded model, is made twice for few files.
-SIDE_BY_SIDE := -n 2 --dist worksteal
+PROGRAMS := $(if $(filter Windows_NT,$(OS)),Scripts,bin)
+BIN := $(VENV)/$(PROGRAMS)
+RAY_BIN := $(RAY_VENV)/$(PROGRAMS)
+CUDA_BIN := $(CUDA_VENV)/$(PROGRAMS)
+
+# The suite is a queue of parts, folders of tests/, for two workers, the longest first. PARTS have one each; `rest` has
+# the others and tests/ itself. `make -O` prints what a part says when it ends; make 3.81, macOS's, has no such option.
+PARTS := weights runtime cli translation kernels decoding architectures
+REST := $(filter-out $(PARTS:%=tests/%/) tests/cuda/ tests/distributed/,$(wildcard tests/*/)) $(wildcard tests/test_*.py)
+QUEUE := $(MAKE) --no-print-directory --keep-going --jobs=2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
+# Hypothesis draws the same examples each time; with ARGS, as when a test is worked on, it draws others.
+SAME := --hypothesis-profile=same -p no:cacheprovider
 
 # Tests start hundreds of Pythons, each of which would compile all modules of fastattn anew.
 export PYTHONDONTWRITEBYTECODE :=
+# What is known of unchanged code outlives a clone: mypy's cache, and what NVIDIA's compilers have taken.
+export FASTATTN_PROVEN ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/fastattn-proven
 
-.PHONY: help setup demo test test-distributed test-cuda slow slow-cuda everywhere mutants check bench dist clean
+.PHONY: help setup demo quick test test-quick test-rest test-distributed test-cuda test-cuda-simulator \
+	test-cuda-compilers slow slow-cuda everywhere mutants check ci bench dist clean $(PARTS:%=test-%)
 
 help:
 	@echo "make demo    set up, download three small models, translate and encode something real"
+	@echo "make quick   before a commit, in a minute: check, and the tests that the change is likely to break"
 	@echo "make test    set up, run the tests            (ARGS=... goes to pytest)"
 	@echo "make test-distributed  the tests of fastattn[ray], in an environment of their own (ARGS=... goes to pytest)"
 	@echo "make test-cuda  device \"cuda\" on a simulator, and its kernels compiled for cards, in an environment of their own"
@@ -33,52 +37,71 @@ help:
 	@echo "make slow-cuda  every variety of model on that simulator, five minutes"
 	@echo "make everywhere  the tests as on other machines: fewer CPU features, no network, ... (ARGS=... names some)"
 	@echo "make mutants mutation testing: bugs that no test finds, half an hour (ARGS=... goes to tests/clone/run_mutants.py)"
-	@echo "make check   format, lint, types, import table, sizes"
+	@echo "make check   format, lint, types"
+	@echo "make ci      all that has to pass before a change goes in: check and the three suites, side by side"
 	@echo "make bench   run the benchmarks               (ARGS=... goes to them)"
 	@echo "make dist    a wheel and an sdist in dist/, tried out in every installed Python from 3.10 on"
 	@echo "make clean   remove build products and caches (the environments and downloaded models stay)"
 
-setup: $(STAMP)
-
-$(STAMP): setup.cfg setup.py pyproject.toml
+# $(call environment,FOLDER,REQUIREMENTS): uv installs in seconds what takes pip a minute, where it can be had.
+define environment
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 10) and "fastattn needs Python 3.10 or newer, $(PYTHON) is %d.%d; try make PYTHON=python3.12" % v[:2])'
-	@$(BIN)/python -m pip --version >/dev/null 2>&1 || { echo "== making $(VENV)"; $(PYTHON) -m venv $(VENV); }
-	@echo "== installing fastattn and what it needs into $(VENV)"
-	@$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check -e ".[test,check]"
-	@touch $@
+	@echo "== installing $(2) into $(1)"
+	@$(PYTHON) -m venv $(1)
+	@{ $(1)/$(PROGRAMS)/python -m pip install $(QUIET) uv && $(1)/$(PROGRAMS)/python -m uv pip install --quiet \
+		--python $(1) $(2); } 2>/dev/null || $(1)/$(PROGRAMS)/python -m pip install $(QUIET) $(2)
+	@touch $(1)/.installed
+endef
+QUIET := --quiet --quiet --disable-pip-version-check
+
+$(VENV)/.installed: setup.cfg setup.py pyproject.toml
+	$(call environment,$(VENV),-e ".[test$(,)check]")
+
+$(RAY_VENV)/.installed: setup.cfg setup.py pyproject.toml
+	$(call environment,$(RAY_VENV),-e ".[test$(,)ray]" "moto[server]>=5")
+
+# What compiles for a card without one: 500 MB, of which numba-cuda itself is 2.
+$(CUDA_VENV)/.installed: setup.cfg setup.py pyproject.toml
+	$(call environment,$(CUDA_VENV),-e ".[test]" "numba-cuda>=0.30" nvidia-cuda-nvcc nvidia-cuda-nvrtc)
+
+, := ,
+setup: $(VENV)/.installed
 
 demo: setup
 	@BIN=$(BIN) sh examples/demo.sh
 
+quick: setup
+	@$(QUEUE) check test-quick
+
+test-quick: setup
+	@$(BIN)/python tests/clone/run_quick.py $(SAME)
+
 test: setup
-	@$(BIN)/python -m pytest $(or $(ARGS),$(SIDE_BY_SIDE))
+	@$(if $(ARGS),$(BIN)/python -m pytest $(ARGS),$(QUEUE) $(PARTS:%=test-%) test-rest)
 
-$(RAY_STAMP): setup.cfg setup.py pyproject.toml
-	@$(PYTHON) -m venv $(RAY_VENV)
-	@echo "== installing fastattn[ray] into $(RAY_VENV)"
-	@$(RAY_BIN)/python -m pip install --quiet --quiet --disable-pip-version-check -e ".[test,ray]" "moto[server]>=5"
-	@touch $@
+$(PARTS:%=test-%): test-%: setup
+	@$(BIN)/python -m pytest $(SAME) tests/$*
 
-test-distributed: $(RAY_STAMP)
-	@$(RAY_BIN)/python -m pytest -rs $(or $(ARGS),$(SIDE_BY_SIDE) tests/distributed)
+test-rest: setup
+	@$(BIN)/python -m pytest $(SAME) $(REST)
 
-# What compiles for a card without one: 500 MB, of which numba-cuda itself is 2.
-$(CUDA_STAMP): setup.cfg setup.py pyproject.toml
-	@$(PYTHON) -m venv $(CUDA_VENV)
-	@echo "== installing numba-cuda and NVIDIA's compilers into $(CUDA_VENV)"
-	@$(CUDA_BIN)/python -m pip install --quiet --quiet --disable-pip-version-check -e ".[test]" "numba-cuda>=0.30" \
-		nvidia-cuda-nvcc nvidia-cuda-nvrtc
-	@touch $@
+test-distributed: $(RAY_VENV)/.installed
+	@$(RAY_BIN)/python -m pytest -rs $(or $(ARGS),$(SAME) tests/distributed)
 
-test-cuda: $(CUDA_STAMP)
-	@NUMBA_ENABLE_CUDASIM=1 $(CUDA_BIN)/python -m pytest $(or $(ARGS),$(SIDE_BY_SIDE) tests/cuda)
-	@$(CUDA_BIN)/python -m pytest tests/cuda
+test-cuda: test-cuda-simulator test-cuda-compilers
+
+test-cuda-simulator: $(CUDA_VENV)/.installed
+	@NUMBA_ENABLE_CUDASIM=1 $(CUDA_BIN)/python -m pytest $(or $(ARGS),$(SAME) tests/cuda)
+
+test-cuda-compilers: $(CUDA_VENV)/.installed
+	@$(CUDA_BIN)/python -m pytest -rs $(SAME) tests/cuda
 
 slow: setup
 	@$(BIN)/python -m pytest -m slow -rs $(ARGS)
 
-slow-cuda: $(CUDA_STAMP)
-	@NUMBA_ENABLE_CUDASIM=1 $(CUDA_BIN)/python -m pytest -m slow $(or $(ARGS),$(SIDE_BY_SIDE) tests/cuda)
+slow-cuda: $(CUDA_VENV)/.installed
+	@NUMBA_ENABLE_CUDASIM=1 $(CUDA_BIN)/python -m pytest -m slow $(or $(ARGS),tests/cuda)
+	@$(CUDA_BIN)/python -m pytest -m slow tests/cuda
 
 everywhere: setup
 	@$(BIN)/python tests/clone/run_everywhere.py $(ARGS)
@@ -92,8 +115,10 @@ check: setup
 	@$(BIN)/ruff check .
 	@rm -rf build/types && mkdir -p build/types/fastattn
 	@ln -s $(CURDIR)/fastattn/* $(CURDIR)/weights $(CURDIR)/cli build/types/fastattn/
-	@cd build/types && $(CURDIR)/$(BIN)/mypy --config-file $(CURDIR)/setup.cfg --no-incremental
-	@$(BIN)/python -m pytest tests/test_imports.py tests/test_package.py tests/test_structure.py
+	@cd build/types && $(CURDIR)/$(BIN)/mypy --config-file $(CURDIR)/setup.cfg --cache-dir "$(FASTATTN_PROVEN)/mypy"
+
+ci:
+	@$(QUEUE) test-cuda-simulator $(PARTS:%=test-%) test-distributed test-rest test-cuda-compilers check
 
 bench: setup
 	@$(BIN)/python -m bench $(ARGS)

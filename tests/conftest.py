@@ -22,8 +22,9 @@ ENVIRONMENT = {**os.environ, "FASTATTN_CACHE": str(cache_root().absolute())}
 # Two processes of this suite compile side by side already; tests/runtime/test_ahead.py has the second one work.
 os.environ.setdefault("FASTATTN_COMPILE_AHEAD", "0")
 
-# No test asserts a speed, its drawing of examples included.
-settings.register_profile("any speed", settings(), suppress_health_check=[HealthCheck.too_slow])
+# No test asserts a speed, its drawing of examples included; the suite as a whole draws the same ones each time.
+settings.register_profile("any speed", settings(derandomize=False), suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("same", settings.get_profile("any speed"), derandomize=True, database=None)
 settings.load_profile("any speed")
 
 # A shell's background job ignores SIGINT, and so would the processes that tests start to see them end by it.
