@@ -16,7 +16,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 def test_a_file_has_the_tests_named_after_it(quick: SimpleNamespace) -> None:
     assert quick.tests_named_after("fastattn/text/splitting.py")[0].startswith("tests/text/test_")
-    assert quick.tests_named_after("tests/text/test_text_splitting.py") == ["tests/text/test_splitting.py"]
+    assert quick.tests_named_after("tests/text/test_text_splitting.py") == ["tests/text/test_text_splitting.py"]
     assert quick.tests_named_after("fastattn/plot/__init__.py") == ["tests/plot"]
     assert quick.tests_named_after("README.md") == quick.tests_named_after("fastattn/serve/page.html") == []
 
