@@ -89,17 +89,6 @@ def test_it_reaches_the_attention_of_a_layer():
         assert 1e-4 < np.abs(rounded - mha(x, memory, **beside)).max() < 0.5
 
 
-def test_options_that_change_no_number():
-    whole = dense()
-    swapped = [x.swapaxes(1, 2) for x in (QUERY, KEY, VALUE)]
-    np.testing.assert_array_equal(fastattn.attention(*swapped, layout="BHTK").swapaxes(1, 2), whole)
-    out = np.empty_like(whole)
-    assert dense(out=out) is out and (out == whole).all()
-    _, weights, logs = attend(QUERY, KEY, VALUE)
-    np.testing.assert_allclose(dense(return_weights=True)[1], weights, atol=1e-5)
-    np.testing.assert_allclose(dense(return_logsumexp=True)[1], logs, atol=1e-5)
-
-
 def test_threads_are_those_asked_for(monkeypatch):
     counts = []
 
@@ -131,18 +120,6 @@ def test_it_changes_a_step():
         np.testing.assert_allclose(got[1], weights, atol=1e-5)
         assert np.abs(got[0] - cache.attend(QUERY)).max() > 1e-3
         np.testing.assert_array_equal(cache.attend(QUERY, **{name: None}), cache.attend(QUERY))
-
-
-def test_lengths_of_a_step_and_of_what_is_added():
-    cache = fastattn.KVCache(B, G, K, V)
-    cache.append(KEY, VALUE, [S, 4])
-    assert cache.lengths.tolist() == [S, 4]
-    got = cache.attend(QUERY, lengths=[T, 2])
-    for b, (queries, keys) in enumerate([(T, S), (2, 4)]):
-        given = QUERY[b : b + 1, :queries], KEY[b : b + 1, :keys], VALUE[b : b + 1, :keys]
-        expected, *_ = attend(*given, causal=True, offset="end")
-        np.testing.assert_allclose(got[b : b + 1, :queries], expected, atol=1e-5)
-    assert not got[1, 2:].any()
 
 
 def test_sizes_of_a_cache():

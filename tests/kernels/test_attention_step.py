@@ -113,15 +113,6 @@ def test_rows_that_share_keys_give_what_they_give_alone(parents, width, seed, da
         np.testing.assert_array_equal(weights_1HS[0], weights_RHS[r])
 
 
-def test_rows_that_see_the_same_memory():
-    for rows in range(1, 2 * TOGETHER + 2):
-        index_RS = np.tile(np.arange(30, dtype=np.int32)[::-1], (rows, 1))
-        query_RE, cache_ME, lengths_R = normal(1, rows, 44), normal(2, 30, 44), np.full(rows, 29, np.int64)
-        arrays, seen = (query_RE, cache_ME, cache_ME), KeyIndex(index_RS, lengths_R)
-        expected = reference.attention_step(*(a.astype(np.float64) for a in arrays), seen, HEADS)
-        np.testing.assert_allclose(operations.attention_step(*arrays, seen, HEADS), expected, atol=1e-5)
-
-
 def test_heads_of_int8_with_their_scales():
     """As the oracle reads and writes them, and a row's bits are its own, whatever rows are beside it."""
     for width in (3, 16, 64):

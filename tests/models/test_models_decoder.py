@@ -7,9 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastattn.errors import CheckpointError, InputError
-from fastattn.layers.parameters import Parameters
-from fastattn.models.decoder import EncoderDecoder
+from fastattn.errors import InputError
 from fastattn.ops import cpu as operations
 from fastattn.ops import reference
 from tests.decoding.searching import score
@@ -17,7 +15,6 @@ from tests.models.tiny_models import (
     VARIETIES,
     cached,
     full_pass,
-    random_checkpoint,
     random_model,
     random_sources,
     starts_of,
@@ -193,10 +190,3 @@ def test_tokens_past_the_position_table_are_refused():
     source = random_sources(1, longest=3)
     with pytest.raises(InputError, match="4 positions"):
         full_pass(model, source, [np.zeros(5, np.int32)])
-
-
-def test_an_encoder_is_no_translation_model():
-    checkpoint = random_checkpoint()
-    checkpoint.spec = type(checkpoint.spec)("encoder", checkpoint.spec.encoder)
-    with pytest.raises(CheckpointError, match="encoder-decoder"):
-        EncoderDecoder(checkpoint, Parameters(checkpoint.tensors, reference))
