@@ -15,20 +15,20 @@ def arrays(positions=5, keys=9):
     return normal(1, 2, positions, 4, 8), normal(2, 2, keys, 2, 8), normal(3, 2, keys, 2, 8)
 
 
-@pytest.mark.parametrize(
-    ("offset", "as_if"),
-    [
-        (np.uint64(2**64 - 1), 9),
-        (np.array([2**64 - 1, 3], np.uint64), [9, 3]),
-        (2**70, 9),
-        (-(2**70), -9),
-        ([2**63, -1], [9, -1]),
-        ([2**80, 0], [9, 0]),
-    ],
-)
-def test_an_offset_of_any_size_is_no_other_one(offset, as_if):
-    expected = fastattn.attention(*arrays(), causal=True, offset=as_if)
-    np.testing.assert_array_equal(fastattn.attention(*arrays(), causal=True, offset=offset), expected)
+OFFSETS = [
+    (np.uint64(2**64 - 1), 9),
+    (np.array([2**64 - 1, 3], np.uint64), [9, 3]),
+    (2**70, 9),
+    (-(2**70), -9),
+    ([2**63, -1], [9, -1]),
+    ([2**80, 0], [9, 0]),
+]
+
+
+def test_an_offset_of_any_size_is_no_other_one():
+    for offset, as_if in OFFSETS:
+        expected = fastattn.attention(*arrays(), causal=True, offset=as_if)
+        np.testing.assert_array_equal(fastattn.attention(*arrays(), causal=True, offset=offset), expected)
 
 
 BIASES = {
@@ -43,22 +43,22 @@ BIASES = {
 
 
 @pytest.mark.parametrize("name", BIASES)
-@pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.filterwarnings("error")
-def test_a_bias_of_any_size(name, causal, monkeypatch):
+def test_a_bias_of_any_size(name, monkeypatch):
     """In one row of several: the others keep their bits."""
-    monkeypatch.setattr(float64_attention, "CHUNK", 10)
-    bias = normal(4, 2, 4, 5, 9)
-    ordinary, ordinary_weights = fastattn.attention(*arrays(), bias=bias, causal=causal, return_weights=True)
-    bias[1, 2, 3] = np.resize(np.array(BIASES[name], np.float32), 9)
-    expected, expected_weights, _ = attend(*arrays(), bias=bias, causal=causal)
-    out, weights = fastattn.attention(*arrays(), bias=bias, causal=causal, return_weights=True)
-    np.testing.assert_allclose(out, expected, atol=2e-6)
-    np.testing.assert_allclose(weights, expected_weights, atol=1e-6)
-    np.testing.assert_array_equal(fastattn.attention(*arrays(), bias=bias, causal=causal), out)
-    out[1, 3, 2], weights[1, 2, 3] = ordinary[1, 3, 2], ordinary_weights[1, 2, 3]
-    np.testing.assert_array_equal(out, ordinary)
-    np.testing.assert_array_equal(weights, ordinary_weights)
+    for causal in (False, True):
+        monkeypatch.setattr(float64_attention, "CHUNK", 10)
+        bias = normal(4, 2, 4, 5, 9)
+        ordinary, ordinary_weights = fastattn.attention(*arrays(), bias=bias, causal=causal, return_weights=True)
+        bias[1, 2, 3] = np.resize(np.array(BIASES[name], np.float32), 9)
+        expected, expected_weights, _ = attend(*arrays(), bias=bias, causal=causal)
+        out, weights = fastattn.attention(*arrays(), bias=bias, causal=causal, return_weights=True)
+        np.testing.assert_allclose(out, expected, atol=2e-6)
+        np.testing.assert_allclose(weights, expected_weights, atol=1e-6)
+        np.testing.assert_array_equal(fastattn.attention(*arrays(), bias=bias, causal=causal), out)
+        out[1, 3, 2], weights[1, 2, 3] = ordinary[1, 3, 2], ordinary_weights[1, 2, 3]
+        np.testing.assert_array_equal(out, ordinary)
+        np.testing.assert_array_equal(weights, ordinary_weights)
 
 
 def test_a_bias_of_one_number_a_row_changes_nothing():
@@ -70,28 +70,28 @@ def test_a_bias_of_one_number_a_row_changes_nothing():
     )
 
 
-@pytest.mark.parametrize("scale", [3e38, -3e38, 1e290, 1e36, 1e7, 1e-40, -1e-45, 1e-300])
 @pytest.mark.filterwarnings("error")
-def test_a_scale_of_any_size(scale):
-    options = {"scale": scale, "lengths": [9, 0], "bias": normal(5, 9)}
-    query, key, value = arrays()
-    for size in (1, 1e4):  # for the least of scales it is the queries and keys that make a score
-        expected, expected_weights, _ = attend(query * np.float32(size), key * np.float32(size), value, **options)
-        mine = query * np.float32(size), key * np.float32(size), value
-        out, weights = fastattn.attention(*mine, **options, return_weights=True)
-        np.testing.assert_allclose(out, expected, atol=2e-6)
-        np.testing.assert_allclose(weights, expected_weights, atol=1e-6)
+def test_a_scale_of_any_size():
+    for scale in (3e38, -3e38, 1e290, 1e36, 1e7, 1e-40, -1e-45, 1e-300):
+        options = {"scale": scale, "lengths": [9, 0], "bias": normal(5, 9)}
+        query, key, value = arrays()
+        for size in (1, 1e4):  # for the least of scales it is the queries and keys that make a score
+            expected, expected_weights, _ = attend(query * np.float32(size), key * np.float32(size), value, **options)
+            mine = query * np.float32(size), key * np.float32(size), value
+            out, weights = fastattn.attention(*mine, **options, return_weights=True)
+            np.testing.assert_allclose(out, expected, atol=2e-6)
+            np.testing.assert_allclose(weights, expected_weights, atol=1e-6)
 
 
-@pytest.mark.parametrize("softcap", [1e-300, 1e-40, 1e-29, 9e29, 3e38, 1e300])
-@pytest.mark.parametrize("scale", [1.0, 1e36])
 @pytest.mark.filterwarnings("error")
-def test_a_cap_of_any_size(scale, softcap):
-    options = {"scale": scale, "softcap": softcap, "lengths": [9, 0], "bias": normal(5, 9)}
-    expected, expected_weights, _ = attend(*arrays(), **options)
-    out, weights = fastattn.attention(*arrays(), **options, return_weights=True)
-    np.testing.assert_allclose(out, expected, atol=2e-6)
-    np.testing.assert_allclose(weights, expected_weights, atol=1e-6)
+def test_a_cap_of_any_size():
+    for scale in (1.0, 1e36):
+        for softcap in (1e-300, 1e-40, 1e-29, 9e29, 3e38, 1e300):
+            options = {"scale": scale, "softcap": softcap, "lengths": [9, 0], "bias": normal(5, 9)}
+            expected, expected_weights, _ = attend(*arrays(), **options)
+            out, weights = fastattn.attention(*arrays(), **options, return_weights=True)
+            np.testing.assert_allclose(out, expected, atol=2e-6)
+            np.testing.assert_allclose(weights, expected_weights, atol=1e-6)
 
 
 @pytest.mark.filterwarnings("error")
@@ -128,16 +128,16 @@ def test_values_of_zero_and_hidden_rows_are_left_alone():
     assert not out.any() and not weights[:, :, 2].any()
 
 
-@pytest.mark.parametrize("scale", [1e31, 1.0])
-def test_rows_that_see_no_nan_or_infinite_key_are_as_without_it(scale):
+def test_rows_that_see_no_nan_or_infinite_key_are_as_without_it():
     """Beside rows that see one, where scores are computed in float64, by their scale or by a bias that overflows."""
-    query, key, value = arrays(9)
-    bias = np.where(np.arange(9) == 1, np.float32(3e38), np.float32(0))
-    expected = fastattn.attention(query, key, value, scale=scale, bias=bias, causal=True)
-    for number in (np.nan, np.inf):
-        key[:, 5] = number
-        out = fastattn.attention(query, key, value, scale=scale, bias=bias, causal=True)
-        np.testing.assert_array_equal(out[:, :5], expected[:, :5])
+    for scale in (1e31, 1.0):
+        query, key, value = arrays(9)
+        bias = np.where(np.arange(9) == 1, np.float32(3e38), np.float32(0))
+        expected = fastattn.attention(query, key, value, scale=scale, bias=bias, causal=True)
+        for number in (np.nan, np.inf):
+            key[:, 5] = number
+            out = fastattn.attention(query, key, value, scale=scale, bias=bias, causal=True)
+            np.testing.assert_array_equal(out[:, :5], expected[:, :5])
 
 
 @pytest.mark.filterwarnings("error")

@@ -44,12 +44,12 @@ def agrees(got, query, key, value, **options):
     window=st.none() | st.tuples(st.none() | st.integers(0, 50), st.none() | st.integers(0, 3)),
     softcap=st.sampled_from([0.0, 1.5]),
     scale=st.sampled_from([None, 0.0, -0.7]),
-    biased=st.sampled_from(["", "full", "keys", "heads", "rows"]),
+    biased=st.sampled_from(["", "full", "positions", "keys", "heads", "rows"]),
     capacity=st.sampled_from([0, 7, 45, 100]),
 )
 def test_any_chunks(cuts, dtype, window, softcap, scale, biased, capacity):
     query, key, value = arrays(T=45)
-    shape = {"full": (2, H, 45, 45), "keys": (45,), "heads": (H, 1, 45), "rows": (2, 1, 45, 1)}
+    shape = {"full": (2, H, 45, 45), "positions": (45, 45), "keys": (45,), "heads": (H, 1, 45), "rows": (2, 1, 45, 1)}
     bias = normal(7, *shape[biased]) if biased else None
     cache = fastattn.KVCache(2, G, K, V, dtype, capacity)
     ends = [0, *sorted(cuts), 45]
@@ -128,18 +128,18 @@ def test_shared_sequences_are_like_copies(data, capacity):
         one.check(seed)
 
 
-@pytest.mark.parametrize("dtype", [np.float16, np.uint16])
-def test_narrow_arrays_give_the_same_as_their_numbers(dtype):
-    narrow = [x.astype(np.float16) if dtype == np.float16 else bfloat16_bits(x) for x in arrays()]
-    wide = [as_floats(x).astype(np.float32) for x in narrow]
-    results = []
-    for query, key, value in (narrow, wide):
-        cache = fastattn.KVCache(2, G, K, V)
-        cache.append(key, value)
-        results.append(cache.attend(query))
-    assert results[0].dtype == dtype
-    expected = results[1].astype(np.float16) if dtype == np.float16 else bfloat16_bits(results[1])
-    np.testing.assert_array_equal(results[0], expected)
+def test_narrow_arrays_give_the_same_as_their_numbers():
+    for dtype in (np.float16, np.uint16):
+        narrow = [x.astype(np.float16) if dtype == np.float16 else bfloat16_bits(x) for x in arrays()]
+        wide = [as_floats(x).astype(np.float32) for x in narrow]
+        results = []
+        for query, key, value in (narrow, wide):
+            cache = fastattn.KVCache(2, G, K, V)
+            cache.append(key, value)
+            results.append(cache.attend(query))
+        assert results[0].dtype == dtype
+        expected = results[1].astype(np.float16) if dtype == np.float16 else bfloat16_bits(results[1])
+        np.testing.assert_array_equal(results[0], expected)
 
 
 def test_float16_beyond_its_range_is_infinite():
@@ -220,19 +220,17 @@ def test_nan_is_data():
     assert np.isinf(out[1, 3, H // G :, 0]).all()
 
 
-@pytest.mark.parametrize(
-    "size, scale, softcap", [(1e15, 1e10, 0.0), (1.0, 1e300, 0.0), (1e4, 1e5, 1e-200), (1e25, -1, 0)]
-)
-def test_scores_beyond_float32(size, scale, softcap):
-    query, key, value = arrays(T=3)
-    query, key = query * np.float32(size), key * np.float32(size)
-    options = {"scale": scale, "softcap": softcap}
-    cache = fastattn.KVCache(2, G, K, V)
-    cache.append(key, value)
-    got = cache.attend(query, **options, return_weights=True)
-    for one, oracle in zip(got, attend(query, key, value, causal=True, **options)):
-        np.testing.assert_allclose(one, oracle, atol=1e-5)
-    np.testing.assert_array_equal(cache.attend(query, **options), got[0])
+def test_scores_beyond_float32():
+    for size, scale, softcap in ((1e15, 1e10, 0.0), (1.0, 1e300, 0.0), (1e4, 1e5, 1e-200), (1e25, -1, 0)):
+        query, key, value = arrays(T=3)
+        query, key = query * np.float32(size), key * np.float32(size)
+        options = {"scale": scale, "softcap": softcap}
+        cache = fastattn.KVCache(2, G, K, V)
+        cache.append(key, value)
+        got = cache.attend(query, **options, return_weights=True)
+        for one, oracle in zip(got, attend(query, key, value, causal=True, **options)):
+            np.testing.assert_allclose(one, oracle, atol=1e-5)
+        np.testing.assert_array_equal(cache.attend(query, **options), got[0])
 
 
 def test_a_hidden_key_and_all_hidden():
@@ -270,17 +268,17 @@ def test_rows_are_used_again():
     assert len(cache._store.table) == rows
 
 
-@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy])
-def test_a_copy_is_a_fork(copied):
-    query, key, value = arrays(T=5)
-    cache = fastattn.KVCache(2, G, K, V)
-    cache.append(key, value)
-    other, expected = copied(cache), cache.attend(query)
-    cache.truncate(0)
-    for _ in range(8):  # rows are looked for, and none of the copy's taken
-        cache.append(-key, -value)
+def test_a_copy_is_a_fork():
+    for copied in (copy.copy, copy.deepcopy):
+        query, key, value = arrays(T=5)
+        cache = fastattn.KVCache(2, G, K, V)
+        cache.append(key, value)
+        other, expected = copied(cache), cache.attend(query)
         cache.truncate(0)
-    np.testing.assert_array_equal(other.attend(query), expected)
+        for _ in range(8):  # rows are looked for, and none of the copy's taken
+            cache.append(-key, -value)
+            cache.truncate(0)
+        np.testing.assert_array_equal(other.attend(query), expected)
 
 
 def test_beams_write_one_row_each():
@@ -330,54 +328,54 @@ def test_one_length_cuts_sequences_of_different_lengths():
 QUERY, KEY, VALUE = arrays(T=3)
 
 
-@pytest.mark.parametrize(
-    "call, message",
-    [
-        (lambda c: fastattn.KVCache(-1, 1, 1), "batch must be at least 1, got -1"),
-        (lambda c: fastattn.KVCache(2.0, 1, 1), "batch must be a whole number, got 2.0"),
-        (lambda c: fastattn.KVCache(1, 0, 1), "key_heads must be at least 1, got 0"),
-        (lambda c: fastattn.KVCache(1, 1, 4097), "head_width: expected 1 to 4096, got 4097"),
-        (lambda c: fastattn.KVCache(1, 1, 1, 0), "value_width must be at least 1, got 0"),
-        (lambda c: fastattn.KVCache(1, 10**30, 1), "key_heads: expected 1 to 65536, got 1" + "0" * 30),
-        (lambda c: fastattn.KVCache(2, 1, 1, capacity=MAX_POSITIONS), "capacity: expected 0 to 536870912, got 107374"),
-        (lambda c: fastattn.KVCache(1, 1, 1, dtype="float64"), "dtype: .* bfloat16, float16, got .float64."),
-        (lambda c: fastattn.KVCache(1, 1, 1, dtype=[]), "dtype: .* bfloat16, float16, got []"),
-        (lambda c: c.append([1.0], VALUE), "key: expected a NumPy array of float32, .* got list"),
-        (lambda c: c.append(KEY, VALUE.astype(float)), "value: expected a NumPy array of .* got float64"),
-        (lambda c: c.append(KEY[0], VALUE), r"key: expected shape \(2, positions, 2, 12\), got \(3, 2, 12\)"),
-        (lambda c: c.append(KEY[:1], VALUE), r"key: expected shape \(2, 3, 2, 12\), got \(1, 3, 2, 12\)"),
-        (lambda c: c.append(KEY, VALUE[:, 1:]), r"value: expected shape \(2, 3, 2, 20\), got \(2, 2, 2, 20\)"),
-        (lambda c: c.append(KEY, VALUE, [1, 4]), r"lengths: expected 0 to 3, the number of positions, got \[1, 4\]"),
-        (lambda c: c.append(KEY, VALUE, [1]), "lengths: expected an integer or 2 of them, got int64"),
-        (lambda c: c.attend(QUERY[:1]), r"query: expected shape \(2, positions, heads, 12\), got \(1, 3, 4, 12\)"),
-        (lambda c: c.attend(QUERY[:, :, :3]), "query: expected heads that the 2 of keys divide, got 3"),
-        (lambda c: c.attend(QUERY[:, :, :0]), "query: expected heads that the 2 of keys divide, got 0"),
-        (lambda c: c.attend(QUERY, lengths=-1), r"lengths: expected 0 to 3, the number of positions, got \[-1, -1\]"),
-        (lambda c: c.attend(QUERY, scale="1"), "scale: expected a finite number, got str"),
-        (lambda c: c.attend(QUERY, softcap=-1), "softcap: expected a number above 0, or 0 for none, got -1.0"),
-        (lambda c: c.attend(QUERY, window=3), r"window: expected \(left, right\), each an integer"),
-        (lambda c: c.attend(QUERY, bias=np.zeros((2, 4, 3, 4), np.float32)), r"to \(2, 4, 3, 3\), got \(2, 4, 3, 4\)"),
-        (lambda c: c.attend(QUERY, return_weights=1), "return_weights must be True or False, got 1"),
-        (lambda c: c.attend(QUERY, threads=0), "must be at least 1, got 0"),
-        (lambda c: c.reorder([0, 2]), r"order: expected numbers of the 2 sequences, from 0 on, got \[0, 2\]"),
-        (lambda c: c.reorder([-1]), r"order: expected numbers of the 2 sequences, from 0 on, got \[-1\]"),
-        (lambda c: c.reorder([0.0]), r"order: expected integers in one axis, got float64 of shape \(1,\)"),
-        (lambda c: c.reorder([True]), r"order: expected integers in one axis, got bool of shape \(1,\)"),
-        (lambda c: c.reorder([[0], [0, 1]]), "order: expected integers, got nested lists"),
-        (lambda c: c.reorder([2**70]), r"order: expected integers in one axis, got object of shape \(1,\)"),
-        (lambda c: c.reorder(1), r"order: expected integers in one axis, got int64 of shape \(\)"),
-        (lambda c: c.fork(2), r"order: expected numbers of the 2 sequences, from 0 on, got \[2\]"),
-        (lambda c: c.truncate([0, 4]), r"lengths: expected 0 to the lengths \[3, 3\], got \[0, 4\]"),
-        (lambda c: c.truncate(-1), r"lengths: expected 0 to the lengths \[3, 3\], got \[-1, -1\]"),
-        (lambda c: c.truncate(2.0), r"lengths: expected an integer or 2 of them, got float64 of shape \(\)"),
-    ],
-)  # fmt: skip
-def test_errors_say_what_was_expected_and_change_nothing(call, message):
-    cache = fastattn.KVCache(2, G, K, V)
-    cache.append(KEY, VALUE)
-    before = cache.attend(QUERY)
-    with pytest.raises(InputError, match=message.replace("[]", r"\[\]")) as raised:
-        call(cache)
-    assert "\n" not in str(raised.value)
-    np.testing.assert_array_equal(cache.attend(QUERY), before)
-    assert cache.lengths.tolist() == [3, 3] and len(cache) == 2
+ERRORS = [
+    (lambda c: fastattn.KVCache(-1, 1, 1), "batch must be at least 1, got -1"),
+    (lambda c: fastattn.KVCache(2.0, 1, 1), "batch must be a whole number, got 2.0"),
+    (lambda c: fastattn.KVCache(1, 0, 1), "key_heads must be at least 1, got 0"),
+    (lambda c: fastattn.KVCache(1, 1, 4097), "head_width: expected 1 to 4096, got 4097"),
+    (lambda c: fastattn.KVCache(1, 1, 1, 0), "value_width must be at least 1, got 0"),
+    (lambda c: fastattn.KVCache(1, 10**30, 1), "key_heads: expected 1 to 65536, got 1" + "0" * 30),
+    (lambda c: fastattn.KVCache(2, 1, 1, capacity=MAX_POSITIONS), "capacity: expected 0 to 536870912, got 107374"),
+    (lambda c: fastattn.KVCache(1, 1, 1, dtype="float64"), "dtype: .* bfloat16, float16, got .float64."),
+    (lambda c: fastattn.KVCache(1, 1, 1, dtype=[]), "dtype: .* bfloat16, float16, got []"),
+    (lambda c: c.append([1.0], VALUE), "key: expected a NumPy array of float32, .* got list"),
+    (lambda c: c.append(KEY, VALUE.astype(float)), "value: expected a NumPy array of .* got float64"),
+    (lambda c: c.append(KEY[0], VALUE), r"key: expected shape \(2, positions, 2, 12\), got \(3, 2, 12\)"),
+    (lambda c: c.append(KEY[:1], VALUE), r"key: expected shape \(2, 3, 2, 12\), got \(1, 3, 2, 12\)"),
+    (lambda c: c.append(KEY, VALUE[:, 1:]), r"value: expected shape \(2, 3, 2, 20\), got \(2, 2, 2, 20\)"),
+    (lambda c: c.append(KEY, VALUE, [1, 4]), r"lengths: expected 0 to 3, the number of positions, got \[1, 4\]"),
+    (lambda c: c.append(KEY, VALUE, [1]), "lengths: expected an integer or 2 of them, got int64"),
+    (lambda c: c.attend(QUERY[:1]), r"query: expected shape \(2, positions, heads, 12\), got \(1, 3, 4, 12\)"),
+    (lambda c: c.attend(QUERY[:, :, :3]), "query: expected heads that the 2 of keys divide, got 3"),
+    (lambda c: c.attend(QUERY[:, :, :0]), "query: expected heads that the 2 of keys divide, got 0"),
+    (lambda c: c.attend(QUERY, lengths=-1), r"lengths: expected 0 to 3, the number of positions, got \[-1, -1\]"),
+    (lambda c: c.attend(QUERY, scale="1"), "scale: expected a finite number, got str"),
+    (lambda c: c.attend(QUERY, softcap=-1), "softcap: expected a number above 0, or 0 for none, got -1.0"),
+    (lambda c: c.attend(QUERY, window=3), r"window: expected \(left, right\), each an integer"),
+    (lambda c: c.attend(QUERY, bias=np.zeros((2, 4, 3, 4), np.float32)), r"to \(2, 4, 3, 3\), got \(2, 4, 3, 4\)"),
+    (lambda c: c.attend(QUERY, return_weights=1), "return_weights must be True or False, got 1"),
+    (lambda c: c.attend(QUERY, threads=0), "must be at least 1, got 0"),
+    (lambda c: c.reorder([0, 2]), r"order: expected numbers of the 2 sequences, from 0 on, got \[0, 2\]"),
+    (lambda c: c.reorder([-1]), r"order: expected numbers of the 2 sequences, from 0 on, got \[-1\]"),
+    (lambda c: c.reorder([0.0]), r"order: expected integers in one axis, got float64 of shape \(1,\)"),
+    (lambda c: c.reorder([True]), r"order: expected integers in one axis, got bool of shape \(1,\)"),
+    (lambda c: c.reorder([[0], [0, 1]]), "order: expected integers, got nested lists"),
+    (lambda c: c.reorder([2**70]), r"order: expected integers in one axis, got object of shape \(1,\)"),
+    (lambda c: c.reorder(1), r"order: expected integers in one axis, got int64 of shape \(\)"),
+    (lambda c: c.fork(2), r"order: expected numbers of the 2 sequences, from 0 on, got \[2\]"),
+    (lambda c: c.truncate([0, 4]), r"lengths: expected 0 to the lengths \[3, 3\], got \[0, 4\]"),
+    (lambda c: c.truncate(-1), r"lengths: expected 0 to the lengths \[3, 3\], got \[-1, -1\]"),
+    (lambda c: c.truncate(2.0), r"lengths: expected an integer or 2 of them, got float64 of shape \(\)"),
+]
+
+
+def test_errors_say_what_was_expected_and_change_nothing():
+    for call, message in ERRORS:
+        cache = fastattn.KVCache(2, G, K, V)
+        cache.append(KEY, VALUE)
+        before = cache.attend(QUERY)
+        with pytest.raises(InputError, match=message.replace("[]", r"\[\]")) as raised:
+            call(cache)
+        assert "\n" not in str(raised.value)
+        np.testing.assert_array_equal(cache.attend(QUERY), before)
+        assert cache.lengths.tolist() == [3, 3] and len(cache) == 2

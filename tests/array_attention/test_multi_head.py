@@ -46,42 +46,21 @@ def agrees(got, weights, heads, *rows, **options):
     check_near(got, lambda dtype: formula(weights, heads, *rows, dtype=dtype, **options))
 
 
-@pytest.mark.parametrize("B, T, S", [(2, 9, 9), (1, 1, 1), (3, 1, 130), (2, 70, 3), (0, 4, 4), (2, 0, 5), (2, 3, 0)])
-@pytest.mark.parametrize("biases", [False, True])
-@pytest.mark.parametrize("H, G", [(4, 2), (3, 1), (1, 1), (5, 5)])
-def test_is_the_formula(B, T, S, biases, H, G):
-    weights = make_weights(H, G, M=17, biases=biases)
-    x, memory = normal(1, B, T, 20), normal(2, B, S, 17)
-    got = fastattn.multi_head_attention(x, memory, weights=weights, heads=H, return_weights=True)
-    agrees(got, weights, H, x, memory)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"causal": True, "window": (3, None)},
-        {"lengths": [4, 9], "softcap": 1.2},
-        {"scale": -0.3, "causal": True, "sinks": 2, "window": (1, None)},
-        {"bias": normal(5, 2, 4, 9, 9)},
-        {"mask": np.random.default_rng(0).random((2, 1, 9, 9)) < 0.6},
-        {"sinks": normal(6, 4), "causal": True, "offset": "end"},
-    ],
-    ids=str,
-)
-def test_options_of_attention(options):
-    weights, x = make_weights(), normal(1, 2, 9, 20)
-    mha = fastattn.MultiHeadAttention(weights, 4)
-    got = mha(x, **options, return_weights=True)
-    agrees(got, weights, 4, x, **options)
-    np.testing.assert_array_equal(mha(x, **options), got[0])
-    np.testing.assert_array_equal(mha(x, **options, threads=1), got[0])
-    np.testing.assert_array_equal(fastattn.multi_head_attention(x, weights=weights, heads=4, **options), got[0])
+def test_is_the_formula():
+    for H, G in ((4, 2), (3, 1), (1, 1), (5, 5)):
+        for biases in (False, True):
+            for B, T, S in ((2, 9, 9), (1, 1, 1), (3, 1, 130), (2, 70, 3), (0, 4, 4), (2, 0, 5), (2, 3, 0)):
+                weights = make_weights(H, G, M=17, biases=biases)
+                x, memory = normal(1, B, T, 20), normal(2, B, S, 17)
+                got = fastattn.multi_head_attention(x, memory, weights=weights, heads=H, return_weights=True)
+                agrees(got, weights, H, x, memory)
 
 
 def test_weights_and_logsumexp_in_this_order():
     mha, x = fastattn.MultiHeadAttention(make_weights(), 4), normal(1, 2, 9, 20)
     y, weights, logs = mha(x, return_weights=True, return_logsumexp=True)
+    agrees((y, weights), make_weights(), 4, x)
+    np.testing.assert_array_equal(fastattn.multi_head_attention(x, weights=make_weights(), heads=4), y)
     np.testing.assert_array_equal(mha(x, return_logsumexp=True)[1], logs)
     np.testing.assert_array_equal(mha(x, return_weights=True)[1], weights)
     assert y.shape == (2, 9, 14) and weights.shape == (2, 4, 9, 9) and logs.shape == (2, 4, 9)
@@ -148,33 +127,33 @@ def state_of(arrays, prefix=""):
     return {prefix + n.removeprefix("state."): a for n, a in arrays.items() if n.startswith("state.")}
 
 
-@pytest.mark.parametrize("case", ["itself", "no_bias", "memory"])
-def test_as_torch(case):
-    arrays = golden(case)
-    mha = fastattn.MultiHeadAttention.from_torch(state_of(arrays), 3)
-    mask = ~arrays["padding"][:, None, None]
-    y, weights = mha(arrays["x"], arrays.get("memory"), mask=mask, return_weights=True)
-    np.testing.assert_allclose(y, arrays["out"], atol=2e-6)
-    np.testing.assert_allclose(weights, arrays["weights"], atol=1e-6)
-    lengths = (~arrays["padding"]).sum(axis=1)
-    np.testing.assert_array_equal(mha(arrays["x"], arrays.get("memory"), lengths=lengths), y)
+def test_as_torch():
+    for case in ("itself", "no_bias", "memory"):
+        arrays = golden(case)
+        mha = fastattn.MultiHeadAttention.from_torch(state_of(arrays), 3)
+        mask = ~arrays["padding"][:, None, None]
+        y, weights = mha(arrays["x"], arrays.get("memory"), mask=mask, return_weights=True)
+        np.testing.assert_allclose(y, arrays["out"], atol=2e-6)
+        np.testing.assert_allclose(weights, arrays["weights"], atol=1e-6)
+        lengths = (~arrays["padding"]).sum(axis=1)
+        np.testing.assert_array_equal(mha(arrays["x"], arrays.get("memory"), lengths=lengths), y)
 
 
-@pytest.mark.parametrize("prefix", ["", "layers.0.attention."])
-def test_from_files(tmp_path, prefix):
-    arrays = golden("itself")
-    state = state_of(arrays, prefix)
-    others = {"layers.1.norm": np.ones(3, np.float32)} if prefix else {}
-    new = {
-        name: safetensors.NewTensor("F32", array.shape, lambda array=array: array)
-        for name, array in {**state, **others}.items()
-    }
-    with (tmp_path / "model.safetensors").open("wb") as stream:
-        safetensors.write_tensors(stream, new)
-    expected = fastattn.MultiHeadAttention.from_torch(state, 3, prefix)(arrays["x"])
-    for path in (tmp_path / "model.safetensors", str(tmp_path / "model.safetensors")):
-        mha = fastattn.MultiHeadAttention.from_torch(path, 3, prefix)
-        np.testing.assert_array_equal(mha(arrays["x"]), expected)
+def test_from_files(tmp_path):
+    for prefix in ("", "layers.0.attention."):
+        arrays = golden("itself")
+        state = state_of(arrays, prefix)
+        others = {"layers.1.norm": np.ones(3, np.float32)} if prefix else {}
+        new = {
+            name: safetensors.NewTensor("F32", array.shape, lambda array=array: array)
+            for name, array in {**state, **others}.items()
+        }
+        with (tmp_path / "model.safetensors").open("wb") as stream:
+            safetensors.write_tensors(stream, new)
+        expected = fastattn.MultiHeadAttention.from_torch(state, 3, prefix)(arrays["x"])
+        for path in (tmp_path / "model.safetensors", str(tmp_path / "model.safetensors")):
+            mha = fastattn.MultiHeadAttention.from_torch(path, 3, prefix)
+            np.testing.assert_array_equal(mha(arrays["x"]), expected)
 
 
 def test_from_a_file_of_torch():
@@ -191,13 +170,13 @@ def test_from_a_file_of_torch():
         fastattn.MultiHeadAttention.from_torch(Path("nowhere.pt"), 1)
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float16])
-def test_states_of_other_types(dtype):
-    state = {name: array.astype(dtype) for name, array in state_of(golden("itself")).items()}
-    wide = {name: array.astype(np.float32) for name, array in state.items()}
-    x = golden("itself")["x"]
-    results = [fastattn.MultiHeadAttention.from_torch(one, 3)(x) for one in (state, wide)]
-    np.testing.assert_array_equal(*results)
+def test_states_of_other_types():
+    for dtype in (np.float64, np.float16):
+        state = {name: array.astype(dtype) for name, array in state_of(golden("itself")).items()}
+        wide = {name: array.astype(np.float32) for name, array in state.items()}
+        x = golden("itself")["x"]
+        results = [fastattn.MultiHeadAttention.from_torch(one, 3)(x) for one in (state, wide)]
+        np.testing.assert_array_equal(*results)
 
 
 class Tensor:
@@ -232,34 +211,34 @@ def changed(**arrays):
     return {**state_of(golden("itself")), **arrays}
 
 
-@pytest.mark.parametrize(
-    "state, options, message",
-    [
-        (3, {}, "state: expected a mapping or a path, got int"),
-        ({}, {}, "state: expected in_proj_weight, or .* and out_proj.weight, got none of them"),
-        (changed(), {"prefix": "x."}, "state: expected in_proj_weight, .* got none of them"),
-        (changed(bias_k=np.zeros((1, 1, 12))), {}, "state: bias_k and bias_v, of add_bias_kv=True, are not supported"),
-        ({1: 2}, {}, "state: expected tensors by name, got one by 1"),
-        ({("a",): 2}, {"prefix": "b"}, "state: expected tensors by name, got one by "),
-        (changed(extra=1), {}, "state: unknown tensors extra; the prefix should be the attention's own"),
-        (changed(q_proj_weight=np.zeros((12, 12))), {}, "state: expected in_proj_weight, or q_proj_weight, .* got in_"),
-        (changed(in_proj_weight=np.zeros((35, 12))), {}, r"expected in_proj_weight of the .* got shape \(35, 12\)"),
-        (changed(in_proj_weight=np.zeros(36)), {}, r"expected in_proj_weight of the rows .* got shape \(36,\)"),
-        (changed(in_proj_bias=np.zeros(33)), {}, r"weights.query_bias: expected shape \(12,\), got \(11,\)"),
-        (changed(in_proj_bias=["a", "b"]), {}, "state: expected in_proj_bias of float32, .* got <U1"),
-        (changed(in_proj_bias=np.zeros(36, int)), {}, "state: expected in_proj_bias of float32, .* got int64"),
-        (changed(), {"heads": 5}, "heads: expected a number that divides the 12 columns of queries, got 5"),
-        (changed(), {"prefix": None}, "prefix: expected the beginning of names, got NoneType"),
-        (changed(), {"heads": 0}, "heads must be at least 1, got 0"),
-        (changed(), {"heads": 2.0}, "heads must be a whole number, got 2.0"),
-        (changed(), {"precision": "intgemm"}, "precision: expected float32, bfloat16, int8, got 'intgemm'"),
-        (changed(in_proj_weight=np.full((36, 12), np.nan)), {"precision": "int8"}, "query: expected finite numbers"),
-    ],
-)  # fmt: skip
-def test_errors_of_states(state, options, message):
-    with pytest.raises(InputError, match=message) as raised:
-        fastattn.MultiHeadAttention.from_torch(state, **{"heads": 3, **options})
-    assert "\n" not in str(raised.value)
+STATES = [
+    (3, {}, "state: expected a mapping or a path, got int"),
+    ({}, {}, "state: expected in_proj_weight, or .* and out_proj.weight, got none of them"),
+    (changed(), {"prefix": "x."}, "state: expected in_proj_weight, .* got none of them"),
+    (changed(bias_k=np.zeros((1, 1, 12))), {}, "state: bias_k and bias_v, of add_bias_kv=True, are not supported"),
+    ({1: 2}, {}, "state: expected tensors by name, got one by 1"),
+    ({("a",): 2}, {"prefix": "b"}, "state: expected tensors by name, got one by "),
+    (changed(extra=1), {}, "state: unknown tensors extra; the prefix should be the attention's own"),
+    (changed(q_proj_weight=np.zeros((12, 12))), {}, "state: expected in_proj_weight, or q_proj_weight, .* got in_"),
+    (changed(in_proj_weight=np.zeros((35, 12))), {}, r"expected in_proj_weight of the .* got shape \(35, 12\)"),
+    (changed(in_proj_weight=np.zeros(36)), {}, r"expected in_proj_weight of the rows .* got shape \(36,\)"),
+    (changed(in_proj_bias=np.zeros(33)), {}, r"weights.query_bias: expected shape \(12,\), got \(11,\)"),
+    (changed(in_proj_bias=["a", "b"]), {}, "state: expected in_proj_bias of float32, .* got <U1"),
+    (changed(in_proj_bias=np.zeros(36, int)), {}, "state: expected in_proj_bias of float32, .* got int64"),
+    (changed(), {"heads": 5}, "heads: expected a number that divides the 12 columns of queries, got 5"),
+    (changed(), {"prefix": None}, "prefix: expected the beginning of names, got NoneType"),
+    (changed(), {"heads": 0}, "heads must be at least 1, got 0"),
+    (changed(), {"heads": 2.0}, "heads must be a whole number, got 2.0"),
+    (changed(), {"precision": "intgemm"}, "precision: expected float32, bfloat16, int8, got 'intgemm'"),
+    (changed(in_proj_weight=np.full((36, 12), np.nan)), {"precision": "int8"}, "query: expected finite numbers"),
+]
+
+
+def test_errors_of_states():
+    for state, options, message in STATES:
+        with pytest.raises(InputError, match=message) as raised:
+            fastattn.MultiHeadAttention.from_torch(state, **{"heads": 3, **options})
+        assert "\n" not in str(raised.value)
 
 
 def test_keys_and_values_of_different_widths_are_refused():
@@ -269,49 +248,49 @@ def test_keys_and_values_of_different_widths_are_refused():
         fastattn.MultiHeadAttention.from_torch(state, 3)
 
 
-@pytest.mark.parametrize(
-    "change, message",
-    [
-        ({"query": [[1.0]]}, "weights.query: expected a NumPy array of float32, got list"),
-        ({"key": np.zeros((12, 20))}, "weights.key: expected a NumPy array of float32, got float64"),
-        ({"key": normal(0, 12)}, r"weights.key: expected a matrix \(outputs, inputs\), got shape \(12,\)"),
-        ({"key": normal(0, 18, 20)}, "weights.key: expected heads of 6 columns, of a number that divides 4, got 18"),
-        ({"key": normal(0, 13, 20)}, "weights.key: expected heads of 6 columns, of a number that divides 4, got 13"),
-        ({"key": normal(0, 12, 0)}, r"weights.key: expected a matrix \(outputs, inputs\), got shape \(12, 0\)"),
-        ({"value": normal(0, 21, 20)}, "weights.value: expected columns of 2 heads, as the keys have, got 21"),
-        ({"output": normal(0, 14, 39)}, "weights.output: expected 40 columns, 4 heads of 10, got 39"),
-        ({"output": None}, "weights.output: expected a NumPy array of float32, got NoneType"),
-        ({"output_bias": normal(0, 13)}, r"weights.output_bias: expected shape \(14,\), got \(13,\)"),
-    ],
-)
-def test_errors_of_weights(change, message):
-    biases = dict.fromkeys(("key_bias", "value_bias", "output_bias"))
-    with pytest.raises(InputError, match=message):
-        fastattn.MultiHeadAttention(make_weights()._replace(**{**biases, **change}), 4)
+WEIGHTS = [
+    ({"query": [[1.0]]}, "weights.query: expected a NumPy array of float32, got list"),
+    ({"key": np.zeros((12, 20))}, "weights.key: expected a NumPy array of float32, got float64"),
+    ({"key": normal(0, 12)}, r"weights.key: expected a matrix \(outputs, inputs\), got shape \(12,\)"),
+    ({"key": normal(0, 18, 20)}, "weights.key: expected heads of 6 columns, of a number that divides 4, got 18"),
+    ({"key": normal(0, 13, 20)}, "weights.key: expected heads of 6 columns, of a number that divides 4, got 13"),
+    ({"key": normal(0, 12, 0)}, r"weights.key: expected a matrix \(outputs, inputs\), got shape \(12, 0\)"),
+    ({"value": normal(0, 21, 20)}, "weights.value: expected columns of 2 heads, as the keys have, got 21"),
+    ({"output": normal(0, 14, 39)}, "weights.output: expected 40 columns, 4 heads of 10, got 39"),
+    ({"output": None}, "weights.output: expected a NumPy array of float32, got NoneType"),
+    ({"output_bias": normal(0, 13)}, r"weights.output_bias: expected shape \(14,\), got \(13,\)"),
+]
 
 
-@pytest.mark.parametrize(
-    "arguments, options, message",
-    [
-        (([1.0],), {}, "x: expected a NumPy array of float32, got list"),
-        ((np.zeros((2, 9, 20)),), {}, "x: expected a NumPy array of float32, got float64"),
-        ((normal(0, 9, 20),), {}, r"x: expected shape \(batch, positions, 20\), got \(9, 20\)"),
-        ((normal(0, 2, 9, 19),), {}, r"x: expected shape \(batch, positions, 20\), got \(2, 9, 19\)"),
-        ((normal(0, 2, 9, 20),), {}, "memory: expected one, since keys are made of rows 17 wide"),
-        ((normal(0, 2, 9, 20), normal(0, 3, 9, 17)), {}, r"memory: .* \(2, positions, 17\), got \(3, 9, 17\)"),
-        ((normal(0, 2, 9, 20), normal(0, 2, 9, 17)), {"window": 3}, "window: expected"),
-        ((normal(0, 2, 9, 20), normal(0, 2, 9, 17)), {"threads": 0}, "must be at least 1"),
-    ],
-)  # fmt: skip
-def test_errors_of_calls(arguments, options, message):
-    mha = fastattn.MultiHeadAttention(make_weights(M=17), 4)
-    with pytest.raises(InputError, match=message):
-        mha(*arguments, **options)
+def test_errors_of_weights():
+    for change, message in WEIGHTS:
+        biases = dict.fromkeys(("key_bias", "value_bias", "output_bias"))
+        with pytest.raises(InputError, match=message):
+            fastattn.MultiHeadAttention(make_weights()._replace(**{**biases, **change}), 4)
 
 
-@pytest.mark.parametrize("name", ["layout", "out", "dropout_p"])
-def test_unknown_options(name):
-    with pytest.raises(TypeError, match=f"unexpected keyword argument '{name}'"):
-        fastattn.MultiHeadAttention(make_weights(), 4)(normal(0, 2, 9, 20), **{name: None})
-    with pytest.raises(InputError, match="weights: expected ProjectionWeights, got dict"):
-        fastattn.MultiHeadAttention({}, 4)
+CALLS = [
+    (([1.0],), {}, "x: expected a NumPy array of float32, got list"),
+    ((np.zeros((2, 9, 20)),), {}, "x: expected a NumPy array of float32, got float64"),
+    ((normal(0, 9, 20),), {}, r"x: expected shape \(batch, positions, 20\), got \(9, 20\)"),
+    ((normal(0, 2, 9, 19),), {}, r"x: expected shape \(batch, positions, 20\), got \(2, 9, 19\)"),
+    ((normal(0, 2, 9, 20),), {}, "memory: expected one, since keys are made of rows 17 wide"),
+    ((normal(0, 2, 9, 20), normal(0, 3, 9, 17)), {}, r"memory: .* \(2, positions, 17\), got \(3, 9, 17\)"),
+    ((normal(0, 2, 9, 20), normal(0, 2, 9, 17)), {"window": 3}, "window: expected"),
+    ((normal(0, 2, 9, 20), normal(0, 2, 9, 17)), {"threads": 0}, "must be at least 1"),
+]
+
+
+def test_errors_of_calls():
+    for arguments, options, message in CALLS:
+        mha = fastattn.MultiHeadAttention(make_weights(M=17), 4)
+        with pytest.raises(InputError, match=message):
+            mha(*arguments, **options)
+
+
+def test_unknown_options():
+    for name in ("layout", "out", "dropout_p"):
+        with pytest.raises(TypeError, match=f"unexpected keyword argument '{name}'"):
+            fastattn.MultiHeadAttention(make_weights(), 4)(normal(0, 2, 9, 20), **{name: None})
+        with pytest.raises(InputError, match="weights: expected ProjectionWeights, got dict"):
+            fastattn.MultiHeadAttention({}, 4)

@@ -43,7 +43,7 @@ def test_nearest_rows(Q: int, N: int, D: int, dtype: Any, form: dict[str, bool],
     queries = rng.integers(-3, 100, (Q, D)).astype(np.float32 if np.dtype(dtype).kind == "f" else dtype)
     exact = np.dtype(dtype).kind != "f" and not form.get("by_length")
     oracle = (queries, corpus) if exact else (queries.astype(np.float64), corpus.astype(np.float64))
-    for k in {1, min(5, N), N}:
+    for k in (1, min(5, N), N):
         scores, ids = cuda.nearest_rows(queries, corpus, k, **form)
         expected, expected_ids = reference.nearest_rows(*oracle, k, **form)
         assert (scores.dtype, ids.dtype, ids.shape) == (np.float32, np.int64, (Q, k))
@@ -78,20 +78,20 @@ def test_equal_scores_are_in_the_order_of_ids_and_integers_exact() -> None:
     assert ids.tolist() == [[1, 3, 2, 0]] and scores[0, 0] == 299 * 255 * 255 + 255
 
 
-@pytest.mark.parametrize("shape", [(0, 3), (2, 0), (3, 1), (2, 3, THREADS + 1), (7,)])
-def test_unit_vectors(shape: tuple[int, ...]) -> None:
-    x = normal(1, *shape)
-    if shape == (3, 1):
-        x[:, 0] = 0, 1e-45, -3e38
-    close(cuda.unit_vectors(x), reference.unit_vectors(x.astype(np.float64)))
+def test_unit_vectors() -> None:
+    for shape in ((0, 3), (2, 0), (3, 1), (2, 3, THREADS + 1), (7,)):
+        x = normal(1, *shape)
+        if shape == (3, 1):
+            x[:, 0] = 0, 1e-45, -3e38
+        close(cuda.unit_vectors(x), reference.unit_vectors(x.astype(np.float64)))
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_a_vector_without_direction(bad: float) -> None:
-    x = normal(2, 3, THREADS + 2)
-    alone = cuda.unit_vectors(x)
-    x[1, -1], alone[1] = bad, np.nan
-    np.testing.assert_array_equal(cuda.unit_vectors(x), alone)
+def test_a_vector_without_direction() -> None:
+    for bad in (np.nan, np.inf):
+        x = normal(2, 3, THREADS + 2)
+        alone = cuda.unit_vectors(x)
+        x[1, -1], alone[1] = bad, np.nan
+        np.testing.assert_array_equal(cuda.unit_vectors(x), alone)
 
 
 B, T, S, H, G, K, V = 2, 3, 2 * THREADS + 1, 4, 2, 5, THREADS + 2
@@ -102,18 +102,20 @@ WINDOWS = np.stack([FIRSTS, np.minimum(FIRSTS + RNG.integers(0, S, FIRSTS.shape)
 WINDOWS[0, 0, 0], WINDOWS[0, 0, 1], WINDOWS[1, 1, 2] = (0, S), (2, 2), (0, THREADS)
 
 
-@pytest.mark.parametrize("vector", [None, normal(7, H, K)])
-@pytest.mark.parametrize("bias", [None, (1, 1, T, S), (B, H, 1, 1), (1, H, T, 1), (B, 1, 1, S)])
-def test_best_keys(bias: tuple[int, ...] | None, vector: np.ndarray | None) -> None:
-    seen = np.ascontiguousarray(WINDOWS[:, :, 1])
-    for key in (KEY, KEY.take(np.arange(S) % 3, axis=1), np.repeat(KEY[:, :1], S, axis=1)):  # equal scores too
-        options: dict[str, Any] = {"seen_BT2": seen, "factor": -0.3, "vector_HK": vector}
-        if bias is not None:
-            options["bias_BHTS"] = np.where(normal(8, *bias) < -1, -np.inf, 3 * normal(9, *bias)).astype(np.float32)
-        expected = reference.best_keys(QUERY, key, **options)
-        got = cuda.best_keys(QUERY, key, **options)
-        assert got.dtype == np.int64 and (expected == -1).any()
-        np.testing.assert_array_equal(got, expected)
+def test_best_keys() -> None:
+    for bias in (None, (1, 1, T, S), (B, H, 1, 1), (1, H, T, 1), (B, 1, 1, S)):
+        for vector in (None, normal(7, H, K)):
+            seen = np.ascontiguousarray(WINDOWS[:, :, 1])
+            for key in (KEY, KEY.take(np.arange(S) % 3, axis=1), np.repeat(KEY[:, :1], S, axis=1)):  # equal scores too
+                options: dict[str, Any] = {"seen_BT2": seen, "factor": -0.3, "vector_HK": vector}
+                if bias is not None:
+                    options["bias_BHTS"] = np.where(normal(8, *bias) < -1, -np.inf, 3 * normal(9, *bias)).astype(
+                        np.float32
+                    )
+                expected = reference.best_keys(QUERY, key, **options)
+                got = cuda.best_keys(QUERY, key, **options)
+                assert got.dtype == np.int64 and (expected == -1).any()
+                np.testing.assert_array_equal(got, expected)
 
 
 def test_best_keys_of_none_and_of_what_is_no_number() -> None:
@@ -124,17 +126,19 @@ def test_best_keys_of_none_and_of_what_is_no_number() -> None:
     assert cuda.best_keys(query, key[:, :0], seen_BT2=0 * seen).tolist() == [[[-1] * 4]]
 
 
-@pytest.mark.parametrize("spread", [0.0, 0.02])
-def test_local_attention(spread: float) -> None:
-    weights, expected_weights = np.full((B, H, T, S), 7, np.float32), np.zeros((B, H, T, S))
-    centres = (S * RNG.random((B, T, H))).astype(np.float32)
-    arrays, options = (QUERY, KEY, VALUE, centres), {"scale": 2.0, "spread": spread}
-    wide = [array.astype(np.float64) for array in arrays]
-    expected = reference.local_attention(*wide, WINDOWS, **options, weights_BHTS=expected_weights)
-    close(cuda.local_attention(*arrays, WINDOWS, **options, weights_BHTS=weights), expected)
-    close(weights, expected_weights)
-    alone = [array[1:] for array in arrays]
-    same(cuda.local_attention(*alone, WINDOWS[1:], **options), cuda.local_attention(*arrays, WINDOWS, **options)[1:])
+def test_local_attention() -> None:
+    for spread in (0.0, 0.02):
+        weights, expected_weights = np.full((B, H, T, S), 7, np.float32), np.zeros((B, H, T, S))
+        centres = (S * RNG.random((B, T, H))).astype(np.float32)
+        arrays, options = (QUERY, KEY, VALUE, centres), {"scale": 2.0, "spread": spread}
+        wide = [array.astype(np.float64) for array in arrays]
+        expected = reference.local_attention(*wide, WINDOWS, **options, weights_BHTS=expected_weights)
+        close(cuda.local_attention(*arrays, WINDOWS, **options, weights_BHTS=weights), expected)
+        close(weights, expected_weights)
+        alone = [array[1:] for array in arrays]
+        same(
+            cuda.local_attention(*alone, WINDOWS[1:], **options), cuda.local_attention(*arrays, WINDOWS, **options)[1:]
+        )
 
 
 def test_a_score_that_is_no_number_makes_its_query_so() -> None:
@@ -147,19 +151,19 @@ def test_a_score_that_is_no_number_makes_its_query_so() -> None:
     )
 
 
-@pytest.mark.parametrize("kind", ["terms", "dots"])
-def test_graph_attention(kind: str) -> None:
-    degrees = [0, 1, THREADS, THREADS + 1, 0, 3 * THREADS + 2, 2]
-    starts, M = np.cumsum([0, *degrees]), 5
-    indices, N = np.random.default_rng(7).integers(0, M, starts[-1]), len(degrees)
-    value, more = 3 * normal(10, M, H, V), () if kind == "terms" else (K,)
-    pair = 3 * normal(11, N, H, *more), normal(12, M, H, *more)
-    weights, expected_weights = np.full((len(indices), H), 7, np.float32), np.zeros((len(indices), H))
-    options: dict[str, Any] = {kind: tuple(array.astype(np.float64) for array in pair), "factor": 0.2}
-    expected = reference.graph_attention(
-        value.astype(np.float64), starts, indices, weights_EH=expected_weights, **options
-    )
-    options[kind] = pair
-    close(cuda.graph_attention(value, starts, indices, weights_EH=weights, **options), expected)
-    close(weights, expected_weights)
-    close(cuda.graph_attention(value, starts, indices, **options), expected)
+def test_graph_attention() -> None:
+    for kind in ("terms", "dots"):
+        degrees = [0, 1, THREADS, THREADS + 1, 0, 3 * THREADS + 2, 2]
+        starts, M = np.cumsum([0, *degrees]), 5
+        indices, N = np.random.default_rng(7).integers(0, M, starts[-1]), len(degrees)
+        value, more = 3 * normal(10, M, H, V), () if kind == "terms" else (K,)
+        pair = 3 * normal(11, N, H, *more), normal(12, M, H, *more)
+        weights, expected_weights = np.full((len(indices), H), 7, np.float32), np.zeros((len(indices), H))
+        options: dict[str, Any] = {kind: tuple(array.astype(np.float64) for array in pair), "factor": 0.2}
+        expected = reference.graph_attention(
+            value.astype(np.float64), starts, indices, weights_EH=expected_weights, **options
+        )
+        options[kind] = pair
+        close(cuda.graph_attention(value, starts, indices, weights_EH=weights, **options), expected)
+        close(weights, expected_weights)
+        close(cuda.graph_attention(value, starts, indices, **options), expected)

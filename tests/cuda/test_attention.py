@@ -170,14 +170,14 @@ def test_blocks_of_a_function(block):
         np.testing.assert_array_equal(got, expected)
 
 
-@pytest.mark.parametrize("state", [0, 2])
-def test_blocks_that_hide_or_show_more_than_their_function(state):
-    states = np.where(np.random.default_rng(1).random((3, 3)) < 0.5, state, 1)
-    shown = states.repeat(4, axis=0).repeat(6, axis=1)[:T, :S]
-    mask = np.where(shown == 1, np.arange(S) <= np.arange(T)[:, None], shown == 2)
-    blocks = BlockMask(states, T, S, (4, 6), lambda b, h, t, s: s <= t)
-    found = on_card(QUERY, KEY, VALUE, block_mask=blocks)
-    check_all(found, attend(QUERY, KEY, VALUE, mask=mask))
+def test_blocks_that_hide_or_show_more_than_their_function():
+    for state in (0, 2):
+        states = np.where(np.random.default_rng(1).random((3, 3)) < 0.5, state, 1)
+        shown = states.repeat(4, axis=0).repeat(6, axis=1)[:T, :S]
+        mask = np.where(shown == 1, np.arange(S) <= np.arange(T)[:, None], shown == 2)
+        blocks = BlockMask(states, T, S, (4, 6), lambda b, h, t, s: s <= t)
+        found = on_card(QUERY, KEY, VALUE, block_mask=blocks)
+        check_all(found, attend(QUERY, KEY, VALUE, mask=mask))
 
 
 def test_rows_that_float32_cannot_hold_are_counted_and_computed_in_float64(monkeypatch):
@@ -208,23 +208,23 @@ def test_nan_and_infinity_stay_in_their_rows():
     np.testing.assert_array_equal(fastattn.attention(QUERY, key, value, **lengths), expected)
 
 
-@pytest.mark.parametrize("length", [TILE - 1, TILE, TILE + 1, 2 * TILE])
-def test_lengths_around_the_tiles(length):
-    check(attention((length, 3), (17, length), 2, 1, 3), on_host)
-    check(attention((length,), (length,), 1, 1, 9, causal=True, window=5, sinks=1), on_host)
-    check(disentangled_attention((length, 2), 2, 5, 3), on_host)
+def test_lengths_around_the_tiles():
+    for length in (TILE - 1, TILE, TILE + 1, 2 * TILE):
+        check(attention((length, 3), (17, length), 2, 1, 3), on_host)
+        check(attention((length,), (length,), 1, 1, 9, causal=True, window=5, sinks=1), on_host)
+        check(disentangled_attention((length, 2), 2, 5, 3), on_host)
 
 
-@pytest.mark.parametrize("width", [1, 2, 3, 4, 7, 8, 9, 16, 17, 33])
-def test_head_widths(width):
-    check(attention((5,), (9,), 2, 2, 3, value_width=width), on_host)
-    check(attention((5,), (9,), 2, 2, width, causal=True, offset=(3,)), on_host)
+def test_head_widths():
+    for width in (1, 2, 3, 4, 7, 8, 9, 16, 17, 33):
+        check(attention((5,), (9,), 2, 2, 3, value_width=width), on_host)
+        check(attention((5,), (9,), 2, 2, width, causal=True, offset=(3,)), on_host)
 
 
-@pytest.mark.parametrize("terms", ["keys", "queries", "keys queries"])
-def test_distances_beyond_the_rows_share_the_last(terms):
-    check(disentangled_attention((19, 3), 2, 3, 2, terms), on_host)
-    check(disentangled_attention((19,), 1, 3, 19, terms, causal=True), on_host)
+def test_distances_beyond_the_rows_share_the_last():
+    for terms in ("keys", "queries", "keys queries"):
+        check(disentangled_attention((19, 3), 2, 3, 2, terms), on_host)
+        check(disentangled_attention((19,), 1, 3, 19, terms, causal=True), on_host)
 
 
 def test_windows_leave_out_tiles():
@@ -251,10 +251,10 @@ def test_later_keys_and_queries_change_no_bit():
         np.testing.assert_array_equal(run(21)[:length], run(length))
 
 
-@pytest.mark.parametrize("length", [PIECE - 1, PIECE, PIECE + 1, 2 * PIECE + 3])
-def test_pieces_of_a_step(length):
-    check(attention_step((length, 3, 0), 2, 1, 5, bias=True, positions="table"), on_host)
-    check(attention_step((length,), 1, 1, 3, window=PIECE + 2, narrow=True), on_host)
+def test_pieces_of_a_step():
+    for length in (PIECE - 1, PIECE, PIECE + 1, 2 * PIECE + 3):
+        check(attention_step((length, 3, 0), 2, 1, 5, bias=True, positions="table"), on_host)
+        check(attention_step((length,), 1, 1, 3, window=PIECE + 2, narrow=True), on_host)
 
 
 def test_places_neighbours_and_windows_change_no_bit_of_a_step():

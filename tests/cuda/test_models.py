@@ -13,7 +13,7 @@ from tests.ops.computed import COMPUTED, FUNCTIONS, MODELS, agree
 from tests.weights.ctranslate2.writer import write_tiny
 
 
-@pytest.mark.parametrize("name", COMPUTED | FUNCTIONS)
+@pytest.mark.parametrize("name", [*COMPUTED, *(pytest.param(name, marks=pytest.mark.slow) for name in FUNCTIONS)])
 def test_arrays(name: str) -> None:
     call: Callable[..., Any] = (COMPUTED | FUNCTIONS)[name]
     agree(call(device="cuda"), call(device="cpu"))
@@ -39,7 +39,7 @@ def test_greedy_steps_are_recorded(scored: bool, tmp_path: Path, monkeypatch: py
     runs: list[int] = []
     run = LaunchProgram.run
     monkeypatch.setattr(LaunchProgram, "run", lambda self, *rest: (runs.append(rest[0]), run(self, *rest))[1])
-    folder, texts = write_tiny(tmp_path / "model"), ["▁w3 ▁w4", "▁w5", "▁w6 ▁w7 ▁w8 " * 14]
+    folder, texts = write_tiny(tmp_path / "model"), ["▁w3 ▁w4", "▁w5", "▁w6 ▁w7 ▁w8 " * 3]
     options = {"beam_size": 1, "max_decoding_length": 7, "details": True, "return_scores": scored}
     got, expected = (
         fastattn.Translator(folder, "float32", threads=1, device=device).translate(texts, **options)

@@ -6,16 +6,17 @@ import sys
 import numpy as np
 import pytest
 
+from bench import cuda_on_host as on_host
 from fastattn.kernels.arguments import NR
 from fastattn.ops import cpu, cuda, reference
 from fastattn.ops.cuda.card import TILE, download, upload
 from fastattn.ops.cuda.matmul import FEW, SLAB
 from fastattn.ops.cuda.project import MOST_PIECES
 from fastattn.ops.steps import NO_EDITS, Edits
-from fastattn.spec.architecture import ACTIVATIONS
 from fastattn.spec.quantized import QuantizedTensor
 from fastattn.spec.rounding import as_floats, bfloat16_bits, quantize
 from tests import ROOT
+from tests.kernels.projections import PROMISES
 
 PRECISIONS = ["float32", "bfloat16", "int8"]
 V = 2 * MOST_PIECES * TILE + TILE + 3  # pieces of more than a tile, the last of them not whole
@@ -31,51 +32,57 @@ def normal(seed, *shapes):
     return [rng.standard_normal(shape, np.float32) for shape in shapes]
 
 
-@pytest.mark.parametrize(("rows", "outputs", "inputs"), SHAPES)
-@pytest.mark.parametrize("scale", [None, 0.37, 1e4])
-def test_int8_has_the_bits_of_the_cpu(rows, outputs, inputs, scale):
+def test_int8_has_the_bits_of_the_cpu():
     """Steps of a half and values far beyond 127 among the inputs."""
-    rng = np.random.default_rng(rows * outputs + inputs)
-    x_ND = (rng.integers(-600, 601, (rows, inputs)) / 2 / (scale or 1)).astype(np.float32)
-    values_FD, (multipliers_F, bias_F) = (
-        rng.integers(-127, 128, (outputs, inputs)).astype(np.int8),
-        normal(1, *[outputs] * 2),
-    )
-    weight = QuantizedTensor(values_FD, abs(multipliers_F), scale)
-    expected = cpu.linear(x_ND, cpu.pack_linear(weight, bias_F, "int8"))
-    np.testing.assert_allclose(linear(x_ND, cuda.pack_linear(weight, bias_F, "int8")), expected, rtol=2e-7, atol=1e-6)
+    for scale in (None, 0.37, 1e4):
+        for rows, outputs, inputs in SHAPES:
+            rng = np.random.default_rng(rows * outputs + inputs)
+            x_ND = (rng.integers(-600, 601, (rows, inputs)) / 2 / (scale or 1)).astype(np.float32)
+            values_FD, (multipliers_F, bias_F) = (
+                rng.integers(-127, 128, (outputs, inputs)).astype(np.int8),
+                normal(1, *[outputs] * 2),
+            )
+            weight = QuantizedTensor(values_FD, abs(multipliers_F), scale)
+            expected = cpu.linear(x_ND, cpu.pack_linear(weight, bias_F, "int8"))
+            np.testing.assert_allclose(
+                linear(x_ND, cuda.pack_linear(weight, bias_F, "int8")), expected, rtol=2e-7, atol=1e-6
+            )
 
 
-@pytest.mark.parametrize("balanced", [False, True])
-def test_rows_are_rounded_as_numpy_rounds_them(balanced):
+def test_rows_are_rounded_as_numpy_rounds_them():
     """With weights of one input each, outputs are the rows as they were rounded."""
-    (x_ND, factors_D) = normal(2, (5, 37), 37)
-    factors_D = np.abs(factors_D) + np.float32(0.1) if balanced else None
-    weight = QuantizedTensor(np.eye(37, dtype=np.int8), np.ones(37, np.float32), None, factors_D)
-    oracle = reference.pack_linear(weight, None, "int8")
-    expected = oracle.stage(x_ND) * (1 if factors_D is None else factors_D)
-    np.testing.assert_allclose(linear(x_ND, cuda.pack_linear(weight, None, "int8")), expected, rtol=3e-7)
-    one = np.eye(37, dtype=np.float32)
-    ties_D = np.array([1.00390625, 1.01171875, -1.00390625, 1e-45, 3.3e38, 0.1, -0.0, 7.5, np.pi], np.float32)
-    row_D = np.resize(ties_D, 37)
-    found = linear(np.diag(row_D), cuda.pack_linear(np.ones((3, 37), np.float32), None, "bfloat16"))
-    np.testing.assert_array_equal(found[:, 0], as_floats(bfloat16_bits(row_D)))
-    assert (linear(one, cuda.pack_linear(one, None, "bfloat16")) == one).all()
+    for balanced in (False, True):
+        (x_ND, factors_D) = normal(2, (5, 37), 37)
+        factors_D = np.abs(factors_D) + np.float32(0.1) if balanced else None
+        weight = QuantizedTensor(np.eye(37, dtype=np.int8), np.ones(37, np.float32), None, factors_D)
+        oracle = reference.pack_linear(weight, None, "int8")
+        expected = oracle.stage(x_ND) * (1 if factors_D is None else factors_D)
+        np.testing.assert_allclose(linear(x_ND, cuda.pack_linear(weight, None, "int8")), expected, rtol=3e-7)
+        one = np.eye(37, dtype=np.float32)
+        ties_D = np.array([1.00390625, 1.01171875, -1.00390625, 1e-45, 3.3e38, 0.1, -0.0, 7.5, np.pi], np.float32)
+        row_D = np.resize(ties_D, 37)
+        found = linear(np.diag(row_D), cuda.pack_linear(np.ones((3, 37), np.float32), None, "bfloat16"))
+        np.testing.assert_array_equal(found[:, 0], as_floats(bfloat16_bits(row_D)))
+        assert (linear(one, cuda.pack_linear(one, None, "bfloat16")) == one).all()
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize(("rows", "outputs", "inputs"), SHAPES)
-def test_bias_activation_factor_and_residual_follow_the_oracle(precision, rows, outputs, inputs):
-    x, weight, bias, factor, residual = normal(3, (rows, inputs), (outputs, inputs), outputs, *[(rows, outputs)] * 2)
-    packed, oracle = (ops.pack_linear(weight, bias, precision) for ops in (cuda, reference))
-    for arguments in (("none",), ("gelu",), ("none", residual), ("swish", residual, factor)):
-        expected = reference.linear(x.astype(np.float64), oracle, *arguments)
-        name, *more = arguments
-        found = download(cuda.linear(upload(x), packed, name, *map(upload, more)))
-        np.testing.assert_allclose(found, expected, rtol=3e-5, atol=3e-5)
-    gate, oracle_gate = (ops.pack_linear(weight[::-1].copy(), None, precision) for ops in (cuda, reference))
-    expected = reference.gated(x.astype(np.float64), oracle, oracle_gate, "relu")
-    np.testing.assert_allclose(download(cuda.gated(upload(x), packed, gate, "relu")), expected, rtol=3e-5, atol=3e-5)
+def test_bias_activation_factor_and_residual_follow_the_oracle(precision):
+    for rows, outputs, inputs in SHAPES:
+        x, weight, bias, factor, residual = normal(
+            3, (rows, inputs), (outputs, inputs), outputs, *[(rows, outputs)] * 2
+        )
+        packed, oracle = (ops.pack_linear(weight, bias, precision) for ops in (cuda, reference))
+        for arguments in (("none",), ("gelu",), ("none", residual), ("swish", residual, factor)):
+            expected = reference.linear(x.astype(np.float64), oracle, *arguments)
+            name, *more = arguments
+            found = download(cuda.linear(upload(x), packed, name, *map(upload, more)))
+            np.testing.assert_allclose(found, expected, rtol=3e-5, atol=3e-5)
+        gate, oracle_gate = (ops.pack_linear(weight[::-1].copy(), None, precision) for ops in (cuda, reference))
+        expected = reference.gated(x.astype(np.float64), oracle, oracle_gate, "relu")
+        np.testing.assert_allclose(
+            download(cuda.gated(upload(x), packed, gate, "relu")), expected, rtol=3e-5, atol=3e-5
+        )
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -124,12 +131,10 @@ def test_what_is_not_a_number_stays_in_its_row(precision, scale, fault):
     np.testing.assert_array_equal(peaks, [np.maximum(found[0], found[1]), found[2]])  # of which NaN is the greatest
 
 
-@pytest.mark.parametrize("activation", ["none", *ACTIVATIONS])
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")
-def test_activations_keep_nan_and_infinity(activation):
-    x_ND, weight_FD = np.array([[np.nan], [np.inf], [1.0], [-90.0]], np.float32), np.ones((3, 1), np.float32)
-    expected = reference.linear(x_ND, reference.pack_linear(weight_FD), activation)
-    np.testing.assert_allclose(linear(x_ND, cuda.pack_linear(weight_FD), activation), expected, rtol=1e-6, atol=1e-30)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of -inf times the zeros where a tile has no row, too
+@pytest.mark.parametrize("promise", PROMISES, ids=lambda promise: promise.__name__)
+def test_promises_of_projections(promise):
+    promise(on_host)
 
 
 def edits_of(rng, lists, rows):
@@ -144,99 +149,67 @@ def edits_of(rng, lists, rows):
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("whole", [False, True])
-def test_choices_agree_with_the_oracle(precision, whole):
-    rng = np.random.default_rng(8)
-    weight, bias = normal(9, (V, 11), V)
-    lengths = [1, TILE, TILE + 1, 3 * TILE, V]
-    lists = [np.sort(rng.permutation(V)[:length]).astype(np.int32) for length in lengths]
-    of = (
-        np.repeat(np.arange(len(lengths)), [1, FEW + 2, 3, 1, 1])
-        if precision == "float32"
-        else np.array([0, 1, 1, 3, 4])
-    )
-    (x,) = normal(10, (len(of), 11))
-    outputs, oracle = [], []
-    for ops, found in ((cuda, outputs), (reference, oracle)):
-        packed = ops.pack_linear(weight, bias, precision)
-        subsets = [ops.select_outputs(ops.pack_rows(weight, packed), ids) for ids in lists]
-        found.append(packed if whole else [subsets[i] for i in of])
-    for edits in (NO_EDITS, edits_of(rng, [lists[i] for i in of], len(of))):
-        expected = reference.project_all(x.astype(np.float64), oracle[0], edits)
-        np.testing.assert_allclose(cuda.project_all(x, outputs[0], edits), expected, rtol=0, atol=3e-5)
-        values, ids = cuda.project_top_k(x, outputs[0], 5, edits)
-        expected_values, expected_ids = reference.project_top_k(x.astype(np.float64), oracle[0], 5, edits)
-        np.testing.assert_allclose(values, expected_values, rtol=0, atol=3e-5)
-        np.testing.assert_array_equal(ids, np.where(np.isfinite(expected_values), expected_ids, -1))
-        targets = rng.integers(0, V, len(x)).astype(np.int32)
-        targets[::2] = [lists[i][-1] for i in of[::2]]
-        found = cuda.log_probs(x, outputs[0], targets, edits)
-        np.testing.assert_allclose(found, expected[np.arange(len(x)), targets], rtol=0, atol=3e-5)
+def test_choices_agree_with_the_oracle(precision):
+    for whole in (False, True):
+        rng = np.random.default_rng(8)
+        weight, bias = normal(9, (V, 11), V)
+        lengths = [1, TILE, TILE + 1, 3 * TILE, V]
+        lists = [np.sort(rng.permutation(V)[:length]).astype(np.int32) for length in lengths]
+        of = (
+            np.repeat(np.arange(len(lengths)), [1, FEW + 2, 3, 1, 1])
+            if precision == "float32"
+            else np.array([0, 1, 1, 3, 4])
+        )
+        (x,) = normal(10, (len(of), 11))
+        outputs, oracle = [], []
+        for ops, found in ((cuda, outputs), (reference, oracle)):
+            packed = ops.pack_linear(weight, bias, precision)
+            subsets = [ops.select_outputs(ops.pack_rows(weight, packed), ids) for ids in lists]
+            found.append(packed if whole else [subsets[i] for i in of])
+        for edits in (NO_EDITS, edits_of(rng, [lists[i] for i in of], len(of))):
+            expected = reference.project_all(x.astype(np.float64), oracle[0], edits)
+            np.testing.assert_allclose(cuda.project_all(x, outputs[0], edits), expected, rtol=0, atol=3e-5)
+            values, ids = cuda.project_top_k(x, outputs[0], 5, edits)
+            expected_values, expected_ids = reference.project_top_k(x.astype(np.float64), oracle[0], 5, edits)
+            np.testing.assert_allclose(values, expected_values, rtol=0, atol=3e-5)
+            np.testing.assert_array_equal(ids, np.where(np.isfinite(expected_values), expected_ids, -1))
+            targets = rng.integers(0, V, len(x)).astype(np.int32)
+            targets[::2] = [lists[i][-1] for i in of[::2]]
+            found = cuda.log_probs(x, outputs[0], targets, edits)
+            np.testing.assert_allclose(found, expected[np.arange(len(x)), targets], rtol=0, atol=3e-5)
 
 
-def test_the_best_logits_are_those_of_the_layer():
-    weight, x = normal(11, (V, 9), (4, 9))
-    packed, suppressed = cuda.pack_linear(weight), np.arange(8, dtype=np.int32).reshape(4, 2)
-    _, ids = cuda.project_top_k(x, packed, 3, Edits(suppressed))
-    values, same = cuda.project_top_k(x, packed, 3, Edits(suppressed), normalized=False)
-    np.testing.assert_array_equal(same, ids)
-    np.testing.assert_array_equal(values, np.take_along_axis(linear(x, packed), ids.astype(np.int64), axis=1))
+def test_ties_go_to_the_lower_id_in_lists_of_any_length():
+    for k in (1, TILE, V, V + 2):
+        weight = (np.arange(V) % 3).astype(np.float32)[:, None]
+        values, ids = cuda.project_top_k(np.ones((2, 1), np.float32), cuda.pack_linear(weight), k, normalized=False)
+        order = np.argsort(-weight[:, 0], kind="stable")
+        expected = np.r_[order, [-1, -1]][:k]
+        assert ids.tolist() == [expected.tolist()] * 2
+        np.testing.assert_array_equal(values[0], np.r_[weight[order, 0], [-np.inf, -np.inf]][:k])
 
 
-@pytest.mark.parametrize("k", [1, TILE, V, V + 2])
-def test_ties_go_to_the_lower_id_in_lists_of_any_length(k):
-    weight = (np.arange(V) % 3).astype(np.float32)[:, None]
-    values, ids = cuda.project_top_k(np.ones((2, 1), np.float32), cuda.pack_linear(weight), k, normalized=False)
-    order = np.argsort(-weight[:, 0], kind="stable")
-    expected = np.r_[order, [-1, -1]][:k]
-    assert ids.tolist() == [expected.tolist()] * 2
-    np.testing.assert_array_equal(values[0], np.r_[weight[order, 0], [-np.inf, -np.inf]][:k])
+def test_peaks_of_sentences():
+    for precision in PRECISIONS:
+        x, weight, bias = normal(12, (TILE + FEW + 4, 13), (TILE + 2, 13), TILE + 2)
+        starts = np.array([0, 2, 2, 3 + TILE, len(x)])
+        packed, oracle = (ops.pack_linear(weight, bias, precision) for ops in (cuda, reference))
+        for least in (0.0, -np.inf):
+            expected = reference.project_peaks(x.astype(np.float64), starts, oracle, least)
+            np.testing.assert_allclose(cuda.project_peaks(x, starts, packed, least), expected, rtol=1e-5, atol=1e-5)
 
 
-def test_nothing_is_probable_where_every_id_is_ruled_out():
-    packed, x = cuda.pack_linear(np.eye(3, dtype=np.float32)), np.ones((2, 3), np.float32)
-    suppressed = Edits(np.array([[0, 1, 2], [0, -1, 2]], np.int32))
-    values, ids = cuda.project_top_k(x, packed, 2, suppressed)
-    assert np.isneginf(values[0]).all() and ids.tolist() == [[-1, -1], [1, -1]] and values[1].tolist() == [0, -np.inf]
-    assert np.isneginf(cuda.log_probs(x, packed, np.array([1, 1], np.int32), suppressed)).tolist() == [True, False]
-    assert np.isneginf(cuda.project_all(x, packed, suppressed)[0]).all()
-
-
-LOGITS = [[1.5] + [-np.inf] * 60, [1e10] + [0.0] * 80, [-1e12] * 70, [2.5e38, 1.0], [2e38, -1e38], [-2.5e38] * 5]
-
-
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of -inf times the zeros where a tile has no row
-@pytest.mark.parametrize("logits", LOGITS, ids=lambda logits: f"{len(logits)} of {logits[0]:.0e}")
-def test_log_probabilities_of_logits_of_any_size(logits):
-    weight, x = np.array(logits, np.float32)[:, None], np.ones((1, 1), np.float32)
-    values, ids = cuda.project_top_k(x, cuda.pack_linear(weight), 2)
-    expected, _ = reference.project_top_k(x.astype(np.float64), reference.pack_linear(weight.astype(np.float64)), 2)
-    allowed = max(1e-6, np.spacing(np.abs(weight[np.isfinite(weight)]).max()))
-    np.testing.assert_allclose(values, expected.astype(np.float32), rtol=1e-6, atol=allowed)
-    assert values.max() <= 0 and ids[0, 0] == np.argmax(logits)
-
-
-@pytest.mark.parametrize("precision", PRECISIONS)
-def test_peaks_of_sentences(precision):
-    x, weight, bias = normal(12, (TILE + FEW + 4, 13), (TILE + 2, 13), TILE + 2)
-    starts = np.array([0, 2, 2, 3 + TILE, len(x)])
-    packed, oracle = (ops.pack_linear(weight, bias, precision) for ops in (cuda, reference))
-    for least in (0.0, -np.inf):
-        expected = reference.project_peaks(x.astype(np.float64), starts, oracle, least)
-        np.testing.assert_allclose(cuda.project_peaks(x, starts, packed, least), expected, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("inputs", [8, 11])
-def test_stored_rows_are_the_weights(precision, inputs):
-    (weight,) = normal(13, (6, inputs))
-    packed = cuda.pack_linear(weight, None, precision)
-    table, multipliers = download(packed.stored_FE), download(packed.weights.factors_F)
-    rows = as_floats(table[:, :inputs]) * (multipliers[:, None] if len(multipliers) else 1)
-    quantized = quantize(weight, "").float32()
-    expected = {"float32": weight, "bfloat16": as_floats(bfloat16_bits(weight)), "int8": quantized}[precision]
-    np.testing.assert_array_equal(rows, expected)
-    assert not table[:, inputs:].any()
+def test_stored_rows_are_the_weights():
+    for inputs in (8, 11):
+        for precision in PRECISIONS:
+            (weight,) = normal(13, (6, inputs))
+            packed = cuda.pack_linear(weight, None, precision)
+            table, multipliers = download(packed.stored_FE), download(packed.weights.factors_F)
+            rows = as_floats(table[:, :inputs]) * (multipliers[:, None] if len(multipliers) else 1)
+            quantized = quantize(weight, "").float32()
+            expected = {"float32": weight, "bfloat16": as_floats(bfloat16_bits(weight)), "int8": quantized}[precision]
+            np.testing.assert_array_equal(rows, expected)
+            assert not table[:, inputs:].any()
 
 
 def test_blocks_as_large_as_a_cards():

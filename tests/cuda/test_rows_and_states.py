@@ -49,11 +49,11 @@ def test_embeddings_of_each_kind_of_table() -> None:
     table_PD = normal(2, 4, THREADS + 3)
     whole = QuantizedTensor(np.random.default_rng(3).integers(-128, 128, (7, THREADS + 3), np.int8), normal(4, 7))
     float32 = normal(5, 7, THREADS + 3)
-    for table, plain in [(float32, float32), (whole, whole), (float32.T.copy().T, float32)]:
+    for table, plain in ((float32, float32), (whole, whole), (float32.T.copy().T, float32)):
         expected = reference.embed(ids, plain, 3.5, positions, table_PD)
         np.testing.assert_allclose(download(cuda.embed(ids, table, 3.5, positions, table_PD)), expected, rtol=1e-6)
         np.testing.assert_allclose(download(cuda.embed(ids, table)), reference.embed(ids, plain), rtol=1e-6)
-    for plain, precision in [(float32, "float32"), (whole, "int8")]:  # whose columns make no whole words
+    for plain, precision in ((float32, "float32"), (whole, "int8")):  # whose columns make no whole words
         tied = cuda.pack_linear(plain, None, precision)
         np.testing.assert_array_equal(download(cuda.embed(ids, tied)), download(cuda.embed(ids, plain)))
 

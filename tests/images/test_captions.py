@@ -2,6 +2,7 @@
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from fastattn import Encoder, Translator
 from fastattn.errors import CheckpointError, InputError
 from fastattn.loading import model_cache
 from fastattn.spec.images import PictureSpec
+from fastattn.spec.text_spec import TranslationText
 from fastattn.vision import Captioner, plot_image_attention, saliency
 from fastattn.weights import read
 from tests.cli.commands import fail, succeed
@@ -54,6 +56,15 @@ def test_a_caption_depends_on_its_own_picture(captioner: Captioner, folder: Path
             np.testing.assert_array_equal(one.attention_WYX, other.attention_WYX)
 
 
+def test_a_caption_of_characters_has_no_spaces(captioner: Captioner, folder: Path) -> None:
+    checkpoint = read(folder)
+    assert isinstance(checkpoint.input, TranslationText)
+    of_characters = replace(checkpoint, input=replace(checkpoint.input, target_characters=True))
+    found: Any = Captioner.from_checkpoint(of_characters).caption(caption_pictures()[0])
+    expected: Any = captioner.caption(caption_pictures()[0])
+    assert len(found.words) > 1 and (found.text, found.words) == ("".join(expected.words), expected.words)
+
+
 @pytest.mark.usefixtures("cache")
 def test_a_later_process_finds_how_pictures_are_read(folder: Path) -> None:
     captions: Any = [Captioner(folder).caption(caption_pictures()[0]) for _ in range(3)]
@@ -78,6 +89,48 @@ def test_saliency_is_where_covering_changes_the_answer(captioner: Captioner, tmp
         assert y / height < 0.4 and 0.5 < (x + 0.5) / width < 0.95
     with pytest.raises(InputError, match="squares are more than 4,096"):
         saliency(_Large(), picture, size=1, stride=1)
+
+
+class _Weighing:
+    """Looks at each pixel by a weight of its own: an answer moves by the mean of what a square changes of these."""
+
+    def __init__(self, weights_YX: np.ndarray):
+        self.weights_YX, self.asked = weights_YX, []
+
+    @property
+    def image_spec(self) -> Any:
+        return PictureSpec((0, 0), 2, (0, 0), 1 / 255, (0.0,) * 3, (1.0,) * 3)
+
+    def image_changes(self, image_CYX: np.ndarray) -> Any:
+        def changes(images: list[np.ndarray]) -> np.ndarray:
+            self.asked.append(len(images))
+            return np.array([((image_CYX - one) * self.weights_YX).sum() for one in images], np.float32)
+
+        return changes
+
+
+@pytest.mark.parametrize(("size", "stride"), [(6, 2), (5, 3), (2, 4), (90, 7)])
+def test_saliency_by_hand(size: int, stride: int) -> None:
+    """Also of more squares than are covered at once, with places that no square covers, or each one does."""
+    rng = np.random.default_rng(size)
+    picture, weights_YX = rng.integers(0, 256, (23, 31, 3), np.uint8), rng.standard_normal((23, 31))
+    model, image_CYX = _Weighing(weights_YX), picture.transpose(2, 0, 1) / 255
+    found_YX = saliency(model, picture, size=size, stride=stride)
+    size = min(size, 31)
+    moved_YX = ((image_CYX - image_CYX.mean(axis=(1, 2), keepdims=True)) * weights_YX).sum(axis=0)
+    covers: list[list[list[float]]] = [[[] for _ in range(31)] for _ in range(23)]
+    for top in range(0, max(1, 23 - size + stride), stride):
+        for left in range(0, max(1, 31 - size + stride), stride):
+            change = max(moved_YX[top : top + size, left : left + size].sum(), 0)
+            for y in range(top, min(top + size, 23)):
+                for x in range(left, min(left + size, 31)):
+                    covers[y][x].append(change)
+    places_YX = np.array([[np.mean(one) if one else 0 for one in row] for row in covers])
+    expected = [
+        [places_YX[y : y + stride, x : x + stride].mean() for x in range(0, 31, stride)] for y in range(0, 23, stride)
+    ]
+    np.testing.assert_allclose(found_YX, expected, rtol=1e-4, atol=1e-5)
+    assert max(model.asked) <= 64 and (size != 6 or sum(model.asked) > 128)
 
 
 class _Large:
@@ -108,40 +161,42 @@ def test_maps_are_bright_where_weights_are_large(tmp_path: Path) -> None:
     assert pixels[12, 180] > 190 and pixels[80, 320] < 60  # the first map's panel: bright at its left top, else dark
 
 
-@pytest.mark.parametrize(
-    ("model", "seen"),
-    [
-        (None, (0, 160)), (_Large(), (0, 160)),
-        (_Large((0, 128), (128, 128)), (40, 120)),  # its shorter side to 128, so the middle half is seen
-        (_Large((0, 0), (20, 30)), (20, 140)), (_Large((0, 0), (20, 80)), (0, 160)),
-    ],
-)  # fmt: skip
-def test_a_map_lies_where_the_model_looked(model: Any, seen: tuple[int, int]) -> None:
-    picture = np.full((20, 40, 3), 200, np.uint8)
-    plot = plot_image_attention(picture, np.ones((1, 8)), model=model)
-    with Image.open(io.BytesIO(plot.png)) as sheet:
-        lit_X = np.asarray(sheet).mean(axis=2)[48, 176:336] > 110
-    np.testing.assert_array_equal(np.flatnonzero(lit_X)[[0, -1]] + [0, 1], seen)
+AREAS = [
+    (None, (0, 160)),
+    (_Large(), (0, 160)),
+    (_Large((0, 128), (128, 128)), (40, 120)),  # its shorter side to 128, so the middle half is seen
+    (_Large((0, 0), (20, 30)), (20, 140)),
+    (_Large((0, 0), (20, 80)), (0, 160)),
+]
 
 
-@pytest.mark.parametrize(
-    ("maps", "more", "message"),
-    [
-        (np.ones((2, 2), int), {}, "maps should be floating point"),
-        (np.ones(3), {}, "maps should be floating point"),
-        (-np.ones((2, 2)), {}, "at least 0"),
-        (np.full((2, 2), np.nan), {}, "at least 0"),
-        (np.ones((300, 1, 1)), {}, "at most 256 maps"),
-        (np.ones((1, 0, 2)), {}, "maps should be floating point"),
-        (np.ones((2, 2)), {"labels": ["a", "b"]}, "labels should be 1"),
-        (np.ones((2, 2)), {"columns": 0}, "columns should be"),
-        (np.ones((2, 2)), {"title": 3}, "title should be"),
-        (np.ones((2, 2)), {"model": "vit"}, "model should be an Encoder or a Captioner"),
-    ],
-)
-def test_maps_that_cannot_be_drawn(maps: np.ndarray, more: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        plot_image_attention(np.zeros((4, 4, 3), np.uint8), maps, **more)
+def test_a_map_lies_where_the_model_looked() -> None:
+    for model, seen in AREAS:
+        picture = np.full((20, 40, 3), 200, np.uint8)
+        plot = plot_image_attention(picture, np.ones((1, 8)), model=model)
+        with Image.open(io.BytesIO(plot.png)) as sheet:
+            lit_X = np.asarray(sheet).mean(axis=2)[48, 176:336] > 110
+        np.testing.assert_array_equal(np.flatnonzero(lit_X)[[0, -1]] + [0, 1], seen)
+
+
+NO_MAPS = [
+    (np.ones((2, 2), int), {}, "maps should be floating point"),
+    (np.ones(3), {}, "maps should be floating point"),
+    (-np.ones((2, 2)), {}, "at least 0"),
+    (np.full((2, 2), np.nan), {}, "at least 0"),
+    (np.ones((300, 1, 1)), {}, "at most 256 maps"),
+    (np.ones((1, 0, 2)), {}, "maps should be floating point"),
+    (np.ones((2, 2)), {"labels": ["a", "b"]}, "labels should be 1"),
+    (np.ones((2, 2)), {"columns": 0}, "columns should be"),
+    (np.ones((2, 2)), {"title": 3}, "title should be"),
+    (np.ones((2, 2)), {"model": "vit"}, "model should be an Encoder or a Captioner"),
+]
+
+
+def test_maps_that_cannot_be_drawn() -> None:
+    for maps, more, message in NO_MAPS:
+        with pytest.raises(InputError, match=message):
+            plot_image_attention(np.zeros((4, 4, 3), np.uint8), maps, **more)
 
 
 def test_the_command(folder: Path, captioner: Captioner, tmp_path: Path) -> None:

@@ -26,37 +26,30 @@ def near(found: np.ndarray, expected: np.ndarray, share: float = 1e-5) -> None:
     np.testing.assert_allclose(found, expected, atol=share * np.abs(expected).max())
 
 
+# Of which other products choose other places.
+CHOOSING = "DynamicCapacity", "SpatialTransformer"
+
+
 @CASES
-@pytest.mark.parametrize("device", ["cpu", "reference"])
-def test_is_its_twin(case: ModuleCase, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_is_its_twin_on_each_device_and_in_each_precision(case: ModuleCase, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(fastattn.ops.BACKENDS, "reference", ".reference")
-    module = module_of(case, device=device)
-    near(module(images_of(case)), golden(case))
-    for view in case.views:
-        near(getattr(module, view)(images_of(case)), golden(case, view))
+    x = images_of(case)
+    for device in ("cpu", "reference"):
+        module = module_of(case, device=device)
+        near(module(x), golden(case))
+        for view in case.views:
+            near(getattr(module, view)(x), golden(case, view))
     fastattn.ops._loaded.pop("reference", None)
-
-
-@CASES
-def test_an_image_has_the_same_bits_alone_and_on_two_threads(case: ModuleCase) -> None:
-    module, x = module_of(case), images_of(case)
+    module = module_of(case)
     all_BCYX = module(x)
     for b in range(len(x)):
         np.testing.assert_array_equal(module(x[b : b + 1])[0], all_BCYX[b])
     with use_threads(2):
         np.testing.assert_array_equal(module(x), all_BCYX)
-
-
-# Of the two others other products choose other places.
-ROUNDED = [case for case in MODULE_CASES if case.name not in ("DynamicCapacity", "SpatialTransformer")]
-
-
-@pytest.mark.parametrize("case", ROUNDED, ids=lambda case: f"{case.name}-{MODULE_CASES.index(case)}")
-@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
-def test_other_precisions_are_close(case: ModuleCase, precision: str) -> None:
-    found, expected = module_of(case, precision=precision)(images_of(case)), golden(case)
-    near(found, expected, 0.05)
-    assert (found != module_of(case)(images_of(case))).any()
+    for precision in () if case.name in CHOOSING else ("bfloat16", "int8"):
+        rounded = module_of(case, precision=precision)(x)
+        near(rounded, golden(case), 0.05)
+        assert (rounded != all_BCYX).any()
 
 
 def case_of(name: str) -> ModuleCase:
@@ -123,6 +116,21 @@ def test_probabilities_are_those_of_the_features() -> None:
     np.testing.assert_allclose(module.probabilities(images_of(case)), powers / powers.sum(1, keepdims=True), atol=1e-5)
 
 
+def test_scales_of_one_size_share_and_one_alone_takes_all() -> None:
+    """Of two alike each place takes half, whatever the scores; of half a size the features are the half image's."""
+    case = case_of("MultiScaleAttention")
+    state, x = state_of(case), images_of(case)
+    state["attention.2.weight"] *= 0
+    state["attention.2.bias"] *= 0
+    whole, halved = ([vision.MultiScaleAttention.from_torch(state, scales=(one, one))(x)] for one in (1.0, 0.5))
+    np.testing.assert_allclose(sum(whole + halved) / 2, vision.MultiScaleAttention.from_torch(state)(x), atol=1e-5)
+    even = x[:, :, :8]  # 8 x 6: a bilinear half is the mean of 2 x 2 pixels
+    mean = even.reshape(*even.shape[:2], 4, 2, 3, 2).mean(axis=(3, 5))
+    features = vision.MultiScaleAttention.from_torch(state, scales=(1.0, 1.0))(mean)
+    found = vision.MultiScaleAttention.from_torch(state, scales=(0.5, 0.5))(even)
+    np.testing.assert_allclose(found[:, :, 0, 0], features[:, :, 0, 0], atol=1e-5)  # which lies beyond all middles
+
+
 def test_a_file_is_read(tmp_path: Any) -> None:
     case = MODULE_CASES[0]
     path = tmp_path / "se.safetensors"
@@ -155,33 +163,33 @@ BAD_STATES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "changes", "settings", "message"), BAD_STATES)
-def test_states_and_settings_that_do_not_fit(name: str, changes: Any, settings: Any, message: str) -> None:
-    case, state = case_of(name), state_of(case_of(name))
-    for tensor, change in changes.items():
-        state[tensor] = change if isinstance(change, np.ndarray) else np.ones(change or 1, np.float32)
-        if change is None:
-            del state[tensor]
-    with pytest.raises(InputError, match=message) as raised:
-        getattr(vision, name).from_torch(state, **case.settings | settings)
-    assert "\n" not in str(raised.value)
+def test_states_and_settings_that_do_not_fit() -> None:
+    for name, changes, settings, message in BAD_STATES:
+        case, state = case_of(name), state_of(case_of(name))
+        for tensor, change in changes.items():
+            state[tensor] = change if isinstance(change, np.ndarray) else np.ones(change or 1, np.float32)
+            if change is None:
+                del state[tensor]
+        with pytest.raises(InputError, match=message) as raised:
+            getattr(vision, name).from_torch(state, **case.settings | settings)
+        assert "\n" not in str(raised.value)
 
 
-@pytest.mark.parametrize(
-    ("name", "shape", "message"),
-    [
-        ("CBAM", (2, 5, 4, 4), r"expected images, shape \(batch, 6, height, width\), got \(2, 5, 4, 4\)"),
-        ("CBAM", (6, 4, 4), "expected images"),
-        ("CBAM", (1, 6, 0, 4), "expected images"),
-        ("CBAM", (0, 6, 4, 4), "expected images"),
-        ("SpatialTransformer", (1, 2, 3, 3), "expected larger images"),
-        ("SpatialTransformer", (1, 2, 20, 13), "expected images that leave 4 places"),
-        ("PatchAttention", (1, 2, 2, 2), "expected larger images"),
-    ],
-)
-def test_images_that_do_not_fit(name: str, shape: tuple[int, ...], message: str) -> None:
-    module = module_of(case_of(name))
-    with pytest.raises(InputError, match=message):
-        module(np.zeros(shape, np.float32))
-    with pytest.raises(InputError, match="x: expected a NumPy array of float32, got float64"):
-        module(np.zeros(shape))
+BAD_IMAGES = [
+    ("CBAM", (2, 5, 4, 4), r"expected images, shape \(batch, 6, height, width\), got \(2, 5, 4, 4\)"),
+    ("CBAM", (6, 4, 4), "expected images"),
+    ("CBAM", (1, 6, 0, 4), "expected images"),
+    ("CBAM", (0, 6, 4, 4), "expected images"),
+    ("SpatialTransformer", (1, 2, 3, 3), "expected larger images"),
+    ("SpatialTransformer", (1, 2, 20, 13), "expected images that leave 4 places"),
+    ("PatchAttention", (1, 2, 2, 2), "expected larger images"),
+]
+
+
+def test_images_that_do_not_fit() -> None:
+    for name, shape, message in BAD_IMAGES:
+        module = module_of(case_of(name))
+        with pytest.raises(InputError, match=message):
+            module(np.zeros(shape, np.float32))
+        with pytest.raises(InputError, match="x: expected a NumPy array of float32, got float64"):
+            module(np.zeros(shape))

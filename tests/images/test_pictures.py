@@ -14,7 +14,7 @@ from fastattn import Encoder, TextClassifier, Translator
 from fastattn.errors import CheckpointError, InputError
 from fastattn.models.kinds import build_model
 from fastattn.ops import cpu, reference
-from fastattn.spec.images import PatchSpec
+from fastattn.spec.images import PatchSpec, PictureSpec
 from fastattn.vision.pictures import MOST_PIXELS, open_picture, pixel_rows, prepare
 from fastattn.weights import read
 from tests.images.cases import CASES, TEXTS, PictureCase, pictures
@@ -111,14 +111,44 @@ def picture_of(mode: str, path: Path) -> Image.Image:
         return saved.convert("RGB")
 
 
-@pytest.mark.parametrize(
-    ("mode", "ending"), [("L", "png"), ("1", "png"), ("P", "png"), ("RGBA", "png"), ("LA", "png"), ("I;16", "png"),
-    ("CMYK", "jpg"), ("YCbCr", "jpg"), ("CMYK", "tif"), ("P", "gif")],
-)  # fmt: skip
-def test_pictures_of_every_mode(mode: str, ending: str, vit: Encoder, tmp_path: Path) -> None:
-    path = tmp_path / f"picture.{ending}"
-    expected = picture_of(mode, path)
-    np.testing.assert_array_equal(vit.encode_images(path), vit.encode_images(expected))
+MODES = [
+    ("L", "png"),
+    ("1", "png"),
+    ("P", "png"),
+    ("RGBA", "png"),
+    ("LA", "png"),
+    ("I;16", "png"),
+    ("CMYK", "jpg"),
+    ("YCbCr", "jpg"),
+    ("CMYK", "tif"),
+    ("P", "gif"),
+]
+
+
+def test_pictures_of_every_mode(vit: Encoder, tmp_path: Path) -> None:
+    for mode, ending in MODES:
+        path = tmp_path / f"picture.{ending}"
+        expected = picture_of(mode, path)
+        np.testing.assert_array_equal(vit.encode_images(path), vit.encode_images(expected))
+
+
+def test_grey_pictures_show_what_their_channels_would(tmp_path: Path) -> None:
+    """Of 8 bits and of 16, whose high ones count, in either order of bytes; as arrays, images and files."""
+    grey_YX = np.random.default_rng(1).integers(0, 256, (7, 5), np.uint8)
+    expected_YXC = np.repeat(grey_YX[:, :, None], 3, axis=2)
+    wide_YX = grey_YX.astype(np.uint16) * 256 + 255
+    Image.fromarray(wide_YX).save(tmp_path / "16.png")
+    Image.fromarray(wide_YX.astype(">u2")).save(tmp_path / "16.tif")
+    given = [grey_YX, Image.fromarray(grey_YX), Image.fromarray(wide_YX), tmp_path / "16.png", tmp_path / "16.tif"]
+    for picture in given:
+        np.testing.assert_array_equal(np.asarray(open_picture(picture, "")), expected_YXC)
+
+
+def test_pixels_are_scaled_then_moved_then_divided() -> None:
+    picture_YXC = pictures()[2]
+    spec = PictureSpec((0, 0), 2, (0, 0), 1 / 128, (0.5, 0.25, -1.0), (0.5, 2.0, 4.0))
+    expected_CYX = [(picture_YXC[:, :, c] / 128 - spec.mean[c]) / spec.deviation[c] for c in range(3)]
+    np.testing.assert_allclose(prepare(open_picture(picture_YXC, ""), spec, ""), expected_CYX, rtol=1e-6)
 
 
 def test_a_photograph_is_turned_as_its_file_says(vit: Encoder, tmp_path: Path) -> None:
@@ -200,28 +230,28 @@ def test_a_model_takes_what_it_was_trained_for(vit: Encoder, clip: Encoder, tmp_
             other(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("file", "change", "message"),
-    [
-        ("preprocessor_config.json", {"size": {"height": 31, "width": 48}}, r"pictures become \[31, 48\]"),
-        ("preprocessor_config.json", {"size": {"height": -3, "width": 48}}, "size should be a height and a width"),
-        ("preprocessor_config.json", {"resample": 9}, "resample should be"),
-        ("preprocessor_config.json", {"image_mean": [1, 2]}, "image_mean should be"),
-        ("preprocessor_config.json", {"image_std": [1, 0, 1]}, "image_std should be"),
-        ("preprocessor_config.json", {"do_pad": True}, "not supported: do_pad"),
-        ("config.json", {"image_size": 10**9}, "image_size should be"),
-        ("config.json", {"patch_size": 0}, "patch_size should be"),
-        ("config.json", {"patch_size": 12}, "tensors do not fit config.json"),
-        ("config.json", {"num_hidden_layers": 900}, "fewer than the 900 layers"),
-        ("config.json", {"num_channels": 1}, "pictures have 3 channels"),
-    ],
-)
-def test_directories_that_do_not_fit(file: str, change: dict[str, Any], message: str, tmp_path: Path) -> None:
-    write_golden_images(VIT, tmp_path)
-    settings = json.loads((tmp_path / file).read_text())
-    (tmp_path / file).write_text(json.dumps(settings | change))
-    with pytest.raises(CheckpointError, match=message):
-        Encoder(tmp_path)
+MISFITS = [
+    ("preprocessor_config.json", {"size": {"height": 31, "width": 48}}, r"pictures become \[31, 48\]"),
+    ("preprocessor_config.json", {"size": {"height": -3, "width": 48}}, "size should be a height and a width"),
+    ("preprocessor_config.json", {"resample": 9}, "resample should be"),
+    ("preprocessor_config.json", {"image_mean": [1, 2]}, "image_mean should be"),
+    ("preprocessor_config.json", {"image_std": [1, 0, 1]}, "image_std should be"),
+    ("preprocessor_config.json", {"do_pad": True}, "not supported: do_pad"),
+    ("config.json", {"image_size": 10**9}, "image_size should be"),
+    ("config.json", {"patch_size": 0}, "patch_size should be"),
+    ("config.json", {"patch_size": 12}, "tensors do not fit config.json"),
+    ("config.json", {"num_hidden_layers": 900}, "fewer than the 900 layers"),
+    ("config.json", {"num_channels": 1}, "pictures have 3 channels"),
+]
+
+
+def test_directories_that_do_not_fit(tmp_path: Path) -> None:
+    for file, change, message in MISFITS:
+        write_golden_images(VIT, tmp_path)
+        settings = json.loads((tmp_path / file).read_text())
+        (tmp_path / file).write_text(json.dumps(settings | change))
+        with pytest.raises(CheckpointError, match=message):
+            Encoder(tmp_path)
 
 
 def test_old_files_have_parts_of_clip_under_another_name(clip: Encoder, tmp_path: Path) -> None:

@@ -32,22 +32,22 @@ def grid_of(folder: Path, case: ResidualCase, ops: Any, precision: str = "float3
     return np.asarray(rows_ND).reshape(2, *spec.grid, -1).transpose(0, 3, 1, 2)
 
 
-@pytest.mark.parametrize("ops", [cpu, reference])
 @pytest.mark.parametrize("case", RESIDUAL_CASES, ids=lambda case: case.name)
-def test_the_last_grid_is_that_of_pytorch(case: ResidualCase, ops: Any, tmp_path: Path) -> None:
-    write_residual(case, read_shapes(case.name), tmp_path)
-    expected = read_golden(case.name, "grid")
-    np.testing.assert_allclose(grid_of(tmp_path, case, ops), expected, atol=1e-5 * np.abs(expected).max())
+def test_the_last_grid_is_that_of_pytorch(case: ResidualCase, tmp_path: Path) -> None:
+    for ops in (cpu, reference):
+        write_residual(case, read_shapes(case.name), tmp_path)
+        expected = read_golden(case.name, "grid")
+        np.testing.assert_allclose(grid_of(tmp_path, case, ops), expected, atol=1e-5 * np.abs(expected).max())
 
 
-@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
 @pytest.mark.parametrize("case", RESIDUAL_CASES, ids=lambda case: case.name)
-def test_other_precisions_are_close(case: ResidualCase, precision: str, tmp_path: Path) -> None:
-    write_residual(case, read_shapes(case.name), tmp_path)
-    expected = read_golden(case.name, "grid")
-    found = grid_of(tmp_path, case, cpu, precision)
-    np.testing.assert_allclose(found, expected, atol=0.03 * np.abs(expected).max())
-    assert (found != expected).any()
+def test_other_precisions_are_close(case: ResidualCase, tmp_path: Path) -> None:
+    for precision in ("bfloat16", "int8"):
+        write_residual(case, read_shapes(case.name), tmp_path)
+        expected = read_golden(case.name, "grid")
+        found = grid_of(tmp_path, case, cpu, precision)
+        np.testing.assert_allclose(found, expected, atol=0.03 * np.abs(expected).max())
+        assert (found != expected).any()
 
 
 def test_a_vector_is_the_mean_of_the_grid(tmp_path: Path) -> None:
@@ -60,49 +60,49 @@ def test_a_vector_is_the_mean_of_the_grid(tmp_path: Path) -> None:
     np.testing.assert_array_equal(encoder.encode_images(pictures()[2]), several_BD[2])
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"layer1.0.bn1.running_var": None}, "missing layer1.0.bn1.running_var"),
-        ({"layer1.0.conv9.weight": (1, 2)}, r"plain residual network: unexpected layer1.0.conv9.weight \[1, 2\]"),
-        ({"layer1.0.conv1.weight": None}, "neither conv1.weight nor layer1.0.conv1.weight"),
-        ({"conv1.weight": (12, 3)}, "conv1.weight should have 4 axes"),
-        ({"conv1.weight": (12, 3, 3, 3)}, "conv1.weight should be 7 x 7"),
-        ({"bn1.bias": (5,)}, "conv1.weight .* and bn1 do not fit"),
-        ({"layer2.0.conv1.weight": (24, 16, 1, 1)}, "tensors do not fit the architecture"),
-    ],
-)
-def test_state_dicts_that_do_not_fit(change: dict[str, Any], message: str, tmp_path: Path) -> None:
-    shapes = {name: shape for name, shape in (read_shapes("plain") | change).items() if shape}
-    write_residual(RESIDUAL_CASES[0], shapes, tmp_path)
-    (tmp_path / "model.safetensors").write_bytes(safetensors_bytes(draw_state(shapes)))
-    with pytest.raises(CheckpointError, match=message):
-        read(tmp_path)
+STATES = [
+    ({"layer1.0.bn1.running_var": None}, "missing layer1.0.bn1.running_var"),
+    ({"layer1.0.conv9.weight": (1, 2)}, r"plain residual network: unexpected layer1.0.conv9.weight \[1, 2\]"),
+    ({"layer1.0.conv1.weight": None}, "neither conv1.weight nor layer1.0.conv1.weight"),
+    ({"conv1.weight": (12, 3)}, "conv1.weight should have 4 axes"),
+    ({"conv1.weight": (12, 3, 3, 3)}, "conv1.weight should be 7 x 7"),
+    ({"bn1.bias": (5,)}, "conv1.weight .* and bn1 do not fit"),
+    ({"layer2.0.conv1.weight": (24, 16, 1, 1)}, "tensors do not fit the architecture"),
+]
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"input_size": [1, 37, 37]}, "input_size should be three channels"),
-        ({"input_size": [3, 37, 10**9]}, "input_size should be three channels"),
-        ({"input_size": [3, 37, 38]}, "only squares"),
-        ({"crop_pct": 0}, "crop_pct should be"),
-        ({"interpolation": "area"}, "interpolation should be one of"),
-        ({"std": [0, 1, 1]}, "std should be a number for each of 3 channels"),
-        ({"crop_mode": "border"}, "only squares"),
-        ({"": {"architecture": "resnetaa50"}}, "only plain residual networks"),
-        ({"": {"model_args": {"output_stride": 8}}}, "only plain residual networks"),
-        ({"": {"global_pool": "max"}}, "only plain residual networks"),
-    ],
-)
-def test_settings_that_are_not_supported(change: dict[str, Any], message: str, tmp_path: Path) -> None:
-    write_residual(RESIDUAL_CASES[0], read_shapes("plain"), tmp_path)
-    config = json.loads((tmp_path / "config.json").read_text())
-    config["pretrained_cfg"] |= change
-    config |= config["pretrained_cfg"].pop("", {})
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(CheckpointError, match=message):
-        read(tmp_path)
+def test_state_dicts_that_do_not_fit(tmp_path: Path) -> None:
+    for change, message in STATES:
+        shapes = {name: shape for name, shape in (read_shapes("plain") | change).items() if shape}
+        write_residual(RESIDUAL_CASES[0], shapes, tmp_path)
+        (tmp_path / "model.safetensors").write_bytes(safetensors_bytes(draw_state(shapes)))
+        with pytest.raises(CheckpointError, match=message):
+            read(tmp_path)
+
+
+SETTINGS = [
+    ({"input_size": [1, 37, 37]}, "input_size should be three channels"),
+    ({"input_size": [3, 37, 10**9]}, "input_size should be three channels"),
+    ({"input_size": [3, 37, 38]}, "only squares"),
+    ({"crop_pct": 0}, "crop_pct should be"),
+    ({"interpolation": "area"}, "interpolation should be one of"),
+    ({"std": [0, 1, 1]}, "std should be a number for each of 3 channels"),
+    ({"crop_mode": "border"}, "only squares"),
+    ({"": {"architecture": "resnetaa50"}}, "only plain residual networks"),
+    ({"": {"model_args": {"output_stride": 8}}}, "only plain residual networks"),
+    ({"": {"global_pool": "max"}}, "only plain residual networks"),
+]
+
+
+def test_settings_that_are_not_supported(tmp_path: Path) -> None:
+    for change, message in SETTINGS:
+        write_residual(RESIDUAL_CASES[0], read_shapes("plain"), tmp_path)
+        config = json.loads((tmp_path / "config.json").read_text())
+        config["pretrained_cfg"] |= change
+        config |= config["pretrained_cfg"].pop("", {})
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        with pytest.raises(CheckpointError, match=message):
+            read(tmp_path)
 
 
 def test_a_crop_begins_where_torchvision_has_it(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from fastattn.ops import reference
 
 FLOOR = 1e-6
 CASES = [operation.problem(size) for operation in OPERATIONS.values() for size in operation.awkward]
+BY_OPERATION = {name: [case for case in CASES if case.operation == name] for name in OPERATIONS}
 
 
 def normal(seed: int, *shape: int) -> np.ndarray:

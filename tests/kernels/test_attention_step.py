@@ -1,7 +1,6 @@
 """One cached step: against the oracle, against the prefill kernel, and insensitive to where the keys lie."""
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,19 +18,19 @@ EDGES = sorted({0, 1, LANES - 1, LANES, LANES + 1, VALUE_KEYS - 1, VALUE_KEYS, V
 HEADS = Heads(4, 2, 11, value_column=22)
 
 
-@pytest.mark.parametrize("length", EDGES)
-def test_lengths_around_the_tiles(length):
-    check(attention_step((length, 3, 0, length), 4, 2, 32, bias=True), operations)
+def test_lengths_around_the_tiles():
+    for length in EDGES:
+        check(attention_step((length, 3, 0, length), 4, 2, 32, bias=True), operations)
 
 
-@pytest.mark.parametrize("width", [1, 3, 7, 8, 9, 16, 31, 32, 33, 40, 63, 64, 72, 100, 128, 256])
-def test_head_widths(width):
-    check(attention_step((5, 12), 2, 1, width), operations)
+def test_head_widths():
+    for width in (1, 3, 7, 8, 9, 16, 31, 32, 33, 40, 63, 64, 72, 100, 128, 256):
+        check(attention_step((5, 12), 2, 1, width), operations)
 
 
-@pytest.mark.parametrize("size", [1e-30, 1e4, 1e8])
-def test_scores_of_any_size(size):
-    check(attention_step((20, 7), 2, 2, 16, size=size), operations)
+def test_scores_of_any_size():
+    for size in (1e-30, 1e4, 1e8):
+        check(attention_step((20, 7), 2, 2, 16, size=size), operations)
 
 
 def test_many_rows_on_one_thread_and_two():
@@ -114,41 +113,34 @@ def test_rows_that_share_keys_give_what_they_give_alone(parents, width, seed, da
         np.testing.assert_array_equal(weights_1HS[0], weights_RHS[r])
 
 
-@pytest.mark.parametrize("rows", range(1, 2 * TOGETHER + 2))
-def test_rows_that_see_the_same_memory(rows):
-    index_RS = np.tile(np.arange(30, dtype=np.int32)[::-1], (rows, 1))
-    query_RE, cache_ME, lengths_R = normal(1, rows, 44), normal(2, 30, 44), np.full(rows, 29, np.int64)
-    arrays, seen = (query_RE, cache_ME, cache_ME), KeyIndex(index_RS, lengths_R)
-    expected = reference.attention_step(*(a.astype(np.float64) for a in arrays), seen, HEADS)
-    np.testing.assert_allclose(operations.attention_step(*arrays, seen, HEADS), expected, atol=1e-5)
-
-
-@pytest.mark.parametrize("width", [3, 16, 64])
-def test_heads_of_int8_with_their_scales(width):
+def test_heads_of_int8_with_their_scales():
     """As the oracle reads and writes them, and a row's bits are its own, whatever rows are beside it."""
-    heads, rows = Heads(4, 2, width, value_column=2 * width), TOGETHER + 1
-    values_NE, query_RE = normal(1, 40, 5 * width), normal(2, rows, 4 * width)
-    values_NE[3, width : 2 * width] = 0
-    places = np.random.default_rng(3).permutation(50)[:40].astype(np.int32)
-    tables = [ops.empty_table(50, 4 * (width + 4), np.dtype(np.int8)) for ops in (operations, reference)]
-    for ops, table_ME in zip((operations, reference), tables):
-        ops.write_rows(table_ME, places, values_NE, width, width)
-    seen = KeyIndex(np.tile(places, (rows, 1)), np.array([40, 39, 17, 0, 40], np.int64))
-    found, expected = (
-        ops.attention_step(query_RE, table_ME, table_ME, seen, heads)
-        for ops, table_ME in zip((operations, reference), tables)
-    )
-    np.testing.assert_allclose(found, expected, atol=2e-5)
-    table_ME = values_NE[np.argsort(places), width:]
-    exact = reference.attention_step(query_RE, table_ME, table_ME, seen._replace(index_RS=_ranks(seen.index_RS)), heads)
-    assert 0 < np.abs(found - exact).max() < 0.05
-    for r in range(rows):
-        alone = KeyIndex(seen.index_RS[r : r + 1], seen.stops_N[r : r + 1])
-        got = operations.attention_step(query_RE[r : r + 1], tables[0], tables[0], alone, heads)
-        np.testing.assert_array_equal(got[0], found[r])
-    values_NE[7, 2 * width] = np.nan
-    operations.write_rows(tables[0], places, values_NE, width, width)
-    assert np.isnan(operations.attention_step(query_RE, tables[0], tables[0], seen, heads)[0]).any()
+    for width in (3, 16, 64):
+        heads, rows = Heads(4, 2, width, value_column=2 * width), TOGETHER + 1
+        values_NE, query_RE = normal(1, 40, 5 * width), normal(2, rows, 4 * width)
+        values_NE[3, width : 2 * width] = 0
+        places = np.random.default_rng(3).permutation(50)[:40].astype(np.int32)
+        tables = [ops.empty_table(50, 4 * (width + 4), np.dtype(np.int8)) for ops in (operations, reference)]
+        for ops, table_ME in zip((operations, reference), tables):
+            ops.write_rows(table_ME, places, values_NE, width, width)
+        seen = KeyIndex(np.tile(places, (rows, 1)), np.array([40, 39, 17, 0, 40], np.int64))
+        found, expected = (
+            ops.attention_step(query_RE, table_ME, table_ME, seen, heads)
+            for ops, table_ME in zip((operations, reference), tables)
+        )
+        np.testing.assert_allclose(found, expected, atol=2e-5)
+        table_ME = values_NE[np.argsort(places), width:]
+        exact = reference.attention_step(
+            query_RE, table_ME, table_ME, seen._replace(index_RS=_ranks(seen.index_RS)), heads
+        )
+        assert 0 < np.abs(found - exact).max() < 0.05
+        for r in range(rows):
+            alone = KeyIndex(seen.index_RS[r : r + 1], seen.stops_N[r : r + 1])
+            got = operations.attention_step(query_RE[r : r + 1], tables[0], tables[0], alone, heads)
+            np.testing.assert_array_equal(got[0], found[r])
+        values_NE[7, 2 * width] = np.nan
+        operations.write_rows(tables[0], places, values_NE, width, width)
+        assert np.isnan(operations.attention_step(query_RE, tables[0], tables[0], seen, heads)[0]).any()
 
 
 def _ranks(index_RS):
@@ -200,17 +192,17 @@ def test_a_chunk_of_queries_has_the_bits_of_so_many_steps(before, chunk, threads
         np.testing.assert_array_equal(out_NF[n], step[0])
 
 
-@pytest.mark.parametrize("width", [7, 64, 100])
-def test_additive_scores_do_not_depend_on_rows_beside(width: int):
+def test_additive_scores_do_not_depend_on_rows_beside():
     """Whether rows share keys or not; rows that share some are computed together."""
-    rng = np.random.default_rng(width)
-    query_NE, table_ME = (rng.standard_normal((rows, 2 * width)).astype(np.float32) for rows in (9, 40))
-    index_RS, vector_HK = rng.integers(0, 40, (9, 35)).astype(np.int32), rng.standard_normal((2, width), np.float32)
-    index_RS[:6, :20] = index_RS[0, :20]
-    stops_N, heads = np.array([35, 20, 7, 33, 34, 1, 0, 35, 16]), Heads(2, 1, width, value_column=width)
-    inputs = table_ME, table_ME
-    together = operations.attention_step(query_NE, *inputs, KeyIndex(index_RS, stops_N), heads, vector_HK=vector_HK)
-    for n in range(9):
-        seen = KeyIndex(index_RS[n : n + 1].copy(), stops_N[n : n + 1])
-        alone = operations.attention_step(query_NE[n : n + 1], *inputs, seen, heads, vector_HK=vector_HK)
-        np.testing.assert_array_equal(alone[0], together[n])
+    for width in (7, 64, 100):
+        rng = np.random.default_rng(width)
+        query_NE, table_ME = (rng.standard_normal((rows, 2 * width)).astype(np.float32) for rows in (9, 40))
+        index_RS, vector_HK = rng.integers(0, 40, (9, 35)).astype(np.int32), rng.standard_normal((2, width), np.float32)
+        index_RS[:6, :20] = index_RS[0, :20]
+        stops_N, heads = np.array([35, 20, 7, 33, 34, 1, 0, 35, 16]), Heads(2, 1, width, value_column=width)
+        inputs = table_ME, table_ME
+        together = operations.attention_step(query_NE, *inputs, KeyIndex(index_RS, stops_N), heads, vector_HK=vector_HK)
+        for n in range(9):
+            seen = KeyIndex(index_RS[n : n + 1].copy(), stops_N[n : n + 1])
+            alone = operations.attention_step(query_NE[n : n + 1], *inputs, seen, heads, vector_HK=vector_HK)
+            np.testing.assert_array_equal(alone[0], together[n])

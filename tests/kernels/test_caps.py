@@ -1,7 +1,6 @@
 """Caps of logits: before all edits, in every operation that projects onto the vocabulary."""
 
 import numpy as np
-import pytest
 
 from fastattn.ops import cpu as operations
 from fastattn.ops import reference
@@ -31,23 +30,27 @@ def _by_hand(edits: Edits, ids: np.ndarray) -> np.ndarray:
     return logits_RV - np.log(np.exp(logits_RV).sum(axis=1, keepdims=True))
 
 
-@pytest.mark.parametrize("ops", [operations, reference])
-@pytest.mark.parametrize("edits", [EDITS, NO_EDITS._replace(cap=CAP)], ids=["edits", "alone"])
-@pytest.mark.parametrize("subset", [False, True])
-def test_a_cap_comes_before_penalties_and_suppressed_ids(ops, edits: Edits, subset: bool) -> None:
-    x_RD, weight_VD, bias_V = _drawn()
-    packed, ids = ops.pack_linear(weight_VD, bias_V), np.arange(V, dtype=np.int32)
-    outputs = packed
-    if subset:
-        ids = ids[ids % 7 > 1]
-        outputs = [ops.select_outputs(ops.pack_rows(weight_VD, packed), ids)] * len(x_RD)
-    expected_RV, kept = _by_hand(edits, ids), ids[-1]
-    np.testing.assert_allclose(ops.project_all(x_RD, outputs, edits), expected_RV, atol=1e-5)
-    targets_R = np.full(len(x_RD), kept, np.int32)
-    np.testing.assert_allclose(ops.log_probs(x_RD, outputs, targets_R, edits), expected_RV[:, kept], atol=1e-5)
-    values_R9, ids_R9 = ops.project_top_k(x_RD, outputs, 9, edits)
-    np.testing.assert_allclose(values_R9, -np.sort(-expected_RV, axis=1)[:, :9], atol=1e-5)
-    np.testing.assert_allclose(np.take_along_axis(expected_RV, ids_R9.astype(int), axis=1), values_R9, atol=1e-5)
+def test_a_cap_comes_before_penalties_and_suppressed_ids() -> None:
+    for subset in (False, True):
+        for edits in (EDITS, NO_EDITS._replace(cap=CAP)):
+            for ops in (operations, reference):
+                x_RD, weight_VD, bias_V = _drawn()
+                packed, ids = ops.pack_linear(weight_VD, bias_V), np.arange(V, dtype=np.int32)
+                outputs = packed
+                if subset:
+                    ids = ids[ids % 7 > 1]
+                    outputs = [ops.select_outputs(ops.pack_rows(weight_VD, packed), ids)] * len(x_RD)
+                expected_RV, kept = _by_hand(edits, ids), ids[-1]
+                np.testing.assert_allclose(ops.project_all(x_RD, outputs, edits), expected_RV, atol=1e-5)
+                targets_R = np.full(len(x_RD), kept, np.int32)
+                np.testing.assert_allclose(
+                    ops.log_probs(x_RD, outputs, targets_R, edits), expected_RV[:, kept], atol=1e-5
+                )
+                values_R9, ids_R9 = ops.project_top_k(x_RD, outputs, 9, edits)
+                np.testing.assert_allclose(values_R9, -np.sort(-expected_RV, axis=1)[:, :9], atol=1e-5)
+                np.testing.assert_allclose(
+                    np.take_along_axis(expected_RV, ids_R9.astype(int), axis=1), values_R9, atol=1e-5
+                )
 
 
 def test_not_a_number_stays_one() -> None:

@@ -53,38 +53,38 @@ class Layer:
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("width", [1, 24, 64, 70, 256])
-@pytest.mark.parametrize("quantized", [False, True])
-def test_agrees_with_the_oracle(precision, width, quantized):
-    layer = Layer(precision, width, quantized)
-    x, atol = layer.x.astype(np.float64), TOLERANCE[precision]
-    for edits in (NO_EDITS, layer.edits):
-        expected = reference.project_all(x, layer.oracle_picked, edits)
-        found = operations.project_all(layer.x, layer.subset, edits)
-        np.testing.assert_allclose(found, expected, rtol=0, atol=atol)
-        values, ids = operations.project_top_k(layer.x, layer.subset, 5, edits)
-        expected_values, expected_ids = reference.project_top_k(x, layer.oracle_picked, 5, edits)
-        np.testing.assert_allclose(values, expected_values, rtol=0, atol=atol)
-        left = np.isfinite(expected_values)
-        np.testing.assert_array_equal(ids, np.where(left, expected_ids, -1))
-        targets = np.random.default_rng(width).integers(0, V, len(x)).astype(np.int32)
-        targets[::2] = [layer.lists[i][-1] for i in layer.of[::2]]
-        log_probs = operations.log_probs(layer.x, layer.subset, targets, edits)
-        np.testing.assert_allclose(log_probs, expected[np.arange(len(x)), targets], rtol=0, atol=atol)
-        assert np.isneginf(log_probs).any() and np.isfinite(log_probs).any()
+def test_agrees_with_the_oracle(precision):
+    for quantized in (False, True):
+        for width in (1, 24, 64, 70, 256):
+            layer = Layer(precision, width, quantized)
+            x, atol = layer.x.astype(np.float64), TOLERANCE[precision]
+            for edits in (NO_EDITS, layer.edits):
+                expected = reference.project_all(x, layer.oracle_picked, edits)
+                found = operations.project_all(layer.x, layer.subset, edits)
+                np.testing.assert_allclose(found, expected, rtol=0, atol=atol)
+                values, ids = operations.project_top_k(layer.x, layer.subset, 5, edits)
+                expected_values, expected_ids = reference.project_top_k(x, layer.oracle_picked, 5, edits)
+                np.testing.assert_allclose(values, expected_values, rtol=0, atol=atol)
+                left = np.isfinite(expected_values)
+                np.testing.assert_array_equal(ids, np.where(left, expected_ids, -1))
+                targets = np.random.default_rng(width).integers(0, V, len(x)).astype(np.int32)
+                targets[::2] = [layer.lists[i][-1] for i in layer.of[::2]]
+                log_probs = operations.log_probs(layer.x, layer.subset, targets, edits)
+                np.testing.assert_allclose(log_probs, expected[np.arange(len(x)), targets], rtol=0, atol=atol)
+                assert np.isneginf(log_probs).any() and np.isfinite(log_probs).any()
 
 
-@pytest.mark.parametrize("input_scale", [None, 9.0])
-@pytest.mark.parametrize("width", [24, 256])
-def test_in_int8_logits_are_those_of_the_whole_projection_to_the_bit(width, input_scale):
-    layer = Layer("int8", width, True, input_scale)
-    logits = operations.linear(layer.x, layer.packed)
-    for r, found in enumerate(operations.project_all(layer.x, layer.subset)):
-        ids = layer.lists[layer.of[r]]
-        expected = logits[r, ids]
-        log_softmax(expected)
-        np.testing.assert_array_equal(found[ids], expected)
-        assert np.isneginf(np.delete(found, ids)).all()
+def test_in_int8_logits_are_those_of_the_whole_projection_to_the_bit():
+    for width in (24, 256):
+        for input_scale in (None, 9.0):
+            layer = Layer("int8", width, True, input_scale)
+            logits = operations.linear(layer.x, layer.packed)
+            for r, found in enumerate(operations.project_all(layer.x, layer.subset)):
+                ids = layer.lists[layer.of[r]]
+                expected = logits[r, ids]
+                log_softmax(expected)
+                np.testing.assert_array_equal(found[ids], expected)
+                assert np.isneginf(np.delete(found, ids)).all()
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -93,13 +93,13 @@ def test_a_row_does_not_depend_on_its_neighbours_or_the_threads(precision):
     targets = np.array([layer.lists[i][0] for i in layer.of], np.int32)
 
     def run(rows, threads):
-        x, subset = layer.x[rows].copy(), [layer.subset[r] for r in np.arange(len(layer.of))[rows]]
-        edits = layer.edits.of(rows)
+        chosen = np.arange(len(layer.of))[rows]  # whose edits are contiguous, as a search's are
+        x, subset, edits = layer.x[chosen], [layer.subset[r] for r in chosen], layer.edits.of(chosen)
         with operations.use_threads(threads):
             return (
                 *operations.project_top_k(x, subset, 5, edits),
                 operations.project_all(x, subset, edits),
-                operations.log_probs(x, subset, targets[rows], edits),
+                operations.log_probs(x, subset, targets[chosen], edits),
             )
 
     whole = run(np.s_[:], 1)

@@ -1,7 +1,6 @@
 """Weights in panels, from float32 and from int8: the same bits as NumPy's product, in every form of the kernel."""
 
 import numpy as np
-import pytest
 
 from fastattn.kernels.arguments import NR
 from fastattn.kernels.arguments import PACKED_COLUMNS as COLUMNS
@@ -28,18 +27,18 @@ def panels(weight_FD: np.ndarray) -> np.ndarray:
     return padded.swapaxes(1, 2)
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("size", SIZES, ids=str)
-def test_both_types_give_the_panels_of_their_float32(size: tuple[int, int], threads: int) -> None:
-    tensor = quantized(*size)
-    expected = panels(tensor.float32())
-    with operations.use_threads(threads):
-        for weight in (tensor, tensor.float32(), np.asfortranarray(tensor.float32())):
-            packed = operations.pack_linear(weight, np.arange(size[0], dtype=np.float32))
-            np.testing.assert_array_equal(packed.panels_PSN, expected)
-            assert (packed.outputs, packed.inputs) == size
-            np.testing.assert_array_equal(packed.bias[: size[0]], np.arange(size[0]))
-            assert np.isneginf(packed.bias[size[0] :]).all()
+def test_both_types_give_the_panels_of_their_float32() -> None:
+    for size in SIZES:
+        for threads in (1, 2):
+            tensor = quantized(*size)
+            expected = panels(tensor.float32())
+            with operations.use_threads(threads):
+                for weight in (tensor, tensor.float32(), np.asfortranarray(tensor.float32())):
+                    packed = operations.pack_linear(weight, np.arange(size[0], dtype=np.float32))
+                    np.testing.assert_array_equal(packed.panels_PSN, expected)
+                    assert (packed.outputs, packed.inputs) == size
+                    np.testing.assert_array_equal(packed.bias[: size[0]], np.arange(size[0]))
+                    assert np.isneginf(packed.bias[size[0] :]).all()
 
 
 def test_float32_keeps_every_bit() -> None:
@@ -49,19 +48,19 @@ def test_float32_keeps_every_bit() -> None:
     assert np.signbit(packed[0])
 
 
-@pytest.mark.parametrize("size", [(1, 1), (5, 8), (11, 13), (20, 129)], ids=str)
-@pytest.mark.parametrize("scale", [1.0, 22.627417])
-def test_rows_of_an_int8_table_have_the_bits_of_the_float32_table(size: tuple[int, int], scale: float) -> None:
-    table, rng = quantized(*size), np.random.default_rng(1)
-    ids_N = rng.integers(-1, size[0], 30).astype(np.int32)
-    positions_N = rng.integers(0, 9, 30).astype(np.int32)
-    position_table_PD = rng.standard_normal((9, size[1])).astype(np.float32)
-    for ops in (operations, reference):
-        for places in ((), (positions_N, position_table_PD)):
-            for stored in (table, ops.pack_linear(table, None, "int8")):
-                got_ND = ops.embed(ids_N, stored, scale, *places)
-                np.testing.assert_array_equal(got_ND, ops.embed(ids_N, table.float32(), scale, *places))
-                assert got_ND.dtype == np.float32
+def test_rows_of_an_int8_table_have_the_bits_of_the_float32_table() -> None:
+    for scale in (1.0, 22.627417):
+        for size in ((1, 1), (5, 8), (11, 13), (20, 129)):
+            table, rng = quantized(*size), np.random.default_rng(1)
+            ids_N = rng.integers(-1, size[0], 30).astype(np.int32)
+            positions_N = rng.integers(0, 9, 30).astype(np.int32)
+            position_table_PD = rng.standard_normal((9, size[1])).astype(np.float32)
+            for ops in (operations, reference):
+                for places in ((), (positions_N, position_table_PD)):
+                    for stored in (table, ops.pack_linear(table, None, "int8")):
+                        got_ND = ops.embed(ids_N, stored, scale, *places)
+                        np.testing.assert_array_equal(got_ND, ops.embed(ids_N, table.float32(), scale, *places))
+                        assert got_ND.dtype == np.float32
 
 
 def test_the_reference_computes_with_what_an_int8_weight_stands_for() -> None:

@@ -24,16 +24,16 @@ TOLERANCE = {"float32": 1e-5, "bfloat16": 2e-2, "int8": 4e-2}
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("seed", range(NUMBER))
-def test_stacks_are_those_of_pytorch(seed: int, precision: str) -> None:
-    stack = draw(seed)
-    with np.load(ROOT / "tests/goldens/recurrent.npz") as golden:
-        expected = golden[f"rows_{seed}"], golden[f"states_{seed}"]
-    oracle = run(reference, stack, precision)
-    for found, own, theirs in zip(run(operations, stack, precision), oracle, expected, strict=True):
-        if precision == "float32":
-            np.testing.assert_allclose(found, theirs, rtol=0, atol=1e-5)
-        np.testing.assert_allclose(found, own, rtol=0, atol=TOLERANCE[precision])
+def test_stacks_are_those_of_pytorch(precision: str) -> None:
+    for seed in range(NUMBER):
+        stack = draw(seed)
+        with np.load(ROOT / "tests/goldens/recurrent.npz") as golden:
+            expected = golden[f"rows_{seed}"], golden[f"states_{seed}"]
+        oracle = run(reference, stack, precision)
+        for found, own, theirs in zip(run(operations, stack, precision), oracle, expected, strict=True):
+            if precision == "float32":
+                np.testing.assert_allclose(found, theirs, rtol=0, atol=1e-5)
+            np.testing.assert_allclose(found, own, rtol=0, atol=TOLERANCE[precision])
 
 
 class Layer:
@@ -105,31 +105,31 @@ def test_threads_share_the_steps_of_one_sentence(is_recorded: bool, monkeypatch:
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("cell", CELLS)
-@pytest.mark.parametrize("sentences", [1, 2, MR + 1])
-def test_steps_have_the_bits_of_whole_sentences(sentences: int, cell: str, precision: str) -> None:
-    layer, T = Layer(cell, precision, NR + 5, directions=1), 4
-    inputs_BTE = normal(layer.rng, sentences, T, layer.inputs)
-    previous = np.arange(-1, sentences - 1)
-    rows, states = layer(inputs_BTE.reshape(-1, layer.inputs), [T] * sentences, previous)
-    table = None
-    for t in range(T):
-        inputs_NE = np.ascontiguousarray(inputs_BTE[:, t])
-        step, table = layer(inputs_NE, [1] * sentences, previous if t == 0 else np.arange(sentences), table)
-        np.testing.assert_array_equal(step, rows.reshape(sentences, T, -1)[:, t])
-    np.testing.assert_array_equal(table, states)
+def test_steps_have_the_bits_of_whole_sentences(cell: str, precision: str) -> None:
+    for sentences in (1, 2, MR + 1):
+        layer, T = Layer(cell, precision, NR + 5, directions=1), 4
+        inputs_BTE = normal(layer.rng, sentences, T, layer.inputs)
+        previous = np.arange(-1, sentences - 1)
+        rows, states = layer(inputs_BTE.reshape(-1, layer.inputs), [T] * sentences, previous)
+        table = None
+        for t in range(T):
+            inputs_NE = np.ascontiguousarray(inputs_BTE[:, t])
+            step, table = layer(inputs_NE, [1] * sentences, previous if t == 0 else np.arange(sentences), table)
+            np.testing.assert_array_equal(step, rows.reshape(sentences, T, -1)[:, t])
+        np.testing.assert_array_equal(table, states)
 
 
-@pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("cell", CELLS)
-def test_no_state_has_the_bits_of_a_state_of_zeros(cell: str, precision: str) -> None:
+def test_no_state_has_the_bits_of_a_state_of_zeros() -> None:
     """Whether its product is left out, or is one of others' rows."""
-    layer, lengths = Layer(cell, precision, NR + 5), [3, 1, 5]
-    layer.table_MW[0] = 0
-    inputs_NE = normal(layer.rng, sum(lengths), layer.inputs)
-    expected = layer(inputs_NE, lengths, [0, 0, 0])
-    for previous in ([-1, -1, -1], [-1, 0, -1]):
-        for found, own in zip(layer(inputs_NE, lengths, previous), expected, strict=True):
-            np.testing.assert_array_equal(found, own)
+    for cell in CELLS:
+        for precision in PRECISIONS:
+            layer, lengths = Layer(cell, precision, NR + 5), [3, 1, 5]
+            layer.table_MW[0] = 0
+            inputs_NE = normal(layer.rng, sum(lengths), layer.inputs)
+            expected = layer(inputs_NE, lengths, [0, 0, 0])
+            for previous in ([-1, -1, -1], [-1, 0, -1]):
+                for found, own in zip(layer(inputs_NE, lengths, previous), expected, strict=True):
+                    np.testing.assert_array_equal(found, own)
 
 
 def test_states_of_bfloat16_go_on_as_float32() -> None:

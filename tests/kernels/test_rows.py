@@ -10,24 +10,24 @@ from tests.kernels.cases import check
 WIDTHS = (1, 15, 16, 17, 100)
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-def test_a_row_of_hidden_scores_is_zero(width):
-    x_NS = np.full((3, width), -np.inf, np.float32)
-    x_NS[1, -1] = -3e38
-    expected = np.zeros_like(x_NS)
-    expected[1, -1] = 1
-    np.testing.assert_array_equal(operations.softmax(x_NS), expected)
+def test_a_row_of_hidden_scores_is_zero():
+    for width in WIDTHS:
+        x_NS = np.full((3, width), -np.inf, np.float32)
+        x_NS[1, -1] = -3e38
+        expected = np.zeros_like(x_NS)
+        expected[1, -1] = 1
+        np.testing.assert_array_equal(operations.softmax(x_NS), expected)
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-@pytest.mark.parametrize("place", [0, -1])
-@pytest.mark.parametrize("width", WIDTHS)
-def test_a_row_that_is_no_number_stays_alone(width, place, bad):
-    x_NS = np.random.default_rng(width).standard_normal((3, width)).astype(np.float32)
-    expected = operations.softmax(x_NS)
-    x_NS[1, place] = bad
-    expected[1] = np.nan
-    np.testing.assert_array_equal(operations.softmax(x_NS), expected)
+def test_a_row_that_is_no_number_stays_alone():
+    for width in WIDTHS:
+        for place in (0, -1):
+            for bad in (np.nan, np.inf):
+                x_NS = np.random.default_rng(width).standard_normal((3, width)).astype(np.float32)
+                expected = operations.softmax(x_NS)
+                x_NS[1, place] = bad
+                expected[1] = np.nan
+                np.testing.assert_array_equal(operations.softmax(x_NS), expected)
 
 
 def test_scores_of_any_size():
@@ -45,24 +45,24 @@ def test_the_input_stays_and_so_do_the_bits_of_a_row_among_others():
     np.testing.assert_array_equal(operations.softmax(wide_NS)[2:-2], alone)
 
 
-@pytest.mark.parametrize("interleaved", [False, True])
-@pytest.mark.parametrize("rows, heads, width, turned", [(1, 1, 2, 2), (3, 2, 8, 4), (17, 5, 64, 64), (40, 3, 33, 32)])
-def test_agrees_with_reference(rows, heads, width, turned, interleaved):
-    check(rotate(rows, heads, width, turned, interleaved), operations)
+def test_agrees_with_reference():
+    for rows, heads, width, turned in ((1, 1, 2, 2), (3, 2, 8, 4), (17, 5, 64, 64), (40, 3, 33, 32)):
+        for interleaved in (False, True):
+            check(rotate(rows, heads, width, turned, interleaved), operations)
 
 
-@pytest.mark.parametrize("interleaved", [False, True])
-def test_position_zero_and_other_columns_stay(interleaved):
-    angle = np.arange(5)[:, None] * np.array([1.0, 0.1])
-    x = np.random.default_rng(0).standard_normal((6, 20)).astype(np.float32)
-    before = x.copy()
-    tables = np.cos(angle).astype(np.float32), np.sin(angle).astype(np.float32)
-    operations.rotate(x, np.array([0, 1, 2, 3, 4, 0], np.int32), *tables, 5, 2, 6, interleaved)
-    np.testing.assert_array_equal(x[[0, 5]], before[[0, 5]])
-    turned = np.zeros(20, bool)
-    turned[[5, 6, 7, 8, 11, 12, 13, 14]] = True
-    np.testing.assert_array_equal(x[:, ~turned], before[:, ~turned])
-    assert (x[1:5, turned] != before[1:5, turned]).all()
+def test_position_zero_and_other_columns_stay():
+    for interleaved in (False, True):
+        angle = np.arange(5)[:, None] * np.array([1.0, 0.1])
+        x = np.random.default_rng(0).standard_normal((6, 20)).astype(np.float32)
+        before = x.copy()
+        tables = np.cos(angle).astype(np.float32), np.sin(angle).astype(np.float32)
+        operations.rotate(x, np.array([0, 1, 2, 3, 4, 0], np.int32), *tables, 5, 2, 6, interleaved)
+        np.testing.assert_array_equal(x[[0, 5]], before[[0, 5]])
+        turned = np.zeros(20, bool)
+        turned[[5, 6, 7, 8, 11, 12, 13, 14]] = True
+        np.testing.assert_array_equal(x[:, ~turned], before[:, ~turned])
+        assert (x[1:5, turned] != before[1:5, turned]).all()
 
 
 @pytest.mark.parametrize("interleaved", [False, True])

@@ -40,48 +40,50 @@ def same(one, other):
 
 
 @pytest.mark.parametrize("dtype, form", FORMS, ids=lambda value: getattr(value, "__name__", None) or "-".join(value))
-@pytest.mark.parametrize("Q, N, D", SIZES)
-def test_agrees_with_the_oracle(Q, N, D, dtype, form):
-    queries_QD, corpus_ND = drawn(Q, N, D, dtype)
-    exact = dtype not in (np.float32, np.float16) and "by_length" not in form
-    wide = queries_QD, corpus_ND
-    if dtype in (np.float32, np.float16):
-        wide = queries_QD.astype(np.float64), corpus_ND.astype(np.float64)
-    for k in {1, min(5, N), N}:
-        scores_Qk, ids_Qk = search(queries_QD, corpus_ND, k, **form)
-        expected_Qk, expected_ids_Qk = oracle(*wide, k, **form)
-        assert scores_Qk.dtype == np.float32 and ids_Qk.dtype == np.int64 and ids_Qk.shape == (Q, k)
-        if exact:
-            same((scores_Qk, ids_Qk), (expected_Qk, expected_ids_Qk))
-            continue
-        allowed = 1e-6 * max(1.0, np.abs(expected_Qk).max()) * (1 if D < 50 else 2)
-        np.testing.assert_allclose(scores_Qk, expected_Qk, rtol=0, atol=allowed)
-        whole_QN = np.empty((Q, N))
-        np.put_along_axis(whole_QN, oracle(*wide, N, **form)[1], oracle(*wide, N, **form)[0], axis=1)
-        # another order only where the scores are equal but for rounding
-        np.testing.assert_allclose(np.take_along_axis(whole_QN, ids_Qk, axis=1), expected_Qk, rtol=0, atol=2 * allowed)
-        assert all(len(set(ids_k)) == k for ids_k in ids_Qk.tolist())
+def test_agrees_with_the_oracle(dtype, form):
+    for Q, N, D in SIZES:
+        queries_QD, corpus_ND = drawn(Q, N, D, dtype)
+        exact = dtype not in (np.float32, np.float16) and "by_length" not in form
+        wide = queries_QD, corpus_ND
+        if dtype in (np.float32, np.float16):
+            wide = queries_QD.astype(np.float64), corpus_ND.astype(np.float64)
+        for k in (1, min(5, N), N):
+            scores_Qk, ids_Qk = search(queries_QD, corpus_ND, k, **form)
+            expected_Qk, expected_ids_Qk = oracle(*wide, k, **form)
+            assert scores_Qk.dtype == np.float32 and ids_Qk.dtype == np.int64 and ids_Qk.shape == (Q, k)
+            if exact:
+                same((scores_Qk, ids_Qk), (expected_Qk, expected_ids_Qk))
+                continue
+            allowed = 1e-6 * max(1.0, np.abs(expected_Qk).max()) * (1 if D < 50 else 2)
+            np.testing.assert_allclose(scores_Qk, expected_Qk, rtol=0, atol=allowed)
+            whole_QN = np.empty((Q, N))
+            np.put_along_axis(whole_QN, oracle(*wide, N, **form)[1], oracle(*wide, N, **form)[0], axis=1)
+            # another order only where the scores are equal but for rounding
+            np.testing.assert_allclose(
+                np.take_along_axis(whole_QN, ids_Qk, axis=1), expected_Qk, rtol=0, atol=2 * allowed
+            )
+            assert all(len(set(ids_k)) == k for ids_k in ids_Qk.tolist())
 
 
-@pytest.mark.parametrize("dtype, form", FORMS, ids=lambda value: getattr(value, "__name__", None) or "-".join(value))
-def test_threads_and_other_queries_change_no_bit(dtype, form):
-    queries_QD, corpus_ND = drawn(2 * QUERIES + 1, BLOCK, 37, dtype, 1)
-    with use_threads(1):
-        whole = search(queries_QD, corpus_ND, 9, **form)
-    with use_threads(2):
-        same(search(queries_QD, corpus_ND, 9, **form), whole)
-        for q in range(len(queries_QD)):
-            same(search(queries_QD[q : q + 1], corpus_ND, 9, **form), [part[q : q + 1] for part in whole])
-        same(search(queries_QD[1:4], corpus_ND, 9, **form), [part[1:4] for part in whole])
+def test_threads_and_other_queries_change_no_bit():
+    for dtype, form in FORMS:
+        queries_QD, corpus_ND = drawn(2 * QUERIES + 1, BLOCK, 37, dtype, 1)
+        with use_threads(1):
+            whole = search(queries_QD, corpus_ND, 9, **form)
+        with use_threads(2):
+            same(search(queries_QD, corpus_ND, 9, **form), whole)
+            for q in range(len(queries_QD)):
+                same(search(queries_QD[q : q + 1], corpus_ND, 9, **form), [part[q : q + 1] for part in whole])
+            same(search(queries_QD[1:4], corpus_ND, 9, **form), [part[1:4] for part in whole])
 
 
-@pytest.mark.parametrize("dtype, form", FORMS, ids=lambda value: getattr(value, "__name__", None) or "-".join(value))
-def test_rows_lie_at_any_distance(dtype, form):
-    queries_QD, wide_NE = drawn(3, 200, 90, dtype, 2)
-    corpora = wide_NE[:, :71], wide_NE[::3, 5:76], wide_NE[::-1, :71], np.broadcast_to(wide_NE[:1, :71], (40, 71))
-    for corpus_ND in corpora:
-        apart = search(np.ascontiguousarray(queries_QD[:, :71]), corpus_ND, 11, **form)
-        same(apart, search(np.ascontiguousarray(queries_QD[:, :71]), np.ascontiguousarray(corpus_ND), 11, **form))
+def test_rows_lie_at_any_distance():
+    for dtype, form in FORMS:
+        queries_QD, wide_NE = drawn(3, 200, 90, dtype, 2)
+        corpora = wide_NE[:, :71], wide_NE[::3, 5:76], wide_NE[::-1, :71], np.broadcast_to(wide_NE[:1, :71], (40, 71))
+        for corpus_ND in corpora:
+            apart = search(np.ascontiguousarray(queries_QD[:, :71]), corpus_ND, 11, **form)
+            same(apart, search(np.ascontiguousarray(queries_QD[:, :71]), np.ascontiguousarray(corpus_ND), 11, **form))
 
 
 def test_every_float16_is_its_number():
@@ -103,26 +105,26 @@ def test_equal_scores_are_in_the_order_of_ids():
             assert ids_Qk.tolist() == [expected] * queries
 
 
-@pytest.mark.parametrize("order", [1, -1], ids=["rising", "falling"])
-def test_scores_in_order_of_the_corpus(order):
-    corpus_ND = np.arange(BLOCK, dtype=np.float32)[::order].reshape(-1, 1)
-    for k in (1, 2, 64, 500):
-        scores_Qk, ids_Qk = search(np.ones((1, 1), np.float32), corpus_ND, k)
-        np.testing.assert_array_equal(scores_Qk[0], np.arange(BLOCK - 1, BLOCK - 1 - k, -1))
-        np.testing.assert_array_equal(corpus_ND[ids_Qk[0], 0], scores_Qk[0])
+def test_scores_in_order_of_the_corpus():
+    for order in (1, -1):
+        corpus_ND = np.arange(BLOCK, dtype=np.float32)[::order].reshape(-1, 1)
+        for k in (1, 2, 64, 500):
+            scores_Qk, ids_Qk = search(np.ones((1, 1), np.float32), corpus_ND, k)
+            np.testing.assert_array_equal(scores_Qk[0], np.arange(BLOCK - 1, BLOCK - 1 - k, -1))
+            np.testing.assert_array_equal(corpus_ND[ids_Qk[0], 0], scores_Qk[0])
 
 
-@pytest.mark.parametrize("queries", [1, QUERIES])
-def test_what_is_no_number_displaces_none(queries):
-    corpus_ND = np.array([[np.nan], [-np.inf], [2], [np.nan], [np.inf], [-3]], np.float32)
-    queries_QD = np.ones((queries, 1), np.float32)
-    scores_Qk, ids_Qk = search(queries_QD, corpus_ND, 6)
-    assert ids_Qk.tolist() == [[4, 2, 5, 1, -1, -1]] * queries
-    assert scores_Qk.tolist() == [[np.inf, 2, -3, -np.inf, -np.inf, -np.inf]] * queries
-    same((scores_Qk, ids_Qk), oracle(queries_QD, corpus_ND, 6))
-    queries_QD[0] = np.nan
-    scores_Qk, ids_Qk = search(queries_QD, corpus_ND, 2)
-    assert ids_Qk[0].tolist() == [-1, -1] and (ids_Qk[1:] == [4, 2]).all()
+def test_what_is_no_number_displaces_none():
+    for queries in (1, QUERIES):
+        corpus_ND = np.array([[np.nan], [-np.inf], [2], [np.nan], [np.inf], [-3]], np.float32)
+        queries_QD = np.ones((queries, 1), np.float32)
+        scores_Qk, ids_Qk = search(queries_QD, corpus_ND, 6)
+        assert ids_Qk.tolist() == [[4, 2, 5, 1, -1, -1]] * queries
+        assert scores_Qk.tolist() == [[np.inf, 2, -3, -np.inf, -np.inf, -np.inf]] * queries
+        same((scores_Qk, ids_Qk), oracle(queries_QD, corpus_ND, 6))
+        queries_QD[0] = np.nan
+        scores_Qk, ids_Qk = search(queries_QD, corpus_ND, 2)
+        assert ids_Qk[0].tolist() == [-1, -1] and (ids_Qk[1:] == [4, 2]).all()
 
 
 def test_length_of_rows_that_have_none():
@@ -132,17 +134,17 @@ def test_length_of_rows_that_have_none():
     np.testing.assert_allclose(scores_Qk[0], [0.6, 1e-18, 0, -np.inf], rtol=1e-6)
 
 
-@pytest.mark.parametrize("dtype", [np.int8, np.uint8])
-@pytest.mark.parametrize("value", ["min", "max"])
-def test_sums_of_extremes_are_exact(dtype, value):
-    limits, D = np.iinfo(dtype), 1 << 15
-    corpus_ND = np.full((3, D), getattr(limits, value), dtype)
-    corpus_ND[1, 0] = 1  # the sums are a float32's neighbours, told apart before they are rounded
-    for other in (limits.min, limits.max):
-        for queries in (1, 2):
-            queries_QD = np.full((queries, D), other, dtype)
-            expected_Qk, expected_ids_Qk = oracle(queries_QD, corpus_ND, 3)
-            same(search(queries_QD, corpus_ND, 3), (expected_Qk.astype(np.float32), expected_ids_Qk))
+def test_sums_of_extremes_are_exact():
+    for value in ("min", "max"):
+        for dtype in (np.int8, np.uint8):
+            limits, D = np.iinfo(dtype), 1 << 15
+            corpus_ND = np.full((3, D), getattr(limits, value), dtype)
+            corpus_ND[1, 0] = 1  # the sums are a float32's neighbours, told apart before they are rounded
+            for other in (limits.min, limits.max):
+                for queries in (1, 2):
+                    queries_QD = np.full((queries, D), other, dtype)
+                    expected_Qk, expected_ids_Qk = oracle(queries_QD, corpus_ND, 3)
+                    same(search(queries_QD, corpus_ND, 3), (expected_Qk.astype(np.float32), expected_ids_Qk))
 
 
 BESIDE_GUARD_PAGES = """

@@ -1,7 +1,8 @@
 """A Neural Turing Machine's four steps against the paper's sums, alone and together."""
 
+from functools import partial
+
 import numpy as np
-import pytest
 
 from fastattn.mechanisms import address, content_weights, interpolate, sharpen, shift
 from fastattn.ops.reference.mechanisms import addressing
@@ -20,19 +21,21 @@ def between(seed, low, high, *shape):
     return np.random.default_rng(seed).uniform(low, high, shape).astype(np.float32)
 
 
-@pytest.mark.parametrize("size", SIZES, ids=str)
-def test_each_step_and_all_of_them(size):
-    B, H, N, M = size
-    key, memory, previous = normal(1, B, H, M), normal(2, B, N, M), shares(3, B, H, N)
-    strength, gate, exponent = between(4, 0, 9, B, H), between(5, 0, 1, B, H), between(6, 1, 5, B, H)
-    shifts = shares(7, B, H, min(N, 5))
-    check(content_weights(key, memory, strength), addressing.content_weights, key, memory, strength)
-    check(interpolate(shares(8, B, H, N), previous, gate), addressing.interpolate, shares(8, B, H, N), previous, gate)
-    check(shift(previous, shifts), addressing.shift, previous, shifts)
-    check(sharpen(previous, exponent), addressing.sharpen, previous, exponent)
-    got = address(key, memory, previous, strength=strength, gate=gate, shifts=shifts, exponent=exponent)
-    check(got, addressing.address, key, memory, previous, strength, gate, shifts, exponent)
-    np.testing.assert_allclose(got.sum(axis=-1), 1, rtol=1e-5)
+def test_each_step_and_all_of_them():
+    for size in SIZES:
+        B, H, N, M = size
+        key, memory, previous = normal(1, B, H, M), normal(2, B, N, M), shares(3, B, H, N)
+        strength, gate, exponent = between(4, 0, 9, B, H), between(5, 0, 1, B, H), between(6, 1, 5, B, H)
+        shifts = shares(7, B, H, min(N, 5))
+        check(content_weights(key, memory, strength), addressing.content_weights, key, memory, strength)
+        check(
+            interpolate(shares(8, B, H, N), previous, gate), addressing.interpolate, shares(8, B, H, N), previous, gate
+        )
+        check(shift(previous, shifts), addressing.shift, previous, shifts)
+        check(sharpen(previous, exponent), addressing.sharpen, previous, exponent)
+        got = address(key, memory, previous, strength=strength, gate=gate, shifts=shifts, exponent=exponent)
+        check(got, addressing.address, key, memory, previous, strength, gate, shifts, exponent)
+        np.testing.assert_allclose(got.sum(axis=-1), 1, rtol=1e-5)
 
 
 def test_a_whole_shift_moves_every_place_around_the_end():
@@ -49,12 +52,12 @@ def test_a_closed_gate_keeps_the_last_weights_and_an_open_one_forgets_them():
     np.testing.assert_array_equal(out[0, 1], weights[0, 1])
 
 
-@pytest.mark.parametrize("exponent", [1.0, 30.0, 1e4, 1e30])
-def test_the_sharpest_of_exponents_leaves_the_greatest(exponent):
-    weights = np.array([[[0.3, 0.3001, 0.2, 0.1999, 0]]], np.float32)
-    out = sharpen(weights, np.array([[exponent]], np.float32))
-    check(out, lambda w: addressing.sharpen(w / w.max(), np.array([[exponent]])), weights)
-    assert out[0, 0, 4] == 0
+def test_the_sharpest_of_exponents_leaves_the_greatest():
+    for exponent in (1.0, 30.0, 1e4, 1e30):
+        weights = np.array([[[0.3, 0.3001, 0.2, 0.1999, 0]]], np.float32)
+        out = sharpen(weights, np.array([[exponent]], np.float32))
+        check(out, lambda w: addressing.sharpen(w / w.max(), np.array([[exponent]])), weights)  # noqa: B023
+        assert out[0, 0, 4] == 0
 
 
 def test_extreme_contents():
@@ -76,22 +79,22 @@ GOOD = {
 }
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "message"),
-    [
-        ("key", normal(1, 2, 3, 5), "memory: expected places of width 5"),
-        ("memory", normal(1, 1, 6, 4), "memory: expected places"),
-        ("memory", normal(1, 2, 6, 4).astype(float), "memory: expected a NumPy array of float32, got float64"),
-        ("previous", shares(3, 2, 3, 5), r"previous: expected shape \(2, 3, 6\)"),
-        ("strength", -np.ones((2, 3), np.float32), "strength: expected 0 to"),
-        ("strength", np.ones((2, 2), np.float32), r"strength: expected shape \(2, 3\)"),
-        ("gate", np.full((2, 3), 1.5, np.float32), "gate: expected 0 to 1"),
-        ("gate", np.full((2, 3), np.nan, np.float32), "gate: expected 0 to 1"),
-        ("shifts", shares(4, 2, 3, 2), "shifts: expected .* an odd number up to 6"),
-        ("shifts", shares(4, 2, 3, 7), "shifts: expected .* an odd number up to 6"),
-        ("shifts", shares(4, 2, 3, 0), "shifts: expected .* an odd number up to 6"),
-        ("exponent", np.full((2, 3), 0.5, np.float32), "exponent: expected 1 to"),
-    ],
-)
-def test_what_does_not_fit(name, value, message):
-    refuses(lambda: address(**{**GOOD, name: value}), message)
+MISFITS = [
+    ("key", normal(1, 2, 3, 5), "memory: expected places of width 5"),
+    ("memory", normal(1, 1, 6, 4), "memory: expected places"),
+    ("memory", normal(1, 2, 6, 4).astype(float), "memory: expected a NumPy array of float32, got float64"),
+    ("previous", shares(3, 2, 3, 5), r"previous: expected shape \(2, 3, 6\)"),
+    ("strength", -np.ones((2, 3), np.float32), "strength: expected 0 to"),
+    ("strength", np.ones((2, 2), np.float32), r"strength: expected shape \(2, 3\)"),
+    ("gate", np.full((2, 3), 1.5, np.float32), "gate: expected 0 to 1"),
+    ("gate", np.full((2, 3), np.nan, np.float32), "gate: expected 0 to 1"),
+    ("shifts", shares(4, 2, 3, 2), "shifts: expected .* an odd number up to 6"),
+    ("shifts", shares(4, 2, 3, 7), "shifts: expected .* an odd number up to 6"),
+    ("shifts", shares(4, 2, 3, 0), "shifts: expected .* an odd number up to 6"),
+    ("exponent", np.full((2, 3), 0.5, np.float32), "exponent: expected 1 to"),
+]
+
+
+def test_what_does_not_fit():
+    for name, value, message in MISFITS:
+        refuses(partial(address, **{**GOOD, name: value}), message)

@@ -16,34 +16,32 @@ def weights_of(query, key, mask=True):
     return results.weights(scores.dot(query, key), mask)
 
 
-@pytest.mark.parametrize(
-    "size", [{}, {"H": 4, "G": 2}, {"T": 1, "S": 1, "H": 1}, {"T": 0}, {"S": 0}, {"B": 0}], ids=str
-)
-def test_the_most_probable_key(size):
-    query, key, value = inputs(**size)
-    every = tuple(np.repeat(x, query.shape[2] // x.shape[2], axis=2) for x in (key, value))
-    out, weights = m.attend(query, key, value, score=SHARP, normalizer=m.Hard(), return_weights=True)
-    if key.shape[1]:
-        check(out, lambda q, k, v: results.hard(weights_of(q, k), v), query, *every)
-        assert (weights.sum(axis=-1) == 1).all() and ((weights == 0) | (weights == 1)).all()
-    assert out.shape == (*query.shape[:3], value.shape[3])
+def test_the_most_probable_key():
+    for size in ({}, {"H": 4, "G": 2}, {"T": 1, "S": 1, "H": 1}, {"T": 0}, {"S": 0}, {"B": 0}):
+        query, key, value = inputs(**size)
+        every = tuple(np.repeat(x, query.shape[2] // x.shape[2], axis=2) for x in (key, value))
+        out, weights = m.attend(query, key, value, score=SHARP, normalizer=m.Hard(), return_weights=True)
+        if key.shape[1]:
+            check(out, lambda q, k, v: results.hard(weights_of(q, k), v), query, *every)
+            assert (weights.sum(axis=-1) == 1).all() and ((weights == 0) | (weights == 1)).all()
+        assert out.shape == (*query.shape[:3], value.shape[3])
 
 
 @pytest.mark.parametrize("name", ["scaled dot", "additive, each head's", "content", "alibi", "graph", "softcap"])
-@pytest.mark.parametrize("masked", [False, True])
-def test_the_most_probable_key_is_the_weights_greatest(name, masked):
+def test_the_most_probable_key_is_the_weights_greatest(name):
     """By the kernel that keeps no weights, across its blocks of keys and queries."""
-    arrays = inputs(B=2, T=LIMIT + 3, S=2 * KEYS + 5, size=0.3)
-    score, formula, parameters = made(name, arrays)
-    mask = np.random.default_rng(1).random((LIMIT + 3, 2 * KEYS + 5)) < 0.02
-    given = (m.Padded([2 * KEYS + 5, KEYS + 2]), m.Mask(mask)) if masked else m.Restricted(3 * KEYS // 2)
-    _, weights = m.attend(*arrays, score=score, seen=given, return_weights=True)
-    out, hard = m.attend(*arrays, score=score, seen=given, normalizer=m.Hard(), return_weights=True, threads=2)
-    best = weights.max(axis=-1)
-    np.testing.assert_allclose((hard * weights).sum(axis=-1), best, rtol=3e-5)
-    np.testing.assert_array_equal(hard.sum(axis=-1), (best > 0).astype(np.float32))
-    np.testing.assert_array_equal(results.soft(hard, arrays[2]), out)
-    np.testing.assert_array_equal(m.attend(*arrays, score=score, seen=given, normalizer=m.Hard(), threads=1), out)
+    for masked in (False, True):
+        arrays = inputs(B=2, T=LIMIT + 3, S=2 * KEYS + 5, size=0.3)
+        score, formula, parameters = made(name, arrays)
+        mask = np.random.default_rng(1).random((LIMIT + 3, 2 * KEYS + 5)) < 0.02
+        given = (m.Padded([2 * KEYS + 5, KEYS + 2]), m.Mask(mask)) if masked else m.Restricted(3 * KEYS // 2)
+        _, weights = m.attend(*arrays, score=score, seen=given, return_weights=True)
+        out, hard = m.attend(*arrays, score=score, seen=given, normalizer=m.Hard(), return_weights=True, threads=2)
+        best = weights.max(axis=-1)
+        np.testing.assert_allclose((hard * weights).sum(axis=-1), best, rtol=3e-5)
+        np.testing.assert_array_equal(hard.sum(axis=-1), (best > 0).astype(np.float32))
+        np.testing.assert_array_equal(results.soft(hard, arrays[2]), out)
+        np.testing.assert_array_equal(m.attend(*arrays, score=score, seen=given, normalizer=m.Hard(), threads=1), out)
 
 
 def test_the_first_of_equal_keys():
@@ -53,17 +51,17 @@ def test_the_first_of_equal_keys():
     assert (m.attend(query, key[:, 4:KEYS], value[:, 4:KEYS], normalizer=m.Hard()) == value[:, 4]).all()
 
 
-@pytest.mark.parametrize("least", [-3.4e38, 3.4e38, -1e30])
-def test_a_hard_choice_among_biases_of_any_size(least):
+def test_a_hard_choice_among_biases_of_any_size():
     """As some programs hide keys by the least float32: all of them alike hides none."""
-    query, key, value = inputs()
-    bias = np.full((5, 9), least, np.float32)
-    bias[:2, 3] = 0
-    out = m.attend(query, key, value, score=m.ScaledDot(bias=bias), normalizer=m.Hard())
-    expected, weights = m.attend(query, key, value, score=m.ScaledDot(bias=bias), return_weights=True)
-    places = weights.argmax(axis=-1)
-    for b, h, t in np.ndindex(2, 3, 5):
-        np.testing.assert_array_equal(out[b, t, h], value[b, places[b, h, t], h])
+    for least in (-3.4e38, 3.4e38, -1e30):
+        query, key, value = inputs()
+        bias = np.full((5, 9), least, np.float32)
+        bias[:2, 3] = 0
+        out = m.attend(query, key, value, score=m.ScaledDot(bias=bias), normalizer=m.Hard())
+        expected, weights = m.attend(query, key, value, score=m.ScaledDot(bias=bias), return_weights=True)
+        places = weights.argmax(axis=-1)
+        for b, h, t in np.ndindex(2, 3, 5):
+            np.testing.assert_array_equal(out[b, t, h], value[b, places[b, h, t], h])
 
 
 def test_a_hard_choice_between_biases_that_float32_barely_holds():
@@ -83,15 +81,15 @@ def test_a_cap_and_a_bias_choose_together():
         assert (m.attend(query, key, value, score=score, normalizer=m.Hard())[0, 0] == value[0, chosen]).all()
 
 
-@pytest.mark.parametrize("scale", [3e38, 1e-40, -1.0])
-def test_a_hard_choice_by_a_scale_of_any_size(scale):
-    query, key, value = inputs()
-    places = (scores.dot(*(x.astype(float) for x in (query, key))) * np.sign(scale)).argmax(axis=-1)
-    if scale == 1e-40:
-        query, key = query * np.float32(1e20), key * np.float32(1e22)
-    out = m.attend(query, key, value, score=m.ScaledDot(scale=scale), normalizer=m.Hard())
-    for b, h, t in np.ndindex(2, 3, 5):
-        np.testing.assert_array_equal(out[b, t, h], value[b, places[b, h, t], h])
+def test_a_hard_choice_by_a_scale_of_any_size():
+    for scale in (3e38, 1e-40, -1.0):
+        query, key, value = inputs()
+        places = (scores.dot(*(x.astype(float) for x in (query, key))) * np.sign(scale)).argmax(axis=-1)
+        if scale == 1e-40:
+            query, key = query * np.float32(1e20), key * np.float32(1e22)
+        out = m.attend(query, key, value, score=m.ScaledDot(scale=scale), normalizer=m.Hard())
+        for b, h, t in np.ndindex(2, 3, 5):
+            np.testing.assert_array_equal(out[b, t, h], value[b, places[b, h, t], h])
 
 
 def test_a_hard_choice_sees_what_the_soft_one_does():
@@ -136,12 +134,12 @@ def test_nan_is_not_hidden_by_a_choice():
         assert np.isfinite(out).all()
 
 
-@pytest.mark.parametrize("given", [True, False])
-def test_a_pointer_is_the_weights_and_needs_no_values(given):
-    query, key, value = inputs(T=5, S=9)
-    parameters = normal(4, 3, 8, 7), normal(5, 3, 8, 7), normal(6, 3, 8)
-    weights = m.attend(query, key, value if given else None, score=m.Additive(*parameters), normalizer=m.Pointer())
-    check(weights, lambda q, k, *p: results.weights(scores.additive(q, k, *p)), query, key, *parameters)
+def test_a_pointer_is_the_weights_and_needs_no_values():
+    for given in (True, False):
+        query, key, value = inputs(T=5, S=9)
+        parameters = normal(4, 3, 8, 7), normal(5, 3, 8, 7), normal(6, 3, 8)
+        weights = m.attend(query, key, value if given else None, score=m.Additive(*parameters), normalizer=m.Pointer())
+        check(weights, lambda q, k, *p: results.weights(scores.additive(q, k, *p)), query, key, *parameters)
 
 
 def test_a_pointer_by_place_needs_neither_keys_nor_values():
@@ -163,18 +161,18 @@ def test_a_map_of_the_input():
     np.testing.assert_array_equal(weights.mean(axis=1), flat)
 
 
-@pytest.mark.parametrize("rest", [(), (m.Causal(),)], ids=["alone", "causal"])
-def test_a_hard_choice_in_sentences_end_to_end(rest):
-    query, key, value = inputs(B=1, T=6, S=9)
-    given = (m.Sentences([0, 2, 2, 6], [0, 4, 7, 9]), *rest)
-    weights = m.attend(query, key, None, seen=given, normalizer=m.Pointer())
-    for score in (
-        m.ScaledDot(),
-        m.ScaledDot(softcap=30.0, bias=np.zeros(1, np.float32)),
-    ):  # by the kernel, by the weights
-        out, hard = m.attend(query, key, value, score=score, seen=given, normalizer=m.Hard(), return_weights=True)
-        np.testing.assert_array_equal(hard.argmax(axis=-1), weights.argmax(axis=-1))
-        np.testing.assert_array_equal(results.soft(hard, value), out)
+def test_a_hard_choice_in_sentences_end_to_end():
+    for rest in ((), (m.Causal(),)):
+        query, key, value = inputs(B=1, T=6, S=9)
+        given = (m.Sentences([0, 2, 2, 6], [0, 4, 7, 9]), *rest)
+        weights = m.attend(query, key, None, seen=given, normalizer=m.Pointer())
+        for score in (
+            m.ScaledDot(),
+            m.ScaledDot(softcap=30.0, bias=np.zeros(1, np.float32)),
+        ):  # by the kernel, by the weights
+            out, hard = m.attend(query, key, value, score=score, seen=given, normalizer=m.Hard(), return_weights=True)
+            np.testing.assert_array_equal(hard.argmax(axis=-1), weights.argmax(axis=-1))
+            np.testing.assert_array_equal(results.soft(hard, value), out)
 
 
 def test_a_pointer_into_sentences_end_to_end():

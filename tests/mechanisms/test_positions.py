@@ -1,7 +1,6 @@
 """Positions against the papers' formulas, number by number in float64."""
 
 import numpy as np
-import pytest
 
 from fastattn import mechanisms as m
 from fastattn.layers.attention import relative_buckets
@@ -9,14 +8,16 @@ from fastattn.ops.reference.mechanisms import positions
 from tests.mechanisms.oracle import normal, refuses
 
 
-@pytest.mark.parametrize("interleaved", [True, False])
-@pytest.mark.parametrize("base", [10000.0, 50.0])
-def test_sinusoids(interleaved, base):
-    expected = positions.sinusoids(40, 12, interleaved, base)
-    got = m.sinusoids(40, 12, interleaved=interleaved, base=base)
-    np.testing.assert_allclose(got, expected, atol=1e-7)
-    np.testing.assert_array_equal(m.sinusoids([7, 0, 39], 12, interleaved=interleaved, base=base), got[[7, 0, 39]])
-    assert got.dtype == np.float32 and m.sinusoids(0, 12).shape == (0, 12)
+def test_sinusoids():
+    for base in (10000.0, 50.0):
+        for interleaved in (True, False):
+            expected = positions.sinusoids(40, 12, interleaved, base)
+            got = m.sinusoids(40, 12, interleaved=interleaved, base=base)
+            np.testing.assert_allclose(got, expected, atol=1e-7)
+            np.testing.assert_array_equal(
+                m.sinusoids([7, 0, 39], 12, interleaved=interleaved, base=base), got[[7, 0, 39]]
+            )
+            assert got.dtype == np.float32 and m.sinusoids(0, 12).shape == (0, 12)
 
 
 def test_sinusoids_of_far_and_negative_positions():
@@ -41,18 +42,20 @@ def test_positions_are_added_or_put_beside():
     np.testing.assert_array_equal(both[1, :, 4:], m.sinusoids(5, 6))
 
 
-@pytest.mark.parametrize("interleaved", [True, False])
-@pytest.mark.parametrize("width", [None, 6])
-@pytest.mark.parametrize("given", [None, [5, 0, 1000, -2]])
-def test_rotary(interleaved, width, given):
-    x = normal(1, 2, 4, 3, 10)
-    before = x.copy()
-    places = np.arange(4) if given is None else np.array(given)
-    got = m.rotary(x, given, width=width, interleaved=interleaved)
-    expected = positions.rotary(x.astype(float), places, width or 10, interleaved)
-    np.testing.assert_allclose(got, expected, atol=1e-6)
-    np.testing.assert_array_equal(x, before)
-    np.testing.assert_array_equal(m.rotary(x[:, :, 1], given, width=width, interleaved=interleaved), got[:, :, 1])
+def test_rotary():
+    for given in (None, [5, 0, 1000, -2]):
+        for width in (None, 6):
+            for interleaved in (True, False):
+                x = normal(1, 2, 4, 3, 10)
+                before = x.copy()
+                places = np.arange(4) if given is None else np.array(given)
+                got = m.rotary(x, given, width=width, interleaved=interleaved)
+                expected = positions.rotary(x.astype(float), places, width or 10, interleaved)
+                np.testing.assert_allclose(got, expected, atol=1e-6)
+                np.testing.assert_array_equal(x, before)
+                np.testing.assert_array_equal(
+                    m.rotary(x[:, :, 1], given, width=width, interleaved=interleaved), got[:, :, 1]
+                )
 
 
 def test_turned_products_depend_on_the_distance_alone():
@@ -63,25 +66,25 @@ def test_turned_products_depend_on_the_distance_alone():
         np.testing.assert_allclose(diagonal, diagonal[0], atol=2e-6)
 
 
-@pytest.mark.parametrize("heads", [1, 2, 3, 5, 8, 12, 20, 31, 64])
-def test_alibi(heads):
-    np.testing.assert_allclose(m.alibi_slopes(heads), positions.alibi_slopes(heads), rtol=1e-6)
-    bias = m.alibi_bias(heads, 4, 9, offset=5)
-    for t in range(4):
-        for s in range(9):
-            np.testing.assert_allclose(bias[:, t, s], m.alibi_slopes(heads) * (s - t - 5), rtol=1e-6)
-    np.testing.assert_array_equal(m.alibi_bias(heads, 4, 9, offset=5, symmetric=True), -np.abs(bias))
+def test_alibi():
+    for heads in (1, 2, 3, 5, 8, 12, 20, 31, 64):
+        np.testing.assert_allclose(m.alibi_slopes(heads), positions.alibi_slopes(heads), rtol=1e-6)
+        bias = m.alibi_bias(heads, 4, 9, offset=5)
+        for t in range(4):
+            for s in range(9):
+                np.testing.assert_allclose(bias[:, t, s], m.alibi_slopes(heads) * (s - t - 5), rtol=1e-6)
+        np.testing.assert_array_equal(m.alibi_bias(heads, 4, 9, offset=5, symmetric=True), -np.abs(bias))
 
 
-@pytest.mark.parametrize("bidirectional", [True, False])
-@pytest.mark.parametrize(("buckets", "max_distance"), [(32, 128), (8, 20), (4, 3)])
-def test_t5(bidirectional, buckets, max_distance):
-    table = normal(1, buckets, 3)
-    bias = m.t5_bias(table, 50, 60, bidirectional=bidirectional, max_distance=max_distance, offset=3)
-    for t in range(0, 50, 7):
-        for s in range(60):
-            bucket = positions.t5_bucket(s - t - 3, buckets, max_distance, bidirectional)
-            np.testing.assert_array_equal(bias[:, t, s], table[bucket])
+def test_t5():
+    for buckets, max_distance in ((32, 128), (8, 20), (4, 3)):
+        for bidirectional in (True, False):
+            table = normal(1, buckets, 3)
+            bias = m.t5_bias(table, 50, 60, bidirectional=bidirectional, max_distance=max_distance, offset=3)
+            for t in range(0, 50, 7):
+                for s in range(60):
+                    bucket = positions.t5_bucket(s - t - 3, buckets, max_distance, bidirectional)
+                    np.testing.assert_array_equal(bias[:, t, s], table[bucket])
 
 
 def test_a_bucket_that_begins_where_a_logarithm_is_exact():

@@ -8,6 +8,7 @@ from fastattn.errors import InputError
 from fastattn.kernels.attention.arguments import KEYS, LIMIT
 from fastattn.ops.reference.mechanisms import results, scores, seen
 from tests.mechanisms.oracle import check, check_attention, inputs, normal
+from tests.models.pairs import pairs
 
 T, S = 13, 40
 LENGTHS = np.array([31, 0])
@@ -27,6 +28,7 @@ CASES = {
     "local-m": (m.LocalMonotonic(3), seen.local_monotonic(T, S, 3)),
     "mask": (m.Mask(ANY), ANY),
     "mask of keys": (m.Mask(ANY[0, 0, 0]), ANY[0, 0, 0]),
+    "masks": ((m.Mask(ANY), m.Mask(ANY[:1, ::-1])), ANY & ANY[:1, ::-1]),
     "nothing": (m.Mask(np.zeros((1, 1), bool)), np.zeros((1, 1), bool)),
     "neighbours": (GRAPH, seen.neighbours(STARTS, INDICES, S)),
     "several": (
@@ -45,27 +47,29 @@ SCORES = {
 }
 
 
-@pytest.mark.parametrize("score", SCORES)
 @pytest.mark.parametrize("name", CASES)
-def test_agrees_with_its_formula(name, score):
-    arrays, (given, mask), (mine, formula, parameters) = inputs(T=T, S=S), CASES[name], SCORES[score]
-    got = m.attend(*arrays, score=mine, seen=given, return_weights=True)
-    check_attention(got, formula, arrays, parameters, mask)
-    assert (got[1][~np.broadcast_to(mask, got[1].shape)] == 0).all()
-    blind = ~np.broadcast_to(mask, got[1].shape).any(axis=-1).transpose(0, 2, 1)
-    assert (got[0][blind] == 0).all()
-    np.testing.assert_array_equal(m.attend(*arrays, score=mine, seen=given), got[0])
+def test_agrees_with_its_formula(name):
+    for score in SCORES:
+        arrays, (given, mask), (mine, formula, parameters) = inputs(T=T, S=S), CASES[name], SCORES[score]
+        got = m.attend(*arrays, score=mine, seen=given, return_weights=True)
+        check_attention(got, formula, arrays, parameters, mask)
+        assert (got[1][~np.broadcast_to(mask, got[1].shape)] == 0).all()
+        blind = ~np.broadcast_to(mask, got[1].shape).any(axis=-1).transpose(0, 2, 1)
+        assert (got[0][blind] == 0).all()
+        np.testing.assert_array_equal(m.attend(*arrays, score=mine, seen=given), got[0])
 
 
-@pytest.mark.parametrize("score", SCORES)
-def test_bands_across_blocks_of_keys_and_of_queries(score):
-    arrays = inputs(B=1, T=LIMIT + 9, S=KEYS + 60, H=3, K=7)
-    mine, formula, parameters = SCORES[score]
-    given = m.Causal(150), m.LocalMonotonic(40)
-    mask = seen.causal(LIMIT + 9, KEYS + 60, (150,)) & (
-        np.abs(np.arange(KEYS + 60) - np.arange(LIMIT + 9)[:, None] - 150) <= 40
-    )
-    check_attention(m.attend(*arrays, score=mine, seen=given, return_weights=True), formula, arrays, parameters, mask)
+def test_bands_across_blocks_of_keys_and_of_queries():
+    for score in SCORES:
+        arrays = inputs(B=1, T=LIMIT + 9, S=KEYS + 60, H=3, K=7)
+        mine, formula, parameters = SCORES[score]
+        given = m.Causal(150), m.LocalMonotonic(40)
+        mask = seen.causal(LIMIT + 9, KEYS + 60, (150,)) & (
+            np.abs(np.arange(KEYS + 60) - np.arange(LIMIT + 9)[:, None] - 150) <= 40
+        )
+        check_attention(
+            m.attend(*arrays, score=mine, seen=given, return_weights=True), formula, arrays, parameters, mask
+        )
 
 
 def test_a_mask_and_a_bias_of_arrays_without_heads():
@@ -78,17 +82,19 @@ def test_a_mask_and_a_bias_of_arrays_without_heads():
     )
 
 
-@pytest.mark.parametrize("score", SCORES)
-@pytest.mark.parametrize("rest", [(), (m.Causal(),)], ids=["alone", "causal"])
-def test_sentences_end_to_end(score, rest):
-    query_starts, key_starts = [0, 4, 4, T], [0, 0, 17, S]
-    arrays = inputs(B=1, T=T, S=S)
-    mine, formula, parameters = SCORES[score]
-    got = m.attend(*arrays, score=mine, seen=(m.Sentences(query_starts, key_starts), *rest), return_weights=True)
-    mask = seen.sentences(query_starts, key_starts)
-    if rest:
-        mask = mask & np.concatenate([np.zeros((4, S), bool), np.arange(S) - 17 <= np.arange(T - 4)[:, None]])
-    check_attention(got, formula, arrays, parameters, mask)
+def test_sentences_end_to_end():
+    for rest in ((), (m.Causal(),)):
+        for score in SCORES:
+            query_starts, key_starts = [0, 4, 4, T], [0, 0, 17, S]
+            arrays = inputs(B=1, T=T, S=S)
+            mine, formula, parameters = SCORES[score]
+            got = m.attend(
+                *arrays, score=mine, seen=(m.Sentences(query_starts, key_starts), *rest), return_weights=True
+            )
+            mask = seen.sentences(query_starts, key_starts)
+            if rest:
+                mask = mask & np.concatenate([np.zeros((4, S), bool), np.arange(S) - 17 <= np.arange(T - 4)[:, None]])
+            check_attention(got, formula, arrays, parameters, mask)
 
 
 def test_sentences_have_their_own_bits():
@@ -110,17 +116,17 @@ def test_sentences_have_their_own_bits():
     ],
     ids=str,
 )
-@pytest.mark.parametrize("score", [m.ScaledDot(softcap=3.0), m.Content(2.0)], ids=["product", "content"])
-def test_sentences_at_once_have_the_bits_of_each_alone(rest, score):
-    query, key, value = inputs(B=1, T=30, S=40)
-    starts, key_starts = [0, 11, 11, 12, 30], [0, 7, 11, 14, 40]
-    given = {"score": score, "seen": (m.Sentences(starts, key_starts), *rest)}
-    out = m.attend(query, key, value, **given)
-    for n, (first, stop) in enumerate(zip(starts, starts[1:])):
-        rows, keys = slice(first, stop), slice(key_starts[n], key_starts[n + 1])
-        alone = m.attend(query[:, rows], key[:, keys], value[:, keys], score=score, seen=rest)
-        np.testing.assert_array_equal(out[:, rows], alone)
-    np.testing.assert_array_equal(m.attend(query, key, value, **given, return_weights=True)[0], out)
+def test_sentences_at_once_have_the_bits_of_each_alone(rest):
+    for score in (m.ScaledDot(softcap=3.0), m.Content(2.0)):
+        query, key, value = inputs(B=1, T=30, S=40)
+        starts, key_starts = [0, 11, 11, 12, 30], [0, 7, 11, 14, 40]
+        given = {"score": score, "seen": (m.Sentences(starts, key_starts), *rest)}
+        out = m.attend(query, key, value, **given)
+        for n, (first, stop) in enumerate(zip(starts, starts[1:])):
+            rows, keys = slice(first, stop), slice(key_starts[n], key_starts[n + 1])
+            alone = m.attend(query[:, rows], key[:, keys], value[:, keys], score=score, seen=rest)
+            np.testing.assert_array_equal(out[:, rows], alone)
+        np.testing.assert_array_equal(m.attend(query, key, value, **given, return_weights=True)[0], out)
 
 
 def test_a_length_beyond_one_of_the_sentences_is_refused():
@@ -152,9 +158,9 @@ def predicted(query, lengths, distance):
     return seen.local_predictive(places, S, distance)
 
 
-@pytest.mark.parametrize("score", SCORES)
-@pytest.mark.parametrize("more", ["", "padded", "causal", "mask"])
-@pytest.mark.parametrize("distance", [0.8, 3, 100.5])
+@pytest.mark.parametrize(
+    ("score", "more", "distance"), pairs(SCORES, ["", "padded", "causal", "mask"], [0.8, 3, 100.5])
+)
 def test_local_predictive(score, more, distance):
     query, key, value = arrays = inputs(T=T, S=S)
     mine, formula, parameters = SCORES[score]
@@ -179,13 +185,13 @@ def test_local_predictive(score, more, distance):
     np.testing.assert_array_equal(m.attend(*arrays, score=mine, seen=given), out)
 
 
-@pytest.mark.parametrize("distance", [0, 1e-300, 1e300])
-def test_distances_of_any_size(distance):
-    query, key, value = inputs(B=1, T=3, S=8, H=1)
-    zero = np.zeros((1, 7), np.float32), np.zeros(1, np.float32)  # p = S / 2
-    out = m.attend(query, key, value, seen=m.LocalPredictive(*zero, distance))
-    expected = m.attend(query, key, value) if distance > 1 else np.repeat(value[:, 4:5], 3, axis=1)
-    np.testing.assert_allclose(out, expected, atol=2e-6)
+def test_distances_of_any_size():
+    for distance in (0, 1e-300, 1e300):
+        query, key, value = inputs(B=1, T=3, S=8, H=1)
+        zero = np.zeros((1, 7), np.float32), np.zeros(1, np.float32)  # p = S / 2
+        out = m.attend(query, key, value, seen=m.LocalPredictive(*zero, distance))
+        expected = m.attend(query, key, value) if distance > 1 else np.repeat(value[:, 4:5], 3, axis=1)
+        np.testing.assert_allclose(out, expected, atol=2e-6)
 
 
 def test_a_place_that_is_no_number_says_so():
@@ -208,7 +214,7 @@ def test_windows_on_any_threads_and_in_any_company():
 def test_the_narrower_side_of_two_windows_counts():
     """Four keys are two before a place and one behind it."""
     x = np.ones((1, 9, 1, 4), np.float32)
-    for both in [(m.Restricted(4), m.LocalMonotonic(5)), (m.LocalMonotonic(5), m.Restricted(4))]:
+    for both in ((m.Restricted(4), m.LocalMonotonic(5)), (m.LocalMonotonic(5), m.Restricted(4))):
         _, weights = m.attend(x, x, x, seen=both, return_weights=True)
         assert (weights[0, 0, 4] > 0).nonzero()[0].tolist() == [2, 3, 4, 5]
     _, weights = m.attend(x, x, x, seen=(m.Restricted(8), m.LocalMonotonic(1)), return_weights=True)

@@ -102,60 +102,60 @@ def _formula(tensors, tokens_T, local=None):
     return logits_TV - np.log(np.exp(logits_TV).sum(axis=1, keepdims=True))
 
 
-@pytest.mark.parametrize("local", LOCAL)
 @pytest.mark.parametrize(("ops", "tolerance"), [(reference, 1e-12), (operations, 1e-5)])
-def test_its_log_probabilities_are_the_formulas(ops, tolerance, local):
-    stack = replace(SPEC, local=local)
-    checkpoint, targets = _checkpoint(np.float64, stack), random_sources(5, seed=3, shortest=2, longest=30)
-    model = build_model(checkpoint if ops is reference else _checkpoint(stack=stack), ops)
-    found = score(model, [NOTHING] * 5, targets)
-    for target, log_probs_T in zip(targets, found):
-        expected_TV = _formula(checkpoint.tensors, target[:-1], local)
-        np.testing.assert_allclose(log_probs_T, expected_TV[np.arange(len(target) - 1), target[1:]], atol=tolerance)
+def test_its_log_probabilities_are_the_formulas(ops, tolerance):
+    for local in LOCAL:
+        stack = replace(SPEC, local=local)
+        checkpoint, targets = _checkpoint(np.float64, stack), random_sources(5, seed=3, shortest=2, longest=30)
+        model = build_model(checkpoint if ops is reference else _checkpoint(stack=stack), ops)
+        found = score(model, [NOTHING] * 5, targets)
+        for target, log_probs_T in zip(targets, found):
+            expected_TV = _formula(checkpoint.tensors, target[:-1], local)
+            np.testing.assert_allclose(log_probs_T, expected_TV[np.arange(len(target) - 1), target[1:]], atol=tolerance)
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
-@pytest.mark.parametrize("cut", [1, 4])
 @pytest.mark.parametrize("stack", ALONE.values(), ids=ALONE)
-def test_its_steps_chunks_and_passes_agree(stack, precision, cut):
-    model = build_model(_checkpoint(stack=stack), operations, precision)
-    targets = random_sources(4, seed=3, shortest=5, longest=20)
-    nothing, starts_B1 = [NOTHING] * 4, starts_of(targets)
-    expected, _ = stepped(model, nothing, targets)
-    cache, slots_B, _ = cached(model, nothing)
-    assert not model.sizes.memory_widths and set(model.sizes.row_widths) == {20}
-    hidden = []
-    for firsts_B, parts in (
-        (np.zeros(4, np.int64), [target[:cut] for target in targets]),
-        (np.full(4, cut), [target[cut:] for target in targets]),
-    ):
-        rows_ND, _ = model.prefill(
-            np.concatenate(parts), starts_of(parts), cache=cache, slots_B=slots_B, firsts_B=firsts_B
-        )
-        hidden.append(np.split(rows_ND, starts_of(parts)[1:-1]))
-    whole_ND, _ = model.prefill(np.concatenate(targets), starts_B1)
-    for b, rows_TD in enumerate(expected):
-        np.testing.assert_array_equal(np.concatenate([part[b] for part in hidden]), rows_TD)
-        near = {"float32": 1e-5, "bfloat16": 0.1, "int8": 0.3}[precision]
-        np.testing.assert_allclose(whole_ND[starts_B1[b] : starts_B1[b + 1]], rows_TD, atol=near)
+def test_its_steps_chunks_and_passes_agree(stack):
+    for cut in (1, 4):
+        for precision in ("float32", "bfloat16", "int8"):
+            model = build_model(_checkpoint(stack=stack), operations, precision)
+            targets = random_sources(4, seed=3, shortest=5, longest=20)
+            nothing, starts_B1 = [NOTHING] * 4, starts_of(targets)
+            expected, _ = stepped(model, nothing, targets)
+            cache, slots_B, _ = cached(model, nothing)
+            assert not model.sizes.memory_widths and set(model.sizes.row_widths) == {20}
+            hidden = []
+            for firsts_B, parts in (
+                (np.zeros(4, np.int64), [target[:cut] for target in targets]),
+                (np.full(4, cut), [target[cut:] for target in targets]),
+            ):
+                rows_ND, _ = model.prefill(
+                    np.concatenate(parts), starts_of(parts), cache=cache, slots_B=slots_B, firsts_B=firsts_B
+                )
+                hidden.append(np.split(rows_ND, starts_of(parts)[1:-1]))
+            whole_ND, _ = model.prefill(np.concatenate(targets), starts_B1)
+            for b, rows_TD in enumerate(expected):
+                np.testing.assert_array_equal(np.concatenate([part[b] for part in hidden]), rows_TD)
+                near = {"float32": 1e-5, "bfloat16": 0.1, "int8": 0.3}[precision]
+                np.testing.assert_allclose(whole_ND[starts_B1[b] : starts_B1[b + 1]], rows_TD, atol=near)
 
 
-@pytest.mark.parametrize("local", LOCAL)
 @pytest.mark.parametrize("ops", [steady_ops, operations])
-def test_greedy_search_takes_the_formulas_best(ops, local):
-    checkpoint = _checkpoint(stack=replace(SPEC, local=local))
-    prompts = [[START, *prompt.tolist()] for prompt in random_sources(9, seed=7, longest=6)]
-    options = DecodingOptions(beam_size=1, min_decoding_length=0, max_decoding_length=12)
-    jobs = [Job(NOTHING, [START], prompt[1:]) for prompt in prompts]
-    exact = {name: tensor.astype(np.float64) for name, tensor in checkpoint.tensors.items()}
-    for prompt, (hypothesis,) in zip(prompts, decode(build_model(checkpoint, ops), jobs, options)):
-        tokens = list(prompt)
-        while tokens[-1] != END and len(tokens) - 1 < 12:
-            log_probs_V = _formula(exact, np.array(tokens), local)[-1]
-            if options.disable_unk:
-                log_probs_V[UNK] = -np.inf
-            tokens.append(int(log_probs_V.argmax()))
-        assert hypothesis.tokens.tolist() == [token for token in tokens[1:] if token != END]
+def test_greedy_search_takes_the_formulas_best(ops):
+    for local in LOCAL:
+        checkpoint = _checkpoint(stack=replace(SPEC, local=local))
+        prompts = [[START, *prompt.tolist()] for prompt in random_sources(9, seed=7, longest=6)]
+        options = DecodingOptions(beam_size=1, min_decoding_length=0, max_decoding_length=12)
+        jobs = [Job(NOTHING, [START], prompt[1:]) for prompt in prompts]
+        exact = {name: tensor.astype(np.float64) for name, tensor in checkpoint.tensors.items()}
+        for prompt, (hypothesis,) in zip(prompts, decode(build_model(checkpoint, ops), jobs, options)):
+            tokens = list(prompt)
+            while tokens[-1] != END and len(tokens) - 1 < 12:
+                log_probs_V = _formula(exact, np.array(tokens), local)[-1]
+                if options.disable_unk:
+                    log_probs_V[UNK] = -np.inf
+                tokens.append(int(log_probs_V.argmax()))
+            assert hypothesis.tokens.tolist() == [token for token in tokens[1:] if token != END]
 
 
 @pytest.mark.parametrize("stack", ALONE.values(), ids=ALONE)
@@ -197,17 +197,17 @@ def _parts_by_hand(stack, tensors, x_TD):
     return leaving("self_attention", attended_TD), leaving("feed_forward", fed_TD)
 
 
-@pytest.mark.parametrize("change", [{"parallel": True}, {"norms": NormSpec("rms", output=True, input=False)}])
-def test_blocks_are_added_up_as_the_formula_says(change):
-    stack = replace(SPEC, layers=1, **change)
-    checkpoint, tokens_T = _checkpoint(np.float64, stack), np.array([1, 7, 5, 9, 3], np.int32)
-    before_TD, found_TD, _ = build_model(checkpoint, reference).states(tokens_T, None)
-    if stack.parallel:
-        expected_TD = before_TD + sum(_parts_by_hand(stack, checkpoint.tensors, before_TD))
-    else:
-        between_TD = before_TD + _parts_by_hand(stack, checkpoint.tensors, before_TD)[0]
-        expected_TD = between_TD + _parts_by_hand(stack, checkpoint.tensors, between_TD)[1]
-    np.testing.assert_allclose(found_TD, expected_TD, rtol=1e-10, atol=1e-12)
+def test_blocks_are_added_up_as_the_formula_says():
+    for change in ({"parallel": True}, {"norms": NormSpec("rms", output=True, input=False)}):
+        stack = replace(SPEC, layers=1, **change)
+        checkpoint, tokens_T = _checkpoint(np.float64, stack), np.array([1, 7, 5, 9, 3], np.int32)
+        before_TD, found_TD, _ = build_model(checkpoint, reference).states(tokens_T, None)
+        if stack.parallel:
+            expected_TD = before_TD + sum(_parts_by_hand(stack, checkpoint.tensors, before_TD))
+        else:
+            between_TD = before_TD + _parts_by_hand(stack, checkpoint.tensors, before_TD)[0]
+            expected_TD = between_TD + _parts_by_hand(stack, checkpoint.tensors, between_TD)[1]
+        np.testing.assert_allclose(found_TD, expected_TD, rtol=1e-10, atol=1e-12)
 
 
 def test_an_unknown_kind_names_the_known_ones():
@@ -219,12 +219,12 @@ def test_an_unknown_kind_names_the_known_ones():
         build_model(checkpoint, reference)
 
 
-@pytest.mark.parametrize(("kind", "missing"), [("encoder-decoder", "encoder"), (KIND, "decoder")])
-def test_a_kind_needs_its_stacks(kind, missing):
-    checkpoint = random_checkpoint(**VARIETIES["pre-norm"])
-    stacks = {name: stack for name, stack in checkpoint.spec.stacks.items() if name != missing}
-    if kind == "encoder-decoder":
-        stacks = {"decoder": SPEC}
-    checkpoint.spec = ModelSpec(kind, **stacks)
-    with pytest.raises(CheckpointError, match=f"expected a.*{missing}.*got '{kind}'"):
-        build_model(checkpoint, reference)
+def test_a_kind_needs_its_stacks():
+    for kind, missing in (("encoder-decoder", "encoder"), (KIND, "decoder")):
+        checkpoint = random_checkpoint(**VARIETIES["pre-norm"])
+        stacks = {name: stack for name, stack in checkpoint.spec.stacks.items() if name != missing}
+        if kind == "encoder-decoder":
+            stacks = {"decoder": SPEC}
+        checkpoint.spec = ModelSpec(kind, **stacks)
+        with pytest.raises(CheckpointError, match=f"expected a.*{missing}.*got '{kind}'"):
+            build_model(checkpoint, reference)

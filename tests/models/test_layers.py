@@ -1,6 +1,7 @@
 """Layers by hand and by their defining properties; whole stacks are compared in test_models_encoder.py."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -25,7 +26,7 @@ from fastattn.ops import cpu as operations
 from fastattn.ops import reference
 from fastattn.ops.attention import Heads, KeyIndex, RaggedBatch
 from fastattn.ops.reference.attention import bias_values
-from fastattn.spec.architecture import Alibi, PositionSpec, Rotary, StackSpec
+from fastattn.spec.architecture import Alibi, LocalSpec, PositionSpec, Rotary, StackSpec
 from fastattn.spec.positions import sinusoid_table
 from fastattn.spec.quantized import QuantizedTensor
 from fastattn.spec.stretch import Stretch
@@ -134,9 +135,24 @@ def test_embedding_scales_the_table_and_not_the_positions() -> None:
         embedding(np.array([0], np.int32), np.array([4], np.int32))
 
 
-def _attention(spec: StackSpec) -> SelfAttention:
+def test_embedding_adds_positions_and_types_up() -> None:
+    """Of an id -1 they are all there is."""
+    table, positions, types = _drawn(7, 8), _drawn(5, 8, seed=1), _drawn(3, 8, seed=2)
+    named = {"embedding.weight": table, "positions": positions, "token_types": types}
+    spec = _spec(positions="table", max_positions=5, token_types=3, embedding_scale=2.0)
+    embedding = Embedding(Parameters({f"e.{name}": one for name, one in named.items()}, reference), "e", spec)
+    ids_N, positions_N = np.array([3, -1, 6, 0], np.int32), np.array([0, 1, 4, 2], np.int32)
+    types_N = np.array([2, 0, 1, 1], np.int32)
+    expected = np.where(ids_N[:, None] < 0, 0, 2 * table[ids_N]) + positions[positions_N]
+    np.testing.assert_allclose(embedding(ids_N, positions_N), expected + types[0])
+    np.testing.assert_allclose(embedding(ids_N, positions_N, types_N), expected + types[types_N])
+    with pytest.raises(InputError, match="token types from 0 to 2 are known, got 3"):
+        embedding(ids_N, positions_N, types_N + np.int32(1))
+
+
+def _attention(spec: StackSpec, **more: np.ndarray) -> SelfAttention:
     name = "a.self_attention"
-    tensors = {
+    tensors = more | {
         f"{name}.norm.weight": np.ones(8),
         f"{name}.qkv.weight": _drawn(16, 8, seed=1),
         f"{name}.output.weight": _drawn(8, 8, seed=2),
@@ -158,6 +174,58 @@ def test_rotary_scores_depend_on_the_distance_alone() -> None:
         np.testing.assert_allclose(near, far, rtol=1e-9)
         still = attention(x, _rows(np.zeros(5)))
         assert np.abs(near - still).max() > 1e-3
+
+
+LOCAL = LocalSpec((0,), before=1, after=2, rotary=Rotary(4, base=7.0, interleaved=False))
+# What is done to queries and keys: (fields, whether they are normed before they are turned or behind, the base)
+CHANGED: list[tuple[dict, str, float]] = [
+    ({}, "", 100.0),
+    ({"layers_without": (0,)}, "", math.inf),
+    ({"layers_without": (1,)}, "", 100.0),
+    ({"local": LOCAL}, "", 7.0),
+    ({"local": replace(LOCAL, layers=(1,))}, "", 100.0),
+    ({"local": replace(LOCAL, rotary=None)}, "", 100.0),
+    ({"head_norms": True}, "before", 100.0),
+    ({"head_norms": True, "norms_after_positions": True}, "behind", 100.0),
+]
+
+
+def test_queries_and_keys_are_normed_turned_and_hidden_as_the_spec_says() -> None:
+    x, weights = _drawn(5, 8, seed=3), {"query": 1 + _drawn(4, seed=4), "key": 1 + _drawn(4, seed=5)}
+    norms = {f"a.self_attention.{part}_norm.weight": weight for part, weight in weights.items()}
+    distance_TS = np.arange(5) - np.arange(5)[:, None]
+    for fields, norm, base in CHANGED:
+        spec = _spec(layers=2, positions="rotary", rotary=Rotary(4, base=100.0, interleaved=False), **fields)
+        attention = _attention(spec, **norms)
+
+        def changed(x_TK: np.ndarray, part: str, norm: str = norm, base: float = base) -> np.ndarray:
+            if norm == "behind":
+                return _normed(_turned(x_TK, base), weights[part])
+            return _turned(_normed(x_TK, weights[part]) if norm else x_TK, base)
+
+        rows_TE = attention.qkv(attention.entering(x))
+        key_SK, contexts = changed(rows_TE[:, 8:12], "key"), []
+        is_local = spec.local is not None and 0 in spec.local.layers
+        for head in (0, 1):
+            scores_TS = changed(rows_TE[:, 4 * head : 4 * head + 4], "query") @ key_SK.T / 2
+            weights_TS = np.exp(scores_TS) * ((not is_local) | ((distance_TS >= -1) & (distance_TS <= 2)))
+            contexts.append(weights_TS @ rows_TE[:, 12:] / weights_TS.sum(axis=1, keepdims=True))
+        expected = np.concatenate(contexts, axis=1) @ _drawn(8, 8, seed=2).T + x
+        np.testing.assert_allclose(attention(x, _rows(np.arange(5))), expected, rtol=1e-9, err_msg=str(fields))
+
+
+def _normed(x_TK: np.ndarray, weight_K: np.ndarray) -> np.ndarray:
+    return x_TK / np.sqrt((x_TK**2).mean(axis=1, keepdims=True) + 1e-5) * weight_K
+
+
+def _turned(x_TK: np.ndarray, base: float) -> np.ndarray:
+    """Two pairs by the angles t and t / sqrt(base); an endless base: none."""
+    if math.isinf(base):
+        return x_TK
+    turned_T2 = (x_TK[:, :2] + 1j * x_TK[:, 2:]) * np.exp(
+        1j * np.arange(len(x_TK))[:, None] * base ** np.array([0, -0.5])
+    )
+    return np.concatenate([turned_T2.real, turned_T2.imag], axis=1)
 
 
 def test_rotary_linear_scaling_divides_positions() -> None:

@@ -6,6 +6,7 @@ import pytest
 from fastattn.ops import cpu as operations
 from fastattn.ops import reference
 from tests.decoding.searching import check_scores, search, tokens_of
+from tests.models.pairs import pairs
 from tests.models.tiny_models import VARIETIES, full_pass, random_checkpoint, random_model, random_sources, stepped
 
 RECURRENT = ("recurrent", "recurrent pre-norm", "average", "average pre-norm", "plain average")
@@ -81,9 +82,7 @@ def test_a_layer_is_the_formula_by_hand(variety):
     assert np.abs(expected_TD[5:] - by_hand(x_TD[5:], checkpoint.tensors, spec)).max() > 1e-3, "the past should matter"
 
 
-@pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("variety", RECURRENT)
-@pytest.mark.parametrize("prefill", [0, 3])
+@pytest.mark.parametrize(("variety", "precision", "prefill"), pairs(RECURRENT, PRECISIONS, [0, 3]))
 def test_a_cached_step_has_the_bits_of_the_full_pass(variety, precision, prefill):
     model = random_model(seed=1, ops=operations, precision=precision, **VARIETIES[variety])
     sources, targets = random_sources(5, seed=2), random_sources(5, seed=3, shortest=3, longest=37)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from fastattn.decoding.options import DecodingOptions
+from fastattn.layers.draws import drawn_keys
 from fastattn.models.kinds import build_model
 from fastattn.ops import cpu as operations
 from fastattn.ops import reference
@@ -22,13 +23,13 @@ from tests.decoding.searching import (
     search,
     tokens_of,
 )
+from tests.models.pairs import pairs
 from tests.models.recurrent_twin import Twin
 from tests.models.recurrent_varieties import RECURRENT, recurrent_checkpoint, recurrent_model, twin
 from tests.models.tiny_models import END, START, full_pass, random_sources, stepped
 
 DEVICES = {"reference": (reference, np.float64, 1e-11), "cpu": (operations, np.float32, 1e-5)}
 varieties = pytest.mark.parametrize("variety", RECURRENT)
-devices = pytest.mark.parametrize("device", DEVICES)
 
 
 def _expected(variety, dtype, sources, targets):
@@ -47,24 +48,22 @@ def _check(model, found, expected, allowance):
 
 
 @varieties
-@devices
-def test_a_pass_is_the_twin_s(variety, device):
-    ops, dtype, allowance = DEVICES[device]
+def test_a_pass_is_the_twin_s(variety):
     sources, targets = random_sources(6, seed=2), random_sources(6, seed=3, longest=14)
-    model = recurrent_model(variety, ops=ops, dtype=dtype)
-    attends = model.decoder.attention is not None
-    hidden_ND, attention_NS, starts_B1 = full_pass(model, sources, targets, attends)
-    found = [
-        (hidden_ND[start:stop], attention_NS[start:stop, : len(source)] if attends else None)
-        for source, start, stop in zip(sources, starts_B1, starts_B1[1:])
-    ]
-    _check(model, found, _expected(variety, dtype, sources, targets), allowance)
+    for ops, dtype, allowance in DEVICES.values():
+        model = recurrent_model(variety, ops=ops, dtype=dtype)
+        attends = model.decoder.attention is not None
+        hidden_ND, attention_NS, starts_B1 = full_pass(model, sources, targets, attends)
+        found = [
+            (hidden_ND[start:stop], attention_NS[start:stop, : len(source)] if attends else None)
+            for source, start, stop in zip(sources, starts_B1, starts_B1[1:])
+        ]
+        _check(model, found, _expected(variety, dtype, sources, targets), allowance)
 
 
-@varieties
-@devices
-@pytest.mark.parametrize(("prefill", "apart"), [(0, 0), (3, 0), (0, 2)])
-def test_steps_are_the_twin_s(variety, device, prefill, apart):
+@pytest.mark.parametrize(("variety", "device", "begins"), pairs(RECURRENT, DEVICES, [(0, 0), (3, 0), (0, 2)]))
+def test_steps_are_the_twin_s(variety, device, begins):
+    prefill, apart = begins
     ops, dtype, allowance = DEVICES[device]
     sources, targets = random_sources(5, seed=4), random_sources(5, seed=5, shortest=3, longest=14)
     model = recurrent_model(variety, ops=ops, dtype=dtype)
@@ -76,10 +75,9 @@ def test_steps_are_the_twin_s(variety, device, prefill, apart):
             np.testing.assert_allclose(rows, weights_TS[prefill:], rtol=0, atol=allowance)
 
 
-@varieties
-@devices
-@pytest.mark.parametrize(("beam", "prefix"), [(1, []), (4, []), (4, [7, 9])])
-def test_searches_find_what_brute_force_finds(variety, device, beam, prefix):
+@pytest.mark.parametrize(("variety", "device", "searched"), pairs(RECURRENT, DEVICES, [(1, ()), (4, ()), (4, (7, 9))]))
+def test_searches_find_what_brute_force_finds(variety, device, searched):
+    beam, prefix = searched[0], list(searched[1])
     ops, dtype, _ = DEVICES[device]
     options = {"beam_size": beam, "num_hypotheses": beam, "max_decoding_length": 7}
     sources, oracle = random_sources(3, seed=12), twin(variety, dtype=dtype)
@@ -97,15 +95,14 @@ def test_searches_find_what_brute_force_finds(variety, device, beam, prefix):
 
 
 @varieties
-@devices
-def test_beams_score_as_a_full_pass_does(variety, device):
-    ops, dtype, _ = DEVICES[device]
-    model = recurrent_model(variety, ops=ops, dtype=dtype)
-    check_scores(model)
+def test_beams_score_as_a_full_pass_does(variety):
     source, target = random_sources(1, seed=6)[0], np.array([START, 7, 9, 3, END], np.int32)
-    logits_TV, _ = twin(variety, dtype=dtype).decode(source, target[:-1])
-    expected_T = log_softmax(logits_TV)[np.arange(4), target[1:]]
-    np.testing.assert_allclose(score(model, [source], [target])[0], expected_T, atol=1e-4)
+    for ops, dtype, _ in DEVICES.values():
+        model = recurrent_model(variety, ops=ops, dtype=dtype)
+        check_scores(model)
+        logits_TV, _ = twin(variety, dtype=dtype).decode(source, target[:-1])
+        expected_T = log_softmax(logits_TV)[np.arange(4), target[1:]]
+        np.testing.assert_allclose(score(model, [source], [target])[0], expected_T, atol=1e-4)
 
 
 @varieties
@@ -120,13 +117,13 @@ def test_lower_precisions_are_near(variety):
         assert 1e-3 < np.abs(log_probs(precision) - exact).mean() < 0.25, precision
 
 
-@varieties
-@pytest.mark.parametrize("precision", ["float32", "int8"])
-@pytest.mark.parametrize("beam", [1, 4])
-def test_company_and_threads_change_no_bit(variety, precision, beam):
-    model = recurrent_model(variety, ops=operations, precision=precision)
-    for threads in (1, 2):
-        check_company(model, [3, 0, 4, 1, 5, 2], 6, beam, 2, threads)
+@pytest.mark.parametrize(
+    ("variety", "precision", "beam", "threads"), pairs(RECURRENT, ["float32", "int8"], [1, 4], [1, 2])
+)
+def test_company_and_threads_change_no_bit(variety, precision, beam, threads):
+    check_company(
+        recurrent_model(variety, ops=operations, precision=precision), [3, 0, 4, 1, 5, 2], 6, beam, 2, threads
+    )
 
 
 DRAWING = {
@@ -162,6 +159,13 @@ def test_samples_of_hard_attention_follow_its_law():
     logits_TV[:, END] = -np.inf
     expected = log_softmax(logits_TV)[[0, 1], case].sum()
     assert found[0].log_probability == pytest.approx(expected, abs=1e-4)
+
+
+def test_a_drawn_key_is_the_first_that_reaches_more_than_its_share():
+    """So none without a weight is drawn, whatever lies before and behind those that have one."""
+    shares_T = np.array([0, 0.2499, 0.25, 0.7499, 0.75, 1 - 2.0**-53])
+    weights_TS = np.repeat(np.float32([[0, 1, 0, 2, 1, 0]]), len(shares_T), axis=0)
+    assert drawn_keys(weights_TS, shares_T).tolist() == [1, 1, 3, 3, 4, 4]
 
 
 def test_samples_of_hard_attention_are_their_seed_s_in_any_company(monkeypatch):

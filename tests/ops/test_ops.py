@@ -35,11 +35,11 @@ def test_a_namespace_has_the_protocols_operations_and_no_other(namespace):
 
 
 @NAMESPACES
-@pytest.mark.parametrize("name", OPERATIONS)
-def test_an_operation_takes_what_the_protocol_says(namespace, name):
-    own, *expected = parameters(OPERATIONS[name])
-    assert own[0] == "self"
-    assert parameters(getattr(namespace, name)) == expected
+def test_an_operation_takes_what_the_protocol_says(namespace):
+    for name in OPERATIONS:
+        own, *expected = parameters(OPERATIONS[name])
+        assert own[0] == "self"
+        assert parameters(getattr(namespace, name)) == expected
 
 
 def test_the_table_of_cases_has_every_operation():

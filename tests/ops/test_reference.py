@@ -5,28 +5,20 @@ import math
 import numpy as np
 import pytest
 
-from bench.operations.table import Problem, starts_of
+from bench.operations.table import starts_of
 from fastattn.ops import reference
 from fastattn.ops.attention import Heads, KeyIndex, RaggedBatch
 from fastattn.ops.reference.matmul import erf
 from fastattn.ops.steps import Edits
 from fastattn.spec.architecture import ACTIVATIONS
-from tests.kernels.cases import CASES, check
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_float32_stays_float32_and_near_the_oracle(case: Problem) -> None:
-    for result in case.call(reference, case.arrays):
-        assert result.dtype in (np.float32, np.int32)
-    check(case, reference)
-
-
-@pytest.mark.parametrize("dtype, allowed", [(np.float64, 1e-15), (np.float32, 1e-6)])
-def test_erf(dtype: type, allowed: float) -> None:
-    x = np.concatenate([np.linspace(-6, 6, 401), [0.0, 1e-30, 40.0, -40.0]]).astype(dtype)
-    expected = [math.erf(value) for value in x]
-    assert erf(x).dtype == dtype
-    np.testing.assert_allclose(erf(x), expected, rtol=0, atol=allowed)
+def test_erf() -> None:
+    for dtype, allowed in ((np.float64, 1e-15), (np.float32, 1e-6)):
+        x = np.concatenate([np.linspace(-6, 6, 401), [0.0, 1e-30, 40.0, -40.0]]).astype(dtype)
+        expected = [math.erf(value) for value in x]
+        assert erf(x).dtype == dtype
+        np.testing.assert_allclose(erf(x), expected, rtol=0, atol=allowed)
 
 
 def _activated(name: str, x: float) -> float:
@@ -46,17 +38,14 @@ def _activated(name: str, x: float) -> float:
     }[name]
 
 
-@pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_activations(activation: str) -> None:
-    x = np.linspace(-8, 8, 65)
-    got = reference.linear(x[:, None], reference.pack_linear(np.ones((1, 1))), activation)[:, 0]
-    np.testing.assert_allclose(got, [_activated(activation, value) for value in x], rtol=1e-12, atol=1e-15)
-
-
-def test_activations_of_large_numbers_do_not_overflow() -> None:
-    x = np.array([[-1e4], [1e4]], np.float32)
+def test_activations() -> None:
+    x, large = np.linspace(-8, 8, 65), np.array([[-1e4], [1e4]], np.float32)
     for activation in ACTIVATIONS:
-        assert np.isfinite(reference.linear(x, reference.pack_linear(np.ones((1, 1), np.float32)), activation)).all()
+        got = reference.linear(x[:, None], reference.pack_linear(np.ones((1, 1))), activation)[:, 0]
+        np.testing.assert_allclose(got, [_activated(activation, value) for value in x], rtol=1e-12, atol=1e-15)
+        assert np.isfinite(
+            reference.linear(large, reference.pack_linear(np.ones((1, 1), np.float32)), activation)
+        ).all()
 
 
 def test_linear_adds_the_residual_after_the_product() -> None:
@@ -95,25 +84,25 @@ def test_embed() -> None:
     np.testing.assert_array_equal(table, [[1, 2], [3, 4]])
 
 
-@pytest.mark.parametrize("interleaved", [False, True])
-def test_rotate_turns_each_pair_as_a_complex_number(interleaved: bool) -> None:
-    rng = np.random.default_rng(0)
-    x = rng.standard_normal((3, 1 + 2 * 6))
-    angle = rng.standard_normal((5, 2))
-    positions = np.array([4, 0, 2], np.int32)
-    got = x.copy()
-    reference.rotate(got, positions, np.cos(angle), np.sin(angle), 1, 2, 6, interleaved)
-    for n in range(3):
-        for head in range(2):
-            start = 1 + head * 6
-            for i in range(2):
-                a, b = (start + 2 * i, start + 2 * i + 1) if interleaved else (start + i, start + i + 2)
-                turned = complex(x[n, a], x[n, b]) * complex(
-                    math.cos(angle[positions[n], i]), math.sin(angle[positions[n], i])
-                )
-                assert got[n, a] == pytest.approx(turned.real) and got[n, b] == pytest.approx(turned.imag)
-            np.testing.assert_array_equal(got[n, start + 4 : start + 6], x[n, start + 4 : start + 6])
-    np.testing.assert_array_equal(got[:, 0], x[:, 0])
+def test_rotate_turns_each_pair_as_a_complex_number() -> None:
+    for interleaved in (False, True):
+        rng = np.random.default_rng(0)
+        x = rng.standard_normal((3, 1 + 2 * 6))
+        angle = rng.standard_normal((5, 2))
+        positions = np.array([4, 0, 2], np.int32)
+        got = x.copy()
+        reference.rotate(got, positions, np.cos(angle), np.sin(angle), 1, 2, 6, interleaved)
+        for n in range(3):
+            for head in range(2):
+                start = 1 + head * 6
+                for i in range(2):
+                    a, b = (start + 2 * i, start + 2 * i + 1) if interleaved else (start + i, start + i + 2)
+                    turned = complex(x[n, a], x[n, b]) * complex(
+                        math.cos(angle[positions[n], i]), math.sin(angle[positions[n], i])
+                    )
+                    assert got[n, a] == pytest.approx(turned.real) and got[n, b] == pytest.approx(turned.imag)
+                np.testing.assert_array_equal(got[n, start + 4 : start + 6], x[n, start + 4 : start + 6])
+        np.testing.assert_array_equal(got[:, 0], x[:, 0])
 
 
 def _attend_by_hand(query, keys, values, seen, scale, bias, softcap):
@@ -130,49 +119,58 @@ def _attend_by_hand(query, keys, values, seen, scale, bias, softcap):
     return weights, [sum(w * value[i] for w, value in zip(weights, values)) for i in range(len(query))]
 
 
-@pytest.mark.parametrize("causal, offset", [(False, None), (True, None), (True, (1, -2, 0))])
-@pytest.mark.parametrize("full_bias", [False, True])
-@pytest.mark.parametrize("softcap", [0.0, 1.25])
-def test_attention_by_hand(causal: bool, offset: tuple | None, full_bias: bool, softcap: float) -> None:
-    rng = np.random.default_rng(1)
-    heads, key_heads, width, queries, keys = 4, 2, 3, (2, 3, 0), (3, 2, 1)
-    query = rng.standard_normal((5, 1 + heads * width))
-    key, value = rng.standard_normal((6, 2 + key_heads * width)), rng.standard_normal((6, key_heads * width))
-    bias = rng.standard_normal((3 if full_bias else 1, heads, 3 if full_bias else 1, 3))
-    bias[0, 0, 0, 1] = -np.inf
-    weights = np.full((3, heads, 3, 3), np.nan)
-    query_starts, key_starts = starts_of(queries), starts_of(keys)
-    seen_N2 = reference.seen_around(query_starts, np.diff(key_starts), np.array(offset or [0]), -1, 0 if causal else -1)
-    got = reference.attention(
-        query,
-        key,
-        value,
-        RaggedBatch(query_starts, key_starts, seen_N2),
-        Heads(heads, key_heads, width, query_column=1, key_column=2, scale=0.7, softcap=softcap),
-        bias_BHTS=bias,
-        weights_BHTS=weights,
-    )
-    full = np.broadcast_to(bias, (3, heads, 3, 3))
-    for b in range(3):
-        own_keys = slice(key_starts[b], key_starts[b + 1])
-        for h in range(heads):
-            columns = slice((h // 2) * width, (h // 2 + 1) * width)
-            for t in range(queries[b]):
-                row = query_starts[b] + t
-                shift = 0 if offset is None else offset[b]
-                expected_weights, expected = _attend_by_hand(
-                    query[row, 1 + h * width : 1 + (h + 1) * width],
-                    key[own_keys, 2:][:, columns],
-                    value[own_keys, columns],
-                    [not causal or s <= t + shift for s in range(keys[b])],
-                    0.7,
-                    full[b, h, t],
-                    softcap,
+def test_attention_by_hand() -> None:
+    for softcap in (0.0, 1.25):
+        for full_bias in (False, True):
+            for causal, offset in ((False, None), (True, None), (True, (1, -2, 0))):
+                rng = np.random.default_rng(1)
+                heads, key_heads, width, queries, keys = 4, 2, 3, (2, 3, 0), (3, 2, 1)
+                query = rng.standard_normal((5, 1 + heads * width))
+                key, value = (
+                    rng.standard_normal((6, 2 + key_heads * width)),
+                    rng.standard_normal((6, key_heads * width)),
                 )
-                np.testing.assert_allclose(got[row, h * width : (h + 1) * width], expected, rtol=1e-12, atol=1e-14)
-                np.testing.assert_allclose(weights[b, h, t, : keys[b]], expected_weights, rtol=1e-12, atol=1e-14)
-                assert not weights[b, h, t, keys[b] :].any()
-        assert not weights[b, :, queries[b] :].any()
+                bias = rng.standard_normal((3 if full_bias else 1, heads, 3 if full_bias else 1, 3))
+                bias[0, 0, 0, 1] = -np.inf
+                weights = np.full((3, heads, 3, 3), np.nan)
+                query_starts, key_starts = starts_of(queries), starts_of(keys)
+                seen_N2 = reference.seen_around(
+                    query_starts, np.diff(key_starts), np.array(offset or [0]), -1, 0 if causal else -1
+                )
+                got = reference.attention(
+                    query,
+                    key,
+                    value,
+                    RaggedBatch(query_starts, key_starts, seen_N2),
+                    Heads(heads, key_heads, width, query_column=1, key_column=2, scale=0.7, softcap=softcap),
+                    bias_BHTS=bias,
+                    weights_BHTS=weights,
+                )
+                full = np.broadcast_to(bias, (3, heads, 3, 3))
+                for b in range(3):
+                    own_keys = slice(key_starts[b], key_starts[b + 1])
+                    for h in range(heads):
+                        columns = slice((h // 2) * width, (h // 2 + 1) * width)
+                        for t in range(queries[b]):
+                            row = query_starts[b] + t
+                            shift = 0 if offset is None else offset[b]
+                            expected_weights, expected = _attend_by_hand(
+                                query[row, 1 + h * width : 1 + (h + 1) * width],
+                                key[own_keys, 2:][:, columns],
+                                value[own_keys, columns],
+                                [not causal or s <= t + shift for s in range(keys[b])],
+                                0.7,
+                                full[b, h, t],
+                                softcap,
+                            )
+                            np.testing.assert_allclose(
+                                got[row, h * width : (h + 1) * width], expected, rtol=1e-12, atol=1e-14
+                            )
+                            np.testing.assert_allclose(
+                                weights[b, h, t, : keys[b]], expected_weights, rtol=1e-12, atol=1e-14
+                            )
+                            assert not weights[b, h, t, keys[b] :].any()
+                    assert not weights[b, :, queries[b] :].any()
 
 
 def test_attention_step_is_attention_of_one_query_over_gathered_keys() -> None:

@@ -46,3 +46,13 @@ def test_rows_given_back_are_handed_out_again():
     rows_N = pool.take(ROWS)
     pool.give_back(rows_N[::2])
     assert set(pool.take(ROWS // 2)) == set(rows_N[::2]) and pool.rows == ROWS
+
+
+@pytest.mark.parametrize("ops", [operations, reference], ids=["kernels", "reference"])
+def test_shrinking_moves_kept_rows_to_the_front_and_hands_out_the_others(ops):
+    pool = RowPool(ops, [8], np.dtype(np.float32), ROWS)
+    rows_N, values_NE = pool.take(10), np.random.default_rng(1).standard_normal((10, 8)).astype(np.float32)
+    pool.layers[0][rows_N, :8] = values_NE
+    pool.keep_only(rows_N[[7, 1, 4]], 16)
+    np.testing.assert_array_equal(pool.layers[0][:3, :8], values_NE[[7, 1, 4]])
+    assert (pool.rows, pool.free) == (16, 13) and sorted(pool.take(13)) == [*range(3, 16)]

@@ -76,13 +76,6 @@ def test_linux_refuses_what_the_cpu_has_not():
     assert target._request() != 0
 
 
-@pytest.mark.skipif(target.TARGET.name != "avx512" or bool(target.TARGET.tiles), reason="AVX-512 without tiles")
-def test_products_by_the_model_of_the_registers(tmp_path):
-    """A few of them: a kernel of each precision takes seconds to compile."""
-    few = "(order_of_the_instruction or of_vectors) and 33 and 1] or behind_the_rows"
-    run_by_model(tmp_path, "tests/simd/test_amx_products.py", "-k", few)
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(target.TARGET.name != "avx512" or bool(target.TARGET.tiles), reason="AVX-512 without tiles")
 def test_everything_narrow_by_the_model_of_the_registers(tmp_path):

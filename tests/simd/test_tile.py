@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import llvmlite.binding as llvm
 import numpy as np
-import pytest
 from llvmlite import ir
 
 from fastattn.simd.arithmetic import BFLOAT16, INT8
@@ -19,91 +18,95 @@ X86_64, AARCH64 = "x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"
 ALL = {"dotprod", "i8mm", "bf16"}  # of Arm's features
 
 
-@pytest.mark.parametrize(
-    ("wanted", "triple", "cpu", "instruction"),
-    [
-        (AVX512, X86_64, "znver4", "zmm"),
-        (AVX2, X86_64, "haswell", "vfmadd"),
-        (AVX, X86_64, "sandybridge", "vmulps"),
-        (SSE, X86_64, "x86-64", "mulps"),
-        (NEON, AARCH64, "neoverse-n1", "fmla"),
-    ],
-)
-def test_tile_compiles_for_every_target_and_keeps_its_sums_in_registers(wanted, triple, cpu, instruction):
-    assembly = tile_assembly(wanted, triple, cpu, "")
-    assert assembly.count(instruction) >= wanted.rows * wanted.vectors
-    # no library call for the multiply-add, and no store inside the loop: every store comes after the last multiply
-    assert "fmaf" not in assembly
-    lines = assembly.splitlines()
-    last = max(i for i, line in enumerate(lines) if instruction in line and ("zmm" != instruction or "vfmadd" in line))
-    loop = [i for i, line in enumerate(lines) if "vfmadd" in line or "fmla" in line or "mulps" in line]
-    spills = [line for line in lines[loop[0] : last] if "(%rsp)" in line and line.split()[0].startswith("mov")]
-    assert not spills
+FULL_TILES = [
+    (AVX512, X86_64, "znver4", "zmm"),
+    (AVX2, X86_64, "haswell", "vfmadd"),
+    (AVX, X86_64, "sandybridge", "vmulps"),
+    (SSE, X86_64, "x86-64", "mulps"),
+    (NEON, AARCH64, "neoverse-n1", "fmla"),
+]
+
+
+def test_tile_compiles_for_every_target_and_keeps_its_sums_in_registers():
+    for wanted, triple, cpu, instruction in FULL_TILES:
+        assembly = tile_assembly(wanted, triple, cpu, "")
+        assert assembly.count(instruction) >= wanted.rows * wanted.vectors
+        # no library call for the multiply-add, and no store inside the loop: every store comes after the last multiply
+        assert "fmaf" not in assembly
+        lines = assembly.splitlines()
+        last = max(
+            i for i, line in enumerate(lines) if instruction in line and ("zmm" != instruction or "vfmadd" in line)
+        )
+        loop = [i for i, line in enumerate(lines) if "vfmadd" in line or "fmla" in line or "mulps" in line]
+        spills = [line for line in lines[loop[0] : last] if "(%rsp)" in line and line.split()[0].startswith("mov")]
+        assert not spills
 
 
 WIDE = {"avx512f", "avx512vl", "avx512bw"}
 
 
-@pytest.mark.parametrize(
-    ("triple", "cpu", "features", "precision", "instruction"),
-    [
-        (X86_64, "znver4", {*WIDE, "avx512vnni"}, "int8", "vpdpbusd"),
-        (X86_64, "znver4", {*WIDE, "avx512bf16"}, "bfloat16", "vdpbf16ps"),
-        (X86_64, "sapphirerapids", {*WIDE, "avx512bf16"}, "bfloat16", "vfmadd"),
-        (X86_64, "skylake-avx512", WIDE, "int8", "vpmaddwd"),
-        (X86_64, "alderlake", {"avx2", "fma", "avxvnni"}, "int8", "{vex}\tvpdpbusd"),
-        (X86_64, "haswell", {"avx2", "fma"}, "int8", "vpmaddwd"),
-        (X86_64, "haswell", {"avx2", "fma"}, "bfloat16", "vfmadd"),
-        (X86_64, "x86-64", set(), "int8", "pmaddwd"),
-        (AARCH64, "neoverse-n1", {"dotprod"}, "int8", "sdot"),
-        (AARCH64, "neoverse-v1", {"dotprod", "i8mm"}, "int8", "smmla"),
-        (AARCH64, "neoverse-v1", {"bf16"}, "bfloat16", "bfmmla"),
-        (AARCH64, "cortex-a53", set(), "int8", "smlal"),
-        (AARCH64, "cortex-a53", set(), "bfloat16", "fmla"),
-    ],
-)  # fmt: skip
-def test_narrow_tiles_compile_to_the_instructions_of_each_cpu(triple, cpu, features, precision, instruction):
-    wanted = choose_target(triple.split("-")[0], features, cpu)
-    assembly = tile_assembly(wanted, triple, cpu, "", precision)
-    assert assembly.count(instruction) >= wanted.rows * wanted.vectors
-    assert "fmaf" not in assembly and {"int8": INT8, "bfloat16": BFLOAT16}[precision]
+INSTRUCTIONS = [
+    (X86_64, "znver4", {*WIDE, "avx512vnni"}, "int8", "vpdpbusd"),
+    (X86_64, "znver4", {*WIDE, "avx512bf16"}, "bfloat16", "vdpbf16ps"),
+    (X86_64, "sapphirerapids", {*WIDE, "avx512bf16"}, "bfloat16", "vfmadd"),
+    (X86_64, "skylake-avx512", WIDE, "int8", "vpmaddwd"),
+    (X86_64, "alderlake", {"avx2", "fma", "avxvnni"}, "int8", "{vex}\tvpdpbusd"),
+    (X86_64, "haswell", {"avx2", "fma"}, "int8", "vpmaddwd"),
+    (X86_64, "haswell", {"avx2", "fma"}, "bfloat16", "vfmadd"),
+    (X86_64, "x86-64", set(), "int8", "pmaddwd"),
+    (AARCH64, "neoverse-n1", {"dotprod"}, "int8", "sdot"),
+    (AARCH64, "neoverse-v1", {"dotprod", "i8mm"}, "int8", "smmla"),
+    (AARCH64, "neoverse-v1", {"bf16"}, "bfloat16", "bfmmla"),
+    (AARCH64, "cortex-a53", set(), "int8", "smlal"),
+    (AARCH64, "cortex-a53", set(), "bfloat16", "fmla"),
+]
 
 
-@pytest.mark.parametrize(
-    ("cpu", "features", "precision", "instruction"),
-    [
-        ("cortex-a57", set(), "float32", "fmla"),
-        ("cortex-a57", set(), "int8", "smlal"),
-        ("neoverse-n1", {"dotprod"}, "int8", "sdot"),
-        ("neoverse-v1", ALL, "int8", "smmla"),
-        ("neoverse-v1", ALL, "bfloat16", "bfmmla"),
-    ],
-)
-def test_the_loop_of_a_tile_keeps_its_sums_in_registers(cpu, features, precision, instruction):
-    wanted = choose_target("aarch64", features)
-    lines = tile_assembly(wanted, AARCH64, cpu, "", precision).splitlines()
-    products = [n for n, line in enumerate(lines) if f"\t{instruction}\t" in line]
-    assert len(products) == wanted.rows * wanted.vectors
-    loop = [line.split()[0] for line in lines[products[0] : products[-1]]]
-    assert not {"str", "stp", "mov", "zip1", "zip2", "ext", "dup"} & {*loop}
-    # a word in every lane takes a unit that multiplies, unless the product takes it from a lane
-    assert instruction == "sdot" or "ld1r" not in loop
+def test_narrow_tiles_compile_to_the_instructions_of_each_cpu():
+    for triple, cpu, features, precision, instruction in INSTRUCTIONS:
+        wanted = choose_target(triple.split("-")[0], features, cpu)
+        assembly = tile_assembly(wanted, triple, cpu, "", precision)
+        assert assembly.count(instruction) >= wanted.rows * wanted.vectors
+        assert "fmaf" not in assembly and {"int8": INT8, "bfloat16": BFLOAT16}[precision]
 
 
-@pytest.mark.parametrize(("precision", "product"), [("int8", "tdpbusd"), ("bfloat16", "tdpbf16ps")])
-def test_four_loads_serve_four_products_and_nothing_is_spilled(precision, product):
-    wanted = choose_target("x86_64", BASE | TILES, "sapphirerapids")
-    assembly = amx_assembly(wanted, "sapphirerapids", precision)
-    loops = [block for block in re.split(r"^\.L\w+:.*$", assembly, flags=re.MULTILINE) if product in block]
-    operations = [re.findall(rf"\b(tileload\w+|{product})\b", block) for block in loops]
-    pairs, three, one = (["tileloadd"] * loads + [product] * products for loads, products in ((4, 4), (4, 3), (3, 2)))
-    assert sorted(operations) == sorted([pairs, three, one])
-    for block in loops:
-        assert not re.search(r"%[re]?[sb]p\b|tilestored|call", block)
-        assert len(block.splitlines()) < 30
-    assert assembly.count("tilezero") == assembly.count("tilestored") == 4 + 2 + 3
-    # LLVM configures nothing by itself
-    assert "tilecfg" not in assembly and "tilerelease" not in assembly
+LOOPS = [
+    ("cortex-a57", set(), "float32", "fmla"),
+    ("cortex-a57", set(), "int8", "smlal"),
+    ("neoverse-n1", {"dotprod"}, "int8", "sdot"),
+    ("neoverse-v1", ALL, "int8", "smmla"),
+    ("neoverse-v1", ALL, "bfloat16", "bfmmla"),
+]
+
+
+def test_the_loop_of_a_tile_keeps_its_sums_in_registers():
+    for cpu, features, precision, instruction in LOOPS:
+        wanted = choose_target("aarch64", features)
+        lines = tile_assembly(wanted, AARCH64, cpu, "", precision).splitlines()
+        products = [n for n, line in enumerate(lines) if f"\t{instruction}\t" in line]
+        assert len(products) == wanted.rows * wanted.vectors
+        loop = [line.split()[0] for line in lines[products[0] : products[-1]]]
+        assert not {"str", "stp", "mov", "zip1", "zip2", "ext", "dup"} & {*loop}
+        # a word in every lane takes a unit that multiplies, unless the product takes it from a lane
+        assert instruction == "sdot" or "ld1r" not in loop
+
+
+def test_four_loads_serve_four_products_and_nothing_is_spilled():
+    for precision, product in (("int8", "tdpbusd"), ("bfloat16", "tdpbf16ps")):
+        wanted = choose_target("x86_64", BASE | TILES, "sapphirerapids")
+        assembly = amx_assembly(wanted, "sapphirerapids", precision)
+        loops = [block for block in re.split(r"^\.L\w+:.*$", assembly, flags=re.MULTILINE) if product in block]
+        operations = [re.findall(rf"\b(tileload\w+|{product})\b", block) for block in loops]
+        pairs, three, one = (
+            ["tileloadd"] * loads + [product] * products for loads, products in ((4, 4), (4, 3), (3, 2))
+        )
+        assert sorted(operations) == sorted([pairs, three, one])
+        for block in loops:
+            assert not re.search(r"%[re]?[sb]p\b|tilestored|call", block)
+            assert len(block.splitlines()) < 30
+        assert assembly.count("tilezero") == assembly.count("tilestored") == 4 + 2 + 3
+        # LLVM configures nothing by itself
+        assert "tilecfg" not in assembly and "tilerelease" not in assembly
 
 
 def _add_blocks(emitter: Emitter, spread, operand, total):
@@ -149,16 +152,22 @@ def _sums(rows, groups, vectors, a_RD, b_GPN, starts_RC):
     return out_RC
 
 
-@pytest.mark.parametrize(("rows", "groups", "vectors"), [(8, 1, 3), (1, 4, 3), (2, 2, 3), (3, 1, 3), (8, 1, 1)])
-@pytest.mark.parametrize("depth", [0, 8, 24])
-def test_blocks_sum_what_rows_and_columns_do(rows, groups, vectors, depth):
-    rng = np.random.default_rng(rows * groups * vectors + depth)
-    columns = 4 * vectors
-    a_RD = rng.integers(-127, 128, (rows, depth)).astype(np.int8)
-    weights_GND = rng.integers(-127, 128, (groups, columns, depth)).astype(np.int8)
-    starts_RC = rng.integers(-1000, 1000, (rows, groups * columns)).astype(np.int32)
-    # a step has 8 values of each column, side by side
-    b_GPN = weights_GND.reshape(groups, columns, -1, 8).transpose(0, 2, 1, 3).reshape(groups, depth // 8, columns * 8)
-    found_RC = _sums(rows, groups, vectors, a_RD, np.ascontiguousarray(b_GPN), starts_RC)
-    expected_RC = a_RD.astype(np.int32) @ weights_GND.reshape(groups * columns, depth).astype(np.int32).T + starts_RC
-    np.testing.assert_array_equal(found_RC, expected_RC)
+def test_blocks_sum_what_rows_and_columns_do():
+    for depth in (0, 8, 24):
+        for rows, groups, vectors in ((8, 1, 3), (1, 4, 3), (2, 2, 3), (3, 1, 3), (8, 1, 1)):
+            rng = np.random.default_rng(rows * groups * vectors + depth)
+            columns = 4 * vectors
+            a_RD = rng.integers(-127, 128, (rows, depth)).astype(np.int8)
+            weights_GND = rng.integers(-127, 128, (groups, columns, depth)).astype(np.int8)
+            starts_RC = rng.integers(-1000, 1000, (rows, groups * columns)).astype(np.int32)
+            # a step has 8 values of each column, side by side
+            b_GPN = (
+                weights_GND.reshape(groups, columns, -1, 8)
+                .transpose(0, 2, 1, 3)
+                .reshape(groups, depth // 8, columns * 8)
+            )
+            found_RC = _sums(rows, groups, vectors, a_RD, np.ascontiguousarray(b_GPN), starts_RC)
+            expected_RC = (
+                a_RD.astype(np.int32) @ weights_GND.reshape(groups * columns, depth).astype(np.int32).T + starts_RC
+            )
+            np.testing.assert_array_equal(found_RC, expected_RC)

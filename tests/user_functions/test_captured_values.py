@@ -68,17 +68,17 @@ def test_an_empty_array_has_no_length():
         ).any()
 
 
-@pytest.mark.parametrize("variant", ["best", "scalar"])
-def test_powers_of_negative_numbers_are_those_of_python(variant):
-    for exponent in (2, 3, -1, -2.0, 3.0, 0.0):
+def test_powers_of_negative_numbers_are_those_of_python():
+    for variant in ("best", "scalar"):
+        for exponent in (2, 3, -1, -2.0, 3.0, 0.0):
 
-        def raised(score, b, h, t, s, exponent=exponent):
-            return (t - s - 0.5) ** exponent + 1 ** (exponent * (s - t)) + score
+            def raised(score, b, h, t, s, exponent=exponent):
+                return (t - s - 0.5) ** exponent + 1 ** (exponent * (s - t)) + score
 
-        expected = expected_scores(raised, SCORES)
-        np.testing.assert_allclose(modified(raised, SCORES, variant=variant), expected, rtol=1e-5, atol=1e-4)
-    root = modified(lambda score, b, h, t, s, half=0.5: (t - s) ** half, SCORES, variant=variant)
-    np.testing.assert_array_equal(np.isnan(root), np.arange(S) > np.arange(T)[:, None])
+            expected = expected_scores(raised, SCORES)
+            np.testing.assert_allclose(modified(raised, SCORES, variant=variant), expected, rtol=1e-5, atol=1e-4)
+        root = modified(lambda score, b, h, t, s, half=0.5: (t - s) ** half, SCORES, variant=variant)
+        np.testing.assert_array_equal(np.isnan(root), np.arange(S) > np.arange(T)[:, None])
 
 
 def test_closures_made_in_a_loop_keep_their_own_values():
@@ -122,13 +122,14 @@ def test_a_float_beyond_float32_is_its_largest(variant):
     assert (ends == 3).all()
 
 
-@pytest.mark.parametrize("variant", ["best", "scalar"])
-def test_a_whole_number_to_a_power_that_is_a_float_is_a_float(variant):
-    def raised(score, b, h, t, s):
-        return (s + 2000) ** 6.0 + (t + 2000) ** 6.0
+def test_a_whole_number_to_a_power_that_is_a_float_is_a_float():
+    for variant in ("best", "scalar"):
 
-    zeros = np.zeros((2, 9), np.float32)
-    np.testing.assert_allclose(modified(raised, zeros, variant=variant), expected_scores(raised, zeros), rtol=1e-6)
+        def raised(score, b, h, t, s):
+            return (s + 2000) ** 6.0 + (t + 2000) ** 6.0
+
+        zeros = np.zeros((2, 9), np.float32)
+        np.testing.assert_allclose(modified(raised, zeros, variant=variant), expected_scores(raised, zeros), rtol=1e-6)
 
 
 def test_many_threads_and_values_of_their_own():
@@ -141,16 +142,19 @@ def test_many_threads_and_values_of_their_own():
         assert all(pool.map(of, range(40)))
 
 
-@pytest.mark.parametrize("variant", ["best", "scalar"])
-def test_what_is_not_finite_goes_through(variant):
-    def changed(score, b, h, t, s):
-        return score * 2 + 1 if score > 0 else max(score, -1e30) + inf * 0 * s
+def test_what_is_not_finite_goes_through():
+    for variant in ("best", "scalar"):
 
-    row = np.array([[np.nan, inf, -inf, 1, 2e38, -2e38, 0]], np.float32)
-    found = modified(changed, row, variant=variant)
-    assert np.isnan(found[0, [0, 2, 5, 6]]).all() and (found[0, [1, 4]] == inf).all() and found[0, 3] == 3
-    largest = modified(lambda score, b, h, t, s: np.maximum(score, 0.0) + np.minimum(0.0, score), row, variant=variant)
-    np.testing.assert_allclose(largest, row)
+        def changed(score, b, h, t, s):
+            return score * 2 + 1 if score > 0 else max(score, -1e30) + inf * 0 * s
+
+        row = np.array([[np.nan, inf, -inf, 1, 2e38, -2e38, 0]], np.float32)
+        found = modified(changed, row, variant=variant)
+        assert np.isnan(found[0, [0, 2, 5, 6]]).all() and (found[0, [1, 4]] == inf).all() and found[0, 3] == 3
+        largest = modified(
+            lambda score, b, h, t, s: np.maximum(score, 0.0) + np.minimum(0.0, score), row, variant=variant
+        )
+        np.testing.assert_allclose(largest, row)
 
 
 @pytest.mark.parametrize("variant", ["best", "scalar"])
@@ -172,35 +176,34 @@ def test_indices_outside_read_the_nearest_element(variant):
         np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
-@pytest.mark.parametrize(
-    "dtype", ["float16", "float32", "float64", "int8", "uint16", "int32", "uint32", "int64", "bool"]
-)
-@pytest.mark.parametrize("layout", ["whole", "strided", "reversed", "other bytes", "readonly", "empty", "list"])
-def test_arrays_of_every_kind(dtype, layout):
-    array = (RNG.random((5, max(S, T) + 3)) * 2).astype(dtype)
-    if layout == "strided":
-        array = np.repeat(array, 2, axis=1)[:, ::2]
-    elif layout == "reversed":
-        array = np.asfortranarray(array[::-1])
-    elif layout == "other bytes":
-        array = array.astype(array.dtype.newbyteorder())
-    elif layout == "readonly":
-        array.flags.writeable = False
-    elif layout == "empty":
-        array = array[:, :0]
-    elif layout == "list":
-        array = array.tolist()
+LAYOUTS = {
+    "whole": lambda array: array,
+    "strided": lambda array: np.repeat(array, 2, axis=1)[:, ::2],
+    "reversed": lambda array: np.asfortranarray(array[::-1]),
+    "other bytes": lambda array: array.astype(array.dtype.newbyteorder()),
+    "read-only": lambda array: np.frombuffer(array.tobytes(), array.dtype).reshape(array.shape),
+    "empty": lambda array: array[:, :0],
+    "list": lambda array: array.tolist(),
+}
 
-    def looked(score, b, h, t, s):
-        return array[h, s] + 1.0 * array[t % 5][s] + array[s % 5, t]
 
-    for variant in ("best", "scalar"):
-        found = modified(looked, SCORES * 0, 0, 2, variant=variant)
-        if layout == "empty":
-            assert (found == 0).all()
-        else:
-            whole, (t, s) = np.array(array, np.float64), np.ogrid[:T, :S]
-            np.testing.assert_allclose(found, whole[2, s] + whole[t % 5, s] + whole[s % 5, t], 1e-6)
+def looked_up(array):
+    return lambda score, b, h, t, s: array[h, s] + 1.0 * array[t % 5][s] + array[s % 5, t]
+
+
+def test_arrays_of_every_kind():
+    t, s = np.ogrid[:T, :S]
+    for dtype in ("float16", "float32", "float64", "int8", "uint16", "int32", "uint32", "int64", "bool"):
+        for name, laid_out in LAYOUTS.items():
+            array = laid_out((RNG.random((5, max(S, T) + 3)) * 2).astype(dtype))
+            if name == "empty":
+                expected = 0
+            else:
+                whole = np.array(array, np.float64)
+                expected = whole[2, s] + whole[t % 5, s] + whole[s % 5, t]
+            for variant in ("best", "scalar"):
+                found = modified(looked_up(array), SCORES * 0, 0, 2, variant=variant)
+                np.testing.assert_allclose(found, expected, 1e-6, err_msg=f"{dtype}, {name}")
 
 
 def test_whole_numbers_wrap_in_lanes_and_nothing_traps():
@@ -274,7 +277,7 @@ def test_elementary_functions_are_as_good_as_float32_lets_them_be():
     with np.errstate(divide="ignore"):
         for found, exact in ((natural, np.log(x.astype(np.float64))), (double, np.log2(x.astype(np.float64)))):
             np.testing.assert_allclose(found, exact, rtol=4e-7, atol=2e-7)
-    for n in range(-126, 128):
+    for n in (*range(-126, 128, 9), 127):
         assert modified(lambda score, b, h, t, s, n=n: 2 ** (n + 0 * s), np.zeros((1, 1), np.float32)) == np.float32(
             2.0**n
         )

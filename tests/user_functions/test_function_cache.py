@@ -1,8 +1,6 @@
 """Compiled functions in the cache, and what they read: each in processes of their own."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,10 +8,13 @@ import pytest
 from fastattn.runtime.code_cache import kernel_sources
 from tests import ROOT
 from tests.children import run_child
+from tests.weights.forked import run_forked
 
 CHILD = """
 import sys
 import numpy as np
+sys.dont_write_bytecode = True
+sys.path.insert(0, sys.argv[1])
 import fastattn
 from fastattn.user_functions import function_type
 from fastattn.runtime.compiling import on_compile
@@ -47,10 +48,8 @@ def helper(x):
 
 def run(folder: Path, masks: str = MASKS, *more: str, **variables: str) -> list[str]:
     (folder / "masks.py").write_text(masks)
-    path = os.pathsep.join([str(folder), str(ROOT)])
-    environment = {**os.environ, "FASTATTN_CACHE": str(folder / "cache"), "PYTHONPATH": path, **variables}
-    command = [sys.executable, "-B", "-W", "error::UserWarning", "-c", CHILD, *more]
-    done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, timeout=300)
+    environment = {**os.environ, "FASTATTN_CACHE": str(folder / "cache"), **variables}
+    done = run_forked("-c", CHILD, str(folder), *more, environment=environment, timeout=300)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 
@@ -120,7 +119,8 @@ print("as they are")
 
 def test_a_function_of_the_same_name_and_other_source(tmp_path):
     """As a notebook's cell that is run again."""
-    assert run_child(REDEFINED, FASTATTN_CACHE=str(tmp_path)) == "as they are\n"
+    done = run_forked("-c", REDEFINED, environment={**os.environ, "FASTATTN_CACHE": str(tmp_path)})
+    assert (done.stdout, done.stderr) == ("as they are\n", "")
 
 
 GUARDED = """
@@ -135,12 +135,13 @@ for guard in (start, start + 2 * page):
     assert libc.mprotect(ctypes.c_void_p(guard), page, 0) == 0
 whole = np.frombuffer(memory, np.uint8)[page : 2 * page]
 scores = np.zeros((40, 70), np.float32)
-for dtype in (np.float32, np.int32, np.int64, np.bool_):
+NEAR, FAR = (0, 1, -1, 50, 2**31 - 1, -(2**31)), (2**40, -(2**62))
+for dtype, fars in ((np.float32, NEAR + FAR), (np.int64, NEAR), (np.bool_, NEAR)):
     for shape in ((1,), (3,), (17,), (64,), (5, 7), (2, 16), (3, 33)):
         size = int(np.prod(shape)) * np.dtype(dtype).itemsize
         for place in (whole[:size], whole[page - size:]):
             table = place.view(dtype).reshape(shape)
-            for far in (0, 1, -1, 50, 2**31 - 1, -(2**31), 2**40, -(2**62)):
+            for far in fars:
                 def look(score, b, h, t, s, table=table, far=far):
                     return table[s + far] + table[far - s] + table[s * t - 9] + table[t]
                 def look_twice(score, b, h, t, s, table=table, far=far):

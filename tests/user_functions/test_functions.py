@@ -14,6 +14,7 @@ import fastattn
 from fastattn.simd.target import LANES
 from fastattn.user_functions.plan import _MOST_PLANS, _plans_of, compile_function
 from tests.children import run_child
+from tests.user_functions.choice import one_of_masks, one_of_scores
 from tests.user_functions.kernels import (
     expected_scores,
     expected_seen,
@@ -171,17 +172,27 @@ SCALAR = {"waves": lambda score, b, h, t, s: score + math.sin(s * 0.5) * np.cos(
 SCALAR |= {function.__name__: function for function in (counting, loop_with_return)}
 
 
-@pytest.mark.parametrize("name", VECTORISED | SCALAR)
-def test_scores_in_both_variants_are_those_of_python(name):
-    function = (VECTORISED | SCALAR)[name]
-    told = fastattn.explain_function(function)
-    assert told == "vectorised" if name in VECTORISED else told.startswith(f"scalar: {__file__}:")
-    for h, first in ((0, 0), (1, 3)):
-        expected = expected_scores(function, SCORES, 1, h, first)
-        found, alone = (modified(function, SCORES, 1, h, first, variant) for variant in ("best", "scalar"))
-        np.testing.assert_array_equal(found, alone)
-        largest = np.abs(expected[np.isfinite(expected)]).max()
-        np.testing.assert_allclose(found, expected, rtol=2e-6, atol=2e-6 * largest)
+def test_scores_in_both_variants_are_those_of_python():
+    together = one_of_scores([*VECTORISED.values()])
+    assert fastattn.explain_function(together) == "vectorised"
+    for b, name in enumerate(VECTORISED):
+        for h, first in ((0, 0), (1, 3)):
+            found, alone = (modified(together, SCORES, b, h, first, variant) for variant in ("best", "scalar"))
+            np.testing.assert_array_equal(found, alone, err_msg=name)
+            are_of_python(found, VECTORISED[name], h, first)
+
+
+def test_scores_that_lanes_have_not_are_those_of_python():
+    for function in SCALAR.values():
+        assert fastattn.explain_function(function).startswith(f"scalar: {__file__}:")
+        for h, first in ((0, 0), (1, 3)):
+            are_of_python(modified(function, SCORES, 1, h, first), function, h, first)
+
+
+def are_of_python(found, function, h, first):
+    expected = expected_scores(function, SCORES, 1, h, first)
+    largest = np.abs(expected[np.isfinite(expected)]).max()
+    np.testing.assert_allclose(found, expected, rtol=2e-6, atol=2e-6 * largest, err_msg=function.__name__)
 
 
 def causal(b, h, t, s):
@@ -230,33 +241,38 @@ MASKS["in_order"] = fastattn.and_masks(*(MASKS[name] for name in ("window", "doc
 MASKS["either"] = fastattn.or_masks(fastattn.and_masks(causal, MASKS["documents"]), MASKS["dilated"])
 
 
-@pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
-def test_masks_in_both_variants_are_those_of_python(mask):
-    assert fastattn.explain_function(mask) == "vectorised"
-    for h, first in ((0, 0), (1, 3)):
-        expected = expected_seen(mask, T, S, 1, h, first)
-        for variant in ("best", "scalar"):
-            np.testing.assert_array_equal(seen(mask, T, S, 1, h, first, variant), expected)
-            for count in (0, 1, LANES - 1, LANES):
-                np.testing.assert_array_equal(seen(mask, T, count, 1, h, first, variant), expected[:, :count])
+def test_masks_in_both_variants_are_those_of_python():
+    together = one_of_masks([*MASKS.values()])
+    assert fastattn.explain_function(together) == "vectorised"
+    for b, (name, mask) in enumerate(MASKS.items()):
+        for h, first in ((0, 0), (1, 3)):
+            expected = expected_seen(mask, T, S, 1, h, first)
+            if name in ("everything", "nothing"):  # of no masks at all
+                assert (expected == (name == "everything")).all()
+            for variant in ("best", "scalar"):
+                found = seen(together, T, S, b, h, first, variant)
+                np.testing.assert_array_equal(found, expected, err_msg=name)
+                for count in (0, 1, LANES - 1, LANES) if b == 0 else ():
+                    np.testing.assert_array_equal(seen(together, T, count, b, h, first, variant), expected[:, :count])
 
 
 KNOWN_TILES = "causal window window_of_words prefix prefix_of_words blocks distances nothing_and_everything".split()
+TILES = (*KNOWN_TILES, "in_order", "either", "far", "beyond", "mirrored", "dilated", "tables_turned", "nothing")
 
 
-@pytest.mark.parametrize("name", MASKS)
-@pytest.mark.parametrize("rows, columns", [(1, 1), (4, 4), (6, 16)])
-def test_the_state_of_a_tile_is_true_or_unknown(name, rows, columns):
+@pytest.mark.parametrize("name", TILES)
+def test_the_state_of_a_tile_is_true_or_unknown(name):
     mask = MASKS[name]
-    n, m = 36 // rows, 48 // columns
-    found = states_of(mask, (n, m), (rows, columns), 1, 1)
-    tiles = expected_seen(mask, n * rows, m * columns, 1, 1).reshape(n, rows, m, columns)
-    exact = np.where(tiles.all((1, 3)), 2, np.where(tiles.any((1, 3)), 1, 0))
-    assert ((found == exact) | (found == 1)).all()
-    if name in KNOWN_TILES:
-        assert (found != 1).sum() >= 0.9 * (exact != 1).sum() > 0
-    if name == "in_order":
-        assert (found == 0).any(), "where the window ends, whatever the documents"
+    for rows, columns in ((1, 1), (4, 4), (6, 16)):
+        n, m = 36 // rows, 48 // columns
+        found = states_of(mask, (n, m), (rows, columns), 1, 1)
+        tiles = expected_seen(mask, n * rows, m * columns, 1, 1).reshape(n, rows, m, columns)
+        exact = np.where(tiles.all((1, 3)), 2, np.where(tiles.any((1, 3)), 1, 0))
+        assert ((found == exact) | (found == 1)).all()
+        if name in KNOWN_TILES:
+            assert (found != 1).sum() >= 0.9 * (exact != 1).sum() > 0
+        if name == "in_order":
+            assert (found == 0).any(), "where the window ends, whatever the documents"
 
 
 def test_a_tile_is_told_as_its_lanes_are_where_numbers_leave_32_bits():
@@ -307,12 +323,6 @@ def test_of_one_code_few_plans_are_kept():
     assert 1 <= len(_plans_of(code, code.co_filename, "mask_mod")) <= _MOST_PLANS < len(inside)
 
 
-def test_no_masks_together_show_everything_or_nothing():
-    for variant in ("best", "scalar"):
-        assert seen(fastattn.and_masks(), 3, 20, variant=variant).all()
-        assert not seen(fastattn.or_masks(), 3, 20, variant=variant).any()
-
-
 def test_no_function_is_none_at_all():
     for none in (0, ()):
         rows = SCORES.copy()
@@ -327,15 +337,16 @@ SMALL = """
 import sys, threading
 import fastattn
 sys.path.insert(0, sys.argv[1])
-from long_sum import mod
+import long_sums
 
 threading.stack_size(1 << 16)
 
 def explain():
-    try:
-        print(fastattn.explain_function(mod))
-    except fastattn.FastattnError as error:
-        print(error)
+    for function in (long_sums.some, long_sums.many):
+        try:
+            print(fastattn.explain_function(function))
+        except fastattn.FastattnError as error:
+            print(error)
 
 thread = threading.Thread(target=explain)
 thread.start()
@@ -344,8 +355,10 @@ assert threading.stack_size() == 1 << 16
 """
 
 
-@pytest.mark.parametrize(("terms", "told"), [(100, "vectorised"), (900, "is too deeply nested")])
-def test_a_thread_with_64_kb_compiles_a_long_function(tmp_path: Path, terms: int, told: str) -> None:
-    added = "".join(f" + {n}.0 * t" for n in range(terms))
-    (tmp_path / "long_sum.py").write_text(f"def mod(score, b, h, t, s):\n    return score{added}\n")
-    assert run_child(SMALL, str(tmp_path)).strip().endswith(told)
+def test_a_thread_with_64_kb_compiles_a_long_function(tmp_path: Path) -> None:
+    with (tmp_path / "long_sums.py").open("w") as file:
+        for name, terms in (("some", 100), ("many", 900)):
+            added = "".join(f" + {n}.0 * t" for n in range(terms))
+            file.write(f"def {name}(score, b, h, t, s):\n    return score{added}\n")
+    told = run_child(SMALL, str(tmp_path)).splitlines()
+    assert told[0] == "vectorised" and told[1].endswith("is too deeply nested")

@@ -9,6 +9,7 @@ import fastattn
 from fastattn.errors import InputError
 from fastattn.simd.target import LANES
 from fastattn.user_functions.plan import compile_function
+from tests.user_functions.choice import one_of_masks
 from tests.user_functions.kernels import expected_scores, expected_seen, modified, seen
 
 T, S = 9, 2 * LANES + 21
@@ -16,30 +17,32 @@ RNG = np.random.default_rng(7)
 RUNS = np.arange(S) * 9 // S
 
 
-def agree(mask, **place):
-    assert fastattn.explain_function(mask) == "vectorised"
-    expected = expected_seen(mask, T, S, **place)
-    for variant in ("best", "scalar"):
-        np.testing.assert_array_equal(seen(mask, T, S, variant=variant, **place), expected)
-    assert expected.any() and not expected.all()
+def agree(*masks):
+    together = one_of_masks(masks)
+    assert fastattn.explain_function(together) == "vectorised"
+    for b, mask in enumerate(masks):
+        expected = expected_seen(mask, T, S)
+        for variant in ("best", "scalar"):
+            np.testing.assert_array_equal(seen(together, T, S, b, variant=variant), expected)
+        assert expected.any() and not expected.all()
 
 
-@pytest.mark.parametrize(
-    "ids",
-    [2**40 + RUNS, RUNS * 2**32, -(2**62) + RUNS, (2**31 + RUNS).astype(np.uint32), (2**62 + RUNS).astype(np.uint64)],
-    ids=["beyond", "equal low bits", "below", "uint32", "uint64"],
-)
-def test_ids_beyond_32_bits_are_told_apart(ids):
-    def mask(b, h, t, s):
-        return ids[t] == ids[s]
+def equal_in(ids):
+    return lambda b, h, t, s: ids[t] == ids[s]
 
-    agree(mask)
-    blocks = fastattn.BlockMask.from_function(mask, 1, 1, S, S, block=4)
-    expected = fastattn.BlockMask.from_mask(ids[:, None] == ids, block=4)
-    np.testing.assert_array_equal(blocks.states_BHTS, expected.states_BHTS)
-    ids += ids.dtype.type(1)  # read at every call
-    ids[0] = ids[-1]
-    agree(mask)
+
+def test_ids_beyond_32_bits_are_told_apart():
+    tables = [2**40 + RUNS, RUNS * 2**32, -(2**62) + RUNS]
+    tables += [(2**31 + RUNS).astype(np.uint32), (2**62 + RUNS).astype(np.uint64)]
+    for ids in tables:
+        mask = equal_in(ids)
+        agree(mask)
+        blocks = fastattn.BlockMask.from_function(mask, 1, 1, S, S, block=4)
+        expected = fastattn.BlockMask.from_mask(ids[:, None] == ids, block=4)
+        np.testing.assert_array_equal(blocks.states_BHTS, expected.states_BHTS)
+        ids += ids.dtype.type(1)  # read at every call
+        ids[0] = ids[-1]
+        agree(mask)
 
 
 def test_whole_numbers_of_64_bits_are_computed_with():
@@ -61,8 +64,7 @@ def test_whole_numbers_of_64_bits_are_computed_with():
         far = (small[s] + base[0]) - base[0] == s and small[s] * 1 != base[0] and small[s] < base[0]
         return far and (s * 2 + t < base[1] or times[s] >> 3 & 1 == 1) and (least + s < times[s])
 
-    for mask in (in_time, turned, chosen, with_others):
-        agree(mask)
+    agree(in_time, turned, chosen, with_others)
 
     def score(score, b, h, t, s):
         return score + (times[s] - times[t]) / 1000 + bucket[s] * 0.5 + bucket[s] ** 2
@@ -99,8 +101,7 @@ def test_what_one_number_of_an_array_of_int64_gives_has_64_bits_too():
             least = starts[i] - starts[i]
         return most - 150 < times[s] and least < 1
 
-    for mask in (together, chosen, largest):
-        agree(mask)
+    agree(together, chosen, largest)
 
 
 def test_an_int32_is_compared_with_all_of_a_larger_number():
@@ -114,24 +115,22 @@ def test_an_int32_is_compared_with_all_of_a_larger_number():
         agree(mask)
 
 
-@pytest.mark.parametrize(
-    "values, message",
-    [
-        (np.array([1, 2**63], np.uint64), r"numbers from 2\*\*63 on; to tell whether they are equal, pass .view"),
-        (np.array([1.0, 2**24 + 1]), r"numbers beyond 2\*\*24, which float32 rounds; pass int64, or float32 if"),
-        ([math.nan, -math.inf, -(2.0**24) - 1], "numbers beyond"),
-        (1.7e9 + np.arange(9) / 3, "numbers beyond"),
-    ],
-)
-def test_numbers_that_would_be_others_are_refused(values, message):
-    def mask(b, h, t, s):
-        return values[s] == values[t]
+OTHERS = [
+    (np.array([1, 2**63], np.uint64), r"numbers from 2\*\*63 on; to tell whether they are equal, pass .view"),
+    (np.array([1.0, 2**24 + 1]), r"numbers beyond 2\*\*24, which float32 rounds; pass int64, or float32 if"),
+    ([math.nan, -math.inf, -(2.0**24) - 1], "numbers beyond"),
+    (1.7e9 + np.arange(9) / 3, "numbers beyond"),
+]
 
-    with pytest.raises(InputError, match=rf"mask_mod: .*whole_numbers.py:\d+: values has {message}") as raised:
-        compile_function(mask, "mask_mod")
-    assert "\n" not in str(raised.value)
-    with pytest.raises(InputError, match="values has"):
-        fastattn.BlockMask.from_function(mask, 1, 1, 2, 2)
+
+def test_numbers_that_would_be_others_are_refused():
+    for values, message in OTHERS:
+        mask = equal_in(values)
+        with pytest.raises(InputError, match=rf"mask_mod: .*whole_numbers.py:\d+: ids has {message}") as raised:
+            compile_function(mask, "mask_mod")
+        assert "\n" not in str(raised.value)
+        with pytest.raises(InputError, match="ids has"):
+            fastattn.BlockMask.from_function(mask, 1, 1, 2, 2)
 
 
 def test_numbers_that_are_but_rounded_or_far_from_all_others_are_not_refused():
