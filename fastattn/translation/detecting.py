@@ -10,8 +10,8 @@ from fastattn.errors import FastattnError, InputError, check_bool, check_several
 from fastattn.system.records import dataclass
 from fastattn.text import check_text
 from fastattn.text.detecting import NO_LANGUAGE, likely_languages
-from fastattn.translation.calls import TokenTranslation, Translation
-from fastattn.translation.streamed import StreamedTranslator, check_details, check_one_for_all
+from fastattn.translation.calls import Beside, TokenTranslation, Translation
+from fastattn.translation.streamed import StreamedTranslator, check_details
 
 SURE = 0.8  # a probability from which on a language is taken as certain
 WINDOW = 64  # texts that are looked at together
@@ -62,7 +62,9 @@ class DetectingTranslator(StreamedTranslator):
     ) -> Iterator[Any]:
         """As ``Translator.translate_iter``, with DetectedTranslations as details; so many as WINDOW are read ahead."""
         check_details(details, options)
-        check_one_for_all(options)
+        for name in Beside._fields:
+            if not isinstance(options.get(name), str | None):
+                raise InputError(f"{name} should be one str for texts whose languages are found")
         read = iter(check_several("texts", texts, "an iterable of str"))
         return self._translated(read, details, check_bool("return_exceptions", return_exceptions), options)
 

@@ -12,7 +12,7 @@ from fastattn.text.splitting import split_sentences
 from fastattn.text.translation import is_spaceless
 from fastattn.translation.alignment import word_links
 from fastattn.translation.calls import TokenTranslation, Translation
-from fastattn.translation.streamed import StreamedTranslator, check_details, check_one_for_all
+from fastattn.translation.streamed import StreamedTranslator, check_details
 
 WINDOW = 64  # texts whose terms are decoded together
 TOOK = ("target_prefix", "num_hypotheses", "callback")  # what a term's decoding has a use of its own for
@@ -71,7 +71,6 @@ class GlossaryTranslator(StreamedTranslator):
     ) -> Iterator[Any]:
         """As ``Translator.translate_iter``; without target_prefix, callback and several hypotheses."""
         check_details(details, options)
-        check_one_for_all(options)
         for name in TOOK:
             if options.get(name, 1) not in (None, 1):
                 raise InputError(f"{name} cannot be combined with a glossary")

@@ -7,7 +7,7 @@ from typing import Any
 from fastattn.errors import FastattnError
 from fastattn.system.records import dataclass
 from fastattn.translation.calls import TokenTranslation, Translation
-from fastattn.translation.streamed import StreamedTranslator, check_details, check_one_for_all
+from fastattn.translation.streamed import StreamedTranslator, check_details
 
 LOOP, RUNAWAY = "loop", "length"
 # A loop is more than MOST repetitions of up to LONGEST words.
@@ -46,7 +46,6 @@ class GuardedTranslator(StreamedTranslator):
     ) -> Iterator[Any]:
         """As ``Translator.translate_iter``, with GuardedTranslations among the details."""
         check_details(details, options)
-        check_one_for_all(options)
         read: list[str] = []
         told = options | {"details": True, "return_exceptions": return_exceptions}
         results = self._translator.translate_iter(_noted(texts, read), **told)

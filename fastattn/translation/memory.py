@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from fastattn.errors import FastattnError, InputError, check_bool, check_count
 from fastattn.system.records import dataclass
 from fastattn.translation.calls import TokenTranslation, Translation
-from fastattn.translation.streamed import StreamedTranslator, check_details, check_one_for_all
+from fastattn.translation.streamed import StreamedTranslator, check_details
 
 WINDOW = 256  # texts that are looked up together
 NEAR, MOST_NEAR = 0.75, 3  # similarity of what is offered, and how many
@@ -60,7 +60,6 @@ class MemoryTranslator(StreamedTranslator):
     ) -> Iterator[Any]:
         """As ``Translator.translate_iter``, with RememberedTranslations as details."""
         check_details(details, options)
-        check_one_for_all(options)
         return self._translated(iter(texts), details, return_exceptions, options)
 
     def _translated(
@@ -125,7 +124,6 @@ class CachedTranslator(StreamedTranslator):
     ) -> Iterator[Any]:
         """As ``Translator.translate_iter``, but for parts, which a cache does not have; what is drawn is not kept."""
         check_details(details, options)
-        check_one_for_all(options)
         check_bool("return_exceptions", return_exceptions)
         if any(options.get(name) for name in UNKEPT):
             told = {"details": details, "return_exceptions": return_exceptions}

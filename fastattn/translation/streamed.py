@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
 from fastattn.errors import InputError, check_bool, check_texts
-from fastattn.translation.calls import Beside
 
 _Self = TypeVar("_Self", bound="StreamedTranslator")
 
@@ -43,10 +42,3 @@ def check_details(details: bool, options: dict[str, Any]) -> None:
         raise InputError("num_hypotheses above 1 needs details=True: a text alone shows only the best")
     if options.get("return_attention"):
         raise InputError("return_attention needs details=True: a text alone does not show it")
-
-
-def check_one_for_all(options: dict[str, Any]) -> None:
-    """Raise InputError for values of each text: a translator that looks at texts apart would give them to others."""
-    for name in Beside._fields:
-        if not isinstance(options.get(name), str | None):
-            raise InputError(f"{name} should be one str for all texts of this translator, not one for each")
