@@ -77,17 +77,16 @@ def test_counts(name):
                 assert all(np.isfinite(h.score) for hypotheses in found for h in hypotheses)
 
 
-@pytest.mark.parametrize("name", BOOLEANS)
-def test_booleans_are_booleans(name):
-    for value in ("no", "", 0, 1, None, np.zeros(2)):
-        with pytest.raises(InputError, match=f"^{name} must be True or False, got "):
-            DecodingOptions(**{name: value})
-    DecodingOptions(**{name: np.bool_(False)})
+def test_booleans_are_booleans():
+    for name in BOOLEANS:
+        for value in ("no", "", 0, 1, None, np.zeros(2)):
+            with pytest.raises(InputError, match=f"^{name} must be True or False, got "):
+                DecodingOptions(**{name: value})
+        DecodingOptions(**{name: np.bool_(False)})
 
 
-@pytest.mark.parametrize(
-    ("option", "message"),
-    [
+def test_what_is_told():
+    for option, message in [
         ({"repetition_penalty": 1e-300}, "repetition_penalty should be from 1e-30 to 1e+30, got 1e-300"),
         ({"repetition_penalty": 1e300}, "repetition_penalty should be from 1e-30 to 1e+30, got 1e+300"),
         ({"word_penalty": -1e5}, "word_penalty should be from -10000 to 10000, got -100000.0"),
@@ -96,12 +95,10 @@ def test_booleans_are_booleans(name):
         ({"prefix_bias_beta": -1e-9}, "prefix_bias_beta should be at least 0, got -1e-09"),
         ({"min_decoding_length": 10**7}, "min_decoding_length should be at most 1000000, got 10000000"),
         ({"no_repeat_ngram_size": 2**63}, "no_repeat_ngram_size should be at most"),
-    ],
-)
-def test_what_is_told(option, message):
-    with pytest.raises(InputError) as raised:
-        DecodingOptions(**option)
-    assert str(raised.value).startswith(message)
+    ]:
+        with pytest.raises(InputError) as raised:
+            DecodingOptions(**option)
+        assert str(raised.value).startswith(message)
 
 
 def test_the_coldest_draws_take_the_best():

@@ -249,9 +249,8 @@ def test_an_error_in_the_callback_comes_through():
         search(random_model(), random_sources(9), threads=2, beam_size=1, callback=fail)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
+def test_options_that_no_search_can_follow():
+    for options, message in [
         ({"beam_size": 0}, "beam_size should be a whole number, at least 1; got 0"),
         ({"beam_size": 2.5}, "beam_size"),
         ({"beam_size": True}, "beam_size"),
@@ -286,11 +285,9 @@ def test_an_error_in_the_callback_comes_through():
         ({"beam_size": 1, "num_hypotheses": 2}, "num_hypotheses"),
         ({"beam_size": 1025}, "beam_size should be at most 1024, got 1025"),
         ({"beam_size": 1, "sampling_topk": 0, "num_hypotheses": 10**12}, "num_hypotheses should be at most"),
-    ],
-)
-def test_options_that_no_search_can_follow(options, message):
-    with pytest.raises(InputError, match=message):
-        DecodingOptions(**options)
+    ]:
+        with pytest.raises(InputError, match=message):
+            DecodingOptions(**options)
 
 
 def test_finished_hypotheses_that_end_a_sentence():

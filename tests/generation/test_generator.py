@@ -297,9 +297,8 @@ def test_a_timeout():
         list(generator.stream("the", max_new_tokens=1_000_000, timeout=0.05))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
+def test_wrong_arguments(generator):
+    for arguments, message in [
         ({"prompts": 5}, "prompts must be a str or several, got int"),
         ({"prompts": [5.0]}, "prompt 0 should be a str, or a list of token ids, is float"),
         ({"prompts": [[1, VOCABULARY]]}, f"prompt 0 should hold ids from 0 to {VOCABULARY - 1}, holds {VOCABULARY}"),
@@ -322,13 +321,11 @@ def test_a_timeout():
         ({"end_token": "nowhere"}, "the vocabulary has no token 'nowhere'"),
         ({"suppress_sequences": [5]}, "suppress_sequences must be a str, got int"),
         ({"beam_size": 2, "sampling_temperature": 2.0, "sampling_topk": 0}, "sampling needs beam_size=1"),
-    ],
-)
-def test_wrong_arguments(generator, arguments, message):
-    arguments = {"prompts": "the", **arguments}
-    with pytest.raises(InputError, match=message) as raised:
-        generator.generate(**arguments)
-    assert "\n" not in str(raised.value)
+    ]:
+        arguments = {"prompts": "the", **arguments}
+        with pytest.raises(InputError, match=message) as raised:
+            generator.generate(**arguments)
+        assert "\n" not in str(raised.value)
 
 
 def test_wrong_streams_and_checkpoints(generator):

@@ -176,18 +176,15 @@ def test_rows_of_what_was_wrong_are_free_again(options, monkeypatch):
     assert draft.cache.target.rows - draft.cache.target.free <= sum(one.prompt_length + 60 for one in found)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
+def test_wrong_speculation():
+    for options, message in [
         ({"speculate": "prompt", "beam_size": 2}, "speculate needs beam_size=1"),
         ({"speculate": "draft"}, "unknown speculate 'draft'; known: prompt"),
         ({"speculate": 3}, "unknown speculate 3"),
         ({"prompt_lookup_num_tokens": 3}, 'here it is speculate="prompt"'),
-    ],
-)
-def test_wrong_speculation(options, message):
-    with pytest.raises(InputError, match=message):
-        generator_of().generate("x", **options)
+    ]:
+        with pytest.raises(InputError, match=message):
+            generator_of().generate("x", **options)
 
 
 def test_drafts_that_cannot_be():

@@ -77,18 +77,15 @@ def test_a_chain(pulled, translator):
         assert "viatura" in glossed.lower()
 
 
-@pytest.mark.parametrize(
-    "options, message",
-    [
+def test_what_is_no_glossary(translator):
+    for options, message in [
         ({"glossary": {"": "a"}}, "should not be empty"),
         ({"glossary": {"a": " "}}, "should not be empty"),
         ({"glossary": {"a": 1}}, "a term's translation must be a str, got int"),
         ({"keep": ["("]}, "should be a regular expression"),
-    ],
-)
-def test_what_is_no_glossary(translator, options, message):
-    with pytest.raises(InputError, match=message):
-        translator.with_glossary(**options)
+    ]:
+        with pytest.raises(InputError, match=message):
+            translator.with_glossary(**options)
 
 
 def test_what_cannot_be_combined(translator):

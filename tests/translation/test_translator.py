@@ -164,9 +164,8 @@ def test_a_model_without_a_start_token_takes_it_from_the_prefix():
         translator.translate_tokens([["a"]])
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
+def test_what_is_refused():
+    for call, message in [
         (lambda t: t.translate("a", split="words"), "unknown split 'words'; known: long, sentences, never"),
         (lambda t: t.translate("a", num_hypotheses=2), "details=True"),
         (lambda t: t.translate("a", return_attention=True), "details=True"),
@@ -184,11 +183,9 @@ def test_a_model_without_a_start_token_takes_it_from_the_prefix():
         (lambda t: t.translate_tokens([["a"]], [["b"], ["c"]]), "one prefix for each source: 1, not 2"),
         (lambda t: t.score("a", ["a"]), "two texts"),
         (lambda t: t.score(["a"], ["a", "b"]), "as many targets as sources: 1, not 2"),
-    ],
-)
-def test_what_is_refused(call, message):
-    with pytest.raises(InputError, match=message):
-        call(_translator())
+    ]:
+        with pytest.raises(InputError, match=message):
+            call(_translator())
 
 
 def test_tokens_over_the_limit_are_refused_not_cut():
@@ -231,9 +228,8 @@ def test_what_a_translator_cannot_be_made_of():
         Translator.from_checkpoint(checkpoint, ops=steady_ops)
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
+def test_arguments_of_wrong_types():
+    for call, message in [
         (lambda t: t.translate(None), "texts must be a str or several, got NoneType"),
         (lambda t: t.translate("▁w1", target_prefix=5), "target_prefix must be a str or several, got int"),
         (lambda t: t.translate_iter(None), "texts must be an iterable of str, got NoneType"),
@@ -244,11 +240,9 @@ def test_what_a_translator_cannot_be_made_of():
         (lambda t: t.translate_tokens([["a"], [5]]), "sources should hold tokens as str, list 1 holds int"),
         (lambda t: t.translate("▁w1", patience=1e39), "beam_size [*] patience should be at most 1000000, got 2e[+]39"),
         (lambda t: Translator(None), "a checkpoint's path or name should be a str or a path, got NoneType"),
-    ],
-)
-def test_arguments_of_wrong_types(call, message):
-    with pytest.raises(InputError, match=f"^{message}$"):
-        call(Translator.from_checkpoint(random_checkpoint(), ops=steady_ops))
+    ]:
+        with pytest.raises(InputError, match=f"^{message}$"):
+            call(Translator.from_checkpoint(random_checkpoint(), ops=steady_ops))
 
 
 def test_extreme_penalties_and_numpy_numbers_are_numbers():
