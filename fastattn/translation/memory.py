@@ -16,8 +16,9 @@ from fastattn.translation.streamed import StreamedTranslator, check_details
 
 WINDOW = 256  # texts that are looked up together
 NEAR, MOST_NEAR = 0.75, 3  # similarity of what is offered, and how many
-# What a result depends on that is not kept: it goes past the cache.
-UNKEPT = ("return_attention", "callback", "return_alternatives", "sampling_topk", "sampling_topp", "sampling_minp")
+# What a result depends on that is not kept, and what is drawn: it goes past the cache.
+SAMPLING = ("sampling_topk", "sampling_topp", "sampling_minp", "sampling_temperature")
+UNKEPT = ("return_attention", "callback", "return_alternatives", *SAMPLING)
 
 
 class Near(NamedTuple):
@@ -125,7 +126,7 @@ class CachedTranslator(StreamedTranslator):
         """As ``Translator.translate_iter``, but for parts, which a cache does not have; what is drawn is not kept."""
         check_details(details, options)
         check_bool("return_exceptions", return_exceptions)
-        if any(options.get(name) for name in UNKEPT):
+        if any(options.get(name) or options.get(name) == 0 and name in SAMPLING for name in UNKEPT):
             told = {"details": details, "return_exceptions": return_exceptions}
             return iter(self._translator.translate_iter(texts, **told, **options))
         return self._translated(iter(texts), details, return_exceptions, options)

@@ -13,10 +13,11 @@ from fastattn.processes.choice import Sharing
 from fastattn.processes.messages import may_return
 from fastattn.processes.pool import Chunk, ProcessPool, plan_dealt, pool_scheduler, stream
 from fastattn.scheduling.request import Plan
+from fastattn.spec.text_spec import SearchRules
 from fastattn.translation.calls import Beside, Score, TextCall, TokenTranslation, Translation
 from fastattn.translation.pipeline import Pipeline
 
-may_return(Score, TokenTranslation, Translation)
+may_return(Score, SearchRules, TokenTranslation, Translation)
 
 
 class TranslationProcesses:
