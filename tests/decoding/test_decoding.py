@@ -88,7 +88,7 @@ def test_a_wide_beam_finds_the_best_of_all_sequences():
 @pytest.mark.parametrize("variety", VARIETIES)
 def test_a_beam_of_one_is_greedy_and_greedy_follows_the_best_token(variety, monkeypatch):
     model = random_model(seed=5, dtype=np.float64, **VARIETIES[variety])
-    sources = random_sources(7, seed=6)
+    sources = random_sources(4, seed=6)
     greedy = search(model, sources, beam_size=1, max_decoding_length=12)
     original = DecodingBatch.__init__
 
@@ -112,13 +112,12 @@ def test_a_beam_of_one_is_greedy_and_greedy_follows_the_best_token(variety, monk
 MODELS = {"reference": random_model(seed=7, ops=steady_ops, sharpness=4.0)}
 MODELS |= {
     f"{variety}-{precision}": random_model(7, operations, precision, sharpness=4.0, **VARIETIES[variety])
-    for variety in ("pre-norm", "recurrent", "average")
-    for precision in ("float32", "bfloat16", "int8")
+    for variety, precision in (("pre-norm", "int8"), ("recurrent", "float32"), ("average", "bfloat16"))
 }
 
 
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(st.permutations(range(12)), st.integers(1, 12), st.sampled_from([1, 3]), st.integers(1, 4), st.integers(1, 3))
 def test_company_order_and_threads_change_no_bit(model, order, count, beam, room, threads):
     check_company(model, order, count, beam, room, threads)

@@ -17,8 +17,8 @@ FIELDS = {field.name: str(field.type) for field in dataclasses.fields(DecodingOp
 NUMBERS = [name for name, kind in FIELDS.items() if "float" in kind]
 COUNTS = [name for name, kind in FIELDS.items() if "int" in kind and "[" not in kind]
 BOOLEANS = [name for name, kind in FIELDS.items() if "bool" in kind]
-EXTREMES = [5e-324, 1e-300, 1e-45, 1e-30, 1e-10, 1 - 2**-53, 1e10, 1e30, 1e38, 1e39, 1e300, 1.7e308]
-LARGE = [10**12, 2**31, 2**40, 2**40 + 1, 2**63, 2**64, 10**400, 10**5000]
+EXTREMES = [5e-324, 1e-45, 1e-30, 1 - 2**-53, 1e10, 1e38, 1e39, 1.7e308]
+LARGE = [2**31, 2**40 + 1, 2**63, 10**5000]
 # What each option decides needs these beside it.
 BESIDE = {
     "no_repeat_ngram_size": [{}],

@@ -8,6 +8,7 @@ from fastattn.errors import InputError
 from fastattn.generation.judging import REMARKS, remarks
 from fastattn.generation.translating import PROMPTS, TranslationPrompt, recognised
 from fastattn.text.languages import language
+from tests.weights.run_hostile import Steps
 
 EN, ZH, FR, JA, RU = map(language, ("en", "zh", "fr", "ja", "ru"))
 
@@ -159,6 +160,7 @@ def test_answers_that_are_no_translations_are_marked():
         assert set(expected) <= set(REMARKS)
 
 
-def test_long_answers_are_judged_in_no_time():
-    for text in ("a" * 100_000, " " * 100_000 + "b", "the " * 30_000, "\n" + " " * 100_000, "\n" * 100_000 + "note"):
-        remarks(text, text[:-3] + "xyz", (EN, FR), "Translate it")
+def test_of_long_answers_little_is_compared():
+    text = " ".join(map(str, range(20_000)))
+    with Steps(300_000):
+        assert remarks(text, text[:-3] + "xyz", (EN, FR), "Translate it") == ("echo",)

@@ -109,7 +109,7 @@ def test_every_part_has_its_languages_around_it_and_fits_with_them() -> None:
     parts = [part.source for part in translator.translate(text, **options).parts]
     assert [part[0] for part in parts] == ["eng_Latn"] * len(parts) and all(part[-1] == "</s>" for part in parts)
     limit = translator.max_source_length
-    (first, *rest) = translator.translate(" ".join(words * limit), split="long", **options).parts
+    (first, *rest) = translator.translate(" ".join(words * (limit // len(words) + 1)), split="long", **options).parts
     assert rest and all(len(part.source) <= limit and part.source[0] == "eng_Latn" for part in (first, *rest))
     cut = translator.translate(" ".join(words), split="long", max_input_length=5, **options).parts
     assert [part.source for part in cut] == [["eng_Latn", *words[:3], "</s>"]]
