@@ -15,7 +15,7 @@ from fastattn.spec.architecture import PositionSpec
 from fastattn.text.splitting import split_to_fit
 from tests.generation.language_models import END, START, checkpoint, make, with_stack
 from tests.generation.test_language_model_translator import completion, generator_of
-from tests.translation.arrivals import COMMON, STEP, awaited, check_options, jobs_of
+from tests.translation.arrivals import COMMON, STEP, awaited, check_callers, check_options, jobs_of
 
 Call = Callable[..., Any]
 TEMPLATE = "{% for m in messages %}{{ m.content }}{% endfor %}{{ shown }}|"
@@ -85,6 +85,19 @@ def check(generator: Generator, call: Call, made: Any, without: tuple[str, ...] 
 @pytest.mark.parametrize("call", CALLS)
 def test_options_of_a_search(generator, call):
     check(generator, CALLS[call], generator)
+
+
+def test_who_asks_for_what_only_samples_have_wants_samples(generator):
+    for options in ({"sampling_topp": 0.5}, {"sampling_minp": 0.5}, {"sampling_temperature": 0.5}):
+        (job,) = jobs_of(generator.generate, "a", **options)
+        assert (job.options.sampling_topk, job.options.beam_size) == (0, 1), options
+    assert jobs_of(make(sampling_topk=9).generate, "a", sampling_topp=0.5)[0].options.sampling_topk == 9
+
+
+def test_callers_are_who_asks(generator, translator):
+    check_callers(lambda **of: generator.submit("a", **of), generator.generate_async)
+    check_callers(lambda **of: translator.submit("a", **of), generator.generate_async)
+    check_callers(lambda **of: next(generator.stream("a", **of)), generator.generate_async)
 
 
 @pytest.mark.parametrize("call", STREAMS)

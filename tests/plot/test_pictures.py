@@ -61,6 +61,16 @@ def test_long_labels_are_cut_and_whole_under_the_pointer():
     assert shown["x" * 17 + "…"] == ["x" * 1000 + "…"]
 
 
+def test_bounds_count_themselves(monkeypatch):
+    assert labels.printable_text("x" * labels.LONGEST) == "x" * labels.LONGEST
+    assert labels.printable_text("x" * (labels.LONGEST + 1)) == "x" * labels.LONGEST + "…"
+    monkeypatch.setattr(page, "FEW", 6)
+    monkeypatch.setattr(picture, "MOST_RECTANGLES", 6)
+    for columns, levels, cells in ((3, 65535, 6), (4, 255, 0)):
+        plot = fastattn.plot_attention(softmax(1, 2, columns))
+        assert (sent_weights(plot.html)[1], len(rectangles(plot.svg))) == (levels, cells)
+
+
 def test_cutting():
     for text, most, expected in [
         ("abc", 3, "abc"),

@@ -9,6 +9,7 @@ import pytest
 
 from fastattn.decoding.jobs import Job
 from fastattn.decoding.options import DecodingOptions, Step
+from fastattn.scheduling.scheduler import Scheduler
 
 STEP = Step(0, 0, 0, 0, 3, "", -0.5, False)
 
@@ -40,6 +41,29 @@ def awaited(call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         return await (anext(made) if hasattr(made, "__anext__") else made)
 
     return asyncio.run(run())
+
+
+def check_callers(submit: Callable[..., Any], of_async: Callable[..., Any]) -> None:
+    """A call is the caller's that it names, else the thread's, and of asyncio the task's."""
+    seen: list[Any] = []
+
+    def note(scheduler: Scheduler, make_plan: Any, caller: Any = None) -> Any:
+        seen.append(caller)
+        raise Arrived
+
+    async def run() -> list[Any]:
+        for given in ({}, {"caller": "b"}):
+            with pytest.raises(Arrived):
+                await of_async("a", **given)
+        return [asyncio.current_task(), "b"]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Scheduler, "submit", note)
+        for given in ({}, {"caller": "a"}):
+            with pytest.raises(Arrived):
+                submit(**given)
+        assert seen == [None, "a"]
+        assert asyncio.run(run()) == seen[2:]
 
 
 SAMPLED = {"beam_size": 1, "sampling_topk": 5}

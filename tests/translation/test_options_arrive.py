@@ -10,7 +10,7 @@ import pytest
 from fastattn.decoding.jobs import Job
 from fastattn.errors import InputError
 from fastattn.processes.messages import message_parts, read_message
-from fastattn.spec.text_spec import LanguageTokens, SearchRules
+from fastattn.spec.text_spec import DecodingSettings, LanguageTokens, SearchRules
 from fastattn.translation import child, worker_processes
 from fastattn.translation.calls import Beside, LanguageOptions, SearchOptions, TextOptions, Translation
 from fastattn.translation.chain import OF_SOURCE, OF_TARGET, TranslatorChain
@@ -19,7 +19,7 @@ from fastattn.translation.glossary import GlossaryTranslator
 from fastattn.translation.guarded import GuardedTranslator
 from fastattn.translation.memory import UNKEPT, CachedTranslator, MemoryTranslator
 from fastattn.translation.translator import Translator
-from tests.translation.arrivals import SEARCH, STEP, awaited, check_options, jobs_of
+from tests.translation.arrivals import SEARCH, STEP, awaited, check_callers, check_options, jobs_of
 from tests.translation.languages import tokens_of, told, write_folder
 from tests.translation.test_translator import _translator
 
@@ -120,16 +120,30 @@ def test_languages_and_prefixes_of_texts():
     assert jobs_of(translator.translate, "a")[0].source[0] == ids["fr"]
 
 
-def test_how_texts_are_split():
+def test_how_texts_are_split(tmp_path):
     text, translator = "Some words. Other words.", _translator()
+    (tmp_path / "in").write_text(text)
     for split, count in (("sentences", 2), ("long", 1), ("never", 1), (None, 1)):
         for call in (
             lambda **given: translator.translate(text, **given),
             lambda **given: translator.submit(text, **given).result(),
             lambda **given: next(translator.translate_iter([text], **given)),
             lambda **given: next(translator.generate_tokens(text, **given)),
+            lambda **given: translator.translate_file(tmp_path / "in", tmp_path / "out", **given),
         ):
             assert len(jobs_of(call, split=split)[0].source) == 4 // count, split
+
+
+def test_penalties_look_back_on_the_start_where_the_checkpoint_has_rules():
+    assert not jobs_of(_translator().translate, "a")[0].recalled
+    ruled = _translator({"decoding": DecodingSettings(rules=SearchRules())})
+    for call in (*TEXT_CALLS.values(), *STREAMS.values()):
+        assert all(job.recalled for job in jobs_of(call, ruled))
+
+
+def test_callers_are_who_asks():
+    translator = _translator()
+    check_callers(lambda **of: translator.submit("a", **of), translator.translate_async)
 
 
 # Worker processes: what is sent, and what the process makes of it

@@ -62,6 +62,8 @@ def test_a_translation_that_has_its_terms_is_left():
     translator = InOrder()
     assert GlossaryTranslator(translator, {"car": "xcar", "dog": "hund"}).translate("a car") == "xa xcar"
     assert translator.asked == [("a car", None)]
+    # An ending of two letters is no other word, one of three is.
+    assert GlossaryTranslator(translator, {"car": "xc", "cars": "xc"}).translate("car or cars") == "xcar xor xc"
     # Twice in the text is twice in the translation; a term of two letters more is that term.
     glossed = GlossaryTranslator(translator, {"car": "xcar"})
     translator.asked.clear()

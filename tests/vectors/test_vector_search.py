@@ -53,6 +53,10 @@ def test_integers_and_bits():
             scores, ids = semantic_search(queries, corpus, 5, function)
             np.testing.assert_array_equal(ids, np.argsort(-expected, axis=1, kind="stable")[:, :5])
             np.testing.assert_array_equal(scores, np.take_along_axis(expected, ids, axis=1))
+        one = np.eye(40, dtype=dtype)[7]
+        np.testing.assert_allclose(
+            semantic_search(one, corpus, 1).scores, similarity(one, wide_corpus).max(), atol=1e-6
+        )
 
 
 def test_binary_and_ubinary_are_the_same_bits():
@@ -134,7 +138,7 @@ def test_wrong_arguments_are_told():
         (QUERIES, CORPUS, {"score_function": "hamming"}, "corpus should be int8 or uint8, got float32"),
         (QUERIES, CORPUS.astype(np.float16), {"score_function": "hamming"}, "should be int8 or uint8, got float16"),
         (QUERIES, CORPUS, {"score_function": "l2"}, "unknown score_function 'l2'; known: cosine, dot, hamming"),
-        (QUERIES, np.zeros((1, 40_000), np.int8), {}, "vectors of int8 should have at most 32,768 numbers, got 40,000"),
+        (QUERIES, np.zeros((1, 32_769), np.int8), {}, "vectors of int8 should have at most 32,768 numbers, got 32,769"),
         (QUERIES[:, :39], CORPUS, {}, r"of the corpus's width, \[40\] or \[queries, 40\]; got shape \(6, 39\)"),
         (QUERIES[None], CORPUS, {}, r"got shape \(1, 6, 40\)"),
         ([[1.0] * 40, [2.0]], CORPUS, {}, "lists of different lengths"),
@@ -161,6 +165,13 @@ def test_a_corpus_of_float16_is_its_numbers():
             np.testing.assert_array_equal(found.ids, expected.ids)
             np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-5)
             assert found.scores.dtype == np.float32
+
+
+def test_equal_scores_are_in_the_order_of_rows():
+    for corpus in (np.ones((300, 8), np.float32), np.ones((300, 8), np.int8)):
+        for function in ("cosine", "dot"):
+            for queries in (corpus[:1], corpus[:20]):
+                assert semantic_search(queries, corpus, 7, function).ids.tolist() == [list(range(7))] * len(queries)
 
 
 def test_the_widest_vectors_of_integers():
