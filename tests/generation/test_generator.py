@@ -1,6 +1,7 @@
 """Generator: answers beside the step-by-step formula, the same bits in any company, streams, stop strings, contexts."""
 
 import asyncio
+import itertools
 import threading
 from concurrent.futures import CancelledError
 
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 import fastattn
 from fastattn.decoding import prompts as prompts_module
+from fastattn.decoding import worker
 from fastattn.errors import CheckpointError, InputError, SearchTimeout
 from fastattn.models.kinds import build_model
 from fastattn.ops import reference
@@ -285,12 +287,16 @@ def test_streams_share_steps_and_can_be_left(generator):
         future.result()
 
 
-def test_a_timeout():
-    generator = make(end_ids=())
-    with pytest.raises(SearchTimeout):
-        generator.generate("the", max_new_tokens=1_000_000, timeout=0.05)
-    with pytest.raises(SearchTimeout):
-        list(generator.stream("the", max_new_tokens=1_000_000, timeout=0.05))
+def test_a_timeout(monkeypatch):
+    """On a clock on which a step takes a second."""
+    ticks, generator = itertools.count(), make(end_ids=())
+    monkeypatch.setattr(worker, "monotonic", lambda: float(next(ticks)))
+    for timeout in (0.5, 5):
+        with pytest.raises(SearchTimeout):
+            generator.generate("the", max_new_tokens=100, timeout=timeout)
+        with pytest.raises(SearchTimeout):
+            list(generator.stream("the", max_new_tokens=100, timeout=timeout))
+    assert generator.generate("the", max_new_tokens=3, timeout=1000)
 
 
 def test_wrong_arguments(generator):
