@@ -288,14 +288,13 @@ def test_streams_share_steps_and_can_be_left(generator):
 
 
 def test_a_timeout(monkeypatch):
-    """On a clock on which a step takes a second."""
+    """On a clock that goes on by a second when it is looked at."""
     ticks, generator = itertools.count(), make(end_ids=())
     monkeypatch.setattr(worker, "monotonic", lambda: float(next(ticks)))
-    for timeout in (0.5, 5):
-        with pytest.raises(SearchTimeout):
-            generator.generate("the", max_new_tokens=100, timeout=timeout)
-        with pytest.raises(SearchTimeout):
-            list(generator.stream("the", max_new_tokens=100, timeout=timeout))
+    with pytest.raises(SearchTimeout):
+        generator.generate("the", max_new_tokens=100, timeout=0.5)
+    with pytest.raises(SearchTimeout):
+        list(generator.stream("the", max_new_tokens=100, timeout=5))  # a token a step
     assert generator.generate("the", max_new_tokens=3, timeout=1000)
 
 
