@@ -373,10 +373,11 @@ def test_asyncio(translator):
     async def main():
         together = asyncio.gather(*(translator.translate_async(text, beam_size=2) for text in TEXTS))
         details = await translator.translate_async(TEXTS[:3], beam_size=2, details=True)
-        endless = asyncio.create_task(
-            translator.translate_async(TEXTS, min_decoding_length=100_000, max_decoding_length=100_000)
-        )
-        await asyncio.sleep(0.05)
+        begun, loop = asyncio.Event(), asyncio.get_running_loop()
+        options = {"beam_size": 1, "min_decoding_length": 100_000, "max_decoding_length": 100_000}
+        options["callback"] = lambda step: loop.call_soon_threadsafe(begun.set) and False
+        endless = asyncio.create_task(translator.translate_async(TEXTS, **options))
+        await begun.wait()
         endless.cancel()
         with pytest.raises(asyncio.CancelledError):
             await endless

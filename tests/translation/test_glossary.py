@@ -31,11 +31,6 @@ def test_terms_come_out(translator):
     assert all("viatura" not in text for text in plain)
 
 
-def test_what_is_there_already_is_left(translator):
-    plain = translator.translate(TEXTS[0])
-    assert translator.with_glossary({"car": "carro"}).translate(TEXTS[0]) == plain
-
-
 def test_terms_are_words(translator):
     glossed = translator.with_glossary({"car": "viatura", "WHO": "OMS"})
     for text in ("The carpet is old.", "Who is there?"):

@@ -1,6 +1,5 @@
 """What translation has, recurrent models have too, from the same code: every option, alone, in a batch and later."""
 
-import asyncio
 
 import numpy as np
 import pytest
@@ -53,25 +52,3 @@ def test_every_option_is_the_reference_s_whatever_the_batch(translators):
             np.testing.assert_allclose(one.scores, other.scores, rtol=1e-4, atol=1e-5)
         assert [repr(ours.translate(text, details=True, **options)) for text in TEXTS] == list(map(repr, found)), name
         assert name != "greedy" or len({one.text for one in found}) > 1
-
-
-def test_later_is_the_same(translators):
-    ours, _, _ = translators
-    expected = ours.translate(TEXTS, **SHORT)
-    futures = [ours.submit(text, **SHORT) for text in TEXTS]
-    assert [future.result() for future in futures] == expected
-    assert list(ours.translate_iter(iter(TEXTS), **SHORT)) == expected
-
-    async def together() -> list[str]:
-        return await asyncio.gather(*(ours.translate_async(text, **SHORT) for text in TEXTS))
-
-    assert asyncio.run(together()) == expected
-
-
-def test_tokens_come_one_after_the_other(translators):
-    ours, _, _ = translators
-    for options in ({}, {"sampling_topk": 0, "seed": 5}):
-        seen: list = []
-        steps = list(ours.generate_tokens(TEXTS[0], **options, **SHORT))
-        ours.translate(TEXTS[0], beam_size=1, callback=seen.append, **options, **SHORT)
-        assert steps == seen and len(steps) > 1

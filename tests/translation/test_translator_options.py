@@ -6,11 +6,9 @@ import dataclasses
 import numpy as np
 import pytest
 
-from fastattn.decoding.options import DecodingOptions
 from fastattn.errors import InputError
 from fastattn.ops import cpu as operations
 from fastattn.text.translation import TranslationTokenizer
-from fastattn.translation.calls import SearchOptions, TextOptions
 from fastattn.translation.translator import Translator
 from tests.models.tiny_models import END
 from tests.translation.test_translator import SHORT, VOCABULARY, _checkpoint, _translator
@@ -150,10 +148,3 @@ def test_a_precision_follows_the_file():
     for wrong in (None, ["int8"], "float8"):
         with pytest.raises(InputError, match="unknown precision"):
             Translator.from_checkpoint(checkpoint, wrong)
-
-
-def test_every_decoding_option_is_one_of_a_call():
-    of_checkpoints = {"begin_suppress_tokens", "rules"}
-    fields = {field.name for field in dataclasses.fields(DecodingOptions)} - of_checkpoints
-    assert set(SearchOptions.__annotations__) == fields
-    assert set(TextOptions.__annotations__) == fields | {"target_prefix", "source_lang", "target_lang", "split"}
