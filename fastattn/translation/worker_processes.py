@@ -13,11 +13,10 @@ from fastattn.processes.choice import Sharing
 from fastattn.processes.messages import may_return
 from fastattn.processes.pool import Chunk, ProcessPool, plan_dealt, pool_scheduler, stream
 from fastattn.scheduling.request import Plan
-from fastattn.spec.text_spec import SearchRules
 from fastattn.translation.calls import Beside, Score, TextCall, TokenTranslation, Translation
 from fastattn.translation.pipeline import Pipeline
 
-may_return(Score, SearchRules, TokenTranslation, Translation)
+may_return(Score, TokenTranslation, Translation)
 
 
 class TranslationProcesses:
@@ -90,4 +89,6 @@ def _chunk(what: str, content: list[Any], texts: Sequence[Any]) -> Chunk:
 
 
 def _plain(options: DecodingOptions) -> dict[str, Any]:
-    return {name: value for name, value in vars(options).items() if name != "callback"}
+    """What travels of options; ``child`` makes them of it."""
+    rules = None if options.rules is None else vars(options.rules)
+    return {name: value for name, value in vars(options).items() if name != "callback"} | {"rules": rules}

@@ -1,6 +1,5 @@
 """What translation has, recurrent models have too, from the same code: every option, alone, in a batch and later."""
 
-
 import numpy as np
 import pytest
 
