@@ -261,6 +261,18 @@ def test_options_that_no_search_can_follow():
             DecodingOptions(**options)
 
 
+def test_whether_a_longer_hypothesis_is_always_worse():
+    for options, worse in (
+        ({}, False),
+        ({"length_penalty": 0}, True),
+        ({"length_penalty": 0, "word_penalty": 0.5}, True),
+        ({"length_penalty": 0, "word_penalty": -0.5}, False),
+        ({"length_penalty": 0, "coverage_penalty": 0.5}, False),
+        ({"length_penalty": 0.5, "word_penalty": 0.5}, False),
+    ):
+        assert DecodingOptions(**options).longer_is_worse == worse, options
+
+
 def test_finished_hypotheses_that_end_a_sentence():
     assert DecodingOptions(beam_size=5, patience=0.5).wanted == 3, "half away from zero"
     assert DecodingOptions(beam_size=5, patience=0.3).wanted == 2

@@ -14,6 +14,7 @@ import fastattn
 from fastattn.decoding import prompts as prompts_module
 from fastattn.decoding import worker
 from fastattn.errors import CheckpointError, InputError, SearchTimeout
+from fastattn.generation.calls import LONGEST_STOP, MOST_STOPS
 from fastattn.models.kinds import build_model
 from fastattn.ops import reference
 from fastattn.spec.architecture import LocalSpec, PositionSpec
@@ -327,6 +328,12 @@ def test_wrong_arguments(generator):
         with pytest.raises(InputError, match=message) as raised:
             generator.generate(**arguments)
         assert "\n" not in str(raised.value)
+
+
+def test_the_most_and_the_longest_stop_strings(generator):
+    assert generator.generate("the", stop=["\0" * LONGEST_STOP] * MOST_STOPS, max_new_tokens=1)
+    with pytest.raises(InputError, match="at most 1024 characters, got one of 1025"):
+        generator.generate("the", stop="x" * (LONGEST_STOP + 1))
 
 
 def test_wrong_streams_and_checkpoints(generator):

@@ -33,6 +33,8 @@ def test_what_is_wrong():
     assert what_is_wrong("no no no no no", "n\u00e3o n\u00e3o n\u00e3o n\u00e3o n\u00e3o") == ""
     assert what_is_wrong("hello", "a1 a2 " * 4 + " ".join(map(str, range(50)))) == "length"
     assert what_is_wrong("hello", "ol\u00e1") == ""
+    apart = "".join(map(chr, range(0x4E00, 0x4E00 + 101)))
+    assert (what_is_wrong("hello", apart[:100]), what_is_wrong("hello", apart)) == ("", "length")
 
 
 class Looping(Backwards, StreamedTranslator):

@@ -12,6 +12,7 @@ TMX = """<?xml version="1.0"?>
 <tuv xml:lang="pt-BR"><seg>Bom dia.</seg></tuv><tuv xml:lang="de"><seg>Guten Morgen.</seg></tuv></tu>
 <tu><tuv lang="EN"><seg>Yes</seg></tuv><tuv lang="de"><seg>Ja</seg></tuv></tu>
 <tu><tuv xml:lang="en"><seg>No</seg></tuv></tu>
+<tu><tuv lang="en"><seg>A</seg></tuv><tuv lang="ja"><seg/></tuv><tuv lang="ja"><seg>B</seg></tuv></tu>
 </body></tmx>"""
 TBX = """<martif><text><body><termEntry><langSet xml:lang="en"><tig><term>car</term></tig></langSet>
 <langSet xml:lang="pt"><ntig><termGrp><term>viatura</term></termGrp></ntig></langSet></termEntry></body></text>
@@ -33,6 +34,7 @@ def test_tmx(tmp_path, encoding):
     path = write(tmp_path, "a.tmx", TMX.replace('"1.0"?', f'"1.0" encoding="{encoding}"?'), encoding)
     assert read_memory(path, "en", "pt") == {"Good morning.": "Bom dia."}
     assert read_memory(path, "en", "de") == {"Good morning.": "Guten Morgen.", "Yes": "Ja"}
+    assert read_memory(path, "en", "ja") == {"A": "B"}
     assert read_memory(path) == {"Good morning.": "Bom dia.", "Yes": "Ja"} and read_memory(path, "fr", "pt") == {}
 
 
