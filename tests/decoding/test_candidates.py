@@ -145,26 +145,6 @@ def test_the_coldest_sample_is_greedy_search():
     assert [[h.tokens.tolist() for h in hypotheses] for hypotheses in copies] == [[tokens] * 3 for tokens in greedy]
 
 
-def test_samples_stream_by_their_number():
-    seen = []
-    results = _decode(
-        random_model(seed=47, sharpness=2.0),
-        random_sources(3, seed=48),
-        prefix=[4],
-        sampling_topk=0,
-        num_hypotheses=2,
-        max_decoding_length=5,
-        seed=2,
-        callback=seen.append,
-    )
-    for b, hypotheses in enumerate(results):
-        streamed = [
-            [step.token_id for step in seen if (step.sentence, step.hypothesis) == (b, number)] for number in range(2)
-        ]
-        streamed = [[token for token in tokens if token != END] for tokens in streamed]
-        assert sorted(streamed) == sorted(h.tokens.tolist() for h in hypotheses)
-
-
 def test_uniform_numbers_are_uniform_and_apart():
     sentences = [sentence_key(np.array([i], np.int32), [START]) for i in range(50)]
     table = [

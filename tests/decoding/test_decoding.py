@@ -16,7 +16,6 @@ from fastattn.decoding.options import DecodingOptions
 from fastattn.errors import InputError
 from fastattn.layers.key_value_cache import KeyValueCache
 from fastattn.ops import cpu as operations
-from fastattn.ops import reference
 from tests.decoding.searching import (
     check_company,
     check_scores,
@@ -26,7 +25,6 @@ from tests.decoding.searching import (
     plain,
     score,
     search,
-    tokens_of,
 )
 from tests.models.tiny_models import (
     END,
@@ -253,10 +251,3 @@ def test_ended_beams_go_on_with_the_next_candidates():
     ids_BC = np.array([[END, 4, 5, 6], [END, END, 5, 6], [4, END, END, 6], [4, 5, END, END]])
     kept_BR = keep_beams(ids_BC == END, 2)
     assert kept_BR.tolist() == [[2, 1], [2, 3], [0, 3], [0, 1]]
-
-
-def test_the_reference_operations_serve_as_they_are():
-    sources = random_sources(5, seed=3)
-    one = search(random_model(seed=4, ops=reference), sources, beam_size=2)
-    other = search(random_model(seed=4, ops=steady_ops), sources, beam_size=2)
-    assert tokens_of(one) == tokens_of(other)

@@ -105,31 +105,6 @@ def test_coverage_counts_what_was_attended_to_too_little():
     assert coverage(np.array([[0.5, 0.0, 0.9], [0.25, 0.0, 0.9]])) == pytest.approx(np.log(0.75))
 
 
-CONSTRAINED = {
-    "repetition_penalty": 1.3,
-    "no_repeat_ngram_size": 2,
-    "suppress_sequences": [[7], [5, 6], [9, 9]],
-    "disable_unk": True,
-    "min_decoding_length": 6,
-}
-
-
-def test_a_sentence_keeps_its_bits_in_company_under_all_options():
-    model = random_model(seed=7, ops=steady_ops, sharpness=4.0)
-    sources, prefixes = random_sources(9, seed=8), [[5, 6][: b % 3] for b in range(9)]
-    common = CONSTRAINED | {"max_decoding_length": 9, "coverage_penalty": 0.5}
-    for options in (
-        {"beam_size": 3, "num_hypotheses": 3},
-        {"beam_size": 2, "prefix_bias_beta": 0.4},
-        {"beam_size": 2, "return_alternatives": True, "num_hypotheses": 3},
-        {"beam_size": 1, "sampling_topk": 0, "num_hypotheses": 3, "seed": 5},
-    ):
-        alone = [search(model, [s], [p], **common, **options)[0] for s, p in zip(sources, prefixes)]
-        together = search(model, sources[::-1], prefixes[::-1], threads=2, **common, **options)[::-1]
-        for one, other in zip(alone, together, strict=True):
-            assert [(h.tokens.tolist(), h.score) for h in one] == [(h.tokens.tolist(), h.score) for h in other]
-
-
 @pytest.mark.parametrize("variety", [{}, {"start_from_zero_embedding": True}, {"positions": "relative"}])
 def test_alternatives_score_as_forced_decoding_does(variety):
     if variety.get("positions"):

@@ -118,28 +118,6 @@ def test_sentences_are_split_when_asked_or_when_the_model_is_made_for_them():
     assert len(single.translate(text, split="long", details=True, **SHORT).parts) == 1
 
 
-def test_a_stream_gives_the_same_in_order_and_reads_only_ahead():
-    translator = _translator()
-    texts = [" ".join(LETTERS[i % 7 : i % 7 + 1 + i % 9]) for i in range(40)] + ["", "a\nb"]
-    read = []
-
-    def source():
-        for text in texts * 40:
-            read.append(text)
-            yield text
-
-    stream = translator.translate_iter(source(), beam_size=1, max_decoding_length=2)
-    first = next(stream)
-    assert len(read) < 400
-    assert [first, *(next(stream) for _ in range(99))] == translator.translate(
-        (texts * 3)[:100], beam_size=1, max_decoding_length=2
-    )
-    stream.close()
-    (detailed,) = translator.translate_iter(["a"], details=True, num_hypotheses=2, target_prefix="k", **SHORT)
-    assert len(detailed.hypotheses) == 2 and detailed.text.startswith("k ")
-    assert list(translator.translate_iter([])) == []
-
-
 def test_score_is_forced_decoding():
     translator = _translator()
     result = translator.translate("a b c", details=True, min_decoding_length=0, max_decoding_length=12)
