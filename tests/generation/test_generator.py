@@ -266,6 +266,15 @@ def test_the_other_ways_to_ask(generator):
     assert len(one.tokens) <= 2 and one.finish_reason == "stop"
 
 
+def test_prompts_keep_their_numbers_over_windows(generator, monkeypatch):
+    monkeypatch.setattr("fastattn.decoding.windows.FIRST_WINDOW", 6)
+    numbers, prompts = [], ["the end", 5, "an", "x", "the", "é"] * 3
+    options = {"max_new_tokens": 1, "return_exceptions": True}
+    found = generator.generate_iter(prompts, callback=lambda step: numbers.append(step.sentence), **options)
+    assert [isinstance(one, InputError) for one in found] == [prompt == 5 for prompt in prompts]
+    assert sorted(numbers) == [n for n, prompt in enumerate(prompts) if prompt != 5]
+
+
 def test_streams_share_steps_and_can_be_left(generator):
     expected = generator.generate(PROMPTS, max_new_tokens=12)
     found = [None] * len(PROMPTS)

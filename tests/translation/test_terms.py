@@ -1,5 +1,6 @@
 """Glossaries and memories around a translator whose words and alignment are known."""
 
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,8 @@ import pytest
 from fastattn.errors import FastattnError, InputError
 from fastattn.translation.calls import TokenTranslation, Translation
 from fastattn.translation.glossary import GlossaryTranslator
-from fastattn.translation.memory import MemoryTranslator
+from fastattn.translation.guarded import GuardedTranslator
+from fastattn.translation.memory import CachedTranslator, MemoryTranslator
 from fastattn.translation.streamed import StreamedTranslator
 
 ASKED = list[tuple[str, Any]]
@@ -21,7 +23,8 @@ class InOrder(StreamedTranslator):
         self.asked: ASKED = []
 
     def translate_iter(self, texts, *, details=False, target_prefix=None, **options):
-        for text, prefix in zip(texts, target_prefix or [None] * 99):
+        prefixes = repeat(target_prefix) if isinstance(target_prefix, str | None) else target_prefix
+        for text, prefix in zip(texts, prefixes):
             self.asked.append((text, prefix))
             if text == "refuse.":
                 yield FastattnError("no")
@@ -32,6 +35,9 @@ class InOrder(StreamedTranslator):
             source, target = ([f"▁{word}" for word in some] for some in (words, made))
             part = TokenTranslation(source, [target], [-1.0], [-1.0], [len(made)], [attention])
             yield Translation(" ".join(made), [" ".join(made)], [-1.0], [part]) if details else " ".join(made)
+
+    def close(self) -> None:
+        pass
 
 
 @pytest.mark.parametrize(
@@ -84,6 +90,41 @@ def test_sentences_texts_and_errors_keep_their_places():
     assert found[0] == "xno" and isinstance(found[1], FastattnError) and found[2] == "xa auto"
     with pytest.raises(FastattnError, match="^no$"):
         glossed.translate(["a car", "refuse."])
+
+
+class Looping(InOrder):
+    """Says a thing five times where it may."""
+
+    def translate_iter(self, texts, *, details=False, no_repeat_ngram_size=0, **options):
+        for found in super().translate_iter(texts, details=details, **options):
+            said = found.text if no_repeat_ngram_size or "loop" not in found.text else "la la la la la"
+            yield Translation(said, [said], found.scores, found.parts) if details else said
+
+
+def test_what_each_text_has_goes_with_it(tmp_path):
+    """Also beside texts that are known, in every window, and where a loop is decoded again."""
+    texts = [f"{word} {n}" for n in range(300) for word in ("known", "new")]
+    prefixes = [None if n % 3 else f"P{n}" for n in range(600)]
+    memory = dict.fromkeys(texts[::2], "known")
+    expected = [f"{prefix or 'xnew'} x{n // 2}" for n, prefix in enumerate(prefixes)][1::2]
+    remembering = MemoryTranslator(InOrder(), memory)
+    assert remembering.translate(texts, target_prefix=iter(prefixes))[1::2] == expected
+    translator = InOrder()
+    with CachedTranslator(translator, str(tmp_path / "cache.db"), "m") as cached:
+        for _ in range(2):
+            assert cached.translate(texts[1::2], target_prefix=prefixes[1::2]) == expected
+        assert len(translator.asked) == 300
+        assert cached.translate(texts[1], target_prefix="Q") == "Q x0" and cached.translate(texts[1]) == "xnew x0"
+    guarded = GuardedTranslator(Looping())
+    assert guarded.translate(["loop a", "b", "loop c"], target_prefix=[None, "P", "loop!"]) == [
+        "xloop xa",
+        "P",
+        "loop! xc",
+    ]
+    for made in (remembering, CachedTranslator(InOrder(), str(tmp_path / "other.db"), "m")):
+        for prefixes, fewer in ((["a"], "values"), (["a", "b", "c"], "texts")):
+            with pytest.raises(InputError, match=f"target_prefix should be one str, or .*: there are fewer {fewer}"):
+                made.translate(["x", "y"], target_prefix=prefixes)
 
 
 MEMORY = {
