@@ -216,6 +216,9 @@ def test_what_is_of_texts_through_worker_processes(served, monkeypatch):
     begun = [" ".join(words[index] for index in job.prefix) for job in jobs]
     assert begun == ["fra_Latn a", "fra_Latn", "eng_Latn"]
     assert not jobs[0].options.return_scores
+    monkeypatch.setattr(worker_processes, "plan_dealt", lambda lengths, count, make: iter([make([1, 0])]))
+    jobs = through_a_process(served, monkeypatch, Translator.translate_tokens, [["a"], ["b"]], [["c"], ["d"]])
+    assert [[words[index] for index in (*job.source, *job.prefix)] for job in jobs] == [["b", "d"], ["a", "c"]]
 
 
 # What is made of other translators

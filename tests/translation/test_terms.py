@@ -86,10 +86,27 @@ def test_each_term_is_one_search_more_from_what_stands_before_it():
 def test_sentences_texts_and_errors_keep_their_places():
     glossed, many = GlossaryTranslator(InOrder(), {"car": "auto"}), "A car. The dog.\n\nA car."
     assert glossed.translate(["no", many, "car"]) == ["xno", "xA auto xThe xdog.\n\nxA auto", "auto"]
+    (details,) = glossed.translate([many], details=True)
+    assert details.scores == [-3.0] and len(details.parts) == 3
     found = list(glossed.translate_iter(["no", "refuse.", "a car"], return_exceptions=True))
     assert found[0] == "xno" and isinstance(found[1], FastattnError) and found[2] == "xa auto"
     with pytest.raises(FastattnError, match="^no$"):
         glossed.translate(["a car", "refuse."])
+
+
+class Apart(StreamedTranslator):
+    """Of "a b", the first word and the last two look at "b"."""
+
+    def translate_iter(self, texts, *, target_prefix=None, **options):
+        for _, prefix in zip(texts, target_prefix or [None]):
+            tokens, looks = ["▁x", "▁y", "▁z", "▁w"], np.array([[0, 1], [1, 0], [0, 1], [0, 1]], np.float32)
+            part = TokenTranslation(["▁a", "▁b"], [tokens], [0.0], [0.0], [4], [looks])
+            written = prefix or "x y z w"
+            yield Translation(written, [written], [0.0], [part])
+
+
+def test_a_term_stands_where_most_words_look_at_it():
+    assert GlossaryTranslator(Apart(), {"b": "B1"}).translate("a b") == "x y B1"
 
 
 class Looping(InOrder):
