@@ -132,6 +132,7 @@ def test_what_each_text_has_goes_with_it(tmp_path):
             assert cached.translate(texts[1::2], target_prefix=prefixes[1::2]) == expected
         assert len(translator.asked) == 300
         assert cached.translate(texts[1], target_prefix="Q") == "Q x0" and cached.translate(texts[1]) == "xnew x0"
+        assert cached.translate([texts[1]], target_prefix=["Z"]) == ["Z x0"]
     guarded = GuardedTranslator(Looping())
     assert guarded.translate(["loop a", "b", "loop c"], target_prefix=[None, "P", "loop!"]) == [
         "xloop xa",
