@@ -115,7 +115,7 @@ MODELS |= {
 
 
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(st.permutations(range(12)), st.integers(1, 12), st.sampled_from([1, 3]), st.integers(1, 4), st.integers(1, 3))
 def test_company_order_and_threads_change_no_bit(model, order, count, beam, room, threads):
     check_company(model, order, count, beam, room, threads)

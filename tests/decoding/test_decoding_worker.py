@@ -79,7 +79,7 @@ def alone(name: str, number: int, options: int):
 
 
 @pytest.mark.parametrize("name", MODELS)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(st.data(), st.integers(1, 2))
 def test_any_interleaving_of_any_options(name, data, slots):
     model, requests = MODELS[name], []
@@ -110,7 +110,7 @@ def test_any_interleaving_of_any_options(name, data, slots):
 def test_all_options_at_once():
     """In one batch of rows each, and on two threads."""
     for name, model in MODELS.items():
-        which = [(n % 24, n % len(OPTIONS)) for n in range(3 * len(OPTIONS))]
+        which = [(n % 24, n % len(OPTIONS)) for n in range(2 * len(OPTIONS))]
         for slots in (1, 2):
             scheduler = by_hand(model, slots)
             request = scheduler.submit(partial(search_plan, [job_of(*each) for each in which], model.sizes))

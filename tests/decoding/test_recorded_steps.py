@@ -126,7 +126,7 @@ def test_options_and_lists_of_words(name):
 
 
 @pytest.mark.parametrize("name", MODELS)
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(st.data(), st.integers(1, 2), st.sampled_from([1e-9, 0.001, 1.0]), st.integers(1, 3))
 def test_sentences_that_come_and_go(name, data, slots, at_once, programs):
     """Of several callers and options; between runs of one step or of many, with few programs or more."""

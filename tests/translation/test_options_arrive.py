@@ -304,7 +304,7 @@ def test_what_changes_a_translation_is_part_of_a_caches_key(tmp_path):
     """What is drawn, and what a cache has no room for, goes past it each time."""
     for option, (value, _) in (OF_TEXTS | {"sampling_topk": (0, {})}).items():
         made = Recorder()
-        cached = CachedTranslator(made, str(tmp_path / f"{option}.db"), "model")
+        cached = CachedTranslator(made, str(tmp_path / "cache.db"), option)
         for options in ({}, {option: value}, {option: value}, {}, {option: None}):
             assert cached.translate("a", details=option != "return_alternatives", **options)
         times = made.texts.count("a")

@@ -183,10 +183,10 @@ def test_a_real_int8_model_gives_the_same_bits_in_any_company(pulled):
 
 
 def test_a_real_model_says_in_fewer_bits_what_it_says_in_float32(pulled):
-    exact, texts = Translator(pulled("zh-en"), "float32"), list(CHINESE)
+    exact, texts = Translator(pulled("zh-en"), "float32"), list(CHINESE)[-3:]
     own = exact.score(texts, exact.translate(texts, beam_size=1))
     found = Translator(pulled("zh-en"), "int8").translate(texts, beam_size=1)
-    for text, words in zip(found, CHINESE.values()):
+    for text, words in zip(found, map(CHINESE.get, texts)):
         assert any(word in text for word in words), (text, words)
     # In float32 they are as probable as its own, or nearly.
     for score, best in zip(exact.score(texts, found), own):
