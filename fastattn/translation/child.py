@@ -8,6 +8,7 @@ from typing import Any
 from fastattn.decoding.options import DecodingOptions
 from fastattn.errors import FastattnError
 from fastattn.processes.messages import may_return
+from fastattn.spec.text_spec import SearchRules
 from fastattn.text.translation import Document
 from fastattn.translation.calls import Beside, Score, TextCall, TokenTranslation, Translation
 from fastattn.translation.translator import Translator
@@ -29,12 +30,12 @@ def serve(path: str, precision: str, device: str, threads: int) -> dict[str, Cal
     def texts(
         caller: int, texts: list[str], besides: list[list[Any]], split: str, plain: dict[str, Any], details: bool
     ) -> Future:
-        call = TextCall(split, DecodingOptions(**plain), details)
+        call = TextCall(split, _options(plain), details)
         documents = [read(text, beside, call) for text, beside in zip(texts, besides)]
         return scheduler.submit(partial(pipeline.plan, documents, call=call), caller)
 
     def tokens(caller: int, sources: list[list[str]], prefixes: list[list[str]], plain: dict[str, Any]) -> Future:
-        plan = partial(pipeline.plan_parts, sources, prefixes, DecodingOptions(**plain))
+        plan = partial(pipeline.plan_parts, sources, prefixes, _options(plain))
         return scheduler.submit(plan, caller)
 
     def scores(caller: int, sources: list[list[str]], targets: list[list[str]], besides: list[list[Any]]) -> Future:
@@ -42,3 +43,8 @@ def serve(path: str, precision: str, device: str, threads: int) -> dict[str, Cal
         return scheduler.submit(partial(pipeline.plan_scores, sources, targets, languages), caller)
 
     return {"texts": texts, "tokens": tokens, "scores": scores}
+
+
+def _options(plain: dict[str, Any]) -> DecodingOptions:
+    rules = plain["rules"] and SearchRules(**plain["rules"])
+    return DecodingOptions(**{**plain, "rules": rules})

@@ -1,13 +1,14 @@
 """Loops in translations: found, decoded again without repetitions, and marked."""
 
 import re
+from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from fastattn.errors import FastattnError
 from fastattn.system.records import dataclass
 from fastattn.translation.calls import TokenTranslation, Translation
-from fastattn.translation.streamed import StreamedTranslator, check_details
+from fastattn.translation.streamed import OwnOptions, StreamedTranslator, check_details
 
 LOOP, RUNAWAY = "loop", "length"
 # A loop is more than MOST repetitions of up to LONGEST words.
@@ -46,18 +47,21 @@ class GuardedTranslator(StreamedTranslator):
     ) -> Iterator[Any]:
         """As ``Translator.translate_iter``, with GuardedTranslations among the details."""
         check_details(details, options)
-        read: list[str] = []
-        told = options | {"details": True, "return_exceptions": return_exceptions}
+        asked = OwnOptions(options)
+        each: dict[str, deque[Any]] = {name: deque() for name in options.keys() - asked.of_all.keys()}
+        read: deque[str] = deque()
+        told: dict[str, Any] = {name: _noted(options[name], values) for name, values in each.items()}
+        told |= asked.of_all | {"details": True, "return_exceptions": return_exceptions}
         results = self._translator.translate_iter(_noted(texts, read), **told)
-        return self._checked(results, read, details, options)
+        return self._checked(results, read, each, details, asked.of_all)
 
     def _checked(
-        self, results: Iterator[Any], read: list[str], details: bool, options: dict[str, Any]
+        self, results: Iterator[Any], read: "deque[str]", each: "dict[str, deque[Any]]", details: bool, of_all: Any
     ) -> Iterator[Any]:
         for result in results:
-            text = read.pop(0)
+            text, own = read.popleft(), {name: values.popleft() for name, values in each.items()}
             if not isinstance(result, FastattnError):
-                result = self._again(text, result, options)
+                result = self._again(text, result, of_all | own)
             yield result if details or isinstance(result, FastattnError) else result.text
 
     def _again(self, text: str, result: Any, options: dict[str, Any]) -> Any:
@@ -79,7 +83,7 @@ class GuardedTranslator(StreamedTranslator):
         self._translator.close()
 
 
-def _noted(texts: Iterable[str], read: list[str]) -> Iterator[str]:
+def _noted(texts: Iterable[Any], read: "deque[Any]") -> Iterator[Any]:
     for text in texts:
         read.append(text)
         yield text

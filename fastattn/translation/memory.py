@@ -12,12 +12,13 @@ from typing import Any, NamedTuple
 from fastattn.errors import FastattnError, InputError, check_bool, check_count
 from fastattn.system.records import dataclass
 from fastattn.translation.calls import TokenTranslation, Translation
-from fastattn.translation.streamed import StreamedTranslator, check_details
+from fastattn.translation.streamed import OwnOptions, StreamedTranslator, check_details
 
 WINDOW = 256  # texts that are looked up together
 NEAR, MOST_NEAR = 0.75, 3  # similarity of what is offered, and how many
-# What a result depends on that is not kept: it goes past the cache.
-UNKEPT = ("return_attention", "callback", "return_alternatives", "sampling_topk", "sampling_topp", "sampling_minp")
+# What a result depends on that is not kept, and what is drawn: it goes past the cache.
+SAMPLING = ("sampling_topk", "sampling_topp", "sampling_minp", "sampling_temperature")
+UNKEPT = ("return_attention", "callback", "return_alternatives", *SAMPLING)
 
 
 class Near(NamedTuple):
@@ -65,11 +66,13 @@ class MemoryTranslator(StreamedTranslator):
     def _translated(
         self, texts: Iterator[str], details: bool, return_exceptions: bool, options: dict[str, Any]
     ) -> Iterator[Any]:
-        told = {"details": details, "return_exceptions": return_exceptions} | options
+        told, asked = {"details": details, "return_exceptions": return_exceptions}, OwnOptions(options)
         while window := list(islice(texts, WINDOW)):
+            own = asked.read(len(window))
             known = {b: self._memory.get(text.strip()) for b, text in enumerate(window) if isinstance(text, str)}
-            unknown = [text for b, text in enumerate(window) if known.get(b) is None]
-            answers = self._translator.translate_iter(unknown, **told)
+            unknown = [b for b in range(len(window)) if known.get(b) is None]
+            given = told | asked.of([own[b] for b in unknown])
+            answers = self._translator.translate_iter([window[b] for b in unknown], **given)
             for b, text in enumerate(window):
                 if (translation := known.get(b)) is not None:
                     core = text.strip()
@@ -81,6 +84,7 @@ class MemoryTranslator(StreamedTranslator):
                     told_of = answer.text, answer.hypotheses, answer.scores, answer.parts
                     answer = RememberedTranslation(*told_of, False, self.near(text), getattr(answer, "first", None))
                 yield answer
+        asked.read(0)
 
     def near(self, text: str) -> tuple[Near, ...]:
         """The memory's texts that are most like a text, by the longest common pieces (Ratcliff and Metzener 1988)."""
@@ -125,7 +129,7 @@ class CachedTranslator(StreamedTranslator):
         """As ``Translator.translate_iter``, but for parts, which a cache does not have; what is drawn is not kept."""
         check_details(details, options)
         check_bool("return_exceptions", return_exceptions)
-        if any(options.get(name) for name in UNKEPT):
+        if any(options.get(name) or options.get(name) == 0 and name in SAMPLING for name in UNKEPT):
             told = {"details": details, "return_exceptions": return_exceptions}
             return iter(self._translator.translate_iter(texts, **told, **options))
         return self._translated(iter(texts), details, return_exceptions, options)
@@ -133,13 +137,14 @@ class CachedTranslator(StreamedTranslator):
     def _translated(
         self, texts: Iterator[str], details: bool, return_exceptions: bool, options: dict[str, Any]
     ) -> Iterator[Any]:
-        asked = json.dumps([self._model, options], sort_keys=True, default=repr)
+        asked = OwnOptions(options)
         while window := list(islice(texts, WINDOW)):
-            keys = [self._key(asked, text) for text in window]
+            own = asked.read(len(window))
+            keys = [self._key(asked.of_all | beside, text) for beside, text in zip(own, window)]
             known = self._known(keys)
-            unknown = [text for text, key in zip(window, keys) if key not in known]
-            told = {"details": True, "return_exceptions": True}
-            answers = self._translator.translate_iter(unknown, **told, **options)
+            unknown = [b for b, key in enumerate(keys) if key not in known]
+            told = {"details": True, "return_exceptions": True} | asked.of([own[b] for b in unknown])
+            answers = self._translator.translate_iter([window[b] for b in unknown], **told)
             new: dict[bytes, str] = {}
             for key in keys:
                 if key in known:
@@ -155,9 +160,10 @@ class CachedTranslator(StreamedTranslator):
                 new[key] = json.dumps([answer.text, answer.hypotheses, answer.scores])
                 yield answer if details else answer.text
             self._keep(new)
+        asked.read(0)
 
-    @staticmethod
-    def _key(asked: str, text: Any) -> bytes:
+    def _key(self, options: dict[str, Any], text: Any) -> bytes:
+        asked = json.dumps([self._model, options], sort_keys=True, default=repr)
         return hashlib.sha256(f"{asked}\0{text}".encode("utf-8", "surrogatepass")).digest()
 
     def _known(self, keys: list[bytes]) -> dict[bytes, str]:

@@ -1,9 +1,10 @@
 """The base of translators that are made of others: what follows from translating a stream of texts."""
 
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any, TypeVar
 
-from fastattn.errors import InputError, check_bool, check_texts
+from fastattn.errors import InputError, check_bool, check_several, check_texts
 
 _Self = TypeVar("_Self", bound="StreamedTranslator")
 
@@ -32,6 +33,30 @@ class StreamedTranslator:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+EACH = ("target_prefix", "source_lang", "target_lang")  # options of which each text may have a value of its own
+
+
+class OwnOptions:
+    """A call's options: ``of_all`` texts, and the values that each text has, which are read along with the texts."""
+
+    def __init__(self, options: dict[str, Any]):
+        self.of_all = {name: one for name, one in options.items() if name not in EACH or isinstance(one, str | None)}
+        self._each = {name: iter(check_several(name, options[name])) for name in options.keys() - self.of_all.keys()}
+
+    def read(self, count: int) -> list[dict[str, Any]]:
+        """What each of the next texts has; InputError where there is less. At the end of the texts ``count`` is 0."""
+        columns = {name: list(islice(values, count or 1)) for name, values in self._each.items()}
+        for name, column in columns.items():
+            if len(column) != count:
+                fewer = "texts" if len(column) > count else "values"
+                raise InputError(f"{name} should be one str, or one for each text: there are fewer {fewer}")
+        return [{name: column[b] for name, column in columns.items()} for b in range(count)]
+
+    def of(self, own: list[dict[str, Any]]) -> dict[str, Any]:
+        """The options of a call for texts that have these."""
+        return self.of_all | {name: [one[name] for one in own] for name in self._each}
 
 
 def check_details(details: bool, options: dict[str, Any]) -> None:

@@ -89,4 +89,6 @@ def _chunk(what: str, content: list[Any], texts: Sequence[Any]) -> Chunk:
 
 
 def _plain(options: DecodingOptions) -> dict[str, Any]:
-    return {name: value for name, value in vars(options).items() if name != "callback"}
+    """What travels of options; ``child`` makes them of it."""
+    rules = None if options.rules is None else vars(options.rules)
+    return {name: value for name, value in vars(options).items() if name != "callback"} | {"rules": rules}

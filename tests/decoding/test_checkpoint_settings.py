@@ -42,9 +42,8 @@ def huggingface(folder: Path, generation: dict[str, Any]) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(
-    ("own", "given", "expected"),
-    [
+def test_what_is_given_wins() -> None:
+    for own, given, expected in [
         ({}, {}, {"beam_size": 2}),
         ({"beam_size": 1, "length_penalty": 0.5}, {}, {"beam_size": 1, "length_penalty": 0.5}),
         ({"beam_size": 1}, {"beam_size": 4}, {"beam_size": 4}),
@@ -74,11 +73,9 @@ def huggingface(folder: Path, generation: dict[str, Any]) -> Path:
         ({"max_decoding_length": 511}, {"min_decoding_length": 600}, {"max_decoding_length": 600}),
         ({"min_decoding_length": 10}, {"max_decoding_length": 5}, {"min_decoding_length": 5}),
         ({"suppress_sequences": ((3,),)}, {"suppress_sequences": []}, {"suppress_sequences": []}),
-    ],
-)
-def test_what_is_given_wins(own: dict[str, Any], given: dict[str, Any], expected: dict[str, Any]) -> None:
-    found = resolve_options(own, given)
-    assert {name: getattr(found, name) for name in expected} == expected
+    ]:
+        found = resolve_options(own, given)
+        assert {name: getattr(found, name) for name in expected} == expected
 
 
 def test_a_beam_that_is_too_narrow_is_refused_where_it_was_given() -> None:
@@ -92,9 +89,8 @@ def test_a_beam_that_is_too_narrow_is_refused_where_it_was_given() -> None:
         resolve_options({}, {"beam_size": 2, "sampling_topk": 3})
 
 
-@pytest.mark.parametrize(
-    ("options", "source", "prefix", "expected"),
-    [
+def test_limits_of_the_length() -> None:
+    for options, source, prefix, expected in [
         ({}, 10, 0, 256),
         ({}, 200, 0, 400),
         ({}, 300, 0, 500),  # of the model
@@ -109,10 +105,8 @@ def test_a_beam_that_is_too_narrow_is_refused_where_it_was_given() -> None:
         ({"max_length_factor": 1e300}, 3, 0, 500),
         ({"max_decoding_length": 1 << 40}, 3, 0, 500),
         ({"max_length_factor": 2}, 0, 0, 256),  # nothing to translate: the prefix, whole
-    ],
-)
-def test_limits_of_the_length(options: dict[str, Any], source: int, prefix: int, expected: int) -> None:
-    assert DecodingOptions(**options).limit(source, 500, prefix) == expected
+    ]:
+        assert DecodingOptions(**options).limit(source, 500, prefix) == expected
 
 
 def test_limits_of_a_model_that_has_none() -> None:

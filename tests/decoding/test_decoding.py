@@ -16,7 +16,6 @@ from fastattn.decoding.options import DecodingOptions
 from fastattn.errors import InputError
 from fastattn.layers.key_value_cache import KeyValueCache
 from fastattn.ops import cpu as operations
-from fastattn.ops import reference
 from tests.decoding.searching import (
     check_company,
     check_scores,
@@ -26,7 +25,6 @@ from tests.decoding.searching import (
     plain,
     score,
     search,
-    tokens_of,
 )
 from tests.models.tiny_models import (
     END,
@@ -88,7 +86,7 @@ def test_a_wide_beam_finds_the_best_of_all_sequences():
 @pytest.mark.parametrize("variety", VARIETIES)
 def test_a_beam_of_one_is_greedy_and_greedy_follows_the_best_token(variety, monkeypatch):
     model = random_model(seed=5, dtype=np.float64, **VARIETIES[variety])
-    sources = random_sources(7, seed=6)
+    sources = random_sources(4, seed=6)
     greedy = search(model, sources, beam_size=1, max_decoding_length=12)
     original = DecodingBatch.__init__
 
@@ -112,13 +110,12 @@ def test_a_beam_of_one_is_greedy_and_greedy_follows_the_best_token(variety, monk
 MODELS = {"reference": random_model(seed=7, ops=steady_ops, sharpness=4.0)}
 MODELS |= {
     f"{variety}-{precision}": random_model(7, operations, precision, sharpness=4.0, **VARIETIES[variety])
-    for variety in ("pre-norm", "recurrent", "average")
-    for precision in ("float32", "bfloat16", "int8")
+    for variety, precision in (("pre-norm", "int8"), ("recurrent", "float32"), ("average", "bfloat16"))
 }
 
 
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(st.permutations(range(12)), st.integers(1, 12), st.sampled_from([1, 3]), st.integers(1, 4), st.integers(1, 3))
 def test_company_order_and_threads_change_no_bit(model, order, count, beam, room, threads):
     check_company(model, order, count, beam, room, threads)
@@ -254,10 +251,3 @@ def test_ended_beams_go_on_with_the_next_candidates():
     ids_BC = np.array([[END, 4, 5, 6], [END, END, 5, 6], [4, END, END, 6], [4, 5, END, END]])
     kept_BR = keep_beams(ids_BC == END, 2)
     assert kept_BR.tolist() == [[2, 1], [2, 3], [0, 3], [0, 1]]
-
-
-def test_the_reference_operations_serve_as_they_are():
-    sources = random_sources(5, seed=3)
-    one = search(random_model(seed=4, ops=reference), sources, beam_size=2)
-    other = search(random_model(seed=4, ops=steady_ops), sources, beam_size=2)
-    assert tokens_of(one) == tokens_of(other)

@@ -10,6 +10,7 @@ from fastattn.decoding.jobs import Allowance, Job
 from fastattn.decoding.options import DecodingOptions
 from fastattn.decoding.service import Scoring, score_plan, search_plan
 from fastattn.errors import InputError
+from fastattn.layers import key_value_cache
 from fastattn.ops import cpu as operations
 from tests.decoding.searching import by_hand, plain
 from tests.models.tiny_models import START, random_model, random_sources
@@ -61,15 +62,16 @@ def test_a_callback_beside_a_search_without_scores():
     assert run(False, True, True) == (seen, alone[1:])
 
 
-def test_attention_of_few_among_rows_of_many():
+def test_attention_of_few_among_rows_of_many(monkeypatch):
     """The pool grows and shrinks while nobody wants attention, and rows that have none stay."""
+    monkeypatch.setattr(key_value_cache, "LEAST_ROWS", 16)
     scheduler = by_hand(MODEL, 1)
     with_attention = DecodingOptions(beam_size=1, max_decoding_length=3, return_attention=True)
-    long = DecodingOptions(beam_size=2, min_decoding_length=1500, max_decoding_length=1500)
-    short = DecodingOptions(beam_size=2, min_decoding_length=1000, max_decoding_length=1000)
+    long = DecodingOptions(beam_size=2, min_decoding_length=150, max_decoding_length=150)
+    short = DecodingOptions(beam_size=2, min_decoding_length=100, max_decoding_length=100)
     requests = [search(scheduler, [1], with_attention, 0), search(scheduler, [2], long, 1)]
     requests += [search(scheduler, [n], short, n) for n in range(3, 12)]
-    for _ in range(1005):
+    for _ in range(105):
         scheduler.tick()
     last = search(scheduler, [5], with_attention, 99)
     scheduler.finish_all()

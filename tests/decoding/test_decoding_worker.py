@@ -79,7 +79,7 @@ def alone(name: str, number: int, options: int):
 
 
 @pytest.mark.parametrize("name", MODELS)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(st.data(), st.integers(1, 2))
 def test_any_interleaving_of_any_options(name, data, slots):
     model, requests = MODELS[name], []
@@ -110,7 +110,7 @@ def test_any_interleaving_of_any_options(name, data, slots):
 def test_all_options_at_once():
     """In one batch of rows each, and on two threads."""
     for name, model in MODELS.items():
-        which = [(n % 24, n % len(OPTIONS)) for n in range(3 * len(OPTIONS))]
+        which = [(n % 24, n % len(OPTIONS)) for n in range(2 * len(OPTIONS))]
         for slots in (1, 2):
             scheduler = by_hand(model, slots)
             request = scheduler.submit(partial(search_plan, [job_of(*each) for each in which], model.sizes))
@@ -339,7 +339,7 @@ def test_samples_of_a_sentence_share_its_memory(caches):
 # through a Translator
 
 WORDS = vocabulary(19)[3:]
-TEXTS = [" ".join(WORDS[(7 * number + i) % 16] for i in range(1 + number % 5)) for number in range(40)]
+TEXTS = [" ".join(WORDS[(7 * number + i) % 16] for i in range(1 + number % 5)) for number in range(12)]
 
 
 @pytest.fixture(scope="module")
@@ -347,14 +347,14 @@ def translator() -> Translator:
     return Translator.from_checkpoint(random_checkpoint(seed=21), threads=2)
 
 
-def test_two_hundred_threads_at_once(translator):
+def test_sixty_threads_at_once(translator):
     ways = [{"beam_size": 1 + n % 4} for n in range(4)] + [{"beam_size": 1, "sampling_topk": 4, "seed": 3}]
     expected = {
         (text, n): translator.translate(text, max_decoding_length=9, **way)
         for text in TEXTS
         for n, way in enumerate(ways)
     }
-    start = threading.Barrier(200)
+    start = threading.Barrier(60)
 
     def call(number):
         text, n = TEXTS[number % len(TEXTS)], number % len(ways)
@@ -365,18 +365,19 @@ def test_two_hundred_threads_at_once(translator):
             found = translator.submit(text, max_decoding_length=9, **ways[n]).result()
         return found == expected[text, n]
 
-    with ThreadPoolExecutor(200) as pool:
-        assert list(pool.map(call, range(200))) == [True] * 200
+    with ThreadPoolExecutor(60) as pool:
+        assert list(pool.map(call, range(60))) == [True] * 60
 
 
 def test_asyncio(translator):
     async def main():
         together = asyncio.gather(*(translator.translate_async(text, beam_size=2) for text in TEXTS))
         details = await translator.translate_async(TEXTS[:3], beam_size=2, details=True)
-        endless = asyncio.create_task(
-            translator.translate_async(TEXTS, min_decoding_length=100_000, max_decoding_length=100_000)
-        )
-        await asyncio.sleep(0.05)
+        begun, loop = asyncio.Event(), asyncio.get_running_loop()
+        options = {"beam_size": 1, "min_decoding_length": 100_000, "max_decoding_length": 100_000}
+        options["callback"] = lambda step: loop.call_soon_threadsafe(begun.set) and False
+        endless = asyncio.create_task(translator.translate_async(TEXTS, **options))
+        await begun.wait()
         endless.cancel()
         with pytest.raises(asyncio.CancelledError):
             await endless

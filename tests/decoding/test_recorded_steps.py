@@ -23,7 +23,7 @@ from fastattn.ops.steps import ENOUGH, FAULT, LIVE, NO_EDITS, OVER, STOP, USED, 
 from fastattn.runtime.recording import StepRecorder
 from fastattn.spec.checkpoint import Shortlist
 from tests.decoding.searching import by_hand, decode, plain
-from tests.models.test_architectures import ALONE
+from tests.models.test_architectures import ALONE as STACKS
 from tests.models.test_architectures import _checkpoint as decoder_checkpoint
 from tests.models.tiny_models import END, START, UNK, VARIETIES, random_checkpoint, random_model, random_sources
 
@@ -87,8 +87,8 @@ OPTIONS = [
 
 
 @pytest.mark.parametrize("variety", VARIETIES)
-@pytest.mark.parametrize("precision", ["float32", "int8"])
-def test_models_of_every_variety(variety, precision):
+def test_models_of_every_variety(variety):
+    precision = ("float32", "int8")[list(VARIETIES).index(variety) % 2]
     model = random_model(seed=7, ops=operations, precision=precision, **VARIETIES[variety])
     jobs = [Job(source, [START]) for source in SOURCES[:7]]
     options = replace(OPTIONS[0], max_decoding_length=35)  # more than the tables have room for at first
@@ -100,10 +100,9 @@ def test_models_of_every_variety(variety, precision):
     assert not made or max(made) > 1
 
 
-@pytest.mark.parametrize("stack", ALONE.values(), ids=ALONE)
-@pytest.mark.parametrize("precision", ["float32", "int8"])
-def test_decoders_on_their_own(stack, precision):
-    checkpoint = decoder_checkpoint(stack=stack)
+@pytest.mark.parametrize("name", STACKS)
+def test_decoders_on_their_own(name):
+    checkpoint, precision = decoder_checkpoint(stack=STACKS[name]), ("float32", "int8")[list(STACKS).index(name) % 2]
     checkpoint.spec = replace(checkpoint.spec, kind="decoder")
     model, options = build_model(checkpoint, operations, precision), replace(OPTIONS[0], max_decoding_length=35)
     jobs = [Job(np.zeros(0, np.int32), [START], source.tolist()) for source in SOURCES[:7]]
@@ -115,19 +114,19 @@ def test_decoders_on_their_own(stack, precision):
 
 
 @pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("options", OPTIONS, ids=range(len(OPTIONS)))
-def test_options_and_lists_of_words(name, options):
-    jobs = [Job(source, [START], [5, 6][: b % 3]) for b, source in enumerate(SOURCES[:20])]
-    with counted_runs() as made:
-        found = [plain(decode(MODELS[name], jobs, options, threads)) for threads in (1, 2)]
-    assert made
-    with steps_by_themselves():
-        expected = plain(decode(MODELS[name], jobs, options))
-    assert found == [expected, expected]
+def test_options_and_lists_of_words(name):
+    jobs = [Job(source, [START], [5, 6][: b % 3]) for b, source in enumerate(SOURCES[:14])]
+    for options in OPTIONS:
+        with counted_runs() as made:
+            found = [plain(decode(MODELS[name], jobs, options, threads)) for threads in (1, 2)]
+        assert made
+        with steps_by_themselves():
+            expected = plain(decode(MODELS[name], jobs, options))
+        assert found == [expected, expected], options
 
 
 @pytest.mark.parametrize("name", MODELS)
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(st.data(), st.integers(1, 2), st.sampled_from([1e-9, 0.001, 1.0]), st.integers(1, 3))
 def test_sentences_that_come_and_go(name, data, slots, at_once, programs):
     """Of several callers and options; between runs of one step or of many, with few programs or more."""

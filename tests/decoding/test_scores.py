@@ -4,7 +4,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import pytest
 
 from fastattn.decoding.options import DecodingOptions
 from fastattn.decoding.scores import edited, may_improve
@@ -28,9 +27,8 @@ def test_edits_of_the_best_are_those_of_all() -> None:
     np.testing.assert_array_equal(found_Rk, -np.sort(-expected_RV, axis=1)[:, :6])
 
 
-@pytest.mark.parametrize(
-    ("stopping", "penalty", "best", "improves"),
-    [
+def test_a_search_goes_on_while_it_may_improve() -> None:
+    for stopping, penalty, best, improves in [
         ("true", 1.0, -0.1, False),
         ("false", 1.0, -2.9, True),  # after 4 tokens: -0.725, and -1 the worst of the two best that ended
         ("false", 1.0, -4.1, False),
@@ -38,14 +36,14 @@ def test_edits_of_the_best_are_those_of_all() -> None:
         ("never", 1.0, -9.9, True),  # after 10, the most there are: -0.99
         ("never", 1.0, -10.1, False),
         ("never", 0.0, -1.1, False),
-    ],
-)
-def test_a_search_goes_on_while_it_may_improve(stopping: str, penalty: float, best: float, improves: bool) -> None:
-    options = DecodingOptions(beam_size=2, length_penalty=penalty, rules=SearchRules(stopping, forced_end=True))
-    hypotheses = [SimpleNamespace(score=score) for score in (-0.5, -3.0, -1.0)]
-    beams: Any = SimpleNamespace(
-        steps_B=np.array([3, 3]), limits_B=np.array([9, 9]), sentences_B=[SimpleNamespace(hypotheses=hypotheses)] * 2
-    )
-    scores_BR = np.array([[best, best - 1], [0, 0]], np.float32)
-    found_B = may_improve(options, beams, np.array([True, False]), scores_BR, True)
-    assert found_B.tolist() == [improves, False]
+    ]:
+        options = DecodingOptions(beam_size=2, length_penalty=penalty, rules=SearchRules(stopping, forced_end=True))
+        hypotheses = [SimpleNamespace(score=score) for score in (-0.5, -3.0, -1.0)]
+        beams: Any = SimpleNamespace(
+            steps_B=np.array([3, 3]),
+            limits_B=np.array([9, 9]),
+            sentences_B=[SimpleNamespace(hypotheses=hypotheses)] * 2,
+        )
+        scores_BR = np.array([[best, best - 1], [0, 0]], np.float32)
+        found_B = may_improve(options, beams, np.array([True, False]), scores_BR, True)
+        assert found_B.tolist() == [improves, False]

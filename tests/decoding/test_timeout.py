@@ -35,17 +35,15 @@ VARIETIES = {
 }
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("options", VARIETIES.values(), ids=VARIETIES.keys())
-def test_the_other_texts_stay_as_they_are(options: dict, threads: int):
-    translator = _translator(threads)
-    options = options | {"details": True, "max_decoding_length": 40}
+@pytest.mark.parametrize("name", VARIETIES)
+def test_the_other_texts_stay_as_they_are(name: str):
+    translator = _translator(1 + list(VARIETIES).index(name) % 2)
+    options = VARIETIES[name] | {"details": True, "max_decoding_length": 20}
     expected = translator.translate(TEXTS, **options)
-    for timeout in (0.5, 2, 4):
+    for timeout in (0.5, 2.5):
         results = list(translator.translate_iter(TEXTS, return_exceptions=True, timeout=timeout, **options))
         late = [isinstance(result, SearchTimeout) for result in results]
-        if timeout != 4:
-            assert any(late), timeout
+        assert any(late) or timeout > 1
         assert [result for result, is_late in zip(results, late) if not is_late] == [
             result for result, is_late in zip(expected, late) if not is_late
         ]

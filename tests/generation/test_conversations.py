@@ -37,21 +37,18 @@ def test_variables_reach_the_template(generator):
     assert shown == generator.generate("u: the end\nan a:", max_new_tokens=8)
 
 
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
+def test_wrong_calls_are_refused(generator):
+    for arguments, message in [
         ({}, "give either prompts or messages"),
         ({"prompts": "a", "messages": HELLO}, "give either prompts or messages"),
         ({"prompts": "a", "template_variables": {}}, "template_variables need messages"),
         ({"messages": HELLO, "template_variables": 3}, "template_variables should be a dict, got int"),
         ({"messages": []}, "messages should hold at least one message"),
         ({"messages": [3]}, 'messages should hold {"role": ..., "content": ...}, number 0 is 3'),
-    ],
-)
-def test_wrong_calls_are_refused(generator, arguments, message):
-    with pytest.raises(InputError) as caught:
-        generator.generate(**arguments)
-    assert str(caught.value) == message
+    ]:
+        with pytest.raises(InputError) as caught:
+            generator.generate(**arguments)
+        assert str(caught.value) == message
 
 
 def test_a_checkpoint_without_a_template_takes_no_messages():

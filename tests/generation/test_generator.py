@@ -1,6 +1,7 @@
 """Generator: answers beside the step-by-step formula, the same bits in any company, streams, stop strings, contexts."""
 
 import asyncio
+import itertools
 import threading
 from concurrent.futures import CancelledError
 
@@ -11,7 +12,9 @@ from hypothesis import strategies as st
 
 import fastattn
 from fastattn.decoding import prompts as prompts_module
+from fastattn.decoding import worker
 from fastattn.errors import CheckpointError, InputError, SearchTimeout
+from fastattn.generation.calls import LONGEST_STOP, MOST_STOPS
 from fastattn.models.kinds import build_model
 from fastattn.ops import reference
 from fastattn.spec.architecture import LocalSpec, PositionSpec
@@ -75,10 +78,10 @@ OPTIONS = {
 }
 
 
-@pytest.mark.parametrize("precision", ["float32", "int8"])
-@pytest.mark.parametrize("options", OPTIONS)
-def test_company_chunks_threads_and_beginnings_change_no_bit(precision, options, monkeypatch):
-    options = OPTIONS[options] | {"max_new_tokens": 15}
+@pytest.mark.parametrize("name", OPTIONS)
+def test_company_chunks_threads_and_beginnings_change_no_bit(name, monkeypatch):
+    precision = ("float32", "int8")[list(OPTIONS).index(name) % 2]
+    options = OPTIONS[name] | {"max_new_tokens": 15}
     prompts = [*PROMPTS, *(f"{PROMPTS[4]} {PROMPTS[1]} {prompt} {'and ' * n}" for n, prompt in enumerate(PROMPTS))]
     alone = [answers(make(precision), [prompt], **options)[0] for prompt in prompts]
     for threads in (1, 2):
@@ -263,6 +266,15 @@ def test_the_other_ways_to_ask(generator):
     assert len(one.tokens) <= 2 and one.finish_reason == "stop"
 
 
+def test_prompts_keep_their_numbers_over_windows(generator, monkeypatch):
+    monkeypatch.setattr("fastattn.decoding.windows.FIRST_WINDOW", 6)
+    numbers, prompts = [], ["the end", 5, "an", "x", "the", "é"] * 3
+    options = {"max_new_tokens": 1, "return_exceptions": True}
+    found = generator.generate_iter(prompts, callback=lambda step: numbers.append(step.sentence), **options)
+    assert [isinstance(one, InputError) for one in found] == [prompt == 5 for prompt in prompts]
+    assert sorted(numbers) == [n for n, prompt in enumerate(prompts) if prompt != 5]
+
+
 def test_streams_share_steps_and_can_be_left(generator):
     expected = generator.generate(PROMPTS, max_new_tokens=12)
     found = [None] * len(PROMPTS)
@@ -276,10 +288,6 @@ def test_streams_share_steps_and_can_be_left(generator):
     for thread in threads:
         thread.join()
     assert found == expected
-    pieces = (
-        generator.stream("the", max_new_tokens=1_000_000, end_token=[], sampling_temperature=3.0) if False else None
-    )
-    assert pieces is None
     stream = make(end_ids=()).stream("the", max_new_tokens=100_000)
     next(stream)
     stream.close()
@@ -289,17 +297,19 @@ def test_streams_share_steps_and_can_be_left(generator):
         future.result()
 
 
-def test_a_timeout():
-    generator = make(end_ids=())
+def test_a_timeout(monkeypatch):
+    """On a clock that goes on by a second when it is looked at."""
+    ticks, generator = itertools.count(), make(end_ids=())
+    monkeypatch.setattr(worker, "monotonic", lambda: float(next(ticks)))
     with pytest.raises(SearchTimeout):
-        generator.generate("the", max_new_tokens=1_000_000, timeout=0.05)
+        generator.generate("the", max_new_tokens=100, timeout=0.5)
     with pytest.raises(SearchTimeout):
-        list(generator.stream("the", max_new_tokens=1_000_000, timeout=0.05))
+        list(generator.stream("the", max_new_tokens=100, timeout=5))  # a token a step
+    assert generator.generate("the", max_new_tokens=3, timeout=1000)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
+def test_wrong_arguments(generator):
+    for arguments, message in [
         ({"prompts": 5}, "prompts must be a str or several, got int"),
         ({"prompts": [5.0]}, "prompt 0 should be a str, or a list of token ids, is float"),
         ({"prompts": [[1, VOCABULARY]]}, f"prompt 0 should hold ids from 0 to {VOCABULARY - 1}, holds {VOCABULARY}"),
@@ -322,13 +332,17 @@ def test_a_timeout():
         ({"end_token": "nowhere"}, "the vocabulary has no token 'nowhere'"),
         ({"suppress_sequences": [5]}, "suppress_sequences must be a str, got int"),
         ({"beam_size": 2, "sampling_temperature": 2.0, "sampling_topk": 0}, "sampling needs beam_size=1"),
-    ],
-)
-def test_wrong_arguments(generator, arguments, message):
-    arguments = {"prompts": "the", **arguments}
-    with pytest.raises(InputError, match=message) as raised:
-        generator.generate(**arguments)
-    assert "\n" not in str(raised.value)
+    ]:
+        arguments = {"prompts": "the", **arguments}
+        with pytest.raises(InputError, match=message) as raised:
+            generator.generate(**arguments)
+        assert "\n" not in str(raised.value)
+
+
+def test_the_most_and_the_longest_stop_strings(generator):
+    assert generator.generate("the", stop=["\0" * LONGEST_STOP] * MOST_STOPS, max_new_tokens=1)
+    with pytest.raises(InputError, match="at most 1024 characters, got one of 1025"):
+        generator.generate("the", stop="x" * (LONGEST_STOP + 1))
 
 
 def test_wrong_streams_and_checkpoints(generator):

@@ -1,10 +1,14 @@
 """Options of a Generator that say the same in other words, or meet one another."""
 
+import contextlib
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from fastattn.errors import InputError
 from fastattn.generation.generator import Generator
+from fastattn.ops import reference
 from tests.generation.language_models import checkpoint, make
 from tests.generation.test_generator import build_logits
 
@@ -85,3 +89,13 @@ def test_what_a_checkpoint_never_produces(options):
                 logits_V[[*never, *(first if n == 0 else ())]] = -np.inf
                 assert logits_V.max() - logits_V[token] < 1e-4
         assert set(one.tokens) & set(first)
+
+
+def test_threads_are_those_asked_for_and_there_may_be():
+    asked, counting = set(), SimpleNamespace(**vars(reference))
+    counting.thread_limit = lambda: 8
+    counting.use_threads = lambda count: asked.add(count) or contextlib.nullcontext()
+    for threads, used in ((1, 1), (3, 3), (None, 8), (64, 8)):
+        asked.clear()
+        make(threads=threads, ops=counting).generate("a", max_new_tokens=2)
+        assert asked == {used}

@@ -107,9 +107,8 @@ def test_chats_go_through_the_template_and_stops_end_answers():
     assert stop not in translator.translate("the", max_new_tokens=6, stop=stop)
 
 
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
+def test_wrong_calls_are_refused(translator):
+    for arguments, message in [
         ({"texts": 3}, "texts must be a str or several, got int"),
         ({"texts": "a", "terms": {"a": "b"}}, "models with the prompt milmmt were not trained with terms"),
         ({"texts": "a", "terms": [1]}, "terms should be a dict from str to str, a term's translation of each"),
@@ -118,12 +117,10 @@ def test_chats_go_through_the_template_and_stops_end_answers():
         ({"texts": "a", "num_hypotheses": 2}, "num_hypotheses above 1 needs details=True"),
         ({"texts": "a", "splits": 3}, "unknown option 'splits'"),
         ({"texts": "a", "details": 1}, "details must be True or False, got 1"),
-    ],
-)
-def test_wrong_calls_are_refused(translator, arguments, message):
-    with pytest.raises(InputError) as caught:
-        translator.translate(**arguments)
-    assert str(caught.value).startswith(message)
+    ]:
+        with pytest.raises(InputError) as caught:
+            translator.translate(**arguments)
+        assert str(caught.value).startswith(message)
 
 
 def test_wrong_translators_are_refused(generator):

@@ -51,7 +51,7 @@ def answers(generator, prompts, **options):
     return list(map(told, generator.generate(prompts, details=True, **options)))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.data())
 def test_answers_are_those_without(data):
     stack, options = data.draw(st.sampled_from(list(STACKS))), data.draw(st.sampled_from(list(OPTIONS.values())))
@@ -108,7 +108,7 @@ def test_ends_inside_a_run(draft):
     draft = generator if draft == "itself" else draft
     whole = generator.generate(AGAIN, max_new_tokens=60, min_new_tokens=60, details=True)
     accepted = 0
-    for n in range(1, 40, 3):
+    for n in range(1, 40, 6):
         for options in (
             {"max_new_tokens": n},
             {"end_token": whole.tokens[n], "max_new_tokens": 60},
@@ -118,7 +118,7 @@ def test_ends_inside_a_run(draft):
             assert told(found) == told(generator.generate(AGAIN, details=True, **options))
             assert found.accepted <= len(found.tokens)
             accepted += found.accepted
-    assert accepted > 50
+    assert accepted > 25
 
 
 def test_the_context_ends_inside_a_run():
@@ -176,18 +176,15 @@ def test_rows_of_what_was_wrong_are_free_again(options, monkeypatch):
     assert draft.cache.target.rows - draft.cache.target.free <= sum(one.prompt_length + 60 for one in found)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
+def test_wrong_speculation():
+    for options, message in [
         ({"speculate": "prompt", "beam_size": 2}, "speculate needs beam_size=1"),
         ({"speculate": "draft"}, "unknown speculate 'draft'; known: prompt"),
         ({"speculate": 3}, "unknown speculate 3"),
         ({"prompt_lookup_num_tokens": 3}, 'here it is speculate="prompt"'),
-    ],
-)
-def test_wrong_speculation(options, message):
-    with pytest.raises(InputError, match=message):
-        generator_of().generate("x", **options)
+    ]:
+        with pytest.raises(InputError, match=message):
+            generator_of().generate("x", **options)
 
 
 def test_drafts_that_cannot_be():

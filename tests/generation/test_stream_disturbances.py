@@ -6,6 +6,7 @@ from time import sleep
 import pytest
 
 from fastattn.decoding import worker
+from fastattn.scheduling.scheduler import Scheduler
 from tests.generation.language_models import make
 
 
@@ -14,9 +15,20 @@ def test_a_search_that_begins_anew_tells_nothing_twice(monkeypatch, options):
     generator = make(end_ids=())
     given = {"max_new_tokens": 60, **options}
     expected = {prompt: generator.generate(prompt, **given) for prompt in ("the end", "an apple")}
-    real, steps = worker.DecodingWorker._step, []
+    real, submit, steps = worker.DecodingWorker._step, Scheduler.submit, []
+    asked, both = [], threading.Event()
+
+    def note(self, *arguments):
+        request = submit(self, *arguments)
+        asked.append(request)
+        if len(asked) == 2:
+            both.set()  # before that no step is made, or one search may be over before the other begins
+        return request
+
+    monkeypatch.setattr(Scheduler, "submit", note)
 
     def fail_once(self):
+        assert both.wait(60)
         together = len(self.sentences()) > 1
         steps.append(together)
         if not any(steps):
@@ -26,10 +38,9 @@ def test_a_search_that_begins_anew_tells_nothing_twice(monkeypatch, options):
         real(self)
 
     monkeypatch.setattr(worker.DecodingWorker, "_step", fail_once)
-    begun, found = threading.Barrier(2), {}
+    found = {}
 
     def run(prompt):
-        begun.wait()
         found[prompt] = "".join(generator.stream(prompt, **given))
 
     threads = [threading.Thread(target=run, args=(prompt,)) for prompt in expected]

@@ -8,6 +8,7 @@ from fastattn.errors import InputError
 from fastattn.generation.judging import REMARKS, remarks
 from fastattn.generation.translating import PROMPTS, TranslationPrompt, recognised
 from fastattn.text.languages import language
+from tests.weights.run_hostile import Steps
 
 EN, ZH, FR, JA, RU = map(language, ("en", "zh", "fr", "ja", "ru"))
 
@@ -22,17 +23,21 @@ def said(*arguments, **rest):
     return message["content"]
 
 
-@pytest.mark.parametrize("name", ["en", "EN", " eng", "eng_Latn", "en-GB", "en_US", "English", "english"])
-def test_codes_and_names_are_a_language(name):
-    assert language(name) == EN
+def test_codes_and_names_are_a_language():
+    for name in ["en", "EN", " eng", "eng_Latn", "en-GB", "en_US", "English", "english"]:
+        assert language(name) == EN
 
 
-@pytest.mark.parametrize(
-    "name, code",
-    [("zh-TW", "zh-Hant"), ("zho_Hant", "zh-Hant"), ("zho_Hans", "zh"), ("zh-CN", "zh"), ("cmn", "zh"), ("nob", "no")],
-)
-def test_scripts_and_other_codes_are_known(name, code):
-    assert language(name).code == code
+def test_scripts_and_other_codes_are_known():
+    for name, code in [
+        ("zh-TW", "zh-Hant"),
+        ("zho_Hant", "zh-Hant"),
+        ("zho_Hans", "zh"),
+        ("zh-CN", "zh"),
+        ("cmn", "zh"),
+        ("nob", "no"),
+    ]:
+        assert language(name).code == code
 
 
 def test_an_unknown_language_lists_near_ones():
@@ -87,9 +92,8 @@ def test_terms_and_context_go_where_a_model_was_trained_with_them():
         TranslationPrompt("hy-mt", EN, FR, {"a": "b"}, "c")
 
 
-@pytest.mark.parametrize(
-    "names, prompt",
-    [
+def test_checkpoints_are_known_by_their_names():
+    for names, prompt in [
         (["Hy-MT2-1.8B-Q4_K_M.gguf"], "hy-mt2"),
         (["HY-MT1.5-1.8B"], "hy-mt"),
         (["snapshot", "tencent/Hunyuan-MT-7B", "hunyuan_v1_dense"], "hunyuan-mt"),
@@ -101,10 +105,8 @@ def test_terms_and_context_go_where_a_model_was_trained_with_them():
         (["haoranxu/X-ALMA"], "x-alma"),
         (["TowerInstruct-7B-v0.2"], "tower"),
         (["EuroLLM-9B-Instruct"], "eurollm"),
-    ],
-)
-def test_checkpoints_are_known_by_their_names(names, prompt):
-    assert recognised(names, "") == prompt
+    ]:
+        assert recognised(names, "") == prompt
 
 
 def test_a_template_with_languages_is_translategemmas():
@@ -124,6 +126,11 @@ ANSWERS = [
     ((EN, FR), SOURCE, SOURCE, ("echo",)),
     ((EN, FR), SOURCE, " " + SOURCE.replace("budget", "Budgets") + "\n", ("echo",)),
     ((EN, ZH), "Hello, my friend.", "Hello, my friend.\n\n智慧谈说意想赞赏是你的朋友们", ("echo", "paragraphs")),
+    ((EN, FR), SOURCE, "The committee will gather again on Monday to vote on a budget.", ()),
+    ((EN, FR), SOURCE, "The committees would meet again on Mondays to vote on the budgets.", ("echo",)),
+    ((EN, RU), SOURCE, "абвг abcd", ()),
+    ((EN, RU), SOURCE, "абв abcde", ("script",)),
+    ((EN, RU), SOURCE, "абв abcd", ()),
     ((EN, FR), "Come to Paris", "Viens à « Come to Paris »", ()),
     ((EN, FR), SOURCE, "Le comité.\n \nCela veut dire que tous se réunissent.", ("paragraphs",)),
     ((EN, FR), "One.\n\nTwo.", "Un.\n\nDeux.", ()),
@@ -152,12 +159,13 @@ ANSWERS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("languages, source, answer, expected", ANSWERS, ids=range(len(ANSWERS)))
-def test_answers_that_are_no_translations_are_marked(languages, source, answer, expected):
-    assert remarks(source, answer, languages, "Translate it into French, please.") == expected
-    assert set(expected) <= set(REMARKS)
+def test_answers_that_are_no_translations_are_marked():
+    for languages, source, answer, expected in ANSWERS:
+        assert remarks(source, answer, languages, "Translate it into French, please.") == expected
+        assert set(expected) <= set(REMARKS)
 
 
-def test_long_answers_are_judged_in_no_time():
-    for text in ("a" * 100_000, " " * 100_000 + "b", "the " * 30_000, "\n" + " " * 100_000, "\n" * 100_000 + "note"):
-        remarks(text, text[:-3] + "xyz", (EN, FR), "Translate it")
+def test_of_long_answers_little_is_compared():
+    text = " ".join(map(str, range(20_000)))
+    with Steps(300_000):
+        assert remarks(text, text[:-3] + "xyz", (EN, FR), "Translate it") == ("echo",)

@@ -5,7 +5,6 @@ import re
 from xml.etree import ElementTree
 
 import numpy as np
-import pytest
 
 import fastattn
 from fastattn.plot import labels, page, picture
@@ -36,15 +35,15 @@ def test_many_cells_are_an_image_of_the_same_colours():
         np.testing.assert_array_equal(dots, np.rint(255 * (head / weights.max()).astype(np.float64)))
 
 
-@pytest.mark.parametrize("T, S", [(1, 1300), (1300, 1), (561, 1121), (4096, 5)])
-def test_of_more_cells_than_pixels_the_largest_are_seen(T, S):
-    weights = np.full((T, S), 0.1)
-    weights[T - 1, S - 1] = 1.0
-    plot = fastattn.plot_attention(weights)
-    ((dots, _),) = images(plot.to_svg(0))
-    blocks = json.loads(Reader(plot.html).root["data-block"])
-    assert dots.shape == (-(-T // blocks[0]), -(-S // blocks[1])) and max(dots.shape) <= 560
-    assert dots[-1, -1] == 255 and (dots == 255).sum() == 1
+def test_of_more_cells_than_pixels_the_largest_are_seen():
+    for T, S in [(1, 1300), (1300, 1), (561, 1121), (4096, 5)]:
+        weights = np.full((T, S), 0.1)
+        weights[T - 1, S - 1] = 1.0
+        plot = fastattn.plot_attention(weights)
+        ((dots, _),) = images(plot.to_svg(0))
+        blocks = json.loads(Reader(plot.html).root["data-block"])
+        assert dots.shape == (-(-T // blocks[0]), -(-S // blocks[1])) and max(dots.shape) <= 560
+        assert dots[-1, -1] == 255 and (dots == 255).sum() == 1
 
 
 def test_blocks_at_the_ends_may_be_smaller():
@@ -62,17 +61,30 @@ def test_long_labels_are_cut_and_whole_under_the_pointer():
     assert shown["x" * 17 + "…"] == ["x" * 1000 + "…"]
 
 
-@pytest.mark.parametrize(
-    "text, most, expected",
-    [("abc", 3, "abc"), ("abcd", 3, "ab…"), ("北京市", 5, "北京…"), ("北京市", 4, "北…"), ("", 3, "")],
-)
-def test_cutting(text, most, expected):
-    assert labels.cut(text, most) == expected and labels.columns_of(expected) <= most
+def test_bounds_count_themselves(monkeypatch):
+    assert labels.printable_text("x" * labels.LONGEST) == "x" * labels.LONGEST
+    assert labels.printable_text("x" * (labels.LONGEST + 1)) == "x" * labels.LONGEST + "…"
+    monkeypatch.setattr(page, "FEW", 6)
+    monkeypatch.setattr(picture, "MOST_RECTANGLES", 6)
+    for columns, levels, cells in ((3, 65535, 6), (4, 255, 0)):
+        plot = fastattn.plot_attention(softmax(1, 2, columns))
+        assert (sent_weights(plot.html)[1], len(rectangles(plot.svg))) == (levels, cells)
 
 
-@pytest.mark.parametrize("size, least, expected", [(28, 14, 1), (13, 14, 2), (1, 14, 20), (0.1, 14, 200), (7, 14, 2)])
-def test_labels_are_thinned_out(size, least, expected):
-    assert labels.every(size, least) == expected
+def test_cutting():
+    for text, most, expected in [
+        ("abc", 3, "abc"),
+        ("abcd", 3, "ab…"),
+        ("北京市", 5, "北京…"),
+        ("北京市", 4, "北…"),
+        ("", 3, ""),
+    ]:
+        assert labels.cut(text, most) == expected and labels.columns_of(expected) <= most
+
+
+def test_labels_are_thinned_out():
+    for size, least, expected in [(28, 14, 1), (13, 14, 2), (1, 14, 20), (0.1, 14, 200), (7, 14, 2)]:
+        assert labels.every(size, least) == expected
 
 
 def test_crowded_labels_leave_some_out():
@@ -125,31 +137,31 @@ def test_the_scale_is_even_and_rises_in_lightness():
     np.testing.assert_allclose(picture._linear(np.array([[0.62796, 0.22486, 0.12585]])), [[1, 0, 0]], atol=1e-4)
 
 
-@pytest.mark.parametrize("shape, levels", [((1, 5, 7), 65535), ((4, 5, 7), 65535), ((3, 512, 512), 255)])
-def test_the_html_holds_every_weight_to_half_a_level(shape, levels):
-    weights = softmax(*shape)
-    found, found_levels, largest = sent_weights(fastattn.plot_attention(weights).html)
-    assert found_levels == levels
-    heads = weights.astype(np.float64)
-    expected = np.concatenate([heads.mean(axis=0, keepdims=True), heads]) if shape[0] > 1 else heads
-    np.testing.assert_allclose(largest, [expected[0].max()] + [heads.max()] * (len(expected) - 1), rtol=1e-6)
-    for plane, exact, top in zip(found, expected, largest):
-        assert np.abs(plane - exact).max() <= (0.5 / levels + 1e-6) * top
+def test_the_html_holds_every_weight_to_half_a_level():
+    for shape, levels in [((1, 5, 7), 65535), ((4, 5, 7), 65535), ((3, 512, 512), 255)]:
+        weights = softmax(*shape)
+        found, found_levels, largest = sent_weights(fastattn.plot_attention(weights).html)
+        assert found_levels == levels
+        heads = weights.astype(np.float64)
+        expected = np.concatenate([heads.mean(axis=0, keepdims=True), heads]) if shape[0] > 1 else heads
+        np.testing.assert_allclose(largest, [expected[0].max()] + [heads.max()] * (len(expected) - 1), rtol=1e-6)
+        for plane, exact, top in zip(found, expected, largest):
+            assert np.abs(plane - exact).max() <= (0.5 / levels + 1e-6) * top
 
 
-@pytest.mark.parametrize("size", [5e-324, 1e-310, 1e-30, 1e30, 1.7e308])
-def test_weights_of_any_size(size):
-    plot = fastattn.plot_attention(np.array([[[0.0, 1.0]], [[1.0, 1.0]]]) * size)
-    found, _, largest = sent_weights(plot.html)
-    assert largest == [size, size, size]
-    np.testing.assert_allclose(found[1:] / size, [[[0, 1]], [[1, 1]]])
-    told = [(colour, tooltip.split(": ")[1]) for colour, tooltip in rectangles(plot.svg)]
-    assert told == [(picture.hex_colours()[0], "0")] + [(picture.hex_colours()[255], f"{size:.4g}")] * 3
+def test_weights_of_any_size():
+    for size in [5e-324, 1e-310, 1e-30, 1e30, 1.7e308]:
+        plot = fastattn.plot_attention(np.array([[[0.0, 1.0]], [[1.0, 1.0]]]) * size)
+        found, _, largest = sent_weights(plot.html)
+        assert largest == [size, size, size]
+        np.testing.assert_allclose(found[1:] / size, [[[0, 1]], [[1, 1]]])
+        told = [(colour, tooltip.split(": ")[1]) for colour, tooltip in rectangles(plot.svg)]
+        assert told == [(picture.hex_colours()[0], "0")] + [(picture.hex_colours()[255], f"{size:.4g}")] * 3
 
 
 def test_the_size_of_what_is_sent():
-    plot = fastattn.plot_attention(softmax(12, 512, 512))
-    assert len(plot.html) < 5 << 20 and len(plot.svg) < 5 << 20
+    plot = fastattn.plot_attention(softmax(3, 512, 512))
+    assert len(plot.html) < 7 << 18 and len(plot.svg) < 7 << 18
     few = fastattn.plot_attention(softmax(8, 16, 16))
     assert len(few.html) < 100_000
 

@@ -11,8 +11,16 @@ from fastattn.plot import picture
 from tests.plot.readers import Reader, rectangles, softmax, texts
 
 
-@pytest.mark.parametrize("shape", [(3, 4), (1, 3, 4), (1, 1, 3, 4), (5, 3, 4), (1, 5, 3, 4), (1, 1), (2, 1, 7)])
-@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64, ">f4"])
+@pytest.mark.parametrize(
+    ("shape", "kind"),
+    [
+        ((3, 4), ">f4"),
+        ((1, 3, 4), np.float16),
+        ((1, 1, 3, 4), np.float32),
+        ((5, 3, 4), np.float64),
+        ((1, 1), np.float32),
+    ],
+)
 def test_every_shape_and_float_has_a_cell_for_each_weight(shape, kind):
     weights = softmax(*shape).astype(kind)
     plot = fastattn.plot_attention(weights)
@@ -53,10 +61,10 @@ def test_one_head_the_mean_or_all():
     assert picture.hex_colours()[255] in {colour for colour, _ in rectangles(mean)}, "the mean has its own scale"
 
 
-@pytest.mark.parametrize("head", [-1, 3, pytest.param(10**5000, id="huge"), 1.0, "first", None, True, "", [0]])
-def test_no_such_head(head):
-    with pytest.raises(InputError, match="head should be 'mean', 'all' or a whole number from 0 to 2, got "):
-        fastattn.plot_attention(softmax(3, 2, 2)).to_svg(head)
+def test_no_such_head():
+    for head in [-1, 3, 10**5000, 1.0, "first", None, True, "", [0]]:
+        with pytest.raises(InputError, match="head should be 'mean', 'all' or a whole number from 0 to 2, got "):
+            fastattn.plot_attention(softmax(3, 2, 2)).to_svg(head)
 
 
 def test_files_by_their_suffix(tmp_path):
@@ -69,17 +77,16 @@ def test_files_by_their_suffix(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.svg", "b.HTML"]
 
 
-@pytest.mark.parametrize("name", ["a.png", "a", "svg", ".svg/a", 3, None, "missing/a.svg", "a\0.svg"])
-def test_files_that_cannot_be(tmp_path, monkeypatch, name):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(InputError) as caught:
-        fastattn.plot_attention(softmax(2, 2)).save(name)
-    assert "\n" not in str(caught.value) and list(tmp_path.iterdir()) == []
+def test_files_that_cannot_be(tmp_path, monkeypatch):
+    for name in ["a.png", "a", "svg", ".svg/a", 3, None, "missing/a.svg", "a\0.svg"]:
+        monkeypatch.chdir(tmp_path)
+        with pytest.raises(InputError) as caught:
+            fastattn.plot_attention(softmax(2, 2)).save(name)
+        assert "\n" not in str(caught.value) and list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    "weights, message",
-    [
+def test_weights_that_cannot_be_drawn():
+    for weights, message in [
         (np.zeros((0, 3, 3)), "at least one head, row and column, got (0, 3, 3)"),
         (np.zeros((2, 0, 3)), "at least one"),
         (np.zeros((2, 3, 0)), "at least one"),
@@ -104,17 +111,14 @@ def test_files_that_cannot_be(tmp_path, monkeypatch, name):
         (np.broadcast_to(np.float32(0), (257, 1, 1)), "at most"),
         (np.broadcast_to(np.float32(0), (2, 4096, 4096)), "16,777,216 in all, got (2, 4096, 4096)"),
         (np.broadcast_to(np.float32(0), (1, 10**6, 10**6, 10**6)), "at most"),
-    ],
-)
-def test_weights_that_cannot_be_drawn(weights, message):
-    with pytest.raises(InputError, match=re.escape(message)) as caught:
-        fastattn.plot_attention(weights)
-    assert "\n" not in str(caught.value)
+    ]:
+        with pytest.raises(InputError, match=re.escape(message)) as caught:
+            fastattn.plot_attention(weights)
+        assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "rows, message",
-    [
+def test_labels_that_do_not_fit():
+    for rows, message in [
         (["a", "b"], "rows should be 3 labels, as many as the weights have rows, got 2"),
         (["a"] * 4, "got more"),
         (iter(int, 1), "got more"),
@@ -123,16 +127,14 @@ def test_weights_that_cannot_be_drawn(weights, message):
         (b"abc", "got a bytes"),
         (3, "rows should be a list of 3 labels, got 3"),
         (["a", None, "b"], r"rows[1] should be a str or a whole number, got None"),
-        pytest.param(["a", "b", 10**5000], "rows[2] should be", id="huge"),
+        (["a", "b", 10**5000], "rows[2] should be"),
         ([0.5, 1.5, 2.5], "rows[0] should be"),
-    ],
-)
-def test_labels_that_do_not_fit(rows, message):
-    with pytest.raises(InputError, match=re.escape(message)) as caught:
-        fastattn.plot_attention(softmax(3, 2), rows)
-    assert "\n" not in str(caught.value)
-    with pytest.raises(InputError, match="columns"):
-        fastattn.plot_attention(softmax(2, 3), columns=rows)
+    ]:
+        with pytest.raises(InputError, match=re.escape(message)) as caught:
+            fastattn.plot_attention(softmax(3, 2), rows)
+        assert "\n" not in str(caught.value)
+        with pytest.raises(InputError, match="columns"):
+            fastattn.plot_attention(softmax(2, 3), columns=rows)
 
 
 def test_labels_may_be_numbers_and_arrays():
@@ -140,10 +142,10 @@ def test_labels_may_be_numbers_and_arrays():
     assert rectangles(plot.svg)[-1][1].startswith("\u2068b\u2069, \u20687\u2069: ")
 
 
-@pytest.mark.parametrize("title", [3, b"a", ["a"]])
-def test_a_title_is_text(title):
-    with pytest.raises(InputError, match="title should be a str, got "):
-        fastattn.plot_attention(softmax(2, 2), title=title)
+def test_a_title_is_text():
+    for title in [3, b"a", ["a"]]:
+        with pytest.raises(InputError, match="title should be a str, got "):
+            fastattn.plot_attention(softmax(2, 2), title=title)
 
 
 def test_it_says_what_it_is():

@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
 from fastattn.text.splitting import split_sentences
 
 CASES = [
@@ -44,7 +42,7 @@ def test_in_all():
     assert score >= 0.98, "\n".join([f"{score:.4f}", *wrong])
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
-def test_of_a_language(language):
-    score, wrong = f1([case for case in CASES if case[0] == language])
-    assert score >= 0.95, "\n".join([f"{score:.4f}", *wrong])
+def test_of_a_language():
+    for language in LANGUAGES:
+        score, wrong = f1([case for case in CASES if case[0] == language])
+        assert score >= 0.95, "\n".join([f"{score:.4f}", *wrong])

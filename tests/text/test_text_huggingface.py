@@ -24,14 +24,14 @@ GOLDEN = json.loads((GOLDENS / "text_huggingface.json").read_text(encoding="utf-
 FILE = json.dumps(GOLDEN["tokenizer"]).encode()
 
 
-@pytest.mark.parametrize("limit", [2, 3, 8, 64])
-def test_ids_equal_the_peers(limit):
-    tokenizer = HuggingFaceTokenizer(FILE, limit)
-    for case_limit, text, ids in GOLDEN["cases"]:
-        if case_limit == limit:
-            encoded = tokenizer.encode([text])[0]
-            assert encoded.dtype == np.int32
-            assert encoded.tolist() == ids, text
+def test_ids_equal_the_peers():
+    for limit in [2, 3, 8, 64]:
+        tokenizer = HuggingFaceTokenizer(FILE, limit)
+        for case_limit, text, ids in GOLDEN["cases"]:
+            if case_limit == limit:
+                encoded = tokenizer.encode([text])[0]
+                assert encoded.dtype == np.int32
+                assert encoded.tolist() == ids, text
 
 
 def test_the_files_own_truncation_and_padding_are_ignored():
@@ -56,12 +56,12 @@ def library(limit, side="right", strategy="longest_first"):
 TEXTS = sorted({text for _, text, _ in GOLDEN["cases"]})
 
 
-@pytest.mark.parametrize("side", ["right", "left"])
-@pytest.mark.parametrize("limit", [2, 3, 9, 64])
-def test_a_long_text_is_cut_from_a_side(side, limit):
-    peer, tokenizer = library(limit, side), HuggingFaceTokenizer(FILE, limit, truncation_side=side)
-    for text, ids in zip(TEXTS, tokenizer.encode(TEXTS), strict=True):
-        assert ids.tolist() == peer.encode(text).ids, text
+def test_a_long_text_is_cut_from_a_side():
+    for limit in [2, 3, 9, 64]:
+        for side in ["right", "left"]:
+            peer, tokenizer = library(limit, side), HuggingFaceTokenizer(FILE, limit, truncation_side=side)
+            for text, ids in zip(TEXTS, tokenizer.encode(TEXTS), strict=True):
+                assert ids.tolist() == peer.encode(text).ids, text
 
 
 def test_an_unknown_side_is_refused():
@@ -97,9 +97,13 @@ PROCESSORS = {
 FILES = {name: pair_file(processor) for name, processor in PROCESSORS.items()}
 
 
-@pytest.mark.parametrize("name", PROCESSORS)
-@settings(deadline=None, max_examples=40)
-@given(lengths=st.tuples(*[st.integers(0, 12)] * 2), limit=st.integers(4, 15), side=st.sampled_from(["right", "left"]))
+@settings(deadline=None, max_examples=120)
+@given(
+    name=st.sampled_from(list(PROCESSORS)),
+    lengths=st.tuples(*[st.integers(0, 12)] * 2),
+    limit=st.integers(4, 15),
+    side=st.sampled_from(["right", "left"]),
+)
 def test_pairs_are_cut_as_the_library_cuts_them(name, lengths, limit, side):
     first, second = (" ".join("abcdefghijklmnopqr"[start : start + length]) for start, length in zip((0, 5), lengths))
     peer = Tokenizer.from_str(FILES[name].decode())
@@ -140,8 +144,7 @@ def test_a_template_without_a_text_is_refused():
         turned.encode_pairs([("a", "b")])
 
 
-@pytest.mark.parametrize("prompt", ["", "the garden: ", "é\U0001f600 "])
-@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(("prompt", "threads"), [("", 1), ("the garden: ", 2), ("é\U0001f600 ", 1)])
 def test_offsets_are_of_the_text_as_given(prompt, threads, monkeypatch):
     monkeypatch.setenv("RAYON_NUM_THREADS", "2")
     monkeypatch.delenv("TOKENIZERS_PARALLELISM", raising=False)
@@ -169,14 +172,14 @@ def test_a_token_that_begins_in_the_prompt_has_its_part_of_the_text():
     assert spans.words_T.tolist() == [-1, 0, 1, -1]
 
 
-@pytest.mark.parametrize("side", ["right", "left"])
-def test_offsets_are_cut_with_their_ids(side):
-    tokenizer = HuggingFaceTokenizer(FILE, 5, truncation_side=side)
-    (spans,) = tokenizer.encode_with_offsets(["a b c d e"])
-    assert spans.ids_T.tolist() == tokenizer.encode(["a b c d e"])[0].tolist()
-    first = 0 if side == "right" else 2
-    assert spans.offsets_T2.tolist() == [[0, 0], *([2 * i, 2 * i + 1] for i in range(first, first + 3)), [0, 0]]
-    assert spans.words_T.tolist() == [-1, first, first + 1, first + 2, -1]
+def test_offsets_are_cut_with_their_ids():
+    for side in ["right", "left"]:
+        tokenizer = HuggingFaceTokenizer(FILE, 5, truncation_side=side)
+        (spans,) = tokenizer.encode_with_offsets(["a b c d e"])
+        assert spans.ids_T.tolist() == tokenizer.encode(["a b c d e"])[0].tolist()
+        first = 0 if side == "right" else 2
+        assert spans.offsets_T2.tolist() == [[0, 0], *([2 * i, 2 * i + 1] for i in range(first, first + 3)), [0, 0]]
+        assert spans.words_T.tolist() == [-1, first, first + 1, first + 2, -1]
 
 
 def test_offsets_of_an_empty_text_without_special_tokens():
@@ -222,24 +225,24 @@ def test_the_pool_needs_leave(monkeypatch):
     assert not huggingface._may_use_pool(4)
 
 
-@pytest.mark.parametrize(
-    "data", [b"", b"{}", b"[1", b"\xff", b"\x00", FILE[:-30], FILE.replace(b'"WordPiece"', b'"Surprise"')]
-)
-def test_a_bad_file_is_refused_in_one_line(data):
-    with pytest.raises(TokenizerError, match=r"^tokenizer\.json: .+$") as caught:
-        HuggingFaceTokenizer(data, 8)
-    assert "\n" not in str(caught.value)
+def test_a_bad_file_is_refused_in_one_line():
+    for data in [b"", b"{}", b"[1", b"\xff", b"\x00", FILE[:-30], FILE.replace(b'"WordPiece"', b'"Surprise"')]:
+        with pytest.raises(TokenizerError, match=r"^tokenizer\.json: .+$") as caught:
+            HuggingFaceTokenizer(data, 8)
+        assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("escaped", [False, True])
-def test_a_table_that_says_it_is_large_is_refused(escaped):
-    table = base64.b64encode((1 << 32 - 1).to_bytes(4, "little") + b"\0" * 20).decode()
-    normalizer = {"type": "Sequence", "normalizers": [{"type": "Precompiled", "precompiled_charsmap": table}]}
-    data = json.dumps(GOLDEN["tokenizer"] | {"normalizer": normalizer}, ensure_ascii=False)
-    if escaped:
-        data = data.replace("charsmap", "\\u0063harsmap")
-    with pytest.raises(TokenizerError, match="a normalizer's table says that it has 2147483648 bytes, and has fewer"):
-        HuggingFaceTokenizer(data.encode(), 8)
+def test_a_table_that_says_it_is_large_is_refused():
+    for escaped in [False, True]:
+        table = base64.b64encode((1 << 32 - 1).to_bytes(4, "little") + b"\0" * 20).decode()
+        normalizer = {"type": "Sequence", "normalizers": [{"type": "Precompiled", "precompiled_charsmap": table}]}
+        data = json.dumps(GOLDEN["tokenizer"] | {"normalizer": normalizer}, ensure_ascii=False)
+        if escaped:
+            data = data.replace("charsmap", "\\u0063harsmap")
+        with pytest.raises(
+            TokenizerError, match="a normalizer's table says that it has 2147483648 bytes, and has fewer"
+        ):
+            HuggingFaceTokenizer(data.encode(), 8)
 
 
 def test_a_file_without_such_a_table_is_not_parsed_for_it(monkeypatch):
@@ -257,10 +260,10 @@ def test_what_a_file_lacks_for_a_text_is_a_tokenizer_error():
             tokenizer.encode(texts, threads=64)
 
 
-@pytest.mark.parametrize("limit", [1, 0, -5])
-def test_a_limit_below_the_special_tokens_is_refused(limit):
-    with pytest.raises(TokenizerError, match="no room for the 2 special tokens"):
-        HuggingFaceTokenizer(FILE, limit)
+def test_a_limit_below_the_special_tokens_is_refused():
+    for limit in [1, 0, -5]:
+        with pytest.raises(TokenizerError, match="no room for the 2 special tokens"):
+            HuggingFaceTokenizer(FILE, limit)
 
 
 def test_lone_surrogates_and_what_is_no_text_are_refused():
@@ -291,14 +294,12 @@ def test_ids_that_no_int32_holds_are_refused() -> None:
         HuggingFaceTokenizer(tokenizer.to_str().encode(), 10).encode_pairs([("a", "b")])
 
 
-MODELS = (
-    "unigram", "unigram_bytes", "unigram_symbols", "unigram_suffix", "bpe", "bpe_across", "bpe_bytes", "characters",
-)  # fmt: skip
+MODELS = ("unigram_bytes", "unigram_suffix", "bpe_across", "characters")
 UNITS = (
     "some words here ", "a", ". ", "1. A ", "This is one. ", "so, it; ", '"。"', "\n", " x  ", "J. R. ", "a\u0301",
     "中", "\U0001f600\u200d", "。", "12. ", 'e.g. a, "b" (c). D',
 )  # fmt: skip
-WHOLE = 250_000  # 640 times as long as what fits
+WHOLE = 60_000  # 150 times as long as what fits
 
 
 def counted(work: Callable[[str], object], text: str) -> int:
@@ -312,19 +313,17 @@ def grown(work: Callable[[str], object], unit: str, size: int) -> float:
     return counted(work, (unit * 4 * size)[: 4 * size]) / (500 + counted(work, (unit * size)[:size]))
 
 
-@pytest.mark.parametrize("unit", UNITS)
-def test_splitting(unit: str) -> None:
-    assert grown(split_sentences, unit, 10_000) < 4.5
-    text = (unit * WHOLE)[:WHOLE]
-    measured = 0
+def test_splitting_takes_no_square_of_a_texts_length() -> None:
+    for unit in UNITS:
+        assert grown(split_sentences, unit, 2_000) < 4.5, unit
+        text, measured = (unit * WHOLE)[:WHOLE], []
 
-    def length_of(part: str) -> int:
-        nonlocal measured
-        measured += len(part)
-        return 2 + sum(-(-len(word) // 4) for word in part.split())
+        def length_of(part: str, measured: list[int] = measured) -> int:
+            measured.append(len(part))
+            return 2 + sum(-(-len(word) // 4) for word in part.split())
 
-    assert "".join(split_to_fit(text, length_of, 100)) == text
-    assert measured <= 30 * WHOLE
+        assert "".join(split_to_fit(text, length_of, 100)) == text
+        assert sum(measured) <= 30 * WHOLE, unit
 
 
 # In a process of its own, which can be ended: what takes the square of such a text's length would take many minutes.
@@ -335,8 +334,8 @@ from fastattn.text.sentencepiece import SentencePiece
 
 for path in sys.argv[1:]:
     model = SentencePiece(Path(path).read_bytes())
-    for unit in {UNITS[::2]}:
-        text = (unit * 100_000)[:100_000]
+    for unit in {UNITS[::4]}:
+        text = (unit * 50_000)[:50_000]
         model.text(model.pieces(text))
 """
 

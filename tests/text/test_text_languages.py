@@ -11,9 +11,8 @@ M2M = "en fr zh sr he sq ne no ns jv"
 MBART = "en_XX fr_XX zh_CN he_IL pt_XX"
 
 
-@pytest.mark.parametrize(
-    ("codes", "asked", "code"),
-    [
+def test_a_language_is_found_by_every_usual_name() -> None:
+    for codes, asked, code in [
         (NLLB, "en eng eng_Latn ENG_LATN en_XX en-GB English english __en__", "eng_Latn"),
         (NLLB, "zh zho Chinese zh_CN zho_Hans cmn_Hans", "zho_Hans"),
         (NLLB, "zh-TW zh-Hant zho_Hant zh-Hant-TW zh-MO chi_HK ZHO-HANT-hk", "zho_Hant"),
@@ -33,18 +32,15 @@ MBART = "en_XX fr_XX zh_CN he_IL pt_XX"
         (MBART, "pt pt_BR por_Latn", "pt_XX"),
         ("pt_PT pt pt_BR", "por Portuguese pt_AO", "pt"),
         ("xx_new other", "XX-NEW xx_new", "xx_new"),
-    ],
-)
-def test_a_language_is_found_by_every_usual_name(codes: str, asked: str, code: str) -> None:
-    languages = Languages({each: f"__{each}__" for each in codes.split()})
-    assert {name: languages.code(name.replace("n_N", "n N")) for name in asked.split()} == dict.fromkeys(
-        asked.split(), code
-    )
+    ]:
+        languages = Languages({each: f"__{each}__" for each in codes.split()})
+        assert {name: languages.code(name.replace("n_N", "n N")) for name in asked.split()} == dict.fromkeys(
+            asked.split(), code
+        )
 
 
-@pytest.mark.parametrize(
-    ("asked", "fault"),
-    [
+def test_another_language_is_refused_with_those_that_may_be_meant() -> None:
+    for asked, fault in [
         ("ks", "language 'ks' should be one of kas_Arab (Kashmiri), kas_Deva (Kashmiri)"),
         ("sr_Latn", "language 'sr_Latn' should be one of srp_Cyrl (Serbian)"),
         ("Frensh", "unknown language 'Frensh'; near ones: fra_Latn (French)"),
@@ -53,12 +49,10 @@ def test_a_language_is_found_by_every_usual_name(codes: str, asked: str, code: s
             "unknown language 'zz'; this model knows 12: eng_Latn (English), fra_Latn (French), ",
         ),
         ("", "unknown language ''; this model knows 12: "),
-    ],
-)
-def test_another_language_is_refused_with_those_that_may_be_meant(asked: str, fault: str) -> None:
-    with pytest.raises(InputError) as caught:
-        Languages({each: each for each in NLLB.split()}).code(asked)
-    assert str(caught.value).startswith(fault)
+    ]:
+        with pytest.raises(InputError) as caught:
+            Languages({each: each for each in NLLB.split()}).code(asked)
+        assert str(caught.value).startswith(fault)
 
 
 def test_four_digits_are_no_script() -> None:
@@ -70,9 +64,8 @@ def test_one_table_serves_prompts_and_models() -> None:
     assert Languages({"kmr_Latn": "", "toki": ""}).names == {"kmr_Latn": "Northern Kurdish", "toki": "toki"}
 
 
-@pytest.mark.parametrize(
-    ("tokens", "told"),
-    [
+def test_the_forms_of_tokens_tell_the_model() -> None:
+    for tokens, told in [
         ("__en__ __ast__", LanguageTokens({"en": "__en__", "ast": "__ast__"}, "before", "first")),
         ("eng_Latn fra_Latn", LanguageTokens({"eng_Latn": "eng_Latn", "fra_Latn": "fra_Latn"}, "before", "first")),
         ("en_XX fr_XX", LanguageTokens({"en_XX": "en_XX", "fr_XX": "fr_XX"}, "before", "first")),
@@ -84,7 +77,5 @@ def test_one_table_serves_prompts_and_models() -> None:
         (">>por<<", None),
         ("__en__ <2en> de_DE", None),
         ("_e <s> >> << <2> de_de DE_DE", None),
-    ],
-)
-def test_the_forms_of_tokens_tell_the_model(tokens: str, told: LanguageTokens | None) -> None:
-    assert language_tokens(["<unk>", "▁a", "</s>", *tokens.split()]) == told
+    ]:
+        assert language_tokens(["<unk>", "▁a", "</s>", *tokens.split()]) == told

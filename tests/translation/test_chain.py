@@ -88,12 +88,6 @@ def test_errors_keep_their_places(pair):
         both.translate("a", beam_siz=2)
 
 
-def test_what_concerns_one_side_goes_to_one(pair):
-    both = Translator.chain(*pair)
-    begun = both.translate("a", target_prefix="c", **SHORT)
-    assert begun == pair[1].translate(pair[0].translate("a", **SHORT), target_prefix="c", **SHORT)
-
-
 class Recorded(TranslatorByLanguage):
     """Says what it was asked, and was made with; its two hypotheses differ from call to call of a text."""
 
@@ -108,21 +102,6 @@ class Recorded(TranslatorByLanguage):
 
     def close(self):
         self.closed += 1
-
-
-def test_each_option_goes_to_the_models_that_it_concerns():
-    of_first = {"source_lang": "de", "split": "never"}
-    of_second = {
-        "target_lang": "fr", "target_prefix": "a", "suppress_sequences": ["b"], "callback": print,
-        "return_alternatives": True,
-    }  # fmt: skip
-    of_both = {"beam_size": 3, "return_scores": False, "timeout": 5.0}
-    first, second = Recorded(), Recorded()
-    with Translator.chain(first, second) as both:
-        both.translate("a", **of_first, **of_second, **of_both)
-    always = {"details": True, "return_exceptions": False}
-    assert first.asked == of_first | of_both | always and second.asked == of_second | of_both | always
-    assert first.closed == second.closed == 1
 
 
 def test_parts_are_those_of_the_text_that_was_chosen():

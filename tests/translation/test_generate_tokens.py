@@ -102,20 +102,17 @@ def test_what_the_caller_computes_in_between_has_its_own_threads():
         assert operations.current_threads() == operations.thread_limit()
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
+def test_what_is_refused_is_refused_at_once():
+    for options, message in [
         ({"beam_size": 2}, "generate_tokens needs beam_size=1, and neither prefix_bias_beta nor return_alternatives"),
         ({"prefix_bias_beta": 0.5}, "needs beam_size=1"),
         ({"return_alternatives": True}, "needs beam_size=1"),
         ({"callback": print}, "takes no callback"),
         ({"beam": 1}, "unknown option 'beam'"),
         ({"target_prefix": "a b"}, r"target_prefix\[0\] must be a list of tokens, got str"),
-    ],
-)
-def test_what_is_refused_is_refused_at_once(options, message):
-    with pytest.raises(InputError, match=message):
-        build().generate_tokens(SOURCE, **options)
+    ]:
+        with pytest.raises(InputError, match=message):
+            build().generate_tokens(SOURCE, **options)
 
 
 def test_a_text_takes_a_text_before_it():

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fastattn.errors import CheckpointError, InputError
-from fastattn.spec.text_spec import DecodingSettings, LanguageTokens
+from fastattn.spec.text_spec import DecodingSettings, LanguageTokens, SearchRules
 from fastattn.translation.translator import Translator
 from fastattn.weights import read
 from tests.cli.commands import fail, succeed
@@ -109,7 +109,7 @@ def test_every_part_has_its_languages_around_it_and_fits_with_them() -> None:
     parts = [part.source for part in translator.translate(text, **options).parts]
     assert [part[0] for part in parts] == ["eng_Latn"] * len(parts) and all(part[-1] == "</s>" for part in parts)
     limit = translator.max_source_length
-    (first, *rest) = translator.translate(" ".join(words * limit), split="long", **options).parts
+    (first, *rest) = translator.translate(" ".join(words * (limit // len(words) + 1)), split="long", **options).parts
     assert rest and all(len(part.source) <= limit and part.source[0] == "eng_Latn" for part in (first, *rest))
     cut = translator.translate(" ".join(words), split="long", max_input_length=5, **options).parts
     assert [part.source for part in cut] == [["eng_Latn", *words[:3], "</s>"]]
@@ -188,12 +188,14 @@ def test_models_of_one_pair_take_its_languages_alone() -> None:
         told(None).translate("a b", source_lang="en")
 
 
-def test_worker_processes_and_converted_folders_know_the_languages(tmp_path: Path) -> None:
-    folder = write_folder(tmp_path / "model", "mbart")
+def test_worker_processes_and_converted_folders_know_the_languages_and_the_rules(tmp_path: Path) -> None:
+    made = read(write_folder(tmp_path / "model", "mbart"))
+    made.text = replace(made.text, decoding=DecodingSettings(rules=SearchRules("true", forced_end=True)))
+    folder = converted(made, tmp_path / "native", "float32")
     options = SHORT | {"source_lang": [pair[0] for pair in PAIRS], "target_lang": [pair[1] for pair in PAIRS]}
     wanted = Translator(folder, threads=1).translate(TEXTS, details=True, **options)
-    assert read(converted(read(folder), tmp_path / "native", "float32")).text == read(folder).text
-    translator = Translator(tmp_path / "native", threads=1, processes=2)
+    assert read(folder).text == made.text
+    translator = Translator(folder, threads=1, processes=2)
     with translator:
         translator._pool.least = 1
         assert translator.translate(TEXTS, details=True, **options) == wanted

@@ -1,7 +1,7 @@
-"""Translations that are known: a memory's are taken, a cache's too, by processes side by side."""
+"""Translations that are known: a memory's are taken, a cache's too, by connections side by side."""
 
-import multiprocessing
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -103,20 +103,17 @@ def test_what_is_no_cache(tmp_path, content):
         CachedTranslator(Counting(), str(path), "a")
 
 
-def translate_much(path, first):
-    with CachedTranslator(Counting(), path, "a", most=300) as cached:
-        for n in range(first, first + 200, 10):
-            assert cached.translate([f"a{m} b" for m in range(n, n + 10)]) == [f"b a{m}" for m in range(n, n + 10)]
+def test_connections_side_by_side(path):
+    """Which share a file as processes do."""
 
+    def translate_much(first):
+        with CachedTranslator(Counting(), path, "a", most=300) as cached:
+            for n in range(first, first + 200, 10):
+                assert cached.translate([f"a{m} b" for m in range(n, n + 10)]) == [f"b a{m}" for m in range(n, n + 10)]
+        return True
 
-def test_processes_side_by_side(path):
-    context = multiprocessing.get_context("spawn")
-    processes = [context.Process(target=translate_much, args=(path, 50 * n)) for n in range(3)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(60)
-    assert [process.exitcode for process in processes] == [0, 0, 0]
+    with ThreadPoolExecutor(3) as threads:
+        assert list(threads.map(translate_much, (0, 50, 100))) == [True] * 3
 
 
 def test_the_command_line(pulled, path, tmp_path):

@@ -12,6 +12,7 @@ TMX = """<?xml version="1.0"?>
 <tuv xml:lang="pt-BR"><seg>Bom dia.</seg></tuv><tuv xml:lang="de"><seg>Guten Morgen.</seg></tuv></tu>
 <tu><tuv lang="EN"><seg>Yes</seg></tuv><tuv lang="de"><seg>Ja</seg></tuv></tu>
 <tu><tuv xml:lang="en"><seg>No</seg></tuv></tu>
+<tu><tuv lang="en"><seg>A</seg></tuv><tuv lang="ja"><seg/></tuv><tuv lang="ja"><seg>B</seg></tuv></tu>
 </body></tmx>"""
 TBX = """<martif><text><body><termEntry><langSet xml:lang="en"><tig><term>car</term></tig></langSet>
 <langSet xml:lang="pt"><ntig><termGrp><term>viatura</term></termGrp></ntig></langSet></termEntry></body></text>
@@ -33,6 +34,7 @@ def test_tmx(tmp_path, encoding):
     path = write(tmp_path, "a.tmx", TMX.replace('"1.0"?', f'"1.0" encoding="{encoding}"?'), encoding)
     assert read_memory(path, "en", "pt") == {"Good morning.": "Bom dia."}
     assert read_memory(path, "en", "de") == {"Good morning.": "Guten Morgen.", "Yes": "Ja"}
+    assert read_memory(path, "en", "ja") == {"A": "B"}
     assert read_memory(path) == {"Good morning.": "Bom dia.", "Yes": "Ja"} and read_memory(path, "fr", "pt") == {}
 
 
@@ -45,9 +47,8 @@ def test_tbx(tmp_path):
 BOMB = '<!DOCTYPE x [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;">]><tmx><tu>&b;</tu></tmx>'
 
 
-@pytest.mark.parametrize(
-    "name, text, encoding, message",
-    [
+def test_what_is_none(tmp_path):
+    for name, text, encoding, message in [
         ("a.tsv", "car viatura\n", "utf-8", "line 1: expected a term, a tab and its translation"),
         ("a.tsv", "a\tb\n\tx\n", "utf-8", "line 2: expected a term"),
         ("a.tsv", "a\tb\tc\n", "utf-8", "line 1: expected a term"),
@@ -57,11 +58,9 @@ BOMB = '<!DOCTYPE x [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;">]><tmx><tu>&
         ("a.tmx", "<tmx/>", "utf-8", "has no tu$"),
         ("a.tmx", BOMB, "utf-8", "declares entities"),
         ("a.tmx", BOMB, "utf-16", "declares entities"),
-    ],
-)
-def test_what_is_none(tmp_path, name, text, encoding, message):
-    with pytest.raises(InputError, match=message):
-        read_memory(write(tmp_path, name, text, encoding))
+    ]:
+        with pytest.raises(InputError, match=message):
+            read_memory(write(tmp_path, name, text, encoding))
 
 
 def test_what_is_not_there(tmp_path):

@@ -69,27 +69,24 @@ def test_an_empty_file_gives_an_empty_file(translator: Translator, tmp_path: Pat
     assert (stats.num_tokens, stats.num_examples) == (0, 0) and (tmp_path / "output.txt").read_bytes() == b""
 
 
-@pytest.mark.parametrize(
-    ("content", "prefixes", "message"),
-    [
+def test_a_fault_leaves_what_was_there(translator: Translator, tmp_path: Path):
+    for content, prefixes, message in [
         (b"a\nb\xff\n", None, "source.txt, line 2: not UTF-8"),
         (b"a\nb\0\n", None, "source.txt, line 2: a NUL byte"),
         (b"a\nb\nc\n", b"a\nb\n", "2 values, but more texts"),
         (b"a\n", b"a\nb\n", "1 texts, but more values"),
         (b"a\n", b"\xfe\n", "prefixes.txt, line 1: not UTF-8"),
-    ],
-)
-def test_a_fault_leaves_what_was_there(translator: Translator, tmp_path: Path, content, prefixes, message):
-    source, output = tmp_path / "source.txt", tmp_path / "output.txt"
-    source.write_bytes(content)
-    output.write_bytes(b"before")
-    if prefixes is not None:
-        (tmp_path / "prefixes.txt").write_bytes(prefixes)
-    begun = None if prefixes is None else tmp_path / "prefixes.txt"
-    with pytest.raises(InputError, match=message):
-        translator.translate_file(source, output, begun, **SHORT)
-    assert output.read_bytes() == b"before"
-    assert not [name for name in os.listdir(tmp_path) if name.endswith(".part")]
+    ]:
+        source, output = tmp_path / "source.txt", tmp_path / "output.txt"
+        source.write_bytes(content)
+        output.write_bytes(b"before")
+        if prefixes is not None:
+            (tmp_path / "prefixes.txt").write_bytes(prefixes)
+        begun = None if prefixes is None else tmp_path / "prefixes.txt"
+        with pytest.raises(InputError, match=message):
+            translator.translate_file(source, output, begun, **SHORT)
+        assert output.read_bytes() == b"before"
+        assert not [name for name in os.listdir(tmp_path) if name.endswith(".part")]
 
 
 def test_what_cannot_be_opened(translator: Translator, source: Path, tmp_path: Path):
@@ -108,19 +105,16 @@ def test_what_cannot_be_opened(translator: Translator, source: Path, tmp_path: P
     assert os.listdir(tmp_path) == ["source.txt"]
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
+def test_options_that_a_file_leaves_no_room_for(translator: Translator, source: Path, tmp_path: Path):
+    for options, message in [
         ({"details": True}, "translate_file takes no details: "),
         ({"target_prefix": "a"}, "translate_file takes no target_prefix: .*target_path"),
         ({"return_exceptions": True}, "translate_file takes no return_exceptions: "),
         ({"with_scores": True, "return_scores": False}, "with_scores needs return_scores"),
-    ],
-)
-def test_options_that_a_file_leaves_no_room_for(translator: Translator, source: Path, tmp_path: Path, options, message):
-    with pytest.raises(InputError, match=message):
-        translator.translate_file(source, tmp_path / "output.txt", **options)
-    assert os.listdir(tmp_path) == ["source.txt"]
+    ]:
+        with pytest.raises(InputError, match=message):
+            translator.translate_file(source, tmp_path / "output.txt", **options)
+        assert os.listdir(tmp_path) == ["source.txt"]
 
 
 @pytest.mark.parametrize("with_scores", [False, True])

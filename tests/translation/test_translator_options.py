@@ -6,11 +6,9 @@ import dataclasses
 import numpy as np
 import pytest
 
-from fastattn.decoding.options import DecodingOptions
 from fastattn.errors import InputError
 from fastattn.ops import cpu as operations
 from fastattn.text.translation import TranslationTokenizer
-from fastattn.translation.calls import SearchOptions, TextOptions
 from fastattn.translation.translator import Translator
 from tests.models.tiny_models import END
 from tests.translation.test_translator import SHORT, VOCABULARY, _checkpoint, _translator
@@ -90,9 +88,8 @@ def test_a_line_is_cut_before_it_is_split():
     assert short.translate_tokens([words.split()], max_input_length=8, **SHORT)[0].source == words.split()[:8]
 
 
-@pytest.mark.parametrize(
-    ("tokens", "longest", "changes", "kept"),
-    [
+def test_an_end_that_is_there_outlives_the_cut():
+    for tokens, longest, changes, kept in [
         ("a b c d </s>", 3, {}, "a b </s>"),
         ("a b c </s> k", 4, {}, "a b </s> k"),
         ("a b c </s> k", 1, {}, "a"),
@@ -100,16 +97,13 @@ def test_a_line_is_cut_before_it_is_split():
         ("a b c d", 4, {"add_source_bos": True}, "a b c"),
         ("a b", 1, {"add_source_bos": True, "add_source_eos": True}, ""),
         ("a b", None, {}, "a b"),
-    ],
-)
-def test_an_end_that_is_there_outlives_the_cut(tokens, longest, changes, kept):
-    text = dataclasses.replace(_checkpoint().text, **changes)
-    assert TranslationTokenizer(text).cut(tokens.split(), longest) == kept.split()
+    ]:
+        text = dataclasses.replace(_checkpoint().text, **changes)
+        assert TranslationTokenizer(text).cut(tokens.split(), longest) == kept.split()
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
+def test_ends_and_lengths_that_are_refused():
+    for options, message in [
         ({"end_token": "nowhere"}, "'nowhere' is no token of the target vocabulary"),
         ({"end_token": 19}, "end_token should hold tokens, or ids from 0 to 18; got 19"),
         ({"end_token": -1}, "end_token should hold tokens, or ids from 0 to 18; got -1"),
@@ -118,11 +112,9 @@ def test_an_end_that_is_there_outlives_the_cut(tokens, longest, changes, kept):
         ({"end_token": 2.5}, "end_token should be a token, an id, or a list of them, got 2.5"),
         ({"max_input_length": -1}, "max_input_length should be a whole number, at least 0; got -1"),
         ({"max_input_length": "5"}, "max_input_length should be a whole number, at least 0; got '5'"),
-    ],
-)
-def test_ends_and_lengths_that_are_refused(options, message):
-    with pytest.raises(InputError, match=f"^{message}$"):
-        _translator().translate("a", **options)
+    ]:
+        with pytest.raises(InputError, match=f"^{message}$"):
+            _translator().translate("a", **options)
 
 
 @pytest.mark.parametrize(
@@ -156,10 +148,3 @@ def test_a_precision_follows_the_file():
     for wrong in (None, ["int8"], "float8"):
         with pytest.raises(InputError, match="unknown precision"):
             Translator.from_checkpoint(checkpoint, wrong)
-
-
-def test_every_decoding_option_is_one_of_a_call():
-    of_checkpoints = {"begin_suppress_tokens", "rules"}
-    fields = {field.name for field in dataclasses.fields(DecodingOptions)} - of_checkpoints
-    assert set(SearchOptions.__annotations__) == fields
-    assert set(TextOptions.__annotations__) == fields | {"target_prefix", "source_lang", "target_lang", "split"}

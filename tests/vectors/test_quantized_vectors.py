@@ -44,9 +44,10 @@ def test_bits_by_hand() -> None:
     np.testing.assert_array_equal(signed, [[0b10010001 - 128, 0], [0b01111111 - 128, -128]])
 
 
+@pytest.mark.parametrize(
+    ("width", "kind"), [(1, np.float32), (7, np.float64), (8, np.float16), (384, np.float32), (BLOCK + 1, np.float32)]
+)
 @pytest.mark.parametrize("output_dtype", OUTPUT_DTYPES[1:])
-@pytest.mark.parametrize("width", [1, 7, 8, 384, BLOCK + 1])
-@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])
 def test_blocks_and_widths(output_dtype: str, width: int, kind: type) -> None:
     """Fewer rows than a block, as many, and one more; a view that is not contiguous."""
     rng, together = np.random.default_rng(0), max(1, BLOCK // width)
@@ -90,9 +91,8 @@ def test_numbers_that_are_not_finite() -> None:
     np.testing.assert_array_equal(quantize_vectors(vectors, "ubinary"), [0b01010000])
 
 
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
+def test_what_it_does_not_take() -> None:
+    for arguments, message in [
         ({"output_dtype": "int4"}, "unknown output_dtype 'int4'; known: float32, int8, uint8, binary, ubinary"),
         ({"output_dtype": np.dtype("uint8")}, "unknown output_dtype dtype"),
         ({"output_dtype": None}, "unknown output_dtype None"),
@@ -111,36 +111,34 @@ def test_numbers_that_are_not_finite() -> None:
         ({"calibration": RANGES[:0]}, r"calibration of shape \(M, 3\) is expected, got \(0, 3\)"),
         ({"calibration": RANGES[0]}, r"calibration of shape \(M, 3\) is expected, got \(3,\)"),
         ({"vectors": np.full((100, 3), np.nan)}, "not finite"),
-    ],
-)
-def test_what_it_does_not_take(arguments: dict, message: str) -> None:
-    with pytest.raises(InputError, match=message) as caught:
-        quantize_vectors(**{"vectors": np.ones((2, 3)), "output_dtype": "int8", **arguments})
-    assert "\n" not in str(caught.value)
+    ]:
+        with pytest.raises(InputError, match=message) as caught:
+            quantize_vectors(**{"vectors": np.ones((2, 3)), "output_dtype": "int8", **arguments})
+        assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("output_dtype", OUTPUT_DTYPES)
-@pytest.mark.parametrize("scale", [1e-3, 1.0, 100.0])
-def test_numbers_are_those_of_sentence_transformers(output_dtype: str, scale: float) -> None:
-    theirs = pytest.importorskip("sentence_transformers.util.quantization")
-    rng = np.random.default_rng(2)
-    vectors = (rng.standard_normal((300, 77)) * scale).astype(np.float32)
-    vectors[:, 3] = 0
-    sample = (rng.standard_normal((50, 77)) * scale / 2).astype(np.float32)
-    ranges = np.stack([sample.min(axis=0), sample.max(axis=0)])
-    for ours, given in (
-        ({}, {}),
-        ({"ranges": ranges},) * 2,
-        ({"calibration": sample}, {"calibration_embeddings": sample}),
-    ):
-        expected = theirs.quantize_embeddings(vectors, output_dtype, **given)
-        found = quantize_vectors(vectors, output_dtype, **ours)
-        assert found.dtype == expected.dtype
-        np.testing.assert_array_equal(found, expected)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        found, expected = (
-            quantize_vectors(vectors[:9], output_dtype),
-            theirs.quantize_embeddings(vectors[:9], output_dtype),
-        )
-    np.testing.assert_array_equal(found, expected)
+def test_numbers_are_those_of_sentence_transformers() -> None:
+    for scale in [1e-3, 1.0, 100.0]:
+        for output_dtype in OUTPUT_DTYPES:
+            theirs = pytest.importorskip("sentence_transformers.util.quantization")
+            rng = np.random.default_rng(2)
+            vectors = (rng.standard_normal((300, 77)) * scale).astype(np.float32)
+            vectors[:, 3] = 0
+            sample = (rng.standard_normal((50, 77)) * scale / 2).astype(np.float32)
+            ranges = np.stack([sample.min(axis=0), sample.max(axis=0)])
+            for ours, given in (
+                ({}, {}),
+                ({"ranges": ranges},) * 2,
+                ({"calibration": sample}, {"calibration_embeddings": sample}),
+            ):
+                expected = theirs.quantize_embeddings(vectors, output_dtype, **given)
+                found = quantize_vectors(vectors, output_dtype, **ours)
+                assert found.dtype == expected.dtype
+                np.testing.assert_array_equal(found, expected)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                found, expected = (
+                    quantize_vectors(vectors[:9], output_dtype),
+                    theirs.quantize_embeddings(vectors[:9], output_dtype),
+                )
+            np.testing.assert_array_equal(found, expected)
