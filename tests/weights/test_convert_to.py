@@ -19,6 +19,7 @@ from tests.architectures.decoders import GOLDEN_DECODERS
 from tests.cli.commands import fail, succeed
 from tests.weights.mutators import Files
 from tests.weights.native.folders import translation_model
+from tests.weights.rows import rows
 from tests.weights.sound_files import architecture_files, marian_mt_files, sentence_transformer_files
 
 TRAINERS = GOLDENS / "trainers"
@@ -41,7 +42,7 @@ def same(found: Checkpoint, expected: Checkpoint) -> None:
         np.testing.assert_array_equal(as_float32(found.tensors[name]), as_float32(tensor), name)
 
 
-@pytest.mark.parametrize("shape", SAID)
+@rows("shape", SAID)
 def test_ctranslate2_float32(tmp_path: Path, shape: str) -> None:
     checkpoint = read(translation_model(tmp_path / "from", tied=True, **SAID[shape]))
     (tmp_path / "to").mkdir()
@@ -76,7 +77,7 @@ def test_a_fairseq_model_for_ctranslate2(tmp_path: Path) -> None:
     assert found.text.source_vocabulary == checkpoint.text.source_vocabulary  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("name", ["shared", "separate"])
+@rows("name", ["shared", "separate"])
 def test_marian_for_transformers(tmp_path: Path, name: str) -> None:
     checkpoint = read(unpacked(marian_mt_files(name, "model.safetensors"), tmp_path / "from"))
     (tmp_path / "to").mkdir()
@@ -87,7 +88,7 @@ def test_marian_for_transformers(tmp_path: Path, name: str) -> None:
     same(found, checkpoint)
 
 
-@pytest.mark.parametrize("case", [*GOLDEN_CASES, *GOLDEN_DECODERS], ids=lambda case: case.name)
+@rows("case", [*GOLDEN_CASES, *GOLDEN_DECODERS])
 def test_architectures_for_transformers(tmp_path: Path, case) -> None:
     """Either the whole model comes back, or config.json is said not to have what it has."""
     checkpoint = read(unpacked(architecture_files(case), tmp_path / "from"))

@@ -23,6 +23,7 @@ from tests.weights.ctranslate2 import writer as ctranslate2_writer
 from tests.weights.forked import run_forked
 from tests.weights.mutation_subjects import SUBJECTS
 from tests.weights.refusals import refusal
+from tests.weights.rows import rows
 
 HANG = 40  # seconds: what is read here takes about one
 STEPS = 40  # a byte
@@ -115,7 +116,7 @@ CASES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", CASES)
+@rows("name", CASES)
 def test_hostile_files(tmp_path: Path, name: str) -> None:
     case = CASES[name]
     (tmp_path / "file.html").write_bytes(case.make())
@@ -145,7 +146,7 @@ GROWTHS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", GROWTHS)
+@rows("name", GROWTHS)
 def test_what_a_normalizer_may_grow_to(name: str) -> None:
     normalizer, is_taken = GROWTHS[name]
     if is_taken:

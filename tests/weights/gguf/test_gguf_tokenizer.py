@@ -12,6 +12,7 @@ from fastattn.weights.containers.gguf import parse_gguf
 from fastattn.weights.gguf.tokenizer import SPLITTINGS, read_text
 from tests import GOLDENS
 from tests.weights.gguf.writer import Value, gguf_bytes
+from tests.weights.rows import rows
 
 NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = range(1, 7)
 SPM = GOLDENS / "text_bpe_bytes.model"
@@ -99,7 +100,7 @@ def bytes_metadata(pre: str, **changes: object) -> dict[str, object]:
     } | changes
 
 
-@pytest.mark.parametrize("pre", SPLITTINGS)
+@rows("pre", SPLITTINGS)
 def test_byte_level_tokenizers_keep_each_byte(pre: str) -> None:
     tokenizer = tokenizer_of(text_of(bytes_metadata(pre)))
     for line in TEXTS:
@@ -126,7 +127,7 @@ PIECES = {
 }
 
 
-@pytest.mark.parametrize("pre", PIECES)
+@rows("pre", PIECES)
 def test_the_pieces_of_a_text(pre: str) -> None:
     split = tokenizer_of(text_of(bytes_metadata(pre))).pre_tokenizer
     for line, pieces in PIECES[pre].items():
@@ -175,7 +176,7 @@ FAULTS: dict[str, dict[str, object]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@rows("fault", FAULTS)
 def test_a_tokenizer_that_is_not_read_is_refused_by_name(fault: str) -> None:
     with pytest.raises(CheckpointError) as caught:
         text_of(FAULTS[fault])

@@ -4,13 +4,13 @@ import json
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from fastattn import weights
 from tests.weights.containers.pytorch_writer import pytorch_bytes
 from tests.weights.marian import writer as marian
 from tests.weights.recurrent import writer
 from tests.weights.refusals import refusal
+from tests.weights.rows import rows
 
 MAPPING = "fastattn.toml"
 
@@ -73,7 +73,7 @@ MAPPINGS = {
 }
 
 
-@pytest.mark.parametrize("change", MAPPINGS, ids=lambda change: change[:60].decode(errors="replace"))
+@rows("change", MAPPINGS)
 def test_mappings(tmp_path: Path, change: bytes) -> None:
     tokens = [b'bos_token = "<s>"', b'eos_token = "</s>"', b'decoder_start_token = "<s>"']
     table, _, entries = change.partition(b"\n") if change.startswith(b"[text]") else (b"[text]", b"", b"")
@@ -107,7 +107,7 @@ def test_tensors_of_the_wrong_shape(tmp_path: Path) -> None:
         )
 
 
-@pytest.mark.parametrize(
+@rows(
     ("damage", "said"),
     [
         ({"direction": "reverse"}, "its LSTM with 'direction' 'reverse' is not supported"),
@@ -139,7 +139,7 @@ def thai2rom(folder: Path, node: bytes) -> Path:
     return saved(folder, files)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("data", "said"),
     [
         (b"", "should be an ONNX model with one graph, has 0"),
@@ -169,7 +169,7 @@ def test_onnx(tmp_path: Path, data: bytes, said: str) -> None:
     refusal(saved(tmp_path, files), said)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("table", "said"),
     [
         ({"<PAD>": 0, "<end>": 2}, "should have each id from 0 to 1 once"),
@@ -189,7 +189,7 @@ def test_metadata(tmp_path: Path) -> None:
     refusal(saved(tmp_path, {"model-c2k.safetensors": writer.e2k_bytes(writer.e2k(), "ab")}), "the vocabulary 2 tokens")
 
 
-@pytest.mark.parametrize(
+@rows(
     ("options", "said"),
     [
         ({"encoder_type": "cnn"}, "option encoder_type should be 'transformer', is 'cnn'"),
@@ -213,7 +213,7 @@ def test_options_of_opennmt(tmp_path: Path, options: dict, said: str) -> None:
     refusal(saved(tmp_path, {"model.pt": data}), said)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("vocab", "said"),
     [
         ([], "vocab should be a dict of lists of tokens"),

@@ -13,6 +13,7 @@ from tests import GOLDENS
 from tests.weights.containers import pytorch_writer as pickles
 from tests.weights.recurrent.writer import plain
 from tests.weights.refusals import refusal
+from tests.weights.rows import rows
 from tests.weights.trainers.cases import FAIRSEQ, LINES, OPENNMT, dictionary
 
 FOLDER = GOLDENS / "trainers"
@@ -24,7 +25,7 @@ def folder(tmp_path: Path) -> Path:
     return Path(shutil.copytree(FOLDER / "fairseq_before", tmp_path / "model"))
 
 
-@pytest.mark.parametrize("name", [*FAIRSEQ, *OPENNMT])
+@rows("name", [*FAIRSEQ, *OPENNMT])
 def test_scores_and_tokens(name: str) -> None:
     translator = Translator(FOLDER / name, "float32")
     text = read(FOLDER / name).text
@@ -43,7 +44,7 @@ def test_scores_and_tokens(name: str) -> None:
         ]  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("name", FAIRSEQ)
+@rows("name", FAIRSEQ)
 def test_texts_become_fairseqs_ids(name: str) -> None:
     from fastattn.text.translation import TranslationTokenizer
 
@@ -98,7 +99,7 @@ def _options(**options: object) -> bytes:
     return pickles.name("argparse", "Namespace") + b")\x81" + plain(options) + b"b"
 
 
-@pytest.mark.parametrize(
+@rows(
     ("options", "said"),
     [
         ({"adaptive_input": True}, "option adaptive_input should be False, is True"),
@@ -119,7 +120,7 @@ def test_options_of_fairseq(tmp_path: Path, options: dict, said: str) -> None:
     refusal(_saved(tmp_path / "model.pt", args=_options(**options), model=plain({})), said)
 
 
-@pytest.mark.parametrize("entries", [("args",), ("cfg", "model")], ids="-".join)
+@rows("entries", [("args",), ("cfg", "model")])
 def test_options_in_plain_dicts(tmp_path: Path, entries: tuple[str, ...]) -> None:
     options = plain({"encoder_embed_dim": 4, "adaptive_input": True})
     for entry in entries[:0:-1]:
