@@ -1,9 +1,10 @@
-"""Tests of tables: one case runs all rows, and names together those that fail."""
+"""Tests of tables: one case runs all rows, and names together those that fail; it is skipped where all are."""
 
 import copy
 import functools
 import inspect
 import shutil
+import sys
 import traceback
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -28,17 +29,21 @@ def rows(names: str | tuple[str, ...], table: Iterable[Any]) -> Callable[[Callab
         @functools.wraps(test)
         def run(**fixtures: Any) -> None:
             failures: list[tuple[tuple[Any, ...], BaseException]] = []
+            skips: list[BaseException] = []
             for number, row in enumerate(values):
                 with pytest.MonkeyPatch.context() as monkeypatch:
                     try:
                         test(**dict(zip(columns, row)), **_own(fixtures, number, monkeypatch))
-                    except (Exception, pytest.fail.Exception) as error:
+                    except pytest.skip.Exception as skip:
+                        skips.append(skip)
+                    except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001  each row has its turn
                         failures.append((row, error))
-            for row, error in failures:
-                print(f"row {row!r:.300}:", *traceback.format_exception(error)[-3:], sep="\n")
             if failures:
-                failing = [row for row, _ in failures]
-                raise AssertionError(f"{len(failing)} of {len(values)} rows: {failing!r:.1000}") from failures[0][1]
+                for row, error in failures[1:]:
+                    sys.stderr.write("".join([f"row {row!r:.300}:\n", *traceback.format_exception(error)[-3:]]))
+                raise AssertionError(f"{len(failures)} of {len(values)} rows: {failures!r:.2000}") from failures[0][1]
+            if len(skips) == len(values):
+                raise skips[0]
 
         fixtures = [parameter for name, parameter in signature.parameters.items() if name not in columns]
         run.__signature__ = signature.replace(parameters=fixtures)  # type: ignore[attr-defined]

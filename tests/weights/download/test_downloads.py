@@ -132,6 +132,7 @@ def busy(*answers):
 
 @rows("status", [429, 502, 503, 504])
 def test_a_busy_server_is_asked_again(server, monkeypatch, status):
+    server.requests.clear()
     waits: list[float] = []
     monkeypatch.setattr("fastattn.weights.download.transport.time.sleep", waits.append)
     server.answers["/tiny-model/"] = busy((status, None), (status, "7"), (status, "nonsense"))
@@ -144,6 +145,7 @@ def test_a_busy_server_is_asked_again(server, monkeypatch, status):
 
 @rows("status, after", [(503, "31"), (503, "9" * 5000), (500, None), (404, "1"), (403, None)])
 def test_one_that_is_not_or_wants_too_long_a_wait_is_asked_once(server, monkeypatch, status, after):
+    server.requests.clear()
     monkeypatch.setattr("fastattn.weights.download.transport.time.sleep", lambda seconds: pytest.fail("waited"))
     server.answers["/tiny-model/"] = busy((status, after))
     assert find(index_url=server.url) == [] and len(server.paths) == 1

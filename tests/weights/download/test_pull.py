@@ -205,7 +205,7 @@ def test_a_member_of_a_zip_that_is_a_link(server):
     assert_fails(publish(server, archive), "model/config.json is not a regular file")
 
 
-@rows("make, file", [(zipped, WHEEL), (tarred, SDIST)])
+@pytest.mark.parametrize("make, file", [(zipped, WHEEL), (tarred, SDIST)])
 def test_members_that_would_land_outside_are_not_unpacked(server, tmp_path, make, file):
     hostile = {"../../escaped": b"x", "/tmp/../escaped": b"x", "model/../../escaped": b"x"}
     before = files_below(tmp_path)
@@ -216,15 +216,14 @@ def test_members_that_would_land_outside_are_not_unpacked(server, tmp_path, make
     assert all(name.startswith("cache/checkpoints/") for name in made)
 
 
-@rows("value", ["1", "yes", "true"])
-def test_offline(server, monkeypatch, value):
+def test_offline(server, monkeypatch):
     entry = publish(server, ARCHIVE)
-    monkeypatch.setenv("FASTATTN_OFFLINE", value)
+    monkeypatch.setenv("FASTATTN_OFFLINE", "yes")
     assert_fails(entry, "tiny is not in the cache .*FASTATTN_OFFLINE.*fastattn pull tiny")
     assert server.requests == []
     monkeypatch.setenv("FASTATTN_OFFLINE", "0")
     assert_pulled(entry)
-    monkeypatch.setenv("FASTATTN_OFFLINE", value)
+    monkeypatch.setenv("FASTATTN_OFFLINE", "yes")
     assert_pulled(entry)
 
 

@@ -110,8 +110,8 @@ def as_marian(checkpoint: Checkpoint) -> tuple[writer.Arrays, dict[str, object]]
             arrays[f"{theirs}_{middle}_ln_{'scale' if end == 'weight' else 'bias'}"] = value[None]
             continue
         letters = {"qkv": "qkv", "query": "q", "key_value": "kv", "output": "o", "inner": "1", "outer": "2"}[part]
-        for letter, rows in zip(letters, np.split(value, len(letters)), strict=True):
-            linear = rows.T if end == "weight" else rows[None]
+        for letter, matrix in zip(letters, np.split(value, len(letters)), strict=True):
+            linear = matrix.T if end == "weight" else matrix[None]
             arrays[f"{theirs}_{'W' if end == 'weight' else 'b'}{letter}"] = np.ascontiguousarray(linear)
     tensors = as_float32(checkpoint.tensors)
     arrays["Wemb"] = tensors["decoder.projection.weight"]
