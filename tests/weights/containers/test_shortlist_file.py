@@ -25,6 +25,7 @@ def read(path: Path, data: bytes, sources=SOURCES, targets=TARGETS, shared: bool
 
 def lists_of(shortlist: Shortlist) -> list[list[int]]:
     bounds = shortlist.starts_V1.tolist()
+    assert bounds == sorted(bounds)
     return [shortlist.targets[a:b].tolist() for a, b in zip(bounds, bounds[1:])]
 
 
