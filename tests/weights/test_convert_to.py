@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 from fastattn.errors import CheckpointError
+from fastattn.spec.architecture import PositionSpec
 from fastattn.spec.checkpoint import Checkpoint
+from fastattn.spec.positions import sinusoid_table
 from fastattn.spec.quantized import QuantizedTensor, as_float32
 from fastattn.spec.text_spec import TranslationText
 from fastattn.weights import read
@@ -17,6 +19,7 @@ from tests import GOLDENS
 from tests.architectures.cases import GOLDEN_CASES
 from tests.architectures.decoders import GOLDEN_DECODERS
 from tests.cli.commands import fail, succeed
+from tests.models.tiny_models import VARIETIES, random_checkpoint
 from tests.weights.mutators import Files
 from tests.weights.native.folders import translation_model
 from tests.weights.rows import rows
@@ -66,6 +69,79 @@ def test_ctranslate2_int8(tmp_path: Path) -> None:
             if isinstance(tensor, QuantizedTensor):
                 np.testing.assert_array_equal(found.tensors[canonical].values_FD, tensor.values_FD)  # type: ignore[union-attr]
             np.testing.assert_allclose(as_float32(found.tensors[canonical]), as_float32(tensor), rtol=3e-7)
+
+
+# What a model of tests/models has besides the usual.
+SAYABLE: dict[str, dict] = {
+    **{name: VARIETIES[name] for name in ("post-norm", "table", "relative", "relative, each layer's")},
+    "fewer key heads": VARIETIES["fewer key heads"],
+    "zero start, a quarter of the output": VARIETIES["zero start"] | {"positions": "sinusoid"},
+    "output doubled": {"output_scale": 2.0},
+    "alignment": {"alignment_layer": 1, "alignment_heads": 2},
+    "epsilon": {"norm_epsilon": 3e-4},
+    "gated": {"gated": True, "activation": "gelu", "query_scale": 0.75},
+}
+
+
+@rows("name", SAYABLE)
+def test_what_ctranslate2_can_say(tmp_path: Path, name: str) -> None:
+    checkpoint = random_checkpoint(**SAYABLE[name])
+    ctranslate2.write(tmp_path, checkpoint, "float32")
+    found = read(tmp_path)
+    assert (found.spec, found.text) == (checkpoint.spec, checkpoint.text)
+    same(found, checkpoint)
+
+
+UNSAYABLE = {
+    "rotary": "the encoder's positions, the decoder's positions",
+    "capped scores": "the encoder's attention, the decoder's attention",
+    "average": "no place for decoder.layers.0.average_attention.norm.weight",
+    "norms of heads": "no place for encoder.layers.0.self_attention.query_norm.weight",
+    "gru alone": "of translators with attention, which this model is not",
+}
+
+
+@rows("name", UNSAYABLE)
+def test_what_ctranslate2_cannot_say(tmp_path: Path, name: str) -> None:
+    with pytest.raises(CheckpointError, match=f"^CTranslate2's fo.* {UNSAYABLE[name]}"):
+        ctranslate2.write(tmp_path, random_checkpoint(**VARIETIES[name]), "float32")
+    assert not list(tmp_path.iterdir())
+
+
+def test_sinusoids_become_a_table_as_long_as_the_model_counts(tmp_path: Path) -> None:
+    for limit, start, rows_there in ((0, 2, ctranslate2.MOST_POSITIONS), (7, 1, 7), (7, 0, 7)):
+        folder = tmp_path / f"{limit} {start}"
+        folder.mkdir()
+        ctranslate2.write(folder, random_checkpoint(max_positions=limit, sinusoid_start=start), "float32")
+        found = read(folder)
+        assert found.spec.encoder.positions == PositionSpec("table", limit=rows_there)
+        table = sinusoid_table(rows_there, 16, start=start)
+        np.testing.assert_array_equal(as_float32(found.tensors["decoder.positions"]), table)
+
+
+def test_rows_without_a_token_get_one_each_for_ctranslate2(tmp_path: Path) -> None:
+    checkpoint = random_checkpoint()
+    words = (*checkpoint.text.target_vocabulary[:-2], "", "")  # type: ignore[union-attr]
+    spare = dataclasses.replace(checkpoint.text, source_vocabulary=words, target_vocabulary=words)  # type: ignore[type-var]
+    ctranslate2.write(tmp_path, dataclasses.replace(checkpoint, input=spare), "float32")
+    found = read(tmp_path).text
+    assert found.target_vocabulary == (*words[:-2], "<unused17>", "<unused18>")  # type: ignore[union-attr]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "model.bin", "shared_vocabulary.json"]
+
+
+def test_norms_of_two_epsilons(tmp_path: Path) -> None:
+    checkpoint = random_checkpoint()
+    decoder = checkpoint.spec.decoder
+    norms = dataclasses.replace(decoder.norms, epsilon=1e-3)  # type: ignore[union-attr]
+    spec = dataclasses.replace(checkpoint.spec, decoder=dataclasses.replace(decoder, norms=norms))  # type: ignore[type-var]
+    with pytest.raises(CheckpointError, match="cannot say norms of two epsilons of this model"):
+        ctranslate2.write(tmp_path, dataclasses.replace(checkpoint, spec=spec), "float32")
+
+
+def test_ctranslate2_tells_how_far_it_is(tmp_path: Path) -> None:
+    steps: list[tuple[int, int]] = []
+    ctranslate2.write(tmp_path, random_checkpoint(), "int8", lambda done, total: steps.append((done, total)))
+    assert steps == sorted(steps) and steps[-1][0] == steps[-1][1] > 0
 
 
 def test_a_fairseq_model_for_ctranslate2(tmp_path: Path) -> None:

@@ -311,7 +311,7 @@ def test_unk_is_appended_where_a_vocabulary_lacks_it(tmp_path: Path, rng: np.ran
 
 def test_an_encoder_alone_folds_its_token_types(tmp_path: Path, rng: np.random.Generator) -> None:
     variables = writer.random_transformer(
-        rng, decoder_layers=0, pre_norm=False, position_table=12, embedding_norm=True, scale_embeddings=False
+        rng, decoder_layers=0, pre_norm=False, position_table=12, embedding_norm=True, scale_embeddings=2.0
     )
     types = rng.normal(size=(2, 16)).astype(np.float32)
     positions = variables["encoder/position_encodings/encodings"]
@@ -326,6 +326,6 @@ def test_an_encoder_alone_folds_its_token_types(tmp_path: Path, rng: np.random.G
     (tmp_path / "tokenizer_config.json").write_text('{"model_max_length": 9}')
     checkpoint = weights.read(tmp_path)
     assert checkpoint.spec.kind == "encoder" and checkpoint.spec.decoder is None
-    np.testing.assert_array_equal(checkpoint.tensors["encoder.positions"], positions + types[0])
+    np.testing.assert_array_equal(checkpoint.tensors["encoder.positions"], positions + 2 * types[0])
     assert isinstance(checkpoint.text, EncoderText)
     assert (checkpoint.text.tokenizer, checkpoint.text.max_length) == (b"{}", 9)

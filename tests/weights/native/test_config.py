@@ -70,6 +70,7 @@ def test_a_folder_of_the_first_version_loads(tmp_path: Path, variety: str) -> No
     assert config["model"]["decoder"]["heads"] == 4 and "attention" not in config["model"]["decoder"]
     again = read(folder)
     assert again.spec == original.spec and again.details["layout version"] == "1"
+    assert read(converted(again, tmp_path / "again", "float32")).details["layout version"] == "2"
 
 
 def test_a_damaged_folder_of_the_first_version_is_refused(folder: Path) -> None:
