@@ -17,6 +17,7 @@ from fastattn.weights import read
 from fastattn.weights.containers.json_file import is_text
 from fastattn.weights.containers.safetensors import ALIGNMENT, NewTensor, write_tensors
 from fastattn.weights.native import is_matrix
+from fastattn.weights.native.convert import weight_bytes
 from tests.models.encoder_cases import make_tensors
 from tests.models.tiny_models import random_checkpoint, stack_spec
 from tests.weights.ctranslate2 import writer
@@ -73,6 +74,8 @@ def test_a_translation_model_comes_back(tmp_path: Path, variety: str, kept: str,
     original = read(translation_model(tmp_path / "model", kept, **VARIETIES[variety]))
     again = check_same(original, converted(original, tmp_path / "out", precision), precision)
     assert again.text == original.text
+    data = (tmp_path / "out" / "model.safetensors").read_bytes()
+    assert weight_bytes(original, precision) == len(data) - 8 - int.from_bytes(data[:8], "little")
     assert again.details == {"layout version": "2", "converted from": f"ctranslate2, {kept}"} | original.details
 
 
