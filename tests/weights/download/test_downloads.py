@@ -105,6 +105,14 @@ def test_what_comes_steadily_is_not(server, slow_clock, monkeypatch):
         assert response.read(2000) == b"x" * 2000
 
 
+def test_what_comes_at_first_does_not_count_later(server, slow_clock, monkeypatch):
+    monkeypatch.setattr(transport, "STALL_BYTES", 1000)
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 1000000\r\n\r\n"
+    server.answers["/tiny-model/"] = trickle(head + bytes(5000), b"x")
+    failures = failures_of(index_url=server.url, timeout=10)
+    assert re.fullmatch(rf"{server.url}/tiny-model/: stalled: \d\d? bytes in 11 seconds", failures[0])
+
+
 def test_endless_interim_responses_are_refused(server, monkeypatch):
     monkeypatch.setattr(transport, "LONGEST_HEAD", 5000)
     server.answers["/tiny-model/"] = trickle(b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 100)
@@ -159,6 +167,7 @@ def test_a_retry_after_may_be_a_date():
     assert wait is not None and 10 < wait <= 20
     assert transport.wait_before(1, 503, past) == 1
     assert transport.wait_before(0, 503, late) is None
+    assert transport.wait_before(0, 503, "30") == 30 and transport.wait_before(0, 503, "31") is None
     assert transport.wait_before(3, 503, None) is None and transport.wait_before(0, 200, "1") is None
 
 

@@ -188,6 +188,16 @@ def test_credentials_of_the_url_serve_its_host_and_no_other(server):
         assert [headers.get("Authorization") for _, headers in other.requests] == [None]
 
 
+def test_of_two_credentials_for_a_host_its_first_index_s_are_used(server):
+    server.answers["/file"] = ("application/octet-stream", b"ok")
+    first, second = (server.url.replace("://", f"://{name}:x@") for name in ("a", "b"))
+    index = PackageIndex(PipSettings(index_url=first, extra_index_urls=(second,)))
+    for url in (server.url, second):
+        with index.transport.open(f"{url}/file") as response:
+            assert response.read(10) == b"ok"
+    assert [headers["Authorization"] for _, headers in server.requests] == [token("a", "x"), token("b", "x")]
+
+
 def test_netrc(server, tmp_path, monkeypatch):
     server.answers["/file"] = ("application/octet-stream", b"ok")
     (tmp_path / "netrc").write_text("machine 127.0.0.1 login me password word\n")

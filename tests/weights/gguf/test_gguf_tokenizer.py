@@ -62,6 +62,15 @@ def test_merges_by_score_are_sentencepiece_s() -> None:
     assert text.special_tokens == {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
 
 
+def test_the_merge_of_the_highest_score_comes_first() -> None:
+    tokens = ["<unk>", "a", "b", "c", "ab", "bc", "\u2581"]
+    for scores, pieces in (((-1.0, -2.0), ["\u2581", "ab", "c"]), ((-2.0, -1.0), ["\u2581", "a", "bc"])):
+        metadata: dict[str, object] = {"model": "llama", "tokens": tokens}
+        metadata["scores"] = Value("f32", [0.0, -9, -9, -9, *scores, -9])
+        metadata["token_type"] = Value("i32", [UNKNOWN, *[NORMAL] * 6])
+        assert tokenizer_of(text_of(metadata)).encode("abc", add_special_tokens=False).tokens == pieces
+
+
 def test_a_text_without_a_prefix_and_with_an_end() -> None:
     ends = {"add_bos_token": Value("bool", False), "add_eos_token": Value("bool", True)}
     tokenizer = tokenizer_of(text_of(spm_metadata(add_space_prefix=Value("bool", False), **ends)))

@@ -9,6 +9,7 @@ import pytest
 
 from fastattn import Translator
 from fastattn.weights import read
+from fastattn.weights.folder import Directory
 from tests import GOLDENS
 from tests.weights.containers import pytorch_writer as pickles
 from tests.weights.recurrent.writer import plain
@@ -51,6 +52,27 @@ def test_texts_become_fairseqs_ids(name: str) -> None:
     tokenizer = TranslationTokenizer(read(FOLDER / name).text)  # type: ignore[arg-type]
     for line, answer in zip(LINES, ANSWERS[name]["answers"]):
         assert tokenizer.source_ids(tokenizer.source_tokens(line)).tolist() == answer["source"]
+
+
+def test_what_fairseq_fixes_and_what_its_options_say(folder: Path) -> None:
+    from fastattn.weights.containers.pytorch import read_whole
+    from fastattn.weights.recurrent.opennmt import known_options
+    from fastattn.weights.trainers import fairseq
+
+    checkpoint = read(folder)
+    text = checkpoint.text
+    assert (text.decoder_start_token, text.add_source_eos, text.words) == ("</s>", True, "")  # type: ignore[union-attr]
+    decoding = text.decoding  # type: ignore[union-attr]
+    assert (decoding.beam_size, decoding.suppress_sequences) == (5, ((1,),))  # never the padding
+    assert decoding.rules is not None and decoding.rules.early_stopping == "true"
+    whole = read_whole(Directory(folder), "model.pt")
+    given, activations = fairseq._given(whole), {}
+    for name in ("relu", "gelu", "gelu_accurate", "gelu_fast", "swish", "tanh"):
+        options = known_options(given | {"activation_fn": name}, fairseq.OPTIONS, "")
+        stored = fairseq._todays(whole.tensors("model"), options)
+        activations[name] = fairseq._stack("encoder", given, options, stored, "").feed_forward.activation
+    expected = {"gelu_accurate": "gelu_tanh", "gelu_fast": "gelu_tanh"}
+    assert activations == {name: expected.get(name, name) for name in activations}
 
 
 def test_embeddings_that_are_one_tensor() -> None:
@@ -147,7 +169,6 @@ def test_pickles_that_would_run_something(tmp_path: Path) -> None:
 def test_old_names_of_fairseq(tmp_path: Path, folder: Path) -> None:
     """Joined projections, numbered norms and a head of another name, as version 0.6 saved them."""
     from fastattn.weights.containers.pytorch import read_whole
-    from fastattn.weights.folder import Directory
     from fastattn.weights.trainers import fairseq
 
     stored = read_whole(Directory(folder), "model.pt").tensors("model")
