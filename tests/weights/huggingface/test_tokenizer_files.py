@@ -302,6 +302,30 @@ def test_faults(name, tmp_path):
     assert "\n" not in str(caught.value)
 
 
+PIECES = [*FIRST, *((word.encode(), -float(i), NORMAL) for i, word in enumerate(("▁a", "b", "c")))]
+
+
+@rows(
+    "kind, file, settings, token, expected",
+    [
+        ("T5Tokenizer", "spiece.model", {}, "<extra_id_0>", 6 + 99),
+        ("T5Tokenizer", "spiece.model", {"extra_ids": 3}, "<extra_id_0>", 6 + 2),
+        ("PegasusTokenizer", "spiece.model", {}, "▁a", 103 + 3),  # the first two pieces are the padding and the end
+        ("PegasusTokenizer", "spiece.model", {"offset": 7}, "▁a", 7 + 3),
+        ("PegasusTokenizer", "spiece.model", {"offset": 7}, "<unk_6>", 8),
+        ("MBartTokenizer", "sentencepiece.bpe.model", {}, "<mask>", 4 + 3 + 25),
+        ("MBart50Tokenizer", "sentencepiece.bpe.model", {}, "<mask>", 4 + 3 + 52),
+        ("MBart50Tokenizer", "sentencepiece.bpe.model", {}, "sl_SI", 4 + 3 + 51),
+        ("XLMRobertaTokenizer", "sentencepiece.bpe.model", {}, "<mask>", 4 + 3),
+    ],
+)
+def test_ids_that_follow_from_settings(kind, file, settings, token, expected, tmp_path):
+    settings = settings | {"tokenizer_class": kind}
+    files = {"config.json": {"model_type": "bert"}, "tokenizer_config.json": settings, file: spm_bytes(PIECES)}
+    made = Tokenizer.from_str(text_of(written(tmp_path, files)).tokenizer.decode())
+    assert made.token_to_id(token) == expected
+
+
 def test_pieces_in_any_form_of_their_message(tmp_path):
     """Long ones, without a type, and with their fields in another order."""
     normal = (b"garden" * 30, -1.0, NORMAL)

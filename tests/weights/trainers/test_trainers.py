@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from fastattn import Translator
 from fastattn.weights import read
+from fastattn.weights.containers.safetensors import StoredTensor
 from fastattn.weights.folder import Directory
 from tests import GOLDENS
 from tests.weights.containers import pytorch_writer as pickles
@@ -73,6 +75,46 @@ def test_what_fairseq_fixes_and_what_its_options_say(folder: Path) -> None:
         activations[name] = fairseq._stack("encoder", given, options, stored, "").feed_forward.activation
     expected = {"gelu_accurate": "gelu_tanh", "gelu_fast": "gelu_tanh"}
     assert activations == {name: expected.get(name, name) for name in activations}
+
+
+@rows(
+    "changes, place, expected",
+    [
+        ({}, "positions.kind", "table"),
+        ({}, "embedding_scale", 12**0.5),
+        ({"position_encoding": False}, "positions.kind", "none"),
+        ({"position_encoding": False}, "embedding_scale", 1.0),
+        ({"pos_ffn_activation_fn": "gelu"}, "feed_forward.activation", "gelu"),
+        ({"layer_norm": "rms"}, "norms.kind", "rms"),
+        ({"norm_eps": 1e-3}, "norms.epsilon", 1e-3),
+        ({"norm_eps": None}, "norms.epsilon", 1e-6),
+        ({"enc_hid_size": None, "hidden_size": 6, "rnn_size": 12}, "width", 6),  # of version 3
+        ({"enc_hid_size": None, "rnn_size": 6}, "width", 6),
+        ({"enc_hid_size": None, "rnn_size": 6}, "attention.head_width", 2),
+    ],
+)
+def test_options_of_opennmt(changes: dict, place: str, expected: object) -> None:
+    from fastattn.weights.containers.pytorch import read_whole
+    from fastattn.weights.recurrent.opennmt import known_options
+    from fastattn.weights.trainers import opennmt
+
+    (file,) = (path.name for path in (FOLDER / "opennmt_plain").glob("*.pt"))
+    stored = read_whole(Directory(FOLDER / "opennmt_plain"), file).tensors("model", "generator")
+    given = {name: value for name, value in (OPENNMT["opennmt_plain"] | changes).items() if value is not None}
+    options = known_options(given, opennmt.OPTIONS, "")
+    stack = opennmt._stack("encoder", given, options, opennmt._todays(stored, options), "")
+    assert attrgetter(place)(stack) == expected
+
+
+def test_shared_embeddings_of_opennmt() -> None:
+    from fastattn.weights.trainers import opennmt
+
+    source, target = (opennmt.WORDS.replace("STACK", name) for name in ("encoder", "decoder"))
+    stored: dict = {name: StoredTensor("F32", (), memoryview(b""), name) for name in (source, target)}
+    for share, decoder, expected in ((True, False, {target: source}), (False, True, {"generator.weight": target})):
+        options = {"share_embeddings": share, "share_decoder_embeddings": decoder}
+        found = opennmt._todays(dict(stored), options)
+        assert {name: one.where for name, one in found.items()} == {source: source, target: target} | expected
 
 
 def test_embeddings_that_are_one_tensor() -> None:
