@@ -62,12 +62,14 @@ def test_a_fifo_is_no_file(tmp_path):
 
 
 def trickle(head, part, pause=0.01):
-    """An answer that never ends: ``head``, then ``part`` again and again."""
+    """An answer that goes on for too long: ``head``, then ``part`` again and again."""
 
     def answer(handler):
         handler.wfile.write(head)
-        while not handler.server.released.wait(pause):
+        for _ in range(1000):
             handler.wfile.write(part)
+            if handler.server.released.wait(pause):
+                return
 
     return answer
 
