@@ -58,6 +58,7 @@ def test_merges_by_score_are_sentencepiece_s() -> None:
         assert ids == [1, *model.encode(line)], line
         assert tokenizer.decode(ids) == model.decode(model.encode(line)) == line.replace("▁", " "), line
     assert tokenizer.encode("a<s>b").tokens == ["<s>", *model.encode("a", out_type=str), "<s>", "▁b"]
+    assert tokenizer.decode([0, *ids]) == tokenizer.decode(ids)  # <unk> is special too
     assert (text.end_ids, text.max_length, text.chat_template) == ((2,), 77, "")
     assert text.special_tokens == {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
 

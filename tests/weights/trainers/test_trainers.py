@@ -78,6 +78,22 @@ def test_what_fairseq_fixes_and_what_its_options_say(folder: Path) -> None:
 
 
 @rows(
+    "given, expected",
+    [
+        ({"source_lang": "yy", "target_lang": "xx", "data": "bin/en.xx-yy"}, ("yy", "xx")),
+        ({"data": "bin/en.xx-yy"}, ("xx", "yy")),
+        ({"data": ["bin/en.yy-xx", "more"]}, ("yy", "xx")),
+        ({"data": "bin/en-de"}, ("yy", "xx")),  # the only order that fits
+        ({}, ("yy", "xx")),
+    ],
+)
+def test_the_languages_of_fairseq(given: dict, expected: tuple[str, str]) -> None:
+    from fastattn.weights.trainers import fairseq
+
+    assert fairseq._languages(given, {"xx": ["a"] * 3, "yy": ["a"] * 5}, (5, 3), "") == expected
+
+
+@rows(
     "changes, place, expected",
     [
         ({}, "positions.kind", "table"),
