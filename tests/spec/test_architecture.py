@@ -16,12 +16,13 @@ from fastattn.spec.architecture import (
     RecurrenceSpec,
 )
 from tests.models.tiny_models import BASE, stack_spec
+from tests.weights.rows import rows
 
 STACK, SSRU = stack_spec(**BASE), RecurrenceSpec("ssru")
 DISTANCES = {"positions": "disentangled", "relative_max_distance": 9}
 
 
-@pytest.mark.parametrize(
+@rows(
     ("changes", "message"),
     [
         ({"recurrence": "gru"}, "unknown recurrence 'gru'; known: ssru, average-attention"),
@@ -39,15 +40,13 @@ def test_stacks(changes, message):
         stack_spec(**(BASE | changes))
 
 
-@pytest.mark.parametrize(
-    "fields", [{}, {"max_distance": 1}, {"buckets": 1, "max_distance": 9}, {"buckets": 8, "max_distance": 5}]
-)
+@rows("fields", [{}, {"max_distance": 1}, {"buckets": 1, "max_distance": 9}, {"buckets": 8, "max_distance": 5}])
 def test_distances(fields):
     with pytest.raises(CheckpointError, match="disentangled attention needs a greatest distance"):
         PositionSpec("disentangled", **fields)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("fields", "message"),
     [
         ({"rows": "second"}, "unknown rows of a head 'second'; known: first, last, mean, each"),
@@ -71,7 +70,7 @@ def test_parts():
         PositionSpec("alibi", of_each_layer=True)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("stacks", "message"),
     [
         ({}, "neither an encoder nor a decoder"),

@@ -3,12 +3,14 @@
 import dataclasses
 
 import numpy as np
-import pytest
 
-from fastattn.spec.checkpoint import resolve_precision
+from fastattn.spec.architecture import ModelSpec
+from fastattn.spec.checkpoint import GREATEST, Checkpoint, resolve_precision
 from fastattn.spec.quantized import QuantizedTensor
+from fastattn.spec.text_spec import EncoderText, GeneratorText, PairPrompt
 from tests.models.encoder_cases import CASES, make_checkpoint
 from tests.models.tiny_models import random_checkpoint
+from tests.weights.rows import rows
 
 
 def _with_scales():
@@ -19,7 +21,7 @@ def _with_scales():
     return dataclasses.replace(checkpoint, tensors={**checkpoint.tensors, **dict.fromkeys(names, tied)})
 
 
-@pytest.mark.parametrize(("asked", "arithmetic", "scale"), [("intgemm", "int8", 3.0), ("int8", "int8", None)])
+@rows(("asked", "arithmetic", "scale"), [("intgemm", "int8", 3.0), ("int8", "int8", None)])
 def test_scales_of_inputs_are_intgemms_alone_and_tied_weights_stay_so(asked, arithmetic, scale):
     checkpoint = _with_scales()
     precision = resolve_precision(asked, checkpoint)
@@ -30,10 +32,31 @@ def test_scales_of_inputs_are_intgemms_alone_and_tied_weights_stay_so(asked, ari
     assert checkpoint.tensors["decoder.projection.weight"].input_scale == 3.0
 
 
-@pytest.mark.parametrize(("stored", "expected"), [("int8", "int8"), ("bfloat16", "float32"), ("float32", "float32")])
+@rows(("stored", "expected"), [("int8", "int8"), ("int4", "int4"), ("bfloat16", "float32"), ("float32", "float32")])
 def test_auto_is_int8_where_the_checkpoint_holds_int8(stored, expected):
     checkpoint = dataclasses.replace(random_checkpoint(), precision=stored)
     assert resolve_precision("auto", checkpoint).name == resolve_precision("default", checkpoint).name == expected
+
+
+def test_a_language_model_as_an_encoder():
+    """Its stack is causal and ends before the projection: no cap of the logits, no bias."""
+    whole = random_checkpoint(output_cap=4.0, projection_bias=True)
+    stack = dataclasses.replace(whole.spec.decoder, cross_attention=False)
+    tensors = {name: tensor for name, tensor in whole.tensors.items() if name.startswith("decoder.")}
+    model = Checkpoint(ModelSpec("decoder", decoder=stack), tensors, GeneratorText(b"{}", end_ids=(2,)))
+    encoder = model.as_encoder()
+    expected = dataclasses.replace(stack, causal=True, projection_bias=False, output_cap=0.0)
+    assert encoder.spec == ModelSpec("encoder", expected)
+    assert encoder.text == EncoderText(b"{}", GREATEST, token_types=False)
+    limited = dataclasses.replace(model, input=GeneratorText(b"{}", max_length=7))
+    assert limited.as_encoder().text.max_length == 7
+    assert "encoder.embedding.weight" in encoder.tensors
+    assert not any("projection" in name for name in encoder.tensors)
+    assert encoder.as_encoder() is encoder and whole.as_encoder() is whole
+    reranker = model.as_reranker(3, 5, PairPrompt("", "", "", "", ""))
+    difference = tensors["decoder.projection.weight"][3] - tensors["decoder.projection.weight"][5]
+    np.testing.assert_array_equal(reranker.tensors["head.output.weight"], difference[None])
+    assert reranker.without_head().spec == encoder.spec and "head.output.weight" in reranker.tensors
 
 
 def test_an_encoder_has_no_scales_of_inputs():

@@ -5,7 +5,7 @@ import pytest
 
 from fastattn.errors import CheckpointError
 from fastattn.spec.quantized import Int4Tensor, take
-from fastattn.spec.rounding import bfloat16_bits, quantize, quantize_groups
+from fastattn.spec.rounding import bfloat16_bits, quantize, quantize_groups, round_groups
 
 
 def test_int8_rounds_each_row_by_its_greatest() -> None:
@@ -58,6 +58,24 @@ def test_int4_is_nearer_than_the_whole_range_alone() -> None:
             CheckpointError, match=r"w\.weight has values that are not finite, or beyond \+-65504; int4"
         ):
             quantize_groups(np.full((1, 32), bad, np.float32), "w.weight")
+
+
+def test_int8_in_groups_finds_multiples_again_and_names_what_is_too_great() -> None:
+    rng = np.random.default_rng(3)
+    values_FD = rng.integers(-127, 128, (5, 96)).astype(np.int8)
+    values_FD[:, ::32] = 127
+    values_FD[2, 32:64] = 0
+    scales_FG = (rng.integers(1, 999, (5, 3)) / 64).astype(np.float16)
+    scales_FG[2, 1] = 0
+    weight_FD = values_FD * np.repeat(scales_FG.astype(np.float32), 32, axis=1)
+    for found, expected in zip(round_groups(weight_FD, "x"), (values_FD, scales_FG)):
+        np.testing.assert_array_equal(found, expected)
+    for bad in (np.nan, np.inf, 1e8):
+        weight_FD[4, 95] = bad
+        with pytest.raises(
+            CheckpointError, match=r"w\.weight has values that are not finite, or too great for int8 in"
+        ):
+            round_groups(weight_FD, "w.weight")
 
 
 def test_bfloat16_rounds_to_nearest_even() -> None:

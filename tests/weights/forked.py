@@ -6,6 +6,7 @@ What reads its settings when it is imported, as huggingface_hub does, each proce
 """
 
 import atexit
+import gc
 import importlib
 import json
 import os
@@ -22,14 +23,24 @@ from typing import IO, Any
 from tests import ROOT
 
 OWN = "huggingface_hub"  # but what it imports is shared
+# What such processes use, each part of it that is worth a tenth of a second.
 IMPORTED = (
     f"{OWN}.hf_api",
     f"{OWN}.file_download",
     "fastattn.cli.entry",
     "fastattn.cli.pull",
     "fastattn.cli.translate",
+    "fastattn.text.huggingface",
+    "fastattn.text.sentencepiece",
+    "fastattn.text.translation",
+    "fastattn.weights",
+    "fastattn.weights.containers.pytorch",
+    "fastattn.weights.containers.shortlist",
+    "fastattn.weights.download.hub",
+    "fastattn.weights.download.package_index",
+    "fastattn.weights.gguf.model",
+    "fastattn.weights.marian",
 )
-IMPORTED += ("fastattn.weights.download.hub", "fastattn.weights.containers.pytorch", "fastattn.text.huggingface")
 
 
 def run_forked(
@@ -102,4 +113,5 @@ if __name__ == "__main__":
         importlib.import_module(name)
     for name in [name for name in sys.modules if name.partition(".")[0] == OWN]:
         del sys.modules[name]
+    gc.freeze()  # what is shared is not gone through by each process at its end
     _become(**_next_request())

@@ -146,6 +146,8 @@ def main() -> int:
             # Consecutive seeds go round all subjects.
             name = names[seed % len(names)]
             files = SUBJECTS[name].damaged(seed)
+            if files != SUBJECTS[name].damaged(seed):
+                raise Fault(f"seed {seed} gives {name} other damage when asked again")
             if options.keep:
                 write(files, options.keep)
             place = Path(folder) / "damaged"

@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 from fastattn.errors import CheckpointError
+from fastattn.spec.architecture import PositionSpec
 from fastattn.spec.checkpoint import Checkpoint
+from fastattn.spec.positions import sinusoid_table
 from fastattn.spec.quantized import QuantizedTensor, as_float32
 from fastattn.spec.text_spec import TranslationText
 from fastattn.weights import read
@@ -17,8 +19,10 @@ from tests import GOLDENS
 from tests.architectures.cases import GOLDEN_CASES
 from tests.architectures.decoders import GOLDEN_DECODERS
 from tests.cli.commands import fail, succeed
+from tests.models.tiny_models import VARIETIES, random_checkpoint
 from tests.weights.mutators import Files
 from tests.weights.native.folders import translation_model
+from tests.weights.rows import rows
 from tests.weights.sound_files import architecture_files, marian_mt_files, sentence_transformer_files
 
 TRAINERS = GOLDENS / "trainers"
@@ -41,7 +45,7 @@ def same(found: Checkpoint, expected: Checkpoint) -> None:
         np.testing.assert_array_equal(as_float32(found.tensors[name]), as_float32(tensor), name)
 
 
-@pytest.mark.parametrize("shape", SAID)
+@rows("shape", SAID)
 def test_ctranslate2_float32(tmp_path: Path, shape: str) -> None:
     checkpoint = read(translation_model(tmp_path / "from", tied=True, **SAID[shape]))
     (tmp_path / "to").mkdir()
@@ -67,6 +71,79 @@ def test_ctranslate2_int8(tmp_path: Path) -> None:
             np.testing.assert_allclose(as_float32(found.tensors[canonical]), as_float32(tensor), rtol=3e-7)
 
 
+# What a model of tests/models has besides the usual.
+SAYABLE: dict[str, dict] = {
+    **{name: VARIETIES[name] for name in ("post-norm", "table", "relative", "relative, each layer's")},
+    "fewer key heads": VARIETIES["fewer key heads"],
+    "zero start, a quarter of the output": VARIETIES["zero start"] | {"positions": "sinusoid"},
+    "output doubled": {"output_scale": 2.0},
+    "alignment": {"alignment_layer": 1, "alignment_heads": 2},
+    "epsilon": {"norm_epsilon": 3e-4},
+    "gated": {"gated": True, "activation": "gelu", "query_scale": 0.75},
+}
+
+
+@rows("name", SAYABLE)
+def test_what_ctranslate2_can_say(tmp_path: Path, name: str) -> None:
+    checkpoint = random_checkpoint(**SAYABLE[name])
+    ctranslate2.write(tmp_path, checkpoint, "float32")
+    found = read(tmp_path)
+    assert (found.spec, found.text) == (checkpoint.spec, checkpoint.text)
+    same(found, checkpoint)
+
+
+UNSAYABLE = {
+    "rotary": "the encoder's positions, the decoder's positions",
+    "capped scores": "the encoder's attention, the decoder's attention",
+    "average": "no place for decoder.layers.0.average_attention.norm.weight",
+    "norms of heads": "no place for encoder.layers.0.self_attention.query_norm.weight",
+    "gru alone": "of translators with attention, which this model is not",
+}
+
+
+@rows("name", UNSAYABLE)
+def test_what_ctranslate2_cannot_say(tmp_path: Path, name: str) -> None:
+    with pytest.raises(CheckpointError, match=f"^CTranslate2's fo.* {UNSAYABLE[name]}"):
+        ctranslate2.write(tmp_path, random_checkpoint(**VARIETIES[name]), "float32")
+    assert not list(tmp_path.iterdir())
+
+
+def test_sinusoids_become_a_table_as_long_as_the_model_counts(tmp_path: Path) -> None:
+    for limit, start, rows_there in ((0, 2, ctranslate2.MOST_POSITIONS), (7, 1, 7), (7, 0, 7)):
+        folder = tmp_path / f"{limit} {start}"
+        folder.mkdir()
+        ctranslate2.write(folder, random_checkpoint(max_positions=limit, sinusoid_start=start), "float32")
+        found = read(folder)
+        assert found.spec.encoder.positions == PositionSpec("table", limit=rows_there)
+        table = sinusoid_table(rows_there, 16, start=start)
+        np.testing.assert_array_equal(as_float32(found.tensors["decoder.positions"]), table)
+
+
+def test_rows_without_a_token_get_one_each_for_ctranslate2(tmp_path: Path) -> None:
+    checkpoint = random_checkpoint()
+    words = (*checkpoint.text.target_vocabulary[:-2], "", "")  # type: ignore[union-attr]
+    spare = dataclasses.replace(checkpoint.text, source_vocabulary=words, target_vocabulary=words)  # type: ignore[type-var]
+    ctranslate2.write(tmp_path, dataclasses.replace(checkpoint, input=spare), "float32")
+    found = read(tmp_path).text
+    assert found.target_vocabulary == (*words[:-2], "<unused17>", "<unused18>")  # type: ignore[union-attr]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "model.bin", "shared_vocabulary.json"]
+
+
+def test_norms_of_two_epsilons(tmp_path: Path) -> None:
+    checkpoint = random_checkpoint()
+    decoder = checkpoint.spec.decoder
+    norms = dataclasses.replace(decoder.norms, epsilon=1e-3)  # type: ignore[union-attr]
+    spec = dataclasses.replace(checkpoint.spec, decoder=dataclasses.replace(decoder, norms=norms))  # type: ignore[type-var]
+    with pytest.raises(CheckpointError, match="cannot say norms of two epsilons of this model"):
+        ctranslate2.write(tmp_path, dataclasses.replace(checkpoint, spec=spec), "float32")
+
+
+def test_ctranslate2_tells_how_far_it_is(tmp_path: Path) -> None:
+    steps: list[tuple[int, int]] = []
+    ctranslate2.write(tmp_path, random_checkpoint(), "int8", lambda done, total: steps.append((done, total)))
+    assert steps == sorted(steps) and steps[-1][0] == steps[-1][1] > 0
+
+
 def test_a_fairseq_model_for_ctranslate2(tmp_path: Path) -> None:
     """Its positions, which count from 2, become a table; its codes lie beside the model."""
     checkpoint = read(TRAINERS / "fairseq_before")
@@ -76,7 +153,7 @@ def test_a_fairseq_model_for_ctranslate2(tmp_path: Path) -> None:
     assert found.text.source_vocabulary == checkpoint.text.source_vocabulary  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("name", ["shared", "separate"])
+@rows("name", ["shared", "separate"])
 def test_marian_for_transformers(tmp_path: Path, name: str) -> None:
     checkpoint = read(unpacked(marian_mt_files(name, "model.safetensors"), tmp_path / "from"))
     (tmp_path / "to").mkdir()
@@ -87,21 +164,27 @@ def test_marian_for_transformers(tmp_path: Path, name: str) -> None:
     same(found, checkpoint)
 
 
-@pytest.mark.parametrize("case", [*GOLDEN_CASES, *GOLDEN_DECODERS], ids=lambda case: case.name)
+# Those whose whole model config.json can say, as it is written here.
+WRITTEN = {
+    "bert-0", "bert-3", "roberta-0", "roberta-3", "roberta-4", "xlm-roberta-0", "camembert-0", "mpnet-0", "mpnet-3",
+    "nomic-0", "nomic-gpt2-names-0", "new-1", "gte-0", "qwen2-0", "qwen3-0", "qwen3-8", "qwen3-9",
+    "llama-0", "llama-2", "olmo2-0", "phi3-0",
+}  # fmt: skip
+
+
+@rows("case", [*(case for case in GOLDEN_CASES if case.task == "encoder"), *GOLDEN_DECODERS])
 def test_architectures_for_transformers(tmp_path: Path, case) -> None:
     """Either the whole model comes back, or config.json is said not to have what it has."""
     checkpoint = read(unpacked(architecture_files(case), tmp_path / "from"))
     (tmp_path / "to").mkdir()
-    try:
-        huggingface.write(tmp_path / "to", checkpoint.without_head(), "float32")
-    except CheckpointError as error:
-        assert "\n" not in str(error) and (
-            "cannot say" in str(error) or "inverse" in str(error) or "written of" in str(error)
-        )
+    if case.name not in WRITTEN:
+        with pytest.raises(CheckpointError, match=r"config\.json cannot say the [^\n]* of this model"):
+            huggingface.write(tmp_path / "to", checkpoint, "float32")
         return
-    found = read(tmp_path / "to").without_head()
-    assert found.spec == checkpoint.without_head().spec
-    same(found, checkpoint.without_head())
+    huggingface.write(tmp_path / "to", checkpoint, "float32")
+    found = read(tmp_path / "to")
+    assert found.spec == checkpoint.spec
+    same(found, checkpoint)
 
 
 def test_an_encoder_with_its_pooling(tmp_path: Path) -> None:

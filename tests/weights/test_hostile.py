@@ -2,7 +2,6 @@
 
 import json
 import os
-import random
 import re
 import subprocess
 import sys
@@ -21,8 +20,8 @@ from tests import ROOT
 from tests.weights import hostile_files as files
 from tests.weights.ctranslate2 import writer as ctranslate2_writer
 from tests.weights.forked import run_forked
-from tests.weights.mutation_subjects import SUBJECTS
 from tests.weights.refusals import refusal
+from tests.weights.rows import rows
 
 HANG = 40  # seconds: what is read here takes about one
 STEPS = 40  # a byte
@@ -43,10 +42,10 @@ class Case(NamedTuple):
 
 CASES = {
     "a list that a pickle repeats": Case(
-        "pytorch", lambda: files.pickle_of_shared_list(10_000, 40_000), "CheckpointError: .* one list again and again"
+        "pytorch", lambda: files.pickle_of_shared_list(10_000, 10_000), "CheckpointError: .* one list again and again"
     ),
     "sizes that a pickle repeats": Case(
-        "pytorch", lambda: files.pickle_of_shared_sizes(50_000, 20_000), "CheckpointError: .* one list again and again"
+        "pytorch", lambda: files.pickle_of_shared_sizes(50_000, 10_000), "CheckpointError: .* one list again and again"
     ),
     "a long name of a storage": Case(
         "pytorch", lambda: files.pickle_of_long_key(60_000, 100_000), "CheckpointError: .* no storage's"
@@ -55,7 +54,7 @@ CASES = {
         "marian npz", lambda: files.npz_of_shared_bytes(8000, 1 << 20), "CheckpointError: .* more than the archive's", 0
     ),
     "a gzipped shortlist": Case(
-        "shortlist", lambda: files.gzipped_shortlist(5_000_000), "CheckpointError: .* unpacks to more than", 0
+        "shortlist", lambda: files.gzipped_shortlist(3_000_000), "CheckpointError: .* unpacks to more than", 0
     ),
     "rules that go round": Case("spm", files.spm_of_cycle, "TokenizerError: .* takes more than", 300, LETTERS),
     "a rule that gives much": Case(
@@ -64,7 +63,7 @@ CASES = {
     "symbols, unigram": Case("spm", lambda: files.spm_of_symbols(20_000, 1), DONE, STEPS, "a" * 500),
     "symbols, bpe": Case("spm", lambda: files.spm_of_symbols(20_000, 2), DONE, STEPS, "a" * 500),
     "symbols, characters": Case("spm", lambda: files.spm_of_symbols(20_000, 4), DONE, STEPS, "a" * 500),
-    "many symbols": Case("spm", lambda: files.spm_of_symbols(200_000, 1), DONE, 0, "a" * 500),
+    "many symbols": Case("spm", lambda: files.spm_of_symbols(100_000, 1), DONE, 0, "a" * 500),
     "a long piece, unigram": Case(
         "spm", lambda: files.spm_of_long_piece(20_000, 1), "TokenizerError: .* piece is too long", STEPS, "a" * 5000
     ),
@@ -100,10 +99,10 @@ CASES = {
         "pytorch", lambda: files.pytorch((0, *[1 << 20] * 4), (1,) * 5, 1 << 20), "CheckpointError: .* should lie", 0
     ),
     "a GGUF file of empty texts": Case(
-        "gguf", lambda: files.gguf_of_texts(100_000), "CheckpointError: .* general.architecture is missing"
+        "gguf", lambda: files.gguf_of_texts(30_000), "CheckpointError: .* general.architecture is missing"
     ),
     "a GGUF file of keys": Case(
-        "gguf", lambda: files.gguf_of_keys(30_000), "CheckpointError: .* general.architecture is missing"
+        "gguf", lambda: files.gguf_of_keys(10_000), "CheckpointError: .* general.architecture is missing"
     ),
     "a GGUF file of too many keys": Case(
         "gguf", lambda: files.gguf_of_keys(150_000), "CheckpointError: .* 150000 keys, more than"
@@ -115,7 +114,7 @@ CASES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", CASES)
+@rows("name", CASES)
 def test_hostile_files(tmp_path: Path, name: str) -> None:
     case = CASES[name]
     (tmp_path / "file.html").write_bytes(case.make())
@@ -145,7 +144,7 @@ GROWTHS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", GROWTHS)
+@rows("name", GROWTHS)
 def test_what_a_normalizer_may_grow_to(name: str) -> None:
     normalizer, is_taken = GROWTHS[name]
     if is_taken:
@@ -196,7 +195,7 @@ def test_a_dense_module_given_twice(tmp_path: Path) -> None:
     refusal(tmp_path, "the dense module '2_Dense' is given twice")
 
 
-COUNT = 500
+COUNT = 100
 SLOW_COUNT, SLOW_RUNS = 20_000, 10
 
 
@@ -213,8 +212,8 @@ def check(first: int, count: int) -> None:
             pytrace=False,
         )
     assert len(lines) == count + 1, lines[-1]
-    # Damage that nothing survives would test the first check alone.
-    assert sum("loaded" in line for line in lines[:-1]) >= count // 50
+    # Damage that nothing survives would test the first check alone, and damage that all survive none.
+    assert count // 50 <= sum("loaded" in line for line in lines[:-1]) <= count // 2
 
 
 def test_damaged_files_load_or_raise_an_error() -> None:
@@ -226,12 +225,3 @@ def test_damaged_files_load_or_raise_an_error() -> None:
 def test_many_damaged_files_load_or_raise_an_error(run: int) -> None:
     size = SLOW_COUNT // SLOW_RUNS
     check(COUNT + run * size, size)
-
-
-def test_a_seed_gives_the_same_damage() -> None:
-    for seed, subject in enumerate(SUBJECTS.values()):
-        state = random.getstate()
-        damaged = subject.damaged(seed)
-        assert damaged == subject.damaged(seed)
-        assert random.getstate() == state
-    assert len({tuple(subject.damaged(seed).items()) for subject in SUBJECTS.values() for seed in range(20)}) > 300

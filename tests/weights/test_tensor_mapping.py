@@ -30,6 +30,7 @@ from fastattn.weights.tensor_mapping import (
 )
 from tests.models.tiny_models import random_checkpoint
 from tests.weights.containers.safetensors_writer import random_bert, write_bert
+from tests.weights.rows import rows
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ ROW = counting(4, 3, start=100)
 VECTOR = counting(2, start=7)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("part", "expected"),
     [
         (sources("a", shape=(2, 3)), A.stored),
@@ -149,7 +150,7 @@ INT8 = {
 }
 
 
-@pytest.mark.parametrize("name", CONTAINERS)
+@rows("name", CONTAINERS)
 def test_every_containers_arrays_can_be_read_and_turned(name: str) -> None:
     array = CONTAINERS[name]
     assert array.shape == (2, 3)
@@ -160,7 +161,7 @@ def test_every_containers_arrays_can_be_read_and_turned(name: str) -> None:
     np.testing.assert_array_equal(transposed, A.stored.T)
 
 
-@pytest.mark.parametrize("name", INT8)
+@rows("name", INT8)
 def test_every_containers_int8_stays_so(name: str) -> None:
     kept, transposed = INT8[name].matrix(transposed=False), INT8[name].matrix(transposed=True)
     assert isinstance(kept, QuantizedTensor)

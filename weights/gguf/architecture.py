@@ -69,12 +69,11 @@ def _gemma3(keys: JsonObject) -> dict[str, Any]:
 
 
 def _gpt2(keys: JsonObject) -> dict[str, Any]:
-    width = keys.integer("embedding_length", minimum=1)
     return {
-        "n_embd": width,
+        "n_embd": keys.integer("embedding_length", minimum=1),
         "n_layer": keys.integer("block_count", minimum=1),
         "n_head": keys.integer("attention.head_count", minimum=1),
-        "n_inner": keys.integer("feed_forward_length", 4 * width, minimum=1),
+        "n_inner": keys.integer("feed_forward_length", minimum=1),
         "n_positions": keys.integer("context_length", minimum=1),
         "layer_norm_epsilon": keys.number("attention.layer_norm_epsilon"),
         "activation_function": "gelu_new",

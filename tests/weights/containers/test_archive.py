@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from fastattn.weights.containers.archive import ArchiveError, extract
+from fastattn.weights.containers.zip_archive import ZipFolder
 from tests.weights.download.index_server import tarred
 from tests.weights.mutators import packed
+from tests.weights.rows import rows
 
 CONTENT = bytes(range(256)) * 16
 
@@ -57,7 +59,7 @@ def test_a_tar_whose_checksum_differs(tmp_path: Path) -> None:
         extract(archive, {"file": tmp_path / "file", "other": tmp_path / "other"}, limit=1 << 16)
 
 
-@pytest.mark.parametrize("name", ["a.zip", "a.tar.gz"])
+@rows("name", ["a.zip", "a.tar.gz"])
 def test_the_limit_is_of_all_members_together(tmp_path: Path, name: str) -> None:
     archive, members = tmp_path / name, ("one", "two", "three")
     contents = dict.fromkeys(members, CONTENT)
@@ -66,6 +68,20 @@ def test_the_limit_is_of_all_members_together(tmp_path: Path, name: str) -> None
     assert [(tmp_path / "whole" / member).read_bytes() for member in members] == [CONTENT] * 3
     with pytest.raises(ArchiveError, match=f"{name}: three unpacks to more than it should"):
         extract(archive, {member: tmp_path / "part" / member for member in members}, 3 * len(CONTENT) - 1)
+
+
+def test_the_uppermost_folder_of_a_landmark_is_taken(tmp_path: Path) -> None:
+    """And among those the one of the shortest name, with the members that are in it."""
+    for members, top in (
+        (("z/mark", "mark", "z/a"), ""),
+        (("long/mark", "z/mark", "z/a"), "z/"),
+        (("deep/er/mark", "long/mark"), "long/"),
+        (("deep/er/mark",), ""),
+    ):
+        archive = tmp_path / "a.zip"
+        archive.write_bytes(packed(dict.fromkeys(members, b"x")))
+        folder = ZipFolder(archive, "mark")
+        assert folder.top == top and folder.contains("mark") == (top + "mark" in members)
 
 
 def test_a_disk_that_is_full_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

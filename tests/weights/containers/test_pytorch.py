@@ -33,6 +33,7 @@ from tests.weights.containers.pytorch_writer import (
     zip_bytes,
 )
 from tests.weights.refusals import refusal
+from tests.weights.rows import rows
 
 BASE = np.arange(24, dtype=np.float32).reshape(4, 6)
 # What tests/goldens/make_pytorch.py saved, as float32.
@@ -57,7 +58,7 @@ def read(data: bytes) -> dict[str, np.ndarray]:
     return {key: value.float32() for key, value in stored.items()}
 
 
-@pytest.mark.parametrize("form", ("zip", "zip4", "stream"))
+@rows("form", ("zip", "zip4", "stream"))
 def test_what_torch_saved(form: str) -> None:
     data = bytearray((GOLDENS / f"pytorch_{form}.bin").read_bytes())
     stored = parse(memoryview(data), "here")
@@ -73,7 +74,7 @@ def test_what_torch_saved(form: str) -> None:
     assert not np.shares_memory(stored["base"].float32(), stored["transposed"].float32())
 
 
-@pytest.mark.parametrize("form", ("zip", "stream"))
+@rows("form", ("zip", "stream"))
 def test_the_tests_own_writer(form: str) -> None:
     tensors = {"a": BASE, "b": BASE, "c": np.ones(3, np.float16)}
     for key, value in read(pytorch_bytes(tensors, form)).items():
@@ -165,8 +166,8 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
 }
 
 
-@pytest.mark.parametrize("form", ("zip", "stream"))
-@pytest.mark.parametrize("case", HOSTILE)
+@rows("form", ("zip", "stream"))
+@rows("case", HOSTILE)
 def test_a_hostile_pickle_runs_nothing(
     case: str, form: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -187,7 +188,7 @@ def test_a_hostile_pickle_runs_nothing(
     assert SECRET not in "".join(capfd.readouterr())
 
 
-@pytest.mark.parametrize("pair", [lambda *items: tuple_of(*items), lambda *items: b"](" + b"".join(items) + b"e"])
+@rows("pair", [lambda *items: tuple_of(*items), lambda *items: b"](" + b"".join(items) + b"e"])
 def test_an_ordered_dict_of_pairs_is_a_state_dict(pair: Callable[..., bytes]) -> None:
     """As Python writes one in protocol 0 and 1."""
     whole = tensor(storage("float32", "0", 4), (4,))
@@ -257,7 +258,7 @@ def one(shape: tuple[int, ...], strides: tuple[int, ...] | None = None, offset: 
     )
 
 
-@pytest.mark.parametrize(
+@rows(
     ("data", "said"),
     [
         (one((5,)), "a should lie within the 4 numbers of its storage"),
@@ -283,7 +284,6 @@ def one(shape: tuple[int, ...], strides: tuple[int, ...] | None = None, offset: 
         (pickled(integer(7)), "neither of torch.save's forms"),
         (b"version https://git-lfs.github.com/spec/v1\n", "neither of torch.save's forms"),
     ],
-    ids=lambda one: "" if isinstance(one, bytes) else None,  # bytes of archives have the time
 )
 def test_files_that_are_refused(data: bytes, said: str | None) -> None:
     if said is None:
@@ -315,7 +315,7 @@ def test_tensors_that_share_more_than_a_file_holds_are_refused() -> None:
 STREAMED = pickled(dict_of({"a": tensor(storage("float32", "k", 4, b"N"), (4,))}))
 
 
-@pytest.mark.parametrize(
+@rows(
     ("data", "said"),
     [
         (stream_bytes(STREAMED, [("k", 5, FOUR)]), "its storage 'k' should have 4 numbers, has 5"),

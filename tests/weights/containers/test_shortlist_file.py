@@ -11,6 +11,7 @@ from fastattn.spec.checkpoint import Shortlist
 from fastattn.weights.containers.shortlist import read_shortlist
 from fastattn.weights.folder import Directory
 from tests.weights.containers.shortlist_writer import binary_shortlist, hash_words
+from tests.weights.rows import rows
 
 SOURCES = ("</s>", "<unk>", "a", "b", "c", "d")
 TARGETS = ("</s>", "<unk>", "v", "w", "x", "y", "z", "\u3000")
@@ -24,6 +25,7 @@ def read(path: Path, data: bytes, sources=SOURCES, targets=TARGETS, shared: bool
 
 def lists_of(shortlist: Shortlist) -> list[list[int]]:
     bounds = shortlist.starts_V1.tolist()
+    assert bounds == sorted(bounds)
     return [shortlist.targets[a:b].tolist() for a, b in zip(bounds, bounds[1:])]
 
 
@@ -65,7 +67,7 @@ def test_the_hash_is_the_one_of_marians_source() -> None:
     assert hash_words(bytes(range(256))) == 0x652BF93D194FECDF
 
 
-@pytest.mark.parametrize(
+@rows(
     "data, reason",
     [
         (binary_shortlist(3, LISTS)[:40], "expected 48 bytes of header, the file has 40"),
@@ -90,7 +92,6 @@ def test_the_hash_is_the_one_of_marians_source() -> None:
         (gzip.compress(b"v a 0.5\n" * 9)[:-9] + b"\0" * 9, "cannot be unpacked"),
         (b"\x1f\x8b", "cannot be unpacked"),
     ],
-    ids=lambda one: "" if isinstance(one, bytes) else one,  # bytes of archives have the time
 )
 def test_refused_with_one_line(tmp_path: Path, data: bytes, reason: str) -> None:
     assert reason in refusal(tmp_path, data)
@@ -105,7 +106,7 @@ def test_no_vocabulary_but_one_as_large_can_be_copied_to(tmp_path: Path) -> None
     assert "cannot be copied" in refusal(tmp_path, binary_shortlist(1, []), targets=TARGETS[:5], shared=True)
 
 
-@pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzipped"])
+@rows("pack", [bytes, gzip.compress])
 def test_text(tmp_path: Path, pack) -> None:
     """A later line replaces an earlier one, NULL and improbable targets are left out, what is unknown is <unk>."""
     lines = (

@@ -14,6 +14,7 @@ from fastattn.spec.quantized import QuantizedTensor
 from fastattn.spec.text_spec import EncoderText, TranslationText
 from tests.weights.ctranslate2 import writer
 from tests.weights.refusals import refusal
+from tests.weights.rows import rows
 
 PRECISIONS = ("float32", "float16", "bfloat16", "int8", "int16")
 
@@ -54,7 +55,7 @@ def assert_same(checkpoint: Checkpoint, variables: dict, tolerance: float = 0.0)
 
 
 # Binary versions 1 to 3 had no 16-bit floats.
-@pytest.mark.parametrize(
+@rows(
     ("version", "precision"),
     [(v, p) for v in range(1, 7) for p in PRECISIONS if v >= 4 or p not in ("float16", "bfloat16")],
 )
@@ -82,7 +83,7 @@ def test_every_version_and_type_reads_back(
     assert checkpoint.details["binary version"] == str(version)
 
 
-@pytest.mark.parametrize("precision", ("int8", "int16"))
+@rows("precision", ("int8", "int16"))
 def test_dequantization_multiplies_by_the_reciprocal(tmp_path: Path, rng: np.random.Generator, precision: str) -> None:
     stored = writer.quantize(writer.random_transformer(rng), precision)
     name = "encoder/layer_0/ffn/linear_0/weight"
@@ -133,7 +134,7 @@ def test_bfloat16_keeps_the_upper_half_of_each_float(tmp_path: Path, rng: np.ran
     np.testing.assert_array_equal(tensors["decoder.projection.bias"].view(np.uint32), bits.astype(np.uint32) << 16)
 
 
-@pytest.mark.parametrize("precision", ("float32", "int8"))
+@rows("precision", ("float32", "int8"))
 def test_an_alias_is_the_same_array(tmp_path: Path, rng: np.random.Generator, precision: str) -> None:
     variables = writer.random_transformer(rng, source_vocabulary=19)
     for tied in ("encoder/embeddings_0/weight", "decoder/projection/weight"):
@@ -266,7 +267,7 @@ def test_special_tokens_and_sentencepiece_files(tmp_path: Path, rng: np.random.G
     assert len(text.target_vocabulary) == 19
 
 
-@pytest.mark.parametrize(
+@rows(
     ("attributes", "start"),
     [
         ({}, "<s>"),
@@ -310,7 +311,7 @@ def test_unk_is_appended_where_a_vocabulary_lacks_it(tmp_path: Path, rng: np.ran
 
 def test_an_encoder_alone_folds_its_token_types(tmp_path: Path, rng: np.random.Generator) -> None:
     variables = writer.random_transformer(
-        rng, decoder_layers=0, pre_norm=False, position_table=12, embedding_norm=True, scale_embeddings=False
+        rng, decoder_layers=0, pre_norm=False, position_table=12, embedding_norm=True, scale_embeddings=2.0
     )
     types = rng.normal(size=(2, 16)).astype(np.float32)
     positions = variables["encoder/position_encodings/encodings"]
@@ -325,6 +326,6 @@ def test_an_encoder_alone_folds_its_token_types(tmp_path: Path, rng: np.random.G
     (tmp_path / "tokenizer_config.json").write_text('{"model_max_length": 9}')
     checkpoint = weights.read(tmp_path)
     assert checkpoint.spec.kind == "encoder" and checkpoint.spec.decoder is None
-    np.testing.assert_array_equal(checkpoint.tensors["encoder.positions"], positions + types[0])
+    np.testing.assert_array_equal(checkpoint.tensors["encoder.positions"], positions + 2 * types[0])
     assert isinstance(checkpoint.text, EncoderText)
     assert (checkpoint.text.tokenizer, checkpoint.text.max_length) == (b"{}", 9)

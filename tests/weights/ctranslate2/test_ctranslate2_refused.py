@@ -15,6 +15,7 @@ from fastattn.weights.ctranslate2.file import parse
 from tests.weights.ctranslate2 import writer
 from tests.weights.mutators import damaged_copies
 from tests.weights.refusals import refusal
+from tests.weights.rows import rows
 
 
 @pytest.fixture
@@ -22,63 +23,76 @@ def rng() -> np.random.Generator:
     return np.random.default_rng(7)
 
 
-REFUSED = {
-    "relative position representations": {"encoder/layer_0/self_attention/relative_position_keys": (9, 4)},
-    "norms of queries and keys": {"encoder/layer_0/self_attention/q_norm/gamma": (4,)},
-    "norms of values": {"decoder/layer_0/self_attention/v_norm/gamma": (4,)},
-    "parallel residual connections": {"decoder/layer_0/shared_layer_norm/gamma": (16,)},
-    "norms before and after each block": {"encoder/layer_0/pre_feedforward_layer_norm/gamma": (16,)},
-    "norms around the cross-attention": {"decoder/layer_0/external_pre_encoder_attention_layer_norm/gamma": (16,)},
-    "self-attention merged with cross-attention": {"decoder/layer_0/self_attention/memory_kv/weight": (32, 16)},
-    "a projection after the embedding": {"decoder/project_in/weight": (16, 16)},
-    "4-bit weights": {"decoder/layer_0/ffn/linear_0/weight_zero": (24, 16)},
-    "sliding window attention": {"decoder/sliding_window": np.int32(9)},
-    "final_logit_softcapping": {"decoder/final_logit_softcapping": np.float32(30)},
-    "layer_scalar": {"decoder/layer_0/layer_scalar": np.float32(0.5)},
-    "source features": {"encoder/embeddings_1/weight": (23, 16)},
-    "num_heads_kv that differs between layers": {"decoder/layer_1/self_attention/num_heads_kv": np.int32(2)},
-    "queries_scale that differs between layers": {"encoder/layer_1/self_attention/queries_scale": np.float32(2)},
-    "rotary_dim that is not the same in every": {"encoder/layer_1/self_attention/rotary_dim": np.int32(0)},
-    "activation should be one of": {"encoder/activation": np.int8(9)},
-    "num_heads should be at least 1": {"encoder/num_heads": np.int16(0)},
-    "heads of width": {"encoder/num_heads": np.int16(99)},
-    "alignment_layer": {"decoder/alignment_layer": np.int16(2)},
-}
+def zeros(*shape: int) -> np.ndarray:
+    return np.zeros(shape, np.float32)
 
 
-@pytest.mark.parametrize("reason", REFUSED)
-def test_what_a_spec_cannot_say_is_refused_by_name(tmp_path: Path, rng: np.random.Generator, reason: str) -> None:
-    extra = {
-        name: np.zeros(value, np.float32) if isinstance(value, tuple) else value
-        for name, value in REFUSED[reason].items()
-    }
-    assert reason in refusal(writer.write_folder(tmp_path, writer.random_transformer(rng) | extra))
+Changes = dict[str, np.ndarray | np.generic | None]
+FIRST, OTHER = "encoder/layer_0/", "decoder/layer_1/"
+SCALE = "encoder/embeddings_0/weight_scale"
+# (what is in the model, its changed variables, what is said); "*/": of each attention with rotary positions
+REFUSED: list[tuple[dict, Changes, str]] = [
+    ({}, {FIRST + "self_attention/relative_position_keys": zeros(9, 4)}, "relative position representations"),
+    ({}, {FIRST + "self_attention/q_norm/gamma": zeros(4)}, "norms of queries and keys"),
+    ({}, {OTHER + "self_attention/v_norm/gamma": zeros(4)}, "norms of values"),
+    ({}, {OTHER + "shared_layer_norm/gamma": zeros(16)}, "parallel residual connections"),
+    ({}, {FIRST + "pre_feedforward_layer_norm/gamma": zeros(16)}, "norms before and after each block"),
+    ({}, {OTHER + "external_pre_encoder_attention_layer_norm/gamma": zeros(16)}, "norms around the cross-attention"),
+    ({}, {OTHER + "self_attention/memory_kv/weight": zeros(32, 16)}, "self-attention merged with cross-attention"),
+    ({}, {"decoder/project_in/weight": zeros(16, 16)}, "a projection after the embedding"),
+    ({}, {OTHER + "ffn/linear_0/weight_zero": zeros(24, 16)}, "4-bit weights"),
+    ({}, {"decoder/sliding_window": np.int32(9)}, "sliding window attention"),
+    ({}, {"decoder/final_logit_softcapping": np.float32(30)}, "final_logit_softcapping"),
+    ({}, {OTHER + "layer_scalar": np.float32(0.5)}, "layer_scalar"),
+    ({}, {"encoder/embeddings_1/weight": zeros(23, 16)}, "source features"),
+    ({}, {OTHER + "self_attention/num_heads_kv": np.int32(2)}, "num_heads_kv that differs between layers"),
+    ({}, {FIRST + "self_attention/queries_scale": np.float32(2)}, "queries_scale that differs between layers"),
+    ({}, {FIRST + "self_attention/rotary_dim": np.int32(0)}, "rotary_dim that is not the same in every"),
+    ({}, {"encoder/activation": np.int8(9)}, "activation should be one of"),
+    ({}, {"encoder/num_heads": np.int16(0)}, "num_heads should be at least 1"),
+    ({}, {"encoder/num_heads": np.int16(99)}, "heads of width"),
+    ({}, {"encoder/num_heads": np.ones(3, np.float32)}, "should be a single value"),
+    ({}, {"encoder/scale_embeddings": np.float32(np.nan)}, "should be a finite number"),
+    ({}, {"decoder/alignment_layer": np.int16(2)}, "alignment_layer"),
+    ({}, {FIRST + "ffn/linear_0/weight": np.ones((24, 16), np.int32)}, "should hold weights, holds int32"),
+    ({}, {FIRST + "ffn/linear_1/weight": np.float32(1), FIRST + "ffn/linear_1/bias": None}, "feed_forward.outer"),
+    ({}, {"decoder/embeddings/weight": np.ones(19, np.float32)}, "should have 2 dimensions"),
+    ({}, {"decoder/layer_4294967295/ffn/linear_0/bias": np.ones(24, np.float32)}, "unexpected"),
+    ({"rotary": True}, {"*/rotary_scaling_type": np.int8(1)}, "su rotary scaling"),
+    ({"rotary": True}, {"*/rotary_scaling_type": np.int8(2)}, "llama3 rotary scaling"),
+    ({"rotary": True}, {"*/rotary_dim": np.int32(3)}, "even number"),
+    ({"rotary": True}, {"*/rotary_base": np.float32(-1)}, "base -1"),
+    (
+        {"rotary": True},
+        {"*/max_position_embeddings": np.int32(64), "*/original_max_position_embeddings": np.int32(16)},
+        "scaled by max_position_embeddings",
+    ),
+    ({"precision": "int8"}, {SCALE: None}, "weight_scale is missing"),
+    ({"precision": "int8"}, {SCALE: np.ones(5, np.float32)}, "should be float32 [23] for int8"),
+    ({"precision": "int8"}, {SCALE: np.ones(23, np.int32)}, "should be float32 [23] for int8"),
+    ({"precision": "int8"}, {SCALE: zeros(23)}, "should be above 1e-30 everywhere"),
+    ({"precision": "int8"}, {SCALE: np.full(23, 1e-38, np.float32)}, "should be above 1e-30 everywhere"),
+    ({"precision": "int8"}, {SCALE: np.full(23, np.nan, np.float32)}, "should be above 1e-30 everywhere"),
+]
 
 
-@pytest.mark.parametrize(
-    ("attributes", "reason"),
-    [
-        ({"rotary_scaling_type": np.int8(1)}, "su rotary scaling"),
-        ({"rotary_scaling_type": np.int8(2)}, "llama3 rotary scaling"),
-        ({"rotary_dim": np.int32(3)}, "even number"),
-        ({"rotary_base": np.float32(-1)}, "base -1"),
-        (
-            {"max_position_embeddings": np.int32(64), "original_max_position_embeddings": np.int32(16)},
-            "scaled by max_position_embeddings",
-        ),
-    ],
-)
-def test_rotary_positions_that_are_refused(
-    tmp_path: Path, rng: np.random.Generator, attributes: dict, reason: str
+@rows("options, changes, said", REFUSED)
+def test_variables_that_are_refused(
+    tmp_path: Path, rng: np.random.Generator, options: dict, changes: Changes, said: str
 ) -> None:
-    variables = writer.random_transformer(rng, rotary=True)
-    for name in list(variables):
-        if name.endswith("rotary_dim"):
-            variables |= {name.replace("rotary_dim", key): value for key, value in attributes.items()}
-    refusal(writer.write_folder(tmp_path, variables), reason)
+    shape = {name: value for name, value in options.items() if name != "precision"}
+    variables = writer.random_transformer(rng, **shape)
+    if "precision" in options:
+        variables = writer.quantize(variables, options["precision"])
+    turned = [name.removesuffix("rotary_dim") for name in variables if name.endswith("/rotary_dim")]
+    for name, value in changes.items():
+        for place in [scope + name[2:] for scope in turned] if name.startswith("*/") else [name]:
+            variables[place] = value
+    stored = {name: value for name, value in variables.items() if value is not None}
+    assert said in refusal(writer.write_folder(tmp_path, stored), names_path=False)
 
 
-@pytest.mark.parametrize(("buckets", "distance", "read"), [(8, 5, True), (8, 4, False), (4, 3, True), (3, 9, False)])
+@rows(("buckets", "distance", "read"), [(8, 5, True), (8, 4, False), (4, 3, True), (3, 9, False)])
 def test_relative_buckets_go_beyond_those_of_one_key_each(
     tmp_path: Path, rng: np.random.Generator, buckets: int, distance: int, read: bool
 ) -> None:
@@ -118,7 +132,7 @@ def test_tensors_missing_extra_and_misshapen_come_in_one_error(tmp_path: Path, r
         assert part in message
 
 
-@pytest.mark.parametrize("spec", ("WhisperSpec", "TransformerDecoderSpec", "Wav2Vec2Spec"))
+@rows("spec", ("WhisperSpec", "TransformerDecoderSpec", "Wav2Vec2Spec"))
 def test_other_specifications_are_refused_by_name(tmp_path: Path, rng: np.random.Generator, spec: str) -> None:
     writer.write_folder(tmp_path, writer.random_transformer(rng), spec=spec, revision=1)
     refusal(tmp_path, f"{spec} models are not supported; supported: .*TransformerSpec")
@@ -135,7 +149,7 @@ def test_newer_revisions_and_lost_heads_are_refused(tmp_path: Path, rng: np.rand
     )
 
 
-@pytest.mark.parametrize(
+@rows(
     ("content", "reason"),
     [
         (json.dumps(writer.vocabulary(18)), "embedding has 19 rows, the vocabulary 18 tokens"),
@@ -188,7 +202,7 @@ def parse_bytes(data: bytes) -> None:
     parse(memoryview(bytearray(data)), "somewhere/model.bin")
 
 
-@pytest.mark.parametrize("version", (1, 2, 3, 6))
+@rows("version", (1, 2, 3, 6))
 def test_every_truncation_is_named(version: int) -> None:
     data = writer.model_bytes(SMALL, version=version, aliases={"c": "a"} if version >= 3 else None)
     parse_bytes(data)
@@ -232,7 +246,7 @@ DAMAGED = {
 }
 
 
-@pytest.mark.parametrize("fault", DAMAGED)
+@rows("fault", DAMAGED)
 def test_each_fault_is_named(fault: str) -> None:
     with pytest.raises(CheckpointError) as caught:
         parse_bytes(DAMAGED[fault])
@@ -248,44 +262,10 @@ def test_versions_before_4_know_items_by_their_width() -> None:
         parse_bytes(data.replace(struct.pack("<BI", 4, 2), struct.pack("<BI", 8, 1)))
 
 
-@pytest.mark.parametrize(
-    ("scale", "fault"),
-    [
-        (None, "weight_scale is missing"),
-        (np.ones(5, np.float32), r"should be float32 \[23\] for int8"),
-        (np.ones(23, np.int32), r"should be float32 \[23\] for int8"),
-        (np.zeros(23, np.float32), "should be above 1e-30 everywhere"),
-        (np.full(23, 1e-38, np.float32), "should be above 1e-30 everywhere"),
-        (np.full(23, np.nan, np.float32), "should be above 1e-30 everywhere"),
-    ],
-)
-def test_scales_that_cannot_be(tmp_path: Path, scale: np.ndarray | None, fault: str) -> None:
-    stored = writer.quantize(writer.random_transformer(np.random.default_rng(0)), "int8")
-    del stored["encoder/embeddings_0/weight_scale"]
-    if scale is not None:
-        stored["encoder/embeddings_0/weight_scale"] = scale
-    refusal(writer.write_model(tmp_path, stored) and complete(tmp_path), fault, names_path=False)
-
-
 def complete(path: Path) -> Path:
     writer.write_vocabularies(path, writer.vocabulary(23), writer.vocabulary(19))
     writer.write_config(path)
     return path
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "fault"),
-    [
-        ("encoder/num_heads", np.ones(3, np.float32), "should be a single value"),
-        ("encoder/scale_embeddings", np.float32(np.nan), "should be a finite number"),
-        ("encoder/layer_0/ffn/linear_0/weight", np.ones((24, 16), np.int32), "should hold weights, holds int32"),
-        ("decoder/embeddings/weight", np.ones(19, np.float32), "should have 2 dimensions"),
-        ("decoder/layer_4294967295/ffn/linear_0/bias", np.ones(24, np.float32), "unexpected"),
-    ],
-)
-def test_variables_of_the_wrong_kind(tmp_path: Path, name: str, value: np.ndarray, fault: str) -> None:
-    variables = writer.random_transformer(np.random.default_rng(0)) | {name: value}
-    refusal(complete(writer.write_model(tmp_path, variables)), fault, names_path=False)
 
 
 def test_stacks_of_different_widths(tmp_path: Path) -> None:
@@ -297,13 +277,6 @@ def test_stacks_of_different_widths(tmp_path: Path) -> None:
         complete(writer.write_model(tmp_path, variables)),
         r"model\.bin: the decoder takes rows of width 32, the encoder gives 16",
     )
-
-
-def test_a_weight_that_is_a_single_value_and_has_no_bias(tmp_path: Path) -> None:
-    variables = writer.random_transformer(np.random.default_rng(0))
-    del variables["encoder/layer_0/ffn/linear_1/bias"]
-    variables["encoder/layer_0/ffn/linear_1/weight"] = np.float32(1)
-    refusal(complete(writer.write_model(tmp_path, variables)), r"linear_1|feed_forward.outer")
 
 
 def peak_of_refusal(path: Path) -> int:

@@ -11,6 +11,7 @@ from fastattn.errors import CheckpointError, DownloadError, InputError
 from fastattn.system.cache_folder import cache_root
 from fastattn.weights.download import catalog, resolve
 from fastattn.weights.download.catalog import CATALOG, lookup, translation_between
+from tests.weights.rows import rows
 
 # What is tried for languages that the catalog lacks.
 TRY = "; the Hugging Face hub may have one, try -m Helsinki-NLP/opus-mt"
@@ -31,7 +32,7 @@ def test_the_catalog_holds_what_the_documentation_names():
         assert CATALOG[name].kind == "translation" and "-".join(CATALOG[name].languages) == name
 
 
-@pytest.mark.parametrize("name", CATALOG)
+@rows("name", CATALOG)
 def test_an_entry_is_complete(name):
     entry = CATALOG[name]
     assert entry.name == name
@@ -47,7 +48,7 @@ def test_an_entry_is_complete(name):
     assert "README.md" in targets or "firefox-translations-models" in entry.origin
 
 
-@pytest.mark.parametrize("target", ["../x", "a/../../x", "/x", "", "a\\b", "C:x"])
+@rows("target", ["../x", "a/../../x", "/x", "", "a\\b", "C:x"])
 def test_an_entry_cannot_place_a_file_outside_its_folder(target):
     with pytest.raises(CheckpointError, match="not a path inside"):
         dataclasses.replace(CATALOG["minilm"], members=(("x", target),))
@@ -90,9 +91,7 @@ def test_offline_an_absent_name_says_what_to_run():
     assert "\n" not in str(raised.value)
 
 
-@pytest.mark.parametrize(
-    "name", ["no-such-model", "", "a\0b", "x" * 5000, "ZH-EN", os.path.join("no", "such", "folder")]
-)
+@rows("name", ["no-such-model", "", "a\0b", "x" * 5000, "ZH-EN", os.path.join("no", "such", "folder")])
 def test_anything_else_lists_the_catalog(name):
     with pytest.raises(
         CheckpointError, match="en-pt, pt-en, e2k, minilm, smollm2, splade-tiny, thai2rom, zh-en"
@@ -103,7 +102,7 @@ def test_anything_else_lists_the_catalog(name):
         lookup(name)
 
 
-@pytest.mark.parametrize(
+@rows(
     "languages, name",
     [
         ((None, None), "en-pt"),
@@ -119,7 +118,7 @@ def test_languages_choose_a_model(languages, name):
     assert translation_between(*languages) is CATALOG[name]
 
 
-@pytest.mark.parametrize(
+@rows(
     "languages, reason, hint",
     [
         (("fr", "de"), "no model of the catalog translates from fr to de; ", f"{TRY}-fr-de"),
@@ -146,7 +145,7 @@ def test_a_pair_that_is_no_name_of_the_catalog_is_one_of_the_hubs_perhaps():
         resolve("nothing")
 
 
-@pytest.mark.parametrize(
+@rows(
     ("name", "meant"),
     [("zh-em", "zh-en"), ("ZH-EN", "zh-en"), ("en_pt", "en-pt"), ("mini-lm", "minilm"), ("./zh-en/", "zh-en")],
 )
@@ -155,7 +154,7 @@ def test_a_name_near_one_of_the_catalogs_is_taken_for_a_slip(name, meant):
         resolve(name)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("name", "owner"),
     [
         ("all-MiniLM-L6-v2", "sentence-transformers"),

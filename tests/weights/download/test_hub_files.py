@@ -108,14 +108,17 @@ def test_what_is_not_supported_is_refused_before_its_weights_are_fetched(tmp_pat
 
 def fetched(server: HubServer, home: Path, name: str) -> Path:
     """Where it is, as online so offline and the second time, when no weights are fetched again."""
-    code = "import sys; from fastattn.weights.download import resolve; print(resolve(sys.argv[1]))"
+    code = "import sys; from fastattn.weights.download import resolve; print(*(resolve(sys.argv[1]) for _ in range(2)))"
     first = run(server, home, "-c", code, name)
     assert (first.returncode, first.stderr) == (0, "")
-    for options in ({}, {"HF_HUB_OFFLINE": "1"}):
-        before = len(server.requests)
-        assert run(server, home, "-c", code, name, **options).stdout == first.stdout
-        assert not [path for _, path, _ in server.requests[before:] if path.endswith(WEIGHTS)]
-    return Path(first.stdout.strip())
+    fetched = [path for method, path, _ in server.requests if method == "GET" and path.startswith("stored/")]
+    assert fetched and len(fetched) == len(set(fetched))
+    server.requests.clear()
+    assert run(server, home, "-c", code, name, HF_HUB_OFFLINE="1").stdout == first.stdout
+    assert not server.requests
+    once, again = first.stdout.split()
+    assert once == again
+    return Path(once)
 
 
 OTHERS = {"model.other.bin": b"another", "lex.other.bin": b"another", "vocab.other.spm": b"x", "notes.pdf": b"x"}

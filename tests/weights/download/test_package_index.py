@@ -14,6 +14,7 @@ from fastattn.weights.download.package_index import PackageIndex
 from fastattn.weights.download.pip_settings import PipSettings, read_settings
 from fastattn.weights.download.transport import TransportError, without_password
 from tests.weights.download.index_server import ANCHOR, FILE, JSON, IndexServer, failures_of, fetch, find, listing
+from tests.weights.rows import rows
 
 pytestmark = pytest.mark.usefixtures("isolated")
 
@@ -50,7 +51,7 @@ def test_json_listing(server):
     assert (second.url, second.sha256) == ("https://b.invalid/2", None)
 
 
-@pytest.mark.parametrize(
+@rows(
     "content_type, body, reason",
     [
         (JSON, b"{", "not the simple API's JSON"),
@@ -185,6 +186,16 @@ def test_credentials_of_the_url_serve_its_host_and_no_other(server):
                 assert response.read(10) == b"ok"
         assert [headers.get("Authorization") for _, headers in server.requests] == [token("us@er", "p:w")] * 4
         assert [headers.get("Authorization") for _, headers in other.requests] == [None]
+
+
+def test_of_two_credentials_for_a_host_its_first_index_s_are_used(server):
+    server.answers["/file"] = ("application/octet-stream", b"ok")
+    first, second = (server.url.replace("://", f"://{name}:x@") for name in ("a", "b"))
+    index = PackageIndex(PipSettings(index_url=first, extra_index_urls=(second,)))
+    for url in (server.url, second):
+        with index.transport.open(f"{url}/file") as response:
+            assert response.read(10) == b"ok"
+    assert [headers["Authorization"] for _, headers in server.requests] == [token("a", "x"), token("b", "x")]
 
 
 def test_netrc(server, tmp_path, monkeypatch):

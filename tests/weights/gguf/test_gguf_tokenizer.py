@@ -12,6 +12,7 @@ from fastattn.weights.containers.gguf import parse_gguf
 from fastattn.weights.gguf.tokenizer import SPLITTINGS, read_text
 from tests import GOLDENS
 from tests.weights.gguf.writer import Value, gguf_bytes
+from tests.weights.rows import rows
 
 NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = range(1, 7)
 SPM = GOLDENS / "text_bpe_bytes.model"
@@ -57,8 +58,18 @@ def test_merges_by_score_are_sentencepiece_s() -> None:
         assert ids == [1, *model.encode(line)], line
         assert tokenizer.decode(ids) == model.decode(model.encode(line)) == line.replace("▁", " "), line
     assert tokenizer.encode("a<s>b").tokens == ["<s>", *model.encode("a", out_type=str), "<s>", "▁b"]
+    assert tokenizer.decode([0, *ids]) == tokenizer.decode(ids)  # <unk> is special too
     assert (text.end_ids, text.max_length, text.chat_template) == ((2,), 77, "")
     assert text.special_tokens == {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
+
+
+def test_the_merge_of_the_highest_score_comes_first() -> None:
+    tokens = ["<unk>", "a", "b", "c", "ab", "bc", "\u2581"]
+    for scores, pieces in (((-1.0, -2.0), ["\u2581", "ab", "c"]), ((-2.0, -1.0), ["\u2581", "a", "bc"])):
+        metadata: dict[str, object] = {"model": "llama", "tokens": tokens}
+        metadata["scores"] = Value("f32", [0.0, -9, -9, -9, *scores, -9])
+        metadata["token_type"] = Value("i32", [UNKNOWN, *[NORMAL] * 6])
+        assert tokenizer_of(text_of(metadata)).encode("abc", add_special_tokens=False).tokens == pieces
 
 
 def test_a_text_without_a_prefix_and_with_an_end() -> None:
@@ -99,7 +110,7 @@ def bytes_metadata(pre: str, **changes: object) -> dict[str, object]:
     } | changes
 
 
-@pytest.mark.parametrize("pre", SPLITTINGS)
+@rows("pre", SPLITTINGS)
 def test_byte_level_tokenizers_keep_each_byte(pre: str) -> None:
     tokenizer = tokenizer_of(text_of(bytes_metadata(pre)))
     for line in TEXTS:
@@ -126,7 +137,7 @@ PIECES = {
 }
 
 
-@pytest.mark.parametrize("pre", PIECES)
+@rows("pre", PIECES)
 def test_the_pieces_of_a_text(pre: str) -> None:
     split = tokenizer_of(text_of(bytes_metadata(pre))).pre_tokenizer
     for line, pieces in PIECES[pre].items():
@@ -175,7 +186,7 @@ FAULTS: dict[str, dict[str, object]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@rows("fault", FAULTS)
 def test_a_tokenizer_that_is_not_read_is_refused_by_name(fault: str) -> None:
     with pytest.raises(CheckpointError) as caught:
         text_of(FAULTS[fault])

@@ -15,6 +15,7 @@ from fastattn.weights.huggingface.sentencepiece_files import read_spm
 from fastattn.weights.huggingface.tokenizer import read_text
 from tests import GOLDENS
 from tests.text.spm_bytes import BPE, CONTROL, NORMAL, UNKNOWN, spm_bytes
+from tests.weights.rows import rows
 
 with np.load(GOLDENS / "tokenizers.npz") as file:
     GOLDEN = dict(file)
@@ -62,7 +63,7 @@ def tokenizer_of(folder, length=10**6, **options):
     return HuggingFaceTokenizer(text.tokenizer, length, text.lowercase, text.truncation_side)
 
 
-@pytest.mark.parametrize("name", CASES)
+@rows("name", CASES)
 def test_ids_types_and_places_equal_transformers(name, tmp_path):
     tokenizer = tokenizer_of(written(tmp_path, files_of(name)))
     single, pairs = np.cumsum(GOLDEN[f"{name}/lengths"], axis=0)[:-1].T
@@ -86,8 +87,8 @@ def test_files_may_lie_above_the_module(tmp_path):
     assert tokenizer_of(tmp_path, prefix="0_Transformer/").encode(["the garden"])[0][0] == 0
 
 
-@pytest.mark.parametrize("stated", ["XLMRobertaTokenizer", "XLMRobertaTokenizerFast"])
-@pytest.mark.parametrize("file", ["config.json", "tokenizer_config.json"])
+@rows("stated", ["XLMRobertaTokenizer", "XLMRobertaTokenizerFast"])
+@rows("file", ["config.json", "tokenizer_config.json"])
 def test_a_class_that_is_stated_is_followed(file, stated, tmp_path):
     files = files_of("xlm-roberta") | {"config.json": {"model_type": "bert"}}
     written(tmp_path, files)
@@ -112,7 +113,7 @@ def test_settings(tmp_path):
     assert tokenizer.encode(["the quiet garden river bridge window"])[0].tolist() == [2, *ids[-3:].tolist(), 3]
 
 
-@pytest.mark.parametrize(
+@rows(
     "config, settings, given, expected",
     [
         ({}, {}, None, 64),
@@ -187,7 +188,7 @@ HARMLESS = {
 }
 
 
-@pytest.mark.parametrize("name", HARMLESS)
+@rows("name", HARMLESS)
 def test_harmless_differences(name, tmp_path):
     made = made_file(tmp_path)
     files = {"config.json": {"model_type": "bert"}, "tokenizer.json": made}
@@ -224,7 +225,7 @@ DISAGREEING = {
 }
 
 
-@pytest.mark.parametrize("name", DISAGREEING)
+@rows("name", DISAGREEING)
 def test_files_that_disagree(name, tmp_path):
     made = made_file(tmp_path)
     changes, message = DISAGREEING[name]
@@ -292,13 +293,37 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("name", FAULTS)
+@rows("name", FAULTS)
 def test_faults(name, tmp_path):
     case, changes, message = FAULTS[name]
     written(tmp_path, files_of(case) | changes)
     with pytest.raises(CheckpointError, match=message) as caught:
         text_of(tmp_path)
     assert "\n" not in str(caught.value)
+
+
+PIECES = [*FIRST, *((word.encode(), -float(i), NORMAL) for i, word in enumerate(("▁a", "b", "c")))]
+
+
+@rows(
+    "kind, file, settings, token, expected",
+    [
+        ("T5Tokenizer", "spiece.model", {}, "<extra_id_0>", 6 + 99),
+        ("T5Tokenizer", "spiece.model", {"extra_ids": 3}, "<extra_id_0>", 6 + 2),
+        ("PegasusTokenizer", "spiece.model", {}, "▁a", 103 + 3),  # the first two pieces are the padding and the end
+        ("PegasusTokenizer", "spiece.model", {"offset": 7}, "▁a", 7 + 3),
+        ("PegasusTokenizer", "spiece.model", {"offset": 7}, "<unk_6>", 8),
+        ("MBartTokenizer", "sentencepiece.bpe.model", {}, "<mask>", 4 + 3 + 25),
+        ("MBart50Tokenizer", "sentencepiece.bpe.model", {}, "<mask>", 4 + 3 + 52),
+        ("MBart50Tokenizer", "sentencepiece.bpe.model", {}, "sl_SI", 4 + 3 + 51),
+        ("XLMRobertaTokenizer", "sentencepiece.bpe.model", {}, "<mask>", 4 + 3),
+    ],
+)
+def test_ids_that_follow_from_settings(kind, file, settings, token, expected, tmp_path):
+    settings = settings | {"tokenizer_class": kind}
+    files = {"config.json": {"model_type": "bert"}, "tokenizer_config.json": settings, file: spm_bytes(PIECES)}
+    made = Tokenizer.from_str(text_of(written(tmp_path, files)).tokenizer.decode())
+    assert made.token_to_id(token) == expected
 
 
 def test_pieces_in_any_form_of_their_message(tmp_path):
@@ -333,7 +358,7 @@ def test_an_embedding_that_claims_more_rows_than_any_has_makes_no_tokens(tmp_pat
         text_of(tmp_path, rows=10**12)
 
 
-@pytest.mark.parametrize("processor", [None, {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False}])
+@rows("processor", [None, {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False}])
 def test_tokens_at_the_ends_that_only_the_settings_want(tmp_path, processor):
     made = Tokenizer(models.WordLevel({"<unk>": 0, "the": 1, "<e>": 2, "<b>": 3}, unk_token="<unk>"))
     made.add_special_tokens(["<e>", "<b>"])

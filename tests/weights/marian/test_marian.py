@@ -18,6 +18,7 @@ from tests import GOLDENS
 from tests.weights.ctranslate2.writer import as_float32
 from tests.weights.marian import cases, writer
 from tests.weights.marian.oracle import Oracle
+from tests.weights.rows import rows
 
 GOLDEN = json.loads((GOLDENS / "marian.json").read_text(encoding="utf-8"))["models"]
 
@@ -61,7 +62,7 @@ def ids(tokens: list[str]) -> list[int]:
     return [writer.vocabulary().index(token) for token in tokens]
 
 
-@pytest.mark.parametrize("name", cases.MODELS)
+@rows("name", cases.MODELS)
 def test_translations_and_scores_are_those_of_ctranslate2(name: str, tmp_path: Path) -> None:
     translator = Translator(writer.write(tmp_path, writer.files(*cases.build(name))), threads=1)
     sources, targets = cases.inputs()
@@ -78,7 +79,7 @@ def test_translations_and_scores_are_those_of_ctranslate2(name: str, tmp_path: P
         np.testing.assert_allclose(result.log_probs, expected, atol=2e-5)
 
 
-@pytest.mark.parametrize("name", VARIETIES)
+@rows("name", VARIETIES)
 def test_scores_are_those_of_a_naive_marian(name: str, tmp_path: Path) -> None:
     arrays, options = writer.random_model(list(VARIETIES).index(name), **VARIETIES[name])
     translator = Translator(writer.write(tmp_path, writer.files(arrays, options)), threads=1)
@@ -109,8 +110,8 @@ def as_marian(checkpoint: Checkpoint) -> tuple[writer.Arrays, dict[str, object]]
             arrays[f"{theirs}_{middle}_ln_{'scale' if end == 'weight' else 'bias'}"] = value[None]
             continue
         letters = {"qkv": "qkv", "query": "q", "key_value": "kv", "output": "o", "inner": "1", "outer": "2"}[part]
-        for letter, rows in zip(letters, np.split(value, len(letters)), strict=True):
-            linear = rows.T if end == "weight" else rows[None]
+        for letter, matrix in zip(letters, np.split(value, len(letters)), strict=True):
+            linear = matrix.T if end == "weight" else matrix[None]
             arrays[f"{theirs}_{'W' if end == 'weight' else 'b'}{letter}"] = np.ascontiguousarray(linear)
     tensors = as_float32(checkpoint.tensors)
     arrays["Wemb"] = tensors["decoder.projection.weight"]
@@ -125,7 +126,7 @@ def as_marian(checkpoint: Checkpoint) -> tuple[writer.Arrays, dict[str, object]]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", ("model.npz", "model.bin"))
+@rows("model", ("model.npz", "model.bin"))
 def test_zh_en_as_a_marian_translates_as_from_ctranslate2s_form(pulled, model: str, tmp_path: Path) -> None:
     original = weights.read(pulled("zh-en"))
     text = original.text

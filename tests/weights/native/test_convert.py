@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +16,7 @@ from fastattn.encoders.encoder import Encoder
 from fastattn.translation.translator import Translator
 from fastattn.weights.native import convert
 from tests.weights.native.folders import encoder_model, translation_model
+from tests.weights.rows import rows
 
 COMMAND = [sys.executable, "-m", "fastattn.cli"]
 POSIX = pytest.mark.skipif(os.name != "posix", reason="POSIX signals and limits")
@@ -149,41 +149,32 @@ main()
 
 
 @POSIX
-@pytest.mark.parametrize("name, code", [("SIGINT", 130), ("SIGTERM", 143)])
+@rows("name, code", [("SIGINT", 130), ("SIGTERM", 143)])
 def test_an_interrupted_run_leaves_nothing(model: Path, tmp_path: Path, name: str, code: int) -> None:
     command = [sys.executable, "-c", SLOW, "convert", str(model), str(tmp_path / "out"), "-p", "bfloat16"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
         assert len(os.listdir(tmp_path)) == 1
-        time.sleep(0.1)
         process.send_signal(getattr(signal, name))
         _, stderr = process.communicate(timeout=60)
     assert (process.returncode, stderr) == (code, b"")
     assert os.listdir(tmp_path) == []
 
 
-CHINESE = ["我们明天去北京开会。", "你好", "他说他不知道这件事,但是我不相信他。", "这本书很有意思。" * 3]
+CHINESE = ["我们明天去北京开会。", "你好"]
 ENGLISH = ["A man is eating food.", "A man eats something.", "The girl is carrying a baby.", "Two men push carts."]
 
 
 def test_a_real_translation_model_translates_the_same(pulled, tmp_path: Path) -> None:
-    """It is int8: its numbers are kept, so products in int8 have the same bits, and those in float32 of float32 too."""
-    for precision in ("int8", "float32"):
-        original = Translator(pulled("zh-en"), precision)
-        results = original.translate(CHINESE, beam_size=3, num_hypotheses=2, details=True)
-        sources = [result.parts[0].source for result in results]
-        targets = [result.parts[0].hypotheses[0] for result in results]
-        scores = original.score_tokens(sources, targets)
-        out = tmp_path / precision
-        code, said = run(pulled("zh-en"), out, "-p", precision)
-        assert code == 0 and "82.7 MB of int8 weights" in said
-        translator = Translator(out)
-        again = translator.translate(CHINESE, beam_size=3, num_hypotheses=2, details=True)
-        assert [(r.hypotheses, r.scores) for r in again] == [(r.hypotheses, r.scores) for r in results]
-        for score, expected in zip(translator.score_tokens(sources, targets), scores, strict=True):
-            np.testing.assert_array_equal(score.log_probs, expected.log_probs)
-        assert (out / "SOURCE.txt").read_bytes() == (pulled("zh-en") / "SOURCE.txt").read_bytes()
+    """It is int8 and its numbers are kept, so the products have the same bits."""
+    original, out = Translator(pulled("zh-en"), "int8"), tmp_path / "int8"
+    results = original.translate(CHINESE, beam_size=2, num_hypotheses=2, details=True)
+    code, said = run(pulled("zh-en"), out, "-p", "int8")
+    assert code == 0 and "82.7 MB of int8 weights" in said
+    again = Translator(out).translate(CHINESE, beam_size=2, num_hypotheses=2, details=True)
+    assert [(r.hypotheses, r.scores) for r in again] == [(r.hypotheses, r.scores) for r in results]
+    assert (out / "SOURCE.txt").read_bytes() == (pulled("zh-en") / "SOURCE.txt").read_bytes()
 
 
 def test_a_real_encoders_vectors_stay(pulled, tmp_path: Path) -> None:

@@ -4,13 +4,13 @@ import json
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from fastattn import weights
 from tests.weights.containers.pytorch_writer import pytorch_bytes
 from tests.weights.marian import writer as marian
 from tests.weights.recurrent import writer
 from tests.weights.refusals import refusal
+from tests.weights.rows import rows
 
 MAPPING = "fastattn.toml"
 
@@ -73,7 +73,7 @@ MAPPINGS = {
 }
 
 
-@pytest.mark.parametrize("change", MAPPINGS, ids=lambda change: change[:60].decode(errors="replace"))
+@rows("change", MAPPINGS)
 def test_mappings(tmp_path: Path, change: bytes) -> None:
     tokens = [b'bos_token = "<s>"', b'eos_token = "</s>"', b'decoder_start_token = "<s>"']
     table, _, entries = change.partition(b"\n") if change.startswith(b"[text]") else (b"[text]", b"", b"")
@@ -91,146 +91,113 @@ def test_a_mapping_like_none(tmp_path: Path) -> None:
 
 def test_files_that_fit_twice(tmp_path: Path) -> None:
     refusal(tutorial(tmp_path, **{"model.safetensors": b""}), "several files fit, 'model.pt', 'model.safetensors'")
-    for name in ("model-c2k.safetensors", "model-c2k-turbo.safetensors"):
-        (tmp_path / "e2k").mkdir(exist_ok=True)
-        (tmp_path / "e2k" / name).write_bytes(writer.e2k_bytes(writer.e2k()))
-    refusal(tmp_path / "e2k", "several files fit, 'model-c2k-turbo.safetensors', 'model-c2k.safetensors'")
+    (tmp_path / "e2k").mkdir()
+    e2k = dict.fromkeys(("model-c2k.safetensors", "model-c2k-turbo.safetensors"), writer.e2k_bytes(writer.e2k()))
+    refusal(saved(tmp_path / "e2k", e2k), "several files fit, 'model-c2k-turbo.safetensors', 'model-c2k.safetensors'")
     assert weights.read(tmp_path / "e2k" / "model-c2k.safetensors").format == "e2k"
 
 
-def test_tensors_of_the_wrong_shape(tmp_path: Path) -> None:
-    net = writer.tutorial(True)
-    for name, value in (("encoder.gru.weight_hh_l0", np.zeros(3)), ("decoder.embedding.weight", np.zeros((2, 3, 4)))):
-        damaged = pytorch_bytes(net | {name: value.astype(np.float32)})
-        refusal(
-            tutorial(tmp_path, **{"model.pt": damaged}), "units should be at least|embedding_width should be|should be"
-        )
+Files = dict[str, bytes]
 
 
-@pytest.mark.parametrize(
-    ("damage", "said"),
-    [
-        ({"direction": "reverse"}, "its LSTM with 'direction' 'reverse' is not supported"),
-        ({"layout": 1}, "its LSTM with 'layout' 1 is not supported"),
-        ({"input_forget": 1}, "its LSTM with 'input_forget' 1 is not supported"),
-        ({"clip": 3}, "its LSTM with 'clip' 3 is not supported"),
-        ({"activations": "Relu"}, "its LSTM with 'activations' 'Relu' is not supported"),
-        ({"hidden_size": 5}, "its LSTM with 'hidden_size' 5 is not supported"),
-        ({"direction": "bidirectional"}, r"its LSTM's W should be \[2, 32, 11\], is \[1, 32, 11\]"),
-    ],
-)
-def test_nodes(tmp_path: Path, damage: dict, said: str) -> None:
-    refusal(thai2rom(tmp_path, writer.lstm_node(("",), 8, **damage)), said)
+def reshaped(name: str, *shape: int) -> Files:
+    """The tutorial's files, with a tensor of zeros in place of one."""
+    data = pytorch_bytes(writer.tutorial(True) | {name: np.zeros(shape, np.float32)})
+    return writer.tutorial_files(writer.tutorial(True), True) | {"model.pt": data}
 
 
-def test_peepholes_and_inputs(tmp_path: Path) -> None:
-    names = ("238", "239", "237", "", "", "", "238")
-    refusal(thai2rom(tmp_path, writer.lstm_node(("",), 8, names)), "its LSTM with peepholes is not supported")
-    refusal(thai2rom(tmp_path, writer.lstm_node(("",), 8, ("238", "239"))), "weights and biases should be initialisers")
-    refusal(thai2rom(tmp_path, writer.lstm_node(("",), 8, ("238", "239", "x"))), "should be initialisers")
-    both = writer.lstm_node(("",), 8)
-    refusal(thai2rom(tmp_path, both + writer.field(4, "Softmax")), "arrays do not fit|none of the arrays")
-
-
-def thai2rom(folder: Path, node: bytes) -> Path:
+def with_node(node: bytes) -> Files:
+    """thai2rom's files, with another node in the decoder's graph."""
     net = writer.thai2rom()
     own = {name.removeprefix("decoder."): value for name, value in net.items() if name.startswith("decoder.")}
-    files = writer.thai2rom_files(net) | {"thai2rom_decoder.onnx": writer.onnx_bytes(own, ("",), node=node)}
-    return saved(folder, files)
+    return writer.thai2rom_files(net) | {"thai2rom_decoder.onnx": writer.onnx_bytes(own, ("",), node=node)}
 
 
-@pytest.mark.parametrize(
-    ("data", "said"),
-    [
-        (b"", "should be an ONNX model with one graph, has 0"),
-        (writer.field(7, b"") * 2, "should be an ONNX model with one graph, has 2"),
-        (writer.field(7, 3), "should be an ONNX model with one graph"),
-        (b"\x3a\xff", "expected 1 bytes of an integer"),
-        (b"\x3a\x05ab", "expected 5 bytes of a field, 2 remain"),
-        (b"\x3a" + b"\xff" * 12, "an integer of more than 10 bytes"),
-        (b"\x3b", "a field of kind 3"),
-        (writer.field(7, writer.field(5, 3)), "a field should be bytes, is the number 3"),
-        (writer.field(7, writer.field(5, writer.field(8, "a\nb"))), "a name should be printable"),
-        (writer.field(7, writer.field(5, writer.field(2, 1) + writer.field(1, 9))), "should have as many floats"),
-        (writer.field(7, writer.field(5, writer.field(2, 1) + writer.field(1, 1) * 9)), "should have as many floats"),
-        (
-            writer.field(7, writer.field(5, writer.field(2, 1) + writer.field(1, 0) + writer.field(1, 1 << 60))),
-            "should have as many floats",
-        ),
-        (
-            writer.field(7, writer.field(5, writer.field(2, 1) + writer.field(14, 1) + writer.field(13, b"x"))),
-            "another file",
-        ),
-        (writer.field(7, writer.field(1, writer.lstm_node(("",), 8)) * 2), "has 2 recurrent nodes, one is supported"),
-    ],
-)
-def test_onnx(tmp_path: Path, data: bytes, said: str) -> None:
-    files = writer.thai2rom_files(writer.thai2rom()) | {"thai2rom_encoder.onnx": data}
-    refusal(saved(tmp_path, files), said)
+def lstm(*names: str, **damage: object) -> Files:
+    return with_node(writer.lstm_node(("",), 8, *[names] if names else [], **damage))
 
 
-@pytest.mark.parametrize(
-    ("table", "said"),
-    [
-        ({"<PAD>": 0, "<end>": 2}, "should have each id from 0 to 1 once"),
-        ({"<PAD>": 0, "<end>": "x"}, "should be an integer"),
-        ([], "char_to_ix should be an object"),
-        ({"<PAD>": 0, "<end>": 1}, "the embedding has 8 rows, the vocabulary 2 tokens"),
-        ({token: i for i, token in enumerate("abcdefgh")}, "the source vocabulary lacks '<end>'"),
-    ],
-)
-def test_vocabularies(tmp_path: Path, table: object, said: str) -> None:
-    vocabulary = json.dumps(writer.THAI | {"char_to_ix": table}).encode()
-    files = writer.thai2rom_files(writer.thai2rom()) | {"thai2rom_loader_onnx.json": vocabulary}
-    refusal(saved(tmp_path, files), said)
+def onnx(data: bytes) -> Files:
+    return writer.thai2rom_files(writer.thai2rom()) | {"thai2rom_encoder.onnx": data}
 
 
-def test_metadata(tmp_path: Path) -> None:
-    refusal(saved(tmp_path, {"model-c2k.safetensors": writer.e2k_bytes(writer.e2k(), "ab")}), "the vocabulary 2 tokens")
+def onnx_tensor(*fields: bytes) -> Files:
+    return onnx(writer.field(7, writer.field(5, b"".join(fields))))
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"encoder_type": "cnn"}, "option encoder_type should be 'transformer', is 'cnn'"),
-        ({"decoder_type": "cnn"}, "option decoder_type should be 'rnn', is 'cnn'"),
-        ({"rnn_type": "SRU"}, "option rnn_type should be 'LSTM' or 'GRU', is 'SRU'"),
-        ({"copy_attn": True}, "option copy_attn should be False, is True"),
-        ({"bridge": True}, "option bridge should be False, is True"),
-        ({"coverage_attn": True}, "option coverage_attn should be False, is True"),
-        ({"context_gate": "both"}, "option context_gate should be None, is 'both'"),
-        ({"global_attention_function": "sparsemax"}, "option global_attention_function should be 'softmax'"),
-        ({"global_attention": ["dot"]}, "option global_attention should be .*, is a list"),
-        ({"dec_layers": 0}, "option dec_layers should be a number from 1 on"),
-        ({"dec_layers": 3}, "attention after layer 3, but there are 2 layers"),
-        ({"dec_layers": 1}, "arrays do not fit|should be"),
-        ({"global_attention": "mlp"}, "missing|cannot have queries|should be"),
-    ],
-)
-def test_options_of_opennmt(tmp_path: Path, options: dict, said: str) -> None:
+def characters(table: object) -> Files:
+    """thai2rom's files, with another table of the source's characters."""
+    data = json.dumps(writer.THAI | {"char_to_ix": table}).encode()
+    return writer.thai2rom_files(writer.thai2rom()) | {"thai2rom_loader_onnx.json": data}
+
+
+def opennmt(vocab: object = None, **options: object) -> Files:
     given = writer.opennmt_options("LSTM", "general", True, True) | options
-    data = writer.opennmt_bytes(writer.opennmt("LSTM", "general", True, True), given)
-    refusal(saved(tmp_path, {"model.pt": data}), said)
+    vocabularies = [] if vocab is None else [vocab]
+    return {"model.pt": writer.opennmt_bytes(writer.opennmt("LSTM", "general", True, True), given, *vocabularies)}
 
 
-@pytest.mark.parametrize(
-    ("vocab", "said"),
-    [
-        ([], "vocab should be a dict of lists of tokens"),
-        ({"src": 3, "tgt": writer.WORDS}, "vocab should have a list of tokens as src"),
-        ({"src": writer.WORDS, "tgt": [1]}, "vocab should have a list of tokens as tgt"),
-        ({"src": writer.WORDS, "tgt": writer.WORDS[1:]}, "the embedding has 13 rows, the vocabulary 12 tokens"),
-        ({"src": writer.WORDS, "tgt": writer.WORDS, "decoder_start_token": ""}, "the target vocabulary lacks ''"),
-        (
-            {"src": writer.WORDS, "tgt": writer.WORDS, "decoder_start_token": []},
-            "decoder_start_token should be a token",
-        ),
-    ],
-)
-def test_vocabularies_of_opennmt(tmp_path: Path, vocab: object, said: str) -> None:
-    options = writer.opennmt_options("LSTM", "general", True, True)
-    data = writer.opennmt_bytes(writer.opennmt("LSTM", "general", True, True), options, vocab)
-    refusal(saved(tmp_path, {"model.pt": data}), said)
+BOTH = {"src": writer.WORDS, "tgt": writer.WORDS}
+FIELD = writer.field
+REFUSED: list[tuple[Files, str]] = [
+    (reshaped("encoder.gru.weight_hh_l0", 3), "units should be at least|should be"),
+    (reshaped("decoder.embedding.weight", 2, 3, 4), "embedding_width should be|should be"),
+    (lstm(direction="reverse"), "its LSTM with 'direction' 'reverse' is not supported"),
+    (lstm(layout=1), "its LSTM with 'layout' 1 is not supported"),
+    (lstm(input_forget=1), "its LSTM with 'input_forget' 1 is not supported"),
+    (lstm(clip=3), "its LSTM with 'clip' 3 is not supported"),
+    (lstm(activations="Relu"), "its LSTM with 'activations' 'Relu' is not supported"),
+    (lstm(hidden_size=5), "its LSTM with 'hidden_size' 5 is not supported"),
+    (lstm(direction="bidirectional"), r"its LSTM's W should be \[2, 32, 11\], is \[1, 32, 11\]"),
+    (lstm("238", "239", "237", "", "", "", "238"), "its LSTM with peepholes is not supported"),
+    (lstm("238", "239"), "weights and biases should be initialisers"),
+    (lstm("238", "239", "x"), "should be initialisers"),
+    (with_node(writer.lstm_node(("",), 8) + FIELD(4, "Softmax")), "arrays do not fit|none of the arrays"),
+    (onnx(b""), "should be an ONNX model with one graph, has 0"),
+    (onnx(FIELD(7, b"") * 2), "should be an ONNX model with one graph, has 2"),
+    (onnx(FIELD(7, 3)), "should be an ONNX model with one graph"),
+    (onnx(b"\x3a\xff"), "expected 1 bytes of an integer"),
+    (onnx(b"\x3a\x05ab"), "expected 5 bytes of a field, 2 remain"),
+    (onnx(b"\x3a" + b"\xff" * 12), "an integer of more than 10 bytes"),
+    (onnx(b"\x3b"), "a field of kind 3"),
+    (onnx(FIELD(7, FIELD(5, 3))), "a field should be bytes, is the number 3"),
+    (onnx(FIELD(7, FIELD(1, writer.lstm_node(("",), 8)) * 2)), "has 2 recurrent nodes, one is supported"),
+    (onnx_tensor(FIELD(8, "a\nb")), "a name should be printable"),
+    (onnx_tensor(FIELD(2, 1), FIELD(1, 9)), "should have as many floats"),
+    (onnx_tensor(FIELD(2, 1), FIELD(1, 1) * 9), "should have as many floats"),
+    (onnx_tensor(FIELD(2, 1), FIELD(1, 0), FIELD(1, 1 << 60)), "should have as many floats"),
+    (onnx_tensor(FIELD(2, 1), FIELD(14, 1), FIELD(13, b"x")), "another file"),
+    (characters({"<PAD>": 0, "<end>": 2}), "should have each id from 0 to 1 once"),
+    (characters({"<PAD>": 0, "<end>": "x"}), "should be an integer"),
+    (characters([]), "char_to_ix should be an object"),
+    (characters({"<PAD>": 0, "<end>": 1}), "the embedding has 8 rows, the vocabulary 2 tokens"),
+    (characters({token: i for i, token in enumerate("abcdefgh")}), "the source vocabulary lacks '<end>'"),
+    ({"model-c2k.safetensors": writer.e2k_bytes(writer.e2k(), "ab")}, "the vocabulary 2 tokens"),
+    (opennmt(encoder_type="cnn"), "option encoder_type should be 'transformer', is 'cnn'"),
+    (opennmt(decoder_type="cnn"), "option decoder_type should be 'rnn', is 'cnn'"),
+    (opennmt(rnn_type="SRU"), "option rnn_type should be 'LSTM' or 'GRU', is 'SRU'"),
+    (opennmt(copy_attn=True), "option copy_attn should be False, is True"),
+    (opennmt(bridge=True), "option bridge should be False, is True"),
+    (opennmt(coverage_attn=True), "option coverage_attn should be False, is True"),
+    (opennmt(context_gate="both"), "option context_gate should be None, is 'both'"),
+    (opennmt(global_attention_function="sparsemax"), "option global_attention_function should be 'softmax'"),
+    (opennmt(global_attention=["dot"]), "option global_attention should be .*, is a list"),
+    (opennmt(dec_layers=0), "option dec_layers should be a number from 1 on"),
+    (opennmt(dec_layers=3), "attention after layer 3, but there are 2 layers"),
+    (opennmt(dec_layers=1), "arrays do not fit|should be"),
+    (opennmt(global_attention="mlp"), "missing|cannot have queries|should be"),
+    (opennmt([]), "vocab should be a dict of lists of tokens"),
+    (opennmt(BOTH | {"src": 3}), "vocab should have a list of tokens as src"),
+    (opennmt(BOTH | {"tgt": [1]}), "vocab should have a list of tokens as tgt"),
+    (opennmt(BOTH | {"tgt": writer.WORDS[1:]}), "the embedding has 13 rows, the vocabulary 12 tokens"),
+    (opennmt(BOTH | {"decoder_start_token": ""}), "the target vocabulary lacks ''"),
+    (opennmt(BOTH | {"decoder_start_token": []}), "decoder_start_token should be a token"),
+]
+
+
+@rows("files, said", REFUSED)
+def test_files_that_cannot_be_read(tmp_path: Path, files: Files, said: str) -> None:
+    refusal(saved(tmp_path, files), said)
 
 
 def test_a_pytorch_file_of_another_kind(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
@@ -9,10 +10,13 @@ import pytest
 
 from fastattn import Translator
 from fastattn.weights import read
+from fastattn.weights.containers.safetensors import StoredTensor
+from fastattn.weights.folder import Directory
 from tests import GOLDENS
 from tests.weights.containers import pytorch_writer as pickles
 from tests.weights.recurrent.writer import plain
 from tests.weights.refusals import refusal
+from tests.weights.rows import rows
 from tests.weights.trainers.cases import FAIRSEQ, LINES, OPENNMT, dictionary
 
 FOLDER = GOLDENS / "trainers"
@@ -24,7 +28,7 @@ def folder(tmp_path: Path) -> Path:
     return Path(shutil.copytree(FOLDER / "fairseq_before", tmp_path / "model"))
 
 
-@pytest.mark.parametrize("name", [*FAIRSEQ, *OPENNMT])
+@rows("name", [*FAIRSEQ, *OPENNMT])
 def test_scores_and_tokens(name: str) -> None:
     translator = Translator(FOLDER / name, "float32")
     text = read(FOLDER / name).text
@@ -43,13 +47,90 @@ def test_scores_and_tokens(name: str) -> None:
         ]  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("name", FAIRSEQ)
+@rows("name", FAIRSEQ)
 def test_texts_become_fairseqs_ids(name: str) -> None:
     from fastattn.text.translation import TranslationTokenizer
 
     tokenizer = TranslationTokenizer(read(FOLDER / name).text)  # type: ignore[arg-type]
     for line, answer in zip(LINES, ANSWERS[name]["answers"]):
         assert tokenizer.source_ids(tokenizer.source_tokens(line)).tolist() == answer["source"]
+
+
+def test_what_fairseq_fixes_and_what_its_options_say(folder: Path) -> None:
+    from fastattn.weights.containers.pytorch import read_whole
+    from fastattn.weights.recurrent.opennmt import known_options
+    from fastattn.weights.trainers import fairseq
+
+    checkpoint = read(folder)
+    text = checkpoint.text
+    assert (text.decoder_start_token, text.add_source_eos, text.words) == ("</s>", True, "")  # type: ignore[union-attr]
+    decoding = text.decoding  # type: ignore[union-attr]
+    assert (decoding.beam_size, decoding.suppress_sequences) == (5, ((1,),))  # never the padding
+    assert decoding.rules is not None and decoding.rules.early_stopping == "true"
+    whole = read_whole(Directory(folder), "model.pt")
+    given, activations = fairseq._given(whole), {}
+    for name in ("relu", "gelu", "gelu_accurate", "gelu_fast", "swish", "tanh"):
+        options = known_options(given | {"activation_fn": name}, fairseq.OPTIONS, "")
+        stored = fairseq._todays(whole.tensors("model"), options)
+        activations[name] = fairseq._stack("encoder", given, options, stored, "").feed_forward.activation
+    expected = {"gelu_accurate": "gelu_tanh", "gelu_fast": "gelu_tanh"}
+    assert activations == {name: expected.get(name, name) for name in activations}
+
+
+@rows(
+    "given, expected",
+    [
+        ({"source_lang": "yy", "target_lang": "xx", "data": "bin/en.xx-yy"}, ("yy", "xx")),
+        ({"data": "bin/en.xx-yy"}, ("xx", "yy")),
+        ({"data": ["bin/en.yy-xx", "more"]}, ("yy", "xx")),
+        ({"data": "bin/en-de"}, ("yy", "xx")),  # the only order that fits
+        ({}, ("yy", "xx")),
+    ],
+)
+def test_the_languages_of_fairseq(given: dict, expected: tuple[str, str]) -> None:
+    from fastattn.weights.trainers import fairseq
+
+    assert fairseq._languages(given, {"xx": ["a"] * 3, "yy": ["a"] * 5}, (5, 3), "") == expected
+
+
+@rows(
+    "changes, place, expected",
+    [
+        ({}, "positions.kind", "table"),
+        ({}, "embedding_scale", 12**0.5),
+        ({"position_encoding": False}, "positions.kind", "none"),
+        ({"position_encoding": False}, "embedding_scale", 1.0),
+        ({"pos_ffn_activation_fn": "gelu"}, "feed_forward.activation", "gelu"),
+        ({"layer_norm": "rms"}, "norms.kind", "rms"),
+        ({"norm_eps": 1e-3}, "norms.epsilon", 1e-3),
+        ({"norm_eps": None}, "norms.epsilon", 1e-6),
+        ({"enc_hid_size": None, "hidden_size": 6, "rnn_size": 12}, "width", 6),  # of version 3
+        ({"enc_hid_size": None, "rnn_size": 6}, "width", 6),
+        ({"enc_hid_size": None, "rnn_size": 6}, "attention.head_width", 2),
+    ],
+)
+def test_options_of_opennmt(changes: dict, place: str, expected: object) -> None:
+    from fastattn.weights.containers.pytorch import read_whole
+    from fastattn.weights.recurrent.opennmt import known_options
+    from fastattn.weights.trainers import opennmt
+
+    (file,) = (path.name for path in (FOLDER / "opennmt_plain").glob("*.pt"))
+    stored = read_whole(Directory(FOLDER / "opennmt_plain"), file).tensors("model", "generator")
+    given = {name: value for name, value in (OPENNMT["opennmt_plain"] | changes).items() if value is not None}
+    options = known_options(given, opennmt.OPTIONS, "")
+    stack = opennmt._stack("encoder", given, options, opennmt._todays(stored, options), "")
+    assert attrgetter(place)(stack) == expected
+
+
+def test_shared_embeddings_of_opennmt() -> None:
+    from fastattn.weights.trainers import opennmt
+
+    source, target = (opennmt.WORDS.replace("STACK", name) for name in ("encoder", "decoder"))
+    stored: dict = {name: StoredTensor("F32", (), memoryview(b""), name) for name in (source, target)}
+    for share, decoder, expected in ((True, False, {target: source}), (False, True, {"generator.weight": target})):
+        options = {"share_embeddings": share, "share_decoder_embeddings": decoder}
+        found = opennmt._todays(dict(stored), options)
+        assert {name: one.where for name, one in found.items()} == {source: source, target: target} | expected
 
 
 def test_embeddings_that_are_one_tensor() -> None:
@@ -98,7 +179,7 @@ def _options(**options: object) -> bytes:
     return pickles.name("argparse", "Namespace") + b")\x81" + plain(options) + b"b"
 
 
-@pytest.mark.parametrize(
+@rows(
     ("options", "said"),
     [
         ({"adaptive_input": True}, "option adaptive_input should be False, is True"),
@@ -119,7 +200,7 @@ def test_options_of_fairseq(tmp_path: Path, options: dict, said: str) -> None:
     refusal(_saved(tmp_path / "model.pt", args=_options(**options), model=plain({})), said)
 
 
-@pytest.mark.parametrize("entries", [("args",), ("cfg", "model")], ids="-".join)
+@rows("entries", [("args",), ("cfg", "model")])
 def test_options_in_plain_dicts(tmp_path: Path, entries: tuple[str, ...]) -> None:
     options = plain({"encoder_embed_dim": 4, "adaptive_input": True})
     for entry in entries[:0:-1]:
@@ -146,7 +227,6 @@ def test_pickles_that_would_run_something(tmp_path: Path) -> None:
 def test_old_names_of_fairseq(tmp_path: Path, folder: Path) -> None:
     """Joined projections, numbered norms and a head of another name, as version 0.6 saved them."""
     from fastattn.weights.containers.pytorch import read_whole
-    from fastattn.weights.folder import Directory
     from fastattn.weights.trainers import fairseq
 
     stored = read_whole(Directory(folder), "model.pt").tensors("model")
