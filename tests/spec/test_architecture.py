@@ -16,13 +16,12 @@ from fastattn.spec.architecture import (
     RecurrenceSpec,
 )
 from tests.models.tiny_models import BASE, stack_spec
-from tests.weights.rows import rows
 
 STACK, SSRU = stack_spec(**BASE), RecurrenceSpec("ssru")
 DISTANCES = {"positions": "disentangled", "relative_max_distance": 9}
 
 
-@rows(
+@pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"recurrence": "gru"}, "unknown recurrence 'gru'; known: ssru, average-attention"),
@@ -40,13 +39,15 @@ def test_stacks(changes, message):
         stack_spec(**(BASE | changes))
 
 
-@rows("fields", [{}, {"max_distance": 1}, {"buckets": 1, "max_distance": 9}, {"buckets": 8, "max_distance": 5}])
+@pytest.mark.parametrize(
+    "fields", [{}, {"max_distance": 1}, {"buckets": 1, "max_distance": 9}, {"buckets": 8, "max_distance": 5}]
+)
 def test_distances(fields):
     with pytest.raises(CheckpointError, match="disentangled attention needs a greatest distance"):
         PositionSpec("disentangled", **fields)
 
 
-@rows(
+@pytest.mark.parametrize(
     ("fields", "message"),
     [
         ({"rows": "second"}, "unknown rows of a head 'second'; known: first, last, mean, each"),
@@ -70,7 +71,7 @@ def test_parts():
         PositionSpec("alibi", of_each_layer=True)
 
 
-@rows(
+@pytest.mark.parametrize(
     ("stacks", "message"),
     [
         ({}, "neither an encoder nor a decoder"),

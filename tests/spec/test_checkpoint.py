@@ -3,6 +3,7 @@
 import dataclasses
 
 import numpy as np
+import pytest
 
 from fastattn.spec.architecture import ModelSpec
 from fastattn.spec.checkpoint import GREATEST, Checkpoint, resolve_precision
@@ -10,7 +11,6 @@ from fastattn.spec.quantized import QuantizedTensor
 from fastattn.spec.text_spec import EncoderText, GeneratorText, PairPrompt
 from tests.models.encoder_cases import CASES, make_checkpoint
 from tests.models.tiny_models import random_checkpoint
-from tests.weights.rows import rows
 
 
 def _with_scales():
@@ -21,7 +21,7 @@ def _with_scales():
     return dataclasses.replace(checkpoint, tensors={**checkpoint.tensors, **dict.fromkeys(names, tied)})
 
 
-@rows(("asked", "arithmetic", "scale"), [("intgemm", "int8", 3.0), ("int8", "int8", None)])
+@pytest.mark.parametrize(("asked", "arithmetic", "scale"), [("intgemm", "int8", 3.0), ("int8", "int8", None)])
 def test_scales_of_inputs_are_intgemms_alone_and_tied_weights_stay_so(asked, arithmetic, scale):
     checkpoint = _with_scales()
     precision = resolve_precision(asked, checkpoint)
@@ -32,7 +32,9 @@ def test_scales_of_inputs_are_intgemms_alone_and_tied_weights_stay_so(asked, ari
     assert checkpoint.tensors["decoder.projection.weight"].input_scale == 3.0
 
 
-@rows(("stored", "expected"), [("int8", "int8"), ("int4", "int4"), ("bfloat16", "float32"), ("float32", "float32")])
+@pytest.mark.parametrize(
+    ("stored", "expected"), [("int8", "int8"), ("int4", "int4"), ("bfloat16", "float32"), ("float32", "float32")]
+)
 def test_auto_is_int8_where_the_checkpoint_holds_int8(stored, expected):
     checkpoint = dataclasses.replace(random_checkpoint(), precision=stored)
     assert resolve_precision("auto", checkpoint).name == resolve_precision("default", checkpoint).name == expected

@@ -22,7 +22,6 @@ from tests.cli.commands import fail, succeed
 from tests.models.tiny_models import VARIETIES, random_checkpoint
 from tests.weights.mutators import Files
 from tests.weights.native.folders import translation_model
-from tests.weights.rows import rows
 from tests.weights.sound_files import architecture_files, marian_mt_files, sentence_transformer_files
 
 TRAINERS = GOLDENS / "trainers"
@@ -45,7 +44,7 @@ def same(found: Checkpoint, expected: Checkpoint) -> None:
         np.testing.assert_array_equal(as_float32(found.tensors[name]), as_float32(tensor), name)
 
 
-@rows("shape", SAID)
+@pytest.mark.parametrize("shape", SAID)
 def test_ctranslate2_float32(tmp_path: Path, shape: str) -> None:
     checkpoint = read(translation_model(tmp_path / "from", tied=True, **SAID[shape]))
     (tmp_path / "to").mkdir()
@@ -83,7 +82,7 @@ SAYABLE: dict[str, dict] = {
 }
 
 
-@rows("name", SAYABLE)
+@pytest.mark.parametrize("name", SAYABLE)
 def test_what_ctranslate2_can_say(tmp_path: Path, name: str) -> None:
     checkpoint = random_checkpoint(**SAYABLE[name])
     ctranslate2.write(tmp_path, checkpoint, "float32")
@@ -101,7 +100,7 @@ UNSAYABLE = {
 }
 
 
-@rows("name", UNSAYABLE)
+@pytest.mark.parametrize("name", UNSAYABLE)
 def test_what_ctranslate2_cannot_say(tmp_path: Path, name: str) -> None:
     with pytest.raises(CheckpointError, match=f"^CTranslate2's fo.* {UNSAYABLE[name]}"):
         ctranslate2.write(tmp_path, random_checkpoint(**VARIETIES[name]), "float32")
@@ -153,7 +152,7 @@ def test_a_fairseq_model_for_ctranslate2(tmp_path: Path) -> None:
     assert found.text.source_vocabulary == checkpoint.text.source_vocabulary  # type: ignore[union-attr]
 
 
-@rows("name", ["shared", "separate"])
+@pytest.mark.parametrize("name", ["shared", "separate"])
 def test_marian_for_transformers(tmp_path: Path, name: str) -> None:
     checkpoint = read(unpacked(marian_mt_files(name, "model.safetensors"), tmp_path / "from"))
     (tmp_path / "to").mkdir()
@@ -172,7 +171,7 @@ WRITTEN = {
 }  # fmt: skip
 
 
-@rows("case", [*(case for case in GOLDEN_CASES if case.task == "encoder"), *GOLDEN_DECODERS])
+@pytest.mark.parametrize("case", [*(case for case in GOLDEN_CASES if case.task == "encoder"), *GOLDEN_DECODERS])
 def test_architectures_for_transformers(tmp_path: Path, case) -> None:
     """Either the whole model comes back, or config.json is said not to have what it has."""
     checkpoint = read(unpacked(architecture_files(case), tmp_path / "from"))

@@ -21,7 +21,6 @@ from tests.weights import hostile_files as files
 from tests.weights.ctranslate2 import writer as ctranslate2_writer
 from tests.weights.forked import run_forked
 from tests.weights.refusals import refusal
-from tests.weights.rows import rows
 
 HANG = 40  # seconds: what is read here takes about one
 STEPS = 40  # a byte
@@ -114,7 +113,7 @@ CASES = {
 }  # fmt: skip
 
 
-@rows("name", CASES)
+@pytest.mark.parametrize("name", CASES)
 def test_hostile_files(tmp_path: Path, name: str) -> None:
     case = CASES[name]
     (tmp_path / "file.html").write_bytes(case.make())
@@ -144,7 +143,7 @@ GROWTHS = {
 }  # fmt: skip
 
 
-@rows("name", GROWTHS)
+@pytest.mark.parametrize("name", GROWTHS)
 def test_what_a_normalizer_may_grow_to(name: str) -> None:
     normalizer, is_taken = GROWTHS[name]
     if is_taken:

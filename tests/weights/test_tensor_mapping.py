@@ -30,7 +30,6 @@ from fastattn.weights.tensor_mapping import (
 )
 from tests.models.tiny_models import random_checkpoint
 from tests.weights.containers.safetensors_writer import random_bert, write_bert
-from tests.weights.rows import rows
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,7 @@ ROW = counting(4, 3, start=100)
 VECTOR = counting(2, start=7)
 
 
-@rows(
+@pytest.mark.parametrize(
     ("part", "expected"),
     [
         (sources("a", shape=(2, 3)), A.stored),
@@ -150,7 +149,7 @@ INT8 = {
 }
 
 
-@rows("name", CONTAINERS)
+@pytest.mark.parametrize("name", CONTAINERS)
 def test_every_containers_arrays_can_be_read_and_turned(name: str) -> None:
     array = CONTAINERS[name]
     assert array.shape == (2, 3)
@@ -161,7 +160,7 @@ def test_every_containers_arrays_can_be_read_and_turned(name: str) -> None:
     np.testing.assert_array_equal(transposed, A.stored.T)
 
 
-@rows("name", INT8)
+@pytest.mark.parametrize("name", INT8)
 def test_every_containers_int8_stays_so(name: str) -> None:
     kept, transposed = INT8[name].matrix(transposed=False), INT8[name].matrix(transposed=True)
     assert isinstance(kept, QuantizedTensor)

@@ -23,7 +23,6 @@ from tests.loading.caches import empty_cache
 from tests.weights.containers.safetensors_writer import safetensors_bytes
 from tests.weights.huggingface.marian_cases import CASES, write_model
 from tests.weights.huggingface.marian_cases import make_tensors as make_marian
-from tests.weights.rows import rows
 
 ROWS = 3000  # of 64 numbers, more than are read at once
 
@@ -53,7 +52,7 @@ def noted(tensor: UnreadTensor) -> tuple[UnreadTensor, list[tuple[int, int]]]:
     return UnreadTensor(tensor.shape, read_rows, tensor.form, tensor.forget), seen
 
 
-@rows("kind", ["F32", "F16", "BF16"])
+@pytest.mark.parametrize("kind", ["F32", "F16", "BF16"])
 def test_rows_of_a_tensor_joined_from_pieces_of_others(kind: str, few_at_once: None) -> None:
     rng = np.random.default_rng(0)
     numbers = [rng.standard_normal((rows, 64), np.float32) for rows in (90, 60)]
@@ -79,7 +78,7 @@ def test_rows_of_a_tensor_joined_from_pieces_of_others(kind: str, few_at_once: N
     np.testing.assert_array_equal(found["turned.weight"].whole(), whole[:90].T)
 
 
-@rows("precision", ["float32", "bfloat16", "int8", "int4", "int8_groups"])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8", "int4", "int8_groups"])
 def test_packing_reads_each_row_once_and_has_the_same_bits(precision: str, few_at_once: None) -> None:
     weight_FD = np.random.default_rng(1).standard_normal((ROWS, 64), np.float32)
     bias_F = np.arange(ROWS, dtype=np.float32)

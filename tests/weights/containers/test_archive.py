@@ -13,7 +13,6 @@ from fastattn.weights.containers.archive import ArchiveError, extract
 from fastattn.weights.containers.zip_archive import ZipFolder
 from tests.weights.download.index_server import tarred
 from tests.weights.mutators import packed
-from tests.weights.rows import rows
 
 CONTENT = bytes(range(256)) * 16
 
@@ -59,7 +58,7 @@ def test_a_tar_whose_checksum_differs(tmp_path: Path) -> None:
         extract(archive, {"file": tmp_path / "file", "other": tmp_path / "other"}, limit=1 << 16)
 
 
-@rows("name", ["a.zip", "a.tar.gz"])
+@pytest.mark.parametrize("name", ["a.zip", "a.tar.gz"])
 def test_the_limit_is_of_all_members_together(tmp_path: Path, name: str) -> None:
     archive, members = tmp_path / name, ("one", "two", "three")
     contents = dict.fromkeys(members, CONTENT)

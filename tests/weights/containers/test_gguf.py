@@ -13,14 +13,13 @@ from tests import GOLDENS
 from tests.weights.gguf import writer
 from tests.weights.gguf.writer import Stored, Value, gguf_bytes
 from tests.weights.mutators import damaged_copies
-from tests.weights.rows import rows
 
 
 def parse(data: bytes) -> dict[str, BlockTensor]:
     return parse_gguf(memoryview(bytearray(data)), "x.gguf").tensors
 
 
-@rows("kind", writer.TENSOR_KINDS)
+@pytest.mark.parametrize("kind", writer.TENSOR_KINDS)
 def test_blocks_become_the_numbers_of_the_gguf_package(kind: str) -> None:
     with np.load(GOLDENS / "gguf.npz") as goldens:
         blocks, numbers = goldens[f"{kind} blocks"], goldens[f"{kind} numbers"]
@@ -32,7 +31,7 @@ def test_blocks_become_the_numbers_of_the_gguf_package(kind: str) -> None:
     assert np.array_equal(tensor.vector, numbers.reshape(-1))
 
 
-@rows("kind", ["Q4_0", "Q4_1", "Q4_K"])
+@pytest.mark.parametrize("kind", ["Q4_0", "Q4_1", "Q4_K"])
 def test_four_bits_with_scales_and_minima_of_32_columns(kind: str) -> None:
     tensor = parse(gguf_bytes({}, {"a": writer.random_blocks(np.random.default_rng(4), kind, (3, 512))}))["a"]
     matrix, whole = tensor.matrix(), tensor.float32()
@@ -44,7 +43,7 @@ def test_four_bits_with_scales_and_minima_of_32_columns(kind: str) -> None:
         assert np.array_equal(matrix.float32(), whole)
 
 
-@rows("kind", ["Q4_0", "Q4_K"])
+@pytest.mark.parametrize("kind", ["Q4_0", "Q4_K"])
 def test_four_bits_whose_minima_float16_cannot_hold(kind: str) -> None:
     tensor = parse(gguf_bytes({}, {"a": writer.random_blocks(np.random.default_rng(4), kind, (3, 512), 1e4)}))["a"]
     matrix = tensor.matrix()
@@ -52,7 +51,7 @@ def test_four_bits_whose_minima_float16_cannot_hold(kind: str) -> None:
     assert np.array_equal(matrix.float32(), tensor.float32())
 
 
-@rows("kind", ["Q5_0", "Q5_1", "Q5_K", "Q6_K", "Q8_0"])
+@pytest.mark.parametrize("kind", ["Q5_0", "Q5_1", "Q5_K", "Q6_K", "Q8_0"])
 def test_other_blocks_become_float32_when_that_is_asked_for(kind: str) -> None:
     tensor = parse(gguf_bytes({}, {"a": writer.random_blocks(np.random.default_rng(4), kind, (3, 512))}))["a"]
     matrix = tensor.matrix()
@@ -86,7 +85,7 @@ def test_a_file_of_the_gguf_package() -> None:
     assert np.array_equal(file.tensors["blocks"].float32(), numbers)
 
 
-@rows("version", [2, 3])
+@pytest.mark.parametrize("version", [2, 3])
 def test_values_of_every_type(version: int) -> None:
     numbers = {"u8": 255, "i8": -128, "u16": 65535, "i16": -9, "u32": 1 << 31, "i32": -5, "f32": 0.5, "bool": True}
     numbers |= {"u64": 1 << 63, "i64": -(1 << 62), "f64": 0.1}
@@ -162,7 +161,7 @@ DAMAGED: dict[str, bytes] = {
 }  # fmt: skip
 
 
-@rows("fault", DAMAGED)
+@pytest.mark.parametrize("fault", DAMAGED)
 def test_each_fault_of_a_gguf_file_is_named(fault: str) -> None:
     with pytest.raises(CheckpointError) as caught:
         parse(DAMAGED[fault])

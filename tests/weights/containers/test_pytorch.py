@@ -33,7 +33,6 @@ from tests.weights.containers.pytorch_writer import (
     zip_bytes,
 )
 from tests.weights.refusals import refusal
-from tests.weights.rows import rows
 
 BASE = np.arange(24, dtype=np.float32).reshape(4, 6)
 # What tests/goldens/make_pytorch.py saved, as float32.
@@ -58,7 +57,7 @@ def read(data: bytes) -> dict[str, np.ndarray]:
     return {key: value.float32() for key, value in stored.items()}
 
 
-@rows("form", ("zip", "zip4", "stream"))
+@pytest.mark.parametrize("form", ("zip", "zip4", "stream"))
 def test_what_torch_saved(form: str) -> None:
     data = bytearray((GOLDENS / f"pytorch_{form}.bin").read_bytes())
     stored = parse(memoryview(data), "here")
@@ -74,7 +73,7 @@ def test_what_torch_saved(form: str) -> None:
     assert not np.shares_memory(stored["base"].float32(), stored["transposed"].float32())
 
 
-@rows("form", ("zip", "stream"))
+@pytest.mark.parametrize("form", ("zip", "stream"))
 def test_the_tests_own_writer(form: str) -> None:
     tensors = {"a": BASE, "b": BASE, "c": np.ones(3, np.float16)}
     for key, value in read(pytorch_bytes(tensors, form)).items():
@@ -166,8 +165,8 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
 }
 
 
-@rows("form", ("zip", "stream"))
-@rows("case", HOSTILE)
+@pytest.mark.parametrize("form", ("zip", "stream"))
+@pytest.mark.parametrize("case", HOSTILE)
 def test_a_hostile_pickle_runs_nothing(
     case: str, form: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -188,7 +187,7 @@ def test_a_hostile_pickle_runs_nothing(
     assert SECRET not in "".join(capfd.readouterr())
 
 
-@rows("pair", [lambda *items: tuple_of(*items), lambda *items: b"](" + b"".join(items) + b"e"])
+@pytest.mark.parametrize("pair", [lambda *items: tuple_of(*items), lambda *items: b"](" + b"".join(items) + b"e"])
 def test_an_ordered_dict_of_pairs_is_a_state_dict(pair: Callable[..., bytes]) -> None:
     """As Python writes one in protocol 0 and 1."""
     whole = tensor(storage("float32", "0", 4), (4,))
@@ -258,7 +257,7 @@ def one(shape: tuple[int, ...], strides: tuple[int, ...] | None = None, offset: 
     )
 
 
-@rows(
+@pytest.mark.parametrize(
     ("data", "said"),
     [
         (one((5,)), "a should lie within the 4 numbers of its storage"),
@@ -315,7 +314,7 @@ def test_tensors_that_share_more_than_a_file_holds_are_refused() -> None:
 STREAMED = pickled(dict_of({"a": tensor(storage("float32", "k", 4, b"N"), (4,))}))
 
 
-@rows(
+@pytest.mark.parametrize(
     ("data", "said"),
     [
         (stream_bytes(STREAMED, [("k", 5, FOUR)]), "its storage 'k' should have 4 numbers, has 5"),

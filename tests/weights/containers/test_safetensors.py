@@ -11,7 +11,6 @@ from fastattn.errors import CheckpointError
 from fastattn.weights.containers.safetensors import parse
 from tests.weights.containers.safetensors_writer import random_bert, safetensors_bytes, with_header
 from tests.weights.mutators import damaged_copies
-from tests.weights.rows import rows
 
 
 def entry(dtype: object = "F32", shape: object = (2,), offsets: object = (0, 8)) -> dict:
@@ -50,7 +49,7 @@ DAMAGED = {
 }
 
 
-@rows("fault", DAMAGED)
+@pytest.mark.parametrize("fault", DAMAGED)
 def test_each_fault_of_a_safetensors_file_is_named(fault: str) -> None:
     with pytest.raises(CheckpointError) as caught:
         parse(memoryview(bytearray(DAMAGED[fault])), "x.safetensors")

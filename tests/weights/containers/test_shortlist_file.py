@@ -11,7 +11,6 @@ from fastattn.spec.checkpoint import Shortlist
 from fastattn.weights.containers.shortlist import read_shortlist
 from fastattn.weights.folder import Directory
 from tests.weights.containers.shortlist_writer import binary_shortlist, hash_words
-from tests.weights.rows import rows
 
 SOURCES = ("</s>", "<unk>", "a", "b", "c", "d")
 TARGETS = ("</s>", "<unk>", "v", "w", "x", "y", "z", "\u3000")
@@ -67,7 +66,7 @@ def test_the_hash_is_the_one_of_marians_source() -> None:
     assert hash_words(bytes(range(256))) == 0x652BF93D194FECDF
 
 
-@rows(
+@pytest.mark.parametrize(
     "data, reason",
     [
         (binary_shortlist(3, LISTS)[:40], "expected 48 bytes of header, the file has 40"),
@@ -106,7 +105,7 @@ def test_no_vocabulary_but_one_as_large_can_be_copied_to(tmp_path: Path) -> None
     assert "cannot be copied" in refusal(tmp_path, binary_shortlist(1, []), targets=TARGETS[:5], shared=True)
 
 
-@rows("pack", [bytes, gzip.compress])
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
 def test_text(tmp_path: Path, pack) -> None:
     """A later line replaces an earlier one, NULL and improbable targets are left out, what is unknown is <unk>."""
     lines = (

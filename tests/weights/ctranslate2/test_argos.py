@@ -14,7 +14,6 @@ from fastattn.spec.text_spec import TranslationText
 from tests.weights.ctranslate2 import writer
 from tests.weights.ctranslate2.argos_writer import METADATA, pack
 from tests.weights.refusals import refusal
-from tests.weights.rows import rows
 
 
 @pytest.fixture
@@ -30,8 +29,8 @@ def package(tmp_path: Path) -> Path:
     return path
 
 
-@rows("method", (zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED))
-@rows("top", ("translate-ar_en/", ""))
+@pytest.mark.parametrize("method", (zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED))
+@pytest.mark.parametrize("top", ("translate-ar_en/", ""))
 def test_an_archive_reads_like_its_folder(package: Path, top: str, method: int) -> None:
     unpacked, packed = weights.read(package), weights.read(pack(package, top, method))
     assert unpacked.format == packed.format == "argos"
@@ -77,7 +76,7 @@ def test_archives_without_the_files(package: Path) -> None:
     refusal(pack(package), r"metadata\.json: no such member")
 
 
-@rows("name", ("../evil", "/etc/evil", "a/../../evil", "C:/evil", "a\\..\\evil"))
+@pytest.mark.parametrize("name", ("../evil", "/etc/evil", "a/../../evil", "C:/evil", "a\\..\\evil"))
 def test_members_outside_the_archive(package: Path, name: str) -> None:
     path = pack(package)
     with zipfile.ZipFile(path, "a") as archive:
@@ -110,7 +109,7 @@ def edit_directory(data: bytes, name: str, offset: int, form: str, value: int) -
     return bytes(edited)
 
 
-@rows(
+@pytest.mark.parametrize(
     ("offset", "form", "value", "fault"),
     [
         (8, "H", 1, "is encrypted"),

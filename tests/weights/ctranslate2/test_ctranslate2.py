@@ -14,7 +14,6 @@ from fastattn.spec.quantized import QuantizedTensor
 from fastattn.spec.text_spec import EncoderText, TranslationText
 from tests.weights.ctranslate2 import writer
 from tests.weights.refusals import refusal
-from tests.weights.rows import rows
 
 PRECISIONS = ("float32", "float16", "bfloat16", "int8", "int16")
 
@@ -55,7 +54,7 @@ def assert_same(checkpoint: Checkpoint, variables: dict, tolerance: float = 0.0)
 
 
 # Binary versions 1 to 3 had no 16-bit floats.
-@rows(
+@pytest.mark.parametrize(
     ("version", "precision"),
     [(v, p) for v in range(1, 7) for p in PRECISIONS if v >= 4 or p not in ("float16", "bfloat16")],
 )
@@ -83,7 +82,7 @@ def test_every_version_and_type_reads_back(
     assert checkpoint.details["binary version"] == str(version)
 
 
-@rows("precision", ("int8", "int16"))
+@pytest.mark.parametrize("precision", ("int8", "int16"))
 def test_dequantization_multiplies_by_the_reciprocal(tmp_path: Path, rng: np.random.Generator, precision: str) -> None:
     stored = writer.quantize(writer.random_transformer(rng), precision)
     name = "encoder/layer_0/ffn/linear_0/weight"
@@ -134,7 +133,7 @@ def test_bfloat16_keeps_the_upper_half_of_each_float(tmp_path: Path, rng: np.ran
     np.testing.assert_array_equal(tensors["decoder.projection.bias"].view(np.uint32), bits.astype(np.uint32) << 16)
 
 
-@rows("precision", ("float32", "int8"))
+@pytest.mark.parametrize("precision", ("float32", "int8"))
 def test_an_alias_is_the_same_array(tmp_path: Path, rng: np.random.Generator, precision: str) -> None:
     variables = writer.random_transformer(rng, source_vocabulary=19)
     for tied in ("encoder/embeddings_0/weight", "decoder/projection/weight"):
@@ -267,7 +266,7 @@ def test_special_tokens_and_sentencepiece_files(tmp_path: Path, rng: np.random.G
     assert len(text.target_vocabulary) == 19
 
 
-@rows(
+@pytest.mark.parametrize(
     ("attributes", "start"),
     [
         ({}, "<s>"),

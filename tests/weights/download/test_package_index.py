@@ -14,7 +14,6 @@ from fastattn.weights.download.package_index import PackageIndex
 from fastattn.weights.download.pip_settings import PipSettings, read_settings
 from fastattn.weights.download.transport import TransportError, without_password
 from tests.weights.download.index_server import ANCHOR, FILE, JSON, IndexServer, failures_of, fetch, find, listing
-from tests.weights.rows import rows
 
 pytestmark = pytest.mark.usefixtures("isolated")
 
@@ -51,7 +50,7 @@ def test_json_listing(server):
     assert (second.url, second.sha256) == ("https://b.invalid/2", None)
 
 
-@rows(
+@pytest.mark.parametrize(
     "content_type, body, reason",
     [
         (JSON, b"{", "not the simple API's JSON"),

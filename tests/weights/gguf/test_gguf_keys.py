@@ -15,7 +15,6 @@ from fastattn.weights.huggingface.decoders import find_decoder
 from tests.weights.gguf import models
 from tests.weights.gguf.test_gguf_tokenizer import NORMAL, bytes_metadata, spm_metadata, text_of, tokenizer_of
 from tests.weights.gguf.writer import Value, gguf_bytes
-from tests.weights.rows import rows
 
 
 def stack_of(name: str, **changes: object) -> StackSpec:
@@ -62,7 +61,7 @@ KEYS: list[tuple[str, str, Value, str, Any, Any]] = [
 ]  # fmt: skip
 
 
-@rows("name, key, value, place, given, left", KEYS)
+@pytest.mark.parametrize("name, key, value, place, given, left", KEYS)
 def test_an_optional_key(name: str, key: str, value: Value, place: str, given: Any, left: Any) -> None:
     for stated, expected in ((value, given), (None, left)):
         found: Any = stack_of(name, **{key: stated})
@@ -71,7 +70,7 @@ def test_an_optional_key(name: str, key: str, value: Value, place: str, given: A
         assert found == pytest.approx(expected)
 
 
-@rows(
+@pytest.mark.parametrize(
     "fast, slow, expected",
     [(None, None, (32, 1)), (16, None, (16, 1)), (None, 2, (32, 2)), (16, 2, (16, 2)), (0, 0, (32, 1))],
 )
@@ -86,7 +85,7 @@ def test_turns_of_yarn(tmp_path: Path, fast: float | None, slow: float | None, e
     assert (stretch.fast, stretch.slow) == expected
 
 
-@rows("name, deepest", [("gemma2", 46), ("gemma3", 62)])
+@pytest.mark.parametrize("name, deepest", [("gemma2", 46), ("gemma3", 62)])
 def test_attention_s_scale_of_the_largest_gemma(name: str, deepest: int) -> None:
     """It is of a head's share of the columns, 8, not of a head's own width, 16."""
     for layers, width in ((deepest - 1, 16), (deepest, 8), (deepest + 1, 16)):

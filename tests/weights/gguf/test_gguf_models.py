@@ -4,6 +4,7 @@ import struct
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from fastattn import Generator, weights
 from fastattn.cli.inspect import model_facts
@@ -17,7 +18,6 @@ from tests.weights.gguf import models, writer
 from tests.weights.gguf.writer import Stored, Value, gguf_bytes
 from tests.weights.native.folders import converted
 from tests.weights.refusals import refusal
-from tests.weights.rows import rows
 
 
 def written(folder: Path, metadata: dict[str, object], tensors: dict[str, Stored], name: str = "m.gguf") -> Path:
@@ -25,7 +25,7 @@ def written(folder: Path, metadata: dict[str, object], tensors: dict[str, Stored
     return folder / name
 
 
-@rows("name", models.names())
+@pytest.mark.parametrize("name", models.names())
 def test_a_model_has_the_results_of_transformers(tmp_path: Path, name: str) -> None:
     (tmp_path / "model.gguf").write_bytes(models.file(name))
     checkpoint = weights.read(tmp_path)
@@ -130,7 +130,7 @@ CHANGED = {
 }  # fmt: skip
 
 
-@rows("said", CHANGED)
+@pytest.mark.parametrize("said", CHANGED)
 def test_what_is_not_supported_is_named(tmp_path: Path, said: str) -> None:
     metadata, tensors = models.contents("llama")
     changed = {key: value for key, value in (metadata | CHANGED[said]).items() if value is not None}
@@ -138,7 +138,7 @@ def test_what_is_not_supported_is_named(tmp_path: Path, said: str) -> None:
     refusal(tmp_path, said)
 
 
-@rows("key", ["rope.scaling.factor", "rope.scale_linear"])
+@pytest.mark.parametrize("key", ["rope.scaling.factor", "rope.scale_linear"])
 def test_a_factor_without_a_type_is_of_linear_scaling(tmp_path: Path, key: str) -> None:
     """As in llama.cpp, which knows the older name too."""
     metadata, tensors = models.contents("llama")

@@ -12,7 +12,6 @@ from fastattn.weights.containers.gguf import parse_gguf
 from fastattn.weights.gguf.tokenizer import SPLITTINGS, read_text
 from tests import GOLDENS
 from tests.weights.gguf.writer import Value, gguf_bytes
-from tests.weights.rows import rows
 
 NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = range(1, 7)
 SPM = GOLDENS / "text_bpe_bytes.model"
@@ -110,7 +109,7 @@ def bytes_metadata(pre: str, **changes: object) -> dict[str, object]:
     } | changes
 
 
-@rows("pre", SPLITTINGS)
+@pytest.mark.parametrize("pre", SPLITTINGS)
 def test_byte_level_tokenizers_keep_each_byte(pre: str) -> None:
     tokenizer = tokenizer_of(text_of(bytes_metadata(pre)))
     for line in TEXTS:
@@ -137,7 +136,7 @@ PIECES = {
 }
 
 
-@rows("pre", PIECES)
+@pytest.mark.parametrize("pre", PIECES)
 def test_the_pieces_of_a_text(pre: str) -> None:
     split = tokenizer_of(text_of(bytes_metadata(pre))).pre_tokenizer
     for line, pieces in PIECES[pre].items():
@@ -186,7 +185,7 @@ FAULTS: dict[str, dict[str, object]] = {
 }  # fmt: skip
 
 
-@rows("fault", FAULTS)
+@pytest.mark.parametrize("fault", FAULTS)
 def test_a_tokenizer_that_is_not_read_is_refused_by_name(fault: str) -> None:
     with pytest.raises(CheckpointError) as caught:
         text_of(FAULTS[fault])

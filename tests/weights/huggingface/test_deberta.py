@@ -20,7 +20,6 @@ from tests.architectures.drawing import draw_all
 from tests.architectures.folders import write_folder
 from tests.weights.native.folders import converted
 from tests.weights.refusals import refusal
-from tests.weights.rows import rows
 
 Tensors = dict[str, np.ndarray]
 
@@ -59,7 +58,7 @@ def test_settings_of_v3(tmp_path: Path) -> None:
     assert set(checkpoint.tensors) == set(tensor_shapes(checkpoint.spec))
 
 
-@rows(
+@pytest.mark.parametrize(
     ("stated", "form"),
     [
         ("c2p", Disentangled(to_content=False)),
@@ -96,7 +95,7 @@ def test_a_head_beside_it_and_tensors_without_use_change_nothing(tmp_path: Path)
     np.testing.assert_array_equal(_rows(headed), _rows(plain))
 
 
-@rows("changes", [{}, {"conv_kernel_size": 3, "embedding_size": 20, "share_att_key": False}])
+@pytest.mark.parametrize("changes", [{}, {"conv_kernel_size": 3, "embedding_size": 20, "share_att_key": False}])
 def test_its_own_folder_gives_the_same_bits(tmp_path: Path, changes: dict[str, Any]) -> None:
     config = _config(**changes)
     theirs = _write(tmp_path / "theirs", config, _tensors(config))
@@ -104,7 +103,7 @@ def test_its_own_folder_gives_the_same_bits(tmp_path: Path, changes: dict[str, A
     np.testing.assert_array_equal(_rows(own), _rows(theirs))
 
 
-@rows(
+@pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"pos_att_type": "c2p|p2p"}, "pos_att_type should be of 'c2p' and 'p2c', is 'c2p|p2p'"),

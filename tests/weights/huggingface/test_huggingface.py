@@ -17,7 +17,6 @@ from tests.weights.containers.safetensors_writer import (
     write_sentence_transformer,
 )
 from tests.weights.refusals import refusal
-from tests.weights.rows import rows
 
 POOLING = "sentence_transformers.models.Pooling"
 NORMALIZE = "sentence_transformers.models.Normalize"
@@ -37,7 +36,7 @@ def read_text(path: Path) -> EncoderText:
     return text
 
 
-@rows("prefix", ("", "bert."))
+@pytest.mark.parametrize("prefix", ("", "bert."))
 def test_bert_by_its_canonical_names(tmp_path: Path, rng: np.random.Generator, prefix: str) -> None:
     tensors = random_bert(rng, prefix=prefix)
     if prefix:
@@ -81,7 +80,7 @@ def test_old_norm_names(tmp_path: Path, rng: np.random.Generator) -> None:
     np.testing.assert_array_equal(ours["encoder.embedding_norm.bias"], tensors["embeddings.LayerNorm.bias"])
 
 
-@rows("dtype", ("float16", "bfloat16", "float64"))
+@pytest.mark.parametrize("dtype", ("float16", "bfloat16", "float64"))
 def test_other_float_types(tmp_path: Path, rng: np.random.Generator, dtype: str) -> None:
     tensors = random_bert(rng)
     name = "encoder.layer.0.intermediate.dense.weight"
@@ -119,7 +118,7 @@ def test_shards(tmp_path: Path, rng: np.random.Generator) -> None:
         refusal(tmp_path, fault)
 
 
-@rows(
+@pytest.mark.parametrize(
     ("changes", "fault"),
     [
         ({"model_type": "gptj"}, "model type 'gptj' is not supported; known: albert, "),
@@ -207,7 +206,7 @@ def test_a_sentence_transformer_with_everything(tmp_path: Path, rng: np.random.G
     assert bias is not None and bias.tolist() == [1] * 5 and activation == "none"
 
 
-@rows(
+@pytest.mark.parametrize(
     ("config", "pooling"),
     [
         (MEAN, ("mean",)),
@@ -217,7 +216,7 @@ def test_a_sentence_transformer_with_everything(tmp_path: Path, rng: np.random.G
         ({"pooling_mode_max_tokens": True, "pooling_mode_weightedmean_tokens": True}, ("max", "weightedmean")),
     ],
 )
-@rows("kind", (POOLING, "sentence_transformers.sentence_transformer.modules.pooling.Pooling"))
+@pytest.mark.parametrize("kind", (POOLING, "sentence_transformers.sentence_transformer.modules.pooling.Pooling"))
 def test_pooling_in_old_and_new_words(
     tmp_path: Path, rng: np.random.Generator, kind: str, config: dict, pooling: tuple[str, ...]
 ) -> None:
@@ -225,7 +224,7 @@ def test_pooling_in_old_and_new_words(
     assert text.pooling == pooling and not text.normalize
 
 
-@rows(
+@pytest.mark.parametrize(
     ("modules", "fault"),
     [
         ({}, "modules should be Transformer, Pooling"),
@@ -256,7 +255,7 @@ def test_modules_that_are_refused(tmp_path: Path, rng: np.random.Generator, modu
     refusal(write_sentence_transformer(tmp_path, random_bert(rng), modules), fault)
 
 
-@rows(
+@pytest.mark.parametrize(
     ("file", "content", "fault"),
     [
         ("modules.json", {}, "should hold a list of objects"),

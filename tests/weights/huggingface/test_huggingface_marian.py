@@ -33,7 +33,6 @@ from tests.weights.huggingface.marian_cases import (
     write_model,
 )
 from tests.weights.refusals import refusal
-from tests.weights.rows import rows
 
 GOLDEN = np.load(GOLDENS / "huggingface_marian.npz")
 LIMIT = 29
@@ -81,7 +80,7 @@ def test_ids_of_texts_and_texts_of_ids(model: tuple[str, Path, dict]) -> None:
         assert tokenizer.join(tokenizer.target_surfaces(ids[1:-1])) == decoded
 
 
-@rows(("name", "beam_size"), [("greedy", 1), ("beam", 4)])
+@pytest.mark.parametrize(("name", "beam_size"), [("greedy", 1), ("beam", 4)])
 def test_what_is_generated(model: tuple[str, Path, dict], name: str, beam_size: int) -> None:
     _, path, golden = model
     checkpoint, text = read_translator(path)
@@ -94,8 +93,8 @@ def test_what_is_generated(model: tuple[str, Path, dict], name: str, beam_size: 
     assert len({len(expected) for expected in golden[name]}) > 2
 
 
-@rows("name", CASES)
-@rows("form", ("zip", "stream"))
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("form", ("zip", "stream"))
 def test_the_same_from_pytorch_files(tmp_path: Path, name: str, form: str) -> None:
     expected, _ = read_translator(write_model(tmp_path / "safetensors", CASES[name]))
     folder = write_files(tmp_path / form, CASES[name])
@@ -174,7 +173,7 @@ def test_each_part_of_a_long_text_says_its_language(tmp_path: Path, monkeypatch:
     assert all(len(part) <= 11 for part in seen)
 
 
-@rows(
+@pytest.mark.parametrize(
     ("changes", "fault"),
     [
         ({"normalize_before": True, "static_position_embeddings": False}, "normalize_before true; static_position_emb"),
@@ -206,7 +205,7 @@ def test_configs_that_are_refused(tmp_path: Path, changes: dict[str, Any], fault
     refusal(write_model(tmp_path, CASES["shared"], **changes), fault)
 
 
-@rows(
+@pytest.mark.parametrize(
     ("change", "fault"),
     [
         ({"x": 137}, "'x' should have an id below 137, has 137"),

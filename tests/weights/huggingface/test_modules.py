@@ -13,7 +13,6 @@ from fastattn.weights.native import convert
 from tests.cli.commands import succeed
 from tests.verification.encoder_folders import write_bert
 from tests.weights.containers.safetensors_writer import safetensors_bytes, write_json
-from tests.weights.rows import rows
 
 WIDTH = 36
 BASE = "sentence_transformers.sentence_transformer.modules"
@@ -63,7 +62,7 @@ def unit(x: np.ndarray) -> np.ndarray:
 STEPS = {"Dense": dense, "LayerNorm": norm, "Normalize": unit, "Dropout": lambda x: x}
 
 
-@rows(
+@pytest.mark.parametrize(
     "modules",
     [
         ("Dropout", "Normalize", "Dense", "LayerNorm"),

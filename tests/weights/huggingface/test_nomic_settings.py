@@ -3,16 +3,17 @@
 from operator import attrgetter
 from typing import Any
 
+import pytest
+
 from fastattn.weights.containers.json_file import JsonObject
 from fastattn.weights.huggingface.encoders.rotary_bert import NOMIC
-from tests.weights.rows import rows
 
 SIZES = {"n_layer": 2, "n_embd": 24, "n_head": 3, "n_inner": 40, "vocab_size": 50}
 TODAY = {"num_hidden_layers": 2, "hidden_size": 24, "num_attention_heads": 3, "intermediate_size": 40, "vocab_size": 50}
 
 
 # (setting, a value, where it arrives, what is there, what is there where it is left out)
-@rows(
+@pytest.mark.parametrize(
     "name, value, place, given, left",
     [
         ("rotary_emb_base", 1000, "positions.rotary.base", 1000, 10_000),  # as their code has it, not as today's

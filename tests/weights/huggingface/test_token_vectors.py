@@ -12,7 +12,6 @@ from fastattn.spec.text_spec import EncoderText, MultiVectorText
 from fastattn.weights.containers.json_file import JsonObject
 from fastattn.weights.folder import Directory
 from fastattn.weights.huggingface.token_vectors import complete, read_lengths, read_mask, read_original, read_top
-from tests.weights.rows import rows
 
 TEXT = EncoderText(b"", 64, mask_token="[MASK]", prompts={"query": "search: ", "document": "[D] "})
 
@@ -31,7 +30,7 @@ def settings(text: EncoderText) -> MultiVectorText:
     return text.multi_vector
 
 
-@rows(
+@pytest.mark.parametrize(
     "values, expected",
     [
         ({}, {}),
@@ -72,7 +71,7 @@ def test_a_transformers_own_lengths_win() -> None:
     assert found == MultiVectorText(query_length=6, document_length=50, expansion=7)
 
 
-@rows(
+@pytest.mark.parametrize(
     "values, expected",
     [
         ({}, {}),

@@ -15,7 +15,6 @@ from fastattn.weights.huggingface.sentencepiece_files import read_spm
 from fastattn.weights.huggingface.tokenizer import read_text
 from tests import GOLDENS
 from tests.text.spm_bytes import BPE, CONTROL, NORMAL, UNKNOWN, spm_bytes
-from tests.weights.rows import rows
 
 with np.load(GOLDENS / "tokenizers.npz") as file:
     GOLDEN = dict(file)
@@ -63,7 +62,7 @@ def tokenizer_of(folder, length=10**6, **options):
     return HuggingFaceTokenizer(text.tokenizer, length, text.lowercase, text.truncation_side)
 
 
-@rows("name", CASES)
+@pytest.mark.parametrize("name", CASES)
 def test_ids_types_and_places_equal_transformers(name, tmp_path):
     tokenizer = tokenizer_of(written(tmp_path, files_of(name)))
     single, pairs = np.cumsum(GOLDEN[f"{name}/lengths"], axis=0)[:-1].T
@@ -87,8 +86,8 @@ def test_files_may_lie_above_the_module(tmp_path):
     assert tokenizer_of(tmp_path, prefix="0_Transformer/").encode(["the garden"])[0][0] == 0
 
 
-@rows("stated", ["XLMRobertaTokenizer", "XLMRobertaTokenizerFast"])
-@rows("file", ["config.json", "tokenizer_config.json"])
+@pytest.mark.parametrize("stated", ["XLMRobertaTokenizer", "XLMRobertaTokenizerFast"])
+@pytest.mark.parametrize("file", ["config.json", "tokenizer_config.json"])
 def test_a_class_that_is_stated_is_followed(file, stated, tmp_path):
     files = files_of("xlm-roberta") | {"config.json": {"model_type": "bert"}}
     written(tmp_path, files)
@@ -113,7 +112,7 @@ def test_settings(tmp_path):
     assert tokenizer.encode(["the quiet garden river bridge window"])[0].tolist() == [2, *ids[-3:].tolist(), 3]
 
 
-@rows(
+@pytest.mark.parametrize(
     "config, settings, given, expected",
     [
         ({}, {}, None, 64),
@@ -188,7 +187,7 @@ HARMLESS = {
 }
 
 
-@rows("name", HARMLESS)
+@pytest.mark.parametrize("name", HARMLESS)
 def test_harmless_differences(name, tmp_path):
     made = made_file(tmp_path)
     files = {"config.json": {"model_type": "bert"}, "tokenizer.json": made}
@@ -225,7 +224,7 @@ DISAGREEING = {
 }
 
 
-@rows("name", DISAGREEING)
+@pytest.mark.parametrize("name", DISAGREEING)
 def test_files_that_disagree(name, tmp_path):
     made = made_file(tmp_path)
     changes, message = DISAGREEING[name]
@@ -293,7 +292,7 @@ FAULTS = {
 }
 
 
-@rows("name", FAULTS)
+@pytest.mark.parametrize("name", FAULTS)
 def test_faults(name, tmp_path):
     case, changes, message = FAULTS[name]
     written(tmp_path, files_of(case) | changes)
@@ -305,7 +304,7 @@ def test_faults(name, tmp_path):
 PIECES = [*FIRST, *((word.encode(), -float(i), NORMAL) for i, word in enumerate(("▁a", "b", "c")))]
 
 
-@rows(
+@pytest.mark.parametrize(
     "kind, file, settings, token, expected",
     [
         ("T5Tokenizer", "spiece.model", {}, "<extra_id_0>", 6 + 99),
@@ -358,7 +357,7 @@ def test_an_embedding_that_claims_more_rows_than_any_has_makes_no_tokens(tmp_pat
         text_of(tmp_path, rows=10**12)
 
 
-@rows("processor", [None, {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False}])
+@pytest.mark.parametrize("processor", [None, {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False}])
 def test_tokens_at_the_ends_that_only_the_settings_want(tmp_path, processor):
     made = Tokenizer(models.WordLevel({"<unk>": 0, "the": 1, "<e>": 2, "<b>": 3}, unk_token="<unk>"))
     made.add_special_tokens(["<e>", "<b>"])

@@ -18,7 +18,6 @@ from tests import GOLDENS
 from tests.weights.ctranslate2.writer import as_float32
 from tests.weights.marian import cases, writer
 from tests.weights.marian.oracle import Oracle
-from tests.weights.rows import rows
 
 GOLDEN = json.loads((GOLDENS / "marian.json").read_text(encoding="utf-8"))["models"]
 
@@ -62,7 +61,7 @@ def ids(tokens: list[str]) -> list[int]:
     return [writer.vocabulary().index(token) for token in tokens]
 
 
-@rows("name", cases.MODELS)
+@pytest.mark.parametrize("name", cases.MODELS)
 def test_translations_and_scores_are_those_of_ctranslate2(name: str, tmp_path: Path) -> None:
     translator = Translator(writer.write(tmp_path, writer.files(*cases.build(name))), threads=1)
     sources, targets = cases.inputs()
@@ -79,7 +78,7 @@ def test_translations_and_scores_are_those_of_ctranslate2(name: str, tmp_path: P
         np.testing.assert_allclose(result.log_probs, expected, atol=2e-5)
 
 
-@rows("name", VARIETIES)
+@pytest.mark.parametrize("name", VARIETIES)
 def test_scores_are_those_of_a_naive_marian(name: str, tmp_path: Path) -> None:
     arrays, options = writer.random_model(list(VARIETIES).index(name), **VARIETIES[name])
     translator = Translator(writer.write(tmp_path, writer.files(arrays, options)), threads=1)
@@ -126,7 +125,7 @@ def as_marian(checkpoint: Checkpoint) -> tuple[writer.Arrays, dict[str, object]]
 
 
 @pytest.mark.slow
-@rows("model", ("model.npz", "model.bin"))
+@pytest.mark.parametrize("model", ("model.npz", "model.bin"))
 def test_zh_en_as_a_marian_translates_as_from_ctranslate2s_form(pulled, model: str, tmp_path: Path) -> None:
     original = weights.read(pulled("zh-en"))
     text = original.text

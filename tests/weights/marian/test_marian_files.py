@@ -5,6 +5,7 @@ import zipfile
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from fastattn import weights
 from fastattn.spec.checkpoint import Checkpoint
@@ -16,7 +17,6 @@ from fastattn.weights.native import convert
 from tests.text.spm_bytes import CONTROL, NORMAL, UNKNOWN, spm_bytes
 from tests.weights.ctranslate2.writer import as_float32
 from tests.weights.marian import writer
-from tests.weights.rows import rows
 
 RECURRENT = {"transformer_decoder_autoreg": "rnn", "dec_cell": "ssru"}
 
@@ -50,7 +50,7 @@ def test_a_bin_holds_what_the_npz_holds(tmp_path: Path) -> None:
     assert text.source_model is None
 
 
-@rows(("written", "layer"), [("last", -1), (1, 0), (2, 1)])
+@pytest.mark.parametrize(("written", "layer"), [("last", -1), (1, 0), (2, 1)])
 def test_the_layer_whose_attention_is_an_alignment(tmp_path: Path, written: object, layer: int) -> None:
     arrays, options = writer.random_model(1, transformer_guided_alignment_layer=written)
     spec = read(tmp_path, arrays, options).spec
@@ -99,8 +99,8 @@ def test_an_old_models_untransposed_projection(tmp_path: Path) -> None:
     assert_same(read(tmp_path / "W", arrays, options), expected)
 
 
-@rows("intgemm", (writer.BROWSERMT, writer.MARIAN))
-@rows("tied", (True, False))
+@pytest.mark.parametrize("intgemm", (writer.BROWSERMT, writer.MARIAN))
+@pytest.mark.parametrize("tied", (True, False))
 def test_int8_matrices_keep_their_numbers(intgemm: int, tied: bool, tmp_path: Path) -> None:
     arrays, options = writer.random_model(2, tied_embeddings_all=tied, **RECURRENT)
     found = read(tmp_path, arrays, options, "model.bin", intgemm=intgemm)
@@ -124,7 +124,7 @@ def test_int8_matrices_keep_their_numbers(intgemm: int, tied: bool, tmp_path: Pa
     np.testing.assert_allclose(as_float32({"": projection})[""], expected, atol=np.abs(expected).max() / 250)
 
 
-@rows(
+@pytest.mark.parametrize(
     "precision, used",
     [("int8shiftAlphaAll", True), ("int8Alpha", True), ("int8shift", False), ("float32", False), (None, True)],
 )

@@ -8,7 +8,6 @@ import pytest
 from fastattn.spec.architecture import RecurrenceSpec
 from fastattn.weights.marian.model_file import Item
 from fastattn.weights.marian.options import MarianArchitecture, read_architecture
-from tests.weights.rows import rows
 
 TABLES = {"encoder_Wemb": 7, "decoder_Wemb": 9, "Wemb": 11, "Wpos": 30}
 ITEMS = {name: Item(name, np.zeros((rows, 1), np.float32)) for name, rows in TABLES.items()}
@@ -28,7 +27,7 @@ def found_at(architecture: Any, place: str) -> Any:
 
 
 # (option, a value, where it arrives, what is there, what is there where it is left out)
-@rows(
+@pytest.mark.parametrize(
     "name, value, place, given, left",
     [
         ("dim-emb", "64", "model.encoder.width", 64, 512),
@@ -66,7 +65,7 @@ def test_an_option(name: str, value: Any, place: str, given: Any, left: Any) -> 
         )
 
 
-@rows(
+@pytest.mark.parametrize(
     "options, expected",
     [
         ({}, None),

@@ -13,7 +13,6 @@ from fastattn.weights.marian.yml import parse_options
 from tests.weights.forked import run_forked
 from tests.weights.marian import writer
 from tests.weights.refusals import refusal
-from tests.weights.rows import rows
 
 ARRAYS, OPTIONS = writer.random_model(1)
 STORED = ARRAYS | {"special:model.yml": writer.settings(OPTIONS)}
@@ -24,7 +23,7 @@ def refusal_of(path: Path, arrays: writer.Arrays = ARRAYS, **changes: object) ->
     return refusal(writer.write(path, writer.files(arrays, options)))
 
 
-@rows(
+@pytest.mark.parametrize(
     "changes, reason",
     [
         ({"type": "s2s"}, "type 's2s' is not supported; supported: transformer"),
@@ -113,7 +112,7 @@ def test_scales_of_inputs_that_are_wrong(tmp_path: Path) -> None:
     assert "should be from 1e-30 to 1e30, is 0.0" in message("zero", zero)
 
 
-@rows(
+@pytest.mark.parametrize(
     "config, reason",
     [
         ({"models": ["model.npz", "other.npz"]}, "models should be one, are 2"),
@@ -165,7 +164,7 @@ def test_vocabularies(tmp_path: Path) -> None:
         assert reason in refusal(writer.write(tmp_path / str(number), files))
 
 
-@rows(
+@pytest.mark.parametrize(
     "text, reason",
     [
         ("a: {x: 1}", "line 1: should be one value or a list"),
@@ -259,7 +258,7 @@ def test_bins_with_wrong_fields(tmp_path: Path) -> None:
     assert "special:model.yml is missing" in refusal(bin_folder(tmp_path / "none", writer.bin_bytes(ARRAYS)))
 
 
-@rows(
+@pytest.mark.parametrize(
     "kind, name",
     [(0x11001, "intgemm8avx2"), (0x13001, "intgemm8avx512vnni"), (0x1801, "packed8avx2"), (0x802, "packed16")]
     + [(0x77, "type 0x77")],

@@ -27,7 +27,6 @@ from tests.weights.native.folders import (
     translation_model,
 )
 from tests.weights.refusals import refusal
-from tests.weights.rows import rows
 
 
 def test_another_version_is_refused(folder: Path) -> None:
@@ -61,7 +60,7 @@ def as_first_version(config: dict) -> None:
                     stack.setdefault(name, fields[part][field])
 
 
-@rows("variety", ["pre-norm", "rotary", "alibi", "relative", "table", "average", "recurrent"])
+@pytest.mark.parametrize("variety", ["pre-norm", "rotary", "alibi", "relative", "table", "average", "recurrent"])
 def test_a_folder_of_the_first_version_loads(tmp_path: Path, variety: str) -> None:
     original = random_checkpoint(**TINY[variety], alignment_layer=0, alignment_heads=2)
     folder = converted(original, tmp_path / "out", "float32")
@@ -106,7 +105,7 @@ def test_all_wrong_fields_are_named_at_once(folder: Path) -> None:
         assert fault in message, (fault, message)
 
 
-@rows(
+@pytest.mark.parametrize(
     "place, value, fault",
     [
         (("precision",), "int3", "precision should be one of float32, bfloat16, int8, int4, is 'int3'"),
@@ -144,7 +143,7 @@ def test_each_wrong_field_is_named(folder: Path, place: tuple[str, ...], value: 
     assert fault in refusal(folder)
 
 
-@rows(
+@pytest.mark.parametrize(
     ("field", "value", "fault"),
     [("truncate_dim", 0, "at least 1, is 0"), ("truncation_side", "top", "one of right, left, is 'top'")],
 )
@@ -154,7 +153,9 @@ def test_how_an_encoder_cuts_is_one_of_its_ways(tmp_path: Path, field: str, valu
     assert f"text.{field} should be {fault}" in refusal(folder)
 
 
-@rows("file", ("model.safetensors", "source.spm", "target.spm", "source_vocabulary.json", "target_vocabulary.json"))
+@pytest.mark.parametrize(
+    "file", ("model.safetensors", "source.spm", "target.spm", "source_vocabulary.json", "target_vocabulary.json")
+)
 def test_a_missing_file_is_named(folder: Path, file: str) -> None:
     (folder / file).unlink()
     assert refusal(folder).endswith(f"{file}: no such file")
@@ -167,7 +168,7 @@ def test_a_config_of_someone_elses_is_not_taken(tmp_path: Path) -> None:
     assert "not JSON" in refusal(tmp_path)
 
 
-@rows(
+@pytest.mark.parametrize(
     ("place", "value", "fault"),
     [
         (("text", "labels"), ["a", "b"], "text.labels should be as many as the head's outputs, are 2"),
@@ -189,7 +190,7 @@ WEIGHT = "encoder.layers.1.feed_forward.outer.weight"
 NOTHING = NewTensor("F32", (1,), lambda: np.zeros(1, np.float32))
 
 
-@rows(
+@pytest.mark.parametrize(
     "changes, fault",
     [
         ({WEIGHT: None}, f"missing {WEIGHT} [16, 24]; unexpected {WEIGHT}.multiplier [16]"),
@@ -258,7 +259,7 @@ def test_dense_layers_that_do_not_fit_are_named(tmp_path: Path) -> None:
         assert fault in refusal(folder)
 
 
-@rows(
+@pytest.mark.parametrize(
     "changes, fault",
     [
         ({"shortlist.starts": None}, "shortlist.starts should be there, I32 of one dimension"),

@@ -16,7 +16,6 @@ from fastattn.encoders.encoder import Encoder
 from fastattn.translation.translator import Translator
 from fastattn.weights.native import convert
 from tests.weights.native.folders import encoder_model, translation_model
-from tests.weights.rows import rows
 
 COMMAND = [sys.executable, "-m", "fastattn.cli"]
 POSIX = pytest.mark.skipif(os.name != "posix", reason="POSIX signals and limits")
@@ -149,7 +148,7 @@ main()
 
 
 @POSIX
-@rows("name, code", [("SIGINT", 130), ("SIGTERM", 143)])
+@pytest.mark.parametrize("name, code", [("SIGINT", 130), ("SIGTERM", 143)])
 def test_an_interrupted_run_leaves_nothing(model: Path, tmp_path: Path, name: str, code: int) -> None:
     command = [sys.executable, "-c", SLOW, "convert", str(model), str(tmp_path / "out"), "-p", "bfloat16"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:

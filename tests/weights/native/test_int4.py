@@ -20,7 +20,6 @@ from fastattn.weights.tensor_mapping import _cut, _joined, sources
 from tests.loading.caches import empty_cache
 from tests.models.tiny_models import random_checkpoint
 from tests.weights.native.folders import converted
-from tests.weights.rows import rows
 
 SIZES = {"width": 64, "inner_width": 96, "gated": True, "norm": "rms", "head_width": 10}  # 40 inputs of outputs
 TEXTS = ["▁w1 ▁w2 ▁w3", "▁w9"]
@@ -93,8 +92,8 @@ def test_a_recurrent_model_in_int4_is_int8(tmp_path):
     assert not any(isinstance(tensor, Int4Tensor) for tensor in kept)
 
 
-@rows("end", [".scales", ".minima"])
-@rows("fault", ["absent", "float32", "short", "long"])
+@pytest.mark.parametrize("end", [".scales", ".minima"])
+@pytest.mark.parametrize("fault", ["absent", "float32", "short", "long"])
 def test_scales_and_minima_that_do_not_fit_are_refused(tmp_path, end, fault):
     folder = converted(model(), tmp_path / "folder", "int4")
     name = "encoder.layers.0.feed_forward.inner.weight"

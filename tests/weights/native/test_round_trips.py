@@ -22,7 +22,6 @@ from tests.models.encoder_cases import make_tensors
 from tests.models.tiny_models import random_checkpoint, stack_spec
 from tests.weights.ctranslate2 import writer
 from tests.weights.native.folders import converted, encoder_model, shortlisted, translation_model
-from tests.weights.rows import rows
 
 PRECISIONS = ("float32", "bfloat16", "int8")
 VARIETIES = {
@@ -67,9 +66,9 @@ def test_text_is_what_utf8_can_hold() -> None:
     assert is_text("") and is_text("\u00e9\U0001f600") and not is_text("a\ud800") and not is_text(3)
 
 
-@rows("precision", PRECISIONS)
-@rows("kept", ("float32", "int8"))
-@rows("variety", VARIETIES)
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("kept", ("float32", "int8"))
+@pytest.mark.parametrize("variety", VARIETIES)
 def test_a_translation_model_comes_back(tmp_path: Path, variety: str, kept: str, precision: str) -> None:
     original = read(translation_model(tmp_path / "model", kept, **VARIETIES[variety]))
     again = check_same(original, converted(original, tmp_path / "out", precision), precision)
@@ -79,7 +78,7 @@ def test_a_translation_model_comes_back(tmp_path: Path, variety: str, kept: str,
     assert again.details == {"layout version": "2", "converted from": f"ctranslate2, {kept}"} | original.details
 
 
-@rows("precision", PRECISIONS)
+@pytest.mark.parametrize("precision", PRECISIONS)
 def test_a_shortlist_comes_back(tmp_path: Path, precision: str) -> None:
     original = shortlisted(tmp_path / "model")
     again = check_same(original, converted(original, tmp_path / "out", precision), precision).shortlist
@@ -92,7 +91,7 @@ def test_a_shortlist_comes_back(tmp_path: Path, precision: str) -> None:
     assert read(converted(without, tmp_path / "without", precision)).shortlist is None
 
 
-@rows("precision", PRECISIONS)
+@pytest.mark.parametrize("precision", PRECISIONS)
 def test_an_encoder_comes_back(tmp_path: Path, precision: str) -> None:
     original = read(encoder_model(tmp_path / "model"))
     original.text = dataclasses.replace(original.text, truncation_side="left", truncate_dim=3)
@@ -127,8 +126,8 @@ ENCODERS = {
 }  # fmt: skip
 
 
-@rows("precision", PRECISIONS)
-@rows("variety", ENCODERS)
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("variety", ENCODERS)
 def test_an_encoder_of_another_architecture_comes_back(tmp_path: Path, variety: str, precision: str) -> None:
     spec = ModelSpec("encoder", ENCODERS[variety])
     original = Checkpoint(spec, make_tensors(spec, 3), EncoderText(b"{}", max_length=9))
@@ -156,8 +155,8 @@ def test_numbers_that_are_int8_already_are_kept(tmp_path: Path) -> None:
     assert second.details == first.details
 
 
-@rows("precision", PRECISIONS)
-@rows("recurrence", ["ssru", "average-attention"])
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("recurrence", ["ssru", "average-attention"])
 def test_decoders_without_attention_come_back(tmp_path: Path, precision: str, recurrence: str) -> None:
     changes = {"average_inner_width": 9, "average_activation": "relu", "sinusoid_start": 0}
     original = random_checkpoint(recurrence=recurrence, **changes)
@@ -167,7 +166,7 @@ def test_decoders_without_attention_come_back(tmp_path: Path, precision: str, re
     assert (decoder.recurrence.kind, decoder.positions.start, decoder.recurrence.inner_width) == (recurrence, 0, 9)
 
 
-@rows("precision", PRECISIONS)
+@pytest.mark.parametrize("precision", PRECISIONS)
 def test_tied_weights_and_equal_files_are_there_once(tmp_path: Path, precision: str) -> None:
     model = translation_model(tmp_path / "model", "int8", tied=True, target_vocabulary=23)
     writer.write_vocabularies(model, writer.vocabulary(23), writer.vocabulary(23))
@@ -187,7 +186,7 @@ def test_tied_weights_and_equal_files_are_there_once(tmp_path: Path, precision: 
     assert again.text.target_vocabulary is again.text.source_vocabulary
 
 
-@rows("precision", PRECISIONS)
+@pytest.mark.parametrize("precision", PRECISIONS)
 def test_the_library_reads_the_same_numbers(tmp_path: Path, precision: str) -> None:
     library = pytest.importorskip("safetensors")
     original = read(translation_model(tmp_path / "model"))

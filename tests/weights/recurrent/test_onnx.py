@@ -8,7 +8,6 @@ from fastattn.ops import reference
 from fastattn.spec.recurrent import CELLS
 from fastattn.weights.containers.onnx import parse
 from tests.kernels.recurrent_cases import DrawnStack, run
-from tests.weights.rows import rows
 
 onnx = pytest.importorskip("onnx")
 evaluator = pytest.importorskip("onnx.reference").ReferenceEvaluator
@@ -30,7 +29,7 @@ def model(cell: str, **more: object):
     return onnx.helper.make_model(onnx.helper.make_graph([node], "one", [x], [y], arrays))
 
 
-@rows("cell", NODES)
+@pytest.mark.parametrize("cell", NODES)
 def test_a_node_is_its_cell(cell: str) -> None:
     made, x_ND = model(cell), np.random.default_rng(4).normal(size=(LENGTH, INPUTS)).astype(np.float32)
     (expected,) = evaluator(made).run(None, {"x": x_ND[:, None]})
@@ -40,7 +39,7 @@ def test_a_node_is_its_cell(cell: str) -> None:
     np.testing.assert_allclose(found, expected.reshape(LENGTH, UNITS), rtol=0, atol=1e-6)
 
 
-@rows("cell", ["gru", "gru_reset_before"])
+@pytest.mark.parametrize("cell", ["gru", "gru_reset_before"])
 def test_a_gru_with_more_to_it_is_refused(cell: str) -> None:
     with pytest.raises(CheckpointError, match="^model.onnx: its GRU with 'clip' '' is not supported$"):
         parse(memoryview(model(cell, clip=2.0).SerializeToString()), "model.onnx")

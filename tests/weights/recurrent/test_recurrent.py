@@ -14,7 +14,6 @@ from fastattn.weights.native.convert import write
 from tests import GOLDENS
 from tests.weights.recurrent import oracle, writer
 from tests.weights.recurrent.writer import LETTERS, THAI, WORDS
-from tests.weights.rows import rows
 
 
 def saved(folder: Path, files: dict[str, bytes]) -> Path:
@@ -80,8 +79,8 @@ def test_thai2rom(tmp_path: Path) -> None:
     agree(path, list("กขxงค"), list("kao"), lambda: oracle.thai2rom(net, ids), "<start>", "<end>")
 
 
-@rows("attention", [False, True])
-@rows("apart", [False, True])
+@pytest.mark.parametrize("attention", [False, True])
+@pytest.mark.parametrize("apart", [False, True])
 def test_the_tutorial(tmp_path: Path, attention: bool, apart: bool) -> None:
     net = writer.tutorial(attention)
     path = saved(tmp_path, writer.tutorial_files(net, attention, apart))
@@ -96,7 +95,7 @@ def test_attention_of_a_decoder_that_has_none(tmp_path: Path) -> None:
             translator.translate("w1 w2", **options)
 
 
-@rows(
+@pytest.mark.parametrize(
     ("cell", "score", "feeds", "both"),
     [
         ("LSTM", "general", True, True),
@@ -132,7 +131,7 @@ FILES: dict[str, tuple[Callable[[], writer.Weights], str, int, Callable[[writer.
 }  # fmt: skip
 
 
-@rows(("name", "longest"), [("e2k", 16), ("thai2rom", 100), ("tutorial", 256)])
+@pytest.mark.parametrize(("name", "longest"), [("e2k", 16), ("thai2rom", 100), ("tutorial", 256)])
 def test_a_translation_ends_where_its_program_ends_it(tmp_path: Path, name: str, longest: int) -> None:
     """At once, without a letter, or after as many as there may be."""
     make, bias, end, files, text = FILES[name]
@@ -144,7 +143,7 @@ def test_a_translation_ends_where_its_program_ends_it(tmp_path: Path, name: str,
         assert len(part.hypotheses[0]) == length
 
 
-@rows("precision", ["float32", "int8"])
+@pytest.mark.parametrize("precision", ["float32", "int8"])
 def test_a_folder_of_fastattns_own(tmp_path: Path, precision: str) -> None:
     path = saved(tmp_path / "model", {"model-c2k.safetensors": writer.e2k_bytes(writer.e2k())})
     (tmp_path / "own").mkdir()
@@ -157,7 +156,7 @@ def test_a_folder_of_fastattns_own(tmp_path: Path, precision: str) -> None:
     assert repr(one) == repr(other)
 
 
-@rows("name", ["e2k", "thai2rom"])
+@pytest.mark.parametrize("name", ["e2k", "thai2rom"])
 def test_models_of_the_catalog_write_what_their_own_programs_do(name: str, pulled: Callable[[str], Path]) -> None:
     goldens = json.loads((GOLDENS / "transliteration.json").read_text(encoding="utf-8"))[name]
     found = Translator(pulled(name), threads=1).translate([text for text, _ in goldens])

@@ -4,13 +4,13 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from fastattn import weights
 from tests.weights.containers.pytorch_writer import pytorch_bytes
 from tests.weights.marian import writer as marian
 from tests.weights.recurrent import writer
 from tests.weights.refusals import refusal
-from tests.weights.rows import rows
 
 MAPPING = "fastattn.toml"
 
@@ -73,7 +73,7 @@ MAPPINGS = {
 }
 
 
-@rows("change", MAPPINGS)
+@pytest.mark.parametrize("change", MAPPINGS)
 def test_mappings(tmp_path: Path, change: bytes) -> None:
     tokens = [b'bos_token = "<s>"', b'eos_token = "</s>"', b'decoder_start_token = "<s>"']
     table, _, entries = change.partition(b"\n") if change.startswith(b"[text]") else (b"[text]", b"", b"")
@@ -195,7 +195,7 @@ REFUSED: list[tuple[Files, str]] = [
 ]
 
 
-@rows("files, said", REFUSED)
+@pytest.mark.parametrize("files, said", REFUSED)
 def test_files_that_cannot_be_read(tmp_path: Path, files: Files, said: str) -> None:
     refusal(saved(tmp_path, files), said)
 

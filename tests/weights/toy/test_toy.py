@@ -12,7 +12,6 @@ from fastattn.translation.translator import Translator
 from tests import import_table, test_imports
 from tests.models.tiny_models import random_checkpoint, vocabulary
 from tests.weights import toy
-from tests.weights.rows import rows
 from tests.weights.toy.writer import write
 
 SENTENCES = [["▁w3"], ["▁w4", "▁w9", "▁w4"], ["▁w15", "▁w1", "▁w8", "▁w2", "▁w11"]]
@@ -59,7 +58,7 @@ def test_what_does_not_fit_is_told_at_once(tmp_path: Path) -> None:
     assert str(caught.value) == f"{tmp_path / 'toy.floats'}: arrays do not fit toy.json: {problems}"
 
 
-@rows(
+@pytest.mark.parametrize(
     ("changes", "fault"),
     [
         ({"heads": 3}, "width should be a multiple of heads 3, is 16"),

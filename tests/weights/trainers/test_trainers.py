@@ -16,7 +16,6 @@ from tests import GOLDENS
 from tests.weights.containers import pytorch_writer as pickles
 from tests.weights.recurrent.writer import plain
 from tests.weights.refusals import refusal
-from tests.weights.rows import rows
 from tests.weights.trainers.cases import FAIRSEQ, LINES, OPENNMT, dictionary
 
 FOLDER = GOLDENS / "trainers"
@@ -28,7 +27,7 @@ def folder(tmp_path: Path) -> Path:
     return Path(shutil.copytree(FOLDER / "fairseq_before", tmp_path / "model"))
 
 
-@rows("name", [*FAIRSEQ, *OPENNMT])
+@pytest.mark.parametrize("name", [*FAIRSEQ, *OPENNMT])
 def test_scores_and_tokens(name: str) -> None:
     translator = Translator(FOLDER / name, "float32")
     text = read(FOLDER / name).text
@@ -47,7 +46,7 @@ def test_scores_and_tokens(name: str) -> None:
         ]  # type: ignore[union-attr]
 
 
-@rows("name", FAIRSEQ)
+@pytest.mark.parametrize("name", FAIRSEQ)
 def test_texts_become_fairseqs_ids(name: str) -> None:
     from fastattn.text.translation import TranslationTokenizer
 
@@ -77,7 +76,7 @@ def test_what_fairseq_fixes_and_what_its_options_say(folder: Path) -> None:
     assert activations == {name: expected.get(name, name) for name in activations}
 
 
-@rows(
+@pytest.mark.parametrize(
     "given, expected",
     [
         ({"source_lang": "yy", "target_lang": "xx", "data": "bin/en.xx-yy"}, ("yy", "xx")),
@@ -93,7 +92,7 @@ def test_the_languages_of_fairseq(given: dict, expected: tuple[str, str]) -> Non
     assert fairseq._languages(given, {"xx": ["a"] * 3, "yy": ["a"] * 5}, (5, 3), "") == expected
 
 
-@rows(
+@pytest.mark.parametrize(
     "changes, place, expected",
     [
         ({}, "positions.kind", "table"),
@@ -179,7 +178,7 @@ def _options(**options: object) -> bytes:
     return pickles.name("argparse", "Namespace") + b")\x81" + plain(options) + b"b"
 
 
-@rows(
+@pytest.mark.parametrize(
     ("options", "said"),
     [
         ({"adaptive_input": True}, "option adaptive_input should be False, is True"),
@@ -200,7 +199,7 @@ def test_options_of_fairseq(tmp_path: Path, options: dict, said: str) -> None:
     refusal(_saved(tmp_path / "model.pt", args=_options(**options), model=plain({})), said)
 
 
-@rows("entries", [("args",), ("cfg", "model")])
+@pytest.mark.parametrize("entries", [("args",), ("cfg", "model")])
 def test_options_in_plain_dicts(tmp_path: Path, entries: tuple[str, ...]) -> None:
     options = plain({"encoder_embed_dim": 4, "adaptive_input": True})
     for entry in entries[:0:-1]:
