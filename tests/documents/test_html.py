@@ -6,7 +6,7 @@ from pathlib import Path
 
 import html5lib
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fastattn.documents.html import SourceTokens
@@ -19,43 +19,55 @@ def backwards(page: str) -> str:
     return translate_document(Backwards(), page.encode(), "html").decode()
 
 
-@pytest.mark.parametrize(
-    "page, expected",
-    [
-        ("<p>one <b>two</b> three</p>", "<p>three <b>two</b> one</p>"),
-        ("<p>one <a href='x'><i>two</i> three</a> four</p>", "<p>four <a href='x'>three <i>two</i></a> one</p>"),
-        ("<h1>one two</h1>\n <p>  three\n four </p>", "<h1>two one</h1>\n <p>  four three </p>"),
-        ("one two<br>three four", "two one<br>four three"),
-        ("<li>one two<li>three four", "<li>two one<li>four three"),
-        ("<p>a &lt; b &amp; c&nbsp;d &eacute;</p>", "<p>\u00e9 d c &amp; b &lt; a</p>"),
-        ("<p>run <code>a <i>b</i></code> now</p>", "<p>now <code>a <i>b</i></code> run</p>"),
-        ("<p>one <span translate=no>two <b>x</b></span> three", "<p>three <span translate=no>two <b>x</b></span> one"),
-        ("<p>one <span class='a notranslate'>two</span></p>", "<p><span class='a notranslate'>two</span> one</p>"),
-        ("<p>see http://a.org/x&amp;y=1 now</p>", "<p>now http://a.org/x&amp;y=1 see</p>"),
-        ("<pre>one two</pre><textarea>one two</textarea>", "<pre>one two</pre><textarea>one two</textarea>"),
-        ("<script>one two</script><style>one two</style>", "<script>one two</script><style>one two</style>"),
-        ("<p>one <svg><text>in it</text></svg> two</p>", "<p>two one <svg><text>in it</text></svg></p>"),
-        ("<!-- one two --><!doctype html><?php one two ?>", "<!-- one two --><!doctype html><?php one two ?>"),
-        ("<p>12 + 3 = 15</p>", "<p>12 + 3 = 15</p>"),
-        ("<p>one </b> two <i>three</p>", "<p>three two <i>one </b></p>"),
-        ("<p>one<p>", "<p>one<p>"),
-        ("<title>one two</title>", "<title>two one</title>"),
-        ('<img alt="one two" src="one two">', '<img alt="two one" src="one two">'),
-        ("<img alt=one src=x title='one \"two\"'>", "<img alt=\"one\" src=x title='&quot;two&quot; one'>"),
-        ('<a title="one two">three four</a>', '<a title="two one">four three</a>'),
-        ('<meta name="Description" content="one two">', '<meta name="Description" content="two one">'),
-        ('<meta name="viewport" content="one two">', '<meta name="viewport" content="one two">'),
-        ('<input type=submit value="one two">', '<input type=submit value="two one">'),
-        ('<input value="one two">', '<input value="one two">'),
-        ('<input data-title="one two" title="one two">', '<input data-title="one two" title="two one">'),
-        ("", ""),
-        ("one two", "two one"),
-        ("<p>one\r\ntwo</p>\r\n", "<p>two one</p>\r\n"),
-        ("<p>one <", "<p>&lt; one"),
-    ],
-)  # fmt: skip
-def test_a_page(page, expected):
-    assert backwards(page) == expected
+# A page, and what becomes of it where the words of a sentence are turned round.
+PAGES = {
+    "<p>one <b>two</b> three</p>": "<p>three <b>two</b> one</p>",
+    "<p>one <a href='x'><i>two</i> three</a> four</p>": "<p>four <a href='x'>three <i>two</i></a> one</p>",
+    "<h1>one two</h1>\n <p>  three\n four </p>": "<h1>two one</h1>\n <p>  four three </p>",
+    "one two<br>three four": "two one<br>four three",
+    "<li>one two<li>three four": "<li>two one<li>four three",
+    "<p>a &lt; b &amp; c&nbsp;d &eacute;</p>": "<p>\u00e9 d c &amp; b &lt; a</p>",
+    "<p>run <code>a <i>b</i></code> now</p>": "<p>now <code>a <i>b</i></code> run</p>",
+    "<p>one <span translate=no>two <b>x</b></span> three": "<p>three <span translate=no>two <b>x</b></span> one",
+    "<p>one <span class='a notranslate'>two</span></p>": "<p><span class='a notranslate'>two</span> one</p>",
+    "<p>see http://a.org/x&amp;y=1 now</p>": "<p>now http://a.org/x&amp;y=1 see</p>",
+    "<pre>one two</pre><textarea>one two</textarea>": "<pre>one two</pre><textarea>one two</textarea>",
+    "<script>one two</script><style>one two</style>": "<script>one two</script><style>one two</style>",
+    "<p>one <svg><text>in it</text></svg> two</p>": "<p>two one <svg><text>in it</text></svg></p>",
+    "<!-- one two --><!doctype html><?php one two ?>": "<!-- one two --><!doctype html><?php one two ?>",
+    "<p>12 + 3 = 15</p>": "<p>12 + 3 = 15</p>",
+    "<p>one </b> two <i>three</p>": "<p>three two <i>one </b></p>",
+    "<p>one<p>": "<p>one<p>",
+    "<title>one two</title>": "<title>two one</title>",
+    '<img alt="one two" src="one two">': '<img alt="two one" src="one two">',
+    "<img alt=one src=x title='one \"two\"'>": "<img alt=\"one\" src=x title='&quot;two&quot; one'>",
+    '<a title="one two">three four</a>': '<a title="two one">four three</a>',
+    '<meta name="Description" content="one two">': '<meta name="Description" content="two one">',
+    '<meta name="viewport" content="one two">': '<meta name="viewport" content="one two">',
+    '<input type=submit value="one two">': '<input type=submit value="two one">',
+    '<input value="one two">': '<input value="one two">',
+    '<input data-title="one two" title="one two">': '<input data-title="one two" title="two one">',
+    "": "",
+    "one two": "two one",
+    "<p>one\r\ntwo</p>\r\n": "<p>two one</p>\r\n",
+    "<p>one <": "<p>&lt; one",
+    # What looks like a reference and is none, or has no semicolon
+    "<p>AT&T is here</p>": "<p>here is AT&amp;T</p>",
+    "see AT&T": "AT&amp;T see",
+    "one &eacute two &copy": "\u00a9 two \u00e9 one",
+    "<p>a &# b <i>c</i>; &# d</p>": "<p>d &amp;# <i>c</i>; b &amp;# a</p>",
+    # What is no markup that a browser knows, or has no end
+    "<p>one two</> three": "<p>two one</> three",
+    "<p>one two</p><![x]>three": "<p>two one</p><![x]>three",
+    "<![if !a]>one two<![endif]>": "<![if !a]>two one<![endif]>",
+    "one two</p": "two one</p",
+    "<p>one two <a title='three four": "<p>two one <a title='three four",
+    "one two<!-- three four": "two one<!-- three four",
+}
+
+
+def test_a_page():
+    assert {page: backwards(page) for page in PAGES} == PAGES
 
 
 def test_the_charset_that_it_names():
@@ -66,6 +78,9 @@ def test_the_charset_that_it_names():
     japanese = '<meta http-equiv="Content-Type" content="text/html; charset=Shift_JIS"><p>\u65e5\u672c \u8a9e</p>'
     found = translate_document(Backwards(), japanese.encode("shift_jis"), "html").decode("shift_jis")
     assert "\u8a9e \u65e5\u672c" in found
+    for misnamed in ("utf-16", "UTF-32", "cp037"):  # as the name itself shows
+        told = f"<meta charset={misnamed}><p>caf\u00e9 one</p>"
+        assert backwards(told) == told.replace("caf\u00e9 one", "one caf\u00e9")
     wide = translate_document(Backwards(), "<p>one two</p>".encode("utf-16"), "html")
     assert wide.decode("utf-16") == "<p>two one</p>" and wide.startswith((b"\xff\xfe", b"\xfe\xff"))
 
@@ -93,6 +108,69 @@ BROKEN = ["<!--", "-->", "<", "</", "&"]
 @given(st.lists(st.sampled_from(TAGS + TEXT + BROKEN), max_size=25).map("".join))
 def test_the_pieces_of_any_page_are_the_page(page):
     assert "".join(token.source for token in SourceTokens(page).found) == page
+
+
+# Without a letter in a text or in what is read of a tag.
+MARKUP = [
+    "<p",
+    " class='a>b'",
+    " x=",
+    ">",
+    "/>",
+    "</p>",
+    "</",
+    "</>",
+    "<>",
+    "<",
+    "<!",
+    "<!--",
+    "-->",
+    "--!>",
+    "<?",
+    "?>",
+]
+MARKUP += [
+    "<![CDATA[",
+    "]]>",
+    "<![if",
+    "<![endif]>",
+    "<![",
+    "<!doctype",
+    "&",
+    "&#",
+    "&#49;",
+    "&nbsp;",
+    "&lt",
+    ";",
+    "\n",
+    "\r\n",
+]
+MARKUP += [
+    "<script>",
+    "</script",
+    "<style>",
+    "</style>",
+    "<pre>",
+    "<svg>",
+    "</svg>",
+    "1 ",
+    "'",
+    '"',
+    "\u2014",
+    "\ufeff",
+]
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(st.sampled_from(MARKUP), max_size=8).map("".join))
+@example("</>")
+@example("<![")
+@example("<p x='")
+def test_a_page_without_a_text_comes_back_byte_for_byte(page):
+    """Whatever is open at its end, or is none of HTML's."""
+    translator = Backwards()
+    found = translate_document(translator, page.encode(), "html")
+    assert found == page.encode() or translator.seen
 
 
 @settings(max_examples=200, deadline=None)
