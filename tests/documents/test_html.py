@@ -1,18 +1,18 @@
 """Pages: tags around their words, what nobody reads as it is."""
 
 import re
-import time
+import sysconfig
 from pathlib import Path
 
 import html5lib
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from fastattn.documents.html import SourceTokens
 from fastattn.documents.translating import translate_document
 from fastattn.errors import InputError
-from tests.documents.backwards import Backwards, Unchanged
+from tests.documents.backwards import Backwards, Unchanged, grows_as_its_length
 
 
 def backwards(page: str) -> str:
@@ -85,17 +85,14 @@ def test_the_charset_that_it_names():
     assert wide.decode("utf-16") == "<p>two one</p>" and wide.startswith((b"\xff\xfe", b"\xfe\xff"))
 
 
-@pytest.mark.parametrize(
-    "data, message",
-    [
+def test_what_is_no_page():
+    for data, message in (
         (b"<p>\xff", r"^page: not UTF-8 at byte 3, 0xff$"),
         (b"<meta charset=klingon>", "klingon"),
         (b"<p>a\0b", "NUL byte"),
-    ],
-)
-def test_what_is_no_page(data, message):
-    with pytest.raises(InputError, match=message):
-        translate_document(Backwards(), data, "html", name="page")
+    ):
+        with pytest.raises(InputError, match=message):
+            translate_document(Backwards(), data, "html", name="page")
 
 
 TAGS = ["<p>", "</p>", "<b>", "</b>", "<i x='>'>", "</i>", "<br/>", "<img alt='a b'>", "<td>", "<code>", "</code>"]
@@ -170,7 +167,8 @@ def test_a_page_without_a_text_comes_back_byte_for_byte(page):
     """Whatever is open at its end, or is none of HTML's."""
     translator = Backwards()
     found = translate_document(translator, page.encode(), "html")
-    assert found == page.encode() or translator.seen
+    assume(not translator.seen)  # an attribute's letters without their tag
+    assert found == page.encode()
 
 
 @settings(max_examples=200, deadline=None)
@@ -180,30 +178,18 @@ def test_no_tag_is_lost(page):
     assert sorted(re.findall("</?\\w+", found)) == sorted(re.findall("</?\\w+", page))
 
 
-def real_pages():
-    """Pages that come with what is installed."""
-    import sysconfig
-
-    return sorted(Path(sysconfig.get_path("stdlib")).rglob("*.html"))[:12]
-
-
-@pytest.mark.parametrize("path", real_pages(), ids=lambda path: path.name)
-def test_real_pages_keep_their_tree(path):
-    data = path.read_bytes()
-    if data.startswith(b"$"):
-        pytest.skip("a template")
-    found = translate_document(Unchanged(), data, "html")
-    assert _tree(found) == _tree(data)
+def test_real_pages_keep_their_tree():
+    """Pages that come with what is installed, but for templates."""
+    found = [path.read_bytes() for path in sorted(Path(sysconfig.get_path("stdlib")).rglob("*.html"))[:12]]
+    for data in (one for one in found if not one.startswith(b"$")):
+        assert _tree(translate_document(Unchanged(), data, "html")) == _tree(data)
 
 
 def _tree(data: bytes) -> list[str]:
     return sorted(str(one.tag) for one in html5lib.parse(data, namespaceHTMLElements=False).iter())
 
 
-@pytest.mark.parametrize(
-    "page", ["<code>" * 60_000, "<b>" * 60_000 + "</i>" * 60_000 + "one two", "<p><i>" * 30_000 + "a"]
-)
-def test_pages_made_to_take_long_do_not(page):
-    start = time.perf_counter()
-    translate_document(Unchanged(), page.encode(), "html")
-    assert time.perf_counter() - start < 20
+def test_pages_made_to_take_long_do_not():
+    grows_as_its_length("html", lambda n: "<code>" * n)
+    grows_as_its_length("html", lambda n: "<b>" * n + "</i>" * n + "one two")
+    grows_as_its_length("html", lambda n: "<p><i>" * (n // 2) + "a")

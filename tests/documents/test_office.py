@@ -16,30 +16,28 @@ def body_of(data: bytes, form: str, part: str) -> str:
     return parts_of(translate_document(Backwards(), data, form))[part]
 
 
-@pytest.mark.parametrize(
-    "paragraph, expected",
-    [
-        (run("one two"), run("two one")),
-        (run("one ") + run("two", "b") + run(" three"), run("three ") + run("two", "b") + run(" one")),
-        (run("one two", "i") + run(" x", "b"), run("x", "b") + run(" two one", "i")),
-        (run("on", "b") + "<w:proofErr/>" + run("e", "b") + run(" two three"), run("three two ") + run("one", "b")),
-        ("<w:pPr><w:b/></w:pPr>" + run("one two"), "<w:pPr><w:b/></w:pPr>" + run("two one")),
-        (
-            run("one ") + f'<w:hyperlink r="x">{run("two three", "u")}</w:hyperlink>' + run(" four, five"),
-            run("five four, ") + f'<w:hyperlink r="x">{run("three two", "u")}</w:hyperlink>' + run(" one"),
-        ),
-        (run("one two") + "<w:r><w:drawing/></w:r>", run("two one") + "<w:r><w:drawing/></w:r>"),
-        (run("12"), run("12")),
-        ("<w:r><w:tab/></w:r>", "<w:r><w:tab/></w:r>"),
-        ("", ""),
-    ],
-)
-def test_docx(paragraph, expected):
-    found = body_of(docx(f"<w:p>{paragraph}</w:p>"), "docx", "word/document.xml")
-    if not expected:
-        assert "<w:p/>" in found
-    else:
-        assert f"<w:p>{expected}</w:p>" in found
+# A paragraph of a Word document, and what becomes of it.
+PARAGRAPHS = [
+    (run("one two"), run("two one")),
+    (run("one ") + run("two", "b") + run(" three"), run("three ") + run("two", "b") + run(" one")),
+    (run("one two", "i") + run(" x", "b"), run("x", "b") + run(" two one", "i")),
+    (run("on", "b") + "<w:proofErr/>" + run("e", "b") + run(" two three"), run("three two ") + run("one", "b")),
+    ("<w:pPr><w:b/></w:pPr>" + run("one two"), "<w:pPr><w:b/></w:pPr>" + run("two one")),
+    (
+        run("one ") + f'<w:hyperlink r="x">{run("two three", "u")}</w:hyperlink>' + run(" four, five"),
+        run("five four, ") + f'<w:hyperlink r="x">{run("three two", "u")}</w:hyperlink>' + run(" one"),
+    ),
+    (run("one two") + "<w:r><w:drawing/></w:r>", run("two one") + "<w:r><w:drawing/></w:r>"),
+    (run("12"), run("12")),
+    ("<w:r><w:tab/></w:r>", "<w:r><w:tab/></w:r>"),
+    ("", ""),
+]
+
+
+def test_docx():
+    for paragraph, expected in PARAGRAPHS:
+        found = body_of(docx(f"<w:p>{paragraph}</w:p>"), "docx", "word/document.xml")
+        assert (f"<w:p>{expected}</w:p>" if expected else "<w:p/>") in found, paragraph
 
 
 def test_every_part_of_a_docx():
@@ -87,31 +85,20 @@ def test_epub():
     assert list(after)[0] == "mimetype"
 
 
-@pytest.mark.parametrize(
-    "form, data, message",
-    [
+def test_what_is_damaged(monkeypatch):
+    torn = bytearray(docx(f"<w:p>{run('one two three four five six seven')}</w:p>"))
+    at = torn.index(b"word/document.xml") + 40
+    torn[at : at + 20] = bytes(20)
+    monkeypatch.setattr(office, "LARGEST", 1 << 20)
+    large = archive({"word/document.xml": b" " * (2 << 20)})
+    assert len(large) < 5000
+    for form, data, message in (
         ("docx", b"PK\x03\x04", "^a: cannot be unpacked: "),
         ("odt", docx("<w:p/>"), "^a: expected a part content.xml, which it does not have$"),
         ("docx", archive({"word/document.xml": "<w:p>"}), "^a, word/document.xml: not XML: "),
         ("epub", b"", "^a: cannot be unpacked: "),
-    ],
-)
-def test_what_is_damaged(form, data, message):
-    with pytest.raises(InputError, match=message):
-        translate_document(Backwards(), data, form, name="a")
-
-
-def test_a_damaged_part(monkeypatch):
-    data = bytearray(docx(f"<w:p>{run('one two three four five six seven')}</w:p>"))
-    at = data.index(b"word/document.xml") + 40
-    data[at : at + 20] = bytes(20)
-    with pytest.raises(InputError, match="^a: cannot be unpacked: "):
-        translate_document(Backwards(), bytes(data), "docx", name="a")
-
-
-def test_what_unpacks_to_too_much(monkeypatch):
-    monkeypatch.setattr(office, "LARGEST", 1 << 20)
-    data = archive({"word/document.xml": b" " * (2 << 20)})
-    assert len(data) < 5000
-    with pytest.raises(InputError, match="^a: unpacked it is larger than 1,048,576 bytes$"):
-        translate_document(Backwards(), data, "docx", name="a")
+        ("docx", bytes(torn), "^a: cannot be unpacked: "),
+        ("docx", large, "^a: unpacked it is larger than 1,048,576 bytes$"),
+    ):
+        with pytest.raises(InputError, match=message):
+            translate_document(Backwards(), data, form, name="a")
