@@ -45,8 +45,8 @@ def record_models(monkeypatch: pytest.MonkeyPatch) -> Seen:
 
     monkeypatch.setattr(ServedModel, "look", look)
     for kind in KINDS.values():
-        noted(kind, "__init__", lambda *given, **options: None)
-        monkeypatch.setattr(kind, "close", lambda self: seen.setdefault("closed", []).append(type(self).__name__))
+        noted(kind, "__init__", lambda *given, kind=kind, **options: seen.setdefault("made", []).append(kind) and None)
+        monkeypatch.setattr(kind, "close", lambda self: seen.setdefault("closed", []).append(type(self)))
     monkeypatch.setattr(Translator, "default_options", SimpleNamespace(beam_size=2))
     noted(Translator, "translate_async", _translated)
     monkeypatch.setattr(Encoder, "dimension", WIDTH)

@@ -18,7 +18,8 @@ HERE = "127.0.0.1"
 PLAIN = {"texts": ["a"], "details": True, "caller": HERE, "beam_size": 2, "return_attention": False}
 SEVERAL = PLAIN | {"beam_size": 4, "num_hypotheses": 4}
 PAIR = {"source": "en", "target": "pt"}
-DEEPLX = {"text": "a", "source_lang": "EN", "target_lang": "PT"}
+GIVEN = {"source_lang": "EN", "target_lang": "PT"}
+DEEPLX = {"text": "a", **GIVEN}
 # Path, body and what arrives of the translation, nothing else.
 TRANSLATIONS = [
     ("/translate", {"q": "a", **PAIR}, PLAIN),
@@ -31,10 +32,10 @@ TRANSLATIONS = [
     ("/some-key/translate", DEEPLX, SEVERAL),
     ("/imme", {"text_list": ["a"], "source_lang": "en", "target_lang": "pt"}, PLAIN),
     ("/v2/translate", {"text": "a", "target_lang": "PT-BR", "source_lang": "EN"}, PLAIN),
-    ("/v2/translate", {"text": ["a"], "target_lang": "PT", "source_lang": "en", "split_sentences": "1"}, PLAIN),
+    ("/v2/translate", {"text": ["a"], **GIVEN, "split_sentences": "1"}, PLAIN),
     (
         "/v2/translate",
-        {"text": "a", "target_lang": "PT", "source_lang": "en", "split_sentences": "0"},
+        {"text": "a", **GIVEN, "split_sentences": "0"},
         PLAIN | {"split": "never"},
     ),
     ("/api/translate", {"text": "a", **PAIR}, PLAIN | {"return_attention": True}),
