@@ -82,8 +82,8 @@ def test_a_stream_that_takes_too_long_ends_with_an_error(folder, monkeypatch):
             await asyncio.sleep(0.02)
 
     monkeypatch.setattr("fastattn.serve.service.Service.stream", endless)
-    with serving(models=(("lm", str(folder)),), timeout=0.3) as asked:
+    with serving(models=(("lm", str(folder)),), timeout=0.2) as asked:
         status, content, _ = asked.raw("POST", "/v1/chat/completions", {**ASKED, "stream": True})
     *pieces, last, end = content.decode().split("\n\n")
-    assert status == 200 and len(pieces) > 3 and end == ""
-    assert json.loads(last.removeprefix("data: "))["error"]["message"] == "no answer within 0.3 s"
+    assert status == 200 and pieces and end == ""
+    assert json.loads(last.removeprefix("data: "))["error"]["message"] == "no answer within 0.2 s"
