@@ -15,10 +15,12 @@ class Backwards:
 
     def __init__(self) -> None:
         self.seen: list[str] = []
+        self.told: list[tuple[str, dict[str, Any]]] = []  # each text with its options
 
     def translate_iter(self, texts: Iterable[str], *, details: bool = False, **options: Any) -> Iterator[Any]:
         for text in texts:
             self.seen.append(text)
+            self.told.append((text, options | ({"details": True} if details else {})))
             lines = [self._line(line) for line in text.split("\n")]
             whole = "\n".join(" ".join(tokens[::-1]) for tokens in lines)
             attention = options.get("return_attention", False)
