@@ -130,7 +130,7 @@ def marked_texts(draw):
     return Marked(text, tuple(trees(draw, 0, len(text), 0)))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(marked_texts(), st.booleans(), st.randoms(use_true_random=False))
 def test_each_mark_is_there_once_and_nested_as_it_was(marked, with_links, random):
     translation, links = backwards(marked.text)

@@ -40,18 +40,32 @@ def test_docx():
         assert (f"<w:p>{expected}</w:p>" if expected else "<w:p/>") in found, paragraph
 
 
+WRITTEN = ("header1", "footer2", "footnotes", "endnotes", "comments")
+
+
 def test_every_part_of_a_docx():
     inner = f"<w:p>{run('one two')}</w:p>"
     box = f"<w:p>{run('three four')}<w:r><w:pict><w:txbxContent>{inner}</w:txbxContent></w:pict></w:r></w:p>"
     data = docx(
-        f"<w:tbl><w:tr><w:tc>{inner}</w:tc></w:tr></w:tbl>{box}", header1=inner, footnotes=inner, settings=inner
+        f"<w:tbl><w:tr><w:tc>{inner}</w:tc></w:tr></w:tbl>{box}", settings=inner, **dict.fromkeys(WRITTEN, inner)
     )
     before, after = parts_of(data), parts_of(translate_document(Backwards(), data, "docx"))
     assert list(before) == list(after)
     for name in ("word/media/image1.png", "docProps/app.xml", "word/settings.xml", "[Content_Types].xml"):
         assert before[name] == after[name]
     assert after["word/document.xml"].count("two one") == 2 and "four three" in after["word/document.xml"]
-    assert "two one" in after["word/header1.xml"] and "two one" in after["word/footnotes.xml"]
+    assert all("two one" in after[f"word/{name}.xml"] for name in WRITTEN)
+
+
+def test_runs_of_a_docx_that_stand_in_others():
+    for name in ("hyperlink", "ins", "smartTag", "fldSimple"):
+        body = f"<w:p>{run('one ')}<w:{name}>{run('two', 'b')}</w:{name}>{run(' three')}</w:p>"
+        expected = f"{run('three ')}<w:{name}>{run('two', 'b')}</w:{name}>{run(' one')}"
+        assert expected in body_of(docx(body), "docx", "word/document.xml")
+    deleted = f"<w:del>{run('two')}</w:del>"
+    assert f"{run('three one')}{deleted}" in body_of(
+        docx(f"<w:p>{run('one three')}{deleted}</w:p>"), "docx", "word/document.xml"
+    )
 
 
 def test_odt():
@@ -70,6 +84,12 @@ def test_odt():
         first = made.infolist()[0]
         assert (first.filename, first.compress_type) == ("mimetype", zipfile.ZIP_STORED)
     assert parts_of(written)["meta.xml"] == "<a>one two</a>"
+    parts = {name: part for name, part in parts_of(data).items() if name != "mimetype"}
+    parts["styles.xml"] = parts["content.xml"]  # where headers and footers are
+    assert "<text:h>two one</text:h>" in body_of(archive(parts), "odt", "styles.xml")
+    for name in ("span", "a", "meta", "ruby"):
+        body = f"<office:text><text:p>one <text:{name}>two</text:{name}> x</text:p></office:text>"
+        assert f"x <text:{name}>two</text:{name}> one" in body_of(odt(body), "odt", "content.xml")
 
 
 def test_epub():

@@ -106,6 +106,20 @@ def test_what_is_asked_of_a_translation_arrives(recorded: tuple[Asked, Seen]):
         assert arrived(seen, "Translator.translate_async") == expected, (path, body)
 
 
+def test_languages_and_models_are_told_apart(recorded: tuple[Asked, Seen]):
+    asked = recorded[0]
+    source = [{"language": "EN", "name": "English"}]
+    target = [{"language": "PT", "name": "Portuguese", "supports_formality": False}]
+    for more, languages in (("", source), ("?type=source", source), ("?type=target", target)):
+        assert asked.get(f"/v2/languages{more}")[1] == languages
+    assert asked.get("/languages")[1] == [{"code": "en", "name": "English", "targets": ["pt"]}]
+    assert [one["id"] for one in asked.get("/v1/models")[1]["data"]] == ["enc", "lm"]
+    models = asked.get("/api/models")[1]
+    assert models == {"pairs": [["en", "pt"]], "names": {"en": "English", "pt": "Portuguese"}, "encoders": ["enc"]}
+    limits = asked.get("/frontend/settings")[1]
+    assert (limits["charLimit"], limits["batchLimit"], limits["keyRequired"]) == (50_000, 1000, False)
+
+
 def test_what_is_asked_of_vectors_arrives(recorded: tuple[Asked, Seen]):
     asked, seen = recorded
     for path, body, expected in EMBEDDINGS:
