@@ -141,7 +141,7 @@ def test_a_quota_comes_back_by_its_process_share(tmp_path, monkeypatch):
     now = [100.0]
     clock = SimpleNamespace(**vars(time) | {"monotonic": lambda: now[0]})  # not the event loop's
     monkeypatch.setattr("fastattn.serve.gate.time", clock)
-    (tmp_path / "keys").write_text("bounded 120\n")
+    (tmp_path / "keys").write_text("other\nbounded 120\n")
     with serving(models=MODELS, keys=str(tmp_path / "keys"), processes=2) as asked:  # a character a second
         bounded = {"authorization": "Bearer bounded"}
         assert asked.post("/translate", ask("a" * 40), **bounded)[0] == 200
@@ -357,6 +357,19 @@ def test_a_model_is_idle_from_its_last_use_on(seen, monkeypatch):
         assert store.served["en-pt"].model is None
 
     asyncio.run(use())
+
+
+def test_models_that_nobody_uses_go_where_memory_is_scarce(seen, monkeypatch):
+    async def use(memory):
+        monkeypatch.setattr("fastattn.serve.models.available_memory", lambda: memory)
+        store = ModelStore(ServerSettings((*MODELS, ("enc", "nowhere"), ("lm", "nowhere")), lazy=True))
+        await store.load_all(keep_going=False)
+        async with store.use("en-pt"):
+            pass
+        async with store.use("enc"), store.use("lm"):
+            return seen.pop("closed", [])
+
+    assert asyncio.run(use(1 << 40)) == [] and asyncio.run(use(1 << 20)) == [Translator]
 
 
 def test_a_model_that_is_gone_is_an_answer_or_ends_the_start(seen, monkeypatch, capfd):
