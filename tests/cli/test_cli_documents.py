@@ -41,6 +41,13 @@ def test_a_file_by_its_name(tmp_path, translator):
     assert translator.told == [("one two", search), ("The red house.", marked)]
 
 
+def test_a_page_of_many_texts():
+    pages = [
+        "".join(f"<p>{text}</p>" for text in texts) for texts in zip(*((f"one {n}", f"{n} one") for n in range(99)))
+    ]
+    assert translate("--format", "html", stdin=pages[0].encode()).stdout == pages[1]
+
+
 def test_standard_input_by_its_form():
     assert translate("--format", "html", stdin=PAGE).stdout_bytes == TRANSLATED
     table = translate("--format", "csv", "--fields", "b,c", stdin=b"a,b,c\nx y,one two,three four\n")
@@ -113,8 +120,8 @@ def test_what_is_asked_for_arrives(folder, monkeypatch):
 def test_lines_stay_lines(tmp_path):
     for name in ("a.html", "a.txt"):
         (tmp_path / name).write_bytes(b"one two\n")
-    as_lines = translate("-i", "a.html", "--format", "txt", "--json")
-    assert '"source": "one two", "translation": "two one"' in as_lines.stdout
+    for options in (("--format", "txt", "--json"), ("--json",)):
+        assert '"source": "one two", "translation": "two one"' in translate("-i", "a.html", *options).stdout
     assert translate("-i", "a.txt", "--scores").stdout.endswith("\ttwo one\n")
 
 

@@ -104,6 +104,11 @@ def test_what_stands_for_itself(text, kept):
     assert [match[0] for match in KEPT.finditer(text)] == kept
 
 
+def test_what_a_mark_keeps_is_kept_once():
+    marks = (Mark(4, 16, "code", True),)
+    assert with_kept(Marked("see http://a.org now", marks)).marks == marks
+
+
 def test_marks_that_cut_what_is_kept_leave_it_alone():
     text = "see http://a.org/b now"
     assert with_kept(Marked(text, (Mark(4, 10, "b"),))).marks == (Mark(4, 10, "b"),)
