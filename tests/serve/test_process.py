@@ -29,7 +29,7 @@ def in_progress(asked):
 def test_what_runs_is_finished_when_it_is_told_to_end(pulled):
     with serving_process("-m", f"en-pt={pulled('en-pt')}", "-t", "1") as (asked, process):
         answers = list[tuple[int, object]]()
-        body = ask([f"{number} {LONG * 3}" for number in range(8)])
+        body = ask([f"{number} {LONG * 8}" for number in range(12)])
         thread = threading.Thread(target=lambda: answers.append(asked.post("/translate", body)))
         thread.start()
         while in_progress(asked) < 2:
