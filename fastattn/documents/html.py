@@ -65,7 +65,7 @@ class SourceTokens(HTMLParser):
         line, column = self.getpos()
         self._begun.append((self._lines[line - 1] + column, kind, name, {k: v or "" for k, v in attributes}, text))
 
-    def parse_marked_section(self, i: int, report: int = 1) -> int:
+    def parse_marked_section(self, i: int, report: bool = True) -> int:
         """As browsers read them: what is no section that the parser knows is a comment."""
         known = _SECTION.match(self.rawdata, i)
         return super().parse_marked_section(i, report) if known else self.parse_bogus_comment(i, report)
