@@ -24,6 +24,8 @@ READ = frozenset(("alt", "title", "placeholder", "aria-label", "aria-description
 METAS = frozenset("description keywords og:title og:description twitter:title twitter:description".split())
 BUTTONS = frozenset(("button", "reset", "submit"))
 _VALUE = r"(?<![\w-]){}\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s\"'=<>`]+))"
+_SECTION = re.compile(r"<!\[(?:temp|cdata|ignore|include|rcdata|if|else|endif)(?![\w.-])", re.IGNORECASE)
+_UNENDED = re.compile(r"</?[A-Za-z]|<[!?]|</[^>]")
 _CHARSET = re.compile(rb"<(?:meta|\?xml)[^>]*?(?:charset|encoding)\s*=\s*[\"']?([\w.:-]+)", re.IGNORECASE)
 
 
@@ -38,25 +40,41 @@ class SourceToken(NamedTuple):
 
 
 class SourceTokens(HTMLParser):
-    """The pieces of a page, which joined are the page."""
+    """The pieces of a page, which joined are the page.
+
+    A tag or a comment that the page ends within is "other", as is all of which the parser tells nothing.
+    """
 
     def __init__(self, page: str):
-        super().__init__(convert_charrefs=False)
+        super().__init__()
         self._lines = [0, *(match.end() for match in re.finditer("\n", page))]
-        self._begun: list[tuple[int, str, str, dict[str, str], str]] = []
+        self._begun: list[tuple[int, str, str, dict[str, str], str]] = [(0, "other", "", {}, "")]
         self.feed(page)
-        self.close()
+        if self.cdata_elem is None and _UNENDED.match(self.rawdata):  # of which browsers show nothing either
+            self._add("other")
+        else:
+            self.close()
         ends = [*(begin for begin, *_ in self._begun[1:]), len(page)]
         self.found = [
             SourceToken(kind, name, page[begin:end], attributes, text)
             for (begin, kind, name, attributes, text), end in zip(self._begun, ends)
+            if end > begin
         ]
-        if self._begun and self._begun[0][0]:
-            self.found.insert(0, SourceToken("other", "", page[: self._begun[0][0]], {}, ""))
 
     def _add(self, kind: str, name: str = "", attributes: Any = (), text: str = "") -> None:
         line, column = self.getpos()
         self._begun.append((self._lines[line - 1] + column, kind, name, {k: v or "" for k, v in attributes}, text))
+
+    def parse_marked_section(self, i: int, report: bool = True) -> int:
+        """As browsers read them: what is no section that the parser knows is a comment."""
+        known = _SECTION.match(self.rawdata, i)
+        return super().parse_marked_section(i, report) if known else self.parse_bogus_comment(i, report)
+
+    def parse_endtag(self, i: int) -> int:
+        """``</>``, which the parser passes over, has a place of its own."""
+        if self.rawdata.startswith("</>", i):
+            self._add("other")
+        return super().parse_endtag(i)
 
     def handle_starttag(self, tag: str, attrs: Any) -> None:
         self._add("alone" if tag in VOID else "open", tag, attrs)
@@ -69,12 +87,6 @@ class SourceTokens(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         self._add("text", text=data)
-
-    def handle_entityref(self, name: str) -> None:
-        self._add("text", text=html.unescape(f"&{name};"))
-
-    def handle_charref(self, name: str) -> None:
-        self._add("text", text=html.unescape(f"&#{name};"))
 
     def handle_comment(self, data: str) -> None:
         self._add("other")
@@ -242,10 +254,19 @@ def _marked(held: list[SourceToken]) -> Marked:
     )
 
 
+def _charset(data: bytes) -> str:
+    """The one that a page names. A name that stands there in ASCII cannot be UTF-16's: browsers take that for UTF-8."""
+    found = _CHARSET.search(data[:2048])
+    named = found[1].decode() if found else "utf-8"
+    try:
+        return named if "<a>".encode(named) == b"<a>" else "utf-8"
+    except LookupError:
+        return named  # which ``decoded`` tells
+
+
 def translate_html(data: bytes, name: str) -> Steps:
     """A page; in the charset that it names, else UTF-8."""
-    declared = _CHARSET.search(data[:2048])
-    charset = declared[1].decode() if declared else "utf-8"
+    charset = _charset(data)
     text = decoded(data, name, charset)
     charset = "utf-16" if text and not data.startswith(text[0].encode(charset)) else charset
     page = Page(text)

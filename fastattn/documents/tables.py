@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,7 +28,7 @@ def translate_table(data: bytes, name: str, fields: Sequence[str], delimiter: st
     for (row, column), answer in zip(places, (yield [Marked(row[column]) for row, column in places])):
         row[column] = answer.text
     written = io.StringIO(newline="")
-    if delimiter == "\t" and '"' not in text:  # plain TSV has no quotes
+    if delimiter == "\t" and not re.search(r'(?:^|[\t\r\n])"', text):  # plain TSV: a quote within a field is text
         written.writelines(delimiter.join(row) + kept["lineterminator"] for row in rows)
     else:
         csv.writer(written, **kept).writerows(rows)

@@ -1,11 +1,17 @@
 """Runs commands of the command line in this process."""
 
+import contextlib
 import os
 import re
 import shlex
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
 
 from click.testing import CliRunner
 
@@ -31,6 +37,39 @@ def fail(code, *arguments, stdin=b""):
     lines = [line for line in result.stderr.splitlines() if not line.startswith("fastattn: compiling kernels")]
     assert len(lines) == 1 and lines[0].startswith("fastattn: "), result.stderr
     return lines[0].removeprefix("fastattn: ")
+
+
+@contextlib.contextmanager
+def running(*arguments: Any, stdin: int, stderr: int | None = None) -> Iterator[SimpleNamespace]:
+    """A command in a thread, with real files: ``stdout`` to read what it writes; at the end its ``code``.
+
+    stdin, stderr  descriptors, which stay the caller's; None: nothing reads it
+    """
+    reading, writing = os.pipe()
+    command = SimpleNamespace(stdout=open(reading, "rb"), code=None)
+
+    def run_it() -> None:
+        try:
+            commands.main([str(argument) for argument in arguments], "fastattn")
+        except SystemExit as end:
+            command.code = end.code
+        finally:
+            given["stdout"].close()
+
+    given = {
+        "stdin": open(stdin, encoding="utf-8", closefd=False),
+        "stdout": open(writing, "w", encoding="utf-8"),
+        "stderr": open(os.open(os.devnull, os.O_WRONLY), "w") if stderr is None else open(stderr, "w", closefd=False),
+    }
+    thread = threading.Thread(target=run_it, daemon=True)
+    with mock.patch.multiple(sys, **given):
+        thread.start()
+        command.is_running = thread.is_alive
+        yield command
+        thread.join(60)
+        assert not thread.is_alive(), "the command did not end"
+    for stream in (command.stdout, given["stdin"], given["stderr"]):
+        stream.close()
 
 
 def words(line: str) -> list[str]:

@@ -92,14 +92,14 @@ def test_lists_by_kind_and_one_by_one(root):
     assert all(Path(entry["path"]).exists() and not entry["half_made"] for entry in entries)
 
 
-@pytest.mark.parametrize("kind, size", [("kernels", "1.0"), ("packed", "2.0"), ("checkpoints", "4.0")])
-def test_clears_the_kind_that_is_named(root, kind, size):
-    entries = dict(zip(("kernels", "packed", "checkpoints"), fill(root)))
-    told = succeed("clear", f"--{kind}", "--dry-run")
-    assert f"would remove 1 entry, {size} MB in all" in told and all(path.exists() for path in entries.values())
-    assert succeed("clear", f"--{kind}") == told.replace("would remove", "removed")
-    assert [name for name, path in entries.items() if not path.exists()] == [kind]
-    assert not list((root / kind).iterdir())
+def test_clears_the_kind_that_is_named(root):
+    for kind, size in (("kernels", "1.0"), ("packed", "2.0"), ("checkpoints", "4.0")):
+        entries = dict(zip(("kernels", "packed", "checkpoints"), fill(root)))
+        told = succeed("clear", f"--{kind}", "--dry-run")
+        assert f"would remove 1 entry, {size} MB in all" in told and all(path.exists() for path in entries.values())
+        assert succeed("clear", f"--{kind}") == told.replace("would remove", "removed")
+        assert [name for name, path in entries.items() if not path.exists()] == [kind]
+        assert not list((root / kind).iterdir())
 
 
 def test_what_a_start_notes_of_the_sources_is_among_the_kernels(root):
@@ -205,21 +205,18 @@ def test_a_failure_is_one_line_and_the_rest_is_removed(root, monkeypatch):
     assert "removed 2 entries, 5.0 MB in all" in result.stdout
 
 
-@pytest.mark.parametrize(
-    "arguments, expected",
-    [
+def test_wrong_usage_is_one_line_and_removes_nothing(root):
+    entries = fill(root, days=50)
+    for arguments, expected in (
         (["clear"], "expected what to clear: --kernels, --packed, --checkpoints or --all"),
         (["clear", "--older-than", "3"], "expected what to clear"),
         (["clear", "--all", "--older-than", "-1"], "-1 is not in the range 0<=x<="),
         (["clear", "--all", "--older-than", "9" * 400], "9 is not in the range 0<=x<="),
         (["--json", "clear", "--all"], "--entries and --json are for the list"),
-    ],
-)
-def test_wrong_usage_is_one_line_and_removes_nothing(root, arguments, expected):
-    entries = fill(root, days=50)
-    result = run(*arguments)
-    assert result.exit_code == 2 and expected in result.stderr and result.stderr.count("\n") == 1
-    assert all(path.exists() for path in entries)
+    ):
+        result = run(*arguments)
+        assert result.exit_code == 2 and expected in result.stderr and result.stderr.count("\n") == 1
+        assert all(path.exists() for path in entries)
 
 
 def test_a_cache_that_is_a_file_is_one_line(root):

@@ -8,45 +8,55 @@ import time
 
 import pytest
 
+from fastattn.documents import translating
+from tests import ROOT
 from tests.cli.commands import run
+from tests.documents.backwards import Backwards
 
 PAGE = b"<p>The <b>red</b> house.</p>\n"
-TRANSLATED = b"<p>A casa <b>vermelha</b>.</p>\n"
+TRANSLATED = b"<p>house. <b>red</b> The</p>\n"
 
 
-@pytest.fixture
-def model(pulled):
-    return str(pulled("en-pt"))
+@pytest.fixture(autouse=True)
+def translator(monkeypatch, tmp_path):
+    """One that turns words round, which the command gets for the folder "any"."""
+    translator = Backwards()
+    monkeypatch.setattr("fastattn.translation.translator.Translator", lambda path, **options: translator)
+    (tmp_path / "any").mkdir()
+    monkeypatch.chdir(tmp_path)
+    return translator
 
 
-def translate(model, *arguments, stdin=b""):
-    return run("translate", "-m", model, *arguments, stdin=stdin)
+def translate(*arguments, stdin=b""):
+    return run("translate", "-m", "any", *arguments, stdin=stdin)
 
 
-def test_a_file_by_its_name(model, tmp_path):
-    (tmp_path / "a.HTM").write_bytes(PAGE)
-    done = translate(model, "-i", str(tmp_path / "a.HTM"), "-o", str(tmp_path / "b.html"), "-v")
-    assert done.exit_code == 0 and (tmp_path / "b.html").read_bytes() == TRANSLATED
+def test_a_file_by_its_name(tmp_path, translator):
+    (tmp_path / "a.HTM").write_bytes(PAGE + b"<p>one two</p>")
+    done = translate("-i", "a.HTM", "-o", "b.html", "-v", "--beam-size", 3)
+    assert done.exit_code == 0 and (tmp_path / "b.html").read_bytes() == TRANSLATED + b"<p>two one</p>"
     assert "1 file in " in done.stderr and done.stdout == ""
+    search = {"beam_size": 3, "return_scores": False}
+    marked = search | {"details": True, "return_attention": True}
+    assert translator.told == [("one two", search), ("The red house.", marked)]
 
 
-def test_standard_input_by_its_form(model):
-    assert translate(model, "--format", "html", stdin=PAGE).stdout_bytes == TRANSLATED
-    table = translate(model, "--format", "csv", "--fields", "b,c", stdin=b"a,b,c\nx,Good morning.,Good night.\n")
-    assert table.stdout_bytes == b"a,b,c\nx,Bom dia.,Boa noite.\n"
+def test_a_page_of_many_texts():
+    pages = [
+        "".join(f"<p>{text}</p>" for text in texts) for texts in zip(*((f"one {n}", f"{n} one") for n in range(99)))
+    ]
+    assert translate("--format", "html", stdin=pages[0].encode()).stdout == pages[1]
 
 
-def test_lines_stay_lines(model, tmp_path):
-    (tmp_path / "a.html").write_bytes(b"Good morning.\n")
-    (tmp_path / "a.txt").write_bytes(b"Good morning.\n")
-    as_lines = translate(model, "-i", str(tmp_path / "a.html"), "--format", "txt", "--json")
-    assert '"translation": "Bom dia."' in as_lines.stdout
-    assert translate(model, "-i", str(tmp_path / "a.txt"), "--scores").stdout.endswith("\tBom dia.\n")
+def test_standard_input_by_its_form():
+    assert translate("--format", "html", stdin=PAGE).stdout_bytes == TRANSLATED
+    table = translate("--format", "csv", "--fields", "b,c", stdin=b"a,b,c\nx y,one two,three four\n")
+    assert table.stdout_bytes == b"a,b,c\nx y,two one,four three\n"
 
 
 @pytest.fixture
 def folder(tmp_path):
-    """Documents of several forms, one of which is damaged."""
+    """Documents of several forms."""
     (tmp_path / "in" / "deep").mkdir(parents=True)
     (tmp_path / "in" / "a.html").write_bytes(PAGE)
     (tmp_path / "in" / "deep" / "b.md").write_bytes(b"# The *red* house\n")
@@ -56,79 +66,156 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_a_folder(model, folder):
-    done = translate(model, "-i", str(folder / "in"), "--out-dir", str(folder / "out"))
+FOLDERS = ("-i", "in", "--out-dir", "out")
+# Arguments and what becomes of them: the file that is read, its form, the fields that are translated, where it goes.
+ASKED = [
+    (("-i", "in/a.html"), [("in/a.html", "html", (), "-")]),
+    (("-i", "in/a.html", "-o", "b"), [("in/a.html", "html", (), "b")]),
+    (("-i", "in/a.html", "--format", "md"), [("in/a.html", "md", (), "-")]),
+    (("--format", "html"), [("standard input", "html", (), "-")]),
+    (("-i", "-", "--format", "po"), [("standard input", "po", (), "-")]),
+    (("-i", "t.csv", "--fields", "text,2"), [("t.csv", "csv", ("text", "2"), "-")]),
+    (("-i", "t.csv", "--fields", "a.b", "--format", "jsonl"), [("t.csv", "jsonl", ("a.b",), "-")]),
+    (
+        (*FOLDERS, "--fields", "text"),
+        [
+            ("in/a.html", "html", (), "out/a.html"),
+            ("in/z.csv", "csv", ("text",), "out/z.csv"),
+            ("in/deep/b.md", "md", (), "out/deep/b.md"),
+            ("in/deep/c.txt", "txt", (), "out/deep/c.txt"),
+        ],
+    ),
+    (
+        (*FOLDERS, "--format", "md"),
+        [
+            (f"in/{name}", "md", (), f"out/{name}")
+            for name in ("a.html", "picture.png", "z.csv", "deep/b.md", "deep/c.txt")
+        ],
+    ),
+]
+
+
+def test_what_is_asked_for_arrives(folder, monkeypatch):
+    calls = []
+
+    def recorded(translator, data, form, *, name, fields, **options):
+        calls.append((data, name, form, tuple(fields)))
+        return f"that of {name}".encode()
+
+    monkeypatch.setattr(translating, "translate_document", recorded)
+    for name in ("in/z.csv", "t.csv"):
+        (folder / name).write_bytes(b"text,a\n")
+    for arguments, expected in ASKED:
+        calls.clear()
+        done = translate(*arguments, stdin=b"typed")
+        assert done.exit_code == 0 and [call[1:] for call in calls] == [one[:3] for one in expected], arguments
+        for (data, *_), (name, _, _, place) in zip(calls, expected):
+            assert data == (b"typed" if name == "standard input" else (folder / name).read_bytes())
+            written = done.stdout_bytes if place == "-" else (folder / place).read_bytes()
+            assert written == f"that of {name}".encode()
+        for path in (folder / "out").rglob("*.*"):
+            path.unlink()
+
+
+def test_lines_stay_lines(tmp_path):
+    for name in ("a.html", "a.txt"):
+        (tmp_path / name).write_bytes(b"one two\n")
+    for options in (("--format", "txt", "--json"), ("--json",)):
+        assert '"source": "one two", "translation": "two one"' in translate("-i", "a.html", *options).stdout
+    assert translate("-i", "a.txt", "--scores").stdout.endswith("\ttwo one\n")
+
+
+def test_a_folder(folder):
+    done = translate(*FOLDERS)
     assert done.exit_code == 0 and "1 of other forms left out" in done.stderr
     found = {str(path.relative_to(folder / "out")): path.read_bytes() for path in (folder / "out").rglob("*.*")}
     assert found == {
         "a.html": TRANSLATED,
-        os.path.join("deep", "b.md"): b"# A casa *vermelha*\n",
-        os.path.join("deep", "c.txt"): b"Bom dia.\n\n  Boa noite.\n",
+        os.path.join("deep", "b.md"): b"# house *red* The\n",
+        os.path.join("deep", "c.txt"): b"morning. Good\n\n  night. Good\n",
     }
     (folder / "out" / "a.html").write_bytes(b"mine")
     os.utime(folder / "in" / "deep" / "c.txt")
-    again = translate(model, "-i", str(folder / "in"), "--out-dir", str(folder / "out"), "-v")
+    again = translate(*FOLDERS, "-v")
     assert "2 files translated already" in again.stderr and "1 file in " in again.stderr
     assert (folder / "out" / "a.html").read_bytes() == b"mine"  # it is newer
 
 
-def test_a_damaged_file_in_a_folder(model, folder):
+def test_a_damaged_file_in_a_folder(folder):
     (folder / "in" / "0.docx").write_bytes(b"PK\x03\x04 not an archive")
-    stopped = translate(model, "-i", str(folder / "in"), "--out-dir", str(folder / "out"))
+    stopped = translate(*FOLDERS)
     assert stopped.exit_code == 2 and "0.docx: cannot be unpacked" in stopped.stderr
     assert not any((folder / "out").rglob("*.*"))
-    done = translate(model, "-i", str(folder / "in"), "--out-dir", str(folder / "out"), "--on-error", "skip")
+    done = translate(*FOLDERS, "--on-error", "skip")
     assert done.exit_code == 5 and "1 of 4 files could not be translated, the first: " in done.stderr
     assert len(list((folder / "out").rglob("*.*"))) == 3 and done.stderr.count("Traceback") == 0
 
 
-def test_a_folder_within_itself(model, folder):
+def test_a_folder_within_itself(folder):
     for _ in range(2):
-        done = translate(model, "-i", str(folder / "in"), "--out-dir", str(folder / "in" / "pt"))
+        done = translate("-i", "in", "--out-dir", "in/pt")
         assert done.exit_code == 0 and not (folder / "in" / "pt" / "pt").exists()
 
 
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        (("--format", "csv"), "name the fields to translate"),
-        (("--format", "html", "--fields", "a"), "--fields is for csv, tsv and jsonl"),
-        (("--fields", "a"), "--fields is for csv, tsv and jsonl"),
-        (("--format", "html", "--json"), "--json, --scores and several hypotheses are for lines"),
-        (("--format", "docx"), "standard input: cannot be unpacked: "),
-        (("--out-dir", "x"), "--out-dir takes a folder by -i"),
-        (("--out-dir", "x", "-i", "FILE"), "--out-dir is for a folder, and FILE is none"),
-        (("-i", "no.html"), "cannot read no.html"),
-        (("-i", "a.html", "-o", "no/b.html"), "the folder no does not exist"),
-    ],
-)
-def test_what_is_wrong(model, tmp_path, monkeypatch, arguments, message):
-    monkeypatch.chdir(tmp_path)
+WRONG = [
+    (("--format", "csv"), "name the fields to translate"),
+    (("--format", "html", "--fields", "a"), "--fields is for csv, tsv and jsonl"),
+    (("--fields", "a"), "--fields is for csv, tsv and jsonl"),
+    (("--format", "html", "--json"), "--json, --scores and several hypotheses are for lines"),
+    (("--format", "html", "-n", 2), "--json, --scores and several hypotheses are for lines"),
+    (("--format", "docx"), "standard input: cannot be unpacked: "),
+    (("--out-dir", "x"), "--out-dir takes a folder by -i"),
+    (("--out-dir", "x", "-i", "FILE"), "--out-dir is for a folder, and FILE is none"),
+    (("--out-dir", "x", "-i", ".", "-o", "y"), "--out-dir takes a folder by -i, and no -o"),
+    (("-i", "no.html"), "cannot read no.html"),
+    (("-i", "a.html", "-o", "no/b.html"), "the folder no does not exist"),
+]
+
+
+def test_what_is_wrong(tmp_path):
     for name in ("FILE", "a.html"):
         (tmp_path / name).write_bytes(PAGE)
-    done = translate(model, *arguments, stdin=PAGE)
-    assert done.exit_code == 2 and message in done.stderr and "Traceback" not in done.stderr and not done.stdout
+    for arguments, message in WRONG:
+        done = translate(*arguments, stdin=PAGE)
+        assert done.exit_code == 2 and message in done.stderr, arguments
+        assert "Traceback" not in done.stderr and not done.stdout
 
 
-def test_a_run_that_is_killed_goes_on(model, tmp_path):
+# A command whose translator takes its time.
+SLOW = """
+import sys, time
+from fastattn.cli import main
+from fastattn.translation import translator
+from tests.documents.backwards import Backwards
+
+class Slow(Backwards):
+    def translate_iter(self, texts, **options):
+        for result in super().translate_iter(texts, **options):
+            time.sleep(0.001)
+            yield result
+
+translator.Translator = lambda path, **options: Slow()
+main()
+"""
+
+
+def test_a_run_that_is_killed_goes_on(tmp_path):
     """kill -9 in the middle of a folder: each file whole, none translated twice."""
     (tmp_path / "in").mkdir()
-    text = "".join(
-        f"<p>The <b>red</b> house number {n} stands near the old bridge over the river.</p>\n" for n in range(60)
-    )
     for number in range(8):
-        (tmp_path / "in" / f"{number}.html").write_text(text.replace("house", f"house of {number} windows"))
+        text = "".join(f"<p>The <b>red</b> house number {n} of {number} windows</p>\n" for n in range(60))
+        (tmp_path / "in" / f"{number}.html").write_text(text)
     folders = ["-i", str(tmp_path / "in"), "--out-dir", str(tmp_path / "out")]
-    command = [sys.executable, "-m", "fastattn", "translate", "-m", model, *folders]
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-    until = time.monotonic() + 120
-    while len(list((tmp_path / "out").glob("*.html"))) < 2 and time.monotonic() < until:
+    command = [sys.executable, "-c", SLOW, "translate", "-m", str(tmp_path / "any"), *folders]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, cwd=ROOT)
+    while len(list((tmp_path / "out").glob("*.html"))) < 2:
+        assert process.poll() is None
         time.sleep(0.002)
     process.send_signal(signal.SIGKILL)
     process.wait()
     before = {path.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in (tmp_path / "out").glob("*.html")}
     assert 2 <= len(before) < 8 and all(content.count(b"</p>") == 60 for _, content in before.values())
-    subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
+    assert translate(*folders).exit_code == 0
     after = {path.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in (tmp_path / "out").glob("*.html")}
     assert len(after) == 8 and all(after[name] == known for name, known in before.items())
     assert all(content.count(b"</p>") == 60 for _, content in after.values())

@@ -86,9 +86,8 @@ def test_scores(generator: Generator) -> None:
     assert json.loads(succeed("generate", "-m", "any", "--score", "--json", ""))["perplexity"] is None
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
+def test_failures_are_one_line(generator: Generator) -> None:
+    for arguments, message in (
         (("-m", "any", "--max-new-tokens", 0, "x"), "--max-new-tokens should be a whole number, at least 1; got 0"),
         (("-m", "any", "--sampling-minp", 3, "x"), "--sampling-minp should be at most 1, got 3.0"),
         (("-m", "any", "--top-k", 3, "x"), "no option --top-k; here it is --sampling-topk"),
@@ -100,10 +99,8 @@ def test_scores(generator: Generator) -> None:
         (("-m", "any", "--score", "x" * 50), "text 0 has 51 tokens, the model's context 40"),
         (("-m", "any", "-i", "missing.txt"), "cannot read missing.txt: no such file"),
         (("-m", "any", "--end-token", "nowhere", "x"), "the vocabulary has no token 'nowhere'"),
-    ],
-)
-def test_failures_are_one_line(generator: Generator, arguments: tuple[object, ...], message: str) -> None:
-    assert fail(2, "generate", *arguments).lower().startswith(message.lower())
+    ):
+        assert fail(2, "generate", *arguments).lower().startswith(message.lower())
 
 
 def test_what_is_not_text(generator: Generator) -> None:

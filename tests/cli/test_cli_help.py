@@ -120,18 +120,15 @@ def test_a_batch_without_the_extra_says_what_to_install_before_a_model_is_fetche
         assert "pip install 'fastattn[ray]'" in result.stderr
 
 
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
+def test_commands_and_options():
+    for arguments, told in (
         (["tranlate", "a"], "no command 'tranlate'; did you mean translate?"),
         (["nothing"], "no command 'nothing'"),
         (["translate", "--compute-type", "int8"], "no option --compute-type; here it is --precision"),
         (["translate", "--max-new-tokens", 9], "no option --max-new-tokens; here it is --max-length"),
         (["encode", "--batch-size", 9], "no option --batch-size; here it is left out: batches are made for you"),
-    ],
-)
-def test_commands_and_options(arguments, told):
-    assert fail(2, *arguments).partition(" (see ")[0] == told
+    ):
+        assert fail(2, *arguments).partition(" (see ")[0] == told
 
 
 def test_a_misspelt_option():

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -37,34 +38,31 @@ def _there(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(files)
 
 
-@pytest.mark.parametrize("command", READERS)
-@pytest.mark.parametrize(
-    ("name", "told"),
-    [
-        ("missing", "cannot read missing: No such file"),
-        ("folder", "cannot read folder: "),
-        ("binary", "binary, line 1: a NUL byte, so this is not text"),
-        ("page.pdf", "page.pdf, line 1: not UTF-8"),
-    ],
-)
-def test_files_of_lines(command, name, told):
-    assert fail(2, *command, "-i", name).startswith(told)
+def test_files_of_lines():
+    for command, (name, told) in product(
+        READERS,
+        (
+            ("missing", "cannot read missing: No such file"),
+            ("folder", "cannot read folder: "),
+            ("binary", "binary, line 1: a NUL byte, so this is not text"),
+            ("page.pdf", "page.pdf, line 1: not UTF-8"),
+        ),
+    ):
+        assert fail(2, *command, "-i", name).startswith(told), command
 
 
-@pytest.mark.parametrize("command", READERS)
-def test_a_file_without_lines_gives_none(command):
-    result = run(*command, "-i", "empty")
-    assert (result.exit_code, result.stdout) == (0, "")
+def test_a_file_without_lines_gives_none():
+    for command in READERS:
+        result = run(*command, "-i", "empty")
+        assert (result.exit_code, result.stdout) == (0, ""), command
 
 
-@pytest.mark.parametrize("before", [SEARCH, (*CALIBRATED, "--calibration")])
-@pytest.mark.parametrize("name", ["missing", "folder", "binary", "empty", "text.txt", "page.pdf"])
-def test_files_of_vectors(before, name):
-    told = fail(2, *before, name)
-    assert told.startswith((f"cannot read {name}: ", f"{name}: a .npy file with an array of numbers is expected"))
-
-
-def test_vectors_that_are_no_numbers():
+def test_files_of_vectors():
+    for before in (SEARCH, (*CALIBRATED, "--calibration")):
+        for name in ("missing", "folder", "binary", "empty", "text.txt", "page.pdf"):
+            told = fail(2, *before, name)
+            expected = (f"cannot read {name}: ", f"{name}: a .npy file with an array of numbers is expected")
+            assert told.startswith(expected), before
     told = "ranges that float32 can hold are expected, got numbers that are not finite or too far apart"
     assert fail(2, *CALIBRATED, "--calibration", "nan.npy") == told
     assert fail(2, *SEARCH, "integers.npy", "--calibration", "nan.npy") == told
@@ -83,48 +81,40 @@ def test_vectors_that_are_no_numbers():
         ("convert", "-p", "int8"),
     ],
 )
-@pytest.mark.parametrize("name", ["missing", "folder", "binary", "empty", "page.pdf", "text.txt"])
-def test_models(command, name):
+def test_models(command):
     out = ["out"] if command[0] == "convert" else []
-    told = fail(3, *command, name, *out)
-    assert "neither an existing path nor in the catalog" in told or "not a checkpoint of a known format" in told
+    for name in ("missing", "folder", "binary", "empty", "page.pdf", "text.txt"):
+        told = fail(3, *command, name, *out)
+        assert "neither an existing path nor in the catalog" in told or "not a checkpoint of a known format" in told
     assert not os.path.exists("out")
 
 
 @WRITES
-@pytest.mark.parametrize("command", [(*TRANSLATE, "--max-length", 2, "a"), (*ENCODE, "a", "--format", "jsonl")])
-@pytest.mark.parametrize("name", ["folder", "no/out", "text.txt/out", "/dev/full", ""])
-def test_places_of_output(command, name):
-    told = run(*command, "-o", name)
-    assert told.exit_code in (1, 2) and told.stderr.splitlines()[-1].startswith(
-        (f"fastattn: cannot write {name}: ", "fastattn: a file's path should not be empty")
-    )
-    assert "Traceback" not in told.stderr
+def test_places_of_output():
+    for command in ((*TRANSLATE, "--max-length", 2, "a"), (*ENCODE, "a", "--format", "jsonl")):
+        for name in ("folder", "no/out", "text.txt/out", "/dev/full", ""):
+            told = run(*command, "-o", name)
+            assert told.exit_code in (1, 2) and told.stderr.splitlines()[-1].startswith(
+                (f"fastattn: cannot write {name}: ", "fastattn: a file's path should not be empty")
+            )
+            assert "Traceback" not in told.stderr
+    for name, code in (("bert", 2), ("text.txt", 2), ("no/a/b", 2), ("text.txt/out", 1), ("", 2)):
+        told = fail(code, "convert", "tiny", name, "-p", "float32")
+        assert told.startswith(
+            (f"{name} exists already", f"cannot write {name}: ", "a file's path should not be empty")
+        )
 
 
-@WRITES
-@pytest.mark.parametrize(("name", "code"), [("bert", 2), ("text.txt", 2), ("no/a/b", 2), ("text.txt/out", 1), ("", 2)])
-def test_places_of_a_converted_model(name, code):
-    told = fail(code, "convert", "tiny", name, "-p", "float32")
-    assert told.startswith((f"{name} exists already", f"cannot write {name}: ", "a file's path should not be empty"))
-
-
-@pytest.mark.parametrize(
-    "command", [(*TRANSLATE, "a"), (*ENCODE, "a"), (*RERANK, "a"), (*CLASSIFY, "a"), (*SEARCH, "nan.npy")]
-)
-@pytest.mark.parametrize("value", [0, -1, "two"])
-def test_threads(command, value):
-    assert fail(2, *command, "-t", value).startswith("Invalid value for '-t' / '--threads'")
-
-
-def test_more_threads_than_there_are_is_all_of_them():
-    common = (*TRANSLATE, "--max-length", 2, "▁w1")
+def test_threads():
+    for command in ((*TRANSLATE, "a"), (*ENCODE, "a"), (*RERANK, "a"), (*CLASSIFY, "a"), (*SEARCH, "nan.npy")):
+        for value in (0, -1, "two"):
+            assert fail(2, *command, "-t", value).startswith("Invalid value for '-t' / '--threads'")
+    common = (*TRANSLATE, "--max-length", 2, "▁w1")  # more than there are is all of them
     assert run(*common, "-t", 1000).stdout == run(*common, "-t", 1).stdout != ""
 
 
-@pytest.mark.parametrize(
-    "option",
-    [
+def test_numbers_of_a_search():
+    for option in (
         ("-n", 0),
         ("-n", -1),
         ("-b", 0),
@@ -138,35 +128,31 @@ def test_more_threads_than_there_are_is_all_of_them():
         ("--sampling-temperature", "nan"),
         ("--seed", -1),
         ("--prefix-bias", 1),
-    ],
-)
-def test_numbers_of_a_search(option):
-    assert fail(2, *TRANSLATE, "a", *option).startswith("--")
+    ):
+        assert fail(2, *TRANSLATE, "a", *option).startswith("--"), option
 
 
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        (("translate", "--from", "xx", "a"), "no model of the catalog translates from xx; "),
-        (("translate", "--from", "klingon", "a"), "no model of the catalog translates from klingon; "),
-        (("translate", "--from", "en", "--to", "xx", "a"), "no model of the catalog translates from en to xx; "),
-        (
-            ("translate", "--from", "en", "-m", "tiny", "a"),
-            "--from 'en' does not go with this model, which does not say",
-        ),
-        (("encode", "-o", "a.txt", "a"), "a.txt: cannot tell the format from '.txt'; give --format"),
-        (("search", "-i", "nan.npy", "-k", 0, "a"), "Invalid value for '-k' / '--top-k'"),
-        (("search", "-i", "nan.npy", "--texts", "empty", "a"), "empty has 0 lines, nan.npy 2 vectors: "),
-        (("rerank", "a", "b"), "there is no default model to rerank with; name one with -m"),
-        (("verify", "tiny", "--bound", "nan"), "--bound should be a finite number, got nan"),
-        (("verify", "tiny", "--bound", "-1"), "Invalid value for '--bound'"),
-        (("cache", "clear"), "expected what to clear: "),
-        (("cache", "clear", "--all", "--older-than", "nan"), "Invalid value for '--older-than'"),
-        (("cache", "claer"), "no command 'claer'; did you mean clear?"),
-        (("batch", "tranlate"), "no command 'tranlate'; did you mean translate?"),
-        (("warmup", "a"), "Got unexpected extra argument (a)"),
-        (("pull", "minlm"), "no 'minlm' in the catalog; "),
-    ],
-)
-def test_other_arguments(arguments, told):
-    assert fail(3 if arguments[0] == "pull" else 2, *arguments).startswith(told)
+# Other arguments, and how what is told of them begins.
+OTHER = [
+    (("translate", "--from", "xx", "a"), "no model of the catalog translates from xx; "),
+    (("translate", "--from", "klingon", "a"), "no model of the catalog translates from klingon; "),
+    (("translate", "--from", "en", "--to", "xx", "a"), "no model of the catalog translates from en to xx; "),
+    (
+        ("translate", "--from", "en", "-m", "tiny", "a"),
+        "--from 'en' does not go with this model, which does not say",
+    ),
+    (("search", "-i", "nan.npy", "-k", 0, "a"), "Invalid value for '-k' / '--top-k'"),
+    (("search", "-i", "nan.npy", "--texts", "empty", "a"), "empty has 0 lines, nan.npy 2 vectors: "),
+    (("verify", "tiny", "--bound", "nan"), "--bound should be a finite number, got nan"),
+    (("verify", "tiny", "--bound", "-1"), "Invalid value for '--bound'"),
+    (("cache", "clear", "--all", "--older-than", "nan"), "Invalid value for '--older-than'"),
+    (("cache", "claer"), "no command 'claer'; did you mean clear?"),
+    (("batch", "tranlate"), "no command 'tranlate'; did you mean translate?"),
+    (("warmup", "a"), "Got unexpected extra argument (a)"),
+    (("pull", "minlm"), "no 'minlm' in the catalog; "),
+]
+
+
+def test_other_arguments():
+    for arguments, told in OTHER:
+        assert fail(3 if arguments[0] == "pull" else 2, *arguments).startswith(told), arguments

@@ -1,12 +1,11 @@
 """Conversations with the command line: a line written, its answer read, another line; over pipes and what is like them.
 
-Each is a process of its own; one that does not answer is killed, so that a stalled conversation fails.
+A command that does not answer fails its test after a while.
 """
 
 import contextlib
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -14,15 +13,16 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
 from fastattn.translation.translator import Translator
+from tests.cli.commands import running
 from tests.encoders.test_encoder_checkpoints import _write_folder
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="POSIX pipes")
 
-COMMAND = [sys.executable, "-m", "fastattn.cli"]
 PATIENCE = 120  # seconds; a machine with no kernels compiles them first
 LINES = ["▁w1 ▁w2", "", "▁w3 ▁w4 ▁w5"]
 
@@ -34,22 +34,8 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(path)
 
 
-@contextlib.contextmanager
-def started(*arguments: str, **options):
-    """A command whose output is read; it is killed where it takes too long to answer."""
-    with subprocess.Popen(arguments, stdout=subprocess.PIPE, start_new_session=True, **options) as process:
-        killer = threading.Timer(PATIENCE, os.killpg, (process.pid, signal.SIGKILL))
-        killer.start()
-        try:
-            yield process
-            process.wait()
-        finally:
-            killer.cancel()
-            process.kill()
-
-
 def translating(model: str, *more: str) -> list[str]:
-    return [*COMMAND, "translate", "-m", model, "--max-length", "5", *more]
+    return ["translate", "-m", model, "--max-length", "5", *more]
 
 
 @pytest.fixture(scope="module")
@@ -57,11 +43,23 @@ def answers(model: str) -> list[bytes]:
     return [line.encode() + b"\n" for line in Translator(model).translate(LINES, max_decoding_length=5)]
 
 
-def converse(process: subprocess.Popen, write: Callable[[bytes], object], answers: list[bytes]) -> None:
+def read(stdout: BinaryIO, lines: int = 1) -> list[bytes]:
+    """So many lines, which come before long; 0: all that is left."""
+    found = list[bytes]()
+    reading = threading.Thread(
+        target=lambda: found.extend([stdout.readline() for _ in range(lines)] or stdout.readlines()), daemon=True
+    )
+    reading.start()
+    reading.join(PATIENCE)
+    assert not reading.is_alive(), "no answer"
+    return found
+
+
+def converse(stdout: BinaryIO, write: Callable[[bytes], object], answers: list[bytes]) -> None:
     """Each line is answered before the next is written."""
     for line, answer in zip(LINES, answers):
         write(line.encode() + b"\n")
-        assert process.stdout.readline() == answer
+        assert read(stdout) == [answer]
 
 
 @contextlib.contextmanager
@@ -81,64 +79,56 @@ def connection():
         yield theirs.fileno(), ours.sendall, lambda: ours.shutdown(socket.SHUT_WR)
 
 
-# As some parents leave a pipe, it does not block: that nothing is there is not the end.
-@pytest.mark.parametrize("channel", [pipe, lambda: pipe(blocking=False), connection], ids=["pipe", "not", "socket"])
-def test_a_line_is_answered_before_the_next_is_written(model: str, answers: list[bytes], channel: Callable):
-    with channel() as (stdin, write, end), started(*translating(model), stdin=stdin) as process:
-        converse(process, write, answers)
-        write(LINES[0].encode())  # the last line need not end
-        end()
-        assert process.stdout.read() == answers[0]
-    assert process.returncode == 0
-
-
-def test_what_comes_together_is_answered_together_and_half_a_line_waits(model: str, answers: list[bytes]):
+def test_a_line_is_answered_before_the_next_is_written(model: str, answers: list[bytes]):
     whole = "\n".join(LINES).encode() + b"\n"
-    with pipe() as (stdin, write, end), started(*translating(model), stdin=stdin) as process:
-        write(whole + whole[:5])
-        assert [process.stdout.readline() for _ in LINES] == answers
-        write(whole[5:])
-        end()
-        assert process.stdout.read() == b"".join(answers)
-    assert process.returncode == 0
+    # As some parents leave a pipe, it does not block: that nothing is there is not the end.
+    for channel in (pipe, lambda: pipe(blocking=False), connection):
+        with channel() as (stdin, write, end), running(*translating(model), stdin=stdin) as command:
+            converse(command.stdout, write, answers)
+            write(whole + whole[:5])  # what comes together is answered together, and half a line waits
+            assert read(command.stdout, 3) == answers
+            write(whole[5:] + LINES[0].encode())  # the last line need not end
+            end()
+            assert read(command.stdout, 0) == [*answers, answers[0]]
+        assert command.code == 0
 
 
 def test_a_fifo_as_a_file(model: str, answers: list[bytes], tmp_path: Path):
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
-    with started(*translating(model, "-i", str(fifo))) as process:
+    with pipe() as (nothing, _, _), running(*translating(model, "-i", str(fifo)), stdin=nothing) as command:
         with open(fifo, "wb", buffering=0) as writing:
-            converse(process, writing.write, answers)
-        assert process.stdout.read() == b""
-    assert process.returncode == 0
+            converse(command.stdout, writing.write, answers)
+        assert read(command.stdout, 0) == []
+    assert command.code == 0
 
 
 def test_a_terminal(model: str, answers: list[bytes]):
     """Lines that are pasted at once too."""
     controller, terminal = os.openpty()
-    with started(*translating(model), stdin=terminal, stderr=subprocess.DEVNULL) as process:
-        os.close(terminal)
-        converse(process, partial(os.write, controller), answers)
+    with running(*translating(model), stdin=terminal) as command:
+        converse(command.stdout, partial(os.write, controller), answers)
         os.write(controller, "\n".join([*LINES, ""]).encode())
-        assert [process.stdout.readline() for _ in LINES] == answers
+        assert read(command.stdout, 3) == answers
         os.write(controller, b"\x04")
-        assert process.stdout.read() == b""
+        assert read(command.stdout, 0) == []
+    os.close(terminal)
     os.close(controller)
-    assert process.returncode == 0
+    assert command.code == 0
 
 
 def test_tail_that_follows_a_file(model: str, answers: list[bytes], tmp_path: Path):
     log = tmp_path / "log"
     log.write_text(LINES[0] + "\n", encoding="utf-8")
-    with subprocess.Popen(["tail", "-f", str(log)], stdout=subprocess.PIPE) as tail:
-        with started(*translating(model), stdin=tail.stdout) as process, open(log, "ab", buffering=0) as growing:
+    with subprocess.Popen(["tail", "-f", str(log)], stdout=subprocess.PIPE) as tail, open(log, "ab", 0) as growing:
+        with running(*translating(model), stdin=tail.stdout.fileno()) as command:
             for number, answer in enumerate(answers):
-                assert process.stdout.readline() == answer
+                assert read(command.stdout) == [answer]
                 if number + 1 < len(LINES):
                     growing.write(LINES[number + 1].encode() + b"\n")
             tail.kill()
-            assert process.stdout.read() == b""
-        assert process.returncode == 0
+            assert read(command.stdout, 0) == []
+        assert command.code == 0
 
 
 @pytest.mark.skipif(not os.path.exists("/bin/bash"), reason="no bash here")
@@ -150,27 +140,29 @@ for line in "▁w1 ▁w2" "▁w3 ▁w4 ▁w5"; do
   IFS= read -r answer <&"${TRANSLATE[0]}" && printf '%s\\n' "$answer"
 done
 """
-    with started("/bin/bash", "-c", script.encode(), "bash", *translating(model)) as process:
-        assert process.stdout.read() == answers[0] + answers[2]
+    command = [sys.executable, "-m", "fastattn.cli", *translating(model)]
+    done = subprocess.run(["/bin/bash", "-c", script.encode(), "bash", *command], capture_output=True, timeout=PATIENCE)
+    assert done.stdout == answers[0] + answers[2]
 
 
 def test_vectors_come_line_by_line_too(encoder: str):
-    with started(*COMMAND, "encode", "-m", encoder, stdin=subprocess.PIPE) as process:
+    with pipe() as (stdin, write, end), running("encode", "-m", encoder, stdin=stdin) as command:
         for text in ("the cat sat", "", "a dog"):
-            process.stdin.write(text.encode() + b"\n")
-            process.stdin.flush()
-            assert json.loads(process.stdout.readline())["text"] == text
-        process.stdin.close()
-        assert process.stdout.read() == b""
-    assert process.returncode == 0
+            write(text.encode() + b"\n")
+            assert json.loads(read(command.stdout)[0])["text"] == text
+        end()
+        assert read(command.stdout, 0) == []
+    assert command.code == 0
 
 
-@pytest.mark.parametrize("command", ["translate", "encode"])
-def test_the_lines_before_a_bad_one_come_out(model: str, encoder: str, command: str):
-    chosen = translating(model, "-b", "1") if command == "translate" else [*COMMAND, "encode", "-m", encoder]
+def test_the_lines_before_a_bad_one_come_out(model: str, encoder: str, tmp_path: Path):
     data = "".join(f"▁w{number % 16}\n" for number in range(300)).encode()
-    with started(*chosen, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        stdout, stderr = process.communicate(data + b"\xff\n" + data)
-    assert process.returncode == 2
-    assert stderr.decode().splitlines()[-1].startswith("fastattn: standard input, line 301: not UTF-8")
-    assert stdout.count(b"\n") == 300
+    for chosen in (translating(model, "-b", "1"), ["encode", "-m", encoder]):
+        with open(tmp_path / "said", "w+b") as said, pipe() as (stdin, write, end):
+            with running(*chosen, stdin=stdin, stderr=said.fileno()) as command:
+                write(data + b"\xff\n" + data)
+                end()
+                assert len(read(command.stdout, 0)) == 300
+            assert command.code == 2
+            said.seek(0)
+            assert b"fastattn: standard input, line 301: not UTF-8" in said.read().splitlines()[-1]

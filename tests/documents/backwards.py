@@ -1,10 +1,12 @@
 """A translator whose translations are known: it writes each sentence's words in the reverse order, and says so."""
 
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
+from fastattn.documents.translating import translate_document
 from fastattn.translation.calls import TokenTranslation, Translation
 
 
@@ -13,10 +15,12 @@ class Backwards:
 
     def __init__(self) -> None:
         self.seen: list[str] = []
+        self.told: list[tuple[str, dict[str, Any]]] = []  # each text with its options
 
     def translate_iter(self, texts: Iterable[str], *, details: bool = False, **options: Any) -> Iterator[Any]:
         for text in texts:
             self.seen.append(text)
+            self.told.append((text, options | ({"details": True} if details else {})))
             lines = [self._line(line) for line in text.split("\n")]
             whole = "\n".join(" ".join(tokens[::-1]) for tokens in lines)
             attention = options.get("return_attention", False)
@@ -48,3 +52,14 @@ class Unchanged(Backwards):
     def translate_iter(self, texts: Iterable[str], *, details: bool = False, **options: Any) -> Iterator[Any]:
         for text in texts:
             yield Translation(text, [text], [0.0], []) if details else text
+
+
+def grows_as_its_length(form: str, page: Callable[[int], str]) -> None:
+    """Assert that eight times the page takes about eight times the work, and not its square."""
+
+    def work(n: int) -> float:
+        text, begun = page(n).encode(), time.process_time()
+        translate_document(Unchanged(), text, form)
+        return time.process_time() - begun
+
+    assert work(8000) < 32 * max(work(1000), work(1000))

@@ -68,6 +68,30 @@ def test_xliff():
     assert '<target x="y">two one</target><note>n</note>' in found
 
 
+def test_what_of_xliff_is_to_be_translated():
+    """What is nearest says so; a target that only waits for its translation gets it."""
+    unit = '<trans-unit id="{}"{}><source>one two</source>{}</trans-unit>'
+    for around, of_unit, target, is_translated in (
+        ("", "", "", True),
+        (' translate="no"', "", "", False),
+        (' translate="no"', ' translate="yes"', "", True),
+        (' translate="yes"', ' translate="no"', "", False),
+        ("", "", "<target/>", True),
+        ("", "", "<target>there</target>", False),
+        ("", "", '<target state="translated">there</target>', False),
+        *(
+            ("", "", f'<target state="{state}">there</target>', True)
+            for state in ("new", "needs-translation", "initial")
+        ),
+        ("", ' state="initial"', "<target>there</target>", True),
+    ):
+        group = f"<group{around}>{unit.format(1, of_unit, target)}</group>"
+        page = f'<xliff version="1.2"><file><body>{group}</body></file></xliff>'
+        found = translate_document(Backwards(), page.encode(), "xliff").decode()
+        assert ("<target>two one</target>" in found) == is_translated, page
+        assert is_translated or page in found
+
+
 def test_xliff_2():
     page = (
         '<xliff xmlns="urn:oasis:names:tc:xliff:document:2.0" version="2.0" srcLang="en" trgLang="pt"><file id="f">'
@@ -78,20 +102,17 @@ def test_xliff_2():
     assert '<target>three <pc id="1">two</pc> <ph id="2"/>one</target>' in found and found.count("<target") == 1
 
 
-@pytest.mark.parametrize(
-    "form, data, message",
-    [
+def test_what_is_damaged():
+    for form, data, message in (
         ("po", b"hello", "^a: not a PO file: it has no msgid$"),
         ("po", b'msgid "a"\nfoo bar\n', "^a: not a PO file: "),
         ("xliff", b"<xliff><file>", "^a: not XML: "),
         ("xliff", b"<html/>", "^a: expected XLIFF, whose first element is xliff, found html$"),
         ("xliff", b'<!DOCTYPE x [<!ENTITY e "e">]><xliff>&e;</xliff>', "^a: declares entities, which are not read$"),
         ("xliff", b"", "^a: not XML: "),
-    ],
-)
-def test_what_is_damaged(form, data, message):
-    with pytest.raises(InputError, match=message):
-        translate_document(Backwards(), data, form, name="a")
+    ):
+        with pytest.raises(InputError, match=message):
+            translate_document(Backwards(), data, form, name="a")
 
 
 def test_entities_are_not_read(tmp_path):

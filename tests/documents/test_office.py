@@ -16,44 +16,56 @@ def body_of(data: bytes, form: str, part: str) -> str:
     return parts_of(translate_document(Backwards(), data, form))[part]
 
 
-@pytest.mark.parametrize(
-    "paragraph, expected",
-    [
-        (run("one two"), run("two one")),
-        (run("one ") + run("two", "b") + run(" three"), run("three ") + run("two", "b") + run(" one")),
-        (run("one two", "i") + run(" x", "b"), run("x", "b") + run(" two one", "i")),
-        (run("on", "b") + "<w:proofErr/>" + run("e", "b") + run(" two three"), run("three two ") + run("one", "b")),
-        ("<w:pPr><w:b/></w:pPr>" + run("one two"), "<w:pPr><w:b/></w:pPr>" + run("two one")),
-        (
-            run("one ") + f'<w:hyperlink r="x">{run("two three", "u")}</w:hyperlink>' + run(" four, five"),
-            run("five four, ") + f'<w:hyperlink r="x">{run("three two", "u")}</w:hyperlink>' + run(" one"),
-        ),
-        (run("one two") + "<w:r><w:drawing/></w:r>", run("two one") + "<w:r><w:drawing/></w:r>"),
-        (run("12"), run("12")),
-        ("<w:r><w:tab/></w:r>", "<w:r><w:tab/></w:r>"),
-        ("", ""),
-    ],
-)
-def test_docx(paragraph, expected):
-    found = body_of(docx(f"<w:p>{paragraph}</w:p>"), "docx", "word/document.xml")
-    if not expected:
-        assert "<w:p/>" in found
-    else:
-        assert f"<w:p>{expected}</w:p>" in found
+# A paragraph of a Word document, and what becomes of it.
+PARAGRAPHS = [
+    (run("one two"), run("two one")),
+    (run("one ") + run("two", "b") + run(" three"), run("three ") + run("two", "b") + run(" one")),
+    (run("one two", "i") + run(" x", "b"), run("x", "b") + run(" two one", "i")),
+    (run("on", "b") + "<w:proofErr/>" + run("e", "b") + run(" two three"), run("three two ") + run("one", "b")),
+    ("<w:pPr><w:b/></w:pPr>" + run("one two"), "<w:pPr><w:b/></w:pPr>" + run("two one")),
+    (
+        run("one ") + f'<w:hyperlink r="x">{run("two three", "u")}</w:hyperlink>' + run(" four, five"),
+        run("five four, ") + f'<w:hyperlink r="x">{run("three two", "u")}</w:hyperlink>' + run(" one"),
+    ),
+    (run("one two") + "<w:r><w:drawing/></w:r>", run("two one") + "<w:r><w:drawing/></w:r>"),
+    (run("12"), run("12")),
+    ("<w:r><w:tab/></w:r>", "<w:r><w:tab/></w:r>"),
+    ("", ""),
+]
+
+
+def test_docx():
+    for paragraph, expected in PARAGRAPHS:
+        found = body_of(docx(f"<w:p>{paragraph}</w:p>"), "docx", "word/document.xml")
+        assert (f"<w:p>{expected}</w:p>" if expected else "<w:p/>") in found, paragraph
+
+
+WRITTEN = ("header1", "footer2", "footnotes", "endnotes", "comments")
 
 
 def test_every_part_of_a_docx():
     inner = f"<w:p>{run('one two')}</w:p>"
     box = f"<w:p>{run('three four')}<w:r><w:pict><w:txbxContent>{inner}</w:txbxContent></w:pict></w:r></w:p>"
     data = docx(
-        f"<w:tbl><w:tr><w:tc>{inner}</w:tc></w:tr></w:tbl>{box}", header1=inner, footnotes=inner, settings=inner
+        f"<w:tbl><w:tr><w:tc>{inner}</w:tc></w:tr></w:tbl>{box}", settings=inner, **dict.fromkeys(WRITTEN, inner)
     )
     before, after = parts_of(data), parts_of(translate_document(Backwards(), data, "docx"))
     assert list(before) == list(after)
     for name in ("word/media/image1.png", "docProps/app.xml", "word/settings.xml", "[Content_Types].xml"):
         assert before[name] == after[name]
     assert after["word/document.xml"].count("two one") == 2 and "four three" in after["word/document.xml"]
-    assert "two one" in after["word/header1.xml"] and "two one" in after["word/footnotes.xml"]
+    assert all("two one" in after[f"word/{name}.xml"] for name in WRITTEN)
+
+
+def test_runs_of_a_docx_that_stand_in_others():
+    for name in ("hyperlink", "ins", "smartTag", "fldSimple"):
+        body = f"<w:p>{run('one ')}<w:{name}>{run('two', 'b')}</w:{name}>{run(' three')}</w:p>"
+        expected = f"{run('three ')}<w:{name}>{run('two', 'b')}</w:{name}>{run(' one')}"
+        assert expected in body_of(docx(body), "docx", "word/document.xml")
+    deleted = f"<w:del>{run('two')}</w:del>"
+    assert f"{run('three one')}{deleted}" in body_of(
+        docx(f"<w:p>{run('one three')}{deleted}</w:p>"), "docx", "word/document.xml"
+    )
 
 
 def test_odt():
@@ -72,6 +84,12 @@ def test_odt():
         first = made.infolist()[0]
         assert (first.filename, first.compress_type) == ("mimetype", zipfile.ZIP_STORED)
     assert parts_of(written)["meta.xml"] == "<a>one two</a>"
+    parts = {name: part for name, part in parts_of(data).items() if name != "mimetype"}
+    parts["styles.xml"] = parts["content.xml"]  # where headers and footers are
+    assert "<text:h>two one</text:h>" in body_of(archive(parts), "odt", "styles.xml")
+    for name in ("span", "a", "meta", "ruby"):
+        body = f"<office:text><text:p>one <text:{name}>two</text:{name}> x</text:p></office:text>"
+        assert f"x <text:{name}>two</text:{name}> one" in body_of(odt(body), "odt", "content.xml")
 
 
 def test_epub():
@@ -87,31 +105,20 @@ def test_epub():
     assert list(after)[0] == "mimetype"
 
 
-@pytest.mark.parametrize(
-    "form, data, message",
-    [
+def test_what_is_damaged(monkeypatch):
+    torn = bytearray(docx(f"<w:p>{run('one two three four five six seven')}</w:p>"))
+    at = torn.index(b"word/document.xml") + 40
+    torn[at : at + 20] = bytes(20)
+    monkeypatch.setattr(office, "LARGEST", 1 << 20)
+    large = archive({"word/document.xml": b" " * (2 << 20)})
+    assert len(large) < 5000
+    for form, data, message in (
         ("docx", b"PK\x03\x04", "^a: cannot be unpacked: "),
         ("odt", docx("<w:p/>"), "^a: expected a part content.xml, which it does not have$"),
         ("docx", archive({"word/document.xml": "<w:p>"}), "^a, word/document.xml: not XML: "),
         ("epub", b"", "^a: cannot be unpacked: "),
-    ],
-)
-def test_what_is_damaged(form, data, message):
-    with pytest.raises(InputError, match=message):
-        translate_document(Backwards(), data, form, name="a")
-
-
-def test_a_damaged_part(monkeypatch):
-    data = bytearray(docx(f"<w:p>{run('one two three four five six seven')}</w:p>"))
-    at = data.index(b"word/document.xml") + 40
-    data[at : at + 20] = bytes(20)
-    with pytest.raises(InputError, match="^a: cannot be unpacked: "):
-        translate_document(Backwards(), bytes(data), "docx", name="a")
-
-
-def test_what_unpacks_to_too_much(monkeypatch):
-    monkeypatch.setattr(office, "LARGEST", 1 << 20)
-    data = archive({"word/document.xml": b" " * (2 << 20)})
-    assert len(data) < 5000
-    with pytest.raises(InputError, match="^a: unpacked it is larger than 1,048,576 bytes$"):
-        translate_document(Backwards(), data, "docx", name="a")
+        ("docx", bytes(torn), "^a: cannot be unpacked: "),
+        ("docx", large, "^a: unpacked it is larger than 1,048,576 bytes$"),
+    ):
+        with pytest.raises(InputError, match=message):
+            translate_document(Backwards(), data, form, name="a")

@@ -81,6 +81,14 @@ def test_what_has_no_full_stop_is_no_endless_sentence():
     )
 
 
+def test_a_line_with_tags_is_a_sentence():
+    cues = "0:01.0 --> 0:02.0\none two\n\n0:02.0 --> 0:03.0\n<i>three four</i>\n\n0:03.0 --> 0:04.0\nfive six\n"
+    translator = Backwards()
+    found = translate_document(translator, cues.encode(), "srt").decode()
+    assert sorted(translator.seen) == ["five six", "one two", "three four"]
+    assert "\ntwo one\n" in found and "\n<i>four three</i>\n" in found and found.endswith("\nsix five\n")
+
+
 def test_what_is_no_subtitle():
     with pytest.raises(InputError, match="^a.srt: expected subtitles, which have lines such as 00:00:01,000 -->"):
         translate_document(Backwards(), b"1\none two\n", "srt", name="a.srt")
@@ -94,6 +102,7 @@ def test_what_is_no_subtitle():
         ("one", [1, 1, 1], ["one", "", ""]),
         ("", [1, 1], ["", ""]),
         ("one two", [5], ["one two"]),
+        ("aaaaaaaa bbb ccc", [1, 1, 9], ["aaaaaaaa", "bbb", "ccc"]),
         ("\u4e00\u4e8c\u4e09\u56db", [2, 2], ["\u4e00\u4e8c", "\u4e09\u56db"]),
     ],
 )

@@ -3,19 +3,19 @@
 import pytest
 
 from fastattn import Translator, translate_document
-from fastattn.documents.forms import FORMS, form_of
+from fastattn.documents.forms import FORMS, WITH_FIELDS, form_of
 from fastattn.errors import InputError
 from tests.documents.backwards import Backwards
 
 
-@pytest.mark.parametrize(
-    "name, form",
-    [("a.html", "html"), ("b/a.HTM", "html"), ("a.vtt", "srt"), ("a.xlf", "xliff"), ("a.tar.md", "md"),
-     ("a.text", "txt"), ("html", None), ("a.doc", None), (".md", None), ("a", None), ("", None),
-     ("a.ndjson", "jsonl")],
-)  # fmt: skip
-def test_the_form_of_a_name(name, form):
-    assert form_of(name) == form and (form is None or form in FORMS)
+def test_the_form_of_a_name():
+    other = {
+        "htm": "html", "xhtml": "html", "markdown": "md", "vtt": "srt", "pot": "po", "xlf": "xliff", "text": "txt",
+        "ndjson": "jsonl",
+    }  # fmt: skip
+    for end, form in (dict(zip(FORMS, FORMS)) | other).items():
+        assert form_of(f"b/a.tar.{end}") == form_of(f"a.{end.upper()}") == form
+    assert {form_of(name) for name in ("html", "a.doc", ".md", "a", "", "a.html/b")} == {None}
 
 
 def test_texts_are_translated_once():
@@ -23,6 +23,49 @@ def test_texts_are_translated_once():
     page = b"<p>one two</p><p> one two </p><p>3</p><p><b>x y</b> z</p>"
     assert translate_document(translator, page, "html") == b"<p>two one</p><p> two one </p><p>3</p><p>z <b>y x</b></p>"
     assert translator.seen == ["one two", "x y z"]
+
+
+def test_options_arrive_with_every_text():
+    """Those of marked texts, which need an alignment, have some of their own beside."""
+    translator = Backwards()
+    found = translate_document(translator, b"<p>one two</p><p>x <b>y</b></p>", "html", beam_size=3, source_lang="en")
+    assert found == b"<p>two one</p><p><b>y</b> x</p>"
+    given = {"beam_size": 3, "source_lang": "en"}
+    assert translator.told == [("one two", given), ("x y", given | {"details": True, "return_attention": True})]
+
+
+# Of each form a document, the texts that are read of it, in order, and what becomes of it.
+KEPT = "see http://a.org/x now"
+DOCUMENTS = {
+    "txt": (KEPT, [KEPT], "now http://a.org/x see"),
+    "html": (f"<p>{KEPT}<p>12", [KEPT], "<p>now http://a.org/x see<p>12"),
+    "md": (f"# {KEPT}\n\n12\n", [KEPT], "# now http://a.org/x see\n\n12\n"),
+    "srt": (
+        f"1\n0:01,0 --> 0:02,0\n{KEPT}.\n\n2\n0:03,0 --> 0:04,0\n12\n",
+        [f"{KEPT}."],
+        "1\n0:01,0 --> 0:02,0\nnow. http://a.org/x see\n\n2\n0:03,0 --> 0:04,0\n12\n",
+    ),
+    "po": (
+        f'msgid ""\nmsgstr ""\n\nmsgid "{KEPT}"\nmsgstr ""\n\nmsgid "12"\nmsgstr ""\n',
+        [KEPT],
+        f'msgid ""\nmsgstr ""\n\nmsgid "{KEPT}"\nmsgstr "now http://a.org/x see"\n\nmsgid "12"\nmsgstr "12"\n',
+    ),
+    "csv": (f"a,b\n{KEPT},x y\n12,x y\n", [KEPT], "a,b\nnow http://a.org/x see,x y\n12,x y\n"),
+    "tsv": (f"a\tb\n{KEPT}\tx y\n12\tx y\n", [KEPT], "a\tb\nnow http://a.org/x see\tx y\n12\tx y\n"),
+    "jsonl": (
+        f'{{"a": "{KEPT}", "b": "x y"}}\n{{"a": "12"}}\n',
+        [KEPT],
+        '{"a": "now http://a.org/x see", "b": "x y"}\n{"a": "12"}\n',
+    ),
+}
+
+
+def test_each_form_has_its_texts_translated_and_the_rest_kept():
+    for form, (document, texts, expected) in DOCUMENTS.items():
+        translator, fields = Backwards(), ("a",) if form in WITH_FIELDS else ()
+        found = translate_document(translator, document.encode(), form, fields=fields).decode()
+        assert (found, translator.seen) == (expected, texts), form
+    assert {*FORMS} - {*DOCUMENTS} == {"xliff", "docx", "odt", "epub"}  # whose files these are not
 
 
 class Blind(Backwards):

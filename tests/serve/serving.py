@@ -5,12 +5,12 @@ import http.client
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -49,17 +49,11 @@ class Asked:
         return status, json.loads(content)
 
 
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
-
-
 @contextlib.contextmanager
 def serving(**settings: Any) -> Iterator[Asked]:
     """A server in a thread of this process; yields when it answers."""
-    port, chosen = free_port(), ServerSettings(**settings)
-    config = uvicorn.Config(make_app(chosen), **uvicorn_options(chosen, "127.0.0.1", port))
+    chosen = ServerSettings(**settings)
+    config = uvicorn.Config(make_app(chosen), **uvicorn_options(chosen, "127.0.0.1", 0))
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
@@ -67,7 +61,7 @@ def serving(**settings: Any) -> Iterator[Asked]:
         assert thread.is_alive(), "the server did not start"
         time.sleep(0.01)
     try:
-        yield Asked(port)
+        yield Asked(server.servers[0].sockets[0].getsockname()[1])
     finally:
         server.should_exit = True
         thread.join(30)
@@ -76,20 +70,20 @@ def serving(**settings: Any) -> Iterator[Asked]:
 
 @contextlib.contextmanager
 def serving_process(*arguments: str) -> Iterator[tuple[Asked, subprocess.Popen[str]]]:
-    """``fastattn serve`` with arguments, in a process of its own; yields when it answers."""
-    port = free_port()
-    command = [sys.executable, "-m", "fastattn", "serve", "--port", str(port), *arguments]
+    """``fastattn serve`` with arguments, in a process of its own, at a port of the system's choice; yields when it
+    answers.
+    """
+    command = [sys.executable, "-m", "fastattn", "serve", "--port", "0", *arguments]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
-    asked, said = Asked(port), list[str]()
+    said = list[str]()
     drain = threading.Thread(target=lambda: said.extend(process.stderr or ()), daemon=True)
     drain.start()
     try:
-        for _ in range(600):
+        while not (ports := listening(process.pid)):
             assert process.poll() is None, "".join(said)
-            with contextlib.suppress(OSError, http.client.HTTPException):
-                if asked.raw("GET", "/health")[0] == 200:
-                    break
-            time.sleep(0.1)
+            time.sleep(0.05)
+        asked = Asked(ports.pop())
+        assert asked.raw("GET", "/health")[0] == 200
         yield asked, process
     finally:
         with contextlib.suppress(ProcessLookupError):
@@ -98,3 +92,14 @@ def serving_process(*arguments: str) -> Iterator[tuple[Asked, subprocess.Popen[s
         drain.join(10)
         if process.stderr is not None:
             process.stderr.close()
+
+
+def listening(session: int) -> set[int]:
+    """The ports at which processes of a session listen."""
+    sockets = set[str]()
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if os.getsid(int(entry.name)) == session:
+                sockets |= {os.readlink(one)[8:-1] for one in (entry / "fd").iterdir()}
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return {int(row[1].rpartition(":")[2], 16) for row in rows if row[3] == "0A" and row[9] in sockets}

@@ -68,16 +68,11 @@ def test_options_reach_the_search(talking, folder):
     assert cut["choices"][0]["finish_reason"] == "stop"
 
 
-@pytest.mark.parametrize(
-    "change, status",
-    [({"messages": []}, 400), ({"n": 0}, 400), ({"tools": []}, 400), ({"model": "gpt"}, 404), ({"n": 2}, 400)],
-)
-@pytest.mark.parametrize("stream", [False, True])
-def test_wrong_requests_have_their_status(talking, change, status, stream):
-    if change == {"n": 2} and not stream:
-        pytest.skip("several answers go, but not as a stream")
-    found, answer = talking.post("/v1/chat/completions", {**ASKED, **change, "stream": stream})
-    assert found == status and answer["error"]["type"] == "invalid_request_error"
+def test_wrong_requests_have_their_status(talking):
+    wrong = [({"messages": []}, 400), ({"n": 0}, 400), ({"tools": []}, 400), ({"model": "gpt"}, 404)]
+    for change, status in (*wrong, ({"n": 2, "stream": True}, 400), *((one | {"stream": True}, s) for one, s in wrong)):
+        found, answer = talking.post("/v1/chat/completions", {**ASKED, **change})
+        assert found == status and answer["error"]["type"] == "invalid_request_error", change
 
 
 def test_a_stream_that_takes_too_long_ends_with_an_error(folder, monkeypatch):
@@ -87,8 +82,8 @@ def test_a_stream_that_takes_too_long_ends_with_an_error(folder, monkeypatch):
             await asyncio.sleep(0.02)
 
     monkeypatch.setattr("fastattn.serve.service.Service.stream", endless)
-    with serving(models=(("lm", str(folder)),), timeout=0.3) as asked:
+    with serving(models=(("lm", str(folder)),), timeout=0.2) as asked:
         status, content, _ = asked.raw("POST", "/v1/chat/completions", {**ASKED, "stream": True})
     *pieces, last, end = content.decode().split("\n\n")
-    assert status == 200 and len(pieces) > 3 and end == ""
-    assert json.loads(last.removeprefix("data: "))["error"]["message"] == "no answer within 0.3 s"
+    assert status == 200 and pieces and end == ""
+    assert json.loads(last.removeprefix("data: "))["error"]["message"] == "no answer within 0.2 s"

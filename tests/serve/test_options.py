@@ -6,7 +6,7 @@ import pytest
 from fastattn.cli.serve import serve
 from fastattn.serve import server
 from fastattn.serve.settings import ServerSettings
-from tests.cli.commands import run
+from tests.cli.commands import fail, run
 
 BEFORE = ("-m", "a")
 CASES = {
@@ -48,18 +48,35 @@ def test_every_option_has_a_case():
     assert options == [*CASES]
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_every_option_arrives(started, name):
-    value, expected = CASES[name]
-    assert run("serve", *BEFORE).exit_code == 0
-    assert not expected.items() <= started.items()
-    assert run("serve", *BEFORE, name, *value).exit_code == 0
-    assert expected.items() <= started.items()
+def test_every_option_arrives(started):
+    for name, (value, expected) in CASES.items():
+        assert run("serve", *BEFORE).exit_code == 0
+        assert not expected.items() <= started.items(), name
+        assert run("serve", *BEFORE, name, *value).exit_code == 0
+        assert expected.items() <= started.items(), name
 
 
-@pytest.mark.parametrize(
-    "model, named", [("./folder/x.gguf", "x"), ("de-en=/a=b", "de-en"), ("/a/b=c", "b=c"), ("OWNER/NAME", "NAME")]
-)
-def test_models_have_names(started, model, named):
-    run("serve", "-m", model)
-    assert started["models"] == ((named, model.removeprefix("de-en=")),)
+def test_models_have_names(started):
+    for model, named in (("./folder/x.gguf", "x"), ("de-en=/a=b", "de-en"), ("/a/b=c", "b=c"), ("OWNER/NAME", "NAME")):
+        run("serve", "-m", model)
+        assert started["models"] == ((named, model.removeprefix("de-en=")),)
+
+
+def test_what_is_wrong_is_said_before_anything_starts(tmp_path):
+    assert "no-such-model" in fail(3, "serve", "-m", "no-such-model")
+    assert "two models have one name" in fail(2, "serve", "-m", "a=x", "-m", "a=y")
+    assert "Missing option '-m'" in fail(2, "serve")
+    assert "cannot read" in fail(2, "serve", "-m", "a", "--keys", tmp_path / "none")
+
+
+def test_processes_share_the_threads(monkeypatch):
+    """Each gets its part, unless it is told how many."""
+    published = []
+    monkeypatch.setattr(server, "default_threads", lambda: 7)
+    monkeypatch.setattr(server.ServedModel, "look", lambda one: None)
+    monkeypatch.setattr(ServerSettings, "publish", lambda settings: published.append(settings.threads) or 1 / 0)
+    for processes, threads, each in ((1, None, None), (2, None, 3), (9, None, 1), (2, 5, 5)):
+        settings = ServerSettings((("a", "a"),), processes=processes, threads=threads)
+        with pytest.raises(ZeroDivisionError):
+            server.run_server(settings, "127.0.0.1", 0)
+        assert published.pop() == each

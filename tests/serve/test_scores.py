@@ -1,7 +1,8 @@
 """Scores and labels: pairs, and clients that go away."""
 
 import asyncio
-import time
+import threading
+from types import SimpleNamespace
 
 import pytest
 
@@ -42,23 +43,30 @@ def test_scores_and_labels_are_the_apis(folders):
                 assert asked.post(path, body | {"truncate": True})[0] == 200
 
 
-def test_a_client_that_went_away_has_no_more_scored():
-    class Slow:
-        count_pair_tokens, max_length, seen = staticmethod(lambda pairs: [1]), 100, 0
+@pytest.mark.parametrize("kind", [CrossEncoder, TextClassifier])
+def test_a_client_that_went_away_has_no_more_scored(kind):
+    begun, may_end, scored = threading.Event(), threading.Event(), []
 
-        def rank(self, query, texts):
-            Slow.seen += len(texts)
-            time.sleep(0.05)
-            return [{"corpus_id": b, "score": 1.0} for b in range(len(texts))]
+    def score(*given):
+        scored.append(len(given[-1]))
+        begun.set()
+        assert may_end.wait(60)
+        return [{"corpus_id": b, "score": 1.0} for b in range(len(given[-1]))]
+
+    model = SimpleNamespace(count_pair_tokens=lambda pairs: [1], max_length=100, rank=score, classify=score)
 
     async def leave():
         CHARACTERS.set(KeyQuota())
         service = Service(ServerSettings((("slow", "nowhere"),)))
-        service.models.served["slow"].kind, service.models.served["slow"].model = CrossEncoder, Slow()
-        work = asyncio.ensure_future(service.rank("a", ["b"] * 20 * TOGETHER, False, False))
-        await asyncio.sleep(0.12)
+        service.models.served["slow"].kind, service.models.served["slow"].model = kind, model
+        many = 20 * TOGETHER
+        asked = service.rank("a", ["b"] * many, False, False) if kind is CrossEncoder else None
+        work = asyncio.ensure_future(asked or service.classify([("a", "b")] * many, False))
+        await asyncio.to_thread(begun.wait, 60)
         work.cancel()
-        await asyncio.sleep(0.2)
+        with pytest.raises(asyncio.CancelledError):
+            await work
+        may_end.set()
 
-    asyncio.run(leave())
-    assert TOGETHER <= Slow.seen <= 4 * TOGETHER
+    asyncio.run(leave())  # which waits for threads that are at work
+    assert scored == [TOGETHER]

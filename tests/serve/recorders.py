@@ -1,0 +1,82 @@
+"""Models of a server that compute nothing and note with what they are made and asked."""
+
+from collections.abc import AsyncIterator, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fastattn.encoders.cross_encoder import CrossEncoder
+from fastattn.encoders.encoder import Encoder
+from fastattn.encoders.text_classifier import TextClassifier
+from fastattn.generation.calls import Generation
+from fastattn.generation.generator import Generator
+from fastattn.serve.models import ServedModel
+from fastattn.text.huggingface import TextToken
+from fastattn.translation.calls import Translation
+from fastattn.translation.translator import Translator
+from tests.cli.recorders import Seen
+
+WIDTH, LONGEST = 4, 6
+KINDS = {"en-pt": Translator, "enc": Encoder, "rank": CrossEncoder, "labels": TextClassifier, "lm": Generator}
+MODELS = tuple((name, f"path of {name}") for name in KINDS)
+
+
+def record_models(monkeypatch: pytest.MonkeyPatch) -> Seen:
+    """Have a server's models, whose names are in KINDS, note what arrives."""
+    seen = Seen()
+
+    def look(one: ServedModel) -> None:
+        one.kind = KINDS[one.name]
+        one.pairs = (("en", "pt"),) if one.kind is Translator else ()
+
+    def noted(kind: type, method: str, answer: Any) -> None:
+        real = getattr(kind, method)
+
+        def called(self: Any, *given: Any, **options: Any) -> Any:
+            seen.note(f"{kind.__name__}.{method}", real, self, *given, **options)
+            return answer(*given, **options)
+
+        async def awaited(self: Any, *given: Any, **options: Any) -> Any:
+            return called(self, *given, **options)
+
+        monkeypatch.setattr(kind, method, awaited if method.endswith("_async") else called)
+
+    monkeypatch.setattr(ServedModel, "look", look)
+    for kind in KINDS.values():
+        noted(kind, "__init__", lambda *given, kind=kind, **options: seen.setdefault("made", []).append(kind) and None)
+        monkeypatch.setattr(kind, "close", lambda self: seen.setdefault("closed", []).append(type(self)))
+    monkeypatch.setattr(Translator, "default_options", SimpleNamespace(beam_size=2))
+    noted(Translator, "translate_async", _translated)
+    monkeypatch.setattr(Encoder, "dimension", WIDTH)
+    noted(Encoder, "encode_async", lambda texts, **options: np.zeros((len(texts), WIDTH), np.float32))
+    noted(Encoder, "decode", lambda ids: f"text of {ids}")
+    noted(Encoder, "count_tokens", lambda texts, **options: np.full(len(texts), 3))
+    noted(Encoder, "tokenize", lambda text, **options: [TextToken(7, text, special=False, span=(0, len(text)))])
+    for scorer in (CrossEncoder, TextClassifier):
+        monkeypatch.setattr(scorer, "max_length", LONGEST)
+        noted(scorer, "count_pair_tokens", lambda pairs: [len(" ".join(pair).split()) for pair in pairs])
+        monkeypatch.setattr(scorer, "tokenize", lambda self, text, **options: text.split())
+    noted(CrossEncoder, "rank", _ranked)
+    noted(TextClassifier, "classify", lambda texts, **options: [[{"label": "l", "score": 0.5}] for _ in texts])
+    noted(Generator, "generate_async", lambda **options: Generation("answer", [1, 2], -1.0, "stop", 5))
+
+    async def stream(self: Any, **options: Any) -> AsyncIterator[Any]:
+        seen.note("Generator.stream_async", real_stream, self, **options)
+        yield "an"
+        yield Generation("an", [1], -1.0, "length", 5)
+
+    real_stream = Generator.stream_async
+    monkeypatch.setattr(Generator, "stream_async", stream)
+    return seen
+
+
+def _translated(texts: Sequence[str], **options: Any) -> list[Translation]:
+    count = options.get("num_hypotheses", 1)
+    return [Translation(f"{text} 0", [f"{text} {n}" for n in range(count)], [0.0] * count, []) for text in texts]
+
+
+def _ranked(query: str, documents: Sequence[str], *given: Any, **options: Any) -> list[dict[str, Any]]:
+    """The later the better."""
+    return [{"corpus_id": number, "score": float(number)} for number in range(len(documents))][::-1]

@@ -1,0 +1,209 @@
+"""Each field of each route's requests arrives in the model's call, with its value; and what is not given, does not."""
+
+import base64
+import json
+
+import numpy as np
+import pytest
+
+from fastattn.encoders.encoder import Encoder
+from fastattn.errors import QueueFullError
+from fastattn.generation.generator import Generator
+from fastattn.translation.translator import Translator
+from tests.cli.recorders import Seen
+from tests.serve.recorders import KINDS, MODELS, WIDTH, record_models
+from tests.serve.serving import Asked, serving
+
+HERE = "127.0.0.1"
+PLAIN = {"texts": ["a"], "details": True, "caller": HERE, "beam_size": 2, "return_attention": False}
+SEVERAL = PLAIN | {"beam_size": 4, "num_hypotheses": 4}
+PAIR = {"source": "en", "target": "pt"}
+GIVEN = {"source_lang": "EN", "target_lang": "PT"}
+DEEPLX = {"text": "a", **GIVEN}
+# Path, body and what arrives of the translation, nothing else.
+TRANSLATIONS = [
+    ("/translate", {"q": "a", **PAIR}, PLAIN),
+    ("/translate", {"q": ["a", "b"], **PAIR}, PLAIN | {"texts": ["a", "b"]}),
+    ("/translate", {"q": "a", **PAIR, "alternatives": 1}, PLAIN | {"num_hypotheses": 2}),
+    ("/translate", {"q": "a", **PAIR, "alternatives": 3}, SEVERAL),
+    ("/translate", {"text": "a", "from": "en", "to": "pt"}, PLAIN),
+    ("/translate/batch", {"texts": ["a", "b"], "from": "en", "to": "pt"}, PLAIN | {"texts": ["a", "b"]}),
+    ("/translate", DEEPLX, SEVERAL),
+    ("/some-key/translate", DEEPLX, SEVERAL),
+    ("/imme", {"text_list": ["a"], "source_lang": "en", "target_lang": "pt"}, PLAIN),
+    ("/v2/translate", {"text": "a", "target_lang": "PT-BR", "source_lang": "EN"}, PLAIN),
+    ("/v2/translate", {"text": ["a"], **GIVEN, "split_sentences": "1"}, PLAIN),
+    (
+        "/v2/translate",
+        {"text": "a", **GIVEN, "split_sentences": "0"},
+        PLAIN | {"split": "never"},
+    ),
+    ("/api/translate", {"text": "a", **PAIR}, PLAIN | {"return_attention": True}),
+    ("/api/translate", {"text": "a", **PAIR, "alternatives": 3}, SEVERAL | {"return_attention": True}),
+]
+VECTORS = {"texts": ["a"], "caller": HERE, "long": "error"}
+UNIT = VECTORS | {"normalize_embeddings": True}
+EMBED = UNIT | {"truncate_dim": None}
+EMBEDDINGS = [
+    ("/embed", {"inputs": "a"}, EMBED),
+    ("/embed", {"inputs": ["a", "b"], "truncate": True}, EMBED | {"texts": ["a", "b"], "long": "truncate"}),
+    ("/embed", {"inputs": "a", "normalize": False}, EMBED | {"normalize_embeddings": False}),
+    ("/embed", {"inputs": "a", "prompt_name": "query"}, EMBED | {"prompt_name": "query"}),
+    ("/embed", {"inputs": "a", "dimensions": 3}, EMBED | {"truncate_dim": 3}),
+    ("/v1/embeddings", {"model": "enc", "input": "a"}, VECTORS),
+    ("/v1/embeddings", {"model": "enc", "input": ["a", "b"]}, VECTORS | {"texts": ["a", "b"]}),
+    ("/v1/embeddings", {"model": "enc", "input": [1, 2]}, VECTORS | {"texts": ["text of [1, 2]"]}),
+    ("/v1/embeddings", {"model": "enc", "input": [[1], [2]]}, VECTORS | {"texts": ["text of [1]", "text of [2]"]}),
+    ("/v1/embeddings", {"model": "enc", "input": "a", "dimensions": 3}, UNIT | {"truncate_dim": 3}),
+]
+MESSAGES = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "a"}]
+ANSWER = {"messages": MESSAGES, "details": True, "caller": HERE}
+# A field of OpenAI's conversations, and what arrives of it.
+CONVERSATION = [
+    ({}, {}),
+    ({"max_tokens": 7}, {"max_new_tokens": 7}),
+    ({"max_completion_tokens": 8}, {"max_new_tokens": 8}),
+    ({"max_completion_tokens": 8, "max_tokens": 7}, {"max_new_tokens": 8}),
+    ({"temperature": 0.5, "top_p": 0.9}, {"sampling_temperature": 0.5, "sampling_topp": 0.9}),
+    ({"temperature": 0, "top_p": 0.9}, {"sampling_topk": 1}),
+    ({"top_p": 0.9}, {"sampling_topp": 0.9}),
+    ({"presence_penalty": 0.5}, {"presence_penalty": 0.5}),
+    ({"frequency_penalty": -0.5}, {"frequency_penalty": -0.5}),
+    ({"seed": 0}, {"seed": 0}),
+    ({"stop": "b"}, {"stop": "b"}),
+    ({"stop": ["b", "c"]}, {"stop": ["b", "c"]}),
+    ({"n": 1, "user": "somebody", "stop": None}, {}),
+]
+
+
+@pytest.fixture(scope="module")
+def recorded():
+    """(a server of models that note what arrives, what arrived)."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        seen = record_models(monkeypatch)
+        with serving(models=MODELS, threads=3, precision="int8") as asked:
+            yield asked, seen
+
+
+def arrived(seen: Seen, call: str) -> dict[str, object]:
+    found = {key.removeprefix(f"{call}."): value for key, value in seen.items() if key.startswith(f"{call}.")}
+    seen.clear()
+    return found
+
+
+def test_models_are_made_with_their_options(recorded: tuple[Asked, Seen]):
+    for name, kind in (("en-pt", "Translator"), ("enc", "Encoder"), ("rank", "CrossEncoder"), ("lm", "Generator")):
+        made = {key: recorded[1][f"{kind}.__init__.{key}"] for key in ("path", "precision", "threads")}
+        assert made == {"path": f"path of {name}", "precision": "int8", "threads": 3}
+        assert recorded[1].get(f"{kind}.__init__.processes") == (1 if kind in ("Translator", "Encoder") else None)
+
+
+def test_what_is_asked_of_a_translation_arrives(recorded: tuple[Asked, Seen]):
+    asked, seen = recorded
+    for path, body, expected in TRANSLATIONS:
+        seen.clear()
+        assert asked.post(path, body)[0] == 200
+        assert arrived(seen, "Translator.translate_async") == expected, (path, body)
+
+
+def test_languages_and_models_are_told_apart(recorded: tuple[Asked, Seen]):
+    asked = recorded[0]
+    source = [{"language": "EN", "name": "English"}]
+    target = [{"language": "PT", "name": "Portuguese", "supports_formality": False}]
+    for more, languages in (("", source), ("?type=source", source), ("?type=target", target)):
+        assert asked.get(f"/v2/languages{more}")[1] == languages
+    assert asked.get("/languages")[1] == [{"code": "en", "name": "English", "targets": ["pt"]}]
+    assert [one["id"] for one in asked.get("/v1/models")[1]["data"]] == ["enc", "lm"]
+    models = asked.get("/api/models")[1]
+    assert models == {"pairs": [["en", "pt"]], "names": {"en": "English", "pt": "Portuguese"}, "encoders": ["enc"]}
+    limits = asked.get("/frontend/settings")[1]
+    assert (limits["charLimit"], limits["batchLimit"], limits["keyRequired"]) == (50_000, 1000, False)
+
+
+def test_what_is_asked_of_vectors_arrives(recorded: tuple[Asked, Seen]):
+    asked, seen = recorded
+    for path, body, expected in EMBEDDINGS:
+        seen.clear()
+        assert asked.post(path, body)[0] == 200
+        assert arrived(seen, "Encoder.encode_async") == expected, (path, body)
+    answer = asked.post("/v1/embeddings", {"model": "enc", "input": ["a", "b"], "encoding_format": "base64"})[1]
+    assert answer["usage"] == {"prompt_tokens": 6, "total_tokens": 6} and answer["model"] == "enc"
+    assert [one["index"] for one in answer["data"]] == [0, 1]
+    assert base64.b64decode(answer["data"][1]["embedding"]) == bytes(4 * WIDTH)
+    assert np.shape(asked.post("/embed", {"inputs": ["a", "b"]})[1]) == (2, WIDTH)
+
+
+def test_what_is_asked_of_scores_arrives(recorded: tuple[Asked, Seen]):
+    asked, seen = recorded
+    texts = [f"t{number}" for number in range(18)]  # more than are scored between two looks
+    for more, activation in (({}, {}), ({"raw_scores": True}, {"activation_fn": "none"})):
+        seen.clear()
+        ranked = asked.post("/rerank", {"query": "q", "texts": texts, **more})[1]
+        assert arrived(seen, "CrossEncoder.rank") == {"query": "q", "documents": texts[16:]} | activation
+        assert [(one["index"], one["score"]) for one in ranked[:3]] == [(15, 15.0), (14, 14.0), (13, 13.0)]
+        assert len(ranked) == 18 and not any("text" in one for one in ranked)
+    for one in asked.post("/rerank", {"query": "q", "texts": texts, "return_text": True})[1]:
+        assert one["text"] == f"t{one['index']}"
+    for inputs, arrives in (("a", ["a"]), (["a", "b"], [("a", "b")]), ([["a"], ["b"]], ["a", "b"])):
+        assert asked.post("/predict", {"inputs": inputs})[0] == 200
+        assert arrived(seen, "TextClassifier.classify") == {"texts": arrives}
+    long = "a b c d e f g"
+    for path, body in (
+        ("/rerank", {"query": "q", "texts": [long]}),
+        ("/predict", {"inputs": long}),
+        ("/predict", {"inputs": ["q", long]}),
+    ):
+        assert [asked.post(path, body | more)[0] for more in ({}, {"truncate": False}, {"truncate": True})] == [
+            413,
+            413,
+            200,
+        ]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_is_asked_of_an_answer_arrives(recorded: tuple[Asked, Seen], stream: bool):
+    asked, seen = recorded
+    call = "Generator.stream_async" if stream else "Generator.generate_async"
+    always = {"messages": MESSAGES, "caller": HERE} if stream else ANSWER
+    for body, expected in CONVERSATION if stream else [*CONVERSATION, ({"n": 2}, {"num_hypotheses": 2})]:
+        seen.clear()
+        asked_for = {"model": "lm", "messages": MESSAGES, "stream": stream, **body}
+        status, content, _ = asked.raw("POST", "/v1/chat/completions", asked_for)
+        assert status == 200 and arrived(seen, call) == always | expected, body
+    if not stream:
+        assert json.loads(content)["usage"] == {"prompt_tokens": 5, "completion_tokens": 2, "total_tokens": 7}
+        return
+    usage = b'"usage": {"prompt_tokens": 5, "completion_tokens": 1, "total_tokens": 6}'
+    assert usage not in content and b'"finish_reason": "length"' in content
+    body = asked_for | {"stream_options": {"include_usage": True}}
+    assert usage in asked.raw("POST", "/v1/chat/completions", body)[1]
+
+
+def test_the_caller_is_a_key(recorded: tuple[Asked, Seen], tmp_path):
+    """Callers get equal shares of the work."""
+    (tmp_path / "keys").write_text("first\nsecond\n")
+    seen = recorded[1]
+    models = tuple(one for one in MODELS if KINDS[one[0]] in (Translator, Encoder, Generator))
+    with serving(models=models, keys=str(tmp_path / "keys")) as asked:
+        for number, key in enumerate(("first", "second")):
+            for path, body, call in (
+                ("/translate", {"q": "a", **PAIR}, "Translator.translate_async"),
+                ("/embed", {"inputs": "a"}, "Encoder.encode_async"),
+                ("/v1/chat/completions", {"model": "lm", "messages": MESSAGES}, "Generator.generate_async"),
+            ):
+                assert asked.post(path, body, authorization=f"Bearer {key}")[0] == 200
+                assert arrived(seen, call)["caller"] == number
+        for more, special in (({}, True), ({"add_special_tokens": False}, False)):
+            found = asked.post("/tokenize", {"inputs": "a"} | more, authorization="Bearer first")[1]
+            assert found == [[{"id": 7, "text": "a", "special": False, "start": 0, "stop": 1}]]
+            assert arrived(seen, "Encoder.tokenize") == {"text": "a", "special_tokens": special}
+
+
+def test_a_full_queue_says_when_to_come_again(recorded: tuple[Asked, Seen], monkeypatch):
+    def full(*given, **options):
+        raise QueueFullError("9 jobs wait already, 8 may")
+
+    monkeypatch.setattr(Translator, "translate_async", full)
+    status, content, headers = recorded[0].raw("POST", "/translate", {"q": "a", **PAIR})
+    assert (status, headers["retry-after"]) == (429, "1")
+    assert json.loads(content) == {"error": "9 jobs wait already, 8 may"}
