@@ -1,14 +1,11 @@
 """The benchmark of the mechanisms, at next to no size: every case agrees, and the table goes where it should."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
 from bench import mechanisms
 from fastattn.runtime.threads import thread_limit
-from tests import ROOT
+from tests.bench.commands import bench  # noqa: F401  a fixture
 
 
 def test_every_case_agrees_with_its_plain_form():
@@ -42,12 +39,8 @@ def test_the_table_goes_into_a_document(tmp_path, marks, capsys):
         assert written == around and "no marks" in capsys.readouterr().err
 
 
-def test_the_command(tmp_path):
-    def command(*arguments):
-        call = [sys.executable, "-m", "bench", "mechanisms", *arguments]
-        return subprocess.run(call, cwd=ROOT, capture_output=True, encoding="utf-8")
-
-    done = command("--toy", "--only", "saliency")
+def test_the_command(tmp_path, bench):  # noqa: F811
+    done = bench("mechanisms", "--toy", "--only", "saliency")
     assert done.returncode == 0 and "| saliency |" in done.stdout
-    missing = command(str(tmp_path / "none.md"))
+    missing = bench("mechanisms", tmp_path / "none.md")
     assert missing.returncode == 2 and "a file that is there" in missing.stderr
