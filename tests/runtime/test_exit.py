@@ -59,7 +59,7 @@ from numba import prange
 from fastattn.runtime import kernel_code
 from fastattn.runtime.jit import kernel
 
-lines = "\\n".join(f"        x[i] = np.sin(x[i]) * x[i + {n}] + np.exp(x[{n}])" for n in range(150))
+lines = "\\n".join(f"        x[i] = np.sin(x[i]) * x[i + {n}] + np.exp(x[{n}])" for n in range(25))
 text = "".join(f"def large{k}(x):\\n    for i in prange(0, 1):\\n{lines}\\n\\n" for k in range(4))
 with open(sys.argv[1], "w") as file:
     file.write(text)
@@ -84,8 +84,8 @@ begun.wait()
 
 
 def test_nothing_waits_for_daemon_threads_that_work() -> None:
-    for n in range(4):
-        assert run_child(WORKING, str(0.5 + n / 33)).split() == ["waits", "0"]
+    for n in range(2):
+        assert run_child(WORKING, str(0.5 + n / 17)).split() == ["waits", "0"]
 
 
 def test_a_kernel_that_is_being_compiled_is_finished_first(tmp_path: Path) -> None:

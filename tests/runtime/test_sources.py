@@ -104,7 +104,9 @@ import numba
 import numpy as np
 
 CASES = {
-    "before": ["written"], "after": ["written", "replaced", "changed back", "a kernel's"], "while it compiles": ["written"]
+    "before": ["written"],
+    "after": ["written", "replaced", "changed back", "a kernel's"],
+    "while it compiles": ["written"],
 }
 root = pathlib.Path("fastattn").absolute()
 emit, search, kept = (root / name for name in ("simd/emit.py", "kernels/search.py", "kept"))
@@ -172,9 +174,9 @@ def test_nothing_is_made_of_sources_that_change_meanwhile(tmp_path: Path) -> Non
     shutil.copytree(PACKAGE, clone / "fastattn", ignore=shutil.ignore_patterns("__pycache__"))
     told = run_child(CHANGED, cwd=clone, FASTATTN_CACHE=str(cache), PYTHONDONTWRITEBYTECODE="1")
     whens = ["before, written", "after, written", "after, replaced", "after, changed back", "after, a kernel's"]
+    rest = "of fastattn was changed while this process ran: start the process anew"
     assert told.splitlines() == [
-        f"{when}: {'kernels/search' if 'kernel' in when else 'simd/emit'}.py of fastattn was changed while this process "
-        "ran: start the process anew"
+        f"{when}: {'kernels/search' if 'kernel' in when else 'simd/emit'}.py {rest}"
         for when in (*whens, "while it compiles, written")
     ]
     assert {path.name.rpartition("-")[0] for path in cache.glob("kernels/*/*")} == {"norm._normalise"}
