@@ -87,7 +87,10 @@ def test_a_dropped_translator_gives_its_memory_back(tmp_path: Path) -> None:
 
 # Of an embedding table, a view of the checkpoint's file, only the rows that were used are resident: these are the
 # bytes of the linear weights alone, int8 and float32.
-@pytest.mark.parametrize(("kind", "name", "weights"), [("Translator", "zh-en", 79e6), ("Encoder", "minilm", 42e6)])
+@pytest.mark.parametrize(
+    ("kind", "name", "weights"),
+    [pytest.param("Translator", "zh-en", 79e6, marks=pytest.mark.slow), ("Encoder", "minilm", 42e6)],
+)
 def test_a_real_one_too(pulled, kind: str, name: str, weights: float) -> None:
     check(*sample(kind, pulled(name), "你好 world"), int(weights))
 
