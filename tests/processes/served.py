@@ -1,12 +1,16 @@
 """What worker processes of tests serve, without a model: see ``pool_of``."""
 
+import builtins
 import os
 import signal
+import sys
+import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from fastattn.processes import worker_process
@@ -41,7 +45,26 @@ def serve(threads: int) -> dict[str, Callable[..., Future]]:
     def cancelled(caller: int) -> Future:
         return echo(caller, [sum(future.cancelled() for future in endless), len(endless)])
 
-    return {"echo": echo, "signal": signal_itself, "wait": wait, "cancelled": cancelled}
+    def say(caller: int) -> Future:
+        """What is for people to read."""
+        sys.stdout.write("printed\n")
+        sys.stdout.flush()
+        warnings.warn("warned of", stacklevel=1)
+        warnings.warn("of no use any more", DeprecationWarning, stacklevel=1)
+        return echo(caller, [np.float32(0.5), os.environ["RAYON_NUM_THREADS"]])
+
+    def fail(caller: int, name: str, later: bool) -> Future:
+        error = getattr(builtins, name)("a reason")
+        if not later:
+            raise error
+        future: Future = Future()
+        future.set_exception(error)
+        return future
+
+    does = {"echo": echo, "signal": signal_itself, "wait": wait, "cancelled": cancelled, "say": say, "fail": fail}
+    if threads > 1:
+        raise MemoryError("for so many threads")
+    return does
 
 
 def chunk(what: str, *content: object) -> Chunk:
