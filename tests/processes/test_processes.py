@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count, islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -265,18 +266,22 @@ def test_a_process_that_cannot_load_says_why(tmp_path: Path) -> None:
 
 
 SCRIPT = """
-import os, sys, time
+import os, sys, threading, time
 from fastattn import Translator
 translator = Translator(sys.argv[1], threads=1, processes=2)
 translator.translate("w1 w2")
-print(*[process.number for process in translator._pool._pool._processes.values()], flush=True)
-if sys.argv[2] == "fork":
-    program = os.getpid()
-    if os.fork() == 0:
-        while os.getppid() == program:
-            time.sleep(0.05)
-        time.sleep(4)
-        os._exit(0)
+processes = list(translator._pool._pool._processes.values())
+print(*[process.number for process in processes], flush=True)
+if sys.argv[2] == "fork" and os.fork() == 0:
+    sys.stdin.read()  # longer than the program lives
+    os._exit(0)
+
+def tell():
+    while not any(process._heard.routes for process in processes):
+        time.sleep(0.01)
+    print("under way", flush=True)
+
+threading.Thread(target=tell, daemon=True).start()
 try:
     translator.translate(["w1 " * 200] * 4000, max_decoding_length=200, min_decoding_length=200)
 except KeyboardInterrupt:
@@ -286,18 +291,18 @@ except KeyboardInterrupt:
 
 
 @contextlib.contextmanager
-def _program(folder: Path, tmp_path: Path, what: str) -> Iterator[tuple[subprocess.Popen, list[int]]]:
+def _program(folder: Path, tmp_path: Path, what: str) -> Iterator[tuple[Any, list[int]]]:
     """A script without a main guard, and the numbers of its processes."""
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     (tmp_path / "json.py").write_text("raise ImportError('of the folder that the script runs in')")
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": "1"}
     command = [sys.executable, "-W", "error", str(script), str(folder), what]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path, env=environment
-    ) as process:
-        assert process.stdout is not None
-        yield process, list(map(int, process.stdout.readline().split()))
+    pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen(command, text=True, cwd=tmp_path, env=environment, **pipes) as process:
+        numbers = list(map(int, process.stdout.readline().split()))
+        assert len(numbers) == 2 and process.stdout.readline() == "under way\n"
+        yield process, numbers
         process.kill()
 
 
@@ -305,8 +310,6 @@ def _program(folder: Path, tmp_path: Path, what: str) -> Iterator[tuple[subproce
 def test_nothing_is_left_when_the_program_is_killed(folder: Path, tmp_path: Path) -> None:
     """Even where a child that it forked has copies of its pipes."""
     with _program(folder, tmp_path, "fork") as (program, numbers):
-        assert len(numbers) == 2
-        time.sleep(0.3)
         program.kill()
         assert all(map(_is_gone, numbers))
 
@@ -314,9 +317,7 @@ def test_nothing_is_left_when_the_program_is_killed(folder: Path, tmp_path: Path
 @POSIX
 def test_an_interrupt_ends_the_call_and_nothing_else(folder: Path, tmp_path: Path) -> None:
     with _program(folder, tmp_path, "work") as (program, numbers):
-        time.sleep(0.5)
         program.send_signal(signal.SIGINT)
-        assert program.stdout is not None and program.stderr is not None
         assert program.stdout.readline() == "interrupted\n"
         assert program.stdout.readline() == "True\n"
         assert program.wait(30) == 0
