@@ -173,6 +173,17 @@ def test_what_may_change_unseen_is_not_kept(
     assert_each_process_reads(folder, reads)
 
 
+def test_a_file_that_was_given_an_old_time_is_as_new_as_it_is(
+    folder: Path, reads: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the time of the last change of its status, which nobody sets."""
+    monkeypatch.setattr(model_cache, "SETTLED", 3_600_000_000_000)
+    monkeypatch.setattr(model_cache, "_readers", list)
+    for file in folder.iterdir():
+        os.utime(file, (0, 0))
+    assert_each_process_reads(folder, reads)
+
+
 def test_a_pulled_checkpoint_that_is_found_is_marked_as_used(tmp_path: Path, cache: Path, reads: list[Path]) -> None:
     (cache / "checkpoints").mkdir()
     folder = write_classifier(cache / "checkpoints" / "some-00000000")
