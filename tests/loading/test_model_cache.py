@@ -17,6 +17,7 @@ import fastattn
 from fastattn import ops, weights
 from fastattn.encoders.cross_encoder import CrossEncoder
 from fastattn.encoders.encoder import Encoder
+from fastattn.errors import CheckpointError
 from fastattn.loading import cache_file, model_cache
 from fastattn.translation.translator import Translator
 from tests.encoders.classifiers import some_pairs, some_texts, write_classifier
@@ -171,6 +172,24 @@ def test_what_may_change_unseen_is_not_kept(
     for name, value in bound.items():
         monkeypatch.setattr(model_cache, name, value)
     assert_each_process_reads(folder, reads)
+
+
+def test_a_folder_of_as_many_files_as_there_may_be_is_kept(
+    folder: Path, reads: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model_cache, "MOST_FILES", len(list(folder.iterdir())))
+    expected = load_twice(folder, reads)
+    assert vectors(folder) == expected and len(reads) == 2
+
+
+def test_a_part_is_read_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read(path: Path, part: str, later: bool) -> Any:
+        assert (path, part, later) == (folder, "a part", True)
+        raise CheckpointError("seen")
+
+    monkeypatch.setattr(weights, "read", read)
+    with pytest.raises(CheckpointError, match="seen"):
+        model_cache.load_or_build(folder, "int8", "a use", lambda *made: None, part="a part")
 
 
 def test_a_file_that_was_given_an_old_time_is_as_new_as_it_is(
