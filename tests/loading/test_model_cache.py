@@ -146,22 +146,22 @@ def test_a_folder_that_changed_is_read_again(folder: Path, reads: list[Path]) ->
 
 
 def test_a_folder_that_changes_while_it_is_read_is_not_kept(
-    folder: Path, reads: list[Path], monkeypatch: pytest.MonkeyPatch
+    folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     vectors(folder)  # packs the weights
     read = weights.read
 
     def changing(path: Path, *given: Any, **how: Any) -> Any:
         found = read(path, *given, **how)
-        _append(folder)
+        _add(folder)
         return found
 
     with monkeypatch.context() as patch:
         patch.setattr(weights, "read", changing)
         vectors(folder)
-    count = len(reads)
+    assert not list((cache / "packed").glob("*.checkpoint"))
     vectors(folder)
-    assert len(reads) == count + 1
+    assert cached_file(cache)
 
 
 @pytest.mark.parametrize("bound", [{"SETTLED": 3_600_000_000_000}, {"MOST_FILES": 2}])
