@@ -2,6 +2,7 @@
 
 import threading
 import warnings
+from time import sleep
 
 import pytest
 
@@ -28,15 +29,19 @@ def test_results_come_in_order_of_as_many_threads_as_asked_for():
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_after_an_error_no_more_is_begun_and_it_is_raised(workers):
-    begun = []
+    begun, failed = [], threading.Event()
 
-    def fail(item):
+    def work(item):
         begun.append(item)
-        raise KeyError(item)
+        if item == 0:
+            failed.set()
+            raise KeyError(item)
+        failed.wait(10)
+        sleep(0.001)
 
     with pytest.raises(KeyError):
-        map_in_threads(fail, range(100), workers)
-    assert len(begun) <= workers
+        map_in_threads(work, range(1000), workers)
+    assert begun == [0] if workers == 1 else len(begun) < 1000
 
 
 def test_where_no_thread_is_to_be_had_this_one_does_it_all_and_says_so_once(monkeypatch):
