@@ -1,11 +1,11 @@
 """The benchmark of the mechanisms, at next to no size: every case agrees, and the table goes where it should."""
 
 import numpy as np
-import pytest
 
 from bench import mechanisms
 from fastattn.runtime.threads import thread_limit
 from tests.bench.commands import bench  # noqa: F401  a fixture
+from tests.bench.test_document import marked, written  # noqa: F401  a fixture
 
 
 def test_every_case_agrees_with_its_plain_form():
@@ -21,22 +21,12 @@ def test_a_difference_fails_the_run(monkeypatch, capsys):
     assert "wrong: the results differ by 1.0" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("marks", [True, False])
-def test_the_table_goes_into_a_document(tmp_path, marks, capsys):
-    document = tmp_path / "some.md"
-    around = "before\n{}old\n{}after\n".format(
-        *(("<!-- cost: written by python -m bench mechanisms -->\n", "<!-- end of cost -->\n") if marks else ("", ""))
-    )
-    document.write_text(around, encoding="utf-8")
-    assert mechanisms.run("toy", thread_limit(), "hard", document) == (0 if marks else 2)
-    written = document.read_text(encoding="utf-8")
-    if marks:
-        assert written.startswith("before\n<!-- cost") and written.endswith("<!-- end of cost -->\nafter\n")
-        assert "| hard, most probable |" in written and "old" not in written
-        assert mechanisms.run("toy", thread_limit(), "pointer", document) == 0
-        assert written.count("cost") == document.read_text(encoding="utf-8").count("cost")
-    else:
-        assert written == around and "no marks" in capsys.readouterr().err
+def test_the_table_goes_into_a_document(marked):  # noqa: F811
+    document = marked("cost", "mechanisms")
+    assert mechanisms.run("toy", thread_limit(), "hard", document) == 0
+    assert "| hard, most probable |" in written(document)
+    assert mechanisms.run("toy", thread_limit(), "pointer", document) == 0
+    assert "| hard, most probable |" not in written(document)
 
 
 def test_the_command(tmp_path, bench):  # noqa: F811

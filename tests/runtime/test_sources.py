@@ -81,7 +81,8 @@ def test_each_source_changes_the_folder_and_nothing_else_does(tree: Path, monkey
         found[name] = contents + b"\n"
         assert sources_digest(tree) != whole, name
         found[name] = contents
-    found["kernels/renamed.py"] = found.pop("kernels/norm.py")
+    renamed = {name.replace("kernels/norm", "kernels/other"): contents for name, contents in sources.items()}
+    monkeypatch.setattr(code_cache, "kernel_sources", lambda package: renamed)
     assert sources_digest(tree) != whole
 
 
