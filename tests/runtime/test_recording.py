@@ -148,6 +148,8 @@ def test_arrays_of_an_arena_never_overlap(actions):
             del alive[number % len(alive)]
         assert all((array == value).all() for array, value in alive)
         assert all(array.ctypes.data % ALIGNMENT == 0 for array, _ in alive if array.size)
+        ends = [0, *(place for free in arena._free for place in free)]
+        assert ends == sorted(set(ends)), "in order, none empty, never side by side"
     array = None
     alive.clear()
     assert sum(end - first for first, end in arena._free) >= arena.size - 2 * ALIGNMENT * len(arena._rooms)
