@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 from tests import ROOT
-from tests.bench.commands import accepted  # noqa: F401  a fixture
 
 
-def test_checks_have_names_of_their_own_and_are_listed_without_corpora(accepted):  # noqa: F811
+def test_checks_have_names_of_their_own_and_are_listed_without_corpora(accepted):
     done = accepted("--list")
     assert done.returncode == 0, done.stderr
     names = [line.split()[0] for line in done.stdout.splitlines()]
@@ -19,7 +18,7 @@ def test_checks_have_names_of_their_own_and_are_listed_without_corpora(accepted)
     assert [line.split()[0] for line in chosen] == [name for name in names if "two-threads" in name] != []
 
 
-def test_what_cannot_be_checked_is_refused(accepted):  # noqa: F811
+def test_what_cannot_be_checked_is_refused(accepted):
     for arguments, message in (
         ((), "--data should name the folder"),
         (("--data", ROOT, "nothing"), "no check is named like nothing"),

@@ -13,7 +13,6 @@ from bench.operations import OPERATIONS
 from fastattn.simd.arithmetic import arithmetic_for
 from fastattn.simd.tile import PRECISIONS
 from tests import ROOT
-from tests.bench.commands import bench  # noqa: F401  a fixture
 
 PLOTS = ("lengths.svg", "memory.svg", "roofline.svg", "threads.svg")
 FILES = {"RESULTS.md", "results.json", *PLOTS}
@@ -111,7 +110,7 @@ def test_report_needs_the_json_alone(results, tmp_path):
         assert path.read_bytes() == (results[0] / path.name).read_bytes()
 
 
-def test_the_report_in_the_tree_is_made_of_the_results_beside_it(tmp_path, bench):  # noqa: F811
+def test_the_report_in_the_tree_is_made_of_the_results_beside_it(tmp_path, bench):
     kept = ROOT / "bench" / "results"
     if not (kept / "results.json").is_file():
         pytest.skip("the run of bench/results/RESULTS.md kept no results.json; the next one will")
@@ -121,7 +120,7 @@ def test_the_report_in_the_tree_is_made_of_the_results_beside_it(tmp_path, bench
     assert made == {path.name: path.read_text(encoding="utf-8") for path in kept.iterdir() if path.suffix != ".json"}
 
 
-def test_usage_errors_say_what_is_expected(tmp_path, bench):  # noqa: F811
+def test_usage_errors_say_what_is_expected(tmp_path, bench):
     broken = tmp_path / "results.json"
     broken.write_text("[]")
     for arguments, message in (

@@ -8,7 +8,7 @@ import pytest
 from bench import cluster
 from bench.cluster_measure import Figures
 from bench.cluster_model import LARGEST, SMALLEST, Cluster, Job, block_bytes, calm, computed, cut
-from tests.bench.test_document import marked, written  # noqa: F401  a fixture
+from tests.bench.test_document import written
 
 FIGURES = Figures("en-pt", 1000.0, 2 << 20, 0.3, 10.0, 125.0, 260.0, 1e-6)
 BROKEN = Cluster(10, slow=0.2, losses=20.0, away=60.0)  # three machines are lost each minute
@@ -63,7 +63,7 @@ def test_costs_are_of_machines_and_requests() -> None:
     assert cluster.dollars(0.0, 10, 0.5, 1000) == pytest.approx(2 * 0.0054)
 
 
-def test_the_tables_go_into_a_document(monkeypatch, marked) -> None:  # noqa: F811
+def test_the_tables_go_into_a_document(monkeypatch, marked) -> None:
     monkeypatch.setattr(cluster, "measure", lambda name, size, data: replace(FIGURES, name=name))
     monkeypatch.setattr(cluster, "SENTENCES", 10**7)
     monkeypatch.setattr(cluster, "INPUTS", 10)

@@ -1,7 +1,5 @@
 """Where the commands of the benchmarks write their tables: between two marks of a document, and nowhere else."""
 
-import pytest
-
 from bench import cluster, growth, lock, mechanisms
 from bench.document import Section, markdown
 from fastattn.runtime.threads import thread_limit
@@ -33,18 +31,6 @@ def test_a_document_without_the_marks_is_told_of_and_left_alone(tmp_path, capsys
         assert run() == 2
         assert "no marks" in capsys.readouterr().err
     assert document.read_text() == MARKED and list(tmp_path.iterdir()) == [document]
-
-
-@pytest.fixture
-def marked(tmp_path):
-    """A function from a section's name and its command to a document that has its marks."""
-
-    def write(name, command):
-        document = tmp_path / "some.md"
-        document.write_text(MARKED.replace("some", name).replace("work", command))
-        return document
-
-    return write
 
 
 def written(document):

@@ -8,7 +8,6 @@ import numpy as np
 from bench import gallery
 from bench.train import pictures as trained
 from tests import ROOT
-from tests.bench.commands import bench  # noqa: F401  a fixture
 
 FOLDER = ROOT / "docs" / "pictures"
 PAGES = ("attention.md", "recurrent.md", "vision.md")
@@ -41,7 +40,7 @@ def test_every_picture_is_shown_and_every_one_shown_is_there():
     assert {path.name for path in FOLDER.iterdir()} == {f"{name}.svg" for name in SHOWN}
 
 
-def test_each_picture_is_what_the_command_makes_now(tmp_path, bench):  # noqa: F811
+def test_each_picture_is_what_the_command_makes_now(tmp_path, bench):
     done = bench("gallery", tmp_path / "new" / "folder")
     assert done.returncode == 0, done.stderr
     made = {path.stem: path.read_text(encoding="utf-8") for path in (tmp_path / "new" / "folder").iterdir()}

@@ -7,7 +7,7 @@ import pytest
 
 from bench import growth
 from fastattn.runtime.threads import thread_limit
-from tests.bench.test_document import marked, written  # noqa: F401  a fixture
+from tests.bench.test_document import written
 
 
 def test_the_window_is_as_wide_as_it_says():
@@ -16,7 +16,7 @@ def test_the_window_is_as_wide_as_it_says():
     assert (weights > 0).sum(axis=-1).max() == growth.WINDOW
 
 
-def test_the_table_goes_into_a_document_and_the_picture_beside_it(marked):  # noqa: F811
+def test_the_table_goes_into_a_document_and_the_picture_beside_it(marked):
     document = marked("growth", "growth")
     assert growth.run("toy", thread_limit(), document) == 0
     assert "\n| 32 | " in written(document) and "\n| 64 | " in written(document)

@@ -4,8 +4,7 @@ import numpy as np
 
 from bench import mechanisms
 from fastattn.runtime.threads import thread_limit
-from tests.bench.commands import bench  # noqa: F401  a fixture
-from tests.bench.test_document import marked, written  # noqa: F401  a fixture
+from tests.bench.test_document import written
 
 
 def test_every_case_agrees_with_its_plain_form():
@@ -21,7 +20,7 @@ def test_a_difference_fails_the_run(monkeypatch, capsys):
     assert "wrong: the results differ by 1.0" in capsys.readouterr().err
 
 
-def test_the_table_goes_into_a_document(marked):  # noqa: F811
+def test_the_table_goes_into_a_document(marked):
     document = marked("cost", "mechanisms")
     assert mechanisms.run("toy", thread_limit(), "hard", document) == 0
     assert "| hard, most probable |" in written(document)
@@ -29,7 +28,7 @@ def test_the_table_goes_into_a_document(marked):  # noqa: F811
     assert "| hard, most probable |" not in written(document)
 
 
-def test_the_command(tmp_path, bench):  # noqa: F811
+def test_the_command(tmp_path, bench):
     done = bench("mechanisms", "--toy", "--only", "saliency")
     assert done.returncode == 0 and "| saliency |" in done.stdout
     missing = bench("mechanisms", tmp_path / "none.md")

@@ -54,6 +54,15 @@ def test_a_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
     assert names(tmp_path) == [path.name] and path.read_bytes() == b"begun"
 
 
+def test_a_file_is_on_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = []
+    for name in ("fsync", "replace"):
+        call = getattr(os, name)
+        monkeypatch.setattr(os, name, lambda *given, name=name, call=call: (done.append(name), call(*given))[1])
+    write_whole(tmp_path / "file", lambda stream: None)
+    assert done == ["fsync", "replace"]
+
+
 def test_only_the_user_writes_to_new_folders_and_others_read_files_as_the_umask_says(tmp_path: Path) -> None:
     for umask, mode in ((0, 0o644), (0o077, 0o600)):
         folder = tmp_path / f"{umask}" / "below"

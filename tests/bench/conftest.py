@@ -1,4 +1,4 @@
-"""``python -m bench ...`` and ``python -m bench.accept ...`` in this process."""
+"""``python -m bench ...`` and ``python -m bench.accept ...`` in this process; documents with the marks of a command."""
 
 import sys
 from collections.abc import Callable
@@ -44,3 +44,19 @@ def _caller(main: Callable[[], int], monkeypatch: pytest.MonkeyPatch, capsys: py
         return Done(code, *capsys.readouterr())
 
     return call
+
+
+# Between whose marks a command writes.
+MARKED = "before\n<!-- some: written by python -m bench work -->\nto be replaced\n<!-- end of some -->\nafter\n"
+
+
+@pytest.fixture
+def marked(tmp_path):
+    """A function from a section's name and its command to a document that has its marks."""
+
+    def write(name, command):
+        document = tmp_path / "some.md"
+        document.write_text(MARKED.replace("some", name).replace("work", command))
+        return document
+
+    return write
