@@ -52,6 +52,12 @@ def test_the_forms_of_a_kernel_agree():
             assert (out_N[(first + 2) * BLOCK :] == -1).all()
 
 
+def test_tasks_that_there_are_not_are_not_done():
+    numbers = [4, 6, 8]
+    assert cut_loop(divide)(1, 99, numbers, 2) == 3 and numbers == [4, 3, 4]
+    assert cut_loop(divide)(5, 99, numbers, 2) == 3 and numbers == [4, 3, 4]
+
+
 def test_names_and_lines_are_the_functions_own():
     cut = cut_loop(divide)
     assert (cut.__name__, cut.__doc__, cut.__module__) == ("divide", None, __name__)

@@ -211,6 +211,22 @@ def test_an_interrupt_of_another_leaves_what_a_thread_is_about_to_do(monkeypatch
     assert not scheduler.failures
 
 
+def test_an_interrupt_in_the_plan_of_another_ends_ones_own_call_and_that_plan_begins_again():
+    scheduler, struck = counting(), []
+
+    def plan():
+        if not struck:
+            struck.append(1)
+            raise Interrupt
+        return (yield [Count(2)])
+
+    other = scheduler._new_request(plan, "other")
+    scheduler._state.enter(other, [])
+    with pytest.raises(Interrupt):
+        scheduler.run(plan_of(3))
+    assert other.result(10) == [2]
+
+
 def test_to_cancel_looks_through_no_line():
     """Of a caller's many requests each would look at all the others."""
     scheduler, looks = counting(SchedulerByHand), []
