@@ -227,6 +227,26 @@ def test_an_interrupt_in_the_plan_of_another_ends_ones_own_call_and_that_plan_be
     assert other.result(10) == [2]
 
 
+def test_what_an_interrupt_leaves_at_another_slot_is_dropped_there():
+    other_begun, dropped = threading.Event(), []
+
+    class Struck(Counter):
+        def advance(self):
+            if threading.current_thread() is threading.main_thread():
+                other_begun.wait(10)
+                raise Interrupt
+            other_begun.set()
+            return super().advance()
+
+        def drop(self):
+            dropped.extend(self.left)
+            super().drop()
+
+    with pytest.raises(Interrupt):
+        scheduler_of(Struck, slots=2, enough=1).run(plan_of(200_000, 200_000))
+    assert len(dropped) == 1
+
+
 def test_to_cancel_looks_through_no_line():
     """Of a caller's many requests each would look at all the others."""
     scheduler, looks = counting(SchedulerByHand), []
