@@ -52,8 +52,13 @@ time.sleep, threading.Thread.join = count(sleep), count(join)
 
 # LLVM is at a kernel of many lines when the main thread returns.
 COMPILING = """
-import atexit, sys, threading
-atexit.register(lambda: print("compiled", sum(len(large.variants) for large in kernels)))
+import atexit, sys, threading, time
+
+def tell_at_the_end():  # the first is called last
+    time.sleep(1)  # in which another one might begin
+    print("begun", len(calls), "compiled", sum(len(large.variants) for large in kernels))
+
+atexit.register(tell_at_the_end)
 import numpy as np
 from numba import prange
 from fastattn.runtime import kernel_code
@@ -66,9 +71,10 @@ with open(sys.argv[1], "w") as file:
 space = {"np": np, "prange": prange, "__name__": "fastattn.made_up"}  # ours, of which the end of the process knows
 exec(compile(text, sys.argv[1], "exec"), space)
 kernels, begun = [kernel(space[f"large{k}"]) for k in range(4)], threading.Event()
-translate = kernel_code.object_file
+translate, calls = kernel_code.object_file, []
 
 def tell(*arguments):
+    calls.append(1)
     begun.set()
     return translate(*arguments)
 
@@ -91,7 +97,7 @@ def test_nothing_waits_for_daemon_threads_that_work() -> None:
 def test_a_kernel_that_is_being_compiled_is_finished_first(tmp_path: Path) -> None:
     """LLVM's own state goes with the process: it crashed in a thread that went on. And no other is begun."""
     environment = {"FASTATTN_CACHE": str(tmp_path / "cache"), "FASTATTN_THREADING": "pool"}
-    assert run_child(COMPILING, str(tmp_path / "made_up.py"), **environment).split() == ["compiled", "1"]
+    assert run_child(COMPILING, str(tmp_path / "made_up.py"), **environment).split() == ["begun", "1", "compiled", "1"]
 
 
 # Handlers that were there before ours are called after it.
