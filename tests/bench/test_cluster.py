@@ -8,10 +8,10 @@ import pytest
 from bench import cluster
 from bench.cluster_measure import Figures
 from bench.cluster_model import LARGEST, SMALLEST, Cluster, Job, block_bytes, calm, computed, cut
+from tests.bench.test_document import written
 
 FIGURES = Figures("en-pt", 1000.0, 2 << 20, 0.3, 10.0, 125.0, 260.0, 1e-6)
 BROKEN = Cluster(10, slow=0.2, losses=20.0, away=60.0)  # three machines are lost each minute
-MARKS = "<!-- cluster: written by python -m bench cluster -->\n", "<!-- end of cluster -->\n"
 
 
 def job(blocks: int = 3000, actors: int = 2) -> Job:
@@ -63,22 +63,15 @@ def test_costs_are_of_machines_and_requests() -> None:
     assert cluster.dollars(0.0, 10, 0.5, 1000) == pytest.approx(2 * 0.0054)
 
 
-@pytest.mark.parametrize("marks", [True, False])
-def test_the_tables_go_into_a_document(tmp_path, monkeypatch, capsys, marks) -> None:
+def test_the_tables_go_into_a_document(monkeypatch, marked) -> None:
     monkeypatch.setattr(cluster, "measure", lambda name, size, data: replace(FIGURES, name=name))
     monkeypatch.setattr(cluster, "SENTENCES", 10**7)
     monkeypatch.setattr(cluster, "INPUTS", 10)
-    document = tmp_path / "scale.md"
-    around = "before\n{}before that\n{}after\n".format(*(MARKS if marks else ("", "")))
-    document.write_text(around, encoding="utf-8")
-    assert cluster.run("toy", "", None, 1.25, document) == (0 if marks else 2)
-    written = document.read_text(encoding="utf-8")
-    if not marks:
-        assert written == around and "no marks" in capsys.readouterr().err
-        return
-    assert written.startswith("before\n<!-- cluster") and written.endswith("<!-- end of cluster -->\nafter\n")
-    assert "before that" not in written and "1.25 dollars" in written
-    rows = [line for line in written.splitlines() if line.startswith(tuple(f"| {name}, " for name in cluster.MODELS))]
+    document = marked("cluster", "cluster")
+    assert cluster.run("toy", "", None, 1.25, document) == 0
+    text = written(document)
+    assert "1.25 dollars" in text
+    rows = [line for line in text.splitlines() if line.startswith(tuple(f"| {name}, " for name in cluster.MODELS))]
     assert [row.split(" | ")[0][2:] for row in rows] == [f"{m}, {n}" for m in cluster.MODELS for n in cluster.MACHINES]
     assert {row.count("|") for row in rows} == {10}
 

@@ -22,6 +22,7 @@ def clone() -> None:
         pytest.skip("not a git clone that may be written to")
 
 
+@pytest.mark.slow
 def test_a_commit_beside_itself() -> None:
     done = commits("HEAD", "HEAD", "--only", "attention one head causal", "--rounds", "1", "--threads", "1")
     assert (done.returncode, done.stderr) == (0, "")

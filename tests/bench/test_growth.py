@@ -7,8 +7,7 @@ import pytest
 
 from bench import growth
 from fastattn.runtime.threads import thread_limit
-
-MARKS = "<!-- growth: written by python -m bench growth -->\n", "<!-- end of growth -->\n"
+from tests.bench.test_document import written
 
 
 def test_the_window_is_as_wide_as_it_says():
@@ -17,21 +16,12 @@ def test_the_window_is_as_wide_as_it_says():
     assert (weights > 0).sum(axis=-1).max() == growth.WINDOW
 
 
-@pytest.mark.parametrize("marks", [True, False])
-def test_the_table_goes_into_a_document_and_the_picture_beside_it(tmp_path, marks, capsys):
-    document = tmp_path / "some.md"
-    around = "before\n{}old\n{}after\n".format(*(MARKS if marks else ("", "")))
-    document.write_text(around, encoding="utf-8")
-    assert growth.run("toy", thread_limit(), document) == (0 if marks else 2)
-    written = document.read_text(encoding="utf-8")
-    if marks:
-        assert written.startswith("before\n<!-- growth") and written.endswith("<!-- end of growth -->\nafter\n")
-        assert "\n| 32 | " in written and "\n| 64 | " in written and "old" not in written
-        root = xml.etree.ElementTree.parse(tmp_path / "pictures" / "growth.svg").getroot()
-        assert {"time", growth.OURS, growth.NEAR, growth.PLAIN} <= set(root.itertext())
-    else:
-        assert written == around and "no marks" in capsys.readouterr().err
-        assert list(tmp_path.iterdir()) == [document]
+def test_the_table_goes_into_a_document_and_the_picture_beside_it(marked):
+    document = marked("growth", "growth")
+    assert growth.run("toy", thread_limit(), document) == 0
+    assert "\n| 32 | " in written(document) and "\n| 64 | " in written(document)
+    root = xml.etree.ElementTree.parse(document.parent / "pictures" / "growth.svg").getroot()
+    assert {"time", growth.OURS, growth.NEAR, growth.PLAIN} <= set(root.itertext())
 
 
 def test_a_picture_without_memory_has_the_times_alone():

@@ -46,10 +46,3 @@ def test_the_table_has_a_row_for_each_way_of_calling() -> None:
     assert len(lines) == 2 + len(lock.MODES)
     assert lines[2].startswith("| tiny int8 | batch | 1.00 ms | 200 us | 20.0% (10.0%) |")
     assert len({line.count("|") for line in lines}) == 1
-
-
-def test_a_document_without_marks_is_left_alone(tmp_path, capsys) -> None:
-    document = tmp_path / "scale.md"
-    document.write_text("nothing")
-    assert lock.run("toy", "", None, 200e9, document) == 2
-    assert "no marks" in capsys.readouterr().err

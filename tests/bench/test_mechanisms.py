@@ -1,14 +1,10 @@
 """The benchmark of the mechanisms, at next to no size: every case agrees, and the table goes where it should."""
 
-import subprocess
-import sys
-
 import numpy as np
-import pytest
 
 from bench import mechanisms
 from fastattn.runtime.threads import thread_limit
-from tests import ROOT
+from tests.bench.test_document import written
 
 
 def test_every_case_agrees_with_its_plain_form():
@@ -24,30 +20,16 @@ def test_a_difference_fails_the_run(monkeypatch, capsys):
     assert "wrong: the results differ by 1.0" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("marks", [True, False])
-def test_the_table_goes_into_a_document(tmp_path, marks, capsys):
-    document = tmp_path / "some.md"
-    around = "before\n{}old\n{}after\n".format(
-        *(("<!-- cost: written by python -m bench mechanisms -->\n", "<!-- end of cost -->\n") if marks else ("", ""))
-    )
-    document.write_text(around, encoding="utf-8")
-    assert mechanisms.run("toy", thread_limit(), "hard", document) == (0 if marks else 2)
-    written = document.read_text(encoding="utf-8")
-    if marks:
-        assert written.startswith("before\n<!-- cost") and written.endswith("<!-- end of cost -->\nafter\n")
-        assert "| hard, most probable |" in written and "old" not in written
-        assert mechanisms.run("toy", thread_limit(), "pointer", document) == 0
-        assert written.count("cost") == document.read_text(encoding="utf-8").count("cost")
-    else:
-        assert written == around and "no marks" in capsys.readouterr().err
+def test_the_table_goes_into_a_document(marked):
+    document = marked("cost", "mechanisms")
+    assert mechanisms.run("toy", thread_limit(), "hard", document) == 0
+    assert "| hard, most probable |" in written(document)
+    assert mechanisms.run("toy", thread_limit(), "pointer", document) == 0
+    assert "| hard, most probable |" not in written(document)
 
 
-def test_the_command(tmp_path):
-    def command(*arguments):
-        call = [sys.executable, "-m", "bench", "mechanisms", *arguments]
-        return subprocess.run(call, cwd=ROOT, capture_output=True, encoding="utf-8")
-
-    done = command("--toy", "--only", "saliency")
+def test_the_command(tmp_path, bench):
+    done = bench("mechanisms", "--toy", "--only", "saliency")
     assert done.returncode == 0 and "| saliency |" in done.stdout
-    missing = command(str(tmp_path / "none.md"))
+    missing = bench("mechanisms", tmp_path / "none.md")
     assert missing.returncode == 2 and "a file that is there" in missing.stderr

@@ -39,37 +39,28 @@ def names():
     return names
 
 
+@pytest.mark.slow  # it compiles every function that is shown
 def test_every_block_runs_and_has_the_shapes_it_says(names):
     assert names["svg"].startswith("<svg ") and "BlockMask(7 x 7" in repr(names["blocks"])
 
 
-def test_every_mechanism_is_shown():
+def test_every_mechanism_and_function_is_shown_in_few_lines():
     code = "\n".join(BLOCKS)
     steps = {"content_weights", "interpolate", "shift", "sharpen", "semantic_attention"}
-    for name in set(mechanisms.__all__) - steps:
+    masks = {"BlockMask", "and_masks", "or_masks", "explain_function"}
+    layers = {"KVCache", "MultiHeadAttention", "multi_head_attention", "ProjectionWeights"}
+    functions = {"attention", "attention_ragged", "plot_attention"} | masks | layers
+    for name in set(mechanisms.__all__) - steps | functions:
         assert re.search(rf"\b{name}\b", code), name
-
-
-def test_every_function_of_attention_is_shown():
-    code = "\n".join(BLOCKS)
-    masks = ("BlockMask", "and_masks", "or_masks", "explain_function")
-    layers = ("KVCache", "MultiHeadAttention", "multi_head_attention", "ProjectionWeights")
-    for name in ("attention", "attention_ragged", *masks, *layers, "plot_attention"):
-        assert re.search(rf"\b{name}\b", code), name
-
-
-def test_examples_are_short():
     assert all(len(block.splitlines()) <= 8 for block in BLOCKS[1:])
     assert all(len(line) <= 120 for line in TEXT.splitlines())
 
 
-def test_every_mechanism_has_a_picture():
+def test_every_mechanism_has_a_picture_and_links_lead_somewhere():
     sections = re.findall(r"^### .*\n\n(.*)", GALLERY, re.MULTILINE)
     pictures = [re.fullmatch(r"!\[.+\]\(pictures/[\w-]+\.svg\)", line) for line in sections]
     assert all(pictures) and len(set(sections)) == len(sections) > 25
 
-
-def test_links_lead_somewhere():
     found = re.findall(r"^#+ (.*)", TEXT, re.MULTILINE)
     titles = {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in found}
     for anchor in re.findall(r"\]\(#([\w-]+)\)", TEXT):
@@ -77,8 +68,6 @@ def test_links_lead_somewhere():
     for path in re.findall(r"\]\(([\w./-]+)\)", TEXT):
         assert (ROOT / "docs" / path).is_file(), path
 
-
-def test_the_benchmarks_find_their_places():
     document = ROOT / "docs" / "attention.md"
     assert not Section(document, "cost", "mechanisms").is_missing() and not Section(document, "growth").is_missing()
     assert Section(document, "length").is_missing()

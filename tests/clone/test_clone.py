@@ -30,7 +30,11 @@ print(fastattn.__file__, fastattn.weights.__file__, fastattn.cli.__file__, sep="
 """
 
 
-@pytest.fixture(scope="module", params=INSTALLS)
+# To build and install it takes seconds: the suite looks at the clone alone.
+PLACES = [name if name == "not installed" else pytest.param(name, marks=pytest.mark.slow) for name in INSTALLS]
+
+
+@pytest.fixture(scope="module", params=PLACES)
 def place(request, tmp_path_factory):
     """A clone and a fresh environment that has the suite's packages, save for fastattn."""
     folder = tmp_path_factory.mktemp("place")
@@ -85,6 +89,7 @@ def test_elsewhere_shows_what_is_installed(place, tmp_path):
         assert run(place.programs / "fastattn", "--version", folder=folder) == version
 
 
+@pytest.mark.slow
 def test_an_sdist_holds_what_is_tracked(tmp_path):
     """Save for what tells a host of repositories what to do; `make test` works in it as in a clone."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True)

@@ -4,8 +4,6 @@ import ast
 import inspect
 import re
 
-import pytest
-
 import fastattn
 from tests import ROOT
 
@@ -17,19 +15,17 @@ NAMED = [
 ]
 
 
-@pytest.mark.parametrize(("path", "name"), NAMED)
-def test_what_is_named_is_there(path: str, name: str) -> None:
-    # a file of tests may be named alone, after its folder
-    below = [] if "/" in path else (ROOT / "tests").rglob(path)
-    (found,) = [one for one in (ROOT / path, ROOT / "fastattn" / path, *below) if one.exists()]
-    if name:
-        defined = ast.walk(ast.parse(found.read_text(encoding="utf-8")))
-        kinds = ast.FunctionDef | ast.ClassDef
-        assert name in {node.name for node in defined if isinstance(node, kinds)}
-
-
-def test_many_are_named() -> None:
+def test_what_is_named_is_there() -> None:
     assert len(NAMED) > 40 and sum(bool(name) for _, name in NAMED) > 10
+    for path, name in NAMED:
+        # a file of tests may be named alone, after its folder
+        below = [] if "/" in path else (ROOT / "tests").rglob(path)
+        places = [one for one in (ROOT / path, ROOT / "fastattn" / path, *below) if one.exists()]
+        assert len(places) == 1, path
+        if name:
+            defined = ast.walk(ast.parse(places[0].read_text(encoding="utf-8")))
+            kinds = ast.FunctionDef | ast.ClassDef
+            assert name in {node.name for node in defined if isinstance(node, kinds)}, path
 
 
 def test_the_table_of_attention_functions_has_every_argument_of_ours() -> None:

@@ -14,6 +14,7 @@ def run(folder, *arguments):
     return subprocess.run(command, capture_output=True, text=True, encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_a_line_for_each_machine_and_a_failure_is_told(tmp_path):
     """The tests that run hold on one machine alone, so each line shows that its machine is another."""
     tests = tmp_path / "test_it.py"

@@ -9,7 +9,6 @@ import numpy as np
 
 import fastattn
 from tests import ROOT
-from tests.encoders.classifiers import LABELS, write_classifier
 from tests.translation.test_translator import _translator
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -63,13 +62,3 @@ def test_attention_itself_runs_and_is_drawn(tmp_path, monkeypatch):
     )[1]
     np.testing.assert_allclose(weights, expected, atol=1e-6)
     assert Path("weights.svg").read_text(encoding="utf-8") == fastattn.plot_attention(weights[0]).svg
-
-
-def test_classifiers_classify(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("FASTATTN_CACHE", str(tmp_path / "cache"))
-    write_classifier(tmp_path / "my-reranker")
-    write_classifier(tmp_path / "my-classifier", LABELS)
-    names = {}
-    exec(block_with("CrossEncoder("), names)  # noqa: S102  our own words
-    assert names["reranker"].num_labels == 1 and len(names["classifier"].labels) == 3

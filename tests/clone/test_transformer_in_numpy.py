@@ -12,8 +12,8 @@ from tests import ROOT
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("en-pt", "Yesterday it rained all night, and the children could not go to school."),
-        ("zh-en", "请把门关上,外面很冷。"),
+        ("en-pt", "The children could not go to school."),
+        pytest.param("zh-en", "请把门关上,外面很冷。", marks=pytest.mark.slow),
     ],
 )
 def test_the_example_translates_as_a_translator_does(pulled, name, text):

@@ -17,6 +17,7 @@ import fastattn
 from fastattn import ops, weights
 from fastattn.encoders.cross_encoder import CrossEncoder
 from fastattn.encoders.encoder import Encoder
+from fastattn.errors import CheckpointError
 from fastattn.loading import cache_file, model_cache
 from fastattn.translation.translator import Translator
 from tests.encoders.classifiers import some_pairs, some_texts, write_classifier
@@ -54,19 +55,17 @@ def assert_each_process_reads(folder: Path, reads: list[Path]) -> None:
         assert len(reads) == count
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
-def test_the_third_process_reads_nothing(folder: Path, reads: list[Path], cache: Path, precision: str) -> None:
-    expected = [vectors(folder, precision) for _ in range(2)]
-    assert vectors(folder, precision) == expected[0] == expected[1]
-    assert len(reads) == 2
-    assert cached_file(cache).stat().st_mode & 0o022 == 0
-
-
-def test_each_precision_keeps_its_own(folder: Path, reads: list[Path]) -> None:
-    expected = {precision: [vectors(folder, precision) for _ in range(2)] for precision in ("float32", "int8")}
+def test_the_third_process_reads_nothing_and_each_precision_keeps_its_own(
+    folder: Path, reads: list[Path], cache: Path
+) -> None:
+    precisions = ("float32", "bfloat16", "int8")
+    expected = {precision: [vectors(folder, precision) for _ in range(2)] for precision in precisions}
+    assert len(reads) == 6
     for precision, (first, second) in (*expected.items(), *expected.items()):
         assert vectors(folder, precision) == first == second
-    assert len(reads) == 4
+    assert len(reads) == 6
+    kept = list((cache / "packed").glob("*.checkpoint"))
+    assert len(kept) == 3 and not [file for file in kept if file.stat().st_mode & 0o022]
 
 
 def test_each_device_keeps_its_own(folder: Path, reads: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,28 +131,85 @@ def _add(folder: Path) -> None:
 CHANGES = [_append, _rewrite_at_the_same_time, _add, lambda folder: (folder / "tokenizer_config.json").unlink()]
 
 
-@pytest.mark.parametrize("change", CHANGES)
-def test_a_folder_that_changed_is_read_again(folder: Path, reads: list[Path], change: Callable[[Path], None]) -> None:
+def test_a_folder_that_changed_is_read_again(folder: Path, reads: list[Path]) -> None:
     load_twice(folder, reads)
-    vectors(folder)
-    assert len(reads) == 2
-    change(folder)
-    vectors(folder)
-    assert len(reads) == 3
-    vectors(folder)
-    vectors(folder)
-    assert len(reads) <= 4, "and kept again"
+    for change in CHANGES:
+        reads.clear()
+        vectors(folder)
+        assert not reads
+        change(folder)
+        vectors(folder)
+        assert len(reads) == 1, change
+        vectors(folder)
+        vectors(folder)
+        assert len(reads) <= 2, "and kept again"
 
 
-def test_what_may_change_unseen_is_not_kept(folder: Path, reads: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file may be written twice within a tick of its file system's clock."""
+def test_a_folder_that_changes_while_it_is_read_is_not_kept(
+    folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vectors(folder)  # packs the weights
+    read = weights.read
+
+    def changing(path: Path, *given: Any, **how: Any) -> Any:
+        found = read(path, *given, **how)
+        _add(folder)
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(weights, "read", changing)
+        vectors(folder)
+    assert not list((cache / "packed").glob("*.checkpoint"))
+    vectors(folder)
+    assert cached_file(cache)
+
+
+@pytest.mark.parametrize("bound", [{"SETTLED": 3_600_000_000_000}, {"MOST_FILES": 2}])
+def test_what_may_change_unseen_is_not_kept(
+    folder: Path, reads: list[Path], monkeypatch: pytest.MonkeyPatch, bound: dict[str, int]
+) -> None:
+    """A file may be written twice within a tick of its file system's clock; a folder may have much else."""
+    for name, value in bound.items():
+        monkeypatch.setattr(model_cache, name, value)
+    assert_each_process_reads(folder, reads)
+
+
+def test_a_folder_of_as_many_files_as_there_may_be_is_kept(
+    folder: Path, reads: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model_cache, "MOST_FILES", len(list(folder.iterdir())))
+    expected = load_twice(folder, reads)
+    assert vectors(folder) == expected and len(reads) == 2
+
+
+def test_a_part_is_read_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read(path: Path, part: str, later: bool) -> Any:
+        assert (path, part, later) == (folder, "a part", True)
+        raise CheckpointError("seen")
+
+    monkeypatch.setattr(weights, "read", read)
+    with pytest.raises(CheckpointError, match="seen"):
+        model_cache.load_or_build(folder, "int8", "a use", lambda *made: None, part="a part")
+
+
+def test_a_file_that_was_given_an_old_time_is_as_new_as_it_is(
+    folder: Path, reads: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the time of the last change of its status, which nobody sets."""
     monkeypatch.setattr(model_cache, "SETTLED", 3_600_000_000_000)
+    monkeypatch.setattr(model_cache, "_readers", list)
+    for file in folder.iterdir():
+        os.utime(file, (0, 0))
     assert_each_process_reads(folder, reads)
 
 
-def test_a_folder_with_much_else_is_not_kept(folder: Path, reads: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model_cache, "MOST_FILES", 2)
-    assert_each_process_reads(folder, reads)
+def test_a_pulled_checkpoint_that_is_found_is_marked_as_used(tmp_path: Path, cache: Path, reads: list[Path]) -> None:
+    (cache / "checkpoints").mkdir()
+    folder = write_classifier(cache / "checkpoints" / "some-00000000")
+    load_twice(folder, reads)
+    os.utime(folder, (0, 0))
+    vectors(folder)
+    assert len(reads) == 2 and folder.stat().st_mtime > 1e9
 
 
 def test_a_folder_whose_files_lie_deeper_is_not_kept(folder: Path, reads: list[Path], cache: Path) -> None:
@@ -200,19 +256,21 @@ READERS = (
 )
 
 
-@pytest.mark.parametrize("module", READERS)
 def test_other_readers_of_the_same_size_and_time_read_again(
-    readers: Path, folder: Path, reads: list[Path], module: str
+    readers: Path, folder: Path, reads: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(fastattn, "_imported_at", 2**62)  # so that each time what is read is kept again
     load_twice(folder, reads)
-    vectors(folder)
-    assert len(reads) == 2
-    file = readers / module
-    times = file.stat()
-    file.write_bytes(file.read_bytes().replace(b"e", b"E", 1))
-    os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
-    vectors(folder)
-    assert len(reads) == 3
+    for module in READERS:
+        reads.clear()
+        vectors(folder)
+        assert not reads, module
+        file = readers / module
+        times = file.stat()
+        file.write_bytes(file.read_bytes().replace(b"e", b"E", 1))
+        os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
+        vectors(folder)
+        assert len(reads) == 1, module
 
 
 def test_what_other_readers_may_have_read_is_not_kept(readers: Path, folder: Path, reads: list[Path]) -> None:
@@ -221,22 +279,36 @@ def test_what_other_readers_may_have_read_is_not_kept(readers: Path, folder: Pat
     assert_each_process_reads(folder, reads)
 
 
-@pytest.mark.parametrize("damage", ["shorter", "longer", "empty", "noise", "a byte", "shared", "a folder"])
-def test_a_damaged_file_is_passed_over(folder: Path, reads: list[Path], cache: Path, damage: str) -> None:
+def test_a_damaged_file_is_passed_over(
+    folder: Path, reads: list[Path], cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     expected = load_twice(folder, reads)
+    monkeypatch.setattr(model_cache, "_write", lambda *given: None)
     file = cached_file(cache)
-    data = bytearray(file.read_bytes())
-    data[len(data) // 2] ^= 1
-    noise = np.random.default_rng(0).bytes(len(data))
-    contents = {"shorter": data[:-1], "longer": data + b"\0", "empty": b"", "noise": noise, "a byte": data}
-    if damage == "shared":
-        file.chmod(0o666)
-    elif damage == "a folder":
-        file.unlink()
-        file.mkdir()
-    else:
-        file.write_bytes(contents[damage])
-    assert vectors(folder) == expected and len(reads) == 3
+    whole = file.read_bytes()
+
+    def assert_is_passed_over(damage: object) -> None:
+        count = len(reads)
+        assert vectors(folder) == expected and len(reads) == count + 1, damage
+
+    def changed(place: float) -> bytes:
+        data = bytearray(whole)
+        data[int(place * (len(data) - 1))] ^= 0x80
+        return bytes(data)
+
+    noise = np.random.default_rng(0).bytes(len(whole))
+    contents = {"shorter": whole[:-1], "longer": whole + b"\0", "empty": b"", "noise": noise}
+    contents |= {f"byte at {place}": changed(place) for place in (0, 0.01, 0.2, 0.4, 0.6, 0.8, 0.99, 1)}
+    for damage, data in contents.items():
+        file.write_bytes(data)
+        assert_is_passed_over(damage)
+    file.write_bytes(whole)
+    assert vectors(folder) == expected and len(reads) == 2 + len(contents), "whole again it serves"
+    file.chmod(0o666)
+    assert_is_passed_over("others may write it")
+    file.unlink()
+    file.mkdir()
+    assert_is_passed_over("a folder")
 
 
 @pytest.mark.parametrize("change", ["gone", "other", "old"])
@@ -290,16 +362,6 @@ def test_a_model_that_asks_for_more_reads_it(folder: Path, reads: list[Path], mo
         return kept
 
     monkeypatch.setattr(model_cache, "_find", lacking)
-    assert vectors(folder) == expected and len(reads) == 3
-
-
-@pytest.mark.parametrize("place", [0, 0.01, 0.2, 0.4, 0.6, 0.8, 0.99, 1])
-def test_a_byte_anywhere_is_seen(folder: Path, reads: list[Path], cache: Path, place: float) -> None:
-    expected = load_twice(folder, reads)
-    file = cached_file(cache)
-    data = bytearray(file.read_bytes())
-    data[int(place * (len(data) - 1))] ^= 0x80
-    file.write_bytes(data)
     assert vectors(folder) == expected and len(reads) == 3
 
 

@@ -1,12 +1,17 @@
 """What worker processes of tests serve, without a model: see ``pool_of``."""
 
+import builtins
 import os
 import signal
+import sys
+import time
+import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from fastattn.processes import worker_process
@@ -41,7 +46,40 @@ def serve(threads: int) -> dict[str, Callable[..., Future]]:
     def cancelled(caller: int) -> Future:
         return echo(caller, [sum(future.cancelled() for future in endless), len(endless)])
 
-    return {"echo": echo, "signal": signal_itself, "wait": wait, "cancelled": cancelled}
+    def say(caller: int) -> Future:
+        """What is for people to read."""
+        sys.stdout.write("printed\n")
+        sys.stdout.flush()
+        warnings.warn("warned of", stacklevel=1)
+        warnings.warn("of no use any more", DeprecationWarning, stacklevel=1)
+        return echo(caller, [np.float32(0.5), os.environ["RAYON_NUM_THREADS"]])
+
+    def fail(caller: int, name: str, later: bool) -> Future:
+        error = getattr(builtins, name)("a reason")
+        if not later:
+            raise error
+        future: Future = Future()
+        future.set_exception(error)
+        return future
+
+    does = {"echo": echo, "signal": signal_itself, "wait": wait, "cancelled": cancelled, "say": say, "fail": fail}
+    if threads > 1:
+        raise MemoryError("for so many threads")
+    return does
+
+
+def is_gone(number: int) -> bool:
+    """Within a while."""
+    for _ in range(6000):
+        try:
+            os.kill(number, 0)
+            with suppress(OSError):  # a zombie that nobody waited for is gone too
+                if Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                    return True
+        except ProcessLookupError:
+            return True
+        time.sleep(0.01)
+    return False
 
 
 def chunk(what: str, *content: object) -> Chunk:

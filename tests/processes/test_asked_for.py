@@ -5,13 +5,19 @@ from pathlib import Path
 import pytest
 
 from fastattn import ops
+from fastattn.encoders.cross_encoder import CrossEncoder
 from fastattn.encoders.encoder import Encoder
-from fastattn.errors import FastattnError
+from fastattn.errors import FastattnError, InputError
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.translation.translator import Translator
 from fastattn.weights.native import convert
 from tests.encoders.test_encoder import SPEC, TENSORS, TEXT
 from tests.models.tiny_models import random_checkpoint
+
+
+def test_a_class_that_has_none_says_so() -> None:
+    with pytest.raises(InputError, match="^CrossEncoder computes in this process alone: processes should be 1 or None"):
+        CrossEncoder("nowhere", processes=2)
 
 
 @pytest.mark.parametrize("made_of", [Translator, Encoder])

@@ -70,7 +70,7 @@ def test_idle_processes_that_were_killed_fail_no_call(monkeypatch) -> None:
 
 def test_a_stopped_process_keeps_nobody(monkeypatch, tmp_path) -> None:
     """It is ended, and another one does what it was at."""
-    monkeypatch.setattr(worker_process, "SILENCE", 3.0)
+    monkeypatch.setattr(worker_process, "SILENCE", 1.0)
     with pool_of(1, monkeypatch) as (_, scheduler):
         stopped = scheduler.submit(plan_of(chunk("signal", STOP, str(tmp_path / "stopped"))))
         assert stopped.result(120) == [["went on"]]

@@ -7,7 +7,16 @@ from typing import Any
 
 import pytest
 
-from fastattn.processes.choice import LEAST_TEXTS, LEAST_THREADS, chosen_processes, rate_under_lock, sharing
+from fastattn.processes.choice import (
+    LEAST_TEXTS,
+    LEAST_THREADS,
+    LOCK_SHARES,
+    WANTED,
+    Sharing,
+    chosen_processes,
+    rate_under_lock,
+    sharing,
+)
 from fastattn.processes.pool import Chunk, dealt, stream
 from fastattn.scheduling.request import Request
 from tests.scheduling.by_hand import SchedulerByHand
@@ -70,20 +79,28 @@ def test_a_stream_that_is_left_goes_no_further() -> None:
 
 
 def test_chunks_hold_every_text_once() -> None:
-    for texts in (0, 1, 2, 15, 33, 500, 20_000):
+    """Chunks of 16 texts or more where that gives every process one, of 256 at most, and some for each process."""
+    numbers = {0: 0, 1: 1, 2: 2, 8: 8, 15: 8, 128: 8, 160: 10, 500: 32, 8192: 32, 8193: 33, 20_000: 79}
+    for texts, number in numbers.items():
         chunks = dealt([n % 50 for n in range(texts)], 8)
         assert sorted(place for chunk in chunks for place in chunk) == list(range(texts))
-        assert len(chunks) >= min(texts, 8) and all(chunks)
+        assert len(chunks) == number, texts
         sizes = [len(chunk) for chunk in chunks]
         assert not sizes or max(sizes) - min(sizes) <= 1
+    first, second = dealt([5, 1, 4, 2], 2)
+    assert (first, second) == ([0, 3], [2, 1]), "each has longer ones and shorter ones"
 
 
 def test_processes_are_chosen_for_many_threads_and_light_models() -> None:
     light, heavy = 1 << 20, 1 << 26
     assert all(chosen_processes(threads, light) == 1 for threads in range(1, LEAST_THREADS))
     assert chosen_processes(64, light) > chosen_processes(64, heavy) > chosen_processes(8, heavy) >= 1
-    for threads in (8, 16, 64):
-        assert threads // chosen_processes(threads, light) >= 1
+    for threads in (LEAST_THREADS, 16, 64):
+        for weights, share in ((light, LOCK_SHARES[0][1]), (heavy, LOCK_SHARES[1][1]), (LOCK_SHARES[0][0], 0.25)):
+            each = -(-threads // chosen_processes(threads, weights))
+            assert rate_under_lock(1.0, share, each) >= WANTED * each, "threads keep their speed"
+    assert chosen_processes(LEAST_THREADS, light) > 1
+    assert sharing(4, None, 9, light) == Sharing(4, 2, 1) and sharing(4, None, 2, light).threads == 1
     assert sharing(None, None, 2, light).processes == 1
     assert sharing(4, None, 8, light) == sharing(4, 2, 2, light)
     assert sharing(None, None, 16, light).least == LEAST_TEXTS * chosen_processes(16, light)

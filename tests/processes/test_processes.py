@@ -1,11 +1,9 @@
 """Worker processes: the same results as without, in order; what fails says so; nothing is left behind."""
 
-import contextlib
 import gc
 import os
 import queue
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -27,20 +25,13 @@ from fastattn.spec.checkpoint import Checkpoint
 from fastattn.translation.translator import Translator
 from fastattn.translation.worker_processes import TranslationProcesses
 from fastattn.weights.native import convert
-from tests import ROOT
 from tests.encoders.test_encoder import SPEC, TENSORS, TEXT
 from tests.models.tiny_models import random_checkpoint
+from tests.processes.served import is_gone
 
 SHORT = {"max_decoding_length": 9}
 TEXTS = [" ".join(f"w{(7 * n + k) % 16}" for k in range(1 + n % 9)) for n in range(40)]
 POSIX = pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("translator")
-    convert.write(path, random_checkpoint(21), "float32")
-    return path
 
 
 @pytest.fixture(scope="module")
@@ -65,20 +56,6 @@ def _numbers(made: Translator) -> list[int]:
     """Of the system, those of its processes."""
     assert made._pool is not None
     return [process.number for process in made._pool._pool._processes.values()]
-
-
-def _is_gone(number: int) -> bool:
-    """Within a while."""
-    for _ in range(6000):
-        try:
-            os.kill(number, 0)
-            with contextlib.suppress(OSError):  # a zombie that nobody waited for is gone too
-                if Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
-                    return True
-        except ProcessLookupError:
-            return True
-        time.sleep(0.01)
-    return False
 
 
 def test_translations_are_the_same_and_in_order(alone: Translator, shared: Translator) -> None:
@@ -264,103 +241,6 @@ def test_a_process_that_cannot_load_says_why(tmp_path: Path) -> None:
     translator.close()
 
 
-SCRIPT = """
-import os, sys, time
-from fastattn import Translator
-translator = Translator(sys.argv[1], threads=1, processes=2)
-translator.translate("w1 w2")
-print(*[process.number for process in translator._pool._pool._processes.values()], flush=True)
-if sys.argv[2] == "fork":
-    program = os.getpid()
-    if os.fork() == 0:
-        while os.getppid() == program:
-            time.sleep(0.05)
-        time.sleep(4)
-        os._exit(0)
-try:
-    translator.translate(["w1 " * 200] * 4000, max_decoding_length=200, min_decoding_length=200)
-except KeyboardInterrupt:
-    print("interrupted", flush=True)
-    print(translator.translate("w1 w2") != "", flush=True)
-"""
-
-
-@contextlib.contextmanager
-def _program(folder: Path, tmp_path: Path, what: str) -> Iterator[tuple[subprocess.Popen, list[int]]]:
-    """A script without a main guard, and the numbers of its processes."""
-    script = tmp_path / "script.py"
-    script.write_text(SCRIPT)
-    (tmp_path / "json.py").write_text("raise ImportError('of the folder that the script runs in')")
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": "1"}
-    command = [sys.executable, "-W", "error", str(script), str(folder), what]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path, env=environment
-    ) as process:
-        assert process.stdout is not None
-        yield process, list(map(int, process.stdout.readline().split()))
-        process.kill()
-
-
-@POSIX
-def test_nothing_is_left_when_the_program_is_killed(folder: Path, tmp_path: Path) -> None:
-    """Even where a child that it forked has copies of its pipes."""
-    with _program(folder, tmp_path, "fork") as (program, numbers):
-        assert len(numbers) == 2
-        time.sleep(0.3)
-        program.kill()
-        assert all(map(_is_gone, numbers))
-
-
-@POSIX
-def test_an_interrupt_ends_the_call_and_nothing_else(folder: Path, tmp_path: Path) -> None:
-    with _program(folder, tmp_path, "work") as (program, numbers):
-        time.sleep(0.5)
-        program.send_signal(signal.SIGINT)
-        assert program.stdout is not None and program.stderr is not None
-        assert program.stdout.readline() == "interrupted\n"
-        assert program.stdout.readline() == "True\n"
-        assert program.wait(30) == 0
-        assert program.stderr.read() == ""
-        assert all(map(_is_gone, numbers))
-
-
-FORKED = """
-import os, sys, time
-from fastattn import FastattnError, Translator
-for processes in (1, 2):
-    with Translator(sys.argv[1], threads=1, processes=processes) as translator:
-        def texts():
-            for n in range(600):
-                yield f"w{n % 16} w{n % 7} w{n % 5}"
-        expected = translator.translate(["w1 w2"])
-        stream = translator.translate_iter(texts(), max_decoding_length=9)
-        endless = {"min_decoding_length": 100_000, "max_decoding_length": 100_000, "beam_size": 1}
-        future = translator.submit("w1", **endless, caller="other")
-        begun = [next(stream) for _ in range(300 if processes == 1 else 1)]  # now some of it is under way
-        child = os.fork()
-        if child == 0:
-            def says_so(ask):
-                try:
-                    return len(ask())
-                except FastattnError as error:
-                    return "when it was forked" in str(error)
-            ends = says_so(lambda: list(stream)) in (True, 600 - len(begun))  # or nothing was under way just then
-            print(processes, ends, says_so(future.result), translator.translate(["w1 w2"]) == expected, flush=True)
-            os._exit(0)
-        os.waitpid(child, 0)
-        print(processes, future.cancel(), len(begun) + len(list(stream)), flush=True)
-"""
-
-
-@POSIX
-def test_what_a_process_began_does_not_go_on_in_its_child_which_begins_anew(folder: Path) -> None:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-W", "ignore", "-c", FORKED, str(folder)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
-    assert done.stderr == ""
-    assert done.stdout.splitlines() == ["1 True True True", "1 True 600", "2 True True True", "2 True 600"]
-
-
 def test_they_are_gone_when_the_translator_is_closed(folder: Path, alone: Translator) -> None:
     with Translator(folder, threads=1, processes=2) as translator:
         assert translator.translate(TEXTS, **SHORT) == alone.translate(TEXTS, **SHORT)
@@ -391,10 +271,10 @@ def test_they_end_with_the_translator(folder: Path) -> None:
     assert len(future.result()) == len(TEXTS)  # those that it still needs do not
     del future
     gc.collect()
-    assert all(map(_is_gone, numbers))
+    assert all(map(is_gone, numbers))
 
 
-@pytest.mark.parametrize("processes", [0, -1, 1.5, "2", True])
-def test_numbers_of_processes_that_are_none(folder: Path, processes: object) -> None:
-    with pytest.raises(InputError, match="processes must be"):
-        Translator(folder, processes=processes)  # type: ignore[arg-type]
+def test_numbers_of_processes_that_are_none(folder: Path) -> None:
+    for processes in (0, -1, 1.5, "2", True):
+        with pytest.raises(InputError, match="processes must be"):
+            Translator(folder, processes=processes)  # type: ignore[arg-type]

@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from fastattn.system.cache_folder import cache_root
@@ -138,7 +139,8 @@ def kills(count: int) -> list[str]:
     """What went wrong after so many kills, a line each; they go round the four kinds of work."""
     faults = []
     with tempfile.TemporaryDirectory() as folder, IndexServer() as server:
-        works = [_Pull(Path(folder), server), _Compile(Path(folder)), _Pack(Path(folder)), _Output(Path(folder))]
+        makes = [partial(_Pull, server=server), _Output, _Compile, _Pack]
+        works = [make(Path(folder)) for make in makes[:count]]
         for number in range(count):
             faults += works[number % len(works)].strike(number)
     return faults

@@ -10,12 +10,12 @@ from tests.runtime.run_abuse import forks, kills
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="POSIX signals and forks")
 
 
-@pytest.mark.parametrize("count", [4, pytest.param(500, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [2, pytest.param(500, marks=pytest.mark.slow)])
 def test_after_a_kill_the_next_run_works_and_leaves_nothing(count: int) -> None:
     assert kills(count) == []
 
 
-@pytest.mark.parametrize("count", [30, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [15, pytest.param(1000, marks=pytest.mark.slow)])
 def test_children_forked_under_load(count: int) -> None:
     assert forks(count) == []
 

@@ -35,31 +35,29 @@ print("result", result)
 
 
 def test_compiled_code_is_found_again_whatever_the_mtime_and_lost_when_a_source_changes(tmp_path):
+    """By three processes that begin at once one compiles it."""
     copy = tmp_path / "copy"
     shutil.copytree(PACKAGE, copy / "fastattn", ignore=shutil.ignore_patterns("__pycache__"))
     cache = {"FASTATTN_CACHE": str(tmp_path / "cache")}
-    first = run_child(NORM, cwd=copy, **cache)
-    assert "compiled norm._normalise" in first and "compiler loaded True" in first
+    with ThreadPoolExecutor(3) as pool:
+        outputs = list(pool.map(lambda code: run_child(code, cwd=copy, **cache), [NORM] * 3))
+    (first,) = {output.splitlines()[-1] for output in outputs}
+    assert sum("compiled norm._normalise" in output for output in outputs) == 1 or sys.platform == "win32"
+    assert any("compiler loaded True" in output for output in outputs)
     for path in copy.rglob("*.py"):
         os.utime(path, (1, 1))
     again = run_child(NORM, cwd=copy, **cache)
-    assert "compiled" not in again and again.splitlines()[-1] == first.splitlines()[-1]
-    assert "compiler loaded False" in again  # which alone would take longer than the rest
+    assert again.splitlines() == ["compiler loaded False", first]  # which alone would take longer than the rest
     # a constant that the kernel inlines from another file
     emit = copy / "fastattn" / "simd" / "emit.py"
     emit.write_text(emit.read_text().replace("return self.builder.fsub(a, b,", "return self.builder.fadd(a, b,"))
     changed = run_child(NORM, cwd=copy, **cache)
-    assert "compiled norm._normalise" in changed and changed.splitlines()[-1] != first.splitlines()[-1]
-
-
-def test_a_cache_that_cannot_be_written_only_costs_time(tmp_path):
-    cache = tmp_path / "cache"
-    cache.write_text("a file where the folder should be")
-    assert "compiled norm._normalise" in run_child(NORM, FASTATTN_CACHE=str(cache))
+    assert "compiled norm._normalise" in changed and changed.splitlines()[-1] != first
 
 
 NOT_KEPT = """
 import contextlib
+import tests.runtime.stub_kernels
 from unittest import mock
 import numpy as np
 from fastattn.ops import cpu as operations
@@ -79,7 +77,7 @@ with contextlib.ExitStack() as stack:
 """
 
 
-def test_that_kernels_cannot_be_kept_is_told_once_and_fails_a_warmup(tmp_path):
+def test_that_kernels_cannot_be_kept_is_told_once_and_fails_a_warmup_alone(tmp_path):
     cache = tmp_path / "file"
     cache.write_text("")
     done = run_python(NOT_KEPT, FASTATTN_CACHE=str(cache), encoding="utf-8")
@@ -123,119 +121,81 @@ def test_after_a_warmup_translations_compile_nothing(tmp_path):
     assert compiled == []
 
 
-def test_two_processes_that_compile_at_once_do_no_harm(tmp_path):
-    with ThreadPoolExecutor(3) as pool:
-        outputs = list(pool.map(lambda code: run_child(code, FASTATTN_CACHE=str(tmp_path)), [NORM] * 3))
-    assert len({output.splitlines()[-1] for output in outputs}) == 1
-    assert "compiled" not in run_child(NORM, FASTATTN_CACHE=str(tmp_path))
-
-
-def test_a_cache_that_is_cleared_meanwhile_is_made_again(tmp_path):
-    """The process goes on with what it has, and keeps what it compiles later."""
-    clear = """
+CLEARED = f"""import tests.runtime.stub_kernels
+{NORM}
 from fastattn.system.cache_folder import cache_contents
 for entry in cache_contents()[0]:
     entry.remove()
 print("left", len(cache_contents()[0]))
-again = operations.layer_norm(x, np.ones(8, np.float32), None, 1e-5)[0, 0]
-assert again == result
+operations.layer_norm(x, np.ones(8, np.float32), None, 1e-5)
 operations.pack_linear(x)
 """
-    assert "left 0" in run_child(NORM + clear, FASTATTN_CACHE=str(tmp_path))
+
+
+def test_a_cache_that_is_cleared_meanwhile_is_made_again(tmp_path):
+    """The process goes on with what it has, and keeps what it compiles later."""
+    lines = run_child(CLEARED, FASTATTN_CACHE=str(tmp_path)).splitlines()
+    assert [line for line in lines if line.startswith("compiled norm")] == ["compiled norm._normalise"]
+    assert "left 0" in lines
     assert list((tmp_path / "kernels").glob("*/packing.*")) and not list((tmp_path / "kernels").glob("*/norm.*"))
 
 
-# A product of so many rows and columns, and what it is on one thread.
-PRODUCT = """
-import threading, time
+# A product on one thread, then: by eight Python threads at once; by helpers that are awake, asleep, or on the way from
+# one to the other; on every number of threads; in a child that is forked.
+THREADS = """
+import os, threading, time
 import numpy as np
 from fastattn.ops import cpu as operations
 rng = np.random.default_rng(0)
-x = rng.standard_normal((ROWS, 64)).astype(np.float32)
-packed = operations.pack_linear(rng.standard_normal((COLUMNS, 64)).astype(np.float32))
+x = rng.standard_normal((301, 64)).astype(np.float32)
+packed = operations.pack_linear(rng.standard_normal((1200, 64)).astype(np.float32))
+
+def products():
+    return operations.linear(x, packed, "gelu"), *operations.project_top_k(x, packed, 5)
+
+def is_right():
+    return all(map(np.array_equal, products(), expected))
+
+def helpers():
+    return sum(thread.name.startswith("fastattn") for thread in threading.enumerate())
+
 with operations.use_threads(1):
-    expected = operations.linear(x, packed)
-"""
-
-
-def product(rows: int, columns: int) -> str:
-    return PRODUCT.replace("ROWS", str(rows)).replace("COLUMNS", str(columns))
-
-
-EIGHT_THREADS = """
+    expected = products()
 wrong = []
+
 def work():
-    for _ in range(40):
-        with operations.use_threads(THREADS):
-            if not np.array_equal(operations.linear(x, packed), expected):
-                wrong.append(1)
+    for _ in range(10):
+        with operations.use_threads(4):
+            wrong.extend([1] * (not is_right()))
+
 threads = [threading.Thread(target=work) for _ in range(8)]
 [t.start() for t in threads]; [t.join() for t in threads]
-print(len(wrong), sum(thread.name.startswith("fastattn") for thread in threading.enumerate()))
-"""
-
-
-@pytest.mark.parametrize("threads", [2, 5])
-def test_eight_python_threads_enter_parallel_kernels_at_once(threads):
-    wrong, helpers = run_child(
-        product(300, 200) + EIGHT_THREADS.replace("THREADS", str(threads)), NUMBA_NUM_THREADS=str(threads)
-    ).split()
-    assert (wrong, helpers) == ("0", str(threads - 1))
-
-
-SLEEPERS = """
+print("at once", len(wrong), helpers())
 with operations.use_threads(4):
-    for pause in [0, 1e-6, 2e-5, 5e-5, 1e-4, 2e-4, 1e-3] * 100:
-        time.sleep(pause)  # so that helpers are awake, asleep, or on the way from one to the other
-        assert np.array_equal(operations.linear(x, packed), expected)
+    for pause in [0, 1e-6, 2e-5, 5e-5, 1e-4, 2e-4, 1e-3] * 30:
+        time.sleep(pause)
+        assert np.array_equal(operations.linear(x, packed, "gelu"), expected[0])
 before = time.process_time()
 time.sleep(0.5)
 print("idle", time.process_time() - before < 0.1)
-"""
-
-
-def test_helpers_fall_asleep_and_wake_again():
-    assert run_child(product(300, 400) + SLEEPERS, NUMBA_NUM_THREADS="4").split() == ["idle", "True"]
-
-
-FOUR_THREADS = """
-results = []
-for threads in (1, 2, 3, 4):
-    with operations.use_threads(threads):
-        results.append((operations.linear(x, packed, "gelu"), *operations.project_top_k(x, packed, 5)))
-for result in results[1:]:
-    for one, other in zip(results[0], result):
-        assert np.array_equal(one, other)
-import numba
-print(numba.config.NUMBA_NUM_THREADS)
-"""
-
-
-def test_one_to_four_threads_give_the_same_bits():
-    assert run_child(product(301, 1200) + FOUR_THREADS, NUMBA_NUM_THREADS="4").strip() == "4"
-
-
-FORK = """
-import os, threading
-import numpy as np
-from fastattn.ops import cpu as operations
-x, packed = np.ones((500, 64), np.float32), operations.pack_linear(np.ones((100, 64), np.float32))
-with operations.use_threads(2):
-    operations.linear(x, packed)
-    child = os.fork()
-    if child == 0:
-        right = (operations.linear(x, packed) == 64).all()
-        with operations.use_threads(2):
-            right = right and (operations.linear(x, packed) == 64).all() and len(threading.enumerate()) == 2
-        os._exit(0 if right else 1)
-    print("child", os.waitpid(child, 0)[1])
-    print("parent", (operations.linear(x, packed) == 64).all())
+for count in (1, 2, 3):
+    with operations.use_threads(count):
+        assert is_right()
+child = os.fork()
+if child == 0:
+    right = is_right()
+    with operations.use_threads(2):
+        right = right and is_right()
+    print("child", right, helpers(), flush=True)
+    os._exit(0)
+print("parent", os.waitpid(child, 0)[1], is_right(), operations.thread_limit())
 """
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform has no fork")
-def test_a_child_forked_after_use_has_threads_of_its_own():
-    assert run_child(FORK).split() == ["child", "0", "parent", "True"]
+def test_any_threads_at_once_with_helpers_awake_or_asleep_and_in_a_child_give_the_same_bits():
+    lines = run_child(THREADS, NUMBA_NUM_THREADS="4").splitlines()
+    assert lines == ["at once 0 3", "idle True", "child True 3", "parent 0 True 4"]
 
 
 LIMITED = """
@@ -254,6 +214,7 @@ print(TARGET.name)
 """
 
 
+@pytest.mark.slow  # every kernel is called
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the feature names are those of x86-64 Linux")
 def test_kernels_limited_to_the_x86_64_baseline():
     """Without AVX: vectors of four, other tiles, no fused multiply-add."""

@@ -3,16 +3,19 @@
 import ast
 import os
 import shutil
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import Mock
 
+import numba
 import pytest
 
 import fastattn
 from fastattn.errors import FastattnError
-from fastattn.runtime import code_cache
-from fastattn.runtime.code_cache import kernel_sources, sources_digest
+from fastattn.runtime import code_cache, handle
+from fastattn.runtime.code_cache import Code, kernel_sources, sources_digest
+from fastattn.runtime.handle import Kernel
 from tests import ROOT
 from tests.children import run_child
 
@@ -53,31 +56,34 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return copy
 
 
-@pytest.mark.parametrize("name", sorted(kernel_sources(PACKAGE)))
-def test_each_source_changes_the_folder(tree: Path, name: str) -> None:
+def changed_by(tree: Path, name: str, change: Callable[[bytes], bytes]) -> bool:
+    """Whether the digest is another one while a file is changed; afterwards it is as before."""
     before, path = sources_digest(tree), tree / name
     contents = path.read_bytes()
-    path.write_bytes(contents + b"\n")
+    assert change(contents) != contents
+    path.write_bytes(change(contents))
     changed = sources_digest(tree)
     path.write_bytes(contents)
-    assert changed != before == sources_digest(tree)
-
-
-def test_the_order_of_activations_changes_the_folder(tree: Path) -> None:
-    """Their places in spec/architecture.py are the codes by which kernels know them."""
-    before, path = sources_digest(tree), tree / "spec/architecture.py"
-    contents = path.read_text("utf-8")
-    assert '"relu", "gelu"' in contents
-    path.write_text(contents.replace('"relu", "gelu"', '"gelu", "relu"'), "utf-8")
-    changed = sources_digest(tree)
-    path.write_text(contents, "utf-8")
-    assert changed != before
-
-
-def test_a_source_that_only_others_import_changes_nothing(tree: Path) -> None:
-    before, path = sources_digest(tree), tree / "translation/translator.py"
-    path.write_text(path.read_text("utf-8") + "\n", "utf-8")
     assert sources_digest(tree) == before
+    return changed != before
+
+
+def test_each_source_changes_the_folder_and_nothing_else_does(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The order of activations too: their places in spec/architecture.py are the codes by which kernels know them."""
+    sources = kernel_sources(tree)
+    assert changed_by(tree, "spec/architecture.py", lambda text: text.replace(b'"relu", "gelu"', b'"gelu", "relu"'))
+    assert not changed_by(tree, "translation/translator.py", lambda text: text + b"\n")
+    found = dict(sources)
+    monkeypatch.setattr(code_cache, "kernel_sources", lambda package: found)
+    monkeypatch.setattr(code_cache, "open_trusted", Mock(side_effect=OSError))  # what is remembered is of the files
+    whole = sources_digest(tree)
+    for name, contents in sources.items():
+        found[name] = contents + b"\n"
+        assert sources_digest(tree) != whole, name
+        found[name] = contents
+    renamed = {name.replace("kernels/norm", "kernels/other"): contents for name, contents in sources.items()}
+    monkeypatch.setattr(code_cache, "kernel_sources", lambda package: renamed)
+    assert sources_digest(tree) != whole
 
 
 @pytest.mark.parametrize("how", ["import fastattn.new", "from fastattn.new import X", "    from fastattn import new"])
@@ -91,81 +97,90 @@ def test_a_new_import_is_followed(tree: Path, how: str) -> None:
     assert "new.py" not in kernel_sources(tree)
 
 
-# A process that compiles one kernel; what its arguments say is done before it calls it, or while it compiles.
+# What is done to the sources before the first kernel, after it, or while another is compiled, each in a child: to fork
+# takes less than to import and to compile the first one again. Afterwards all is as it was, times and inodes too.
 CHANGED = """
 import os, pathlib, sys, time
+import numba
 import numpy as np
-import fastattn
-from fastattn.ops import cpu as operations
-from fastattn.runtime import kernel_code, handle
 
-root = pathlib.Path(fastattn.__file__).parent
-emit = root / "simd" / "emit.py"
+CASES = {
+    "before": ["written"],
+    "after": ["written", "replaced", "changed back", "a kernel's"],
+    "while it compiles": ["written"],
+}
+root = pathlib.Path("fastattn").absolute()
+emit, search, kept = (root / name for name in ("simd/emit.py", "kernels/search.py", "kept"))
 text = emit.read_text()
 changed = text.replace("return self.builder.fsub(a, b,", "return self.builder.fadd(a, b,  ")
 assert changed != text
-when, how = sys.argv[1:]
 x = np.arange(8, dtype=np.float32).reshape(1, 8)
 
-def change():
+def change(how):
     if how == "a kernel's":
-        (root / "kernels" / "search.py").write_text("")
+        search.write_text("")
     elif how == "replaced":
-        other = emit.with_suffix(".new")
-        other.write_text(changed)
-        os.utime(other, (1, 1))
-        other.replace(emit)
+        emit.rename(kept)
+        emit.write_text(changed)
+        os.utime(emit, (1, 1))
     else:
         emit.write_text(changed)
         if how == "changed back":
             from fastattn.simd import emit as loaded
             emit.write_text(text)
 
-if when == "before the first kernel":
-    change()
-else:
-    operations.layer_norm(x, x[0], None, 1e-5)
-    if when == "after it":
-        change()
-    else:
+def in_child(when, how):
+    from fastattn import FastattnError
+    from fastattn.ops import cpu as operations
+    from fastattn.runtime import kernel_code
+    if when == "while it compiles":
         compile_kernel = kernel_code.compile_kernel
-        kernel_code.compile_kernel = lambda *form: (change(), compile_kernel(*form))[1]
-try:
-    if how == "a kernel's":
-        from fastattn.ops.cpu import search
-    operations.seen_around(np.array([0, 2]), np.array([9]), np.zeros(1, np.int64), -1, 0)
-except fastattn.FastattnError as error:
-    print(error)
-emit.write_text(text)
+        kernel_code.compile_kernel = lambda *form: (change(how), compile_kernel(*form))[1]
+    else:
+        change(how)
+    try:
+        if how == "a kernel's":
+            from fastattn.ops.cpu import search
+        operations.seen_around(np.array([0, 2]), np.array([9]), np.zeros(1, np.int64), -1, 0)
+    except FastattnError as error:
+        print(f"{when}, {how}: {error}", flush=True)
+
+def all_of(when):
+    for how in CASES[when]:
+        contents = {path: (path.read_text(), path.stat()) for path in (emit, search)}
+        child = os.fork()
+        if not child:
+            in_child(when, how)
+            os._exit(0)
+        os.waitpid(child, 0)
+        if how == "replaced":
+            kept.replace(emit)
+        for path, (before, status) in contents.items():
+            path.write_text(before)
+            os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+all_of("before")
+time.sleep(0.05)  # by the file system's clock that was before fastattn is imported
+from fastattn.ops import cpu as operations
+operations.layer_norm(x, x[0], None, 1e-5)
+all_of("after")
+all_of("while it compiles")
 """
 
 
-@pytest.fixture(scope="module")
-def warm(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """(a clone, a cache in which it has one kernel)."""
-    folder = tmp_path_factory.mktemp("changed")
-    shutil.copytree(PACKAGE, folder / "clone" / "fastattn", ignore=shutil.ignore_patterns("__pycache__"))
-    return folder / "clone", folder / "cache"
-
-
-@pytest.mark.parametrize(
-    ("when", "how"),
-    [
-        ("before the first kernel", "written"),
-        ("after it", "written"),
-        ("after it", "replaced"),
-        ("after it", "changed back"),
-        ("while it compiles", "written"),
-        ("after it", "a kernel's"),
-    ],
-)
-def test_nothing_is_made_of_sources_that_change_meanwhile(warm: tuple[Path, Path], when: str, how: str) -> None:
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform has no fork")
+def test_nothing_is_made_of_sources_that_change_meanwhile(tmp_path: Path) -> None:
     """A checkout, say, or an upgrade, while a process is up: it would be loaded by all that come later."""
-    clone, cache = warm
-    told = run_child(CHANGED, when, how, cwd=clone, FASTATTN_CACHE=str(cache), PYTHONDONTWRITEBYTECODE="1")
-    name = "kernels/search.py" if how == "a kernel's" else "simd/emit.py"
-    assert told == f"{name} of fastattn was changed while this process ran: start the process anew\n"
-    assert {path.name.rpartition("-")[0] for path in cache.glob("kernels/*/*")} <= {"norm._normalise"}
+    clone, cache = tmp_path / "clone", tmp_path / "cache"
+    shutil.copytree(PACKAGE, clone / "fastattn", ignore=shutil.ignore_patterns("__pycache__"))
+    told = run_child(CHANGED, cwd=clone, FASTATTN_CACHE=str(cache), PYTHONDONTWRITEBYTECODE="1")
+    whens = ["before, written", "after, written", "after, replaced", "after, changed back", "after, a kernel's"]
+    rest = "of fastattn was changed while this process ran: start the process anew"
+    assert told.splitlines() == [
+        f"{when}: {'kernels/search' if 'kernel' in when else 'simd/emit'}.py {rest}"
+        for when in (*whens, "while it compiles, written")
+    ]
+    assert {path.name.rpartition("-")[0] for path in cache.glob("kernels/*/*")} == {"norm._normalise"}
 
 
 def test_a_link_to_nowhere_among_the_sources_is_left_alone(tree: Path) -> None:
@@ -216,32 +231,28 @@ def test_what_was_written_a_moment_ago_is_not_remembered(
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("name", code_cache.SETTINGS)
-def test_settings_of_numba_change_the_folder(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_of_numba_change_the_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(code_cache, "settings", code_cache.settings.__wrapped__)
-    monkeypatch.delenv(name, raising=False)
-    before = code_cache.code_digest.__wrapped__()
-    monkeypatch.setenv(name, "0")
-    assert code_cache.code_digest.__wrapped__() != before
+    for name in code_cache.SETTINGS:
+        monkeypatch.delenv(name, raising=False)
+        before = code_cache.code_digest.__wrapped__()
+        monkeypatch.setenv(name, "0")
+        assert code_cache.code_digest.__wrapped__() != before, name
+        monkeypatch.delenv(name)
 
 
-SET = """
-import numpy as np
-import numba
-from fastattn.ops import cpu as operations
-assert numba.config.LOOP_VECTORIZE == 0
-operations.seen_around(np.array([0, 2]), np.array([9]), np.zeros(1, np.int64), -1, 0)
-"""
-
-
-@pytest.mark.parametrize("how", ["by the program", "in a file"])
-def test_settings_that_no_variable_says_are_not_kept(tmp_path: Path, how: str) -> None:
-    if how == "in a file":
-        pytest.importorskip("yaml")
-        (tmp_path / ".numba_config.yaml").write_text("loop_vectorize: 0\n")
-    code = (
-        SET if how == "in a file" else SET.replace("import numba\n", "import numba\nnumba.config.LOOP_VECTORIZE = 0\n")
-    )
-    environment = {**os.environ, "FASTATTN_CACHE": str(tmp_path / "cache"), "PYTHONPATH": str(ROOT)}
-    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, check=True)
-    assert not list((tmp_path / "cache").glob("kernels/*/*"))
+def test_settings_that_no_variable_says_are_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that a program has changed, and those of a file, which Numba reads as it is imported."""
+    kernel, saved = Kernel("fastattn.made_up", "kernel"), []
+    monkeypatch.setattr(kernel, "_compile", lambda key, classes: Code({}, [], b""))
+    monkeypatch.setattr(handle, "_folder", SimpleNamespace(save=lambda *given: saved.append(given)))
+    kernel._compile_and_save("key", [])
+    assert len(saved) == 1
+    with monkeypatch.context() as patch:
+        patch.setattr(numba.config, "LOOP_VECTORIZE", 0)
+        kernel._compile_and_save("key", [])
+    assert len(saved) == 1
+    pytest.importorskip("yaml")
+    (tmp_path / ".numba_config.yaml").write_text("loop_vectorize: 0\n")
+    code = "from fastattn.runtime.internals import reads_settings; print(reads_settings({}))"
+    assert run_child(code, cwd=tmp_path, PYTHONPATH=str(ROOT)) == "False\n"

@@ -9,20 +9,19 @@ import pytest
 
 from fastattn.errors import FastattnError
 from fastattn.scheduling import scheduler as scheduling
-from fastattn.scheduling.scheduler import Scheduler
 from fastattn.scheduling.state import LONGEST_REST
 from tests.scheduling.by_hand import SchedulerByHand
-from tests.scheduling.test_disturbances import ended, refuse
-from tests.scheduling.test_scheduler import Count, Counter, counting, plan_of
+from tests.scheduling.test_disturbances import ended, no_threads, refuse  # noqa: F401  a fixture
+from tests.scheduling.test_scheduler import Count, Counter, counting, plan_of, scheduler_of
 
 
-@pytest.fixture(params=["threads", "no threads"])
-def with_and_without_threads(request, monkeypatch):
-    """Threads, or none once the first is started."""
+@pytest.fixture
+def one_thread(monkeypatch):
+    """The system gives one, and then no more."""
     start_thread, started = scheduling.start_thread, []
 
     def start_one(thread):
-        if request.param == "no threads" and started:
+        if started:
             refuse(thread)
         started.append(thread)
         start_thread(thread)
@@ -31,10 +30,13 @@ def with_and_without_threads(request, monkeypatch):
     monkeypatch.setattr(scheduling, "warn_of_fewer_threads", lambda error: None)
 
 
-@pytest.mark.parametrize("fails", [False, True])
-@pytest.mark.parametrize("others", [0, 3])
-def test_a_callback_may_wait_for_another_result(with_and_without_threads, fails, others):
+@pytest.mark.parametrize(
+    ("threads", "fails", "others"), [("any", False, 0), ("any", True, 3), ("one", False, 3), ("one", True, 0)]
+)
+def test_a_callback_may_wait_for_another_result(request, threads, fails, others):
     """Also for one that is in progress at the slot of its own thread."""
+    if threads == "one":
+        request.getfixturevalue("one_thread")
     ready, called_back, found = threading.Event(), threading.Event(), []
 
     class Gated(Counter):
@@ -42,13 +44,13 @@ def test_a_callback_may_wait_for_another_result(with_and_without_threads, fails,
             ready.wait()
             return super().advance()
 
-    scheduler = Scheduler(Gated, 1, lambda count: nullcontext(), 4, 1)
-    request = scheduler.submit(plan_of(2, fails=fails), "one")
+    scheduler = scheduler_of(Gated)
+    first = scheduler.submit(plan_of(2, fails=fails), "one")
     beside = [scheduler.submit(plan_of(50), n) for n in range(others)]
-    request.add_done_callback(lambda _: found.append([other.result() for other in beside]))
-    request.add_done_callback(lambda _: found.append(scheduler.submit(plan_of(4, 5)).result()))
-    request.add_done_callback(lambda _: found.append(scheduler.submit(plan_of(3, fails=True)).exception()))
-    request.add_done_callback(lambda _: called_back.set())
+    first.add_done_callback(lambda _: found.append([other.result() for other in beside]))
+    first.add_done_callback(lambda _: found.append(scheduler.submit(plan_of(4, 5)).result()))
+    first.add_done_callback(lambda _: found.append(scheduler.submit(plan_of(3, fails=True)).exception()))
+    first.add_done_callback(lambda _: called_back.set())
     ready.set()
     assert ended(lambda: [scheduler.run(plan_of(1)) for _ in range(3)]) == [[1]] * 3
     assert ended(lambda: [other.result() for other in beside]) == [[50]] * others
@@ -124,7 +126,7 @@ def test_an_exit_of_one_request_is_not_that_of_a_caller_who_computes_it(where):
         yield [Count(3, name="exits")]
         raise SystemExit
 
-    scheduler = Scheduler(Joined, 1, lambda count: nullcontext(), 4, 1)
+    scheduler = scheduler_of(Joined)
 
     def call():
         computing = threading.Thread(target=lambda: results.append(scheduler.run(plan_of(2000))))
@@ -140,7 +142,8 @@ def test_an_exit_of_one_request_is_not_that_of_a_caller_who_computes_it(where):
     assert results == [[2000]]
 
 
-def test_where_no_thread_takes_over_a_caller_computes_for_another(monkeypatch):
+@pytest.mark.usefixtures("no_threads")
+def test_where_no_thread_takes_over_a_caller_computes_for_another():
     """Whose request is in progress at his slot when his own is done."""
     entered, found = threading.Event(), []
 
@@ -152,9 +155,7 @@ def test_where_no_thread_takes_over_a_caller_computes_for_another(monkeypatch):
                     pass
             return super().advance()
 
-    monkeypatch.setattr(scheduling, "start_thread", refuse)
-    monkeypatch.setattr(scheduling, "warn_of_fewer_threads", lambda error: None)
-    scheduler = Scheduler(Joined, 1, lambda count: nullcontext(), 4, 1)
+    scheduler = scheduler_of(Joined)
     other = threading.Thread(target=lambda: entered.wait(10) and found.append(scheduler.run(plan_of(500))), daemon=True)
     other.start()
     assert ended(lambda: scheduler.run(plan_of(3))) == [3]
@@ -178,7 +179,7 @@ class Failing:
 @pytest.mark.parametrize("working", [{0}, {1}, {2}, {0, 2}])
 def test_a_slot_that_can_do_nothing_is_missed_by_nobody(working):
     make_worker = Failing(*working)
-    scheduler = Scheduler(make_worker, 3, lambda count: nullcontext(), 1, 3)
+    scheduler = scheduler_of(make_worker, slots=3, enough=1)
     requests = [scheduler.submit(plan_of(*[2] * 20, stages=3), n) for n in range(20)]
     assert ended(lambda: [request.result() for request in requests]) == [[2] * 20] * 20
     assert ended(lambda: scheduler.run(plan_of(*[2] * 20))) == [2] * 20
@@ -190,7 +191,7 @@ def test_a_slot_that_can_do_nothing_is_missed_by_nobody(working):
 def test_where_no_slot_can_do_anything_requests_fail():
     """A new one has them tried again, and all goes on once one can."""
     make_worker = Failing()
-    scheduler = Scheduler(make_worker, 3, lambda count: nullcontext(), 1, 3)
+    scheduler = scheduler_of(make_worker, slots=3, enough=1)
     for way in ("run", "submit"):
         before, plan = make_worker.tries, plan_of(*[2] * 20)
         call = partial(scheduler.run, plan) if way == "run" else scheduler.submit(plan).result
@@ -205,7 +206,7 @@ def test_a_slot_that_rests_is_tried_again(monkeypatch):
     now = [0.0]
     monkeypatch.setattr("fastattn.scheduling.state.monotonic", lambda: now[0])
     make_worker = Failing(1)
-    scheduler = SchedulerByHand(make_worker, 2, lambda count: nullcontext(), 1, 2)
+    scheduler = scheduler_of(make_worker, SchedulerByHand, 2, 1)
     scheduler.submit(plan_of(*[5] * 2000))
     tries = []
     for second in range(200):
@@ -238,7 +239,7 @@ def test_what_a_process_began_does_not_go_on_in_its_child(monkeypatch):
 def test_a_line_that_nobody_tried_yet_is_tried_before_a_request_fails() -> None:
     """Of one job, for which one slot is taken."""
     make_worker = Failing(1)
-    scheduler = SchedulerByHand(make_worker, 2, lambda count: nullcontext(), 1, 2)
+    scheduler = scheduler_of(make_worker, SchedulerByHand, 2, 1)
     request = scheduler.submit(plan_of(2))
     scheduler.finish_all()
     assert request.result(0) == [2] and make_worker.tries == 1

@@ -4,7 +4,6 @@ import gc
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from time import sleep
 
 import pytest
@@ -15,7 +14,7 @@ from fastattn.scheduling.request import Queue, Request
 from fastattn.scheduling.scheduler import Scheduler
 from fastattn.scheduling.state import SchedulerState
 from tests.scheduling.by_hand import SchedulerByHand
-from tests.scheduling.test_scheduler import Count, Counter, Interrupt, counting, plan_of
+from tests.scheduling.test_scheduler import Count, Counter, Interrupt, counting, plan_of, scheduler_of
 
 
 def ended(call, seconds: float = 20.0):
@@ -39,21 +38,11 @@ def refuse(thread):
     raise RuntimeError("can't start new thread")
 
 
-def test_a_callback_may_ask_for_more():
-    ready, found = threading.Event(), []
-
-    class Gated(Counter):
-        def advance(self):
-            ready.wait()
-            return super().advance()
-
-    scheduler = Scheduler(Gated, 1, lambda count: nullcontext(), 4, 1)
-    request = scheduler.submit(plan_of(5))
-    request.add_done_callback(lambda done: found.append(scheduler.run(plan_of(2, 3))))
-    ready.set()
-    assert ended(request.result) == [5]
-    assert ended(lambda: scheduler.run(plan_of(1))) == [1]
-    assert found == [[2, 3]]
+@pytest.fixture
+def no_threads(monkeypatch):
+    """The system gives none."""
+    monkeypatch.setattr(scheduling, "start_thread", refuse)
+    monkeypatch.setattr(scheduling, "warn_of_fewer_threads", lambda error: None)
 
 
 def test_a_callback_may_submit_more():
@@ -65,37 +54,27 @@ def test_a_callback_may_submit_more():
 
 
 @pytest.mark.parametrize("error", [SystemExit, Interrupt])
-def test_an_exit_in_a_thread_ends_its_own_request_alone(error):
+@pytest.mark.parametrize("where", ["step", "plan"])
+def test_an_exit_in_a_thread_ends_its_own_request_alone(error, where):
     class Exiting(Counter):
         def advance(self):
-            if any(ticket.job.name == "exits" for ticket in self.left):
+            if where == "step" and any(ticket.job.name == "exits" for ticket in self.left):
                 raise error
             return super().advance()
 
     def exits():
-        return (yield [Count(3, name="exits")])
+        yield [Count(3, name="exits")]
+        raise error
 
-    scheduler = Scheduler(Exiting, 1, lambda count: nullcontext(), 4, 1)
+    scheduler = scheduler_of(Exiting)
     good, bad = scheduler.submit(plan_of(2000), "good"), scheduler.submit(exits, "bad")
     assert isinstance(ended(bad.result), error)
     assert ended(good.result) == [2000]
     assert ended(lambda: scheduler.run(plan_of(2))) == [2]
 
 
-def test_an_exit_in_a_plan_ends_its_request():
-    def exits():
-        yield [Count(3)]
-        raise SystemExit
-
-    scheduler = counting()
-    good, bad = scheduler.submit(plan_of(2000), "good"), scheduler.submit(exits, "bad")
-    assert isinstance(ended(bad.result), SystemExit)
-    assert ended(good.result) == [2000]
-
-
-def test_where_no_thread_is_to_be_had_submit_computes(monkeypatch):
-    monkeypatch.setattr(scheduling, "start_thread", refuse)
-    monkeypatch.setattr(scheduling, "warn_of_fewer_threads", lambda error: None)
+@pytest.mark.usefixtures("no_threads")
+def test_where_no_thread_is_to_be_had_submit_computes():
     scheduler = counting(slots=3)
     for _ in range(3):
         assert scheduler.submit(plan_of(*[2] * 40)).result(5) == [2] * 40
@@ -124,7 +103,7 @@ def test_a_worker_and_what_it_keeps_go_with_its_slot():
             super().__init__(slot)
             workers.append(weakref.ref(self))
 
-    scheduler = Scheduler(Kept, 1, lambda count: nullcontext(), 4, 1)
+    scheduler = scheduler_of(Kept)
     gc.disable()
     try:
         scheduler.run(plan_of(3))
@@ -177,7 +156,7 @@ def test_a_child_is_reset_once(monkeypatch):
             sleep(0.05)
             super()._reset()
 
-    scheduler = Slow(Counter, 1, lambda count: nullcontext(), 4, 1)
+    scheduler = scheduler_of(Counter, Slow)
     monkeypatch.setattr(scheduling.os, "getpid", lambda: -1)
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(lambda _: scheduler.run(plan_of(2)), range(8))) == [[2]] * 8
@@ -205,36 +184,12 @@ def test_no_interrupt_is_one_too_many(monkeypatch):
     assert other.result(0) == [5] and scheduler.is_at_rest
 
 
-def test_an_interrupt_doubles_nothing_that_another_thread_is_about_to_have_wait(monkeypatch):
-    """Between the end of a plan's stage and the beginning of the next."""
-    scheduler = counting(SchedulerByHand)
-    request = scheduler.submit(plan_of(1, 2, 3, stages=2), "one")
-    enter, interrupted = SchedulerState.enter, []
-
-    def interrupt():
-        with pytest.raises(Interrupt):
-            scheduler.run(raising)
-
-    def raising():
-        raise Interrupt
-        yield
-
-    def enter_late(self, which, tickets):
-        if which is request and not interrupted:
-            interrupted.append(1)
-            ended(lambda: [interrupt()])
-        enter(self, which, tickets)
-
-    monkeypatch.setattr(SchedulerState, "enter", enter_late)
-    scheduler.finish_all()
-    assert interrupted and request.result(0) == [1, 2, 3] and scheduler.is_at_rest
-    assert not scheduler.failures
-
-
-def test_an_interrupt_goes_on_with_no_plan_that_another_thread_goes_on_with(monkeypatch):
+@pytest.mark.parametrize(("holder", "step"), [(SchedulerState, "enter"), (Request, "go_on")])
+def test_an_interrupt_of_another_leaves_what_a_thread_is_about_to_do(monkeypatch, holder, step):
+    """Between the end of a plan's stage and the beginning of the next: nothing waits twice, no plan goes on twice."""
     scheduler = counting(SchedulerByHand)
     request = scheduler.submit(plan_of(1, 2, 3, stages=3), "one")
-    go_on, interrupted = Request.go_on, []
+    original, interrupted = getattr(holder, step), []
 
     def raising():
         raise Interrupt
@@ -244,16 +199,52 @@ def test_an_interrupt_goes_on_with_no_plan_that_another_thread_goes_on_with(monk
         with pytest.raises(Interrupt):
             scheduler.run(raising)
 
-    def go_on_late(self):
-        if not interrupted:
+    def late(*arguments):
+        if request in arguments and not interrupted:
             interrupted.append(1)
             ended(lambda: [interrupt()])
-        return go_on(self)
+        return original(*arguments)
 
-    monkeypatch.setattr(Request, "go_on", go_on_late)
+    monkeypatch.setattr(holder, step, late)
     scheduler.finish_all()
     assert interrupted and request.result(0) == [1, 2, 3] and scheduler.is_at_rest
     assert not scheduler.failures
+
+
+def test_an_interrupt_in_the_plan_of_another_ends_ones_own_call_and_that_plan_begins_again():
+    scheduler, struck = counting(), []
+
+    def plan():
+        if not struck:
+            struck.append(1)
+            raise Interrupt
+        return (yield [Count(2)])
+
+    other = scheduler._new_request(plan, "other")
+    scheduler._state.enter(other, [])
+    with pytest.raises(Interrupt):
+        scheduler.run(plan_of(3))
+    assert other.result(10) == [2]
+
+
+def test_what_an_interrupt_leaves_at_another_slot_is_dropped_there():
+    other_begun, dropped = threading.Event(), []
+
+    class Struck(Counter):
+        def advance(self):
+            if threading.current_thread() is threading.main_thread():
+                other_begun.wait(10)
+                raise Interrupt
+            other_begun.set()
+            return super().advance()
+
+        def drop(self):
+            dropped.extend(self.left)
+            super().drop()
+
+    with pytest.raises(Interrupt):
+        scheduler_of(Struck, slots=2, enough=1).run(plan_of(200_000, 200_000))
+    assert len(dropped) == 1
 
 
 def test_to_cancel_looks_through_no_line():
@@ -286,14 +277,14 @@ def test_nobody_has_the_error_of_one_who_is_over():
                 raise ValueError("his")
             return super().advance()
 
-    scheduler = SchedulerByHand(Cancelling, 1, lambda count: nullcontext(), 4, 1)
+    scheduler = scheduler_of(Cancelling, SchedulerByHand)
     requests += [scheduler.submit(plan_of(3), n) for n in range(2)]
     scheduler.finish_all()
     assert requests[0].result(0) == [3] and requests[1].cancelled() and scheduler.is_at_rest
 
 
 def test_many_callers_of_one_job_each_are_shared_among_the_slots():
-    scheduler = SchedulerByHand(lambda slot: Counter(slot, 64), 2, lambda count: nullcontext(), 4, 2)
+    scheduler = scheduler_of(lambda slot: Counter(slot, 64), SchedulerByHand, 2)
     for caller in range(40):
         scheduler.submit(plan_of(3), caller)
     scheduler.tick()
@@ -319,7 +310,7 @@ def test_a_slot_that_is_handed_over_is_not_given_up(monkeypatch):
         return plan_of(3)()
 
     monkeypatch.setattr(scheduling, "start_thread", start_late)
-    scheduler = Scheduler(Joined, 1, lambda count: nullcontext(), 4, 1)
+    scheduler = scheduler_of(Joined)
     assert ended(lambda: [scheduler.run(plan_of(2)), scheduler.run(late_plan)]) == [[2], [3]]
     assert requests[0].result(10) == [50]
 
@@ -335,7 +326,7 @@ def test_a_callback_of_a_step_that_an_exit_ended_may_ask_for_more():
                 raise SystemExit
             return super().advance()
 
-    scheduler = Scheduler(Exiting, 1, lambda count: nullcontext(), 4, 1)
+    scheduler = scheduler_of(Exiting)
     request = scheduler.submit(plan_of(5))
     request.add_done_callback(lambda done: found.append(scheduler.run(plan_of(2, 3))))
     ready.set()

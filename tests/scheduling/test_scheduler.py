@@ -60,8 +60,13 @@ class Counter:
             self.slot.leave(ticket)
 
 
+def scheduler_of(worker, kind=Scheduler, slots: int = 1, enough: int = 4):
+    """A scheduler of such workers; ``enough`` jobs justify another slot."""
+    return kind(worker, slots, lambda count: nullcontext(), enough, slots)
+
+
 def counting(kind=Scheduler, slots: int = 1, log: list | None = None) -> Scheduler:
-    return kind(lambda slot: Counter(slot, log=log), slots, lambda count: nullcontext(), 4, slots)
+    return scheduler_of(lambda slot: Counter(slot, log=log), kind, slots)
 
 
 def plan_of(*steps: int, fails: bool = False, stages: int = 1):
@@ -79,7 +84,7 @@ def test_results_come_in_the_order_of_the_jobs():
     assert counting().run(plan_of()) == []
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.data(), st.integers(1, 3))
 def test_any_interleaving_of_submissions_cancellations_and_ends(data, slots):
     scheduler, requests = counting(SchedulerByHand, slots), []
@@ -198,7 +203,7 @@ def test_an_interrupt_ends_the_request_it_reaches_and_others_begin_anew():
                 other.join(0.01)  # it has time to enter
             return super().advance()
 
-    scheduler = Scheduler(Interrupted, 1, lambda count: nullcontext(), 4, 1)
+    scheduler = scheduler_of(Interrupted)
     other = threading.Thread(target=lambda: entered.wait() and found.append(scheduler.run(plan_of(5))))
     other.start()
     with pytest.raises(Interrupt):

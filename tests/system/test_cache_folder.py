@@ -1,14 +1,15 @@
-"""Which folder the cache is."""
+"""Which folder the cache is, what is known in it, and what goes."""
 
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from fastattn.errors import InputError
-from fastattn.system.cache_folder import NOWHERE, cache_root
+from fastattn.system.cache_folder import NOWHERE, cache_contents, cache_root, mark_used, remove_unused
 
 needs_posix = pytest.mark.skipif(os.name != "posix", reason="POSIX folders")
 
@@ -51,3 +52,72 @@ def test_a_relative_folder_of_the_platform_is_ignored(tmp_path: Path, monkeypatc
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", "home")
     assert cache_root() == NOWHERE
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("FASTATTN_CACHE", str(tmp_path))
+    return tmp_path
+
+
+def written(path: Path, days: float = 0) -> Path:
+    """A file, and the folder that it is in, so many days old."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"1234")
+    for one in (path, path.parent):
+        os.utime(one, (time.time() - 86_400 * days,) * 2)
+    return path
+
+
+@needs_posix
+def test_entries_are_known_by_place_name_and_type(cache: Path) -> None:
+    code, packed, pulled = "a" * 24, f"{'b' * 40}-int8-6.packed", "en-pt-01234567"
+    for name in (f"kernels/{code}/norm.some", f"kernels/{code}.sources", f"packed/{packed}", "packed/mine.packed"):
+        written(cache / name)
+    for name in ("SOURCE.txt", "model"):
+        written(cache / "checkpoints" / pulled / name)
+    written(cache / "checkpoints" / "no-source-01234567" / "model")
+    half_made = written(cache / "checkpoints" / ".pull-en-pt~1" / "part")
+    (cache / "checkpoints" / ".lock-en-pt").touch()
+    (cache / "packed" / packed.replace("b", "c")).symlink_to(packed)
+    (cache / "other").mkdir()
+    entries, others = cache_contents()
+    found = [(entry.kind, entry.path.name, entry.size, entry.half_made) for entry in entries]
+    assert found == [
+        ("kernels", code, 4, False),
+        ("kernels", f"{code}.sources", 4, False),
+        ("packed", packed, 4, False),
+        ("checkpoints", ".pull-en-pt~1", 4, True),
+        ("checkpoints", pulled, 8, False),
+    ]
+    assert [path.name for path in others] == ["no-source-01234567", "other", packed.replace("b", "c"), "mine.packed"]
+    assert [entry.in_progress for entry in entries] == [False, False, False, True, False]
+    for path in (half_made, half_made.parent):
+        os.utime(path, (time.time() - 2 * 3600,) * 2)
+    assert not any(entry.in_progress for entry in cache_contents()[0]), "for two hours nobody has been at it"
+    for entry in entries:
+        entry.remove()
+        entry.remove()  # another process was first
+    assert cache_contents() == ([], others)
+
+
+@needs_posix
+def test_what_is_used_is_marked_once_in_a_while(cache: Path) -> None:
+    for days, every, is_marked in ((2, 86_400, True), (0.5, 86_400, False), (0.5, 0, True)):
+        path = written(cache / "file", days)
+        before = path.stat().st_mtime
+        mark_used(path, every)
+        assert (path.stat().st_mtime > before) is is_marked
+    mark_used(cache / "none")
+    mark_used(cache / "none", 5)
+
+
+@needs_posix
+def test_what_was_not_used_for_thirty_days_goes_but_for_the_current_one(cache: Path) -> None:
+    ages = {"a": 31, "b": 29, "c": 31, "d": 31}
+    files = {name: written(cache / "packed" / f"{name * 40}-int8-6.packed", age) for name, age in ages.items()}
+    now = time.time()
+    os.utime(files["d"], (now, now - 31 * 86_400))  # was read
+    remove_unused("packed", files["c"])
+    assert [name for name, file in files.items() if file.exists()] == ["b", "c", "d"]
+    remove_unused("kernels", files["c"])  # there is no such folder

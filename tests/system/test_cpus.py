@@ -62,21 +62,21 @@ NONE = (8, None, "")
 MAX = "max 100000\n"
 
 
-@pytest.mark.parametrize(
-    ("limit", "threads", "quota"),
-    [
-        ("400000 100000\n", 4, 4.0),
-        ("150000 100000\n", 2, 1.5),  # rounded up
-        ("100001 100000\n", 2, 1.00001),
-        ("1000 1000000\n", 1, 0.001),  # at least one
-        ("50000 50000", 1, 1.0),
-        ("6400000 100000\n", 8, 64.0),  # more than there are
-        ("9223372036854775807 1\n", 8, 9223372036854775807.0),
-    ],
-)
-def test_a_quota_of_version_2(tmp_path: Path, limit: str, threads: int, quota: float) -> None:
-    v2(tmp_path, "0::/a\n", **{"a/cpu.max": limit})
-    assert found(tmp_path) == (threads, quota, "sys/fs/cgroup/a/cpu.max")
+QUOTAS = [
+    ("400000 100000\n", 4, 4.0),
+    ("150000 100000\n", 2, 1.5),  # rounded up
+    ("100001 100000\n", 2, 1.00001),
+    ("1000 1000000\n", 1, 0.001),  # at least one
+    ("50000 50000", 1, 1.0),
+    ("6400000 100000\n", 8, 64.0),  # more than there are
+    ("9223372036854775807 1\n", 8, 9223372036854775807.0),
+]
+
+
+def test_a_quota_of_version_2(tmp_path: Path) -> None:
+    for limit, threads, quota in QUOTAS:
+        v2(tmp_path, "0::/a\n", **{"a/cpu.max": limit})
+        assert found(tmp_path) == (threads, quota, "sys/fs/cgroup/a/cpu.max")
 
 
 @pytest.mark.parametrize(
@@ -95,27 +95,27 @@ def test_the_strictest_of_nested_groups(tmp_path: Path, limits: dict[str, str], 
     assert (count, path) == (threads, (Path("sys/fs/cgroup") / file / "cpu.max").as_posix())
 
 
-@pytest.mark.parametrize(
-    ("mounted", "group", "threads"),
-    [
-        ("/", "/", 3),  # a namespace of its own
-        ("/docker/x", "/docker/x", 3),  # the host's namespace, its group mounted
-        ("/docker/x", "/docker/x/inner", 2),
-        ("/docker/x", "/docker/xy/inner", 3),  # beside what is mounted
-        ("/docker/x", "/", 3),
-        ("/docker/x", "/..", 3),
-        ("/", "/../other", 3),
-        ("/", "/inner/../../inner", 3),
-        ("/", "/gone/since", 3),
-        ("/..", "/", 3),
-        ("/", "relative", 3),
-    ],
-)
-def test_namespaces(tmp_path: Path, mounted: str, group: str, threads: int) -> None:
+NAMESPACES = [
+    ("/", "/", 3),  # a namespace of its own
+    ("/docker/x", "/docker/x", 3),  # the host's namespace, its group mounted
+    ("/docker/x", "/docker/x/inner", 2),
+    ("/docker/x", "/docker/xy/inner", 3),  # beside what is mounted
+    ("/docker/x", "/", 3),
+    ("/docker/x", "/..", 3),
+    ("/", "/../other", 3),
+    ("/", "/inner/../../inner", 3),
+    ("/", "/gone/since", 3),
+    ("/..", "/", 3),
+    ("/", "relative", 3),
+]
+
+
+def test_namespaces(tmp_path: Path) -> None:
     limits = {"cpu.max": "300000 100000", "inner/cpu.max": "200000 100000"}
-    v2(tmp_path, f"0::{group}\n", mounted, **limits)
-    (tmp_path / "sys/fs/cpu.max").write_text("100000 100000")  # above the mount: nobody's
-    assert found(tmp_path)[0] == threads
+    for mounted, group, threads in NAMESPACES:
+        v2(tmp_path, f"0::{group}\n", mounted, **limits)
+        (tmp_path / "sys/fs/cpu.max").write_text("100000 100000")  # above the mount: nobody's
+        assert found(tmp_path)[0] == threads, (mounted, group)
 
 
 def test_a_folder_with_a_space_and_odd_bytes(tmp_path: Path) -> None:
@@ -160,45 +160,51 @@ def test_hybrid_mounts(tmp_path: Path, old: str, new: str, threads: int) -> None
     assert found(tmp_path)[0] == threads
 
 
-@pytest.mark.parametrize(
-    "limit",
-    ["", "max", MAX, "200000", "200000 ", "200000 0", "0 100000", "-200000 100000", "2e5 1e5", "200000 100000 7 7"]
-    + [
-        "two one",
-        "200000\n100000\n",
-        "2_0 1_0",
-        "\u0662 1",
-        "\0",
-        " ",
-        "9" * 5000 + " 1",
-        "1 " + "9" * 20,
-        "\udcff\udcfe",
-    ],
-)
-def test_what_is_no_number_is_no_limit(tmp_path: Path, limit: str) -> None:
-    v2(tmp_path, "0::/a\n", **{"a/cpu.max": limit})
-    assert found(tmp_path) == NONE
+NO_LIMITS = [
+    "",
+    "max",
+    MAX,
+    "200000",
+    "200000 ",
+    "200000 0",
+    "0 100000",
+    "-200000 100000",
+    "2e5 1e5",
+    "200000 100000 7 7",
+] + [
+    "two one",
+    "200000\n100000\n",
+    "2_0 1_0",
+    "\u0662 1",
+    "\0",
+    " ",
+    "9" * 5000 + " 1",
+    "1 " + "9" * 20,
+    "\udcff\udcfe",
+]
+HOSTILE = [
+    ("", ""),
+    ("", "0::/a\n"),
+    (V2.format(group="/", folder="/sys/fs/cgroup"), ""),
+    (V2.format(group="/", folder="/sys/fs/cgroup"), "\n:\n::\n0:\n0:cpu\n2:cpuset:/a\n1:cpu:/a\n\udcff"),
+    (V2.format(group="/", folder="/sys/fs/cgroup"), "0::/a\0b\n"),
+    (V2.format(group="/", folder="/sys/fs/cgroup"), "0::" + "/a" * 50_000),
+    (V2.format(group="/", folder="/sys/fs/cgroup"), "0::/" + "a" * 5000),
+    (" - cgroup2\n - cgroup\n- cgroup cpu\n30 23 0:26 / - cgroup2 cgroup2 rw\n", "0::/a\n1:cpu:/a\n"),
+    (V2.format(group="", folder=""), "0::/a\n"),
+    (V2.format(group=r"\777\000\9", folder=r"\000"), "0::/a\n"),
+    ("\0" * 100_000, "\0" * 100_000),
+]
 
 
-@pytest.mark.parametrize(
-    ("mounts", "groups"),
-    [
-        ("", ""),
-        ("", "0::/a\n"),
-        (V2.format(group="/", folder="/sys/fs/cgroup"), ""),
-        (V2.format(group="/", folder="/sys/fs/cgroup"), "\n:\n::\n0:\n0:cpu\n2:cpuset:/a\n1:cpu:/a\n\udcff"),
-        (V2.format(group="/", folder="/sys/fs/cgroup"), "0::/a\0b\n"),
-        (V2.format(group="/", folder="/sys/fs/cgroup"), "0::" + "/a" * 500_000),
-        (V2.format(group="/", folder="/sys/fs/cgroup"), "0::/" + "a" * 5000),
-        (" - cgroup2\n - cgroup\n- cgroup cpu\n30 23 0:26 / - cgroup2 cgroup2 rw\n", "0::/a\n1:cpu:/a\n"),
-        (V2.format(group="", folder=""), "0::/a\n"),
-        (V2.format(group=r"\777\000\9", folder=r"\000"), "0::/a\n"),
-        ("\0" * 100_000, "\0" * 100_000),
-    ],
-)
-def test_hostile_files_are_no_limit(tmp_path: Path, mounts: str, groups: str) -> None:
-    system(tmp_path, mounts, groups)
-    assert found(tmp_path) == NONE
+def test_what_is_no_number_and_hostile_files_are_no_limit(tmp_path: Path) -> None:
+    for limit in NO_LIMITS:
+        v2(tmp_path, "0::/a\n", **{"a/cpu.max": limit})
+        assert found(tmp_path) == NONE, limit
+    (tmp_path / "sys/fs/cgroup/a/cpu.max").unlink()
+    for mounts, groups in HOSTILE:
+        system(tmp_path, mounts, groups)
+        assert found(tmp_path) == NONE, groups[:99]
 
 
 def test_folders_and_loops_in_place_of_files(tmp_path: Path) -> None:
@@ -257,12 +263,8 @@ json.dump([*limits, facts["quota"], facts["threads"]], sys.stdout)
 """
 
 
-@pytest.mark.parametrize(
-    ("chosen", "expected"),
-    [
-        (None, [2, 2, 2, 2, "time of 1.5 CPUs, by /sys/fs/cgroup/cpu.max", "2 by default"]),
-        ("3", [3, 3, 3, 3, "time of 1.5 CPUs, by /sys/fs/cgroup/cpu.max", "3 by default, by NUMBA_NUM_THREADS"]),
-    ],
-)
-def test_threads_follow_the_quota_unless_numba_is_told_otherwise(chosen: str | None, expected: list[object]) -> None:
-    assert json.loads(run_child(CHILD, NUMBA_NUM_THREADS=chosen)) == expected
+def test_threads_follow_the_quota_unless_numba_is_told_otherwise() -> None:
+    quota = "time of 1.5 CPUs, by /sys/fs/cgroup/cpu.max"
+    assert json.loads(run_child(CHILD, NUMBA_NUM_THREADS=None)) == [2, 2, 2, 2, quota, "2 by default"]
+    told = "3 by default, by NUMBA_NUM_THREADS"
+    assert json.loads(run_child(CHILD, NUMBA_NUM_THREADS="3")) == [3, 3, 3, 3, quota, told]

@@ -1,6 +1,7 @@
 """Odd surroundings, each in a process of its own: no home, a cache that is none, the compiler's variables, memory."""
 
 import errno
+import json
 import os
 import subprocess
 import sys
@@ -9,9 +10,12 @@ from pathlib import Path
 import pytest
 
 from fastattn.cli.entry import _explain
+from fastattn.encoders.encoder import Encoder
 from fastattn.errors import CheckpointError, InputError, OutOfMemoryError
+from fastattn.system import environment
 from fastattn.weights import read
 from fastattn.weights.folder import map_file
+from tests.cli.commands import fail
 from tests.weights.ctranslate2.writer import write_tiny
 
 COMMAND = ("-m", "fastattn.cli")
@@ -21,7 +25,6 @@ import os, pwd, sys
 def nobody(_): raise KeyError("no such user")
 pwd.getpwuid = pwd.getpwnam = nobody
 """
-AS_NOBODY = ("-c", f"{NOBODY}from fastattn.cli import main\nsys.argv = ['fastattn', *sys.argv[1:]]\nmain()")
 needs_posix = pytest.mark.skipif(os.name != "posix", reason="POSIX users and limits")
 
 
@@ -29,35 +32,39 @@ def run(
     *arguments: str, cwd: Path | None = None, limit: int = 0, **variables: str | None
 ) -> tuple[int, str, list[str]]:
     """(exit code, stdout, lines of stderr) of Python with these variables, None to remove one."""
-    environment = {**os.environ, **variables}
-    environment = {name: value for name, value in environment.items() if value is not None}
+    given = {name: value for name, value in {**os.environ, **variables}.items() if value is not None}
     command = [sys.executable, *(argument.encode() for argument in arguments)]  # ASCII locales encode no other
     if limit:
         command = ["sh", "-c", f'ulimit -v {limit}; exec "$@"', "sh", *command]
-    done = subprocess.run(command, env=environment, cwd=cwd, capture_output=True, text=True, encoding="utf-8")
+    done = subprocess.run(command, env=given, cwd=cwd, capture_output=True, text=True, encoding="utf-8")
     lines = [line for line in done.stderr.splitlines() if not line.startswith("fastattn: compiling kernels")]
     return done.returncode, done.stdout, lines
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "expected"),
-    [
-        ("NUMBA_NUM_THREADS", "0", "a whole number of at least 1, is '0'"),
-        ("NUMBA_NUM_THREADS", "-1", "a whole number of at least 1, is '-1'"),
-        ("NUMBA_NUM_THREADS", "many", "a whole number of at least 1, is 'many'"),
-        ("NUMBA_NUM_THREADS", "", "a whole number of at least 1, is ''"),
-        ("NUMBA_DISABLE_JIT", "1", "0 or unset, is '1': without the compiler there are no kernels"),
-        ("FASTATTN_THREADING", "openmp", "pool or numba, is 'openmp'"),
-        ("NUMBA_DISABLE_JIT", "yes", "0 or unset, is 'yes': without the compiler there are no kernels"),
-    ],
-)
-def test_the_compilers_variables(tmp_path: Path, name: str, value: str, expected: str) -> None:
+REFUSED = [
+    ("NUMBA_NUM_THREADS", "0", "a whole number of at least 1, is '0'"),
+    ("NUMBA_NUM_THREADS", "-1", "a whole number of at least 1, is '-1'"),
+    ("NUMBA_NUM_THREADS", "many", "a whole number of at least 1, is 'many'"),
+    ("NUMBA_NUM_THREADS", "", "a whole number of at least 1, is ''"),
+    ("NUMBA_DISABLE_JIT", "1", "0 or unset, is '1': without the compiler there are no kernels"),
+    ("NUMBA_DISABLE_JIT", "yes", "0 or unset, is 'yes': without the compiler there are no kernels"),
+    ("FASTATTN_THREADING", "openmp", "pool or numba, is 'openmp'"),
+]
+
+
+def test_the_compilers_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value, expected in REFUSED:
+        with monkeypatch.context() as patch:
+            patch.setenv(name, value)
+            with pytest.raises(InputError) as refused:
+                environment._check()
+        line = f"{name} should be {expected}"
+        assert str(refused.value) == line
     model = str(write_tiny(tmp_path / "model"))
-    line = f"fastattn: {name} should be {expected}"
-    assert run(*COMMAND, "translate", "-m", model, "▁w1", **{name: value}) == (2, "", [line])
-    assert run(*COMMAND, "inspect", **{name: value}) == (2, "", [line])
+    assert run(*COMMAND, "translate", "-m", model, "▁w1", **{name: value}) == (2, "", [f"fastattn: {line}"])
+    assert run(*COMMAND, "inspect", **{name: value}) == (2, "", [f"fastattn: {line}"])
     code = "import fastattn\ntry: fastattn.attention\nexcept fastattn.FastattnError as error: print(error)"
-    assert run("-c", code, **{name: value}) == (0, line.removeprefix("fastattn: ") + "\n", [])
+    assert run("-c", code, **{name: value}) == (0, line + "\n", [])
 
 
 def test_variables_that_the_compiler_takes_are_taken() -> None:
@@ -66,51 +73,53 @@ def test_variables_that_the_compiler_takes_are_taken() -> None:
 
 
 @needs_posix
-@pytest.mark.parametrize("chosen", ["~no-such-user/x", "~no-such-user"])
-def test_a_cache_that_can_be_none(tmp_path: Path, chosen: str) -> None:
+def test_a_cache_that_can_be_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = str(write_tiny(tmp_path / "model"))
-    for arguments in (
-        ("translate", "-m", model, "▁w1"),
-        ("inspect",),
-        ("cache",),
-        ("pull",),
-        ("pull", "zh-en"),
-        ("warmup",),
-    ):
-        code, output, lines = run(*COMMAND, *arguments, FASTATTN_CACHE=chosen)
-        assert (code, output, len(lines)) == (2, "", 1), (arguments, lines)
-        assert lines[0].startswith(f"fastattn: FASTATTN_CACHE should be the path of a folder, is {chosen}, ")
-    code = (
-        "import fastattn\n"
-        "try: fastattn.Encoder('minilm')\n"
-        "except fastattn.FastattnError as error: print(type(error).__name__)"
-    )
-    assert run("-c", code, FASTATTN_CACHE=chosen)[:2] == (0, "InputError\n")
+    for chosen in ("~no-such-user/x", "~no-such-user"):
+        monkeypatch.setenv("FASTATTN_CACHE", chosen)
+        line = f"FASTATTN_CACHE should be the path of a folder, is {chosen}, "
+        for arguments in (("translate", "-m", model, "▁w1"), ("inspect",), ("cache",), ("pull",), ("pull", "zh-en")):
+            assert fail(2, *arguments).startswith(line), arguments
+        with pytest.raises(InputError, match=f"^{line}"):
+            Encoder("minilm")
+    for arguments in (("translate", "-m", model, "▁w1"), ("warmup",)):  # whose threads have not begun yet
+        code, output, lines = run(*COMMAND, *arguments)
+        assert (code, output, len(lines)) == (2, "", 1) and lines[0].startswith(f"fastattn: {line}")
+
+
+# What each command line of a list gives: its exit status, and the lines of both streams.
+SEVERAL = f"""{NOBODY}
+import json, os
+from click.testing import CliRunner
+from fastattn.cli.entry import commands
+for variables, arguments in json.loads(sys.argv[1]):
+    os.environ.update(variables)
+    done = CliRunner().invoke(commands, arguments)
+    print(json.dumps([done.exit_code, done.stdout, done.stderr.splitlines()]))
+"""
 
 
 @needs_posix
 def test_a_user_without_a_home_has_no_cache(tmp_path: Path) -> None:
-    """Kernels are compiled, models that lie here run, those that are to be fetched have no place; nothing is left."""
+    """Models that lie here run, those that are to be fetched have no place; nothing is left."""
     model = str(write_tiny(tmp_path / "model"))
     place = tmp_path / "place"
     place.mkdir()
     nowhere = dict.fromkeys(("HOME", "FASTATTN_CACHE", "XDG_CACHE_HOME", "HF_HOME", "HF_HUB_CACHE"))
     nowhere |= {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONDONTWRITEBYTECODE": "1"}
-
-    def ask(*arguments: str, **variables: str) -> tuple[int, str, list[str]]:
-        return run(*AS_NOBODY, *arguments, cwd=place, **nowhere | variables)
-
-    code, output, lines = ask("inspect", model)
-    assert (code, lines) == (0, []) and "none: this user has no home folder; FASTATTN_CACHE names one" in output
-    code, output, lines = ask("cache")
-    assert (code, lines) == (0, []) and "0 entries" in output
+    asked = [["inspect", model], ["cache"], ["pull", "zh-en"], ["pull", "owner/name"], ["inspect", "~/model"]]
+    lines = [[{}, arguments] for arguments in asked] + [[{"FASTATTN_CACHE": "~/cache"}, ["inspect"]]]
+    code, output, told = run("-c", SEVERAL, json.dumps(lines), cwd=place, **nowhere)
+    assert (code, told) == (0, [])
+    inspect, cache, pull, pull_of_hub, inspect_at_home, inspect_cache = map(json.loads, output.splitlines())
+    assert inspect[::2] == [0, []] and "none: this user has no home folder; FASTATTN_CACHE names one" in inspect[1]
+    assert cache[::2] == [0, []] and "0 entries" in cache[1]
     told = "needs a place to be kept, and this user has no home folder"
-    assert ask("pull", "zh-en") == (4, "", [f"fastattn: zh-en {told}; FASTATTN_CACHE names one"])
-    assert ask("pull", "owner/name") == (4, "", [f"fastattn: owner/name {told}; HF_HOME names one"])
-    code, _, lines = ask("inspect", FASTATTN_CACHE="~/cache")
-    assert code == 2 and "FASTATTN_CACHE should be the path of a folder, is ~/cache" in lines[0] and len(lines) == 1
-    code, _, lines = ask("inspect", "~/model")
-    assert code == 3 and len(lines) == 1
+    assert pull == [4, "", [f"fastattn: zh-en {told}; FASTATTN_CACHE names one"]]
+    assert pull_of_hub == [4, "", [f"fastattn: owner/name {told}; HF_HOME names one"]]
+    assert inspect_at_home[0] == 3 and len(inspect_at_home[2]) == 1
+    assert inspect_cache[0] == 2 and len(inspect_cache[2]) == 1
+    assert "FASTATTN_CACHE should be the path of a folder, is ~/cache" in inspect_cache[2][0]
     assert list(place.iterdir()) == []
 
 
@@ -160,27 +169,24 @@ def test_a_limit_on_memory_is_named(tmp_path: Path) -> None:
     assert run(*COMMAND, "inspect", model, limit=4 << 20) == (1, "", [line])
 
 
-@pytest.mark.parametrize(
-    ("error", "expected"),
-    [
-        (MemoryError(), ("not enough memory", 1)),
-        (MemoryError("Unable to allocate 1 GiB"), ("not enough memory: Unable to allocate 1 GiB", 1)),
-        (RuntimeError("can't start new thread"), ("not enough memory: can't start new thread", 1)),
-        (ImportError("x.so: failed to map segment from shared object"), None),
-        (OutOfMemoryError("not enough memory to read x"), ("not enough memory to read x", 1)),
-        (InputError("no"), ("no", 2)),
-        (RuntimeError("something else"), (None, 1)),
-    ],
-)
-def test_what_the_command_line_makes_of_it(error: Exception, expected: tuple[str | None, int] | None) -> None:
-    assert _explain(error) == (expected or (f"not enough memory: {error}", 1))
+def test_what_the_command_line_makes_of_an_error() -> None:
+    of_a_library = ImportError("x.so: failed to map segment from shared object")
+    for error, told, code in (
+        (MemoryError(), "not enough memory", 1),
+        (MemoryError("Unable to allocate 1 GiB"), "not enough memory: Unable to allocate 1 GiB", 1),
+        (RuntimeError("can't start new thread"), "not enough memory: can't start new thread", 1),
+        (of_a_library, f"not enough memory: {of_a_library}", 1),
+        (OutOfMemoryError("not enough memory to read x"), "not enough memory to read x", 1),
+        (InputError("no"), "no", 2),
+        (RuntimeError("something else"), None, 1),
+    ):
+        assert _explain(error) == (told, code)
 
 
-def test_an_age_beyond_all_time_clears_nothing(tmp_path: Path) -> None:
+def test_an_age_beyond_all_time_clears_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = tmp_path / "packed" / f"{'0' * 40}-int8-4.packed"
     kept.parent.mkdir()
     kept.write_bytes(b"")
-    arguments = (*COMMAND, "cache", "clear", "--all", "--older-than", "9" * 400)
-    code, out, told = run(*arguments, FASTATTN_CACHE=str(tmp_path))
-    assert (code, out) == (2, "") and "--older-than" in told[0]
+    monkeypatch.setenv("FASTATTN_CACHE", str(tmp_path))
+    assert "--older-than" in fail(2, "cache", "clear", "--all", "--older-than", "9" * 400)
     assert kept.exists()

@@ -2,6 +2,7 @@
 
 import ctypes
 import json
+import math
 import mmap
 import os
 import re
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 
 from fastattn.runtime.machine_code import code_of, let_go_of_code
-from fastattn.system.memory import let_go
+from fastattn.system.memory import available_memory, let_go
 from fastattn.weights.folder import map_file
 from tests.weights.ctranslate2.writer import (
     random_transformer,
@@ -87,6 +88,7 @@ def test_a_dropped_translator_gives_its_memory_back(tmp_path: Path) -> None:
 
 # Of an embedding table, a view of the checkpoint's file, only the rows that were used are resident: these are the
 # bytes of the linear weights alone, int8 and float32.
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "name", "weights"), [("Translator", "zh-en", 79e6), ("Encoder", "minilm", 42e6)])
 def test_a_real_one_too(pulled, kind: str, name: str, weights: float) -> None:
     check(*sample(kind, pulled(name), "你好 world"), int(weights))
@@ -154,3 +156,20 @@ def test_what_loading_frees_is_the_systems_again() -> None:
         for how in ("control", "load")
     )
     assert kept - given_back > 20e6
+
+
+def test_the_memory_that_is_left_is_the_least_of_the_machines_and_of_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = {"/proc/meminfo": "MemTotal: 9 kB\nMemAvailable:   2000 kB\n"}
+
+    def read_text(path: Path) -> str:
+        if str(path) not in files:
+            raise FileNotFoundError(path)
+        return files[str(path)]
+
+    monkeypatch.setattr(Path, "read_text", read_text)
+    assert available_memory() == 2000 * 1024
+    for limit, used, left in ((9_000_000, 8_900_000, 100_000), (90_000_000, 0, 2_048_000), ("max", 0, 2_048_000)):
+        files |= {f"/sys/fs/cgroup/memory.{name}": str(value) for name, value in (("max", limit), ("current", used))}
+        assert available_memory() == left
+    files.clear()
+    assert available_memory() == math.inf

@@ -8,62 +8,53 @@ import pytest
 
 import fastattn
 from fastattn.errors import InputError
-from tests.system.test_texts import CALLS, made  # noqa: F401  a fixture
+from tests.system.test_texts import CALLS, KINDS, made  # noqa: F401  a fixture
 
-CLASSES = sorted({name.partition(".")[0] for name in CALLS})
+OF_CLASSES = {
+    "device_index": "here it is left out: all CPUs are one device",
+    "compute_type": "here it is precision",
+    "inter_threads": "here it is threads, the total; processes shares the work among processes",
+    "precison": "did you mean precision[?]",
+    "thread": "did you mean threads[?]",
+    "anything_else": "",
+}
+OF_TRANSLATIONS = {
+    "num_beams": "; here it is beam_size",
+    "beam": "; here it is beam_size",
+    "beam_sise": r"; did you mean beam_size\?",
+    "detials": r"; did you mean details\?",
+    "max_new_tokens": "; here it is max_decoding_length",
+    "max_batch_size": "; here it is left out: batches are made for you",
+    "qqq": "; known: beam_size, .*",
+}
+OF_METHODS = {
+    "device": "here it is device, an option of the class",
+    "max_length": "here it is (left out: the checkpoint's own|max_new_tokens, which counts the answer alone)",
+    "qqq": "",
+}
 
 
-@pytest.mark.parametrize(
-    ("name", "told"),
-    [
-        ("device_index", "here it is left out: all CPUs are one device"),
-        ("compute_type", "here it is precision"),
-        ("inter_threads", "here it is threads, the total; processes shares the work among processes"),
-        ("precison", "did you mean precision[?]"),
-        ("thread", "did you mean threads[?]"),
-        ("anything_else", ""),
-    ],
-)
-@pytest.mark.parametrize("kind", CLASSES)
-def test_of_every_class(kind: str, name: str, told: str) -> None:
-    with pytest.raises(TypeError, match=rf"^{kind}\(\) got an unexpected .* '{name}'(; )?{told}$") as caught:
-        getattr(fastattn, kind)("nowhere", **{name: 1})
-    assert isinstance(caught.value, InputError)
+@pytest.mark.parametrize("kind", KINDS)
+def test_of_every_class_and_its_methods(made: SimpleNamespace, kind: str) -> None:  # noqa: F811
+    for option, told in OF_CLASSES.items():
+        with pytest.raises(TypeError, match=rf"^{kind}\(\) got an unexpected .* '{option}'(; )?{told}$") as caught:
+            getattr(fastattn, kind)("nowhere", **{option: 1})
+        assert isinstance(caught.value, InputError)
+    for method in [name for place, _, name in (call.partition(".") for call in CALLS) if place == kind != "Translator"]:
+        arguments = ("w5", ["w6"]) if method == "rank" else (["w5"],)
+        for option, told in OF_METHODS.items():
+            with pytest.raises(TypeError, match=rf"(argument|option) '{option}'.*{told}"):
+                found = getattr(getattr(made, kind), method)(*arguments, **{option: 1})
+                asyncio.run(found)  # of encode_async
 
 
-@pytest.mark.parametrize(
-    ("options", "told"),
-    [
-        ({"num_beams": 4}, "unknown option 'num_beams'; here it is beam_size"),
-        ({"beam": 4}, "unknown option 'beam'; here it is beam_size"),
-        ({"beam_sise": 4}, r"unknown option 'beam_sise'; did you mean beam_size\?"),
-        ({"detials": True}, r"unknown option 'detials'; did you mean details\?"),
-        ({"max_new_tokens": 9}, "unknown option 'max_new_tokens'; here it is max_decoding_length"),
-        ({"max_batch_size": 9}, "unknown option 'max_batch_size'; here it is left out: batches are made for you"),
-        ({"qqq": 9}, "unknown option 'qqq'; known: beam_size, .*"),
-    ],
-)
-def test_of_a_translation(made: SimpleNamespace, options: dict, told: str) -> None:  # noqa: F811
+def test_of_a_translation(made: SimpleNamespace) -> None:  # noqa: F811
     translator = made.Translator
-    for call in (translator.translate, translator.submit, translator.translate_iter, translator.generate_tokens):
-        with pytest.raises(InputError, match=f"^{told}$") as caught:
-            call(["a"], **options)
-        assert isinstance(caught.value, TypeError)
-
-
-@pytest.mark.parametrize("method", [name for name in CALLS if not name.startswith("Translator.")])
-def test_of_texts(made: SimpleNamespace, method: str) -> None:  # noqa: F811
-    kind, _, name = method.partition(".")
-    call = getattr(getattr(made, kind), name)
-    arguments = ("w5", ["w6"]) if name == "rank" else (["w5"],)
-    for option, told in (
-        ("device", "here it is device, an option of the class"),
-        ("max_length", "here it is (left out: the checkpoint's own|max_new_tokens, which counts the answer alone)"),
-        ("qqq", ""),
-    ):
-        with pytest.raises(TypeError, match=rf"(argument|option) '{option}'.*{told}"):
-            found = call(*arguments, **{option: 1})
-            asyncio.run(found)  # of encode_async
+    for option, told in OF_TRANSLATIONS.items():
+        for call in (translator.translate, translator.submit, translator.translate_iter, translator.generate_tokens):
+            with pytest.raises(InputError, match=f"^unknown option '{option}'{told}$") as caught:
+                call(["a"], **{option: 1})
+            assert isinstance(caught.value, TypeError)
 
 
 def test_of_vectors(made: SimpleNamespace) -> None:  # noqa: F811

@@ -68,9 +68,8 @@ def run(*arguments: str) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
+def test_what_the_command_line_was_given() -> None:
+    for arguments in (
         ("translate", "-m", HOSTILE, "x"),
         ("translate", "-i", HOSTILE, "-m", "."),
         ("inspect", HOSTILE),
@@ -80,11 +79,9 @@ def run(*arguments: str) -> tuple[int, str]:
         (HOSTILE,),
         ("translate", f"--{HOSTILE}"),
         ("encode", "--format", HOSTILE, "x"),
-    ],
-)
-def test_what_the_command_line_was_given(arguments: tuple[str, ...]) -> None:
-    code, output = run(*arguments)
-    assert code and "fastattn: all is well" not in output.split("\n")
+    ):
+        code, output = run(*arguments)
+        assert code and "fastattn: all is well" not in output.split("\n"), arguments
 
 
 def skip_where_names_are_ascii() -> None:

@@ -91,3 +91,9 @@ def test_bounds() -> None:
     exact, rounded = Bounds.of_precision("float32", None), Bounds.of_precision("int8", None)
     assert exact.rows == 1e-4 < rounded.rows and exact.log_probs < rounded.log_probs
     assert Bounds.of_precision("int8", 0.5) == Bounds(0.5, 0.5)
+
+
+def test_no_cosine_is_above_one() -> None:
+    """Rounding alone may make it so."""
+    for row_D in np.random.default_rng(0).standard_normal((200, 1, 3)).astype(np.float32):
+        assert compare_rows("vector", row_D, np.float32(3) * row_D, 9.0, "").cosine <= 1.0

@@ -1,6 +1,7 @@
 """An encoder beside an undamaged copy of itself: what verify finds without a framework."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -108,3 +109,13 @@ def test_usage() -> None:
     assert "--bound" in fail(2, "verify", "x", "--bound", "-1")
     assert "no checkpoint 'nothing'" in fail(3, "verify", "nothing")
     assert "verify" in COMMANDS
+
+
+def test_a_prompt_comes_before_each_text(tmp_path: Path) -> None:
+    folder = write_bert(tmp_path / "model")
+    checkpoint = read(folder)
+    sides = []
+    for prompts in ({}, {"prompts": {"query": "w40 w41 ", "other": "w9 "}, "default_prompt": "query"}):
+        sides.append(FastattnEncoder(folder, replace(checkpoint, input=replace(checkpoint.text, **prompts)), "float32"))
+    plain, prompted = sides
+    assert prompted.ids("w5") == plain.ids("w40 w41 w5") != plain.ids("w5")
