@@ -27,7 +27,7 @@ from tests.encoders.classifiers import (
     some_pairs,
     some_texts,
     write_classifier,
-    write_json,
+    write_cross_encoder_files,
 )
 from tests.loading.caches import empty_cache
 from tests.weights.native.folders import converted
@@ -131,27 +131,11 @@ def test_prompts_come_before_the_first_text(folder: Path, tmp_path: Path) -> Non
     assert encoder.predict(("w6", "w7"), prompt="w5 ") == encoder.predict(("w5 w6", "w7"))
     write_classifier(tmp_path)
     settings = {"prompts": {"query": "w9 "}, "default_prompt_name": "query"}
-    sentence_transformer(tmp_path, settings)
+    write_cross_encoder_files(tmp_path, settings)
     encoder = slow(tmp_path)
     assert encoder.prompts == {"query": "w9 "}
     assert encoder.predict(("w6", "w7")) == slow(folder).predict(("w9 w6", "w7"))
     assert encoder.predict(("w6", "w7"), prompt="") == slow(folder).predict(("w6", "w7"))
-
-
-def sentence_transformer(folder: Path, settings: dict[str, Any], **transformer: Any) -> None:
-    """What sentence-transformers 6 adds to the folder of a CrossEncoder."""
-    module = {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.base.modules.transformer.Transformer"}
-    files: dict[str, Any] = {
-        "modules.json": [module],
-        "sentence_bert_config.json": {
-            "transformer_task": "sequence-classification",
-            "modality_config": {"text": {"method": "forward", "method_output_name": "logits"}},
-            "module_output_name": "scores",
-        }
-        | transformer,
-        "config_sentence_transformers.json": {"model_type": "CrossEncoder"} | settings,
-    }
-    write_json(folder, files)
 
 
 IDENTITY = "torch.nn.modules.linear.Identity"
@@ -166,12 +150,12 @@ def test_what_makes_scores_is_said_in_one_of_three_places(folder: Path, tmp_path
         encoder = slow(write_classifier(tmp_path, RERANKER, **config))
         np.testing.assert_array_equal(encoder.predict(PAIRS), raw)
         np.testing.assert_array_equal(encoder.predict(PAIRS, activation_fn="sigmoid"), usual)
-    sentence_transformer(tmp_path, {"activation_fn": "torch.nn.modules.activation.Sigmoid"})
+    write_cross_encoder_files(tmp_path, {"activation_fn": "torch.nn.modules.activation.Sigmoid"})
     np.testing.assert_array_equal(slow(tmp_path).predict(PAIRS), usual)
     write_classifier(tmp_path)
-    sentence_transformer(tmp_path, {"activation_fn": IDENTITY})
+    write_cross_encoder_files(tmp_path, {"activation_fn": IDENTITY})
     np.testing.assert_array_equal(slow(tmp_path).predict(PAIRS), raw)
-    sentence_transformer(tmp_path, {"activation_fn": "my.own.Function"})  # which is not trusted there either
+    write_cross_encoder_files(tmp_path, {"activation_fn": "my.own.Function"})  # which is not trusted there either
     np.testing.assert_array_equal(slow(tmp_path).predict(PAIRS), usual)
 
 
@@ -196,7 +180,7 @@ def test_a_converted_folder_scores_the_same(folder: Path, tmp_path: Path) -> Non
 def test_the_encoder_of_a_classifier_still_encodes(folder: Path, tmp_path: Path) -> None:
     vectors = Encoder.from_checkpoint(read(folder), ops=reference).encode(["w5 w6", "w9"])
     write_classifier(tmp_path)
-    sentence_transformer(tmp_path, {})
+    write_cross_encoder_files(tmp_path, {})
     again = Encoder.from_checkpoint(read(tmp_path), ops=reference).encode(["w5 w6", "w9"])
     np.testing.assert_array_equal(again, vectors)
     assert vectors.shape == (2, 36)
@@ -344,11 +328,11 @@ def test_a_checkpoint_without_such_a_head_is_refused(tmp_path: Path) -> None:
     write_classifier(tmp_path, TOKENS)
     assert refusal(tmp_path).endswith("is expected, the checkpoint's head is for each token")
     write_classifier(tmp_path)
-    sentence_transformer(tmp_path, {"activation_fn": "torch.nn.modules.activation.Softplus"})
+    write_cross_encoder_files(tmp_path, {"activation_fn": "torch.nn.modules.activation.Softplus"})
     assert "activation_fn should be one of torch.nn.modules.linear.Identity" in refusal(tmp_path)
-    sentence_transformer(tmp_path, {}, module_output_name="token_embeddings")
+    write_cross_encoder_files(tmp_path, {}, module_output_name="token_embeddings")
     assert "module_output_name should be 'scores', is 'token_embeddings'" in refusal(tmp_path)
-    sentence_transformer(
+    write_cross_encoder_files(
         tmp_path, {}, transformer_task="feature-extraction", modality_config={}, module_output_name=None
     )
     assert "modules should be Transformer, Pooling" in refusal(tmp_path)
