@@ -24,22 +24,11 @@ from fastattn.encoders.vector_head import EncodeOptions, OptionChecker, VectorPl
 from fastattn.loading.loaded_model import ModelBase
 from fastattn.processes.choice import Sharing
 from fastattn.text.huggingface import HuggingFaceTokenizer
-from tests.encoders.classifiers import (
-    LABELS,
-    RERANKER,
-    TOKENS,
-    by_reference,
-    write_classifier,
-    write_cross_encoder_files,
-    write_masked,
-    write_sparse,
-)
-from tests.encoders.multi_vector import write_today
+from tests.encoders.classifiers import RERANKER, by_reference, write_classifier
 from tests.encoders.test_encoder import WIDTH, _encoder
 
 TEXTS, PAIRS, MASKED = ["w5 w6", "w7"], [("w5", "w6"), ("w7", "w8")], ["w5 [MASK]", "[MASK]"]
 HABITS = {"batch_size": 7, "convert_to_numpy": True}  # of sentence-transformers' callers: they change nothing
-PROMPTS = {"query": "w11 ", "document": "w12 "}
 
 
 class Record(dict[str, list[Any]]):
@@ -130,23 +119,6 @@ CALLS: dict[tuple[type[EncoderBase], str], tuple[tuple[Any, ...], dict[str, tupl
     ),
     (MultiVectorEncoder, "encode"): ((TEXTS,), PROMPTED | {"show_progress_bar": SHOWN}),
 }
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[type[EncoderBase]], Any]:
-    """A function from a class to one of it, on the reference operations."""
-    folder = tmp_path_factory.mktemp("models")
-    write_cross_encoder_files(write_classifier(folder / "pairs", LABELS), {"prompts": PROMPTS})
-    write_classifier(folder / "labels", LABELS)
-    write_classifier(folder / "tokens", TOKENS)
-    write_masked(folder / "masked")
-    write_sparse(folder / "sparse", {"prompts": PROMPTS})
-    write_today(folder / "vectors")
-    names = {
-        CrossEncoder: "pairs", TextClassifier: "labels", TokenClassifier: "tokens", MaskedLanguageModel: "masked",
-        SparseEncoder: "sparse", MultiVectorEncoder: "vectors",
-    }  # fmt: skip
-    return lambda kind: by_reference(kind, folder / names[kind])
 
 
 def options_of(function: Callable[..., Any]) -> set[str]:
