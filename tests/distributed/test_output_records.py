@@ -107,32 +107,36 @@ def test_a_job_that_is_too_large_to_be_read_again_is_not_begun(out, monkeypatch)
         assert folder.begin(some_job()) == some_job()
 
 
-@pytest.mark.parametrize("kind", ["link", "dangling", "folder", "fifo"])
-def test_a_lock_that_is_no_plain_file_is_refused_and_left(out, tmp_path, kind):
-    victim, lock = tmp_path / "victim", out / "_fastattn" / "lock"
-    lock.parent.mkdir(parents=True)
-    victim.write_text("years of work")
-    if kind == "folder":
-        lock.mkdir()
-    elif kind == "fifo":
-        os.mkfifo(lock)
-    else:
-        lock.symlink_to(victim if kind == "link" else tmp_path / "new")
-    with pytest.raises(StorageError, match=r"^cannot write .*out/_fastattn/lock: "):
-        with OutputFolder(str(out), "parquet").hold():
-            pass
-    assert victim.read_text() == "years of work" and not (tmp_path / "new").exists()
+def test_a_lock_that_is_no_plain_file_is_refused_and_left(tmp_path_factory):
+    for kind in ("link", "dangling", "folder", "fifo"):
+        folder = tmp_path_factory.mktemp("case")
+        out = folder / "out"
+        victim, lock = folder / "victim", out / "_fastattn" / "lock"
+        lock.parent.mkdir(parents=True)
+        victim.write_text("years of work")
+        if kind == "folder":
+            lock.mkdir()
+        elif kind == "fifo":
+            os.mkfifo(lock)
+        else:
+            lock.symlink_to(victim if kind == "link" else folder / "new")
+        with pytest.raises(StorageError, match=r"^cannot write .*out/_fastattn/lock: "):
+            with OutputFolder(str(out), "parquet").hold():
+                pass
+        assert victim.read_text() == "years of work" and not (folder / "new").exists()
 
 
-@pytest.mark.parametrize("name", ["_fastattn", "_fastattn/finished", "_fastattn/set-aside"])
-def test_a_folder_within_that_leads_elsewhere_is_refused(out, tmp_path, name):
-    (tmp_path / "elsewhere").mkdir()
-    (out / name).parent.mkdir(parents=True)
-    (out / name).symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(StorageError, match=rf"^cannot write .*out/{name}: it is a link, or no folder$"):
-        with OutputFolder(str(out), "parquet").hold():
-            pass
-    assert os.listdir(tmp_path / "elsewhere") == []
+def test_a_folder_within_that_leads_elsewhere_is_refused(tmp_path_factory):
+    for name in ("_fastattn", "_fastattn/finished", "_fastattn/set-aside"):
+        folder = tmp_path_factory.mktemp("case")
+        out = folder / "out"
+        (folder / "elsewhere").mkdir()
+        (out / name).parent.mkdir(parents=True)
+        (out / name).symlink_to(folder / "elsewhere")
+        with pytest.raises(StorageError, match=rf"^cannot write .*out/{name}: it is a link, or no folder$"):
+            with OutputFolder(str(out), "parquet").hold():
+                pass
+        assert os.listdir(folder / "elsewhere") == []
 
 
 @pytest.mark.parametrize("name", ["job.json", "finished/00000000.json"])
@@ -205,14 +209,16 @@ def test_json_lines_have_the_records_own_fields_first():
     ]
 
 
-@pytest.mark.parametrize("kind", ["fixed", "list"])
-def test_json_lines_give_float32_back(kind):
-    vectors = VECTORS if kind == "fixed" else VECTORS.cast(pa.list_(pa.float32()))
-    scores = pa.array([0.1, None], pa.float32())
-    lines = as_json_lines(["{}", "{}"], {"embedding": vectors.take(pa.array([1, None])), "score": scores}).splitlines()
-    first, second = map(json.loads, lines)
-    assert np.array_equal(np.array(first["embedding"], np.float32), VECTORS_NE[1])
-    assert (first["score"], second) == (0.1, {"embedding": None, "score": None})
+def test_json_lines_give_float32_back():
+    for kind in ("fixed", "list"):
+        vectors = VECTORS if kind == "fixed" else VECTORS.cast(pa.list_(pa.float32()))
+        scores = pa.array([0.1, None], pa.float32())
+        lines = as_json_lines(
+            ["{}", "{}"], {"embedding": vectors.take(pa.array([1, None])), "score": scores}
+        ).splitlines()
+        first, second = map(json.loads, lines)
+        assert np.array_equal(np.array(first["embedding"], np.float32), VECTORS_NE[1])
+        assert (first["score"], second) == (0.1, {"embedding": None, "score": None})
 
 
 def test_json_lines_of_several_hypotheses_are_json():
