@@ -1,4 +1,4 @@
-"""Every architecture of decoders as published against what transformers computed (goldens/make_decoders.py)."""
+"""Every architecture of decoders as published against what transformers computed (goldens/make_architectures.py)."""
 
 import json
 from pathlib import Path

@@ -162,6 +162,13 @@ def test_a_word_has_one_label() -> None:
     for aggregation, paris in (("first", ("X", "in Paris")), ("max", ("LOC", "Paris")), ("average", ("LOC", "Paris"))):
         entities = found(aggregation)
         assert {("PER", "Angela Merkel"), ("O", "met"), paris} <= {*entities}, aggregation
+    word = [
+        Token(text, np.array(scores, np.float32), 0, 1, 1, text == "##b")
+        for text, scores in (("a", [0.6, 0.4, 0]), ("##b", [0.0, 0.55, 0.45]))
+    ]
+    for aggregation, label, score in (("first", "A", 0.6), ("average", "B", 0.475), ("max", "A", 0.6)):
+        (entity,) = find_entities(word, ("A", "B", "C"), aggregation, join)
+        assert (entity.label, entity.words, entity.score) == (label, ("ab",), pytest.approx(score)), aggregation
     assert [found(aggregation, []) for aggregation in AGGREGATIONS] == [[]] * len(AGGREGATIONS)
 
 
