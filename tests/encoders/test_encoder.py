@@ -160,13 +160,13 @@ def _many_texts(count: int) -> list[str]:
 @settings(max_examples=60, deadline=None)
 @given(lengths=st.lists(st.integers(0, 3000), max_size=60), threads=st.integers(1, 8))
 def test_batches_hold_every_sentence_once_in_bounded_rows(lengths: list[int], threads: int) -> None:
-    batches = split_batches(lengths, threads)
-    assert sorted(b for batch in batches for b in batch) == list(range(len(lengths)))
-    for batch in batches:
-        assert len(batch) == 1 or sum(lengths[b] for b in batch) <= MOST_ROWS
+    batches, most = split_batches(lengths, threads), MOST_ROWS
     if threads > 1 and sum(lengths) >= 2 * LEAST_ROWS * threads:  # enough for all, in even shares
-        share = max(LEAST_ROWS, sum(lengths) // (4 * threads))
-        assert all(len(batch) == 1 or sum(lengths[b] for b in batch) <= share for batch in batches)
+        most = min(MOST_ROWS, max(LEAST_ROWS, sum(lengths) // (4 * threads)))
+    assert sorted(b for batch in batches for b in batch) == list(range(len(lengths)))
+    rows = [sum(lengths[b] for b in batch) for batch in batches]
+    assert all(len(batch) == 1 or held <= most for batch, held in zip(batches, rows))
+    assert all(held + lengths[after[0]] > most for held, after in zip(rows, batches[1:])), "full, but for the last"
 
 
 def test_prompts(encoder: Encoder) -> None:
