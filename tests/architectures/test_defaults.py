@@ -12,6 +12,7 @@ from fastattn.errors import CheckpointError
 from fastattn.spec.text_spec import EncoderText, MultiVectorText
 from fastattn.weights.containers.json_file import JsonObject
 from fastattn.weights.folder import Directory
+from fastattn.weights.huggingface.decoders import DECODERS, find_decoder
 from fastattn.weights.huggingface.encoder import read_labels
 from fastattn.weights.huggingface.encoders import ENCODERS, find_architecture
 from fastattn.weights.huggingface.sentence_transformers import READERS
@@ -107,6 +108,25 @@ def test_a_setting_that_is_left_out() -> None:
                 assert name in str(error)
                 refused.add(name)
         assert refused <= REFUSED
+
+
+def test_a_decoders_setting_that_is_left_out() -> None:
+    assert DEFAULTS["decoders"].keys() | {"gemma3"} == DECODERS.keys()  # which has a text's configuration within
+    sizes = REFUSED | {"n_embd", "n_head", "n_layer"}
+    for kind, stated in DEFAULTS["decoders"].items():
+        expected = described_decoder(stated)
+        for name, values in without_one(stated):
+            try:
+                assert described_decoder(values) == expected, f"{kind}: {name}"
+            except CheckpointError as error:
+                assert name in str(error) and name in sizes, f"{kind}: {name}"
+
+
+def described_decoder(values: dict[str, Any]) -> list[Any]:
+    config = JsonObject(dict(values), "config.json")
+    architecture = find_decoder(config)
+    spec = architecture.spec(config)
+    return [spec, architecture.table(config, spec)]
 
 
 # What fastattn asks for and transformers' classes do not list: what they take beside, older names, and what would be

@@ -35,3 +35,10 @@ def test_rotary_settings_under_both_their_names_are_read_where_they_agree(tmp_pa
     both = {"rope_type": "linear", "factor": 2.0, "rope_theta": 77.0}
     positions = stack_of("qwen3-0", {"rope_scaling": both, "rope_parameters": both}, tmp_path).positions
     assert positions.rotary is not None and (positions.rotary.scale, positions.rotary.base) == (2.0, 77.0)
+
+
+def test_nomics_own_names_have_defaults(tmp_path: Path) -> None:
+    left_out = {"rotary_emb_base": None, "layer_norm_epsilon": None}
+    stack = stack_of("nomic-gpt2-names-0", left_out, tmp_path)
+    assert stack.positions.rotary is not None
+    assert (stack.positions.rotary.base, stack.norms.epsilon) == (10_000.0, 1e-12)
