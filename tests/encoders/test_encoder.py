@@ -21,7 +21,7 @@ from fastattn.ops import cpu as operations
 from fastattn.ops import reference
 from fastattn.spec.architecture import ModelSpec, PositionSpec
 from fastattn.spec.checkpoint import Checkpoint
-from fastattn.spec.text_spec import EncoderText, TranslationText
+from fastattn.spec.text_spec import LAYER_NORM, EncoderText, TranslationText
 from tests.models.encoder_cases import CASES, make_tensors
 
 WORDS = "query : the a cat dog sat ran on under mat log and then some more words here now".split()
@@ -128,6 +128,15 @@ def test_dense_layers_follow_the_pooling() -> None:
     assert encoder.dimension == 4 and encoder.encode([]).shape == (0, 4)
     with pytest.raises(InputError, match=f"takes {2 * WIDTH} values, pooling mean gives {WIDTH}"):
         encoder.encode("a dog ran", pooling="mean")
+
+
+def test_a_layer_norm_may_follow_the_pooling() -> None:
+    rng = np.random.default_rng(0)
+    weight, bias = rng.standard_normal((2, WIDTH)).astype(np.float32)
+    encoder = _encoder(dense=((weight, bias, LAYER_NORM),), normalize=False)
+    x = _rows("a dog ran").mean(axis=0)
+    expected = (x - x.mean()) / np.sqrt(x.var() + 1e-5) * weight + bias
+    np.testing.assert_allclose(encoder.encode("a dog ran"), expected, atol=1e-5)
 
 
 def test_vectors_are_truncated_as_the_checkpoint_says_where_the_call_does_not() -> None:
