@@ -1,6 +1,7 @@
 """tests/goldens/architectures.npz and decoders.npz: rows of golden cases, names and shapes of their tensors."""
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +24,30 @@ def pack_shapes(shapes: dict[str, Shapes]) -> np.ndarray:
     return np.frombuffer(json.dumps(shapes).encode(), np.uint8)
 
 
+@cache
+def _stored(file: Path) -> dict[str, np.ndarray]:
+    """An archive's arrays."""
+    with np.load(file) as goldens:
+        return dict(goldens)
+
+
+@cache
+def _shapes(file: Path) -> dict[str, Shapes]:
+    return {
+        name: {tensor: tuple(shape) for tensor, shape in shapes.items()}
+        for name, shapes in json.loads(_stored(file)["shapes"].tobytes()).items()
+    }
+
+
 def read_goldens(case: Case) -> tuple[Shapes, np.ndarray]:
     """(shapes of the tensors by name, rows that ``some_rows`` keeps of each sentence, end to end)."""
-    with np.load(DECODERS_FILE if case.task == TASK else FILE) as goldens:
-        shapes = json.loads(goldens["shapes"].tobytes())[case.name]
-        return {name: tuple(shape) for name, shape in shapes.items()}, goldens[case.name]
+    file = DECODERS_FILE if case.task == TASK else FILE
+    return dict(_shapes(file)[case.name]), _stored(file)[case.name]
 
 
 def read_continuations(case: Case) -> np.ndarray:
     """tokens_BT of a decoder's case."""
-    with np.load(DECODERS_FILE) as goldens:
-        return goldens[f"{case.name} tokens"]
+    return _stored(DECODERS_FILE)[f"{case.name} tokens"]
 
 
 def write_golden(case: Case, folder: Path, change: dict[str, Any] | None = None) -> np.ndarray:
@@ -43,29 +57,26 @@ def write_golden(case: Case, folder: Path, change: dict[str, Any] | None = None)
     return expected
 
 
+@cache
 def translators() -> dict[str, dict[str, Any]]:
     """name -> what goldens/make_translators.py tells of an encoder-decoder."""
-    with np.load(TRANSLATORS_FILE) as goldens:
-        told: dict[str, dict[str, Any]] = json.loads(goldens["told"].tobytes())
-        return told
+    told: dict[str, dict[str, Any]] = json.loads(_stored(TRANSLATORS_FILE)["told"].tobytes())
+    return told
 
 
 def translator_logits(name: str) -> np.ndarray:
     """A golden encoder-decoder's logits [V] behind the target that is told."""
-    with np.load(TRANSLATORS_FILE) as goldens:
-        logits_V: np.ndarray = goldens[f"{name} logits"]
-        return logits_V
+    return _stored(TRANSLATORS_FILE)[f"{name} logits"]
 
 
 def write_translator(name: str, folder: Path) -> Path:
     """Write the folder of a golden encoder-decoder."""
-    told = translators()[name]
+    told, stored = translators()[name], _stored(TRANSLATORS_FILE)
     tensors = draw_all({theirs: tuple(shape) for theirs, shape in told["shapes"].items()}, 0)
     folder.mkdir(parents=True, exist_ok=True)
-    with np.load(TRANSLATORS_FILE) as goldens:
-        tensors[told["changed"]] = goldens[f"{name} {told['changed']}"]
-        for key in goldens.files:
-            if key.startswith(f"{name}/"):
-                (folder / key.partition("/")[2]).write_bytes(goldens[key].tobytes())
+    tensors[told["changed"]] = stored[f"{name} {told['changed']}"]
+    for key, content in stored.items():
+        if key.startswith(f"{name}/"):
+            (folder / key.partition("/")[2]).write_bytes(content.tobytes())
     (folder / "model.safetensors").write_bytes(safetensors_bytes(tensors))
     return folder

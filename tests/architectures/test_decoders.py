@@ -1,4 +1,4 @@
-"""Every architecture of decoders as published against what transformers computed (goldens/make_decoders.py)."""
+"""Every architecture of decoders as published against what transformers computed (goldens/make_architectures.py)."""
 
 import json
 from pathlib import Path
@@ -55,19 +55,18 @@ def test_there_is_a_golden_of_every_architecture() -> None:
     assert {case.model_type for case in GOLDEN_DECODERS} | {"gemma3"} == set(DECODERS)
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
 @pytest.mark.parametrize(
     "name", ["gpt2-0", "gpt_neox-0", "gemma2-0", "hunyuan_v1_dense-0", "olmo2-0", "phi3-long-2", "smollm3-2"]
 )
-def test_what_is_converted_comes_back(name: str, precision: str, tmp_path: Path) -> None:
-    case = _case(name)
+def test_what_is_converted_comes_back(name: str, tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
-    write_golden(case, tmp_path / "model")
+    write_golden(_case(name), tmp_path / "model")
     checkpoint = read(tmp_path / "model")
-    again = read(converted(checkpoint, tmp_path / "own", precision))
-    assert (again.spec, again.text, again.precision) == (checkpoint.spec, checkpoint.text, precision)
     tied = checkpoint.tensors["decoder.projection.weight"] is checkpoint.tensors["decoder.embedding.weight"]
-    assert (again.tensors["decoder.projection.weight"] is again.tensors["decoder.embedding.weight"]) == tied
+    for precision in ("float32", "bfloat16", "int8"):
+        again = read(converted(checkpoint, tmp_path / precision, precision))
+        assert (again.spec, again.text, again.precision) == (checkpoint.spec, checkpoint.text, precision)
+        assert (again.tensors["decoder.projection.weight"] is again.tensors["decoder.embedding.weight"]) == tied
 
 
 def test_the_text_of_a_model_that_sees_images_is_read(tmp_path: Path) -> None:
@@ -133,22 +132,23 @@ def test_old_files_hold_buffers_and_a_tied_projection_too(tmp_path: Path) -> Non
 CAUSAL_LM = {"qwen3-0": "Qwen3Model", "gemma3_text-0": "Gemma3TextModel"}
 
 
-@pytest.mark.parametrize("name", ["llama-0", "gpt2-0", "gemma2-0", *CAUSAL_LM])
-def test_an_encoder_takes_the_stack(name: str, tmp_path: Path) -> None:
+def test_an_encoder_takes_the_stack(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Its vectors are the means of the rows before the projection; of files that say they are an encoder's the same."""
-    case, text = _case(name), "w7 w9 w30"
-    write_golden(case, tmp_path)
-    encoder, model = Encoder(tmp_path, threads=1), load(tmp_path)
-    ids = np.array(Tokenizer.from_file(str(tmp_path / "tokenizer.json")).encode(text).ids, np.int32)
-    hidden_TD, _ = model.prefill(ids, np.array([0, len(ids)], np.int64))
-    np.testing.assert_allclose(encoder.encode(text), hidden_TD.mean(axis=0), atol=1e-5)
-    with pytest.raises(CheckpointError, match="has no head that classifies"):
-        CrossEncoder(tmp_path)
-    if name in CAUSAL_LM:
-        config = json.loads((tmp_path / "config.json").read_text()) | {"architectures": [CAUSAL_LM[name]]}
-        (tmp_path / "config.json").write_text(json.dumps(config))
-        assert read(tmp_path).spec.encoder is not None
-        np.testing.assert_array_equal(Encoder(tmp_path, threads=1).encode(text), encoder.encode(text))
+    for name in ("llama-0", "gpt2-0", "gemma2-0", *CAUSAL_LM):
+        folder = tmp_path_factory.mktemp("case")
+        case, text = _case(name), "w7 w9 w30"
+        write_golden(case, folder)
+        encoder, model = Encoder(folder, threads=1), load(folder)
+        ids = np.array(Tokenizer.from_file(str(folder / "tokenizer.json")).encode(text).ids, np.int32)
+        hidden_TD, _ = model.prefill(ids, np.array([0, len(ids)], np.int64))
+        np.testing.assert_allclose(encoder.encode(text), hidden_TD.mean(axis=0), atol=1e-5)
+        with pytest.raises(CheckpointError, match="has no head that classifies"):
+            CrossEncoder(folder)
+        if name in CAUSAL_LM:
+            config = json.loads((folder / "config.json").read_text()) | {"architectures": [CAUSAL_LM[name]]}
+            (folder / "config.json").write_text(json.dumps(config))
+            assert read(folder).spec.encoder is not None
+            np.testing.assert_array_equal(Encoder(folder, threads=1).encode(text), encoder.encode(text))
 
 
 def _text(folder: Path, files: dict[str, Any], change: dict[str, Any] | None = None) -> GeneratorText:
@@ -193,19 +193,15 @@ def test_the_context_of_longrope_ends_where_that_of_training_did(tmp_path: Path)
 SEVERAL = [{"name": "tool", "template": "a"}, {"name": "default", "template": "b"}]
 
 
-@pytest.mark.parametrize(
-    ("files", "template"),
-    [
+def test_the_template_is_the_files_own_or_the_default_of_several(tmp_path_factory: pytest.TempPathFactory) -> None:
+    for files, template in (
         ({"tokenizer_config.json": {"chat_template": SEVERAL}}, "b"),
         ({"tokenizer_config.json": {"chat_template": "a"}, "chat_template.jinja": "c"}, "c"),
         ({}, ""),
-    ],
-)  # fmt: skip
-def test_the_template_is_the_files_own_or_the_default_of_several(
-    files: dict[str, Any], template: str, tmp_path: Path
-) -> None:
-    text = _text(tmp_path, files)
-    assert text.chat_template == template and text.end_ids == (2,) and text.decoding == DecodingSettings()
+    ):
+        folder = tmp_path_factory.mktemp("case")
+        text = _text(folder, files)
+        assert text.chat_template == template and text.end_ids == (2,) and text.decoding == DecodingSettings()
 
 
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
@@ -240,18 +236,15 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "change", "message"), REFUSED)
-def test_a_setting_that_is_not_followed_is_named(
-    name: str, change: dict[str, Any], message: str, tmp_path: Path
-) -> None:
-    write_golden(_case(name), tmp_path)
-    write_json(tmp_path / "config.json", _case(name).config | change)
-    assert message in refusal(tmp_path, names_path=False)
+def test_a_setting_that_is_not_followed_is_named(tmp_path: Path) -> None:
+    for name, change, message in REFUSED:
+        write_golden(_case(name), tmp_path)
+        write_json(tmp_path / "config.json", _case(name).config | change)
+        assert message in refusal(tmp_path, names_path=False)
 
 
-@pytest.mark.parametrize(
-    ("file", "content", "message"),
-    [
+def test_a_damaged_file_is_named(tmp_path_factory: pytest.TempPathFactory) -> None:
+    for file, content, message in (
         ("chat_template.jinja", b"\xff", "chat_template.jinja: not UTF-8 at byte 0"),
         ("tokenizer_config.json", b'{"chat_template": 3}', "chat_template should be a string, or several by name"),
         (
@@ -267,9 +260,8 @@ def test_a_setting_that_is_not_followed_is_named(
         ),
         ("generation_config.json", b'{"suppress_tokens": [-1]}', "suppress_tokens should be a list of ids, is [-1]"),
         ("generation_config.json", b'{"begin_suppress_tokens": [99]}', "should be the id of a target token, is 99"),
-    ],
-)
-def test_a_damaged_file_is_named(file: str, content: bytes, message: str, tmp_path: Path) -> None:
-    write_golden(_case("llama-0"), tmp_path)
-    (tmp_path / file).write_bytes(content)
-    assert message in refusal(tmp_path)
+    ):
+        folder = tmp_path_factory.mktemp("case")
+        write_golden(_case("llama-0"), folder)
+        (folder / file).write_bytes(content)
+        assert message in refusal(folder)

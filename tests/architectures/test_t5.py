@@ -35,22 +35,20 @@ def _text(folder: Path) -> TranslationText:
 OLD = {"scale_decoder_outputs": None}
 
 
-@pytest.mark.parametrize(
-    ("name", "change", "scale"),
-    [
+def test_what_scales_the_output(tmp_path_factory: pytest.TempPathFactory) -> None:
+    for name, change, scale in (
         ("t5-0", {}, 36**-0.5),
         ("t5-0", OLD | {"tie_word_embeddings": None}, 36**-0.5),
         ("t5-0", OLD | {"tie_word_embeddings": False}, 1.0),
         ("flan-t5-0", {}, 1.0),
         ("flan-t5-0", OLD | {"tie_word_embeddings": False}, 1.0),
         ("mt5-0", {"tie_word_embeddings": True}, 1.0),
-    ],
-)
-def test_what_scales_the_output(name: str, change: dict[str, Any], scale: float, tmp_path: Path) -> None:
-    checkpoint = read(_changed(write_translator(name, tmp_path), change))
-    assert checkpoint.spec.decoder is not None and checkpoint.spec.decoder.output_scale == scale
-    tied = checkpoint.tensors["decoder.projection.weight"] is checkpoint.tensors["decoder.embedding.weight"]
-    assert tied == (name == "t5-0")  # the files have it, whatever config.json says
+    ):
+        folder = tmp_path_factory.mktemp("case")
+        checkpoint = read(_changed(write_translator(name, folder), change))
+        assert checkpoint.spec.decoder is not None and checkpoint.spec.decoder.output_scale == scale
+        tied = checkpoint.tensors["decoder.projection.weight"] is checkpoint.tensors["decoder.embedding.weight"]
+        assert tied == (name == "t5-0")  # the files have it, whatever config.json says
 
 
 def test_an_encoder_reads_its_half_alone(tmp_path: Path) -> None:
@@ -103,9 +101,8 @@ def test_where_no_file_says_what_a_target_starts_with(tmp_path: Path) -> None:
     assert _text(folder).decoder_start_token == "<pad>"
 
 
-@pytest.mark.parametrize(
-    ("change", "fault"),
-    [
+def test_a_folder_that_is_refused(tmp_path: Path) -> None:
+    for change, fault in (
         ({"vocab_size": 10**9}, "vocab_size should be at most 4194304"),
         ({"vocab_size": 100}, "more pieces than the embedding's 100 rows"),
         ({"d_model": 10**12}, "d_model should be at most"),
@@ -116,7 +113,5 @@ def test_where_no_file_says_what_a_target_starts_with(tmp_path: Path) -> None:
         ({"relative_attention_num_buckets": 31}, r"relative_attention_bias.weight should be \[31, 5\], is \[32, 5\]"),
         ({"model_type": "umt5"}, "missing decoder.block.1.layer.0.SelfAttention.relative_attention_bias"),
         ({"task_specific_params": {"translation_en_to_de": 7}}, "translation_en_to_de should be an object"),
-    ],
-)
-def test_a_folder_that_is_refused(change: dict[str, Any], fault: str, tmp_path: Path) -> None:
-    refusal(_changed(write_translator("t5-0", tmp_path), change), fault)
+    ):
+        refusal(_changed(write_translator("t5-0", tmp_path), change), fault)

@@ -61,12 +61,13 @@ def test_there_is_a_golden_of_every_kind() -> None:
     assert set(TRANSLATORS) >= {"bart", "m2m_100", "marian", "mbart", "pegasus"}
 
 
-@pytest.mark.parametrize("name", ["nllb-0", "bart-0", "mbart-0", "umt5-0"])
-def test_what_is_converted_comes_back(name: str, tmp_path: Path) -> None:
-    write_translator(name, tmp_path / "model")
-    checkpoint = read(tmp_path / "model")
-    again = read(converted(checkpoint, tmp_path / "own", "float32"))
-    assert (again.spec, again.text) == (checkpoint.spec, checkpoint.text)
+def test_what_is_converted_comes_back(tmp_path_factory: pytest.TempPathFactory) -> None:
+    for name in ("nllb-0", "bart-0", "mbart-0", "umt5-0"):
+        folder = tmp_path_factory.mktemp("case")
+        write_translator(name, folder / "model")
+        checkpoint = read(folder / "model")
+        again = read(converted(checkpoint, folder / "own", "float32"))
+        assert (again.spec, again.text) == (checkpoint.spec, checkpoint.text)
 
 
 def test_the_search_is_as_the_files_say(tmp_path: Path) -> None:
@@ -77,18 +78,21 @@ def test_the_search_is_as_the_files_say(tmp_path: Path) -> None:
     assert text.decoding.forced_tokens == ("<s>",) and text.languages is None
 
 
-@pytest.mark.parametrize(
-    ("name", "source", "target", "start"),
-    [("nllb-0", "before", "first", "</s>"), ("legacy-0", "after", "first", "</s>"), ("mbart-0", "after", "start", None)]
-    + [("mbart50-0", "before", "first", "</s>"), ("m2m100-0", "before", "first", "</s>")],
-)
-def test_where_languages_stand(name: str, source: str, target: str, start: str | None, tmp_path: Path) -> None:
-    write_translator(name, tmp_path)
-    text = _text(tmp_path)
-    assert text.languages is not None and text.single_sentences
-    assert (text.languages.source, text.languages.target, text.decoder_start_token) == (source, target, start)
-    with pytest.raises(InputError, match="source_lang should be given"):
-        Translator(tmp_path).translate("The river.")
+def test_where_languages_stand(tmp_path_factory: pytest.TempPathFactory) -> None:
+    for name, source, target, start in (
+        ("nllb-0", "before", "first", "</s>"),
+        ("legacy-0", "after", "first", "</s>"),
+        ("mbart-0", "after", "start", None),
+        ("mbart50-0", "before", "first", "</s>"),
+        ("m2m100-0", "before", "first", "</s>"),
+    ):
+        folder = tmp_path_factory.mktemp("case")
+        write_translator(name, folder)
+        text = _text(folder)
+        assert text.languages is not None and text.single_sentences
+        assert (text.languages.source, text.languages.target, text.decoder_start_token) == (source, target, start)
+        with pytest.raises(InputError, match="source_lang should be given"):
+            Translator(folder).translate("The river.")
 
 
 def _changed(folder: Path, file: str, change: dict[str, Any]) -> None:
@@ -96,9 +100,8 @@ def _changed(folder: Path, file: str, change: dict[str, Any]) -> None:
     (folder / file).write_text(json.dumps(values | change), encoding="utf-8")
 
 
-@pytest.mark.parametrize(
-    ("name", "file", "change", "fault"),
-    [
+def test_a_folder_that_is_refused(tmp_path_factory: pytest.TempPathFactory) -> None:
+    for name, file, change, fault in (
         ("bart-0", "config.json", {"architectures": ["BartForSequenceClassification"]}, "architectures should be one"),
         ("bart-0", "config.json", {"d_model": 37}, "d_model 37 is not a multiple of encoder_attention_heads 3"),
         ("bart-0", "config.json", {"vocab_size": 10**9}, "vocab_size should be at most 4194304"),
@@ -115,12 +118,11 @@ def _changed(folder: Path, file: str, change: dict[str, Any]) -> None:
         ("m2m100-0", "vocab.json", {"x": 10**6}, "'x' should have an id below"),
         ("m2m100-0", "tokenizer_config.json", {"language_codes": "all"}, "language_codes should be one of m2m100, wmt"),
         ("pegasus-0", "tokenizer_config.json", {"offset": 10**9}, "offset should be at most 103"),
-    ],
-)
-def test_a_folder_that_is_refused(name: str, file: str, change: dict[str, Any], fault: str, tmp_path: Path) -> None:
-    write_translator(name, tmp_path)
-    _changed(tmp_path, file, change)
-    refusal(tmp_path, fault)
+    ):
+        folder = tmp_path_factory.mktemp("case")
+        write_translator(name, folder)
+        _changed(folder, file, change)
+        refusal(folder, fault)
 
 
 def test_a_table_of_languages_that_is_missing(tmp_path: Path) -> None:
@@ -131,17 +133,15 @@ def test_a_table_of_languages_that_is_missing(tmp_path: Path) -> None:
     refusal(tmp_path, "tokenizer.json: has no tokens of languages, such as __en__, eng_Latn and en_XX")
 
 
-@pytest.mark.parametrize(
-    ("name", "missing", "fault"),
-    [
+def test_a_file_that_is_missing(tmp_path_factory: pytest.TempPathFactory) -> None:
+    for name, missing, fault in (
         ("m2m100-0", "sentencepiece.bpe.model", "no such file"),
         ("m2m100-0", "vocab.json", "tokenizer.json: no such file"),
-    ]
-    + [("mbart-0", "sentencepiece.bpe.model", "nor sentencepiece.bpe.model of a MBartTokenizer")]
-    + [("pegasus-0", "spiece.model", "nor spiece.model of a PegasusTokenizer")]
-    + [("nllb-0", "model.safetensors", "no such file, nor pytorch_model.bin")],
-)
-def test_a_file_that_is_missing(name: str, missing: str, fault: str, tmp_path: Path) -> None:
-    write_translator(name, tmp_path)
-    (tmp_path / missing).unlink()
-    refusal(tmp_path, fault)
+        ("mbart-0", "sentencepiece.bpe.model", "nor sentencepiece.bpe.model of a MBartTokenizer"),
+        ("pegasus-0", "spiece.model", "nor spiece.model of a PegasusTokenizer"),
+        ("nllb-0", "model.safetensors", "no such file, nor pytorch_model.bin"),
+    ):
+        folder = tmp_path_factory.mktemp("case")
+        write_translator(name, folder)
+        (folder / missing).unlink()
+        refusal(folder, fault)

@@ -50,9 +50,8 @@ def parquet(column, type=None):
 GOOD = parquet(["w1 w2"] * 100)
 
 
-@pytest.mark.parametrize(
-    "name, data, message",
-    [
+def test_inputs_that_are_refused(request_for, tmp_path_factory):
+    for name, data, message in (
         ("a.parquet", GOOD[: len(GOOD) // 2], "cannot read .*a.parquet: Parquet magic bytes not found"),
         ("a.parquet", GOOD[:-1], "cannot read .*a.parquet: Parquet magic bytes not found"),
         ("a.parquet", b"", "cannot read .*a.parquet: .* 0 bytes"),
@@ -66,20 +65,19 @@ GOOD = parquet(["w1 w2"] * 100)
         ("a.csv", b"text,translation\nw1,w2\n", "has a column 'translation' already"),
         ("a.txt.gz", b"\x1f\x8b", "a.txt.gz is compressed"),
         ("a.bin", b"w1\n", "a.bin: its name says no form"),
-    ],
-)
-def test_inputs_that_are_refused(name, data, message, request_for, tmp_path):
-    path = tmp_path / name
-    path.write_bytes(data)
-    assert re.search(message, refused(request_for(path)))
-    assert sorted(file.name for file in tmp_path.iterdir()) == [name]  # nothing was written
+    ):
+        folder = tmp_path_factory.mktemp("case")
+        path = folder / name
+        path.write_bytes(data)
+        assert re.search(message, refused(request_for(path)))
+        assert sorted(file.name for file in folder.iterdir()) == [name]  # nothing was written
 
 
-@pytest.mark.parametrize("data", [b"", b"\n", b"text\n"])
-def test_inputs_without_rows_are_jobs_without_blocks(data, request_for, tmp_path):
-    path = tmp_path / "a.csv"
-    path.write_bytes(data)
-    assert BatchRun(request_for(path)).blocks == []
+def test_inputs_without_rows_are_jobs_without_blocks(request_for, tmp_path):
+    for data in (b"", b"\n", b"text\n"):
+        path = tmp_path / "a.csv"
+        path.write_bytes(data)
+        assert BatchRun(request_for(path)).blocks == []
 
 
 def test_what_names_no_files_is_refused(request_for, texts, tmp_path):
@@ -130,9 +128,8 @@ def test_files_beyond_all_measure_are_refused_before_any_is_read(tmp_path, monke
         formats.cut(files, "text", 1 << 20)
 
 
-@pytest.mark.parametrize(
-    "given, out",
-    [
+def test_an_output_that_would_be_input_is_refused(request_for, tmp_path_factory):
+    for given, out in (
         ("in", "in/out"),
         ("in", "in"),
         ("in", "in/deep/er/out"),
@@ -145,34 +142,37 @@ def test_files_beyond_all_measure_are_refused_before_any_is_read(tmp_path, monke
         ("in/**", "in/out"),
         ("in/*/*.parquet", "in/out"),
         ("i?/**/*", "in/out"),
-    ],
-)
-def test_an_output_that_would_be_input_is_refused(given, out, request_for, tmp_path):
-    folder = tmp_path / "in"
-    (folder / "sub").mkdir(parents=True)
-    (folder / "sub" / "a.parquet").write_bytes(GOOD)
-    (tmp_path / "link").symlink_to(folder)
-    given, out = (
-        f"file://{tmp_path}/{name[5:]}" if name.startswith("file:") else f"{tmp_path}/{name}" for name in (given, out)
-    )
-    assert refused(request_for(given, out=out)) == (
-        f"cannot write {out.rstrip('/')}: the input {given} would take the output's files for its own; "
-        "name a folder that is not below it"
-    )
+    ):
+        root = tmp_path_factory.mktemp("case")
+        folder = root / "in"
+        (folder / "sub").mkdir(parents=True)
+        (folder / "sub" / "a.parquet").write_bytes(GOOD)
+        (root / "link").symlink_to(folder)
+        given, out = (
+            f"file://{root}/{name[5:]}" if name.startswith("file:") else f"{root}/{name}" for name in (given, out)
+        )
+        assert refused(request_for(given, out=out)) == (
+            f"cannot write {out.rstrip('/')}: the input {given} would take the output's files for its own; "
+            "name a folder that is not below it"
+        )
 
 
-@pytest.mark.parametrize(
-    "given, out",
-    [("in", "out"), ("in", "in2"), ("in", "in/_out"), ("in/sub/*.parquet", "in/out"), ("in/**.txt", "in/out")],
-)
-def test_an_output_beside_the_input_is_taken(given, out, request_for, tmp_path):
-    folder = tmp_path / "in"
-    (folder / "sub").mkdir(parents=True)
-    (folder / "sub" / "a.parquet").write_bytes(GOOD)
-    (folder / "a.txt").write_text("w1\n")
-    if given == "in":
-        (folder / "a.txt").unlink()
-    assert len(BatchRun(request_for(tmp_path / given, out=str(tmp_path / out))).blocks) == 1
+def test_an_output_beside_the_input_is_taken(request_for, tmp_path_factory):
+    for given, out in (
+        ("in", "out"),
+        ("in", "in2"),
+        ("in", "in/_out"),
+        ("in/sub/*.parquet", "in/out"),
+        ("in/**.txt", "in/out"),
+    ):
+        root = tmp_path_factory.mktemp("case")
+        folder = root / "in"
+        (folder / "sub").mkdir(parents=True)
+        (folder / "sub" / "a.parquet").write_bytes(GOOD)
+        (folder / "a.txt").write_text("w1\n")
+        if given == "in":
+            (folder / "a.txt").unlink()
+        assert len(BatchRun(request_for(root / given, out=str(root / out))).blocks) == 1
 
 
 def test_models_that_are_refused(request_for, texts, encoder, translator, tmp_path):
@@ -197,12 +197,12 @@ def test_a_damaged_first_block_is_no_reason_to_refuse_the_others(request_for, tm
         read_block(block, "text")
 
 
-@pytest.mark.parametrize("name", ["a b.txt", "%41 %.txt", "[x]*?.txt", "'\"`$(x).txt", "é 你好\u202e.txt", "-x.txt"])
-def test_names_are_taken_as_they_are(name, request_for, tmp_path):
-    path = tmp_path / name
-    path.write_text("w1\nw2\n")
-    (block,) = BatchRun(request_for(path)).blocks
-    assert (block.url, read_block(block, "text").texts) == (str(path), ["w1", "w2"])
+def test_names_are_taken_as_they_are(request_for, tmp_path):
+    for name in ("a b.txt", "%41 %.txt", "[x]*?.txt", "'\"`$(x).txt", "é 你好\u202e.txt", "-x.txt"):
+        path = tmp_path / name
+        path.write_text("w1\nw2\n")
+        (block,) = BatchRun(request_for(path)).blocks
+        assert (block.url, read_block(block, "text").texts) == (str(path), ["w1", "w2"])
 
 
 def test_another_job_is_refused_with_what_differs(request_for, texts, encoder, tmp_path):
@@ -252,9 +252,9 @@ def test_the_defaults_of_every_model_are_the_translator_s_and_no_setting_of_a_ch
     assert {name: given[name] for name in BlockTranslator.DEFAULTS} == BlockTranslator.DEFAULTS
 
 
-@pytest.mark.parametrize("name, value", [("beam_size", 2), ("disable_unk", False), ("suppress_sequences", [])])
-def test_an_option_whose_default_a_checkpoint_may_set_is_one_of_the_job(name, value, request_for, texts):
-    assert BatchRun(request_for(texts, options={name: value})).job.options == {name: value, "precision": "float32"}
+def test_an_option_whose_default_a_checkpoint_may_set_is_one_of_the_job(request_for, texts):
+    for name, value in (("beam_size", 2), ("disable_unk", False), ("suppress_sequences", [])):
+        assert BatchRun(request_for(texts, options={name: value})).job.options == {name: value, "precision": "float32"}
 
 
 @pytest.mark.parametrize("kind, said", [("translate", []), ("encode", ["--long", "truncate", "--normalize"])])
@@ -323,12 +323,12 @@ def test_a_text_that_the_model_refuses_has_its_place_too(request_for, tmp_path):
     assert job.first_fault(summary) == f"line 4 of {path}, byte 13: too long"
 
 
-@pytest.mark.parametrize("out, message", [("", "has no name"), ("zz://x", "zz://x: "), ("texts.txt", "is no folder")])
-def test_outputs_that_are_refused(out, message, request_for, texts, tmp_path):
-    pytest.importorskip("ray", reason="jobs run on fastattn[ray]")
-    out = str(tmp_path / out) if out == texts.name else out
-    with pytest.raises(InputError, match=message):
-        BatchRun(request_for(texts, out=out)).run(ClusterOptions())
+def test_outputs_that_are_refused(request_for, texts, tmp_path):
+    for out, message in (("", "has no name"), ("zz://x", "zz://x: "), ("texts.txt", "is no folder")):
+        pytest.importorskip("ray", reason="jobs run on fastattn[ray]")
+        out = str(tmp_path / out) if out == texts.name else out
+        with pytest.raises(InputError, match=message):
+            BatchRun(request_for(texts, out=out)).run(ClusterOptions())
 
 
 @pytest.fixture

@@ -85,11 +85,6 @@ ENCODE = JOB | {
 CASES = {"translate": TRANSLATE, "encode": ENCODE}
 
 
-@pytest.mark.parametrize("kind", CASES)
-def test_each_option_has_a_case(kind):
-    assert {parameter.name for parameter in command.batch.commands[kind].params} == set(CASES[kind])
-
-
 @pytest.fixture
 def asked(monkeypatch, encoder, tmp_path):
     """A function that gives a command arguments: all that its job was asked for."""
@@ -115,6 +110,7 @@ def asked(monkeypatch, encoder, tmp_path):
     monkeypatch.setattr(command, "located_entry", lambda entry, progress: str(encoder))
 
     def ask(kind, arguments):
+        seen.clear()
         given = {"MODEL": encoder, "CALIBRATION": calibration}
         arguments = [str(given.get(argument, argument)) for argument in arguments]
         if "-m" not in arguments and kind == "encode":
@@ -126,49 +122,43 @@ def asked(monkeypatch, encoder, tmp_path):
     return ask
 
 
-@pytest.mark.parametrize("kind, name", [(kind, name) for kind, cases in CASES.items() for name in cases])
-def test_an_option_comes_to_the_job(kind, name, asked, encoder):
-    arguments, expected = CASES[kind][name]
-    found = asked(kind, arguments)
-    for field, value in expected.items():
-        value = (
-            {"MODEL": str(encoder), Path("MODEL"): encoder}.get(value, value) if field in ("model", "path") else value
-        )
-        assert value in found["said"] if field == "said" else found[field] == value
-        assert field == "said" or type(found[field]) is type(value) or isinstance(value, Path)
-
-
-@pytest.mark.parametrize(
-    "arguments", [["--price", "1"], ["--dry-run", "--price", "nan"], ["--dry-run", "--price", "inf"]], ids=str
-)
-def test_a_price_is_a_number_that_goes_with_a_dry_run(arguments):
-    result = CliRunner().invoke(commands, ["batch", "encode", "in.txt", "--out", "out", "-m", "no-model", *arguments])
-    assert result.exit_code == 2
-    assert result.stderr.startswith("fastattn: --price goes with --dry-run, and is a number (see ")
-
-
-@pytest.mark.parametrize("name", ["--column", "--output-column"])
-def test_a_column_s_name_is_text(name):
-    result = CliRunner().invoke(
-        commands, ["batch", "encode", "in.txt", "--out", "out", "-m", "no-model", name, "\udcff"]
-    )
-    assert result.exit_code == 2
-    assert result.stderr.startswith(f"fastattn: Invalid value for '{name}': expected UTF-8 (see ")
-
-
 @pytest.mark.parametrize("kind", CASES)
-def test_what_is_not_said_is_left_to_the_model(kind, asked):
-    found = asked(kind, [])
-    assert found["options"] == {}
-    assert (found["precision"], found["form"], found["column"], found["size"]) == ("auto", "parquet", "text", None)
-    assert [found[name] for name in ("address", "actors", "cores", "reach")] == [None] * 4
+def test_each_option_comes_to_the_job(kind, asked, encoder):
+    assert {parameter.name for parameter in command.batch.commands[kind].params} == set(CASES[kind])
+    plain = asked(kind, [])
+    for name, (arguments, expected) in CASES[kind].items():
+        found = asked(kind, arguments)
+        for field, value in expected.items():
+            if field in ("model", "path"):
+                value = {"MODEL": str(encoder), Path("MODEL"): encoder}.get(value, value)
+            if field == "said":
+                assert value in found["said"] and value not in plain["said"], name
+                continue
+            assert found[field] == value, name
+            assert field in ("model", "path") or value != plain.get(field), f"{name}, also without"
+            assert type(found[field]) is type(value) or isinstance(value, Path), name
+    assert plain["options"] == {}
+    assert (plain["precision"], plain["form"], plain["column"], plain["size"]) == ("auto", "parquet", "text", None)
+    assert [plain[name] for name in ("address", "actors", "cores", "reach")] == [None] * 4
 
 
-@pytest.mark.parametrize(
-    "given, variable, asked",
-    [(None, None, []), (None, "", []), (None, "there:1", [None]), ("here:2", "there:1", ["here:2"])],
-)
-def test_the_cluster_is_the_one_of_the_job(given, variable, asked, request_for, monkeypatch, tmp_path):
+def test_options_that_make_no_sense_are_refused():
+    price = "--price goes with --dry-run, and is a number"
+    for arguments, message in (
+        (["--price", "1"], price),
+        (["--dry-run", "--price", "nan"], price),
+        (["--dry-run", "--price", "inf"], price),
+        (["--column", "\udcff"], "Invalid value for '--column': expected UTF-8"),
+        (["--output-column", "\udcff"], "Invalid value for '--output-column': expected UTF-8"),
+    ):
+        result = CliRunner().invoke(
+            commands, ["batch", "encode", "in.txt", "--out", "out", "-m", "no-model", *arguments]
+        )
+        assert result.exit_code == 2
+        assert result.stderr.startswith(f"fastattn: {message} (see ")
+
+
+def test_the_cluster_is_the_one_of_the_job(request_for, monkeypatch, tmp_path):
     """By --address, else by RAY_ADDRESS, else there is none."""
     found = []
 
@@ -179,14 +169,21 @@ def test_the_cluster_is_the_one_of_the_job(given, variable, asked, request_for, 
 
     monkeypatch.setattr("fastattn.distributed.batch.joined", joined)
     monkeypatch.setattr("fastattn.distributed.batch.default_threads", lambda: 1)
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    if variable is not None:
-        monkeypatch.setenv("RAY_ADDRESS", variable)
     (tmp_path / "a.txt").write_text("w1 w2\n" * 40)
     batch = BatchRun(request_for(tmp_path / "a.txt", size=24))
-    told = estimate(batch, ClusterOptions(address=given, cores=1))
-    assert (found, told.actors) == (asked, 6 if asked else 1)
-    assert (told.blocks, told.rows, told.cores) == (10, 40, 1) and told.rate > 0
+    for given, variable, asked in (
+        (None, None, []),
+        (None, "", []),
+        (None, "there:1", [None]),
+        ("here:2", "there:1", ["here:2"]),
+    ):
+        found.clear()
+        monkeypatch.delenv("RAY_ADDRESS", raising=False)
+        if variable is not None:
+            monkeypatch.setenv("RAY_ADDRESS", variable)
+        told = estimate(batch, ClusterOptions(address=given, cores=1))
+        assert (found, told.actors) == (asked, 6 if asked else 1)
+        assert (told.blocks, told.rows, told.cores) == (10, 40, 1) and told.rate > 0
 
 
 def test_an_actor_on_a_card_has_one_of_its_own():

@@ -68,9 +68,8 @@ def test_a_dataset_that_has_to_be_read_leaves_a_core_to_read_it(pulled, tmp_path
     assert found == dict(zip(texts, Translator(pulled("en-pt")).translate(texts), strict=True))
 
 
-@pytest.mark.parametrize(
-    ("wrong", "said"),
-    [
+def test_arguments_are_checked_before_anything_is_computed(pulled):
+    for wrong, said in (
         ({"column": ""}, "column must be a column's name"),
         ({"column": "text"}, "no column 'text'; the dataset has: id, body"),
         ({"output_column": "id"}, "the dataset has a column 'id' already; name another output_column"),
@@ -78,12 +77,10 @@ def test_a_dataset_that_has_to_be_read_leaves_a_core_to_read_it(pulled, tmp_path
         ({"cores": 0}, "cores must be at least 1"),
         ({"beam_size": 0}, "beam_size"),
         ({"reach": "mail"}, "known: path, name, store"),
-    ],
-)
-def test_arguments_are_checked_before_anything_is_computed(pulled, wrong, said):
-    asked = {"model": str(pulled("en-pt")), "column": "body"} | wrong
-    with pytest.raises(InputError, match=said):
-        translate_dataset(ray.data.from_items(ROWS), **asked)
+    ):
+        asked = {"model": str(pulled("en-pt")), "column": "body"} | wrong
+        with pytest.raises(InputError, match=said):
+            translate_dataset(ray.data.from_items(ROWS), **asked)
 
 
 def test_what_is_no_dataset_is_refused():

@@ -41,9 +41,8 @@ def test_blocks_of_any_size_hold_each_object_once(path, lines, has_mark, ends, s
         assert row.texts == expected and row.count == len(expected)
 
 
-@pytest.mark.parametrize(
-    "line, reason",
-    [
+def test_a_line_that_is_no_row_is_a_fault_with_its_place_and_spoils_no_other(path):
+    for line, reason in (
         (b'{"text": "\xff"}', "not UTF-8 (byte 0xff at column 11)"),
         (b'{"text": "a\0"}', "a NUL byte"),
         (rb'{"text": "a\u0000"}', "a NUL byte"),
@@ -54,18 +53,16 @@ def test_blocks_of_any_size_hold_each_object_once(path, lines, has_mark, ends, s
         (b'{"text": "a", "n": ' + b"9" * 5000 + b"}", "JSON with a number with too many digits"),
         (b'{"text": ' + b"[" * 200_000 + b"}", "JSON with brackets too deep"),
         (rb'{"text": "\ud83d"}', "half of a surrogate pair"),
-    ],
-)
-def test_a_line_that_is_no_row_is_a_fault_with_its_place_and_spoils_no_other(path, line, reason):
-    path.write_bytes(b'{"text": "one", "n": 1}\n' + line + b'\n{"n": 3, "text": "three"}\n')
-    (rows,) = rows_of(path)
-    assert rows.texts == ["one", None, "three"]
-    assert list(rows.faults) == [1] and rows.faults[1].startswith(f"{path}, byte 24: {reason}")
-    assert rows.table().column("json").take([0, 2]).to_pylist() == [
-        '{"text": "one", "n": 1}',
-        '{"n": 3, "text": "three"}',
-    ]
-    assert [json.loads(made) for made in rows.objects()] == rows.records()
+    ):
+        path.write_bytes(b'{"text": "one", "n": 1}\n' + line + b'\n{"n": 3, "text": "three"}\n')
+        (rows,) = rows_of(path)
+        assert rows.texts == ["one", None, "three"]
+        assert list(rows.faults) == [1] and rows.faults[1].startswith(f"{path}, byte 24: {reason}")
+        assert rows.table().column("json").take([0, 2]).to_pylist() == [
+            '{"text": "one", "n": 1}',
+            '{"n": 3, "text": "three"}',
+        ]
+        assert [json.loads(made) for made in rows.objects()] == rows.records()
 
 
 def test_a_fault_keeps_the_line_where_it_is_an_object(path):
@@ -87,24 +84,21 @@ def exact(line):
     return json.loads(line, parse_int=Written, parse_float=Written, parse_constant=int, object_pairs_hook=list)
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
+def test_fields_are_carried_through_as_they_are_written(path):
+    for fields in (
         '"n": 1e400, "m": -1E-400, "big": 12345678901234567890123, "zero": -0.0, "long": 0.1234567890123456789',
         '"a": 1, "a": 2, "": {"b": [], "b": {}}',
         r'"half": "\ud83d", "\udc00": ["\ud83d\ude00", "\/", "\u0041"]',
         '"is": "NaN and \\"Infinity\\"", "Infinity": ["-Infinity"]',
         '"x": "\\\\", "sign": "\u2028\u2029\x85\x9b\u202e"',
         '"tabs":\t1 ,\r"x" :2',
-    ],
-)
-def test_fields_are_carried_through_as_they_are_written(path, fields):
-    line = f'\t{{"text": "a", {fields} }} '
-    path.write_text(line + "\r\n" + line, encoding="utf-8", newline="")
-    (rows,) = rows_of(path)
-    assert (rows.texts, rows.faults) == (["a", "a"], {})
-    lines = as_file(rows, {"more": pa.array(["x", None])}, "jsonl").decode()
-    assert list(map(exact, lines.splitlines())) == [[*exact(line), ("more", more)] for more in ("x", None)]
+    ):
+        line = f'\t{{"text": "a", {fields} }} '
+        path.write_text(line + "\r\n" + line, encoding="utf-8", newline="")
+        (rows,) = rows_of(path)
+        assert (rows.texts, rows.faults) == (["a", "a"], {})
+        lines = as_file(rows, {"more": pa.array(["x", None])}, "jsonl").decode()
+        assert list(map(exact, lines.splitlines())) == [[*exact(line), ("more", more)] for more in ("x", None)]
 
 
 def test_words_for_numbers_that_json_has_not_become_null(path):
@@ -151,26 +145,25 @@ def test_a_block_of_faults_alone_has_a_table_of_as_many_rows(path):
     assert second.count == second.table().num_rows == 2 - (first.count - 1)
 
 
-def test_a_line_over_the_limit_is_one_fault(path, monkeypatch):
+def test_a_line_over_the_limit_is_one_fault_and_one_of_it_is_none(path, monkeypatch):
     monkeypatch.setattr(files, "LONGEST_LINE", 30)
-    path.write_bytes(b'{"text": "a"}\n{"text": "' + b"x" * 100 + b'"}\n{"text": "b"}\n')
+    longest = b'{"text": "' + b"y" * 17 + b'"}\n'
+    assert len(longest) == 30
+    path.write_bytes(b'{"text": "a"}\n{"text": "' + b"x" * 100 + b'"}\n' + longest + longest.replace(b"y", b"zz", 1))
     for size in (1, 9, 1000):
         rows = rows_of(path, size)
-        assert [text for row in rows for text in row.texts] == ["a", None, "b"]
+        assert [text for row in rows for text in row.texts] == ["a", None, "y" * 17, None]
 
 
-@pytest.mark.parametrize(
-    "content, message",
-    [
+def test_a_file_without_the_column_is_refused_with_its_fields(path):
+    for content, message in (
         (b'{"title": "a"}\n{"body": "b"}\n', r"no field 'text' in the first 100 lines; found: title, body$"),
         (b"[\n1,\n2]\n", r"no field 'text' in the first 100 lines; found: none \(.*byte 0: not JSON"),
         (b'{"n": 1}\n' * 100 + b'{"text": "late"}\n', r"no field 'text' .*; found: n$"),
-    ],
-)
-def test_a_file_without_the_column_is_refused_with_its_fields(path, content, message):
-    path.write_bytes(content)
-    with pytest.raises(InputError, match=f"a.jsonl: {message}"):
-        cut(find_files([str(path)]), "text", 100)
+    ):
+        path.write_bytes(content)
+        with pytest.raises(InputError, match=f"a.jsonl: {message}"):
+            cut(find_files([str(path)]), "text", 100)
 
 
 def test_a_column_that_the_first_lines_have_somewhere_is_taken(path):

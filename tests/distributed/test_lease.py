@@ -93,6 +93,17 @@ def test_a_lease_that_was_taken_while_it_was_renewed_is_lost(out, without_locks,
             waiting(lambda: check() is not None)
 
 
+def test_a_lease_that_nobody_else_wants_lives_however_late_it_is_renewed(out, without_locks, monkeypatch):
+    monkeypatch.setattr(output_stores, "RENEWED_AFTER", 0.01)
+    monkeypatch.setattr(output_stores, "DEAD_AFTER", 0.0)  # so that each renewal is late
+    with OutputFolder(str(out), "parquet").hold() as check:
+        (held,) = leases(out)
+        for _ in range(2):
+            first = held.stat().st_mtime_ns
+            waiting(lambda: held.stat().st_mtime_ns > first)  # noqa: B023  called at once
+        check()
+
+
 def test_a_job_that_is_refused_costs_the_one_at_work_nothing(out, without_locks, monkeypatch):
     monkeypatch.setattr(output_stores, "RENEWED_AFTER", 0.01)
     with OutputFolder(str(out), "parquet").hold() as check:

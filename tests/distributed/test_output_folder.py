@@ -99,15 +99,15 @@ def test_hidden_files_and_an_empty_folder_are_no_hindrance(out):
         folder.begin(some_job())
 
 
-@pytest.mark.parametrize(
-    "name, told",
-    [("file", "cannot write {}/file: it is no folder"), ("no/out", "cannot write {0}/no/out: the folder {0}/no does")],
-)
-def test_a_place_that_cannot_be_a_folder_is_refused(tmp_path, name, told):
-    (tmp_path / "file").touch()
-    with pytest.raises(InputError) as raised, OutputFolder(str(tmp_path / name), "parquet").hold():
-        pass
-    assert str(raised.value).startswith(told.format(tmp_path))
+def test_a_place_that_cannot_be_a_folder_is_refused(tmp_path):
+    for name, told in (
+        ("file", "cannot write {}/file: it is no folder"),
+        ("no/out", "cannot write {0}/no/out: the folder {0}/no does"),
+    ):
+        (tmp_path / "file").touch()
+        with pytest.raises(InputError) as raised, OutputFolder(str(tmp_path / name), "parquet").hold():
+            pass
+        assert str(raised.value).startswith(told.format(tmp_path))
 
 
 def test_of_two_jobs_the_second_is_refused_until_the_first_is_dead(out):

@@ -6,6 +6,7 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="output in blocks needs the extra fastattn[ray]")
 
+import pyarrow as pa
 from pyarrow import fs
 
 from fastattn.distributed import output_stores
@@ -158,3 +159,27 @@ def test_what_cannot_be_written_is_one_line_without_secrets(server, monkeypatch)
 def test_a_file_system_that_shows_half_written_files_is_refused():
     with pytest.raises(InputError, match="hdfs://there/out: mock may show files that are half written; name a folder"):
         ObjectStore(fs._MockFileSystem(), "out", "hdfs://there/out")
+
+
+def test_a_write_that_fails_is_tried_again(monkeypatch):
+    waited, attempts = [], []
+    monkeypatch.setattr(output_stores.time, "sleep", waited.append)
+
+    class Failing:
+        type_name = "s3"
+
+        def open_output_stream(self, path):
+            attempts.append(path)
+            if len(attempts) < fails:
+                raise OSError("slow down")
+            return pa.BufferOutputStream()
+
+    store = ObjectStore(Failing(), "out/", "s3://out")
+    fails = 3
+    store.write("a", b"rows")
+    assert (attempts, waited) == (["out/a"] * 3, [1.0, 4.0])
+    attempts.clear()
+    fails = 4
+    with pytest.raises(StorageError, match="^cannot write s3://out/a: slow down$"):
+        store.write("a", b"rows")
+    assert len(attempts) == 3

@@ -21,12 +21,12 @@ from tests import ROOT
 from tests.distributed.jobs import RECORD, some_job
 
 
-@pytest.mark.parametrize("data", [b"{", b"[]", b'{"layout": 2}', b'{"layout": 1' + b"0" * 30 + b"}"])
-def test_a_damaged_job_is_refused_and_kept(folder, out, data):
-    (out / "_fastattn" / "job.json").write_bytes(data)
-    with pytest.raises(InputError, match=r"out/_fastattn/job.json.*; name another folder"):
-        folder.begin(some_job())
-    assert (out / "_fastattn" / "job.json").read_bytes() == data
+def test_a_damaged_job_is_refused_and_kept(folder, out):
+    for data in (b"{", b"[]", b'{"layout": 2}', b'{"layout": 1' + b"0" * 30 + b"}"):
+        (out / "_fastattn" / "job.json").write_bytes(data)
+        with pytest.raises(InputError, match=r"out/_fastattn/job.json.*; name another folder"):
+            folder.begin(some_job())
+        assert (out / "_fastattn" / "job.json").read_bytes() == data
 
 
 def test_files_too_large_for_a_job_are_not_read_whole(folder, out, monkeypatch):
@@ -37,58 +37,47 @@ def test_files_too_large_for_a_job_are_not_read_whole(folder, out, monkeypatch):
         folder.begin(some_job())
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"bytes": 5},
-        {"bytes": None},
-        {"digest": None},
-        {"digest": "ab" * 32},
-        {"file": "part-00000001.parquet"},
-        {"file": "../../etc/passwd"},
-        {"file": ["part-00000000.parquet"]},
-        {"block": 1},
-        {"block": False},
-        {"rows": 10**30},
-        {"rows": -1},
-        {"rows": "3"},
-        {"tokens": 1.5},
-        {"seconds": 10**400},
-        {"seconds": "1"},
-        {"fault_at": -1},
-        {"first_faults": [1]},
-        {"input": None},
-        {"cut": None},
-        {"cut": "1"},
-        {"url": 3},
-        {"start": -1},
-        {"stop": "12"},
-    ],
-    ids=str,
-)
-def test_a_record_that_cannot_be_right_is_not_believed(folder, out, changes):
+IMPOSSIBLE = [
+    {"bytes": 5},
+    {"bytes": None},
+    {"digest": None},
+    {"digest": "ab" * 32},
+    {"file": "part-00000001.parquet"},
+    {"file": "../../etc/passwd"},
+    {"file": ["part-00000000.parquet"]},
+    {"block": 1},
+    {"block": False},
+    {"rows": 10**30},
+    {"rows": -1},
+    {"rows": "3"},
+    {"tokens": 1.5},
+    {"seconds": 10**400},
+    {"seconds": "1"},
+    {"fault_at": -1},
+    {"first_faults": [1]},
+    {"input": None},
+    {"cut": None},
+    {"cut": "1"},
+    {"url": 3},
+    {"start": -1},
+    {"stop": "12"},
+]
+DAMAGED = [b"", b"[1]", b'{"block": 0', b"\xff", b" " * (1 << 20) + b"{}", b"[" * 10**5]
+
+
+def test_a_record_that_cannot_be_right_is_not_believed(folder, out):
     placed = folder.write_block(0, b"rows", RECORD)
     path = out / "_fastattn" / "finished" / "00000000.json"
-    path.write_text(json.dumps(placed | changes))
-    assert folder.finished() == {}
+    lacking = [{name: value for name, value in placed.items() if name != field} for field in placed]
+    assert len(lacking) == len(RECORD) + 4
+    for written in [placed | changes for changes in IMPOSSIBLE] + lacking:
+        path.write_text(json.dumps(written))
+        assert (folder.finished(), folder.finished_block(0)) == ({}, None), written
+    for data in DAMAGED:
+        path.write_bytes(data)
+        assert folder.finished() == {}, data[:20]
     path.write_text(json.dumps(placed))
     assert folder.finished() == {0: placed}
-
-
-@pytest.mark.parametrize("field", [*RECORD, "block", "file", "bytes", "digest"])
-def test_a_record_that_lacks_something_is_not_believed(folder, out, field):
-    placed = folder.write_block(0, b"rows", RECORD)
-    del placed[field]
-    (out / "_fastattn" / "finished" / "00000000.json").write_text(json.dumps(placed))
-    assert (folder.finished(), folder.finished_block(0)) == ({}, None)
-
-
-@pytest.mark.parametrize("data", [b"", b"[1]", b'{"block": 0', b"\xff", b" " * (1 << 20) + b"{}", b"[" * 10**5])
-def test_a_damaged_record_is_not_believed(folder, out, data):
-    folder.write_block(0, b"rows", RECORD)
-    folder.write_block(1, b"rows", RECORD)
-    (out / "_fastattn" / "finished" / "00000000.json").write_bytes(data)
-    assert list(folder.finished()) == [1]
 
 
 def test_names_that_are_no_records_are_passed_over(folder, out):
@@ -98,14 +87,13 @@ def test_names_that_are_no_records_are_passed_over(folder, out):
     assert folder.finished() == {0: placed}
 
 
-@pytest.mark.parametrize("data", [None, b"row", b"rows, and more", b"rowt"])
-def test_a_part_that_is_gone_or_changed_is_not_finished(folder, out, data):
-    folder.write_block(0, b"rows", RECORD)
+def test_a_part_that_is_gone_or_changed_is_not_finished(folder, out):
     part = out / "part-00000000.parquet"
-    part.unlink() if data is None else part.write_bytes(data)
-    assert (folder.finished(), folder.finished_block(0)) == ({}, None)
-    placed = folder.write_block(0, b"rows", RECORD)
-    assert (folder.finished(), folder.finished_block(0)) == ({0: placed}, placed)
+    for data in (None, b"row", b"rows, and more", b"rowt"):
+        placed = folder.write_block(0, b"rows", RECORD)
+        assert (folder.finished(), folder.finished_block(0)) == ({0: placed}, placed)
+        part.unlink() if data is None else part.write_bytes(data)
+        assert (folder.finished(), folder.finished_block(0)) == ({}, None)
     assert folder.finished_block(1) is None
 
 
@@ -119,32 +107,36 @@ def test_a_job_that_is_too_large_to_be_read_again_is_not_begun(out, monkeypatch)
         assert folder.begin(some_job()) == some_job()
 
 
-@pytest.mark.parametrize("kind", ["link", "dangling", "folder", "fifo"])
-def test_a_lock_that_is_no_plain_file_is_refused_and_left(out, tmp_path, kind):
-    victim, lock = tmp_path / "victim", out / "_fastattn" / "lock"
-    lock.parent.mkdir(parents=True)
-    victim.write_text("years of work")
-    if kind == "folder":
-        lock.mkdir()
-    elif kind == "fifo":
-        os.mkfifo(lock)
-    else:
-        lock.symlink_to(victim if kind == "link" else tmp_path / "new")
-    with pytest.raises(StorageError, match=r"^cannot write .*out/_fastattn/lock: "):
-        with OutputFolder(str(out), "parquet").hold():
-            pass
-    assert victim.read_text() == "years of work" and not (tmp_path / "new").exists()
+def test_a_lock_that_is_no_plain_file_is_refused_and_left(tmp_path_factory):
+    for kind in ("link", "dangling", "folder", "fifo"):
+        folder = tmp_path_factory.mktemp("case")
+        out = folder / "out"
+        victim, lock = folder / "victim", out / "_fastattn" / "lock"
+        lock.parent.mkdir(parents=True)
+        victim.write_text("years of work")
+        if kind == "folder":
+            lock.mkdir()
+        elif kind == "fifo":
+            os.mkfifo(lock)
+        else:
+            lock.symlink_to(victim if kind == "link" else folder / "new")
+        with pytest.raises(StorageError, match=r"^cannot write .*out/_fastattn/lock: "):
+            with OutputFolder(str(out), "parquet").hold():
+                pass
+        assert victim.read_text() == "years of work" and not (folder / "new").exists()
 
 
-@pytest.mark.parametrize("name", ["_fastattn", "_fastattn/finished", "_fastattn/set-aside"])
-def test_a_folder_within_that_leads_elsewhere_is_refused(out, tmp_path, name):
-    (tmp_path / "elsewhere").mkdir()
-    (out / name).parent.mkdir(parents=True)
-    (out / name).symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(StorageError, match=rf"^cannot write .*out/{name}: it is a link, or no folder$"):
-        with OutputFolder(str(out), "parquet").hold():
-            pass
-    assert os.listdir(tmp_path / "elsewhere") == []
+def test_a_folder_within_that_leads_elsewhere_is_refused(tmp_path_factory):
+    for name in ("_fastattn", "_fastattn/finished", "_fastattn/set-aside"):
+        folder = tmp_path_factory.mktemp("case")
+        out = folder / "out"
+        (folder / "elsewhere").mkdir()
+        (out / name).parent.mkdir(parents=True)
+        (out / name).symlink_to(folder / "elsewhere")
+        with pytest.raises(StorageError, match=rf"^cannot write .*out/{name}: it is a link, or no folder$"):
+            with OutputFolder(str(out), "parquet").hold():
+                pass
+        assert os.listdir(folder / "elsewhere") == []
 
 
 @pytest.mark.parametrize("name", ["job.json", "finished/00000000.json"])
@@ -217,14 +209,16 @@ def test_json_lines_have_the_records_own_fields_first():
     ]
 
 
-@pytest.mark.parametrize("kind", ["fixed", "list"])
-def test_json_lines_give_float32_back(kind):
-    vectors = VECTORS if kind == "fixed" else VECTORS.cast(pa.list_(pa.float32()))
-    scores = pa.array([0.1, None], pa.float32())
-    lines = as_json_lines(["{}", "{}"], {"embedding": vectors.take(pa.array([1, None])), "score": scores}).splitlines()
-    first, second = map(json.loads, lines)
-    assert np.array_equal(np.array(first["embedding"], np.float32), VECTORS_NE[1])
-    assert (first["score"], second) == (0.1, {"embedding": None, "score": None})
+def test_json_lines_give_float32_back():
+    for kind in ("fixed", "list"):
+        vectors = VECTORS if kind == "fixed" else VECTORS.cast(pa.list_(pa.float32()))
+        scores = pa.array([0.1, None], pa.float32())
+        lines = as_json_lines(
+            ["{}", "{}"], {"embedding": vectors.take(pa.array([1, None])), "score": scores}
+        ).splitlines()
+        first, second = map(json.loads, lines)
+        assert np.array_equal(np.array(first["embedding"], np.float32), VECTORS_NE[1])
+        assert (first["score"], second) == (0.1, {"embedding": None, "score": None})
 
 
 def test_json_lines_of_several_hypotheses_are_json():

@@ -86,22 +86,22 @@ def test_a_block_that_holds_more_than_the_footer_says_is_refused(path, monkeypat
         rows_of(path)
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_a_text_that_is_none_is_a_fault_with_its_row_and_null(path, kind, monkeypatch):
-    monkeypatch.setattr(files, "LONGEST_LINE", 30)
-    raw = pa.array([b"one", b"t\xffo", b"th\0ree", None, b"x" * 31, b"x" * 30])
-    text = raw.cast(pa.string() if pa.types.is_dictionary(kind) else kind, safe=False)
-    pq.write_table(pa.table({"text": text.dictionary_encode() if pa.types.is_dictionary(kind) else text}), path)
-    (rows,) = rows_of(path)
-    assert rows.texts == ["one", None, None, None, None, "x" * 30]
-    assert rows.faults == {
-        1: f"{path}, row 1: not UTF-8",
-        2: f"{path}, row 2: a NUL byte, so this is not text",
-        4: f"{path}, row 4: longer than 30 characters, so this is not text",
-    }
-    assert rows.table().column("text").to_pylist() == ["one", None, "th\0ree", None, "x" * 31, "x" * 30]
-    assert [record["text"] for record in rows.records()] == rows.table().column("text").to_pylist()
-    assert rows.table().schema.field("text").type == kind
+def test_a_text_that_is_none_is_a_fault_with_its_row_and_null(path, monkeypatch):
+    for kind in KINDS:
+        monkeypatch.setattr(files, "LONGEST_LINE", 30)
+        raw = pa.array([b"one", b"t\xffo", b"th\0ree", None, b"x" * 31, b"x" * 30])
+        text = raw.cast(pa.string() if pa.types.is_dictionary(kind) else kind, safe=False)
+        pq.write_table(pa.table({"text": text.dictionary_encode() if pa.types.is_dictionary(kind) else text}), path)
+        (rows,) = rows_of(path)
+        assert rows.texts == ["one", None, None, None, None, "x" * 30]
+        assert rows.faults == {
+            1: f"{path}, row 1: not UTF-8",
+            2: f"{path}, row 2: a NUL byte, so this is not text",
+            4: f"{path}, row 4: longer than 30 characters, so this is not text",
+        }
+        assert rows.table().column("text").to_pylist() == ["one", None, "th\0ree", None, "x" * 31, "x" * 30]
+        assert [record["text"] for record in rows.records()] == rows.table().column("text").to_pylist()
+        assert rows.table().schema.field("text").type == kind
 
 
 def test_types_are_kept_and_have_a_form_in_json(path):
@@ -138,55 +138,48 @@ def test_types_are_kept_and_have_a_form_in_json(path):
     ]
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
+def test_a_value_without_a_form_in_json_is_named(path):
+    for values in (
         pa.array([1], pa.duration("s")),
         pa.array([10**9], pa.date32()),  # Python's own end with the year 9999
         pa.array([[1 << 61]], pa.list_(pa.timestamp("us"))),
-    ],
-    ids=str,
-)
-def test_a_value_without_a_form_in_json_is_named(path, values):
-    pq.write_table(pa.table({"text": ["a"], "span": values}), path)
-    (rows,) = rows_of(path)
-    message = r"a.parquet: the column 'span' of type \w+\S* .*has no form in JSON \(.*\); use --format parquet"
-    with pytest.raises(InputError, match=message):
-        rows.records()
+    ):
+        pq.write_table(pa.table({"text": ["a"], "span": values}), path)
+        (rows,) = rows_of(path)
+        message = r"a.parquet: the column 'span' of type \w+\S* .*has no form in JSON \(.*\); use --format parquet"
+        with pytest.raises(InputError, match=message):
+            rows.records()
 
 
-@pytest.mark.parametrize(
-    "columns, message",
-    [
+def test_a_file_without_a_column_of_text_is_refused(path):
+    for columns, message in (
         ({"title": ["a"], "n": [1]}, " has no column 'text'; found: title, n"),
         ({"text": [1]}, ": the column 'text' should hold strings, and is int64"),
         ({"text": [b"a"]}, ": the column 'text' should hold strings, and is binary"),
         ({"text": [["a"]]}, ": the column 'text' should hold strings, and is list<element: string>"),
         ({"text": [{"text": "a"}]}, ": the column 'text' should hold strings, and is struct<text: string>"),
-    ],
-)
-def test_a_file_without_a_column_of_text_is_refused(path, columns, message):
-    pq.write_table(pa.table(columns), path)
-    with pytest.raises(InputError, match=f"a.parquet{message}"):
-        blocks_of(path)
+    ):
+        pq.write_table(pa.table(columns), path)
+        with pytest.raises(InputError, match=f"a.parquet{message}"):
+            blocks_of(path)
 
 
-@pytest.mark.parametrize("name", ["a.b", "x"])
-def test_a_column_is_found_among_nested_ones_whose_paths_are_its_name(path, name):
-    nested = {
-        "a": pa.array([{"b": "long " * 20, "c": [1]}] * 50),
-        "map": pa.array(
-            [[("k", {"x": [1], "y": 2})]] * 50,
-            pa.map_(pa.string(), pa.struct({"x": pa.list_(pa.int8()), "y": pa.int8()})),
-        ),
-        "x.y": pa.array(range(50)),
-    }
-    plain = {"use_dictionary": False, "compression": "none"}
-    pq.write_table(pa.table({name: ["t" * 40] * 50}), path, **plain)
-    alone = blocks_of(path, 400, name)
-    pq.write_table(pa.table(nested | {name: ["t" * 40] * 50}), path, **plain)
-    assert blocks_of(path, 400, name) == alone
-    assert [text for block in alone for text in read_block(block, name).texts] == ["t" * 40] * 50
+def test_a_column_is_found_among_nested_ones_whose_paths_are_its_name(path):
+    for name in ("a.b", "x"):
+        nested = {
+            "a": pa.array([{"b": "long " * 20, "c": [1]}] * 50),
+            "map": pa.array(
+                [[("k", {"x": [1], "y": 2})]] * 50,
+                pa.map_(pa.string(), pa.struct({"x": pa.list_(pa.int8()), "y": pa.int8()})),
+            ),
+            "x.y": pa.array(range(50)),
+        }
+        plain = {"use_dictionary": False, "compression": "none"}
+        pq.write_table(pa.table({name: ["t" * 40] * 50}), path, **plain)
+        alone = blocks_of(path, 400, name)
+        pq.write_table(pa.table(nested | {name: ["t" * 40] * 50}), path, **plain)
+        assert blocks_of(path, 400, name) == alone
+        assert [text for block in alone for text in read_block(block, name).texts] == ["t" * 40] * 50
 
 
 def test_two_columns_of_one_name_are_refused(path):
@@ -253,13 +246,13 @@ def test_a_file_that_has_fewer_rows_now_is_named(path):
         read_block(block, "text")
 
 
-@pytest.mark.parametrize("count", [0, 1])
-def test_an_empty_table_has_no_blocks(path, count):
-    schema = pa.schema([("text", pa.string())])
-    with pq.ParquetWriter(path, schema) as writer:
-        for _ in range(count):
-            writer.write_table(schema.empty_table())
-    assert blocks_of(path) == []
+def test_an_empty_table_has_no_blocks(path):
+    for count in (0, 1):
+        schema = pa.schema([("text", pa.string())])
+        with pq.ParquetWriter(path, schema) as writer:
+            for _ in range(count):
+                writer.write_table(schema.empty_table())
+        assert blocks_of(path) == []
 
 
 def test_the_digest_is_that_of_all_columns(path):

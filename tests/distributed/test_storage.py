@@ -58,9 +58,8 @@ def test_inputs_keep_their_order(folder):
     assert names(find_files([str(folder / "sub"), str(folder / "a.txt")]), folder)[-1] == "a.txt"
 
 
-@pytest.mark.parametrize(
-    "pattern, expected",
-    [
+def test_a_glob_is_a_shell_s(folder):
+    for pattern, expected in (
         ("*.txt", ["a.txt", "b.txt", "x[1] é.txt"]),
         ("?.txt", ["a.txt", "b.txt"]),
         ("[bc].txt", ["b.txt"]),
@@ -72,20 +71,20 @@ def test_inputs_keep_their_order(folder):
         (".h*", [".hidden.txt"]),
         ("x[1] é.txt", ["x[1] é.txt"]),
         ("x?1? *", ["x[1] é.txt"]),
-    ],
-)
-def test_a_glob_is_a_shell_s(folder, pattern, expected):
-    assert names(find_files([str(folder / pattern)]), folder) == expected
+    ):
+        assert names(find_files([str(folder / pattern)]), folder) == expected
 
 
-@pytest.mark.parametrize("name", ["", "a.txt", "*.txt", "x*", "x[1] é.txt", "sub", "**/d*"])
-def test_urls_are_found_and_opened_as_paths_are(folder, name):
-    base = f"file://{folder}"
-    found = find_files([f"{base}/{name}".rstrip("/")])
-    assert names(found, base) == [os.path.relpath(p, folder) for p in sorted_paths(find_files([str(folder / name)]))]
-    for file in found:
-        with open_input(file.url) as stream:
-            assert stream.read() == (folder / filesystem(file.url)[1]).read_bytes()
+def test_urls_are_found_and_opened_as_paths_are(folder):
+    for name in ("", "a.txt", "*.txt", "x*", "x[1] é.txt", "sub", "**/d*"):
+        base = f"file://{folder}"
+        found = find_files([f"{base}/{name}".rstrip("/")])
+        assert names(found, base) == [
+            os.path.relpath(p, folder) for p in sorted_paths(find_files([str(folder / name)]))
+        ]
+        for file in found:
+            with open_input(file.url) as stream:
+                assert stream.read() == (folder / filesystem(file.url)[1]).read_bytes()
 
 
 def sorted_paths(files):
@@ -123,10 +122,10 @@ def test_what_cannot_be_a_job_is_refused_in_a_line(folder, inputs, message):
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("name", ["", "a\0b", "zz://bucket/x", "file:///no/such", "s3://"])
-def test_a_name_that_names_nothing_is_refused_in_a_line(name):
-    with pytest.raises(InputError, match="^cannot read "):
-        find_files([name])
+def test_a_name_that_names_nothing_is_refused_in_a_line():
+    for name in ("", "a\0b", "zz://bucket/x", "file:///no/such", "s3://"):
+        with pytest.raises(InputError, match="^cannot read "):
+            find_files([name])
 
 
 def test_a_device_is_refused():
@@ -143,14 +142,14 @@ def test_a_link_to_a_folder_is_followed_unless_it_leads_back(folder, pattern):
         find_files([str(folder / pattern)])
 
 
-@pytest.mark.parametrize("pattern", ["", "*.txt", os.fsdecode(b"\xff.txt")])
-def test_a_name_that_is_not_utf8_is_refused(folder, pattern):
-    try:
-        (folder / os.fsdecode(b"\xff.txt")).write_text("a")
-    except OSError:
-        pytest.skip("this file system has no such names")
-    with pytest.raises(InputError, match=r"^cannot read .*: pyarrow takes no file names that are not UTF-8$"):
-        find_files([str(folder / pattern)])
+def test_a_name_that_is_not_utf8_is_refused(folder):
+    for pattern in ("", "*.txt", os.fsdecode(b"\xff.txt")):
+        try:
+            (folder / os.fsdecode(b"\xff.txt")).write_text("a")
+        except OSError:
+            pytest.skip("this file system has no such names")
+        with pytest.raises(InputError, match=r"^cannot read .*: pyarrow takes no file names that are not UTF-8$"):
+            find_files([str(folder / pattern)])
 
 
 def secret(path):
@@ -182,15 +181,15 @@ def test_the_options_of_a_url_that_is_none_are_in_no_message():
 FAULTY = {"text": b"w1\n\xff\n", "csv": b"text\nw1\n\xff\n", "jsonl": b'{"text": "w1"}\n{\n'}
 
 
-@pytest.mark.parametrize("form", FAULTY)
-def test_the_options_of_a_url_are_in_no_fault_of_a_row(tmp_path, form):
-    path, data = tmp_path / f"a.{form}", FAULTY[form]
-    path.write_bytes(data)
-    rows = read_block(CorpusBlock(0, secret(path), form, 5 if form == "csv" else 0, len(data), 1), "text")
-    assert len(rows.faults) == 1 and "SECRET" not in str(rows.faults)
-    with pytest.raises(FastattnError) as raised:
-        read_block(CorpusBlock(0, secret(path), form, 0, 99, 1), "text")
-    assert "SECRET" not in str(raised.value)
+def test_the_options_of_a_url_are_in_no_fault_of_a_row(tmp_path):
+    for form in FAULTY:
+        path, data = tmp_path / f"a.{form}", FAULTY[form]
+        path.write_bytes(data)
+        rows = read_block(CorpusBlock(0, secret(path), form, 5 if form == "csv" else 0, len(data), 1), "text")
+        assert len(rows.faults) == 1 and "SECRET" not in str(rows.faults)
+        with pytest.raises(FastattnError) as raised:
+            read_block(CorpusBlock(0, secret(path), form, 0, 99, 1), "text")
+        assert "SECRET" not in str(raised.value)
 
 
 def test_the_options_of_a_url_are_in_no_message_of_parquet(tmp_path):
@@ -240,30 +239,27 @@ def options(store_options):
     return f"?{store_options}"
 
 
-@pytest.mark.parametrize(
-    "name, expected",
-    [
+def test_objects_are_found_and_read_as_files_are(options):
+    for name, expected in (
         ("in", ["in/a.txt", "in/sub/b%20c%25.txt"]),
         ("in/", ["in/a.txt", "in/sub/b%20c%25.txt"]),
         ("*/*.txt", ["in/a.txt", "other/d.txt"]),
         ("**/[bd]*.txt", ["in/sub/b%20c%25.txt", "other/d.txt"]),
         ("in/sub/b c%25.txt", ["in/sub/b%20c%25.txt"]),
-    ],
-)
-def test_objects_are_found_and_read_as_files_are(options, name, expected):
-    files = find_files([f"s3://bucket/{name}{options}"])
-    assert [file.url for file in files] == [f"s3://bucket/{path}{options}" for path in expected]
-    texts = [text for block in cut(files, "text", 5) for text in read_block(block, "text").texts]
-    names = [path.replace("%20", " ").replace("%25", "%") for path in expected]
-    assert texts == [line for path in names for line in TEXTS[path].split()]
-    assert all(file.modified > 0 for file in files)
+    ):
+        files = find_files([f"s3://bucket/{name}{options}"])
+        assert [file.url for file in files] == [f"s3://bucket/{path}{options}" for path in expected]
+        texts = [text for block in cut(files, "text", 5) for text in read_block(block, "text").texts]
+        names = [path.replace("%20", " ").replace("%25", "%") for path in expected]
+        assert texts == [line for path in names for line in TEXTS[path].split()]
+        assert all(file.modified > 0 for file in files)
 
 
-@pytest.mark.parametrize("name", ["bucket/nothing.txt", "bucket/x*.txt", "nobody/a.txt"])
-def test_what_is_not_there_is_refused_in_a_line(options, name):
-    with pytest.raises(InputError, match=f"s3://{name[:6]}.*") as error:
-        find_files([f"s3://{name}{options}"])
-    assert "\n" not in str(error.value)
+def test_what_is_not_there_is_refused_in_a_line(options):
+    for name in ("bucket/nothing.txt", "bucket/x*.txt", "nobody/a.txt"):
+        with pytest.raises(InputError, match=f"s3://{name[:6]}.*") as error:
+            find_files([f"s3://{name}{options}"])
+        assert "\n" not in str(error.value)
 
 
 def test_a_secret_in_a_url_is_in_no_message(options):
@@ -272,9 +268,8 @@ def test_a_secret_in_a_url_is_in_no_message(options):
     assert "hush" not in str(error.value)
 
 
-@pytest.mark.parametrize(
-    "given, out, found",
-    [
+def test_an_output_within_an_input_is_told(options):
+    for given, out, found in (
         ("bucket/in", "bucket/in/out", True),
         ("bucket/in/", "bucket/in/out/", True),
         ("bucket", "bucket/out", True),
@@ -282,8 +277,6 @@ def test_a_secret_in_a_url_is_in_no_message(options):
         ("bucket/in", "bucket/in/_out", False),
         ("bucket/in", "bucket/in2", False),
         ("bucket/in/*", "bucket/in/out", False),
-    ],
-)
-def test_an_output_within_an_input_is_told(options, given, out, found):
-    given, other = f"s3://{given}{options}", f"s3://{out}{options}"
-    assert input_with(other, "part-0.parquet", ["/in", given]) == (given if found else None)
+    ):
+        given, other = f"s3://{given}{options}", f"s3://{out}{options}"
+        assert input_with(other, "part-0.parquet", ["/in", given]) == (given if found else None)

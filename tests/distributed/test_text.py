@@ -43,33 +43,33 @@ def test_blocks_are_even_and_follow_each_other_over_all_files(tmp_path):
     ]
 
 
-@pytest.mark.parametrize("total, expected", [(0, 128 << 10), (200_000_000, 1_000_000), (1 << 40, 4 << 20)])
-def test_blocks_are_a_two_hundredth_within_bounds(total, expected):
-    assert block_bytes([InputFile("a", total // 2, 0, "text"), InputFile("b", total // 2, 0, "text")]) == expected
+def test_blocks_are_a_two_hundredth_within_bounds():
+    for total, expected in ((0, 128 << 10), (200_000_000, 1_000_000), (1 << 40, 4 << 20)):
+        assert block_bytes([InputFile("a", total // 2, 0, "text"), InputFile("b", total // 2, 0, "text")]) == expected
 
 
-@pytest.mark.parametrize("size", [3, 1000])
-def test_a_line_that_is_no_text_is_a_fault_with_its_place_and_spoils_no_other(path, size):
-    path.write_bytes(b"one\nt\xffwo\nth\0ree\nfour\n")
-    faults = {}
-    before = 0
-    for rows in rows_of(path, size):
-        faults |= {before + row: reason for row, reason in rows.faults.items()}
-        before += rows.count
-    assert texts_of(path, size) == ["one", None, None, "four"]
-    assert list(faults) == [1, 2]
-    assert f"{path}, byte 4: not UTF-8 (byte 0xff at column 2)" in faults[1]
-    assert f"{path}, byte 9: a NUL byte" in faults[2]
+def test_a_line_that_is_no_text_is_a_fault_with_its_place_and_spoils_no_other(path):
+    for size in (3, 1000):
+        path.write_bytes(b"one\nt\xffwo\nth\0ree\nfour\n")
+        faults = {}
+        before = 0
+        for rows in rows_of(path, size):
+            faults |= {before + row: reason for row, reason in rows.faults.items()}
+            before += rows.count
+        assert texts_of(path, size) == ["one", None, None, "four"]
+        assert list(faults) == [1, 2]
+        assert f"{path}, byte 4: not UTF-8 (byte 0xff at column 2)" in faults[1]
+        assert f"{path}, byte 9: a NUL byte" in faults[2]
 
 
-@pytest.mark.parametrize("size", [1, 7, 50, 1000])
-def test_a_line_over_the_limit_is_one_fault(path, size, monkeypatch):
-    monkeypatch.setattr(files, "LONGEST_LINE", 20)
-    path.write_bytes(b"a\n" + b"x" * 100 + b"\n" + b"y" * 20 + b"\n" + b"b" * 19 + b"\nc")
-    rows = rows_of(path, size)
-    assert [text for row in rows for text in row.texts] == ["a", None, None, "b" * 19, "c"]
-    reasons = [reason for row in rows for reason in row.faults.values()]
-    assert [reason.split(": ")[1] for reason in reasons] == ["longer than 20 bytes, so this is not text"] * 2
+def test_a_line_over_the_limit_is_one_fault(path, monkeypatch):
+    for size in (1, 7, 50, 1000):
+        monkeypatch.setattr(files, "LONGEST_LINE", 20)
+        path.write_bytes(b"a\n" + b"x" * 100 + b"\n" + b"y" * 20 + b"\n" + b"b" * 19 + b"\nc")
+        rows = rows_of(path, size)
+        assert [text for row in rows for text in row.texts] == ["a", None, None, "b" * 19, "c"]
+        reasons = [reason for row in rows for reason in row.faults.values()]
+        assert [reason.split(": ")[1] for reason in reasons] == ["longer than 20 bytes, so this is not text"] * 2
 
 
 def test_table_and_records_have_null_for_what_is_no_text(path):

@@ -93,3 +93,19 @@ def write_sparse(folder: Path, top: dict[str, Any] | None = None, **pooling: Any
         "config_sentence_transformers.json": {"model_type": "SparseEncoder"} | (top or {}),
     }
     return write_json(folder, files)
+
+
+def write_cross_encoder_files(folder: Path, settings: dict[str, Any], **transformer: Any) -> Path:
+    """What sentence-transformers 6 adds to the folder of a CrossEncoder."""
+    module = {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.base.modules.transformer.Transformer"}
+    files: dict[str, Any] = {
+        "modules.json": [module],
+        "sentence_bert_config.json": {
+            "transformer_task": "sequence-classification",
+            "modality_config": {"text": {"method": "forward", "method_output_name": "logits"}},
+            "module_output_name": "scores",
+        }
+        | transformer,
+        "config_sentence_transformers.json": {"model_type": "CrossEncoder"} | settings,
+    }
+    return write_json(folder, files)

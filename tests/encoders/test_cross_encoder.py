@@ -1,10 +1,8 @@
 """CrossEncoder: scores of pairs as sentence-transformers computes them."""
 
 import json
-import threading
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,12 +20,11 @@ from fastattn.weights.native import convert
 from tests.encoders.classifiers import (
     LABELS,
     RERANKER,
-    TOKENS,
     by_reference,
     some_pairs,
     some_texts,
     write_classifier,
-    write_json,
+    write_cross_encoder_files,
 )
 from tests.loading.caches import empty_cache
 from tests.weights.native.folders import converted
@@ -40,16 +37,6 @@ PAIRS = some_pairs(7)
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_classifier(tmp_path_factory.mktemp("reranker"))
-
-
-@pytest.fixture(scope="module")
-def labels_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_classifier(tmp_path_factory.mktemp("labels"), LABELS)
-
-
-@pytest.fixture(scope="module", params=["float32", "bfloat16", "int8"])
-def compiled(request: pytest.FixtureRequest, folder: Path) -> CrossEncoder:
-    return CrossEncoder.from_checkpoint(read(folder), request.param, ops=operations)
 
 
 def sigmoid(x: np.ndarray) -> np.ndarray:
@@ -80,35 +67,21 @@ def test_a_score_for_each_pair(folder: Path) -> None:
     assert encoder.predict([list(pair) for pair in PAIRS]).tolist() == scores.tolist()
     assert encoder.predict([]).shape == (0,)
     assert (encoder.num_labels, encoder.precision, encoder.max_length) == (1, "float32", 40)
+    assert encoder.predict(PAIRS[0]).shape == () and encoder.predict(list(PAIRS[0])) == encoder.predict([PAIRS[0]])[0]
 
 
-def test_a_single_pair_gets_a_single_score(folder: Path, labels_folder: Path) -> None:
-    assert slow(folder).predict(PAIRS[0]).shape == ()
-    assert slow(folder).predict(list(PAIRS[0])) == slow(folder).predict([PAIRS[0]])[0]
-    assert slow(labels_folder).predict(PAIRS[0]).shape == (3,)
-
-
-def test_several_labels_get_several_scores(labels_folder: Path) -> None:
-    encoder = slow(labels_folder)
+def test_several_labels_get_several_scores(tmp_path: Path) -> None:
+    encoder = slow(write_classifier(tmp_path, LABELS))
     scores = encoder.predict(PAIRS)
-    assert (scores.shape, encoder.num_labels) == ((7, 3), 3)
-    np.testing.assert_allclose(scores, [numbers(labels_folder, pair) for pair in PAIRS], rtol=1e-5)
+    assert (scores.shape, encoder.num_labels, encoder.predict(PAIRS[0]).shape) == ((7, 3), 3, (3,))
+    np.testing.assert_allclose(scores, [numbers(tmp_path, pair) for pair in PAIRS], rtol=1e-5)
     weights = np.exp(scores.astype(np.float64))
     expected = weights / weights.sum(axis=1, keepdims=True)
     np.testing.assert_allclose(encoder.predict(PAIRS, apply_softmax=True), expected, rtol=1e-6)
     assert encoder.predict([], apply_softmax=True).shape == (0, 3)
-    with pytest.raises(InputError, match="rank needs a checkpoint with one label, this one has 3; use predict"):
-        encoder.rank("w5", ["w6"])
 
 
-def test_rank_puts_scores_that_are_no_numbers_last(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    encoder = slow(folder)
-    scores = np.array([0.5, np.nan, 0.1, 0.9, np.nan], np.float32)
-    monkeypatch.setattr(encoder, "predict", lambda pairs, **how: scores)
-    assert [entry["corpus_id"] for entry in encoder.rank("w5", ["w6"] * 5)] == [3, 0, 2, 1, 4]
-
-
-def test_rank_puts_the_best_first(folder: Path) -> None:
+def test_rank_puts_the_best_first(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     encoder = slow(folder)
     documents = some_texts(9)
     documents[7] = documents[2]
@@ -122,8 +95,23 @@ def test_rank_puts_the_best_first(folder: Path) -> None:
     assert [entry.pop("text") for entry in best] == [documents[i] for i in order[:3]]
     assert best == ranked[:3]
     assert encoder.rank("w7", []) == []
-    raw = encoder.rank("w7 w8", documents, activation_fn="none")
-    assert [entry["corpus_id"] for entry in raw] == order
+    for query, listed, message in (
+        (5, ["a"], "query must be a str, got int"),
+        ("a", "b", "documents must be several str, got str"),
+        ("a", 5, "documents must be several str, got int"),
+        ("a", ["b", 5], "documents must be str, number 1 is int"),
+    ):
+        with pytest.raises(InputError, match=message):
+            encoder.rank(query, listed)
+    for how, message in (
+        ({"top_k": 0}, "top_k must be at least 1, got 0"),
+        ({"return_documents": "yes"}, "return_doc"),
+    ):
+        with pytest.raises(InputError, match=message):
+            encoder.rank("a", ["b"], **how)
+    no_numbers = np.array([0.5, np.nan, 0.1, 0.9, np.nan], np.float32)
+    monkeypatch.setattr(encoder, "predict", lambda pairs, **how: no_numbers)
+    assert [entry["corpus_id"] for entry in encoder.rank("w5", ["w6"] * 5)] == [3, 0, 2, 1, 4]
 
 
 def test_prompts_come_before_the_first_text(folder: Path, tmp_path: Path) -> None:
@@ -131,27 +119,11 @@ def test_prompts_come_before_the_first_text(folder: Path, tmp_path: Path) -> Non
     assert encoder.predict(("w6", "w7"), prompt="w5 ") == encoder.predict(("w5 w6", "w7"))
     write_classifier(tmp_path)
     settings = {"prompts": {"query": "w9 "}, "default_prompt_name": "query"}
-    sentence_transformer(tmp_path, settings)
+    write_cross_encoder_files(tmp_path, settings)
     encoder = slow(tmp_path)
     assert encoder.prompts == {"query": "w9 "}
     assert encoder.predict(("w6", "w7")) == slow(folder).predict(("w9 w6", "w7"))
     assert encoder.predict(("w6", "w7"), prompt="") == slow(folder).predict(("w6", "w7"))
-
-
-def sentence_transformer(folder: Path, settings: dict[str, Any], **transformer: Any) -> None:
-    """What sentence-transformers 6 adds to the folder of a CrossEncoder."""
-    module = {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.base.modules.transformer.Transformer"}
-    files: dict[str, Any] = {
-        "modules.json": [module],
-        "sentence_bert_config.json": {
-            "transformer_task": "sequence-classification",
-            "modality_config": {"text": {"method": "forward", "method_output_name": "logits"}},
-            "module_output_name": "scores",
-        }
-        | transformer,
-        "config_sentence_transformers.json": {"model_type": "CrossEncoder"} | settings,
-    }
-    write_json(folder, files)
 
 
 IDENTITY = "torch.nn.modules.linear.Identity"
@@ -166,12 +138,12 @@ def test_what_makes_scores_is_said_in_one_of_three_places(folder: Path, tmp_path
         encoder = slow(write_classifier(tmp_path, RERANKER, **config))
         np.testing.assert_array_equal(encoder.predict(PAIRS), raw)
         np.testing.assert_array_equal(encoder.predict(PAIRS, activation_fn="sigmoid"), usual)
-    sentence_transformer(tmp_path, {"activation_fn": "torch.nn.modules.activation.Sigmoid"})
+    write_cross_encoder_files(tmp_path, {"activation_fn": "torch.nn.modules.activation.Sigmoid"})
     np.testing.assert_array_equal(slow(tmp_path).predict(PAIRS), usual)
     write_classifier(tmp_path)
-    sentence_transformer(tmp_path, {"activation_fn": IDENTITY})
+    write_cross_encoder_files(tmp_path, {"activation_fn": IDENTITY})
     np.testing.assert_array_equal(slow(tmp_path).predict(PAIRS), raw)
-    sentence_transformer(tmp_path, {"activation_fn": "my.own.Function"})  # which is not trusted there either
+    write_cross_encoder_files(tmp_path, {"activation_fn": "my.own.Function"})  # which is not trusted there either
     np.testing.assert_array_equal(slow(tmp_path).predict(PAIRS), usual)
 
 
@@ -196,42 +168,10 @@ def test_a_converted_folder_scores_the_same(folder: Path, tmp_path: Path) -> Non
 def test_the_encoder_of_a_classifier_still_encodes(folder: Path, tmp_path: Path) -> None:
     vectors = Encoder.from_checkpoint(read(folder), ops=reference).encode(["w5 w6", "w9"])
     write_classifier(tmp_path)
-    sentence_transformer(tmp_path, {})
+    write_cross_encoder_files(tmp_path, {})
     again = Encoder.from_checkpoint(read(tmp_path), ops=reference).encode(["w5 w6", "w9"])
     np.testing.assert_array_equal(again, vectors)
     assert vectors.shape == (2, 36)
-
-
-def test_precisions_are_near_each_other(compiled: CrossEncoder, folder: Path) -> None:
-    near = {"float32": 1e-5, "bfloat16": 0.02, "int8": 0.05}[compiled.precision]
-    pairs = some_pairs(30)
-    np.testing.assert_allclose(compiled.predict(pairs), slow(folder).predict(pairs), atol=near)
-
-
-def test_neighbours_and_threads_change_no_bit(compiled: CrossEncoder, folder: Path) -> None:
-    pairs = some_pairs(150)
-    scores = compiled.predict(pairs)
-    order = np.random.default_rng(0).permutation(len(pairs))
-    np.testing.assert_array_equal(compiled.predict([pairs[i] for i in order]), scores[order])
-    for i in (0, 17, 149):
-        assert compiled.predict(pairs[i]) == scores[i]
-    for threads in (1, 2):
-        other = CrossEncoder.from_checkpoint(read(folder), compiled.precision, threads, operations)
-        np.testing.assert_array_equal(other.predict(pairs), scores)
-
-
-def test_several_python_threads_may_share_it(compiled: CrossEncoder) -> None:
-    pairs = some_pairs(40)
-    expected = compiled.predict(pairs)
-    results: list[np.ndarray] = []
-    threads = [threading.Thread(target=lambda: results.append(compiled.predict(pairs))) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(results) == 4
-    for result in results:
-        np.testing.assert_array_equal(result, expected)
 
 
 def test_packed_weights_of_the_head_are_kept(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -286,95 +226,45 @@ def test_activations() -> None:
     assert all(activated(name, numbers).dtype == np.float32 for name in ("none", "sigmoid", "softmax"))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"pairs": "w5"}, "pairs must be a pair of str or several, got str"),
-        ({"pairs": 5}, "pairs must be a pair of str or several, got int"),
-        ({"pairs": np.array("w5")}, "pairs must be a pair of str or several, got ndarray"),
-        ({"pairs": [], "activation_fn": np.array(["none", "tanh"])}, "unknown activation_fn array"),
-        ({"pairs": ["a", "b", "c"]}, r"a pair must be two str, number 0 is \['a', 'b', 'c'\]"),
-        ({"pairs": ["a"]}, r"a pair must be two str, number 0 is \['a'\]"),
-        ({"pairs": [("a", "b"), "cd"]}, "a pair must be two str, number 1 is 'cd'"),
-        ({"pairs": [("a", "b"), ("c", None)]}, "a pair must be two str, number 1 holds a NoneType"),
-        ({"pairs": [("a", "b"), 3]}, "a pair must be two str, number 1 is 3"),
-        ({"pairs": [], "activation_fn": "softplus"}, "unknown activation_fn 'softplus'; known: none, sigmoid"),
-        ({"pairs": [], "apply_softmax": 3}, "apply_softmax"),
-        ({"pairs": [], "batch_size": 0}, "batch_size must be at least 1, got 0"),
-        ({"pairs": [], "convert_to_numpy": False}, "convert_to_numpy must be True: scores are NumPy arrays"),
-        ({"pairs": [], "prompt": 5}, "prompt must be a str, got int"),
-        ({"pairs": [], "prompt_name": "query"}, "unknown prompt_name 'query'; this checkpoint has none"),
-        ({"pairs": [], "show_progress_bar": "yes"}, "show_progress_bar"),
-    ],
-)
-def test_bad_input_is_one_clear_line(folder: Path, arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message) as caught:
-        slow(folder).predict(**arguments)
-    assert "\n" not in str(caught.value)
+def test_files_that_say_no_score_are_refused(tmp_path: Path) -> None:
+    for config, settings, transformer, message in (
+        ({"id2label": {"0": "a", "1": "b"}}, None, {}, r"classifier.weight should be \[2, 36\], is \[1, 36\]"),
+        ({}, {"activation_fn": "torch.nn.modules.activation.Softplus"}, {}, "activation_fn should be one of torch.nn"),
+        ({}, {}, {"module_output_name": "token_embeddings"}, "module_output_name should be 'scores', is 'token_embed"),
+        (
+            {},
+            {},
+            {"transformer_task": "feature-extraction", "modality_config": {}, "module_output_name": None},
+            "modules should be Transformer, Pooling",
+        ),
+    ):
+        write_classifier(tmp_path, **config)
+        if settings is not None:
+            write_cross_encoder_files(tmp_path, settings, **transformer)
+        with pytest.raises(CheckpointError, match=message) as caught:
+            slow(tmp_path)
+        assert "\n" not in str(caught.value)
+    own = converted(read(write_classifier(tmp_path / "theirs")).without_head(), tmp_path / "own", "float32")
+    with pytest.raises(CheckpointError, match="^a classifier is expected: the checkpoint has no head$"):
+        slow(own)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((5, ["a"]), "query must be a str, got int"),
-        (("a", "b"), "documents must be several str, got str"),
-        (("a", 5), "documents must be several str, got int"),
-        (("a", ["b", 5]), "documents must be str, number 1 is int"),
-        (("a", ["b"], 0), "top_k must be at least 1, got 0"),
-        (("a", ["b"], 1, "yes"), "return_documents"),
-    ],
-)
-def test_bad_documents_are_one_clear_line(folder: Path, arguments: tuple, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        slow(folder).rank(*arguments)
-
-
-def refusal(folder: Path) -> str:
-    with pytest.raises(CheckpointError) as caught:
-        slow(folder)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
-
-
-def test_a_checkpoint_without_such_a_head_is_refused(tmp_path: Path) -> None:
-    write_classifier(tmp_path, architectures=["BertModel"])
-    assert "a classifier is expected: " in refusal(tmp_path) and "'BertModel' has no head" in refusal(tmp_path)
-    write_classifier(tmp_path, id2label={"0": "a", "1": "b"})
-    assert "classifier.weight should be [2, 36], is [1, 36]" in refusal(tmp_path)
-    write_classifier(tmp_path, TOKENS)
-    assert refusal(tmp_path).endswith("is expected, the checkpoint's head is for each token")
-    write_classifier(tmp_path)
-    sentence_transformer(tmp_path, {"activation_fn": "torch.nn.modules.activation.Softplus"})
-    assert "activation_fn should be one of torch.nn.modules.linear.Identity" in refusal(tmp_path)
-    sentence_transformer(tmp_path, {}, module_output_name="token_embeddings")
-    assert "module_output_name should be 'scores', is 'token_embeddings'" in refusal(tmp_path)
-    sentence_transformer(
-        tmp_path, {}, transformer_task="feature-extraction", modality_config={}, module_output_name=None
-    )
-    assert "modules should be Transformer, Pooling" in refusal(tmp_path)
-    checkpoint = read(write_classifier(tmp_path / "theirs")).without_head()
-    assert (
-        refusal(converted(checkpoint, tmp_path / "own", "float32"))
-        == "a classifier is expected: the checkpoint has no head"
-    )
-
-
-@pytest.mark.parametrize("name", [RERANKER, LABELS])
-def test_scores_are_those_of_sentence_transformers(name: str, tmp_path: Path) -> None:
+@pytest.mark.filterwarnings("ignore")  # theirs
+def test_scores_are_those_of_sentence_transformers(tmp_path: Path) -> None:
     sentence_transformers = pytest.importorskip("sentence_transformers")
-    write_classifier(tmp_path / "plain", name)
-    peer = sentence_transformers.CrossEncoder(str(tmp_path / "plain"), device="cpu")
-    peer.save_pretrained(str(tmp_path / "saved"))
     pairs = [*some_pairs(20), *some_pairs(6, longest=60), ("w5 " * 50, "w6"), ("w5", "w6 " * 50)]
-    for folder in (tmp_path / "plain", tmp_path / "saved"):
-        encoder = slow(folder)
-        np.testing.assert_allclose(encoder.predict(pairs), peer.predict(pairs), atol=1e-5)
-        softmax = peer.predict(pairs, apply_softmax=True)
-        np.testing.assert_allclose(encoder.predict(pairs, apply_softmax=True), softmax, atol=1e-5)
-    if name == RERANKER:
-        documents = some_texts(8)
-        found = slow(tmp_path / "saved").rank("w7", documents, 5, return_documents=True)
-        expected = peer.rank("w7", documents, top_k=5, return_documents=True)
-        for entry in (*found, *expected):
-            entry["score"] = round(entry["score"], 5)
-        assert found == expected
+    for name in (RERANKER, LABELS):
+        plain, saved = write_classifier(tmp_path / name / "plain", name), tmp_path / name / "saved"
+        peer = sentence_transformers.CrossEncoder(str(plain), device="cpu")
+        peer.save_pretrained(str(saved))
+        for folder in (plain, saved):
+            encoder = slow(folder)
+            np.testing.assert_allclose(encoder.predict(pairs), peer.predict(pairs), atol=1e-5)
+            softmax = peer.predict(pairs, apply_softmax=True)
+            np.testing.assert_allclose(encoder.predict(pairs, apply_softmax=True), softmax, atol=1e-5)
+        if name == RERANKER:
+            found = slow(saved).rank("w7", some_texts(8), 5, return_documents=True)
+            expected = peer.rank("w7", some_texts(8), top_k=5, return_documents=True)
+            for entry in (*found, *expected):
+                entry["score"] = round(entry["score"], 5)
+            assert found == expected

@@ -5,8 +5,9 @@ import io
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
+from itertools import count, product
 from pathlib import Path
 from types import FrameType
 from typing import Any, get_type_hints
@@ -14,7 +15,7 @@ from typing import Any, get_type_hints
 import numpy as np
 import pytest
 
-from fastattn.encoders.encoder import FIRST_WINDOW, WINDOW_CHARACTERS, Encoder
+from fastattn.encoders.encoder import FIRST_WINDOW, Encoder
 from fastattn.errors import InputError
 from fastattn.ops import cpu as operations
 from tests.encoders.test_encoder import _encoder, _many_texts
@@ -113,85 +114,14 @@ def test_a_signal_handler_may_encode_at_any_line_of_one_text(encoder: Encoder) -
 OPTIONS = {"prompt_name": "query", "normalize_embeddings": False, "truncate_dim": 5, "pooling": ("cls", "max")}
 
 
-@pytest.mark.parametrize("options", [{}, OPTIONS], ids=["plain", "options"])
-def test_one_after_the_other_they_are_the_same_vectors(options: dict) -> None:
+def test_one_after_the_other_they_are_the_same_vectors() -> None:
     compiled, texts = _encoder(operations), _many_texts(FIRST_WINDOW + 5)
-    for count in (0, 1, FIRST_WINDOW, len(texts)):
-        vectors = list(compiled.encode_iter(iter(texts[:count]), **options))
-        assert len(vectors) == count
-        for vector, expected in zip(vectors, compiled.encode(texts[:count], **options), strict=True):
+    for number, options in product((0, 1, FIRST_WINDOW, len(texts)), ({}, OPTIONS)):
+        vectors = list(compiled.encode_iter(iter(texts[:number]), **options))
+        assert len(vectors) == number
+        for vector, expected in zip(vectors, compiled.encode(texts[:number], **options), strict=True):
             np.testing.assert_array_equal(vector, expected)
             assert vector.base is None, "a vector that is kept would keep its window"
-
-
-@pytest.mark.parametrize("text", ["", "the cat", "mat " * (WINDOW_CHARACTERS // 16)], ids=["empty", "short", "long"])
-def test_reads_ahead_by_so_much_and_no_more(encoder: Encoder, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    monkeypatch.setattr("fastattn.encoders.encoder.LAST_WINDOW", 2 * FIRST_WINDOW)
-    read = 0
-
-    def endless() -> Iterator[str]:
-        nonlocal read
-        while True:
-            read += 1
-            yield text
-
-    ahead = []
-    for given_out, _ in zip(range(8 * FIRST_WINDOW if len(text) < 99 else 12), encoder.encode_iter(endless())):
-        ahead.append(read - given_out)
-    assert ahead[0] == max(ahead[:FIRST_WINDOW]) == (FIRST_WINDOW if len(text) < 99 else 4)
-    assert max(ahead) == (2 * FIRST_WINDOW if len(text) < 99 else 4)
-
-
-def test_errors_come_where_the_text_is_read(encoder: Encoder) -> None:
-    texts: list = [*_many_texts(FIRST_WINDOW), None]
-    vectors = encoder.encode_iter(texts)
-    for _ in range(FIRST_WINDOW):
-        next(vectors)
-    with pytest.raises(InputError, match=f"texts must be str, number {FIRST_WINDOW} is NoneType"):
-        next(vectors)
-    # Options are looked at before any text is.
-    for wrong, message in (({"prompt_name": "passage"}, "unknown prompt_name"), ({"pooling": "best"}, "pooling")):
-        with pytest.raises(InputError, match=message):
-            encoder.encode_iter(["a"], **wrong)
-    for wrong in ("a text", 3):
-        with pytest.raises(InputError, match="texts must be an iterable of str, got (str|int)"):
-            encoder.encode_iter(wrong)  # type: ignore[arg-type]
-
-
-class _Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-@pytest.mark.parametrize("stream", [_Terminal, io.StringIO])
-def test_progress_is_shown_on_a_terminal_to_whom_asks(
-    monkeypatch: pytest.MonkeyPatch, stream: type[io.StringIO]
-) -> None:
-    monkeypatch.setattr("fastattn.system.progress._FIRST_AFTER", 0)
-    monkeypatch.setattr("fastattn.system.progress._EVERY", 0)
-    encoder, texts = _encoder(operations), _many_texts(400)
-    for wish in (None, False, True):
-        monkeypatch.setattr("sys.stderr", stream())
-        encoder.encode(texts, show_progress_bar=wish)
-        shown = sys.stderr.getvalue().split("\r")
-        if wish and stream is _Terminal:
-            assert "400 of 400 texts" in shown and len(shown) > 4 and shown[-1] == "" == shown[-2].strip()
-        else:
-            assert shown == [""]
-
-
-@pytest.mark.parametrize(
-    "name", ["encode", "encode_query", "encode_iter", "submit", "count_tokens", "similarity", "similarity_pairwise"]
-)
-def test_types_of_arguments_and_results_are_told(name: str) -> None:
-    hints = get_type_hints(getattr(Encoder, name))
-    assert set(hints) == {*inspect.signature(getattr(Encoder, name)).parameters, "return"} - {"self"}
-
-
-def test_what_users_of_sentence_transformers_pass_by_habit_changes_nothing(encoder: Encoder) -> None:
-    texts = ["the cat", "a dog"]
-    habits = {"batch_size": 64, "show_progress_bar": False, "convert_to_numpy": True}
-    np.testing.assert_array_equal(encoder.encode(texts, **habits), encoder.encode(texts))
 
 
 UNUSED = """
@@ -215,39 +145,77 @@ def test_a_wrong_path_is_told_before_anything_heavy_is_imported(tmp_path: Path) 
     assert imported == ""
 
 
-@pytest.mark.parametrize(
-    "function, expected",
-    [
-        ("dot", [[11, 6], [25, 12]]),
-        ("cosine", [[11 / 125**0.5, 6 / 60**0.5], [1, 12 / 300**0.5]]),
-        ("euclidean", [[-(8**0.5), -(8**0.5)], [0, -(20**0.5)]]),
-        ("manhattan", [[-4, -4], [0, -6]]),
-    ],
-)
-def test_similarity_is_the_checkpoints(function: str, expected: list) -> None:
-    encoder = _encoder(similarity=function)
+def test_reads_ahead_by_so_much_and_no_more(encoder: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fastattn.encoders.encoder.LAST_WINDOW", 2 * FIRST_WINDOW)
+    monkeypatch.setattr("fastattn.encoders.encoder.WINDOW_CHARACTERS", 1 << 10)
+    for text, first, later in (
+        ("", FIRST_WINDOW, 2 * FIRST_WINDOW),
+        ("the cat", FIRST_WINDOW, 2 * FIRST_WINDOW),
+        ("mat " * 64, 4, 4),  # which four of make WINDOW_CHARACTERS
+    ):
+        read: list[str] = []
+        endless = (read.append(text) or text for _ in count())  # type: ignore[func-returns-value]
+        vectors = encoder.encode_iter(endless)
+        ahead = [len(read) - given_out for given_out, _ in zip(range(5 * first), vectors)]
+        assert ahead[0] == max(ahead[:first]) == first and max(ahead) == later
+
+
+def test_errors_come_where_the_text_is_read(encoder: Encoder) -> None:
+    vectors = encoder.encode_iter([*_many_texts(FIRST_WINDOW), None])  # type: ignore[list-item]
+    for _ in range(FIRST_WINDOW):
+        next(vectors)
+    with pytest.raises(InputError, match=f"texts must be str, number {FIRST_WINDOW} is NoneType"):
+        next(vectors)
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_progress_is_shown_on_a_terminal_to_whom_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fastattn.system.progress._FIRST_AFTER", 0)
+    monkeypatch.setattr("fastattn.system.progress._EVERY", 0)
+    encoder, texts = _encoder(operations), _many_texts(400)
+    for stream, wish in product((_Terminal, io.StringIO), (None, False, True)):
+        monkeypatch.setattr("sys.stderr", shown := stream())
+        encoder.encode(texts, show_progress_bar=wish)
+        lines = shown.getvalue().split("\r")
+        if wish and stream is _Terminal:
+            assert "400 of 400 texts" in lines and len(lines) > 4 and lines[-1] == "" == lines[-2].strip()
+        else:
+            assert lines == [""]
+
+
+def test_types_of_arguments_and_results_are_told() -> None:
+    names = "encode encode_query encode_iter submit count_tokens similarity similarity_pairwise".split()
+    for method in (getattr(Encoder, name) for name in names):
+        assert set(get_type_hints(method)) == {*inspect.signature(method).parameters, "return"} - {"self"}
+
+
+def test_similarity_is_the_checkpoints(encoder: Encoder) -> None:
     a, b = np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[3.0, 4.0]])
-    got = encoder.similarity(a, b)
-    assert got.dtype == np.float32 and got.shape == (2, 1)
-    np.testing.assert_allclose(got[:, 0], [row[0] for row in expected], rtol=1e-6, atol=1e-6)
-    assert encoder.similarity(a[0], b).shape == (1, 1)
-    assert encoder.similarity(a, np.zeros((0, 2))).shape == (2, 0)
-    with pytest.raises(InputError, match=r"one width are expected, got shapes \(2, 2\) and \(1, 3\)"):
-        encoder.similarity(a, np.zeros((1, 3)))
-
-
-@pytest.mark.parametrize("vectors", ["x", [[1.0], [2.0, 3.0]], np.ones(3) * 1j, None])
-def test_similarity_of_what_are_no_vectors(encoder: Encoder, vectors: object) -> None:
-    with pytest.raises(InputError, match="vectors"):
-        encoder.similarity(vectors, np.ones(3))  # type: ignore[arg-type]
-
-
-def test_a_vector_is_at_no_distance_from_itself() -> None:
-    """Where |a|^2 + |b|^2 - 2 ab comes out below zero too."""
-    vectors = np.random.default_rng(0).standard_normal((200, 384)).astype(np.float32)
-    distances = np.diag(_encoder(similarity="euclidean").similarity(vectors, vectors))
-    np.testing.assert_allclose(distances, 0, atol=1e-5)
-
-
-def test_similarity_with_a_zero_vector_is_zero(encoder: Encoder) -> None:
+    for function, expected in {
+        "dot": [11, 25],
+        "cosine": [11 / 125**0.5, 1],
+        "euclidean": [-(8**0.5), 0],
+        "manhattan": [-4, 0],
+    }.items():
+        of_checkpoint = _encoder(similarity=function)
+        found = of_checkpoint.similarity(a, b)
+        assert found.dtype == np.float32 and found.shape == (2, 1)
+        np.testing.assert_allclose(found[:, 0], expected, rtol=1e-6, atol=1e-6)
+        pairs = of_checkpoint.similarity_pairwise(a, np.concatenate([b, b]))
+        np.testing.assert_allclose(pairs, expected, rtol=1e-6, atol=1e-6)
+        assert of_checkpoint.similarity(a[0], b).shape == (1, 1)
+        assert of_checkpoint.similarity(a, np.zeros((0, 2))).shape == (2, 0)
+        with pytest.raises(InputError, match=r"one width are expected, got shapes \(2, 2\) and \(1, 3\)"):
+            of_checkpoint.similarity(a, np.zeros((1, 3)))
+    for vectors in ("x", [[1.0], [2.0, 3.0]], np.ones(3) * 1j, None):
+        with pytest.raises(InputError, match="vectors"):
+            encoder.similarity(vectors, np.ones(3))  # type: ignore[arg-type]
     np.testing.assert_array_equal(encoder.similarity(np.zeros(2), np.ones(2)), [[0]])
+    # Where |a|^2 + |b|^2 - 2 ab comes out below zero too.
+    random = np.random.default_rng(0).standard_normal((200, 384)).astype(np.float32)
+    distances = np.diag(_encoder(similarity="euclidean").similarity(random, random))
+    np.testing.assert_allclose(distances, 0, atol=1e-5)

@@ -102,7 +102,7 @@ def test_minilm_as_sentence_transformers_computes_it(pulled: Callable[[str], Pat
 
 # Precisions ------------------------------------------------------------------------------------------------------
 
-# 216 sentences, and what makes them long.
+# 72 sentences, and what makes them long.
 SENTENCES = [
     f"{subject} {action}{place}{rest}"
     for (subject, rest), action, place in product(
@@ -114,33 +114,24 @@ SENTENCES = [
             ("The committee that was elected last year by the members of the union", "!"),
             ("She", " again and again, until in the end the neighbours complained about the noise."),
         ),
-        ("eats fresh bread", "is repairing a radio", "explains quantum physics", "sang", "sold 250 shares", "lost it"),
-        ("", " in the park", " at the railway station in Zürich", " behind the house", " on television", " for free"),
+        ("eats fresh bread", "is repairing a radio", "sold 250 shares"),
+        ("", " in the park", " at the railway station in Zürich", " for free"),
     )
 ]  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def exact(pulled: Callable[[str], Path]) -> np.ndarray:
-    """MiniLM's vectors of SENTENCES in float32."""
-    return Encoder(pulled("minilm"), "float32").encode(SENTENCES)
-
-
-@pytest.mark.parametrize(("precision", "least"), [("bfloat16", 0.9995), ("int8", 0.99)])
-def test_minilm_in_fewer_bits_gives_nearly_its_vectors(
-    pulled: Callable[[str], Path], exact: np.ndarray, precision: str, least: float
-) -> None:
-    encoder = Encoder(pulled("minilm"), precision)
-    vectors = encoder.encode(SENTENCES)
-    cosines = (vectors * exact).sum(axis=1)
-    assert least <= cosines.min() < 1 - 1e-6, "as near as that, yet not the same"
-    # Nearer than the sentences are to each other.
+def test_minilm_in_fewer_bits_gives_nearly_its_vectors(pulled: Callable[[str], Path]) -> None:
+    exact = Encoder(pulled("minilm"), "float32").encode(SENTENCES)
     others = exact @ exact.T
     np.fill_diagonal(others, -1)
-    assert (cosines > others.max(axis=1)).all()
-    single = Encoder(pulled("minilm"), precision, threads=1)
-    np.testing.assert_array_equal(single.encode(SENTENCES[::-7]), vectors[::-7])
-    np.testing.assert_array_equal(single.encode(SENTENCES[100]), vectors[100])
+    for precision, least in (("bfloat16", 0.9995), ("int8", 0.99)):
+        vectors = Encoder(pulled("minilm"), precision).encode(SENTENCES)
+        cosines = (vectors * exact).sum(axis=1)
+        assert least <= cosines.min() < 1 - 1e-6, "as near as that, yet not the same"
+        assert (cosines > others.max(axis=1)).all(), "nearer than the sentences are to each other"
+        single = Encoder(pulled("minilm"), precision, threads=1)
+        np.testing.assert_array_equal(single.encode(SENTENCES[::-7]), vectors[::-7])
+        np.testing.assert_array_equal(single.encode(SENTENCES[50]), vectors[50])
 
 
 def test_auto_of_float32_is_float32() -> None:

@@ -19,9 +19,9 @@ def encoder() -> Encoder:
     return _encoder(max_length=LIMIT)
 
 
-@pytest.fixture(scope="module", params=["float32", "int8"])
-def compiled(request: pytest.FixtureRequest) -> Encoder:
-    return _encoder(operations, 2, request.param, max_length=LIMIT)
+@pytest.fixture(scope="module")
+def compiled() -> Encoder:
+    return _encoder(operations, 2, "int8", max_length=LIMIT)
 
 
 def _raw(text: str, **options: object) -> np.ndarray:
@@ -53,17 +53,17 @@ def test_windows_pass_through_poolings_and_dense_layers() -> None:
     np.testing.assert_allclose(found, mean, atol=1e-5)
 
 
-@pytest.mark.parametrize("included", [True, False])
-def test_every_window_begins_with_the_prompt(included: bool) -> None:
-    encoder = _encoder(max_length=LIMIT, include_prompt=included)
+def test_every_window_begins_with_the_prompt() -> None:
     words = SIXTEEN.split()[:10]
     parts = [" ".join(words[start : start + 4]) for start in (0, 4, 8)]  # "query :" takes two places
-    wide = _encoder(max_length=64, include_prompt=included)
-    raws = [wide.encode(part, prompt_name="query", normalize_embeddings=False).astype(np.float64) for part in parts]
-    mean = (4 * raws[0] + 4 * raws[1] + 2 * raws[2]) / 10
-    found = encoder.encode_query([" ".join(words), "the cat"], long="mean")
-    np.testing.assert_allclose(found[0], _unit(mean), atol=1e-6)
-    np.testing.assert_allclose(found[1], encoder.encode_query("the cat"), atol=1e-6)
+    for included in (True, False):
+        encoder = _encoder(max_length=LIMIT, include_prompt=included)
+        wide = _encoder(max_length=64, include_prompt=included)
+        raws = [wide.encode(part, prompt_name="query", normalize_embeddings=False).astype(np.float64) for part in parts]
+        mean = (4 * raws[0] + 4 * raws[1] + 2 * raws[2]) / 10
+        found = encoder.encode_query([" ".join(words), "the cat"], long="mean")
+        np.testing.assert_allclose(found[0], _unit(mean), atol=1e-6)
+        np.testing.assert_allclose(found[1], encoder.encode_query("the cat"), atol=1e-6)
 
 
 def test_a_prompt_whose_end_the_text_begins_in_another_token(encoder: Encoder) -> None:
@@ -126,11 +126,6 @@ def test_counts_are_of_whole_texts_with_prompts_and_special_tokens(encoder: Enco
     unbounded = _encoder(max_length=10**30)
     assert unbounded.max_length == SPEC.encoder.positions.limit
     np.testing.assert_array_equal(unbounded.count_tokens(texts), counts)
-    for wrong, message in ((3, "a str or several, got int"), (["a", None], "number 1 is NoneType")):
-        with pytest.raises(InputError, match=message):
-            encoder.count_tokens(wrong)
-    with pytest.raises(InputError, match="unknown prompt_name 'no'"):
-        encoder.count_tokens(texts, prompt_name="no")
 
 
 TOO_LONG = "text number {} has 18 tokens, the model takes 8; long='mean' encodes it in parts, long='truncate' cuts it"
@@ -146,13 +141,13 @@ def test_long_texts_are_refused_by_their_number(encoder: Encoder) -> None:
         encoder.encode(SIXTEEN, long="error")
 
 
-@pytest.mark.parametrize("number", [0, 3, FIRST_WINDOW - 1, FIRST_WINDOW, FIRST_WINDOW + 7])
-def test_the_vectors_before_a_refused_text_come_first(compiled: Encoder, number: int) -> None:
-    texts = [" ".join(WORDS[n : n + n % 6]) for n in range(number + 3)]
-    vectors = compiled.encode_iter([*texts[:number], SIXTEEN, *texts[number:], SIXTEEN], long="error")
-    found = [next(vectors) for _ in range(number)]
-    np.testing.assert_array_equal(np.reshape(found, (number, WIDTH)), compiled.encode(texts)[:number])
-    with pytest.raises(InputError, match=re.escape(TOO_LONG.format(number))):
-        next(vectors)
-    with pytest.raises(StopIteration):
-        next(vectors)
+def test_the_vectors_before_a_refused_text_come_first(compiled: Encoder) -> None:
+    for number in (0, 3, FIRST_WINDOW - 1, FIRST_WINDOW, FIRST_WINDOW + 7):
+        texts = [" ".join(WORDS[n : n + n % 6]) for n in range(number + 3)]
+        vectors = compiled.encode_iter([*texts[:number], SIXTEEN, *texts[number:], SIXTEEN], long="error")
+        found = [next(vectors) for _ in range(number)]
+        np.testing.assert_array_equal(np.reshape(found, (number, WIDTH)), compiled.encode(texts)[:number])
+        with pytest.raises(InputError, match=re.escape(TOO_LONG.format(number))):
+            next(vectors)
+        with pytest.raises(StopIteration):
+            next(vectors)

@@ -1,5 +1,6 @@
 """MultiVectorEncoder: vectors of tokens as sentence-transformers and PyLate make them; MaxSim."""
 
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,14 +10,13 @@ import numpy as np
 import pytest
 
 from fastattn.encoders import multi_vector_encoder
-from fastattn.encoders.encoder import Encoder
 from fastattn.encoders.multi_vector_encoder import MultiVectorEncoder
-from fastattn.errors import CheckpointError, InputError
+from fastattn.errors import CheckpointError
 from fastattn.ops import cpu as operations
 from fastattn.ops import reference
 from fastattn.spec.text_spec import MOST_FILLED
 from fastattn.weights import read
-from tests.encoders.classifiers import LABELS, some_texts, write_classifier
+from tests.encoders.classifiers import some_texts
 from tests.encoders.multi_vector import EXPANSION, WIDTH, projection, write_original, write_pylate, write_today
 from tests.weights.native.folders import converted, set_field
 from tests.weights.refusals import refusal
@@ -35,20 +35,52 @@ def load(folder: Path, ops: Any = operations, **how: Any) -> MultiVectorEncoder:
     return MultiVectorEncoder.from_checkpoint(read(folder), ops=ops, **how)
 
 
-def cosines(a_TE: np.ndarray, b_TE: np.ndarray) -> np.ndarray:
-    return (a_TE * b_TE).sum(axis=1) / np.linalg.norm(a_TE, axis=1) / np.linalg.norm(b_TE, axis=1)
+def test_every_form_is_read_and_survives_a_conversion(tmp_path: Path) -> None:
+    for form, write in FORMS.items():
+        original = read(write(tmp_path / form))
+        encoder = MultiVectorEncoder.from_checkpoint(original)
+        again = load(converted(original, tmp_path / f"our {form}", "float32"))
+        assert encoder.dimension == WIDTH
+        for name, lengths in zip(("encode_query", "encode_document"), SHAPES[form]):
+            found = getattr(encoder, name)(TEXTS)
+            assert [len(vectors) for vectors in found] == lengths
+            for vectors, ours in zip(found, getattr(again, name)(TEXTS), strict=True):
+                assert vectors.dtype == np.float32 and vectors.shape[1:] == (WIDTH,)
+                np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=1e-5)
+                np.testing.assert_array_equal(vectors, ours)
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_every_form_is_read(form: str, tmp_path: Path) -> None:
-    encoder = load(FORMS[form](tmp_path))
-    assert encoder.dimension == WIDTH
-    queries, documents = encoder.encode_query(TEXTS), encoder.encode_document(TEXTS)
-    assert [len(vectors) for vectors in queries] == SHAPES[form][0]
-    assert [len(vectors) for vectors in documents] == SHAPES[form][1]
-    for vectors in (*queries, *documents):
-        assert vectors.dtype == np.float32 and vectors.shape[1:] == (WIDTH,)
-        np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=1e-5)
+def test_a_converted_folder_that_lies_is_refused(tmp_path: Path) -> None:
+    folder = converted(read(write_today(tmp_path / "theirs")), tmp_path / "ours", "float32")
+    for field, value, message in (
+        ("expansion", -1, "text.multi_vector.expansion should be at least 0"),
+        ("query_length", 0, "text.multi_vector.query_length should be at least 1"),
+        ("skipped", "abc", "text.multi_vector.skipped should be"),
+    ):
+        changed = shutil.copytree(folder, tmp_path / field)
+        set_field(changed, ("text", "multi_vector", field), value)
+        refusal(changed, message)
+
+
+def test_what_fills_a_query_is_attended_to_where_the_checkpoint_says_so(tmp_path: Path) -> None:
+    for seen in (False, True):
+        encoder = load(write_today(tmp_path, query_expansion=EXPANSION | {"attend": seen}))
+        filled, alone = encoder.encode_query("w5 w7"), encoder.encode("w11 w5 w7")
+        assert (len(filled), len(alone)) == (9, 5)
+        assert np.array_equal(filled[:5], alone) != seen
+        assert not np.array_equal(filled[5], filled[6])  # masks at different places
+
+
+def test_lengths_of_queries(tmp_path: Path) -> None:
+    for own, lengths in (
+        ({"query_expansion": EXPANSION | {"strategy": "min", "length": 6}}, [7, 6, 6, 9, 7]),
+        ({"query_expansion": EXPANSION | {"strategy": "min"}, "query_length": None}, [9, 9, 9, 40, 9]),
+        ({"query_expansion": None}, [7, 3, 4, 9, 7]),
+        ({"query_expansion": None, "query_length": 5}, [5, 3, 4, 5, 5]),
+        ({"query_expansion": EXPANSION | {"token": "w20"}}, [9] * 5),
+    ):
+        encoder = load(write_today(tmp_path, **own), reference)
+        assert [len(vectors) for vectors in encoder.encode_query(TEXTS)] == lengths, own
 
 
 def test_vectors_are_projected_hidden_states(tmp_path: Path) -> None:
@@ -58,29 +90,6 @@ def test_vectors_are_projected_hidden_states(tmp_path: Path) -> None:
     expected = rows_ND @ projection().T
     expected /= np.linalg.norm(expected, axis=1, keepdims=True)
     np.testing.assert_allclose(encoder.encode("w5 w7 w8"), expected, atol=1e-5)
-
-
-@pytest.mark.parametrize("seen", [False, True])
-def test_what_fills_a_query_is_attended_to_where_the_checkpoint_says_so(seen: bool, tmp_path: Path) -> None:
-    encoder = load(write_today(tmp_path, query_expansion=EXPANSION | {"attend": seen}))
-    filled, alone = encoder.encode_query("w5 w7"), encoder.encode("w11 w5 w7")
-    assert (len(filled), len(alone)) == (9, 5)
-    assert np.array_equal(filled[:5], alone) != seen
-    assert not np.array_equal(filled[5], filled[6])  # masks at different places
-
-
-@pytest.mark.parametrize(
-    ("own", "lengths"),
-    [
-        ({"query_expansion": EXPANSION | {"strategy": "min", "length": 6}}, [7, 6, 6, 9, 7]),
-        ({"query_expansion": EXPANSION | {"strategy": "min"}, "query_length": None}, [9, 9, 9, 40, 9]),
-        ({"query_expansion": None}, [7, 3, 4, 9, 7]),
-        ({"query_expansion": None, "query_length": 5}, [5, 3, 4, 5, 5]),
-        ({"query_expansion": EXPANSION | {"token": "w20"}}, [9] * 5),
-    ],
-)
-def test_lengths_of_queries(own: dict[str, Any], lengths: list[int], tmp_path: Path) -> None:
-    assert [len(vectors) for vectors in load(write_today(tmp_path, **own)).encode_query(TEXTS)] == lengths
 
 
 def test_markers_are_single_tokens(tmp_path: Path) -> None:
@@ -97,23 +106,6 @@ def test_skipped_tokens(tmp_path: Path) -> None:
     kept = load(write_today(tmp_path / "kept")).encode_document("w6 w5 w6")
     assert len(whole) == 7
     np.testing.assert_array_equal(kept, whole[[0, 1, 2, 4, 6]])
-
-
-@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
-@pytest.mark.parametrize("form", ["today", "pylate"])
-def test_neighbours_and_threads_change_no_bit(form: str, precision: str, tmp_path: Path) -> None:
-    texts = some_texts(80)
-    checkpoint = read(FORMS[form](tmp_path))
-    encoder = MultiVectorEncoder.from_checkpoint(checkpoint, precision, ops=operations)
-    alone = MultiVectorEncoder.from_checkpoint(checkpoint, precision, 1, operations)
-    slow = load(tmp_path, reference)
-    for name in ("encode_query", "encode_document"):
-        found = getattr(encoder, name)(texts)
-        for others in (getattr(encoder, name)(texts[::-1])[::-1], getattr(alone, name)(texts)):
-            assert all(np.array_equal(a, b) for a, b in zip(found, others, strict=True))
-        np.testing.assert_array_equal(getattr(encoder, name)(texts[7]), found[7])
-        least = {"float32": 0.99999, "bfloat16": 0.998, "int8": 0.95}[precision]
-        assert min(cosines(a, b).min() for a, b in zip(found, getattr(slow, name)(texts))) > least
 
 
 def test_a_score_is_the_sum_of_greatest_products(tmp_path: Path, monkeypatch: Any) -> None:
@@ -141,53 +133,6 @@ def test_a_score_may_be_a_mean(tmp_path: Path) -> None:
     np.testing.assert_allclose(mean.score(queries, documents), whole.score(queries, documents) / 9, rtol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("queries", "documents", "message"),
-    [
-        (np.zeros((2, 5)), [], r"queries must be float arrays \[tokens, 20\], number 0 is float64 \[2, 5\]"),
-        (np.zeros(20), [], r"queries must be a list of arrays \[tokens, 20\], got an array \[20\]"),
-        ([], ["w5"], r"documents must be float arrays \[tokens, 20\], number 0 is str"),
-        ([], np.zeros((3, 20)), r"documents must be a list of arrays"),
-    ],
-)
-def test_bad_vectors_are_one_clear_line(queries: Any, documents: Any, message: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=message):
-        load(write_today(tmp_path)).score(queries, documents)
-
-
-def test_other_checkpoints_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="made for a vector a token is expected"):
-        load(write_classifier(tmp_path / "labels", LABELS))
-    for form, write in FORMS.items():
-        with pytest.raises(CheckpointError, match="made for a vector a token: use fastattn.MultiVectorEncoder"):
-            Encoder.from_checkpoint(read(write(tmp_path / form)))
-
-
-@pytest.mark.parametrize(
-    ("write", "message"),
-    [
-        (lambda p: write_today(p, mask={"keep_only_token_ids": [3]}), "keep_only_token_ids should be null"),
-        (lambda p: write_today(p, mask={"skiplist_words": "abc"}), "skiplist_words should be a list of strings"),
-        (
-            lambda p: write_today(p, query_expansion={"strategy": "some", "length": 9}),
-            "strategy should be one of fixed",
-        ),
-        (lambda p: write_today(p, query_expansion={"strategy": "fixed"}), "length is missing"),
-        (lambda p: write_today(p, query_expansion=EXPANSION | {"token": "none"}), "has no 'none', which fills queries"),
-        (lambda p: write_today(p, query_expansion=EXPANSION | {"length": 41}), "query_length 41 does not fit"),
-        (lambda p: write_today(p, document_length=2), "document_length 2 does not fit 2 special tokens"),
-        (lambda p: write_today(p, query_length="long"), "query_length should be an integer of at least 1"),
-        (lambda p: write_pylate(p, skiplist_words=[5]), "skiplist_words should be a list of strings"),
-        (lambda p: write_original(p, {"similarity": "fish"}), "similarity should be 'cosine', is 'fish'"),
-        (lambda p: write_original(p, {"query_maxlen": 0}), "query_maxlen should be an integer of at least 1"),
-        (lambda p: write_original(p, hidden_size=39), "linear.weight should be"),
-    ],
-)
-def test_bad_files_are_one_clear_line(write: Callable[[Path], Path], message: str, tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=message):
-        load(write(tmp_path))
-
-
 def test_a_model_without_a_limit_of_positions_has_one_of_what_fills_queries(tmp_path: Path) -> None:
     """They are filled before anything else looks at them."""
     checkpoint = read(write_today(tmp_path))
@@ -200,46 +145,43 @@ def test_a_model_without_a_limit_of_positions_has_one_of_what_fills_queries(tmp_
             MultiVectorEncoder.from_checkpoint(changed)
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_settings_survive_a_conversion(form: str, tmp_path: Path) -> None:
-    original = read(FORMS[form](tmp_path / "theirs"))
-    again = load(converted(original, tmp_path / "ours", "float32"))
-    for name in ("encode_query", "encode_document"):
-        expected = getattr(MultiVectorEncoder.from_checkpoint(original), name)(TEXTS)
-        assert all(np.array_equal(a, b) for a, b in zip(getattr(again, name)(TEXTS), expected, strict=True))
+def test_bad_files_are_one_clear_line(tmp_path: Path) -> None:
+    expansion, today = {"strategy": "fixed", "length": 9}, write_today
+    bad: list[tuple[Callable[..., Path], dict[str, Any], str]] = [
+        (today, {"mask": {"keep_only_token_ids": [3]}}, "keep_only_token_ids should be null"),
+        (today, {"mask": {"skiplist_words": "abc"}}, "skiplist_words should be a list of strings"),
+        (today, {"query_expansion": expansion | {"strategy": "some"}}, "strategy should be one of fixed"),
+        (today, {"query_expansion": {"strategy": "fixed"}}, "length is missing"),
+        (today, {"query_expansion": EXPANSION | {"token": "none"}}, "has no 'none', which fills queries"),
+        (today, {"query_expansion": EXPANSION | {"length": 41}}, "query_length 41 does not fit"),
+        (today, {"document_length": 2}, "document_length 2 does not fit 2 special tokens"),
+        (today, {"query_length": "long"}, "query_length should be an integer of at least 1"),
+        (write_pylate, {"skiplist_words": [5]}, "skiplist_words should be a list of strings"),
+        (write_original, {"metadata": {"similarity": "fish"}}, "similarity should be 'cosine', is 'fish'"),
+        (write_original, {"metadata": {"query_maxlen": 0}}, "query_maxlen should be an integer of at least 1"),
+        (write_original, {"hidden_size": 39}, "linear.weight should be"),
+    ]
+    for number, (write, how, message) in enumerate(bad):
+        with pytest.raises(CheckpointError, match=message):
+            load(write(tmp_path / str(number), **how), reference)
 
 
 @pytest.mark.filterwarnings("ignore")  # theirs
-@pytest.mark.parametrize("attend", [False, True])
-@pytest.mark.parametrize("form", FORMS)
-def test_vectors_are_those_of_sentence_transformers(form: str, attend: bool, tmp_path: Path) -> None:
+def test_vectors_are_those_of_sentence_transformers(tmp_path: Path) -> None:
     theirs = pytest.importorskip("sentence_transformers", minversion="6.2")
-    if form == "today":
-        write_today(tmp_path, query_expansion=EXPANSION | {"attend": attend})
-    elif form == "pylate":
-        write_pylate(tmp_path, attend_to_expansion_tokens=attend)
-    else:
-        write_original(tmp_path, {"attend_to_mask_tokens": attend})
-    peer, encoder = theirs.MultiVectorEncoder(str(tmp_path), device="cpu"), load(tmp_path)
-    both = []
-    for name in ("encode_query", "encode_document"):
-        expected, found = getattr(peer, name)(TEXTS, convert_to_numpy=True), getattr(encoder, name)(TEXTS)
-        both.append((expected, found))
-        for a, b in zip(found, expected, strict=True):
-            np.testing.assert_allclose(a, b, atol=1e-5)
-    expected, found = zip(*both)
-    np.testing.assert_allclose(encoder.score(*found), peer.similarity(*expected).numpy(), rtol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("field", "value", "message"),
-    [
-        ("expansion", -1, "text.multi_vector.expansion should be at least 0"),
-        ("query_length", 0, "text.multi_vector.query_length should be at least 1"),
-        ("skipped", "abc", "text.multi_vector.skipped should be"),
-    ],
-)
-def test_a_converted_folder_that_lies_is_refused(field: str, value: Any, message: str, tmp_path: Path) -> None:
-    folder = converted(read(write_today(tmp_path / "theirs")), tmp_path / "ours", "float32")
-    set_field(folder, ("text", "multi_vector", field), value)
-    refusal(folder, message)
+    for attend in (False, True):
+        folders = [
+            write_today(tmp_path / f"today {attend}", query_expansion=EXPANSION | {"attend": attend}),
+            write_pylate(tmp_path / f"pylate {attend}", attend_to_expansion_tokens=attend),
+            write_original(tmp_path / f"original {attend}", {"attend_to_mask_tokens": attend}),
+        ]
+        for folder in folders:
+            peer, encoder = theirs.MultiVectorEncoder(str(folder), device="cpu"), load(folder)
+            both = []
+            for name in ("encode_query", "encode_document"):
+                expected, found = getattr(peer, name)(TEXTS, convert_to_numpy=True), getattr(encoder, name)(TEXTS)
+                both.append((expected, found))
+                for a, b in zip(found, expected, strict=True):
+                    np.testing.assert_allclose(a, b, atol=1e-5)
+            wanted, scored = zip(*both)
+            np.testing.assert_allclose(encoder.score(*scored), peer.similarity(*wanted).numpy(), rtol=1e-5)

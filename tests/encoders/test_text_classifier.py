@@ -1,6 +1,7 @@
 """TextClassifier: labels and probabilities as transformers' pipeline gives them."""
 
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -48,37 +49,41 @@ def test_labels_are_in_the_order_of_their_probabilities(tmp_path: Path) -> None:
     assert classifier.classify([]) == []
 
 
-@pytest.mark.parametrize(
-    ("name", "problem", "make"),
-    [
-        (LABELS, "multi_label_classification", lambda x: 1 / (1 + np.exp(-x))),
-        (LABELS, "regression", lambda x: x),
-        (LABELS, "single_label_classification", lambda x: np.exp(x) / np.exp(x).sum(axis=1, keepdims=True)),
-        (RERANKER, None, lambda x: 1 / (1 + np.exp(-x))),
-        (RERANKER, "single_label_classification", lambda x: 1 / (1 + np.exp(-x))),
-        (RERANKER, "regression", lambda x: x),
-    ],
-)
-def test_the_problem_says_what_makes_probabilities(name: str, problem: str | None, make: Any, tmp_path: Path) -> None:
-    classifier = slow(write_classifier(tmp_path, name, problem_type=problem))
-    found = scores(classifier.classify(TEXTS), classifier.labels)
-    np.testing.assert_allclose(found, make(numbers(tmp_path)), rtol=1e-5)
-
-
 def test_labels_without_names_have_numbers(tmp_path: Path) -> None:
     classifier = slow(write_classifier(tmp_path, LABELS, id2label=None, num_labels=3))
     assert classifier.labels == ("LABEL_0", "LABEL_1", "LABEL_2")
 
 
-@pytest.mark.parametrize("problem", [None, "multi_label_classification", "regression"])
-@pytest.mark.parametrize("name", [LABELS, RERANKER])
-def test_labels_are_those_of_transformers(name: str, problem: str | None, tmp_path: Path) -> None:
+def softmax(x: np.ndarray) -> np.ndarray:
+    return np.exp(x) / np.exp(x).sum(axis=1, keepdims=True)
+
+
+def sigmoid(x: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-x))
+
+
+def test_the_problem_says_what_makes_probabilities(tmp_path: Path) -> None:
+    for name, problem, make in (
+        (LABELS, "multi_label_classification", sigmoid),
+        (LABELS, "regression", lambda x: x),
+        (LABELS, "single_label_classification", softmax),
+        (RERANKER, None, sigmoid),
+        (RERANKER, "single_label_classification", sigmoid),
+        (RERANKER, "regression", lambda x: x),
+    ):
+        classifier = slow(write_classifier(tmp_path, name, problem_type=problem))
+        found = scores(classifier.classify(TEXTS), classifier.labels)
+        np.testing.assert_allclose(found, make(numbers(tmp_path)), rtol=1e-5, err_msg=f"{name} {problem}")
+
+
+@pytest.mark.filterwarnings("ignore")  # theirs
+def test_labels_are_those_of_transformers(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
-    folder = write_classifier(tmp_path, name, problem_type=problem)
-    peer = transformers.pipeline("text-classification", model=str(folder), device="cpu")
-    classifier = slow(folder)
-    for text, found in zip(TEXTS, classifier.classify(TEXTS)):
-        expected = peer([text], top_k=None, truncation=True)[0]
-        assert [entry["label"] for entry in found] == [entry["label"] for entry in expected]
-        np.testing.assert_allclose([entry["score"] for entry in found], [e["score"] for e in expected], atol=1e-5)
+    for name, problem in product((LABELS, RERANKER), (None, "multi_label_classification", "regression")):
+        folder = write_classifier(tmp_path / f"{name} {problem}", name, problem_type=problem)
+        peer, classifier = transformers.pipeline("text-classification", model=str(folder), device="cpu"), slow(folder)
+        for text, found in zip(TEXTS, classifier.classify(TEXTS)):
+            expected = peer([text], top_k=None, truncation=True)[0]
+            assert [entry["label"] for entry in found] == [entry["label"] for entry in expected]
+            np.testing.assert_allclose([e["score"] for e in found], [e["score"] for e in expected], atol=1e-5)

@@ -133,27 +133,21 @@ def test_sentence_transformers_modules_with_their_template(
     np.testing.assert_allclose(1 - own.predict(PAIRS), golden["scores"][1], atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("tokens", "template", "message"),
-    [
-        ({"true_token_id": YES}, TEMPLATE, "LogitScore needs a text-generation Transformer and two tokens"),
-        ({"true_token_id": 10**9, "false_token_id": 0}, TEMPLATE, "should be of the vocabulary, are (1000000000, 0)"),
-        ({"true_token_id": 1, "false_token_id": 0}, "", "LogitScore needs a chat template of query and document"),
+def test_modules_that_are_refused(folder: Path, tmp_path: Path) -> None:
+    tokens = {"true_token_id": 1, "false_token_id": 0}
+    for number, (given, template, message) in enumerate(
         (
-            {"true_token_id": 1, "false_token_id": 0},
-            "{{ messages[0].content }}",
-            "the chat template should have instruction, query and document once, in order",
-        ),
-        (
-            {"true_token_id": 1, "false_token_id": 0},
-            "{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}",
-            "the chat template has no instruction of its own, nor is a prompt named",
-        ),
-    ],
-)
-def test_modules_that_are_refused(
-    tokens: dict[str, int], template: str, message: str, folder: Path, tmp_path: Path
-) -> None:
-    with pytest.raises(CheckpointError) as caught:
-        CrossEncoder(write_modules(tmp_path / "a", folder, tokens, template))
-    assert message in str(caught.value)
+            ({"true_token_id": YES}, TEMPLATE, "LogitScore needs a text-generation Transformer and two tokens"),
+            (tokens | {"true_token_id": 10**9}, TEMPLATE, "should be of the vocabulary, are (1000000000, 0)"),
+            (tokens, "", "LogitScore needs a chat template of query and document"),
+            (tokens, "{{ messages[0].content }}", "should have instruction, query and document once, in order"),
+            (
+                tokens,
+                "{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}",
+                "the chat template has no instruction of its own, nor is a prompt named",
+            ),
+        )
+    ):
+        with pytest.raises(CheckpointError) as caught:
+            CrossEncoder(write_modules(tmp_path / str(number), folder, given, template))
+        assert message in str(caught.value)

@@ -1,4 +1,4 @@
-"""Writes defaults.json: what transformers and sentence-transformers take where a setting of an encoder is left out.
+"""Writes defaults.json: what transformers and sentence-transformers take where a setting of a model is left out.
 
 Run from the root, in an environment with both: python -m tests.goldens.make_defaults
 """
@@ -22,6 +22,11 @@ MODEL_TYPES = (
     "albert", "bert", "camembert", "deberta-v2", "distilbert", "electra", "gemma3_text", "gte", "modernbert", "mpnet",
     "mt5", "nomic_bert", "qwen2", "qwen3", "roberta", "t5", "umt5", "xlm-roberta",
 )  # fmt: skip
+# Those of fastattn.weights.huggingface.decoders.DECODERS.
+DECODERS = (
+    "gemma2", "gemma3_text", "gpt2", "gpt_neox", "hunyuan_v1_dense", "llama", "mistral", "olmo2", "phi3", "qwen2",
+    "qwen3", "smollm3",
+)  # fmt: skip
 
 
 def of_module(kind: type) -> dict[str, Any]:
@@ -37,10 +42,12 @@ def as_written(value: Any) -> Any:
 
 
 def main() -> None:
-    configs = {kind: transformers.AutoConfig.for_model(kind).to_dict() for kind in MODEL_TYPES}
+    configs, decoders = (
+        {kind: transformers.AutoConfig.for_model(kind).to_dict() for kind in kinds} for kinds in (MODEL_TYPES, DECODERS)
+    )
     modules = {kind.__name__: of_module(kind) for kind in MODULES}
     versions = f"transformers {transformers.__version__}, sentence-transformers {sentence_transformers.__version__}"
-    written = {"versions": versions, "configs": configs, "modules": modules}
+    written = {"versions": versions, "configs": configs, "decoders": decoders, "modules": modules}
     FILE.write_text(json.dumps(written, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 

@@ -1,0 +1,51 @@
+"""One of each class of encoders, for tests of its calls."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fastattn.encoders.base import EncoderBase
+from fastattn.encoders.cross_encoder import CrossEncoder
+from fastattn.encoders.encoder import Encoder
+from fastattn.encoders.masked_language_model import MaskedLanguageModel
+from fastattn.encoders.multi_vector_encoder import MultiVectorEncoder
+from fastattn.encoders.sparse_encoder import SparseEncoder
+from fastattn.encoders.text_classifier import TextClassifier
+from fastattn.encoders.token_classifier import TokenClassifier
+from tests.encoders.classifiers import (
+    LABELS,
+    TOKENS,
+    by_reference,
+    write_classifier,
+    write_cross_encoder_files,
+    write_masked,
+    write_sparse,
+)
+from tests.encoders.multi_vector import write_today
+from tests.encoders.test_encoder import _encoder
+
+PROMPTS = {"query": "w11 ", "document": "w12 "}
+
+
+@pytest.fixture(scope="package")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[type[EncoderBase]], Any]:
+    """A function from a class to one of it, on the reference operations; where there are prompts, PROMPTS."""
+    folder = tmp_path_factory.mktemp("models")
+    write_cross_encoder_files(write_classifier(folder / "pairs", LABELS), {"prompts": PROMPTS})
+    folders = {
+        CrossEncoder: folder / "pairs",
+        TextClassifier: write_classifier(folder / "labels", LABELS),
+        TokenClassifier: write_classifier(folder / "tokens", TOKENS),
+        MaskedLanguageModel: write_masked(folder / "masked"),
+        SparseEncoder: write_sparse(folder / "sparse", {"prompts": PROMPTS}),
+        MultiVectorEncoder: write_today(folder / "vectors"),
+    }
+    known: dict[type[EncoderBase], Any] = {Encoder: _encoder()}
+
+    def of(kind: type[EncoderBase]) -> Any:
+        if kind not in known:
+            known[kind] = by_reference(kind, folders[kind])
+        return known[kind]
+
+    return of
