@@ -13,7 +13,7 @@ CUDA_BIN := $(CUDA_VENV)/$(PROGRAMS)
 
 # The suite is a queue of parts, folders of tests/, for two workers, the longest first. PARTS have one each; `rest` has
 # the others and tests/ itself. `make -O` prints what a part says when it ends; make 3.81, macOS's, has no such option.
-PARTS := runtime weights decoding user_functions clone cli
+PARTS := runtime weights kernels decoding user_functions clone cli models array_attention
 REST := $(filter-out $(PARTS:%=tests/%/) tests/cuda/ tests/distributed/,$(wildcard tests/*/)) $(wildcard tests/test_*.py)
 QUEUE := $(MAKE) --no-print-directory --keep-going --jobs=2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 # Hypothesis draws the same examples each time; with ARGS, as when a test is worked on, it draws others.
@@ -118,7 +118,7 @@ check: setup
 	@cd build/types && $(CURDIR)/$(BIN)/mypy --config-file $(CURDIR)/setup.cfg --cache-dir "$(FASTATTN_PROVEN)/mypy"
 
 ci:
-	@$(QUEUE) test-distributed test-cuda-simulator $(PARTS:%=test-%) test-rest test-cuda-compilers check
+	@$(QUEUE) test-distributed test-rest test-cuda-simulator $(PARTS:%=test-%) test-cuda-compilers check
 
 bench: setup
 	@$(BIN)/python -m bench $(ARGS)

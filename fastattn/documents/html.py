@@ -232,6 +232,7 @@ def partners(tags: Sequence[tuple[str, str]]) -> dict[int, int]:
 def _marked(held: list[SourceToken]) -> Marked:
     """A sentence, blanks as a browser shows them. A tag without its other end marks a place."""
     closers = partners([(token.kind, token.name) for token in held])
+    closing = set(closers.values())
     text, marks, around = "", list[Mark](), list[int]()  # the marks that have begun, by number
     for number, token in enumerate(held):
         shown = re.sub(r"\s+", " ", token.text)
@@ -239,7 +240,7 @@ def _marked(held: list[SourceToken]) -> Marked:
         shown = shown[1:] if shown.startswith(" ") and ends else shown
         if token.kind == "text":
             text += shown
-        elif number in closers.values():
+        elif number in closing:
             mark = around.pop()
             marks[mark] = marks[mark]._replace(end=len(text))
         else:
