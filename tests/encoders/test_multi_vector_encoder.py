@@ -102,10 +102,13 @@ def test_markers_are_single_tokens(tmp_path: Path) -> None:
 def test_skipped_tokens(tmp_path: Path) -> None:
     encoder = load(write_today(tmp_path, mask={"skiplist_tasks": ["query"]}))
     assert len(encoder.encode_document("w6 w5")) == 6 and len(encoder.encode_query("w6 w5")) == 8
-    whole = load(write_today(tmp_path / "whole", mask={"skiplist_words": None})).encode_document("w6 w5 w6")
-    kept = load(write_today(tmp_path / "kept")).encode_document("w6 w5 w6")
+    everything = load(write_today(tmp_path / "whole", mask={"skiplist_words": None}))
+    skipping = load(write_today(tmp_path / "kept"))
+    whole, kept = everything.encode_document("w6 w5 w6"), skipping.encode_document("w6 w5 w6")
     assert len(whole) == 7
     np.testing.assert_array_equal(kept, whole[[0, 1, 2, 4, 6]])
+    # Without a task it is a document too, but for its prompt.
+    assert len(everything.encode("w6 w5 w6")) - len(skipping.encode("w6 w5 w6")) == 2
 
 
 def test_a_score_is_the_sum_of_greatest_products(tmp_path: Path, monkeypatch: Any) -> None:

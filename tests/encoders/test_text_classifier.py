@@ -44,6 +44,8 @@ def test_labels_are_in_the_order_of_their_probabilities(tmp_path: Path) -> None:
     for one in found:
         assert [entry["score"] for entry in one] == sorted((entry["score"] for entry in one), reverse=True)
     assert classifier.classify(TEXTS, top_k=2) == [one[:2] for one in found]
+    pairs = [(TEXTS[0], TEXTS[1])]
+    assert classifier.classify(pairs, top_k=2) == [one[:2] for one in classifier.classify(pairs)]
     assert [entry["label"] for entry in classifier.classify(TEXTS[0])] == [entry["label"] for entry in found[0]]
     assert classifier.classify(iter(TEXTS)) == found
     assert classifier.classify([]) == []

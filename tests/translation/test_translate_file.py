@@ -32,14 +32,19 @@ def in_one_line(text: str) -> str:
     return text.replace("\r", " ")
 
 
-def test_each_line_gives_a_line(translator: Translator, source: Path, tmp_path: Path):
+def test_each_line_gives_a_line(
+    translator: Translator, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     output = tmp_path / "output.txt"
-    stats = translator.translate_file(source, str(output), **SHORT)
+    clock = iter([1.0, 3.5])
+    with monkeypatch.context() as patches:
+        patches.setattr("fastattn.translation.translator.perf_counter", lambda: next(clock))
+        stats = translator.translate_file(source, str(output), **SHORT)
     details = translator.translate(LINES, details=True, **SHORT)
     assert output.read_bytes().decode() == "".join(in_one_line(result.text) + "\n" for result in details)
     tokens = sum(len(part.tokens) for result in details for part in result.parts)
     assert isinstance(stats, ExecutionStats) and (stats.num_tokens, stats.num_examples) == (tokens, 5)
-    assert 0 < stats.total_time_in_ms < 1e6
+    assert stats.total_time_in_ms == 2500.0
     assert sorted(os.listdir(tmp_path)) == ["output.txt", "source.txt"]
 
 

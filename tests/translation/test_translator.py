@@ -74,6 +74,8 @@ def test_attention_leaves_the_added_tokens_out():
     (part,) = plain.translate("a b c", details=True, return_attention=True, **SHORT).parts
     assert part.attention[0].shape == (len(part.tokens), 3)
     assert (part.attention[0].sum(axis=1) < 1).all(), "some of it went to the special tokens"
+    (whole,) = _translator().translate_tokens([["<s>", "a", "b", "c", "</s>"]], return_attention=True, **SHORT)
+    np.testing.assert_array_equal(part.attention[0], whole.attention[0][:, 1:4])
 
 
 def test_a_target_prefix_begins_the_translation():

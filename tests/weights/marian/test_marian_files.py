@@ -57,6 +57,16 @@ def test_the_layer_whose_attention_is_an_alignment(tmp_path: Path, written: obje
     assert spec.decoder is not None and spec.decoder.alignment.layer == layer
 
 
+@pytest.mark.parametrize(
+    ("stated", "written"), [({}, False), ({"allow-unk": True}, True), ({"allow-unk": False}, False)]
+)
+def test_unknown_words_are_written_where_the_configuration_allows_them(
+    tmp_path: Path, stated: dict[str, bool], written: bool
+) -> None:
+    arrays, options = writer.random_model(1)
+    assert text_of(read(tmp_path, arrays, options, **stated)).writes_unknowns == written
+
+
 def test_a_deflated_npz_and_float16(tmp_path: Path) -> None:
     arrays, options = writer.random_model(1)
     half = {name: array.astype(np.float16) for name, array in arrays.items()}
