@@ -3,14 +3,20 @@
 The clock is the test's own: a step takes a second.
 """
 
+from dataclasses import replace
+from functools import partial
 from itertools import count
 
 import pytest
 
 from fastattn.decoding import worker
+from fastattn.decoding.jobs import Job, allowances
+from fastattn.decoding.options import DecodingOptions
+from fastattn.decoding.service import search_plan
 from fastattn.errors import FastattnError, SearchTimeout
 from fastattn.translation.translator import Translator
-from tests.models.tiny_models import random_checkpoint, steady_ops, vocabulary
+from tests.decoding.searching import by_hand
+from tests.models.tiny_models import START, random_checkpoint, random_model, random_sources, steady_ops, vocabulary
 
 WORDS = vocabulary(19)[3:]
 TEXTS = [" ".join(WORDS[(7 * number + i) % 16] for i in range(1 + number % 5)) for number in range(12)]
@@ -92,3 +98,21 @@ def test_neighbours_cost_nothing():
     with pytest.raises(SearchTimeout):
         translator.translate(WORDS[0], timeout=2, **options)
     assert translator.translate(texts, timeout=2, **options) == translator.translate(texts, **options)
+
+
+@pytest.mark.parametrize("timeout", [None, 1000])
+@pytest.mark.parametrize("beam_size", [1, 2])
+def test_other_callers_cost_nothing(timeout: float | None, beam_size: int):
+    """Whether they have a timeout or none, and whether their beams are of the same size."""
+    model, (source,) = random_model(seed=21, ops=steady_ops), random_sources(1)
+    scheduler, short = by_hand(model, 1), DecodingOptions(1, min_decoding_length=6, max_decoding_length=6, timeout=2)
+
+    def ask(caller: int, options: DecodingOptions):
+        job = Job(source, [START], (), options, allowance=allowances([0], options).get(0))
+        return scheduler.submit(partial(search_plan, [job], model.sizes), caller)
+
+    alone = ask(0, short)
+    scheduler.finish_all()
+    requests = [ask(n, short if n == 3 else replace(short, beam_size=beam_size, timeout=timeout)) for n in range(6)]
+    scheduler.finish_all()
+    assert not alone.result(0)[0] and all(request.result(0)[0] for request in requests)

@@ -32,6 +32,23 @@ def test_an_answer_keeps_its_first_space(tokenizer):
         assert "".join([*map(stream.add, [THE, A]), stream.end()]) == " the a"
 
 
+@pytest.mark.parametrize(
+    "ids, strings, text",
+    [
+        ([A, THE], ["e", "h"], " a t"),  # both in the last token
+        ([A, THE], ["h", "e"], " a t"),
+        ([A, THE], ["t", " the", "a t"], " "),  # one that begins in a token before
+        ([A, THE], ["hen"], " a the"),  # as far as the answer goes
+        ([A, THE], ["a theme", "then", "e!"], " a the"),
+        ([A, THE, *ids_of("é")[:1]], ["e\N{REPLACEMENT CHARACTER}!"], " a the\N{REPLACEMENT CHARACTER}"),
+    ],
+)
+def test_an_answer_ends_before_the_first_of_its_strings_or_has_all_its_text(tokenizer, ids, strings, text):
+    answer = AnswerText(tokenizer, np.array([0, *ids_of("é")], np.int32), strings)
+    stream = TextStream(answer)
+    assert answer.text(ids)[0] == "".join([*map(stream.add, ids), stream.end()]) == text
+
+
 def test_a_stop_string_is_found_behind_a_run_of_bytes(tokenizer):
     for before in range(20):
         for run in ("é", "你", "😀"):

@@ -172,6 +172,16 @@ def test_an_answer_ends_where_its_tokens_are_spent_or_nothing_is_left(generator)
     assert generator.generate("the", regex="[ab]{2}c?", end_token=other, details=True).text in ("aa", "ab", "ba", "bb")
 
 
+def test_an_answer_ends_as_its_own_call_says():
+    """Whatever ended those of earlier calls with the same constraint."""
+    used = make()
+    for given in ({"regex": "[ab]{2}c?"}, {"json_schema": SCHEMA}):
+        for end in (END, 40, [END, 40], END):
+            options = {"end_token": end, "details": True, "max_new_tokens": 60, **given}
+            found = used.generate("the", **options)
+            assert found.finish_reason == "stop" and found == make().generate("the", **options)
+
+
 def test_what_cannot_be_compiled_is_a_line(generator):
     for given, message in [
         ({"regex": "(yes|no"}, "regex: unclosed group"),

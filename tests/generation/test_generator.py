@@ -133,6 +133,8 @@ def test_a_stream_is_the_answer(generator):
         for prompt in PROMPTS:
             text = generator.generate(prompt, max_new_tokens=20, **options)
             assert "".join(generator.stream(prompt, max_new_tokens=20, **options)) == text
+            if "stop" not in options:  # all of it is the beginning of a stop string
+                assert "".join(generator.stream(prompt, max_new_tokens=20, stop=text + "!", **options)) == text
 
 
 def test_a_stop_string_ends_an_answer_across_tokens():

@@ -2,6 +2,8 @@
 
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+from types import SimpleNamespace
 
 import pytest
 
@@ -82,16 +84,19 @@ def test_errors_are_not_kept(path):
                 cached.translate(["refuse"])
 
 
-def test_it_is_bounded(path):
+def test_it_is_bounded(path, monkeypatch):
+    """What was used longest ago goes, on a clock that goes on when it is looked at."""
+    monkeypatch.setattr("fastattn.translation.memory.time", SimpleNamespace(time=count().__next__))
+    used, new = [f"a{n} b" for n in range(5)], [f"c{n} d" for n in range(5)]
     with CachedTranslator(Counting(), path, "a", most=10) as cached:
-        cached.translate([f"a{n} b" for n in range(10)])
-        cached.translate("a0 b")
-        cached.translate([f"c{n} d" for n in range(5)])
+        cached.translate([*used, *(f"b{n} c" for n in range(5))])
+        cached.translate(used[:2])
+        cached.translate([*used[2:], *new])
     with sqlite3.connect(path) as database:
         assert database.execute("select count(*) from translations").fetchone() == (10,)
     with CachedTranslator(Counting(), path, "a", most=10) as again:
-        again.translate(["a0 b", "c4 d"])
-        assert again._translator.seen == []  # what was used last is still there
+        again.translate([*used, *new])
+        assert again._translator.seen == []
 
 
 @pytest.mark.parametrize("content", [b"no database at all, but long enough to be looked at" * 30, None])
@@ -123,8 +128,18 @@ def test_the_command_line(pulled, path, tmp_path):
     with sqlite3.connect(path) as database:
         database.execute("update translations set result = replace(result, 'Bom dia', 'Cached')")
     assert run(*arguments, "Good morning.", "Good night.").stdout == "Cached.\nBoa noite.\n"
-    assert run(*arguments, "-b", "3", "Good morning.").stdout == "Bom dia.\n"
     (tmp_path / "m.tsv").write_text("Good morning.\tM.\n")
+    (tmp_path / "g.tsv").write_text("nothing\tnada\n")
+    for more in (
+        ["-b", "3"],
+        ["--precision", "float32"],
+        ["--keep", "nothing"],
+        ["--guard"],
+        ["--glossary", str(tmp_path / "g.tsv")],
+    ):
+        assert run(*arguments, *more, "Good morning.").stdout == "Bom dia.\n", more
+    other = run("translate", "-m", str(pulled("zh-en")), "--cache", path, "Good morning.")
+    assert other.exit_code == 0 and other.stdout != "Cached.\n"
     done = run(*arguments[:3], "--memory", str(tmp_path / "m.tsv"), "--json", "Good morning.", "Good morning!")
     assert (
         '"memory": "exact"' in done.stdout
