@@ -60,7 +60,7 @@ def record_models(monkeypatch: pytest.MonkeyPatch) -> Seen:
         monkeypatch.setattr(scorer, "tokenize", lambda self, text, **options: text.split())
     noted(CrossEncoder, "rank", _ranked)
     noted(TextClassifier, "classify", lambda texts, **options: [[{"label": "l", "score": 0.5}] for _ in texts])
-    noted(Generator, "generate_async", lambda **options: Generation("answer", [1, 2], -1.0, "stop", 5))
+    noted(Generator, "generate_async", _answered)
 
     async def stream(self: Any, **options: Any) -> AsyncIterator[Any]:
         seen.note("Generator.stream_async", real_stream, self, **options)
@@ -75,6 +75,11 @@ def record_models(monkeypatch: pytest.MonkeyPatch) -> Seen:
 def _translated(texts: Sequence[str], **options: Any) -> list[Translation]:
     count = options.get("num_hypotheses", 1)
     return [Translation(f"{text} 0", [f"{text} {n}" for n in range(count)], [0.0] * count, []) for text in texts]
+
+
+def _answered(num_hypotheses: int = 1, **options: Any) -> Generation:
+    others = Generation("other", [1, 2, 3], -2.0, "length", 5), Generation("third", [1], -3.0, "stop", 5)
+    return Generation("answer", [1, 2], -1.0, "stop", 5, alternatives=others[: num_hypotheses - 1])
 
 
 def _ranked(query: str, documents: Sequence[str], *given: Any, **options: Any) -> list[dict[str, Any]]:

@@ -19,6 +19,8 @@ from fastattn.serve.app import make_app
 from fastattn.serve.server import uvicorn_options
 from fastattn.serve.settings import ServerSettings
 
+FORM = {"content_type": "application/x-www-form-urlencoded"}  # a header, as Asked has them
+
 
 class Asked:
     """A server at a port."""

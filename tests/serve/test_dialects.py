@@ -12,6 +12,7 @@ import pytest
 
 from fastattn import Encoder, Translator
 from tests import ROOT
+from tests.serve.serving import FORM
 
 TEXT = "Good morning, my friend. How are you?"
 
@@ -44,7 +45,7 @@ def test_a_translation_is_the_apis(asked, translated):
 
 def test_a_form_is_read_as_json_is(asked, translated):
     form = b"q=Good+morning%2C+my+friend.+How+are+you%3F&source=en&target=pt"
-    status, content, _ = asked.raw("POST", "/translate", form, content_type="application/x-www-form-urlencoded")
+    status, content, _ = asked.raw("POST", "/translate", form, **FORM)
     assert status == 200 and translated.encode() in content
 
 
@@ -184,6 +185,5 @@ def test_numbers_as_texts_are_texts(asked):
 
 
 def test_a_form_of_a_get_is_its_query(asked):
-    kind = {"content_type": "application/x-www-form-urlencoded"}
-    status, content, _ = asked.raw("GET", "/v2/languages", b"type=target", **kind)
+    status, content, _ = asked.raw("GET", "/v2/languages", b"type=target", **FORM)
     assert status == 200 and all("supports_formality" in one for one in json.loads(content))

@@ -17,7 +17,7 @@ from fastattn.serve.models import ModelStore, ServedModel
 from fastattn.serve.settings import Refusal, ServerSettings, read_keys
 from fastattn.translation.translator import Translator
 from tests.serve.recorders import record_models
-from tests.serve.serving import serving
+from tests.serve.serving import FORM, serving
 
 MODELS = (("en-pt", "nowhere"),)
 JSON = {"content_type": "application/json"}
@@ -125,6 +125,7 @@ def test_only_who_has_a_key_is_answered(tmp_path):
             ("/translate", ask(), {"authorization": "secret"}),
             ("/translate?token=secret", ask(), {}),
             ("/translate", {**ask(), "api_key": "secret"}, {}),
+            ("/translate", "q=a&source=en&target=pt&api_key=secret", FORM),
             ("/secret/translate", {"text": "a", "target_lang": "PT"}, {}),
             ("/v2/translate", {"text": "a", "target_lang": "PT", "auth_key": "secret"}, {}),
             ("/v2/translate", {"text": "a", "target_lang": "PT"}, {"authorization": "DeepL-Auth-Key secret"}),
@@ -133,7 +134,7 @@ def test_only_who_has_a_key_is_answered(tmp_path):
         assert [asked.raw("GET", path)[0] for path in ("/", "/health", "/frontend/settings")] == [200] * 3
         assert asked.raw("GET", "/metrics")[0] == 403
         used = asked.get("/v2/usage", authorization="Bearer secret")[1]
-        assert used == {"character_count": 4 * len("Good morning.") + 3, "character_limit": 10**12}
+        assert used == {"character_count": 4 * len("Good morning.") + 4, "character_limit": 10**12}
         assert asked.get("/frontend/settings")[1]["keyRequired"] is True
 
 
@@ -165,12 +166,15 @@ def test_a_quota_comes_back_by_its_process_share(tmp_path, monkeypatch):
 
 def test_senders_without_a_key_leave_places_to_those_with_one(tmp_path):
     (tmp_path / "keys").write_text("secret\n")
-    with serving(models=MODELS, keys=str(tmp_path / "keys"), requests=4) as asked:
+    with serving(models=MODELS, keys=str(tmp_path / "keys"), requests=4, characters=100, items=3) as asked:
         before, connection = in_progress(), begin(asked, b"content-length: 9")
         assert asked.post("/translate", {**ask(), "api_key": "secret"})[0] == 429
         assert asked.post("/translate", ask(), authorization="Bearer secret")[0] == 200
         connection.close()
         wait_until(lambda: in_progress() == before)
+        assert asked.post("/translate", {**ask(), "api_key": "secret"})[0] == 200
+        for body, status in ((ask("a" * 10_000), 413), (b"\xff", 400), (ask(), 403)):  # and give theirs back
+            assert [asked.raw("POST", "/translate", body)[0] for _ in range(5)] == [status] * 5
         assert asked.post("/translate", {**ask(), "api_key": "secret"})[0] == 200
 
 
@@ -220,11 +224,14 @@ def test_browsers_ask_from_origins_that_were_named_alone():
     assert headers["access-control-allow-headers"] == "authorization" and headers["access-control-max-age"] == "600"
 
 
-def test_a_slow_sender_and_a_slow_answer_have_a_clock(held):
-    with serving(models=MODELS, timeout=0.15) as asked:
+def test_a_slow_sender_and_a_slow_answer_have_a_clock(held, tmp_path):
+    """And the sender's place is the next one's, who has a key in the body."""
+    (tmp_path / "keys").write_text("secret\n")
+    with serving(models=MODELS, timeout=0.15, keys=str(tmp_path / "keys"), requests=4) as asked:
         with begin(asked, b"content-length: 9", b"{") as slow:
             assert b" 408 " in slow.recv(1000)
-        assert asked.post("/translate", ask()) == (504, {"error": "no answer within 0.15 s"})
+        body = {**ask(), "api_key": "secret"}
+        assert asked.post("/translate", body) == (504, {"error": "no answer within 0.15 s"})
         assert held.cancelled.wait(60)
 
 

@@ -2,6 +2,7 @@
 
 import base64
 import json
+from urllib.parse import urlencode
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from fastattn.generation.generator import Generator
 from fastattn.translation.translator import Translator
 from tests.cli.recorders import Seen
 from tests.serve.recorders import KINDS, MODELS, WIDTH, record_models
-from tests.serve.serving import Asked, serving
+from tests.serve.serving import FORM, Asked, serving
 
 HERE = "127.0.0.1"
 PLAIN = {"texts": ["a"], "details": True, "caller": HERE, "beam_size": 2, "return_attention": False}
@@ -20,17 +21,19 @@ SEVERAL = PLAIN | {"beam_size": 4, "num_hypotheses": 4}
 PAIR = {"source": "en", "target": "pt"}
 GIVEN = {"source_lang": "EN", "target_lang": "PT"}
 DEEPLX = {"text": "a", **GIVEN}
-# Path, body and what arrives of the translation, nothing else.
+# Path, body, which a form says as well, and what arrives of the translation, nothing else.
 TRANSLATIONS = [
     ("/translate", {"q": "a", **PAIR}, PLAIN),
     ("/translate", {"q": ["a", "b"], **PAIR}, PLAIN | {"texts": ["a", "b"]}),
+    ("/translate", {"q": "", **PAIR}, PLAIN | {"texts": [""]}),
+    ("/translate", {"q": ["", "é & =+%;", ""], **PAIR}, PLAIN | {"texts": ["", "é & =+%;", ""]}),
     ("/translate", {"q": "a", **PAIR, "alternatives": 1}, PLAIN | {"num_hypotheses": 2}),
     ("/translate", {"q": "a", **PAIR, "alternatives": 3}, SEVERAL),
     ("/translate", {"text": "a", "from": "en", "to": "pt"}, PLAIN),
     ("/translate/batch", {"texts": ["a", "b"], "from": "en", "to": "pt"}, PLAIN | {"texts": ["a", "b"]}),
     ("/translate", DEEPLX, SEVERAL),
     ("/some-key/translate", DEEPLX, SEVERAL),
-    ("/imme", {"text_list": ["a"], "source_lang": "en", "target_lang": "pt"}, PLAIN),
+    ("/imme", {"text_list": ["a", ""], "source_lang": "en", "target_lang": "pt"}, PLAIN | {"texts": ["a", ""]}),
     ("/v2/translate", {"text": "a", "target_lang": "PT-BR", "source_lang": "EN"}, PLAIN),
     ("/v2/translate", {"text": ["a"], **GIVEN, "split_sentences": "1"}, PLAIN),
     (
@@ -101,9 +104,42 @@ def test_models_are_made_with_their_options(recorded: tuple[Asked, Seen]):
 def test_what_is_asked_of_a_translation_arrives(recorded: tuple[Asked, Seen]):
     asked, seen = recorded
     for path, body, expected in TRANSLATIONS:
-        seen.clear()
-        assert asked.post(path, body)[0] == 200
-        assert arrived(seen, "Translator.translate_async") == expected, (path, body)
+        for sent, kind in ((body, {}), (urlencode(body, doseq=True), FORM)):
+            seen.clear()
+            assert asked.raw("POST", path, sent, **kind)[0] == 200, (path, sent)
+            assert arrived(seen, "Translator.translate_async") == expected, (path, sent)
+
+
+def test_a_form_that_cannot_be_read_is_refused(recorded: tuple[Asked, Seen]):
+    for form in ("q=%ff", "&".join(["q=a"] * 10_001)):
+        status, content, _ = recorded[0].raw("POST", "/translate", form, **FORM)
+        assert status == 400 and b"the form cannot be read" in content
+
+
+def test_a_language_that_is_found_is_told_in_percent(recorded: tuple[Asked, Seen], monkeypatch):
+    asked, looked = recorded[0], []
+
+    def likely(text, among):
+        looked.append(among)
+        return [(code, share) for code, share in (("en", 0.92376), ("pt", 0.0714)) if code in (among or ("en", "pt"))]
+
+    monkeypatch.setattr("fastattn.text.detecting.likely_languages", likely)
+    sure, unsure = {"confidence": 92.4, "language": "en"}, {"confidence": 7.1, "language": "pt"}
+    assert asked.post("/detect", {"q": "a"}) == (200, [sure, unsure])
+    to = {"target": "pt"}
+    for path, body, expected in (
+        ("/translate", {"q": "a", **to}, {"detectedLanguage": sure}),
+        ("/translate", {"q": ["a", "b"], **to, "source": "auto"}, {"detectedLanguage": [sure, sure]}),
+        ("/translate", {"text": "a", "target_lang": "PT"}, {"source_lang": "EN"}),
+        ("/api/translate", {"text": "a", **to}, {"source": "en"}),
+    ):
+        assert asked.post(path, body)[1].items() >= expected.items(), (path, body)
+    for path, body, name, code in (
+        ("/imme", {"text_list": ["a"], "target_lang": "pt"}, "detected_source_lang", "en"),
+        ("/v2/translate", {"text": "a", "target_lang": "PT"}, "detected_source_language", "EN"),
+    ):
+        assert asked.post(path, body)[1]["translations"][0][name] == code, path
+    assert looked == [(), *[("en",)] * 7]  # a translation's among those that go to its target
 
 
 def test_languages_and_models_are_told_apart(recorded: tuple[Asked, Seen]):
@@ -171,7 +207,10 @@ def test_what_is_asked_of_an_answer_arrives(recorded: tuple[Asked, Seen], stream
         status, content, _ = asked.raw("POST", "/v1/chat/completions", asked_for)
         assert status == 200 and arrived(seen, call) == always | expected, body
     if not stream:
-        assert json.loads(content)["usage"] == {"prompt_tokens": 5, "completion_tokens": 2, "total_tokens": 7}
+        answer = json.loads(content)
+        told = [(one["index"], one["message"]["content"], one["finish_reason"]) for one in answer["choices"]]
+        assert told == [(0, "answer", "stop"), (1, "other", "length")]
+        assert answer["usage"] == {"prompt_tokens": 5, "completion_tokens": 5, "total_tokens": 10}  # of both
         return
     usage = b'"usage": {"prompt_tokens": 5, "completion_tokens": 1, "total_tokens": 6}'
     assert usage not in content and b'"finish_reason": "length"' in content
