@@ -5,6 +5,7 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from fastattn.errors import InputError, check_bool, check_several, check_texts
+from fastattn.translation.calls import Beside
 
 _Self = TypeVar("_Self", bound="StreamedTranslator")
 
@@ -35,14 +36,13 @@ class StreamedTranslator:
         self.close()
 
 
-EACH = ("target_prefix", "source_lang", "target_lang")  # options of which each text may have a value of its own
-
-
 class OwnOptions:
     """A call's options: ``of_all`` texts, and the values that each text has, which are read along with the texts."""
 
     def __init__(self, options: dict[str, Any]):
-        self.of_all = {name: one for name, one in options.items() if name not in EACH or isinstance(one, str | None)}
+        self.of_all = {
+            name: one for name, one in options.items() if name not in Beside._fields or isinstance(one, str | None)
+        }
         self._each = {name: iter(check_several(name, options[name])) for name in options.keys() - self.of_all.keys()}
 
     def read(self, count: int) -> list[dict[str, Any]]:
