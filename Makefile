@@ -54,17 +54,20 @@ define environment
 endef
 QUIET := --quiet --quiet --disable-pip-version-check
 
+NEEDED := -e ".[test,check]"
+RAY_NEEDED := -e ".[test,ray]" "moto[server]>=5"
+# What compiles for a card without one: 500 MB, of which numba-cuda itself is 2.
+CUDA_NEEDED := -e ".[test]" "numba-cuda>=0.30" nvidia-cuda-nvcc nvidia-cuda-nvrtc
+
 $(VENV)/.installed: setup.cfg setup.py pyproject.toml
-	$(call environment,$(VENV),-e ".[test$(,)check]")
+	$(call environment,$(VENV),$(NEEDED))
 
 $(RAY_VENV)/.installed: setup.cfg setup.py pyproject.toml
-	$(call environment,$(RAY_VENV),-e ".[test$(,)ray]" "moto[server]>=5")
+	$(call environment,$(RAY_VENV),$(RAY_NEEDED))
 
-# What compiles for a card without one: 500 MB, of which numba-cuda itself is 2.
 $(CUDA_VENV)/.installed: setup.cfg setup.py pyproject.toml
-	$(call environment,$(CUDA_VENV),-e ".[test]" "numba-cuda>=0.30" nvidia-cuda-nvcc nvidia-cuda-nvrtc)
+	$(call environment,$(CUDA_VENV),$(CUDA_NEEDED))
 
-, := ,
 setup: $(VENV)/.installed
 
 demo: setup

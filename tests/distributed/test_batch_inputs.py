@@ -128,6 +128,14 @@ def test_files_beyond_all_measure_are_refused_before_any_is_read(tmp_path, monke
         formats.cut(files, "text", 1 << 20)
 
 
+def folder_of_input(tmp_path_factory):
+    """A new folder with in/sub/a.parquet."""
+    root = tmp_path_factory.mktemp("case")
+    (root / "in/sub").mkdir(parents=True)
+    (root / "in/sub/a.parquet").write_bytes(GOOD)
+    return root
+
+
 def test_an_output_that_would_be_input_is_refused(request_for, tmp_path_factory):
     for given, out in (
         ("in", "in/out"),
@@ -143,11 +151,8 @@ def test_an_output_that_would_be_input_is_refused(request_for, tmp_path_factory)
         ("in/*/*.parquet", "in/out"),
         ("i?/**/*", "in/out"),
     ):
-        root = tmp_path_factory.mktemp("case")
-        folder = root / "in"
-        (folder / "sub").mkdir(parents=True)
-        (folder / "sub" / "a.parquet").write_bytes(GOOD)
-        (root / "link").symlink_to(folder)
+        root = folder_of_input(tmp_path_factory)
+        (root / "link").symlink_to(root / "in")
         given, out = (
             f"file://{root}/{name[5:]}" if name.startswith("file:") else f"{root}/{name}" for name in (given, out)
         )
@@ -165,13 +170,9 @@ def test_an_output_beside_the_input_is_taken(request_for, tmp_path_factory):
         ("in/sub/*.parquet", "in/out"),
         ("in/**.txt", "in/out"),
     ):
-        root = tmp_path_factory.mktemp("case")
-        folder = root / "in"
-        (folder / "sub").mkdir(parents=True)
-        (folder / "sub" / "a.parquet").write_bytes(GOOD)
-        (folder / "a.txt").write_text("w1\n")
-        if given == "in":
-            (folder / "a.txt").unlink()
+        root = folder_of_input(tmp_path_factory)
+        if given != "in":
+            (root / "in/a.txt").write_text("w1\n")
         assert len(BatchRun(request_for(root / given, out=str(root / out))).blocks) == 1
 
 

@@ -13,7 +13,6 @@ from tests.encoders.classifiers import TOKENIZER_CONFIG, case_of, write_json
 from tests.weights.containers.safetensors_writer import safetensors_bytes
 
 WIDTH, INPUTS = 20, 36
-MARKERS = ("[unused0]", "[unused1]")
 PROMPTS = {"query": "w11 ", "document": "w12 w13 "}
 EXPANSION = {"strategy": "fixed", "attend": False, "length": 9, "token": None}
 PYLATE = {
