@@ -1,7 +1,7 @@
 """What errors say, word for word, in golden files: a test states an error's type and whom it names, no more.
 
-`FASTATTN_WRITE_MESSAGES=1 make test ARGS=tests/ROOM` writes tests/goldens/messages/ROOM.json anew for the files it runs;
-what changed in them is read before it is committed.
+`FASTATTN_WRITE_MESSAGES=1 make test ARGS=tests/ROOM` writes tests/goldens/messages/ROOM.json anew for the files that it
+runs; what changed there is read before it is committed.
 """
 
 import atexit
@@ -45,7 +45,8 @@ def check(message: str) -> None:
     messages = seen.setdefault(test, [])
     messages.append(TEMPORARY.sub("TMP", message).replace(str(ROOT), "ROOT"))
     if not WRITING and os.name != "nt":
-        assert messages == golden(room(test)).get(test, [])[: len(messages)]
+        expected = golden(room(test)).get(test, [])[: len(messages)]
+        assert messages == expected, f"said {messages}, {room(test)}.json has {expected}"
 
 
 def room(test: str) -> str:
