@@ -59,7 +59,7 @@ def write_golden(case: Case, folder: Path, change: dict[str, Any] | None = None)
 
 @cache
 def translators() -> dict[str, dict[str, Any]]:
-    """name -> what goldens/make_translators.py tells of an encoder-decoder."""
+    """name -> what goldens/make_architectures.py tells of an encoder-decoder."""
     told: dict[str, dict[str, Any]] = json.loads(_stored(TRANSLATORS_FILE)["told"].tobytes())
     return told
 

@@ -1,4 +1,4 @@
-"""Every kind of encoder-decoder against what transformers computed (goldens/make_translators.py)."""
+"""Every kind of encoder-decoder against what transformers computed (goldens/make_architectures.py)."""
 
 import json
 from pathlib import Path

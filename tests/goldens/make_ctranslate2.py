@@ -1,59 +1,96 @@
-"""Make ctranslate2.json: what CTranslate2 does with the models of tests/weights/ctranslate2/cases.py.
+"""Writes what CTranslate2 does with the models of tests/weights/ctranslate2/cases.py (ctranslate2.json), and with those
+of tests/weights/marian/cases.py, once its converter has read them (marian.json).
 
-Run from the repository's root where ctranslate2 and numpy are installed: python -m tests.goldens.make_ctranslate2
+Two things are given that it computes otherwise than Marian: the table of positions, and the epsilon of norms.
 """
 
 import json
 import tempfile
 from pathlib import Path
 
-import ctranslate2
+from ctranslate2 import TranslationResult, Translator, __version__
+from ctranslate2.converters import MarianConverter
 
+from tests import GOLDENS
 from tests.weights.ctranslate2 import cases
+from tests.weights.marian import cases as marian_cases
+from tests.weights.marian import writer
 
 
-def run(name: str, folder: Path) -> dict:
-    translator = ctranslate2.Translator(str(cases.build(name, folder / name)), compute_type="float32", intra_threads=1)
+def own(name: str, folder: Path) -> dict:
+    translator = opened(cases.build(name, folder))
     sources, prefixes, targets = cases.inputs(name)
     results = []
     for options in cases.OPTIONS:
-        if not cases.comparable(name, options):
-            results.append([])
-            continue
         chosen = cases.LIMIT | options
         prefix = prefixes if chosen.pop("prefix", False) else cases.start_prefixes(name, len(sources))
         # One sentence at a time: in a batch, the attention of a beam's first token is another sentence's (4.8).
         translated = []
-        for number, source in enumerate(sources):
+        for number, source in enumerate(sources if cases.comparable(name, options) else []):
             begun = None if prefix is None else [prefix[number]]
             translated += translator.translate_batch([source], target_prefix=begun, return_scores=True, **chosen)
             if chosen.get("use_vmap"):  # the places of one list's ids are looked up for the next, unless it is undone
                 translator.translate_batch([sources[0]], target_prefix=prefix and [prefix[0]])
-        results.append([present(result, chosen) for result in translated])
+        results.append([present(result, bool(chosen.get("return_attention"))) for result in translated])
+    scored = [
+        {"tokens": short(one.tokens), "log_probs": rounded(one.log_probs)}
+        for one in translator.score_batch(sources, targets, max_batch_size=1)
+    ]
+    return {"translations": results, "scores": scored}
+
+
+def marian(name: str, folder: Path) -> dict:
+    arrays, options = marian_cases.build(name)
+    arrays["Wpos"] = marian_cases.sinusoids(arrays["encoder_l1_self_Wq"].shape[0], 64)
+    writer.write(folder, writer.files(arrays, options))
+    vocabulary = str(folder / "vocab.yml")
+    out = MarianConverter(str(folder / "model.npz"), [vocabulary, vocabulary]).convert(str(folder / "converted"))
+    config = json.loads(Path(out, "config.json").read_text())
+    Path(out, "config.json").write_text(json.dumps(config | {"layer_norm_epsilon": 1e-6}))
+    translator = opened(Path(out))
+    sources, targets = marian_cases.inputs()
+    translated = translator.translate_batch(
+        sources, beam_size=3, max_decoding_length=12, return_scores=True, return_attention=True, max_batch_size=1
+    )
     scored = translator.score_batch(sources, targets, max_batch_size=1)
     return {
-        "translations": results,
-        "scores": [{"tokens": short(s.tokens), "log_probs": [round(x, 6) for x in s.log_probs]} for s in scored],
+        "tokens": [" ".join(result.hypotheses[0]) for result in translated],
+        "scores": [round(result.scores[0], 6) for result in translated],
+        "attention": [attention(result)[0] for result in translated],
+        "log_probs": [rounded(score.log_probs) for score in scored],
     }
+
+
+def opened(folder: Path) -> Translator:
+    return Translator(str(folder), compute_type="float32", intra_threads=1)
 
 
 def short(tokens: list[str]) -> str:
     return " ".join(tokens).replace("▁w", "")
 
 
-def present(result: ctranslate2.TranslationResult, options: dict) -> dict:
-    shown = {
-        "hypotheses": [short(tokens) for tokens in result.hypotheses],
-        "scores": [round(score, 6) for score in result.scores],
-    }
-    if options.get("return_attention"):
-        shown["attention"] = [[[round(x, 4) for x in row] for row in rows] for rows in result.attention]
-    return shown
+def rounded(numbers: list[float], digits: int = 6) -> list[float]:
+    return [round(number, digits) for number in numbers]
+
+
+def attention(result: TranslationResult) -> list[list[list[float]]]:
+    return [[rounded(row, 4) for row in rows] for rows in result.attention]
+
+
+def present(result: TranslationResult, attended: bool) -> dict:
+    shown = {"hypotheses": [short(tokens) for tokens in result.hypotheses], "scores": rounded(result.scores)}
+    return shown | ({"attention": attention(result)} if attended else {})
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as folder:
-        golden = {name: run(name, Path(folder)) for name in cases.MODELS}
-    made = {"made_by": f"ctranslate2 {ctranslate2.__version__}", "models": golden}
-    lines = json.dumps(made, separators=(",", ":")).replace('],[{"hyp', '],\n[{"hyp')
-    Path(__file__).with_name("ctranslate2.json").write_text(lines + "\n", encoding="utf-8")
+    for file, run, models, split in (
+        ("ctranslate2", own, cases.MODELS, '],[{"hyp'),
+        ("marian", marian, marian_cases.MODELS, '},"'),
+    ):
+        golden = {}
+        for name in models:
+            with tempfile.TemporaryDirectory() as folder:
+                golden[name] = run(name, Path(folder))
+        made = json.dumps({"made_by": f"ctranslate2 {__version__}", "models": golden}, separators=(",", ":"))
+        made = made.replace(split, split.replace(",", ",\n"))
+        (GOLDENS / f"{file}.json").write_text(made + "\n", encoding="utf-8")

@@ -1,11 +1,6 @@
-"""Writes defaults.json: what transformers and sentence-transformers take where a setting of a model is left out.
-
-Run from the root, in an environment with both: python -m tests.goldens.make_defaults
-"""
+"""Writes defaults.json: what transformers and sentence-transformers take where a setting of a model is left out."""
 
 import inspect
-import json
-from pathlib import Path
 from typing import Any
 
 import sentence_transformers
@@ -15,7 +10,8 @@ from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
 from sentence_transformers.sentence_transformer.modules import Dropout, LayerNorm, Pooling
 from sentence_transformers.sparse_encoder.modules import SpladePooling
 
-FILE = Path(__file__).parent / "defaults.json"
+from tests.goldens.writing import versions, write_json
+
 MODULES = (Dense, Dropout, LayerNorm, MultiVectorMask, Normalize, Pooling, SpladePooling)
 # Those of fastattn.weights.huggingface.encoders.ENCODERS that transformers has code for.
 MODEL_TYPES = (
@@ -30,26 +26,17 @@ DECODERS = (
 
 
 def of_module(kind: type) -> dict[str, Any]:
-    """The defaults of the settings that its config.json has."""
+    """The defaults of the settings that its config.json has; of a function, the path of its class."""
     parameters = inspect.signature(kind).parameters.values()
-    found = {parameter.name: parameter.default for parameter in parameters if parameter.default is not parameter.empty}
-    return {name: as_written(found[name]) for name in getattr(kind, "config_keys", ()) if name in found}
-
-
-def as_written(value: Any) -> Any:
-    """A function as the path of its class."""
-    return f"{type(value).__module__}.{type(value).__name__}" if callable(value) else value
-
-
-def main() -> None:
-    configs, decoders = (
-        {kind: transformers.AutoConfig.for_model(kind).to_dict() for kind in kinds} for kinds in (MODEL_TYPES, DECODERS)
-    )
-    modules = {kind.__name__: of_module(kind) for kind in MODULES}
-    versions = f"transformers {transformers.__version__}, sentence-transformers {sentence_transformers.__version__}"
-    written = {"versions": versions, "configs": configs, "decoders": decoders, "modules": modules}
-    FILE.write_text(json.dumps(written, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    found = {one.name: one.default for one in parameters if one.default is not one.empty}
+    paths = {n: f"{type(v).__module__}.{type(v).__name__}" for n, v in found.items() if callable(v)}
+    return {name: (found | paths)[name] for name in getattr(kind, "config_keys", ()) if name in found}
 
 
 if __name__ == "__main__":
-    main()
+    configs, decoders = (
+        {kind: transformers.AutoConfig.for_model(kind).to_dict() for kind in kinds} for kinds in (MODEL_TYPES, DECODERS)
+    )
+    written = {"versions": versions(transformers, sentence_transformers), "configs": configs, "decoders": decoders}
+    modules = {kind.__name__: of_module(kind) for kind in MODULES}
+    write_json("defaults", written | {"modules": modules}, indent=1, sort_keys=True)

@@ -1,9 +1,9 @@
-"""Writes huggingface_marian.npz: what transformers makes of the models of tests/weights/huggingface/marian_cases.py.
+"""Writes what transformers makes of the models of tests/weights/huggingface/marian_cases.py (huggingface_marian.npz),
+and of one by the settings of its generation_config.json (generation.json).
 
-Run where torch, transformers, sentencepiece and fastattn are installed, from the repository's root:
-python -m tests.goldens.make_huggingface_marian. Beams are searched as those do who made the models: without the padding
-token in the probabilities (renormalize_logits), and until as many hypotheses have ended as there are beams. No two
-tokens come twice in a row, or random models would say little else.
+Beams are searched as those do who made the models: without the padding token in the probabilities
+(renormalize_logits), and until as many hypotheses have ended as there are beams. No two tokens come twice in a row, or
+random models would say little else.
 """
 
 import json
@@ -15,45 +15,58 @@ import numpy as np
 import torch
 import transformers
 
+from tests.decoding.generation_cases import CASE, SETTINGS, generation_config
+from tests.goldens.writing import versions, write_arrays, write_json
 from tests.weights.huggingface.marian_cases import CASES, TEXTS, MarianCase, forced_ids, write_model
 
-HERE = Path(__file__).resolve().parent
+SEARCH = {
+    "max_length": 30, "early_stopping": True, "length_penalty": 1.0, "do_sample": False, "renormalize_logits": True,
+    "no_repeat_ngram_size": 2,
+}  # fmt: skip
+
+
+def opened(folder: Path) -> tuple[transformers.MarianTokenizer, transformers.MarianMTModel]:
+    model, notes = transformers.MarianMTModel.from_pretrained(folder, output_loading_info=True)
+    assert not any(notes.values()), notes
+    return transformers.MarianTokenizer.from_pretrained(folder), model.double().eval()
 
 
 def run(case: MarianCase, folder: Path) -> dict[str, np.ndarray]:
-    write_model(folder, case)
-    tokenizer = transformers.MarianTokenizer.from_pretrained(folder)
-    model, notes = transformers.MarianMTModel.from_pretrained(folder, output_loading_info=True)
-    assert not any(notes.values()), notes
-    model = model.double().eval()
+    tokenizer, model = opened(write_model(folder, case))
     source = [tokenizer(text)["input_ids"] for text in TEXTS]
-    logits, results = [], {"greedy": [], "beam": []}
     forced = torch.tensor([forced_ids(case)])
-    for ids in source:
-        inputs = torch.tensor([ids])
-        with torch.inference_mode():
-            logits.append(model(input_ids=inputs, decoder_input_ids=forced).logits[0].numpy())
-            for name, beams in (("greedy", 1), ("beam", 4)):
-                found = model.generate(
-                    inputs, num_beams=beams, max_length=30, early_stopping=True, length_penalty=1.0, do_sample=False,
-                    renormalize_logits=True, no_repeat_ngram_size=2,
-                )[0].tolist()  # fmt: skip
-                results[name].append(found)
-    decoded = [tokenizer.decode(ids, skip_special_tokens=True, use_source_tokenizer=False) for ids in results["greedy"]]
-    text = {"source": source, "decoded": decoded, **results}
+    logits = [model(input_ids=torch.tensor([ids]), decoder_input_ids=forced).logits[0].numpy() for ids in source]
+    found = {
+        name: [model.generate(torch.tensor([ids]), num_beams=beams, **SEARCH)[0].tolist() for ids in source]
+        for name, beams in (("greedy", 1), ("beam", 4))
+    }
+    decoded = [tokenizer.decode(ids, skip_special_tokens=True, use_source_tokenizer=False) for ids in found["greedy"]]
+    text = {"source": source, "decoded": decoded, **found}
     return {"logits": np.stack(logits).astype(np.float32), "text": np.array(json.dumps(text))}
 
 
+def by_settings(folder: Path, name: str) -> list:
+    (folder / "generation_config.json").write_text(json.dumps(generation_config(name)))
+    (tokenizer, model), found = opened(folder), []
+    for text in TEXTS:
+        inputs = torch.tensor([tokenizer(text)["input_ids"]])
+        out = model.generate(inputs, return_dict_in_generate=True, output_scores=True)
+        score = float(out.sequences_scores[0]) if "sequences_scores" in out else None
+        found.append([inputs[0].tolist(), out.sequences[0].tolist(), score])
+    return found
+
+
+@torch.inference_mode()
 def main() -> None:
     warnings.simplefilter("ignore")  # sacremoses is left out on purpose
-    made = f"transformers {transformers.__version__}, torch {torch.__version__}, numpy {np.__version__}"
-    written = {"versions": np.array(made)}
     with tempfile.TemporaryDirectory() as folder:
-        for name, case in CASES.items():
-            for key, value in run(case, Path(folder) / name).items():
-                written[f"{name}.{key}"] = value
-            print(name, json.loads(str(written[f"{name}.text"])))  # noqa: T201
-    np.savez_compressed(HERE / "huggingface_marian.npz", **written)
+        made = {name: run(case, Path(folder) / name) for name, case in CASES.items()}
+    found = {f"{name}.{key}": value for name, arrays in made.items() for key, value in arrays.items()}
+    write_arrays("huggingface_marian", found, transformers, torch)
+    with tempfile.TemporaryDirectory() as folder:
+        write_model(Path(folder), CASE)
+        settings = {name: by_settings(Path(folder), name) for name in SETTINGS}
+    write_json("generation", {"versions": versions(transformers, torch), **settings})
 
 
 if __name__ == "__main__":

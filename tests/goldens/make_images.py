@@ -1,13 +1,11 @@
-"""Writes images.npz: what transformers makes of pictures and texts with the models of tests/images/cases.py.
-
-Run from the root, in an environment with torch, transformers and Pillow: python -m tests.goldens.make_images
-"""
+"""Writes images.npz: what transformers makes of pictures and texts with the models of tests/images/cases.py."""
 
 import os
 import tempfile
 from pathlib import Path
 
 import numpy as np
+import PIL
 import torch
 import transformers
 from PIL import Image
@@ -18,9 +16,9 @@ from bench.torch_residual import ResidualNetwork
 from bench.train import captions
 from tests.architectures.goldens import pack_shapes
 from tests.architectures.oracle import shapes_of
+from tests.goldens.writing import write_arrays
 from tests.images.captioners import caption_pictures, draw_captioner
 from tests.images.cases import CASES, TEXTS, PictureCase, pictures, write_case
-from tests.images.goldens import FILE
 from tests.images.residual_cases import RESIDUAL_CASES, STEM, ResidualCase, draw_state, image_of
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -77,8 +75,7 @@ def captioner() -> tuple[dict[str, np.ndarray], dict[str, tuple[int, ...]]]:
 
 
 def main() -> None:
-    versions = f"transformers {transformers.__version__}, torch {torch.__version__}, Pillow {Image.__version__}"
-    written, shapes = {"versions": np.array(versions)}, {}
+    written, shapes = {}, {}
     for case in CASES:
         with tempfile.TemporaryDirectory() as folder:
             found, shapes[case.name] = outputs(case, Path(folder))
@@ -88,8 +85,7 @@ def main() -> None:
     for plain in RESIDUAL_CASES:
         written[f"{plain.name}: grid"], shapes[plain.name] = residual(plain)
     found, shapes["captioner"] = captioner()
-    written |= found
-    np.savez_compressed(FILE, shapes=pack_shapes(shapes), **written)
+    write_arrays("images", {"shapes": pack_shapes(shapes), **written, **found}, transformers, torch, PIL)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,4 @@
-"""Write reranker.npz: a small random Qwen 3 in the place of a Qwen3-Reranker, and scores by its card's code.
-
-Needs torch and transformers: python -m tests.goldens.make_reranker
-"""
+"""Write reranker.npz: a small random Qwen 3 in the place of a Qwen3-Reranker, and scores by its card's code."""
 
 import json
 import tempfile
@@ -10,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
-from tests import GOLDENS
+from tests.goldens.writing import write_arrays
 
 MERGES = [("y", "e"), ("ye", "s"), ("n", "o"), ("t", "h"), ("th", "e"), ("Ġ", "the")]
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
@@ -45,6 +42,7 @@ def make_tokenizer() -> Tokenizer:
 
 def main() -> None:
     import torch
+    import transformers
     from transformers import AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
 
     torch.manual_seed(5)
@@ -69,7 +67,7 @@ def main() -> None:
             with torch.no_grad():
                 logits = model(torch.tensor([before + ids + after])).logits[0, -1]
             scores[i, b] = torch.log_softmax(torch.stack([logits[no], logits[yes]]), 0)[1].exp().item()
-    np.savez_compressed(GOLDENS / "reranker.npz", scores=scores, **files)
+    write_arrays("reranker", {"scores": scores, **files}, transformers, torch)
 
 
 if __name__ == "__main__":

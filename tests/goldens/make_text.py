@@ -1,19 +1,27 @@
-"""Make text_*.json and text_*.model: what sentencepiece and transformers give for our own sentences.
+"""Writes what sentencepiece and transformers make of our own sentences, and the small models that they are made with.
 
-Run where those two are installed: python -m tests.goldens.make_text. The tests need neither of them.
+text_*.model, text_sentencepiece.json    models that sentencepiece trains, its pieces and ids
+text_huggingface.json                    a tokenizer.json, and the ids that it cuts a text to
+tokenizers.npz                           folders without a tokenizer.json; DeBERTa's are its converter's, as
+                                         weights/huggingface/sentencepiece_files.py says
 """
 
+import importlib
 import io
 import json
 import random
+import tempfile
 import unicodedata
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import sentencepiece
 import tokenizers
 import transformers
 
-HERE = Path(__file__).parent
+from tests import GOLDENS
+from tests.goldens.writing import bytes_of, write_arrays, write_json
 
 WORDS = {
     "en": "the a quiet narrow bright ancient garden river bridge window market teacher kitchen forest opens crosses "
@@ -75,55 +83,112 @@ def rules() -> str:
     return "\n".join(rows) + "\n"
 
 
-def train(name: str, rules_path: Path, **options: object) -> bytes:
+TYPED = [
+    "the [CLS] garden[SEP][MASK] [UNK] [PAD] [cls]",
+    "the <s> garden</s><mask> <mask> <unk> <pad> <S>",
+    "a <extra_id_1> b <new> <NEW>",
+    "``quoted'' it's they're 1,000, 2,",
+    "Ünïcödé ﬁ ½ Ⅷ İSTANBUL ΑΣ",
+    "a\xa0b\u2028c\u3000d",
+    "garden\u0301s quiet\u0327",
+    "テスト ｶﾞ 한국어 ไทย العربية",
+    "x" * 101,
+]
+SAMPLES = [text if len(text) < 100 else text[:60] for text in TEXTS] + TYPED
+SECOND = "A quiet <mask> garden."
+CONTROL = ["[CLS]", "[SEP]", "[MASK]"]
+UNIGRAM = "text_unigram.model"  # which is another golden
+# Name -> (config.json, tokenizer_config.json, further JSON files, the vocabulary).
+CASES: dict[str, tuple[dict, dict, dict, str]] = {
+    "bert": ({"model_type": "bert"}, {}, {}, "words"),
+    "bert cased": (
+        {"model_type": "bert"}, {"do_lower_case": False, "strip_accents": True, "tokenize_chinese_chars": False}, {},
+        "words",
+    ),
+    "distilbert": (
+        {"model_type": "distilbert"}, {"tokenizer_class": "DistilBertTokenizer"},
+        {"special_tokens_map.json": {"mask_token": {"content": "[MASK]", "lstrip": True, "normalized": False}}},
+        "words",
+    ),
+    "electra": ({"model_type": "electra"}, {"strip_accents": False}, {"added_tokens.json": {}}, "words"),
+    "mpnet": ({"model_type": "mpnet"}, {"model_max_length": 12}, {}, "fairseq words"),
+    "roberta": ({"model_type": "roberta"}, {}, {}, "bytes"),
+    "roberta prefixed": (
+        {"model_type": "roberta"},
+        {"add_prefix_space": True, "mask_token": {"__type": "AddedToken", "content": "<mask>", "lstrip": True}}, {},
+        "bytes",
+    ),
+    "gpt2": ({"model_type": "gpt2"}, {}, {}, "bytes"),
+    "gpt2 prefixed": ({"model_type": "gpt2"}, {"add_prefix_space": True, "unk_token": "<unk>"}, {}, "bytes"),
+    "qwen2": ({"model_type": "qwen2"}, {"tokenizer_class": "Qwen2Tokenizer"}, {}, "bytes"),
+    "qwen3": ({"model_type": "qwen3"}, {"pad_token": "<pad>"}, {}, "bytes"),
+    "llama": ({"model_type": "llama"}, {"tokenizer_class": "LlamaTokenizer", "add_bos_token": True}, {}, "llama"),
+    "llama legacy": (
+        {"model_type": "llama"},
+        {"tokenizer_class": "LlamaTokenizer", "legacy": True, "add_bos_token": False, "add_eos_token": True}, {},
+        "llama",
+    ),
+    "llama bare": (
+        {"model_type": "llama"}, {"tokenizer_class": "LlamaTokenizer", "add_prefix_space": False}, {}, "llama",
+    ),
+    "xlm-roberta": ({"model_type": "xlm-roberta"}, {}, {}, UNIGRAM),
+    "camembert": ({"model_type": "camembert"}, {}, {}, UNIGRAM),
+    "albert": ({"model_type": "albert"}, {}, {}, "albert"),
+    "albert cased": ({"model_type": "albert"}, {"do_lower_case": False, "keep_accents": True}, {}, "albert"),
+    "t5": ({"model_type": "t5"}, {"extra_ids": 5}, {}, "t5"),
+    "deberta": ({"model_type": "deberta-v2"}, {}, {}, "deberta"),
+    "deberta split": ({"model_type": "deberta-v2"}, {"do_lower_case": True, "split_by_punct": True}, {}, "deberta"),
+}  # fmt: skip
+SPM = {
+    "albert": ("spiece.model", {"pad_id": 0, "unk_id": 1, "bos_id": -1, "eos_id": -1, "control_symbols": CONTROL}),
+    "llama": ("tokenizer.model", {"model_type": "bpe", "byte_fallback": True, "vocab_size": 500}),
+    "t5": ("spiece.model", {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}),
+    "deberta": (
+        "spm.model",
+        {"pad_id": 0, "bos_id": 1, "eos_id": 2, "unk_id": 3}
+        | {"pad_piece": "[PAD]", "bos_piece": "[CLS]", "eos_piece": "[SEP]", "unk_piece": "[UNK]"},
+    ),
+}
+
+SYMBOLS = ["<sep>", "xy", "yz", "xyz", "a b", "👋🏽", "▁and", "\u3000"]
+IDENTITY = {"normalization_rule_tsv": "", "normalization_rule_name": "identity"}
+TRAINED = {
+    "unigram": {},
+    "unigram_bytes": IDENTITY | {"byte_fallback": True, "vocab_size": 600},
+    "unigram_symbols": {
+        "user_defined_symbols": SYMBOLS, "remove_extra_whitespaces": False, "add_dummy_prefix": False,
+        "unk_surface": " (?) ",
+    },
+    "unigram_suffix": {"treat_whitespace_as_suffix": True},
+    "bpe": {"model_type": "bpe", "user_defined_symbols": SYMBOLS},
+    "bpe_bytes": IDENTITY | {
+        "model_type": "bpe", "byte_fallback": True, "vocab_size": 600, "remove_extra_whitespaces": False,
+        "split_digits": True,
+    },
+    "bpe_across": IDENTITY | {"model_type": "bpe", "split_by_whitespace": False},
+    "characters": IDENTITY | {"model_type": "char"},
+    "words": IDENTITY | {"model_type": "word", "vocab_size": 90},
+}  # fmt: skip
+
+
+def train(**options: object) -> bytes:
     model = io.BytesIO()
-    settings = {"vocab_size": 300, "character_coverage": 1.0, "hard_vocab_limit": False, "num_threads": 1} | options
-    if settings.pop("rules", False):
-        settings["normalization_rule_tsv"] = str(rules_path)
-    else:
-        settings["normalization_rule_name"] = "identity"
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(corpus()), model_writer=model, minloglevel=2, **settings
-    )
-    (HERE / f"text_{name}.model").write_bytes(model.getvalue())
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "rules.tsv"
+        path.write_text(rules(), encoding="utf-8")
+        settings = {"vocab_size": 300, "hard_vocab_limit": False, "normalization_rule_tsv": str(path)} | options
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(corpus()), model_writer=model, minloglevel=2, num_threads=1, character_coverage=1.0,
+            **settings,
+        )  # fmt: skip
     return model.getvalue()
 
 
 def sentencepiece_goldens() -> None:
-    rules_path = HERE / "rules.tsv"
-    rules_path.write_text(rules(), encoding="utf-8")
-    symbols = ["<sep>", "xy", "yz", "xyz", "a b", "👋🏽", "▁and", "\u3000"]
-    models = {
-        "unigram": train("unigram", rules_path, rules=True),
-        "unigram_bytes": train("unigram_bytes", rules_path, byte_fallback=True, vocab_size=600),
-        "unigram_symbols": train(
-            "unigram_symbols",
-            rules_path,
-            rules=True,
-            user_defined_symbols=symbols,
-            remove_extra_whitespaces=False,
-            add_dummy_prefix=False,
-            unk_surface=" (?) ",
-        ),
-        "unigram_suffix": train("unigram_suffix", rules_path, rules=True, treat_whitespace_as_suffix=True),
-        "bpe": train("bpe", rules_path, rules=True, model_type="bpe", user_defined_symbols=symbols),
-        "bpe_bytes": train(
-            "bpe_bytes",
-            rules_path,
-            model_type="bpe",
-            byte_fallback=True,
-            vocab_size=600,
-            remove_extra_whitespaces=False,
-            split_digits=True,
-        ),
-        "bpe_across": train("bpe_across", rules_path, model_type="bpe", split_by_whitespace=False),
-        "characters": train("characters", rules_path, model_type="char"),
-        "words": train("words", rules_path, model_type="word", vocab_size=90),
-    }
-    rules_path.unlink()
-    generator = random.Random(3)
-    cases = {}
-    for name, data in models.items():
+    generator, cases = random.Random(3), {}
+    for name, options in TRAINED.items():
+        data = train(**options)
+        (GOLDENS / f"text_{name}.model").write_bytes(data)
         peer = sentencepiece.SentencePieceProcessor(model_proto=data)
         known = [peer.id_to_piece(index) for index in range(peer.vocab_size())]
         drawn = [[generator.choice(known) for _ in range(generator.randint(1, 8))] for _ in range(20)]
@@ -131,13 +196,15 @@ def sentencepiece_goldens() -> None:
             "texts": [[text, peer.encode(text, out_type=str), peer.encode(text)] for text in TEXTS],
             "pieces": [[pieces, peer.decode(pieces)] for pieces in drawn],
         }
-    golden = {"sentencepiece": sentencepiece.__version__, "models": cases}
-    write("text_sentencepiece.json", golden)
+    write_json("text_sentencepiece", {"sentencepiece": sentencepiece.__version__, "models": cases}, indent=0)
+
+
+def all_words() -> list[str]:
+    return sorted({word for words in WORDS.values() for word in words.lower().split()} | set("abcdefghijklmnopqrstu"))
 
 
 def huggingface_goldens() -> None:
-    words = sorted({word for words in WORDS.values() for word in words.lower().split()} | set("abcdefghijklmnopqrstu"))
-    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *words, *(f"##{letter}" for letter in "aeinorst")]
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *all_words(), *(f"##{letter}" for letter in "aeinorst")]
     tokenizer = tokenizers.Tokenizer(
         tokenizers.models.WordPiece({token: index for index, token in enumerate(vocabulary)}, unk_token="[UNK]")
     )
@@ -150,21 +217,85 @@ def huggingface_goldens() -> None:
     tokenizer.enable_padding(length=12)
     file = tokenizer.to_str()
     peer = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizers.Tokenizer.from_str(file))
-    cases = [
-        [limit, text, peer(text, truncation=True, max_length=limit)["input_ids"]]
-        for limit in (2, 3, 8, 64)
-        for text in TEXTS
-    ]
-    write(
-        "text_huggingface.json",
-        {"transformers": transformers.__version__, "tokenizer": json.loads(file), "cases": cases},
+    limits = [(limit, text) for limit in (2, 3, 8, 64) for text in TEXTS]
+    cases = [[most, text, peer(text, truncation=True, max_length=most)["input_ids"]] for most, text in limits]
+    made = {"transformers": transformers.__version__, "tokenizer": json.loads(file), "cases": cases}
+    write_json("text_huggingface", made, indent=0)
+
+
+def word_list(special: list[str], end: list[str]) -> bytes:
+    parts = [f"##{letter}" for letter in "abcdefghijklmnopqrstuvwxyz"]
+    return "".join(f"{token}\n" for token in [*special, *all_words(), *parts, *".,'A", *end]).encode()
+
+
+def byte_level() -> dict[str, bytes]:
+    tokenizer = tokenizers.ByteLevelBPETokenizer()
+    special = ["<s>", "<pad>", "</s>", "<unk>"]
+    tokenizer.train_from_iterator(corpus(), vocab_size=400, special_tokens=special, show_progress=False)
+    model = json.loads(tokenizer.to_str())["model"]
+    vocabulary = model["vocab"] | {"<mask>": len(model["vocab"])}
+    merges = "".join(f"{' '.join(merge)}\n" for merge in model["merges"])
+    return {"vocab.json": json.dumps(vocabulary).encode(), "merges.txt": f"#version: 0.2\n{merges}".encode()}
+
+
+def vocabulary_files(kind: str) -> dict[str, bytes]:
+    if kind == "words":
+        return {"vocab.txt": word_list(["[PAD]", "[UNK]", *CONTROL], [])}
+    if kind == "fairseq words":
+        return {"vocab.txt": word_list(["<s>", "<pad>", "</s>", "<unk>"], ["[UNK]", "<mask>"])}
+    if kind == "bytes":
+        return byte_level()
+    if kind == UNIGRAM:
+        return {"sentencepiece.bpe.model": (GOLDENS / UNIGRAM).read_bytes()}
+    name, settings = SPM[kind]
+    return {name: train(**{"vocab_size": 200, "hard_vocab_limit": "model_type" in settings} | settings)}
+
+
+def peer(folder: Path, name: str, settings: dict) -> tokenizers.Tokenizer:
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    if not name.startswith("deberta"):
+        return tokenizer.backend_tokenizer
+    original = SimpleNamespace(
+        vocab_file=str(folder / "spm.model"),
+        do_lower_case=settings.get("do_lower_case", False),
+        split_by_punct=settings.get("split_by_punct", False),
+        convert_tokens_to_ids=tokenizer.convert_tokens_to_ids,
     )
+    converted = importlib.import_module("transformers.convert_slow_tokenizer").DebertaV2Converter(original).converted()
+    converted.add_special_tokens(tokenizer.all_special_tokens)
+    return converted
 
 
-def write(name: str, golden: object) -> None:
-    (HERE / name).write_text(json.dumps(golden, ensure_ascii=True, indent=0) + "\n", encoding="utf-8")
+def folders_without_a_tokenizer() -> None:
+    arrays: dict[str, np.ndarray] = {}
+    vocabularies = {kind: vocabulary_files(kind) for *_, kind in CASES.values()}
+    new = vocabularies["words"]["vocab.txt"].count(b"\n")
+    CASES["electra"][2]["added_tokens.json"] = {"<new>": new}
+    for name, (config, settings, further, kind) in CASES.items():
+        described = {"config.json": config, "tokenizer_config.json": settings} | further
+        files = vocabularies[kind] | {file: json.dumps(content).encode() for file, content in described.items()}
+        with tempfile.TemporaryDirectory() as folder:
+            for file, content in files.items():
+                (Path(folder) / file).write_bytes(content)
+            tokenizer = peer(Path(folder), name, settings)
+        single = [tokenizer.encode(text) for text in SAMPLES]
+        pairs = [tokenizer.encode(text, SECOND) for text in SAMPLES]
+        numbers = {
+            "lengths": [[len(one), len(two)] for one, two in zip(single, pairs)],
+            "ids": [index for one in single for index in one.ids],
+            "offsets": [place for one in single for place in one.offsets],
+            "pair_ids": [index for one in pairs for index in one.ids],
+            "pair_types": [index for one in pairs for index in one.type_ids],
+        }
+        arrays |= {f"{name}/{what}": np.array(some, np.int16) for what, some in numbers.items()}
+    for kind, files in vocabularies.items():
+        if kind != UNIGRAM:
+            arrays |= {f"{kind}/{file}": np.frombuffer(content, np.uint8) for file, content in files.items()}
+    described = {"transformers": transformers.__version__, "texts": SAMPLES, "second": SECOND, "cases": CASES}
+    write_arrays("tokenizers", arrays | {"described": bytes_of(described)}, transformers)
 
 
 if __name__ == "__main__":
     sentencepiece_goldens()
     huggingface_goldens()
+    folders_without_a_tokenizer()

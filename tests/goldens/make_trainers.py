@@ -14,6 +14,7 @@ import json
 import sys
 import types
 from argparse import Namespace
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -65,13 +66,25 @@ def prepare(fairseq: str, onmt: str) -> None:
 def searched(task, model, ids: list[int], beam: int) -> dict:
     from fairseq.dataclass.configs import GenerationConfig
 
-    given = GenerationConfig(beam=beam, max_len_b=1000)
-    generator = task.build_generator([model], given)
-    tokens = torch.tensor([ids])
-    sample = {"net_input": {"src_tokens": tokens, "src_lengths": torch.tensor([len(ids)])}}
+    generator = task.build_generator([model], GenerationConfig(beam=beam, max_len_b=1000))
+    sample = {"net_input": {"src_tokens": torch.tensor([ids]), "src_lengths": torch.tensor([len(ids)])}}
     with torch.no_grad():
         best = task.inference_step(generator, [model], sample)[0][0]
     return {"ids": best["tokens"].tolist(), "score": best["score"].item()}
+
+
+def drawn(name: str, build: Callable[[], torch.nn.Module]) -> torch.nn.Module:
+    torch.manual_seed(len(name))
+    model = build().eval()
+    for parameter in model.parameters():
+        parameter.data.uniform_(-0.3, 0.3)
+    return model
+
+
+def scored(ids: list[int], forced: list[int], logits_TV: torch.Tensor) -> dict:
+    """A text, a target and the log-probabilities of the target's tokens."""
+    scores = torch.log_softmax(logits_TV, -1)[:-1].gather(1, torch.tensor(forced, dtype=torch.int64)[:, None])[:, 0]
+    return {"source": ids, "target": forced, "scores": scores.tolist()}
 
 
 def make_fairseq(name: str, options: dict) -> dict:
@@ -90,28 +103,18 @@ def make_fairseq(name: str, options: dict) -> dict:
     task = TranslationTask(TranslationConfig(data="data-bin/all.xx-yy"), *dictionaries)
     args = Namespace(arch="transformer", data="data-bin/all.xx-yy", source_lang=None, target_lang=None, **options)
     base_architecture(args)
-    torch.manual_seed(len(name))
-    model = TransformerModel.build_model(args, task).eval()
-    for parameter in model.parameters():
-        parameter.data.uniform_(-0.3, 0.3)
-    state = {
-        "args": args,
-        "model": model.state_dict(),
-        "extra_state": {"best": np.float64(1.5)},
-        "optimizer_history": [],
-    }
-    torch.save(state, folder / "model.pt")
+    model = drawn(name, lambda: TransformerModel.build_model(args, task))
+    state = {"args": args, "model": model.state_dict(), "optimizer_history": []}
+    torch.save(state | {"extra_state": {"best": np.float64(1.5)}}, folder / "model.pt")
     codes = BPE((folder / "bpecodes").open(encoding="utf-8"))
     answers = []
     for line in LINES:
         ids = dictionaries[0].encode_line(codes.process_line(line), add_if_not_exist=False).tolist()
-        source_1S = torch.tensor([ids])
-        target_1T = torch.tensor([[2, *range(4, 4 + len(ids))]])
+        forced = [*range(4, 4 + len(ids))]
         with torch.no_grad():
-            logits_TV = model(source_1S, torch.tensor([len(ids)]), target_1T)[0][0]
-        scores = torch.log_softmax(logits_TV, -1)[:-1].gather(1, target_1T[0, 1:, None])[:, 0]
+            logits_TV = model(torch.tensor([ids]), torch.tensor([len(ids)]), torch.tensor([[2, *forced]]))[0][0]
         found = {str(beam): searched(task, model, ids, beam) for beam in (1, BEAM)}
-        answers.append({"source": ids, "target": target_1T[0, 1:].tolist(), "scores": scores.tolist(), "found": found})
+        answers.append(scored(ids, forced, logits_TV) | {"found": found})
     return {"answers": answers}
 
 
@@ -130,24 +133,18 @@ def make_opennmt(name: str, options: dict) -> dict:
     source = Vocabulary(specials + list(WORDS))
     target = source if options.get("share_embeddings") else Vocabulary(specials + list(TARGET))
     opt = Namespace(**options)
-    torch.manual_seed(len(name))
-    vocabs = {"src": source, "tgt": target, "decoder_start_token": "<s>", "data_task": "seq2seq"}
-    model = build_base_model(opt, vocabs).eval()
-    for parameter in model.parameters():
-        parameter.data.uniform_(-0.3, 0.3)
+    kinds = {"decoder_start_token": "<s>", "data_task": "seq2seq"}
+    model = drawn(name, lambda: build_base_model(opt, {"src": source, "tgt": target} | kinds))
     for module in model.modules():
         if hasattr(module, "dropout_p"):
             module.dropout_p = 0.0
         if isinstance(getattr(module, "pe", None), torch.Tensor):
             module.pe = module.pe[:60].clone()  # of 5,000
-    everything = model.state_dict()
     state = {
-        "model": {key: value for key, value in everything.items() if "generator" not in key},
-        "generator": model.generator.state_dict(),
-        "vocab": {"src": list(source), "tgt": list(target), "decoder_start_token": "<s>", "data_task": "seq2seq"},
-        "opt": opt,
-        "optim": {"training_step": 3},
-    }
+        "model": {key: value for key, value in model.state_dict().items() if "generator" not in key},
+        "generator": model.generator.state_dict(), "vocab": {"src": list(source), "tgt": list(target)} | kinds,
+        "opt": opt, "optim": {"training_step": 3},
+    }  # fmt: skip
     torch.save(state, folder / "model_step_3.pt")
     (folder / "bpe.codes").write_text(CODES)
     answers = []
@@ -161,8 +158,7 @@ def make_opennmt(name: str, options: dict) -> dict:
             for _ in range(12):
                 given = torch.tensor([[*chosen, 3]])[..., None]
                 chosen.append(model.generator(model(source_1S1, given, length_1)[0])[0, -1].argmax().item())
-        scores = torch.log_softmax(logits_TV, -1)[:-1].gather(1, torch.tensor(forced)[:, None])[:, 0]
-        answers.append({"source": ids, "target": forced, "scores": scores.tolist(), "greedy": chosen[1:]})
+        answers.append(scored(ids, forced, logits_TV) | {"greedy": chosen[1:]})
     return {"answers": answers}
 
 

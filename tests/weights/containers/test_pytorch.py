@@ -35,7 +35,7 @@ from tests.weights.containers.pytorch_writer import (
 from tests.weights.refusals import refusal
 
 BASE = np.arange(24, dtype=np.float32).reshape(4, 6)
-# What tests/goldens/make_pytorch.py saved, as float32.
+# What tests/goldens/make_torch.py saved, as float32.
 SAVED = {
     "base": BASE,
     "again": BASE,

@@ -1,4 +1,4 @@
-"""Tokenizers of folders without a tokenizer.json against transformers' (goldens/make_tokenizers.py), and faults."""
+"""Tokenizers of folders without a tokenizer.json against transformers' (goldens/make_text.py), and faults."""
 
 import json
 
