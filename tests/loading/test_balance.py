@@ -1,14 +1,12 @@
 """Balanced int8: factors of inputs in products, in checkpoints, and what they are worth."""
 
 from functools import partial
-from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 from fastattn import Encoder
-from fastattn.cli.entry import commands
 from fastattn.errors import CheckpointError
 from fastattn.loading.balance import LEAST, LENGTH, MOST, input_factors
 from fastattn.loading.model_cache import PackedWeights
@@ -23,6 +21,7 @@ from fastattn.spec.rounding import quantize
 from fastattn.spec.tensors import check_tensors
 from fastattn.weights import read
 from fastattn.weights.native import convert
+from tests.cli.commands import succeed
 from tests.kernels.test_precision import SHAPES
 from tests.loading.caches import empty_cache
 from tests.models.encoder_cases import CASES, EncoderCase, make_checkpoint, make_ids
@@ -162,9 +161,10 @@ def test_factors_are_of_the_encoders_products_behind_a_norm():
         np.testing.assert_array_equal(again[name], factors)
 
 
-def test_a_translation_models_encoder_is_balanced_and_its_decoder_is_not():
+def test_a_translation_models_encoder_is_balanced_and_its_decoder_is_not_and_few_positions_are_enough():
     found = input_factors(random_checkpoint(), reference)
     assert found and all(name.startswith("encoder.") for name in found)
+    assert CASE["mbart"].spec.positions.limit < LENGTH and input_factors(make_checkpoint(CASE["mbart"]), operations)
 
 
 def test_columns_of_nothing_have_factors_too():
@@ -177,39 +177,26 @@ def test_columns_of_nothing_have_factors_too():
     assert (found[3], found[4]) == (np.float32(LEAST), np.float32(MOST))
 
 
-def test_few_positions_are_enough():
-    case = CASE["mbart"]
-    assert case.spec.positions.limit < LENGTH
-    assert input_factors(make_checkpoint(case), operations)
-
-
-class NoOperations:
-    def __getattr__(self, name):
-        pytest.fail(f"{name} was asked for")
+NO_OPERATIONS = object()
 
 
 def test_what_is_int8_already_is_left_alone(tmp_path):
     case = CASE["bert-40"]
     convert.write(tmp_path, uneven(case), "int8")
-    assert input_factors(read(tmp_path), NoOperations()) == {}
+    assert input_factors(read(tmp_path), NO_OPERATIONS) == {}
 
 
 def test_layers_that_are_kept_need_no_factors(tmp_path, monkeypatch):
     empty_cache(tmp_path, monkeypatch)
     (tmp_path / "weights").write_bytes(b"of a checkpoint")
     case = CASE["bert-odd"]
-    checkpoint, calls = uneven(case), []
-
-    def factors():
-        calls.append(1)
-        return input_factors(checkpoint, operations)
-
-    rows = []
+    checkpoint, rows = uneven(case), []
+    factors = Mock(wraps=partial(input_factors, checkpoint, operations))
     for _ in range(2):
         kept = PackedWeights([tmp_path / "weights"], "int8")
         rows.append(build_model(checkpoint, operations, "int8", kept, factors).encode(make_ids(case))[0])
         kept.save()
-        assert len(calls) == 1
+        assert factors.call_count == 1
     np.testing.assert_array_equal(*rows)
     np.testing.assert_array_equal(rows[0], hidden(case, checkpoint, "int8", factors))
 
@@ -224,7 +211,7 @@ def test_a_converted_checkpoint_gives_the_same_bits(tmp_path):
         folder.mkdir()
     convert.write(folders[0], checkpoint, "int8", factors=factors)
     once = read(folders[0])
-    convert.write(folders[1], once, "int8", factors=input_factors(once, NoOperations()))
+    convert.write(folders[1], once, "int8", factors=input_factors(once, NO_OPERATIONS))
     convert.write(folders[2], once, "float32")
     checkpoint.tensors["encoder.embedding.weight"] = once.tensors["encoder.embedding.weight"]
     expected = hidden(case, checkpoint, "int8", lambda: factors)
@@ -252,21 +239,14 @@ SENTENCES = [
 ]  # fmt: skip
 
 
-def test_minilm_in_int8_is_close_to_float32_everywhere(pulled):
-    path = pulled("minilm")
-    exact, balanced = (Encoder(path, precision).encode(SENTENCES) for precision in ("float32", "int8"))
-    cosines = (exact * balanced).sum(axis=1)
-    assert cosines.min() > 0.99 and cosines.mean() > 0.996, cosines
-
-
-def test_minilm_converted_by_the_command_is_as_close(pulled, tmp_path: Path):
-    out = tmp_path / "out"
-    done = CliRunner().invoke(commands, ["convert", str(pulled("minilm")), str(out), "-p", "int8"])
-    assert done.exit_code == 0, done.output
-    exact, converted = Encoder(pulled("minilm"), "float32").encode(SENTENCES), Encoder(out).encode(SENTENCES)
-    cosines = (exact * converted).sum(axis=1)
-    assert cosines.min() > 0.99 and cosines.mean() > 0.996, cosines
-    factors = input_factors(read(pulled("minilm")), operations)
+def test_minilm_in_int8_is_close_to_float32_also_when_the_command_converts_it(pulled, tmp_path):
+    model, out = pulled("minilm"), tmp_path / "out"
+    succeed("convert", model, out, "-p", "int8")
+    exact = Encoder(model, "float32").encode(SENTENCES)
+    for encoder in (Encoder(model, "int8"), Encoder(out)):
+        cosines = (exact * encoder.encode(SENTENCES)).sum(axis=1)
+        assert cosines.min() > 0.99 and cosines.mean() > 0.996, cosines
+    factors = input_factors(read(model), operations)
     stored = {name: tensor for name, tensor in read(out).tensors.items() if isinstance(tensor, QuantizedTensor)}
     assert len(factors) == 12
     for name, tensor in stored.items():
