@@ -24,22 +24,18 @@ def entry(source, target, architecture="tiny", status="Release", **changes):
     """An entry of the list, as Mozilla's has them."""
     pair, folder = f"{source}{target}", f"models/{source}-{target}/{architecture}"
     files = {
-        "model": {
-            "path": f"{folder}/model.{pair}.intgemm.alphas.bin.gz",
-            "uncompressedSize": len(WEIGHTS),
-            "uncompressedHash": hashlib.sha256(WEIGHTS).hexdigest(),
-        },
+        "model": {"path": f"{folder}/model.{pair}.intgemm.alphas.bin.gz"} | digest(WEIGHTS),
         "lexicalShortlist": {"path": f"{folder}/lex.50.50.{pair}.s2t.bin.gz"},
         "vocab": {"path": f"{folder}/vocab.{pair}.spm.gz"},
     }
     return {
-        "architecture": architecture,
-        "releaseStatus": status,
-        "sourceLanguage": source,
-        "targetLanguage": target,
-        "files": files | changes,
-        "modelStatistics": {"parameters": 1},
-    }
+        "architecture": architecture, "releaseStatus": status, "sourceLanguage": source, "targetLanguage": target,
+        "files": files | changes, "modelStatistics": {"parameters": 1},
+    }  # fmt: skip
+
+
+def digest(weights):
+    return {"uncompressedSize": len(weights), "uncompressedHash": hashlib.sha256(weights).hexdigest()}
 
 
 class Mozilla:
@@ -50,7 +46,7 @@ class Mozilla:
         for each in entries:
             self.models.setdefault(f"{each['sourceLanguage']}-{each['targetLanguage']}", []).append(each)
             for file, content in zip(each["files"].values(), contents):
-                self.server.answers[f"/base/{file['path']}"] = ("application/gzip", gzip.compress(content, 1))
+                self.server.answers[f"/base/{file['path']}"] = gzipped(content)
         self.publish({"generated": "2026-11-01T00:00:00Z", "baseUrl": self.server.url + "/base", "models": self.models})
 
     def publish(self, values):
@@ -59,6 +55,10 @@ class Mozilla:
 
     def weights(self, answer):
         self.server.answers["/base/models/de-en/tiny/model.deen.intgemm.alphas.bin.gz"] = answer
+
+    def pull(self):
+        (model,) = models_between("de", "en")
+        return pull_model(model)
 
 
 @pytest.fixture
@@ -103,9 +103,8 @@ def test_two_vocabularies_and_no_shortlist(mozilla):
 
 def test_what_is_released_comes_first_then_the_quality(mozilla):
     mozilla.offer(entry("en", "fr", "tiny"), entry("en", "fr", "base"), entry("en", "fr", "base-memory", "Nightly"))
-    mozilla.offer(
-        entry("fr", "en", "base", None), entry("fr", "en", "odd"), entry("fr", "en", "tiny", "Release Android")
-    )
+    statuses = {"base": None, "odd": "Release", "tiny": "Release Android"}
+    mozilla.offer(*(entry("fr", "en", kind, status) for kind, status in statuses.items()))
 
     def chosen(source, target, quality=None):
         return [f"{each.name} {each.architecture}" for each in models_between(source, target, quality)]
@@ -116,11 +115,25 @@ def test_what_is_released_comes_first_then_the_quality(mozilla):
     assert chosen("fr", "en") == ["fr-en tiny"]
     assert chosen("de", "fr") == chosen("German", "fra") == ["de-en tiny", "en-fr base"]
     assert [each.name for each in models_between("zh", "fr")] == ["zh-en", "en-fr"]  # the catalog's first
-    for source, target, quality in (("de", "xx", None), ("xx", "en", None), ("de", "de", None), ("de", "en", "large")):
-        with pytest.raises(
-            InputError, match=r"no model (xx-en|en-xx) \(|de to de|quality should be one of tiny, base-memory, base"
-        ):
-            models_between(source, target, quality)
+
+
+@pytest.mark.parametrize(
+    "source, target, quality, match",
+    [
+        ("de", "xx", None, r"no model en-xx \("),
+        ("xx", "en", None, r"no model xx-en \("),
+        ("de", "de", None, "de to de"),
+        ("de", "en", "large", "quality should be one of tiny, base-memory, base"),
+        ("en", "pt", "large", "quality should be one of"),  # which the catalog has in one
+        ("German", None, None, "translates from de; "),
+        (3, "en", None, "a language must be a str, got int"),
+        ("en", b"pt", None, "a language must be a str, got bytes"),
+    ],
+)
+def test_languages_and_qualities_that_are_none(mozilla, source, target, quality, match):
+    assert [each.name for each in models_between(None, "Portuguese")] == ["en-pt"]
+    with pytest.raises(InputError, match=match):
+        models_between(source, target, quality)
 
 
 def test_the_list_is_kept_for_a_day_and_longer_without_the_network(mozilla, monkeypatch):
@@ -140,10 +153,13 @@ def test_the_list_is_kept_for_a_day_and_longer_without_the_network(mozilla, monk
         listed_models()
 
 
-def test_a_damaged_list_that_is_kept_is_fetched_again(mozilla):
+def test_a_list_that_is_damaged_or_from_the_future_is_fetched_again(mozilla):
     listed_models()
     aged(0.1).write_bytes(b"{")
     assert len(listed_models()) == 1
+    mozilla.offer(entry("en", "de"))
+    aged(-1)
+    assert len(listed_models()) == 2
 
 
 WRONG_LISTS = {
@@ -193,9 +209,8 @@ def cut(handler):
     handler.reply(gzip.compress(WEIGHTS)[:30], length=60)
 
 
-def busy_once():
-    answers = [lambda handler: handler.send_error(503), lambda handler: handler.reply(gzip.compress(WEIGHTS))]
-    return lambda handler: answers.pop(0)(handler)
+def gzipped(data, behind=b""):
+    return "application/gzip", gzip.compress(data, 1) + behind
 
 
 BROKEN = {
@@ -204,40 +219,41 @@ BROKEN = {
     "cut by the connection": (cut, "expected|IncompleteRead|ends too early"),
     "cut gzip": (("application/gzip", gzip.compress(WEIGHTS)[:40]), "ends too early"),
     "not gzip": (("application/gzip", b"<html>"), "not gzip"),
-    "too short": (("application/gzip", gzip.compress(WEIGHTS[:-1])), "expected 6993 bytes unpacked, got 6992"),
-    "another": (("application/gzip", gzip.compress(WEIGHTS[:-1] + b"x")), "expected SHA-256"),
-    "a bomb": (("application/gzip", gzip.compress(bytes(1 << 20))), "more bytes than expected"),
+    "too short": (gzipped(WEIGHTS[:-1]), "expected 6993 bytes unpacked, got 6992"),
+    "another": (gzipped(WEIGHTS[:-1] + b"x"), "expected SHA-256"),
+    "a bomb": (gzipped(bytes(1 << 20)), "more bytes than expected"),
     "another protocol": (lambda handler: handler.redirect("file:///etc/passwd"), "cannot fetch"),
     "to plain http": (lambda handler: handler.redirect("http://example.invalid/x"), "cannot fetch"),
     "round and round": (lambda handler: handler.redirect(handler.path), "cannot fetch"),
+    "plain http that answers": (lambda handler: handler.redirect("/afar"), "plain http from a host"),
+    "another member behind": (gzipped(WEIGHTS, gzip.compress(b"more")), "more behind the gzip file's end"),
+    "anything behind": (gzipped(WEIGHTS, bytes(1 << 20)), "more behind the gzip file's end"),
 }
 
 
 @pytest.mark.parametrize("what", BROKEN)
 def test_a_broken_download_leaves_nothing(mozilla, what, monkeypatch):
     monkeypatch.setattr("fastattn.weights.download.transport.WAITS", (0.01, 0.01, 0.01))
+    is_secure = Transport.is_secure
+    monkeypatch.setattr(Transport, "is_secure", lambda self, url: "/afar" not in url and is_secure(self, url))
+    mozilla.server.answers["/afar"] = gzipped(WEIGHTS)
     answer, match = BROKEN[what]
     mozilla.weights(answer)
-    (model,) = models_between("de", "en")
     with pytest.raises(DownloadError, match=match) as raised:
-        pull_model(model)
+        mozilla.pull()
     assert "\n" not in str(raised.value) and "de-en" in str(raised.value)
-    assert not model.folder.exists() and files_below(model.folder.parent) == {
-        ".lock-de-en", ".lock-firefox-models", *files_of_the_list()
-    }  # fmt: skip
-
-
-def files_of_the_list():
-    (folder,) = firefox.checkpoints_folder().glob("firefox-models-*")
-    return {f"{folder.name}/{name}" for name in ("models.json", "SOURCE.txt")}
+    (of_the_list,) = (folder.name for folder in firefox.checkpoints_folder().glob("firefox-models-*"))
+    left = {".lock-de-en", ".lock-firefox-models", f"{of_the_list}/models.json", f"{of_the_list}/SOURCE.txt"}
+    assert files_below(firefox.checkpoints_folder()) == left
 
 
 def test_a_server_that_is_busy_once_and_a_redirect(mozilla, monkeypatch):
     monkeypatch.setattr("fastattn.weights.download.transport.WAITS", (0.01, 0.01, 0.01))
-    mozilla.weights(busy_once())
-    mozilla.server.answers["/there"] = ("application/json", mozilla.server.answers["/models.json"][1])
+    answers = [lambda handler: handler.send_error(503), lambda handler: handler.reply(gzip.compress(WEIGHTS))]
+    mozilla.weights(lambda handler: answers.pop(0)(handler))
+    mozilla.server.answers["/there"] = mozilla.server.answers["/models.json"]
     mozilla.server.answers["/models.json"] = lambda handler: handler.redirect("/there")
-    assert pull_model(models_between("de", "en")[0]).is_dir()
+    assert mozilla.pull().is_dir()
 
 
 def test_plain_http_from_afar_is_refused(mozilla, monkeypatch):
@@ -251,26 +267,10 @@ def test_a_list_over_https_leads_to_https_alone():
         firefox._parse(b'{"baseUrl": "http://x", "models": {}}', "https://x/models.json")
 
 
-def test_a_redirect_to_plain_http_is_refused_though_it_answers(mozilla, monkeypatch):
-    (model,) = models_between("de", "en")
-    mozilla.server.answers["/afar"] = ("application/gzip", gzip.compress(WEIGHTS))
-    mozilla.weights(lambda handler: handler.redirect("/afar"))
-    monkeypatch.setattr(Transport, "is_secure", lambda self, url: not url.endswith("/afar"))
-    with pytest.raises(DownloadError, match="plain http from a host"):
-        pull_model(model)
-
-
 def test_without_a_list_the_catalog_is_shown_and_the_command_fails(isolated, monkeypatch):
     monkeypatch.setenv("FASTATTN_OFFLINE", "1")
     result = run("languages")
     assert result.exit_code == 4 and "zh-en" in result.stdout and "FASTATTN_OFFLINE forbids" in result.stderr
-
-
-def test_a_list_from_the_future_is_fetched_again(mozilla):
-    listed_models()
-    mozilla.offer(entry("en", "de"))
-    aged(-1)
-    assert len(listed_models()) == 2
 
 
 def test_another_release_has_a_folder_of_its_own(mozilla):
@@ -278,7 +278,7 @@ def test_another_release_has_a_folder_of_its_own(mozilla):
     assert pull_model(first) == first.folder
     weights = WEIGHTS[::-1]
     changed = entry("de", "en")
-    changed["files"]["model"]["uncompressedHash"] = hashlib.sha256(weights).hexdigest()
+    changed["files"]["model"] |= digest(weights)
     mozilla.models.clear()
     mozilla.offer(changed, contents=(weights, SHORTLIST, VOCABULARY))
     aged(2)
@@ -292,10 +292,7 @@ def test_a_model_is_configured_as_firefox_does(mozilla, pulled):
     names = ("model.enpt.intgemm.alphas.bin", "lex.50.50.enpt.s2t.bin", "vocab.enpt.spm")
     contents = [(folder / name).read_bytes() for name in names]
     told = entry("fr", "en")
-    told["files"]["model"] |= {
-        "uncompressedSize": len(contents[0]),
-        "uncompressedHash": hashlib.sha256(contents[0]).hexdigest(),
-    }
+    told["files"]["model"] |= digest(contents[0])
     mozilla.offer(told, contents=contents)
     both = read(folder), read(download.resolve("fr-en"))
     expected, found = (replace(each.text, source_language="", target_language="") for each in both)
@@ -305,22 +302,10 @@ def test_a_model_is_configured_as_firefox_does(mozilla, pulled):
     assert scales[0] == scales[1] and any(scales[0].values())
 
 
-BEHIND = {"another member": gzip.compress(b"more"), "anything": bytes(1 << 20)}
-
-
-@pytest.mark.parametrize("what", BEHIND)
-def test_nothing_stands_behind_the_gzip_file(mozilla, what):
-    told = mozilla.models["de-en"][0]["files"]["vocab"]["path"]
-    mozilla.server.answers[f"/base/{told}"] = ("application/gzip", gzip.compress(VOCABULARY) + BEHIND[what])
-    with pytest.raises(DownloadError, match="vocab.deen.spm.gz.*more behind the gzip file's end"):
-        pull_model(models_between("de", "en")[0])
-
-
 def test_addresses_that_are_none(mozilla, monkeypatch):
     mozilla.publish({"baseUrl": "http://[x", "models": mozilla.models})
-    (model,) = models_between("de", "en")
     with pytest.raises(DownloadError, match="cannot fetch de-en .*Invalid IPv6 URL"):
-        pull_model(model)
+        mozilla.pull()
     monkeypatch.setenv("FASTATTN_FIREFOX_MODELS", "http://[x/models.json")
     with pytest.raises(DownloadError, match="cannot read the list of models .*Invalid IPv6 URL"):
         listed_models()
@@ -358,15 +343,6 @@ def test_models_by_any_code_of_their_languages(mozilla):
     assert "en-zh_hant" in succeed("pull", "en-zh_hant")
     with pytest.raises(InputError, match=r"from zh to en \(zh-en\); Firefox has no model zh-Hant-en \("):
         models_between("zh-TW", "en")
-
-
-def test_languages_and_qualities_that_are_none(mozilla):
-    for source, target in (("German", None), (3, "en"), ("en", b"pt")):
-        with pytest.raises(InputError, match="translates from de; |a language must be a str, got (int|bytes)"):
-            models_between(source, target)
-    assert [each.name for each in models_between(None, "Portuguese")] == ["en-pt"]
-    with pytest.raises(InputError, match="quality should be one of"):
-        models_between("en", "pt", "large")  # which the catalog has in one
 
 
 def test_offline_the_hint_names_the_same_model(mozilla, monkeypatch):

@@ -1,20 +1,26 @@
-"""Finding and opening files the way pip would: listings, directories, redirects, credentials, certificates, proxy."""
+"""Finding and opening files the way pip would; servers that name files of this machine, trickle or are busy."""
 
 import base64
 import os
+import re
 import shutil
 import ssl
 import subprocess
+from datetime import datetime, timedelta, timezone
+from email.utils import format_datetime
+from itertools import count
+from types import SimpleNamespace
 
 import pytest
 
 from fastattn.errors import DownloadError
-from fastattn.weights.download import package_index
+from fastattn.weights.download import package_index, transport
 from fastattn.weights.download.package_index import PackageIndex
 from fastattn.weights.download.pip_settings import PipSettings, read_settings
 from fastattn.weights.download.transport import TransportError, without_password
 from tests.weights.download.index_server import ANCHOR, FILE, JSON, IndexServer, failures_of, fetch, find, listing
 
+OK = ("application/octet-stream", b"ok")
 pytestmark = pytest.mark.usefixtures("isolated")
 
 
@@ -66,27 +72,21 @@ def test_json_listing(server):
 )
 def test_bad_listings_are_one_line_each(server, content_type, body, reason):
     server.answers["/tiny-model/"] = (content_type, body)
-    failures = failures_of(index_url=server.url)
-    (failure,) = failures
+    (failure,) = failures_of(index_url=server.url)
     assert failure.startswith(f"{server.url}/tiny-model/: ") and reason in failure and "\n" not in failure
 
 
 def test_an_endless_listing_is_refused(server, monkeypatch):
     monkeypatch.setattr(package_index, "LISTING_LIMIT", 1000)
     server.answers["/tiny-model/"] = ("text/html", b"x" * 1001)
-    failures = failures_of(index_url=server.url)
-    assert "more than 1000 bytes" in failures[0]
+    assert "more than 1000 bytes" in failures_of(index_url=server.url)[0]
 
 
 def test_every_place_is_tried_in_order_and_only_when_needed(server, tmp_path):
     (tmp_path / FILE).write_bytes(b"local")
     server.answers["/b/tiny-model/"] = server.answers["/c/tiny-model/"] = ("text/html", ANCHOR)
-    settings = PipSettings(
-        index_url=f"{server.url}/a",
-        extra_index_urls=(f"{server.url}/b", f"{server.url}/c"),
-        find_links=(str(tmp_path),),
-    )
-    failures: list[str] = []
+    others, failures = (f"{server.url}/b", f"{server.url}/c"), []
+    settings = PipSettings(index_url=f"{server.url}/a", extra_index_urls=others, find_links=(str(tmp_path),))
     links = PackageIndex(settings).find("tiny-model", FILE, failures)
     assert next(links).url == (tmp_path / FILE).as_uri()
     assert server.paths == []
@@ -102,8 +102,7 @@ def test_find_links_of_every_kind(server, tmp_path):
     (folder / FILE).write_bytes(b"x")
     (folder / "page.html").write_text(f'<a href="sub/{FILE}#sha256=12">x</a>')
     server.answers["/links.html"] = ("text/html", ANCHOR)
-    here = (folder / FILE).as_uri()
-    inside = (folder / "sub" / FILE).as_uri()
+    here, inside = (folder / FILE).as_uri(), (folder / "sub" / FILE).as_uri()
     cases = {
         str(folder): [here, inside],
         folder.as_uri(): [here, inside],
@@ -144,18 +143,18 @@ def test_no_index_leaves_only_find_links(server, tmp_path):
 
 def test_malformed_urls_are_failures_without_their_password(server):
     for place in ("http://user:secret@[bad/x", "http://user:secret@host.invalid:port/", "http://127.0.0.1:1\x00/"):
-        failures = failures_of(index_url=place)
-        assert len(failures) == 1 and "secret" not in failures[0] and "\n" not in failures[0]
+        (failure,) = failures_of(index_url=place)
+        assert "secret" not in failure and "\n" not in failure
+    assert without_password("https://a:b@host/x@y") == "https://host/x@y"
+    assert without_password("/some/path@x") == "/some/path@x"
 
 
-def test_redirects_are_followed_and_listing_links_are_relative_to_the_end(server):
+def test_redirects(server, tmp_path):
+    """Links of a listing are relative to the end; none leads to a local file, and a circle ends."""
     server.answers["/tiny-model/"] = lambda handler: handler.redirect("/moved/here/")
     server.answers["/moved/here/"] = ("text/html", ANCHOR)
     (link,) = find(index_url=server.url)
     assert link.url == f"{server.url}/moved/here/{FILE}"
-
-
-def test_a_redirect_leads_to_no_local_file_and_ends_when_circular(server, tmp_path):
     (tmp_path / "secret").write_bytes(b"secret")
     server.answers["/file"] = lambda handler: handler.redirect((tmp_path / "secret").as_uri())
     server.answers["/round"] = lambda handler: handler.redirect("/round")
@@ -169,13 +168,17 @@ def token(user, password):
     return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
 
 
+def authorizations(server):
+    return [headers.get("Authorization") for _, headers in server.requests]
+
+
 def test_credentials_of_the_url_serve_its_host_and_no_other(server):
     with IndexServer() as other:
-        other.answers["/file"] = ("application/octet-stream", b"ok")
+        other.answers["/file"] = OK
         server.answers["/away"] = lambda handler: handler.redirect(f"{other.url}/file")
         server.answers["/tiny-model/"] = ("text/html", ANCHOR)
         server.answers[f"/tiny-model/{FILE}"] = lambda handler: handler.redirect("/file")
-        server.answers["/file"] = ("application/octet-stream", b"ok")
+        server.answers["/file"] = OK
         with_user = server.url.replace("://", "://us%40er:p%3Aw@")
         index = PackageIndex(PipSettings(index_url=with_user))
         (link,) = index.find("tiny-model", FILE, [])
@@ -183,35 +186,28 @@ def test_credentials_of_the_url_serve_its_host_and_no_other(server):
         for url in (link.url, f"{server.url}/away"):
             with index.transport.open(url) as response:
                 assert response.read(10) == b"ok"
-        assert [headers.get("Authorization") for _, headers in server.requests] == [token("us@er", "p:w")] * 4
-        assert [headers.get("Authorization") for _, headers in other.requests] == [None]
+        assert authorizations(server) == [token("us@er", "p:w")] * 4 and authorizations(other) == [None]
 
 
 def test_of_two_credentials_for_a_host_its_first_index_s_are_used(server):
-    server.answers["/file"] = ("application/octet-stream", b"ok")
+    server.answers["/file"] = OK
     first, second = (server.url.replace("://", f"://{name}:x@") for name in ("a", "b"))
     index = PackageIndex(PipSettings(index_url=first, extra_index_urls=(second,)))
     for url in (server.url, second):
         with index.transport.open(f"{url}/file") as response:
             assert response.read(10) == b"ok"
-    assert [headers["Authorization"] for _, headers in server.requests] == [token("a", "x"), token("b", "x")]
+    assert authorizations(server) == [token("a", "x"), token("b", "x")]
 
 
 def test_netrc(server, tmp_path, monkeypatch):
-    server.answers["/file"] = ("application/octet-stream", b"ok")
+    server.answers["/file"] = OK
     (tmp_path / "netrc").write_text("machine 127.0.0.1 login me password word\n")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     assert fetch(f"{server.url}/file") == b"ok"
     assert fetch(server.url.replace("://", "://you:own@") + "/file") == b"ok"
     (tmp_path / "netrc").write_text("machine")
     assert fetch(f"{server.url}/file") == b"ok"
-    sent = [headers.get("Authorization") for _, headers in server.requests]
-    assert sent == [token("me", "word"), token("you", "own"), None]
-
-
-def test_passwords_are_not_shown():
-    assert without_password("https://a:b@host/x@y") == "https://host/x@y"
-    assert without_password("/some/path@x") == "/some/path@x"
+    assert authorizations(server) == [token("me", "word"), token("you", "own"), None]
 
 
 def test_plain_http_needs_a_trusted_host_and_a_proxy_is_used(server):
@@ -225,21 +221,21 @@ def test_plain_http_needs_a_trusted_host_and_a_proxy_is_used(server):
     assert link.url == f"{index}/tiny-model/{FILE}"
 
 
-def test_the_environments_proxy_is_used(server, monkeypatch):
+def test_the_environments_settings_reach_the_index(server, monkeypatch):
+    server.answers["/simple/tiny-model/"] = ("text/html", ANCHOR)
+    monkeypatch.setenv("PIP_INDEX_URL", f"{server.url}/simple")
+    (link,) = PackageIndex(read_settings()).find("tiny-model", FILE, [])
+    assert link.url == f"{server.url}/simple/tiny-model/{FILE}"
     monkeypatch.setenv("http_proxy", server.url)
-    server.answers["http://packages.invalid/file"] = ("application/octet-stream", b"ok")
+    server.answers["http://packages.invalid/file"] = OK
     assert fetch("http://packages.invalid/file") == b"ok"
 
 
-def test_no_answer_is_a_timeout(server):
+def test_no_answer_is_a_timeout_and_nobody_may_listen(server):
     server.answers["/tiny-model/"] = lambda handler: handler.server.released.wait(20)
-    failures = failures_of(index_url=server.url, timeout=0.2)
-    assert failures == [f"{server.url}/tiny-model/: timed out"]
-
-
-def test_nobody_listens():
-    failures = failures_of(index_url="http://127.0.0.1:9")
-    assert len(failures) == 1 and "refused" in failures[0] and "\n" not in failures[0]
+    assert failures_of(index_url=server.url, timeout=0.2) == [f"{server.url}/tiny-model/: timed out"]
+    (failure,) = failures_of(index_url="http://127.0.0.1:9")
+    assert "refused" in failure and "\n" not in failure
 
 
 @pytest.fixture(scope="module")
@@ -271,24 +267,25 @@ def server_context(certificate, asks_for_client=False):
 
 def test_certificates(certificate, tmp_path, monkeypatch):
     with IndexServer(server_context(certificate)) as server:
-        server.answers["/file"] = ("application/octet-stream", b"ok")
+        server.answers["/file"] = OK
         url, port = f"{server.url}/file", server.server_address[1]
-        with pytest.raises(TransportError, match="(?i)certificate"):
-            fetch(url)
+        for settings, match in (
+            ({}, "(?i)certificate"),
+            ({"trusted_hosts": ("127.0.0.1:1",)}, "(?i)certificate"),
+            ({"cert": str(tmp_path / "no-such.pem")}, "certificates of .*no-such.pem: No such file"),
+        ):
+            with pytest.raises(TransportError, match=match):
+                fetch(url, **settings)
         assert fetch(url, cert=str(certificate)) == b"ok"
-        assert fetch(url, trusted_hosts=("127.0.0.1",)) == b"ok"
-        assert fetch(url, trusted_hosts=(f"127.0.0.1:{port}",)) == b"ok"
-        with pytest.raises(TransportError, match="(?i)certificate"):
-            fetch(url, trusted_hosts=("127.0.0.1:1",))
-        with pytest.raises(TransportError, match="certificates of .*no-such.pem: No such file"):
-            fetch(url, cert=str(tmp_path / "no-such.pem"))
+        for trusted in ("127.0.0.1", f"127.0.0.1:{port}"):
+            assert fetch(url, trusted_hosts=(trusted,)) == b"ok"
         monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(certificate))
         assert fetch(url) == b"ok"
 
 
 def test_client_certificate(certificate, tmp_path):
     with IndexServer(server_context(certificate, asks_for_client=True)) as server:
-        server.answers["/file"] = ("application/octet-stream", b"ok")
+        server.answers["/file"] = OK
         url, cert = f"{server.url}/file", str(certificate)
         assert fetch(url, cert=cert, client_cert=cert) == b"ok"
         with pytest.raises(TransportError):
@@ -297,8 +294,151 @@ def test_client_certificate(certificate, tmp_path):
             fetch(url, cert=cert, client_cert=str(tmp_path / "absent.pem"))
 
 
-def test_the_environments_settings_reach_the_index(server, monkeypatch):
-    server.answers["/simple/tiny-model/"] = ("text/html", ANCHOR)
-    monkeypatch.setenv("PIP_INDEX_URL", f"{server.url}/simple")
-    (link,) = PackageIndex(read_settings()).find("tiny-model", FILE, [])
-    assert link.url == f"{server.url}/simple/tiny-model/{FILE}"
+@pytest.fixture
+def slow_clock(monkeypatch):
+    """Every wait for bytes seems to take a second, however short it was: a busy machine makes none too long."""
+    monkeypatch.setattr(transport, "STALL_SECONDS", 1.0)
+    monkeypatch.setattr(transport, "time", SimpleNamespace(monotonic=count().__next__))
+
+
+def test_a_server_names_no_file_of_this_machine(server, tmp_path):
+    (tmp_path / FILE).write_bytes(b"secret")
+    local = (tmp_path / FILE).as_uri()
+    good = f"{server.url}/{FILE}"
+    addresses = [local, f"ftp://host/{FILE}", f"data:,{FILE}", f"file:{FILE}", good]
+    page = "".join(f'<a href="{address}">x</a>' for address in addresses).encode()
+    server.answers["/html/tiny-model/"] = server.answers["/links.html"] = ("text/html", page)
+    files = [{"filename": FILE, "url": address} for address in addresses]
+    server.answers["/json/tiny-model/"] = (JSON, listing(*files))
+    for settings in (
+        {"index_url": f"{server.url}/html"},
+        {"index_url": f"{server.url}/json"},
+        {"no_index": True, "find_links": (f"{server.url}/links.html",)},
+    ):
+        failures = []
+        assert [link.url for link in find(failures, **settings)] == [good]
+        assert any("a link to file:, expected http: or https:" in failure for failure in failures)
+        assert not any(str(tmp_path) in failure for failure in failures)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no FIFOs here")
+def test_a_fifo_is_no_file(tmp_path):
+    """Nor waits anything for somebody to write into it."""
+    project, links = tmp_path / "simple" / "tiny-model", tmp_path / "links"
+    for folder in (project, links):
+        folder.mkdir(parents=True)
+    for path in (project / "index.html", links / "page.html", links / FILE):
+        os.mkfifo(path)
+    failures = failures_of(index_url=str(tmp_path / "simple"), find_links=(str(links),))
+    assert "no such file there" in failures[0] and "not a regular file" in failures[1]
+    with pytest.raises(TransportError, match="^not a regular file$"):
+        fetch((links / FILE).as_uri())
+
+
+def trickle(head, part, pause=0.01):
+    """An answer that goes on for too long: ``head``, then ``part`` again and again."""
+
+    def answer(handler):
+        handler.wfile.write(head)
+        for _ in range(1000):
+            handler.wfile.write(part)
+            if handler.server.released.wait(pause):
+                return
+
+    return answer
+
+
+STARTED, CONTINUE = b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 100 Continue\r\n\r\n"
+PAGE = STARTED + b"Content-Type: text/html\r\n"
+LONG = PAGE + b"Content-Length: 1000000\r\n\r\n"
+CHUNKED = PAGE + b"Transfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    "head, part", [(LONG, b"x"), (CHUNKED, b"1\r\nx\r\n"), (STARTED, b"X"), (STARTED, b"X: y\r\n"), (b"", CONTINUE)]
+)
+def test_what_trickles_in_is_given_up(server, slow_clock, head, part):
+    """Each byte comes well before the timeout of one wait."""
+    server.answers["/tiny-model/"] = trickle(head, part)
+    (failure,) = failures_of(index_url=server.url, timeout=10)
+    reason = r"(stalled: \d+ bytes in 11 seconds|got more than 100 headers)"
+    assert re.fullmatch(f"{server.url}/tiny-model/: {reason}", failure)
+
+
+def test_what_comes_steadily_is_not(server, slow_clock, monkeypatch):
+    monkeypatch.setattr(transport, "STALL_BYTES", 10)
+
+    def answer(handler):
+        handler.reply(b"", length=2000)
+        for _ in range(20):
+            handler.wfile.write(b"x" * 100)
+            handler.server.released.wait(0.01)
+
+    server.answers["/file"] = answer
+    with PackageIndex(PipSettings(timeout=10)).transport.open(f"{server.url}/file") as response:
+        assert response.read(2000) == b"x" * 2000
+
+
+def test_what_comes_at_first_does_not_count_later(server, slow_clock, monkeypatch):
+    monkeypatch.setattr(transport, "STALL_BYTES", 1000)
+    server.answers["/tiny-model/"] = trickle(LONG + bytes(5000), b"x")
+    (failure,) = failures_of(index_url=server.url, timeout=10)
+    assert re.fullmatch(rf"{server.url}/tiny-model/: stalled: \d\d? bytes in 11 seconds", failure)
+
+
+def test_endless_interim_responses_are_refused(server, monkeypatch):
+    monkeypatch.setattr(transport, "LONGEST_HEAD", 5000)
+    server.answers["/tiny-model/"] = trickle(b"", CONTINUE * 100)
+    assert failures_of(index_url=server.url) == [f"{server.url}/tiny-model/: more than 5000 bytes of headers"]
+
+
+def busy(*answers):
+    """Answers with these statuses and Retry-After headers in turn, then as a listing does."""
+    left = list(answers)
+
+    def answer(handler):
+        if not left:
+            handler.reply(ANCHOR, "text/html")
+            return
+        status, after = left.pop(0)
+        handler.head(status, {"Content-Length": 0} | ({"Retry-After": after} if after else {}))
+
+    return answer
+
+
+@pytest.mark.parametrize("status", [429, 502, 503, 504])
+def test_a_busy_server_is_asked_again(server, monkeypatch, status):
+    waits = []
+    monkeypatch.setattr(transport.time, "sleep", waits.append)
+    server.answers["/tiny-model/"] = busy((status, None), (status, "7"), (status, "nonsense"))
+    assert len(find(index_url=server.url)) == 1
+    assert waits == [0.5, 7, 2] and len(server.paths) == 4
+    server.answers["/tiny-model/"] = busy(*[(status, None)] * 9)
+    assert f"HTTP {status} " in failures_of(index_url=server.url)[0] and len(server.paths) == 8
+
+
+@pytest.mark.parametrize("status, after", [(503, "31"), (503, "9" * 5000), (500, None), (404, "1"), (403, None)])
+def test_one_that_is_not_or_wants_too_long_a_wait_is_asked_once(server, monkeypatch, status, after):
+    monkeypatch.setattr(transport.time, "sleep", lambda seconds: pytest.fail("waited"))
+    server.answers["/tiny-model/"] = busy((status, after))
+    assert find(index_url=server.url) == [] and len(server.paths) == 1
+
+
+def test_a_retry_after_may_be_a_date():
+    now = datetime.now(timezone.utc)
+    soon, past, late = (format_datetime(now + timedelta(seconds=seconds)) for seconds in (20, -20, 90))
+    wait = transport.wait_before(0, 503, soon)
+    assert wait is not None and 10 < wait <= 20
+    assert transport.wait_before(1, 503, past) == 1
+    assert transport.wait_before(0, 503, late) is None
+    assert transport.wait_before(0, 503, "30") == 30 and transport.wait_before(0, 503, "31") is None
+    assert transport.wait_before(3, 503, None) is None and transport.wait_before(0, 200, "1") is None
+
+
+def test_a_servers_reason_is_cut(server):
+    def answer(handler):
+        handler.send_response(404, "x" * 5000)
+        handler.end_headers()
+
+    server.answers["/tiny-model/"] = answer
+    assert len(failures_of(index_url=server.url)[0]) < 400

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -21,21 +20,17 @@ def machine(tmp_path, monkeypatch):
     for name in list(os.environ):
         if name.startswith(("PIP_", "XDG_")):
             monkeypatch.delenv(name)
-    folders = {
-        "global": tmp_path / "system" / "pip",
-        "legacy": tmp_path / "home" / ".pip",
-        "user": tmp_path / "home" / ".config" / "pip",
-        "site": tmp_path / "venv",
-        "named": tmp_path,
-    }
+    home, system = tmp_path / "home", tmp_path / "system" / "pip"
+    folders = {"global": system, "legacy": home / ".pip", "user": home / ".config" / "pip"}
+    folders |= {"site": tmp_path / "venv", "named": tmp_path}
     monkeypatch.setenv("XDG_CONFIG_DIRS", str(tmp_path / "system"))
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("HOME", str(home))
     monkeypatch.setattr(sys, "prefix", str(tmp_path / "venv"))
     # the machine's own /etc/pip.conf stays out of it
-    monkeypatch.setattr(pip_settings, "_global_folders", lambda: [folders["global"]])
+    monkeypatch.setattr(pip_settings, "_global_folders", lambda: [system])
     monkeypatch.setattr(pip_settings, "_default_index", lambda: "https://default.invalid/simple")
 
-    def write(level: str, text: str) -> Path:
+    def write(level, text):
         folders[level].mkdir(parents=True, exist_ok=True)
         file = folders[level] / "pip.conf"
         file.write_text(text)
@@ -44,11 +39,8 @@ def machine(tmp_path, monkeypatch):
     return write
 
 
-def test_nothing_configured():
-    assert read_settings() == PipSettings(index_url="https://default.invalid/simple")
-
-
 def test_every_option(machine):
+    assert read_settings() == PipSettings(index_url="https://default.invalid/simple")
     machine(
         "user",
         "[global]\nindex-url = https://a.invalid/simple\nextra_index_url =\n    https://b.invalid/simple\n"
@@ -86,30 +78,22 @@ def test_a_named_file_replaces_the_users(machine, monkeypatch):
     assert (read_settings().timeout, read_settings().proxy) == (15.0, "http://site.invalid")
 
 
-def test_the_null_device_means_no_files(machine, monkeypatch):
-    machine("site", "[global]\ntimeout = 3\n")
-    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
-    assert configuration_files() == []
-    assert read_settings().timeout == 15.0
-
-
-def test_the_section_of_the_download_command_wins_over_the_global_one(machine):
+def test_the_section_of_the_download_command_wins_and_the_null_device_means_no_files(machine, monkeypatch):
     machine("global", "[download]\ntimeout = 4\n[install]\nproxy = http://not.invalid\n")
     machine("site", "[global]\ntimeout = 3\n")
     assert (read_settings().timeout, read_settings().proxy) == (4.0, None)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    assert (configuration_files(), read_settings().timeout) == ([], 15.0)
 
 
-def test_empty_values_do_not_count(machine, monkeypatch):
-    machine("global", "[global]\nfind-links = /wheels\nproxy = http://old.invalid\n")
+def test_empty_values_do_not_count_and_a_variable_replaces_a_list(machine, monkeypatch):
+    lists = "find-links = /wheels\nextra-index-url = https://a.invalid https://b.invalid\n"
+    machine("global", f"[global]\n{lists}proxy = http://old.invalid\n")
     machine("user", "[global]\nproxy =\n")
     monkeypatch.setenv("PIP_FIND_LINKS", "")
-    assert (read_settings().find_links, read_settings().proxy) == (("/wheels",), None)
-
-
-def test_a_variable_replaces_a_list(machine, monkeypatch):
-    machine("user", "[global]\nextra-index-url = https://a.invalid https://b.invalid\n")
     monkeypatch.setenv("PIP_EXTRA_INDEX_URL", "https://c.invalid")
-    assert read_settings().extra_index_urls == ("https://c.invalid",)
+    found = read_settings()
+    assert (found.find_links, found.extra_index_urls, found.proxy) == (("/wheels",), ("https://c.invalid",), None)
 
 
 def test_other_spellings(monkeypatch):
@@ -166,10 +150,8 @@ def test_pip_agrees(monkeypatch):
 def test_without_pip_the_default_comes_from_the_wheel_that_python_carries(monkeypatch):
     monkeypatch.undo()
     with_pip = pip_settings._default_index()
-    find_spec = pip_settings.importlib.util.find_spec
-    monkeypatch.setattr(
-        pip_settings.importlib.util, "find_spec", lambda name: None if name == "pip" else find_spec(name)
-    )
+    util, find_spec = pip_settings.importlib.util, pip_settings.importlib.util.find_spec
+    monkeypatch.setattr(util, "find_spec", lambda name: None if name == "pip" else find_spec(name))
     without = pip_settings._default_index()
     if without is None:
         pytest.skip("this Python carries no wheel of pip")
