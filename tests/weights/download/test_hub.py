@@ -1,46 +1,52 @@
-"""Models by their names on the Hugging Face hub, from a server here, each in a process: settings are read but once."""
+"""Models of the Hugging Face hub, from a server here, each in a process: settings are read but once."""
 
 import json
-from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from fastattn.weights import read
 from fastattn.weights.download import hub
 from fastattn.weights.download.hub import NeededFiles, is_hub_name, licence, needed
-from tests.weights.containers.safetensors_writer import random_bert, safetensors_bytes, write_sentence_transformer
+from fastattn.weights.native.convert import write as write_native
+from tests.weights.containers.safetensors_writer import (
+    random_bert,
+    safetensors_bytes,
+    write_bert,
+    write_sentence_transformer,
+)
+from tests.weights.ctranslate2 import writer as ctranslate2_writer
+from tests.weights.ctranslate2.argos_writer import METADATA, pack
 from tests.weights.download.hub_server import COMMIT, LATER, HubServer, command, fail_all, fails, files_of, run
 from tests.weights.huggingface.marian_cases import CASES, write_model
+from tests.weights.marian import writer as marian_writer
 
 MARIAN, BERT, OTHER = "Some-Lab/opus-mt-en-pt", "some-lab/all_bert.v2", "some-lab/no-weights"
-CARD = b"---\nlanguage: en\nlicense: cc-by-4.0\n---\n# A card\n"
+LICENSED = b"---\nlanguage: en\nlicense: cc-by-4.0\n---\n# A card\n"
 UNNEEDED = {"onnx/model.onnx": b"x", "rust_model.ot": b"x", "tf_model.h5": b"x", "1_Pooling/notes.txt": b"x"}
 
 
 @pytest.fixture(scope="module")
-def repos(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, bytes]]:
-    import numpy as np
-
+def repos(tmp_path_factory):
     top = tmp_path_factory.mktemp("repos")
     pooling = {"word_embedding_dimension": 12, "pooling_mode_mean_tokens": True}
-    modules: dict[str, dict | None] = {
+    modules = {
         "sentence_transformers.models.Pooling": pooling,
         "sentence_transformers.models.Dense": {"in_features": 12, "out_features": 2, "bias": False},
     }
     bert = write_sentence_transformer(top / "bert", random_bert(np.random.default_rng(1)), modules)
     weight = {"linear.weight": np.ones((2, 12), np.float32)}
     (bert / "2_Dense" / "model.safetensors").write_bytes(safetensors_bytes(weight))
-    marian = files_of(write_model(top / "marian", CASES["shared"]))
-    more = UNNEEDED | {"README.md": CARD, "pytorch_model.bin": b"not this one"}
-    return {
-        MARIAN: marian | more,
-        BERT: files_of(bert) | UNNEEDED,
-        OTHER: {"README.md": b"# nothing", "config.json": b"{}"},
-    }
+    marian = files_of(shared(top / "marian")) | UNNEEDED
+    marian |= {"README.md": LICENSED, "pytorch_model.bin": b"not this one"}
+    other = {"README.md": b"# nothing", "config.json": b"{}"}
+    return {MARIAN: marian, BERT: files_of(bert) | UNNEEDED, OTHER: other}
 
 
 @pytest.fixture
-def server(repos: dict[str, dict[str, bytes]]) -> Iterator[HubServer]:
+def server(repos):
     with HubServer(repos) as running:
         yield running
 
@@ -49,11 +55,11 @@ NO_NAMES = ("zh-en", "a/b/c", "./b", "../b", "/b", "a/", "a/b--c", "a/b..c", "a/
 
 
 @pytest.mark.parametrize("name", [MARIAN, BERT, *NO_NAMES, "a/" + "b" * 200])
-def test_what_looks_like_a_name(name: str) -> None:
+def test_what_looks_like_a_name(name):
     assert is_hub_name(name) is (name in (MARIAN, BERT))
 
 
-def test_only_what_is_read_is_needed() -> None:
+def test_only_what_is_read_is_needed():
     both = ["config.json", "model.safetensors", "pytorch_model.bin", "model.onnx", "../x.json", "a/b/config.json"]
     assert needed(both) == NeededFiles("huggingface", ["config.json"], ["model.safetensors"])
     shards = [f"pytorch_model-0000{i}-of-00002.bin" for i in (1, 2)]
@@ -88,20 +94,20 @@ def test_only_what_is_read_is_needed() -> None:
         (["a/model.npz", "config.yml"], None),
     ],
 )
-def test_a_marian_model_is_known_by_its_names(files: list[str], first: list[str] | None) -> None:
+def test_a_marian_model_is_known_by_its_names(files, first):
     expected = None if first is None else NeededFiles("marian", first, sorted(set(files) - set(first)))
     assert needed(files) == expected
 
 
-def test_what_a_card_says_of_its_licence(tmp_path: Path) -> None:
+def test_what_a_card_says_of_its_licence(tmp_path):
     assert licence(tmp_path) == ""
-    (tmp_path / "README.md").write_bytes(CARD)
+    (tmp_path / "README.md").write_bytes(LICENSED)
     assert licence(tmp_path) == "cc-by-4.0"
     (tmp_path / "README.md").write_text("license: mit\n")
     assert licence(tmp_path) == ""
 
 
-def test_a_translator_and_an_encoder_by_name(server: HubServer, tmp_path: Path) -> None:
+def test_a_translator_and_an_encoder_by_name(server, tmp_path):
     code = (
         "import sys, json\nfrom fastattn.weights import read\nfrom fastattn.weights import download\n"
         "for time in range(2):\n    paths = list(map(download.resolve, sys.argv[1:]))\n"
@@ -117,15 +123,14 @@ def test_a_translator_and_an_encoder_by_name(server: HubServer, tmp_path: Path) 
     assert {"source.spm", "vocab.json", "2_Dense/config.json", "1_Pooling/config.json"} <= server.downloaded
     assert set(files_of(Path(marian))) == set(server.repos[MARIAN]) - {*UNNEEDED, "pytorch_model.bin"}
     # The second time nothing is fetched again, and without a network nothing is asked either.
-    fetched = [path for method, path, _ in server.requests if method == "GET" and "/resolve/" in path]
-    assert again == first and len(fetched) == len(set(fetched))
+    assert again == first and len(server.fetched) == len(set(server.fetched))
     server.requests.clear()
     assert run(server, tmp_path, "-c", code, MARIAN, BERT, FASTATTN_OFFLINE="1").stdout == done.stdout
     assert not server.requests
     assert run(None, tmp_path, "-c", code, MARIAN, BERT).stdout == done.stdout
 
 
-def test_the_command_line(server: HubServer, tmp_path: Path) -> None:
+def test_the_command_line(server, tmp_path):
     """Also where the hub is busy at first."""
     server.busy = [503, 429]
     done = command(server, tmp_path, "pull", MARIAN)
@@ -138,14 +143,14 @@ def test_the_command_line(server: HubServer, tmp_path: Path) -> None:
     assert done.returncode == 0 and done.stdout.strip(), done.stderr
 
 
-def test_a_gated_model(server: HubServer, tmp_path: Path) -> None:
+def test_a_gated_model(server, tmp_path):
     server.gated = {MARIAN: "hf_secret"}
     line = fails(command(server, tmp_path, "pull", MARIAN), 4)
     assert f"{MARIAN} is gated: accept its terms at {server.url}/{MARIAN}" in line
     assert command(server, tmp_path, "pull", MARIAN, HF_TOKEN="hf_secret").returncode == 0
 
 
-def test_what_cannot_be_had(server: HubServer, tmp_path: Path) -> None:
+def test_what_cannot_be_had(server, tmp_path):
     """Nor has half of a model in the cache, which another program fetched, a use."""
     fail_all(
         server, tmp_path,
@@ -175,21 +180,17 @@ def test_what_cannot_be_had(server: HubServer, tmp_path: Path) -> None:
         (OSError(), "OSError"),
     ],
 )
-def test_a_reason_is_the_first_sentence_or_else_the_kind(error: Exception, reason: str) -> None:
+def test_a_reason_is_the_first_sentence_or_else_the_kind(error, reason):
     assert hub._reason(error) == reason
 
 
 @pytest.mark.parametrize("after", ["api/models", "resolve"])
-def test_a_repository_that_changes_meanwhile_is_fetched_as_it_was(
-    server: HubServer, tmp_path: Path, after: str
-) -> None:
+def test_a_repository_that_changes_meanwhile_is_fetched_as_it_was(server, tmp_path, after):
     """After the first request of this kind: the one that lists the files, or the first file's."""
     earlier = dict(server.repos)
-    changed = {
-        name: {file: content + b" changed" for file, content in files.items()} for name, files in earlier.items()
-    }
+    changed = {name: dict.fromkeys(files, b"changed") for name, files in earlier.items()}
 
-    def change(path: str) -> None:
+    def change(path):
         if after in path and server.commit == COMMIT:
             server.change(LATER, changed)
 
@@ -208,7 +209,7 @@ def test_a_repository_that_changes_meanwhile_is_fetched_as_it_was(
     assert run(server, tmp_path, "-c", other, MARIAN, HF_HUB_OFFLINE="1").stdout == done.stdout
 
 
-def test_the_hub_is_asked_for_nothing_else(tmp_path: Path) -> None:
+def test_the_hub_is_asked_for_nothing_else(tmp_path):
     code = (
         "import sys\nfrom fastattn.weights import download\nfrom fastattn.weights.download import hub\n"
         "try: download.resolve('nothing')\nexcept Exception as error: print(error)\n"
@@ -216,3 +217,159 @@ def test_the_hub_is_asked_for_nothing_else(tmp_path: Path) -> None:
     )
     done = run(None, tmp_path, "-c", code)
     assert "neither an existing path" in done.stdout and done.stdout.endswith("False\n")
+
+
+WEIGHTS = (".safetensors", ".bin", ".npz")
+RNG = np.random.default_rng(1)
+
+
+def bert(folder, **changes):
+    return write_bert(folder, random_bert(RNG), **changes)
+
+
+def shared(folder, **changes):
+    return write_model(folder, CASES["shared"], **changes)
+
+
+def modules(folder, **kinds):
+    return write_sentence_transformer(
+        folder, random_bert(RNG), {f"sentence_transformers.models.{kind}": config for kind, config in kinds.items()}
+    )
+
+
+def without(folder, name):
+    (folder / name).unlink()
+    return folder
+
+
+def xlnet(folder):
+    (folder / "config.json").write_text(json.dumps({"model_type": "xlnet"}))
+    (folder / "model.safetensors").write_bytes(b"x" * 1000)
+    return folder
+
+
+def native(folder):
+    write_native(folder, read(bert(folder.parent)), "float32")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"version": 10**6}))
+    return folder
+
+
+def marian(folder, **config):
+    arrays, options = marian_writer.random_model(1)
+    return marian_writer.write(folder, marian_writer.files(arrays, options, "model.xy.bin", intgemm=0x4101, **config))
+
+
+REFUSED = [
+    (xlnet, "config.json: model type 'xlnet' is not supported; known: "),
+    (partial(bert, is_decoder=True), "config.json: not supported: is_decoder"),
+    (partial(bert, hidden_act="prelu"), "config.json: hidden_act should be one of gelu, "),
+    (lambda folder: without(bert(folder), "tokenizer.json"), "tokenizer.json: no such file, nor vocab.txt of a"),
+    (partial(shared, quantization_config={"bits": 4}), "config.json: not supported: quantization_config"),
+    (partial(shared, eos_token_id=3), "eos_token_id should be 0"),
+    (lambda folder: without(shared(folder), "source.spm"), "source.spm: no such file"),
+    (lambda folder: without(shared(folder), "vocab.json"), "vocab.json: no such file"),
+    (partial(modules, WordWeights={}), "module 'sentence_transformers.models.WordWeights' is not supported; supported"),
+    (partial(modules, Pooling={"pooling_mode": "best"}), "pooling_mode should be one or more of cls, "),
+    (
+        partial(modules, Pooling={}, Dense={"in_features": 7, "out_features": 2}),
+        "in_features should be 12, what the module before gives, is 7",
+    ),
+    (native, "config.json: version 1000000 of fastattn's folders is not known"),
+    (partial(marian, models=["a.bin", "b.bin"]), "config.yml: not supported: models should be one"),
+    (partial(marian, vocabs=["x.spm"]), "x.spm: no such file, but the configuration names it"),
+    (partial(marian, ensemble=3), "config.yml: not supported: option ensemble is not known"),
+]
+
+
+def test_what_is_not_supported_is_refused_before_its_weights_are_fetched(tmp_path):
+    """And what lies in the cache then is not taken for a model."""
+    repos = {}
+    for number, (make, _) in enumerate(REFUSED):
+        (tmp_path / f"{number}").mkdir()
+        repos[f"a/{number}"] = files_of(make(tmp_path / f"{number}"))
+        assert any(name.endswith(WEIGHTS) for name in repos[f"a/{number}"])
+    code = (
+        "import sys\nfrom fastattn.weights.download import resolve\nfor name in sys.argv[1:]:\n"
+        "    try: print('taken', resolve(name))\n    except Exception as error: print(type(error).__name__, error)"
+    )
+    with HubServer(repos) as server:
+        lines = run(server, tmp_path / "home", "-c", code, *repos).stdout.splitlines()
+        offline = run(server, tmp_path / "home", "-c", code, *repos, HF_HUB_OFFLINE="1").stdout.splitlines()
+    assert len(lines) == len(offline) == len(REFUSED)
+    for line, (_, reason) in zip(lines, REFUSED):
+        assert line.startswith("CheckpointError") and reason in line
+    assert all("does not hold the whole of it" in line for line in offline)
+    assert server.downloaded and not [name for name in server.downloaded if name.endswith(WEIGHTS)]
+
+
+def fetched(server, home, name):
+    """Where it is, as online so offline and the second time, when no weights are fetched again."""
+    code = "import sys; from fastattn.weights.download import resolve; print(*(resolve(sys.argv[1]) for _ in range(2)))"
+    first = run(server, home, "-c", code, name)
+    assert (first.returncode, first.stderr) == (0, "")
+    fetched = [path for method, path, _ in server.requests if method == "GET" and path.startswith("stored/")]
+    assert fetched and len(fetched) == len(set(fetched))
+    server.requests.clear()
+    assert run(server, home, "-c", code, name, HF_HUB_OFFLINE="1").stdout == first.stdout
+    assert not server.requests
+    once, again = first.stdout.split()
+    assert once == again
+    return Path(once)
+
+
+OTHERS = {"model.other.bin": b"another", "lex.other.bin": b"another", "vocab.other.spm": b"x", "notes.pdf": b"x"}
+CARD = {"README.md": b"---\nlicense: mpl-2.0\n---\n"}
+
+
+def test_of_a_marian_repository_what_its_configuration_names_is_fetched(tmp_path):
+    arrays, options = marian_writer.random_model(1)
+    config = {"intgemm": 0x4101, "shortlist": ["lex.bin.txt", 100, 100, 0]}
+    files = marian_writer.files(arrays, options, "model.enpt.bin", **config) | CARD
+    files |= {"lex.bin.txt": "▁w5 ▁w1 0.9\n".encode(), "model_info.json": b'{"shortName": "en-pt-tiny"}'}
+    with HubServer({"a/b": files | OTHERS}) as server:
+        folder = fetched(server, tmp_path, "a/b")
+        assert files_of(folder) == files
+        checkpoint = read(folder)
+        assert checkpoint.format == "marian" and checkpoint.shortlist is not None
+        told = command(server, tmp_path, "pull", "a/b").stdout.splitlines()
+        assert told == ["a/b", "licence: mpl-2.0", f"folder:  {folder}"]
+        done = command(server, tmp_path, "translate", "-m", "a/b", "--max-length", "3", "▁w1", HF_HUB_OFFLINE="1")
+        assert done.returncode == 0 and done.stdout.strip(), done.stderr
+        for name in ("lex.bin.txt", "vocab.yml", "model.enpt.bin"):
+            kept = (folder / name).rename(tmp_path / "kept")
+            line = fails(command(server, tmp_path, "pull", "a/b", HF_HUB_OFFLINE="1"), 4)
+            assert "does not hold the whole of it" in line
+            kept.rename(folder / name)
+        assert command(server, tmp_path, "pull", "a/b", HF_HUB_OFFLINE="1").returncode == 0
+
+
+def test_a_marian_repository_without_a_configuration(tmp_path):
+    files = marian_writer.files(*marian_writer.random_model(1))
+    del files["config.yml"]
+    more = {"notes.pdf": b"x", "model.optimizer.npz": b"x"}
+    with HubServer({"a/b": files | more, "a/two": files | {"2.npz": b""}}) as server:
+        assert files_of(fetched(server, tmp_path, "a/b")) == files
+        server.requests.clear()
+        line = fails(command(server, tmp_path, "pull", "a/two"), 3)
+        assert "without a config.yml there should be one model; found '2.npz', 'model.npz'" in line
+        assert not [name for name in server.downloaded if name.endswith(WEIGHTS)]
+
+
+def test_an_argos_package_and_a_folder_of_ctranslate2(tmp_path):
+    package = tmp_path / "translate-ar_en"
+    model = ctranslate2_writer.random_transformer(np.random.default_rng(3))
+    for folder in (package / "model", tmp_path / "plain"):
+        ctranslate2_writer.write_model(folder, model)
+        vocabularies = [ctranslate2_writer.vocabulary(size) for size in (23, 19)]
+        ctranslate2_writer.write_vocabularies(folder, *vocabularies)
+        ctranslate2_writer.write_config(folder)
+    (package / "metadata.json").write_text(METADATA)
+    (package / "sentencepiece.model").write_bytes(b"pieces")
+    archive = pack(package).read_bytes()
+    plain = files_of(tmp_path / "plain") | {"vmap.txt": b"x\n"}
+    with HubServer({"a/argos": {"ar_en.argosmodel": archive} | CARD, "a/plain": plain | {"notes.pdf": b"x"}}) as server:
+        path = fetched(server, tmp_path / "home", "a/argos")
+        assert path.name == "ar_en.argosmodel" and read(path).format == "argos"
+        assert "licence: mpl-2.0" in command(server, tmp_path / "home", "pull", "a/argos").stdout
+        assert files_of(fetched(server, tmp_path / "home", "a/plain")) == plain
