@@ -12,13 +12,10 @@ from tests.weights.containers.safetensors_writer import safetensors_bytes
 
 SPM = {"source.spm": GOLDENS / "text_unigram.model", "target.spm": GOLDENS / "text_bpe.model"}
 TEXTS = [
-    "The quiet teacher opens a window near the river.",
-    ">>pt<< The bridge crosses the river.",
-    ">>hi<< no such language",
-    "今天我在花园看见老师，很喜欢。",
-    "a literal </s typed, and 12 ancient lanterns",
+    "The quiet teacher opens a window near the river.", ">>pt<< The bridge crosses the river.",
+    ">>hi<< no such language", "今天我在花园看见老师，很喜欢。", "a literal </s typed, and 12 ancient lanterns",
     "नमस्ते दुनिया",
-]
+]  # fmt: skip
 # What is forced on the decoder: ids by their place among those of ordinary pieces.
 FORCED = [5, 17, 8, 40, 40, 3]
 
@@ -37,19 +34,14 @@ class MarianCase:
 CASES = {
     "shared": MarianCase(5, end=7.0),
     "separate": MarianCase(
-        2,
-        separate=True,
-        end=11.0,
+        2, separate=True, end=11.0,
         config={
-            "activation_function": "relu",
-            "scale_embedding": False,
-            "encoder_layers": 1,
-            "encoder_attention_heads": 2,
+            "activation_function": "relu", "scale_embedding": False, "encoder_layers": 1, "encoder_attention_heads": 2,
             "decoder_ffn_dim": 36,
         },
     ),
     "stored": MarianCase(3, stored=True, config={"activation_function": "gelu", "tie_word_embeddings": False}),
-}
+}  # fmt: skip
 
 
 def _pieces(name: str, count: int) -> list[str]:

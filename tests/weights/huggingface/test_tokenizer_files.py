@@ -1,19 +1,22 @@
 """Tokenizers of folders without a tokenizer.json against transformers' (goldens/make_text.py), and faults."""
 
 import json
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from tokenizers import Tokenizer, models, processors
 
 from fastattn.errors import CheckpointError
-from fastattn.spec.architecture import AttentionSpec, FeedForwardSpec, NormSpec, PositionSpec, StackSpec
+from fastattn.spec.architecture import PositionSpec
 from fastattn.text.huggingface import HuggingFaceTokenizer
 from fastattn.weights.containers.json_file import read_object
 from fastattn.weights.folder import Directory
 from fastattn.weights.huggingface.sentencepiece_files import read_spm
 from fastattn.weights.huggingface.tokenizer import read_text
 from tests import GOLDENS
+from tests.messages import refused
 from tests.text.spm_bytes import BPE, CONTROL, NORMAL, UNKNOWN, spm_bytes
 
 with np.load(GOLDENS / "tokenizers.npz") as file:
@@ -44,17 +47,12 @@ def written(folder, files):
 
 
 def text_of(folder, rows=ROWS, prefix="", limit=512, max_length=None):
-    spec = StackSpec(
-        layers=1,
-        width=8,
-        vocabulary=rows,
-        attention=AttentionSpec(1, key_heads=1, head_width=8),
-        feed_forward=FeedForwardSpec(8, "gelu"),
-        norms=NormSpec("layer", 1e-12, before=False, final=False, embedding=True),
-        positions=PositionSpec("table", limit=limit),
-    )
+    spec = SimpleNamespace(vocabulary=rows, positions=PositionSpec("table", limit=limit))
     directory = Directory(folder)
     return read_text(directory, prefix, read_object(directory, prefix + "config.json"), spec, max_length)
+
+
+BERT = {"config.json": {"model_type": "bert"}}
 
 
 def tokenizer_of(folder, length=10**6, **options):
@@ -89,9 +87,9 @@ def test_files_may_lie_above_the_module(tmp_path):
 @pytest.mark.parametrize("stated", ["XLMRobertaTokenizer", "XLMRobertaTokenizerFast"])
 @pytest.mark.parametrize("file", ["config.json", "tokenizer_config.json"])
 def test_a_class_that_is_stated_is_followed(file, stated, tmp_path):
-    files = files_of("xlm-roberta") | {"config.json": {"model_type": "bert"}}
+    files = files_of("xlm-roberta") | BERT
     written(tmp_path, files)
-    with pytest.raises(CheckpointError, match=r"no such file, nor vocab\.txt of a BertTokenizer"):
+    with refused(CheckpointError, "nor vocab.txt of a BertTokenizer"):
         text_of(tmp_path)
     written(tmp_path, {file: {"model_type": "bert", "tokenizer_class": stated}})
     assert tokenizer_of(tmp_path).token(0) == "<s>"
@@ -127,10 +125,8 @@ def test_settings(tmp_path):
 def test_the_most_ids(config, settings, given, expected, tmp_path):
     files = files_of("bert") | {"config.json": {"model_type": "bert"} | config, "tokenizer_config.json": settings}
     assert text_of(written(tmp_path, files), limit=64, max_length=given).max_length == expected
-
-
-def test_no_limit_of_positions(tmp_path):
-    assert text_of(written(tmp_path, files_of("bert")), limit=0).max_length == 2**31 - 1
+    if not settings and given is None:
+        assert text_of(tmp_path, limit=0).max_length == 2**31 - 1  # no limit of positions
 
 
 def made_file(folder, name="bert", **changes):
@@ -140,16 +136,14 @@ def made_file(folder, name="bert", **changes):
 
 def test_the_side_of_the_files_own_truncation(tmp_path):
     truncation = {"direction": "Left", "max_length": 4, "strategy": "LongestFirst", "stride": 0}
-    written(
-        tmp_path, {"config.json": {"model_type": "bert"}, "tokenizer.json": made_file(tmp_path, truncation=truncation)}
-    )
+    written(tmp_path, BERT | {"tokenizer.json": made_file(tmp_path, truncation=truncation)})
     assert text_of(tmp_path).truncation_side == "left"
     written(tmp_path, {"tokenizer_config.json": {"truncation_side": "right"}})
     assert text_of(tmp_path).truncation_side == "right"
 
 
 def test_settings_of_lower_case_and_accents_override_a_bert_normalizer(tmp_path):
-    written(tmp_path, {"config.json": {"model_type": "bert"}, "tokenizer.json": made_file(tmp_path)})
+    written(tmp_path, BERT | {"tokenizer.json": made_file(tmp_path)})
     lower = tokenizer_of(tmp_path).encode(["THE Gardén"])[0].tolist()
     written(tmp_path, {"tokenizer_config.json": {"do_lower_case": False, "strip_accents": True}})
     cased = tokenizer_of(tmp_path)
@@ -164,163 +158,107 @@ def test_special_tokens_without_a_row_are_dropped(tmp_path):
     rows = len(tokenizer["model"]["vocab"])
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     tokenizer["added_tokens"].append({"id": rows, "content": "<image>"} | flags)
-    written(tmp_path, {"config.json": {"model_type": "bert"}, "tokenizer.json": tokenizer})
+    written(tmp_path, BERT | {"tokenizer.json": tokenizer})
     assert tokenizer_of(tmp_path, rows=rows + 1).encode_whole(["<image>"])[0].tolist() == [rows]
     ids = tokenizer_of(tmp_path, rows=rows).encode_whole(["a <image>"])[0]
     assert len(ids) > 1 and max(ids) < rows
     flags["special"] = False
     tokenizer["added_tokens"][-1] |= flags
     written(tmp_path, {"tokenizer.json": tokenizer})
-    with pytest.raises(CheckpointError, match=rf"'<image>' has the id {rows}, but the embedding has {rows} rows"):
+    with refused(CheckpointError, "<image>", str(rows)):
         text_of(tmp_path, rows=rows)
+
+
+def stated(**settings):
+    return lambda made: {"tokenizer_config.json": settings}
 
 
 HARMLESS = {
     "further tokens": lambda made: {"vocab.txt": b"x\n", "tokenizer_config.json": {"tokenizer_class": "Own"}},
     "a padded vocabulary": lambda made: {},
-    "another unknown token": lambda made: {"tokenizer_config.json": {"unk_token": "<unk>", "pad_token": "<p>"}},
-    "stated as it is": lambda made: {
-        "tokenizer_config.json": {"cls_token": "[CLS]", "added_tokens_decoder": {"2": {"content": "[CLS]"}}}
-    },
+    "another unknown token": stated(unk_token="<unk>", pad_token="<p>"),
+    "stated as it is": stated(cls_token="[CLS]", added_tokens_decoder={"2": {"content": "[CLS]"}}),
     "a longer vocab.txt": lambda made: {"vocab.txt": "\n".join([*made["model"]["vocab"], "more"]).encode()},
     "no special tokens": lambda made: {"tokenizer.json": made | {"post_processor": None}},
 }
-
-
-@pytest.mark.parametrize("name", HARMLESS)
-def test_harmless_differences(name, tmp_path):
-    made = made_file(tmp_path)
-    files = {"config.json": {"model_type": "bert"}, "tokenizer.json": made}
-    text_of(written(tmp_path, files | HARMLESS[name](made)))
-
-
 DISAGREEING = {
-    "a vocabulary of another order": (
-        lambda made: {"vocab.txt": b"[CLS]\n[SEP]\n"},
-        r"tokenizer\.json: puts '\[CLS\]' around a text as id 2, in .*vocab\.txt it is 0$",
-    ),
-    "its own vocabulary": (
-        lambda made: {"tokenizer.json": made | {"added_tokens": [{"id": 7, "content": "[SEP]"}]}},
-        r"puts '\[SEP\]' around a text as id 3, in .*tokenizer\.json it is 7$",
-    ),
-    "stated ids": (
-        lambda made: {"tokenizer_config.json": {"added_tokens_decoder": {"101": {"content": "[CLS]"}}}},
-        r"puts '\[CLS\]' around a text as id 2, in .*tokenizer_config\.json it is 101$",
-    ),
-    "another separator": (
-        lambda made: {"tokenizer_config.json": {"sep_token": "[MASK]"}},
-        r"puts '\[CLS\]', '\[SEP\]' around a text, but in .*tokenizer_config\.json the sep_token is '\[MASK\]'$",
-    ),
-    "a list": (lambda made: {"tokenizer.json": b"[]"}, r"tokenizer\.json: should hold a JSON object, holds \[\]$"),
-    "no JSON": (lambda made: {"tokenizer.json": b"{"}, r"tokenizer\.json: not JSON: .+$"),
-    "a side": (
-        lambda made: {"tokenizer_config.json": {"truncation_side": "top"}},
-        r"truncation_side should be one of right, left, is 'top'$",
-    ),
-    "a special token without a row": (
-        lambda made: {"tokenizer.json": json.dumps(made).replace('"ids": [3]', '"ids": [5000]').encode()},
-        r"tokenizer\.json: '\[SEP\]' has the id 5000, but the embedding has 1000 rows$",
-    ),
+    "a vocabulary of another order": lambda made: {"vocab.txt": b"[CLS]\n[SEP]\n"},
+    "its own vocabulary": lambda made: {"tokenizer.json": made | {"added_tokens": [{"id": 7, "content": "[SEP]"}]}},
+    "stated ids": stated(added_tokens_decoder={"101": {"content": "[CLS]"}}),
+    "another separator": stated(sep_token="[MASK]"),
+    "a list": lambda made: {"tokenizer.json": b"[]"},
+    "no JSON": lambda made: {"tokenizer.json": b"{"},
+    "a side": stated(truncation_side="top"),
+    "a special token without a row": lambda made: {
+        "tokenizer.json": json.dumps(made).replace('"ids": [3]', '"ids": [5000]').encode()
+    },
 }
 
 
-@pytest.mark.parametrize("name", DISAGREEING)
-def test_files_that_disagree(name, tmp_path):
+@pytest.mark.parametrize("name", HARMLESS | DISAGREEING)
+def test_files_that_disagree_or_not(name, tmp_path):
     made = made_file(tmp_path)
-    changes, message = DISAGREEING[name]
-    written(tmp_path, {"config.json": {"model_type": "bert"}, "tokenizer.json": made} | changes(made))
-    with pytest.raises(CheckpointError, match=message) as caught:
+    written(tmp_path, BERT | {"tokenizer.json": made} | (HARMLESS | DISAGREEING)[name](made))
+    with refused(CheckpointError) if name in DISAGREEING else nullcontext():
         text_of(tmp_path)
-    assert "\n" not in str(caught.value)
 
 
 FIRST = [(b"<unk>", 0, UNKNOWN), (b"<s>", 0, CONTROL), (b"</s>", 0, CONTROL)]
 FAULTS = {
-    "no unknown token": ("bert", {"vocab.txt": b"[PAD]\n[CLS]\n[SEP]\n"}, r"vocab\.txt: lacks the unk_token '\[UNK\]'"),
-    "no separator": ("mpnet", {"vocab.txt": b"[UNK]\n<s>\n"}, r"vocab\.txt: lacks the sep_token '</s>'"),
-    "lines": ("bert", {"vocab.txt": b"a\n" * 1001}, r"vocab\.txt: 1001 tokens, but the embedding has 1000 rows"),
-    "nothing": ("bert", {"vocab.txt": b""}, r"vocab\.txt: lacks the unk_token '\[UNK\]'"),
-    "UTF-8": ("bert", {"vocab.txt": b"a\n\xff\n"}, r"vocab\.txt: not UTF-8 at byte 2"),
-    "an id twice": ("roberta", {"vocab.json": {"a": 1, "b": 1}}, r"vocab\.json: 'a' and 'b' have the same id 1"),
-    "an id without a row": ("roberta", {"vocab.json": {"a": 1000}}, r"'a' should have an id below 1000, has 1000"),
-    "no id": ("roberta", {"vocab.json": {"a": True}}, r"'a' should have an id below 1000, has True"),
-    "merges": (
-        "roberta",
-        {"merges.txt": b"#version: 0.2\nab\n"},
-        r"merges\.txt: line 2 should be two tokens of .*'ab'",
-    ),
-    "merges of none": ("roberta", {"merges.txt": "q \u4e00\n".encode()}, r"merges\.txt: line 1 should be two tokens"),
-    "a token's id": (
-        "electra",
-        {"added_tokens.json": {"<new>": 999}},
-        r"'<new>' has the id 999, by the vocabulary it is",
-    ),
-    "a token": (
-        "bert",
-        {"tokenizer_config.json": {"cls_token": 7}},
-        r"a token should be a string, or an object .* is 7",
-    ),
-    "an id in words": ("electra", {"added_tokens.json": {"a": "x"}}, r"the id of an added token should be a number"),
-    "no protocol buffer": ("albert", {"spiece.model": b"abc"}, r"spiece\.model: sentencepiece model: "),
-    "BPE": (
-        "xlm-roberta",
-        {"sentencepiece.bpe.model": spm_bytes(FIRST, BPE)},
-        r"model: a sentencepiece model of unigrams is",
-    ),
-    "a piece twice": (
-        "t5",
-        {"spiece.model": spm_bytes([*FIRST, *FIRST[:1]])},
-        r"model: the piece '<unk>' is there twice",
-    ),
-    "no unknown piece": ("deberta", {"spm.model": spm_bytes(FIRST[1:])}, r"spm\.model: no unknown piece"),
-    "a score": ("t5", {"spiece.model": spm_bytes([(b"a", float("nan"), NORMAL)])}, r"the piece 'a' has the score nan"),
-    "a piece of bytes": (
-        "t5",
-        {"spiece.model": spm_bytes([(b"\xff", 0, NORMAL)])},
-        r"spiece\.model: a piece is not UTF-8",
-    ),
-    "normal pieces first": (
-        "xlm-roberta",
-        {"sentencepiece.bpe.model": spm_bytes([*FIRST[:2], (b"a", 0, NORMAL)])},
-        r"the first three pieces should be unknown and control pieces",
-    ),
-    "extra ids": (
-        "t5",
-        {"tokenizer_config.json": {"extra_ids": 10**9}},
-        r"extra_ids should be at most \d+, the embedding's",
-    ),
+    "no unknown token": ("bert", {"vocab.txt": b"[PAD]\n[CLS]\n[SEP]\n"}),
+    "no separator": ("mpnet", {"vocab.txt": b"[UNK]\n<s>\n"}),
+    "no beginning": ("bert", {"vocab.txt": b"[UNK]\nthe\n[SEP]\n"}),
+    "lines": ("bert", {"vocab.txt": b"a\n" * 1001}),
+    "nothing": ("bert", {"vocab.txt": b""}),
+    "UTF-8": ("bert", {"vocab.txt": b"a\n\xff\n"}),
+    "an id twice": ("roberta", {"vocab.json": {"a": 1, "b": 1}}),
+    "an id without a row": ("roberta", {"vocab.json": {"a": 1000}}),
+    "no id": ("roberta", {"vocab.json": {"a": True}}),
+    "merges": ("roberta", {"merges.txt": b"#version: 0.2\nab\n"}),
+    "merges of none": ("roberta", {"merges.txt": "q \u4e00\n".encode()}),
+    "a token's id": ("electra", {"added_tokens.json": {"<new>": 999}}),
+    "a token": ("bert", {"tokenizer_config.json": {"cls_token": 7}}),
+    "an id in words": ("electra", {"added_tokens.json": {"a": "x"}}),
+    "no protocol buffer": ("albert", {"spiece.model": b"abc"}),
+    "BPE": ("xlm-roberta", {"sentencepiece.bpe.model": spm_bytes(FIRST, BPE)}),
+    "a piece twice": ("t5", {"spiece.model": spm_bytes([*FIRST, *FIRST[:1]])}),
+    "no unknown piece": ("deberta", {"spm.model": spm_bytes(FIRST[1:])}),
+    "a score": ("t5", {"spiece.model": spm_bytes([(b"a", float("nan"), NORMAL)])}),
+    "a piece of bytes": ("t5", {"spiece.model": spm_bytes([(b"\xff", 0, NORMAL)])}),
+    "normal pieces first": ("xlm-roberta", {"sentencepiece.bpe.model": spm_bytes([*FIRST[:2], (b"a", 0, NORMAL)])}),
+    "extra ids": ("t5", {"tokenizer_config.json": {"extra_ids": 10**9}}),
 }
 
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_faults(name, tmp_path):
-    case, changes, message = FAULTS[name]
+    case, changes = FAULTS[name]
     written(tmp_path, files_of(case) | changes)
-    with pytest.raises(CheckpointError, match=message) as caught:
+    with refused(CheckpointError):
         text_of(tmp_path)
-    assert "\n" not in str(caught.value)
 
 
 PIECES = [*FIRST, *((word.encode(), -float(i), NORMAL) for i, word in enumerate(("▁a", "b", "c")))]
 
 
 @pytest.mark.parametrize(
-    "kind, file, settings, token, expected",
+    "kind, settings, token, expected",
     [
-        ("T5Tokenizer", "spiece.model", {}, "<extra_id_0>", 6 + 99),
-        ("T5Tokenizer", "spiece.model", {"extra_ids": 3}, "<extra_id_0>", 6 + 2),
-        ("PegasusTokenizer", "spiece.model", {}, "▁a", 103 + 3),  # the first two pieces are the padding and the end
-        ("PegasusTokenizer", "spiece.model", {"offset": 7}, "▁a", 7 + 3),
-        ("PegasusTokenizer", "spiece.model", {"offset": 7}, "<unk_6>", 8),
-        ("MBartTokenizer", "sentencepiece.bpe.model", {}, "<mask>", 4 + 3 + 25),
-        ("MBart50Tokenizer", "sentencepiece.bpe.model", {}, "<mask>", 4 + 3 + 52),
-        ("MBart50Tokenizer", "sentencepiece.bpe.model", {}, "sl_SI", 4 + 3 + 51),
-        ("XLMRobertaTokenizer", "sentencepiece.bpe.model", {}, "<mask>", 4 + 3),
+        ("T5", {}, "<extra_id_0>", 6 + 99),
+        ("T5", {"extra_ids": 3}, "<extra_id_0>", 6 + 2),
+        ("Pegasus", {}, "▁a", 103 + 3),  # the first two pieces are the padding and the end
+        ("Pegasus", {"offset": 7}, "▁a", 7 + 3),
+        ("Pegasus", {"offset": 7}, "<unk_6>", 8),
+        ("MBart", {}, "<mask>", 4 + 3 + 25),
+        ("MBart50", {}, "<mask>", 4 + 3 + 52),
+        ("MBart50", {}, "sl_SI", 4 + 3 + 51),
+        ("XLMRoberta", {}, "<mask>", 4 + 3),
     ],
 )
-def test_ids_that_follow_from_settings(kind, file, settings, token, expected, tmp_path):
-    settings = settings | {"tokenizer_class": kind}
-    files = {"config.json": {"model_type": "bert"}, "tokenizer_config.json": settings, file: spm_bytes(PIECES)}
+def test_ids_that_follow_from_settings(kind, settings, token, expected, tmp_path):
+    settings = settings | {"tokenizer_class": f"{kind}Tokenizer"}
+    file = "spiece.model" if kind in ("T5", "Pegasus") else "sentencepiece.bpe.model"
+    files = BERT | {"tokenizer_config.json": settings, file: spm_bytes(PIECES)}
     made = Tokenizer.from_str(text_of(written(tmp_path, files)).tokenizer.decode())
     assert made.token_to_id(token) == expected
 
@@ -338,22 +276,15 @@ def test_pieces_in_any_form_of_their_message(tmp_path):
 
 
 def test_special_tokens_that_were_added_to_the_vocabulary(tmp_path):
-    files = {"config.json": {"model_type": "bert"}, "vocab.txt": b"[UNK]\nthe\n[SEP]\n"}
-    written(tmp_path, files)
-    with pytest.raises(CheckpointError, match=r"vocab\.txt: lacks the cls_token '\[CLS\]'"):
-        text_of(tmp_path)
-    written(tmp_path, {"added_tokens.json": {"[CLS]": 3}})
-    assert tokenizer_of(tmp_path).encode(["the"])[0].tolist() == [3, 1, 2]
+    files = BERT | {"vocab.txt": b"[UNK]\nthe\n[SEP]\n", "added_tokens.json": {"[CLS]": 3}}
+    assert tokenizer_of(written(tmp_path, files)).encode(["the"])[0].tolist() == [3, 1, 2]
 
 
-def test_more_pieces_than_rows(tmp_path):
-    with pytest.raises(CheckpointError, match=r"more pieces than the embedding's 100 rows"):
-        text_of(written(tmp_path, files_of("albert")), rows=100)
-
-
-def test_an_embedding_that_claims_more_rows_than_any_has_makes_no_tokens(tmp_path):
+def test_more_pieces_than_rows_or_more_rows_than_any_embedding_has(tmp_path):
+    with refused(CheckpointError, "100 rows"):
+        text_of(written(tmp_path / "albert", files_of("albert")), rows=100)
     written(tmp_path, files_of("t5") | {"tokenizer_config.json": {"extra_ids": 10**11}})
-    with pytest.raises(CheckpointError, match="extra_ids should be at most 65536"):
+    with refused(CheckpointError, "extra_ids"):
         text_of(tmp_path, rows=10**12)
 
 
@@ -390,5 +321,5 @@ def test_a_token_appended_beyond_the_embedding_is_dropped(tmp_path):
 
 def test_a_folder_without_any_tokenizer(tmp_path):
     written(tmp_path, {"config.json": {"model_type": "modernbert"}})
-    with pytest.raises(CheckpointError, match=r"tokenizer\.json: no such file; save the model with a fast tokenizer$"):
+    with refused(CheckpointError, "tokenizer.json"):
         text_of(tmp_path)

@@ -1,0 +1,139 @@
+"""Settings of encoders: DeBERTa's and NomicBERT's names of them, what is left out, and what is refused."""
+
+from operator import attrgetter
+
+import numpy as np
+import pytest
+
+from fastattn import weights
+from fastattn.errors import CheckpointError
+from fastattn.models.kinds import build_model
+from fastattn.ops import cpu as operations
+from fastattn.spec.architecture import Convolution, Disentangled, ModelSpec
+from fastattn.spec.tensors import tensor_shapes
+from fastattn.weights.containers.json_file import JsonObject
+from fastattn.weights.huggingface.encoders.deberta import DEBERTA
+from fastattn.weights.huggingface.encoders.rotary_bert import NOMIC
+from fastattn.weights.tensor_mapping import map_tensors
+from tests.architectures.biased import DEBERTA_CONFIG
+from tests.architectures.case import SIZES
+from tests.architectures.drawing import draw_all
+from tests.architectures.folders import write_folder
+from tests.messages import refused
+from tests.weights.native.folders import converted
+
+CONFIG = SIZES | DEBERTA_CONFIG
+
+
+def tensors_of(config):
+    """Drawn weights under the names that the reader asks for; tests/architectures has those that transformers gives."""
+    values = JsonObject(config, "config.json")
+    spec = DEBERTA.spec(values)
+    parts = map_tensors(DEBERTA.table(values, spec), ModelSpec("encoder", spec))
+    return draw_all({name: shape for part in parts.values() for name, shape in part.source_shapes.items()}, 0)
+
+
+def write_deberta(folder, config, tensors=None):
+    folder.mkdir(exist_ok=True)
+    return write_folder(folder, config, tensors or tensors_of(config))
+
+
+def rows_of(folder):
+    rows_ND, _ = build_model(weights.read(folder), operations).encode([np.arange(5, 30, dtype=np.int32)])
+    return np.asarray(rows_ND)
+
+
+def test_settings_of_deberta_v3(tmp_path):
+    checkpoint = weights.read(write_deberta(tmp_path, CONFIG))
+    spec = checkpoint.spec.encoder
+    assert spec.convolution is None and spec.token_types == 0 == spec.embedding_width
+    assert spec.positions.disentangled == Disentangled(shared=True, norm=True)
+    assert (spec.positions.buckets, spec.positions.max_distance, spec.positions.limit) == (16, 160, 0)
+    assert spec.attention.query_scale == pytest.approx((12 * 3) ** -0.5)
+    assert checkpoint.text.max_length == 160  # what it was trained for; the tokenizer says nothing
+    assert set(checkpoint.tensors) == set(tensor_shapes(checkpoint.spec))
+
+
+@pytest.mark.parametrize(
+    "stated, form", [("c2p", {"to_content": False}), (["p2c"], {"to_position": False}), ("P2C | c2p", {})]
+)
+def test_terms_of_the_score(stated, form):
+    changes = {"pos_att_type": stated, "share_att_key": False, "norm_rel_ebd": "none", "conv_kernel_size": 3}
+    spec = DEBERTA.spec(JsonObject(CONFIG | changes, "config.json"))
+    assert spec.positions.disentangled == Disentangled(**form) and spec.convolution == Convolution(3, "tanh")
+
+
+def test_plain_positions_where_attention_is_not_relative(tmp_path):
+    config = CONFIG | {"relative_attention": False, "position_biased_input": True, "pos_att_type": None}
+    spec = weights.read(write_deberta(tmp_path, config)).spec.encoder
+    assert (spec.positions.kind, spec.positions.limit) == ("table", 160)
+
+
+def test_a_head_beside_it_and_tensors_without_use_change_nothing(tmp_path):
+    plain = write_deberta(tmp_path / "plain", CONFIG)
+    named = {f"deberta.{name}": value for name, value in tensors_of(CONFIG).items()}
+    unused = (
+        "deberta.embeddings.position_embeddings.weight", "deberta.embeddings.position_ids", "pooler.dense.weight",
+        "classifier.bias", "cls.predictions.bias", "lm_predictions.lm_head.dense.weight",
+        "mask_predictions.LayerNorm.weight",
+    )  # fmt: skip
+    headed = write_deberta(tmp_path / "headed", CONFIG, named | draw_all(dict.fromkeys(unused, (4, 36)), 1))
+    np.testing.assert_array_equal(rows_of(headed), rows_of(plain))
+
+
+@pytest.mark.parametrize("changes", [{}, {"conv_kernel_size": 3, "embedding_size": 20, "share_att_key": False}])
+def test_its_own_folder_gives_the_same_bits(tmp_path, changes):
+    theirs = write_deberta(tmp_path / "theirs", CONFIG | changes)
+    own = converted(weights.read(theirs), tmp_path / "own", "float32")
+    np.testing.assert_array_equal(rows_of(own), rows_of(theirs))
+
+
+CHANGES = [
+    {"pos_att_type": "c2p|p2p"}, {"pos_att_type": ["c2p", 3]}, {"pos_att_type": {"c2p": 1}}, {"pos_att_type": []},
+    {"conv_kernel_size": 4}, {"conv_kernel_size": 3, "conv_groups": 2}, {"conv_kernel_size": 3, "conv_act": "prelu"},
+    {"attention_head_size": 7}, {"position_buckets": 1}, {"position_buckets": 400},
+    {"max_relative_positions": 10**400}, {"hidden_size": 3 * 10**400}, {"position_buckets": 18},
+    {"norm_rel_ebd": "none"},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("changes", CHANGES, ids=lambda changes: str(changes)[:60])
+def test_deberta_settings_that_are_refused(tmp_path, changes):
+    folder = write_deberta(tmp_path, CONFIG | changes, tensors_of(CONFIG))
+    with refused(CheckpointError):
+        weights.read(folder)
+
+
+FIRST = {"n_layer": 2, "n_embd": 24, "n_head": 3, "n_inner": 40, "vocab_size": 50}
+TODAY = {"num_hidden_layers": 2, "hidden_size": 24, "num_attention_heads": 3, "intermediate_size": 40, "vocab_size": 50}
+
+
+# (setting, a value, where it arrives, what is there, what is there where it is left out)
+@pytest.mark.parametrize(
+    "name, value, place, given, left",
+    [
+        ("rotary_emb_base", 1000, "positions.rotary.base", 1000, 10_000),  # as their code has it, not as today's
+        ("n_positions", 64, "positions.limit", 64, 2048),
+        ("activation_function", "geglu", "feed_forward.activation", "gelu", "swish"),
+        ("layer_norm_epsilon", 1e-5, "norms.epsilon", 1e-5, 1e-12),
+        ("type_vocab_size", 0, "token_types", 0, 2),
+    ],
+)
+def test_a_setting_of_nomic(name, value, place, given, left):
+    for config, expected in ((FIRST | {name: value}, given), (FIRST, left)):
+        assert attrgetter(place)(NOMIC.spec(JsonObject(config, "config.json"))) == expected
+
+
+def test_a_scaled_model_goes_as_far_as_it_was_trained():
+    for more, limit in (
+        ({"n_positions": 8192}, 8192),
+        ({"n_positions": 8192, "rotary_scaling_factor": 2}, 2048),
+        ({"n_positions": 8192, "rotary_scaling_factor": 2, "max_trained_positions": 4096}, 4096),
+        ({"n_positions": 512, "rotary_scaling_factor": 2}, 512),
+    ):
+        assert NOMIC.spec(JsonObject(FIRST | more, "config.json")).positions.limit == limit
+
+
+def test_both_forms_are_one_architecture():
+    first = NOMIC.spec(JsonObject(FIRST | {"rotary_emb_base": 1000}, "config.json"))
+    assert first == NOMIC.spec(JsonObject(TODAY, "config.json"))
