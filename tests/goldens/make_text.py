@@ -33,29 +33,16 @@ WORDS = {
 }
 
 TEXTS = [
-    "",
-    " ",
-    "The quiet teacher opens a window near the river.",
-    "A professora atravessa a ponte, e o jardim não é estreito.",
-    "今天我在花园看见老师，很喜欢。",
-    "नमस्ते दुनिया, नदी में पानी है",
+    "", " ", "The quiet teacher opens a window near the river.",
+    "A professora atravessa a ponte, e o jardim não é estreito.", "今天我在花园看见老师，很喜欢。", "नमस्ते दुनिया, नदी में पानी है",
     unicodedata.normalize("NFD", "A estação também é antiga: coração, árvore, manhã."),
     "क\u093c\u094d\u0937\u0947\u0902 and ष\u094d\u0930\u0940\u0903 with stacked marks e\u0301\u0323\u0302",
     "family 👨\u200d👩\u200d👧 wave 👋🏽 flag 🇧🇷 heart ❤\ufe0f",
-    "a literal </s> and <s> and <unk> and <0x41> and <sep> typed",
-    "tab\there\nnew line\r\nand   three spaces   ",
-    "   leading and trailing   ",
-    "ｆｕｌｌ－ｗｉｄｔｈ　１２３！",
-    "zero\u200bwidth\u200djoiner\ufeffmark\u00adsoft",
-    "\u2581lower\u2581\u2581blocks \u2581",
-    "nul\x00and\x01control\x7f",
-    "unknown 漢字 Ωμέγα 漢",
-    "....... 1111111 aaaaaaa hahahaha",
-    "the lanterns " * 60,
-    "x" * 400,
-    "http://example.org/a?b=c&d=1",
-    "xyzxyzzxyxyz",
-]
+    "a literal </s> and <s> and <unk> and <0x41> and <sep> typed", "tab\there\nnew line\r\nand   three spaces   ",
+    "   leading and trailing   ", "ｆｕｌｌ－ｗｉｄｔｈ　１２３！", "zero\u200bwidth\u200djoiner\ufeffmark\u00adsoft",
+    "\u2581lower\u2581\u2581blocks \u2581", "nul\x00and\x01control\x7f", "unknown 漢字 Ωμέγα 漢",
+    "....... 1111111 aaaaaaa hahahaha", "the lanterns " * 60, "x" * 400, "http://example.org/a?b=c&d=1", "xyzxyzzxyxyz",
+]  # fmt: skip
 
 
 def corpus() -> list[str]:

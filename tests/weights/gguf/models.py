@@ -1,5 +1,7 @@
 """The small models of gguf_models.npz, as llama.cpp's converter wrote them."""
 
+from functools import cache
+
 import numpy as np
 
 from fastattn.weights.containers.gguf import parse_gguf
@@ -10,34 +12,33 @@ from tests.weights.gguf.writer import Stored, Value, gguf_bytes
 FILE = GOLDENS / "gguf_models.npz"
 
 
+@cache
+def goldens() -> dict[str, np.ndarray]:
+    with np.load(FILE) as stored:
+        return dict(stored)
+
+
 def names() -> list[str]:
-    with np.load(FILE) as goldens:
-        return [name.removesuffix(": file") for name in goldens.files if name.endswith(": file")]
+    return [name.removesuffix(": file") for name in goldens() if name.endswith(": file")]
 
 
 def file(name: str) -> bytes:
-    with np.load(FILE) as goldens:
-        return goldens[f"{name}: file"].tobytes()
+    return goldens()[f"{name}: file"].tobytes()
 
 
 def expected(name: str) -> tuple[np.ndarray, np.ndarray]:
     """(ids, log-probabilities after the last ones of them), by transformers."""
-    with np.load(FILE) as goldens:
-        return goldens[f"{name}: ids"], goldens[f"{name}: log probs"]
+    return goldens()[f"{name}: ids"], goldens()[f"{name}: log probs"]
 
 
 def contents(name: str) -> tuple[dict[str, object], dict[str, Stored]]:
     """The metadata and tensors of a model's file, for the writer."""
     read = parse_gguf(memoryview(file(name)), name)
-    values: dict[str, object] = {}
+    kinds = {bool: "bool", int: "u32", float: "f32", np.ndarray: "i32", str: "", list: ""}
+    values = {}
     for key, value in read.metadata.values.items():
-        if isinstance(value, np.ndarray):
-            values[key] = Value("i32", value.tolist())
-        elif isinstance(value, (str, list)):
-            values[key] = value
-        else:
-            kind = {bool: "bool", int: "u32", float: "f32"}[type(value)]
-            values[key] = Value(kind, value)
+        kind = kinds[type(value)]
+        values[key] = Value(kind, value.tolist() if kind == "i32" else value) if kind else value
     tensors = {key: Stored(0, one.shape, bytes(one.data)) for key, one in read.tensors.items()}
     return values, tensors
 

@@ -1,14 +1,11 @@
 """Optional keys of a GGUF file's metadata: each given arrives in the architecture, each left out has its default."""
 
+from functools import partial
 from operator import attrgetter
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from fastattn import weights
-from fastattn.spec.architecture import StackSpec
-from fastattn.spec.text_spec import GeneratorText
 from fastattn.weights.containers.gguf import parse_gguf
 from fastattn.weights.gguf.architecture import as_stored, make_config
 from fastattn.weights.huggingface.decoders import find_decoder
@@ -17,7 +14,7 @@ from tests.weights.gguf.test_gguf_tokenizer import NORMAL, bytes_metadata, spm_m
 from tests.weights.gguf.writer import Value, gguf_bytes
 
 
-def stack_of(name: str, **changes: object) -> StackSpec:
+def stack_of(name, **changes):
     """What the metadata of a model says with these keys of its architecture changed; None: left out."""
     metadata, tensors = models.contents(name)
     prefix = f"{metadata['general.architecture']}."
@@ -27,17 +24,12 @@ def stack_of(name: str, **changes: object) -> StackSpec:
     return as_stored(find_decoder(config).spec(config), form)
 
 
-def floats(number: float) -> Value:
-    return Value("f32", number)
-
-
-def whole(number: int) -> Value:
-    return Value("u32", number)
+floats, whole = partial(Value, "f32"), partial(Value, "u32")
 
 
 BASE, SCALE = "positions.rotary.base", "attention.query_scale"
 # (model, key, its value, where that arrives, what is there, what is there where the key is left out)
-KEYS: list[tuple[str, str, Value, str, Any, Any]] = [
+KEYS = [
     ("llama", "rope.freq_base", floats(5e5), BASE, 5e5, 1e4),
     ("llama", "attention.head_count_kv", whole(1), "attention.key_width", 8, 16),
     ("llama", "rope.dimension_count", whole(8), "positions.rotary.width", 8, 8),
@@ -62,9 +54,9 @@ KEYS: list[tuple[str, str, Value, str, Any, Any]] = [
 
 
 @pytest.mark.parametrize("name, key, value, place, given, left", KEYS)
-def test_an_optional_key(name: str, key: str, value: Value, place: str, given: Any, left: Any) -> None:
+def test_an_optional_key(name, key, value, place, given, left):
     for stated, expected in ((value, given), (None, left)):
-        found: Any = stack_of(name, **{key: stated})
+        found = stack_of(name, **{key: stated})
         for part in place.split("."):
             found = found and getattr(found, part)
         assert found == pytest.approx(expected)
@@ -74,11 +66,10 @@ def test_an_optional_key(name: str, key: str, value: Value, place: str, given: A
     "fast, slow, expected",
     [(None, None, (32, 1)), (16, None, (16, 1)), (None, 2, (32, 2)), (16, 2, (16, 2)), (0, 0, (32, 1))],
 )
-def test_turns_of_yarn(tmp_path: Path, fast: float | None, slow: float | None, expected: tuple[float, float]) -> None:
+def test_turns_of_yarn(tmp_path, fast, slow, expected):
     metadata, tensors = models.contents("qwen2")
-    for name, number in (("fast", fast), ("slow", slow)):
-        if number is not None:
-            metadata[f"qwen2.rope.scaling.yarn_beta_{name}"] = floats(number)
+    turns = {"fast": fast, "slow": slow}.items()
+    metadata |= {f"qwen2.rope.scaling.yarn_beta_{name}": floats(n) for name, n in turns if n is not None}
     (tmp_path / "m.gguf").write_bytes(gguf_bytes(metadata, tensors))
     stretch = weights.read(tmp_path).spec.decoder.positions.rotary.stretch
     assert (stretch.kind, stretch.factor, stretch.length) == ("yarn", 4, 8)
@@ -86,26 +77,24 @@ def test_turns_of_yarn(tmp_path: Path, fast: float | None, slow: float | None, e
 
 
 @pytest.mark.parametrize("name, deepest", [("gemma2", 46), ("gemma3", 62)])
-def test_attention_s_scale_of_the_largest_gemma(name: str, deepest: int) -> None:
+def test_attention_s_scale_of_the_largest_gemma(name, deepest):
     """It is of a head's share of the columns, 8, not of a head's own width, 16."""
     for layers, width in ((deepest - 1, 16), (deepest, 8), (deepest + 1, 16)):
         assert attrgetter(SCALE)(stack_of(name, block_count=whole(layers))) == pytest.approx(width**-0.5)
 
 
-def without(metadata: dict[str, object], *names: str) -> GeneratorText:
+def without(metadata, *names):
     return text_of({key: value for key, value in metadata.items() if key not in names})
 
 
-def test_a_tokenizer_s_keys_that_are_left_out() -> None:
+def test_a_tokenizer_s_keys_that_are_left_out():
     scores, bytes_ = spm_metadata(), bytes_metadata("gpt-2")
     # Sentencepiece's special tokens have their usual ids, and texts begin with the beginning token.
     text = without(scores)
     assert text.special_tokens == {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
     assert tokenizer_of(text).encode("a").ids[0] == 1 and text.end_ids == (2,)
-    tokens = scores["tokens"]
-    assert isinstance(tokens, list)
     given = scores | {f"{name}_token_id": whole(i) for name, i in (("bos", 2), ("eos", 1), ("unknown", 3))}
-    assert without(given).special_tokens == {"bos_token": "</s>", "eos_token": "<s>", "unk_token": tokens[3]}
+    assert without(given).special_tokens == {"bos_token": "</s>", "eos_token": "<s>", "unk_token": scores["tokens"][3]}
     # Byte-level tokenizers have none but those that are named, nor begin with one unless they say so.
     assert without(bytes_, "bos_token_id", "eos_token_id").special_tokens == {}
     assert tokenizer_of(without(bytes_)).encode("x").tokens == ["x"]
@@ -118,10 +107,10 @@ def test_a_tokenizer_s_keys_that_are_left_out() -> None:
     assert without(bytes_, "token_type").tokenizer == without(bytes_ | {"token_type": kinds}).tokenizer
 
 
-def test_tokens_that_end_an_answer() -> None:
+def test_tokens_that_end_an_answer():
     """The end of a text, of a turn and of a message; an id of -1 or past the vocabulary is none."""
-    bytes_ = bytes_metadata("gpt-2", tokens=[f"t{i}" for i in range(9)], merges=["t0 t1"])
-    bytes_ |= {"tokens": [*(f"t{i}" for i in range(9)), "t0t1"], "token_type": Value("i32", [NORMAL] * 10)}
+    tokens = [*(f"t{i}" for i in range(9)), "t0t1"]
+    bytes_ = bytes_metadata("gpt-2", tokens=tokens, merges=["t0 t1"], token_type=Value("i32", [NORMAL] * 10))
     for ids, expected in (
         ({"eos": 3, "eot": 4, "eom": 5}, (3, 4, 5)),
         ({"eos": 9}, (9,)),

@@ -77,14 +77,7 @@ def random_blocks(generator: np.random.Generator, kind: str, shape: tuple[int, .
     return Stored(number, shape, blocks.tobytes())
 
 
-def gguf_bytes(
-    metadata: dict[str, object],
-    tensors: dict[str, Stored],
-    *,
-    version: int = 3,
-    alignment: int = 32,
-    counts: tuple[int, int] | None = None,
-) -> bytes:
+def gguf_bytes(metadata, tensors, *, version=3, alignment=32, counts=None) -> bytes:
     """A file; ``counts`` of tensors and keys, where they should not be those."""
     numbers = counts or (len(tensors), len(metadata))
     head = b"GGUF" + struct.pack("<IQQ", version, *numbers)

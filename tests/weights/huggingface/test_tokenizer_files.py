@@ -187,7 +187,6 @@ DISAGREEING = {
     "stated ids": stated(added_tokens_decoder={"101": {"content": "[CLS]"}}),
     "another separator": stated(sep_token="[MASK]"),
     "a list": lambda made: {"tokenizer.json": b"[]"},
-    "no JSON": lambda made: {"tokenizer.json": b"{"},
     "a side": stated(truncation_side="top"),
     "a special token without a row": lambda made: {
         "tokenizer.json": json.dumps(made).replace('"ids": [3]', '"ids": [5000]').encode()
@@ -323,3 +322,5 @@ def test_a_folder_without_any_tokenizer(tmp_path):
     written(tmp_path, {"config.json": {"model_type": "modernbert"}})
     with refused(CheckpointError, "tokenizer.json"):
         text_of(tmp_path)
+    with pytest.raises(CheckpointError, match=r"tokenizer\.json: not JSON: .+$"):
+        text_of(written(tmp_path, {"tokenizer.json": b"{"}))

@@ -44,13 +44,13 @@ def _opennmt(**options: object) -> dict[str, object]:
         "relative_positions_buckets": 0, "pos_ffn_activation_fn": "relu", "add_qkvbias": False, "num_kv": 0,
         "add_ffnbias": True, "parallel_residual": False, "shared_layer_norm": False, "layer_norm": "standard",
         "norm_eps": 1e-6, "use_ckpting": [], "world_size": 1, "parallel_mode": "data_parallel",
-        "rotary_interleave": True,
-        "rotary_theta": 10000, "rotary_dim": 0, "share_embeddings": False, "share_decoder_embeddings": False,
-        "copy_attn": False, "self_attn_type": "scaled-dot", "aan_useffn": False, "full_context_alignment": False,
-        "alignment_layer": -3, "alignment_heads": 0, "sliding_window": 0, "num_experts": 0, "num_experts_per_tok": 2,
-        "feat_merge": "concat", "feat_vec_exponent": 0.7, "feat_vec_size": -1, "freeze_word_vecs_enc": False,
-        "freeze_word_vecs_dec": False, "n_src_feats": 0, "quant_layers": [], "lora_layers": [], "optim": "adam",
-    }  # fmt: skip
+        "rotary_interleave": True, "rotary_theta": 10000, "rotary_dim": 0, "share_embeddings": False,
+        "share_decoder_embeddings": False, "copy_attn": False, "self_attn_type": "scaled-dot", "aan_useffn": False,
+        "full_context_alignment": False, "alignment_layer": -3, "alignment_heads": 0, "sliding_window": 0,
+        "num_experts": 0, "num_experts_per_tok": 2, "feat_merge": "concat", "feat_vec_exponent": 0.7,
+        "feat_vec_size": -1, "freeze_word_vecs_enc": False, "freeze_word_vecs_dec": False, "n_src_feats": 0,
+        "quant_layers": [], "lora_layers": [], "optim": "adam",
+}  # fmt: skip
     return common | options
 
 
