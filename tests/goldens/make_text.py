@@ -34,7 +34,8 @@ WORDS = {
 
 TEXTS = [
     "", " ", "The quiet teacher opens a window near the river.",
-    "A professora atravessa a ponte, e o jardim não é estreito.", "今天我在花园看见老师，很喜欢。", "नमस्ते दुनिया, नदी में पानी है",
+    "A professora atravessa a ponte, e o jardim não é estreito.", "今天我在花园看见老师，很喜欢。",
+    "नमस्ते दुनिया, नदी में पानी है",
     unicodedata.normalize("NFD", "A estação também é antiga: coração, árvore, manhã."),
     "क\u093c\u094d\u0937\u0947\u0902 and ष\u094d\u0930\u0940\u0903 with stacked marks e\u0301\u0323\u0302",
     "family 👨\u200d👩\u200d👧 wave 👋🏽 flag 🇧🇷 heart ❤\ufe0f",

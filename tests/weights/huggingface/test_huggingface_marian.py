@@ -1,21 +1,15 @@
 """MarianMT directories: logits, tokens and text as transformers has them; what is refused; a real model rewritten."""
 
-import dataclasses
 import json
-from operator import attrgetter
 
 import numpy as np
 import pytest
-from safetensors.numpy import save_file
 
 from fastattn import Translator, weights
 from fastattn.errors import CheckpointError
 from fastattn.models.kinds import build_model
 from fastattn.ops import reference
-from fastattn.spec.quantized import as_float32
 from fastattn.text.translation import TranslationTokenizer
-from fastattn.weights.huggingface.translators.architecture import TABLE
-from fastattn.weights.tensor_mapping import map_tensors
 from tests import GOLDENS
 from tests.messages import refused
 from tests.weights.containers.pytorch_writer import pytorch_bytes
@@ -204,56 +198,3 @@ def test_spare_rows_and_tokens_with_flags(tmp_path):
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
     text = weights.read(folder).text
     assert text.target_vocabulary[50] == "" and text.eos_token == "</s>"
-
-
-def test_a_real_model_rewritten(pulled, tmp_path):
-    """zh-en's weights as float32 under transformers' names: the same tensors, architecture and texts."""
-    theirs = weights.read(pulled("zh-en"))
-    folder = write_real_files(tmp_path, theirs, theirs.text)
-    save_file(as_transformers_names(theirs), folder / "model.safetensors")
-    ours = weights.read(folder)
-    for name, expected in theirs.tensors.items():
-        found = ours.tensors[name]
-        if found.shape != expected.shape:  # the padding token's row
-            found = found[:-1]
-        np.testing.assert_array_equal(found, as_float32(expected))
-    for stack in ("encoder", "decoder"):
-        for field in dataclasses.fields(theirs.spec.encoder):
-            if field.name not in ("vocabulary", "start_from_zero_embedding"):
-                one, other = (getattr(getattr(c.spec, stack), field.name) for c in (ours, theirs))
-                assert np.float32(one) == np.float32(other) if type(one) is float else one == other
-    assert ours.text.target_vocabulary[:-1] == theirs.text.target_vocabulary
-    names = attrgetter("source_model", "target_model", "eos_token", "unk_token", "add_source_bos", "add_source_eos")
-    assert names(ours.text) == names(theirs.text)
-
-
-def as_transformers_names(checkpoint):
-    """transformers computes the positions itself; the padding token is one more row, of zeros."""
-    tensors = {}
-    parts = map_tensors(TABLE, checkpoint.spec)
-    for name, value in checkpoint.tensors.items():
-        values = value if isinstance(value, np.ndarray) else value.float32()
-        if ".layers." in name:
-            theirs = parts[name].names
-            tensors |= {f"model.{part}": piece for part, piece in zip(theirs, np.split(values, len(theirs)))}
-    embedding = checkpoint.tensors["decoder.embedding.weight"].float32()
-    bias = np.pad(checkpoint.tensors["decoder.projection.bias"], (0, 1))[None]
-    return tensors | {"model.shared.weight": np.pad(embedding, ((0, 1), (0, 0))), "final_logits_bias": bias}
-
-
-def write_real_files(folder, checkpoint, text):
-    encoder, pad = checkpoint.spec.encoder, len(text.target_vocabulary)
-    config = make_config(CASES["shared"]) | {
-        "vocab_size": pad + 1, "decoder_vocab_size": pad + 1, "d_model": encoder.width,
-        "max_position_embeddings": encoder.positions.limit, "pad_token_id": pad, "decoder_start_token_id": pad,
-        "bad_words_ids": [[pad]], "eos_token_id": text.target_vocabulary.index("</s>"),
-        "encoder_layers": encoder.layers, "decoder_layers": encoder.layers,
-        "encoder_ffn_dim": encoder.feed_forward.inner_width, "decoder_ffn_dim": encoder.feed_forward.inner_width,
-        "encoder_attention_heads": encoder.attention.heads, "decoder_attention_heads": encoder.attention.heads,
-    }  # fmt: skip
-    (folder / "config.json").write_text(json.dumps(config))
-    vocabulary = {token: i for i, token in enumerate((*text.target_vocabulary, "<pad>"))}
-    (folder / "vocab.json").write_text(json.dumps(vocabulary))
-    for name, model in (("source.spm", text.source_model), ("target.spm", text.target_model)):
-        (folder / name).write_bytes(model)
-    return folder
