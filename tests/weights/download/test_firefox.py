@@ -256,13 +256,10 @@ def test_a_server_that_is_busy_once_and_a_redirect(mozilla, monkeypatch):
     assert mozilla.pull().is_dir()
 
 
-def test_plain_http_from_afar_is_refused(mozilla, monkeypatch):
+def test_plain_http_from_afar_is_refused_and_a_list_over_https_leads_to_https_alone(mozilla, monkeypatch):
     monkeypatch.setenv("FASTATTN_FIREFOX_MODELS", "http://example.invalid/models.json")
     with pytest.raises(DownloadError, match="plain http"):
         listed_models()
-
-
-def test_a_list_over_https_leads_to_https_alone():
     with pytest.raises(CheckpointError, match="baseUrl should begin with https:"):
         firefox._parse(b'{"baseUrl": "http://x", "models": {}}', "https://x/models.json")
 
@@ -352,9 +349,9 @@ def test_offline_the_hint_names_the_same_model(mozilla, monkeypatch):
     for model, command in zip(wanted, ("pull --quality tiny en-fr", "pull fr-en")):
         with pytest.raises(DownloadError, match=f"when online, run: fastattn {command}$"):
             pull_model(model)
-        monkeypatch.delenv("FASTATTN_OFFLINE")
-        succeed(*command.split())
-        monkeypatch.setenv("FASTATTN_OFFLINE", "1")
+        with monkeypatch.context() as online:
+            online.delenv("FASTATTN_OFFLINE")
+            succeed(*command.split())
         assert pull_model(model).is_dir()
 
 
