@@ -1,7 +1,6 @@
 """Pulling a checkpoint: what lands in the cache, and that nothing does when anything goes wrong."""
 
 import hashlib
-import os
 import random
 import subprocess
 import sys
@@ -203,13 +202,6 @@ def test_a_cache_that_cannot_be_written(server, tmp_path, monkeypatch):
     (tmp_path / "file").write_bytes(b"")
     monkeypatch.setenv("FASTATTN_CACHE", str(tmp_path / "file"))
     with pytest.raises(DownloadError, match="cannot write tiny to the cache .*file.*FASTATTN_CACHE"):
-        pull_entry(publish(server))
-
-
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write anywhere")
-def test_a_read_only_cache(server, tmp_path):
-    (tmp_path / "cache").mkdir(mode=0o555)
-    with pytest.raises(DownloadError, match="cannot write tiny to the cache .*: Permission denied"):
         pull_entry(publish(server))
 
 

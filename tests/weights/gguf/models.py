@@ -43,24 +43,25 @@ def contents(name: str) -> tuple[dict[str, object], dict[str, Stored]]:
     return values, tensors
 
 
-def of_blocks(table: str = "Q4_1") -> bytes:
-    """A model that is mostly of blocks of 4 bits, at random; the embedding, perhaps a tied one, of type ``table``."""
+def of_blocks(table: str = "Q4_1", width: int = 32, scale: float = 0.02, **kinds: str) -> bytes:
+    """A model that is mostly of blocks of 4 bits, at random.
+
+    table  the type of the embedding, which is the projection too if it is another
+    kinds  of other parts; attn_v is of Q8_0
+    """
     metadata, tensors = contents("llama")
-    sizes = {"embedding_length": 32, "attention.key_length": 8, "attention.value_length": 8, "feed_forward_length": 32}
+    sizes = {"embedding_length": width, "attention.key_length": 8, "attention.value_length": 8}
+    sizes |= {"feed_forward_length": width, "rope.dimension_count": 8}
     metadata |= {f"llama.{key}": Value("u32", size) for key, size in sizes.items()}
-    metadata["llama.rope.dimension_count"] = Value("u32", 8)
-    rng = np.random.default_rng(7)
+    rng, kinds = np.random.default_rng(7), {"attn_v": "Q8_0", "token_embd": table} | kinds
     rows = {"attn_k": 8, "attn_v": 8, "attn_q": 16, "token_embd": 64, "output": 64}
     made: dict[str, Stored] = {}
     for name, tensor in tensors.items():
         part = name.split(".")[-2]
-        if part == "output" and table != "Q4_1":
-            continue
         if len(tensor.shape) == 1:
-            made[name] = writer.stored("F32", np.ones(32))
+            made[name] = writer.stored("F32", np.ones(width))
         elif part == "attn_output":
-            made[name] = writer.stored("BF16", rng.standard_normal((32, 16)))
-        else:
-            kind = "Q8_0" if part == "attn_v" else table if part == "token_embd" else "Q4_1"
-            made[name] = writer.random_blocks(rng, kind, (rows.get(part, 32), 32), 0.02)
+            made[name] = writer.stored("BF16", rng.standard_normal((width, 16)))
+        elif part != "output" or table == "Q4_1":
+            made[name] = writer.random_blocks(rng, kinds.get(part, "Q4_1"), (rows.get(part, width), width), scale)
     return gguf_bytes(metadata, made)
