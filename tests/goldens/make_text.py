@@ -86,47 +86,34 @@ SAMPLES = [text if len(text) < 100 else text[:60] for text in TEXTS] + TYPED
 SECOND = "A quiet <mask> garden."
 CONTROL = ["[CLS]", "[SEP]", "[MASK]"]
 UNIGRAM = "text_unigram.model"  # which is another golden
-# Name -> (config.json, tokenizer_config.json, further JSON files, the vocabulary).
-CASES: dict[str, tuple[dict, dict, dict, str]] = {
-    "bert": ({"model_type": "bert"}, {}, {}, "words"),
-    "bert cased": (
-        {"model_type": "bert"}, {"do_lower_case": False, "strip_accents": True, "tokenize_chinese_chars": False}, {},
-        "words",
-    ),
-    "distilbert": (
-        {"model_type": "distilbert"}, {"tokenizer_class": "DistilBertTokenizer"},
-        {"special_tokens_map.json": {"mask_token": {"content": "[MASK]", "lstrip": True, "normalized": False}}},
-        "words",
-    ),
-    "electra": ({"model_type": "electra"}, {"strip_accents": False}, {"added_tokens.json": {}}, "words"),
-    "mpnet": ({"model_type": "mpnet"}, {"model_max_length": 12}, {}, "fairseq words"),
-    "roberta": ({"model_type": "roberta"}, {}, {}, "bytes"),
-    "roberta prefixed": (
-        {"model_type": "roberta"},
-        {"add_prefix_space": True, "mask_token": {"__type": "AddedToken", "content": "<mask>", "lstrip": True}}, {},
-        "bytes",
-    ),
-    "gpt2": ({"model_type": "gpt2"}, {}, {}, "bytes"),
-    "gpt2 prefixed": ({"model_type": "gpt2"}, {"add_prefix_space": True, "unk_token": "<unk>"}, {}, "bytes"),
-    "qwen2": ({"model_type": "qwen2"}, {"tokenizer_class": "Qwen2Tokenizer"}, {}, "bytes"),
-    "qwen3": ({"model_type": "qwen3"}, {"pad_token": "<pad>"}, {}, "bytes"),
-    "llama": ({"model_type": "llama"}, {"tokenizer_class": "LlamaTokenizer", "add_bos_token": True}, {}, "llama"),
-    "llama legacy": (
-        {"model_type": "llama"},
-        {"tokenizer_class": "LlamaTokenizer", "legacy": True, "add_bos_token": False, "add_eos_token": True}, {},
-        "llama",
-    ),
-    "llama bare": (
-        {"model_type": "llama"}, {"tokenizer_class": "LlamaTokenizer", "add_prefix_space": False}, {}, "llama",
-    ),
-    "xlm-roberta": ({"model_type": "xlm-roberta"}, {}, {}, UNIGRAM),
-    "camembert": ({"model_type": "camembert"}, {}, {}, UNIGRAM),
-    "albert": ({"model_type": "albert"}, {}, {}, "albert"),
-    "albert cased": ({"model_type": "albert"}, {"do_lower_case": False, "keep_accents": True}, {}, "albert"),
-    "t5": ({"model_type": "t5"}, {"extra_ids": 5}, {}, "t5"),
-    "deberta": ({"model_type": "deberta-v2"}, {}, {}, "deberta"),
-    "deberta split": ({"model_type": "deberta-v2"}, {"do_lower_case": True, "split_by_punct": True}, {}, "deberta"),
+# Vocabulary -> name, which begins with the model's type -> tokenizer_config.json.
+SETTINGS = {
+    "words": {
+        "bert": {}, "bert cased": {"do_lower_case": False, "strip_accents": True, "tokenize_chinese_chars": False},
+        "distilbert": {"tokenizer_class": "DistilBertTokenizer"}, "electra": {"strip_accents": False},
+    },
+    "fairseq words": {"mpnet": {"model_max_length": 12}},
+    "bytes": {
+        "roberta": {},
+        "roberta prefixed": {
+            "add_prefix_space": True, "mask_token": {"__type": "AddedToken", "content": "<mask>", "lstrip": True},
+        },
+        "gpt2": {}, "gpt2 prefixed": {"add_prefix_space": True, "unk_token": "<unk>"},
+        "qwen2": {"tokenizer_class": "Qwen2Tokenizer"}, "qwen3": {"pad_token": "<pad>"},
+    },
+    "llama": {
+        "llama": {"tokenizer_class": "LlamaTokenizer", "add_bos_token": True},
+        "llama legacy": {
+            "tokenizer_class": "LlamaTokenizer", "legacy": True, "add_bos_token": False, "add_eos_token": True,
+        },
+        "llama bare": {"tokenizer_class": "LlamaTokenizer", "add_prefix_space": False},
+    },
+    UNIGRAM: {"xlm-roberta": {}, "camembert": {}},
+    "albert": {"albert": {}, "albert cased": {"do_lower_case": False, "keep_accents": True}},
+    "t5": {"t5": {"extra_ids": 5}},
+    "deberta": {"deberta": {}, "deberta split": {"do_lower_case": True, "split_by_punct": True}},
 }  # fmt: skip
+FURTHER = {"distilbert": {"mask_token": {"content": "[MASK]", "lstrip": True, "normalized": False}}}
 SPM = {
     "albert": ("spiece.model", {"pad_id": 0, "unk_id": 1, "bos_id": -1, "eos_id": -1, "control_symbols": CONTROL}),
     "llama": ("tokenizer.model", {"model_type": "bpe", "byte_fallback": True, "vocab_size": 500}),
@@ -255,11 +242,18 @@ def peer(folder: Path, name: str, settings: dict) -> tokenizers.Tokenizer:
 
 
 def folders_without_a_tokenizer() -> None:
+    vocabularies = {kind: vocabulary_files(kind) for kind in SETTINGS}
+    new = {"added_tokens.json": {"<new>": vocabularies["words"]["vocab.txt"].count(b"\n")}}
+    cases = {
+        name: (
+            {"model_type": name.split()[0].replace("deberta", "deberta-v2")}, settings,
+            {"special_tokens_map.json": FURTHER[name]} if name in FURTHER else new if name == "electra" else {}, kind,
+        )
+        for kind, named in SETTINGS.items()
+        for name, settings in named.items()
+    }  # fmt: skip
     arrays: dict[str, np.ndarray] = {}
-    vocabularies = {kind: vocabulary_files(kind) for *_, kind in CASES.values()}
-    new = vocabularies["words"]["vocab.txt"].count(b"\n")
-    CASES["electra"][2]["added_tokens.json"] = {"<new>": new}
-    for name, (config, settings, further, kind) in CASES.items():
+    for name, (config, settings, further, kind) in cases.items():
         described = {"config.json": config, "tokenizer_config.json": settings} | further
         files = vocabularies[kind] | {file: json.dumps(content).encode() for file, content in described.items()}
         with tempfile.TemporaryDirectory() as folder:
@@ -279,7 +273,7 @@ def folders_without_a_tokenizer() -> None:
     for kind, files in vocabularies.items():
         if kind != UNIGRAM:
             arrays |= {f"{kind}/{file}": np.frombuffer(content, np.uint8) for file, content in files.items()}
-    described = {"transformers": transformers.__version__, "texts": SAMPLES, "second": SECOND, "cases": CASES}
+    described = {"transformers": transformers.__version__, "texts": SAMPLES, "second": SECOND, "cases": cases}
     write_arrays("tokenizers", arrays | {"described": bytes_of(described)}, transformers)
 
 

@@ -72,44 +72,34 @@ def test_what_looks_like_a_name(name):
     assert is_hub_name(name) is (name in (MARIAN, BERT))
 
 
-def test_only_what_is_read_is_needed():
-    both = ["config.json", "model.safetensors", "pytorch_model.bin", "model.onnx", "../x.json", "a/b/config.json"]
-    assert needed(both) == NeededFiles("huggingface", ["config.json"], ["model.safetensors"])
-    shards = [f"pytorch_model-0000{i}-of-00002.bin" for i in (1, 2)]
-    index = "pytorch_model.bin.index.json"
-    listed = ["config.json", index, *shards, "training_args.bin"]
-    assert needed(listed) == NeededFiles("huggingface", [index, "config.json"], shards)
-    assert needed(["config.json", index, shards[0]]) is None
-    assert needed(shards + ["config.json"]) is None
-    assert needed(["model.safetensors"]) is None
-    found = needed(["modules.json", "0_Transformer/config.json", "0_Transformer/model.safetensors"])
-    assert found is not None and found.weights == ["0_Transformer/model.safetensors"]
-    beside = ["config.json", "shared_vocabulary.json", "vmap.txt"]
-    assert needed([*beside, "model.bin"]) == NeededFiles("ctranslate2", beside, ["model.bin"])
-    older = ["added_tokens.json", "merges.txt", "spiece.model", "spm.model", "special_tokens_map.json", "vocab.txt"]
-    found = needed(["config.json", "model.safetensors", *older, "vocab.bpe"])
-    assert found == NeededFiles("huggingface", sorted(["config.json", *older]), ["model.safetensors"])
-    assert needed(["a.argosmodel", "README.md"]) == NeededFiles("argos", ["README.md"], ["a.argosmodel"])
-    assert needed(["a.argosmodel", "b.argosmodel"]) is None
+INDEX, SHARDS = "pytorch_model.bin.index.json", [f"pytorch_model-0000{i}-of-00002.bin" for i in (1, 2)]
+BESIDE = ["config.json", "shared_vocabulary.json", "vmap.txt"]
+OLDER = ["added_tokens.json", "config.json", "merges.txt", "special_tokens_map.json", "spiece.model", "spm.model"]
+MODULE = [f"0_Transformer/{name}" for name in ("config.json", "model.safetensors")]
+NOT_READ = ["pytorch_model.bin", "model.onnx", "../x.json", "a/b/config.json"]
 
 
 @pytest.mark.parametrize(
-    ("files", "first"),
+    "kind, first, weights, more",
     [
-        (["model.enpt.intgemm.bin", "config.intgemm.yml", "lex.bin", "vocab.spm"], ["config.intgemm.yml"]),
-        (["opus.npz", "decoder.yml", "opus.vocab.yml", "source.spm"], ["decoder.yml"]),
-        (["m.npz", "m.npz.yml", "model_info.json", "vocab.spm"], ["m.npz.yml", "model_info.json", "vocab.spm"]),
-        (["weights.bin", "config.yml"], None),
-        (["model.bin", "vocab.spm"], None),
-        (["vectors.npz"], None),
-        (["config.yaml"], None),
-        (["model.optimizer.npz", "config.yml"], None),
-        (["a/model.npz", "config.yml"], None),
+        ("huggingface", ["config.json"], ["model.safetensors"], NOT_READ),
+        ("huggingface", [INDEX, "config.json"], SHARDS, ["training_args.bin"]),
+        ("huggingface", [*OLDER, "vocab.txt"], ["model.safetensors"], ["vocab.bpe"]),
+        ("huggingface", [MODULE[0], "modules.json"], MODULE[1:], []),
+        ("ctranslate2", BESIDE, ["model.bin"], []),
+        ("argos", ["README.md"], ["a.argosmodel"], []),
+        ("marian", ["config.intgemm.yml"], ["lex.bin", "model.enpt.intgemm.bin", "vocab.spm"], []),
+        ("marian", ["decoder.yml"], ["opus.npz", "opus.vocab.yml", "source.spm"], []),
+        ("marian", ["m.npz.yml", "model_info.json", "vocab.spm"], ["m.npz"], []),
+        *((None, files, [], []) for files in (["config.json", INDEX, SHARDS[0]], ["config.json", *SHARDS])),
+        *((None, [file], [], []) for file in ("model.safetensors", "vectors.npz", "config.yaml")),
+        (None, ["a.argosmodel", "b.argosmodel"], [], []),
+        *((None, ["config.yml"], [file], []) for file in ("weights.bin", "model.optimizer.npz", "a/model.npz")),
+        (None, ["model.bin", "vocab.spm"], [], []),
     ],
 )
-def test_a_marian_model_is_known_by_its_names(files, first):
-    expected = None if first is None else NeededFiles("marian", first, sorted(set(files) - set(first)))
-    assert needed(files) == expected
+def test_only_what_is_read_is_needed(kind, first, weights, more):
+    assert needed([*more, *weights, *first]) == (kind and NeededFiles(kind, first, weights))
 
 
 def test_what_a_card_says_of_its_licence(tmp_path):
