@@ -44,7 +44,7 @@ def with_a_layer(source, precision="int8", shape=(70, 33), make=None):
     return packed, packed.linear("a", shape, make or layer(precision))
 
 
-def of_ones(*shape, precision="float32"):
+def of_ones(*shape, precision="int8"):
     return lambda: operations.pack_linear(np.ones(shape, np.float32), None, precision)
 
 
@@ -63,7 +63,7 @@ def test_what_is_packed_anew_leaves_the_other_layers(source):
     """A layer of another shape is made and written; what was there beside it need not be made again."""
     for shape in ((70, 33), (70, 17), (70, 17)):
         packed, _ = with_a_layer(source)
-        packed.linear("b", shape, of_ones(*shape, precision="int8"))
+        packed.linear("b", shape, of_ones(*shape))
         made = not packed.is_whole
         packed.save()
     assert not made
@@ -87,32 +87,35 @@ def test_a_given_input_scale_is_kept(source):
     assert written(source).input_scale.tolist() == made.input_scale.tolist() == [2.5]
 
 
-@pytest.mark.parametrize("damage", ["truncated", "emptied", "other shape", "noise"])
+def changed_at(place, size):
+    """Files whose header is whole, which would give wrong results in silence: a bit, or zeros."""
+
+    def change(data):
+        at = int(len(data) * place)
+        return (
+            data[:at] + (bytes([data[at] ^ 4]) if size == 1 else bytes(min(size, len(data) - at))) + data[at + size :]
+        )
+
+    return change
+
+
+DAMAGES = {"truncated": lambda data: data[: len(data) // 2], "emptied": lambda data: b""}
+DAMAGES |= {"noise": lambda data: os.urandom(200)}
+DAMAGES |= {f"{size} at {place}": changed_at(place, size) for place in (0.2, 0.5, 0.9) for size in (1, 4096)}
+
+
+@pytest.mark.parametrize("damage", [*DAMAGES, "other shape"])
 def test_a_file_that_is_not_what_it_should_be_is_made_again(source, damage):
-    first, _ = with_a_layer(source, make=of_ones(500, 4, precision="int8") if damage == "other shape" else None)
+    wide = (700, 33)
+    first, _ = with_a_layer(source, shape=wide, make=of_ones(*((500, 4) if damage == "other shape" else wide)))
     first.save()
-    data = first.path.read_bytes()
-    changed = {"truncated": data[: len(data) // 2], "emptied": b"", "noise": os.urandom(200)}
-    first.path.write_bytes(changed.get(damage, data))
-    with pytest.warns(UserWarning, match="are damaged; it is made anew") if damage in changed else nullcontext():
-        second, made = with_a_layer(source)
-    assert_equal(made, layer("int8")())
+    if damage in DAMAGES:
+        first.path.write_bytes(DAMAGES[damage](first.path.read_bytes()))
+    with pytest.warns(UserWarning, match="are damaged; it is made anew") if damage in DAMAGES else nullcontext():
+        second, made = with_a_layer(source, shape=wide, make=of_ones(*wide))
+    assert_equal(made, of_ones(*wide)())
     second.save()
-    written(source)
-
-
-def test_values_that_changed_are_seen(source):
-    """Files whose header is whole, which would give wrong results in silence."""
-    first, _ = with_a_layer(source, "float32", (700, 330), of_ones(700, 330))
-    first.save()
-    whole = first.path.read_bytes()
-    for place in (0.2, 0.5, 0.9):
-        at = int(len(whole) * place)
-        bit = bytes([whole[at] ^ 4])
-        for damage in (bit, bytes(min(4096, len(whole) - at))):
-            first.path.write_bytes(whole[:at] + damage + whole[at + len(damage) :])
-            with pytest.warns(UserWarning, match="are damaged; it is made anew"):
-                PackedWeights([source], "float32")
+    written(source, shape=wide)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="POSIX permissions")
@@ -200,7 +203,7 @@ def test_it_is_written_in_pieces_that_lie_in_huge_pages(source, monkeypatch):
         return counting
 
     monkeypatch.setattr(cache_file, "write_whole", lambda path, write: write_whole(path, lambda s: write(counted(s))))
-    packed, _ = with_a_layer(source, "float32", (1030, 1030), of_ones(1030, 1030))
+    packed, _ = with_a_layer(source, "float32", (1030, 1030), of_ones(1030, 1030, precision="float32"))
     packed.save()
     *pieces, last, digest = sizes
     assert pieces == [2 << 20] * 2 and digest == 32
@@ -250,11 +253,17 @@ def test_no_class_but_the_packages_own_plain_data_is_made_of_a_file(tmp_path):
 FULL = Mock(side_effect=OSError(28, "No space left on device"))
 
 
-def test_a_full_disk_costs_only_time(source, monkeypatch):
-    monkeypatch.setattr(cache_file, "write_whole", FULL)
-    packed, _ = with_a_layer(source)
-    packed.save()
+def test_a_full_disk_or_a_cache_that_cannot_be_a_folder_costs_only_time(source, monkeypatch, tmp_path):
+    with monkeypatch.context() as patch:
+        patch.setattr(cache_file, "write_whole", FULL)
+        packed, _ = with_a_layer(source)
+        packed.save()
     assert not list(packed.path.parent.iterdir())
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("FASTATTN_CACHE", str(tmp_path / "file"))
+    packed, made = with_a_layer(source)
+    assert_equal(made, layer("int8")())
+    packed.save()
 
 
 LARGE = (4096, 33)  # of which the panels are large
@@ -305,14 +314,6 @@ def test_a_model_that_cannot_be_made_leaves_no_file(source):
     packed, _ = with_a_layer(source, shape=LARGE, make=large(0))
     packed.abandon()
     assert not list(packed.path.parent.iterdir())
-
-
-def test_a_cache_that_cannot_be_a_folder_costs_only_time(source, monkeypatch, tmp_path):
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("FASTATTN_CACHE", str(tmp_path / "file"))
-    packed, made = with_a_layer(source)
-    assert_equal(made, layer("int8")())
-    packed.save()
 
 
 SHARE = """
