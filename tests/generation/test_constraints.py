@@ -13,7 +13,7 @@ from fastattn.errors import FastattnError, InputError
 from fastattn.text.constraints import Constraints
 from tests.generation.language_models import END, VOCABULARY, checkpoint, make
 from tests.generation.test_generator import log_probs_of
-from tests.weights.gguf.test_gguf_tokenizer import spm_metadata, text_of
+from tests.weights.gguf.test_gguf_metadata import spm_metadata, text_of
 
 pytest.importorskip("llguidance")
 WORDS = ["yes", "no", "nothing", "the end", "the andes", "é", *(f"maybe {n}" for n in range(10))]

@@ -6,9 +6,13 @@ from functools import reduce
 import numpy as np
 import pytest
 
-from fastattn import weights
+from fastattn.encoders.encoder import Encoder
 from fastattn.errors import CheckpointError
+from fastattn.ops import reference
+from fastattn.weights import read
+from tests.cli.commands import succeed
 from tests.messages import refused
+from tests.verification.encoder_folders import write_bert as write_encoder
 from tests.weights.containers.safetensors_writer import MEAN_POOLING as MEAN
 from tests.weights.containers.safetensors_writer import (
     random_bert,
@@ -17,6 +21,7 @@ from tests.weights.containers.safetensors_writer import (
     write_json,
     write_sentence_transformer,
 )
+from tests.weights.native.folders import converted
 from tests.weights.refusals import refusal
 
 POOLING = "sentence_transformers.models.Pooling"
@@ -40,7 +45,7 @@ def test_bert_by_its_canonical_names(tmp_path, rng, prefix):
     tensors = random_bert(rng, prefix=prefix)
     if prefix:
         tensors["cls.predictions.bias"] = np.zeros(17, np.float32)
-    checkpoint = weights.read(write_bert(tmp_path, tensors, hidden_act="gelu_new", layer_norm_eps=1e-7))
+    checkpoint = read(write_bert(tmp_path, tensors, hidden_act="gelu_new", layer_norm_eps=1e-7))
     bare = {name.removeprefix(prefix): value for name, value in tensors.items()}
     ours = checkpoint.tensors
     joined = [bare[f"encoder.layer.1.attention.self.{name}.weight"] for name in ("query", "key", "value")]
@@ -63,7 +68,7 @@ def test_old_norm_names(tmp_path, rng):
     tensors = random_bert(rng)
     pairs = (("LayerNorm.weight", "LayerNorm.gamma"), ("LayerNorm.bias", "LayerNorm.beta"))
     renamed = {reduce(lambda n, pair: n.replace(*pair), pairs, name): value for name, value in tensors.items()}
-    ours = weights.read(write_bert(tmp_path, renamed)).tensors
+    ours = read(write_bert(tmp_path, renamed)).tensors
     np.testing.assert_array_equal(ours["encoder.embedding_norm.bias"], tensors["embeddings.LayerNorm.bias"])
 
 
@@ -78,7 +83,7 @@ def test_other_float_types(tmp_path, rng, dtype):
     for name in [name for name, one in tensors.items() if one.dtype == np.float32]:
         one = tensors[name]
         tensors[name] = (one.view("u4") >> 16).astype("u2") if dtype == "bfloat16" else one.astype(dtype)
-    checkpoint = weights.read(write_bert(tmp_path, tensors))
+    checkpoint = read(write_bert(tmp_path, tensors))
     np.testing.assert_array_equal(checkpoint.tensors["encoder.layers.0.feed_forward.inner.weight"], expected)
     assert checkpoint.precision == dtype
     assert all(tensor.dtype == np.float32 for tensor in checkpoint.tensors.values())
@@ -86,14 +91,14 @@ def test_other_float_types(tmp_path, rng, dtype):
 
 def test_shards(tmp_path, rng):
     tensors = random_bert(rng)
-    whole = weights.read(write_bert(tmp_path, tensors)).tensors
+    whole = read(write_bert(tmp_path, tensors)).tensors
     (tmp_path / "model.safetensors").unlink()
     index = {name: ("one.safetensors", "two.safetensors")[i % 2] for i, name in enumerate(tensors)}
     for file in set(index.values()):
         held = {name: tensors[name] for name in tensors if index[name] == file}
         (tmp_path / file).write_bytes(safetensors_bytes(held))
     write_json(tmp_path / "model.safetensors.index.json", {"metadata": {}, "weight_map": index})
-    for name, value in weights.read(tmp_path).tensors.items():
+    for name, value in read(tmp_path).tensors.items():
         np.testing.assert_array_equal(value, whole[name])
     for file, fault in {"../one.safetensors": "in a .safetensors file here", "two.safetensors": "lacks"}.items():
         write_json(tmp_path / "model.safetensors.index.json", {"weight_map": index | {next(iter(tensors)): file}})
@@ -111,7 +116,7 @@ CONFIGS = [
 @pytest.mark.parametrize("changes", CONFIGS, ids=brief)
 def test_configs_that_are_refused(tmp_path, rng, changes):
     with refused(CheckpointError, str(tmp_path)):
-        weights.read(write_bert(tmp_path, random_bert(rng), **changes))
+        read(write_bert(tmp_path, random_bert(rng), **changes))
 
 
 def test_missing_extra_and_misshapen_tensors_in_one_error(tmp_path, rng):
@@ -120,7 +125,7 @@ def test_missing_extra_and_misshapen_tensors_in_one_error(tmp_path, rng):
     tensors["lm_head.decoder.weight"] = np.zeros((1, 2), np.float32)
     tensors["encoder.layer.1.output.dense.bias"] = np.zeros(13, np.float32)
     with refused(CheckpointError, "missing", "unexpected", "dense.bias should be [12]"):
-        weights.read(write_bert(tmp_path, tensors))
+        read(write_bert(tmp_path, tensors))
     refusal(write_bert(tmp_path, random_bert(rng) | {"embeddings.LayerNorm.bias": np.zeros(12, np.int64)}), "is I64")
 
 
@@ -141,7 +146,7 @@ def test_the_length_is_the_tokenizers_but_never_beyond_the_positions(tmp_path, r
     write_bert(tmp_path, random_bert(rng))
     for stated, length in ((7, 7), (1000000000000000019884624838656, 9), (1e30, 9)):
         write_json(tmp_path / "tokenizer_config.json", {"model_max_length": stated})
-        assert weights.read(tmp_path).text.max_length == length
+        assert read(tmp_path).text.max_length == length
 
 
 def test_a_sentence_transformer_with_everything(tmp_path, rng):
@@ -158,7 +163,7 @@ def test_a_sentence_transformer_with_everything(tmp_path, rng):
     write_json(path / OWN, transformer | {"module_output_name": "token_embeddings"})
     prompts = {"prompts": {"query": "q: ", "document": None}, "default_prompt_name": "query"}
     write_json(path / TOP, prompts | {"similarity_fn_name": "dot", "truncate_dim": 3})
-    checkpoint = weights.read(path)
+    checkpoint = read(path)
     text = checkpoint.text
     assert checkpoint.format == "sentence-transformers"
     assert (text.max_length, text.lowercase, text.pooling) == (6, True, ("cls", "mean"))
@@ -181,7 +186,7 @@ def test_a_sentence_transformer_with_everything(tmp_path, rng):
 )
 @pytest.mark.parametrize("kind", (POOLING, "sentence_transformers.sentence_transformer.modules.pooling.Pooling"))
 def test_pooling_in_old_and_new_words(tmp_path, rng, kind, config, pooling):
-    text = weights.read(write_sentence_transformer(tmp_path, random_bert(rng), {kind: config})).text
+    text = read(write_sentence_transformer(tmp_path, random_bert(rng), {kind: config})).text
     assert text.pooling == pooling and not text.normalize
 
 
@@ -199,7 +204,7 @@ MODULES = [
 @pytest.mark.parametrize("modules", MODULES, ids=lambda modules: "; ".join(modules) or "none")
 def test_modules_that_are_refused(tmp_path, rng, modules):
     with refused(CheckpointError, str(tmp_path)):
-        weights.read(write_sentence_transformer(tmp_path, random_bert(rng), modules))
+        read(write_sentence_transformer(tmp_path, random_bert(rng), modules))
 
 
 BESIDE = [
@@ -217,7 +222,7 @@ def test_configs_around_modules_that_are_refused(tmp_path, rng, file, content):
     path = write_sentence_transformer(tmp_path, random_bert(rng), {POOLING: MEAN})
     write_json(path / file, content)
     with refused(CheckpointError, str(tmp_path)):
-        weights.read(path)
+        read(path)
 
 
 def test_dense_weights_that_do_not_fit_or_are_no_tensors(tmp_path, rng):
@@ -227,3 +232,83 @@ def test_dense_weights_that_do_not_fit_or_are_no_tensors(tmp_path, rng):
     transposed = {"linear.weight": np.zeros((12, 2), np.float32)}
     (path / "2_Dense" / "model.safetensors").write_bytes(safetensors_bytes(transposed))
     refusal(path, r"should be linear.bias \[2\], linear.weight \[2, 12\], are linear.weight")
+
+
+WIDTH = 36
+BASE = "sentence_transformers.sentence_transformer.modules"
+MODULE_CONFIGS = {
+    "Pooling": {"word_embedding_dimension": WIDTH, "pooling_mode_mean_tokens": True}, "Dropout": {"dropout": 0.3},
+    "Dense": {"in_features": WIDTH, "out_features": 5, "activation_function": "torch.nn.modules.activation.Mish"},
+    "LayerNorm": {"dimension": 5}, "Normalize": {},
+}  # fmt: skip
+PATHS = dict.fromkeys(("Normalize", "Dense"), "sentence_transformers.base.modules")
+RNG = np.random.default_rng(5)
+WEIGHT_FD, (BIAS_F, GAIN_F, SHIFT_F) = RNG.normal(size=(5, WIDTH)).astype("f4"), RNG.normal(size=(3, 5)).astype("f4")
+TENSORS = {
+    "Dense": {"linear.weight": WEIGHT_FD, "linear.bias": BIAS_F},
+    "LayerNorm": {"norm.weight": GAIN_F, "norm.bias": SHIFT_F},
+}
+
+
+def write_modules(folder, *modules):
+    """A BERT's folder with these modules after its transformer."""
+    write_encoder(folder)
+    entries = [{"path": "", "type": "sentence_transformers.models.Transformer"}]
+    for number, kind in enumerate(modules, 1):
+        place = f"{number}_{kind}"
+        entries.append({"path": place, "type": f"{PATHS.get(kind, BASE)}.{kind}"})
+        write_json(folder / place / "config.json", MODULE_CONFIGS[kind])
+        if kind in TENSORS:
+            (folder / place / "model.safetensors").write_bytes(safetensors_bytes(TENSORS[kind]))
+    write_json(folder / "modules.json", [entry | {"idx": i, "name": str(i)} for i, entry in enumerate(entries)])
+    return folder
+
+
+def dense(x):
+    x = WEIGHT_FD @ x + BIAS_F
+    return x * np.tanh(np.log1p(np.exp(x)))
+
+
+def norm(x):
+    return (x - x.mean()) / np.sqrt(x.var() + 1e-5) * GAIN_F + SHIFT_F
+
+
+def unit(x):
+    return x / np.linalg.norm(x)
+
+
+STEPS = {"Dense": dense, "LayerNorm": norm, "Normalize": unit, "Dropout": lambda x: x}
+
+
+@pytest.mark.parametrize(
+    "modules",
+    [
+        ("Dropout", "Normalize", "Dense", "LayerNorm"),
+        ("Dense", "Dropout", "LayerNorm", "Normalize"),
+        ("Normalize", "Dense", "Normalize", "LayerNorm", "Normalize"),
+    ],
+)
+def test_modules_in_any_order(modules, tmp_path):
+    plain = Encoder.from_checkpoint(read(write_modules(tmp_path / "plain", "Pooling")), ops=reference)
+    expected = plain.encode("w5 w9 w7").astype(np.float64)
+    for kind in modules:
+        expected = STEPS[kind](expected)
+    checkpoint = read(write_modules(tmp_path / "theirs", "Pooling", *modules))
+    for one in (checkpoint, read(converted(checkpoint, tmp_path / "ours", "float32"))):
+        encoder = Encoder.from_checkpoint(one, ops=reference)
+        assert encoder.dimension == 5
+        np.testing.assert_allclose(encoder.encode("w5 w9 w7"), expected, atol=1e-5)
+    np.testing.assert_allclose(Encoder(tmp_path / "ours").encode("w5 w9 w7"), expected, atol=1e-5)
+
+
+def test_inspect_names_them(tmp_path):
+    told = succeed("inspect", write_modules(tmp_path / "model", "Pooling", "Normalize", "Dense", "LayerNorm"))
+    lines = [line.split(maxsplit=1)[1] for line in told.splitlines() if line.startswith("dense")]
+    assert lines == ["unit length", "36 to 5, mish", "layer norm"]
+
+
+def test_they_are_those_of_sentence_transformers(tmp_path):
+    peer = pytest.importorskip("sentence_transformers")
+    folder = write_modules(tmp_path / "model", "Pooling", "Normalize", "Dense", "Dropout", "LayerNorm", "Normalize")
+    expected = peer.SentenceTransformer(str(folder), device="cpu").encode(["w5 w9 w7"])[0]
+    np.testing.assert_allclose(Encoder(folder).encode("w5 w9 w7"), expected, atol=1e-5)
