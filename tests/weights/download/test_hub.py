@@ -110,27 +110,42 @@ def test_what_a_card_says_of_its_licence(tmp_path):
     assert licence(tmp_path) == ""
 
 
+RESOLVE = """
+import sys
+from fastattn.weights import download
+for name in sys.argv[1:]:
+    try: print(download.resolve(name))
+    except Exception as error: print(type(error).__name__, error)
+print("huggingface_hub" in sys.modules, file=sys.stderr)
+"""
+
+
+def resolve(server, home, *names, **variables):
+    """What a process finds for each name, or why it finds nothing; and that it uses the hub's library for them."""
+    done = run(server, home, "-c", RESOLVE, *names, **variables)
+    assert (done.returncode, done.stderr) == (0, f"{names != ('nothing',)}\n")
+    return done.stdout.splitlines()
+
+
+def fetched(server, home, *names):
+    """Where they are, as online so offline and the second time, when no weights are fetched again."""
+    found = resolve(server, home, *names, *names)
+    assert server.fetched and len(server.fetched) == len(set(server.fetched))
+    assert found[: len(names)] == found[len(names) :]
+    server.requests, before = [], server.requests
+    assert resolve(server, home, *names, *names, FASTATTN_OFFLINE="1") == found and not server.requests
+    server.requests = before
+    return [Path(path) for path in found[: len(names)]]
+
+
 def test_a_translator_and_an_encoder_by_name(server, tmp_path):
-    code = (
-        "import sys, json\nfrom fastattn.weights import download, read\n"
-        "for time in range(2):\n    paths = list(map(download.resolve, sys.argv[1:]))\n"
-        "    print(json.dumps([[str(path), read(path).format] for path in paths]))"
-    )
-    done = run(server, tmp_path, "-c", code, MARIAN, BERT)
-    assert (done.returncode, done.stderr) == (0, "")
-    first, again = done.stdout.splitlines()
-    (marian, kind), (bert, other) = json.loads(first)
-    assert (kind, other) == ("huggingface", "sentence-transformers")
-    assert Path(marian).is_relative_to(tmp_path) and Path(marian).name == COMMIT
+    marian, bert = fetched(server, tmp_path, MARIAN, BERT)
+    assert [read(path).format for path in (marian, bert)] == ["huggingface", "sentence-transformers"]
+    assert marian.is_relative_to(tmp_path) and marian.name == COMMIT
     assert not server.downloaded & {*UNNEEDED, "pytorch_model.bin"}
     assert {"source.spm", "vocab.json", "2_Dense/config.json", "1_Pooling/config.json"} <= server.downloaded
-    assert set(files_of(Path(marian))) == set(server.repos[MARIAN]) - {*UNNEEDED, "pytorch_model.bin"}
-    # The second time nothing is fetched again, and without a network nothing is asked either.
-    assert again == first and len(server.fetched) == len(set(server.fetched))
-    server.requests.clear()
-    assert run(server, tmp_path, "-c", code, MARIAN, BERT, FASTATTN_OFFLINE="1").stdout == done.stdout
-    assert not server.requests
-    assert run(None, tmp_path, "-c", code, MARIAN, BERT).stdout == done.stdout
+    assert set(files_of(marian)) == set(server.repos[MARIAN]) - {*UNNEEDED, "pytorch_model.bin"}
+    assert resolve(None, tmp_path, MARIAN, BERT) == [str(marian), str(bert)]
 
 
 def test_the_command_line(server, tmp_path):
@@ -194,28 +209,20 @@ def test_a_repository_that_changes_meanwhile_is_fetched_as_it_was(server, tmp_pa
             server.change(LATER, changed)
 
     server.answered = change
-    code = "import sys\nfrom fastattn.weights import download\nprint(download.resolve(sys.argv[1]))"
-    done = run(server, tmp_path, "-c", code, MARIAN)
-    assert server.commit == LATER and done.returncode == 0, done.stderr
-    folder = Path(done.stdout.strip())
-    assert folder.name == COMMIT
+    (folder,) = map(Path, resolve(server, tmp_path, MARIAN))
+    assert (server.commit, folder.name) == (LATER, COMMIT)
     assert all(content == earlier[MARIAN][name] for name, content in files_of(folder).items())
     if after == "resolve":
         return
     # What was fetched is what serves offline, by the name alone, to huggingface_hub's other users too.
-    assert run(server, tmp_path, "-c", code, MARIAN, HF_HUB_OFFLINE="1").stdout == done.stdout
+    assert resolve(server, tmp_path, MARIAN, HF_HUB_OFFLINE="1") == [str(folder)]
     other = "import sys, huggingface_hub as h; print(h.snapshot_download(sys.argv[1], allow_patterns='*.json'))"
-    assert run(server, tmp_path, "-c", other, MARIAN, HF_HUB_OFFLINE="1").stdout == done.stdout
+    assert run(server, tmp_path, "-c", other, MARIAN, HF_HUB_OFFLINE="1").stdout == f"{folder}\n"
 
 
 def test_the_hub_is_asked_for_nothing_else(tmp_path):
-    code = (
-        "import sys\nfrom fastattn.weights import download\nfrom fastattn.weights.download import hub\n"
-        "try: download.resolve('nothing')\nexcept Exception as error: print(error)\n"
-        "print('huggingface_hub' in sys.modules)"
-    )
-    done = run(None, tmp_path, "-c", code)
-    assert "neither an existing path" in done.stdout and done.stdout.endswith("False\n")
+    (found,) = resolve(None, tmp_path, "nothing")
+    assert "neither an existing path" in found
 
 
 WEIGHTS = (".safetensors", ".bin", ".npz")
@@ -268,33 +275,14 @@ def test_what_is_not_supported_is_refused_before_its_weights_are_fetched(tmp_pat
         (tmp_path / f"{number}").mkdir()
         repos[f"a/{number}"] = files_of(make(tmp_path / f"{number}"))
         assert any(name.endswith(WEIGHTS) for name in repos[f"a/{number}"])
-    code = (
-        "import sys\nfrom fastattn.weights.download import resolve\nfor name in sys.argv[1:]:\n"
-        "    try: print('taken', resolve(name))\n    except Exception as error: print(type(error).__name__, error)"
-    )
     with HubServer(repos) as server:
-        lines = run(server, tmp_path / "home", "-c", code, *repos).stdout.splitlines()
-        offline = run(server, tmp_path / "home", "-c", code, *repos, HF_HUB_OFFLINE="1").stdout.splitlines()
+        lines = resolve(server, tmp_path / "home", *repos)
+        offline = resolve(server, tmp_path / "home", *repos, HF_HUB_OFFLINE="1")
     assert len(lines) == len(offline) == len(REFUSED)
     for line, (_, reason) in zip(lines, REFUSED):
         assert line.startswith("CheckpointError") and reason in line
     assert all("does not hold the whole of it" in line for line in offline)
     assert server.downloaded and not [name for name in server.downloaded if name.endswith(WEIGHTS)]
-
-
-def fetched(server, home, name):
-    """Where it is, as online so offline and the second time, when no weights are fetched again."""
-    code = "import sys; from fastattn.weights.download import resolve; print(*(resolve(sys.argv[1]) for _ in range(2)))"
-    first = run(server, home, "-c", code, name)
-    assert (first.returncode, first.stderr) == (0, "")
-    fetched = [path for method, path, _ in server.requests if method == "GET" and path.startswith("stored/")]
-    assert fetched and len(fetched) == len(set(fetched))
-    server.requests.clear()
-    assert run(server, home, "-c", code, name, HF_HUB_OFFLINE="1").stdout == first.stdout
-    assert not server.requests
-    once, again = first.stdout.split()
-    assert once == again
-    return Path(once)
 
 
 OTHERS = {"model.other.bin": b"another", "lex.other.bin": b"another", "vocab.other.spm": b"x", "notes.pdf": b"x"}
@@ -307,7 +295,7 @@ def test_of_a_marian_repository_what_its_configuration_names_is_fetched(tmp_path
     files = marian_writer.files(arrays, options, "model.enpt.bin", **config) | CARD
     files |= {"lex.bin.txt": "▁w5 ▁w1 0.9\n".encode(), "model_info.json": b'{"shortName": "en-pt-tiny"}'}
     with HubServer({"a/b": files | OTHERS}) as server:
-        folder = fetched(server, tmp_path, "a/b")
+        (folder,) = fetched(server, tmp_path, "a/b")
         assert files_of(folder) == files
         checkpoint = read(folder)
         assert checkpoint.format == "marian" and checkpoint.shortlist is not None
@@ -328,7 +316,7 @@ def test_a_marian_repository_without_a_configuration(tmp_path):
     del files["config.yml"]
     more = {"notes.pdf": b"x", "model.optimizer.npz": b"x"}
     with HubServer({"a/b": files | more, "a/two": files | {"2.npz": b""}}) as server:
-        assert files_of(fetched(server, tmp_path, "a/b")) == files
+        assert files_of(*fetched(server, tmp_path, "a/b")) == files
         server.requests.clear()
         line = fails(command(server, tmp_path, "pull", "a/two"), 3)
         assert "without a config.yml there should be one model; found '2.npz', 'model.npz'" in line
@@ -336,19 +324,16 @@ def test_a_marian_repository_without_a_configuration(tmp_path):
 
 
 def test_an_argos_package_and_a_folder_of_ctranslate2(tmp_path):
-    package = tmp_path / "translate-ar_en"
-    model = ctranslate2_writer.random_transformer(np.random.default_rng(3))
-    for folder in (package / "model", tmp_path / "plain"):
-        ctranslate2_writer.write_model(folder, model)
-        vocabularies = [ctranslate2_writer.vocabulary(size) for size in (23, 19)]
-        ctranslate2_writer.write_vocabularies(folder, *vocabularies)
-        ctranslate2_writer.write_config(folder)
+    package, plain = tmp_path / "translate-ar_en", tmp_path / "plain"
+    for folder in (package / "model", plain):
+        ctranslate2_writer.write_tiny(folder)
     (package / "metadata.json").write_text(METADATA)
     (package / "sentencepiece.model").write_bytes(b"pieces")
     archive = pack(package).read_bytes()
-    plain = files_of(tmp_path / "plain") | {"vmap.txt": b"x\n"}
-    with HubServer({"a/argos": {"ar_en.argosmodel": archive} | CARD, "a/plain": plain | {"notes.pdf": b"x"}}) as server:
-        path = fetched(server, tmp_path / "home", "a/argos")
+    plain_files = files_of(plain) | {"vmap.txt": b"x\n"}
+    repos = {"a/argos": {"ar_en.argosmodel": archive} | CARD, "a/plain": plain_files | {"notes.pdf": b"x"}}
+    with HubServer(repos) as server:
+        path, folder = fetched(server, tmp_path / "home", *repos)
         assert path.name == "ar_en.argosmodel" and read(path).format == "argos"
         assert "licence: mpl-2.0" in command(server, tmp_path / "home", "pull", "a/argos").stdout
-        assert files_of(fetched(server, tmp_path / "home", "a/plain")) == plain
+        assert files_of(folder) == plain_files
