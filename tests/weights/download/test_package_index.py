@@ -24,6 +24,14 @@ OK = ("application/octet-stream", b"ok")
 pytestmark = pytest.mark.usefixtures("isolated")
 
 
+def reason(server, answer, **settings):
+    """Why nothing is found in an index that answers so: one line, behind the listing's address."""
+    server.answers["/tiny-model/"] = answer
+    (failure,) = failures_of(index_url=server.url, **settings)
+    assert failure.startswith(f"{server.url}/tiny-model/: ") and "\n" not in failure
+    return failure.removeprefix(f"{server.url}/tiny-model/: ")
+
+
 def test_html_listing(server):
     page = f"""<!DOCTYPE html><html><head><meta name="pypi:repository-version" content="1.1"></head><body>
         <a name="no address">x</a><a href="http://[bad">bad</a>
@@ -55,7 +63,7 @@ def test_json_listing(server):
 
 
 @pytest.mark.parametrize(
-    "content_type, body, reason",
+    "content_type, body, said",
     [
         (JSON, b"{", "not the simple API's JSON"),
         (JSON, b"[]", "not the simple API's JSON"),
@@ -69,11 +77,9 @@ def test_json_listing(server):
         ("text/html", b"x" * 200_001, "more than 200000 bytes"),
     ],
 )
-def test_bad_listings_are_one_line_each(server, monkeypatch, content_type, body, reason):
+def test_bad_listings_are_one_line_each(server, monkeypatch, content_type, body, said):
     monkeypatch.setattr(package_index, "LISTING_LIMIT", 200_000)
-    server.answers["/tiny-model/"] = (content_type, body)
-    (failure,) = failures_of(index_url=server.url)
-    assert failure.startswith(f"{server.url}/tiny-model/: ") and reason in failure and "\n" not in failure
+    assert said in reason(server, (content_type, body))
 
 
 def test_every_place_is_tried_in_order_and_only_when_needed(server, tmp_path):
@@ -97,15 +103,10 @@ def test_find_links_of_every_kind(server, tmp_path):
     (folder / "page.html").write_text(f'<a href="sub/{FILE}#sha256=12">x</a>')
     server.answers["/links.html"] = ("text/html", ANCHOR)
     here, inside = (folder / FILE).as_uri(), (folder / "sub" / FILE).as_uri()
-    cases = {
-        str(folder): [here, inside],
-        folder.as_uri(): [here, inside],
-        str(folder / FILE): [here],
-        here: [here],
-        str(folder / "page.html"): [inside],
-        f"{server.url}/links.html": [f"{server.url}/{FILE}"],
-        f"{server.url}/direct/{FILE}#sha256=12": [f"{server.url}/direct/{FILE}"],
-    }
+    cases = dict.fromkeys((str(folder), folder.as_uri()), [here, inside])
+    cases |= {str(folder / FILE): [here], here: [here], str(folder / "page.html"): [inside]}
+    cases |= {f"{server.url}/links.html": [f"{server.url}/{FILE}"]}
+    cases |= {f"{server.url}/direct/{FILE}#sha256=12": [f"{server.url}/direct/{FILE}"]}
     for place, expected in cases.items():
         assert sorted(link.url for link in find(no_index=True, find_links=(place,))) == sorted(expected), place
     assert fetch(here) == b"x"
@@ -226,8 +227,7 @@ def test_the_environments_settings_reach_the_index(server, monkeypatch):
 
 
 def test_no_answer_is_a_timeout_and_nobody_may_listen(server):
-    server.answers["/tiny-model/"] = lambda handler: handler.server.released.wait(20)
-    assert failures_of(index_url=server.url, timeout=0.2) == [f"{server.url}/tiny-model/: timed out"]
+    assert reason(server, lambda handler: handler.server.released.wait(20), timeout=0.2) == "timed out"
     (failure,) = failures_of(index_url="http://127.0.0.1:9")
     assert "refused" in failure and "\n" not in failure
 
@@ -303,11 +303,8 @@ def test_a_server_names_no_file_of_this_machine(server, tmp_path):
     server.answers["/html/tiny-model/"] = server.answers["/links.html"] = ("text/html", page)
     files = [{"filename": FILE, "url": address} for address in addresses]
     server.answers["/json/tiny-model/"] = (JSON, listing(*files))
-    for settings in (
-        {"index_url": f"{server.url}/html"},
-        {"index_url": f"{server.url}/json"},
-        {"no_index": True, "find_links": (f"{server.url}/links.html",)},
-    ):
+    links = {"no_index": True, "find_links": (f"{server.url}/links.html",)}
+    for settings in (*({"index_url": f"{server.url}/{kind}"} for kind in ("html", "json")), links):
         failures = []
         assert [link.url for link in find(failures, **settings)] == [good]
         assert any("a link to file:, expected http: or https:" in failure for failure in failures)
@@ -328,14 +325,14 @@ def test_a_fifo_is_no_file(tmp_path):
         fetch((links / FILE).as_uri())
 
 
-def trickle(head, part, pause=0.01):
+def trickle(head, part, times=1000):
     """An answer that goes on for too long: ``head``, then ``part`` again and again."""
 
     def answer(handler):
         handler.wfile.write(head)
-        for _ in range(1000):
+        for _ in range(times):
             handler.wfile.write(part)
-            if handler.server.released.wait(pause):
+            if handler.server.released.wait(0.01):
                 return
 
     return answer
@@ -352,37 +349,27 @@ CHUNKED = PAGE + b"Transfer-Encoding: chunked\r\n\r\n"
 )
 def test_what_trickles_in_is_given_up(server, slow_clock, head, part):
     """Each byte comes well before the timeout of one wait."""
-    server.answers["/tiny-model/"] = trickle(head, part)
-    (failure,) = failures_of(index_url=server.url, timeout=10)
-    reason = r"(stalled: \d+ bytes in 11 seconds|got more than 100 headers)"
-    assert re.fullmatch(f"{server.url}/tiny-model/: {reason}", failure)
+    said = reason(server, trickle(head, part), timeout=10)
+    assert re.fullmatch(r"stalled: \d+ bytes in 11 seconds|got more than 100 headers", said)
 
 
 def test_what_comes_steadily_is_not(server, slow_clock, monkeypatch):
     monkeypatch.setattr(transport, "STALL_BYTES", 10)
-
-    def answer(handler):
-        handler.reply(b"", length=2000)
-        for _ in range(20):
-            handler.wfile.write(b"x" * 100)
-            handler.server.released.wait(0.01)
-
-    server.answers["/file"] = answer
+    server.answers["/file"] = trickle(STARTED + b"Content-Length: 2000\r\n\r\n", b"x" * 100, 20)
     with PackageIndex(PipSettings(timeout=10)).transport.open(f"{server.url}/file") as response:
         assert response.read(2000) == b"x" * 2000
 
 
 def test_what_comes_at_first_does_not_count_later(server, slow_clock, monkeypatch):
     monkeypatch.setattr(transport, "STALL_BYTES", 1000)
-    server.answers["/tiny-model/"] = trickle(LONG + bytes(5000), b"x")
-    (failure,) = failures_of(index_url=server.url, timeout=10)
-    assert re.fullmatch(rf"{server.url}/tiny-model/: stalled: \d\d? bytes in 11 seconds", failure)
+    assert re.fullmatch(
+        r"stalled: \d\d? bytes in 11 seconds", reason(server, trickle(LONG + bytes(5000), b"x"), timeout=10)
+    )
 
 
 def test_endless_interim_responses_are_refused(server, monkeypatch):
     monkeypatch.setattr(transport, "LONGEST_HEAD", 5000)
-    server.answers["/tiny-model/"] = trickle(b"", CONTINUE * 100)
-    assert failures_of(index_url=server.url) == [f"{server.url}/tiny-model/: more than 5000 bytes of headers"]
+    assert reason(server, trickle(b"", CONTINUE * 100)) == "more than 5000 bytes of headers"
 
 
 def busy(*answers):
@@ -406,8 +393,7 @@ def test_a_busy_server_is_asked_again(server, monkeypatch, status):
     server.answers["/tiny-model/"] = busy((status, None), (status, "7"), (status, "nonsense"))
     assert len(find(index_url=server.url)) == 1
     assert waits == [0.5, 7, 2] and len(server.paths) == 4
-    server.answers["/tiny-model/"] = busy(*[(status, None)] * 9)
-    assert f"HTTP {status} " in failures_of(index_url=server.url)[0] and len(server.paths) == 8
+    assert f"HTTP {status} " in reason(server, busy(*[(status, None)] * 9)) and len(server.paths) == 8
 
 
 @pytest.mark.parametrize("status, after", [(503, "31"), (503, "9" * 5000), (500, None), (404, "1"), (403, None)])
@@ -429,9 +415,4 @@ def test_a_retry_after_may_be_a_date():
 
 
 def test_a_servers_reason_is_cut(server):
-    def answer(handler):
-        handler.send_response(404, "x" * 5000)
-        handler.end_headers()
-
-    server.answers["/tiny-model/"] = answer
-    assert len(failures_of(index_url=server.url)[0]) < 400
+    assert len(reason(server, lambda handler: (handler.send_response(404, "x" * 5000), handler.end_headers()))) < 350
