@@ -93,15 +93,10 @@ def test_anything_else_lists_the_catalog(name):
 @pytest.mark.parametrize(
     "source, target, name",
     [
-        (None, None, "en-pt"),
-        ("en", "pt", "en-pt"),
-        ("pt", "en", "pt-en"),
-        ("zh", "en", "zh-en"),
-        ("pt", None, "pt-en"),
-        (None, "pt", "en-pt"),
-        ("zh", None, "zh-en"),
+        (None, None, "en-pt"), ("en", "pt", "en-pt"), ("pt", "en", "pt-en"), ("zh", "en", "zh-en"),
+        ("pt", None, "pt-en"), (None, "pt", "en-pt"), ("zh", None, "zh-en"),
     ],
-)
+)  # fmt: skip
 def test_languages_choose_a_model(source, target, name):
     assert translation_between(source, target) is CATALOG[name]
 

@@ -180,33 +180,25 @@ def test_wrong_lists(mozilla, what):
     assert not list(firefox.checkpoints_folder().glob("firefox*"))
 
 
-ODD = {
-    "an absolute path": {"vocab": {"path": "/etc/passwd.gz"}},
-    "a path upwards": {"vocab": {"path": "a/../../b.gz"}},
-    "an odd name": {"vocab": {"path": "a/.gz"}},
-    "a hidden file": {"vocab": {"path": "a/.bashrc.gz"}},
-    "no hash": {"model": {"path": "a/model.bin.gz", "uncompressedSize": 5}},
-    "a hash that is none": {"model": {"path": "a/model.bin.gz", "uncompressedHash": "../../x"}},
-    "a size beyond all": {"model": {"path": "a/m.bin.gz", "uncompressedSize": 10**400, "uncompressedHash": "0" * 64}},
-    "a size below one": {"model": {"path": "a/m.bin.gz", "uncompressedSize": -1, "uncompressedHash": "0" * 64}},
-    "one name twice": {"lexicalShortlist": {"path": "a/vocab.frit.spm.gz"}},
-    "half of two vocabularies": {"vocab": None, "srcVocab": {"path": "a/s.spm.gz"}},
-    "files that are none": {"vocab": 7},
-}
+HASH = "0" * 64
+ODD = [
+    {"vocab": {"path": "/etc/passwd.gz"}}, {"vocab": {"path": "a/../../b.gz"}}, {"vocab": {"path": "a/.gz"}},
+    {"vocab": {"path": "a/.bashrc.gz"}}, {"vocab": 7}, {"vocab": None, "srcVocab": {"path": "a/s.spm.gz"}},
+    {"lexicalShortlist": {"path": "a/vocab.frit.spm.gz"}}, {"model": {"path": "a/m.bin.gz", "uncompressedSize": 5}},
+    {"model": {"path": "a/m.bin.gz", "uncompressedHash": "../../x"}},
+    {"model": {"path": "a/m.bin.gz", "uncompressedSize": 10**400, "uncompressedHash": HASH}},
+    {"model": {"path": "a/m.bin.gz", "uncompressedSize": -1, "uncompressedHash": HASH}},
+]  # fmt: skip
 
 
 def test_odd_entries_hide_themselves_alone(mozilla):
-    for odd in ODD.values():
+    for odd in ODD:
         mozilla.offer(entry("fr", "it"))
         mozilla.models["fr-it"][-1]["files"] |= odd
     mozilla.models |= {"odd": [7, None, {}, entry("../x", "en"), entry("de", "en", "../tiny")]}
     mozilla.offer()
     assert [(model.name, model.files) for model in listed_models() if model.name != "de-en"] == []
     assert [model.name for model in listed_models()] == ["de-en"]
-
-
-def cut(handler):
-    handler.reply(gzip.compress(WEIGHTS)[:30], length=60)
 
 
 def gzipped(data, behind=b""):
@@ -216,7 +208,10 @@ def gzipped(data, behind=b""):
 BROKEN = {
     "missing": (None, "HTTP 404"),
     "busy for good": (lambda handler: handler.send_error(503), "HTTP 503"),
-    "cut by the connection": (cut, "expected|IncompleteRead|ends too early"),
+    "cut by the connection": (
+        lambda handler: handler.reply(gzip.compress(WEIGHTS)[:30], length=60),
+        "expected|IncompleteRead|ends too early",
+    ),
     "cut gzip": (("application/gzip", gzip.compress(WEIGHTS)[:40]), "ends too early"),
     "not gzip": (("application/gzip", b"<html>"), "not gzip"),
     "too short": (gzipped(WEIGHTS[:-1]), "expected 6993 bytes unpacked, got 6992"),

@@ -39,24 +39,21 @@ def machine(tmp_path, monkeypatch):
     return write
 
 
+OPTIONS = {
+    "index-url": "https://a.invalid/simple", "extra_index_url": "\n    https://b.invalid\n    https://c.invalid/s%20x",
+    "find-links": "/wheels ./more", "trusted-host": "a.invalid b.invalid:8080", "cert": "~/ca.pem",
+    "client-cert": "/client.pem", "proxy": "http://proxy.invalid:3128", "timeout": "2.5",
+}  # fmt: skip
+
+
 def test_every_option(machine):
     assert read_settings() == PipSettings(index_url="https://default.invalid/simple")
-    machine(
-        "user",
-        "[global]\nindex-url = https://a.invalid/simple\nextra_index_url =\n    https://b.invalid/simple\n"
-        "    https://c.invalid/s%20x\nfind-links = /wheels ./more\ntrusted-host = a.invalid b.invalid:8080\n"
-        "cert = ~/ca.pem\nclient-cert = /client.pem\nproxy = http://proxy.invalid:3128\ntimeout = 2.5\n",
-    )
+    machine("user", "\n".join(["[global]", *(f"{name} = {value}" for name, value in OPTIONS.items())]))
     assert read_settings() == PipSettings(
-        index_url="https://a.invalid/simple",
-        extra_index_urls=("https://b.invalid/simple", "https://c.invalid/s%20x"),
-        find_links=("/wheels", "./more"),
-        trusted_hosts=("a.invalid", "b.invalid:8080"),
-        cert=os.path.expanduser("~/ca.pem"),
-        client_cert="/client.pem",
-        proxy="http://proxy.invalid:3128",
-        timeout=2.5,
-    )
+        index_url="https://a.invalid/simple", extra_index_urls=("https://b.invalid", "https://c.invalid/s%20x"),
+        find_links=("/wheels", "./more"), trusted_hosts=("a.invalid", "b.invalid:8080"),
+        cert=os.path.expanduser("~/ca.pem"), client_cert="/client.pem", proxy="http://proxy.invalid:3128", timeout=2.5,
+    )  # fmt: skip
 
 
 def test_later_levels_win(machine, monkeypatch):

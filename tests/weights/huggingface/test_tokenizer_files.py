@@ -113,15 +113,12 @@ def test_settings(tmp_path):
 @pytest.mark.parametrize(
     "config, settings, given, expected",
     [
-        ({}, {}, None, 64),
-        ({}, {"model_max_length": 1e30}, None, 64),
-        ({}, {"model_max_length": 20}, None, 20),
-        ({}, {"max_len": 21}, None, 21),
-        ({"max_position_embeddings": 40}, {"model_max_length": 50}, None, 40),
+        ({}, {}, None, 64), ({}, {"model_max_length": 1e30}, None, 64), ({}, {"model_max_length": 20}, None, 20),
+        ({}, {"max_len": 21}, None, 21), ({"max_position_embeddings": 40}, {"model_max_length": 50}, None, 40),
         ({"max_position_embeddings": 40}, {"model_max_length": 50}, 60, 60),
         ({"max_position_embeddings": -1}, {}, 70, 64),
     ],
-)
+)  # fmt: skip
 def test_the_most_ids(config, settings, given, expected, tmp_path):
     files = files_of("bert") | {"config.json": {"model_type": "bert"} | config, "tokenizer_config.json": settings}
     assert text_of(written(tmp_path, files), limit=64, max_length=given).max_length == expected

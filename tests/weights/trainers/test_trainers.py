@@ -42,9 +42,8 @@ def test_scores_and_tokens(name):
             continue
         found = translator.score_tokens([source], [target])[0].log_probs
         np.testing.assert_allclose(found[: len(target)], answer["scores"], atol=2e-5)
-        greedy = answer["greedy"] if "greedy" in answer else answer["found"]["1"]["ids"]
         best = translator.translate_tokens([source], beam_size=1, max_decoding_length=10)[0].hypotheses[0]
-        shown = [text.target_vocabulary[i] for i in greedy[: len(best)] if i != 2 or "opennmt" in name]
+        shown = [text.target_vocabulary[i] for i in answer["greedy"][: len(best)] if i != 2 or "opennmt" in name]
         assert best == shown
 
 
