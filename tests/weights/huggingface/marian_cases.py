@@ -88,25 +88,18 @@ def make_tensors(case: MarianCase) -> dict[str, np.ndarray]:
     rng, config = np.random.default_rng(case.seed), make_config(case)
     width, pad = config["d_model"], config["pad_token_id"]
     tensors: dict[str, np.ndarray] = {}
-
-    def linear(name: str, rows: int, columns: int) -> None:
-        tensors[f"{name}.weight"] = rng.normal(0, 1.5 * columns**-0.5, (rows, columns))
-        tensors[f"{name}.bias"] = rng.normal(0, 0.3, rows)
-
-    def norm(name: str) -> None:
-        tensors[f"{name}.weight"] = 1 + 0.2 * rng.normal(size=width)
-        tensors[f"{name}.bias"] = 0.2 * rng.normal(size=width)
-
-    for stack in ("encoder", "decoder"):
+    for stack, blocks in (("encoder", ("self_attn",)), ("decoder", ("self_attn", "encoder_attn"))):
+        inner, shapes = config[f"{stack}_ffn_dim"], {}
+        for block in blocks:
+            shapes |= {f"{block}.{part}_proj": (width, width) for part in ("q", "k", "v", "out")}
+            shapes[f"{block}_layer_norm"] = (width,)
+        shapes |= {"fc1": (inner, width), "fc2": (width, inner), "final_layer_norm": (width,)}
         for i in range(config[f"{stack}_layers"]):
             layer = f"model.{stack}.layers.{i}"
-            for block in ("self_attn", "encoder_attn")[: 1 + (stack == "decoder")]:
-                for part in ("q_proj", "k_proj", "v_proj", "out_proj"):
-                    linear(f"{layer}.{block}.{part}", width, width)
-                norm(f"{layer}.{block}_layer_norm")
-            linear(f"{layer}.fc1", config[f"{stack}_ffn_dim"], width)
-            linear(f"{layer}.fc2", width, config[f"{stack}_ffn_dim"])
-            norm(f"{layer}.final_layer_norm")
+            for name, shape in shapes.items():
+                (mean, scale), of_bias = ((0, 1.5 * shape[1] ** -0.5), 0.3) if shape[1:] else ((1, 0.2), 0.2)
+                tensors[f"{layer}.{name}.weight"] = rng.normal(mean, scale, shape)
+                tensors[f"{layer}.{name}.bias"] = rng.normal(0, of_bias, shape[0])
     # So that probabilities are far apart, and a token is not followed by itself for ever.
     tensors[f"{layer}.final_layer_norm.weight"] *= -4
     spread = 0.25 if config["scale_embedding"] else 0.5
