@@ -16,10 +16,11 @@ from bench.torch_residual import ResidualNetwork
 from bench.train import captions
 from tests.architectures.goldens import pack_shapes
 from tests.architectures.oracle import shapes_of
+from tests.goldens.make_torch import drawn
 from tests.goldens.writing import write_arrays
 from tests.images.captioners import caption_pictures, draw_captioner
 from tests.images.cases import CASES, TEXTS, PictureCase, pictures, write_case
-from tests.images.residual_cases import RESIDUAL_CASES, STEM, ResidualCase, draw_state, image_of
+from tests.images.residual_cases import RESIDUAL_CASES, STEM, ResidualCase, image_of
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
@@ -28,8 +29,7 @@ def outputs(case: PictureCase, folder: Path) -> tuple[dict[str, np.ndarray], dic
     """({what: float32}, shapes of the tensors): images, hidden states, vectors, and those of texts."""
     clip = case.config["model_type"] == "clip"
     kind = transformers.CLIPModel if clip else transformers.ViTModel
-    config = (transformers.CLIPConfig if clip else transformers.ViTConfig)(**case.config)
-    kind(config).save_pretrained(folder)
+    kind(kind.config_class(**case.config)).save_pretrained(folder)
     shapes = shapes_of(folder)
     write_case(folder, case, shapes)
     model = kind.from_pretrained(folder).eval()
@@ -53,10 +53,7 @@ def outputs(case: PictureCase, folder: Path) -> tuple[dict[str, np.ndarray], dic
 
 def residual(case: ResidualCase) -> tuple[np.ndarray, dict[str, tuple[int, ...]]]:
     """(the last grid of two images [2, D, y, x], shapes of the tensors)."""
-    network = ResidualNetwork(case.blocks, case.widths, case.expansion, case.groups, case.gate, STEM).eval()
-    shapes = {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
-    drawn = {name: torch.from_numpy(array) for name, array in draw_state(shapes).items()}
-    network.load_state_dict(drawn, strict=False)  # not the counts of batches
+    network, shapes = drawn(ResidualNetwork(case.blocks, case.widths, case.expansion, case.groups, case.gate, STEM))
     with torch.no_grad():
         return network(torch.from_numpy(image_of(case))).numpy(), shapes
 

@@ -65,13 +65,18 @@ def recurrent(stack: DrawnStack) -> tuple[np.ndarray, np.ndarray]:
     return np.concatenate(rows), np.stack(states)
 
 
+def drawn(module: torch.nn.Module) -> tuple[torch.nn.Module, dict[str, tuple[int, ...]]]:
+    """The module with the weights of residual_cases, and their shapes."""
+    shapes = {name: tuple(one.shape) for name, one in module.state_dict().items()}
+    state = {name: torch.from_numpy(array) for name, array in draw_state(shapes).items()}
+    module.load_state_dict(state, strict=False)  # not the counts of batches
+    return module.eval(), shapes
+
+
 def vision(case: ModuleCase) -> tuple[dict[str, np.ndarray], dict[str, tuple[int, ...]]]:
     """({view, empty for the output: numbers}, shapes of the tensors)."""
     name, *arguments = case.twin
-    twin = (getattr(torch_vision, name, None) or getattr(torch_residual, name))(*arguments).eval()
-    shapes = {name: tuple(one.shape) for name, one in twin.state_dict().items()}
-    drawn = {name: torch.from_numpy(array) for name, array in draw_state(shapes).items()}
-    twin.load_state_dict(drawn, strict=False)  # not the counts of batches
+    twin, shapes = drawn((getattr(torch_vision, name, None) or getattr(torch_residual, name))(*arguments))
     images = torch.from_numpy(images_of(case))
     found = {"": twin(images)} | {view: getattr(twin, view)(images) for view in case.views}
     return {view: one.numpy() for view, one in found.items()}, shapes
