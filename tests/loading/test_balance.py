@@ -15,7 +15,6 @@ from fastattn.ops import cpu as operations
 from fastattn.ops import reference
 from fastattn.ops.reference.matmul import round_to_bfloat16
 from fastattn.ops.reference.project import log_softmax
-from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.quantized import QuantizedTensor
 from fastattn.spec.rounding import quantize
 from fastattn.spec.tensors import check_tensors
@@ -24,19 +23,19 @@ from fastattn.weights.native import convert
 from tests.cli.commands import succeed
 from tests.kernels.test_precision import SHAPES
 from tests.loading.caches import empty_cache
-from tests.models.encoder_cases import CASES, EncoderCase, make_checkpoint, make_ids
+from tests.models.encoder_cases import CASES, make_checkpoint, make_ids
 from tests.models.tiny_models import random_checkpoint
 
 CASE = {case.name: case for case in CASES}
 
 
-def weight_and_factors(rng, outputs: int, inputs: int) -> QuantizedTensor:
+def weight_and_factors(rng, outputs, inputs):
     values = rng.integers(-127, 128, (outputs, inputs)).astype(np.int8)
     factors = np.exp(rng.normal(0, 2, inputs)).astype(np.float32)
     return QuantizedTensor(values, np.ones(outputs, np.float32), input_factors_D=factors)
 
 
-def staged(x_ND: np.ndarray, factors_D: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def staged(x_ND, factors_D):
     """(integers, what one of each row stands for), every step rounded to float32."""
     balanced_ND = x_ND * factors_D
     peaks_N1 = np.abs(balanced_ND).max(axis=1, keepdims=True)
@@ -117,7 +116,7 @@ def test_factors_that_no_matrix_can_have_and_a_table_has_none():
         check_tensors(checkpoint.spec, {**checkpoint.tensors, "encoder.embedding.weight": table}, "here")
 
 
-def uneven(case: EncoderCase) -> Checkpoint:
+def uneven(case):
     """A checkpoint whose norms make three columns thirty times as large, for weights that are as much smaller there."""
     checkpoint = make_checkpoint(case)
     columns = [1, 7, case.spec.width - 2]
@@ -129,7 +128,7 @@ def uneven(case: EncoderCase) -> Checkpoint:
     return checkpoint
 
 
-def hidden(case: EncoderCase, checkpoint: Checkpoint, precision: str, factors=dict) -> np.ndarray:
+def hidden(case, checkpoint, precision, factors=dict):
     return build_model(checkpoint, operations, precision, None, factors).encode(make_ids(case))[0]
 
 
@@ -182,8 +181,7 @@ NO_OPERATIONS = object()
 
 def test_what_is_int8_already_is_left_alone(tmp_path):
     case = CASE["bert-40"]
-    convert.write(tmp_path, uneven(case), "int8")
-    assert input_factors(read(tmp_path), NO_OPERATIONS) == {}
+    assert input_factors(stored(tmp_path / "int8", uneven(case), "int8"), NO_OPERATIONS) == {}
 
 
 def test_layers_that_are_kept_need_no_factors(tmp_path, monkeypatch):
@@ -201,26 +199,26 @@ def test_layers_that_are_kept_need_no_factors(tmp_path, monkeypatch):
     np.testing.assert_array_equal(rows[0], hidden(case, checkpoint, "int8", factors))
 
 
+def stored(folder, checkpoint, precision, **how):
+    folder.mkdir()
+    convert.write(folder, checkpoint, precision, **how)
+    return read(folder)
+
+
 def test_a_converted_checkpoint_gives_the_same_bits(tmp_path):
     """As one that is made int8 when it is loaded, with its table; and its numbers survive a second conversion."""
     case = CASE["mbart"]
     checkpoint = uneven(case)
     factors = input_factors(checkpoint, operations)
-    folders = [tmp_path / name for name in ("once", "twice", "wide")]
-    for folder in folders:
-        folder.mkdir()
-    convert.write(folders[0], checkpoint, "int8", factors=factors)
-    once = read(folders[0])
-    convert.write(folders[1], once, "int8", factors=input_factors(once, NO_OPERATIONS))
-    convert.write(folders[2], once, "float32")
+    once = stored(tmp_path / "once", checkpoint, "int8", factors=factors)
+    twice = stored(tmp_path / "twice", once, "int8", factors=input_factors(once, NO_OPERATIONS))
+    wide = stored(tmp_path / "wide", once, "float32").tensors
     checkpoint.tensors["encoder.embedding.weight"] = once.tensors["encoder.embedding.weight"]
     expected = hidden(case, checkpoint, "int8", lambda: factors)
-    for folder in folders[:2]:
-        np.testing.assert_array_equal(hidden(case, read(folder), "int8"), expected)
-    wide = read(folders[2]).tensors
+    for found in (once, twice):
+        np.testing.assert_array_equal(hidden(case, found, "int8"), expected)
     for name, factors_D in factors.items():
         held = once.tensors[name]
-        assert isinstance(held, QuantizedTensor)
         np.testing.assert_array_equal(held.input_factors_D, factors_D)
         np.testing.assert_array_equal(wide[name], held.float32())
         step = held.multipliers_F[:, None] * factors_D
@@ -247,7 +245,7 @@ def test_minilm_in_int8_is_close_to_float32_also_when_the_command_converts_it(pu
         cosines = (exact * encoder.encode(SENTENCES)).sum(axis=1)
         assert cosines.min() > 0.99 and cosines.mean() > 0.996, cosines
     factors = input_factors(read(model), operations)
-    stored = {name: tensor for name, tensor in read(out).tensors.items() if isinstance(tensor, QuantizedTensor)}
+    held = {name: tensor for name, tensor in read(out).tensors.items() if isinstance(tensor, QuantizedTensor)}
     assert len(factors) == 12
-    for name, tensor in stored.items():
+    for name, tensor in held.items():
         np.testing.assert_array_equal(tensor.input_factors_D, factors.get(name))

@@ -294,15 +294,6 @@ def test_the_packed_weights_count_too(folder, reads, cache, change):
     assert vectors(folder) == expected and len(reads) == 3
 
 
-def test_what_nobody_used_for_thirty_days_goes_when_something_is_kept(folder, cache):
-    vectors(folder)
-    old = cache / "packed" / f"{'a' * 40}-1.checkpoint"
-    old.write_bytes(b"")
-    os.utime(old, (0, 0))
-    vectors(folder)
-    assert len(kept_files(cache)) == 1 and not old.exists()
-
-
 def test_a_model_that_asks_for_more_reads_it(folder, reads, monkeypatch):
     expected = load_twice(folder, reads)
     find = model_cache._find
