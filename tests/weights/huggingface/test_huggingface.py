@@ -139,13 +139,6 @@ def test_files_that_are_missing_or_of_another_framework(tmp_path, rng):
     refusal(tmp_path, "'a' is given twice")
 
 
-def test_the_length_is_the_tokenizers_but_never_beyond_the_positions(tmp_path, rng):
-    write_bert(tmp_path, random_bert(rng))
-    for stated, length in ((7, 7), (1000000000000000019884624838656, 9), (1e30, 9)):
-        write_json(tmp_path / "tokenizer_config.json", {"model_max_length": stated})
-        assert read(tmp_path).text.max_length == length
-
-
 def test_a_sentence_transformer_with_everything(tmp_path, rng):
     flags = {"word_embedding_dimension": 12, "pooling_mode_mean_tokens": True, "pooling_mode_cls_token": True}
     dense = {"in_features": 24, "out_features": 5, "activation_function": "torch.nn.modules.linear.Identity"}
