@@ -10,19 +10,11 @@ from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
 from sentence_transformers.sentence_transformer.modules import Dropout, LayerNorm, Pooling
 from sentence_transformers.sparse_encoder.modules import SpladePooling
 
+from fastattn.weights.huggingface.decoders import DECODERS
+from fastattn.weights.huggingface.encoders import ENCODERS
 from tests.goldens.writing import versions, write_json
 
 MODULES = (Dense, Dropout, LayerNorm, MultiVectorMask, Normalize, Pooling, SpladePooling)
-# Those of fastattn.weights.huggingface.encoders.ENCODERS that transformers has code for.
-MODEL_TYPES = (
-    "albert", "bert", "camembert", "deberta-v2", "distilbert", "electra", "gemma3_text", "gte", "modernbert", "mpnet",
-    "mt5", "nomic_bert", "qwen2", "qwen3", "roberta", "t5", "umt5", "xlm-roberta",
-)  # fmt: skip
-# Those of fastattn.weights.huggingface.decoders.DECODERS.
-DECODERS = (
-    "gemma2", "gemma3_text", "gpt2", "gpt_neox", "hunyuan_v1_dense", "llama", "mistral", "olmo2", "phi3", "qwen2",
-    "qwen3", "smollm3",
-)  # fmt: skip
 
 
 def of_module(kind: type) -> dict[str, Any]:
@@ -34,8 +26,10 @@ def of_module(kind: type) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
+    there = {*transformers.CONFIG_MAPPING} - {"gemma3"}  # whose config.json has a gemma3_text's in it
     configs, decoders = (
-        {kind: transformers.AutoConfig.for_model(kind).to_dict() for kind in kinds} for kinds in (MODEL_TYPES, DECODERS)
+        {kind: transformers.AutoConfig.for_model(kind).to_dict() for kind in there & {*table}}
+        for table in (ENCODERS, DECODERS)
     )
     written = {"versions": versions(transformers, sentence_transformers), "configs": configs, "decoders": decoders}
     modules = {kind.__name__: of_module(kind) for kind in MODULES}
