@@ -148,26 +148,6 @@ def command(server, home, *arguments, **variables):
     return run(server, home, "-m", "fastattn.cli", *arguments, **variables)
 
 
-# Prints for each command, of the list that is given, its exit status and errors.
-COMMANDS = """
-import json, sys
-from click.testing import CliRunner
-from fastattn.cli.entry import commands
-for arguments in json.loads(sys.argv[1]):
-    done = CliRunner().invoke(commands, arguments, prog_name="fastattn")
-    print(json.dumps([done.exit_code, done.stderr]))
-"""
-
-
-def fail_all(server, home, *expected, **variables):
-    """One process runs several commands, each of which fails: (its arguments, its exit status, a part of its line)."""
-    done = run(server, home, "-c", COMMANDS, json.dumps([arguments for arguments, _, _ in expected]), **variables)
-    found = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(found) == len(expected), done.stderr
-    for (arguments, code, part), (status, errors) in zip(expected, found):
-        assert (status, len(errors.splitlines())) == (code, 1) and part in errors, (arguments, status, errors)
-
-
 def fails(done, code):
     assert done.returncode == code, done.stderr
     (line,) = done.stderr.splitlines()

@@ -19,7 +19,7 @@ from tests.weights.containers.safetensors_writer import (
 )
 from tests.weights.ctranslate2 import writer as ctranslate2_writer
 from tests.weights.ctranslate2.argos_writer import METADATA, pack
-from tests.weights.download.hub_server import COMMIT, LATER, HubServer, command, fail_all, fails, files_of, run
+from tests.weights.download.hub_server import COMMIT, LATER, HubServer, command, fails, files_of, run
 from tests.weights.huggingface.marian_cases import CASES, write_model
 from tests.weights.marian import writer as marian_writer
 
@@ -170,12 +170,12 @@ def test_a_gated_model(server, tmp_path):
 
 def test_what_cannot_be_had(server, tmp_path):
     """Nor has half of a model in the cache, which another program fetched, a use."""
-    fail_all(
-        server, tmp_path,
-        (["translate", "-m", "no/such", "x"], 3, f"'no/such': no such path, and no such model at {server.url}"),
-        (["pull", OTHER], 3, "has no weights in a form that is known"),
-        (["pull", MARIAN, "nothing"], 3, "no 'nothing' in the catalog"),
-    )  # fmt: skip
+    for arguments, said in (
+        (["translate", "-m", "no/such", "x"], f"'no/such': no such path, and no such model at {server.url}"),
+        (["pull", OTHER], "has no weights in a form that is known"),
+        (["pull", MARIAN, "nothing"], "no 'nothing' in the catalog"),
+    ):
+        assert said in fails(command(server, tmp_path, *arguments), 3)
     assert not server.downloaded
     code = "import sys, huggingface_hub as h; print(h.hf_hub_download(sys.argv[1], 'config.json'))"
     assert run(server, tmp_path, "-c", code, MARIAN).returncode == 0
