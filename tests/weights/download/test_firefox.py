@@ -15,6 +15,7 @@ from fastattn.weights.download import firefox, models_between
 from fastattn.weights.download.firefox import listed_models, pull_model
 from fastattn.weights.download.transport import Transport
 from tests.cli.commands import fail, run, succeed
+from tests.messages import refused
 from tests.weights.download.test_pull import files_below
 
 WEIGHTS, SHORTLIST, VOCABULARY = b"weights" * 999, b"shortlist" * 20, b"vocabulary" * 20
@@ -117,22 +118,17 @@ def test_what_is_released_comes_first_then_the_quality(mozilla):
     assert [each.name for each in models_between("zh", "fr")] == ["zh-en", "en-fr"]  # the catalog's first
 
 
-@pytest.mark.parametrize(
-    "source, target, quality, match",
-    [
-        ("de", "xx", None, r"no model en-xx \("),
-        ("xx", "en", None, r"no model xx-en \("),
-        ("de", "de", None, "de to de"),
-        ("de", "en", "large", "quality should be one of tiny, base-memory, base"),
-        ("en", "pt", "large", "quality should be one of"),  # which the catalog has in one
-        ("German", None, None, "translates from de; "),
-        (3, "en", None, "a language must be a str, got int"),
-        ("en", b"pt", None, "a language must be a str, got bytes"),
-    ],
-)
-def test_languages_and_qualities_that_are_none(mozilla, source, target, quality, match):
+WRONG = [
+    ("de", "xx", None), ("xx", "en", None), ("de", "de", None), ("de", "en", "large"), ("German", None, None),
+    ("en", "pt", "large"),  # which the catalog has in one
+    (3, "en", None), ("en", b"pt", None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("source, target, quality", WRONG)
+def test_languages_and_qualities_that_are_none(mozilla, source, target, quality):
     assert [each.name for each in models_between(None, "Portuguese")] == ["en-pt"]
-    with pytest.raises(InputError, match=match):
+    with refused(InputError):
         models_between(source, target, quality)
 
 
