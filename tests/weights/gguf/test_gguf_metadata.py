@@ -132,15 +132,6 @@ def test_the_pieces_of_a_text(pre):
         assert [piece for piece, _ in split.pre_tokenize_str(line)] == shown
 
 
-def test_what_ends_an_answer_and_what_a_template_names():
-    ids = {"eos_token_id": 261, "eot_token_id": 3, "padding_token_id": 900}
-    more = {name: Value("u32", number) for name, number in ids.items()} | {"tokenizer.chat_template": "{{ messages }}"}
-    text = text_of(bytes_metadata("qwen2", **more))
-    assert text.end_ids == (3, 261, 262)  # its own two, and <|im_end|>
-    assert text.special_tokens == {"bos_token": "<|im_start|>", "eos_token": "<|im_start|>"}
-    assert text.chat_template == "{{ messages }}"
-
-
 FAULTS = [
     {"model": "bert"}, {"model": "t5"}, {"model": None}, {"pre": "viking"}, {"tokens": Value("u8", 3)}, {"tokens": []},
     {"tokens": ["a", "b", "a"]}, {"tokens": ["a", ""]}, {"tokens": ["a", "b" * 1001]}, {"tokens": ["a"]},
@@ -258,7 +249,7 @@ def test_a_tokenizer_s_keys_that_are_left_out():
     assert without(bytes_, "token_type").tokenizer == without(bytes_ | {"token_type": kinds}).tokenizer
 
 
-def test_tokens_that_end_an_answer():
+def test_tokens_that_end_an_answer_and_what_a_template_names():
     """The end of a text, of a turn and of a message; an id of -1 or past the vocabulary is none."""
     tokens = [*(f"t{i}" for i in range(9)), "t0t1"]
     bytes_ = bytes_metadata("gpt-2", tokens=tokens, merges=["t0 t1"], token_type=Value("i32", [NORMAL] * 10))
@@ -269,3 +260,9 @@ def test_tokens_that_end_an_answer():
     ):
         stated = {f"{name}_token_id": Value("i32", i) for name, i in ids.items()}
         assert without(bytes_ | stated, *({"eos_token_id", "bos_token_id"} - stated.keys())).end_ids == expected
+    ids = {"eos_token_id": 261, "eot_token_id": 3, "padding_token_id": 900}
+    more = {name: Value("u32", number) for name, number in ids.items()} | {"tokenizer.chat_template": "{{ messages }}"}
+    text = text_of(bytes_metadata("qwen2", **more))
+    special = {"bos_token": "<|im_start|>", "eos_token": "<|im_start|>"}
+    found = text.end_ids, text.special_tokens, text.chat_template
+    assert found == ((3, 261, 262), special, "{{ messages }}")  # its own two, and <|im_end|>
