@@ -11,6 +11,7 @@ from fastattn.weights import read
 from fastattn.weights.download import hub
 from fastattn.weights.download.hub import NeededFiles, is_hub_name, licence, needed
 from fastattn.weights.native.convert import write as write_native
+from tests.messages import check
 from tests.weights.containers.safetensors_writer import (
     random_bert,
     safetensors_bytes,
@@ -253,25 +254,18 @@ def marian(folder, **config):
 
 # A check of each exporter's and of each file that is read before the weights; the rest is theirs.
 REFUSED = [
-    (xlnet, "config.json: model type 'xlnet' is not supported; known: "),
-    (partial(bert, hidden_act="prelu"), "config.json: hidden_act should be one of gelu, "),
-    (lambda folder: without(bert(folder), "tokenizer.json"), "tokenizer.json: no such file, nor vocab.txt of a"),
-    (partial(shared, quantization_config={"bits": 4}), "config.json: not supported: quantization_config"),
-    (partial(shared, eos_token_id=3), "eos_token_id should be 0"),
-    (lambda folder: without(shared(folder), "source.spm"), "source.spm: no such file"),
-    (lambda folder: without(shared(folder), "vocab.json"), "vocab.json: no such file"),
-    (partial(modules, WordWeights={}), "module 'sentence_transformers.models.WordWeights' is not supported; supported"),
-    (partial(modules, Pooling={}, Dense={"in_features": 7, "out_features": 2}), "in_features should be 12, what the"),
-    (native, "config.json: version 1000000 of fastattn's folders is not known"),
-    (partial(marian, vocabs=["x.spm"]), "x.spm: no such file, but the configuration names it"),
-    (partial(marian, ensemble=3), "config.yml: not supported: option ensemble is not known"),
-]
+    xlnet, partial(bert, hidden_act="prelu"), lambda folder: without(bert(folder), "tokenizer.json"),
+    partial(shared, quantization_config={"bits": 4}), partial(shared, eos_token_id=3),
+    lambda folder: without(shared(folder), "source.spm"), lambda folder: without(shared(folder), "vocab.json"),
+    partial(modules, WordWeights={}), partial(modules, Pooling={}, Dense={"in_features": 7, "out_features": 2}),
+    native, partial(marian, vocabs=["x.spm"]), partial(marian, ensemble=3),
+]  # fmt: skip
 
 
 def test_what_is_not_supported_is_refused_before_its_weights_are_fetched(tmp_path):
     """And what lies in the cache then is not taken for a model."""
     repos = {}
-    for number, (make, _) in enumerate(REFUSED):
+    for number, make in enumerate(REFUSED):
         (tmp_path / f"{number}").mkdir()
         repos[f"a/{number}"] = files_of(make(tmp_path / f"{number}"))
         assert any(name.endswith(WEIGHTS) for name in repos[f"a/{number}"])
@@ -279,8 +273,9 @@ def test_what_is_not_supported_is_refused_before_its_weights_are_fetched(tmp_pat
         lines = resolve(server, tmp_path / "home", *repos)
         offline = resolve(server, tmp_path / "home", *repos, HF_HUB_OFFLINE="1")
     assert len(lines) == len(offline) == len(REFUSED)
-    for line, (_, reason) in zip(lines, REFUSED):
-        assert line.startswith("CheckpointError") and reason in line
+    for line in lines:
+        assert line.startswith("CheckpointError")
+        check(line)
     assert all("does not hold the whole of it" in line for line in offline)
     assert server.downloaded and not [name for name in server.downloaded if name.endswith(WEIGHTS)]
 
