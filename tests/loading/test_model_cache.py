@@ -150,8 +150,14 @@ def test_a_folder_that_changed_is_read_again(folder, reads, change):
 def test_a_folder_that_changes_while_it_is_read_is_not_kept(folder, cache, monkeypatch):
     vectors(folder)  # packs the weights
     read = weights.read
+
+    def changing(*given, **how):
+        found = read(*given, **how)
+        add(folder)
+        return found
+
     with monkeypatch.context() as patch:
-        patch.setattr(weights, "read", lambda *given, **how: (read(*given, **how), add(folder))[0])
+        patch.setattr(weights, "read", changing)
         vectors(folder)
     assert kept_files(cache) == []
     vectors(folder)

@@ -415,4 +415,8 @@ def test_a_retry_after_may_be_a_date():
 
 
 def test_a_servers_reason_is_cut(server):
-    assert len(reason(server, lambda handler: (handler.send_response(404, "x" * 5000), handler.end_headers()))) < 350
+    def answer(handler):
+        handler.send_response(404, "x" * 5000)
+        handler.end_headers()
+
+    assert len(reason(server, answer)) < 350
