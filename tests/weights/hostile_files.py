@@ -1,6 +1,5 @@
 """Little files that ask for much memory or time."""
 
-import gzip
 import io
 import json
 import random
@@ -59,10 +58,6 @@ def npz_of_shared_bytes(members: int, size: int) -> bytes:
     return archive.getvalue()
 
 
-def gzipped_shortlist(lines: int) -> bytes:
-    return gzip.compress(b"a a 1\n" * lines, mtime=0)
-
-
 def spm_of_charsmap(table: bytes) -> bytes:
     return PLAIN + field(3, field(2, table))
 
@@ -106,10 +101,6 @@ def sequence(*normalizers: dict[str, object]) -> dict[str, object]:
     return {"type": "Sequence", "normalizers": list(normalizers)}
 
 
-def page_of_open_anchors(count: int) -> bytes:
-    return b"<a " * count
-
-
 def safetensors(shape: str, beside: int = 4) -> bytes:
     """An empty tensor whose sizes are written as they are given, and another of so many bytes."""
     entry = '"{}":{{"dtype":"I8","shape":{},"data_offsets":[0,{}]}}'
@@ -130,14 +121,6 @@ def pytorch(shape: tuple[int, ...], strides: tuple[int, ...], more: int = 0) -> 
     """One tensor of four numbers' storage; ``more`` bytes lie beside it."""
     tensor = torch.tensor(torch.storage("float32", "0", 4), shape, strides)
     return torch.zip_bytes(torch.pickled(torch.dict_of({"a": tensor})), {"0": bytes(16), "1": bytes(more)})
-
-
-def vocabulary_map_of_long_line(targets: int) -> bytes:
-    return b"a\t" + b"b " * targets + b"\n"
-
-
-def vocabulary_map_of_long_ngram(tokens: int) -> bytes:
-    return b" ".join([b"a"] * tokens) + b"\tb\n"
 
 
 def gguf_of_texts(count: int) -> bytes:

@@ -119,11 +119,15 @@ def bert_files(kind: str = "WordPiece", shards: int = 1) -> Files:
     files["tokenizer_config.json"] = _json({"model_max_length": 40})
     if shards == 1:
         return files | {"model.safetensors": safetensors_bytes(tensors)}
+    return files | _shards(tensors, shards, "model", "safetensors", safetensors_bytes)
+
+
+def _shards(tensors, count: int, stem: str, end: str, pack: Callable) -> Files:
+    """The tensors dealt out to files, and the index of them."""
     names = sorted(tensors)
-    weight_map = {name: f"model-{i % shards}.safetensors" for i, name in enumerate(names)}
-    for i in range(shards):
-        files[f"model-{i}.safetensors"] = safetensors_bytes({name: tensors[name] for name in names[i::shards]})
-    return files | {"model.safetensors.index.json": _json({"metadata": {}, "weight_map": weight_map})}
+    files = {f"{stem}-{i}.{end}": pack({name: tensors[name] for name in names[i::count]}) for i in range(count)}
+    weight_map = {name: f"{stem}-{i % count}.{end}" for i, name in enumerate(names)}
+    return files | {f"{stem}.{end}.index.json": _json({"metadata": {}, "weight_map": weight_map})}
 
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "garden", *"abcdeghnrtx", "##x", "##e", "w"]
@@ -136,9 +140,7 @@ SPM_BYTES = spm_bytes(
 
 def classifier_files(precision: str = "") -> Files:
     """A reranker as sentence-transformers 6 saves one; ``precision``: fastattn's own folder of it."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = write_classifier(Path(folder))
-        files = {file.name: file.read_bytes() for file in sorted(path.iterdir())}
+    files = written(write_classifier)
     module = {"type": "sentence_transformers.base.modules.transformer.Transformer", "path": ""}
     config = {"transformer_task": "sequence-classification", "module_output_name": "scores"}
     scores = {"model_type": "CrossEncoder", "activation_fn": "torch.nn.modules.linear.Identity"}
@@ -150,14 +152,13 @@ def classifier_files(precision: str = "") -> Files:
 def written(write: Callable[[Path], Path]) -> Files:
     """The files that ``write`` puts into a folder, those of its modules' folders too."""
     with tempfile.TemporaryDirectory() as folder:
-        path = write(Path(folder))
-        files = sorted(file for file in path.rglob("*") if file.is_file())
-        return {file.relative_to(path).as_posix(): file.read_bytes() for file in files}
+        return folder_files(write(Path(folder)))
 
 
 def folder_files(folder: Path) -> Files:
-    """Those of a folder."""
-    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+    """Those of a folder and of the folders in it."""
+    files = sorted(file for file in folder.rglob("*") if file.is_file())
+    return {file.relative_to(folder).as_posix(): file.read_bytes() for file in files}
 
 
 def older_files(kind: str) -> Files:
@@ -194,18 +195,13 @@ def bert_files_of_pytorch(form: str) -> Files:
     del files["model.safetensors"]
     if form != "shards":
         return files | {"pytorch_model.bin": pytorch_bytes(tensors, form)}
-    names = sorted(tensors)
-    for i in range(2):
-        files[f"pytorch_model-{i}.bin"] = pytorch_bytes({name: tensors[name] for name in names[i::2]})
-    weight_map = {name: f"pytorch_model-{i % 2}.bin" for i, name in enumerate(names)}
-    return files | {"pytorch_model.bin.index.json": _json({"metadata": {}, "weight_map": weight_map})}
+    return files | _shards(tensors, 2, "pytorch_model", "bin", pytorch_bytes)
 
 
 def marian_mt_files(case: str, weights: str) -> Files:
     """A Hugging Face directory of a MarianMT model."""
     tensors = marian_mt_tensors(CASES[case])
-    with tempfile.TemporaryDirectory() as folder:
-        files = {path.name: path.read_bytes() for path in sorted(write_files(Path(folder), CASES[case]).iterdir())}
+    files = written(lambda folder: write_files(folder, CASES[case]))
     return files | {weights: safetensors_bytes(tensors) if weights.endswith("s") else pytorch_bytes(tensors)}
 
 
@@ -251,7 +247,7 @@ def converted_files(files: Files, precision: str, shortlist: Shortlist | None = 
             (model / name).write_bytes(content)
         out.mkdir()
         convert.write(out, replace(read(model), shortlist=shortlist), precision)
-        return {path.name: path.read_bytes() for path in sorted(out.iterdir())}
+        return folder_files(out)
 
 
 def archive_files(name: str) -> Files:
@@ -271,6 +267,4 @@ def archive_files(name: str) -> Files:
 def architecture_files(case: Case) -> Files:
     """A little encoder of an architecture, its weights drawn."""
     shapes, _ = read_goldens(case)
-    with tempfile.TemporaryDirectory() as folder:
-        path = write_folder(Path(folder), case.config, draw_all(shapes, case.seed))
-        return {file.name: file.read_bytes() for file in sorted(path.iterdir())}
+    return written(lambda folder: write_folder(folder, case.config, draw_all(shapes, case.seed)))
