@@ -281,15 +281,6 @@ def test_places_neighbours_and_windows_change_no_bit_of_a_step():
     assert not weights.any() and not got[3].any()
 
 
-def test_a_step_that_sees_no_key_gives_zeros():
-    bias_NHS = np.full((1, 1, 5), -math.inf, np.float32)
-    weights_NHS = np.full((2, 2, 5), 7, np.float32)
-    seen = KeyIndex(np.zeros((2, 5), np.int32), np.array([5, 0], np.int64))
-    args = normal(1, 2, 10), normal(2, 9, 10), normal(2, 9, 10), seen, Heads(2, 2, 5)
-    assert not on_host.attention_step(*args, bias_NHS=bias_NHS, weights_NHS=weights_NHS).any()
-    assert not weights_NHS.any()
-
-
 def test_average_heads():
     for shape, heads in (((0, 2, 5), 1), ((3, 4, 7), 3), ((2, 5, 3, 9), 2)):
         weights = normal(3, *shape)

@@ -147,17 +147,6 @@ def _ranks(index_RS):
     return np.argsort(np.argsort(index_RS)).astype(np.int32)
 
 
-def test_a_row_that_sees_no_key_gives_zeros():
-    query_RE, cache_ME = normal(1, 2, 44), normal(2, 9, 44)
-    bias_RHS = np.full((1, 1, 5), -np.inf, np.float32)
-    weights_RHS = np.full((2, 4, 5), 7, np.float32)
-    out = operations.attention_step(
-        query_RE, cache_ME, cache_ME, KeyIndex(np.zeros((2, 5), np.int32), np.array([5, 0], np.int64)), HEADS,
-        bias_NHS=bias_RHS, weights_NHS=weights_RHS,
-    )  # fmt: skip
-    assert not out.any() and not weights_RHS.any()
-
-
 def test_a_step_is_the_last_row_of_causal_attention():
     rows_NE = normal(3, 37, 88)
     starts = np.array([0, 37], np.int64)

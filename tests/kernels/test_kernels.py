@@ -10,7 +10,7 @@ from fastattn.kernels.arguments import GROUP, NR
 from fastattn.ops import cpu as operations
 from fastattn.ops import reference
 from tests.kernels.cases import BY_OPERATION, check
-from tests.kernels.projections import PROMISES
+from tests.kernels.promises import PROMISES
 
 
 @pytest.mark.parametrize("operation", BY_OPERATION)
@@ -55,7 +55,7 @@ def test_a_row_does_not_depend_on_the_others():
 
 
 @pytest.mark.parametrize("promise", PROMISES, ids=lambda promise: promise.__name__)
-def test_promises_of_projections(promise: Callable):
+def test_promises(promise: Callable):
     promise(operations)
 
 
