@@ -274,13 +274,6 @@ def test_places_neighbours_and_windows_change_no_bit_of_a_step():
     assert not weights.any() and not got[3].any()
 
 
-def test_average_heads():
-    for shape, heads in (((0, 2, 5), 1), ((3, 4, 7), 3), ((2, 5, 3, 9), 2)):
-        weights = normal(3, *shape)
-        found = on_host.average_heads(weights, heads)
-        np.testing.assert_allclose(found, reference.average_heads(weights, heads), atol=1e-6)
-
-
 def test_logits_and_vectors_that_the_caller_changes():
     """What is kept on the card goes by the array: of a model's it may, of a caller's it would be stale."""
     logits, vector = LOGITS.copy(), normal(9, H, K)

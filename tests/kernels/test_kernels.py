@@ -131,21 +131,6 @@ def test_position_zero_and_other_columns_stay():
         assert (x[1:5, turned] != before[1:5, turned]).all()
 
 
-@pytest.mark.parametrize("interleaved", [False, True])
-def test_scores_depend_on_distance_only(interleaved):
-    angle = np.arange(50)[:, None] * 10000.0 ** (-np.arange(0, 16, 2) / 16)
-    tables = np.cos(angle).astype(np.float32), np.sin(angle).astype(np.float32)
-    one, other = np.random.default_rng(1).standard_normal((2, 1, 16)).astype(np.float32)
-
-    def score(p, q):
-        x = np.concatenate([one, other])
-        operations.rotate(x, np.array([p, q], np.int32), *tables, 0, 1, 16, interleaved)
-        return float(x[0] @ x[1])
-
-    assert score(3, 10) == pytest.approx(score(40, 47), abs=1e-4)
-    assert abs(score(3, 10) - score(3, 11)) > 1e-3
-
-
 WORDS, WIDTH, CAP = 301, 24, 5.0  # the last panel and the last vector have columns without an output
 PENALIZED, SUPPRESSED = np.array([[3, 7], [300, -1], [5, 6]], np.int32), np.array([[9, -1], [4, 8], [300, 2]], np.int32)
 EDITS = Edits(SUPPRESSED, PENALIZED, 1.7, cap=CAP)

@@ -184,9 +184,15 @@ def arguments(**other) -> tuple:
     return tuple(given.values())
 
 
-def test_arguments_of_every_kind_arrive() -> None:
+Local = namedtuple("local", "first second", module="a-b")
+Local.__qualname__ = "test.<locals>.local"
+
+
+@pytest.mark.parametrize("pair", [Pair, Local], ids=["a module's", "a function's"])
+def test_arguments_of_every_kind_arrive(pair) -> None:
+    """Named tuples too, wherever they are defined."""
     out = np.zeros(3)
-    collect(*arguments(out=out))
+    collect(*arguments(pair=pair(3, np.full(2, 0.25)), out=out))
     np.testing.assert_array_equal(out, np.array([1, 3, 5]) + 70 + 500 + 100000 + 0.25 + 3)
 
 
@@ -332,14 +338,6 @@ def test_a_function_that_is_there_waits_for_no_compiler() -> None:
         caller.start()
         caller.join(20)
         assert found == [123]
-
-
-def test_a_named_tuple_of_a_function() -> None:
-    local = namedtuple("local", "first second", module="a-b")
-    local.__qualname__ = "test.<locals>.local"
-    out = np.zeros(3)
-    collect(*arguments(pair=local(3, np.full(2, 0.25)), out=out))
-    np.testing.assert_array_equal(out, np.array([1, 3, 5]) + 70 + 500 + 100000 + 0.25 + 3)
 
 
 def test_numbas_own_functions_work_beside() -> None:

@@ -344,25 +344,20 @@ def test_a_number_of_threads_that_is_none():
 
 
 def test_threads_of_attention_and_around_it(monkeypatch):
-    seen = []
+    seen, elsewhere, attend = [], [], operations.strided_attention
 
-    real = operations.strided_attention
-
-    def strided_attention(*arguments, **options):
+    def counted(*arguments):
         seen.append(operations.current_threads())
-        return real(*arguments, **options)
+        return attend(*arguments)
 
-    monkeypatch.setattr(operations, "strided_attention", strided_attention)
-    expected = fastattn.attention(QUERY, QUERY, QUERY)
-    one = fastattn.attention(QUERY, QUERY, QUERY, threads=1)
+    monkeypatch.setattr(operations, "strided_attention", counted)
+    found = [fastattn.attention(QUERY, QUERY, QUERY, threads=threads) for threads in (None, 1)]
+    limit = operations.thread_limit()
     with fastattn.use_threads(1):
-        around = fastattn.attention(QUERY, QUERY, QUERY)
-        inner = fastattn.attention(QUERY, QUERY, QUERY, threads=10_000)
-        elsewhere = []
+        found += [fastattn.attention(QUERY, QUERY, QUERY, threads=threads) for threads in (None, 10_000)]
         thread = threading.Thread(target=lambda: elsewhere.append(operations.current_threads()))
         thread.start()
         thread.join()
-    limit = operations.thread_limit()
     assert seen == [limit, 1, 1, limit] and elsewhere == [limit]
-    for other in (one, around, inner):
-        np.testing.assert_array_equal(other, expected)
+    for one in found:
+        np.testing.assert_array_equal(one, found[0])
