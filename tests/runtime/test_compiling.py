@@ -121,23 +121,13 @@ import atexit, sys, threading, time
 waits = []
 atexit.register(lambda: print("waits", len(waits)))  # the first is called last
 import numpy as np
-from tests.models.encoder_cases import CASES, make_checkpoint, make_ids
-from tests.models.tiny_models import random_checkpoint
-from fastattn import Translator
 from fastattn.ops import cpu as operations
-from fastattn.models.kinds import build_model
+from tests.runtime.workload import Workload
 
-def translate():
+def use():
+    work = Workload()
     while True:
-        translator = Translator.from_checkpoint(random_checkpoint(seed=5), threads=2)
-        for _ in range(3):
-            translator.translate_tokens([["\\u2581w1", f"\\u2581w{n % 9}"] for n in range(30)], beam_size=2)
-
-def encode():
-    model, ids = build_model(make_checkpoint(CASES[0]), operations), make_ids(CASES[0])
-    with operations.use_threads(2):
-        while True:
-            model.encode(ids)
+        work.results()
 
 def multiply():
     x, packed = np.ones((3000, 64), np.float32), operations.pack_linear(np.ones((20000, 64), np.float32))
@@ -145,7 +135,7 @@ def multiply():
         while True:
             operations.linear(x, packed)
 
-for work in (translate, translate, encode, multiply):
+for work in (use, use, use, multiply):
     threading.Thread(target=work, daemon=True).start()
 time.sleep(float(sys.argv[1]))
 main, sleep, join = threading.get_ident(), time.sleep, threading.Thread.join

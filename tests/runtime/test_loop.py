@@ -15,6 +15,7 @@ import pytest
 from numba import njit, prange
 
 from fastattn import kernels
+from fastattn.ops import cpu as operations
 from fastattn.runtime.compiling import compiling
 from fastattn.runtime.handle import CompiledFunction, Kernel
 from fastattn.runtime.jit import kernel
@@ -141,12 +142,16 @@ def test_a_kernel_in_a_closure_is_refused_when_it_is_defined():
         kernel(add)
 
 
-def test_every_kernel_can_be_cut():
-    names = [room.name for room in pkgutil.walk_packages(kernels.__path__, "fastattn.kernels.")]
-    found = [value for name in names for value in vars(importlib.import_module(name)).values()]
-    mine = {value for value in found if isinstance(value, Kernel)}
-    assert len(mine) > 10
-    for each in mine:
+def kernels_below(package) -> dict[str, Kernel]:
+    rooms = [room.name for room in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")]
+    found = [value for room in rooms for value in vars(importlib.import_module(room)).values()]
+    return {f"{one.__module__}.{one.__name__}": one for one in found if isinstance(one, Kernel)}
+
+
+def test_every_kernel_has_a_handle_and_can_be_cut() -> None:
+    there = kernels_below(kernels)
+    assert kernels_below(operations).keys() == there.keys() and len(there) > 20
+    for each in there.values():
         cut = inspect.signature(cut_loop(each.function))
         assert list(cut.parameters)[2:] == list(inspect.signature(each.function).parameters)
 

@@ -55,10 +55,6 @@ INSTRUCTIONS = [
     (X86_64, "haswell", {"avx2", "fma"}, "int8", "vpmaddwd"),
     (X86_64, "haswell", {"avx2", "fma"}, "bfloat16", "vfmadd"),
     (X86_64, "x86-64", set(), "int8", "pmaddwd"),
-    (AARCH64, "neoverse-n1", {"dotprod"}, "int8", "sdot"),
-    (AARCH64, "neoverse-v1", {"dotprod", "i8mm"}, "int8", "smmla"),
-    (AARCH64, "neoverse-v1", {"bf16"}, "bfloat16", "bfmmla"),
-    (AARCH64, "cortex-a53", set(), "int8", "smlal"),
     (AARCH64, "cortex-a53", set(), "bfloat16", "fmla"),
 ]
 
