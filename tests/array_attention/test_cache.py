@@ -191,6 +191,7 @@ def test_no_sequences_no_positions_and_no_queries():
     assert cache.attend(query[:, :0]).shape == (2, 0, H, V)
     cache.reorder([])
     assert len(cache) == 0 and cache.attend(query[:0]).shape == (0, 3, H, V)
+    assert "2 heads of 12 and 20, float16" in repr(fastattn.KVCache(3, G, K, V, dtype="float16"))
     assert len(fastattn.KVCache(0, 1, 1)) == 0
     with refused(InputError, "order", "0 sequences"):
         cache.fork(0)
