@@ -1,8 +1,10 @@
 """Each option, alone: it changes the result, to what the formula gives; none may be taken and dropped."""
 
 import inspect
+from functools import partial
 
 import numpy as np
+import pytest
 
 import fastattn
 from fastattn.array_attention.attention import DenseOptions
@@ -19,28 +21,27 @@ def normal(*shape):
 
 
 QUERY, KEY, VALUE = normal(B, T, H, K), normal(B, S, G, K), normal(B, S, G, V)
-BIAS, LOGITS = normal(B, H, T, S), normal(H)
-MASK = np.ones((T, S), bool)
+LOGITS, MASK = normal(H), np.ones((T, S), bool)
 MASK[:, [0, 3]] = False
-
-
-# Option -> (its value, options beside it, what the formula is told in its place)
+WEIGHTS = fastattn.ProjectionWeights(*(normal(*n) / 5 for n in ((H * K, D), (G * K, D), (G * V, D), (D, H * V))))
+MHA = fastattn.MultiHeadAttention(WEIGHTS, H)
+# Option -> its value.
 CHANGES = {
-    "lengths": ([7, 3], {}, None),
-    "causal": (True, {}, None),
-    "offset": (2, {"causal": True}, None),
-    "window": ((1, 2), {}, None),
-    "bias": (BIAS, {}, None),
-    "mask": (MASK, {}, None),
-    "scale": (0.7, {}, None),
-    "softcap": (0.6, {}, None),
-    "sinks": (LOGITS, {}, None),
-    "block_mask": (fastattn.BlockMask.from_mask(MASK, (2, 3)), {}, {"mask": MASK}),
+    "lengths": [7, 3],
+    "causal": True,
+    "offset": 2,
+    "window": (1, 2),
+    "scale": 0.7,
+    "softcap": 0.6,
+    "sinks": LOGITS,
+    "bias": normal(B, H, T, S),
+    "mask": MASK,
+    "block_mask": fastattn.BlockMask.from_mask(MASK, (2, 3)),
 }
-NONE = {name: 0 if name == "sinks" else None for name in CHANGES} | {"causal": False}
+NONE = {"sinks": 0, "causal": False}  # of the others: None
 OTHERS = {"out", "threads", "layout", "device"}  # which change no number
 FUNCTIONS = {"score_mod", "mask_mod"}  # each is compiled, and tested in test_attention_functions.py
-STEPS = {"window": (1, 0), "bias": normal(B, H, T, T), "scale": 0.7, "softcap": 0.6}
+STEPS = {"window", "bias", "scale", "softcap", "lengths", "threads"}  # of KVCache, tested in test_cache.py
 
 
 def dense(**options):
@@ -57,36 +58,27 @@ def test_no_option_is_forgotten_here():
     assert set(CHANGES) | OTHERS | FUNCTIONS == set(DenseOptions.__annotations__)
     named = {name for name, value in inspect.signature(fastattn.attention).parameters.items() if value.kind == 3}
     assert named == {*DenseOptions.__annotations__, "return_weights", "return_logsumexp"}
-    assert {*STEPS, "lengths", "threads"} == set(StepOptions.__annotations__)
+    assert STEPS == set(StepOptions.__annotations__)
 
 
-def test_it_changes_the_result_to_the_formula():
+@pytest.mark.parametrize("name", CHANGES)
+def test_it_changes_the_result_to_the_formula(name):
+    """In a layer's attention too."""
+    beside = {"causal": True} if name == "offset" else {}
+    option = {name: CHANGES[name], **beside}
+    told = {"mask": MASK} if name == "block_mask" else option
     for call in (dense, ragged):
-        for name in CHANGES:
-            value, beside, told = CHANGES[name]
-            expected, *_ = attend(QUERY, KEY, VALUE, **({name: value} if told is None else told), **beside)
-            got = call(**{name: value}, **beside)
-            np.testing.assert_allclose(got, expected, atol=1e-5)
-            without = call(**beside)
-            assert np.abs(got - without).max() > 1e-3
-            np.testing.assert_array_equal(call(**{name: NONE[name]}, **beside), without)
-
-
-def test_it_reaches_the_attention_of_a_layer():
-    for name in CHANGES:
-        value, beside, told = CHANGES[name]
-        weights = fastattn.ProjectionWeights(normal(H * K, D), normal(G * K, D), normal(G * V, D), normal(D, H * V))
-        weights = fastattn.ProjectionWeights(*(w / 5 for w in weights[:4]))
-        x, memory = normal(B, T, D), normal(B, S, D)
-        mha = fastattn.MultiHeadAttention(weights, H)
-        rows = (x @ weights.query.T, memory @ weights.key.T, memory @ weights.value.T)
-        query, key, value_rows = (x.reshape(B, -1, heads, width) for x, heads, width in zip(rows, (H, G, G), (K, K, V)))
-        context, *_ = attend(query, key, value_rows, **({name: value} if told is None else told), **beside)
-        got = mha(x, memory, **{name: value}, **beside)
-        np.testing.assert_allclose(got, context.reshape(B, T, H * V) @ weights.output.T, atol=1e-4)
-        assert np.abs(got - mha(x, memory, **beside)).max() > 1e-3
-        rounded = fastattn.multi_head_attention(x, memory, weights=weights, heads=H, precision="bfloat16", **beside)
-        assert 1e-4 < np.abs(rounded - mha(x, memory, **beside)).max() < 0.5
+        got, without = call(**option), call(**beside)
+        np.testing.assert_allclose(got, attend(QUERY, KEY, VALUE, **told)[0], atol=1e-5)
+        assert np.abs(got - without).max() > 1e-3
+        np.testing.assert_array_equal(call(**{name: NONE.get(name)}, **beside), without)
+    x, memory = normal(B, T, D), normal(B, S, D)
+    parts = (x, WEIGHTS.query, H, K), (memory, WEIGHTS.key, G, K), (memory, WEIGHTS.value, G, V)
+    rows = ((rows @ weight.T).reshape(B, -1, heads, width) for rows, weight, heads, width in parts)
+    context = attend(*rows, **told)[0]
+    got, without = MHA(x, memory, **option), MHA(x, memory, **beside)
+    np.testing.assert_allclose(got, context.reshape(B, T, H * V) @ WEIGHTS.output.T, atol=1e-4)
+    assert np.abs(got - without).max() > 1e-3
 
 
 def test_threads_are_those_asked_for(monkeypatch):
@@ -97,47 +89,14 @@ def test_threads_are_those_asked_for(monkeypatch):
 
     cache = fastattn.KVCache(B, G, K, V)
     cache.append(KEY, VALUE)
-    weights = fastattn.ProjectionWeights(normal(H * K, D), normal(G * K, D), normal(G * V, D), normal(D, H * V))
     for name in ("strided_attention", "linear", "attention_step"):
         monkeypatch.setattr(operations, name, counted(getattr(operations, name)))
-    calls = [dense, ragged, lambda **options: cache.attend(QUERY, **options)]
-    calls.append(lambda **options: fastattn.MultiHeadAttention(weights, H)(normal(B, T, D), **options))
+    calls = dense, ragged, partial(cache.attend, QUERY), partial(MHA, normal(B, T, D))
     with operations.use_threads(2):
         for call, counted_times in zip(calls, (1, 1, 1, 3), strict=True):
             counts.clear()
             call(threads=1)
             assert counts == [1] * counted_times
-
-
-def test_it_changes_a_step():
-    for name in STEPS:
-        cache = fastattn.KVCache(B, G, K, V)
-        key, value = KEY[:, :T], VALUE[:, :T]
-        cache.append(key, value)
-        expected, weights, _ = attend(QUERY, key, value, causal=True, **{name: STEPS[name]})
-        got = cache.attend(QUERY, return_weights=True, **{name: STEPS[name]})
-        np.testing.assert_allclose(got[0], expected, atol=1e-5)
-        np.testing.assert_allclose(got[1], weights, atol=1e-5)
-        assert np.abs(got[0] - cache.attend(QUERY)).max() > 1e-3
-        np.testing.assert_array_equal(cache.attend(QUERY, **{name: None}), cache.attend(QUERY))
-
-
-def test_sizes_of_a_cache():
-    cache = fastattn.KVCache(3, G, K, V, dtype="float16", capacity=100)
-    assert len(cache) == 3 and "2 heads of 12 and 20, float16" in repr(cache)
-    assert cache._rows_BS.shape == (3, 100) and cache._store._pool.rows >= 300
-    assert "2 heads of 12 and 12, float32" in repr(fastattn.KVCache(3, G, K))
-
-
-def test_sizes_of_blocks():
-    first = lambda b, h, t, s: s < 3  # noqa: E731
-    by_function = fastattn.BlockMask.from_function(first, B, H, T, S, (2, 3))
-    by_hand = fastattn.BlockMask(by_function.states_BHTS, T, S, (2, 3))
-    by_mask = fastattn.BlockMask.from_mask(np.arange(S) < np.full((B, H, T, 1), 3), (2, 3))
-    for made in (by_function, by_hand, by_mask):
-        assert (made.block, made.queries, made.keys, made.states_BHTS.shape) == ((2, 3), T, S, (B, H, 3, 3))
-        assert made.states_BHTS.tolist() == [[[[2, 0, 0]] * 3] * H] * B
-    np.testing.assert_array_equal(dense(block_mask=by_hand), dense(lengths=3))
 
 
 def test_sinks_of_any_number_and_without_keys():

@@ -10,12 +10,12 @@ from importlib.util import find_spec
 
 import pytest
 
-SIMULATOR, COMPILES = os.environ.get("NUMBA_ENABLE_CUDASIM") == "1", ("test_compiling.py", "test_launching.py")
+SIMULATOR = os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
 HERE = os.path.dirname(__file__)
 collect_ignore = [
     name
     for name in os.listdir(HERE)
-    if name.startswith("test_") and (find_spec("numba_cuda") is None or (name in COMPILES) == SIMULATOR)
+    if name.startswith("test_") and (find_spec("numba_cuda") is None or (name == "test_compiling.py") == SIMULATOR)
 ]
 
 

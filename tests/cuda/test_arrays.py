@@ -8,12 +8,17 @@ import pytest
 from fastattn.ops import cuda, reference
 from fastattn.ops.cuda.card import THREADS, TILE
 from fastattn.ops.cuda.search import PIECE
+from tests.kernels.cases import normal
+from tests.kernels.promises import (
+    equal_scores_are_in_the_order_of_ids,
+    found_rows_are_the_nearest,
+    length_of_rows_that_have_none,
+    same,
+    searches,
+    what_is_no_number_displaces_none,
+)
 
 SPECIAL = np.array([np.nan, -np.inf, 2, np.nan, np.inf, -3], np.float32)
-
-
-def normal(seed: int, *shape: int) -> np.ndarray:
-    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
 def close(got: np.ndarray, expected: np.ndarray) -> None:
@@ -21,17 +26,7 @@ def close(got: np.ndarray, expected: np.ndarray) -> None:
     np.testing.assert_allclose(got, expected, rtol=1e-5, atol=2e-6)
 
 
-def same(one: Any, other: Any) -> None:
-    for a, b in zip(one, other, strict=True):
-        np.testing.assert_array_equal(a, b)
-
-
-FORMS = [(np.float32, {}), (np.float32, {"by_length": True}), (np.float16, {}), (np.float16, {"by_length": True})]
-FORMS += [(np.int8, {}), (np.uint8, {}), (np.int8, {"by_length": True}), (np.uint8, {"bits": True})]
-FORMS += [(np.int8, {"bits": True})]
-
-
-@pytest.mark.parametrize("dtype, form", FORMS, ids=lambda value: getattr(value, "__name__", None) or "-".join(value))
+@searches
 @pytest.mark.parametrize("Q, N, D", [(1, 1, 1), (2, PIECE + 1, 2), (TILE + 1, PIECE - 1, 3), (3, 2 * PIECE + TILE, 5)])
 def test_nearest_rows(Q: int, N: int, D: int, dtype: Any, form: dict[str, bool], monkeypatch: Any) -> None:
     """Some of the pieces come to the card after the others, and rows lie apart."""
@@ -41,37 +36,16 @@ def test_nearest_rows(Q: int, N: int, D: int, dtype: Any, form: dict[str, bool],
     wide = rng.standard_normal((N, D + 2)) if np.dtype(dtype).kind == "f" else rng.integers(-128, 256, (N, D + 2))
     corpus = wide.astype(dtype)[::-1, 1:-1]
     queries = rng.integers(-3, 100, (Q, D)).astype(np.float32 if np.dtype(dtype).kind == "f" else dtype)
-    exact = np.dtype(dtype).kind != "f" and not form.get("by_length")
-    oracle = (queries, corpus) if exact else (queries.astype(np.float64), corpus.astype(np.float64))
-    for k in (1, min(5, N), N):
-        scores, ids = cuda.nearest_rows(queries, corpus, k, **form)
-        expected, expected_ids = reference.nearest_rows(*oracle, k, **form)
-        assert (scores.dtype, ids.dtype, ids.shape) == (np.float32, np.int64, (Q, k))
-        if exact:
-            same((scores, ids), (expected, expected_ids))
-        np.testing.assert_allclose(scores, expected, rtol=1e-5, atol=1e-4)
-        whole, all_ids = reference.nearest_rows(*oracle, N, **form)
-        by_id = np.take_along_axis(whole, np.argsort(all_ids, axis=1), axis=1)
-        np.testing.assert_allclose(np.take_along_axis(by_id, ids, axis=1), expected, rtol=1e-5, atol=1e-4)
-        assert all(len(set(row)) == k for row in ids.tolist())
+    found_rows_are_the_nearest(cuda.nearest_rows, queries, corpus, form)
 
 
-def test_what_is_no_number_is_not_found() -> None:
-    queries = np.ones((2, 1), np.float32)
-    queries[1] = np.nan
-    scores, ids = cuda.nearest_rows(queries, SPECIAL[:, None], 6)
-    assert ids.tolist() == [[4, 2, 5, 1, -1, -1], [-1] * 6]
-    assert scores[0].tolist() == [np.inf, 2, -3, -np.inf, -np.inf, -np.inf]
-    corpus = np.array([[0, 0], [3, 4], [1e30, 0], [1e-30, 0]], np.float32)  # float32 has not the square of the third
-    scores, ids = cuda.nearest_rows(np.array([[1, 0]], np.float32), corpus, 4, by_length=True)
-    assert ids.tolist() == [[1, 3, 0, -1]]
-    np.testing.assert_allclose(scores, [[0.6, 1e-18, 0, -np.inf]], rtol=1e-6)
+def test_equal_scores_lengths_and_what_is_no_number() -> None:
+    what_is_no_number_displaces_none(cuda.nearest_rows, 2)
+    equal_scores_are_in_the_order_of_ids(cuda.nearest_rows, 2, PIECE // 2 + 1)
+    length_of_rows_that_have_none(cuda.nearest_rows)
 
 
-def test_equal_scores_are_in_the_order_of_ids_and_integers_exact() -> None:
-    corpus = np.repeat(np.array([[1, 0], [3, 0], [-0.0, 0], [0.0, 0]], np.float32), PIECE // 2 + 1, axis=0)
-    for k in (PIECE // 4, PIECE // 2 + 3, len(corpus)):
-        same(cuda.nearest_rows(corpus[:2], corpus, k), reference.nearest_rows(corpus[:2], corpus, k))
+def test_sums_of_integers_are_exact() -> None:
     corpus, queries = np.full((4, 300), 255, np.uint8), np.full((1, 300), 255, np.uint8)
     corpus[[0, 2], 0], queries[0, 0] = (253, 254), 1  # sums beyond 2**24, which one apart are one float32
     scores, ids = cuda.nearest_rows(queries, corpus, 4)

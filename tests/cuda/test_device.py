@@ -1,7 +1,6 @@
 """Device "cuda" where something is missing or fails: one line, and the process goes on."""
 
 import multiprocessing
-from threading import Thread
 from types import SimpleNamespace
 from typing import Any
 
@@ -113,15 +112,3 @@ def test_a_parameter_is_sent_once_and_goes_with_its_array(monkeypatch: pytest.Mo
     key = id(weight_D)
     del weight_D
     assert key not in card._uploaded
-
-
-def test_two_threads() -> None:
-    results: list[np.ndarray] = []
-    both = [
-        Thread(target=lambda: results.append(np.asarray(cuda.layer_norm(X_ND, WEIGHT_D, None, 1e-5)))) for _ in range(2)
-    ]
-    for thread in both:
-        thread.start()
-    for thread in both:
-        thread.join()
-    np.testing.assert_array_equal(*results)

@@ -12,11 +12,10 @@ from fastattn.ops import cpu, cuda, reference
 from fastattn.ops.cuda.card import TILE, download, upload
 from fastattn.ops.cuda.matmul import FEW, SLAB
 from fastattn.ops.cuda.project import MOST_PIECES
-from fastattn.ops.steps import NO_EDITS, Edits
 from fastattn.spec.quantized import QuantizedTensor
 from fastattn.spec.rounding import as_floats, bfloat16_bits, quantize
 from tests import ROOT
-from tests.kernels.projections import PROMISES
+from tests.kernels.promises import PROMISES, SubsetRows, choices_agree_with_the_oracle, products_follow_the_oracle
 
 PRECISIONS = ["float32", "bfloat16", "int8"]
 V = 2 * MOST_PIECES * TILE + TILE + 3  # pieces of more than a tile, the last of them not whole
@@ -68,16 +67,10 @@ def test_rows_are_rounded_as_numpy_rounds_them():
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_bias_activation_factor_and_residual_follow_the_oracle(precision):
+    products_follow_the_oracle(on_host, precision, SHAPES)
     for rows, outputs, inputs in SHAPES:
-        x, weight, bias, factor, residual = normal(
-            3, (rows, inputs), (outputs, inputs), outputs, *[(rows, outputs)] * 2
-        )
+        x, weight, bias = normal(3, (rows, inputs), (outputs, inputs), outputs)
         packed, oracle = (ops.pack_linear(weight, bias, precision) for ops in (cuda, reference))
-        for arguments in (("none",), ("gelu",), ("none", residual), ("swish", residual, factor)):
-            expected = reference.linear(x.astype(np.float64), oracle, *arguments)
-            name, *more = arguments
-            found = download(cuda.linear(upload(x), packed, name, *map(upload, more)))
-            np.testing.assert_allclose(found, expected, rtol=3e-5, atol=3e-5)
         gate, oracle_gate = (ops.pack_linear(weight[::-1].copy(), None, precision) for ops in (cuda, reference))
         expected = reference.gated(x.astype(np.float64), oracle, oracle_gate, "relu")
         np.testing.assert_allclose(
@@ -133,50 +126,16 @@ def test_what_is_not_a_number_stays_in_its_row(precision, scale, fault):
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of -inf times the zeros where a tile has no row, too
 @pytest.mark.parametrize("promise", PROMISES, ids=lambda promise: promise.__name__)
-def test_promises_of_projections(promise):
+def test_promises(promise):
     promise(on_host)
-
-
-def edits_of(rng, lists, rows):
-    """Ids on the rows' lists and others, and padding; none is penalized twice."""
-    suppressed = rng.integers(-1, V, (rows, 6)).astype(np.int32)
-    penalized = np.stack([rng.permutation(V)[:9] for _ in range(rows)]).astype(np.int32)
-    for r, ids in enumerate(lists):
-        suppressed[r, 0], mine = rng.choice(ids), rng.permutation(ids)[:2]
-        penalized[r] = np.r_[mine, np.setdiff1d(penalized[r], mine)[: 9 - len(mine)]]
-    penalized[::2, 5] = -1
-    return Edits(suppressed, penalized, 1.7, rng.normal(size=penalized.shape).astype(np.float32))
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_choices_agree_with_the_oracle(precision):
+    (weight,), counts = normal(9, (V, 11)), [1, FEW + 2, 3, 1, 1] if precision == "float32" else [1, 2, 0, 1, 1]
+    layer = SubsetRows(on_host, precision, weight, [1, TILE, TILE + 1, 3 * TILE, V], counts)
     for whole in (False, True):
-        rng = np.random.default_rng(8)
-        weight, bias = normal(9, (V, 11), V)
-        lengths = [1, TILE, TILE + 1, 3 * TILE, V]
-        lists = [np.sort(rng.permutation(V)[:length]).astype(np.int32) for length in lengths]
-        of = (
-            np.repeat(np.arange(len(lengths)), [1, FEW + 2, 3, 1, 1])
-            if precision == "float32"
-            else np.array([0, 1, 1, 3, 4])
-        )
-        (x,) = normal(10, (len(of), 11))
-        outputs, oracle = [], []
-        for ops, found in ((cuda, outputs), (reference, oracle)):
-            packed = ops.pack_linear(weight, bias, precision)
-            subsets = [ops.select_outputs(ops.pack_rows(weight, packed), ids) for ids in lists]
-            found.append(packed if whole else [subsets[i] for i in of])
-        for edits in (NO_EDITS, edits_of(rng, [lists[i] for i in of], len(of))):
-            expected = reference.project_all(x.astype(np.float64), oracle[0], edits)
-            np.testing.assert_allclose(cuda.project_all(x, outputs[0], edits), expected, rtol=0, atol=3e-5)
-            values, ids = cuda.project_top_k(x, outputs[0], 5, edits)
-            expected_values, expected_ids = reference.project_top_k(x.astype(np.float64), oracle[0], 5, edits)
-            np.testing.assert_allclose(values, expected_values, rtol=0, atol=3e-5)
-            np.testing.assert_array_equal(ids, np.where(np.isfinite(expected_values), expected_ids, -1))
-            targets = rng.integers(0, V, len(x)).astype(np.int32)
-            targets[::2] = [lists[i][-1] for i in of[::2]]
-            found = cuda.log_probs(x, outputs[0], targets, edits)
-            np.testing.assert_allclose(found, expected[np.arange(len(x)), targets], rtol=0, atol=3e-5)
+        choices_agree_with_the_oracle(layer, 3e-5, whole)
 
 
 def test_ties_go_to_the_lower_id_in_lists_of_any_length():

@@ -13,7 +13,7 @@ from fastattn.ops.cuda.recording import STEPS
 from fastattn.ops.cuda.steps import runs_of
 from fastattn.ops.steps import ENOUGH, FAULT, LIVE, NO_EDITS, OVER, STOP, USED, StepRows
 from fastattn.spec.quantized import QuantizedTensor
-from tests.cuda.test_arrays import normal
+from tests.kernels.cases import normal
 
 EDGES = np.array([0, 1, 2, 0x7F, 0x80, 0x7FFF, 0x8000, 0x8001, 0x17FFF, 0x18000, 0x1FFF, 0x1000, 0x3000], np.uint32)
 HIGHS = np.array([0, 0x3F80, 0x3300, 0x387F, 0x477F, 0x7F7F, 0x7F80, 0x7FC0], np.uint32) << 16

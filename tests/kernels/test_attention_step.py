@@ -82,10 +82,13 @@ def test_neither_places_nor_neighbours_change_a_bit(lengths, seed, softcap):
 
 @settings(max_examples=40, deadline=None)
 @given(
-    parents=st.lists(st.integers(0, 20), min_size=2, max_size=2 * TOGETHER + 3), width=st.sampled_from([11, 64]),
-    seed=st.integers(0, 99), data=st.data(),
-)  # fmt: skip
-def test_rows_that_share_keys_give_what_they_give_alone(parents, width, seed, data):
+    parents=st.lists(st.integers(0, 20), min_size=2, max_size=2 * TOGETHER + 3),
+    width=st.sampled_from([7, 11, 64, 100]),
+    additive=st.booleans(),
+    seed=st.integers(0, 99),
+    data=st.data(),
+)
+def test_rows_that_share_keys_give_what_they_give_alone(parents, width, additive, seed, data):
     """Each row branches off an earlier one, as beams do: at its start, within it, at its end or nowhere."""
     rng = np.random.default_rng(seed)
     rows, longest = len(parents), 40
@@ -98,19 +101,26 @@ def test_rows_that_share_keys_give_what_they_give_alone(parents, width, seed, da
             lengths_R[r] = lengths_R[parent % r]
     heads = Heads(4, 2, width, value_column=2 * width)
     query_RE, cache_ME = normal(seed, rows, 4 * width), normal(seed + 1, rows * longest, 4 * width)
-    bias_RHS, weights_RHS = normal(seed + 2, rows, 4, longest), np.empty((rows, 4, longest), np.float32)
-    out_RF = operations.attention_step(
-        query_RE, cache_ME, cache_ME, KeyIndex(index_RS, lengths_R), heads, bias_NHS=bias_RHS, weights_NHS=weights_RHS
-    )
+    bias_RHS, vector_HK = normal(seed + 2, rows, 4, longest), normal(seed, 4, width) if additive else None
+
+    def run(chosen):
+        seen, weights_RHS = KeyIndex(index_RS[chosen], lengths_R[chosen]), np.empty_like(bias_RHS[chosen])
+        out_RF = operations.attention_step(
+            query_RE[chosen],
+            cache_ME,
+            cache_ME,
+            seen,
+            heads,
+            bias_NHS=bias_RHS[chosen],
+            weights_NHS=weights_RHS,
+            vector_HK=vector_HK,
+        )
+        return out_RF, weights_RHS
+
+    together = run(slice(None))
     for r in range(rows):
-        alone = slice(r, r + 1)
-        weights_1HS = np.empty((1, 4, longest), np.float32)
-        got = operations.attention_step(
-            query_RE[alone], cache_ME, cache_ME, KeyIndex(index_RS[alone], lengths_R[alone]), heads,
-            bias_NHS=bias_RHS[alone], weights_NHS=weights_1HS,
-        )  # fmt: skip
-        np.testing.assert_array_equal(got[0], out_RF[r])
-        np.testing.assert_array_equal(weights_1HS[0], weights_RHS[r])
+        for one, other in zip(run(slice(r, r + 1)), together, strict=True):
+            np.testing.assert_array_equal(one[0], other[r])
 
 
 def test_heads_of_int8_with_their_scales():
@@ -147,17 +157,6 @@ def _ranks(index_RS):
     return np.argsort(np.argsort(index_RS)).astype(np.int32)
 
 
-def test_a_row_that_sees_no_key_gives_zeros():
-    query_RE, cache_ME = normal(1, 2, 44), normal(2, 9, 44)
-    bias_RHS = np.full((1, 1, 5), -np.inf, np.float32)
-    weights_RHS = np.full((2, 4, 5), 7, np.float32)
-    out = operations.attention_step(
-        query_RE, cache_ME, cache_ME, KeyIndex(np.zeros((2, 5), np.int32), np.array([5, 0], np.int64)), HEADS,
-        bias_NHS=bias_RHS, weights_NHS=weights_RHS,
-    )  # fmt: skip
-    assert not out.any() and not weights_RHS.any()
-
-
 def test_a_step_is_the_last_row_of_causal_attention():
     rows_NE = normal(3, 37, 88)
     starts = np.array([0, 37], np.int64)
@@ -190,19 +189,3 @@ def test_a_chunk_of_queries_has_the_bits_of_so_many_steps(before, chunk, threads
         alone = KeyIndex(seen_1S, stops_N[one] - first)
         step = operations.attention_step(query_NE[one], cache_ME, cache_ME, alone, HEADS)
         np.testing.assert_array_equal(out_NF[n], step[0])
-
-
-def test_additive_scores_do_not_depend_on_rows_beside():
-    """Whether rows share keys or not; rows that share some are computed together."""
-    for width in (7, 64, 100):
-        rng = np.random.default_rng(width)
-        query_NE, table_ME = (rng.standard_normal((rows, 2 * width)).astype(np.float32) for rows in (9, 40))
-        index_RS, vector_HK = rng.integers(0, 40, (9, 35)).astype(np.int32), rng.standard_normal((2, width), np.float32)
-        index_RS[:6, :20] = index_RS[0, :20]
-        stops_N, heads = np.array([35, 20, 7, 33, 34, 1, 0, 35, 16]), Heads(2, 1, width, value_column=width)
-        inputs = table_ME, table_ME
-        together = operations.attention_step(query_NE, *inputs, KeyIndex(index_RS, stops_N), heads, vector_HK=vector_HK)
-        for n in range(9):
-            seen = KeyIndex(index_RS[n : n + 1].copy(), stops_N[n : n + 1])
-            alone = operations.attention_step(query_NE[n : n + 1], *inputs, seen, heads, vector_HK=vector_HK)
-            np.testing.assert_array_equal(alone[0], together[n])

@@ -1,16 +1,17 @@
 """Projections onto subsets of the vocabulary: the oracle, the whole projection, and other company agree."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from fastattn.kernels.arguments import CHUNK, SUBSET_ROWS
 from fastattn.ops import cpu as operations
-from fastattn.ops import reference
 from fastattn.ops.cpu.project import log_softmax
-from fastattn.ops.steps import NO_EDITS, Edits
+from fastattn.ops.steps import Edits
 from fastattn.simd.target import LANES
-from fastattn.spec.quantized import QuantizedTensor
 from fastattn.spec.rounding import quantize
+from tests.kernels.promises import SubsetRows, choices_agree_with_the_oracle
 
 PRECISIONS = ["float32", "bfloat16", "int8"]
 V = 3 * CHUNK + 5
@@ -18,69 +19,28 @@ LENGTHS = (1, LANES - 1, LANES, LANES + 1, CHUNK, CHUNK + 3, V)
 TOLERANCE = {"float32": 2e-5, "bfloat16": 2e-4, "int8": 2e-5}
 
 
-class Layer:
-    """A projection onto V words, lists of them of LENGTHS, and rows that choose from each: one, and then many."""
-
-    def __init__(self, precision: str, width: int, quantized: bool = False, input_scale: float | None = None):
-        rng = np.random.default_rng(width)
-        self.weight = rng.standard_normal((V, width), np.float32)
-        if quantized:
-            rounded = quantize(self.weight, "")
-            self.weight = QuantizedTensor(rounded.values_FD, rounded.multipliers_F, input_scale)
-        self.bias = rng.standard_normal(V, np.float32)
-        self.lists = [np.sort(rng.permutation(V)[:length]).astype(np.int32) for length in LENGTHS]
-        self.of = np.repeat(np.arange(len(LENGTHS)), [1, SUBSET_ROWS + 2, 3, 1, 2, 4, 1])
-        self.x = rng.standard_normal((len(self.of), width), np.float32)
-        self.edits = self._edits(rng)
-        self.packed, self.subset = self.build(operations, precision)
-        self.oracle, self.oracle_picked = self.build(reference, precision)
-
-    def build(self, ops, precision):
-        packed = ops.pack_linear(self.weight, self.bias, precision)
-        rows = ops.pack_rows(self.weight, packed)
-        subset = [ops.select_outputs(rows, ids) for ids in self.lists]
-        return packed, [subset[i] for i in self.of]
-
-    def _edits(self, rng):
-        """Ids on the row's list and others, and padding."""
-        suppressed, penalized = (rng.integers(0, V, (len(self.of), 6)).astype(np.int32) for _ in range(2))
-        for r, i in enumerate(self.of):
-            suppressed[r, :2] = rng.choice(self.lists[i], 2)
-            penalized[r, :2] = rng.permutation(self.lists[i])[:2] if LENGTHS[i] > 1 else -1
-            penalized[r] = [p if p not in penalized[r, :n] else -1 for n, p in enumerate(penalized[r])]
-        suppressed[::2, 5] = -1
-        return Edits(suppressed, penalized, 1.7, rng.normal(size=penalized.shape).astype(np.float32))
+def make_layer(precision: str, width: int, quantized: bool = False, input_scale: float | None = None) -> SubsetRows:
+    """One row of a list, and then many."""
+    weight = np.random.default_rng(width).standard_normal((V, width), np.float32)
+    if quantized:
+        weight = replace(quantize(weight, ""), input_scale=input_scale)
+    return SubsetRows(operations, precision, weight, LENGTHS, [1, SUBSET_ROWS + 2, 3, 1, 2, 4, 1])
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_agrees_with_the_oracle(precision):
     for quantized in (False, True):
         for width in (1, 24, 64, 70, 256):
-            layer = Layer(precision, width, quantized)
-            x, atol = layer.x.astype(np.float64), TOLERANCE[precision]
-            for edits in (NO_EDITS, layer.edits):
-                expected = reference.project_all(x, layer.oracle_picked, edits)
-                found = operations.project_all(layer.x, layer.subset, edits)
-                np.testing.assert_allclose(found, expected, rtol=0, atol=atol)
-                values, ids = operations.project_top_k(layer.x, layer.subset, 5, edits)
-                expected_values, expected_ids = reference.project_top_k(x, layer.oracle_picked, 5, edits)
-                np.testing.assert_allclose(values, expected_values, rtol=0, atol=atol)
-                left = np.isfinite(expected_values)
-                np.testing.assert_array_equal(ids, np.where(left, expected_ids, -1))
-                targets = np.random.default_rng(width).integers(0, V, len(x)).astype(np.int32)
-                targets[::2] = [layer.lists[i][-1] for i in layer.of[::2]]
-                log_probs = operations.log_probs(layer.x, layer.subset, targets, edits)
-                np.testing.assert_allclose(log_probs, expected[np.arange(len(x)), targets], rtol=0, atol=atol)
-                assert np.isneginf(log_probs).any() and np.isfinite(log_probs).any()
+            choices_agree_with_the_oracle(make_layer(precision, width, quantized), TOLERANCE[precision])
 
 
 def test_in_int8_logits_are_those_of_the_whole_projection_to_the_bit():
     for width in (24, 256):
         for input_scale in (None, 9.0):
-            layer = Layer("int8", width, True, input_scale)
+            layer = make_layer("int8", width, True, input_scale)
             logits = operations.linear(layer.x, layer.packed)
             for r, found in enumerate(operations.project_all(layer.x, layer.subset)):
-                ids = layer.lists[layer.of[r]]
+                ids = layer.lists[r]
                 expected = logits[r, ids]
                 log_softmax(expected)
                 np.testing.assert_array_equal(found[ids], expected)
@@ -89,11 +49,11 @@ def test_in_int8_logits_are_those_of_the_whole_projection_to_the_bit():
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_a_row_does_not_depend_on_its_neighbours_or_the_threads(precision):
-    layer = Layer(precision, 70)
-    targets = np.array([layer.lists[i][0] for i in layer.of], np.int32)
+    layer = make_layer(precision, 70)
+    targets = np.array([ids[0] for ids in layer.lists], np.int32)
 
     def run(rows, threads):
-        chosen = np.arange(len(layer.of))[rows]  # whose edits are contiguous, as a search's are
+        chosen = np.arange(len(layer.lists))[rows]  # whose edits are contiguous, as a search's are
         x, subset, edits = layer.x[chosen], [layer.subset[r] for r in chosen], layer.edits.of(chosen)
         with operations.use_threads(threads):
             return (
@@ -132,7 +92,7 @@ def test_fewer_words_than_asked_for_none_left_and_ties():
 
 
 def test_nan_stays_in_its_row():
-    layer = Layer("float32", 24)
+    layer = make_layer("float32", 24)
     layer.x[2, 3] = np.nan
     values, _ = operations.project_top_k(layer.x, layer.subset, 2)
     found = np.isnan(values).any(axis=1)

@@ -14,6 +14,7 @@ from fastattn.ops import reference
 from fastattn.simd import target
 from fastattn.spec.quantized import QuantizedTensor
 from tests.children import run_child
+from tests.kernels.promises import products_follow_the_oracle
 from tests.kernels.test_grouped import SHAPES as SHAPES_OF_GROUPS
 
 SHAPES = [
@@ -48,17 +49,8 @@ precisions = pytest.mark.parametrize("precision", PRECISIONS)
 
 @precisions
 def test_bias_activation_factor_and_residual_follow_the_oracle(precision):
-    for rows, outputs, inputs in SHAPES_OF_GROUPS if precision.startswith(("int4", "int8_")) else SHAPES:
-        rng = np.random.default_rng(rows + outputs + inputs)
-        x, weight, bias, factor, residual = (
-            rng.standard_normal(shape, np.float32)
-            for shape in ((rows, inputs), (outputs, inputs), outputs, (rows, outputs), (rows, outputs))
-        )
-        packed, oracle = (ops.pack_linear(weight, bias, precision) for ops in (operations, reference))
-        for arguments in (("none",), ("gelu",), ("none", residual), ("swish", residual, factor)):
-            found = operations.linear(x, packed, *arguments)
-            expected = reference.linear(x.astype(np.float64), oracle, *arguments)
-            np.testing.assert_allclose(found, expected, rtol=3e-5, atol=3e-5)
+    groups = precision.startswith(("int4", "int8_"))
+    products_follow_the_oracle(operations, precision, SHAPES_OF_GROUPS if groups else SHAPES)
 
 
 @precisions

@@ -13,13 +13,19 @@ from fastattn.ops.cpu.search import nearest_rows as search
 from fastattn.ops.reference.search import nearest_rows as oracle
 from fastattn.simd.arguments import QUERIES, ROWS, ROWS_OF_ONE, SIZE
 from tests import ROOT
+from tests.kernels.promises import (
+    SEARCHES,
+    equal_scores_are_in_the_order_of_ids,
+    found_rows_are_the_nearest,
+    length_of_rows_that_have_none,
+    same,
+    searches,
+    what_is_no_number_displaces_none,
+)
 
 BLOCK = 3001  # rows: more than one block of any width
 SIZES = [(1, 1, 1), (2, ROWS + 1, SIZE // 4), (QUERIES, ROWS_OF_ONE, 3), (QUERIES + 1, LEAST_ROWS + 1, SIZE + 1)]
 SIZES += [(1, LEAST_ROWS - 1, 97), (7, BLOCK, 33), (1, BLOCK, 96)]
-FORMS = [(np.float32, {}), (np.float32, {"by_length": True}), (np.int8, {}), (np.int8, {"by_length": True})]
-FORMS += [(np.float16, {}), (np.float16, {"by_length": True})]
-FORMS += [(np.uint8, {}), (np.uint8, {"by_length": True}), (np.int8, {"bits": True}), (np.uint8, {"bits": True})]
 
 
 def vectors(rng, shape, dtype):
@@ -34,39 +40,14 @@ def drawn(Q, N, D, dtype, seed=0):
     return vectors(rng, (Q, D), np.float32 if dtype == np.float16 else dtype), vectors(rng, (N, D), dtype)
 
 
-def same(one, other):
-    for a, b in zip(one, other, strict=True):
-        np.testing.assert_array_equal(a, b)
-
-
-@pytest.mark.parametrize("dtype, form", FORMS, ids=lambda value: getattr(value, "__name__", None) or "-".join(value))
+@searches
 def test_agrees_with_the_oracle(dtype, form):
     for Q, N, D in SIZES:
-        queries_QD, corpus_ND = drawn(Q, N, D, dtype)
-        exact = dtype not in (np.float32, np.float16) and "by_length" not in form
-        wide = queries_QD, corpus_ND
-        if dtype in (np.float32, np.float16):
-            wide = queries_QD.astype(np.float64), corpus_ND.astype(np.float64)
-        for k in (1, min(5, N), N):
-            scores_Qk, ids_Qk = search(queries_QD, corpus_ND, k, **form)
-            expected_Qk, expected_ids_Qk = oracle(*wide, k, **form)
-            assert scores_Qk.dtype == np.float32 and ids_Qk.dtype == np.int64 and ids_Qk.shape == (Q, k)
-            if exact:
-                same((scores_Qk, ids_Qk), (expected_Qk, expected_ids_Qk))
-                continue
-            allowed = 1e-6 * max(1.0, np.abs(expected_Qk).max()) * (1 if D < 50 else 2)
-            np.testing.assert_allclose(scores_Qk, expected_Qk, rtol=0, atol=allowed)
-            whole_QN = np.empty((Q, N))
-            np.put_along_axis(whole_QN, oracle(*wide, N, **form)[1], oracle(*wide, N, **form)[0], axis=1)
-            # another order only where the scores are equal but for rounding
-            np.testing.assert_allclose(
-                np.take_along_axis(whole_QN, ids_Qk, axis=1), expected_Qk, rtol=0, atol=2 * allowed
-            )
-            assert all(len(set(ids_k)) == k for ids_k in ids_Qk.tolist())
+        found_rows_are_the_nearest(search, *drawn(Q, N, D, dtype), form)
 
 
 def test_threads_and_other_queries_change_no_bit():
-    for dtype, form in FORMS:
+    for dtype, form in SEARCHES:
         queries_QD, corpus_ND = drawn(2 * QUERIES + 1, BLOCK, 37, dtype, 1)
         with use_threads(1):
             whole = search(queries_QD, corpus_ND, 9, **form)
@@ -78,7 +59,7 @@ def test_threads_and_other_queries_change_no_bit():
 
 
 def test_rows_lie_at_any_distance():
-    for dtype, form in FORMS:
+    for dtype, form in SEARCHES:
         queries_QD, wide_NE = drawn(3, 200, 90, dtype, 2)
         corpora = wide_NE[:, :71], wide_NE[::3, 5:76], wide_NE[::-1, :71], np.broadcast_to(wide_NE[:1, :71], (40, 71))
         for corpus_ND in corpora:
@@ -94,15 +75,12 @@ def test_every_float16_is_its_number():
     np.testing.assert_array_equal(scores_Qk[0, numbers], corpus_N1[ids_Qk[0, numbers], 0].astype(np.float32))
 
 
-def test_equal_scores_are_in_the_order_of_ids():
-    corpus_ND = np.repeat(np.array([[1, 0], [3, 0], [-0.0, 0], [0.0, 0]], np.float32), 500, axis=0)
-    for queries in (1, QUERIES):
-        queries_QD = np.ones((queries, 2), np.float32)
-        for threads in (1, 2):
-            with use_threads(threads):
-                _, ids_Qk = search(queries_QD, corpus_ND, 1700)
-            expected = [*range(500, 1000), *range(500), *range(1000, 1700)]
-            assert ids_Qk.tolist() == [expected] * queries
+@pytest.mark.parametrize("queries", [1, QUERIES])
+def test_equal_scores_and_what_is_no_number(queries):
+    what_is_no_number_displaces_none(search, queries)
+    for threads in (1, 2):
+        with use_threads(threads):
+            equal_scores_are_in_the_order_of_ids(search, queries, 500)
 
 
 def test_scores_in_order_of_the_corpus():
@@ -114,24 +92,8 @@ def test_scores_in_order_of_the_corpus():
             np.testing.assert_array_equal(corpus_ND[ids_Qk[0], 0], scores_Qk[0])
 
 
-def test_what_is_no_number_displaces_none():
-    for queries in (1, QUERIES):
-        corpus_ND = np.array([[np.nan], [-np.inf], [2], [np.nan], [np.inf], [-3]], np.float32)
-        queries_QD = np.ones((queries, 1), np.float32)
-        scores_Qk, ids_Qk = search(queries_QD, corpus_ND, 6)
-        assert ids_Qk.tolist() == [[4, 2, 5, 1, -1, -1]] * queries
-        assert scores_Qk.tolist() == [[np.inf, 2, -3, -np.inf, -np.inf, -np.inf]] * queries
-        same((scores_Qk, ids_Qk), oracle(queries_QD, corpus_ND, 6))
-        queries_QD[0] = np.nan
-        scores_Qk, ids_Qk = search(queries_QD, corpus_ND, 2)
-        assert ids_Qk[0].tolist() == [-1, -1] and (ids_Qk[1:] == [4, 2]).all()
-
-
 def test_length_of_rows_that_have_none():
-    corpus_ND = np.array([[0, 0], [3, 4], [1e30, 0], [1e-30, 0]], np.float32)
-    scores_Qk, ids_Qk = search(np.array([[1, 0]], np.float32), corpus_ND, 4, by_length=True)
-    assert ids_Qk.tolist() == [[1, 3, 0, -1]]  # the square of 1e30 is beyond float32
-    np.testing.assert_allclose(scores_Qk[0], [0.6, 1e-18, 0, -np.inf], rtol=1e-6)
+    length_of_rows_that_have_none(search)
 
 
 def test_sums_of_extremes_are_exact():

@@ -18,16 +18,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
 from fastattn.system.cache_folder import cache_root
 from tests.children import run_child
 from tests.weights.ctranslate2.writer import write_tiny
 from tests.weights.download.index_server import IndexServer, entry_of, zipped
 
-READY = b"ready\n"
 COMMAND = "import sys; from fastattn.cli import main; print('ready', flush=True); main()"
 COMPILING = "fastattn: compiling kernels"
 
@@ -120,9 +120,9 @@ def interrupts(count: int) -> list[str]:
         some = min(250, count - commands - begun)
         faults += _faults_of(INTERRUPTS, some, begun)
     with tempfile.TemporaryDirectory() as folder:
-        output = _Output(Path(folder))
+        work = output(Path(folder))
         for number in range(commands):
-            faults += output.interrupt(number)
+            faults += work.interrupt(number)
     return faults
 
 
@@ -139,99 +139,95 @@ def kills(count: int) -> list[str]:
     """What went wrong after so many kills, a line each; they go round the four kinds of work."""
     faults = []
     with tempfile.TemporaryDirectory() as folder, IndexServer() as server:
-        makes = [partial(_Pull, server=server), _Output, _Compile, _Pack]
+        makes = [partial(pull, server=server), output, compiled, packed]
         works = [make(Path(folder)) for make in makes[:count]]
         for number in range(count):
             faults += works[number % len(works)].strike(number)
     return faults
 
 
-class _Work:
-    """A command that leaves files in a folder of its own, which is empty before the first run.
+class Work:
+    """A command that leaves files in a folder of its own, which is empty before each run but for ``links``.
 
-    code         Python that the process runs, with ``arguments``; it prints "ready" once it is fastattn's own.
-    environment  what is set beside the system's.
+    code         Python that the process runs with ``arguments``; it prints "ready" once it is fastattn's own.
+    links        what is there before, by its path in the folder
+    same         what of a file's bytes is the same after each run
+    environment  what is set beside the system's; None: removed.
     """
 
-    code, arguments = COMMAND, ()
-
-    def __init__(self, root: Path) -> None:
-        self.folder = root / type(self).__name__
-        self.environment = {**os.environ, "NUMBA_NUM_THREADS": "2", "FASTATTN_CACHE": str(self.folder / "cache")}
-        self.prepare(root)
-        self._clear()
-        self._run()  # compiles what it needs that is shared
-        self._clear()
-        begun = time.perf_counter()
-        self._run()
+    def __init__(
+        self,
+        folder: Path,
+        code: str,
+        *arguments: str,
+        links: Mapping[str, Path] = MappingProxyType({}),
+        same: Callable[[bytes], bytes] = bytes,
+        **environment: str | None,
+    ) -> None:
+        self.folder, self.links, self.same = folder, links, same
+        self.command = [sys.executable, "-W", "error", "-c", code, *arguments]
+        settings = {**os.environ, "NUMBA_NUM_THREADS": "2", "FASTATTN_CACHE": str(folder / "cache"), **environment}
+        self.environment = {name: value for name, value in settings.items() if value is not None}
+        for _ in range(2):  # the first compiles what it needs that is shared
+            self._clear()
+            begun = time.perf_counter()
+            self._run()
         self.lasts, self.expected = time.perf_counter() - begun, self.left()
 
-    def prepare(self, root: Path) -> None:
-        """Make what the command reads."""
-
-    def begin(self) -> None:
-        """Make what the command expects in its folder."""
-
     def left(self) -> dict[str, bytes]:
-        """What the command leaves, by path."""
-        found = {path.relative_to(self.folder).as_posix(): path for path in self.folder.rglob("*")}
-        return {name: path.read_bytes() for name, path in found.items() if path.is_file()}
+        """What the command leaves, by path.
+
+        But for a checkpoint as it was read: a later run than the first keeps it, whole, if the files are older.
+        """
+        found = {path.relative_to(self.folder).as_posix(): path for path in self.folder.rglob("*") if path.is_file()}
+        apart = tuple(self.links)
+        names = [name for name in found if not name.endswith(".checkpoint") and not name.startswith(apart)]
+        return {name: self.same(found[name].read_bytes()) for name in names}
 
     def strike(self, number: int) -> list[str]:
         """A run that is killed, and one after it: what is wrong, a line each."""
         kind = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)[number // 4 % 3]
-        self._clear()
-        with self._start() as process:
-            process.stdout.readline()
-            time.sleep(random.uniform(0, self.lasts))
-            process.send_signal(kind)
-            process.communicate(timeout=60)
-        partial = [name for name, data in self.left().items() if self._is_wrong(name, data)]
-        faults = [f"partial: {name}" for name in partial]
+        self._struck(kind)
+        faults = [f"partial: {name}" for name, data in self.left().items() if self.expected.get(name, data) != data]
         try:
             self._run()
         except AssertionError as error:
             faults.append(f"the next run: {error}")
         left = self.left()
-        faults += [f"left: {name}" for name in left.keys() - self.expected.keys()]
-        faults += [f"lacks: {name}" for name in self.expected.keys() - left.keys()]
-        faults += [
-            f"other bytes: {name}" for name in left.keys() & self.expected.keys() if self._is_wrong(name, left[name])
-        ]
-        return [f"{type(self).__name__[1:].lower()} {number}, {kind.name}: {fault}" for fault in faults]
+        for name in sorted(left.keys() | self.expected.keys()):
+            if left.get(name) != self.expected.get(name):
+                how = "left" if name not in self.expected else "other bytes" if name in left else "lacks"
+                faults.append(f"{how}: {name}")
+        return [f"{self.folder.name} {number}, {kind.name}: {fault}" for fault in faults]
 
     def interrupt(self, number: int) -> list[str]:
         """A run that Ctrl-C ends: 130, and at most a line."""
-        self._clear()
-        with self._start() as process:
-            process.stdout.readline()
-            time.sleep(random.uniform(0, self.lasts))
-            process.send_signal(signal.SIGINT)
-            _, stderr = process.communicate(timeout=60)
+        status, stderr = self._struck(signal.SIGINT)
         # Python's own end takes its handlers away: what a shell calls 130 too, once all is done.
         fine = (130, 0, -signal.SIGINT) if self.left() == self.expected else (130,)
-        faults = [] if process.returncode in fine else [f"exit status {process.returncode}"]
-        faults += stderr.decode().splitlines()[1:]
-        return [f"command line {number}: {fault}" for fault in faults]
-
-    def _is_wrong(self, name: str, data: bytes) -> bool:
-        """Whether a file is of a final name and not what it is to be."""
-        return name in self.expected and self.same(data) != self.same(self.expected[name])
-
-    def same(self, data: bytes) -> bytes:
-        """What of a file is the same after each run."""
-        return data
+        faults = [] if status in fine else [f"exit status {status}"]
+        return [f"command line {number}: {fault}" for fault in (*faults, *stderr.splitlines()[1:])]
 
     def _clear(self) -> None:
         subprocess.run(["rm", "-rf", str(self.folder)], check=True)
         self.folder.mkdir(parents=True)
-        self.begin()
+        for name, target in self.links.items():
+            (self.folder / name).parent.mkdir(parents=True)
+            (self.folder / name).symlink_to(target)
 
     def _start(self) -> subprocess.Popen:
-        command = [sys.executable, "-W", "error", "-c", self.code, *self.arguments]
-        return subprocess.Popen(
-            command, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL
-        )
+        none, pipe = subprocess.DEVNULL, subprocess.PIPE
+        return subprocess.Popen(self.command, env=self.environment, stdin=none, stdout=pipe, stderr=pipe)
+
+    def _struck(self, kind: signal.Signals) -> tuple[int, str]:
+        """Exit status and standard error of a run that a signal ends at a random moment."""
+        self._clear()
+        with self._start() as process:
+            process.stdout.readline()
+            time.sleep(random.uniform(0, self.lasts))
+            process.send_signal(kind)
+            _, stderr = process.communicate(timeout=60)
+        return process.returncode, stderr.decode()
 
     def _run(self) -> None:
         with self._start() as process:
@@ -240,68 +236,44 @@ class _Work:
         assert process.returncode == 0, f"{process.returncode}: {lines[-1:]}"
 
 
-class _Pull(_Work):
+def pull(root: Path, server: IndexServer) -> Work:
     """The download of an archive, checked and unpacked."""
+    content = random.Random(0).randbytes(4_000_000)
+    archive = zipped({"model": content, "words": content[:1000]})
+    entry = entry_of(archive, "t.zip", {"model": "model", "words": "words"}, size=5_000_000)
+    server.answers["/simple/tiny-model/"] = ("text/html", b'<a href="/files/t.zip">t.zip</a>')
+    server.answers["/files/t.zip"] = ("application/zip", archive)
+    code = f"from fastattn.weights.download.catalog import CatalogEntry{PULL.format(entry=entry)}{COMMAND}"
+    unset = [name for name in os.environ if name.startswith("PIP_") or name.lower().endswith("_proxy")]
+    settings = dict.fromkeys([*unset, "FASTATTN_OFFLINE"])
+    settings |= {"PIP_CONFIG_FILE": os.devnull, "PIP_INDEX_URL": f"{server.url}/simple"}
 
-    arguments = ("pull", "tiny")
-
-    def __init__(self, root: Path, server: IndexServer) -> None:
-        self._server = server
-        super().__init__(root)
-
-    def prepare(self, root: Path) -> None:
-        content = random.Random(0).randbytes(4_000_000)
-        archive = zipped({"model": content, "words": content[:1000]})
-        entry = entry_of(archive, "t.zip", {"model": "model", "words": "words"}, size=5_000_000)
-        self._server.answers["/simple/tiny-model/"] = ("text/html", b'<a href="/files/t.zip">t.zip</a>')
-        self._server.answers["/files/t.zip"] = ("application/zip", archive)
-        self.code = f"from fastattn.weights.download.catalog import CatalogEntry{PULL.format(entry=entry)}{COMMAND}"
-        for name in list(self.environment):
-            if name.startswith("PIP_") or name.lower().endswith("_proxy") or name == "FASTATTN_OFFLINE":
-                del self.environment[name]
-        self.environment |= {"PIP_CONFIG_FILE": os.devnull, "PIP_INDEX_URL": f"{self._server.url}/simple"}
-
-    def same(self, data: bytes) -> bytes:
+    def same(data: bytes) -> bytes:
         return re.sub(rb"pulled: .*", b"", data) if len(data) < 2000 else data
 
-
-class _Compile(_Work):
-    """A kernel compiled into an empty cache."""
-
-    code = COMPILE
-
-    def same(self, data: bytes) -> bytes:
-        return data[:24]  # machine code holds addresses, and has its own digest
+    return Work(root / "pull", code, "pull", "tiny", same=same, **settings)
 
 
-class _Pack(_Work):
-    """A model whose packed weights go into the cache, and one line that it translates."""
-
-    def prepare(self, root: Path) -> None:
-        write_tiny(root / "model")
-        (root / "line.txt").write_text("▁w1 ▁w2\n", encoding="utf-8")  # no argument, which an ASCII locale cannot say
-        self.arguments = ("translate", "-m", str(root / "model"), "--max-length", "3", "-i", str(root / "line.txt"))
-
-    def begin(self) -> None:
-        (self.folder / "cache").mkdir()
-        (self.folder / "cache" / "kernels").symlink_to(cache_root().absolute() / "kernels")
-
-    def left(self) -> dict[str, bytes]:
-        """But for a checkpoint as it was read: a later run than the first keeps it, whole, if the files are older."""
-        found = super().left().items()
-        return {
-            name: data for name, data in found if not (name.startswith("cache/kernels") or name.endswith(".checkpoint"))
-        }
+def compiled(root: Path) -> Work:
+    """A kernel compiled into an empty cache; machine code holds addresses, and has its own digest."""
+    return Work(root / "compile", COMPILE, same=lambda data: data[:24])
 
 
-class _Output(_Pack):
-    """A file of translations."""
+def translated(root: Path, name: str, lines: int, *more: str) -> Work:
+    """A model whose packed weights go into the cache, and lines that it translates."""
+    model, text = root / f"{name}-model", root / f"{name}.txt"
+    write_tiny(model)
+    text.write_text("▁w1 ▁w2 ▁w3\n" * lines, encoding="utf-8")
+    arguments = "translate", "-m", str(model), "--max-length", "3", "-i", str(text), *more
+    return Work(root / name, COMMAND, *arguments, links={"cache/kernels": cache_root().absolute() / "kernels"})
 
-    def prepare(self, root: Path) -> None:
-        super().prepare(root)
-        (root / "in.txt").write_text("▁w1 ▁w2 ▁w3\n" * 300, encoding="utf-8")
-        output = str(self.folder / "out.txt")
-        self.arguments = (*self.arguments[:-1], str(root / "in.txt"), "-o", output)
+
+def packed(root: Path) -> Work:
+    return translated(root, "pack", 1)
+
+
+def output(root: Path) -> Work:
+    return translated(root, "output", 300, "-o", str(root / "output" / "out.txt"))
 
 
 KINDS: dict[str, Callable[[int], list[str]]] = {"forks": forks, "interrupts": interrupts, "kills": kills}

@@ -1,8 +1,9 @@
-"""Who may compile, in which thread, and what is left as it was."""
+"""Who may compile, in which thread, and what is left as it was; a process that ends meanwhile does so in silence."""
 
 import os
 import sys
 import threading
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from fastattn.runtime import compiling, handle
 from fastattn.runtime.compiling import with_room
 from fastattn.runtime.handle import _Compiled
+from tests.children import run_child
 
 
 def test_threads_that_compile_at_once_leave_the_size_of_stacks_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,3 +113,128 @@ def test_a_fork_while_another_thread_imports_numba_leaves_the_locks_free(monkeyp
     thread.start()
     thread.join()
     assert found == [True]
+
+
+# Argument: how long, in seconds, the threads run.
+WORKING = """
+import atexit, sys, threading, time
+waits = []
+atexit.register(lambda: print("waits", len(waits)))  # the first is called last
+import numpy as np
+from fastattn.ops import cpu as operations
+from tests.runtime.workload import Workload
+
+def use():
+    work = Workload()
+    while True:
+        work.results()
+
+def multiply():
+    x, packed = np.ones((3000, 64), np.float32), operations.pack_linear(np.ones((20000, 64), np.float32))
+    with operations.use_threads(2):
+        while True:
+            operations.linear(x, packed)
+
+for work in (use, use, use, multiply):
+    threading.Thread(target=work, daemon=True).start()
+time.sleep(float(sys.argv[1]))
+main, sleep, join = threading.get_ident(), time.sleep, threading.Thread.join
+
+def count(wait):
+    def counted(*arguments, **more):
+        if threading.get_ident() == main:
+            waits.append(wait)
+        wait(*arguments, **more)
+    return counted
+
+time.sleep, threading.Thread.join = count(sleep), count(join)
+"""
+
+# LLVM is at a kernel of many lines when the main thread returns.
+COMPILING = """
+import atexit, sys, threading, time
+
+def tell_at_the_end():  # the first is called last
+    time.sleep(1)  # in which another one might begin
+    print("begun", len(calls), "compiled", sum(len(large.variants) for large in kernels))
+
+atexit.register(tell_at_the_end)
+import numpy as np
+from numba import prange
+from fastattn.runtime import kernel_code
+from fastattn.runtime.jit import kernel
+
+lines = "\\n".join(f"        x[i] = np.sin(x[i]) * x[i + {n}] + np.exp(x[{n}])" for n in range(25))
+text = "".join(f"def large{k}(x):\\n    for i in prange(0, 1):\\n{lines}\\n\\n" for k in range(4))
+with open(sys.argv[1], "w") as file:
+    file.write(text)
+space = {"np": np, "prange": prange, "__name__": "fastattn.made_up"}  # ours, of which the end of the process knows
+exec(compile(text, sys.argv[1], "exec"), space)
+kernels, begun = [kernel(space[f"large{k}"]) for k in range(4)], threading.Event()
+translate, calls = kernel_code.object_file, []
+
+def tell(*arguments):
+    calls.append(1)
+    begun.set()
+    return translate(*arguments)
+
+kernel_code.object_file = tell
+
+def compile_all():
+    for large in kernels:
+        large(np.ones(1000, np.float32))
+
+threading.Thread(target=compile_all, daemon=True).start()
+begun.wait()
+"""
+
+
+def test_nothing_waits_for_daemon_threads_that_work() -> None:
+    for n in range(2):
+        assert run_child(WORKING, str(0.5 + n / 17)).split() == ["waits", "0"]
+
+
+def test_a_kernel_that_is_being_compiled_is_finished_first(tmp_path: Path) -> None:
+    """LLVM's own state goes with the process: it crashed in a thread that went on. And no other is begun."""
+    environment = {"FASTATTN_CACHE": str(tmp_path / "cache"), "FASTATTN_THREADING": "pool"}
+    assert run_child(COMPILING, str(tmp_path / "made_up.py"), **environment).split() == ["begun", "1", "compiled", "1"]
+
+
+# Handlers that were there before ours are called after it.
+HANDLERS = """
+import atexit, sys, threading
+
+def handle():
+    def work():
+        operations.seen_around(np.array([0, 2]), np.array([9]), np.zeros(1, np.int64), -1, 0)
+        print("computed")
+    if sys.version_info < (3, 12):  # which starts none any more
+        thread = threading.Thread(target=work, daemon=True)
+        thread.start()
+        thread.join()
+    told.set()
+    older.join()
+
+atexit.register(handle)
+import numba
+import numpy as np
+from fastattn.ops import cpu as operations
+from fastattn.runtime import compiling
+
+def wait():
+    told.wait()
+    print(numba.njit(lambda x: x + 1)(2))
+    operations.pack_linear(np.ones((3, 8), np.float32))
+    print("computed")
+
+operations.rms_norm(np.ones((3, 8), np.float32), np.ones(8, np.float32), 1e-5)
+compiling._GRACE = 0.5
+told, older = threading.Event(), threading.Thread(target=wait, daemon=True)
+older.start()
+"""
+
+
+def test_a_handler_that_waits_for_threads_gets_what_they_compute() -> None:
+    """One that was there before goes on after a while: at once, it would begin what the end leaves in the middle."""
+    new = ["computed"] if sys.version_info < (3, 12) else []
+    assert run_child(HANDLERS, timeout=120).split() == [*new, "3", "computed"]

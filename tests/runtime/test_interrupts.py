@@ -1,14 +1,16 @@
-"""Ctrl-C wherever it comes leaves nothing taken: afterwards everything works as before, with as many threads."""
+"""Ctrl-C, kills and forks at any moment leave nothing taken or broken: afterwards everything works as before."""
 
 import json
+import os
 import threading
 
 import pytest
 
 from fastattn.runtime.threads import Pool
 from fastattn.system.worker_threads import map_in_threads
+from tests import ROOT
 from tests.children import run_child
-from tests.runtime.run_abuse import interrupts
+from tests.runtime.run_abuse import forks, interrupts, kills
 
 
 @pytest.fixture(autouse=True)
@@ -117,3 +119,24 @@ def test_an_interrupt_while_a_thread_starts_is_raised(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("count", [100, pytest.param(10_000, marks=pytest.mark.slow)])
 def test_an_interrupt_at_any_moment_leaves_nothing_behind(count: int) -> None:
     assert interrupts(count) == []
+
+
+posix = pytest.mark.skipif(os.name != "posix", reason="POSIX signals and forks")
+
+
+@posix
+@pytest.mark.parametrize("count", [2, pytest.param(500, marks=pytest.mark.slow)])
+def test_after_a_kill_the_next_run_works_and_leaves_nothing(count: int) -> None:
+    assert kills(count) == []
+
+
+@posix
+@pytest.mark.parametrize("count", [15, pytest.param(1000, marks=pytest.mark.slow)])
+def test_children_forked_under_load(count: int) -> None:
+    assert forks(count) == []
+
+
+def test_nothing_uses_the_cached_property_with_a_lock() -> None:
+    files = [path for room in ("fastattn", "weights", "cli") for path in (ROOT / room).rglob("*.py")]
+    users = [path.name for path in files if "cached_property" in path.read_text("utf-8")]
+    assert users == ["records.py"], "whose docstring of lazy says why not"

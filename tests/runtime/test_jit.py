@@ -1,20 +1,14 @@
 """Threads, forks and the cache of compiled code, each in real processes."""
 
-import importlib
 import os
-import pkgutil
 import shutil
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 import fastattn
-from fastattn import kernels
-from fastattn.ops import cpu as operations
-from fastattn.runtime.handle import Kernel
 from tests import ROOT
 from tests.children import run_child, run_python
 from tests.kernels.test_precision import LIMITS
@@ -259,20 +253,3 @@ def test_a_numba_of_another_version_runs_kernels_by_itself(tmp_path):
     assert told.startswith("Numba ") and "is not as fastattn knows it (" in told
     assert told.endswith("): kernels are compiled, kept and shared among threads by Numba itself")
     assert hits == "1", "from Numba's own cache"
-
-
-def below(package: ModuleType) -> list[ModuleType]:
-    rooms = pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
-    return [importlib.import_module(room.name) for room in rooms]
-
-
-def test_every_kernel_has_a_handle() -> None:
-    handles = [value for room in below(operations) for value in vars(room).values() if isinstance(value, Kernel)]
-    named = {f"{handle.__module__}.{handle.__name__}" for handle in handles}
-    there = {
-        f"{room.__name__}.{name}"
-        for room in below(kernels)
-        for name, value in vars(room).items()
-        if isinstance(value, Kernel)
-    }
-    assert named == there and len(named) > 20

@@ -1,4 +1,4 @@
-"""What register tiles compile to on each CPU; sums in blocks of matrix instructions, against NumPy."""
+"""The targets and tiles that features of CPUs choose, and what these compile to; sums in blocks, against NumPy."""
 
 import ctypes
 import re
@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import llvmlite.binding as llvm
 import numpy as np
+import pytest
 from llvmlite import ir
 
 from fastattn.simd.arithmetic import BFLOAT16, INT8
 from fastattn.simd.emit import I64, Emitter
-from fastattn.simd.target import AVX, AVX2, AVX512, NEON, SSE, choose_target
+from fastattn.simd.target import AVX, AVX2, AVX512, GENERIC, NEON, SSE, choose_target, implied_features
 from fastattn.simd.tile import emit_sums
 from tests.simd.assembly import BASE, TILES, amx_assembly, tile_assembly
 
@@ -54,10 +55,6 @@ INSTRUCTIONS = [
     (X86_64, "haswell", {"avx2", "fma"}, "int8", "vpmaddwd"),
     (X86_64, "haswell", {"avx2", "fma"}, "bfloat16", "vfmadd"),
     (X86_64, "x86-64", set(), "int8", "pmaddwd"),
-    (AARCH64, "neoverse-n1", {"dotprod"}, "int8", "sdot"),
-    (AARCH64, "neoverse-v1", {"dotprod", "i8mm"}, "int8", "smmla"),
-    (AARCH64, "neoverse-v1", {"bf16"}, "bfloat16", "bfmmla"),
-    (AARCH64, "cortex-a53", set(), "int8", "smlal"),
     (AARCH64, "cortex-a53", set(), "bfloat16", "fmla"),
 ]
 
@@ -171,3 +168,63 @@ def test_blocks_sum_what_rows_and_columns_do():
                 a_RD.astype(np.int32) @ weights_GND.reshape(groups * columns, depth).astype(np.int32).T + starts_RC
             )
             np.testing.assert_array_equal(found_RC, expected_RC)
+
+
+NARROW = ("int8", "bfloat16")
+VNNI = replace(AVX512, int8="vnni")
+
+
+TARGETS = [
+    ("x86_64", {"avx512f", "avx512vl", "avx512bw", "avx2", "fma"}, "", AVX512),
+    ("x86_64", {"avx512f", "avx512vl", "avx2", "fma"}, "", AVX2),
+    ("x86_64", {"avx2", "fma", "avx"}, "", AVX2),
+    ("x86_64", {"avx2", "avx"}, "", AVX),
+    ("x86_64", {"sse2"}, "", SSE),
+    ("riscv64", set(), "", GENERIC),
+    ("x86_64", BASE | TILES, "sapphirerapids", replace(VNNI, bfloat16="tiles", tiles=NARROW)),
+    ("x86_64", BASE | TILES | {"amx-fp16"}, "graniterapids", replace(VNNI, bfloat16="tiles", tiles=NARROW)),
+    ("x86_64", BASE, "sapphirerapids", VNNI),  # the system keeps the tiles
+    ("x86_64", BASE, "cooperlake", VNNI),
+    ("x86_64", BASE | {"amx-tile", "amx-int8"}, "sapphirerapids", replace(VNNI, tiles=("int8",))),
+    (
+        "x86_64",
+        (BASE | TILES) - {"avx512vnni"},
+        "sapphirerapids",
+        replace(AVX512, bfloat16="tiles", tiles=("bfloat16",)),
+    ),
+    ("x86_64", BASE, "znver4", replace(VNNI, bfloat16="dot")),
+    ("x86_64", BASE, "znver5", replace(VNNI, bfloat16="dot")),
+    ("x86_64", {"avx2", "fma"} | TILES, "sapphirerapids", AVX2),  # no tiles without AVX-512
+    ("aarch64", {"neon"}, "", NEON),
+    ("aarch64", {"neon", "dotprod"}, "", replace(NEON, int8="sdot")),
+    ("aarch64", {"neon", "dotprod", "bf16"}, "", replace(NEON, int8="sdot", bfloat16="bfmmla")),
+    ("aarch64", {"neon", "dotprod", "i8mm", "bf16"}, "", replace(NEON, int8="smmla", bfloat16="bfmmla")),
+    ("aarch64", {"neon", "i8mm"}, "", NEON),  # single rows need the dot product
+]
+
+
+def test_a_target_follows_the_features():
+    for architecture, features, name, expected in TARGETS:
+        assert choose_target(architecture, features, name) == expected
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _every_backend():
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+
+
+IMPLIED = [
+    ("cortex-a57", "+neon", set()),
+    ("neoverse-n1", "+neon", {"dotprod"}),
+    ("apple-m1", "", {"dotprod"}),
+    ("neoverse-v1", "+neon", ALL),
+    ("neoverse-v1", "+neon,-i8mm,-bf16", {"dotprod"}),
+    ("generic", "", set()),
+    ("generic", "+dotprod,+i8mm,+bf16", ALL),
+]
+
+
+def test_features_that_a_name_implies():
+    for cpu, features, expected in IMPLIED:
+        assert implied_features(AARCH64, cpu, features) == expected
