@@ -27,10 +27,7 @@ def test_a_commit_beside_itself() -> None:
     done = commits("HEAD", "HEAD", "--only", "attention one head causal", "--rounds", "1", "--threads", "1")
     assert (done.returncode, done.stderr) == (0, "")
     figures = [re.sub(r"\d+\.\d+", "#", line) for line in done.stdout.splitlines()]
-    assert figures == [
-        " #  attention one head causal, 1 thread: # -> # ms",
-        " #  peak memory, 1 thread: # -> # MB",
-    ]
+    assert figures == [" #  attention one head causal, 1 thread: # -> # ms", " #  peak memory, 1 thread: # -> # MB"]
 
 
 def test_no_commit() -> None:

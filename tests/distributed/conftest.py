@@ -33,16 +33,9 @@ def request_for(translator, tmp_path):
     from fastattn.distributed.batch import BatchRequest
 
     def made(*inputs, **changed):
-        asked = {
-            "kind": "translate",
-            "inputs": [str(path) for path in inputs],
-            "out": str(tmp_path / "out"),
-            "model": str(translator),
-            "path": translator,
-            "column": "text",
-            "output": "translation",
-            "options": {"beam_size": 1, "max_decoding_length": 9},
-        }
+        asked = {"kind": "translate", "inputs": [str(path) for path in inputs], "out": str(tmp_path / "out")}
+        asked |= {"model": str(translator), "path": translator, "column": "text", "output": "translation"}
+        asked |= {"options": {"beam_size": 1, "max_decoding_length": 9}}
         return BatchRequest(**asked | changed)
 
     return made

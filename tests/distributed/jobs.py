@@ -23,38 +23,14 @@ def rows_of(path, size=1 << 20, column="text"):
 
 def some_job(**changes):
     files = [{"url": "in/a.txt", "size": 12, "modified": 7}, {"url": "in/b.txt", "size": 5, "modified": 8}]
-    values = {
-        "kind": "translate",
-        "model": "ab" * 32,
-        "model_name": "en-pt",
-        "options": {"precision": "float32", "beam_size": 1},
-        "column": "text",
-        "outputs": ["translation"],
-        "form": "parquet",
-        "version": "0.1.0",
-        "block_bytes": 131072,
-        "input_form": "text",
-        "files": files,
-    }
+    values = {"kind": "translate", "model": "ab" * 32, "model_name": "en-pt", "column": "text", "version": "0.1.0"}
+    values |= {"options": {"precision": "float32", "beam_size": 1}, "outputs": ["translation"], "form": "parquet"}
+    values |= {"block_bytes": 131072, "input_form": "text", "files": files}
     return CorpusJob(**values | changes)
 
 
-RECORD = {
-    "url": "in/a.txt",
-    "start": 0,
-    "stop": 12,
-    "rows": 3,
-    "null": 1,
-    "cut": 0,
-    "faults": 0,
-    "fault_at": 0,
-    "first_faults": [],
-    "tokens": 20,
-    "seconds": 0.5,
-    "input": "cd" * 32,
-    "size": 100,
-    "host": "there",
-}
+RECORD = {"url": "in/a.txt", "start": 0, "stop": 12, "rows": 3, "null": 1, "cut": 0, "faults": 0, "fault_at": 0}
+RECORD |= {"first_faults": [], "tokens": 20, "seconds": 0.5, "input": "cd" * 32, "size": 100, "host": "there"}
 ASIDE = {"rows": 1, "error": "it failed"}
 # For ``process``: holds an output folder.
 HOLD = """

@@ -1,27 +1,32 @@
-"""What a job refuses before anything is started or written: one line each, that says what to change."""
+"""What a job refuses before anything is started or written, and how the options of ``fastattn batch`` come to it."""
 
+import contextlib
 import re
 import socket
 import threading
+from pathlib import Path
 
 import pytest
 
 pytest.importorskip("pyarrow", reason="jobs over files need the extra fastattn[ray]")
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from click.testing import CliRunner
 
+from fastattn.cli import batch as command
 from fastattn.cli.entry import commands
 from fastattn.decoding.options import DecodingOptions
-from fastattn.distributed import block_worker, formats
-from fastattn.distributed.batch import BatchRun, Summary
-from fastattn.distributed.block_worker import Answers, BlockTranslator
-from fastattn.distributed.cluster import ClusterOptions
+from fastattn.distributed import batch, block_worker, formats
+from fastattn.distributed.batch import BatchRun, Summary, estimate
+from fastattn.distributed.block_worker import BLOCK_MODELS, Answers, BlockTranslator
+from fastattn.distributed.cluster import ActorPool, ClusterOptions, Host, pool_of
 from fastattn.distributed.formats import read_block
 from fastattn.distributed.output_folder import OutputFolder
 from fastattn.distributed.storage import InputFile
 from fastattn.errors import CheckpointError, FastattnError, InputError
+from fastattn.ops import backend
 from fastattn.spec.text_spec import DecodingSettings
 from tests.distributed.jobs import TEXTS
 
@@ -63,8 +68,6 @@ def test_inputs_that_are_refused(request_for, tmp_path_factory):
         ("a.csv", b"text,text\nw1,w2\n", "a.csv: .*: two columns have the name 'text'"),
         ("a.csv", b"x" * 5000 + b"\nw1\n", r"a.csv has no column 'text'; found: x{300}\.\.\.$"),
         ("a.csv", b"text,translation\nw1,w2\n", "has a column 'translation' already"),
-        ("a.txt.gz", b"\x1f\x8b", "a.txt.gz is compressed"),
-        ("a.bin", b"w1\n", "a.bin: its name says no form"),
     ):
         folder = tmp_path_factory.mktemp("case")
         path = folder / name
@@ -81,18 +84,9 @@ def test_inputs_without_rows_are_jobs_without_blocks(request_for, tmp_path):
 
 
 def test_what_names_no_files_is_refused(request_for, texts, tmp_path):
-    (tmp_path / "empty").mkdir()
-    other = tmp_path / "other.csv"
-    other.write_text("text\nw1\n")
-    for inputs, message in (
-        ([tmp_path / "empty"], "the folder .*empty holds no files"),
-        ([tmp_path / "*.pq"], "no file matches"),
-        ([tmp_path / "gone.txt"], "gone.txt: there is no such file"),
-        (["-"], "^standard input can be read only once"),
-        ([texts, texts], "texts.txt is named twice"),
-        ([texts, other], "is text, .*other.csv is csv: the inputs of a job have one form"),
-    ):
-        assert re.search(message, refused(request_for(*inputs)))
+    assert "gone.txt: there is no such file" in refused(request_for(tmp_path / "gone.txt"))
+    assert refused(request_for("-")).startswith("standard input can be read only once")
+    assert "texts.txt is named twice" in refused(request_for(texts, texts))
 
 
 def test_columns_without_a_name_of_their_own_are_refused(request_for, texts):
@@ -230,14 +224,8 @@ def test_another_job_is_refused_with_what_differs(request_for, texts, encoder, t
 
 
 def test_an_option_that_says_what_is_the_default_of_every_model_makes_no_other_job(request_for, texts, encoder):
-    said = {
-        "num_hypotheses": 1,
-        "patience": 1.0,
-        "coverage_penalty": 0,
-        "replace_unknowns": False,
-        "return_scores": False,
-        "target_prefix": None,
-    }
+    said = {"num_hypotheses": 1, "patience": 1.0, "coverage_penalty": 0, "target_prefix": None}
+    said |= dict.fromkeys(["replace_unknowns", "return_scores"], False)
     (plain, more) = (BatchRun(request_for(texts, options=options)).job for options in ({}, said))
     assert plain.options == more.options == {"precision": "float32"}
     asked = {"kind": "encode", "path": encoder, "output": "v"}
@@ -270,21 +258,15 @@ def test_a_command_keeps_what_was_said_alone(kind, said, translator, encoder, te
     assert jobs[0].options == kept | {"precision": "float32"}
 
 
-@pytest.mark.parametrize(
-    "counts, said",
-    [
-        ({"rows": 1, "blocks": 1, "cut": 1}, "1 row in 1 block is in OUT; 1 was longer than the model takes, and cut"),
-        (
-            {"rows": 2, "blocks": 1, "cut": 2},
-            "2 rows in 1 block are in OUT; 2 were longer than the model takes, and cut",
-        ),
-    ],
-)
-def test_one_is_told_as_one(counts, said, texts, tmp_path, monkeypatch, translator):
-    monkeypatch.setattr(BatchRun, "run", lambda self, where, told: Summary(**counts, earlier_rows=counts["rows"]))
+@pytest.mark.parametrize("count, rows, were", [(1, "1 row in 1 block is", "was"), (2, "2 rows in 1 block are", "were")])
+def test_one_is_told_as_one(count, rows, were, texts, tmp_path, monkeypatch, translator):
+    summary = Summary(rows=count, blocks=1, cut=count, earlier_rows=count)
+    monkeypatch.setattr(BatchRun, "run", lambda self, where, told: summary)
     arguments = ["batch", "translate", str(texts), "--out", str(tmp_path / "out"), "-m", str(translator)]
     result = CliRunner().invoke(commands, arguments)
-    assert result.stderr.replace(str(tmp_path / "out"), "OUT").startswith(f"fastattn: {said}")
+    assert result.stderr.replace(str(tmp_path / "out"), "OUT").startswith(
+        f"fastattn: {rows} in OUT; {count} {were} longer than the model takes, and cut"
+    )
 
 
 FAULTY = {
@@ -364,3 +346,187 @@ def test_an_address_without_a_cluster_is_refused_at_once(answering):
     ):
         with pytest.raises(FastattnError, match=f"^no Ray cluster at {address}: .*{message}"), joined(address):
             pytest.fail("there was a cluster")
+
+
+# Of a parameter by its name: the arguments, and what the job has of them, by the name of a field or an option.
+JOB = {
+    "model": (["-m", "MODEL"], {"model": "MODEL", "path": Path("MODEL")}),
+    "inputs": (["a.csv", "b.csv"], {"inputs": ("in.txt", "a.csv", "b.csv")}),
+    "out": (["--out", "there"], {"out": "there"}),
+    "column": (["--column", "body"], {"column": "body"}),
+    "output": (["--output-column", "x"], {"output": "x"}),
+    "form": (["--format", "jsonl"], {"form": "jsonl"}),
+    "input_form": (["--input-format", "csv"], {"input_form": "csv"}),
+    "size": (["--block-size", "3K"], {"size": 3072}),
+    "dry_run": (["--dry-run"], {"said": "7 rows"}),
+    "price": (["--dry-run", "--price", "0.5"], {"said": "at 0.5 for a core-hour"}),
+    "address": (["--address", "there:1"], {"address": "there:1"}),
+    "actors": (["--actors", "3"], {"actors": 3}),
+    "cores": (["--cores", "2"], {"cores": 2}),
+    "reach": (["--model-by", "name"], {"reach": "name"}),
+    "precision": (["--precision", "bfloat16"], {"precision": "bfloat16"}),
+    "device": (["--device", "cuda"], {"device": "cuda"}),
+}
+NUMBERS = {"beam_size": 3, "patience": 1.5, "length_penalty": 0.5, "word_penalty": 0.25, "coverage_penalty": 0.2}
+NUMBERS |= {"repetition_penalty": 1.2, "max_length_factor": 1.5, "timeout": 7.0, "sampling_topk": 5}
+NUMBERS |= {"sampling_topp": 0.5, "sampling_minp": 0.1, "presence_penalty": 0.3, "frequency_penalty": 0.2}
+NUMBERS |= {"sampling_temperature": 0.8, "seed": 11}
+TRANSLATE = JOB | {name: ([f"--{name.replace('_', '-')}", str(n)], {name: n}) for name, n in NUMBERS.items()}
+TRANSLATE |= {
+    "source": (["--from", "zh"], {"model": "zh-en"}),
+    "target": (["--from", "pt", "--to", "en"], {"model": "pt-en"}),
+    "num_hypotheses": (["-n", "3"], {"num_hypotheses": 3}),
+    "scores": (["--scores"], {"return_scores": True}),
+    "split": (["--split", "never"], {"split": "never"}),
+    "no_repeat_ngram_size": (["--no-repeat-ngram", "4"], {"no_repeat_ngram_size": 4}),
+    "min_decoding_length": (["--min-length", "2"], {"min_decoding_length": 2}),
+    "max_decoding_length": (["--max-length", "9"], {"max_decoding_length": 9}),
+    "target_prefix": (["--target-prefix", "Olá"], {"target_prefix": "Olá"}),
+    "prefix_bias_beta": (["--prefix-bias", "0.7"], {"prefix_bias_beta": 0.7}),
+    "return_alternatives": (["--alternatives"], {"return_alternatives": True}),
+    "min_alternative_expansion_prob": (["--min-alternative-prob", "0.1"], {"min_alternative_expansion_prob": 0.1}),
+    "shortlist": (["--no-shortlist"], {"shortlist": False}),
+    "disable_unk": (["--disable-unk"], {"disable_unk": True}),
+    "replace_unknowns": (["--replace-unknowns"], {"replace_unknowns": True}),
+    "suppress_sequences": (["--suppress", "a", "--suppress", "b c"], {"suppress_sequences": ["a", "b c"]}),
+}
+ENCODE = JOB | {
+    "normalize": (["--no-normalize"], {"normalize_embeddings": False}),
+    "pooling": (["--pooling", "cls,max"], {"pooling": ["cls", "max"]}),
+    "truncate_dim": (["--truncate-dim", "3"], {"truncate_dim": 3}),
+    "prompt": (["--prompt", "so: "], {"prompt": "so: "}),
+    "prompt_name": (["--prompt-name", "query"], {"prompt_name": "query"}),
+    "task": (["--task", "document"], {"task": "document"}),
+    "long": (["--long", "error"], {"long": "error"}),
+    "output_dtype": (["--output-dtype", "binary"], {"output_dtype": "binary"}),
+    "calibration": (["--output-dtype", "int8", "--calibration", "CALIBRATION"], {"ranges": [[-2.0] * 48, [3.0] * 48]}),
+}
+CASES = {"translate": TRANSLATE, "encode": ENCODE}
+
+
+@pytest.fixture
+def asked(monkeypatch, encoder, tmp_path):
+    """A function that gives a command arguments: all that its job was asked for."""
+    seen = {}
+
+    class Asked:
+        def __init__(self, request):
+            self.request, self.blocks = request, []
+            seen.update(vars(request) | request.options)
+
+        def run(self, where, told):
+            seen.update(vars(where))
+            return Summary()
+
+    def estimated(made, where):
+        seen.update(vars(where))
+        return batch.Estimate(blocks=1, rows=7, rate=5.0, actors=1, cores=1, seconds=1.0)
+
+    calibration = tmp_path / "some.npy"
+    np.save(calibration, np.array([[-2.0] * 48, [3.0] * 48], np.float32))
+    monkeypatch.setattr(batch, "BatchRun", Asked)
+    monkeypatch.setattr(batch, "estimate", estimated)
+    monkeypatch.setattr(command, "located_entry", lambda entry, progress: str(encoder))
+
+    def ask(kind, arguments):
+        seen.clear()
+        given = {"MODEL": encoder, "CALIBRATION": calibration}
+        arguments = [str(given.get(argument, argument)) for argument in arguments]
+        if "-m" not in arguments and kind == "encode":
+            arguments += ["-m", str(encoder)]
+        result = CliRunner().invoke(commands, ["batch", kind, "in.txt", "--out", "out", *arguments])
+        assert result.exit_code == 0, result.output
+        return seen | {"said": result.stdout}
+
+    return ask
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_each_option_comes_to_the_job(kind, asked, encoder):
+    assert {parameter.name for parameter in command.batch.commands[kind].params} == set(CASES[kind])
+    plain = asked(kind, [])
+    for name, (arguments, expected) in CASES[kind].items():
+        found = asked(kind, arguments)
+        for field, value in expected.items():
+            if field in ("model", "path"):
+                value = {"MODEL": str(encoder), Path("MODEL"): encoder}.get(value, value)
+            if field == "said":
+                assert value in found["said"] and value not in plain["said"], name
+                continue
+            assert found[field] == value, name
+            assert field in ("model", "path") or value != plain.get(field), f"{name}, also without"
+            assert type(found[field]) is type(value) or isinstance(value, Path), name
+    assert plain["options"] == {}
+    assert (plain["precision"], plain["form"], plain["column"], plain["size"]) == ("auto", "parquet", "text", None)
+    assert [plain[name] for name in ("address", "actors", "cores", "reach")] == [None] * 4
+
+
+def test_options_that_make_no_sense_are_refused():
+    price = "--price goes with --dry-run, and is a number"
+    for arguments, message in (
+        (["--price", "1"], price),
+        (["--dry-run", "--price", "nan"], price),
+        (["--dry-run", "--price", "inf"], price),
+        (["--column", "\udcff"], "Invalid value for '--column': expected UTF-8"),
+        (["--output-column", "\udcff"], "Invalid value for '--output-column': expected UTF-8"),
+    ):
+        result = CliRunner().invoke(
+            commands, ["batch", "encode", "in.txt", "--out", "out", "-m", "no-model", *arguments]
+        )
+        assert result.exit_code == 2
+        assert result.stderr.startswith(f"fastattn: {message} (see ")
+
+
+def test_the_cluster_is_the_one_of_the_job(request_for, monkeypatch, tmp_path):
+    """By --address, else by RAY_ADDRESS, else there is none."""
+    found = []
+
+    @contextlib.contextmanager
+    def joined(address):
+        found.append(address)
+        yield [Host(name, 2) for name in "abc"]
+
+    monkeypatch.setattr("fastattn.distributed.batch.joined", joined)
+    monkeypatch.setattr("fastattn.distributed.batch.default_threads", lambda: 1)
+    (tmp_path / "a.txt").write_text("w1 w2\n" * 40)
+    batch = BatchRun(request_for(tmp_path / "a.txt", size=24))
+    for given, variable, asked in (
+        (None, None, []),
+        (None, "", []),
+        (None, "there:1", [None]),
+        ("here:2", "there:1", ["here:2"]),
+    ):
+        found.clear()
+        monkeypatch.delenv("RAY_ADDRESS", raising=False)
+        if variable is not None:
+            monkeypatch.setenv("RAY_ADDRESS", variable)
+        told = estimate(batch, ClusterOptions(address=given, cores=1))
+        assert (found, told.actors) == (asked, 6 if asked else 1)
+        assert (told.blocks, told.rows, told.cores) == (10, 40, 1) and told.rate > 0
+
+
+def test_an_actor_on_a_card_has_one_of_its_own():
+    nodes, two = [Host("a", 8, 1), Host("b", 8), Host("c", 4, 4)], ClusterOptions(cores=2)
+    assert pool_of(nodes, 1, two) == ActorPool(10, 2, 0)
+    for device in ("cuda", "auto"):
+        assert pool_of(nodes, 1, two, device) == ActorPool(1 + 2, 2, 1)
+    assert pool_of(nodes[1:2], 1, two, "auto") == ActorPool(4, 2, 0)
+    with pytest.raises(
+        FastattnError, match="^device 'cuda' cannot be used: the cluster has no node that gives out a c"
+    ):
+        pool_of(nodes[1:2], 1, two, "cuda")
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_the_device_is_an_actors_alone(kind, translator, encoder, monkeypatch):
+    """What checks the options has the CPU, and a job on the CPU is the same as one before there were devices."""
+    asked, path = [], {"translate": translator, "encode": encoder}[kind]
+    load = "fastattn.loading.loaded_model.backend"
+    monkeypatch.setattr(load, lambda device: (asked.append(device), backend("cpu"))[1])
+    for threads, expected in ((None, "cpu"), (1, "auto")):
+        made = BLOCK_MODELS[kind](path, "float32", threads, "out", {"device": "auto"})
+        assert (asked.pop(), made.options) == (expected, {"device": "auto"})
+        assert len(made.answer(["w1"]).columns["out"]) == 1
+    assert BLOCK_MODELS[kind](path, "float32", None, "out", {"device": "cpu"}).options == {}
+    with pytest.raises(InputError, match="^expected device 'cpu' or 'cuda' or 'auto', got 'gpu'$"):
+        BLOCK_MODELS[kind](path, "float32", None, "out", {"device": "gpu"})

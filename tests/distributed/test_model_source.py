@@ -29,12 +29,7 @@ def shipped(monkeypatch, tmp_path):
 
     def source(path, absent=None, **changed):
         stored = contents(path)
-        given = {
-            "name": path.name,
-            "path": str(absent or path),
-            "digest": digest_of(path),
-            "reach": "store",
-        }
+        given = {"name": path.name, "path": str(absent or path), "digest": digest_of(path), "reach": "store"}
         return ModelSource(**given | {"is_folder": path.is_dir(), "stored": stored} | changed)
 
     return source

@@ -15,16 +15,8 @@ from fastattn.errors import FastattnError, InputError
 @pytest.fixture
 def folder(tmp_path):
     """A tree of texts, with files in it that are none."""
-    for name in (
-        "b.txt",
-        "a.txt",
-        "sub/c.txt",
-        "sub/deep/d.text",
-        ".hidden.txt",
-        "_work/e.txt",
-        "notes.md",
-        "x[1] é.txt",
-    ):
+    texts = ["b.txt", "a.txt", "sub/c.txt", "sub/deep/d.text", ".hidden.txt", "_work/e.txt", "notes.md", "x[1] é.txt"]
+    for name in texts:
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(name)

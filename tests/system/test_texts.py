@@ -1,4 +1,4 @@
-"""What is no list of texts is refused in one line, wherever texts are taken: a dict would give its keys."""
+"""What is no list of texts, and an option that there is not, is refused in one line by each public method."""
 
 import asyncio
 import copy
@@ -23,43 +23,29 @@ from tests.translation.test_translator import _translator
 
 Call = Callable[[Any, Any], Any]
 # Each public method with the place that takes texts.
+PLAIN = {
+    "Translator": "translate submit translate_iter translate_tokens generate_tokens",
+    "Encoder": "encode encode_query encode_document submit encode_iter count_tokens",
+    "Generator": "generate submit generate_iter score",
+    "LanguageModelTranslator": "translate submit translate_iter",
+    "CrossEncoder": "predict count_pair_tokens",
+    "TextClassifier": "classify count_pair_tokens",
+    "TokenClassifier": "classify",
+    "MaskedLanguageModel": "fill",
+    "SparseEncoder": "encode encode_query encode_document",
+    "MultiVectorEncoder": "encode encode_query encode_document",
+}
 CALLS: dict[str, Call] = {
-    "Translator.translate": lambda made, texts: made.translate(texts),
-    "Translator.submit": lambda made, texts: made.submit(texts),
+    f"{kind}.{name}": lambda made, texts, name=name: getattr(made, name)(texts)
+    for kind, names in PLAIN.items()
+    for name in names.split()
+} | {
     "Translator.translate_async": lambda made, texts: asyncio.run(made.translate_async(texts)),
-    "Translator.translate_iter": lambda made, texts: made.translate_iter(texts),
-    "Translator.translate_tokens": lambda made, texts: made.translate_tokens(texts),
-    "Translator.generate_tokens": lambda made, texts: made.generate_tokens(texts),
     "Translator.score": lambda made, texts: made.score(texts, ["a"]),
     "Translator.score_tokens": lambda made, texts: made.score_tokens(texts, [["a"]]),
-    "Encoder.encode": lambda made, texts: made.encode(texts),
-    "Encoder.encode_query": lambda made, texts: made.encode_query(texts),
-    "Encoder.encode_document": lambda made, texts: made.encode_document(texts),
-    "Encoder.submit": lambda made, texts: made.submit(texts),
     "Encoder.encode_async": lambda made, texts: asyncio.run(made.encode_async(texts)),
-    "Encoder.encode_iter": lambda made, texts: made.encode_iter(texts),
-    "Encoder.count_tokens": lambda made, texts: made.count_tokens(texts),
-    "Generator.generate": lambda made, texts: made.generate(texts),
-    "Generator.submit": lambda made, texts: made.submit(texts),
     "Generator.generate_async": lambda made, texts: asyncio.run(made.generate_async(texts)),
-    "Generator.generate_iter": lambda made, texts: made.generate_iter(texts),
-    "Generator.score": lambda made, texts: made.score(texts),
-    "LanguageModelTranslator.translate": lambda made, texts: made.translate(texts),
-    "LanguageModelTranslator.submit": lambda made, texts: made.submit(texts),
-    "LanguageModelTranslator.translate_iter": lambda made, texts: made.translate_iter(texts),
-    "CrossEncoder.predict": lambda made, texts: made.predict(texts),
     "CrossEncoder.rank": lambda made, texts: made.rank("w5", texts),
-    "CrossEncoder.count_pair_tokens": lambda made, texts: made.count_pair_tokens(texts),
-    "TextClassifier.classify": lambda made, texts: made.classify(texts),
-    "TextClassifier.count_pair_tokens": lambda made, texts: made.count_pair_tokens(texts),
-    "TokenClassifier.classify": lambda made, texts: made.classify(texts),
-    "MaskedLanguageModel.fill": lambda made, texts: made.fill(texts),
-    "SparseEncoder.encode": lambda made, texts: made.encode(texts),
-    "SparseEncoder.encode_query": lambda made, texts: made.encode_query(texts),
-    "SparseEncoder.encode_document": lambda made, texts: made.encode_document(texts),
-    "MultiVectorEncoder.encode": lambda made, texts: made.encode(texts),
-    "MultiVectorEncoder.encode_query": lambda made, texts: made.encode_query(texts),
-    "MultiVectorEncoder.encode_document": lambda made, texts: made.encode_document(texts),
 }
 OTHER_PLACES: dict[str, Call] = {
     "Translator.translate": lambda made, texts: made.translate(["a", "b"], target_prefix=texts),
@@ -163,3 +149,63 @@ def test_what_is_pickled_says_what_to_do_instead(made):
         for attempt in (pickle.dumps, copy.copy, copy.deepcopy):
             with pytest.raises(TypeError, match=told):
                 attempt(getattr(made, kind))
+
+
+OF_CLASSES = {
+    "device_index": "here it is left out: all CPUs are one device",
+    "compute_type": "here it is precision",
+    "inter_threads": "here it is threads, the total; processes shares the work among processes",
+    "precison": "did you mean precision[?]",
+    "thread": "did you mean threads[?]",
+    "anything_else": "",
+}
+OF_TRANSLATIONS = {
+    "num_beams": "; here it is beam_size",
+    "beam": "; here it is beam_size",
+    "beam_sise": r"; did you mean beam_size\?",
+    "detials": r"; did you mean details\?",
+    "max_new_tokens": "; here it is max_decoding_length",
+    "max_batch_size": "; here it is left out: batches are made for you",
+    "qqq": "; known: beam_size, .*",
+}
+OF_METHODS = {
+    "device": "here it is device, an option of the class",
+    "max_length": "here it is (left out: the checkpoint's own|max_new_tokens, which counts the answer alone)",
+    "qqq": "",
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_of_every_class_and_its_methods(made: SimpleNamespace, kind: str) -> None:
+    for option, told in OF_CLASSES.items():
+        with pytest.raises(TypeError, match=rf"^{kind}\(\) got an unexpected .* '{option}'(; )?{told}$") as caught:
+            getattr(fastattn, kind)("nowhere", **{option: 1})
+        assert isinstance(caught.value, InputError)
+    for method in [name for place, _, name in (call.partition(".") for call in CALLS) if place == kind != "Translator"]:
+        arguments = ("w5", ["w6"]) if method == "rank" else (["w5"],)
+        for option, told in OF_METHODS.items():
+            with pytest.raises(TypeError, match=rf"(argument|option) '{option}'.*{told}"):
+                found = getattr(getattr(made, kind), method)(*arguments, **{option: 1})
+                asyncio.run(found)  # of encode_async
+
+
+def test_of_a_translation(made: SimpleNamespace) -> None:
+    translator = made.Translator
+    for option, told in OF_TRANSLATIONS.items():
+        for call in (translator.translate, translator.submit, translator.translate_iter, translator.generate_tokens):
+            with pytest.raises(InputError, match=f"^unknown option '{option}'{told}$") as caught:
+                call(["a"], **{option: 1})
+            assert isinstance(caught.value, TypeError)
+
+
+def test_of_vectors(made: SimpleNamespace) -> None:
+    with pytest.raises(TypeError, match=r"encode\(\) .*'normalize'; here it is normalize_embeddings"):
+        made.Encoder.encode(["a"], normalize=True)
+    with pytest.raises(TypeError, match=r"encode\(\) .*'normalise_embeddings'; did you mean normalize_embeddings\?"):
+        made.Encoder.encode(["a"], normalise_embeddings=True)
+    with pytest.raises(TypeError, match=r"encode\(\) .*'precision'; here it is output_dtype"):
+        made.Encoder.encode(["a"], precision="int8")
+    with pytest.raises(TypeError, match=r"classify\(\) .*'aggregation_strategy'; here it is aggregation"):
+        made.TokenClassifier.classify("a", aggregation_strategy="simple")
+    with pytest.raises(TypeError, match=r"quantize_vectors\(\) .*'precision'; here it is output_dtype"):
+        fastattn.quantize_vectors(np.ones((2, 8)), precision="int8")
