@@ -5,16 +5,17 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, normalizers
 
 from fastattn.encoders.base import EncoderBase
 from fastattn.ops import reference
 from fastattn.weights import read
-from tests.architectures.case import FIRST_WORD, Case
+from tests.architectures.case import FIRST_WORD, VOCABULARY, Case
 from tests.architectures.cases import CASES
 from tests.architectures.drawing import draw_all
 from tests.architectures.folders import write_folder
 from tests.architectures.goldens import read_goldens
+from tests.weights.containers.safetensors_writer import safetensors_bytes
 
 RERANKER, LABELS, TOKENS = (
     "bert-reranker-sequence-classification",
@@ -109,3 +110,95 @@ def write_cross_encoder_files(folder: Path, settings: dict[str, Any], **transfor
         "config_sentence_transformers.json": {"model_type": "CrossEncoder"} | settings,
     }
     return write_json(folder, files)
+
+
+WIDTH, INPUTS = 20, 36
+PROMPTS = {"query": "w11 ", "document": "w12 w13 "}
+EXPANSION = {"strategy": "fixed", "attend": False, "length": 9, "token": None}
+PYLATE = {
+    "model_type": "ColBERT", "query_prefix": "[unused0] ", "document_prefix": "[unused1] ", "query_length": 10,
+    "document_length": 16, "attend_to_expansion_tokens": True, "similarity_fn_name": "MaxSim",
+    "skiplist_words": ["w6", "none"],
+}  # fmt: skip
+METADATA = {"dim": WIDTH, "doc_maxlen": 14, "query_maxlen": 8, "attend_to_mask_tokens": False, "similarity": "cosine"}
+
+
+def projection() -> np.ndarray:
+    return draw_all({"linear.weight": (WIDTH, INPUTS)}, 3)["linear.weight"]
+
+
+def _encoder(folder: Path, extra: dict[str, np.ndarray], **config: Any) -> None:
+    """A small BERT, a tokenizer of the special tokens, a dot, the markers and words to w60."""
+
+    case = case_of("bert-token-classification")
+    shapes = {name: shape for name, shape in read_goldens(case)[0].items() if not name.startswith("classifier.")}
+    folder.mkdir(parents=True, exist_ok=True)
+    tensors = draw_all(shapes, case.seed) | extra
+    write_folder(folder, {**case.config, "architectures": ["BertModel"]} | config, tensors)
+    path = folder / "tokenizer.json"
+    values = json.loads(path.read_text(encoding="utf-8"))
+    vocabulary = values["model"]["vocab"]
+    for token, index in (("[unused0]", 58), ("[unused1]", 59), (".", 60)):
+        vocabulary = {known: i for known, i in vocabulary.items() if i != index} | {token: index}
+    assert len(vocabulary) == VOCABULARY
+    values["model"]["vocab"] = vocabulary
+    tokenizer = Tokenizer.from_str(json.dumps(values))
+    tokenizer.normalizer = normalizers.Lowercase()  # so that markers are found only where they are taken whole
+    tokenizer.add_special_tokens(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"])
+    tokenizer.save(str(path))
+    write_json(folder, {"tokenizer_config.json": TOKENIZER_CONFIG | {"tokenizer_class": "PreTrainedTokenizerFast"}})
+
+
+def _modules(*listed: tuple[str, str]) -> list[dict[str, Any]]:
+    return [{"idx": i, "name": str(i), "path": path, "type": kind} for i, (path, kind) in enumerate(listed)]
+
+
+def _dense(folder: Path, **names: str) -> None:
+    settings = {"in_features": INPUTS, "out_features": WIDTH, "bias": False}
+    settings |= {"activation_function": "torch.nn.modules.linear.Identity", **names}
+    write_json(folder, {"1_Dense/config.json": settings})
+    (folder / "1_Dense/model.safetensors").write_bytes(safetensors_bytes({"linear.weight": projection()}))
+
+
+def write_today(
+    folder: Path, top: dict[str, Any] | None = None, mask: dict[str, Any] | None = None, **own: Any
+) -> Path:
+    """``top``: of config_sentence_transformers.json, ``mask``: of MultiVectorMask, ``own``: of the transformer."""
+    _encoder(folder, {})
+    tokens = {"module_input_name": "token_embeddings", "module_output_name": "token_embeddings"}
+    _dense(folder, **tokens)
+    base = "sentence_transformers.base.modules"
+    mask_class = "sentence_transformers.multi_vector_encoder.modules.multi_vector_mask.MultiVectorMask"
+    listed = [
+        ("", f"{base}.transformer.Transformer"),
+        ("1_Dense", f"{base}.dense.Dense"),
+        ("2_MultiVectorMask", mask_class),
+        ("3_Normalize", f"{base}.normalize.Normalize"),
+    ]
+    files = {
+        "modules.json": _modules(*listed),
+        "2_MultiVectorMask/config.json": {"skiplist_words": ["w6", ".", "none"]} | (mask or {}),
+        "3_Normalize/config.json": tokens,
+        "sentence_bert_config.json": {"query_length": 9, "document_length": 12, "query_expansion": EXPANSION} | own,
+        "config_sentence_transformers.json": {"model_type": "MultiVectorEncoder", "prompts": PROMPTS} | (top or {}),
+    }
+    return write_json(folder, files)
+
+
+def write_pylate(folder: Path, **top: Any) -> Path:
+    """``top``: of config_sentence_transformers.json."""
+    _encoder(folder, {})
+    _dense(folder)
+    listed = [("", "sentence_transformers.models.Transformer"), ("1_Dense", "pylate.models.Dense.Dense")]
+    files = {
+        "modules.json": _modules(*listed),
+        "sentence_bert_config.json": {"max_seq_length": 15, "do_lower_case": False},
+        "config_sentence_transformers.json": PYLATE | top,
+    }
+    return write_json(folder, files)
+
+
+def write_original(folder: Path, metadata: dict[str, Any] | None = None, **config: Any) -> Path:
+    """``metadata``: of artifact.metadata, ``config``: of config.json."""
+    _encoder(folder, {"linear.weight": projection()}, **({"architectures": ["HF_ColBERT"]} | config))
+    return write_json(folder, {"artifact.metadata": METADATA | (metadata or {})})

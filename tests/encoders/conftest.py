@@ -1,11 +1,7 @@
 """One of each class of encoders, for tests of its calls."""
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
-from fastattn.encoders.base import EncoderBase
 from fastattn.encoders.cross_encoder import CrossEncoder
 from fastattn.encoders.encoder import Encoder
 from fastattn.encoders.masked_language_model import MaskedLanguageModel
@@ -22,14 +18,14 @@ from tests.encoders.classifiers import (
     write_masked,
     write_sparse,
 )
-from tests.encoders.multi_vector import write_today
+from tests.encoders.classifiers import write_today
 from tests.encoders.test_encoder import _encoder
 
 PROMPTS = {"query": "w11 ", "document": "w12 "}
 
 
 @pytest.fixture(scope="package")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[type[EncoderBase]], Any]:
+def made(tmp_path_factory):
     """A function from a class to one of it, on the reference operations; where there are prompts, PROMPTS."""
     folder = tmp_path_factory.mktemp("models")
     write_cross_encoder_files(write_classifier(folder / "pairs", LABELS), {"prompts": PROMPTS})
@@ -41,9 +37,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[type[EncoderBase
         SparseEncoder: write_sparse(folder / "sparse", {"prompts": PROMPTS}),
         MultiVectorEncoder: write_today(folder / "vectors"),
     }
-    known: dict[type[EncoderBase], Any] = {Encoder: _encoder()}
+    known = {Encoder: _encoder()}
 
-    def of(kind: type[EncoderBase]) -> Any:
+    def of(kind):
         if kind not in known:
             known[kind] = by_reference(kind, folders[kind])
         return known[kind]

@@ -2,11 +2,8 @@
 
 import json
 from functools import partial
-from pathlib import Path
-
 import numpy as np
 import pytest
-
 from fastattn.encoders.cross_encoder import CrossEncoder
 from fastattn.encoders.encoder import Encoder
 from fastattn.encoders.text_classifier import TextClassifier, activated
@@ -28,6 +25,22 @@ from tests.encoders.classifiers import (
 )
 from tests.loading.caches import empty_cache
 from tests.weights.native.folders import converted
+import json
+import shutil
+import numpy as np
+import pytest
+from fastattn.encoders.cross_encoder import CrossEncoder
+from fastattn.encoders.text_classifier import TextClassifier
+from fastattn.encoders.yes_or_no import PROMPT, prompts_of
+from fastattn.errors import CheckpointError, InputError
+from fastattn.generation.generator import Generator
+from fastattn.weights import read
+from tests import GOLDENS
+from tests.cli.commands import succeed
+from tests.generation.language_models import checkpoint
+from tests.goldens.make_reranker import INSTRUCTIONS, PAIRS, PREFIX, SUFFIX
+from tests.weights.native.folders import converted
+
 
 slow = partial(by_reference, CrossEncoder)
 
@@ -35,15 +48,15 @@ PAIRS = some_pairs(7)
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     return write_classifier(tmp_path_factory.mktemp("reranker"))
 
 
-def sigmoid(x: np.ndarray) -> np.ndarray:
+def sigmoid(x):
     return 1 / (1 + np.exp(-x))
 
 
-def numbers(folder: Path, pair: tuple[str, str]) -> np.ndarray:
+def numbers(folder, pair):
     """What the head gives of one pair, step by step."""
     checkpoint = read(folder)
     tokenizer = HuggingFaceTokenizer(checkpoint.text.tokenizer, 40)
@@ -53,7 +66,7 @@ def numbers(folder: Path, pair: tuple[str, str]) -> np.ndarray:
     return model.head(*model.encode(ids_B, types_B))[0]
 
 
-def test_a_score_for_each_pair(folder: Path) -> None:
+def test_a_score_for_each_pair(folder):
     encoder = slow(folder)
     scores = encoder.predict(PAIRS)
     assert (scores.shape, scores.dtype) == ((7,), np.float32)
@@ -70,7 +83,7 @@ def test_a_score_for_each_pair(folder: Path) -> None:
     assert encoder.predict(PAIRS[0]).shape == () and encoder.predict(list(PAIRS[0])) == encoder.predict([PAIRS[0]])[0]
 
 
-def test_several_labels_get_several_scores(tmp_path: Path) -> None:
+def test_several_labels_get_several_scores(tmp_path):
     encoder = slow(write_classifier(tmp_path, LABELS))
     scores = encoder.predict(PAIRS)
     assert (scores.shape, encoder.num_labels, encoder.predict(PAIRS[0]).shape) == ((7, 3), 3, (3,))
@@ -81,7 +94,7 @@ def test_several_labels_get_several_scores(tmp_path: Path) -> None:
     assert encoder.predict([], apply_softmax=True).shape == (0, 3)
 
 
-def test_rank_puts_the_best_first(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rank_puts_the_best_first(folder, monkeypatch):
     encoder = slow(folder)
     documents = some_texts(9)
     documents[7] = documents[2]
@@ -114,7 +127,7 @@ def test_rank_puts_the_best_first(folder: Path, monkeypatch: pytest.MonkeyPatch)
     assert [entry["corpus_id"] for entry in encoder.rank("w5", ["w6"] * 5)] == [3, 0, 2, 1, 4]
 
 
-def test_prompts_come_before_the_first_text(folder: Path, tmp_path: Path) -> None:
+def test_prompts_come_before_the_first_text(folder, tmp_path):
     encoder = slow(folder)
     assert encoder.predict(("w6", "w7"), prompt="w5 ") == encoder.predict(("w5 w6", "w7"))
     write_classifier(tmp_path)
@@ -129,7 +142,7 @@ def test_prompts_come_before_the_first_text(folder: Path, tmp_path: Path) -> Non
 IDENTITY = "torch.nn.modules.linear.Identity"
 
 
-def test_what_makes_scores_is_said_in_one_of_three_places(folder: Path, tmp_path: Path) -> None:
+def test_what_makes_scores_is_said_in_one_of_three_places(folder, tmp_path):
     raw, usual = slow(folder).predict(PAIRS, activation_fn="none"), slow(folder).predict(PAIRS)
     for config in (
         {"sentence_transformers": {"activation_fn": IDENTITY}},
@@ -147,7 +160,7 @@ def test_what_makes_scores_is_said_in_one_of_three_places(folder: Path, tmp_path
     np.testing.assert_array_equal(slow(tmp_path).predict(PAIRS), usual)
 
 
-def test_token_types_are_the_tokenizers_to_give(folder: Path, tmp_path: Path) -> None:
+def test_token_types_are_the_tokenizers_to_give(folder, tmp_path):
     typed = slow(folder).predict(PAIRS)
     write_classifier(tmp_path)
     path = tmp_path / "tokenizer_config.json"
@@ -160,12 +173,12 @@ def test_token_types_are_the_tokenizers_to_give(folder: Path, tmp_path: Path) ->
     np.testing.assert_array_equal(slow(tmp_path).predict(PAIRS), typed)
 
 
-def test_a_converted_folder_scores_the_same(folder: Path, tmp_path: Path) -> None:
+def test_a_converted_folder_scores_the_same(folder, tmp_path):
     convert.write(tmp_path, read(folder), "float32")
     np.testing.assert_array_equal(slow(tmp_path).predict(PAIRS), slow(folder).predict(PAIRS))
 
 
-def test_the_encoder_of_a_classifier_still_encodes(folder: Path, tmp_path: Path) -> None:
+def test_the_encoder_of_a_classifier_still_encodes(folder, tmp_path):
     vectors = Encoder.from_checkpoint(read(folder), ops=reference).encode(["w5 w6", "w9"])
     write_classifier(tmp_path)
     write_cross_encoder_files(tmp_path, {})
@@ -174,7 +187,7 @@ def test_the_encoder_of_a_classifier_still_encodes(folder: Path, tmp_path: Path)
     assert vectors.shape == (2, 36)
 
 
-def test_packed_weights_of_the_head_are_kept(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_packed_weights_of_the_head_are_kept(folder, tmp_path, monkeypatch):
     empty_cache(tmp_path, monkeypatch)
     first = CrossEncoder(folder, precision="int8").predict(PAIRS)
     (kept,) = (tmp_path / "packed").iterdir()
@@ -186,7 +199,7 @@ def test_packed_weights_of_the_head_are_kept(folder: Path, tmp_path: Path, monke
     assert kept.stat().st_ino == before
 
 
-def test_padding_at_the_end_is_not_the_last_row(tmp_path: Path) -> None:
+def test_padding_at_the_end_is_not_the_last_row(tmp_path):
     name = "qwen3-sequence-classification"
     words = " ".join(["w9", "w10", "<|endoftext|>"])  # the padding, which the tokenizer puts at the end too
     found = {}
@@ -198,7 +211,7 @@ def test_padding_at_the_end_is_not_the_last_row(tmp_path: Path) -> None:
     assert not np.array_equal(*found[None])
 
 
-def test_padding_at_the_end_is_seen_by_rows_that_look_both_ways(tmp_path: Path) -> None:
+def test_padding_at_the_end_is_seen_by_rows_that_look_both_ways(tmp_path):
     """As in transformers, which takes another row, not another text."""
     # whose padding is the token that ends each text
     checkpoint = read(write_classifier(tmp_path, "gemma3-sequence-classification", pad_token_id=1))
@@ -214,7 +227,7 @@ def test_padding_at_the_end_is_seen_by_rows_that_look_both_ways(tmp_path: Path) 
         )
 
 
-def test_activations() -> None:
+def test_activations():
     numbers = np.array([[-1e4, 0.0, 3.0, 1e4], [-89.0, 88.0, -2.0, 0.5]], np.float32)
     with np.errstate(over="raise", invalid="raise"):
         for name, expected in (("none", numbers), ("relu", np.maximum(numbers, 0)), ("tanh", np.tanh(numbers))):
@@ -226,7 +239,7 @@ def test_activations() -> None:
     assert all(activated(name, numbers).dtype == np.float32 for name in ("none", "sigmoid", "softmax"))
 
 
-def test_files_that_say_no_score_are_refused(tmp_path: Path) -> None:
+def test_files_that_say_no_score_are_refused(tmp_path):
     for config, settings, transformer, message in (
         ({"id2label": {"0": "a", "1": "b"}}, None, {}, r"classifier.weight should be \[2, 36\], is \[1, 36\]"),
         ({}, {"activation_fn": "torch.nn.modules.activation.Softplus"}, {}, "activation_fn should be one of torch.nn"),
@@ -250,7 +263,7 @@ def test_files_that_say_no_score_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")  # theirs
-def test_scores_are_those_of_sentence_transformers(tmp_path: Path) -> None:
+def test_scores_are_those_of_sentence_transformers(tmp_path):
     sentence_transformers = pytest.importorskip("sentence_transformers")
     pairs = [*some_pairs(20), *some_pairs(6, longest=60), ("w5 " * 50, "w6"), ("w5", "w6 " * 50)]
     for name in (RERANKER, LABELS):
@@ -268,3 +281,133 @@ def test_scores_are_those_of_sentence_transformers(tmp_path: Path) -> None:
             for entry in (*found, *expected):
                 entry["score"] = round(entry["score"], 5)
             assert found == expected
+
+
+@pytest.fixture(scope="module")
+def golden():
+    with np.load(GOLDENS / "reranker.npz") as stored:
+        return dict(stored)
+
+
+@pytest.fixture(scope="module")
+def folder(golden, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("reranker")
+    for name, content in golden.items():
+        if name.endswith(": file"):
+            (folder / name.removesuffix(": file")).write_bytes(content.tobytes())
+    return folder
+
+
+def test_scores_are_those_of_the_card(golden, folder):
+    encoder = CrossEncoder(folder)
+    assert (encoder.max_length, encoder.num_labels) == (400, 1)
+    scores = encoder.predict(PAIRS)
+    np.testing.assert_allclose(scores, golden["scores"][0], atol=1e-5)
+    np.testing.assert_allclose(encoder.predict(PAIRS, prompt=INSTRUCTIONS[1]), golden["scores"][1], atol=1e-5)
+    assert [encoder.predict(pair) for pair in PAIRS] == scores.tolist()
+    ranked = encoder.rank(PAIRS[0][0], [document for _, document in PAIRS])
+    assert [entry["score"] for entry in ranked] == sorted((entry["score"] for entry in ranked), reverse=True)
+    prompted = encoder._prompted(PAIRS, encoder.prompts["query"])
+    read_ids = prompts_of(prompted, PROMPT, encoder._tokenizer, 1)
+    assert [min(count, 400) for count in encoder.count_pair_tokens(PAIRS)] == [len(ids) for ids in read_ids]
+    again = CrossEncoder(folder)  # perhaps as it was kept
+    assert again.predict(PAIRS).tolist() == scores.tolist()
+    own = converted(read(folder), folder.parent / "own", "float32")
+    assert CrossEncoder(own, yes_or_no=True).predict(PAIRS).tolist() == scores.tolist()
+
+
+def test_a_score_is_the_odds_of_yes_in_the_language_model(folder):
+    generator, encoder = Generator(folder, "float32"), CrossEncoder(folder, "float32")
+    assert (PROMPT.before, PROMPT.after) == (PREFIX, SUFFIX)
+    tokenizer = generator._tokenizer
+    (query, document), (yes, no) = PAIRS[0], tokenizer.known_ids(["yes", "no"])
+    asked = f"{PREFIX}<Instruct>: {INSTRUCTIONS[0]}\n<Query>: {query}\n<Document>: {document}{SUFFIX}"
+    (ids,) = tokenizer.encode([asked], False)
+    of_yes, of_no = (generator.score([*ids, answer]).log_probs[-1] for answer in (yes, no))
+    assert encoder.predict((query, document), activation_fn="none") == pytest.approx(of_yes - of_no, abs=1e-4)
+
+
+def test_the_command_ranks(folder):
+    table = succeed("rerank", "-m", str(folder), "What?", "a", "the b", "c")
+    assert [line.split("\t")[0] for line in table.splitlines()] == ["1", "2", "3"]
+
+
+def test_another_language_model_is_no_reranker(folder):
+    with pytest.raises(CheckpointError, match="a classifier is expected: the checkpoint has no head"):
+        CrossEncoder.from_checkpoint(checkpoint())
+    with pytest.raises(CheckpointError, match=r"Qwen3ForCausalLM.* has no head that classifies"):
+        TextClassifier(folder)
+
+
+def test_a_language_model_that_says_nothing_of_it_is_a_reranker_where_asked(folder, tmp_path):
+    plain = shutil.copytree(folder, tmp_path / "x" / "y" / "z" / "w" / "chat")
+    with pytest.raises(CheckpointError, match='a reranker is expected: nothing in the names .* says "rerank"; where'):
+        CrossEncoder(plain)
+    scores = CrossEncoder(plain, yes_or_no=True).predict(PAIRS)
+    assert scores.tolist() == CrossEncoder(shutil.copytree(plain, tmp_path / "My-ReRanker")).predict(PAIRS).tolist()
+    with pytest.raises(CheckpointError, match="a reranker is expected"):  # as it was kept
+        CrossEncoder(plain)
+    with pytest.raises(InputError, match="yes_or_no must be True or False"):
+        CrossEncoder(plain, yes_or_no=1)
+
+
+OF_ROLE = 'messages | selectattr("role", "eq", "{}") | map(attribute="content") | first'.format
+TEMPLATE = (
+    f"{PREFIX}<Instruct>: {{{{ {OF_ROLE('system')} | default('{INSTRUCTIONS[1]}') }}}}\n"
+    f"<Query>: {{{{ {OF_ROLE('query')} }}}}\n<Document>: {{{{ {OF_ROLE('document')} }}}}{SUFFIX}{{{{ '' }}}}"
+)
+
+
+def write_modules(folder, plain, tokens, template=TEMPLATE, **top):
+    """The folder as sentence-transformers 6 writes it."""
+    shutil.copytree(plain, folder)
+    path = "sentence_transformers.{}".format
+    modules = [
+        {"idx": 0, "name": "0", "path": "", "type": path("base.modules.transformer.Transformer")},
+        {"idx": 1, "name": "1", "path": "1", "type": path("cross_encoder.modules.logit_score.LogitScore")},
+    ]
+    files = {
+        "modules.json": modules,
+        "1/config.json": {**tokens, "module_input_name": "causal_logits"},
+        "config_sentence_transformers.json": {"model_type": "CrossEncoder", **top},
+        "sentence_bert_config.json": {"transformer_task": "text-generation", "module_output_name": "causal_logits"},
+    }
+    (folder / "1").mkdir()
+    for name, content in files.items():
+        (folder / name).write_text(json.dumps(content), encoding="utf-8")
+    (folder / "chat_template.jinja").write_text(template, encoding="utf-8")
+    return folder
+
+
+YES, NO = 257, 258
+
+
+def test_sentence_transformers_modules_with_their_template(golden, folder, tmp_path):
+    tokens = {"true_token_id": YES, "false_token_id": NO}
+    prompts = {"prompts": {"search": INSTRUCTIONS[0]}, "default_prompt_name": "search"}
+    encoder = CrossEncoder(write_modules(tmp_path / "a", folder, tokens, **prompts), "float32")
+    np.testing.assert_allclose(encoder.predict(PAIRS), golden["scores"][0], atol=1e-5)
+    np.testing.assert_allclose(encoder.predict(PAIRS, prompt=INSTRUCTIONS[1]), golden["scores"][1], atol=1e-5)
+    swapped = {"true_token_id": NO, "false_token_id": YES}
+    own = CrossEncoder(write_modules(tmp_path / "b", folder, swapped), "float32")  # the template's instruction
+    np.testing.assert_allclose(1 - own.predict(PAIRS), golden["scores"][1], atol=1e-5)
+
+
+def test_modules_that_are_refused(folder, tmp_path):
+    tokens = {"true_token_id": 1, "false_token_id": 0}
+    for number, (given, template, message) in enumerate(
+        (
+            ({"true_token_id": YES}, TEMPLATE, "LogitScore needs a text-generation Transformer and two tokens"),
+            (tokens | {"true_token_id": 10**9}, TEMPLATE, "should be of the vocabulary, are (1000000000, 0)"),
+            (tokens, "", "LogitScore needs a chat template of query and document"),
+            (tokens, "{{ messages[0].content }}", "should have instruction, query and document once, in order"),
+            (
+                tokens,
+                "{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}",
+                "the chat template has no instruction of its own, nor is a prompt named",
+            ),
+        )
+    ):
+        with pytest.raises(CheckpointError) as caught:
+            CrossEncoder(write_modules(tmp_path / str(number), folder, given, template))
+        assert message in str(caught.value)

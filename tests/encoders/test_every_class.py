@@ -34,7 +34,7 @@ from tests.encoders.classifiers import (
     write_masked,
     write_sparse,
 )
-from tests.encoders.multi_vector import write_original, write_pylate, write_today
+from tests.encoders.classifiers import write_original, write_pylate, write_today
 from tests.encoders.test_encoder import SPEC, TENSORS, TEXT, WIDTH, _many_texts
 
 
@@ -57,7 +57,7 @@ TEXTS, PAIRS = some_texts(120, 20), some_pairs(80)
 WITH_MASKS = [f"[MASK] {text} {'[MASK]' * (number == 7)}" for number, text in enumerate(some_texts(80, 19, 1))]
 
 
-def of(write: Callable[..., Path], **how: Any) -> Callable[[Path], Checkpoint]:
+def of(write, **how):
     return lambda folder: read(write(folder, **how))
 
 
@@ -76,12 +76,12 @@ SUBJECTS = {
 }
 
 
-def sparse(indices: list[int], indptr: list[int], width: int = 61) -> SparseVectors:
+def sparse(indices, indptr, width=61):
     data = np.ones(len(indices), np.float32)
     return SparseVectors(data, np.array(indices, np.int32), np.array(indptr), (1, width))
 
 
-def bits(result: Any) -> Any:
+def bits(result):
     """A result as what ``==`` compares, text by text."""
     if isinstance(result, SparseVectors):
         return [[part.tolist() for part in result.row(number)] for number in range(len(result))]
@@ -90,7 +90,7 @@ def bits(result: Any) -> Any:
     return [bits(one) if isinstance(one, np.ndarray) else one for one in result]
 
 
-def numbers(result: Any) -> list[float]:
+def numbers(result):
     """All numbers of a result, in order."""
     if isinstance(result, SparseVectors):
         return numbers(result.to_dense())
@@ -103,7 +103,7 @@ NEAR = {"float32": 1e-5, "bfloat16": 0.05, "int8": 0.15}  # of the greatest numb
 
 
 @pytest.mark.parametrize("name", SUBJECTS)
-def test_neighbours_and_threads_change_no_bit(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_neighbours_and_threads_change_no_bit(name, tmp_path, monkeypatch):
     monkeypatch.setattr(sparse_encoder, "MOST_NUMBERS", 100)
     subject = SUBJECTS[name]
     checkpoint, inputs = subject.checkpoint(tmp_path), subject.inputs
@@ -129,7 +129,7 @@ def test_neighbours_and_threads_change_no_bit(name: str, tmp_path: Path, monkeyp
 NO_TEXT = "texts must be a str or several, got int"
 NO_TRUTH = "show_progress_bar"
 # Of each class what its calls refuse: the method, its arguments, the one line.
-REFUSED: dict[type[EncoderBase], list[tuple[str, dict[str, Any], str]]] = {
+REFUSED = {
     Encoder: [
         ("encode", {"texts": 3}, NO_TEXT),
         ("encode", {"texts": ["a", None]}, "number 1 is NoneType"),
@@ -250,7 +250,7 @@ REFUSED: dict[type[EncoderBase], list[tuple[str, dict[str, Any], str]]] = {
 
 
 @pytest.mark.parametrize("kind", REFUSED)
-def test_bad_input_is_one_clear_line(kind: type[EncoderBase], made: Callable[..., Any]) -> None:
+def test_bad_input_is_one_clear_line(kind, made):
     model = made(kind)
     for method, arguments, message in REFUSED[kind]:
         with pytest.raises(InputError, match=message) as caught:
@@ -258,10 +258,10 @@ def test_bad_input_is_one_clear_line(kind: type[EncoderBase], made: Callable[...
         assert "\n" not in str(caught.value)
 
 
-HEADLESS: dict[str, Any] = {"architectures": ["BertModel"]}
-NAMELESS: dict[str, Any] = {"architectures": None}
+HEADLESS = {"architectures": ["BertModel"]}
+NAMELESS = {"architectures": None}
 # Of each class the checkpoints that it refuses: a writer of one, and the line.
-OTHERS: dict[type[EncoderBase], list[tuple[Callable[[Path], Checkpoint], str]]] = {
+OTHERS = {
     Encoder: [
         (of(write_sparse), "made for sparse vectors: use fastattn.SparseEncoder"),
         (of(write_today), "made for a vector a token: use fastattn.MultiVectorEncoder"),
@@ -299,13 +299,13 @@ OTHERS: dict[type[EncoderBase], list[tuple[Callable[[Path], Checkpoint], str]]] 
 
 
 @pytest.mark.parametrize("kind", OTHERS)
-def test_other_checkpoints_are_refused(kind: Any, tmp_path: Path) -> None:
+def test_other_checkpoints_are_refused(kind, tmp_path):
     for number, (checkpoint, message) in enumerate(OTHERS[kind]):
         with pytest.raises(CheckpointError, match=message):
             kind.from_checkpoint(checkpoint(tmp_path / str(number)), ops=reference)
 
 
-def test_classes_of_one_process_say_so(tmp_path: Path) -> None:
+def test_classes_of_one_process_say_so(tmp_path):
     for kind in REFUSED.keys() - {Encoder}:
         with pytest.raises(InputError, match=f"{kind.__name__} computes in this process alone: processes should be 1"):
             kind(tmp_path, processes=2)

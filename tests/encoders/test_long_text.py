@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from fastattn.encoders.encoder import FIRST_WINDOW, Encoder
+from fastattn.encoders.encoder import FIRST_WINDOW
 from fastattn.errors import InputError
 from fastattn.ops import cpu as operations
 from tests.encoders.test_encoder import SPEC, WIDTH, WORDS, _encoder, _many_texts, _unit
@@ -15,21 +15,21 @@ SIXTEEN = " ".join(WORDS[2:18])
 
 
 @pytest.fixture(scope="module")
-def encoder() -> Encoder:
+def encoder():
     return _encoder(max_length=LIMIT)
 
 
 @pytest.fixture(scope="module")
-def compiled() -> Encoder:
+def compiled():
     return _encoder(operations, 2, "int8", max_length=LIMIT)
 
 
-def _raw(text: str, **options: object) -> np.ndarray:
+def _raw(text, **options):
     """The vector of a text that fits, before any normalization, in float64."""
     return _encoder(max_length=64, **options).encode(text, normalize_embeddings=False).astype(np.float64)
 
 
-def test_the_mean_of_windows_weighted_by_their_tokens(encoder: Encoder) -> None:
+def test_the_mean_of_windows_weighted_by_their_tokens(encoder):
     words = SIXTEEN.split()
     parts = [" ".join(words[start : start + 6]) for start in (0, 6, 12)]
     mean = (6 * _raw(parts[0]) + 6 * _raw(parts[1]) + 4 * _raw(parts[2])) / 16
@@ -43,7 +43,7 @@ def test_the_mean_of_windows_weighted_by_their_tokens(encoder: Encoder) -> None:
     assert np.abs(encoder.encode(SIXTEEN) - _unit(mean)).max() > 1e-3
 
 
-def test_windows_pass_through_poolings_and_dense_layers() -> None:
+def test_windows_pass_through_poolings_and_dense_layers():
     rng = np.random.default_rng(0)
     weight = rng.standard_normal((5, 2 * WIDTH)).astype(np.float32)
     how = {"pooling": ("max", "cls"), "dense": ((weight, None, "tanh"),), "normalize": False}
@@ -53,7 +53,7 @@ def test_windows_pass_through_poolings_and_dense_layers() -> None:
     np.testing.assert_allclose(found, mean, atol=1e-5)
 
 
-def test_every_window_begins_with_the_prompt() -> None:
+def test_every_window_begins_with_the_prompt():
     words = SIXTEEN.split()[:10]
     parts = [" ".join(words[start : start + 4]) for start in (0, 4, 8)]  # "query :" takes two places
     for included in (True, False):
@@ -66,7 +66,7 @@ def test_every_window_begins_with_the_prompt() -> None:
         np.testing.assert_allclose(found[1], encoder.encode_query("the cat"), atol=1e-6)
 
 
-def test_a_prompt_whose_end_the_text_begins_in_another_token(encoder: Encoder) -> None:
+def test_a_prompt_whose_end_the_text_begins_in_another_token(encoder):
     """ "on" and "under" are tokens, "onunder" is an unknown one: the windows begin with what both begin with, "the"."""
     words = " ".join(WORDS[2:12])
     found = encoder.encode(f"under {words}", prompt="the on", long="mean", normalize_embeddings=False)
@@ -76,7 +76,7 @@ def test_a_prompt_whose_end_the_text_begins_in_another_token(encoder: Encoder) -
     np.testing.assert_allclose(found, mean, atol=1e-5)
 
 
-def test_a_prompt_that_leaves_no_room(encoder: Encoder) -> None:
+def test_a_prompt_that_leaves_no_room(encoder):
     for length in (6, 7, 30):
         prompt = "the " * length
         with pytest.raises(InputError, match=rf"a prompt and special tokens of {length + 2} leave no room .* takes 8"):
@@ -86,7 +86,7 @@ def test_a_prompt_that_leaves_no_room(encoder: Encoder) -> None:
     assert encoder.encode("a cat", prompt="the " * 5, long="mean").shape == (WIDTH,)
 
 
-def test_texts_that_fit_keep_their_bits(compiled: Encoder) -> None:
+def test_texts_that_fit_keep_their_bits(compiled):
     texts = [*_many_texts(60), " ".join(WORDS[:6]), " ".join(WORDS[:7]), ""]
     fits = compiled.count_tokens(texts) <= LIMIT
     assert fits.any() and not fits.all() and fits[60] and not fits[61]
@@ -101,7 +101,7 @@ def test_texts_that_fit_keep_their_bits(compiled: Encoder) -> None:
         np.testing.assert_array_equal(compiled.encode(short, long=long), compiled.encode(short))
 
 
-def test_neighbours_and_ways_of_asking_change_no_bit(compiled: Encoder) -> None:
+def test_neighbours_and_ways_of_asking_change_no_bit(compiled):
     texts = _many_texts(FIRST_WINDOW + 30)
     expected = compiled.encode(texts, long="mean")
     np.testing.assert_array_equal([compiled.encode(text, long="mean") for text in texts], expected)
@@ -113,7 +113,7 @@ def test_neighbours_and_ways_of_asking_change_no_bit(compiled: Encoder) -> None:
     np.testing.assert_array_equal(bits, np.packbits(expected > 0, axis=1))
 
 
-def test_counts_are_of_whole_texts_with_prompts_and_special_tokens(encoder: Encoder) -> None:
+def test_counts_are_of_whole_texts_with_prompts_and_special_tokens(encoder):
     texts = ["", "the cat", SIXTEEN, "the " * 1000]
     counts = encoder.count_tokens(texts)
     assert counts.dtype == np.int64
@@ -131,7 +131,7 @@ def test_counts_are_of_whole_texts_with_prompts_and_special_tokens(encoder: Enco
 TOO_LONG = "text number {} has 18 tokens, the model takes 8; long='mean' encodes it in parts, long='truncate' cuts it"
 
 
-def test_long_texts_are_refused_by_their_number(encoder: Encoder) -> None:
+def test_long_texts_are_refused_by_their_number(encoder):
     texts = ["the cat", *["a"] * (FIRST_WINDOW + 10), SIXTEEN, "a dog", SIXTEEN]
     number = texts.index(SIXTEEN)
     for call in (encoder.encode, lambda texts, long: encoder.submit(texts, long=long).result()):
@@ -141,7 +141,7 @@ def test_long_texts_are_refused_by_their_number(encoder: Encoder) -> None:
         encoder.encode(SIXTEEN, long="error")
 
 
-def test_the_vectors_before_a_refused_text_come_first(compiled: Encoder) -> None:
+def test_the_vectors_before_a_refused_text_come_first(compiled):
     for number in (0, 3, FIRST_WINDOW - 1, FIRST_WINDOW, FIRST_WINDOW + 7):
         texts = [" ".join(WORDS[n : n + n % 6]) for n in range(number + 3)]
         vectors = compiled.encode_iter([*texts[:number], SIXTEEN, *texts[number:], SIXTEEN], long="error")

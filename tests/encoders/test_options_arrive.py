@@ -3,7 +3,6 @@
 import asyncio
 import inspect
 import json
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +11,7 @@ import pytest
 
 from fastattn.encoders import base, cross_encoder, sparse_encoder, text_classifier, token_classifier, worker
 from fastattn.encoders import worker_processes as processes
-from fastattn.encoders.base import EncoderBase
 from fastattn.encoders.cross_encoder import CrossEncoder
-from fastattn.encoders.encoder import Encoder
 from fastattn.encoders.masked_language_model import MaskedLanguageModel
 from fastattn.encoders.multi_vector_encoder import MultiVectorEncoder
 from fastattn.encoders.sparse_encoder import SparseEncoder
@@ -34,11 +31,11 @@ HABITS = {"batch_size": 7, "convert_to_numpy": True}  # of sentence-transformers
 class Record(dict[str, list[Any]]):
     """``function.parameter`` -> what arrived there, call after call."""
 
-    def watch(self, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, title: str = "") -> None:
+    def watch(self, monkeypatch, owner, name, title=""):
         real = getattr(owner, name)
         signature = inspect.signature(real)
 
-        def noting(*given: Any, **named: Any) -> Any:
+        def noting(*given, **named):
             bound = signature.bind(*given, **named)
             bound.apply_defaults()
             for key, value in bound.arguments.items():
@@ -48,7 +45,7 @@ class Record(dict[str, list[Any]]):
         monkeypatch.setattr(owner, name, noting)
 
 
-def see(call: Callable[..., Any], *arguments: Any, **options: Any) -> dict[str, Any]:
+def see(call, *arguments, **options):
     """What arrives on the way of a call, and its result."""
     record = Record()
     with pytest.MonkeyPatch.context() as monkeypatch:
@@ -64,18 +61,18 @@ def see(call: Callable[..., Any], *arguments: Any, **options: Any) -> dict[str, 
     return {**record, "result": result}
 
 
-def agrees(seen: dict[str, Any], expected: dict[str, Any]) -> bool:
+def agrees(seen, expected):
     return all(bool(value(seen[key])) if callable(value) else seen.get(key) == value for key, value in expected.items())
 
 
-def begin(before: str) -> Callable[[list[Any]], bool]:
+def begin(before):
     """Whether all texts, or the first ones of pairs, begin so."""
     return lambda found: all(
         (one if isinstance(one, str) else one[0]).startswith(before) for texts in found for one in texts
     )
 
 
-SHOWN: tuple[Any, dict[str, Any]] = (True, {"progress.enabled": [True]})
+SHOWN = (True, {"progress.enabled": [True]})
 SIGNED = {"encode.texts": begin("w11 ")}
 PROMPTED = {"task": ("query", SIGNED), "prompt_name": ("query", SIGNED), "prompt": ("w11 ", SIGNED)}
 PAIRED = {"encode_pairs.pairs": begin("w11 ")}
@@ -85,7 +82,7 @@ SPARSE = {
     "show_progress_bar": SHOWN,
 }
 # (class, method) -> what it is given, and of each option a value and what then arrives that did not without it.
-CALLS: dict[tuple[type[EncoderBase], str], tuple[tuple[Any, ...], dict[str, tuple[Any, dict[str, Any]]]]] = {
+CALLS = {
     (CrossEncoder, "predict"): (
         (PAIRS,),
         {
@@ -121,13 +118,13 @@ CALLS: dict[tuple[type[EncoderBase], str], tuple[tuple[Any, ...], dict[str, tupl
 }
 
 
-def options_of(function: Callable[..., Any]) -> set[str]:
+def options_of(function):
     parameters = inspect.signature(function).parameters.values()
     return {one.name for one in parameters if one.default is not one.empty} - {*HABITS}
 
 
 @pytest.mark.parametrize(("kind", "method"), CALLS, ids=lambda part: getattr(part, "__name__", part))
-def test_each_option_of_a_call_arrives(kind: type[EncoderBase], method: str, made: Callable[..., Any]) -> None:
+def test_each_option_of_a_call_arrives(kind, method, made):
     arguments, cases = CALLS[kind, method]
     if method == "encode" or kind not in (SparseEncoder, MultiVectorEncoder):
         assert set(cases) == options_of(getattr(kind, method))
@@ -141,7 +138,7 @@ def test_each_option_of_a_call_arrives(kind: type[EncoderBase], method: str, mad
         assert not agrees(plain, expected), f"also without {name}"
 
 
-def has_scipy() -> bool:
+def has_scipy():
     try:
         import scipy.sparse  # noqa: F401
     except ImportError:
@@ -149,9 +146,9 @@ def has_scipy() -> bool:
     return True
 
 
-def test_what_rank_is_given_comes_to_predict(tmp_path: Path) -> None:
+def test_what_rank_is_given_comes_to_predict(tmp_path):
     encoder, record = by_reference(CrossEncoder, write_classifier(tmp_path, RERANKER)), Record()
-    given: dict[str, Any] = {
+    given = {
         "prompt": "w9 ", "prompt_name": None, "activation_fn": "tanh", "apply_softmax": True, "batch_size": 3,
         "show_progress_bar": False, "convert_to_numpy": True,
     }  # fmt: skip
@@ -163,7 +160,7 @@ def test_what_rank_is_given_comes_to_predict(tmp_path: Path) -> None:
     assert record["predict.pairs"] == [[("w5", "w6"), ("w5", "w7")]] and best["text"] in ("w6", "w7")
 
 
-def test_the_options_of_a_cross_encoder_itself_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_options_of_a_cross_encoder_itself_arrive(monkeypatch):
     record = Record()
     monkeypatch.setattr(ModelBase, "__init__", lambda self, path, precision, threads, processes, device: None)
     record.watch(monkeypatch, ModelBase, "__init__", "made")
@@ -178,7 +175,7 @@ def test_the_options_of_a_cross_encoder_itself_arrive(monkeypatch: pytest.Monkey
 CATS = ["the cat", "a dog"]
 RANGES = np.stack([np.full(WIDTH, -1, np.float32), np.full(WIDTH, 2, np.float32)])
 # Option -> a value, and the fields of VectorOptions that it changes.
-OPTIONS: dict[str, tuple[Any, dict[str, Any]]] = {
+OPTIONS = {
     "task": ("document", {"prompt": "the "}),
     "prompt_name": ("other", {"prompt": "under "}),
     "prompt": ("on ", {"prompt": "on "}),
@@ -189,7 +186,7 @@ OPTIONS: dict[str, tuple[Any, dict[str, Any]]] = {
     "output_dtype": ("ubinary", {"output_dtype": "ubinary"}),
     "ranges": (RANGES, {"ranges_2E": RANGES.tolist()}),
 }
-FORMS: dict[str, Callable[..., Any]] = {
+FORMS = {
     "encode": lambda encoder, **how: encoder.encode(CATS, **how),
     "encode of one": lambda encoder, **how: encoder.encode(CATS[0], **how),
     "encode_query": lambda encoder, **how: encoder.encode_query(CATS, **how),
@@ -206,39 +203,39 @@ class Pool:
 
     least = 1
 
-    def __init__(self, encoder: Encoder):
+    def __init__(self, encoder):
         self.scheduler, self._plans, self.options, self.sent = encoder._scheduler, encoder._plans, [], []
 
-    def plan(self, texts: list[str], options: Any, progress: Any = None) -> Any:
+    def plan(self, texts, options, progress=None):
         self._note(texts, options)
         return (yield from self._plans.plan(texts, options, progress))
 
-    def stream(self, texts: Iterator[tuple[int, str]], options: Any) -> Iterator[np.ndarray]:
+    def stream(self, texts, options):
         listed = [text for _, text in texts]
         self._note(listed, options)
         return iter(self.scheduler.run(lambda: self._plans.plan(listed, options)))
 
-    def _note(self, texts: list[str], options: Any) -> None:
+    def _note(self, texts, options):
         self.options.append(options)
         self.sent.append(processes._chunk(texts, options).content)
 
 
-def fields(options: Any) -> dict[str, Any]:
+def fields(options):
     return {name: np.asarray(x).tolist() if isinstance(x, np.ndarray) else x for name, x in vars(options).items()}
 
 
-def prompted_encoder() -> Encoder:
+def prompted_encoder():
     return _encoder(prompts={"query": "query : ", "document": "the ", "other": "under "})
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_each_option_of_a_form_arrives(form: str) -> None:
+def test_each_option_of_a_form_arrives(form):
     assert OPTIONS.keys() == EncodeOptions.__annotations__.keys() == options_of(OptionChecker.checked)
     encoder = prompted_encoder()
     for pool in (None, Pool(encoder)):
         encoder._pool = pool
 
-        def arrived(**how: Any) -> dict[str, Any]:
+        def arrived(**how):
             found = see(FORMS[form], encoder, **how)["plan.options"]
             assert pool is None or pool.options.pop() is found[-1]  # noqa: B023
             assert all(fields(one) == fields(found[0]) for one in found)
@@ -252,7 +249,7 @@ def test_each_option_of_a_form_arrives(form: str) -> None:
                 assert arrived(**{name: value}) == plain | changed, name
 
 
-def test_options_arrive_in_a_worker_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_options_arrive_in_a_worker_process(monkeypatch):
     """But for types and ranges, which are made of all vectors together; texts that are too long are found before."""
     encoder, record = prompted_encoder(), Record()
     pool = Pool(encoder)
@@ -281,14 +278,14 @@ def test_options_arrive_in_a_worker_process(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("name", ["task", "prompt_name", "prompt"])
-def test_each_prompt_is_counted(name: str) -> None:
+def test_each_prompt_is_counted(name):
     encoder, (value, changed) = prompted_encoder(), OPTIONS[name]
     assert see(encoder.count_tokens, CATS, **{name: value})["encode_whole.texts"] == [
         [changed["prompt"] + text for text in CATS]
     ]
 
 
-def test_progress_and_habits_of_an_encoder_arrive_or_change_nothing(made: Callable[..., Any]) -> None:
+def test_progress_and_habits_of_an_encoder_arrive_or_change_nothing(made):
     encoder = _encoder()
     for wish, shown in ((True, True), (False, False), (None, False)):
         assert see(encoder.encode, CATS, show_progress_bar=wish)["progress.enabled"] == [shown]

@@ -18,10 +18,21 @@ from bench.torch_residual import ResidualNetwork
 from bench.train import captions
 from tests.architectures.goldens import pack_shapes
 from tests.architectures.oracle import shapes_of
-from tests.images.captioners import caption_pictures, draw_captioner
-from tests.images.cases import CASES, TEXTS, PictureCase, pictures, write_case
-from tests.images.goldens import FILE
-from tests.images.residual_cases import RESIDUAL_CASES, STEM, ResidualCase, draw_state, image_of
+from tests.images.cases import (
+    CASES,
+    FILE,
+    RESIDUAL_CASES,
+    STEM,
+    TEXTS,
+    PictureCase,
+    ResidualCase,
+    caption_pictures,
+    draw_captioner,
+    draw_state,
+    image_of,
+    pictures,
+    write_case,
+)
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 

@@ -1,4 +1,4 @@
-"""Writes vision.npz: what the modules of bench.torch_vision make of the images of tests/images/module_cases.py.
+"""Writes vision.npz: what the modules of bench.torch_vision make of the images of tests/images/cases.py.
 
 Run from the root, in an environment with torch: python -m tests.goldens.make_vision
 """
@@ -8,8 +8,7 @@ import torch
 
 from bench import torch_residual, torch_vision
 from tests.architectures.goldens import pack_shapes
-from tests.images.module_cases import FILE, MODULE_CASES, images_of
-from tests.images.residual_cases import draw_state
+from tests.images.cases import MODULE_CASES, MODULES_FILE, draw_state, images_of
 
 
 def main() -> None:
@@ -25,7 +24,7 @@ def main() -> None:
         with torch.no_grad():
             written |= {str(number): twin(images).numpy()}
             written |= {f"{number}{view}": getattr(twin, view)(images).numpy() for view in case.views}
-    np.savez_compressed(FILE, shapes=pack_shapes(shapes), **written)
+    np.savez_compressed(MODULES_FILE, shapes=pack_shapes(shapes), **written)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import fastattn
 from fastattn import mechanisms as m
 from fastattn.array_attention.attention import additive_attention
 from tests.encoders.classifiers import LABELS, TOKENS, write_classifier, write_masked, write_sparse
-from tests.encoders.multi_vector import write_today
+from tests.encoders.classifiers import write_today
 from tests.weights.ctranslate2.writer import write_tiny
 
 

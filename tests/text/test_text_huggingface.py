@@ -5,7 +5,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -154,7 +153,7 @@ def test_offsets_are_of_the_text_as_given(prompt, threads, monkeypatch):
     assert spans.ids_T.tolist() == tokenizer.encode([prompt + text])[0].tolist()
     assert all(array.dtype == np.int32 for array in spans)
     of_text = spans.words_T >= 0
-    words: dict[int, str] = {}
+    words = {}
     for (start, end), word in zip(spans.offsets_T2[of_text].tolist(), spans.words_T[of_text].tolist()):
         words[word] = words.get(word, "") + text[start:end]
     assert list(words) == list(range(len(words)))
@@ -281,7 +280,7 @@ def test_any_text_gives_ids_within_the_limit(text):
     assert ids[0] == 2 and ids[-1] == 3 and 2 <= len(ids) <= 12
 
 
-def test_ids_that_no_int32_holds_are_refused() -> None:
+def test_ids_that_no_int32_holds_are_refused():
     tokenizer = Tokenizer(models.WordLevel({"[UNK]": 0, "the": 1}, unk_token="[UNK]"))
     file = json.loads(tokenizer.to_str())
     file["model"]["vocab"]["the"] = 1 << 31  # the library itself would write all ids up to it, one by one
@@ -302,23 +301,23 @@ UNITS = (
 WHOLE = 60_000  # 150 times as long as what fits
 
 
-def counted(work: Callable[[str], object], text: str) -> int:
+def counted(work, text):
     with Steps(float("inf")) as steps:
         work(text)
     return steps.count
 
 
-def grown(work: Callable[[str], object], unit: str, size: int) -> float:
+def grown(work, unit, size):
     """How many times the steps for a text of ``size`` characters those for four times as many are."""
     return counted(work, (unit * 4 * size)[: 4 * size]) / (500 + counted(work, (unit * size)[:size]))
 
 
-def test_splitting_takes_no_square_of_a_texts_length() -> None:
+def test_splitting_takes_no_square_of_a_texts_length():
     for unit in UNITS:
         assert grown(split_sentences, unit, 2_000) < 4.5, unit
         text, measured = (unit * WHOLE)[:WHOLE], []
 
-        def length_of(part: str, measured: list[int] = measured) -> int:
+        def length_of(part, measured=measured):
             measured.append(len(part))
             return 2 + sum(-(-len(word) // 4) for word in part.split())
 
@@ -340,6 +339,6 @@ for path in sys.argv[1:]:
 """
 
 
-def test_pieces() -> None:
+def test_pieces():
     paths = [GOLDENS / f"text_{name}.model" for name in MODELS]
     subprocess.run([sys.executable, "-c", LONG_TEXTS, *paths], check=True, timeout=120)

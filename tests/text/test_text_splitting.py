@@ -3,9 +3,11 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from fastattn.errors import InputError
 from fastattn.text.splitting import split_sentences, split_to_fit
+from pathlib import Path
+from fastattn.text.splitting import split_sentences
+
 
 # The expected sentences, joined by nothing; "en" and so on choose the abbreviations.
 SENTENCES = [
@@ -140,3 +142,47 @@ def test_joined_parts_are_the_text_and_fit(text, limit):
         assert "".join(parts) == text
         assert all(parts)
         assert all(length_of(part) <= limit for part in parts)
+
+
+CASES = [
+    line.split("\t") for line in Path(__file__).with_name("sentences.txt").read_text(encoding="utf-8").splitlines()[1:]
+]
+LANGUAGES = sorted({language for language, _ in CASES})
+
+
+def places(parts):
+    """Where sentences end, blanks left out."""
+    found, at = set(), 0
+    for part in parts[:-1]:
+        at += len("".join(part.split()))
+        found.add(at)
+    return found
+
+
+def f1(cases):
+    """(F1, the texts that are split otherwise)."""
+    common = total = 0
+    wrong = []
+    for language, text in cases:
+        wanted, whole = places(text.split("|")), text.replace("|", "")
+        parts = split_sentences(whole, language)
+        assert "".join(parts) == whole
+        found = places(parts)
+        common, total = common + len(wanted & found), total + len(wanted) + len(found)
+        wrong += [f"{text}  ->  {'|'.join(parts)}"] * (wanted != found)
+    return 2 * common / total, wrong
+
+
+def test_there_are_two_hundred_of_eight_languages():
+    assert len(CASES) >= 200 and len(LANGUAGES) >= 8
+
+
+def test_in_all():
+    score, wrong = f1(CASES)
+    assert score >= 0.98, "\n".join([f"{score:.4f}", *wrong])
+
+
+def test_of_a_language():
+    for language in LANGUAGES:
+        score, wrong = f1([case for case in CASES if case[0] == language])
+        assert score >= 0.95, "\n".join([f"{score:.4f}", *wrong])

@@ -3,13 +3,10 @@
 import dataclasses
 import shutil
 import warnings
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from fastattn.errors import CheckpointError, TokenizerError
 from fastattn.spec.text_spec import TranslationText
 from fastattn.text.sentencepiece import SentencePiece
@@ -24,6 +21,11 @@ from tests.weights.ctranslate2 import cases
 from tests.weights.ctranslate2 import writer as ctranslate2_writer
 from tests.weights.ctranslate2.writer import random_transformer
 from tests.weights.native.folders import converted
+import pytest
+from fastattn.errors import InputError
+from fastattn.spec.text_spec import LanguageTokens
+from fastattn.text.languages import Languages, language, language_tokens
+
 
 TO_GERMAN = ">>de<<"
 TOLD = "no sentencepiece model lies beside this checkpoint: texts are taken as tokens separated by spaces"
@@ -96,7 +98,7 @@ def test_pieces_are_looked_up_by_their_surface():
     assert TranslationTokenizer(without_start).target_ids([]) == [0]
 
 
-def parts_of(text: str, longest: int | None, split: str, **changes: bool) -> list[list[str]]:
+def parts_of(text, longest, split, **changes):
     tokens = ("<unk>", "<s>", "</s>", TO_GERMAN)
     tokenizer = TranslationTokenizer(TranslationText(tokens, tokens, source_language="en", **changes))
     (line,) = split_lines(text, tokenizer, 20, split, longest)
@@ -124,7 +126,7 @@ def test_nothing_but_a_language_is_not_translated():
         assert parts_of(f"{TO_GERMAN} One", 3, split, add_source_eos=True, add_source_bos=True) == []
 
 
-def translator_of(words: int) -> Translator:
+def translator_of(words):
     checkpoint = random_checkpoint(seed=21, vocabulary=words)
     names = vocabulary(words)
     return Translator.from_checkpoint(
@@ -188,14 +190,14 @@ MAP_WORDS = ("<unk>", "<s>", "</s>", "a", "b", "c", "d", "e")
 IDS = {word: i for i, word in enumerate(MAP_WORDS)}
 
 
-def built(content: str, words=MAP_WORDS) -> VocabularyMap:
+def built(content, words=MAP_WORDS):
     text = dataclasses.replace(random_checkpoint().text, target_vocabulary=words, vocabulary_map=content.encode())
     return VocabularyMap(text, {word: i for i, word in enumerate(words)})
 
 
-def naive(content: str, source: list[str]) -> list[int]:
+def naive(content, source):
     """As src/vocabulary_map.cc goes about it."""
-    rules: list[dict[str, list[int]]] = [{}]
+    rules = [{}]
     for line in content.split("\n")[:-1]:
         token, key, values, target, ngram = "", "", [], False, 1
         for letter in line[:-1] if line.endswith("\r") else line:
@@ -245,7 +247,7 @@ def test_lines_of_another_form_are_named():
             built(content)
 
 
-def test_it_is_used_only_when_asked_for(tmp_path: Path):
+def test_it_is_used_only_when_asked_for(tmp_path):
     folder = cases.build("pre-norm", tmp_path / "model")
     translator, sources = Translator(folder), cases.inputs("pre-norm")[0]
     mapped = translator.translate_tokens(sources, shortlist=True, beam_size=3)
@@ -259,7 +261,7 @@ def test_it_is_used_only_when_asked_for(tmp_path: Path):
     assert Translator(folder).translate_tokens(sources, shortlist=True, beam_size=3) == plain
 
 
-def test_a_damaged_map_harms_nobody_who_does_not_ask_for_it(tmp_path: Path):
+def test_a_damaged_map_harms_nobody_who_does_not_ask_for_it(tmp_path):
     folder = cases.build("pre-norm", tmp_path / "model")
     (folder / "vmap.txt").write_bytes(b"\xff\xfe\nno tab")
     translator, sources = Translator(folder), cases.inputs("pre-norm")[0]
@@ -269,7 +271,7 @@ def test_a_damaged_map_harms_nobody_who_does_not_ask_for_it(tmp_path: Path):
 
 
 @pytest.mark.parametrize("precision", ["float32", "int8"])
-def test_a_conversion_keeps_it(tmp_path: Path, precision: str):
+def test_a_conversion_keeps_it(tmp_path, precision):
     folder, sources = cases.build("pre-norm", tmp_path / "model"), cases.inputs("pre-norm")[0]
     original = read(folder)
     assert "vmap.txt" in original.details["vocabulary map"]
@@ -281,13 +283,13 @@ def test_a_conversion_keeps_it(tmp_path: Path, precision: str):
         assert found.translate_tokens(sources, **options) == expected.translate_tokens(sources, **options)
 
 
-def test_packages_and_the_hub_carry_it(tmp_path: Path):
+def test_packages_and_the_hub_carry_it(tmp_path):
     package = tmp_path / "package"
     shutil.copytree(cases.build("pre-norm", tmp_path / "model"), package / "model")
     (package / "metadata.json").write_text('{"from_code": "ar", "to_code": "en"}')
     (package / "sentencepiece.model").write_bytes(b"pieces")
     text = read(package).text
-    assert text.vocabulary_map == (package / "model" / "vmap.txt").read_bytes()  # type: ignore[union-attr]
+    assert text.vocabulary_map == (package / "model" / "vmap.txt").read_bytes()
     files = needed(["config.json", "model.bin", "shared_vocabulary.json", "vmap.txt"])
     assert files is not None and "vmap.txt" in files.first
 
@@ -301,3 +303,75 @@ def test_ends_and_prefixes_may_be_chosen_whatever_the_map_says():
     options |= {"shortlist": True, "max_decoding_length": 6, "end_token": [words[9]], "return_end_token": True}
     (result,) = translator.translate_tokens([[words[4]]], [[words[12]]], **options)
     assert {token for tokens in result.hypotheses for token in tokens} == {*words[:3], words[5], words[9], words[12]}
+
+
+NLLB = "eng_Latn fra_Latn zho_Hans zho_Hant kas_Arab kas_Deva srp_Cyrl heb_Hebr als_Latn npi_Deva nob_Latn nno_Latn"
+M2M = "en fr zh sr he sq ne no ns jv"
+MBART = "en_XX fr_XX zh_CN he_IL pt_XX"
+
+
+def test_a_language_is_found_by_every_usual_name():
+    for codes, asked, code in [
+        (NLLB, "en eng eng_Latn ENG_LATN en_XX en-GB English english __en__", "eng_Latn"),
+        (NLLB, "zh zho Chinese zh_CN zho_Hans cmn_Hans", "zho_Hans"),
+        (NLLB, "zh-TW zh-Hant zho_Hant zh-Hant-TW zh-MO chi_HK ZHO-HANT-hk", "zho_Hant"),
+        (NLLB, "zh-Hans-CN zh-SG", "zho_Hans"),
+        ("srp_Cyrl srp_Latn", "sr-Latn-RS sr_Latn", "srp_Latn"),
+        ("srp_Cyrl srp_Latn", "sr-Cyrl-RS srp_Cyrl", "srp_Cyrl"),
+        (NLLB, "ks_Deva kas_Deva", "kas_Deva"),
+        (NLLB, "iw he Hebrew", "heb_Hebr"),
+        (NLLB, "sq Albanian alb", "als_Latn"),
+        (NLLB, "no nb Norwegian", "nob_Latn"),
+        (NLLB, "nn Norwegian_Nynorsk", "nno_Latn"),
+        (M2M, "en eng eng_Latn en_XX English __en__", "en"),
+        (M2M, "srp_Cyrl sr-RS", "sr"),
+        (M2M, "nso nso_Latn", "ns"),
+        (M2M, "jw jav_Latn Javanese", "jv"),
+        (MBART, "en eng_Latn en_US English", "en_XX"),
+        (MBART, "pt pt_BR por_Latn", "pt_XX"),
+        ("pt_PT pt pt_BR", "por Portuguese pt_AO", "pt"),
+        ("xx_new other", "XX-NEW xx_new", "xx_new"),
+    ]:
+        languages = Languages({each: f"__{each}__" for each in codes.split()})
+        assert {name: languages.code(name.replace("n_N", "n N")) for name in asked.split()} == dict.fromkeys(
+            asked.split(), code
+        )
+
+
+def test_another_language_is_refused_with_those_that_may_be_meant():
+    for asked, fault in [
+        ("ks", "language 'ks' should be one of kas_Arab (Kashmiri), kas_Deva (Kashmiri)"),
+        ("sr_Latn", "language 'sr_Latn' should be one of srp_Cyrl (Serbian)"),
+        ("Frensh", "unknown language 'Frensh'; near ones: fra_Latn (French)"),
+        ("zz", "unknown language 'zz'; this model knows 12: eng_Latn (English), fra_Latn (French), "),
+        ("", "unknown language ''; this model knows 12: "),
+    ]:
+        with pytest.raises(InputError) as caught:
+            Languages({each: each for each in NLLB.split()}).code(asked)
+        assert str(caught.value).startswith(fault)
+
+
+def test_four_digits_are_no_script():
+    assert Languages({"de": "<de>", "de_AT": "<de_AT>"}).code("de-1996") == "de"
+
+
+def test_one_table_serves_prompts_and_models():
+    assert language("ckb").name == "Central Kurdish" and language("zho_Hant").chinese == "繁体中文"
+    assert Languages({"kmr_Latn": "", "toki": ""}).names == {"kmr_Latn": "Northern Kurdish", "toki": "toki"}
+
+
+def test_the_forms_of_tokens_tell_the_model():
+    for tokens, told in [
+        ("__en__ __ast__", LanguageTokens({"en": "__en__", "ast": "__ast__"}, "before", "first")),
+        ("eng_Latn fra_Latn", LanguageTokens({"eng_Latn": "eng_Latn", "fra_Latn": "fra_Latn"}, "before", "first")),
+        ("en_XX fr_XX", LanguageTokens({"en_XX": "en_XX", "fr_XX": "fr_XX"}, "before", "first")),
+        (
+            "<2en> <2ta_Latn> <2back_translated>",
+            LanguageTokens({"en": "<2en>", "ta_Latn": "<2ta_Latn>"}, prefix="{target}"),
+        ),
+        (">>por<< >>pt_br<<", LanguageTokens({"por": ">>por<<", "pt_br": ">>pt_br<<"}, prefix="{target}")),
+        (">>por<<", None),
+        ("__en__ <2en> de_DE", None),
+        ("_e <s> >> << <2> de_de DE_DE", None),
+    ]:
+        assert language_tokens(["<unk>", "▁a", "</s>", *tokens.split()]) == told

@@ -12,11 +12,7 @@ from tests.models.tiny_models import LETTERS, random_checkpoint, steady_ops
 from tests.weights.ctranslate2 import writer
 
 WORDS = ("<unk>", "<s>", "</s>", *LETTERS)
-FORMS = {
-    "m2m100": "__{}__",
-    "madlad": "<2{}>",
-    "opus": ">>{}<<",
-}
+FORMS = {"m2m100": "__{}__", "madlad": "<2{}>", "opus": ">>{}<<"}
 CODES = {
     "nllb": ("eng_Latn", "fra_Latn", "zho_Hans"),
     "mbart50": ("en_XX", "fr_XX", "zh_CN"),

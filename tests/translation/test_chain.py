@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-
 from fastattn.errors import InputError
 from fastattn.translation.calls import TokenTranslation, Translation
 from fastattn.translation.chain import TranslatorByLanguage
@@ -10,6 +9,17 @@ from fastattn.translation.translator import Translator
 from fastattn.weights import download
 from tests.translation.test_translator_kernels import WORDS
 from tests.weights.ctranslate2 import writer
+import json
+import threading
+import pytest
+from fastattn.errors import InputError
+from fastattn.text.detecting import likely_languages
+from fastattn.translation.calls import Translation
+from fastattn.translation.chain import ChainedTranslation
+from fastattn.translation.detecting import SURE, WINDOW, DetectingTranslator
+from fastattn.translation.translator import Translator
+from tests.cli.commands import fail, run
+
 
 TEXTS = ["a b", "", "c", "d a\n\nb\n"]
 BAD = "\ud800"
@@ -155,3 +165,180 @@ def test_the_first_is_read_as_the_second_needs_it(pair):
     next(stream)
     assert len(read) < 5000
     stream.close()
+
+
+GERMAN, FRENCH, ENGLISH = (
+    "Das Wetter ist heute sehr schön.",
+    "Il fait très beau aujourd'hui.",
+    "The weather is fine today.",
+)
+CHINESE, NUMBERS, BAD = "今天天气很好，我们明天去北京开会。", "12 - 34 !", "\ud800"
+
+
+class Named:
+    """Says which model it is."""
+
+    def __init__(self, code):
+        self.code, self.calls = code, []
+
+    def translate_iter(self, texts, *, details, return_exceptions, **options):
+        assert details and return_exceptions
+        self.calls.append(texts)
+        return iter([Translation(f"{self.code} {options}: {text}", [text], [-1.0], []) for text in texts])
+
+
+def named(target="en"):
+    opened = {}
+
+    def open_from(code):
+        if code == "zh":
+            raise InputError("no model from zh")
+        return opened.setdefault(code, Named(code))
+
+    return DetectingTranslator(target, open_from), opened
+
+
+def test_each_text_goes_to_the_model_for_its_language():
+    translator, opened = named()
+    texts = [GERMAN, FRENCH, NUMBERS, "", ENGLISH, GERMAN]
+    found = translator.translate(texts, details=True, beam_size=2)
+    assert [one.language for one in found] == ["de", "fr", "", "", "en", "de"]
+    assert [one.text for one in found[2:5]] == texts[2:5] and not found[2].sure and found[0].sure
+    assert found[0].text == f"de {{'beam_size': 2}}: {GERMAN}" and opened["de"].calls == [[GERMAN, GERMAN]]
+    assert translator.translate(FRENCH) == f"fr {{}}: {FRENCH}" and set(opened) == {"de", "fr"}
+    (unsure,) = translator.translate(["Good morning"], details=True)
+    assert not unsure.sure and unsure.language == "en"
+    _, unsure = translator.translate([GERMAN, "Hello Maria"], details=True)
+    assert not unsure.sure and unsure.language == "de" and unsure.confidence < 0.1  # as the text before it
+
+
+def test_errors_are_of_their_texts():
+    translator, _ = named()
+    found = list(translator.translate_iter([GERMAN, CHINESE, BAD, FRENCH], return_exceptions=True))
+    assert isinstance(found[1], InputError) and isinstance(found[2], InputError) and found[3].startswith("fr")
+    stream = translator.translate_iter([GERMAN, CHINESE])
+    assert next(stream).startswith("de")
+    with pytest.raises(InputError, match="no model from zh"):
+        next(stream)
+    with pytest.raises(InputError, match="details=True"):
+        translator.translate(GERMAN, num_hypotheses=2)
+
+
+class Ranked:
+    """In place of py3langid's model: texts that begin with a code are of that language, as sure as SURE or not."""
+
+    def rank(self, text):
+        code, share = text.split()[0], SURE if text.endswith("sure") else SURE - 0.01
+        return [(code, share), ("en", 0.05), ("xx", 0.01)]
+
+
+def test_what_is_in_no_language_stays_and_says_nothing_of_others(monkeypatch):
+    monkeypatch.setattr("fastattn.text.detecting._identifier", Ranked)
+    translator, opened = named("fr")
+    texts = ["zxx sure", "zxx sure", "nso sure", "zxx perhaps", "fuv perhaps", "fr sure"]
+    found = translator.translate(texts, details=True)
+    assert [one.language for one in found] == ["", "", "ns", "", "ns", "fr"]
+    assert [found[b].text for b in (0, 3, 5)] == [texts[b] for b in (0, 3, 5)] and set(opened) == {"ns"}
+    assert [one.confidence for one in found] == [0, 0, SURE, 0, 0, SURE] and [one.sure for one in found[2:4]] == [
+        True,
+        False,
+    ]
+
+
+def test_among_some_languages_the_likeliest_comes_first(monkeypatch):
+    monkeypatch.setattr("fastattn.text.detecting._identifier", Ranked)
+    assert likely_languages("de sure", ("yy", "xx", "en")) == [("en", 0.05), ("xx", 0.01), ("yy", 0.0)]
+
+
+def test_a_language_without_a_model_is_looked_for_once_a_stream():
+    asked = []
+
+    def open_from(code):
+        asked.append(code)
+        raise InputError("the list cannot be read")
+
+    translator = DetectingTranslator("en", open_from)
+    for _ in range(2):
+        found = list(translator.translate_iter([GERMAN] * (2 * WINDOW + 1), return_exceptions=True))
+        assert len(found) == 2 * WINDOW + 1 and all(isinstance(one, InputError) for one in found)
+    assert asked == ["de", "de"]
+
+
+def test_threads_open_one_translator(monkeypatch):
+    opened, second = [], threading.Event()
+
+    def open_from(code):
+        opened.append(code)
+        second.wait(0.2)  # for another that opens too
+        return Named(code)
+
+    translator = DetectingTranslator("en", open_from)
+    threads = [threading.Thread(target=translator.translate, args=(GERMAN,)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert opened == ["de"]
+
+
+def test_options_of_each_text_are_refused():
+    translator, _ = named()
+    for name in ("target_prefix", "source_lang", "target_lang"):
+        with pytest.raises(InputError, match=f"{name} should be one str"):
+            translator.translate([GERMAN, ENGLISH], **{name: ["a", "b"]})
+    assert translator.translate(GERMAN, target_prefix="a") == f"de {{'target_prefix': 'a'}}: {GERMAN}"
+    with pytest.raises(InputError, match="return_attention needs details=True"):
+        translator.translate(GERMAN, return_attention=True)
+    with pytest.raises(InputError, match="target must be a str, got int"):
+        Translator.for_languages("auto", 3)
+
+
+def test_a_chain_says_what_it_went_through():
+    class Chained(Named):
+        def translate_iter(self, texts, **options):
+            return iter([ChainedTranslation("b", ["b"], [0.0], [], ["a"]) for _ in texts])
+
+    assert DetectingTranslator("fr", Chained).translate(GERMAN, details=True).through == ["a"]
+    assert DetectingTranslator("fr", Named).translate(GERMAN, details=True).through is None
+
+
+def test_what_comes_before_an_error_of_the_iterable_is_translated():
+    def texts():
+        yield from (GERMAN, FRENCH)
+        raise InputError("line 3: not UTF-8")
+
+    stream = named()[0].translate_iter(texts(), return_exceptions=True)
+    assert next(stream).startswith("de") and next(stream).startswith("fr")
+    with pytest.raises(InputError, match="line 3"):
+        next(stream)
+    result = run("translate", "--from", "auto", "--to", "en", stdin=f"{ENGLISH}\n".encode() + b"\xff\n")
+    assert (result.exit_code, result.stdout) == (2, f"{ENGLISH}\n") and "line 2" in result.stderr
+    for wrong in (GERMAN, 5, {GERMAN: 1}):
+        with pytest.raises(InputError, match="texts must be an iterable of str"):
+            named()[0].translate_iter(wrong)
+
+
+def test_few_texts_are_read_ahead():
+    read = []
+    stream = named()[0].translate_iter(read.append(n) or GERMAN for n in range(10 * WINDOW))
+    next(stream)
+    assert len(read) == WINDOW
+
+
+def test_real_models_by_themselves(pulled, monkeypatch):
+    monkeypatch.setenv("FASTATTN_OFFLINE", "1")
+    pulled("en-pt"), pulled("zh-en")
+    found = Translator.for_languages("auto", "Portuguese").translate([ENGLISH, "Bom dia a todos os meus amigos."])
+    assert found == [Translator("en-pt").translate(ENGLISH), "Bom dia a todos os meus amigos."]
+    result = run("translate", "--from", "auto", "--to", "pt", "--json", stdin=f"{ENGLISH}\nHello Maria\n".encode())
+    first, second = map(json.loads, result.stdout.splitlines())
+    assert first["translation"] == found[0] and first["detected"]["language"] == "en"
+    assert "the language of 1 of 2 lines is unsure, the first: standard input, line 2: en (" in result.stderr
+    assert second["detected"]["language"] == "en" and second["detected"]["confidence"] < 0.8
+    through = run(
+        "translate", "--from", "auto", "--to", "pt", "--timeout", "600", "--json", CHINESE
+    )  # which compiles first
+    assert json.loads(through.stdout)["through"] == Translator("zh-en").translate(CHINESE), through.stderr
+    assert fail(2, "translate", "--from", "auto", "--to", "pt", "-b", "0", ENGLISH).startswith("--beam-size should be")
+    for arguments in (("--from", "auto"), ("--from", "auto", "--to", "pt", "-m", "en-pt")):
+        assert "--from auto finds models itself" in fail(2, "translate", *arguments, "a")

@@ -1,8 +1,6 @@
 """Models of several languages: how each is told the languages of a text, and what a call may say."""
 
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,7 +12,7 @@ from tests.cli.commands import fail, succeed
 from tests.translation.languages import tokens_of, told, write_folder
 from tests.weights.native.folders import converted
 
-SHORT: Any = {"max_decoding_length": 7}
+SHORT = {"max_decoding_length": 7}
 PAIRS = [("en", "fr"), ("fr", "en"), ("en", "zh"), ("zh", "fr")]
 TEXTS = ["a b c", "c d", "e f g h", "b"]
 # Kind -> the source of "a b" from English to French, and the target's beginning, as CTranslate2's users write them.
@@ -29,7 +27,7 @@ WRITTEN = {
 
 
 @pytest.mark.parametrize("kind", WRITTEN)
-def test_each_kind_of_model_is_told_the_languages_in_its_way(tmp_path: Path, kind: str) -> None:
+def test_each_kind_of_model_is_told_the_languages_in_its_way(tmp_path, kind):
     translator = Translator(write_folder(tmp_path / "model", kind))
     source, target = WRITTEN[kind]
     (wanted,) = translator.translate_tokens([source], [target], **SHORT)
@@ -44,7 +42,7 @@ def test_each_kind_of_model_is_told_the_languages_in_its_way(tmp_path: Path, kin
     assert score.log_probs.tolist() == whole.log_probs[len(whole.log_probs) - 3 :].tolist()
 
 
-def test_texts_of_many_pairs_share_a_batch_and_come_out_as_alone(tmp_path: Path) -> None:
+def test_texts_of_many_pairs_share_a_batch_and_come_out_as_alone(tmp_path):
     translator = Translator(write_folder(tmp_path / "model", "m2m100"))
     sources, targets = ([pair[side] for pair in PAIRS] for side in (0, 1))
     for beam_size in (1, 3):
@@ -68,7 +66,7 @@ def test_texts_of_many_pairs_share_a_batch_and_come_out_as_alone(tmp_path: Path)
     assert [each.log_probs.tolist() for each in together] == [each.log_probs.tolist() for each in whole]
 
 
-def test_what_tells_the_language_is_not_streamed(tmp_path: Path) -> None:
+def test_what_tells_the_language_is_not_streamed(tmp_path):
     translator, seen = Translator(write_folder(tmp_path / "model", "nllb")), []
     options = SHORT | {"source_lang": "en", "target_lang": "fr"}
     tokens = translator.translate("a b", beam_size=1, details=True, callback=seen.append, **options).parts[0].tokens
@@ -76,7 +74,7 @@ def test_what_tells_the_language_is_not_streamed(tmp_path: Path) -> None:
     assert list(translator.generate_tokens("a b", **options)) == seen
 
 
-def test_defaults_are_the_callers_then_the_folders(tmp_path: Path) -> None:
+def test_defaults_are_the_callers_then_the_folders(tmp_path):
     folder = write_folder(tmp_path / "model", "m2m100")
     translator = Translator(folder, source_lang="fr", target_lang="en")
     named = translator.translate("a b", source_lang="French", target_lang="English", **SHORT)
@@ -93,17 +91,17 @@ def test_defaults_are_the_callers_then_the_folders(tmp_path: Path) -> None:
     assert found == told(languages).translate("a b", source_lang="en", target_lang="zh", details=True, **SHORT)
 
 
-def test_the_legacy_source_of_nllb_ends_with_its_language(tmp_path: Path) -> None:
+def test_the_legacy_source_of_nllb_ends_with_its_language(tmp_path):
     folder = write_folder(tmp_path / "model", "nllb")
     (folder / "tokenizer_config.json").write_text('{"legacy_behaviour": true}')
     found = Translator(folder).translate("a b", source_lang="en", target_lang="fr", details=True, **SHORT)
     assert found.parts[0].source == ["a", "b", "</s>", "eng_Latn"]
 
 
-def test_every_part_has_its_languages_around_it_and_fits_with_them() -> None:
+def test_every_part_has_its_languages_around_it_and_fits_with_them():
     languages = LanguageTokens(tokens_of("nllb"), "before", "first")
     translator = told(languages, single_sentences=True)
-    options: Any = SHORT | {"source_lang": "en", "target_lang": "fr", "details": True}
+    options = SHORT | {"source_lang": "en", "target_lang": "fr", "details": True}
     words = translator._tokenizer.text.source_vocabulary[3:9]
     text = f"{words[0]} {words[1]}. {words[2]}"
     parts = [part.source for part in translator.translate(text, **options).parts]
@@ -116,7 +114,7 @@ def test_every_part_has_its_languages_around_it_and_fits_with_them() -> None:
     assert translator.translate(" \n", **options).text == " \n"
 
 
-def test_prefixes_of_words_and_texts_that_tell_their_language_themselves(tmp_path: Path) -> None:
+def test_prefixes_of_words_and_texts_that_tell_their_language_themselves(tmp_path):
     task = LanguageTokens({"en": "English", "fr": "French"}, prefix="translate {source} to {target}:")
     translator = told(replace(task, tokens={"en": "b", "fr": "c"}, prefix="a {source} {target} d"), add_source_eos=True)
     found = translator.translate("e f", source_lang="en", target_lang="fr", details=True, **SHORT)
@@ -136,7 +134,7 @@ def test_prefixes_of_words_and_texts_that_tell_their_language_themselves(tmp_pat
             opus.translate("a b", **options)
 
 
-def test_languages_that_are_not_known_or_not_named(tmp_path: Path) -> None:
+def test_languages_that_are_not_known_or_not_named(tmp_path):
     translator = Translator(write_folder(tmp_path / "model", "nllb"))
     assert translator.languages == {"eng_Latn": "English", "fra_Latn": "French", "zho_Hans": "Chinese"}
     listed = r"this model knows 3: eng_Latn \(English\), fra_Latn \(French\), zho_Hans \(Chinese\)$"
@@ -161,7 +159,7 @@ def test_languages_that_are_not_known_or_not_named(tmp_path: Path) -> None:
     assert isinstance(results[0], InputError) and results[1]
 
 
-def test_folders_whose_languages_cannot_be_are_refused(tmp_path: Path) -> None:
+def test_folders_whose_languages_cannot_be_are_refused(tmp_path):
     native = converted(read(write_folder(tmp_path / "model", "m2m100")), tmp_path / "native", "float32")
     config = (native / "config.json").read_text()
     for old, new, fault in (
@@ -175,7 +173,7 @@ def test_folders_whose_languages_cannot_be_are_refused(tmp_path: Path) -> None:
             Translator(native)
 
 
-def test_models_of_one_pair_take_its_languages_alone() -> None:
+def test_models_of_one_pair_take_its_languages_alone():
     translator = told(None, source_language="zho", target_language="en")
     assert translator.languages == {}
     named = translator.translate("a b", source_lang="zh", target_lang="English", **SHORT)
@@ -188,7 +186,7 @@ def test_models_of_one_pair_take_its_languages_alone() -> None:
         told(None).translate("a b", source_lang="en")
 
 
-def test_worker_processes_and_converted_folders_know_the_languages_and_the_rules(tmp_path: Path) -> None:
+def test_worker_processes_and_converted_folders_know_the_languages_and_the_rules(tmp_path):
     made = read(write_folder(tmp_path / "model", "mbart"))
     made.text = replace(made.text, decoding=DecodingSettings(rules=SearchRules("true", forced_end=True)))
     folder = converted(made, tmp_path / "native", "float32")
@@ -205,7 +203,7 @@ def test_worker_processes_and_converted_folders_know_the_languages_and_the_rules
     assert [score.log_probs.tolist() for score in scores] == [score.log_probs.tolist() for score in one]
 
 
-def test_the_command_line_names_languages(tmp_path: Path) -> None:
+def test_the_command_line_names_languages(tmp_path):
     folder = write_folder(tmp_path / "model", "nllb")
     wanted = Translator(folder).translate("a b", source_lang="en", target_lang="fr", **SHORT)
     asked = ("translate", "-m", folder, "--from", "English", "--max-length", 7)

@@ -1,8 +1,6 @@
 """A pointer network against the formula: every sequence of places scored, the best of them found by the beam."""
 
-from collections.abc import Callable
 from itertools import permutations
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,7 +19,7 @@ from tests.weights.recurrent.writer import pointer_files
 MOST = 31
 
 
-def checkpoint(cell: str = "lstm") -> Checkpoint:
+def checkpoint(cell="lstm"):
     readout = Readout(("hidden", "embedding"))
     encoder = RecurrentSpec(cell, 1, 6, 0, 2, readout=readout)
     decoder = RecurrentSpec(
@@ -51,7 +49,7 @@ def lstm(t, name, x, h, c):
     return sigmoid(leave) * np.tanh(c), c
 
 
-def log_probability(t, points, rows) -> float:
+def log_probability(t, points, rows):
     """Of pointing at these rows and then at the end, in float64 by Vinyals's equations 2 and 3."""
     read = np.concatenate([np.zeros((1, 2)), points])
     h = c = np.zeros(6)
@@ -124,7 +122,7 @@ def test_what_never_points_to_the_end_points_as_often_as_there_are_places():
     assert found.rows == [0] * (MOST + 1)
 
 
-def saved(folder: Path, tensors: dict[str, np.ndarray]) -> Path:
+def saved(folder, tensors):
     for name, data in pointer_files(tensors).items():
         (folder / name).write_bytes(data)
     return folder
@@ -147,7 +145,7 @@ def test_a_folder_with_a_mapping(tmp_path):
         (lambda t: t.update({"decoder.layers.0.input.weight": np.ones(24, np.float32)}), "embedding_width"),
     ],
 )
-def test_arrays_that_are_no_pointer_networks(tmp_path, change: Callable[[dict[str, np.ndarray]], object], told):
+def test_arrays_that_are_no_pointer_networks(tmp_path, change, told):
     tensors = dict(checkpoint().tensors)
     change(tensors)
     with pytest.raises(CheckpointError, match=f"^[^\n]*{told}[^\n]*$"):

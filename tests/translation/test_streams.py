@@ -1,15 +1,19 @@
 """translate_iter and encode_iter when the source or a text fails: what came before is given out first."""
 
-from collections.abc import Iterator
-from typing import Any
-
 import numpy as np
 import pytest
-
 from fastattn.errors import FastattnError, InputError
 from fastattn.translation.translator import Translator
 from tests.encoders.test_encoder import _encoder
 from tests.models.tiny_models import random_checkpoint, steady_ops, vocabulary
+import os
+import pytest
+from fastattn import ExecutionStats
+from fastattn.errors import InputError
+from fastattn.system import files
+from fastattn.translation.translator import Translator
+from tests.models.tiny_models import random_checkpoint, steady_ops, vocabulary
+
 
 WORDS = vocabulary(19)[3:]
 SHORT = {"max_decoding_length": 4}
@@ -17,7 +21,7 @@ SHORTEST = {"max_decoding_length": 1, "beam_size": 1}  # where it matters which 
 
 
 @pytest.fixture(scope="module")
-def translator() -> Translator:
+def translator():
     return Translator.from_checkpoint(random_checkpoint(seed=21), ops=steady_ops, threads=1)
 
 
@@ -25,15 +29,15 @@ class Broken(Exception):
     """Of the source's own making."""
 
 
-def source(count: int, error: Exception) -> Iterator[str]:
+def source(count, error):
     for number in range(count):
         yield f"{WORDS[number % 16]} {WORDS[number // 16 % 16]}"
     raise error
 
 
-def drain(stream: Iterator[Any]) -> tuple[list[Any], BaseException]:
+def drain(stream):
     """What comes, and the error that ends it; nothing comes after."""
-    given: list[Any] = []
+    given = []
     with pytest.raises(Exception) as caught:
         for result in stream:
             given.append(result)
@@ -44,7 +48,7 @@ def drain(stream: Iterator[Any]) -> tuple[list[Any], BaseException]:
 @pytest.mark.parametrize(
     ("count", "error"), [(0, Broken("wire")), (1, RuntimeError("odd")), (300, InputError("a fault of the file's"))]
 )
-def test_texts_before_a_failing_source_are_translated(translator: Translator, count: int, error: Exception):
+def test_texts_before_a_failing_source_are_translated(translator, count, error):
     texts = [text for text, _ in zip(source(count + 1, error), range(count))]
     given, raised = drain(translator.translate_iter(source(count, error), **SHORTEST))
     assert given == translator.translate(texts, **SHORTEST) and raised is error
@@ -53,18 +57,18 @@ def test_texts_before_a_failing_source_are_translated(translator: Translator, co
 
 
 @pytest.mark.parametrize("count", [0, 20])
-def test_texts_before_a_failing_source_are_encoded(count: int):
+def test_texts_before_a_failing_source_are_encoded(count):
     encoder, error = _encoder(), Broken("wire")
     given, raised = drain(encoder.encode_iter(source(count, error)))
     assert len(given) == count and raised is error
     texts = [text for text, _ in zip(source(count + 1, error), range(count))]
     if texts:
         np.testing.assert_allclose(np.stack(given), encoder.encode(texts), atol=1e-6)
-    given, raised = drain(encoder.encode_iter(["a", None, "b"]))  # type: ignore[list-item]
+    given, raised = drain(encoder.encode_iter(["a", None, "b"]))
     assert len(given) == 1 and isinstance(raised, InputError)
 
 
-def test_prefixes_that_fail_and_that_run_out(translator: Translator):
+def test_prefixes_that_fail_and_that_run_out(translator):
     error = Broken("wire")
     texts = [WORDS[number] for number in range(6)]
     given, raised = drain(translator.translate_iter(texts, target_prefix=source(3, error), **SHORT))
@@ -73,19 +77,19 @@ def test_prefixes_that_fail_and_that_run_out(translator: Translator):
     assert len(given) == 3 and "3 values, but more texts" in str(raised)
 
 
-def test_an_interrupt_of_the_source_waits_for_nothing(translator: Translator):
-    def interrupted() -> Iterator[str]:
+def test_an_interrupt_of_the_source_waits_for_nothing(translator):
+    def interrupted():
         yield WORDS[0]
         raise KeyboardInterrupt
 
-    seen: list[Any] = []
+    seen = []
     with pytest.raises(KeyboardInterrupt):
         list(translator.translate_iter(interrupted(), beam_size=1, callback=seen.append, **SHORT))
     assert seen == []
 
 
 @pytest.fixture
-def short_windows(monkeypatch) -> int:
+def short_windows(monkeypatch):
     """The tokens of a window; texts below have two, and one that stands for themselves."""
     for name, size in (("FIRST_WINDOW", 6), ("LAST_WINDOW", 30), ("WINDOW_A_THREAD", 1)):
         monkeypatch.setattr(f"fastattn.decoding.windows.{name}", size)
@@ -93,24 +97,24 @@ def short_windows(monkeypatch) -> int:
 
 
 @pytest.mark.parametrize(("count", "threads"), [(0, 1), (1, 2), (2, 1), (3, 2), (4, 1), (40, 2)])
-def test_windows_in_progress_together_give_what_one_call_does(short_windows: int, threads: int, count: int):
+def test_windows_in_progress_together_give_what_one_call_does(short_windows, threads, count):
     translator = Translator.from_checkpoint(random_checkpoint(seed=21), ops=steady_ops, threads=threads)
     texts, read = [text for text, _ in zip(source(count + 1, Broken()), range(count))], 0
 
-    def counted() -> Iterator[str]:
+    def counted():
         nonlocal read
         for text in texts:
             read += 1
             yield text
 
-    given: list[str] = []
+    given = []
     for result in translator.translate_iter(counted(), **SHORT):
         assert read <= len(given) + 3 * short_windows // 3 and (given or read <= 2)
         given.append(result)
     assert given == translator.translate(texts, **SHORT) and read == count
 
 
-def test_a_stream_that_is_left_ends_its_work(translator: Translator, short_windows: int):
+def test_a_stream_that_is_left_ends_its_work(translator, short_windows):
     stream = translator.translate_iter(source(10_000, Broken()), **SHORT)
     for _ in range(20):
         next(stream)
@@ -120,8 +124,8 @@ def test_a_stream_that_is_left_ends_its_work(translator: Translator, short_windo
 
 
 @pytest.mark.parametrize("number", [1, 5, 30])
-def test_a_failing_text_far_into_a_stream_comes_in_its_turn(translator: Translator, short_windows: int, number: int):
-    texts: list[Any] = [text for text, _ in zip(source(41, Broken()), range(40))]
+def test_a_failing_text_far_into_a_stream_comes_in_its_turn(translator, short_windows, number):
+    texts = [text for text, _ in zip(source(41, Broken()), range(40))]
     expected = translator.translate(texts, **SHORT)
     texts[number] = None
     given, raised = drain(translator.translate_iter(texts, **SHORT))
@@ -132,18 +136,166 @@ def test_a_failing_text_far_into_a_stream_comes_in_its_turn(translator: Translat
 
 
 @pytest.mark.parametrize("wrong", [" ".join(WORDS * 4), "\ud800", None])
-def test_a_text_that_cannot_be_read(translator: Translator, wrong: Any):
+def test_a_text_that_cannot_be_read(translator, wrong):
     """Its error comes in its turn, or takes its place."""
     limited = Translator.from_checkpoint(
         random_checkpoint(seed=21, positions="table", max_positions=20), ops=steady_ops, threads=1
     )
-    texts: list[Any] = [WORDS[0], "", wrong, WORDS[3]]
+    texts = [WORDS[0], "", wrong, WORDS[3]]
     options = SHORT | {"split": "never"}
     expected = limited.translate([WORDS[0], "", WORDS[3]], **options)
     given, raised = drain(limited.translate_iter(texts, **options))
     assert given == expected[:2] and isinstance(raised, InputError)
-    seen: list[int] = []
+    seen = []
     options |= {"beam_size": 1, "callback": lambda step: seen.append(step.sentence)}
     results = list(limited.translate_iter(texts, return_exceptions=True, **options))
     assert [isinstance(result, FastattnError) for result in results] == [False, False, True, False]
     assert str(results[2]) == str(raised) and {*seen} == {0, 3}, "texts keep their numbers"
+
+
+WORDS = vocabulary(19)
+SHORT = {"max_decoding_length": 5}
+LINES = [f"{WORDS[4]} {WORDS[5]}", "", WORDS[7], f"{WORDS[3]}\r{WORDS[8]}", WORDS[9]]
+
+
+@pytest.fixture(scope="module")
+def translator():
+    return Translator.from_checkpoint(random_checkpoint(seed=21), ops=steady_ops, threads=1)
+
+
+@pytest.fixture
+def source(tmp_path):
+    path = tmp_path / "source.txt"
+    path.write_bytes(b"\xef\xbb\xbf" + "\r\n".join(LINES).encode())
+    return path
+
+
+def in_one_line(text):
+    return text.replace("\r", " ")
+
+
+def test_each_line_gives_a_line(translator, source, tmp_path, monkeypatch):
+    output = tmp_path / "output.txt"
+    clock = iter([1.0, 3.5])
+    with monkeypatch.context() as patches:
+        patches.setattr("fastattn.translation.translator.perf_counter", lambda: next(clock))
+        stats = translator.translate_file(source, str(output), **SHORT)
+    details = translator.translate(LINES, details=True, **SHORT)
+    assert output.read_bytes().decode() == "".join(in_one_line(result.text) + "\n" for result in details)
+    tokens = sum(len(part.tokens) for result in details for part in result.parts)
+    assert isinstance(stats, ExecutionStats) and (stats.num_tokens, stats.num_examples) == (tokens, 5)
+    assert stats.total_time_in_ms == 2500.0
+    assert sorted(os.listdir(tmp_path)) == ["output.txt", "source.txt"]
+
+
+def test_prefixes_hypotheses_and_scores(translator, source, tmp_path):
+    prefixes, output = tmp_path / "prefixes.txt", tmp_path / "output.txt"
+    wished = [WORDS[9], "", "", WORDS[6], f"{WORDS[3]} {WORDS[3]}"]
+    prefixes.write_text("\n".join(wished) + "\n", encoding="utf-8")
+    options = SHORT | {"beam_size": 3, "num_hypotheses": 2}
+    translator.translate_file(source, output, prefixes, with_scores=True, **options)
+    expected = [
+        f"{score:g} ||| {in_one_line(text)}"
+        for result in translator.translate(LINES, target_prefix=wished, details=True, **options)
+        for text, score in zip(result.hypotheses, result.scores)
+    ]
+    assert output.read_text(encoding="utf-8").split("\n") == [*expected, ""] and len(expected) == 10
+
+
+def test_a_greedy_search_needs_no_scores(translator, source, tmp_path):
+    translator.translate_file(source, tmp_path / "output.txt", beam_size=1, **SHORT)
+    translated = translator.translate(LINES, beam_size=1, **SHORT)
+    assert (tmp_path / "output.txt").read_bytes().decode().split("\n") == [*map(in_one_line, translated), ""]
+
+
+def test_an_empty_file_gives_an_empty_file(translator, tmp_path):
+    (tmp_path / "source.txt").touch()
+    stats = translator.translate_file(tmp_path / "source.txt", tmp_path / "output.txt")
+    assert (stats.num_tokens, stats.num_examples) == (0, 0) and (tmp_path / "output.txt").read_bytes() == b""
+
+
+def test_a_fault_leaves_what_was_there(translator, tmp_path):
+    for content, prefixes, message in [
+        (b"a\nb\xff\n", None, "source.txt, line 2: not UTF-8"),
+        (b"a\nb\0\n", None, "source.txt, line 2: a NUL byte"),
+        (b"a\nb\nc\n", b"a\nb\n", "2 values, but more texts"),
+        (b"a\n", b"a\nb\n", "1 texts, but more values"),
+        (b"a\n", b"\xfe\n", "prefixes.txt, line 1: not UTF-8"),
+    ]:
+        source, output = tmp_path / "source.txt", tmp_path / "output.txt"
+        source.write_bytes(content)
+        output.write_bytes(b"before")
+        if prefixes is not None:
+            (tmp_path / "prefixes.txt").write_bytes(prefixes)
+        begun = None if prefixes is None else tmp_path / "prefixes.txt"
+        with pytest.raises(InputError, match=message):
+            translator.translate_file(source, output, begun, **SHORT)
+        assert output.read_bytes() == b"before"
+        assert not [name for name in os.listdir(tmp_path) if name.endswith(".part")]
+
+
+def test_what_cannot_be_opened(translator, source, tmp_path):
+    with pytest.raises(InputError, match="cannot read .*nowhere: No such file"):
+        translator.translate_file(tmp_path / "nowhere", tmp_path / "output.txt")
+    with pytest.raises(InputError, match="cannot write .*output.txt: the folder .*nowhere does not exist"):
+        translator.translate_file(source, tmp_path / "nowhere" / "output.txt")
+    with pytest.raises(InputError, match="cannot write .*: a NUL byte"):
+        translator.translate_file(source, f"{tmp_path}/a\0b")
+    with pytest.raises(InputError, match="a file's path should be a str or a path, got int"):
+        translator.translate_file(0, tmp_path / "output.txt")
+    with pytest.raises(InputError, match="unknown option 'beam'"):
+        translator.translate_file(source, tmp_path / "output.txt", beam=2)
+    with pytest.raises(InputError, match="a file's path should be a str or a path, got NoneType"):
+        translator.translate_file(source, None)
+    assert os.listdir(tmp_path) == ["source.txt"]
+
+
+def test_options_that_a_file_leaves_no_room_for(translator, source, tmp_path):
+    for options, message in [
+        ({"details": True}, "translate_file takes no details: "),
+        ({"target_prefix": "a"}, "translate_file takes no target_prefix: .*target_path"),
+        ({"return_exceptions": True}, "translate_file takes no return_exceptions: "),
+        ({"with_scores": True, "return_scores": False}, "with_scores needs return_scores"),
+    ]:
+        with pytest.raises(InputError, match=message):
+            translator.translate_file(source, tmp_path / "output.txt", **options)
+        assert os.listdir(tmp_path) == ["source.txt"]
+
+
+@pytest.mark.parametrize("with_scores", [False, True])
+def test_each_line_has_as_many_lines_however_few_its_hypotheses(translator, source, tmp_path, with_scores):
+    """Few alternatives are as probable as this."""
+    options = SHORT | {
+        "beam_size": 1,
+        "num_hypotheses": 4,
+        "return_alternatives": True,
+        "min_alternative_expansion_prob": 0.1,
+    }
+    found = [result.hypotheses for result in translator.translate(LINES, details=True, **options)]
+    assert any(len(hypotheses) < 4 for hypotheses in found)
+    translator.translate_file(source, tmp_path / "output.txt", with_scores=with_scores, **options)
+    written = (tmp_path / "output.txt").read_bytes().decode().split("\n")[:-1]
+    texts = [line.partition(" ||| ")[2] if with_scores and line else line for line in written]
+    expected = [[*map(in_one_line, hypotheses), "", "", "", ""][:4] for hypotheses in found]
+    assert [texts[first : first + 4] for first in range(0, len(texts), 4)] == expected
+
+
+def test_lines_are_read_as_they_are_needed(translator, tmp_path, monkeypatch):
+    source, output = tmp_path / "source.txt", tmp_path / "output.txt"
+    source.write_text(f"{WORDS[4]}\n" * 1200, encoding="utf-8")
+    read, seen, read_at_first = [], [], []
+    original = files.as_text
+
+    def watched(line, number, name):
+        read.append(number)
+        return original(line, number, name)
+
+    def see(step):
+        seen.append(step.sentence)
+        read_at_first.append(len(read))
+
+    monkeypatch.setattr(files, "as_text", watched)
+    stats = translator.translate_file(source, output, beam_size=1, callback=see, max_decoding_length=1)
+    assert stats.num_examples == len(read) == 1200 and sorted(seen) == list(range(1200))
+    assert read_at_first[0] < 600
+    assert output.read_text(encoding="utf-8").count("\n") == 1200

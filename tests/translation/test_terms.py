@@ -2,16 +2,40 @@
 
 from itertools import repeat
 from typing import Any
-
 import numpy as np
 import pytest
-
 from fastattn.errors import FastattnError, InputError
 from fastattn.translation.calls import TokenTranslation, Translation
 from fastattn.translation.glossary import GlossaryTranslator
 from fastattn.translation.guarded import GuardedTranslator
 from fastattn.translation.memory import CachedTranslator, MemoryTranslator
 from fastattn.translation.streamed import StreamedTranslator
+import pytest
+from fastattn.errors import InputError
+from fastattn.translation.term_files import read_glossary, read_memory
+import pytest
+from fastattn import FastattnError, Translator
+from fastattn.errors import InputError
+from fastattn.translation.glossary import GlossaryTranslator
+from tests.cli.commands import run
+import pytest
+from fastattn import FastattnError, Translator
+from fastattn.translation.guarded import GuardedTranslator, loops, what_is_wrong
+from fastattn.translation.streamed import StreamedTranslator
+from tests.cli.commands import run
+from tests.documents.backwards import Backwards
+import sqlite3
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+from types import SimpleNamespace
+import pytest
+from fastattn import Translator
+from fastattn.errors import FastattnError, InputError
+from fastattn.translation.memory import CachedTranslator, MemoryTranslator
+from fastattn.translation.streamed import StreamedTranslator
+from tests.cli.commands import run
+from tests.documents.backwards import Backwards
+
 
 ASKED = list[tuple[str, Any]]
 
@@ -19,7 +43,7 @@ ASKED = list[tuple[str, Any]]
 class InOrder(StreamedTranslator):
     """Writes "x" before each word, one after the other, behind what a translation begins with."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.asked: ASKED = []
 
     def translate_iter(self, texts, *, details=False, target_prefix=None, **options):
@@ -36,7 +60,7 @@ class InOrder(StreamedTranslator):
             part = TokenTranslation(source, [target], [-1.0], [-1.0], [len(made)], [attention])
             yield Translation(" ".join(made), [" ".join(made)], [-1.0], [part]) if details else " ".join(made)
 
-    def close(self) -> None:
+    def close(self):
         pass
 
 
@@ -175,3 +199,381 @@ def test_what_a_memory_has_is_not_translated():
     assert [one.exact for one in details] == [True, False]
     with pytest.raises(InputError, match="details=True"):
         memory.translate("two", num_hypotheses=2)
+
+
+TMX = """<?xml version="1.0"?>
+<!DOCTYPE tmx SYSTEM "tmx14.dtd">
+<tmx version="1.4"><header srclang="en"/><body>
+<tu><tuv xml:lang="en-US"><seg>Good <bpt i="1">x</bpt>morning<ept i="1">y</ept>.</seg></tuv>
+<tuv xml:lang="pt-BR"><seg>Bom dia.</seg></tuv><tuv xml:lang="de"><seg>Guten Morgen.</seg></tuv></tu>
+<tu><tuv lang="EN"><seg>Yes</seg></tuv><tuv lang="de"><seg>Ja</seg></tuv></tu>
+<tu><tuv xml:lang="en"><seg>No</seg></tuv></tu>
+<tu><tuv lang="en"><seg>A</seg></tuv><tuv lang="ja"><seg/></tuv><tuv lang="ja"><seg>B</seg></tuv></tu>
+</body></tmx>"""
+TBX = """<martif><text><body><termEntry><langSet xml:lang="en"><tig><term>car</term></tig></langSet>
+<langSet xml:lang="pt"><ntig><termGrp><term>viatura</term></termGrp></ntig></langSet></termEntry></body></text>
+</martif>"""
+
+
+def write(folder, name, text, encoding="utf-8"):
+    (folder / name).write_bytes(text.encode(encoding))
+    return folder / name
+
+
+def test_two_columns(tmp_path):
+    path = write(tmp_path, "a.tsv", "\ufeffcar\tviatura\r\n# no\n\n one two \t um dois \n")
+    assert read_glossary(path) == {"car": "viatura", "one two": "um dois"} == read_memory(path)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+def test_tmx(tmp_path, encoding):
+    path = write(tmp_path, "a.tmx", TMX.replace('"1.0"?', f'"1.0" encoding="{encoding}"?'), encoding)
+    assert read_memory(path, "en", "pt") == {"Good morning.": "Bom dia."}
+    assert read_memory(path, "en", "de") == {"Good morning.": "Guten Morgen.", "Yes": "Ja"}
+    assert read_memory(path, "en", "ja") == {"A": "B"}
+    assert read_memory(path) == {"Good morning.": "Bom dia.", "Yes": "Ja"} and read_memory(path, "fr", "pt") == {}
+
+
+def test_tbx(tmp_path):
+    path = write(tmp_path, "a.TBX", TBX)
+    assert read_glossary(path) == {"car": "viatura"} == read_glossary(path, "en", "pt")
+    assert read_glossary(path, "pt", "en") == {"viatura": "car"}
+
+
+BOMB = '<!DOCTYPE x [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;">]><tmx><tu>&b;</tu></tmx>'
+
+
+def test_what_is_none(tmp_path):
+    for name, text, encoding, message in [
+        ("a.tsv", "car viatura\n", "utf-8", "line 1: expected a term, a tab and its translation"),
+        ("a.tsv", "a\tb\n\tx\n", "utf-8", "line 2: expected a term"),
+        ("a.tsv", "a\tb\tc\n", "utf-8", "line 1: expected a term"),
+        ("a.tsv", "caf\u00e9\tb\n", "latin-1", "not UTF-8"),
+        ("a.tmx", "<tmx>", "utf-8", "not XML: "),
+        ("a.tmx", "", "utf-8", "not XML: "),
+        ("a.tmx", "<tmx/>", "utf-8", "has no tu$"),
+        ("a.tmx", BOMB, "utf-8", "declares entities"),
+        ("a.tmx", BOMB, "utf-16", "declares entities"),
+    ]:
+        with pytest.raises(InputError, match=message):
+            read_memory(write(tmp_path, name, text, encoding))
+
+
+def test_what_is_not_there(tmp_path):
+    for name in ("a.tsv", "a.tmx"):
+        with pytest.raises(InputError, match="cannot read"):
+            read_memory(tmp_path / name)
+
+
+TEXTS = [
+    "The government bought a new car.",
+    "Good morning.",
+    "The car is red. My friend saw the car in the city, near the river.",
+    "",
+    "Cars are not a car's friends.",
+]
+
+
+@pytest.fixture(scope="module")
+def translator(pulled):
+    with Translator(pulled("en-pt"), threads=2, processes=1) as made:
+        yield made
+
+
+def test_terms_come_out(translator):
+    found = translator.with_glossary({"car": "viatura", "government": "estado"}).translate(TEXTS)
+    plain = translator.translate(TEXTS)
+    assert "viatura" in found[0] and "estado" in found[0].lower()
+    assert found[2].lower().count("viatura") == 2 and "rio" in found[2] and "amigo" in found[2]
+    assert found[1] == plain[1] and found[3] == "" and "viatura" in found[4]
+    assert all("viatura" not in text for text in plain)
+
+
+def test_terms_are_words(translator):
+    glossed = translator.with_glossary({"car": "viatura", "WHO": "OMS"})
+    for text in ("The carpet is old.", "Who is there?"):
+        assert glossed.translate(text) == translator.translate(text)
+    assert (
+        "OMS" in glossed.translate("The WHO met in the city.")
+        and "viatura" in glossed.translate("THE CAR IS RED.").lower()
+    )
+
+
+def test_what_is_kept(translator):
+    found = translator.with_glossary(keep=[r"Acme \w+", r"\d+-\d+", "\U0001f600"]).translate(
+        ["We buy Acme Turbo for 10-12 people \U0001f600.", "Good morning."]
+    )
+    assert "Acme Turbo" in found[0] and "10-12" in found[0] and "\U0001f600" in found[0]
+    assert found[1] == translator.translate("Good morning.")
+
+
+def test_details_and_lines(translator):
+    glossed = translator.with_glossary({"car": "viatura"})
+    answer = glossed.translate("The car is red.\n\n  My car.\n", details=True)
+    lines = answer.text.split("\n")
+    assert len(lines) == 4 and lines[1] == "" and lines[2].startswith("  ") and answer.text.count("iatura") == 2
+    assert answer.hypotheses == [answer.text] and len(answer.scores) == 1 and len(answer.parts) == 2
+
+
+def test_many_texts_keep_their_order(translator):
+    texts = [f"The car has {n} doors." if n % 3 else f"There are {n} of them." for n in range(21, 91)]
+    glossed = translator.with_glossary({"car": "viatura"})
+    found = glossed.translate(texts)
+    assert found[::9] == [glossed.translate(text) for text in texts[::9]]
+    assert all(("viatura" in text.lower()) == bool(n % 3) for n, text in enumerate(found, 21))
+
+
+def test_a_chain(pulled, translator):
+    with Translator(pulled("pt-en"), threads=2, processes=1) as first:
+        chain = Translator.chain(first, translator)
+        glossed = GlossaryTranslator(chain, {"carro": "viatura"}).translate("O carro \u00e9 novo.")
+        assert "viatura" in glossed.lower()
+
+
+def test_what_is_no_glossary(translator):
+    for options, message in [
+        ({"glossary": {"": "a"}}, "should not be empty"),
+        ({"glossary": {"a": " "}}, "should not be empty"),
+        ({"glossary": {"a": 1}}, "a term's translation must be a str, got int"),
+        ({"keep": ["("]}, "should be a regular expression"),
+    ]:
+        with pytest.raises(InputError, match=message):
+            translator.with_glossary(**options)
+
+
+def test_what_cannot_be_combined(translator):
+    glossed = translator.with_glossary({"car": "viatura"})
+    for name, value in (("target_prefix", "O"), ("num_hypotheses", 2)):
+        with pytest.raises(InputError, match=f"^{name} cannot be combined with a glossary$"):
+            glossed.translate("The car.", details=True, **{name: value})
+    with pytest.raises(FastattnError):
+        glossed.translate(["The car.", 3])
+    found = list(glossed.translate_iter(["The car.", "\ud800", "Hi."], return_exceptions=True))
+    assert isinstance(found[1], FastattnError) and isinstance(found[2], str)
+
+
+def test_files_from_the_command_line(pulled, tmp_path):
+    (tmp_path / "terms.tsv").write_text("# terms\n\ncar\tviatura\n", encoding="utf-8")
+    arguments = ("translate", "-m", str(pulled("en-pt")), "--glossary", str(tmp_path / "terms.tsv"), "--keep", "Acme")
+    done = run(*arguments, "The car is from Acme.")
+    assert done.exit_code == 0 and "viatura" in done.stdout.lower() and "Acme" in done.stdout
+    (tmp_path / "page.html").write_text("<p>The <b>car</b> is red.</p>")
+    done = run(*arguments, "-i", str(tmp_path / "page.html"))
+    assert "<b>viatura</b>" in done.stdout.lower()
+
+
+def test_how_often():
+    for text, count in [
+        ("", 0),
+        ("no no no no", 0),
+        ("No no no no no", 5),
+        ("a b a b a b a b", 0),
+        ("x a b a b a b a b a b y", 5),
+        ("a b c d " * 6, 6),
+        ("a b c d e " * 9, 0),  # of five words
+        ("ab, ab, ab, ab, ab, c", 5),
+        ("hahahahahaha", 6),
+        ("\u597d\u597d", 0),
+        ("\u5f88\u597d" * 7, 7),
+        ("one two three four five six seven eight", 0),
+        ("........ -------- 1111111111", 0),
+    ]:
+        assert loops(text) == count
+
+
+def test_what_is_wrong():
+    assert what_is_wrong("hello", "no no no no no") == "loop"
+    assert what_is_wrong("no no no no no", "n\u00e3o n\u00e3o n\u00e3o n\u00e3o n\u00e3o") == ""
+    assert what_is_wrong("hello", "a1 a2 " * 4 + " ".join(map(str, range(50)))) == "length"
+    assert what_is_wrong("hello", "ol\u00e1") == ""
+    apart = "".join(map(chr, range(0x4E00, 0x4E00 + 101)))
+    assert (what_is_wrong("hello", apart[:100]), what_is_wrong("hello", apart)) == ("", "length")
+
+
+class Looping(Backwards, StreamedTranslator):
+    """Says one thing five times, unless it may not repeat as few tokens as the text has words."""
+
+    def __init__(self):
+        super().__init__()
+        self.sizes = []
+
+    def translate_iter(self, texts, *, details=False, no_repeat_ngram_size=0, **options):
+        for text in texts:
+            if text == "refuse":
+                yield FastattnError("no")
+                continue
+            self.sizes.append(no_repeat_ngram_size)
+            heavy = not 0 < no_repeat_ngram_size <= len(text.split())
+            (found,) = super().translate_iter(["la la la la la" if heavy else text], details=details, **options)
+            yield found
+
+    def close(self):
+        pass
+
+
+def test_it_is_decoded_again_until_it_is_none():
+    translator = Looping()
+    guarded = GuardedTranslator(translator)
+    assert guarded.translate("one two") == "two one" and translator.sizes == [0, 3, 2]
+    found = guarded.translate("one two", details=True)
+    assert found.remarks == ("loop",) and found.text == "two one"
+    assert guarded.translate("", details=True).text == "la la la la la"  # the best there is
+    translator.sizes.clear()
+    assert guarded.translate("one", no_repeat_ngram_size=5) == "la la la la la" and translator.sizes == [5]
+    mixed = list(guarded.translate_iter(["one", "refuse", "two"], return_exceptions=True))
+    assert mixed[0] == "one" and isinstance(mixed[1], FastattnError) and mixed[2] == "two"
+
+
+@pytest.fixture(scope="module")
+def translator(pulled):
+    with Translator(pulled("en-pt"), threads=2, processes=1) as made:
+        yield made
+
+
+def test_real_loops(translator):
+    texts = ["a" * 30, "?!" * 12, "BCD " * 9 + "x", "\u4f60\u597d " * 3, "Good morning."]
+    plain, found = translator.translate(texts), translator.guarded().translate(texts, details=True)
+    assert any(what_is_wrong(text, one) for text, one in zip(texts, plain))
+    assert not any(what_is_wrong(text, one.text) == "loop" for text, one in zip(texts, found))
+    assert found[-1].text == plain[-1] and not hasattr(found[-1], "remarks")
+
+
+def test_the_command_line_marks_them(translator, pulled):
+    text = "BCD " * 9 + "x"
+    marked = what_is_wrong(text, translator.translate(text))
+    done = run("translate", "-m", str(pulled("en-pt")), "--guard", "--json", text, "Good morning.")
+    assert done.exit_code == 0 and ("remarks" in done.stdout) == bool(marked)
+    assert ("may be no translation" in done.stderr) == bool(marked)
+
+
+class Counting(Backwards, StreamedTranslator):
+    """Refuses texts that say so."""
+
+    def translate_iter(self, texts, *, details=False, **options):
+        for text, one in zip(texts, super().translate_iter(texts, details=details, **options)):
+            yield FastattnError("no") if text == "refuse" else one
+
+    def close(self):
+        self.seen.append("closed")
+
+
+def test_a_memory():
+    translator = Counting()
+    memory = MemoryTranslator(translator, {"one two three": "known", "one two four five": "x"})
+    assert memory.translate(["one two three", " one two three\n", "six seven"]) == ["known", " known\n", "seven six"]
+    assert translator.seen == ["six seven"]
+    exact, near, other = memory.translate(["one two three", "one two threes", "six"], details=True)
+    assert exact.exact and exact.text == "known" and exact.near == () and not near.exact
+    assert [one.source for one in near.near] == ["one two three"] and 0.9 < near.near[0].similarity < 1
+    assert near.near[0].translation == "known" and near.text == "threes two one" and other.near == ()
+
+
+def test_a_memory_of_a_file(pulled, tmp_path):
+    (tmp_path / "m.tsv").write_text("Good morning.\tOl\u00e1.\n", encoding="utf-8")
+    with Translator(pulled("en-pt"), threads=1, processes=1) as translator:
+        assert translator.with_memory(tmp_path / "m.tsv").translate(["Good morning.", "Good night."]) == [
+            "Ol\u00e1.",
+            "Boa noite.",
+        ]
+
+
+@pytest.fixture
+def path(tmp_path):
+    return str(tmp_path / "cache.db")
+
+
+def test_a_cache(path):
+    translator = Counting()
+    with CachedTranslator(translator, path, "a") as cached:
+        assert cached.translate(["one two", "three four", "one two"]) == ["two one", "four three", "two one"]
+        assert cached.translate("one two") == "two one" and cached.translate("one two", details=True).scores == [0.0]
+        assert translator.seen == ["one two", "three four", "one two"]
+        cached.translate("one two", beam_size=4)
+        assert len(translator.seen) == 4  # other options
+    with CachedTranslator(translator, path, "b") as other:
+        other.translate("one two")
+    assert translator.seen.count("one two") == 4  # another model
+    with CachedTranslator(Counting(), path, "a") as again:
+        assert again.translate("three four") == "four three" and again._translator.seen == []
+
+
+def test_what_is_drawn_or_needs_more_goes_past(path):
+    translator = Counting()
+    with CachedTranslator(translator, path, "a") as cached:
+        for _ in range(2):
+            cached.translate("one two", sampling_topk=5)
+            assert cached.translate("one two", details=True, return_attention=True).parts
+    assert translator.seen[:4] == ["one two"] * 4
+
+
+def test_errors_are_not_kept(path):
+    with CachedTranslator(Counting(), path, "a") as cached:
+        for _ in range(2):
+            found = list(cached.translate_iter(["a b", "refuse", "c d"], return_exceptions=True))
+            assert found[0] == "b a" and isinstance(found[1], FastattnError) and found[2] == "d c"
+            with pytest.raises(FastattnError, match="^no$"):
+                cached.translate(["refuse"])
+
+
+def test_it_is_bounded(path, monkeypatch):
+    """What was used longest ago goes, on a clock that goes on when it is looked at."""
+    monkeypatch.setattr("fastattn.translation.memory.time", SimpleNamespace(time=count().__next__))
+    used, new = [f"a{n} b" for n in range(5)], [f"c{n} d" for n in range(5)]
+    with CachedTranslator(Counting(), path, "a", most=10) as cached:
+        cached.translate([*used, *(f"b{n} c" for n in range(5))])
+        cached.translate(used[:2])
+        cached.translate([*used[2:], *new])
+    with sqlite3.connect(path) as database:
+        assert database.execute("select count(*) from translations").fetchone() == (10,)
+    with CachedTranslator(Counting(), path, "a", most=10) as again:
+        again.translate([*used, *new])
+        assert again._translator.seen == []
+
+
+@pytest.mark.parametrize("content", [b"no database at all, but long enough to be looked at" * 30, None])
+def test_what_is_no_cache(tmp_path, content):
+    path = tmp_path / "x" / "cache.db" if content is None else tmp_path / "cache.db"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(InputError, match="cannot be a cache of translations: "):
+        CachedTranslator(Counting(), str(path), "a")
+
+
+def test_connections_side_by_side(path):
+    """Which share a file as processes do."""
+
+    def translate_much(first):
+        with CachedTranslator(Counting(), path, "a", most=300) as cached:
+            for n in range(first, first + 200, 10):
+                assert cached.translate([f"a{m} b" for m in range(n, n + 10)]) == [f"b a{m}" for m in range(n, n + 10)]
+        return True
+
+    with ThreadPoolExecutor(3) as threads:
+        assert list(threads.map(translate_much, (0, 50, 100))) == [True] * 3
+
+
+def test_the_command_line(pulled, path, tmp_path):
+    arguments = ("translate", "-m", str(pulled("en-pt")), "--cache", path)
+    first = run(*arguments, "Good morning.", "Good night.")
+    assert first.exit_code == 0 and first.stdout == "Bom dia.\nBoa noite.\n"
+    with sqlite3.connect(path) as database:
+        database.execute("update translations set result = replace(result, 'Bom dia', 'Cached')")
+    assert run(*arguments, "Good morning.", "Good night.").stdout == "Cached.\nBoa noite.\n"
+    (tmp_path / "m.tsv").write_text("Good morning.\tM.\n")
+    (tmp_path / "g.tsv").write_text("nothing\tnada\n")
+    for more in (
+        ["-b", "3"],
+        ["--precision", "float32"],
+        ["--keep", "nothing"],
+        ["--guard"],
+        ["--glossary", str(tmp_path / "g.tsv")],
+    ):
+        assert run(*arguments, *more, "Good morning.").stdout == "Bom dia.\n", more
+    other = run("translate", "-m", str(pulled("zh-en")), "--cache", path, "Good morning.")
+    assert other.exit_code == 0 and other.stdout != "Cached.\n"
+    done = run(*arguments[:3], "--memory", str(tmp_path / "m.tsv"), "--json", "Good morning.", "Good morning!")
+    assert (
+        '"memory": "exact"' in done.stdout
+        and '"translation": "M."' in done.stdout
+        and '"source": "Good morning."' in done.stdout
+    )

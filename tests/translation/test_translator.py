@@ -3,14 +3,32 @@
 import contextlib
 import dataclasses
 from types import SimpleNamespace
-
 import numpy as np
 import pytest
-
 from fastattn.errors import CheckpointError, InputError
 from fastattn.spec.text_spec import EncoderText
 from fastattn.translation.translator import Translator
 from tests.models.tiny_models import LETTERS, random_checkpoint, steady_ops
+import contextlib
+import dataclasses
+import numpy as np
+import pytest
+from fastattn.errors import InputError
+from fastattn.ops import cpu as operations
+from fastattn.text.translation import TranslationTokenizer
+from fastattn.translation.translator import Translator
+from tests.models.tiny_models import END
+from tests.translation.test_translator import SHORT, VOCABULARY, _checkpoint, _translator
+import dataclasses
+import threading
+from types import SimpleNamespace
+import pytest
+from fastattn import Step
+from fastattn.errors import InputError
+from fastattn.ops import cpu as operations
+from fastattn.translation.translator import Translator
+from tests.models.tiny_models import random_checkpoint, steady_ops, vocabulary
+
 
 VOCABULARY = ("<unk>", "<s>", "</s>", *LETTERS)
 
@@ -300,3 +318,248 @@ def test_samples_of_a_text_do_not_depend_on_the_other_texts():
     drawn = translator.translate("a b c", num_hypotheses=30, details=True, **options)
     assert len(drawn.hypotheses) == 30 and drawn.scores == sorted(drawn.scores, reverse=True)
     assert drawn.text == drawn.hypotheses[0] and len(set(drawn.hypotheses)) > 5
+
+
+WORDS = tuple("abcdefghijklmnop")
+
+
+def test_none_among_prefixes_is_none():
+    translator = _translator()
+    plain = translator.translate(["a b", "c", "d e"], **SHORT)
+    begun = translator.translate(["a b", "c", "d e"], target_prefix=[None, "m", ""], **SHORT)
+    assert begun[0] == plain[0] and begun[1].startswith("m ") and begun[2] == plain[2]
+    alongside = translator.translate_iter(iter(["a b", "c", "d e"]), target_prefix=iter([None, "m", ""]), **SHORT)
+    assert list(alongside) == begun
+    first, second = translator.translate_tokens([["a"], ["b"]], iter([None, ["k", "l"]]), **SHORT)
+    assert first == translator.translate_tokens([["a"]], **SHORT)[0] and second.tokens[:2] == ["k", "l"]
+    assert translator.translate_tokens([["a"], ["b"]], [None, None], **SHORT) == translator.translate_tokens(
+        [["a"], ["b"]], **SHORT
+    )
+
+
+def test_prefixes_are_read_alongside_the_texts():
+    translator, read = _translator(), []
+
+    def prefixes():
+        for number in range(5000):
+            read.append(number)
+            yield "m"
+
+    stream = translator.translate_iter(("a" for _ in range(5000)), target_prefix=prefixes(), beam_size=1, **SHORT)
+    assert next(stream).startswith("m ") and len(read) < 1000
+    stream.close()
+
+
+def test_another_token_ends_a_translation():
+    translator = _translator()
+    (plain,) = translator.translate_tokens([["a", "b"]], min_decoding_length=6, **SHORT)
+    third = plain.tokens[2]
+    for token in (third, VOCABULARY.index(third), [third], np.array([VOCABULARY.index(third), END])):
+        (ended,) = translator.translate_tokens([["a", "b"]], beam_size=1, end_token=token, **SHORT)
+        (kept,) = translator.translate_tokens(
+            [["a", "b"]], beam_size=1, end_token=token, return_end_token=True, return_attention=True, **SHORT
+        )
+        assert third not in ended.tokens and kept.tokens[: len(ended.tokens)] == ended.tokens
+        assert set(kept.tokens[len(ended.tokens) :]) <= {third, "</s>"}
+        assert kept.attention[0].shape == (len(kept.tokens), 2)
+    text = translator.translate("a b", beam_size=1, end_token=third, return_end_token=True, min_decoding_length=0)
+    assert "</s>" not in text
+    assert translator.translate("a b", return_end_token=True, **SHORT) == translator.translate("a b", **SHORT)
+    assert translator.translate("a b", end_token="</s>", **SHORT) == translator.translate(
+        "a b", end_token=None, **SHORT
+    )
+
+
+def test_a_source_is_cut_after_so_many_tokens():
+    translator = _translator({"add_source_bos": True, "add_source_eos": True})
+    long, cut = [["a", "b", "c", "d", "e"], ["f"]], [["a", "b", "c"], ["f"]]
+    expected = translator.translate_tokens(cut, **SHORT)
+    assert translator.translate_tokens(long, max_input_length=5, **SHORT) == expected
+    assert translator.translate_tokens(long, max_input_length=0, **SHORT) == translator.translate_tokens(long, **SHORT)
+    assert translator.translate("a b c d e", max_input_length=5, **SHORT) == translator.translate("a b c", **SHORT)
+    assert list(translator.translate_iter(["a b c d e\nf"], max_input_length=5, **SHORT)) == [
+        translator.translate("a b c\nf", **SHORT)
+    ]
+    assert translator.translate(["a b"], max_input_length=1, **SHORT) == [""]
+    assert list(translator.generate_tokens("a b c d", max_input_length=4)) == list(translator.generate_tokens("a b"))
+
+
+def test_a_line_is_cut_before_it_is_split():
+    words = " ".join(WORDS[i % 16] for i in range(40))
+    short = _translator(positions="table", max_positions=8)
+    details = short.translate(words, details=True, max_input_length=19, **SHORT)
+    assert [token for part in details.parts for token in part.source] == words.split()[:19]
+    assert short.translate(words, split="never", max_input_length=8, **SHORT) == short.translate(
+        " ".join(words.split()[:8]), **SHORT
+    )
+    assert short.translate_tokens([words.split()], max_input_length=8, **SHORT)[0].source == words.split()[:8]
+
+
+def test_an_end_that_is_there_outlives_the_cut():
+    for tokens, longest, changes, kept in [
+        ("a b c d </s>", 3, {}, "a b </s>"),
+        ("a b c </s> k", 4, {}, "a b </s> k"),
+        ("a b c </s> k", 1, {}, "a"),
+        ("a b c d </s>", 3, {"add_source_eos": True}, "a b"),
+        ("a b c d", 4, {"add_source_bos": True}, "a b c"),
+        ("a b", 1, {"add_source_bos": True, "add_source_eos": True}, ""),
+        ("a b", None, {}, "a b"),
+    ]:
+        text = dataclasses.replace(_checkpoint().text, **changes)
+        assert TranslationTokenizer(text).cut(tokens.split(), longest) == kept.split()
+
+
+def test_ends_and_lengths_that_are_refused():
+    for options, message in [
+        ({"end_token": "nowhere"}, "'nowhere' is no token of the target vocabulary"),
+        ({"end_token": 19}, "end_token should hold tokens, or ids from 0 to 18; got 19"),
+        ({"end_token": -1}, "end_token should hold tokens, or ids from 0 to 18; got -1"),
+        ({"end_token": [True]}, "end_token should hold tokens, or ids from 0 to 18; got True"),
+        ({"end_token": []}, "end_token should be at least one token"),
+        ({"end_token": 2.5}, "end_token should be a token, an id, or a list of them, got 2.5"),
+        ({"max_input_length": -1}, "max_input_length should be a whole number, at least 0; got -1"),
+        ({"max_input_length": "5"}, "max_input_length should be a whole number, at least 0; got '5'"),
+    ]:
+        with pytest.raises(InputError, match=f"^{message}$"):
+            _translator().translate("a", **options)
+
+
+@pytest.mark.parametrize(
+    ("asked", "runs", "remark"),
+    [
+        ("auto", "float32", None),
+        ("default", "float32", None),
+        ("bfloat16", "bfloat16", None),
+        ("int8_float32", "int8", None),
+        ("intgemm", "intgemm", None),
+        ("float16", "float32", "'float16' runs as 'float32', which"),
+        ("int16", "float32", "'int16' runs as 'float32', which"),
+        ("int8_float16", "int8", "'int8_float16' runs as 'int8', all but its products as float32"),
+        ("int8_bfloat16", "int8", "'int8_bfloat16' runs as 'int8', all but its products as float32"),
+    ],
+)
+def test_ctranslate2s_names_of_precisions(asked, runs, remark):
+    checkpoint = _checkpoint()
+    with contextlib.nullcontext() if remark is None else pytest.warns(UserWarning, match=remark) as told:
+        translator = Translator.from_checkpoint(checkpoint, asked, ops=operations)
+    assert translator.precision == runs
+    if told:
+        assert [warning.filename for warning in told] == [__file__]
+    plain = Translator.from_checkpoint(checkpoint, runs, ops=operations)
+    assert translator.translate("a b c", **SHORT) == plain.translate("a b c", **SHORT)
+
+
+def test_a_precision_follows_the_file():
+    checkpoint = dataclasses.replace(_checkpoint(), precision="int8")
+    assert [Translator.from_checkpoint(checkpoint, name).precision for name in ("auto", "default")] == ["int8"] * 2
+    for wrong in (None, ["int8"], "float8"):
+        with pytest.raises(InputError, match="unknown precision"):
+            Translator.from_checkpoint(checkpoint, wrong)
+
+
+WORDS = vocabulary(19)
+SOURCE = [WORDS[i] for i in (4, 9, 3, 12)]
+SHORT = {"max_decoding_length": 7}
+VARIETIES = {
+    "greedy": {},
+    "penalties": {"repetition_penalty": 1.8, "no_repeat_ngram_size": 2, "min_decoding_length": 5},
+    "samples": {"sampling_topk": 0, "sampling_temperature": 3.0, "num_hypotheses": 3, "seed": 5},
+    "coldest samples": {"sampling_topk": 4, "sampling_temperature": 0, "num_hypotheses": 3},
+    "another end": {"end_token": [WORDS[5], WORDS[6]], "return_end_token": True},
+    "prefix": {"target_prefix": [WORDS[8], WORDS[6]]},
+}
+
+
+def build(ops=steady_ops, threads=1, **text):
+    checkpoint = random_checkpoint(seed=47, sharpness=2.0)
+    checkpoint.text = dataclasses.replace(checkpoint.text, **text)
+    return Translator.from_checkpoint(checkpoint, ops=ops, threads=threads)
+
+
+@pytest.mark.parametrize("ops", [steady_ops, operations], ids=["reference", "kernels"])
+@pytest.mark.parametrize("name", VARIETIES)
+def test_the_tokens_are_those_of_a_callback(name, ops):
+    translator, options, seen = build(ops), dict(VARIETIES[name]), []
+    prefix = options.pop("target_prefix", None)
+    steps = list(translator.generate_tokens(SOURCE, prefix, **options, **SHORT))
+    told = options | SHORT | {"beam_size": 1, "callback": seen.append}
+    (result,) = translator.translate_tokens([SOURCE], [prefix], **told)
+    assert steps == seen and all(isinstance(step, Step) for step in steps) and len(steps) > 1
+    for number in {step.hypothesis for step in steps}:
+        tokens = [step.token for step in steps if step.hypothesis == number]
+        if tokens[-1] == "</s>":
+            tokens.pop()
+        assert tokens in result.hypotheses
+        assert [step.is_last for step in steps if step.hypothesis == number][-1]
+
+
+def test_a_texts_parts_come_one_after_the_other():
+    translator = build(single_sentences=True)
+    text = f"{WORDS[4]} {WORDS[5]}\n\n{WORDS[6]}"
+    steps = list(translator.generate_tokens(text, WORDS[9], **SHORT))
+    details = translator.translate(text, target_prefix=WORDS[9], details=True, beam_size=1, **SHORT)
+    assert [step.part for step in steps] == sorted(step.part for step in steps)
+    for part, translated in enumerate(details.parts):
+        tokens = [step.token for step in steps if step.part == part]
+        assert tokens[: len(translated.tokens)] == translated.tokens and set(tokens[len(translated.tokens) :]) <= {
+            "</s>"
+        }
+    assert steps[0].token == WORDS[9] and steps[0].log_probability == 0
+    assert list(translator.generate_tokens("")) == list(translator.generate_tokens([])) == []
+
+
+def counting(fails_at=None):
+    """Operations that count the projections of a step, and perhaps fail at one."""
+    counted = []
+
+    def project(*arguments, **options):
+        counted.append(threading.get_ident())
+        if len(counted) == fails_at:
+            raise MemoryError("no room")
+        return steady_ops.project_top_k(*arguments, **options)
+
+    return SimpleNamespace(**vars(steady_ops) | {"project_top_k": project}), counted
+
+
+def test_who_asks_for_no_more_has_ended_the_work():
+    ops, counted = counting()
+    translator, threads = build(ops), threading.active_count()
+    steps = translator.generate_tokens(SOURCE, min_decoding_length=50, max_decoding_length=60)
+    assert not counted, "nothing is done before it is asked for"
+    next(steps), next(steps)
+    assert len(counted) == 2 and threading.active_count() == threads
+    steps.close()
+    assert len(counted) == 2 and list(steps) == [] and set(counted) == {threading.get_ident()}
+
+
+def test_a_fault_reaches_the_caller():
+    ops, counted = counting(fails_at=3)
+    steps = build(ops).generate_tokens(SOURCE, min_decoding_length=9)
+    next(steps), next(steps)
+    with pytest.raises(MemoryError, match="no room"):
+        next(steps)
+    assert list(steps) == [] and len(counted) == 3
+
+
+def test_what_the_caller_computes_in_between_has_its_own_threads():
+    translator = build(operations, threads=1)
+    for _ in translator.generate_tokens(SOURCE, **SHORT):
+        assert operations.current_threads() == operations.thread_limit()
+
+
+def test_what_is_refused_is_refused_at_once():
+    for options, message in [
+        ({"beam_size": 2}, "generate_tokens needs beam_size=1, and neither prefix_bias_beta nor return_alternatives"),
+        ({"prefix_bias_beta": 0.5}, "needs beam_size=1"),
+        ({"return_alternatives": True}, "needs beam_size=1"),
+        ({"callback": print}, "takes no callback"),
+        ({"beam": 1}, "unknown option 'beam'"),
+        ({"target_prefix": "a b"}, r"target_prefix\[0\] must be a list of tokens, got str"),
+    ]:
+        with pytest.raises(InputError, match=message):
+            build().generate_tokens(SOURCE, **options)
+
+
+def test_a_text_takes_a_text_before_it():
+    with pytest.raises(InputError, match="a target prefix should be a str or None, not list"):
+        build().generate_tokens(WORDS[4], [WORDS[5]])
