@@ -17,11 +17,8 @@ from tests.architectures.folders import write_folder
 from tests.architectures.goldens import read_goldens
 from tests.weights.containers.safetensors_writer import safetensors_bytes
 
-RERANKER, LABELS, TOKENS = (
-    "bert-reranker-sequence-classification",
-    "bert-sequence-classification",
-    "bert-token-classification",
-)
+TRANSFORMER = "sentence_transformers.base.modules.transformer.Transformer"
+RERANKER, LABELS, TOKENS = (f"bert-{kind}-classification" for kind in ("reranker-sequence", "sequence", "token"))
 MASKED = "bert-fill-mask"
 # With this class a tokenizer gives token types, in transformers too.
 TOKENIZER_CONFIG = {
@@ -79,34 +76,33 @@ def write_masked(folder: Path, name: str = MASKED, **config: Any) -> Path:
     return folder
 
 
+def _modules(**listed: str) -> dict[str, Any]:
+    """{modules.json: its content} of the path of each class; the first lies in the folder itself."""
+    return {
+        "modules.json": [
+            {"idx": i, "name": str(i), "path": "" if i == 0 else path, "type": kind}
+            for i, (path, kind) in enumerate(listed.items())
+        ]
+    }
+
+
 def write_sparse(folder: Path, top: dict[str, Any] | None = None, **pooling: Any) -> Path:
     """A SparseEncoder's folder; ``top``: of config_sentence_transformers.json, ``pooling``: of SpladePooling."""
-    write_masked(folder)
-    modules = {
-        "": "sentence_transformers.base.modules.transformer.Transformer",
-        "1_SpladePooling": "sentence_transformers.sparse_encoder.modules.splade_pooling.SpladePooling",
-    }
-    listed = [{"idx": i, "name": str(i), "path": path, "type": kind} for i, (path, kind) in enumerate(modules.items())]
-    files = {
-        "modules.json": listed,
+    kind = "sentence_transformers.sparse_encoder.modules.splade_pooling.SpladePooling"
+    files = _modules(root=TRANSFORMER, **{"1_SpladePooling": kind}) | {
         "1_SpladePooling/config.json": {"pooling_strategy": "max", "activation_function": "relu"} | pooling,
         "sentence_bert_config.json": {"transformer_task": "fill-mask", "module_output_name": "token_embeddings"},
         "config_sentence_transformers.json": {"model_type": "SparseEncoder"} | (top or {}),
     }
-    return write_json(folder, files)
+    return write_json(write_masked(folder), files)
 
 
 def write_cross_encoder_files(folder: Path, settings: dict[str, Any], **transformer: Any) -> Path:
     """What sentence-transformers 6 adds to the folder of a CrossEncoder."""
-    module = {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.base.modules.transformer.Transformer"}
-    files: dict[str, Any] = {
-        "modules.json": [module],
-        "sentence_bert_config.json": {
-            "transformer_task": "sequence-classification",
-            "modality_config": {"text": {"method": "forward", "method_output_name": "logits"}},
-            "module_output_name": "scores",
-        }
-        | transformer,
+    method = {"method": "forward", "method_output_name": "logits"}
+    task = {"transformer_task": "sequence-classification", "modality_config": {"text": method}}
+    files = _modules(root=TRANSFORMER) | {
+        "sentence_bert_config.json": task | {"module_output_name": "scores"} | transformer,
         "config_sentence_transformers.json": {"model_type": "CrossEncoder"} | settings,
     }
     return write_json(folder, files)
@@ -149,10 +145,6 @@ def _encoder(folder: Path, extra: dict[str, np.ndarray], **config: Any) -> None:
     write_json(folder, {"tokenizer_config.json": TOKENIZER_CONFIG | {"tokenizer_class": "PreTrainedTokenizerFast"}})
 
 
-def _modules(*listed: tuple[str, str]) -> list[dict[str, Any]]:
-    return [{"idx": i, "name": str(i), "path": path, "type": kind} for i, (path, kind) in enumerate(listed)]
-
-
 def _dense(folder: Path, **names: str) -> None:
     settings = {"in_features": INPUTS, "out_features": WIDTH, "bias": False}
     settings |= {"activation_function": "torch.nn.modules.linear.Identity", **names}
@@ -168,15 +160,12 @@ def write_today(
     tokens = {"module_input_name": "token_embeddings", "module_output_name": "token_embeddings"}
     _dense(folder, **tokens)
     base = "sentence_transformers.base.modules"
-    mask_class = "sentence_transformers.multi_vector_encoder.modules.multi_vector_mask.MultiVectorMask"
-    listed = [
-        ("", f"{base}.transformer.Transformer"),
-        ("1_Dense", f"{base}.dense.Dense"),
-        ("2_MultiVectorMask", mask_class),
-        ("3_Normalize", f"{base}.normalize.Normalize"),
-    ]
-    files = {
-        "modules.json": _modules(*listed),
+    listed = {
+        "1_Dense": f"{base}.dense.Dense",
+        "2_MultiVectorMask": "sentence_transformers.multi_vector_encoder.modules.multi_vector_mask.MultiVectorMask",
+        "3_Normalize": f"{base}.normalize.Normalize",
+    }
+    files = _modules(root=TRANSFORMER, **listed) | {
         "2_MultiVectorMask/config.json": {"skiplist_words": ["w6", ".", "none"]} | (mask or {}),
         "3_Normalize/config.json": tokens,
         "sentence_bert_config.json": {"query_length": 9, "document_length": 12, "query_expansion": EXPANSION} | own,
@@ -189,9 +178,8 @@ def write_pylate(folder: Path, **top: Any) -> Path:
     """``top``: of config_sentence_transformers.json."""
     _encoder(folder, {})
     _dense(folder)
-    listed = [("", "sentence_transformers.models.Transformer"), ("1_Dense", "pylate.models.Dense.Dense")]
-    files = {
-        "modules.json": _modules(*listed),
+    listed = {"root": "sentence_transformers.models.Transformer", "1_Dense": "pylate.models.Dense.Dense"}
+    files = _modules(**listed) | {
         "sentence_bert_config.json": {"max_seq_length": 15, "do_lower_case": False},
         "config_sentence_transformers.json": PYLATE | top,
     }

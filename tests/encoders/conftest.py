@@ -17,8 +17,8 @@ from tests.encoders.classifiers import (
     write_cross_encoder_files,
     write_masked,
     write_sparse,
+    write_today,
 )
-from tests.encoders.classifiers import write_today
 from tests.encoders.test_encoder import _encoder
 
 PROMPTS = {"query": "w11 ", "document": "w12 "}

@@ -1,46 +1,44 @@
 """CrossEncoder: scores of pairs as sentence-transformers computes them."""
 
 import json
+import shutil
 from functools import partial
+
 import numpy as np
 import pytest
+
 from fastattn.encoders.cross_encoder import CrossEncoder
 from fastattn.encoders.encoder import Encoder
 from fastattn.encoders.text_classifier import TextClassifier, activated
+from fastattn.encoders.yes_or_no import PROMPT, prompts_of
 from fastattn.errors import CheckpointError, InputError
+from fastattn.generation.generator import Generator
 from fastattn.models.kinds import build_model
 from fastattn.ops import cpu as operations
 from fastattn.ops import reference
 from fastattn.text.huggingface import HuggingFaceTokenizer
 from fastattn.weights import read
 from fastattn.weights.native import convert
+from tests import GOLDENS
+from tests.cli.commands import succeed
 from tests.encoders.classifiers import (
     LABELS,
     RERANKER,
+    TRANSFORMER,
+    _modules,
     by_reference,
     some_pairs,
     some_texts,
     write_classifier,
     write_cross_encoder_files,
+    write_json,
 )
-from tests.loading.caches import empty_cache
-from tests.weights.native.folders import converted
-import json
-import shutil
-import numpy as np
-import pytest
-from fastattn.encoders.cross_encoder import CrossEncoder
-from fastattn.encoders.text_classifier import TextClassifier
-from fastattn.encoders.yes_or_no import PROMPT, prompts_of
-from fastattn.errors import CheckpointError, InputError
-from fastattn.generation.generator import Generator
-from fastattn.weights import read
-from tests import GOLDENS
-from tests.cli.commands import succeed
 from tests.generation.language_models import checkpoint
-from tests.goldens.make_reranker import INSTRUCTIONS, PAIRS, PREFIX, SUFFIX
+from tests.goldens.make_reranker import INSTRUCTIONS, PREFIX, SUFFIX
+from tests.goldens.make_reranker import PAIRS as ASKED
+from tests.loading.caches import empty_cache
+from tests.messages import refused
 from tests.weights.native.folders import converted
-
 
 slow = partial(by_reference, CrossEncoder)
 
@@ -108,19 +106,11 @@ def test_rank_puts_the_best_first(folder, monkeypatch):
     assert [entry.pop("text") for entry in best] == [documents[i] for i in order[:3]]
     assert best == ranked[:3]
     assert encoder.rank("w7", []) == []
-    for query, listed, message in (
-        (5, ["a"], "query must be a str, got int"),
-        ("a", "b", "documents must be several str, got str"),
-        ("a", 5, "documents must be several str, got int"),
-        ("a", ["b", 5], "documents must be str, number 1 is int"),
-    ):
-        with pytest.raises(InputError, match=message):
+    for query, listed in ((5, ["a"]), ("a", "b"), ("a", 5), ("a", ["b", 5])):
+        with refused(InputError):
             encoder.rank(query, listed)
-    for how, message in (
-        ({"top_k": 0}, "top_k must be at least 1, got 0"),
-        ({"return_documents": "yes"}, "return_doc"),
-    ):
-        with pytest.raises(InputError, match=message):
+    for how in ({"top_k": 0}, {"return_documents": "yes"}):
+        with refused(InputError, *how):
             encoder.rank("a", ["b"], **how)
     no_numbers = np.array([0.5, np.nan, 0.1, 0.9, np.nan], np.float32)
     monkeypatch.setattr(encoder, "predict", lambda pairs, **how: no_numbers)
@@ -240,25 +230,20 @@ def test_activations():
 
 
 def test_files_that_say_no_score_are_refused(tmp_path):
-    for config, settings, transformer, message in (
-        ({"id2label": {"0": "a", "1": "b"}}, None, {}, r"classifier.weight should be \[2, 36\], is \[1, 36\]"),
-        ({}, {"activation_fn": "torch.nn.modules.activation.Softplus"}, {}, "activation_fn should be one of torch.nn"),
-        ({}, {}, {"module_output_name": "token_embeddings"}, "module_output_name should be 'scores', is 'token_embed"),
-        (
-            {},
-            {},
-            {"transformer_task": "feature-extraction", "modality_config": {}, "module_output_name": None},
-            "modules should be Transformer, Pooling",
-        ),
+    other = {"transformer_task": "feature-extraction", "modality_config": {}, "module_output_name": None}
+    for config, settings, transformer in (
+        ({"id2label": {"0": "a", "1": "b"}}, None, {}),
+        ({}, {"activation_fn": "torch.nn.modules.activation.Softplus"}, {}),
+        ({}, {}, {"module_output_name": "token_embeddings"}),
+        ({}, {}, other),
     ):
         write_classifier(tmp_path, **config)
         if settings is not None:
             write_cross_encoder_files(tmp_path, settings, **transformer)
-        with pytest.raises(CheckpointError, match=message) as caught:
+        with refused(CheckpointError):
             slow(tmp_path)
-        assert "\n" not in str(caught.value)
     own = converted(read(write_classifier(tmp_path / "theirs")).without_head(), tmp_path / "own", "float32")
-    with pytest.raises(CheckpointError, match="^a classifier is expected: the checkpoint has no head$"):
+    with refused(CheckpointError):
         slow(own)
 
 
@@ -290,61 +275,60 @@ def golden():
 
 
 @pytest.fixture(scope="module")
-def folder(golden, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("reranker")
+def qwen(golden, tmp_path_factory):
+    qwen = tmp_path_factory.mktemp("reranker")
     for name, content in golden.items():
         if name.endswith(": file"):
-            (folder / name.removesuffix(": file")).write_bytes(content.tobytes())
-    return folder
+            (qwen / name.removesuffix(": file")).write_bytes(content.tobytes())
+    return qwen
 
 
-def test_scores_are_those_of_the_card(golden, folder):
-    encoder = CrossEncoder(folder)
+def test_scores_are_those_of_the_card(golden, qwen):
+    encoder = CrossEncoder(qwen)
     assert (encoder.max_length, encoder.num_labels) == (400, 1)
-    scores = encoder.predict(PAIRS)
+    scores = encoder.predict(ASKED)
     np.testing.assert_allclose(scores, golden["scores"][0], atol=1e-5)
-    np.testing.assert_allclose(encoder.predict(PAIRS, prompt=INSTRUCTIONS[1]), golden["scores"][1], atol=1e-5)
-    assert [encoder.predict(pair) for pair in PAIRS] == scores.tolist()
-    ranked = encoder.rank(PAIRS[0][0], [document for _, document in PAIRS])
+    np.testing.assert_allclose(encoder.predict(ASKED, prompt=INSTRUCTIONS[1]), golden["scores"][1], atol=1e-5)
+    assert [encoder.predict(pair) for pair in ASKED] == scores.tolist()
+    ranked = encoder.rank(ASKED[0][0], [document for _, document in ASKED])
     assert [entry["score"] for entry in ranked] == sorted((entry["score"] for entry in ranked), reverse=True)
-    prompted = encoder._prompted(PAIRS, encoder.prompts["query"])
+    prompted = encoder._prompted(ASKED, encoder.prompts["query"])
     read_ids = prompts_of(prompted, PROMPT, encoder._tokenizer, 1)
-    assert [min(count, 400) for count in encoder.count_pair_tokens(PAIRS)] == [len(ids) for ids in read_ids]
-    again = CrossEncoder(folder)  # perhaps as it was kept
-    assert again.predict(PAIRS).tolist() == scores.tolist()
-    own = converted(read(folder), folder.parent / "own", "float32")
-    assert CrossEncoder(own, yes_or_no=True).predict(PAIRS).tolist() == scores.tolist()
+    assert [min(count, 400) for count in encoder.count_pair_tokens(ASKED)] == [len(ids) for ids in read_ids]
+    again = CrossEncoder(qwen)  # perhaps as it was kept
+    assert again.predict(ASKED).tolist() == scores.tolist()
+    own = converted(read(qwen), qwen.parent / "own", "float32")
+    assert CrossEncoder(own, yes_or_no=True).predict(ASKED).tolist() == scores.tolist()
 
 
-def test_a_score_is_the_odds_of_yes_in_the_language_model(folder):
-    generator, encoder = Generator(folder, "float32"), CrossEncoder(folder, "float32")
+def test_a_score_is_the_odds_of_yes_in_the_language_model(qwen):
+    generator, encoder = Generator(qwen, "float32"), CrossEncoder(qwen, "float32")
     assert (PROMPT.before, PROMPT.after) == (PREFIX, SUFFIX)
     tokenizer = generator._tokenizer
-    (query, document), (yes, no) = PAIRS[0], tokenizer.known_ids(["yes", "no"])
+    (query, document), (yes, no) = ASKED[0], tokenizer.known_ids(["yes", "no"])
     asked = f"{PREFIX}<Instruct>: {INSTRUCTIONS[0]}\n<Query>: {query}\n<Document>: {document}{SUFFIX}"
     (ids,) = tokenizer.encode([asked], False)
     of_yes, of_no = (generator.score([*ids, answer]).log_probs[-1] for answer in (yes, no))
     assert encoder.predict((query, document), activation_fn="none") == pytest.approx(of_yes - of_no, abs=1e-4)
 
 
-def test_the_command_ranks(folder):
-    table = succeed("rerank", "-m", str(folder), "What?", "a", "the b", "c")
+def test_the_command_ranks(qwen):
+    table = succeed("rerank", "-m", str(qwen), "What?", "a", "the b", "c")
     assert [line.split("\t")[0] for line in table.splitlines()] == ["1", "2", "3"]
 
 
-def test_another_language_model_is_no_reranker(folder):
-    with pytest.raises(CheckpointError, match="a classifier is expected: the checkpoint has no head"):
-        CrossEncoder.from_checkpoint(checkpoint())
-    with pytest.raises(CheckpointError, match=r"Qwen3ForCausalLM.* has no head that classifies"):
-        TextClassifier(folder)
+def test_another_language_model_is_no_reranker(qwen):
+    for make in (lambda: CrossEncoder.from_checkpoint(checkpoint()), lambda: TextClassifier(qwen)):
+        with refused(CheckpointError):
+            make()
 
 
-def test_a_language_model_that_says_nothing_of_it_is_a_reranker_where_asked(folder, tmp_path):
-    plain = shutil.copytree(folder, tmp_path / "x" / "y" / "z" / "w" / "chat")
+def test_a_language_model_that_says_nothing_of_it_is_a_reranker_where_asked(qwen, tmp_path):
+    plain = shutil.copytree(qwen, tmp_path / "x" / "y" / "z" / "w" / "chat")
     with pytest.raises(CheckpointError, match='a reranker is expected: nothing in the names .* says "rerank"; where'):
         CrossEncoder(plain)
-    scores = CrossEncoder(plain, yes_or_no=True).predict(PAIRS)
-    assert scores.tolist() == CrossEncoder(shutil.copytree(plain, tmp_path / "My-ReRanker")).predict(PAIRS).tolist()
+    scores = CrossEncoder(plain, yes_or_no=True).predict(ASKED)
+    assert scores.tolist() == CrossEncoder(shutil.copytree(plain, tmp_path / "My-ReRanker")).predict(ASKED).tolist()
     with pytest.raises(CheckpointError, match="a reranker is expected"):  # as it was kept
         CrossEncoder(plain)
     with pytest.raises(InputError, match="yes_or_no must be True or False"):
@@ -360,54 +344,40 @@ TEMPLATE = (
 
 def write_modules(folder, plain, tokens, template=TEMPLATE, **top):
     """The folder as sentence-transformers 6 writes it."""
+    kind = "sentence_transformers.cross_encoder.modules.logit_score.LogitScore"
     shutil.copytree(plain, folder)
-    path = "sentence_transformers.{}".format
-    modules = [
-        {"idx": 0, "name": "0", "path": "", "type": path("base.modules.transformer.Transformer")},
-        {"idx": 1, "name": "1", "path": "1", "type": path("cross_encoder.modules.logit_score.LogitScore")},
-    ]
-    files = {
-        "modules.json": modules,
+    (folder / "chat_template.jinja").write_text(template, encoding="utf-8")
+    files = _modules(root=TRANSFORMER, **{"1": kind}) | {
         "1/config.json": {**tokens, "module_input_name": "causal_logits"},
         "config_sentence_transformers.json": {"model_type": "CrossEncoder", **top},
         "sentence_bert_config.json": {"transformer_task": "text-generation", "module_output_name": "causal_logits"},
     }
-    (folder / "1").mkdir()
-    for name, content in files.items():
-        (folder / name).write_text(json.dumps(content), encoding="utf-8")
-    (folder / "chat_template.jinja").write_text(template, encoding="utf-8")
-    return folder
+    return write_json(folder, files)
 
 
 YES, NO = 257, 258
 
 
-def test_sentence_transformers_modules_with_their_template(golden, folder, tmp_path):
+def test_sentence_transformers_modules_with_their_template(golden, qwen, tmp_path):
     tokens = {"true_token_id": YES, "false_token_id": NO}
     prompts = {"prompts": {"search": INSTRUCTIONS[0]}, "default_prompt_name": "search"}
-    encoder = CrossEncoder(write_modules(tmp_path / "a", folder, tokens, **prompts), "float32")
-    np.testing.assert_allclose(encoder.predict(PAIRS), golden["scores"][0], atol=1e-5)
-    np.testing.assert_allclose(encoder.predict(PAIRS, prompt=INSTRUCTIONS[1]), golden["scores"][1], atol=1e-5)
+    encoder = CrossEncoder(write_modules(tmp_path / "a", qwen, tokens, **prompts), "float32")
+    np.testing.assert_allclose(encoder.predict(ASKED), golden["scores"][0], atol=1e-5)
+    np.testing.assert_allclose(encoder.predict(ASKED, prompt=INSTRUCTIONS[1]), golden["scores"][1], atol=1e-5)
     swapped = {"true_token_id": NO, "false_token_id": YES}
-    own = CrossEncoder(write_modules(tmp_path / "b", folder, swapped), "float32")  # the template's instruction
-    np.testing.assert_allclose(1 - own.predict(PAIRS), golden["scores"][1], atol=1e-5)
+    own = CrossEncoder(write_modules(tmp_path / "b", qwen, swapped), "float32")  # the template's instruction
+    np.testing.assert_allclose(1 - own.predict(ASKED), golden["scores"][1], atol=1e-5)
 
 
-def test_modules_that_are_refused(folder, tmp_path):
+def test_modules_that_are_refused(qwen, tmp_path):
     tokens = {"true_token_id": 1, "false_token_id": 0}
-    for number, (given, template, message) in enumerate(
-        (
-            ({"true_token_id": YES}, TEMPLATE, "LogitScore needs a text-generation Transformer and two tokens"),
-            (tokens | {"true_token_id": 10**9}, TEMPLATE, "should be of the vocabulary, are (1000000000, 0)"),
-            (tokens, "", "LogitScore needs a chat template of query and document"),
-            (tokens, "{{ messages[0].content }}", "should have instruction, query and document once, in order"),
-            (
-                tokens,
-                "{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}",
-                "the chat template has no instruction of its own, nor is a prompt named",
-            ),
-        )
-    ):
-        with pytest.raises(CheckpointError) as caught:
-            CrossEncoder(write_modules(tmp_path / str(number), folder, given, template))
-        assert message in str(caught.value)
+    refusals = (
+        ({"true_token_id": YES}, TEMPLATE),
+        (tokens | {"true_token_id": 10**9}, TEMPLATE),
+        (tokens, ""),
+        (tokens, "{{ messages[0].content }}"),
+        (tokens, "{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}"),
+    )
+    for number, (given, template) in enumerate(refusals):
+        with refused(CheckpointError):
+            CrossEncoder(write_modules(tmp_path / str(number), qwen, given, template))

@@ -1,43 +1,44 @@
 """SparseEncoder: vectors by the published formula, as sentence-transformers makes them, and what is done with them."""
 
 import json
+import shutil
 import sys
 import tracemalloc
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from types import SimpleNamespace
+
 import numpy as np
 import pytest
-from fastattn.encoders import sparse_encoder
+
+from fastattn.encoders import multi_vector_encoder, sparse_encoder
+from fastattn.encoders.multi_vector_encoder import MultiVectorEncoder
 from fastattn.encoders.sparse_encoder import SparseEncoder
 from fastattn.errors import CheckpointError, FastattnError
 from fastattn.models.kinds import build_model
 from fastattn.ops import cpu as operations
 from fastattn.ops import reference
-from fastattn.spec.text_spec import SparseText
+from fastattn.spec.text_spec import MOST_FILLED, SparseText
 from fastattn.text.huggingface import HuggingFaceTokenizer
 from fastattn.vectors.search import similarity
 from fastattn.weights import read
 from tests import GOLDENS
-from tests.encoders.classifiers import by_reference, write_masked, write_sparse
+from tests.encoders.classifiers import (
+    EXPANSION,
+    WIDTH,
+    by_reference,
+    projection,
+    some_texts,
+    write_masked,
+    write_original,
+    write_pylate,
+    write_sparse,
+    write_today,
+)
+from tests.messages import refused
 from tests.weights.native.folders import converted, set_field
 from tests.weights.refusals import refusal
-import shutil
-from dataclasses import replace
-import numpy as np
-import pytest
-from fastattn.encoders import multi_vector_encoder
-from fastattn.encoders.multi_vector_encoder import MultiVectorEncoder
-from fastattn.errors import CheckpointError
-from fastattn.ops import cpu as operations
-from fastattn.ops import reference
-from fastattn.spec.text_spec import MOST_FILLED
-from fastattn.weights import read
-from tests.encoders.classifiers import some_texts
-from tests.encoders.classifiers import EXPANSION, WIDTH, projection, write_original, write_pylate, write_today
-from tests.weights.native.folders import converted, set_field
-from tests.weights.refusals import refusal
-
 
 slow = partial(by_reference, SparseEncoder)
 
@@ -83,11 +84,8 @@ def test_vectors_are_those_of_the_formula(tmp_path, monkeypatch):
 
 
 def test_unknown_settings_are_refused(tmp_path):
-    for settings, message in (
-        ({"pooling_strategy": "mean"}, "pooling_strategy should be one of max, sum, is 'mean'"),
-        ({"activation_function": "gelu"}, "activation_function should be one of relu, log1p_relu, is 'gelu'"),
-    ):
-        with pytest.raises(CheckpointError, match=message):
+    for settings in ({"pooling_strategy": "mean"}, {"activation_function": "gelu"}):
+        with refused(CheckpointError, *settings):
             read(write_sparse(tmp_path, **settings))
 
 
@@ -213,9 +211,9 @@ def test_splade_tiny_as_its_own_stack_computes_it(pulled):
     assert [token for token, _ in encoder.decode(vectors, 2)[0]] == ["man", "food"]
 
 
-TEXTS = ["w5 w6 . w7", "", "w40", "w5 w6 " * 60, "w9 [unused0] w8 w9"]
+SOME = ["w5 w6 . w7", "", "w40", "w5 w6 " * 60, "w9 [unused0] w8 w9"]
 FORMS = {"today": write_today, "pylate": write_pylate, "original": write_original}
-# Lengths of queries of TEXTS, and of documents, whose tokens w6 and "." get no vector.
+# Lengths of queries of SOME, and of documents, whose tokens w6 and "." get no vector.
 SHAPES = {
     "today": ([9] * 5, [6, 4, 5, 8, 8]),
     "pylate": ([10] * 5, [6, 3, 4, 10, 7]),
@@ -234,9 +232,9 @@ def test_every_form_is_read_and_survives_a_conversion(tmp_path):
         again = load(converted(original, tmp_path / f"our {form}", "float32"))
         assert encoder.dimension == WIDTH
         for name, lengths in zip(("encode_query", "encode_document"), SHAPES[form]):
-            found = getattr(encoder, name)(TEXTS)
+            found = getattr(encoder, name)(SOME)
             assert [len(vectors) for vectors in found] == lengths
-            for vectors, ours in zip(found, getattr(again, name)(TEXTS), strict=True):
+            for vectors, ours in zip(found, getattr(again, name)(SOME), strict=True):
                 assert vectors.dtype == np.float32 and vectors.shape[1:] == (WIDTH,)
                 np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=1e-5)
                 np.testing.assert_array_equal(vectors, ours)
@@ -272,7 +270,7 @@ def test_lengths_of_queries(tmp_path):
         ({"query_expansion": EXPANSION | {"token": "w20"}}, [9] * 5),
     ):
         encoder = load(write_today(tmp_path, **own), reference)
-        assert [len(vectors) for vectors in encoder.encode_query(TEXTS)] == lengths, own
+        assert [len(vectors) for vectors in encoder.encode_query(SOME)] == lengths, own
 
 
 def test_vectors_are_projected_hidden_states(tmp_path):
@@ -305,7 +303,7 @@ def test_skipped_tokens(tmp_path):
 
 def test_a_score_is_the_sum_of_greatest_products(tmp_path, monkeypatch):
     encoder = load(write_today(tmp_path))
-    queries, documents = encoder.encode_query(TEXTS[:3]), encoder.encode_document(some_texts(50))
+    queries, documents = encoder.encode_query(SOME[:3]), encoder.encode_document(some_texts(50))
     expected = [[(query @ document.T).max(axis=1).sum() for document in documents] for query in queries]
     scores = encoder.score(queries, documents)
     assert scores.shape == (3, 50) and scores.dtype == np.float32
@@ -324,7 +322,7 @@ def test_a_score_may_be_a_mean(tmp_path):
     mean, whole = (
         load(write_today(tmp_path / str(kind), {"similarity_fn_name": kind})) for kind in ("meanmaxsim", "maxsim")
     )
-    queries, documents = whole.encode_query(TEXTS), whole.encode_document(TEXTS)
+    queries, documents = whole.encode_query(SOME), whole.encode_document(SOME)
     np.testing.assert_allclose(mean.score(queries, documents), whole.score(queries, documents) / 9, rtol=1e-6)
 
 
@@ -341,28 +339,23 @@ def test_a_model_without_a_limit_of_positions_has_one_of_what_fills_queries(tmp_
 
 
 def test_bad_files_are_one_clear_line(tmp_path):
-    expansion, today = {"strategy": "fixed", "length": 9}, write_today
+    expansion, today, original = {"strategy": "fixed", "length": 9}, write_today, write_original
     bad = [
-        (today, {"mask": {"keep_only_token_ids": [3]}}, "keep_only_token_ids should be null"),
-        (today, {"mask": {"skiplist_words": "abc"}}, "skiplist_words should be a list of strings"),
-        (today, {"query_expansion": expansion | {"strategy": "some"}}, "strategy should be one of fixed"),
-        (today, {"query_expansion": {"strategy": "fixed"}}, "length is missing"),
-        (today, {"query_expansion": EXPANSION | {"token": "none"}}, "has no 'none', which fills queries"),
-        (today, {"query_expansion": EXPANSION | {"length": 41}}, "query_length 41 does not fit"),
-        (today, {"document_length": 2}, "document_length 2 does not fit 2 special tokens"),
-        (today, {"query_length": "long"}, "query_length should be an integer of at least 1"),
-        (write_pylate, {"skiplist_words": [5]}, "skiplist_words should be a list of strings"),
-        (write_original, {"metadata": {"similarity": "fish"}}, "similarity should be 'cosine', is 'fish'"),
-        (write_original, {"metadata": {"query_maxlen": 0}}, "query_maxlen should be an integer of at least 1"),
-        (write_original, {"hidden_size": 39}, "linear.weight should be"),
+        *((today, {"mask": mask}) for mask in ({"keep_only_token_ids": [3]}, {"skiplist_words": "abc"})),
+        *((today, {"query_expansion": one}) for one in (expansion | {"strategy": "some"}, {"strategy": "fixed"})),
+        *((today, {"query_expansion": EXPANSION | one}) for one in ({"token": "none"}, {"length": 41})),
+        *((today, one) for one in ({"document_length": 2}, {"query_length": "long"})),
+        (write_pylate, {"skiplist_words": [5]}),
+        *((original, {"metadata": one}) for one in ({"similarity": "fish"}, {"query_maxlen": 0})),
+        (original, {"hidden_size": 39}),
     ]
-    for number, (write, how, message) in enumerate(bad):
-        with pytest.raises(CheckpointError, match=message):
+    for number, (write, how) in enumerate(bad):
+        with refused(CheckpointError):
             load(write(tmp_path / str(number), **how), reference)
 
 
 @pytest.mark.filterwarnings("ignore")  # theirs
-def test_vectors_are_those_of_sentence_transformers(tmp_path):
+def test_vectors_of_tokens_are_those_of_sentence_transformers(tmp_path):
     theirs = pytest.importorskip("sentence_transformers", minversion="6.2")
     for attend in (False, True):
         folders = [
@@ -374,7 +367,7 @@ def test_vectors_are_those_of_sentence_transformers(tmp_path):
             peer, encoder = theirs.MultiVectorEncoder(str(folder), device="cpu"), load(folder)
             both = []
             for name in ("encode_query", "encode_document"):
-                expected, found = getattr(peer, name)(TEXTS, convert_to_numpy=True), getattr(encoder, name)(TEXTS)
+                expected, found = getattr(peer, name)(SOME, convert_to_numpy=True), getattr(encoder, name)(SOME)
                 both.append((expected, found))
                 for a, b in zip(found, expected, strict=True):
                     np.testing.assert_allclose(a, b, atol=1e-5)

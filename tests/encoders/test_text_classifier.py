@@ -1,33 +1,23 @@
 """TextClassifier: labels and probabilities as transformers' pipeline gives them."""
 
+import json
 from functools import partial
 from itertools import product
+
 import numpy as np
 import pytest
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+
+from fastattn.encoders.masked_language_model import MaskedLanguageModel
 from fastattn.encoders.text_classifier import TextClassifier
+from fastattn.encoders.token_classifier import AGGREGATIONS, Token, TokenClassifier, find_entities
+from fastattn.errors import CheckpointError
 from fastattn.models.kinds import build_model
 from fastattn.ops import reference
 from fastattn.text.huggingface import HuggingFaceTokenizer
 from fastattn.weights import read
-from tests.encoders.classifiers import LABELS, RERANKER, by_reference, write_classifier
-import json
-from functools import partial
-import numpy as np
-import pytest
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
-from fastattn.encoders.token_classifier import AGGREGATIONS, Token, TokenClassifier, find_entities
-from tests.encoders.classifiers import TOKENS, by_reference, write_classifier
-from functools import partial
-import numpy as np
-import pytest
-from fastattn.encoders.masked_language_model import MaskedLanguageModel
-from fastattn.errors import CheckpointError
-from fastattn.models.kinds import build_model
-from fastattn.ops import reference
-from fastattn.weights import read
 from tests.architectures.cases import GOLDEN_CASES
-from tests.encoders.classifiers import MASKED, by_reference, write_masked
-
+from tests.encoders.classifiers import LABELS, MASKED, RERANKER, TOKENS, by_reference, write_classifier, write_masked
 
 slow = partial(by_reference, TextClassifier)
 
@@ -105,40 +95,38 @@ def test_labels_are_those_of_transformers(tmp_path):
             np.testing.assert_allclose([e["score"] for e in found], [e["score"] for e in expected], atol=1e-5)
 
 
-slow = partial(by_reference, TokenClassifier)
+tagger = partial(by_reference, TokenClassifier)
 
 TAGS = {"0": "O", "1": "B-PER", "2": "I-PER"}
 PIECES = ("an", "##na", "##s", "é", "meets", "in", "bern", ",", "b", "##e", "##rn", "münchen", "x")
-TEXTS = ["Anna  meets Ännas, in BERN", "", "x 我 é, anna", "anna in bern " * 30, "bern[SEP]annas"]
+SPANNED = ["Anna  meets Ännas, in BERN", "", "x 我 é, anna", "anna in bern " * 30, "bern[SEP]annas"]
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
-def wordpiece():
-    """A tokenizer.json that puts words into lower case without accents and cuts them into PIECES."""
-    vocabulary = {token: i for i, token in enumerate([*SPECIAL, *PIECES])}
-    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
-    tokenizer.normalizer = normalizers.BertNormalizer()
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.decoder = decoders.WordPiece()
+def file_of(model, tokens, pre_tokenizer, decoder, normalizer=None):
+    """A tokenizer.json of SPECIAL and other tokens."""
+    tokenizer = Tokenizer(model({token: i for i, token in enumerate([*SPECIAL, *tokens])}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizer, decoder
+    if normalizer:
+        tokenizer.normalizer = normalizer
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
     )
     tokenizer.add_special_tokens(list(SPECIAL))
     return str(tokenizer.to_str())
+
+
+def wordpiece():
+    """One that puts words into lower case without accents and cuts them into PIECES."""
+    before, after = pre_tokenizers.BertPreTokenizer(), decoders.WordPiece()
+    return file_of(models.WordPiece, PIECES, before, after, normalizers.BertNormalizer())
 
 
 def byte_level():
     """One whose tokens are bytes: no prefix marks the parts of words."""
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())[:56]
-    vocabulary = {token: i for i, token in enumerate([*SPECIAL, *alphabet])}
-    tokenizer = Tokenizer(models.BPE(vocabulary, [], unk_token="[UNK]"))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens(list(SPECIAL))
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
-    )
-    return str(tokenizer.to_str())
+    tokens = sorted(pre_tokenizers.ByteLevel.alphabet())[:56]
+    model = partial(models.BPE, merges=[])
+    return file_of(model, tokens, pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel())
 
 
 def write(folder, tokenizer=""):
@@ -152,10 +140,10 @@ def write(folder, tokenizer=""):
 
 
 def test_spans_are_of_the_text_as_it_is_given(tmp_path):
-    classifier = slow(write(tmp_path))
+    classifier = tagger(write(tmp_path))
     assert classifier.labels == ("O", "B-PER", "I-PER")
-    found = classifier.classify(TEXTS, ignore_labels=())
-    assert [(e["word"], TEXTS[0][e["start"] : e["end"]]) for e in found[0]] == [
+    found = classifier.classify(SPANNED, ignore_labels=())
+    assert [(e["word"], SPANNED[0][e["start"] : e["end"]]) for e in found[0]] == [
         *[("an", "An"), ("##na", "na"), ("meets", "meets"), ("an", "Än"), ("##na", "na"), ("##s", "s"), (",", ",")],
         *[("in", "in"), ("bern", "BERN")],
     ]
@@ -165,16 +153,16 @@ def test_spans_are_of_the_text_as_it_is_given(tmp_path):
     assert found[4][1]["word"] == "[SEP]"
     for one in found:
         assert all(set(entity) == {"label", "score", "word", "start", "end", "index"} for entity in one)
-    grouped = classifier.classify(TEXTS, aggregation="simple", ignore_labels=())
+    grouped = classifier.classify(SPANNED, aggregation="simple", ignore_labels=())
     assert all(set(entity) == {"label", "score", "word", "start", "end"} for one in grouped for entity in one)
     assert {entity["label"] for one in grouped for entity in one} <= {"O", "PER"}
 
 
 def test_labels_are_left_out(tmp_path):
-    classifier = slow(write(tmp_path))
-    found = classifier.classify(TEXTS, ignore_labels=())
-    assert classifier.classify(TEXTS) == [[e for e in one if e["label"] != "O"] for one in found]
-    assert classifier.classify(TEXTS, ignore_labels=["I-PER", "B-PER", "O"]) == [[]] * len(TEXTS)
+    classifier = tagger(write(tmp_path))
+    found = classifier.classify(SPANNED, ignore_labels=())
+    assert classifier.classify(SPANNED) == [[e for e in one if e["label"] != "O"] for one in found]
+    assert classifier.classify(SPANNED, ignore_labels=["I-PER", "B-PER", "O"]) == [[]] * len(SPANNED)
 
 
 @pytest.mark.filterwarnings("ignore")  # theirs
@@ -182,13 +170,13 @@ def test_spans_are_those_of_transformers(tmp_path):
     pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
     for kind, tokenizer in (("pieces", ""), ("bytes", byte_level())):
-        classifier = slow(folder := write(tmp_path / kind, tokenizer))
+        classifier = tagger(folder := write(tmp_path / kind, tokenizer))
         for aggregation in AGGREGATIONS:
             peer = transformers.pipeline(
                 "token-classification", model=str(folder), aggregation_strategy=aggregation, device="cpu"
             )
             for found, wanted in zip(
-                classifier.classify(TEXTS, aggregation=aggregation), map(peer, TEXTS), strict=True
+                classifier.classify(SPANNED, aggregation=aggregation), map(peer, SPANNED), strict=True
             ):
                 assert [{**entity, "score": 0} for entity in found] == [
                     {("label" if "entity" in name else name): value for name, value in {**entity, "score": 0}.items()}
@@ -281,14 +269,14 @@ def test_what_goes_on_and_what_begins():
         assert [label for label, _ in found("simple", story)] == expected, labels
 
 
-slow = partial(by_reference, MaskedLanguageModel)
+masked = partial(by_reference, MaskedLanguageModel)
 
 # without the one that transformers takes the code of from elsewhere
 CASES_OF_MASKS = [case.name for case in GOLDEN_CASES if case.task == "fill-mask" and case.model_type != "new"]
 
 
 def test_tokens_are_the_most_probable(tmp_path):
-    model = slow(write_masked(tmp_path))
+    model = masked(write_masked(tmp_path))
     assert (model.mask_token, model.max_length) == ("[MASK]", 40)
     found = model.fill("w5 [MASK] w7", top_k=3)
     plain = build_model(read(tmp_path), reference)
@@ -327,7 +315,7 @@ def test_a_tokenizer_without_a_mask_is_refused(tmp_path):
     config = tmp_path / "unmasked" / "tokenizer_config.json"
     config.write_text(config.read_text(encoding="utf-8").replace("mask_token", "none_token"), encoding="utf-8")
     with pytest.raises(CheckpointError, match="a masked language model is expected: the tokenizer has no mask token"):
-        slow(tmp_path / "unmasked")
+        masked(tmp_path / "unmasked")
 
 
 @pytest.mark.filterwarnings("ignore")  # theirs
@@ -335,7 +323,7 @@ def test_tokens_are_those_of_transformers(tmp_path):
     torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
     for name in CASES_OF_MASKS:
         folder = write_masked(tmp_path / name, name)
-        model = slow(folder)
+        model = masked(folder)
         text = f"w5 {model.mask_token} w7"
         if name == MASKED:
             found = transformers.pipeline("fill-mask", model=str(folder), device="cpu")(text)

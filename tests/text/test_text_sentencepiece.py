@@ -4,26 +4,23 @@ import gc
 import json
 import re
 import struct
-import weakref
-from functools import cache
-import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from fastattn.errors import FastattnError, InputError, TokenizerError
-from fastattn.text.sentencepiece import SentencePiece, begin_models, read_fields
-from tests import GOLDENS
-from tests.text.spm_bytes import PLAIN, UNKNOWN_PIECE, charsmap, field, piece, varint
 import sys
 import types
+import weakref
+from functools import cache
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from fastattn.errors import InputError, TokenizerError
+
+from fastattn.errors import FastattnError, InputError, TokenizerError
 from fastattn.spec.text_spec import TranslationText
+from fastattn.text.sentencepiece import SentencePiece, begin_models, read_fields
 from fastattn.text.subword_units import SubwordUnits
 from fastattn.text.words import WordsAndUnits
+from tests import GOLDENS
+from tests.text.spm_bytes import PLAIN, UNKNOWN_PIECE, charsmap, field, piece, varint
 from tests.weights.run_hostile import Steps
-
 
 GOLDEN = json.loads((GOLDENS / "text_sentencepiece.json").read_text(encoding="utf-8"))["models"]
 

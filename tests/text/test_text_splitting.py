@@ -1,13 +1,13 @@
 """Sentences and parts: what must be cut, what must not, and that no character is ever lost."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from fastattn.errors import InputError
 from fastattn.text.splitting import split_sentences, split_to_fit
-from pathlib import Path
-from fastattn.text.splitting import split_sentences
-
 
 # The expected sentences, joined by nothing; "en" and so on choose the abbreviations.
 SENTENCES = [

@@ -3,12 +3,15 @@
 import dataclasses
 import shutil
 import warnings
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from fastattn.errors import CheckpointError, TokenizerError
-from fastattn.spec.text_spec import TranslationText
+
+from fastattn.errors import CheckpointError, InputError, TokenizerError
+from fastattn.spec.text_spec import LanguageTokens, TranslationText
+from fastattn.text.languages import Languages, language, language_tokens
 from fastattn.text.sentencepiece import SentencePiece
 from fastattn.text.translation import TranslationTokenizer, VocabularyMap, split_lines
 from fastattn.translation.translator import Translator
@@ -21,11 +24,6 @@ from tests.weights.ctranslate2 import cases
 from tests.weights.ctranslate2 import writer as ctranslate2_writer
 from tests.weights.ctranslate2.writer import random_transformer
 from tests.weights.native.folders import converted
-import pytest
-from fastattn.errors import InputError
-from fastattn.spec.text_spec import LanguageTokens
-from fastattn.text.languages import Languages, language, language_tokens
-
 
 TO_GERMAN = ">>de<<"
 TOLD = "no sentencepiece model lies beside this checkpoint: texts are taken as tokens separated by spaces"
@@ -36,7 +34,7 @@ TEXT = TranslationText(WORDS, WORDS)
 
 
 def test_sentences_join_as_the_target_language_writes():
-    for language, sentences, joined in [
+    for code, sentences, joined in [
         ("en", ["One.", "Two."], "One. Two."),
         ("en", ["One.", "", "Two."], "One. Two."),
         ("zh", ["一。", "二。"], "一。二。"),
@@ -49,7 +47,7 @@ def test_sentences_join_as_the_target_language_writes():
         ("", ["One.", "二。"], "One.二。"),
         ("", ["一。", "Two."], "一。Two."),
     ]:
-        text = dataclasses.replace(TEXT, target_language=language)
+        text = dataclasses.replace(TEXT, target_language=code)
         assert TranslationTokenizer(text).join_sentences(sentences) == joined
 
 

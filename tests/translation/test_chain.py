@@ -1,25 +1,21 @@
 """Two translators, the second of which translates what the first makes."""
 
-import numpy as np
-import pytest
-from fastattn.errors import InputError
-from fastattn.translation.calls import TokenTranslation, Translation
-from fastattn.translation.chain import TranslatorByLanguage
-from fastattn.translation.translator import Translator
-from fastattn.weights import download
-from tests.translation.test_translator_kernels import WORDS
-from tests.weights.ctranslate2 import writer
 import json
 import threading
+
+import numpy as np
 import pytest
+
 from fastattn.errors import InputError
 from fastattn.text.detecting import likely_languages
-from fastattn.translation.calls import Translation
-from fastattn.translation.chain import ChainedTranslation
+from fastattn.translation.calls import TokenTranslation, Translation
+from fastattn.translation.chain import ChainedTranslation, TranslatorByLanguage
 from fastattn.translation.detecting import SURE, WINDOW, DetectingTranslator
 from fastattn.translation.translator import Translator
+from fastattn.weights import download
 from tests.cli.commands import fail, run
-
+from tests.translation.test_translator_kernels import WORDS
+from tests.weights.ctranslate2 import writer
 
 TEXTS = ["a b", "", "c", "d a\n\nb\n"]
 BAD = "\ud800"

@@ -3,19 +3,16 @@
 import json
 import re
 from html import unescape
+
 import numpy as np
 import pytest
+
 from fastattn import Translator
 from fastattn.errors import InputError
-from tests.cli.commands import run
-from tests.serve.test_page import browser
-import numpy as np
-import pytest
-from fastattn import Translator
 from fastattn.translation.alignment import WordLink, pharaoh, units, word_links
 from fastattn.translation.calls import TokenTranslation, Translation
 from tests.cli.commands import run
-
+from tests.serve.test_page import browser
 
 TEXT = "My brother bought a new car."
 
@@ -170,7 +167,7 @@ def test_a_chain_composes(translators):
 TEXT = "My brother bought a new car."
 
 
-def test_the_command_line(pulled):
+def test_the_command_line_aligns(pulled):
     arguments = ("translate", "-m", str(pulled("en-pt")), "--alignments")
     assert run(*arguments, TEXT).stdout == "Meu irm\u00e3o comprou um carro novo. ||| 0-0 1-1 2-2 3-3 4-5 5-4\n"
     assert '"alignment": "0-0 1-1 2-2 3-3 4-5 5-4"' in run(*arguments, "--json", TEXT).stdout

@@ -1,19 +1,16 @@
 """translate_iter and encode_iter when the source or a text fails: what came before is given out first."""
 
+import os
+
 import numpy as np
 import pytest
+
+from fastattn import ExecutionStats
 from fastattn.errors import FastattnError, InputError
+from fastattn.system import files
 from fastattn.translation.translator import Translator
 from tests.encoders.test_encoder import _encoder
 from tests.models.tiny_models import random_checkpoint, steady_ops, vocabulary
-import os
-import pytest
-from fastattn import ExecutionStats
-from fastattn.errors import InputError
-from fastattn.system import files
-from fastattn.translation.translator import Translator
-from tests.models.tiny_models import random_checkpoint, steady_ops, vocabulary
-
 
 WORDS = vocabulary(19)[3:]
 SHORT = {"max_decoding_length": 4}

@@ -1,41 +1,24 @@
 """Glossaries and memories around a translator whose words and alignment are known."""
 
-from itertools import repeat
+import sqlite3
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count, repeat
+from types import SimpleNamespace
 from typing import Any
+
 import numpy as np
 import pytest
+
+from fastattn import Translator
 from fastattn.errors import FastattnError, InputError
 from fastattn.translation.calls import TokenTranslation, Translation
 from fastattn.translation.glossary import GlossaryTranslator
-from fastattn.translation.guarded import GuardedTranslator
-from fastattn.translation.memory import CachedTranslator, MemoryTranslator
-from fastattn.translation.streamed import StreamedTranslator
-import pytest
-from fastattn.errors import InputError
-from fastattn.translation.term_files import read_glossary, read_memory
-import pytest
-from fastattn import FastattnError, Translator
-from fastattn.errors import InputError
-from fastattn.translation.glossary import GlossaryTranslator
-from tests.cli.commands import run
-import pytest
-from fastattn import FastattnError, Translator
 from fastattn.translation.guarded import GuardedTranslator, loops, what_is_wrong
-from fastattn.translation.streamed import StreamedTranslator
-from tests.cli.commands import run
-from tests.documents.backwards import Backwards
-import sqlite3
-from concurrent.futures import ThreadPoolExecutor
-from itertools import count
-from types import SimpleNamespace
-import pytest
-from fastattn import Translator
-from fastattn.errors import FastattnError, InputError
 from fastattn.translation.memory import CachedTranslator, MemoryTranslator
 from fastattn.translation.streamed import StreamedTranslator
+from fastattn.translation.term_files import read_glossary, read_memory
 from tests.cli.commands import run
 from tests.documents.backwards import Backwards
-
 
 ASKED = list[tuple[str, Any]]
 
@@ -363,7 +346,7 @@ def test_files_from_the_command_line(pulled, tmp_path):
 
 
 def test_how_often():
-    for text, count in [
+    for text, often in [
         ("", 0),
         ("no no no no", 0),
         ("No no no no no", 5),
@@ -378,7 +361,7 @@ def test_how_often():
         ("one two three four five six seven eight", 0),
         ("........ -------- 1111111111", 0),
     ]:
-        assert loops(text) == count
+        assert loops(text) == often
 
 
 def test_what_is_wrong():
@@ -390,7 +373,7 @@ def test_what_is_wrong():
     assert (what_is_wrong("hello", apart[:100]), what_is_wrong("hello", apart)) == ("", "length")
 
 
-class Looping(Backwards, StreamedTranslator):
+class Repeating(Backwards, StreamedTranslator):
     """Says one thing five times, unless it may not repeat as few tokens as the text has words."""
 
     def __init__(self):
@@ -412,7 +395,7 @@ class Looping(Backwards, StreamedTranslator):
 
 
 def test_it_is_decoded_again_until_it_is_none():
-    translator = Looping()
+    translator = Repeating()
     guarded = GuardedTranslator(translator)
     assert guarded.translate("one two") == "two one" and translator.sizes == [0, 3, 2]
     found = guarded.translate("one two", details=True)
@@ -424,10 +407,6 @@ def test_it_is_decoded_again_until_it_is_none():
     assert mixed[0] == "one" and isinstance(mixed[1], FastattnError) and mixed[2] == "two"
 
 
-@pytest.fixture(scope="module")
-def translator(pulled):
-    with Translator(pulled("en-pt"), threads=2, processes=1) as made:
-        yield made
 
 
 def test_real_loops(translator):

@@ -2,33 +2,19 @@
 
 import contextlib
 import dataclasses
-from types import SimpleNamespace
-import numpy as np
-import pytest
-from fastattn.errors import CheckpointError, InputError
-from fastattn.spec.text_spec import EncoderText
-from fastattn.translation.translator import Translator
-from tests.models.tiny_models import LETTERS, random_checkpoint, steady_ops
-import contextlib
-import dataclasses
-import numpy as np
-import pytest
-from fastattn.errors import InputError
-from fastattn.ops import cpu as operations
-from fastattn.text.translation import TranslationTokenizer
-from fastattn.translation.translator import Translator
-from tests.models.tiny_models import END
-from tests.translation.test_translator import SHORT, VOCABULARY, _checkpoint, _translator
-import dataclasses
 import threading
 from types import SimpleNamespace
-import pytest
-from fastattn import Step
-from fastattn.errors import InputError
-from fastattn.ops import cpu as operations
-from fastattn.translation.translator import Translator
-from tests.models.tiny_models import random_checkpoint, steady_ops, vocabulary
 
+import numpy as np
+import pytest
+
+from fastattn import Step
+from fastattn.errors import CheckpointError, InputError
+from fastattn.ops import cpu as operations
+from fastattn.spec.text_spec import EncoderText
+from fastattn.text.translation import TranslationTokenizer
+from fastattn.translation.translator import Translator
+from tests.models.tiny_models import END, LETTERS, random_checkpoint, steady_ops, vocabulary
 
 VOCABULARY = ("<unk>", "<s>", "</s>", *LETTERS)
 

@@ -3,24 +3,21 @@
 import multiprocessing
 import sys
 from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
+
 from fastattn.errors import CheckpointError, InputError
+from fastattn.ops import cpu as operations
+from fastattn.ops import reference
 from fastattn.spec.checkpoint import PRECISIONS
 from fastattn.spec.quantized import QuantizedTensor
 from fastattn.spec.text_spec import TranslationText
 from fastattn.translation.translator import Translator
 from fastattn.weights import read
-from tests.models.tiny_models import random_checkpoint
-from tests.weights.ctranslate2 import writer
-import numpy as np
-import pytest
-from fastattn.ops import cpu as operations
-from fastattn.ops import reference
-from fastattn.translation.translator import Translator
 from tests.models.recurrent_varieties import recurrent_checkpoint
-from tests.models.tiny_models import vocabulary
-
+from tests.models.tiny_models import random_checkpoint, vocabulary
+from tests.weights.ctranslate2 import writer
 
 WORDS = tuple("abcdefghijklmnop")
 
