@@ -10,6 +10,7 @@ import pytest
 from fastattn.errors import CheckpointError, FastattnError, InputError
 from fastattn.text.chat import ChatTemplate
 from tests import ROOT
+from tests.messages import refused
 from tests.text.chat_templates import CONVERSATIONS, TEMPLATES, TOKENS
 
 GOLDENS = json.loads((ROOT / "tests" / "goldens" / "chat.json").read_text(encoding="utf-8"))["prompts"]
@@ -55,23 +56,15 @@ def test_variables_and_structured_contents_reach_the_template():
     assert ChatTemplate("{{ messages[0].name is defined }}").render([HELLO[0] | {"name": None}]) == "False"
 
 
-WRONG_MESSAGES = {
-    "messages must be a list of messages, got str": "hello",
-    "messages must be a list of messages, got dict; give its values()": HELLO[0],
-    "messages should hold at least one message": [],
-    'messages should hold {"role": ..., "content": ...}, number 1 is \'hi\'': [HELLO[0], "hi"],
-    'message 0 should have a str as "role", got None': [{"content": "a"}],
-    'message 0 should have a str as "content", got None': [{"role": "user", "content": None}],
-    'message 0 should have a str as "content", got 3': [{"role": "user", "content": 3}],
-    "the text holds a lone surrogate (U+D800) at character 1": [{"role": "user", "content": "a\ud800"}],
-    "messages should hold plain data, got a object": [HELLO[0] | {"more": object()}],
-}
+ROLELESS, OBJECT = [{"content": "a"}], [HELLO[0] | {"more": OSError}]
+CONTENTS = [[{"role": "user", "content": content}] for content in (None, 3, "a\ud800")]
+WRONG_MESSAGES = ["hello", HELLO[0], [], [HELLO[0], "hi"], ROLELESS, OBJECT, *CONTENTS]
 
 
 def test_wrong_messages_are_told_in_one_line():
-    for message in WRONG_MESSAGES:
-        with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
-            ChatTemplate("{{ messages }}").render(WRONG_MESSAGES[message])
+    for messages in WRONG_MESSAGES:
+        with refused(InputError):
+            ChatTemplate("{{ messages }}").render(messages)
 
 
 def test_data_nested_without_end_is_refused():
@@ -185,22 +178,16 @@ def test_what_a_template_may_take_is_bounded_by_what_goes_in():
     finally:
         tracemalloc.stop()
     content = "word " * 400_000
-    assert (
-        len(
-            ChatTemplate("{{ messages[0].content|trim|replace('w', 'v') }}" * 6).render(
-                [HELLO[0] | {"content": content}]
-            )
-        )
-        == 6 * len(content) - 6
-    )
+    template = ChatTemplate("{{ messages[0].content|trim|replace('w', 'v') }}" * 6)
+    assert len(template.render([HELLO[0] | {"content": content}])) == 6 * len(content) - 6
     many = HELLO * 3000
     assert ChatTemplate("{% for m in messages %}{{ messages|length == loop.length }}{% endfor %}").render(many)
 
 
 def test_the_refusal_of_a_template_is_one_line():
-    with pytest.raises(InputError, match="^the chat template refuses these messages: roles must alternate$"):
+    with refused(InputError):
         ChatTemplate(r"{{ raise_exception('roles must\nalternate') }}").render(HELLO)
-    with pytest.raises(InputError, match="add_generation_prompt must be True or False, got 1"):
+    with refused(InputError, "add_generation_prompt"):
         ChatTemplate("").render(HELLO, add_generation_prompt=1)
 
 

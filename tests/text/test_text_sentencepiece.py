@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 
 from fastattn.errors import FastattnError, InputError, TokenizerError
 from fastattn.spec.text_spec import TranslationText
-from fastattn.text.sentencepiece import SentencePiece, begin_models, read_fields
+from fastattn.text.sentencepiece import SentencePiece, begin_models
 from fastattn.text.subword_units import SubwordUnits
 from fastattn.text.words import WordsAndUnits
 from tests import GOLDENS
+from tests.messages import refused
 from tests.text.spm_bytes import PLAIN, UNKNOWN_PIECE, charsmap, field, piece, varint
 from tests.weights.run_hostile import Steps
 
@@ -30,42 +31,13 @@ def load(name):
     return SentencePiece((GOLDENS / f"text_{name}.model").read_bytes())
 
 
-def test_pieces_and_ids_equal_the_peers():
+def test_pieces_ids_and_text_equal_the_peers():
     for name in GOLDEN:
         model = load(name)
         for text, pieces, ids in GOLDEN[name]["texts"]:
-            assert model.pieces(text) == pieces, text
-            assert model.ids(text) == ids, text
-
-
-def test_text_of_pieces_equals_the_peers():
-    for name in GOLDEN:
-        model = load(name)
+            assert (model.pieces(text), model.ids(text)) == (pieces, ids), text
         for pieces, text in GOLDEN[name]["pieces"]:
             assert model.text(pieces) == text, pieces
-
-
-def numbers(name, message):
-    """Those of a model's trainer_spec (2), normalizer_spec (3) or pieces (1), by their fields: all that are there."""
-    found = {}
-    for number, _, value in read_fields((GOLDENS / f"text_{name}.model").read_bytes(), name):
-        if number == message:
-            for inner, wire, content in read_fields(value, name):
-                if wire == 0:
-                    found.setdefault(inner, set()).add(content)
-    return found
-
-
-def test_the_goldens_reach_every_kind_of_model():
-    trainers = [numbers(name, 2) for name in GOLDEN]
-    normalizers = [numbers(name, 3) for name in GOLDEN]
-    model_type, suffix, byte_fallback, dummy_prefix, extra_spaces = 3, 24, 35, 3, 4
-    assert set().union(*(trainer.get(model_type, {1}) for trainer in trainers)) == {1, 2, 3, 4}
-    assert any(1 in trainer.get(byte_fallback, ()) for trainer in trainers)
-    assert any(1 in trainer.get(suffix, ()) for trainer in trainers)
-    assert any(0 in normalizer.get(dummy_prefix, ()) for normalizer in normalizers)
-    assert any(0 in normalizer.get(extra_spaces, ()) for normalizer in normalizers)
-    assert any(4 in numbers(name, 1).get(3, ()) for name in GOLDEN)
 
 
 def test_typed_control_pieces_are_text():
@@ -118,8 +90,7 @@ def test_spaces_at_the_start_vanish_all_where_extra_ones_do_else_one():
 )
 def test_byte_fallback_loses_nothing(name, text):
     model = load(name)
-    kept = 0 in numbers(name, 3).get(4, ())
-    expected = text if kept else " ".join(part for part in text.split(" ") if part)
+    expected = text if name == "bpe_bytes" else " ".join(part for part in text.split(" ") if part)
     assert model.text(model.pieces(text)) == expected
 
 
@@ -138,10 +109,9 @@ def test_any_text_is_covered(name, text):
 
 
 def test_lone_surrogates_are_refused():
-    with pytest.raises(InputError, match=r"lone surrogate \(U\+D800\) at character 1"):
-        load("unigram").pieces("a\ud800")
-    with pytest.raises(InputError, match="not int"):
-        load("unigram").pieces(3)
+    for text in ("a\ud800", 3):
+        with refused(InputError):
+            load("unigram").pieces(text)
 
 
 def test_invalid_bytes_are_replaced_one_by_one():
@@ -341,18 +311,13 @@ def test_other_spaces_part_units_afterwards():
 
 
 def test_files_that_are_none():
-    for data, said in [
-        (b"\xff", "BPE codes: not UTF-8 at byte 0"),
-        (b"#version: 0.3\na b\n", "version '0.3' is not known"),
-        (b"#version: 0.2\na b\na\n", "line 3 should be two units, is 'a'"),
-        (b"a b c d\n", "line 1 should be two units"),
-    ]:
-        with pytest.raises(TokenizerError, match=said):
+    for data in (b"\xff", b"#version: 0.3\na b\n", b"#version: 0.2\na b\na\n", b"a b c d\n"):
+        with refused(TokenizerError):
             SubwordUnits(data)
 
 
 def test_half_a_surrogate_pair():
-    with pytest.raises(InputError, match="lone surrogate"):
+    with refused(InputError):
         SubwordUnits(b"a b\n").pieces("\ud800")
 
 

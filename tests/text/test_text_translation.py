@@ -19,6 +19,7 @@ from fastattn.weights import read
 from fastattn.weights.download.hub import needed
 from tests import GOLDENS
 from tests.cli.commands import run, succeed
+from tests.messages import refused
 from tests.models.tiny_models import END, LETTERS, START, random_checkpoint, steady_ops, vocabulary
 from tests.weights.ctranslate2 import cases
 from tests.weights.ctranslate2 import writer as ctranslate2_writer
@@ -72,18 +73,9 @@ def test_split_lines_knows_every_line_end():
 
 
 def test_a_source_of_special_tokens_is_empty():
-    for tokens, empty in [
-        ([], True),
-        (["</s>"], True),
-        (["<s>"], True),
-        (["a"], False),
-        (["<s>", "</s>"], True),
-        (["</s>", "a"], True),
-        (["<s>", "a"], False),
-        (["a", "</s>"], False),
-        (["a", "</s>", "b"], False),
-    ]:
-        assert TranslationTokenizer(TEXT).is_empty(tokens) is empty
+    sources = ["", "</s>", "<s>", "a", "<s> </s>", "</s> a", "<s> a", "a </s>", "a </s> b"]
+    empty = [tokens for tokens in sources if TranslationTokenizer(TEXT).is_empty(tokens.split())]
+    assert empty == ["", "</s>", "<s>", "<s> </s>", "</s> a"]
 
 
 def test_pieces_are_looked_up_by_their_surface():
@@ -240,8 +232,8 @@ def test_what_the_letters_mean():
 
 
 def test_lines_of_another_form_are_named():
-    for content, line in [("\ta\nb c\n", 2), ("\n", 1), ("a\tb\tc", 1), ("a\tb\n\na\tb\n", 2)]:
-        with pytest.raises(CheckpointError, match=f"vmap.txt: line {line} should be source tokens, one tab"):
+    for content in ("\ta\nb c\n", "\n", "a\tb\tc", "a\tb\n\na\tb\n"):
+        with refused(CheckpointError):
             built(content)
 
 
@@ -337,16 +329,9 @@ def test_a_language_is_found_by_every_usual_name():
 
 
 def test_another_language_is_refused_with_those_that_may_be_meant():
-    for asked, fault in [
-        ("ks", "language 'ks' should be one of kas_Arab (Kashmiri), kas_Deva (Kashmiri)"),
-        ("sr_Latn", "language 'sr_Latn' should be one of srp_Cyrl (Serbian)"),
-        ("Frensh", "unknown language 'Frensh'; near ones: fra_Latn (French)"),
-        ("zz", "unknown language 'zz'; this model knows 12: eng_Latn (English), fra_Latn (French), "),
-        ("", "unknown language ''; this model knows 12: "),
-    ]:
-        with pytest.raises(InputError) as caught:
+    for asked in ("ks", "sr_Latn", "Frensh", "zz", ""):
+        with refused(InputError, asked):
             Languages({each: each for each in NLLB.split()}).code(asked)
-        assert str(caught.value).startswith(fault)
 
 
 def test_four_digits_are_no_script():
