@@ -14,6 +14,7 @@ from fastattn.translation.detecting import SURE, WINDOW, DetectingTranslator
 from fastattn.translation.translator import Translator
 from fastattn.weights import download
 from tests.cli.commands import fail, run
+from tests.messages import refused
 from tests.translation.test_translator_kernels import WORDS
 from tests.weights.ctranslate2 import writer
 
@@ -79,19 +80,14 @@ def vars_of(translation):
 def test_errors_keep_their_places(pair):
     both = Translator.chain(*pair)
     results = list(both.translate_iter(["a", BAD, "c"], return_exceptions=True, **SHORT))
-    assert (
-        isinstance(results[1], InputError)
-        and results[0] == both.translate("a", **SHORT)
-        and results[2] == both.translate("c", **SHORT)
-    )
+    assert isinstance(results[1], InputError) and results[::2] == both.translate(["a", "c"], **SHORT)
     stream = both.translate_iter(["a", BAD, "c"], **SHORT)
     assert next(stream) == results[0]
     with pytest.raises(InputError):
         next(stream)
-    with pytest.raises(InputError, match="details=True"):
-        both.translate("a", num_hypotheses=2)
-    with pytest.raises(InputError, match="beam_siz"):
-        both.translate("a", beam_siz=2)
+    for option in ({"num_hypotheses": 2}, {"beam_siz": 2}, {"return_attention": True}):
+        with refused(InputError, *option):
+            both.translate("a", **option)
 
 
 class Recorded(TranslatorByLanguage):
@@ -141,12 +137,8 @@ def test_what_is_of_each_text_is_of_each_of_its_hypotheses(pair):
         else:
             assert found == both.translate(text, target_prefix=prefix, **options)
     for wrong in (prefixes[:1], prefixes[:3], 3, {"c": 1}):
-        with pytest.raises(
-            InputError, match="target_prefix (should be one str, or one for each text|must be a str or)"
-        ):
+        with refused(InputError, "target_prefix"):
             both.translate(["a", "b"], target_prefix=wrong, **options)
-    with pytest.raises(InputError, match="return_attention needs details=True"):
-        both.translate("a", return_attention=True)
 
 
 def test_the_first_is_read_as_the_second_needs_it(pair):
@@ -168,7 +160,7 @@ GERMAN, FRENCH, ENGLISH = (
     "Il fait très beau aujourd'hui.",
     "The weather is fine today.",
 )
-CHINESE, NUMBERS, BAD = "今天天气很好，我们明天去北京开会。", "12 - 34 !", "\ud800"
+CHINESE, NUMBERS = "今天天气很好，我们明天去北京开会。", "12 - 34 !"
 
 
 class Named:
@@ -216,8 +208,6 @@ def test_errors_are_of_their_texts():
     assert next(stream).startswith("de")
     with pytest.raises(InputError, match="no model from zh"):
         next(stream)
-    with pytest.raises(InputError, match="details=True"):
-        translator.translate(GERMAN, num_hypotheses=2)
 
 
 class Ranked:
@@ -235,10 +225,8 @@ def test_what_is_in_no_language_stays_and_says_nothing_of_others(monkeypatch):
     found = translator.translate(texts, details=True)
     assert [one.language for one in found] == ["", "", "ns", "", "ns", "fr"]
     assert [found[b].text for b in (0, 3, 5)] == [texts[b] for b in (0, 3, 5)] and set(opened) == {"ns"}
-    assert [one.confidence for one in found] == [0, 0, SURE, 0, 0, SURE] and [one.sure for one in found[2:4]] == [
-        True,
-        False,
-    ]
+    assert [one.confidence for one in found] == [0, 0, SURE, 0, 0, SURE]
+    assert [one.sure for one in found[2:4]] == [True, False]
 
 
 def test_among_some_languages_the_likeliest_comes_first(monkeypatch):
@@ -280,12 +268,16 @@ def test_threads_open_one_translator(monkeypatch):
 def test_options_of_each_text_are_refused():
     translator, _ = named()
     for name in ("target_prefix", "source_lang", "target_lang"):
-        with pytest.raises(InputError, match=f"{name} should be one str"):
+        with refused(InputError, name):
             translator.translate([GERMAN, ENGLISH], **{name: ["a", "b"]})
     assert translator.translate(GERMAN, target_prefix="a") == f"de {{'target_prefix': 'a'}}: {GERMAN}"
-    with pytest.raises(InputError, match="return_attention needs details=True"):
-        translator.translate(GERMAN, return_attention=True)
-    with pytest.raises(InputError, match="target must be a str, got int"):
+    for option in ({"return_attention": True}, {"num_hypotheses": 2}):
+        with refused(InputError, *option):
+            translator.translate(GERMAN, **option)
+    for wrong in (GERMAN, 5, {GERMAN: 1}):
+        with refused(InputError, "texts"):
+            translator.translate_iter(wrong)
+    with refused(InputError):
         Translator.for_languages("auto", 3)
 
 
@@ -309,9 +301,6 @@ def test_what_comes_before_an_error_of_the_iterable_is_translated():
         next(stream)
     result = run("translate", "--from", "auto", "--to", "en", stdin=f"{ENGLISH}\n".encode() + b"\xff\n")
     assert (result.exit_code, result.stdout) == (2, f"{ENGLISH}\n") and "line 2" in result.stderr
-    for wrong in (GERMAN, 5, {GERMAN: 1}):
-        with pytest.raises(InputError, match="texts must be an iterable of str"):
-            named()[0].translate_iter(wrong)
 
 
 def test_few_texts_are_read_ahead():
@@ -331,9 +320,8 @@ def test_real_models_by_themselves(pulled, monkeypatch):
     assert first["translation"] == found[0] and first["detected"]["language"] == "en"
     assert "the language of 1 of 2 lines is unsure, the first: standard input, line 2: en (" in result.stderr
     assert second["detected"]["language"] == "en" and second["detected"]["confidence"] < 0.8
-    through = run(
-        "translate", "--from", "auto", "--to", "pt", "--timeout", "600", "--json", CHINESE
-    )  # which compiles first
+    asked = ("translate", "--from", "auto", "--to", "pt", "--timeout", "600", "--json")
+    through = run(*asked, CHINESE)  # which compiles first
     assert json.loads(through.stdout)["through"] == Translator("zh-en").translate(CHINESE), through.stderr
     assert fail(2, "translate", "--from", "auto", "--to", "pt", "-b", "0", ENGLISH).startswith("--beam-size should be")
     for arguments in (("--from", "auto"), ("--from", "auto", "--to", "pt", "-m", "en-pt")):

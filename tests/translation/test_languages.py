@@ -9,6 +9,7 @@ from fastattn.spec.text_spec import DecodingSettings, LanguageTokens, SearchRule
 from fastattn.translation.translator import Translator
 from fastattn.weights import read
 from tests.cli.commands import fail, succeed
+from tests.messages import refused
 from tests.translation.languages import tokens_of, told, write_folder
 from tests.weights.native.folders import converted
 
@@ -120,56 +121,44 @@ def test_prefixes_of_words_and_texts_that_tell_their_language_themselves(tmp_pat
     found = translator.translate("e f", source_lang="en", target_lang="fr", details=True, **SHORT)
     assert found.parts[0].source == ["a", "b", "c", "d", "e", "f"]
     assert translator.translate("e f", details=True, **SHORT).parts[0].source == ["e", "f"]
-    with pytest.raises(InputError, match="source_lang should be given; this model knows 2: en .English., fr .French."):
+    with refused(InputError, "source_lang"):
         translator.translate("e f", target_lang="fr")
     opus = Translator(write_folder(tmp_path / "opus", "opus"))
     by_itself = opus.translate(">>fr<< a b", details=True, **SHORT)
     assert by_itself == opus.translate("a b", target_lang="fr", details=True, **SHORT)
     assert by_itself == opus.translate(">>fr<<a b", target_lang="zh", source_lang="de", details=True, **SHORT)
     assert by_itself == opus.translate(">>fr<< a b", source_lang="de", details=True, **SHORT)
-    with pytest.raises(InputError, match="unknown language 'germn'; near ones: German"):
-        opus.translate(">>fr<< a b", source_lang="germn")
-    for options in ({}, {"source_lang": "de"}):
-        with pytest.raises(InputError, match="target_lang should be given; this model knows 3: en .English.,"):
-            opus.translate("a b", **options)
+    for text, options in ((">>fr<< a b", {"source_lang": "germn"}), ("a b", {}), ("a b", {"source_lang": "de"})):
+        with refused(InputError):
+            opus.translate(text, **options)
 
 
 def test_languages_that_are_not_known_or_not_named(tmp_path):
     translator = Translator(write_folder(tmp_path / "model", "nllb"))
     assert translator.languages == {"eng_Latn": "English", "fra_Latn": "French", "zho_Hans": "Chinese"}
-    listed = r"this model knows 3: eng_Latn \(English\), fra_Latn \(French\), zho_Hans \(Chinese\)$"
-    for options, fault in (
-        ({}, f"source_lang should be given; {listed}"),
-        ({"source_lang": "en"}, f"target_lang should be given; {listed}"),
-        ({"source_lang": "engl", "target_lang": "fr"}, r"unknown language 'engl'; near ones: eng_Latn \(English\)"),
-        ({"source_lang": "en", "target_lang": "xx"}, f"unknown language 'xx'; {listed}"),
-        ({"source_lang": "en", "target_lang": "fra_Arab"}, r"'fra_Arab' should be one of fra_Latn \(French\)$"),
-        ({"source_lang": ["en", "fr"], "target_lang": "fr"}, "source_lang should be one str, or one for each text"),
-        ({"source_lang": [["en"]], "target_lang": "fr"}, "a language must be a str, got list"),
+    for options in (
+        *({}, {"source_lang": "en"}),
+        *({"source_lang": source, "target_lang": "fr"} for source in ("engl", ["en", "fr"], [["en"]])),
+        *({"source_lang": "en", "target_lang": target} for target in ("xx", "fra_Arab")),
     ):
-        with pytest.raises(InputError, match=fault):
+        with refused(InputError):
             translator.translate(["a"], **options)
-    with pytest.raises(InputError, match="target_lang should be given"):
+    with refused(InputError, "target_lang"):
         translator.translate_iter(iter([]), source_lang="en")
-    results = list(
-        translator.translate_iter(
-            ["a", "a"], source_lang="en", target_lang=["xx", "fr"], return_exceptions=True, **SHORT
-        )
-    )
+    languages = {"source_lang": "en", "target_lang": ["xx", "fr"]}
+    results = list(translator.translate_iter(["a", "a"], return_exceptions=True, **languages, **SHORT))
     assert isinstance(results[0], InputError) and results[1]
 
 
 def test_folders_whose_languages_cannot_be_are_refused(tmp_path):
     native = converted(read(write_folder(tmp_path / "model", "m2m100")), tmp_path / "native", "float32")
     config = (native / "config.json").read_text()
-    for old, new, fault in (
-        ('"source": "before"', '"source": "amid"', "places of languages should be of .* are 'amid' and 'first'"),
-        ('"fr": "__fr__"', '"fr": "__xx__"', "should have the language token '__xx__', and lack it"),
-        ('"fr": "__fr__"', '"fr": 5', "text.languages.tokens should be an object of strings"),
+    for old, new in (
+        ('"source": "before"', '"source": "amid"'),
+        *(('"fr": "__fr__"', new) for new in ('"fr": "__xx__"', '"fr": 5')),
     ):
-        assert old in config
         (native / "config.json").write_text(config.replace(old, new))
-        with pytest.raises(CheckpointError, match=fault):
+        with refused(CheckpointError):
             Translator(native)
 
 
@@ -178,29 +167,25 @@ def test_models_of_one_pair_take_its_languages_alone():
     assert translator.languages == {}
     named = translator.translate("a b", source_lang="zh", target_lang="English", **SHORT)
     assert named == translator.translate("a b", **SHORT)
-    with pytest.raises(
-        InputError, match=r"target_lang 'fr' does not go with this model, which takes English \(en\) al"
-    ):
-        translator.translate("a b", target_lang="fr")
-    with pytest.raises(InputError, match="source_lang 'en' does not go with this model, which does not say its lang"):
-        told(None).translate("a b", source_lang="en")
+    for made, option in ((translator, {"target_lang": "fr"}), (told(None), {"source_lang": "en"})):
+        with refused(InputError, *option):
+            made.translate("a b", **option)
 
 
 def test_worker_processes_and_converted_folders_know_the_languages_and_the_rules(tmp_path):
     made = read(write_folder(tmp_path / "model", "mbart"))
     made.text = replace(made.text, decoding=DecodingSettings(rules=SearchRules("true", forced_end=True)))
     folder = converted(made, tmp_path / "native", "float32")
-    options = SHORT | {"source_lang": [pair[0] for pair in PAIRS], "target_lang": [pair[1] for pair in PAIRS]}
-    wanted = Translator(folder, threads=1).translate(TEXTS, details=True, **options)
     assert read(folder).text == made.text
-    translator = Translator(folder, threads=1, processes=2)
-    with translator:
+    pairs = {"source_lang": [pair[0] for pair in PAIRS], "target_lang": [pair[1] for pair in PAIRS]}
+    one = Translator(folder, threads=1)
+    wanted = one.translate(TEXTS, details=True, **pairs, **SHORT)
+    with Translator(folder, threads=1, processes=2) as translator:
         translator._pool.least = 1
-        assert translator.translate(TEXTS, details=True, **options) == wanted
-        assert list(translator.translate_iter(TEXTS, details=True, **options)) == wanted
-        scores = translator.score(TEXTS, TEXTS, options["source_lang"], options["target_lang"])
-    one = Translator(folder, threads=1).score(TEXTS, TEXTS, options["source_lang"], options["target_lang"])
-    assert [score.log_probs.tolist() for score in scores] == [score.log_probs.tolist() for score in one]
+        assert translator.translate(TEXTS, details=True, **pairs, **SHORT) == wanted
+        assert list(translator.translate_iter(TEXTS, details=True, **pairs, **SHORT)) == wanted
+        both = [each.score(TEXTS, TEXTS, *pairs.values()) for each in (translator, one)]
+    assert [score.log_probs.tolist() for score in both[0]] == [score.log_probs.tolist() for score in both[1]]
 
 
 def test_the_command_line_names_languages(tmp_path):

@@ -12,6 +12,7 @@ from fastattn.errors import InputError
 from fastattn.translation.alignment import WordLink, pharaoh, units, word_links
 from fastattn.translation.calls import TokenTranslation, Translation
 from tests.cli.commands import run
+from tests.messages import refused
 from tests.serve.test_page import browser
 
 TEXT = "My brother bought a new car."
@@ -56,7 +57,7 @@ def test_lines_for_a_terminal(translator):
 
 def test_what_cannot_be_looked_at(translator, pulled):
     for source, target in (("", "a"), ("a", "")):
-        with pytest.raises(InputError, match="neither of them empty"):
+        with refused(InputError):
             translator.looks(source, target)
 
 
@@ -162,9 +163,6 @@ def test_a_chain_composes(translators):
     assert pharaoh(text, text, word_links(text, found)) == "0-0 1-1 2-2 3-3 4-4 5-5 6-6"
     several = chain.translate(text, details=True, num_hypotheses=2, beam_size=2)
     assert all(isinstance(one, str) for one in several.through)
-
-
-TEXT = "My brother bought a new car."
 
 
 def test_the_command_line_aligns(pulled):

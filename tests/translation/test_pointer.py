@@ -13,6 +13,7 @@ from fastattn.spec.checkpoint import ArrayInput, Checkpoint
 from fastattn.spec.recurrent import MemoryAttention, Readout, RecurrentSpec
 from fastattn.spec.tensors import tensor_shapes
 from fastattn.translation.pointer import PointerNetwork, Pointing
+from tests.messages import refused
 from tests.models.tiny_models import random_checkpoint
 from tests.weights.recurrent.writer import pointer_files
 
@@ -38,11 +39,8 @@ def sigmoid(x):
 
 
 def lstm(t, name, x, h, c):
-    gates = (
-        t[f"{name}.input.weight"] @ x
-        + t[f"{name}.input.bias"]
-        + t[f"{name}.state.weight"] @ h
-        + t[f"{name}.state.bias"]
+    gates = sum(
+        t[f"{name}.{kind}.weight"] @ value + t[f"{name}.{kind}.bias"] for kind, value in (("input", x), ("state", h))
     )
     enter, forget, new, leave = np.split(gates, 4)
     c = sigmoid(forget) * c + sigmoid(enter) * np.tanh(new)
@@ -57,11 +55,8 @@ def log_probability(t, points, rows):
     for x in read:
         h, c = lstm(t, "encoder.layers.0", x, h, c)
         encoded.append(np.concatenate([h, x]))
-    keys, total, x = (
-        np.array(encoded) @ t["decoder.attention.key.weight"].T + t["decoder.attention.key.bias"],
-        0.0,
-        read[0],
-    )
+    keys = np.array(encoded) @ t["decoder.attention.key.weight"].T + t["decoder.attention.key.bias"]
+    total, x = 0.0, read[0]
     for place in [*(row + 1 for row in rows), 0]:
         h, c = lstm(t, "decoder.layers.0", x, h, c)
         query = t["decoder.attention.query.weight"] @ h + t["decoder.attention.query.bias"]
@@ -137,43 +132,34 @@ def test_a_folder_with_a_mapping(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    "change",
     [
-        (lambda t: t.pop("decoder.projection.weight"), "missing decoder.projection.weight"),
-        (lambda t: t.pop("decoder.attention.key.weight"), "missing decoder.attention.key.weight"),
-        (lambda t: t.update({"encoder.layers.0.input.weight": np.ones((24, 3), np.float32)}), "should be"),
-        (lambda t: t.update({"decoder.layers.0.input.weight": np.ones(24, np.float32)}), "embedding_width"),
+        lambda t: t.pop("decoder.projection.weight"),
+        lambda t: t.pop("decoder.attention.key.weight"),
+        lambda t: t.update({"encoder.layers.0.input.weight": np.ones((24, 3), np.float32)}),
+        lambda t: t.update({"decoder.layers.0.input.weight": np.ones(24, np.float32)}),
     ],
+    ids=["projection", "key", "encoder", "decoder"],
 )
-def test_arrays_that_are_no_pointer_networks(tmp_path, change, told):
+def test_arrays_that_are_no_pointer_networks(tmp_path, change):
     tensors = dict(checkpoint().tensors)
     change(tensors)
-    with pytest.raises(CheckpointError, match=f"^[^\n]*{told}[^\n]*$"):
+    with refused(CheckpointError):
         PointerNetwork(saved(tmp_path, tensors))
 
 
 def test_other_inputs_and_options_are_refused():
-    refused = [
-        (np.zeros((3, 3)), "input 0: expected from 1 to 31 rows of 2 finite numbers, got 3 rows of 3"),
-        (np.zeros((32, 2)), "got 32 rows of 2"),
-        (np.zeros((0, 2)), "got 0 rows of 2"),
-        (np.zeros(2), r"got float64 \(2,\)"),
-        (np.full((2, 2), np.nan), "got NaN or infinity"),
-        (np.full((2, 2), 1e300), "got NaN or infinity"),
-        (np.array([["a", "b"]]), "got <U1"),
-    ]
+    arrays = [np.zeros(shape) for shape in ((3, 3), (32, 2), (0, 2), 2)]
+    arrays += [np.full((2, 2), np.nan), np.full((2, 2), 1e300), np.array([["a", "b"]])]
     with PointerNetwork.from_checkpoint(checkpoint()) as network:
-        for array, told in refused:
-            with pytest.raises(InputError, match=told):
-                network.point(array)
-            with pytest.raises(InputError, match="input 1: "):
-                network.point([np.zeros((2, 2)), array])
-        for inputs in (None, 3, "ab"):
-            with pytest.raises(InputError, match="^inputs must be an array or several, got "):
+        for inputs in (*(x for array in arrays for x in (array, [np.zeros((2, 2)), array])), None, 3, "ab"):
+            with refused(InputError):
                 network.point(inputs)
         for options in ({"beam_size": "4"}, {"beam_size": None}, {"num_hypotheses": 9}):
-            with pytest.raises(InputError, match="^[a-z_]+ "):
+            with refused(InputError):
                 network.point(np.ones((1, 2)), **options)
+    with refused(CheckpointError):
+        PointerNetwork.from_checkpoint(random_checkpoint())
 
 
 def test_beams_have_room():
@@ -181,8 +167,10 @@ def test_beams_have_room():
         assert len(network.point(np.ones((1, 2)), beam_size=16)) == 1
         found = network.point(np.ones((1, 2)), beam_size=16, num_hypotheses=16)
         assert all(set(one.rows) <= {0} for one in found), "a place that there is not"
-        with pytest.raises(InputError, match="^beam_size should be at most 16 for this model, is 17$"):
+        with refused(InputError, "beam_size"):
             network.point(np.ones((1, 2)), beam_size=17)
+        (found,) = network.point(np.random.default_rng(2).uniform(size=(MOST, 2)), beam_size=1)  # the longest input
+        assert all(0 <= row < MOST for row in found.rows)
 
 
 def test_what_a_search_finds_beyond_the_input_is_left_out(monkeypatch):
@@ -192,17 +180,3 @@ def test_what_a_search_finds_beyond_the_input_is_left_out(monkeypatch):
         monkeypatch.setattr(type(network._service.scheduler()), "run", lambda self, plan: [found])
         best = network.point(np.ones((3, 2)), num_hypotheses=2)
         assert best == [Pointing([0, 2], -1.0), Pointing([], -1.0)]
-
-
-def test_the_longest_input():
-    points = np.random.default_rng(2).uniform(size=(MOST, 2))
-    with PointerNetwork.from_checkpoint(checkpoint()) as network:
-        (found,) = network.point(points, beam_size=1)
-        assert all(0 <= row < MOST for row in found.rows)
-
-
-def test_other_models_are_refused():
-    with pytest.raises(
-        CheckpointError, match="^expected a pointer network's checkpoint, got one of 'encoder-decoder'$"
-    ):
-        PointerNetwork.from_checkpoint(random_checkpoint())

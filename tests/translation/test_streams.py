@@ -10,6 +10,7 @@ from fastattn.errors import FastattnError, InputError
 from fastattn.system import files
 from fastattn.translation.translator import Translator
 from tests.encoders.test_encoder import _encoder
+from tests.messages import refused
 from tests.models.tiny_models import random_checkpoint, steady_ops, vocabulary
 
 WORDS = vocabulary(19)[3:]
@@ -150,18 +151,11 @@ def test_a_text_that_cannot_be_read(translator, wrong):
     assert str(results[2]) == str(raised) and {*seen} == {0, 3}, "texts keep their numbers"
 
 
-WORDS = vocabulary(19)
-SHORT = {"max_decoding_length": 5}
 LINES = [f"{WORDS[4]} {WORDS[5]}", "", WORDS[7], f"{WORDS[3]}\r{WORDS[8]}", WORDS[9]]
 
 
-@pytest.fixture(scope="module")
-def translator():
-    return Translator.from_checkpoint(random_checkpoint(seed=21), ops=steady_ops, threads=1)
-
-
 @pytest.fixture
-def source(tmp_path):
+def source_file(tmp_path):
     path = tmp_path / "source.txt"
     path.write_bytes(b"\xef\xbb\xbf" + "\r\n".join(LINES).encode())
     return path
@@ -171,12 +165,12 @@ def in_one_line(text):
     return text.replace("\r", " ")
 
 
-def test_each_line_gives_a_line(translator, source, tmp_path, monkeypatch):
+def test_each_line_gives_a_line(translator, source_file, tmp_path, monkeypatch):
     output = tmp_path / "output.txt"
     clock = iter([1.0, 3.5])
     with monkeypatch.context() as patches:
         patches.setattr("fastattn.translation.translator.perf_counter", lambda: next(clock))
-        stats = translator.translate_file(source, str(output), **SHORT)
+        stats = translator.translate_file(source_file, str(output), **SHORT)
     details = translator.translate(LINES, details=True, **SHORT)
     assert output.read_bytes().decode() == "".join(in_one_line(result.text) + "\n" for result in details)
     tokens = sum(len(part.tokens) for result in details for part in result.parts)
@@ -185,12 +179,12 @@ def test_each_line_gives_a_line(translator, source, tmp_path, monkeypatch):
     assert sorted(os.listdir(tmp_path)) == ["output.txt", "source.txt"]
 
 
-def test_prefixes_hypotheses_and_scores(translator, source, tmp_path):
+def test_prefixes_hypotheses_and_scores(translator, source_file, tmp_path):
     prefixes, output = tmp_path / "prefixes.txt", tmp_path / "output.txt"
     wished = [WORDS[9], "", "", WORDS[6], f"{WORDS[3]} {WORDS[3]}"]
     prefixes.write_text("\n".join(wished) + "\n", encoding="utf-8")
     options = SHORT | {"beam_size": 3, "num_hypotheses": 2}
-    translator.translate_file(source, output, prefixes, with_scores=True, **options)
+    translator.translate_file(source_file, output, prefixes, with_scores=True, **options)
     expected = [
         f"{score:g} ||| {in_one_line(text)}"
         for result in translator.translate(LINES, target_prefix=wished, details=True, **options)
@@ -199,8 +193,8 @@ def test_prefixes_hypotheses_and_scores(translator, source, tmp_path):
     assert output.read_text(encoding="utf-8").split("\n") == [*expected, ""] and len(expected) == 10
 
 
-def test_a_greedy_search_needs_no_scores(translator, source, tmp_path):
-    translator.translate_file(source, tmp_path / "output.txt", beam_size=1, **SHORT)
+def test_a_greedy_search_needs_no_scores(translator, source_file, tmp_path):
+    translator.translate_file(source_file, tmp_path / "output.txt", beam_size=1, **SHORT)
     translated = translator.translate(LINES, beam_size=1, **SHORT)
     assert (tmp_path / "output.txt").read_bytes().decode().split("\n") == [*map(in_one_line, translated), ""]
 
@@ -212,55 +206,40 @@ def test_an_empty_file_gives_an_empty_file(translator, tmp_path):
 
 
 def test_a_fault_leaves_what_was_there(translator, tmp_path):
-    for content, prefixes, message in [
-        (b"a\nb\xff\n", None, "source.txt, line 2: not UTF-8"),
-        (b"a\nb\0\n", None, "source.txt, line 2: a NUL byte"),
-        (b"a\nb\nc\n", b"a\nb\n", "2 values, but more texts"),
-        (b"a\n", b"a\nb\n", "1 texts, but more values"),
-        (b"a\n", b"\xfe\n", "prefixes.txt, line 1: not UTF-8"),
+    lines, output, begun = tmp_path / "source.txt", tmp_path / "output.txt", tmp_path / "prefixes.txt"
+    for content, prefixes in [
+        *((content, None) for content in (b"a\nb\xff\n", b"a\nb\0\n")),
+        *((b"a\nb\nc\n", b"a\nb\n"), (b"a\n", b"a\nb\n"), (b"a\n", b"\xfe\n")),
     ]:
-        source, output = tmp_path / "source.txt", tmp_path / "output.txt"
-        source.write_bytes(content)
+        lines.write_bytes(content)
         output.write_bytes(b"before")
-        if prefixes is not None:
-            (tmp_path / "prefixes.txt").write_bytes(prefixes)
-        begun = None if prefixes is None else tmp_path / "prefixes.txt"
-        with pytest.raises(InputError, match=message):
-            translator.translate_file(source, output, begun, **SHORT)
-        assert output.read_bytes() == b"before"
-        assert not [name for name in os.listdir(tmp_path) if name.endswith(".part")]
+        begun.write_bytes(prefixes or b"")
+        with refused(InputError):
+            translator.translate_file(lines, output, begun if prefixes else None, **SHORT)
+        assert output.read_bytes() == b"before" and sorted(os.listdir(tmp_path)) == [
+            output.name,
+            begun.name,
+            lines.name,
+        ]
 
 
-def test_what_cannot_be_opened(translator, source, tmp_path):
-    with pytest.raises(InputError, match="cannot read .*nowhere: No such file"):
-        translator.translate_file(tmp_path / "nowhere", tmp_path / "output.txt")
-    with pytest.raises(InputError, match="cannot write .*output.txt: the folder .*nowhere does not exist"):
-        translator.translate_file(source, tmp_path / "nowhere" / "output.txt")
-    with pytest.raises(InputError, match="cannot write .*: a NUL byte"):
-        translator.translate_file(source, f"{tmp_path}/a\0b")
-    with pytest.raises(InputError, match="a file's path should be a str or a path, got int"):
-        translator.translate_file(0, tmp_path / "output.txt")
-    with pytest.raises(InputError, match="unknown option 'beam'"):
-        translator.translate_file(source, tmp_path / "output.txt", beam=2)
-    with pytest.raises(InputError, match="a file's path should be a str or a path, got NoneType"):
-        translator.translate_file(source, None)
-    assert os.listdir(tmp_path) == ["source.txt"]
-
-
-def test_options_that_a_file_leaves_no_room_for(translator, source, tmp_path):
-    for options, message in [
-        ({"details": True}, "translate_file takes no details: "),
-        ({"target_prefix": "a"}, "translate_file takes no target_prefix: .*target_path"),
-        ({"return_exceptions": True}, "translate_file takes no return_exceptions: "),
-        ({"with_scores": True, "return_scores": False}, "with_scores needs return_scores"),
+def test_what_cannot_be_opened_and_options_that_a_file_leaves_no_room_for(translator, source_file, tmp_path):
+    output = tmp_path / "output.txt"
+    paths = [(tmp_path / "nowhere", output), (source_file, tmp_path / "nowhere" / "output.txt")]
+    paths += [(source_file, f"{tmp_path}/a\0b"), (0, output), (source_file, None)]
+    wrong = [{"beam": 2}, {"details": True}, {"target_prefix": "a"}, {"return_exceptions": True}]
+    wrong += [{"with_scores": True, "return_scores": False}]
+    for (source_path, target), options in [
+        *((pair, {}) for pair in paths),
+        *(((source_file, output), one) for one in wrong),
     ]:
-        with pytest.raises(InputError, match=message):
-            translator.translate_file(source, tmp_path / "output.txt", **options)
+        with refused(InputError, *options):
+            translator.translate_file(source_path, target, **options)
         assert os.listdir(tmp_path) == ["source.txt"]
 
 
 @pytest.mark.parametrize("with_scores", [False, True])
-def test_each_line_has_as_many_lines_however_few_its_hypotheses(translator, source, tmp_path, with_scores):
+def test_each_line_has_as_many_lines_however_few_its_hypotheses(translator, source_file, tmp_path, with_scores):
     """Few alternatives are as probable as this."""
     options = SHORT | {
         "beam_size": 1,
@@ -270,7 +249,7 @@ def test_each_line_has_as_many_lines_however_few_its_hypotheses(translator, sour
     }
     found = [result.hypotheses for result in translator.translate(LINES, details=True, **options)]
     assert any(len(hypotheses) < 4 for hypotheses in found)
-    translator.translate_file(source, tmp_path / "output.txt", with_scores=with_scores, **options)
+    translator.translate_file(source_file, tmp_path / "output.txt", with_scores=with_scores, **options)
     written = (tmp_path / "output.txt").read_bytes().decode().split("\n")[:-1]
     texts = [line.partition(" ||| ")[2] if with_scores and line else line for line in written]
     expected = [[*map(in_one_line, hypotheses), "", "", "", ""][:4] for hypotheses in found]
@@ -278,8 +257,8 @@ def test_each_line_has_as_many_lines_however_few_its_hypotheses(translator, sour
 
 
 def test_lines_are_read_as_they_are_needed(translator, tmp_path, monkeypatch):
-    source, output = tmp_path / "source.txt", tmp_path / "output.txt"
-    source.write_text(f"{WORDS[4]}\n" * 1200, encoding="utf-8")
+    source_file, output = tmp_path / "source.txt", tmp_path / "output.txt"
+    source_file.write_text(f"{WORDS[4]}\n" * 1200, encoding="utf-8")
     read, seen, read_at_first = [], [], []
     original = files.as_text
 
@@ -292,7 +271,7 @@ def test_lines_are_read_as_they_are_needed(translator, tmp_path, monkeypatch):
         read_at_first.append(len(read))
 
     monkeypatch.setattr(files, "as_text", watched)
-    stats = translator.translate_file(source, output, beam_size=1, callback=see, max_decoding_length=1)
+    stats = translator.translate_file(source_file, output, beam_size=1, callback=see, max_decoding_length=1)
     assert stats.num_examples == len(read) == 1200 and sorted(seen) == list(range(1200))
     assert read_at_first[0] < 600
     assert output.read_text(encoding="utf-8").count("\n") == 1200

@@ -14,6 +14,7 @@ from fastattn.ops import cpu as operations
 from fastattn.spec.text_spec import EncoderText
 from fastattn.text.translation import TranslationTokenizer
 from fastattn.translation.translator import Translator
+from tests.messages import refused
 from tests.models.tiny_models import END, LETTERS, random_checkpoint, steady_ops, vocabulary
 
 VOCABULARY = ("<unk>", "<s>", "</s>", *LETTERS)
@@ -141,45 +142,62 @@ def test_a_model_without_a_start_token_takes_it_from_the_prefix():
     translator = _translator({"decoder_start_token": None})
     (result,) = translator.translate_tokens([["a"]], [["k", "l"]], **SHORT)
     assert result.tokens[0] == "l"
-    for call in (lambda: translator.translate("a"), lambda: list(translator.translate_iter(["a"]))):
-        with pytest.raises(InputError, match="translate_tokens"):
+    for call in (
+        lambda: translator.translate("a"),
+        lambda: list(translator.translate_iter(["a"])),
+        lambda: translator.translate_tokens([["a"]]),
+    ):
+        with refused(InputError):
             call()
-    with pytest.raises(InputError, match="start token"):
-        translator.translate_tokens([["a"]])
 
 
-def test_what_is_refused():
-    for call, message in [
-        (lambda t: t.translate("a", split="words"), "unknown split 'words'; known: long, sentences, never"),
-        (lambda t: t.translate("a", num_hypotheses=2), "details=True"),
-        (lambda t: t.translate("a", return_attention=True), "details=True"),
-        (lambda t: t.translate("a", beam_size=0), "beam_size"),
-        (lambda t: t.translate(["a", 3]), "texts must be str, number 1 is int"),
-        (lambda t: t.translate("a \ud800"), "surrogate"),
-        (lambda t: t.translate(["a"], target_prefix=["b", "c"]), "one for each text: 1 texts, but more values"),
-        (lambda t: t.translate_iter("abc"), "texts must be an iterable of str, got str"),
-        (lambda t: t.translate_iter(["a"], beam=3), "unknown option 'beam'; here it is beam_size"),
-        (lambda t: t.translate_iter(["a"], num_hypotheses=2), "details=True"),
-        (lambda t: t.translate_iter(["a"], target_prefix=5), "a str or several, got int"),
-        (lambda t: list(t.translate_iter(["a"], target_prefix=["b", "c"])), "each text: 1 texts, but more values"),
-        (lambda t: list(t.translate_iter(["a", "b"], target_prefix=iter(["b"]))), "1 values, but more texts"),
-        (lambda t: t.translate(["a"], target_prefix=[5]), "a target prefix should be a str or None, not int"),
-        (lambda t: t.translate_tokens([["a"]], [["b"], ["c"]]), "one prefix for each source: 1, not 2"),
-        (lambda t: t.score("a", ["a"]), "two texts"),
-        (lambda t: t.score(["a"], ["a", "b"]), "as many targets as sources: 1, not 2"),
-    ]:
-        with pytest.raises(InputError, match=message):
-            call(_translator())
+REFUSED = {
+    "translate": [
+        *(("a", option) for option in ({"split": "words"}, {"num_hypotheses": 2}, {"return_attention": True})),
+        *(("a", option) for option in ({"beam_size": 0}, {"target_prefix": 5}, {"patience": 1e39})),
+        *((texts, {}) for texts in (["a", 3], "a \ud800", None)),
+        *((["a"], {"target_prefix": prefixes}) for prefixes in (["b", "c"], [5])),
+        *(("a", {"suppress_sequences": wrong}) for wrong in (["zzz"], "a b", 5, [["a"]])),
+        *(("a", {"end_token": token}) for token in ("nowhere", 19, -1, [True], [], 2.5)),
+        *(("a", {"max_input_length": length}) for length in (-1, "5")),
+    ],
+    "translate_iter": [
+        *((texts, {}) for texts in ("abc", None)),
+        *((["a"], option) for option in ({"beam": 3}, {"num_hypotheses": 2}, {"target_prefix": 5})),
+        *((texts, {"target_prefix": iter(prefixes)}) for texts, prefixes in ((["a"], "bc"), (["a", "b"], "b"))),
+    ],
+    "translate_tokens": [
+        *((sources, {}) for sources in (None, "ab", ["ab"], [["a"], [5]])),
+        ([["a"]], {"target_prefix": [["b"], ["c"]]}),
+        ([["a"]], {"suppress_sequences": ["a b"]}),
+    ],
+    "score": [*((source, {"target": target}) for source, target in (("a", ["a"]), (["a"], ["a", "b"]), (None, None)))],
+    "generate_tokens": [
+        *((["a"], option) for option in ({"beam_size": 2}, {"prefix_bias_beta": 0.5}, {"return_alternatives": True})),
+        *((["a"], option) for option in ({"callback": print}, {"beam": 1}, {"target_prefix": "a b"})),
+        ("a", {"target_prefix": ["b"]}),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_refused(name):
+    translator = _translator()
+    for first, options in REFUSED[name]:
+        with refused(InputError):
+            made = getattr(translator, name)(first, **options)
+            list(made) if name == "translate_iter" else None
 
 
 def test_tokens_over_the_limit_are_refused_not_cut():
     translator = _translator(positions="table", max_positions=4)
-    with pytest.raises(InputError, match="source 1 has 5 tokens, the model takes 4"):
-        translator.translate_tokens([["a"], ["a"] * 5])
-    with pytest.raises(InputError, match="source 0 has 5 tokens"):
-        translator.score_tokens([["a"] * 5], [["a"]])
-    with pytest.raises(InputError, match="4 positions"):
-        translator.score("a", "a a a a a")
+    for call in (
+        lambda: translator.translate_tokens([["a"], ["a"] * 5]),
+        lambda: translator.score_tokens([["a"] * 5], [["a"]]),
+        lambda: translator.score("a", "a a a a a"),
+    ):
+        with refused(InputError):
+            call()
     (result,) = translator.translate_tokens([["a"]], min_decoding_length=4, max_decoding_length=100)
     assert len(result.tokens) == 4, "the decoder has positions for no more"
 
@@ -203,30 +221,14 @@ def test_no_more_threads_than_asked_for_nor_than_there_may_be(threads):
 
 def test_what_a_translator_cannot_be_made_of():
     checkpoint = _checkpoint()
-    with pytest.raises(InputError, match="unknown precision 'float31'; known: float32"):
-        Translator.from_checkpoint(checkpoint, precision="float31", ops=steady_ops)
-    with pytest.raises(InputError, match="threads"):
-        Translator.from_checkpoint(checkpoint, threads=0, ops=steady_ops)
+    for options in ({"precision": "float31"}, {"precision": None}, {"precision": ["int8"]}, {"threads": 0}):
+        with refused(InputError, *options):
+            Translator.from_checkpoint(checkpoint, ops=steady_ops, **options)
+    with refused(InputError):
+        Translator(None)
     checkpoint.text = EncoderText(b"", 8)
-    with pytest.raises(CheckpointError, match="translation model"):
+    with refused(CheckpointError):
         Translator.from_checkpoint(checkpoint, ops=steady_ops)
-
-
-def test_arguments_of_wrong_types():
-    for call, message in [
-        (lambda t: t.translate(None), "texts must be a str or several, got NoneType"),
-        (lambda t: t.translate("▁w1", target_prefix=5), "target_prefix must be a str or several, got int"),
-        (lambda t: t.translate_iter(None), "texts must be an iterable of str, got NoneType"),
-        (lambda t: t.score(None, None), "source must be a str or several, got NoneType"),
-        (lambda t: t.translate_tokens(None), "sources must be a list of lists of tokens, got NoneType"),
-        (lambda t: t.translate_tokens("ab"), "sources must be a list of lists of tokens, got str"),
-        (lambda t: t.translate_tokens(["ab"]), r"sources\[0\] must be a list of tokens, got str"),
-        (lambda t: t.translate_tokens([["a"], [5]]), "sources should hold tokens as str, list 1 holds int"),
-        (lambda t: t.translate("▁w1", patience=1e39), "beam_size [*] patience should be at most 1000000, got 2e[+]39"),
-        (lambda t: Translator(None), "a checkpoint's path or name should be a str or a path, got NoneType"),
-    ]:
-        with pytest.raises(InputError, match=f"^{message}$"):
-            call(Translator.from_checkpoint(random_checkpoint(), ops=steady_ops))
 
 
 def test_extreme_penalties_and_numpy_numbers_are_numbers():
@@ -247,16 +249,6 @@ def test_sequences_are_texts_for_texts_and_tokens_for_tokens():
         assert f" {' '.join(banned)} " not in f" {text} "
         (result,) = translator.translate_tokens([["a", "b"]], suppress_sequences=[banned], **SHORT)
         assert " ".join(result.tokens) == text
-    for wrong, message in (
-        (["zzz"], "'zzz' is no token"),
-        ("a b", "a list"),
-        (5, "a list"),
-        ([["a"]], "should hold texts"),
-    ):
-        with pytest.raises(InputError, match=message):
-            translator.translate("a", suppress_sequences=wrong)
-    with pytest.raises(InputError, match="should hold lists of tokens"):
-        translator.translate_tokens([["a"]], suppress_sequences=["a b"])
 
 
 def test_unknown_tokens_are_replaced_by_what_they_attend_to():
@@ -304,9 +296,6 @@ def test_samples_of_a_text_do_not_depend_on_the_other_texts():
     drawn = translator.translate("a b c", num_hypotheses=30, details=True, **options)
     assert len(drawn.hypotheses) == 30 and drawn.scores == sorted(drawn.scores, reverse=True)
     assert drawn.text == drawn.hypotheses[0] and len(set(drawn.hypotheses)) > 5
-
-
-WORDS = tuple("abcdefghijklmnop")
 
 
 def test_none_among_prefixes_is_none():
@@ -371,7 +360,7 @@ def test_a_source_is_cut_after_so_many_tokens():
 
 
 def test_a_line_is_cut_before_it_is_split():
-    words = " ".join(WORDS[i % 16] for i in range(40))
+    words = " ".join(LETTERS[i % 16] for i in range(40))
     short = _translator(positions="table", max_positions=8)
     details = short.translate(words, details=True, max_input_length=19, **SHORT)
     assert [token for part in details.parts for token in part.source] == words.split()[:19]
@@ -395,33 +384,14 @@ def test_an_end_that_is_there_outlives_the_cut():
         assert TranslationTokenizer(text).cut(tokens.split(), longest) == kept.split()
 
 
-def test_ends_and_lengths_that_are_refused():
-    for options, message in [
-        ({"end_token": "nowhere"}, "'nowhere' is no token of the target vocabulary"),
-        ({"end_token": 19}, "end_token should hold tokens, or ids from 0 to 18; got 19"),
-        ({"end_token": -1}, "end_token should hold tokens, or ids from 0 to 18; got -1"),
-        ({"end_token": [True]}, "end_token should hold tokens, or ids from 0 to 18; got True"),
-        ({"end_token": []}, "end_token should be at least one token"),
-        ({"end_token": 2.5}, "end_token should be a token, an id, or a list of them, got 2.5"),
-        ({"max_input_length": -1}, "max_input_length should be a whole number, at least 0; got -1"),
-        ({"max_input_length": "5"}, "max_input_length should be a whole number, at least 0; got '5'"),
-    ]:
-        with pytest.raises(InputError, match=f"^{message}$"):
-            _translator().translate("a", **options)
-
-
 @pytest.mark.parametrize(
     ("asked", "runs", "remark"),
     [
-        ("auto", "float32", None),
-        ("default", "float32", None),
-        ("bfloat16", "bfloat16", None),
+        *((same, same, None) for same in ("float32", "bfloat16", "intgemm")),
+        *((name, "float32", None) for name in ("auto", "default")),
         ("int8_float32", "int8", None),
-        ("intgemm", "intgemm", None),
-        ("float16", "float32", "'float16' runs as 'float32', which"),
-        ("int16", "float32", "'int16' runs as 'float32', which"),
-        ("int8_float16", "int8", "'int8_float16' runs as 'int8', all but its products as float32"),
-        ("int8_bfloat16", "int8", "'int8_bfloat16' runs as 'int8', all but its products as float32"),
+        *((name, "float32", f"'{name}' runs as 'float32', which") for name in ("float16", "int16")),
+        *((f"int8_{rest}float16", "int8", "' runs as 'int8', all but its products as float32") for rest in ("", "b")),
     ],
 )
 def test_ctranslate2s_names_of_precisions(asked, runs, remark):
@@ -438,21 +408,17 @@ def test_ctranslate2s_names_of_precisions(asked, runs, remark):
 def test_a_precision_follows_the_file():
     checkpoint = dataclasses.replace(_checkpoint(), precision="int8")
     assert [Translator.from_checkpoint(checkpoint, name).precision for name in ("auto", "default")] == ["int8"] * 2
-    for wrong in (None, ["int8"], "float8"):
-        with pytest.raises(InputError, match="unknown precision"):
-            Translator.from_checkpoint(checkpoint, wrong)
 
 
-WORDS = vocabulary(19)
-SOURCE = [WORDS[i] for i in (4, 9, 3, 12)]
-SHORT = {"max_decoding_length": 7}
+NAMES = vocabulary(19)
+SOURCE = [NAMES[i] for i in (4, 9, 3, 12)]
 VARIETIES = {
     "greedy": {},
     "penalties": {"repetition_penalty": 1.8, "no_repeat_ngram_size": 2, "min_decoding_length": 5},
     "samples": {"sampling_topk": 0, "sampling_temperature": 3.0, "num_hypotheses": 3, "seed": 5},
     "coldest samples": {"sampling_topk": 4, "sampling_temperature": 0, "num_hypotheses": 3},
-    "another end": {"end_token": [WORDS[5], WORDS[6]], "return_end_token": True},
-    "prefix": {"target_prefix": [WORDS[8], WORDS[6]]},
+    "another end": {"end_token": [NAMES[5], NAMES[6]], "return_end_token": True},
+    "prefix": {"target_prefix": [NAMES[8], NAMES[6]]},
 }
 
 
@@ -481,16 +447,16 @@ def test_the_tokens_are_those_of_a_callback(name, ops):
 
 def test_a_texts_parts_come_one_after_the_other():
     translator = build(single_sentences=True)
-    text = f"{WORDS[4]} {WORDS[5]}\n\n{WORDS[6]}"
-    steps = list(translator.generate_tokens(text, WORDS[9], **SHORT))
-    details = translator.translate(text, target_prefix=WORDS[9], details=True, beam_size=1, **SHORT)
+    text = f"{NAMES[4]} {NAMES[5]}\n\n{NAMES[6]}"
+    steps = list(translator.generate_tokens(text, NAMES[9], **SHORT))
+    details = translator.translate(text, target_prefix=NAMES[9], details=True, beam_size=1, **SHORT)
     assert [step.part for step in steps] == sorted(step.part for step in steps)
     for part, translated in enumerate(details.parts):
         tokens = [step.token for step in steps if step.part == part]
         assert tokens[: len(translated.tokens)] == translated.tokens and set(tokens[len(translated.tokens) :]) <= {
             "</s>"
         }
-    assert steps[0].token == WORDS[9] and steps[0].log_probability == 0
+    assert steps[0].token == NAMES[9] and steps[0].log_probability == 0
     assert list(translator.generate_tokens("")) == list(translator.generate_tokens([])) == []
 
 
@@ -531,21 +497,3 @@ def test_what_the_caller_computes_in_between_has_its_own_threads():
     translator = build(operations, threads=1)
     for _ in translator.generate_tokens(SOURCE, **SHORT):
         assert operations.current_threads() == operations.thread_limit()
-
-
-def test_what_is_refused_is_refused_at_once():
-    for options, message in [
-        ({"beam_size": 2}, "generate_tokens needs beam_size=1, and neither prefix_bias_beta nor return_alternatives"),
-        ({"prefix_bias_beta": 0.5}, "needs beam_size=1"),
-        ({"return_alternatives": True}, "needs beam_size=1"),
-        ({"callback": print}, "takes no callback"),
-        ({"beam": 1}, "unknown option 'beam'"),
-        ({"target_prefix": "a b"}, r"target_prefix\[0\] must be a list of tokens, got str"),
-    ]:
-        with pytest.raises(InputError, match=message):
-            build().generate_tokens(SOURCE, **options)
-
-
-def test_a_text_takes_a_text_before_it():
-    with pytest.raises(InputError, match="a target prefix should be a str or None, not list"):
-        build().generate_tokens(WORDS[4], [WORDS[5]])
