@@ -2,13 +2,15 @@
 
 import pytest
 
-from fastattn.encoders.cross_encoder import CrossEncoder
-from fastattn.encoders.encoder import Encoder
-from fastattn.encoders.masked_language_model import MaskedLanguageModel
-from fastattn.encoders.multi_vector_encoder import MultiVectorEncoder
-from fastattn.encoders.sparse_encoder import SparseEncoder
-from fastattn.encoders.text_classifier import TextClassifier
-from fastattn.encoders.token_classifier import TokenClassifier
+from fastattn import (
+    CrossEncoder,
+    Encoder,
+    MaskedLanguageModel,
+    MultiVectorEncoder,
+    SparseEncoder,
+    TextClassifier,
+    TokenClassifier,
+)
 from tests.encoders.classifiers import (
     LABELS,
     TOKENS,

@@ -7,12 +7,10 @@ from functools import partial
 import numpy as np
 import pytest
 
-from fastattn.encoders.cross_encoder import CrossEncoder
-from fastattn.encoders.encoder import Encoder
+from fastattn import CrossEncoder, Encoder, Generator
 from fastattn.encoders.text_classifier import TextClassifier, activated
 from fastattn.encoders.yes_or_no import PROMPT, prompts_of
 from fastattn.errors import CheckpointError, InputError
-from fastattn.generation.generator import Generator
 from fastattn.models.kinds import build_model
 from fastattn.ops import cpu as operations
 from fastattn.ops import reference

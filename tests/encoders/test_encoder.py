@@ -227,18 +227,6 @@ def test_a_prompt_that_is_not_pooled():
         np.testing.assert_allclose(encoder.encode("the cat", prompt_name="query"), vector, atol=1e-5, err_msg=mode)
 
 
-@settings(max_examples=15, deadline=None)
-@given(
-    texts=st.lists(st.lists(st.sampled_from(WORDS), max_size=20).map(" ".join), min_size=1, max_size=12), data=st.data()
-)
-def test_order_and_neighbours_change_no_bit(compiled, texts, data):
-    order = data.draw(st.permutations(range(len(texts))))
-    together, shuffled = compiled.encode(texts), compiled.encode([texts[i] for i in order])
-    np.testing.assert_array_equal(shuffled, together[order])
-    alone = data.draw(st.integers(0, len(texts) - 1))
-    np.testing.assert_array_equal(compiled.encode(texts[alone]), together[alone])
-
-
 def test_no_more_threads_than_asked_for_nor_than_there_may_be():
     asked = []
     counting = SimpleNamespace(**vars(reference))
@@ -450,20 +438,20 @@ def test_minilm_as_sentence_transformers_computes_it(pulled):
 
 # 72 sentences, and what makes them long.
 SENTENCES = [
-    f"{subject} {action}{place}{rest}"
-    for (subject, rest), action, place in product(
+    subject.replace("|", f" {action}{place}")
+    for subject, action, place in product(
         (
-            ("A man", "."),
-            ("The two children next door", ", although nobody had asked them to and it was getting late already."),
-            ("My sister's doctor", " on Monday, 14 March 2022, at 9:30."),
-            ("Nobody", "?"),
-            ("The committee that was elected last year by the members of the union", "!"),
-            ("She", " again and again, until in the end the neighbours complained about the noise."),
+            "A man|.",
+            "The two children next door|, although nobody had asked them to and it was getting late already.",
+            "My sister's doctor| on Monday, 14 March 2022, at 9:30.",
+            "Nobody|?",
+            "The committee that was elected last year by the members of the union|!",
+            "She| again and again, until in the end the neighbours complained about the noise.",
         ),
         ("eats fresh bread", "is repairing a radio", "sold 250 shares"),
         ("", " in the park", " at the railway station in Zürich", " for free"),
     )
-]  # fmt: skip
+]
 
 
 def test_minilm_in_fewer_bits_gives_nearly_its_vectors(pulled):
@@ -478,14 +466,6 @@ def test_minilm_in_fewer_bits_gives_nearly_its_vectors(pulled):
         single = Encoder(pulled("minilm"), precision, threads=1)
         np.testing.assert_array_equal(single.encode(SENTENCES[::-7]), vectors[::-7])
         np.testing.assert_array_equal(single.encode(SENTENCES[50]), vectors[50])
-
-
-def test_auto_of_float32_is_float32():
-    texts = _many_texts(3)
-    vectors = {p: _encoder(operations, precision=p).encode(texts) for p in ("auto", "float32", "bfloat16", "int8")}
-    np.testing.assert_array_equal(vectors["auto"], vectors["float32"])
-    for precision, atol in (("bfloat16", 0.02), ("int8", 0.05)):
-        assert 1e-5 < np.abs(vectors[precision] - vectors["float32"]).max() < atol
 
 
 def test_a_callback_may_wait_for_other_vectors(encoder):
@@ -621,14 +601,6 @@ def test_reads_ahead_by_so_much_and_no_more(encoder, monkeypatch):
         assert ahead[0] == max(ahead[:first]) == first and max(ahead) == later
 
 
-def test_errors_come_where_the_text_is_read(encoder):
-    vectors = encoder.encode_iter([*_many_texts(FIRST_WINDOW), None])
-    for _ in range(FIRST_WINDOW):
-        next(vectors)
-    with pytest.raises(InputError, match=f"texts must be str, number {FIRST_WINDOW} is NoneType"):
-        next(vectors)
-
-
 class _Terminal(io.StringIO):
     def isatty(self):
         return True
@@ -654,27 +626,27 @@ def test_types_of_arguments_and_results_are_told():
         assert set(get_type_hints(method)) == {*inspect.signature(method).parameters, "return"} - {"self"}
 
 
-def test_similarity_is_the_checkpoints(encoder):
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [("dot", [11, 25]), ("cosine", [11 / 125**0.5, 1]), ("euclidean", [-(8**0.5), 0]), ("manhattan", [-4, 0])],
+)
+def test_similarity_is_the_checkpoints(function, expected):
     a, b = np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[3.0, 4.0]])
-    for function, expected in {
-        "dot": [11, 25],
-        "cosine": [11 / 125**0.5, 1],
-        "euclidean": [-(8**0.5), 0],
-        "manhattan": [-4, 0],
-    }.items():
-        of_checkpoint = _encoder(similarity=function)
-        found = of_checkpoint.similarity(a, b)
-        assert found.dtype == np.float32 and found.shape == (2, 1)
-        np.testing.assert_allclose(found[:, 0], expected, rtol=1e-6, atol=1e-6)
-        pairs = of_checkpoint.similarity_pairwise(a, np.concatenate([b, b]))
-        np.testing.assert_allclose(pairs, expected, rtol=1e-6, atol=1e-6)
-        assert of_checkpoint.similarity(a[0], b).shape == (1, 1)
-        assert of_checkpoint.similarity(a, np.zeros((0, 2))).shape == (2, 0)
-        with pytest.raises(InputError, match=r"one width are expected, got shapes \(2, 2\) and \(1, 3\)"):
-            of_checkpoint.similarity(a, np.zeros((1, 3)))
+    encoder = _encoder(similarity=function)
+    found = encoder.similarity(a, b)
+    assert found.dtype == np.float32 and found.shape == (2, 1)
+    np.testing.assert_allclose(found[:, 0], expected, rtol=1e-6, atol=1e-6)
+    pairs = encoder.similarity_pairwise(a, np.concatenate([b, b]))
+    np.testing.assert_allclose(pairs, expected, rtol=1e-6, atol=1e-6)
+    assert encoder.similarity(a[0], b).shape == (1, 1) and encoder.similarity(a, np.zeros((0, 2))).shape == (2, 0)
+    with refused(InputError):
+        encoder.similarity(a, np.zeros((1, 3)))
     for vectors in ("x", [[1.0], [2.0, 3.0]], np.ones(3) * 1j, None):
         with pytest.raises(InputError, match="vectors"):
             encoder.similarity(vectors, np.ones(3))
+
+
+def test_similarities_of_zeros_and_of_a_vector_and_itself(encoder):
     np.testing.assert_array_equal(encoder.similarity(np.zeros(2), np.ones(2)), [[0]])
     # Where |a|^2 + |b|^2 - 2 ab comes out below zero too.
     random = np.random.default_rng(0).standard_normal((200, 384)).astype(np.float32)

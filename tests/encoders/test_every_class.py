@@ -10,20 +10,22 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from fastattn import (
+    CrossEncoder,
+    Encoder,
+    MaskedLanguageModel,
+    MultiVectorEncoder,
+    SparseEncoder,
+    SparseVectors,
+    TextClassifier,
+    TokenClassifier,
+)
 from fastattn.encoders import sparse_encoder
 from fastattn.encoders.base import EncoderBase
-from fastattn.encoders.cross_encoder import CrossEncoder
-from fastattn.encoders.encoder import Encoder
-from fastattn.encoders.masked_language_model import MaskedLanguageModel
-from fastattn.encoders.multi_vector_encoder import MultiVectorEncoder
-from fastattn.encoders.sparse_encoder import SparseEncoder
-from fastattn.encoders.text_classifier import TextClassifier
-from fastattn.encoders.token_classifier import TokenClassifier
 from fastattn.errors import CheckpointError, InputError
 from fastattn.ops import cpu as operations
 from fastattn.ops import reference
 from fastattn.spec.checkpoint import Checkpoint
-from fastattn.vectors.sparse import SparseVectors
 from fastattn.weights import read
 from tests.encoders.classifiers import (
     LABELS,

@@ -9,14 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fastattn import (
+    CrossEncoder,
+    MaskedLanguageModel,
+    MultiVectorEncoder,
+    SparseEncoder,
+    TextClassifier,
+    TokenClassifier,
+)
 from fastattn.encoders import base, cross_encoder, sparse_encoder, text_classifier, token_classifier, worker
 from fastattn.encoders import worker_processes as processes
-from fastattn.encoders.cross_encoder import CrossEncoder
-from fastattn.encoders.masked_language_model import MaskedLanguageModel
-from fastattn.encoders.multi_vector_encoder import MultiVectorEncoder
-from fastattn.encoders.sparse_encoder import SparseEncoder
-from fastattn.encoders.text_classifier import TextClassifier
-from fastattn.encoders.token_classifier import TokenClassifier
 from fastattn.encoders.vector_head import EncodeOptions, OptionChecker, VectorPlans
 from fastattn.loading.loaded_model import ModelBase
 from fastattn.processes.choice import Sharing

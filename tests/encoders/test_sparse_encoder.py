@@ -12,9 +12,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from fastattn import MultiVectorEncoder, SparseEncoder
 from fastattn.encoders import multi_vector_encoder, sparse_encoder
-from fastattn.encoders.multi_vector_encoder import MultiVectorEncoder
-from fastattn.encoders.sparse_encoder import SparseEncoder
 from fastattn.errors import CheckpointError, FastattnError
 from fastattn.models.kinds import build_model
 from fastattn.ops import cpu as operations

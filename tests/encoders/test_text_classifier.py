@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
-from fastattn.encoders.masked_language_model import MaskedLanguageModel
-from fastattn.encoders.text_classifier import TextClassifier
+from fastattn import MaskedLanguageModel, TextClassifier
 from fastattn.encoders.token_classifier import AGGREGATIONS, Token, TokenClassifier, find_entities
 from fastattn.errors import CheckpointError
 from fastattn.models.kinds import build_model

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fastattn import Translator
 from fastattn.errors import CheckpointError, InputError, TokenizerError
 from fastattn.spec.text_spec import LanguageTokens, TranslationText
 from fastattn.text.languages import Languages, language, language_tokens
 from fastattn.text.sentencepiece import SentencePiece
 from fastattn.text.translation import TranslationTokenizer, VocabularyMap, split_lines
-from fastattn.translation.translator import Translator
 from fastattn.weights import read
 from fastattn.weights.download.hub import needed
 from tests import GOLDENS

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from fastattn import Translator
 from fastattn.spec.text_spec import LanguageTokens
-from fastattn.translation.translator import Translator
 from tests.models.tiny_models import LETTERS, random_checkpoint, steady_ops
 from tests.weights.ctranslate2 import writer
 

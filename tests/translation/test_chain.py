@@ -6,12 +6,11 @@ import threading
 import numpy as np
 import pytest
 
+from fastattn import TokenTranslation, Translation, Translator
 from fastattn.errors import InputError
 from fastattn.text.detecting import likely_languages
-from fastattn.translation.calls import TokenTranslation, Translation
 from fastattn.translation.chain import ChainedTranslation, TranslatorByLanguage
 from fastattn.translation.detecting import SURE, WINDOW, DetectingTranslator
-from fastattn.translation.translator import Translator
 from fastattn.weights import download
 from tests.cli.commands import fail, run
 from tests.messages import refused

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from fastattn import Translator
 from fastattn.errors import CheckpointError, InputError
 from fastattn.spec.text_spec import DecodingSettings, LanguageTokens, SearchRules
-from fastattn.translation.translator import Translator
 from fastattn.weights import read
 from tests.cli.commands import fail, succeed
 from tests.messages import refused

@@ -7,10 +7,9 @@ from html import unescape
 import numpy as np
 import pytest
 
-from fastattn import Translator
+from fastattn import TokenTranslation, Translation, Translator
 from fastattn.errors import InputError
 from fastattn.translation.alignment import WordLink, pharaoh, units, word_links
-from fastattn.translation.calls import TokenTranslation, Translation
 from tests.cli.commands import run
 from tests.messages import refused
 from tests.serve.test_page import browser

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from fastattn import Translator
 from fastattn.errors import InputError
 from fastattn.processes.messages import message_parts, read_message
 from fastattn.spec.text_spec import DecodingSettings, LanguageTokens, SearchRules
@@ -16,7 +17,6 @@ from fastattn.translation.detecting import DetectingTranslator
 from fastattn.translation.glossary import GlossaryTranslator
 from fastattn.translation.guarded import GuardedTranslator
 from fastattn.translation.memory import UNKEPT, CachedTranslator, MemoryTranslator
-from fastattn.translation.translator import Translator
 from tests.translation.arrivals import SEARCH, STEP, awaited, check_callers, check_options, jobs_of
 from tests.translation.languages import tokens_of, told, write_folder
 from tests.translation.test_translator import _translator

@@ -5,10 +5,9 @@ import os
 import numpy as np
 import pytest
 
-from fastattn import ExecutionStats
+from fastattn import ExecutionStats, Translator
 from fastattn.errors import FastattnError, InputError
 from fastattn.system import files
-from fastattn.translation.translator import Translator
 from tests.encoders.test_encoder import _encoder
 from tests.messages import refused
 from tests.models.tiny_models import random_checkpoint, steady_ops, vocabulary

@@ -4,14 +4,12 @@ import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count, repeat
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
 
-from fastattn import Translator
+from fastattn import TokenTranslation, Translation, Translator
 from fastattn.errors import FastattnError, InputError
-from fastattn.translation.calls import TokenTranslation, Translation
 from fastattn.translation.glossary import GlossaryTranslator
 from fastattn.translation.guarded import GuardedTranslator, loops, what_is_wrong
 from fastattn.translation.memory import CachedTranslator, MemoryTranslator
@@ -21,14 +19,12 @@ from tests.cli.commands import run
 from tests.documents.backwards import Backwards
 from tests.messages import refused
 
-ASKED = list[tuple[str, Any]]
-
 
 class InOrder(StreamedTranslator):
     """Writes "x" before each word, one after the other, behind what a translation begins with."""
 
     def __init__(self):
-        self.asked: ASKED = []
+        self.asked, self.closed = [], 0
 
     def translate_iter(self, texts, *, details=False, target_prefix=None, **options):
         prefixes = repeat(target_prefix) if isinstance(target_prefix, str | None) else target_prefix
@@ -45,7 +41,11 @@ class InOrder(StreamedTranslator):
             yield Translation(" ".join(made), [" ".join(made)], [-1.0], [part]) if details else " ".join(made)
 
     def close(self):
-        pass
+        self.closed += 1
+
+    @property
+    def texts(self):
+        return [text for text, _ in self.asked]
 
 
 @pytest.mark.parametrize(
@@ -150,11 +150,8 @@ def test_what_each_text_has_goes_with_it(tmp_path):
         assert cached.translate(texts[1], target_prefix="Q") == "Q x0" and cached.translate(texts[1]) == "xnew x0"
         assert cached.translate([texts[1]], target_prefix=["Z"]) == ["Z x0"]
     guarded = GuardedTranslator(Looping())
-    assert guarded.translate(["loop a", "b", "loop c"], target_prefix=[None, "P", "loop!"]) == [
-        "xloop xa",
-        "P",
-        "loop! xc",
-    ]
+    found = guarded.translate(["loop a", "b", "loop c"], target_prefix=[None, "P", "loop!"])
+    assert found == ["xloop xa", "P", "loop! xc"]
     for made in (remembering, CachedTranslator(InOrder(), str(tmp_path / "other.db"), "m")):
         for prefixes, fewer in ((["a"], "values"), (["a", "b", "c"], "texts")):
             with pytest.raises(InputError, match=f"target_prefix should be one str, or .*: there are fewer {fewer}"):
@@ -390,24 +387,11 @@ def test_the_command_line_marks_them(translator, pulled):
     assert ("may be no translation" in done.stderr) == bool(marked)
 
 
-class Counting(Backwards, StreamedTranslator):
-    """Refuses texts that say so."""
-
-    def translate_iter(self, texts, *, details=False, **options):
-        for text, one in zip(texts, super().translate_iter(texts, details=details, **options)):
-            yield FastattnError("no") if text == "refuse" else one
-
-    def close(self):
-        self.seen.append("closed")
-
-
 def test_a_memory_of_a_file(pulled, tmp_path):
     (tmp_path / "m.tsv").write_text("Good morning.\tOl\u00e1.\n", encoding="utf-8")
     with Translator(pulled("en-pt"), threads=1, processes=1) as translator:
-        assert translator.with_memory(tmp_path / "m.tsv").translate(["Good morning.", "Good night."]) == [
-            "Ol\u00e1.",
-            "Boa noite.",
-        ]
+        known = translator.with_memory(tmp_path / "m.tsv").translate(["Good morning.", "Good night."])
+        assert known == ["Ol\u00e1.", "Boa noite."]
 
 
 @pytest.fixture
@@ -416,51 +400,51 @@ def path(tmp_path):
 
 
 def test_a_cache(path):
-    translator = Counting()
+    translator = InOrder()
     with CachedTranslator(translator, path, "a") as cached:
-        assert cached.translate(["one two", "three four", "one two"]) == ["two one", "four three", "two one"]
-        assert cached.translate("one two") == "two one" and cached.translate("one two", details=True).scores == [0.0]
-        assert translator.seen == ["one two", "three four", "one two"]
+        assert cached.translate(["one two", "three four", "one two"]) == ["xone xtwo", "xthree xfour", "xone xtwo"]
+        assert cached.translate("one two") == "xone xtwo" and cached.translate("one two", details=True).scores == [-1.0]
+        assert translator.texts == ["one two", "three four", "one two"]
         cached.translate("one two", beam_size=4)
-        assert len(translator.seen) == 4  # other options
+        assert len(translator.texts) == 4  # other options
     with CachedTranslator(translator, path, "b") as other:
         other.translate("one two")
-    assert translator.seen.count("one two") == 4  # another model
-    with CachedTranslator(Counting(), path, "a") as again:
-        assert again.translate("three four") == "four three" and again._translator.seen == []
+    assert translator.texts.count("one two") == 4 and translator.closed == 2  # another model
+    with CachedTranslator(InOrder(), path, "a") as again:
+        assert again.translate("three four") == "xthree xfour" and again._translator.texts == []
 
 
 def test_what_is_drawn_or_needs_more_goes_past(path):
-    translator = Counting()
+    translator = InOrder()
     with CachedTranslator(translator, path, "a") as cached:
         for _ in range(2):
             cached.translate("one two", sampling_topk=5)
             assert cached.translate("one two", details=True, return_attention=True).parts
-    assert translator.seen[:4] == ["one two"] * 4
+    assert translator.texts[:4] == ["one two"] * 4
 
 
 def test_errors_are_not_kept(path):
-    with CachedTranslator(Counting(), path, "a") as cached:
+    with CachedTranslator(InOrder(), path, "a") as cached:
         for _ in range(2):
-            found = list(cached.translate_iter(["a b", "refuse", "c d"], return_exceptions=True))
-            assert found[0] == "b a" and isinstance(found[1], FastattnError) and found[2] == "d c"
+            found = list(cached.translate_iter(["a b", "refuse.", "c d"], return_exceptions=True))
+            assert found[0] == "xa xb" and isinstance(found[1], FastattnError) and found[2] == "xc xd"
             with pytest.raises(FastattnError, match="^no$"):
-                cached.translate(["refuse"])
+                cached.translate(["refuse."])
 
 
 def test_it_is_bounded(path, monkeypatch):
     """What was used longest ago goes, on a clock that goes on when it is looked at."""
     monkeypatch.setattr("fastattn.translation.memory.time", SimpleNamespace(time=count().__next__))
     used, new = [f"a{n} b" for n in range(5)], [f"c{n} d" for n in range(5)]
-    with CachedTranslator(Counting(), path, "a", most=10) as cached:
+    with CachedTranslator(InOrder(), path, "a", most=10) as cached:
         cached.translate([*used, *(f"b{n} c" for n in range(5))])
         cached.translate(used[:2])
         cached.translate([*used[2:], *new])
     with sqlite3.connect(path) as database:
         assert database.execute("select count(*) from translations").fetchone() == (10,)
-    with CachedTranslator(Counting(), path, "a", most=10) as again:
+    with CachedTranslator(InOrder(), path, "a", most=10) as again:
         again.translate([*used, *new])
-        assert again._translator.seen == []
+        assert again._translator.texts == []
 
 
 @pytest.mark.parametrize("content", [b"no database at all, but long enough to be looked at" * 30, None])
@@ -469,16 +453,18 @@ def test_what_is_no_cache(tmp_path, content):
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(InputError, match="cannot be a cache of translations: "):
-        CachedTranslator(Counting(), str(path), "a")
+        CachedTranslator(InOrder(), str(path), "a")
 
 
 def test_connections_side_by_side(path):
     """Which share a file as processes do."""
 
     def translate_much(first):
-        with CachedTranslator(Counting(), path, "a", most=300) as cached:
+        with CachedTranslator(InOrder(), path, "a", most=300) as cached:
             for n in range(first, first + 200, 10):
-                assert cached.translate([f"a{m} b" for m in range(n, n + 10)]) == [f"b a{m}" for m in range(n, n + 10)]
+                assert cached.translate([f"a{m} b" for m in range(n, n + 10)]) == [
+                    f"xa{m} xb" for m in range(n, n + 10)
+                ]
         return True
 
     with ThreadPoolExecutor(3) as threads:

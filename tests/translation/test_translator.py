@@ -8,12 +8,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from fastattn import Step
+from fastattn import Step, Translator
 from fastattn.errors import CheckpointError, InputError
 from fastattn.ops import cpu as operations
 from fastattn.spec.text_spec import EncoderText
 from fastattn.text.translation import TranslationTokenizer
-from fastattn.translation.translator import Translator
 from tests.messages import refused
 from tests.models.tiny_models import END, LETTERS, random_checkpoint, steady_ops, vocabulary
 
@@ -34,8 +33,12 @@ def _translator(text_changes=None, threads=1, ops=steady_ops, **changes):
 SHORT = {"max_decoding_length": 6}
 
 
-def test_a_text_gives_a_text_and_a_list_a_list():
-    translator = _translator()
+@pytest.fixture(scope="module")
+def translator():
+    return _translator()
+
+
+def test_a_text_gives_a_text_and_a_list_a_list(translator):
     one = translator.translate("a b c", **SHORT)
     assert isinstance(one, str) and one.split() and set(one.split()) <= set(VOCABULARY)
     assert translator.translate(["a b c", "d"], **SHORT) == [one, translator.translate("d", **SHORT)]
@@ -43,15 +46,13 @@ def test_a_text_gives_a_text_and_a_list_a_list():
     assert translator.translate([], **SHORT) == []
 
 
-def test_lines_are_translated_one_by_one_and_empty_ones_stay():
-    translator = _translator()
+def test_lines_are_translated_one_by_one_and_empty_ones_stay(translator):
     one, two = translator.translate(["a b", "c d e"], **SHORT)
     assert translator.translate("a b\n\n  \t\r\nc d e\r", **SHORT) == f"{one}\n\n  \t\r\n{two}\r"
     assert translator.translate(["", " ", "\n"], **SHORT) == ["", " ", "\n"]
 
 
-def test_details_hold_the_hypotheses_and_their_scores():
-    translator = _translator()
+def test_details_hold_the_hypotheses_and_their_scores(translator):
     options = SHORT | {"beam_size": 3, "num_hypotheses": 3}
     one, two = translator.translate(["a b", "c d e"], details=True, **options)
     assert one.text == one.hypotheses[0] == translator.translate("a b", beam_size=3, **SHORT)
@@ -83,8 +84,7 @@ def test_attention_leaves_the_added_tokens_out():
     np.testing.assert_array_equal(part.attention[0], whole.attention[0][:, 1:4])
 
 
-def test_a_target_prefix_begins_the_translation():
-    translator = _translator()
+def test_a_target_prefix_begins_the_translation(translator):
     assert translator.translate("a b", target_prefix="k l", **SHORT).startswith("k l ")
     first, second = translator.translate(["a b", "c"], target_prefix=["m", "n o"], **SHORT)
     assert first.startswith("m ") and second.startswith("n o ")
@@ -125,8 +125,7 @@ def test_sentences_are_split_when_asked_or_when_the_model_is_made_for_them():
     assert len(single.translate(text, split="long", details=True, **SHORT).parts) == 1
 
 
-def test_score_is_forced_decoding():
-    translator = _translator()
+def test_score_is_forced_decoding(translator):
     result = translator.translate("a b c", details=True, min_decoding_length=0, max_decoding_length=12)
     score = translator.score("a b c", result.text)
     assert score.tokens == [*result.text.split(), "</s>"] and score.log_probs.dtype == np.float32
@@ -181,8 +180,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_refused(name):
-    translator = _translator()
+def test_what_is_refused(name, translator):
     for first, options in REFUSED[name]:
         with refused(InputError):
             made = getattr(translator, name)(first, **options)
@@ -240,8 +238,7 @@ def test_extreme_penalties_and_numpy_numbers_are_numbers():
     assert translator.translate("▁w1", **options) == translator.translate("▁w1", max_decoding_length=4)
 
 
-def test_sequences_are_texts_for_texts_and_tokens_for_tokens():
-    translator = _translator()
+def test_sequences_are_texts_for_texts_and_tokens_for_tokens(translator):
     tokens = translator.translate("a b", **SHORT).split()
     assert len(tokens) > 2
     for banned in (tokens[:2], tokens[1:2]):
@@ -265,8 +262,7 @@ def test_unknown_tokens_are_replaced_by_what_they_attend_to():
     assert replaced.tokens == expected and "<unk>" not in expected and expected[1] != expected[3]
 
 
-def test_a_callback_knows_texts_parts_and_tokens_by_name():
-    translator = _translator()
+def test_a_callback_knows_texts_parts_and_tokens_by_name(translator):
     texts, seen = ["a b", "", "c d\ne", "f"], []
     plain = translator.translate(texts, beam_size=1, details=True, **SHORT)
     streamed = translator.translate(texts, beam_size=1, callback=seen.append, **SHORT)
@@ -285,8 +281,7 @@ def test_a_callback_knows_texts_parts_and_tokens_by_name():
     assert numbers == set(range(600)) and set(many) == {translator.translate("a", **options)}
 
 
-def test_samples_of_a_text_do_not_depend_on_the_other_texts():
-    translator = _translator()
+def test_samples_of_a_text_do_not_depend_on_the_other_texts(translator):
     options = SHORT | {"beam_size": 1, "sampling_topk": 0, "sampling_temperature": 4.0, "seed": 11}
     texts = ["a b c", "d", "e f"]
     together = translator.translate(texts, **options)
@@ -298,8 +293,7 @@ def test_samples_of_a_text_do_not_depend_on_the_other_texts():
     assert drawn.text == drawn.hypotheses[0] and len(set(drawn.hypotheses)) > 5
 
 
-def test_none_among_prefixes_is_none():
-    translator = _translator()
+def test_none_among_prefixes_is_none(translator):
     plain = translator.translate(["a b", "c", "d e"], **SHORT)
     begun = translator.translate(["a b", "c", "d e"], target_prefix=[None, "m", ""], **SHORT)
     assert begun[0] == plain[0] and begun[1].startswith("m ") and begun[2] == plain[2]
@@ -325,8 +319,7 @@ def test_prefixes_are_read_alongside_the_texts():
     stream.close()
 
 
-def test_another_token_ends_a_translation():
-    translator = _translator()
+def test_another_token_ends_a_translation(translator):
     (plain,) = translator.translate_tokens([["a", "b"]], min_decoding_length=6, **SHORT)
     third = plain.tokens[2]
     for token in (third, VOCABULARY.index(third), [third], np.array([VOCABULARY.index(third), END])):

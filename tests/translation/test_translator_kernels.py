@@ -7,13 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
+from fastattn import Translator
 from fastattn.errors import CheckpointError, InputError
 from fastattn.ops import cpu as operations
 from fastattn.ops import reference
 from fastattn.spec.checkpoint import PRECISIONS
 from fastattn.spec.quantized import QuantizedTensor
 from fastattn.spec.text_spec import TranslationText
-from fastattn.translation.translator import Translator
 from fastattn.weights import read
 from tests.messages import refused
 from tests.models.recurrent_varieties import recurrent_checkpoint
