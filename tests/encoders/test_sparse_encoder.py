@@ -89,12 +89,17 @@ def test_unknown_settings_are_refused(tmp_path):
 
 
 def test_a_folder_of_a_masked_language_model_is_a_sparse_encoder(tmp_path):
-    plain, made = slow(write_masked(tmp_path / "a")), slow(write_sparse(tmp_path / "b"))
+    prompts = {"prompts": {"query": "w11 ", "document": None}}
+    plain, made = slow(write_masked(tmp_path / "a")), slow(write_sparse(tmp_path / "b", prompts))
     vectors = plain.encode(TEXTS)
-    np.testing.assert_array_equal(vectors.to_dense(), made.encode(TEXTS).to_dense())
     dense_BV = vectors.to_dense()
+    np.testing.assert_array_equal(dense_BV, made.encode_document(TEXTS).to_dense())
     for encoder in (plain, made):
         np.testing.assert_allclose(encoder.similarity(vectors, vectors), dense_BV @ dense_BV.T, rtol=1e-5)
+    assert made.prompts == {"query": "w11 ", "document": ""}
+    np.testing.assert_array_equal(made.encode_query("w5").to_dense(), plain.encode("w11 w5").to_dense())
+    model = build_model(read(tmp_path / "a"), operations)
+    assert model.encoder.stack.embedding.table is model.head.output, "in memory once"
 
 
 def test_logits_of_a_text_are_not_stored():
@@ -118,15 +123,6 @@ def test_the_greatest_numbers_are_kept(tmp_path):
         for found, full in zip(vectors.to_dense(), whole):
             least = np.sort(full)[-most]
             np.testing.assert_array_equal(found, np.where(full >= least, full, 0))
-
-
-def test_prompts_are_put_before_texts(tmp_path):
-    encoder = slow(write_sparse(tmp_path, {"prompts": {"query": "w11 ", "document": None}}))
-    assert encoder.prompts == {"query": "w11 ", "document": ""}
-    expected = encoder.encode("w11 w5").to_dense()
-    np.testing.assert_array_equal(encoder.encode_query("w5").to_dense(), expected)
-    np.testing.assert_array_equal(encoder.encode("w5", prompt="w11 ").to_dense(), expected)
-    np.testing.assert_array_equal(encoder.encode_document(["w5"]).to_dense(), encoder.encode(["w5"]).to_dense())
 
 
 def test_vectors_are_decoded_to_tokens(tmp_path):
@@ -173,11 +169,6 @@ def test_settings_survive_a_conversion(tmp_path):
     np.testing.assert_array_equal(slow(folder).encode(TEXTS).to_dense(), expected)
     set_field(folder, ("text", "sparse", "most"), 0)
     refusal(folder, "text.sparse.most should be at least 1")
-
-
-def test_the_tied_embedding_is_in_memory_once(tmp_path):
-    model = build_model(read(write_masked(tmp_path)), operations)
-    assert model.encoder.stack.embedding.table is model.head.output
 
 
 @pytest.mark.filterwarnings("ignore")  # theirs
@@ -272,17 +263,13 @@ def test_lengths_of_queries(tmp_path):
         assert [len(vectors) for vectors in encoder.encode_query(SOME)] == lengths, own
 
 
-def test_vectors_are_projected_hidden_states(tmp_path):
-    encoder = load(write_today(tmp_path), reference)
+def test_vectors_of_tokens_are_projected_hidden_states_and_markers_are_single_tokens(tmp_path):
+    encoder = load(write_original(tmp_path))
     (ids,) = encoder._tokenizer.encode(["w5 w7 w8"])
     rows_ND, _ = encoder._loaded.model.encode([ids])
     expected = rows_ND @ projection().T
     expected /= np.linalg.norm(expected, axis=1, keepdims=True)
     np.testing.assert_allclose(encoder.encode("w5 w7 w8"), expected, atol=1e-5)
-
-
-def test_markers_are_single_tokens(tmp_path):
-    encoder = load(write_original(tmp_path))
     assert encoder.prompts == {"query": "[unused0] ", "document": "[unused1] "}
     assert len(encoder.encode("[unused0] w5")) == 4
     np.testing.assert_array_equal(encoder.encode_query("w5")[:4], encoder.encode("[unused0] w5"))
@@ -315,14 +302,8 @@ def test_a_score_is_the_sum_of_greatest_products(tmp_path, monkeypatch):
     assert encoder.score(queries, [nothing, documents[0]]).tolist() == [[-np.inf, score] for score in scores[:, 0]]
     assert encoder.score([nothing], documents).tolist() == [[0] * 50]
     assert encoder.score(queries, []).shape == (3, 0)
-
-
-def test_a_score_may_be_a_mean(tmp_path):
-    mean, whole = (
-        load(write_today(tmp_path / str(kind), {"similarity_fn_name": kind})) for kind in ("meanmaxsim", "maxsim")
-    )
-    queries, documents = whole.encode_query(SOME), whole.encode_document(SOME)
-    np.testing.assert_allclose(mean.score(queries, documents), whole.score(queries, documents) / 9, rtol=1e-6)
+    mean = load(write_today(tmp_path / "mean", {"similarity_fn_name": "meanmaxsim"}))
+    np.testing.assert_allclose(mean.score(queries, documents), scores / 9, rtol=1e-6)
 
 
 def test_a_model_without_a_limit_of_positions_has_one_of_what_fills_queries(tmp_path):

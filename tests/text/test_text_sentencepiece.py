@@ -49,15 +49,12 @@ def test_typed_control_pieces_are_text():
         assert not set(controls) & set(model.ids(text))
 
 
-def test_an_unknown_run_is_one_piece_with_its_surface():
+def test_unknown_runs_new_pieces_and_invalid_bytes():
     model = SentencePiece(PLAIN)
-    assert model.pieces("a漢字a") == ["\u2581a", "漢字", "a"]
-    assert model.ids("a漢字a") == [3, model.unk_id, 2]
+    assert model.pieces("a漢字a") == ["\u2581a", "漢字", "a"] and model.ids("a漢字a") == [3, model.unk_id, 2]
     assert model.text(["\u2581a", "漢字", "<unk>", "a"]) == "a漢字 \u2047 a"
-
-
-def test_pieces_of_a_larger_vocabulary_keep_their_spaces():
-    assert SentencePiece(PLAIN).text(["\u2581new", "\u2581word", "s"]) == "new words"
+    assert model.text(["\u2581new", "\u2581word", "s"]) == "new words"
+    assert load("unigram_bytes").text(["<0xE4>", "<0xBD>", "<0x41>", "<0xC3>", "<0xA9>"]) == "\ufffd\ufffdA\u00e9"
 
 
 def test_near_ties_are_settled_in_float32():
@@ -114,10 +111,6 @@ def test_lone_surrogates_are_refused():
             load("unigram").pieces(text)
 
 
-def test_invalid_bytes_are_replaced_one_by_one():
-    assert load("unigram_bytes").text(["<0xE4>", "<0xBD>", "<0x41>", "<0xC3>", "<0xA9>"]) == "\ufffd\ufffdA\u00e9"
-
-
 REFUSED = {
     "no pieces": b"",
     "wants 9 bytes": varint(1 << 3 | 2) + b"\x09abc",
@@ -149,12 +142,14 @@ REFUSED = {
 }
 
 
-def test_what_cannot_be_followed_is_refused_in_one_line():
-    for message in REFUSED:
-        with pytest.raises(TokenizerError) as caught:
-            SentencePiece(REFUSED[message])
-        assert message in str(caught.value)
-        assert "\n" not in str(caught.value)
+@pytest.mark.parametrize("message", REFUSED)
+def test_what_cannot_be_followed_is_refused_in_one_line(message):
+    """Of a model that is loaded beside at each use."""
+    beside = SentencePiece(REFUSED[message], beside=True)
+    calls = [beside.wait, lambda: beside.pieces("a"), lambda: beside.vocabulary]
+    for call in (lambda: SentencePiece(REFUSED[message]), *calls):
+        with pytest.raises(TokenizerError, match=f"^[^\n]*{re.escape(message)}[^\n]*$"):
+            call()
 
 
 @settings(deadline=None, max_examples=100)
@@ -222,22 +217,11 @@ def test_memory_is_returned_at_once():
             gc.enable()
 
 
-def test_a_model_loaded_beside_is_the_same_model():
-    data = (GOLDENS / "text_unigram.model").read_bytes()
-    model, text = SentencePiece(data, beside=True), "Two threads, one model."
-    assert model.pieces(text) == load("unigram").pieces(text)
+def test_a_model_loaded_beside_is_the_same_model_and_without_a_thread_more_too(monkeypatch):
+    model = SentencePiece((GOLDENS / "text_unigram.model").read_bytes(), beside=True)
+    assert model.pieces("Two threads, one model.") == load("unigram").pieces("Two threads, one model.")
     model.wait()
 
-
-def test_what_is_wrong_with_a_model_loaded_beside_is_told_at_first_use():
-    for message in REFUSED:
-        model = SentencePiece(REFUSED[message], beside=True)
-        for ask in (SentencePiece.wait, lambda model: model.pieces("a"), lambda model: model.vocabulary):
-            with pytest.raises(TokenizerError, match=re.escape(message)):
-                ask(model)
-
-
-def test_without_a_thread_more_a_model_is_loaded_at_first_use(monkeypatch):
     def refuse(thread):
         raise RuntimeError("can't start new thread")
 
@@ -306,19 +290,14 @@ def test_a_word_without_end_takes_no_square_of_its_length():
     assert steps[1] < 6 * steps[0]
 
 
-def test_other_spaces_part_units_afterwards():
-    assert SubwordUnits(b"#version: 0.2\na b\n").pieces("ab\u00a0ab \r\n") == ["ab@@", "@@", "a@@", "b"]
-
-
-def test_files_that_are_none():
+def test_what_cannot_be_followed_and_spaces_that_part_units_afterwards():
     for data in (b"\xff", b"#version: 0.3\na b\n", b"#version: 0.2\na b\na\n", b"a b c d\n"):
         with refused(TokenizerError):
             SubwordUnits(data)
-
-
-def test_half_a_surrogate_pair():
+    units = SubwordUnits(b"#version: 0.2\na b\n")
+    assert units.pieces("ab\u00a0ab \r\n") == ["ab@@", "@@", "a@@", "b"]
     with refused(InputError):
-        SubwordUnits(b"a b\n").pieces("\ud800")
+        units.pieces("\ud800")
 
 
 @pytest.mark.parametrize(("words", "said"), [("argos", "n t0 ("), ("fairseq", "t1 (")])

@@ -108,10 +108,7 @@ def test_what_is_cut_is_the_content_not_the_language_of_each_part():
         assert parts_of(text, longest, "sentences") == parts
         whole = [TO_GERMAN, *(token for part in parts for token in part[1:])]
         assert parts_of(text, longest, "long") == ([whole] if parts else [])
-
-
-def test_nothing_but_a_language_is_not_translated():
-    for split in ["long", "sentences", "never"]:
+    for split in ("long", "sentences", "never"):
         assert parts_of(TO_GERMAN, None, split) == parts_of(f"{TO_GERMAN} ", None, split) == []
         assert parts_of(f"{TO_GERMAN} One", 3, split, add_source_eos=True, add_source_bos=True) == []
 
@@ -321,6 +318,7 @@ def test_a_language_is_found_by_every_usual_name():
         (MBART, "pt pt_BR por_Latn", "pt_XX"),
         ("pt_PT pt pt_BR", "por Portuguese pt_AO", "pt"),
         ("xx_new other", "XX-NEW xx_new", "xx_new"),
+        ("de de_AT", "de-1996", "de"),  # four digits are no script
     ]:
         languages = Languages({each: f"__{each}__" for each in codes.split()})
         assert {name: languages.code(name.replace("n_N", "n N")) for name in asked.split()} == dict.fromkeys(
@@ -334,16 +332,9 @@ def test_another_language_is_refused_with_those_that_may_be_meant():
             Languages({each: each for each in NLLB.split()}).code(asked)
 
 
-def test_four_digits_are_no_script():
-    assert Languages({"de": "<de>", "de_AT": "<de_AT>"}).code("de-1996") == "de"
-
-
-def test_one_table_serves_prompts_and_models():
+def test_the_forms_of_tokens_tell_the_model_and_its_names_are_of_one_table():
     assert language("ckb").name == "Central Kurdish" and language("zho_Hant").chinese == "繁体中文"
     assert Languages({"kmr_Latn": "", "toki": ""}).names == {"kmr_Latn": "Northern Kurdish", "toki": "toki"}
-
-
-def test_the_forms_of_tokens_tell_the_model():
     for tokens, told in [
         ("__en__ __ast__", LanguageTokens({"en": "__en__", "ast": "__ast__"}, "before", "first")),
         ("eng_Latn fra_Latn", LanguageTokens({"eng_Latn": "eng_Latn", "fra_Latn": "fra_Latn"}, "before", "first")),

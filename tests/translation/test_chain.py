@@ -9,7 +9,7 @@ import pytest
 from fastattn import TokenTranslation, Translation, Translator
 from fastattn.errors import InputError
 from fastattn.text.detecting import likely_languages
-from fastattn.translation.chain import ChainedTranslation, TranslatorByLanguage
+from fastattn.translation.chain import TranslatorByLanguage
 from fastattn.translation.detecting import SURE, WINDOW, DetectingTranslator
 from fastattn.weights import download
 from tests.cli.commands import fail, run
@@ -105,12 +105,9 @@ class Recorded(TranslatorByLanguage):
         self.closed += 1
 
 
-def test_parts_are_those_of_the_text_that_was_chosen():
+def test_parts_are_those_of_the_text_that_was_chosen_and_options_come_to_every_model(monkeypatch):
     found = Translator.chain(Recorded(), Recorded()).translate("a", details=True, num_hypotheses=2)
     assert found.text == "a-+" and found.through[0] == "a-" and found.parts[0].tokens == ["1"]
-
-
-def test_options_and_quality_come_to_every_model(monkeypatch):
     seen = []
     monkeypatch.setattr(download, "models_between", lambda *asked: seen.append(asked) or ["one", "two"])
     monkeypatch.setattr(download, "fetch", str)
@@ -195,6 +192,7 @@ def test_each_text_goes_to_the_model_for_its_language():
     assert translator.translate(FRENCH) == f"fr {{}}: {FRENCH}" and set(opened) == {"de", "fr"}
     (unsure,) = translator.translate(["Good morning"], details=True)
     assert not unsure.sure and unsure.language == "en"
+    assert unsure.through is None
     _, unsure = translator.translate([GERMAN, "Hello Maria"], details=True)
     assert not unsure.sure and unsure.language == "de" and unsure.confidence < 0.1  # as the text before it
 
@@ -278,15 +276,6 @@ def test_options_of_each_text_are_refused():
             translator.translate_iter(wrong)
     with refused(InputError):
         Translator.for_languages("auto", 3)
-
-
-def test_a_chain_says_what_it_went_through():
-    class Chained(Named):
-        def translate_iter(self, texts, **options):
-            return iter([ChainedTranslation("b", ["b"], [0.0], [], ["a"]) for _ in texts])
-
-    assert DetectingTranslator("fr", Chained).translate(GERMAN, details=True).through == ["a"]
-    assert DetectingTranslator("fr", Named).translate(GERMAN, details=True).through is None
 
 
 def test_what_comes_before_an_error_of_the_iterable_is_translated():

@@ -176,6 +176,12 @@ def test_each_line_gives_a_line(translator, source_file, tmp_path, monkeypatch):
     assert isinstance(stats, ExecutionStats) and (stats.num_tokens, stats.num_examples) == (tokens, 5)
     assert stats.total_time_in_ms == 2500.0
     assert sorted(os.listdir(tmp_path)) == ["output.txt", "source.txt"]
+    translator.translate_file(source_file, output, beam_size=1, **SHORT)  # which needs no scores
+    greedy = translator.translate(LINES, beam_size=1, **SHORT)
+    assert output.read_bytes().decode().split("\n") == [*map(in_one_line, greedy), ""]
+    source_file.write_bytes(b"")
+    stats = translator.translate_file(source_file, output)
+    assert (stats.num_tokens, stats.num_examples) == (0, 0) and output.read_bytes() == b""
 
 
 def test_prefixes_hypotheses_and_scores(translator, source_file, tmp_path):
@@ -190,18 +196,6 @@ def test_prefixes_hypotheses_and_scores(translator, source_file, tmp_path):
         for text, score in zip(result.hypotheses, result.scores)
     ]
     assert output.read_text(encoding="utf-8").split("\n") == [*expected, ""] and len(expected) == 10
-
-
-def test_a_greedy_search_needs_no_scores(translator, source_file, tmp_path):
-    translator.translate_file(source_file, tmp_path / "output.txt", beam_size=1, **SHORT)
-    translated = translator.translate(LINES, beam_size=1, **SHORT)
-    assert (tmp_path / "output.txt").read_bytes().decode().split("\n") == [*map(in_one_line, translated), ""]
-
-
-def test_an_empty_file_gives_an_empty_file(translator, tmp_path):
-    (tmp_path / "source.txt").touch()
-    stats = translator.translate_file(tmp_path / "source.txt", tmp_path / "output.txt")
-    assert (stats.num_tokens, stats.num_examples) == (0, 0) and (tmp_path / "output.txt").read_bytes() == b""
 
 
 def test_a_fault_leaves_what_was_there(translator, tmp_path):
