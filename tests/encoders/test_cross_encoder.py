@@ -586,23 +586,13 @@ def found(aggregation, story=STORY):
     return [(e.label, join(e.words)) for e in find_entities(tokens(story), STORY_LABELS, aggregation, join)]
 
 
-def test_each_token_has_its_label():
+def test_each_token_has_its_label_and_tokens_in_a_row_with_one_label_are_one():
     entities = find_entities(tokens(STORY), STORY_LABELS, "none", join)
-    assert [(e.words, e.label, e.start, e.index) for e in entities] == [
-        ((word,), label, 10 * number, number) for number, (word, label, _, _) in enumerate(STORY, 1)
-    ]
+    expected = [((word,), label, 10 * number, number) for number, (word, label, _, _) in enumerate(STORY, 1)]
+    assert [(e.words, e.label, e.start, e.index) for e in entities] == expected
     np.testing.assert_allclose([e.score for e in entities], [score for _, _, score, _ in STORY], rtol=1e-6)
-
-
-def test_tokens_in_a_row_with_one_label_are_one():
-    assert found("simple") == [
-        ("PER", "Angela Mer"),
-        ("O", "##kel met"),
-        ("PER", "Anna"),
-        ("PER", "Eva"),
-        ("X", "in P"),
-        ("LOC", "##aris"),
-    ]
+    people = [("PER", "Angela Mer"), ("O", "##kel met"), ("PER", "Anna"), ("PER", "Eva")]
+    assert found("simple") == [*people, ("X", "in P"), ("LOC", "##aris")]
     first = find_entities(tokens(STORY), STORY_LABELS, "simple", join)[0]
     assert (first.start, first.end) == (10, 23)
     assert first.score == pytest.approx(0.85)

@@ -94,23 +94,29 @@ def test_a_str_gives_a_vector_a_list_a_matrix_none_an_empty_one(encoder):
     assert np.isfinite(encoder.encode(["", "   "])).all()
 
 
-def test_poolings(encoder):
-    text = "the cat sat on some mat"
-    rows = _rows(text)
-    weights = np.arange(1.0, len(rows) + 1)
-    expected = {
-        "cls": rows[0],
-        "lasttoken": rows[-1],
-        "max": rows.max(axis=0),
-        "mean": rows.mean(axis=0),
-        "mean_sqrt_len": rows.sum(axis=0) / np.sqrt(len(rows)),
-        "weightedmean": weights @ rows / weights.sum(),
+def _pooled(rows, first=0):
+    """Each pooling of the rows from the first on, which keep their numbers."""
+    rest, weights = rows[first:], np.arange(first + 1.0, len(rows) + 1)
+    return {
+        "cls": rest[0],
+        "lasttoken": rest[-1],
+        "max": rest.max(axis=0),
+        "mean": rest.mean(axis=0),
+        "mean_sqrt_len": rest.sum(axis=0) / np.sqrt(len(rest)),
+        "weightedmean": weights @ rest / weights.sum(),
     }
+
+
+def test_poolings(encoder):
+    text, expected = "the cat sat on some mat", _pooled(_rows("the cat sat on some mat"))
     for mode, vector in expected.items():
         np.testing.assert_allclose(encoder.encode(text, pooling=mode, normalize_embeddings=False), vector, atol=1e-5)
     both = encoder.encode([text], pooling=["max", "cls"], normalize_embeddings=False)
     np.testing.assert_allclose(both[0], np.concatenate([expected["max"], expected["cls"]]), atol=1e-5)
     assert _encoder(pooling=("mean", "max", "cls")).dimension == 3 * WIDTH
+    for mode, vector in _pooled(_rows("query : the cat"), 3).items():  # without [CLS] query :
+        encoder = _encoder(include_prompt=False, normalize=False, pooling=(mode,))
+        np.testing.assert_allclose(encoder.encode("the cat", prompt_name="query"), vector, atol=1e-5, err_msg=mode)
 
 
 def test_pooling_of_an_empty_sentence_is_zero():
@@ -210,22 +216,6 @@ def test_prompts(encoder):
     np.testing.assert_array_equal(found, plain)
     with pytest.raises(InputError, match="unknown prompt_name 'query'; this checkpoint has none"):
         _encoder(prompts={}).encode("the cat", prompt_name="query")
-
-
-def test_a_prompt_that_is_not_pooled():
-    rows = _rows("query : the cat")
-    rest, weights = rows[3:], np.arange(4.0, len(rows) + 1)  # without [CLS] query :
-    expected = {
-        "mean": rest.mean(axis=0),
-        "mean_sqrt_len": rest.sum(axis=0) / np.sqrt(len(rest)),
-        "max": rest.max(axis=0),
-        "cls": rest[0],
-        "weightedmean": weights @ rest / weights.sum(),
-        "lasttoken": rest[-1],
-    }
-    for mode, vector in expected.items():
-        encoder = _encoder(include_prompt=False, normalize=False, pooling=(mode,))
-        np.testing.assert_allclose(encoder.encode("the cat", prompt_name="query"), vector, atol=1e-5, err_msg=mode)
 
 
 def test_no_more_threads_than_asked_for_nor_than_there_may_be():

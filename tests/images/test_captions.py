@@ -81,15 +81,22 @@ def test_saliency_is_where_covering_changes_the_answer(captioner, tmp_path):
         saliency(_Large(), picture, size=1, stride=1)
 
 
-class _Weighing:
+class _Large:
+    """A model of images of 128 x 128, or of such a crop."""
+
+    def __init__(self, size=(128, 128), crop=(0, 0)):
+        self.image_spec = PictureSpec(size, 2, crop, 1 / 255, (0.0,) * 3, (1.0,) * 3)
+
+    def image_changes(self, image_CYX):
+        raise AssertionError
+
+
+class _Weighing(_Large):
     """Looks at each pixel by a weight of its own: an answer moves by the mean of what a square changes of these."""
 
     def __init__(self, weights_YX):
+        super().__init__((0, 0))
         self.weights_YX, self.asked = weights_YX, []
-
-    @property
-    def image_spec(self):
-        return PictureSpec((0, 0), 2, (0, 0), 1 / 255, (0.0,) * 3, (1.0,) * 3)
 
     def image_changes(self, image_CYX):
         def changes(images):
@@ -121,20 +128,6 @@ def test_saliency_by_hand(size, stride):
     ]
     np.testing.assert_allclose(found_YX, expected, rtol=1e-4, atol=1e-5)
     assert max(model.asked) <= 64 and (size != 6 or sum(model.asked) > 128)
-
-
-class _Large:
-    """A model of images of 128 x 128, or of such a crop."""
-
-    def __init__(self, size=(128, 128), crop=(0, 0)):
-        self._shape = size, 2, crop
-
-    @property
-    def image_spec(self):
-        return PictureSpec(*self._shape, 1 / 255, (0.0,) * 3, (1.0,) * 3)
-
-    def image_changes(self, image_CYX):
-        raise AssertionError
 
 
 def test_maps_are_bright_where_weights_are_large(tmp_path):

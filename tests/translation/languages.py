@@ -25,13 +25,11 @@ def tokens_of(kind: str) -> dict[str, str]:
     return {code: FORMS.get(kind, "{}").format(code) for code in CODES.get(kind, ("en", "fr", "zh"))}
 
 
-def write_folder(path: Path, kind: str) -> Path:
-    """A CTranslate2 folder of a random model."""
-    words = [*WORDS[:16], *tokens_of(kind).values()]
-    variables = writer.random_transformer(
-        np.random.default_rng(7), source_vocabulary=len(words), target_vocabulary=len(words)
-    )
-    writer.write_model(path, variables)
+def write_folder(path: Path, kind: str = "", seed: int = 7) -> Path:
+    """A CTranslate2 folder of a random model; without a kind it is told no languages."""
+    words = [*WORDS[:16], *tokens_of(kind).values()] if kind else list(WORDS)
+    rng = np.random.default_rng(seed)
+    writer.write_model(path, writer.random_transformer(rng, source_vocabulary=len(words), target_vocabulary=len(words)))
     writer.write_vocabularies(path, words)
     writer.write_config(path, decoder_start_token=None if kind == "mbart" else "</s>")
     return path

@@ -4,7 +4,6 @@ import json
 import threading
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from fastattn import TokenTranslation, Translation, Translator
@@ -17,8 +16,6 @@ from fastattn.weights import download, read
 from tests.cli.commands import fail, run, succeed
 from tests.messages import refused
 from tests.translation.languages import tokens_of, told, write_folder
-from tests.translation.test_translator_kernels import WORDS
-from tests.weights.ctranslate2 import writer
 from tests.weights.native.folders import converted
 
 TEXTS = ["a b", "", "c", "d a\n\nb\n"]
@@ -28,15 +25,8 @@ SHORT = {"max_decoding_length": 12}  # models at random seldom end a sentence
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory):
-    made = []
-    for seed in (5, 7):
-        folder = tmp_path_factory.mktemp("model")
-        model = writer.random_transformer(np.random.default_rng(seed), source_vocabulary=19, target_vocabulary=19)
-        writer.write_model(folder, model)
-        writer.write_vocabularies(folder, ("<unk>", "<s>", "</s>", *WORDS))
-        writer.write_config(folder)
-        made.append(Translator(folder, "float32", threads=1))
-    return made
+    folders = (write_folder(tmp_path_factory.mktemp("model"), seed=seed) for seed in (5, 7))
+    return [Translator(folder, "float32", threads=1) for folder in folders]
 
 
 def test_a_chain_is_one_after_the_other(pair):

@@ -17,21 +17,16 @@ from fastattn.spec.text_spec import TranslationText
 from fastattn.weights import read
 from tests.messages import refused
 from tests.models.recurrent_varieties import recurrent_checkpoint
-from tests.models.tiny_models import random_checkpoint, vocabulary
-from tests.weights.ctranslate2 import writer
-
-WORDS = tuple("abcdefghijklmnop")
+from tests.models.tiny_models import LETTERS, random_checkpoint, vocabulary
+from tests.translation.languages import write_folder
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     """A folder with a random model, and plenty of texts."""
     rng = np.random.default_rng(5)
-    folder = tmp_path_factory.mktemp("model")
-    writer.write_model(folder, writer.random_transformer(rng, source_vocabulary=19, target_vocabulary=19))
-    writer.write_vocabularies(folder, ("<unk>", "<s>", "</s>", *WORDS))
-    writer.write_config(folder)
-    return folder, [" ".join(rng.choice(WORDS, rng.integers(1, 14))) for _ in range(40)]
+    texts = [" ".join(rng.choice(LETTERS, rng.integers(1, 14))) for _ in range(40)]
+    return write_folder(tmp_path_factory.mktemp("model"), seed=5), texts
 
 
 @pytest.fixture(scope="module", params=["float32", "bfloat16", "int8"])
@@ -239,9 +234,9 @@ def test_an_unknown_word_is_written_only_where_asked_for(pulled):
     assert translator.translate_tokens([["▁漢"]], **never)[0].hypotheses[0].count("<unk>") == 0
 
 
-NAMES = vocabulary(19)
-TEXTS = [" ".join(NAMES[i] for i in ids) for ids in ((4, 9, 3, 12), (5,), (8, 8, 7, 4, 11, 6), (10, 3))]
-PREFIX = f"{NAMES[8]} {NAMES[6]}"
+WORDS = vocabulary(19)
+TEXTS = [" ".join(WORDS[i] for i in ids) for ids in ((4, 9, 3, 12), (5,), (8, 8, 7, 4, 11, 6), (10, 3))]
+PREFIX = f"{WORDS[8]} {WORDS[6]}"
 OPTIONS = {
     "greedy": {"beam_size": 1},
     "best": {"beam_size": 4, "num_hypotheses": 4, "length_penalty": 0.6},
@@ -249,11 +244,11 @@ OPTIONS = {
     "penalties": {"repetition_penalty": 1.8, "no_repeat_ngram_size": 2, "min_decoding_length": 5, "word_penalty": 0.2},
     "prefix": {"target_prefix": PREFIX, "beam_size": 3},
     "favoured prefix": {"target_prefix": PREFIX, "prefix_bias_beta": 0.4},
-    "alternatives": {"target_prefix": NAMES[8], "return_alternatives": True, "num_hypotheses": 3},
+    "alternatives": {"target_prefix": WORDS[8], "return_alternatives": True, "num_hypotheses": 3},
     "samples": {"beam_size": 1, "sampling_topk": 0, "sampling_temperature": 1.5, "num_hypotheses": 3, "seed": 5},
     "nucleus": {"beam_size": 1, "sampling_topk": 0, "sampling_topp": 0.7, "seed": 6},
-    "suppressed": {"suppress_sequences": [NAMES[7], PREFIX], "disable_unk": True},
-    "another end": {"end_token": [NAMES[5], NAMES[6]], "return_end_token": True},
+    "suppressed": {"suppress_sequences": [WORDS[7], PREFIX], "disable_unk": True},
+    "another end": {"end_token": [WORDS[5], WORDS[6]], "return_end_token": True},
     "cut": {"max_input_length": 2},
     "attention": {"return_attention": True, "beam_size": 3},
     "coverage": {"coverage_penalty": 0.7, "beam_size": 3},
