@@ -310,12 +310,12 @@ def test_settings_that_are_not_supported(tmp_path):
 
 
 def test_a_crop_begins_where_torchvision_has_it(tmp_path):
-    """At half a pixel it takes the even one, where transformers takes the lower: here 6 of 11 pixels to spare."""
+    """At half a pixel it takes the even one, where transformers takes the lower: here 6 of 11 pixels to spare, 4 of 9."""
     pictures = read(write_residual(RESIDUAL_CASES[0], read_shapes("plain"), tmp_path)).pictures
     assert pictures.rounds
     spec = replace(pictures, size=(0, 0), crop=(4, 4), factor=1.0, mean=(0.0,) * 3, deviation=(1.0,) * 3)
-    ramp = np.broadcast_to(np.arange(15, dtype=np.uint8)[:, None, None], (15, 15, 3))
-    for rounds, first in ((True, 6), (False, 5)):
+    for side, rounds, first in ((15, True, 6), (15, False, 5), (13, True, 4)):
+        ramp = np.broadcast_to(np.arange(side, dtype=np.uint8)[:, None, None], (side, side, 3))
         image_CYX = prepare(open_picture(np.ascontiguousarray(ramp), ""), replace(spec, rounds=rounds), "")
         assert image_CYX[0, 0, 0] == first
 
