@@ -310,7 +310,7 @@ def test_settings_that_are_not_supported(tmp_path):
 
 
 def test_a_crop_begins_where_torchvision_has_it(tmp_path):
-    """At half a pixel it takes the even one, where transformers takes the lower: here 6 of 11 pixels to spare, 4 of 9."""
+    """At half a pixel it takes the even one, where transformers takes the lower: 6 of 11 pixels to spare, 4 of 9."""
     pictures = read(write_residual(RESIDUAL_CASES[0], read_shapes("plain"), tmp_path)).pictures
     assert pictures.rounds
     spec = replace(pictures, size=(0, 0), crop=(4, 4), factor=1.0, mean=(0.0,) * 3, deviation=(1.0,) * 3)
