@@ -14,8 +14,7 @@ from fastattn.spec.text_spec import POOLINGS
 from tests import ROOT
 from tests.children import run_python
 from tests.cli.commands import fail, run, run_line, succeed
-from tests.encoders.test_encoder import WIDTH, _many_texts
-from tests.encoders.test_encoder_checkpoints import _write_folder
+from tests.encoders.test_encoder import WIDTH, _many_texts, _write_folder
 
 TEXTS = ["the cat sat", "", "a dog"]
 

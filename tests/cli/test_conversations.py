@@ -19,7 +19,7 @@ import pytest
 
 from fastattn.translation.translator import Translator
 from tests.cli.commands import running
-from tests.encoders.test_encoder_checkpoints import _write_folder
+from tests.encoders.test_encoder import _write_folder
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="POSIX pipes")
 

@@ -27,8 +27,7 @@ from fastattn.weights.download.catalog import CATALOG
 from tests import ROOT
 from tests.cli.commands import run_line, words
 from tests.conftest import ENVIRONMENT
-from tests.encoders.classifiers import LABELS, TOKENS, write_classifier
-from tests.encoders.multi_vector import write_today
+from tests.encoders.classifiers import LABELS, TOKENS, write_classifier, write_today
 
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/*.md"))]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)

@@ -1,20 +1,30 @@
 """The public Encoder on a tiny model; what surrounds the rows follows sentence-transformers' definitions."""
 
 import contextlib
-import json
+import inspect
+import io
 import os
+import re
 import signal
+import subprocess
+import sys
+import threading
 from dataclasses import replace
-from types import ModuleType, SimpleNamespace
+from functools import partial
+from itertools import count, product
+from types import SimpleNamespace
+from typing import get_type_hints
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.numpy import save_file
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
+from fastattn import quantize_vectors
 from fastattn.encoders.base import LEAST_ROWS, MOST_ROWS, split_batches
-from fastattn.encoders.encoder import Encoder
+from fastattn.encoders.encoder import FIRST_WINDOW, Encoder
 from fastattn.errors import CheckpointError, InputError, TokenizerError
 from fastattn.models.kinds import build_model
 from fastattn.ops import cpu as operations
@@ -22,12 +32,17 @@ from fastattn.ops import reference
 from fastattn.spec.architecture import ModelSpec, PositionSpec
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.text_spec import LAYER_NORM, EncoderText, TranslationText
+from fastattn.weights import read
+from tests import GOLDENS
+from tests.encoders.classifiers import write_json
+from tests.messages import refused
 from tests.models.encoder_cases import CASES, make_tensors
+from tests.scheduling.test_disturbances import ended
 
 WORDS = "query : the a cat dog sat ran on under mat log and then some more words here now".split()
 
 
-def _tokenizer() -> bytes:
+def _tokenizer():
     vocabulary = {token: i for i, token in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *WORDS])}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
@@ -42,34 +57,32 @@ WIDTH = SPEC.encoder.width
 TENSORS = make_tensors(SPEC, 0)
 
 
-def _encoder(
-    ops: ModuleType = reference, threads: int | None = None, precision: str = "auto", **text: object
-) -> Encoder:
+def _encoder(ops=reference, threads=None, precision="auto", **text):
     return Encoder.from_checkpoint(Checkpoint(SPEC, TENSORS, replace(TEXT, **text)), precision, threads, ops)
 
 
-def _rows(text: str) -> np.ndarray:
+def _rows(text):
     """The model's rows of one text, its special tokens included."""
     ids = Tokenizer.from_str(_tokenizer().decode()).encode(text).ids
     checkpoint = Checkpoint(SPEC, TENSORS, TEXT)
     return build_model(checkpoint, reference).encode([np.array(ids, np.int32)])[0].astype(np.float64)
 
 
-def _unit(x: np.ndarray) -> np.ndarray:
+def _unit(x):
     return x / np.sqrt((x * x).sum(axis=-1, keepdims=True))
 
 
 @pytest.fixture(scope="module")
-def encoder() -> Encoder:
+def encoder():
     return _encoder()
 
 
 @pytest.fixture(scope="module")
-def compiled() -> Encoder:
+def compiled():
     return _encoder(operations, 2, "float32")
 
 
-def test_a_str_gives_a_vector_a_list_a_matrix_none_an_empty_one(encoder: Encoder) -> None:
+def test_a_str_gives_a_vector_a_list_a_matrix_none_an_empty_one(encoder):
     one, many = encoder.encode("the cat sat"), encoder.encode(["the cat sat", "a dog"])
     assert one.shape == (WIDTH,) and many.shape == (2, WIDTH) and encoder.dimension == WIDTH
     assert one.dtype == many.dtype == np.float32
@@ -81,32 +94,38 @@ def test_a_str_gives_a_vector_a_list_a_matrix_none_an_empty_one(encoder: Encoder
     assert np.isfinite(encoder.encode(["", "   "])).all()
 
 
-def test_poolings(encoder: Encoder) -> None:
-    text = "the cat sat on some mat"
-    rows = _rows(text)
-    weights = np.arange(1.0, len(rows) + 1)
-    expected = {
-        "cls": rows[0],
-        "lasttoken": rows[-1],
-        "max": rows.max(axis=0),
-        "mean": rows.mean(axis=0),
-        "mean_sqrt_len": rows.sum(axis=0) / np.sqrt(len(rows)),
-        "weightedmean": weights @ rows / weights.sum(),
+def _pooled(rows, first=0):
+    """Each pooling of the rows from the first on, which keep their numbers."""
+    rest, weights = rows[first:], np.arange(first + 1.0, len(rows) + 1)
+    return {
+        "cls": rest[0],
+        "lasttoken": rest[-1],
+        "max": rest.max(axis=0),
+        "mean": rest.mean(axis=0),
+        "mean_sqrt_len": rest.sum(axis=0) / np.sqrt(len(rest)),
+        "weightedmean": weights @ rest / weights.sum(),
     }
+
+
+def test_poolings(encoder):
+    text, expected = "the cat sat on some mat", _pooled(_rows("the cat sat on some mat"))
     for mode, vector in expected.items():
         np.testing.assert_allclose(encoder.encode(text, pooling=mode, normalize_embeddings=False), vector, atol=1e-5)
     both = encoder.encode([text], pooling=["max", "cls"], normalize_embeddings=False)
     np.testing.assert_allclose(both[0], np.concatenate([expected["max"], expected["cls"]]), atol=1e-5)
     assert _encoder(pooling=("mean", "max", "cls")).dimension == 3 * WIDTH
+    for mode, vector in _pooled(_rows("query : the cat"), 3).items():  # without [CLS] query :
+        encoder = _encoder(include_prompt=False, normalize=False, pooling=(mode,))
+        np.testing.assert_allclose(encoder.encode("the cat", prompt_name="query"), vector, atol=1e-5, err_msg=mode)
 
 
-def test_pooling_of_an_empty_sentence_is_zero() -> None:
+def test_pooling_of_an_empty_sentence_is_zero():
     rows = np.ones((3, 2), np.float32)
     pooled = operations.pool(rows, np.array([0, 0, 3]), ("mean", "max"), skip=3)
     np.testing.assert_array_equal(pooled, np.zeros((2, 4)))
 
 
-def test_normalize_and_truncation_come_in_the_order_of_sentence_transformers(encoder: Encoder) -> None:
+def test_normalize_and_truncation_come_in_the_order_of_sentence_transformers(encoder):
     raw = _rows("the cat").mean(axis=0)
     np.testing.assert_allclose(encoder.encode("the cat", normalize_embeddings=False), raw, atol=1e-5)
     # The checkpoint's own normalization comes before the cut, the caller's after it.
@@ -117,7 +136,7 @@ def test_normalize_and_truncation_come_in_the_order_of_sentence_transformers(enc
     assert encoder.encode("the cat", truncate_dim=10**9).shape == (WIDTH,)
 
 
-def test_dense_layers_follow_the_pooling() -> None:
+def test_dense_layers_follow_the_pooling():
     rng = np.random.default_rng(0)
     first, bias = rng.standard_normal((6, 2 * WIDTH)).astype(np.float32), rng.standard_normal(6).astype(np.float32)
     second = rng.standard_normal((4, 6)).astype(np.float32)
@@ -130,7 +149,7 @@ def test_dense_layers_follow_the_pooling() -> None:
         encoder.encode("a dog ran", pooling="mean")
 
 
-def test_a_layer_norm_may_follow_the_pooling() -> None:
+def test_a_layer_norm_may_follow_the_pooling():
     rng = np.random.default_rng(0)
     weight, bias = rng.standard_normal((2, WIDTH)).astype(np.float32)
     encoder = _encoder(dense=((weight, bias, LAYER_NORM),), normalize=False)
@@ -139,7 +158,7 @@ def test_a_layer_norm_may_follow_the_pooling() -> None:
     np.testing.assert_allclose(encoder.encode("a dog ran"), expected, atol=1e-5)
 
 
-def test_vectors_are_truncated_as_the_checkpoint_says_where_the_call_does_not() -> None:
+def test_vectors_are_truncated_as_the_checkpoint_says_where_the_call_does_not():
     encoder, whole = _encoder(truncate_dim=5), _encoder()
     assert encoder.dimension == 5
     np.testing.assert_array_equal(encoder.encode("the cat"), whole.encode("the cat", truncate_dim=5))
@@ -149,7 +168,7 @@ def test_vectors_are_truncated_as_the_checkpoint_says_where_the_call_does_not() 
     np.testing.assert_array_equal(found, expected)
 
 
-def test_long_input_is_cut_at_the_maximum_length() -> None:
+def test_long_input_is_cut_at_the_maximum_length():
     short = _encoder(max_length=6, normalize=False)
     assert short.max_length == 6
     np.testing.assert_allclose(short.encode("the cat sat on the mat"), short.encode("the cat sat on"), atol=1e-6)
@@ -161,14 +180,14 @@ def test_long_input_is_cut_at_the_maximum_length() -> None:
     assert np.isfinite(unbounded.encode("the cat " * 100)).all()
 
 
-def _many_texts(count: int) -> list[str]:
+def _many_texts(count):
     rng = np.random.default_rng(3)
     return [" ".join(rng.choice(WORDS, rng.integers(0, 30))) for _ in range(count)]
 
 
 @settings(max_examples=60, deadline=None)
 @given(lengths=st.lists(st.integers(0, 3000), max_size=60), threads=st.integers(1, 8))
-def test_batches_hold_every_sentence_once_in_bounded_rows(lengths: list[int], threads: int) -> None:
+def test_batches_hold_every_sentence_once_in_bounded_rows(lengths, threads):
     batches, most = split_batches(lengths, threads), MOST_ROWS
     if threads > 1 and sum(lengths) >= 2 * LEAST_ROWS * threads:  # enough for all, in even shares
         most = min(MOST_ROWS, max(LEAST_ROWS, sum(lengths) // (4 * threads)))
@@ -178,7 +197,7 @@ def test_batches_hold_every_sentence_once_in_bounded_rows(lengths: list[int], th
     assert all(held + lengths[after[0]] > most for held, after in zip(rows, batches[1:])), "full, but for the last"
 
 
-def test_prompts(encoder: Encoder) -> None:
+def test_prompts(encoder):
     expected, plain = encoder.encode("query : the cat"), encoder.encode("the cat")
     assert encoder.prompts == {"query": "query : ", "empty": ""}
     assert np.abs(plain - expected).max() > 1e-3
@@ -199,37 +218,8 @@ def test_prompts(encoder: Encoder) -> None:
         _encoder(prompts={}).encode("the cat", prompt_name="query")
 
 
-def test_a_prompt_that_is_not_pooled() -> None:
-    rows = _rows("query : the cat")
-    rest, weights = rows[3:], np.arange(4.0, len(rows) + 1)  # without [CLS] query :
-    expected = {
-        "mean": rest.mean(axis=0),
-        "mean_sqrt_len": rest.sum(axis=0) / np.sqrt(len(rest)),
-        "max": rest.max(axis=0),
-        "cls": rest[0],
-        "weightedmean": weights @ rest / weights.sum(),
-        "lasttoken": rest[-1],
-    }
-    for mode, vector in expected.items():
-        encoder = _encoder(include_prompt=False, normalize=False, pooling=(mode,))
-        np.testing.assert_allclose(encoder.encode("the cat", prompt_name="query"), vector, atol=1e-5, err_msg=mode)
-
-
-@settings(max_examples=15, deadline=None)
-@given(
-    texts=st.lists(st.lists(st.sampled_from(WORDS), max_size=20).map(" ".join), min_size=1, max_size=12),
-    data=st.data(),
-)
-def test_order_and_neighbours_change_no_bit(compiled: Encoder, texts: list[str], data: st.DataObject) -> None:
-    order = data.draw(st.permutations(range(len(texts))))
-    together, shuffled = compiled.encode(texts), compiled.encode([texts[i] for i in order])
-    np.testing.assert_array_equal(shuffled, together[order])
-    alone = data.draw(st.integers(0, len(texts) - 1))
-    np.testing.assert_array_equal(compiled.encode(texts[alone]), together[alone])
-
-
-def test_no_more_threads_than_asked_for_nor_than_there_may_be() -> None:
-    asked: list[int] = []
+def test_no_more_threads_than_asked_for_nor_than_there_may_be():
+    asked = []
     counting = SimpleNamespace(**vars(reference))
     counting.thread_limit = lambda: 8
     counting.use_threads = lambda count: asked.append(count) or contextlib.nullcontext()
@@ -240,7 +230,7 @@ def test_no_more_threads_than_asked_for_nor_than_there_may_be() -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # from 3.12 on Python warns of every fork beside threads
-def test_a_forked_child_answers(compiled: Encoder) -> None:
+def test_a_forked_child_answers(compiled):
     texts = _many_texts(150)
     expected = compiled.encode(texts)
     child = os.fork()
@@ -256,22 +246,21 @@ def test_a_forked_child_answers(compiled: Encoder) -> None:
     assert os.waitstatus_to_exitcode(status) == 0
 
 
-def test_checkpoints_that_cannot_be_served() -> None:
-    for text, error, message in (
-        ({"pooling": ("median",)}, CheckpointError, "unknown pooling 'median'"),
-        ({"similarity": "maxsim"}, CheckpointError, "unknown similarity 'maxsim'; known: cosine, dot"),
-        ({"dense": ((np.ones((2, WIDTH)), None, "softplus"),)}, CheckpointError, "unknown activation 'softplus'"),
-        ({"dense": ((np.ones((2, 5)), None, "none"),)}, CheckpointError, f"5 inputs follows {WIDTH} outputs"),
-        ({"tokenizer": b"[]"}, TokenizerError, "tokenizer.json"),
-        ({"tokenizer": b"[" * 100_000}, TokenizerError, "tokenizer.json"),
-        ({"tokenizer": b'{"added_tokens": [{"id": 1e999, "special": true}]}'}, TokenizerError, "tokenizer.json"),
-        ({"tokenizer": json.dumps({"added_tokens": [3]}).encode()}, TokenizerError, "tokenizer.json"),
+def test_checkpoints_that_cannot_be_served():
+    ones = [np.ones((2, width)) for width in (WIDTH, 5)]
+    for text in (
+        *({"pooling": ("median",)}, {"similarity": "maxsim"}),
+        *({"dense": ((weight, None, activation),)} for weight, activation in zip(ones, ("softplus", "none"))),
     ):
-        with pytest.raises(error, match=message):
+        with refused(CheckpointError):
             _encoder(**text)
+    added = b'{"added_tokens": [%s]}'
+    for tokenizer in (b"[]", b"[" * 100_000, added % b'{"id": 1e999, "special": true}', added % b"3"):
+        with pytest.raises(TokenizerError, match="tokenizer.json"):
+            _encoder(tokenizer=tokenizer)
 
 
-def test_arguments_of_the_encoder_itself() -> None:
+def test_arguments_of_the_encoder_itself():
     for stored, asked, runs in (
         ("float32", "auto", "float32"),
         ("int8", "auto", "int8"),
@@ -283,15 +272,517 @@ def test_arguments_of_the_encoder_itself() -> None:
     with pytest.warns(UserWarning, match="precision 'float16' runs as 'float32'") as told:
         encoder = _encoder(precision="float16")  # as CTranslate2 has it
     assert encoder.precision == "float32" and [warning.filename for warning in told] == [__file__]
-    for options, message in (
-        ({"precision": "float8"}, "unknown precision 'float8'; known: float32"),
-        ({"threads": 0}, "threads must be at least 1, got 0"),
-        ({"threads": "2"}, "threads must be a whole number, got '2'"),
-    ):
-        with pytest.raises(InputError, match=message):
+    for options in ({"precision": "float8"}, {"threads": 0}, {"threads": "2"}):
+        with refused(InputError, *options):
             _encoder(**options)
     translation = replace(Checkpoint(SPEC, TENSORS, TEXT), input=TranslationText(("a",), ("a",)))
-    with pytest.raises(
-        CheckpointError, match="an encoder's checkpoint is expected.*: use Translator, or fastattn translate$"
-    ):
+    with refused(CheckpointError):
         Encoder.from_checkpoint(translation, ops=reference)
+
+
+TASKS = [
+    # prompts, the default one, and what is put before a text, a query, a document
+    ({}, None, ("", "", "")),
+    ({"query": "query : ", "document": "the "}, None, ("", "query : ", "the ")),
+    ({"query": "query : ", "a": "a : "}, "a", ("a : ", "query : ", "")),
+    ({"document": "the ", "query": "query : "}, "query", ("query : ", "query : ", "the ")),
+    ({"passage": "the ", "corpus": "a "}, None, ("", "", "")),
+    ({"passage": "the ", "document": ""}, "passage", ("the ", "", "")),
+]
+
+
+def test_queries_and_documents_have_prompts_of_their_own():
+    for prompts, default, expected in TASKS:
+        encoder = _encoder(prompts=prompts, default_prompt=default)
+        plain, query, document = (encoder.encode(f"{before}cat", prompt="") for before in expected)
+        np.testing.assert_array_equal(encoder.encode("cat"), plain)
+        np.testing.assert_array_equal(encoder.encode_query("cat"), query)
+        np.testing.assert_array_equal(encoder.encode_document(["cat"]), [document])
+        np.testing.assert_array_equal(encoder.encode_query("cat", prompt="on "), encoder.encode("on cat", prompt=""))
+        for name in prompts:
+            named = encoder.encode_document("cat", prompt_name=name, truncate_dim=5)
+            np.testing.assert_array_equal(named, encoder.encode("cat", prompt_name=name)[:5])
+
+
+def test_prompts_are_chosen_as_sentence_transformers_does():
+    theirs, torch = pytest.importorskip("sentence_transformers"), pytest.importorskip("torch")
+    for prompts, default, expected in TASKS:
+        model = theirs.SentenceTransformer(modules=[torch.nn.Identity()], prompts=prompts, default_prompt_name=default)
+
+        def chosen(inputs, prompt_name=None, prompt=None, model=model, **_):
+            return model._resolve_prompt(prompt, prompt_name) or ""
+
+        model.encode = chosen
+        assert (model.encode("cat"), model.encode_query("cat"), model.encode_document("cat")) == expected
+
+
+TEXTS = _many_texts(100)
+TYPES = {"int8": np.int8, "uint8": np.uint8, "binary": np.int8, "ubinary": np.uint8}
+
+
+def test_vectors_of_other_types(compiled):
+    for output_dtype, options in product(TYPES, ({}, {"truncate_dim": 11, "prompt_name": "query"})):
+        vectors = compiled.encode(TEXTS, **options)
+        found = compiled.encode(TEXTS, output_dtype=output_dtype, **options)
+        np.testing.assert_array_equal(found, quantize_vectors(vectors, output_dtype))
+        assert found.dtype == TYPES[output_dtype]
+        ranges = np.stack([vectors[:20].min(axis=0), vectors[:20].max(axis=0)])
+        expected = quantize_vectors(vectors, output_dtype, ranges)
+        options = {"output_dtype": output_dtype, "ranges": ranges, **options}
+        for found in (
+            compiled.encode(TEXTS, **options),
+            compiled.submit(TEXTS, **options).result(),
+            list(compiled.encode_iter(TEXTS, **options)),
+        ):
+            np.testing.assert_array_equal(found, expected)
+        none = compiled.encode([], **options)
+        assert none.shape == (0, expected.shape[1]) and none.dtype == expected.dtype
+
+
+def test_float32_vectors_have_no_use_for_ranges(compiled):
+    ranges = np.stack([np.zeros(WIDTH), np.ones(WIDTH)])
+    np.testing.assert_array_equal(compiled.encode(TEXTS, ranges=ranges), compiled.encode(TEXTS))
+
+
+def test_ranges_that_no_vectors_tell(compiled):
+    for output_dtype, task in (("int8", None), ("uint8", "query")):
+        for one in ("a", ["a"]):
+            with pytest.raises(InputError, match=f"{output_dtype} of a single vector needs ranges"):
+                compiled.encode(one, output_dtype=output_dtype, task=task)
+        with pytest.raises(InputError, match=f"{output_dtype} needs ranges: vectors are yielded before"):
+            compiled.encode_iter(TEXTS, output_dtype=output_dtype, task=task)
+        with pytest.warns(UserWarning, match=f"{output_dtype} by the ranges of 2 vectors") as told:
+            compiled.encode(["a", "the cat"], output_dtype=output_dtype, task=task)
+        assert [warning.filename for warning in told] == [__file__]
+
+
+def _write_folder(folder):
+    """The tiny model as sentence-transformers saves one."""
+    spec, norms = SPEC.encoder, {"encoder.embedding_norm": "embeddings.LayerNorm"}
+    stored = {
+        "embeddings.word_embeddings.weight": TENSORS["encoder.embedding.weight"],
+        "embeddings.position_embeddings.weight": TENSORS["encoder.positions"] - 1,
+        "embeddings.token_type_embeddings.weight": np.ones((2, WIDTH), np.float32),
+    }
+    parts = {
+        "self_attention.output": "attention.output.dense", "self_attention.norm": "attention.output.LayerNorm",
+        "feed_forward.inner": "intermediate.dense", "feed_forward.outer": "output.dense",
+        "feed_forward.norm": "output.LayerNorm",
+    }  # fmt: skip
+    for i, kind in product(range(spec.layers), ("weight", "bias")):
+        ours, theirs = f"encoder.layers.{i}", f"encoder.layer.{i}"
+        norms |= {f"{ours}.{one}": f"{theirs}.{other}" for one, other in parts.items()}
+        thirds = np.split(TENSORS[f"{ours}.self_attention.qkv.{kind}"], 3)
+        for part, third in zip(("query", "key", "value"), thirds):
+            stored[f"{theirs}.attention.self.{part}.{kind}"] = third.copy()
+    stored |= {f"{new}.{kind}": TENSORS[f"{old}.{kind}"] for old, new in norms.items() for kind in ("weight", "bias")}
+    save_file(stored, folder / "model.safetensors")
+    (folder / "tokenizer.json").write_bytes(TEXT.tokenizer)
+    config = {
+        "model_type": "bert", "hidden_size": WIDTH, "num_hidden_layers": spec.layers,
+        "num_attention_heads": spec.attention.heads, "intermediate_size": spec.feed_forward.inner_width,
+        "vocab_size": spec.vocabulary, "max_position_embeddings": spec.positions.limit,
+    }  # fmt: skip
+    modules = {"Transformer": "", "Pooling": "1_Pooling", "Normalize": "2_Normalize"}
+    files = {
+        "config.json": config,
+        "modules.json": [{"type": f"sentence_transformers.models.{kind}", "path": modules[kind]} for kind in modules],
+        "sentence_bert_config.json": {"max_seq_length": 32},
+        "1_Pooling/config.json": {"word_embedding_dimension": WIDTH, "pooling_mode_mean_tokens": True},
+        "config_sentence_transformers.json": {"prompts": TEXT.prompts, "similarity_fn_name": "dot"},
+    }
+    write_json(folder, files)
+
+
+def test_a_folder_of_sentence_transformers(tmp_path):
+    _write_folder(tmp_path)
+    compiled = _encoder(operations)
+    texts = ["", *_many_texts(5)]
+    for path in (tmp_path, str(tmp_path)):
+        encoder = Encoder(path, threads=1)
+        assert encoder.dimension == WIDTH and encoder.max_length == 32
+        np.testing.assert_allclose(encoder.encode(texts), compiled.encode(texts), atol=1e-6)
+        query = compiled.encode(texts, prompt_name="query")
+        np.testing.assert_allclose(encoder.encode(texts, prompt_name="query"), query, atol=1e-6)
+    vectors = 2 * compiled.encode(texts)
+    np.testing.assert_allclose(np.diag(encoder.similarity(vectors, vectors)), 4, rtol=1e-5)
+
+
+def test_minilm_as_sentence_transformers_computes_it(pulled):
+    encoder = Encoder(pulled("minilm"))
+    assert (encoder.dimension, encoder.max_length) == (384, 256)
+    with np.load(GOLDENS / "minilm.npz") as goldens:
+        texts = goldens["texts"].tolist()
+        vectors = encoder.encode(texts)
+        np.testing.assert_allclose(vectors, goldens["plain"], atol=2e-6)
+        np.testing.assert_allclose(encoder.encode(texts[:3], prompt="query: "), goldens["prompted"], atol=2e-6)
+        np.testing.assert_allclose(encoder.similarity(vectors, vectors), goldens["similarity"], atol=5e-6)
+        excluded = goldens["prompt_not_pooled"]
+    checkpoint = read(pulled("minilm"))
+    assert isinstance(checkpoint.text, EncoderText)
+    checkpoint.text = replace(checkpoint.text, include_prompt=False)
+    encoder = Encoder.from_checkpoint(checkpoint)
+    np.testing.assert_allclose(encoder.encode(texts[:3], prompt="query: "), excluded, atol=2e-6)
+
+
+# Precisions ------------------------------------------------------------------------------------------------------
+
+# 72 sentences, and what makes them long.
+SENTENCES = [
+    subject.replace("|", f" {action}{place}")
+    for subject, action, place in product(
+        (
+            "A man|.",
+            "The two children next door|, although nobody had asked them to and it was getting late already.",
+            "My sister's doctor| on Monday, 14 March 2022, at 9:30.",
+            "Nobody|?",
+            "The committee that was elected last year by the members of the union|!",
+            "She| again and again, until in the end the neighbours complained about the noise.",
+        ),
+        ("eats fresh bread", "is repairing a radio", "sold 250 shares"),
+        ("", " in the park", " at the railway station in Zürich", " for free"),
+    )
+]
+
+
+def test_minilm_in_fewer_bits_gives_nearly_its_vectors(pulled):
+    exact = Encoder(pulled("minilm"), "float32").encode(SENTENCES)
+    others = exact @ exact.T
+    np.fill_diagonal(others, -1)
+    for precision, least in (("bfloat16", 0.9995), ("int8", 0.99)):
+        vectors = Encoder(pulled("minilm"), precision).encode(SENTENCES)
+        cosines = (vectors * exact).sum(axis=1)
+        assert least <= cosines.min() < 1 - 1e-6, "as near as that, yet not the same"
+        assert (cosines > others.max(axis=1)).all(), "nearer than the sentences are to each other"
+        single = Encoder(pulled("minilm"), precision, threads=1)
+        np.testing.assert_array_equal(single.encode(SENTENCES[::-7]), vectors[::-7])
+        np.testing.assert_array_equal(single.encode(SENTENCES[50]), vectors[50])
+
+
+def test_a_callback_may_wait_for_other_vectors(encoder):
+    found = []
+    called_back = threading.Event()
+    future = encoder.submit(["the cat"] * 40)
+    future.add_done_callback(lambda _: found.append(encoder.submit("the mat").result()))
+    future.add_done_callback(lambda _: found.append(encoder.encode("the mat")))
+    future.add_done_callback(lambda _: called_back.set())
+    assert called_back.wait(60)
+    np.testing.assert_array_equal(found[0], found[1])
+
+
+def test_to_submit_reads_no_text(encoder, monkeypatch):
+    """That is done by the thread that computes."""
+    threads = []
+    encode = encoder._tokenizer.encode
+
+    def noted(*arguments):
+        threads.append(threading.get_ident())
+        return encode(*arguments)
+
+    monkeypatch.setattr(encoder._tokenizer, "encode", noted)
+    assert len(encoder.submit(["the cat"] * 40).result(60)) == 40
+    assert threads and threading.get_ident() not in threads
+
+
+STRUCK = ("encoder.py", "base.py", "vector_head.py", "scheduler.py", "state.py")
+
+
+class Interrupt(BaseException):
+    pass
+
+
+def _struck(call, at, strike):
+    """What the call returns with ``strike`` before the at-th line of these files, and whether there was one."""
+    left, before = at, sys.gettrace()
+
+    def trace(frame, event, _):
+        nonlocal left
+        if not frame.f_code.co_filename.endswith(STRUCK):
+            return None
+        if event == "line":
+            left -= 1
+            if left == 0:
+                strike()
+        return trace
+
+    sys.settrace(trace)
+    try:
+        return call(), left <= 0
+    finally:
+        sys.settrace(before)
+
+
+def test_an_interrupt_at_any_line_of_one_text_keeps_nobody_out(encoder):
+    """Other threads' calls neither, which wait for no slot that it left taken."""
+    expected, interrupted = encoder.encode("the cat"), 0
+
+    def interrupt():
+        raise Interrupt
+
+    while True:
+        try:
+            _struck(lambda: encoder.encode("the cat"), interrupted + 1, interrupt)
+            break
+        except Interrupt:
+            interrupted += 1
+        np.testing.assert_array_equal(ended(lambda: encoder.encode("the cat")), expected)
+    assert interrupted > 50
+
+
+def test_a_signal_handler_may_encode_at_any_line_of_one_text(encoder):
+    """Or a finalizer: whatever Python runs between two lines."""
+    expected, inner, at, reached = encoder.encode("the cat"), encoder.encode("a dog"), 0, True
+    found = []
+    while reached:
+        at += 1
+        strike = partial(_struck, lambda: encoder.encode("the cat"), at, lambda: found.append(encoder.encode("a dog")))
+        vector, reached = ended(strike)
+        np.testing.assert_array_equal(vector, expected)
+    assert len(found) == at - 1 > 50
+    for vector in found:
+        np.testing.assert_array_equal(vector, inner)
+
+
+OPTIONS = {"prompt_name": "query", "normalize_embeddings": False, "truncate_dim": 5, "pooling": ("cls", "max")}
+
+
+def test_one_after_the_other_they_are_the_same_vectors():
+    compiled, texts = _encoder(operations), _many_texts(FIRST_WINDOW + 5)
+    for number, options in product((0, 1, FIRST_WINDOW, len(texts)), ({}, OPTIONS)):
+        vectors = list(compiled.encode_iter(iter(texts[:number]), **options))
+        assert len(vectors) == number
+        for vector, expected in zip(vectors, compiled.encode(texts[:number], **options), strict=True):
+            np.testing.assert_array_equal(vector, expected)
+            assert vector.base is None, "a vector that is kept would keep its window"
+
+
+UNUSED = """
+import sys
+import threading
+from fastattn.encoders.encoder import Encoder
+from fastattn.errors import CheckpointError
+for path in sys.argv[1:]:
+    try: Encoder(path)
+    except CheckpointError as error: print(error)
+print(*{"numba", "llvmlite", "tokenizers", "fastattn.ops.cpu"} & set(sys.modules))
+"""
+
+
+def test_a_wrong_path_is_told_before_anything_heavy_is_imported(tmp_path):
+    command = [sys.executable, "-c", UNUSED, str(tmp_path / "nowhere"), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.stderr == ""
+    nowhere, no_checkpoint, imported = done.stdout.splitlines()
+    assert "neither an existing path nor" in nowhere and "not a checkpoint" in no_checkpoint
+    assert imported == ""
+
+
+def test_reads_ahead_by_so_much_and_no_more(encoder, monkeypatch):
+    monkeypatch.setattr("fastattn.encoders.encoder.LAST_WINDOW", 2 * FIRST_WINDOW)
+    monkeypatch.setattr("fastattn.encoders.encoder.WINDOW_CHARACTERS", 1 << 10)
+    for text, first, later in (
+        ("", FIRST_WINDOW, 2 * FIRST_WINDOW),
+        ("the cat", FIRST_WINDOW, 2 * FIRST_WINDOW),
+        ("mat " * 64, 4, 4),  # which four of make WINDOW_CHARACTERS
+    ):
+        read: list[str] = []
+        endless = (read.append(text) or text for _ in count())
+        vectors = encoder.encode_iter(endless)
+        ahead = [len(read) - given_out for given_out, _ in zip(range(5 * first), vectors)]
+        assert ahead[0] == max(ahead[:first]) == first and max(ahead) == later
+
+
+class _Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_progress_is_shown_on_a_terminal_to_whom_asks(monkeypatch):
+    monkeypatch.setattr("fastattn.system.progress._FIRST_AFTER", 0)
+    monkeypatch.setattr("fastattn.system.progress._EVERY", 0)
+    encoder, texts = _encoder(operations), _many_texts(400)
+    for stream, wish in product((_Terminal, io.StringIO), (None, False, True)):
+        monkeypatch.setattr("sys.stderr", shown := stream())
+        encoder.encode(texts, show_progress_bar=wish)
+        lines = shown.getvalue().split("\r")
+        if wish and stream is _Terminal:
+            assert "400 of 400 texts" in lines and len(lines) > 4 and lines[-1] == "" == lines[-2].strip()
+        else:
+            assert lines == [""]
+
+
+def test_types_of_arguments_and_results_are_told():
+    names = "encode encode_query encode_iter submit count_tokens similarity similarity_pairwise".split()
+    for method in (getattr(Encoder, name) for name in names):
+        assert set(get_type_hints(method)) == {*inspect.signature(method).parameters, "return"} - {"self"}
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [("dot", [11, 25]), ("cosine", [11 / 125**0.5, 1]), ("euclidean", [-(8**0.5), 0]), ("manhattan", [-4, 0])],
+)
+def test_similarity_is_the_checkpoints(function, expected):
+    a, b = np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[3.0, 4.0]])
+    encoder = _encoder(similarity=function)
+    found = encoder.similarity(a, b)
+    assert found.dtype == np.float32 and found.shape == (2, 1)
+    np.testing.assert_allclose(found[:, 0], expected, rtol=1e-6, atol=1e-6)
+    pairs = encoder.similarity_pairwise(a, np.concatenate([b, b]))
+    np.testing.assert_allclose(pairs, expected, rtol=1e-6, atol=1e-6)
+    assert encoder.similarity(a[0], b).shape == (1, 1) and encoder.similarity(a, np.zeros((0, 2))).shape == (2, 0)
+    with refused(InputError):
+        encoder.similarity(a, np.zeros((1, 3)))
+    for vectors in ("x", [[1.0], [2.0, 3.0]], np.ones(3) * 1j, None):
+        with pytest.raises(InputError, match="vectors"):
+            encoder.similarity(vectors, np.ones(3))
+
+
+def test_similarities_of_zeros_and_of_a_vector_and_itself(encoder):
+    np.testing.assert_array_equal(encoder.similarity(np.zeros(2), np.ones(2)), [[0]])
+    # Where |a|^2 + |b|^2 - 2 ab comes out below zero too.
+    random = np.random.default_rng(0).standard_normal((200, 384)).astype(np.float32)
+    distances = np.diag(_encoder(similarity="euclidean").similarity(random, random))
+    np.testing.assert_allclose(distances, 0, atol=1e-5)
+
+
+LIMIT = 8  # [CLS], six tokens, [SEP]
+SIXTEEN = " ".join(WORDS[2:18])
+
+
+@pytest.fixture(scope="module")
+def short():
+    return _encoder(max_length=LIMIT)
+
+
+@pytest.fixture(scope="module")
+def short_compiled():
+    return _encoder(operations, 2, "int8", max_length=LIMIT)
+
+
+def _raw(text, **options):
+    """The vector of a text that fits, before any normalization, in float64."""
+    return _encoder(max_length=64, **options).encode(text, normalize_embeddings=False).astype(np.float64)
+
+
+def test_the_mean_of_windows_weighted_by_their_tokens(short):
+    words = SIXTEEN.split()
+    parts = [" ".join(words[start : start + 6]) for start in (0, 6, 12)]
+    mean = (6 * _raw(parts[0]) + 6 * _raw(parts[1]) + 4 * _raw(parts[2])) / 16
+    np.testing.assert_allclose(short.encode(SIXTEEN, long="mean"), _unit(mean), atol=1e-6)
+    raw = short.encode([SIXTEEN], long="mean", normalize_embeddings=False)
+    np.testing.assert_allclose(raw, [mean], atol=1e-5)
+    cut = short.encode(SIXTEEN, long="mean", truncate_dim=5)
+    np.testing.assert_allclose(cut, _unit(mean)[:5], atol=1e-6)
+    cut = short.encode(SIXTEEN, long="mean", truncate_dim=5, normalize_embeddings=True)
+    np.testing.assert_allclose(cut, _unit(mean[:5]), atol=1e-6)
+    assert np.abs(short.encode(SIXTEEN) - _unit(mean)).max() > 1e-3
+
+
+def test_windows_pass_through_poolings_and_dense_layers():
+    rng = np.random.default_rng(0)
+    weight = rng.standard_normal((5, 2 * WIDTH)).astype(np.float32)
+    how = {"pooling": ("max", "cls"), "dense": ((weight, None, "tanh"),), "normalize": False}
+    words = SIXTEEN.split()
+    mean = (6 * _raw(" ".join(words[:6]), **how) + 2 * _raw(" ".join(words[6:8]), **how)) / 8
+    found = _encoder(max_length=LIMIT, **how).encode(" ".join(words[:8]), long="mean")
+    np.testing.assert_allclose(found, mean, atol=1e-5)
+
+
+def test_every_window_begins_with_the_prompt():
+    words = SIXTEEN.split()[:10]
+    parts = [" ".join(words[start : start + 4]) for start in (0, 4, 8)]  # "query :" takes two places
+    for included in (True, False):
+        encoder = _encoder(max_length=LIMIT, include_prompt=included)
+        wide = _encoder(max_length=64, include_prompt=included)
+        raws = [wide.encode(part, prompt_name="query", normalize_embeddings=False).astype(np.float64) for part in parts]
+        mean = (4 * raws[0] + 4 * raws[1] + 2 * raws[2]) / 10
+        found = encoder.encode_query([" ".join(words), "the cat"], long="mean")
+        np.testing.assert_allclose(found[0], _unit(mean), atol=1e-6)
+        np.testing.assert_allclose(found[1], encoder.encode_query("the cat"), atol=1e-6)
+
+
+def test_a_prompt_whose_end_the_text_begins_in_another_token(short):
+    """ "on" and "under" are tokens, "onunder" is an unknown one: the windows begin with what both begin with, "the"."""
+    words = " ".join(WORDS[2:12])
+    found = short.encode(f"under {words}", prompt="the on", long="mean", normalize_embeddings=False)
+    ids = f"onunder {words}".split()
+    parts = [" ".join(["the", *ids[start : start + 5]]) for start in (0, 5, 10)]
+    mean = (5 * _raw(parts[0]) + 5 * _raw(parts[1]) + _raw(parts[2])) / 11
+    np.testing.assert_allclose(found, mean, atol=1e-5)
+
+
+def test_a_prompt_that_leaves_no_room(short):
+    for length in (6, 7, 30):
+        prompt = "the " * length
+        with pytest.raises(InputError, match=rf"a prompt and special tokens of {length + 2} leave no room .* takes 8"):
+            short.encode("a cat", prompt=prompt, long="mean")
+    with pytest.raises(InputError, match="text number 0 has 10 tokens, the model takes 8"):
+        short.encode("a cat", prompt="the " * 6, long="error")
+    assert short.encode("a cat", prompt="the " * 5, long="mean").shape == (WIDTH,)
+
+
+def test_texts_that_fit_keep_their_bits(short_compiled):
+    texts = [*_many_texts(60), " ".join(WORDS[:6]), " ".join(WORDS[:7]), ""]
+    fits = short_compiled.count_tokens(texts) <= LIMIT
+    assert fits.any() and not fits.all() and fits[60] and not fits[61]
+    cut, mean = short_compiled.encode(texts), short_compiled.encode(texts, long="mean")
+    np.testing.assert_array_equal(mean[fits], cut[fits])
+    assert (np.abs(mean - cut).max(axis=1) > 1e-3)[~fits].all()
+    for options in ({"truncate_dim": 7}, {"normalize_embeddings": False}, {"pooling": ("cls", "max")}):
+        cut, mean = short_compiled.encode(texts, **options), short_compiled.encode(texts, long="mean", **options)
+        np.testing.assert_array_equal(mean[fits], cut[fits])
+    short = [text for text, fit in zip(texts, fits, strict=True) if fit]
+    for long in ("mean", "error"):
+        np.testing.assert_array_equal(short_compiled.encode(short, long=long), short_compiled.encode(short))
+
+
+def test_neighbours_and_ways_of_asking_change_no_bit(short_compiled):
+    texts = _many_texts(FIRST_WINDOW + 30)
+    expected = short_compiled.encode(texts, long="mean")
+    np.testing.assert_array_equal([short_compiled.encode(text, long="mean") for text in texts], expected)
+    np.testing.assert_array_equal(list(short_compiled.encode_iter(texts, long="mean")), expected)
+    np.testing.assert_array_equal(short_compiled.submit(texts[::-1], long="mean").result(), expected[::-1])
+    one = _encoder(operations, 1, short_compiled.precision, max_length=LIMIT)
+    np.testing.assert_array_equal(one.encode(texts, long="mean"), expected)
+    bits = short_compiled.encode(texts, long="mean", output_dtype="ubinary")
+    np.testing.assert_array_equal(bits, np.packbits(expected > 0, axis=1))
+
+
+def test_counts_are_of_whole_texts_with_prompts_and_special_tokens(short):
+    texts = ["", "the cat", SIXTEEN, "the " * 1000]
+    counts = short.count_tokens(texts)
+    assert counts.dtype == np.int64
+    np.testing.assert_array_equal(counts, [2, 4, 18, 1002])
+    for how in ({"task": "query"}, {"prompt_name": "query"}, {"prompt": "query : "}):
+        np.testing.assert_array_equal(short.count_tokens(iter(texts), **how), counts + 2)
+    np.testing.assert_array_equal(_encoder(default_prompt="query").count_tokens(texts), counts + 2)
+    assert short.count_tokens("the cat").shape == () and short.count_tokens("the cat") == 4
+    assert short.count_tokens([]).shape == (0,)
+    unbounded = _encoder(max_length=10**30)
+    assert unbounded.max_length == SPEC.encoder.positions.limit
+    np.testing.assert_array_equal(unbounded.count_tokens(texts), counts)
+
+
+TOO_LONG = "text number {} has 18 tokens, the model takes 8; long='mean' encodes it in parts, long='truncate' cuts it"
+
+
+def test_long_texts_are_refused_by_their_number(short):
+    texts = ["the cat", *["a"] * (FIRST_WINDOW + 10), SIXTEEN, "a dog", SIXTEEN]
+    number = texts.index(SIXTEEN)
+    for call in (short.encode, lambda texts, long: short.submit(texts, long=long).result()):
+        with pytest.raises(InputError, match=re.escape(TOO_LONG.format(number))):
+            call(texts, long="error")
+    with pytest.raises(InputError, match=re.escape(TOO_LONG.format(0))):
+        short.encode(SIXTEEN, long="error")
+
+
+def test_the_vectors_before_a_refused_text_come_first(short_compiled):
+    for number in (0, 3, FIRST_WINDOW - 1, FIRST_WINDOW, FIRST_WINDOW + 7):
+        texts = [" ".join(WORDS[n : n + n % 6]) for n in range(number + 3)]
+        vectors = short_compiled.encode_iter([*texts[:number], SIXTEEN, *texts[number:], SIXTEEN], long="error")
+        found = [next(vectors) for _ in range(number)]
+        np.testing.assert_array_equal(np.reshape(found, (number, WIDTH)), short_compiled.encode(texts)[:number])
+        with pytest.raises(InputError, match=re.escape(TOO_LONG.format(number))):
+            next(vectors)
+        with pytest.raises(StopIteration):
+            next(vectors)

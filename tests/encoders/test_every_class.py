@@ -1,41 +1,58 @@
 """What every class of encoders promises: the same bits in any company, near the exact ones; one line of what is bad."""
 
+import asyncio
+import inspect
+import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
-from fastattn.encoders import sparse_encoder
+from fastattn import (
+    CrossEncoder,
+    Encoder,
+    MaskedLanguageModel,
+    MultiVectorEncoder,
+    SparseEncoder,
+    SparseVectors,
+    TextClassifier,
+    TokenClassifier,
+)
+from fastattn.encoders import base, cross_encoder, sparse_encoder, text_classifier, token_classifier, worker
+from fastattn.encoders import worker_processes as processes
 from fastattn.encoders.base import EncoderBase
-from fastattn.encoders.cross_encoder import CrossEncoder
-from fastattn.encoders.encoder import Encoder
-from fastattn.encoders.masked_language_model import MaskedLanguageModel
-from fastattn.encoders.multi_vector_encoder import MultiVectorEncoder
-from fastattn.encoders.sparse_encoder import SparseEncoder
-from fastattn.encoders.text_classifier import TextClassifier
-from fastattn.encoders.token_classifier import TokenClassifier
+from fastattn.encoders.vector_head import EncodeOptions, OptionChecker, VectorPlans
 from fastattn.errors import CheckpointError, InputError
+from fastattn.loading.loaded_model import ModelBase
 from fastattn.ops import cpu as operations
 from fastattn.ops import reference
+from fastattn.processes.choice import Sharing
 from fastattn.spec.checkpoint import Checkpoint
-from fastattn.vectors.sparse import SparseVectors
+from fastattn.text.huggingface import HuggingFaceTokenizer
 from fastattn.weights import read
 from tests.encoders.classifiers import (
     LABELS,
     MASKED,
+    RERANKER,
     TOKENS,
+    by_reference,
     some_pairs,
     some_texts,
     write_classifier,
+    write_cross_encoder_files,
     write_masked,
+    write_original,
+    write_pylate,
     write_sparse,
+    write_today,
 )
-from tests.encoders.multi_vector import write_original, write_pylate, write_today
-from tests.encoders.test_encoder import SPEC, TENSORS, TEXT, WIDTH, _many_texts
+from tests.encoders.test_encoder import SPEC, TENSORS, TEXT, WIDTH, _encoder, _many_texts
+from tests.messages import refused
 
 
 class Subject(NamedTuple):
@@ -57,7 +74,7 @@ TEXTS, PAIRS = some_texts(120, 20), some_pairs(80)
 WITH_MASKS = [f"[MASK] {text} {'[MASK]' * (number == 7)}" for number, text in enumerate(some_texts(80, 19, 1))]
 
 
-def of(write: Callable[..., Path], **how: Any) -> Callable[[Path], Checkpoint]:
+def of(write, **how):
     return lambda folder: read(write(folder, **how))
 
 
@@ -76,12 +93,12 @@ SUBJECTS = {
 }
 
 
-def sparse(indices: list[int], indptr: list[int], width: int = 61) -> SparseVectors:
+def sparse(indices, indptr, width=61):
     data = np.ones(len(indices), np.float32)
     return SparseVectors(data, np.array(indices, np.int32), np.array(indptr), (1, width))
 
 
-def bits(result: Any) -> Any:
+def bits(result):
     """A result as what ``==`` compares, text by text."""
     if isinstance(result, SparseVectors):
         return [[part.tolist() for part in result.row(number)] for number in range(len(result))]
@@ -90,7 +107,7 @@ def bits(result: Any) -> Any:
     return [bits(one) if isinstance(one, np.ndarray) else one for one in result]
 
 
-def numbers(result: Any) -> list[float]:
+def numbers(result):
     """All numbers of a result, in order."""
     if isinstance(result, SparseVectors):
         return numbers(result.to_dense())
@@ -103,7 +120,7 @@ NEAR = {"float32": 1e-5, "bfloat16": 0.05, "int8": 0.15}  # of the greatest numb
 
 
 @pytest.mark.parametrize("name", SUBJECTS)
-def test_neighbours_and_threads_change_no_bit(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_neighbours_and_threads_change_no_bit(name, tmp_path, monkeypatch):
     monkeypatch.setattr(sparse_encoder, "MOST_NUMBERS", 100)
     subject = SUBJECTS[name]
     checkpoint, inputs = subject.checkpoint(tmp_path), subject.inputs
@@ -126,186 +143,406 @@ def test_neighbours_and_threads_change_no_bit(name: str, tmp_path: Path, monkeyp
         assert precision == "float32" or off > 1e-5, "as near as that, yet not the same"
 
 
-NO_TEXT = "texts must be a str or several, got int"
-NO_TRUTH = "show_progress_bar"
 # Of each class what its calls refuse: the method, its arguments, the one line.
-REFUSED: dict[type[EncoderBase], list[tuple[str, dict[str, Any], str]]] = {
+# Options of an Encoder's calls, and values that they do not take.
+WRONG = {
+    "pooling": ("median", [], 5, [["mean"]]),
+    "truncate_dim": (0, "3", 2.5, True),
+    "prompt": (b"query", ["query"]),
+    "prompt_name": ("passage", "", 3),
+    "normalize_embeddings": ("no",),
+    "task": ("passage", 3, np.array(["query", "document"])),
+    "output_dtype": ("int4", np.dtype("int8")),
+    "long": (np.array(["mean", "error"]), "cut", None),
+    "ranges": (np.zeros((2, 3)), "wide"),
+}
+WRONG_PAIRS = ("w5", 5, np.array("w5"), ["a", "b", "c"], ["a"], [("a", "b"), "cd"], [("a", "b"), ("c", None)])
+WRONG_SPARSE = np.zeros((2, 61)), sparse([3], [0, 1], 60), sparse([61], [0, 1]), sparse([3], [0, 2])
+# Of each class what its calls refuse: the methods, an argument of each, values of it, and the arguments beside it.
+REFUSED: dict[type[EncoderBase], list[tuple[str, str, tuple[Any, ...], dict[str, Any]]]] = {
     Encoder: [
-        ("encode", {"texts": 3}, NO_TEXT),
-        ("encode", {"texts": ["a", None]}, "number 1 is NoneType"),
-        ("encode", {"texts": b"bytes"}, "texts must be a str or several, got bytes"),
-        ("encode", {"texts": "a", "batch_size": 0}, "batch_size must be at least 1, got 0"),
-        ("encode", {"texts": "a", "convert_to_numpy": False}, "convert_to_numpy must be True: vectors are NumPy"),
-        ("count_tokens", {"texts": 3}, NO_TEXT),
-        ("count_tokens", {"texts": ["a", None]}, "number 1 is NoneType"),
-        ("count_tokens", {"texts": "a", "prompt_name": "no"}, "unknown prompt_name 'no'"),
-        ("encode_iter", {"texts": "a text"}, "texts must be an iterable of str, got str"),
-        ("encode_iter", {"texts": 3}, "texts must be an iterable of str, got int"),
-        *(
-            (method, {"texts": ["a"], option: value}, message)
-            for method in ("encode", "submit", "encode_iter")
-            for option, value, message in (
-                ("pooling", "median", "unknown pooling 'median'; known: cls, max"),
-                ("pooling", [], "unknown pooling"),
-                ("pooling", 5, "pooling must be a str or several, got 5"),
-                ("pooling", [["mean"]], "pooling must be a str or several"),
-                ("truncate_dim", 0, "truncate_dim must be at least 1, got 0"),
-                ("truncate_dim", "3", "truncate_dim must be a whole number, got '3'"),
-                ("truncate_dim", 2.5, "truncate_dim must be a whole number, got 2.5"),
-                ("truncate_dim", True, "truncate_dim must be a whole number, got True"),
-                ("prompt", b"query", "prompt must be a str, got bytes"),
-                ("prompt", ["query"], "prompt must be a str, got list"),
-                ("prompt_name", "passage", "unknown prompt_name 'passage'; known: query, empty"),
-                ("prompt_name", "", "unknown prompt_name ''; known: query, empty"),
-                ("prompt_name", 3, "prompt_name must be a str, got int"),
-                ("normalize_embeddings", "no", "normalize_embeddings must be True, False or None, got 'no'"),
-                ("task", "passage", "unknown task 'passage'; known: query, document"),
-                ("task", 3, "unknown task 3"),
-                ("task", np.array(["query", "document"]), "unknown task array"),
-                ("output_dtype", "int4", "unknown output_dtype 'int4'; known: float32, int8"),
-                ("output_dtype", np.dtype("int8"), "unknown output_dtype dtype"),
-                ("long", np.array(["mean", "error"]), "unknown long array"),
-                ("long", "cut", "unknown long 'cut'; known: truncate, mean, error"),
-                ("long", None, "unknown long None"),
-                ("ranges", np.zeros((2, 3)), rf"ranges of shape \(2, {WIDTH}\) are expected, got \(2, 3\)"),
-                ("ranges", "wide", "ranges should be floating-point"),
-            )
-        ),
+        ("encode count_tokens", "texts", (3, ["a", None], b"bytes"), {}),
+        ("encode", "batch_size", (0,), {"texts": "a"}),
+        ("encode", "convert_to_numpy", (False,), {"texts": "a"}),
+        ("count_tokens", "prompt_name", ("no",), {"texts": "a"}),
+        ("encode_iter", "texts", ("a text", 3), {}),
+        *(("encode submit encode_iter", option, values, {"texts": ["a"]}) for option, values in WRONG.items()),
     ],
     CrossEncoder: [
-        *(
-            ("predict", {"pairs": pairs}, message)
-            for pairs, message in (
-                ("w5", "pairs must be a pair of str or several, got str"),
-                (5, "pairs must be a pair of str or several, got int"),
-                (np.array("w5"), "pairs must be a pair of str or several, got ndarray"),
-                (["a", "b", "c"], r"a pair must be two str, number 0 is \['a', 'b', 'c'\]"),
-                (["a"], r"a pair must be two str, number 0 is \['a'\]"),
-                ([("a", "b"), "cd"], "a pair must be two str, number 1 is 'cd'"),
-                ([("a", "b"), ("c", None)], "a pair must be two str, number 1 holds a NoneType"),
-                ([("a", "b"), 3], "a pair must be two str, number 1 is 3"),
-            )
-        ),
-        ("predict", {"pairs": [], "activation_fn": np.array(["none", "tanh"])}, "unknown activation_fn array"),
-        ("predict", {"pairs": [], "activation_fn": "softplus"}, "unknown activation_fn 'softplus'; known: none, sig"),
-        ("predict", {"pairs": [], "apply_softmax": 3}, "apply_softmax"),
-        ("predict", {"pairs": [], "batch_size": 0}, "batch_size must be at least 1, got 0"),
-        ("predict", {"pairs": [], "convert_to_numpy": False}, "convert_to_numpy must be True: scores are NumPy arrays"),
-        ("predict", {"pairs": [], "prompt": 5}, "prompt must be a str, got int"),
-        ("predict", {"pairs": [], "prompt_name": "no"}, "unknown prompt_name 'no'; known: query, document"),
-        ("predict", {"pairs": [], "show_progress_bar": "yes"}, NO_TRUTH),
-        ("rank", {"query": "w5", "documents": ["w6"]}, "rank needs a checkpoint with one label, this one has 3; use"),
+        ("predict", "pairs", (*WRONG_PAIRS, [("a", "b"), 3]), {}),
+        ("predict", "activation_fn", (np.array(["none", "tanh"]), "softplus"), {"pairs": []}),
+        ("predict", "apply_softmax", (3,), {"pairs": []}),
+        ("predict", "batch_size", (0,), {"pairs": []}),
+        ("predict", "convert_to_numpy", (False,), {"pairs": []}),
+        ("predict", "prompt", (5,), {"pairs": []}),
+        ("predict", "prompt_name", ("no",), {"pairs": []}),
+        ("predict", "show_progress_bar", ("yes",), {"pairs": []}),
+        ("rank", "documents", (["w6"],), {"query": "w5"}),
     ],
     TextClassifier: [
-        ("classify", {"texts": 5}, NO_TEXT),
-        ("classify", {"texts": ["a", 5]}, "texts must be str, number 1 is int"),
-        ("classify", {"texts": ["a"], "top_k": 0}, "top_k must be at least 1, got 0"),
-        ("classify", {"texts": ["a"], "show_progress_bar": "no"}, NO_TRUTH),
-        ("classify", {"texts": [("a", "b"), ("c",)]}, "a pair must be two str, number 1 is"),
+        ("classify", "texts", (5, ["a", 5], [("a", "b"), ("c",)]), {}),
+        ("classify", "top_k", (0,), {"texts": ["a"]}),
+        ("classify", "show_progress_bar", ("no",), {"texts": ["a"]}),
     ],
     TokenClassifier: [
-        ("classify", {"texts": 5}, NO_TEXT),
-        (
-            "classify",
-            {"texts": ["a"], "aggregation": "last"},
-            "unknown aggregation 'last'; known: none, simple, first, average, max",
-        ),
-        ("classify", {"texts": ["a"], "ignore_labels": "O"}, "ignore_labels must be several str, got 'O'"),
+        ("classify", "texts", (5,), {}),
+        ("classify", "aggregation", ("last",), {"texts": ["a"]}),
+        ("classify", "ignore_labels", ("O",), {"texts": ["a"]}),
     ],
     MaskedLanguageModel: [
-        ("fill", {"texts": 5}, NO_TEXT),
-        ("fill", {"texts": "a [MASK]", "top_k": 0}, "top_k must be at least 1, got 0"),
-        ("fill", {"texts": ["[MASK]", "w5"]}, r"text number 1 has no \[MASK\]$"),
-        ("fill", {"texts": "w5 " * 50 + "[MASK]"}, r"text number 0 has no \[MASK\] within its first 40 tokens"),
+        ("fill", "texts", (5, ["[MASK]", "w5"], "w5 " * 50 + "[MASK]"), {}),
+        ("fill", "top_k", (0,), {"texts": "a [MASK]"}),
     ],
     SparseEncoder: [
-        ("encode", {"texts": 5}, NO_TEXT),
-        ("encode", {"texts": ["a"], "max_active_dims": 0}, "max_active_dims must be at least 1, got 0"),
-        ("encode", {"texts": ["a"], "format": "coo"}, "unknown format 'coo'; known: csr, scipy"),
-        ("encode", {"texts": ["a"], "prompt_name": "no"}, "unknown prompt_name 'no'"),
-        *(
-            ("decode", {"vectors": vectors}, message)
-            for vectors, message in (
-                (np.zeros((2, 61)), "sparse vectors are expected, as encode returns them, got ndarray"),
-                (sparse([3], [0, 1], 60), "sparse vectors of 61 columns are expected, got 60"),
-                (sparse([61], [0, 1]), "sparse vectors of 61 columns have one numbered 61"),
-                (sparse([3], [0, 2]), "the arrays of sparse vectors do not fit each other"),
-                (sparse([3, 4], [0, 1, 2]), "the arrays of sparse vectors do not fit each other"),
-            )
-        ),
+        ("encode", "texts", (5,), {}),
+        ("encode", "max_active_dims", (0,), {"texts": ["a"]}),
+        ("encode", "format", ("coo",), {"texts": ["a"]}),
+        ("encode", "prompt_name", ("no",), {"texts": ["a"]}),
+        ("decode", "vectors", (*WRONG_SPARSE, sparse([3, 4], [0, 1, 2])), {}),
     ],
     MultiVectorEncoder: [
-        ("encode", {"texts": 5}, NO_TEXT),
-        *(
-            ("score", {"queries": queries, "documents": documents}, message)
-            for queries, documents, message in (
-                (np.zeros((2, 5)), [], r"queries must be float arrays \[tokens, 20\], number 0 is float64 \[2, 5\]"),
-                (np.zeros(20), [], r"queries must be a list of arrays \[tokens, 20\], got an array \[20\]"),
-                ([], ["w5"], r"documents must be float arrays \[tokens, 20\], number 0 is str"),
-                ([], np.zeros((3, 20)), r"documents must be a list of arrays"),
-            )
-        ),
+        ("encode", "texts", (5,), {}),
+        ("score", "queries", (np.zeros((2, 5)), np.zeros(20)), {"documents": []}),
+        ("score", "documents", (["w5"], np.zeros((3, 20))), {"queries": []}),
     ],
 }
 
 
+PROMPTS = {"query": "w11 ", "document": "w12 "}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A function from a class to one of it, on the reference operations; where there are prompts, PROMPTS."""
+    folder = tmp_path_factory.mktemp("models")
+    write_cross_encoder_files(write_classifier(folder / "pairs", LABELS), {"prompts": PROMPTS})
+    folders = {
+        CrossEncoder: folder / "pairs",
+        TextClassifier: write_classifier(folder / "labels", LABELS),
+        TokenClassifier: write_classifier(folder / "tokens", TOKENS),
+        MaskedLanguageModel: write_masked(folder / "masked"),
+        SparseEncoder: write_sparse(folder / "sparse", {"prompts": PROMPTS}),
+        MultiVectorEncoder: write_today(folder / "vectors"),
+    }
+    known = {Encoder: _encoder()}
+
+    def of(kind):
+        if kind not in known:
+            known[kind] = by_reference(kind, folders[kind])
+        return known[kind]
+
+    return of
+
+
 @pytest.mark.parametrize("kind", REFUSED)
-def test_bad_input_is_one_clear_line(kind: type[EncoderBase], made: Callable[..., Any]) -> None:
-    model = made(kind)
-    for method, arguments, message in REFUSED[kind]:
-        with pytest.raises(InputError, match=message) as caught:
-            getattr(model, method)(**arguments)
-        assert "\n" not in str(caught.value)
+def test_bad_input_is_one_clear_line(kind, made):
+    for methods, name, values, beside in REFUSED[kind]:
+        for method, value in product(methods.split(), values):
+            with refused(InputError):
+                getattr(made(kind), method)(**beside, **{name: value})
 
 
-HEADLESS: dict[str, Any] = {"architectures": ["BertModel"]}
-NAMELESS: dict[str, Any] = {"architectures": None}
+HEADLESS = {"architectures": ["BertModel"]}
+NAMELESS = {"architectures": None}
 # Of each class the checkpoints that it refuses: a writer of one, and the line.
-OTHERS: dict[type[EncoderBase], list[tuple[Callable[[Path], Checkpoint], str]]] = {
-    Encoder: [
-        (of(write_sparse), "made for sparse vectors: use fastattn.SparseEncoder"),
-        (of(write_today), "made for a vector a token: use fastattn.MultiVectorEncoder"),
-        (of(write_pylate), "made for a vector a token: use fastattn.MultiVectorEncoder"),
-        (of(write_original), "made for a vector a token: use fastattn.MultiVectorEncoder"),
-    ],
+# Of each class what writes checkpoints that it refuses.
+OTHERS: dict[type[EncoderBase], list[Callable[[Path], Checkpoint]]] = {
+    Encoder: [of(write_sparse), of(write_today), of(write_pylate), of(write_original)],
     CrossEncoder: [
-        (of(write_classifier, **HEADLESS), "^a classifier is expected: .*'BertModel' has no head"),
-        (of(write_classifier, name=TOKENS), "is expected, the checkpoint's head is for each token$"),
-        (
-            lambda path: of(write_classifier)(path).without_head(),
-            "^a classifier is expected: the checkpoint has no head$",
-        ),
+        of(write_classifier, **HEADLESS),
+        of(write_classifier, name=TOKENS),
+        lambda path: of(write_classifier)(path).without_head(),
     ],
-    TextClassifier: [
-        (of(write_classifier, name=TOKENS), "head is for each token"),
-        (of(write_classifier, name=TOKENS, **NAMELESS), "architectures should name"),
-    ],
+    TextClassifier: [of(write_classifier, name=TOKENS), of(write_classifier, name=TOKENS, **NAMELESS)],
     TokenClassifier: [
-        (of(write_classifier, name=LABELS), "the checkpoint's head is another"),
-        (of(write_classifier, name=TOKENS, **NAMELESS), "a classifier of tokens is expected: .* architectures should"),
-        (of(write_classifier, name=MASKED), "the checkpoint's head is another"),
+        of(write_classifier, name=LABELS),
+        of(write_classifier, name=TOKENS, **NAMELESS),
+        of(write_classifier, name=MASKED),
     ],
-    MaskedLanguageModel: [
-        (of(write_classifier, name=LABELS), "a masked language model is expected: .* does not predict tokens"),
-        (of(write_masked, **HEADLESS), "a masked language model is expected: .*'BertModel' has no head"),
-    ],
-    SparseEncoder: [
-        (of(write_classifier, name=LABELS), "does not predict tokens"),
-        (of(write_classifier, name=TOKENS), "does not predict tokens"),
-        (of(write_masked, **HEADLESS), "for sparse vectors is expected: .*'BertModel' has no head"),
-    ],
-    MultiVectorEncoder: [(of(write_classifier, name=LABELS), "made for a vector a token is expected")],
+    MaskedLanguageModel: [of(write_classifier, name=LABELS), of(write_masked, **HEADLESS)],
+    SparseEncoder: [*(of(write_classifier, name=name) for name in (LABELS, TOKENS)), of(write_masked, **HEADLESS)],
+    MultiVectorEncoder: [of(write_classifier, name=LABELS)],
 }
 
 
 @pytest.mark.parametrize("kind", OTHERS)
-def test_other_checkpoints_are_refused(kind: Any, tmp_path: Path) -> None:
-    for number, (checkpoint, message) in enumerate(OTHERS[kind]):
-        with pytest.raises(CheckpointError, match=message):
+def test_other_checkpoints_are_refused(kind, tmp_path):
+    for number, checkpoint in enumerate(OTHERS[kind]):
+        with refused(CheckpointError):
             kind.from_checkpoint(checkpoint(tmp_path / str(number)), ops=reference)
 
 
-def test_classes_of_one_process_say_so(tmp_path: Path) -> None:
-    for kind in REFUSED.keys() - {Encoder}:
-        with pytest.raises(InputError, match=f"{kind.__name__} computes in this process alone: processes should be 1"):
+def test_classes_of_one_process_say_so(tmp_path):
+    for kind in [*REFUSED][1:]:
+        with refused(InputError, kind.__name__, "processes"):
             kind(tmp_path, processes=2)
+
+
+TWO_TEXTS, TWO_PAIRS, WITH_MASK = ["w5 w6", "w7"], [("w5", "w6"), ("w7", "w8")], ["w5 [MASK]", "[MASK]"]
+HABITS = {"batch_size": 7, "convert_to_numpy": True}  # of sentence-transformers' callers: they change nothing
+
+
+class Record(dict[str, list[Any]]):
+    """``function.parameter`` -> what arrived there, call after call."""
+
+    def watch(self, monkeypatch, owner, name, title=""):
+        real = getattr(owner, name)
+        signature = inspect.signature(real)
+
+        def noting(*given, **named):
+            bound = signature.bind(*given, **named)
+            bound.apply_defaults()
+            for key, value in bound.arguments.items():
+                self.setdefault(f"{title or name}.{key}", []).append(value)
+            return real(*given, **named)
+
+        monkeypatch.setattr(owner, name, noting)
+
+
+def see(call, *arguments, **options):
+    """What arrives on the way of a call, and its result."""
+    record = Record()
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        for name in ("encode", "encode_pairs", "encode_with_offsets", "encode_whole"):
+            record.watch(monkeypatch, HuggingFaceTokenizer, name)
+        for owner in (cross_encoder, text_classifier):
+            record.watch(monkeypatch, owner, "activated")
+        record.watch(monkeypatch, token_classifier, "find_entities")
+        record.watch(monkeypatch, sparse_encoder.SparseHead, "rows")
+        record.watch(monkeypatch, VectorPlans, "plan")
+        record.watch(monkeypatch, base.Progress, "__init__", "progress")
+        result = call(*arguments, **options)
+    return {**record, "result": result}
+
+
+def agrees(seen, expected):
+    return all(bool(value(seen[key])) if callable(value) else seen.get(key) == value for key, value in expected.items())
+
+
+def begin(before):
+    """Whether all texts, or the first ones of pairs, begin so."""
+    return lambda found: all(
+        (one if isinstance(one, str) else one[0]).startswith(before) for texts in found for one in texts
+    )
+
+
+SHOWN = (True, {"progress.enabled": [True]})
+SIGNED = {"encode.texts": begin("w11 ")}
+PROMPTED = {"task": ("query", SIGNED), "prompt_name": ("query", SIGNED), "prompt": ("w11 ", SIGNED)}
+PAIRED = {"encode_pairs.pairs": begin("w11 ")}
+SPARSE = {
+    "max_active_dims": (2, {"rows.most": [2]}),
+    "format": ("scipy", {"result": lambda found: type(found).__name__ == "csr_matrix"}),
+    "show_progress_bar": SHOWN,
+}
+# (class, method) -> what it is given, and of each option a value and what then arrives that did not without it.
+CALLS = {
+    (CrossEncoder, "predict"): (
+        (TWO_PAIRS,),
+        {
+            "prompt_name": ("query", PAIRED),
+            "prompt": ("w11 ", PAIRED),
+            "activation_fn": ("tanh", {"activated.name": ["tanh"]}),
+            "apply_softmax": (True, {"activated.name": ["none", "softmax"]}),
+            "show_progress_bar": SHOWN,
+        },
+    ),
+    (TextClassifier, "classify"): (
+        (TWO_TEXTS,),
+        {"top_k": (2, {"result": lambda found: [len(one) for one in found] == [2, 2]}), "show_progress_bar": SHOWN},
+    ),
+    (TokenClassifier, "classify"): (
+        (TWO_TEXTS,),
+        {
+            "aggregation": ("max", {"find_entities.aggregation": ["max", "max"]}),
+            "ignore_labels": (["NONE", "PLACE", "PERSON"], {"result": [[], []]}),
+            "show_progress_bar": SHOWN,
+        },
+    ),
+    (MaskedLanguageModel, "fill"): (
+        (WITH_MASK,),
+        {"top_k": (3, {"result": lambda found: [len(one) for one in found] == [3, 3]}), "show_progress_bar": SHOWN},
+    ),
+    (SparseEncoder, "encode"): ((TWO_TEXTS,), PROMPTED | SPARSE),
+    (SparseEncoder, "encode_document"): (
+        (TWO_TEXTS,),
+        {name: PROMPTED[name] for name in ("prompt_name", "prompt")} | SPARSE,
+    ),
+    (MultiVectorEncoder, "encode"): ((TWO_TEXTS,), PROMPTED | {"show_progress_bar": SHOWN}),
+}
+
+
+def options_of(function):
+    parameters = inspect.signature(function).parameters.values()
+    return {one.name for one in parameters if one.default is not one.empty} - {*HABITS}
+
+
+@pytest.mark.parametrize(("kind", "method"), CALLS, ids=lambda part: getattr(part, "__name__", part))
+def test_each_option_of_a_call_arrives(kind, method, made):
+    arguments, cases = CALLS[kind, method]
+    if method == "encode" or kind not in (SparseEncoder, MultiVectorEncoder):
+        assert set(cases) == options_of(getattr(kind, method))
+    if "format" in cases and not has_scipy():
+        cases = {name: case for name, case in cases.items() if name != "format"}
+    call = getattr(made(kind), method)
+    plain = see(call, *arguments)
+    for name, (value, expected) in cases.items():
+        seen = see(call, *arguments, **{name: value})
+        assert agrees(seen, expected), (name, {key: seen.get(key) for key in expected})
+        assert not agrees(plain, expected), f"also without {name}"
+
+
+def has_scipy():
+    try:
+        import scipy.sparse  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def test_what_rank_is_given_comes_to_predict(tmp_path):
+    encoder, record = by_reference(CrossEncoder, write_classifier(tmp_path, RERANKER)), Record()
+    given = {
+        "prompt": "w9 ", "prompt_name": None, "activation_fn": "tanh", "apply_softmax": True, "batch_size": 3,
+        "show_progress_bar": False, "convert_to_numpy": True,
+    }  # fmt: skip
+    assert {*given} == options_of(CrossEncoder.predict) | {*HABITS}
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        record.watch(monkeypatch, CrossEncoder, "predict")
+        (best,) = encoder.rank("w5", ["w6", "w7"], top_k=1, return_documents=True, **given)
+    assert {name: record[f"predict.{name}"] for name in given} == {name: [value] for name, value in given.items()}
+    assert record["predict.pairs"] == [[("w5", "w6"), ("w5", "w7")]] and best["text"] in ("w6", "w7")
+
+
+def test_the_options_of_a_cross_encoder_itself_arrive(monkeypatch):
+    record = Record()
+    monkeypatch.setattr(ModelBase, "__init__", lambda self, path, precision, threads, processes, device: None)
+    record.watch(monkeypatch, ModelBase, "__init__", "made")
+    encoder = CrossEncoder("folder", "int8", 3, 1, "cuda", True)
+    expected = {"path": "folder", "precision": "int8", "threads": 3, "processes": 1, "device": "cuda"}
+    assert {name: record[f"made.{name}"] for name in expected} == {name: [value] for name, value in expected.items()}
+    assert encoder._yes_or_no is True
+
+
+# An Encoder's forms of one call ------------------------------------------------------------------------------------
+
+CATS = ["the cat", "a dog"]
+RANGES = np.stack([np.full(WIDTH, -1, np.float32), np.full(WIDTH, 2, np.float32)])
+# Option -> a value, and the fields of VectorOptions that it changes.
+OPTIONS = {
+    "task": ("document", {"prompt": "the "}),
+    "prompt_name": ("other", {"prompt": "under "}),
+    "prompt": ("on ", {"prompt": "on "}),
+    "normalize_embeddings": (False, {"normalize": False}),
+    "truncate_dim": (5, {"width": 5}),
+    "pooling": (["cls", "max"], {"pooling": ("cls", "max"), "width": 2 * WIDTH}),
+    "long": ("mean", {"long": "mean"}),
+    "output_dtype": ("ubinary", {"output_dtype": "ubinary"}),
+    "ranges": (RANGES, {"ranges_2E": RANGES.tolist()}),
+}
+FORMS = {
+    "encode": lambda encoder, **how: encoder.encode(CATS, **how),
+    "encode of one": lambda encoder, **how: encoder.encode(CATS[0], **how),
+    "encode_query": lambda encoder, **how: encoder.encode_query(CATS, **how),
+    "encode_document": lambda encoder, **how: encoder.encode_document(CATS, **how),
+    "submit": lambda encoder, **how: encoder.submit(CATS, **how).result(),
+    "submit of one": lambda encoder, **how: encoder.submit(CATS[0], **how).result(),
+    "encode_async": lambda encoder, **how: asyncio.run(encoder.encode_async(CATS, **how)),
+    "encode_iter": lambda encoder, **how: list(encoder.encode_iter(CATS, **how)),
+}
+
+
+class Pool:
+    """Stands for worker processes; keeps the options that it is given, and what it would send."""
+
+    least = 1
+
+    def __init__(self, encoder):
+        self.scheduler, self._plans, self.options, self.sent = encoder._scheduler, encoder._plans, [], []
+
+    def plan(self, texts, options, progress=None):
+        self._note(texts, options)
+        return (yield from self._plans.plan(texts, options, progress))
+
+    def stream(self, texts, options):
+        listed = [text for _, text in texts]
+        self._note(listed, options)
+        return iter(self.scheduler.run(lambda: self._plans.plan(listed, options)))
+
+    def _note(self, texts, options):
+        self.options.append(options)
+        self.sent.append(processes._chunk(texts, options).content)
+
+
+def fields(options):
+    return {name: np.asarray(x).tolist() if isinstance(x, np.ndarray) else x for name, x in vars(options).items()}
+
+
+def prompted_encoder():
+    return _encoder(prompts={"query": "query : ", "document": "the ", "other": "under "})
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_each_option_of_a_form_arrives(form):
+    assert OPTIONS.keys() == EncodeOptions.__annotations__.keys() == options_of(OptionChecker.checked)
+    encoder = prompted_encoder()
+    for pool in (None, Pool(encoder)):
+        encoder._pool = pool
+
+        def arrived(**how):
+            found = see(FORMS[form], encoder, **how)["plan.options"]
+            assert pool is None or pool.options.pop() is found[-1]  # noqa: B023
+            assert all(fields(one) == fields(found[0]) for one in found)
+            return fields(found[0])
+
+        plain = arrived()
+        task = {"encode_query": "query : ", "encode_document": "the "}.get(form, "")
+        assert plain["prompt"] == task and plain["normalize"] is None and plain["long"] == "truncate"
+        for name, (value, changed) in OPTIONS.items():
+            if name != "task" or form not in ("encode_query", "encode_document"):  # which say it themselves
+                assert arrived(**{name: value}) == plain | changed, name
+
+
+def test_options_arrive_in_a_worker_process(monkeypatch):
+    """But for types and ranges, which are made of all vectors together; texts that are too long are found before."""
+    encoder, record = prompted_encoder(), Record()
+    pool = Pool(encoder)
+    monkeypatch.setattr(encoder, "_pool", pool)
+    monkeypatch.setattr(worker, "Encoder", lambda path, precision, threads, processes, device: encoder)
+    record.watch(monkeypatch, worker, "Encoder", "made")
+    monkeypatch.setattr(processes, "ProcessPool", lambda count, arguments: None)
+    monkeypatch.setattr(processes, "pool_scheduler", lambda pool: None)
+    record.watch(monkeypatch, processes, "ProcessPool", "pool")
+    with pytest.raises(AttributeError):  # of what stands for the processes
+        encoder._make_pool(Path("folder"), "int8", "cuda", Sharing(3, 5, 7))
+    assert record["pool.count"] == [3]
+    ((module, *arguments),) = record["pool.arguments"]
+    assert (module, Path(arguments[0]).name) == ("fastattn.encoders.worker", "folder")
+    vectors = worker.serve(*arguments)["vectors"]
+    made = {name: record[f"made.{name}"] for name in ("precision", "threads", "processes", "device")}
+    assert made == {"precision": ["int8"], "threads": [5], "processes": [1], "device": ["cuda"]}
+    for name, (value, _) in OPTIONS.items():
+        expected = see(encoder.encode, CATS, **{name: value})["plan.options"][0]
+        texts, plain = json.loads(json.dumps(pool.sent[-1]))
+        seen = see(lambda given, how: vectors(1, given, how).result(), texts, plain)
+        assert fields(seen["plan.options"][0]) == fields(expected) | {"output_dtype": "float32", "ranges_2E": None}
+        assert seen["plan.texts"] == [CATS]
+    encoder.encode(CATS, long="error")
+    assert pool.sent[-1][1]["long"] == "truncate"
+
+
+@pytest.mark.parametrize("name", ["task", "prompt_name", "prompt"])
+def test_each_prompt_is_counted(name):
+    encoder, (value, changed) = prompted_encoder(), OPTIONS[name]
+    assert see(encoder.count_tokens, CATS, **{name: value})["encode_whole.texts"] == [
+        [changed["prompt"] + text for text in CATS]
+    ]
+
+
+def test_progress_and_habits_of_an_encoder_arrive_or_change_nothing(made):
+    encoder = _encoder()
+    for wish, shown in ((True, True), (False, False), (None, False)):
+        assert see(encoder.encode, CATS, show_progress_bar=wish)["progress.enabled"] == [shown]
+    np.testing.assert_array_equal(encoder.encode(CATS, **HABITS), encoder.encode(CATS))
+    cross = made(CrossEncoder)
+    np.testing.assert_array_equal(cross.predict(TWO_PAIRS, **HABITS), cross.predict(TWO_PAIRS))

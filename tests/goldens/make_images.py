@@ -18,9 +18,19 @@ from tests.architectures.goldens import pack_shapes
 from tests.architectures.oracle import shapes_of
 from tests.goldens.make_torch import drawn
 from tests.goldens.writing import write_arrays
-from tests.images.captioners import caption_pictures, draw_captioner
-from tests.images.cases import CASES, TEXTS, PictureCase, pictures, write_case
-from tests.images.residual_cases import RESIDUAL_CASES, STEM, ResidualCase, image_of
+from tests.images.cases import (
+    CASES,
+    RESIDUAL_CASES,
+    STEM,
+    TEXTS,
+    PictureCase,
+    ResidualCase,
+    caption_pictures,
+    draw_captioner,
+    image_of,
+    pictures,
+    write_case,
+)
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 

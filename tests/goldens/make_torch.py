@@ -2,7 +2,7 @@
 
 multi_head.{npz,bin}    torch.nn.MultiheadAttention, and the state dict of one of them
 recurrent.npz           rows and last states of torch.nn.LSTM and torch.nn.GRU for the stacks of recurrent_cases
-vision.npz              the modules of bench.torch_vision, of the images of tests/images/module_cases.py
+vision.npz              the modules of bench.torch_vision, of the images of tests/images/cases.py
 pytorch_*.bin           the tensors that tests/weights/containers/test_pytorch.py expects
 """
 
@@ -16,8 +16,7 @@ from bench.operations.table import starts_of
 from tests import GOLDENS
 from tests.architectures.goldens import pack_shapes
 from tests.goldens.writing import write_arrays
-from tests.images.module_cases import MODULE_CASES, ModuleCase, images_of
-from tests.images.residual_cases import draw_state
+from tests.images.cases import MODULE_CASES, ModuleCase, draw_state, images_of
 from tests.kernels.recurrent_cases import NUMBER, DrawnStack, draw
 
 WIDTH, HEADS, BATCH, QUERIES, KEYS = 12, 3, 2, 5, 7
@@ -66,7 +65,7 @@ def recurrent(stack: DrawnStack) -> tuple[np.ndarray, np.ndarray]:
 
 
 def drawn(module: torch.nn.Module) -> tuple[torch.nn.Module, dict[str, tuple[int, ...]]]:
-    """The module with the weights of residual_cases, and their shapes."""
+    """The module with the weights of images.cases, and their shapes."""
     shapes = {name: tuple(one.shape) for name, one in module.state_dict().items()}
     state = {name: torch.from_numpy(array) for name, array in draw_state(shapes).items()}
     module.load_state_dict(state, strict=False)  # not the counts of batches

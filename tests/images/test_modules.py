@@ -8,20 +8,20 @@ import pytest
 import fastattn.ops
 from fastattn import use_threads, vision
 from fastattn.errors import InputError
-from fastattn.vision.module import ImageModule
-from tests.images.module_cases import MODULE_CASES, ModuleCase, golden, images_of, state_of
+from tests.images.cases import MODULE_CASES, golden, images_of, state_of
+from tests.messages import refused
 from tests.weights.containers.safetensors_writer import safetensors_bytes
 
 CASES = pytest.mark.parametrize("case", MODULE_CASES, ids=lambda case: f"{case.name}-{MODULE_CASES.index(case)}")
 
 
-def module_of(case: ModuleCase, **more: Any) -> ImageModule:
+def module_of(case, **more):
     state = {f"a.b.{name}": array for name, array in state_of(case).items()} | {"other": np.zeros(3)}
-    kind: type[ImageModule] = getattr(vision, case.name)
+    kind = getattr(vision, case.name)
     return kind.from_torch(state, "a.b.", **case.settings, **more)
 
 
-def near(found: np.ndarray, expected: np.ndarray, share: float = 1e-5) -> None:
+def near(found, expected, share=1e-5):
     assert found.dtype == np.float32 and found.shape == expected.shape
     np.testing.assert_allclose(found, expected, atol=share * np.abs(expected).max())
 
@@ -31,7 +31,7 @@ CHOOSING = "DynamicCapacity", "SpatialTransformer"
 
 
 @CASES
-def test_is_its_twin_on_each_device_and_in_each_precision(case: ModuleCase, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_is_its_twin_on_each_device_and_in_each_precision(case, monkeypatch):
     monkeypatch.setitem(fastattn.ops.BACKENDS, "reference", ".reference")
     x = images_of(case)
     for device in ("cpu", "reference"):
@@ -52,30 +52,30 @@ def test_is_its_twin_on_each_device_and_in_each_precision(case: ModuleCase, monk
         assert (rounded != all_BCYX).any()
 
 
-def case_of(name: str) -> ModuleCase:
+def case_of(name):
     return next(case for case in MODULE_CASES if case.name == name)
 
 
-def test_what_they_look_at() -> None:
+def test_what_they_look_at():
     case = case_of("CBAM")
-    cbam: Any = module_of(case)
+    cbam = module_of(case)
     x = images_of(case)
     channels_BC, places_BYX = cbam.weights(x)
     np.testing.assert_allclose(x * channels_BC[:, :, None, None] * places_BYX[:, None], cbam(x), atol=1e-5)
     case = case_of("SqueezeExcitation")
-    squeeze: Any = module_of(case)
+    squeeze = module_of(case)
     np.testing.assert_allclose(
         images_of(case) * squeeze.weights(images_of(case))[:, :, None, None], golden(case), atol=1e-5
     )
     for name in ("SelectiveKernel", "MultiScaleAttention"):
         some: Any = module_of(case_of(name))
         np.testing.assert_allclose(some.weights(images_of(case_of(name))).sum(axis=1), 1, atol=1e-5)
-    residual: Any = module_of(case_of("ResidualAttention"))
+    residual = module_of(case_of("ResidualAttention"))
     mask_BYX = residual.mask(images_of(case_of("ResidualAttention")))
     assert mask_BYX.shape == (2, 9, 7) and ((mask_BYX > 0) & (mask_BYX < 1)).all()
 
 
-def test_patches_look_at_each_other_by_their_weights() -> None:
+def test_patches_look_at_each_other_by_their_weights():
     case = case_of("PatchAttention")
     state, x = state_of(case), images_of(case)
     state["mlp.fc2.weight"] *= 0  # so that nothing follows the attention
@@ -98,7 +98,7 @@ def test_patches_look_at_each_other_by_their_weights() -> None:
     near(block(x), expected.transpose(0, 2, 1).reshape(B, D, Y, X))
 
 
-def test_a_map_that_changes_nothing_gives_the_image() -> None:
+def test_a_map_that_changes_nothing_gives_the_image():
     case = case_of("SpatialTransformer")
     state = state_of(case)
     state["fc_loc.2.weight"] *= 0
@@ -108,7 +108,7 @@ def test_a_map_that_changes_nothing_gives_the_image() -> None:
     np.testing.assert_array_equal(module.maps(images_of(case))[0], [[1, 0, 0], [0, 1, 0]])
 
 
-def test_probabilities_are_those_of_the_features() -> None:
+def test_probabilities_are_those_of_the_features():
     case = case_of("DynamicCapacity")
     module, state = vision.DynamicCapacity.from_torch(state_of(case), **case.settings), state_of(case)
     scores = golden(case).max(axis=(2, 3)) @ state["top.weight"].T + state["top.bias"]
@@ -116,7 +116,7 @@ def test_probabilities_are_those_of_the_features() -> None:
     np.testing.assert_allclose(module.probabilities(images_of(case)), powers / powers.sum(1, keepdims=True), atol=1e-5)
 
 
-def test_scales_of_one_size_share_and_one_alone_takes_all() -> None:
+def test_scales_of_one_size_share_and_one_alone_takes_all():
     """Of two alike each place takes half, whatever the scores; of half a size the features are the half image's."""
     case = case_of("MultiScaleAttention")
     state, x = state_of(case), images_of(case)
@@ -131,65 +131,51 @@ def test_scales_of_one_size_share_and_one_alone_takes_all() -> None:
     np.testing.assert_allclose(found[:, :, 0, 0], features[:, :, 0, 0], atol=1e-5)  # which lies beyond all middles
 
 
-def test_a_file_is_read(tmp_path: Any) -> None:
+def test_a_file_is_read(tmp_path):
     case = MODULE_CASES[0]
     path = tmp_path / "se.safetensors"
     path.write_bytes(safetensors_bytes(state_of(case)))
     near(vision.SqueezeExcitation.from_torch(path)(images_of(case)), golden(case))
 
 
+# Module, its settings or tensors that are wrong: None takes a tensor away.
 BAD_STATES = [
-    ("SqueezeExcitation", {"fc2.weight": None}, {}, r"missing fc2.weight"),
-    ("SqueezeExcitation", {"fc3.weight": 1}, {}, r"unknown tensors fc3.weight"),
-    ("SqueezeExcitation", {"fc2.weight": (5, 3, 1, 1)}, {}, r"expected fc2.weight of shape \(6, 3, 1, 1\)"),
-    ("SqueezeExcitation", {"fc1.bias": (2,)}, {}, r"expected fc1.bias of shape \(3\)"),
-    ("SqueezeExcitation", {"fc1.weight": (0, 6, 1, 1)}, {}, "expected fc1.weight of shape"),
-    ("SqueezeExcitation", {}, {"precision": "int4"}, "unknown precision 'int4'"),
-    ("SqueezeExcitation", {"fc1.bias": np.float32([np.nan] * 3)}, {"precision": "int8"}, "finite numbers in fc1.bias"),
-    ("CBAM", {"spatial.conv.conv.weight": (1, 2, 3, 3)}, {}, r"of shape \(1, 2, 7, 7\)"),
-    ("SelectiveKernel", {"paths.7.conv.weight": (1,)}, {}, r"got paths \[0, 1, 7\]"),
-    ("SelectiveKernel", {"paths.0.conv.weight": (6, 2, 2, 2)}, {}, "odd sides in paths.0.conv.weight"),
-    ("SelectiveKernel", {}, {"groups": 4}, "whole groups"),
-    ("SelectiveKernel", {}, {"stride": 0}, "stride must be at least 1"),
-    ("SpatialTransformer", {"fc_loc.0.weight": (5, 17)}, {}, "multiple of 4 inputs"),
-    ("SpatialTransformer", {}, {"size": (0, 3)}, "size's height must be"),
-    ("DynamicCapacity", {"fine.0.weight": (4, 2, 3, 3)}, {}, r"expected fine.0.weight of shape \(5, 2, any, any\)"),
-    ("DynamicCapacity", {}, {"side": 4}, "side: expected an odd number"),
-    ("ResidualAttention", {"down.1.conv1.weight": (4, 4, 1, 1)}, {}, r"of shape \(4, 4, 3, 3\)"),
-    ("MultiScaleAttention", {}, {"scales": (1.0, 0.0)}, "scales: expected numbers above 0"),
-    ("MultiScaleAttention", {}, {"scales": 0.5}, "scales: expected several numbers, got 0.5"),
-    ("SpatialTransformer", {}, {"size": 5}, r"size: expected \(height, width\), got 5"),
-    ("PatchAttention", {}, {"heads": 4}, "divides the width 6"),
+    *(("SqueezeExcitation", bad, {}) for bad in ({"fc2.weight": None}, {"fc3.weight": 1})),
+    ("SqueezeExcitation", {"fc2.weight": (5, 3, 1, 1)}, {}),
+    *(("SqueezeExcitation", bad, {}) for bad in ({"fc1.bias": (2,)}, {"fc1.weight": (0, 6, 1, 1)})),
+    ("SqueezeExcitation", {}, {"precision": "int4"}),
+    ("SqueezeExcitation", {"fc1.bias": np.float32([np.nan] * 3)}, {"precision": "int8"}),
+    ("CBAM", {"spatial.conv.conv.weight": (1, 2, 3, 3)}, {}),
+    *(("SelectiveKernel", bad, {}) for bad in ({"paths.7.conv.weight": (1,)}, {"paths.0.conv.weight": (6, 2, 2, 2)})),
+    *(("SelectiveKernel", {}, bad) for bad in ({"groups": 4}, {"stride": 0})),
+    ("SpatialTransformer", {"fc_loc.0.weight": (5, 17)}, {}),
+    *(("SpatialTransformer", {}, {"size": size}) for size in ((0, 3), 5)),
+    ("DynamicCapacity", {"fine.0.weight": (4, 2, 3, 3)}, {}),
+    ("DynamicCapacity", {}, {"side": 4}),
+    ("ResidualAttention", {"down.1.conv1.weight": (4, 4, 1, 1)}, {}),
+    *(("MultiScaleAttention", {}, {"scales": scales}) for scales in ((1.0, 0.0), 0.5)),
+    ("PatchAttention", {}, {"heads": 4}),
 ]
 
 
-def test_states_and_settings_that_do_not_fit() -> None:
-    for name, changes, settings, message in BAD_STATES:
+def test_states_and_settings_that_do_not_fit():
+    for name, changes, settings in BAD_STATES:
         case, state = case_of(name), state_of(case_of(name))
         for tensor, change in changes.items():
             state[tensor] = change if isinstance(change, np.ndarray) else np.ones(change or 1, np.float32)
             if change is None:
                 del state[tensor]
-        with pytest.raises(InputError, match=message) as raised:
+        with refused(InputError):
             getattr(vision, name).from_torch(state, **case.settings | settings)
-        assert "\n" not in str(raised.value)
 
 
-BAD_IMAGES = [
-    ("CBAM", (2, 5, 4, 4), r"expected images, shape \(batch, 6, height, width\), got \(2, 5, 4, 4\)"),
-    ("CBAM", (6, 4, 4), "expected images"),
-    ("CBAM", (1, 6, 0, 4), "expected images"),
-    ("CBAM", (0, 6, 4, 4), "expected images"),
-    ("SpatialTransformer", (1, 2, 3, 3), "expected larger images"),
-    ("SpatialTransformer", (1, 2, 20, 13), "expected images that leave 4 places"),
-    ("PatchAttention", (1, 2, 2, 2), "expected larger images"),
-]
-
-
-def test_images_that_do_not_fit() -> None:
-    for name, shape, message in BAD_IMAGES:
-        module = module_of(case_of(name))
-        with pytest.raises(InputError, match=message):
-            module(np.zeros(shape, np.float32))
-        with pytest.raises(InputError, match="x: expected a NumPy array of float32, got float64"):
-            module(np.zeros(shape))
+def test_images_that_do_not_fit():
+    shapes = {
+        "CBAM": [(2, 5, 4, 4), (6, 4, 4), (1, 6, 0, 4), (0, 6, 4, 4)],
+        "SpatialTransformer": [(1, 2, 3, 3), (1, 2, 20, 13)],
+        "PatchAttention": [(1, 2, 2, 2)],
+    }
+    for name, shape in ((one, shape) for one in shapes for shape in shapes[one]):
+        for dtype in (np.float32, np.float64):
+            with refused(InputError):
+                module_of(case_of(name))(np.zeros(shape, dtype))

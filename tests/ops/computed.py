@@ -8,8 +8,7 @@ import numpy as np
 import fastattn
 from fastattn import mechanisms as m
 from fastattn.array_attention.attention import additive_attention
-from tests.encoders.classifiers import LABELS, TOKENS, write_classifier, write_masked, write_sparse
-from tests.encoders.multi_vector import write_today
+from tests.encoders.classifiers import LABELS, TOKENS, write_classifier, write_masked, write_sparse, write_today
 from tests.weights.ctranslate2.writer import write_tiny
 
 

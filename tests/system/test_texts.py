@@ -15,8 +15,7 @@ import fastattn
 from fastattn.errors import InputError
 from fastattn.ops import reference
 from fastattn.weights import read
-from tests.encoders.classifiers import LABELS, TOKENS, write_classifier, write_masked, write_sparse
-from tests.encoders.multi_vector import write_today
+from tests.encoders.classifiers import LABELS, TOKENS, write_classifier, write_masked, write_sparse, write_today
 from tests.encoders.test_encoder import _encoder
 from tests.generation.language_models import make
 from tests.translation.test_translator import _translator

@@ -10,6 +10,7 @@ import pytest
 from fastattn.errors import CheckpointError, FastattnError, InputError
 from fastattn.text.chat import ChatTemplate
 from tests import ROOT
+from tests.messages import refused
 from tests.text.chat_templates import CONVERSATIONS, TEMPLATES, TOKENS
 
 GOLDENS = json.loads((ROOT / "tests" / "goldens" / "chat.json").read_text(encoding="utf-8"))["prompts"]
@@ -55,23 +56,15 @@ def test_variables_and_structured_contents_reach_the_template():
     assert ChatTemplate("{{ messages[0].name is defined }}").render([HELLO[0] | {"name": None}]) == "False"
 
 
-WRONG_MESSAGES = {
-    "messages must be a list of messages, got str": "hello",
-    "messages must be a list of messages, got dict; give its values()": HELLO[0],
-    "messages should hold at least one message": [],
-    'messages should hold {"role": ..., "content": ...}, number 1 is \'hi\'': [HELLO[0], "hi"],
-    'message 0 should have a str as "role", got None': [{"content": "a"}],
-    'message 0 should have a str as "content", got None': [{"role": "user", "content": None}],
-    'message 0 should have a str as "content", got 3': [{"role": "user", "content": 3}],
-    "the text holds a lone surrogate (U+D800) at character 1": [{"role": "user", "content": "a\ud800"}],
-    "messages should hold plain data, got a object": [HELLO[0] | {"more": object()}],
-}
+ROLELESS, OBJECT = [{"content": "a"}], [HELLO[0] | {"more": OSError}]
+CONTENTS = [[{"role": "user", "content": content}] for content in (None, 3, "a\ud800")]
+WRONG_MESSAGES = ["hello", HELLO[0], [], [HELLO[0], "hi"], ROLELESS, OBJECT, *CONTENTS]
 
 
 def test_wrong_messages_are_told_in_one_line():
-    for message in WRONG_MESSAGES:
-        with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
-            ChatTemplate("{{ messages }}").render(WRONG_MESSAGES[message])
+    for messages in WRONG_MESSAGES:
+        with refused(InputError):
+            ChatTemplate("{{ messages }}").render(messages)
 
 
 def test_data_nested_without_end_is_refused():
@@ -87,89 +80,79 @@ DOUBLED = "{% set ns = namespace(x='a', y='a') %}{% for i in range(99) %}{% set 
 LISTS, TUPLES = DOUBLED.replace("PAIR", "[ns.x, ns.x]"), DOUBLED.replace("PAIR", "(ns.x, ns.x)")
 BOTH = LISTS.replace("{% endfor %}", "{% set ns.y = [ns.y, ns.y] %}{% endfor %}")
 LONG = "{% set x = 'a' * 200000 %}"
-HOSTILE = [
-    ("{% for a in range(9999) %}{% for b in range(9999) %}x{% endfor %}{% endfor %}", MUCH),
-    ("{% for a in range(9999) if range(99999)|map('string')|list|length == 3 %}{% endfor %}", MUCH),
-    ("{% for a in range(9999) %}{{ range(99999)|sort|first }}{% endfor %}", MUCH),
-    ("{% for a in range(9999) %}{% set y = (range(9999)|list)[::-1] %}{% endfor %}", MUCH),
-    ("{% set x %}{% for a in range(99999) %}" + "y" * 10000 + "{% endfor %}{% endset %}", MUCH),
-    ("{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(60) }}", MUCH),
-    ("{% macro f(n) %}{{ f(n) }}{% endmacro %}{{ f(1) }}", "nested too deeply"),
-    ("{% block a %}{{ self.a() }}{% endblock %}", "nested too deeply"),
-    ("{% for m in [[1]] recursive %}{{ loop([[1]]) }}{% endfor %}", "nested too deeply"),
-    ("{{ " + "(" * 5000 + ")" * 5000 + " }}", "nested too deeply"),
-    ("{{ 1" + " + 1" * 5000 + " }}", "nested too deeply"),
-    ("{% for a in [1] %}" * 30 + "{% endfor %}" * 30, "too many statically nested blocks"),
-    ("x" * 70000, "has 70,000 characters, more than 65,536"),
-    ("{{ range(10**9) }}", "Range too big"),
-    ("{{ 'a' * 10**10 }}", MUCH),
-    ("{{ (10**10) * 'a' }}", MUCH),
-    ("{{ [1] * 10**10 }}", MUCH),
-    ("{{ 10 ** 100000 }}", "a number is too great"),
-    ("{{ 2 ** (9 ** 99) }}", "a number is too great"),
-    ("{% set ns = namespace(x=10) %}{% for i in range(99) %}{% set ns.x = ns.x * ns.x %}{% endfor %}", "too great"),
-    ("{{ " + "9" * 5000 + " }}", "limit"),
-    (DOUBLED.replace("PAIR", "ns.x ~ ns.x"), MUCH),
-    (DOUBLED.replace("PAIR", "ns.x + ns.x"), MUCH),
-    (LISTS + "{{ ns.x }}", MUCH),
-    (LISTS + "{{ ns.x|tojson }}", MUCH),
-    (LISTS + "{{ ns.x|string|length }}", MUCH),
-    (LISTS + "{{ ns.x|join }}", MUCH),
-    (LISTS + "{{ ns.x ~ '' }}", MUCH),
-    (LISTS + "{{ ns.x == [1] }}", MUCH),
-    (LISTS + "{{ ns.x is eq([1]) }}", MUCH),
-    (BOTH + "{{ 1 != ns.x == ns.y }}", MUCH),
-    (BOTH + "{% for i in [1, 2] %}{{ loop.changed(ns.x if loop.first else ns.y) }}{% endfor %}", MUCH),
-    (LISTS + "{{ raise_exception(ns.x) }}", MUCH),
-    (LISTS + "{{ 1 in ns.x }}", MUCH),
-    (LISTS + "{{ ns.x.index(1) }}", MUCH),
-    (LISTS + "{{ '%s' % ns.x }}", MUCH),
-    (LISTS + "{{ ns.x|replace('a', 'b') }}", MUCH),
-    (TUPLES + "{% set d = {ns.x: 1} %}", MUCH),
-    (TUPLES + "{% set d = dict([(ns.x, 1)]) %}", MUCH),
-    (TUPLES + "{{ messages[0][ns.x] }}", MUCH),
-    (TUPLES + "{{ messages[0].get(ns.x) }}", MUCH),
-    ("{% set ns = namespace(x=[]) %}{% for i in range(999) %}{% set ns.x = ns.x + ['a' * 99999] %}{% endfor %}", MUCH),
-    (LONG + "{{ x.replace('', x) }}", MUCH),
-    (LONG + "{{ x|replace('', x) }}", MUCH),
-    (LONG + "{{ x|replace(old='', new=x) }}", MUCH),
-    (LONG + "{{ x.join(x) }}", MUCH),
-    (LONG + "{{ x|join(d=x) }}", MUCH),
-    (LONG + "{{ '%(a)s' * 9999 % {'a': x} }}", MUCH),
-    (LONG + "{{ (x * 9).split('a')|length }}", MUCH),
-    ("{{ 'a'.center(10**10) }}", "attribute 'center' of 'str' object is unsafe"),
-    ("{{ 'a'|center(9999999999) }}", "No filter named 'center'"),
-    ("{{ '{:>9999999999}'.format(1) }}", "attribute 'format' of 'str' object is unsafe"),
-    ("{{ '{a:>99999999}'.format_map({'a': 1}) }}", "attribute 'format_map' of 'str' object is unsafe"),
-    ("{{ '%9999999999d' % 1 }}", "a width in a format"),
-    ("{{ '%(a)9999999999d' % {'a': 1} }}", "a width in a format"),
-    ("{{ '%(a(b)c)9999999999d' % {'a(b)c': 1} }}", "a width in a format"),
-    ("{{ '%5.9999999999f' % 1.5 }}", "a width in a format"),
-    ("{% set x = ('1' * 200000)|int(0, 2) %}{{ x // (x - 1) }}", "a number is too great"),
-    ("{{ '%*d' % (9999999999, 1) }}", "a width in a format"),
-    ("{{ messages|tojson(indent=999999999) }}", "tojson takes an indent below 100"),
-    ("{{ messages|tojson(separators=('a' * 99999, 'b')) }}", "separators of at most 8 characters"),
-    ("{{ strftime_now('%c' * 999) }}", "at most 100 characters"),
-    ("{{ ''.__class__.__mro__ }}", "attribute '__class__' of 'str' object is unsafe"),
-    ("{{ raise_exception.__globals__['sys'] }}", "attribute '__globals__' of 'function' object is unsafe"),
-    ("{{ ('a'|e)['format']('') }}", "attribute 'format' of 'Markup' object is unsafe"),
-    ("{{ namespace(__class__=1) }}", "a namespace takes no name such as '__class__'"),
-    ("{{ messages.append(1) }}", "attribute 'append' of 'list' object is unsafe"),
-    ("{{ cycler(1) }}", "'cycler' is undefined"),
-    ("{% include 'a' %}", "no loader"),
-    ("{% import 'os' as os %}", "no loader"),
-    ("{{ a.b.c }}", "'a' is undefined"),
-    ("{% for %}", "line 1: Expected an expression"),
-    ("a\n\n{{ 'a'|nothing }}", "line 3: No filter named 'nothing'"),
-]  # fmt: skip
+FORMAT, POWER, UNSAFE = "a width in a format", "a number is too great", "attribute '%s' of '%s' object is unsafe"
+HOSTILE = {
+    MUCH: [
+        "{% for a in range(9999) %}{% for b in range(9999) %}x{% endfor %}{% endfor %}",
+        "{% for a in range(9999) if range(99999)|map('string')|list|length == 3 %}{% endfor %}",
+        "{% for a in range(9999) %}{{ range(99999)|sort|first }}{% endfor %}",
+        "{% for a in range(9999) %}{% set y = (range(9999)|list)[::-1] %}{% endfor %}",
+        "{% set x %}{% for a in range(99999) %}" + "y" * 10000 + "{% endfor %}{% endset %}",
+        "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(60) }}",
+        "{% set ns = namespace(x=[]) %}{% for i in range(999) %}{% set ns.x = ns.x + ['a' * 99999] %}{% endfor %}",
+        *(DOUBLED.replace("PAIR", pair) for pair in ("ns.x ~ ns.x", "ns.x + ns.x")),
+        *(
+            LISTS + "{{ " + one + " }}"
+            for one in ("ns.x", "ns.x|tojson", "ns.x|string|length", "ns.x|join", "ns.x ~ ''")
+        ),
+        *(
+            LISTS + "{{ " + one + " }}"
+            for one in ("ns.x == [1]", "ns.x is eq([1])", "raise_exception(ns.x)", "1 in ns.x")
+        ),
+        *(LISTS + "{{ " + one + " }}" for one in ("ns.x.index(1)", "'%s' % ns.x", "ns.x|replace('a', 'b')")),
+        BOTH + "{{ 1 != ns.x == ns.y }}",
+        BOTH + "{% for i in [1, 2] %}{{ loop.changed(ns.x if loop.first else ns.y) }}{% endfor %}",
+        *(TUPLES + "{% set d = " + one + " %}" for one in ("{ns.x: 1}", "dict([(ns.x, 1)])")),
+        *(TUPLES + "{{ messages[0]" + one + " }}" for one in ("[ns.x]", ".get(ns.x)")),
+        *(LONG + "{{ " + one + " }}" for one in ("x.replace('', x)", "x|replace('', x)", "x|replace(old='', new=x)")),
+        *(LONG + "{{ " + one + " }}" for one in ("x.join(x)", "x|join(d=x)", "(x * 9).split('a')|length")),
+        LONG + "{{ '%(a)s' * 9999 % {'a': x} }}",
+        *("{{ 'a' * 10**10 }}", "{{ (10**10) * 'a' }}", "{{ [1] * 10**10 }}"),
+    ],
+    "nested too deeply": [
+        "{% macro f(n) %}{{ f(n) }}{% endmacro %}{{ f(1) }}",
+        "{% block a %}{{ self.a() }}{% endblock %}",
+        "{% for m in [[1]] recursive %}{{ loop([[1]]) }}{% endfor %}",
+        *("{{ " + "(" * 5000 + ")" * 5000 + " }}", "{{ 1" + " + 1" * 5000 + " }}"),
+    ],
+    "too many statically nested blocks": ["{% for a in [1] %}" * 30 + "{% endfor %}" * 30],
+    "has 70,000 characters, more than 65,536": ["x" * 70000],
+    "Range too big": ["{{ range(10**9) }}"],
+    POWER: [
+        *("{{ 10 ** 100000 }}", "{{ 2 ** (9 ** 99) }}", "{% set x = ('1' * 200000)|int(0, 2) %}{{ x // (x - 1) }}"),
+        "{% set ns = namespace(x=10) %}{% for i in range(99) %}{% set ns.x = ns.x * ns.x %}{% endfor %}",
+    ],
+    "limit": ["{{ " + "9" * 5000 + " }}"],
+    UNSAFE % ("center", "str"): ["{{ 'a'.center(10**10) }}"],
+    "No filter named 'center'": ["{{ 'a'|center(9999999999) }}"],
+    UNSAFE % ("format", "str"): ["{{ '{:>9999999999}'.format(1) }}"],
+    UNSAFE % ("format_map", "str"): ["{{ '{a:>99999999}'.format_map({'a': 1}) }}"],
+    FORMAT: [
+        *("{{ '%9999999999d' % 1 }}", "{{ '%(a)9999999999d' % {'a': 1} }}", "{{ '%5.9999999999f' % 1.5 }}"),
+        *("{{ '%(a(b)c)9999999999d' % {'a(b)c': 1} }}", "{{ '%*d' % (9999999999, 1) }}"),
+    ],
+    "tojson takes an indent below 100": ["{{ messages|tojson(indent=999999999) }}"],
+    "separators of at most 8 characters": ["{{ messages|tojson(separators=('a' * 99999, 'b')) }}"],
+    "at most 100 characters": ["{{ strftime_now('%c' * 999) }}"],
+    UNSAFE % ("__class__", "str"): ["{{ ''.__class__.__mro__ }}"],
+    UNSAFE % ("__globals__", "function"): ["{{ raise_exception.__globals__['sys'] }}"],
+    UNSAFE % ("format", "Markup"): ["{{ ('a'|e)['format']('') }}"],
+    "a namespace takes no name such as '__class__'": ["{{ namespace(__class__=1) }}"],
+    UNSAFE % ("append", "list"): ["{{ messages.append(1) }}"],
+    "'cycler' is undefined": ["{{ cycler(1) }}"],
+    "no loader": ["{% include 'a' %}", "{% import 'os' as os %}"],
+    "'a' is undefined": ["{{ a.b.c }}"],
+    "line 1: Expected an expression": ["{% for %}"],
+    "line 3: No filter named 'nothing'": ["a\n\n{{ 'a'|nothing }}"],
+}
 
 
-@pytest.mark.parametrize("message", sorted({message for _, message in HOSTILE}))
+@pytest.mark.parametrize("message", HOSTILE)
 def test_hostile_templates_are_refused_in_one_line(message, monkeypatch):
     from fastattn.text import sandbox
 
     monkeypatch.setattr(sandbox, "ALLOWED", 1 << 20)  # the rules are the same, the tests faster
-    for source in (source for source, expected in HOSTILE if expected == message):
+    for source in HOSTILE[message]:
         with pytest.raises(CheckpointError, match=re.escape(message)) as caught:
             ChatTemplate(source).render(HELLO)
         assert str(caught.value).startswith("chat template: ") and len(str(caught.value).splitlines()) == 1, source
@@ -185,22 +168,16 @@ def test_what_a_template_may_take_is_bounded_by_what_goes_in():
     finally:
         tracemalloc.stop()
     content = "word " * 400_000
-    assert (
-        len(
-            ChatTemplate("{{ messages[0].content|trim|replace('w', 'v') }}" * 6).render(
-                [HELLO[0] | {"content": content}]
-            )
-        )
-        == 6 * len(content) - 6
-    )
+    template = ChatTemplate("{{ messages[0].content|trim|replace('w', 'v') }}" * 6)
+    assert len(template.render([HELLO[0] | {"content": content}])) == 6 * len(content) - 6
     many = HELLO * 3000
     assert ChatTemplate("{% for m in messages %}{{ messages|length == loop.length }}{% endfor %}").render(many)
 
 
 def test_the_refusal_of_a_template_is_one_line():
-    with pytest.raises(InputError, match="^the chat template refuses these messages: roles must alternate$"):
+    with refused(InputError):
         ChatTemplate(r"{{ raise_exception('roles must\nalternate') }}").render(HELLO)
-    with pytest.raises(InputError, match="add_generation_prompt must be True or False, got 1"):
+    with refused(InputError, "add_generation_prompt"):
         ChatTemplate("").render(HELLO, add_generation_prompt=1)
 
 

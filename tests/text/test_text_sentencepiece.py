@@ -4,6 +4,8 @@ import gc
 import json
 import re
 import struct
+import sys
+import types
 import weakref
 from functools import cache
 
@@ -12,9 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastattn.errors import FastattnError, InputError, TokenizerError
-from fastattn.text.sentencepiece import SentencePiece, begin_models, read_fields
+from fastattn.spec.text_spec import TranslationText
+from fastattn.text.sentencepiece import SentencePiece, begin_models
+from fastattn.text.subword_units import SubwordUnits
+from fastattn.text.words import WordsAndUnits
 from tests import GOLDENS
+from tests.messages import refused
 from tests.text.spm_bytes import PLAIN, UNKNOWN_PIECE, charsmap, field, piece, varint
+from tests.weights.run_hostile import Steps
 
 GOLDEN = json.loads((GOLDENS / "text_sentencepiece.json").read_text(encoding="utf-8"))["models"]
 
@@ -24,42 +31,13 @@ def load(name):
     return SentencePiece((GOLDENS / f"text_{name}.model").read_bytes())
 
 
-def test_pieces_and_ids_equal_the_peers():
+def test_pieces_ids_and_text_equal_the_peers():
     for name in GOLDEN:
         model = load(name)
         for text, pieces, ids in GOLDEN[name]["texts"]:
-            assert model.pieces(text) == pieces, text
-            assert model.ids(text) == ids, text
-
-
-def test_text_of_pieces_equals_the_peers():
-    for name in GOLDEN:
-        model = load(name)
+            assert (model.pieces(text), model.ids(text)) == (pieces, ids), text
         for pieces, text in GOLDEN[name]["pieces"]:
             assert model.text(pieces) == text, pieces
-
-
-def numbers(name, message):
-    """Those of a model's trainer_spec (2), normalizer_spec (3) or pieces (1), by their fields: all that are there."""
-    found: dict[int, set[int]] = {}
-    for number, _, value in read_fields((GOLDENS / f"text_{name}.model").read_bytes(), name):
-        if number == message:
-            for inner, wire, content in read_fields(value, name):
-                if wire == 0:
-                    found.setdefault(inner, set()).add(content)
-    return found
-
-
-def test_the_goldens_reach_every_kind_of_model():
-    trainers = [numbers(name, 2) for name in GOLDEN]
-    normalizers = [numbers(name, 3) for name in GOLDEN]
-    model_type, suffix, byte_fallback, dummy_prefix, extra_spaces = 3, 24, 35, 3, 4
-    assert set().union(*(trainer.get(model_type, {1}) for trainer in trainers)) == {1, 2, 3, 4}
-    assert any(1 in trainer.get(byte_fallback, ()) for trainer in trainers)
-    assert any(1 in trainer.get(suffix, ()) for trainer in trainers)
-    assert any(0 in normalizer.get(dummy_prefix, ()) for normalizer in normalizers)
-    assert any(0 in normalizer.get(extra_spaces, ()) for normalizer in normalizers)
-    assert any(4 in numbers(name, 1).get(3, ()) for name in GOLDEN)
 
 
 def test_typed_control_pieces_are_text():
@@ -71,15 +49,12 @@ def test_typed_control_pieces_are_text():
         assert not set(controls) & set(model.ids(text))
 
 
-def test_an_unknown_run_is_one_piece_with_its_surface():
+def test_unknown_runs_new_pieces_and_invalid_bytes():
     model = SentencePiece(PLAIN)
-    assert model.pieces("a漢字a") == ["\u2581a", "漢字", "a"]
-    assert model.ids("a漢字a") == [3, model.unk_id, 2]
+    assert model.pieces("a漢字a") == ["\u2581a", "漢字", "a"] and model.ids("a漢字a") == [3, model.unk_id, 2]
     assert model.text(["\u2581a", "漢字", "<unk>", "a"]) == "a漢字 \u2047 a"
-
-
-def test_pieces_of_a_larger_vocabulary_keep_their_spaces():
-    assert SentencePiece(PLAIN).text(["\u2581new", "\u2581word", "s"]) == "new words"
+    assert model.text(["\u2581new", "\u2581word", "s"]) == "new words"
+    assert load("unigram_bytes").text(["<0xE4>", "<0xBD>", "<0x41>", "<0xC3>", "<0xA9>"]) == "\ufffd\ufffdA\u00e9"
 
 
 def test_near_ties_are_settled_in_float32():
@@ -112,8 +87,7 @@ def test_spaces_at_the_start_vanish_all_where_extra_ones_do_else_one():
 )
 def test_byte_fallback_loses_nothing(name, text):
     model = load(name)
-    kept = 0 in numbers(name, 3).get(4, ())
-    expected = text if kept else " ".join(part for part in text.split(" ") if part)
+    expected = text if name == "bpe_bytes" else " ".join(part for part in text.split(" ") if part)
     assert model.text(model.pieces(text)) == expected
 
 
@@ -132,14 +106,9 @@ def test_any_text_is_covered(name, text):
 
 
 def test_lone_surrogates_are_refused():
-    with pytest.raises(InputError, match=r"lone surrogate \(U\+D800\) at character 1"):
-        load("unigram").pieces("a\ud800")
-    with pytest.raises(InputError, match="not int"):
-        load("unigram").pieces(3)
-
-
-def test_invalid_bytes_are_replaced_one_by_one():
-    assert load("unigram_bytes").text(["<0xE4>", "<0xBD>", "<0x41>", "<0xC3>", "<0xA9>"]) == "\ufffd\ufffdA\u00e9"
+    for text in ("a\ud800", 3):
+        with refused(InputError):
+            load("unigram").pieces(text)
 
 
 REFUSED = {
@@ -173,12 +142,14 @@ REFUSED = {
 }
 
 
-def test_what_cannot_be_followed_is_refused_in_one_line():
-    for message in REFUSED:
-        with pytest.raises(TokenizerError) as caught:
-            SentencePiece(REFUSED[message])
-        assert message in str(caught.value)
-        assert "\n" not in str(caught.value)
+@pytest.mark.parametrize("message", REFUSED)
+def test_what_cannot_be_followed_is_refused_in_one_line(message):
+    """Of a model that is loaded beside at each use."""
+    beside = SentencePiece(REFUSED[message], beside=True)
+    calls = [beside.wait, lambda: beside.pieces("a"), lambda: beside.vocabulary]
+    for call in (lambda: SentencePiece(REFUSED[message]), *calls):
+        with pytest.raises(TokenizerError, match=f"^[^\n]*{re.escape(message)}[^\n]*$"):
+            call()
 
 
 @settings(deadline=None, max_examples=100)
@@ -246,22 +217,11 @@ def test_memory_is_returned_at_once():
             gc.enable()
 
 
-def test_a_model_loaded_beside_is_the_same_model():
-    data = (GOLDENS / "text_unigram.model").read_bytes()
-    model, text = SentencePiece(data, beside=True), "Two threads, one model."
-    assert model.pieces(text) == load("unigram").pieces(text)
+def test_a_model_loaded_beside_is_the_same_model_and_without_a_thread_more_too(monkeypatch):
+    model = SentencePiece((GOLDENS / "text_unigram.model").read_bytes(), beside=True)
+    assert model.pieces("Two threads, one model.") == load("unigram").pieces("Two threads, one model.")
     model.wait()
 
-
-def test_what_is_wrong_with_a_model_loaded_beside_is_told_at_first_use():
-    for message in REFUSED:
-        model = SentencePiece(REFUSED[message], beside=True)
-        for ask in (SentencePiece.wait, lambda model: model.pieces("a"), lambda model: model.vocabulary):
-            with pytest.raises(TokenizerError, match=re.escape(message)):
-                ask(model)
-
-
-def test_without_a_thread_more_a_model_is_loaded_at_first_use(monkeypatch):
     def refuse(thread):
         raise RuntimeError("can't start new thread")
 
@@ -280,3 +240,93 @@ def test_the_models_of_a_folder_are_begun_and_no_more(tmp_path):
     assert models.keys() == {good, b"no model"}
     assert models[good].pieces("a b") == load("unigram").pieces("a b")
     assert begin_models(tmp_path / "a.spm") == begin_models(tmp_path / "nowhere") == {}
+
+
+def told_again(word, codes, apart):
+    if len(word) == 1:
+        return [word]
+    units = [*word, "</w>"] if apart else [*word[:-1], word[-1] + "</w>"]
+    while True:
+        pairs = [pair for pair in zip(units, units[1:]) if pair in codes]
+        if not pairs:
+            break
+        first, i, merged = min(pairs, key=codes.index), 0, []
+        while i < len(units):
+            is_pair = tuple(units[i : i + 2]) == first
+            merged.append("".join(first) if is_pair else units[i])
+            i += 1 + is_pair
+        units = merged
+    units = [unit.removesuffix("</w>") for unit in units if unit != "</w>"]
+    return [unit + "@@" for unit in units[:-1]] + units[-1:]
+
+
+@pytest.mark.parametrize("form", ["#version: 0.2", "", "#version: 0.1", "fastBPE"])
+@settings(deadline=None, max_examples=20)
+@given(drawn=st.randoms(use_true_random=False))
+def test_random_codes_in_any_order(form, drawn):
+    apart = form in ("", "#version: 0.1")
+    symbols = ["a", "b", "c", "</w>"] if apart else ["a", "b", "c", "a</w>", "b</w>", "c</w>"]
+    codes = []
+    for _ in range(12):
+        pair = (drawn.choice([one for one in symbols if "<" not in one]), drawn.choice(symbols))
+        codes.append(pair)
+        symbols.append("".join(pair))
+    drawn.shuffle(codes)  # training never writes such, and they are followed too
+    lines = [" ".join(pair) + (" 7" if form == "fastBPE" else "") for pair in codes]
+    head = [form] if form.startswith("#") else []
+    units = SubwordUnits("\n".join([*head, *lines, ""]).encode())
+    words = ["".join(drawn.choices("abc", k=drawn.randint(1, 12))) for _ in range(20)]
+    expected = [unit for word in words for unit in told_again(word, codes, apart)]
+    assert units.pieces("  ".join(words)) == expected
+    assert units.text(expected) == " ".join(words)
+
+
+def test_a_word_without_end_takes_no_square_of_its_length():
+    units, steps = SubwordUnits(b"#version: 0.2\na b\nab ab\nabab abab\n"), []
+    for length in (2000, 8000):
+        with Steps(float("inf")) as counted:
+            assert len(units.pieces("ab" * length)) == length // 4 + 3
+        steps.append(counted.count)
+    assert steps[1] < 6 * steps[0]
+
+
+def test_what_cannot_be_followed_and_spaces_that_part_units_afterwards():
+    for data in (b"\xff", b"#version: 0.3\na b\n", b"#version: 0.2\na b\na\n", b"a b c d\n"):
+        with refused(TokenizerError):
+            SubwordUnits(data)
+    units = SubwordUnits(b"#version: 0.2\na b\n")
+    assert units.pieces("ab\u00a0ab \r\n") == ["ab@@", "@@", "a@@", "b"]
+    with refused(InputError):
+        units.pieces("\ud800")
+
+
+@pytest.mark.parametrize(("words", "said"), [("argos", "n t0 ("), ("fairseq", "t1 (")])
+def test_words_by_moses(monkeypatch, words, said):
+    """Which of sacremoses' rules are asked for, in which languages."""
+    moses = types.ModuleType("sacremoses")
+
+    class Tool:
+        def __init__(self, language):
+            self.language = language
+
+        def normalize(self, text):
+            return f"n {text}"
+
+        def tokenize(self, text, aggressive_dash_splits, return_str):
+            return text.replace("x", f"t{int(aggressive_dash_splits)} ({self.language}")
+
+        def detokenize(self, tokens):
+            return f"{self.language}:{'+'.join(tokens)}"
+
+    vars(moses).update(MosesPunctNormalizer=Tool, MosesTokenizer=Tool, MosesDetokenizer=Tool)
+    monkeypatch.setitem(sys.modules, "sacremoses", moses)
+    text = TranslationText((), (), words=words, source_language="de", target_language="en")
+    both = WordsAndUnits(SubwordUnits(b"#version: 0.2\n( d\n"), text)
+    assert both.pieces("x") == [*said.replace("t", "t@@ ").replace("(", "(d@@ e").split()]
+    assert both.text(["a@@", "b", "c"]) == "en:ab+c"
+
+
+def test_words_without_moses(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sacremoses", None)
+    with pytest.raises(TokenizerError, match="pip install sacremoses"):
+        WordsAndUnits(SubwordUnits(b"a b\n"), TranslationText((), (), words="argos")).pieces("a")

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from fastattn import DecodingOptions, Step
 from fastattn.decoding.jobs import Job
-from fastattn.decoding.options import DecodingOptions, Step
 from fastattn.scheduling.scheduler import Scheduler
 
 STEP = Step(0, 0, 0, 0, 3, "", -0.5, False)

@@ -6,17 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from fastattn import Translator
 from fastattn.spec.text_spec import LanguageTokens
-from fastattn.translation.translator import Translator
 from tests.models.tiny_models import LETTERS, random_checkpoint, steady_ops
 from tests.weights.ctranslate2 import writer
 
 WORDS = ("<unk>", "<s>", "</s>", *LETTERS)
-FORMS = {
-    "m2m100": "__{}__",
-    "madlad": "<2{}>",
-    "opus": ">>{}<<",
-}
+FORMS = {"m2m100": "__{}__", "madlad": "<2{}>", "opus": ">>{}<<"}
 CODES = {
     "nllb": ("eng_Latn", "fra_Latn", "zho_Hans"),
     "mbart50": ("en_XX", "fr_XX", "zh_CN"),
@@ -29,13 +25,11 @@ def tokens_of(kind: str) -> dict[str, str]:
     return {code: FORMS.get(kind, "{}").format(code) for code in CODES.get(kind, ("en", "fr", "zh"))}
 
 
-def write_folder(path: Path, kind: str) -> Path:
-    """A CTranslate2 folder of a random model."""
-    words = [*WORDS[:16], *tokens_of(kind).values()]
-    variables = writer.random_transformer(
-        np.random.default_rng(7), source_vocabulary=len(words), target_vocabulary=len(words)
-    )
-    writer.write_model(path, variables)
+def write_folder(path: Path, kind: str = "", seed: int = 7) -> Path:
+    """A CTranslate2 folder of a random model; without a kind it is told no languages."""
+    words = [*WORDS[:16], *tokens_of(kind).values()] if kind else list(WORDS)
+    rng = np.random.default_rng(seed)
+    writer.write_model(path, writer.random_transformer(rng, source_vocabulary=len(words), target_vocabulary=len(words)))
     writer.write_vocabularies(path, words)
     writer.write_config(path, decoder_start_token=None if kind == "mbart" else "</s>")
     return path

@@ -7,9 +7,11 @@ from html import unescape
 import numpy as np
 import pytest
 
-from fastattn import Translator
+from fastattn import TokenTranslation, Translation, Translator
 from fastattn.errors import InputError
-from tests.cli.commands import run
+from fastattn.translation.alignment import WordLink, pharaoh, units, word_links
+from tests.cli.commands import fail, run
+from tests.messages import refused
 from tests.serve.test_page import browser
 
 TEXT = "My brother bought a new car."
@@ -33,28 +35,20 @@ def test_they_are_the_attention_that_a_translation_returns(translator):
     np.testing.assert_allclose(looks.weights_LHTS.sum(axis=-1), 1, atol=1e-5)
 
 
-def test_a_page_has_each_layer_and_head(translator):
+def test_a_page_has_each_layer_and_head_and_a_terminal_lines(translator):
     looks = translator.looks(TEXT, "Meu irm\u00e3o comprou um carro novo.")
     page = looks.plot().html
     layers, heads, T, S = looks.weights_LHTS.shape
-    names = re.findall("<option>(.*?)</option>", page)
-    assert names[0].startswith("mean of") and names[1:] == [
-        f"layer {n}, head {h}" for n in range(layers) for h in range(heads)
-    ]
+    mean, *names = re.findall("<option>(.*?)</option>", page)
+    assert mean.startswith("mean of") and names == [f"layer {n}, head {h}" for n in range(layers) for h in range(heads)]
     rows = json.loads(unescape(re.search('data-rows="([^"]*)"', page)[1]))
     assert rows == looks.target and "http" not in re.sub('xmlns="[^"]*"', "", page)
-
-
-def test_lines_for_a_terminal(translator):
     looks = translator.looks("My car.", "Meu carro.")
     lines = looks.plot().to_text(0).split("\n")
     assert len(lines) == 1 + len(looks.target) + 1 + len(looks.source) and lines[-len(looks.source)] == "   0 \u2581My"
     assert all(line.strip().startswith(token) for line, token in zip(lines[1:], looks.target))
-
-
-def test_what_cannot_be_looked_at(translator, pulled):
     for source, target in (("", "a"), ("a", "")):
-        with pytest.raises(InputError, match="neither of them empty"):
+        with refused(InputError):
             translator.looks(source, target)
 
 
@@ -69,18 +63,17 @@ def test_the_command_line(pulled, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "arguments, message",
+    ("arguments", "message"),
     [
-        (("a.png", TEXT), "wants a name that ends in .html or .svg"),
-        (("a.html", TEXT, "b"), "is for one TEXT and one model"),
-        (("a.html", "--keep", "x", TEXT), "is for one TEXT and one model"),
-        (("no/a.html", TEXT), "the folder no does not exist"),
+        (("a.png",), "wants a name that ends in .html or .svg"),
+        (("a.html", "b"), "is for one TEXT and one model"),
+        (("a.html", "--keep", "x"), "is for one TEXT and one model"),
+        (("no/a.html",), "the folder no does not exist"),
     ],
 )
 def test_what_is_wrong(pulled, tmp_path, monkeypatch, arguments, message):
     monkeypatch.chdir(tmp_path)
-    done = run("translate", "-m", str(pulled("en-pt")), "--show-attention", *arguments)
-    assert done.exit_code == 2 and message in done.stderr and "Traceback" not in done.stderr
+    assert message in fail(2, "translate", "-m", str(pulled("en-pt")), "--show-attention", *arguments, TEXT)
 
 
 @pytest.mark.slow
@@ -112,3 +105,54 @@ def test_the_page_in_a_browser(translator, tmp_path):
             one["params"]["request"]["url"] for one in requests if one["method"] == "Network.requestWillBeSent"
         }
         assert addresses == {(tmp_path / "a.html").as_uri()} and driver.get_log("browser") == []
+
+
+def translation(source, target, attention, text=None):
+    part = TokenTranslation(source, [target], [0.0], [0.0], [len(target)], [np.array(attention, np.float32)])
+    shown = text or "".join(target).replace("\u2581", " ").strip()
+    return Translation(shown, [shown], [0.0], [part])
+
+
+def test_words_of_several_pieces_and_signs():
+    found = translation(["\u2581big", "\u2581dog", "s", "."], ["\u2581c\u00e3", "es", "\u2581grandes", "."],
+                        [[0.1, 0.6, 0.3, 0], [0, 0.2, 0.8, 0], [0.6, 0.1, 0, 0.3], [0, 0, 0.2, 0.8]])  # fmt: skip
+    links = list(word_links("big dogs.", found))
+    assert links == [((4, 8), (0, 4), True), ((0, 3), (5, 12), True), ((8, 9), (12, 13), True)]
+    assert pharaoh("big dogs.", found.text, links) == "0-1 1-0"
+
+
+def test_what_all_look_at_counts_less():
+    """A word that two look at goes to the one that has no other; the other link is not mutual."""
+    found = translation(["\u2581a", "\u2581b"], ["\u2581x", "\u2581y"], [[0.9, 0.1], [0.5, 0.45]])
+    assert list(word_links("a b", found)) == [((0, 1), (0, 1), True), ((2, 3), (2, 3), True)]
+    both = translation(["\u2581a", "\u2581b"], ["\u2581x", "\u2581y"], [[0.9, 0.1], [0.8, 0.05]])
+    assert [link.mutual for link in word_links("a b", both)] == [True, False]
+    assert pharaoh("a b", "x y", word_links("a b", both)) == "0-0"
+
+
+def test_units_of_scripts_without_blanks_and_no_attention():
+    assert list(word_links("a", Translation("x", ["x"], [0.0], []))) == []
+    assert units("ab \u4f60\u597d, c") == [(0, 2), (3, 4), (4, 5), (5, 6), (7, 8)]
+    assert pharaoh("\u4f60\u597d a", "b", [WordLink((0, 2), (0, 1))]) == "0-0 1-0"
+
+
+@pytest.fixture(scope="module")
+def translators(pulled):
+    with Translator(pulled("pt-en"), threads=1, processes=1) as first, Translator(pulled("en-pt"), threads=1) as second:
+        yield first, second
+
+
+def test_a_chain_composes(translators):
+    chain = Translator.chain(*translators)
+    text = "O governo decidiu ontem adiar a reuni\u00e3o."
+    found = chain.translate(text, details=True, return_attention=True)
+    assert found.text == text and found.first.text == found.through[0]
+    assert pharaoh(text, text, word_links(text, found)) == "0-0 1-1 2-2 3-3 4-4 5-5 6-6"
+    several = chain.translate(text, details=True, num_hypotheses=2, beam_size=2)
+    assert all(isinstance(one, str) for one in several.through)
+
+
+def test_the_command_line_aligns(pulled):
+    arguments = ("translate", "-m", str(pulled("en-pt")), "--alignments")
+    assert run(*arguments, TEXT).stdout == "Meu irm\u00e3o comprou um carro novo. ||| 0-0 1-1 2-2 3-3 4-5 5-4\n"
+    assert '"alignment": "0-0 1-1 2-2 3-3 4-5 5-4"' in run(*arguments, "--json", TEXT).stdout

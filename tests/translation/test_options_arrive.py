@@ -2,12 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fastattn.decoding.jobs import Job
+from fastattn import Translator
 from fastattn.errors import InputError
 from fastattn.processes.messages import message_parts, read_message
 from fastattn.spec.text_spec import DecodingSettings, LanguageTokens, SearchRules
@@ -18,29 +17,28 @@ from fastattn.translation.detecting import DetectingTranslator
 from fastattn.translation.glossary import GlossaryTranslator
 from fastattn.translation.guarded import GuardedTranslator
 from fastattn.translation.memory import UNKEPT, CachedTranslator, MemoryTranslator
-from fastattn.translation.translator import Translator
 from tests.translation.arrivals import SEARCH, STEP, awaited, check_callers, check_options, jobs_of
 from tests.translation.languages import tokens_of, told, write_folder
 from tests.translation.test_translator import _translator
 
 Call = Callable[..., Any]
-IDS: dict[str, Any] = {"suppress_sequences": [[3, 4], [5]], "end_token": [5]}  # of SEARCH's values
-IN_TOKENS: dict[str, Any] = {"suppress_sequences": [["a", "b"], ["c"]]}
-TEXT_CALLS: dict[str, Call] = {
+IDS = {"suppress_sequences": [[3, 4], [5]], "end_token": [5]}  # of SEARCH's values
+IN_TOKENS = {"suppress_sequences": [["a", "b"], ["c"]]}
+TEXT_CALLS = {
     "translate": lambda t, **options: t.translate("a b", details=True, **options),
     "translate of several": lambda t, **options: t.translate(["a b", "b a"], details=True, **options),
     "submit": lambda t, **options: t.submit("a b", details=True, **options).result(),
     "translate_async": lambda t, **options: awaited(t.translate_async, "a b", details=True, **options),
     "translate_iter": lambda t, **options: next(t.translate_iter(["a b"], details=True, **options)),
 }
-STREAMS: dict[str, Call] = {
+STREAMS = {
     "text": lambda t, **options: next(t.generate_tokens("a b", **options)),
     "tokens": lambda t, **options: next(t.generate_tokens(["a", "b"], **options)),
 }
 NO_STREAM = ("beam_size", "prefix_bias_beta", "return_alternatives", "callback")
 
 
-def only(values: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
+def only(values, options):
     return {name: value for name, value in values.items() if name in options}
 
 
@@ -91,7 +89,7 @@ def test_options_of_files(tmp_path):
 
 
 def test_callbacks_are_the_callers():
-    seen: list[Any] = []
+    seen = []
     for call in (*TEXT_CALLS.values(), lambda t, **options: t.translate_tokens([["a", "b"]], **options)):
         job = jobs_of(call, _translator(), beam_size=1, callback=seen.append)[0]
         job.options.callback(STEP)
@@ -150,7 +148,7 @@ def test_callers_are_who_asks():
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> tuple[Translator, dict[str, Call]]:
+def served(tmp_path_factory):
     """A Translator that has processes, and what one of these does."""
     folder = write_folder(tmp_path_factory.mktemp("model"), "nllb")
     return Translator(folder, threads=1, processes=2), child.serve(str(folder), "float32", "cpu", 1)
@@ -159,24 +157,24 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> tuple[Translator, dict[s
 class Pipe:
     """What a message's bytes are read from."""
 
-    def __init__(self, message: list[Any]) -> None:
+    def __init__(self, message):
         self.data = b"".join(bytes(part) for part in message_parts(message))
 
-    def readinto(self, room: Any) -> int:
+    def readinto(self, room):
         count = min(len(room), len(self.data))
         room[:count], self.data = self.data[:count], self.data[count:]
         return count
 
 
-def through_a_process(served: Any, patch: pytest.MonkeyPatch, call: Call, *arguments: Any, **options: Any) -> list[Job]:
+def through_a_process(served, patch, call, *arguments, **options):
     """The jobs of a call as the process has them to which its only chunk goes."""
     translator, does = served
-    sent: list[Any] = []
+    sent = []
 
     class Sent(Exception):
         """Ends what would start a process."""
 
-    def keep(what: str, content: list[Any], texts: Any) -> Any:
+    def keep(what, content, texts):
         sent.append([what, *content])
         raise Sent
 
@@ -192,7 +190,7 @@ def test_options_through_worker_processes(served, monkeypatch):
     translator, _ = served
     words, of_text = translator._tokenizer.text.target_vocabulary, {"source_lang": "en", "target_lang": "fr"}
     rules = SearchRules("never", True)
-    lists: dict[str, Any] = {"begin_suppress_tokens": [], "suppress_sequences": [], "end_token": []}
+    lists = {"begin_suppress_tokens": [], "suppress_sequences": [], "end_token": []}
     monkeypatch.setattr(translator._resolver._decoding, "settings", {"rules": rules})
     default = replace(translator.default_options, rules=rules)
     ids = {"suppress_sequences": [[words.index("a"), words.index("b")], [words.index("c")]], "end_token": [5]}
@@ -208,7 +206,7 @@ def test_options_through_worker_processes(served, monkeypatch):
 
 
 def test_what_is_of_texts_through_worker_processes(served, monkeypatch):
-    given: dict[str, Any] = {"source_lang": ["en", "zh"], "target_lang": ["fr", "en"], "target_prefix": ["a", None]}
+    given = {"source_lang": ["en", "zh"], "target_lang": ["fr", "en"], "target_prefix": ["a", None]}
     texts, words = ["Some words. Other words.", "b c d e f"], served[0]._tokenizer.text.target_vocabulary
     monkeypatch.setattr(worker_processes, "plan_dealt", lambda lengths, count, make: iter([make([0, 1])]))
     jobs = through_a_process(served, monkeypatch, Translator.translate, texts, split="sentences", **given)
@@ -227,7 +225,7 @@ def test_what_is_of_texts_through_worker_processes(served, monkeypatch):
 class Recorder:
     """A translator that notes the options with which it is called."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.asked: list[dict[str, Any]] = []
         self.texts: list[str] = []
 
@@ -248,7 +246,7 @@ OF_TEXTS = SEARCH | {
     "target_lang": ("fr", {}),
 }
 TEXT = "Das Wetter ist heute sehr schön."
-WRAPPED: dict[str, Callable[[Recorder, Path], Any]] = {
+WRAPPED = {
     "glossary without its terms": lambda made, path: GlossaryTranslator(made, {"none": "keiner"}),
     "glossary": lambda made, path: GlossaryTranslator(made, {"wetter": "Wetter"}),
     "memory": lambda made, path: MemoryTranslator(made, {"none": "keiner"}),

@@ -1,8 +1,6 @@
 """A pointer network against the formula: every sequence of places scored, the best of them found by the beam."""
 
-from collections.abc import Callable
 from itertools import permutations
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,13 +13,14 @@ from fastattn.spec.checkpoint import ArrayInput, Checkpoint
 from fastattn.spec.recurrent import MemoryAttention, Readout, RecurrentSpec
 from fastattn.spec.tensors import tensor_shapes
 from fastattn.translation.pointer import PointerNetwork, Pointing
+from tests.messages import refused
 from tests.models.tiny_models import random_checkpoint
 from tests.weights.recurrent.writer import pointer_files
 
 MOST = 31
 
 
-def checkpoint(cell: str = "lstm") -> Checkpoint:
+def checkpoint(cell="lstm"):
     readout = Readout(("hidden", "embedding"))
     encoder = RecurrentSpec(cell, 1, 6, 0, 2, readout=readout)
     decoder = RecurrentSpec(
@@ -40,18 +39,15 @@ def sigmoid(x):
 
 
 def lstm(t, name, x, h, c):
-    gates = (
-        t[f"{name}.input.weight"] @ x
-        + t[f"{name}.input.bias"]
-        + t[f"{name}.state.weight"] @ h
-        + t[f"{name}.state.bias"]
+    gates = sum(
+        t[f"{name}.{kind}.weight"] @ value + t[f"{name}.{kind}.bias"] for kind, value in (("input", x), ("state", h))
     )
     enter, forget, new, leave = np.split(gates, 4)
     c = sigmoid(forget) * c + sigmoid(enter) * np.tanh(new)
     return sigmoid(leave) * np.tanh(c), c
 
 
-def log_probability(t, points, rows) -> float:
+def log_probability(t, points, rows):
     """Of pointing at these rows and then at the end, in float64 by Vinyals's equations 2 and 3."""
     read = np.concatenate([np.zeros((1, 2)), points])
     h = c = np.zeros(6)
@@ -59,11 +55,8 @@ def log_probability(t, points, rows) -> float:
     for x in read:
         h, c = lstm(t, "encoder.layers.0", x, h, c)
         encoded.append(np.concatenate([h, x]))
-    keys, total, x = (
-        np.array(encoded) @ t["decoder.attention.key.weight"].T + t["decoder.attention.key.bias"],
-        0.0,
-        read[0],
-    )
+    keys = np.array(encoded) @ t["decoder.attention.key.weight"].T + t["decoder.attention.key.bias"]
+    total, x = 0.0, read[0]
     for place in [*(row + 1 for row in rows), 0]:
         h, c = lstm(t, "decoder.layers.0", x, h, c)
         query = t["decoder.attention.query.weight"] @ h + t["decoder.attention.query.bias"]
@@ -87,19 +80,14 @@ def test_scores_are_the_formulas(precision):
 
 
 def test_a_wide_beam_finds_what_trying_all_does():
-    made = checkpoint()
+    made, points = checkpoint(), np.random.default_rng(9).uniform(size=(3, 2))
     exact = {name: tensor.astype(np.float64) for name, tensor in made.tensors.items()}
-    points = np.random.default_rng(9).uniform(size=(3, 2))
     with PointerNetwork.from_checkpoint(made, "float32") as network:
         found = network.point(points, beam_size=16, num_hypotheses=16)
-        short = {tuple(one.rows): one.score for one in found if len(one.rows) < 3}
     tried = [rows for count in (0, 1, 2) for rows in permutations(range(3), count)]
-    scores = {rows: log_probability(exact, points, rows) for rows in tried}
-    best = max(scores, key=lambda rows: scores[rows])
-    assert scores[best] <= max(one.score for one in found) + 1e-5
-    for rows in short.keys() & scores.keys():
-        assert short[rows] == pytest.approx(scores[rows], abs=1e-5)
-    assert short.keys() & scores.keys()
+    assert max(log_probability(exact, points, rows) for rows in tried) <= max(one.score for one in found) + 1e-5
+    for one in found:
+        assert one.score == pytest.approx(log_probability(exact, points, one.rows), abs=1e-5)
 
 
 def test_threads_and_company_change_no_bit():
@@ -124,7 +112,7 @@ def test_what_never_points_to_the_end_points_as_often_as_there_are_places():
     assert found.rows == [0] * (MOST + 1)
 
 
-def saved(folder: Path, tensors: dict[str, np.ndarray]) -> Path:
+def saved(folder, tensors):
     for name, data in pointer_files(tensors).items():
         (folder / name).write_bytes(data)
     return folder
@@ -139,43 +127,34 @@ def test_a_folder_with_a_mapping(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    "change",
     [
-        (lambda t: t.pop("decoder.projection.weight"), "missing decoder.projection.weight"),
-        (lambda t: t.pop("decoder.attention.key.weight"), "missing decoder.attention.key.weight"),
-        (lambda t: t.update({"encoder.layers.0.input.weight": np.ones((24, 3), np.float32)}), "should be"),
-        (lambda t: t.update({"decoder.layers.0.input.weight": np.ones(24, np.float32)}), "embedding_width"),
+        lambda t: t.pop("decoder.projection.weight"),
+        lambda t: t.pop("decoder.attention.key.weight"),
+        lambda t: t.update({"encoder.layers.0.input.weight": np.ones((24, 3), np.float32)}),
+        lambda t: t.update({"decoder.layers.0.input.weight": np.ones(24, np.float32)}),
     ],
+    ids=["projection", "key", "encoder", "decoder"],
 )
-def test_arrays_that_are_no_pointer_networks(tmp_path, change: Callable[[dict[str, np.ndarray]], object], told):
+def test_arrays_that_are_no_pointer_networks(tmp_path, change):
     tensors = dict(checkpoint().tensors)
     change(tensors)
-    with pytest.raises(CheckpointError, match=f"^[^\n]*{told}[^\n]*$"):
+    with refused(CheckpointError):
         PointerNetwork(saved(tmp_path, tensors))
 
 
 def test_other_inputs_and_options_are_refused():
-    refused = [
-        (np.zeros((3, 3)), "input 0: expected from 1 to 31 rows of 2 finite numbers, got 3 rows of 3"),
-        (np.zeros((32, 2)), "got 32 rows of 2"),
-        (np.zeros((0, 2)), "got 0 rows of 2"),
-        (np.zeros(2), r"got float64 \(2,\)"),
-        (np.full((2, 2), np.nan), "got NaN or infinity"),
-        (np.full((2, 2), 1e300), "got NaN or infinity"),
-        (np.array([["a", "b"]]), "got <U1"),
-    ]
+    arrays = [np.zeros(shape) for shape in ((3, 3), (32, 2), (0, 2), 2)]
+    arrays += [np.full((2, 2), np.nan), np.full((2, 2), 1e300), np.array([["a", "b"]])]
     with PointerNetwork.from_checkpoint(checkpoint()) as network:
-        for array, told in refused:
-            with pytest.raises(InputError, match=told):
-                network.point(array)
-            with pytest.raises(InputError, match="input 1: "):
-                network.point([np.zeros((2, 2)), array])
-        for inputs in (None, 3, "ab"):
-            with pytest.raises(InputError, match="^inputs must be an array or several, got "):
+        for inputs in (*(x for array in arrays for x in (array, [np.zeros((2, 2)), array])), None, 3, "ab"):
+            with refused(InputError):
                 network.point(inputs)
         for options in ({"beam_size": "4"}, {"beam_size": None}, {"num_hypotheses": 9}):
-            with pytest.raises(InputError, match="^[a-z_]+ "):
+            with refused(InputError):
                 network.point(np.ones((1, 2)), **options)
+    with refused(CheckpointError):
+        PointerNetwork.from_checkpoint(random_checkpoint())
 
 
 def test_beams_have_room():
@@ -183,8 +162,10 @@ def test_beams_have_room():
         assert len(network.point(np.ones((1, 2)), beam_size=16)) == 1
         found = network.point(np.ones((1, 2)), beam_size=16, num_hypotheses=16)
         assert all(set(one.rows) <= {0} for one in found), "a place that there is not"
-        with pytest.raises(InputError, match="^beam_size should be at most 16 for this model, is 17$"):
+        with refused(InputError, "beam_size"):
             network.point(np.ones((1, 2)), beam_size=17)
+        (found,) = network.point(np.random.default_rng(2).uniform(size=(MOST, 2)), beam_size=1)  # the longest input
+        assert all(0 <= row < MOST for row in found.rows)
 
 
 def test_what_a_search_finds_beyond_the_input_is_left_out(monkeypatch):
@@ -194,17 +175,3 @@ def test_what_a_search_finds_beyond_the_input_is_left_out(monkeypatch):
         monkeypatch.setattr(type(network._service.scheduler()), "run", lambda self, plan: [found])
         best = network.point(np.ones((3, 2)), num_hypotheses=2)
         assert best == [Pointing([0, 2], -1.0), Pointing([], -1.0)]
-
-
-def test_the_longest_input():
-    points = np.random.default_rng(2).uniform(size=(MOST, 2))
-    with PointerNetwork.from_checkpoint(checkpoint()) as network:
-        (found,) = network.point(points, beam_size=1)
-        assert all(0 <= row < MOST for row in found.rows)
-
-
-def test_other_models_are_refused():
-    with pytest.raises(
-        CheckpointError, match="^expected a pointer network's checkpoint, got one of 'encoder-decoder'$"
-    ):
-        PointerNetwork.from_checkpoint(random_checkpoint())

@@ -1,26 +1,30 @@
 """Glossaries and memories around a translator whose words and alignment are known."""
 
-from itertools import repeat
-from typing import Any
+import sqlite3
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count, repeat
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from fastattn import TokenTranslation, Translation, Translator
 from fastattn.errors import FastattnError, InputError
-from fastattn.translation.calls import TokenTranslation, Translation
 from fastattn.translation.glossary import GlossaryTranslator
-from fastattn.translation.guarded import GuardedTranslator
+from fastattn.translation.guarded import GuardedTranslator, loops, what_is_wrong
 from fastattn.translation.memory import CachedTranslator, MemoryTranslator
 from fastattn.translation.streamed import StreamedTranslator
-
-ASKED = list[tuple[str, Any]]
+from fastattn.translation.term_files import read_glossary, read_memory
+from tests.cli.commands import run
+from tests.documents.backwards import Backwards
+from tests.messages import refused
 
 
 class InOrder(StreamedTranslator):
     """Writes "x" before each word, one after the other, behind what a translation begins with."""
 
-    def __init__(self) -> None:
-        self.asked: ASKED = []
+    def __init__(self):
+        self.asked, self.closed = [], 0
 
     def translate_iter(self, texts, *, details=False, target_prefix=None, **options):
         prefixes = repeat(target_prefix) if isinstance(target_prefix, str | None) else target_prefix
@@ -36,8 +40,12 @@ class InOrder(StreamedTranslator):
             part = TokenTranslation(source, [target], [-1.0], [-1.0], [len(made)], [attention])
             yield Translation(" ".join(made), [" ".join(made)], [-1.0], [part]) if details else " ".join(made)
 
-    def close(self) -> None:
-        pass
+    def close(self):
+        self.closed += 1
+
+    @property
+    def texts(self):
+        return [text for text, _ in self.asked]
 
 
 @pytest.mark.parametrize(
@@ -84,14 +92,22 @@ def test_each_term_is_one_search_more_from_what_stands_before_it():
 
 
 def test_sentences_texts_and_errors_keep_their_places():
-    glossed, many = GlossaryTranslator(InOrder(), {"car": "auto"}), "A car. The dog.\n\nA car."
-    assert glossed.translate(["no", many, "car"]) == ["xno", "xA auto xThe xdog.\n\nxA auto", "auto"]
+    glossed, many = GlossaryTranslator(InOrder(), {"car": "auto"}), " A car. The dog.\n\n  A car.\n"
+    expected = " xA auto xThe xdog.\n\n  xA auto\n"
+    assert glossed.translate(["no", many, "car"]) == ["xno", expected, "auto"]
     (details,) = glossed.translate([many], details=True)
-    assert details.scores == [-3.0] and len(details.parts) == 3
+    assert (
+        (details.scores, len(details.parts), details.hypotheses)
+        == ([-3.0], 3, [details.text])
+        == ([-3.0], 3, [expected])
+    )
     found = list(glossed.translate_iter(["no", "refuse.", "a car"], return_exceptions=True))
     assert found[0] == "xno" and isinstance(found[1], FastattnError) and found[2] == "xa auto"
     with pytest.raises(FastattnError, match="^no$"):
         glossed.translate(["a car", "refuse."])
+    numbered = [f"the {'car' if n % 3 else 'dog'} has {n} doors" for n in range(700)]
+    words = [["xdog", "auto"][n % 3 > 0] for n in range(700)]
+    assert glossed.translate(numbered) == [f"xthe {word} xhas x{n} xdoors" for n, word in enumerate(words)]
 
 
 class Apart(StreamedTranslator):
@@ -134,11 +150,8 @@ def test_what_each_text_has_goes_with_it(tmp_path):
         assert cached.translate(texts[1], target_prefix="Q") == "Q x0" and cached.translate(texts[1]) == "xnew x0"
         assert cached.translate([texts[1]], target_prefix=["Z"]) == ["Z x0"]
     guarded = GuardedTranslator(Looping())
-    assert guarded.translate(["loop a", "b", "loop c"], target_prefix=[None, "P", "loop!"]) == [
-        "xloop xa",
-        "P",
-        "loop! xc",
-    ]
+    found = guarded.translate(["loop a", "b", "loop c"], target_prefix=[None, "P", "loop!"])
+    assert found == ["xloop xa", "P", "loop! xc"]
     for made in (remembering, CachedTranslator(InOrder(), str(tmp_path / "other.db"), "m")):
         for prefixes, fewer in ((["a"], "values"), (["a", "b", "c"], "texts")):
             with pytest.raises(InputError, match=f"target_prefix should be one str, or .*: there are fewer {fewer}"):
@@ -168,10 +181,302 @@ def test_near_texts_are_the_three_most_alike_and_the_likest_first():
 
 def test_what_a_memory_has_is_not_translated():
     translator = InOrder()
-    memory = MemoryTranslator(translator, {" one ": " a ", "two": "b"})
+    memory = MemoryTranslator(translator, {" one ": " a ", "two": "b", "one two three": "c", "one two four five": "d"})
     assert memory.translate(["zero", "\tone\n", "two", "One"]) == ["xzero", "\ta\n", "b", "xOne"]
     assert [text for text, _ in translator.asked] == ["zero", "One"]
-    details = memory.translate(["two", "three"], details=True)
-    assert [one.exact for one in details] == [True, False]
-    with pytest.raises(InputError, match="details=True"):
+    known, near, other = memory.translate(["two", "one two threes", "six"], details=True)
+    assert [one.exact for one in (known, near, other)] == [True, False, False]
+    assert (known.near, other.near, near.text) == ((), (), "xone xtwo xthrees")
+    assert [(one.source, one.translation) for one in near.near] == [("one two three", "c")]
+    assert 0.9 < near.near[0].similarity < 1
+    with refused(InputError, "details=True"):
         memory.translate("two", num_hypotheses=2)
+
+
+TMX = """<?xml version="1.0"?>
+<!DOCTYPE tmx SYSTEM "tmx14.dtd">
+<tmx version="1.4"><header srclang="en"/><body>
+<tu><tuv xml:lang="en-US"><seg>Good <bpt i="1">x</bpt>morning<ept i="1">y</ept>.</seg></tuv>
+<tuv xml:lang="pt-BR"><seg>Bom dia.</seg></tuv><tuv xml:lang="de"><seg>Guten Morgen.</seg></tuv></tu>
+<tu><tuv lang="EN"><seg>Yes</seg></tuv><tuv lang="de"><seg>Ja</seg></tuv></tu>
+<tu><tuv xml:lang="en"><seg>No</seg></tuv></tu>
+<tu><tuv lang="en"><seg>A</seg></tuv><tuv lang="ja"><seg/></tuv><tuv lang="ja"><seg>B</seg></tuv></tu>
+</body></tmx>"""
+TBX = """<martif><text><body><termEntry><langSet xml:lang="en"><tig><term>car</term></tig></langSet>
+<langSet xml:lang="pt"><ntig><termGrp><term>viatura</term></termGrp></ntig></langSet></termEntry></body></text>
+</martif>"""
+
+
+def write(folder, name, text, encoding="utf-8"):
+    (folder / name).write_bytes(text.encode(encoding))
+    return folder / name
+
+
+def test_two_columns(tmp_path):
+    path = write(tmp_path, "a.tsv", "\ufeffcar\tviatura\r\n# no\n\n one two \t um dois \n")
+    assert read_glossary(path) == {"car": "viatura", "one two": "um dois"} == read_memory(path)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+def test_tmx(tmp_path, encoding):
+    path = write(tmp_path, "a.tmx", TMX.replace('"1.0"?', f'"1.0" encoding="{encoding}"?'), encoding)
+    assert read_memory(path, "en", "pt") == {"Good morning.": "Bom dia."}
+    assert read_memory(path, "en", "de") == {"Good morning.": "Guten Morgen.", "Yes": "Ja"}
+    assert read_memory(path, "en", "ja") == {"A": "B"}
+    assert read_memory(path) == {"Good morning.": "Bom dia.", "Yes": "Ja"} and read_memory(path, "fr", "pt") == {}
+
+
+def test_tbx(tmp_path):
+    path = write(tmp_path, "a.TBX", TBX)
+    assert read_glossary(path) == {"car": "viatura"} == read_glossary(path, "en", "pt")
+    assert read_glossary(path, "pt", "en") == {"viatura": "car"}
+
+
+BOMB = '<!DOCTYPE x [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;">]><tmx><tu>&b;</tu></tmx>'
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "encoding"),
+    [
+        *(("a.tsv", text, "utf-8") for text in ("car viatura\n", "a\tb\n\tx\n", "a\tb\tc\n")),
+        ("a.tsv", "caf\u00e9\tb\n", "latin-1"),
+        *(("a.tmx", "<tmx/>", "utf-8"), ("a.tmx", BOMB, "utf-8"), ("a.tmx", BOMB, "utf-16")),
+    ],
+)
+def test_what_is_none(name, text, encoding, tmp_path):
+    with refused(InputError):
+        read_memory(write(tmp_path, name, text, encoding))
+
+
+def test_what_is_no_xml_or_not_there(tmp_path):
+    for text in ("<tmx>", ""):
+        with pytest.raises(InputError, match="not XML: "):
+            read_memory(write(tmp_path, "a.tmx", text))
+    for name in ("none.tsv", "none.tmx"):
+        with refused(InputError):
+            read_memory(tmp_path / name)
+
+
+TEXTS = [
+    "The government bought a new car.",
+    "Good morning.",
+    "The car is red. My friend saw the car in the city, near the river.",
+    "",
+    "Cars are not a car's friends.",
+]
+
+
+@pytest.fixture(scope="module")
+def translator(pulled):
+    with Translator(pulled("en-pt"), threads=2, processes=1) as made:
+        yield made
+
+
+def test_terms_come_out(translator, pulled):
+    found = translator.with_glossary({"car": "viatura", "government": "estado"}).translate(TEXTS)
+    plain = translator.translate(TEXTS)
+    assert "viatura" in found[0] and "estado" in found[0].lower()
+    assert found[2].lower().count("viatura") == 2 and "rio" in found[2] and "amigo" in found[2]
+    assert found[1] == plain[1] and found[3] == "" and "viatura" in found[4]
+    assert all("viatura" not in text for text in plain)
+    keeping = translator.with_glossary(keep=[r"Acme \w+", r"\d+-\d+", "\U0001f600"])
+    found = keeping.translate(["We buy Acme Turbo for 10-12 people \U0001f600.", "Good morning."])
+    assert "Acme Turbo" in found[0] and "10-12" in found[0] and "\U0001f600" in found[0] and found[1] == plain[1]
+    with Translator(pulled("pt-en"), threads=2, processes=1) as first:
+        glossed = GlossaryTranslator(Translator.chain(first, translator), {"carro": "viatura"})
+        assert "viatura" in glossed.translate("O carro \u00e9 novo.").lower()
+
+
+def test_what_is_no_glossary_and_what_cannot_be_combined():
+    for glossary, keep in (*(({term: made}, ()) for term, made in (("", "a"), ("a", " "), ("a", 1))), ({}, ["("])):
+        with refused(InputError):
+            GlossaryTranslator(InOrder(), glossary, keep)
+    glossed = GlossaryTranslator(InOrder(), {"car": "auto"})
+    for option in ({"target_prefix": "O"}, {"num_hypotheses": 2}):
+        with refused(InputError, *option):
+            glossed.translate("The car.", details=True, **option)
+    with pytest.raises(FastattnError):
+        glossed.translate(["The car.", 3])
+
+
+def test_files_from_the_command_line(pulled, tmp_path):
+    (tmp_path / "terms.tsv").write_text("# terms\n\ncar\tviatura\n", encoding="utf-8")
+    arguments = ("translate", "-m", str(pulled("en-pt")), "--glossary", str(tmp_path / "terms.tsv"), "--keep", "Acme")
+    done = run(*arguments, "The car is from Acme.")
+    assert done.exit_code == 0 and "viatura" in done.stdout.lower() and "Acme" in done.stdout
+    (tmp_path / "page.html").write_text("<p>The <b>car</b> is red.</p>")
+    done = run(*arguments, "-i", str(tmp_path / "page.html"))
+    assert "<b>viatura</b>" in done.stdout.lower()
+
+
+def test_how_often():
+    none = ("", "no no no no", "a b a b a b a b", "a b c d e " * 9, "\u597d\u597d", "........ -------- 1111111111")
+    for often, texts in {
+        0: (*none, "one two three four five six seven eight"),
+        5: ("No no no no no", "x a b a b a b a b a b y", "ab, ab, ab, ab, ab, c"),
+        6: ("a b c d " * 6, "hahahahahaha"),
+        7: ("\u5f88\u597d" * 7,),
+    }.items():
+        assert [loops(text) for text in texts] == [often] * len(texts)
+
+
+def test_what_is_wrong():
+    assert what_is_wrong("hello", "no no no no no") == "loop"
+    assert what_is_wrong("no no no no no", "n\u00e3o n\u00e3o n\u00e3o n\u00e3o n\u00e3o") == ""
+    assert what_is_wrong("hello", "a1 a2 " * 4 + " ".join(map(str, range(50)))) == "length"
+    assert what_is_wrong("hello", "ol\u00e1") == ""
+    apart = "".join(map(chr, range(0x4E00, 0x4E00 + 101)))
+    assert (what_is_wrong("hello", apart[:100]), what_is_wrong("hello", apart)) == ("", "length")
+
+
+class Repeating(Backwards, StreamedTranslator):
+    """Says one thing five times, unless it may not repeat as few tokens as the text has words."""
+
+    def __init__(self):
+        super().__init__()
+        self.sizes = []
+
+    def translate_iter(self, texts, *, details=False, no_repeat_ngram_size=0, **options):
+        for text in texts:
+            if text == "refuse":
+                yield FastattnError("no")
+                continue
+            self.sizes.append(no_repeat_ngram_size)
+            heavy = not 0 < no_repeat_ngram_size <= len(text.split())
+            (found,) = super().translate_iter(["la la la la la" if heavy else text], details=details, **options)
+            yield found
+
+    def close(self):
+        pass
+
+
+def test_it_is_decoded_again_until_it_is_none():
+    translator = Repeating()
+    guarded = GuardedTranslator(translator)
+    assert guarded.translate("one two") == "two one" and translator.sizes == [0, 3, 2]
+    found = guarded.translate("one two", details=True)
+    assert found.remarks == ("loop",) and found.text == "two one"
+    assert guarded.translate("", details=True).text == "la la la la la"  # the best there is
+    translator.sizes.clear()
+    assert guarded.translate("one", no_repeat_ngram_size=5) == "la la la la la" and translator.sizes == [5]
+    mixed = list(guarded.translate_iter(["one", "refuse", "two"], return_exceptions=True))
+    assert mixed[0] == "one" and isinstance(mixed[1], FastattnError) and mixed[2] == "two"
+
+
+def test_real_loops(translator):
+    texts = ["a" * 30, "?!" * 12, "BCD " * 9 + "x", "\u4f60\u597d " * 3, "Good morning."]
+    plain, found = translator.translate(texts), translator.guarded().translate(texts, details=True)
+    assert any(what_is_wrong(text, one) for text, one in zip(texts, plain))
+    assert not any(what_is_wrong(text, one.text) == "loop" for text, one in zip(texts, found))
+    assert found[-1].text == plain[-1] and not hasattr(found[-1], "remarks")
+
+
+def test_the_command_line_marks_them(translator, pulled):
+    text = "BCD " * 9 + "x"
+    marked = what_is_wrong(text, translator.translate(text))
+    done = run("translate", "-m", str(pulled("en-pt")), "--guard", "--json", text, "Good morning.")
+    assert done.exit_code == 0 and ("remarks" in done.stdout) == bool(marked)
+    assert ("may be no translation" in done.stderr) == bool(marked)
+
+
+def test_a_memory_of_a_file(pulled, tmp_path):
+    (tmp_path / "m.tsv").write_text("Good morning.\tOl\u00e1.\n", encoding="utf-8")
+    with Translator(pulled("en-pt"), threads=1, processes=1) as translator:
+        known = translator.with_memory(tmp_path / "m.tsv").translate(["Good morning.", "Good night."])
+        assert known == ["Ol\u00e1.", "Boa noite."]
+
+
+@pytest.fixture
+def path(tmp_path):
+    return str(tmp_path / "cache.db")
+
+
+def test_a_cache(path):
+    translator = InOrder()
+    with CachedTranslator(translator, path, "a") as cached:
+        assert cached.translate(["one two", "three four", "one two"]) == ["xone xtwo", "xthree xfour", "xone xtwo"]
+        assert cached.translate("one two") == "xone xtwo" and cached.translate("one two", details=True).scores == [-1.0]
+        assert translator.texts == ["one two", "three four", "one two"]
+        cached.translate("one two", beam_size=4)
+        assert len(translator.texts) == 4  # other options
+    with CachedTranslator(translator, path, "b") as other:
+        other.translate("one two")
+    assert translator.texts.count("one two") == 4 and translator.closed == 2  # another model
+    with CachedTranslator(InOrder(), path, "a") as again:
+        assert again.translate("three four") == "xthree xfour" and again._translator.texts == []
+
+
+def test_what_is_drawn_or_needs_more_goes_past(path):
+    translator = InOrder()
+    with CachedTranslator(translator, path, "a") as cached:
+        for _ in range(2):
+            cached.translate("one two", sampling_topk=5)
+            assert cached.translate("one two", details=True, return_attention=True).parts
+    assert translator.texts[:4] == ["one two"] * 4
+
+
+def test_errors_are_not_kept(path):
+    with CachedTranslator(InOrder(), path, "a") as cached:
+        for _ in range(2):
+            found = list(cached.translate_iter(["a b", "refuse.", "c d"], return_exceptions=True))
+            assert found[0] == "xa xb" and isinstance(found[1], FastattnError) and found[2] == "xc xd"
+            with pytest.raises(FastattnError, match="^no$"):
+                cached.translate(["refuse."])
+
+
+def test_it_is_bounded(path, monkeypatch):
+    """What was used longest ago goes, on a clock that goes on when it is looked at."""
+    monkeypatch.setattr("fastattn.translation.memory.time", SimpleNamespace(time=count().__next__))
+    used, new = [f"a{n} b" for n in range(5)], [f"c{n} d" for n in range(5)]
+    with CachedTranslator(InOrder(), path, "a", most=10) as cached:
+        cached.translate([*used, *(f"b{n} c" for n in range(5))])
+        cached.translate(used[:2])
+        cached.translate([*used[2:], *new])
+    with sqlite3.connect(path) as database:
+        assert database.execute("select count(*) from translations").fetchone() == (10,)
+    with CachedTranslator(InOrder(), path, "a", most=10) as again:
+        again.translate([*used, *new])
+        assert again._translator.texts == []
+
+
+@pytest.mark.parametrize("content", [b"no database at all, but long enough to be looked at" * 30, None])
+def test_what_is_no_cache(tmp_path, content):
+    path = tmp_path / "x" / "cache.db" if content is None else tmp_path / "cache.db"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(InputError, match="cannot be a cache of translations: "):
+        CachedTranslator(InOrder(), str(path), "a")
+
+
+def test_connections_side_by_side(path):
+    """Which share a file as processes do."""
+
+    def translate_much(first):
+        with CachedTranslator(InOrder(), path, "a", most=300) as cached:
+            for n in range(first, first + 200, 10):
+                assert cached.translate([f"a{m} b" for m in range(n, n + 10)]) == [
+                    f"xa{m} xb" for m in range(n, n + 10)
+                ]
+        return True
+
+    with ThreadPoolExecutor(3) as threads:
+        assert list(threads.map(translate_much, (0, 50, 100))) == [True] * 3
+
+
+def test_the_command_line(pulled, path, tmp_path):
+    arguments = ("translate", "-m", str(pulled("en-pt")), "--cache", path)
+    first = run(*arguments, "Good morning.", "Good night.")
+    assert first.exit_code == 0 and first.stdout == "Bom dia.\nBoa noite.\n"
+    with sqlite3.connect(path) as database:
+        database.execute("update translations set result = replace(result, 'Bom dia', 'Cached')")
+    assert run(*arguments, "Good morning.", "Good night.").stdout == "Cached.\nBoa noite.\n"
+    (tmp_path / "m.tsv").write_text("Good morning.\tM.\n")
+    (tmp_path / "g.tsv").write_text("nothing\tnada\n")
+    glossary = str(tmp_path / "g.tsv")
+    for more in ("-b 3", "--precision float32", "--keep nothing", "--guard", f"--glossary {glossary}"):
+        assert run(*arguments, *more.split(" ", 1), "Good morning.").stdout == "Bom dia.\n", more
+    other = run("translate", "-m", str(pulled("zh-en")), "--cache", path, "Good morning.")
+    assert other.exit_code == 0 and other.stdout != "Cached.\n"
+    done = run(*arguments[:3], "--memory", str(tmp_path / "m.tsv"), "--json", "Good morning.", "Good morning!")
+    for said in ('"memory": "exact"', '"translation": "M."', '"source": "Good morning."'):
+        assert said in done.stdout

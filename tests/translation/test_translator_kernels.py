@@ -7,27 +7,26 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from fastattn.errors import CheckpointError, InputError
-from fastattn.spec.checkpoint import PRECISIONS, Checkpoint
+from fastattn import Translator
+from fastattn.errors import CheckpointError
+from fastattn.ops import cpu as operations
+from fastattn.ops import reference
+from fastattn.spec.checkpoint import PRECISIONS
 from fastattn.spec.quantized import QuantizedTensor
 from fastattn.spec.text_spec import TranslationText
-from fastattn.translation.translator import Translator
 from fastattn.weights import read
-from tests.models.tiny_models import random_checkpoint
-from tests.weights.ctranslate2 import writer
-
-WORDS = tuple("abcdefghijklmnop")
+from tests.messages import refused
+from tests.models.recurrent_varieties import recurrent_checkpoint
+from tests.models.tiny_models import LETTERS, random_checkpoint, vocabulary
+from tests.translation.languages import write_folder
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     """A folder with a random model, and plenty of texts."""
     rng = np.random.default_rng(5)
-    folder = tmp_path_factory.mktemp("model")
-    writer.write_model(folder, writer.random_transformer(rng, source_vocabulary=19, target_vocabulary=19))
-    writer.write_vocabularies(folder, ("<unk>", "<s>", "</s>", *WORDS))
-    writer.write_config(folder)
-    return folder, [" ".join(rng.choice(WORDS, rng.integers(1, 14))) for _ in range(40)]
+    texts = [" ".join(rng.choice(LETTERS, rng.integers(1, 14))) for _ in range(40)]
+    return write_folder(tmp_path_factory.mktemp("model"), seed=5), texts
 
 
 @pytest.fixture(scope="module", params=["float32", "bfloat16", "int8"])
@@ -68,11 +67,6 @@ def test_several_threads_may_call_at_once(model, precision):
     assert all(result == expected[number:] for number, result in enumerate(results))
 
 
-def _translate_in_child(connection, translator, texts):
-    connection.send(translator.translate(texts, max_decoding_length=8))
-    connection.close()
-
-
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no fork")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_a_forked_child_translates(model, precision):
@@ -81,7 +75,7 @@ def test_a_forked_child_translates(model, precision):
     expected = translator.translate(texts, max_decoding_length=8)
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
-    child = context.Process(target=_translate_in_child, args=(sender, translator, texts))
+    child = context.Process(target=lambda: sender.send(translator.translate(texts, max_decoding_length=8)))
     child.start()
     sender.close()
     assert receiver.poll(60), "the child hangs"
@@ -122,21 +116,6 @@ def test_auto_is_int8_for_what_is_int8_else_float32():
             np.testing.assert_allclose(values, scores["float32"], atol=0.1)
 
 
-@pytest.mark.parametrize("wrong", ["float8", "INT8", "", None, 8])
-def test_an_unknown_precision_is_one_clear_line(wrong):
-    with pytest.raises(InputError) as raised:
-        Translator.from_checkpoint(random_checkpoint(), precision=wrong)
-    assert str(raised.value) == f"unknown precision {wrong!r}; known: float32, bfloat16, int8, intgemm, int4, auto"
-
-
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_weights_that_are_no_numbers_cannot_be_int8(value):
-    checkpoint = random_checkpoint()
-    checkpoint.tensors["encoder.layers.1.feed_forward.inner.weight"][5, 3] = value
-    with pytest.raises(CheckpointError, match="values that are not finite; int8 cannot hold them"):
-        Translator.from_checkpoint(checkpoint, "int8")
-
-
 def test_weights_that_give_no_numbers_are_an_error_not_a_translation(precision):
     for where in ("decoder.projection.weight", "decoder.layers.0.feed_forward.norm.weight"):
         checkpoint = random_checkpoint()
@@ -144,6 +123,11 @@ def test_weights_that_give_no_numbers_are_an_error_not_a_translation(precision):
         for beam_size in (1, 2):
             with pytest.raises(CheckpointError, match="not a number|not finite"):
                 Translator.from_checkpoint(checkpoint, precision).translate("▁w1", beam_size=beam_size)
+    for value in (np.nan, np.inf) if precision == "int8" else ():
+        checkpoint = random_checkpoint()
+        checkpoint.tensors["encoder.layers.1.feed_forward.inner.weight"][5, 3] = value
+        with refused(CheckpointError):
+            Translator.from_checkpoint(checkpoint, "int8")
 
 
 def test_a_logit_that_becomes_infinite_is_an_error_with_and_without_scores():
@@ -217,7 +201,7 @@ EXPECTED = {
 
 @pytest.mark.parametrize("name", EXPECTED)
 def test_a_firefox_model_translates_as_in_firefox_with_its_scales(pulled, name):
-    checkpoint: Checkpoint = read(pulled(name))
+    checkpoint = read(pulled(name))
     assert isinstance(checkpoint.text, TranslationText) and checkpoint.spec.decoder is not None
     assert f"{checkpoint.text.source_language}-{checkpoint.text.target_language}" == name
     assert (checkpoint.spec.decoder.recurrence.kind, checkpoint.precision) == ("ssru", "int8")
@@ -231,7 +215,7 @@ def test_the_scales_of_inputs_are_used_where_asked_for_and_kept_apart_in_the_cac
     pairs = list(EXPECTED["en-pt"].items())
     sources, targets = ([pair[side] for pair in pairs] for side in (0, 1))
 
-    def log_probs(precision: str) -> np.ndarray:
+    def log_probs(precision):
         scores = Translator(pulled("en-pt"), precision).score(sources, targets)
         return np.concatenate([score.log_probs for score in scores])
 
@@ -248,3 +232,47 @@ def test_an_unknown_word_is_written_only_where_asked_for(pulled):
     assert np.isfinite(unknown.log_probs).all()
     never = {"beam_size": 1, "max_decoding_length": 3, "target_prefix": [["▁"]]}
     assert translator.translate_tokens([["▁漢"]], **never)[0].hypotheses[0].count("<unk>") == 0
+
+
+WORDS = vocabulary(19)
+TEXTS = [" ".join(WORDS[i] for i in ids) for ids in ((4, 9, 3, 12), (5,), (8, 8, 7, 4, 11, 6), (10, 3))]
+PREFIX = f"{WORDS[8]} {WORDS[6]}"
+OPTIONS = {
+    "greedy": {"beam_size": 1},
+    "best": {"beam_size": 4, "num_hypotheses": 4, "length_penalty": 0.6},
+    "patient": {"beam_size": 3, "patience": 2.0, "num_hypotheses": 5},
+    "penalties": {"repetition_penalty": 1.8, "no_repeat_ngram_size": 2, "min_decoding_length": 5, "word_penalty": 0.2},
+    "prefix": {"target_prefix": PREFIX, "beam_size": 3},
+    "favoured prefix": {"target_prefix": PREFIX, "prefix_bias_beta": 0.4},
+    "alternatives": {"target_prefix": WORDS[8], "return_alternatives": True, "num_hypotheses": 3},
+    "samples": {"beam_size": 1, "sampling_topk": 0, "sampling_temperature": 1.5, "num_hypotheses": 3, "seed": 5},
+    "nucleus": {"beam_size": 1, "sampling_topk": 0, "sampling_topp": 0.7, "seed": 6},
+    "suppressed": {"suppress_sequences": [WORDS[7], PREFIX], "disable_unk": True},
+    "another end": {"end_token": [WORDS[5], WORDS[6]], "return_end_token": True},
+    "cut": {"max_input_length": 2},
+    "attention": {"return_attention": True, "beam_size": 3},
+    "coverage": {"coverage_penalty": 0.7, "beam_size": 3},
+    "unknowns replaced": {"replace_unknowns": True},
+}
+SHORT = {"max_decoding_length": 7}
+ATTENDED = ("attention", "coverage", "unknowns replaced")
+
+
+@pytest.fixture(scope="module", params=["sutskever", "luong concat", "multi-head"])
+def translators(request):
+    """By the kernels, by the reference, and whether there is attention."""
+    made = recurrent_checkpoint(request.param)
+    both = (Translator.from_checkpoint(made, "float32", ops=ops, threads=2) for ops in (operations, reference))
+    return *both, made.spec.decoder.attention is not None
+
+
+def test_every_option_is_the_reference_s_whatever_the_batch(translators):
+    ours, oracle, attends = translators
+    for name in OPTIONS if attends else OPTIONS.keys() - ATTENDED:
+        options = OPTIONS[name] | SHORT
+        found, expected = (one.translate(TEXTS, details=True, **options) for one in (ours, oracle))
+        for one, other in zip(found, expected, strict=True):
+            assert one.hypotheses == other.hypotheses, name
+            np.testing.assert_allclose(one.scores, other.scores, rtol=1e-4, atol=1e-5)
+        assert [repr(ours.translate(text, details=True, **options)) for text in TEXTS] == list(map(repr, found)), name
+        assert name != "greedy" or len({one.text for one in found}) > 1

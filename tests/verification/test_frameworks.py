@@ -12,7 +12,7 @@ from fastattn.verification.frameworks import blaming, framework
 from fastattn.verification.translators import CTranslate2Translator
 from fastattn.weights import read
 from tests.cli.commands import fail, succeed
-from tests.encoders.test_encoder_checkpoints import _write_folder
+from tests.encoders.test_encoder import _write_folder
 from tests.verification.encoder_folders import write_bert
 from tests.weights.ctranslate2.writer import write_tiny
 from tests.weights.huggingface.marian_cases import CASES, write_model

@@ -38,12 +38,16 @@ from tests.architectures.cases import GOLDEN_CASES
 from tests.architectures.decoders import GEMMA2
 from tests.architectures.goldens import write_translator
 from tests.encoders.classifiers import TOKENS as TAGGER
-from tests.encoders.classifiers import write_classifier, write_masked, write_sparse
-from tests.encoders.multi_vector import write_original, write_pylate, write_today
+from tests.encoders.classifiers import (
+    write_classifier,
+    write_masked,
+    write_original,
+    write_pylate,
+    write_sparse,
+    write_today,
+)
 from tests.images.cases import CASES as IMAGE_CASES
-from tests.images.cases import pictures
-from tests.images.goldens import read_shapes, write_golden_images
-from tests.images.residual_cases import RESIDUAL_CASES, write_residual
+from tests.images.cases import RESIDUAL_CASES, pictures, read_shapes, write_golden_images, write_residual
 from tests.weights.containers.shortlist_writer import binary_shortlist
 from tests.weights.gguf import models as gguf_models
 from tests.weights.marian import writer as marian_writer
