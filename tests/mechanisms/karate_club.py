@@ -1,5 +1,8 @@
 """Zachary's karate club (Zachary 1977): 34 members, and the 78 pairs of them who met outside of it."""
 
+from fastattn import mechanisms as m
+from tests.mechanisms.oracle import normal
+
 # Member, counted from 0: those after it whom it met.
 _MET = {
     0: "1 2 3 4 5 6 7 8 10 11 12 13 17 19 21 31", 1: "2 3 7 13 17 19 21 30", 2: "3 7 8 9 13 27 28 32", 3: "7 12 13",
@@ -9,3 +12,9 @@ _MET = {
 }  # fmt: skip
 MEMBERS = 34
 EDGES = [(one, int(other)) for one, others in _MET.items() for other in others.split()]
+CLUB = m.Neighbours.from_edges(EDGES, MEMBERS)
+
+
+def layer(nodes=MEMBERS, F=34, H=8, V=8):
+    """Features, and a layer's weight and vector."""
+    return normal(1, nodes, F), normal(2, H, V, F, size=F**-0.5), normal(3, H, 2 * V)

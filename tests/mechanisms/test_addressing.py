@@ -1,20 +1,12 @@
 """A Neural Turing Machine's four steps against the paper's sums, alone and together."""
 
-from functools import partial
-
 import numpy as np
 
 from fastattn.mechanisms import address, content_weights, interpolate, sharpen, shift
 from fastattn.ops.reference.mechanisms import addressing
-from tests.mechanisms.oracle import check, normal, refuses
+from tests.mechanisms.oracle import check, normal, shares
 
 SIZES = [(1, 1, 1, 1), (2, 3, 11, 5), (1, 4, 128, 20)]
-
-
-def shares(seed, *shape):
-    """Random numbers that add up to 1 along the last axis."""
-    numbers = np.random.default_rng(seed).random(shape) + 0.01
-    return (numbers / numbers.sum(axis=-1, keepdims=True)).astype(np.float32)
 
 
 def between(seed, low, high, *shape):
@@ -28,9 +20,8 @@ def test_each_step_and_all_of_them():
         strength, gate, exponent = between(4, 0, 9, B, H), between(5, 0, 1, B, H), between(6, 1, 5, B, H)
         shifts = shares(7, B, H, min(N, 5))
         check(content_weights(key, memory, strength), addressing.content_weights, key, memory, strength)
-        check(
-            interpolate(shares(8, B, H, N), previous, gate), addressing.interpolate, shares(8, B, H, N), previous, gate
-        )
+        weights = shares(8, B, H, N)
+        check(interpolate(weights, previous, gate), addressing.interpolate, weights, previous, gate)
         check(shift(previous, shifts), addressing.shift, previous, shifts)
         check(sharpen(previous, exponent), addressing.sharpen, previous, exponent)
         got = address(key, memory, previous, strength=strength, gate=gate, shifts=shifts, exponent=exponent)
@@ -66,35 +57,3 @@ def test_extreme_contents():
     weights = content_weights(key, memory, np.array([[1e6, 1e6]], np.float32))
     assert weights[0, 0, 0] > 0.999
     np.testing.assert_allclose(weights[0, 1], 1 / 9, rtol=1e-6)
-
-
-GOOD = {
-    "key": normal(1, 2, 3, 4),
-    "memory": normal(2, 2, 6, 4),
-    "previous": shares(3, 2, 3, 6),
-    "strength": np.ones((2, 3), np.float32),
-    "gate": np.ones((2, 3), np.float32),
-    "shifts": shares(4, 2, 3, 3),
-    "exponent": np.ones((2, 3), np.float32),
-}
-
-
-MISFITS = [
-    ("key", normal(1, 2, 3, 5), "memory: expected places of width 5"),
-    ("memory", normal(1, 1, 6, 4), "memory: expected places"),
-    ("memory", normal(1, 2, 6, 4).astype(float), "memory: expected a NumPy array of float32, got float64"),
-    ("previous", shares(3, 2, 3, 5), r"previous: expected shape \(2, 3, 6\)"),
-    ("strength", -np.ones((2, 3), np.float32), "strength: expected 0 to"),
-    ("strength", np.ones((2, 2), np.float32), r"strength: expected shape \(2, 3\)"),
-    ("gate", np.full((2, 3), 1.5, np.float32), "gate: expected 0 to 1"),
-    ("gate", np.full((2, 3), np.nan, np.float32), "gate: expected 0 to 1"),
-    ("shifts", shares(4, 2, 3, 2), "shifts: expected .* an odd number up to 6"),
-    ("shifts", shares(4, 2, 3, 7), "shifts: expected .* an odd number up to 6"),
-    ("shifts", shares(4, 2, 3, 0), "shifts: expected .* an odd number up to 6"),
-    ("exponent", np.full((2, 3), 0.5, np.float32), "exponent: expected 1 to"),
-]
-
-
-def test_what_does_not_fit():
-    for name, value, message in MISFITS:
-        refuses(partial(address, **{**GOOD, name: value}), message)

@@ -1,30 +1,21 @@
 """Each score against its formula in float64, at awkward sizes; what holds for all of them."""
 
-from functools import partial
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import fastattn
 from fastattn import mechanisms as m
 from fastattn.kernels.attention.arguments import COLUMNS, KEYS, LIMIT, ROWS
-from fastattn.mechanisms.attend import attend
 from fastattn.ops.cpu.norm import unit_vectors
 from fastattn.ops.reference.mechanisms import scores
 from tests.mechanisms.oracle import check_attention, inputs, normal
 
 SIZES = [
-    {"B": 1, "T": 1, "S": 1, "H": 1, "K": 1, "V": 1},
-    {},
-    {"H": 4, "G": 2},
+    {"B": 1, "T": 1, "S": 1, "H": 1, "K": 1, "V": 1}, {}, {"H": 4, "G": 2}, {"T": 0}, {"S": 0}, {"B": 0},
     {"T": ROWS + 1, "S": COLUMNS + 1, "K": 33, "V": 17},
     {"B": 1, "T": 2 * ROWS - 1, "S": KEYS + 3, "H": 2, "K": 16, "V": COLUMNS},
-    {"T": 0},
-    {"S": 0},
-    {"B": 0},
-]
+]  # fmt: skip
 
 
 def sizes_of(arrays):
@@ -35,35 +26,25 @@ def sizes_of(arrays):
 def made(name, arrays, D=11):
     """(score, its formula, the formula's parameters) for these arrays."""
     T, S, H, K = sizes_of(arrays)
-    if name == "dot":
-        return m.Dot(), scores.dot, ()
-    if name == "scaled dot":
-        return m.ScaledDot(), scores.scaled_dot, ()
-    if name == "alibi":
-        bias = m.alibi_bias(H, T, S)
-        return m.ScaledDot(bias=bias), scores.scaled_dot, (None, 0.0, bias)
-    if name == "t5":
-        bias = m.t5_bias(normal(4, 8, H), T, S, max_distance=20)
-        return m.ScaledDot(0.3, bias=bias), scores.scaled_dot, (0.3, 0.0, bias)
-    if name == "softcap":
-        return m.ScaledDot(2.0, softcap=1.5), scores.scaled_dot, (2.0, 1.5)
-    if name == "content":
-        return m.Content(3.5), scores.content, (3.5,)
-    if name == "general":
-        weight = normal(4, K, K, size=K**-0.5)
-        return m.General(weight), scores.general, (np.repeat(weight[None], H, axis=0),)
-    if name == "general, each head's":
-        weight = normal(4, H, K, K, size=K**-0.5)
-        return m.General(weight), scores.general, (weight,)
-    if name == "additive":
-        W, U, v = normal(4, D, K), normal(5, D, K), normal(6, D)
-        return m.Additive(W, U, v), scores.additive, tuple(np.repeat(x[None], H, axis=0) for x in (W, U, v))
-    if name == "additive, each head's":
-        parameters = normal(4, H, D, K), normal(5, H, D, K), normal(6, H, D), normal(7, H, D)
-        return m.Additive(*parameters), scores.additive, parameters
-    assert name == "graph"
+    alibi, t5 = m.alibi_bias(H, T, S), m.t5_bias(normal(4, 8, H), T, S, max_distance=20)
+    weight, weights = normal(4, K, K, size=K**-0.5), normal(4, H, K, K, size=K**-0.5)
+    shared = normal(4, D, K), normal(5, D, K), normal(6, D)
+    own = normal(4, H, D, K), normal(5, H, D, K), normal(6, H, D), normal(7, H, D)
     vector = normal(4, H, 2 * K)
-    return m.Graph(vector, 0.1), scores.graph, (vector, 0.1)
+    every = tuple(np.repeat(x[None], H, axis=0) for x in (weight, *shared))
+    return {
+        "dot": (m.Dot(), scores.dot, ()),
+        "scaled dot": (m.ScaledDot(), scores.scaled_dot, ()),
+        "alibi": (m.ScaledDot(bias=alibi), scores.scaled_dot, (None, 0.0, alibi)),
+        "t5": (m.ScaledDot(0.3, bias=t5), scores.scaled_dot, (0.3, 0.0, t5)),
+        "softcap": (m.ScaledDot(2.0, softcap=1.5), scores.scaled_dot, (2.0, 1.5)),
+        "content": (m.Content(3.5), scores.content, (3.5,)),
+        "general": (m.General(weight), scores.general, every[:1]),
+        "general, each head's": (m.General(weights), scores.general, (weights,)),
+        "additive": (m.Additive(*shared), scores.additive, every[1:]),
+        "additive, each head's": (m.Additive(*own), scores.additive, own),
+        "graph": (m.Graph(vector, 0.1), scores.graph, (vector, 0.1)),
+    }[name]
 
 
 NAMES = (
@@ -82,10 +63,6 @@ def test_agrees_with_its_formula(name):
         np.testing.assert_array_equal(m.attend(*arrays, score=score), got[0])
 
 
-def _location(query, key, weight, keys):
-    return scores.location(query, weight, keys)
-
-
 def test_location_needs_no_keys():
     for size in SIZES:
         query, _, value = arrays = inputs(**size)
@@ -96,8 +73,7 @@ def test_location_needs_no_keys():
             score = m.Location(weight)
             got = m.attend(query, None, value, score=score, return_weights=True)
             every = np.broadcast_to(weight, (H, *weight.shape[-2:]))
-            formula = partial(_location, keys=S)
-            check_attention(got, formula, (query, value, value), (every,))
+            check_attention(got, lambda q, k, w, S=S: scores.location(q, w, S), (query, value, value), (every,))
 
 
 def test_without_heads_it_is_one_head():
@@ -159,18 +135,6 @@ def test_a_leaky_relu_of_any_slope():
         check_attention(got, scores.graph, arrays, (vector, slope))
 
 
-def additive_of_sums(a, b, vector):
-    """Additive attention whose projections are these numbers, (T,) and (S,), by an identity of width 1."""
-    one = np.ones((1, 1), np.float32)
-    query, key = (np.array(x, np.float32)[None, :, None] for x in (a, b))
-    value = normal(3, 1, len(b), 3)
-    parameters = one, one, np.array([vector], np.float32)
-    got = m.attend(query, key, value, score=m.Additive(*parameters), return_weights=True)
-    arrays = tuple(x[:, :, None] for x in (query, key, value))
-    got = got[0][:, :, None], got[1][:, None]
-    check_attention(got, scores.additive, arrays, tuple(p[None] for p in parameters))
-
-
 SUMS = [
     ([-44, -36, -35, -34.9, 0, 35, 35.1, 44, 50], [0.5, -0.5, 0]),
     ([100, -100, 3e38, -3e38], [-35, 35, 1, 0]),
@@ -182,9 +146,13 @@ SUMS = [
 
 
 def test_the_tanh_of_sums_of_any_size():
-    """Where exponentials of both parts would overflow, or are cut, tanh is as right."""
-    for a, b in SUMS:
-        additive_of_sums(a, b, 3.0)
+    """Where exponentials of both parts would overflow, or are cut, tanh is as right; projections by an identity."""
+    parameters = np.ones((1, 1, 1), np.float32), np.ones((1, 1, 1), np.float32), np.full((1, 1), 3.0, np.float32)
+    for sums in SUMS:
+        query, key = (np.array(x, np.float32)[None, :, None, None] for x in sums)
+        arrays = query, key, normal(3, 1, key.shape[1], 1, 3)
+        got = m.attend(*arrays, score=m.Additive(*parameters), return_weights=True)
+        check_attention(got, scores.additive, arrays, parameters)
 
 
 def test_a_query_that_is_no_number_stays_alone():
@@ -205,7 +173,3 @@ def test_additive_of_any_shape(D, T, S, data):
     seen = m.Padded(data.draw(st.integers(0, S)))
     mask = np.arange(S) < seen.lengths
     check_attention(m.attend(*arrays, score=score, seen=seen, return_weights=True), formula, arrays, parameters, mask)
-
-
-def test_the_scores_are_public():
-    assert fastattn.mechanisms.attend is attend

@@ -14,8 +14,8 @@ from fastattn.spec.tensors import tensor_shapes
 from fastattn.weights.containers.json_file import JsonObject
 from fastattn.weights.huggingface.encoders.deberta import DEBERTA
 from fastattn.weights.tensor_mapping import map_tensors
-from tests.architectures.cases import DEBERTA_CONFIG
 from tests.architectures.case import SIZES
+from tests.architectures.cases import DEBERTA_CONFIG
 from tests.architectures.drawing import draw_all
 from tests.architectures.folders import write_folder
 from tests.weights.native.folders import converted
