@@ -36,6 +36,10 @@ def _t5(width: int, heads: int, head_width: int, inner: int, gated: bool) -> Sta
     )  # fmt: skip
 
 
+MBART = stack_spec(
+    layers=2, width=36, heads=3, key_heads=3, head_width=12, inner_width=50, vocabulary=53, activation="gelu",
+    embedding_norm=True, embedding_scale=6.0, positions="table", max_positions=30,
+)  # fmt: skip
 CASES = [
     EncoderCase("bert-24", "bert", _bert(48, 2, 2, 96)),
     EncoderCase("bert-40", "bert", _bert(80, 2, 3, 100), seed=1),
@@ -45,25 +49,7 @@ CASES = [
     EncoderCase("bert-many-heads", "bert", _bert(33, 11, 2, 65, "relu"), seed=5),
     EncoderCase("t5", "t5", _t5(24, 3, 5, 31, gated=False), lengths=(9, 1, 150), seed=6),
     EncoderCase("t5-gated", "t5", _t5(20, 2, 16, 48, gated=True), seed=7),
-    EncoderCase(
-        "mbart",
-        "mbart",
-        stack_spec(
-            layers=2,
-            width=36,
-            heads=3,
-            key_heads=3,
-            head_width=12,
-            inner_width=50,
-            vocabulary=53,
-            activation="gelu",
-            embedding_norm=True,
-            embedding_scale=6.0,
-            positions="table",
-            max_positions=30,
-        ),
-        seed=8,
-    ),
+    EncoderCase("mbart", "mbart", MBART, seed=8),
 ]
 
 

@@ -4,18 +4,16 @@ from typing import Any
 
 import numpy as np
 
-from fastattn.models.decoder import EncoderDecoder
 from fastattn.models.kinds import build_model
 from fastattn.ops import reference
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.recurrent import MemoryAttention, Readout
 from tests.models.recurrent_twin import Twin
-from tests.models.tiny_models import random_checkpoint, recurrent
+from tests.models.tiny_models import FROM_ENCODER, LSTM, random_checkpoint, recurrent
 
-LSTM = {"cell": "lstm", "layers": 2}
 CHO = {"cell": "gru_reset_before"}
 BOTH = {"bidirectional": True}
-FROM_ENCODER, BRIDGE = {"initial": "encoder"}, {"initial": "bridge", "initial_activation": "tanh"}
+BRIDGE = {"initial": "bridge", "initial_activation": "tanh"}
 LUONG = {**LSTM, **FROM_ENCODER, "readout": Readout(("context", "hidden"), 14, "tanh"), "feeds": True}
 BAHDANAU = {**BRIDGE, "readout": Readout(("hidden", "embedding", "context"), 16, "tanh")}
 
@@ -65,9 +63,7 @@ def recurrent_checkpoint(variety: str, dtype: type = np.float32) -> Checkpoint:
     return checkpoint
 
 
-def recurrent_model(
-    variety: str, ops: Any = reference, precision: str = "float32", dtype: type = np.float32
-) -> EncoderDecoder:
+def recurrent_model(variety: str, ops: Any = reference, precision: str = "float32", dtype: Any = np.float32) -> Any:
     return build_model(recurrent_checkpoint(variety, dtype), ops, precision)
 
 

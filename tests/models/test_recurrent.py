@@ -32,19 +32,16 @@ DEVICES = {"reference": (reference, np.float64, 1e-11), "cpu": (operations, np.f
 varieties = pytest.mark.parametrize("variety", RECURRENT)
 
 
-def _expected(variety, dtype, sources, targets):
-    """Of each sequence log_probs_TV and weights_TS."""
+def _check(model, variety, dtype, sequences, found, allowance, done=0):
+    """Of each sequence the rows, and the weights of the tokens behind those that are done."""
     oracle = twin(variety, dtype=dtype)
-    made = [oracle.decode(source, target) for source, target in zip(sources, targets)]
-    return [(log_softmax(logits_TV), weights_TS) for logits_TV, weights_TS in made]
-
-
-def _check(model, found, expected, allowance):
-    for (hidden_TD, weights_TS), (log_probs_TV, expected_TS) in zip(found, expected, strict=True):
+    for sequence, (hidden_TD, weights_TS) in zip(sequences, found, strict=True):
+        logits_TV, expected_TS = oracle.decode(*sequence)
         found_TV = model.output.all_log_probs(np.ascontiguousarray(hidden_TD))
-        np.testing.assert_allclose(found_TV, log_probs_TV, rtol=0, atol=10 * allowance)  # logits are of some tens
-        if weights_TS is not None:
-            np.testing.assert_allclose(weights_TS, expected_TS, rtol=0, atol=allowance)
+        # logits are of some tens
+        np.testing.assert_allclose(found_TV, log_softmax(logits_TV), rtol=0, atol=10 * allowance)
+        if len(weights_TS):
+            np.testing.assert_allclose(weights_TS, expected_TS[done:], rtol=0, atol=allowance)
 
 
 @varieties
@@ -55,10 +52,10 @@ def test_a_pass_is_the_twin_s(variety):
         attends = model.decoder.attention is not None
         hidden_ND, attention_NS, starts_B1 = full_pass(model, sources, targets, attends)
         found = [
-            (hidden_ND[start:stop], attention_NS[start:stop, : len(source)] if attends else None)
+            (hidden_ND[start:stop], attention_NS[start:stop, : len(source)] if attends else ())
             for source, start, stop in zip(sources, starts_B1, starts_B1[1:])
         ]
-        _check(model, found, _expected(variety, dtype, sources, targets), allowance)
+        _check(model, variety, dtype, zip(sources, targets), found, allowance)
 
 
 @pytest.mark.parametrize(("variety", "device", "begins"), pairs(RECURRENT, DEVICES, [(0, 0), (3, 0), (0, 2)]))
@@ -67,12 +64,8 @@ def test_steps_are_the_twin_s(variety, device, begins):
     ops, dtype, allowance = DEVICES[device]
     sources, targets = random_sources(5, seed=4), random_sources(5, seed=5, shortest=3, longest=14)
     model = recurrent_model(variety, ops=ops, dtype=dtype)
-    hidden, seen = stepped(model, sources, targets, prefill, model.decoder.attention is not None, apart)
-    expected = _expected(variety, dtype, sources, targets)
-    _check(model, [(rows_TD, None) for rows_TD in hidden], expected, allowance)
-    for rows, (_, weights_TS) in zip(seen, expected):
-        if rows:
-            np.testing.assert_allclose(rows, weights_TS[prefill:], rtol=0, atol=allowance)
+    found = zip(*stepped(model, sources, targets, prefill, model.decoder.attention is not None, apart))
+    _check(model, variety, dtype, zip(sources, targets), found, allowance, prefill)
 
 
 @pytest.mark.parametrize(("variety", "device", "searched"), pairs(RECURRENT, DEVICES, [(1, ()), (4, ()), (4, (7, 9))]))
@@ -117,22 +110,17 @@ def test_lower_precisions_are_near(variety):
         assert 1e-3 < np.abs(log_probs(precision) - exact).mean() < 0.25, precision
 
 
-@pytest.mark.parametrize(
-    ("variety", "precision", "beam", "threads"), pairs(RECURRENT, ["float32", "int8"], [1, 4], [1, 2])
-)
+SEARCHED = pairs(RECURRENT, ["float32", "int8"], [1, 4], [1, 2])
+
+
+@pytest.mark.parametrize(("variety", "precision", "beam", "threads"), SEARCHED)
 def test_company_and_threads_change_no_bit(variety, precision, beam, threads):
-    check_company(
-        recurrent_model(variety, ops=operations, precision=precision), [3, 0, 4, 1, 5, 2], 6, beam, 2, threads
-    )
+    model = recurrent_model(variety, ops=operations, precision=precision)
+    check_company(model, [3, 0, 4, 1, 5, 2], 6, beam, 2, threads)
 
 
-DRAWING = {
-    "beam_size": 1,
-    "sampling_topk": 0,
-    "min_decoding_length": 2,
-    "max_decoding_length": 2,
-    "return_attention": True,
-}
+DRAWING = {"beam_size": 1, "sampling_topk": 0, "return_attention": True}
+DRAWING |= dict.fromkeys(("min_decoding_length", "max_decoding_length"), 2)
 
 
 def test_samples_of_hard_attention_follow_its_law():
