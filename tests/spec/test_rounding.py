@@ -6,6 +6,7 @@ import pytest
 from fastattn.errors import CheckpointError
 from fastattn.spec.quantized import Int4Tensor, take
 from fastattn.spec.rounding import bfloat16_bits, quantize, quantize_groups, round_groups
+from tests.messages import refused
 
 
 def test_int8_rounds_each_row_by_its_greatest() -> None:
@@ -20,9 +21,6 @@ def test_int8_rounds_each_row_by_its_greatest() -> None:
         assert np.abs(made.values_FD.astype(int)).max() <= 127
         steps = np.abs(made.float32() - weight_FD) / np.maximum(made.multipliers_F, np.float32(1e-45))[:, None]
         assert steps.max() < (0.5001 if scale > 1e-42 else 127)
-    for bad in (np.nan, np.inf, -np.inf):
-        with pytest.raises(CheckpointError, match=r"w\.weight has values that are not finite; int8 cannot hold them"):
-            quantize(np.array([[1, bad]], np.float32), "w.weight")
 
 
 def test_int4_keeps_what_16_numbers_hold() -> None:
@@ -46,21 +44,13 @@ def test_int4_is_nearer_than_the_whole_range_alone() -> None:
     groups_NI = weight_FD.reshape(-1, 32)
     least, most = groups_NI.min(axis=1, keepdims=True), groups_NI.max(axis=1, keepdims=True)
     plain = np.rint((groups_NI - least) / (most - least) * 15) / 15 * (most - least) + least
-    errors = [
-        np.square(made - weight_FD).mean()
-        for made in (plain.reshape(40, 128), quantize_groups(weight_FD, "x").float32())
-    ]
-    assert errors[1] < 0.95 * errors[0]
+    made = quantize_groups(weight_FD, "x").float32()
+    assert np.square(made - weight_FD).mean() < 0.95 * np.square(plain.reshape(40, 128) - weight_FD).mean()
     np.testing.assert_array_equal(quantize_groups(np.full((2, 32), 0.5, np.float32), "x").float32(), 0.5)
     assert quantize_groups(np.empty((0, 64), np.float32), "x").shape == (0, 64)
-    for bad in (np.nan, np.inf, -1e5):
-        with pytest.raises(
-            CheckpointError, match=r"w\.weight has values that are not finite, or beyond \+-65504; int4"
-        ):
-            quantize_groups(np.full((1, 32), bad, np.float32), "w.weight")
 
 
-def test_int8_in_groups_finds_multiples_again_and_names_what_is_too_great() -> None:
+def test_int8_in_groups_finds_multiples_again() -> None:
     rng = np.random.default_rng(3)
     values_FD = rng.integers(-127, 128, (5, 96)).astype(np.int8)
     values_FD[:, ::32] = 127
@@ -70,12 +60,15 @@ def test_int8_in_groups_finds_multiples_again_and_names_what_is_too_great() -> N
     weight_FD = values_FD * np.repeat(scales_FG.astype(np.float32), 32, axis=1)
     for found, expected in zip(round_groups(weight_FD, "x"), (values_FD, scales_FG)):
         np.testing.assert_array_equal(found, expected)
-    for bad in (np.nan, np.inf, 1e8):
+
+
+@pytest.mark.parametrize(("rounded", "great"), [(quantize, -np.inf), (quantize_groups, -1e5), (round_groups, 1e8)])
+def test_what_fewer_bits_cannot_hold_is_named(rounded, great) -> None:
+    weight_FD = np.ones((5, 96), np.float32)
+    for bad in (np.nan, np.inf, great):
         weight_FD[4, 95] = bad
-        with pytest.raises(
-            CheckpointError, match=r"w\.weight has values that are not finite, or too great for int8 in"
-        ):
-            round_groups(weight_FD, "w.weight")
+        with refused(CheckpointError, "w.weight"):
+            rounded(weight_FD, "w.weight")
 
 
 def test_bfloat16_rounds_to_nearest_even() -> None:
