@@ -19,14 +19,12 @@ ROWS = np.array([[3.0, 4.0], [0.0, 2.0], [1.0, 1.0]], np.float32)
 def test_rows() -> None:
     theirs = ROWS.copy()
     theirs[1] = [0.5, 2.0]
-    found = compare_rows("block 1", ROWS, theirs, 0.13, "text 1")
-    assert (found.largest, found.relative, found.within) == (0.5, 0.125, True)
-    assert found.cosine == pytest.approx(2 / 4.25**0.5)
-    assert found.remark == "text 1, token 2"
-    assert not compare_rows("block 1", ROWS, theirs, 0.12, "text 1").within
-    assert compare_rows("vector", ROWS[:1], ROWS[:1], 0.0, "text 1") == Comparison(
-        "vector", True, 0.0, 0.0, 1.0, "text 1"
-    )
+    cosine = pytest.approx(2 / 4.25**0.5)
+    for bound, within in ((0.13, True), (0.12, False)):
+        expected = Comparison("block 1", within, 0.5, 0.125, cosine, "text 1, token 2")
+        assert compare_rows("block 1", ROWS, theirs, bound, "text 1") == expected
+    same = Comparison("vector", True, 0.0, 0.0, 1.0, "text 1")
+    assert compare_rows("vector", ROWS[:1], ROWS[:1], 0.0, "text 1") == same
 
 
 def test_rows_of_zeros_and_what_is_no_number() -> None:
@@ -52,12 +50,8 @@ def test_layers_that_one_side_alone_has_are_told() -> None:
     ours = name_states([ROWS[:, :1], ROWS, ROWS + 1], ROWS)
     theirs = name_states([ROWS, 2 * ROWS, ROWS, ROWS], ROWS)
     found = list(compare_states(ours, theirs, 0.1, "text 1", "there"))
-    assert [(line.name, line.within) for line in found] == [
-        ("embedding", True),
-        ("block 1", False),
-        ("block 2", False),
-        ("output", True),
-    ]
+    within = {"embedding": True, "block 1": False, "block 2": False, "output": True}
+    assert {line.name: line.within for line in found} == within
     assert found[0].remark == "not compared: 2 numbers a row in there"
     shorter = list(compare_states(ours, name_states([ROWS], ROWS), 0.1, "text 1", "there"))
     assert [line.remark for line in shorter[1:3]] == ["not compared: there does not show it"] * 2

@@ -43,17 +43,17 @@ def test_the_same_model(itself: Path) -> None:
     assert all(len(line) == len(line.rstrip()) for line in report.splitlines())
 
 
-@pytest.mark.parametrize(
-    ("tensor", "first"),
-    [
-        ("encoder.embedding_norm.weight", "embedding"),
-        ("encoder.layers.0.self_attention.qkv.weight", "block 1"),
-        ("encoder.layers.1.feed_forward.inner.weight", "block 2"),
-        ("encoder.layers.2.self_attention.output.weight", "output"),
-    ],
-)
-def test_damage_is_found_at_its_layer(itself: Path, monkeypatch: pytest.MonkeyPatch, tensor: str, first: str) -> None:
-    damage(monkeypatch, itself, tensor)
+DAMAGED = {
+    "embedding": "embedding_norm.weight",
+    "block 1": "layers.0.self_attention.qkv.weight",
+    "block 2": "layers.1.feed_forward.inner.weight",
+    "output": "layers.2.self_attention.output.weight",
+}
+
+
+@pytest.mark.parametrize("first", DAMAGED)
+def test_damage_is_found_at_its_layer(itself: Path, monkeypatch: pytest.MonkeyPatch, first: str) -> None:
+    damage(monkeypatch, itself, f"encoder.{DAMAGED[first]}")
     result = run("verify", itself, *TEXTS)
     assert result.exit_code == 1 and not result.stderr
     lines = lines_of(result.stdout)
@@ -114,8 +114,7 @@ def test_usage() -> None:
 def test_a_prompt_comes_before_each_text(tmp_path: Path) -> None:
     folder = write_bert(tmp_path / "model")
     checkpoint = read(folder)
-    sides = []
-    for prompts in ({}, {"prompts": {"query": "w40 w41 ", "other": "w9 "}, "default_prompt": "query"}):
-        sides.append(FastattnEncoder(folder, replace(checkpoint, input=replace(checkpoint.text, **prompts)), "float32"))
-    plain, prompted = sides
+    prompts = {"prompts": {"query": "w40 w41 ", "other": "w9 "}, "default_prompt": "query"}
+    texts = checkpoint.text, replace(checkpoint.text, **prompts)
+    plain, prompted = (FastattnEncoder(folder, replace(checkpoint, input=text), "float32") for text in texts)
     assert prompted.ids("w5") == plain.ids("w40 w41 w5") != plain.ids("w5")

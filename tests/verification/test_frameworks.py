@@ -17,31 +17,21 @@ from tests.verification.encoder_folders import write_bert
 from tests.weights.ctranslate2.writer import write_tiny
 from tests.weights.huggingface.marian_cases import CASES, write_model
 
-FRAMEWORKS = ("torch", "transformers", "sentence_transformers", "ctranslate2")
 
-
-@pytest.fixture
-def nothing_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in FRAMEWORKS:
+def test_what_is_missing_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("torch", "transformers", "sentence_transformers", "ctranslate2"):
         monkeypatch.setitem(sys.modules, name, None)
-
-
-@pytest.mark.usefixtures("nothing_installed")
-def test_what_is_missing_is_one_line(tmp_path: Path) -> None:
-    needs = "verify needs transformers and torch to compare with: pip install transformers torch"
-    assert fail(2, "verify", write_bert(tmp_path / "bert")) == needs
-    assert fail(2, "verify", write_model(tmp_path / "marian", CASES["shared"])) == needs
-    (tmp_path / "sentences").mkdir()
+    for name in ("sentences", "ctranslate2"):
+        (tmp_path / name).mkdir()
     _write_folder(tmp_path / "sentences")
-    assert fail(2, "verify", tmp_path / "sentences") == (
-        "verify needs sentence-transformers and transformers and torch to compare with: "
-        "pip install sentence-transformers transformers torch"
-    )
-    (tmp_path / "ctranslate2").mkdir()
-    assert (
-        fail(2, "verify", write_tiny(tmp_path / "ctranslate2"))
-        == "verify needs ctranslate2 to compare with: pip install ctranslate2"
-    )
+    for folder, needed in (
+        (write_bert(tmp_path / "bert"), ["transformers", "torch"]),
+        (write_model(tmp_path / "marian", CASES["shared"]), ["transformers", "torch"]),
+        (tmp_path / "sentences", ["sentence-transformers", "transformers", "torch"]),
+        (write_tiny(tmp_path / "ctranslate2"), ["ctranslate2"]),
+    ):
+        told = f"verify needs {' and '.join(needed)} to compare with: pip install {' '.join(needed)}"
+        assert fail(2, "verify", folder) == told
 
 
 def test_only_what_is_missing_is_to_be_installed(monkeypatch: pytest.MonkeyPatch) -> None:

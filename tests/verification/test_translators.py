@@ -1,5 +1,6 @@
 """A translation model beside an undamaged copy of itself; what counts as the same translation."""
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -81,3 +82,13 @@ def test_hypotheses_of_a_beam_that_were_cut_off_are_not_compared() -> None:
     cut = compared("ab", "abbb", 4)
     assert cut.within and cut.remark == "not compared: no end within 4 tokens"
     assert not compared("ab", "abbb", 1).within
+
+
+def test_ctranslate2(tmp_path: Path) -> None:
+    pytest.importorskip("ctranslate2")
+    report = json.loads(succeed("verify", write_tiny(tmp_path), "▁w1 ▁w2", "▁w3", TEXTS[2], "--json"))
+    found = {line["name"]: line for line in report["comparisons"]}
+    assert found["tokens"]["remark"] == "not compared: ctranslate2 gets tokens, not text"
+    assert found["layers"]["remark"] == "not compared: ctranslate2 does not show them"
+    assert found["log-probabilities"]["largest"] < 1e-4
+    assert all(found[f"text {number}, greedy"]["within"] for number in (1, 2, 3))
