@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from fastattn import CrossEncoder, Encoder
 from fastattn.weights import read
@@ -21,7 +21,7 @@ from tests.architectures import cases as known
 from tests.architectures import oracle
 from tests.architectures.case import Case
 from tests.architectures.drawing import draw, draw_all
-from tests.architectures.folders import BERT_LIKE, ROBERTA_LIKE
+from tests.architectures.folders import BERT_LIKE, GEMMA_LIKE, ROBERTA_LIKE, T5_LIKE
 from tests.weights.containers.safetensors_writer import safetensors_bytes, write_json
 
 pytestmark = pytest.mark.slow
@@ -44,7 +44,7 @@ class Published:
 
     name: str
     config: dict[str, Any]
-    tokenizer: str = "wordpiece"
+    tokenizer: str = "bert"
     max_length: int = 512
     pooling: str | None = "cls"
     dense: tuple[tuple[int, int, bool, str], ...] = ()
@@ -141,8 +141,8 @@ ENCODERS = [
     Published("BAAI/bge-small-en-v1.5", _bert(384, 12, 12)),
     Published("BAAI/bge-base-en-v1.5", _bert(768, 12, 12)),
     Published("intfloat/e5-small-v2", _bert(384, 12, 12), **MEAN),
-    Published("intfloat/multilingual-e5-small", _bert(384, 12, 12, 250037), "unigram", **MEAN),
-    Published("intfloat/multilingual-e5-base", _xlm_roberta(768, 12, 12, 514), "unigram", **MEAN),
+    Published("intfloat/multilingual-e5-small", _bert(384, 12, 12, 250037), "xlmr", **MEAN),
+    Published("intfloat/multilingual-e5-base", _xlm_roberta(768, 12, 12, 514), "xlmr", **MEAN),
     Published("thenlper/gte-base", _bert(768, 12, 12), **MEAN),
     Published(
         "Alibaba-NLP/gte-base-en-v1.5",
@@ -154,25 +154,25 @@ ENCODERS = [
     ),
     Published("Snowflake/snowflake-arctic-embed-m", _bert(768, 12, 12), prompts=SEARCH),
     Published("Snowflake/snowflake-arctic-embed-m-v1.5", _bert(768, 12, 12), prompts=SEARCH),
-    Published("Snowflake/snowflake-arctic-embed-m-v2.0", ARCTIC, "unigram", 8192, **QUERY),
-    Published("Snowflake/snowflake-arctic-embed-l-v2.0", _xlm_roberta(1024, 24, 16, 8194), "unigram", 8192, **QUERY),
+    Published("Snowflake/snowflake-arctic-embed-m-v2.0", ARCTIC, "xlmr", 8192, **QUERY),
+    Published("Snowflake/snowflake-arctic-embed-l-v2.0", _xlm_roberta(1024, 24, 16, 8194), "xlmr", 8192, **QUERY),
     Published(
         "sentence-transformers/LaBSE", _bert(768, 12, 12, 501153), max_length=256, dense=((768, 768, True, TANH),)
     ),
     Published(
-        "sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2", _bert(384, 12, 12, 250037), "unigram", 128, **RAW
+        "sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2", _bert(384, 12, 12, 250037), "xlmr", 128, **RAW
     ),
-    Published("sentence-transformers/all-mpnet-base-v2", MPNET, "mpnet", 384, **MEAN),
+    Published("sentence-transformers/all-mpnet-base-v2", MPNET, "xlmr", 384, **MEAN),
     Published("nomic-ai/nomic-embed-text-v1.5", NOMIC, max_length=8192, **RAW),
     Published("jinaai/jina-embeddings-v2-small-en", _jina(512, 4, 8), max_length=8192, **RAW),
     Published("jinaai/jina-embeddings-v2-base-en", _jina(768, 12, 12), max_length=8192, **RAW),
-    Published("BAAI/bge-m3", _xlm_roberta(1024, 24, 16, 8194), "unigram", 8192),
+    Published("BAAI/bge-m3", _xlm_roberta(1024, 24, 16, 8194), "xlmr", 8192),
     # not a model of sentences: pooled as sentence-transformers would by default
     Published(
-        "answerdotai/ModernBERT-base", MODERNBERT | {"architectures": ["ModernBertForMaskedLM"]}, "bytes", 8192, **RAW
+        "answerdotai/ModernBERT-base", MODERNBERT | {"architectures": ["ModernBertForMaskedLM"]}, "modern", 8192, **RAW
     ),
-    Published("Alibaba-NLP/gte-modernbert-base", MODERNBERT, "bytes", 8192, normalize=False),
-    Published("ibm-granite/granite-embedding-english-r2", MODERNBERT, "bytes", 8192),
+    Published("Alibaba-NLP/gte-modernbert-base", MODERNBERT, "modern", 8192, normalize=False),
+    Published("ibm-granite/granite-embedding-english-r2", MODERNBERT, "modern", 8192),
     Published(
         "google/embeddinggemma-300m", GEMMA, "gemma", 2048, "mean",
         dense=((768, 3072, False, IDENTITY), (3072, 768, False, IDENTITY)), prompts=GEMMA_PROMPTS,
@@ -185,8 +185,7 @@ ENCODERS = [
         "sentence-transformers/distiluse-base-multilingual-cased-v2", DISTILBERT, max_length=128,
         dense=((768, 512, True, TANH),), **RAW,
     ),
-    # whose tokenizer has [CLS] and [SEP] instead of <s> and </s>
-    Published("sentence-transformers/paraphrase-albert-small-v2", ALBERT, "unigram", 100, **RAW),
+    Published("sentence-transformers/paraphrase-albert-small-v2", ALBERT, max_length=100, **RAW),
     Published("sentence-transformers/gtr-t5-base", T5, "t5", dense=((768, 768, False, IDENTITY),), **MEAN),
 ]  # fmt: skip
 RERANKERS = [
@@ -194,80 +193,45 @@ RERANKERS = [
     for name, config, architecture, *more in (
         ("cross-encoder/ms-marco-MiniLM-L6-v2", _bert(384, 6, 12) | MINILM, "Bert"),
         ("cross-encoder/ms-marco-MiniLM-L12-v2", _bert(384, 12, 12) | MINILM, "Bert"),
-        ("BAAI/bge-reranker-base", _xlm_roberta(768, 12, 12, 514), "XLMRoberta", "unigram"),
-        ("BAAI/bge-reranker-large", _xlm_roberta(1024, 24, 16, 514), "XLMRoberta", "unigram"),
-        ("BAAI/bge-reranker-v2-m3", _xlm_roberta(1024, 24, 16, 8194), "XLMRoberta", "unigram", 8192),
-        ("Alibaba-NLP/gte-reranker-modernbert-base", MODERNBERT, "ModernBert", "bytes", 8192),
-        ("mixedbread-ai/mxbai-rerank-xsmall-v1", DEBERTA, "DebertaV2", "deberta"),
+        ("BAAI/bge-reranker-base", _xlm_roberta(768, 12, 12, 514), "XLMRoberta", "xlmr"),
+        ("BAAI/bge-reranker-large", _xlm_roberta(1024, 24, 16, 514), "XLMRoberta", "xlmr"),
+        ("BAAI/bge-reranker-v2-m3", _xlm_roberta(1024, 24, 16, 8194), "XLMRoberta", "xlmr", 8192),
+        ("Alibaba-NLP/gte-reranker-modernbert-base", MODERNBERT, "ModernBert", "modern", 8192),
+        ("mixedbread-ai/mxbai-rerank-xsmall-v1", DEBERTA, "DebertaV2"),
         ("cross-encoder/ms-marco-electra-base", ELECTRA, "Electra"),
     )
 ]
 
-# Name -> the algorithm, the special tokens, what surrounds a text and a pair, and what tokenizer_config.json says of
-# them: cls, sep, pad, unk, bos and eos tokens; whether a model has token types.
+ROLES_OF_BERT = {"cls": 2, "sep": 3, "pad": 0, "unk": 1}
+ROLES_OF_ROBERTA = {"cls": 0, "sep": 2, "pad": 1, "unk": 3}
+END = "<|endoftext|>"
+# Name -> the special tokens, what surrounds a text and a pair, and which tokens tokenizer_config.json names.
 TOKENIZERS: dict[str, tuple[Any, ...]] = {
-    "wordpiece": ("words", *BERT_LIKE, {"cls": 2, "sep": 3, "pad": 0, "unk": 1}, True),
-    "mpnet": (
-        "words", ("<s>", "<pad>", "</s>", "[UNK]", "<mask>"), *ROBERTA_LIKE[1:],
-        {"cls": 0, "sep": 2, "pad": 1, "unk": 3}, False,
-    ),
-    "unigram": ("pieces", *ROBERTA_LIKE, {"cls": 0, "sep": 2, "pad": 1, "unk": 3}, False),
-    "t5": ("pieces", ("<pad>", "</s>", "<unk>"), "$A </s>", "$A </s> $B </s>", {"eos": 1, "pad": 0, "unk": 2}, False),
-    "deberta": (
-        "pieces", ("[PAD]", "[CLS]", "[SEP]", "[UNK]"), *BERT_LIKE[1:], {"cls": 1, "sep": 2, "pad": 0, "unk": 3}, True,
-    ),
-    "roberta": ("bytes", *ROBERTA_LIKE, {"cls": 0, "sep": 2, "pad": 1, "unk": 3}, False),
-    "bytes": (
-        "bytes", BERT_LIKE[0], "[CLS] $A [SEP]", "[CLS] $A [SEP] $B [SEP]", {"cls": 2, "sep": 3, "pad": 0, "unk": 1},
-        False,
-    ),
-    "qwen": (
-        "bytes", ("<|endoftext|>", "<|im_start|>", "<|im_end|>"), "$A <|endoftext|>",
-        "$A:0 <|endoftext|> $B:1 <|endoftext|>", {"pad": 0, "eos": 2}, False,
-    ),
-    "gemma": (
-        "pairs", ("<pad>", "<eos>", "<bos>", "<unk>", "<mask>"), "<bos> $A <eos>", "<bos> $A <eos> <bos> $B <eos>",
-        {"bos": 2, "eos": 1, "pad": 0, "unk": 3}, False,
-    ),
-}  # fmt: skip
+    "bert": (*BERT_LIKE, ROLES_OF_BERT),
+    "modern": (BERT_LIKE[0], "[CLS] $A [SEP]", "[CLS] $A [SEP] $B [SEP]", ROLES_OF_BERT),
+    "roberta": (*ROBERTA_LIKE, ROLES_OF_ROBERTA),
+    "xlmr": (*ROBERTA_LIKE, ROLES_OF_ROBERTA),
+    "t5": (*T5_LIKE, {"eos": 1, "pad": 0, "unk": 2}),
+    "qwen": ((END, "<|im_start|>", "<|im_end|>"), f"$A {END}", f"$A:0 {END} $B:1 {END}", {"pad": 0, "eos": 2}),
+    "gemma": (*GEMMA_LIKE[:2], "<bos> $A <eos> <bos> $B <eos>", {"bos": 2, "eos": 1, "pad": 0, "unk": 3}),
+}
 
 
 def tokenizer_of(name: str) -> tuple[Tokenizer, dict[str, Any]]:
-    """A tokenizer trained on README.md, and what tokenizer_config.json says of it."""
-    algorithm, special, single, pair, named, types = TOKENIZERS[name]
-    said = {f"{role}_token": special[i] for role, i in named.items()}
-    said |= {} if types else {"model_input_names": ["input_ids", "attention_mask"]}
-    trained = {"vocab_size": VOCABULARY, "special_tokens": list(special), "show_progress": False}
-    if algorithm == "words":
-        tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-        tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
-        tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.BertPreTokenizer(), decoders.WordPiece()
-        trainer = trainers.WordPieceTrainer(continuing_subword_prefix="##", **trained)
-    elif algorithm == "pieces":
-        tokenizer = Tokenizer(models.Unigram())
-        tokenizer.normalizer, tokenizer.decoder = normalizers.NFKC(), decoders.Metaspace()
-        spaces = [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()]
-        tokenizer.pre_tokenizer = pre_tokenizers.Sequence(spaces)
-        learned = {"vocab_size": VOCABULARY - 1, "special_tokens": [token for token in special if token != "<mask>"]}
-        trainer = trainers.UnigramTrainer(unk_token=said["unk_token"], **trained | learned)
-    elif algorithm == "bytes":
-        tokenizer = Tokenizer(models.BPE())
-        tokenizer.normalizer, tokenizer.decoder = normalizers.NFC(), decoders.ByteLevel()
-        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-        trainer = trainers.BpeTrainer(initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), **trained)
-    else:
-        tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
-        tokenizer.normalizer = normalizers.Replace(" ", "▁")
-        tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
-        trained["special_tokens"] += [f"<0x{byte:02X}>" for byte in range(256)]
-        trainer = trainers.BpeTrainer(**trained)
+    """Pairs of bytes learned from README.md, and what tokenizer_config.json says; algorithms are the library's."""
+    special, single, pair, roles = TOKENIZERS[name]
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.normalizer, tokenizer.decoder = normalizers.NFC(), decoders.ByteLevel()
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    alphabet, trained = pre_tokenizers.ByteLevel.alphabet(), {"special_tokens": list(special), "show_progress": False}
+    trainer = trainers.BpeTrainer(vocab_size=VOCABULARY, initial_alphabet=alphabet, **trained)
     tokenizer.train_from_iterator((ROOT / "README.md").read_text(encoding="utf-8").splitlines(), trainer)
-    tokenizer.add_special_tokens([AddedToken(token, special=True) for token in special])
-    if name == "roberta":
-        tokenizer.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0), add_prefix_space=False)
-        return tokenizer, said
     around = [(token, tokenizer.token_to_id(token)) for token in special if token in single]
     tokenizer.post_processor = processors.TemplateProcessing(single=single, pair=pair, special_tokens=around)
+    if name == "roberta":
+        tokenizer.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0), add_prefix_space=False)
+    said = {f"{role}_token": special[i] for role, i in roles.items()}
+    said |= {} if name == "bert" else {"model_input_names": ["input_ids", "attention_mask"]}
     return tokenizer, said | ({"padding_side": "left"} if name == "qwen" else {})
 
 
@@ -294,9 +258,9 @@ def write(published: Published, folder: Path) -> None:
     ]
     write_json(folder / "modules.json", entries)
     write_json(folder / "sentence_bert_config.json", {"max_seq_length": published.max_length, "do_lower_case": False})
-    modes = {"cls_token": "cls", "mean_tokens": "mean", "max_tokens": "max", "mean_sqrt_len_tokens": "sqrt",
-             "weightedmean_tokens": "weighted", "lasttoken": "lasttoken"}  # fmt: skip
-    pooling = {f"pooling_mode_{mode}": kind == published.pooling for mode, kind in modes.items()}
+    modes = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens", "weightedmean_tokens", "lasttoken")
+    pooling = {f"pooling_mode_{mode}": mode.partition("_")[0] == published.pooling for mode in modes}
+    pooling["pooling_mode_mean_sqrt_len_tokens"] = False
     pooling |= {"word_embedding_dimension": published.width, "include_prompt": True}
     write_json(folder / "1_Pooling" / "config.json", pooling)
     for i, (inputs, outputs, bias, activation) in enumerate(published.dense, 2):
