@@ -17,12 +17,6 @@ def of_heads(*arguments):
     return out_NHV.reshape(len(out_NHV), -1)
 
 
-def test_the_club():
-    assert len(EDGES) == len(set(EDGES)) == 78
-    degrees = np.diff(CLUB.starts) - 1
-    assert degrees.sum() == 2 * 78 and degrees[[0, 33]].tolist() == [16, 17] and degrees.min() == 1
-
-
 def test_a_layer_on_the_club():
     for size in ({}, {"F": 5, "H": 1, "V": 1}, {"F": 7, "H": 3, "V": 17}, {"H": 17, "V": 2}):
         arrays = layer(**size)
@@ -90,15 +84,6 @@ def test_many_nodes_on_any_threads():
     with use_threads(2):
         np.testing.assert_array_equal(m.graph_attention(*arrays, near), alone)
     check(alone, lambda *a: graph.edges_at_once(*a).reshape(3000, -1), *arrays, near.starts, near.indices)
-
-
-def test_nodes_under_other_numbers():
-    features, weight, vector = layer()
-    order = np.random.default_rng(3).permutation(MEMBERS)
-    place = np.argsort(order)
-    renumbered = m.Neighbours.from_edges(place[np.array(EDGES)], MEMBERS)
-    one, other = (m.graph_attention(x, weight, vector, g) for x, g in ((features, CLUB), (features[order], renumbered)))
-    np.testing.assert_allclose(other, one[order], atol=3e-6)
 
 
 def test_features_of_any_size():

@@ -162,10 +162,3 @@ def test_a_hard_choice_in_sentences_end_to_end():
             out, hard = m.attend(query, key, value, score=score, seen=given, normalizer=m.Hard(), return_weights=True)
             np.testing.assert_array_equal(hard.argmax(axis=-1), weights.argmax(axis=-1))
             np.testing.assert_array_equal(results.soft(hard, value), out)
-
-
-def test_a_pointer_into_sentences_end_to_end():
-    query, key, _ = inputs(B=1, T=6, S=9)
-    weights = m.attend(query, key, None, seen=m.Sentences([0, 2, 6], [0, 4, 9]), normalizer=m.Pointer())
-    mask = seen.sentences([0, 2, 6], [0, 4, 9])
-    check(weights, lambda q, k: results.weights(scores.scaled_dot(q, k), mask), query, key)

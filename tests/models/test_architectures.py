@@ -12,47 +12,28 @@ from fastattn.models.decoder import Decoder
 from fastattn.models.kinds import MODELS, build_model
 from fastattn.ops import cpu as operations
 from fastattn.ops import reference
-from fastattn.spec.architecture import (
-    AttentionSpec,
-    FeedForwardSpec,
-    LocalSpec,
-    ModelSpec,
-    NormSpec,
-    PositionSpec,
-    StackSpec,
-)
+from fastattn.spec import architecture as arch
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.tensors import check_tensors, tensor_shapes
 from fastattn.spec.text_spec import TranslationText
 from tests.decoding.searching import decode, score
 from tests.messages import refused
-from tests.models.tiny_models import (
-    END,
-    START,
-    UNK,
-    cached,
-    random_checkpoint,
-    random_sources,
-    starts_of,
-    steady_ops,
-    stepped,
-    vocabulary,
-)
+from tests.models import tiny_models as tiny
 
 KIND = "decoder on its own"
-SPEC = StackSpec(
-    layers=2, width=16, vocabulary=19, attention=AttentionSpec(heads=4, key_heads=2, head_width=5),
-    feed_forward=FeedForwardSpec(inner_width=24, activation="swish", gated=True), norms=NormSpec("rms"),
-    positions=PositionSpec("table", limit=40), biases=False,
+SPEC = arch.StackSpec(
+    layers=2, width=16, vocabulary=19, attention=arch.AttentionSpec(heads=4, key_heads=2, head_width=5),
+    feed_forward=arch.FeedForwardSpec(inner_width=24, activation="swish", gated=True), norms=arch.NormSpec("rms"),
+    positions=arch.PositionSpec("table", limit=40), biases=False,
 )  # fmt: skip
-LOCAL = (None, LocalSpec((0,), before=0, after=0), LocalSpec((0, 1), before=3, after=0))
+LOCAL = (None, arch.LocalSpec((0,), before=0, after=0), arch.LocalSpec((0, 1), before=3, after=0))
 # What goes with no cross-attention.
 ALONE = {
     "plain": SPEC,
-    "parallel": replace(SPEC, parallel=True, norms=NormSpec(), biases=True, output_cap=3.0),
-    "parallel, local": replace(SPEC, parallel=True, local=LocalSpec((0,), before=3, after=0)),
-    "norms of outputs": replace(SPEC, norms=NormSpec("rms", output=True, input=False)),
-    "norms around": replace(SPEC, norms=NormSpec("rms", output=True), local=LocalSpec((1,), before=5, after=0)),
+    "parallel": replace(SPEC, parallel=True, norms=arch.NormSpec(), biases=True, output_cap=3.0),
+    "parallel, local": replace(SPEC, parallel=True, local=arch.LocalSpec((0,), before=3, after=0)),
+    "norms of outputs": replace(SPEC, norms=arch.NormSpec("rms", output=True, input=False)),
+    "norms around": replace(SPEC, norms=arch.NormSpec("rms", output=True), local=arch.LocalSpec((1,), 5, 0)),
 }
 NOTHING = np.zeros(0, np.int32)  # a source that there is not
 
@@ -63,7 +44,7 @@ def added(monkeypatch):
 
 
 def _checkpoint(dtype=np.float32, stack=SPEC) -> Checkpoint:
-    rng, spec, words = np.random.default_rng(5), ModelSpec(KIND, decoder=stack), vocabulary(SPEC.vocabulary)
+    rng, spec, words = np.random.default_rng(5), arch.ModelSpec(KIND, decoder=stack), tiny.vocabulary(SPEC.vocabulary)
     tensors = {}
     for name, shape in tensor_shapes(spec).items():
         drawn = 1 + 0.1 * rng.normal(size=shape) if "norm" in name else rng.normal(0, shape[-1] ** -0.5, shape)
@@ -118,7 +99,7 @@ def _formula(stack, tensors, tokens_T):
 def test_its_log_probabilities_are_the_formulas(ops, tolerance):
     for local in LOCAL:
         stack = replace(SPEC, local=local)
-        checkpoint, targets = _checkpoint(np.float64, stack), random_sources(5, seed=3, shortest=2, longest=30)
+        checkpoint, targets = _checkpoint(np.float64, stack), tiny.random_sources(5, seed=3, shortest=2, longest=30)
         model = build_model(checkpoint if ops is reference else _checkpoint(stack=stack), ops)
         found = score(model, [NOTHING] * 5, targets)
         for target, log_probs_T in zip(targets, found):
@@ -128,58 +109,58 @@ def test_its_log_probabilities_are_the_formulas(ops, tolerance):
 
 @pytest.mark.parametrize("stack", ALONE.values(), ids=ALONE)
 def test_its_steps_chunks_and_passes_agree(stack):
-    targets, nothing = random_sources(4, seed=3, shortest=5, longest=20), [NOTHING] * 4
+    targets, nothing = tiny.random_sources(4, seed=3, shortest=5, longest=20), [NOTHING] * 4
     for precision, near in (("float32", 1e-5), ("bfloat16", 0.1), ("int8", 0.3)):
         model = build_model(_checkpoint(stack=stack), operations, precision)
         assert not model.sizes.memory_widths and set(model.sizes.row_widths) == {20}
-        expected = np.concatenate(stepped(model, nothing, targets)[0])
+        expected = np.concatenate(tiny.stepped(model, nothing, targets)[0])
         for cut in (1, 4):
-            (cache, slots_B, _), hidden = cached(model, nothing), [[] for _ in targets]
+            (cache, slots_B, _), hidden = tiny.cached(model, nothing), [[] for _ in targets]
             for first, stop in ((0, cut), (cut, None)):
                 parts, firsts_B = [target[first:stop] for target in targets], np.full(4, first)
                 rows_ND, _ = model.prefill(
-                    np.concatenate(parts), starts_of(parts), cache=cache, slots_B=slots_B, firsts_B=firsts_B
+                    np.concatenate(parts), tiny.starts_of(parts), cache=cache, slots_B=slots_B, firsts_B=firsts_B
                 )
-                for rows, more in zip(hidden, np.split(rows_ND, starts_of(parts)[1:-1])):
+                for rows, more in zip(hidden, np.split(rows_ND, tiny.starts_of(parts)[1:-1])):
                     rows.extend(more)
             np.testing.assert_array_equal(np.concatenate(hidden), expected)
-        whole_ND, _ = model.prefill(np.concatenate(targets), starts_of(targets))
+        whole_ND, _ = model.prefill(np.concatenate(targets), tiny.starts_of(targets))
         np.testing.assert_allclose(whole_ND, expected, atol=near)
 
 
-@pytest.mark.parametrize("ops", [steady_ops, operations])
+@pytest.mark.parametrize("ops", [tiny.steady_ops, operations])
 def test_greedy_search_takes_the_formulas_best(ops):
     for local in LOCAL:
         stack = replace(SPEC, local=local)
         checkpoint = _checkpoint(stack=stack)
-        prompts = [[START, *prompt.tolist()] for prompt in random_sources(9, seed=7, longest=6)]
+        prompts = [[tiny.START, *prompt.tolist()] for prompt in tiny.random_sources(9, seed=7, longest=6)]
         options = DecodingOptions(beam_size=1, min_decoding_length=0, max_decoding_length=12)
-        jobs = [Job(NOTHING, [START], prompt[1:]) for prompt in prompts]
+        jobs = [Job(NOTHING, [tiny.START], prompt[1:]) for prompt in prompts]
         exact = {name: tensor.astype(np.float64) for name, tensor in checkpoint.tensors.items()}
         for prompt, (hypothesis,) in zip(prompts, decode(build_model(checkpoint, ops), jobs, options)):
             tokens = list(prompt)
-            while tokens[-1] != END and len(tokens) - 1 < 12:
+            while tokens[-1] != tiny.END and len(tokens) - 1 < 12:
                 log_probs_V = _formula(stack, exact, np.array(tokens))[-1]
                 if options.disable_unk:
-                    log_probs_V[UNK] = -np.inf
+                    log_probs_V[tiny.UNK] = -np.inf
                 tokens.append(int(log_probs_V.argmax()))
-            assert hypothesis.tokens.tolist() == [token for token in tokens[1:] if token != END]
+            assert hypothesis.tokens.tolist() == [token for token in tokens[1:] if token != tiny.END]
 
 
 @pytest.mark.parametrize("stack", ALONE.values(), ids=ALONE)
 def test_its_kernels_agree_with_the_reference_and_its_steps_with_its_passes(stack):
-    targets = random_sources(6, seed=3, shortest=5, longest=30)
+    targets = tiny.random_sources(6, seed=3, shortest=5, longest=30)
     exact = build_model(_checkpoint(np.float64, stack), reference)
     model, nothing = build_model(_checkpoint(stack=stack), operations), [NOTHING] * len(targets)
     for found_T, expected_T in zip(score(model, nothing, targets), score(exact, nothing, targets)):
         np.testing.assert_allclose(found_T, expected_T, atol=2e-5)
-    hidden_ND, _ = exact.prefill(np.concatenate(targets), starts_of(targets))
-    stepped_ND = np.concatenate(stepped(exact, nothing, targets)[0])
+    hidden_ND, _ = exact.prefill(np.concatenate(targets), tiny.starts_of(targets))
+    stepped_ND = np.concatenate(tiny.stepped(exact, nothing, targets)[0])
     np.testing.assert_allclose(stepped_ND, hidden_ND, rtol=1e-10, atol=1e-12)
 
 
 def test_blocks_are_added_up_as_the_formula_says():
-    for change in ({"parallel": True}, {"norms": NormSpec("rms", output=True, input=False)}):
+    for change in ({"parallel": True}, {"norms": arch.NormSpec("rms", output=True, input=False)}):
         stack = replace(SPEC, layers=1, **change)
         checkpoint, tokens_T = _checkpoint(np.float64, stack), np.array([1, 7, 5, 9, 3], np.int32)
         before_TD, found_TD, _ = build_model(checkpoint, reference).states(tokens_T, None)
@@ -193,13 +174,13 @@ def test_blocks_are_added_up_as_the_formula_says():
 
 def test_an_unknown_kind_names_the_known_ones():
     checkpoint = _checkpoint()
-    checkpoint.spec = ModelSpec("mamba", decoder=SPEC)
+    checkpoint.spec = arch.ModelSpec("mamba", decoder=SPEC)
     with refused(CheckpointError, "mamba"):
         build_model(checkpoint, reference)
 
 
 def test_a_kind_needs_its_stacks():
-    checkpoint = random_checkpoint()
+    checkpoint = tiny.random_checkpoint()
     for kind, stacks in (("encoder-decoder", {"decoder": SPEC}), (KIND, {"encoder": checkpoint.spec.encoder})):
         with refused(CheckpointError, kind):
-            build_model(replace(checkpoint, spec=ModelSpec(kind, **stacks)), reference)
+            build_model(replace(checkpoint, spec=arch.ModelSpec(kind, **stacks)), reference)

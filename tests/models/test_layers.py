@@ -15,7 +15,6 @@ from fastattn.layers.attention import (
     SelfAttention,
     alibi_slopes,
     distance_numbers,
-    log_buckets,
     position_bias,
     rotary_tables,
 )
@@ -250,17 +249,6 @@ def test_the_part_of_yarn_that_is_slowed_in_part_ends_with_the_pairs():
         rotary = Rotary(8, 100.0, stretch=Stretch("yarn", 4.0, length, slow=1.0, fast=fast))
         expected = np.sin(100.0 ** (-np.arange(4) / 4) * (kept + (1 - kept) / 4))
         np.testing.assert_allclose(rotary_tables(rotary, 2, np.float64)[1][1], expected, rtol=1e-12)
-
-
-# distance -> bucket as transformers' make_log_bucket_position gives it for 256 buckets and 512 positions
-PUBLISHED = {1: 1, 127: 127, 128: 128, 129: 129, 130: 130, 200: 169, 300: 207, 400: 233, 510: 255, 511: 255, 512: 256}
-
-
-def test_buckets_are_the_published_ones() -> None:
-    distance, bucket = (np.array(numbers) for numbers in zip(*PUBLISHED.items()))
-    np.testing.assert_array_equal(log_buckets(distance, 256, 512), bucket)
-    np.testing.assert_array_equal(log_buckets(-distance, 256, 512), -bucket)
-    assert log_buckets(np.zeros(1, np.int64), 256, 512) == 0
 
 
 def test_distances_beyond_the_table_share_its_first_row_and_its_last() -> None:

@@ -16,17 +16,7 @@ from fastattn.models.encoder import Head
 from fastattn.models.kinds import build_model
 from fastattn.ops import cpu as operations
 from fastattn.ops import reference
-from fastattn.spec.architecture import (
-    POSITIONS,
-    Alibi,
-    Convolution,
-    Disentangled,
-    HeadSpec,
-    LocalSpec,
-    NormSpec,
-    Rotary,
-    StackSpec,
-)
+from fastattn.spec import architecture as arch
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.tensors import head_shapes
 from tests.messages import refused
@@ -41,7 +31,7 @@ def ops(request: pytest.FixtureRequest) -> ModuleType:
     return OPS[request.param]
 
 
-def _stack(positions: str, pre_norm: bool, **more: Any) -> StackSpec:
+def _stack(positions: str, pre_norm: bool, **more: Any) -> arch.StackSpec:
     keywords: dict[str, Any] = {
         "layers": 2, "width": 20, "heads": 4, "key_heads": 4 if positions == "disentangled" else 2, "head_width": 6,
         "inner_width": 33, "vocabulary": 50, "activation": "swish" if pre_norm else "gelu", "gated": pre_norm,
@@ -50,33 +40,34 @@ def _stack(positions: str, pre_norm: bool, **more: Any) -> StackSpec:
         "max_positions": 32 if positions == "table" else 0, "relative_buckets": 8, "relative_max_distance": 10,
     }  # fmt: skip
     own: dict[str, Any] = {
-        "rotary": Rotary(4, interleaved=pre_norm), "alibi": Alibi(scaled=pre_norm),
-        "disentangled": Disentangled(shared=pre_norm, norm=pre_norm),
+        "rotary": arch.Rotary(4, interleaved=pre_norm), "alibi": arch.Alibi(scaled=pre_norm),
+        "disentangled": arch.Disentangled(shared=pre_norm, norm=pre_norm),
     }  # fmt: skip
     keywords |= {positions: own[positions]} if positions in own else {}
     return stack_spec(**(keywords | more))
 
 
-LOCAL = LocalSpec((1, 2), before=4, after=3, rotary=Rotary(6, base=100.0))
+LOCAL = arch.LocalSpec((1, 2), before=4, after=3, rotary=arch.Rotary(6, base=100.0))
+TO_CONTENT = arch.Disentangled(to_position=False)
 LEARNED: dict[str, Any] = {"learned_positions": True, "max_positions": 32}
-VARIETIES = {f"{positions}-{norm}": _stack(positions, norm) for positions in POSITIONS for norm in (False, True)} | {
+VARIETIES = {f"{where}-{norm}": _stack(where, norm) for where in arch.POSITIONS for norm in (False, True)} | {
     "local": _stack("rotary", True, layers=3, local=LOCAL, first_norm=False, embedding_norm=True),
     "causal-head-norms": _stack("rotary", True, causal=True, head_norms=True),
-    "causal-local": _stack("none", False, layers=3, causal=True, local=LocalSpec((0, 2), 5, 9)),
+    "causal-local": _stack("none", False, layers=3, causal=True, local=arch.LocalSpec((0, 2), 5, 9)),
     "output-norms": _stack("rotary", True, head_norms=True, output_norms=True),
     "typed": _stack("table", False, token_types=3),
-    "typed-alone": _stack("alibi", False, token_types=2, alibi=Alibi(symmetric=True)),
+    "typed-alone": _stack("alibi", False, token_types=2, alibi=arch.Alibi(symmetric=True)),
     "relative-learned": _stack("relative", False, **LEARNED),
     "narrow-embedding": _stack("table", False, embedding_width=7, token_types=2),
     "narrow-before-norm": _stack("table", False, embedding_width=7, norm_after_projection=True),
-    "distances-alone": _stack("disentangled", False, relative_buckets=0, disentangled=Disentangled(to_position=False)),
-    "distances-learned": _stack("disentangled", False, disentangled=Disentangled(to_content=False), **LEARNED),
-    "convolution": _stack("disentangled", False, convolution=Convolution(5, "gelu")),
+    "distances-alone": _stack("disentangled", False, relative_buckets=0, disentangled=TO_CONTENT),
+    "distances-learned": _stack("disentangled", False, disentangled=arch.Disentangled(to_content=False), **LEARNED),
+    "convolution": _stack("disentangled", False, convolution=arch.Convolution(5, "gelu")),
     **{case.name: case.spec for case in CASES if case.spec.vocabulary >= 50 and case.spec.width < 80},
 }
 
 
-def _checkpoint(spec: StackSpec) -> Checkpoint:
+def _checkpoint(spec: arch.StackSpec) -> Checkpoint:
     return make_checkpoint(EncoderCase("variety", spec))
 
 
@@ -85,7 +76,7 @@ def _sentences(lengths: list[int], vocabulary: int = 50) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("spec", VARIETIES.values(), ids=VARIETIES)
-def test_kernels_agree_with_the_reference(spec: StackSpec) -> None:
+def test_kernels_agree_with_the_reference(spec: arch.StackSpec) -> None:
     checkpoint, ids_B = _checkpoint(spec), _sentences([5, 0, 17, 1])
     oracle = replace(checkpoint, tensors={name: x.astype(np.float64) for name, x in checkpoint.tensors.items()})
     expected_ND, expected_starts_B1 = build_model(oracle, reference).encode(ids_B)
@@ -124,7 +115,7 @@ def test_a_sentence_has_the_same_bits_whatever_its_neighbours(models: Any, lengt
 
 
 @pytest.mark.parametrize("spec", VARIETIES.values(), ids=VARIETIES)
-def test_states_and_first_rows_have_the_bits_of_a_whole_pass(spec: StackSpec) -> None:
+def test_states_and_first_rows_have_the_bits_of_a_whole_pass(spec: arch.StackSpec) -> None:
     model, ids_B = build_model(_checkpoint(spec), operations), _sentences([5, 17, 1, 30])
     states, (rows_ND, _) = list(model.encoder.states(ids_B[1])), model.encode(ids_B[1:2])
     assert len(states) == 1 + spec.layers + 1
@@ -172,15 +163,15 @@ def test_what_the_model_cannot_take_is_an_input_error() -> None:
 
 WIDTH = 19
 STARTS_B1 = np.array([0, 3, 4, 11], np.int64)
-UNBIASED = NormSpec("layer", 1e-5, biases=False)
+UNBIASED = arch.NormSpec("layer", 1e-5, biases=False)
 HEADS = {
-    "one layer": HeadSpec("first", 5),
-    "no bias": HeadSpec("last", 1, bias=False),
-    "each row": HeadSpec("each", 7),
-    "tanh": HeadSpec("mean", 2, inner_width=WIDTH),
-    "a norm": HeadSpec("each", 40, inner_width=11, activation="gelu", norm=NormSpec("layer", 1e-12)),
-    "a norm without biases": HeadSpec("mean", 3, True, 23, False, "relu", UNBIASED),
-    "a root mean square norm": HeadSpec("last", 3, inner_width=8, activation="sigmoid", norm=NormSpec("rms", 1e-6)),
+    "one layer": arch.HeadSpec("first", 5),
+    "no bias": arch.HeadSpec("last", 1, bias=False),
+    "each row": arch.HeadSpec("each", 7),
+    "tanh": arch.HeadSpec("mean", 2, inner_width=WIDTH),
+    "a norm": arch.HeadSpec("each", 40, inner_width=11, activation="gelu", norm=arch.NormSpec("layer", 1e-12)),
+    "a norm without biases": arch.HeadSpec("mean", 3, True, 23, False, "relu", UNBIASED),
+    "a root mean square norm": arch.HeadSpec("last", 3, True, 8, True, "sigmoid", arch.NormSpec("rms", 1e-6)),
 }
 ACTIVATIONS = {
     "tanh": np.tanh,
@@ -190,7 +181,7 @@ ACTIVATIONS = {
 }
 
 
-def by_formula(spec: HeadSpec, tensors: dict[str, np.ndarray], rows_ND: np.ndarray) -> np.ndarray:
+def by_formula(spec: arch.HeadSpec, tensors: dict[str, np.ndarray], rows_ND: np.ndarray) -> np.ndarray:
     take: Any = {"first": lambda rows: rows[:1], "last": lambda rows: rows[-1:], "each": lambda rows: rows}
     take["mean"] = lambda rows: rows.mean(axis=0, keepdims=True)
     x = np.concatenate([take[spec.rows](rows) for rows in np.split(rows_ND, STARTS_B1[1:-1])]).astype(np.float64)

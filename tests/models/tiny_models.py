@@ -12,19 +12,7 @@ from fastattn.ops import reference
 from fastattn.ops.reference.matmul import ACTIVATIONS, ReferenceLinear
 from fastattn.ops.reference.project import log_softmax
 from fastattn.ops.steps import NO_EDITS
-from fastattn.spec.architecture import (
-    Alibi,
-    AlignmentSpec,
-    AttentionSpec,
-    FeedForwardSpec,
-    LocalSpec,
-    ModelSpec,
-    NormSpec,
-    PositionSpec,
-    RecurrenceSpec,
-    Rotary,
-    StackSpec,
-)
+from fastattn.spec import architecture as arch
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.recurrent import READOUTS, MemoryAttention, Readout, RecurrentSpec
 from fastattn.spec.tensors import tensor_shapes
@@ -32,12 +20,12 @@ from fastattn.spec.text_spec import TranslationText
 from fastattn.weights.native.config import FIRST_NAMES
 
 PARTS = {
-    "attention": AttentionSpec,
-    "feed_forward": FeedForwardSpec,
-    "norms": NormSpec,
-    "positions": PositionSpec,
-    "recurrence": RecurrenceSpec,
-    "alignment": AlignmentSpec,
+    "attention": arch.AttentionSpec,
+    "feed_forward": arch.FeedForwardSpec,
+    "norms": arch.NormSpec,
+    "positions": arch.PositionSpec,
+    "recurrence": arch.RecurrenceSpec,
+    "alignment": arch.AlignmentSpec,
 }
 # Keyword -> (the part, its field): what they were called when a stack was flat, and what has come since.
 KEYWORDS = FIRST_NAMES | {
@@ -49,12 +37,12 @@ KEYWORDS = FIRST_NAMES | {
 }  # fmt: skip
 
 
-def stack_spec(**keywords: Any) -> StackSpec:
+def stack_spec(**keywords: Any) -> arch.StackSpec:
     parts: dict[str, dict[str, Any]] = {}
     for keyword in [keyword for keyword in keywords if keyword in KEYWORDS]:
         part, field = KEYWORDS[keyword]
         parts.setdefault(part, {})[field] = keywords.pop(keyword)
-    return StackSpec(**{part: PARTS[part](**fields) for part, fields in parts.items()}, **keywords)
+    return arch.StackSpec(**{part: PARTS[part](**fields) for part, fields in parts.items()}, **keywords)
 
 
 UNK, START, END = 0, 1, 2
@@ -68,8 +56,8 @@ VARIETIES: dict[str, dict] = {
     "pre-norm": {},
     "post-norm": {"pre_norm": False, "final_norm": False, "activation": "swish", "embedding_scale": 4.0},
     "table": {"positions": "table", "max_positions": 40, "embedding_norm": True},
-    "rotary": {"positions": "rotary", "rotary": Rotary(4, interleaved=False), "norm": "rms", "gated": True},
-    "alibi": {"positions": "alibi", "alibi": Alibi(), "biases": False},
+    "rotary": {"positions": "rotary", "rotary": arch.Rotary(4, interleaved=False), "norm": "rms", "gated": True},
+    "alibi": {"positions": "alibi", "alibi": arch.Alibi(), "biases": False},
     "relative": RELATIVE | {"relative_buckets": 8, "relative_max_distance": 12, "query_scale": 1.0},
     "relative, each layer's": RELATIVE | {"relative_buckets": 7, "relative_max_distance": 9, "each": True},
     "fewer key heads": {"key_heads": 2, "head_width": 3, "projection_bias": True},
@@ -79,8 +67,8 @@ VARIETIES: dict[str, dict] = {
     "average": {"recurrence": "average-attention", "average_inner_width": 40, "pre_norm": False},
     "average pre-norm": {"recurrence": "average-attention", "average_inner_width": 7},
     "plain average": {"recurrence": "average-attention", "average_gates": False},
-    "local": {"local": LocalSpec((1,), before=4, after=0), "positions": "alibi", "alibi": Alibi()},
-    "all local": {"local": LocalSpec((0, 1), before=2, after=0), "positions": "rotary", "key_heads": 2},
+    "local": {"local": arch.LocalSpec((1,), before=4, after=0), "positions": "alibi", "alibi": arch.Alibi()},
+    "all local": {"local": arch.LocalSpec((0, 1), before=2, after=0), "positions": "rotary", "key_heads": 2},
     "capped scores": {"softcap": 0.7, "query_scale": 1.5},
     "capped logits": {"output_cap": 4.0},
     "norms of heads": {"head_norms": True, "positions": "rotary", "key_heads": 2, "layers_without": (1,)},
@@ -177,10 +165,11 @@ def random_checkpoint(seed: int = 0, dtype=np.float32, sharpness: float = 3.0, *
     """A two-layer encoder-decoder; ``sharpness`` spreads its probabilities, ``changes`` go to both stacks."""
     rng = np.random.default_rng(seed)
     if "stacks" in changes:
-        spec = ModelSpec("encoder-decoder", *changes["stacks"])
+        spec = arch.ModelSpec("encoder-decoder", *changes["stacks"])
     else:
         encoder = {name: value for name, value in (BASE | changes).items() if name not in DECODERS}
-        spec = ModelSpec("encoder-decoder", stack_spec(**encoder), stack_spec(**(BASE | changes), cross_attention=True))
+        decoder = stack_spec(**BASE | changes, cross_attention=True)
+        spec = arch.ModelSpec("encoder-decoder", stack_spec(**encoder), decoder)
     tensors = {}
     for name, shape in tensor_shapes(spec).items():
         drawn = rng.normal(0, 0.1 if len(shape) == 1 else shape[-1] ** -0.5, shape) + ("norm.weight" in name)
