@@ -32,11 +32,9 @@ MPNET_CONFIG = {
 }  # fmt: skip
 # jina-embeddings-v2: remote code, which no transformers has.
 JINA_CONFIG = BERT_CONFIG | {
-    "architectures": ["JinaBertForMaskedLM"], "attn_implementation": "torch",
+    "architectures": ["JinaBertForMaskedLM"], "attn_implementation": "torch", "feed_forward_type": "geglu",
     "auto_map": {"AutoModel": "jinaai/jina-bert-implementation--modeling_bert.JinaBertModel"},
-    "attention_probs_dropout_prob": 0.0, "emb_pooler": "mean", "feed_forward_type": "geglu",
-    "gradient_checkpointing": False, "max_position_embeddings": 8192, "model_max_length": 8192,
-    "position_embedding_type": "alibi", "use_cache": True,
+    "max_position_embeddings": 8192, "position_embedding_type": "alibi",
 }  # fmt: skip
 T5_CONFIG = {
     "architectures": ["T5ForConditionalGeneration"], "model_type": "t5", "vocab_size": VOCABULARY, "d_model": 24,
@@ -67,26 +65,22 @@ NOMIC_CONFIG = {
 }  # fmt: skip
 # nomic-embed-text-v1.5's own: remote code, named after GPT-2.
 NOMIC_GPT2_NAMES_CONFIG = {
-    "activation_function": "swiglu", "architectures": ["NomicBertModel"], "attn_pdrop": 0.0,
+    "activation_function": "swiglu", "architectures": ["NomicBertModel"],
     "auto_map": {"AutoModel": "nomic-ai/nomic-bert-2048--modeling_hf_nomic_bert.NomicBertModel"}, "causal": False,
-    "dense_seq_output": True, "embd_pdrop": 0.0, "fused_bias_fc": True, "fused_dropout_add_ln": True,
-    "initializer_range": 0.02, "layer_norm_epsilon": 1e-12, "max_trained_positions": 2048, "mlp_fc1_bias": False,
-    "mlp_fc2_bias": False, "model_type": "nomic_bert", "n_embd": 36, "n_head": 3, "n_inner": 53, "n_layer": 3,
-    "n_positions": 200, "pad_vocab_size_multiple": 1, "parallel_block": False, "parallel_block_tied_norm": False,
-    "prenorm": False, "qkv_proj_bias": False, "reorder_and_upcast_attn": False, "resid_pdrop": 0.0,
-    "rotary_emb_base": 1000, "rotary_emb_fraction": 1.0, "rotary_emb_interleaved": False, "rotary_emb_scale_base": None,
+    "layer_norm_epsilon": 1e-12, "max_trained_positions": 2048, "mlp_fc1_bias": False, "mlp_fc2_bias": False,
+    "model_type": "nomic_bert", "n_embd": 36, "n_head": 3, "n_inner": 53, "n_layer": 3, "n_positions": 200,
+    "parallel_block": False, "prenorm": False, "qkv_proj_bias": False, "rotary_emb_base": 1000,
+    "rotary_emb_fraction": 1.0, "rotary_emb_interleaved": False, "rotary_emb_scale_base": None,
     "rotary_scaling_factor": None, "scale_attn_by_inverse_layer_idx": False, "scale_attn_weights": True,
-    "summary_activation": None, "type_vocab_size": 2, "use_cache": True, "use_flash_attn": True, "use_rms_norm": False,
-    "use_xentropy": True, "vocab_size": VOCABULARY,
+    "type_vocab_size": 2, "use_rms_norm": False, "vocab_size": VOCABULARY,
 }  # fmt: skip
 # gte-base-en-v1.5 and its like: remote code; transformers has the same architecture as "gte".
 NEW_CONFIG = {
     "architectures": ["NewModel"],
     "auto_map": {"AutoConfig": "configuration.NewConfig", "AutoModel": "modeling.NewModel"}, "model_type": "new",
     "hidden_act": "gelu", "max_position_embeddings": 200, "type_vocab_size": 0, "layer_norm_type": "layer_norm",
-    "layer_norm_eps": 1e-12, "logn_attention_clip1": False, "logn_attention_scale": False, "pack_qkv": True,
-    "pad_token_id": 0, "position_embedding_type": "rope", "rope_scaling": {"factor": 2.0, "type": "ntk"},
-    "rope_theta": 500000, "unpad_inputs": False, "use_memory_efficient_attention": False,
+    "layer_norm_eps": 1e-12, "logn_attention_scale": False, "pack_qkv": True, "pad_token_id": 0,
+    "position_embedding_type": "rope", "rope_scaling": {"factor": 2.0, "type": "ntk"}, "rope_theta": 500000,
 }  # fmt: skip
 GTE_CONFIG = {
     "architectures": ["GteModel"], "model_type": "gte", "hidden_act": "gelu", "max_position_embeddings": 200,

@@ -20,21 +20,21 @@ from fastattn.spec.checkpoint import ArrayInput, Checkpoint, IdsInput
 from fastattn.spec.text_spec import TranslationText
 from tests.decoding.searching import decode, score
 from tests.messages import refused
-from tests.models import toy_image, toy_recurrent
+from tests.models import toys
 from tests.models.encoder_cases import make_tensors
 from tests.models.tiny_models import BASE, END, START, random_sources, stack_spec, vocabulary
 
 
 @pytest.fixture(autouse=True)
 def added(monkeypatch):
-    for toy, kind in ((toy_recurrent, toy_recurrent.RecurrentSpec.kind), (toy_image, toy_image.PatchSpec.kind)):
-        monkeypatch.setitem(tensors.STACKS, kind, toy.shapes)
-        monkeypatch.setitem(stacks.STACKS, kind, toy.RecurrentStack if toy is toy_recurrent else toy_image.PatchStack)
-    monkeypatch.setitem(MODELS, "toy-image", toy_image.ImageModel)
+    for kind, stack in {"toy-recurrent": toys.RecurrentStack, "toy-patches": toys.PatchStack}.items():
+        monkeypatch.setitem(tensors.STACKS, kind, toys.SHAPES[kind])
+        monkeypatch.setitem(stacks.STACKS, kind, stack)
+    monkeypatch.setitem(MODELS, "toy-image", toys.ImageModel)
 
 
 def recurrent_checkpoint(given=None) -> Checkpoint:
-    words, Spec = vocabulary(19), toy_recurrent.RecurrentSpec
+    words, Spec = vocabulary(19), toys.RecurrentSpec
     spec = ModelSpec("encoder-decoder", Spec(8, 19), Spec(8, 19, cross_attention=True))
     return Checkpoint(spec, make_tensors(spec, 3), given or TranslationText(words, words))
 
@@ -87,7 +87,7 @@ def test_a_translator_of_a_recurrent_model():
 
 def image_checkpoint() -> Checkpoint:
     stack = stack_spec(**BASE | {"vocabulary": 0, "positions": "table", "max_positions": 30})
-    spec = ModelSpec("toy-image", toy_image.PatchSpec(**vars(stack)))
+    spec = ModelSpec("toy-image", toys.PatchSpec(**vars(stack)))
     return Checkpoint(spec, make_tensors(spec, 4), ArrayInput("HWC", (0, 0, 3)))
 
 
@@ -126,7 +126,7 @@ def test_int8_without_layers_or_tokens_to_balance():
 
 
 def test_what_no_table_has():
-    spec = ModelSpec("encoder", type("LatticeSpec", (toy_recurrent.RecurrentSpec,), {"kind": "lattice"})(8, 19))
+    spec = ModelSpec("encoder", type("LatticeSpec", (toys.RecurrentSpec,), {"kind": "lattice"})(8, 19))
     for build in (lambda: tensors.tensor_shapes(spec), lambda: build_model(Checkpoint(spec, {}, IdsInput()), cpu)):
         with refused(CheckpointError, "lattice"):
             build()
