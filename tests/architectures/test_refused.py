@@ -97,26 +97,26 @@ TRANSLATORS: dict[str, list[dict[str, Any]]] = {
     ],
 }  # fmt: skip
 # Files beside config.json: what is changed in them, or what they hold instead; None: they are missing.
-FILES: list[tuple[str, str, Any]] = [
-    ("llama-0", "chat_template.jinja", b"\xff"),
-    ("llama-0", "tokenizer_config.json", {"chat_template": 3}),
-    ("llama-0", "tokenizer_config.json", {"chat_template": [{"name": "default", "template": 3}]}),
-    ("llama-0", "generation_config.json", {"eos_token_id": [2, 99]}),
-    ("llama-0", "generation_config.json", {"bad_words_ids": [[2, 99]]}),
-    ("llama-0", "generation_config.json", {"suppress_tokens": [-1]}),
-    ("llama-0", "generation_config.json", {"begin_suppress_tokens": [99]}),
-    ("bart-0", "generation_config.json", {"eos_token_id": 9999}),
-    ("bart-0", "generation_config.json", {"eos_token_id": 5}),
-    ("bart-0", "generation_config.json", {"decoder_start_token_id": -1}),
-    ("m2m100-0", "vocab.json", {"x": 10**6}),
-    ("m2m100-0", "tokenizer_config.json", {"language_codes": "all"}),
-    ("pegasus-0", "tokenizer_config.json", {"offset": GREATEST}),
-    ("m2m100-0", "sentencepiece.bpe.model", None),
-    ("m2m100-0", "vocab.json", None),
-    ("mbart-0", "sentencepiece.bpe.model", None),
-    ("pegasus-0", "spiece.model", None),
-    ("nllb-0", "model.safetensors", None),
-]
+FILES: dict[tuple[str, str], list[Any]] = {
+    ("llama-0", "chat_template.jinja"): [b"\xff"],
+    ("llama-0", "tokenizer_config.json"): [
+        {"chat_template": 3}, {"chat_template": [{"name": "default", "template": 3}]},
+    ],
+    ("llama-0", "generation_config.json"): [
+        {"eos_token_id": [2, 99]}, {"bad_words_ids": [[2, 99]]}, {"suppress_tokens": [-1]},
+        {"begin_suppress_tokens": [99]},
+    ],
+    ("bart-0", "generation_config.json"): [
+        {"eos_token_id": 9999}, {"eos_token_id": 5}, {"decoder_start_token_id": -1},
+    ],
+    ("m2m100-0", "vocab.json"): [{"x": 10**6}, None],
+    ("m2m100-0", "tokenizer_config.json"): [{"language_codes": "all"}],
+    ("pegasus-0", "tokenizer_config.json"): [{"offset": GREATEST}],
+    ("m2m100-0", "sentencepiece.bpe.model"): [None],
+    ("mbart-0", "sentencepiece.bpe.model"): [None],
+    ("pegasus-0", "spiece.model"): [None],
+    ("nllb-0", "model.safetensors"): [None],
+}  # fmt: skip
 
 
 def _write(name: str, folder: Path, kind: str = "") -> None:
@@ -150,7 +150,7 @@ def test_a_setting_that_is_not_followed_is_named(kind: str, tmp_path: Path) -> N
 
 
 def test_a_file_that_is_damaged_or_missing_is_named(tmp_path_factory: pytest.TempPathFactory) -> None:
-    for name, file, change in FILES:
+    for (name, file), change in ((place, change) for place, changes in FILES.items() for change in changes):
         folder = tmp_path_factory.mktemp("case")
         _write(name, folder, "decoder" if name == "llama-0" else "translator")
         _change(folder / file, change)

@@ -7,8 +7,7 @@ import pytest
 
 from fastattn import mechanisms as m
 from fastattn.errors import InputError
-from tests.mechanisms.karate_club import CLUB, EDGES, layer
-from tests.mechanisms.oracle import inputs, normal, shares
+from tests.mechanisms.oracle import CLUB, EDGES, inputs, layer, normal, shares
 from tests.messages import refused
 
 QUERY, KEY, VALUE = inputs(B=2, T=5, S=9, H=4, G=2, K=7, V=6)

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from fastattn import mechanisms as m
 from fastattn import use_threads
 from fastattn.ops.reference.mechanisms import graph, scores, seen
-from tests.mechanisms.karate_club import CLUB, EDGES, MEMBERS, layer
-from tests.mechanisms.oracle import check, check_attention, normal
+from tests.mechanisms.oracle import CLUB, EDGES, MEMBERS, check, check_attention, layer, normal
 
 
 def of_heads(*arguments):
