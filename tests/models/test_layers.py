@@ -66,8 +66,8 @@ def test_tied_weights_are_packed_once() -> None:
     # a tied table is read from the packed weights, but for one of int8
     assert parameters.table("encoder.embedding.weight") is packed[0]
     rounded = QuantizedTensor(np.ones((7, 8), np.int8), np.ones(7, np.float32))
-    table = Parameters(tensors | {"encoder.embedding.weight": rounded}, reference).table("encoder.embedding.weight")
-    assert table is rounded
+    tied = dict.fromkeys(("encoder.embedding.weight", "decoder.projection.weight"), rounded)
+    assert Parameters(tied, reference).table("encoder.embedding.weight") is rounded
 
 
 def test_one_weight_with_two_biases_is_two_layers() -> None:
